@@ -20,33 +20,39 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// clusterOptions are those of the study of clusters: all nodes run in this process, talk HTTP over
-// the loopback, and share one object store. Documents are drawn at random around topics.
+// clusterOptions are the options of the study of clusters. All nodes run in this process, send HTTP
+// over the loopback interface, and share one object store. Documents are random vectors around
+// topics.
 type clusterOptions struct {
 	address, dir string
 	dim          int
-	slice        time.Duration // of each measurement
-	writers      []int
-	docs, tokens int     // of the search over shards
-	threads      int     // of one search of one shard, and of one file
-	cold         float64 // MiB of the shard that is searched cold
-	idleShards   int
-	out, log     io.Writer
-	store        *counting
+	// period is the length of each measurement.
+	period  time.Duration
+	writers []int
+	// docs and tokens are the sizes of the search over shards.
+	docs, tokens int
+	// threads is the number of threads of one search, of a shard or of a file.
+	threads int
+	// cold is the size in MiB of the shard of the first search.
+	cold       float64
+	idleShards int
+	out, log   io.Writer
+	store      *countingStore
 }
 
-func clusterStudy(f *flag.FlagSet) measuring {
+// clusterStudy registers the flags of the study of clusters.
+func clusterStudy(f *flag.FlagSet) measureFunc {
 	o := &clusterOptions{}
-	parts := f.String("parts", "put,changes,search,cold,idle", "what is measured")
+	partNames := f.String("parts", "put,changes,search,cold,idle", "parts of the study to run")
 	f.StringVar(&o.dir, "dir", "", "folder for caches and files (\"\": a temporary one)")
-	f.IntVar(&o.dim, "dim", 96, "of the vectors")
-	f.DurationVar(&o.slice, "time", 10*time.Second, "of each measurement")
+	f.IntVar(&o.dim, "dim", 96, "dimension of the vectors")
+	f.DurationVar(&o.period, "time", 10*time.Second, "length of each measurement")
 	writers := numbers(f, "writers", 1, "writers at a time", 1, 64, 256)
 	f.IntVar(&o.docs, "docs", 100_000, "documents of the search over shards")
-	f.IntVar(&o.tokens, "tokens", 32, "of each document")
-	f.IntVar(&o.threads, "threads", 1, "of the search of one shard, and of one file")
+	f.IntVar(&o.tokens, "tokens", 32, "tokens of each document")
+	f.IntVar(&o.threads, "threads", 1, "threads of the search of one shard, and of one file")
 	f.Float64Var(&o.cold, "cold", 1024, "MiB of the shard that is searched cold")
-	f.IntVar(&o.idleShards, "idle", 1600, "shards, with two replicas each, that wait for nothing")
+	f.IntVar(&o.idleShards, "idle", 1600, "idle shards, with two replicas each")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 		o.address, o.out, o.log, o.writers = args[0], stdout, stderr, *writers
 		if o.dir == "" {
@@ -57,20 +63,21 @@ func clusterStudy(f *flag.FlagSet) measuring {
 		} else if err := os.MkdirAll(o.dir, 0o777); err != nil {
 			return err
 		}
-		under, err := objects.Open(o.address)
+		inner, err := objects.Open(o.address)
 		if err != nil {
 			return err
 		}
-		o.store = &counting{Store: under}
+		o.store = &countingStore{Store: inner}
 		fmt.Fprintf(stdout, "| %s | |\n| --- | --- |\n", o.address)
 		for _, part := range []struct {
 			name    string
 			measure func(context.Context)
-		}{{"put", o.puts}, {"changes", o.changes}, {"search", o.search}, {"cold", o.coldSearch}, {"idle", o.idle}} {
-			if !slices.Contains(strings.Split(*parts, ","), part.name) {
+		}{{"put", o.measurePuts}, {"changes", o.measureChanges}, {"search", o.measureSearches},
+			{"cold", o.measureColdSearch}, {"idle", o.measureIdle}} {
+			if !slices.Contains(strings.Split(*partNames, ","), part.name) {
 				continue
 			}
-			if failed := caught(func() { part.measure(ctx) }); failed != nil { // the rest is measured
+			if failed := recoverFailure(func() { part.measure(ctx) }); failed != nil { // go on with the other parts
 				err = errors.Join(err, fmt.Errorf("%s: %w", part.name, failed))
 			}
 		}
@@ -78,27 +85,29 @@ func clusterStudy(f *flag.FlagSet) measuring {
 	}
 }
 
-func (o *clusterOptions) row(name, format string, args ...any) {
+// printRow writes a row of the table.
+func (o *clusterOptions) printRow(name, format string, args ...any) {
 	fmt.Fprintf(o.out, "| %s | %s |\n", name, fmt.Sprintf(format, args...))
 }
 
 // failure is a panic that ends a part of the study.
 type failure struct{ error }
 
-// check ends a part if there is an error, and must is check for who wants a value.
-func check(err error) {
+// panicOn ends the current part of the study if there is an error.
+func panicOn(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
+// must returns v, or ends the current part of the study if there is an error.
 func must[T any](v T, err error) T {
-	check(err)
+	panicOn(err)
 	return v
 }
 
-// caught is the error that has ended do.
-func caught(do func()) (err error) {
+// recoverFailure runs a part of the study and returns the error that has ended it.
+func recoverFailure(part func()) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
 		case nil:
@@ -108,12 +117,12 @@ func caught(do func()) (err error) {
 			panic(ended)
 		}
 	}()
-	do()
+	part()
 	return nil
 }
 
-// timed lets clients put requests for a while, after some to warm up.
-func (o *clusterOptions) timed(ctx context.Context, clients int, request func(i int) error) *tally {
+// measureRequests lets clients send requests for a period, after a few requests to warm up.
+func (o *clusterOptions) measureRequests(ctx context.Context, clients int, request func(i int) error) *tally {
 	put := func(i int) (wrong string) {
 		if err := request(i); err != nil {
 			wrong = err.Error()
@@ -121,91 +130,94 @@ func (o *clusterOptions) timed(ctx context.Context, clients int, request func(i 
 		return wrong
 	}
 	for i := range 8 {
-		check(request(1<<30 + i))
+		panicOn(request(1<<30 + i))
 	}
-	t := closed(ctx, slices.Repeat([]ask{put}, clients), o.slice)
-	for wrong := range t.wrong {
-		check(errors.New(wrong))
+	t := closedLoop(ctx, slices.Repeat([]sendFunc{put}, clients), o.period)
+	for wrong := range t.faults {
+		panicOn(errors.New(wrong))
 	}
-	check(ctx.Err())
+	panicOn(ctx.Err())
 	return t
 }
 
+// String formats the rate and the latencies.
 func (t *tally) String() string {
-	return fmt.Sprintf("%.0f/s, p50 %.2f ms, p99 %.2f ms", t.rate(), t.quantile(.5), t.quantile(.99))
+	return fmt.Sprintf("%.0f/s, p50 %.2f ms, p99 %.2f ms", t.perSecond(), t.quantile(.5), t.quantile(.99))
 }
 
-// puts measures the store by itself.
-func (o *clusterOptions) puts(ctx context.Context) {
-	body := bytes.Repeat([]byte("0123456789abcdef"), 600) // about a document
+// measurePuts measures the store without a cluster.
+func (o *clusterOptions) measurePuts(ctx context.Context) {
+	body := bytes.Repeat([]byte("0123456789abcdef"), 600) // about the size of a document
 	for _, n := range o.writers {
-		run := time.Now().UnixNano()
-		t := o.timed(ctx, n, func(i int) error {
-			_, err := o.store.Put(ctx, fmt.Sprintf("puts/%x/%d", run, i), bytes.NewReader(body), int64(len(body)))
+		runID := time.Now().UnixNano()
+		t := o.measureRequests(ctx, n, func(i int) error {
+			_, err := o.store.Put(ctx, fmt.Sprintf("puts/%x/%d", runID, i), bytes.NewReader(body), int64(len(body)))
 			return err
 		})
-		o.row(fmt.Sprintf("puts of the store by itself, %d at a time", n), "%v", t)
+		o.printRow(fmt.Sprintf("puts of the store by itself, %d at a time", n), "%v", t)
 	}
 }
 
-// changes measures single changes, each acknowledged, through all nodes.
-func (o *clusterOptions) changes(ctx context.Context) {
-	nodes := o.nodes(ctx, "changes", 4, 4, 2)
+// measureChanges measures single changes through all nodes, each acknowledged.
+func (o *clusterOptions) measureChanges(ctx context.Context) {
+	nodes := o.startNodes(ctx, "changes", 4, 4, 2)
 	defer nodes.close()
 	folder := must(store.Open(ctx, filepath.Join(o.dir, "plain"), &store.Options{}))
 	defer folder.Close(context.WithoutCancel(ctx))
-	for i, sets := range [][]collection.Catalog{{folder.Set()}, nodes.sets()} {
+	for i, catalogs := range [][]collection.Catalog{{folder.Set()}, nodes.catalogs()} {
 		kind := []string{"a folder of files, on this disk", "4 shards × 2 on 4 nodes"}[i]
 		name := fmt.Sprintf("changes-%x", time.Now().UnixNano())
-		must(sets[0].Declare(ctx, name, collection.Config{}))
-		var all []collection.Collection
-		for _, set := range sets {
-			all = append(all, handle(ctx, set, name))
+		must(catalogs[0].Declare(ctx, name, collection.Config{}))
+		var collections []collection.Collection
+		for _, catalog := range catalogs {
+			collections = append(collections, awaitCollection(ctx, catalog, name))
 		}
 		for _, n := range o.writers {
-			before := o.store.puts.Load()
-			t := o.timed(ctx, n, func(i int) error {
+			putsBefore := o.store.puts.Load()
+			t := o.measureRequests(ctx, n, func(i int) error {
 				docs := []collection.DocumentInput{o.document(uint64(i), 4)}
-				_, err := all[i%len(all)].Update(ctx, docs, collection.UpdateOptions{Replace: true})
+				_, err := collections[i%len(collections)].Update(ctx, docs, collection.UpdateOptions{Replace: true})
 				return err
 			})
-			o.row(fmt.Sprintf("single changes, %d writers, %s", n, kind), "%v, %.1f changes a put", t,
-				float64(len(t.took))/max(1, float64(o.store.puts.Load()-before)))
+			o.printRow(fmt.Sprintf("single changes, %d writers, %s", n, kind), "%v, %.1f changes a put", t,
+				float64(len(t.durations))/max(1, float64(o.store.puts.Load()-putsBefore)))
 		}
 	}
 }
 
-// search measures searches of shards, of one file, and of shards while a node hangs.
-func (o *clusterOptions) search(ctx context.Context) {
-	file := o.build(ctx, "search.plaid", o.docs)
+// measureSearches measures searches of one file, of shards, and of shards while a node hangs.
+func (o *clusterOptions) measureSearches(ctx context.Context) {
+	file := o.buildIndexFile(ctx, "search.plaid", o.docs)
 	folder := must(store.Open(ctx, filepath.Join(o.dir, "folder"), &store.Options{Threads: o.threads}))
 	defer folder.Close(context.WithoutCancel(ctx))
-	nodes := o.nodes(ctx, "search", 4, 4, 2)
+	nodes := o.startNodes(ctx, "search", 4, 4, 2)
 	defer nodes.close()
 	name := fmt.Sprintf("search-%x", time.Now().UnixNano())
 	restore(ctx, folder, name, file)
-	restore(ctx, nodes.all[0], name, file)
-	one, four := handle(ctx, folder.Set(), name), handle(ctx, nodes.all[0].Cluster, name)
-	nodes.ready(ctx, name)
+	restore(ctx, nodes.nodes[0], name, file)
+	single, sharded := awaitCollection(ctx, folder.Set(), name), awaitCollection(ctx, nodes.nodes[0].Cluster, name)
+	nodes.awaitReplicas(ctx, name)
 	for _, mode := range []search.Mode{search.Pruned, search.Exhaustive} {
-		called, p99 := []string{"pruned", "exhaustive"}[mode], 0.
+		modeName, p99 := []string{"pruned", "exhaustive"}[mode], 0.
 		for _, clients := range []int{16, 1} {
-			file := o.timed(ctx, clients, o.searching(ctx, one, mode))
-			shards := o.timed(ctx, clients, o.searching(ctx, four, mode))
-			o.row(fmt.Sprintf("%d at a time, %s, one file of %d documents", clients, called, o.docs), "%v", file)
-			o.row(fmt.Sprintf("%d at a time, %s, 4 shards on 4 nodes", clients, called), "%v: %.2f × as fast", shards,
+			file := o.measureRequests(ctx, clients, o.searchRequest(ctx, single, mode))
+			shards := o.measureRequests(ctx, clients, o.searchRequest(ctx, sharded, mode))
+			o.printRow(fmt.Sprintf("%d at a time, %s, one file of %d documents", clients, modeName, o.docs), "%v", file)
+			o.printRow(fmt.Sprintf("%d at a time, %s, 4 shards on 4 nodes", clients, modeName), "%v: %.2f × as fast",
+				shards,
 				file.quantile(.5)/shards.quantile(.5))
 			p99 = shards.quantile(.99)
 		}
-		nodes.all[1].door.hung.Store(true)
-		hung := o.timed(ctx, 1, o.searching(ctx, four, mode))
-		nodes.all[1].door.hung.Store(false)
-		o.row("the same with a node that hangs", "%v: p99 %.2f ×", hung, hung.quantile(.99)/p99)
+		nodes.nodes[1].door.hung.Store(true)
+		hung := o.measureRequests(ctx, 1, o.searchRequest(ctx, sharded, mode))
+		nodes.nodes[1].door.hung.Store(false)
+		o.printRow("the same with a node that hangs", "%v: p99 %.2f ×", hung, hung.quantile(.99)/p99)
 	}
 }
 
-// searching puts one search.
-func (o *clusterOptions) searching(ctx context.Context, c collection.Collection, mode search.Mode) func(i int) error {
+// searchRequest returns a function that sends one search.
+func (o *clusterOptions) searchRequest(ctx context.Context, c collection.Collection,
+	mode search.Mode) func(i int) error {
 	return func(i int) error {
 		v, err := c.Snapshot(ctx)
 		if err != nil {
@@ -217,62 +229,64 @@ func (o *clusterOptions) searching(ctx context.Context, c collection.Collection,
 	}
 }
 
-// coldSearch measures the first search of a shard that is nowhere but in the store.
-func (o *clusterOptions) coldSearch(ctx context.Context) {
-	file := o.build(ctx, "cold.plaid", int(o.cold*(1<<20))/(o.tokens*(o.dim/2+8)))
+// measureColdSearch measures the first search of a shard that exists only in the store.
+func (o *clusterOptions) measureColdSearch(ctx context.Context) {
+	file := o.buildIndexFile(ctx, "cold.plaid", int(o.cold*(1<<20))/(o.tokens*(o.dim/2+8)))
 	name := fmt.Sprintf("cold-%x", time.Now().UnixNano())
-	nodes := o.nodes(ctx, "cold", 1, 1, 1)
-	err := caught(func() { restore(ctx, nodes.all[0], name, file) })
+	nodes := o.startNodes(ctx, "cold", 1, 1, 1)
+	err := recoverFailure(func() { restore(ctx, nodes.nodes[0], name, file) })
 	nodes.close()
-	check(errors.Join(err, os.RemoveAll(filepath.Join(o.dir, "cold"))))
+	panicOn(errors.Join(err, os.RemoveAll(filepath.Join(o.dir, "cold"))))
 	start := time.Now()
-	nodes = o.nodes(ctx, "cold", 1, 1, 1)
+	nodes = o.startNodes(ctx, "cold", 1, 1, 1)
 	defer nodes.close()
 	opened := time.Since(start)
-	request := o.searching(ctx, handle(ctx, nodes.all[0].Cluster, name), search.Pruned)
-	before := o.store.read.Load()
+	request := o.searchRequest(ctx, awaitCollection(ctx, nodes.nodes[0].Cluster, name), search.Pruned)
+	bytesBefore := o.store.bytesRead.Load()
 	start = time.Now()
-	check(request(1))
-	first, read := time.Since(start), o.store.read.Load()-before
-	nodes.ready(ctx, name)
-	whole := time.Since(start)
-	o.row(fmt.Sprintf("first search of a shard of about %.0f MiB that is only in the store", o.cold),
+	panicOn(request(1))
+	first, bytesRead := time.Since(start), o.store.bytesRead.Load()-bytesBefore
+	nodes.awaitReplicas(ctx, name)
+	complete := time.Since(start)
+	o.printRow(fmt.Sprintf("first search of a shard of about %.0f MiB that is only in the store", o.cold),
 		"%.2f s (a node starts in %.2f s; %d MiB are read by then); its file is here after %.2f s; then %v",
-		first.Seconds(), opened.Seconds(), read>>20, whole.Seconds(), o.timed(ctx, 1, request))
+		first.Seconds(), opened.Seconds(), bytesRead>>20, complete.Seconds(), o.measureRequests(ctx, 1, request))
 }
 
-// idle measures what nodes ask the store while nothing happens.
-func (o *clusterOptions) idle(ctx context.Context) {
-	const each = 16
-	nodes := o.nodes(ctx, "idle", 8, each, 2)
+// measureIdle counts the requests that nodes send to the store while nothing happens.
+func (o *clusterOptions) measureIdle(ctx context.Context) {
+	const shardsPerIndex = 16
+	nodes := o.startNodes(ctx, "idle", 8, shardsPerIndex, 2)
 	defer nodes.close()
 	var docs []collection.DocumentInput
-	for i := range 4 * each {
+	for i := range 4 * shardsPerIndex {
 		docs = append(docs, o.document(uint64(i), 1))
 	}
-	run, many := time.Now().UnixNano(), max(o.idleShards/each, 1)
-	for n := range many {
-		c := must(nodes.all[n%8].Declare(ctx, fmt.Sprintf("idle-%x-%d", run, n), collection.Config{}))
+	runID, indexCount := time.Now().UnixNano(), max(o.idleShards/shardsPerIndex, 1)
+	for n := range indexCount {
+		c := must(nodes.nodes[n%8].Declare(ctx, fmt.Sprintf("idle-%x-%d", runID, n), collection.Config{}))
 		must(c.Update(ctx, docs, collection.UpdateOptions{}))
 	}
-	pauseFor(ctx, 2*o.slice) // replicas are opened everywhere
-	before, start := o.store.asked(), time.Now()
-	pauseFor(ctx, 3*o.slice)
-	o.row(fmt.Sprintf("requests to the store, %d shards × 2 on 8 nodes, idle", many*each), "%.1f/s",
-		float64(o.store.asked()-before)/time.Since(start).Seconds())
+	pauseFor(ctx, 2*o.period) // until all replicas are open
+	requestsBefore, start := o.store.requests(), time.Now()
+	pauseFor(ctx, 3*o.period)
+	o.printRow(fmt.Sprintf("requests to the store, %d shards × 2 on 8 nodes, idle", indexCount*shardsPerIndex),
+		"%.1f/s",
+		float64(o.store.requests()-requestsBefore)/time.Since(start).Seconds())
 }
 
-// build makes an index file of random documents, if it is not there.
-func (o *clusterOptions) build(ctx context.Context, name string, docs int) (file string) {
+// buildIndexFile builds an index file of random documents, unless it exists.
+func (o *clusterOptions) buildIndexFile(ctx context.Context, name string, docs int) (file string) {
 	file = filepath.Join(o.dir, name)
 	if _, err := os.Stat(file); err != nil {
-		r := must(index.Build(ctx, file, &drawn{o, docs}, &index.BuildOptions{Nbits: 4, Seed: 1}))
+		r := must(index.Build(ctx, file, &randomDocuments{o, docs}, &index.BuildOptions{Nbits: 4, Seed: 1}))
 		fmt.Fprintf(o.log, "%s: %d documents, %d tokens\n", file, r.Docs, r.Tokens)
 	}
 	return file
 }
 
+// restore creates a collection from an index file.
 func restore(ctx context.Context, to collection.Restorer, name, file string) {
 	f := must(os.Open(file))
-	check(errors.Join(to.Restore(ctx, name, f), f.Close()))
+	panicOn(errors.Join(to.Restore(ctx, name, f), f.Close()))
 }

@@ -29,48 +29,58 @@ type studyNode struct {
 	server *http.Server
 }
 
-type studyNodes struct{ all []*studyNode }
+// studyNodes are the nodes of a cluster.
+type studyNodes struct{ nodes []*studyNode }
 
-// nodes starts nodes of a cluster whose collections have some shards and replicas.
-func (o *clusterOptions) nodes(ctx context.Context, called string, n, shards, replicas int) *studyNodes {
+// startNodes starts n nodes of a cluster with some number of shards and replicas, and waits until
+// all nodes know each other. Their names begin with prefix.
+func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shards, replicas int) *studyNodes {
 	s := &studyNodes{}
-	started := caught(func() {
+	started := recoverFailure(func() {
 		for i := range n {
 			listener := must(net.Listen("tcp", "127.0.0.1:0"))
 			node := &studyNode{door: &studyDoor{}}
 			node.server = &http.Server{Handler: node.door}
-			s.all = append(s.all, node)
+			s.nodes = append(s.nodes, node)
 			go func() { _ = node.server.Serve(listener) }()
-			name := fmt.Sprintf("%s-%d", called, i)
+			name := fmt.Sprintf("%s-%d", prefix, i)
 			node.Cluster = must(cluster.Open(ctx, cluster.Config{
-				Store: o.store, Place: o.address, Dir: filepath.Join(o.dir, called, name), Name: name,
-				Address: "http://" + listener.Addr().String(), Shards: shards, Replicas: replicas,
-				Index: store.Options{Threads: o.threads}, Deadline: patience,
+				Store:    o.store,
+				Place:    o.address,
+				Dir:      filepath.Join(o.dir, prefix, name),
+				Name:     name,
+				Address:  "http://" + listener.Addr().String(),
+				Shards:   shards,
+				Replicas: replicas,
+				Index:    store.Options{Threads: o.threads},
+				Deadline: patience,
 			}))
-			node.door.next.Store(node.Handler())
+			node.door.handler.Store(node.Handler())
 		}
-		await(ctx, func() bool { // all know of all
-			return !slices.ContainsFunc(s.all, func(node *studyNode) bool {
-				all := node.Layout().Nodes
-				return len(all) < n || slices.ContainsFunc(all, func(other collection.Node) bool { return !other.Heard })
+		waitUntil(ctx, func() bool { // until all nodes know each other
+			return !slices.ContainsFunc(s.nodes, func(node *studyNode) bool {
+				known := node.Layout().Nodes
+				return len(known) < n || slices.ContainsFunc(known,
+					func(other collection.Node) bool { return !other.Heard })
 			})
 		})
 	})
 	if started != nil {
 		s.close()
-		check(started)
+		panicOn(started)
 	}
 	return s
 }
 
-// await waits until ok.
-func await(ctx context.Context, ok func() bool) {
+// waitUntil waits until ok returns true.
+func waitUntil(ctx context.Context, ok func() bool) {
 	for !ok() {
-		check(ctx.Err())
+		panicOn(ctx.Err())
 		pauseFor(ctx, 20*time.Millisecond)
 	}
 }
 
+// pauseFor waits for a time, or until ctx ends.
 func pauseFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -78,29 +88,31 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *studyNodes) sets() (all []collection.Catalog) {
-	for _, n := range s.all {
-		all = append(all, n.Cluster)
+// catalogs returns the catalogs of all nodes.
+func (s *studyNodes) catalogs() (catalogs []collection.Catalog) {
+	for _, n := range s.nodes {
+		catalogs = append(catalogs, n.Cluster)
 	}
-	return all
+	return catalogs
 }
 
-// ready waits until all replicas of a collection have their files.
-func (s *studyNodes) ready(ctx context.Context, name string) {
-	waits := func(r collection.Replica) bool { return r.State != "ready" }
-	await(ctx, func() bool {
-		all := s.all[0].Layout().Collections
-		i := slices.IndexFunc(all, func(p collection.Placement) bool { return p.Name == name })
-		return i >= 0 && !slices.ContainsFunc(all[i].Shards, func(shard collection.Shard) bool {
-			return len(shard.Replicas) < all[i].Replicas || slices.ContainsFunc(shard.Replicas, waits)
+// awaitReplicas waits until all replicas of a collection are ready.
+func (s *studyNodes) awaitReplicas(ctx context.Context, name string) {
+	notReady := func(r collection.Replica) bool { return r.State != "ready" }
+	waitUntil(ctx, func() bool {
+		collections := s.nodes[0].Layout().Collections
+		i := slices.IndexFunc(collections, func(p collection.Placement) bool { return p.Name == name })
+		return i >= 0 && !slices.ContainsFunc(collections[i].Shards, func(shard collection.Shard) bool {
+			return len(shard.Replicas) < collections[i].Replicas || slices.ContainsFunc(shard.Replicas, notReady)
 		})
 	})
 }
 
+// close stops all nodes.
 func (s *studyNodes) close() {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	for _, n := range s.all {
+	for _, n := range s.nodes {
 		if n.Cluster != nil {
 			_ = n.Close(ctx)
 		}
@@ -108,10 +120,10 @@ func (s *studyNodes) close() {
 	}
 }
 
-// handle is that of a collection in a set, as soon as it is known there.
-func handle(ctx context.Context, set collection.Catalog, name string) (c collection.Collection) {
-	await(ctx, func() bool {
-		found, err := set.Get(name)
+// awaitCollection returns a collection of a catalog as soon as the catalog knows it.
+func awaitCollection(ctx context.Context, catalog collection.Catalog, name string) (c collection.Collection) {
+	waitUntil(ctx, func() bool {
+		found, err := catalog.Get(name)
 		if !errors.Is(err, collection.ErrUnknown) {
 			c = must(found, err)
 		}
@@ -120,75 +132,77 @@ func handle(ctx context.Context, set collection.Catalog, name string) (c collect
 	return c
 }
 
-// studyDoor lets requests wait while a node hangs.
+// studyDoor is the HTTP handler of a node. It delays requests while the node is to hang.
 type studyDoor struct {
-	next atomic.Value // http.Handler
-	hung atomic.Bool
+	handler atomic.Value // an http.Handler
+	hung    atomic.Bool
 }
 
 func (d *studyDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for d.hung.Load() && r.Context().Err() == nil {
 		pauseFor(r.Context(), 5*time.Millisecond)
 	}
-	if next, ok := d.next.Load().(http.Handler); ok {
+	if next, ok := d.handler.Load().(http.Handler); ok {
 		next.ServeHTTP(w, r)
 	}
 }
 
-// counting counts what is asked of a store.
-type counting struct {
+// countingStore counts the requests to a store, and the bytes that are read.
+type countingStore struct {
 	objects.Store
-	puts, others, read atomic.Int64
+	puts, others, bytesRead atomic.Int64
 }
 
-func (c *counting) asked() int64 { return c.puts.Load() + c.others.Load() }
+// requests returns the number of all requests.
+func (c *countingStore) requests() int64 { return c.puts.Load() + c.others.Load() }
 
-func (c *counting) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
+func (c *countingStore) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
 	c.puts.Add(1)
 	return c.Store.Put(ctx, name, r, size)
 }
 
-func (c *counting) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
+func (c *countingStore) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
 	c.others.Add(1)
 	return c.Store.Replace(ctx, name, body)
 }
 
-func (c *counting) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
+func (c *countingStore) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry,
+	error) {
 	c.others.Add(1)
 	r, e, err := c.Store.Get(ctx, name, from, length)
 	if err == nil {
-		if rest := max(e.Size-from, 0); length < 0 || length > rest {
-			length = rest
+		if remaining := max(e.Size-from, 0); length < 0 || length > remaining {
+			length = remaining
 		}
-		c.read.Add(length)
+		c.bytesRead.Add(length)
 	}
 	return r, e, err
 }
 
-func (c *counting) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
+func (c *countingStore) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
 	entries, err := c.Store.List(ctx, prefix, after, limit)
-	c.others.Add(1 + int64(len(entries)/1000)) // pages
+	c.others.Add(1 + int64(len(entries)/1000)) // a request for each page of names
 	return entries, err
 }
 
-func (c *counting) Delete(ctx context.Context, name string) error {
+func (c *countingStore) Delete(ctx context.Context, name string) error {
 	c.others.Add(1)
 	return c.Store.Delete(ctx, name)
 }
 
-// drawn is documents that are drawn at random, as they are asked for.
-type drawn struct {
+// randomDocuments is a source of random documents, which are made when they are read.
+type randomDocuments struct {
 	o *clusterOptions
 	n int
 }
 
-func (d *drawn) Dim() int        { return d.o.dim }
-func (d *drawn) Len() int        { return d.n }
-func (d *drawn) Rows(int) int    { return d.o.tokens }
-func (d *drawn) ID(i int) string { return fmt.Sprintf("d%d", i) }
-func (d *drawn) Close() error    { return nil }
+func (d *randomDocuments) Dim() int        { return d.o.dim }
+func (d *randomDocuments) Len() int        { return d.n }
+func (d *randomDocuments) Rows(int) int    { return d.o.tokens }
+func (d *randomDocuments) ID(i int) string { return fmt.Sprintf("d%d", i) }
+func (d *randomDocuments) Close() error    { return nil }
 
-func (d *drawn) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+func (d *randomDocuments) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for i := from; i < to; i++ {
 			doc := d.o.document(uint64(i), d.o.tokens)
@@ -201,13 +215,13 @@ func (d *drawn) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docume
 	}
 }
 
-// document is the n-th of all documents, which is always the same.
+// document returns random document n, which is the same each time.
 func (o *clusterOptions) document(n uint64, tokens int) collection.DocumentInput {
 	r := rand.New(rand.NewPCG(n, 7))
 	v := make([]float32, 0, tokens*o.dim)
 	topic := make([]float64, o.dim)
 	for t := range tokens {
-		if t%8 == 0 { // near one of 4,096 points
+		if t%8 == 0 { // a new topic, one of 4,096 random points
 			points := rand.New(rand.NewPCG(uint64(r.IntN(4096)), 8))
 			for j := range topic {
 				topic[j] = points.NormFloat64()
@@ -218,5 +232,10 @@ func (o *clusterOptions) document(n uint64, tokens int) collection.DocumentInput
 		}
 	}
 	metadata := fmt.Appendf(nil, `{"n":%d}`, n%1000)
-	return collection.DocumentInput{ID: fmt.Sprintf("d%d", n), Vectors: v, Dim: o.dim, Metadata: metadata}
+	return collection.DocumentInput{
+		ID:       fmt.Sprintf("d%d", n),
+		Vectors:  v,
+		Dim:      o.dim,
+		Metadata: metadata,
+	}
 }

@@ -19,11 +19,13 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// grownOptions are those of the study of what growing costs: a collection that is built at once beside the same
-// that comes in batches. Recall is against exact scores of the original vectors, by the searches that a user gets.
+// grownOptions are the options of the study of growing collections: it compares a collection that
+// is built at once with one that receives the same documents in batches. Recall is measured against
+// exact scores of the original vectors, with the searches that users get.
 type grownOptions struct {
 	vectors string
-	tokens  float64 // millions; 0: the documents as they are
+	// tokens is the size in millions of tokens. 0 means the documents as they are.
+	tokens  float64
 	noise   float64
 	nbits   int
 	batches []int
@@ -33,22 +35,26 @@ type grownOptions struct {
 	settle  bool
 }
 
-func grownStudy(f *flag.FlagSet) measuring {
+// grownStudy registers the flags of the study of growing collections.
+func grownStudy(f *flag.FlagSet) measureFunc {
 	var o grownOptions
-	f.Float64Var(&o.tokens, "tokens", 0, "millions of tokens, of documents drawn at random with noise (0: the documents as they are)")
+	f.Float64Var(&o.tokens, "tokens", 0, "millions of tokens, of documents drawn at random with noise (0: the "+
+		"documents as they are)")
 	f.Float64Var(&o.noise, "noise", 0.5, "length of the noise relative to that of a vector")
 	f.IntVar(&o.nbits, "nbits", 4, "bits a component in the end")
 	f.Float64Var(&o.factor, "factor", 0, "a collection is trained when it has grown by so much (0: as collections are)")
 	f.IntVar(&o.queries, "queries", 0, "use the first `N` queries (0: all)")
 	f.BoolVar(&o.settle, "settle", false, "wait for each training before the next batch comes")
 	batches := numbers(f, "batch", 1, "documents that come at a time, a row each", 100)
-	until := numbers[int64](f, "until", -1, "tokens from which a collection is trained no more by itself (0: as collections are), a row each", 0)
+	until := numbers[int64](f, "until", -1, "tokens from which a collection is trained no more by itself (0: as "+
+		"collections are), a row each", 0)
 	return func(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		o.vectors, o.batches, o.until = args[0], *batches, *until
 		return o.measure(ctx, stdout)
 	}
 }
 
+// measure builds the collections and writes a table with a row for each.
 func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error) {
 	src, err := openDocs(ctx, o.vectors)
 	if err != nil {
@@ -75,7 +81,8 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	m := grownMeasure{queries: queries.queries(), src: src}
-	fmt.Fprintln(stdout, "| collection | bits | K | trainings | seconds | MB | of that free | R@10 | R@100 | p50 ms | RMSE |")
+	fmt.Fprintln(stdout, "| collection | bits | K | trainings | seconds | MB | of that free | R@10 | R@100 | p50 "+
+		"ms | RMSE |")
 	fmt.Fprintln(stdout, "|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	start := time.Now()
 	path := filepath.Join(dir, "once.plaid")
@@ -86,13 +93,14 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	err = m.row(ctx, stdout, "built at once", ix, 1, time.Since(start))
+	err = m.measureIndex(ctx, stdout, "built at once", ix, 1, time.Since(start))
 	if err = errors.Join(err, ix.Close()); err != nil {
 		return err
 	}
 	for _, until := range o.until {
 		for _, batch := range o.batches {
-			if err := o.grow(ctx, stdout, &m, filepath.Join(dir, fmt.Sprint(until, batch)), docs, until, batch); err != nil {
+			if err := o.growCollection(ctx, stdout, &m, filepath.Join(dir, fmt.Sprint(until, batch)), docs, until,
+				batch); err != nil {
 				return err
 			}
 		}
@@ -100,8 +108,9 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 	return nil
 }
 
-// grow makes a collection of documents that come in batches.
-func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string, docs []collection.DocumentInput,
+// growCollection adds the documents to a collection in batches, and measures it.
+func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string,
+	docs []collection.DocumentInput,
 	until int64, batch int) (err error) {
 	s, err := store.Open(ctx, dir, &store.Options{Growth: collection.Growth{Until: until, Factor: o.factor}})
 	if err != nil {
@@ -113,8 +122,8 @@ func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasu
 		return err
 	}
 	start := time.Now()
-	for part := range slices.Chunk(docs, batch) {
-		if _, err := c.Update(ctx, part, collection.UpdateOptions{}); err != nil {
+	for batchDocs := range slices.Chunk(docs, batch) {
+		if _, err := c.Update(ctx, batchDocs, collection.UpdateOptions{}); err != nil {
 			return err
 		}
 		if o.settle {
@@ -127,7 +136,7 @@ func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasu
 		return err
 	}
 	took := time.Since(start)
-	// A deletion of nothing has its turn when the writer has tidied up.
+	// The writer executes this empty deletion after it has finished all other work.
 	if _, err := c.Delete(ctx, collection.Selection{IDs: []string{}}); err != nil {
 		return err
 	}
@@ -140,17 +149,21 @@ func (o *grownOptions) grow(ctx context.Context, stdout io.Writer, m *grownMeasu
 		return err
 	}
 	name := fmt.Sprintf("batches of %d, final from %d tokens (0: as usual)", batch, until)
-	return m.row(ctx, stdout, name, ix, int(st.Counts.Trainings), took)
+	return m.measureIndex(ctx, stdout, name, ix, int(st.Counts.Trainings), took)
 }
 
 // grownMeasure measures indexes of one collection.
 type grownMeasure struct {
 	queries []search.Query
 	src     vectors.Source
-	exact   [][]search.Hit // of the queries, over the original vectors
+	// exact are the hits of the queries over the original vectors.
+	exact [][]search.Hit
 }
 
-func (m *grownMeasure) row(ctx context.Context, w io.Writer, name string, ix *index.Index, trainings int, took time.Duration) (err error) {
+// measureIndex searches an index and writes its row of the table. The time of a query is the best
+// of three.
+func (m *grownMeasure) measureIndex(ctx context.Context, w io.Writer, name string, ix *index.Index, trainings int,
+	took time.Duration) (err error) {
 	const k = 100
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -175,31 +188,31 @@ func (m *grownMeasure) row(ctx context.Context, w io.Writer, name string, ix *in
 	var times []time.Duration
 	for _, depth := range []int{10, k} {
 		for i, q := range m.queries {
-			best := time.Duration(0)
+			fastest := time.Duration(0)
 			var r *search.Result
 			for range 3 {
 				start := time.Now()
 				if r, err = e.Search(ctx, q, search.Options{K: depth}); err != nil {
 					return err
 				}
-				if took := time.Since(start); best == 0 || took < best {
-					best = took
+				if took := time.Since(start); fastest == 0 || took < fastest {
+					fastest = took
 				}
 			}
 			if depth == 10 {
-				times = append(times, best)
+				times = append(times, fastest)
 			}
-			want := map[string]bool{}
+			expected := map[string]bool{}
 			for _, h := range m.exact[i][:min(depth, len(m.exact[i]))] {
-				want[h.ID] = true
+				expected[h.ID] = true
 			}
 			found := 0
 			for _, h := range r.Hits {
-				if want[h.ID] {
+				if expected[h.ID] {
 					found++
 				}
 			}
-			shares[depth] += float64(found) / float64(max(len(want), 1)) / float64(len(m.queries))
+			shares[depth] += float64(found) / float64(max(len(expected), 1)) / float64(len(m.queries))
 		}
 	}
 	slices.Sort(times)
@@ -213,7 +226,9 @@ func (m *grownMeasure) row(ctx context.Context, w io.Writer, name string, ix *in
 		return err
 	}
 	mb := func(bytes int64) float64 { return float64(bytes) / 1e6 }
-	fmt.Fprintf(w, "| %s | %d | %d | %d | %.1f | %.1f | %.1f | %.4f | %.4f | %.2f | %.4f |\n", name, h.Nbits, h.Centroids, trainings,
-		took.Seconds(), mb(pages.Size), mb(pages.Size-sizes.Total()), shares[10], shares[k], milliseconds(times[len(times)/2]), snap.Drift().AddedRMSE)
+	fmt.Fprintf(w, "| %s | %d | %d | %d | %.1f | %.1f | %.1f | %.4f | %.4f | %.2f | %.4f |\n", name, h.Nbits,
+		h.Centroids, trainings,
+		took.Seconds(), mb(pages.Size), mb(pages.Size-sizes.Total()), shares[10], shares[k],
+		milliseconds(times[len(times)/2]), snap.Drift().AddedRMSE)
 	return nil
 }

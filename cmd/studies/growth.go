@@ -16,11 +16,10 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// growthOptions are those of the study of how search time grows with a collection: it
-// makes indexes of any number of tokens from a real collection, by drawing its documents
-// at random and adding noise to their vectors, and searches them with the real queries
-// and the parameters that are derived, one query at a time on one core. Recall is against
-// exhaustive search of the same index.
+// growthOptions are the options of the study of how search time grows with a collection. It makes
+// indexes of any number of tokens from a real collection, by drawing documents at random and adding
+// noise to their vectors. It searches them with the real queries and the derived parameters, one
+// query at a time on one core. Recall is measured against exhaustive search of the same index.
 type growthOptions struct {
 	vectors, dir string
 	noise        float64
@@ -29,7 +28,8 @@ type growthOptions struct {
 	build        index.BuildOptions
 }
 
-func growthStudy(f *flag.FlagSet) measuring {
+// growthStudy registers the flags of the study of growth.
+func growthStudy(f *flag.FlagSet) measureFunc {
 	var o growthOptions
 	sizes := numbers(f, "tokens", 0.001, "sizes in millions of tokens", 1.0, 5, 20)
 	buildOnly := f.Bool("build", false, "build indexes that are not there, and measure nothing")
@@ -53,7 +53,7 @@ func growthStudy(f *flag.FlagSet) measuring {
 		if o.build.Device != nil {
 			defer func() { err = errors.Join(err, o.build.Device.Close()) }()
 		}
-		var all []grownSize
+		var measured []grownSize
 		for _, millions := range *sizes {
 			path := filepath.Join(o.dir, fmt.Sprintf("growth-%v.plaid", millions))
 			if err := o.buildIndex(ctx, path, millions, stderr); err != nil {
@@ -62,27 +62,27 @@ func growthStudy(f *flag.FlagSet) measuring {
 			if *buildOnly {
 				continue
 			}
-			sizes, err := o.search(ctx, path)
+			results, err := o.search(ctx, path)
 			if err != nil {
 				return err
 			}
-			all = append(all, sizes...)
+			measured = append(measured, results...)
 		}
 		if !*buildOnly {
-			o.table(stdout, all)
+			o.writeTable(stdout, measured)
 		}
 		return nil
 	}
 }
 
-// grownSize is what was measured of one size, with one effort.
+// grownSize is the result for one size and one effort.
 type grownSize struct {
 	tokens, docs uint64
 	centroids    int
 	point        quality.Point
 }
 
-// buildIndex makes the index at path unless it is there.
+// buildIndex builds the index at path, unless it exists.
 func (o *growthOptions) buildIndex(ctx context.Context, path string, millions float64, log io.Writer) (err error) {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -101,11 +101,12 @@ func (o *growthOptions) buildIndex(ctx context.Context, path string, millions fl
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(log, "%s: %d tokens in %v, root mean square error %.4f\n", path, report.Tokens, time.Since(start).Round(time.Second), report.RMSE)
+	_, err = fmt.Fprintf(log, "%s: %d tokens in %v, root mean square error %.4f\n", path, report.Tokens,
+		time.Since(start).Round(time.Second), report.RMSE)
 	return err
 }
 
-// search measures searches of an index, against its own exhaustive ones.
+// search measures searches of an index against exhaustive search of the same index.
 func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownSize, err error) {
 	m, err := readQueries(ctx, o.vectors, o.queries)
 	if err != nil {
@@ -122,21 +123,22 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	all, err := search.NewAt(ctx, snap, &search.EngineOptions{Device: o.build.Device})
+	parallelEngine, err := search.NewAt(ctx, snap, &search.EngineOptions{Device: o.build.Device})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, all.Close()) }()
-	exhaustive, err := quality.Reference(ctx, all, queries, o.k, nil)
+	defer func() { err = errors.Join(err, parallelEngine.Close()) }()
+	exhaustive, err := quality.Reference(ctx, parallelEngine, queries, o.k, nil)
 	if err != nil {
 		return nil, err
 	}
-	single, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: 1})
+	singleEngine, err := search.NewAt(ctx, snap, &search.EngineOptions{Threads: 1})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, single.Close()) }()
-	points, err := quality.Sweep(ctx, single, queries, quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
+	defer func() { err = errors.Join(err, singleEngine.Close()) }()
+	points, err := quality.Sweep(ctx, singleEngine, queries,
+		quality.SweepOptions{K: o.k, Settings: o.settings, Repeat: 2}, exhaustive)
 	if err != nil {
 		return nil, err
 	}
@@ -147,16 +149,20 @@ func (o *growthOptions) search(ctx context.Context, path string) (sizes []grownS
 	return sizes, nil
 }
 
+// milliseconds returns a time in milliseconds.
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
 
-func (o *growthOptions) table(w io.Writer, all []grownSize) {
-	fmt.Fprintf(w, "| tokens | documents | K | effort | p50 ms | p95 ms | recall@%d | candidates | scored exactly | centroids | probe | approx | exact and refine ms |\n", o.k)
+// writeTable writes the results as a table.
+func (o *growthOptions) writeTable(w io.Writer, sizes []grownSize) {
+	fmt.Fprintf(w, "| tokens | documents | K | effort | p50 ms | p95 ms | recall@%d | candidates | scored exactly "+
+		"| centroids | probe | approx | exact and refine ms |\n", o.k)
 	fmt.Fprintln(w, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-	for _, m := range all {
-		s, n := m.point.Stats, float64(m.point.Stats.Queries)
+	for _, size := range sizes {
+		s, n := size.point.Stats, float64(size.point.Stats.Queries)
 		mean := func(d time.Duration) float64 { return milliseconds(d) / n }
 		fmt.Fprintf(w, "| %d | %d | %d | %.3g | %.2f | %.2f | %.4f | %.0f | %.0f | %.2f | %.2f | %.2f | %.2f |\n",
-			m.tokens, m.docs, m.centroids, m.point.Effort, milliseconds(m.point.Latency.P50), milliseconds(m.point.Latency.P95), m.point.Recall,
+			size.tokens, size.docs, size.centroids, size.point.Effort, milliseconds(size.point.Latency.P50),
+			milliseconds(size.point.Latency.P95), size.point.Recall,
 			float64(s.Candidates)/n, float64(s.ExactDocs)/n,
 			mean(s.Times.Centroids), mean(s.Times.Probe), mean(s.Times.Approx), mean(s.Times.Exact+s.Times.Refine))
 	}

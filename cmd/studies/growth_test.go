@@ -38,7 +38,7 @@ func TestNoisy(t *testing.T) {
 		i := 0
 		for d, err := range g.Docs(t.Context(), 0, g.Len()) {
 			require.NoError(t, err)
-			want := docs[g.from[i]].Tokens
+			want := docs[g.origins[i]].Tokens
 			require.Len(t, d.Tokens, len(want))
 			require.Equal(t, g.Rows(i), len(want)/32)
 			for j := 0; j < len(want); j += 32 {

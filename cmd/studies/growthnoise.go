@@ -13,23 +13,25 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// noisy is a collection of any size made from a real one: each document is one
-// of the real ones, drawn at random, each of its vectors with Gaussian noise of
-// the same length relative to its own, scaled to unit length. Documents are made
-// when they are asked for, and always alike.
+// noisy is a collection of any size that is made from a real one. Each document is a real document,
+// drawn at random, with Gaussian noise added to its vectors. The length of the noise is a fixed
+// share of the vector's length, and the sum is scaled to unit length. Documents are made when they
+// are read, and are the same each time.
 type noisy struct {
 	real  vectors.Source
 	noise float64
 	seed  uint64
-	from  []int32   // the real document that each is made from
-	pool  []float32 // normal deviates, of which each token takes a run
+	// origins are the real documents that the documents are made from.
+	origins []int32
+	// deviates are normal deviates; the noise of a token is a run of them.
+	deviates []float32
 }
 
-// poolSize is how many deviates there are. Two tokens of noise are alike only
-// where they begin at the same one.
-const poolSize = 1 << 20
+// deviateCount is the number of deviates at which a run may begin. The noise of two tokens is the
+// same only if their runs begin at the same deviate.
+const deviateCount = 1 << 20
 
-// newNoisy draws documents until they have at least so many tokens.
+// newNoisy draws documents until they have at least the given number of tokens.
 func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*noisy, error) {
 	total := int64(0)
 	for i := range real.Len() {
@@ -38,50 +40,58 @@ func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*n
 	if total == 0 {
 		return nil, fmt.Errorf("%w: a collection without tokens cannot grow", vectors.ErrShape)
 	}
-	g := &noisy{real: real, noise: noise, seed: seed, pool: make([]float32, poolSize+real.Dim())}
+	g := &noisy{
+		real:     real,
+		noise:    noise,
+		seed:     seed,
+		deviates: make([]float32, deviateCount+real.Dim()),
+	}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for n := int64(0); n < tokens; {
 		i := rng.IntN(real.Len())
-		g.from = append(g.from, int32(i))
+		g.origins = append(g.origins, int32(i))
 		n += int64(real.Rows(i))
 	}
-	for i := range g.pool {
-		g.pool[i] = float32(rng.NormFloat64())
+	for i := range g.deviates {
+		g.deviates[i] = float32(rng.NormFloat64())
 	}
 	return g, nil
 }
 
 func (g *noisy) Dim() int        { return g.real.Dim() }
-func (g *noisy) Len() int        { return len(g.from) }
-func (g *noisy) Rows(i int) int  { return g.real.Rows(int(g.from[i])) }
+func (g *noisy) Len() int        { return len(g.origins) }
+func (g *noisy) Rows(i int) int  { return g.real.Rows(int(g.origins[i])) }
 func (g *noisy) ID(i int) string { return strconv.Itoa(i) }
 func (g *noisy) Close() error    { return g.real.Close() }
 
-// Docs has noise added on all processors, since that takes longer than to encode the result.
+// Docs adds the noise on all processors, since that takes longer than encoding the result.
 func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	if from < 0 || from > to || to > len(g.from) {
+	if from < 0 || from > to || to > len(g.origins) {
 		return func(yield func(vectors.Document, error) bool) {
-			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, len(g.from)))
+			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to,
+				len(g.origins)))
 		}
 	}
 	size := func(d noiseless) int { return 4 * len(d.tokens) }
 	return parallel.Map(ctx, g.noiseless(ctx, from, to), 0, size, func(d noiseless) (vectors.Document, error) {
-		g.disturb(d.tokens, uint64(d.number))
+		g.addNoise(d.tokens, uint64(d.number))
 		return vectors.Document{ID: g.ID(d.number), Tokens: d.tokens}, nil
 	})
 }
 
 // noiseless is the real document that a document is made from.
 type noiseless struct {
-	number int // of the document that is made
+	// number is the number of the document that is made.
+	number int
 	tokens []float32
 }
 
+// noiseless reads the real documents that the documents from to to-1 are made from.
 func (g *noisy) noiseless(ctx context.Context, from, to int) iter.Seq2[noiseless, error] {
 	return func(yield func(noiseless, error) bool) {
 		for i := from; i < to; i++ {
-			at := int(g.from[i])
-			for d, err := range g.real.Docs(ctx, at, at+1) {
+			origin := int(g.origins[i])
+			for d, err := range g.real.Docs(ctx, origin, origin+1) {
 				if err != nil {
 					yield(noiseless{}, err)
 					return
@@ -94,15 +104,15 @@ func (g *noisy) noiseless(ctx context.Context, from, to int) iter.Seq2[noiseless
 	}
 }
 
-// disturb adds the noise of document i to its tokens.
-func (g *noisy) disturb(tokens []float32, i uint64) {
+// addNoise adds the noise of document i to its tokens.
+func (g *noisy) addNoise(tokens []float32, i uint64) {
 	rng := rand.New(rand.NewPCG(g.seed, i+1))
 	dim := g.Dim()
 	for ; len(tokens) > 0; tokens = tokens[dim:] {
 		v := tokens[:dim]
-		size := norm(v) * g.noise / math.Sqrt(float64(dim))
-		for j, x := range g.pool[rng.IntN(poolSize):][:dim] {
-			v[j] += float32(size) * x
+		noiseLength := norm(v) * g.noise / math.Sqrt(float64(dim))
+		for j, x := range g.deviates[rng.IntN(deviateCount):][:dim] {
+			v[j] += float32(noiseLength) * x
 		}
 		if length := norm(v); length > 0 {
 			for j := range v {
@@ -112,6 +122,7 @@ func (g *noisy) disturb(tokens []float32, i uint64) {
 	}
 }
 
+// norm returns the length of a vector.
 func norm(v []float32) float64 {
 	sum := 0.0
 	for _, x := range v {

@@ -20,8 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/server"
 )
 
-// service is a service in this process, as `plaid serve` runs it: a line of log for
-// each request goes to a file.
+// service is a service in this process, as `plaid serve` runs it: it logs each request to a file.
 type service struct {
 	store      *store.Store
 	collection *store.Collection
@@ -29,13 +28,14 @@ type service struct {
 	stop       func() error
 }
 
+// startService starts a service with the collection of the study.
 func startService(ctx context.Context, o *loadOptions, in *loadInput) (s *service, err error) {
 	parallel.Spare()
 	s = &service{}
 	if s.store, err = store.Open(ctx, o.data, nil); err != nil {
 		return nil, err
 	}
-	if s.collection, err = in.fill(ctx, s.store); err != nil {
+	if s.collection, err = in.fillCollection(ctx, s.store); err != nil {
 		return nil, errors.Join(err, s.store.Close(ctx))
 	}
 	log, err := os.Create(filepath.Join(o.data, "log.txt"))
@@ -65,23 +65,24 @@ func startService(ctx context.Context, o *loadOptions, in *loadInput) (s *servic
 // patience is how long a client waits for an answer.
 const patience = 60 * time.Second
 
-// client is one connection that is kept. It does little beside sending and receiving
-// bytes, as it runs on the processors of the service.
+// client is one connection that is kept open. It does little more than send and receive bytes,
+// since it uses the processors of the service.
 type client struct {
 	address string
 	conn    net.Conn
 	r       *bufio.Reader
 }
 
-// message is a request as it goes over the wire.
-func message(method, path string, body []byte) []byte {
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(body))
+// httpMessage returns a request as it is sent.
+func httpMessage(method, path string, body []byte) []byte {
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+
+		"%d\r\n\r\n", method, path, len(body))
 	return append([]byte(head), body...)
 }
 
-// send sends a message and receives the answer. After an error the next call connects
-// anew.
-func (c *client) send(ctx context.Context, message []byte) (status int, body []byte, err error) {
+// roundTrip sends a message and receives the answer. After an error the next call opens a new
+// connection.
+func (c *client) roundTrip(ctx context.Context, message []byte) (status int, body []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
@@ -116,6 +117,7 @@ func (c *client) send(ctx context.Context, message []byte) (status int, body []b
 	return resp.StatusCode, body, nil
 }
 
+// close closes the connection.
 func (c *client) close() {
 	if c.conn != nil {
 		_ = c.conn.Close()
@@ -123,9 +125,9 @@ func (c *client) close() {
 	}
 }
 
-// code is what an answer counts as: "" if it is what was asked for, or else the code of
-// the error.
-func code(status int, body []byte, err error) string {
+// answerFault returns "" for a good answer, and otherwise the code of the error, or what went
+// wrong.
+func answerFault(status int, body []byte, err error) string {
 	if err != nil {
 		var n net.Error
 		if errors.As(err, &n) && n.Timeout() {

@@ -21,20 +21,23 @@ import (
 	"syscall"
 )
 
-// study is one of the programs.
+// study is one study: a measurement with flags and arguments of its own.
 type study struct {
 	name, args, about string
-	// prepare registers the flags and returns what measures, once they are parsed.
-	prepare func(f *flag.FlagSet) measuring
+	// prepare registers the flags and returns the function that measures, which is called after
+	// they are parsed.
+	prepare func(f *flag.FlagSet) measureFunc
 }
 
-type measuring func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+// measureFunc runs a study and writes its table to stdout.
+type measureFunc func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
 var studies = []study{
 	{"growth", "VECTORS", "how search time grows with a collection (docs/lab/search-quality.md)", growthStudy},
-	{"grown", "VECTORS", "what a collection costs that came in batches (docs/service.md)", grownStudy},
-	{"cluster", "STORE", "changes, searches and requests of a cluster in one process (docs/lab/cluster.md)", clusterStudy},
-	{"load", "VECTORS", "how many queries the service answers, beside its engine (docs/service.md)", loadStudy},
+	{"grown", "VECTORS", "the cost of a collection that grows in batches (docs/service.md)", grownStudy},
+	{"cluster", "STORE", "changes, searches and requests of a cluster in one process (docs/lab/cluster.md)",
+		clusterStudy},
+	{"load", "VECTORS", "how many queries the service answers, compared with its engine (docs/service.md)", loadStudy},
 }
 
 func main() {
@@ -46,6 +49,7 @@ func main() {
 	}
 }
 
+// run runs the study that args name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	i := slices.IndexFunc(studies, func(s study) bool { return len(args) > 0 && s.name == args[0] })
 	if i < 0 {
@@ -67,15 +71,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return measure(ctx, f.Args(), stdout, stderr)
 }
 
-// numbers is a flag of numbers, separated by commas.
-func numbers[T cmp.Ordered](f *flag.FlagSet, name string, least T, usage string, standard ...T) *[]T {
-	f.Func(name, fmt.Sprintf("%s, separated by commas (default %v)", usage, standard), func(text string) error {
-		var given []T
-		if err := json.Unmarshal([]byte("["+text+"]"), &given); err != nil || len(given) == 0 || slices.Min(given) < least {
-			return fmt.Errorf("want numbers of at least %v", least)
+// numbers adds a flag for a list of numbers of at least minimum, separated by commas.
+func numbers[T cmp.Ordered](f *flag.FlagSet, name string, minimum T, usage string, values ...T) *[]T {
+	f.Func(name, fmt.Sprintf("%s, separated by commas (default %v)", usage, values), func(text string) error {
+		var parsed []T
+		if err := json.Unmarshal([]byte("["+text+"]"), &parsed); err != nil || len(parsed) == 0 ||
+			slices.Min(parsed) < minimum {
+			return fmt.Errorf("want numbers of at least %v", minimum)
 		}
-		standard = given
+		values = parsed
 		return nil
 	})
-	return &standard
+	return &values
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// matrix is a collection in memory, of vectors of unit length: row i owns the tokens
-// offsets[i] to offsets[i+1].
+// matrix is a collection in memory, with vectors of unit length. Row i has the tokens offsets[i] to
+// offsets[i+1]-1.
 type matrix struct {
 	dim     int
 	tokens  []float32
@@ -19,20 +19,21 @@ type matrix struct {
 	ids     []string
 }
 
-func (m *matrix) rows(i int) []float32 {
+// row returns the token vectors of row i.
+func (m *matrix) row(i int) []float32 {
 	return m.tokens[int(m.offsets[i])*m.dim : int(m.offsets[i+1])*m.dim]
 }
 
-// queries are the rows as the engine takes them.
+// queries returns the rows as queries for the engine.
 func (m *matrix) queries() []search.Query {
 	queries := make([]search.Query, len(m.ids))
 	for i := range queries {
-		queries[i] = search.Query{Vectors: m.rows(i), Dim: m.dim}
+		queries[i] = search.Query{Vectors: m.row(i), Dim: m.dim}
 	}
 	return queries
 }
 
-// openDocs opens the documents of a folder of vectors.
+// openDocs opens the documents in a folder of vectors.
 func openDocs(ctx context.Context, dir string) (vectors.Source, error) {
 	files, _, err := beir.Files(dir)
 	if err != nil {
@@ -41,7 +42,7 @@ func openDocs(ctx context.Context, dir string) (vectors.Source, error) {
 	return vectors.Open(ctx, files)
 }
 
-// readQueries reads the first so many queries of a folder of vectors; 0: all.
+// readQueries reads the first queries in a folder of vectors; a limit of 0 means all.
 func readQueries(ctx context.Context, dir string, limit int) (m *matrix, err error) {
 	_, files, err := beir.Files(dir)
 	if err != nil {
@@ -55,8 +56,8 @@ func readQueries(ctx context.Context, dir string, limit int) (m *matrix, err err
 	return readMatrix(ctx, src, limit)
 }
 
-// readMatrix reads the first so many rows and scales their tokens to unit length, as an
-// index does.
+// readMatrix reads the first rows, or all if limit is 0, and scales their tokens to unit length, as
+// an index does.
 func readMatrix(ctx context.Context, src vectors.Source, limit int) (*matrix, error) {
 	n := src.Len()
 	if limit > 0 {

@@ -55,7 +55,7 @@ func TestLoad(t *testing.T) {
 				require.Empty(t, row.service.errors)
 				require.Empty(t, row.engine.errors)
 				require.True(t, row.service.requests > 0 || row.loop != "closed")
-				require.LessOrEqual(t, row.service.p50, row.service.most)
+				require.LessOrEqual(t, row.service.p50, row.service.slowest)
 				if row.writing {
 					beside++
 					require.NotNil(t, row.writer)
@@ -65,7 +65,7 @@ func TestLoad(t *testing.T) {
 			require.Len(t, r.rows, 2*len(o.clients)*(1+len(o.open)))
 			require.Equal(t, len(r.rows), 2*beside)
 			var table bytes.Buffer
-			require.NoError(t, r.table(&table))
+			require.NoError(t, r.writeTable(&table))
 			require.Contains(t, table.String(), "| closed |")
 		})
 	}
@@ -73,9 +73,9 @@ func TestLoad(t *testing.T) {
 
 func TestOpenLoopCountsWhatIsNotSent(t *testing.T) {
 	slow := func(int) string { time.Sleep(30 * time.Millisecond); return "" }
-	got := openLoop(t.Context(), []ask{slow}, 2000, 50*time.Millisecond, rand.New(rand.NewPCG(1, 1)))
-	require.Positive(t, got.wrong[unsent])
-	require.NotEmpty(t, got.took)
+	got := openLoop(t.Context(), []sendFunc{slow}, 2000, 50*time.Millisecond, rand.New(rand.NewPCG(1, 1)))
+	require.Positive(t, got.faults[unsent])
+	require.NotEmpty(t, got.durations)
 }
 
 func TestArguments(t *testing.T) {

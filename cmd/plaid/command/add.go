@@ -21,32 +21,32 @@ func (a *app) addCommand() *cobra.Command {
 	var in input
 	var work flags.Resources
 	var replace bool
-	var names indexes
+	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "add INDEX {--text FILE | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Add documents to an index",
 		Long: `
 Add documents to an index, all of them or none. They are compressed with the codec
-that the index has; the error that is reported tells, beside that of the build,
-whether they are too unlike the documents that the codec was trained on.
+of the index. The report compares their error with that of the build: a much larger
+error means that they are unlike the documents that the codec was trained on.
 
-Texts are encoded by the model that the index names; --model names its folder if
-that was moved. Vectors that are said to be another model's are refused.
+Texts are encoded by the model that the index names; --model gives its folder if it
+was moved. Vectors of another model, as --vectors-model names it, are refused.
 
 ` + textsHelp + addsOnDevice + `
 
-An id that is in the index already is an error, or with --replace the document
-takes the place of the old one, whose metadata it keeps if it brings none. With
---replace the passages of a text take the place of all that it had, however many,
-and a text that has become short that of its passages.
+An id that is in the index already is an error. With --replace, the new document
+replaces the old one, and keeps its metadata if it has none of its own. The new
+passages of a text replace all old ones; a text that now fits into one passage
+replaces them, too.
 
 ` + severalHelp + ` A document goes to
-the file that has its id, or else to one by the hash of the id. Each file takes its
-documents in one step; if one fails, those before it have theirs.`,
+the file that has its id, or else to a file that the hash of the id selects. Each file
+is changed in one step; if one fails, the files before it are already changed.`,
 		Example: `  plaid add docs.plaid --text more.jsonl
   plaid add docs.plaid --vectors more.npy --lengths more-lens.npy --ids more-ids.txt
   plaid add docs.plaid --vectors new.jsonl --replace`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	in.register(f)
@@ -54,22 +54,30 @@ documents in one step; if one fails, those before it have theirs.`,
 	in.device.RegisterEncoding(f)
 	work.Register(f)
 	names.register(f)
-	f.BoolVar(&replace, "replace", false, "replace documents that have the same id")
+	f.BoolVar(&replace, "replace", false, "replace documents with the same id")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		if err := in.check(); err != nil {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
+		if err := in.checkFlags(); err != nil {
 			return err
 		}
-		o := index.AddOptions{Replace: replace, KeepPayload: !in.texts.Drop, Threads: work.Threads, Memory: work.Memory, Progress: a.progress()}
+		o := index.AddOptions{
+			Replace:     replace,
+			KeepPayload: !in.texts.Drop,
+			Threads:     work.Threads,
+			Memory:      work.Memory,
+			Progress:    a.progress(),
+		}
 		return a.add(ctx, &names, args[0], &in, work, o)
 	})
 	return cmd
 }
 
-func (a *app) add(ctx context.Context, names *indexes, path string, in *input, work flags.Resources, o index.AddOptions) error {
-	defer work.Limit()()
+// add adds documents to an index: vectors as they are, or texts after encoding them.
+func (a *app) add(ctx context.Context, names *indexNames, path string, in *input, work flags.Resources,
+	o index.AddOptions) error {
+	defer work.LimitMemory()()
 	if !in.texts.Given() {
-		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
+		return in.openVectors(ctx, a.in, a.printWarning, func(src vectors.Source, m *storage.Model) error {
 			o.Model = m
 			return a.addDocuments(ctx, names, path, src, nil, o, true)
 		})
@@ -77,18 +85,25 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	if err := a.canChange(ctx, names, path); err != nil {
 		return err
 	}
-	// The index is open for as long as it takes to find what is wrong with the texts, not
-	// while they are encoded, but on a device.
-	s := &spooling{app: a, texts: &in.texts, path: in.texts.Spool, temporary: filepath.Clean(path) + ".add.spool"}
+	// Check the texts while the index is open for reading. It is closed while they are encoded,
+	// since that takes long; on a device, they are encoded while the index takes them.
+	s := &spooling{
+		app:           a,
+		texts:         &in.texts,
+		spoolPath:     in.texts.Spool,
+		temporaryPath: filepath.Clean(path) + ".add.spool",
+	}
 	var streamed *encode.Collection
 	var report *textsReport
-	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
+	err := a.openSearched(ctx, names, path, func(x *searchTarget) (err error) {
 		snap := x.snap
 		var m *storage.Model
-		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(), flags.Opening{Of: snap.Header().Model, Threads: work.Threads, On: a.on(&in.device)}); err != nil {
+		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(),
+			flags.Opening{IndexModel: snap.Header().Model, Threads: work.Threads,
+				OpenDevice: a.deviceOpener(&in.device)}); err != nil {
 			return err
 		}
-		if err := decided(snap); err != nil {
+		if err := checkDimensionKnown(snap); err != nil {
 			return err
 		}
 		if d := s.encoder.Dim(); d != snap.Dim() {
@@ -96,13 +111,15 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		}
 		o.Model = m
 		if snap.Header().Model == nil {
-			a.warn("%s does not name the model of its vectors: scores mean something only if it was %v", snap.Path(), m)
+			a.printWarning("%s does not name the model of its vectors: scores are meaningful only if it was %v",
+				snap.Path(), m)
 		}
 		s.admit = func(ctx context.Context, documents []index.Arrival) error {
-			_, err := index.NewAdmission(x.parts...).Admit(ctx, documents, o.Replace)
+			_, err := index.NewAdmission(x.shards...).Admit(ctx, documents, o.Replace)
 			return err
 		}
-		if !x.several() && s.streams(snap.Header().Build.Pool) { // several would each read all texts
+		// Each of several indexes would read all texts.
+		if !x.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) {
 			if streamed, report, err = s.collect(ctx); err == nil {
 				report.added = true
 			}
@@ -110,7 +127,8 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 		}
 		return s.survey(ctx)
 	})
-	s.admit = func(ctx context.Context, documents []index.Arrival) error { // of a stream, as they arrive
+	// Checks the documents of a stream as they arrive.
+	s.admit = func(ctx context.Context, documents []index.Arrival) error {
 		return a.admitNow(ctx, names, path, documents, o.Replace)
 	}
 	switch {
@@ -128,12 +146,12 @@ func (a *app) add(ctx context.Context, names *indexes, path string, in *input, w
 	return err
 }
 
-// admitNow refuses documents that an index, as it is now, does not take. While another program writes
-// it, it refuses none: the index decides again when they are stored.
+// admitNow refuses documents that the index, as it is now, does not accept. While another program
+// writes to the index it refuses none: the index checks the documents again when they are stored.
 func (a *app) admitNow(
-	ctx context.Context, names *indexes, path string, documents []index.Arrival, replace bool,
+	ctx context.Context, names *indexNames, path string, documents []index.Arrival, replace bool,
 ) (err error) {
-	paths, err := names.paths(path)
+	paths, err := names.indexPaths(path)
 	if err != nil {
 		return err
 	}
@@ -153,16 +171,20 @@ func (a *app) admitNow(
 	return errors.Join(err, snap.Close())
 }
 
-// canChange opens what is to be changed later for writing, and closes it: what keeps it from
-// that is said before texts are read.
-func (a *app) canChange(ctx context.Context, names *indexes, path string) error {
-	return a.change(ctx, names, path, func(changeable) error { return nil })
+// canChange opens the index for writing and closes it again, so that a reason why it cannot be
+// changed is found before texts are read.
+func (a *app) canChange(ctx context.Context, names *indexNames, path string) error {
+	return a.openForChange(ctx, names, path, func(changeableIndex) error { return nil })
 }
 
-func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src vectors.Source, texts *textsReport, o index.AddOptions, checked bool) error {
+// addDocuments adds a source of vectors to an index and reports it. texts is the report on their
+// encoding, or nil. With hintModel it tells the user if nothing shows that the vectors come from
+// the model of the index.
+func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, src vectors.Source,
+	texts *textsReport, o index.AddOptions, hintModel bool) error {
 	report := func(r *index.AddReport, ix *index.Index) error {
 		a.warnOfZeros(r.Zero, r.Tokens)
-		if checked && o.Model == nil {
+		if hintModel && o.Model == nil {
 			if err := a.hintAtModel(ix); err != nil {
 				return err
 			}
@@ -178,12 +200,13 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 			ZeroTokens    int64        `json:"zero_tokens"`
 			ClampedTokens int          `json:"clamped_tokens"`
 			RMSE          float64      `json:"rmse"`
-			BuildRMSE     float64      `json:"build_rmse"` // 0: not known, as of an import
+			BuildRMSE     float64      `json:"build_rmse"` // 0 if unknown, as for an imported index
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE, texts},
+		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE,
+			texts},
 			func(b *bytes.Buffer) {
 				if texts != nil {
-					texts.line(b)
+					texts.writeLine(b)
 				}
 				fmt.Fprintf(b, "added %s (%d empty, %d replaced), %s; root mean square error %.4f",
 					out.Documents(r.Docs, r.Passages), r.Empty, r.Replaced, out.Plural(r.Tokens, "token"), r.RMSE)
@@ -192,11 +215,12 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 				}
 				b.WriteByte('\n')
 				if r.Kept > 0 {
-					fmt.Fprintf(b, "%s the metadata of the document before\n", out.Plural(r.Kept, "document keeps", "documents keep"))
+					fmt.Fprintf(b, "%s the metadata of the document that was replaced\n",
+						out.Plural(r.Kept, "document keeps", "documents keep"))
 				}
 			})
 	}
-	return a.openSet(ctx, names, path, true, func(set *index.Shards) error {
+	return a.openShards(ctx, names, path, true, func(set *index.Shards) error {
 		if files := set.Files(); len(files) == 1 {
 			r, err := files[0].Add(ctx, src, &o)
 			if err != nil {
@@ -212,22 +236,25 @@ func (a *app) addDocuments(ctx context.Context, names *indexes, path string, src
 	})
 }
 
-// warnOfZeros warns of what is probably padding.
+// warnOfZeros warns of token vectors that are zero, and are probably padding.
 func (t *stdio) warnOfZeros(zero, tokens int64) {
 	if zero > 0 {
-		t.warn("%s of %s zero, and score 0 with everything: padding? --lengths says what is a token", out.Count(zero),
+		t.printWarning("%s of %s zero, and score 0 with everything: are they padding? --lengths gives the number "+
+			"of real tokens",
+			out.Count(zero),
 			out.Plural(tokens, "token vector is", "token vectors are"))
 	}
 }
 
-// hintAtModel says that nobody knows whether vectors are of the model of the index.
+// hintAtModel tells the user that the model of the added vectors is unknown while that of the index
+// is known.
 func (a *app) hintAtModel(ix *index.Index) error {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
 	if m := snap.Header().Model; m != nil {
-		a.hint("%s is of %v; --vectors-model lets plaid check that such vectors are, too", ix.Path(), m)
+		a.printHint("%s was made with %v; with --vectors-model, plaid checks that the vectors were, too", ix.Path(), m)
 	}
 	return snap.Close()
 }

@@ -30,49 +30,51 @@ import (
 // app is one run of the program.
 type app struct {
 	opener
-	started bool // the command line was understood
-	helpAll bool // --help-all
+	// commandStarted reports that the command line was valid: later errors are not about its usage.
+	commandStarted bool
+	// helpAll reports that --help-all was given.
+	helpAll bool
 	root    *cobra.Command
 }
 
-// run carries out a command line and returns the exit code.
+// run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams) int {
 	a := newApp(s, args)
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
 	a.completionCommand(root)
 	if a.completing() {
-		withoutQuotes(root)
+		removeUsageQuotes(root)
 	}
 	if len(args) > 1 && args[0] == "--json" && !strings.HasPrefix(args[1], "-") {
 		args = slices.Concat(args[1:2], args[:1], args[2:]) // plaid --json COMMAND is plaid COMMAND --json
 	}
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	a.stages.end()
-	a.console.Clear()
+	a.stages.logLast()
+	a.console.ClearStatus()
 	if err != nil && ctx.Err() != nil && explainedByInterrupt(err) {
 		err = context.Canceled
 	}
-	if err != nil && !a.started {
-		err = flags.UsageError{Err: exclusive(err)}
+	if err != nil && !a.commandStarted {
+		err = flags.UsageError{Err: rewordExclusiveFlags(err)}
 	}
 	if err != nil {
-		a.complain(cmd, err)
+		a.reportError(cmd, err)
 	}
 	return exitCode(err)
 }
 
-// completing reports whether a shell asks how a line may be completed.
+// completing reports whether a shell asks for completions of a line.
 func (a *app) completing() bool {
 	return len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd)
 }
 
-// exclusiveFlags is how cobra says that two flags exclude each other.
+// exclusiveFlags matches cobra's message about flags that exclude each other.
 var exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[(.+)\] are set none of the others can be`)
 
-// exclusive says it as the other errors of a command line do.
-func exclusive(err error) error {
+// rewordExclusiveFlags says in the words of this program that flags exclude each other.
+func rewordExclusiveFlags(err error) error {
 	m := exclusiveFlags.FindStringSubmatch(err.Error())
 	if m == nil {
 		return err
@@ -80,21 +82,26 @@ func exclusive(err error) error {
 	return fmt.Errorf("give --%s, not both", strings.ReplaceAll(m[1], " ", " or --"))
 }
 
-// Root is the command line, to be described: manual pages are made of it.
+// Root returns the command line without running it; manual pages are generated from it.
 func Root() *cobra.Command { return newApp(streams{}, nil).rootCommand() }
 
 func newApp(s streams, args []string) *app {
-	a := &app{opener: opener{stdio: stdio{streams: s, stdout: s.out, args: args, console: out.NewConsole(s.err, s.errWidth)}}}
-	a.console.Resized = s.resized
-	a.out = a.console.Before(s.out)
+	a := &app{opener: opener{stdio: stdio{
+		streams: s,
+		stdout:  s.out,
+		args:    args,
+		console: out.NewConsole(s.err, s.errWidth),
+	}}}
+	a.console.CurrentWidth = s.resized
+	a.out = a.console.ErasingStatus(s.out)
 	if a.now == nil {
 		a.now = time.Now
 	}
 	return a
 }
 
-// wantsJSON looks for --json itself, since errors in the flags before it are
-// to be JSON too.
+// wantsJSON reports whether --json is among the arguments. It looks itself, before the flags are
+// parsed, since errors in other flags are printed as JSON, too.
 func wantsJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
@@ -102,25 +109,25 @@ func wantsJSON(args []string) bool {
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
-// complain writes an error to stderr, as a line of JSON with --json.
-func (a *app) complain(cmd *cobra.Command, err error) {
+// reportError writes an error to stderr: as text with advice, or as a line of JSON with --json.
+func (a *app) reportError(cmd *cobra.Command, err error) {
 	code := exitCode(err)
-	msg := a.readable(plain(err))
+	msg := a.forTerminal(errorText(err))
 	if code == exitInterrupted {
 		msg = "interrupted"
-	} else if more := advice(cmd, err); more != "" {
-		msg += "; " + more
+	} else if advice := errorAdvice(cmd, err); advice != "" {
+		msg += "; " + advice
 	}
 	var fault *storage.PanicError
 	errors.As(err, &fault)
 	var usage flags.UsageError
-	near := ""
+	suggestion := ""
 	if errors.As(err, &usage) {
-		near = hint(cmd, msg)
+		suggestion = suggestionFor(cmd, msg)
 	}
 	if a.json {
-		if near != "" {
-			msg += "; " + near
+		if suggestion != "" {
+			msg += "; " + suggestion
 		}
 		line := struct {
 			Error  string `json:"error"`
@@ -131,7 +138,7 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		if fault != nil {
 			line.Stack = string(fault.Stack)
 		}
-		text, _ := out.Typed("error", line)
+		text, _ := out.TypedJSONLine("error", line)
 		_, _ = a.console.Write(text)
 		return
 	}
@@ -139,83 +146,93 @@ func (a *app) complain(cmd *cobra.Command, err error) {
 		fmt.Fprintf(a.console, "plaid: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	if fault != nil {
-		fmt.Fprintf(a.console, "plaid: this is a fault of plaid (%s), not of your files; please report it with what follows\n%s", index.Version(), fault.Stack)
+		fmt.Fprintf(a.console, "plaid: this is a bug in plaid (%s), not a problem of your files; please report it "+
+			"with "+
+			"the following lines\n%s", index.Version(), fault.Stack)
 	}
-	if near != "" {
-		fmt.Fprintln(a.console, capitalized(near))
+	if suggestion != "" {
+		fmt.Fprintln(a.console, capitalized(suggestion))
 	}
 	if usage.Err != nil {
 		fmt.Fprintf(a.console, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 }
 
-// plain is the text of an error without the names of system calls that opened a file.
-func plain(err error) string {
+// errorText returns the text of an error without the names of the system calls that opened a file,
+// and with a path said once.
+func errorText(err error) string {
 	msg := err.Error()
-	var of *fs.PathError
-	if errors.As(err, &of) && slices.Contains([]string{"open", "stat", "lstat"}, of.Op) {
-		named := of.Path + ": "
-		msg = strings.ReplaceAll(msg, of.Op+" "+named, named)
-		msg = strings.ReplaceAll(msg, named+named, named)
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) && slices.Contains([]string{"open", "stat", "lstat"}, pathError.Op) {
+		pathPrefix := pathError.Path + ": "
+		msg = strings.ReplaceAll(msg, pathError.Op+" "+pathPrefix, pathPrefix)
+		msg = strings.ReplaceAll(msg, pathPrefix+pathPrefix, pathPrefix)
 	}
 	msg = strings.ReplaceAll(msg, kernels.ErrUnavailable.Error()+": ", "")
-	if errors.Is(err, fs.ErrNotExist) { // the libraries of Go and the system have a text each
+	if errors.Is(err, fs.ErrNotExist) { // use one text, that of the system, for errors of Go, too
 		msg = strings.ReplaceAll(msg, fs.ErrNotExist.Error(), syscall.ENOENT.Error())
 	}
 	return msg
 }
 
-// advice is what a command line can do about an error of a library, which knows no
-// flags.
-func advice(cmd *cobra.Command, err error) string {
-	has := func(flag string) bool { return cmd != nil && cmd.Flags().Lookup(flag) != nil }
-	is := func(target error) bool { return errors.Is(err, target) }
+// errorAdvice returns what the user can do about an error of a library, in terms of the flags of
+// the command, which libraries do not know, or "".
+func errorAdvice(cmd *cobra.Command, err error) string {
+	hasFlag := func(flag string) bool { return cmd != nil && cmd.Flags().Lookup(flag) != nil }
+	isError := func(target error) bool { return errors.Is(err, target) }
 	switch {
-	case has("force") && !cmd.Flags().Changed("force") && (is(storage.ErrExists) || is(storage.ErrNotIndex) && cmd.Name() == "backup"):
+	case hasFlag("force") && !cmd.Flags().Changed("force") &&
+		(isError(storage.ErrExists) || isError(storage.ErrNotIndex) && cmd.Name() == "backup"):
 		return "--force replaces it"
-	case is(index.ErrDuplicateID) && has("replace") && !cmd.Flags().Changed("replace"):
-		return "--replace puts the new documents in the place of the old"
-	case is(encode.ErrNoTextField) && has("text-field"):
-		return "--text-field says which one has the text, --title-field and --id-field the others"
-	case is(encode.ErrNoField) && has("text-field"):
+	case isError(index.ErrDuplicateID) && hasFlag("replace") && !cmd.Flags().Changed("replace"):
+		return "--replace replaces the old documents"
+	case isError(encode.ErrNoTextField) && hasFlag("text-field"):
+		return "--text-field names the field with the text, --title-field and --id-field name the others"
+	case isError(encode.ErrNoField) && hasFlag("text-field"):
 		return "--text-field, --id-field and --title-field name fields or columns that each file has"
-	case is(encode.ErrSuffix) && has("text-format"):
+	case isError(encode.ErrSuffix) && hasFlag("text-format"):
 		return "--text-format names the format of a file with another suffix"
-	case is(storage.ErrLocked) && has("lock-timeout"):
-		if slices.Contains(readers, cmd.Name()) {
-			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks that, and GET /indices/INDEX/backup gives a copy"
+	case isError(storage.ErrLocked) && hasFlag("lock-timeout"):
+		if slices.Contains(readingCommands, cmd.Name()) {
+			return "--lock-timeout waits for it; while a service has it open, plaid search http://HOST/INDEX asks " +
+				"the " +
+				"service, and GET /indices/INDEX/backup returns a copy"
 		}
 		return "--lock-timeout waits for it"
-	case is(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
-		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid has written, with metadata.json and centroids in it"
-	case is(interop.ErrPayloads) && has("metadata"):
-		return "--metadata FILE takes others along, --metadata none does without"
-	case is(encode.ErrLines) && has("text-format"):
+	case isError(interop.ErrNotIndex) && cmd != nil && cmd.Name() == "import":
+		return "SOURCE is the folder that ColBERT, fast-plaid or next-plaid wrote, with metadata.json and " +
+			"centroids in it"
+	case isError(interop.ErrPayloads) && hasFlag("metadata"):
+		return "--metadata FILE stores other metadata, --metadata none stores none"
+	case isError(encode.ErrLines) && hasFlag("text-format"):
 		return "--text-format lines reads it"
-	case is(fs.ErrNotExist) && missingIndex(cmd, err):
+	case isError(fs.ErrNotExist) && indexIsMissing(cmd, err):
 		return cmp.Or(indexHint(cmd), "plaid index makes one")
-	case is(syscall.EROFS) && cmd != nil && cmd.Name() == "keywords":
-		return "searches by words do without the file, and read the words each time"
-	case is(syscall.ENOSPC) && has("spool") && !cmd.Flags().Changed("spool") && strings.Contains(err.Error(), ".spool"):
-		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE puts it on another disk"
-	case is(condition.ErrParameter) && has("param"):
+	case isError(syscall.EROFS) && cmd != nil && cmd.Name() == "keywords":
+		return "searches by words work without the file, but read the words each time"
+	case isError(syscall.ENOSPC) && hasFlag("spool") && !cmd.Flags().Changed("spool") &&
+		strings.Contains(err.Error(), ".spool"):
+		return "it keeps the vectors of texts, 256 bytes a token, until the end; --spool FILE moves it to another disk"
+	case isError(condition.ErrParameter) && hasFlag("param"):
 		return "--param gives the value of a question mark, one for each, in order"
-	case is(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && storeOf(cmd) == "":
-		return "plaid compact --salvage saves what can be read"
-	case is(fs.ErrNotExist) && missingModel(cmd, err):
+	case isError(storage.ErrCorrupt) && cmd != nil && cmd.Name() != "compact" && storeAddress(cmd) == "":
+		return "plaid compact --salvage saves the documents that can still be read"
+	case isError(fs.ErrNotExist) && modelIsMissing(cmd, err):
 		return "--model takes the folder of a model, or its name at the Hugging Face hub, ORG/NAME"
-	case is(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
-		return "plaid index --scales none makes one without, from the original vectors or from those of plaid export --format npy"
+	case isError(interop.ErrUnsupported) && cmd != nil && cmd.Name() == "export":
+		return "plaid index --scales none makes an index without scales, from the original vectors or from those " +
+			"of plaid " +
+			"export --format npy"
 	}
 	return ""
 }
 
-// readers are the commands that could do with a copy of an index.
-var readers = []string{"search", "explain", "get", "info", "export", "bench"}
+// readingCommands are the commands that a copy of an index would serve as well.
+var readingCommands = []string{"search", "explain", "get", "info", "export", "bench"}
 
-// missingModel reports whether an error is about a --model that does not exist and that no hub
-// could have.
-func missingModel(cmd *cobra.Command, err error) bool {
+// modelIsMissing reports whether an error is about a --model that is neither a folder nor a name
+// that a hub could have.
+func modelIsMissing(cmd *cobra.Command, err error) bool {
 	if _, named := errors.AsType[*hub.Error](err); named || cmd == nil {
 		return false
 	}
@@ -226,15 +243,16 @@ func missingModel(cmd *cobra.Command, err error) bool {
 	if cmd.Name() == "model" && dir == "" {
 		dir = cmd.Flags().Arg(0)
 	}
-	if said := err.Error(); dir == "" || !strings.Contains(said, dir+": ") || strings.HasSuffix(said, "?") {
-		return false // or a name that may have been meant is said already
+	if text := err.Error(); dir == "" || !strings.Contains(text, dir+": ") || strings.HasSuffix(text, "?") {
+		return false // the message suggests a name already
 	}
 	_, serr := os.Stat(dir)
 	return errors.Is(serr, fs.ErrNotExist)
 }
 
-// missingIndex says whether what is not there is the index that the command was to read.
-func missingIndex(cmd *cobra.Command, err error) bool {
+// indexIsMissing reports whether an error says that the index which the command reads does not
+// exist.
+func indexIsMissing(cmd *cobra.Command, err error) bool {
 	if cmd == nil || !strings.Contains(cmd.Use, "INDEX") || cmd.Name() == "index" || cmd.Name() == "import" {
 		return false
 	}
@@ -243,11 +261,13 @@ func missingIndex(cmd *cobra.Command, err error) bool {
 	return path != "" && errors.Is(serr, fs.ErrNotExist) && strings.Contains(err.Error(), path+": ")
 }
 
-// command is a command whose errors are not those of its command line.
-func (a *app) command(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+// commandFunc wraps the function of a command: from its call on, errors are not about the usage of
+// the command line. It closes the devices that the command has opened.
+func (a *app) commandFunc(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		a.started, a.name = true, strings.ReplaceAll(pathOf(cmd), " ", "-")
-		if err := errors.Join(noService(cmd, args), flags.CheckBare(cmd.Flags(), a.args)); err != nil {
+		a.commandStarted, a.name = true, strings.ReplaceAll(commandPath(cmd), " ", "-")
+		if err := errors.Join(refuseServiceAddress(cmd, args),
+			flags.CheckBareChoices(cmd.Flags(), a.args)); err != nil {
 			return err
 		}
 		err := fn(cmd.Context(), args)
@@ -255,24 +275,27 @@ func (a *app) command(fn func(ctx context.Context, args []string) error) func(*c
 	}
 }
 
-// noService refuses the address of a service, or of a store, where the file of an index is wanted.
-func noService(cmd *cobra.Command, args []string) error {
+// refuseServiceAddress returns an error for the address of a service or of a store where a command
+// needs the file of an index.
+func refuseServiceAddress(cmd *cobra.Command, args []string) error {
 	use := strings.Fields(cmd.Use)
 	if len(args) == 0 || len(use) < 2 || !strings.Contains(use[1], "INDEX") {
 		return nil
 	}
 	if strings.HasPrefix(args[0], "s3://") {
-		return flags.Usagef("%s is an object store: plaid search NAME --store %s searches an index of it", args[0], args[0])
+		return flags.Usagef("%s is an object store: plaid search NAME --store %s searches an index of it", args[0],
+			args[0])
 	}
 	if cmd.Name() == "search" || !modelof.IsServer(args[0]) {
 		return nil
 	}
-	return flags.Usagef("%s is a service, and %s reads files: of the commands for indexes, plaid search alone asks a service", args[0], cmd.CommandPath())
+	return flags.Usagef("%s is a service, and %s reads files: of these commands, only plaid search "+
+		"can ask a service", args[0], cmd.CommandPath())
 }
 
-// takes wants as many arguments as names; one in brackets may be missing, and a name that ends in … takes any
-// number, also none.
-func takes(names ...string) cobra.PositionalArgs {
+// namedArgs checks the number of arguments: one for each name. A name in brackets is optional, and
+// a name that ends in "…" stands for any number of arguments, including none.
+func namedArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		for i, name := range names {
 			if strings.HasSuffix(name, "…") {

@@ -20,45 +20,46 @@ func (a *app) backupCommand() *cobra.Command {
 	var checks string
 	cmd := &cobra.Command{
 		Use:   "backup INDEX COPY",
-		Short: "Copy an index to where it is safe, or where readers follow it",
+		Short: "Copy an index to a safe place, or for readers that follow it",
 		Long: `
 Copy an index as it is at this moment. The copy is an index file like any other.
 It is written next to COPY as COPY.plaid-partial- and a number, checked as plaid
-verify checks, flushed to disk, and then renamed to COPY: whatever happens, COPY is
-the one before or the new copy. An index that is there is replaced, another
-file only with --force. COPY - is stdout; there the index is checked before it is
-written.
+verify does, flushed to disk, and then renamed to COPY: whatever happens, COPY is
+either the old copy or the new one. An existing index is replaced, any other file only
+with --force. COPY - means stdout; the index is then checked before it is written.
 
 INDEX may also be the folder of plaid serve, while no service runs on it: each of its
-collections is copied to the folder COPY, which a service can then be started on.
+indexes is copied to the folder COPY, on which a service can then be started.
 
-Other processes may read the index meanwhile, and those that read COPY keep what
-they have, or follow it. A process that has the index open for writing keeps this
-command out; it can make backups itself while it works, as plaid serve does.
+Other processes may read the index meanwhile. Those that read COPY keep the old one,
+or follow it to the new one. The command fails while a process has the index open for
+writing; such a process can make backups itself, as plaid serve does.
 
-With --incremental a COPY that is an earlier backup is brought up to date in one
-transaction, which writes only what has changed. For that nobody may have COPY
-open, not even to read it, and no other name may be linked to it. If that is not
-so, or more than half has changed or the index was rebuilt, all is copied; the
-report says which happened. Both are read whole either way.`,
+With --incremental, an earlier backup at COPY is updated in one transaction, which
+writes only the changes. No other process may have COPY open then, not even for
+reading, and no other name may be linked to it. Otherwise, or if the index was rebuilt
+or more than half of it has changed, everything is copied; the report says which
+happened. Both files are read completely in either case.`,
 		Example: `  plaid backup docs.plaid /backup/docs.plaid
   plaid backup docs.plaid /backup/docs.plaid --incremental
   plaid backup docs.plaid - > /mnt/stick/docs.plaid`,
-		Args: takes("INDEX", "COPY"),
+		Args: namedArgs("INDEX", "COPY"),
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.Incremental, "incremental", false, "write only what has changed into a copy that is there, where that is possible")
-	f.Var(flags.Choice(&checks, "full", "full", "checksums", "none"), "verify", "what to check of the copy before it takes its place")
-	f.BoolVar(&o.Force, "force", false, "replace a COPY that is no index")
+	f.BoolVar(&o.Incremental, "incremental", false,
+		"write only the changes into an existing copy, where that is possible")
+	f.Var(flags.Choice(&checks, "full", "full", "checksums", "none"), "verify",
+		"what to check of the copy before it replaces COPY")
+	f.BoolVar(&o.Force, "force", false, "replace a COPY that is not an index")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		path, to := args[0], args[1]
 		stdout := to == "-"
 		switch {
 		case stdout && (o.Incremental || o.Force):
 			return flags.Usagef("--incremental and --force are for files, not for stdout")
 		case stdout && a.outWidth > 0:
-			return flags.Usagef("stdout is a terminal: an index is no text")
+			return flags.Usagef("stdout is a terminal, and an index is not text")
 		}
 		var err error
 		if o.Check, err = index.ParseChecks(checks); err != nil {
@@ -66,16 +67,17 @@ report says which happened. Both are read whole either way.`,
 		}
 		o.LockTimeout, o.Progress = a.lockTimeout, a.progress()
 		if info, serr := os.Stat(path); serr == nil && info.IsDir() {
-			names, err := collectionsOf(path)
+			names, err := findCollections(path)
 			switch {
 			case err != nil:
 				return err
 			case len(names) == 0:
-				return fmt.Errorf("%s: %w: a folder without collections of plaid serve; name one of its files", path, errNotFound)
+				return fmt.Errorf("%s: %w: it is a folder, but not one of plaid serve; name an index file", path,
+					errNotFound)
 			case stdout:
 				return flags.Usagef("a folder is copied to a folder, not to stdout")
 			}
-			return writerAdvice(a.backupFolder(ctx, path, to, names, &o), true)
+			return adviseOnWriter(a.backupFolder(ctx, path, to, names, &o), true)
 		}
 		opened := false
 		err = a.open(ctx, path, false, func(ix *index.Index) error {
@@ -98,31 +100,35 @@ report says which happened. Both are read whole either way.`,
 				Verified string `json:"verified"`
 			}{path, to, r, o.Check.String()}, func(b *bytes.Buffer) { b.WriteString(backupText(to, r, o.Check)) })
 		})
-		return writerAdvice(err, !opened)
+		return adviseOnWriter(err, !opened)
 	})
 	return cmd
 }
 
-// writerAdvice says what to do about an index that another process writes to.
-func writerAdvice(err error, source bool) error {
+// adviseOnWriter adds to an error that says that another process writes to the index how that
+// process can make the backup. source reports whether the error is about the source of the backup.
+func adviseOnWriter(err error, source bool) error {
 	switch {
 	case errors.Is(err, index.ErrSameFile):
 		return flags.UsageError{Err: err}
 	case source && errors.Is(err, storage.ErrLocked):
-		return fmt.Errorf("%w; the process that writes can make backups itself (a service: GET /indices/NAME/backup), or stop writing for a moment", err)
+		return fmt.Errorf("%w; the process that writes can make backups itself (a service: GET "+
+			"/indices/NAME/backup), or stop writing for a moment", err)
 	}
 	return err
 }
 
+// backupText describes a copy in one line.
 func backupText(to string, r *index.BackupReport, c index.Checks) string {
-	how := "whole copy"
+	method := "whole copy"
 	switch {
 	case r.Incremental:
-		how = "brought up to date"
+		method = "brought up to date"
 	case r.Whole != "":
-		how += " (" + r.Whole + ")"
+		method += " (" + r.Whole + ")"
 	}
-	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckSums: "checksums verified", index.CheckNothing: "not verified"}[c]
+	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckSums: "checksums verified",
+		index.CheckNothing: "not verified"}[c]
 	return fmt.Sprintf("%s: %s, %s, %s of %s written, %s\n",
-		to, out.Documents(r.Docs, r.Passages), how, out.Bytes(r.Written), out.Bytes(r.Size), checked)
+		to, out.Documents(r.Docs, r.Passages), method, out.Bytes(r.Written), out.Bytes(r.Size), checked)
 }

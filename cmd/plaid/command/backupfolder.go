@@ -18,15 +18,15 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// The files of a collection in a folder of plaid serve; see docs/service.md.
+// Files of a collection in a folder of plaid serve; see docs/service.md.
 const (
 	collectionConfig = "collection.json"
 	collectionIndex  = "index.plaid"
 )
 
-// collectionsOf are the names of the collections in a folder of plaid serve, also of those that
-// cannot be read; none of what is something else.
-func collectionsOf(dir string) (names []string, err error) {
+// findCollections returns the names of the collections in a folder of plaid serve, including
+// damaged ones. It returns none for any other folder.
+func findCollections(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -39,25 +39,30 @@ func collectionsOf(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// folderBackup is what `plaid backup --json` prints of a folder.
+// folderBackup is what `plaid backup --json` prints for a folder.
 type folderBackup struct {
 	Path        string                         `json:"path"`
 	Copy        string                         `json:"copy"`
-	Collections map[string]*index.BackupReport `json:"collections"` // null: without documents
+	Collections map[string]*index.BackupReport `json:"collections"` // null for a collection without documents
 	Verified    string                         `json:"verified"`
 }
 
-// backupFolder copies each collection of a folder, one after another, each as it is at its
-// moment. What a copy has beside them stays. A collection that cannot be copied leaves its
-// copy as it was, and does not keep the others from being copied.
+// backupFolder copies the collections of a folder one after another. Collections that only the copy
+// has stay there. A collection that cannot be copied leaves its copy as it was, and the others are
+// copied nevertheless.
 func (a *app) backupFolder(ctx context.Context, from, to string, names []string, o *index.BackupOptions) error {
-	switch inside, err := liesIn(to, from); {
+	switch inside, err := isInside(to, from); {
 	case err != nil:
 		return err
 	case inside:
 		return fmt.Errorf("%w: %s lies in %s", index.ErrSameFile, to, from)
 	}
-	rep := folderBackup{Path: from, Copy: to, Collections: map[string]*index.BackupReport{}, Verified: o.Check.String()}
+	rep := folderBackup{
+		Path:        from,
+		Copy:        to,
+		Collections: map[string]*index.BackupReport{},
+		Verified:    o.Check.String(),
+	}
 	var text bytes.Buffer
 	var faults []error
 	for _, name := range names {
@@ -65,14 +70,15 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 		r, err := a.backupCollection(ctx, filepath.Join(from, name), dir, o)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("collection %q: %w", name, err))
-			if ctx.Err() != nil || errors.Is(err, storage.ErrLocked) { // as the others will be
+			// The other collections will fail in the same way.
+			if ctx.Err() != nil || errors.Is(err, storage.ErrLocked) {
 				break
 			}
 			continue
 		}
 		rep.Collections[name] = r
 		if r == nil {
-			fmt.Fprintf(&text, "%s: no documents\n", out.Path(dir))
+			fmt.Fprintf(&text, "%s: no documents\n", out.TablePath(dir))
 		} else {
 			text.WriteString(backupText(dir, r, o.Check))
 		}
@@ -83,10 +89,11 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 	return a.report(rep, func(b *bytes.Buffer) { b.Write(text.Bytes()) })
 }
 
-// backupCollection copies the folder of a collection. The report is nil of one that has never
-// had documents. One without an index whose copy has one has lost it, or was deleted and made
-// again: the copy may be all that is left.
-func (a *app) backupCollection(ctx context.Context, from, to string, o *index.BackupOptions) (r *index.BackupReport, err error) {
+// backupCollection copies the folder of a collection. The report is nil for a collection that has
+// never had documents. If the index is gone but its copy exists, it was lost or was deleted and
+// declared again: that is an error, since the copy may be all that remains.
+func (a *app) backupCollection(ctx context.Context, from, to string, o *index.BackupOptions) (r *index.BackupReport,
+	err error) {
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return nil, err
 	}
@@ -99,7 +106,8 @@ func (a *app) backupCollection(ctx context.Context, from, to string, o *index.Ba
 	if !opened && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished)) {
 		switch _, serr := os.Stat(target); {
 		case serr == nil:
-			return nil, fmt.Errorf("%w: the index is not there, and the copy has one, which is kept; if it was emptied on purpose, delete %s", err, target)
+			return nil, fmt.Errorf("%w: the index is not there, and the copy has one, which is kept; if it was "+
+				"emptied on purpose, delete %s", err, target)
 		case !errors.Is(serr, fs.ErrNotExist):
 			return nil, serr
 		}
@@ -111,9 +119,9 @@ func (a *app) backupCollection(ctx context.Context, from, to string, o *index.Ba
 	return r, copyFile(ctx, filepath.Join(from, collectionConfig), filepath.Join(to, collectionConfig))
 }
 
-// liesIn tells whether a path, of which the end need not be there yet, is a folder or in it,
-// under any name.
-func liesIn(path, dir string) (bool, error) {
+// isInside reports whether a path is a folder or lies in it, under any name. The end of the path
+// need not exist yet.
+func isInside(path, dir string) (bool, error) {
 	folder, err := os.Stat(dir)
 	if err != nil {
 		return false, err
@@ -143,7 +151,7 @@ func liesIn(path, dir string) (bool, error) {
 	}
 }
 
-// copyFile copies a small file so that it is there as a whole or not at all.
+// copyFile copies a small file, so that the copy is complete or absent.
 func copyFile(ctx context.Context, from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {

@@ -176,7 +176,7 @@ func TestSpaceThatWasNotFreed(t *testing.T) {
 		}
 		code, stdout, stderr := try(t, args...)
 		require.Equal(t, exitOK, code, stderr)
-		require.Contains(t, stderr, "the space of the one before it was not freed (plaid compact "+path+"): ")
+		require.Contains(t, stderr, "the space of the old one was not freed (plaid compact "+path+" frees it): ")
 		require.Equal(t, json, strings.Contains(stdout, `"not_freed":"`))
 		files.HookSynced = nil
 		code, _, stderr = try(t, "verify", path)
@@ -244,7 +244,7 @@ func TestPanicsAreToBeReported(t *testing.T) {
 		var stderr bytes.Buffer
 		a := newApp(streams{err: &stderr}, nil)
 		a.json = json
-		a.complain(nil, err)
+		a.reportError(nil, err)
 		require.Contains(t, stderr.String(), "x.plaid: internal error: out of range")
 		require.Contains(t, stderr.String(), "f.go:3")
 		require.Equal(t, !json, strings.Contains(stderr.String(), "please report it"))

@@ -22,24 +22,25 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// EnvStore has the address of the object store that plaid cluster looks after.
+// EnvStore is the environment variable with the address of the object store that plaid cluster
+// uses.
 const EnvStore = "PLAID_STORE"
 
 func (a *app) clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster COMMAND",
-		Short: "Look after indexes in an object store",
+		Short: "Manage indexes in an object store",
 		Long: `
-Look after the indexes of services that share an object store (plaid serve --store): its
-nodes. The store has all that they know. An index is in shards, and several nodes search each;
-any node takes any request (docs/cluster.md).
+Manage the indexes of services that share an object store (plaid serve --store). These
+services are its nodes, and the store has all of their data. An index consists of shards,
+and several nodes search each of them; any node answers any request (docs/cluster.md).
 
-Indexes are also made, changed, searched and removed over HTTP, as those of one service.
+Indexes can also be created, changed, searched and removed over HTTP, as with one service.
 --store, or else ` + EnvStore + `, is the address of the store.`,
 		Example: `  plaid serve --store /mnt/plaid --listen :8080
   plaid cluster status --store /mnt/plaid
   plaid cluster create wiki --shards 16 --store /mnt/plaid`,
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // those of a command that is misspelt
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // a misspelt command is the error to report
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
@@ -52,34 +53,37 @@ Indexes are also made, changed, searched and removed over HTTP, as those of one 
 	return cmd
 }
 
-// stored has the collections of an object store, the store itself, and the arguments of a command.
-type stored struct {
+// openedStore is an opened object store: its collections, the store itself, and the arguments of
+// the command.
+type openedStore struct {
 	*cluster.Cluster
 	store objects.Store
 	args  []string
 }
 
-// ofCluster makes a command for the collections of a store. c is how it is opened.
-func (a *app) ofCluster(cmd *cobra.Command, c *cluster.Config, use func(context.Context, stored) error) *cobra.Command {
+// storeCommand completes a command for the collections of a store: it adds the flags, opens the
+// store as c says, and calls run.
+func (a *app) storeCommand(cmd *cobra.Command, c *cluster.Config,
+	run func(context.Context, openedStore) error) *cobra.Command {
 	f := cmd.Flags()
 	f.String("store", "", daemon.StoreUsage+" (default: "+EnvStore+")")
 	if f.Lookup("json") == nil {
 		f.Bool("json", false, "print the report as JSON")
 	}
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		store := storeOf(cmd)
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
+		store := storeAddress(cmd)
 		if store == "" {
 			return flags.Usagef("--store is missing, and %s is not set", EnvStore)
 		}
-		return a.withStore(ctx, store, *c, func(all *cluster.Cluster, s objects.Store) error {
-			return use(ctx, stored{all, s, args})
+		return a.withStore(ctx, store, *c, func(collections *cluster.Cluster, s objects.Store) error {
+			return run(ctx, openedStore{collections, s, args})
 		})
 	})
 	return cmd
 }
 
-// storeOf is the store that a command line names; "": none.
-func storeOf(cmd *cobra.Command) string {
+// storeAddress returns the store that a command line names, or "" if it names none.
+func storeAddress(cmd *cobra.Command) string {
 	f := cmd.Flags().Lookup("store")
 	switch {
 	case f == nil || cmd.Name() == "serve":
@@ -93,33 +97,34 @@ func storeOf(cmd *cobra.Command) string {
 func (a *app) clusterCreateCommand() *cobra.Command {
 	var o cluster.Config
 	var c collection.Config
-	var most int
+	var maxDocuments int
 	cmd := &cobra.Command{
 		Use:   "create INDEX",
-		Short: "Make an index without documents in a store",
+		Short: "Create an index without documents in a store",
 		Long: `
-Make an index without documents. The ids of documents decide which shard has them, once and for
-all; nodes that come and go take shards over from each other. --replicas nodes search each shard,
-in different zones where there are some.
+Create an index without documents. The id of a document determines its shard, and the number of
+shards never changes. --replicas nodes search each shard, in different zones if there are any;
+nodes take over shards from each other when they come and go.
 
-With --max-documents the oldest documents go when there are more: each shard keeps its share.`,
+With --max-documents the oldest documents are deleted when there are more: each shard keeps its
+share.`,
 		Example: `  plaid cluster create wiki --shards 16 --replicas 2 --store s3://bucket/plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
-	f.Var(flags.Int(&o.Shards, 1, 1), "shards", "how many shards there are")
+	f.Var(flags.Int(&o.Shards, 1, 1), "shards", "number of shards")
 	f.Var(flags.Int(&o.Replicas, 2, 1), "replicas", "how many nodes search each shard")
 	f.Var(flags.Nbits(&c.Nbits), "nbits", "residual bits a component")
 	c.Nbits, f.Lookup("nbits").DefValue = 4, "4"
-	f.Var(flags.Int(&most, 0, 0), "max-documents", "how many documents are kept, the newest ones (0: all)")
+	f.Var(flags.Int(&maxDocuments, 0, 0), "max-documents", "number of documents to keep, the newest ones (0: all)")
 	f.Var(flags.Choice(&c.Tokenizer, collection.TokenizerUnicode, collection.TokenizerUnicode,
 		collection.TokenizerTrigram), "tokenizer", "find words, or any part of a text of three characters or more")
-	return a.ofCluster(cmd, &o, func(ctx context.Context, in stored) error {
-		if most > 0 {
-			n := uint64(most)
+	return a.storeCommand(cmd, &o, func(ctx context.Context, opened openedStore) error {
+		if maxDocuments > 0 {
+			n := uint64(maxDocuments)
 			c.MaxDocuments = &n
 		}
-		made, err := in.Declare(ctx, in.args[0], c)
+		created, err := opened.Declare(ctx, opened.args[0], c)
 		if err != nil {
 			return err
 		}
@@ -128,63 +133,63 @@ With --max-documents the oldest documents go when there are more: each shard kee
 			Shards   int               `json:"shards"`
 			Replicas int               `json:"replicas"`
 			Config   collection.Config `json:"config"`
-		}{made.Name(), o.Shards, o.Replicas, made.Config()}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "made %s with %s, each on %s\n", made.Name(), out.Plural(o.Shards, "shard"),
+		}{created.Name(), o.Shards, o.Replicas, created.Config()}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "created %s with %s, each on %s\n", created.Name(), out.Plural(o.Shards, "shard"),
 				out.Plural(o.Replicas, "node"))
 		})
 	})
 }
 
 func (a *app) clusterBuildCommand() *cobra.Command {
-	var b build
+	var b buildFlags
 	var scratch string
 	cmd := &cobra.Command{
 		Use:   "build INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index of a store from texts or token vectors",
 		Long: `
-Give an index of a store all its documents at once, in the place of those that it has: this
-machine trains one codec, compresses the documents as plaid index does, and puts a file of each
-shard into the store. Searches see nothing of it before all are there. What is changed
-meanwhile is changed in the new documents.
+Replace all documents of an index in a store: this machine trains one codec, compresses the
+documents as plaid index does, and writes one file for each shard to the store. Searches find the
+old documents until all shards are written. Changes that are made meanwhile are applied to the new
+documents.
 
 ` + textsRead + ` Titles and texts are stored as metadata; --drop-text leaves them out.
 
-The files take twice their size in --scratch until they are in the store. The vectors of texts wait
-there in INDEX.spool: repeat the command to resume an interrupted run. A build from vectors is
-resumed with --resume.`,
+The files take twice their size in --scratch until they are in the store. The vectors of texts are
+kept there in INDEX.spool: repeat the command to resume an interrupted run. --resume resumes a
+build from vectors.`,
 		Example: `  plaid cluster build wiki --text corpus.jsonl --model lightonai/LateOn --store /mnt/plaid
   plaid cluster build wiki --vectors docs.npy --lengths doclens.npy --ids ids.txt --store /mnt/plaid`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is made if it is not there "+
+	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is created if necessary "+
 		"(default: that of temporary files, and the current one for the spool)")
 	f.BoolVar(&b.o.Resume, "resume", false,
 		"continue an interrupted build from the same files in the same --scratch")
 	for _, name := range []string{"nbits", "seed"} {
-		f.Lookup(name).Usage += " (default: as the index was made)"
+		f.Lookup(name).Usage += " (default: as for the index)"
 		f.Lookup(name).DefValue = ""
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
-		name := in.args[0]
-		found, err := ofStore(in.Cluster, name)
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
+		name := opened.args[0]
+		collection, err := findStoreIndex(opened.Cluster, name)
 		if err != nil {
 			return fmt.Errorf("%w (plaid cluster create makes one)", err)
 		}
-		if err := b.complete(a, f); err != nil {
+		if err := b.finishOptions(a, f); err != nil {
 			return err
 		}
 		if b.o.Resume && scratch == "" {
-			return flags.Usagef("--resume needs --scratch, the folder of the build that was interrupted")
+			return flags.Usagef("--resume needs --scratch, the folder of the interrupted build")
 		}
 		if scratch != "" {
 			if err := os.MkdirAll(scratch, 0o777); err != nil {
 				return err
 			}
 		}
-		c := found.Config()
+		c := collection.Config()
 		if !f.Changed("nbits") {
 			if b.o.Nbits = c.Nbits; c.Binary {
 				b.o.Nbits = 1
@@ -193,24 +198,31 @@ resumed with --resume.`,
 		if !f.Changed("seed") && c.Seed != nil {
 			b.o.Seed = *c.Seed
 		}
-		b.o.Force = true // what another build has left there
+		b.o.Force = true // replace the files of an earlier build
 		use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
 			build := cluster.BuildOptions{Train: o, Dir: scratch, Logger: a.logger()}
 			if show := a.progress(); show != nil {
 				build.Progress = func(done, total int) {
-					show(index.Progress{Stage: "store", Done: int64(done), Total: int64(total), Unit: "shards"})
+					show(index.Progress{
+						Stage: "store",
+						Done:  int64(done),
+						Total: int64(total),
+						Unit:  "shards",
+					})
 				}
 			}
-			r, err := cluster.Build(ctx, in.store, name, build, src)
+			r, err := cluster.Build(ctx, opened.store, name, build, src)
 			if err != nil {
 				return err
 			}
 			return a.reportClusterBuild(name, r, src.Dim(), texts, &o)
 		}
-		return a.build(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil }, use)
+		return a.openAndBuild(ctx, filepath.Join(scratch, name), &b, func(*index.BuildOptions) error { return nil },
+			use)
 	})
 }
 
+// reportClusterBuild reports what plaid cluster build did.
 func (a *app) reportClusterBuild(name string, r *index.BuildReport, dim int, texts *textsReport,
 	o *index.BuildOptions) error {
 	return a.report(struct {
@@ -229,7 +241,7 @@ func (a *app) reportClusterBuild(name string, r *index.BuildReport, dim int, tex
 		name, r.Docs, r.Passages, r.Empty, r.Tokens, dim, o.Nbits, r.Train.K, r.RMSE, texts, o.Model,
 	}, func(text *bytes.Buffer) {
 		if texts != nil {
-			texts.line(text)
+			texts.writeLine(text)
 		}
 		fmt.Fprintf(text, "%s: %s (%d empty), %s of dimension %d at %s\n", name, out.Documents(r.Docs, r.Passages),
 			r.Empty, out.Plural(r.Tokens, "token"), dim, out.Plural(o.Nbits, "bit"))
@@ -242,30 +254,30 @@ func (a *app) clusterRebalanceCommand() *cobra.Command {
 		Use:   "rebalance INDEX --replicas N",
 		Short: "Change how many nodes search each shard of an index",
 		Long: `
-Change how many nodes search each shard. Which nodes those are follows from who is there, and
-needs no command: nodes that come take over shards, and those of nodes that go are taken over.`,
+Change how many nodes search each shard. Shards are assigned to nodes without a command: new nodes
+take over shards, and other nodes take over the shards of nodes that have gone.`,
 		Example: `  plaid cluster rebalance wiki --replicas 3 --store /mnt/plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	cmd.Flags().Var(flags.Int(&replicas, 0, 1), "replicas", "how many nodes search each shard")
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
 		switch {
 		case replicas == 0:
 			return flags.Usagef("--replicas is missing")
 		case replicas > cluster.MaxReplicas:
 			return flags.Usagef("--replicas is %d; at most %d are possible", replicas, cluster.MaxReplicas)
 		}
-		if _, err := ofStore(in.Cluster, in.args[0]); err != nil {
+		if _, err := findStoreIndex(opened.Cluster, opened.args[0]); err != nil {
 			return err
 		}
-		if err := in.SetReplicas(ctx, in.args[0], replicas); err != nil {
+		if err := opened.SetReplicas(ctx, opened.args[0], replicas); err != nil {
 			return err
 		}
 		return a.report(struct {
 			Name     string `json:"name"`
 			Replicas int    `json:"replicas"`
-		}{in.args[0], replicas}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "each shard of %s is for %s\n", in.args[0], out.Plural(replicas, "node"))
+		}{opened.args[0], replicas}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "each shard of %s is now searched by %s\n", opened.args[0], out.Plural(replicas, "node"))
 		})
 	})
 }
@@ -273,33 +285,33 @@ needs no command: nodes that come take over shards, and those of nodes that go a
 func (a *app) clusterVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [INDEX]",
-		Short: "Read every byte that a store has of its indexes",
+		Short: "Check every byte that a store has of its indexes",
 		Long: `
-Read every byte that a store has of an index, or of all: its logs, which nothing may be missing
-from, and its files. Nodes need not run. Objects that no index speaks of, such as what an
-interrupted training has left, are listed; they do no harm.`,
+Check every byte that a store has of one index, or of all: its logs, which must be complete, and
+its files. Nodes need not run. Objects that belong to no index, such as those of an interrupted
+training, are listed; they do no harm.`,
 		Example: `  plaid cluster verify wiki --store s3://bucket/plaid`,
-		Args:    takes("[INDEX]"),
+		Args:    namedArgs("[INDEX]"),
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
 		var o cluster.VerifyOptions
-		what := in.Place()
-		if len(in.args) > 0 {
-			if _, err := ofStore(in.Cluster, in.args[0]); err != nil {
+		subject := opened.Place()
+		if len(opened.args) > 0 {
+			if _, err := findStoreIndex(opened.Cluster, opened.args[0]); err != nil {
 				return err
 			}
-			o.Name, what = in.args[0], in.args[0]
+			o.Name, subject = opened.args[0], opened.args[0]
 		}
-		r, err := cluster.Verify(ctx, in.store, o)
+		r, err := cluster.Verify(ctx, opened.store, o)
 		if err != nil {
 			return err
 		}
 		if n := len(r.Faults); n > 0 {
-			err = fmt.Errorf("%s: %w: %s", what, storage.ErrCorrupt, out.Plural(n, "fault"))
+			err = fmt.Errorf("%s: %w: %s", subject, storage.ErrCorrupt, out.Plural(n, "fault"))
 		}
 		return errors.Join(a.report(r, func(b *bytes.Buffer) {
 			if len(r.Faults) == 0 {
-				fmt.Fprintf(b, "%s: sound: ", what)
+				fmt.Fprintf(b, "%s: sound: ", subject)
 			}
 			fmt.Fprintf(b, "%s, %s, %s\n", out.Plural(r.Collections, "index", "indexes"),
 				out.Plural(r.Objects, "object"), out.Bytes(r.Bytes))
@@ -319,33 +331,32 @@ func (a *app) clusterRemoveCommand() *cobra.Command {
 		Use:   "remove INDEX",
 		Short: "Remove an index of a store, with all its documents",
 		Long: `
-Remove an index with all its documents. On a terminal you are asked before; elsewhere --yes is
-needed. Nodes delete its objects within two hours. The name may be used again at once: nothing of
-the old index is in the new one.`,
+Remove an index with all its documents. On a terminal you are asked first; elsewhere --yes is
+needed. Nodes delete its objects within two hours. The name can be used again at once.`,
 		Example: `  plaid cluster remove wiki --yes --store s3://bucket/plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
-		name := in.args[0]
-		if _, err := ofStore(in.Cluster, name); err != nil {
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
+		name := opened.args[0]
+		if _, err := findStoreIndex(opened.Cluster, name); err != nil {
 			return err
 		}
 		switch {
 		case yes:
-		case !a.asks:
-			return flags.Usagef("%s would be removed with all its documents: --yes says that you mean it", name)
+		case !a.interactive:
+			return flags.Usagef("%s would be removed with all its documents: --yes confirms that", name)
 		default:
-			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, in.Place())
-			if err := a.ask(ctx, question); err != nil {
+			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, opened.Place())
+			if err := a.confirm(ctx, question); err != nil {
 				return err
 			}
 		}
-		existed, err := in.Drop(ctx, name)
+		existed, err := opened.Drop(ctx, name)
 		if err != nil {
 			return err
 		}
-		if !existed { // any more
+		if !existed { // another process has removed it
 			return fmt.Errorf("%w: %s", collection.ErrUnknown, name)
 		}
 		return a.report(struct {

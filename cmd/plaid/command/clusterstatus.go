@@ -14,23 +14,24 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster"
 )
 
+// errNotWell is the error of plaid cluster status if the store has faults.
 var errNotWell = errors.New("not all is well")
 
 func (a *app) clusterStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether all is well, the indexes and the nodes",
+		Short: "Show faults, indexes and nodes of a store",
 		Long: `
-Show whether all is well, and if not, what is wrong; then the indexes of the store, the largest
-first, and its nodes. --json has all of them, and each shard. The exit code is 0 if all is well,
-and 1 if not. Fewer nodes than an index is to have replicas, and nodes of different versions, are
-no fault: notes say so.`,
+Show whether all is well, and the faults if not; then the indexes of the store, the largest first,
+and its nodes. --json lists all of them, with each shard. The exit code is 0 if all is well, and 1
+if not. It is not a fault, but a note, if there are fewer nodes than an index shall have replicas,
+or if nodes have different versions.`,
 		Example: `  plaid cluster status --store s3://bucket/plaid`,
-		Args:    takes(),
+		Args:    namedArgs(),
 	}
-	return a.ofCluster(cmd, &cluster.Config{}, func(ctx context.Context, in stored) error {
-		s := in.Status(ctx)
-		err := a.report(s, func(b *bytes.Buffer) { clusterText(b, s) })
+	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
+		s := opened.Status(ctx)
+		err := a.report(s, func(b *bytes.Buffer) { clusterStatusText(b, s) })
 		if err == nil && len(s.Faults) > 0 {
 			err = fmt.Errorf("%s: %w", s.Place, errNotWell)
 		}
@@ -38,11 +39,12 @@ no fault: notes say so.`,
 	})
 }
 
-// mostLines is how many lines a table, or the list of faults, has at most: all are one screen.
-const mostLines = 15
+// maxLines is the maximum number of lines of a table, or of the list of faults, so that all of them
+// fit on one screen.
+const maxLines = 15
 
-// clusterText shows a status.
-func clusterText(b *bytes.Buffer, s *cluster.Status) {
+// clusterStatusText formats a status for reading.
+func clusterStatusText(b *bytes.Buffer, s *cluster.Status) {
 	if len(s.Faults) == 0 {
 		fmt.Fprintf(b, "all is well on %s\n", out.Plural(len(s.Nodes), "node"))
 	} else {
@@ -59,13 +61,13 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 
 	if len(s.Collections) > 0 {
 		b.WriteByte('\n')
-		t := out.Table{Indent: 2, Left: 2}
+		t := out.Table{Indent: 2, LeftColumns: 2}
 		t.Line("INDEX", "STATE", "DOCUMENTS", "SHARDS", "REPLICAS", "BYTES")
 		largest := slices.SortedStableFunc(slices.Values(s.Collections), func(x, y cluster.CollectionStatus) int {
 			return cmp.Compare(y.Bytes, x.Bytes)
 		})
 		for _, c := range firstLines(largest) {
-			state, known := stateOf(&c)
+			state, known := collectionState(&c)
 			documents, size := out.Count(c.Documents), out.Bytes(c.Bytes)
 			if !known {
 				documents, size = "?", "?"
@@ -77,7 +79,7 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 	}
 	if len(s.Nodes) > 0 {
 		b.WriteByte('\n')
-		t := out.Table{Indent: 2, Left: 4}
+		t := out.Table{Indent: 2, LeftColumns: 4}
 		t.Line("NODE", "STATE", "ADDRESS", "ZONE", "REPLICAS")
 		for _, n := range firstLines(s.Nodes) {
 			state := "answers"
@@ -91,8 +93,9 @@ func clusterText(b *bytes.Buffer, s *cluster.Status) {
 	}
 }
 
-// stateOf names the stage of a collection and the work on it. known reports whether the sizes of all shards are known.
-func stateOf(c *cluster.CollectionStatus) (state string, known bool) {
+// collectionState names the stage of a collection and the work on it. known reports whether the
+// sizes of all shards are known.
+func collectionState(c *cluster.CollectionStatus) (state string, known bool) {
 	if c.Fault != "" {
 		return "not touched", false
 	}
@@ -100,7 +103,7 @@ func stateOf(c *cluster.CollectionStatus) (state string, known bool) {
 	if c.Generation == 0 {
 		return state, true
 	}
-	late := 0
+	notReady := 0
 	for _, shard := range c.Shards {
 		ready := 0
 		for _, r := range shard.Replicas {
@@ -108,22 +111,23 @@ func stateOf(c *cluster.CollectionStatus) (state string, known bool) {
 				ready++
 			}
 			if r.State != "ready" || r.Behind > 0 {
-				late++
+				notReady++
 			}
 		}
 		known = known && ready > 0
 	}
-	if late > 0 {
-		state += fmt.Sprintf("; %s not ready or behind", out.Plural(late, "replica"))
+	if notReady > 0 {
+		state += fmt.Sprintf("; %s not ready or behind", out.Plural(notReady, "replica"))
 	}
 	return state, known
 }
 
-func firstLines[T any](all []T) []T { return all[:min(len(all), mostLines)] }
+// firstLines returns the items that are shown.
+func firstLines[T any](items []T) []T { return items[:min(len(items), maxLines)] }
 
-// moreLines says how many lines are left out.
-func moreLines(b *bytes.Buffer, n int, one string, many ...string) {
-	if n > mostLines {
-		fmt.Fprintf(b, "  … and %s, which --json shows\n", out.Plural(n-mostLines, one, many...))
+// moreLines says how many of n lines are left out, if any.
+func moreLines(b *bytes.Buffer, n int, singular string, plural ...string) {
+	if n > maxLines {
+		fmt.Fprintf(b, "  … and %s, which --json shows\n", out.Plural(n-maxLines, singular, plural...))
 	}
 }

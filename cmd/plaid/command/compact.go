@@ -21,27 +21,28 @@ func (a *app) compactCommand() *cobra.Command {
 		Short: "Rewrite an index without its deleted documents",
 		Long: `
 Rewrite an index without its deleted documents and with its segments merged into
-one, and replace the old file by the new one. Until then, this needs as much free
-space as the index takes. Searches give the same results as before.
+one, and replace the old file with the new one. Meanwhile this needs as much free
+space as the index takes. Searches return the same results as before.
 
-With --salvage, the index may be damaged, and nothing of it is changed: each live
-document that can still be read goes into a new index as it is, with its id and
-metadata, and what is lost is listed. If one of the two meta pages of the file is
-damaged, the commit that the other one shows is taken. The exit code is 3 if
-anything is lost or in doubt. It is 5, and nothing is written, if the header, the
-codec, or every document is lost, or if it cannot be told any more what was
-deleted; --with-deleted then takes the documents in doubt and lists them.`,
+With --salvage, the index may be damaged, and it is not changed: each live document
+that can still be read is copied to a new index, with its id and metadata, and the
+losses are listed. If one of the two meta pages of the file is damaged, the commit of
+the other one is used. The exit code is 3 if anything is lost or in doubt. It is 5, and
+nothing is written, if the header, the codec, or every document is lost, or if it is
+unknown which documents were deleted; --with-deleted then copies the documents in
+doubt and lists them.`,
 		Example: `  plaid compact docs.plaid
   plaid compact damaged.plaid --salvage rescued.plaid`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	cmd.Flags().Bool("json", false, "print the report as JSON")
-	rescued := cmd.Flags().String("salvage", "", "write what can be read of a damaged index to a new `FILE`")
-	withDeleted := cmd.Flags().Bool("with-deleted", false, "with --salvage: take documents that may have been deleted as well")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	salvagePath := cmd.Flags().String("salvage", "", "copy the readable documents of a damaged index to a new `FILE`")
+	withDeleted := cmd.Flags().Bool("with-deleted", false,
+		"with --salvage: also copy documents that may have been deleted")
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		switch {
-		case *rescued != "":
-			return a.salvage(ctx, args[0], *rescued, *withDeleted)
+		case *salvagePath != "":
+			return a.salvage(ctx, args[0], *salvagePath, *withDeleted)
 		case cmd.Flags().Changed("salvage"):
 			return flags.Usagef("--salvage names no file")
 		case *withDeleted:
@@ -75,7 +76,8 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 				BytesBefore int64  `json:"bytes_before"`
 				BytesAfter  int64  `json:"bytes_after"`
 			}{args[0], docs, passages, before.Size(), after.Size()}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Documents(docs, passages), out.Bytes(before.Size()),
+				fmt.Fprintf(b, "%s: %s, %s before, %s now\n", args[0], out.Documents(docs, passages),
+					out.Bytes(before.Size()),
 					out.Bytes(after.Size()))
 			})
 		})
@@ -83,29 +85,32 @@ deleted; --with-deleted then takes the documents in doubt and lists them.`,
 	return cmd
 }
 
-// salvaged is the report of compact --salvage.
-type salvaged struct {
+// salvageResult is what `plaid compact --salvage --json` prints.
+type salvageResult struct {
 	Path     string `json:"path"`
 	Out      string `json:"out"`
 	Complete bool   `json:"complete"`
 	*index.SalvageReport
 }
 
-// salvage writes what can be read of a damaged index to a new file.
+// salvage writes the readable documents of a damaged index to a new file.
 func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) error {
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
 	r, err := index.Salvage(ctx, path, to, &index.SalvageOptions{
-		WithDeleted: withDeleted, LockTimeout: a.lockTimeout, Logger: a.logger(), Progress: a.progress(),
+		WithDeleted: withDeleted,
+		LockTimeout: a.lockTimeout,
+		Logger:      a.logger(),
+		Progress:    a.progress(),
 	})
-	a.console.Clear()
+	a.console.ClearStatus()
 	if r == nil {
 		return err
 	}
 	if !a.json {
 		for _, fault := range r.Faults {
-			a.warn("%s: %s", path, fault)
+			a.printWarning("%s: %s", path, fault)
 		}
 		if err != nil {
 			return err // nothing was written
@@ -114,13 +119,15 @@ func (a *app) salvage(ctx context.Context, path, to string, withDeleted bool) er
 		return err
 	}
 	complete := err == nil && r.Complete()
-	err = errors.Join(err, a.reportAs("salvage", salvaged{path, to, complete, r}, func(b *bytes.Buffer) { salvageText(b, to, r) }))
+	err = errors.Join(err, a.reportTyped("salvage", salvageResult{path, to, complete, r},
+		func(b *bytes.Buffer) { salvageText(b, to, r) }))
 	if err != nil || complete {
 		return err
 	}
 	return fmt.Errorf("%w: not all of %s could be salvaged", errPartial, path)
 }
 
+// salvageText lists the documents that were saved and those that were lost.
 func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 	fmt.Fprintf(b, "%s: %s, %s\n", to, out.Documents(r.Docs, r.Passages), out.Plural(r.Tokens, "token"))
 	if tx := r.Transaction; tx.DamagedMeta {
@@ -128,24 +135,25 @@ func salvageText(b *bytes.Buffer, to string, r *index.SalvageReport) {
 		if tx.Claimed > 0 {
 			fmt.Fprintf(b, ", and says %d", tx.Claimed)
 		}
-		b.WriteString("; a later change is not seen\n")
+		b.WriteString("; later changes are lost\n")
 	}
 	if r.StateLost {
-		b.WriteString("the counters are lost: documents at the end, of which no id is left, are not listed\n")
+		b.WriteString("the counters are lost: documents at the end whose ids are lost are not listed\n")
 	}
 	for _, l := range r.Lost {
 		for _, id := range l.IDs {
 			fmt.Fprintf(b, "lost: %q: %s\n", id, l.Why)
 		}
 		if n := l.Docs - int64(len(l.IDs)); n > 0 {
-			fmt.Fprintf(b, "lost: %s of ordinals %d to %d whose ids are lost too: %s\n", out.Plural(n, "document"), l.First, l.Last, l.Why)
+			fmt.Fprintf(b, "lost: %s of ordinals %d to %d whose ids are lost too: %s\n", out.Plural(n, "document"),
+				l.First, l.Last, l.Why)
 		}
 	}
 	for _, id := range r.LostPayloads {
 		fmt.Fprintf(b, "without metadata: %q\n", id)
 	}
 	if n := r.UnknownPayloads; n > 0 {
-		fmt.Fprintf(b, "lost: metadata of %s that are not known\n", out.Plural(n, "document"))
+		fmt.Fprintf(b, "lost: metadata of %s whose ids are unknown\n", out.Plural(n, "document"))
 	}
 	for _, id := range r.UncertainPayloads {
 		fmt.Fprintf(b, "may have had metadata: %q\n", id)

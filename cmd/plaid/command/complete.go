@@ -18,21 +18,22 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Endings of files that arguments and values of flags have.
+// Endings of the files that arguments and flags take.
 var (
 	indexFiles  = []string{"plaid"}
 	vectorFiles = []string{"npy", "npz", "safetensors", "jsonl", "ndjson"}
 	textFiles   = []string{"jsonl", "ndjson", "json", "csv", "tsv", "txt", "html", "ipynb", "gz", "zst", "xz"}
 )
 
-// endings of the files of flags, by their names. Others that take a FILE take any.
-var endings = map[string][]string{
+// fileEndings are the endings of the files that a flag takes, by its name. Any other flag for a
+// FILE takes files of all endings.
+var fileEndings = map[string][]string{
 	"vectors": vectorFiles, "queries": vectorFiles, "text": textFiles, "questions": textFiles,
 	"index": indexFiles, "shard": indexFiles, "codec": indexFiles, "salvage": indexFiles,
 }
 
-// completions lets shells complete the values of flags, the names of index files and the ids of
-// documents; cobra completes commands and flags by itself.
+// completions registers completions of the values of flags, the names of index files and the ids of
+// documents. Cobra completes the names of commands and flags itself.
 func (a *app) completions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		a.completions(cmd)
@@ -40,15 +41,14 @@ func (a *app) completions(root *cobra.Command) {
 			cmd.ValidArgsFunction = a.completeArgument
 		}
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if c := completer(f); c != nil {
-				_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that has one
+			if c := completionFor(f); c != nil {
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that has a completion already
 			}
 		})
 	}
 }
 
-// completionCommand lets cobra add plaid completion, and makes a shell that it does not know an
-// error.
+// completionCommand lets cobra add plaid completion, and makes an unknown shell an error.
 func (a *app) completionCommand(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion"})
@@ -58,9 +58,9 @@ func (a *app) completionCommand(root *cobra.Command) {
 	var shells []string
 	for _, c := range cmd.Commands() {
 		shells = append(shells, c.Name())
-		a.helpFlags(c)
+		a.addHelpFlags(c)
 	}
-	a.helpFlags(cmd)
+	a.addHelpFlags(cmd)
 	cmd.Use, cmd.DisableFlagsInUseLine = "completion SHELL", true
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -71,26 +71,26 @@ func (a *app) completionCommand(root *cobra.Command) {
 	cmd.RunE = func(*cobra.Command, []string) error { return cmd.Help() }
 }
 
-// withoutQuotes takes the quotes out of what flags say of themselves: they mark the names of values
+// removeUsageQuotes removes the backquotes from the help of flags: they mark the names of values
 // for the help, and a shell would show them.
-func withoutQuotes(cmd *cobra.Command) {
+func removeUsageQuotes(cmd *cobra.Command) {
 	plain := func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") }
 	cmd.Flags().VisitAll(plain)
 	cmd.PersistentFlags().VisitAll(plain)
 	for _, c := range cmd.Commands() {
-		withoutQuotes(c)
+		removeUsageQuotes(c)
 	}
 }
 
-// completer completes what the type of a flag says of its values; nil if it has none.
-func completer(f *pflag.Flag) cobra.CompletionFunc {
+// completionFor returns the completion of a flag's values by their type, or nil if it takes no value.
+func completionFor(f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
-	files, known := endings[f.Name]
+	files, known := fileEndings[f.Name]
 	switch {
 	case strings.Contains(f.Value.Type(), "|"):
 		return cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"), cobra.ShellCompDirectiveNoFileComp)
 	case kind == "":
-		return nil // a switch
+		return nil // the flag takes no value
 	case f.Name == "device":
 		return completeDevice
 	case kind == "FILE" && known:
@@ -105,7 +105,7 @@ func completer(f *pflag.Flag) cobra.CompletionFunc {
 	return cobra.NoFileCompletions
 }
 
-// completeDevice asks which devices there are.
+// completeDevice offers the devices of this machine.
 func completeDevice(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	names := []string{"cpu\tthe processor", "auto\ta GPU if there is one"}
 	found, _ := kernels.Devices()
@@ -129,23 +129,27 @@ func completeModel(_ *cobra.Command, _ []string, typed string) ([]string, cobra.
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// Completion is to take no longer than a key press: this many ids are offered, and looked at.
+// Limits that keep a completion as fast as a key press: how many ids are offered, and how many are
+// read.
 const (
-	mostIDs   = 100
-	idsLooked = 200_000
+	maxIDs        = 100
+	maxIDsScanned = 200_000
 )
 
-// completeArgument offers index files, or the names of a store, and then ids of documents where the command takes some.
+// completeArgument offers index files, or the indexes of a store, and then ids of documents if the
+// command takes some.
 func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if store := storeOf(cmd); store != "" {
+	if store := storeAddress(cmd); store != "" {
 		var names []string
 		ctx, stop := context.WithTimeout(context.WithoutCancel(cmd.Context()), time.Second)
 		defer stop()
 		if len(args) == 0 {
-			_ = a.withStore(ctx, store, cluster.Config{}, func(all *cluster.Cluster, _ objects.Store) error { // no store: no names
-				names = all.Names()
-				return nil
-			})
+			_ = a.withStore(ctx, store, cluster.Config{},
+				// An error only means that there are no names.
+				func(collections *cluster.Cluster, _ objects.Store) error {
+					names = collections.Names()
+					return nil
+				})
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -157,16 +161,18 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var ids []string
-	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0], func(snap *index.Snapshot) error { // no index: no ids
-		for ordinal := range min(snap.State().Docs, idsLooked) {
-			if len(ids) == mostIDs {
-				break
+	_ = a.openSnapshot(context.WithoutCancel(cmd.Context()), args[0],
+		func(snap *index.Snapshot) error { // an error only means that there are no ids
+			for ordinal := range min(snap.State().Docs, maxIDsScanned) {
+				if len(ids) == maxIDs {
+					break
+				}
+				if id := snap.ID(ordinal); snap.Live(ordinal) && strings.HasPrefix(id, typed) &&
+					!slices.Contains(args[1:], id) {
+					ids = append(ids, id)
+				}
 			}
-			if id := snap.ID(ordinal); snap.Live(ordinal) && strings.HasPrefix(id, typed) && !slices.Contains(args[1:], id) {
-				ids = append(ids, id)
-			}
-		}
-		return nil
-	})
+			return nil
+		})
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -24,57 +24,57 @@ import (
 func (a *app) deleteCommand() *cobra.Command {
 	var idFile string
 	var where flags.Where
-	var names indexes
+	var names indexNames
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use:   "delete INDEX {ID… | --ids FILE | --where CONDITION}",
 		Short: "Delete documents from an index",
 		Long: `
-Delete documents by id, all in one step. Ids that are not there are named, and
-change the exit code: 3 if other documents were deleted, 4 if none was. With
---where, delete the documents that meet a condition (docs/conditions.md), which may
-be none.
+Delete documents by id, all in one step. Ids that the index does not have are listed,
+and change the exit code: 3 if other documents were deleted, 4 if none was. With
+--where, delete the documents that meet a condition (docs/conditions.md); there may be
+none.
 
---dry-run says how many documents that are, and deletes none. On a terminal, you are
-asked before all documents of an index go; --yes answers.
+--dry-run only counts the documents. On a terminal, you are asked before all documents
+of an index are deleted, unless --yes is given.
 
-The space is given back by plaid compact.
+plaid compact frees the space.
 
-` + severalHelp + ` Every file that has an
-id loses it.`,
+` + severalHelp + ` An id is deleted
+in every file that has it.`,
 		Example: `  plaid delete docs.plaid doc17 doc18
   plaid delete docs.plaid --ids old.txt
   plaid delete docs.plaid --where "year < ? OR lang IS NULL" --param 1990`,
-		Args: takes("INDEX", "ID…"),
+		Args: namedArgs("INDEX", "ID…"),
 	}
 	f := cmd.Flags()
 	names.register(f)
 	f.StringVar(&idFile, "ids", "", "`FILE` with one id a line")
 	where.Register(f, "delete the documents that meet it")
-	f.BoolVar(&dryRun, "dry-run", false, "delete nothing, and say how many documents there are")
-	f.BoolVar(&yes, "yes", false, "do not ask before all documents are deleted")
+	f.BoolVar(&dryRun, "dry-run", false, "only count the documents that would be deleted")
+	f.BoolVar(&yes, "yes", false, "do not ask before deleting all documents")
 	f.Bool("json", false, "print the report as JSON")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "yes")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		path := args[0]
-		remove, err := newDeletion(ctx, &where, idFile, args[1:])
+		deletion, err := newDeletion(ctx, &where, idFile, args[1:])
 		if err != nil {
 			return err
 		}
 		if dryRun {
-			return a.countDeletion(ctx, &names, path, remove)
+			return a.countDeletion(ctx, &names, path, deletion)
 		}
-		if !yes && a.asks {
-			if err := a.askBeforeAll(ctx, &names, path, remove); err != nil {
+		if !yes && a.interactive {
+			if err := a.confirmDeletingAll(ctx, &names, path, deletion); err != nil {
 				return err
 			}
 		}
-		return a.change(ctx, &names, path, func(ix changeable) error {
-			n, missing, err := remove.do(ctx, ix)
+		return a.openForChange(ctx, &names, path, func(ix changeableIndex) error {
+			n, missing, err := deletion.deleteFrom(ctx, ix)
 			if err != nil {
 				return err
 			}
-			missing = distinct(missing)
+			missing = sortedUnique(missing)
 			err = a.report(struct {
 				Path     string   `json:"path"`
 				Deleted  int      `json:"deleted"`
@@ -94,13 +94,15 @@ id loses it.`,
 	return cmd
 }
 
-// deletion is of the documents that a command line names: by a condition, or else by ids.
+// deletion names the documents to delete: those that meet a condition, or else those with ids.
 type deletion struct {
 	where *condition.Condition
 	ids   []string
 }
 
-func (d *deletion) do(ctx context.Context, ix changeable) (deleted index.Affected, missing []string, err error) {
+// deleteFrom deletes the documents. missing are the ids that the index does not have.
+func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted index.Affected, missing []string,
+	err error) {
 	if d.where != nil {
 		deleted, err = ix.DeleteWhere(ctx, d.where)
 		return deleted, nil, err
@@ -108,26 +110,27 @@ func (d *deletion) do(ctx context.Context, ix changeable) (deleted index.Affecte
 	return ix.Delete(ctx, d.ids)
 }
 
-// count counts the documents and passages that would be deleted, and all documents, and lists
-// unknown ids.
-func (d *deletion) count(ctx context.Context, x *searched) (n index.Affected, all int, missing []string, err error) {
-	for _, s := range x.parts {
-		all += s.Documents()
+// countDocuments counts the documents and passages that would be deleted (n) and all documents
+// (total), and lists unknown ids.
+func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n index.Affected, total int,
+	missing []string, err error) {
+	for _, s := range target.shards {
+		total += s.Documents()
 	}
 	add := func(s *index.Snapshot, docs *roaring.Bitmap) error {
-		more, err := s.CountDeleted(ctx, docs, docs)
-		n.Add(more)
+		deleted, err := s.CountDeleted(ctx, docs, docs)
+		n.Add(deleted)
 		return err
 	}
 	if d.where != nil {
-		docs, err := index.SelectAll(ctx, x.parts, d.where)
+		docs, err := index.SelectAll(ctx, target.shards, d.where)
 		for i := range docs {
-			err = errors.Join(err, add(x.parts[i], docs[i]))
+			err = errors.Join(err, add(target.shards[i], docs[i]))
 		}
-		return n, all, nil, err
+		return n, total, nil, err
 	}
-	for _, s := range x.parts {
-		docs, none, err := s.Named(ctx, d.ids)
+	for _, s := range target.shards {
+		docs, unknown, err := s.Named(ctx, d.ids)
 		if err == nil {
 			err = add(s, docs)
 		}
@@ -135,30 +138,31 @@ func (d *deletion) count(ctx context.Context, x *searched) (n index.Affected, al
 			return n, 0, nil, err
 		}
 		if missing == nil {
-			missing = append([]string{}, none...)
-		} else { // what no index has
-			missing = slices.DeleteFunc(missing, func(id string) bool { return !slices.Contains(none, id) })
+			missing = append([]string{}, unknown...)
+		} else { // keep the ids that no index has
+			missing = slices.DeleteFunc(missing, func(id string) bool { return !slices.Contains(unknown, id) })
 		}
 	}
-	return n, all, missing, nil
+	return n, total, missing, nil
 }
 
-// countDeletion says what a deletion would do.
-func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d *deletion) error {
-	return a.openSearched(ctx, names, path, func(x *searched) error {
-		n, all, missing, err := d.count(ctx, x)
+// countDeletion reports what a deletion would do.
+func (a *app) countDeletion(ctx context.Context, names *indexNames, path string, d *deletion) error {
+	return a.openSearched(ctx, names, path, func(target *searchTarget) error {
+		n, total, missing, err := d.countDocuments(ctx, target)
 		if err != nil {
 			return err
 		}
-		missing = distinct(missing)
+		missing = sortedUnique(missing)
 		err = a.report(struct {
 			Path     string   `json:"path"`
 			Would    int      `json:"would_delete"`
 			Passages int      `json:"passages"`
 			Docs     int      `json:"docs"`
 			Missing  []string `json:"missing"`
-		}{path, n.Documents, n.Passages, all, missing}, func(b *bytes.Buffer) {
-			fmt.Fprintf(b, "of %s, %s would be deleted\n", out.Plural(all, "document"), out.Documents(n.Documents, n.Passages))
+		}{path, n.Documents, n.Passages, total, missing}, func(b *bytes.Buffer) {
+			fmt.Fprintf(b, "of %s, %s would be deleted\n", out.Plural(total, "document"),
+				out.Documents(n.Documents, n.Passages))
 		})
 		if err != nil {
 			return err
@@ -167,23 +171,25 @@ func (a *app) countDeletion(ctx context.Context, names *indexes, path string, d 
 	})
 }
 
-// askBeforeAll asks whether all documents may go, if they would.
-func (a *app) askBeforeAll(ctx context.Context, names *indexes, path string, d *deletion) error {
+// confirmDeletingAll asks the user if the deletion concerns all documents of the index.
+func (a *app) confirmDeletingAll(ctx context.Context, names *indexNames, path string, d *deletion) error {
 	var n index.Affected
-	var all int
-	err := a.openSearched(ctx, names, path, func(x *searched) (err error) {
-		n, all, _, err = d.count(ctx, x)
+	var total int
+	err := a.openSearched(ctx, names, path, func(target *searchTarget) (err error) {
+		n, total, _, err = d.countDocuments(ctx, target)
 		return err
 	})
-	if err != nil || n.Documents < all || all == 0 {
+	if err != nil || n.Documents < total || total == 0 {
 		return err
 	}
-	return a.ask(ctx, fmt.Sprintf("This deletes all %s of %s.", out.Plural(all, "document"), out.Printable(path, 200)))
+	return a.confirm(ctx, fmt.Sprintf("This deletes all %s of %s.", out.Plural(total, "document"),
+		out.Printable(path, 200)))
 }
 
-// ask lets a person at a terminal decide whether something is deleted.
-func (a *app) ask(ctx context.Context, what string) error {
-	fmt.Fprintf(a.console, "%s Go on? [y/N] ", what)
+// confirm describes an effect to the user at the terminal and returns an error unless the answer is
+// yes.
+func (a *app) confirm(ctx context.Context, effect string) error {
+	fmt.Fprintf(a.console, "%s Go on? [y/N] ", effect)
 	answer, err := bufio.NewReader(files.ContextReader(ctx, a.in)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -194,7 +200,8 @@ func (a *app) ask(ctx context.Context, what string) error {
 	return nil
 }
 
-// newDeletion is that of a condition, or of the ids that are given or in a file.
+// newDeletion returns the deletion that the command line describes: by a condition, by the ids in a
+// file, or by ids as arguments.
 func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []string) (*deletion, error) {
 	matching, err := where.Condition()
 	switch {
@@ -214,12 +221,13 @@ func newDeletion(ctx context.Context, where *flags.Where, idFile string, ids []s
 	return &deletion{ids: ids}, err
 }
 
-// distinct sorts ids, and leaves one of each; never nil.
-func distinct(ids []string) []string {
+// sortedUnique returns the distinct ids in order; never nil.
+func sortedUnique(ids []string) []string {
 	return append([]string{}, slices.Compact(slices.Sorted(slices.Values(ids)))...)
 }
 
-// missingError names the ids that were not there, the first of them at least.
+// missingError returns an error that names the first of the missing ids: [errPartial] if other
+// documents were deleted, or else [errNotFound]. It is nil if none is missing.
 func missingError(deleted index.Affected, missing []string) error {
 	if len(missing) == 0 {
 		return nil
@@ -228,24 +236,24 @@ func missingError(deleted index.Affected, missing []string) error {
 	if deleted == (index.Affected{}) {
 		kind = errNotFound
 	}
-	const most = 10
-	more := ""
-	if len(missing) > most {
-		more = fmt.Sprintf(" and %d more", len(missing)-most)
+	const maxShown = 10
+	omitted := ""
+	if len(missing) > maxShown {
+		omitted = fmt.Sprintf(" and %d more", len(missing)-maxShown)
 	}
 	var shown []string
-	for _, id := range missing[:min(len(missing), most)] {
+	for _, id := range missing[:min(len(missing), maxShown)] {
 		shown = append(shown, out.Quoted(id))
 	}
 	hint := ""
 	if slices.ContainsFunc(missing, func(id string) bool { return condition.Spellings(id) != nil }) {
 		hint = "; ids are compared by their bytes, and Unicode writes é as one character or as two"
 	}
-	return fmt.Errorf("%w: [%s]%s%s", kind, strings.Join(shown, " "), more, hint)
+	return fmt.Errorf("%w: [%s]%s%s", kind, strings.Join(shown, " "), omitted, hint)
 }
 
-// changeable is an index, or several that are changed as one.
-type changeable interface {
+// changeableIndex is an index, or several that are changed as one.
+type changeableIndex interface {
 	Delete(ctx context.Context, ids []string) (deleted index.Affected, missing []string, err error)
 	DeleteWhere(ctx context.Context, where *condition.Condition) (deleted index.Affected, err error)
 	UpdatePayload(ctx context.Context, where *condition.Condition,
@@ -254,12 +262,13 @@ type changeable interface {
 		set condition.Fields) (updated index.Affected, missing []string, err error)
 }
 
-// change opens one index, or several, for writing.
-func (op *opener) change(ctx context.Context, names *indexes, path string, use func(changeable) error) error {
-	return op.openSet(ctx, names, path, true, func(set *index.Shards) error {
-		if files := set.Files(); len(files) == 1 {
+// openForChange opens one index, or several, for writing and hands it to use.
+func (op *opener) openForChange(ctx context.Context, names *indexNames, path string,
+	use func(changeableIndex) error) error {
+	return op.openShards(ctx, names, path, true, func(shards *index.Shards) error {
+		if files := shards.Files(); len(files) == 1 {
 			return use(files[0])
 		}
-		return use(set)
+		return use(shards)
 	})
 }

@@ -25,7 +25,7 @@ func TestQuestionBeforeAllGoes(t *testing.T) {
 	require.NoError(t, docs.Close())
 	ask := func(answer string, args ...string) (code int, stderr string) {
 		var out, errs bytes.Buffer
-		code = run(ctx, append([]string{"delete", path}, args...), streams{in: strings.NewReader(answer), out: &out, err: &errs, asks: true})
+		code = run(ctx, append([]string{"delete", path}, args...), streams{in: strings.NewReader(answer), out: &out, err: &errs, interactive: true})
 		return code, errs.String()
 	}
 	code, stderr := ask("", "a")

@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// openDevice opens a device, unless the command has done so; nil stands for the processor. It
-// is closed when the command ends.
+// openDevice opens a device, or returns the one that the command has opened before. Nil means the
+// processor. The device is closed when the command ends.
 func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Device, error) {
 	if dev, ok := op.devices[d.Name]; ok {
 		return dev, nil
@@ -27,12 +27,12 @@ func (op *opener) openDevice(ctx context.Context, d *flags.Device) (kernels.Devi
 	}
 	op.devices[d.Name] = dev
 	if note != "" {
-		op.hint("%s", note)
+		op.printHint("%s", note)
 	}
 	return dev, nil
 }
 
-// closeDevices closes what the command has opened.
+// closeDevices closes the devices that the command has opened.
 func (op *opener) closeDevices() error {
 	var errs []error
 	for _, d := range op.devices {
@@ -44,62 +44,64 @@ func (op *opener) closeDevices() error {
 	return errors.Join(errs...)
 }
 
-// on is how an encoder gets the device that flags name.
-func (op *opener) on(d *flags.Device) flags.DeviceOpener {
+// deviceOpener returns a function that opens the device of the flags for an encoder.
+func (op *opener) deviceOpener(d *flags.Device) flags.DeviceOpener {
 	return func(ctx context.Context) (flags.OpenedDevice, error) {
 		dev, err := op.openDevice(ctx, d)
-		return flags.OpenedDevice{Device: dev, Auto: found(d), Note: op.hint}, err
+		return flags.OpenedDevice{Device: dev, Auto: deviceIsAuto(d), Note: op.printHint}, err
 	}
 }
 
-// found says that a device is the one that was found, and not one that was named: what it
-// cannot do the processor does.
-func found(d *flags.Device) bool {
+// deviceIsAuto reports whether the device is chosen automatically, and not named by the user. The
+// processor then does whatever the device cannot.
+func deviceIsAuto(d *flags.Device) bool {
 	return cmp.Or(d.Name, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 }
 
-// searcher answers queries and tells how.
+// searcher answers queries, and explains the answers.
 type searcher interface {
 	quality.Traced
 	Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error)
 }
 
-// withSearcher makes a searcher for what is searched, on a device if there are flags that name
-// one, and hands it to use.
-func (op *opener) withSearcher(ctx context.Context, x *searched, threads int, d *flags.Device, use func(searcher) error) (err error) {
+// withSearcher opens a searcher for the target and hands it to use. It searches on the device that
+// d names; the processor searches if d is nil.
+func (op *opener) withSearcher(ctx context.Context, target *searchTarget, threads int, d *flags.Device,
+	use func(searcher) error) (err error) {
 	var dev kernels.Device
 	if d != nil {
 		if dev, err = op.openDevice(ctx, d); err != nil {
 			return err
 		}
 	}
-	if x.several() {
+	if target.hasSeveralFiles() {
 		o := &search.MultiOptions{Threads: threads, Logger: op.logger()}
 		if dev != nil {
 			o.Devices = kernels.MemberDevices(dev)
 		}
-		m, err := search.NewMultiAt(ctx, x.set, o)
+		m, err := search.NewMultiAt(ctx, target.shardsSnapshot, o)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, m.Close()) }()
 		return use(m)
 	}
-	e, err := search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Device: dev, Logger: op.logger()})
-	if dev != nil && found(d) && errors.Is(err, kernels.ErrDeviceMemory) {
-		op.hint("the processor searches: %v", err)
-		e, err = search.NewAt(ctx, x.snap, &search.EngineOptions{Threads: threads, Logger: op.logger()})
+	e, err := search.NewAt(ctx, target.snap, &search.EngineOptions{Threads: threads, Device: dev, Logger: op.logger()})
+	if dev != nil && deviceIsAuto(d) && errors.Is(err, kernels.ErrDeviceMemory) {
+		op.printHint("the processor searches: %v", err)
+		e, err = search.NewAt(ctx, target.snap, &search.EngineOptions{Threads: threads, Logger: op.logger()})
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	about, err := e.Describe(ctx)
+	description, err := e.Describe(ctx)
 	if err != nil {
 		return err
 	}
-	if m := about.Memory; m != nil {
-		op.logger().Info("index on device", "device", about.Device, "resident", m.Resident, "pieces", m.Pieces, "bytes", m.Index(), "limit", m.Limit)
+	if m := description.Memory; m != nil {
+		op.logger().Info("index on device", "device", description.Device, "resident", m.Resident, "pieces", m.Pieces,
+			"bytes", m.Index(), "limit", m.Limit)
 	}
 	return use(e)
 }

@@ -38,7 +38,7 @@ func newFolderDoor(t *rapid.T, dir string, model *encode.Encoder) *folderDoor {
 	s.app.lockTimeout = time.Minute
 	require.NoError(t, os.MkdirAll(filepath.Join(s.root, "sub"), 0o700))
 	config := model.Config()
-	s.parting = encode.Splitting{Model: &config, Window: 4}
+	s.splitting = encode.Splitting{Model: &config, Window: 4}
 	return &folderDoor{sync: s}
 }
 
@@ -120,7 +120,7 @@ func (d *folderDoor) look(t *rapid.T, _ *documents.Picture) change {
 		},
 		do: func(ctx context.Context) (outcome, error) {
 			d.sync.allowEmpty = true // however many files have gone
-			_, err := d.sync.lookUntilStill(ctx)
+			_, err := d.sync.syncUntilStable(ctx)
 			if errors.Is(err, errNothingToIndex) {
 				err = nil
 			}
@@ -138,7 +138,7 @@ func (d *folderDoor) differ(t *rapid.T, p *documents.Picture) (changed []documen
 	for i := range files {
 		c, err := files[i].Read(1 << 20)
 		require.NoError(t, err)
-		for text, err := range c.Texts(d.sync.parting) {
+		for text, err := range c.Texts(d.sync.splitting) {
 			require.NoError(t, err)
 			part, err := partOf(text.ID, text.Payload)
 			require.NoError(t, err)

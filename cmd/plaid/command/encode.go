@@ -32,12 +32,15 @@ type encoding struct {
 	encoder flags.Encoder
 	device  flags.Device
 	threads int
-	dir     string // of the output
+	// dir is the output folder.
+	dir     string
 	queries bool
 	pool    int
 	float32 bool
 	force   bool
-	apart   *encode.Spooled // has the vectors in a file that becomes the matrix; nil means that they are copied
+	// matrixSpool has the vectors in a file that becomes the matrix. Nil means that the vectors are
+	// copied.
+	matrixSpool *encode.Spooled
 }
 
 func (a *app) encodeCommand() *cobra.Command {
@@ -46,43 +49,47 @@ func (a *app) encodeCommand() *cobra.Command {
 		Use:   "encode TEXTS… --model MODEL -o DIR",
 		Short: "Turn texts into files of token vectors",
 		Long: `
-Encode texts into the files that other commands take: docs.npy, doclens.npy,
-doc_ids.txt and metadata.jsonl, or with --queries queries.npy, querylens.npy and
-query_ids.txt, beside model.json, which says what made them. Both may go into one
-folder, which is what plaid beir --vectors takes.
+Encode texts into the files that other commands read: docs.npy, doclens.npy,
+doc_ids.txt and metadata.jsonl, or, with --queries, queries.npy, querylens.npy and
+query_ids.txt. model.json describes the model. Documents and queries may be written to
+the same folder, as plaid beir --vectors expects them.
 
-TEXTS are .jsonl files as those of BEIR (_id, title, text), .csv or .tsv files
-with a column text (in .tsv nothing is quoted, and without a line of names each is an
-id, a tab and a text), .txt files with a text a line, .html, .ipynb, folders of text,
-Markdown, pages, notebooks and source code, or - for stdin; files may be compressed
-(.gz, .zst, .xz). A title comes before its text. A text that is too long is cut, and
-counted; --window cuts it into passages instead, doc#0, doc#1 and so on.
+TEXTS are .jsonl files like those of BEIR (_id, title, text), .csv or .tsv files
+with a column text (a .tsv has no quotes; without a line of names, each line is an id,
+a tab and a text), .txt files with one text in each line, .html, .ipynb, folders of text,
+Markdown, web pages, notebooks and source code, or - for stdin; files may be compressed
+(.gz, .zst, .xz). A title is put before its text. Texts longer than the model's limit
+are truncated, and the command reports how many; --window splits them into passages
+instead, doc#0, doc#1 and so on.
 
-The vectors of documents grow in docs.npy.part, and digests of their texts in a spool
-beside it. To resume an interrupted run, or one that a fault in the texts has ended,
-repeat the command: no text is encoded twice, wherever it stands now. With --pool,
-with --spool, and where texts repeat or have moved, the vectors are copied at the end.`,
+The vectors of documents are written to docs.npy.part, and digests of their texts to a
+spool next to it. To resume a run that was interrupted, or that ended with an error in
+the texts, repeat the command: no text is encoded twice, even if it has moved. The
+vectors are copied at the end with --pool, with --spool, and if texts repeat or have
+moved.`,
 		Example: `  plaid encode corpus.jsonl --model answerdotai/answerai-colbert-small-v1 -o vectors
   plaid encode queries.jsonl --queries --model answerdotai/answerai-colbert-small-v1 -o vectors
   plaid encode notes --model ./colbert --precision int8 --window 240 --overlap 40 -o vectors
-  plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt --vectors-model vectors/model.json`,
-		Args: takes("TEXTS", "…"),
+  plaid index docs.plaid --vectors vectors/docs.npy --lengths vectors/doclens.npy --ids vectors/doc_ids.txt`,
+		Args: namedArgs("TEXTS", "…"),
 	}
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
 	e.encoder.RegisterQueryLength(f)
 	e.texts.Register(f, true)
 	e.texts.RegisterDrop(f)
-	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` to keep the vectors in between runs (default: one in the output folder, removed when it is complete)")
-	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to, made if it is not there")
+	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` that keeps the vectors between runs (default: one in the "+
+		"output folder, removed when it is complete)")
+	f.StringVarP(&e.dir, "output", "o", "", "`DIR` to write to; it is created if necessary")
 	f.BoolVar(&e.queries, "queries", false, "encode the texts as questions, for searches")
-	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
+	f.Var(flags.Int(&e.pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their "+
+		"mean (1: keep all)")
 	f.BoolVar(&e.float32, "float32", false, "write float32, not float16")
 	flags.Threads(f, &e.threads, 0)
 	e.device.RegisterEncoding(f)
-	f.BoolVar(&e.force, "force", false, "replace files that are there")
+	f.BoolVar(&e.force, "force", false, "replace existing files")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		e.texts.Paths = args
 		if e.dir == "" {
 			return flags.Usagef("-o is missing: the folder to write to")
@@ -102,8 +109,8 @@ with --spool, and where texts repeat or have moved, the vectors are copied at th
 	return cmd
 }
 
-// names are those of the files for documents and for queries.
-func (e *encoding) names() (matrix, lengths, ids string) {
+// fileNames returns the names of the output files, for documents or for queries.
+func (e *encoding) fileNames() (matrix, lengths, ids string) {
 	if e.queries {
 		return "queries.npy", "querylens.npy", "query_ids.txt"
 	}
@@ -112,10 +119,13 @@ func (e *encoding) names() (matrix, lengths, ids string) {
 
 const metadataFile = "metadata.jsonl"
 
-func (e *encoding) file(name string) string { return filepath.Join(e.dir, name) }
+// outputPath returns the path of an output file.
+func (e *encoding) outputPath(name string) string { return filepath.Join(e.dir, name) }
 
+// run encodes the texts and writes the files.
 func (e *encoding) run(ctx context.Context) (err error) {
-	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "", flags.Opening{Threads: e.threads, On: e.app.on(&e.device)})
+	enc, model, err := e.app.openEncoder(ctx, &e.encoder, "",
+		flags.Opening{Threads: e.threads, OpenDevice: e.app.deviceOpener(&e.device)})
 	if err != nil {
 		return err
 	}
@@ -123,37 +133,45 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(e.dir, 0o777); err != nil {
 		return err
 	}
-	matrix, _, _ := e.names()
-	spool := e.file(matrix + ".spool")
-	if _, err := os.Lstat(e.file(matrix)); err == nil && !e.force {
-		// Files beside the spool of an earlier run are not complete.
+	matrix, _, _ := e.fileNames()
+	spool := e.outputPath(matrix + ".spool")
+	if _, err := os.Lstat(e.outputPath(matrix)); err == nil && !e.force {
+		// Files next to a spool were left incomplete by an earlier run, and are replaced.
 		if _, err := os.Lstat(spool); err != nil {
-			return fmt.Errorf("%s: %w; --force replaces it", e.file(matrix), fs.ErrExist)
+			return fmt.Errorf("%s: %w; --force replaces it", e.outputPath(matrix), fs.ErrExist)
 		}
 	}
-	if err := e.sameModel(model); err != nil {
+	if err := e.checkSameModel(model); err != nil {
 		return err
 	}
 	if e.queries {
 		return e.encodeQueries(ctx, enc, model)
 	}
-	s := &spooling{app: e.app, encoder: enc, texts: &e.texts, path: e.texts.Spool, temporary: spool, float32: e.float32}
-	if e.pool <= 1 { // the matrix grows beside the spool
-		s.vectors, s.matrix = e.file(matrix+".part"), e.file(matrix)
+	// Survey the documents, then encode them.
+	s := &spooling{
+		app:           e.app,
+		encoder:       enc,
+		texts:         &e.texts,
+		spoolPath:     e.texts.Spool,
+		temporaryPath: spool,
+		float32:       e.float32,
 	}
-	none := e.texts.Named(index.ErrNoDocuments)
+	if e.pool <= 1 { // the vectors are written next to the spool and become the matrix
+		s.vectorsPath, s.matrixPath = e.outputPath(matrix+".part"), e.outputPath(matrix)
+	}
+	noDocuments := e.texts.WithFileNames(index.ErrNoDocuments)
 	if err := s.survey(ctx); err != nil {
 		return err
 	}
-	if s.known != nil && s.known.Texts == 0 {
-		return none
+	if s.surveyed != nil && s.surveyed.Texts == 0 {
+		return noDocuments
 	}
 	return s.run(ctx, func(src *encode.Spooled, r *textsReport) error {
-		if src.Len() == 0 { // of a pipe
-			return none
+		if src.Len() == 0 { // a pipe is not surveyed in advance
+			return noDocuments
 		}
-		if s.vectors != "" && src.InOrder() { // else they are copied
-			e.apart = src
+		if s.vectorsPath != "" && src.InOrder() { // otherwise they are copied
+			e.matrixSpool = src
 		}
 		payloads := src
 		if !src.HasPayload() {
@@ -163,28 +181,29 @@ func (e *encoding) run(ctx context.Context) (err error) {
 	})
 }
 
-// sameModel refuses to put vectors of documents beside queries of another model, or
-// the other way round.
-func (e *encoding) sameModel(m *storage.Model) error {
-	there, err := flags.ParseModel(e.file(flags.ModelFile))
+// checkSameModel returns an error if the output folder has queries of another model and this run
+// encodes documents, or the other way round.
+func (e *encoding) checkSameModel(m *storage.Model) error {
+	existing, err := flags.ParseModel(e.outputPath(flags.ModelFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	beside := encoding{dir: e.dir, queries: !e.queries}
-	name, _, _ := beside.names()
-	if _, serr := os.Lstat(beside.file(name)); serr != nil {
-		return nil // all that is there is replaced
+	other := encoding{dir: e.dir, queries: !e.queries}
+	name, _, _ := other.fileNames()
+	if _, serr := os.Lstat(other.outputPath(name)); serr != nil {
+		return nil // all files of the folder will be replaced
 	}
 	if err == nil {
-		err = there.Check(m)
+		err = existing.Check(m)
 	}
 	if err != nil {
-		return fmt.Errorf("%s is there already, write to another folder: %w", beside.file(name), err)
+		return fmt.Errorf("%s exists already, write to another folder: %w", other.outputPath(name), err)
 	}
 	return nil
 }
 
-// encodeQueries goes without a file that could be gone on with.
+// encodeQueries encodes the texts as queries. There are few of them, so an interrupted run starts
+// over.
 func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model *storage.Model) error {
 	begin := e.app.now()
 	from := e.texts.Name()
@@ -193,9 +212,14 @@ func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model
 		return err
 	}
 	if q.Len() == 0 {
-		return errors.Join(noQueries(from), q.Close())
+		return errors.Join(noQueriesError(from), q.Close())
 	}
-	r := &textsReport{Texts: q.Len(), Truncated: q.truncated, Tokens: q.Tokens(), Seconds: e.app.now().Sub(begin).Seconds()}
+	r := &textsReport{
+		Texts:     q.Len(),
+		Truncated: q.truncated,
+		Tokens:    q.Tokens(),
+		Seconds:   e.app.now().Sub(begin).Seconds(),
+	}
 	return errors.Join(e.write(ctx, q.Spool, nil, enc.Dim(), model, r), q.Close())
 }
 
@@ -209,29 +233,37 @@ type encodeReport struct {
 	Files       []string `json:"files"`
 }
 
-// write makes the files. payloads is the source again if some document has a payload.
+// write writes the output files. payloads is the same source if some document has metadata, and nil
+// otherwise.
 func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *encode.Spooled, dim int,
 	model *storage.Model, r *textsReport) error {
-	rep := encodeReport{Dir: e.dir, textsReport: *r, Dim: dim, Fingerprint: model.Fingerprint}
-	matrix, lengths, ids := e.names()
+	rep := encodeReport{
+		Dir:         e.dir,
+		textsReport: *r,
+		Dim:         dim,
+		Fingerprint: model.Fingerprint,
+	}
+	matrix, lengths, ids := e.fileNames()
+	// Lengths after pooling.
 	lens := make([]int64, src.Len())
 	for i := range lens {
 		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
 		rep.Vectors += lens[i]
 	}
-	if e.apart == nil {
+	if e.matrixSpool == nil {
 		if err := e.writeMatrix(ctx, src, matrix, int(rep.Vectors), dim); err != nil {
 			return err
 		}
 	}
-	w, err := vectors.CreateNPY(e.file(lengths), "<i4", len(lens))
+	w, err := vectors.CreateNPY(e.outputPath(lengths), "<i4", len(lens))
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(w.Ints(lens), w.Close()); err != nil {
 		return err
 	}
-	rep.Files = []string{e.file(matrix), e.file(lengths), e.file(ids)}
+	rep.Files = []string{e.outputPath(matrix), e.outputPath(lengths), e.outputPath(ids)}
+	// Ids and metadata, a line for each document.
 	err = e.writeLines(ctx, ids, func(b *bufio.Writer) error {
 		for i := range src.Len() {
 			b.WriteString(src.ID(i))
@@ -243,7 +275,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 		return err
 	}
 	if payloads != nil {
-		rep.Files = append(rep.Files, e.file(metadataFile))
+		rep.Files = append(rep.Files, e.outputPath(metadataFile))
 		err := e.writeLines(ctx, metadataFile, func(b *bufio.Writer) error {
 			for d, err := range payloads.Heads(ctx) {
 				if err == nil {
@@ -259,7 +291,8 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 			return err
 		}
 	}
-	line, err := out.JSON(model)
+	// The description of the model.
+	line, err := out.JSONLine(model)
 	if err != nil {
 		return err
 	}
@@ -270,25 +303,26 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 	if err != nil {
 		return err
 	}
-	if e.apart != nil { // last: all other files of a matrix are complete
-		if err := e.apart.Matrix(e.file(matrix)); err != nil {
+	// The matrix comes last, so that the other files are complete if it exists.
+	if e.matrixSpool != nil {
+		if err := e.matrixSpool.Matrix(e.outputPath(matrix)); err != nil {
 			return err
 		}
 	}
-	rep.Files = append(rep.Files, e.file(flags.ModelFile))
+	rep.Files = append(rep.Files, e.outputPath(flags.ModelFile))
 	return e.app.report(rep, func(b *bytes.Buffer) {
-		r.line(b)
+		r.writeLine(b)
 		fmt.Fprintf(b, "files: %s of dimension %d in %s\n", out.Plural(rep.Vectors, "vector"), rep.Dim, e.dir)
 	})
 }
 
-// writeMatrix copies the vectors.
+// writeMatrix copies the vectors into an array, after pooling.
 func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name string, rows, dim int) error {
 	kind := "<f2"
 	if e.float32 {
 		kind = "<f4"
 	}
-	w, err := vectors.CreateNPY(e.file(name), kind, rows, dim)
+	w, err := vectors.CreateNPY(e.outputPath(name), kind, rows, dim)
 	if err != nil {
 		return err
 	}
@@ -310,9 +344,9 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 	return w.Close()
 }
 
-// writeLines makes a file of what lines writes.
+// writeLines writes an output file with the function lines.
 func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufio.Writer) error) error {
-	return files.WriteAtomic(ctx, e.file(name), func(w io.Writer) error {
+	return files.WriteAtomic(ctx, e.outputPath(name), func(w io.Writer) error {
 		b := bufio.NewWriterSize(w, 1<<16)
 		if err := lines(b); err != nil {
 			return err
@@ -321,7 +355,7 @@ func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufi
 	})
 }
 
-// writePayload puts the id before the fields of a document's payload.
+// writePayload writes the metadata of a document as a line of JSON, with its id as the first field.
 func writePayload(b *bufio.Writer, d vectors.Document) error {
 	id, err := json.Marshal(d.ID)
 	if err != nil {
@@ -329,11 +363,11 @@ func writePayload(b *bufio.Writer, d vectors.Document) error {
 	}
 	b.WriteString(`{"_id":`)
 	b.Write(id)
-	if rest, ok := bytes.CutPrefix(d.Payload, []byte("{")); ok {
-		if !bytes.Equal(rest, []byte("}")) {
+	if fields, ok := bytes.CutPrefix(d.Payload, []byte("{")); ok {
+		if !bytes.Equal(fields, []byte("}")) {
 			b.WriteByte(',')
 		}
-		b.Write(rest)
+		b.Write(fields)
 	} else {
 		b.WriteByte('}')
 	}

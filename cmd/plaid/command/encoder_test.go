@@ -73,7 +73,7 @@ func TestServerEncodes(t *testing.T) {
 	require.Contains(t, got+stderr, "a server does not tell the pieces of a text")
 
 	for message, args := range map[string][]string{
-		"--precision is for a folder":                         {"--encoder", srv.URL, "--precision", "int8"},
+		"--precision is for the folder of a model":            {"--encoder", srv.URL, "--precision", "int8"},
 		`"batch": want KEY=VALUE`:                             {"--encoder", srv.URL, "--encoder-option", "batch"},
 		`"batch=x": strconv`:                                  {"--encoder", srv.URL, "--encoder-option", "batch=x"},
 		`"nosuch": there is native, device, onnxruntime, and`: {"--encoder", "nosuch"},

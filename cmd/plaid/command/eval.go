@@ -35,31 +35,32 @@ trec_eval; names are those of ir_measures:
 AP, RR, R, P, Success, Rprec and Bpref take the lowest grade that is relevant,
 as in P(rel=2)@10.
 
-Of several runs each is compared with the first: the mean difference, the queries where
-it is better, equal and worse, and p, the probability of such a difference by chance
-(Fisher's paired randomisation test, two-sided). Several tests make a false positive
-likely, so p is also given after Holm's correction over all runs and measures. The same
-input gives the same p.
+If there are several runs, each is compared with the first: the mean difference, the
+number of queries where it is better, equal and worse, and p, the probability of such a
+difference by chance (Fisher's paired randomisation test, two-sided). Several tests make
+a false positive likely, so p is also given after Holm's correction over all runs and
+measures. The same input gives the same p.
 
-Formats: table is for reading; tsv has the columns query, measure, value, with a
-first one for the run if there are several, all digits, and the mean as query
-"all" at the end; json is one object, and has the comparisons.`,
+Formats: table is for reading; tsv has the columns query, measure and value, with a
+column for the run before them if there are several, all digits, and the mean as query
+"all" at the end; json is one object, which includes the comparisons.`,
 		Example: `  plaid eval --qrels scifact run.trec
   plaid eval --qrels qrels.trec --measures nDCG@10,AP(rel=2),R@1000 bm25.run plaid.run.gz
   plaid eval --qrels arguana --exclude-self --per-query --format tsv run.trec > values.tsv`,
-		Args: takes("RUN", "RUN…"),
+		Args: namedArgs("RUN", "RUN…"),
 	}
 	f := cmd.Flags()
 	e.Register(f)
 	o.format.Register(cmd, "values", "table", "tsv", "json")
 	f.BoolVar(&o.perQuery, "per-query", false, "print the values of each query, before the means")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
-		return a.eval(ctx, &e, o, args)
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
+		return a.evaluateRuns(ctx, &e, o, args)
 	})
 	return cmd
 }
 
-func (a *app) eval(ctx context.Context, e *flags.Judging, o evalOutput, paths []string) error {
+// evaluateRuns measures the runs, compares the later ones with the first, and prints the result.
+func (a *app) evaluateRuns(ctx context.Context, e *flags.Judging, o evalOutput, paths []string) error {
 	qrels, err := e.Load(ctx)
 	if err != nil {
 		return err
@@ -68,50 +69,53 @@ func (a *app) eval(ctx context.Context, e *flags.Judging, o evalOutput, paths []
 	if err != nil {
 		return err
 	}
-	results, err := a.judge(ctx, e, qrels, paths, runs)
+	results, err := a.judgeRuns(ctx, e, qrels, paths, runs)
 	if err != nil {
 		return err
 	}
-	var against [][]eval.Comparison
+	var comparisons [][]eval.Comparison
 	if len(results) > 1 {
 		others := make([]*eval.Result, len(results)-1)
 		for i := range others {
 			others[i] = results[i+1].Result
 		}
-		if against, err = eval.CompareAll(ctx, results[0].Result, others, eval.CompareOptions{Average: e.Average}); err != nil {
+		if comparisons, err = eval.CompareAll(ctx, results[0].Result, others,
+			eval.CompareOptions{Average: e.Average}); err != nil {
 			switch {
 			case errors.Is(err, eval.ErrTooFewPairs), errors.Is(err, eval.ErrUnpaired):
-				a.warn("the runs are not compared: %v", err)
+				a.printWarning("the runs are not compared: %v", err)
 			default:
 				return err
 			}
 		}
 	}
 	if o.format.Word() == "tsv" {
-		return a.print(o.tsv(results))
+		return a.writeOutput(o.tsvLines(results))
 	}
-	return a.reportIn(&o.format, o.object(e, results, against), func() []byte { return o.table(e, results, against) })
+	return a.reportFormatted(&o.format, o.jsonReport(e, results, comparisons),
+		func() []byte { return o.textTable(e, results, comparisons) })
 }
 
-// evalOutput is how plaid eval prints.
+// evalOutput says how plaid eval prints.
 type evalOutput struct {
 	format   flags.Format
 	perQuery bool
 }
 
-func (o evalOutput) tsv(results []judged) []byte {
+// tsvLines formats the values as lines of tab-separated fields.
+func (o evalOutput) tsvLines(results []judgedRun) []byte {
 	var b bytes.Buffer
 	for _, r := range results {
 		lines := func(query string, values []float64) {
 			for i, m := range r.Measures {
 				if len(results) > 1 {
-					b.WriteString(out.Field(r.name) + "\t")
+					b.WriteString(out.TabField(r.name) + "\t")
 				}
-				fmt.Fprintf(&b, "%s\t%v\t%s\n", out.Field(query), m, out.Float(values[i]))
+				fmt.Fprintf(&b, "%s\t%v\t%s\n", out.TabField(query), m, out.Float(values[i]))
 			}
 		}
 		if o.perQuery {
-			for _, q := range r.counted() {
+			for _, q := range r.averagedQueries() {
 				lines(q.Query, q.Values)
 			}
 		}
@@ -120,37 +124,40 @@ func (o evalOutput) tsv(results []judged) []byte {
 	return b.Bytes()
 }
 
-func (o evalOutput) table(e *flags.Judging, results []judged, against [][]eval.Comparison) []byte {
+// textTable formats the values and the comparisons for reading.
+func (o evalOutput) textTable(e *flags.Judging, results []judgedRun, comparisons [][]eval.Comparison) []byte {
 	var b bytes.Buffer
 	if o.perQuery {
 		o.queryTable(&b, e, results)
 	} else {
 		meansTable(&b, e, results)
 	}
-	for i, measures := range against {
-		fmt.Fprintf(&b, "\n%s against %s\n", out.Path(results[i+1].name), out.Path(results[0].name))
-		t := out.Table{Left: 1}
+	for i, measures := range comparisons {
+		fmt.Fprintf(&b, "\n%s against %s\n", out.TablePath(results[i+1].name), out.TablePath(results[0].name))
+		t := out.Table{LeftColumns: 1}
 		t.Line("MEASURE", "DIFFERENCE", "WINS", "TIES", "LOSSES", "P", "HOLM")
 		for _, c := range measures {
-			t.Line(c.Measure.String(), signed(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties), fmt.Sprint(c.Losses), chance(c.P), chance(c.Holm))
+			t.Line(c.Measure.String(), signedDifference(c.Difference), fmt.Sprint(c.Wins), fmt.Sprint(c.Ties),
+				fmt.Sprint(c.Losses), probability(c.P), probability(c.Holm))
 		}
 		t.Print(&b)
 	}
 	fmt.Fprintf(&b, "\n%s\n", meansRules(e))
 	for _, r := range results {
 		if r.Unjudged > 0 {
-			fmt.Fprintf(&b, "%s: %s without judgements, left out.\n", out.Path(r.name), out.Queries(r.Unjudged))
+			fmt.Fprintf(&b, "%s: %s without judgements, left out.\n", out.TablePath(r.name), out.Queries(r.Unjudged))
 		}
 	}
 	return b.Bytes()
 }
 
-func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
+// queryTable writes a table of the values of each query.
+func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judgedRun) {
 	several := len(results) > 1
-	t := out.Table{Left: 1}
+	t := out.Table{LeftColumns: 1}
 	head := []string{"QUERY"}
 	if several {
-		t.Left, head = 2, []string{"RUN", "QUERY"}
+		t.LeftColumns, head = 2, []string{"RUN", "QUERY"}
 	}
 	for _, m := range e.Measures {
 		head = append(head, m.String())
@@ -160,18 +167,19 @@ func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judg
 		row := func(query string, values []float64) {
 			cells := []string{query}
 			if several {
-				cells = []string{out.Path(r.name), query}
+				cells = []string{out.TablePath(r.name), query}
 			}
-			t.Line(append(cells, fixed(values)...)...)
+			t.Line(append(cells, fourDecimals(values)...)...)
 		}
-		for _, q := range r.counted() {
-			row(out.ID(q.Query), q.Values)
+		for _, q := range r.averagedQueries() {
+			row(out.TableID(q.Query), q.Values)
 		}
 		row(allQueries, r.Means)
 	}
 	t.Print(b)
 }
 
+// evalJSON is what `plaid eval --format json` prints.
 type evalJSON struct {
 	Qrels       string        `json:"qrels"`
 	Average     string        `json:"average"`
@@ -188,7 +196,7 @@ type evalRunJSON struct {
 	Missing  int                `json:"missing"`
 	Unjudged int                `json:"unjudged"`
 	Means    map[string]float64 `json:"means"`
-	// Against the first run, by measure; absent for the first.
+	// Against compares the run with the first one, by measure; the first run has none.
 	Against  map[string]eval.Comparison `json:"against,omitempty"`
 	PerQuery []evalQueryJSON            `json:"per_query,omitempty"`
 }
@@ -198,65 +206,77 @@ type evalQueryJSON struct {
 	Values map[string]float64 `json:"values"`
 }
 
-func (o evalOutput) object(e *flags.Judging, results []judged, against [][]eval.Comparison) evalJSON {
-	x := evalJSON{Qrels: e.Qrels, Average: e.Average.String(), Ties: e.Ties.String(), ExcludeSelf: e.ExcludeSelf}
+// jsonReport returns the report for JSON.
+func (o evalOutput) jsonReport(e *flags.Judging, results []judgedRun, comparisons [][]eval.Comparison) evalJSON {
+	report := evalJSON{
+		Qrels:       e.Qrels,
+		Average:     e.Average.String(),
+		Ties:        e.Ties.String(),
+		ExcludeSelf: e.ExcludeSelf,
+	}
 	for _, m := range e.Measures {
-		x.Measures = append(x.Measures, m.String())
+		report.Measures = append(report.Measures, m.String())
 	}
 	byName := func(values []float64) map[string]float64 {
 		m := make(map[string]float64, len(values))
 		for i, v := range values {
-			m[x.Measures[i]] = v
+			m[report.Measures[i]] = v
 		}
 		return m
 	}
 	for i, r := range results {
 		run := evalRunJSON{
-			Run: r.name, Tag: r.run.Tag, Queries: r.Count(r.Average), Missing: r.missing(), Unjudged: r.Unjudged,
-			Means: byName(r.Means),
+			Run:      r.name,
+			Tag:      r.run.Tag,
+			Queries:  r.Count(r.Average),
+			Missing:  r.missing(),
+			Unjudged: r.Unjudged,
+			Means:    byName(r.Means),
 		}
 		if o.perQuery {
-			for _, q := range r.counted() {
+			for _, q := range r.averagedQueries() {
 				run.PerQuery = append(run.PerQuery, evalQueryJSON{q, byName(q.Values)})
 			}
 		}
-		if i > 0 && against != nil {
+		if i > 0 && comparisons != nil {
 			run.Against = map[string]eval.Comparison{}
-			for _, c := range against[i-1] {
+			for _, c := range comparisons[i-1] {
 				run.Against[c.Measure.String()] = c
 			}
 		}
-		x.Runs = append(x.Runs, run)
+		report.Runs = append(report.Runs, run)
 	}
-	return x
+	return report
 }
 
-// signed is a difference as tables show it; 0 and what rounds to it have no sign.
-func signed(x float64) string {
+// signedDifference formats a difference with its sign; a difference that rounds to 0 has no sign.
+func signedDifference(x float64) string {
 	if math.Abs(x) < 0.00005 {
 		return "0.0000"
 	}
 	return fmt.Sprintf("%+.4f", x)
 }
 
-// chance is a p as tables show it.
-func chance(p float64) string {
+// probability formats a p-value.
+func probability(p float64) string {
 	if p < 0.0001 {
 		return "<0.0001"
 	}
-	return out.Fixed(p)
+	return out.FourDecimals(p)
 }
 
-// judged is a run with its evaluation.
-type judged struct {
-	name string // the path
+// judgedRun is a run with its evaluation.
+type judgedRun struct {
+	// name is the path of the run.
+	name string
 	run  *eval.Run
 	*eval.Result
 }
 
-// judge evaluates runs.
-func (a *app) judge(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, paths []string, runs []*eval.Run) ([]judged, error) {
-	results := make([]judged, len(runs))
+// judgeRuns evaluates runs against the judgements.
+func (a *app) judgeRuns(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, paths []string,
+	runs []*eval.Run) ([]judgedRun, error) {
+	results := make([]judgedRun, len(runs))
 	for i, run := range runs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -267,18 +287,20 @@ func (a *app) judge(ctx context.Context, e *flags.Judging, qrels *eval.Qrels, pa
 		}
 		evaluated := res.Count(eval.AverageEvaluated)
 		if evaluated == 0 {
-			return nil, fmt.Errorf("%s: none of its queries (%d) is judged in %s (%d)", paths[i], run.Len(), e.Qrels, qrels.Len())
+			return nil, fmt.Errorf("%s: none of its queries (%d) is judged in %s (%d)", paths[i], run.Len(), e.Qrels,
+				qrels.Len())
 		}
 		if 2*res.SelfFirst > evaluated && !e.ExcludeSelf {
-			a.warn("%s: the first hit has the id of the query for %d of %s; if queries are documents, --exclude-self leaves it out",
+			a.printWarning("%s: the first hit has the id of the query for %d of %s; if queries are documents, "+
+				"--exclude-self leaves it out",
 				paths[i], res.SelfFirst, out.Queries(evaluated))
 		}
-		results[i] = judged{paths[i], run, res}
+		results[i] = judgedRun{paths[i], run, res}
 	}
 	return results, nil
 }
 
-// loadRuns reads runs. The path - is stdin.
+// loadRuns reads runs. The path - means stdin.
 func (a *app) loadRuns(ctx context.Context, paths []string) ([]*eval.Run, error) {
 	runs := make([]*eval.Run, len(paths))
 	stdin := false
@@ -300,8 +322,8 @@ func (a *app) loadRuns(ctx context.Context, paths []string) ([]*eval.Run, error)
 	return runs, nil
 }
 
-// counted are the queries that the mean runs over.
-func (r judged) counted() []eval.QueryResult {
+// averagedQueries returns the queries that the means are over.
+func (r judgedRun) averagedQueries() []eval.QueryResult {
 	var queries []eval.QueryResult
 	for _, q := range r.Queries {
 		if q.Included(r.Average) {
@@ -311,25 +333,25 @@ func (r judged) counted() []eval.QueryResult {
 	return queries
 }
 
-// missing is how many judged queries the run lacks.
-func (r judged) missing() int { return len(r.Queries) - r.Count(eval.AverageEvaluated) }
+// missing returns the number of judged queries that the run lacks.
+func (r judgedRun) missing() int { return len(r.Queries) - r.Count(eval.AverageEvaluated) }
 
-// meansTable has a row for each run.
-func meansTable(b *bytes.Buffer, e *flags.Judging, results []judged) {
-	t := out.Table{Left: 1}
+// meansTable writes a table with the means of each run.
+func meansTable(b *bytes.Buffer, e *flags.Judging, results []judgedRun) {
+	t := out.Table{LeftColumns: 1}
 	head := []string{"RUN", "QUERIES", "MISSING"}
 	for _, m := range e.Measures {
 		head = append(head, m.String())
 	}
 	t.Line(head...)
 	for _, r := range results {
-		row := []string{out.Path(r.name), fmt.Sprint(r.Count(r.Average)), fmt.Sprint(r.missing())}
-		t.Line(append(row, fixed(r.Means)...)...)
+		row := []string{out.TablePath(r.name), fmt.Sprint(r.Count(r.Average)), fmt.Sprint(r.missing())}
+		t.Line(append(row, fourDecimals(r.Means)...)...)
 	}
 	t.Print(b)
 }
 
-// meansRules says what the means are of.
+// meansRules says which queries the means are over, and how ties are broken.
 func meansRules(e *flags.Judging) string {
 	s := "Means over all judged queries; one missing from the run counts 0."
 	switch e.Average {
@@ -345,14 +367,14 @@ func meansRules(e *flags.Judging) string {
 	return s
 }
 
-// fixed are values as tables show them.
-func fixed(values []float64) []string {
+// fourDecimals formats values as the cells of a table.
+func fourDecimals(values []float64) []string {
 	cells := make([]string, len(values))
 	for i, v := range values {
-		cells[i] = out.Fixed(v)
+		cells[i] = out.FourDecimals(v)
 	}
 	return cells
 }
 
-// allQueries stands for the mean where queries have their ids.
+// allQueries stands in the place of a query's id for the mean over all of them.
 const allQueries = "all"

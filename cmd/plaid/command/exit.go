@@ -31,24 +31,27 @@ const (
 	exitInterrupted = 130
 )
 
-// exitTable describes the exit codes, for plaid help exit and the manual page. The
-// words are those of errors as JSON.
+// exitTable describes the exit codes, for plaid help exit and the manual page. Errors as JSON have
+// the word of the code.
 var exitTable = []struct {
 	code       int
 	word, what string
 }{
 	{exitOK, "done", "done"},
-	{exitFailed, "failed", "failed: bad input, a full disk, a file that is no index or is there already"},
-	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or device that this machine does not have"},
-	{exitPartial, "partial", "done in part: some of the documents to delete are not there, not all could be salvaged, or documents whose files have vanished were kept"},
+	{exitFailed, "failed", "failed: bad input, a full disk, a file that is not an index, or that exists already"},
+	{exitUsage, "usage", "usage: unknown command, bad flag or value, argument or flag missing, a backend or " +
+		"device that this machine does not have"},
+	{exitPartial, "partial", "done in part: some of the documents to delete do not exist, not all could be " +
+		"salvaged, or documents whose files have vanished were kept"},
 	{exitNotFound, "not_found", "not found: a file, a document, a query, or an index of a store"},
 	{exitCorrupt, "corrupt", "the index, or its log in a store, is corrupt"},
 	{exitLocked, "locked", "the index is locked: another process has it open (see --lock-timeout)"},
-	{exitUnknown, "unknown_outcome", "outcome unknown: the disk, or the store, failed at the last step of a change, which was made or was not: look (plaid info)"},
+	{exitUnknown, "unknown_outcome", "outcome unknown: the disk, or the store, failed in the last step of a " +
+		"change, so that it was made or not: check with plaid info"},
 	{exitInterrupted, "interrupted", "interrupted (SIGINT, SIGTERM); nothing was changed"},
 }
 
-// exitWord is the word for an exit code.
+// exitWord returns the word of an exit code.
 func exitWord(code int) string {
 	for _, e := range exitTable {
 		if e.code == code {
@@ -58,30 +61,32 @@ func exitWord(code int) string {
 	return ""
 }
 
+// Results of commands that are not all that was asked for, with exit codes of their own.
 var (
 	errPartial  = errors.New("done in part")
 	errNotFound = errors.New("not found")
 )
 
-// explainedByInterrupt tells whether an error of a command that was interrupted is
-// the interrupt, and nothing else: a full disk is a full disk, and what an error
-// says of the index holds whatever ended the command.
+// explainedByInterrupt reports whether an error of an interrupted command is the interrupt and
+// nothing else. A full disk stays a full disk, and an error that concerns the state of the index
+// holds whatever ended the command.
 func explainedByInterrupt(err error) bool {
 	if !errors.Is(err, context.Canceled) {
 		return false
 	}
-	for _, more := range []error{storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, storage.ErrCorrupt, storage.ErrInternal} {
-		if errors.Is(err, more) {
+	for _, exception := range []error{storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, storage.ErrCorrupt,
+		storage.ErrInternal} {
+		if errors.Is(err, exception) {
 			return false
 		}
 	}
 	return true
 }
 
-// exitCode is the exit code of an error. Where an error wraps several reasons
-// the first of the list decides.
+// exitCode returns the exit code of an error. If an error wraps several reasons, the first case of
+// the switch decides.
 func exitCode(err error) int {
-	is := func(targets ...error) bool {
+	isAny := func(targets ...error) bool {
 		for _, t := range targets {
 			if errors.Is(err, t) {
 				return true
@@ -93,20 +98,21 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case is(storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, journal.ErrUnknown):
+	case isAny(storage.ErrOutcomeUnknown, files.ErrOutcomeUnknown, journal.ErrUnknown):
 		return exitUnknown
-	case is(storage.ErrCorrupt, journal.ErrFork, objects.ErrDamaged):
+	case isAny(storage.ErrCorrupt, journal.ErrFork, objects.ErrDamaged):
 		return exitCorrupt
-	case is(context.Canceled):
+	case isAny(context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), is(index.ErrOption, search.ErrOption, kernels.ErrUnavailable, condition.ErrUnknownField,
+	case errors.As(err, &usage), isAny(index.ErrOption, search.ErrOption, kernels.ErrUnavailable,
+		condition.ErrUnknownField,
 		collection.ErrName, collection.ErrConfig, objects.ErrName):
 		return exitUsage
-	case is(errPartial):
+	case isAny(errPartial):
 		return exitPartial
-	case is(storage.ErrLocked, collections.ErrLocked):
+	case isAny(storage.ErrLocked, collections.ErrLocked):
 		return exitLocked
-	case is(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID, collection.ErrUnknown):
+	case isAny(errNotFound, fs.ErrNotExist, index.ErrNotFound, search.ErrUnknownID, collection.ErrUnknown):
 		return exitNotFound
 	}
 	return exitFailed

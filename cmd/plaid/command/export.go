@@ -19,23 +19,23 @@ func (a *app) exportCommand() *cobra.Command {
 		Use:   "export INDEX DIR",
 		Short: "Write an index as arrays or for another engine",
 		Long: `
-Write the documents of an index to a folder, which must not exist or be empty.
+Write the documents of an index to a folder, which must be empty or not exist.
 
-Format npy is docs.npy, the decoded vectors as float32, doclens.npy, ids.txt
-and, where there is metadata, metadata.jsonl: what plaid index takes. Format
-fast-plaid is an index folder that fast-plaid and next-plaid load, with ids.txt
-beside it; no vector is decoded for it. With --where, only the documents that
-meet the condition are written (docs/conditions.md).`,
+Format npy writes the files that plaid index reads: docs.npy, the decoded vectors as
+float32, doclens.npy, ids.txt and, if there is metadata, metadata.jsonl. Format
+fast-plaid writes an index folder that fast-plaid and next-plaid load, and ids.txt
+with the ids; it does not decode vectors. With --where, only the documents that meet
+the condition are written (docs/conditions.md).`,
 		Example: `  plaid export docs.plaid folder
   plaid export docs.plaid folder --format fast-plaid
   plaid export docs.plaid folder --where "year >= 2020"`,
-		Args: takes("INDEX", "DIR"),
+		Args: namedArgs("INDEX", "DIR"),
 	}
 	f := cmd.Flags()
 	f.Var(flags.Choice(&format, "npy", "npy", "fast-plaid"), "format", "what to write")
 	where.Register(f, "write no other documents")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		path, dir := args[0], args[1]
 		c, err := where.Condition()
 		if err != nil {

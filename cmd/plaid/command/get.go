@@ -26,45 +26,44 @@ func (a *app) getCommand() *cobra.Command {
 	var force bool
 	var where flags.Where
 	var facets []string
-	var names indexes
+	var names indexNames
 	o := index.FacetOptions{}
 	cmd := &cobra.Command{
 		Use:   "get INDEX {ID | --where CONDITION | --facet FIELD}",
 		Short: "Show documents, or count the values of their fields",
 		Long: `
-Show what an index holds of a document: its place in the order of insertion, the
-number of its tokens, its metadata, and with --output the decoded token vectors
-as a NumPy array of float32 [tokens, dim]. A file that is there is replaced only with
---force, when the new one is complete. If --output is /dev/stdout, nothing else goes
-there. The id of a document that is stored as passages stands for these.
+Show a document of an index: its number in the order of insertion, its number of
+tokens, its metadata, and with --output its decoded token vectors as a NumPy array of
+float32 [tokens, dim]. An existing file is replaced only with --force, when the new one
+is complete. If --output is /dev/stdout, nothing else is written there. The id of a
+document that is stored as passages stands for its passages.
 
-With --where, show the documents that meet the condition
-(docs/conditions.md), in the order of insertion, one after another: with --json a
-line for each. There may be none.
+With --where, show the documents that meet the condition (docs/conditions.md), in the
+order of insertion; with --json there is a line for each. There may be none.
 
 With --facet, count how many documents have each value of a field of their metadata:
-all documents, or those of --where. The values of the most documents come first, equal
-counts in the order of the values. They are shown as JSON: the number 1, the text "1"
-and true are three values. Of an array each element counts, once a document.
+of all documents, or of those of --where. The most frequent values come first, equal
+counts in the order of the values. Values are shown as JSON: the number 1, the text "1"
+and true are three values. Each element of an array counts, once for each document.
 
-` + severalHelp + ` Facets are of all
-of them; documents are shown of one.`,
+` + severalHelp + ` Facets count the
+documents of all files; documents are shown from one.`,
 		Example: `  plaid get docs.plaid doc17
   plaid get docs.plaid doc17 --output doc17.npy
   plaid get docs.plaid --where "lang = ?" --param de --json
   plaid get docs.plaid --facet lang --facet author.name --where "year >= 2000"`,
-		Args: takes("INDEX", "ID…"),
+		Args: namedArgs("INDEX", "ID…"),
 	}
 	f := cmd.Flags()
 	f.StringVarP(&file, "output", "o", "", "`FILE`, .npy, to write the decoded vectors to")
-	f.BoolVar(&force, "force", false, "replace a file that is there")
+	f.BoolVar(&force, "force", false, "replace an existing file")
 	where.Register(f, "show the documents that meet it")
 	f.StringArrayVar(&facets, "facet", nil,
-		"count the values of this `FIELD`, such as lang or author.name; of a list each element counts; may be repeated")
+		"count the values of this `FIELD`, such as lang or author.name; each element of a list counts; may be repeated")
 	f.Var(flags.Int(&o.Values, index.DefaultFacetValues, 0), "values", "how many values of a --facet to show (0: all)")
 	names.register(f)
 	f.Bool("json", false, "print documents, or facets, as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		c, err := where.Condition()
 		switch {
 		case err != nil:
@@ -77,7 +76,7 @@ of them; documents are shown of one.`,
 			return flags.Usagef("--values goes with --facet")
 		case force && file == "":
 			return flags.Usagef("--force goes with --output")
-		case names.more != nil:
+		case names.shardPaths != nil:
 			return flags.Usagef("--shard goes with --facet: documents are shown of one index")
 		case c != nil && len(args) > 1:
 			return flags.Usagef("give an id or --where, not both")
@@ -96,6 +95,8 @@ of them; documents are shown of one.`,
 	return cmd
 }
 
+// get prints a document, or the passages of one, and writes its vectors to a file if that is not
+// "".
 func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, force bool) error {
 	ordinal, ok, err := snap.Ordinal(id)
 	if err != nil {
@@ -106,13 +107,13 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		switch {
 		case err != nil:
 			return err
-		case len(passages) == 0: // with an id that is not too long to be read
+		case len(passages) == 0: // NotFound shortens a long id
 			return fmt.Errorf("%s: %w", snap.Path(), snap.NotFound(id))
 		case file != "":
 			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
 				out.Plural(len(passages), "passage"))
 		}
-		return a.showAll(ctx, snap, passages)
+		return a.showDocuments(ctx, snap, passages)
 	}
 	if file != "" {
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && !force && !a.isStdout(file) {
@@ -125,31 +126,33 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		err = a.writeFile(ctx, "output", file, snap.Path(), func(w io.Writer) error {
 			return vectors.WriteNPY(w, "<f4", []int{len(v) / snap.Dim(), snap.Dim()}, v)
 		})
-		if err != nil || a.isStdout(file) { // text would spoil the array there
+		if err != nil || a.isStdout(file) { // text on stdout would spoil the array
 			return err
 		}
 	}
-	return a.show(snap, ordinal)
+	return a.showDocument(snap, ordinal)
 }
 
+// getWhere prints the documents that meet a condition.
 func (a *app) getWhere(ctx context.Context, snap *index.Snapshot, c *condition.Condition) error {
 	docs, err := snap.Select(ctx, c)
 	if err != nil {
 		return err
 	}
-	return a.showAll(ctx, snap, docs.ToArray())
+	return a.showDocuments(ctx, snap, docs.ToArray())
 }
 
-func (a *app) showAll(ctx context.Context, snap *index.Snapshot, docs []uint32) error {
+// showDocuments prints live documents, one after another.
+func (a *app) showDocuments(ctx context.Context, snap *index.Snapshot, docs []uint32) error {
 	for i, ordinal := range docs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := a.show(snap, ordinal); err != nil {
+		if err := a.showDocument(snap, ordinal); err != nil {
 			return err
 		}
 		if !a.json && i < len(docs)-1 {
-			if err := a.print([]byte{'\n'}); err != nil {
+			if err := a.writeOutput([]byte{'\n'}); err != nil {
 				return err
 			}
 		}
@@ -157,13 +160,13 @@ func (a *app) showAll(ctx context.Context, snap *index.Snapshot, docs []uint32) 
 	return nil
 }
 
-// show prints a live document.
-func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
+// showDocument prints a live document.
+func (a *app) showDocument(snap *index.Snapshot, ordinal uint32) error {
 	d, err := snap.At(ordinal)
 	if err != nil {
 		return err
 	}
-	return a.reportAs("document", struct {
+	return a.reportTyped("document", struct {
 		ID      string         `json:"id"`
 		Ordinal uint32         `json:"ordinal"`
 		Tokens  int            `json:"tokens"`
@@ -179,40 +182,41 @@ func (a *app) show(snap *index.Snapshot, ordinal uint32) error {
 	})
 }
 
-// shownValue is how many characters of a value are shown.
-const shownValue = 60
+// maxValueRunes is the number of characters of a value that are shown.
+const maxValueRunes = 60
 
-// facets counts the values of fields.
-func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []string, c *condition.Condition,
+// facets counts the values of fields in all documents, or in those that meet c.
+func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldNames []string, c *condition.Condition,
 	o index.FacetOptions) (err error) {
 	if o.Values == 0 {
 		o.Values = math.MaxInt
 	}
-	fields := make([]condition.Field, len(wanted))
-	for i, text := range wanted {
+	fields := make([]condition.Field, len(fieldNames))
+	for i, text := range fieldNames {
 		if fields[i], err = condition.ParseField(text); err != nil {
 			return flags.Usagef("%w", err)
 		}
 	}
-	return a.openSearched(ctx, names, path, func(x *searched) error {
-		passages := slices.ContainsFunc(x.parts, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
+	return a.openSearched(ctx, names, path, func(target *searchTarget) error {
+		passages := slices.ContainsFunc(target.shards, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
 		var docs []*roaring.Bitmap
 		if c != nil {
-			if docs, err = index.SelectAll(ctx, x.parts, c); err != nil {
+			if docs, err = index.SelectAll(ctx, target.shards, c); err != nil {
 				return err
 			}
 		}
 		for i, field := range fields {
-			facet, err := index.FacetAll(ctx, x.parts, field, docs, &o)
+			facet, err := index.FacetAll(ctx, target.shards, field, docs, &o)
 			if err != nil {
 				return err
 			}
 			if i > 0 && !a.json {
-				if err := a.print([]byte{'\n'}); err != nil {
+				if err := a.writeOutput([]byte{'\n'}); err != nil {
 					return err
 				}
 			}
-			if err := a.reportAs("facet", facet, func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
+			if err := a.reportTyped("facet", facet,
+				func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
 				return err
 			}
 		}
@@ -220,9 +224,9 @@ func (a *app) facets(ctx context.Context, names *indexes, path string, wanted []
 	})
 }
 
-// facetText shows the values of a field. In an index with passages each counts by itself.
+// facetText formats the values of a field. In an index with passages each passage counts by itself.
 func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
-	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), shownValue), out.Ordinals(f.Docs, passages))
+	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), maxValueRunes), out.Ordinals(f.Docs, passages))
 	if f.Missing > 0 {
 		fmt.Fprintf(b, ", %s without it", out.Count(f.Missing))
 	}
@@ -230,9 +234,9 @@ func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
 		fmt.Fprintf(b, ", %s with null", out.Count(f.Null))
 	}
 	b.WriteByte('\n')
-	t := out.Table{Indent: 2, Left: 1}
+	t := out.Table{Indent: 2, LeftColumns: 1}
 	for _, v := range f.Values {
-		t.Line(out.Printable(v.Value.String(), shownValue), out.Count(v.Docs))
+		t.Line(out.Printable(v.Value.String(), maxValueRunes), out.Count(v.Docs))
 	}
 	t.Print(b)
 	if f.Others > 0 {

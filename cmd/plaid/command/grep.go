@@ -14,81 +14,81 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// writeGrep prints a line for each hit, or for each passage of one, as grep does: the path of the
-// file, as it is found from the working folder, the line in it that has most of the question's
-// words (1 of pages and notebooks, whose text is not as their lines are), and its text. A hit that is
-// no passage of a file has its id for a path, and its text's first line.
+// writeGrep prints a line for each hit, or for each passage of one, as grep does: path, line number
+// and text. The path is relative to the working folder. The line is the one with most of the
+// question's words; it is line 1 for pages and notebooks, whose files do not contain their text
+// line by line. A hit that does not come from a file has its id for a path, and the first line of
+// its text.
 func (t *stdio) writeGrep(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
 		question := ""
-		if queries.words != nil {
-			question = queries.words[i]
+		if queries.questions != nil {
+			question = queries.questions[i]
 		}
-		for _, h := range leaves(r.Hits) {
+		for _, h := range leafHits(r.Hits) {
 			var fields struct {
 				Path, Root, Text, Title string
 				Line                    int
 			}
 			path, number, text := h.ID, 1, ""
 			if json.Unmarshal(h.Payload, &fields) == nil {
-				at := 0
+				lineIndex := 0
 				if fields.Path != "" && fields.Line > 0 {
-					path, number = fileFrom(fields.Root, fields.Path), fields.Line
+					path, number = relativePath(fields.Root, fields.Path), fields.Line
 				}
-				at, text = bestLine(fields.Text, question)
+				lineIndex, text = bestLine(fields.Text, question)
 				if kind, known := encode.KindOf(path); fields.Path == "" || !known || kind.Written {
-					number += at
+					number += lineIndex
 				}
 				if text == "" {
 					text = fields.Title
 				}
 			}
-			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.Field(path)), number, out.Printable(text, mostOfLine))
+			fmt.Fprintf(&b, "%s:%d: %s\n", out.Escaped(out.TabField(path)), number, out.Printable(text, maxLineRunes))
 		}
 	}
-	return t.print(b.Bytes())
+	return t.writeOutput(b.Bytes())
 }
 
-// leaves are hits, of documents of passages these.
-func leaves(hits []search.Hit) (all []search.Hit) {
+// leafHits returns the passages of hits that have some, and the other hits themselves.
+func leafHits(hits []search.Hit) (leaves []search.Hit) {
 	for _, h := range hits {
 		if len(h.Passages) == 0 {
-			all = append(all, h)
+			leaves = append(leaves, h)
 		}
-		all = append(all, h.Passages...)
+		leaves = append(leaves, h.Passages...)
 	}
-	return all
+	return leaves
 }
 
-// fileFrom is the path of a file of a folder as it is found from the working folder; one that
-// is not there, since the folder is elsewhere by now, is as it is in its folder.
-func fileFrom(root, path string) string {
+// relativePath returns the path of a file in the folder root, relative to the working folder. It
+// returns path itself if the folder has been moved, so that the file is not there.
+func relativePath(root, path string) string {
 	if root == "" {
 		return path
 	}
-	whole := filepath.Join(root, filepath.FromSlash(path))
-	if _, err := os.Lstat(whole); err != nil {
+	absolute := filepath.Join(root, filepath.FromSlash(path))
+	if _, err := os.Lstat(absolute); err != nil {
 		return path
 	}
-	here, err := os.Getwd()
+	workingDir, err := os.Getwd()
 	if err != nil {
-		return whole
+		return absolute
 	}
-	if link, err := filepath.EvalSymlinks(here); err == nil { // the root has none
-		here = link
+	if link, err := filepath.EvalSymlinks(workingDir); err == nil { // the root has no links either
+		workingDir = link
 	}
-	if from, err := filepath.Rel(here, whole); err == nil && filepath.IsLocal(from) {
-		return from
+	if relative, err := filepath.Rel(workingDir, absolute); err == nil && filepath.IsLocal(relative) {
+		return relative
 	}
-	return whole
+	return absolute
 }
 
-// mostOfLine is how many characters of a line are printed.
-const mostOfLine = 200
+// maxLineRunes is the number of characters of a line that are printed.
+const maxLineRunes = 200
 
-// bestLine is the line of a text with most of a question's words, the first of such, and its
-// number from 0.
+// bestLine returns the first line with most of a question's words, and its number, counted from 0.
 func bestLine(text, question string) (number int, line string) {
 	words := human.WordsOf(question)
 	best := -1

@@ -14,55 +14,65 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
-// usual are the flags that --help lists of a command with many; --help-all lists the others too.
-var usual = map[string][]string{
-	"add":     {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
-	"beir":    {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
-	"bench":   {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query", "json"},
-	"encode":  {"model", "output", "queries", "precision", "window", "overlap", "document-length", "device", "force", "json"},
-	"explain": {"questions", "queries", "query-lengths", "query", "k", "probes", "exhaustive", "where", "model", "json"},
+// usualFlags are the flags that --help lists for a command with many flags, by the command's path;
+// --help-all lists the others, too.
+var usualFlags = map[string][]string{
+	"add":  {"text", "vectors", "lengths", "ids", "metadata", "replace", "model", "window", "shard", "json"},
+	"beir": {"model", "vectors", "index", "nbits", "k", "measures", "split", "run", "exclude-self", "json"},
+	"bench": {"questions", "queries", "query-lengths", "k", "probes", "exact", "qrels", "vectors", "per-query",
+		"json"},
+	"encode": {"model", "output", "queries", "precision", "window", "overlap", "document-length", "device", "force",
+		"json"},
+	"explain": {"questions", "queries", "query-lengths", "query", "k", "probes", "exhaustive", "where", "model",
+		"json"},
 	"index":   {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "force"},
 	"retrain": {"nbits", "centroids", "vectors", "lengths", "ids", "no-check", "threads", "memory", "device", "json"},
-	"score":   {"queries", "query-lengths", "vectors", "lengths", "ids", "candidates", "k", "normalize", "format", "json"},
-	"search":  {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "show-metadata", "highlight", "json"},
-	"serve":   {"data", "store", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory", "device"},
-	"tune":    {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
-	"watch":   {"model", "window", "window-by", "once", "precision", "nbits", "max-file", "document-length", "device", "json"},
-	"mcp":     {"model", "data", "store", "url", "precision", "query-length", "threads", "encoder", "model-settings", "document-length"},
+	"score": {"queries", "query-lengths", "vectors", "lengths", "ids", "candidates", "k", "normalize", "format",
+		"json"},
+	"search": {"k", "questions", "queries", "query-lengths", "hybrid", "keywords", "where", "show-metadata",
+		"highlight", "json"},
+	"serve": {"data", "store", "model", "listen", "tokens-file", "config", "print-config", "read-only", "max-memory",
+		"device"},
+	"tune": {"questions", "queries", "query-lengths", "k", "recall", "dry-run", "force", "reset", "threads", "json"},
+	"watch": {"model", "window", "window-by", "once", "precision", "nbits", "max-file", "document-length", "device",
+		"json"},
+	"mcp": {"model", "data", "store", "url", "precision", "query-length", "threads", "encoder", "model-settings",
+		"document-length"},
 
-	"cluster build": {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits", "store"},
+	"cluster build": {"text", "model", "precision", "window", "vectors", "lengths", "ids", "metadata", "nbits",
+		"store"},
 }
 
-// usualOf are those of a command, by its path.
-func usualOf(cmd *cobra.Command) []string { return usual[pathOf(cmd)] }
+// usualFlagNames returns the usual flags of a command. Nil means that --help lists all of them.
+func usualFlagNames(cmd *cobra.Command) []string { return usualFlags[commandPath(cmd)] }
 
-// pathOf is the path of a command without the name of the program.
-func pathOf(cmd *cobra.Command) string {
+// commandPath returns the path of a command without the name of the program.
+func commandPath(cmd *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
 }
 
-// helpFlags gives a command --help, which lists its usual flags, and --help-all. A command whose
-// flags are all listed takes --help-all, too, but does not mention it.
-func (a *app) helpFlags(cmd *cobra.Command) {
+// addHelpFlags adds --help, which lists the usual flags, and --help-all. A command whose flags are
+// all usual accepts --help-all, too, but does not list it.
+func (a *app) addHelpFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolP("help", "h", false, "describe the command")
 	f.BoolFunc("help-all", "describe the command with all its flags", func(string) error {
 		a.helpAll = true
 		return f.Set("help", "true")
 	})
-	f.Lookup("help-all").Hidden = len(usualOf(cmd)) == 0
+	f.Lookup("help-all").Hidden = len(usualFlagNames(cmd)) == 0
 }
 
-// helped wraps cobra's help of a command: flags that are not usual are left out, unless all are
-// asked for.
-func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
+// hideUnusualFlags wraps cobra's help of a command: it hides the flags that are not usual, unless
+// --help-all was given.
+func (a *app) hideUnusualFlags(help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, args []string) {
-		names := usualOf(cmd)
-		left := 0
+		names := usualFlagNames(cmd)
+		hidden := 0
 		hide := func(f *pflag.Flag) {
 			if !slices.Contains(names, f.Name) && f.Name != "help" && f.Name != "help-all" && !f.Hidden {
 				f.Hidden = true
-				left++
+				hidden++
 			}
 		}
 		if !a.helpAll && len(names) > 0 {
@@ -74,49 +84,50 @@ func (a *app) helped(help func(*cobra.Command, []string)) func(*cobra.Command, [
 		cmd.SetOut(&text)
 		help(cmd, args)
 		cmd.SetOut(w)
-		for line := range strings.Lines(text.String()) { // pflag fills a column with blanks
+		for line := range strings.Lines(text.String()) { // pflag pads a column with blanks
 			fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 		}
 		switch {
-		case left > 0:
-			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", left, cmd.CommandPath())
+		case hidden > 0:
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", hidden, cmd.CommandPath())
 		case !cmd.HasParent():
 			fmt.Fprintf(cmd.OutOrStdout(), "Completion in shells: %s completion --help.\n", cmd.Name())
 		}
 	}
 }
 
-// usageTemplate is cobra's, with flags in lines that a terminal has room for, and with topics as they
-// are asked for.
+// usageTemplate is cobra's template, with flags wrapped to the width of the terminal, and with help
+// topics under the names by which the user asks for them.
 func usageTemplate(root *cobra.Command, width int) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", width),
-		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", // the use of a root says it
+		// The usage of the root command shows it.
+		"{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "",
 		"Additional help topics:", "Help topics:",
 		"{{rpad .CommandPath .CommandPathPadding}}", root.Name()+" help {{rpad .Name .NamePadding}}",
 	).Replace(root.UsageTemplate())
 }
 
-// wrapped fills the paragraphs of a text into lines of a width. Those that begin with blanks, as
-// tables do, stay as they are.
-func wrapped(text string, width int) string {
+// wrapParagraphs fills the paragraphs of a text to lines of a width. A paragraph that begins with a
+// blank, as a table does, stays as it is.
+func wrapParagraphs(text string, width int) string {
 	var paragraphs []string
 	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		if !strings.HasPrefix(p, " ") {
 			var b strings.Builder
-			at := 0
+			column := 0
 			for _, word := range strings.Fields(p) {
 				n := utf8.RuneCountInString(word)
 				switch {
-				case at > 0 && at+1+n > width:
+				case column > 0 && column+1+n > width:
 					b.WriteByte('\n')
-					at = 0
-				case at > 0:
+					column = 0
+				case column > 0:
 					b.WriteByte(' ')
-					at++
+					column++
 				}
 				b.WriteString(word)
-				at += n
+				column += n
 			}
 			p = b.String()
 		}
@@ -125,20 +136,21 @@ func wrapped(text string, width int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// textWidth is how wide help is printed: as wide as the terminal within bounds, and 80 elsewhere.
-func (t *stdio) textWidth() int {
+// helpWidth returns the width of the help: that of the terminal within bounds, or 80.
+func (t *stdio) helpWidth() int {
 	if t.outWidth == 0 {
 		return 80
 	}
 	return min(max(t.outWidth, 60), 100)
 }
 
-// helpCommand is plaid help. That of cobra ends well if it knows no such command.
+// helpCommand returns plaid help. Cobra's own would succeed for an unknown command.
 func (a *app) helpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "help [COMMAND]",
-		Short:   "Describe a command",
-		Long:    "Describe a command: what it does, its usual flags, and examples. plaid help exit lists the\nexit codes.",
+		Use:   "help [COMMAND]",
+		Short: "Describe a command",
+		Long: "Describe a command: what it does, its usual flags, and examples. plaid help exit lists " +
+			"the\nexit codes.",
 		Example: "  plaid help search\n  plaid help exit",
 		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 			for _, c := range a.root.Commands() {
@@ -146,7 +158,7 @@ func (a *app) helpCommand() *cobra.Command {
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: a.command(func(_ context.Context, args []string) error {
+		RunE: a.commandFunc(func(_ context.Context, args []string) error {
 			cmd, rest, err := a.root.Find(args)
 			if err == nil && len(rest) > 0 {
 				err = fmt.Errorf("unknown command %q for %q", rest[0], cmd.CommandPath())
@@ -159,7 +171,7 @@ func (a *app) helpCommand() *cobra.Command {
 	}
 }
 
-// exitTopic is plaid help exit.
+// exitTopic returns the help topic plaid help exit.
 func exitTopic() *cobra.Command {
 	text := "A command ends with one of these exit codes. Errors as JSON (--json) have the word as \"reason\".\n\n"
 	for _, e := range exitTable {

@@ -63,8 +63,8 @@ func TestHelpIsShort(t *testing.T) {
 				}
 			})
 		}
-		require.LessOrEqual(t, len(all), cmp.Or(limits[pathOf(c)], 100), c.Name())
-		names := usualOf(c)
+		require.LessOrEqual(t, len(all), cmp.Or(limits[commandPath(c)], 100), c.Name())
+		names := usualFlagNames(c)
 		if len(names) == 0 {
 			if c.Runnable() {
 				require.LessOrEqual(t, len(all), 15, "%s has no list of usual flags", c.Name())
@@ -72,7 +72,7 @@ func TestHelpIsShort(t *testing.T) {
 			}
 			continue
 		}
-		seen[pathOf(c)] = true
+		seen[commandPath(c)] = true
 		for _, name := range names {
 			require.Contains(t, all, name, c.Name())
 		}
@@ -80,9 +80,9 @@ func TestHelpIsShort(t *testing.T) {
 		short, long := helpText(t, c, "--help"), helpText(t, c, "--help-all")
 		require.ElementsMatch(t, append([]string{"help", "help-all"}, names...), flagsOf(short), c.Name())
 		require.ElementsMatch(t, all, flagsOf(long), c.Name())
-		require.Contains(t, short, fmt.Sprintf("%d more flags: plaid %s --help-all\n", len(all)-len(names)-2, pathOf(c)))
+		require.Contains(t, short, fmt.Sprintf("%d more flags: plaid %s --help-all\n", len(all)-len(names)-2, commandPath(c)))
 	}
-	require.Len(t, seen, len(usual), "lists of usual flags of commands that are not there")
+	require.Len(t, seen, len(usualFlags), "lists of usual flags of commands that are not there")
 	require.LessOrEqual(t, n, 29)
 }
 

@@ -14,26 +14,31 @@ import (
 	"github.com/plaid-ir/plaid/search/highlight"
 )
 
-// highlighter finds the words of hits that questions have found.
+// highlighter finds the words of hits that match a question.
 type highlighter struct {
 	encoder *encode.Encoder
-	pool    func(part int) int
-	warn    func(format string, args ...any)
-	warned  bool
+	// poolFactor returns the pooling factor of an index by its number.
+	poolFactor func(shard int) int
+	warn       func(format string, args ...any)
+	warned     bool
 
 	question string
-	asked    []encode.Token // its tokens
-	unknown  error          // why there are none
+	// queryTokens are the tokens of question.
+	queryTokens []encode.Token
+	// queryError says why queryTokens are missing.
+	queryError error
 }
 
-// newHighlighter is that of queries, which are texts, for what is searched.
-func (a *app) newHighlighter(q *queries, x *searched) *highlighter {
-	return &highlighter{encoder: q.encoder, warn: a.warn, pool: func(part int) int { return x.parts[part].Header().Build.Pool }}
+// newHighlighter returns a highlighter for queries that are texts.
+func (a *app) newHighlighter(q *openedQueries, target *searchTarget) *highlighter {
+	return &highlighter{encoder: q.encoder, warn: a.printWarning,
+		poolFactor: func(shard int) int { return target.shards[shard].Header().Build.Pool }}
 }
 
-// showWords makes queries of texts that are searched for by words, and what tells of hits which of
-// their words match.
-func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, texts []string, use func(*queries, search.Searcher) error) (err error) {
+// highlightWordHits encodes questions that are searched by words, and hands use the queries and a
+// searcher. Both are needed to find the words of hits that match.
+func (a *app) highlightWordHits(ctx context.Context, target *searchTarget, s *flags.Search, ids, texts []string,
+	use func(*openedQueries, search.Searcher) error) (err error) {
 	list := func(yield func(encode.Text, error) bool) {
 		for i := range ids {
 			if !yield(encode.Text{ID: ids[i], Text: texts[i]}, nil) {
@@ -41,32 +46,33 @@ func (a *app) showWords(ctx context.Context, x *searched, s *flags.Search, ids, 
 			}
 		}
 	}
-	q, err := a.textQueries(ctx, &s.Queries.Encoder, list, "--highlight", s.Threads, &s.Device, x.snap.Header().Model, x.snap.Path())
+	q, err := a.openTextQueries(ctx, &s.Queries.Encoder, list, "--highlight", s.Threads, &s.Device,
+		target.snap.Header().Model, target.snap.Path())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
-	if err := q.checkFor(x.snap); err != nil {
+	if err := q.checkFor(target.snap); err != nil {
 		return err
 	}
-	q.high = a.newHighlighter(q, x)
-	return a.withSearcher(ctx, x, s.Threads, &s.Device, func(engine searcher) error { return use(q, engine) })
+	q.highlighter = a.newHighlighter(q, target)
+	return a.withSearcher(ctx, target, s.Threads, &s.Device, func(engine searcher) error { return use(q, engine) })
 }
 
-// spans are the words of a hit, which has its payload and its matches; none where they
-// cannot be told.
-func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight.Span, err error) {
+// findSpans returns the words of a hit that match the question, or none if they cannot be found. The
+// hit has its payload and its matches.
+func (h *highlighter) findSpans(question string, hit *search.Hit) (spans []highlight.Span, err error) {
 	if h == nil || hit.Matches == nil {
 		return nil, nil
 	}
 	if question != h.question {
-		h.asked, h.unknown = highlight.Kept(h.encoder, encode.Query, question)
+		h.queryTokens, h.queryError = highlight.Kept(h.encoder, encode.Query, question)
 		h.question = question
 	}
-	if err = h.unknown; err == nil {
+	if err = h.queryError; err == nil {
 		var d *highlight.SourceText
-		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.pool(hit.Shard)); err == nil {
-			return d.Spans(question, h.asked, hit.Matches), nil
+		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.poolFactor(hit.Shard)); err == nil {
+			return d.Spans(question, h.queryTokens, hit.Matches), nil
 		}
 	}
 	if !highlight.Unknown(err) {
@@ -79,9 +85,9 @@ func (h *highlighter) spans(question string, hit *search.Hit) (spans []highlight
 	return nil, nil
 }
 
-// snippet is what a payload says, in lines of so many characters: where words were found, the
-// part of the field with the most of them, each marked.
-func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit int) []string {
+// payloadSnippet returns the text that a payload shows, in lines of limit characters: with spans,
+// the part of the field with the best matches, each of them marked.
+func (t *hitTable) payloadSnippet(payload search.Payload, spans []highlight.Span, limit int) []string {
 	score, best := map[string]float64{}, ""
 	for _, s := range spans {
 		if score[s.Field] += s.Score; best == "" || score[s.Field] > score[best] {
@@ -90,47 +96,48 @@ func (t *hitTable) snippet(payload search.Payload, spans []highlight.Span, limit
 	}
 	text := out.TextField(payload, best)
 	if best == "" || text == "" {
-		return t.colours.Wrapped(out.Clean(out.Snippet([]byte(payload))), limit, 1)
+		return t.colours.Wrap(out.Clean(out.Snippet([]byte(payload))), limit, 1)
 	}
-	room := limit * t.lines
-	start, end := highlight.Window(text, best, spans, room-room/5)
-	var inside []highlight.Span
+	available := limit * t.lines
+	start, end := highlight.Window(text, best, spans, available-available/5)
+	var windowSpans []highlight.Span
 	for _, s := range spans {
 		if s.Field == best && s.Start >= start && s.End <= end {
 			s.Start, s.End = s.Start-start, s.End-start
-			inside = append(inside, s)
+			windowSpans = append(windowSpans, s)
 		}
 	}
-	marked := highlight.Mark(text[start:end], best, inside, out.MarkBegin, out.MarkEnd, out.Clean)
+	marked := highlight.Mark(text[start:end], best, windowSpans, out.MarkBegin, out.MarkEnd, out.Clean)
 	if start > 0 {
 		marked = "…" + marked
 	}
 	if end < len(text) && t.lines > 1 {
 		marked += " …"
 	}
-	return t.colours.Wrapped(marked, limit, t.lines)
+	return t.colours.Wrap(marked, limit, t.lines)
 }
 
-// passageLines has the passages of a hit below it.
-func (t *hitTable) passageLines(b *bytes.Buffer, queries *querySet, i int, h *search.Hit, indent int) error {
+// writePassageLines writes the passages of a hit below it.
+func (t *hitTable) writePassageLines(b *bytes.Buffer, queries *querySet, i int, h *search.Hit, indent int) error {
 	for j := range h.Passages {
 		p := &h.Passages[j]
 		if p.Passage == nil && len(h.Passages) == 1 {
 			continue // the document itself, which the line above shows
 		}
-		spans, err := queries.spans(i, p)
+		spans, err := queries.matchedSpans(i, p)
 		if err != nil {
 			return err
 		}
-		name := "#?" // what another program has stored, or a service has not told
+		name := "#?" // stored by another program, or not returned by a service
 		if p.Passage != nil {
 			name = fmt.Sprintf("#%d", p.Passage.Number)
 		}
-		text := t.snippet(p.Payload, spans, t.rest(indent+20))
-		line := fmt.Sprintf("%*s%10.4f  %s  %s", indent, "", p.Score, t.colours.Name(fmt.Sprintf("%-5s", name)), strings.Join(text[:min(1, len(text))], ""))
+		text := t.payloadSnippet(p.Payload, spans, t.payloadWidth(indent+20))
+		line := fmt.Sprintf("%*s%10.4f  %s  %s", indent, "", p.Score, t.colours.Name(fmt.Sprintf("%-5s", name)),
+			strings.Join(text[:min(1, len(text))], ""))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
-		for _, more := range text[min(1, len(text)):] {
-			fmt.Fprintf(b, "%*s%s\n", indent+19, "", more)
+		for _, line := range text[min(1, len(text)):] {
+			fmt.Fprintf(b, "%*s%s\n", indent+19, "", line)
 		}
 	}
 	return nil

@@ -13,35 +13,37 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// commandsElsewhere are commands of other tools, with the names of those that do the same here.
+// commandsElsewhere maps commands of other tools to the commands here that do the same.
 var commandsElsewhere = map[string]string{
 	"build": "index", "create": "index", "make": "index", "init": "index", "new": "index",
 	"insert": "add", "append": "add", "upsert": "add", "put": "add", "sync": "watch",
 	"load": "import", "convert": "import", "dump": "export", "embed": "encode",
 	"query": "search", "find": "search", "ask": "search", "grep": "search", "rerank": "score",
 	"list": "info", "ls": "info", "status": "info", "stats": "info", "show": "info", "describe": "info",
-	"count": "info", "cat": "get", "rm": "delete", "remove": "delete", "del": "delete", "edit": "update", "set": "update",
+	"count": "info", "cat": "get", "rm": "delete", "remove": "delete", "del": "delete", "edit": "update",
+	"set":   "update",
 	"check": "verify", "fsck": "verify", "optimize": "compact", "vacuum": "compact", "train": "retrain",
 	"snapshot": "backup", "copy": "backup", "split": "reshard", "merge": "reshard", "shard": "reshard",
 	"recall": "bench", "benchmark": "bench", "compare": "eval", "evaluate": "eval",
 	"ui": "serve", "open": "serve", "server": "serve", "start": "serve", "web": "serve", "run": "serve",
 }
 
-// remarksElsewhere are about commands of other tools that no command does here.
+// remarksElsewhere has remarks on commands of other tools that have no equivalent command here.
 var remarksElsewhere = map[string]string{
-	"download": "plaid model ORG/NAME --fetch fetches a model from the Hugging Face hub",
+	"download": "to fetch a model from the Hugging Face hub, use plaid model ORG/NAME --fetch",
 }
 
-// flagsElsewhere are flags of other tools, with the names of those that do the same here: the
-// first counts that the command has.
+// flagsElsewhere maps flags of other tools to flags here that do the same. The first one that the
+// command has is suggested.
 var flagsElsewhere = map[string][]string{
 	"top-k": {"k"}, "topk": {"k"}, "top_k": {"k"}, "top": {"k"}, "limit": {"k"}, "size": {"k"}, "count": {"k"},
 	"num-results": {"k"}, "n": {"k"},
 	"query": {"questions", "queries"}, "question": {"questions", "queries"}, "questions": {"queries"},
 	"queries-text": {"questions"}, "text": {"questions"},
 	"text-query": {"keywords"}, "text-queries": {"keywords"}, "words": {"keywords"}, "bm25": {"keywords"},
-	"filter": {"where"}, "filters": {"where"}, "condition": {"where"}, "payload": {"metadata"}, "payloads": {"metadata"},
-	"file": {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
+	"filter": {"where"}, "filters": {"where"}, "condition": {"where"}, "payload": {"metadata"},
+	"payloads": {"metadata"},
+	"file":     {"text", "questions"}, "input": {"text", "questions"}, "i": {"text", "questions"},
 	"corpus": {"text"}, "documents": {"text"}, "docs": {"text"}, "embeddings": {"vectors", "queries"},
 	"out": {"output"}, "output-dir": {"output"}, "overwrite": {"force", "replace"}, "f": {"force", "replace"},
 	"bits": {"nbits"}, "gpu": {"device"}, "cuda": {"device"},
@@ -50,23 +52,23 @@ var flagsElsewhere = map[string][]string{
 	"chunk-size": {"window"}, "max-length": {"document-length", "query-length"},
 }
 
-// countsElsewhere are, by command, where to say how many documents are wanted, if not by -k.
+// countsElsewhere says, by command, how to set the number of results where that is not -k.
 var countsElsewhere = map[string]string{
 	"mcp":   "the agent says how many: k is an argument of its tools",
 	"serve": "each search says how many: params.top_k",
 	"eval":  "a measure says how many: --measures nDCG@10,R@100",
-	"get":   "all documents that --where lets through are shown; plaid search -k N shows the best",
+	"get":   "all documents that meet --where are shown; plaid search -k N shows the best",
 }
 
-// hint is a sentence for somebody who typed the flag or the command that a message says is unknown;
-// "" if nothing is like it.
-func hint(cmd *cobra.Command, msg string) string {
+// suggestionFor returns a suggestion for an unknown flag or command, which msg reports, or "" if
+// nothing is similar.
+func suggestionFor(cmd *cobra.Command, msg string) string {
 	if typed, ok := strings.CutPrefix(msg, "unknown command "); ok {
-		of := cmd
-		for !of.HasSubCommands() && of.HasParent() {
-			of = of.Parent()
+		parent := cmd
+		for !parent.HasSubCommands() && parent.HasParent() {
+			parent = parent.Parent()
 		}
-		return commandHint(of, typed)
+		return commandHint(parent, typed)
 	}
 	if typed, ok := strings.CutPrefix(msg, "unknown flag: --"); ok {
 		return flagHint(cmd, typed)
@@ -77,13 +79,13 @@ func hint(cmd *cobra.Command, msg string) string {
 	return ""
 }
 
-// flagHint is the hint for a flag that is unknown.
+// flagHint returns a suggestion for an unknown flag.
 func flagHint(cmd *cobra.Command, typed string) string {
 	names := flagNames(cmd)
 	elsewhere := flagsElsewhere[strings.ToLower(typed)]
 	if slices.Equal(elsewhere, []string{"k"}) || typed == "k" {
-		if hint := countsElsewhere[cmd.Name()]; hint != "" {
-			return hint
+		if countHint := countsElsewhere[cmd.Name()]; countHint != "" {
+			return countHint
 		}
 	}
 	for _, name := range elsewhere {
@@ -97,22 +99,22 @@ func flagHint(cmd *cobra.Command, typed string) string {
 			return "did you mean --" + name + "?"
 		}
 	}
-	near := ""
-	for _, name := range names { // the shortest one that begins like this
-		if len(typed) > 2 && strings.HasPrefix(name, typed) && (near == "" || len(name) < len(near)) {
-			near = name
+	nearest := ""
+	for _, name := range names { // the shortest name that begins with typed
+		if len(typed) > 2 && strings.HasPrefix(name, typed) && (nearest == "" || len(name) < len(nearest)) {
+			nearest = name
 		}
 	}
-	if near == "" && len(typed) > 1 {
-		near = human.Nearest(typed, names)
+	if nearest == "" && len(typed) > 1 {
+		nearest = human.Nearest(typed, names)
 	}
-	if near == "" {
+	if nearest == "" {
 		return ""
 	}
-	return "did you mean --" + near + "?"
+	return "did you mean --" + nearest + "?"
 }
 
-// flagNames are the flags that a command's help lists.
+// flagNames returns the flags that the help of a command lists.
 func flagNames(cmd *cobra.Command) (names []string) {
 	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.InheritedFlags()} {
 		set.VisitAll(func(f *pflag.Flag) {
@@ -124,7 +126,7 @@ func flagNames(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// commandHint is the hint for a command that is unknown: its name in quotes, and then anything.
+// commandHint returns a suggestion for an unknown command. rest begins with its name in quotes.
 func commandHint(root *cobra.Command, rest string) string {
 	quoted, err := strconv.QuotedPrefix(rest)
 	if err != nil {
@@ -134,7 +136,7 @@ func commandHint(root *cobra.Command, rest string) string {
 	if remark := remarksElsewhere[typed]; remark != "" {
 		return remark
 	}
-	best, least := "", 3
+	best, bestDistance := "", 3
 	for _, c := range root.Commands() {
 		d := human.Distance(typed, c.Name())
 		if len(typed) > 2 && strings.HasPrefix(c.Name(), typed) {
@@ -143,8 +145,8 @@ func commandHint(root *cobra.Command, rest string) string {
 		if c.Name() == commandsElsewhere[typed] {
 			d = 0
 		}
-		if d < least {
-			best, least = c.CommandPath(), d
+		if d < bestDistance {
+			best, bestDistance = c.CommandPath(), d
 		}
 	}
 	if best == "" {
@@ -153,11 +155,11 @@ func commandHint(root *cobra.Command, rest string) string {
 	return "did you mean '" + best + "'?"
 }
 
-// capitalized is a sentence that stands alone.
+// capitalized begins a sentence with an upper-case letter.
 func capitalized(sentence string) string { return strings.ToUpper(sentence[:1]) + sentence[1:] }
 
-// inputHint names the flag that an argument may have been meant for, if it is a file and the command
-// takes documents.
+// inputHint suggests the flag that an unexpected argument may have been meant for, if it is a file
+// and the command takes documents.
 func inputHint(cmd *cobra.Command, arg string) string {
 	flag := "text"
 	switch filepath.Ext(arg) {
@@ -170,7 +172,7 @@ func inputHint(cmd *cobra.Command, arg string) string {
 	return ": did you mean --" + flag + " " + arg + "?"
 }
 
-// indexHint says that INDEX comes first, where a later argument is the file of one.
+// indexHint says that INDEX comes first, if a later argument is an existing file.
 func indexHint(cmd *cobra.Command) string {
 	args := cmd.Flags().Args()
 	for _, arg := range args[min(1, len(args)):] {

@@ -56,7 +56,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{[]string{"mcp", "x", "-k", "3"}, "The agent says how many: k is an argument of its tools"},
 		{[]string{"serve", "--limit", "3"}, "Each search says how many: params.top_k"},
 		{[]string{"eval", "x", "--top-k", "3"}, "A measure says how many: --measures nDCG@10,R@100"},
-		{[]string{"get", "x", "--limit", "3"}, "All documents that --where lets through are shown; plaid search -k N shows the best"},
+		{[]string{"get", "x", "--limit", "3"}, "All documents that meet --where are shown; plaid search -k N shows the best"},
 		{[]string{"index", "x", "--payload", "y"}, "Did you mean --metadata?"},
 		{[]string{"search", "x", "y", "--query-len", "3"}, "Did you mean --query-length?"},
 		{[]string{"encode", "x", "--questions"}, "Did you mean --queries?"},
@@ -91,10 +91,10 @@ func TestArgumentsInOtherPlaces(t *testing.T) {
 		{[]string{"add", path, "nosuch"}, exitUsage, "unexpected argument \"nosuch\"\n"},
 		{[]string{"info", path, texts}, exitUsage, "unexpected argument \"" + texts + "\"\n"},
 		{[]string{"search", "sugar", path}, exitNotFound, "INDEX comes first: plaid search " + path + " …"},
-		{[]string{"search", path, "-", "--model", "x"}, exitUsage, "- is no question: --questions - reads stdin"},
+		{[]string{"search", path, "-", "--model", "x"}, exitUsage, `"-" is not a question: --questions - reads stdin`},
 		{[]string{"delete", path, "nosuch"}, exitNotFound, `plaid: not found: ["nosuch"]`},
 		{[]string{"serve", "--data", t.TempDir(), "--listen", "8099"}, exitUsage, `listen is "8099"; want HOST:PORT`},
-		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is no BEIR folder: no queries.jsonl"},
+		{[]string{"beir", filepath.Dir(path), "--model", "x"}, exitNotFound, filepath.Dir(path) + " is not a BEIR folder: no queries.jsonl"},
 	} {
 		code, stdout, stderr := try(t, x.args...)
 		require.Equal(t, x.code, code, "%v: %s", x.args, stderr)

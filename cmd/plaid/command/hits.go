@@ -22,7 +22,7 @@ import (
 // hitWriter prints the results of a batch of queries to stdout.
 type hitWriter func(queries *querySet, results []search.Result) error
 
-// resultFlags say how results are printed.
+// resultFlags hold the flags for how results are printed.
 type resultFlags struct {
 	format    flags.Format
 	stats     string
@@ -34,18 +34,20 @@ func (r *resultFlags) register(cmd *cobra.Command) {
 	r.format.Register(cmd, "results", "table", "jsonl", "trec", "tsv", "grep")
 	f := cmd.Flags()
 	f.BoolVar(&r.payload, "show-metadata", false, "print the metadata of documents (formats table and jsonl)")
-	f.BoolVar(&r.highlight, "highlight", false, "show the words of documents that words of the question have found (table: in colour or in brackets; jsonl: spans)")
-	flags.Bare(f, &r.stats, "stats", "print to stderr what the searches did", "table", "json")
+	f.BoolVar(&r.highlight, "highlight", false,
+		"mark the words that matched the question (table: in colour or in brackets; "+
+			"jsonl: spans)")
+	flags.BareChoice(f, &r.stats, "stats", "print statistics of the searches to stderr", "table", "json")
 }
 
-// payloads says whether results show something of payloads.
-func (r *resultFlags) payloads() bool {
-	_, run := r.layout()
-	return r.payload || !run
+// showsPayloads reports whether the results show anything of payloads.
+func (r *resultFlags) showsPayloads() bool {
+	_, isRun := r.runLayout()
+	return r.payload || !isRun
 }
 
-// layout is how a run is printed; run is false where the format is no run.
-func (r *resultFlags) layout() (l eval.Layout, run bool) {
+// runLayout returns the layout of a run; ok is false if the format is not that of a run.
+func (r *resultFlags) runLayout() (l eval.Layout, isRun bool) {
 	switch r.format.Word() {
 	case "trec":
 		return eval.TREC, true
@@ -55,14 +57,14 @@ func (r *resultFlags) layout() (l eval.Layout, run bool) {
 	return 0, false
 }
 
-// checkID refuses an id that the format cannot have, before anything is searched. what is "query" or
-// "document".
-func (r *resultFlags) checkID(what, id string) error {
-	l, run := r.layout()
-	if !run {
+// checkID returns an error for an id that the format cannot express, before anything is searched.
+// kind is "query" or "document".
+func (r *resultFlags) checkID(kind, id string) error {
+	l, isRun := r.runLayout()
+	if !isRun {
 		return nil
 	}
-	if err := l.CheckID(what, id); err != nil && l == eval.TREC {
+	if err := l.CheckID(kind, id); err != nil && l == eval.TREC {
 		return fmt.Errorf("%w: --format tsv or jsonl takes it", err)
 	} else if err != nil {
 		return fmt.Errorf("%w: --format jsonl takes it", err)
@@ -70,25 +72,25 @@ func (r *resultFlags) checkID(what, id string) error {
 	return nil
 }
 
-// checkIDs is checkID of all queries or documents of a source.
-func (r *resultFlags) checkIDs(what string, src vectors.Source) error {
-	if _, run := r.layout(); !run {
+// checkIDs checks the ids of all queries or documents of a source.
+func (r *resultFlags) checkIDs(kind string, src vectors.Source) error {
+	if _, isRun := r.runLayout(); !isRun {
 		return nil
 	}
 	for i := range src.Len() {
-		if err := r.checkID(what, src.ID(i)); err != nil {
+		if err := r.checkID(kind, src.ID(i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkIndex is checkID of all documents of indexes.
-func (r *resultFlags) checkIndex(ctx context.Context, x *searched) error {
-	if _, run := r.layout(); !run {
+// checkIndex checks the ids of all documents of the indexes.
+func (r *resultFlags) checkIndex(ctx context.Context, target *searchTarget) error {
+	if _, isRun := r.runLayout(); !isRun {
 		return nil
 	}
-	for _, snap := range x.parts {
+	for _, snap := range target.shards {
 		for ordinal := range snap.State().Docs {
 			if ordinal%(1<<16) == 0 && ctx.Err() != nil {
 				return ctx.Err()
@@ -104,6 +106,7 @@ func (r *resultFlags) checkIndex(ctx context.Context, x *searched) error {
 	return nil
 }
 
+// newHitWriter returns the writer of the chosen format.
 func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	switch {
 	case r.payload && r.format.Word() != "jsonl" && r.format.Word() != "table":
@@ -119,87 +122,96 @@ func (t *stdio) newHitWriter(r *resultFlags) (hitWriter, error) {
 	case "grep":
 		return t.writeGrep, nil
 	}
-	if layout, run := r.layout(); run {
+	if layout, isRun := r.runLayout(); isRun {
 		header := layout.Header()
 		return func(queries *querySet, results []search.Result) error {
 			err := t.writeRun(layout, header, queries, results)
-			header = "" // of the first hits alone
+			header = "" // only before the first hits
 			return err
 		}, nil
 	}
-	table := hitTable{stdio: t, colours: t.colours(), payload: r.payload, lines: 1}
+	table := hitTable{
+		stdio:   t,
+		colours: t.colours(),
+		payload: r.payload,
+		lines:   1,
+	}
 	if r.highlight && t.outWidth > 0 {
 		table.lines = highlightLines
 	}
 	return table.write, nil
 }
 
-// hitJSON is a [search.Hit] without what means something inside the index only.
+// hitJSON is a [search.Hit] without the fields that have a meaning only inside the index.
 type hitJSON struct {
-	Rank    int            `json:"rank"` // from 1
+	// Rank counts from 1.
+	Rank    int            `json:"rank"`
 	ID      string         `json:"id"`
 	Score   float32        `json:"score"`
 	Payload search.Payload `json:"metadata,omitzero"`
-	// Image and Grid are those of a page.
+	// Image and Grid belong to a page of a document.
 	Image string        `json:"image,omitempty"`
 	Grid  *vectors.Grid `json:"grid,omitempty"`
-	// Passages are those of a document, where hits are grouped.
-	Passages []hitJSON        `json:"passages,omitempty"`
-	Number   *int             `json:"n,omitempty"`     // of a passage
-	Start    *int             `json:"start,omitempty"` // its bytes in the text of the document
-	End      *int             `json:"end,omitempty"`
-	Spans    []highlight.Span `json:"spans,omitempty"`
+	// Passages are those of a document, if hits are grouped.
+	Passages []hitJSON `json:"passages,omitempty"`
+	// Number is the number of a passage.
+	Number *int `json:"n,omitempty"`
+	// Start and End bound the bytes of a passage in the text of its document.
+	Start *int             `json:"start,omitempty"`
+	End   *int             `json:"end,omitempty"`
+	Spans []highlight.Span `json:"spans,omitempty"`
 }
 
-// hitsJSON are hits of query i; before is how many better ones were passed over.
-func hitsJSON(payload bool, queries *querySet, i, before int, all []search.Hit) ([]hitJSON, error) {
-	hits := make([]hitJSON, len(all))
-	for j := range all {
-		from, h := &all[j], &hits[j]
-		*h = hitJSON{Rank: before + j + 1, ID: from.ID, Score: from.Score}
+// hitsJSON converts hits of query i. offset is the number of better hits that were skipped.
+func hitsJSON(payload bool, queries *querySet, i, offset int, found []search.Hit) ([]hitJSON, error) {
+	hits := make([]hitJSON, len(found))
+	for j := range found {
+		hit, h := &found[j], &hits[j]
+		*h = hitJSON{Rank: offset + j + 1, ID: hit.ID, Score: hit.Score}
 		if payload {
-			h.Payload = from.Payload
+			h.Payload = hit.Payload
 		}
-		if page, _ := vectors.PageOf(from.Payload); page != nil { // a bad grid is told by explain
+		if page, _ := vectors.PageOf(hit.Payload); page != nil { // plaid explain reports a bad grid
 			h.Image, h.Grid = page.Image, page.Grid
 		}
-		if p := from.Passage; p != nil {
+		if p := hit.Passage; p != nil {
 			h.Number, h.Start, h.End = &p.Number, &p.Start, &p.End
 		}
 		var err error
-		if h.Spans, err = queries.spans(i, from); err != nil {
+		if h.Spans, err = queries.matchedSpans(i, hit); err != nil {
 			return nil, err
 		}
-		if from.Passages == nil {
+		if hit.Passages == nil {
 			continue
 		}
-		if h.Passages, err = hitsJSON(payload, queries, i, 0, from.Passages); err != nil {
+		if h.Passages, err = hitsJSON(payload, queries, i, 0, hit.Passages); err != nil {
 			return nil, err
 		}
 	}
 	return hits, nil
 }
 
+// writeJSONL prints one line of JSON for each query.
 func (t *stdio) writeJSONL(payload bool, queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	for i, r := range results {
 		hits, err := hitsJSON(payload, queries, i, r.Offset, r.Hits)
 		if err != nil {
-			return fmt.Errorf("query %q: %w", queries.label(i), err)
+			return fmt.Errorf("query %q: %w", queries.displayName(i), err)
 		}
-		line, err := out.Typed("result", struct {
+		line, err := out.TypedJSONLine("result", struct {
 			Query string    `json:"query"`
 			Hits  []hitJSON `json:"hits"`
-		}{queries.label(i), hits})
+		}{queries.displayName(i), hits})
 		if err != nil {
-			return fmt.Errorf("query %q: %w", queries.label(i), err)
+			return fmt.Errorf("query %q: %w", queries.displayName(i), err)
 		}
 		b.Write(line)
 	}
-	return t.print(b.Bytes())
+	return t.writeOutput(b.Bytes())
 }
 
-// writeRun prints hits below a header, which may be empty.
+// writeRun prints hits as a run, after a header, which may be "".
 func (t *stdio) writeRun(layout eval.Layout, header string, queries *querySet, results []search.Result) error {
 	run := &eval.Run{Tag: "plaid"}
 	for i, r := range results {
@@ -212,61 +224,63 @@ func (t *stdio) writeRun(layout eval.Layout, header string, queries *querySet, r
 	if err := layout.WriteHits(b, run); err != nil {
 		return err
 	}
-	return t.print(b.Bytes())
+	return t.writeOutput(b.Bytes())
 }
 
-// hitTable prints results for reading: query, rank, score, id, and what the
-// payload says.
+// hitTable prints results for reading: query, rank, score, id and a text of the payload.
 type hitTable struct {
 	*stdio
 	colours out.Colours
 	payload bool
-	lines   int // of what a payload says
-	begun   bool
+	// lines is the maximum number of lines of a payload's text.
+	lines    int
+	wroteAny bool
 }
 
+// snippetColumn is the width of a payload's text without a terminal, and highlightLines its number
+// of lines with --highlight on a terminal.
 const (
-	snippetColumn  = 60 // characters at most, where there is no terminal
+	snippetColumn  = 60
 	highlightLines = 3
 )
 
 func (t *hitTable) write(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	var err error
-	if queries.texts != nil {
-		err = t.answers(&b, queries, results)
+	if queries.questionArgs != nil {
+		err = t.writeAnswers(&b, queries, results)
 	} else {
-		err = t.rows(&b, queries, results)
+		err = t.writeRows(&b, queries, results)
 	}
 	if err != nil {
 		return err
 	}
-	return t.print(b.Bytes())
+	return t.writeOutput(b.Bytes())
 }
 
-// answers has the hits of each question below it.
-func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.Result) error {
+// writeAnswers writes each question with its hits below it.
+func (t *hitTable) writeAnswers(b *bytes.Buffer, queries *querySet, results []search.Result) error {
 	for i, r := range results {
-		if t.begun {
+		if t.wroteAny {
 			b.WriteByte('\n')
 		}
-		t.begun = true
-		fmt.Fprintln(b, t.colours.Bold(out.Printable(queries.texts[i], 200)))
-		wide := 0
+		t.wroteAny = true
+		fmt.Fprintln(b, t.colours.Bold(out.Printable(queries.questionArgs[i], 200)))
+		idWidth := 0
 		for _, h := range r.Hits {
-			wide = max(wide, utf8.RuneCountInString(out.ID(h.ID)))
+			idWidth = max(idWidth, utf8.RuneCountInString(out.TableID(h.ID)))
 		}
 		if len(r.Hits) == 0 {
 			fmt.Fprintln(b, "     no document matches")
 		}
 		for j := range r.Hits {
 			h := &r.Hits[j]
-			text, err := t.says(queries, i, h, t.rest(wide+20))
+			text, err := t.payloadLines(queries, i, h, t.payloadWidth(idWidth+20))
 			if err != nil {
 				return err
 			}
-			t.line(b, fmt.Sprintf("%4d  %10.4f  ", r.Offset+j+1, h.Score), wide, h, text)
-			if err := t.passageLines(b, queries, i, h, 6); err != nil {
+			t.writeHit(b, fmt.Sprintf("%4d  %10.4f  ", r.Offset+j+1, h.Score), idWidth, h, text)
+			if err := t.writePassageLines(b, queries, i, h, 6); err != nil {
 				return err
 			}
 		}
@@ -274,69 +288,72 @@ func (t *hitTable) answers(b *bytes.Buffer, queries *querySet, results []search.
 	return nil
 }
 
-// line is a hit behind what is before its id: the id in so many columns, and the lines of what
-// its payload says.
-func (t *hitTable) line(b *bytes.Buffer, before string, wide int, h *search.Hit, text []string) {
-	id := out.ID(h.ID)
-	fill := strings.Repeat(" ", wide-utf8.RuneCountInString(id)+2)
-	b.WriteString(strings.TrimRight(before+t.colours.Name(id)+fill+strings.Join(text[:min(1, len(text))], ""), " ") + "\n")
-	indent := strings.Repeat(" ", len(before)+wide+2)
-	for _, more := range text[min(1, len(text)):] {
-		b.WriteString(indent + more + "\n")
+// writeHit writes a hit after a prefix: its id, padded to idWidth columns, and the lines of its
+// text.
+func (t *hitTable) writeHit(b *bytes.Buffer, prefix string, idWidth int, h *search.Hit, text []string) {
+	id := out.TableID(h.ID)
+	fill := strings.Repeat(" ", idWidth-utf8.RuneCountInString(id)+2)
+	b.WriteString(strings.TrimRight(prefix+t.colours.Name(id)+fill+strings.Join(text[:min(1, len(text))], ""), " ") +
+		"\n")
+	indent := strings.Repeat(" ", len(prefix)+idWidth+2)
+	for _, line := range text[min(1, len(text)):] {
+		b.WriteString(indent + line + "\n")
 	}
 	if t.payload && h.Payload != nil {
 		b.WriteString("      " + t.colours.Dim(out.Printable(string(h.Payload), math.MaxInt)) + "\n")
 	}
 }
 
-// says is what the payload of a hit says, in lines of so many characters.
-func (t *hitTable) says(queries *querySet, i int, h *search.Hit, limit int) ([]string, error) {
-	from := h
+// payloadLines returns the text of a hit's payload, in lines of limit characters.
+func (t *hitTable) payloadLines(queries *querySet, i int, h *search.Hit, limit int) ([]string, error) {
+	shown := h
 	if len(h.Passages) == 1 && h.Passages[0].Passage == nil {
-		from = &h.Passages[0]
+		shown = &h.Passages[0]
 	}
-	spans, err := queries.spans(i, from)
-	return t.snippet(from.Payload, spans, limit), err
+	spans, err := queries.matchedSpans(i, shown)
+	return t.payloadSnippet(shown.Payload, spans, limit), err
 }
 
-// rest is the room for what a payload says, beside so many characters.
-func (t *hitTable) rest(taken int) int {
+// payloadWidth returns the columns that are left for the text of a payload.
+func (t *hitTable) payloadWidth(usedColumns int) int {
 	if t.outWidth > 0 {
-		return max(t.outWidth-taken, 10)
+		return max(t.outWidth-usedColumns, 10)
 	}
 	return snippetColumn
 }
 
-func (t *hitTable) rows(b *bytes.Buffer, set *querySet, results []search.Result) error {
+// writeRows writes a row for each hit, with the id of its query.
+func (t *hitTable) writeRows(b *bytes.Buffer, set *querySet, results []search.Result) error {
 	queries := set.ids
-	wide := struct{ query, id int }{len("QUERY"), len("ID")}
+	widths := struct{ query, id int }{len("QUERY"), len("ID")}
 	for i, r := range results {
-		wide.query = max(wide.query, utf8.RuneCountInString(out.ID(queries[i])))
+		widths.query = max(widths.query, utf8.RuneCountInString(out.TableID(queries[i])))
 		for _, h := range r.Hits {
-			wide.id = max(wide.id, utf8.RuneCountInString(out.ID(h.ID)))
+			widths.id = max(widths.id, utf8.RuneCountInString(out.TableID(h.ID)))
 		}
 	}
-	rest := t.rest(wide.query + wide.id + len("  RANK       SCORE    "))
+	payloadColumns := t.payloadWidth(widths.query + widths.id + len("  RANK       SCORE    "))
 	line := func(query, rank, score, id string) {
-		fmt.Fprintf(b, "%-*s  %4s  %10s  %s\n", wide.query, query, rank, score, id)
+		fmt.Fprintf(b, "%-*s  %4s  %10s  %s\n", widths.query, query, rank, score, id)
 	}
-	if !t.begun {
-		t.begun = true
+	if !t.wroteAny {
+		t.wroteAny = true
 		line("QUERY", "RANK", "SCORE", "ID")
 	}
 	for i, r := range results {
-		query := out.ID(queries[i])
+		query := out.TableID(queries[i])
 		if len(r.Hits) == 0 {
 			line(query, "-", "-", "no document matches")
 		}
 		for j := range r.Hits {
 			h := &r.Hits[j]
-			text, err := t.says(set, i, h, rest)
+			text, err := t.payloadLines(set, i, h, payloadColumns)
 			if err != nil {
 				return err
 			}
-			t.line(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", wide.query, query, r.Offset+j+1, h.Score), wide.id, h, text)
-			if err := t.passageLines(b, set, i, h, wide.query+8); err != nil {
+			t.writeHit(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", widths.query, query, r.Offset+j+1, h.Score), widths.id,
+				h, text)
+			if err := t.writePassageLines(b, set, i, h, widths.query+8); err != nil {
 				return err
 			}
 		}

@@ -42,30 +42,31 @@ func (a *app) importCommand() *cobra.Command {
 	o := index.ImportOptions{}
 	cmd := &cobra.Command{
 		Use:   "import SOURCE INDEX",
-		Short: "Make an index from the index folder of another engine",
+		Short: "Import the index folder of another engine",
 		Long: `
-Make an index from the index folder of ColBERT, fast-plaid or next-plaid, which
-is only read. Centroids and codes are taken as they are, bucket weights are put
-on a grid of 16 bits; the report tells how far they moved.
+Import the index folder of ColBERT, fast-plaid or next-plaid without modifying it.
+Centroids and codes are copied as they are, bucket weights are rounded to 16 bits; the
+report says by how much they changed.
 
-SOURCE is the folder with metadata.json and centroids, or the folder of an index of
-PyLate, whose ids are taken along. The program of vectors/formats (docs/formats.md)
-also takes along what fast-plaid and next-plaid keep in metadata.db, unless --metadata
-names other, or none; this one leaves it out.`,
+SOURCE is the folder with metadata.json and centroids, or the folder of a PyLate index,
+whose ids are imported, too. The program of vectors/formats (docs/formats.md) also
+imports the metadata.db of fast-plaid and next-plaid, unless --metadata names another
+file, or none; this program does not read it.`,
 		Example: `  plaid import colbert/indexes/docs docs.plaid --ids ids.txt
   plaid import fast-plaid-index docs.plaid --metadata corpus.jsonl --verify-ivf`,
-		Args: takes("SOURCE", "INDEX"),
+		Args: namedArgs("SOURCE", "INDEX"),
 	}
 	f := cmd.Flags()
 	f.StringVar(&ids, "ids", "",
 		"`FILE` with one id a line (default: those of ids.txt in SOURCE or of PyLate, or row numbers from 0)")
-	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by _id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
-	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "compare the inverted lists of the source with its codes")
+	f.StringVar(&payload, "metadata", "", "JSON-lines `FILE` with what to store beside the documents, matched by "+
+		"_id or id; none: nothing (default: metadata.db of SOURCE, where the program reads it)")
+	f.BoolVar(&o.VerifyIVF, "verify-ivf", false, "check the inverted lists of the source against its codes")
 	f.BoolVar(&o.Force, "force", false, "replace an index that is there")
 	work.Register(f)
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		defer work.Limit()()
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
+		defer work.LimitMemory()()
 		o.Threads, o.Memory = work.Threads, work.Memory
 		o.Logger, o.Progress = a.logger(), a.progress()
 		if ids != "" {
@@ -74,20 +75,23 @@ names other, or none; this one leaves it out.`,
 			}
 		}
 		err = a.importIndex(ctx, args[0], args[1], payload, o)
-		if placed := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) && !errors.As(err, &placed) {
-			return fmt.Errorf("%s: %w", ids, err) // how many there are
+		if fileError := (*vectors.FileError)(nil); ids != "" && errors.Is(err, vectors.ErrID) &&
+			!errors.As(err, &fileError) {
+			return fmt.Errorf("%s: %w", ids, err) // the number of ids is wrong
 		}
 		return err
 	})
 	return cmd
 }
 
+// importIndex imports the index folder of another engine. payload is the file with metadata,
+// "none", or "".
 func (a *app) importIndex(ctx context.Context, source, path, payload string, o index.ImportOptions) (err error) {
 	if payload == "none" {
 		payload = ""
 		o.Payload = func(int, string) ([]byte, error) { return nil, nil }
 	}
-	var matched []string
+	var notices []string
 	if payload != "" {
 		var objects *vectors.Payloads
 		if objects, err = vectors.OpenPayloads(ctx, payload); err != nil {
@@ -96,13 +100,14 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		defer func() { err = errors.Join(err, objects.Close()) }()
 		o.Payload = func(_ int, id string) ([]byte, error) { return objects.Get(id) }
 		o.Unchanged = func() error {
-			if err := objects.Matched(func(text string) { matched = append(matched, text) }); err != nil {
+			if err := objects.Matched(func(text string) { notices = append(notices, text) }); err != nil {
 				return err
 			}
 			return objects.Unchanged()
 		}
 	}
 	o.LockTimeout = a.lockTimeout
+	// Import, and warn of losses.
 	r, err := index.Import(ctx, source, path, &o)
 	if err != nil {
 		return err
@@ -111,30 +116,43 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 	if err != nil {
 		return err
 	}
-	r.Warnings = append(r.Warnings, matched...)
+	r.Warnings = append(r.Warnings, notices...)
 	for _, w := range r.Warnings {
-		a.warn("%s", w)
+		a.printWarning("%s", w)
 	}
+	// Report.
 	rep := importReport{
-		Path: path, Bytes: info.Size(), Engine: r.Engine, Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty,
-		Payloads: r.Payloads,
-		Tokens:   r.Tokens, ClampedTokens: r.Clamped, Dim: r.Dim, Nbits: r.Nbits, Centroids: r.K,
-		WeightChange: r.WeightChange, WeightBefore: r.WeightBefore, WeightAfter: r.WeightAfter,
-		Warnings: append([]string{}, r.Warnings...),
+		Path:          path,
+		Bytes:         info.Size(),
+		Engine:        r.Engine,
+		Docs:          r.Docs,
+		Passages:      r.Passages,
+		EmptyDocs:     r.Empty,
+		Payloads:      r.Payloads,
+		Tokens:        r.Tokens,
+		ClampedTokens: r.Clamped,
+		Dim:           r.Dim,
+		Nbits:         r.Nbits,
+		Centroids:     r.K,
+		WeightChange:  r.WeightChange,
+		WeightBefore:  r.WeightBefore,
+		WeightAfter:   r.WeightAfter,
+		Warnings:      append([]string{}, r.Warnings...),
 	}
 	return a.report(rep, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s (%d empty, %d with metadata), %s of dimension %d at %s, from %s\n", path,
-			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"), rep.Dim,
-			out.Plural(rep.Nbits, "bit"), formatOf(rep.Engine))
+			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, rep.Payloads, out.Plural(rep.Tokens, "token"),
+			rep.Dim,
+			out.Plural(rep.Nbits, "bit"), formatName(rep.Engine))
 		fmt.Fprintf(b, "codec: %s; bucket weights moved by %.3g at most, from %.5g to %.5g\n",
 			out.Plural(rep.Centroids, "centroid"), rep.WeightChange, rep.WeightBefore, rep.WeightAfter)
 		fmt.Fprintf(b, "file:  %s\n", out.Bytes(rep.Bytes))
 	})
 }
 
-// formatOf is the format of a folder, for people: a folder for one of two engines does not say which
-// one wrote it.
-func formatOf(engine string) string {
+// formatName describes the format of a folder. Two engines share one format, so the folder does not
+// show which of them wrote it.
+func formatName(engine string) string {
 	switch engine {
 	case interop.EngineNextPlaid:
 		return "the format that fast-plaid and next-plaid share"

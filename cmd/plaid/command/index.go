@@ -24,14 +24,15 @@ import (
 
 // indexReport is what `plaid index --json` prints.
 type indexReport struct {
-	Path          string  `json:"path"`
-	Bytes         int64   `json:"bytes"`
-	Docs          int     `json:"docs"`
-	Passages      int     `json:"passages"`
-	EmptyDocs     int     `json:"empty_docs"`
-	Tokens        int64   `json:"tokens"`
-	Pool          int     `json:"pool"`
-	PoolBy        string  `json:"pool_by,omitempty"` // where it is not of similar tokens
+	Path      string `json:"path"`
+	Bytes     int64  `json:"bytes"`
+	Docs      int    `json:"docs"`
+	Passages  int    `json:"passages"`
+	EmptyDocs int    `json:"empty_docs"`
+	Tokens    int64  `json:"tokens"`
+	Pool      int    `json:"pool"`
+	// PoolBy is the method of pooling, if it is not that of similar tokens.
+	PoolBy        string  `json:"pool_by,omitempty"`
 	ZeroTokens    int64   `json:"zero_tokens"`
 	ClampedTokens int     `json:"clamped_tokens"`
 	Dim           int     `json:"dim"`
@@ -43,20 +44,20 @@ type indexReport struct {
 	Iterations    int     `json:"iterations"`
 	RMSE          float64 `json:"rmse"`
 	NotFreed      string  `json:"not_freed,omitempty"`
-	// Defaults is what the self-check has stored; nil without one.
+	// Defaults are the search parameters that the self-check has stored, or nil without a check.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	// Codec is the file whose codec was used; "": it was trained.
+	// Codec is the file whose codec was used. "" means that one was trained.
 	Codec string `json:"codec,omitempty"`
-	// Encoded is what became of texts; nil for vectors.
+	// Encoded reports on the encoding of texts, or nil for vectors.
 	Encoded *textsReport `json:"encoded,omitempty"`
-	// Resumed is how many documents an interrupted build had encoded.
+	// Resumed is the number of documents that an interrupted build had encoded.
 	Resumed int            `json:"resumed_docs,omitempty"`
 	Model   *storage.Model `json:"model,omitempty"`
 	Seconds buildSeconds   `json:"seconds"`
 }
 
-// buildSeconds are the stages of a build, and all of it. Open is what devices, files and models
-// take, Check the self-check, Other what is left.
+// buildSeconds are the times of the stages of a build. Open is the time to open devices, files and
+// models, Check that of the self-check, and Other the rest of Total.
 type buildSeconds struct {
 	Open   float64 `json:"open"`
 	Texts  float64 `json:"texts"`
@@ -68,13 +69,15 @@ type buildSeconds struct {
 	Total  float64 `json:"total"`
 }
 
-// line reads like: time:  4.8s (open 700ms, texts 500ms, sample 400ms, train 2.6s, compress 500ms, check 100ms).
-func (s *buildSeconds) line(b *bytes.Buffer) {
+// writeLine writes: time: 4.8s (open 700ms, texts 500ms, sample 400ms, train 2.6s, compress 500ms,
+// check 100ms).
+func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 	var parts []string
 	for _, stage := range []struct {
 		name    string
 		seconds float64
-	}{{"open", s.Open}, {"texts", s.Texts}, {"sample", s.Sample}, {"train", s.Train}, {"compress", s.Encode}, {"check", s.Check}, {"other", s.Other}} {
+	}{{"open", s.Open}, {"texts", s.Texts}, {"sample", s.Sample}, {"train", s.Train}, {"compress", s.Encode},
+		{"check", s.Check}, {"other", s.Other}} {
 		if stage.seconds >= s.Total/200 {
 			parts = append(parts, stage.name+" "+out.Seconds(stage.seconds))
 		}
@@ -82,54 +85,60 @@ func (s *buildSeconds) line(b *bytes.Buffer) {
 	fmt.Fprintf(b, "time:  %s (%s)\n", out.Seconds(s.Total), strings.Join(parts, ", "))
 }
 
-// build is the flags of commands that train a codec, and build an index with it.
-type build struct {
+// buildFlags holds the flags of commands that train a codec and build an index with it.
+type buildFlags struct {
 	in          input
 	work        flags.Resources
 	device      flags.Device
 	o           index.BuildOptions
 	scales      []string
 	noNormalize bool
-	codec       string // the file whose codec is used; "": one is trained
-	trainOnly   bool
-	noCheck     bool
-	// begin and opened are when it was begun, and when what it needs was open.
+	// codec is the file whose codec is used. "" means that one is trained.
+	codec     string
+	trainOnly bool
+	noCheck   bool
+	// begin is when the build began, and opened when its inputs were open.
 	begin, opened time.Time
 }
 
-func (b *build) register(f *pflag.FlagSet) {
+func (b *buildFlags) register(f *pflag.FlagSet) {
 	o := &b.o
 	b.in.register(f)
 	b.work.Register(f)
 	b.device.Register(f)
 	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
-	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids", "number of centroids (0: by the number of tokens, at most what the sample allows)")
+	f.Var(flags.Int(&o.Centroids, 0, 0), "centroids",
+		"number of centroids (0: by the number of tokens, at most what the sample allows)")
 	f.Var(flags.Int(&o.SampleDocs, 0, 0), "sample-docs", "documents to train on (0: by their number)")
 	f.Uint64Var(&o.Seed, "seed", 0, "`N` that decides every random choice")
-	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"}, "`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
+	f.StringSliceVar(&b.scales, "scales", []string{"dim", "centroid"},
+		"`LIST` of scales of residuals to fit, separated by a comma: for each dim, for each centroid, or none")
 	f.Lookup("scales").DefValue = strings.Join(b.scales, ",")
-	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their mean (1: keep all)")
+	f.Var(flags.Int(&o.Pool, 1, 1), "pool", "merge about this many similar token vectors of a document into their "+
+		"mean (1: keep all)")
 	var methods []string
 	for _, m := range pool.Methods() {
 		methods = append(methods, string(m))
 	}
-	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by", "`METHOD` of --pool: similar tokens; of pages of pictures tiles, cells in squares (4: 2 × 2), or neighbours, similar cells that touch")
+	f.Var(flags.Choice((*string)(&o.PoolBy), string(pool.Similar), methods...), "pool-by",
+		"`METHOD` of --pool: similar tokens; of pages of pictures tiles, cells in squares (4: 2 × 2), or "+
+			"neighbours, similar cells that touch")
 	f.BoolVar(&b.noNormalize, "no-normalize", false, "do not scale vectors to unit length")
 	f.Bool("json", false, "print the report as JSON")
 }
 
-// ofCodec are the flags that say what a codec is like.
-var ofCodec = []string{"nbits", "centroids", "sample-docs", "seed", "scales", "pool", "pool-by", "no-normalize"}
+// codecFlags are the flags that determine the codec.
+var codecFlags = []string{"nbits", "centroids", "sample-docs", "seed", "scales", "pool", "pool-by", "no-normalize"}
 
-// complete checks the flags and makes options of them.
-func (b *build) complete(a *app, f *pflag.FlagSet) error {
+// finishOptions checks the flags and derives the options from them.
+func (b *buildFlags) finishOptions(a *app, f *pflag.FlagSet) error {
 	for _, s := range b.scales {
 		if !slices.Contains([]string{"dim", "centroid", "none"}, s) || s == "none" && len(b.scales) > 1 {
 			return flags.Usagef("--scales %s: there is dim, centroid or both, and none", strings.Join(b.scales, ","))
 		}
 	}
 	if b.codec != "" {
-		for _, name := range ofCodec {
+		for _, name := range codecFlags {
 			if f.Changed(name) {
 				return flags.Usagef("--%s goes with a codec that is trained, not with --codec", name)
 			}
@@ -151,173 +160,207 @@ func (b *build) complete(a *app, f *pflag.FlagSet) error {
 	if o.Resume && b.in.texts.Given() {
 		return flags.Usagef("--resume is for vectors: with texts, repeat the command and it resumes")
 	}
-	return b.in.check()
+	return b.in.checkFlags()
 }
 
 func (a *app) indexCommand() *cobra.Command {
-	var b build
-	var starter starter
+	var b buildFlags
+	var starter starterFlags
 	cmd := &cobra.Command{
 		Use:   "index INDEX {--text FILE --model MODEL | --vectors FILE [--lengths FILE] [--ids FILE]}",
 		Short: "Build an index from texts or token vectors",
 		Long: `
-Build an index file from texts, which the model in a folder encodes, or from token
-vectors. A codec is trained on a sample of the documents, then all of them are
-compressed, in bounded memory. The same input, options and seed give the same
-index, whatever the number of threads.
+Build an index file from texts, which a model encodes, or from token vectors. A codec
+is trained on a sample of the documents, then all of them are compressed, in bounded
+memory. The same input, options and seed give the same index, whatever the number of
+threads.
 
 ` + textsHelp + buildsOnDevice + `
 
-The index keeps the fingerprint of the model, its folder and its precision: plaid
-add and plaid search find it there, and refuse another one.
+The index stores the fingerprint of the model, its folder and its precision: plaid
+add and plaid search open that model, and refuse another one.
 
-With --codec-only INDEX is a codec alone, an index without documents, trained on
-documents that are like those to come. --codec takes it, or that of another index, in
-place of training one; texts are then encoded by the model that it names. Indexes of
+With --codec-only, INDEX is a codec alone, an index without documents. Train it on
+documents that are like those to come. --codec uses it, or the codec of another index,
+instead of training one; texts are then encoded by the model that it names. Indexes of
 one codec, built on any number of machines, are searched as one, and plaid reshard
-makes one of them (docs/scale.md).
+merges them (docs/scale.md).
 
-A build from vectors that died, or with --resume was interrupted, left what it had
-encoded: with --resume the same command continues from there and makes the same index,
-as long as the files have the same size and time. Without it, it starts over.
-Memory, --memory, is one of the options that must be the same.
+A build from vectors that was killed, or interrupted with --resume, leaves the documents
+that it has encoded: with --resume, the same command continues from there and makes the
+same index, as long as the files have the same size and time, and the options, such as
+--memory, are the same. Without --resume, it starts over.
 
-At the end some questions are made from the documents, to see what searches for 10
-and 100 documents find of what all scores would, and how much they have to look at; that
-is stored, and plaid info shows it. They are about as hard as real ones; plaid tune is for
-those of your users.
-A small index is not checked, nor with --no-check.
+Finally plaid makes test questions from the documents and measures recall@10 and
+recall@100 against exhaustive search. The result is stored, with the effort that searches
+need, and plaid info shows it. These questions are about as hard as real ones; plaid
+tune measures those of your users. Small indexes are not checked, and --no-check skips
+the check.
 
-An index that is there is replaced only with --force, and stays as it is, and
-readable, until the new one is finished. With --until-eof the build ends when stdin
-does, for a program that starts it and holds the other end of a pipe, which closes
-however that program ends; with --temporary a folder goes then.
+An existing index is replaced only with --force, and can be read until the new one is
+complete. With --until-eof, the build ends when stdin does. That is for a program that
+starts the build and holds the other end of a pipe, which closes however the program
+ends; --temporary then removes a folder.
 
 Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so on.`,
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerdotai/answerai-colbert-small-v1
   plaid index notes.plaid --text notes --model ./colbert --precision int8 --window 180 --overlap 30
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy
   plaid index docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --metadata corpus.jsonl
-  plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4 --memory 512MiB
+  plaid index docs.plaid --vectors a.npy --lengths a-lens.npy --vectors b.npy --lengths b-lens.npy --nbits 4
   plaid index codec.plaid --vectors sample.npy --lengths sample-lens.npy --codec-only
   plaid index shard-000.plaid --vectors a.npy --lengths a-lens.npy --ids a-ids.txt --codec codec.plaid`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	b.register(f)
 	b.in.registerStored(f)
-	f.BoolVar(&b.o.Force, "force", false, "replace an index that is there")
-	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, and leave what can be continued if this one is interrupted")
+	f.BoolVar(&b.o.Force, "force", false, "replace an existing index")
+	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, or, if this "+
+		"build is interrupted, leave it so that it can be continued")
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
-	f.StringVar(&b.codec, "codec", "", "`FILE` whose codec is used: an index, or what --codec-only made")
-	f.BoolVar(&b.trainOnly, "codec-only", false, "train the codec and store no documents: for further indexes with --codec")
+	f.StringVar(&b.codec, "codec", "", "`FILE` with the codec to use: an index, or the output of --codec-only")
+	f.BoolVar(&b.trainOnly, "codec-only", false,
+		"train the codec and store no documents: for further indexes with --codec")
 	starter.register(f, "build")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		return starter.run(ctx, a, func(ctx context.Context) error { return a.buildFile(ctx, f, args[0], &b) })
 	})
 	return cmd
 }
 
-// buildFile carries out a command that trains or builds.
-func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *build) error {
-	if err := b.complete(a, f); err != nil {
+// buildFile runs a command that trains a codec or builds an index file.
+func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *buildFlags) error {
+	if err := b.finishOptions(a, f); err != nil {
 		return err
 	}
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
-	can := func(o *index.BuildOptions) error { return index.CanBuild(ctx, path, o) }
+	check := func(o *index.BuildOptions) error { return index.CanBuild(ctx, path, o) }
 	use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
 		return a.buildIndex(ctx, path, src, texts, b, o)
 	}
 	if b.codec == "" {
-		return a.build(ctx, path, b, can, use)
+		return a.openAndBuild(ctx, path, b, check, use)
 	}
 	return a.openSnapshot(ctx, b.codec, func(snap *index.Snapshot) error {
 		b.o.Like = snap
-		return a.build(ctx, path, b, can, use)
+		return a.openAndBuild(ctx, path, b, check, use)
 	})
 }
 
-// build makes a source of what the flags name and options of them, and hands these to use. A spool of texts
-// is beside path; can is asked before any are encoded.
-func (a *app) build(ctx context.Context, path string, b *build, can func(*index.BuildOptions) error,
+// openAndBuild opens the documents that the flags name, as a source of vectors, and hands them to
+// use with the options of the build. The spool of texts lies next to path. Before texts are encoded
+// it calls check, which returns an error if the index could not be written.
+func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, check func(*index.BuildOptions) error,
 	use func(src vectors.Source, texts *textsReport, o index.BuildOptions) error) (err error) {
-	in, work := &b.in, &b.work
-	defer work.Limit()()
+	input, work := &b.in, &b.work
+	defer work.LimitMemory()()
 	b.begin = a.now()
 	if b.o.Device, err = a.openDevice(ctx, &b.device); err != nil {
 		return err
 	}
 	o := b.o
-	if !in.texts.Given() {
-		if o.Input, err = in.docs.Identity(); err != nil {
+	// Vectors are read from files.
+	if !input.texts.Given() {
+		if o.Input, err = input.docs.Identity(); err != nil {
 			return err
 		}
 		if o.Input == "" && o.Resume {
 			return flags.Usagef("--resume needs files, not pipes")
 		}
-		return in.openVectors(ctx, a.in, a.warn, func(src vectors.Source, m *storage.Model) error {
+		return input.openVectors(ctx, a.in, a.printWarning, func(src vectors.Source, m *storage.Model) error {
 			o.Model, b.opened = m, a.now()
-			return in.docs.Named(use(src, nil, o))
+			return input.docs.WithFileNames(use(src, nil, o))
 		})
 	}
-	if err := can(&o); err != nil {
+	// Texts are encoded: by the model of the codec, if a codec is given.
+	if err := check(&o); err != nil {
 		return err
 	}
-	var made *storage.Model
+	var codecModel *storage.Model
 	if o.Like != nil {
-		made = o.Like.Header().Model
+		codecModel = o.Like.Header().Model
 	}
-	enc, m, err := a.openEncoder(ctx, &in.encoder, "", flags.Opening{Of: made, Threads: work.Threads, On: a.on(&b.device)})
+	enc, m, err := a.openEncoder(ctx, &input.encoder, "",
+		flags.Opening{IndexModel: codecModel, Threads: work.Threads, OpenDevice: a.deviceOpener(&b.device)})
 	if err != nil {
 		return err
 	}
 	o.Model, b.opened = m, a.now()
-	s := &spooling{app: a, encoder: enc, texts: &in.texts, path: in.texts.Spool, temporary: path + ".spool"}
+	s := &spooling{
+		app:           a,
+		encoder:       enc,
+		texts:         &input.texts,
+		spoolPath:     input.texts.Spool,
+		temporaryPath: path + ".spool",
+	}
 	pool := o.Pool
 	if o.Like != nil {
 		pool = o.Like.Header().Build.Pool
 	}
-	err = s.use(ctx, !b.trainOnly && s.streams(pool), func(src vectors.Source, tag string, r *textsReport) error {
-		if tag != "" {
-			o.Input, o.Resume = tag, true
-		}
-		return in.texts.Named(use(src, r, o))
-	})
+	err = s.withVectors(ctx, !b.trainOnly && s.canStream(pool),
+		func(src vectors.Source, tag string, r *textsReport) error {
+			if tag != "" {
+				o.Input, o.Resume = tag, true
+			}
+			return input.texts.WithFileNames(use(src, r, o))
+		})
 	return errors.Join(err, enc.Close())
 }
 
-func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *build,
+// buildIndex builds the index, measures its recall, and reports both.
+func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *buildFlags,
 	o index.BuildOptions) error {
 	begin := a.now()
-	make := index.Build
+	buildFunc := index.Build
 	if b.trainOnly {
-		make = index.Train
+		buildFunc = index.Train
 	}
-	r, err := make(ctx, path, src, &o)
+	r, err := buildFunc(ctx, path, src, &o)
 	if err != nil {
-		if on := (*index.ResumableError)(nil); errors.As(err, &on) {
-			a.hint("%s encoded in %s: repeat the command to continue from there",
-				out.Plural(on.Docs, "document or passage is", "documents or passages are"), path)
+		if resumable := (*index.ResumableError)(nil); errors.As(err, &resumable) {
+			a.printHint("%s encoded in %s: repeat the command to continue from there",
+				out.Plural(resumable.Docs, "document or passage is", "documents or passages are"), path)
 		}
 		return err
 	}
+	// Measure the recall of searches.
 	built := a.now()
-	var checked *storage.Defaults
+	var defaults *storage.Defaults
 	if !b.trainOnly && !b.noCheck {
-		checked = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
+		defaults = a.checkRecall(ctx, path, o.Threads,
+			quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
+	// Report the new index, with the settings of the codec if one was given.
 	rep := indexReport{
-		Path: path, Bytes: info.Size(), Docs: r.Docs, Passages: r.Passages, EmptyDocs: r.Empty, Tokens: r.Tokens,
-		Pool: o.Pool, ZeroTokens: r.Zero, ClampedTokens: r.Clamped,
-		Dim: src.Dim(), Nbits: o.Nbits, Centroids: r.Train.K, Seed: o.Seed,
-		SampleDocs: r.SampleDocs, SampleTokens: r.Train.Vectors, Iterations: r.Train.Iterations, RMSE: r.RMSE,
-		Encoded: texts, Model: o.Model, Codec: b.codec, Resumed: r.Resumed, Defaults: checked,
+		Path:          path,
+		Bytes:         info.Size(),
+		Docs:          r.Docs,
+		Passages:      r.Passages,
+		EmptyDocs:     r.Empty,
+		Tokens:        r.Tokens,
+		Pool:          o.Pool,
+		ZeroTokens:    r.Zero,
+		ClampedTokens: r.Clamped,
+		Dim:           src.Dim(),
+		Nbits:         o.Nbits,
+		Centroids:     r.Train.K,
+		Seed:          o.Seed,
+		SampleDocs:    r.SampleDocs,
+		SampleTokens:  r.Train.Vectors,
+		Iterations:    r.Train.Iterations,
+		RMSE:          r.RMSE,
+		Encoded:       texts,
+		Model:         o.Model,
+		Codec:         b.codec,
+		Resumed:       r.Resumed,
+		Defaults:      defaults,
 	}
 	if o.PoolBy.OfPages() {
 		rep.PoolBy = string(o.PoolBy)
@@ -327,22 +370,27 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		rep.Nbits, rep.Centroids = h.Nbits, h.Centroids
 		rep.Pool, rep.PoolBy, rep.Seed = max(h.Build.Pool, 1), h.Build.PoolBy, h.Build.Seed
 	}
-	end, t := a.now(), &rep.Seconds
-	*t = buildSeconds{
-		Open: b.opened.Sub(b.begin).Seconds(), Texts: begin.Sub(b.opened).Seconds(),
-		Check: end.Sub(built).Seconds(), Total: end.Sub(b.begin).Seconds(),
-		Sample: r.Seconds.Sample, Train: r.Seconds.Train, Encode: r.Seconds.Encode,
+	end, seconds := a.now(), &rep.Seconds
+	*seconds = buildSeconds{
+		Open:   b.opened.Sub(b.begin).Seconds(),
+		Texts:  begin.Sub(b.opened).Seconds(),
+		Check:  end.Sub(built).Seconds(),
+		Total:  end.Sub(b.begin).Seconds(),
+		Sample: r.Seconds.Sample,
+		Train:  r.Seconds.Train,
+		Encode: r.Seconds.Encode,
 	}
-	t.Other = max(t.Total-t.Open-t.Texts-t.Sample-t.Train-t.Encode-t.Check, 0)
+	stages := seconds.Open + seconds.Texts + seconds.Sample + seconds.Train + seconds.Encode + seconds.Check
+	seconds.Other = max(seconds.Total-stages, 0)
 	if o.Centroids > rep.Centroids {
-		a.warn("%d centroids were asked for, the sample of %s allows %d", o.Centroids,
+		a.printWarning("--centroids %d: the sample of %s allows only %d", o.Centroids,
 			out.Plural(rep.SampleTokens, "token"), rep.Centroids)
 	}
 	a.warnOfZeros(r.Zero, r.Tokens)
-	rep.NotFreed = a.notFreed(path, r.NotFreed)
+	rep.NotFreed = a.warnNotFreed(path, r.NotFreed)
 	return a.report(rep, func(text *bytes.Buffer) {
 		if texts != nil {
-			texts.line(text)
+			texts.writeLine(text)
 		}
 		if b.trainOnly {
 			fmt.Fprintf(text, "%s: a codec, from ", path)
@@ -353,7 +401,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 			out.Documents(rep.Docs, rep.Passages), rep.EmptyDocs, out.Plural(rep.Tokens, "token"), rep.Dim,
 			out.Plural(rep.Nbits, "bit"))
 		if rep.Resumed > 0 {
-			fmt.Fprintf(text, "resumed: %s had been encoded before\n", out.Ordinals(rep.Resumed, rep.Passages > 0))
+			fmt.Fprintf(text, "resumed: %s had been encoded already\n", out.Ordinals(rep.Resumed, rep.Passages > 0))
 		}
 		if rep.Codec != "" {
 			fmt.Fprintf(text, "codec: that of %s, %s; root mean square error %.4f\n", rep.Codec,
@@ -365,15 +413,17 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		}
 		fmt.Fprintf(text, "file:  %s\n", out.Bytes(rep.Bytes))
 		checkedLines(text, rep.Defaults)
-		rep.Seconds.line(text)
+		rep.Seconds.writeLine(text)
 	})
 }
 
-// notFreed warns of an index that is larger than it need be.
-func (a *app) notFreed(path string, err error) string {
+// warnNotFreed warns of an index that is larger than it needs to be, and returns the text of err;
+// "" if err is nil.
+func (a *app) warnNotFreed(path string, err error) string {
 	if err == nil {
 		return ""
 	}
-	a.warn("the index is complete, but the space of the one before it was not freed (plaid compact %s): %v", path, err)
+	a.printWarning("the index is complete, but the space of the old one was not freed (plaid compact %s frees it): %v",
+		path, err)
 	return err.Error()
 }

@@ -19,27 +19,26 @@ func (a *app) infoCommand() *cobra.Command {
 		Use:   "info {INDEX | --cpu | --devices}",
 		Short: "Describe an index",
 		Long: `
-Describe an index: how it was made, what is in it, and where its bytes are. The
-whole file is read. Two indexes of the same digest have the same content. Each
-document, or passage of one, that was ever added has an ordinal of its own. Ordinals are limited, and
-compact does not give one out again. What is added next fills free pages; compact
-removes them.
+Describe an index: how it was made, its content, and how its bytes are used. The whole
+file is read. Two indexes with the same digest have the same content. Each document or
+passage that was ever added has its own ordinal. The number of ordinals is limited, and
+compact does not reuse them. New documents fill free pages; compact removes these.
 
-` + severalHelp + ` Then there is a
-line for each file, and with --json all that is known of each.
+` + severalHelp + ` There is a line
+for each file then, and with --json the whole description of each.
 
-With --cpu, describe the processor instead: what it offers, and which inner
-loops each stage uses. The environment variable PLAID_CPU names others; they give the
+With --cpu, describe the processor instead: its features, and the kernels that each
+stage uses. The environment variable PLAID_CPU selects other kernels; they return the
 same results to the bit, at another speed.
 
-With --devices, list what --device of other commands can name; as JSON, the model of
-the cpu is its architecture and its capability the name of the kernels.`,
+With --devices, list the devices that --device of other commands accepts; as JSON, the
+model of the cpu is its architecture, and its capability is the name of the kernels.`,
 		Example: `  plaid info docs.plaid
   plaid info docs.plaid --json
   plaid info --cpu
   plaid info --devices`,
 	}
-	var names indexes
+	var names indexNames
 	names.register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print everything as JSON")
 	processor := cmd.Flags().Bool("cpu", false, "describe the processor and the kernels in use; takes no INDEX")
@@ -47,47 +46,47 @@ the cpu is its architecture and its capability the name of the kernels.`,
 	cmd.MarkFlagsMutuallyExclusive("cpu", "devices")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if *processor || *devices {
-			return takes()(cmd, args)
+			return namedArgs()(cmd, args)
 		}
-		return takes("INDEX")(cmd, args)
+		return namedArgs("INDEX")(cmd, args)
 	}
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		if *processor {
 			r, err := cpu.Describe("")
 			if err != nil {
 				return err
 			}
-			return a.reportAs("cpu", r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
+			return a.reportTyped("cpu", r, func(b *bytes.Buffer) { b.WriteString(r.String()) })
 		}
 		if *devices {
 			return a.listDevices()
 		}
-		return a.openSearched(ctx, &names, args[0], func(x *searched) error {
-			if x.several() {
-				return a.infoOfSet(ctx, args[0], x.parts)
+		return a.openSearched(ctx, &names, args[0], func(target *searchTarget) error {
+			if target.hasSeveralFiles() {
+				return a.infoOfShards(ctx, args[0], target.shards)
 			}
-			in, err := x.snap.Info(ctx)
+			in, err := target.snap.Info(ctx)
 			if err != nil {
 				return err
 			}
-			return a.report(in, func(b *bytes.Buffer) { infoText(b, in, collection.Undecided(x.snap)) })
+			return a.report(in, func(b *bytes.Buffer) { infoText(b, in, collection.Undecided(target.snap)) })
 		})
 	})
 	return cmd
 }
 
-// infoOfSet describes several indexes that are one.
-func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapshot) error {
+// infoOfShards describes several indexes that are searched as one.
+func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Snapshot) error {
 	r := struct {
 		Path     string        `json:"path"`
 		Codec    string        `json:"codec_digest"`
-		Docs     int64         `json:"docs"` // live
+		Docs     int64         `json:"docs"` // without deleted ones
 		Passages int64         `json:"passages"`
 		Tokens   uint64        `json:"tokens"`
 		Bytes    int64         `json:"file_bytes"`
 		Files    []*index.Info `json:"files"`
 	}{Path: path}
-	for _, p := range parts {
+	for _, p := range shards {
 		in, err := p.Info(ctx)
 		if err != nil {
 			return err
@@ -101,7 +100,7 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 	}
 	return a.report(r, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "codec: %s\n\n", r.Codec)
-		t := out.Table{Left: 1}
+		t := out.Table{LeftColumns: 1}
 		t.Line("FILE", "DOCUMENTS", "PASSAGES", "DELETED", "TOKENS", "SEGMENTS", "BYTES")
 		for _, in := range r.Files {
 			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Passages), out.Count(in.Deleted),
@@ -112,48 +111,49 @@ func (a *app) infoOfSet(ctx context.Context, path string, parts []*index.Snapsho
 	})
 }
 
-// infoText describes an index; undecided: the first vectors give it their dimension.
-func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
+// infoText describes an index. undecided reports that it has no dimension yet: the first vectors
+// decide it.
+func infoText(b *bytes.Buffer, info *index.Info, undecided bool) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "%-11s "+format+"\n", append([]any{name + ":"}, args...)...)
 	}
-	h := in.Header
-	line("file", "%s, %s, format %d, features %d", in.Path, out.Bytes(in.Pages.Size), in.FormatVersion,
-		in.FeatureVersion)
-	line("digest", "%s", in.Digest)
-	if in.Built != nil {
-		line("built", "%s by plaid %s", in.Built.Time.Format("2006-01-02 15:04:05 MST"), in.Built.Version)
+	h := info.Header
+	line("file", "%s, %s, format %d, features %d", info.Path, out.Bytes(info.Pages.Size), info.FormatVersion,
+		info.FeatureVersion)
+	line("digest", "%s", info.Digest)
+	if info.Built != nil {
+		line("built", "%s by plaid %s", info.Built.Time.Format("2006-01-02 15:04:05 MST"), info.Built.Version)
 	}
 	passages := ""
-	if in.Passages > 0 {
-		passages = fmt.Sprintf(" in %s", out.Plural(in.Passages, "passage"))
+	if info.Passages > 0 {
+		passages = fmt.Sprintf(" in %s", out.Plural(info.Passages, "passage"))
 	}
-	line("documents", "%s%s", out.Count(in.Docs), passages)
-	line("ordinals", "%s of %s given out, %s of them deleted since",
-		out.Count(in.Ordinals), out.Count(in.MaxOrdinals), out.Count(in.Deleted))
-	deleted, scaled := "", "taken as they are"
-	if in.DeletedTokens > 0 {
-		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact gives their space back)",
-			out.Count(in.DeletedTokens))
+	line("documents", "%s%s", out.Count(info.Docs), passages)
+	line("ordinals", "%s of %s used, %s of them deleted since",
+		out.Count(info.Ordinals), out.Count(info.MaxOrdinals), out.Count(info.Deleted))
+	deleted, scaling := "", "taken as they are"
+	if info.DeletedTokens > 0 {
+		deleted = fmt.Sprintf("; %s of deleted documents (plaid compact frees their space)",
+			out.Count(info.DeletedTokens))
 	}
 	if h.Normalize {
-		scaled = "scaled to unit length"
+		scaling = "scaled to unit length"
 	}
-	line("tokens", "%s, %s clamped%s", out.Count(in.Tokens), out.Count(in.Clamped), deleted)
+	line("tokens", "%s, %s clamped%s", out.Count(info.Tokens), out.Count(info.Clamped), deleted)
 	if undecided {
-		line("vectors", "none yet: the first decide the dimension")
+		line("vectors", "none yet: the first ones determine the dimension")
 	} else {
-		line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaled)
+		line("vectors", "dimension %d, %s a component, %s", h.Dim, out.Plural(h.Nbits, "bit"), scaling)
 	}
-	line("codec", "%s", in.CodecDigest)
+	line("codec", "%s", info.CodecDigest)
 	line("centroids", "%s, %s", out.Count(h.Centroids), h.CentroidType)
-	if in.Applied > 0 {
-		line("log", "entry %d is the last that was applied", in.Applied)
+	if info.Applied > 0 {
+		line("log", "the last applied entry is %d", info.Applied)
 	}
 	if h.Build.Source == "vectors" {
 		line("training", "seed %d, %s of k-means on %s of %s; root mean square error %.4f", h.Build.Seed,
 			out.Plural(h.Build.Iterations, "iteration"), out.Plural(h.Build.SampleRows, "token"),
-			out.Ordinals(h.Build.SampleDocs, in.Passages > 0), h.Build.RMSE)
+			out.Ordinals(h.Build.SampleDocs, info.Passages > 0), h.Build.RMSE)
 	} else {
 		line("imported", "from %s; bucket weights moved by %.3g at most", h.Build.Source, h.Build.WeightChange)
 	}
@@ -168,49 +168,49 @@ func infoText(b *bytes.Buffer, in *index.Info, undecided bool) {
 		line("made by", "%s", text)
 	}
 	if h.Build.Pool > 1 {
-		by := ""
+		method := ""
 		if h.Build.PoolBy != "" {
-			by = ", by " + h.Build.PoolBy
+			method = ", by " + h.Build.PoolBy
 		}
-		line("pooling", "one token for %d of a document%s", h.Build.Pool, by)
+		line("pooling", "one token for %d of a document%s", h.Build.Pool, method)
 	}
-	driftText(line, in.Drift)
-	line("layout", "generation %d, %s, %s", in.Generation, out.Plural(in.Segments, "segment"),
-		out.Plural(in.Chunks, "chunk"))
-	defaultsText(line, in.Defaults, in.Docs)
+	driftText(line, info.Drift)
+	line("layout", "generation %d, %s, %s", info.Generation, out.Plural(info.Segments, "segment"),
+		out.Plural(info.Chunks, "chunk"))
+	defaultsText(line, info.Defaults, info.Docs)
 	fmt.Fprintln(b)
-	sizesText(b, in)
+	sizesText(b, info)
 }
 
-// sizesText is a table of where the bytes of the file are: the parts of the tokens and
-// their sum, and what else there is and the file.
-func sizesText(b *bytes.Buffer, in *index.Info) {
-	s := in.Sizes
-	stored := in.Tokens + in.DeletedTokens
+// sizesText writes a table of the bytes of the file: first the parts of the tokens and their sum,
+// then the other parts and the whole file.
+func sizesText(b *bytes.Buffer, info *index.Info) {
+	s := info.Sizes
+	storedTokens := info.Tokens + info.DeletedTokens
 	t := out.Table{Indent: 2}
 	t.Line("", "bytes", "a token")
-	part := func(name string, n int64) {
-		t.Line(name, out.Count(n), fmt.Sprintf("%.2f", float64(n)/float64(max(stored, 1))))
+	sizeLine := func(name string, n int64) {
+		t.Line(name, out.Count(n), fmt.Sprintf("%.2f", float64(n)/float64(max(storedTokens, 1))))
 	}
-	part("codes", s.Codes)
-	part("residuals", s.Residuals)
-	part("factors", s.Factors)
-	part("lengths and ids", s.Docs)
-	part("documents by id", s.IDs)
-	part("postings", s.Postings)
-	part("bitmaps of documents", s.Tombstones)
-	part("tokens, all in", s.Total()-s.Codec-s.Payload-s.Fields)
-	part("codec", s.Codec)
-	part("metadata", s.Payload)
-	part("fields of metadata", s.Fields)
-	free := int64(in.Pages.Free+in.Pages.Pending) * int64(in.Pages.Page)
-	part("free pages", free)
-	part("rest of pages", in.Pages.Size-s.Total()-free)
-	part("file", in.Pages.Size)
+	sizeLine("codes", s.Codes)
+	sizeLine("residuals", s.Residuals)
+	sizeLine("factors", s.Factors)
+	sizeLine("lengths and ids", s.Docs)
+	sizeLine("documents by id", s.IDs)
+	sizeLine("postings", s.Postings)
+	sizeLine("bitmaps of documents", s.Tombstones)
+	sizeLine("tokens, all in", s.Total()-s.Codec-s.Payload-s.Fields)
+	sizeLine("codec", s.Codec)
+	sizeLine("metadata", s.Payload)
+	sizeLine("fields of metadata", s.Fields)
+	free := int64(info.Pages.Free+info.Pages.Pending) * int64(info.Pages.Page)
+	sizeLine("free pages", free)
+	sizeLine("rest of pages", info.Pages.Size-s.Total()-free)
+	sizeLine("file", info.Pages.Size)
 	t.Print(b)
 }
 
-// driftText tells how well the codec fits what was added to the index.
+// driftText says how well the codec fits the documents that were added since it was trained.
 func driftText(line func(name, format string, args ...any), d index.Drift) {
 	if d.Added == 0 {
 		return
@@ -229,27 +229,30 @@ func driftText(line func(name, format string, args ...any), d index.Drift) {
 // deviceReport is what `plaid info --devices --json` prints.
 type deviceReport struct {
 	Devices []kernels.DeviceInfo `json:"devices"`
-	// Absent says for each kind without devices why there is none.
+	// Absent says, for each kind of device that this machine does not have, why.
 	Absent []string `json:"absent"`
 }
 
+// listDevices prints the processor and the devices of this machine.
 func (a *app) listDevices() error {
 	processor, err := cpu.Describe("")
 	if err != nil {
 		return err
 	}
-	r := deviceReport{Devices: []kernels.DeviceInfo{{Name: "cpu", Model: processor.Arch, Capability: processor.Selected}}, Absent: []string{}}
-	found, why := kernels.Devices()
+	r := deviceReport{Devices: []kernels.DeviceInfo{{Name: "cpu", Model: processor.Arch,
+		Capability: processor.Selected}}, Absent: []string{}}
+	found, reasons := kernels.Devices()
 	r.Devices = append(r.Devices, found...)
-	for _, err := range why {
+	for _, err := range reasons {
 		r.Absent = append(r.Absent, err.Error())
 	}
-	return a.reportAs("devices", r, func(b *bytes.Buffer) {
-		t := out.Table{Left: 1}
+	return a.reportTyped("devices", r, func(b *bytes.Buffer) {
+		t := out.Table{LeftColumns: 1}
 		t.Line("cpu")
 		t.Remark(fmt.Sprintf("the processor, %s, kernels %s (plaid info --cpu)", processor.Arch, processor.Selected))
 		for _, d := range r.Devices[1:] {
-			text := fmt.Sprintf("%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Model, d.Capability, out.Bytes(int64(d.Memory)), d.PCI, d.Driver)
+			text := fmt.Sprintf("%s, compute capability %s, %s, PCI %s, driver for CUDA %s", d.Model, d.Capability,
+				out.Bytes(int64(d.Memory)), d.PCI, d.Driver)
 			if d.Unusable != "" {
 				text += "; not usable: " + d.Unusable
 			}

@@ -21,24 +21,24 @@ func (a *app) keywordsCommand() *cobra.Command {
 		Use:   "keywords INDEX",
 		Short: "Make the metadata of an index searchable by words",
 		Long: `
-Make INDEX.keywords, with which plaid search --hybrid and --keywords find
-documents by the words of their metadata, or bring it up to the index. A search that
-finds no such file, or one that is not up to date, does the work in a temporary file,
-for itself alone. This command also decides how text becomes words.
+Create or update INDEX.keywords, with which plaid search --hybrid and --keywords find
+documents by the words of their metadata. If the file does not exist or is not up to
+date, a search does the same work in a temporary file of its own. This command also
+determines how text becomes words.
 
-The file is derived from the index and may be deleted at any time. Settings that
-are not given stay as they are; others rebuild the file.
+The file is derived from the index and may be deleted at any time. Settings that are
+not given stay as they are; changed ones rebuild the file.
 
-Of metadata that is JSON all values are searched, or those of --fields; of others
-the whole text.`,
+If metadata is JSON, all its values are searched, or those of --fields; otherwise the
+whole text is.`,
 		Example: `  plaid keywords docs.plaid
   plaid keywords docs.plaid --stemmer english --stop-words english --fields title,text
   plaid keywords code.plaid --tokenizer trigram`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	settings.Register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		s, err := settings.Settings()
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ the whole text.`,
 				}{kw.Path(), info}, func(b *bytes.Buffer) {
 					docs := out.Ordinals(info.Docs, snap.State().Passages > 0)
 					tokens := out.Plural(int64(info.Tokens), "token")
-					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), docs, tokens, describe(info.Settings))
+					fmt.Fprintf(b, "%s: %s of %s, %s\n", kw.Path(), docs, tokens, describeSettings(info.Settings))
 				})
 			})
 		})
@@ -63,8 +63,8 @@ the whole text.`,
 	return cmd
 }
 
-// describe says how text becomes words.
-func describe(s keywords.Settings) string {
+// describeSettings describes how text becomes search terms.
+func describeSettings(s keywords.Settings) string {
 	parts := []string{s.Tokenizer}
 	if s.Stemmer != "" {
 		parts = append(parts, "stemmer "+s.Stemmer)
@@ -81,15 +81,26 @@ func describe(s keywords.Settings) string {
 	return strings.Join(parts, ", ")
 }
 
-// withKeywords opens the keywords of an index, brings them up to a snapshot and hands them to use:
-// with write the file next to the index, else a temporary one unless that file is up to date. If
-// they turn out to be damaged they are rebuilt, and use is called again.
+// withKeywords opens the keywords of an index, updates them to a snapshot and hands them to use.
+// With write it updates the file next to the index; otherwise it makes a temporary file, unless the
+// file is up to date. If the keywords turn out to be damaged, they are rebuilt and use is called a
+// second time.
 func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keywords.Settings, write bool,
 	use func(*keywords.Index) error) (err error) {
-	o := &keywords.Options{Settings: s, Write: write, LockTimeout: a.lockTimeout, Logger: a.logger()}
+	o := &keywords.Options{
+		Settings:    s,
+		Write:       write,
+		LockTimeout: a.lockTimeout,
+		Logger:      a.logger(),
+	}
 	if show := a.progress(); show != nil {
 		o.Progress = func(done, total int64) {
-			show(index.Progress{Stage: "keywords", Done: done, Total: total, Unit: "documents"})
+			show(index.Progress{
+				Stage: "keywords",
+				Done:  done,
+				Total: total,
+				Unit:  "documents",
+			})
 		}
 	}
 	kw, err := keywords.Open(ctx, keywords.Path(snap.Path()), o)
@@ -97,16 +108,16 @@ func (a *app) withKeywords(ctx context.Context, snap *index.Snapshot, s *keyword
 		return err
 	}
 	defer func() { err = errors.Join(err, kw.Close()) }()
-	for again := false; ; again = true {
+	for rebuilt := false; ; rebuilt = true {
 		if err := kw.Sync(ctx, snap); err != nil {
 			return err
 		}
-		if !again && kw.Temporary() {
-			a.warn("%s is not there or not up to date: the words were read for this search alone; "+
+		if !rebuilt && kw.Temporary() {
+			a.printWarning("%s does not exist or is not up to date: the words were read for this search only; "+
 				"plaid keywords %s keeps them", kw.Path(), snap.Path())
 		}
 		err := use(kw)
-		if !errors.Is(err, keywords.ErrDamaged) || again {
+		if !errors.Is(err, keywords.ErrDamaged) || rebuilt {
 			return err
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/search/quality"
 )
 
-// losses are what pruning and compression take from results, each on its own.
+// losses are the parts of the exact result that pruning and compression lose, each measured by
+// itself.
 type losses struct {
 	Pruning     pruningLoss      `json:"pruning"`
 	Compression *compressionLoss `json:"compression,omitempty"`
@@ -22,67 +23,81 @@ type losses struct {
 	perQuery    bool
 }
 
-// pruningLoss is of one setting, against exhaustive search over the stored vectors.
+// pruningLoss compares a setting with exhaustive search over the stored vectors.
 type pruningLoss struct {
-	Setting quality.Setting      `json:"setting"`
-	Recall  float64              `json:"recall"`
-	Worst   float64              `json:"worst"` // of a query
-	Wanted  int                  `json:"wanted"`
-	Missing int                  `json:"missing"`
-	Lost    map[search.Stage]int `json:"lost"` // by the stage
+	Setting quality.Setting `json:"setting"`
+	Recall  float64         `json:"recall"`
+	// Worst is the recall of the worst query.
+	Worst   float64 `json:"worst"`
+	Wanted  int     `json:"wanted"`
+	Missing int     `json:"missing"`
+	// Lost counts the missing documents by the stage that lost them.
+	Lost map[search.Stage]int `json:"lost"`
 }
 
-// compressionLoss is of exhaustive search over the stored vectors, against exact
-// MaxSim over the originals.
+// compressionLoss compares exhaustive search over the stored vectors with exact MaxSim over the
+// original vectors.
 type compressionLoss struct {
 	Docs       int     `json:"docs"`
 	PassedOver int     `json:"passed_over"`
 	Reshaped   int     `json:"reshaped"`
 	Overlap    float64 `json:"overlap"`
-	Worst      float64 `json:"worst"` // of a query
-	Scores     int     `json:"scores"`
-	RMSE       float64 `json:"score_rmse"`
-	Bias       float64 `json:"score_bias"`
+	// Worst is the overlap of the worst query.
+	Worst  float64 `json:"worst"`
+	Scores int     `json:"scores"`
+	RMSE   float64 `json:"score_rmse"`
+	Bias   float64 `json:"score_bias"`
 }
 
-// queryLoss is of one query.
+// queryLoss is the loss of one query.
 type queryLoss struct {
-	Query   string            `json:"query"`
-	Recall  float64           `json:"recall"`
-	Overlap *float64          `json:"overlap,omitempty"` // of compression
-	Missing []quality.Missing `json:"missing"`           // by pruning
+	Query  string  `json:"query"`
+	Recall float64 `json:"recall"`
+	// Overlap is that of compression.
+	Overlap *float64 `json:"overlap,omitempty"`
+	// Missing are the documents that pruning lost.
+	Missing []quality.Missing `json:"missing"`
 }
 
-// measure finds what searches with a setting lose, and with the original vectors what compression
-// does.
-func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot, set *querySet, b *benchFlags,
-	used quality.Setting, reference [][]search.Hit) (err error) {
-	pruned, err := quality.MeasureRecall(ctx, e, set.qs, used.Options(b.k), reference, a.progress())
+// measure measures what searches with a setting lose, and, if the original vectors are given, what
+// compression loses.
+func (r *losses) measure(ctx context.Context, a *app, e searcher, engine *search.Engine, snap *index.Snapshot,
+	set *querySet, b *benchFlags,
+	setting quality.Setting, reference [][]search.Hit) (err error) {
+	pruned, err := quality.MeasureRecall(ctx, e, set.queries, setting.Options(b.k), reference, a.progress())
 	if err != nil {
 		return err
 	}
-	r.addPruning(used, pruned)
+	r.addPruning(setting, pruned)
 	if len(b.originals.Vectors) == 0 {
 		return nil
 	}
-	src, err := b.originals.Open(ctx, a.in, a.warn)
+	src, err := b.originals.Open(ctx, a.in, a.printWarning)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	c, err := quality.MeasureCompression(ctx, engine, snap, set.qs, src, b.k, reference, a.progress())
+	c, err := quality.MeasureCompression(ctx, engine, snap, set.queries, src, b.k, reference, a.progress())
 	if err != nil {
 		return err
 	}
 	if c.Reshaped > 0 {
-		a.warn("%s of --vectors have another number of tokens in the index: are they those it was made from?", out.Plural(c.Reshaped, "document"))
+		a.printWarning("%s of --vectors have another number of tokens in the index: was it made from these files?",
+			out.Plural(c.Reshaped, "document"))
 	}
 	r.addCompression(c, b.k)
 	return nil
 }
 
+// addPruning adds the measured recall of searches.
 func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
-	r.Pruning = pruningLoss{Setting: s, Recall: x.Mean(), Worst: 1, Wanted: x.Wanted(), Lost: x.Lost()}
+	r.Pruning = pruningLoss{
+		Setting: s,
+		Recall:  x.Mean(),
+		Worst:   1,
+		Wanted:  x.Wanted(),
+		Lost:    x.Lost(),
+	}
 	for i := range x.Queries {
 		q := &x.Queries[i]
 		r.Pruning.Worst = min(r.Pruning.Worst, q.Recall())
@@ -93,9 +108,17 @@ func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
 	}
 }
 
+// addCompression adds the measured loss by compression.
 func (r *losses) addCompression(c *quality.Compression, k int) {
 	r.Compression = &compressionLoss{
-		Docs: c.Docs, PassedOver: c.Passed, Reshaped: c.Reshaped, Overlap: c.Overlap(k), Worst: 1, Scores: c.Scores, RMSE: c.RMSE, Bias: c.Bias,
+		Docs:       c.Docs,
+		PassedOver: c.Passed,
+		Reshaped:   c.Reshaped,
+		Overlap:    c.Overlap(k),
+		Worst:      1,
+		Scores:     c.Scores,
+		RMSE:       c.RMSE,
+		Bias:       c.Bias,
 	}
 	for i := range c.Queries {
 		v := c.Queries[i].Overlap(k)
@@ -106,18 +129,20 @@ func (r *losses) addCompression(c *quality.Compression, k int) {
 	}
 }
 
-// lossStages can lose a document here, where nothing is filtered.
+// lossStages are the stages that can lose a document without a filter.
 var lossStages = quality.LossStages[1:]
 
-// shownMissing is how many documents of a query a table lists.
+// shownMissing is the number of missing documents of a query that a table lists.
 const shownMissing = 5
 
-func (r *losses) table(b *bytes.Buffer) {
+// writeTable writes the losses as tables.
+func (r *losses) writeTable(b *bytes.Buffer) {
 	p := &r.Pruning
 	fmt.Fprintf(b, "pruning: %v, against exhaustive search over the stored vectors\n", p.Setting)
 	t := out.Table{Indent: 2}
 	head := []string{"recall", "worst query", "missing"}
-	line := []string{out.Fixed(p.Recall), out.Fixed(p.Worst), out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
+	line := []string{out.FourDecimals(p.Recall), out.FourDecimals(p.Worst),
+		out.Count(p.Missing) + " of " + out.Count(p.Wanted)}
 	for _, s := range lossStages {
 		head, line = append(head, string(s)), append(line, out.Count(p.Lost[s]))
 	}
@@ -125,10 +150,12 @@ func (r *losses) table(b *bytes.Buffer) {
 	t.Line(line...)
 	t.Print(b)
 	if c := r.Compression; c != nil {
-		fmt.Fprintf(b, "\ncompression: exhaustive search over the stored vectors against exact MaxSim over the originals, %s\n", out.Plural(c.Docs, "document"))
+		fmt.Fprintf(b, "\ncompression: exhaustive search over the stored vectors against exact MaxSim over the "+
+			"originals, %s\n", out.Plural(c.Docs, "document"))
 		t := out.Table{Indent: 2}
 		t.Line("overlap", "worst query", "error of scores", "bias")
-		t.Line(out.Fixed(c.Overlap), out.Fixed(c.Worst), out.Fixed(c.RMSE), fmt.Sprintf("%+.4f", c.Bias))
+		t.Line(out.FourDecimals(c.Overlap), out.FourDecimals(c.Worst), out.FourDecimals(c.RMSE),
+			fmt.Sprintf("%+.4f", c.Bias))
 		t.Print(b)
 	}
 	if r.perQuery {
@@ -136,10 +163,10 @@ func (r *losses) table(b *bytes.Buffer) {
 	}
 }
 
-// queryTable lists the queries that pruning takes something from.
+// queryTable lists the queries for which pruning loses documents.
 func (r *losses) queryTable(b *bytes.Buffer) {
 	b.WriteString("\nqueries with missing documents (rank in the exhaustive result, stage)\n")
-	t := out.Table{Left: 2}
+	t := out.Table{LeftColumns: 2}
 	t.Line("query", "recall")
 	t.Remark("missing")
 	for _, q := range r.PerQuery {
@@ -152,9 +179,9 @@ func (r *losses) queryTable(b *bytes.Buffer) {
 				list = append(list, fmt.Sprintf("and %d more", len(q.Missing)-i))
 				break
 			}
-			list = append(list, fmt.Sprintf("%s (%d, %s)", out.ID(m.ID), m.Rank, m.Stage))
+			list = append(list, fmt.Sprintf("%s (%d, %s)", out.TableID(m.ID), m.Rank, m.Stage))
 		}
-		t.Line(out.ID(q.Query), out.Fixed(q.Recall))
+		t.Line(out.TableID(q.Query), out.FourDecimals(q.Recall))
 		t.Remark(strings.Join(list, ", "))
 	}
 	t.Print(b)

@@ -1,5 +1,5 @@
-// Package command is the command line of plaid: one file a command. The program
-// plaid is one call of [Main].
+// Package command implements the command line of plaid, with one file for each command. The program
+// plaid consists of one call of [Main].
 package command
 
 import (
@@ -19,15 +19,18 @@ func Main() int {
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	return run(ctx, os.Args[1:], streams{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		outWidth: width(os.Stdout), errWidth: width(os.Stderr),
-		resized: func() int { return width(os.Stderr) },
-		asks:    width(os.Stdin) > 0 && width(os.Stderr) > 0,
+		in:          os.Stdin,
+		out:         os.Stdout,
+		err:         os.Stderr,
+		outWidth:    terminalWidth(os.Stdout),
+		errWidth:    terminalWidth(os.Stderr),
+		resized:     func() int { return terminalWidth(os.Stderr) },
+		interactive: terminalWidth(os.Stdin) > 0 && terminalWidth(os.Stderr) > 0,
 	})
 }
 
-// width is the number of columns of a terminal, 0 if the file is none.
-func width(f *os.File) int {
+// terminalWidth returns the number of columns of a terminal, or 0 if the file is not a terminal.
+func terminalWidth(f *os.File) int {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) {
 		return 0

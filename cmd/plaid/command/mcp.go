@@ -18,11 +18,11 @@ import (
 	"github.com/plaid-ir/plaid/server/mcp"
 )
 
-// EnvToken has the bearer token of a service that is asked, which is no flag since flags
-// are seen by others.
+// EnvToken is the environment variable with the bearer token of a service. It is not a flag, since
+// other users of the machine see the flags of a process.
 const EnvToken = "PLAID_TOKEN"
 
-// agentSettings are those of plaid serve that a service without an address has.
+// agentSettings are the settings of plaid serve that apply to a service without an address.
 var agentSettings = []string{
 	"data", "store", "model", "encoder", "encoder-option", "model-settings", "precision", "query-length",
 	"document-length", "device", "threads", "log-format", "log-level",
@@ -35,56 +35,57 @@ func (a *app) mcpCommand() *cobra.Command {
 		Use:   "mcp [INDEX…]",
 		Short: "Let an agent search, by the Model Context Protocol",
 		Long: `
-Answer an agent on stdin and stdout by the Model Context Protocol (MCP): tools that
+Serve an agent on stdin and stdout with the Model Context Protocol (MCP): its tools
 list the indexes, search them by meaning and by words, read documents, find similar
 ones, and explain a score; documents are resources. Nothing can be changed.
 
-INDEX are index files, each named by its file name without .plaid; they are open only
-while they are asked, so that plaid watch can keep them as a folder is. --data is a
-folder of plaid serve, which must not be running on it; --store is an object store that
-services share, which are asked; --url is a service that runs, asked with the token in ` + EnvToken + `. With --model questions are searched by meaning,
-without one by words.
+INDEX are index files, each named by its file name without .plaid. They are open only
+during a request, so that plaid watch can keep them in sync with a folder. --data is a
+folder of plaid serve, while no service runs on it; --store is an object store whose
+services are asked; --url is a running service, asked with the token in ` + EnvToken + `.
+With --model, questions are searched by meaning, without one by words.
 
-A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
+A service offers the same tools at /mcp (streamable HTTP), for its tokens.`,
 		Example: `  plaid mcp papers.plaid --model ./models/colbert-nano
   plaid mcp --data ./data --model ./models/colbert-nano
   plaid mcp --url http://localhost:8080`,
-		Args: takes("INDEX…"),
+		Args: namedArgs("INDEX…"),
 	}
 	f := cmd.Flags()
 	c.Register(f, agentSettings...)
 	f.Lookup("log-level").DefValue = "warn"
-	f.StringVar(&url, "url", "", "`ADDRESS` of a service that runs, instead of indexes")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	f.StringVar(&url, "url", "", "`ADDRESS` of a running service, instead of indexes")
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		c.Files = args
-		given := 0
-		for _, one := range []bool{len(args) > 0, f.Changed("data"), f.Changed("store")} {
-			if one {
-				given++
+		sources := 0
+		for _, present := range []bool{len(args) > 0, f.Changed("data"), f.Changed("store")} {
+			if present {
+				sources++
 			}
 		}
-		if given != 1 && url == "" {
-			return flags.Usagef("give INDEX, --data, --store or --url, and one of them")
+		if sources != 1 && url == "" {
+			return flags.Usagef("give one of INDEX, --data, --store and --url")
 		}
 		if len(args) > 0 && f.Changed("device") {
 			return flags.Usagef("--device goes with --data: the processor searches INDEX")
 		}
 		for _, path := range args {
-			if err := oneFile(path); err != nil {
+			if err := checkSingleFile(path); err != nil {
 				return err
 			}
 		}
-		ctx, end := context.WithCancel(ctx)
-		defer end()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
 		if url != "" {
-			other := ""
+			settingFlag := ""
 			f.Visit(func(flag *pflag.Flag) {
-				if c.Has(flag.Name) {
-					other = flag.Name
+				if c.HasSetting(flag.Name) {
+					settingFlag = flag.Name
 				}
 			})
-			if other != "" {
-				return flags.Usagef("--url is a service with settings of its own: --%s does not go with it", other)
+			if settingFlag != "" {
+				return flags.Usagef("--url is a service with settings of its own: --%s does not go with it",
+					settingFlag)
 			}
 			if len(args) > 0 {
 				return flags.Usagef("--url is a service with indexes of its own: INDEX does not go with it")
@@ -100,7 +101,7 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 			return flags.UsageError{Err: err}
 		}
 		c.LockTimeout = a.lockTimeout
-		err := daemon.Local(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
+		err := daemon.RunLocal(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
 			return a.answerAgent(ctx, mcp.In(s))
 		})
 		if errors.Is(err, daemon.ErrConfig) {
@@ -111,24 +112,26 @@ A service has the same tools at /mcp (streamable HTTP), with its tokens.`,
 	return cmd
 }
 
-// answerAgent answers until stdin ends. A person who has started it at a terminal is told how agents do.
+// answerAgent answers an agent until stdin ends. If stdin is a terminal, it tells the user how
+// agents start the command.
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
-	if a.asks {
+	if a.interactive {
 		plaid := map[string]any{"command": "plaid", "args": a.args}
 		settings, err := jsontext.Plain(map[string]any{"mcpServers": map[string]any{"plaid": plaid}})
 		if err != nil {
 			return err
 		}
-		a.hint("waiting for an agent (an MCP client) on stdin; agents start this command themselves. "+
+		a.printHint("waiting for an agent (an MCP client) on stdin; agents start this command themselves. "+
 			"Add it to an agent's settings, with full paths:\n  %s", settings)
 	}
-	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), noClose{a.stdout})
+	err := mcp.New(service, index.Version()).Run(ctx, io.NopCloser(a.in), nopWriteCloser{a.stdout})
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("mcp: %w", err)
 	}
 	return ctx.Err()
 }
 
-type noClose struct{ io.Writer }
+// nopWriteCloser is a writer whose Close does nothing.
+type nopWriteCloser struct{ io.Writer }
 
-func (noClose) Close() error { return nil }
+func (nopWriteCloser) Close() error { return nil }

@@ -62,12 +62,12 @@ func TestPayloadIsUTF8(t *testing.T) {
 	for payload, want := range map[string]string{
 		"{\"a\":\"\xff\"}": `{"base64":"eyJhIjoi/yJ9"}`, "\xff": `{"base64":"/w=="}`, `{"a": "<1>"}`: `{"a":"<1>"}`, "<text>": `"<text>"`, "3": "3", "": `""`,
 	} {
-		line, err := out.JSON(hitJSON{Payload: search.Payload(payload)})
+		line, err := out.JSONLine(hitJSON{Payload: search.Payload(payload)})
 		require.NoError(t, err)
 		require.True(t, utf8.Valid(line), "%q", line)
 		require.Equal(t, `{"rank":0,"id":"","score":0,"metadata":`+want+"}\n", string(line))
 	}
-	line, err := out.JSON(hitJSON{})
+	line, err := out.JSONLine(hitJSON{})
 	require.NoError(t, err)
 	require.NotContains(t, string(line), "metadata")
 }

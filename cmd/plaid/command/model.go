@@ -19,17 +19,18 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 )
 
-// modelReport is the JSON of `plaid model MODEL --json`.
+// modelReport is what `plaid model MODEL --json` prints.
 type modelReport struct {
 	encode.Config
-	// Precisions has the fingerprint of the model in each.
+	// Precisions has the fingerprint of the model in each precision.
 	Precisions map[string]string `json:"precisions,omitempty"`
 	Tokenizer  struct {
 		Kind       string `json:"kind"`
 		Vocabulary int    `json:"vocabulary"`
 	} `json:"tokenizer"`
-	Bytes int64 `json:"bytes"` // of the weights' files; of those that are missing, if any are
-	// Missing are the files of a hub's model that have to be fetched before it can be used.
+	// Bytes is the size of the weights; only of the missing files if some are missing.
+	Bytes int64 `json:"bytes"`
+	// Missing are the files of a hub's model that must be fetched before it can be used.
 	Missing []hub.File `json:"missing,omitempty"`
 }
 
@@ -40,19 +41,19 @@ func (a *app) modelCommand() *cobra.Command {
 		Use:   "model [MODEL]",
 		Short: "Describe a model, or list models",
 		Long: `
-Read a late-interaction model as encoding does, weights included, and show how it
-will be used: each value with the file that it comes from, what is doubtful, and
-the fingerprint, which an index keeps.
+Read a late-interaction model as encoding does, including its weights, and show how it
+will be used: each value with the file that it comes from, doubtful values, and the
+fingerprint that an index stores.
 
 MODEL is a folder, or the name of a model at the Hugging Face hub, ORG/NAME or
-ORG/NAME@REVISION. Of a model that is not in the hub's cache, settings and
-tokenizer are fetched, and the command says whether they can be read and how large
-the weights are. --fetch fetches these too, and asks the hub for the newest commit of
-a branch.
+ORG/NAME@REVISION. If the model is not in the hub's cache, its settings and tokenizer
+are fetched, and the command says whether they can be read and how large the weights
+are. --fetch also fetches the weights, and asks the hub for the newest commit of a
+branch.
 
-Without MODEL, list models that are known to be read rightly.
+Without MODEL, list models that are known to work.
 
-With --device, say what computes there and how much memory that takes.`,
+With --device, show how the device runs the model, and how much memory that takes.`,
 		Example: `  plaid model
   plaid model answerdotai/answerai-colbert-small-v1
   plaid model lightonai/GTE-ModernColBERT-v1 --fetch
@@ -62,17 +63,17 @@ With --device, say what computes there and how much memory that takes.`,
 	f := cmd.Flags()
 	enc.RegisterFolder(f)
 	enc.RegisterLength(f)
-	f.Lookup("model").Hidden = true // it is the argument
+	f.Lookup("model").Hidden = true // the model is an argument
 	device.RegisterEncoding(f)
 	threads, fetch, settings := 0, false, false
 	flags.Threads(f, &threads, 0)
-	f.BoolVar(&fetch, "fetch", false, "fetch the weights, too, of the newest commit")
-	f.BoolVar(&settings, "no-weights", false, "describe settings and tokenizer alone, which is faster")
+	f.BoolVar(&fetch, "fetch", false, "also fetch the weights, of the newest commit")
+	f.BoolVar(&settings, "no-weights", false, "describe only settings and tokenizer, which is faster")
 	f.Bool("json", false, "print everything as JSON")
 	cmd.MarkFlagsMutuallyExclusive("fetch", "no-weights")
 	cmd.MarkFlagsMutuallyExclusive("device", "no-weights")
-	cmd.Args, cmd.ValidArgsFunction = takes("[MODEL]"), completeModel
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.Args, cmd.ValidArgsFunction = namedArgs("[MODEL]"), completeModel
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
 			if enc.Dir != "" {
 				return flags.Usagef("the model is given as an argument and with --model")
@@ -89,11 +90,11 @@ With --device, say what computes there and how much memory that takes.`,
 		if err != nil {
 			return err
 		}
-		if o.Hub = a.hub(); fetch {
+		if o.Hub = a.modelHub(); fetch {
 			o.Hub.Refresh = true
 		}
 		if _, named := hub.Named(dir); settings || named && !fetch {
-			r, err := settingsOf(ctx, dir, o)
+			r, err := readModelSettings(ctx, dir, o)
 			if err != nil {
 				return enc.Explain(err)
 			}
@@ -101,11 +102,11 @@ With --device, say what computes there and how much memory that takes.`,
 				return a.report(r, func(b *bytes.Buffer) { modelText(b, r) })
 			}
 		}
-		var on flags.DeviceOpener
+		var openDevice flags.DeviceOpener
 		if f.Changed("device") {
-			on = a.on(&device)
+			openDevice = a.deviceOpener(&device)
 		}
-		e, err := enc.OpenWith(ctx, dir, o, on)
+		e, err := enc.OpenWith(ctx, dir, o, openDevice)
 		if err != nil {
 			return err
 		}
@@ -114,13 +115,13 @@ With --device, say what computes there and how much memory that takes.`,
 	return cmd
 }
 
-// listModels prints the models that are known to be read rightly.
+// listModels prints the models that are known to work.
 func (a *app) listModels() error {
 	models := modeldir.KnownModels()
 	return a.report(struct {
 		Models []modeldir.Known `json:"models"`
 	}{models}, func(b *bytes.Buffer) {
-		t := out.Table{Left: 2}
+		t := out.Table{LeftColumns: 2}
 		t.Line("MODEL", "FAMILY", "LAYERS", "WIDTH", "DIM", "PARAMETERS")
 		t.Remark("CHECKED BY")
 		for _, m := range models {
@@ -129,12 +130,13 @@ func (a *app) listModels() error {
 			t.Remark("its " + string(m.Checked))
 		}
 		t.Print(b)
-		b.WriteString("\nplaid model MODEL says of any other whether it can be read.\n")
+		b.WriteString("\nplaid model MODEL shows whether any other model can be read.\n")
 	})
 }
 
-// settingsOf reads the settings of a model, and finds the files of its weights that are not fetched yet.
-func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelReport, error) {
+// readModelSettings reads the settings of a model, and finds the files of its weights that are not
+// fetched yet.
+func readModelSettings(ctx context.Context, dir string, o *encode.Options) (*modelReport, error) {
 	m, err := encode.FindModel(ctx, dir, o)
 	if err != nil {
 		return nil, err
@@ -146,7 +148,7 @@ func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelRepor
 		return nil, err
 	}
 	if weights == nil {
-		return r, r.measure()
+		return r, r.addWeightBytes()
 	}
 	fetched := int64(0)
 	for _, f := range weights {
@@ -163,8 +165,8 @@ func settingsOf(ctx context.Context, dir string, o *encode.Options) (*modelRepor
 	return r, nil
 }
 
-// measure adds up the files of the weights.
-func (r *modelReport) measure() error {
+// addWeightBytes adds up the sizes of the files with weights.
+func (r *modelReport) addWeightBytes() error {
 	for _, path := range r.Tensors() {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -175,37 +177,41 @@ func (r *modelReport) measure() error {
 	return nil
 }
 
-// precisions are all that there are, the processor's first.
+// precisions are all precisions, beginning with those of the processor.
 var precisions = []string{encode.F32.String(), encode.Int8.String(), encode.F16.String()}
 
+// describeModel prints a model that was loaded.
 func (a *app) describeModel(e *encode.Encoder) error {
 	r := modelReport{Config: e.Config(), Precisions: map[string]string{}}
-	all, err := r.Config.Config.Fingerprints(precisions...)
+	fingerprints, err := r.Config.Config.Fingerprints(precisions...)
 	if err != nil {
 		return err
 	}
 	for i, p := range precisions {
-		r.Precisions[p] = all[i]
+		r.Precisions[p] = fingerprints[i]
 	}
 	t := r.Config.Tokenizer
 	r.Tokenizer.Kind, r.Tokenizer.Vocabulary = t.Kind(), t.VocabSize()
-	if err := r.measure(); err != nil {
+	if err := r.addWeightBytes(); err != nil {
 		return err
 	}
 	return a.report(r, func(b *bytes.Buffer) { modelText(b, &r) })
 }
 
+// modelText formats the description of a model for reading.
 func modelText(b *bytes.Buffer, r *modelReport) {
 	c := &r.Config.Config
-	piece := func(id int32) string {
+	tokenName := func(id int32) string {
 		if id < 0 {
 			return "none"
 		}
 		return fmt.Sprintf("%s (%d)", c.Tokenizer.Piece(id), id)
 	}
-	k := &c.Backbone
-	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir), k.Family,
-		out.Plural(len(k.Layers), "layer"), k.Hidden, out.Plural(k.Heads, "head"), k.Intermediate, out.Plural(k.MaxPositions, "token"))
+	backbone := &c.Backbone
+	fmt.Fprintf(b, "%s: %s, %s of %d dimensions, %s, feed-forward %d, up to %s\n", cmp.Or(r.Name, c.Dir),
+		backbone.Family,
+		out.Plural(len(backbone.Layers), "layer"), backbone.Hidden, out.Plural(backbone.Heads, "head"),
+		backbone.Intermediate, out.Plural(backbone.MaxPositions, "token"))
 	fmt.Fprintf(b, "tokenizer:   %s, %s\n", r.Tokenizer.Kind, out.Plural(r.Tokenizer.Vocabulary, "piece"))
 	if r.Missing != nil {
 		fmt.Fprintf(b, "weights:     not fetched, %s in %s:", out.Bytes(r.Bytes), out.Plural(len(r.Missing), "file"))
@@ -227,33 +233,34 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 		fmt.Fprintf(b, "fingerprint: %s in %s%s\n", r.Precisions[p], p, used)
 	}
 	if d := r.Device; d != nil {
-		fmt.Fprintf(b, "runs on:     %s (%s) in %v; %s of weights, %s for batches of up to %s\n", d.Device.Name, d.Device.Model, d.Precision,
+		fmt.Fprintf(b, "runs on:     %s (%s) in %v; %s of weights, %s for batches of up to %s\n", d.Device.Name,
+			d.Device.Model, d.Precision,
 			out.Bytes(d.Weights), out.Bytes(d.Batches), out.Plural(d.Tokens, "token"))
 	}
 	b.WriteByte('\n')
-	t := out.Table{Left: 2}
+	t := out.Table{LeftColumns: 2}
 	t.Line("SETTING", "VALUE")
 	t.Remark("FROM")
 	line := func(name, value, origin string) {
 		t.Line(name, out.Printable(value, 60))
 		t.Remark(cmp.Or(c.Origin[origin], origin))
 	}
-	yes := map[bool]string{true: "yes", false: "no"}
+	yesNo := map[bool]string{true: "yes", false: "no"}
 	line("dimension", fmt.Sprint(c.Dim), "dim")
 	for _, role := range []struct {
 		name string
 		r    *modeldir.Role
 	}{{"query", &c.Query}, {"document", &c.Document}} {
-		line(role.name+" marker", piece(role.r.Marker), role.name+".marker")
+		line(role.name+" marker", tokenName(role.r.Marker), role.name+".marker")
 		line(role.name+" prompt", fmt.Sprintf("%q", role.r.Prompt), role.name+".prompt")
 		line(role.name+" length", fmt.Sprint(role.r.Length), role.name+".length")
-		line(role.name+" skips", yes[role.r.Skip], role.name+".skip")
+		line(role.name+" skips", yesNo[role.r.Skip], role.name+".skip")
 	}
-	line("expansion", yes[c.Expand.On], "expand")
+	line("expansion", yesNo[c.Expand.On], "expand")
 	if c.Expand.On {
-		line("… with", piece(c.Expand.Mask), "mask")
+		line("… with", tokenName(c.Expand.Mask), "mask")
 		line("… to length", fmt.Sprint(c.Expand.Length), "expand.length")
-		line("… attended to", yes[c.Expand.Attend], "attend")
+		line("… attended to", yesNo[c.Expand.Attend], "attend")
 	}
 	var skipped []string
 	for _, id := range c.Skip {
@@ -270,13 +277,14 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	if p := c.Pooling; p != nil {
 		line("pooling", fmt.Sprintf("one vector for %g, after the first %d", p.Factor, p.Protected), "pooling")
 	}
-	line("lower case", yes[c.LowerCase], "lower_case")
+	line("lower case", yesNo[c.LowerCase], "lower_case")
 	for i, d := range c.Dense {
 		path, err := filepath.Rel(c.Dir, d.Path)
 		if err != nil {
 			path = d.Path
 		}
-		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation), filepath.ToSlash(path))
+		line(fmt.Sprintf("head %d", i+1), fmt.Sprintf("%d to %d, %s", d.In, d.Out, d.Activation),
+			filepath.ToSlash(path))
 	}
 	t.Print(b)
 	for _, w := range c.Warnings {

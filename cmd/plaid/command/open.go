@@ -16,17 +16,17 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// opener opens indexes, and what searches them, as the global flags say.
+// opener opens indexes, and the devices that search them, as the global flags say.
 type opener struct {
 	stdio
 	lockTimeout time.Duration
-	// devices are those that the command has opened, by the names that it was given.
+	// devices are the opened devices, by the names that the flags gave.
 	devices map[string]kernels.Device
 }
 
-// whenFree calls open, which opens indexes, with options that do not wait for a lock, and once more
-// with --lock-timeout if another process has one.
-func whenFree[T any](op *opener, write bool, open func(*index.Options) (T, error)) (T, error) {
+// openWithLockTimeout opens indexes without waiting for a lock. If another process holds one, it
+// logs that and tries again with --lock-timeout.
+func openWithLockTimeout[T any](op *opener, write bool, open func(*index.Options) (T, error)) (T, error) {
 	o := index.Options{Write: write, Logger: op.logger()}
 	opened, err := open(&o)
 	if op.lockTimeout > 0 && errors.Is(err, storage.ErrLocked) {
@@ -37,24 +37,26 @@ func whenFree[T any](op *opener, write bool, open func(*index.Options) (T, error
 	return opened, err
 }
 
-// oneFile refuses a folder where a file is wanted, before what takes long.
-func oneFile(path string) error {
+// checkSingleFile returns an error if the path is a folder and the command needs a file. It is
+// called before long work begins.
+func checkSingleFile(path string) error {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return nil // to open it says what is wrong
+		return nil // opening the file reports the error
 	}
 	if paths, err := index.ShardPaths(path); err == nil {
-		return fmt.Errorf("%s: %w: this takes one file, such as %s", path, files.ErrFolder, paths[0])
+		return fmt.Errorf("%s: %w: the command needs one file, such as %s", path, files.ErrFolder, paths[0])
 	}
 	return fmt.Errorf("%s: %w: an index is a file", path, files.ErrFolder)
 }
 
 // open opens an index and hands it to use.
 func (op *opener) open(ctx context.Context, path string, write bool, use func(*index.Index) error) (err error) {
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
 	begin := op.now()
-	ix, err := whenFree(op, write, func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
+	ix, err := openWithLockTimeout(op, write,
+		func(o *index.Options) (*index.Index, error) { return index.Open(ctx, path, o) })
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func (op *opener) open(ctx context.Context, path string, write bool, use func(*i
 	return use(ix)
 }
 
-// openSnapshot opens an index for reading and hands its content to use.
+// openSnapshot opens an index for reading and hands a snapshot of it to use.
 func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index.Snapshot) error) error {
 	return op.open(ctx, path, false, func(ix *index.Index) (err error) {
 		snap, err := ix.Snapshot()
@@ -77,77 +79,84 @@ func (op *opener) openSnapshot(ctx context.Context, path string, use func(*index
 	})
 }
 
-// indexes names the index files of a command: INDEX, which may be a folder, and those
-// of --shard, which are used as one with it.
-type indexes struct{ more []string }
+// indexNames name the index files of a command: INDEX, which may be a folder, and those of --shard,
+// which are searched together with it.
+type indexNames struct{ shardPaths []string }
 
-// severalHelp is what the help says about several indexes.
-const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, and so are the
+// severalHelp is the help on several indexes.
+const severalHelp = `INDEX may be a folder: all its files *.plaid are used as one index, together with the
 files and folders that --shard names. Each file is a shard. They must have the same codec (docs/scale.md).`
 
-func (x *indexes) register(f *pflag.FlagSet) {
-	f.StringArrayVar(&x.more, "shard", nil, "`FILE` that is another shard, or a folder of them, used as one index with INDEX; may be repeated")
+func (x *indexNames) register(f *pflag.FlagSet) {
+	f.StringArrayVar(&x.shardPaths, "shard", nil,
+		"`FILE` of another shard, or a folder of shards, used as one index with INDEX; may be repeated")
 }
 
-// paths are the files, in order.
-func (x *indexes) paths(first string) ([]string, error) {
-	var all []string
-	for _, path := range slices.Concat([]string{first}, x.more) {
+// indexPaths returns the paths of all index files, in order. first is INDEX.
+func (x *indexNames) indexPaths(first string) ([]string, error) {
+	var allPaths []string
+	for _, path := range slices.Concat([]string{first}, x.shardPaths) {
 		paths, err := index.ShardPaths(path)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, paths...)
+		allPaths = append(allPaths, paths...)
 	}
-	return all, nil
+	return allPaths, nil
 }
 
-// openSet opens an index, or several as one, and hands them to use.
-func (op *opener) openSet(ctx context.Context, names *indexes, path string, write bool, use func(*index.Shards) error) (err error) {
-	paths, err := names.paths(path)
+// openShards opens an index, or several as one, and hands them to use.
+func (op *opener) openShards(ctx context.Context, names *indexNames, path string, write bool,
+	use func(*index.Shards) error) (err error) {
+	paths, err := names.indexPaths(path)
 	if err != nil {
 		return err
 	}
 	begin := op.now()
-	set, err := whenFree(op, write, func(o *index.Options) (*index.Shards, error) { return index.OpenShards(ctx, paths, o) })
-	if differ, ok := errors.AsType[*index.CodecError](err); ok && len(names.more) == 0 {
+	shards, err := openWithLockTimeout(op, write,
+		func(o *index.Options) (*index.Shards, error) { return index.OpenShards(ctx, paths, o) })
+	if differ, ok := errors.AsType[*index.CodecError](err); ok && len(names.shardPaths) == 0 {
 		return fmt.Errorf("%s is a folder, and %w: name one of its %d indexes", path, differ, len(paths))
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, set.Close()) }()
-	if err := op.logOpened(op.now().Sub(begin), set.Files()...); err != nil {
+	defer func() { err = errors.Join(err, shards.Close()) }()
+	if err := op.logOpened(op.now().Sub(begin), shards.Files()...); err != nil {
 		return err
 	}
-	return use(set)
+	return use(shards)
 }
 
-// searched is what a command searches: one index, or several as one.
-type searched struct {
-	set   *index.ShardsSnapshot
-	parts []*index.Snapshot // its files; the number of a hit or an explanation stands for one
-	snap  *index.Snapshot   // the one whose codec and model are those of all
+// searchTarget is what a command searches: one index, or several as one.
+type searchTarget struct {
+	shardsSnapshot *index.ShardsSnapshot
+	// shards are its index files; the shard number of a hit or an explanation stands for one of
+	// them.
+	shards []*index.Snapshot
+	// snap is the one whose codec and model are those of all.
+	snap *index.Snapshot
 }
 
-// several reports whether there is more than one file.
-func (x *searched) several() bool { return len(x.parts) > 1 }
+// hasSeveralFiles reports whether there is more than one index file.
+func (x *searchTarget) hasSeveralFiles() bool { return len(x.shards) > 1 }
 
-// openSearched opens what is searched for reading.
-func (op *opener) openSearched(ctx context.Context, names *indexes, path string, use func(*searched) error) error {
-	return op.openSet(ctx, names, path, false, func(set *index.Shards) (err error) {
-		snap, err := set.Snapshot()
+// openSearched opens for reading what a command searches, and hands it to use.
+func (op *opener) openSearched(ctx context.Context, names *indexNames, path string,
+	use func(*searchTarget) error) error {
+	return op.openShards(ctx, names, path, false, func(shards *index.Shards) (err error) {
+		snap, err := shards.Snapshot()
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, snap.Close()) }()
-		x := &searched{set: snap, parts: snap.Snapshots(), snap: snap.Snapshots()[0]}
-		for _, p := range x.parts { // one that says which model it is of
-			if p.Header().Model != nil {
-				x.snap = p
+		target := &searchTarget{shardsSnapshot: snap, shards: snap.Snapshots(), snap: snap.Snapshots()[0]}
+		for _, shard := range target.shards { // prefer an index that names its model
+			if shard.Header().Model != nil {
+				target.snap = shard
 				break
 			}
 		}
-		return use(x)
+		return use(target)
 	})
 }

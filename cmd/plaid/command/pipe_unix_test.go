@@ -69,7 +69,7 @@ func TestBuildEndsWithItsStarter(t *testing.T) {
 	code := run(t.Context(), []string{"index", filepath.Join(dir, "x.plaid"), "--vectors", "-", "--lengths", source[3], "--until-eof"},
 		streams{in: in, out: io.Discard, err: &said})
 	require.Equal(t, exitUsage, code, said.String())
-	require.Contains(t, said.String(), "stdin cannot be read: its end is the end of the command")
+	require.Contains(t, said.String(), "stdin cannot be read: --until-eof waits for its end")
 
 	in, starter = io.Pipe()
 	time.AfterFunc(20*time.Millisecond, func() { starter.Close() })

@@ -43,7 +43,7 @@ func terminal(t *testing.T, args ...string) (code int, bytesThere string) {
 	}()
 	now := time.Unix(1000, 0)
 	code = run(context.Background(), args, streams{
-		in: strings.NewReader(""), out: slave, err: slave, outWidth: width(slave), errWidth: width(slave),
+		in: strings.NewReader(""), out: slave, err: slave, outWidth: terminalWidth(slave), errWidth: terminalWidth(slave),
 		now: func() time.Time { now = now.Add(time.Second); return now },
 	})
 	require.NoError(t, slave.Close())

@@ -22,59 +22,70 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// querySet is queries in memory: a batch, or all of a command that measures.
+// querySet is a set of queries in memory: a batch, or all queries of a command that measures.
 type querySet struct {
-	ids   []string
-	texts []string // of questions that are arguments; nil for others
-	words []string // of all questions that are texts; nil for others
-	qs    []search.Query
-	high  *highlighter // nil: no words are wanted
-	// told are the words of hits as a service has told them; nil: it was not asked.
-	told map[*search.Hit][]highlight.Span
+	ids []string
+	// questionArgs are the texts of questions that are arguments, or nil for others.
+	questionArgs []string
+	// questions are the texts of all questions, or nil for vectors.
+	questions []string
+	queries   []search.Query
+	// highlighter finds the words that match. Nil means that they are not wanted.
+	highlighter *highlighter
+	// serviceSpans are the words that match, as a service has returned them, or nil if no service was
+	// asked.
+	serviceSpans map[*search.Hit][]highlight.Span
 }
 
-// spans are the words of a hit of query i; none if they are not wanted.
-func (q *querySet) spans(i int, h *search.Hit) ([]highlight.Span, error) {
-	if q.high == nil {
-		return q.told[h], nil
+// matchedSpans returns the words of a hit that match query i, or none if they are not wanted.
+func (q *querySet) matchedSpans(i int, h *search.Hit) ([]highlight.Span, error) {
+	if q.highlighter == nil {
+		return q.serviceSpans[h], nil
 	}
-	return q.high.spans(q.words[i], h)
+	return q.highlighter.findSpans(q.questions[i], h)
 }
 
-// label is how results name a query to a reader: by its text if that was asked.
-func (q *querySet) label(i int) string {
-	if q.texts != nil {
-		return q.texts[i]
+// displayName returns the name of a query in results: its text if that was an argument, or else its
+// id.
+func (q *querySet) displayName(i int) string {
+	if q.questionArgs != nil {
+		return q.questionArgs[i]
 	}
 	return q.ids[i]
 }
 
-// named puts the id of a query in the place of its number in an error.
-func (q *querySet) named(err error) error {
-	if of := (*condition.Error)(nil); errors.As(err, &of) {
-		return fmt.Errorf("--where: %w", of) // the same of each query
+// withQueryName replaces the number of a query in an error with the query's name.
+func (q *querySet) withQueryName(err error) error {
+	if conditionError := (*condition.Error)(nil); errors.As(err, &conditionError) {
+		return fmt.Errorf("--where: %w", conditionError) // it concerns all queries
 	}
-	if failed := (*search.QueryError)(nil); errors.As(err, &failed) && failed.Index < len(q.ids) {
-		return fmt.Errorf("query %q: %w", q.label(failed.Index), failed.Err)
+	if queryError := (*search.QueryError)(nil); errors.As(err, &queryError) && queryError.Index < len(q.ids) {
+		return fmt.Errorf("query %q: %w", q.displayName(queryError.Index), queryError.Err)
 	}
 	return err
 }
 
-// queries are those of a command: vectors, or texts with what encoded them.
-type queries struct {
+// openedQueries are the queries of a command: vectors, or texts together with the encoder that
+// encoded them.
+type openedQueries struct {
 	vectors.Source
-	name    string         // of where they come from
-	model   *storage.Model // what made them; nil if that is not known
+	// sourceName is the name of the queries' file, or of whatever else they come from.
+	sourceName string
+	// model is the model that made the vectors, or nil if it is unknown.
+	model   *storage.Model
 	encoder *encode.Encoder
-	texts   []string // nil where queries are vectors
-	asked   bool     // texts are arguments of the command
-	high    *highlighter
+	// texts are the questions, or nil if the queries are vectors.
+	texts []string
+	// fromArguments reports that the questions are arguments of the command.
+	fromArguments bool
+	highlighter   *highlighter
 
-	warn func(format string, args ...any) // of zero vectors; nil: it has been done
+	// warnOfZeros is called for the first query with a zero vector, or nil after that.
+	warnOfZeros func(format string, args ...any)
 }
 
-// Close closes the encoder too.
-func (q *queries) Close() error {
+// Close closes the queries and the encoder.
+func (q *openedQueries) Close() error {
 	err := q.Source.Close()
 	if q.encoder != nil {
 		err = errors.Join(err, q.encoder.Close())
@@ -82,10 +93,12 @@ func (q *queries) Close() error {
 	return err
 }
 
-// openQueries opens the queries for an index. Texts are encoded, by the model that
-// the index names if the flags name none.
-func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot, threads int, d *flags.Device) (*queries, error) {
-	q, err := a.queriesOf(ctx, f, questions, threads, d, func() (*storage.Model, string, error) { return snap.Header().Model, snap.Path(), nil })
+// openQueries opens the queries for an index and checks that they fit it. Texts are encoded by the
+// model of the flags, or else by the model that the index names.
+func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []string, snap *index.Snapshot,
+	threads int, d *flags.Device) (*openedQueries, error) {
+	q, err := a.openQueriesFor(ctx, f, questions, threads, d,
+		func() (*storage.Model, string, error) { return snap.Header().Model, snap.Path(), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -95,42 +108,49 @@ func (a *app) openQueries(ctx context.Context, f *flags.Queries, questions []str
 	return q, nil
 }
 
-// queriesOf opens the queries for what searched names: its model, and itself. Texts are
-// encoded on the device that is named.
-func (a *app) queriesOf(ctx context.Context, f *flags.Queries, questions []string, threads int, d *flags.Device, searched func() (*storage.Model, string, error)) (*queries, error) {
+// openQueriesFor opens the queries. indexModel returns the model and the name of the searched
+// index. Texts are encoded on the device d.
+func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []string, threads int, d *flags.Device,
+	indexModel func() (*storage.Model, string, error)) (*openedQueries, error) {
 	texts, err := f.AreTexts(questions)
 	if err != nil {
 		return nil, err
 	}
 	if !texts {
-		q := &queries{name: f.Name(), warn: a.warn}
+		q := &openedQueries{sourceName: f.Name(), warnOfZeros: a.printWarning}
 		q.Source, err = f.Open(ctx, a.in, func() int {
-			made, _, err := searched()
+			model, _, err := indexModel()
 			if err != nil {
 				return 0
 			}
-			return queryLength(made)
+			return maxQueryTokens(model)
 		})
 		return q, err
 	}
 	blank := func(q string) bool { return strings.ContainsAny(q, " \t") }
 	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, blank) {
-		a.hint("%d questions of a word each; quotes around all words make them one question", n)
+		a.printHint("%d questions of one word each; put quotes around several words to make them one question", n)
 	}
-	made, whose, err := searched()
+	model, indexName, err := indexModel()
 	if err != nil {
 		return nil, err
 	}
-	q, err := a.textQueries(ctx, &f.Encoder, f.Texts(ctx, questions, a.in), f.Name(), threads, d, made, whose)
+	q, err := a.openTextQueries(ctx, &f.Encoder, f.Texts(ctx, questions, a.in), f.Name(), threads, d, model, indexName)
 	if err == nil {
-		q.asked = len(questions) > 0
+		q.fromArguments = len(questions) > 0
 	}
 	return q, err
 }
 
-// textQueries encodes texts, by the model of an index if none is named.
-func (a *app) textQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2[encode.Text, error], name string, threads int, d *flags.Device, made *storage.Model, whose string) (*queries, error) {
-	enc, model, err := a.openEncoder(ctx, f, whose, flags.Opening{Of: made, Threads: threads, On: a.on(d), Queries: true})
+// openTextQueries encodes texts, by the model of the flags or else by that of an index.
+func (a *app) openTextQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2[encode.Text, error], name string,
+	threads int, d *flags.Device, indexModel *storage.Model, indexName string) (*openedQueries, error) {
+	enc, model, err := a.openEncoder(ctx, f, indexName, flags.Opening{
+		IndexModel: indexModel,
+		Threads:    threads,
+		OpenDevice: a.deviceOpener(d),
+		Queries:    true,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -138,15 +158,23 @@ func (a *app) textQueries(ctx context.Context, f *flags.Encoder, texts iter.Seq2
 	if err != nil {
 		return nil, errors.Join(err, enc.Close())
 	}
-	return &queries{Source: encoded.Spool, name: name, model: model, texts: encoded.texts, encoder: enc, warn: a.warn}, nil
+	return &openedQueries{
+		Source:      encoded.Spool,
+		sourceName:  name,
+		model:       model,
+		texts:       encoded.texts,
+		encoder:     enc,
+		warnOfZeros: a.printWarning,
+	}, nil
 }
 
-// queryLength is the most tokens of a query of a model, 0 where its folder does not tell.
-func queryLength(of *storage.Model) int {
-	if of == nil || of.Name == "" || modelof.IsServer(of.Name) {
+// maxQueryTokens returns the maximum number of tokens that a model makes of a query, or 0 if its
+// folder does not say.
+func maxQueryTokens(model *storage.Model) int {
+	if model == nil || model.Name == "" || modelof.IsServer(model.Name) {
 		return 0
 	}
-	dir, o, err := modelof.Options(of)
+	dir, o, err := modelof.Options(model)
 	if err != nil {
 		return 0
 	}
@@ -159,60 +187,67 @@ func queryLength(of *storage.Model) int {
 	return c.Query.Length
 }
 
-// openEncoder opens the model that made the vectors of an index, or that of the flags;
-// whose "" is no index.
-func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, whose string, how flags.Opening) (*encode.Encoder, *storage.Model, error) {
-	made := how.Of
-	if whose != "" && !f.Named() && (made == nil || made.Name == "") {
-		return nil, nil, fmt.Errorf("%s does not say which model made its vectors: %w", whose, flags.NoModel())
+// openEncoder opens the model of the flags, or else the model that made the vectors of an index.
+// indexName is "" without an index.
+func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName string,
+	opening flags.Opening) (*encode.Encoder, *storage.Model, error) {
+	indexModel := opening.IndexModel
+	if indexName != "" && !f.HasModel() && (indexModel == nil || indexModel.Name == "") {
+		return nil, nil, fmt.Errorf("%s does not name the model of its vectors: %w", indexName,
+			flags.MissingModelError())
 	}
-	how.Logger, how.Hub = a.logger(), a.hub()
-	e, m, err := f.Open(ctx, how)
+	opening.Logger, opening.Hub = a.logger(), a.modelHub()
+	e, m, err := f.Open(ctx, opening)
 	if err != nil {
 		return nil, nil, err
 	}
-	if made != nil && made.Fingerprint == m.Near && made.Fingerprint != "" {
-		a.hint("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999", m.Precision, made.Precision)
+	if indexModel != nil && indexModel.Fingerprint == m.Near && indexModel.Fingerprint != "" {
+		a.printHint("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999",
+			m.Precision, indexModel.Precision)
 	}
 	return e, m, nil
 }
 
-// measure opens an index, or several, reads all queries and makes a searcher for use:
-// on the devices that encode and that search, nil for the processor.
-func (a *app) measure(ctx context.Context, names *indexes, path string, f *flags.Queries, threads int, encodes, searches *flags.Device, use func(searcher, *searched, *querySet) error) error {
+// openForMeasuring opens an index, or several, reads all queries, and hands both to use with a
+// searcher. Queries are encoded on encodeDevice and searched on searchDevice. Nil means the
+// processor.
+func (a *app) openForMeasuring(ctx context.Context, names *indexNames, path string, f *flags.Queries, threads int,
+	encodeDevice, searchDevice *flags.Device, use func(searcher, *searchTarget, *querySet) error) error {
 	if _, err := f.AreTexts(nil); err != nil {
 		return err
 	}
-	return a.openSearched(ctx, names, path, func(x *searched) (err error) {
-		queries, err := a.openQueries(ctx, f, nil, x.snap, threads, encodes)
+	return a.openSearched(ctx, names, path, func(target *searchTarget) (err error) {
+		opened, err := a.openQueries(ctx, f, nil, target.snap, threads, encodeDevice)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, queries.Close()) }()
-		set, err := queries.read(ctx, 0, queries.Len())
+		defer func() { err = errors.Join(err, opened.Close()) }()
+		set, err := opened.read(ctx, 0, opened.Len())
 		if err != nil {
 			return err
 		}
-		return a.withSearcher(ctx, x, threads, searches, func(e searcher) error {
-			return set.named(use(e, x, set))
+		return a.withSearcher(ctx, target, threads, searchDevice, func(e searcher) error {
+			return set.withQueryName(use(e, target, set))
 		})
 	})
 }
 
-// decided refuses an index that has no dimension yet.
-func decided(snap *index.Snapshot) error {
+// checkDimensionKnown returns an error for an index that has no dimension yet.
+func checkDimensionKnown(snap *index.Snapshot) error {
 	if collection.Undecided(snap) {
-		return withoutVectors(snap.Path())
+		return noVectorsError(snap.Path())
 	}
 	return nil
 }
 
-func withoutVectors(name string) error {
-	return fmt.Errorf("%s: %w: it has no vectors yet; the service that has made it takes the first", name, index.ErrDimension)
+// noVectorsError returns the error about an index that has no vectors, and so no dimension.
+func noVectorsError(name string) error {
+	return fmt.Errorf("%s: %w: it has no vectors yet; the service that created it accepts the first ones", name,
+		index.ErrDimension)
 }
 
-// checkFor finds queries that do not fit an index file.
-func (q *queries) checkFor(snap *index.Snapshot) error {
+// checkFor returns an error if the queries do not fit an index.
+func (q *openedQueries) checkFor(snap *index.Snapshot) error {
 	dim := snap.Dim()
 	if collection.Undecided(snap) {
 		dim = 0
@@ -220,24 +255,25 @@ func (q *queries) checkFor(snap *index.Snapshot) error {
 	return checkQueries(q, snap.Path(), snap.Header().Model, dim)
 }
 
-// checkQueries finds queries that do not fit what is searched, before any is answered: its name, its model
-// and its dimension, 0 if it has none yet.
-func checkQueries(queries *queries, whose string, made *storage.Model, dim int) error {
+// checkQueries returns an error if the queries do not fit an index, given its model and its
+// dimension, 0 if it has none yet. It finds all such errors before any query is answered.
+func checkQueries(queries *openedQueries, indexName string, indexModel *storage.Model, dim int) error {
 	if queries.Len() == 0 {
-		return noQueries(queries.name)
+		return noQueriesError(queries.sourceName)
 	}
-	if err := made.CheckQueries(queries.model); err != nil {
-		return fmt.Errorf("%s: %w", queries.name, err)
+	if err := indexModel.CheckQueries(queries.model); err != nil {
+		return fmt.Errorf("%s: %w", queries.sourceName, err)
 	}
 	if dim == 0 {
-		return withoutVectors(whose)
+		return noVectorsError(indexName)
 	}
 	if d := queries.Dim(); d != 0 && d != dim {
-		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.name, index.ErrDimension, d, whose, dim)
+		return fmt.Errorf("%s: %w: queries have %d, %s has %d", queries.sourceName, index.ErrDimension, d, indexName,
+			dim)
 	}
 	for i := range queries.Len() {
 		if queries.Rows(i) == 0 {
-			return fmt.Errorf("%s: query %q: %w: it has no tokens", queries.name, queries.ID(i), search.ErrQuery)
+			return fmt.Errorf("%s: query %q: %w: it has no tokens", queries.sourceName, queries.ID(i), search.ErrQuery)
 		}
 	}
 	return nil
@@ -245,8 +281,10 @@ func checkQueries(queries *queries, whose string, made *storage.Model, dim int) 
 
 var errNoQueries = errors.New("the file has no queries")
 
-func noQueries(name string) error { return fmt.Errorf("%s: %w", name, errNoQueries) }
+// noQueriesError returns the error about a file without queries.
+func noQueriesError(name string) error { return fmt.Errorf("%s: %w", name, errNoQueries) }
 
+// hasZeroVector reports whether one of the token vectors is zero.
 func hasZeroVector(tokens []float32, dim int) bool {
 	for row := range slices.Chunk(tokens, dim) {
 		if !slices.ContainsFunc(row, func(v float32) bool { return v != 0 }) {
@@ -256,44 +294,48 @@ func hasZeroVector(tokens []float32, dim int) bool {
 	return false
 }
 
-// read reads the queries from lo to hi (exclusive).
-func (q *queries) read(ctx context.Context, lo, hi int) (*querySet, error) {
-	set := &querySet{high: q.high}
+// read reads the queries lo to hi-1.
+func (q *openedQueries) read(ctx context.Context, lo, hi int) (*querySet, error) {
+	set := &querySet{highlighter: q.highlighter}
 	for d, err := range q.Docs(ctx, lo, hi) {
 		if err != nil {
 			return nil, err
 		}
-		if q.warn != nil && hasZeroVector(d.Tokens, q.Dim()) {
-			q.warn("query %q of %s has token vectors that are zero, and add nothing to any score: padding? --query-lengths says what is a token", d.ID, q.name)
-			q.warn = nil
+		if q.warnOfZeros != nil && hasZeroVector(d.Tokens, q.Dim()) {
+			q.warnOfZeros("query %q of %s has token vectors that are zero and do not change any score: are they "+
+				"padding? "+
+				"--query-lengths gives the number of real tokens", d.ID, q.sourceName)
+			q.warnOfZeros = nil
 		}
-		set.qs = append(set.qs, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(), Model: q.model})
+		set.queries = append(set.queries, search.Query{Vectors: append([]float32(nil), d.Tokens...), Dim: q.Dim(),
+			Model: q.model})
 		set.ids = append(set.ids, d.ID)
 	}
 	if q.texts != nil {
-		set.words = q.texts[lo:hi]
+		set.questions = q.texts[lo:hi]
 	}
-	if q.asked {
-		set.texts = q.texts[lo:hi]
+	if q.fromArguments {
+		set.questionArgs = q.texts[lo:hi]
 	}
 	return set, nil
 }
 
-// encodedQueries are queries as vectors, with their texts.
+// encodedQueries are questions as vectors, with their texts.
 type encodedQueries struct {
 	*vectors.Spool
 	texts     []string
 	truncated int
 }
 
-// queryBatch is how many queries are encoded between two looks at the context and
-// the progress.
+// queryBatch is the number of queries that are encoded before progress is shown and the context is
+// checked.
 const queryBatch = 256
 
-// encodeQueries encodes texts as queries. One without a word is an error, and so
-// are ids that come twice; from names where the texts are from in it.
-func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string, float16 bool) (_ *encodedQueries, err error) {
-	list, err := readQueries(texts, e, from)
+// encodeQueries encodes texts as queries. Empty texts and duplicate ids are errors; from is the
+// name of the texts in them.
+func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string,
+	float16 bool) (_ *encodedQueries, err error) {
+	queryTexts, err := readQueries(texts, e, from)
 	if err != nil {
 		return nil, err
 	}
@@ -302,12 +344,13 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 	if !a.quiet {
 		show = out.TextProgress(a.console, a.now)
 	}
+	// docs encodes the texts in batches.
 	docs := func(yield func(vectors.Document, error) bool) {
 		tokens := int64(0)
-		for lo := 0; lo < len(list); lo += queryBatch {
-			part := list[lo:min(lo+queryBatch, len(list))]
-			batch := make([]string, len(part))
-			for i, t := range part {
+		for lo := 0; lo < len(queryTexts); lo += queryBatch {
+			batchTexts := queryTexts[lo:min(lo+queryBatch, len(queryTexts))]
+			batch := make([]string, len(batchTexts))
+			for i, t := range batchTexts {
 				batch[i] = t.Text
 			}
 			embeddings, err := e.Queries(ctx, batch)
@@ -315,21 +358,27 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 				yield(vectors.Document{}, err)
 				return
 			}
-			for i, em := range embeddings {
-				if len(em.Vectors) == 0 {
-					err = part[i].Fault(lo+i, errEmptyQuery)
+			for i, embedding := range embeddings {
+				if len(embedding.Vectors) == 0 {
+					err = batchTexts[i].Fault(lo+i, errEmptyQuery)
 				}
-				if em.Dropped > 0 {
+				if embedding.Dropped > 0 {
 					q.truncated++
 				}
-				tokens += int64(len(em.Tokens))
-				q.texts = append(q.texts, part[i].Text)
-				if !yield(vectors.Document{ID: part[i].ID, Tokens: em.Vectors}, err) || err != nil {
+				tokens += int64(len(embedding.Tokens))
+				q.texts = append(q.texts, batchTexts[i].Text)
+				if !yield(vectors.Document{ID: batchTexts[i].ID, Tokens: embedding.Vectors}, err) || err != nil {
 					return
 				}
 			}
 			if show != nil {
-				show(out.Texts{Done: lo + len(part), Total: len(list), Bytes: int64(lo + len(part)), AllBytes: int64(len(list)), Tokens: tokens})
+				show(out.Texts{
+					Done:     lo + len(batchTexts),
+					Total:    len(queryTexts),
+					Bytes:    int64(lo + len(batchTexts)),
+					AllBytes: int64(len(queryTexts)),
+					Tokens:   tokens,
+				})
 			}
 		}
 	}
@@ -339,20 +388,22 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 	}
 	if q.truncated > 0 {
 		c := e.Config()
-		a.warn("%s of %s cut at %s", out.Count(q.truncated), out.Plural(len(list), "query was", "queries were"),
+		a.printWarning("%s of %s cut at %s", out.Count(q.truncated),
+			out.Plural(len(queryTexts), "query was", "queries were"),
 			c.QueryLimit("--query-length"))
 	}
 	return q, nil
 }
 
-// readQueries reads texts that are going to be encoded as queries, and refuses what encodeQueries does.
+// readQueries reads the texts that encodeQueries encodes, and returns an error for an empty text or
+// a duplicate id.
 func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from string) (list []encode.Text, err error) {
 	defer func() {
-		if te := (*encode.TextError)(nil); errors.As(err, &te) && te.Path == "" {
-			te.Path = from
+		if textError := (*encode.TextError)(nil); errors.As(err, &textError) && textError.Path == "" {
+			textError.Path = from
 		}
 	}()
-	var empty error // of the first one; an error of reading, such as a missing field, comes before it
+	var empty error // about the first empty text; errors of reading, such as a missing field, come first
 	for t, err := range texts {
 		if err != nil {
 			return nil, err

@@ -43,7 +43,7 @@ func TestStagesAddUp(t *testing.T) {
 	}
 
 	var b bytes.Buffer
-	(&buildSeconds{Open: .7, Texts: .5, Sample: .004, Train: 2.6, Encode: .5, Check: .1, Other: .396, Total: 4.8}).line(&b)
+	(&buildSeconds{Open: .7, Texts: .5, Sample: .004, Train: 2.6, Encode: .5, Check: .1, Other: .396, Total: 4.8}).writeLine(&b)
 	require.Equal(t, "time:  4.8s (open 700ms, texts 500ms, train 2.6s, compress 500ms, check 100ms, other 396ms)\n", b.String())
 }
 
@@ -98,18 +98,18 @@ func TestTuneVerdict(t *testing.T) {
 		}
 	}
 	r := tuneReport{Target: 0.99, Classes: []quality.Tuned{{K: 10, Setting: quality.Setting{Probes: 4}, HeldOut: quality.Trial{Recall: 0.98, Cost: time.Millisecond}}}}
-	require.Regexp(t, `(?m)^ *10 +4 +· +· +0\.0000 +0\.9800 +0\.00 +0 +1\.000 .* NOT CONFIRMED$`, string(r.table()))
-	require.NotContains(t, string(r.table()), "stored")
+	require.Regexp(t, `(?m)^ *10 +4 +· +· +0\.0000 +0\.9800 +0\.00 +0 +1\.000 .* NOT CONFIRMED$`, string(r.textTable()))
+	require.NotContains(t, string(r.textTable()), "stored")
 	r.Stored = true
-	require.Contains(t, string(r.table()), "stored as the defaults")
+	require.Contains(t, string(r.textTable()), "stored as the defaults")
 }
 
 func TestTablesOfNumbers(t *testing.T) {
 	for in, want := range map[float64]string{
 		0: "0.0000", 0.00004: "0.0000", -0.00004: "0.0000", 0.00006: "+0.0001", -0.25: "-0.2500", 1: "+1.0000",
 	} {
-		require.Equal(t, want, signed(in))
+		require.Equal(t, want, signedDifference(in))
 	}
-	require.Equal(t, "<0.0001", chance(9e-5))
-	require.Equal(t, "0.0001", chance(1e-4))
+	require.Equal(t, "<0.0001", probability(9e-5))
+	require.Equal(t, "0.0001", probability(1e-4))
 }

@@ -22,23 +22,24 @@ func (a *app) retrainCommand() *cobra.Command {
 	o := index.RetrainOptions{}
 	cmd := &cobra.Command{
 		Use:   "retrain INDEX",
-		Short: "Train the codec of an index again, on what is in it",
+		Short: "Train the codec of an index again, on its documents",
 		Long: `
 Train the codec of an index again, on the documents that it has now, encode them
-with it, and replace the old file by the new one. Ids, order and metadata
-stay. Until then as much free space as the index takes is needed. plaid info says
-whether it would pay: what was added since the training has a larger error than
-what it was trained on, or there are many more tokens now.
+with it, and replace the old file with the new one. Ids, order and metadata stay.
+Meanwhile this needs as much free space as the index takes. plaid info shows whether
+retraining pays: if the documents that were added since the training have a larger error
+than those it was trained on, or if there are many more tokens now.
 
-With --vectors, documents are encoded from their original vectors, by id, and
-those without from what is stored, which loses a little each time. What the files
-have beyond the index is passed over; other vectors for an id are an error.
+With --vectors, documents are encoded from their original vectors, by id. The others
+are encoded from the stored vectors, which loses a little precision each time.
+Documents of the files that the index does not have are skipped; it is an error if the
+files have two different matrices for an id.
 
-Search parameters that were stored by tune are dropped. Then the recall of searches
-is measured as plaid index does it; --no-check leaves that out.`,
+Search parameters that were stored by tune are removed. Then the recall of searches is
+measured as plaid index does; --no-check skips that.`,
 		Example: `  plaid retrain docs.plaid
   plaid retrain docs.plaid --vectors docs.npy --lengths doclens.npy --ids ids.txt --nbits 4`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	originals.RegisterOriginals(f, "encode from these")
@@ -51,7 +52,7 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	var noCheck bool
 	f.BoolVar(&noCheck, "no-check", false, noCheckHelp)
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		if f.Changed("nbits") {
 			o.Nbits = nbits
 		}
@@ -64,10 +65,13 @@ is measured as plaid index does it; --no-check leaves that out.`,
 	return cmd
 }
 
-func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources, o index.RetrainOptions, check bool) (err error) {
-	defer work.Limit()()
+// retrain trains the codec of an index again, encodes its documents with it, and reports the
+// change.
+func (a *app) retrain(ctx context.Context, path string, originals *flags.Documents, work flags.Resources,
+	o index.RetrainOptions, measureRecall bool) (err error) {
+	defer work.LimitMemory()()
 	if originals.Given() {
-		if o.Vectors, err = originals.Open(ctx, a.in, a.warn); err != nil {
+		if o.Vectors, err = originals.Open(ctx, a.in, a.printWarning); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, o.Vectors.Close()) }()
@@ -79,16 +83,17 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 	}); err != nil {
 		return err
 	}
-	var checked *storage.Defaults
-	if check {
-		checked = a.checkRecall(ctx, path, o.Threads, quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
+	var defaults *storage.Defaults
+	if measureRecall {
+		defaults = a.checkRecall(ctx, path, o.Threads,
+			quality.SelfCheckOptions{Seed: o.Seed, OnDevice: o.Device != nil})
 	}
 	return a.report(struct {
 		Path string `json:"path"`
 		*index.RetrainReport
 		Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	}{path, r, checked}, func(b *bytes.Buffer) {
-		// Decoded vectors were rounded before, so the error against them is below that of a build.
+	}{path, r, defaults}, func(b *bytes.Buffer) {
+		// The error against decoded vectors is smaller than that of a build, since they were rounded before.
 		against := ""
 		switch {
 		case r.Original == 0:
@@ -101,8 +106,9 @@ func (a *app) retrain(ctx context.Context, path string, originals *flags.Documen
 			out.Plural(r.Before.Nbits, "bit"), out.Plural(r.Before.Centroids, "centroid"),
 			out.Plural(r.After.Nbits, "bit"), out.Plural(r.After.Centroids, "centroid"), r.After.RMSE, against)
 		if o.Vectors != nil {
-			fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n", out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
+			fmt.Fprintf(b, "%s from their original vectors, %s of the files not in the index\n",
+				out.Plural(r.Original, "document"), out.Plural(r.Unused, "document"))
 		}
-		checkedLines(b, checked)
+		checkedLines(b, defaults)
 	})
 }

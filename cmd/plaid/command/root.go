@@ -10,6 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/index"
 )
 
+// rootCommand returns the command plaid with all its commands.
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "plaid COMMAND",
@@ -18,10 +19,10 @@ func (a *app) rootCommand() *cobra.Command {
 Give plaid texts, or token vectors of any model: it writes one index file and finds
 the documents that answer a question best, in milliseconds on one processor core.
 
-It searches by late interaction, as ColBERT does: a model makes a vector of every
-token, and plaid finds the documents whose tokens match those of the question best.
-A model is a folder, or has a name at the Hugging Face hub, by which it is fetched.
-Vectors that were made elsewhere come from .npy, .npz, .safetensors or .jsonl files.
+It searches by late interaction, as ColBERT does: a model turns every token into a
+vector, and plaid finds the documents whose tokens match those of the question best.
+A model is a folder, or a name at the Hugging Face hub, from which it is fetched.
+Vectors that were made elsewhere are read from .npy, .npz, .safetensors or .jsonl files.
 Results go to stdout, everything else to stderr.`,
 		Example: `  plaid index docs.plaid --text corpus.jsonl --model answerdotai/answerai-colbert-small-v1
   plaid search docs.plaid 'what makes cells divide?'
@@ -33,7 +34,7 @@ Results go to stdout, everything else to stderr.`,
 		SilenceUsage:  true,
 		RunE:          func(*cobra.Command, []string) error { return errors.New("no command is given") },
 
-		DisableSuggestions: true, // complain has better ones
+		DisableSuggestions: true, // reportError has better ones
 		CompletionOptions:  cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	a.root = root
@@ -43,8 +44,9 @@ Results go to stdout, everything else to stderr.`,
 	root.SetVersionTemplate("plaid {{.Version}}\n")
 	f := root.PersistentFlags()
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no warnings")
-	f.BoolVarP(&a.verbose, "verbose", "v", false, "log to stderr what is done, and how long each stage takes")
-	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout", "how long to wait for another process that has the index locked")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "log each stage to stderr, and how long it takes")
+	f.Var(flags.Duration(&a.lockTimeout), "lock-timeout",
+		"how long to wait for another process that has the index locked")
 	for _, g := range a.groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, c := range g.commands {
@@ -56,23 +58,25 @@ Results go to stdout, everything else to stderr.`,
 		}
 	}
 	root.AddCommand(exitTopic())
-	root.SetUsageTemplate(usageTemplate(root, a.textWidth()))
-	root.SetHelpFunc(a.helped(root.HelpFunc()))
-	a.finish(root)
+	root.SetUsageTemplate(usageTemplate(root, a.helpWidth()))
+	root.SetHelpFunc(a.hideUnusualFlags(root.HelpFunc()))
+	a.finishCommand(root)
 	a.completions(root)
 	return root
 }
 
-// group is commands that belong together in the help.
+// group is a group of commands in the help.
 type group struct {
 	title    string
 	commands []*cobra.Command
 }
 
+// groups returns all commands, in the groups and the order of the help.
 func (a *app) groups() []group {
 	return []group{
 		{"Make an index", []*cobra.Command{
-			a.indexCommand(), a.addCommand(), a.watchCommand(), a.reshardCommand(), a.importCommand(), a.encodeCommand(), a.modelCommand(),
+			a.indexCommand(), a.addCommand(), a.watchCommand(), a.reshardCommand(), a.importCommand(),
+			a.encodeCommand(), a.modelCommand(),
 		}},
 		{"Search", []*cobra.Command{
 			a.searchCommand(), a.explainCommand(), a.getCommand(), a.scoreCommand(), a.serveCommand(), a.mcpCommand(),
@@ -83,8 +87,9 @@ func (a *app) groups() []group {
 		{"Measure", []*cobra.Command{
 			a.benchCommand(), a.tuneCommand(), a.evalCommand(), a.beirCommand(),
 		}},
-		{"Look after an index", []*cobra.Command{
-			a.infoCommand(), a.verifyCommand(), a.backupCommand(), a.exportCommand(), a.deleteCommand(), a.updateCommand(), a.compactCommand(),
+		{"Maintain an index", []*cobra.Command{
+			a.infoCommand(), a.verifyCommand(), a.backupCommand(), a.exportCommand(), a.deleteCommand(),
+			a.updateCommand(), a.compactCommand(),
 			a.retrainCommand(), a.keywordsCommand(),
 		}},
 		{"This program", []*cobra.Command{
@@ -93,22 +98,24 @@ func (a *app) groups() []group {
 	}
 }
 
-// finish gives commands what all have, and lets no flag that has one value be given twice.
-func (a *app) finish(cmd *cobra.Command) {
-	cmd.Long = wrapped(cmd.Long, a.textWidth())
+// finishCommand adds to a command and its subcommands what all commands have. A flag with a single
+// value may be given only once.
+func (a *app) finishCommand(cmd *cobra.Command) {
+	cmd.Long = wrapParagraphs(cmd.Long, a.helpWidth())
 	cmd.DisableFlagsInUseLine = cmd.HasParent()
-	once := func(f *pflag.Flag) {
-		if _, list := f.Value.(pflag.SliceValue); !list && !a.completing() { // cobra reads a line twice to complete it
+	refuseRepeats := func(f *pflag.Flag) {
+		// Cobra parses a line twice to complete it.
+		if _, list := f.Value.(pflag.SliceValue); !list && !a.completing() {
 			f.Value = flags.Once(f.Value)
 		}
 		if f.DefValue == "0s" || f.DefValue == "0 B" {
-			f.DefValue = "" // cobra knows no zeros of these types
+			f.DefValue = "" // cobra does not know the zero values of these types
 		}
 	}
-	cmd.LocalNonPersistentFlags().VisitAll(once)
-	cmd.PersistentFlags().VisitAll(once)
-	a.helpFlags(cmd)
+	cmd.LocalNonPersistentFlags().VisitAll(refuseRepeats)
+	cmd.PersistentFlags().VisitAll(refuseRepeats)
+	a.addHelpFlags(cmd)
 	for _, c := range cmd.Commands() {
-		a.finish(c)
+		a.finishCommand(c)
 	}
 }

@@ -18,52 +18,52 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// batchQueries is how many queries are searched, and their results printed, at
-// once.
+// batchQueries is the number of queries that are searched, and whose results are printed, at once.
 const batchQueries = 32
 
 func (a *app) searchCommand() *cobra.Command {
 	var s flags.Search
 	var words flags.Words
-	var names indexes
+	var names indexNames
 	var printed resultFlags
 	var store string
 	cmd := &cobra.Command{
 		Use:   "search INDEX {QUESTION… | --questions FILE | --queries FILE}",
 		Short: "Find the best documents for queries",
 		Long: `
-Find the documents of highest MaxSim score for each query. Results come in the
-order of the queries, best document first; documents of the same score in the
-order in which they were added. Fewer than k documents are returned only where
-fewer match.
+Find the documents with the highest MaxSim scores for each query. Results are in the
+order of the queries, best document first; documents with the same score are in the
+order in which they were added. Fewer than k documents are returned only if fewer
+match.
 
-Questions are texts. The model that the index names encodes them; --model says
-where its folder is if it was moved, or names the model of an index that was built
-from vectors. A question by another model than that of the index is refused. With
---keywords the words of questions are searched for, which needs no model, and with
---hybrid both; the vectors may come from --queries then.
+Questions are texts. The model that the index names encodes them; --model gives its
+folder if it was moved, or names the model of an index that was built from vectors.
+Another model than that of the index is refused. --keywords searches by the words of
+questions, which needs no model, and --hybrid by words and vectors; the vectors may then
+come from --queries.
 
 ` + severalHelp + `
 --device may then name several devices, as cuda:0,cuda:1, which share the files.
 
-Only documents that share a probed centroid with the query are scored, and of
-these exactly only the most promising; the budgets follow from k. --exhaustive scores
-every document, --candidates those that a TREC run lists for the query.
+A search scores the documents that share a probed centroid with the query, and computes
+exact scores only for the most promising of these; the budgets follow from k.
+--exhaustive scores every document, --candidates those that a TREC run lists for the
+query.
 
-Formats: table is for reading; jsonl is one object a query, {"type": "result",
-"query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, the query being a
-question's text or else an id; trec has the columns query, Q0, document, rank, score
-and tag, and questions that are arguments by their numbers from 0; the scores of these two give back
-the exact float32. tsv has the columns query-id, doc-id, rank and score and a line of
-these names; ids may have blanks there, and in trec they are an error before the
-search. grep has path:line: text, for an index that plaid watch keeps.
+Formats: table is for reading. jsonl has one object for each query, {"type": "result",
+"query": …, "hits": [{"rank": 1, "id": …, "score": …}, …]}, where the query is the text
+of a question, or else an id. trec has the columns query, Q0, document, rank, score and
+tag; questions that are arguments are numbered from 0. The scores of these two give back
+the exact float32. tsv has the columns query-id, doc-id, rank and score, and a line of
+these names; its ids may have blanks, which are an error with trec. grep has path:line:
+text, for an index that plaid watch maintains.
 
-INDEX may be the address of an index of a service that runs, such as
-http://localhost:8080/docs. The service encodes the questions; it is asked with the
-token in ` + EnvToken + `.
+INDEX may be the address of an index of a running service, such as
+http://localhost:8080/docs. The service encodes the questions; the token in
+` + EnvToken + ` is sent to it.
 
-With --store INDEX is the name of an index in an object store. The services that share the
-store are asked, without their tokens: the rights to the store decide.`,
+With --store, INDEX is the name of an index in an object store. The services that share
+the store are asked, without their tokens: access to the store is sufficient.`,
 		Example: `  plaid search docs.plaid 'what makes cells divide?'
   plaid search docs.plaid --questions queries.jsonl -k 100 --format trec > run.trec
   plaid search docs.plaid --keywords 'cell division'
@@ -74,7 +74,7 @@ store are asked, without their tokens: the rights to the store decide.`,
   plaid search a.plaid --shard b.plaid --shard c.plaid --queries queries.npy
   plaid search docs.plaid --queries queries.npy --query-ids qids.txt -k 100 --format trec > run.trec
   plaid search docs.plaid --queries queries.jsonl --candidates bm25.trec --json`,
-		Args: takes("INDEX", "…"),
+		Args: namedArgs("INDEX", "…"),
 	}
 	f := cmd.Flags()
 	s.Register(f)
@@ -82,7 +82,7 @@ store are asked, without their tokens: the rights to the store decide.`,
 	names.register(f)
 	printed.register(cmd)
 	registerStore(f, &store)
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		write, err := a.newHitWriter(&printed)
 		if err != nil {
 			return err
@@ -90,10 +90,11 @@ store are asked, without their tokens: the rights to the store decide.`,
 		if modelof.IsServer(args[0]) && store == "" {
 			return a.searchService(ctx, f, args, &s, &words, &printed, write)
 		}
-		if _, err := os.Stat(args[0]); store == "" && len(args) == 1 && s.Queries.Vectors == "" && s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
-			return flags.Usagef("%s is taken for INDEX, and there is no such file", out.Quoted(args[0]))
+		if _, err := os.Stat(args[0]); store == "" && len(args) == 1 && s.Queries.Vectors == "" &&
+			s.Queries.Questions == "" && errors.Is(err, fs.ErrNotExist) {
+			return flags.Usagef("%s is taken for INDEX, but there is no such file", out.Quoted(args[0]))
 		}
-		s.Queries.Beside = words.Hybrid
+		s.Queries.AllowBoth = words.Hybrid
 		texts, err := s.Queries.AreTexts(args[1:])
 		if err != nil {
 			return err
@@ -105,36 +106,47 @@ store are asked, without their tokens: the rights to the store decide.`,
 		if err != nil {
 			return err
 		}
-		o.Payload, o.Matches = printed.payloads() || printed.highlight, printed.highlight
+		o.Payload, o.Matches = printed.showsPayloads() || printed.highlight, printed.highlight
 		switch {
 		case printed.highlight && !texts:
 			return flags.Usagef("--highlight is for questions as texts")
 		case printed.highlight && words.Expression():
 			return flags.Usagef("--highlight does not go with --keywords=expression")
-		case o.Group != "" && words.Alone() && o.Group != search.GroupBest:
-			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages", o.Group)
-		case words.Alone() && printed.stats != "":
-			return flags.Usagef("--stats counts what searches by vectors did, and there are none")
+		case o.Group != "" && words.WordsOnly() && o.Group != search.GroupBest:
+			return flags.Usagef("--group=%s is for vectors; searches by words rank documents by their best passages",
+				o.Group)
+		case words.WordsOnly() && printed.stats != "":
+			return flags.Usagef("--stats is for searches by vectors, and --keywords searches by words")
 		}
 		if store != "" {
 			switch {
-			case names.more != nil:
-				return flags.Usagef("--shard is an index file: in a store the shards of an index are its own")
+			case names.shardPaths != nil:
+				return flags.Usagef("--shard is for index files: an index of a store has its own shards")
 			case f.Changed("device"):
-				return flags.Usagef("--device does not go with --store: the services that have it search")
-			case printed.highlight && words.Alone():
+				return flags.Usagef("--device does not go with --store: its services search")
+			case printed.highlight && words.WordsOnly():
 				return flags.Usagef("--highlight does not go with --keywords and --store")
 			}
-			answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
+			answers := &answerer{
+				flags:     &s,
+				printed:   &printed,
+				write:     write,
+				highlight: printed.highlight,
+			}
 			return a.searchStore(ctx, store, args, &words, answers, o, printed.stats)
 		}
-		if paths, err := names.paths(args[0]); err != nil {
+		if paths, err := names.indexPaths(args[0]); err != nil {
 			return err
-		} else if len(paths) > 1 && words.ByWords() {
-			return flags.Usagef("searches by words are of one index; %s stands for %d", args[0], len(paths))
+		} else if len(paths) > 1 && words.SearchesWords() {
+			return flags.Usagef("--keywords and --hybrid search one index; %s stands for %d", args[0], len(paths))
 		}
-		answers := &answering{flags: &s, printed: &printed, write: write, highlight: printed.highlight}
-		if words.Alone() {
+		answers := &answerer{
+			flags:     &s,
+			printed:   &printed,
+			write:     write,
+			highlight: printed.highlight,
+		}
+		if words.WordsOnly() {
 			return a.searchWords(ctx, args, &words, answers, o)
 		}
 		return a.search(ctx, &names, args, &words, answers, o, printed.stats)
@@ -142,69 +154,78 @@ store are asked, without their tokens: the rights to the store decide.`,
 	return cmd
 }
 
-func (a *app) search(ctx context.Context, names *indexes, args []string, words *flags.Words, answers *answering, o search.Options, stats string) error {
+// search answers the queries with index files.
+func (a *app) search(ctx context.Context, names *indexNames, args []string, words *flags.Words, answers *answerer,
+	o search.Options, stats string) error {
 	s := answers.flags
-	return a.openSearched(ctx, names, args[0], func(x *searched) (err error) {
-		if err := answers.printed.checkIndex(ctx, x); err != nil {
+	return a.openSearched(ctx, names, args[0], func(target *searchTarget) (err error) {
+		if err := answers.printed.checkIndex(ctx, target); err != nil {
 			return err
 		}
-		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], x.snap, s.Threads, &s.Device); err != nil {
+		if answers.queries, err = a.openQueries(ctx, &s.Queries, args[1:], target.snap, s.Threads,
+			&s.Device); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
 		if err := answers.printed.checkIDs("query", answers.queries); err != nil {
 			return err
 		}
-		if x.several() {
-			answers.warn = a.warn
+		if target.hasSeveralFiles() {
+			answers.warn = a.printWarning
 		}
 		a.warnWithoutCandidates(s, answers.queries)
 		if answers.highlight {
-			answers.queries.high = a.newHighlighter(answers.queries, x)
+			answers.queries.highlighter = a.newHighlighter(answers.queries, target)
 		}
-		err = a.withSearcher(ctx, x, s.Threads, &s.Device, func(engine searcher) error {
+		err = a.withSearcher(ctx, target, s.Threads, &s.Device, func(engine searcher) error {
 			if !words.Hybrid {
 				return answers.answerRemaining(ctx, engine, o, nil)
 			}
-			m, err := a.mixer(ctx, words, x.snap, o)
+			m, err := a.newWordSearch(ctx, words, target.snap, o)
 			if err != nil {
 				return err
 			}
-			return m.fused(ctx, args[1:], answers, engine, o)
+			return m.answerHybrid(ctx, args[1:], answers, engine, o)
 		})
 		if err != nil {
 			return err
 		}
 		total := &answers.total
 		if n := total.FilterMissing; n > 0 {
-			a.warn("%s not in the index, and passed over", out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
+			a.printWarning("%s not in the index, and skipped",
+				out.Plural(n, "id of --ids or --candidates is", "ids of --ids or --candidates are"))
 		}
-		a.logger().Info("searched", "queries", total.Queries, "took", round(total.Times.Total), "candidates", total.Candidates, "exact", total.ExactDocs)
+		a.logger().Info("searched", "queries", total.Queries, "took", roundDuration(total.Times.Total), "candidates",
+			total.Candidates, "exact", total.ExactDocs)
 		return a.printStats(stats, *total)
 	})
 }
 
-// answering prints the results of queries, of each once, however often it starts again.
-type answering struct {
+// answerer answers queries and prints the results of each query once, even if the search starts
+// again.
+type answerer struct {
 	flags   *flags.Search
 	printed *resultFlags
-	queries *queries
+	queries *openedQueries
 	write   hitWriter
-	// highlight says that words of hits are wanted.
+	// highlight reports whether the words that match are wanted.
 	highlight bool
-	// warn is told of a document that is in several files; nil means that a single file is searched.
+	// warn is called for a document that several files have. Nil means that a single file is
+	// searched.
 	warn func(format string, args ...any)
 
-	next   int // the first query without an answer
+	// next is the first query without an answer.
+	next   int
 	total  search.Stats
 	warned bool
 }
 
-// answerRemaining answers the queries that have no answer yet. Where refine is not nil, it
-// changes results before they are printed.
-func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options, refine func(*querySet, []search.Result) error) error {
+// answerRemaining answers the queries that have no answer yet. refine, if not nil, changes results
+// before they are printed.
+func (w *answerer) answerRemaining(ctx context.Context, engine search.Searcher, o search.Options,
+	refine func(*querySet, []search.Result) error) error {
 	page := o.Page()
-	if w.warn != nil { // to find documents again that are on the pages before
+	if w.warn != nil { // earlier pages are needed to recognise their documents
 		o.SetPage(search.Page{K: page.End(), Block: page.K})
 	}
 	for w.next < w.queries.Len() {
@@ -219,7 +240,7 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 		if err != nil {
 			return err
 		}
-		w.showOnce(page, results)
+		w.cutToPage(page, results)
 		for _, r := range results {
 			w.total.Add(r.Stats)
 		}
@@ -231,38 +252,40 @@ func (w *answering) answerRemaining(ctx context.Context, engine search.Searcher,
 	return nil
 }
 
-// showOnce leaves the hits of a page, given all up to its end. Of a document that is in several files,
-// such as an index and a copy of it, it leaves the best one.
-func (w *answering) showOnce(page search.Page, results []search.Result) {
+// cutToPage cuts results that begin at the first hit to a page. If several files have a document,
+// such as an index and a copy of it, it keeps only the best hit.
+func (w *answerer) cutToPage(page search.Page, results []search.Result) {
 	if w.warn == nil {
 		return
 	}
 	for i := range results {
 		seen, r := map[string]int{}, &results[i]
-		before := page.Offset
+		toSkip := page.Offset
 		r.K, r.Offset = page.K, page.Offset
 		r.Hits = slices.DeleteFunc(r.Hits, func(h search.Hit) bool {
-			before--
-			part, twice := seen[h.ID]
-			if twice && part != h.Shard && !w.warned {
+			toSkip--
+			shard, seenBefore := seen[h.ID]
+			if seenBefore && shard != h.Shard && !w.warned {
 				w.warned = true
-				w.warn("document %q is in more than one of the files: such documents are shown once, and results are fewer; is one file a copy of another?", h.ID)
+				w.warn("document %q is in more than one of the files: such documents are shown once, and results "+
+					"are fewer; is one file a copy of another?", h.ID)
 			}
 			seen[h.ID] = h.Shard
-			return twice || before >= 0 || !page.Enough(h.Score)
+			return seenBefore || toSkip >= 0 || !page.Enough(h.Score)
 		})
 	}
 }
 
-// answerBatch searches a batch. Candidates differ from query to query, so that these
-// are searched one by one.
-func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch *querySet, o search.Options) ([]search.Result, error) {
+// answerBatch searches a batch. If candidates differ from query to query, it searches the queries
+// one by one.
+func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch *querySet,
+	o search.Options) ([]search.Result, error) {
 	if !s.PerQuery() {
-		results, err := e.SearchBatch(ctx, batch.qs, o)
-		return results, batch.named(err)
+		results, err := e.SearchBatch(ctx, batch.queries, o)
+		return results, batch.withQueryName(err)
 	}
-	results := make([]search.Result, len(batch.qs))
-	for i, q := range batch.qs {
+	results := make([]search.Result, len(batch.queries))
+	for i, q := range batch.queries {
 		r, err := e.Search(ctx, q, s.ForQuery(o, batch.ids[i]))
 		if err != nil {
 			return nil, fmt.Errorf("query %q: %w", batch.ids[i], err)
@@ -272,29 +295,30 @@ func answerBatch(ctx context.Context, e search.Searcher, s *flags.Search, batch 
 	return results, nil
 }
 
-// warnWithoutCandidates says which queries have no candidates.
+// warnWithoutCandidates warns of queries that have no candidates.
 func (t *stdio) warnWithoutCandidates(s *flags.Search, queries vectors.Source) {
-	n, first := s.WithoutCandidates(queries)
-	t.warnOfQueries(n, first, s.Candidates)
+	n, first := s.CountWithoutCandidates(queries)
+	t.warnOfMissingQueries(n, first, s.Candidates)
 }
 
-func (t *stdio) warnOfQueries(n int, first, run string) {
+// warnOfMissingQueries warns of n queries that a run lacks; first is the id of the first one.
+func (t *stdio) warnOfMissingQueries(n int, first, runPath string) {
 	switch {
 	case n == 1:
-		t.warn("query %q is not in %s: it has no candidates", first, run)
+		t.printWarning("query %q is not in %s: it has no candidates", first, runPath)
 	case n > 1:
-		t.warn("%d queries (%q is the first) are not in %s: they have no candidates", n, first, run)
+		t.printWarning("%d queries (%q is the first) are not in %s: they have no candidates", n, first, runPath)
 	}
 }
 
-// printStats writes the sum over all searches to stderr.
+// printStats writes the statistics of all searches to stderr.
 func (t *stdio) printStats(format string, s search.Stats) error {
 	var b bytes.Buffer
 	switch format {
 	case "":
 		return nil
 	case "json":
-		line, err := out.Typed("stats", s)
+		line, err := out.TypedJSONLine("stats", s)
 		if err != nil {
 			return err
 		}
@@ -306,6 +330,7 @@ func (t *stdio) printStats(format string, s search.Stats) error {
 	return err
 }
 
+// statsTable formats statistics for reading.
 func statsTable(b *bytes.Buffer, s search.Stats) {
 	table := out.Table{Indent: 2}
 	n := max(s.Queries, 1)
@@ -347,25 +372,29 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 		count("… queries with last places in doubt", d.InDoubt)
 		count("… bytes streamed", d.Streamed)
 	}
-	type timed struct {
+	type stageTime struct {
 		name string
 		ns   int64
 	}
-	times := func(list []timed) {
-		for _, x := range list {
-			table.Line("time: "+x.name, fmt.Sprintf("%.2f ms", float64(x.ns)/1e6), fmt.Sprintf("%.3f ms", float64(x.ns)/1e6/float64(n)))
+	times := func(list []stageTime) {
+		for _, stage := range list {
+			table.Line("time: "+stage.name, fmt.Sprintf("%.2f ms", float64(stage.ns)/1e6),
+				fmt.Sprintf("%.3f ms", float64(stage.ns)/1e6/float64(n)))
 		}
 	}
-	if d := s.Device; d != nil {
-		t := d.Times
-		times([]timed{
-			{"device, waiting", int64(t.Wait)}, {"device, copies and launches", int64(t.Transfer)}, {"device, centroid scores", int64(t.Centroids)},
-			{"device, probe", int64(t.Probe)}, {"device, scan", int64(t.Scan)}, {"device, choice", int64(t.TopK)}, {"device, fine scores", int64(t.Fine)},
-			{"device, all", int64(t.Total)},
+	if device := s.Device; device != nil {
+		deviceTimes := device.Times
+		times([]stageTime{
+			{"device, waiting", int64(deviceTimes.Wait)},
+			{"device, copies and launches", int64(deviceTimes.Transfer)},
+			{"device, centroid scores", int64(deviceTimes.Centroids)},
+			{"device, probe", int64(deviceTimes.Probe)}, {"device, scan", int64(deviceTimes.Scan)},
+			{"device, choice", int64(deviceTimes.TopK)}, {"device, fine scores", int64(deviceTimes.Fine)},
+			{"device, all", int64(deviceTimes.Total)},
 		})
 	}
 	t := s.Times
-	times([]timed{
+	times([]stageTime{
 		{"centroid scores", int64(t.Centroids)}, {"probe", int64(t.Probe)}, {"approximate", int64(t.Approx)},
 		{"exact", int64(t.Exact)}, {"refine", int64(t.Refine)}, {"all stages", int64(t.Total)},
 	})

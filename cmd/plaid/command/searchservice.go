@@ -25,9 +25,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// serviceIndex is the index of a service that an address names: http://host/NAME, or
-// http://host/indices/NAME.
-func serviceIndex(address string) (service *mcp.Service, name string, err error) {
+// parseServiceAddress splits the address of an index, http://HOST/NAME or http://HOST/indices/NAME,
+// into the service and the name.
+func parseServiceAddress(address string) (service *mcp.Service, name string, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, "", flags.UsageError{Err: err}
@@ -49,35 +49,38 @@ func serviceIndex(address string) (service *mcp.Service, name string, err error)
 }
 
 // searchService asks a service for the best documents of each question.
-func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string, s *flags.Search, words *flags.Words, printed *resultFlags, write hitWriter) error {
+func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string, s *flags.Search, words *flags.Words,
+	printed *resultFlags, write hitWriter) error {
 	texts, err := s.Queries.AreTexts(args[1:])
 	if err != nil {
 		return err
 	}
 	if !texts {
-		return flags.Usagef("a service is asked questions as texts: give them as arguments, or with --questions")
+		return flags.Usagef("a service needs questions as texts: give them as arguments, or with --questions")
 	}
 	if _, err := s.Where.Condition(); err != nil {
 		return err
 	}
-	_, known := s.Remote()
-	known = append(known, words.Remote(map[string]any{}, "")...)
-	known = append(known, "json", "format", "show-metadata", "highlight", "quiet", "verbose", "help")
-	other := ""
+	// Refuse flags that a service does not support.
+	_, allowed := s.RequestBody()
+	allowed = append(allowed, words.AddToRequest(map[string]any{}, "")...)
+	allowed = append(allowed, "json", "format", "show-metadata", "highlight", "quiet", "verbose", "help")
+	unsupported := ""
 	f.Visit(func(flag *pflag.Flag) {
-		if !slices.Contains(known, flag.Name) {
-			other = flag.Name
+		if !slices.Contains(allowed, flag.Name) {
+			unsupported = flag.Name
 		}
 	})
-	if other != "" {
-		return flags.Usagef("--%s is for an index file: a service that runs has settings of its own", other)
+	if unsupported != "" {
+		return flags.Usagef("--%s is for an index file: a running service has its own settings", unsupported)
 	}
-	service, name, err := serviceIndex(args[0])
+	// Find the service and the index.
+	service, name, err := parseServiceAddress(args[0])
 	if err != nil {
 		return err
 	}
 	if name == "" {
-		return flags.Usagef("%s: which index? %s", args[0], namesOf(ctx, service, ""))
+		return flags.Usagef("%s: which index? %s", args[0], serviceIndexNames(ctx, service, ""))
 	}
 	row := 0
 	for q, err := range s.Queries.Texts(ctx, args[1:], a.in) {
@@ -88,7 +91,8 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		if strings.TrimSpace(text) == "" {
 			return fmt.Errorf("%s: text %d: %w", s.Queries.Name(), row, errEmptyQuery)
 		}
-		set := &querySet{ids: []string{q.ID}, words: []string{text}, told: map[*search.Hit][]highlight.Span{}}
+		set := &querySet{ids: []string{q.ID}, questions: []string{text},
+			serviceSpans: map[*search.Hit][]highlight.Span{}}
 		if q.ID == "" {
 			set.ids[0] = strconv.Itoa(row)
 		}
@@ -96,17 +100,17 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 			return err
 		}
 		if len(args) > 1 {
-			set.texts = []string{text}
+			set.questionArgs = []string{text}
 		}
 		results, notes, err := askService(ctx, service, name, text, s, words, printed, set)
 		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], refused(ctx, service, name, err))
+			return fmt.Errorf("%s: %w", args[0], explainRefusal(ctx, service, name, err))
 		}
 		switch more := len(notes) - 1; {
 		case more == 0:
-			a.warn("%s", notes[0])
+			a.printWarning("%s", notes[0])
 		case more > 0:
-			a.warn("%s (and %s)", notes[0], out.Plural(more, "more note"))
+			a.printWarning("%s (and %s)", notes[0], out.Plural(more, "more note"))
 		}
 		if err := write(set, results); err != nil {
 			return err
@@ -114,13 +118,13 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		row++
 	}
 	if row == 0 {
-		return noQueries(s.Queries.Name())
+		return noQueriesError(s.Queries.Name())
 	}
 	return nil
 }
 
-// refused is the error of a service, with what may help.
-func refused(ctx context.Context, service *mcp.Service, name string, err error) error {
+// explainRefusal adds to an error of a service what the user can do about it.
+func explainRefusal(ctx context.Context, service *mcp.Service, name string, err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" && ctx.Err() == nil {
 		return fmt.Errorf("no service answers there (plaid serve starts one): %w", op)
 	}
@@ -130,36 +134,43 @@ func refused(ctx context.Context, service *mcp.Service, name string, err error) 
 	}
 	switch {
 	case r.Code == "INDEX_NOT_FOUND" || r.Code == "INDEX_NOT_DECLARED":
-		return fmt.Errorf("%w: %w: %s", errNotFound, err, namesOf(ctx, service, name))
+		return fmt.Errorf("%w: %w: %s", errNotFound, err, serviceIndexNames(ctx, service, name))
 	case r.Status == http.StatusUnauthorized:
-		return fmt.Errorf("%w; %s has the token that is sent", err, EnvToken)
+		return fmt.Errorf("%w; set %s to a valid token", err, EnvToken)
 	}
 	return err
 }
 
-// namesOf says which indexes a service has.
-func namesOf(ctx context.Context, service *mcp.Service, like string) string {
+// serviceIndexNames says which indexes a service has; typed is the name that it does not have, or
+// "".
+func serviceIndexNames(ctx context.Context, service *mcp.Service, typed string) string {
 	var names []string
-	_ = service.Ask(ctx, http.MethodGet, "/indices", nil, &names) // whose error says less than the first one
-	return thereAre(names, like)
+	_ = service.Ask(ctx, http.MethodGet, "/indices", nil, &names) // its error says less than the first one
+	return availableIndexes(names, typed)
 }
 
-// thereAre says which indexes there are, the one with the nearest name alone if it is near.
-func thereAre(names []string, like string) string {
+// availableIndexes lists the names of indexes in a sentence, or suggests the one that is similar to
+// typed.
+func availableIndexes(names []string, typed string) string {
 	if len(names) == 0 {
-		return "no index is named there"
+		return "it has no indexes"
 	}
-	if near := human.Nearest(like, names); like != "" && near != "" {
+	if near := human.Nearest(typed, names); typed != "" && near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
-	const most = 20
-	return "there is " + strings.Join(names[:min(len(names), most)], ", ")
+	const maxNames = 20
+	if len(names) == 1 {
+		return "there is " + names[0]
+	}
+	return "there are " + strings.Join(names[:min(len(names), maxNames)], ", ")
 }
 
-// askService asks one question, and tells what the service notes.
-func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words, printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
-	body, _ := s.Remote()
-	words.Remote(body, text)
+// askService asks one question. It returns the hits and the notes of the service.
+func askService(ctx context.Context, service *mcp.Service, name, text string, s *flags.Search, words *flags.Words,
+	printed *resultFlags, set *querySet) (results []search.Result, notes []string, err error) {
+	// Send the request.
+	body, _ := s.RequestBody()
+	words.AddToRequest(body, text)
 	body["queries"] = []string{text}
 	if printed.highlight {
 		body["highlight"] = true
@@ -180,38 +191,46 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 	if err := service.Ask(ctx, http.MethodPost, path, body, &answer); err != nil {
 		return nil, nil, err
 	}
+	// Check the response, and convert its hits.
 	if len(answer.Results) != 1 {
-		return nil, nil, fmt.Errorf("the service answers %d results to one question", len(answer.Results))
+		return nil, nil, fmt.Errorf("the service returned %d results for one question", len(answer.Results))
 	}
 	r := &answer.Results[0]
 	if len(r.Metadata) != len(r.Scores) {
-		return nil, nil, fmt.Errorf("the service answers %d scores and metadata of %d documents", len(r.Scores), len(r.Metadata))
+		return nil, nil, fmt.Errorf("the service returned %d scores, and metadata of %d documents", len(r.Scores),
+			len(r.Metadata))
 	}
 	result := search.Result{Hits: make([]search.Hit, len(r.Scores)), Offset: s.Offset()}
 	for i := range result.Hits {
 		h := &result.Hits[i]
 		h.Score = float32(r.Scores[i])
-		h.ID, h.Payload = ownFields(r.Metadata[i])
+		h.ID, h.Payload = splitMetadata(r.Metadata[i])
 		if i < len(r.Spans) {
-			set.told[h] = r.Spans[i]
+			set.serviceSpans[h] = r.Spans[i]
 		}
 		if i >= len(r.Passages) {
 			continue
 		}
 		h.Passages = make([]search.Hit, len(r.Passages[i]))
 		for j := range h.Passages {
-			from, p := &r.Passages[i][j], &h.Passages[j]
-			p.ID, p.Score = from.ID, float32(from.Score)
-			_, p.Payload = ownFields(from.Metadata)
-			if from.Number != nil && *from.Number >= 0 {
-				p.Passage = &vectors.Passage{Of: h.ID, Number: *from.Number, Start: from.Start, End: from.End}
+			passage, hit := &r.Passages[i][j], &h.Passages[j]
+			hit.ID, hit.Score = passage.ID, float32(passage.Score)
+			_, hit.Payload = splitMetadata(passage.Metadata)
+			if passage.Number != nil && *passage.Number >= 0 {
+				hit.Passage = &vectors.Passage{
+					Of:     h.ID,
+					Number: *passage.Number,
+					Start:  passage.Start,
+					End:    passage.End,
+				}
 			}
-			set.told[p] = from.Spans
+			set.serviceSpans[hit] = passage.Spans
 		}
 	}
 	return []search.Result{result}, r.Notes, nil
 }
 
+// servicePassage is a passage in the response of a service.
 type servicePassage struct {
 	ID         string
 	Score      float64
@@ -221,15 +240,17 @@ type servicePassage struct {
 	Spans      []highlight.Span
 }
 
-// ownFields are the id that metadata of a service has, and what was stored.
-func ownFields(metadata json.RawMessage) (id string, payload search.Payload) {
-	var all struct {
+// splitMetadata splits the metadata that a service returns into the id and the payload as it was
+// stored.
+func splitMetadata(metadata json.RawMessage) (id string, payload search.Payload) {
+	var withID struct {
 		ID string `json:"_id"`
 	}
-	_ = json.Unmarshal(metadata, &all) // without an id there is none
-	own, err := condition.Fields{"_id": json.RawMessage("null"), "_subset_": json.RawMessage("null")}.NullRemoves().Merge(metadata)
+	_ = json.Unmarshal(metadata, &withID) // an error leaves the id empty
+	stored, err := condition.Fields{"_id": json.RawMessage("null"),
+		"_subset_": json.RawMessage("null")}.NullRemoves().Merge(metadata)
 	if err != nil {
-		return all.ID, search.Payload(metadata)
+		return withID.ID, search.Payload(metadata)
 	}
-	return all.ID, own
+	return withID.ID, stored
 }

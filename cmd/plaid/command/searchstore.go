@@ -17,14 +17,15 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// registerStore adds the flag for the collections of an object store.
+// registerStore adds the flag for an object store.
 func registerStore(f *pflag.FlagSet, address *string) {
 	f.StringVar(address, "store", "", daemon.StoreUsage)
 }
 
-// withStore opens the collections of a store, and hands them to use. Services that share the store
-// are asked for what is in them.
-func (op *opener) withStore(ctx context.Context, address string, c cluster.Config, use func(*cluster.Cluster, objects.Store) error) (err error) {
+// withStore opens the collections of a store and hands them to use. Requests go to the services
+// that share the store.
+func (op *opener) withStore(ctx context.Context, address string, c cluster.Config,
+	use func(*cluster.Cluster, objects.Store) error) (err error) {
 	if c.Store, err = daemon.OpenStore(address); err != nil {
 		return err
 	}
@@ -33,39 +34,41 @@ func (op *opener) withStore(ctx context.Context, address string, c cluster.Confi
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
 	c.Place, c.Logger = address, op.logger()
-	all, err := cluster.Open(ctx, c)
+	collections, err := cluster.Open(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, all.Close(context.WithoutCancel(ctx))) }()
-	return use(all, c.Store)
+	defer func() { err = errors.Join(err, collections.Close(context.WithoutCancel(ctx))) }()
+	return use(collections, c.Store)
 }
 
-// ofStore finds a collection, and says which ones there are if it is not there.
-func ofStore(all *cluster.Cluster, name string) (collection.Collection, error) {
-	c, err := all.Get(name)
+// findStoreIndex finds a collection. The error about an unknown one lists the existing ones.
+func findStoreIndex(collections *cluster.Cluster, name string) (collection.Collection, error) {
+	c, err := collections.Get(name)
 	if errors.Is(err, collection.ErrUnknown) {
-		err = fmt.Errorf("%s: %w; %s", all.Place(), err, thereAre(all.Names(), name))
+		err = fmt.Errorf("%s: %w; %s", collections.Place(), err, availableIndexes(collections.Names(), name))
 	}
 	return c, err
 }
 
-// searchStore answers questions and queries by a collection of a store.
-func (a *app) searchStore(ctx context.Context, store string, args []string, words *flags.Words, answers *answering, o search.Options, stats string) error {
+// searchStore answers questions and queries with a collection of a store.
+func (a *app) searchStore(ctx context.Context, store string, args []string, words *flags.Words, answers *answerer,
+	o search.Options, stats string) error {
 	s, name := answers.flags, args[0]
-	return a.withStore(ctx, store, cluster.Config{}, func(all *cluster.Cluster, _ objects.Store) (err error) {
-		found, err := ofStore(all, name)
+	return a.withStore(ctx, store, cluster.Config{}, func(collections *cluster.Cluster, _ objects.Store) (err error) {
+		index, err := findStoreIndex(collections, name)
 		if err != nil {
 			return err
 		}
-		engine := collection.NewSearcher(found)
+		engine := collection.NewSearcher(index)
 		defer func() { err = errors.Join(err, engine.Close()) }()
 		d, err := engine.Describe(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		m := a.mixerOf(words, engine, o, int(d.Docs+d.Passages))
-		if words.Alone() {
+		m := a.newStoreWordSearch(words, engine, o, int(d.Docs+d.Passages))
+		// Search by words needs no encoder.
+		if words.WordsOnly() {
 			ids, texts, err := a.readQuestions(ctx, &s.Queries, args[1:])
 			if err != nil {
 				return err
@@ -75,10 +78,11 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 					return err
 				}
 			}
-			return m.search(ctx, ids, texts, len(args) > 1, nil, answers.write)
+			return m.answerWords(ctx, ids, texts, len(args) > 1, nil, answers.write)
 		}
-		whose := func() (*storage.Model, string, error) { return d.Model, name, nil }
-		if answers.queries, err = a.queriesOf(ctx, &s.Queries, args[1:], s.Threads, &s.Device, whose); err != nil {
+		indexModel := func() (*storage.Model, string, error) { return d.Model, name, nil }
+		if answers.queries, err = a.openQueriesFor(ctx, &s.Queries, args[1:], s.Threads, &s.Device,
+			indexModel); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, answers.queries.Close()) }()
@@ -90,10 +94,11 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 		}
 		a.warnWithoutCandidates(s, answers.queries)
 		if answers.highlight {
-			answers.queries.high = &highlighter{encoder: answers.queries.encoder, warn: a.warn, pool: func(int) int { return d.Pool }}
+			answers.queries.highlighter = &highlighter{encoder: answers.queries.encoder, warn: a.printWarning,
+				poolFactor: func(int) int { return d.Pool }}
 		}
 		if words.Hybrid {
-			err = m.fused(ctx, args[1:], answers, engine, o)
+			err = m.answerHybrid(ctx, args[1:], answers, engine, o)
 		} else {
 			err = answers.answerRemaining(ctx, engine, o, nil)
 		}
@@ -104,13 +109,21 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 	})
 }
 
-// mixerOf is the mixer of a collection, which has its words ready.
-func (a *app) mixerOf(f *flags.Words, engine *collection.Searcher, o search.Options, docs int) *mixer {
-	return &mixer{
-		app: a, flags: f, wanted: o, docs: docs,
-		open: func(_ context.Context, use func() error) error { return use() },
+// newStoreWordSearch returns the word search of a collection, whose keywords are always ready.
+func (a *app) newStoreWordSearch(f *flags.Words, engine *collection.Searcher, o search.Options, docs int) *wordSearch {
+	return &wordSearch{
+		app:      a,
+		flags:    f,
+		options:  o,
+		docCount: docs,
+		open:     func(_ context.Context, use func() error) error { return use() },
 		rank: func(ctx context.Context, text string, k int) ([]search.Hit, error) {
-			q := collection.KeywordQuery{Text: text, Mode: f.Query(k).Mode, K: k, Payload: o.Payload}
+			q := collection.KeywordQuery{
+				Text:    text,
+				Mode:    f.Query(k).Mode,
+				K:       k,
+				Payload: o.Payload,
+			}
 			if o.Group != "" {
 				q.Passages = o.Passages
 			}

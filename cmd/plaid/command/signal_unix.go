@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// ignoreSizeLimit makes a write beyond the limit on file sizes (ulimit -f) an
-// error, EFBIG, and not the end of the process.
+// ignoreSizeLimit makes a write beyond the limit on file sizes (ulimit -f) fail with EFBIG. Without
+// it, a signal would end the process.
 func ignoreSizeLimit() { signal.Ignore(syscall.SIGXFSZ) }

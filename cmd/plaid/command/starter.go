@@ -14,65 +14,71 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/flags"
 )
 
-// starter are the flags of a command that a program starts for itself. It holds the other end of the
-// command's stdin, a pipe, which closes however that program ends.
-type starter struct {
-	untilEOF  bool
-	temporary string // removed with all that is in it after the program has left; "": nothing
-	left      atomic.Bool
+// starterFlags holds the flags of a command that another program starts for its own use. The
+// program holds the other end of the command's stdin, a pipe, which is closed however the program
+// ends.
+type starterFlags struct {
+	untilEOF bool
+	// temporary is a folder that is removed, with all its content, after the program has ended; ""
+	// means none.
+	temporary   string
+	programLeft atomic.Bool
 }
 
-func (s *starter) register(f *pflag.FlagSet, what string) {
-	f.BoolVar(&s.untilEOF, "until-eof", false, "end in order when stdin ends, which is otherwise not read")
-	f.StringVar(&s.temporary, "temporary", "", "`DIR` that is removed with all that is in it when stdin has ended (--until-eof) and the "+what+" with it")
+func (s *starterFlags) register(f *pflag.FlagSet, what string) {
+	f.BoolVar(&s.untilEOF, "until-eof", false, "end in order when stdin ends; nothing else is read from stdin")
+	f.StringVar(&s.temporary, "temporary", "",
+		"`DIR` to remove, with its content, after the end of stdin (--until-eof) has ended the "+what)
 }
 
-func (s *starter) check() error {
+// checkFlags returns an error for flags that do not go together.
+func (s *starterFlags) checkFlags() error {
 	if s.temporary != "" && !s.untilEOF {
-		return flags.UsageError{Err: errors.New("--temporary is for --until-eof")}
+		return flags.UsageError{Err: errors.New("--temporary goes with --until-eof")}
 	}
 	return nil
 }
 
-// watch calls end when the program has left. Its other pipes are closed then: writing to them is no
-// reason to end without tidying up.
-func (s *starter) watch(a *app, end func()) {
+// watchStdin calls cancel when the program has ended. The program's other pipes are closed then,
+// and writing to them must not kill this process before it has cleaned up.
+func (s *starterFlags) watchStdin(a *app, cancel func()) {
 	if !s.untilEOF {
 		return
 	}
 	signal.Ignore(syscall.SIGPIPE)
 	stdin := a.in
-	a.in = watched{}
-	go func() { // until the process ends: a read of a terminal cannot be given up
-		defer end()
+	a.in = unreadableStdin{}
+	go func() { // may run until the process ends: a read of a terminal cannot be cancelled
+		defer cancel()
 		_, _ = io.Copy(io.Discard, stdin)
-		s.left.Store(true)
+		s.programLeft.Store(true)
 	}()
 }
 
-// tidy removes the temporary folder of a program that has left.
-func (s *starter) tidy(err error) error {
-	if !s.left.Load() || s.temporary == "" {
+// removeTemporary removes the temporary folder if the program has ended, and returns err joined
+// with the error of that.
+func (s *starterFlags) removeTemporary(err error) error {
+	if !s.programLeft.Load() || s.temporary == "" {
 		return err
 	}
 	return errors.Join(err, os.RemoveAll(s.temporary))
 }
 
-// run runs a command until it is finished, or the program has left.
-func (s *starter) run(ctx context.Context, a *app, command func(ctx context.Context) error) error {
-	if err := s.check(); err != nil {
+// run runs a command until it finishes or the program ends.
+func (s *starterFlags) run(ctx context.Context, a *app, command func(ctx context.Context) error) error {
+	if err := s.checkFlags(); err != nil {
 		return err
 	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	s.watch(a, end)
-	return s.tidy(command(ctx))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.watchStdin(a, cancel)
+	return s.removeTemporary(command(ctx))
 }
 
-// watched is stdin while its end is waited for.
-type watched struct{}
+// unreadableStdin takes the place of stdin while the command waits for its end.
+type unreadableStdin struct{}
 
-// Read implements io.Reader.
-func (watched) Read([]byte) (int, error) {
-	return 0, flags.Usagef("stdin cannot be read: its end is the end of the command (--until-eof)")
+// Read implements [io.Reader]. It always fails.
+func (unreadableStdin) Read([]byte) (int, error) {
+	return 0, flags.Usagef("stdin cannot be read: --until-eof waits for its end")
 }

@@ -19,32 +19,38 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// streams are the ends of the command line. A width is the number of columns
-// of a terminal, 0 for anything else.
+// streams are the standard streams of the process. A width is the number of columns of a terminal,
+// or 0 for anything else.
 type streams struct {
 	in                 io.Reader
 	out, err           io.Writer
 	outWidth, errWidth int
-	resized            func() int       // the width of stderr now; nil: it stays as it is
-	asks               bool             // somebody at a terminal can be asked
-	now                func() time.Time // nil: time.Now
+	// resized returns the current width of stderr. Nil means that it does not change.
+	resized func() int
+	// interactive reports whether a user at a terminal can be asked.
+	interactive bool
+	// now returns the time. Nil means [time.Now].
+	now func() time.Time
 }
 
 // stdio is where one run of the program reads and writes.
 type stdio struct {
 	streams
 	console *out.Console
-	stdout  io.Writer // as it came; streams.out takes progress off the screen first
-	name    string    // of the command
-	args    []string
-	json    bool // --json is among them
+	// stdout is the original stdout; streams.out erases the status line first.
+	stdout io.Writer
+	// name is the name of the command.
+	name string
+	args []string
+	// json reports whether --json is among args.
+	json bool
 
-	quiet, verbose bool // global flags
+	quiet, verbose bool // global flags --quiet and --verbose
 	stages         stages
 }
 
-// colours are those of stdout: of a terminal, unless NO_COLOR (https://no-color.org) is set, and
-// of anything else where CLICOLOR_FORCE is.
+// colours returns the colours of stdout. A terminal has colours unless NO_COLOR
+// (https://no-color.org) is set; anything else has them if CLICOLOR_FORCE is set.
 func (t *stdio) colours() out.Colours {
 	force := os.Getenv("CLICOLOR_FORCE")
 	switch {
@@ -55,28 +61,27 @@ func (t *stdio) colours() out.Colours {
 	case t.outWidth == 0 || os.Getenv("TERM") == "dumb":
 		return out.Colours{}
 	}
-	// The console of Windows understands colours where one of these is set.
+	// Consoles of Windows that show colours set one of these variables.
 	return out.Colours{On: runtime.GOOS != "windows" || os.Getenv("WT_SESSION")+os.Getenv("TERM") != ""}
 }
 
-// warn writes a line to stderr unless --quiet.
-func (t *stdio) warn(format string, args ...any) {
+// printWarning writes a warning to stderr, unless --quiet is given.
+func (t *stdio) printWarning(format string, args ...any) {
 	if !t.quiet {
-		fmt.Fprintf(t.console, "plaid: warning: %s\n", t.readable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(t.console, "plaid: warning: %s\n", t.forTerminal(fmt.Sprintf(format, args...)))
 	}
 }
 
-// hint writes what may help after an error, or what was decided, to stderr unless --quiet.
-func (t *stdio) hint(format string, args ...any) {
+// printHint writes advice, or a decision of the program, to stderr, unless --quiet is given.
+func (t *stdio) printHint(format string, args ...any) {
 	if !t.quiet {
-		fmt.Fprintf(t.console, "plaid: %s\n", t.readable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(t.console, "plaid: %s\n", t.forTerminal(fmt.Sprintf(format, args...)))
 	}
 }
 
-// readable makes a message fit for a terminal: the names of files and documents in
-// it may be of any bytes and any length. Lines stay lines, except within a name
-// that was given as an argument.
-func (t *stdio) readable(msg string) string {
+// forTerminal makes a message safe for a terminal: names of files and documents in it may have any
+// bytes and any length. Ends of lines stay, except within a name that was given as an argument.
+func (t *stdio) forTerminal(msg string) string {
 	for _, arg := range t.args {
 		if strings.HasPrefix(arg, "-") {
 			_, arg, _ = strings.Cut(arg, "=")
@@ -85,20 +90,22 @@ func (t *stdio) readable(msg string) string {
 			msg = strings.ReplaceAll(msg, arg, strings.ReplaceAll(arg, "\n", `\n`))
 		}
 	}
-	const most = 2000 // bytes of a line
+	const maxLineBytes = 2000
 	var b strings.Builder
 	for line := range strings.Lines(out.Escaped(msg)) {
-		if over := len(line) - most; over > 0 {
-			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:most/2], ""), over, strings.ToValidUTF8(line[len(line)-most/2:], ""))
+		if excess := len(line) - maxLineBytes; excess > 0 {
+			line = fmt.Sprintf("%s … (%d bytes left out) … %s", strings.ToValidUTF8(line[:maxLineBytes/2], ""),
+				excess, strings.ToValidUTF8(line[len(line)-maxLineBytes/2:], ""))
 		}
 		b.WriteString(line)
 	}
 	return b.String()
 }
 
-// warner prints warnings of libraries as the program prints its own.
+// warner returns a logger that prints the warnings of libraries as warnings of the program.
 func (t *stdio) warner() *slog.Logger { return slog.New(warnHandler{t}) }
 
+// warnHandler is the handler of [stdio.warner].
 type warnHandler struct{ t *stdio }
 
 func (h warnHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
@@ -106,63 +113,64 @@ func (h warnHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
 func (h warnHandler) WithGroup(string) slog.Handler                { return h }
 
 func (h warnHandler) Handle(_ context.Context, r slog.Record) error {
-	h.t.warn("%s", r.Message)
+	h.t.printWarning("%s", r.Message)
 	return nil
 }
 
-// print writes a result to stdout in one go.
-func (t *stdio) print(text []byte) error {
+// writeOutput writes a result to stdout in one call.
+func (t *stdio) writeOutput(text []byte) error {
 	if _, err := t.out.Write(text); err != nil {
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
 }
 
-// errOutput: what a command was to do is done, and its report could not be written.
+// errOutput reports that a command has done its work, but could not write its report.
 var errOutput = errors.New("writing the result")
 
-// report prints v as a line of JSON with --json, else what text writes.
+// report prints v as a line of JSON with --json, or else the text that text writes.
 func (t *stdio) report(v any, text func(b *bytes.Buffer)) error {
-	return t.reportAs(t.name, v, text)
+	return t.reportTyped(t.name, v, text)
 }
 
-// reportAs is report for a type of JSON that has another name than the command.
-func (t *stdio) reportAs(kind string, v any, text func(b *bytes.Buffer)) error {
+// reportTyped is report for JSON whose type is not the name of the command.
+func (t *stdio) reportTyped(kind string, v any, text func(b *bytes.Buffer)) error {
 	if t.json {
-		line, err := out.Typed(kind, v)
+		line, err := out.TypedJSONLine(kind, v)
 		if err != nil {
 			return err
 		}
-		return t.print(line)
+		return t.writeOutput(line)
 	}
 	var b bytes.Buffer
 	text(&b)
-	return t.print([]byte(out.Escaped(b.String())))
+	return t.writeOutput([]byte(out.Escaped(b.String())))
 }
 
-// reportIn is report in the form that --format names.
-func (t *stdio) reportIn(format *flags.Format, v any, table func() []byte) error {
+// reportFormatted prints v as JSON or as a table, as --format says.
+func (t *stdio) reportFormatted(format *flags.Format, v any, table func() []byte) error {
 	if format.Word() != "json" {
-		return t.print(table())
+		return t.writeOutput(table())
 	}
-	line, err := out.Typed(t.name, v)
+	line, err := out.TypedJSONLine(t.name, v)
 	if err != nil {
 		return err
 	}
-	return t.print(line)
+	return t.writeOutput(line)
 }
 
-// reportColoured is report of a text that has colours: what it has of others is clean.
+// reportColoured is report for a text with colours. The caller has cleaned the parts that come from
+// elsewhere.
 func (t *stdio) reportColoured(v any, text func(b *bytes.Buffer)) error {
 	if t.json {
-		return t.reportAs(t.name, v, text)
+		return t.reportTyped(t.name, v, text)
 	}
 	var b bytes.Buffer
 	text(&b)
-	return t.print(b.Bytes())
+	return t.writeOutput(b.Bytes())
 }
 
-// logger writes to stderr with --verbose, nowhere without.
+// logger returns a logger that writes to stderr with --verbose, and discards records without.
 func (t *stdio) logger() *slog.Logger {
 	if !t.verbose {
 		return slog.New(slog.DiscardHandler)
@@ -170,8 +178,8 @@ func (t *stdio) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.console, nil))
 }
 
-// progress is where long operations report to: the status line, and with --verbose
-// the log, which gets a line for each stage. It is nil where nobody looks.
+// progress returns the function that long operations report to: it updates the status line, and
+// with --verbose logs each stage. It returns nil if neither is wanted.
 func (t *stdio) progress() func(index.Progress) {
 	var show func(index.Progress)
 	if !t.quiet {
@@ -189,43 +197,48 @@ func (t *stdio) progress() func(index.Progress) {
 	}
 }
 
-// hub is the hub of models that are given by name. Its downloads are shown as other progress is.
-func (t *stdio) hub() *hub.Hub {
-	var tell func(hub.Progress)
+// modelHub returns the hub of models that are given by name. It shows the progress of downloads.
+func (t *stdio) modelHub() *hub.Hub {
+	var report func(hub.Progress)
 	if show := t.progress(); show != nil {
-		tell = func(p hub.Progress) {
-			show(index.Progress{Stage: "fetch " + p.File, Done: p.Done, Total: p.Total, Unit: out.UnitBytes})
+		report = func(p hub.Progress) {
+			show(index.Progress{
+				Stage: "fetch " + p.File,
+				Done:  p.Done,
+				Total: p.Total,
+				Unit:  out.UnitBytes,
+			})
 		}
 	}
 	log := t.logger()
 	if !t.verbose {
 		log = t.warner()
 	}
-	return hub.FromEnv().With(log, tell)
+	return hub.FromEnv().With(log, report)
 }
 
-// stages logs the stages of a long operation as they end.
+// stages logs the stages of a long operation when they end.
 type stages struct {
-	log   *slog.Logger
-	now   func() time.Time
-	last  index.Progress
-	begin time.Time
+	log        *slog.Logger
+	now        func() time.Time
+	last       index.Progress
+	stageBegan time.Time
 }
 
 func (s *stages) report(p index.Progress) {
 	if p.Stage != s.last.Stage {
-		s.end()
-		s.begin = s.now()
+		s.logLast()
+		s.stageBegan = s.now()
 	}
 	s.last = p
 }
 
-// end logs the last stage.
-func (s *stages) end() {
+// logLast logs the last stage.
+func (s *stages) logLast() {
 	if s.last.Stage == "" {
 		return
 	}
-	args := []any{"stage", s.last.Stage, "took", round(s.now().Sub(s.begin))}
+	args := []any{"stage", s.last.Stage, "took", roundDuration(s.now().Sub(s.stageBegan))}
 	if s.last.Unit != "" {
 		args = append(args, s.last.Unit, s.last.Done)
 	}
@@ -233,7 +246,7 @@ func (s *stages) end() {
 	s.last = index.Progress{}
 }
 
-// logOpened logs what has been opened.
+// logOpened logs the indexes that were opened.
 func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
 	if !t.verbose {
 		return nil
@@ -243,8 +256,9 @@ func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
 		if err != nil {
 			return err
 		}
-		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Documents(), "passages", snap.State().Passages,
-			"tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", round(took))
+		t.logger().Info("index opened", "path", ix.Path(), "documents", snap.Documents(), "passages",
+			snap.State().Passages,
+			"tokens", snap.State().LiveTokens, "kernels", ix.Backend(), "took", roundDuration(took))
 		if err := snap.Close(); err != nil {
 			return err
 		}
@@ -252,12 +266,12 @@ func (t *stdio) logOpened(took time.Duration, files ...*index.Index) error {
 	return nil
 }
 
-// round leaves what is worth reading of a time.
-func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+// roundDuration rounds a time to the digits that are worth reading.
+func roundDuration(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// writeFile writes a file that appears when it is complete; flag names it in an
-// error. The index is never overwritten. What names the program's stdout goes
-// there: to put a new file in its place would take the rest of the output away.
+// writeFile writes a file that appears when it is complete; flag is its flag, for errors. It never
+// overwrites the index. A path that stands for stdout is written to directly: a new file in its
+// place would lose the rest of the output.
 func (t *stdio) writeFile(ctx context.Context, flag, path, index string, fill func(io.Writer) error) error {
 	if t.isStdout(path) {
 		return fill(t.out)
@@ -269,8 +283,8 @@ func (t *stdio) writeFile(ctx context.Context, flag, path, index string, fill fu
 	return err
 }
 
-// checkOutput finds out whether a file can be written before there is anything to
-// write, so that nobody waits for a result that is lost then.
+// checkOutput returns an error if a file cannot be written. It is called before long work, so that
+// the result is not lost at the end.
 func (t *stdio) checkOutput(flag, path string) error {
 	if path == "" || t.isStdout(path) {
 		return nil
@@ -281,16 +295,16 @@ func (t *stdio) checkOutput(flag, path string) error {
 	return nil
 }
 
-// isStdout tells whether a path, such as /dev/stdout, is where results go.
+// isStdout reports whether a path, such as /dev/stdout, is the program's stdout.
 func (t *stdio) isStdout(path string) bool {
-	out, ok := t.stdout.(*os.File)
+	stdout, ok := t.stdout.(*os.File)
 	if !ok {
 		return false
 	}
-	there, err := os.Stat(path)
+	named, err := os.Stat(path)
 	if err != nil {
 		return false
 	}
-	info, err := out.Stat()
-	return err == nil && os.SameFile(there, info)
+	info, err := stdout.Stat()
+	return err == nil && os.SameFile(named, info)
 }

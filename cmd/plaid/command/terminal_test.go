@@ -16,13 +16,13 @@ import (
 // Who starts a service, or the tools of agents, at a terminal is told how to go on.
 func TestAtTerminal(t *testing.T) {
 	var out, errs bytes.Buffer
-	asked := streams{in: strings.NewReader(""), out: &out, err: &errs, errWidth: 80, asks: true}
+	asked := streams{in: strings.NewReader(""), out: &out, err: &errs, errWidth: 80, interactive: true}
 	require.Zero(t, run(t.Context(), []string{"mcp", "--data", t.TempDir()}, asked))
 	require.Contains(t, errs.String(), "waiting for an agent (an MCP client) on stdin")
 	require.Contains(t, errs.String(), `{"mcpServers":{"plaid":{"args":["mcp","--data",`)
 	require.Empty(t, out.String())
 	errs.Reset()
-	asked.asks = false
+	asked.interactive = false
 	asked.in = strings.NewReader("")
 	require.Zero(t, run(t.Context(), []string{"mcp", "--data", t.TempDir()}, asked))
 	require.Empty(t, errs.String())

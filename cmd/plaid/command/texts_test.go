@@ -195,7 +195,7 @@ func TestTextsThatChange(t *testing.T) {
 	for _, kept := range []string{"", spool} {
 		write("cells divide")
 		a := newApp(streams{out: io.Discard, err: io.Discard}, nil)
-		s := &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, path: kept, temporary: spool}
+		s := &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, spoolPath: kept, temporaryPath: spool}
 		require.NoError(t, s.survey(t.Context()))
 		write("divide cells")
 		err = s.run(t.Context(), func(*encode.Spooled, *textsReport) error {
@@ -205,7 +205,7 @@ func TestTextsThatChange(t *testing.T) {
 		require.ErrorIs(t, err, vectors.ErrChanged)
 		require.ErrorContains(t, err, path+`: line 2: id "b": `)
 		require.FileExists(t, spool)
-		s = &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, path: kept, temporary: spool}
+		s = &spooling{app: a, encoder: e, texts: &flags.Texts{Paths: []string{path}}, spoolPath: kept, temporaryPath: spool}
 		require.NoError(t, s.run(t.Context(), func(s *encode.Spooled, r *textsReport) error {
 			require.Equal(t, []int{2, 1}, []int{s.Len(), r.Resumed})
 			return nil

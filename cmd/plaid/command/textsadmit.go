@@ -14,62 +14,64 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// survey goes through the texts before the first one is encoded, if they can be
-// gone through again.
+// survey reads all texts before the first one is encoded, if they can be read again. It finds their
+// faults and their number.
 func (s *spooling) survey(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	defer func() { s.texts.PassedOver = nil }() // they are told of once
-	if !s.texts.Again() {
+	defer func() { s.texts.PassedOver = nil }() // files are counted in the first pass only
+	if !s.texts.Rereadable() {
 		return nil
 	}
-	return s.whole(func(passages bool) (err error) {
-		s.known, err = encode.SurveyTexts(s.admitted(ctx, s.texts.Open(ctx, nil), passages))
+	return s.retryWithPassages(func(passages bool) (err error) {
+		s.surveyed, err = encode.SurveyTexts(s.admittedTexts(ctx, s.texts.Open(ctx, nil), passages))
 		return err
 	})
 }
 
-// whole calls pass, which goes through all texts, and calls it once more if some of them turn out to
-// be passages: then the ids of all are compared.
-func (s *spooling) whole(pass func(passages bool) error) error {
-	passages := s.texts.Parted()
+// retryWithPassages calls pass, which reads all texts. If some of them turn out to be passages, it
+// calls pass again with passages true, so that the ids of all are compared.
+func (s *spooling) retryWithPassages(pass func(passages bool) error) error {
+	passages := s.texts.SplitsTexts()
 	err := pass(passages)
 	if errors.Is(err, errPassages) && !passages {
-		s.passed, s.kinds = folder.Passed{}, nil // they are found again
+		s.passed, s.passedEndings = folder.Passed{}, nil // the second pass counts them again
 		err = pass(true)
 	}
 	return err
 }
 
+// errPassages reports that a text is a passage of a document.
 var errPassages = errors.New("there are passages")
 
-// prepare readies the texts to be read for the encoder, and counts files that are not read.
+// prepare sets up the reading of texts for the encoder, and counts files that are not read.
 func (s *spooling) prepare() error {
 	model := s.encoder.Config()
 	s.texts.Model = &model
 	s.texts.PassedOver = func(name string) {
-		if s.kinds == nil {
-			s.kinds = map[string]int{}
+		if s.passedEndings == nil {
+			s.passedEndings = map[string]int{}
 		}
-		s.kinds[strings.ToLower(filepath.Ext(name))]++
+		s.passedEndings[strings.ToLower(filepath.Ext(name))]++
 		s.passed.Kinds++
 		s.passed.Name(name, "no kind of text by its name")
 	}
 	return s.texts.CheckModel()
 }
 
-// admitted passes texts on that may be stored: a passage goes on when all of its document are known.
-// Without passages, the first one is errPassages.
-func (s *spooling) admitted(
+// admittedTexts passes on the texts that may be stored. A passage goes on when all passages of its
+// document are known. If passages is false, the first passage ends the texts with errPassages.
+func (s *spooling) admittedTexts(
 	ctx context.Context, texts iter.Seq2[encode.Text, error], passages bool,
 ) iter.Seq2[encode.Text, error] {
 	stream := index.NewAdmission()
 	return func(yield func(encode.Text, error) bool) {
+		// group is a document, or the passages of one, as read so far; documents are their ids.
 		var group []encode.Text
 		var documents []index.Arrival
-		pass := func() bool {
-			err := admit(ctx, stream, s.admit, documents, passages)
+		passGroup := func() bool {
+			err := admitGroup(ctx, stream, s.admit, documents, passages)
 			if refused := (*index.ArrivalError)(nil); errors.As(err, &refused) {
 				err = group[refused.Row].Fault(-1, refused.Err)
 			}
@@ -84,12 +86,13 @@ func (s *spooling) admitted(
 		for t, err := range texts {
 			var p *vectors.Passage
 			if err == nil && t.ID != "" {
-				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages { // a fault is found later
+				// Errors of PassageOf are reported later.
+				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages {
 					err = errPassages
 				}
 			}
 			if err != nil {
-				if pass() {
+				if passGroup() {
 					yield(t, err)
 				}
 				return
@@ -98,28 +101,28 @@ func (s *spooling) admitted(
 			if p != nil {
 				document.Parent = p.Of
 			}
-			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !pass() {
+			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !passGroup() {
 				return
 			}
 			group, documents = append(group, t), append(documents, document)
-			if p == nil && !pass() {
+			if p == nil && !passGroup() {
 				return
 			}
 		}
-		pass()
+		passGroup()
 	}
 }
 
-// admit refuses documents, one or the passages of one, that cannot be stored with those of the stream
-// before them, or those that are there.
-func admit(ctx context.Context, stream *index.Admission, there func(context.Context, []index.Arrival) error,
+// admitGroup returns an error if documents, a single one or the passages of one, cannot be stored
+// together with the earlier ones of the stream, or with the existing ones of the index.
+func admitGroup(ctx context.Context, stream *index.Admission, admitStored func(context.Context, []index.Arrival) error,
 	documents []index.Arrival, passages bool) error {
 	if len(documents) == 0 || documents[0].ID == "" {
 		return nil
 	}
 	if passages {
-		again, err := stream.Admit(ctx, documents, false)
-		if again {
+		duplicate, err := stream.Admit(ctx, documents, false)
+		if duplicate {
 			err = &index.ArrivalError{ID: documents[0].ID, Err: fmt.Errorf(
 				"%w: a document or passage before it has this id, or that of its document", index.ErrDuplicateID)}
 		}
@@ -127,8 +130,8 @@ func admit(ctx context.Context, stream *index.Admission, there func(context.Cont
 			return err
 		}
 	}
-	if there == nil {
+	if admitStored == nil {
 		return nil
 	}
-	return there(ctx, documents)
+	return admitStored(ctx, documents)
 }

@@ -18,37 +18,46 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// textsReport says what encoding texts came to.
+// textsReport reports on the encoding of texts.
 type textsReport struct {
-	Texts   int `json:"texts"`
-	Resumed int `json:"resumed"` // of these, encoded by an earlier run
-	Equal   int `json:"equal"`   // equal to one before them, whose vectors they share
-	// Of those that were encoded now.
-	Empty     int     `json:"empty"`
-	Truncated int     `json:"truncated"`
-	Dropped   int64   `json:"dropped_tokens"` // that were cut off
-	Tokens    int64   `json:"tokens"`
-	Skipped   int64   `json:"skipped_tokens"` // of these, without vectors: punctuation
-	Seconds   float64 `json:"seconds"`
-	// Streamed: they were encoded while they were read, or while the index took them; Seconds is
-	// what reading them took, with ids and, where vectors stay on a device, vectors.
+	Texts int `json:"texts"`
+	// Resumed is the number of texts that an earlier run had encoded.
+	Resumed int `json:"resumed"`
+	// Equal is the number of texts that equal an earlier one, whose vectors they share.
+	Equal int `json:"equal"`
+	// Empty and the following fields concern the texts that this run has encoded.
+	Empty     int `json:"empty"`
+	Truncated int `json:"truncated"`
+	// Dropped is the number of tokens that were cut off.
+	Dropped int64 `json:"dropped_tokens"`
+	Tokens  int64 `json:"tokens"`
+	// Skipped is the number of tokens without vectors, such as punctuation.
+	Skipped int64   `json:"skipped_tokens"`
+	Seconds float64 `json:"seconds"`
+	// Streamed reports that texts were encoded while they were read, or while the index took their
+	// vectors. Seconds is then the time of reading, which includes ids and, if vectors stay on a
+	// device, the vectors.
 	Streamed bool `json:"streamed,omitempty"`
-	// PassedOver are files of folders that are not read; PassedFiles are the first of them.
+	// PassedOver counts the files of folders that are not read; PassedFiles are the first of them.
 	PassedOver  int                 `json:"passed_over,omitempty"`
 	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
-	added       bool                // to an index that was there
+	// added reports that the texts went into an existing index.
+	added bool
 }
 
-// line reads like this: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a second.
-func (r *textsReport) line(b *bytes.Buffer) {
-	r.counts(b)
+// writeLine writes: texts: 5,183 encoded (12 cut, 0 empty), 1,389,000 tokens in 39s, 35.6k a
+// second.
+func (r *textsReport) writeLine(b *bytes.Buffer) {
+	r.writeCounts(b)
 	if r.Skipped > 0 {
 		fmt.Fprintf(b, "       %s of punctuation, without vectors\n", out.Plural(r.Skipped, "token is", "tokens are"))
 	}
 }
 
-func (r *textsReport) counts(b *bytes.Buffer) {
-	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated), out.Count(r.Empty))
+// writeCounts writes the first line of writeLine.
+func (r *textsReport) writeCounts(b *bytes.Buffer) {
+	fmt.Fprintf(b, "texts: %s encoded (%s cut, %s empty)", out.Count(r.Texts-r.Resumed), out.Count(r.Truncated),
+		out.Count(r.Empty))
 	if r.Resumed > 0 {
 		fmt.Fprintf(b, ", %s before", out.Count(r.Resumed))
 	}
@@ -71,125 +80,139 @@ func (r *textsReport) counts(b *bytes.Buffer) {
 	b.WriteByte('\n')
 }
 
-// skipped is how many tokens have no vectors since the model skips them.
-func (s *spooling) skipped(r *encode.Report) int64 {
+// tokensWithoutVectors returns the number of tokens that the model skips.
+func (s *spooling) tokensWithoutVectors(r *encode.Report) int64 {
 	if c := s.encoder.Config(); !c.Document.Skip && len(c.Keep) == 0 || c.Pools() {
 		return 0
 	}
 	return r.Tokens - r.Vectors
 }
 
-// report is the report on a number of texts whose encoding began at begin.
+// report returns the report on a number of texts whose encoding started at begin.
 func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsReport {
 	return &textsReport{
-		Texts: texts, Resumed: r.Resumed, Equal: r.Equal, Empty: r.Empty, Truncated: r.Truncated, Dropped: r.Dropped,
-		Tokens: r.Tokens, Skipped: s.skipped(r), Seconds: s.app.now().Sub(begin).Seconds(),
-		PassedOver: s.passed.Kinds, PassedFiles: s.passed.Files,
+		Texts:       texts,
+		Resumed:     r.Resumed,
+		Equal:       r.Equal,
+		Empty:       r.Empty,
+		Truncated:   r.Truncated,
+		Dropped:     r.Dropped,
+		Tokens:      r.Tokens,
+		Skipped:     s.tokensWithoutVectors(r),
+		Seconds:     s.app.now().Sub(begin).Seconds(),
+		PassedOver:  s.passed.Kinds,
+		PassedFiles: s.passed.Files,
 	}
 }
 
-// warn tells of faults of texts.
-func (s *spooling) warn(r *encode.Report) {
-	s.lost.warn(s.app, r.Texts+r.Resumed)
-	s.warnOfPassed()
+// warnOfTexts prints warnings about the texts that were encoded.
+func (s *spooling) warnOfTexts(r *encode.Report) {
+	s.textless.warnOf(s.app, r.Texts+r.Resumed)
+	s.warnOfPassedFiles()
 	if names := s.texts.Hidden(); names != nil {
-		s.app.warn("metadata: the documents' own %s is not kept, since the field that is named for it takes its place "+
-			"(--drop-text keeps a title and a text)", strings.Join(names, ", "))
+		s.app.printWarning("metadata: the documents' own %s is not stored, since the field that a flag names takes "+
+			"its place (--drop-text keeps a title and a text)", strings.Join(names, ", "))
 	}
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
+		s.app.printWarning("%s of %s cut at %s, %s dropped (--document-length, --window)", out.Count(r.Truncated),
 			out.Plural(r.Texts, "text was", "texts were"),
 			out.Plural(s.encoder.Config().Document.Length, "token"), out.Plural(r.Dropped, "token was", "tokens were"))
 	}
 	s.app.warnUnknown(r)
 }
 
-// warnUnknown tells of texts whose words the model does not know.
+// warnUnknown warns of texts whose words the model does not know.
 func (a *app) warnUnknown(r *encode.Report) {
 	if r.Unknown > 0 {
-		a.warn("%s of %s mostly unknown to the model, which was made for another script, or cuts no words out of theirs: "+
-			"searches by vectors hardly find them", out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
+		a.printWarning("%s of %s mostly unknown to the model, which was made for another script, or does not "+
+			"split theirs into words: searches by vectors hardly find them",
+			out.Count(r.Unknown), out.Plural(r.Texts, "text is", "texts are"))
 	}
 }
 
-// lostTexts are documents without a text.
-type lostTexts struct {
-	n     int
-	first string   // the id of the first
-	row   int      // and its number among all
-	has   []string // its fields
-	rows  int      // of all documents
+// textlessDocuments counts documents without a text.
+type textlessDocuments struct {
+	count int
+	// firstID is the id of the first such document, firstRow its number among all documents, and
+	// fields are the names of its fields.
+	firstID  string
+	firstRow int
+	fields   []string
+	// total is the number of all documents.
+	total int
 }
 
-func (l *lostTexts) look(t *encode.Text) {
-	l.rows++
+// countIfEmpty counts a document.
+func (l *textlessDocuments) countIfEmpty(t *encode.Text) {
+	l.total++
 	if t.Full() != "" {
 		return
 	}
-	if l.n++; l.n > 1 {
+	if l.count++; l.count > 1 {
 		return
 	}
-	l.first, l.row = t.ID, l.rows-1
-	_ = jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error { // a payload is an object
+	l.firstID, l.firstRow = t.ID, l.total-1
+	_ = jsontext.Members(t.Payload, func(key string, _ json.RawMessage) error { // never fails: a payload is an object
 		if key != "text" {
-			l.has = append(l.has, key)
+			l.fields = append(l.fields, key)
 		}
 		return nil
 	})
 }
 
-// warn tells of them, with an example.
-func (l *lostTexts) warn(a *app, all int) {
-	if l.n == 0 {
+// warnOf warns of the documents, with an example; total is the number of all documents.
+func (l *textlessDocuments) warnOf(a *app, total int) {
+	if l.count == 0 {
 		return
 	}
-	name := "document " + strconv.Itoa(l.row)
-	if l.first != "" {
-		name = "document " + out.Quoted(l.first)
+	example := "document " + strconv.Itoa(l.firstRow)
+	if l.firstID != "" {
+		example = "document " + out.Quoted(l.firstID)
 	}
-	if len(l.has) > 0 {
-		name += ", which has " + out.Printable(strings.Join(l.has, ", "), 200) + ","
+	if len(l.fields) > 0 {
+		example += ", which has " + out.Printable(strings.Join(l.fields, ", "), 200) + ","
 	}
-	a.warn("%s no text and will not be found: %s is the first (--text-field says which field has it)",
-		out.Plural(l.n, fmt.Sprintf("of %s documents has", out.Count(all)), fmt.Sprintf("of %s documents have", out.Count(all))), name)
+	a.printWarning("%s no text and will not be found: %s is the first (--text-field names the field with the text)",
+		out.Plural(l.count, fmt.Sprintf("of %s documents has", out.Count(total)),
+			fmt.Sprintf("of %s documents have", out.Count(total))), example)
 }
 
-// warnOfPassed tells which files of folders were not read.
-func (s *spooling) warnOfPassed() {
-	more := ""
+// warnOfPassedFiles warns of the files of folders that are not read.
+func (s *spooling) warnOfPassedFiles() {
+	advice := ""
 	var kinds []string
-	for _, suffix := range slices.Sorted(maps.Keys(s.kinds)) {
-		kinds = append(kinds, fmt.Sprintf("%d %s", s.kinds[suffix], cmp.Or(suffix, "without an ending")))
+	for _, suffix := range slices.Sorted(maps.Keys(s.passedEndings)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", s.passedEndings[suffix], cmp.Or(suffix, "without an ending")))
 		switch suffix {
 		case ".pdf":
-			more += "; pdftotext makes text of PDFs"
+			advice += "; pdftotext makes text of PDFs"
 		case ".parquet", ".arrow":
-			more += "; the program of the formats module reads " + suffix + " (docs/formats.md)"
+			advice += "; the program of the formats module reads " + suffix + " (docs/formats.md)"
 		}
 	}
 	total := s.passed.Kinds
 	if total > 0 {
-		s.app.warn("%s passed over (%s): %s are read%s", out.Plural(total, "file was", "files were"),
-			out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, more)
+		s.app.printWarning("%s skipped (%s): %s are read%s", out.Plural(total, "file was", "files were"),
+			out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, advice)
 	}
 	s.app.logPassed(total, s.passed.Files)
 }
 
-// logPassed names the first files that were not read.
+// logPassed logs the names of the first files that are not read.
 func (a *app) logPassed(total int, named []folder.PassedFile) {
 	for _, f := range named {
 		a.logger().Info("passed over", "file", f.Path, "why", f.Why)
 	}
-	if more := total - len(named); more > 0 && len(named) > 0 {
-		a.logger().Info("passed over", "more", more)
+	if unnamed := total - len(named); unnamed > 0 && len(named) > 0 {
+		a.logger().Info("passed over", "more", unnamed)
 	}
 }
 
-// looked notes texts that have none.
-func (s *spooling) looked(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+// countTextless counts the documents without a text while it passes the texts on.
+func (s *spooling) countTextless(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for t, err := range texts {
-			s.lost.look(&t)
+			s.textless.countIfEmpty(&t)
 			if !yield(t, err) {
 				return
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// tuneFlags say what plaid tune looks for.
+// tuneFlags holds the flags of plaid tune.
 type tuneFlags struct {
 	queries              flags.Queries
 	o                    quality.TuneOptions
@@ -34,13 +34,14 @@ func (t *tuneFlags) register(f *pflag.FlagSet) {
 	t.queries.Register(f)
 	f.Var(flags.Portion(&t.o.Recall, 0.995), "recall", "share of the exhaustive result to find")
 	f.Var(flags.Weight(&t.o.Worst, 0), "worst",
-		"share of it to find for the worst query (0: what goes with --recall, 0.7 with 0.995)")
-	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k", "classes of k to tune for; a search uses that of the next larger one")
+		"share of it to find for the worst query (0: derived from --recall, 0.7 for 0.995)")
+	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k",
+		"classes of k to tune for; a search uses the next larger class")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
 	t.device.RegisterEncoding(f)
-	f.BoolVar(&t.force, "force", false, "store the parameters also if the held-out queries do not reach the target")
+	f.BoolVar(&t.force, "force", false, "store the parameters even if the held-out queries do not reach the target")
 	f.BoolVar(&t.dryRun, "dry-run", false, "store nothing")
-	f.BoolVar(&t.reset, "reset", false, "remove what is stored, and measure nothing")
+	f.BoolVar(&t.reset, "reset", false, "only remove the stored parameters")
 }
 
 func (a *app) tuneCommand() *cobra.Command {
@@ -49,22 +50,22 @@ func (a *app) tuneCommand() *cobra.Command {
 		Use:   "tune INDEX {--questions FILE | --queries FILE | --reset}",
 		Short: "Find the cheapest search parameters and store them",
 		Long: `
-Find, for each k, the cheapest parameters whose searches reach a recall of the
-exhaustive result, in the mean and for the worst query. They are chosen on one half of the queries, where they must
-exceed the target by a standard error, and measured on the other half. If that
-reaches the target too they are stored in the index, as its defaults: searches
-without a filter that name no parameters use them. If it does not, that is said,
-nothing is stored unless --force is given, and the command fails.
+Find, for each k, the cheapest parameters whose searches reach the target recall of the
+exhaustive result, in the mean and for the worst query. They are chosen on one half of
+the queries, where they must exceed the target by a standard error, and measured on the
+other half. If they reach the target there, too, they are stored in the index as its
+defaults, which searches without a filter use unless flags set parameters. Otherwise the
+command fails, and nothing is stored unless --force is given.
 
-Queries should be those of users: some hundred, at the least. What a setting costs
-is counted, not timed, so that a busy machine changes nothing. Of settings that cost
-about the same the one that finds most is taken, and what is derived for each query
-stays unless something is clearly cheaper. plaid info shows what is stored; additions keep
-it, and --reset removes it. Tune again when the index has grown much.`,
+Use at least a few hundred queries of your users. The cost of a setting is counted, not
+timed, so that a busy machine does not change the result. Among settings of similar
+cost, the one with the best recall wins; parameters that are derived for each query stay
+unless another setting is clearly cheaper. plaid info shows the stored parameters; plaid
+add keeps them, and --reset removes them. Tune again when the index has grown a lot.`,
 		Example: `  plaid tune docs.plaid --queries queries.npy
   plaid tune docs.plaid --queries queries.npy --recall 0.995 -k 10,100,1000 --dry-run
   plaid tune docs.plaid --reset`,
-		Args: takes("INDEX"),
+		Args: namedArgs("INDEX"),
 	}
 	f := cmd.Flags()
 	t.register(f)
@@ -72,16 +73,16 @@ it, and --reset removes it. Tune again when the index has grown much.`,
 	cmd.MarkFlagsMutuallyExclusive("reset", "queries")
 	cmd.MarkFlagsMutuallyExclusive("reset", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("force", "dry-run")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		if t.reset {
 			return a.resetDefaults(ctx, args[0], &t.format)
 		}
-		return a.tune(ctx, args[0], &t)
+		return a.tuneIndex(ctx, args[0], &t)
 	})
 	return cmd
 }
 
-// resetDefaults removes what tune has stored.
+// resetDefaults removes the search parameters that are stored in an index.
 func (a *app) resetDefaults(ctx context.Context, path string, format *flags.Format) error {
 	return a.open(ctx, path, true, func(ix *index.Index) error {
 		snap, err := ix.Snapshot()
@@ -95,7 +96,7 @@ func (a *app) resetDefaults(ctx context.Context, path string, format *flags.Form
 		if err := ix.SetDefaults(nil); err != nil {
 			return err
 		}
-		return a.reportIn(format, struct {
+		return a.reportFormatted(format, struct {
 			Index string `json:"index"`
 			Reset bool   `json:"reset"`
 		}{path, before != nil}, func() []byte {
@@ -121,24 +122,26 @@ type tuneReport struct {
 
 var errUnconfirmed = errors.New("the queries held out do not reach the target")
 
-func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
+// tuneIndex finds the cheapest search parameters of an index and stores them.
+func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 	t.o.Progress = a.progress()
 	var tuning *quality.Tuning
 	var state storage.State
 	var generation uint64
-	if err := oneFile(path); err != nil {
+	if err := checkSingleFile(path); err != nil {
 		return err
 	}
 	rep := tuneReport{Index: path}
-	// The long part needs no lock that keeps others out.
-	err := a.measure(ctx, &indexes{}, path, &t.queries, t.threads, &t.device, nil, func(e searcher, x *searched, set *querySet) (err error) {
-		engine := e.(*search.Engine) // of one file
-		snap := x.snap
-		state, generation = snap.State(), snap.Generation()
-		rep.Queries = len(set.qs)
-		tuning, err = quality.Tune(ctx, engine, snap, set.qs, t.o)
-		return err
-	})
+	// Measure while the index is open for reading only, so that others can use it.
+	err := a.openForMeasuring(ctx, &indexNames{}, path, &t.queries, t.threads, &t.device, nil,
+		func(e searcher, target *searchTarget, set *querySet) (err error) {
+			engine := e.(*search.Engine) // the searcher of a single file
+			snap := target.snap
+			state, generation = snap.State(), snap.Generation()
+			rep.Queries = len(set.queries)
+			tuning, err = quality.Tune(ctx, engine, snap, set.queries, t.o)
+			return err
+		})
 	if err != nil {
 		return err
 	}
@@ -147,17 +150,18 @@ func (a *app) tune(ctx context.Context, path string, t *tuneFlags) error {
 	keep, verdict := t.verdict(tuning.Confirmed())
 	if keep {
 		err := a.open(ctx, path, true, func(ix *index.Index) error {
-			return store(ix, tuning.Defaults(state, a.now()), state, generation)
+			return storeDefaults(ix, tuning.Defaults(state, a.now()), state, generation)
 		})
 		if err != nil {
 			return err
 		}
 		rep.Stored = true
 	}
-	return errors.Join(a.reportIn(&t.format, rep, rep.table), verdict)
+	return errors.Join(a.reportFormatted(&t.format, rep, rep.textTable), verdict)
 }
 
-// verdict says whether to store what was found, and with which error to end.
+// verdict decides whether the parameters are stored, and returns the error with which the command
+// ends.
 func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	switch {
 	case confirmed || t.force:
@@ -165,25 +169,26 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	case t.dryRun:
 		return false, errUnconfirmed
 	}
-	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (some hundred make chance small), aim lower (--recall %s, --worst), "+
-		"leave out the k that failed (-k), or store what was found (--force); searches derive their parameters meanwhile",
-		errUnconfirmed, out.Float(lower(t.o.Recall)))
+	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (a few hundred), lower the target "+
+		"(--recall %s, --worst), leave out the k that failed (-k), or store the parameters anyway (--force); "+
+		"until then, searches derive theirs", errUnconfirmed, out.Float(lowerTarget(t.o.Recall)))
 }
 
-// lower is a recall to try after one that was not reached: half as near to 1.
-func lower(recall float64) float64 {
+// lowerTarget returns a recall to try after one that was not reached: the distance to 1 is doubled.
+func lowerTarget(recall float64) float64 {
 	return math.Round((1-2*(1-recall))*1e4) / 1e4
 }
 
-// store refuses to give parameters to an index that is not the one they were
-// found on.
-func store(ix *index.Index, d *storage.Defaults, state storage.State, generation uint64) (err error) {
+// storeDefaults stores search parameters, unless the index has changed since they were measured.
+func storeDefaults(ix *index.Index, d *storage.Defaults, measuredState storage.State,
+	measuredGeneration uint64) (err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return err
 	}
-	now := snap.State()
-	same := snap.Generation() == generation && now.Docs == state.Docs && now.Live == state.Live && now.Tokens == state.Tokens
+	state := snap.State()
+	same := snap.Generation() == measuredGeneration && state.Docs == measuredState.Docs &&
+		state.Live == measuredState.Live && state.Tokens == measuredState.Tokens
 	if err := snap.Close(); err != nil {
 		return err
 	}
@@ -193,9 +198,11 @@ func store(ix *index.Index, d *storage.Defaults, state storage.State, generation
 	return ix.SetDefaults(d)
 }
 
-func (r *tuneReport) table() []byte {
+// textTable formats the report for reading.
+func (r *tuneReport) textTable() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, %.4g for the worst query, tuned on %s, checked on %d held out\n\n",
+	fmt.Fprintf(&b, "%s: recall %s of exhaustive search, %.4g for the worst query, tuned on %s, checked on %d "+
+		"held out\n\n",
 		r.Index, out.Float(r.Target), r.Worst, out.Queries(r.Queries-r.HeldOut), r.HeldOut)
 	t := out.Table{Indent: 2}
 	t.Line("k", "probes", "approx", "exact", "tuned on", "held out", "worst", "work", "ms", "untuned: held out",
@@ -206,21 +213,23 @@ func (r *tuneReport) table() []byte {
 			verdict = "NOT CONFIRMED"
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
-		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact), out.Fixed(c.Tuned.Recall),
-			out.Fixed(c.HeldOut.Recall), fmt.Sprintf("%.2f", c.HeldOut.Worst), out.Rate(c.HeldOut.Work),
-			ms(c.HeldOut.Cost), out.Fixed(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost),
+		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact),
+			out.FourDecimals(c.Tuned.Recall),
+			out.FourDecimals(c.HeldOut.Recall), fmt.Sprintf("%.2f", c.HeldOut.Worst), out.Rate(c.HeldOut.Work),
+			ms(c.HeldOut.Cost), out.FourDecimals(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost),
 			strconv.Itoa(len(c.Trials)))
 		t.Remark(verdict)
 	}
 	t.Print(&b)
-	b.WriteString("\n· derived for each query; scan: no probing; work: counted, in tokens scored by centroids; ms: mean time of a query held out\n")
+	b.WriteString("\n· derived for each query; scan: no probing; work: counted, in tokens scored by centroids; " +
+		"ms: mean time of a query held out\n")
 	if r.Stored {
 		b.WriteString("stored as the defaults of the index\n")
 	}
 	return b.Bytes()
 }
 
-// probesText is what is probed.
+// probesText formats the number of probes of a setting.
 func probesText(s quality.Setting) string {
 	if s.Scan {
 		return "scan"
@@ -228,7 +237,7 @@ func probesText(s quality.Setting) string {
 	return derivedOr(s.Probes)
 }
 
-// derivedOr is a parameter, with a dot for what is derived.
+// derivedOr formats a parameter, with a dot for one that is derived.
 func derivedOr(n int) string {
 	if n == 0 {
 		return "·"
@@ -236,7 +245,7 @@ func derivedOr(n int) string {
 	return strconv.Itoa(n)
 }
 
-// defaultsText is the part of plaid info on stored parameters.
+// defaultsText describes the stored search parameters, for plaid info.
 func defaultsText(line func(name, format string, args ...any), d *storage.Defaults, docs uint32) {
 	if d == nil {
 		return
@@ -245,29 +254,29 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	if docs != d.Docs {
 		grown = fmt.Sprintf(" of %s then", out.Plural(d.Docs, "document"))
 	}
-	how := "tuned"
+	method := "tuned"
 	if d.Passages {
-		how = "checked"
+		method = "checked"
 	}
-	line(how, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
+	line(method, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
 	for _, c := range d.Classes {
-		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingOf(c), quality.InWords(c, d.Passages))
+		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingFromDefaults(c), quality.InWords(c, d.Passages))
 	}
 }
 
-const noCheckHelp = "do not measure the recall of searches by questions made from the documents"
+const noCheckHelp = "do not measure the recall of searches with questions made from the documents"
 
-// checkRecall is selfCheck for commands that have done what they are for.
+// checkRecall calls selfCheck for a command whose own work is done: an error is only a warning.
 func (a *app) checkRecall(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) *storage.Defaults {
 	d, err := a.selfCheck(ctx, path, threads, o)
 	if err != nil {
-		a.warn("the index is complete, but the recall of its searches was not measured: %v", err)
+		a.printWarning("the index is complete, but the recall of its searches was not measured: %v", err)
 	}
 	return d
 }
 
-// selfCheck measures the recall of an index whose codec was just trained, and stores it with
-// what its searches need.
+// selfCheck measures the recall of an index whose codec was just trained. It stores the recall, and
+// the parameters that searches need to reach it.
 func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) (
 	d *storage.Defaults, err error,
 ) {
@@ -288,10 +297,10 @@ func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality
 		return nil, err
 	}
 	d.Time = a.now().UTC().Truncate(time.Second)
-	return d, a.open(ctx, path, true, func(ix *index.Index) error { return store(ix, d, state, generation) })
+	return d, a.open(ctx, path, true, func(ix *index.Index) error { return storeDefaults(ix, d, state, generation) })
 }
 
-// checkedLines prints what was measured, if anything was.
+// checkedLines writes the recall that was measured, if it was.
 func checkedLines(b *bytes.Buffer, d *storage.Defaults) {
 	if d == nil {
 		return

@@ -24,7 +24,7 @@ func TestIndexWithoutVectors(t *testing.T) {
 	require.NoError(t, err)
 	code, stdout, stderr := try(t, "info", path)
 	require.Equal(t, exitOK, code, stderr)
-	require.Contains(t, stdout, "vectors:    none yet: the first decide the dimension\n")
+	require.Contains(t, stdout, "vectors:    none yet: the first ones determine the dimension\n")
 	texts := filepath.Join(filepath.Dir(path), "x.txt")
 	require.NoError(t, os.WriteFile(texts, []byte("dogs bark\n"), 0o666))
 	for _, args := range [][]string{

@@ -18,35 +18,35 @@ import (
 func (a *app) updateCommand() *cobra.Command {
 	var where flags.Where
 	var set []string
-	var names indexes
+	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "update INDEX {ID… | --where CONDITION} --set FIELD=JSON…",
 		Short: "Set fields in the metadata of documents",
 		Long: `
 Set fields in the metadata of the documents that meet a condition
-(docs/conditions.md), all in one step; 1=1 is true of all. Vectors, ids and other
-fields stay as they are. A document without metadata gets it; if metadata is no
+(docs/conditions.md), all in one step; 1=1 selects all. Vectors, ids and other fields
+stay as they are. A document without metadata gets some; if the metadata of one is not a
 JSON object, nothing is changed.
 
-Or give ids of documents. The id of one that is stored as passages stands for these;
-ids that stand for none are passed over.
+Instead of a condition, you can give ids of documents. The id of a document that is
+stored as passages stands for its passages; unknown ids are skipped.
 
-The value of a field is JSON: 3, true, null, or text in double quotes. A field of
-any name can stand in double quotes, as in conditions: '"a=b"=3'. A name with dots
-is a key with dots; a field within an object is an error: set the object as a whole.
+The value of a field is JSON: 3, true, null, or text in double quotes. Any name of a
+field can be put in double quotes, as in conditions: '"a=b"=3'. A name with dots is a
+key with dots. Fields within an object cannot be set by themselves: set the whole object.
 
 ` + severalHelp + ` A field of the
 condition need only be in one of them.`,
 		Example: `  plaid update docs.plaid --where "_id IN (?, ?)" --param doc17 --param doc18 --set reviewed=true
   plaid update docs.plaid --where "lang IS NULL" --set 'lang="en"' --set year=2024`,
-		Args: takes("INDEX", "…"),
+		Args: namedArgs("INDEX", "…"),
 	}
 	f := cmd.Flags()
 	names.register(f)
 	where.Register(f, "change the documents that meet it")
 	f.StringArrayVar(&set, "set", nil, "`FIELD=JSON` to set; may be repeated")
 	f.Bool("json", false, "print the report as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		c, err := where.Condition()
 		switch {
 		case err != nil:
@@ -62,7 +62,7 @@ condition need only be in one of them.`,
 		if err != nil {
 			return err
 		}
-		return a.change(ctx, &names, args[0], func(ix changeable) error {
+		return a.openForChange(ctx, &names, args[0], func(ix changeableIndex) error {
 			var n index.Affected
 			var err error
 			if c != nil {
@@ -85,8 +85,8 @@ condition need only be in one of them.`,
 	return cmd
 }
 
-// cutField cuts FIELD=JSON. A field in double quotes is any text, as in conditions; another
-// one ends at the first "=".
+// cutField cuts FIELD=JSON. A field in double quotes may have any characters, as in conditions; any
+// other field ends at the first "=".
 func cutField(s string) (name, value string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		name, value, ok = strings.Cut(s, "=")
@@ -105,7 +105,7 @@ func cutField(s string) (name, value string, ok bool) {
 	return "", "", false
 }
 
-// parseFields reads FIELD=JSON.
+// parseFields reads the values of --set, each FIELD=JSON.
 func parseFields(set []string) (condition.Fields, error) {
 	fields := condition.Fields{}
 	for _, s := range set {
@@ -114,7 +114,8 @@ func parseFields(set []string) (condition.Fields, error) {
 		case !ok:
 			return nil, flags.Usagef("--set %s: FIELD=JSON is needed", out.Quoted(s))
 		case !json.Valid([]byte(value)):
-			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which the shell wants quoted too: '%s=%q'", out.Quoted(s), name, value)
+			return nil, flags.Usagef("--set %s: the value is not JSON; text is in double quotes, which must "+
+				"be quoted for the shell: '%s=%q'", out.Quoted(s), name, value)
 		case fields[name] != nil:
 			return nil, flags.Usagef("--set: %s twice", out.Quoted(name))
 		}

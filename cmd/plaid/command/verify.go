@@ -15,22 +15,21 @@ import (
 )
 
 func (a *app) verifyCommand() *cobra.Command {
-	var names indexes
+	var names indexNames
 	cmd := &cobra.Command{
 		Use:   "verify INDEX",
-		Short: "Check every byte of an index that is in use",
+		Short: "Check every byte of an index",
 		Long: `
-Check the pages of the file, every checksum, that the postings are those of the
-codes, and that ids and documents agree. The first
-twenty faults are printed.
+Check the pages of the file and every checksum, that the postings match the codes, and
+that ids and documents agree. The first twenty faults are printed.
 
-` + severalHelp + ` Each is checked.`,
+` + severalHelp + ` Each file is checked.`,
 		Example: `  plaid verify docs.plaid`,
-		Args:    takes("INDEX"),
+		Args:    namedArgs("INDEX"),
 	}
 	names.register(cmd.Flags())
 	cmd.Flags().Bool("json", false, "print the result as JSON")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) error {
 		type result struct {
 			Path     string   `json:"path"`
 			OK       bool     `json:"ok"`
@@ -40,12 +39,12 @@ twenty faults are printed.
 			Faults   []string `json:"faults"`
 		}
 		r := result{Path: args[0], Faults: []string{}}
-		paths, err := names.paths(args[0])
+		paths, err := names.indexPaths(args[0])
 		if err != nil {
 			return err
 		}
 		var faults []error
-		for _, path := range paths { // each by itself: one that does not open hides no other
+		for _, path := range paths { // open each by itself, so that a damaged one does not hide the others
 			faults = append(faults, a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 				r.Docs += snap.Documents()
 				r.Passages += int(snap.State().Passages)
@@ -53,12 +52,12 @@ twenty faults are printed.
 				return snap.Verify(ctx)
 			}))
 		}
-		if err = errors.Join(faults...); err == nil { // and that they fit each other
-			err = a.openSearched(ctx, &names, args[0], func(*searched) error { return nil })
+		if err = errors.Join(faults...); err == nil { // check that they can be searched together
+			err = a.openSearched(ctx, &names, args[0], func(*searchTarget) error { return nil })
 		}
 		r.OK = err == nil
 		if !r.OK && (!errors.Is(err, storage.ErrCorrupt) || !a.json) {
-			return err // the faults are the message
+			return err // the error lists the faults
 		}
 		if err != nil {
 			r.Faults = strings.Split(err.Error(), "\n")

@@ -31,17 +31,23 @@ type version struct {
 	FormatVersion int      `json:"format_version"`
 	Backends      []string `json:"backends"`
 
-	// Devices are the kinds of devices that the build knows, with the device code in it.
+	// Devices are the kinds of devices that this build supports, with the names of their device
+	// code.
 	Devices  map[string][]string `json:"devices"`
 	Encoders []string            `json:"encoders"`
 }
 
-// buildVersion reads what the linker has noted.
+// buildVersion reads the information that the linker has stored.
 func (a *app) buildVersion() version {
 	v := version{
-		Version: index.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Tags: []string{}, FormatVersion: storage.FormatVersion, Backends: kernels.Backends(), Devices: kernels.DeviceCode(),
-		Encoders: []string{"native", "remote"},
+		Version:       index.Version(),
+		Go:            runtime.Version(),
+		Platform:      runtime.GOOS + "/" + runtime.GOARCH,
+		Tags:          []string{},
+		FormatVersion: storage.FormatVersion,
+		Backends:      kernels.Backends(),
+		Devices:       kernels.DeviceCode(),
+		Encoders:      []string{"native", "remote"},
 	}
 	if onnxruntime.BuiltIn {
 		v.Encoders = append(v.Encoders, "onnxruntime")
@@ -72,14 +78,14 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Show the version of the program",
 		Long: `
-Show the version of the program, the commit and the tags that it was built of, the
-versions of Go and of the index format, and the kernels, device code and encoders that
-this build has.`,
+Show the version of the program, the commit and the tags that it was built from, the
+versions of Go and of the index format, and the kernels, device code and encoders of
+this build.`,
 		Example: `  plaid version --json`,
-		Args:    takes(),
+		Args:    namedArgs(),
 	}
 	cmd.Flags().Bool("json", false, "print the version as JSON")
-	cmd.RunE = a.command(func(context.Context, []string) error {
+	cmd.RunE = a.commandFunc(func(context.Context, []string) error {
 		v := a.buildVersion()
 		return a.report(v, func(b *bytes.Buffer) {
 			fmt.Fprintf(b, "plaid %s\n", v.Version)
@@ -90,11 +96,11 @@ this build has.`,
 				}
 				fmt.Fprintf(b, "revision: %s of %s%s\n", v.Revision, v.Time, changed)
 			}
-			how := ""
+			tags := ""
 			if len(v.Tags) > 0 {
-				how = ", tags " + strings.Join(v.Tags, " ")
+				tags = ", tags " + strings.Join(v.Tags, " ")
 			}
-			fmt.Fprintf(b, "built with %s for %s%s; index format %d\n", v.Go, v.Platform, how, v.FormatVersion)
+			fmt.Fprintf(b, "built with %s for %s%s; index format %d\n", v.Go, v.Platform, tags, v.FormatVersion)
 			fmt.Fprintf(b, "kernels: %s\n", strings.Join(v.Backends, ", "))
 			if len(v.Devices) == 0 {
 				fmt.Fprintln(b, "devices: none are built in")

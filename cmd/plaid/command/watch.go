@@ -28,88 +28,88 @@ func (a *app) watchCommand() *cobra.Command {
 	var window flags.Window
 	cmd := &cobra.Command{
 		Use:   "watch INDEX FOLDER",
-		Short: "Keep an index in step with a folder of files",
+		Short: "Keep an index in sync with a folder of files",
 		Long: `
-Keep an index in step with the files of a folder: notes, documentation, source code. Files
-that are new or have changed are encoded again, and no others; those that are gone
-are deleted. It runs until you interrupt it, or with --once ends when the
-index matches the folder.
+Keep an index in sync with the files of a folder: notes, documentation, source code. Only
+new and changed files are encoded; documents of deleted files are deleted. The command
+runs until you interrupt it, or, with --once, ends when the index matches the folder.
 
-Text, Markdown, web pages, notebooks of Jupyter and source code of usual kinds are taken,
-by the ends of their names, as plaid index --text FOLDER does; names that begin with a dot
-are not, nor what git ignores, nor files beyond --max-file or with bytes that are no UTF-8.
-Links are not followed. --verbose and --json name the files that are passed over.
+Text, Markdown, web pages, Jupyter notebooks and source code of common languages are
+read, by the endings of their names, as plaid index --text FOLDER does. Skipped are names
+that begin with a dot, files that git ignores, files larger than --max-file, and files
+that are not valid UTF-8. Links are not followed. --verbose and --json list the skipped
+files.
 
-A file is a document, named by its path, and is cut into passages. They keep whole
-what suits the file: sections of Markdown, functions and other blocks of source code,
-sentences of other texts. --window-by sets one unit for all files. A passage knows
-its line: plaid search INDEX QUESTION --format grep prints path:line: text.
+A file is a document, named by its path, and is split into passages. They keep the units
+of the file whole: sections of Markdown, functions and other blocks of source code,
+sentences of other texts. --window-by sets one unit for all files. A passage knows its
+line: plaid search INDEX QUESTION --format grep prints path:line: text.
 
-An index follows one folder. If the folder is moved, say so once with --moved.
+An index follows one folder. After you move the folder, use --moved once.
 
-Documents stay while the file system that their files were on is not mounted, and if all
-files have vanished, or more than half of more than 4: such a run ends with exit code 3. If
-these files were deleted, say so once with --allow-empty.
+Documents are kept while the file system of their files is not mounted, and if all files
+have vanished, or more than half of more than 4: such a run ends with exit code 3. If
+these files were really deleted, use --allow-empty once.
 
-Files are cut again if --window or another setting of passages differs from the one
-which the index was made with. Deletions and changes by other commands are reverted.
+All files are split again if --window or another setting of passages differs from that of
+the index. Deletions and changes by other commands are reverted.
 
-The index is open only while it is changed: other commands and plaid mcp search it
-meanwhile. While another process has it open the changes wait.`,
+The index is open only while it is changed: other commands and plaid mcp can search it in
+between. Changes wait while another process has it open.`,
 		Example: `  plaid watch notes.plaid ~/notes --model ./models/colbert-nano
   plaid watch code.plaid . --model ./models/colbert-nano --once
   plaid search code.plaid 'where are locks taken?' --format grep`,
-		Args: takes("INDEX", "FOLDER"),
+		Args: namedArgs("INDEX", "FOLDER"),
 	}
 	f := cmd.Flags()
 	encoder.RegisterDocuments(f)
 	work.Register(f)
 	device.Register(f)
-	window.Register(f, "what suits the file", "as many as the model reads")
-	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, of an index that is made")
-	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file that is taken")
-	f.BoolVar(&s.moved, "moved", false, "the folder was elsewhere when the index was made")
+	window.Register(f, "by the kind of file", "as many as the model reads")
+	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, for a new index")
+	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file to read")
+	f.BoolVar(&s.moved, "moved", false, "the folder has moved since the index was made")
 	f.BoolVar(&s.allowEmpty, "allow-empty", false,
-		"delete the documents of all files that have vanished at the first look, however many")
-	f.BoolVar(&once, "once", false, "end when the index is as the folder is now")
+		"in the first run, delete the documents of all vanished files, however many")
+	f.BoolVar(&once, "once", false, "end when the index matches the folder")
 	f.Bool("json", false, "print a report as JSON for each change")
-	cmd.RunE = a.command(func(ctx context.Context, args []string) (err error) {
-		defer work.Limit()()
+	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
+		defer work.LimitMemory()()
 		if !f.Changed("lock-timeout") {
 			a.lockTimeout = lockPatience
 		}
 		s.app, s.path, s.root, s.device = a, args[0], args[1], folder.Device
 		s.build.Threads, s.build.Memory, s.build.Logger = work.Threads, work.Memory, a.logger()
-		made, err := a.modelOf(ctx, s.path)
+		model, err := a.indexModel(ctx, s.path)
 		if err != nil {
 			return err
 		}
-		opening := flags.Opening{Of: made, Threads: work.Threads, On: a.on(&device)}
+		opening := flags.Opening{IndexModel: model, Threads: work.Threads, OpenDevice: a.deviceOpener(&device)}
 		if s.encoder, s.model, err = a.openEncoder(ctx, &encoder, s.path, opening); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.encoder.Close()) }()
 		c := s.encoder.Config()
-		if s.parting, err = window.Parting(&c, 0); err != nil {
+		if s.splitting, err = window.Splitting(&c, 0); err != nil {
 			return err
 		}
 		if once {
-			r, err := s.lookUntilStill(ctx)
+			r, err := s.syncUntilStable(ctx)
 			if err != nil {
 				return err
 			}
-			if err := a.reportFolder(r); err != nil || r.why == "" {
+			if err := a.reportFolder(r); err != nil || r.keptReason == "" {
 				return err
 			}
-			return fmt.Errorf("%w: %s", errPartial, r.why)
+			return fmt.Errorf("%w: %s", errPartial, r.keptReason)
 		}
-		return a.watch(ctx, &s)
+		return a.watchFolder(ctx, &s)
 	})
 	return cmd
 }
 
-// modelOf is what an index says of its model; nil if there is no index, or it says nothing.
-func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err error) {
+// indexModel returns the model that an index names. It returns nil without an index or a model.
+func (a *app) indexModel(ctx context.Context, path string) (m *storage.Model, err error) {
 	err = a.openSnapshot(ctx, path, func(snap *index.Snapshot) error {
 		m = snap.Header().Model
 		return nil
@@ -120,6 +120,7 @@ func (a *app) modelOf(ctx context.Context, path string) (m *storage.Model, err e
 	return m, err
 }
 
+// reportFolder reports the changes of one look at the folder.
 func (a *app) reportFolder(r *folderReport) error {
 	a.logPassed(r.Passed, r.PassedFiles)
 	return a.report(r, func(b *bytes.Buffer) {
@@ -128,101 +129,107 @@ func (a *app) reportFolder(r *folderReport) error {
 		if r.Kept > 0 {
 			fmt.Fprintf(b, "%s gone but kept, ", out.Count(r.Kept))
 		}
-		fmt.Fprintf(b, "%s passed over; %s, %s in %s\n", out.Count(r.Passed), out.Documents(r.Docs, r.Passages),
+		fmt.Fprintf(b, "%s skipped; %s, %s in %s\n", out.Count(r.Passed), out.Documents(r.Docs, r.Passages),
 			out.Plural(r.Tokens, "token"), out.Seconds(r.Seconds))
 	})
 }
 
-// lockPatience is how long a change waits for who searches the index just now, if nothing else
-// is said.
+// lockPatience is how long a change waits for processes that read the index, without
+// --lock-timeout.
 const lockPatience = 10 * time.Second
 
 const (
-	// quiet is how long nothing must happen before the folder is looked at, and patience how
-	// long that is waited for.
+	// quiet is how long a folder must be without events before it is read, and patience the longest
+	// wait for that.
 	quiet    = 50 * time.Millisecond
 	patience = 500 * time.Millisecond
-	// retryAfter is how long a change that failed waits.
+	// retryAfter is the pause after a change that failed.
 	retryAfter = 2 * time.Second
-	// pollEvery is how often a folder is looked at whose changes no event tells.
+	// pollEvery is the interval at which a folder is read that sends no events.
 	pollEvery = time.Second
-	// glanceEvery is how often the index and mounts are glanced at, whose changes no event tells.
+	// glanceEvery is the interval at which the index and the mounts are checked, which send no
+	// events.
 	glanceEvery = 2 * time.Second
 )
 
-// watch looks at the folder each time that something happens there.
-func (a *app) watch(ctx context.Context, s *folderSync) error {
-	events, werr := fsnotify.NewWatcher()
-	poll := werr != nil
-	if werr == nil {
+// watchFolder brings the index up to date each time that something happens in the folder, until ctx
+// ends.
+func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
+	events, eventsErr := fsnotify.NewWatcher()
+	poll := eventsErr != nil
+	if eventsErr == nil {
 		defer events.Close()
 	} else {
 		events = &fsnotify.Watcher{}
 	}
-	first, again, told, kept := true, time.Duration(0), "", ""
+	first, wait, lastError, lastKept := true, time.Duration(0), "", ""
 	for {
-		r, err := s.look(ctx, func(dir string) {
+		// Bring the index up to date, and watch each folder that is read.
+		r, err := s.syncOnce(ctx, func(dir string) {
 			if !poll {
-				if err := events.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-					poll, werr = true, err
+				if err := events.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+					!errors.Is(err, fs.ErrPermission) {
+					poll, eventsErr = true, err
 				}
 			}
 		})
 		switch {
 		case ctx.Err() != nil:
-			return nil // it was told to end
+			return nil // the user has ended the command
 		case errors.Is(err, errNothingToIndex):
 			if first {
-				a.hint("%v", err)
+				a.printHint("%v", err)
 			}
-			again = 0
+			wait = 0
 		case errors.Is(err, errMounted):
-			again = settled
+			wait = settledAge
 		case errors.Is(err, errOtherFolder), errors.Is(err, errOtherCut),
 			err != nil && first && !errors.Is(err, storage.ErrLocked):
 			return err
 		case err != nil:
-			if said := err.Error(); said != told { // and not each time, all night
-				told = said
-				a.warn("%v; trying again", err)
+			if text := err.Error(); text != lastError { // report the same error once
+				lastError = text
+				a.printWarning("%v; trying again", err)
 			}
-			again = retryAfter
+			wait = retryAfter
 		default:
-			told = ""
-			if first || r.Added+r.Changed+r.Deleted > 0 || r.why != kept {
+			lastError = ""
+			if first || r.Added+r.Changed+r.Deleted > 0 || r.keptReason != lastKept {
 				if err := a.reportFolder(r); err != nil {
 					return err
 				}
 			}
-			if r.why != kept && r.why != "" {
-				a.warn("%s", r.why)
+			if r.keptReason != lastKept && r.keptReason != "" {
+				a.printWarning("%s", r.keptReason)
 			}
-			kept = r.why
-			if again = 0; r.again {
-				again = settled
+			lastKept = r.keptReason
+			if wait = 0; r.lookAgain {
+				wait = settledAge
 			}
 		}
+		// Wait for the next change.
 		if first && poll {
-			a.warn("the system does not tell what changes in %s (%v): it is looked at each %v", s.root, werr, pollEvery)
+			a.printWarning("the system does not report changes in %s (%v): the folder is read every %v", s.root,
+				eventsErr, pollEvery)
 		}
 		first = false
-		if poll && (again == 0 || again > pollEvery) {
-			again = pollEvery
+		if poll && (wait == 0 || wait > pollEvery) {
+			wait = pollEvery
 		}
-		if !waitForChange(ctx, events, again, s.disturbed) {
+		if !waitForChange(ctx, events, wait, s.disturbed) {
 			return nil
 		}
 	}
 }
 
-// waitForChange waits until something has happened and nothing more does, until again has passed,
-// if that is not 0, or until disturbed. It returns false if ctx has ended.
-func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Duration, disturbed func() bool) bool {
-	var due, end <-chan time.Time
+// waitForChange waits until events have come and stopped, until wait has passed, if that is not 0,
+// or until disturbed returns true. It returns false if ctx has ended.
+func waitForChange(ctx context.Context, events *fsnotify.Watcher, wait time.Duration, disturbed func() bool) bool {
+	var due, latest <-chan time.Time
 	glance := time.NewTicker(glanceEvery)
 	defer glance.Stop()
-	if again > 0 {
-		due = time.After(again)
+	if wait > 0 {
+		due = time.After(wait)
 	}
 	for {
 		select {
@@ -230,17 +237,17 @@ func waitForChange(ctx context.Context, events *fsnotify.Watcher, again time.Dur
 			return false
 		case <-due:
 			return true
-		case <-end:
+		case <-latest:
 			return true
 		case <-glance.C:
-			if again == 0 && disturbed() {
+			if wait == 0 && disturbed() {
 				return true
 			}
-		case <-events.Errors: // events were lost: the whole folder is looked at anyway
+		case <-events.Errors: // events were lost, but a look reads the whole folder
 			return true
-		case <-events.Events: // also of a change of who may read a file
-			if end == nil {
-				end = time.After(patience)
+		case <-events.Events: // including changes of permissions
+			if latest == nil {
+				latest = time.After(patience)
 			}
 			due = time.After(quiet)
 		}

@@ -31,7 +31,7 @@ func newSync(t *testing.T) *folderSync {
 		encoder: e, device: folder.Device,
 	}
 	c := e.Config()
-	s.parting = encode.Splitting{Model: &c, Window: 100}
+	s.splitting = encode.Splitting{Model: &c, Window: 100}
 	return s
 }
 
@@ -45,12 +45,12 @@ func TestWatchMakesIndexAgain(t *testing.T) {
 	s := newSync(t)
 	s.put(t, "a.md", "Cats sleep.")
 	s.put(t, "b.md", "Dogs bark.")
-	r, err := s.look(t.Context(), nil)
+	r, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, r.Added)
 	require.NoError(t, os.Remove(s.path))
 	s.put(t, "c.md", "Fish swim.")
-	r, err = s.look(t.Context(), nil)
+	r, err = s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, r.Added)
 	s.known = nil
@@ -62,7 +62,7 @@ func TestWatchMakesIndexAgain(t *testing.T) {
 func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	s := newSync(t)
 	s.put(t, "a.md", "Cats sleep.")
-	_, err := s.look(t.Context(), nil)
+	_, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	ix, err := index.Open(t.Context(), s.path, nil)
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	files, _, err := folder.Scan(t.Context(), s.root, s.largest, nil)
 	require.NoError(t, err)
 	var r folderReport
-	err = s.change(t.Context(), &pending{files: []*folder.File{&files[0]}}, map[string]fileState{}, &r)
+	err = s.applyChanges(t.Context(), &pending{files: []*folder.File{&files[0]}}, map[string]fileState{}, &r)
 	require.ErrorIs(t, err, storage.ErrLocked)
 	require.Zero(t, r.Tokens)
 }
@@ -85,15 +85,15 @@ func TestWatchFollowsOneFolder(t *testing.T) {
 	if os.Symlink(one, s.root) != nil {
 		t.Skip("there are no links")
 	}
-	_, err := s.look(t.Context(), nil)
+	_, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(s.root))
 	require.NoError(t, os.Symlink(two, s.root))
-	_, err = s.look(t.Context(), nil)
+	_, err = s.syncOnce(t.Context(), nil)
 	require.ErrorIs(t, err, errOtherFolder)
 	require.NoError(t, os.Remove(s.root))
 	require.NoError(t, os.Symlink(one, s.root))
-	r, err := s.look(t.Context(), nil)
+	r, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, r.Files)
 	require.Zero(t, r.Added+r.Changed+r.Deleted)
@@ -120,18 +120,18 @@ func TestWatchSeesPermissions(t *testing.T) {
 	for _, name := range []string{"a.md", "sub/c.md"} {
 		require.NoError(t, os.Chtimes(filepath.Join(s.root, name), long, long))
 	}
-	_, err := s.look(t.Context(), nil)
+	_, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	for name, mode := range map[string]os.FileMode{"a.md": 0o600, "sub": 0o700} {
 		path := filepath.Join(s.root, name)
 		require.NoError(t, os.Chmod(path, 0))
 		t.Cleanup(func() { _ = os.Chmod(path, mode) })
-		r, err := s.look(t.Context(), nil)
+		r, err := s.syncOnce(t.Context(), nil)
 		require.NoError(t, err)
-		require.Equal(t, folderReport{Path: s.path, Files: 3, Passed: 1, Seconds: r.Seconds, again: true}, *r)
+		require.Equal(t, folderReport{Path: s.path, Files: 3, Passed: 1, Seconds: r.Seconds, lookAgain: true}, *r)
 		require.NoError(t, os.Chmod(path, mode))
 		s.put(t, "a.md", "Cats purr in "+name)
-		r, err = s.look(t.Context(), nil)
+		r, err = s.syncOnce(t.Context(), nil)
 		require.NoError(t, err)
 		require.Equal(t, 1, r.Changed)
 		require.Equal(t, 3, r.Files)
@@ -144,17 +144,17 @@ func TestWatchLosesFolder(t *testing.T) {
 	s.put(t, "a.md", "Cats sleep.")
 	require.NoError(t, os.Mkdir(filepath.Join(s.root, "sub"), 0o700))
 	s.put(t, "sub/b.md", "Dogs bark.")
-	_, err := s.look(t.Context(), nil)
+	_, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	away := filepath.Join(t.TempDir(), "away")
-	_, err = s.look(t.Context(), func(dir string) {
+	_, err = s.syncOnce(t.Context(), func(dir string) {
 		if filepath.Base(dir) == "sub" {
 			require.NoError(t, os.Rename(s.root, away))
 		}
 	})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.Rename(away, s.root))
-	r, err := s.look(t.Context(), nil)
+	r, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, r.Files)
 	require.Zero(t, r.Added+r.Changed+r.Deleted)
@@ -165,7 +165,7 @@ func TestWatchBesideAgent(t *testing.T) {
 	s := newSync(t)
 	s.app.lockTimeout = time.Minute
 	s.put(t, "a.md", "Cats sleep.")
-	_, err := s.look(t.Context(), nil)
+	_, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	asks, ask := io.Pipe()
 	answers, answer := io.Pipe()
@@ -191,7 +191,7 @@ func TestWatchBesideAgent(t *testing.T) {
 	require.Contains(t, search("cats"), `"id":"a.md"`)
 	for i, word := range []string{"owls", "ducks"} {
 		s.put(t, word+".md", "The "+word+" swim.")
-		r, err := s.look(t.Context(), nil)
+		r, err := s.syncOnce(t.Context(), nil)
 		require.NoError(t, err)
 		require.Equal(t, 1, r.Added)
 		require.Equal(t, i+2, r.Files)
@@ -212,6 +212,6 @@ func TestSeveralFilesAreNotFollowed(t *testing.T) {
 	for _, args := range [][]string{{"watch", dir, t.TempDir(), "--model", nano, "--once"}, {"mcp", dir}} {
 		code, _, stderr := try(t, args...)
 		require.Equal(t, exitFailed, code, stderr)
-		require.Contains(t, stderr, "this takes one file, such as "+filepath.Join(dir, "part-0.plaid"))
+		require.Contains(t, stderr, "the command needs one file, such as "+filepath.Join(dir, "part-0.plaid"))
 	}
 }

@@ -17,59 +17,64 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// indexState identifies the index as a look has left or read it, so that it shows whether others
-// have changed or replaced it since.
+// indexState identifies the content of the index after the last look, so that changes by others are
+// noticed.
 type indexState struct {
-	stamp  storage.Stamp
-	file   fs.FileInfo // nil: only the stamp tells
-	young  bool        // the file may have changed once more within the same tick of its clock
-	others bool        // others have changed it between the last look's reading and writing
+	stamp storage.Stamp
+	// file is the file that was read. Nil means that only the stamp identifies the content.
+	file fs.FileInfo
+	// mayChange reports that the file is so young that a further change may have left its time as
+	// it is.
+	mayChange bool
+	// changedByOthers reports that others have changed the index between the reading and the
+	// writing of the last look.
+	changedByOthers bool
 }
 
-// is reports whether a file is the one that was seen, as far as its size and time tell.
-func (i *indexState) is(info fs.FileInfo) bool {
+// matches reports whether a file is the one that was read, as far as its size and time show.
+func (i *indexState) matches(info fs.FileInfo) bool {
 	return i.file != nil && os.SameFile(info, i.file) &&
 		info.Size() == i.file.Size() && info.ModTime().Equal(i.file.ModTime())
 }
 
-// stateOf returns the state of an open index; before is the file that its path named before it was
-// opened.
-func (s *folderSync) stateOf(snap *index.Snapshot, before fs.FileInfo) (i indexState, err error) {
+// indexStateOf returns the state of an open index. before is the file at the path before the index
+// was opened.
+func (s *folderSync) indexStateOf(snap *index.Snapshot, before fs.FileInfo) (i indexState, err error) {
 	if i.stamp, err = snap.Stamp(); err != nil {
 		return i, err
 	}
 	info, err := os.Stat(s.path)
 	if err == nil && before != nil && os.SameFile(before, info) && info.ModTime().UnixNano() == i.stamp.Modified {
-		i.file, i.young = info, s.app.now().Sub(info.ModTime()).Abs() < settled
+		i.file, i.mayChange = info, s.app.now().Sub(info.ModTime()).Abs() < settledAge
 	}
-	return i, nil // if another file has taken its place already, the next look reads that
+	return i, nil // if another file has replaced it already, the next look reads that one
 }
 
 // followIndex reads the index again if it has changed since the last look.
 func (s *folderSync) followIndex(ctx context.Context) error {
-	s.indexed.others = false
+	s.indexed.changedByOthers = false
 	info, err := os.Stat(s.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // or removed since: all files are new
+	case errors.Is(err, fs.ErrNotExist): // no index yet, or it was removed: all files are new
 		s.known, s.indexed = map[string]fileState{}, indexState{}
 		return nil
 	case err != nil:
 		return err
-	case s.known != nil && s.indexed.is(info) && !s.indexed.young:
+	case s.known != nil && s.indexed.matches(info) && !s.indexed.mayChange:
 		return nil
 	}
 	return s.readIndex(ctx, info)
 }
 
-// readIndex finds the files that the index has.
+// readIndex reads which files the index has.
 func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 	return s.app.openSnapshot(ctx, s.path, func(snap *index.Snapshot) error {
-		is, err := s.stateOf(snap, before)
+		current, err := s.indexStateOf(snap, before)
 		if err != nil {
 			return err
 		}
-		if s.known != nil && is.stamp == s.indexed.stamp {
-			s.indexed = is
+		if s.known != nil && current.stamp == s.indexed.stamp {
+			s.indexed = current
 			return nil
 		}
 		if err := s.checkFolder(ctx, nil, snap); err != nil {
@@ -82,13 +87,14 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 		if err := s.checkCut(known); err != nil {
 			return err
 		}
-		for path, state := range known { // so that only files that may differ are read
-			if was := s.known[path]; state.digest != "" && was.digest == state.digest {
-				state.size, state.time, state.mode = was.size, was.time, was.mode
+		// Keep sizes and times, so that only files that may differ are read.
+		for path, state := range known {
+			if previous := s.known[path]; state.digest != "" && previous.digest == state.digest {
+				state.size, state.time, state.mode = previous.size, previous.time, previous.mode
 				known[path] = state
 			}
 		}
-		s.known, s.indexed = known, is
+		s.known, s.indexed = known, current
 		return nil
 	})
 }
@@ -97,7 +103,7 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 // were changed, has no digest.
 func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, error) {
 	known := map[string]fileState{}
-	missing := map[string]int{} // passages that have not been found yet
+	missing := map[string]int{} // number of passages of a file that were not found yet
 	for ordinal := range snap.State().Docs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -109,21 +115,21 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 		if err != nil {
 			return nil, err
 		}
-		e, ok := folder.ReadEntry(d.Payload)
+		entry, ok := folder.ReadEntry(d.Payload)
 		if !ok {
 			continue
 		}
 		name := snap.DocumentOf(ordinal)
-		if name != e.Path { // a copy of a passage, under another name
+		if name != entry.Path { // a copy of a passage under another id
 			continue
 		}
-		state, more := known[name]
-		if !more {
-			state = fileState{digest: e.Digest, device: e.Device, cut: e.Cut}
-			missing[name] = e.Parts
+		state, seen := known[name]
+		if !seen {
+			state = fileState{digest: entry.Digest, device: entry.Device, cut: entry.Cut}
+			missing[name] = entry.Parts
 		}
 		missing[name]--
-		if !e.Intact || e.Root == "" || e.Digest != state.digest || e.Cut != state.cut {
+		if !entry.Intact || entry.Root == "" || entry.Digest != state.digest || entry.Cut != state.cut {
 			state.digest = ""
 		}
 		known[name] = state
@@ -138,22 +144,25 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 	return known, nil
 }
 
-// errOtherCut: two processes keep an index, and each cuts files again that the other has cut.
-var errOtherCut = errors.New("another plaid watch keeps the index and cuts its files differently")
+// errOtherCut reports that another process keeps the same index with other settings, so that each
+// splits again what the other has split.
+var errOtherCut = errors.New("another plaid watch maintains the index and splits its files differently")
 
-// cutsOfOthers is how often this process cuts files again that another process has cut differently.
-const cutsOfOthers = 2
+// maxOtherCuts is how often this process splits files again that another process has split
+// differently.
+const maxOtherCuts = 2
 
-// checkCut ends this process if another keeps cutting files differently: neither would ever end.
+// checkCut returns an error if another process keeps splitting files differently, since neither
+// would ever finish.
 func (s *folderSync) checkCut(known map[string]fileState) error {
-	cut := folder.Cut(s.parting)
+	cut := folder.Cut(s.splitting)
 	if s.known == nil {
-		return nil // at first, the files are cut as this process was told to
+		return nil // the first look splits files with the settings of this process
 	}
 	for _, state := range known {
 		if state.digest != "" && state.cut != cut {
-			if s.otherCut++; s.otherCut > cutsOfOthers {
-				return flags.Usagef("%s: %w: by %s, and this one by %s; end one of them", s.path, errOtherCut,
+			if s.otherCuts++; s.otherCuts > maxOtherCuts {
+				return flags.Usagef("%s: %w: by %s, this one by %s; end one of them", s.path, errOtherCut,
 					state.cut, cut)
 			}
 			break
@@ -162,58 +171,59 @@ func (s *folderSync) checkCut(known map[string]fileState) error {
 	return nil
 }
 
-// write opens the index to change it, if it is of this folder.
-func (s *folderSync) write(ctx context.Context, change func(*index.Index) error) error {
+// changeIndex opens the index for writing and calls change, if the index belongs to this folder.
+func (s *folderSync) changeIndex(ctx context.Context, change func(*index.Index) error) error {
 	before, err := os.Stat(s.path)
 	if err != nil {
 		return err
 	}
 	return s.app.open(ctx, s.path, true, func(ix *index.Index) error {
-		was, err := s.withSnapshot(ix, before, func(snap *index.Snapshot) error { return s.checkFolder(ctx, ix, snap) })
+		current, err := s.withSnapshot(ix, before,
+			func(snap *index.Snapshot) error { return s.checkFolder(ctx, ix, snap) })
 		if err != nil {
 			return err
 		}
-		others := was.stamp != s.indexed.stamp
+		changedByOthers := current.stamp != s.indexed.stamp
 		if err := change(ix); err != nil {
 			return err
 		}
 		if s.indexed, err = s.withSnapshot(ix, before, nil); err != nil {
 			return err
 		}
-		if others { // their changes are not in known
-			s.indexed = indexState{others: true}
+		if changedByOthers { // known lacks their changes
+			s.indexed = indexState{changedByOthers: true}
 		}
 		return nil
 	})
 }
 
-// withSnapshot hands a snapshot of an open index to use, and returns the state that it shows.
+// withSnapshot hands a snapshot of an open index to use, and returns the state of the index.
 func (s *folderSync) withSnapshot(
 	ix *index.Index, before fs.FileInfo, use func(*index.Snapshot) error,
-) (is indexState, err error) {
+) (state indexState, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
-		return is, err
+		return state, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	if is, err = s.stateOf(snap, before); err == nil && use != nil {
+	if state, err = s.indexStateOf(snap, before); err == nil && use != nil {
 		err = use(snap)
 	}
-	return is, err
+	return state, err
 }
 
-// devicesAtOnce is the number of files of one transaction.
-const devicesAtOnce = 1000
+// devicesPerTransaction is the number of files whose devices one transaction stores.
+const devicesPerTransaction = 1000
 
-// putDevices stores the devices of files that have not changed: after a restart of the system, the
-// same file system may have another one.
-func (s *folderSync) putDevices(ctx context.Context, ix *index.Index, todo *pending) error {
-	for _, device := range slices.Sorted(maps.Keys(todo.devices)) {
+// storeDevices stores the devices of files that have not changed: after a restart of the system, a
+// file system may have another device number.
+func (s *folderSync) storeDevices(ctx context.Context, ix *index.Index, work *pending) error {
+	for _, device := range slices.Sorted(maps.Keys(work.devices)) {
 		value, err := json.Marshal(device)
 		if err != nil {
 			return err
 		}
-		for paths := range slices.Chunk(todo.devices[device], devicesAtOnce) {
+		for paths := range slices.Chunk(work.devices[device], devicesPerTransaction) {
 			where, err := condition.Parse("root = ? AND path IN (?" + strings.Repeat(", ?", len(paths)-1) + ")")
 			if err != nil {
 				return err

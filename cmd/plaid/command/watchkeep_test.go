@@ -29,14 +29,14 @@ func (s *folderSync) old(t *testing.T, name string, ago time.Duration) {
 // now looks, and returns what it came to: files, and how many were added, changed, deleted, kept.
 func (s *folderSync) now(t *testing.T) [5]int {
 	t.Helper()
-	r, err := s.look(t.Context(), nil)
+	r, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	return [5]int{r.Files, r.Added, r.Changed, r.Deleted, r.Kept}
 }
 
 // again is the next process that keeps the index.
 func (s *folderSync) next() {
-	s.known, s.indexed, s.mounts, s.rooted, s.otherCut = nil, indexState{}, nil, false, 0
+	s.known, s.indexed, s.mounts, s.rooted, s.otherCuts = nil, indexState{}, nil, false, 0
 }
 
 // The documents of files stay while their file system is away, however often the folder is
@@ -69,11 +69,11 @@ func TestWatchKeepsFilesOfMounts(t *testing.T) {
 		}
 		devices["sub"] = "1"
 		for range 3 {
-			r, err := s.look(t.Context(), nil)
+			r, err := s.syncOnce(t.Context(), nil)
 			require.NoError(t, err)
 			require.Equal(t, [3]int{4, 0, 2}, [3]int{r.Files, r.Deleted, r.Kept})
-			require.Contains(t, r.why, filepath.Join(s.root, "sub")+": ")
-			require.Contains(t, r.why, "--allow-empty")
+			require.Contains(t, r.keptReason, filepath.Join(s.root, "sub")+": ")
+			require.Contains(t, r.keptReason, "--allow-empty")
 			s.next()
 		}
 		require.NoError(t, os.RemoveAll(sub))
@@ -126,14 +126,14 @@ func TestWatchFewFilesVanish(t *testing.T) {
 	s := &folderSync{home: t.TempDir(), device: func(string) (string, error) { return "", nil }}
 	for files, most := range map[int]int{1: 0, 2: 1, 4: 3, 5: 2, 6: 3, 20: 10, 21: 10, 40: 20, 41: 20} {
 		s.known = map[string]fileState{}
-		m := missing{sync: s, seen: files}
+		m := missingFiles{sync: s, visible: files}
 		for i := range files {
 			m.paths = append(m.paths, fmt.Sprintf("%d.md", i))
 		}
 		all := m.paths
 		for gone := range files + 1 {
-			m.paths, m.kept, m.seen = slices.Clone(all[:gone]), nil, files
-			deleted, err := m.sort()
+			m.paths, m.kept, m.visible = slices.Clone(all[:gone]), nil, files
+			deleted, err := m.deletedFiles()
 			require.NoError(t, err)
 			if gone <= most {
 				require.Len(t, deleted, gone, "%d of %d", gone, files)
@@ -166,9 +166,9 @@ func TestWatchMountsDuringLook(t *testing.T) {
 		asked++
 		return fmt.Sprint(min(asked, 4)), nil
 	}
-	_, err := s.look(t.Context(), nil)
+	_, err := s.syncOnce(t.Context(), nil)
 	require.ErrorIs(t, err, errMounted)
-	r, err := s.lookUntilStill(t.Context())
+	r, err := s.syncUntilStable(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, r.Added)
 }
@@ -185,7 +185,7 @@ func (s *folderSync) others(t *testing.T, change func(*index.Index) error) {
 // what has not changed is not read again.
 func TestWatchHealsIndex(t *testing.T) {
 	s := newSync(t)
-	s.parting.Window = 4
+	s.splitting.Window = 4
 	s.put(t, "a.md", "Cats sleep by day. Dogs bark at night. Fish swim in the sea.")
 	s.put(t, "b.md", "Owls fly.")
 	s.old(t, "a.md", time.Hour)
@@ -195,10 +195,10 @@ func TestWatchHealsIndex(t *testing.T) {
 	require.NoError(t, err)
 	s.put(t, "c.md", "Ducks swim.")
 	s.old(t, "c.md", time.Hour)
-	r, err := s.look(t.Context(), nil)
+	r, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, r.Added)
-	require.False(t, r.again) // nobody else has changed anything
+	require.False(t, r.lookAgain) // nobody else has changed anything
 	require.False(t, s.disturbed())
 	require.Equal(t, [5]int{3}, s.now(t))
 
@@ -263,7 +263,7 @@ func TestWatchHealsWhatChangesDuringLook(t *testing.T) {
 			return err
 		})
 	}
-	r, err := s.lookUntilStill(t.Context())
+	r, err := s.syncUntilStable(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, [3]int{4, 2, 0}, [3]int{r.Files, r.Added, r.Changed})
 }
@@ -276,12 +276,12 @@ func TestWatchCutsAgain(t *testing.T) {
 	s.old(t, "a.md", time.Hour)
 	require.Equal(t, [5]int{1, 1}, s.now(t))
 	for _, change := range []func(){
-		func() { s.parting.Window = 8 }, func() { s.parting.Overlap = 2 },
-		func() { s.parting.By = "words" }, func() { s.parting.Model = nil },
+		func() { s.splitting.Window = 8 }, func() { s.splitting.Overlap = 2 },
+		func() { s.splitting.By = "words" }, func() { s.splitting.Model = nil },
 	} {
-		was := s.parting
+		was := s.splitting
 		change()
-		require.NotEqual(t, folder.Cut(was), folder.Cut(s.parting))
+		require.NotEqual(t, folder.Cut(was), folder.Cut(s.splitting))
 		s.next()
 		require.Equal(t, [5]int{1, 0, 1}, s.now(t))
 		s.next()
@@ -289,13 +289,13 @@ func TestWatchCutsAgain(t *testing.T) {
 	}
 	other := *s
 	other.next()
-	other.parting.Window = 5
+	other.splitting.Window = 5
 	for range 2 {
 		require.Equal(t, [5]int{1, 0, 1}, other.now(t))
 		require.Equal(t, [5]int{1, 0, 1}, s.now(t))
 	}
 	require.Equal(t, [5]int{1, 0, 1}, other.now(t))
-	_, err := s.look(t.Context(), nil)
+	_, err := s.syncOnce(t.Context(), nil)
 	require.ErrorIs(t, err, errOtherCut)
 	require.ErrorContains(t, err, "words 8+2 of 0 words; end one of them")
 	require.Equal(t, exitUsage, exitCode(err))

@@ -15,28 +15,30 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 )
 
-// devices are the devices of the folders that a look goes through.
+// devices are the devices of the folders that a look reads.
 type devices struct {
 	sync *folderSync
-	dirs map[string]string // by whole path
-	err  error             // of the first folder whose device cannot be read
+	// dirs maps the full path of a folder to its device.
+	dirs map[string]string
+	// err is the error of the first folder whose device cannot be read.
+	err error
 }
 
 func (s *folderSync) newDevices() *devices { return &devices{sync: s, dirs: map[string]string{}} }
 
-// wholePath returns the whole path of a file or folder, given its path with slashes in the folder
-// that is watched.
+// wholePath returns the full path of a file or folder, given its path within the watched folder,
+// with slashes.
 func (s *folderSync) wholePath(dir string) string {
 	return filepath.Join(s.home, filepath.FromSlash(dir))
 }
 
-// note remembers the device of a folder that is about to be read.
-func (d *devices) note(dir string) {
+// recordDevice records the device of a folder that is about to be read.
+func (d *devices) recordDevice(dir string) {
 	device, err := d.sync.device(dir)
 	switch {
 	case err == nil:
 		d.dirs[dir] = device
-	case !absent(err) && d.err == nil:
+	case !isAbsent(err) && d.err == nil:
 		d.err = err
 	}
 }
@@ -44,148 +46,156 @@ func (d *devices) note(dir string) {
 // ofFile returns the device that a file was found on.
 func (d *devices) ofFile(file string) string { return d.dirs[d.sync.wholePath(path.Dir(file))] }
 
-// still returns [errMounted] if the device of a folder has changed since it was about to be read.
-func (d *devices) still() error {
-	for dir, was := range d.dirs {
-		is, err := d.sync.device(dir)
-		if err != nil && !absent(err) {
+// checkUnchanged returns [errMounted] if the device of a folder has changed since it was recorded.
+func (d *devices) checkUnchanged() error {
+	for dir, before := range d.dirs {
+		now, err := d.sync.device(dir)
+		if err != nil && !isAbsent(err) {
 			return err
-		} else if err == nil && is != was {
+		} else if err == nil && now != before {
 			return fmt.Errorf("%s: %w", dir, errMounted)
 		}
 	}
 	return nil
 }
 
-// begins returns the folders at which a file system begins, and those where one is away, with their
-// devices.
-func (d *devices) begins(m *missing) map[string]string {
-	all := map[string]string{}
+// mountPoints returns the folders at which a file system begins, and those whose file system is
+// away, with their devices.
+func (d *devices) mountPoints(m *missingFiles) map[string]string {
+	mounts := map[string]string{}
 	for dir, device := range d.dirs {
 		if dir == d.sync.home || d.dirs[filepath.Dir(dir)] != device {
-			all[dir] = device
+			mounts[dir] = device
 		}
 	}
 	for dir := range m.away {
-		all[d.sync.wholePath(dir)], _ = d.sync.device(d.sync.wholePath(dir))
+		mounts[d.sync.wholePath(dir)], _ = d.sync.device(d.sync.wholePath(dir))
 	}
-	return all
+	return mounts
 }
 
-// absent reports whether an error says that there is nothing at a path.
-func absent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // a folder of the path is a file by now
+// isAbsent reports whether an error says that there is nothing at a path.
+func isAbsent(err error) bool {
+	// ENOTDIR: a folder of the path has become a file.
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// missing are the files that the index has and a look has not found. Not all of them have been
+// missingFiles are the files that the index has and a look did not find. Not all of them were
 // deleted:
 //
-//   - A file stays if its folder is on another file system than the file was: its own is away, be
-//     it for a minute or a year. Only --allow-empty takes such a file for deleted, since a later
-//     look sees no more than this one.
-//   - All stay if all known files have vanished, or more than half of more than fewFiles: the file
-//     system may be away without a sign, as on a system without numbers for devices.
+// 1. A file is kept if its folder is now on another file system than the file was: its own file
+// system is away, for a minute or for a year. Only --allow-empty takes such a file for deleted,
+// since later looks see no more than this one.
 //
-// Files that are there and no longer qualify, or have been renamed, have not vanished.
-type missing struct {
-	sync    *folderSync
-	paths   []string
-	arrived map[string]int // digests of new files
-	seen    int            // known files that the look can tell to be there or not
-	allow   bool
+// 2. All files are kept if all known files have vanished, or more than half of more than fewFiles:
+// the file system may be away without a sign, as on a system without device numbers.
+//
+// 3. A file that exists but no longer qualifies, or that was renamed, has not vanished.
+type missingFiles struct {
+	sync  *folderSync
+	paths []string
+	// arrived counts new files by their digests.
+	arrived map[string]int
+	// visible is the number of known files that the look can tell to exist or not.
+	visible    int
+	allowEmpty bool
 
-	kept     []string
-	away     map[string]int // of kept, by the folder whose file system is away
-	vanished int            // of kept, the others
-	nearest  map[string]place
+	kept []string
+	// away counts the kept files by the folder whose file system is away.
+	away map[string]int
+	// vanished is the number of the other kept files.
+	vanished  int
+	locations map[string]location
 }
 
-// place is where a folder is, or was.
-type place struct {
-	dir    string // the folder, or the first of its path that is not there
-	there  bool
-	device string // of the nearest folder of the path that is there
+// location says where a folder is, or was.
+type location struct {
+	// dir is the folder, or the first folder of its path that does not exist.
+	dir    string
+	exists bool
+	// device is that of the nearest folder of the path that exists.
+	device string
 	err    error
 }
 
-// unlike reports whether the folder is known to be on another device than this one, if that is
-// known.
-func (p *place) unlike(device string) bool {
+// onOtherDevice reports whether the folder is on another device than this one, if both are known.
+func (p *location) onOtherDevice(device string) bool {
 	return device != "" && p.device != "" && p.device != device
 }
 
-// Of up to fewFiles files all but one may vanish at a time.
+// fewFiles is the number of files up to which all but one may vanish at a time.
 const fewFiles = 4
 
-// sort returns the paths of the files that have been deleted.
-func (m *missing) sort() (gone []string, err error) {
+// deletedFiles returns the paths of the files that were deleted, and records the files that are
+// kept.
+func (m *missingFiles) deletedFiles() (deleted []string, err error) {
 	if len(m.paths) == 0 {
 		return nil, nil
 	}
-	if _, err := os.Stat(m.sync.home); err != nil { // the whole folder is gone, not its files
+	if _, err := os.Stat(m.sync.home); err != nil { // the whole folder is gone, which says nothing about its files
 		return nil, err
 	}
 	slices.Sort(m.paths)
-	if m.allow {
+	if m.allowEmpty {
 		return m.paths, nil
 	}
-	m.away, m.nearest = map[string]int{}, map[string]place{}
+	m.away, m.locations = map[string]int{}, map[string]location{}
 	var vanished []string
 	for _, file := range m.paths {
 		state := m.sync.known[file]
-		where := m.placeOf(path.Dir(file))
+		folder := m.locate(path.Dir(file))
 		_, err := os.Lstat(m.sync.wholePath(file))
 		switch {
-		case where.err != nil, err != nil && !absent(err), where.unlike(state.device):
-			m.away[where.dir]++
+		case folder.err != nil, err != nil && !isAbsent(err), folder.onOtherDevice(state.device):
+			m.away[folder.dir]++
 			m.kept = append(m.kept, file)
 		case err == nil:
-			gone = append(gone, file)
+			deleted = append(deleted, file)
 		case state.digest != "" && m.arrived[state.digest] > 0:
 			m.arrived[state.digest]--
-			gone = append(gone, file)
+			deleted = append(deleted, file)
 		default:
 			vanished = append(vanished, file)
 		}
 	}
-	m.seen -= len(m.kept)
-	if n := len(vanished); n > 0 && (n == m.seen || m.seen > fewFiles && 2*n > m.seen) {
+	m.visible -= len(m.kept)
+	if n := len(vanished); n > 0 && (n == m.visible || m.visible > fewFiles && 2*n > m.visible) {
 		m.kept = append(m.kept, vanished...)
 		m.vanished = n
-		return gone, nil
+		return deleted, nil
 	}
-	gone = append(gone, vanished...)
-	slices.Sort(gone)
-	return gone, nil
+	deleted = append(deleted, vanished...)
+	slices.Sort(deleted)
+	return deleted, nil
 }
 
-// placeOf finds where a folder is.
-func (m *missing) placeOf(dir string) place {
-	if p, ok := m.nearest[dir]; ok {
-		return p
+// locate finds where a folder is.
+func (m *missingFiles) locate(dir string) location {
+	if found, ok := m.locations[dir]; ok {
+		return found
 	}
-	p := place{dir: dir}
+	p := location{dir: dir}
 	p.device, p.err = m.sync.device(m.sync.wholePath(dir))
-	p.there = p.err == nil
-	if absent(p.err) && dir != "." {
-		above := m.placeOf(path.Dir(dir))
-		p.device, p.err = above.device, above.err
-		if !above.there {
-			p.dir = above.dir
+	p.exists = p.err == nil
+	if isAbsent(p.err) && dir != "." {
+		parent := m.locate(path.Dir(dir))
+		p.device, p.err = parent.device, parent.err
+		if !parent.exists {
+			p.dir = parent.dir
 		}
 	}
-	m.nearest[dir] = p
+	m.locations[dir] = p
 	return p
 }
 
-// shownFolders is how many folders a message names.
-const shownFolders = 3
+// maxFolders is the number of folders that a message names.
+const maxFolders = 3
 
-// why says which files are kept, and how to go on; "" if none are.
-func (m *missing) why() string {
+// keptReason says which files are kept, and how to continue, or "" if none are.
+func (m *missingFiles) keptReason() string {
 	var parts []string
 	for i, dir := range slices.Sorted(maps.Keys(m.away)) {
-		if i == shownFolders {
+		if i == maxFolders {
 			parts = append(parts, "so in "+out.Plural(len(m.away)-i, "more folder"))
 			break
 		}
@@ -194,7 +204,7 @@ func (m *missing) why() string {
 			out.Plural(m.away[dir], "file is", "files are"), m.sync.path))
 	}
 	if m.vanished > 0 {
-		parts = append(parts, fmt.Sprintf("%s: of %s that %s has, %s gone", m.sync.root, out.Plural(m.seen, "file"),
+		parts = append(parts, fmt.Sprintf("%s: of %s that %s has, %s gone", m.sync.root, out.Plural(m.visible, "file"),
 			m.sync.path, out.Plural(m.vanished, "is", "are")))
 	}
 	if len(parts) == 0 {
@@ -204,11 +214,11 @@ func (m *missing) why() string {
 		"or say --allow-empty once if the files were deleted"
 }
 
-// disturbed reports whether the index has been changed by others since the last look, or a file
-// system has come or gone, which no event tells.
+// disturbed reports whether others have changed the index since the last look, or whether a file
+// system was mounted or unmounted. No event reports these.
 func (s *folderSync) disturbed() bool {
 	info, err := os.Stat(s.path)
-	if err != nil && s.indexed.file != nil || err == nil && !s.indexed.is(info) {
+	if err != nil && s.indexed.file != nil || err == nil && !s.indexed.matches(info) {
 		return true
 	}
 	for dir, was := range s.mounts {

@@ -64,7 +64,7 @@ func newWatchModel(t *testing.T, seed uint64) *watchModel {
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)), sync: newSync(t),
 		files: map[string]string{}, has: map[string]pictured{}, strange: map[string]string{},
 	}
-	m.sync.app.quiet, m.sync.parting.Window = true, 8
+	m.sync.app.quiet, m.sync.splitting.Window = true, 8
 	for i, dir := range []string{".", "m", "d/n"} {
 		mount := &fakeMount{dir: dir, aside: filepath.Join(t.TempDir(), "aside"), device: 10 + i, mounted: true}
 		m.mounts = append(m.mounts, mount)

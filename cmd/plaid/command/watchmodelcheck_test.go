@@ -46,7 +46,7 @@ func (m *watchModel) documents(ix *index.Index) map[string][]*index.StoredDocume
 // expect says what a look has to come to, and changes the picture.
 func (m *watchModel) expect(allow bool) (want folderReport) {
 	m.see()
-	cut := folder.Cut(m.sync.parting)
+	cut := folder.Cut(m.sync.splitting)
 	next, arrived := map[string]pictured{}, map[string]int{}
 	for name, text := range m.files {
 		if strings.Contains(text, "\x00") {
@@ -119,30 +119,30 @@ func (m *watchModel) look() {
 	allow := m.rng.IntN(15) == 0
 	if m.rng.IntN(4) == 0 {
 		next := *s
-		next.known, next.indexed, next.mounts, next.rooted, next.otherCut = nil, indexState{}, nil, false, 0
+		next.known, next.indexed, next.mounts, next.rooted, next.otherCuts = nil, indexState{}, nil, false, 0
 		if m.rng.IntN(2) == 0 {
-			next.parting.Window = 8 + m.rng.IntN(2)
+			next.splitting.Window = 8 + m.rng.IntN(2)
 		}
 		*s = next
-		m.say("again, by %s", folder.Cut(s.parting))
+		m.say("again, by %s", folder.Cut(s.splitting))
 	}
 	s.allowEmpty = allow
 	m.say("look, allow %v", allow)
 	want := m.expect(allow)
-	r, err := s.look(t.Context(), nil)
+	r, err := s.syncOnce(t.Context(), nil)
 	if errors.Is(err, errOtherCut) { // by older copies
 		m.say("%v", err)
-		require.GreaterOrEqual(t, s.otherCut, 2)
-		s.known, s.indexed, s.otherCut = nil, indexState{}, 0
-		r, err = s.look(t.Context(), nil)
+		require.GreaterOrEqual(t, s.otherCuts, 2)
+		s.known, s.indexed, s.otherCuts = nil, indexState{}, 0
+		r, err = s.syncOnce(t.Context(), nil)
 	}
 	require.NoError(t, err)
 	got := folderReport{
 		Files: r.Files, Added: r.Added, Changed: r.Changed, Deleted: r.Deleted, Kept: r.Kept, Passed: r.Passed,
 	}
 	require.Equal(t, want, got)
-	require.Equal(t, r.Kept > 0, r.why != "")
-	require.False(t, r.meanwhile)
+	require.Equal(t, r.Kept > 0, r.keptReason != "")
+	require.False(t, r.changedByOthers)
 	m.check()
 	if m.rng.IntN(6) == 0 && len(m.copies) < 5 {
 		if file, err := os.ReadFile(s.path); err == nil {
@@ -177,7 +177,7 @@ func (m *watchModel) check() {
 			continue // and its file cannot be seen
 		}
 		var got, want []string
-		parting := s.parting
+		parting := s.splitting
 		for _, d := range docs {
 			e, ok := folder.ReadEntry(d.Payload)
 			require.True(t, ok)

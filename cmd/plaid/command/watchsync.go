@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,97 +22,124 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// folderSync keeps an index as a folder is.
+// folderSync keeps an index up to date with a folder. One look reads the folder, compares it with
+// the index, and changes the index.
 type folderSync struct {
 	app        *app
 	path, root string
-	largest    int64 // bytes of a file
-	parting    encode.Splitting
-	encoder    *encode.Encoder
-	model      *storage.Model
-	build      index.BuildOptions
+	// largest is the size in bytes of the largest file that is read.
+	largest   int64
+	splitting encode.Splitting
+	encoder   *encode.Encoder
+	model     *storage.Model
+	build     index.BuildOptions
 
-	moved      bool // the folder was elsewhere before
-	rooted     bool // the index says where the folder is now
-	allowEmpty bool // at the next look documents go, however many files have vanished
+	// moved reports that the folder was elsewhere before.
+	moved bool
+	// rooted reports that the index says where the folder is now.
+	rooted bool
+	// allowEmpty lets the next look delete documents however many files have vanished.
+	allowEmpty bool
 
-	device func(path string) (string, error) // folder.Device, but for tests
-	mounts map[string]string                 // folders that begin a file system, and their devices
+	// device is folder.Device, except in tests.
+	device func(path string) (string, error)
+	// mounts maps the folders at which a file system begins to their devices.
+	mounts map[string]string
 
-	sinceRead func() // for tests: called between reading and writing
+	// sinceRead is called by tests between reading and writing, or nil otherwise.
+	sinceRead func()
 
-	warned []string // paths of .gitignore files that cannot be used
+	// warned are the paths of .gitignore files that cannot be used and were warned of.
+	warned []string
 
-	home     string               // the folder, as payloads name it
-	known    map[string]fileState // by path; nil: not read yet
-	indexed  indexState           // that known was read from
-	otherCut int                  // how often another process had cut files differently
+	// home is the full path of the folder, as payloads name it.
+	home string
+	// known are the files that the index has, by their paths. Nil means that they were not read
+	// yet.
+	known map[string]fileState
+	// indexed is the state of the index that known was read from.
+	indexed indexState
+	// otherCuts counts how often another process had split files differently.
+	otherCuts int
 }
 
 // fileState is what the index has of a file.
 type fileState struct {
-	digest string // "": the index does not have all of it
-	device string // "": not known
+	// digest is the digest of the content. "" means that the index does not have all of it.
+	digest string
+	// device is the device of the file. "" means that it is unknown.
+	device string
 	cut    string
 	size   int64
-	time   time.Time // zero: the file is to be read again
-	mode   fs.FileMode
+	// time is the time of the file; zero means that the file must be read again.
+	time time.Time
+	mode fs.FileMode
 }
 
-func (f *fileState) same(as *folder.File) bool {
-	return f.size == as.Size && f.mode == as.Mode && !f.time.IsZero() && f.time.Equal(as.Time)
+// isUnchanged reports whether a file has the size, the mode and the time of the state.
+func (f *fileState) isUnchanged(file *folder.File) bool {
+	return f.size == file.Size && f.mode == file.Mode && !f.time.IsZero() && f.time.Equal(file.Time)
 }
 
-// folderReport says what one look at the folder came to.
+// folderReport reports on one look at the folder.
 type folderReport struct {
-	Path      string `json:"path"`
-	Files     int    `json:"files"`
-	Added     int    `json:"added"`
-	Changed   int    `json:"changed"` // encoded again
-	Deleted   int    `json:"deleted"`
-	Docs      int    `json:"docs"`     // that were encoded
-	Passages  int    `json:"passages"` // that some of these are stored in
-	Tokens    int64  `json:"tokens"`
-	Truncated int    `json:"truncated"`
-	Passed    int    `json:"passed_over"` // files that are no text, or too large
-	// PassedFiles names the first of these.
+	Path  string `json:"path"`
+	Files int    `json:"files"`
+	Added int    `json:"added"`
+	// Changed counts the files that were encoded again.
+	Changed int `json:"changed"`
+	Deleted int `json:"deleted"`
+	// Docs counts the documents that were encoded, and Passages the passages that some of them are
+	// stored as.
+	Docs      int   `json:"docs"`
+	Passages  int   `json:"passages"` // that some of these are stored in
+	Tokens    int64 `json:"tokens"`
+	Truncated int   `json:"truncated"`
+	// Passed counts files that are not texts, or too large; PassedFiles names the first of them.
+	Passed      int                 `json:"passed_over"`
 	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
-	Kept        int                 `json:"kept"` // files that have vanished and whose documents stay
-	Seconds     float64             `json:"seconds"`
-	why         string              // files are kept
-	again       bool                // a file may have changed while it was read
-	meanwhile   bool                // another process has changed the index during the look
+	// Kept counts files that have vanished and whose documents stay.
+	Kept    int     `json:"kept"`
+	Seconds float64 `json:"seconds"`
+	// keptReason says why they stay.
+	keptReason string
+	// lookAgain reports that a file may have changed while it was read.
+	lookAgain bool
+	// changedByOthers reports that another process has changed the index during the look.
+	changedByOthers bool
 }
 
-// settled is how old a file must be for its time to tell that it has not changed since.
-const settled = 2 * time.Second
+// settledAge is the age at which the time of a file proves that the file has not changed since it
+// was read.
+const settledAge = 2 * time.Second
 
-// errMounted: a file system came or went during a look, so the devices of files are not known.
+// errMounted reports that a file system was mounted or unmounted during a look, so that the devices
+// of files are uncertain.
 var errMounted = errors.New("a file system was mounted or unmounted while the folder was looked at")
 
-// looks is how often a folder that changes during a look is looked at.
-const looks = 3
+// maxLooks is the maximum number of looks at a folder that changes during a look.
+const maxLooks = 3
 
-// lookUntilStill looks again if others have changed the index, or mounts have changed, during the
-// look. The report is that of all looks.
-func (s *folderSync) lookUntilStill(ctx context.Context) (*folderReport, error) {
-	var all folderReport
+// syncUntilStable repeats a look if others have changed the index, or if mounts have changed,
+// during the look. The report covers all looks.
+func (s *folderSync) syncUntilStable(ctx context.Context) (*folderReport, error) {
+	var total folderReport
 	for n := 1; ; n++ {
-		r, err := s.look(ctx, nil)
-		if errors.Is(err, errMounted) && n < looks {
+		r, err := s.syncOnce(ctx, nil)
+		if errors.Is(err, errMounted) && n < maxLooks {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
-		r.add(&all)
-		if all = *r; !r.meanwhile || n == looks {
+		r.addEarlier(&total)
+		if total = *r; !r.changedByOthers || n == maxLooks {
 			return r, nil
 		}
 	}
 }
 
-// add takes in the changes of an earlier look.
-func (r *folderReport) add(earlier *folderReport) {
+// addEarlier adds the changes of an earlier look.
+func (r *folderReport) addEarlier(earlier *folderReport) {
 	r.Added += earlier.Added
 	r.Changed += earlier.Changed
 	r.Deleted += earlier.Deleted
@@ -125,21 +150,23 @@ func (r *folderReport) add(earlier *folderReport) {
 	r.Seconds += earlier.Seconds
 }
 
-// look compares the folder with the index, and changes the index.
-func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport, error) {
+// syncOnce compares the folder with the index, and changes the index. dirs, if not nil, is called
+// with each folder before it is read.
+func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderReport, error) {
 	begin := s.app.now()
 	if err := s.findHome(); err != nil {
 		return nil, err
 	}
-	on := s.newDevices()
+	// Read the folder, and the index if others have changed it.
+	devices := s.newDevices()
 	files, passed, err := folder.Scan(ctx, s.home, s.largest, func(dir string) {
 		if dirs != nil {
 			dirs(dir)
 		}
-		on.note(dir)
+		devices.recordDevice(dir)
 	})
 	if err == nil {
-		err = on.err
+		err = devices.err
 	}
 	if err == nil {
 		err = s.followIndex(ctx)
@@ -150,154 +177,64 @@ func (s *folderSync) look(ctx context.Context, dirs func(string)) (*folderReport
 	for _, path := range passed.Rules {
 		if !slices.Contains(s.warned, path) {
 			s.warned = append(s.warned, path)
-			s.app.warn("%s has more than 1 MiB: its folder is passed over", path)
+			s.app.printWarning("%s has more than 1 MiB: its folder is skipped", path)
 		}
 	}
+	// Compare them file by file.
 	r := &folderReport{Path: s.path}
 	c := comparison{
-		sync: s, begin: begin, cut: folder.Cut(s.parting), on: on, passed: &passed, report: r,
-		next: make(map[string]fileState, len(files)), arrived: map[string]int{},
+		sync:    s,
+		begin:   begin,
+		cut:     folder.Cut(s.splitting),
+		devices: devices,
+		passed:  &passed,
+		report:  r,
+		next:    make(map[string]fileState, len(files)),
+		arrived: map[string]int{},
 	}
 	for i := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := c.file(&files[i]); err != nil {
+		if err := c.compareFile(&files[i]); err != nil {
 			return nil, err
 		}
 	}
-	if err := on.still(); err != nil {
+	// Decide which of the missing files were deleted.
+	if err := devices.checkUnchanged(); err != nil {
 		return nil, err
 	}
-	m, err := c.missing()
+	missing, err := c.findMissing()
 	if err != nil {
 		return nil, err
 	}
-	r.Files, r.Deleted, r.Kept, r.why = len(c.next), len(c.todo.gone), len(m.kept), m.why()
+	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.kept), missing.keptReason()
 	r.Passed += passed.All()
 	r.PassedFiles = passed.Files
+	// Change the index. With --moved, it is opened even if no file has changed, to change their root.
 	if s.sinceRead != nil {
 		s.sinceRead()
 	}
 	switch {
-	case !c.todo.empty():
-		err = s.change(ctx, &c.todo, c.next, r)
+	case !c.work.isEmpty():
+		err = s.applyChanges(ctx, &c.work, c.next, r)
 	case s.moved && !s.rooted && len(s.known) > 0:
-		err = s.write(ctx, func(*index.Index) error { return nil })
+		err = s.changeIndex(ctx, func(*index.Index) error { return nil })
 	}
 	if err != nil {
 		return nil, err
 	}
+	// Remember the state for the next look.
 	s.rooted, s.allowEmpty = true, false
-	s.known, s.mounts = c.next, on.begins(m)
-	r.meanwhile = s.indexed.others
-	r.again = r.again || r.meanwhile
+	s.known, s.mounts = c.next, devices.mountPoints(missing)
+	r.changedByOthers = s.indexed.changedByOthers
+	r.lookAgain = r.lookAgain || r.changedByOthers
 	r.Seconds = s.app.now().Sub(begin).Seconds()
 	return r, nil
 }
 
-// comparison compares the files of a folder with those that the index has.
-type comparison struct {
-	sync    *folderSync
-	begin   time.Time
-	cut     string
-	on      *devices
-	passed  *folder.Passed
-	report  *folderReport
-	next    map[string]fileState // files that the index is to have
-	arrived map[string]int       // new files by their digests
-	todo    pending
-}
-
-// file compares a file that is there.
-func (c *comparison) file(f *folder.File) error {
-	state, known := c.sync.known[f.Path]
-	device := cmp.Or(c.on.ofFile(f.Path), state.device)
-	if known && state.same(f) && state.cut == c.cut {
-		if state.device != device {
-			c.todo.device(device, f.Path)
-			state.device = device
-		}
-		c.next[f.Path] = state
-		return nil
-	}
-	content, err := f.Read(c.sync.largest)
-	switch {
-	case errors.Is(err, folder.ErrBinary), errors.Is(err, folder.ErrLarge), errors.Is(err, fs.ErrNotExist):
-		c.report.Passed++
-		c.passed.Name(f.Path, strings.TrimPrefix(err.Error(), f.Path+": "))
-		return nil
-	case errors.Is(err, fs.ErrPermission):
-		c.passed.Close(f.Path)
-		return nil
-	case err != nil:
-		return err
-	case !known:
-		c.report.Added++
-		c.arrived[content.Digest]++
-		c.todo.files = append(c.todo.files, f)
-	case state.digest != content.Digest || state.cut != c.cut:
-		c.report.Changed++
-		c.todo.files = append(c.todo.files, f)
-	case state.device != device:
-		c.todo.device(device, f.Path)
-	}
-	state = fileState{content.Digest, device, c.cut, f.Size, f.Time, f.Mode}
-	if c.begin.Sub(f.Time).Abs() < settled { // it may change once more within the same tick of its clock
-		state.time, c.report.again = time.Time{}, true
-	}
-	c.next[f.Path] = state
-	return nil
-}
-
-// missing decides which of the files that are not there have been deleted.
-func (c *comparison) missing() (*missing, error) {
-	s := c.sync
-	m := &missing{sync: s, arrived: c.arrived, seen: len(s.known), allow: s.allowEmpty}
-	for path, state := range s.known {
-		if _, stays := c.next[path]; stays {
-			continue
-		} else if c.passed.Hides(path) { // it may be as it was; it is read once it may be
-			c.next[path] = state.unread()
-			m.seen--
-			continue
-		}
-		m.paths = append(m.paths, path)
-	}
-	var err error
-	if c.todo.gone, err = m.sort(); err != nil {
-		return nil, err
-	}
-	for _, path := range m.kept {
-		c.next[path] = s.known[path].unread()
-	}
-	return m, nil
-}
-
-// unread is the state of a file that cannot be seen: it is read once it is there again.
-func (f fileState) unread() fileState {
-	f.time = time.Time{}
-	return f
-}
-
-// pending is the work that a look has found.
-type pending struct {
-	files   []*folder.File
-	gone    []string            // names of documents
-	devices map[string][]string // paths of files that are the same, by their new device
-}
-
-func (p *pending) device(device, path string) {
-	if p.devices == nil {
-		p.devices = map[string][]string{}
-	}
-	p.devices[device] = append(p.devices[device], path)
-}
-
-func (p *pending) empty() bool { return len(p.files)+len(p.gone)+len(p.devices) == 0 }
-
-// findHome finds the whole path of the folder, without links. Where a link leads to another one
-// by now, that is another folder.
+// findHome finds the full path of the folder, without links. If a link now leads elsewhere, that is
+// another folder, and the files of the index are read again.
 func (s *folderSync) findHome() error {
 	home, err := filepath.EvalSymlinks(s.root)
 	if err == nil {
@@ -309,18 +246,19 @@ func (s *folderSync) findHome() error {
 	return err
 }
 
-// elsewhere is true of files of another folder.
-var elsewhere = sync.OnceValues(func() (*condition.Expr, error) {
+// otherFolderCondition selects the files of other folders.
+var otherFolderCondition = sync.OnceValues(func() (*condition.Expr, error) {
 	return condition.Parse("root <> ? AND digest IS NOT NULL AND path IS NOT NULL")
 })
 
-// errOtherFolder: an index follows one folder only, since the ids of files are their paths in it.
+// errOtherFolder reports that the index belongs to another folder. An index follows only one, since
+// the ids of files are their paths in it.
 var errOtherFolder = errors.New("the index follows another folder")
 
-// checkFolder finds out whether the files that the index has are of this folder; whoever has
-// said that it was moved has their root changed.
+// checkFolder returns an error if the index has files of another folder. With --moved, it changes
+// their root to this folder instead, if the index is open for writing (ix is not nil).
 func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *index.Snapshot) error {
-	e, err := elsewhere()
+	e, err := otherFolderCondition()
 	if err != nil {
 		return err
 	}
@@ -330,7 +268,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 	}
 	docs, err := snap.Select(ctx, where)
 	switch {
-	case errors.Is(err, condition.ErrUnknownField): // no file is in it, or none that says of what folder it is
+	case errors.Is(err, condition.ErrUnknownField): // no document has the fields of a file
 		return nil
 	case err != nil || docs.IsEmpty():
 		return err
@@ -349,43 +287,46 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 		return err
 	}
 	var fields struct{ Root string }
-	_ = json.Unmarshal(d.Payload, &fields) // it has been selected by it
-	return flags.Usagef("%w: %s follows %s; give each folder an index of its own, or --moved if that folder is now %s",
+	_ = json.Unmarshal(d.Payload, &fields) // never fails: the condition has read the field
+	return flags.Usagef("%w: %s follows %s; give each folder its own index, or use --moved if that folder is now %s",
 		errOtherFolder, s.path, fields.Root, s.home)
 }
 
-// change encodes what has changed, and stores it with what is gone in one step.
-func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]fileState,
+// applyChanges encodes the changed files, and stores them and the deletions in one transaction.
+func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[string]fileState,
 	r *folderReport) (err error) {
-	if len(todo.files) == 0 {
-		return s.write(ctx, func(ix *index.Index) error {
-			if len(todo.gone) > 0 {
-				if _, _, err := ix.Delete(ctx, todo.gone); err != nil {
+	// Without files to encode, only delete documents and store devices.
+	if len(work.files) == 0 {
+		return s.changeIndex(ctx, func(ix *index.Index) error {
+			if len(work.deleted) > 0 {
+				if _, _, err := ix.Delete(ctx, work.deleted); err != nil {
 					return err
 				}
 			}
-			return s.putDevices(ctx, ix, todo)
+			return s.storeDevices(ctx, ix, work)
 		})
 	}
-	// What is encoded is lost if the index cannot be written: where another process has it,
-	// that is found out first.
+	// Open the index for writing before the files are encoded: if another process has it open, the
+	// work would be lost.
 	if _, err := os.Stat(s.path); err == nil {
-		if err := s.write(ctx, func(*index.Index) error { return nil }); err != nil {
+		if err := s.changeIndex(ctx, func(*index.Index) error { return nil }); err != nil {
 			return err
 		}
 	}
-	spool, encoded, err := encode.Spool(ctx, s.encoder, s.texts(ctx, todo.files, next), "", nil)
+	// Encode the files.
+	spool, encoded, err := encode.Spool(ctx, s.encoder, s.readPassages(ctx, work.files, next), "", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	r.Tokens, r.Truncated = encoded.Tokens, encoded.Truncated
 	if r.Truncated > 0 {
-		s.app.warn("%s of %s cut, %s dropped: path and headings leave too little of what the model reads",
+		s.app.printWarning("%s of %s cut, %s dropped: path and headings leave too little room for the text",
 			out.Count(r.Truncated), out.Plural(spool.Len(), "text was", "texts were"),
 			out.Plural(encoded.Dropped, "token was", "tokens were"))
 	}
 	s.app.warnUnknown(encoded)
+	// Build the index, or add to it.
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		if spool.Tokens() == 0 {
 			return fmt.Errorf("%s: %w", s.root, errNothingToIndex)
@@ -393,30 +334,34 @@ func (s *folderSync) change(ctx context.Context, todo *pending, next map[string]
 		o := s.build
 		o.LockTimeout, o.Model = s.app.lockTimeout, s.model
 		built, err := index.Build(ctx, s.path, spool, &o)
-		s.indexed = indexState{} // whether it has been changed since is not known
+		s.indexed = indexState{} // others may have changed it since
 		if err == nil {
 			r.Docs, r.Passages = built.Docs, built.Passages
 		}
 		return err
 	}
-	return s.write(ctx, func(ix *index.Index) error {
+	return s.changeIndex(ctx, func(ix *index.Index) error {
 		added, err := ix.Add(ctx, spool, &index.AddOptions{
-			Replace: true, Delete: todo.gone, Model: s.model, Threads: s.build.Threads, Memory: s.build.Memory,
+			Replace: true,
+			Delete:  work.deleted,
+			Model:   s.model,
+			Threads: s.build.Threads,
+			Memory:  s.build.Memory,
 		})
 		if err != nil {
 			return err
 		}
 		r.Docs, r.Passages = added.Docs, added.Passages
-		return s.putDevices(ctx, ix, todo)
+		return s.storeDevices(ctx, ix, work)
 	})
 }
 
-// errNothingToIndex: the files of a folder have no words.
+// errNothingToIndex reports that the files of a folder have no words.
 var errNothingToIndex = errors.New("there is nothing to index yet: no file has a word")
 
-// texts are the passages of files, which are read again one by one: what they have then is
-// what is stored, and known.
-func (s *folderSync) texts(ctx context.Context, files []*folder.File,
+// readPassages reads files again, one by one, and returns their passages. It records in next the
+// content that it has read, since that content is stored.
+func (s *folderSync) readPassages(ctx context.Context, files []*folder.File,
 	next map[string]fileState) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		for _, f := range files {
@@ -426,7 +371,7 @@ func (s *folderSync) texts(ctx context.Context, files []*folder.File,
 			}
 			c, err := f.Read(s.largest)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) {
-				// It is another one by now: the next look deletes what the index has of it.
+				// The file has changed: the next look deletes its documents.
 				next[f.Path] = fileState{device: next[f.Path].device}
 				continue
 			} else if err != nil {
@@ -437,7 +382,7 @@ func (s *folderSync) texts(ctx context.Context, files []*folder.File,
 			state.digest = c.Digest
 			next[f.Path] = state
 			c.Root, c.Device = s.home, state.device
-			for t, err := range c.Texts(s.parting) {
+			for t, err := range c.Texts(s.splitting) {
 				if !yield(t, err) || err != nil {
 					return
 				}

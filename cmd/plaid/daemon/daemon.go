@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,10 +31,9 @@ import (
 	"github.com/plaid-ir/plaid/server/mcp"
 )
 
-// Run serves until ctx ends, and then ends in order: /readyz says so, requests that run
-// are finished, what was queued is written, and files are closed. log takes the log,
-// and environ is the environment. ready, where set, is called with the address when the
-// service listens.
+// Run serves until ctx ends. Then /readyz says that it is ending, running requests are finished,
+// queued changes are written, and files are closed. Run writes its log to log; environ is the
+// environment. It calls ready, if that is not nil, with the address when the service listens.
 func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
 	parallel.Spare()
 	defer delayCollection()()
@@ -49,6 +47,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	if err := c.checkModel(ctx, logger); err != nil {
 		return err
 	}
+	// Certificates and tokens are read again at each signal.
 	serving := &server.ServeOptions{Drain: c.DrainTimeout}
 	if c.TLSCert != "" {
 		cert, err := openCertificate(c.TLSCert, c.TLSKey, logger)
@@ -56,13 +55,14 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 			return err
 		}
 		serving.TLS = &tls.Config{
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Get(), nil }, MinVersion: tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return cert.Get(), nil },
+			MinVersion:     tls.VersionTLS12,
 		}
 		reload.add(cert.Reload)
 	}
-	defer reload.when(c.Reload)()
+	defer reload.reloadOnSignal(c.Reload)()
 
-	// The address first: a second service on the same one ends at once.
+	// Listen before indexes and model are opened: a second service on the same address fails at once.
 	l, err := listen(ctx, c.Listen)
 	if err != nil {
 		return err
@@ -73,20 +73,22 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		}
 		return nil
 	})
-	all, err := c.open(ctx, o, l, logger, closing)
+	indexes, err := c.open(ctx, o, l, logger, closing)
 	if err != nil {
 		return err
 	}
-	collections := all.collections
+	collections := indexes.collections
 	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
+	// Serve, while the model is being loaded.
 	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
 	}
-	serving.Handler = below(c.BasePath, beside(all.inner, s))
-	err = c.withModel(ctx, s, all.model, logger, closing, func(ctx context.Context) error {
-		c.warn(l, o.Tokens != nil, logger)
-		logger.Info("serving", "address", address(l, c), "data", collections.Place(), "indexes", len(collections.Names()), "model", c.modelName(), "version", o.Version)
+	serving.Handler = stripBasePath(c.BasePath, routeInner(indexes.inner, s))
+	err = c.withModel(ctx, s, indexes.model, logger, closing, func(ctx context.Context) error {
+		c.warnOfRisks(l, o.Tokens != nil, logger)
+		logger.Info("serving", "address", publicAddress(l, c), "data", collections.Place(), "indexes",
+			len(collections.Names()), "model", c.modelName(), "version", o.Version)
 		if ready != nil {
 			ready(l.Addr().String())
 		}
@@ -96,8 +98,9 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	return err
 }
 
-// Local opens what Run serves, without an address: do has the service for itself.
-func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do func(ctx context.Context, s *server.Server) error) (err error) {
+// RunLocal opens the same service as [Run], but without an address, and hands it to use.
+func RunLocal(ctx context.Context, c *Config, log io.Writer, environ []string,
+	use func(ctx context.Context, s *server.Server) error) (err error) {
 	logger := Logger(log, c.LogFormat, c.LogLevel)
 	closing := &closers{}
 	defer func() { err = errors.Join(err, closing.close()) }()
@@ -105,19 +108,19 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 	if err != nil {
 		return err
 	}
-	o.Tokens = nil // whoever has the process has its files
-	all, err := c.open(ctx, o, nil, logger, closing)
+	o.Tokens = nil // the user of this process can read the files anyway
+	indexes, err := c.open(ctx, o, nil, logger, closing)
 	if err != nil {
 		return err
 	}
-	s, err := server.New(all.collections, nil, o)
+	s, err := server.New(indexes.collections, nil, o)
 	if err != nil {
 		return err
 	}
 	switch {
-	case all.model != nil:
-		s.SetEncoder(*all.model)
-	case c.encodes(): // before anything is asked, unlike Run
+	case indexes.model != nil:
+		s.SetEncoder(*indexes.model)
+	case c.hasEncoder(): // unlike Run, load the model before the first request
 		e, err := c.openModel(ctx, logger, nil)
 		if err != nil {
 			return fmt.Errorf("model: %w", err)
@@ -125,18 +128,23 @@ func Local(ctx context.Context, c *Config, log io.Writer, environ []string, do f
 		closing.add(e.Close)
 		s.SetEncoder(e)
 	}
-	return do(ctx, s)
+	return use(ctx, s)
 }
 
-// options of a server, but for what depends on its address and its indexes.
-func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers, reload *reloader) (*server.Options, error) {
+// options returns the options of the server that depend neither on its address nor on its indexes.
+func (c *Config) options(ctx context.Context, environ []string, logger *slog.Logger, closing *closers,
+	reload *reloader) (*server.Options, error) {
 	tracing, err := OpenTracing(ctx, index.Version())
 	if err != nil {
 		return nil, err
 	}
 	o := &server.Options{
-		Version: index.Version(), Logger: logger, EncoderLater: c.encodes(),
-		Origins: c.CORSOrigins, Hosts: c.Hosts, Limits: c.limits(),
+		Version:      index.Version(),
+		Logger:       logger,
+		EncoderLater: c.hasEncoder(),
+		Origins:      c.CORSOrigins,
+		Hosts:        c.Hosts,
+		Limits:       c.limits(),
 	}
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("spans are lost", "error", err) }))
@@ -163,14 +171,16 @@ func (c *Config) options(ctx context.Context, environ []string, logger *slog.Log
 	return o, err
 }
 
-// withModel calls do while the model is loaded beside it, and ends do if that fails.
-func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made, logger *slog.Logger, closing *closers, do func(context.Context) error) error {
+// withModel calls serve while it loads the model, and ends serve if that fails. onDevice is the
+// model if it is loaded already, or nil.
+func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *loadedEncoder, logger *slog.Logger,
+	closing *closers, serve func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	switch {
 	case onDevice != nil:
 		s.SetEncoder(*onDevice)
-	case c.encodes():
+	case c.hasEncoder():
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -178,40 +188,48 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *made
 		}()
 		defer func() { stop(nil); <-done }()
 	}
-	err := do(ctx)
+	err := serve(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // the model
+		err = cause // loading the model has failed
 	}
 	return err
 }
 
-// opened are the indexes that are served, and what came with them.
-type opened struct {
+// openedIndexes are the indexes that are served, with the other things that were opened for them.
+type openedIndexes struct {
 	collections collection.Catalog
-	// inner answers the other services of a store, below innerRoutes; nil: there are none.
+	// inner answers the other services of a store, below innerRoutes. Nil means that there are
+	// none.
 	inner http.Handler
-	// model is the one on a device, which comes first: what it leaves of the memory is for the
-	// indexes. Otherwise it is nil, and loaded while the service answers what needs none.
-	model *made
+	// model is a model on a device, which is opened before the indexes, since they get the memory
+	// that it leaves. nil means that the model is loaded while the service already answers other
+	// requests.
+	model *loadedEncoder
 }
 
-// open opens the indexes, and completes the options of the service with what they are. l is where
-// it listens, nil for a service without an address.
-func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger, closing *closers) (*opened, error) {
+// open opens the indexes, and completes the options of the service with their properties. l is the
+// listener of the service, or nil if it has no address.
+func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, logger *slog.Logger,
+	closing *closers) (*openedIndexes, error) {
 	if len(c.Files) > 0 {
-		paths, err := c.files()
+		paths, err := c.filesByName()
 		if err != nil {
 			return nil, err
 		}
-		collections, end, err := store.Shared(ctx, paths, &store.Options{
-			Threads: c.Threads, Backend: c.Backend, LockTimeout: c.LockTimeout, Logger: logger, Derive: store.DeriveKeywords(logger),
+		collections, closeFiles, err := store.Shared(ctx, paths, &store.Options{
+			Threads:     c.Threads,
+			Backend:     c.Backend,
+			LockTimeout: c.LockTimeout,
+			Logger:      logger,
+			Derive:      store.DeriveKeywords(logger),
 		})
 		if err != nil {
 			return nil, err
 		}
-		closing.add(end)
-		return &opened{collections: collections}, nil
+		closing.add(closeFiles)
+		return &openedIndexes{collections: collections}, nil
 	}
+	// Open the device, and on it the model, which takes its memory first.
 	device, note, err := kernels.OpenDevice(ctx, c.Device)
 	if err != nil {
 		return nil, err
@@ -219,15 +237,22 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	if note != "" {
 		logger.Info(note)
 	}
-	all := &opened{}
-	so := &store.Options{
-		Threads: c.Threads, Memory: c.MaxMemory / 2, Device: device, Backend: c.Backend, LockTimeout: c.LockTimeout,
-		Logger: logger, Derive: store.DeriveKeywords(logger), Queue: store.QueueLimits{Bytes: c.MaxMemory / 4},
-		Sampling: c.Sampling,
+	indexes := &openedIndexes{}
+	storeOptions := &store.Options{
+		Threads:     c.Threads,
+		Memory:      c.MaxMemory / 2,
+		Device:      device,
+		Backend:     c.Backend,
+		LockTimeout: c.LockTimeout,
+		Logger:      logger,
+		Derive:      store.DeriveKeywords(logger),
+		Queue:       store.QueueLimits{Bytes: c.MaxMemory / 4},
+		Sampling:    c.Sampling,
 	}
 	if device != nil {
 		closing.add(device.Close)
-		if all.model, so.Attach.Memory, err = c.encoderOn(ctx, device, logger, closing); err != nil {
+		if indexes.model, storeOptions.Attach.Memory,
+			err = c.openEncoderOnDevice(ctx, device, logger, closing); err != nil {
 			return nil, err
 		}
 		o.Device = device.Info().Name
@@ -235,16 +260,17 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 			return nil, err
 		}
 	}
-	data, end := c.Data, (func(context.Context) error)(nil)
+	// Open the store or the folder.
+	data, closeStore := c.Data, (func(context.Context) error)(nil)
 	if c.Store != "" {
 		var nodes *cluster.Cluster
-		if nodes, data, err = c.openStore(ctx, so, l, logger, closing); err == nil {
-			all.collections, all.inner, end = nodes, nodes.Handler(), nodes.Close
+		if nodes, data, err = c.openStore(ctx, storeOptions, l, logger, closing); err == nil {
+			indexes.collections, indexes.inner, closeStore = nodes, nodes.Handler(), nodes.Close
 		}
 	} else {
 		var st *store.Store
-		if st, end, err = c.openFolder(ctx, so); err == nil {
-			all.collections = st.Set()
+		if st, closeStore, err = c.openFolder(ctx, storeOptions); err == nil {
+			indexes.collections = st.Set()
 		}
 	}
 	if err != nil {
@@ -253,18 +279,20 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	closing.add(func() error {
 		drain, cancel := context.WithTimeout(context.Background(), c.DrainTimeout)
 		defer cancel()
-		return end(drain)
+		return closeStore(drain)
 	})
 	if c.ReadOnly {
-		return all, nil
+		return indexes, nil
 	}
+	// Uploads go to a folder next to the indexes.
 	o.UploadDir = filepath.Join(data, ".uploads")
-	if err := os.RemoveAll(o.UploadDir); err != nil { // what a service that was killed has left
+	if err := os.RemoveAll(o.UploadDir); err != nil { // left by a service that was killed
 		return nil, err
 	}
-	return all, os.MkdirAll(o.UploadDir, 0o777)
+	return indexes, os.MkdirAll(o.UploadDir, 0o777)
 }
 
+// openFolder opens the folder of the indexes. It returns the function that closes it.
 func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
 	if c.ReadOnly {
 		return store.ReadOnly(ctx, c.Data, o)
@@ -279,28 +307,33 @@ func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store
 	return st, st.Close, nil
 }
 
-// closers are closed in the order opposite to that in which they were added.
-type closers struct{ all []func() error }
+// closers are functions that close files, models and indexes. They are called in reverse order.
+type closers struct{ functions []func() error }
 
-func (c *closers) add(f func() error) { c.all = append(c.all, f) }
+func (c *closers) add(f func() error) { c.functions = append(c.functions, f) }
 
 func (c *closers) close() error {
 	var errs []error
-	for i := len(c.all) - 1; i >= 0; i-- {
-		errs = append(errs, c.all[i]())
+	for i := len(c.functions) - 1; i >= 0; i-- {
+		errs = append(errs, c.functions[i]())
 	}
 	return errors.Join(errs...)
 }
 
-// limits are those limits of the service that settings name; the others follow from them.
+// limits returns the limits of the service that settings name; the server derives the others.
 func (c *Config) limits() server.Limits {
 	return server.Limits{
-		Body: unlimited(c.MaxBody), Bodies: unlimited(c.MaxMemory / 2), Answers: unlimited(c.MaxMemory / 2),
-		Work: unlimited(c.WorkTimeout), Rate: c.Rate, Indexes: unlimited(c.MaxIndexes),
+		Body:    unlimited(c.MaxBody),
+		Bodies:  unlimited(c.MaxMemory / 2),
+		Answers: unlimited(c.MaxMemory / 2),
+		Work:    unlimited(c.WorkTimeout),
+		Rate:    c.Rate,
+		Indexes: unlimited(c.MaxIndexes),
 	}
 }
 
-// unlimited turns a setting, of which 0 means no limit, into a field of [server.Limits].
+// unlimited converts a setting in which 0 means no limit to a field of [server.Limits], in which -1
+// does.
 func unlimited[T int | int64 | time.Duration](n T) T {
 	if n == 0 {
 		return -1
@@ -308,20 +341,20 @@ func unlimited[T int | int64 | time.Duration](n T) T {
 	return n
 }
 
-// reloader reads files again when it is told to.
-type reloader struct{ all []func() }
+// reloader reads files again when it receives a signal.
+type reloader struct{ functions []func() }
 
-func (r *reloader) add(f func()) { r.all = append(r.all, f) }
+func (r *reloader) add(f func()) { r.functions = append(r.functions, f) }
 
-// when reads them at each signal, until the function that it returns is called.
-func (r *reloader) when(told <-chan os.Signal) (stop func()) {
+// reloadOnSignal calls the functions at each signal, until stop is called.
+func (r *reloader) reloadOnSignal(signals <-chan os.Signal) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case <-told:
-				for _, f := range r.all {
+			case <-signals:
+				for _, f := range r.functions {
 					f()
 				}
 			case <-ended:
@@ -332,10 +365,11 @@ func (r *reloader) when(told <-chan os.Signal) (stop func()) {
 	return func() { close(ended); <-done }
 }
 
-// tokens are those of the file and of the environment; nil if there are neither. A
-// variable that is there and empty is an error, as an empty file is: whoever set it did not
-// mean that everybody may do everything.
-func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader, log *slog.Logger) (server.TokenSource, error) {
+// tokens returns the tokens of the file and of the environment, or nil if neither is set. A variable
+// that is set but empty is an error, as an empty file is: its author surely did not mean that
+// everybody may do everything.
+func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
+	log *slog.Logger) (server.TokenSource, error) {
 	var sources tokenSources
 	text, set := "", false
 	for _, line := range environ {
@@ -364,64 +398,23 @@ func (c *Config) tokens(ctx context.Context, environ []string, reload *reloader,
 	return sources, nil
 }
 
-// tokenSources are several that count as one.
+// tokenSources are several sources of tokens that count as one.
 type tokenSources []server.TokenSource
 
-// Tokens implements server.TokenSource.
-func (all tokenSources) Tokens() []server.Token {
-	if len(all) == 1 {
-		return all[0].Tokens()
+// Tokens implements [server.TokenSource].
+func (sources tokenSources) Tokens() []server.Token {
+	if len(sources) == 1 {
+		return sources[0].Tokens()
 	}
 	var tokens []server.Token
-	for _, s := range all {
+	for _, s := range sources {
 		tokens = append(tokens, s.Tokens()...)
 	}
 	return tokens
 }
 
-const unixPrefix = "unix:"
-
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	var lc net.ListenConfig
-	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
-			// What a service that was killed has left; one that lives answers.
-			if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-				return nil, errors.Join(fmt.Errorf("listen: %s: another service answers there", path), conn.Close())
-			}
-			if err := os.Remove(path); err != nil {
-				return nil, err
-			}
-		}
-		return lc.Listen(ctx, "unix", path)
-	}
-	l, err := lc.Listen(ctx, "tcp", address)
-	if wrong := (*net.AddrError)(nil); errors.As(err, &wrong) {
-		return nil, fmt.Errorf("%w: listen is %q: %s; want HOST:PORT, such as 127.0.0.1:8080, or :8080",
-			ErrConfig, address, wrong.Err)
-	}
-	return l, err
-}
-
-func address(l net.Listener, c *Config) string {
-	if l.Addr().Network() == "unix" {
-		return unixPrefix + l.Addr().String()
-	}
-	scheme := "http://"
-	if c.TLSCert != "" {
-		scheme = "https://"
-	}
-	return scheme + l.Addr().String() + c.BasePath
-}
-
-// isLoopback tells whether only programs of this machine reach a listener.
-func isLoopback(l net.Listener) bool {
-	a, err := netip.ParseAddrPort(l.Addr().String())
-	return err == nil && a.Addr().IsLoopback()
-}
-
-// warn says what is risky.
-func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
+// warnOfRisks warns of risky settings if other machines reach the service.
+func (c *Config) warnOfRisks(l net.Listener, tokens bool, log *slog.Logger) {
 	if isLoopback(l) || l.Addr().Network() == "unix" {
 		return
 	}
@@ -429,13 +422,14 @@ func (c *Config) warn(l net.Listener, tokens bool, log *slog.Logger) {
 		log.Warn("whoever reaches this address can read, change and remove everything: set tokens-file")
 	}
 	if c.TLSCert == "" && tokens {
-		log.Warn("tokens and documents cross the network in the clear, unless a proxy does TLS: set tls-cert and tls-key")
+		log.Warn("tokens and documents cross the network in the clear, unless a proxy does TLS: set tls-cert and " +
+			"tls-key")
 	}
 }
 
-// below takes a path off the front of the paths of requests, as some proxies do
-// themselves: paths without it are taken as they are.
-func below(path string, s http.Handler) http.Handler {
+// stripBasePath removes a path from the front of the paths of requests. Paths without it are served
+// as they are, since some proxies remove it themselves.
+func stripBasePath(path string, s http.Handler) http.Handler {
 	if path == "" {
 		return s
 	}
@@ -449,8 +443,8 @@ func below(path string, s http.Handler) http.Handler {
 	})
 }
 
-// files are the paths of Files by their names.
-func (c *Config) files() (map[string]string, error) {
+// filesByName returns the paths of Files by the names of their indexes.
+func (c *Config) filesByName() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, path := range c.Files {
 		name := strings.TrimSuffix(filepath.Base(path), ".plaid")
@@ -465,9 +459,9 @@ func (c *Config) files() (map[string]string, error) {
 	return paths, nil
 }
 
-// delayCollection has garbage collected when there are 8 MiB of it more than of what is in use, until the
-// function that it returns is called. By default Go begins when the heap has 4 MiB: the collections of a service
-// of small indexes took a tenth of its processor time.
+// delayCollection makes Go collect garbage when there are 8 MiB more of it than there is memory in
+// use, until end is called. By default Go begins when the heap has 4 MiB: collections took a tenth
+// of the processor time of a service of small indexes.
 func delayCollection() (end func()) {
 	const counted = 8 << 20
 	untouched := make([]byte, counted) // counts as in use, but takes no memory

@@ -22,25 +22,27 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// encodes tells whether there is something that encodes texts.
-func (c *Config) encodes() bool {
+// hasEncoder reports whether the settings name an encoder of texts.
+func (c *Config) hasEncoder() bool {
 	return c.Model != "" || modelof.IsServer(c.Encoder)
 }
 
-// modelName is what encodes, for the log.
+// modelName returns the name of the encoder, for the log.
 func (c *Config) modelName() string { return cmp.Or(c.Model, c.Encoder) }
 
-// made is an encoder with what indexes are to know of it.
-type made struct {
+// loadedEncoder is an encoder with the description that indexes store of it.
+type loadedEncoder struct {
 	*encode.Encoder
 	model *storage.Model
 }
 
 // Model implements [server.Maker].
-func (m made) Model() *storage.Model { return m.model }
+func (m loadedEncoder) Model() *storage.Model { return m.model }
 
-// loadModel loads the model while the service answers what needs none.
-func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers, failed func(error)) {
+// loadModel loads the model while the service already answers the requests that need none. It calls
+// failed if that goes wrong.
+func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logger, closing *closers,
+	failed func(error)) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			log.Error("a panic", "panic", fault, "stack", string(debug.Stack()))
@@ -58,27 +60,32 @@ func (c *Config) loadModel(ctx context.Context, s *server.Server, log *slog.Logg
 	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "took", time.Since(began))
 }
 
-// encoderOn opens the model on a device, if there is one and texts are to be encoded there,
-// and says how much of the device's memory indexes may take beside it; 0: what is free.
-func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog.Logger, closing *closers) (*made, int64, error) {
-	if !c.encodes() {
+// openEncoderOnDevice opens the model on a device, if the settings name a model. It also returns
+// how many bytes of the device indexes may use. 0 means all that is free. An automatically chosen
+// device is left to the indexes if the model would take all of its memory.
+func (c *Config) openEncoderOnDevice(ctx context.Context, device kernels.Device, log *slog.Logger,
+	closing *closers) (*loadedEncoder, int64, error) {
+	if !c.hasEncoder() {
 		return nil, c.DeviceMemory, nil
 	}
 	auto := cmp.Or(c.Device, os.Getenv(kernels.EnvDevice)) == kernels.AutoDevice
 	began := time.Now()
 	e, err := c.openModel(ctx, log, func(context.Context) (flags.OpenedDevice, error) {
 		return flags.OpenedDevice{
-			Device: device, Memory: c.DeviceMemory, Auto: auto,
-			Note: func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
+			Device: device,
+			Memory: c.DeviceMemory,
+			Auto:   auto,
+			Note:   func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) },
 		}, nil
 	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("model: %w", err)
 	}
-	left := c.DeviceMemory
-	if d := e.Config().Device; auto && d != nil && left > 0 && left <= d.Weights+d.Batches {
-		log.Info("texts are encoded by the processor: the model and its batches would leave no device memory for indexes",
-			"memory", left, "weights", d.Weights, "batches", d.Batches)
+	indexMemory := c.DeviceMemory
+	if d := e.Config().Device; auto && d != nil && indexMemory > 0 && indexMemory <= d.Weights+d.Batches {
+		log.Info("texts are encoded by the processor: the model and its batches would leave no device memory for "+
+			"indexes",
+			"memory", indexMemory, "weights", d.Weights, "batches", d.Batches)
 		if err := e.Close(); err != nil {
 			return nil, 0, fmt.Errorf("model: %w", err)
 		}
@@ -87,22 +94,25 @@ func (c *Config) encoderOn(ctx context.Context, device kernels.Device, log *slog
 		}
 	}
 	closing.add(e.Close)
-	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "backend", e.Config().Backend, "took", time.Since(began))
+	log.Info("model loaded", "model", c.modelName(), "dim", e.Dim(), "backend", e.Config().Backend, "took",
+		time.Since(began))
 	if d := e.Config().Device; d != nil {
-		log.Info("model on device", "device", d.Device.Name, "precision", d.Precision, "weights", d.Weights, "batches", d.Batches, "tokens", d.Tokens)
-		if left > 0 {
-			if left -= d.Weights + d.Batches; left <= 0 {
-				return nil, 0, fmt.Errorf("%w: device memory of %d bytes: the model and its batches take %d, nothing is left for indexes", kernels.ErrUnavailable, c.DeviceMemory, d.Weights+d.Batches)
+		log.Info("model on device", "device", d.Device.Name, "precision", d.Precision, "weights", d.Weights,
+			"batches", d.Batches, "tokens", d.Tokens)
+		if indexMemory > 0 {
+			if indexMemory -= d.Weights + d.Batches; indexMemory <= 0 {
+				return nil, 0, fmt.Errorf("%w: device memory of %d bytes: the model and its batches take %d, "+
+					"nothing is left for indexes", kernels.ErrUnavailable, c.DeviceMemory, d.Weights+d.Batches)
 			}
 		}
 	}
-	return &e, left, nil
+	return &e, indexMemory, nil
 }
 
-// checkModel reads what the folder of the model says, so that one which is not there, or
-// none, ends a service before it begins to serve.
+// checkModel reads the settings in the model's folder, so that a missing or unreadable model ends
+// the service before it begins to serve.
 func (c *Config) checkModel(ctx context.Context, log *slog.Logger) error {
-	if !c.encodes() {
+	if !c.hasEncoder() {
 		return nil
 	}
 	f, dir, o, err := c.modelOptions(log)
@@ -116,31 +126,32 @@ func (c *Config) checkModel(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// modelOptions are how the model is opened, as commands do that have the same flags.
+// modelOptions returns how the model is opened. It goes through the flags of the commands, so that
+// a setting means the same everywhere.
 func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o *encode.Options, err error) {
 	f = new(flags.Encoder)
 	set := pflag.NewFlagSet("model", pflag.ContinueOnError)
 	f.RegisterDocuments(set)
 	f.RegisterQueryLength(set)
-	give := func(name, value string) {
+	setFlag := func(name, value string) {
 		if value != "" && err == nil {
 			err = set.Set(name, value)
 		}
 	}
-	give("model", c.Model)
-	give("encoder", c.Encoder)
-	give("model-settings", c.ModelSettings)
-	if c.Precision != encode.F32.String() || c.given("precision") {
-		give("precision", c.Precision)
+	setFlag("model", c.Model)
+	setFlag("encoder", c.Encoder)
+	setFlag("model-settings", c.ModelSettings)
+	if c.Precision != encode.F32.String() || c.isSet("precision") {
+		setFlag("precision", c.Precision)
 	}
 	if c.QueryLength > 0 {
-		give("query-length", strconv.Itoa(c.QueryLength))
+		setFlag("query-length", strconv.Itoa(c.QueryLength))
 	}
 	if c.DocumentLength > 0 {
-		give("document-length", strconv.Itoa(c.DocumentLength))
+		setFlag("document-length", strconv.Itoa(c.DocumentLength))
 	}
 	for _, option := range c.EncoderOptions {
-		give("encoder-option", option)
+		setFlag("encoder-option", option)
 	}
 	if err != nil {
 		return nil, "", nil, err
@@ -152,7 +163,7 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	return f, dir, o, nil
 }
 
-// logFetching logs now and then how much of a model has been fetched.
+// logFetching returns a function that logs every ten seconds how much of a model has been fetched.
 func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
 	const every = 10 * time.Second
 	last := now()
@@ -164,18 +175,21 @@ func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
 	}
 }
 
-func (c *Config) openModel(ctx context.Context, log *slog.Logger, on flags.DeviceOpener) (made, error) {
+// openModel opens the model, on the device that openDevice returns, or on the processor if
+// openDevice is nil.
+func (c *Config) openModel(ctx context.Context, log *slog.Logger, openDevice flags.DeviceOpener) (loadedEncoder,
+	error) {
 	f, dir, o, err := c.modelOptions(log)
 	if err != nil {
-		return made{}, err
+		return loadedEncoder{}, err
 	}
-	e, err := f.OpenWith(ctx, dir, o, on)
+	e, err := f.OpenWith(ctx, dir, o, openDevice)
 	if err != nil {
-		return made{}, err
+		return loadedEncoder{}, err
 	}
 	model, err := modelof.Of(e, dir, o)
 	if err != nil {
-		return made{}, errors.Join(err, e.Close())
+		return loadedEncoder{}, errors.Join(err, e.Close())
 	}
-	return made{e, model}, nil
+	return loadedEncoder{e, model}, nil
 }

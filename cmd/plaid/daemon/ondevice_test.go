@@ -20,7 +20,7 @@ func TestModelOnDevice(t *testing.T) {
 		c, err := configOf(t, append(args, "--model", "../../../docs/examples/quickstart/colbert-nano")...)
 		require.NoError(t, err)
 		var closing closers
-		m, left, err := c.encoderOn(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
+		m, left, err := c.openEncoderOnDevice(t.Context(), &nativetest.Device{Weights: 600, Batches: 400}, slog.New(slog.DiscardHandler), &closing)
 		if err != nil {
 			return "", 0, err
 		}
@@ -32,7 +32,7 @@ func TestModelOnDevice(t *testing.T) {
 	require.Equal(t, encode.Device+" f16", got)
 	require.EqualValues(t, 500, left)
 	_, _, err = open("--device", "a:0", "--precision", "f32")
-	require.ErrorContains(t, err, "precision f32 is the processor's")
+	require.ErrorContains(t, err, "precision f32 needs the processor")
 	got, _, err = open("--device", "a:0", "--precision", "f32", "--encoder", "native")
 	require.NoError(t, err)
 	require.Equal(t, encode.Native+" f32", got)

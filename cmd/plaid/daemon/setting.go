@@ -20,25 +20,26 @@ import (
 	"github.com/plaid-ir/plaid/server"
 )
 
-// setting is one value of the configuration. All three ways to set it go through its
-// Set, so that they take the same values and fail with the same words.
+// setting is one value of the configuration. Flags, environment and file all set it by its Set, so
+// that they accept the same values and fail with the same words.
 type setting struct {
 	name, usage string
 	value       pflag.Value
-	list        bool   // a file may give it as a list
-	from        string // where it was set last; "": it is the default
+	// list says that a file may give the value as a list.
+	list bool
+	// from is where the value was set last. "" means that it is the default.
+	from string
 }
 
-// envPrefix begins the names of environment variables: --max-body is
-// PLAID_SERVE_MAX_BODY.
+// envPrefix begins the names of environment variables: --max-body is PLAID_SERVE_MAX_BODY.
 const envPrefix = "PLAID_SERVE_"
 
-// env is the name of the environment variable.
-func (s *setting) env() string {
+// envName returns the name of the environment variable.
+func (s *setting) envName() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
-// ErrConfig: a configuration that is not valid.
+// ErrConfig reports a configuration that is not valid.
 var ErrConfig = errors.New("bad configuration")
 
 // set sets the value; from says where it comes from.
@@ -50,20 +51,20 @@ func (s *setting) set(text, from string) error {
 	return nil
 }
 
-// given says whether a setting was set, and not left at its default.
-func (c *Config) given(name string) bool {
+// isSet reports whether a setting was set, and is not just the default.
+func (c *Config) isSet(name string) bool {
 	return slices.ContainsFunc(c.settings, func(s *setting) bool { return s.name == name && s.from != "" })
 }
 
-// readEnv sets what the environment sets. A variable with the prefix that is no
-// setting is an error: it is one that was misspelled.
+// readEnv applies environment variables. An unknown variable with the prefix is an error: its name
+// must be misspelled.
 func (c *Config) readEnv(environ []string) error {
 	for _, line := range environ {
 		name, value, _ := strings.Cut(line, "=")
 		if !strings.HasPrefix(name, envPrefix) || name == envTokens {
 			continue
 		}
-		i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.env() == name })
+		i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.envName() == name })
 		if i < 0 {
 			return fmt.Errorf("%w: environment: there is no setting %s", ErrConfig, name)
 		}
@@ -74,8 +75,8 @@ func (c *Config) readEnv(environ []string) error {
 	return nil
 }
 
-// readFile sets what a file sets: YAML, of which JSON is a part, with the names of the
-// flags for keys.
+// readFile applies a file: YAML, or JSON, which is a subset of it. The keys are the names of the
+// flags.
 func (c *Config) readFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -96,16 +97,16 @@ func (c *Config) readFile(path string) error {
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		from := fmt.Sprintf("%s, line %d", path, key.Line)
-		at := slices.IndexFunc(c.settings, func(s *setting) bool { return s.name == key.Value })
+		settingIndex := slices.IndexFunc(c.settings, func(s *setting) bool { return s.name == key.Value })
 		switch {
-		case at < 0 || key.Value == "config":
+		case settingIndex < 0 || key.Value == "config":
 			return fmt.Errorf("%w: %s: there is no setting %q", ErrConfig, from, key.Value)
 		case seen[key.Value]:
-			return fmt.Errorf("%w: %s: %s is there twice", ErrConfig, from, key.Value)
+			return fmt.Errorf("%w: %s: %s is set twice", ErrConfig, from, key.Value)
 		}
 		seen[key.Value] = true
-		s := c.settings[at]
-		text, err := scalar(value, s.list)
+		s := c.settings[settingIndex]
+		text, err := yamlText(value, s.list)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %s: %w", ErrConfig, from, s.name, err)
 		}
@@ -116,27 +117,29 @@ func (c *Config) readFile(path string) error {
 	return nil
 }
 
-func scalar(n *yaml.Node, list bool) (string, error) {
+// yamlText returns a plain value of YAML, or a list of them with commas in between, as the flag
+// takes it.
+func yamlText(n *yaml.Node, list bool) (string, error) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag != "!!null":
 		return n.Value, nil
 	case n.Kind == yaml.SequenceNode && list:
-		var all []string
+		var items []string
 		for _, item := range n.Content {
-			text, err := scalar(item, false)
+			text, err := yamlText(item, false)
 			if err != nil || strings.Contains(text, ",") {
 				return "", errors.New("want a list of plain values")
 			}
-			all = append(all, text)
+			items = append(items, text)
 		}
-		return strings.Join(all, ","), nil
+		return strings.Join(items, ","), nil
 	case list:
 		return "", errors.New("want a value or a list of values")
 	}
 	return "", errors.New("want a value")
 }
 
-// Print writes the configuration as a file that can be read, with a word on where each
+// Print writes the configuration as a file that can be read back, with a comment on where each
 // value comes from.
 func (c *Config) Print(w io.Writer) error {
 	top := &yaml.Node{Kind: yaml.MappingNode}
@@ -162,15 +165,16 @@ func (c *Config) Print(w io.Writer) error {
 	return e.Close()
 }
 
-// The kinds of values that commands do not have. Their texts are read the same from flags,
-// environment and file.
-
+// The following values are of kinds that commands do not have. Flags, environment and file read
+// them the same way.
+//
+// textValue is the value of a setting for any text.
 func textValue(p *string, def string) pflag.Value {
 	same := func(s string) string { return s }
 	return flags.Value(p, def, "string", func(s string) (string, error) { return s, nil }, same)
 }
 
-// sizeValue is a number of bytes that is written exactly.
+// sizeValue is the value of a setting for a number of bytes, which is printed without rounding.
 func sizeValue(p *int64, def int64) pflag.Value {
 	return flags.Value(p, def, "SIZE", human.Size, func(n int64) string {
 		for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
@@ -182,6 +186,7 @@ func sizeValue(p *int64, def int64) pflag.Value {
 	})
 }
 
+// rateValue is the value of a setting for requests a second.
 func rateValue(p *float64) pflag.Value {
 	return flags.Value(p, 0, "N", func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
@@ -192,7 +197,7 @@ func rateValue(p *float64) pflag.Value {
 	}, out.Float)
 }
 
-// shareValue is a share, 0 to 1.
+// shareValue is the value of a setting for a share, from 0 to 1.
 func shareValue(p *float64, def float64) pflag.Value {
 	return flags.Value(p, def, "SHARE", func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
@@ -203,9 +208,10 @@ func shareValue(p *float64, def float64) pflag.Value {
 	}, out.Float)
 }
 
-// listValue is values with commas between them.
+// listValue is the value of a setting for a list with commas in between; check returns an error for
+// a bad element.
 func listValue(p *[]string, check func(string) error) pflag.Value {
-	return flags.Value(p, nil, "LIST", func(s string) (all []string, err error) {
+	return flags.Value(p, nil, "LIST", func(s string) (values []string, err error) {
 		if s == "" {
 			return nil, nil
 		}
@@ -214,53 +220,56 @@ func listValue(p *[]string, check func(string) error) pflag.Value {
 			if err := check(part); err != nil {
 				return nil, err
 			}
-			all = append(all, part)
+			values = append(values, part)
 		}
-		return all, nil
-	}, func(all []string) string { return strings.Join(all, ",") })
+		return values, nil
+	}, func(values []string) string { return strings.Join(values, ",") })
 }
 
 // repeated is the type of a flag that is given once for each of its values.
 const repeated = "stringArray"
 
-// nextOption begins a KEY=VALUE.
+// nextOption matches the beginning of KEY=VALUE.
 var nextOption = regexp.MustCompile(`^ *[a-z-]+=`)
 
-// optionsValue is values KEY=VALUE with commas between them. A comma that no KEY= follows is part of
-// a value.
+// optionsValue is the value of a setting for a list of KEY=VALUE with commas in between. A comma
+// without a KEY= after it is part of a value.
 func optionsValue(p *[]string) pflag.Value {
-	return flags.Value(p, nil, repeated, func(s string) (all []string, err error) {
+	return flags.Value(p, nil, repeated, func(s string) (options []string, err error) {
 		for part := range strings.SplitSeq(s, ",") {
-			switch n := len(all); {
+			switch n := len(options); {
 			case nextOption.MatchString(part):
-				all = append(all, strings.TrimLeft(part, " "))
+				options = append(options, strings.TrimLeft(part, " "))
 			case n > 0:
-				all[n-1] += "," + part
+				options[n-1] += "," + part
 			case s != "":
 				return nil, fmt.Errorf("%q: want KEY=VALUE", s)
 			}
 		}
-		return all, nil
-	}, func(all []string) string { return strings.Join(all, ",") })
+		return options, nil
+	}, func(options []string) string { return strings.Join(options, ",") })
 }
 
+// checkPrefix returns an error for a text that parsePrefix cannot read.
 func checkPrefix(s string) error {
 	_, err := parsePrefix(s)
 	return err
 }
 
-// parsePrefix reads 10.0.0.0/8, or one address.
+// parsePrefix reads a network such as 10.0.0.0/8, or one address.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return p, fmt.Errorf("%q is no address and no prefix such as 10.0.0.0/8", s)
+		return p, fmt.Errorf("%q is neither an address nor a network such as 10.0.0.0/8", s)
 	}
 	return p.Masked(), nil
 }
 
+// checkHost returns an error for a text that is neither the name of a host, nor a pattern *.NAME,
+// nor "*".
 func checkHost(s string) error {
 	if s == "*" {
 		return nil
@@ -271,14 +280,16 @@ func checkHost(s string) error {
 	return nil
 }
 
+// checkIndexRate returns an error for a text that is not PATTERN=N.
 func checkIndexRate(s string) error {
 	_, err := server.ParseIndexRate(s)
 	return err
 }
 
+// checkOrigin returns an error for a text that is neither the origin of a web page nor "*".
 func checkOrigin(s string) error {
 	if s == "*" || strings.HasPrefix(s, "https://") || strings.HasPrefix(s, "http://") {
 		return nil
 	}
-	return fmt.Errorf("%q is no origin such as https://example.org, and not *", s)
+	return fmt.Errorf("%q is neither an origin such as https://example.org nor *", s)
 }

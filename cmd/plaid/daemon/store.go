@@ -19,22 +19,23 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// StoreUsage says what the address of an object store is.
+// StoreUsage is the help text for the address of an object store.
 const StoreUsage = "`ADDRESS` of an object store, a folder that machines share or " +
 	"s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
-// innerRoutes is where services of one store ask each other, with a secret of their own.
+// innerRoutes is the path below which services of one store talk to each other, with a secret of
+// their own.
 const innerRoutes = "/cluster/v1/"
 
-// checkStore finds what does not go together.
+// checkStore returns an error for settings of a store that do not go together, or that need one.
 func (c *Config) checkStore() error {
 	if c.Store == "" {
-		for name, other := range map[string]bool{
+		for name, given := range map[string]bool{
 			"node": c.Node != "", "zone": c.Zone != "", "advertise": c.Advertise != "",
 			"shards": c.Shards != 1, "replicas": c.Replicas != 2, "partial": c.Partial != "refuse",
 		} {
-			if other { // than its default
-				return fmt.Errorf("%s is of services that share a store, and store is not given", name)
+			if given {
+				return fmt.Errorf("%s is for services that share a store, and store is not set", name)
 			}
 		}
 		return nil
@@ -43,32 +44,41 @@ func (c *Config) checkStore() error {
 	case c.ReadOnly:
 		return errors.New("read-only is for a folder: a service of a store keeps a cache")
 	case c.Shards > cluster.MaxShards:
-		return fmt.Errorf("shards is %d; %d are possible", c.Shards, cluster.MaxShards)
+		return fmt.Errorf("shards is %d; the maximum is %d", c.Shards, cluster.MaxShards)
 	case c.Replicas > cluster.MaxReplicas:
-		return fmt.Errorf("replicas is %d; %d are possible", c.Replicas, cluster.MaxReplicas)
+		return fmt.Errorf("replicas is %d; the maximum is %d", c.Replicas, cluster.MaxReplicas)
 	case c.Node != "" && c.Node != nodeName(c.Node):
 		return fmt.Errorf("node is %q; letters, digits and -_. are possible, and no dot at the beginning", c.Node)
 	case c.Advertise == "":
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "":
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" ||
+		u.Fragment != "":
 		return fmt.Errorf("advertise is %q; want a URL such as http://10.0.0.7:8080", c.Advertise)
 	}
 	return nil
 }
 
+// notInNames matches the characters that a node's name cannot have.
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// nodeName makes the name of a node of a text.
+// nodeName turns a text into the name of a node.
 func nodeName(text string) string {
 	return strings.TrimLeft(notInNames.ReplaceAllString(text, "-"), ".")
 }
 
-// openStore joins the services of a store as a node that is reached where l listens, or, where l is
-// nil, asks them. data is the folder for files of this process, which is locked.
+// openStore opens the indexes of a store. With a listener it joins the services of the store, as a
+// node that is reached there; if l is nil, it only asks them. data is the folder for files of this
+// process, which it locks.
 func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener, log *slog.Logger, closing *closers) (
 	nodes *cluster.Cluster, data string, err error) {
-	cc := cluster.Config{
-		Place: c.Store, Zone: c.Zone, Shards: c.Shards, Replicas: c.Replicas, Index: *o,
-		Deadline: c.WorkTimeout / 10, Partial: c.Partial == "allow", Logger: log,
+	config := cluster.Config{
+		Place:    c.Store,
+		Zone:     c.Zone,
+		Shards:   c.Shards,
+		Replicas: c.Replicas,
+		Index:    *o,
+		Deadline: c.WorkTimeout / 10,
+		Partial:  c.Partial == "allow",
+		Logger:   log,
 	}
 	if l == nil {
 		if data, err = os.MkdirTemp("", "plaid-"); err != nil {
@@ -76,13 +86,13 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 		}
 		closing.add(func() error { return os.RemoveAll(data) })
 	} else {
-		if cc.Address, err = c.advertised(l); err != nil {
+		if config.Address, err = c.advertisedURL(l); err != nil {
 			return nil, "", err
 		}
-		if cc.Name, err = c.node(l); err != nil {
+		if config.Name, err = c.serviceNodeName(l); err != nil {
 			return nil, "", err
 		}
-		if data, err = c.cache(cc.Name); err != nil {
+		if data, err = c.cacheDir(config.Name); err != nil {
 			return nil, "", err
 		}
 		unlock, err := store.Lock(ctx, data, c.LockTimeout)
@@ -91,22 +101,23 @@ func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener
 		}
 		closing.add(unlock)
 	}
-	cc.Dir = filepath.Join(data, ".cluster") // no index of a folder has such a name
-	open := objects.Open
+	// Join the services, or ask them.
+	config.Dir = filepath.Join(data, ".cluster") // not a valid name of an index
+	openObjects := objects.Open
 	if l == nil {
-		open = OpenStore
+		openObjects = OpenStore
 	}
-	if cc.Store, err = open(c.Store); err != nil {
+	if config.Store, err = openObjects(c.Store); err != nil {
 		return nil, "", err
 	}
-	nodes, err = cluster.Open(ctx, cc)
+	nodes, err = cluster.Open(ctx, config)
 	if err == nil && l != nil {
-		log.Info("joined", "node", cc.Name, "address", cc.Address, "cache", data)
+		log.Info("joined", "node", config.Name, "address", config.Address, "cache", data)
 	}
 	return nodes, data, err
 }
 
-// OpenStore opens a store for a client, which makes none: a folder has to be there.
+// OpenStore opens a store for a client, which does not create one: a folder must exist.
 func OpenStore(address string) (objects.Store, error) {
 	folder := address
 	if u, err := url.Parse(address); err == nil && u.Scheme == "file" {
@@ -120,8 +131,8 @@ func OpenStore(address string) (objects.Store, error) {
 	return objects.Open(address)
 }
 
-// node is the name of this service: that of its machine and its port, unless it is given.
-func (c *Config) node(l net.Listener) (string, error) {
+// serviceNodeName returns the name of this node: the one of the settings, or else host and port.
+func (c *Config) serviceNodeName(l net.Listener) (string, error) {
 	if c.Node != "" {
 		return c.Node, nil
 	}
@@ -129,15 +140,15 @@ func (c *Config) node(l net.Listener) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: set node: %w", ErrConfig, err)
 	}
-	port := filepath.Base(l.Addr().String()) // of a Unix socket
+	port := filepath.Base(l.Addr().String()) // the name of a Unix socket
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		port = fmt.Sprint(a.Port)
 	}
 	return nodeName(host + "-" + port), nil
 }
 
-// cache is the folder of a node.
-func (c *Config) cache(node string) (string, error) {
+// cacheDir creates and returns the folder of a node's cache.
+func (c *Config) cacheDir(node string) (string, error) {
 	data := c.Data
 	if data == "" {
 		caches, err := os.UserCacheDir()
@@ -149,19 +160,19 @@ func (c *Config) cache(node string) (string, error) {
 	return data, os.MkdirAll(data, 0o777)
 }
 
-// advertised is the URL under which others reach this service.
-func (c *Config) advertised(l net.Listener) (string, error) {
+// advertisedURL returns the URL under which other services reach this one.
+func (c *Config) advertisedURL(l net.Listener) (string, error) {
 	if c.Advertise != "" {
 		return strings.TrimSuffix(c.Advertise, "/"), nil
 	}
-	at, ok := l.Addr().(*net.TCPAddr)
+	address, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
 		return "", fmt.Errorf("%w: others do not reach a Unix socket: "+
 			"set advertise, the URL under which they reach this service", ErrConfig)
 	}
-	ip := at.IP
+	ip := address.IP
 	if ip.IsUnspecified() {
-		if ip = outward(); ip == nil {
+		if ip = outboundIP(); ip == nil {
 			return "", fmt.Errorf("%w: this machine has no address by which it reaches others: "+
 				"set advertise, the URL under which they reach this service", ErrConfig)
 		}
@@ -170,12 +181,14 @@ func (c *Config) advertised(l net.Listener) (string, error) {
 	if c.TLSCert != "" {
 		scheme = "https://"
 	}
-	return scheme + net.JoinHostPort(ip.String(), fmt.Sprint(at.Port)), nil
+	return scheme + net.JoinHostPort(ip.String(), fmt.Sprint(address.Port)), nil
 }
 
-// outward is the address of this machine on the way to others; nil if there is none. Nothing is sent.
-func outward() net.IP {
-	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // of documentation: whatever has the default route
+// outboundIP returns the address that this machine uses towards other networks, or nil if it has none.
+// It sends nothing.
+func outboundIP() net.IP {
+	// Reserved for documentation: they take the default route.
+	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
 		if conn, err := net.Dial("udp", to); err == nil {
 			defer conn.Close()
 			return conn.LocalAddr().(*net.UDPAddr).IP
@@ -184,8 +197,9 @@ func outward() net.IP {
 	return nil
 }
 
-// beside lets the inner routes past a service, which has tokens and limits of its own.
-func beside(inner, service http.Handler) http.Handler {
+// routeInner sends requests below [innerRoutes] to inner and all others to service. Inner requests
+// pass by the tokens and limits of the service, since they have their own.
+func routeInner(inner, service http.Handler) http.Handler {
 	if inner == nil {
 		return service
 	}

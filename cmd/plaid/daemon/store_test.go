@@ -16,14 +16,14 @@ func TestSettingsOfStore(t *testing.T) {
 		{"--store s", ""},
 		{"--store s --data d --node n.1 --zone z --advertise https://n.example:8443/plaid --shards 4 --replicas 3 --partial allow", ""},
 		{"--data d", ""},
-		{"", "--data is missing: the folder of the indexes; or --store"},
-		{"--data s3://bucket/plaid", "an address of an object store is for --store"},
-		{"--data d --zone z", "zone is of services that share a store"},
-		{"--data d --shards 2", "shards is of services"},
+		{"", "give --data, the folder of the indexes, or --store"},
+		{"--data s3://bucket/plaid", "use --store for the address of an object store"},
+		{"--data d --zone z", "zone is for services that share a store"},
+		{"--data d --shards 2", "shards is for services"},
 		{"--store s --node a/b", `node is "a/b"`},
 		{"--store s --node .a", `node is ".a"`},
-		{"--store s --shards 10000", "shards is 10000; 9999 are possible"},
-		{"--store s --replicas 33", "replicas is 33; 32 are possible"},
+		{"--store s --shards 10000", "shards is 10000; the maximum is 9999"},
+		{"--store s --replicas 33", "replicas is 33; the maximum is 32"},
 		{"--store s --advertise n.example:8443", "want a URL such as"},
 		{"--store s --advertise ftp://n.example", "want a URL such as"},
 		{"--store s --advertise http://n.example/?a=b", "want a URL such as"},
@@ -39,7 +39,7 @@ func TestSettingsOfStore(t *testing.T) {
 	c, err := settings(t, "--store", "s")
 	require.NoError(t, err)
 	c.ReadOnly = true
-	require.ErrorContains(t, c.check(), "read-only is for a folder")
+	require.ErrorContains(t, c.checkSettings(), "read-only is for a folder")
 }
 
 // A node has a name, an address and a cache without being told.
@@ -59,36 +59,36 @@ func TestNodeOfListener(t *testing.T) {
 
 	c, err := settings(t, "--store", "s")
 	require.NoError(t, err)
-	name, err := c.node(own)
+	name, err := c.serviceNodeName(own)
 	require.NoError(t, err)
 	require.Regexp(t, `^[A-Za-z0-9_-][A-Za-z0-9_.-]*-`+port+`$`, name)
-	at, err := c.advertised(own)
+	at, err := c.advertisedURL(own)
 	require.NoError(t, err)
 	require.Equal(t, "http://127.0.0.1:"+port, at)
-	dir, err := c.cache(name)
+	dir, err := c.cacheDir(name)
 	require.NoError(t, err)
 	require.DirExists(t, dir)
 	require.Equal(t, name, filepath.Base(dir))
-	name, err = c.node(socket)
+	name, err = c.serviceNodeName(socket)
 	require.NoError(t, err)
 	require.Regexp(t, `-a-socket$`, name)
-	_, err = c.advertised(socket)
+	_, err = c.advertisedURL(socket)
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, "set advertise")
 	c.TLSCert = "c.pem"
-	at, err = c.advertised(own)
+	at, err = c.advertisedURL(own)
 	require.NoError(t, err)
 	require.Equal(t, "https://127.0.0.1:"+port, at)
 
 	c, err = settings(t, "--store", "s", "--node", "one", "--advertise", "http://n.example:80/", "--data", t.TempDir())
 	require.NoError(t, err)
-	name, err = c.node(own)
+	name, err = c.serviceNodeName(own)
 	require.NoError(t, err)
 	require.Equal(t, "one", name)
-	at, err = c.advertised(socket)
+	at, err = c.advertisedURL(socket)
 	require.NoError(t, err)
 	require.Equal(t, "http://n.example:80", at)
-	dir, err = c.cache(name)
+	dir, err = c.cacheDir(name)
 	require.NoError(t, err)
 	require.Equal(t, c.Data, dir)
 }
@@ -100,8 +100,8 @@ func TestAdvertisedOutward(t *testing.T) {
 	defer l.Close()
 	c, err := settings(t, "--store", "s")
 	require.NoError(t, err)
-	at, err := c.advertised(l)
-	if outward() == nil {
+	at, err := c.advertisedURL(l)
+	if outboundIP() == nil {
 		require.ErrorContains(t, err, "set advertise")
 		return
 	}
@@ -118,7 +118,7 @@ func TestInnerRoutes(t *testing.T) {
 	said := func(word string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(word + " " + r.URL.Path)) })
 	}
-	h := below("/plaid", beside(said("inner"), said("service")))
+	h := stripBasePath("/plaid", routeInner(said("inner"), said("service")))
 	for path, want := range map[string]string{
 		"/cluster/v1/search": "inner /cluster/v1/search", "/plaid/cluster/v1/search": "inner /cluster/v1/search",
 		"/indices": "service /indices", "/plaid/cluster": "service /cluster", "/cluster/v10": "service /cluster/v10",
@@ -128,6 +128,6 @@ func TestInnerRoutes(t *testing.T) {
 		require.Equal(t, want, w.Body.String(), path)
 	}
 	w := httptest.NewRecorder()
-	beside(nil, said("service")).ServeHTTP(w, httptest.NewRequest("POST", "/cluster/v1/search", nil))
+	routeInner(nil, said("service")).ServeHTTP(w, httptest.NewRequest("POST", "/cluster/v1/search", nil))
 	require.Equal(t, "service /cluster/v1/search", w.Body.String())
 }

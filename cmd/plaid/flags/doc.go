@@ -1,3 +1,3 @@
-// Package flags is what the flags of the command line take: values of several
-// kinds, and groups of flags that several commands have.
+// Package flags defines flags of the command line: the types of their values, and groups of flags
+// that several commands share.
 package flags

@@ -26,48 +26,55 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Encoder are the flags of what turns texts into token vectors.
+// Encoder holds the flags of the encoder, which turns texts into token vectors.
 type Encoder struct {
-	Dir string // of the model
+	// Dir is the folder of the model, or its name at a hub.
+	Dir string
 
 	precision      string
 	settings       string
 	documentLength int
 	queryLength    int
-	backend        string // what computes, or the address of a server
-	options        []string
-	set            *pflag.FlagSet
+	// backend is the encoder's name or the address of a server.
+	backend string
+	options []string
+	set     *pflag.FlagSet
 }
 
-// bundled is the model in the repository.
-const bundled = "docs/examples/quickstart/colbert-nano"
+// bundledModel is the folder of the small model in the repository.
+const bundledModel = "docs/examples/quickstart/colbert-nano"
 
-// NoModel is the error of a command that needs a model and has none.
-func NoModel() error {
+// MissingModelError returns the error of a command that needs a model and has none.
+func MissingModelError() error {
 	return Usagef("--model is missing: give the folder of a late-interaction model, " +
-		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
-		bundled + " in plaid's repository is small, and for trying")
+		"or its name at the Hugging Face hub, such as answerdotai/answerai-colbert-small-v1 or " +
+		"lightonai/GTE-ModernColBERT-v1 (plaid model lists what works); " +
+		bundledModel + " in plaid's repository is a small one to try")
 }
 
-// What flags say of themselves that plaid serve has too.
+// Help texts of flags that plaid serve has, too.
 const (
 	ModelUsage = "`MODEL` that encodes texts: its folder, or its name at the Hugging Face hub, " +
 		"ORG/NAME or ORG/NAME@REVISION (plaid model lists some)"
-	ModelSettingsUsage  = "JSON `FILE` that decides what the model's folder leaves open or contradicts itself in (docs/encoder.md)"
-	QueryLengthUsage    = "the longest query in tokens of the model; longer ones are cut (0: as its folder says)"
-	DocumentLengthUsage = "the longest document in tokens of the model; longer ones are cut (0: as its folder says)"
-	EncoderOptionUsage  = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
+	ModelSettingsUsage = "JSON `FILE` with settings that override the model's folder " +
+		"(docs/encoder.md)"
+	QueryLengthUsage = "maximum length of a query in tokens of the model; longer ones are truncated (0: as its " +
+		"folder says)"
+	DocumentLengthUsage = "maximum length of a document in tokens of the model; longer ones are truncated (0: as " +
+		"its folder says)"
+	EncoderOptionUsage = "`KEY=VALUE` for --encoder: library, graph; of a server api, query-prefix, " +
+		"document-prefix, batch, timeout, attempts (docs/encoder.md); may be repeated"
 )
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (e *Encoder) Register(f *pflag.FlagSet) {
 	e.RegisterFolder(f)
 	e.registerBackend(f)
 	f.StringArrayVar(&e.options, "encoder-option", nil, EncoderOptionUsage)
 }
 
-// RegisterQueries adds those of commands that encode questions for an index, which keeps the
-// rest.
+// RegisterQueries adds the flags of commands that encode questions for an index. The index knows
+// the other settings.
 func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
 	e.registerModel(f)
 	e.registerBackend(f)
@@ -75,7 +82,7 @@ func (e *Encoder) RegisterQueries(f *pflag.FlagSet) {
 	e.RegisterQueryLength(f)
 }
 
-// RegisterQueryLength adds the flag for how long queries may be.
+// RegisterQueryLength adds the flag for the maximum length of queries.
 func (e *Encoder) RegisterQueryLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.queryLength, 0, 0), "query-length", QueryLengthUsage)
 }
@@ -85,7 +92,8 @@ func (e *Encoder) registerSettings(f *pflag.FlagSet) {
 }
 
 func (e *Encoder) registerBackend(f *pflag.FlagSet) {
-	f.StringVar(&e.backend, "encoder", "", "`NAME` of what computes: "+encode.Native+", "+encode.Device+" (the default where one is named), "+encode.ONNXRuntime+", or the address of a server that encodes")
+	f.StringVar(&e.backend, "encoder", "", "`NAME` of the encoder: "+encode.Native+", "+encode.Device+
+		" (the default with --device), "+encode.ONNXRuntime+", or the address of a server")
 }
 
 func (e *Encoder) registerModel(f *pflag.FlagSet) {
@@ -93,32 +101,33 @@ func (e *Encoder) registerModel(f *pflag.FlagSet) {
 	f.StringVar(&e.Dir, "model", "", ModelUsage)
 }
 
-// RegisterFolder adds those of a model's folder alone.
+// RegisterFolder adds the flags that concern the folder of a model only.
 func (e *Encoder) RegisterFolder(f *pflag.FlagSet) {
 	e.registerModel(f)
 	f.Var(Choice(&e.precision, "", encode.F32.String(), encode.Int8.String(), encode.F16.String()), "precision",
-		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do (default: as for the index, or f32; f16 with --device)")
+		"how the model computes: f32 exactly, int8 more than twice as fast with small errors, f16 as devices do "+
+			"(default: as for the index, or f32; f16 with --device)")
 	e.registerSettings(f)
 }
 
-// RegisterDocuments adds the flags for commands that encode documents.
+// RegisterDocuments adds the flags of commands that encode documents.
 func (e *Encoder) RegisterDocuments(f *pflag.FlagSet) {
 	e.Register(f)
 	e.RegisterLength(f)
 }
 
-// RegisterLength adds the flag for how long documents may be.
+// RegisterLength adds the flag for the maximum length of documents.
 func (e *Encoder) RegisterLength(f *pflag.FlagSet) {
 	f.Var(Int(&e.documentLength, 0, 0), "document-length", DocumentLengthUsage)
 }
 
-// Given is the name of a flag of the group that was given; "" if none was.
-func (e *Encoder) Given() string {
+// FirstGiven returns the name of the first flag of the group that is set, or "" if none is.
+func (e *Encoder) FirstGiven() string {
 	return firstChanged(e.set,
 		"model", "precision", "model-settings", "document-length", "query-length", "encoder", "encoder-option")
 }
 
-// firstChanged is the first of some flags that was given; "" if none was.
+// firstChanged returns the first of the names whose flag is set, or "" if none is.
 func firstChanged(f *pflag.FlagSet, names ...string) string {
 	for _, name := range names {
 		if f != nil && f.Changed(name) {
@@ -128,41 +137,44 @@ func firstChanged(f *pflag.FlagSet, names ...string) string {
 	return ""
 }
 
-// Named says whether the flags name a folder or a server.
-func (e *Encoder) Named() bool { return e.Dir != "" || modelof.IsServer(e.backend) }
+// HasModel reports whether the flags name a model or a server.
+func (e *Encoder) HasModel() bool { return e.Dir != "" || modelof.IsServer(e.backend) }
 
+// changed reports whether a flag is set.
 func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Changed(name) }
 
-// Options is how a folder is opened, "": the one of --model, or a server. What the
-// flags leave open is as the model of an index says, if that is not nil.
-func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options, err error) {
-	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && of != nil && modelof.IsServer(of.Name) {
+// Options returns the folder of the model, "" for a server or if no flag names one, and how to open
+// it. indexModel is what an index says of its model, or nil; it decides what the flags leave open.
+func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options,
+	err error) {
+	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && indexModel != nil &&
+		modelof.IsServer(indexModel.Name) {
 		for _, name := range []string{"precision", "model-settings", "document-length", "query-length"} {
 			if e.changed(name) {
-				return "", nil, Usagef("--%s is for a folder: a server encodes as it was set up", name)
+				return "", nil, Usagef("--%s is for the folder of a model: a server has its own settings", name)
 			}
 		}
-		o, err = e.server(of, threads, log)
+		o, err = e.serverOptions(indexModel, threads, log)
 		return "", o, err
 	}
-	if of != nil && modelof.IsServer(of.Name) {
-		of = nil // nothing that it says is of a folder
+	if indexModel != nil && modelof.IsServer(indexModel.Name) {
+		indexModel = nil // a server's settings do not apply to a folder
 	}
 	dir, o = e.Dir, &encode.Options{Threads: threads, Logger: log}
-	precision, kept, settings := e.precision, modelof.Folder{}, new(modeldir.Override)
-	if of != nil {
+	precision, indexFolder, settings := e.precision, modelof.Folder{}, new(modeldir.Override)
+	if indexModel != nil {
 		if dir == "" {
-			dir = of.Name
+			dir = indexModel.Name
 		}
-		if of.Precision != "" && !e.changed("precision") {
-			precision = of.Precision
+		if indexModel.Precision != "" && !e.changed("precision") {
+			precision = indexModel.Precision
 		}
-		if err := modelof.Settings(of, &kept); err != nil {
+		if err := modelof.Settings(indexModel, &indexFolder); err != nil {
 			return "", nil, err
 		}
-		settings = &kept.Override
+		settings = &indexFolder.Override
 	}
-	if o.Precision, err = modelof.Precision(of, precision); err != nil {
+	if o.Precision, err = modelof.Precision(indexModel, precision); err != nil {
 		return "", nil, err
 	}
 	if e.settings != "" {
@@ -176,53 +188,56 @@ func (e *Encoder) Options(of *storage.Model, threads int, log *slog.Logger) (dir
 		settings.DocumentLength = &e.documentLength
 	}
 	o.Override, o.QueryLength = settings, e.queryLength
-	return dir, o, e.local(o, kept)
+	return dir, o, e.setFolderOptions(o, indexFolder)
 }
 
-// Opening is how an encoder is opened.
+// Opening says how to open an encoder.
 type Opening struct {
-	// Of is what made the vectors of an index; nil: there is none, or nobody knows.
-	Of      *storage.Model
-	Threads int
-	// On opens the device of the command; nil, and if it gives nil: the processor computes.
-	On DeviceOpener
-	// Queries says that nothing but queries will be encoded: their precision may be another
-	// one than that of the index, if it is near.
+	// IndexModel is the model that made the vectors of an index. Nil means that an index is missing,
+	// or that the model is unknown.
+	IndexModel *storage.Model
+	Threads    int
+	// OpenDevice opens the device of the command. The processor computes if OpenDevice is nil or
+	// returns no device.
+	OpenDevice DeviceOpener
+	// Queries says that only queries will be encoded: their precision may differ from that of the
+	// index, if their vectors are nearly the same.
 	Queries bool
-	// Hub is the hub of models that are given by name; nil means the one that the environment describes.
+	// Hub is the hub of models that are given by name. Nil means the one that the environment
+	// describes.
 	Hub    *hub.Hub
 	Logger *slog.Logger
 }
 
-// Open opens the model of --model, or that of an index, and says what an index is
-// to know of it. Another model than that of the index is an error.
-func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *storage.Model, error) {
-	of := how.Of
-	dir, o, err := e.Options(of, how.Threads, how.Logger)
+// Open opens the model of --model, or that of an index. It returns the description of the model
+// that an index stores. It is an error if the model is not the one of the index.
+func (e *Encoder) Open(ctx context.Context, opening Opening) (*encode.Encoder, *storage.Model, error) {
+	indexModel := opening.IndexModel
+	dir, o, err := e.Options(indexModel, opening.Threads, opening.Logger)
 	if err != nil {
 		return nil, nil, err
 	}
 	if dir == "" && o.Remote == nil {
-		return nil, nil, NoModel()
+		return nil, nil, MissingModelError()
 	}
-	o.Hub = how.Hub
-	enc, err := e.OpenWith(ctx, dir, o, how.On)
+	o.Hub = opening.Hub
+	enc, err := e.OpenWith(ctx, dir, o, opening.OpenDevice)
 	if err != nil {
 		_, atHub := errors.AsType[*hub.Error](err)
 		switch missing := errors.Is(err, fs.ErrNotExist); {
 		case e.Dir == "" && missing:
-			err = fmt.Errorf("the model of the index: %w; --model says where it is now", err)
+			err = fmt.Errorf("the model of the index: %w; --model gives its new place", err)
 		case e.Dir == "" && atHub:
 			err = fmt.Errorf("the model of the index: %w", err)
 		}
 		return nil, nil, err
 	}
 	m, err := modelof.Of(enc, dir, o)
-	if err == nil && how.Queries {
+	if err == nil && opening.Queries {
 		m.Near = enc.Config().Near
 	}
 	if err == nil {
-		err = checkModel(of, m)
+		err = checkModel(indexModel, m)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, enc.Close())
@@ -230,25 +245,28 @@ func (e *Encoder) Open(ctx context.Context, how Opening) (*encode.Encoder, *stor
 	return enc, m, nil
 }
 
-// checkModel tells what to do about vectors of another model.
-func checkModel(of, m *storage.Model) error {
-	err := of.CheckQueries(m)
+// checkModel returns an error if queryModel is not the model of the index, and names the precisions
+// if these are the difference.
+func checkModel(indexModel, queryModel *storage.Model) error {
+	err := indexModel.CheckQueries(queryModel)
 	if err == nil {
 		return nil
 	}
-	if of.Precision != m.Precision {
-		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, m.Precision, of.Precision)
+	if indexModel.Precision != queryModel.Precision {
+		err = fmt.Errorf("%w; the precision is %s, that of the index %s", err, queryModel.Precision,
+			indexModel.Precision)
 	}
 	return err
 }
 
-// ModelFile is the name of the file that says what made vectors, beside them.
+// ModelFile is the name of the file that describes the model, in a folder of vectors.
 const ModelFile = "model.json"
 
-// fingerprint is a SHA-256 in hexadecimal digits.
-var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// fingerprintPattern matches a SHA-256 in hexadecimal digits.
+var fingerprintPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// ParseModel is the value of --vectors-model; nil for "".
+// ParseModel reads the value of --vectors-model: a file as plaid encode writes it, a fingerprint,
+// or a name. It returns nil for "".
 func ParseModel(s string) (*storage.Model, error) {
 	if s == "" {
 		return nil, nil
@@ -267,7 +285,7 @@ func ParseModel(s string) (*storage.Model, error) {
 		}
 		return m, nil
 	}
-	if fingerprint.MatchString(s) {
+	if fingerprintPattern.MatchString(s) {
 		m.Fingerprint = s
 	} else {
 		m.Name = s
@@ -278,19 +296,20 @@ func ParseModel(s string) (*storage.Model, error) {
 	return m, nil
 }
 
-// local applies the flags to options of a folder, or what an index keeps of it where
-// they say nothing.
-func (e *Encoder) local(o *encode.Options, kept modelof.Folder) error {
-	if o.Backend = e.backend; e.backend == "" && kept.Encoder != "" {
-		o.Backend = kept.Encoder
+// setFolderOptions completes the options of a model in a folder from the flags; indexFolder has the
+// settings of an index, which count where no flag is set.
+func (e *Encoder) setFolderOptions(o *encode.Options, indexFolder modelof.Folder) error {
+	if o.Backend = e.backend; e.backend == "" && indexFolder.Encoder != "" {
+		o.Backend = indexFolder.Encoder
 	}
 	if o.Backend != encode.Native && o.Backend != encode.Device {
-		o.Graph = kept.Graph
+		o.Graph = indexFolder.Graph
 	}
 	switch o.Backend {
 	case "", encode.Native, encode.Device, encode.ONNXRuntime:
 	default:
-		return Usagef("--encoder %q: there is %s, %s, %s, and servers by their address, http:// or https://", o.Backend, encode.Native, encode.Device, encode.ONNXRuntime)
+		return Usagef("--encoder %q: there is %s, %s, %s, and servers by their address, http:// or https://",
+			o.Backend, encode.Native, encode.Device, encode.ONNXRuntime)
 	}
 	return e.forEachOption(func(key, value string) (bool, error) {
 		switch key {
@@ -305,14 +324,14 @@ func (e *Encoder) local(o *encode.Options, kept modelof.Folder) error {
 	})
 }
 
-// server returns the options of a server, of that which an index names where no flag
-// does. Dir is how the server calls the model, "": as the index says.
-func (e *Encoder) server(of *storage.Model, threads int, log *slog.Logger) (*encode.Options, error) {
+// serverOptions returns the options of a server: that of the flags, or else that of the index. Dir
+// is the server's name for the model. "" means the name that the index has.
+func (e *Encoder) serverOptions(indexModel *storage.Model, threads int, log *slog.Logger) (*encode.Options, error) {
 	r := &remote.Options{URL: e.backend, Logger: log}
-	if of != nil && modelof.IsServer(of.Name) {
-		r.URL = cmp.Or(r.URL, of.Name)
+	if indexModel != nil && modelof.IsServer(indexModel.Name) {
+		r.URL = cmp.Or(r.URL, indexModel.Name)
 		var s modelof.Server
-		if err := modelof.Settings(of, &s); err != nil {
+		if err := modelof.Settings(indexModel, &s); err != nil {
 			return nil, err
 		}
 		r.API, r.Model, r.QueryPrefix, r.DocumentPrefix = s.API, s.Model, s.QueryPrefix, s.DocumentPrefix
@@ -337,10 +356,16 @@ func (e *Encoder) server(of *storage.Model, threads int, log *slog.Logger) (*enc
 		}
 		return true, err
 	})
-	return &encode.Options{Backend: encode.Remote, Remote: r, Threads: threads, Logger: log}, err
+	return &encode.Options{
+		Backend: encode.Remote,
+		Remote:  r,
+		Threads: threads,
+		Logger:  log,
+	}, err
 }
 
-// forEachOption hands over the options; those that set does not know are usage errors.
+// forEachOption calls set with each --encoder-option. It returns a [UsageError] for an option that
+// set does not know.
 func (e *Encoder) forEachOption(set func(key, value string) (bool, error)) error {
 	for _, option := range e.options {
 		key, value, ok := strings.Cut(option, "=")
@@ -352,7 +377,8 @@ func (e *Encoder) forEachOption(set func(key, value string) (bool, error)) error
 			return Usagef("--encoder-option %q: %w", option, err)
 		}
 		if !ok {
-			return Usagef("--encoder-option %q: --encoder %s has no such option", option, cmp.Or(e.backend, encode.Native))
+			return Usagef("--encoder-option %q: --encoder %s has no such option", option,
+				cmp.Or(e.backend, encode.Native))
 		}
 	}
 	return nil

@@ -23,14 +23,14 @@ func TestEncoderOptions(t *testing.T) {
 	of := &storage.Model{Name: "folder", Precision: "int8", Settings: `{"query_length":48,"document_length":200}`}
 	var e Encoder
 	parse(t, e.RegisterDocuments)
-	require.Empty(t, e.Given())
+	require.Empty(t, e.FirstGiven())
 	dir, o, err := e.Options(of, 3, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{"folder", encode.Int8, 3, 48, 200}, []any{dir, o.Precision, o.Threads, *o.Override.QueryLength, *o.Override.DocumentLength})
 
 	e = Encoder{}
 	parse(t, e.RegisterDocuments, "--model", "other", "--precision", "f32", "--document-length", "77", "--model-settings", file(t, "s.json", `{"expand": false}`))
-	require.Equal(t, "model", e.Given())
+	require.Equal(t, "model", e.FirstGiven())
 	dir, o, err = e.Options(of, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{"other", encode.F32, 77, false}, []any{dir, o.Precision, *o.Override.DocumentLength, *o.Override.Expand})
@@ -39,7 +39,7 @@ func TestEncoderOptions(t *testing.T) {
 	// Questions may be asked in another way than those before.
 	e = Encoder{}
 	parse(t, e.RegisterQueries, "--query-length", "64", "--model-settings", file(t, "q.json", `{"expand": false, "query_length": 20}`))
-	require.Equal(t, "model-settings", e.Given())
+	require.Equal(t, "model-settings", e.FirstGiven())
 	_, o, err = e.Options(of, 0, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{64, 200, false}, []any{o.QueryLength, *o.Override.DocumentLength, *o.Override.Expand})
@@ -59,7 +59,7 @@ func TestEncoderOptions(t *testing.T) {
 	require.ErrorContains(t, err, "settings of model")
 	_, _, err = new(Encoder).Open(t.Context(), Opening{Logger: slog.New(slog.DiscardHandler)})
 	usage(t, err, "--model is missing")
-	require.DirExists(t, filepath.Join("..", "..", "..", bundled))
+	require.DirExists(t, filepath.Join("..", "..", "..", bundledModel))
 }
 
 func TestEncoderOpen(t *testing.T) {
@@ -73,13 +73,13 @@ func TestEncoderOpen(t *testing.T) {
 	require.Equal(t, &storage.Model{Name: abs, Fingerprint: enc.Config().Fingerprint, Precision: "f32"}, m)
 
 	// The same again, from what the index keeps.
-	enc, again, err := new(Encoder).Open(t.Context(), Opening{Of: m, Threads: 1, Logger: log})
+	enc, again, err := new(Encoder).Open(t.Context(), Opening{IndexModel: m, Threads: 1, Logger: log})
 	require.NoError(t, err)
 	require.NoError(t, enc.Close())
 	require.Equal(t, m, again)
 
 	short := Encoder{documentLength: 50}
-	_, _, err = short.Open(t.Context(), Opening{Of: m, Threads: 1, Logger: log})
+	_, _, err = short.Open(t.Context(), Opening{IndexModel: m, Threads: 1, Logger: log})
 	require.ErrorIs(t, err, storage.ErrModel)
 	short.Dir = m.Name
 	enc, other, err := short.Open(t.Context(), Opening{Threads: 1, Logger: log})
@@ -87,9 +87,9 @@ func TestEncoderOpen(t *testing.T) {
 	require.NoError(t, enc.Close())
 	require.Equal(t, `{"document_length":50}`, other.Settings)
 
-	_, _, err = new(Encoder).Open(t.Context(), Opening{Of: &storage.Model{Name: filepath.Join(t.TempDir(), "gone")}, Threads: 1, Logger: log})
+	_, _, err = new(Encoder).Open(t.Context(), Opening{IndexModel: &storage.Model{Name: filepath.Join(t.TempDir(), "gone")}, Threads: 1, Logger: log})
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.ErrorContains(t, err, "--model says where it is now")
+	require.ErrorContains(t, err, "--model gives its new place")
 }
 
 // What computes is kept, and used again where no flag names another.
@@ -174,17 +174,17 @@ func TestTexts(t *testing.T) {
 		list("--text", own, "--title-field", "body"))
 
 	for message, args := range map[string][]string{
-		"stdin (-) can be read once":            {"--text", "-", "--text", "-"},
-		"--overlap and --window-by go with":     {"--text", "-", "--overlap", "2"},
-		"--overlap 2: passages of 2 can repeat": {"--text", "-", "--overlap", "2", "--window", "2"},
+		"stdin (-) can be read only once":          {"--text", "-", "--text", "-"},
+		"--overlap and --window-by go with":        {"--text", "-", "--overlap", "2"},
+		"--overlap 2 must be less than --window 2": {"--text", "-", "--overlap", "2", "--window", "2"},
 	} {
 		var x Texts
 		parse(t, func(f *pflag.FlagSet) { x.Register(f, false) }, args...)
 		usage(t, x.Check(), message)
 	}
-	require.True(t, (&Texts{Paths: []string{a, t.TempDir()}}).Again())
-	require.False(t, (&Texts{Paths: []string{a, "-"}}).Again())
-	require.False(t, (&Texts{Paths: []string{os.DevNull}}).Again())
+	require.True(t, (&Texts{Paths: []string{a, t.TempDir()}}).Rereadable())
+	require.False(t, (&Texts{Paths: []string{a, "-"}}).Rereadable())
+	require.False(t, (&Texts{Paths: []string{os.DevNull}}).Rereadable())
 }
 
 // TestExplain checks that an error says which key of --model-settings decides.

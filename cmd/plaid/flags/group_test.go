@@ -60,12 +60,12 @@ func TestResources(t *testing.T) {
 	var r Resources
 	parse(t, r.Register, "--memory", "4GiB", "--threads", "2")
 	require.Equal(t, 2, r.Threads)
-	lift := r.Limit()
+	lift := r.LimitMemory()
 	require.Equal(t, int64(4<<30), debug.SetMemoryLimit(-1))
 	lift()
 	require.Equal(t, int64(8<<30), debug.SetMemoryLimit(-1))
 	r.Memory = 16 << 30
-	defer r.Limit()()
+	defer r.LimitMemory()()
 	require.Equal(t, int64(8<<30), debug.SetMemoryLimit(-1))
 }
 
@@ -113,7 +113,7 @@ func TestStdin(t *testing.T) {
 	}
 	src, err := open(twoDocs, "--vectors", "-")
 	require.NoError(t, err)
-	copied := src.(*copiedSource).path
+	copied := src.(*copiedSource).copyPath
 	require.FileExists(t, copied)
 	n := 0
 	for d, err := range src.Docs(t.Context(), 0, 2) {
@@ -127,7 +127,7 @@ func TestStdin(t *testing.T) {
 	require.NoFileExists(t, copied)
 
 	_, err = open(twoDocs, "--vectors", "-", "--vectors", "-")
-	usage(t, err, "stdin (-) can be read once")
+	usage(t, err, "stdin (-) can be read only once")
 	_, err = open("no vectors\n", "--vectors", "-")
 	require.ErrorContains(t, err, "stdin: line 1")
 	src, err = open(`{"_id": "a", "vectors": [[1e99, 2]]}`+"\n", "--vectors", "-")
@@ -138,7 +138,7 @@ func TestStdin(t *testing.T) {
 	require.NoError(t, src.Close())
 	// The first bytes say how vectors are written.
 	for head, want := range map[string]string{"\x93NUMPY\x01\x00": "npy", "PK\x03\x04": "npz", "\x10\x01\x00\x00\x00\x00\x00\x00{": "safetensors", "{": "jsonl", "": "jsonl"} {
-		require.Equal(t, want, formatOf([]byte(head)))
+		require.Equal(t, want, vectorFormat([]byte(head)))
 	}
 	// So do those of questions: a text a line needs no name.
 	for stdin, want := range map[string]string{"what is it?\n": "what is it?", `{"text": "a"}` + "\n": "a"} {
@@ -168,7 +168,7 @@ func TestSearch(t *testing.T) {
 	src, err := vectors.Open(t.Context(), vectors.Files{Vectors: file(t, "q.jsonl", twoDocs+`{"_id": "c", "vectors": [[1, 0]]}`)})
 	require.NoError(t, err)
 	defer src.Close()
-	n, first := s.WithoutCandidates(src)
+	n, first := s.CountWithoutCandidates(src)
 	require.Equal(t, 2, n)
 	require.Equal(t, "b", first)
 
@@ -214,7 +214,7 @@ func TestJudging(t *testing.T) {
 	usage(t, err, "--split goes with --qrels")
 	j.Qrels = filepath.Join(dir, "qrels", "dev.tsv")
 	_, err = j.LoadIfGiven(t.Context())
-	usage(t, err, "--split goes with a folder")
+	usage(t, err, "--split is for a folder")
 }
 
 func TestWhere(t *testing.T) {

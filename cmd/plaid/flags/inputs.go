@@ -23,31 +23,34 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Documents are the flags that name the files of documents. Each may be given
-// several times, one collection after another.
+// Documents holds the flags that name files of documents. Each flag may be given several times: the
+// collections are read one after another.
 type Documents struct {
-	Vectors                []string
-	Model                  string // what made them
-	lengths, ids, payloads []string
+	Vectors []string
+	// Model says what made the vectors, as in --vectors-model.
+	Model                              string
+	lengthFiles, idFiles, payloadFiles []string
 }
 
-// Register adds the flags of documents to be indexed.
+// Register adds the flags of documents that go into an index.
 func (d *Documents) Register(f *pflag.FlagSet) {
 	d.RegisterScored(f)
-	f.StringVar(&d.Model, "vectors-model", "", "what made the vectors: a "+ModelFile+" of plaid encode, a fingerprint, or a `NAME`; that of an index must be the same")
+	f.StringVar(&d.Model, "vectors-model", "",
+		"the model that made the vectors: a "+ModelFile+
+			" of plaid encode, a fingerprint, or a `NAME`; it must be that of the index")
 }
 
-// RegisterPayload adds the flag for what is stored beside them.
+// RegisterPayload adds the flag for metadata that is stored with the documents.
 func (d *Documents) RegisterPayload(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.payloads, "metadata", nil, "JSON-lines `FILE` with what to store beside the documents, matched by _id or id")
+	f.StringArrayVar(&d.payloadFiles, "metadata", nil,
+		"JSON-lines `FILE` with metadata to store with the documents, matched by _id or id")
 }
 
-// Identity stands for the files that are named, by their places, sizes and times: it is
-// another one when one of them is written. "" where there is one that is no regular
-// file, such as a pipe, or is not there.
+// Identity returns a digest of the paths, sizes and times of the files: it changes when one of them
+// is written. It returns "" if one of them is missing or is not a regular file.
 func (d *Documents) Identity() (string, error) {
 	sum := sha256.New()
-	for _, files := range [][]string{d.Vectors, d.lengths, d.ids, d.payloads} {
+	for _, files := range [][]string{d.Vectors, d.lengthFiles, d.idFiles, d.payloadFiles} {
 		fmt.Fprintln(sum, len(files))
 		for _, name := range files {
 			path, err := filepath.Abs(name)
@@ -56,7 +59,7 @@ func (d *Documents) Identity() (string, error) {
 			}
 			info, err := os.Stat(path)
 			if err != nil || !info.Mode().IsRegular() {
-				return "", nil // who opens it says what is wrong
+				return "", nil // opening the file reports the error
 			}
 			fmt.Fprintf(sum, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 		}
@@ -64,52 +67,59 @@ func (d *Documents) Identity() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// CheckTexts finds flags that do not go together: documents are texts that are
-// encoded, or vectors.
+// CheckTexts returns an error for flags that do not go together: documents are either texts to
+// encode or vectors.
 func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
-	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengths != nil || d.ids != nil || d.payloads != nil
+	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengthFiles != nil || d.idFiles != nil || d.payloadFiles != nil
 	switch {
-	case t.Given() && d.payloads != nil && len(d.Vectors) == 0:
-		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of each row, are its metadata")
+	case t.Given() && d.payloadFiles != nil && len(d.Vectors) == 0:
+		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of " +
+			"each row, are its metadata")
 	case t.Given() && vectors:
 		return Usagef("--text does not go with --vectors and the flags that belong to it")
-	case !t.Given() && cmp.Or(e.Given(), t.other()) != "":
-		return Usagef("--%s goes with --text", cmp.Or(e.Given(), t.other()))
+	case !t.Given() && cmp.Or(e.FirstGiven(), t.givenTextFlag()) != "":
+		return Usagef("--%s goes with --text", cmp.Or(e.FirstGiven(), t.givenTextFlag()))
 	case !t.Given() && len(d.Vectors) == 0:
 		return Usagef("--text or --vectors is missing")
 	}
 	return t.Check()
 }
 
-// RegisterOriginals adds the flags of the documents that an index was made from, and
-// says what for.
+// RegisterOriginals adds the flags of the documents that an index was made from; what says in the
+// help how they are used.
 func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil,
+		"`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
 	d.registerParts(f)
 }
 
-// RegisterScored adds the flags of documents to be scored as they are.
+// RegisterScored adds the flags of documents that are scored without an index.
 func (d *Documents) RegisterScored(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.Vectors, "vectors", nil, "`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for stdin; may be repeated")
+	f.StringArrayVar(&d.Vectors, "vectors", nil,
+		"`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for "+
+			"stdin; may be repeated")
 	d.registerParts(f)
 }
 
-// registerParts adds the flags of the files beside the vectors.
+// registerParts adds the flags of the files that belong to the vectors.
 func (d *Documents) registerParts(f *pflag.FlagSet) {
-	f.StringArrayVar(&d.lengths, "lengths", nil, "`FILE` with the number of tokens of each document: .npy, .json or text")
-	f.StringArrayVar(&d.ids, "ids", nil, "`FILE` with one document id a line (default: row numbers from 0)")
+	f.StringArrayVar(&d.lengthFiles, "lengths", nil,
+		"`FILE` with the number of tokens of each document: .npy, .json or text")
+	f.StringArrayVar(&d.idFiles, "ids", nil, "`FILE` with one document id in each line (default: row numbers from 0)")
 }
 
-// Given says whether any of the flags was.
+// Given reports whether any of the flags is set.
 func (d *Documents) Given() bool {
-	return len(d.Vectors)+len(d.lengths)+len(d.ids)+len(d.payloads) > 0
+	return len(d.Vectors)+len(d.lengthFiles)+len(d.idFiles)+len(d.payloadFiles) > 0
 }
 
-// Open opens the collections, one after another. warn is told of metadata that match no document.
-func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source, err error) {
+// Open opens the collections, to be read one after another. It calls warn for metadata that matches
+// no document.
+func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source,
+	err error) {
 	n := len(d.Vectors)
-	if once := slices.Index(d.Vectors, "-"); once >= 0 && slices.Contains(d.Vectors[once+1:], "-") {
-		return nil, Usagef("stdin (-) can be read once")
+	if firstStdin := slices.Index(d.Vectors, "-"); firstStdin >= 0 && slices.Contains(d.Vectors[firstStdin+1:], "-") {
+		return nil, Usagef("stdin (-) can be read only once")
 	}
 	if n == 0 {
 		return nil, Usagef("--vectors is missing")
@@ -117,13 +127,14 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	for _, part := range []struct {
 		flag  string
 		files *[]string
-	}{{"lengths", &d.lengths}, {"ids", &d.ids}, {"metadata", &d.payloads}} {
+	}{{"lengths", &d.lengthFiles}, {"ids", &d.idFiles}, {"metadata", &d.payloadFiles}} {
 		switch len(*part.files) {
 		case n:
 		case 0:
 			*part.files = make([]string, n)
 		default:
-			return nil, Usagef("%d --%s for %d --vectors: give one for each, '' for one that has none", len(*part.files), part.flag, n)
+			return nil, Usagef("%d --%s for %d --vectors: give one for each, or '' for none",
+				len(*part.files), part.flag, n)
 		}
 	}
 	var sources []vectors.Source
@@ -136,8 +147,11 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	}()
 	for i := range n {
 		s, err := openVectors(ctx, stdin, vectors.Files{
-			Vectors: d.Vectors[i], Lengths: d.lengths[i], IDs: d.ids[i], Payload: d.payloads[i],
-			Notice: func(text string) { warn("%s", text) },
+			Vectors: d.Vectors[i],
+			Lengths: d.lengthFiles[i],
+			IDs:     d.idFiles[i],
+			Payload: d.payloadFiles[i],
+			Notice:  func(text string) { warn("%s", text) },
 		})
 		if errors.Is(err, vectors.ErrNoLengths) {
 			return nil, Usagef("%w; --lengths FILE says it", err)
@@ -153,18 +167,20 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 	return vectors.Concat(sources...)
 }
 
-// Named puts the files before an error that is about all of them.
-func (d *Documents) Named(err error) error { return named(d.Vectors, err) }
+// WithFileNames puts the names of the files before an error that concerns all of them.
+func (d *Documents) WithFileNames(err error) error { return withFileNames(d.Vectors, err) }
 
-func named(paths []string, err error) error {
+// withFileNames puts the names of files before an error that says that they hold nothing to index,
+// which concerns all of them.
+func withFileNames(paths []string, err error) error {
 	if errors.Is(err, index.ErrNoDocuments) || errors.Is(err, index.ErrNoTokens) {
-		return fmt.Errorf("%s: %w", namesOf(paths), err)
+		return fmt.Errorf("%s: %w", joinFileNames(paths), err)
 	}
 	return err
 }
 
-// namesOf is files as messages name them.
-func namesOf(paths []string) string {
+// joinFileNames lists files as messages name them.
+func joinFileNames(paths []string) string {
 	names := slices.Clone(paths)
 	if i := slices.Index(names, "-"); i >= 0 {
 		names[i] = "stdin"
@@ -172,22 +188,27 @@ func namesOf(paths []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Queries are the flags that say which queries there are: files of vectors, or
-// questions as texts and a model.
+// Queries holds the flags that name queries: files of vectors, or questions as texts and a model
+// that encodes them.
 type Queries struct {
-	Vectors   string
-	Questions string // file of texts
+	Vectors string
+	// Questions is a file of texts.
+	Questions string
 	Encoder   Encoder
-	// Beside lets questions lie beside vectors: their words are searched for.
-	Beside bool
+	// AllowBoth allows questions as texts together with vectors: the questions are then searched by
+	// their words.
+	AllowBoth bool
 
 	lengths, ids string
-	textless     bool // texts are of no use to the command
+	// textless reports that the command takes no questions as texts.
+	textless bool
 }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (q *Queries) Register(f *pflag.FlagSet) {
-	f.StringVar(&q.Questions, "questions", "", "`FILE` of questions, texts: .jsonl, .csv, .tsv or .txt (a question a line), each also as .gz, .zst or .xz, - for stdin, which is .jsonl or .txt")
+	f.StringVar(&q.Questions, "questions", "",
+		"`FILE` of questions: .jsonl, .csv, .tsv or .txt (one question in each line), each also as .gz, .zst or "+
+			".xz, - for stdin, which is .jsonl or .txt")
 	q.Encoder.RegisterQueries(f)
 	q.RegisterVectors(f)
 }
@@ -195,44 +216,45 @@ func (q *Queries) Register(f *pflag.FlagSet) {
 // RegisterVectors adds the flags of queries that are vectors.
 func (q *Queries) RegisterVectors(f *pflag.FlagSet) {
 	q.textless = f.Lookup("questions") == nil
-	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
+	f.StringVar(&q.Vectors, "queries", "", "`FILE` of query token vectors: .npy [tokens, dim] (one query, or "+
+		"several with --query-lengths) or [queries, rows, dim], .npz, .safetensors, .jsonl, - for stdin")
 	f.StringVar(&q.lengths, "query-lengths", "", "`FILE` with the number of tokens of each query: .npy, .json or text")
-	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id a line (default: row numbers from 0)")
+	f.StringVar(&q.ids, "query-ids", "", "`FILE` with one query id in each line (default: row numbers from 0)")
 }
 
-// AreTexts reports whether the queries are texts that are to be encoded, those of the command
-// line included, and finds flags that do not go together.
+// AreTexts reports whether the queries are texts to encode. questions are the arguments of the
+// command, nil if it takes none. It returns an error for flags that do not go together, and for an
+// empty question.
 func (q *Queries) AreTexts(questions []string) (bool, error) {
-	asked := len(questions) > 0 || q.Questions != ""
-	texts := asked && q.Vectors == ""
+	hasQuestions := len(questions) > 0 || q.Questions != ""
+	texts := hasQuestions && q.Vectors == ""
 	switch {
 	case len(questions) > 0 && q.Questions != "":
-		return false, Usagef("questions are arguments, or in the file of --questions")
-	case asked && q.Vectors != "" && !q.Beside:
-		return false, Usagef("--queries is vectors: questions beside it need --hybrid")
+		return false, Usagef("give questions as arguments or with --questions, not both")
+	case hasQuestions && q.Vectors != "" && !q.AllowBoth:
+		return false, Usagef("--queries is a file of vectors: questions together with it need --hybrid")
 	case q.Vectors == "-" && q.Questions == "-":
-		return false, Usagef("stdin (-) can be read once")
+		return false, Usagef("stdin (-) can be read only once")
 	case texts && (q.lengths != "" || q.ids != ""):
 		return false, Usagef("--query-lengths and --query-ids go with --queries")
-	case !texts && q.Encoder.Given() != "":
-		return false, Usagef("--%s goes with questions as texts", q.Encoder.Given())
+	case !texts && q.Encoder.FirstGiven() != "":
+		return false, Usagef("--%s goes with questions as texts", q.Encoder.FirstGiven())
 	case !texts && q.Vectors == "":
-		return false, Usagef("%s", q.missing(questions))
+		return false, Usagef("%s", q.missingMessage(questions))
 	}
 	for _, text := range questions {
 		switch strings.TrimSpace(text) {
 		case "":
 			return false, Usagef("an empty question finds nothing")
 		case "-":
-			return false, Usagef("- is no question: --questions - reads stdin")
+			return false, Usagef("\"-\" is not a question: --questions - reads stdin")
 		}
 	}
 	return texts, nil
 }
 
-// missing says what a command without queries could have been given; questions are nil
-// where it takes none as arguments.
-func (q *Queries) missing(questions []string) string {
+// missingMessage says which flags and arguments name queries, for a command that was given none.
+func (q *Queries) missingMessage(questions []string) string {
 	switch {
 	case q.textless:
 		return "--queries is missing: the file of the query vectors"
@@ -242,7 +264,7 @@ func (q *Queries) missing(questions []string) string {
 	return "which queries? give questions as arguments, --questions, a file of texts, or --queries, a file of vectors"
 }
 
-// Name is what errors call the queries.
+// Name returns the name of the queries in messages.
 func (q *Queries) Name() string {
 	switch {
 	case q.Vectors == "-", q.Vectors == "" && q.Questions == "-":
@@ -255,7 +277,7 @@ func (q *Queries) Name() string {
 	return "questions"
 }
 
-// Texts are the questions.
+// Texts returns the questions: those of the file of --questions, or else the arguments.
 func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader) iter.Seq2[encode.Text, error] {
 	if q.Questions == "" {
 		return func(yield func(encode.Text, error) bool) {
@@ -268,7 +290,7 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 	}
 	t := Texts{Paths: []string{q.Questions}}
 	if q.Questions != "-" {
-		return t.all(ctx, stdin, nil)
+		return t.readFiles(ctx, stdin, nil)
 	}
 	return func(yield func(encode.Text, error) bool) {
 		packed, err := files.Unpack(files.ContextReader(ctx, stdin), "stdin")
@@ -283,15 +305,19 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 		if first, _ := r.Peek(1); len(first) == 1 && first[0] != '{' {
 			t.format = string(encode.FormatLines)
 		}
-		t.all(ctx, r, nil)(yield)
+		t.readFiles(ctx, r, nil)(yield)
 	}
 }
 
-// Open opens queries that are vectors. longest, where set, returns the most tokens that a query of the
-// index's model has, or 0 if it is not known.
-func (q *Queries) Open(ctx context.Context, stdin io.Reader, longest func() int) (vectors.Source, error) {
+// Open opens queries that are vectors. maxQueryTokens, if not nil, returns the number of tokens of
+// the longest query that the model of the index makes, or 0 if that is unknown.
+func (q *Queries) Open(ctx context.Context, stdin io.Reader, maxQueryTokens func() int) (vectors.Source, error) {
 	s, err := openVectors(ctx, stdin, vectors.Files{
-		Vectors: q.Vectors, Queries: true, QueryLength: longest, Lengths: q.lengths, IDs: q.ids,
+		Vectors:     q.Vectors,
+		Queries:     true,
+		QueryLength: maxQueryTokens,
+		Lengths:     q.lengths,
+		IDs:         q.ids,
 	})
 	if errors.Is(err, vectors.ErrNoLengths) {
 		return nil, Usagef("%w; --query-lengths FILE says it", err)
@@ -299,11 +325,14 @@ func (q *Queries) Open(ctx context.Context, stdin io.Reader, longest func() int)
 	return s, withTextHint(q.Vectors, err)
 }
 
-// withTextHint tells those who hand in texts what is wanted.
+// withTextHint adds to an error about a JSON-lines file of vectors how its lines must look, since a
+// file of texts has the same ending.
 func withTextHint(path string, err error) error {
 	ext := strings.ToLower(filepath.Ext(path))
 	if errors.Is(err, vectors.ErrFormat) && (ext == ".jsonl" || ext == ".ndjson") {
-		return fmt.Errorf(`%w; each line needs its token vectors, as in {"_id": "a", "vectors": [[0.1, …], …]}; texts go to --text and --questions, with --model`, err)
+		const example = `{"_id": "a", "vectors": [[0.1, …], …]}`
+		return fmt.Errorf("%w; each line needs its token vectors, as in %s; texts go to --text and "+
+			"--questions, with --model", err, example)
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func TestEncoderOnDevice(t *testing.T) {
 	open := func(of *storage.Model, on DeviceOpener, queries bool, args ...string) (c encode.Config, m *storage.Model, err error) {
 		e := new(Encoder)
 		parse(t, e.RegisterDocuments, append([]string{"--model", nano}, args...)...)
-		enc, m, err := e.Open(t.Context(), Opening{Of: of, Threads: 1, On: on, Queries: queries, Logger: log})
+		enc, m, err := e.Open(t.Context(), Opening{IndexModel: of, Threads: 1, OpenDevice: on, Queries: queries, Logger: log})
 		if err == nil {
 			c = enc.Config()
 			require.NoError(t, enc.Close())
@@ -68,13 +68,13 @@ func TestEncoderOnDevice(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrModel)
 
 	_, _, err = open(nil, on(nil, false), false, "--precision", "f32")
-	usage(t, err, "precision f32 is the processor's, oracle:0 computes in f16")
+	usage(t, err, "precision f32 needs the processor, since oracle:0 computes in f16")
 	inInt8 := *inF32
 	inInt8.Precision = "int8"
 	_, _, err = open(&inInt8, on(nil, false), true)
-	usage(t, err, "precision int8 is the processor's")
+	usage(t, err, "precision int8 needs the processor")
 	_, _, err = open(nil, nil, false, "--precision", "f16")
-	usage(t, err, "precision f16 is that of devices")
+	usage(t, err, "precision f16 needs a device")
 	_, _, err = open(nil, nil, false, "--encoder", "device")
 	usage(t, err, "--encoder device needs a device")
 	_, _, err = open(nil, func(context.Context) (OpenedDevice, error) { return OpenedDevice{}, kernels.ErrUnavailable }, false)

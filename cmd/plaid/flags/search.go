@@ -14,14 +14,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Search are the flags of a search.
+// Search holds the flags of a search.
 type Search struct {
 	Queries Queries
 	Where   Where
 	Effort
 	Threads int
 	Device  Device
-	// Candidates is the run that --candidates names.
+	// Candidates is the path of --candidates, a run.
 	Candidates string
 
 	k          int
@@ -32,43 +32,55 @@ type Search struct {
 	offset     int
 	minScore   *float64
 	feedback   search.Feedback
-	run        *eval.Run // of --candidates
+	// run is the content of the file of --candidates.
+	run *eval.Run
 }
 
-// Register adds the flags.
+// Register adds all flags of a search to f.
 func (s *Search) Register(f *pflag.FlagSet) {
 	s.RegisterExplained(f)
-	f.StringVar(&s.Candidates, "candidates", "", "TREC run `FILE`: score the documents that it lists for each query, and no others")
-	f.Var(Int(&s.offset, 0, 0), "offset", "how many of the best documents to pass over: with -k 10, 20 gives the third page")
-	f.Var(Number(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
+	f.StringVar(&s.Candidates, "candidates", "",
+		"TREC run `FILE`: score the documents that it lists for each query, and no others")
+	f.Var(Int(&s.offset, 0, 0), "offset", "number of best documents to skip: with -k 10, an offset of 20 gives the "+
+		"third page")
+	f.Var(OptionalNumber(&s.minScore), "min-score", "`SCORE`: return no documents that score less")
 	var groups []string
 	for _, g := range search.Groupings() {
 		groups = append(groups, string(g))
 	}
-	Bare(f, &s.group, "group", "return documents, not passages: by their best passage, by the sum of those of --passages, or by MaxSim over all their tokens", groups...)
+	BareChoice(f, &s.group, "group", "return documents, not passages: by their best passage, by the sum of those "+
+		"of --passages, or by MaxSim over all their tokens", groups...)
 	f.Var(Int(&s.passages, 0, 0), "passages", "passages that --group returns of a document, its best ones (default 3)")
-	f.StringArrayVar(&s.feedback.Like, "like", nil, "`ID` of a document that is good: add to each query what it has; may be repeated")
-	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil, "`ID` of a document that is bad: what it has counts against others; may be repeated")
+	f.StringArrayVar(&s.feedback.Like, "like", nil,
+		"`ID` of a relevant document: move each query towards it; may be repeated")
+	f.StringArrayVar(&s.feedback.Unlike, "unlike", nil,
+		"`ID` of an irrelevant document: move each query away from it; may be repeated")
 	s.Device.RegisterSearching(f)
 }
 
-// RegisterExplained adds those that an explanation of a search takes too.
+// RegisterExplained adds the flags that an explanation of a search takes, too.
 func (s *Search) RegisterExplained(f *pflag.FlagSet) {
 	s.Queries.Register(f)
 	f.VarP(Int(&s.k, 10, 1), "k", "k", "how many documents to return for a query")
-	f.BoolVar(&s.exhaustive, "exhaustive", false, "score all documents, not those that pruning leaves")
+	f.BoolVar(&s.exhaustive, "exhaustive", false, "score all documents, without pruning")
 	s.Effort.Register(f)
-	f.StringVar(&s.ids, "ids", "", "`FILE` with one id a line: return no other documents; an empty file lets none through")
+	f.StringVar(&s.ids, "ids", "", "`FILE` with one id in each line: return no other documents; an empty file "+
+		"lets none "+
+		"through")
 	s.Where.Register(f, "return no other documents")
 	Threads(f, &s.Threads, 0)
 }
 
-// Options reads the files that the flags name. Ids that are not in an index are passed over,
-// and counted by the search.
+// Options reads the files that the flags name and returns the options of the search. The search
+// skips ids that are not in the index, and counts them.
 func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	o := search.Options{
-		K: s.k, Offset: s.offset, MinScore: s.minScore,
-		AllowMissing: true, Group: search.Grouping(s.group), Passages: s.passages,
+		K:            s.k,
+		Offset:       s.offset,
+		MinScore:     s.minScore,
+		AllowMissing: true,
+		Group:        search.Grouping(s.group),
+		Passages:     s.passages,
 	}
 	if fb := s.feedback; len(fb.Like)+len(fb.Unlike) > 0 {
 		o.Feedback = &fb
@@ -115,18 +127,19 @@ func (s *Search) Options(ctx context.Context) (search.Options, error) {
 	return o, nil
 }
 
-// Offset is how many of the best documents are passed over.
+// Offset returns the number of best documents that are skipped.
 func (s *Search) Offset() int { return s.offset }
 
-// Remote are the parameters of a search that a service is asked for, as its JSON has them,
-// and the flags that mean something to it.
-func (s *Search) Remote() (body map[string]any, known []string) {
+// RequestBody returns the JSON body of a search that is sent to a service, and the names of the
+// flags that a service supports.
+func (s *Search) RequestBody() (body map[string]any, supportedFlags []string) {
 	mode := search.Pruned
 	if s.exhaustive {
 		mode = search.Exhaustive
 	}
 	params := map[string]any{"top_k": s.k, "mode": mode.String()}
-	for name, n := range map[string]int{"n_ivf_probe": s.Probes, "n_approximate_scores": s.Approx, "n_full_scores": s.Exact} {
+	for name, n := range map[string]int{"n_ivf_probe": s.Probes, "n_approximate_scores": s.Approx,
+		"n_full_scores": s.Exact} {
 		if n > 0 {
 			params[name] = n
 		}
@@ -149,7 +162,8 @@ func (s *Search) Remote() (body map[string]any, known []string) {
 		body["passages"] = cmp.Or(s.passages, search.DefaultPassages)
 	}
 	if f := s.feedback; len(f.Like)+len(f.Unlike) > 0 {
-		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...), "unlike": append([]string{}, f.Unlike...)}
+		body["feedback"] = map[string]any{"documents": 0, "like": append([]string{}, f.Like...),
+			"unlike": append([]string{}, f.Unlike...)}
 	}
 	return body, []string{
 		"k", "offset", "min-score", "exhaustive", "probes", "approx", "exact", "where", "param",
@@ -157,7 +171,7 @@ func (s *Search) Remote() (body map[string]any, known []string) {
 	}
 }
 
-// ForQuery completes the options for one query.
+// ForQuery adds to the options the candidates of the query with this id.
 func (s *Search) ForQuery(o search.Options, id string) search.Options {
 	if s.run != nil {
 		o.Candidates = []string{}
@@ -168,12 +182,12 @@ func (s *Search) ForQuery(o search.Options, id string) search.Options {
 	return o
 }
 
-// PerQuery reports whether options differ from query to query.
+// PerQuery reports whether the options differ from query to query.
 func (s *Search) PerQuery() bool { return s.run != nil }
 
-// WithoutCandidates counts the queries that the run of --candidates lacks, and
-// names the first of them.
-func (s *Search) WithoutCandidates(queries vectors.Source) (n int, first string) {
+// CountWithoutCandidates counts the queries that the run of --candidates lacks, and returns the id
+// of the first of them.
+func (s *Search) CountWithoutCandidates(queries vectors.Source) (n int, first string) {
 	if s.run == nil {
 		return 0, ""
 	}
@@ -187,24 +201,26 @@ func (s *Search) WithoutCandidates(queries vectors.Source) (n int, first string)
 	return n, first
 }
 
-// Where are the flags of a condition over the metadata of documents.
+// Where holds the flags of a condition over the metadata of documents.
 type Where struct {
 	text   string
 	params []string
 	set    *pflag.FlagSet
 }
 
-// Register adds the flags. what says what is done with the documents that match.
+// Register adds the flags to f; what says in the help what happens to the documents that match.
 func (w *Where) Register(f *pflag.FlagSet, what string) {
 	w.set = f
-	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, 'en')\"; a list meets what an element meets (tags = 'x'): "+what)
-	f.StringArrayVar(&w.params, "param", nil, "`VALUE` of the next ? of --where; may be repeated. It is text, which equals a number of that look")
+	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, "+
+		"'en')\"; a list meets a condition if one of its elements does (tags = 'x'): "+what)
+	f.StringArrayVar(&w.params, "param", nil,
+		"`VALUE` of the next ? of --where; may be repeated. It is text, which also equals the number it looks like")
 }
 
-// Text is the condition as it was written, with its values.
+// Text returns the condition as it was typed, with the values of its question marks.
 func (w *Where) Text() (text string, params []string) { return w.text, w.params }
 
-// Condition is what the flags say, nil without --where.
+// Condition parses the condition and binds its values. It returns nil without --where.
 func (w *Where) Condition() (*condition.Condition, error) {
 	if !w.set.Changed("where") {
 		if w.params != nil {
@@ -227,34 +243,34 @@ func (w *Where) Condition() (*condition.Condition, error) {
 	return c, nil
 }
 
-// Effort are the flags for the budgets of a search, from which its speed and its
-// recall follow. What is not given is derived from k.
+// Effort holds the flags for the budgets of a search, which trade speed for recall. A budget of 0
+// is derived from k.
 type Effort struct{ Probes, Approx, Exact int }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (e *Effort) Register(f *pflag.FlagSet) {
 	f.Var(Int(&e.Probes, 0, 0), "probes", "centroids to probe for a query token (0: by k)")
-	f.Var(Int(&e.Approx, 0, 0), "approx", "documents that get an approximate score at most (0: by k)")
-	f.Var(Int(&e.Exact, 0, 0), "exact", "documents that get an exact score at most, at least k (0: by k)")
+	f.Var(Int(&e.Approx, 0, 0), "approx", "maximum number of documents that get an approximate score (0: by k)")
+	f.Var(Int(&e.Exact, 0, 0), "exact", "maximum number of documents that get an exact score, at least k (0: by k)")
 }
 
-// Apply puts the budgets into the options of a search.
+// Apply sets the budgets in the options of a search.
 func (e *Effort) Apply(o *search.Options) {
 	o.Probes, o.Approx, o.Exact = e.Probes, e.Approx, e.Exact
 }
 
-// Efforts are the same flags with lists, of which all combinations are measured.
+// Efforts holds the flags of [Effort] with lists of values. All their combinations are measured.
 type Efforts struct{ probes, approx, exact []int }
 
-// Register adds the flags.
+// Register adds the flags to f.
 func (e *Efforts) Register(f *pflag.FlagSet) {
 	f.Var(Ints(&e.probes, 0), "probes", "centroids to probe for a query token, such as 1,2,4,8 (0: derived)")
-	f.Var(Ints(&e.approx, 0), "approx", "documents that get an approximate score at most (0: derived)")
-	f.Var(Ints(&e.exact, 0), "exact", "documents that get an exact score at most (0: derived)")
+	f.Var(Ints(&e.approx, 0), "approx", "maximum number of documents that get an approximate score (0: derived)")
+	f.Var(Ints(&e.exact, 0), "exact", "maximum number of documents that get an exact score (0: derived)")
 }
 
-// Settings are all combinations for searches of k in an index of some centroids; none if no flag
-// was given.
+// Settings returns all combinations, for searches for k documents in an index of some number of
+// centroids, or nil if no flag is set.
 func (e *Efforts) Settings(k, centroids int) []quality.Setting {
 	if e.probes == nil && e.approx == nil && e.exact == nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// openVectors opens a file of vectors, which may be stdin (-) or a pipe: what can be
-// read only once goes to a temporary file, since it is read more than once. Its first bytes
-// say how it is written.
+// openVectors opens a file of vectors, which may be stdin (-) or a pipe. Vectors are read more than
+// once, so openVectors copies a stream to a temporary file, and looks at its first bytes to find
+// the format if the name has no ending.
 func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vectors.Source, error) {
 	path := input.Vectors
 	info, err := os.Stat(path)
@@ -39,26 +39,26 @@ func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vec
 	if err != nil {
 		return nil, err
 	}
-	begin := bufio.NewReader(r)
+	buffered := bufio.NewReader(r)
 	if input.Format == "" && filepath.Ext(path) == "" {
-		head, _ := begin.Peek(9) // fewer bytes are told when they are read
-		input.Format = formatOf(head)
+		head, _ := buffered.Peek(9) // io.Copy reports an error, or a short file
+		input.Format = vectorFormat(head)
 	}
-	_, err = io.Copy(copied, begin)
+	_, err = io.Copy(copied, buffered)
 	if err = errors.Join(err, copied.Close()); err != nil {
 		return nil, errors.Join(vectors.NewFileError(name, err), os.Remove(copied.Name()))
 	}
-	c := copiedSource{name: name, path: copied.Name()}
+	source := copiedSource{originalName: name, copyPath: copied.Name()}
 	input.Vectors = copied.Name()
-	if c.Source, err = vectors.Open(ctx, input); err != nil {
-		return nil, errors.Join(c.renamed(err), os.Remove(c.path))
+	if source.Source, err = vectors.Open(ctx, input); err != nil {
+		return nil, errors.Join(source.withOriginalName(err), os.Remove(source.copyPath))
 	}
-	return &c, nil
+	return &source, nil
 }
 
-// formatOf is the format of a file of vectors that begins so. Lines of JSON are what is none of
-// the others.
-func formatOf(head []byte) string {
+// vectorFormat returns the format of a file of vectors that begins with head. A file that is in
+// none of the binary formats counts as lines of JSON.
+func vectorFormat(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x93NUMPY")):
 		return "npy"
@@ -70,36 +70,39 @@ func formatOf(head []byte) string {
 	return "jsonl"
 }
 
-// copiedSource is a source in a temporary file, which goes with it.
+// copiedSource is a source in a temporary file. Close removes the file.
 type copiedSource struct {
 	vectors.Source
-	name, path string
+	originalName, copyPath string
 }
 
-// renamed is an error with the name that the file had before it was copied.
-func (c *copiedSource) renamed(err error) error {
-	if fe := (*vectors.FileError)(nil); errors.As(err, &fe) && fe.Path == c.path {
-		fe.Path = c.name
+// withOriginalName puts the name that the user gave in the place of the temporary file's name in an
+// error.
+func (c *copiedSource) withOriginalName(err error) error {
+	if fe := (*vectors.FileError)(nil); errors.As(err, &fe) && fe.Path == c.copyPath {
+		fe.Path = c.originalName
 	}
 	return err
 }
 
+// Docs implements [vectors.Source].
 func (c *copiedSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for d, err := range c.Source.Docs(ctx, from, to) {
-			if !yield(d, c.renamed(err)) {
+			if !yield(d, c.withOriginalName(err)) {
 				return
 			}
 		}
 	}
 }
 
+// Close closes the source and removes its file.
 func (c *copiedSource) Close() error {
 	err := c.Source.Close()
-	if c.path == "" {
+	if c.copyPath == "" {
 		return err
 	}
-	path := c.path
-	c.path = ""
+	path := c.copyPath
+	c.copyPath = ""
 	return errors.Join(err, os.Remove(path))
 }

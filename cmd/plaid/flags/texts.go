@@ -20,97 +20,111 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Texts are the flags that say which texts are to be encoded, and how they are
-// kept.
+// Texts holds the flags that name texts to encode, and say how they are split and stored.
 type Texts struct {
 	Paths []string
-	// Spool is the file for the vectors, "": one that goes after success.
+	// Spool is the file for the vectors. "" means a temporary one that is removed after success.
 	Spool string
-	// Drop keeps titles and texts out of the payload.
+	// Drop keeps titles and texts out of the metadata.
 	Drop bool
 
-	// Model encodes the texts: it counts the tokens of passages.
+	// Model is the model that encodes the texts: passages are measured in its tokens.
 	Model *encode.Config
 
-	// PassedOver, where set, is told of files of folders that are not read.
+	// PassedOver, if not nil, is called with each file of a folder that is not read.
 	PassedOver func(name string)
 
 	fields encode.Fields
 	format string
 	window Window
 	set    *pflag.FlagSet
+	// hidden has, for each of ownFields, whether a document's field of that name was left out.
 	hidden [len(ownFields)]atomic.Bool
 }
 
-// Window are the flags that say how texts are cut into passages.
+// Window holds the flags that say how texts are split into passages.
 type Window struct {
 	Size, Overlap int
 	by            string
 	set           *pflag.FlagSet
 }
 
-// Register adds the flags. by is the unit that help gives as the default, none the meaning of a
-// size of 0.
-func (w *Window) Register(f *pflag.FlagSet, by, none string) {
+// Register adds the flags to f. For the help, defaultUnit is the unit without --window-by, and
+// zeroMeaning says what a size of 0 does.
+func (w *Window) Register(f *pflag.FlagSet, defaultUnit, zeroMeaning string) {
 	w.set = f
-	f.Var(Int(&w.Size, 0, 0), "window", "cut texts into passages of at most this many tokens of the model, "+
-		"with ids like doc#0 (words, with --encoder; 0: "+none+")")
-	f.Var(Int(&w.Overlap, 0, 0), "overlap", "tokens, or words, that a passage repeats of the one before")
+	f.Var(Int(&w.Size, 0, 0), "window", "split texts into passages of at most this many tokens of the model, "+
+		"with ids like doc#0 (words, with --encoder; 0: "+zeroMeaning+")")
+	f.Var(Int(&w.Overlap, 0, 0), "overlap", "tokens, or words, of the previous passage that a passage repeats")
 	var units []string
 	for _, unit := range encode.Units() {
 		units = append(units, string(unit))
 	}
-	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is kept whole if it is no longer than a passage: "+
-		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+by+")")
+	f.Var(Choice(&w.by, "", units...), "window-by", "`UNIT` that is never split, unless it is longer than a passage: "+
+		"words, sentences, headings (sections of Markdown) or blocks (of source code) (default: "+defaultUnit+")")
 }
 
-// Parting returns the settings of the flags; model counts tokens. An error is found before texts
-// are read.
-func (w *Window) Parting(model *encode.Config, threads int) (encode.Splitting, error) {
-	p := encode.Splitting{By: encode.Unit(w.by), Window: w.Size, Overlap: w.Overlap, Model: model, Threads: threads}
+// Splitting returns the settings of the flags, with tokens counted by model. It checks them, so
+// that a bad setting is found before texts are read.
+func (w *Window) Splitting(model *encode.Config, threads int) (encode.Splitting, error) {
+	p := encode.Splitting{
+		By:      encode.Unit(w.by),
+		Window:  w.Size,
+		Overlap: w.Overlap,
+		Model:   model,
+		Threads: threads,
+	}
 	if err := p.Check(); err != nil {
 		return p, Usagef("--window: %w", err)
 	}
 	return p, nil
 }
 
-// Register adds the flags; those of a command that takes the paths as arguments
-// have no --text.
+// Register adds the flags to f. A command that takes the paths as arguments has no --text.
 func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
 	t.set = f
 	if !arguments {
-		f.StringArrayVar(&t.Paths, "text", nil, "`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (a text a line), each also as .gz, .zst or .xz; .html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be repeated")
+		f.StringArrayVar(&t.Paths, "text", nil,
+			"`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (one text in each line), each also as .gz, .zst "+
+				"or .xz; "+
+				".html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be "+
+				"repeated")
 	}
 	var formats []string
 	for _, format := range encode.Formats() {
 		formats = append(formats, string(format))
 	}
-	f.Var(Choice(&t.format, "", formats...), "text-format", "`FORMAT` of the texts: "+strings.Join(formats, ", ")+" (default: by the name of the file; stdin: jsonl)")
+	f.Var(Choice(&t.format, "", formats...), "text-format",
+		"`FORMAT` of the texts: "+strings.Join(formats, ", ")+" (default: by the name of the file; stdin: jsonl)")
 	f.StringVar(&t.fields.Text, "text-field", "", "`NAME` of the field or column with the text (default: text)")
-	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of that with the id (default: _id, or else id)")
-	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of that with the title (default: title)")
+	f.StringVar(&t.fields.ID, "id-field", "", "`NAME` of the field or column with the id (default: _id, or else id)")
+	f.StringVar(&t.fields.Title, "title-field", "", "`NAME` of the field or column with the title (default: title)")
 	t.window.Register(f, string(encode.ByWords), "do not")
 }
 
-// RegisterDrop adds the flag for what is kept of texts.
+// RegisterDrop adds the flag that keeps titles and texts out of the metadata.
 func (t *Texts) RegisterDrop(f *pflag.FlagSet) {
-	f.BoolVar(&t.Drop, "drop-text", false, "do not keep titles and texts in the metadata: results cannot show them then")
+	f.BoolVar(&t.Drop, "drop-text", false, "do not store titles and texts as metadata: results cannot show "+
+		"them then")
 }
 
-// RegisterSpool adds the flag for the file that vectors wait in.
+// RegisterSpool adds the flag for the file that keeps the vectors until they are stored.
 func (t *Texts) RegisterSpool(f *pflag.FlagSet) {
-	f.StringVar(&t.Spool, "spool", "", "`FILE` to keep the vectors of texts in: further builds with the same model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
+	f.StringVar(&t.Spool, "spool", "", "`FILE` that keeps the vectors of texts: further builds with the same "+
+		"model do not encode them again (default: INDEX.spool, removed when the index is complete; none with --device)")
 }
 
-// Given says whether texts were given.
+// Given reports whether texts were named.
 func (t *Texts) Given() bool { return len(t.Paths) > 0 }
 
-// other is the name of a flag beside --text that was given; "" if none was.
-func (t *Texts) other() string {
-	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field", "title-field", "drop-text", "spool")
+// givenTextFlag returns the first given flag that makes sense only with --text, or "" if there is
+// none.
+func (t *Texts) givenTextFlag() string {
+	return firstChanged(t.set, "window", "overlap", "window-by", "text-format", "text-field", "id-field",
+		"title-field", "drop-text", "spool")
 }
 
-// Check finds flags that do not go together.
+// Check returns an error for flags that do not go together.
 func (t *Texts) Check() error {
 	stdin := 0
 	for _, path := range t.Paths {
@@ -119,32 +133,33 @@ func (t *Texts) Check() error {
 		}
 	}
 	if stdin > 1 {
-		return Usagef("stdin (-) can be read once")
+		return Usagef("stdin (-) can be read only once")
 	}
 	switch w := &t.window; {
 	case w.Size == 0 && firstChanged(w.set, "overlap", "window-by") != "":
 		return Usagef("--overlap and --window-by go with --window")
 	case w.Size > 0 && w.Overlap >= w.Size:
-		return Usagef("--overlap %d: passages of %d can repeat fewer", w.Overlap, w.Size)
+		return Usagef("--overlap %d must be less than --window %d", w.Overlap, w.Size)
 	}
 	return nil
 }
 
-// CheckModel refuses a window longer than the model reads, before texts are read.
+// CheckModel returns an error if passages are longer than the model reads. It is called before
+// texts are read.
 func (t *Texts) CheckModel() error {
 	if t.window.Size == 0 {
 		return nil
 	}
-	_, err := t.window.Parting(t.Model, 0)
+	_, err := t.window.Splitting(t.Model, 0)
 	return err
 }
 
-// Parted reports whether texts are cut into passages.
-func (t *Texts) Parted() bool { return t.window.Size > 0 }
+// SplitsTexts reports whether texts are split into passages.
+func (t *Texts) SplitsTexts() bool { return t.window.Size > 0 }
 
-// Again says whether the texts can be gone through more than once: they are files
-// and folders, none of them a pipe.
-func (t *Texts) Again() bool {
+// Rereadable reports whether the texts can be read more than once: they come from files and
+// folders, and none from a pipe.
+func (t *Texts) Rereadable() bool {
 	for _, path := range t.Paths {
 		info, err := os.Stat(path)
 		if path == "-" || err == nil && !info.Mode().IsRegular() && !info.IsDir() {
@@ -154,32 +169,40 @@ func (t *Texts) Again() bool {
 	return true
 }
 
-// Named puts the files before an error that is about all of them.
-func (t *Texts) Named(err error) error { return named(t.Paths, err) }
+// WithFileNames puts the names of the files before an error that concerns all of them.
+func (t *Texts) WithFileNames(err error) error { return withFileNames(t.Paths, err) }
 
-// Open is the texts of all files, one after another, cut into passages and with their payload.
+// Open returns the texts of all files, one file after another, split into passages and with their
+// metadata.
 func (t *Texts) Open(ctx context.Context, stdin io.Reader) iter.Seq2[encode.Text, error] {
-	each := t.withPayload
+	convert := t.withPayload
 	if t.Drop && t.fields.ID == "" {
-		each = nil
+		convert = nil
 	}
 	if t.window.Size == 0 {
-		return t.all(ctx, stdin, each)
+		return t.readFiles(ctx, stdin, convert)
 	}
-	how, err := t.window.Parting(t.Model, parallel.Processors())
+	splitting, err := t.window.Splitting(t.Model, parallel.Processors())
 	if err != nil {
 		return func(yield func(encode.Text, error) bool) { yield(encode.Text{}, err) }
 	}
-	texts := encode.Passages(ctx, numbered(t.all(ctx, stdin, nil)), how)
-	if each == nil {
+	texts := encode.Passages(ctx, withRowIDs(t.readFiles(ctx, stdin, nil)), splitting)
+	if convert == nil {
 		return texts
 	}
-	return parallel.Map(ctx, texts, 1, nil, each)
+	return parallel.Map(ctx, texts, 1, nil, convert)
 }
 
-func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
+// readFiles returns the texts of all files as they are, after convert, if that is not nil.
+func (t *Texts) readFiles(ctx context.Context, stdin io.Reader,
+	convert func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
-		r := encode.Reader{Format: encode.Format(t.format), Fields: t.fields, PassedOver: t.PassedOver, Each: each}
+		r := encode.Reader{
+			Format:     encode.Format(t.format),
+			Fields:     t.fields,
+			PassedOver: t.PassedOver,
+			Each:       convert,
+		}
 		for _, path := range t.Paths {
 			texts := r.Texts(ctx, path)
 			if path == "-" {
@@ -194,15 +217,15 @@ func (t *Texts) all(ctx context.Context, stdin io.Reader, each func(encode.Text)
 	}
 }
 
-// numbered gives texts without ids the numbers of their rows.
-func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
+// withRowIDs uses the numbers of rows as ids, if the first text has no id.
+func withRowIDs(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
-		row, none := 0, false
+		row, generateIDs := 0, false
 		for t, err := range texts {
 			if row == 0 {
-				none = t.ID == ""
+				generateIDs = t.ID == ""
 			}
-			if none && t.ID == "" {
+			if generateIDs && t.ID == "" {
 				t.ID = strconv.Itoa(row)
 			}
 			row++
@@ -213,55 +236,56 @@ func numbered(texts iter.Seq2[encode.Text, error]) iter.Seq2[encode.Text, error]
 	}
 }
 
-// withPayload keeps title and text beside a document, as a JSON object with what else the
-// file has of it.
+// withPayload makes the metadata of a document: a JSON object of its title, its text and the other
+// fields that the file has of it.
 func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
-	rest, err := t.makeRoom(text)
+	payload, err := t.payloadWithoutOwnFields(text)
 	if err != nil || t.Drop {
-		text.Payload = rest
+		text.Payload = payload
 		return text, err
 	}
-	p, err := jsontext.Plain(struct {
+	object, err := jsontext.Plain(struct {
 		Title string `json:"title,omitempty"`
 		Text  string `json:"text"`
 	}{text.Title, text.Text})
-	if rest, ok := bytes.CutPrefix(rest, []byte("{")); ok {
-		p = append(append(p[:len(p)-1], ','), rest...)
+	if fields, ok := bytes.CutPrefix(payload, []byte("{")); ok {
+		object = append(append(object[:len(object)-1], ','), fields...)
 	}
-	text.Payload = p
+	text.Payload = object
 	return text, err
 }
 
-// makeRoom returns the payload of a text without the fields whose names its id, title and text take: if
-// flags name other fields for these, a document may have fields of these names too ([Texts.Hidden]).
-func (t *Texts) makeRoom(text encode.Text) (payload []byte, err error) {
+// payloadWithoutOwnFields returns the metadata of a text without the fields whose names its id,
+// title and text take. Flags may name other fields for these, and then a document can have fields
+// of these names, too; [Texts.Hidden] reports them.
+func (t *Texts) payloadWithoutOwnFields(text encode.Text) (payload []byte, err error) {
 	if t.fields == (encode.Fields{}) || len(text.Payload) == 0 {
 		return text.Payload, nil
 	}
-	var rest map[string]json.RawMessage
-	if err := json.Unmarshal(text.Payload, &rest); err != nil {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text.Payload, &fields); err != nil {
 		return nil, err
 	}
-	before := len(rest)
+	countBefore := len(fields)
 	for i, taken := range []bool{t.fields.ID != "", !t.Drop && text.Title != "", !t.Drop} {
-		if _, there := rest[ownFields[i]]; there && taken {
+		if _, present := fields[ownFields[i]]; present && taken {
 			t.hidden[i].Store(true)
-			delete(rest, ownFields[i])
+			delete(fields, ownFields[i])
 		}
 	}
-	switch len(rest) {
-	case before:
+	switch len(fields) {
+	case countBefore:
 		return text.Payload, nil
 	case 0:
 		return nil, nil
 	}
-	return jsontext.Plain(rest)
+	return jsontext.Plain(fields)
 }
 
-// ownFields are the names of id, title and text in metadata.
+// ownFields are the names that the id, the title and the text have in metadata.
 var ownFields = [3]string{vectors.IDField, "title", "text"}
 
-// Hidden are the names of the fields of documents that makeRoom has left out.
+// Hidden returns the names of fields of documents that payloadWithoutOwnFields has left out.
 func (t *Texts) Hidden() (names []string) {
 	for i, name := range ownFields {
 		if t.hidden[i].Load() {
@@ -271,5 +295,5 @@ func (t *Texts) Hidden() (names []string) {
 	return names
 }
 
-// Name is the files, for messages.
-func (t *Texts) Name() string { return namesOf(t.Paths) }
+// Name returns the names of the files, for messages.
+func (t *Texts) Name() string { return joinFileNames(t.Paths) }

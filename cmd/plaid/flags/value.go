@@ -16,7 +16,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// Once is a value of a flag that must not be given twice.
+// Once wraps the value of a flag that may be given only once.
 func Once(v pflag.Value) pflag.Value { return &onceValue{Value: v} }
 
 type onceValue struct {
@@ -24,23 +24,25 @@ type onceValue struct {
 	given bool
 }
 
+// Set implements [pflag.Value].
 func (v *onceValue) Set(s string) error {
 	if v.given {
-		return errors.New("the flag is given twice")
+		return errors.New("the flag is set twice")
 	}
 	v.given = true
 	return v.Value.Set(s)
 }
 
+// value implements [pflag.Value] with two functions.
 type value[T any] struct {
-	p     *T
-	kind  string
-	parse func(string) (T, error)
-	show  func(T) string
+	target *T
+	kind   string
+	parse  func(string) (T, error)
+	show   func(T) string
 }
 
-// Value is a value of any type: kind is what the help calls it, parse reads it, and show writes it.
-// A text that parse refuses changes nothing.
+// Value returns the value of a flag of any type, and sets *p to the default. kind is its name in
+// the help, parse reads it, and show writes it. A text that parse refuses changes nothing.
 func Value[T any](p *T, def T, kind string, parse func(string) (T, error), show func(T) string) pflag.Value {
 	*p = def
 	return value[T]{p, kind, parse, show}
@@ -50,35 +52,36 @@ func Value[T any](p *T, def T, kind string, parse func(string) (T, error), show 
 func (v value[T]) Set(s string) error {
 	x, err := v.parse(s)
 	if err == nil {
-		*v.p = x
+		*v.target = x
 	}
 	return err
 }
 
 // String implements [pflag.Value].
-func (v value[T]) String() string { return v.show(*v.p) }
+func (v value[T]) String() string { return v.show(*v.target) }
 
 // Type implements [pflag.Value].
 func (v value[T]) Type() string { return v.kind }
 
-// Int is a whole number of at least min.
+// Int is the value of a flag for a whole number of at least min.
 func Int(p *int, def, min int) pflag.Value {
 	return Value(p, def, "N", func(s string) (int, error) { return parseInt(s, min) }, strconv.Itoa)
 }
 
+// parseInt reads a whole number of at least min.
 func parseInt(s string, min int) (int, error) {
 	n, err := strconv.Atoi(s)
 	switch {
 	case err != nil:
 		return 0, errors.New("not a whole number")
 	case n < min:
-		return 0, fmt.Errorf("at least %d is needed", min)
+		return 0, fmt.Errorf("must be at least %d", min)
 	}
 	return n, nil
 }
 
-// Number is any finite number; nil where the flag is not given.
-func Number(p **float64) pflag.Value {
+// OptionalNumber is the value of a flag for a finite number; *p is nil if the flag is not given.
+func OptionalNumber(p **float64) pflag.Value {
 	return Value(p, nil, "NUMBER", func(s string) (*float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
 		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
@@ -93,14 +96,14 @@ func Number(p **float64) pflag.Value {
 	})
 }
 
-// Choice is one of some words.
+// Choice is the value of a flag for one of the words.
 func Choice(p *string, def string, words ...string) pflag.Value {
-	parse := func(s string) (string, error) { return s, oneOf(s, words) }
+	parse := func(s string) (string, error) { return s, checkWord(s, words) }
 	return Value(p, def, strings.Join(words, "|"), parse, func(s string) string { return s })
 }
 
-// oneOf refuses a text that is none of some words.
-func oneOf(s string, words []string) error {
+// checkWord returns an error that lists the words if s is not one of them.
+func checkWord(s string, words []string) error {
 	if slices.Contains(words, s) {
 		return nil
 	}
@@ -111,36 +114,38 @@ func oneOf(s string, words []string) error {
 	return fmt.Errorf("must be %s or %s", strings.Join(words[:last], ", "), words[last])
 }
 
-// Bare adds a flag that is one of some words, or has no value and stands for the first of them. Its
-// value needs an equals sign, and the help shows it so: --NAME[=a|b].
-func Bare(f *pflag.FlagSet, p *string, name, usage string, words ...string) {
-	all := strings.Join(words, "|")
-	f.Var(Value(p, "", all, func(s string) (string, error) {
-		if s == all {
+// BareChoice adds a flag for one of the words that may also stand without a value, for the first of
+// them. A value needs an equals sign, and the help shows the flag that way: --NAME[=a|b].
+func BareChoice(f *pflag.FlagSet, p *string, name, usage string, words ...string) {
+	choices := strings.Join(words, "|")
+	f.Var(Value(p, "", choices, func(s string) (string, error) {
+		if s == choices {
 			s = words[0]
 		}
-		return s, oneOf(s, words)
+		return s, checkWord(s, words)
 	}, func(s string) string { return s }), name, "``"+usage)
-	f.Lookup(name).NoOptDefVal = all
+	f.Lookup(name).NoOptDefVal = choices
 }
 
-// CheckBare finds a value behind a flag that takes one only with an equals sign, as in --group sum:
-// sum would be an argument.
-func CheckBare(f *pflag.FlagSet, args []string) error {
+// CheckBareChoices returns an error if the word after a flag of [BareChoice] looks like its value,
+// as in --group sum: without an equals sign, sum is an argument.
+func CheckBareChoices(f *pflag.FlagSet, args []string) error {
 	for i := range len(args) - 1 {
 		if args[i] == "--" { // only arguments follow
 			return nil
 		}
 		name, long := strings.CutPrefix(args[i], "--")
 		flag := f.Lookup(name)
-		if long && flag != nil && strings.Contains(flag.NoOptDefVal, "|") && slices.Contains(strings.Split(flag.NoOptDefVal, "|"), args[i+1]) {
-			return Usagef("--%[1]s=%[2]s, with an equals sign, is what you mean; an argument %[2]s stands before --%[1]s", name, args[i+1])
+		if long && flag != nil && strings.Contains(flag.NoOptDefVal, "|") &&
+			slices.Contains(strings.Split(flag.NoOptDefVal, "|"), args[i+1]) {
+			return Usagef("--%[1]s=%[2]s, with an equals sign, is what you mean; an argument %[2]s stands before "+
+				"--%[1]s", name, args[i+1])
 		}
 	}
 	return nil
 }
 
-// Duration is a time that is not negative.
+// Duration is the value of a flag for a time that is not negative; *p is the default.
 func Duration(p *time.Duration) pflag.Value {
 	return Value(p, *p, "TIME", func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
@@ -154,76 +159,82 @@ func Duration(p *time.Duration) pflag.Value {
 	}, time.Duration.String)
 }
 
-// Ints is a list of whole numbers of at least min.
+// Ints is the value of a flag for whole numbers of at least min, separated by commas.
 func Ints(p *[]int, min int, def ...int) pflag.Value {
-	return Value(p, def, "LIST", func(s string) (all []int, err error) {
+	return Value(p, def, "LIST", func(s string) (numbers []int, err error) {
 		for part := range strings.SplitSeq(s, ",") {
 			n, err := parseInt(strings.TrimSpace(part), min)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, n)
+			numbers = append(numbers, n)
 		}
-		return all, nil
-	}, func(all []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]") })
+		return numbers, nil
+	}, func(numbers []int) string {
+		return strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
+	})
 }
 
-// Nbits is a number of bits that a component may have.
+// Nbits is the value of a flag for the residual bits of a component.
 func Nbits(p *int) pflag.Value {
 	return Value(p, 2, "1|2|4|8", func(s string) (int, error) {
-		if err := oneOf(s, []string{"1", "2", "4", "8"}); err != nil {
+		if err := checkWord(s, []string{"1", "2", "4", "8"}); err != nil {
 			return 0, err
 		}
 		return strconv.Atoi(s)
 	}, strconv.Itoa)
 }
 
-// Portion is a number above 0 and at most 1.
+// Portion is the value of a flag for a number above 0 and at most 1.
 func Portion(p *float64, def float64) pflag.Value {
-	return number(p, def, "a number above 0 and at most 1", func(x float64) bool { return x > 0 && x <= 1 })
+	return boundedNumber(p, def, "a number above 0 and at most 1", func(x float64) bool { return x > 0 && x <= 1 })
 }
 
-// Weight is a number from 0 to 1, both included.
+// Weight is the value of a flag for a number from 0 to 1, both included.
 func Weight(p *float64, def float64) pflag.Value {
-	return number(p, def, "a number from 0 to 1", func(x float64) bool { return x >= 0 && x <= 1 })
+	return boundedNumber(p, def, "a number from 0 to 1", func(x float64) bool { return x >= 0 && x <= 1 })
 }
 
-func number(p *float64, def float64, want string, good func(float64) bool) pflag.Value {
+// boundedNumber is the value of a flag for a number that valid accepts; want describes such a
+// number in errors.
+func boundedNumber(p *float64, def float64, want string, valid func(float64) bool) pflag.Value {
 	return Value(p, def, "X", func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
-		if err != nil || !good(x) {
+		if err != nil || !valid(x) {
 			return 0, errors.New("want " + want)
 		}
 		return x, nil
 	}, out.Float)
 }
 
-// Size is a number of bytes.
+// Size is the value of a flag for a number of bytes.
 func Size(p *int64, def int64) pflag.Value { return Value(p, def, "SIZE", human.Size, out.Bytes) }
 
-// Measures is a list of measures, by default the usual ones.
+// Measures is the value of a flag for a list of measures; the default is the usual ones.
 func Measures(p *[]eval.Measure) pflag.Value {
 	usual, err := eval.ParseMeasureList(eval.UsualMeasures)
 	if err != nil {
-		panic(err) // ours
+		panic(err) // a constant of the program is wrong
 	}
-	return Value(p, usual, "LIST", eval.ParseMeasureList, func(all []eval.Measure) string {
-		return strings.Join(names(all), ",")
+	return Value(p, usual, "LIST", eval.ParseMeasureList, func(measures []eval.Measure) string {
+		return strings.Join(toStrings(measures), ",")
 	})
 }
 
-// Named is one of the values of a type that have names. The first is the default.
-func Named[T fmt.Stringer](p *T, values ...T) pflag.Value {
-	words := names(values)
+// Enum is the value of a flag for one of the values of a type, by their names. The first value is
+// the default.
+func Enum[T fmt.Stringer](p *T, values ...T) pflag.Value {
+	words := toStrings(values)
 	return Value(p, values[0], strings.Join(words, "|"), func(s string) (T, error) {
-		return values[max(slices.Index(words, s), 0)], oneOf(s, words)
+		return values[max(slices.Index(words, s), 0)], checkWord(s, words)
 	}, T.String)
 }
 
-func names[T fmt.Stringer](values []T) []string {
-	all := make([]string, len(values))
+// toStrings returns the names of values.
+func toStrings[T fmt.Stringer](values []T) []string {
+	texts := make([]string, len(values))
 	for i, v := range values {
-		all[i] = v.String()
+		texts[i] = v.String()
 	}
-	return all
+	return texts
 }

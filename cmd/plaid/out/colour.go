@@ -5,39 +5,41 @@ import (
 	"unicode"
 )
 
-// Colours are those of a terminal. Without them parts of texts are marked in brackets.
+// Colours writes parts of a text in the colours of a terminal, or, without colours, marks them with
+// brackets.
 type Colours struct{ On bool }
 
-func (c Colours) paint(code, s string) string {
+// colour puts s between the escape sequences of a colour.
+func (c Colours) colour(code, s string) string {
 	if !c.On || s == "" {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// Bold is a heading, or a question.
-func (c Colours) Bold(s string) string { return c.paint("1", s) }
+// Bold formats a heading, or a question.
+func (c Colours) Bold(s string) string { return c.colour("1", s) }
 
-// Dim is what is beside the point.
-func (c Colours) Dim(s string) string { return c.paint("2", s) }
+// Dim formats what matters less.
+func (c Colours) Dim(s string) string { return c.colour("2", s) }
 
-// Name is a document.
-func (c Colours) Name(s string) string { return c.paint("35", s) }
+// Name formats the id of a document.
+func (c Colours) Name(s string) string { return c.colour("35", s) }
 
-// Good is what was found, and Bad what was not.
-func (c Colours) Good(s string) string { return c.paint("32", s) }
+// Good formats a success, such as a document that was found.
+func (c Colours) Good(s string) string { return c.colour("32", s) }
 
-// Bad is what was not found.
-func (c Colours) Bad(s string) string { return c.paint("33", s) }
+// Bad formats a failure, such as a document that was not found.
+func (c Colours) Bad(s string) string { return c.colour("33", s) }
 
-// Texts that are marked have these around the parts; [Clean] leaves none of them in what is
-// somebody else's.
+// Marks around the parts of a text that are highlighted. [Clean] removes them from texts that come
+// from elsewhere.
 const (
 	MarkBegin = "\x01"
 	MarkEnd   = "\x02"
 )
 
-// Clean is a text without what a terminal would do something with. White space stays.
+// Clean replaces the characters of a text that a terminal would interpret. White space stays.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) && !unicode.IsSpace(r) {
@@ -47,35 +49,36 @@ func Clean(s string) string {
 	}, s)
 }
 
-// Wrapped breaks a clean text with marks into lines of some characters; what has no room in
-// the last of them is cut off.
-func (c Colours) Wrapped(s string, width, lines int) []string {
-	var all []string
+// Wrap breaks a clean text with marks into lines of at most width columns. The last of at most
+// lines lines is cut off, and ends in "…".
+func (c Colours) Wrap(s string, width, lines int) []string {
+	var wrapped []string
 	words := strings.Fields(s)
-	for len(words) > 0 && len(all) < lines-1 {
-		n, wide := 1, c.width(words[0])
-		for n < len(words) && wide+1+c.width(words[n]) <= width {
-			wide += 1 + c.width(words[n])
+	for len(words) > 0 && len(wrapped) < lines-1 {
+		n, lineWidth := 1, c.textWidth(words[0])
+		for n < len(words) && lineWidth+1+c.textWidth(words[n]) <= width {
+			lineWidth += 1 + c.textWidth(words[n])
 			n++
 		}
-		if wide > width { // one word: what does not fit goes on in the next line
-			here, rest := c.split(words[0], width)
-			all, words[0] = append(all, here), rest
+		if lineWidth > width { // a single word: split it
+			fitting, remainder := c.split(words[0], width)
+			wrapped, words[0] = append(wrapped, fitting), remainder
 			continue
 		}
-		all, words = append(all, strings.Join(words[:n], " ")), words[n:]
+		wrapped, words = append(wrapped, strings.Join(words[:n], " ")), words[n:]
 	}
-	if rest := strings.Join(words, " "); rest != "" {
-		if c.width(rest) > width {
-			rest, _ = c.split(rest, max(width-1, 0))
-			rest += "…"
+	if lastLine := strings.Join(words, " "); lastLine != "" {
+		if c.textWidth(lastLine) > width {
+			lastLine, _ = c.split(lastLine, max(width-1, 0))
+			lastLine += "…"
 		}
-		all = append(all, rest)
+		wrapped = append(wrapped, lastLine)
 	}
-	return c.marked(all)
+	return c.replaceMarks(wrapped)
 }
 
-// columns is how many a character takes.
+// columns returns the number of columns of a character: marks become escape sequences, which take
+// none.
 func (c Colours) columns(r rune) int {
 	if c.On && strings.ContainsRune(MarkBegin+MarkEnd, r) {
 		return 0
@@ -83,15 +86,16 @@ func (c Colours) columns(r rune) int {
 	return 1
 }
 
-func (c Colours) width(s string) (n int) {
+// textWidth returns the number of columns of a text.
+func (c Colours) textWidth(s string) (n int) {
 	for _, r := range s {
 		n += c.columns(r)
 	}
 	return n
 }
 
-// split is as much of a text as some columns hold, and the rest.
-func (c Colours) split(s string, width int) (here, rest string) {
+// split cuts a text after as many characters as fit into width columns.
+func (c Colours) split(s string, width int) (fitting, remainder string) {
 	n := 0
 	for i, r := range s {
 		if n += c.columns(r); n > width {
@@ -101,9 +105,9 @@ func (c Colours) split(s string, width int) (here, rest string) {
 	return s, ""
 }
 
-// marked puts colours or brackets in the place of marks. A part that goes on in the next line
-// begins there again; one that was cut ends.
-func (c Colours) marked(lines []string) []string {
+// replaceMarks replaces marks with colours or brackets. A marked part that goes on in the next line
+// is marked again there; one that was cut off ends with its line.
+func (c Colours) replaceMarks(lines []string) []string {
 	begin, end := "[", "]"
 	if c.On {
 		begin, end = "\x1b[1;31m", "\x1b[0m"

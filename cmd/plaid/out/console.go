@@ -5,64 +5,70 @@ import (
 	"sync"
 )
 
-// Console is stderr. On a terminal it can hold a status line, which makes room
-// for whatever else is written. It is safe for several goroutines.
+// Console writes to stderr. On a terminal it can show a status line, which it erases before
+// anything else is written. It is safe for concurrent use.
 type Console struct {
-	mu     sync.Mutex
-	w      io.Writer
-	width  int // 0: not a terminal
-	status bool
-	// Resized, where set, is the width now: windows are made narrower.
-	Resized func() int
+	mu sync.Mutex
+	w  io.Writer
+	// width is the number of columns of the terminal. 0 means that it is not a terminal.
+	width       int
+	statusShown bool
+	// CurrentWidth, if not nil, returns the width of the terminal now, since windows are resized.
+	CurrentWidth func() int
 }
 
-// NewConsole has the width of a terminal in columns, or 0 for what is none.
+// NewConsole returns a console that writes to w. width is the number of columns of the terminal, or
+// 0 if w is not a terminal.
 func NewConsole(w io.Writer, width int) *Console { return &Console{w: w, width: width} }
 
+// Write erases the status line and writes p.
 func (c *Console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.erase()
+	c.eraseStatus()
 	return c.w.Write(p)
 }
 
-func (c *Console) erase() {
-	if c.status {
-		c.status = false
+// eraseStatus erases the status line; the caller holds mu.
+func (c *Console) eraseStatus() {
+	if c.statusShown {
+		c.statusShown = false
 		_, _ = io.WriteString(c.w, "\r\x1b[K")
 	}
 }
 
-// Before is a writer to another end of the program, such as stdout, that takes the
-// status line away first: on a terminal both are the same screen.
-func (c *Console) Before(w io.Writer) io.Writer { return after{c, w} }
+// ErasingStatus returns a writer to w, such as stdout, that erases the status line first: on a
+// terminal both are the same screen.
+func (c *Console) ErasingStatus(w io.Writer) io.Writer { return statusEraser{c, w} }
 
-type after struct {
+// statusEraser is the writer of [Console.ErasingStatus].
+type statusEraser struct {
 	console *Console
 	w       io.Writer
 }
 
-func (a after) Write(p []byte) (int, error) {
+// Write implements [io.Writer].
+func (a statusEraser) Write(p []byte) (int, error) {
 	a.console.mu.Lock()
 	defer a.console.mu.Unlock()
-	a.console.erase()
+	a.console.eraseStatus()
 	return a.w.Write(p)
 }
 
-// Clear takes the status line away.
-func (c *Console) Clear() {
+// ClearStatus erases the status line.
+func (c *Console) ClearStatus() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.erase()
+	c.eraseStatus()
 }
 
-// show puts a text in the place of the status line.
-func (c *Console) show(text string) {
+// showStatus replaces the status line.
+func (c *Console) showStatus(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.status = true
-	if c.Resized != nil {
-		if now := c.Resized(); now > 0 {
+	c.statusShown = true
+	if c.CurrentWidth != nil {
+		if now := c.CurrentWidth(); now > 0 {
 			c.width = now
 		}
 	}

@@ -1,3 +1,3 @@
-// Package out is how the command line writes: tables, lines of JSON, numbers and
-// texts for people to read, and what goes to a terminal while a command works.
+// Package out formats what the command line writes: tables, lines of JSON, numbers and texts for
+// people to read, and the progress of a command on a terminal.
 package out

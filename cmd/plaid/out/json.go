@@ -9,16 +9,16 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// JSON is v as one line of JSON.
-func JSON(v any) ([]byte, error) {
+// JSONLine encodes v as one line of JSON.
+func JSONLine(v any) ([]byte, error) {
 	text, err := jsontext.Plain(v)
 	return append(text, '\n'), err
 }
 
-// Typed is v, whose JSON is an object, as one line of JSON with a field "type" before
-// its own.
-func Typed(kind string, v any) ([]byte, error) {
-	line, err := JSON(v)
+// TypedJSONLine encodes v, whose JSON is an object, as one line of JSON with a field "type" before
+// the fields of v.
+func TypedJSONLine(kind string, v any) ([]byte, error) {
+	line, err := JSONLine(v)
 	if err != nil {
 		return nil, err
 	}
@@ -26,19 +26,19 @@ func Typed(kind string, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest, ok := bytes.CutPrefix(line, []byte("{"))
+	fields, ok := bytes.CutPrefix(line, []byte("{"))
 	if !ok {
 		return nil, fmt.Errorf("%T is no JSON object", v)
 	}
 	typed := append([]byte(`{"type":`), head...)
-	if !bytes.HasPrefix(rest, []byte("}")) {
+	if !bytes.HasPrefix(fields, []byte("}")) {
 		typed = append(typed, ',')
 	}
-	return append(typed, rest...), nil
+	return append(typed, fields...), nil
 }
 
-// Snippet is what a table shows of a payload: title and text of a JSON object
-// that has them, else the payload itself.
+// Snippet returns the part of a payload that a table shows: the title and the text of a JSON
+// object, or else the payload itself.
 func Snippet(p []byte) string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(p, &fields) == nil {
@@ -56,11 +56,11 @@ func Snippet(p []byte) string {
 	return string(p)
 }
 
-// TextField is a field of a payload that is a text; "": it has no such field.
+// TextField returns a field of a payload that is a text, or "" if it has no such field.
 func TextField(p []byte, name string) (s string) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(p, &fields) == nil {
-		_ = json.Unmarshal(fields[name], &s) // another value is no text
+		_ = json.Unmarshal(fields[name], &s) // an error means that the value is not a text
 	}
 	return s
 }

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-type count interface {
+// countable is a type of counts.
+type countable interface {
 	~int | ~int64 | ~uint32 | ~uint64
 }
 
-// Count groups digits: 1,234,567.
-func Count[T count](n T) string {
+// Count formats a count, with its digits in groups: 1,234,567.
+func Count[T countable](n T) string {
 	s := strconv.FormatUint(uint64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -20,46 +21,47 @@ func Count[T count](n T) string {
 	return s
 }
 
-// Plural is a count with its noun. Several are many, or one with an s.
-func Plural[T count](n T, one string, many ...string) string {
+// Plural formats a count with its noun. Without a plural, the plural is the singular with an s.
+func Plural[T countable](n T, singular string, plural ...string) string {
 	switch {
 	case n == 1:
-		return "1 " + one
-	case len(many) > 0:
-		return Count(n) + " " + many[0]
+		return "1 " + singular
+	case len(plural) > 0:
+		return Count(n) + " " + plural[0]
 	}
-	return Count(n) + " " + one + "s"
+	return Count(n) + " " + singular + "s"
 }
 
-// Documents is a count of documents, and of the passages that some of them are stored in.
-func Documents[T count](docs, passages T) string {
+// Documents formats a count of documents, and of the passages that some of them are stored as.
+func Documents[T countable](docs, passages T) string {
 	switch {
 	case passages == 0:
 		return Plural(docs, "document")
-	case docs == 0: // of documents that are there in part
+	case docs == 0: // only some passages of documents are counted
 		return Plural(passages, "passage")
 	}
 	return Plural(docs, "document") + " in " + Plural(passages, "passage")
 }
 
-// Ordinals is a count of ordinals: of documents, unless passages count there by themselves.
-func Ordinals[T count](n T, passages bool) string {
+// Ordinals formats a count of ordinals: documents, or, in an index with passages, documents or
+// passages.
+func Ordinals[T countable](n T, passages bool) string {
 	if passages {
 		return Plural(n, "document or passage", "documents or passages")
 	}
 	return Plural(n, "document")
 }
 
-// Queries is a count of queries.
+// Queries formats a count of queries.
 func Queries(n int) string { return Plural(n, "query", "queries") }
 
-// Float has the fewest digits that give back the float64.
+// Float formats a number with the fewest digits that give back the float64.
 func Float(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// Fixed is a value as tables show it, with four decimals.
-func Fixed(x float64) string { return fmt.Sprintf("%.4f", x) }
+// FourDecimals formats a number with four decimals, as tables show it.
+func FourDecimals(x float64) string { return fmt.Sprintf("%.4f", x) }
 
-// Bytes is a size with a binary unit.
+// Bytes formats a size with a binary unit.
 func Bytes(n int64) string {
 	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
@@ -89,7 +91,7 @@ func Rate(x float64) string {
 	return strconv.FormatFloat(x, 'f', 1, 64) + unit
 }
 
-// Seconds is a time, rounded to what a reader wants to know.
+// Seconds formats a time, rounded to the digits that a reader wants to know.
 func Seconds(s float64) string {
 	d := time.Duration(s * float64(time.Second))
 	switch {
@@ -105,5 +107,5 @@ func Seconds(s float64) string {
 	return d.String()
 }
 
-// Milliseconds is a time as a number.
+// Milliseconds returns a time in milliseconds.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -38,7 +38,7 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, "950", Rate(950))
 	require.Equal(t, "12.3k", Rate(12345))
 	require.Equal(t, "4.5M", Rate(4.5e6))
-	require.Equal(t, "0.2500", Fixed(0.25))
+	require.Equal(t, "0.2500", FourDecimals(0.25))
 	require.InDelta(t, 1.5, Milliseconds(1500*time.Microsecond), 0)
 	for s, want := range map[float64]string{90.4: "1m30s", 2.34: "2.3s", 0.01234: "12.3ms", 0.0000042: "4µs"} {
 		require.Equal(t, want, Seconds(s))
@@ -53,9 +53,9 @@ func TestNumbers(t *testing.T) {
 func TestTexts(t *testing.T) {
 	require.Equal(t, "a b …", Printable("a\n\tb cdef", 5))
 	require.Equal(t, "\ufffd[31mred", Printable("\x1b[31mred", 20), "escapes do not reach the terminal")
-	require.Equal(t, strings.Repeat("é", 39)+"…", ID(strings.Repeat("é", 41)))
-	require.Equal(t, strings.Repeat("é", 59)+"…", Path(strings.Repeat("é", 61)))
-	require.Equal(t, "a b c", Field("a\tb\nc"))
+	require.Equal(t, strings.Repeat("é", 39)+"…", TableID(strings.Repeat("é", 41)))
+	require.Equal(t, strings.Repeat("é", 59)+"…", TablePath(strings.Repeat("é", 61)))
+	require.Equal(t, "a b c", TabField("a\tb\nc"))
 	require.Equal(t, "a\n\tb", Escaped("a\n\tb"), "lines stay lines")
 	require.Equal(t, `\x1b[31m\u202e\xff`, Escaped("\x1b[31m\u202e\xff"))
 	require.Equal(t, `"a\nb"`, Quoted("a\nb"))
@@ -63,15 +63,15 @@ func TestTexts(t *testing.T) {
 }
 
 func TestTyped(t *testing.T) {
-	line, err := Typed("a", struct {
+	line, err := TypedJSONLine("a", struct {
 		B string `json:"b"`
 	}{"<"})
 	require.NoError(t, err)
 	require.Equal(t, `{"type":"a","b":"<"}`+"\n", string(line))
-	line, err = Typed("a", struct{}{})
+	line, err = TypedJSONLine("a", struct{}{})
 	require.NoError(t, err)
 	require.Equal(t, `{"type":"a"}`+"\n", string(line))
-	_, err = Typed("a", []int{1})
+	_, err = TypedJSONLine("a", []int{1})
 	require.Error(t, err)
 }
 
@@ -105,7 +105,7 @@ func TestWrapped(t *testing.T) {
 		{"a " + b + "cattle" + e, 5, 1, true, []string{"a " + red("ca…")}},
 		{b + "one two" + e, 3, 2, true, []string{red("one"), red("two")}},
 	} {
-		require.Equal(t, c.want, Colours{On: c.on}.Wrapped(c.text, c.width, c.lines), "%q", c.text)
+		require.Equal(t, c.want, Colours{On: c.on}.Wrap(c.text, c.width, c.lines), "%q", c.text)
 	}
 	require.Equal(t, "a\ufffdb\ufffd\tc", Clean("a\x01b\x1b\tc"))
 	require.Equal(t, "x", Colours{}.Bold("x"))
@@ -118,7 +118,7 @@ func TestWrappedProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.SampledFrom([]rune("ab é "))).Draw(t, "text")
 		width, lines := rapid.IntRange(2, 12).Draw(t, "width"), rapid.IntRange(1, 4).Draw(t, "lines")
-		all := Colours{}.Wrapped(text, width, lines)
+		all := Colours{}.Wrap(text, width, lines)
 		require.LessOrEqual(t, len(all), lines)
 		for _, l := range all {
 			require.LessOrEqual(t, utf8.RuneCountInString(l), width, "%q", all)
@@ -134,7 +134,7 @@ func TestWrappedProperty(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
-	table := Table{Left: 1}
+	table := Table{LeftColumns: 1}
 	table.Line("é", "10", "a")
 	table.Line("long", "2")
 	table.Remark("and more")
@@ -150,7 +150,7 @@ func TestTableAgainstTabwriter(t *testing.T) {
 		columns := rapid.IntRange(1, 4).Draw(t, "columns")
 		text := rapid.StringMatching(`[a-zé… ]{0,6}`)
 		right := rapid.Bool().Draw(t, "right")
-		table, flags := Table{Left: columns}, uint(0)
+		table, flags := Table{LeftColumns: columns}, uint(0)
 		if right {
 			table, flags = Table{Indent: 2}, tabwriter.AlignRight
 		}

@@ -8,63 +8,66 @@ import (
 	"github.com/plaid-ir/plaid/index"
 )
 
-// How often progress is shown: on a terminal, and elsewhere.
+// Intervals at which progress is shown: on a terminal, and elsewhere.
 const (
 	redrawEvery = 100 * time.Millisecond
 	lineEvery   = 10 * time.Second
 )
 
-// UnitBytes is the unit of progress that is shown as sizes are.
+// UnitBytes is the unit of progress in bytes, which is shown as sizes are.
 const UnitBytes = "bytes"
 
-// progress shows how far a long operation is.
+// progress shows how far a long operation has come.
 type progress struct {
 	console *Console
 	now     func() time.Time
 
 	stage string
-	begin time.Time // of the stage
-	first int64     // done when the stage was first reported
-	shown time.Time
+	// stageBegan is when the current stage began.
+	stageBegan time.Time
+	// stageFirst is the amount that was done when the stage was first reported.
+	stageFirst int64
+	lastShown  time.Time
 }
 
-// Progress shows on a console what long operations report.
+// Progress returns a function that shows on a console what a long operation reports.
 func Progress(c *Console, now func() time.Time) func(index.Progress) {
-	p := &progress{console: c, now: now, shown: now()}
+	p := &progress{console: c, now: now, lastShown: now()}
 	return p.report
 }
 
+// report shows a report, if it is time.
 func (p *progress) report(r index.Progress) {
 	now := p.now()
 	if r.Stage != p.stage {
 		if p.stage != "" && p.console.width > 0 {
-			p.shown = time.Time{} // what stands there is over
+			p.lastShown = time.Time{} // replace the status line of the last stage at once
 		}
-		p.stage, p.begin, p.first = r.Stage, now, r.Done
+		p.stage, p.stageBegan, p.stageFirst = r.Stage, now, r.Done
 	}
-	p.show(now, func() string { return p.text(r, now) })
+	p.showIfDue(now, func() string { return p.progressText(r, now) })
 }
 
-// show shows a text, if it is time.
-func (p *progress) show(now time.Time, line func() string) {
-	every := lineEvery
+// showIfDue shows a line if the last one is old enough.
+func (p *progress) showIfDue(now time.Time, line func() string) {
+	interval := lineEvery
 	if p.console.width > 0 {
-		every = redrawEvery
+		interval = redrawEvery
 	}
-	if now.Sub(p.shown) < every {
+	if now.Sub(p.lastShown) < interval {
 		return
 	}
-	p.shown = now
+	p.lastShown = now
 	text := line()
 	if p.console.width > 0 {
-		p.console.show(text)
+		p.console.showStatus(text)
 	} else {
 		fmt.Fprintln(p.console, text)
 	}
 }
 
-// text reads like: encode 45%, 1,200,000 of 2,600,000 tokens, 310.2k/s, 5s left.
-func (p *progress) text(r index.Progress, now time.Time) string {
+// progressText formats a report: encode 45%, 1,200,000 of 2,600,000 tokens, 310.2k/s, 5s left.
+func (p *progress) progressText(r index.Progress, now time.Time) string {
 	if r.Unit == "" {
 		return r.Stage + " …"
 	}
@@ -77,44 +80,55 @@ func (p *progress) text(r index.Progress, now time.Time) string {
 		parts[0] = fmt.Sprintf("%s %d%%", r.Stage, 100*min(r.Done, r.Total)/r.Total)
 		parts[1] = fmt.Sprintf("%s of %s%s", count(r.Done), count(r.Total), unit)
 	}
-	elapsed := now.Sub(p.begin).Seconds()
-	if perSecond := float64(r.Done-p.first) / elapsed; elapsed > 0 && perSecond > 0 {
+	elapsed := now.Sub(p.stageBegan).Seconds()
+	if perSecond := float64(r.Done-p.stageFirst) / elapsed; elapsed > 0 && perSecond > 0 {
 		parts = append(parts, rate(perSecond)+"/s")
-		parts = append(parts, left(r.Total-r.Done, perSecond)...)
+		parts = append(parts, timeLeft(r.Total-r.Done, perSecond)...)
 	}
 	return strings.Join(parts, ", ")
 }
 
-// left is the time that what is to be done will take; nothing if that is not known.
-func left(todo int64, perSecond float64) []string {
-	s := float64(todo) / perSecond
+// timeLeft formats the time that the remaining work takes, as a list of one part; an empty list if
+// it is unknown.
+func timeLeft(remaining int64, perSecond float64) []string {
+	s := float64(remaining) / perSecond
 	if s > 0 && s < 1e6 {
 		return []string{time.Duration(s*float64(time.Second)).Round(time.Second).String() + " left"}
 	}
 	return nil
 }
 
-// Texts is how far the encoding of texts is.
+// Texts reports how far the encoding of texts has come.
 type Texts struct {
-	Done, Total     int   // texts, with those that were done before; Total 0: not known
-	Bytes, AllBytes int64 // the same of their bytes
-	Tokens          int64 // of the model, computed now
+	// Done and Total count texts, including those that an earlier run encoded; a Total of 0 means
+	// unknown.
+	Done, Total int
+	// Bytes and AllBytes count the bytes of the same texts.
+	Bytes, AllBytes int64
+	// Tokens counts tokens of the model that this run has encoded.
+	Tokens int64
 }
 
-// TextProgress shows on a console how far texts are encoded.
+// TextProgress returns a function that shows on a console how far the encoding of texts has come.
 func TextProgress(c *Console, now func() time.Time) func(Texts) {
-	p, first := &progress{console: c, now: now, shown: now(), begin: now()}, int64(-1)
+	p, firstBytes := &progress{
+		console:    c,
+		now:        now,
+		lastShown:  now(),
+		stageBegan: now(),
+	}, int64(-1)
 	return func(t Texts) {
-		if first < 0 {
-			first = t.Bytes
+		if firstBytes < 0 {
+			firstBytes = t.Bytes
 		}
 		at := now()
-		p.show(at, func() string { return textsText(t, first, at.Sub(p.begin).Seconds()) })
+		p.showIfDue(at, func() string { return textProgressLine(t, firstBytes, at.Sub(p.stageBegan).Seconds()) })
 	}
 }
 
-// textsText reads like: texts 45%, 2,300 of 5,183, 600,000 tokens, 35.2k tokens/s, 20s left.
-func textsText(t Texts, first int64, elapsed float64) string {
+// textProgressLine formats a report: texts 45%, 2,300 of 5,183, 600,000 tokens, 35.2k tokens/s, 20s
+// left. firstBytes is the amount that an earlier run had done.
+func textProgressLine(t Texts, firstBytes int64, elapsed float64) string {
 	parts := []string{Plural(t.Done, "text")}
 	if t.AllBytes > 0 {
 		parts = []string{
@@ -125,8 +139,8 @@ func textsText(t Texts, first int64, elapsed float64) string {
 	parts = append(parts, Plural(t.Tokens, "token"))
 	if elapsed > 0 {
 		parts = append(parts, Rate(float64(t.Tokens)/elapsed)+" tokens/s")
-		if perSecond := float64(t.Bytes-first) / elapsed; perSecond > 0 {
-			parts = append(parts, left(t.AllBytes-t.Bytes, perSecond)...)
+		if perSecond := float64(t.Bytes-firstBytes) / elapsed; perSecond > 0 {
+			parts = append(parts, timeLeft(t.AllBytes-t.Bytes, perSecond)...)
 		}
 	}
 	return strings.Join(parts, ", ")

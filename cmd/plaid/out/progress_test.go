@@ -50,7 +50,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		report(index.Progress{Stage: "encode", Done: int64(i), Total: 3, Unit: "tokens"})
 	}
 	fmt.Fprintln(console, "careful")
-	console.Clear()
+	console.ClearStatus()
 	require.Equal(t, "\rencode 33%, 1 of 3…\x1b[K\rencode 100%, 3 of …\x1b[K\r\x1b[Kcareful\n", b.String())
 }
 
@@ -59,7 +59,7 @@ func TestProgressInNarrowerWindow(t *testing.T) {
 	now, width := time.Unix(1000, 0), 40
 	var b bytes.Buffer
 	console := NewConsole(&b, width)
-	console.Resized = func() int { return width }
+	console.CurrentWidth = func() int { return width }
 	report := Progress(console, func() time.Time { return now })
 	for _, width = range []int{40, 12} {
 		now = now.Add(time.Second)
@@ -78,8 +78,8 @@ func TestStagesAndResults(t *testing.T) {
 	now = now.Add(time.Second)
 	report(index.Progress{Stage: "train", Done: 1, Total: 2, Unit: "x"})
 	report(index.Progress{Stage: "encode", Done: 0, Total: 2, Unit: "x"})
-	fmt.Fprint(console.Before(&b), "result\n")
-	console.Clear()
+	fmt.Fprint(console.ErasingStatus(&b), "result\n")
+	console.ClearStatus()
 	require.Equal(t, "\rtrain 50%, 1 of 2 x\x1b[K\rencode 0%, 0 of 2 x\x1b[K\r\x1b[Kresult\n", b.String())
 }
 

@@ -6,11 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Table is lines of text whose columns are lined up, two blanks apart.
+// Table is lines of text with aligned columns, two blanks apart.
 type Table struct {
-	Indent int // blanks before each line
-	Left   int // so many columns are lined up to the left, the others, numbers, to the right
-	lines  []tableLine
+	// Indent is the number of blanks before each line.
+	Indent int
+	// LeftColumns is the number of columns that are aligned to the left; the others hold numbers
+	// and are aligned to the right.
+	LeftColumns int
+	lines       []tableLine
 }
 
 type tableLine struct {
@@ -18,31 +21,31 @@ type tableLine struct {
 	remark string
 }
 
-// Line adds a line.
+// Line appends a line.
 func (t *Table) Line(cells ...string) { t.lines = append(t.lines, tableLine{cells: cells}) }
 
-// Remark puts a text after the cells of the last line. It takes no part in lining
-// up: it may be of any length, and other lines may have none.
+// Remark puts a text after the cells of the last line. It is not aligned: it may be of any length,
+// and other lines need none.
 func (t *Table) Remark(text string) { t.lines[len(t.lines)-1].remark = text }
 
-// Print writes the table to b. An empty cell is as wide as its column, at the end of
-// a line too.
+// Print writes the table to b. Empty cells are padded to the width of their column, at the end of a
+// line, too.
 func (t *Table) Print(b *bytes.Buffer) {
-	var wide []int
+	var widths []int
 	for _, l := range t.lines {
 		for i, c := range l.cells {
-			if i == len(wide) {
-				wide = append(wide, 0)
+			if i == len(widths) {
+				widths = append(widths, 0)
 			}
-			wide[i] = max(wide[i], utf8.RuneCountInString(c))
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
 		}
 	}
 	for _, l := range t.lines {
 		gap := t.Indent
 		for i, c := range l.cells {
 			b.WriteString(strings.Repeat(" ", gap))
-			fill := strings.Repeat(" ", wide[i]-utf8.RuneCountInString(c))
-			if i < t.Left {
+			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
+			if i < t.LeftColumns {
 				b.WriteString(c + fill)
 			} else {
 				b.WriteString(fill + c)

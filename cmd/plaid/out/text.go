@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printable makes text safe for a terminal: no control characters, no runs of
-// white space, at most limit characters.
+// Printable makes a text safe for one line of a terminal: without control characters, with single
+// blanks for white space, and with at most limit characters.
 func Printable(s string, limit int) string {
 	s = strings.Join(strings.Fields(s), " ")
 	s = strings.Map(func(r rune) rune {
@@ -24,8 +24,8 @@ func Printable(s string, limit int) string {
 	return string([]rune(s)[:max(limit-1, 0)]) + "…"
 }
 
-// Escaped makes text of several lines safe for a terminal without hiding what it
-// is: what does not print is written as in a quoted string.
+// Escaped makes a text of several lines safe for a terminal and keeps its content visible:
+// characters that do not print are written as in a quoted string.
 func Escaped(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -41,10 +41,10 @@ func Escaped(s string) string {
 	return b.String()
 }
 
-// maxQuoted is the longest text that an error repeats, in bytes.
+// maxQuoted is the length in bytes of the longest text that an error repeats in full.
 const maxQuoted = 80
 
-// Quoted is a text for an error, shortened.
+// Quoted quotes a text for an error, and shortens a long one.
 func Quoted(s string) string {
 	if len(s) <= maxQuoted {
 		return strconv.Quote(s)
@@ -52,14 +52,13 @@ func Quoted(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(strings.ToValidUTF8(s[:maxQuoted], "")), len(s))
 }
 
-// ID is an id of a query or a document, as a column of a table has room for it.
-func ID(id string) string { return Printable(id, 40) }
+// TableID shortens the id of a query or a document to the width of a table's column.
+func TableID(id string) string { return Printable(id, 40) }
 
-// Path is a path, as a column of a table has room for it.
-func Path(path string) string { return Printable(path, 60) }
+// TablePath shortens a path to the width of a table's column.
+func TablePath(path string) string { return Printable(path, 60) }
 
-// Field is a text of a line whose fields end in tabs: it cannot end one, nor the
-// line.
-func Field(s string) string {
+// TabField replaces tabs and ends of lines in a field of a line whose fields are separated by tabs.
+func TabField(s string) string {
 	return strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace(s)
 }
