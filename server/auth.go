@@ -58,8 +58,8 @@ type Token struct {
 	Indexes int
 	// Rate is how many requests a second it may send, in place of [Limits.Rate]; twice as many may
 	// come at once. 0 means the rate of all clients.
-	Rate float64
-	sum  [sha256.Size]byte
+	Rate   float64
+	digest [sha256.Size]byte
 }
 
 // Grant is a permission on the indexes whose names match a pattern: * stands for any
@@ -71,24 +71,24 @@ type Grant struct {
 
 // NewToken makes a token of its secret. It has no grants.
 func NewToken(name string, p Permission, secret string) Token {
-	return Token{Name: name, Permission: p, sum: sha256.Sum256([]byte(secret))}
+	return Token{Name: name, Permission: p, digest: sha256.Sum256([]byte(secret))}
 }
 
-// On is what the token allows on an index, there or not.
-func (t *Token) On(index string) Permission {
-	return t.granted(func(pattern string) bool { return matchesName(pattern, index) })
+// PermissionOn is what the token allows on an index, there or not.
+func (t *Token) PermissionOn(index string) Permission {
+	return t.maxPermission(func(pattern string) bool { return nameMatches(pattern, index) })
 }
 
-// Most is what the token allows somewhere.
-func (t *Token) Most() Permission { return t.granted(func(string) bool { return true }) }
+// MaxPermission is what the token allows somewhere.
+func (t *Token) MaxPermission() Permission { return t.maxPermission(func(string) bool { return true }) }
 
-// everywhere is what the token allows on all indexes.
-func (t *Token) everywhere() Permission {
-	return t.granted(func(pattern string) bool { return strings.Trim(pattern, "*") == "" })
+// permissionOnAll is what the token allows on all indexes.
+func (t *Token) permissionOnAll() Permission {
+	return t.maxPermission(func(pattern string) bool { return strings.Trim(pattern, "*") == "" })
 }
 
-// granted is what the token allows with those of its grants whose patterns count.
-func (t *Token) granted(counts func(pattern string) bool) Permission {
+// maxPermission is what the token allows with those of its grants whose patterns count.
+func (t *Token) maxPermission(counts func(pattern string) bool) Permission {
 	p := t.Permission
 	for _, g := range t.Grants {
 		if counts(g.Pattern) {
@@ -98,8 +98,8 @@ func (t *Token) granted(counts func(pattern string) bool) Permission {
 	return p
 }
 
-// matchesName tells whether the name of an index is one of a pattern.
-func matchesName(pattern, name string) bool {
+// nameMatches tells whether the name of an index is one of a pattern.
+func nameMatches(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return ok && err == nil
 }
@@ -126,8 +126,8 @@ func (t Tokens) Tokens() []Token { return t }
 // ErrTokens: a list of tokens that cannot be read.
 var ErrTokens = errors.New("bad list of tokens")
 
-// minSecret is the least number of characters of a secret.
-const minSecret = 16
+// minSecretLength is the least number of characters of a secret.
+const minSecretLength = 16
 
 // ParseTokens reads a token a line:
 //
@@ -160,11 +160,11 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 		}
 		names[words[0]] = true
 		token := NewToken(words[0], Nothing, words[2])
-		if err := token.grant(words[1]); err != nil {
+		if err := token.parseGrants(words[1]); err != nil {
 			return failed("%v", err)
 		}
 		for i, word := range words[3:] {
-			if err := token.limit(word); err != nil {
+			if err := token.parseLimit(word); err != nil {
 				return failed("limit %d: %v", i+1, err)
 			}
 		}
@@ -173,9 +173,9 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 			if err != nil || len(sum) != sha256.Size {
 				return failed("sha256: needs 64 hexadecimal digits")
 			}
-			token.sum = [sha256.Size]byte(sum)
-		} else if len(words[2]) < minSecret {
-			return failed("the secret has %d characters; at least %d are needed", len(words[2]), minSecret)
+			token.digest = [sha256.Size]byte(sum)
+		} else if len(words[2]) < minSecretLength {
+			return failed("the secret has %d characters; at least %d are needed", len(words[2]), minSecretLength)
 		}
 		tokens = append(tokens, token)
 	}
@@ -188,8 +188,8 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 	return tokens, nil
 }
 
-// grant reads grants.
-func (t *Token) grant(text string) error {
+// parseGrants reads grants.
+func (t *Token) parseGrants(text string) error {
 	for grant := range strings.SplitSeq(text, ",") {
 		word, pattern, some := strings.Cut(grant, ":")
 		p, err := parsePermission(word)
@@ -212,7 +212,7 @@ func (t *Token) grant(text string) error {
 // is enough; the token is nil where none is needed. All tokens are compared, in constant
 // time.
 func authorize(source TokenSource, header string, r *route, index string) (*Token, *Problem) {
-	if source == nil || r.need == Nothing {
+	if source == nil || r.permission == Nothing {
 		return nil, nil
 	}
 	scheme, secret, _ := strings.Cut(header, " ")
@@ -223,40 +223,40 @@ func authorize(source TokenSource, header string, r *route, index string) (*Toke
 	var found *Token
 	tokens := source.Tokens()
 	for i := range tokens {
-		if subtle.ConstantTimeCompare(sum[:], tokens[i].sum[:]) == 1 {
+		if subtle.ConstantTimeCompare(sum[:], tokens[i].digest[:]) == 1 {
 			found = &tokens[i]
 		}
 	}
 	if found == nil {
 		return nil, problem(CodeUnauthorized, "the bearer token is not valid")
 	}
-	allows, of := found.Most(), ""
+	allows, scope := found.MaxPermission(), ""
 	switch {
-	case r.everywhere:
-		allows, of = found.everywhere(), " of all indexes"
+	case r.onAllIndexes:
+		allows, scope = found.permissionOnAll(), " of all indexes"
 	case index != "":
-		allows, of = found.On(index), " of this index"
+		allows, scope = found.PermissionOn(index), " of this index"
 	}
-	if allows < r.need {
+	if allows < r.permission {
 		if len(found.Grants) == 0 {
-			of = ""
+			scope = ""
 		}
-		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allows, of, r.need)
+		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allows, scope, r.permission)
 	}
 	return found, nil
 }
 
-// may tells whether the request may do something with an index that is not that of its
+// permitted tells whether the request may do something with an index that is not that of its
 // path.
-func (q *request) may(do Permission, index string) bool {
-	return q.token == nil || q.token.On(index) >= do
+func (q *request) permitted(do Permission, index string) bool {
+	return q.token == nil || q.token.PermissionOn(index) >= do
 }
 
-// seen are the names of the indexes that the request may read, in order.
-func (q *request) seen() []string {
+// readableIndexes are the names of the indexes that the request may read, in order.
+func (q *request) readableIndexes() []string {
 	names := []string{}
-	for _, name := range q.s.collections.Names() {
-		if q.may(Read, name) {
+	for _, name := range q.server.collections.Names() {
+		if q.permitted(Read, name) {
 			names = append(names, name)
 		}
 	}
@@ -287,32 +287,32 @@ type grantOut struct {
 
 func accessRoutes() []route {
 	return []route{
-		typed(route{method: "GET", pattern: "/tokens", id: "list_tokens", tag: "service", need: Read, group: looking,
+		typedRoute(route{method: "GET", pattern: "/tokens", operationID: "list_tokens", tag: "service", permission: Read, group: groupLookup,
 			summary: "What the token of the request allows, and for an admin of all indexes what all tokens do",
-			doc:     "Names, permissions and limits; never a secret."}, (*request).access),
-		typed(route{method: "GET", pattern: "/nodes", id: "list_nodes", tag: "service", need: Admin, everywhere: true, group: looking,
-			summary: "Nodes of a cluster, and the shards that they have", fails: []Code{CodeNotSupported},
-			doc: "A service that keeps its indexes itself answers NOT_SUPPORTED."}, (*request).nodes),
+			doc:     "Names, permissions and limits; never a secret."}, (*request).answerAccess),
+		typedRoute(route{method: "GET", pattern: "/nodes", operationID: "list_nodes", tag: "service", permission: Admin, onAllIndexes: true, group: groupLookup,
+			summary: "Nodes of a cluster, and the shards that they have", codes: []Code{CodeNotSupported},
+			doc: "A service that keeps its indexes itself answers NOT_SUPPORTED."}, (*request).answerNodes),
 	}
 }
 
-func (q *request) access(*nothing) (accessOut, error) {
-	_, spread := q.s.collections.(collection.Spread)
+func (q *request) answerAccess(*noBody) (accessOut, error) {
+	_, spread := q.server.collections.(collection.Spread)
 	if q.token == nil {
 		return accessOut{Nodes: spread}, nil
 	}
-	out := accessOut{Needed: true, Own: accessOfToken(q.token), Nodes: spread}
-	if q.token.everywhere() < Admin {
+	out := accessOut{Needed: true, Own: newAccessOf(q.token), Nodes: spread}
+	if q.token.permissionOnAll() < Admin {
 		return out, nil
 	}
-	all := q.s.o.Tokens.Tokens()
+	all := q.server.options.Tokens.Tokens()
 	for i := range all {
-		out.Tokens = append(out.Tokens, accessOfToken(&all[i]))
+		out.Tokens = append(out.Tokens, newAccessOf(&all[i]))
 	}
 	return out, nil
 }
 
-func accessOfToken(t *Token) *accessOf {
+func newAccessOf(t *Token) *accessOf {
 	a := &accessOf{Name: t.Name, Permission: t.Permission.String(), Indexes: t.Indexes, Rate: t.Rate}
 	for _, g := range t.Grants {
 		a.Grants = append(a.Grants, grantOut{g.Permission.String(), g.Pattern})
@@ -320,8 +320,8 @@ func accessOfToken(t *Token) *accessOf {
 	return a
 }
 
-func (q *request) nodes(*nothing) (collection.Layout, error) {
-	c, ok := q.s.collections.(collection.Spread)
+func (q *request) answerNodes(*noBody) (collection.Layout, error) {
+	c, ok := q.server.collections.(collection.Spread)
 	if !ok {
 		return collection.Layout{}, problem(CodeNotSupported, "nodes exist in a cluster only")
 	}
@@ -329,7 +329,7 @@ func (q *request) nodes(*nothing) (collection.Layout, error) {
 }
 
 // TokenFile is a TokenSource that reads a file again when it changes.
-type TokenFile struct{ kept *files.Kept[Tokens] }
+type TokenFile struct{ tokens *files.Kept[Tokens] }
 
 // OpenTokenFile reads the file; its form is that of [ParseTokens]. A later version
 // that cannot be read is logged, and the tokens before it stay valid.
@@ -356,7 +356,7 @@ func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFi
 }
 
 // Tokens implements TokenSource.
-func (f *TokenFile) Tokens() []Token { return f.kept.Get() }
+func (f *TokenFile) Tokens() []Token { return f.tokens.Get() }
 
 // Reload reads the file now, changed or not.
-func (f *TokenFile) Reload() { f.kept.Reload() }
+func (f *TokenFile) Reload() { f.tokens.Reload() }

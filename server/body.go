@@ -22,33 +22,33 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// body is the body of a request: limited in length, in what is held of it, and in how
+// requestBody is the body of a request: limited in length, in what is held of it, and in how
 // long a client may send nothing.
-type body struct {
+type requestBody struct {
 	io.ReadCloser
-	q       *request
-	control *http.ResponseController
-	memory  account // that it takes
-	pace    pace
-	ended   bool
-	sum     hash.Hash // of the body as it was sent; nil if no digest is needed
-	until   time.Time // no read may last longer; zero: no such limit
+	request     *request
+	control     *http.ResponseController
+	reservation reservation // that it takes
+	pace        transferPace
+	ended       bool
+	digest      hash.Hash // of the body as it was sent; nil if no digest is needed
+	deadline    time.Time // no read may last longer; zero: no such limit
 }
 
-func (b *body) Read(p []byte) (int, error) {
+func (b *requestBody) Read(p []byte) (int, error) {
 	began := b.pace.now()
-	end, own := began.Add(b.pace.left), true
-	if !b.until.IsZero() && b.until.Before(end) {
-		end, own = b.until, false
+	end, byPace := began.Add(b.pace.remainingIdle), true
+	if !b.deadline.IsZero() && b.deadline.Before(end) {
+		end, byPace = b.deadline, false
 	}
 	_ = b.control.SetReadDeadline(end) // not every server has deadlines
 	n, err := b.ReadCloser.Read(p)
-	if b.sum != nil {
-		b.sum.Write(p[:n])
+	if b.digest != nil {
+		b.digest.Write(p[:n])
 	}
-	late := !b.pace.passed(n, began) || errors.Is(err, os.ErrDeadlineExceeded)
-	if late && own && err != io.EOF {
-		return n, b.q.s.lateBody()
+	late := !b.pace.keepsUp(n, began) || errors.Is(err, os.ErrDeadlineExceeded)
+	if late && byPace && err != io.EOF {
+		return n, b.request.server.slowBodyProblem()
 	}
 	if err == io.EOF {
 		// From here on the connection is watched for its end, without a limit.
@@ -58,48 +58,48 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hold counts memory that the body takes, before it does; it waits for what others have.
+// reserve counts memory that the body takes, before it does; it waits for what others have.
 // All of it is given back when the request has ended.
-func (b *body) hold(n int64) error {
-	if err := b.q.ctx.Err(); err != nil {
+func (b *requestBody) reserve(n int64) error {
+	if err := b.request.ctx.Err(); err != nil {
 		return err
 	}
-	if most := b.q.s.o.Limits.Decoded; b.memory.taken+n > most {
+	if most := b.request.server.options.Limits.Decoded; b.reservation.bytes+n > most {
 		return problem(CodeTooLarge, "the body takes more than %d bytes of memory when it is read (max-memory): send less at a time", most)
 	}
-	return b.memory.take(b.q.ctx, n)
+	return b.reservation.reserve(b.request.ctx, n)
 }
 
-// lingering is how long what is left of a body may go on to come when the answer was sent:
+// lingerTime is how long what is left of a body may go on to come when the answer was sent:
 // a client that is cut while it sends may not see its answer.
-const lingering = time.Second
+const lingerTime = time.Second
 
-// abandon is called before an answer that does not wait for the body: the connection ends
+// stopReading is called before an answer that does not wait for the body: the connection ends
 // soon after the answer. Left to itself net/http would first read up to 256 KiB of the
 // body, for as long as the client likes.
-func (b *body) abandon(h http.Header) {
-	if b.ended || b.q.ContentLength == 0 {
+func (b *requestBody) stopReading(h http.Header) {
+	if b.ended || b.request.ContentLength == 0 {
 		return
 	}
-	if b.q.ProtoMajor == 1 {
+	if b.request.ProtoMajor == 1 {
 		h.Set("Connection", "close")
 	}
-	_ = b.control.SetReadDeadline(time.Now().Add(lingering))
+	_ = b.control.SetReadDeadline(time.Now().Add(lingerTime))
 }
 
-// text is the body. It is read before the request has its turn: a slow client keeps
+// readBody is the body. It is read before the request has its turn: a slow client keeps
 // nobody waiting but itself.
-func (q *request) text() ([]byte, error) {
+func (q *request) readBody() ([]byte, error) {
 	var text []byte
 	for {
 		if len(text) == cap(text) {
 			// A large body gets its room when a quarter of it has come: who says that there
 			// is one, and sends none, takes little.
-			room := max(4*cap(text), firstRoom)
+			room := max(4*cap(text), initialCapacity)
 			if n := q.ContentLength; n >= 0 {
 				room = min(room, int(n)+1)
 			}
-			if err := q.body.hold(int64(room - cap(text))); err != nil {
+			if err := q.body.reserve(int64(room - cap(text))); err != nil {
 				return nil, err
 			}
 			text = append(make([]byte, 0, room), text...)
@@ -110,32 +110,32 @@ func (q *request) text() ([]byte, error) {
 			return text, nil
 		}
 		if err != nil {
-			return nil, badJSON(err)
+			return nil, bodyError(err)
 		}
 	}
 }
 
-// firstRoom is what a body has room in at first.
-const firstRoom = 64 << 10
+// initialCapacity is what a body has room in at first.
+const initialCapacity = 64 << 10
 
 // decodeJSON reads JSON. What it holds is checked and counted before it is made. Fields
 // that are not known are errors: as a rule they are misspelt. "Prefer: handling=lenient"
 // passes them over, for clients of later versions.
 func (q *request) decodeJSON(text []byte, into any) error {
 	text = jsontext.WithoutMark(text)
-	if err := q.body.hold(int64(len(text))); err != nil { // texts and metadata are copied
+	if err := q.body.reserve(int64(len(text))); err != nil { // texts and metadata are copied
 		return err
 	}
-	if err := jsontext.Check(text, jsontext.Options{Vectors: true, Charge: q.body.hold}); err != nil {
-		return badJSON(err)
+	if err := jsontext.Check(text, jsontext.Options{Vectors: true, Charge: q.body.reserve}); err != nil {
+		return bodyError(err)
 	}
-	if !q.passesOver(into) {
+	if !q.ignoresUnknownFields(into) {
 		if err := checkFields(text, reflect.TypeOf(into)); err != nil {
 			return err
 		}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		hint, err := q.otherRoute(err), badJSON(err)
+		hint, err := q.routeHint(err), bodyError(err)
 		var p *Problem
 		if hint != "" && errors.As(err, &p) {
 			p.Message += "; " + hint
@@ -145,11 +145,11 @@ func (q *request) decodeJSON(text []byte, into any) error {
 	return nil
 }
 
-// encodesTexts is how the patterns of routes end that take texts for vectors.
-const encodesTexts = "_with_encoding"
+// encodingSuffix is how the patterns of routes end that take texts for vectors.
+const encodingSuffix = "_with_encoding"
 
-// otherRoute names the route for texts where vectors are taken, and the other way around.
-func (q *request) otherRoute(err error) string {
+// routeHint names the route for texts where vectors are taken, and the other way around.
+func (q *request) routeHint(err error) string {
 	var shape *json.UnmarshalTypeError
 	if !errors.As(err, &shape) {
 		return ""
@@ -158,60 +158,60 @@ func (q *request) otherRoute(err error) string {
 	if field != "queries" && field != "documents" && field != "query" {
 		return ""
 	}
-	vectors, forTexts := strings.CutSuffix(q.route.pattern, encodesTexts)
+	vectors, forTexts := strings.CutSuffix(q.route.pattern, encodingSuffix)
 	switch {
 	case forTexts && (shape.Value == "object" || shape.Value == "array"):
 		return fmt.Sprintf("vectors go to %s %s", q.route.method, vectors)
-	case !forTexts && shape.Value == "string" && q.s.routes.has(q.route.method, vectors+encodesTexts):
-		return fmt.Sprintf("texts go to %s %s%s", q.route.method, vectors, encodesTexts)
+	case !forTexts && shape.Value == "string" && q.server.router.hasRoute(q.route.method, vectors+encodingSuffix):
+		return fmt.Sprintf("texts go to %s %s%s", q.route.method, vectors, encodingSuffix)
 	}
 	return ""
 }
 
-// passesOver tells whether fields that are not known are no errors.
-func (q *request) passesOver(in any) bool {
-	return q.wants("handling=lenient") || foreign(in) && !q.wants("handling=strict")
+// ignoresUnknownFields tells whether fields that are not known are no errors.
+func (q *request) ignoresUnknownFields(in any) bool {
+	return q.prefers("handling=lenient") || allowsUnknownFields(in) && !q.prefers("handling=strict")
 }
 
-// foreign tells whether a body is one of other services too, which have more fields.
-func foreign(in any) bool {
+// allowsUnknownFields tells whether a body is one of other services too, which have more fields.
+func allowsUnknownFields(in any) bool {
 	_, is := in.(interface{ fieldsOfOthers() })
 	return is
 }
 
-func badJSON(err error) error {
+func bodyError(err error) error {
 	var text *jsontext.Error
 	var shape *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &text) && text.Syntax:
-		return bad("the body is not JSON: byte %d: %s", text.Offset, text.What)
+		return badRequest("the body is not JSON: byte %d: %s", text.Offset, text.What)
 	case errors.As(err, &text):
-		p := bad("the body: %w", err)
+		p := badRequest("the body: %w", err)
 		if text.Path != "" {
-			p = bad("%w", err)
+			p = badRequest("%w", err)
 			if w, ok := whereInBody(text.Path); ok {
-				p = p.at(w)
+				p = p.withPlace(w)
 			}
 		}
 		return p
 	case errors.As(err, &shape) && shape.Field != "":
-		return bad("%s: %s is in the place of %s", userField(shape.Field), article(shape.Value), article(jsonKind(shape)))
+		return badRequest("%s: %s is in the place of %s", userField(shape.Field), withArticle(shape.Value), withArticle(jsonKind(shape)))
 	case errors.As(err, &shape):
-		return bad("the body is %s; want an object", article(shape.Value))
-	case isTransport(err):
+		return badRequest("the body is %s; want an object", withArticle(shape.Value))
+	case isTransportError(err):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return bad("the body is not JSON: it ends too early")
+		return badRequest("the body is not JSON: it ends too early")
 	}
-	return bad("the body is not what the route takes: %v", err)
+	return badRequest("the body is not what the route takes: %v", err)
 }
 
-// embedded are the structs of bodies that clients see no names of.
-var embedded = []string{"common", "restriction", "vectorsJSON", "conditionIn", "windowIn", "keepIn"}
+// embeddedStructs are the structs of bodies that clients see no names of.
+var embeddedStructs = []string{"common", "restriction", "vectorsJSON", "conditionIn", "windowIn", "keepIn"}
 
 // userField is the name of a field as clients know it.
 func userField(path string) string {
-	parts := slices.DeleteFunc(strings.Split(path, "."), func(part string) bool { return slices.Contains(embedded, part) })
+	parts := slices.DeleteFunc(strings.Split(path, "."), func(part string) bool { return slices.Contains(embeddedStructs, part) })
 	return strings.Join(parts, ".")
 }
 
@@ -235,8 +235,8 @@ func whereInBody(path string) (w Where, ok bool) {
 	return w, true
 }
 
-// article puts "a" or "an" before what JSON has.
-func article(what string) string {
+// withArticle puts "a" or "an" before what JSON has.
+func withArticle(what string) string {
 	if what != "" && strings.ContainsRune("aeiou", rune(what[0])) {
 		return "an " + what
 	}
@@ -258,8 +258,8 @@ func jsonKind(e *json.UnmarshalTypeError) string {
 	}
 }
 
-// isTransport tells errors of receiving a body from errors of what is in it.
-func isTransport(err error) bool {
+// isTransportError tells errors of receiving a body from errors of what is in it.
+func isTransportError(err error) bool {
 	var large *http.MaxBytesError
 	var p *Problem
 	var timeout interface{ Timeout() bool }
@@ -274,7 +274,7 @@ type parametersJSON []json.RawMessage
 // jsonField is a field of an object.
 type jsonField struct {
 	reflect.StructField
-	name, how string // its name, and options, as in the tag
+	name, options string // its name, and options, as in the tag
 }
 
 // bodyShape is what a value may have: fields, or items with fields.
@@ -285,18 +285,18 @@ type bodyShape struct {
 
 var bodyShapes sync.Map // of reflect.Type
 
-func shapeOf(t reflect.Type) *bodyShape {
+func bodyShapeOf(t reflect.Type) *bodyShape {
 	if s, ok := bodyShapes.Load(t); ok {
 		return s.(*bodyShape)
 	}
-	s := &bodyShape{fieldsOf(t), t.Kind() == reflect.Slice && fieldPaths(t, "") != nil}
+	s := &bodyShape{jsonFields(t), t.Kind() == reflect.Slice && fieldPaths(t, "") != nil}
 	bodyShapes.Store(t, s)
 	return s
 }
 
-// fieldsOf are the fields of an object that is decoded into a type, or written of it, with those
+// jsonFields are the fields of an object that is decoded into a type, or written of it, with those
 // of embedded structs; none for what is no object, or does that itself.
-func fieldsOf(t reflect.Type) (all []jsonField) {
+func jsonFields(t reflect.Type) (all []jsonField) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -308,7 +308,7 @@ func fieldsOf(t reflect.Type) (all []jsonField) {
 		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			all = append(all, fieldsOf(f.Type)...)
+			all = append(all, jsonFields(f.Type)...)
 		case f.IsExported() && name != "-":
 			all = append(all, jsonField{f, cmp.Or(name, f.Name), how})
 		}
@@ -324,7 +324,7 @@ func fieldPaths(t reflect.Type, before string) (paths []string) {
 		}
 		t = t.Elem()
 	}
-	for _, f := range fieldsOf(t) {
+	for _, f := range jsonFields(t) {
 		paths = append(append(paths, before+f.name), fieldPaths(f.Type, before+f.name+".")...)
 	}
 	return paths
@@ -333,45 +333,45 @@ func fieldPaths(t reflect.Type, before string) (paths []string) {
 // checkFields refuses a body with a field that the route does not know, which as a rule is
 // one that is misspelt or in the wrong place. The text is valid JSON.
 func checkFields(text []byte, t reflect.Type) error {
-	w := fieldWalk{scanner{text: text}, t}
-	return w.check(t, "")
+	w := fieldChecker{scanner{text: text}, t}
+	return w.checkValue(t, "")
 }
 
-type fieldWalk struct {
+type fieldChecker struct {
 	scanner
 	body reflect.Type
 }
 
-// check goes over a value that is decoded into a type.
-func (w *fieldWalk) check(t reflect.Type, path string) error {
+// checkValue goes over a value that is decoded into a type.
+func (w *fieldChecker) checkValue(t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	shape := shapeOf(t)
+	shape := bodyShapeOf(t)
 	fields := shape.fields
-	switch c := w.next(); {
+	switch c := w.peekByte(); {
 	case c == '{' && fields != nil:
 		var seen uint64 // a bit for each of fields: a second one would win without a word
-		return w.members(func(name string) error {
+		return w.visitMembers(func(name string) error {
 			i := slices.IndexFunc(fields, func(f jsonField) bool { return strings.EqualFold(f.name, name) })
 			if i < 0 {
-				return w.unknown(fields, path, name)
+				return w.unknownFieldProblem(fields, path, name)
 			}
 			if seen&(1<<i) != 0 {
-				return bad("field %.80q is there twice: leave out one", path+fields[i].name)
+				return badRequest("field %.80q is there twice: leave out one", path+fields[i].name)
 			}
 			seen |= 1 << i
-			return w.check(fields[i].Type, path+fields[i].name+".")
+			return w.checkValue(fields[i].Type, path+fields[i].name+".")
 		})
 	case c == '[' && shape.items:
-		w.at++
-		for n := 0; !w.end(); n++ {
-			if err := w.check(t.Elem(), fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), n)); err != nil {
+		w.offset++
+		for n := 0; !w.endList(); n++ {
+			if err := w.checkValue(t.Elem(), fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), n)); err != nil {
 				return err
 			}
 		}
 	default:
-		w.skip()
+		w.skipValue()
 	}
 	return nil
 }
@@ -383,9 +383,9 @@ var namesElsewhere = map[string]string{
 	"score_threshold": "min_score", "threshold": "min_score", "text": "queries", "question": "queries", "q": "queries", "vector": "queries",
 }
 
-// unknown names the fields that may have been meant: one of the same place with nearly
+// unknownFieldProblem names the fields that may have been meant: one of the same place with nearly
 // that name, or one of that name in another place.
-func (w *fieldWalk) unknown(fields []jsonField, path, name string) error {
+func (w *fieldChecker) unknownFieldProblem(fields []jsonField, path, name string) error {
 	var names []string
 	for _, f := range fields {
 		names = append(names, f.name)
@@ -394,18 +394,18 @@ func (w *fieldWalk) unknown(fields []jsonField, path, name string) error {
 	elsewhere := fieldPaths(w.body, "")
 	usual := namesElsewhere[strings.ToLower(name)]
 	if near := human.Nearest(name, names); near != "" {
-		p = bad("unknown field %.80q: did you mean %q?", path+name, path+near)
+		p = badRequest("unknown field %.80q: did you mean %q?", path+name, path+near)
 	} else if i := slices.IndexFunc(elsewhere, func(f string) bool { return strings.EqualFold(f[strings.LastIndexByte(f, '.')+1:], name) }); i >= 0 {
-		p = bad("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
+		p = badRequest("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
 	} else if i := max(slices.Index(elsewhere, usual), slices.Index(elsewhere, "params."+usual)); i >= 0 && !strings.HasPrefix(path, "queries[") {
-		p = bad("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
+		p = badRequest("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
 	} else if strings.HasPrefix(path, "queries[") && strings.HasPrefix(name, "embeddings") {
-		p = bad("unknown field %.80q: queries are texts here; vectors go to the route without %s", path+name, encodesTexts)
+		p = badRequest("unknown field %.80q: queries are texts here; vectors go to the route without %s", path+name, encodingSuffix)
 	} else {
-		p = bad("unknown field %.80q: known here are %s", path+name, strings.Join(human.ByDistance(name, names), ", "))
+		p = badRequest("unknown field %.80q: known here are %s", path+name, strings.Join(human.ByDistance(name, names), ", "))
 	}
 	if where, ok := whereInBody(path); ok {
-		p = p.at(where)
+		p = p.withPlace(where)
 	}
 	return p
 }

@@ -33,8 +33,8 @@ type modelIn struct {
 	Fingerprint string `json:"fingerprint,omitempty" doc:"equal for models that make the same vectors; goes before the name where both sides have one"`
 }
 
-// model is nil if none is named.
-func (in *modelIn) model() (*storage.Model, error) {
+// toModel is nil if none is named.
+func (in *modelIn) toModel() (*storage.Model, error) {
 	if in == nil {
 		return nil, nil
 	}
@@ -89,7 +89,7 @@ type removedOut struct {
 
 var (
 	waitParam   = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and can be searched", object{"type": "boolean"}}
-	preferParam = param{headerPref, "header", "return=representation: answer 200 with an object; handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
+	preferParam = param{headerPrefer, "header", "return=representation: answer 200 with an object; handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
 )
 
 func documentRoutes() []route {
@@ -97,126 +97,126 @@ func documentRoutes() []route {
 	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
 	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
 	changing := func(r route) route {
-		r.tag, r.need, r.group, r.status = tag, Write, writing, http.StatusAccepted
-		if r.whole == nil {
-			r.whole = updatedOut{}
+		r.tag, r.permission, r.group, r.status = tag, Write, groupWrite, http.StatusAccepted
+		if r.representation == nil {
+			r.representation = updatedOut{}
 		}
 		if r.method == "POST" {
-			encodes := r.fails != nil // by a model
-			r.early = func(q *request) error { return q.mayAdd(encodes) }
+			encodes := r.codes != nil // by a model
+			r.checkEarly = func(q *request) error { return q.checkCanAdd(encodes) }
 		}
 		r.params = append(r.params, waitParam, preferParam)
-		r.fails = append(r.fails, fails...)
+		r.codes = append(r.codes, fails...)
 		return r
 	}
 	return []route{
-		typed(changing(route{method: "POST", pattern: "/indices/{name}/update", id: "update_index",
+		typedRoute(changing(route{method: "POST", pattern: "/indices/{name}/update", operationID: "update_index",
 			summary: "Add documents, given as vectors", doc: written,
-			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), update),
-		typed(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", id: "update_index_with_encoding",
-			summary: "Add documents, given as texts", doc: written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.", fails: append([]Code{CodeNotSupported}, modelCodes...),
-			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateText),
-		typed(changing(route{method: "POST", pattern: "/indices/{name}/documents", id: "add_documents",
+			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), updateVectors),
+		typedRoute(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", operationID: "update_index_with_encoding",
+			summary: "Add documents, given as texts", doc: written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.", codes: append([]Code{CodeNotSupported}, modelCodes...),
+			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateTexts),
+		typedRoute(changing(route{method: "POST", pattern: "/indices/{name}/documents", operationID: "add_documents",
 			summary: "The same as update_index; older clients call it",
-			example: `{"documents": [{"embeddings": [[1, 0]]}]}`}), update),
-		typed(changing(route{method: "DELETE", pattern: "/indices/{name}/documents", id: "delete_documents",
-			summary: "Delete documents by a condition, or by id", whole: removedOut{},
+			example: `{"documents": [{"embeddings": [[1, 0]]}]}`}), updateVectors),
+		typedRoute(changing(route{method: "DELETE", pattern: "/indices/{name}/documents", operationID: "delete_documents",
+			summary: "Delete documents by a condition, or by id", representation: removedOut{},
 			doc:     "The answer comes when they are gone. A condition over a field that no document has deletes nothing.",
 			example: `{"condition": "year < ?", "parameters": [2020]}`}), deleteDocuments),
 	}
 }
 
-// change is what a change did: answered with 202 and a sentence, or with 200 and an
+// changeAnswer is what a change did: answered with 202 and a sentence, or with 200 and an
 // object where that is preferred.
-type change struct {
-	text  string
-	whole any
+type changeAnswer struct {
+	message        string
+	representation any
 }
 
 // schema implements schemer.
-func (change) schema() object { return object{"type": "string"} }
+func (changeAnswer) schema() object { return object{"type": "string"} }
 
-// answerTo implements answerer.
-func (c change) answerTo(q *request) error {
-	if q.wants(preferWhole) {
-		q.w.Header().Set("Preference-Applied", preferWhole)
-		return q.answer(http.StatusOK, c.whole)
+// writeAnswer implements answerer.
+func (c changeAnswer) writeAnswer(q *request) error {
+	if q.prefers(preferRepresentation) {
+		q.w.Header().Set("Preference-Applied", preferRepresentation)
+		return q.answerJSON(http.StatusOK, c.representation)
 	}
-	return q.answer(http.StatusAccepted, c.text)
+	return q.answerJSON(http.StatusAccepted, c.message)
 }
 
-func update(q *request, in *updateIn) (change, error) {
+func updateVectors(q *request, in *updateIn) (changeAnswer, error) {
 	matrices := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
 		var err error
-		if matrices[i], err = in.Documents[i].document(); err != nil {
-			return change{}, badDocument(i, err)
+		if matrices[i], err = in.Documents[i].toDocument(); err != nil {
+			return changeAnswer{}, documentProblem(i, err)
 		}
 	}
-	by, err := in.Model.model()
+	by, err := in.Model.toModel()
 	if err != nil {
-		return change{}, bad("%w", err)
+		return changeAnswer{}, badRequest("%w", err)
 	}
-	metadata, err := q.pool(matrices, in)
+	metadata, err := q.poolDocuments(matrices, in)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	return q.update(matrices, metadata, by, nil, in.Keep)
+	return q.storeDocuments(matrices, metadata, by, nil, in.Keep)
 }
 
-func badDocument(i int, err error) *Problem {
+func documentProblem(i int, err error) *Problem {
 	w := Where{Document: &i}
 	var m *matrixError
 	if errors.As(err, &m) && m.token >= 0 {
 		w.Token = &m.token
 	}
-	return bad("document %d: %w", i, err).at(w)
+	return badRequest("document %d: %w", i, err).withPlace(w)
 }
 
-// update stores documents of these vectors with their metadata; by is the model that made the
+// storeDocuments stores documents of these vectors with their metadata; by is the model that made the
 // vectors, nil if that is not known. p says which of them are passages of one document of the
 // request; nil means that each is a document.
-func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted, keep bool) (change, error) {
+func (q *request) storeDocuments(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *splitDocuments, keep bool) (changeAnswer, error) {
 	docs := make([]collection.DocumentInput, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim, docs[i].KeepMetadata = m.Data, m.Dim, keep
 	}
-	c, err := q.declared()
+	c, err := q.declaredCollection()
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
 	if err := addMetadata(docs, metadata); err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	ctx, end := q.span("write")
+	ctx, end := q.startStage("write")
 	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: by})
 	end(err)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
+	q.server.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
 	text := fmt.Sprintf("%s stored in index %s", receipt.Stored, c.Name())
 	if receipt.Replaced > 0 {
 		text += fmt.Sprintf(", %d replaced", receipt.Replaced)
 	}
-	text += evicted(receipt.Evicted)
+	text += evictedText(receipt.Evicted)
 	if receipt.Empty > 0 {
 		text += fmt.Sprintf(", %d without vectors", receipt.Empty)
-		q.s.log.LogAttrs(q.ctx, slog.LevelInfo, "documents have no vectors: searches for vectors do not find them",
+		q.server.log.LogAttrs(q.ctx, slog.LevelInfo, "documents have no vectors: searches for vectors do not find them",
 			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path), slog.Int("documents", receipt.Empty))
 	}
-	if q.cut.Truncated > 0 {
-		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
+	if q.truncation.Truncated > 0 {
+		text += fmt.Sprintf(", %s cut: %s not found", plural(q.truncation.Truncated, "text"), plural(int(q.truncation.Dropped), "token"))
 	}
 	out := updatedOut{
-		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages,
-		receipt.Replaced, receipt.Generation, receipt.Evicted, receipt.Empty, q.cut, text,
+		receipt.Numbers, p.documentIDs(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages,
+		receipt.Replaced, receipt.Generation, receipt.Evicted, receipt.Empty, q.truncation, text,
 	}
-	return change{text, out}, nil
+	return changeAnswer{text, out}, nil
 }
 
-// evicted is the end of a sentence about an update.
-func evicted(documents int) string {
+// evictedText is the end of a sentence about an update.
+func evictedText(documents int) string {
 	switch documents {
 	case 0:
 		return ""
@@ -226,9 +226,9 @@ func evicted(documents int) string {
 	return fmt.Sprintf("; the %d oldest documents were deleted", documents)
 }
 
-// declared is the collection of the path; that it is not declared has a code of its
+// declaredCollection is the collection of the path; that it is not declared has a code of its
 // own where documents are added.
-func (q *request) declared() (collection.Collection, error) {
+func (q *request) declaredCollection() (collection.Collection, error) {
 	c, err := q.collection()
 	if errors.Is(err, collection.ErrUnknown) {
 		return nil, problem(CodeIndexNotDeclared, "index not found: declare it first (POST /indices)")
@@ -240,11 +240,11 @@ func (q *request) declared() (collection.Collection, error) {
 func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) error {
 	switch {
 	case len(docs) == 0:
-		return bad("documents is empty")
+		return badRequest("documents is empty")
 	case len(metadata) == 0:
 		return nil
 	}
-	if err := oneForEach(len(docs), metadata); err != nil {
+	if err := checkMetadataCount(len(docs), metadata); err != nil {
 		return err
 	}
 	for i, m := range metadata {
@@ -255,51 +255,51 @@ func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) er
 		}
 		var err error
 		if docs[i].ID, err = vectors.ParseID(id); err != nil {
-			return bad("document %d: _id is %.100s: %w", i, id, err).at(Where{Document: &i})
+			return badRequest("document %d: _id is %.100s: %w", i, id, err).withPlace(Where{Document: &i})
 		}
 	}
 	return nil
 }
 
-// mayAdd refuses what no documents can be added to, before they are received.
-func (q *request) mayAdd(encodes bool) error {
-	if _, err := q.declared(); err != nil {
+// checkCanAdd refuses what no documents can be added to, before they are received.
+func (q *request) checkCanAdd(encodes bool) error {
+	if _, err := q.declaredCollection(); err != nil {
 		return err
 	}
 	if encodes {
-		if _, none := q.s.encoder(); none != nil {
+		if _, none := q.server.encoder(); none != nil {
 			return none
 		}
 	}
 	return nil
 }
 
-func updateText(q *request, in *updateTextIn) (change, error) {
-	if err := in.check(); err != nil {
-		return change{}, err
+func updateTexts(q *request, in *updateTextIn) (changeAnswer, error) {
+	if err := in.validate(); err != nil {
+		return changeAnswer{}, err
 	}
 	if err := in.checkDocuments(); err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
 	if in.Window > 0 {
-		p, err := q.part(in)
+		p, err := q.splitTexts(in)
 		if err != nil {
-			return change{}, err
+			return changeAnswer{}, err
 		}
-		done, err := q.updateTexts(in, p.texts, p.metadata, p)
-		return done, p.placed(err)
+		done, err := q.storeTexts(in, p.texts, p.metadata, p)
+		return done, p.relocateError(err)
 	}
-	metadata, err := keepTexts(in)
+	metadata, err := metadataWithTexts(in)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	return q.updateTexts(in, in.Documents, metadata, nil)
+	return q.storeTexts(in, in.Documents, metadata, nil)
 }
 
 // checkDocuments refuses documents that cannot be stored, before any is encoded.
 func (in *updateTextIn) checkDocuments() error {
 	if in.Keep && (in.TextField != "" || in.Window > 0) {
-		return bad("keep_metadata is for documents that have no metadata: text_field and window give them some")
+		return badRequest("keep_metadata is for documents that have no metadata: text_field and window give them some")
 	}
 	docs := make([]collection.DocumentInput, len(in.Documents))
 	if err := addMetadata(docs, in.Metadata); err != nil {
@@ -314,25 +314,25 @@ func (in *updateTextIn) checkDocuments() error {
 	return err
 }
 
-func (q *request) updateTexts(in *updateTextIn, texts []string, metadata []json.RawMessage, p *parted) (change, error) {
+func (q *request) storeTexts(in *updateTextIn, texts []string, metadata []json.RawMessage, p *splitDocuments) (changeAnswer, error) {
 	matrices, err := q.encode(encode.Document, inList("documents"), texts, in.PoolFactor)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	return q.update(matrices, metadata, q.s.madeBy(), p, in.Keep)
+	return q.storeDocuments(matrices, metadata, q.server.documentModel(), p, in.Keep)
 }
 
-// keepTexts puts texts into the metadata where that is asked for.
-func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
+// metadataWithTexts puts texts into the metadata where that is asked for.
+func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	if in.TextField == "" {
 		return in.Metadata, nil
 	}
-	if err := oneForEach(len(in.Documents), in.Metadata); err != nil {
+	if err := checkMetadataCount(len(in.Documents), in.Metadata); err != nil {
 		return nil, err
 	}
-	all := make([]json.RawMessage, len(in.Documents))
+	metadata := make([]json.RawMessage, len(in.Documents))
 	for i, text := range in.Documents {
-		fields, err := fieldsOfText(in, i)
+		fields, err := textMetadata(in, i)
 		if err != nil {
 			return nil, err
 		}
@@ -343,24 +343,24 @@ func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
 			}
 			fields[in.TextField] = value
 		}
-		if all[i], err = jsontext.Plain(fields); err != nil {
+		if metadata[i], err = jsontext.Plain(fields); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return metadata, nil
 }
 
-func oneForEach(documents int, metadata []json.RawMessage) error {
+func checkMetadataCount(documents int, metadata []json.RawMessage) error {
 	if len(metadata) != 0 && len(metadata) != documents {
-		return bad("there are %s and %d metadata: want one for each", plural(documents, "document"), len(metadata))
+		return badRequest("there are %s and %d metadata: want one for each", plural(documents, "document"), len(metadata))
 	}
 	return nil
 }
 
-// fieldsOfText is the metadata of a text; none are no fields.
-func fieldsOfText(in *updateTextIn, i int) (fields map[string]json.RawMessage, err error) {
+// textMetadata is the metadata of a text; none are no fields.
+func textMetadata(in *updateTextIn, i int) (fields map[string]json.RawMessage, err error) {
 	if len(in.Metadata) > 0 && json.Unmarshal(in.Metadata[i], &fields) != nil {
-		return nil, bad("document %d: the metadata is no object", i).at(Where{Document: &i})
+		return nil, badRequest("document %d: the metadata is no object", i).withPlace(Where{Document: &i})
 	}
 	if fields == nil {
 		fields = map[string]json.RawMessage{}
@@ -368,23 +368,23 @@ func fieldsOfText(in *updateTextIn, i int) (fields map[string]json.RawMessage, e
 	return fields, nil
 }
 
-func deleteDocuments(q *request, in *deleteIn) (change, error) {
+func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	if in.IDs == nil && in.DocumentIDs == nil && in.Condition == "" {
-		return change{}, bad("a condition is needed, or document_ids, or ids")
+		return changeAnswer{}, badRequest("a condition is needed, or document_ids, or ids")
 	}
 	c, err := q.collection()
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	chosen, err := q.selected(in.Condition, in.Parameters)
+	chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
 	chosen.IDs = in.IDs
 	if in.DocumentIDs != nil {
-		chosen.Numbers = documentIDs(in.DocumentIDs)
+		chosen.Numbers = validNumbers(in.DocumentIDs)
 	}
-	ctx, end := q.span("write")
+	ctx, end := q.startStage("write")
 	n, err := c.Delete(ctx, chosen)
 	if errors.Is(err, condition.ErrUnknownField) {
 		// Clients delete what they are about to add. Where all documents are gone, in all
@@ -395,11 +395,11 @@ func deleteDocuments(q *request, in *deleteIn) (change, error) {
 	}
 	end(err)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
 	text := fmt.Sprintf("%s deleted from index %s", n, c.Name())
-	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n.Documents))
-	return change{text, removedOut{n.Documents, n.Passages, text}}, nil
+	q.server.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n.Documents))
+	return changeAnswer{text, removedOut{n.Documents, n.Passages, text}}, nil
 }
 
 // plural is a number and what there is of it.

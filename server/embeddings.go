@@ -69,9 +69,9 @@ type embeddingsUsage struct {
 	cutOut
 }
 
-func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
+func encodeEmbeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 	if in.Format != "" && in.Format != "float" && in.Format != formatBase64 {
-		return embeddingsOut{}, bad("encoding_format is %q; there is float and base64", in.Format)
+		return embeddingsOut{}, badRequest("encoding_format is %q; there is float and base64", in.Format)
 	}
 	return embeddingsOut{ask: in}, nil
 }
@@ -79,25 +79,25 @@ func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 // modelID is the name of the service's model.
 func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
 
-// answerTo implements answerer.
-func (out embeddingsOut) answerTo(q *request) error {
+// writeAnswer implements answerer.
+func (out embeddingsOut) writeAnswer(q *request) error {
 	in, role := out.ask, encode.Document
 	if in.IsQuery != nil && *in.IsQuery {
 		role = encode.Query
 	}
-	e, none := q.s.encoder()
+	e, none := q.server.encoder()
 	if none != nil {
 		return none
 	}
 	if in.Dim != nil && *in.Dim != e.Dim() {
-		return bad("dimensions is %d; the model has %d", *in.Dim, e.Dim())
+		return badRequest("dimensions is %d; the model has %d", *in.Dim, e.Dim())
 	}
-	if q.wantsTensors() {
-		all, tokens, err := q.encodeTensors(role, inList("input"), in.Input, nil)
+	if q.acceptsTensors() {
+		all, tokens, err := q.encodeMatrices(role, inList("input"), in.Input, nil)
 		if err != nil {
 			return err
 		}
-		usage := embeddingsUsage{tokens, tokens, q.cut}
+		usage := embeddingsUsage{tokens, tokens, q.truncation}
 		return q.sendTensors(object{"object": "list", "model": modelID(e), "usage": usage}, all, e.Dim())
 	}
 	model, err := json.Marshal(modelID(e))
@@ -105,21 +105,21 @@ func (out embeddingsOut) answerTo(q *request) error {
 		return err
 	}
 	tokens := 0
-	return q.sendVectors(role, inList("input"), in.Input, nil, `{"object":"list","data":[`, func(w *stream, n int, m Matrix) error {
+	return q.streamVectors(role, inList("input"), in.Input, nil, `{"object":"list","data":[`, func(w *answerStream, n int, m Matrix) error {
 		tokens += m.Tokens
-		w.text = fmt.Appendf(w.text, `{"object":"embedding","index":%d,`, n)
+		w.pending = fmt.Appendf(w.pending, `{"object":"embedding","index":%d,`, n)
 		write := appendRows
 		if in.Format == formatBase64 {
 			write = appendBase64
-			w.text = fmt.Appendf(w.text, `"shape":[%d,%d],`, m.Tokens, m.Dim)
+			w.pending = fmt.Appendf(w.pending, `"shape":[%d,%d],`, m.Tokens, m.Dim)
 		}
-		w.text = append(w.text, `"embedding":`...)
-		err := w.vectors(m, write)
-		w.text = append(w.text, '}')
+		w.pending = append(w.pending, `"embedding":`...)
+		err := w.appendVectors(m, write)
+		w.pending = append(w.pending, '}')
 		return err
-	}, func(w *stream, _ int) {
-		w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
-			model, tokens, tokens, q.cut.Truncated, q.cut.Dropped)
+	}, func(w *answerStream, _ int) {
+		w.pending = fmt.Appendf(w.pending, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
+			model, tokens, tokens, q.truncation.Truncated, q.truncation.Dropped)
 	})
 }
 
@@ -136,9 +136,9 @@ type modelItem struct {
 	OwnedBy string `json:"owned_by"`
 }
 
-func models(q *request, _ *nothing) (modelsOut, error) {
+func listModels(q *request, _ *noBody) (modelsOut, error) {
 	out := modelsOut{Object: "list", Data: []modelItem{}}
-	if e, _ := q.s.encoder(); e != nil {
+	if e, _ := q.server.encoder(); e != nil {
 		out.Data = append(out.Data, modelItem{ID: modelID(e), Object: "model", OwnedBy: "plaid"})
 	}
 	return out, nil

@@ -86,8 +86,8 @@ var codeTable = []struct {
 	{CodeNotSupported, http.StatusBadRequest, "This service does not do that"},
 }
 
-// about is what the table says of a code.
-func (c Code) about() (status int, title string) {
+// statusAndTitle is what the table says of a code.
+func (c Code) statusAndTitle() (status int, title string) {
 	for _, row := range codeTable {
 		if row.code == c {
 			return row.status, row.title
@@ -134,9 +134,9 @@ func (p *Problem) Unwrap() error { return p.err }
 // NewProblem is the error that a [collection.Catalog] is answered with as a problem of that code.
 // The cause is for the log, and may be nil. With after set, clients are told when to try again.
 func NewProblem(c Code, message string, after time.Duration, cause error) *Problem {
-	p := (&Problem{Code: c, Message: message}).because(cause)
+	p := (&Problem{Code: c, Message: message}).withCause(cause)
 	if after > 0 {
-		p.after(after)
+		p.withRetryAfter(after)
 	}
 	return p
 }
@@ -147,30 +147,30 @@ func problem(c Code, format string, args ...any) *Problem {
 	return &Problem{Code: c, Message: err.Error(), err: errors.Unwrap(err)}
 }
 
-// bad is a problem with the request.
-func bad(format string, args ...any) *Problem { return problem(CodeBadRequest, format, args...) }
+// badRequest is a problem with the request.
+func badRequest(format string, args ...any) *Problem { return problem(CodeBadRequest, format, args...) }
 
-// at says where in the request the problem is.
-func (p *Problem) at(w Where) *Problem {
+// withPlace says where in the request the problem is.
+func (p *Problem) withPlace(w Where) *Problem {
 	p.Details = &w
 	return p
 }
 
-// because sets what happened, for the log.
-func (p *Problem) because(err error) *Problem {
+// withCause sets what happened, for the log.
+func (p *Problem) withCause(err error) *Problem {
 	p.err = err
 	return p
 }
 
-// after sets when to try again.
-func (p *Problem) after(d time.Duration) *Problem {
+// withRetryAfter sets when to try again.
+func (p *Problem) withRetryAfter(d time.Duration) *Problem {
 	p.RetryAfter = max(1, int((d+time.Second-1)/time.Second))
 	return p
 }
 
-// known turns any error into a Problem. What says nothing about the request is an
+// problemFromError turns any error into a Problem. What says nothing about the request is an
 // internal error, the text of which goes to the log and not to the client.
-func known(ctx context.Context, err error) *Problem {
+func problemFromError(ctx context.Context, err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
 		c := *p // handlers may share one
@@ -188,9 +188,9 @@ func known(ctx context.Context, err error) *Problem {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return problem(CodeTimeout, "the request took too long; nothing was changed by it")
 	case errors.Is(err, context.Canceled):
-		return problem(CodeBusy, "the request was given up").after(time.Second)
+		return problem(CodeBusy, "the request was given up").withRetryAfter(time.Second)
 	}
-	return problem(CodeInternal, "internal error: the log of the service has it under this request id").because(err)
+	return problem(CodeInternal, "internal error: the log of the service has it under this request id").withCause(err)
 }
 
 // messageProblem is a problem that is an error of JSON-RPC, too. Its id is null: which message it
@@ -213,9 +213,9 @@ const (
 	internalError  = -32603
 )
 
-// fail answers with an error; with message, it is one of JSON-RPC, too.
-func fail(w http.ResponseWriter, p *Problem, message bool) {
-	status, title := p.Code.about()
+// writeProblem answers with an error; with message, it is one of JSON-RPC, too.
+func writeProblem(w http.ResponseWriter, p *Problem, message bool) {
+	status, title := p.Code.statusAndTitle()
 	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#/x-problems/"+string(p.Code), p.Message
 	p.RequestID = w.Header().Get(headerRequestID)
 	h := w.Header()
@@ -223,15 +223,15 @@ func fail(w http.ResponseWriter, p *Problem, message bool) {
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	var whole any = p
+	var content any = p
 	if message {
 		m := messageProblem{Problem: p, Version: "2.0", Error: messageCode{invalidMessage, p.Message}}
 		if status >= http.StatusInternalServerError {
 			m.Error.Code = internalError
 		}
-		whole = m
+		content = m
 	}
-	body, err := json.Marshal(whole)
+	body, err := json.Marshal(content)
 	if err != nil { // strings, numbers: cannot happen
 		body = []byte(`{"code":"INTERNAL_ERROR","message":"internal error"}`)
 	}
@@ -252,7 +252,7 @@ func ofCollection(err error) *Problem {
 	case errors.As(err, &partly): // whatever the cause says elsewhere, something was changed
 		return problem(CodeOutcomeUnknown, "%w", err)
 	case errors.Is(err, collection.ErrUnreachable) && !errors.Is(err, storage.ErrOutcomeUnknown):
-		return problem(CodeBusy, "%w", err).after(time.Second)
+		return problem(CodeBusy, "%w", err).withRetryAfter(time.Second)
 	case errors.As(err, &query): // wraps one of the others
 		p := ofCollection(query.Err)
 		if p == nil {
@@ -265,18 +265,18 @@ func ofCollection(err error) *Problem {
 		return p
 	case errors.As(err, &busy):
 		// Its text names no index: clients take a 503 with "model" in it for another error.
-		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
+		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).withRetryAfter(busy.RetryAfter)
 	case !errors.Is(err, storage.ErrOutcomeUnknown) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
-		return problem(CodeDiskFull, "the disk of the service is full: nothing was changed").after(diskRetry).because(err)
+		return problem(CodeDiskFull, "the disk of the service is full: nothing was changed").withRetryAfter(diskRetry).withCause(err)
 	case errors.Is(err, storage.ErrTooLarge), !errors.Is(err, storage.ErrOutcomeUnknown) && errors.Is(err, syscall.ENOMEM):
-		return problem(CodeBusy, "there is no address space for the index to grow: nothing was changed; the service has too many indexes").after(diskRetry).because(err)
+		return problem(CodeBusy, "there is no address space for the index to grow: nothing was changed; the service has too many indexes").withRetryAfter(diskRetry).withCause(err)
 	case errors.Is(err, collection.ErrReopened):
-		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").after(time.Second)
+		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").withRetryAfter(time.Second)
 	case errors.Is(err, keywords.ErrSyntax):
 		p := problem(CodeBadRequest, "text_query: %w", err)
 		var at *keywords.SyntaxError
 		if errors.As(err, &at) {
-			p.at(Where{Position: &at.Offset})
+			p.withPlace(Where{Position: &at.Offset})
 		}
 		return p
 	case errors.As(err, &doc):
@@ -288,11 +288,11 @@ func ofCollection(err error) *Problem {
 		if errors.Is(err, index.ErrDimension) {
 			code = CodeDimension
 		}
-		return problem(code, "%w", err).at(w)
+		return problem(code, "%w", err).withPlace(w)
 	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, condition.ErrSyntax), errors.Is(err, condition.ErrParameter):
 		p := problem(CodeBadRequest, "%w", err)
 		if errors.As(err, &cond) {
-			p.at(Where{Position: &cond.Offset})
+			p.withPlace(Where{Position: &cond.Offset})
 		}
 		return p
 	}
@@ -327,19 +327,19 @@ func ofCollection(err error) *Problem {
 		}
 	}
 	internal := func(code Code, text string) *Problem {
-		return problem(code, "%s: the log of the service has it under this request id", text).because(err)
+		return problem(code, "%s: the log of the service has it under this request id", text).withCause(err)
 	}
 	switch {
 	case errors.Is(err, collection.ErrUnknown):
-		return problem(CodeIndexNotFound, "index not found").because(err)
+		return problem(CodeIndexNotFound, "index not found").withCause(err)
 	case errors.Is(err, collection.ErrEmpty):
-		return problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet").because(err)
+		return problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet").withCause(err)
 	case errors.Is(err, storage.ErrClosed), errors.Is(err, search.ErrClosed): // the index was dropped while it was read, or its file opened again
-		return problem(CodeBusy, "the index was closed meanwhile; try again").after(time.Second)
+		return problem(CodeBusy, "the index was closed meanwhile; try again").withRetryAfter(time.Second)
 	case errors.Is(err, storage.ErrLocked):
-		return problem(CodeBusy, "another process is changing the index; try again").after(time.Second)
+		return problem(CodeBusy, "another process is changing the index; try again").withRetryAfter(time.Second)
 	case errors.Is(err, collection.ErrClosed):
-		return problem(CodeBusy, "the service is ending").after(time.Second)
+		return problem(CodeBusy, "the service is ending").withRetryAfter(time.Second)
 	case errors.Is(err, storage.ErrOutcomeUnknown):
 		return internal(CodeOutcomeUnknown, "the disk, or the object store, failed at the last step: the change was made or was not; look before you repeat it")
 	case errors.Is(err, collection.ErrDamaged), errors.Is(err, storage.ErrCorrupt):

@@ -21,32 +21,32 @@ type feedbackIn struct {
 	Unlike    []string `json:"unlike,omitempty" doc:"_id of documents that are bad: what only they have counts against others"`
 }
 
-// passages is how many of each document are wanted, where there is a group.
-func (in *common) passages() int { return cmp.Or(in.Passages, search.DefaultPassages) }
+// passagesPerDocument is how many of each document are wanted, where there is a group.
+func (in *searchFields) passagesPerDocument() int { return cmp.Or(in.Passages, search.DefaultPassages) }
 
 // checkEvidence finds what is wrong with what is asked beside the documents by so many queries.
-func (in *common) checkEvidence(queries int) error {
+func (in *searchFields) checkEvidence(queries int) error {
 	switch {
 	case in.Group != "" && !slices.Contains(search.Groupings(), search.Grouping(in.Group)):
-		return bad("group is %q; there are %v", in.Group, search.Groupings())
+		return badRequest("group is %q; there are %v", in.Group, search.Groupings())
 	case in.Passages < 0 || in.Passages > 0 && in.Group == "":
-		return bad("passages is %d; a number goes with group", in.Passages)
+		return badRequest("passages is %d; a number goes with group", in.Passages)
 	case queries == 0 && in.Feedback != nil:
-		return bad("feedback adds to queries, and there is text_query alone")
+		return badRequest("feedback adds to queries, and there is text_query alone")
 	case queries == 0 && in.Highlight && in.TextMode == textExpression:
-		return bad("highlight does not go with text_query alone in text_mode expression")
+		return badRequest("highlight does not go with text_query alone in text_mode expression")
 	}
 	if f := in.Feedback; f != nil {
-		o := f.options()
+		o := f.toFeedback()
 		if err := o.Check(); err != nil {
-			return bad("feedback: %v", err)
+			return badRequest("feedback: %v", err)
 		}
 	}
 	return nil
 }
 
-// spendEvidence counts what the search holds beside the hits of queries.
-func (q *request) spendEvidence(tasks, asked []task, in *common, k, each int) error {
+// reserveEvidence counts what the search holds beside the hits of queries.
+func (q *request) reserveEvidence(tasks, asked []task, in *searchFields, k, perHit int) error {
 	const match = 48
 	tokensOf := func(tasks []task) (tokens int) {
 		for i := range tasks {
@@ -57,20 +57,20 @@ func (q *request) spendEvidence(tasks, asked []task, in *common, k, each int) er
 	tokens := tokensOf(tasks)
 	if in.Highlight {
 		tokens := tokensOf(asked)
-		if err := q.spend(product(match, tokens, k, each)); err != nil {
+		if err := q.reserveAnswer(saturatingProduct(match, tokens, k, perHit)); err != nil {
 			return err
 		}
 	}
 	if f := in.Feedback; f != nil && len(tasks) > 0 {
 		const usual, sum = 512, 64                                                               // tokens of a document that are summed up, and what one takes beside its vector
 		docs, dim := max(f.Documents, f.Documents+len(f.Like)+len(f.Unlike)), tasks[0].query.Dim // of a sum that overflows, the first
-		return q.spend(product(docs, usual, 4*dim+sum) + product(4*dim, tokens+2*search.UsualFeedbackTerms*len(tasks)))
+		return q.reserveAnswer(saturatingProduct(docs, usual, 4*dim+sum) + saturatingProduct(4*dim, tokens+2*search.UsualFeedbackTerms*len(tasks)))
 	}
 	return nil
 }
 
-// product is that of numbers, or what no answer may have.
-func product(all ...int) int {
+// saturatingProduct is that of numbers, or what no answer may have.
+func saturatingProduct(all ...int) int {
 	p := 1
 	for _, n := range all {
 		if n > 0 && p > math.MaxInt/4/n {
@@ -81,12 +81,12 @@ func product(all ...int) int {
 	return p
 }
 
-func (f *feedbackIn) options() *search.Feedback {
+func (f *feedbackIn) toFeedback() *search.Feedback {
 	return &search.Feedback{Docs: f.Documents, Like: f.Like, Unlike: f.Unlike}
 }
 
-// passages adds the passages of the documents of a result.
-func (r *ranking) passages(q *request, in *common, out *resultOut) error {
+// addPassages adds the passages of the documents of a result.
+func (r *ranking) addPassages(q *request, in *searchFields, out *resultOut) error {
 	out.Passages = make([][]passageOut, len(r.hits))
 	for i := range r.hits {
 		h := &r.hits[i].Hit
@@ -97,14 +97,14 @@ func (r *ranking) passages(q *request, in *common, out *resultOut) error {
 			if of := from.Passage; of != nil {
 				p.Number, p.Start, p.End = of.Number, of.Start, of.End
 			}
-			if !in.metadata() {
+			if !in.wantsMetadata() {
 				continue
 			}
-			payload, err := r.view.MetadataOf(from)
+			payload, err := r.snapshot.MetadataOf(from)
 			if err != nil {
 				return err
 			}
-			if p.Metadata, err = q.metadataOf(&collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
+			if p.Metadata, err = q.documentMetadata(&collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
 				return err
 			}
 		}
@@ -114,15 +114,15 @@ func (r *ranking) passages(q *request, in *common, out *resultOut) error {
 
 // highlighter tells which words of hits questions have found.
 type highlighter struct {
-	q       *request
+	request *request
 	encoder Encoder
 	pool    int
 }
 
-// highlighter is that of rankings in what is described. What was not found by vectors alone is
+// newHighlighter is that of rankings in what is described. What was not found by vectors alone is
 // asked what matched.
-func (q *request) highlighter(v collection.Snapshot, d *search.Description, asked []task, in *common, ranked []ranking) (*highlighter, error) {
-	e, none := q.s.encoder()
+func (q *request) newHighlighter(v collection.Snapshot, d *search.Description, asked []task, in *searchFields, ranked []ranking) (*highlighter, error) {
+	e, none := q.server.encoder()
 	if none != nil {
 		return nil, none
 	}
@@ -131,7 +131,7 @@ func (q *request) highlighter(v collection.Snapshot, d *search.Description, aske
 			err := search.MatchRanked(ranked[i].hits, func(o search.Options) ([]search.Hit, error) {
 				found, err := v.Search(q.ctx, []search.Query{asked[i].query}, o)
 				if err != nil {
-					return nil, q.dimension(v, asked[i:], err)
+					return nil, q.dimensionError(v, asked[i:], err)
 				}
 				return found[0].Hits, nil
 			})
@@ -143,9 +143,9 @@ func (q *request) highlighter(v collection.Snapshot, d *search.Description, aske
 	return &highlighter{q, e, d.Pool}, nil
 }
 
-// highlight adds the words that were found of the hits of a query, or of their passages.
-func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
-	done, err := x.q.takeTokenMemory(x.q.memory, len(t.text))
+// addSpans adds the words that were found of the hits of a query, or of their passages.
+func (x *highlighter) addSpans(r *ranking, t *task, out *resultOut) error {
+	done, err := x.request.reserveTokenMemory(x.request.memory, len(t.text))
 	if err != nil {
 		return err
 	}
@@ -159,14 +159,14 @@ func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
 		return err
 	}
 	words := func(h *search.Hit) ([]highlight.Span, error) {
-		if err := x.q.ctx.Err(); err != nil {
+		if err := x.request.ctx.Err(); err != nil {
 			return nil, err
 		}
-		payload, err := r.view.MetadataOf(h)
+		payload, err := r.snapshot.MetadataOf(h)
 		if err != nil {
 			return nil, err
 		}
-		done, err := x.q.takeTokenMemory(x.q.memory, len(payload))
+		done, err := x.request.reserveTokenMemory(x.request.memory, len(payload))
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +187,7 @@ func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
 		}
 		spans := d.Spans(t.text, asked, h.Matches)
 		const each = 160 // bytes of one, as text and as value
-		return spans, x.q.spend(each * len(spans))
+		return spans, x.request.reserveAnswer(each * len(spans))
 	}
 	if out.Passages == nil {
 		out.Spans = make([][]highlight.Span, len(r.hits))

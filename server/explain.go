@@ -57,19 +57,19 @@ type tokenOut struct {
 }
 
 func explainRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/explain", id: "explain", tag: "search", need: Read, group: searching,
+	return []route{typedRoute(route{method: "POST", pattern: "/indices/{name}/explain", operationID: "explain", tag: "search", permission: Read, group: groupSearch,
 		summary: "Which token matched which, or the stage that dropped the document",
-		fails:   append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
+		codes:   append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
 		params:  []param{conditionParam},
-		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explain)}
+		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explainDocument)}
 }
 
-func explain(q *request, in *explainIn) (out explainOut, err error) {
+func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 	switch {
 	case (in.Query == nil) == (in.Text == ""):
-		return out, bad("a query is needed, as query or as text, and one of them only")
+		return out, badRequest("a query is needed, as query or as text, and one of them only")
 	case (in.DocumentID == nil) == (in.ID == ""):
-		return out, bad("a document is needed, as document_id or as id, and one of them only")
+		return out, badRequest("a document is needed, as document_id or as id, and one of them only")
 	}
 	if _, err := q.collection(); err != nil {
 		return out, err
@@ -77,12 +77,12 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 	var query search.Query
 	var tokens []encode.Token
 	if in.Query != nil {
-		if query, err = in.Query.query(0); err != nil {
+		if query, err = in.Query.toQuery(0); err != nil {
 			return out, err
 		}
 	} else {
 		err := q.encodeEach(encode.Query, inField("text"), []string{in.Text}, nil, func(m Matrix, of []encode.Token) error {
-			query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.s.askedBy()}
+			query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.server.queryModel()}
 			tokens = of
 			return nil
 		})
@@ -90,14 +90,14 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			return out, err
 		}
 	}
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
 		explainer, ok := v.(collection.Explainer)
 		if !ok {
 			return collection.Unsupported("explain")
 		}
 		id := in.ID
 		if in.DocumentID != nil {
-			d, err := q.document(v, collection.Selection{Numbers: documentIDs([]int64{*in.DocumentID})}, collection.ReadOptions{})
+			d, err := q.firstDocument(v, collection.Selection{Numbers: validNumbers([]int64{*in.DocumentID})}, collection.ReadOptions{})
 			if err != nil {
 				return err
 			}
@@ -109,13 +109,13 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		if dim := query.Dim; v.Dim() != 0 && dim != v.Dim() {
 			return problem(CodeDimension, "the query has dimension %d, the index %d", dim, v.Dim())
 		}
-		allowed, err := in.allowed(q, v)
+		allowed, err := in.allowedDocuments(q, v)
 		if err != nil {
 			return err
 		}
-		page := in.Params.page(v.Most())
+		page := in.Params.searchPage(v.Most())
 		page.K = max(1, page.K)
-		o, err := in.Params.options(page)
+		o, err := in.Params.searchOptions(page)
 		if err != nil {
 			return err
 		}
@@ -128,9 +128,9 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			DocumentID: collection.NumberOf(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
 			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches, Image: x.Image, Grid: x.Grid, NoGrid: x.NoGrid,
 		}
-		out.Notes = q.noteCut(0, out.Notes)
+		out.Notes = q.appendTruncationNote(0, out.Notes)
 		if x.Grid != nil {
-			if err := q.spend(scoreBytes * len(x.Matches) * (x.Grid.Rows*x.Grid.Columns + x.Grid.Special)); err != nil {
+			if err := q.reserveAnswer(innerProductBytes * len(x.Matches) * (x.Grid.Rows*x.Grid.Columns + x.Grid.Special)); err != nil {
 				return err
 			}
 		}
@@ -142,8 +142,8 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 	return out, err
 }
 
-// document is one document, nil if there is none.
-func (q *request) document(v collection.Snapshot, s collection.Selection, o collection.ReadOptions) (*collection.StoredDocument, error) {
+// firstDocument is one document, nil if there is none.
+func (q *request) firstDocument(v collection.Snapshot, s collection.Selection, o collection.ReadOptions) (*collection.StoredDocument, error) {
 	for d, err := range v.Documents(q.ctx, s, o) {
 		return &d, err
 	}
@@ -153,14 +153,14 @@ func (q *request) document(v collection.Snapshot, s collection.Selection, o coll
 // explainTexts adds the pieces of the texts, and the inner products. tokens are those of a
 // query that was a text, if its encoding has told them.
 func (q *request) explainTexts(v collection.Snapshot, explainer collection.Explainer, in *explainIn, query search.Query, tokens []encode.Token, out *explainOut) error {
-	d, err := q.document(v, collection.Selection{IDs: []string{out.ID}}, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
+	d, err := q.firstDocument(v, collection.Selection{IDs: []string{out.ID}}, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
 	if err != nil {
 		return err
 	}
 	if d == nil { // deleted meanwhile
-		return problem(CodeDocumentNotFound, "there is no document with _id %.80q", out.ID).at(Where{ID: out.ID})
+		return problem(CodeDocumentNotFound, "there is no document with _id %.80q", out.ID).withPlace(Where{ID: out.ID})
 	}
-	if out.Metadata, err = q.metadataOf(d); err != nil {
+	if out.Metadata, err = q.documentMetadata(d); err != nil {
 		return err
 	}
 	if in.Similarities {
@@ -172,11 +172,11 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 			return err
 		}
 	}
-	e, _ := q.s.encoder()
+	e, _ := q.server.encoder()
 	if e == nil {
 		return nil
 	}
-	done, err := q.takeTokenMemory(q.memory, max(len(in.Text), len(out.Metadata)))
+	done, err := q.reserveTokenMemory(q.memory, max(len(in.Text), len(out.Metadata)))
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 				return err
 			}
 		}
-		out.QueryTokens = pieces(tokens)
+		out.QueryTokens = keptTokens(tokens)
 		if n := query.Dim; len(out.QueryTokens) != len(query.Vectors)/n {
 			out.QueryTokens = nil
 			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
@@ -200,7 +200,7 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 	text, err := highlight.Find(e, out.Metadata, in.TextFields, out.Tokens, described.Pool)
 	switch {
 	case err == nil:
-		out.DocumentText, out.DocumentTokens = text.Text, pieces(text.Tokens)
+		out.DocumentText, out.DocumentTokens = text.Text, keptTokens(text.Tokens)
 	case errors.Is(err, highlight.ErrPooled), errors.Is(err, highlight.ErrNoPieces):
 		out.Notes = append(out.Notes, err.Error())
 	case highlight.Unknown(err):
@@ -211,8 +211,8 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 	return nil
 }
 
-// pieces are the tokens that have vectors.
-func pieces(all []encode.Token) []tokenOut {
+// keptTokens are the tokens that have vectors.
+func keptTokens(all []encode.Token) []tokenOut {
 	var kept []tokenOut
 	for _, t := range all {
 		if t.Kept {
@@ -222,13 +222,13 @@ func pieces(all []encode.Token) []tokenOut {
 	return kept
 }
 
-// scoreBytes is what an inner product takes: about that of its text.
-const scoreBytes = 8
+// innerProductBytes is what an inner product takes: about that of its text.
+const innerProductBytes = 8
 
 // similarities are the inner products of the tokens that are scored with those of a
 // document.
 func (q *request) similarities(query, doc []float32, dim int) ([][]float32, error) {
-	if err := q.spend(scoreBytes * (len(query) / dim) * (len(doc) / dim)); err != nil {
+	if err := q.reserveAnswer(innerProductBytes * (len(query) / dim) * (len(doc) / dim)); err != nil {
 		return nil, err
 	}
 	rows := make([][]float32, len(query)/dim)

@@ -73,30 +73,30 @@ type aliveOut struct {
 func healthRoutes() []route {
 	const tag = "service"
 	health := func(pattern, id string) route {
-		return typed(route{method: "GET", pattern: pattern, id: id, tag: tag, need: Read, group: free,
-			summary: "Version, indexes, queues and model"}, (*request).health)
+		return typedRoute(route{method: "GET", pattern: pattern, operationID: id, tag: tag, permission: Read, group: groupUnlimited,
+			summary: "Version, indexes, queues and model"}, (*request).answerHealth)
 	}
 	description := func(pattern, id string) route {
-		return route{method: "GET", pattern: pattern, id: id, tag: tag, group: free, status: http.StatusOK, outType: mediaJSON,
-			summary: "This description, as OpenAPI " + openapiVersion, do: func(q *request) error { return q.send(http.StatusOK, mediaJSON, q.s.openapi) }}
+		return route{method: "GET", pattern: pattern, operationID: id, tag: tag, group: groupUnlimited, status: http.StatusOK, outType: mediaJSON,
+			summary: "This description, as OpenAPI " + openapiVersion, handle: func(q *request) error { return q.sendBody(http.StatusOK, mediaJSON, q.server.openapi) }}
 	}
 	return []route{
 		health("/health", "health"),
 		health("/", "root"),
-		typed(route{method: "GET", pattern: "/livez", id: "livez", tag: tag, group: free, summary: "The program runs"},
-			func(*request, *nothing) (aliveOut, error) { return aliveOut{"alive"}, nil }),
-		typed(route{method: "GET", pattern: "/readyz", id: "readyz", tag: tag, group: free, fails: []Code{CodeBusy, CodeModelLoading},
+		typedRoute(route{method: "GET", pattern: "/livez", operationID: "livez", tag: tag, group: groupUnlimited, summary: "The program runs"},
+			func(*request, *noBody) (aliveOut, error) { return aliveOut{"alive"}, nil }),
+		typedRoute(route{method: "GET", pattern: "/readyz", operationID: "readyz", tag: tag, group: groupUnlimited, codes: []Code{CodeBusy, CodeModelLoading},
 			summary: "Requests may be sent here",
-			doc:     "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served; a full disk is named, and what is stored is served."}, (*request).ready),
-		{method: "GET", pattern: "/metrics", id: "metrics", tag: tag, need: Read, everywhere: true, group: free, status: http.StatusOK, outType: "text/plain",
-			summary: "Figures for Prometheus", do: func(q *request) error { q.s.metrics.page.ServeHTTP(q.w, q.Request); return nil }},
+			doc:     "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served; a full disk is named, and what is stored is served."}, (*request).answerReady),
+		{method: "GET", pattern: "/metrics", operationID: "metrics", tag: tag, permission: Read, onAllIndexes: true, group: groupUnlimited, status: http.StatusOK, outType: "text/plain",
+			summary: "Figures for Prometheus", handle: func(q *request) error { q.server.metrics.handler.ServeHTTP(q.w, q.Request); return nil }},
 		description("/openapi.json", "openapi"),
 		description("/api-docs/openapi.json", "api_docs"),
 	}
 }
 
 // device names what searches.
-func (s *Server) device() string { return cmp.Or(s.o.Device, "cpu") }
+func (s *Server) device() string { return cmp.Or(s.options.Device, "cpu") }
 
 // indexStatus is an index and what it says of itself.
 type indexStatus struct {
@@ -108,42 +108,42 @@ type indexStatus struct {
 // allStats asks indexes, in order, several at a time, and not for long: one that is
 // elsewhere may be slow to answer, and a page has others to show.
 func (s *Server) allStats(ctx context.Context, names []string) []indexStatus {
-	const most = 16
+	const maxConcurrent = 16
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	var all []indexStatus
+	var statuses []indexStatus
 	for _, name := range names {
 		if c, err := s.collections.Get(name); err == nil { // it may be dropped meanwhile
-			all = append(all, indexStatus{Collection: c})
+			statuses = append(statuses, indexStatus{Collection: c})
 		}
 	}
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, most)
-	for i := range all {
+	turns := make(chan struct{}, maxConcurrent)
+	for i := range statuses {
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			defer s.recovered(func(fault error) { all[i].err = fault })
-			all[i].stats, all[i].err = all[i].Stats(ctx)
+			defer s.recoverAsError(func(fault error) { statuses[i].err = fault })
+			statuses[i].stats, statuses[i].err = statuses[i].Stats(ctx)
 		})
 	}
 	wg.Wait()
-	return all
+	return statuses
 }
 
-func (q *request) health(*nothing) (healthOut, error) {
-	s := q.s
+func (q *request) answerHealth(*noBody) (healthOut, error) {
+	s := q.server
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	out := healthOut{
-		Status: "healthy", Version: s.o.Version, Dir: s.collections.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
+		Status: "healthy", Version: s.options.Version, Dir: s.collections.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
 		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
 	}
 	if t, ok := s.collections.(collection.Trainer); ok {
 		growth := t.Growth()
 		out.Train = growth.Least()
 	}
-	for _, c := range s.allStats(q.ctx, q.seen()) {
+	for _, c := range s.allStats(q.ctx, q.readableIndexes()) {
 		if c.err != nil {
 			continue // damaged, as /readyz says, or out of reach now
 		}
@@ -176,26 +176,26 @@ func (q *request) health(*nothing) (healthOut, error) {
 	return out, nil
 }
 
-func (q *request) ready(*nothing) (readyOut, error) {
-	if q.s.draining.Load() {
-		return readyOut{}, problem(CodeBusy, "the service is ending").after(time.Second)
+func (q *request) answerReady(*noBody) (readyOut, error) {
+	if q.server.draining.Load() {
+		return readyOut{}, problem(CodeBusy, "the service is ending").withRetryAfter(time.Second)
 	}
-	if _, none := q.s.encoder(); none != nil && none.Code == CodeModelLoading {
+	if _, none := q.server.encoder(); none != nil && none.Code == CodeModelLoading {
 		return readyOut{}, none
 	}
-	if r, ok := q.s.collections.(collection.Readier); ok {
+	if r, ok := q.server.collections.(collection.Readier); ok {
 		if err := r.Ready(); err != nil {
-			return readyOut{}, problem(CodeBusy, "%w", err).after(time.Second)
+			return readyOut{}, problem(CodeBusy, "%w", err).withRetryAfter(time.Second)
 		}
 	}
 	out := readyOut{Status: "ready"}
-	if d, ok := q.s.collections.(collection.Disker); ok {
+	if d, ok := q.server.collections.(collection.Disker); ok {
 		if full, _, _ := d.Disk(); full {
 			out.Disk = "full"
 		}
 	}
-	for _, name := range q.s.collections.Names() {
-		if c, err := q.s.collections.Get(name); err == nil && c.Err() != nil {
+	for _, name := range q.server.collections.Names() {
+		if c, err := q.server.collections.Get(name); err == nil && c.Err() != nil {
 			if out.Damaged == nil {
 				out.Damaged = map[string]string{}
 			}
@@ -205,8 +205,8 @@ func (q *request) ready(*nothing) (readyOut, error) {
 	return out, nil
 }
 
-// recovered, deferred, makes an error of a panic in a goroutine beside that of a request.
-func (s *Server) recovered(failed func(error)) {
+// recoverAsError, deferred, makes an error of a panic in a goroutine beside that of a request.
+func (s *Server) recoverAsError(failed func(error)) {
 	if fault := recover(); fault != nil {
 		s.metrics.panics.Inc()
 		s.log.Error("a panic", "panic", fault, "stack", string(debug.Stack()))

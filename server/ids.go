@@ -17,14 +17,14 @@ type idsOut struct {
 }
 
 const (
-	defaultIDs  = 10_000  // of a page
-	mostIDs     = 100_000 // that a page may be asked to have
-	mostIDBytes = 8 << 20 // of the ids of a page, after which it ends
+	defaultIDs = 10_000  // of a page
+	maxIDs     = 100_000 // that a page may be asked to have
+	maxIDBytes = 8 << 20 // of the ids of a page, after which it ends
 )
 
 func idRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/ids", id: "list_ids", tag: "documents", need: Read,
-		group: looking, params: []param{conditionParam}, summary: "Ids of documents, in pages",
+	return []route{typedRoute(route{method: "POST", pattern: "/indices/{name}/ids", operationID: "list_ids", tag: "documents", permission: Read,
+		group: groupLookup, params: []param{conditionParam}, summary: "Ids of documents, in pages",
 		doc: "Each page is of the documents as they are then. One that is replaced meanwhile has a new document id, behind all others, " +
 			"and so may be there again in a later page.",
 		example: `{"condition": "year >= ?", "parameters": [2020], "limit": 1000}`}, listIDs)}
@@ -36,11 +36,11 @@ func listIDs(q *request, in *idsIn) (idsOut, error) {
 	if in.Limit != nil {
 		limit = *in.Limit
 	}
-	if limit < 1 || limit > mostIDs {
-		return out, bad("limit is %d; want 1 to %d", limit, mostIDs)
+	if limit < 1 || limit > maxIDs {
+		return out, badRequest("limit is %d; want 1 to %d", limit, maxIDs)
 	}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		chosen, err := q.selected(in.Condition, in.Parameters)
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
@@ -56,12 +56,12 @@ func listIDs(q *request, in *idsIn) (idsOut, error) {
 			if id == last { // passages stand one after another
 				continue
 			}
-			if len(out.IDs) == limit || size > mostIDBytes {
+			if len(out.IDs) == limit || size > maxIDBytes {
 				out.Next = d.Number
 				return nil
 			}
 			const each = 8 // bytes an id takes besides its text
-			if err := q.spend(len(id) + each); err != nil {
+			if err := q.reserveAnswer(len(id) + each); err != nil {
 				return err
 			}
 			out.IDs, size, last = append(out.IDs, id), size+len(id)+each, id

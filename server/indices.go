@@ -57,57 +57,57 @@ type infoOut struct {
 func indexRoutes() []route {
 	const tag = "indices"
 	return []route{
-		typed(route{method: "GET", pattern: "/indices", id: "list_indices", tag: tag, need: Read, group: looking,
+		typedRoute(route{method: "GET", pattern: "/indices", operationID: "list_indices", tag: tag, permission: Read, group: groupLookup,
 			summary: "Names of the indexes that the token may read, in order; also of those without documents"},
-			func(q *request, _ *nothing) ([]string, error) {
-				return q.seen(), nil
+			func(q *request, _ *noBody) ([]string, error) {
+				return q.readableIndexes(), nil
 			}),
-		typed(route{method: "POST", pattern: "/indices", id: "create_index", tag: tag, need: Admin, group: writing,
-			summary: "Declare an index", fails: []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
+		typedRoute(route{method: "POST", pattern: "/indices", operationID: "create_index", tag: tag, permission: Admin, group: groupWrite,
+			summary: "Declare an index", codes: []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
 			doc:     "The index has no documents then, and is found by searches when it has some.",
-			example: `{"name": "papers", "config": {"nbits": 4}}`}, declare),
-		typed(route{method: "GET", pattern: "/indices/{name}", id: "get_index", tag: tag, need: Read, group: looking,
+			example: `{"name": "papers", "config": {"nbits": 4}}`}, createIndex),
+		typedRoute(route{method: "GET", pattern: "/indices/{name}", operationID: "get_index", tag: tag, permission: Read, group: groupLookup,
 			summary: "What an index holds", doc: "An index without documents is not found."}, getIndex),
-		typed(route{method: "DELETE", pattern: "/indices/{name}", id: "delete_index", tag: tag, need: Admin, group: writing,
-			summary: "Remove an index and all that is in it", fails: []Code{CodeNotSupported}, doc: "A name that is not there is no error: deleted is false then."}, dropIndex),
-		typed(route{method: "PUT", pattern: "/indices/{name}/config", id: "update_index_config", tag: tag, need: Admin, group: writing,
-			summary: "Set the largest number of documents", fails: []Code{CodeNotSupported},
+		typedRoute(route{method: "DELETE", pattern: "/indices/{name}", operationID: "delete_index", tag: tag, permission: Admin, group: groupWrite,
+			summary: "Remove an index and all that is in it", codes: []Code{CodeNotSupported}, doc: "A name that is not there is no error: deleted is false then."}, deleteIndex),
+		typedRoute(route{method: "PUT", pattern: "/indices/{name}/config", operationID: "update_index_config", tag: tag, permission: Admin, group: groupWrite,
+			summary: "Set the largest number of documents", codes: []Code{CodeNotSupported},
 			doc:     "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
-			example: `{"max_documents": 10000}`}, setConfig),
-		typed(route{method: "GET", pattern: "/indices/{name}/stats", id: "get_index_stats", tag: tag, need: Read, group: looking,
+			example: `{"max_documents": 10000}`}, updateConfig),
+		typedRoute(route{method: "GET", pattern: "/indices/{name}/stats", operationID: "get_index_stats", tag: tag, permission: Read, group: groupLookup,
 			summary: "Growth, drift, queue, sizes and fields of an index"}, indexStats),
 	}
 }
 
-func declare(q *request, in *declareIn) (configOut, error) {
-	if !q.may(Admin, in.Name) {
-		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(in.Name), Admin)
+func createIndex(q *request, in *declareIn) (configOut, error) {
+	if !q.permitted(Admin, in.Name) {
+		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.PermissionOn(in.Name), Admin)
 	}
 	if err := collection.CheckName(in.Name); err != nil {
 		return configOut{}, err
 	}
-	done, err := q.room(in.Name)
+	done, err := q.reserveIndexName(in.Name)
 	if err != nil {
 		return configOut{}, err
 	}
 	defer done()
-	c, err := q.s.collections.Declare(q.ctx, in.Name, collection.Config(in.Config))
+	c, err := q.server.collections.Declare(q.ctx, in.Name, collection.Config(in.Config))
 	if err != nil {
 		return configOut{}, err
 	}
 	return configOut{in.Name, c.Config(), "index declared; it can be searched when it has documents"}, nil
 }
 
-func getIndex(q *request, _ *nothing) (infoOut, error) {
+func getIndex(q *request, _ *noBody) (infoOut, error) {
 	var out infoOut
-	err := q.view(func(c collection.Collection, v collection.Snapshot) (err error) {
-		out, err = infoOf(q, c, v)
+	err := q.withSnapshot(func(c collection.Collection, v collection.Snapshot) (err error) {
+		out, err = indexInfo(q, c, v)
 		return err
 	})
 	return out, err
 }
 
-func infoOf(q *request, c collection.Collection, v collection.Snapshot) (infoOut, error) {
+func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (infoOut, error) {
 	d, err := v.Describe(q.ctx)
 	if err != nil {
 		return infoOut{}, err
@@ -135,20 +135,20 @@ func infoOf(q *request, c collection.Collection, v collection.Snapshot) (infoOut
 	return out, nil
 }
 
-func dropIndex(q *request, _ *nothing) (deletedOut, error) {
-	there, err := q.s.collections.Drop(q.ctx, q.index())
+func deleteIndex(q *request, _ *noBody) (deletedOut, error) {
+	there, err := q.server.collections.Drop(q.ctx, q.indexName())
 	if err != nil {
 		return deletedOut{}, err
 	}
-	q.s.metrics.forget(q.index())
-	return deletedOut{Deleted: there, Name: q.index()}, nil
+	q.server.metrics.removeIndex(q.indexName())
+	return deletedOut{Deleted: there, Name: q.indexName()}, nil
 }
 
 type configIn struct {
 	MaxDocuments *uint64 `json:"max_documents,omitempty" doc:"null: no limit"`
 }
 
-func setConfig(q *request, in *configIn) (configOut, error) {
+func updateConfig(q *request, in *configIn) (configOut, error) {
 	c, err := q.collection()
 	if err != nil {
 		return configOut{}, err
@@ -164,7 +164,7 @@ type statsOut struct {
 	collection.Stats
 }
 
-func indexStats(q *request, _ *nothing) (statsOut, error) {
+func indexStats(q *request, _ *noBody) (statsOut, error) {
 	c, err := q.collection()
 	if err != nil {
 		return statsOut{}, err
@@ -175,15 +175,15 @@ func indexStats(q *request, _ *nothing) (statsOut, error) {
 
 // collection is the one that the path names.
 func (q *request) collection() (collection.Collection, error) {
-	if err := collection.CheckName(q.index()); err != nil {
+	if err := collection.CheckName(q.indexName()); err != nil {
 		return nil, err
 	}
-	return q.s.collections.Get(q.index())
+	return q.server.collections.Get(q.indexName())
 }
 
-// able is the collection that the path names as one that does what some do; what says what
+// collectionAs is the collection that the path names as one that does what some do; what says what
 // that is.
-func able[T any](q *request, what string) (c collection.Collection, does T, err error) {
+func collectionAs[T any](q *request, what string) (c collection.Collection, does T, err error) {
 	if c, err = q.collection(); err != nil {
 		return nil, does, err
 	}
@@ -194,8 +194,8 @@ func able[T any](q *request, what string) (c collection.Collection, does T, err 
 	return c, does, nil
 }
 
-// view calls use with the newest state of the collection that the path names.
-func (q *request) view(use func(c collection.Collection, v collection.Snapshot) error) (err error) {
+// withSnapshot calls use with the newest state of the collection that the path names.
+func (q *request) withSnapshot(use func(c collection.Collection, v collection.Snapshot) error) (err error) {
 	c, err := q.collection()
 	if err != nil {
 		return err

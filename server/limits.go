@@ -57,7 +57,7 @@ type Limits struct {
 	Burst int
 }
 
-func orDefault[T int | int64 | time.Duration](v *T, def, unlimited T) {
+func setDefault[T int | int64 | time.Duration](v *T, def, unlimited T) {
 	switch {
 	case *v == 0:
 		*v = def
@@ -67,58 +67,58 @@ func orDefault[T int | int64 | time.Duration](v *T, def, unlimited T) {
 }
 
 const (
-	manyBytes = int64(1) << 62
-	longTime  = time.Duration(1) << 62
+	unlimitedBytes = int64(1) << 62
+	unlimitedTime  = time.Duration(1) << 62
 )
 
 func (l *Limits) setDefaults() {
-	orDefault(&l.Body, 100<<20, manyBytes)
-	orDefault(&l.Text, max(l.Body/100, 1<<20), manyBytes)
-	orDefault(&l.Bodies, 1<<30, manyBytes)
-	orDefault(&l.Decoded, l.Bodies/2, manyBytes)
-	orDefault(&l.Answers, 1<<30, manyBytes)
-	orDefault(&l.Answer, l.Answers/4, manyBytes)
-	orDefault(&l.Work, 300*time.Second, longTime)
-	orDefault(&l.Quick, l.Work/10, longTime)
-	orDefault(&l.Stall, 30*time.Second, longTime)
-	orDefault(&l.Transfer, 4<<10, 0)
-	orDefault(&l.Concurrent, 100, 1<<30)
-	orDefault(&l.Wait, 3*time.Second, longTime)
-	orDefault(&l.Indexes, 1000, math.MaxInt)
+	setDefault(&l.Body, 100<<20, unlimitedBytes)
+	setDefault(&l.Text, max(l.Body/100, 1<<20), unlimitedBytes)
+	setDefault(&l.Bodies, 1<<30, unlimitedBytes)
+	setDefault(&l.Decoded, l.Bodies/2, unlimitedBytes)
+	setDefault(&l.Answers, 1<<30, unlimitedBytes)
+	setDefault(&l.Answer, l.Answers/4, unlimitedBytes)
+	setDefault(&l.Work, 300*time.Second, unlimitedTime)
+	setDefault(&l.Quick, l.Work/10, unlimitedTime)
+	setDefault(&l.Stall, 30*time.Second, unlimitedTime)
+	setDefault(&l.Transfer, 4<<10, 0)
+	setDefault(&l.Concurrent, 100, 1<<30)
+	setDefault(&l.Wait, 3*time.Second, unlimitedTime)
+	setDefault(&l.Indexes, 1000, math.MaxInt)
 	if l.Burst <= 0 {
-		l.Burst = burstOf(l.Rate)
+		l.Burst = burstForRate(l.Rate)
 	}
 }
 
 // gate lets so many through at a time, and so many wait: no more than a number, and no
 // more than get their turn in time.
 type gate struct {
-	slots   chan struct{}
-	waiting atomic.Int64
-	queue   int64
-	longest time.Duration // that one may be expected to wait
+	slots      chan struct{}
+	waiting    atomic.Int64
+	maxWaiting int64
+	maxWait    time.Duration // that one may be expected to wait
 
-	mu   sync.Mutex
-	held time.Duration // moving mean of how long a turn is held
+	mu       sync.Mutex
+	meanHold time.Duration // moving mean of how long a turn is held
 }
 
 func newGate(n int, longest time.Duration) *gate {
-	return &gate{slots: make(chan struct{}, min(n, 1<<20)), queue: 10 * int64(n), longest: longest}
+	return &gate{slots: make(chan struct{}, min(n, 1<<20)), maxWaiting: 10 * int64(n), maxWait: longest}
 }
 
-// longestRetry bounds what clients are told to wait.
-const longestRetry = 10 * time.Minute
+// maxRetryAfter bounds what clients are told to wait.
+const maxRetryAfter = 10 * time.Minute
 
-// wait is how long the n-th of those that wait will wait, as turns were held until now.
-func (g *gate) wait(n int64) time.Duration {
+// expectedWait is how long the n-th of those that wait will wait, as turns were held until now.
+func (g *gate) expectedWait(n int64) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	expected := float64(n) * float64(g.held) / float64(cap(g.slots))
-	return time.Duration(min(expected, float64(longestRetry)))
+	expected := float64(n) * float64(g.meanHold) / float64(cap(g.slots))
+	return time.Duration(min(expected, float64(maxRetryAfter)))
 }
 
-// enter waits for a turn; leave gives it back.
-func (g *gate) enter(ctx context.Context) *Problem {
+// acquire waits for a turn; leave gives it back.
+func (g *gate) acquire(ctx context.Context) *Problem {
 	select {
 	case g.slots <- struct{}{}:
 		return nil
@@ -126,50 +126,50 @@ func (g *gate) enter(ctx context.Context) *Problem {
 	}
 	defer g.waiting.Add(-1)
 	n := g.waiting.Add(1)
-	switch wait := g.wait(n); {
-	case n > g.queue:
-		return problem(CodeBusy, "%d requests wait already", g.queue).after(wait)
-	case wait > g.longest:
-		return problem(CodeBusy, "a turn would come in %.1f s, and a request waits at most %.1f s", wait.Seconds(), g.longest.Seconds()).after(wait)
+	switch wait := g.expectedWait(n); {
+	case n > g.maxWaiting:
+		return problem(CodeBusy, "%d requests wait already", g.maxWaiting).withRetryAfter(wait)
+	case wait > g.maxWait:
+		return problem(CodeBusy, "a turn would come in %.1f s, and a request waits at most %.1f s", wait.Seconds(), g.maxWait.Seconds()).withRetryAfter(wait)
 	}
 	select {
 	case g.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return problem(CodeBusy, "no turn came in time: too many requests run").after(g.wait(g.waiting.Load()))
+		return problem(CodeBusy, "no turn came in time: too many requests run").withRetryAfter(g.expectedWait(g.waiting.Load()))
 	}
 }
 
-func (g *gate) leave(held time.Duration) {
+func (g *gate) release(duration time.Duration) {
 	<-g.slots
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.held == 0 {
-		g.held = held
+	if g.meanHold == 0 {
+		g.meanHold = duration
 		return
 	}
-	g.held += (held - g.held) / 16
+	g.meanHold += (duration - g.meanHold) / 16
 }
 
-// rateLimit has a token bucket for each client. When there are too many, the one not heard of
+// rateLimiter has a token bucket for each client. When there are too many, the one not heard of
 // for longest is forgotten.
-type rateLimit struct {
+type rateLimiter struct {
 	mu      sync.Mutex // so that a client gets one limiter
 	clients *lru.Cache[string, *rate.Limiter]
 }
 
 const maxClients = 100_000
 
-func newRateLimit() *rateLimit {
+func newRateLimiter() *rateLimiter {
 	clients, err := lru.New[string, *rate.Limiter](maxClients)
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &rateLimit{clients: clients}
+	return &rateLimiter{clients: clients}
 }
 
-// take counts a request of a client that may send so many, as a setting says; nil: it may go on.
-func (r *rateLimit) take(name string, perSecond float64, burst int, setting string) *Problem {
+// countRequest counts a request of a client that may send so many, as a setting says; nil: it may go on.
+func (r *rateLimiter) countRequest(name string, perSecond float64, burst int, setting string) *Problem {
 	now := time.Now()
 	r.mu.Lock()
 	limiter, known := r.clients.Get(name)
@@ -188,7 +188,7 @@ func (r *rateLimit) take(name string, perSecond float64, burst int, setting stri
 		return nil
 	}
 	turn.CancelAt(now)
-	return problem(CodeRateLimited, "more than %g requests a second (%s)", perSecond, setting).after(wait)
+	return problem(CodeRateLimited, "more than %g requests a second (%s)", perSecond, setting).withRetryAfter(wait)
 }
 
 // clientAddress is who a request comes from: the address of the connection, or, where
@@ -214,42 +214,42 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) string {
 	return host
 }
 
-// pace is how a client keeps up with a body that it sends, or takes. It may be idle for a
+// transferPace is how a client keeps up with a body that it sends, or takes. It may be idle for a
 // while, and each byte gives it time again, as the least rate has it, up to that while: who
 // goes on below the rate is out of time sooner or later, and who stays above it never is.
 // Only time that is waited for the client counts.
-type pace struct {
-	rate int64 // bytes a second
-	most time.Duration
-	left time.Duration // that may go by without a byte
-	now  func() time.Time
+type transferPace struct {
+	bytesPerSecond int64 // bytes a second
+	maxIdle        time.Duration
+	remainingIdle  time.Duration // that may go by without a byte
+	now            func() time.Time
 }
 
-func (s *Server) pace() pace {
-	l := &s.o.Limits
-	return pace{rate: l.Transfer, most: l.Stall, left: l.Stall, now: s.now}
+func (s *Server) newPace() transferPace {
+	l := &s.options.Limits
+	return transferPace{bytesPerSecond: l.Transfer, maxIdle: l.Stall, remainingIdle: l.Stall, now: s.now}
 }
 
-// passed counts bytes that came, or went, since a time; false: the client is too slow.
-func (p *pace) passed(bytes int, since time.Time) bool {
-	if p.left -= p.now().Sub(since); p.left < 0 {
+// keepsUp counts bytes that came, or went, since a time; false: the client is too slow.
+func (p *transferPace) keepsUp(bytes int, since time.Time) bool {
+	if p.remainingIdle -= p.now().Sub(since); p.remainingIdle < 0 {
 		return false
 	}
 	if bytes == 0 {
 		return true
 	}
-	if p.rate == 0 { // any byte will do
-		p.left = p.most
+	if p.bytesPerSecond == 0 { // any byte will do
+		p.remainingIdle = p.maxIdle
 		return true
 	}
-	more := time.Duration(min(float64(bytes)/float64(p.rate)*float64(time.Second), float64(p.most)))
-	p.left = min(p.left+more, p.most)
+	more := time.Duration(min(float64(bytes)/float64(p.bytesPerSecond)*float64(time.Second), float64(p.maxIdle)))
+	p.remainingIdle = min(p.remainingIdle+more, p.maxIdle)
 	return true
 }
 
-// lateBody is the problem of a body that did not come, or too slowly.
-func (s *Server) lateBody() *Problem {
-	l := &s.o.Limits
+// slowBodyProblem is the problem of a body that did not come, or too slowly.
+func (s *Server) slowBodyProblem() *Problem {
+	l := &s.options.Limits
 	if l.Transfer == 0 {
 		return problem(CodeTimeout, "the body did not come: nothing was sent for %v", l.Stall)
 	}

@@ -34,8 +34,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 	if o != nil {
 		opts = *o
 	}
-	orDefault(&opts.Header, 10*time.Second, longTime)
-	orDefault(&opts.Drain, 30*time.Second, longTime)
+	setDefault(&opts.Header, 10*time.Second, unlimitedTime)
+	setDefault(&opts.Drain, 30*time.Second, unlimitedTime)
 	handler := opts.Handler
 	if handler == nil {
 		handler = s
@@ -43,7 +43,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 	h := &http.Server{
 		Handler: handler, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.Header, IdleTimeout: idleConnection, MaxHeaderBytes: 64 << 10,
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { boundUnsent(c); return ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { limitUnsent(c); return ctx },
 	}
 	ended := make(chan error, 1)
 	go func() {

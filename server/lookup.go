@@ -40,10 +40,10 @@ type documentsOut struct {
 	dim     int
 }
 
-// answerTo implements answerer.
-func (out documentsOut) answerTo(q *request) error {
+// writeAnswer implements answerer.
+func (out documentsOut) writeAnswer(q *request) error {
 	if !out.tensors {
-		return q.answer(http.StatusOK, out)
+		return q.answerJSON(http.StatusOK, out)
 	}
 	all := make([]Matrix, len(out.Documents))
 	for i := range all {
@@ -57,24 +57,24 @@ const formTensors = "tensors"
 
 const (
 	defaultDocuments = 1000   // that one request reads
-	mostDocuments    = 10_000 // that it may ask for
+	maxDocuments     = 10_000 // that it may ask for
 )
 
 func lookupRoutes() []route {
-	text, whole := object{"type": "string"}, object{"type": "integer", "minimum": 0}
-	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents",
-		tag: "documents", need: Read, group: looking, tensorsOut: true,
-		summary: "Documents by id, with their vectors if wanted", fails: []Code{CodeDocumentNotFound},
+	text, integerSchema := object{"type": "string"}, object{"type": "integer", "minimum": 0}
+	return []route{typedRoute(route{method: "GET", pattern: "/indices/{name}/documents", operationID: "get_documents",
+		tag: "documents", permission: Read, group: groupLookup, answersTensors: true,
+		summary: "Documents by id, with their vectors if wanted", codes: []Code{CodeDocumentNotFound},
 		doc: "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
 		params: []param{
-			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": whole}},
+			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": integerSchema}},
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
 			{"vectors", "query", "json or base64: with the vectors", object{"type": "string", "enum": []string{"json", "base64", "none"}}},
-			{"offset", "query", "how many documents, or passages, are passed over", whole},
+			{"offset", "query", "how many documents, or passages, are passed over", integerSchema},
 			{"limit", "query", "how many come at most",
-				object{"type": "integer", "minimum": 0, "maximum": mostDocuments, "default": defaultDocuments}},
-			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one has its metadata in any case; 0: none has; default: all have", whole},
-		}}, lookUp)}
+				object{"type": "integer", "minimum": 0, "maximum": maxDocuments, "default": defaultDocuments}},
+			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one has its metadata in any case; 0: none has; default: all have", integerSchema},
+		}}, getDocuments)}
 }
 
 // lookup has the parameters of a request.
@@ -83,79 +83,79 @@ type lookup struct {
 	ids           []string
 	form          string
 	offset, limit int
-	metadata      int // bytes
+	metadataBytes int // bytes
 }
 
-func lookupOf(query url.Values) (l lookup, err error) {
+func parseLookup(query url.Values) (l lookup, err error) {
 	l = lookup{ids: query["id"], form: query.Get("vectors")}
 	switch l.form {
 	case "", "none":
 		l.form = ""
 	case "json", "base64":
 	default:
-		return l, bad("vectors is %q; there is json, base64 and none", l.form)
+		return l, badRequest("vectors is %q; there is json, base64 and none", l.form)
 	}
 	for _, text := range query["document_id"] {
 		n, err := strconv.ParseUint(text, 10, 63)
 		if err != nil {
-			return l, bad("document_id %q is no whole number from 0", text)
+			return l, badRequest("document_id %q is no whole number from 0", text)
 		}
 		l.numbers = append(l.numbers, n)
 	}
 	if len(l.numbers)+len(l.ids) == 0 {
-		return l, bad("a document_id or an id is needed")
+		return l, badRequest("a document_id or an id is needed")
 	}
 	for _, p := range []struct {
 		name      string
 		into      *int
 		def, most int
-	}{{"offset", &l.offset, 0, math.MaxInt}, {"limit", &l.limit, defaultDocuments, mostDocuments},
-		{"metadata_bytes", &l.metadata, math.MaxInt, math.MaxInt}} {
+	}{{"offset", &l.offset, 0, math.MaxInt}, {"limit", &l.limit, defaultDocuments, maxDocuments},
+		{"metadata_bytes", &l.metadataBytes, math.MaxInt, math.MaxInt}} {
 		*p.into = p.def
 		if text := query.Get(p.name); text != "" {
 			if *p.into, err = strconv.Atoi(text); err != nil || *p.into < 0 {
-				return l, bad("%s %q is no whole number from 0", p.name, text)
+				return l, badRequest("%s %q is no whole number from 0", p.name, text)
 			}
 			if *p.into > p.most {
-				return l, bad("%s is %d; %d is the most", p.name, *p.into, p.most)
+				return l, badRequest("%s is %d; %d is the most", p.name, *p.into, p.most)
 			}
 		}
 	}
 	return l, nil
 }
 
-func lookUp(q *request, _ *nothing) (documentsOut, error) {
+func getDocuments(q *request, _ *noBody) (documentsOut, error) {
 	out := documentsOut{Documents: []storedOut{}}
-	l, err := lookupOf(q.URL.Query())
+	l, err := parseLookup(q.URL.Query())
 	if err != nil {
 		return out, err
 	}
-	if out.tensors = q.wantsTensors(); out.tensors {
+	if out.tensors = q.acceptsTensors(); out.tensors {
 		if q.URL.Query().Has("vectors") {
-			return out, bad("vectors is for JSON, and Accept asks for %s: leave out one of them", mediaTensors)
+			return out, badRequest("vectors is for JSON, and Accept asks for %s: leave out one of them", mediaTensors)
 		}
 		l.form = formTensors
 	}
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		all, err := q.named(v, &l)
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		documents, err := q.findDocuments(v, &l)
 		if err != nil {
 			return err
 		}
-		out.Total, out.dim = len(all), v.Dim()
-		all = all[min(l.offset, len(all)):]
-		if len(all) > l.limit {
-			all = all[:l.limit]
+		out.Total, out.dim = len(documents), v.Dim()
+		documents = documents[min(l.offset, len(documents)):]
+		if len(documents) > l.limit {
+			documents = documents[:l.limit]
 			out.Next = l.offset + l.limit
 		}
-		out.Documents, err = q.documents(v, &l, all)
+		out.Documents, err = q.readDocuments(v, &l, documents)
 		return err
 	})
 	out.Count = len(out.Documents)
 	return out, err
 }
 
-// named finds the documents that are asked for: their numbers and ids, in their order.
-func (q *request) named(v collection.Snapshot, l *lookup) ([]storedOut, error) {
+// findDocuments finds the documents that are asked for: their numbers and ids, in their order.
+func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, error) {
 	found := make([][]storedOut, len(l.numbers)+len(l.ids))
 	byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
 	for i, n := range l.numbers {
@@ -175,10 +175,10 @@ func (q *request) named(v collection.Snapshot, l *lookup) ([]storedOut, error) {
 					continue
 				}
 				const each = 200 // bytes of storedOut
-				if err := q.spend(len(d.ID) + each); err != nil {
+				if err := q.reserveAnswer(len(d.ID) + each); err != nil {
 					return err
 				}
-				found[i] = append(found[i], foundDocument(&d))
+				found[i] = append(found[i], newStoredOut(&d))
 			}
 		}
 		return nil
@@ -201,29 +201,29 @@ func (q *request) named(v collection.Snapshot, l *lookup) ([]storedOut, error) {
 			return nil, err
 		}
 	}
-	var all []storedOut
+	var documents []storedOut
 	for i := range found {
 		switch {
 		case len(found[i]) > 0:
-			all = append(all, found[i]...)
+			documents = append(documents, found[i]...)
 		case i < len(l.numbers):
 			return nil, problem(CodeDocumentNotFound, "there is no document %d", l.numbers[i])
 		default:
 			id := l.ids[i-len(l.numbers)]
-			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.80q", id).at(Where{ID: id})
+			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.80q", id).withPlace(Where{ID: id})
 		}
 	}
-	return all, nil
+	return documents, nil
 }
 
-// documents reads the documents that were found: with metadata as long as there is room for it, the
+// readDocuments reads the documents that were found: with metadata as long as there is room for it, the
 // others without.
-func (q *request) documents(v collection.Snapshot, l *lookup, found []storedOut) ([]storedOut, error) {
+func (q *request) readDocuments(v collection.Snapshot, l *lookup, found []storedOut) ([]storedOut, error) {
 	numbers := make([]uint64, len(found))
 	for i := range found {
 		numbers[i] = found[i].DocumentID
 	}
-	done, room := 0, l.metadata
+	done, room := 0, l.metadataBytes
 	read := func(o collection.ReadOptions) error {
 		if done == len(found) {
 			return nil
@@ -236,7 +236,7 @@ func (q *request) documents(v collection.Snapshot, l *lookup, found []storedOut)
 				break
 			}
 			room -= min(len(d.Metadata), room)
-			if found[done], err = q.storedDocument(&d, v.Dim(), l.form, o.Metadata); err != nil {
+			if found[done], err = q.toStoredOut(&d, v.Dim(), l.form, o.Metadata); err != nil {
 				return err
 			}
 			if done++; o.Metadata && room == 0 {
@@ -246,7 +246,7 @@ func (q *request) documents(v collection.Snapshot, l *lookup, found []storedOut)
 		return nil
 	}
 	with := l.form != ""
-	if l.metadata > 0 {
+	if l.metadataBytes > 0 {
 		if err := read(collection.ReadOptions{Metadata: true, Vectors: with}); err != nil {
 			return nil, err
 		}
@@ -257,8 +257,8 @@ func (q *request) documents(v collection.Snapshot, l *lookup, found []storedOut)
 	return found, nil
 }
 
-// foundDocument is a document, or a passage, without its metadata and vectors.
-func foundDocument(d *collection.StoredDocument) storedOut {
+// newStoredOut is a document, or a passage, without its metadata and vectors.
+func newStoredOut(d *collection.StoredDocument) storedOut {
 	out := storedOut{DocumentID: d.Number, ID: d.ID}
 	if d.Of != "" {
 		out.Passage = &partOut{d.Of, d.Passage}
@@ -266,10 +266,10 @@ func foundDocument(d *collection.StoredDocument) storedOut {
 	return out
 }
 
-func (q *request) storedDocument(d *collection.StoredDocument, dim int, form string, metadata bool) (out storedOut, err error) {
-	out = foundDocument(d)
+func (q *request) toStoredOut(d *collection.StoredDocument, dim int, form string, metadata bool) (out storedOut, err error) {
+	out = newStoredOut(d)
 	if metadata {
-		if out.Metadata, err = q.metadataOf(d); err != nil {
+		if out.Metadata, err = q.documentMetadata(d); err != nil {
 			return out, err
 		}
 	}
@@ -280,7 +280,7 @@ func (q *request) storedDocument(d *collection.StoredDocument, dim int, form str
 	if form == formTensors {
 		perComponent = 4
 	}
-	if err := q.spend(perComponent * len(d.Vectors)); err != nil {
+	if err := q.reserveAnswer(perComponent * len(d.Vectors)); err != nil {
 		return out, err
 	}
 	m := Matrix{Tokens: len(d.Vectors) / max(dim, 1), Dim: dim, Data: d.Vectors}
@@ -288,9 +288,9 @@ func (q *request) storedDocument(d *collection.StoredDocument, dim int, form str
 	case formTensors:
 		out.vectors = m
 	case "json":
-		out.Embeddings = rowsJSON{given: true, m: m}
+		out.Embeddings = rowsJSON{present: true, matrix: m}
 	default:
-		out.Base64, out.Shape = base64Of(m), []int{m.Tokens, m.Dim}
+		out.Base64, out.Shape = base64FromMatrix(m), []int{m.Tokens, m.Dim}
 	}
 	return out, nil
 }

@@ -20,10 +20,10 @@ const (
 	keyMetadata = "_metadata"
 )
 
-// metadataOf is what was stored beside a document, with its document id and its id.
+// documentMetadata is what was stored beside a document, with its document id and its id.
 // What is no object is the value of _metadata.
-func (q *request) metadataOf(d *collection.StoredDocument) (json.RawMessage, error) {
-	if err := q.spend(len(d.Metadata) + len(d.ID) + 40); err != nil {
+func (q *request) documentMetadata(d *collection.StoredDocument) (json.RawMessage, error) {
+	if err := q.reserveAnswer(len(d.Metadata) + len(d.ID) + 40); err != nil {
 		return nil, err
 	}
 	return withKeys(d.Metadata, d.Number, d.ID), nil
@@ -146,30 +146,30 @@ func metadataRoutes() []route {
 		if path == "/query" || path == "/get" {
 			params = []param{conditionParam}
 		}
-		return route{params: params, method: method, pattern: "/indices/{name}/metadata" + path, id: id, tag: tag, need: Read, group: looking, summary: summary, example: example}
+		return route{params: params, method: method, pattern: "/indices/{name}/metadata" + path, operationID: id, tag: tag, permission: Read, group: groupLookup, summary: summary, example: example}
 	}
 	return []route{
-		typed(looks("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""), allMetadata),
-		typed(looks("GET", "/count", "get_metadata_count", "How many documents have metadata", ""), countMetadata),
-		typed(looks("POST", "/check", "check_metadata", "Which documents are there", `{"document_ids": [0, 99]}`), checkMetadata),
-		typed(looks("POST", "/query", "query_metadata", "Ids of the documents that a condition holds for",
+		typedRoute(looks("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""), allMetadata),
+		typedRoute(looks("GET", "/count", "get_metadata_count", "How many documents have metadata", ""), countMetadata),
+		typedRoute(looks("POST", "/check", "check_metadata", "Which documents are there", `{"document_ids": [0, 99]}`), checkMetadata),
+		typedRoute(looks("POST", "/query", "query_metadata", "Ids of the documents that a condition holds for",
 			`{"condition": "year >= ?", "parameters": [2020]}`), queryMetadata),
-		typed(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
+		typedRoute(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
 			`{"document_ids": [0]}`), getMetadata),
-		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing, params: []param{conditionParam},
-			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown},
+		typedRoute(route{method: "POST", pattern: "/indices/{name}/metadata/update", operationID: "update_metadata", tag: tag, permission: Write, group: groupWrite, params: []param{conditionParam},
+			summary: "Set fields of the metadata of the documents that a condition holds for", codes: []Code{CodeOutcomeUnknown},
 			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
 	}
 }
 
-// metadataOfAll is the metadata of documents.
-func metadataOfAll(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
+// readMetadata is the metadata of documents.
+func readMetadata(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
 		if err != nil {
 			return out, err
 		}
-		m, err := q.metadataOf(&d)
+		m, err := q.documentMetadata(&d)
 		if err != nil {
 			return out, err
 		}
@@ -179,8 +179,8 @@ func metadataOfAll(q *request, v collection.Snapshot, s collection.Selection, li
 	return out, nil
 }
 
-// namesOfAll are the fields of documents, without their values.
-func namesOfAll(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
+// readFieldNames are the fields of documents, without their values.
+func readFieldNames(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
 		if err != nil {
@@ -188,41 +188,41 @@ func namesOfAll(q *request, v collection.Snapshot, s collection.Selection, limit
 		}
 		names := []byte{'{'}
 		w := scanner{text: withKeys(d.Metadata, d.Number, d.ID)}
-		if err := q.memory.take(q.ctx, int64(len(w.text))); err != nil {
+		if err := q.memory.reserve(q.ctx, int64(len(w.text))); err != nil {
 			return out, err
 		}
-		err := w.members(func(name string) error {
+		err := w.visitMembers(func(name string) error {
 			text, err := json.Marshal(name)
 			if len(names) > 1 {
 				names = append(names, ',')
 			}
 			names = append(append(names, text...), ":null"...)
-			w.skip()
+			w.skipValue()
 			return err
 		})
 		if err != nil {
 			return out, err
 		}
-		if err := q.spend(len(names)); err != nil {
+		if err := q.reserveAnswer(len(names)); err != nil {
 			return out, err
 		}
-		q.memory.give(int64(len(w.text)))
+		q.memory.release(int64(len(w.text)))
 		out.Metadata = append(out.Metadata, append(names, '}'))
 	}
 	out.Count = len(out.Metadata)
 	return out, nil
 }
 
-func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) (err error) {
-		out, err = metadataOfAll(q, v, collection.Selection{}, 0)
+func allMetadata(q *request, _ *noBody) (out metadataOut, err error) {
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) (err error) {
+		out, err = readMetadata(q, v, collection.Selection{}, 0)
 		return err
 	})
 	return out, err
 }
 
-func countMetadata(q *request, _ *nothing) (out countOut, err error) {
-	err = q.view(func(c collection.Collection, _ collection.Snapshot) error { // an error for an index without documents
+func countMetadata(q *request, _ *noBody) (out countOut, err error) {
+	err = q.withSnapshot(func(c collection.Collection, _ collection.Snapshot) error { // an error for an index without documents
 		st, err := c.Stats(q.ctx)
 		out = countOut{st.Metadata, st.Passages, st.Metadata > 0}
 		return err
@@ -232,9 +232,9 @@ func countMetadata(q *request, _ *nothing) (out countOut, err error) {
 
 func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	out := checkOut{Existing: []int64{}, Missing: []int64{}}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
 		there := map[uint64]bool{}
-		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: documentIDs(in.DocumentIDs)}, collection.ReadOptions{}) {
+		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: validNumbers(in.DocumentIDs)}, collection.ReadOptions{}) {
 			if err != nil {
 				return err
 			}
@@ -256,12 +256,12 @@ func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	out := foundOut{DocumentIDs: []uint64{}}
 	if in.Condition == "" {
-		return out, bad("condition is empty")
+		return out, badRequest("condition is empty")
 	}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) (err error) {
-		ctx, end := q.span("select")
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) (err error) {
+		ctx, end := q.startStage("select")
 		defer func() { end(err) }()
-		where, err := q.selected(in.Condition, in.Parameters)
+		where, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
@@ -281,26 +281,26 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	switch {
 	case in.DocumentIDs != nil && in.Condition != "":
-		return out, bad("document_ids and a condition are given: want one of them")
+		return out, badRequest("document_ids and a condition are given: want one of them")
 	case in.Limit != nil && *in.Limit < 0:
-		return out, bad("limit is %d; want no negative number", *in.Limit)
+		return out, badRequest("limit is %d; want no negative number", *in.Limit)
 	}
 	limit := 0
 	if in.Limit != nil {
 		limit = max(*in.Limit, 1)
 	}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		chosen, err := q.selected(in.Condition, in.Parameters)
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
 		if in.DocumentIDs != nil {
-			chosen.Numbers = documentIDs(*in.DocumentIDs)
+			chosen.Numbers = validNumbers(*in.DocumentIDs)
 		}
 		if in.Values != nil && !*in.Values {
-			out, err = namesOfAll(q, v, chosen, limit)
+			out, err = readFieldNames(q, v, chosen, limit)
 		} else {
-			out, err = metadataOfAll(q, v, chosen, limit)
+			out, err = readMetadata(q, v, chosen, limit)
 		}
 		return err
 	})
@@ -312,29 +312,29 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 
 func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error) {
 	if in.Condition == "" && in.IDs == nil {
-		return updatedMetadataOut{}, bad("condition is empty, and there are no ids")
+		return updatedMetadataOut{}, badRequest("condition is empty, and there are no ids")
 	}
 	for name := range in.Updates {
 		if strings.EqualFold(name, vectors.PassageField) {
-			return updatedMetadataOut{}, bad("updates: field %s says of which document one is a passage, and stays as it is", name)
+			return updatedMetadataOut{}, badRequest("updates: field %s says of which document one is a passage, and stays as it is", name)
 		}
 	}
 	c, err := q.collection()
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	chosen, err := q.selected(in.Condition, in.Parameters)
+	chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
 	chosen.IDs = in.IDs
-	ctx, end := q.span("write")
+	ctx, end := q.startStage("write")
 	n, err := c.UpdateMetadata(ctx, chosen, in.Updates)
 	end(err)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	q.s.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n.Documents))
+	q.server.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n.Documents))
 	return updatedMetadataOut{n.Documents, n.Passages}, nil
 }
 
@@ -350,7 +350,7 @@ type facetsOut struct {
 }
 
 const (
-	mostFacets = 100 // fields of a request
+	maxFacetFields = 100 // fields of a request
 	// facetMemory is what the distinct values of a field may take while they are counted, with
 	// those of other fields that are returned. Where there is little for all answers it is half
 	// of that.
@@ -358,33 +358,33 @@ const (
 )
 
 func facetRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/facets", id: "facets", tag: "metadata", need: Read,
-		group: searching, params: []param{conditionParam},
-		summary: "How many documents have each value of a field", fails: []Code{CodeNotSupported},
+	return []route{typedRoute(route{method: "POST", pattern: "/indices/{name}/facets", operationID: "facets", tag: "metadata", permission: Read,
+		group: groupSearch, params: []param{conditionParam},
+		summary: "How many documents have each value of a field", codes: []Code{CodeNotSupported},
 		doc: "Of all documents, or of those that a search with the same restriction could return. " +
 			"Each passage of a document counts by itself.",
-		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`}, facets)}
+		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`}, countFacets)}
 }
 
-func facets(q *request, in *facetsIn) (out facetsOut, err error) {
-	o := index.FacetOptions{Values: index.DefaultFacetValues, Memory: min(facetMemory, q.s.answers.most/2), Lenient: q.wants(preferNull)}
+func countFacets(q *request, in *facetsIn) (out facetsOut, err error) {
+	o := index.FacetOptions{Values: index.DefaultFacetValues, Memory: min(facetMemory, q.server.answerMemory.capacity/2), Lenient: q.prefers(preferNull)}
 	switch {
 	case len(in.Fields) == 0:
-		return out, bad("fields is empty")
-	case len(in.Fields) > mostFacets:
-		return out, bad("there are %d fields; %d are the most", len(in.Fields), mostFacets)
+		return out, badRequest("fields is empty")
+	case len(in.Fields) > maxFacetFields:
+		return out, badRequest("there are %d fields; %d are the most", len(in.Fields), maxFacetFields)
 	case in.Values != nil && *in.Values < 1:
-		return out, bad("values is %d; want 1 or more", *in.Values)
+		return out, badRequest("values is %d; want 1 or more", *in.Values)
 	case in.Values != nil:
 		o.Values = *in.Values
 	}
 	fields := make([]condition.Field, len(in.Fields))
 	for i, name := range in.Fields {
 		if fields[i], err = condition.ParseField(name); err != nil {
-			return out, bad("fields[%d]: %w", i, err)
+			return out, badRequest("fields[%d]: %w", i, err)
 		}
 	}
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
 		counting, ok := v.(collection.Faceter)
 		if !ok {
 			return collection.Unsupported("facets")
@@ -393,10 +393,10 @@ func facets(q *request, in *facetsIn) (out facetsOut, err error) {
 		if err != nil {
 			return err
 		}
-		if err := q.memory.take(q.ctx, o.Memory); err != nil {
+		if err := q.memory.reserve(q.ctx, o.Memory); err != nil {
 			return err
 		}
-		ctx, end := q.span("facets")
+		ctx, end := q.startStage("facets")
 		out.Facets, err = counting.Facets(ctx, fields, among, o)
 		end(err)
 		return err
@@ -407,7 +407,7 @@ func facets(q *request, in *facetsIn) (out facetsOut, err error) {
 	for _, f := range out.Facets {
 		const each = 64 // bytes of a value, beside its text
 		for i := range f.Values {
-			if err := q.spend(each + len(f.Values[i].Value.String())); err != nil {
+			if err := q.reserveAnswer(each + len(f.Values[i].Value.String())); err != nil {
 				return out, err
 			}
 		}

@@ -57,40 +57,40 @@ func (r *Registry) Page() http.Handler {
 
 // metrics are what /metrics shows.
 type metrics struct {
-	page http.Handler
+	handler http.Handler
 
-	requests *prometheus.CounterVec   // route, method, status
-	took     *prometheus.HistogramVec // route
-	running  prometheus.Gauge
-	stages   *prometheus.HistogramVec // index, stage
-	queries  *prometheus.CounterVec   // index, plan
-	written  *prometheus.CounterVec   // index, what
-	encoded  *prometheus.HistogramVec // role
-	cut      *prometheus.CounterVec   // role
-	panics   prometheus.Counter       // in goroutines of requests
+	requests       *prometheus.CounterVec   // route, method, status
+	requestSeconds *prometheus.HistogramVec // route
+	running        prometheus.Gauge
+	stages         *prometheus.HistogramVec // index, stage
+	queries        *prometheus.CounterVec   // index, plan
+	written        *prometheus.CounterVec   // index, what
+	encoded        *prometheus.HistogramVec // role
+	truncated      *prometheus.CounterVec   // role
+	panics         prometheus.Counter       // in goroutines of requests
 }
 
 func newMetrics(s *Server) *metrics {
-	r := NewRegistry(s.o.Version, s.device())
+	r := NewRegistry(s.options.Version, s.device())
 	long := append(slices.Clone(StageBuckets[1:]), 30, 100)
 	m := &metrics{
-		requests: r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method", "status"),
-		took:     r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long, "route"),
-		stages:   r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, centroids, probe, approx, exact, refine, and total without wait.", StageBuckets, "index", "stage"),
-		queries:  r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
-		written:  r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
-		encoded:  r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
-		cut:      r.Counter("texts_cut_total", "Texts that are longer than the model reads, by role.", "role"),
-		panics:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: MetricNamespace, Name: "request_panics_total", Help: "Requests that ended in a panic."}),
-		running:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "http_requests_running", Help: "Requests that are being answered."}),
-		page:     r.Page(),
+		requests:       r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method", "status"),
+		requestSeconds: r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long, "route"),
+		stages:         r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, centroids, probe, approx, exact, refine, and total without wait.", StageBuckets, "index", "stage"),
+		queries:        r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
+		written:        r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
+		encoded:        r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
+		truncated:      r.Counter("texts_cut_total", "Texts that are longer than the model reads, by role.", "role"),
+		panics:         prometheus.NewCounter(prometheus.CounterOpts{Namespace: MetricNamespace, Name: "request_panics_total", Help: "Requests that ended in a panic."}),
+		running:        prometheus.NewGauge(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "http_requests_running", Help: "Requests that are being answered."}),
+		handler:        r.Page(),
 	}
-	r.MustRegister(m.panics, m.running, collections{s})
+	r.MustRegister(m.panics, m.running, indexCollector{s})
 	return m
 }
 
-// begin counts a request; the function that it returns says how it ended.
-func (m *metrics) begin() func(r *route, method string, status int, took time.Duration) {
+// startRequest counts a request; the function that it returns says how it ended.
+func (m *metrics) startRequest() func(r *route, method string, status int, took time.Duration) {
 	m.running.Inc()
 	return func(r *route, method string, status int, took time.Duration) {
 		m.running.Dec()
@@ -101,12 +101,12 @@ func (m *metrics) begin() func(r *route, method string, status int, took time.Du
 			method = "any"
 		}
 		m.requests.WithLabelValues(pattern, method, strconv.Itoa(status)).Inc()
-		m.took.WithLabelValues(pattern).Observe(took.Seconds())
+		m.requestSeconds.WithLabelValues(pattern).Observe(took.Seconds())
 	}
 }
 
-// searched notes the stages of a query.
-func (m *metrics) searched(index string, st *search.Stats) {
+// observeSearch notes the stages of a query.
+func (m *metrics) observeSearch(index string, st *search.Stats) {
 	t := &st.Times
 	for _, stage := range []struct {
 		name string
@@ -121,18 +121,18 @@ func (m *metrics) searched(index string, st *search.Stats) {
 	}
 }
 
-// forget removes what was counted of an index that is gone.
-func (m *metrics) forget(index string) {
+// removeIndex removes what was counted of an index that is gone.
+func (m *metrics) removeIndex(index string) {
 	of := prometheus.Labels{"index": index}
 	m.stages.DeletePartialMatch(of)
 	m.queries.DeletePartialMatch(of)
 	m.written.DeletePartialMatch(of)
 }
 
-// collections are the gauges of each index, looked at when /metrics is asked for.
-type collections struct{ s *Server }
+// indexCollector are the gauges of each index, looked at when /metrics is asked for.
+type indexCollector struct{ s *Server }
 
-func desc(name, help string) *prometheus.Desc {
+func indexDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("plaid_index_"+name, help, []string{"index"}, nil)
 }
 
@@ -141,23 +141,23 @@ var indexGauges = []struct {
 	*prometheus.Desc
 	of func(st *collection.Stats) float64
 }{
-	{desc("documents", "Live documents; all passages of one count as one."),
+	{indexDesc("documents", "Live documents; all passages of one count as one."),
 		func(st *collection.Stats) float64 { return float64(st.Documents) }},
-	{desc("passages", "Live passages, in which some documents are stored."),
+	{indexDesc("passages", "Live passages, in which some documents are stored."),
 		func(st *collection.Stats) float64 { return float64(st.Passages) }},
-	{desc("tokens", "Token vectors of live documents."), func(st *collection.Stats) float64 { return float64(st.Tokens) }},
-	{desc("deleted_documents", "Documents and passages that were deleted or replaced."),
+	{indexDesc("tokens", "Token vectors of live documents."), func(st *collection.Stats) float64 { return float64(st.Tokens) }},
+	{indexDesc("deleted_documents", "Documents and passages that were deleted or replaced."),
 		func(st *collection.Stats) float64 { return float64(st.Deleted) }},
-	{desc("centroids", "Centroids."), func(st *collection.Stats) float64 { return float64(st.Centroids) }},
-	{desc("file_bytes", "Length of the index file."), func(st *collection.Stats) float64 { return float64(st.FileBytes) }},
-	{desc("generation", "How often the index has been trained again."), func(st *collection.Stats) float64 { return float64(st.Generation) }},
-	{desc("drift_ratio", "Error of what was added since the training over that of the training; 1 to 1.1 is like it, 0 unknown."),
+	{indexDesc("centroids", "Centroids."), func(st *collection.Stats) float64 { return float64(st.Centroids) }},
+	{indexDesc("file_bytes", "Length of the index file."), func(st *collection.Stats) float64 { return float64(st.FileBytes) }},
+	{indexDesc("generation", "How often the index has been trained again."), func(st *collection.Stats) float64 { return float64(st.Generation) }},
+	{indexDesc("drift_ratio", "Error of what was added since the training over that of the training; 1 to 1.1 is like it, 0 unknown."),
 		func(st *collection.Stats) float64 { return st.Growth.Drift.Ratio }},
-	{desc("retrain_advised", "1 if another training would pay."), func(st *collection.Stats) float64 { return flag(st.Growth.Advice != "") }},
-	{desc("training", "1 while the index is trained again."), func(st *collection.Stats) float64 { return flag(st.Growth.Training) }},
-	{desc("queue_documents", "Documents that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Documents) }},
-	{desc("queue_bytes", "Bytes that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Bytes) }},
-	{desc("queue_requests", "Changes that wait or are being written."), func(st *collection.Stats) float64 { return float64(st.Queue.Requests) }},
+	{indexDesc("retrain_advised", "1 if another training would pay."), func(st *collection.Stats) float64 { return gaugeFromBool(st.Growth.Advice != "") }},
+	{indexDesc("training", "1 while the index is trained again."), func(st *collection.Stats) float64 { return gaugeFromBool(st.Growth.Training) }},
+	{indexDesc("queue_documents", "Documents that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Documents) }},
+	{indexDesc("queue_bytes", "Bytes that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Bytes) }},
+	{indexDesc("queue_requests", "Changes that wait or are being written."), func(st *collection.Stats) float64 { return float64(st.Queue.Requests) }},
 }
 
 // sampledGauges are those of a class of k of an index whose questions are sampled.
@@ -207,14 +207,14 @@ func collectSampled(to chan<- prometheus.Metric, index string, s *collection.Sam
 }
 
 var (
-	descUp       = desc("up", "1 if the index can be used, 0 if it is damaged.")
+	descUp       = indexDesc("up", "1 if the index can be used, 0 if it is damaged.")
 	descPanics   = prometheus.NewDesc("plaid_store_panics_total", "Panics in writers, trainings and other work beside requests.", nil, nil)
 	descDiskFull = prometheus.NewDesc("plaid_disk_full", "1 while changes are refused since the disk is full.", nil, nil)
 	descDiskFree = prometheus.NewDesc("plaid_disk_free_bytes", "What is free on the disk of the indexes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
-func (collections) Describe(to chan<- *prometheus.Desc) {
+func (indexCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descUp, descPanics, descDiskFull, descDiskFree, descSampled} {
 		to <- d
 	}
@@ -227,34 +227,34 @@ func (collections) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c collections) Collect(to chan<- prometheus.Metric) {
+func (c indexCollector) Collect(to chan<- prometheus.Metric) {
 	if p, ok := c.s.collections.(collection.Panicker); ok {
 		to <- prometheus.MustNewConstMetric(descPanics, prometheus.CounterValue, float64(p.Panics()))
 	}
 	if d, ok := c.s.collections.(collection.Disker); ok {
 		full, free, known := d.Disk()
-		to <- prometheus.MustNewConstMetric(descDiskFull, prometheus.GaugeValue, flag(full))
+		to <- prometheus.MustNewConstMetric(descDiskFull, prometheus.GaugeValue, gaugeFromBool(full))
 		if known {
 			to <- prometheus.MustNewConstMetric(descDiskFree, prometheus.GaugeValue, float64(free))
 		}
 	}
-	for _, one := range c.s.allStats(context.Background(), c.s.collections.Names()) {
+	for _, status := range c.s.allStats(context.Background(), c.s.collections.Names()) {
 		gauge := func(d *prometheus.Desc, x float64) {
-			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, one.Name())
+			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, status.Name())
 		}
-		gauge(descUp, flag(one.err == nil))
+		gauge(descUp, gaugeFromBool(status.err == nil))
 		for _, g := range indexGauges {
-			if one.err == nil {
-				gauge(g.Desc, g.of(&one.stats))
+			if status.err == nil {
+				gauge(g.Desc, g.of(&status.stats))
 			}
 		}
-		if one.err == nil && one.stats.Sampled != nil {
-			collectSampled(to, one.Name(), one.stats.Sampled)
+		if status.err == nil && status.stats.Sampled != nil {
+			collectSampled(to, status.Name(), status.stats.Sampled)
 		}
 	}
 }
 
-func flag(is bool) float64 {
+func gaugeFromBool(is bool) float64 {
 	if is {
 		return 1
 	}

@@ -21,14 +21,14 @@ type object = map[string]any
 // schemer is a type with a JSON form that reflection does not tell.
 type schemer interface{ schema() object }
 
-// describe makes the OpenAPI description of routes from the types of their bodies.
-func describe(routes []route, version string) ([]byte, error) {
-	d := describer{schemas: object{}, types: map[string]described{}}
+// describeAPI makes the OpenAPI description of routes from the types of their bodies.
+func describeAPI(routes []route, version string) ([]byte, error) {
+	d := describer{schemas: object{}, types: map[string]describedType{}}
 	paths := object{}
 	tags := []object{}
 	for i := range routes {
 		r := &routes[i]
-		if r.page {
+		if r.servesPage {
 			continue
 		}
 		item, _ := paths[r.pattern].(object)
@@ -45,7 +45,7 @@ func describe(routes []route, version string) ([]byte, error) {
 			tags = append(tags, object{"name": r.tag})
 		}
 	}
-	d.of(reflect.TypeFor[Problem]())
+	d.schemaOf(reflect.TypeFor[Problem]())
 	if d.clash != nil {
 		return nil, d.clash
 	}
@@ -69,13 +69,13 @@ func describe(routes []route, version string) ([]byte, error) {
 
 type describer struct {
 	schemas object
-	types   map[string]described
+	types   map[string]describedType
 	clash   error
 	strict  bool // of a body that is refused for fields that are not known
 }
 
-// described is a type, and how it was described.
-type described struct {
+// describedType is a type, and how it was described.
+type describedType struct {
 	reflect.Type
 	strict bool
 }
@@ -84,14 +84,14 @@ type described struct {
 var generalCodes = []Code{CodeUnauthorized, CodeForbidden, CodeRateLimited, CodeBusy, CodeInternal, CodeTimeout, CodeBadRequest}
 
 func (d *describer) operation(r *route) (object, error) {
-	op := object{"operationId": r.id, "tags": []string{r.tag}, "summary": r.summary}
+	op := object{"operationId": r.operationID, "tags": []string{r.tag}, "summary": r.summary}
 	if r.doc != "" {
 		op["description"] = r.doc
 	}
 	op["security"] = []object{}
-	if r.need != Nothing {
+	if r.permission != Nothing {
 		op["security"] = []object{{"bearer": []string{}}}
-		op["x-permission"] = r.need.String()
+		op["x-permission"] = r.permission.String()
 	}
 	params := []object{}
 	for _, part := range strings.Split(r.pattern, "/") {
@@ -106,49 +106,49 @@ func (d *describer) operation(r *route) (object, error) {
 		op["parameters"] = params
 	}
 	if r.in != nil || r.inType != "" {
-		media := object{"schema": schemaOf(r.inType)}
+		media := object{"schema": mediaSchema(r.inType)}
 		if r.in != nil {
-			d.strict = !foreign(reflect.New(reflect.TypeOf(r.in)).Interface())
-			media["schema"] = d.of(reflect.TypeOf(r.in))
+			d.strict = !allowsUnknownFields(reflect.New(reflect.TypeOf(r.in)).Interface())
+			media["schema"] = d.schemaOf(reflect.TypeOf(r.in))
 			d.strict = false
 		}
 		if r.example != "" {
 			var example any
 			if err := json.Unmarshal([]byte(r.example), &example); err != nil {
-				return nil, fmt.Errorf("example of %s: %w", r.id, err)
+				return nil, fmt.Errorf("example of %s: %w", r.operationID, err)
 			}
 			media["example"] = example
 		}
 		content := object{r.inType: media}
-		if r.tensors != nil {
-			content[mediaTensors] = binaryContent(tensorsDoc(r.tensors))
+		if r.tensorNames != nil {
+			content[mediaTensors] = binaryContent(tensorsDoc(r.tensorNames))
 		}
 		op["requestBody"] = object{"required": true, "content": content}
 	}
 	success := object{"description": "done"}
 	if r.outType != "" {
-		media := object{"schema": schemaOf(r.outType)}
+		media := object{"schema": mediaSchema(r.outType)}
 		if r.out != nil {
-			media["schema"] = d.of(reflect.TypeOf(r.out))
+			media["schema"] = d.schemaOf(reflect.TypeOf(r.out))
 		}
 		content := object{r.outType: media}
-		if r.tensorsOut {
+		if r.answersTensors {
 			content[mediaTensors] = binaryContent(answerTensorsDoc)
 		}
 		success["content"] = content
 	}
 	responses := object{strconv.Itoa(r.status): success}
-	if r.messages {
+	if r.jsonRPC {
 		responses["202"] = object{"description": "done; there is nothing to answer"}
 	}
-	if r.whole != nil {
+	if r.representation != nil {
 		responses["200"] = object{
 			"description": "done; where return=representation is preferred",
-			"content":     object{mediaJSON: object{"schema": d.of(reflect.TypeOf(r.whole))}},
+			"content":     object{mediaJSON: object{"schema": d.schemaOf(reflect.TypeOf(r.representation))}},
 		}
 	}
-	codes := slices.Clone(r.fails)
-	if r.group != free {
+	codes := slices.Clone(r.codes)
+	if r.group != groupUnlimited {
 		codes = append(codes, generalCodes...)
 	}
 	if r.in != nil || r.inType != "" {
@@ -159,7 +159,7 @@ func (d *describer) operation(r *route) (object, error) {
 	}
 	byStatus := map[int][]string{}
 	for _, c := range codes {
-		status, _ := c.about()
+		status, _ := c.statusAndTitle()
 		if !slices.Contains(byStatus[status], string(c)) {
 			byStatus[status] = append(byStatus[status], string(c))
 		}
@@ -167,8 +167,8 @@ func (d *describer) operation(r *route) (object, error) {
 	for status, names := range byStatus {
 		slices.Sort(names)
 		content := object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}}
-		if r.messages {
-			content[mediaJSON] = object{"schema": d.of(reflect.TypeOf(r.out))}
+		if r.jsonRPC {
+			content[mediaJSON] = object{"schema": d.schemaOf(reflect.TypeOf(r.out))}
 		}
 		responses[strconv.Itoa(status)] = object{"description": strings.Join(names, ", "), "content": content}
 	}
@@ -176,9 +176,9 @@ func (d *describer) operation(r *route) (object, error) {
 	return op, nil
 }
 
-// schemaOf is the schema of a body that is no JSON, in the words that generators of clients
+// mediaSchema is the schema of a body that is no JSON, in the words that generators of clients
 // know: since 3.1 binary bodies need none, and without one they make nothing of them.
-func schemaOf(media string) object {
+func mediaSchema(media string) object {
 	switch media {
 	case mediaJSON:
 		return object{}
@@ -188,8 +188,8 @@ func schemaOf(media string) object {
 	return object{"type": "string", "format": "binary"}
 }
 
-// of is the schema of a type. Structs with a name become components.
-func (d *describer) of(t reflect.Type) object {
+// schemaOf is the schema of a type. Structs with a name become components.
+func (d *describer) schemaOf(t reflect.Type) object {
 	if s, ok := reflect.Zero(t).Interface().(schemer); ok && t.Kind() != reflect.Pointer {
 		return s.schema()
 	}
@@ -205,7 +205,7 @@ func (d *describer) of(t reflect.Type) object {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return nullable(d.of(t.Elem()))
+		return nullable(d.schemaOf(t.Elem()))
 	case reflect.Bool:
 		return object{"type": "boolean"}
 	case reflect.String:
@@ -217,18 +217,18 @@ func (d *describer) of(t reflect.Type) object {
 	case reflect.Float32, reflect.Float64:
 		return object{"type": "number"}
 	case reflect.Slice, reflect.Array:
-		return object{"type": "array", "items": d.of(t.Elem())}
+		return object{"type": "array", "items": d.schemaOf(t.Elem())}
 	case reflect.Map:
-		return object{"type": "object", "additionalProperties": d.of(t.Elem())}
+		return object{"type": "object", "additionalProperties": d.schemaOf(t.Elem())}
 	case reflect.Struct:
 		name := componentName(t)
 		if name == "" {
-			return d.fields(t)
+			return d.structSchema(t)
 		}
-		is := described{t, d.strict}
+		is := describedType{t, d.strict}
 		if was, there := d.types[name]; !there {
 			d.types[name] = is // before its fields, which may lead back here
-			d.schemas[name] = d.fields(t)
+			d.schemas[name] = d.structSchema(t)
 		} else if was != is {
 			d.clash = fmt.Errorf("the description has two types named %s: %v and %v (strict: %t and %t)", name, was.Type, t, was.strict, is.strict)
 		}
@@ -266,17 +266,17 @@ func nullable(s object) object {
 	return object{"anyOf": []object{s, {"type": "null"}}}
 }
 
-// fields is the schema of a struct. A field without omitempty or omitzero is always
+// structSchema is the schema of a struct. A field without omitempty or omitzero is always
 // there in answers and required in requests. Requests have no others, and answers may get
 // some.
-func (d *describer) fields(t reflect.Type) object {
+func (d *describer) structSchema(t reflect.Type) object {
 	properties, required := object{}, []string{}
-	for _, f := range fieldsOf(t) {
-		s := maps.Clone(d.of(f.Type))
-		if strings.Contains(f.how, "string") {
+	for _, f := range jsonFields(t) {
+		s := maps.Clone(d.schemaOf(f.Type))
+		if strings.Contains(f.options, "string") {
 			s = object{"type": "string"}
 		}
-		optional := strings.Contains(f.how, "omitempty") || strings.Contains(f.how, "omitzero")
+		optional := strings.Contains(f.options, "omitempty") || strings.Contains(f.options, "omitzero")
 		if optional && f.Type.Kind() == reflect.Slice {
 			s = nullable(s)
 		}

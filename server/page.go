@@ -24,7 +24,7 @@ func pageRoutes() ([]route, error) {
 		return nil, err
 	}
 	answers := func(pattern string, do func(q *request) error) route {
-		return route{method: http.MethodGet, pattern: pattern, page: true, group: free, do: do}
+		return route{method: http.MethodGet, pattern: pattern, servesPage: true, group: groupUnlimited, handle: do}
 	}
 	routes := []route{answers("/ui/", func(q *request) error {
 		q.w.Header().Set("Location", "../ui") // relative: there may be a path before it that is not known here
@@ -50,15 +50,15 @@ var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp", 
 
 func imageRoutes() []route {
 	return []route{{
-		method: "GET", pattern: "/indices/{name}/image", id: "get_image", tag: "documents", need: Read, group: looking, stream: true,
-		summary: "The picture of a page", fails: []Code{CodeDocumentNotFound, CodeImageNotFound},
+		method: "GET", pattern: "/indices/{name}/image", operationID: "get_image", tag: "documents", permission: Read, group: groupLookup, endless: true,
+		summary: "The picture of a page", codes: []Code{CodeDocumentNotFound, CodeImageNotFound},
 		doc: "The file that the field image of the document names, as a path below the folder of the index, " +
 			"which is in that of --images. It is PNG, JPEG, GIF, WebP or BMP.",
 		params: []param{
 			{"id", "query", "_id of the document; or document_id", object{"type": "string"}},
 			{"document_id", "query", "document id", object{"type": "integer", "minimum": 0}},
 		},
-		outType: "image/*", status: http.StatusOK, do: sendImage,
+		outType: "image/*", status: http.StatusOK, handle: sendImage,
 	}}
 }
 
@@ -67,22 +67,22 @@ func sendImage(q *request) error {
 	var chosen collection.Selection
 	switch id, number := query["id"], query["document_id"]; {
 	case len(id)+len(number) != 1:
-		return bad("a document is needed, as id or as document_id, and one of them only")
+		return badRequest("a document is needed, as id or as document_id, and one of them only")
 	case len(id) == 1:
 		chosen.IDs = id
 	default:
 		n, err := strconv.ParseUint(number[0], 10, 63)
 		if err != nil {
-			return bad("document_id %q is no whole number from 0", number[0])
+			return badRequest("document_id %q is no whole number from 0", number[0])
 		}
 		chosen.Numbers = []uint64{n}
 	}
-	if err := q.enter(); err != nil {
+	if err := q.acquireSlot(); err != nil {
 		return err
 	}
 	name := ""
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		d, err := q.document(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		d, err := q.firstDocument(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -107,14 +107,14 @@ func sendImage(q *request) error {
 // sendFile sends a picture from the folder of the index: the folders of other indexes are for those
 // who may read these.
 func (q *request) sendFile(name string) error {
-	if q.s.o.Images == nil && name != "" && !isAddress(name) {
+	if q.server.options.Images == nil && name != "" && !isAddress(name) {
 		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
 	}
-	f, media, err := openImage(q.s.o.Images, q.index(), name)
+	f, media, err := openImageFile(q.server.options.Images, q.indexName(), name)
 	var none *Problem
 	if err != nil && !errors.As(err, &none) {
-		q.s.log.Warn("a picture cannot be opened", "error", err)
-		err = noImage("it cannot be opened")
+		q.server.log.Warn("a picture cannot be opened", "error", err)
+		err = imageProblem("it cannot be opened")
 	}
 	if err != nil {
 		return err
@@ -129,12 +129,12 @@ func (q *request) sendFile(name string) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Cache-Control", "private, no-cache") // it is asked for again, and not sent again
-	q.leaveTurn()
+	q.releaseSlot()
 	http.ServeContent(q.w, q.Request, "", info.ModTime(), f)
 	return nil
 }
 
-func noImage(why string) *Problem {
+func imageProblem(why string) *Problem {
 	return problem(CodeImageNotFound, "the document's image was not found: %s", why)
 }
 
@@ -142,11 +142,11 @@ func isAddress(image string) bool {
 	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
 }
 
-// openImage opens the picture that a document of an index names, and returns its media type. No
+// openImageFile opens the picture that a document of an index names, and returns its media type. No
 // name leads out of the folder of the index, and no link in it; the file is PNG, JPEG, GIF, WebP or
 // BMP by its first bytes, and has up to 64 MiB.
-func openImage(all *os.Root, index, name string) (f *os.File, media string, err error) {
-	none := func(why string) (*os.File, string, error) { return nil, "", noImage(why) }
+func openImageFile(images *os.Root, index, name string) (f *os.File, media string, err error) {
+	none := func(why string) (*os.File, string, error) { return nil, "", imageProblem(why) }
 	clean := path.Clean(name)
 	switch {
 	case name == "":
@@ -156,7 +156,7 @@ func openImage(all *os.Root, index, name string) (f *os.File, media string, err 
 	case !fs.ValidPath(clean) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:
 		return none("it is no path below the folder")
 	}
-	folder, err := all.OpenRoot(index)
+	folder, err := images.OpenRoot(index)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none("the index has no folder of pictures")
 	} else if err != nil {
@@ -187,7 +187,7 @@ func openImage(all *os.Root, index, name string) (f *os.File, media string, err 
 		return nil, "", errors.Join(err, f.Close())
 	}
 	if media = http.DetectContentType(head[:n]); !slices.Contains(imageTypes, media) {
-		return nil, "", errors.Join(noImage("its file is none: PNG, JPEG, GIF, WebP and BMP are possible"), f.Close())
+		return nil, "", errors.Join(imageProblem("its file is none: PNG, JPEG, GIF, WebP and BMP are possible"), f.Close())
 	}
 	return f, media, nil
 }

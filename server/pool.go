@@ -17,18 +17,18 @@ type poolIn struct {
 	By     pool.Method `json:"pool_by,omitempty" enum:"similar,tiles,neighbours" doc:"what is joined: similar vectors (default); of pages with image and grid tiles, squares of pool_factor cells, or neighbours, similar cells that touch. A grid is stored as that of the tiles; the other ways remove it"`
 }
 
-// mostPooled bounds pool_factor: a document keeps one vector at least.
-const mostPooled = 1 << 20
+// maxPoolFactor bounds pool_factor: a document keeps one vector at least.
+const maxPoolFactor = 1 << 20
 
 func checkPoolFactor(n int) error {
-	if n < 1 || n > mostPooled {
-		return bad("pool_factor is %d; want 1 to %d", n, mostPooled)
+	if n < 1 || n > maxPoolFactor {
+		return badRequest("pool_factor is %d; want 1 to %d", n, maxPoolFactor)
 	}
 	return nil
 }
 
-// pool pools the vectors of documents in place, and returns their metadata with the grids that are left.
-func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
+// poolDocuments pools the vectors of documents in place, and returns their metadata with the grids that are left.
+func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
 	n := 1
 	if in.Factor != nil {
 		n = *in.Factor
@@ -37,7 +37,7 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 		return nil, err
 	}
 	if err := in.By.Check(n); err != nil {
-		return nil, bad("pool_by: %w", err)
+		return nil, badRequest("pool_by: %w", err)
 	}
 	if n == 1 {
 		return in.Metadata, nil
@@ -60,7 +60,7 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 	for _, m := range matrices {
 		total += int64(len(m.Data)) * 2
 	}
-	if err := q.memory.take(q.ctx, total); err != nil {
+	if err := q.memory.reserve(q.ctx, total); err != nil {
 		return nil, err
 	}
 
@@ -79,7 +79,7 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 			err = in.By.CheckPage(page, m.Tokens)
 		}
 		if err != nil {
-			return nil, badDocument(i, err)
+			return nil, documentProblem(i, err)
 		}
 		codec.Normalize(m.Data, m.Dim)
 		if in.By.OfPages() {
@@ -90,16 +90,16 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 		m.Tokens = len(m.Data) / m.Dim
 		if page != nil && page.Grid != nil {
 			left, _ := in.By.Grid(page.Grid, n)
-			if metadata[i], err = withGrid(metadata[i], left); err != nil {
-				return nil, badDocument(i, err)
+			if metadata[i], err = replaceGrid(metadata[i], left); err != nil {
+				return nil, documentProblem(i, err)
 			}
 		}
 	}
 	return metadata, nil
 }
 
-// withGrid returns metadata with another grid in place of its own; nil removes that.
-func withGrid(metadata json.RawMessage, grid *vectors.Grid) (json.RawMessage, error) {
+// replaceGrid returns metadata with another grid in place of its own; nil removes that.
+func replaceGrid(metadata json.RawMessage, grid *vectors.Grid) (json.RawMessage, error) {
 	out := []byte{'{'}
 	err := jsontext.Members(metadata, func(key string, value json.RawMessage) (err error) {
 		if key == vectors.GridField {

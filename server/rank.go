@@ -8,9 +8,9 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// byVectors ranks a page of the best documents for each task among those that are allowed.
-func (q *request) byVectors(v collection.Snapshot, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
-	o, err := in.Params.options(page)
+// rankByVectors ranks a page of the best documents for each task among those that are allowed.
+func (q *request) rankByVectors(v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page) ([]ranking, error) {
+	o, err := in.Params.searchOptions(page)
 	if err != nil {
 		return nil, err
 	}
@@ -18,34 +18,34 @@ func (q *request) byVectors(v collection.Snapshot, tasks []task, in *common, f f
 	if page.K == 0 { // nothing is wanted; the queries are checked all the same
 		for i := range tasks {
 			if err := v.Check(&tasks[i].query); err != nil {
-				return nil, q.dimension(v, tasks, ofQuery(i, err))
+				return nil, q.dimensionError(v, tasks, queryError(i, err))
 			}
 		}
 		return out, nil
 	}
-	o.Filter, o.Payload = f.shared, in.metadata() || in.Highlight
+	o.Filter, o.Payload = f.shared, in.wantsMetadata() || in.Highlight
 	o.Matches = in.Highlight && len(in.TextQuery) == 0 // else of those that both have brought
 	if in.Group != "" {
-		o.Group, o.Passages = search.Grouping(in.Group), in.passages()
+		o.Group, o.Passages = search.Grouping(in.Group), in.passagesPerDocument()
 	}
 	if in.Feedback != nil {
-		o.Feedback = in.Feedback.options()
+		o.Feedback = in.Feedback.toFeedback()
 	}
 	qs := make([]search.Query, len(tasks))
 	for i := range tasks {
 		qs[i] = tasks[i].query
-		qs[i].Filter = f.own[i]
+		qs[i].Filter = f.perQuery[i]
 	}
-	ctx, end := q.span("search")
+	ctx, end := q.startStage("search")
 	results, err := v.Search(ctx, qs, o)
 	end(err)
 	if err != nil {
-		return nil, q.dimension(v, tasks, err)
+		return nil, q.dimensionError(v, tasks, err)
 	}
 	for i := range results {
 		r := &results[i]
-		q.s.metrics.searched(q.index(), &r.Stats)
-		out[i] = rankingOf(v, r.Hits)
+		q.server.metrics.observeSearch(q.indexName(), &r.Stats)
+		out[i] = newRanking(v, r.Hits)
 		out[i].stats = &r.Stats
 		if !r.Coverage.Complete() {
 			out[i].coverage = &r.Coverage
@@ -54,14 +54,14 @@ func (q *request) byVectors(v collection.Snapshot, tasks []task, in *common, f f
 	return out, nil
 }
 
-// dimension gives an error of the dimension its code.
-func (q *request) dimension(v collection.Snapshot, tasks []task, err error) error {
+// dimensionError gives an error of the dimension its code.
+func (q *request) dimensionError(v collection.Snapshot, tasks []task, err error) error {
 	var of *search.QueryError
 	if !errors.As(err, &of) || of.Index >= len(tasks) {
 		return err
 	}
 	if dim := tasks[of.Index].query.Dim; v.Dim() != 0 && dim != v.Dim() {
-		return problem(CodeDimension, "query %d has dimension %d, the index %d", of.Index, dim, v.Dim()).at(Where{Query: &of.Index})
+		return problem(CodeDimension, "query %d has dimension %d, the index %d", of.Index, dim, v.Dim()).withPlace(Where{Query: &of.Index})
 	}
 	return err
 }
@@ -74,21 +74,21 @@ type restriction struct {
 	Parameters parametersJSON `json:"filter_parameters,omitempty" doc:"a value for each ?"`
 }
 
-// restricts tells whether anything is restricted.
-func (r *restriction) restricts() bool {
+// isSet tells whether anything is restricted.
+func (r *restriction) isSet() bool {
 	return r.Subset != nil || r.IDs != nil || r.Condition != "" || len(r.Parameters) > 0
 }
 
-// allowed are the documents that may answer; nil: all.
-func (r *restriction) allowed(q *request, v collection.Snapshot) (*search.Filter, error) {
-	if !r.restricts() {
+// allowedDocuments are the documents that may answer; nil: all.
+func (r *restriction) allowedDocuments(q *request, v collection.Snapshot) (*search.Filter, error) {
+	if !r.isSet() {
 		return nil, nil
 	}
 	all, err := r.selection(q)
 	if err != nil {
 		return nil, err
 	}
-	ctx, end := q.span("select")
+	ctx, end := q.startStage("select")
 	f, err := v.Filter(ctx, all)
 	end(err)
 	return f, err
@@ -97,16 +97,16 @@ func (r *restriction) allowed(q *request, v collection.Snapshot) (*search.Filter
 // selection are the documents that may answer.
 func (r *restriction) selection(q *request) (collection.Selection, error) {
 	if len(r.Parameters) > 0 && r.Condition == "" {
-		return collection.Selection{}, bad("filter_parameters without a filter_condition")
+		return collection.Selection{}, badRequest("filter_parameters without a filter_condition")
 	}
-	all, err := q.selected(r.Condition, r.Parameters)
+	selection, err := q.selectionFromCondition(r.Condition, r.Parameters)
 	if r.Subset != nil {
-		all.Numbers = documentIDs(*r.Subset)
+		selection.Numbers = validNumbers(*r.Subset)
 	}
 	if r.IDs != nil {
-		all.IDs = append([]string{}, *r.IDs...)
+		selection.IDs = append([]string{}, *r.IDs...)
 	}
-	return all, err
+	return selection, err
 }
 
 // preferNull has fields that no document has be NULL in conditions, as those are that some
@@ -116,14 +116,14 @@ const (
 	preferNullDoc = preferNull + ": fields that no document has are NULL in conditions, and no errors"
 )
 
-var conditionParam = param{headerPref, "header", "handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
+var conditionParam = param{headerPrefer, "header", "handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
 
-// selected are the documents that a condition is true of, which may have literals, and has
+// selectionFromCondition are the documents that a condition is true of, which may have literals, and has
 // a value for each "?"; without one they are all.
-func (q *request) selected(text string, params parametersJSON) (s collection.Selection, err error) {
+func (q *request) selectionFromCondition(text string, params parametersJSON) (s collection.Selection, err error) {
 	switch {
 	case text == "" && len(params) > 0:
-		return s, bad("parameters without a condition")
+		return s, badRequest("parameters without a condition")
 	case text == "":
 		return s, nil
 	}
@@ -135,14 +135,14 @@ func (q *request) selected(text string, params parametersJSON) (s collection.Sel
 	for i, p := range params {
 		values[i] = p
 	}
-	if s.Where, err = e.Bind(values...); err == nil && q.wants(preferNull) {
+	if s.Where, err = e.Bind(values...); err == nil && q.prefers(preferNull) {
 		s.Where = s.Where.Lenient()
 	}
 	return s, err
 }
 
-// documentIDs are those that can be some; never nil.
-func documentIDs(ids []int64) []uint64 {
+// validNumbers are those that can be some; never nil.
+func validNumbers(ids []int64) []uint64 {
 	could := make([]uint64, 0, len(ids))
 	for _, id := range ids {
 		if id >= 0 {

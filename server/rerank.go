@@ -25,13 +25,13 @@ type rerankIn struct {
 	body *tensorBody // in the place of all of them
 }
 
-// tensors implements tensorTaker.
-func (*rerankIn) tensors() (names []string, pieces bool) {
+// tensorNames implements tensorTaker.
+func (*rerankIn) tensorNames() (names []string, pieces bool) {
 	return []string{tensorQuery, tensorLengths, tensorVectors}, true
 }
 
-// takeTensors implements tensorTaker.
-func (in *rerankIn) takeTensors(t *tensorBody) error {
+// setTensors implements tensorTaker.
+func (in *rerankIn) setTensors(t *tensorBody) error {
 	in.body = t
 	return nil
 }
@@ -59,109 +59,109 @@ type rerankedOut struct {
 
 func rerankRoutes() []route {
 	return []route{
-		typed(route{method: "POST", pattern: "/rerank", id: "rerank", tag: "rerank", need: Read, group: searching, fails: []Code{CodeDimension},
+		typedRoute(route{method: "POST", pattern: "/rerank", operationID: "rerank", tag: "rerank", permission: Read, group: groupSearch, codes: []Code{CodeDimension},
 			summary: "Score documents that are sent with the query", params: []param{lenientParam},
 			doc: "Documents that come as tensors are scored while they come, and the body may have any size, " +
 				"if the tensors query and lengths are before vectors.",
-			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerank),
-		typed(route{method: "POST", pattern: "/rerank_with_encoding", id: "rerank_with_encoding", tag: "rerank", need: Read, group: searching, fails: modelCodes,
+			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerankVectors),
+		typedRoute(route{method: "POST", pattern: "/rerank_with_encoding", operationID: "rerank_with_encoding", tag: "rerank", permission: Read, group: groupSearch, codes: modelCodes,
 			summary: "The same for texts",
 			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."]}`}, rerankTexts),
 	}
 }
 
-func rerank(q *request, in *rerankIn) (rerankOut, error) {
+func rerankVectors(q *request, in *rerankIn) (rerankOut, error) {
 	if in.body != nil {
-		return in.rankTensors(q)
+		return in.rerankTensors(q)
 	}
-	query, err := matrixOf(in.Query, in.QueryBase64, in.QueryShape, "query")
+	query, err := matrixFromJSON(in.Query, in.QueryBase64, in.QueryShape, "query")
 	if err != nil {
-		return rerankOut{}, badQueryVectors(err)
+		return rerankOut{}, queryVectorsProblem(err)
 	}
 	docs := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
-		if docs[i], err = in.Documents[i].matrix(); err != nil {
-			return rerankOut{}, badDocument(i, err)
+		if docs[i], err = in.Documents[i].toMatrix(); err != nil {
+			return rerankOut{}, documentProblem(i, err)
 		}
 		if docs[i].Dim != query.Dim {
-			return rerankOut{}, problem(CodeDimension, "document %d has dimension %d, the query %d", i, docs[i].Dim, query.Dim).at(Where{Document: &i})
+			return rerankOut{}, problem(CodeDimension, "document %d has dimension %d, the query %d", i, docs[i].Dim, query.Dim).withPlace(Where{Document: &i})
 		}
 	}
-	return ranked(q, query, docs)
+	return rankMatrices(q, query, docs)
 }
 
-// rankTensors ranks documents that are tensors: piece by piece as they come, if they come last.
-func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
+// rerankTensors ranks documents that are tensors: piece by piece as they come, if they come last.
+func (in *rerankIn) rerankTensors(q *request) (rerankOut, error) {
 	t := in.body
-	offsets, err := t.offsets()
+	offsets, err := t.rowOffsets()
 	if err != nil {
 		return rerankOut{}, err
 	}
 	if i := slices.Index(t.lengths, 0); i >= 0 {
-		return rerankOut{}, badDocument(i, &matrixError{-1, errNoVectors})
+		return rerankOut{}, documentProblem(i, &matrixError{-1, errNoVectors})
 	}
-	if err := q.holdScratch(&t.query); err != nil {
+	if err := q.reserveScratch(&t.query); err != nil {
 		return rerankOut{}, err
 	}
 	scores := make([]float32, len(t.lengths))
 	if t.vectors != nil {
-		all := maxsim.Float32(t.vectors, t.dim)
-		if err := checkTokens(&all, 0, offsets); err != nil {
+		matrix := maxsim.Float32(t.vectors, t.dim)
+		if err := checkFiniteRows(&matrix, 0, offsets); err != nil {
 			return rerankOut{}, err
 		}
-		if err := q.enter(); err != nil {
+		if err := q.acquireSlot(); err != nil {
 			return rerankOut{}, err
 		}
-		if err := score(q.ctx, q.s, &t.query, maxsim.Packed(all, offsets), scores); err != nil {
+		if err := scoreBatch(q.ctx, q.server, &t.query, maxsim.Packed(matrix, offsets), scores); err != nil {
 			return rerankOut{}, err
 		}
 	} else {
-		bytes := scoredBytes
-		if q.s.o.Scorer != nil {
-			bytes = scoredBytesDevice
+		bytes := batchBytes
+		if q.server.options.Scorer != nil {
+			bytes = batchBytesDevice
 		}
-		err := t.pieces(offsets, bytes, func(ctx context.Context, first int, docs *maxsim.Batch) error {
-			if err := q.enterPiece(first); err != nil {
+		err := t.scoreBatches(offsets, bytes, func(ctx context.Context, first int, docs *maxsim.Batch) error {
+			if err := q.acquireBatchSlot(first); err != nil {
 				return err
 			}
-			defer q.leaveTurn()
-			return score(ctx, q.s, &t.query, docs, scores[first:first+docs.Len()])
+			defer q.releaseSlot()
+			return scoreBatch(ctx, q.server, &t.query, docs, scores[first:first+docs.Len()])
 		})
 		if err == nil {
-			err = badTensors(t.read(false))
+			err = tensorError(t.read(false))
 		}
 		if err != nil {
 			return rerankOut{}, err
 		}
 	}
-	if err := t.rest(in); err != nil {
+	if err := t.decodeRequest(in); err != nil {
 		return rerankOut{}, err
 	}
-	if in.Query.given || in.QueryBase64.given || in.Documents != nil {
-		return rerankOut{}, bad("query and documents are in the request, and as tensors too")
+	if in.Query.present || in.QueryBase64.present || in.Documents != nil {
+		return rerankOut{}, badRequest("query and documents are in the request, and as tensors too")
 	}
-	return sorted(scores)
+	return rankedByScore(scores)
 }
 
-// enterPiece waits for a turn for a piece of documents. Between them the client, which may be slow,
+// acquireBatchSlot waits for a turn for a piece of documents. Between them the client, which may be slow,
 // has none.
-func (q *request) enterPiece(first int) error {
+func (q *request) acquireBatchSlot(first int) error {
 	if first == 0 {
-		return q.enter()
+		return q.acquireSlot()
 	}
-	return q.enterAgain(q.gate())
+	return q.reacquireSlot(q.groupGate())
 }
 
-// noneEmpty refuses empty texts, which nothing can be ranked by.
-func noneEmpty(texts []string) error {
+// checkNoneEmpty refuses empty texts, which nothing can be ranked by.
+func checkNoneEmpty(texts []string) error {
 	if i := slices.Index(texts, ""); i >= 0 {
-		return bad("documents[%d] is empty", i).at(Where{Document: &i})
+		return badRequest("documents[%d] is empty", i).withPlace(Where{Document: &i})
 	}
 	return nil
 }
 
 func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
-	if err := noneEmpty(in.Documents); err != nil {
+	if err := checkNoneEmpty(in.Documents); err != nil {
 		return out, err
 	}
 	query, err := q.encode(encode.Query, inField("query"), []string{in.Query}, nil)
@@ -172,21 +172,21 @@ func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
 	if err != nil {
 		return out, err
 	}
-	out.rerankOut, err = ranked(q, query[0], docs)
-	out.cutOut = q.cut
+	out.rerankOut, err = rankMatrices(q, query[0], docs)
+	out.cutOut = q.truncation
 	return out, err
 }
 
-func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
+func rankMatrices(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	if len(docs) == 0 {
-		return rerankOut{}, bad("documents is empty")
+		return rerankOut{}, badRequest("documents is empty")
 	}
 	for i := range docs {
 		if docs[i].Tokens == 0 {
-			return rerankOut{}, bad("document %d has no token that is kept", i).at(Where{Document: &i})
+			return rerankOut{}, badRequest("document %d has no token that is kept", i).withPlace(Where{Document: &i})
 		}
 	}
-	if err := q.holdScratch(&query); err != nil {
+	if err := q.reserveScratch(&query); err != nil {
 		return rerankOut{}, err
 	}
 	offsets, tokens := make([]int, 1, len(docs)+1), 0
@@ -194,7 +194,7 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		tokens += d.Tokens
 		offsets = append(offsets, tokens)
 	}
-	if err := q.body.hold(4 * int64(tokens) * int64(query.Dim)); err != nil {
+	if err := q.body.reserve(4 * int64(tokens) * int64(query.Dim)); err != nil {
 		return rerankOut{}, err
 	}
 	all := make([]float32, 0, tokens*query.Dim)
@@ -202,25 +202,25 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		all = append(all, d.Data...)
 	}
 	scores := make([]float32, len(docs))
-	if err := score(q.ctx, q.s, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
+	if err := scoreBatch(q.ctx, q.server, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
 		return rerankOut{}, err
 	}
-	return sorted(scores)
+	return rankedByScore(scores)
 }
 
-// holdScratch counts the memory that scoring makes of a query: a copy of its vectors, and for each of
+// reserveScratch counts the memory that scoring makes of a query: a copy of its vectors, and for each of
 // them, and each goroutine, the best match.
-func (q *request) holdScratch(query *Matrix) error {
+func (q *request) reserveScratch(query *Matrix) error {
 	each := 4*query.Dim + 8 + 8*parallel.Processors()
-	return q.body.hold(int64(query.Tokens) * int64(each))
+	return q.body.reserve(int64(query.Tokens) * int64(each))
 }
 
-// score writes the scores of documents that have the dimension of the query.
-func score(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
+// scoreBatch writes the scores of documents that have the dimension of the query.
+func scoreBatch(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
 	if query.Dim > kernels.MaxDim {
 		return problem(CodeDimension, "the query has dimension %d; %d is the most", query.Dim, kernels.MaxDim)
 	}
-	backend := s.o.Scorer
+	backend := s.options.Scorer
 	if backend == nil {
 		var err error
 		if backend, err = maxsim.Select(""); err != nil {
@@ -232,15 +232,15 @@ func score(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, sc
 	})
 }
 
-// sorted ranks documents by their scores; of several with the same score the first is the better.
-func sorted(scores []float32) (rerankOut, error) {
+// rankedByScore ranks documents by their scores; of several with the same score the first is the better.
+func rankedByScore(scores []float32) (rerankOut, error) {
 	if len(scores) == 0 {
-		return rerankOut{}, bad("documents is empty")
+		return rerankOut{}, badRequest("documents is empty")
 	}
 	out := rerankOut{Results: make([]rerankedOut, len(scores)), Documents: len(scores)}
 	for i, score := range scores {
 		if score-score != 0 { // infinite, or none
-			return rerankOut{}, bad("document %d: its score is beyond float32", i).at(Where{Document: &i})
+			return rerankOut{}, badRequest("document %d: its score is beyond float32", i).withPlace(Where{Document: &i})
 		}
 		out.Results[i] = rerankedOut{i, score}
 	}
@@ -280,7 +280,7 @@ func (d *rerankDocumentIn) UnmarshalJSON(b []byte) error {
 // schema implements schemer.
 func (rerankDocumentIn) schema() object {
 	type plain rerankDocumentIn
-	return object{"anyOf": []object{{"type": "string"}, (&describer{}).fields(reflect.TypeFor[plain]())}}
+	return object{"anyOf": []object{{"type": "string"}, (&describer{}).structSchema(reflect.TypeFor[plain]())}}
 }
 
 type rerankAPIOut struct {
@@ -304,9 +304,9 @@ type rerankUsage struct {
 
 func rerankAPIRoutes() (all []route) {
 	for _, version := range []string{"v1", "v2"} {
-		all = append(all, typed(route{
-			method: "POST", pattern: "/" + version + "/rerank", id: "rerank_" + version, tag: "rerank", need: Read, group: searching,
-			fails:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
+		all = append(all, typedRoute(route{
+			method: "POST", pattern: "/" + version + "/rerank", operationID: "rerank_" + version, tag: "rerank", permission: Read, group: groupSearch,
+			codes:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
 			summary: "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's services",
 			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
 		}, rerankAPI))
@@ -319,16 +319,16 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 	ofIndex := in.Index != "" || len(in.IDs) > 0
 	switch {
 	case ofIndex && len(in.Documents) > 0:
-		return out, bad("there are documents, and ids of an index: want one of them")
+		return out, badRequest("there are documents, and ids of an index: want one of them")
 	case ofIndex && (in.Index == "" || len(in.IDs) == 0):
-		return out, bad("index and ids go together")
+		return out, badRequest("index and ids go together")
 	case !ofIndex && len(in.Documents) == 0:
-		return out, bad("documents is empty")
+		return out, badRequest("documents is empty")
 	case in.TopN != nil && *in.TopN < 1:
-		return out, bad("top_n is %d; want 1 or more", *in.TopN)
+		return out, badRequest("top_n is %d; want 1 or more", *in.TopN)
 	}
 	if ofIndex {
-		if p := q.asks(in.Index); p != nil {
+		if p := q.authorizeIndex(in.Index); p != nil {
 			return out, p
 		}
 	}
@@ -347,7 +347,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 		for i, d := range in.Documents {
 			texts[i] = d.Text
 		}
-		if err := noneEmpty(texts); err != nil {
+		if err := checkNoneEmpty(texts); err != nil {
 			return out, err
 		}
 		docs, err := q.encode(encode.Document, inList("documents"), texts, nil)
@@ -357,7 +357,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 		for _, d := range docs {
 			out.Usage.Tokens += d.Tokens
 		}
-		scored, err := ranked(q, query, docs)
+		scored, err := rankMatrices(q, query, docs)
 		if err != nil {
 			return out, err
 		}
@@ -365,7 +365,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 			out.Results = append(out.Results, rerankAPIResult{Index: r.Index, Relevance: float64(r.Score)})
 		}
 	}
-	out.Usage.cutOut = q.cut
+	out.Usage.cutOut = q.truncation
 	if in.TopN != nil {
 		out.Results = out.Results[:min(*in.TopN, len(out.Results))]
 	}
@@ -379,14 +379,14 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 	return out, nil
 }
 
-// asks applies the permission of the token and the rate of an index that the body of a request
+// authorizeIndex applies the permission of the token and the rate of an index that the body of a request
 // names.
-func (q *request) asks(index string) *Problem {
-	if !q.may(Read, index) {
-		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(index), Read)
+func (q *request) authorizeIndex(index string) *Problem {
+	if !q.permitted(Read, index) {
+		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.PermissionOn(index), Read)
 	}
 	q.SetPathValue("name", index)
-	return q.limitIndex()
+	return q.limitIndexRate()
 }
 
 // rerankStored scores documents of the index exactly, each place of ids by itself: one of
@@ -401,7 +401,7 @@ func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, e
 		places[id] = append(places[id], i)
 	}
 	results, names := make([]rerankAPIResult, 0, len(ids)), false
-	asked := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.s.askedBy()}}
+	asked := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.server.queryModel()}}
 	// Passages of one document may take the places of others. Then whole documents are asked
 	// for, and at last those that are passages themselves.
 	for _, group := range []string{"", string(search.GroupBest), ""} {
@@ -409,7 +409,7 @@ func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, e
 		if k == 0 {
 			break
 		}
-		found, err := q.search([]task{asked}, nil, &common{
+		found, err := q.search([]task{asked}, nil, &searchFields{
 			Params: paramsIn{TopK: &k, Mode: "candidates"}, restriction: restriction{IDs: &wanted}, Metadata: &names, Group: group,
 		}, false)
 		if err != nil {
@@ -426,7 +426,7 @@ func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, e
 		wanted = slices.DeleteFunc(wanted, func(id string) bool { return places[id] == nil })
 	}
 	if len(wanted) > 0 {
-		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).at(Where{Document: &places[wanted[0]][0]})
+		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).withPlace(Where{Document: &places[wanted[0]][0]})
 	}
 	slices.SortStableFunc(results, func(a, b rerankAPIResult) int { return cmp.Compare(b.Relevance, a.Relevance) })
 	return results, nil

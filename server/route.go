@@ -10,43 +10,43 @@ import (
 	"time"
 )
 
-// group of routes that share a limit of how many run at a time.
-type group int
+// slotGroup of routes that share a limit of how many run at a time.
+type slotGroup int
 
 const (
-	free         group = iota // not limited: probes
-	looking                   // takes little
-	searching                 // computes
-	writing                   // waits for the writer of an index
-	transferring              // sends or receives whole indexes
-	asking                    // has tools make requests of the other groups
+	groupUnlimited slotGroup = iota // not limited: probes
+	groupLookup                     // takes little
+	groupSearch                     // computes
+	groupWrite                      // waits for the writer of an index
+	groupTransfer                   // sends or receives whole indexes
+	groupAgents                     // has tools make requests of the other groups
 )
 
 // route is one method of one path: what answers it, who may call it, and what the
 // description of the API says of it.
 type route struct {
-	method, pattern string // "/indices/{name}"; {…} stands for one part
-	id, tag         string // operationId, and the group in the description
-	summary, doc    string
-	need            Permission
-	group           group
-	everywhere      bool // tells of all indexes: the permission must be one on all
-	page            bool // of the page: not part of the API, and not described
-	stream          bool // no limit of time, since it goes on as long as bytes flow
-	params          []param
-	in, out         any // zero values of the bodies; nil: none
-	inType, outType string
-	most            int64                  // bytes of the body; 0: as many as any route takes
-	tensors         []string               // with vectors, that the body may have instead of JSON; nil means that it may not
-	pieces          bool                   // the body may have any size, if it is of tensors
-	tensorsOut      bool                   // the answer is of tensors where the client asks for them
-	status          int                    // of success
-	messages        bool                   // of JSON-RPC: 202, without a body, is success too, and problems are its errors
-	whole           any                    // zero value of what a change answers where return=representation is preferred
-	fails           []Code                 // beside those that any route can answer
-	example         string                 // a body that the route takes
-	early           func(q *request) error // refuses what can be refused before the body is read; nil: nothing
-	do              func(q *request) error
+	method, pattern  string // "/indices/{name}"; {…} stands for one part
+	operationID, tag string // operationId, and the group in the description
+	summary, doc     string
+	permission       Permission
+	group            slotGroup
+	onAllIndexes     bool // tells of all indexes: the permission must be one on all
+	servesPage       bool // of the page: not part of the API, and not described
+	endless          bool // no limit of time, since it goes on as long as bytes flow
+	params           []param
+	in, out          any // zero values of the bodies; nil: none
+	inType, outType  string
+	maxBody          int64                  // bytes of the body; 0: as many as any route takes
+	tensorNames      []string               // with vectors, that the body may have instead of JSON; nil means that it may not
+	streamsVectors   bool                   // the body may have any size, if it is of tensors
+	answersTensors   bool                   // the answer is of tensors where the client asks for them
+	status           int                    // of success
+	jsonRPC          bool                   // of JSON-RPC: 202, without a body, is success too, and problems are its errors
+	representation   any                    // zero value of what a change answers where return=representation is preferred
+	codes            []Code                 // beside those that any route can answer
+	example          string                 // a body that the route takes
+	checkEarly       func(q *request) error // refuses what can be refused before the body is read; nil: nothing
+	handle           func(q *request) error
 }
 
 // param is one of the query, or a header.
@@ -55,10 +55,10 @@ type param struct {
 	schema        map[string]any
 }
 
-// typed makes a route of a function from one body to another.
-func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route {
+// typedRoute makes a route of a function from one body to another.
+func typedRoute[In, Out any](r route, do func(q *request, in *In) (Out, error)) route {
 	r.in, r.out = *new(In), *new(Out)
-	if _, none := r.in.(nothing); none {
+	if _, none := r.in.(noBody); none {
 		r.in = nil
 	}
 	if r.status == 0 {
@@ -67,19 +67,19 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 	if r.in != nil {
 		r.inType = mediaJSON
 	}
-	if v, ok := any(new(In)).(tensorTaker); ok {
-		r.tensors, r.pieces = v.tensors()
+	if v, ok := any(new(In)).(tensorReceiver); ok {
+		r.tensorNames, r.streamsVectors = v.tensorNames()
 	}
 	r.outType = mediaJSON
-	r.do = func(q *request) error {
+	r.handle = func(q *request) error {
 		in := new(In)
-		if r.early != nil {
-			if err := r.early(q); err != nil {
+		if r.checkEarly != nil {
+			if err := r.checkEarly(q); err != nil {
 				return err
 			}
 		}
 		if r.in != nil {
-			if err := q.read(in); err != nil {
+			if err := q.decodeBody(in); err != nil {
 				return err
 			}
 		}
@@ -87,41 +87,41 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 		if err != nil {
 			return err
 		}
-		if a, ok := any(out).(answerer); ok {
-			return a.answerTo(q)
+		if a, ok := any(out).(customAnswer); ok {
+			return a.writeAnswer(q)
 		}
-		return q.answer(r.status, out)
+		return q.answerJSON(r.status, out)
 	}
 	return r
 }
 
-// read reads the body, and waits for the turn of the request; of a body in pieces the rest is left.
-func (q *request) read(into any) error {
-	if v, ok := into.(tensorTaker); ok && isTensors(q.Header.Get("Content-Type")) {
+// decodeBody reads the body, and waits for the turn of the request; of a body in pieces the rest is left.
+func (q *request) decodeBody(into any) error {
+	if v, ok := into.(tensorReceiver); ok && isTensors(q.Header.Get("Content-Type")) {
 		return q.readTensors(v)
 	}
-	text, err := q.text()
+	text, err := q.readBody()
 	if err != nil {
 		return err
 	}
-	if err := q.enter(); err != nil {
+	if err := q.acquireSlot(); err != nil {
 		return err
 	}
 	return q.decodeJSON(text, into)
 }
 
-// answerer is a result that is not answered as JSON with the status of the route.
-type answerer interface{ answerTo(q *request) error }
+// customAnswer is a result that is not answered as JSON with the status of the route.
+type customAnswer interface{ writeAnswer(q *request) error }
 
-// nothing is the body of requests without one.
-type nothing struct{}
+// noBody is the body of requests without one.
+type noBody struct{}
 
 const (
-	mediaJSON   = "application/json"
-	mediaBytes  = "application/octet-stream"
-	mediaTar    = "application/x-tar"
-	headerPref  = "Prefer"
-	preferWhole = "return=representation"
+	mediaJSON            = "application/json"
+	mediaBytes           = "application/octet-stream"
+	mediaTar             = "application/x-tar"
+	headerPrefer         = "Prefer"
+	preferRepresentation = "return=representation"
 )
 
 // router finds the route of a request.
@@ -129,7 +129,7 @@ type router struct{ routes []parsedRoute }
 
 type parsedRoute struct {
 	*route
-	parts []string
+	segments []string
 }
 
 func newRouter(routes []route) (*router, error) {
@@ -137,7 +137,7 @@ func newRouter(routes []route) (*router, error) {
 	seen := map[string]bool{}
 	for i := range routes {
 		key := routes[i].method + " " + routes[i].pattern
-		if seen[key] || routes[i].do == nil {
+		if seen[key] || routes[i].handle == nil {
 			return nil, fmt.Errorf("route %s is there twice, or does nothing", key)
 		}
 		seen[key] = true
@@ -146,28 +146,28 @@ func newRouter(routes []route) (*router, error) {
 	return r, nil
 }
 
-// has tells whether there is a route.
-func (rt *router) has(method, pattern string) bool {
+// hasRoute tells whether there is a route.
+func (rt *router) hasRoute(method, pattern string) bool {
 	return slices.ContainsFunc(rt.routes, func(r parsedRoute) bool { return r.method == method && r.pattern == pattern })
 }
 
-// find returns the route of a request and sets its path values. A path is matched as
+// findRoute returns the route of a request and sets its path values. A path is matched as
 // it was sent: %2F is no slash, and what has empty parts or dots for parts is refused
 // rather than cleaned.
-func (rt *router) find(r *http.Request) (*route, *Problem) {
+func (rt *router) findRoute(r *http.Request) (*route, *Problem) {
 	parts := strings.Split(r.URL.EscapedPath(), "/")
 	for i, part := range parts {
 		var err error
 		if parts[i], err = url.PathUnescape(part); err != nil {
-			return nil, bad("the path has a bad escape: %q", part)
+			return nil, badRequest("the path has a bad escape: %q", part)
 		}
 		if parts[i] == "." || parts[i] == ".." || strings.ContainsRune(parts[i], 0) {
-			return nil, bad("the path has %q in it", parts[i])
+			return nil, badRequest("the path has %q in it", parts[i])
 		}
 	}
 	var methods []string
 	for _, c := range rt.routes {
-		if !matches(c.parts, parts) {
+		if !pathMatches(c.segments, parts) {
 			continue
 		}
 		if c.method != r.Method && (c.method != http.MethodGet || r.Method != http.MethodHead) {
@@ -177,10 +177,10 @@ func (rt *router) find(r *http.Request) (*route, *Problem) {
 			}
 			continue
 		}
-		for i, part := range c.parts {
+		for i, part := range c.segments {
 			if strings.HasPrefix(part, "{") {
 				if parts[i] == "" {
-					return nil, bad("the path has an empty name")
+					return nil, badRequest("the path has an empty name")
 				}
 				r.SetPathValue(strings.Trim(part, "{}"), parts[i])
 			}
@@ -196,7 +196,7 @@ func (rt *router) find(r *http.Request) (*route, *Problem) {
 	return nil, p
 }
 
-func matches(pattern, parts []string) bool {
+func pathMatches(pattern, parts []string) bool {
 	if len(pattern) != len(parts) {
 		return false
 	}
@@ -211,60 +211,60 @@ func matches(pattern, parts []string) bool {
 // request is a request on its way through a handler.
 type request struct {
 	*http.Request
-	s     *Server
-	w     http.ResponseWriter
-	route *route
-	ctx   context.Context
-	token *Token // nil: none is needed
-	body  *body
-	leave func() // gives the turn back; nil: it has none
+	server  *Server
+	w       http.ResponseWriter
+	route   *route
+	ctx     context.Context
+	token   *Token // nil: none is needed
+	body    *requestBody
+	release func() // gives the turn back; nil: it has none
 
-	began    time.Time
-	took     []stageTime // by stages, in the order of their ends
-	answered int64       // bytes, see spend
-	cut      cutOut      // texts that were encoded and are longer than the model reads
-	cutOf    map[int]int // of these the queries, by their places: tokens that were dropped
-	memory   *account    // of the budget of all answers; for a tool, that of the agent's request
-	call     *agentCall  // that a tool makes the request for; nil: none does
-	before   int64       // that memory had taken when the request came
+	began          time.Time
+	stages         []stageTime  // by stages, in the order of their ends
+	answerBytes    int64        // bytes, see spend
+	truncation     cutOut       // texts that were encoded and are longer than the model reads
+	droppedByQuery map[int]int  // of these the queries, by their places: tokens that were dropped
+	memory         *reservation // of the budget of all answers; for a tool, that of the agent's request
+	agentCall      *agentCall   // that a tool makes the request for; nil: none does
+	memoryBefore   int64        // that memory had taken when the request came
 }
 
 // stageTime is how long a stage of a request took.
 type stageTime struct {
-	name string
-	time time.Duration
+	name     string
+	duration time.Duration
 }
 
-// spent adds to the time of a stage, of which a request may have many.
-func (q *request) spent(name string, d time.Duration) {
-	for i := range q.took {
-		if q.took[i].name == name {
-			q.took[i].time += d
+// addStageTime adds to the time of a stage, of which a request may have many.
+func (q *request) addStageTime(name string, d time.Duration) {
+	for i := range q.stages {
+		if q.stages[i].name == name {
+			q.stages[i].duration += d
 			return
 		}
 	}
-	q.took = append(q.took, stageTime{name, d})
+	q.stages = append(q.stages, stageTime{name, d})
 }
 
-// timing is the value of Server-Timing (W3C): milliseconds of the stages, and of all since
+// serverTiming is the value of Server-Timing (W3C): milliseconds of the stages, and of all since
 // the request has come.
-func (q *request) timing() string {
+func (q *request) serverTiming() string {
 	var b strings.Builder
-	for _, t := range append(q.took, stageTime{"total", time.Since(q.began)}) {
+	for _, t := range append(q.stages, stageTime{"total", time.Since(q.began)}) {
 		if b.Len() > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s;dur=%.3f", t.name, float64(t.time)/float64(time.Millisecond))
+		fmt.Fprintf(&b, "%s;dur=%.3f", t.name, float64(t.duration)/float64(time.Millisecond))
 	}
 	return b.String()
 }
 
-// index is the {name} of the path.
-func (q *request) index() string { return q.PathValue("name") }
+// indexName is the {name} of the path.
+func (q *request) indexName() string { return q.PathValue("name") }
 
-// wants tells whether a preference (RFC 7240) was sent.
-func (q *request) wants(preference string) bool {
-	for _, line := range q.Header.Values(headerPref) {
+// prefers tells whether a preference (RFC 7240) was sent.
+func (q *request) prefers(preference string) bool {
+	for _, line := range q.Header.Values(headerPrefer) {
 		for p := range strings.SplitSeq(line, ",") {
 			p, _, _ = strings.Cut(p, ";")
 			if strings.EqualFold(strings.ReplaceAll(strings.TrimSpace(p), `"`, ""), preference) {
@@ -275,22 +275,22 @@ func (q *request) wants(preference string) bool {
 	return false
 }
 
-// enter waits for the turn of the request in its group.
-func (q *request) enter() error {
-	gate := q.gate()
-	if gate == nil || q.leave != nil || q.first() {
+// acquireSlot waits for the turn of the request in its group.
+func (q *request) acquireSlot() error {
+	gate := q.groupGate()
+	if gate == nil || q.release != nil || q.usesHeadroom() {
 		return nil
 	}
-	if p := gate.enter(q.ctx); p != nil {
+	if p := gate.acquire(q.ctx); p != nil {
 		return p
 	}
-	q.hasTurn(gate)
+	q.keepSlot(gate)
 	return nil
 }
 
-// enterAgain waits for a turn in the middle of a request, however many others wait.
-func (q *request) enterAgain(gate *gate) error {
-	if q.first() {
+// reacquireSlot waits for a turn in the middle of a request, however many others wait.
+func (q *request) reacquireSlot(gate *gate) error {
+	if q.usesHeadroom() {
 		return nil
 	}
 	gate.waiting.Add(1)
@@ -300,26 +300,28 @@ func (q *request) enterAgain(gate *gate) error {
 	case <-q.ctx.Done():
 		return q.ctx.Err()
 	}
-	q.hasTurn(gate)
+	q.keepSlot(gate)
 	return nil
 }
 
-// first tells whether the request has what is kept back of a budget. Those that have a turn
+// usesHeadroom tells whether the request has what is kept back of a budget. Those that have a turn
 // may wait for that, so that it waits for none of theirs.
-func (q *request) first() bool { return q.body.memory.first() || q.memory.first() }
-
-func (q *request) hasTurn(gate *gate) {
-	began := time.Now()
-	q.leave = func() { gate.leave(time.Since(began)) }
+func (q *request) usesHeadroom() bool {
+	return q.body.reservation.holdsHeadroom() || q.memory.holdsHeadroom()
 }
 
-// leaveTurn gives the turn back, if the request has one.
-func (q *request) leaveTurn() {
-	if q.leave != nil {
-		q.leave()
-		q.leave = nil
+func (q *request) keepSlot(gate *gate) {
+	began := time.Now()
+	q.release = func() { gate.release(time.Since(began)) }
+}
+
+// releaseSlot gives the turn back, if the request has one.
+func (q *request) releaseSlot() {
+	if q.release != nil {
+		q.release()
+		q.release = nil
 	}
 }
 
-// gate is that of the group; nil: there is none.
-func (q *request) gate() *gate { return q.s.gates[q.route.group] }
+// groupGate is that of the group; nil: there is none.
+func (q *request) groupGate() *gate { return q.server.slots[q.route.group] }

@@ -41,7 +41,7 @@ func (t *textQueryIn) UnmarshalJSON(b []byte) error {
 // schema implements schemer.
 func (textQueryIn) schema() object {
 	type plain textQueryIn
-	whole := (&describer{strict: true}).fields(reflect.TypeFor[plain]())
+	whole := (&describer{strict: true}).structSchema(reflect.TypeFor[plain]())
 	whole["description"] = "a text, and what holds for this query alone"
 	return object{"anyOf": []object{{"type": "string"}, whole}}
 }
@@ -60,12 +60,12 @@ type paramsIn struct {
 
 // Values of parameters that clients send when their users say nothing.
 const (
-	usualProbes     = 8
-	usualFullScores = 4096
+	clientDefaultProbes     = 8
+	clientDefaultFullScores = 4096
 )
 
-// common are the fields that all searches have.
-type common struct {
+// searchFields are the fields that all searches have.
+type searchFields struct {
 	Params paramsIn `json:"params,omitzero"`
 	restriction
 	TextQuery []string    `json:"text_query,omitempty" doc:"texts to look for in the metadata, by keywords; alone, or one for each of queries"`
@@ -82,12 +82,12 @@ type common struct {
 
 type searchIn struct {
 	Queries []queryIn `json:"queries,omitempty"`
-	common
+	searchFields
 }
 
 type searchTextIn struct {
 	Queries []textQueryIn `json:"queries,omitempty"`
-	common
+	searchFields
 }
 
 type searchOut struct {
@@ -113,24 +113,24 @@ type resultOut struct {
 
 func searchRoutes() []route {
 	searching := func(path, id, summary, example string) route {
-		return route{method: "POST", pattern: "/indices/{name}/search" + path, id: id, tag: "search", need: Read, group: searching,
-			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{conditionParam}}
+		return route{method: "POST", pattern: "/indices/{name}/search" + path, operationID: id, tag: "search", permission: Read, group: groupSearch,
+			summary: summary, example: example, codes: []Code{CodeDimension, CodeNotSupported}, params: []param{conditionParam}}
 	}
 	texts := func(r route) route {
-		r.fails = append(r.fails, modelCodes...)
+		r.codes = append(r.codes, modelCodes...)
 		return r
 	}
 	return []route{
-		typed(searching("", "search", "Find the best documents for queries given as vectors, by keywords, or by both",
+		typedRoute(searching("", "search", "Find the best documents for queries given as vectors, by keywords, or by both",
 			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 3}}`),
 			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, false) }),
-		typed(searching("/filtered", "search_filtered", "The same among the documents that a condition holds for",
+		typedRoute(searching("/filtered", "search_filtered", "The same among the documents that a condition holds for",
 			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "filter_condition": "year >= ?", "filter_parameters": [2020]}`),
 			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, true) }),
-		typed(texts(searching("_with_encoding", "search_with_encoding", "Find the best documents for queries given as texts",
+		typedRoute(texts(searching("_with_encoding", "search_with_encoding", "Find the best documents for queries given as texts",
 			`{"queries": ["how long do cats sleep?"]}`)),
 			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, false) }),
-		typed(texts(searching("/filtered_with_encoding", "search_filtered_with_encoding", "The same among the documents that a condition holds for",
+		typedRoute(texts(searching("/filtered_with_encoding", "search_filtered_with_encoding", "The same among the documents that a condition holds for",
 			`{"queries": ["how long do cats sleep?"], "filter_condition": "year >= ?", "filter_parameters": [2020]}`)),
 			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, true) }),
 	}
@@ -150,41 +150,41 @@ type passageOut struct {
 
 // task is one query and the documents that may answer it.
 type task struct {
-	query search.Query
-	text  string // of the query, if it is one
-	own   restriction
+	query       search.Query
+	text        string // of the query, if it is one
+	restriction restriction
 }
 
 func searchVectors(q *request, in *searchIn, filtered bool) (searchOut, error) {
 	tasks := make([]task, len(in.Queries))
 	for i := range in.Queries {
-		query, err := in.Queries[i].query(i)
+		query, err := in.Queries[i].toQuery(i)
 		if err != nil {
 			return searchOut{}, err
 		}
-		tasks[i] = task{query: query, own: in.Queries[i].restriction}
+		tasks[i] = task{query: query, restriction: in.Queries[i].restriction}
 	}
 	if in.Highlight {
-		return searchOut{}, bad("highlight needs queries as texts")
+		return searchOut{}, badRequest("highlight needs queries as texts")
 	}
-	return q.search(tasks, nil, &in.common, filtered)
+	return q.search(tasks, nil, &in.searchFields, filtered)
 }
 
-// query is the query, number i of the request.
-func (in *queryIn) query(i int) (search.Query, error) {
-	m, err := in.matrix()
+// toQuery is the query, number i of the request.
+func (in *queryIn) toQuery(i int) (search.Query, error) {
+	m, err := in.toMatrix()
 	if err != nil {
-		return search.Query{}, badQuery(i, err)
+		return search.Query{}, queryProblem(i, err)
 	}
-	by, err := in.Model.model()
+	by, err := in.Model.toModel()
 	if err != nil {
-		return search.Query{}, badQuery(i, err)
+		return search.Query{}, queryProblem(i, err)
 	}
 	return search.Query{Vectors: m.Data, Dim: m.Dim, Mask: in.Mask, Weights: in.Weights, Model: by}, nil
 }
 
-func badQuery(i int, err error) *Problem {
-	p := badDocument(i, err)
+func queryProblem(i int, err error) *Problem {
+	p := documentProblem(i, err)
 	p.Message = fmt.Sprintf("query %d: %v", i, err)
 	p.Details.Document, p.Details.Query = nil, &i
 	return p
@@ -192,7 +192,7 @@ func badQuery(i int, err error) *Problem {
 
 func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error) {
 	// What is wrong with the rest need not wait for the model.
-	if err := in.check(len(in.Queries), filtered); err != nil {
+	if err := in.validate(len(in.Queries), filtered); err != nil {
 		return searchOut{}, err
 	}
 	if _, err := q.collection(); err != nil {
@@ -214,16 +214,16 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 		}
 		tasks = make([]task, len(texts))
 		for i, m := range matrices {
-			tasks[i] = task{query: search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.askedBy()}, text: texts[i]}
+			tasks[i] = task{query: search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.server.queryModel()}, text: texts[i]}
 			if !byWords {
-				tasks[i].own = in.Queries[i].restriction
+				tasks[i].restriction = in.Queries[i].restriction
 			}
 		}
 	}
 	if byWords {
-		return q.search(nil, tasks, &in.common, filtered)
+		return q.search(nil, tasks, &in.searchFields, filtered)
 	}
-	return q.search(tasks, tasks, &in.common, filtered)
+	return q.search(tasks, tasks, &in.searchFields, filtered)
 }
 
 const (
@@ -234,59 +234,59 @@ const (
 	textExpression = "expression"
 )
 
-// check finds what is wrong with a search of so many queries, whatever is stored.
-func (in *common) check(queries int, filtered bool) error {
+// validate finds what is wrong with a search of so many queries, whatever is stored.
+func (in *searchFields) validate(queries int, filtered bool) error {
 	switch {
 	case filtered && in.Condition == "":
-		return bad("filter_condition is missing")
+		return badRequest("filter_condition is missing")
 	case queries == 0 && len(in.TextQuery) == 0:
-		return bad("queries is empty, and there is no text_query")
+		return badRequest("queries is empty, and there is no text_query")
 	case queries > 0 && len(in.TextQuery) > 0 && queries != len(in.TextQuery):
-		return bad("there are %d queries and %d texts in text_query: want one for each", queries, len(in.TextQuery))
+		return badRequest("there are %d queries and %d texts in text_query: want one for each", queries, len(in.TextQuery))
 	case in.TextMode != "" && in.TextMode != textWords && in.TextMode != textExpression:
-		return bad("text_mode is %q; there is words and expression", in.TextMode)
+		return badRequest("text_mode is %q; there is words and expression", in.TextMode)
 	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
-		return bad("alpha is %g; want 0 to 1", *in.Alpha)
+		return badRequest("alpha is %g; want 0 to 1", *in.Alpha)
 	case queries == 0 && in.Group != "" && in.Group != string(search.GroupBest):
-		return bad("group is %q; text_query alone ranks documents by their best passages: best", in.Group)
+		return badRequest("group is %q; text_query alone ranks documents by their best passages: best", in.Group)
 	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
-		return bad("fusion is %q; there is relative_score and rrf", in.Fusion)
+		return badRequest("fusion is %q; there is relative_score and rrf", in.Fusion)
 	}
 	if err := in.checkEvidence(queries); err != nil {
 		return err
 	}
 	p := &in.Params
 	if p.TopK != nil && *p.TopK < 1 {
-		return bad("params.top_k is %d; want 1 or more", *p.TopK)
+		return badRequest("params.top_k is %d; want 1 or more", *p.TopK)
 	}
 	if p.Offset < 0 {
-		return bad("params.offset is %d; want no negative number", p.Offset)
+		return badRequest("params.offset is %d; want no negative number", p.Offset)
 	}
 	for _, v := range []struct {
 		name string
 		at   *int
 	}{{"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
 		if v.at != nil && *v.at < 0 {
-			return bad("params.%s is %d; want no negative number", v.name, *v.at)
+			return badRequest("params.%s is %d; want no negative number", v.name, *v.at)
 		}
 	}
-	_, err := p.mode()
+	_, err := p.searchMode()
 	return err
 }
 
-func (p *paramsIn) mode() (search.Mode, error) {
+func (p *paramsIn) searchMode() (search.Mode, error) {
 	if p.Mode == "" {
 		return search.Pruned, nil
 	}
 	m, err := search.ParseMode(p.Mode)
 	if err != nil {
-		return 0, bad("params.mode is %q; there is pruned, exhaustive and candidates", p.Mode)
+		return 0, badRequest("params.mode is %q; there is pruned, exhaustive and candidates", p.Mode)
 	}
 	return m, nil
 }
 
-// page is the wanted page of the hits of an index of that many documents; K is 0 where it is empty.
-func (p *paramsIn) page(documents int) search.Page {
+// searchPage is the wanted page of the hits of an index of that many documents; K is 0 where it is empty.
+func (p *paramsIn) searchPage(documents int) search.Page {
 	k, offset := 10, min(p.Offset, documents)
 	if p.TopK != nil {
 		k = *p.TopK
@@ -298,9 +298,9 @@ func (p *paramsIn) page(documents int) search.Page {
 	return search.Page{Offset: offset, K: min(k, documents), MinScore: p.MinScore}
 }
 
-// options are those of a search for a page.
-func (p *paramsIn) options(page search.Page) (search.Options, error) {
-	mode, err := p.mode()
+// searchOptions are those of a search for a page.
+func (p *paramsIn) searchOptions(page search.Page) (search.Options, error) {
+	mode, err := p.searchMode()
 	if err != nil {
 		return search.Options{}, err
 	}
@@ -310,10 +310,10 @@ func (p *paramsIn) options(page search.Page) (search.Options, error) {
 	k := page.K
 	o := search.Options{Mode: mode}
 	o.SetPage(page)
-	if p.Probes != nil && *p.Probes != usualProbes {
+	if p.Probes != nil && *p.Probes != clientDefaultProbes {
 		o.Probes = *p.Probes
 	}
-	if p.FullScores != nil && *p.FullScores != usualFullScores && *p.FullScores > 0 {
+	if p.FullScores != nil && *p.FullScores != clientDefaultFullScores && *p.FullScores > 0 {
 		o.Exact = max(*p.FullScores, k)
 	}
 	if p.Approx != nil && *p.Approx > 0 {
@@ -324,31 +324,31 @@ func (p *paramsIn) options(page search.Page) (search.Options, error) {
 
 // search answers queries, number i of them with the text i of text_query. asked are the questions
 // whose words are shown.
-func (q *request) search(tasks, asked []task, in *common, filtered bool) (searchOut, error) {
+func (q *request) search(tasks, asked []task, in *searchFields, filtered bool) (searchOut, error) {
 	out := searchOut{Results: []resultOut{}}
-	if err := in.check(len(tasks), filtered); err != nil {
+	if err := in.validate(len(tasks), filtered); err != nil {
 		return out, err
 	}
 	n := max(len(tasks), len(in.TextQuery))
-	return out, q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		f, page, err := q.filters(v, tasks, asked, in, n)
+	return out, q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		f, page, err := q.prepareSearch(v, tasks, asked, in, n)
 		if err != nil {
 			return err
 		}
 		var ranked []ranking
 		switch {
 		case len(in.TextQuery) == 0:
-			ranked, err = q.byVectors(v, tasks, in, f, page)
+			ranked, err = q.rankByVectors(v, tasks, in, f, page)
 		case len(tasks) == 0:
-			ranked, err = q.byKeywords(v, in, f, page)
+			ranked, err = q.rankByKeywords(v, in, f, page)
 		default:
-			ranked, err = q.byBoth(v, tasks, in, f, page)
+			ranked, err = q.rankHybrid(v, tasks, in, f, page)
 		}
 		var shown *highlighter
 		if err == nil && in.Highlight {
 			var d search.Description
 			if d, err = v.Describe(q.ctx); err == nil {
-				shown, err = q.highlighter(v, &d, asked, in, ranked)
+				shown, err = q.newHighlighter(v, &d, asked, in, ranked)
 			}
 		}
 		if err != nil {
@@ -358,57 +358,57 @@ func (q *request) search(tasks, asked []task, in *common, filtered bool) (search
 			if err := q.ctx.Err(); err != nil {
 				return err
 			}
-			r, err := ranked[i].result(q, i, in)
-			r.Notes = q.noteCut(i, r.Notes)
+			r, err := ranked[i].toResult(q, i, in)
+			r.Notes = q.appendTruncationNote(i, r.Notes)
 			if st := ranked[i].stats; st != nil && st.FeedbackCut > 0 {
 				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it adds",
 					st.FeedbackCut))
 			}
 			if err == nil && in.Highlight {
-				err = shown.highlight(&ranked[i], &asked[i], &r)
+				err = shown.addSpans(&ranked[i], &asked[i], &r)
 			}
 			if err != nil {
 				return err
 			}
 			out.Results = append(out.Results, r)
 		}
-		out.Queries, out.Truncated, out.Dropped = n, q.cut.Truncated, q.cut.Dropped
+		out.Queries, out.Truncated, out.Dropped = n, q.truncation.Truncated, q.truncation.Dropped
 		return nil
 	})
 }
 
-// filtered are the documents that may answer: to all queries, and to each beside that.
-type filtered struct {
-	shared *search.Filter
-	own    []*search.Filter
-	words  int64 // bytes that searches by words have taken
+// searchFilters are the documents that may answer: to all queries, and to each beside that.
+type searchFilters struct {
+	shared       *search.Filter
+	perQuery     []*search.Filter
+	keywordBytes int64 // bytes that searches by words have taken
 }
 
-// filters finds the documents that may answer n queries, and which page of them is wanted.
-func (q *request) filters(v collection.Snapshot, tasks, asked []task, in *common, n int) (f filtered, page search.Page, err error) {
-	if f.words, err = q.takeWords(v, in); err != nil {
+// prepareSearch finds the documents that may answer n queries, and which page of them is wanted.
+func (q *request) prepareSearch(v collection.Snapshot, tasks, asked []task, in *searchFields, n int) (f searchFilters, page search.Page, err error) {
+	if f.keywordBytes, err = q.reserveKeywordMemory(v, in); err != nil {
 		return f, page, err
 	}
-	if f.shared, err = in.allowed(q, v); err != nil {
+	if f.shared, err = in.allowedDocuments(q, v); err != nil {
 		return f, page, err
 	}
-	f.own = make([]*search.Filter, n)
+	f.perQuery = make([]*search.Filter, n)
 	for i := range tasks {
-		if f.own[i], err = tasks[i].own.allowed(q, v); err != nil {
-			return f, page, ofQuery(i, err)
+		if f.perQuery[i], err = tasks[i].restriction.allowedDocuments(q, v); err != nil {
+			return f, page, queryError(i, err)
 		}
 	}
-	for i := range f.own {
-		if in.Params.Mode == "candidates" && f.own[i] == nil && f.shared == nil {
-			return f, page, bad("mode candidates needs a subset, ids or a filter_condition")
+	for i := range f.perQuery {
+		if in.Params.Mode == "candidates" && f.perQuery[i] == nil && f.shared == nil {
+			return f, page, badRequest("mode candidates needs a subset, ids or a filter_condition")
 		}
 	}
-	page = in.Params.page(v.Most())
-	each := 1
+	page = in.Params.searchPage(v.Most())
+	perHit := 1
 	if in.Group != "" {
-		each += min(in.passages(), v.Most())
+		perHit += min(in.passagesPerDocument(), v.Most())
 	}
-	if err := q.spendEvidence(tasks, asked, in, page.End(), each); err != nil {
+	if err := q.reserveEvidence(tasks, asked, in, page.End(), perHit); err != nil {
 		return f, page, err
 	}
 	const hit = 64 // bytes, while it is found and sent, without its metadata
@@ -416,26 +416,26 @@ func (q *request) filters(v collection.Snapshot, tasks, asked []task, in *common
 	if len(tasks) > 0 && len(in.TextQuery) > 0 {
 		found = page.Sides(v.Most()).K
 	}
-	return f, page, q.spend(product(hit, each, n, found))
+	return f, page, q.reserveAnswer(saturatingProduct(hit, perHit, n, found))
 }
 
-// ofQuery says which query an error is of.
-func ofQuery(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
+// queryError says which query an error is of.
+func queryError(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
 
 // ranking are documents, best first, of a view that has what is stored beside them.
 type ranking struct {
-	view     collection.Snapshot
+	snapshot collection.Snapshot
 	hits     []search.RankedHit
 	stats    *search.Stats
 	coverage *search.Coverage // nil: all documents
 }
 
-func rankingOf(v collection.Snapshot, hits []search.Hit) ranking {
-	return ranking{view: v, hits: search.Ranked(hits)}
+func newRanking(v collection.Snapshot, hits []search.Hit) ranking {
+	return ranking{snapshot: v, hits: search.Ranked(hits)}
 }
 
-// result is the answer to query i.
-func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
+// toResult is the answer to query i.
+func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, error) {
 	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), IDs: make([]string, len(r.hits)), Coverage: r.coverage}
 	for j := range r.hits {
 		out.IDs[j] = r.hits[j].Hit.ID
@@ -445,11 +445,11 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 		out.Stats = r.stats
 	}
 	if in.Group != "" {
-		if err := r.passages(q, in, &out); err != nil {
+		if err := r.addPassages(q, in, &out); err != nil {
 			return out, err
 		}
 	}
-	if !in.metadata() {
+	if !in.wantsMetadata() {
 		return out, nil
 	}
 	out.Metadata = make([]json.RawMessage, len(r.hits))
@@ -458,19 +458,19 @@ func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
 			return out, err
 		}
 		h := &r.hits[j].Hit
-		payload, err := r.view.MetadataOf(h)
+		payload, err := r.snapshot.MetadataOf(h)
 		if err != nil {
 			return out, err
 		}
 		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
 			payload = vectors.WholePayload(payload)
 		}
-		if out.Metadata[j], err = q.metadataOf(&collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
+		if out.Metadata[j], err = q.documentMetadata(&collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
 }
 
-// metadata tells whether that of the hits is wanted.
-func (in *common) metadata() bool { return in.Metadata == nil || *in.Metadata }
+// wantsMetadata tells whether that of the hits is wanted.
+func (in *searchFields) wantsMetadata() bool { return in.Metadata == nil || *in.Metadata }

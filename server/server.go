@@ -94,24 +94,24 @@ type Options struct {
 
 // Server is the service as an http.Handler. It is safe for concurrent use.
 type Server struct {
-	collections collection.Catalog
-	model       atomic.Pointer[Encoder]
-	o           Options
-	log         *slog.Logger
-	tracer      trace.Tracer
-	metrics     *metrics
+	collections    collection.Catalog
+	encoderPointer atomic.Pointer[Encoder]
+	options        Options
+	log            *slog.Logger
+	tracer         trace.Tracer
+	metrics        *metrics
 
-	routes   *router
-	openapi  []byte
-	gates    map[group]*gate
-	rate     *rateLimit
-	making   making
-	bodies   *budget
-	answers  *budget
-	spares   chan *piece
-	draining atomic.Bool
-	started  time.Time
-	now      func() time.Time
+	router       *router
+	openapi      []byte
+	slots        map[slotGroup]*gate
+	rates        *rateLimiter
+	creating     creatingIndexes
+	bodyMemory   *budget
+	answerMemory *budget
+	spareBatches chan *vectorBatch
+	draining     atomic.Bool
+	started      time.Time
+	now          func() time.Time
 }
 
 // New makes a service of collections, such as those of a store.Store or a cluster. The
@@ -125,38 +125,38 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 	if collections == nil {
 		return nil, errors.New("server.New: no collections are given")
 	}
-	s := &Server{collections: collections, started: time.Now(), now: time.Now, spares: make(chan *piece, sparePieces)}
+	s := &Server{collections: collections, started: time.Now(), now: time.Now, spareBatches: make(chan *vectorBatch, maxSpareBatches)}
 	if o != nil {
-		s.o = *o
+		s.options = *o
 	}
-	s.o.Limits.setDefaults()
-	if s.o.Tokens == nil && len(s.o.Hosts) == 0 {
-		s.o.Hosts = []string{"localhost"} // and addresses
+	s.options.Limits.setDefaults()
+	if s.options.Tokens == nil && len(s.options.Hosts) == 0 {
+		s.options.Hosts = []string{"localhost"} // and addresses
 	}
-	if s.o.Version == "" {
-		s.o.Version = index.Version()
+	if s.options.Version == "" {
+		s.options.Version = index.Version()
 	}
-	s.log = s.o.Logger
+	s.log = s.options.Logger
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if s.o.Tracing == nil {
-		s.o.Tracing = noop.NewTracerProvider()
+	if s.options.Tracing == nil {
+		s.options.Tracing = noop.NewTracerProvider()
 	}
-	s.tracer = s.o.Tracing.Tracer("github.com/plaid-ir/plaid/server")
-	s.bodies = newBudget("bodies", s.o.Limits.Bodies, s.o.Limits.Decoded, s.o.Limits.Wait)
-	s.answers = newBudget("answers", s.o.Limits.Answers, asTextToo*min(s.o.Limits.Answer, manyBytes/asTextToo), s.o.Limits.Wait)
-	s.gates = map[group]*gate{}
-	for _, g := range []group{looking, searching, writing, transferring, asking} {
-		s.gates[g] = newGate(s.o.Limits.Concurrent, s.o.Limits.Wait)
+	s.tracer = s.options.Tracing.Tracer("github.com/plaid-ir/plaid/server")
+	s.bodyMemory = newBudget("bodies", s.options.Limits.Bodies, s.options.Limits.Decoded, s.options.Limits.Wait)
+	s.answerMemory = newBudget("answers", s.options.Limits.Answers, answerCopies*min(s.options.Limits.Answer, unlimitedBytes/answerCopies), s.options.Limits.Wait)
+	s.slots = map[slotGroup]*gate{}
+	for _, g := range []slotGroup{groupLookup, groupSearch, groupWrite, groupTransfer, groupAgents} {
+		s.slots[g] = newGate(s.options.Limits.Concurrent, s.options.Limits.Wait)
 	}
-	s.rate = newRateLimit()
-	for _, r := range s.o.IndexRates {
+	s.rates = newRateLimiter()
+	for _, r := range s.options.IndexRates {
 		if err := checkPattern(r.Pattern); err != nil {
 			return nil, fmt.Errorf("server.New: a rate: %w", err)
 		}
 	}
-	s.making.names = map[string]int{}
+	s.creating.requests = map[string]int{}
 	page, err := pageRoutes()
 	if err != nil {
 		return nil, err
@@ -164,10 +164,10 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(),
 		metadataRoutes(), facetRoutes(), idRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(),
 		s.agentRoutes(), page)
-	if s.routes, err = newRouter(routes); err != nil {
+	if s.router, err = newRouter(routes); err != nil {
 		return nil, err
 	}
-	if s.openapi, err = describe(routes, s.o.Version); err != nil {
+	if s.openapi, err = describeAPI(routes, s.options.Version); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
@@ -179,16 +179,16 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 
 // SetEncoder gives the service the encoder that it was made without; see
 // [Options.EncoderLater].
-func (s *Server) SetEncoder(e Encoder) { s.model.Store(&e) }
+func (s *Server) SetEncoder(e Encoder) { s.encoderPointer.Store(&e) }
 
 // encoder is the one that there is now; nil if there is none, and a problem where one
 // is needed.
 func (s *Server) encoder() (Encoder, *Problem) {
-	switch e := s.model.Load(); {
+	switch e := s.encoderPointer.Load(); {
 	case e != nil:
 		return *e, nil
-	case s.o.EncoderLater:
-		return nil, problem(CodeModelLoading, "the model is being loaded").after(time.Second)
+	case s.options.EncoderLater:
+		return nil, problem(CodeModelLoading, "the model is being loaded").withRetryAfter(time.Second)
 	}
 	return nil, problem(CodeModelNotLoaded, "the service was started without a model: send vectors, or start it with --model")
 }

@@ -14,7 +14,7 @@ import (
 // out, with these tensors in any order.
 const (
 	tensorVectors = "vectors" // F16, BF16, F32 or F64, [tokens, dim]: of all documents or queries, one after another
-	tensorLengths = "lengths" // integers, [documents]: how many vectors each has
+	tensorLengths = "lengths" // integers, [documentIDs]: how many vectors each has
 	tensorQuery   = "query"   // as vectors: of the one query of a route
 	tensorRequest = "request" // U8: the JSON that the route takes otherwise, without the vectors; may be left out
 	tensorAnswer  = "answer"  // U8: the JSON of an answer, without the vectors
@@ -25,22 +25,22 @@ const mediaTensors = "application/safetensors"
 // readAhead is how much of a body of tensors is read at a time, at least.
 const readAhead = 4 << 10
 
-// mostTensorHeader bounds the header of a body of tensors.
-const mostTensorHeader = 64 << 10
+// maxTensorHeader bounds the header of a body of tensors.
+const maxTensorHeader = 64 << 10
 
-// tensorTaker is a body whose vectors may come as tensors.
-type tensorTaker interface {
+// tensorReceiver is a body whose vectors may come as tensors.
+type tensorReceiver interface {
 	// tensors returns the names of the tensors that have the vectors: all are needed. With pieces the
 	// vectors are used while they come, if they come behind the other tensors: the body may be larger
 	// than others, and is not held.
-	tensors() (names []string, pieces bool)
+	tensorNames() (names []string, pieces bool)
 	// takeTensors takes them over. The JSON request is decoded before, but not with pieces.
-	takeTensors(t *tensorBody) error
+	setTensors(t *tensorBody) error
 }
 
 // lenientParam is for routes of tensors that have no other parameters: openapi-python-client 0.29.1
 // makes invalid Python of a route with two kinds of bodies and no parameter.
-var lenientParam = param{headerPref, "header",
+var lenientParam = param{headerPrefer, "header",
 	"handling=lenient: fields of the body, and tensors, that are not known are no errors", object{"type": "string"}}
 
 // tensorsDoc describes a body of some tensors.
@@ -62,141 +62,141 @@ func isTensors(contentType string) bool {
 	return err == nil && media == mediaTensors
 }
 
-// takeVectors is takeTensors of documents.
-func (in *updateIn) takeVectors(all []Matrix) error {
+// setVectors is takeTensors of documents.
+func (in *updateIn) setVectors(all []Matrix) error {
 	if in.Documents != nil {
-		return bad("documents are in the request, and as tensors too")
+		return badRequest("documents are in the request, and as tensors too")
 	}
 	in.Documents = make([]documentIn, len(all))
 	for i, m := range all {
-		in.Documents[i].Embeddings = rowsJSON{given: true, m: m}
+		in.Documents[i].Embeddings = rowsJSON{present: true, matrix: m}
 	}
 	return nil
 }
 
 var listOfVectors = []string{tensorLengths, tensorVectors}
 
-// tensors implements tensorTaker.
-func (*updateIn) tensors() ([]string, bool) { return listOfVectors, false }
+// tensorNames implements tensorTaker.
+func (*updateIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// takeTensors implements tensorTaker.
-func (in *updateIn) takeTensors(t *tensorBody) error { return t.give(in.takeVectors) }
+// setTensors implements tensorTaker.
+func (in *updateIn) setTensors(t *tensorBody) error { return t.yieldMatrices(in.setVectors) }
 
-// tensors implements tensorTaker.
-func (*searchIn) tensors() ([]string, bool) { return listOfVectors, false }
+// tensorNames implements tensorTaker.
+func (*searchIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// takeTensors implements tensorTaker.
-func (in *searchIn) takeTensors(t *tensorBody) error {
-	return t.give(func(all []Matrix) error { return giveQueries(&in.Queries, all) })
+// setTensors implements tensorTaker.
+func (in *searchIn) setTensors(t *tensorBody) error {
+	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
 }
 
-// tensors implements tensorTaker.
-func (*recallIn) tensors() ([]string, bool) { return listOfVectors, false }
+// tensorNames implements tensorTaker.
+func (*recallIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// takeTensors implements tensorTaker.
-func (in *recallIn) takeTensors(t *tensorBody) error {
-	return t.give(func(all []Matrix) error { return giveQueries(&in.Queries, all) })
+// setTensors implements tensorTaker.
+func (in *recallIn) setTensors(t *tensorBody) error {
+	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
 }
 
-// giveQueries gives queries their vectors: the request may have parameters for each.
-func giveQueries(queries *[]queryIn, all []Matrix) error {
+// setQueryVectors gives queries their vectors: the request may have parameters for each.
+func setQueryVectors(queries *[]queryIn, matrices []Matrix) error {
 	if *queries == nil {
-		*queries = make([]queryIn, len(all))
+		*queries = make([]queryIn, len(matrices))
 	}
-	if len(*queries) != len(all) {
-		return bad("there are %d queries in the request and %d as tensors: want one for each", len(*queries), len(all))
+	if len(*queries) != len(matrices) {
+		return badRequest("there are %d queries in the request and %d as tensors: want one for each", len(*queries), len(matrices))
 	}
-	for i, m := range all {
+	for i, m := range matrices {
 		q := &(*queries)[i]
-		if q.Embeddings.given || q.Base64.given {
-			return bad("query %d has vectors in the request, and as a tensor too", i).at(Where{Query: &i})
+		if q.Embeddings.present || q.Base64.present {
+			return badRequest("query %d has vectors in the request, and as a tensor too", i).withPlace(Where{Query: &i})
 		}
-		q.Embeddings = rowsJSON{given: true, m: m}
+		q.Embeddings = rowsJSON{present: true, matrix: m}
 	}
 	return nil
 }
 
-// tensors implements tensorTaker.
-func (*explainIn) tensors() ([]string, bool) { return []string{tensorQuery}, false }
+// tensorNames implements tensorTaker.
+func (*explainIn) tensorNames() ([]string, bool) { return []string{tensorQuery}, false }
 
-// takeTensors implements tensorTaker.
-func (in *explainIn) takeTensors(t *tensorBody) error {
+// setTensors implements tensorTaker.
+func (in *explainIn) setTensors(t *tensorBody) error {
 	if in.Query == nil {
 		in.Query = &queryIn{}
 	}
 	queries := []queryIn{*in.Query}
-	err := giveQueries(&queries, []Matrix{t.query})
+	err := setQueryVectors(&queries, []Matrix{t.query})
 	in.Query = &queries[0]
 	return err
 }
 
 // tensorBody is a body of tensors, which is read from its beginning to its end.
 type tensorBody struct {
-	q       *request
-	file    *vectors.Safetensors
-	left    []string // tensors that were not read, in the order of their bytes
-	request []byte   // JSON; nil means that there is none
-	query   Matrix
-	lengths []int64   // nil means not read
-	vectors []float32 // nil means not read
-	rows    int       // of the vectors
-	dim     int       // theirs
+	incoming *request
+	file     *vectors.Safetensors
+	unread   []string // tensors that were not read, in the order of their bytes
+	request  []byte   // JSON; nil means that there is none
+	query    Matrix
+	lengths  []int64   // nil means not read
+	vectors  []float32 // nil means not read
+	rows     int       // of the vectors
+	dim      int       // theirs
 }
 
 // readTensors reads the body as tensors.
-func (q *request) readTensors(into tensorTaker) error {
-	names, pieces := into.tensors()
+func (q *request) readTensors(into tensorReceiver) error {
+	names, pieces := into.tensorNames()
 	t, err := q.openTensors(names)
 	if err != nil {
-		return badTensors(err)
+		return tensorError(err)
 	}
 	if pieces {
-		if err := badTensors(t.read(true)); err != nil {
+		if err := tensorError(t.read(true)); err != nil {
 			return err
 		}
-		return into.takeTensors(t)
+		return into.setTensors(t)
 	}
-	if err := badTensors(t.read(false)); err != nil {
+	if err := tensorError(t.read(false)); err != nil {
 		return err
 	}
-	if err := q.enter(); err != nil {
+	if err := q.acquireSlot(); err != nil {
 		return err
 	}
-	if err := t.rest(into); err != nil {
+	if err := t.decodeRequest(into); err != nil {
 		return err
 	}
-	return into.takeTensors(t)
+	return into.setTensors(t)
 }
 
-// badTensors makes an error of tensors that of the request, unless it is one of the connection.
-func badTensors(err error) error {
-	if err == nil || isTransport(err) {
+// tensorError makes an error of tensors that of the request, unless it is one of the connection.
+func tensorError(err error) error {
+	if err == nil || isTransportError(err) {
 		return err
 	}
-	return bad("%w", err)
+	return badRequest("%w", err)
 }
 
 // openTensors reads the header, and checks that the wanted tensors are there, and no others.
 func (q *request) openTensors(wanted []string) (*tensorBody, error) {
-	if err := q.body.hold(readAhead); err != nil {
+	if err := q.body.reserve(readAhead); err != nil {
 		return nil, err
 	}
 	// Small parts of the body come with one read, as each has to see to its deadline.
 	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength, func(header int64) error {
-		if header > mostTensorHeader {
-			return bad("tensors: the header has %d bytes; %d are the most", header, mostTensorHeader)
+		if header > maxTensorHeader {
+			return badRequest("tensors: the header has %d bytes; %d are the most", header, maxTensorHeader)
 		}
 		const parsed = 8 // bytes for a byte of it
-		return q.body.hold(parsed * header)
+		return q.body.reserve(parsed * header)
 	}, "tensors")
 	if err != nil {
 		return nil, err
 	}
-	t := &tensorBody{q: q, file: file}
+	t := &tensorBody{incoming: q, file: file}
 	for _, name := range file.Stored() {
 		if name == tensorRequest || slices.Contains(wanted, name) {
-			t.left = append(t.left, name)
-		} else if !q.wants("handling=lenient") {
+			t.unread = append(t.unread, name)
+		} else if !q.prefers("handling=lenient") {
 			return nil, fmt.Errorf("tensors: %.80q is not known", name)
 		}
 	}
@@ -234,31 +234,31 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 // read reads the tensors that are left, to the end of the body. With early it stops before the vectors
 // if lengths and query were read.
 func (t *tensorBody) read(early bool) error {
-	for len(t.left) > 0 {
-		name := t.left[0]
+	for len(t.unread) > 0 {
+		name := t.unread[0]
 		if early && name == tensorVectors && t.lengths != nil && t.query.Tokens > 0 {
 			return nil
 		}
-		t.left = t.left[1:]
+		t.unread = t.unread[1:]
 		a, err := t.file.Array(name)
 		if err != nil {
 			return err
 		}
 		switch name {
 		case tensorRequest:
-			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
+			t.request, err = readValues(t.incoming, a.Len(), 1, a.Bytes)
 		case tensorLengths:
 			perItem := int64(512) // bytes for a document or query and its result
-			if t.q.route.pieces {
+			if t.incoming.route.streamsVectors {
 				perItem = 256 // its score, as text too
 			}
-			t.lengths, err = readAll(t.q, a.Len(), perItem, a.Ints)
+			t.lengths, err = readValues(t.incoming, a.Len(), perItem, a.Ints)
 		case tensorVectors:
-			t.vectors, err = readAll(t.q, a.Len(), 4, a.Float32s)
+			t.vectors, err = readValues(t.incoming, a.Len(), 4, a.Float32s)
 		case tensorQuery:
 			t.query = Matrix{Tokens: a.Shape[0], Dim: a.Shape[1]}
-			if t.query.Data, err = readAll(t.q, a.Len(), 4, a.Float32s); err == nil {
-				err = checkQuery(&t.query)
+			if t.query.Data, err = readValues(t.incoming, a.Len(), 4, a.Float32s); err == nil {
+				err = checkQueryVectors(&t.query)
 			}
 		}
 		if err != nil {
@@ -268,45 +268,45 @@ func (t *tensorBody) read(early bool) error {
 	return t.file.Finish()
 }
 
-func checkQuery(m *Matrix) error {
+func checkQueryVectors(m *Matrix) error {
 	err := m.checkFinite()
 	if m.Tokens == 0 {
 		err = errNoVectors
 	}
 	if err != nil {
-		return badQueryVectors(err)
+		return queryVectorsProblem(err)
 	}
 	return nil
 }
 
-// badQueryVectors is the problem of the vectors of a route's only query.
-func badQueryVectors(err error) *Problem {
-	p := badDocument(0, err)
+// queryVectorsProblem is the problem of the vectors of a route's only query.
+func queryVectorsProblem(err error) *Problem {
+	p := documentProblem(0, err)
 	p.Message, p.Details.Document = "query: "+strings.TrimPrefix(err.Error(), "query: "), nil
 	return p
 }
 
-// rest decodes the JSON request after all tensors were read.
-func (t *tensorBody) rest(into any) error {
+// decodeRequest decodes the JSON request after all tensors were read.
+func (t *tensorBody) decodeRequest(into any) error {
 	if t.request == nil {
 		return nil
 	}
-	return t.q.decodeJSON(t.request, into)
+	return t.incoming.decodeJSON(t.request, into)
 }
 
-// readAll reads n values of size bytes each. Room for many is made when a quarter of them has come:
+// readValues reads n values of size bytes each. Room for many is made when a quarter of them has come:
 // a client that announces many, and sends none, takes little.
-func readAll[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
-	return readMore(q, []T{}, n, size, read)
+func readValues[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
+	return readIntoSlice(q, []T{}, n, size, read)
 }
 
-// readMore reads n values into a slice, which grows if it has to.
-func readMore[T any](q *request, values []T, n int, size int64, read func(into []T, from int) error) ([]T, error) {
+// readIntoSlice reads n values into a slice, which grows if it has to.
+func readIntoSlice[T any](q *request, values []T, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	values = values[:0]
 	for len(values) < n {
 		if len(values) == cap(values) {
-			room := min(max(4*cap(values), int(firstRoom/size)), n)
-			if err := q.body.hold(size * int64(room-cap(values))); err != nil {
+			room := min(max(4*cap(values), int(initialCapacity/size)), n)
+			if err := q.body.reserve(size * int64(room-cap(values))); err != nil {
 				return nil, err
 			}
 			values = append(make([]T, 0, room), values...)
@@ -320,26 +320,26 @@ func readMore[T any](q *request, values []T, n int, size int64, read func(into [
 	return values, nil
 }
 
-// offsets are the rows at which documents, or queries, begin, and at last their number.
-func (t *tensorBody) offsets() ([]int, error) {
+// rowOffsets are the rows at which documents, or queries, begin, and at last their number.
+func (t *tensorBody) rowOffsets() ([]int, error) {
 	offsets := make([]int, 1, len(t.lengths)+1)
-	rest := int64(t.rows)
+	remaining := int64(t.rows)
 	for i, n := range t.lengths {
-		if n < 0 || n > rest {
-			return nil, bad("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n, rest)
+		if n < 0 || n > remaining {
+			return nil, badRequest("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n, remaining)
 		}
-		rest -= n
-		offsets = append(offsets, t.rows-int(rest))
+		remaining -= n
+		offsets = append(offsets, t.rows-int(remaining))
 	}
-	if rest > 0 {
-		return nil, bad("tensors: %s are %d short of the %d vectors", tensorLengths, rest, t.rows)
+	if remaining > 0 {
+		return nil, badRequest("tensors: %s are %d short of the %d vectors", tensorLengths, remaining, t.rows)
 	}
 	return offsets, nil
 }
 
-// give passes on the vectors of documents or queries that were read.
-func (t *tensorBody) give(take func(all []Matrix) error) error {
-	offsets, err := t.offsets()
+// yieldMatrices passes on the vectors of documents or queries that were read.
+func (t *tensorBody) yieldMatrices(take func(all []Matrix) error) error {
+	offsets, err := t.rowOffsets()
 	if err != nil {
 		return err
 	}

@@ -4,4 +4,4 @@ package server
 
 import "net"
 
-func boundUnsent(net.Conn) {}
+func limitUnsent(net.Conn) {}
