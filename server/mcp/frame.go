@@ -39,9 +39,9 @@ func refuse(id json.RawMessage, code int64, format string, args ...any) *refusal
 	return &refusal{id, code, fmt.Sprintf(format, args...)}
 }
 
-// answer is the refusal as it is sent.
-func (r *refusal) answer() []byte {
-	text, err := jsontext.Plain(answer{Version: version, ID: orNull(r.id), Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
+// encode is the refusal as it is sent.
+func (r *refusal) encode() []byte {
+	text, err := jsontext.Plain(answer{Version: version, ID: idOrNull(r.id), Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
 	if err != nil { // an id that was read, numbers and texts: cannot happen
 		panic(err)
 	}
@@ -59,7 +59,7 @@ type answer struct {
 	Error   *jsonrpc.Error  `json:"error,omitempty"`
 }
 
-func orNull(id json.RawMessage) json.RawMessage {
+func idOrNull(id json.RawMessage) json.RawMessage {
 	if id == nil {
 		return json.RawMessage("null")
 	}
@@ -72,15 +72,15 @@ func withID(text []byte, id json.RawMessage) ([]byte, error) {
 	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, err
 	}
-	if a.ID = orNull(id); a.Error != nil && a.Error.Code == 0 { // the library's own errors that have none
+	if a.ID = idOrNull(id); a.Error != nil && a.Error.Code == 0 { // the library's own errors that have none
 		a.Error.Code = jsonrpc.CodeInvalidRequest
 	}
 	return jsontext.Plain(a)
 }
 
-// parse reads a message as JSON-RPC 2.0 and the protocol have it. A list of messages is refused: the
+// parseFrame reads a message as JSON-RPC 2.0 and the protocol have it. A list of messages is refused: the
 // protocol has none any more, and it would count as one request.
-func parse(text []byte) (frame, *refusal) {
+func parseFrame(text []byte) (frame, *refusal) {
 	var wrong *jsontext.Error
 	if err := jsontext.Check(text, jsontext.Options{}); errors.As(err, &wrong) {
 		if wrong.Syntax {
@@ -90,9 +90,9 @@ func parse(text []byte) (frame, *refusal) {
 		if !utf8.Valid(text) {
 			code = jsonrpc.CodeParseError
 		}
-		return frame{}, refuse(idOf(text), code, "no MCP message: %v", wrong)
+		return frame{}, refuse(findID(text), code, "no MCP message: %v", wrong)
 	}
-	switch kindOf(bytes.TrimLeft(text, " \t\r\n")) {
+	switch jsonKind(bytes.TrimLeft(text, " \t\r\n")) {
 	case "an object":
 	case "a list":
 		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "lists of messages are not taken: send one at a time")
@@ -104,19 +104,19 @@ func parse(text []byte) (frame, *refusal) {
 		return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: %v", err)
 	}
 	id, there := members["id"]
-	if there && !isID(id) {
-		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "id is %s; want text or a number", kindOf(id))
+	if there && !validID(id) {
+		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "id is %s; want text or a number", jsonKind(id))
 	}
-	if tag := members["jsonrpc"]; textOf(tag) != version {
+	if tag := members["jsonrpc"]; stringFrom(tag) != version {
 		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, `no MCP message: "jsonrpc" is not "2.0"`)
 	}
 	if members["method"] == nil && (members["result"] != nil || members["error"] != nil) {
 		return frame{}, nil // an answer, and nothing was asked
 	}
-	if kindOf(members["method"]) != "text" {
-		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is %s; want text", kindOf(members["method"]))
+	if jsonKind(members["method"]) != "text" {
+		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is %s; want text", jsonKind(members["method"]))
 	}
-	method := textOf(members["method"])
+	method := stringFrom(members["method"])
 	switch {
 	case method == "":
 		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is empty")
@@ -126,7 +126,7 @@ func parse(text []byte) (frame, *refusal) {
 		return frame{}, refuse(id, jsonrpc.CodeMethodNotFound, "nothing changes that could be told of")
 	}
 	params := members["params"]
-	switch kindOf(params) {
+	switch jsonKind(params) {
 	case "an object":
 		params = withoutNulls(params)
 	case "missing", "null":
@@ -135,13 +135,13 @@ func parse(text []byte) (frame, *refusal) {
 		if !there { // notifications are not answered
 			return frame{}, nil
 		}
-		return frame{}, refuse(id, jsonrpc.CodeInvalidParams, "params is %s; want an object", kindOf(params))
+		return frame{}, refuse(id, jsonrpc.CodeInvalidParams, "params is %s; want an object", jsonKind(params))
 	}
 	return frame{&jsonrpc.Request{Method: method, Params: params}, id}, nil
 }
 
-// kindOf names the kind of a value, which begins without white space.
-func kindOf(value json.RawMessage) string {
+// jsonKind names the kind of a value, which begins without white space.
+func jsonKind(value json.RawMessage) string {
 	switch {
 	case len(value) == 0:
 		return "missing"
@@ -159,21 +159,21 @@ func kindOf(value json.RawMessage) string {
 	return "a number"
 }
 
-func textOf(value json.RawMessage) (text string) {
-	if kindOf(value) != "text" || json.Unmarshal(value, &text) != nil {
+func stringFrom(value json.RawMessage) (text string) {
+	if jsonKind(value) != "text" || json.Unmarshal(value, &text) != nil {
 		return ""
 	}
 	return text
 }
 
-// isID reports whether a value can be the id of a request. The protocol has no null for one.
-func isID(value json.RawMessage) bool {
-	kind := kindOf(value)
+// validID reports whether a value can be the id of a request. The protocol has no null for one.
+func validID(value json.RawMessage) bool {
+	kind := jsonKind(value)
 	return (kind == "text" || kind == "a number") && utf8.Valid(value)
 }
 
-// idOf finds the id in the beginning of a message that is refused, or returns nil.
-func idOf(text []byte) json.RawMessage {
+// findID finds the id in the beginning of a message that is refused, or returns nil.
+func findID(text []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
 		return nil
@@ -188,7 +188,7 @@ func idOf(text []byte) json.RawMessage {
 			return nil
 		}
 		if name == "id" {
-			if isID(value) {
+			if validID(value) {
 				return value
 			}
 			return nil
@@ -203,19 +203,19 @@ func withoutNulls(value json.RawMessage) json.RawMessage {
 	if !bytes.Contains(value, []byte("null")) {
 		return value
 	}
-	var whole any
-	switch kindOf(value) {
+	var cleaned any
+	switch jsonKind(value) {
 	case "an object":
 		var members map[string]json.RawMessage
 		if json.Unmarshal(value, &members) != nil {
 			return value
 		}
 		for name, member := range members {
-			if members[name] = withoutNulls(member); kindOf(member) == "null" {
+			if members[name] = withoutNulls(member); jsonKind(member) == "null" {
 				delete(members, name)
 			}
 		}
-		whole = members
+		cleaned = members
 	case "a list":
 		var items []json.RawMessage
 		if json.Unmarshal(value, &items) != nil {
@@ -224,11 +224,11 @@ func withoutNulls(value json.RawMessage) json.RawMessage {
 		for i := range items {
 			items[i] = withoutNulls(items[i])
 		}
-		whole = items
+		cleaned = items
 	default:
 		return value
 	}
-	text, err := jsontext.Plain(whole)
+	text, err := jsontext.Plain(cleaned)
 	if err != nil {
 		return value
 	}

@@ -37,19 +37,19 @@ func (s *Server) Handler() http.Handler {
 		}
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-			send(w, http.StatusRequestEntityTooLarge, refuse(nil, jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage).answer())
+			writeJSON(w, http.StatusRequestEntityTooLarge, refuse(nil, jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage).encode())
 			return
 		} else if err != nil {
-			send(w, http.StatusBadRequest, refuse(nil, jsonrpc.CodeParseError, "the message did not come: %v", err).answer())
+			writeJSON(w, http.StatusBadRequest, refuse(nil, jsonrpc.CodeParseError, "the message did not come: %v", err).encode())
 			return
 		}
-		f, wrong := parse(text)
+		f, wrong := parseFrame(text)
 		switch {
 		case wrong != nil && wrong.code == jsonrpc.CodeMethodNotFound:
-			send(w, http.StatusNotFound, wrong.answer())
+			writeJSON(w, http.StatusNotFound, wrong.encode())
 			return
 		case wrong != nil:
-			send(w, http.StatusBadRequest, wrong.answer())
+			writeJSON(w, http.StatusBadRequest, wrong.encode())
 			return
 		case f.request == nil:
 			w.WriteHeader(http.StatusAccepted)
@@ -62,24 +62,24 @@ func (s *Server) Handler() http.Handler {
 			text, err = jsonrpc.EncodeMessage(f.request)
 		}
 		if err != nil {
-			send(w, http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer())
+			writeJSON(w, http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).encode())
 			return
 		}
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		kept := &answerWriter{header: http.Header{}, code: http.StatusOK}
 		tools.ServeHTTP(kept, r)
-		kept.pass(w, &f)
+		kept.forwardTo(w, &f)
 	})
 }
 
 // Beginnings of the texts with which the library refuses a message.
 const (
-	notHandled = "JSON RPC not handled"
-	notValid   = "invalid request"
+	unknownMethodText  = "JSON RPC not handled"
+	invalidRequestText = "invalid request"
 )
 
-// pass sends on the answer of the library to a message.
-func (w *answerWriter) pass(to http.ResponseWriter, f *frame) {
+// forwardTo sends on the answer of the library to a message.
+func (w *answerWriter) forwardTo(to http.ResponseWriter, f *frame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, values := range w.header {
@@ -91,30 +91,30 @@ func (w *answerWriter) pass(to http.ResponseWriter, f *frame) {
 	case media == mediaJSON && f.id != nil:
 		answer, err := withID(text, f.id)
 		if err != nil {
-			w.code, answer = http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer()
+			w.code, answer = http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).encode()
 		}
-		send(to, w.code, answer)
+		writeJSON(to, w.code, answer)
 	case media == "text/plain" && w.code >= http.StatusBadRequest:
 		// What a pipe answers, or passes over, is no mistake of HTTP.
 		wrong := refuse(f.id, jsonrpc.CodeInvalidRequest, "%s", text)
-		switch unknown := strings.HasPrefix(wrong.message, notHandled); {
+		switch unknown := strings.HasPrefix(wrong.message, unknownMethodText); {
 		case f.id == nil && unknown:
 			to.Header().Del("Content-Type")
 			to.WriteHeader(http.StatusAccepted)
 			return
 		case unknown:
 			w.code, wrong.code, wrong.message = http.StatusOK, jsonrpc.CodeMethodNotFound, "method not found: "+strconv.Quote(f.request.Method)
-		case f.id != nil && strings.HasPrefix(wrong.message, notValid):
+		case f.id != nil && strings.HasPrefix(wrong.message, invalidRequestText):
 			w.code = http.StatusOK
 		}
-		send(to, w.code, wrong.answer())
+		writeJSON(to, w.code, wrong.encode())
 	default:
 		to.WriteHeader(w.code)
 		_, _ = to.Write(w.body.Bytes())
 	}
 }
 
-func send(w http.ResponseWriter, status int, text []byte) {
+func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", mediaJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)

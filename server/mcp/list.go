@@ -27,8 +27,8 @@ type indexOut struct {
 	Error     string   `json:"error,omitempty" jsonschema:"why the index cannot be searched"`
 }
 
-// sampled is how many documents are looked at for the names of fields.
-const sampled = 5
+// sampledDocuments is how many documents are looked at for the names of fields.
+const sampledDocuments = 5
 
 const (
 	// maxIndexes is how many indexes are described.
@@ -37,13 +37,13 @@ const (
 	maxFields = 500
 )
 
-func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, error) {
+func (t tools) listIndexes(ctx context.Context, from http.Header, _ *listIn) (listOut, error) {
 	out := listOut{Indexes: []indexOut{}}
-	names, err := t.names(ctx, from)
+	names, err := t.indexNames(ctx, from)
 	if err != nil {
 		return out, err
 	}
-	known, texts, err := t.health(ctx, from)
+	known, texts, err := t.fetchHealth(ctx, from)
 	if err != nil {
 		return out, err
 	}
@@ -51,13 +51,13 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 	room := maxFields
 	for _, name := range names[:min(len(names), maxIndexes)] {
 		x := indexOut{Name: name}
-		x.Fields, x.Left, err = t.fields(ctx, from, name)
+		x.Fields, x.Left, err = t.fetchFields(ctx, from, name)
 		size, there := known[name]
 		switch {
 		case refusedWith(err, "INDEX_NOT_FOUND"): // declared, and without documents
 			err = nil
 		case err == nil && !there: // it was slow to say how many it has
-			size, err = t.size(ctx, from, name)
+			size, err = t.fetchSize(ctx, from, name)
 		}
 		if err != nil {
 			var refused *RefusedError
@@ -67,7 +67,7 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 			x.Error = err.Error()
 		}
 		x.Documents, x.Passages = size.Documents, size.Passages
-		if n := max(room, shownFields); len(x.Fields) > n {
+		if n := max(room, maxShortFields); len(x.Fields) > n {
 			x.Fields, x.Left = x.Fields[:n], x.Left+len(x.Fields)-n
 		}
 		room -= len(x.Fields)
@@ -76,17 +76,17 @@ func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, 
 	return out, nil
 }
 
-// fields are those that the first documents of an index have, in the order of their names. left
+// fetchFields are those that the first documents of an index have, in the order of their names. left
 // counts those with long names, which are not shown.
-func (t tools) fields(ctx context.Context, from http.Header, index string) (fields []string, left int, err error) {
-	var some struct {
+func (t tools) fetchFields(ctx context.Context, from http.Header, index string) (fields []string, left int, err error) {
+	var answer struct {
 		Metadata []map[string]json.RawMessage `json:"metadata"`
 	}
-	if err := t.service.ask(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get",
-		map[string]any{"limit": sampled, "values": false}, &some); err != nil {
+	if err := t.service.send(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get",
+		map[string]any{"limit": sampledDocuments, "values": false}, &answer); err != nil {
 		return nil, 0, err
 	}
-	for _, m := range some.Metadata {
+	for _, m := range answer.Metadata {
 		for key := range m {
 			if key != ordinalKey && key != idKey && !slices.Contains(fields, key) {
 				fields = append(fields, key)
@@ -99,34 +99,34 @@ func (t tools) fields(ctx context.Context, from http.Header, index string) (fiel
 	return fields, all - len(fields), nil
 }
 
-// size is how many documents an index has, and in how many passages some of them are stored.
-type size struct {
+// indexSize is how many documents an index has, and in how many passages some of them are stored.
+type indexSize struct {
 	Documents int64 `json:"num_documents"`
 	Passages  int64 `json:"num_passages"`
 }
 
-// health says how many documents the indexes have that answer soon, and whether the service
+// fetchHealth says how many documents the indexes have that answer soon, and whether the service
 // has a model.
-func (t tools) health(ctx context.Context, from http.Header) (sizes map[string]size, encodes bool, err error) {
+func (t tools) fetchHealth(ctx context.Context, from http.Header) (sizes map[string]indexSize, encodes bool, err error) {
 	var health struct {
 		Model   *struct{} `json:"model"`
 		Indices []struct {
 			Name string `json:"name"`
-			size
+			indexSize
 		} `json:"indices"`
 	}
-	if err := t.service.ask(ctx, from, "GET", "/health", nil, &health); err != nil {
+	if err := t.service.send(ctx, from, "GET", "/health", nil, &health); err != nil {
 		return nil, false, err
 	}
-	sizes = make(map[string]size, len(health.Indices))
+	sizes = make(map[string]indexSize, len(health.Indices))
 	for _, x := range health.Indices {
-		sizes[x.Name] = x.size
+		sizes[x.Name] = x.indexSize
 	}
 	return sizes, health.Model != nil, nil
 }
 
-// size asks for the size of an index.
-func (t tools) size(ctx context.Context, from http.Header, index string) (info size, err error) {
-	err = t.service.ask(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
+// fetchSize asks for the size of an index.
+func (t tools) fetchSize(ctx context.Context, from http.Header, index string) (info indexSize, err error) {
+	err = t.service.send(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
 	return info, err
 }

@@ -49,24 +49,24 @@ func New(service *Service, version string) *Server {
 		// No lists change.
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
 	})
-	s.AddReceivingMiddleware(sound)
+	s.AddReceivingMiddleware(containPanics)
 	t := tools{service}
-	add(s, t, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.list)
-	add(s, t, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.search)
-	add(s, t, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.get)
-	add(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.similar)
-	add(s, t, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explain)
+	addTool(s, t, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.listIndexes)
+	addTool(s, t, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.searchIndex)
+	addTool(s, t, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.getDocuments)
+	addTool(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.findSimilar)
+	addTool(s, t, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explainScore)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}{?passage,start}",
 		MIMEType:    mediaJSON,
 		Description: "The fields of a document, as JSON, or of each of its passages. Both names are percent-encoded. Of a long document the beginning is read; _next is then the URI to go on with.",
-	}, t.resource)
+	}, t.readResource)
 	return &Server{s}
 }
 
-// sound keeps a panic within its own call: calls run in goroutines of the library, where one would end
+// containPanics keeps a panic within its own call: calls run in goroutines of the library, where one would end
 // the process. Errors have a code.
-func sound(next sdk.MethodHandler) sdk.MethodHandler {
+func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (_ sdk.Result, err error) {
 		defer func() {
 			if fault := recover(); fault != nil {
@@ -87,22 +87,22 @@ func sound(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// add adds a tool that changes nothing.
-func add[In, Out any](s *sdk.Server, t tools, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
+// addTool adds a tool that changes nothing.
+func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
 	closed := false
 	sdk.AddTool(s, &sdk.Tool{Name: name, Title: title, Description: doc, Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}},
 		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
-			from := headerOf(r.GetExtra())
+			from := headerFrom(r.GetExtra())
 			out, err := do(ctx, from, &in)
 			if err != nil {
-				return nil, out, t.withNames(ctx, from, r.Params.Arguments, err)
+				return nil, out, t.suggestIndexes(ctx, from, r.Params.Arguments, err)
 			}
 			text, err := jsontext.Plain(out) // the library would write < as \u003c, which is six bytes for an agent to read
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err
 		})
 }
 
-func headerOf(extra *sdk.RequestExtra) http.Header {
+func headerFrom(extra *sdk.RequestExtra) http.Header {
 	if extra == nil {
 		return nil
 	}

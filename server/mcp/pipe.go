@@ -26,8 +26,8 @@ const (
 // Run answers an agent that holds the other ends of two pipes, until in ends and what was
 // asked is answered, or until ctx ends. A line that is no message is answered by an error.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	err := s.sdk.Run(ctx, &pipe{in: in, out: out, lines: make(chan line), turns: make(chan struct{}, maxCalls),
-		closed: make(chan struct{}), open: map[float64]*call{}})
+	err := s.sdk.Run(ctx, &pipe{in: in, out: out, lines: make(chan line), slots: make(chan struct{}, maxCalls),
+		closed: make(chan struct{}), calls: map[float64]*call{}})
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -39,17 +39,17 @@ type pipe struct {
 	in    io.ReadCloser
 	out   io.WriteCloser
 	lines chan line
-	turns chan struct{} // has an item for each of open
+	slots chan struct{} // has an item for each of open
 
 	once   sync.Once
 	closed chan struct{}
 
 	writing sync.Mutex // held while a line is written
 
-	mu   sync.Mutex
-	open map[float64]*call // by our id
-	last float64           // id of ours
-	none chan struct{}     // closed when open is empty; nil if no one waits
+	mu          sync.Mutex
+	calls       map[float64]*call // by our id
+	lastID      float64           // id of ours
+	allAnswered chan struct{}     // closed when open is empty; nil if no one waits
 }
 
 // call is a request that is not answered yet.
@@ -60,9 +60,9 @@ type call struct {
 
 // line is one of the input, without its end.
 type line struct {
-	text []byte
-	long bool // there is more of it than a message may have
-	err  error
+	text    []byte
+	tooLong bool // there is more of it than a message may have
+	err     error
 }
 
 // Connect implements [sdk.Transport].
@@ -84,7 +84,7 @@ func (p *pipe) readLines() {
 				next.err = nil
 			}
 			room := maxMessage + len("\r\n") - len(next.text)
-			next.long = next.long || len(part) > room
+			next.tooLong = next.tooLong || len(part) > room
 			next.text = append(next.text, part[:min(len(part), room)]...)
 		}
 		if half {
@@ -92,7 +92,7 @@ func (p *pipe) readLines() {
 		}
 		next.text = bytes.TrimSpace(next.text)
 		half = bytes.HasSuffix(next.text, []byte{0})
-		next.long = next.long || len(next.text) > maxMessage
+		next.tooLong = next.tooLong || len(next.text) > maxMessage
 		select {
 		case p.lines <- next:
 		case <-p.closed:
@@ -111,7 +111,7 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if next.err != nil {
 			if errors.Is(next.err, io.EOF) { // the library gives up what still runs
 				select {
-				case <-p.rest():
+				case <-p.untilAnswered():
 				case <-p.closed:
 				case <-ctx.Done():
 				}
@@ -128,7 +128,7 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if len(next.text) == 0 {
 			continue
 		}
-		request, err := p.take(ctx, next)
+		request, err := p.parseRequest(ctx, next)
 		if err != nil {
 			return nil, err
 		}
@@ -146,27 +146,27 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take returns the request of a line. It is nil if there is none, or if the line is answered by an error.
-func (p *pipe) take(ctx context.Context, next line) (*jsonrpc.Request, error) {
+// parseRequest returns the request of a line. It is nil if there is none, or if the line is answered by an error.
+func (p *pipe) parseRequest(ctx context.Context, next line) (*jsonrpc.Request, error) {
 	var f frame
 	var wrong *refusal
-	if next.long {
-		wrong = refuse(idOf(next.text), jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage)
+	if next.tooLong {
+		wrong = refuse(findID(next.text), jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage)
 	} else {
-		f, wrong = parse(next.text)
+		f, wrong = parseFrame(next.text)
 	}
 	switch {
 	case wrong != nil:
-		return nil, p.write(wrong.answer())
+		return nil, p.writeLine(wrong.encode())
 	case f.request == nil:
 		return nil, nil
 	case f.id == nil && f.request.Method == methodCancelled:
-		return p.cancel(f.request), nil
+		return p.cancelCall(f.request), nil
 	case f.id == nil:
 		return f.request, nil
 	}
 	select {
-	case p.turns <- struct{}{}:
+	case p.slots <- struct{}{}:
 	case <-p.closed:
 		return nil, io.EOF
 	case <-ctx.Done():
@@ -174,16 +174,16 @@ func (p *pipe) take(ctx context.Context, next line) (*jsonrpc.Request, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last++
-	p.open[p.last] = &call{id: f.id}
+	p.lastID++
+	p.calls[p.lastID] = &call{id: f.id}
 	var err error
-	f.request.ID, err = jsonrpc.MakeID(p.last)
+	f.request.ID, err = jsonrpc.MakeID(p.lastID)
 	return f.request, err
 }
 
-// cancel marks the call that a notification names, and returns the notification with our id of the call,
+// cancelCall marks the call that a notification names, and returns the notification with our id of the call,
 // or nil if there is no such call.
-func (p *pipe) cancel(r *jsonrpc.Request) *jsonrpc.Request {
+func (p *pipe) cancelCall(r *jsonrpc.Request) *jsonrpc.Request {
 	var given struct {
 		ID     json.RawMessage `json:"requestId"`
 		Reason string          `json:"reason"`
@@ -193,7 +193,7 @@ func (p *pipe) cancel(r *jsonrpc.Request) *jsonrpc.Request {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n, c := range p.open {
+	for n, c := range p.calls {
 		if !c.cancelled && bytes.Equal(c.id, given.ID) {
 			c.cancelled = true
 			params, err := jsontext.Plain(map[string]any{"requestId": n, "reason": given.Reason})
@@ -206,15 +206,15 @@ func (p *pipe) cancel(r *jsonrpc.Request) *jsonrpc.Request {
 	return nil
 }
 
-// rest returns a channel that is closed when nothing is left to answer.
-func (p *pipe) rest() <-chan struct{} {
+// untilAnswered returns a channel that is closed when nothing is left to answer.
+func (p *pipe) untilAnswered() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.none = make(chan struct{})
-	if len(p.open) == 0 {
-		close(p.none)
+	p.allAnswered = make(chan struct{})
+	if len(p.calls) == 0 {
+		close(p.allAnswered)
 	}
-	return p.none
+	return p.allAnswered
 }
 
 // Write implements [sdk.Connection].
@@ -225,39 +225,39 @@ func (p *pipe) Write(_ context.Context, msg jsonrpc.Message) error {
 	}
 	r, ok := msg.(*jsonrpc.Response)
 	if !ok {
-		return p.write(text)
+		return p.writeLine(text)
 	}
 	n, _ := r.ID.Raw().(int64)
 	p.mu.Lock()
-	c := p.open[float64(n)]
+	c := p.calls[float64(n)]
 	cancelled := c != nil && c.cancelled
 	p.mu.Unlock()
 	if c == nil {
 		return fmt.Errorf("an answer to request %v, which is not open", r.ID.Raw())
 	}
-	defer p.answered(float64(n))
+	defer p.forgetCall(float64(n))
 	if cancelled {
 		return nil
 	}
 	if text, err = withID(text, c.id); err != nil {
 		return err
 	}
-	return p.write(text)
+	return p.writeLine(text)
 }
 
-func (p *pipe) answered(n float64) {
+func (p *pipe) forgetCall(n float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.open, n)
-	<-p.turns
-	if len(p.open) == 0 && p.none != nil {
-		close(p.none)
-		p.none = nil
+	delete(p.calls, n)
+	<-p.slots
+	if len(p.calls) == 0 && p.allAnswered != nil {
+		close(p.allAnswered)
+		p.allAnswered = nil
 	}
 }
 
-// write writes a line.
-func (p *pipe) write(text []byte) error {
+// writeLine writes a line.
+func (p *pipe) writeLine(text []byte) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	_, err := p.out.Write(append(text, '\n'))

@@ -10,16 +10,16 @@ import (
 )
 
 type searchIn struct {
-	Index     string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
-	Query     string   `json:"query" jsonschema:"the question, in words"`
-	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'; a list of values meets what one of them meets (tags = 'a'), and a dot leads into objects (author.name)"`
-	K         whole    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
-	Offset    whole    `json:"offset,omitempty" jsonschema:"leave this many of the best hits out: the next page begins where this one ends"`
-	MinScore  *float64 `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
-	Mode      string   `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
-	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
-	Like      []string `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; with mode vectors only"`
-	Unlike    []string `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
+	Index     string      `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Query     string      `json:"query" jsonschema:"the question, in words"`
+	Condition string      `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'; a list of values meets what one of them meets (tags = 'a'), and a dot leads into objects (author.name)"`
+	K         wholeNumber `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	Offset    wholeNumber `json:"offset,omitempty" jsonschema:"leave this many of the best hits out: the next page begins where this one ends"`
+	MinScore  *float64    `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
+	Mode      string      `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
+	Group     bool        `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
+	Like      []string    `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; with mode vectors only"`
+	Unlike    []string    `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
 	tokensIn
 }
 
@@ -27,7 +27,7 @@ type searchIn struct {
 const (
 	byVectors  = "vectors"
 	byKeywords = "keywords"
-	hybrid     = "hybrid"
+	byBoth     = "hybrid"
 )
 
 type searchOut struct {
@@ -56,34 +56,34 @@ type hitOut struct {
 	Fields map[string]any `json:"fields,omitempty" jsonschema:"short fields of the document"`
 }
 
-func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
+func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
 	out := searchOut{Mode: in.Mode, foundOut: foundOut{Hits: []hitOut{}}}
-	k, err := hits(int(in.K))
+	k, err := hitCount(int(in.K))
 	if err != nil {
 		return out, err
 	}
-	room, err := in.room(hitBytes * k)
+	room, err := in.byteBudget(hitBytes * k)
 	if err != nil {
 		return out, err
 	}
 	if in.Query == "" || len(in.Query) > MaxQuery {
 		return out, fmt.Errorf("bad argument: query has %d bytes; 1 to %d are possible", len(in.Query), MaxQuery)
 	}
-	path, err := t.index(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, from, in.Index)
 	if err != nil {
 		return out, err
 	}
 	switch in.Mode {
 	case "":
 		out.Mode = byKeywords
-		if _, encodes, err := t.health(ctx, from); err != nil {
+		if _, encodes, err := t.fetchHealth(ctx, from); err != nil {
 			return out, err
 		} else if encodes {
 			out.Mode = byVectors
 		}
-	case byVectors, byKeywords, hybrid:
+	case byVectors, byKeywords, byBoth:
 	default:
-		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords, hybrid)
+		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords, byBoth)
 	}
 	if in.Offset < 0 {
 		return out, fmt.Errorf("bad argument: offset is %d", in.Offset)
@@ -114,9 +114,9 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 	if len(in.Like)+len(in.Unlike) > 0 {
 		body["feedback"] = map[string]any{"like": in.Like, "unlike": in.Unlike}
 	}
-	found, dropped, err := t.find(ctx, from, path+route, body)
+	found, dropped, err := t.fetchHits(ctx, from, path+route, body)
 	if err == nil {
-		out.foundOut, err = shownHits(found, in.Query, room)
+		out.foundOut, err = fitHits(found, in.Query, room)
 	}
 	if dropped > 0 {
 		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
@@ -124,9 +124,9 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 	return out, err
 }
 
-// found is a hit as the service tells of it. Its metadata is that of its passage, where there
+// searchHit is a hit as the service tells of it. Its metadata is that of its passage, where there
 // is one.
-type found struct {
+type searchHit struct {
 	id       string // of the document
 	passage  string // the id of the passage; "": there is none
 	score    float64
@@ -142,8 +142,8 @@ type span struct {
 	Score float64 `json:"score"`
 }
 
-// find asks for the hits of one query; dropped is how many tokens of it the model did not read.
-func (t tools) find(ctx context.Context, from http.Header, path string, body map[string]any) (hits []found, dropped int, err error) {
+// fetchHits asks for the hits of one query; dropped is how many tokens of it the model did not read.
+func (t tools) fetchHits(ctx context.Context, from http.Header, path string, body map[string]any) (hits []searchHit, dropped int, err error) {
 	var answer struct {
 		Results []struct {
 			IDs      []string          `json:"ids"`
@@ -159,12 +159,12 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 		} `json:"results"`
 		Dropped int `json:"dropped_tokens"`
 	}
-	if err := t.service.ask(ctx, from, "POST", path, body, &answer); err != nil {
+	if err := t.service.send(ctx, from, "POST", path, body, &answer); err != nil {
 		return nil, 0, err
 	}
 	for _, r := range answer.Results {
 		for i, m := range r.Metadata[:min(len(r.Metadata), len(r.Scores), len(r.IDs))] {
-			hit := found{id: r.IDs[i], score: r.Scores[i], metadata: m}
+			hit := searchHit{id: r.IDs[i], score: r.Scores[i], metadata: m}
 			if i < len(r.Spans) {
 				hit.spans = r.Spans[i]
 			}
@@ -184,15 +184,15 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 // hitBytes is what a hit takes in an answer at most, about.
 const hitBytes = SnippetBytes + 1400
 
-// shownHits are hits as they are shown to an agent, in about so many bytes.
-func shownHits(hits []found, words string, room int) (foundOut, error) {
+// fitHits are hits as they are shown to an agent, in about so many bytes.
+func fitHits(hits []searchHit, words string, room int) (foundOut, error) {
 	out := foundOut{Hits: []hitOut{}}
 	most := SnippetBytes
 	if each := room / max(len(hits), 1); each < hitBytes {
 		most = min(max(each/2, shortField), SnippetBytes)
 	}
 	for i := range hits {
-		hit, err := shown(&hits[i], words, most)
+		hit, err := newHitOut(&hits[i], words, most)
 		if err != nil {
 			return out, err
 		}

@@ -30,7 +30,7 @@ type Service struct {
 // In is a service in this process. Requests have the context of the agent's request and, if that
 // came over HTTP, its headers Authorization, X-Forwarded-For and X-Request-ID.
 func In(h http.Handler) *Service {
-	return &Service{base: "http://localhost", client: http.Client{Transport: inside{h}}}
+	return &Service{base: "http://localhost", client: http.Client{Transport: handlerTransport{h}}}
 }
 
 // At is a service at an address, asked with a bearer token; "": none.
@@ -65,11 +65,11 @@ func (e *RefusedError) Error() string {
 // Ask sends a request to a service at an address, with a body if in is not nil, and reads
 // the answer into out. The error of an answer that is none is a [*RefusedError].
 func (s *Service) Ask(ctx context.Context, method, path string, in, out any) error {
-	return s.ask(ctx, nil, method, path, in, out)
+	return s.send(ctx, nil, method, path, in, out)
 }
 
-// ask sends a request, with a body if in is not nil, and reads the answer into out.
-func (s *Service) ask(ctx context.Context, from http.Header, method, path string, in, out any) error {
+// send sends a request, with a body if in is not nil, and reads the answer into out.
+func (s *Service) send(ctx context.Context, from http.Header, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
@@ -121,11 +121,11 @@ func (s *Service) ask(ctx context.Context, from http.Header, method, path string
 	return json.Unmarshal(text, out)
 }
 
-// inside is a transport to a handler of this process.
-type inside struct{ handler http.Handler }
+// handlerTransport is a transport to a handler of this process.
+type handlerTransport struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
-func (t inside) RoundTrip(r *http.Request) (answer *http.Response, err error) {
+func (t handlerTransport) RoundTrip(r *http.Request) (answer *http.Response, err error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}

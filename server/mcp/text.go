@@ -29,15 +29,15 @@ var (
 const (
 	// shortField is the longest value in bytes that is shown beside a hit.
 	shortField = 120
-	// shownFields is how many are.
-	shownFields = 12
+	// maxShortFields is how many are.
+	maxShortFields = 12
 	// documentBytes is what a document of an answer takes beside its fields and its id.
 	documentBytes = 32
 )
 
-// fieldsOf splits a document's metadata into fields: a text is a string, and any other value is as
+// parseMetadata splits a document's metadata into fields: a text is a string, and any other value is as
 // it was written.
-func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
+func parseMetadata(m json.RawMessage) (id string, fields map[string]any, err error) {
 	if len(m) == 0 || string(m) == "null" {
 		return "", map[string]any{}, nil
 	}
@@ -62,36 +62,36 @@ func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
 	return id, fields, nil
 }
 
-// ownFields are those that plaid watch keeps for itself.
-var ownFields = []string{"digest", "root"}
+// watchFields are those that plaid watch keeps for itself.
+var watchFields = []string{"digest", "root"}
 
-// shown is a hit as it is shown: title, about so many bytes of its text, those that the
+// newHitOut is a hit as it is shown: title, about so many bytes of its text, those that the
 // question has found or else that have most of its words, and fields that are short.
-func shown(h *found, words string, most int) (hitOut, error) {
-	_, fields, err := fieldsOf(h.metadata)
+func newHitOut(h *searchHit, words string, maxText int) (hitOut, error) {
+	_, fields, err := parseMetadata(h.metadata)
 	if err != nil {
 		return hitOut{}, err
 	}
 	hit := hitOut{ID: h.id, Score: h.score, Passage: h.passage}
 	if _, ok := fields["path"].(string); ok {
-		for _, name := range ownFields {
+		for _, name := range watchFields {
 			delete(fields, name)
 		}
 	}
 	for _, name := range titleFields {
 		if title, ok := fields[name].(string); ok && title != "" {
-			hit.Title, _ = cut(title, 0, 2*shortField)
+			hit.Title, _ = cutText(title, 0, 2*shortField)
 			delete(fields, name)
 			break
 		}
 	}
 	if hit.Field = textField(fields); hit.Field != "" {
 		text := fields[hit.Field].(string)
-		places := placesOf(h.spans, hit.Field, text)
+		places := matchesFromSpans(h.spans, hit.Field, text)
 		if len(places) == 0 {
-			places = placesWith(words, text)
+			places = matchesOfWords(words, text)
 		}
-		hit.Text, hit.Start = snippet(text, places, most)
+		hit.Text, hit.Start = snippet(text, places, maxText)
 		hit.Length = len(text)
 		delete(fields, hit.Field)
 	}
@@ -103,7 +103,7 @@ func shown(h *found, words string, most int) (hitOut, error) {
 		}
 	}
 	slices.Sort(names)
-	for _, name := range names[:min(len(names), shownFields)] {
+	for _, name := range names[:min(len(names), maxShortFields)] {
 		if hit.Fields == nil {
 			hit.Fields = map[string]any{}
 		}
@@ -130,36 +130,36 @@ func textField(fields map[string]any) string {
 	return best
 }
 
-// place is where a text has something of a question: what of it, and how much it counts.
-type place struct {
-	at     int
+// textMatch is where a text has something of a question: what of it, and how much it counts.
+type textMatch struct {
+	offset int
 	word   string
 	weight float64
 }
 
-// placesOf are the places that the service has found in a field, in order.
-func placesOf(spans []span, field, text string) (places []place) {
+// matchesFromSpans are the places that the service has found in a field, in order.
+func matchesFromSpans(spans []span, field, text string) (places []textMatch) {
 	for i, s := range spans {
 		if s.Field == field && s.Start >= 0 && s.Start < len(text) {
-			places = append(places, place{s.Start, strconv.Itoa(i), s.Score})
+			places = append(places, textMatch{s.Start, strconv.Itoa(i), s.Score})
 		}
 	}
-	slices.SortFunc(places, func(a, b place) int { return a.at - b.at })
+	slices.SortFunc(places, func(a, b textMatch) int { return a.offset - b.offset })
 	return places
 }
 
-// placesWith are those of the words of a question. Each word counts once.
-func placesWith(words, text string) (places []place) {
+// matchesOfWords are those of the words of a question. Each word counts once.
+func matchesOfWords(words, text string) (places []textMatch) {
 	for at, word := range human.WordsOf(words).In(text) {
-		places = append(places, place{at, word, 1})
+		places = append(places, textMatch{at, word, 1})
 	}
 	return places
 }
 
 // snippet is a part of a text of about so many bytes, with what counts most of places that
 // are in order, and where it begins.
-func snippet(text string, places []place, most int) (part string, start int) {
-	if len(text) <= most {
+func snippet(text string, places []textMatch, maxBytes int) (part string, start int) {
+	if len(text) <= maxBytes {
 		return text, 0
 	}
 	// The window with the largest sum of different words, and of those the first.
@@ -169,7 +169,7 @@ func snippet(text string, places []place, most int) (part string, start int) {
 		if counts[p.word]++; counts[p.word] == 1 {
 			sum += p.weight
 		}
-		for places[from].at+most*3/4 < p.at {
+		for places[from].offset+maxBytes*3/4 < p.offset {
 			first := places[from]
 			if counts[first.word]--; counts[first.word] == 0 {
 				sum -= first.weight
@@ -177,10 +177,10 @@ func snippet(text string, places []place, most int) (part string, start int) {
 			from++
 		}
 		if sum > best {
-			best, start = sum, max(0, places[from].at-most/8)
+			best, start = sum, max(0, places[from].offset-maxBytes/8)
 		}
 	}
-	start = min(start, len(text)-most)
+	start = min(start, len(text)-maxBytes)
 	for start > 0 && !utf8.RuneStart(text[start]) {
 		start--
 	}
@@ -189,12 +189,12 @@ func snippet(text string, places []place, most int) (part string, start int) {
 			start += i + 1
 		}
 	}
-	part, _ = cut(text, start, most)
+	part, _ = cutText(text, start, maxBytes)
 	return part, start
 }
 
-// cut is a part of a text, of whole characters, and where it ends.
-func cut(text string, start, most int) (part string, end int) {
+// cutText is a part of a text, of whole characters, and where it ends.
+func cutText(text string, start, most int) (part string, end int) {
 	start = min(start, len(text))
 	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
 		start--
@@ -206,17 +206,17 @@ func cut(text string, start, most int) (part string, end int) {
 	return text[start:end], end
 }
 
-// piece is a document with so much of its texts as there is room for. Where there is none, some
+// fitDocument is a document with so much of its texts as there is room for. Where there is none, some
 // fields are shown, and the beginning of its text.
-func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
-	id, fields, err := fieldsOf(m)
+func fitDocument(m json.RawMessage, start int, room *int) (documentOut, error) {
+	id, fields, err := parseMetadata(m)
 	if err != nil {
 		return documentOut{}, err
 	}
 	doc := documentOut{ID: id, Fields: fields}
 	of := textField(fields)
 	for i, name := range slices.Sorted(maps.Keys(fields)) {
-		if *room <= 0 && i >= shownFields && name != of || len(name) > max(*room, shortField) {
+		if *room <= 0 && i >= maxShortFields && name != of || len(name) > max(*room, shortField) {
 			delete(fields, name)
 			doc.Left++
 			continue
@@ -234,7 +234,7 @@ func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
 			*room -= len(name) + len(value)
 			continue
 		}
-		part, end := cut(text, start, max(*room, shortField))
+		part, end := cutText(text, start, max(*room, shortField))
 		fields[name] = part
 		*room -= len(name) + len(part)
 		if end < len(text) && (doc.Next == 0 || end < doc.Next) {
