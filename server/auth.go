@@ -287,12 +287,28 @@ type grantOut struct {
 
 func accessRoutes() []route {
 	return []route{
-		typedRoute(route{method: "GET", pattern: "/tokens", operationID: "list_tokens", tag: "service", permission: Read, group: groupLookup,
-			summary: "What the token of the request allows, and for an admin of all indexes what all tokens do",
-			doc:     "Names, permissions and limits; never a secret."}, (*request).answerAccess),
-		typedRoute(route{method: "GET", pattern: "/nodes", operationID: "list_nodes", tag: "service", permission: Admin, onAllIndexes: true, group: groupLookup,
-			summary: "Nodes of a cluster, and the shards that they have", codes: []Code{CodeNotSupported},
-			doc: "A service that keeps its indexes itself answers NOT_SUPPORTED."}, (*request).answerNodes),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/tokens",
+			operationID: "list_tokens",
+			tag:         "service",
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "What the token of the request allows, and for an admin of all indexes what all tokens do",
+			doc:         "Names, permissions and limits; never a secret.",
+		}, (*request).answerAccess),
+		typedRoute(route{
+			method:       "GET",
+			pattern:      "/nodes",
+			operationID:  "list_nodes",
+			tag:          "service",
+			permission:   Admin,
+			onAllIndexes: true,
+			group:        groupLookup,
+			summary:      "Nodes of a cluster, and the shards that they have",
+			codes:        []Code{CodeNotSupported},
+			doc:          "A service that keeps its indexes itself answers NOT_SUPPORTED.",
+		}, (*request).answerNodes),
 	}
 }
 
@@ -313,7 +329,12 @@ func (q *request) answerAccess(*noBody) (accessOut, error) {
 }
 
 func newAccessOf(t *Token) *accessOf {
-	a := &accessOf{Name: t.Name, Permission: t.Permission.String(), Indexes: t.Indexes, Rate: t.Rate}
+	a := &accessOf{
+		Name:       t.Name,
+		Permission: t.Permission.String(),
+		Indexes:    t.Indexes,
+		Rate:       t.Rate,
+	}
 	for _, g := range t.Grants {
 		a.Grants = append(a.Grants, grantOut{g.Permission.String(), g.Pattern})
 	}

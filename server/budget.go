@@ -7,187 +7,212 @@ import (
 	"time"
 )
 
-// budget is memory that all requests share. What does not fit waits, in order.
+// budget is memory that all requests share. Reservations that do not fit wait, in order.
 //
-// Requests take more while they hold some, and two could wait for each other for ever. So a
-// part of the budget is kept back for one request at a time: the first of those that wait
-// may go into it, up to what one request may take at most, and has it until it ends.
+// A request may reserve more while it holds some, so two requests could wait for each other for
+// ever. Therefore a part of the budget, the headroom, is kept back:
+//
+//  1. At most one reservation, the headroomHolder, may use the headroom at a time.
+//  2. The headroom is as large as the largest request (but at most half of the budget), so its
+//     holder can always go on.
+//  3. The holder keeps this right until it has released all of its bytes.
+//  4. The right goes to the first waiting reservation that it helps.
 type budget struct {
-	purpose  string
+	purpose  string // for errors, such as "bodies"
 	capacity int64
-	headroom int64         // of it, that is kept back
-	maxWait  time.Duration // that one may be expected to wait
+	headroom int64         // the part of capacity that is kept back
+	maxWait  time.Duration // a reservation that is expected to wait longer is refused at once
 
 	mu             sync.Mutex
-	remaining      int64
-	headroomHolder *reservation // that may take what is kept back; nil: none needs to
+	remaining      int64        // negative after reserveAtOnce of more than there was
+	headroomHolder *reservation // nil means that no reservation needs the headroom
 	waiting        []*waiter
-	meanHold       time.Duration // moving mean of how long an account holds something
+	meanHold       time.Duration // moving mean of how long a reservation holds bytes
 }
 
-// reservation is what a request has of a budget. One goroutine takes for it.
+// reservation is the share of a budget that one request has. Only one goroutine may reserve for it.
 type reservation struct {
 	budget *budget
 	bytes  int64
-	since  time.Time // of the first byte
+	since  time.Time // when it got its first byte
 }
 
-// waiter is an account that waits for bytes.
+// waiter is a reservation that waits for more bytes.
 type waiter struct {
 	reservation *reservation
 	bytes       int64
-	granted     chan struct{} // closed when it has got them
+	granted     chan struct{} // closed when the bytes are reserved
 }
 
-// newBudget makes a budget of which one request takes so much at most.
-func newBudget(purpose string, most, one int64, longest time.Duration) *budget {
-	return &budget{purpose: purpose, capacity: most, headroom: min(one, most/2), maxWait: longest, remaining: most}
+// newBudget returns a budget of capacity bytes, of which one request reserves at most maxRequest.
+func newBudget(purpose string, capacity, maxRequest int64, maxWait time.Duration) *budget {
+	return &budget{
+		purpose:   purpose,
+		capacity:  capacity,
+		headroom:  min(maxRequest, capacity/2),
+		maxWait:   maxWait,
+		remaining: capacity,
+	}
 }
 
 func (b *budget) newReservation() reservation { return reservation{budget: b} }
 
-// reserve takes bytes, and waits for them where others have them, if that is not expected to
-// last too long.
-func (a *reservation) reserve(ctx context.Context, n int64) error {
+// reserve reserves size more bytes. It waits while other requests hold them, unless the wait is
+// expected to last longer than maxWait: then, and if size can never fit, it returns a Problem.
+func (a *reservation) reserve(ctx context.Context, size int64) error {
 	b := a.budget
-	if n == 0 {
+	if size == 0 {
 		return nil
 	}
-	if n > b.capacity-a.bytes {
-		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for %s (max-memory)", b.capacity, b.purpose)
+	if size > b.capacity-a.bytes {
+		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for %s (max-memory)",
+			b.capacity, b.purpose)
 	}
+
+	// Take the bytes at once if they are there and no other reservation waits for them.
 	b.mu.Lock()
-	if len(b.waiting) == 0 && b.canGrant(a, n) || b.headroomHolder == a && n <= b.remaining {
-		b.grant(a, n)
+	if len(b.waiting) == 0 && b.canGrant(a, size) || b.headroomHolder == a && size <= b.remaining {
+		b.grant(a, size)
 		b.mu.Unlock()
 		return nil
 	}
-	c := &waiter{a, n, make(chan struct{})}
-	b.waiting = append(b.waiting, c)
+
+	// Wait in line, if the line is not too long.
+	w := &waiter{a, size, make(chan struct{})}
+	b.waiting = append(b.waiting, w)
 	b.grantWaiting()
-	wait := b.expectedWait()
+	expected := b.expectedWait()
 	b.mu.Unlock()
-	if wait <= b.maxWait {
+	if expected <= b.maxWait {
 		timer := time.NewTimer(b.maxWait)
 		defer timer.Stop()
 		select {
-		case <-c.granted:
+		case <-w.granted:
 			return nil
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 	}
+
+	// Leave the line.
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := slices.Index(b.waiting, c)
-	if at < 0 { // it was let through in the same moment
+	i := slices.Index(b.waiting, w)
+	if i < 0 { // the bytes were granted at the same moment
 		return nil
 	}
-	b.waiting = slices.Delete(b.waiting, at, at+1)
-	b.grantWaiting() // those behind it may need less
+	b.waiting = slices.Delete(b.waiting, i, i+1)
+	b.grantWaiting() // those behind it may need fewer bytes
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return problem(CodeBusy, "other requests take the memory that there is for %s (max-memory)", b.purpose).withRetryAfter(max(wait, b.expectedWait()))
+	return problem(CodeBusy, "other requests use the memory that there is for %s (max-memory)", b.purpose).
+		withRetryAfter(max(expected, b.expectedWait()))
 }
 
-// reserveAtOnce takes bytes at once, also where others have them: for what cannot be refused any more.
-func (a *reservation) reserveAtOnce(n int64) {
+// reserveAtOnce reserves bytes without waiting, even if the budget is exceeded: it is for the
+// answer to a change that was made, which can no longer be refused.
+func (a *reservation) reserveAtOnce(size int64) {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
-	a.budget.grant(a, n)
+	a.budget.grant(a, size)
 }
 
-// canGrant tells whether an account may take bytes at once.
-func (b *budget) canGrant(a *reservation, n int64) bool {
+// canGrant reports whether a reservation may get bytes now without touching headroom that is not
+// its own.
+func (b *budget) canGrant(a *reservation, size int64) bool {
 	if b.headroomHolder == a {
-		return n <= b.remaining
+		return size <= b.remaining
 	}
-	kept := b.headroom
-	if b.headroomHolder != nil { // it has taken some of what is kept back
-		kept = max(kept-b.headroomHolder.bytes, 0)
+	keptBack := b.headroom
+	if b.headroomHolder != nil { // its bytes count as taken from the headroom
+		keptBack = max(keptBack-b.headroomHolder.bytes, 0)
 	}
-	return n <= b.remaining-kept
+	return size <= b.remaining-keptBack
 }
 
-func (b *budget) grant(a *reservation, n int64) {
+func (b *budget) grant(a *reservation, size int64) {
 	if a.bytes == 0 {
 		a.since = time.Now()
 	}
-	a.bytes += n
-	b.remaining -= n
+	a.bytes += size
+	b.remaining -= size
 }
 
-// grantWaiting lets through what waits and fits, in order, and beside that the one request that may
-// take what is kept back. Nobody has it: it goes to the first one that it helps.
+// grantWaiting grants the waiting reservations that fit, in order, and the one of the headroom's
+// holder out of order. If the headroom has no holder, it goes to the first waiter that it helps.
 func (b *budget) grantWaiting() {
-	let := func(i int) {
-		c := b.waiting[i]
-		b.grant(c.reservation, c.bytes)
-		close(c.granted)
+	grantAt := func(i int) {
+		w := b.waiting[i]
+		b.grant(w.reservation, w.bytes)
+		close(w.granted)
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
 	for len(b.waiting) > 0 {
-		if c := b.waiting[0]; b.canGrant(c.reservation, c.bytes) {
-			let(0)
+		first := b.waiting[0]
+		if b.canGrant(first.reservation, first.bytes) {
+			grantAt(0)
 			continue
 		}
 		if b.headroomHolder == nil {
-			// Others do not wait for who holds nothing: that waits for its turn.
-			holds := func(c *waiter) bool { return c.reservation.bytes > 0 }
-			if c := b.waiting[0]; c.bytes <= b.remaining {
-				b.headroomHolder = c.reservation
-			} else if i := slices.IndexFunc(b.waiting, holds); i >= 0 {
+			// Only requests that hold bytes keep others waiting, so if the headroom is too small for
+			// the first in line, it goes to the first that holds some.
+			holdsBytes := func(w *waiter) bool { return w.reservation.bytes > 0 }
+			if first.bytes <= b.remaining {
+				b.headroomHolder = first.reservation
+			} else if i := slices.IndexFunc(b.waiting, holdsBytes); i >= 0 {
 				b.headroomHolder = b.waiting[i].reservation
 			}
 		}
-		i := slices.IndexFunc(b.waiting, func(c *waiter) bool { return c.reservation == b.headroomHolder })
+		i := slices.IndexFunc(b.waiting, func(w *waiter) bool { return w.reservation == b.headroomHolder })
 		if i < 0 || !b.canGrant(b.headroomHolder, b.waiting[i].bytes) {
 			return
 		}
-		let(i)
+		grantAt(i)
 	}
 }
 
-// expectedWait is how long the last of those that wait will, as memory was held until now.
+// expectedWait estimates how long the last waiter will wait: the bytes in line turn over once in
+// meanHold for each capacity.
 func (b *budget) expectedWait() time.Duration {
-	var bytes int64
-	for _, c := range b.waiting {
-		bytes += c.bytes
+	var queued int64
+	for _, w := range b.waiting {
+		queued += w.bytes
 	}
-	return time.Duration(min(float64(b.meanHold)*float64(bytes)/float64(b.capacity), float64(maxRetryAfter)))
+	expected := float64(b.meanHold) * float64(queued) / float64(b.capacity)
+	return time.Duration(min(expected, float64(maxRetryAfter)))
 }
 
-// holdsHeadroom tells whether the account may take what is kept back.
+// holdsHeadroom reports whether the reservation is the one that may use the headroom.
 func (a *reservation) holdsHeadroom() bool {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
 	return a.budget.headroomHolder == a
 }
 
-// limitToRemaining is so many bytes, or all that the account may have: what takes more than there
-// is for all runs when nothing else does.
-func (a *reservation) limitToRemaining(n int64) int64 { return min(n, a.remaining()) }
+// limitToRemaining returns size, or all bytes that the reservation can still get if they are fewer.
+// A request that needs more than the whole budget then runs alone, with all of it reserved.
+func (a *reservation) limitToRemaining(size int64) int64 { return min(size, a.remaining()) }
 
-// remaining is how much more the account may have.
+// remaining returns how many more bytes the reservation could get from an idle budget.
 func (a *reservation) remaining() int64 { return a.budget.capacity - a.bytes }
 
-// release gives bytes back.
-func (a *reservation) release(n int64) {
-	if n == 0 {
+// release gives bytes back to the budget.
+func (a *reservation) release(size int64) {
+	if size == 0 {
 		return
 	}
 	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a.bytes -= n
-	b.remaining += n
+	a.bytes -= size
+	b.remaining += size
 	if a.bytes == 0 {
 		held := time.Since(a.since)
 		if b.meanHold == 0 {
 			b.meanHold = held
 		}
-		b.meanHold += (held - b.meanHold) / 16
+		b.meanHold += (held - b.meanHold) / meanWeight
 		if b.headroomHolder == a {
 			b.headroomHolder = nil
 		}
@@ -195,5 +220,4 @@ func (a *reservation) release(n int64) {
 	b.grantWaiting()
 }
 
-// releaseAll gives all back.
 func (a *reservation) releaseAll() { a.release(a.bytes) }

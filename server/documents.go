@@ -110,19 +110,39 @@ func documentRoutes() []route {
 		return r
 	}
 	return []route{
-		typedRoute(changing(route{method: "POST", pattern: "/indices/{name}/update", operationID: "update_index",
-			summary: "Add documents, given as vectors", doc: written,
-			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), updateVectors),
-		typedRoute(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", operationID: "update_index_with_encoding",
-			summary: "Add documents, given as texts", doc: written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.", codes: append([]Code{CodeNotSupported}, modelCodes...),
-			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateTexts),
-		typedRoute(changing(route{method: "POST", pattern: "/indices/{name}/documents", operationID: "add_documents",
-			summary: "The same as update_index; older clients call it",
-			example: `{"documents": [{"embeddings": [[1, 0]]}]}`}), updateVectors),
-		typedRoute(changing(route{method: "DELETE", pattern: "/indices/{name}/documents", operationID: "delete_documents",
-			summary: "Delete documents by a condition, or by id", representation: removedOut{},
-			doc:     "The answer comes when they are gone. A condition over a field that no document has deletes nothing.",
-			example: `{"condition": "year < ?", "parameters": [2020]}`}), deleteDocuments),
+		typedRoute(changing(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/update",
+			operationID: "update_index",
+			summary:     "Add documents, given as vectors",
+			doc:         written,
+			example:     `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`,
+		}), updateVectors),
+		typedRoute(changing(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/update_with_encoding",
+			operationID: "update_index_with_encoding",
+			summary:     "Add documents, given as texts",
+			doc:         written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.",
+			codes:       append([]Code{CodeNotSupported}, modelCodes...),
+			example:     `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`,
+		}), updateTexts),
+		typedRoute(changing(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/documents",
+			operationID: "add_documents",
+			summary:     "The same as update_index; older clients call it",
+			example:     `{"documents": [{"embeddings": [[1, 0]]}]}`,
+		}), updateVectors),
+		typedRoute(changing(route{
+			method:         "DELETE",
+			pattern:        "/indices/{name}/documents",
+			operationID:    "delete_documents",
+			summary:        "Delete documents by a condition, or by id",
+			representation: removedOut{},
+			doc:            "The answer comes when they are gone. A condition over a field that no document has deletes nothing.",
+			example:        `{"condition": "year < ?", "parameters": [2020]}`,
+		}), deleteDocuments),
 	}
 }
 
@@ -307,7 +327,12 @@ func (in *updateTextIn) checkDocuments() error {
 	}
 	for i, text := range in.Documents {
 		if err := vectors.CheckDocument(vectors.Draft{ID: docs[i].ID, Text: text, Split: in.Window > 0}); err != nil {
-			return &collection.DocumentError{Document: i, ID: docs[i].ID, Token: -1, Err: err}
+			return &collection.DocumentError{
+				Document: i,
+				ID:       docs[i].ID,
+				Token:    -1,
+				Err:      err,
+			}
 		}
 	}
 	_, err := collection.CheckDocuments(docs, 0)

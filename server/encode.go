@@ -66,17 +66,41 @@ func encodeRoutes() []route {
 	const tag = "encode"
 	fails := modelCodes
 	return []route{
-		typedRoute(route{method: "POST", pattern: "/encode", operationID: "encode", tag: tag, permission: Read, group: groupSearch,
-			codes: fails, answersTensors: true,
-			summary: "Turn texts into token vectors", example: `{"texts": ["how long do cats sleep?"], "input_type": "query"}`,
-			params: []param{{headerFormat, "header", "base64: answer with embeddings_b64 and shapes", object{"type": "string"}}}}, encodeTexts),
-		typedRoute(route{method: "POST", pattern: "/v1/embeddings", operationID: "embeddings", tag: tag, permission: Read, group: groupSearch,
-			codes: fails, answersTensors: true,
-			summary: "The same, with the request and answer of OpenAI's and PyLate's services",
-			doc:     "Texts are documents unless is_query is true. Each has a matrix: a list of numbers for each token, or with encoding_format base64 one list of all, and its shape.",
-			example: `{"input": ["how long do cats sleep?"], "is_query": true}`}, encodeEmbeddings),
-		typedRoute(route{method: "GET", pattern: "/v1/models", operationID: "models", tag: tag, permission: Read, group: groupLookup,
-			summary: "The model of the service, as OpenAI's clients ask for it"}, listModels),
+		typedRoute(route{
+			method:         "POST",
+			pattern:        "/encode",
+			operationID:    "encode",
+			tag:            tag,
+			permission:     Read,
+			group:          groupSearch,
+			codes:          fails,
+			answersTensors: true,
+			summary:        "Turn texts into token vectors",
+			example:        `{"texts": ["how long do cats sleep?"], "input_type": "query"}`,
+			params:         []param{{headerFormat, "header", "base64: answer with embeddings_b64 and shapes", object{"type": "string"}}},
+		}, encodeTexts),
+		typedRoute(route{
+			method:         "POST",
+			pattern:        "/v1/embeddings",
+			operationID:    "embeddings",
+			tag:            tag,
+			permission:     Read,
+			group:          groupSearch,
+			codes:          fails,
+			answersTensors: true,
+			summary:        "The same, with the request and answer of OpenAI's and PyLate's services",
+			doc:            "Texts are documents unless is_query is true. Each has a matrix: a list of numbers for each token, or with encoding_format base64 one list of all, and its shape.",
+			example:        `{"input": ["how long do cats sleep?"], "is_query": true}`,
+		}, encodeEmbeddings),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/v1/models",
+			operationID: "models",
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "The model of the service, as OpenAI's clients ask for it",
+		}, listModels),
 	}
 }
 

@@ -93,7 +93,12 @@ func (r *ranking) addPassages(q *request, in *searchFields, out *resultOut) erro
 		out.Passages[i] = make([]passageOut, len(h.Passages))
 		for j := range h.Passages {
 			from, p := &h.Passages[j], &out.Passages[i][j]
-			*p = passageOut{DocumentID: collection.NumberOf(from), ID: from.ID, Score: float64(from.Score), Number: -1}
+			*p = passageOut{
+				DocumentID: collection.NumberOf(from),
+				ID:         from.ID,
+				Score:      float64(from.Score),
+				Number:     -1,
+			}
 			if of := from.Passage; of != nil {
 				p.Number, p.Start, p.End = of.Number, of.Start, of.End
 			}

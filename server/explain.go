@@ -57,11 +57,18 @@ type tokenOut struct {
 }
 
 func explainRoutes() []route {
-	return []route{typedRoute(route{method: "POST", pattern: "/indices/{name}/explain", operationID: "explain", tag: "search", permission: Read, group: groupSearch,
-		summary: "Which token matched which, or the stage that dropped the document",
-		codes:   append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
-		params:  []param{conditionParam},
-		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explainDocument)}
+	return []route{typedRoute(route{
+		method:      "POST",
+		pattern:     "/indices/{name}/explain",
+		operationID: "explain",
+		tag:         "search",
+		permission:  Read,
+		group:       groupSearch,
+		summary:     "Which token matched which, or the stage that dropped the document",
+		codes:       append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
+		params:      []param{conditionParam},
+		example:     `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`,
+	}, explainDocument)}
 }
 
 func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
@@ -125,8 +132,19 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 			return err
 		}
 		out = explainOut{
-			DocumentID: collection.NumberOf(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
-			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches, Image: x.Image, Grid: x.Grid, NoGrid: x.NoGrid,
+			DocumentID: collection.NumberOf(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}),
+			ID:         x.ID,
+			Tokens:     x.Tokens,
+			Score:      x.Score,
+			Stage:      x.Stage,
+			Rank:       x.Rank,
+			Plan:       x.Plan,
+			StageScore: x.StageScore,
+			StageLimit: x.StageLimit,
+			Matches:    x.Matches,
+			Image:      x.Image,
+			Grid:       x.Grid,
+			NoGrid:     x.NoGrid,
 		}
 		out.Notes = q.appendTruncationNote(0, out.Notes)
 		if x.Grid != nil {

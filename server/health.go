@@ -73,23 +73,64 @@ type aliveOut struct {
 func healthRoutes() []route {
 	const tag = "service"
 	health := func(pattern, id string) route {
-		return typedRoute(route{method: "GET", pattern: pattern, operationID: id, tag: tag, permission: Read, group: groupUnlimited,
-			summary: "Version, indexes, queues and model"}, (*request).answerHealth)
+		return typedRoute(route{
+			method:      "GET",
+			pattern:     pattern,
+			operationID: id,
+			tag:         tag,
+			permission:  Read,
+			group:       groupUnlimited,
+			summary:     "Version, indexes, queues and model",
+		}, (*request).answerHealth)
 	}
 	description := func(pattern, id string) route {
-		return route{method: "GET", pattern: pattern, operationID: id, tag: tag, group: groupUnlimited, status: http.StatusOK, outType: mediaJSON,
-			summary: "This description, as OpenAPI " + openapiVersion, handle: func(q *request) error { return q.sendBody(http.StatusOK, mediaJSON, q.server.openapi) }}
+		return route{
+			method:      "GET",
+			pattern:     pattern,
+			operationID: id,
+			tag:         tag,
+			group:       groupUnlimited,
+			status:      http.StatusOK,
+			outType:     mediaJSON,
+			summary:     "This description, as OpenAPI " + openapiVersion,
+			handle:      func(q *request) error { return q.sendBody(http.StatusOK, mediaJSON, q.server.openapi) },
+		}
 	}
 	return []route{
 		health("/health", "health"),
 		health("/", "root"),
-		typedRoute(route{method: "GET", pattern: "/livez", operationID: "livez", tag: tag, group: groupUnlimited, summary: "The program runs"},
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/livez",
+			operationID: "livez",
+			tag:         tag,
+			group:       groupUnlimited,
+			summary:     "The program runs",
+		},
 			func(*request, *noBody) (aliveOut, error) { return aliveOut{"alive"}, nil }),
-		typedRoute(route{method: "GET", pattern: "/readyz", operationID: "readyz", tag: tag, group: groupUnlimited, codes: []Code{CodeBusy, CodeModelLoading},
-			summary: "Requests may be sent here",
-			doc:     "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served; a full disk is named, and what is stored is served."}, (*request).answerReady),
-		{method: "GET", pattern: "/metrics", operationID: "metrics", tag: tag, permission: Read, onAllIndexes: true, group: groupUnlimited, status: http.StatusOK, outType: "text/plain",
-			summary: "Figures for Prometheus", handle: func(q *request) error { q.server.metrics.handler.ServeHTTP(q.w, q.Request); return nil }},
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/readyz",
+			operationID: "readyz",
+			tag:         tag,
+			group:       groupUnlimited,
+			codes:       []Code{CodeBusy, CodeModelLoading},
+			summary:     "Requests may be sent here",
+			doc:         "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served; a full disk is named, and what is stored is served.",
+		}, (*request).answerReady),
+		{
+			method:       "GET",
+			pattern:      "/metrics",
+			operationID:  "metrics",
+			tag:          tag,
+			permission:   Read,
+			onAllIndexes: true,
+			group:        groupUnlimited,
+			status:       http.StatusOK,
+			outType:      "text/plain",
+			summary:      "Figures for Prometheus",
+			handle:       func(q *request) error { q.server.metrics.handler.ServeHTTP(q.w, q.Request); return nil },
+		},
 		description("/openapi.json", "openapi"),
 		description("/api-docs/openapi.json", "api_docs"),
 	}
@@ -136,8 +177,14 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	out := healthOut{
-		Status: "healthy", Version: s.options.Version, Dir: s.collections.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
-		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
+		Status:   "healthy",
+		Version:  s.options.Version,
+		Dir:      s.collections.Place(),
+		Memory:   mem.Sys - mem.HeapReleased,
+		Device:   s.device(),
+		Indices:  []summaryOut{},
+		Updates:  []waitingOut{},
+		UptimeMS: time.Since(s.started).Milliseconds(),
 	}
 	if t, ok := s.collections.(collection.Trainer); ok {
 		growth := t.Growth()
@@ -156,9 +203,15 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 		}
 		out.Loaded++
 		sum := summaryOut{
-			Name: name, Documents: int64(st.Documents), Passages: int64(st.Passages), Embeddings: st.Tokens,
-			Partitions: st.Centroids, Dimension: st.Dim,
-			Nbits: st.Nbits, HasMetadata: st.Metadata > 0, MaxDocuments: c.Config().MaxDocuments,
+			Name:         name,
+			Documents:    int64(st.Documents),
+			Passages:     int64(st.Passages),
+			Embeddings:   st.Tokens,
+			Partitions:   st.Centroids,
+			Dimension:    st.Dim,
+			Nbits:        st.Nbits,
+			HasMetadata:  st.Metadata > 0,
+			MaxDocuments: c.Config().MaxDocuments,
 		}
 		if st.Documents > 0 {
 			sum.AverageLength = float64(st.Tokens) / float64(st.Documents)
@@ -168,9 +221,13 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 	if e, _ := s.encoder(); e != nil {
 		cfg := e.Config()
 		out.Model = &modelOut{
-			Name: cmp.Or(cfg.Name, filepath.Base(cfg.Dir)), Path: cfg.Dir, Precision: cfg.Precision,
-			Fingerprint: cfg.Fingerprint, Dimension: e.Dim(),
-			QueryLength: cfg.Query.Length, DocumentLength: cfg.Document.Length,
+			Name:           cmp.Or(cfg.Name, filepath.Base(cfg.Dir)),
+			Path:           cfg.Dir,
+			Precision:      cfg.Precision,
+			Fingerprint:    cfg.Fingerprint,
+			Dimension:      e.Dim(),
+			QueryLength:    cfg.Query.Length,
+			DocumentLength: cfg.Document.Length,
 		}
 	}
 	return out, nil

@@ -23,11 +23,19 @@ const (
 )
 
 func idRoutes() []route {
-	return []route{typedRoute(route{method: "POST", pattern: "/indices/{name}/ids", operationID: "list_ids", tag: "documents", permission: Read,
-		group: groupLookup, params: []param{conditionParam}, summary: "Ids of documents, in pages",
+	return []route{typedRoute(route{
+		method:      "POST",
+		pattern:     "/indices/{name}/ids",
+		operationID: "list_ids",
+		tag:         "documents",
+		permission:  Read,
+		group:       groupLookup,
+		params:      []param{conditionParam},
+		summary:     "Ids of documents, in pages",
 		doc: "Each page is of the documents as they are then. One that is replaced meanwhile has a new document id, behind all others, " +
 			"and so may be there again in a later page.",
-		example: `{"condition": "year >= ?", "parameters": [2020], "limit": 1000}`}, listIDs)}
+		example: `{"condition": "year >= ?", "parameters": [2020], "limit": 1000}`,
+	}, listIDs)}
 }
 
 func listIDs(q *request, in *idsIn) (idsOut, error) {

@@ -57,25 +57,72 @@ type infoOut struct {
 func indexRoutes() []route {
 	const tag = "indices"
 	return []route{
-		typedRoute(route{method: "GET", pattern: "/indices", operationID: "list_indices", tag: tag, permission: Read, group: groupLookup,
-			summary: "Names of the indexes that the token may read, in order; also of those without documents"},
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/indices",
+			operationID: "list_indices",
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "Names of the indexes that the token may read, in order; also of those without documents",
+		},
 			func(q *request, _ *noBody) ([]string, error) {
 				return q.readableIndexes(), nil
 			}),
-		typedRoute(route{method: "POST", pattern: "/indices", operationID: "create_index", tag: tag, permission: Admin, group: groupWrite,
-			summary: "Declare an index", codes: []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
-			doc:     "The index has no documents then, and is found by searches when it has some.",
-			example: `{"name": "papers", "config": {"nbits": 4}}`}, createIndex),
-		typedRoute(route{method: "GET", pattern: "/indices/{name}", operationID: "get_index", tag: tag, permission: Read, group: groupLookup,
-			summary: "What an index holds", doc: "An index without documents is not found."}, getIndex),
-		typedRoute(route{method: "DELETE", pattern: "/indices/{name}", operationID: "delete_index", tag: tag, permission: Admin, group: groupWrite,
-			summary: "Remove an index and all that is in it", codes: []Code{CodeNotSupported}, doc: "A name that is not there is no error: deleted is false then."}, deleteIndex),
-		typedRoute(route{method: "PUT", pattern: "/indices/{name}/config", operationID: "update_index_config", tag: tag, permission: Admin, group: groupWrite,
-			summary: "Set the largest number of documents", codes: []Code{CodeNotSupported},
-			doc:     "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
-			example: `{"max_documents": 10000}`}, updateConfig),
-		typedRoute(route{method: "GET", pattern: "/indices/{name}/stats", operationID: "get_index_stats", tag: tag, permission: Read, group: groupLookup,
-			summary: "Growth, drift, queue, sizes and fields of an index"}, indexStats),
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/indices",
+			operationID: "create_index",
+			tag:         tag,
+			permission:  Admin,
+			group:       groupWrite,
+			summary:     "Declare an index",
+			codes:       []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
+			doc:         "The index has no documents then, and is found by searches when it has some.",
+			example:     `{"name": "papers", "config": {"nbits": 4}}`,
+		}, createIndex),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/indices/{name}",
+			operationID: "get_index",
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "What an index holds",
+			doc:         "An index without documents is not found.",
+		}, getIndex),
+		typedRoute(route{
+			method:      "DELETE",
+			pattern:     "/indices/{name}",
+			operationID: "delete_index",
+			tag:         tag,
+			permission:  Admin,
+			group:       groupWrite,
+			summary:     "Remove an index and all that is in it",
+			codes:       []Code{CodeNotSupported},
+			doc:         "A name that is not there is no error: deleted is false then.",
+		}, deleteIndex),
+		typedRoute(route{
+			method:      "PUT",
+			pattern:     "/indices/{name}/config",
+			operationID: "update_index_config",
+			tag:         tag,
+			permission:  Admin,
+			group:       groupWrite,
+			summary:     "Set the largest number of documents",
+			codes:       []Code{CodeNotSupported},
+			doc:         "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
+			example:     `{"max_documents": 10000}`,
+		}, updateConfig),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/indices/{name}/stats",
+			operationID: "get_index_stats",
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "Growth, drift, queue, sizes and fields of an index",
+		}, indexStats),
 	}
 }
 
@@ -117,9 +164,14 @@ func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (info
 		return infoOut{}, err
 	}
 	out := infoOut{
-		Name: c.Name(), Documents: d.Docs, Passages: d.Passages, Embeddings: d.Tokens, Partitions: d.Centroids,
+		Name:         c.Name(),
+		Documents:    d.Docs,
+		Passages:     d.Passages,
+		Embeddings:   d.Tokens,
+		Partitions:   d.Centroids,
 		Dimension:    d.Dim,
-		MaxDocuments: c.Config().MaxDocuments, Sampled: st.Sampled,
+		MaxDocuments: c.Config().MaxDocuments,
+		Sampled:      st.Sampled,
 	}
 	if d.Docs > 0 {
 		out.AverageLength = float64(d.Tokens) / float64(d.Docs)

@@ -54,7 +54,13 @@ func (q *request) rankByKeywords(v collection.Snapshot, in *searchFields, f sear
 	ctx, end := q.startStage("keywords")
 	for i, text := range in.TextQuery {
 		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
-			Text: text, Mode: in.keywordMode(), K: page.K, Offset: page.Offset, MinScore: page.MinScore, Filters: []*search.Filter{f.shared, f.perQuery[i]}, Payload: in.wantsMetadata() || in.Highlight,
+			Text:     text,
+			Mode:     in.keywordMode(),
+			K:        page.K,
+			Offset:   page.Offset,
+			MinScore: page.MinScore,
+			Filters:  []*search.Filter{f.shared, f.perQuery[i]},
+			Payload:  in.wantsMetadata() || in.Highlight,
 			Passages: passages,
 		})
 		if errors.Is(err, storage.ErrLocked) {

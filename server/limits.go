@@ -227,7 +227,12 @@ type transferPace struct {
 
 func (s *Server) newPace() transferPace {
 	l := &s.options.Limits
-	return transferPace{bytesPerSecond: l.Transfer, maxIdle: l.Stall, remainingIdle: l.Stall, now: s.now}
+	return transferPace{
+		bytesPerSecond: l.Transfer,
+		maxIdle:        l.Stall,
+		remainingIdle:  l.Stall,
+		now:            s.now,
+	}
 }
 
 // keepsUp counts bytes that came, or went, since a time; false: the client is too slow.

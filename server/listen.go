@@ -41,9 +41,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 		handler = s
 	}
 	h := &http.Server{
-		Handler: handler, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.Header, IdleTimeout: idleConnection, MaxHeaderBytes: 64 << 10,
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { limitUnsent(c); return ctx },
+		Handler:           handler,
+		TLSConfig:         opts.TLS,
+		ReadHeaderTimeout: opts.Header,
+		IdleTimeout:       idleConnection,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { limitUnsent(c); return ctx },
 	}
 	ended := make(chan error, 1)
 	go func() {

@@ -62,10 +62,17 @@ const (
 
 func lookupRoutes() []route {
 	text, integerSchema := object{"type": "string"}, object{"type": "integer", "minimum": 0}
-	return []route{typedRoute(route{method: "GET", pattern: "/indices/{name}/documents", operationID: "get_documents",
-		tag: "documents", permission: Read, group: groupLookup, answersTensors: true,
-		summary: "Documents by id, with their vectors if wanted", codes: []Code{CodeDocumentNotFound},
-		doc: "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
+	return []route{typedRoute(route{
+		method:         "GET",
+		pattern:        "/indices/{name}/documents",
+		operationID:    "get_documents",
+		tag:            "documents",
+		permission:     Read,
+		group:          groupLookup,
+		answersTensors: true,
+		summary:        "Documents by id, with their vectors if wanted",
+		codes:          []Code{CodeDocumentNotFound},
+		doc:            "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
 		params: []param{
 			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": integerSchema}},
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
@@ -74,7 +81,8 @@ func lookupRoutes() []route {
 			{"limit", "query", "how many come at most",
 				object{"type": "integer", "minimum": 0, "maximum": maxDocuments, "default": defaultDocuments}},
 			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one has its metadata in any case; 0: none has; default: all have", integerSchema},
-		}}, getDocuments)}
+		},
+	}, getDocuments)}
 }
 
 // lookup has the parameters of a request.

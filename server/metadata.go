@@ -146,7 +146,17 @@ func metadataRoutes() []route {
 		if path == "/query" || path == "/get" {
 			params = []param{conditionParam}
 		}
-		return route{params: params, method: method, pattern: "/indices/{name}/metadata" + path, operationID: id, tag: tag, permission: Read, group: groupLookup, summary: summary, example: example}
+		return route{
+			params:      params,
+			method:      method,
+			pattern:     "/indices/{name}/metadata" + path,
+			operationID: id,
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     summary,
+			example:     example,
+		}
 	}
 	return []route{
 		typedRoute(looks("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""), allMetadata),
@@ -156,9 +166,18 @@ func metadataRoutes() []route {
 			`{"condition": "year >= ?", "parameters": [2020]}`), queryMetadata),
 		typedRoute(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
 			`{"document_ids": [0]}`), getMetadata),
-		typedRoute(route{method: "POST", pattern: "/indices/{name}/metadata/update", operationID: "update_metadata", tag: tag, permission: Write, group: groupWrite, params: []param{conditionParam},
-			summary: "Set fields of the metadata of the documents that a condition holds for", codes: []Code{CodeOutcomeUnknown},
-			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/metadata/update",
+			operationID: "update_metadata",
+			tag:         tag,
+			permission:  Write,
+			group:       groupWrite,
+			params:      []param{conditionParam},
+			summary:     "Set fields of the metadata of the documents that a condition holds for",
+			codes:       []Code{CodeOutcomeUnknown},
+			example:     `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`,
+		}, updateMetadata),
 	}
 }
 
@@ -358,12 +377,20 @@ const (
 )
 
 func facetRoutes() []route {
-	return []route{typedRoute(route{method: "POST", pattern: "/indices/{name}/facets", operationID: "facets", tag: "metadata", permission: Read,
-		group: groupSearch, params: []param{conditionParam},
-		summary: "How many documents have each value of a field", codes: []Code{CodeNotSupported},
+	return []route{typedRoute(route{
+		method:      "POST",
+		pattern:     "/indices/{name}/facets",
+		operationID: "facets",
+		tag:         "metadata",
+		permission:  Read,
+		group:       groupSearch,
+		params:      []param{conditionParam},
+		summary:     "How many documents have each value of a field",
+		codes:       []Code{CodeNotSupported},
 		doc: "Of all documents, or of those that a search with the same restriction could return. " +
 			"Each passage of a document counts by itself.",
-		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`}, countFacets)}
+		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`,
+	}, countFacets)}
 }
 
 func countFacets(q *request, in *facetsIn) (out facetsOut, err error) {

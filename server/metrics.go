@@ -41,7 +41,12 @@ func (r *Registry) Counter(name, help string, labels ...string) *prometheus.Coun
 
 // Histogram adds a histogram with labels.
 func (r *Registry) Histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: MetricNamespace, Name: name, Help: help, Buckets: buckets}, labels)
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: MetricNamespace,
+		Name:      name,
+		Help:      help,
+		Buckets:   buckets,
+	}, labels)
 	r.MustRegister(h)
 	return h
 }

@@ -24,7 +24,13 @@ func pageRoutes() ([]route, error) {
 		return nil, err
 	}
 	answers := func(pattern string, do func(q *request) error) route {
-		return route{method: http.MethodGet, pattern: pattern, servesPage: true, group: groupUnlimited, handle: do}
+		return route{
+			method:     http.MethodGet,
+			pattern:    pattern,
+			servesPage: true,
+			group:      groupUnlimited,
+			handle:     do,
+		}
 	}
 	routes := []route{answers("/ui/", func(q *request) error {
 		q.w.Header().Set("Location", "../ui") // relative: there may be a path before it that is not known here
@@ -50,15 +56,24 @@ var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp", 
 
 func imageRoutes() []route {
 	return []route{{
-		method: "GET", pattern: "/indices/{name}/image", operationID: "get_image", tag: "documents", permission: Read, group: groupLookup, endless: true,
-		summary: "The picture of a page", codes: []Code{CodeDocumentNotFound, CodeImageNotFound},
+		method:      "GET",
+		pattern:     "/indices/{name}/image",
+		operationID: "get_image",
+		tag:         "documents",
+		permission:  Read,
+		group:       groupLookup,
+		endless:     true,
+		summary:     "The picture of a page",
+		codes:       []Code{CodeDocumentNotFound, CodeImageNotFound},
 		doc: "The file that the field image of the document names, as a path below the folder of the index, " +
 			"which is in that of --images. It is PNG, JPEG, GIF, WebP or BMP.",
 		params: []param{
 			{"id", "query", "_id of the document; or document_id", object{"type": "string"}},
 			{"document_id", "query", "document id", object{"type": "integer", "minimum": 0}},
 		},
-		outType: "image/*", status: http.StatusOK, handle: sendImage,
+		outType: "image/*",
+		status:  http.StatusOK,
+		handle:  sendImage,
 	}}
 }
 

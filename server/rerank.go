@@ -59,14 +59,31 @@ type rerankedOut struct {
 
 func rerankRoutes() []route {
 	return []route{
-		typedRoute(route{method: "POST", pattern: "/rerank", operationID: "rerank", tag: "rerank", permission: Read, group: groupSearch, codes: []Code{CodeDimension},
-			summary: "Score documents that are sent with the query", params: []param{lenientParam},
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/rerank",
+			operationID: "rerank",
+			tag:         "rerank",
+			permission:  Read,
+			group:       groupSearch,
+			codes:       []Code{CodeDimension},
+			summary:     "Score documents that are sent with the query",
+			params:      []param{lenientParam},
 			doc: "Documents that come as tensors are scored while they come, and the body may have any size, " +
 				"if the tensors query and lengths are before vectors.",
-			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerankVectors),
-		typedRoute(route{method: "POST", pattern: "/rerank_with_encoding", operationID: "rerank_with_encoding", tag: "rerank", permission: Read, group: groupSearch, codes: modelCodes,
-			summary: "The same for texts",
-			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."]}`}, rerankTexts),
+			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`,
+		}, rerankVectors),
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/rerank_with_encoding",
+			operationID: "rerank_with_encoding",
+			tag:         "rerank",
+			permission:  Read,
+			group:       groupSearch,
+			codes:       modelCodes,
+			summary:     "The same for texts",
+			example:     `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."]}`,
+		}, rerankTexts),
 	}
 }
 
@@ -305,17 +322,27 @@ type rerankUsage struct {
 func rerankAPIRoutes() (all []route) {
 	for _, version := range []string{"v1", "v2"} {
 		all = append(all, typedRoute(route{
-			method: "POST", pattern: "/" + version + "/rerank", operationID: "rerank_" + version, tag: "rerank", permission: Read, group: groupSearch,
-			codes:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
-			summary: "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's services",
-			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
+			method:      "POST",
+			pattern:     "/" + version + "/rerank",
+			operationID: "rerank_" + version,
+			tag:         "rerank",
+			permission:  Read,
+			group:       groupSearch,
+			codes:       append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
+			summary:     "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's services",
+			example:     `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
 		}, rerankAPI))
 	}
 	return all
 }
 
 func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
-	out := rerankAPIOut{ID: q.w.Header().Get(headerRequestID), Object: "list", Model: in.Model, Results: []rerankAPIResult{}}
+	out := rerankAPIOut{
+		ID:      q.w.Header().Get(headerRequestID),
+		Object:  "list",
+		Model:   in.Model,
+		Results: []rerankAPIResult{},
+	}
 	ofIndex := in.Index != "" || len(in.IDs) > 0
 	switch {
 	case ofIndex && len(in.Documents) > 0:
@@ -410,7 +437,10 @@ func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, e
 			break
 		}
 		found, err := q.search([]task{asked}, nil, &searchFields{
-			Params: paramsIn{TopK: &k, Mode: "candidates"}, restriction: restriction{IDs: &wanted}, Metadata: &names, Group: group,
+			Params:      paramsIn{TopK: &k, Mode: "candidates"},
+			restriction: restriction{IDs: &wanted},
+			Metadata:    &names,
+			Group:       group,
 		}, false)
 		if err != nil {
 			return nil, err

@@ -113,8 +113,18 @@ type resultOut struct {
 
 func searchRoutes() []route {
 	searching := func(path, id, summary, example string) route {
-		return route{method: "POST", pattern: "/indices/{name}/search" + path, operationID: id, tag: "search", permission: Read, group: groupSearch,
-			summary: summary, example: example, codes: []Code{CodeDimension, CodeNotSupported}, params: []param{conditionParam}}
+		return route{
+			method:      "POST",
+			pattern:     "/indices/{name}/search" + path,
+			operationID: id,
+			tag:         "search",
+			permission:  Read,
+			group:       groupSearch,
+			summary:     summary,
+			example:     example,
+			codes:       []Code{CodeDimension, CodeNotSupported},
+			params:      []param{conditionParam},
+		}
 	}
 	texts := func(r route) route {
 		r.codes = append(r.codes, modelCodes...)
@@ -180,7 +190,13 @@ func (in *queryIn) toQuery(i int) (search.Query, error) {
 	if err != nil {
 		return search.Query{}, queryProblem(i, err)
 	}
-	return search.Query{Vectors: m.Data, Dim: m.Dim, Mask: in.Mask, Weights: in.Weights, Model: by}, nil
+	return search.Query{
+		Vectors: m.Data,
+		Dim:     m.Dim,
+		Mask:    in.Mask,
+		Weights: in.Weights,
+		Model:   by,
+	}, nil
 }
 
 func queryProblem(i int, err error) *Problem {
@@ -436,7 +452,13 @@ func newRanking(v collection.Snapshot, hits []search.Hit) ranking {
 
 // toResult is the answer to query i.
 func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, error) {
-	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), IDs: make([]string, len(r.hits)), Coverage: r.coverage}
+	out := resultOut{
+		Query:     i,
+		Documents: make([]uint64, len(r.hits)),
+		Scores:    make([]float64, len(r.hits)),
+		IDs:       make([]string, len(r.hits)),
+		Coverage:  r.coverage,
+	}
 	for j := range r.hits {
 		out.IDs[j] = r.hits[j].Hit.ID
 		out.Documents[j], out.Scores[j] = collection.NumberOf(&r.hits[j].Hit), r.hits[j].Score

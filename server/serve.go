@@ -40,13 +40,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, span := s.startSpan(r, route)
 	defer span.End()
 	memory := s.answerMemory.newReservation()
-	q := &request{Request: r, server: s, w: rec, route: route, ctx: ctx, began: began, memory: &memory, agentCall: agentCallFrom(ctx)}
+	q := &request{
+		Request:   r,
+		server:    s,
+		w:         rec,
+		route:     route,
+		ctx:       ctx,
+		began:     began,
+		memory:    &memory,
+		agentCall: agentCallFrom(ctx),
+	}
 	if q.agentCall != nil {
 		q.agentCall.mu.Lock()
 		defer q.agentCall.mu.Unlock()
 		q.memory, q.memoryBefore, r.RemoteAddr = q.agentCall.request.memory, q.agentCall.request.memory.bytes, q.agentCall.request.RemoteAddr
 	}
-	q.body = &requestBody{ReadCloser: r.Body, request: q, control: rec.control, reservation: s.bodyMemory.newReservation(), pace: s.newPace()}
+	q.body = &requestBody{
+		ReadCloser:  r.Body,
+		request:     q,
+		control:     rec.control,
+		reservation: s.bodyMemory.newReservation(),
+		pace:        s.newPace(),
+	}
 	r.Body = q.body
 	defer q.body.reservation.releaseAll()
 	done := s.metrics.startRequest()

@@ -125,7 +125,12 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 	if collections == nil {
 		return nil, errors.New("server.New: no collections are given")
 	}
-	s := &Server{collections: collections, started: time.Now(), now: time.Now, spareBatches: make(chan *vectorBatch, maxSpareBatches)}
+	s := &Server{
+		collections:  collections,
+		started:      time.Now(),
+		now:          time.Now,
+		spareBatches: make(chan *vectorBatch, maxSpareBatches),
+	}
 	if o != nil {
 		s.options = *o
 	}

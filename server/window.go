@@ -70,7 +70,12 @@ func (q *request) splitTexts(in *updateTextIn) (*splitDocuments, error) {
 		return nil, none
 	}
 	model := e.Config()
-	how := encode.Splitting{By: encode.Unit(in.WindowBy), Window: in.Window, Overlap: in.Overlap, Model: &model}
+	how := encode.Splitting{
+		By:      encode.Unit(in.WindowBy),
+		Window:  in.Window,
+		Overlap: in.Overlap,
+		Model:   &model,
+	}
 	if err := how.Check(); err != nil {
 		return nil, badRequest("window: %w", err)
 	}

@@ -57,7 +57,9 @@ func New(service *Service, version string) *Server {
 	addTool(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.findSimilar)
 	addTool(s, t, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explainScore)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{
-		Name: "document", Title: "A document of an index", URITemplate: "plaid://{index}/{id}{?passage,start}",
+		Name:        "document",
+		Title:       "A document of an index",
+		URITemplate: "plaid://{index}/{id}{?passage,start}",
 		MIMEType:    mediaJSON,
 		Description: "The fields of a document, as JSON, or of each of its passages. Both names are percent-encoded. Of a long document the beginning is read; _next is then the URI to go on with.",
 	}, t.readResource)
@@ -90,7 +92,12 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 // addTool adds a tool that changes nothing.
 func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
 	closed := false
-	sdk.AddTool(s, &sdk.Tool{Name: name, Title: title, Description: doc, Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}},
+	sdk.AddTool(s, &sdk.Tool{
+		Name:        name,
+		Title:       title,
+		Description: doc,
+		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed},
+	},
 		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
 			from := headerFrom(r.GetExtra())
 			out, err := do(ctx, from, &in)

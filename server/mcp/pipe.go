@@ -26,8 +26,14 @@ const (
 // Run answers an agent that holds the other ends of two pipes, until in ends and what was
 // asked is answered, or until ctx ends. A line that is no message is answered by an error.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	err := s.sdk.Run(ctx, &pipe{in: in, out: out, lines: make(chan line), slots: make(chan struct{}, maxCalls),
-		closed: make(chan struct{}), calls: map[float64]*call{}})
+	err := s.sdk.Run(ctx, &pipe{
+		in:     in,
+		out:    out,
+		lines:  make(chan line),
+		slots:  make(chan struct{}, maxCalls),
+		closed: make(chan struct{}),
+		calls:  map[float64]*call{},
+	})
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

@@ -144,7 +144,13 @@ func (t handlerTransport) RoundTrip(r *http.Request) (answer *http.Response, err
 		}
 	}()
 	t.handler.ServeHTTP(w, r)
-	return &http.Response{StatusCode: w.code, Header: w.header, Body: io.NopCloser(&w.body), Request: r, ContentLength: int64(w.body.Len())}, nil
+	return &http.Response{
+		StatusCode:    w.code,
+		Header:        w.header,
+		Body:          io.NopCloser(&w.body),
+		Request:       r,
+		ContentLength: int64(w.body.Len()),
+	}, nil
 }
 
 // answerWriter keeps an answer. The library may still write to it when the request has ended.

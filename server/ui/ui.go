@@ -62,7 +62,12 @@ func Files() ([]File, error) {
 			return nil, fmt.Errorf("server/ui: %s has no media type", name)
 		}
 		sum := sha256.Sum256(body)
-		f := File{Path: "/ui/" + name, media: media, tag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`, body: body}
+		f := File{
+			Path:  "/ui/" + name,
+			media: media,
+			tag:   `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
+			body:  body,
+		}
 		if name == page {
 			f.Path = "/ui"
 			files = slices.Insert(files, 0, f)
