@@ -207,7 +207,7 @@ func bodyError(err error) error {
 }
 
 // embeddedStructs are the structs of bodies that clients see no names of.
-var embeddedStructs = []string{"common", "restriction", "vectorsJSON", "conditionIn", "windowIn", "keepIn"}
+var embeddedStructs = []string{"searchFields", "restriction", "vectorsJSON", "conditionIn", "windowIn", "keepIn"}
 
 // userField is the name of a field as clients know it.
 func userField(path string) string {

@@ -8,16 +8,12 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
-	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Code is the machine-readable name of an error, one that clients of next-plaid
@@ -176,7 +172,7 @@ func problemFromError(ctx context.Context, err error) *Problem {
 		c := *p // handlers may share one
 		return &c
 	}
-	if p := ofCollection(err); p != nil {
+	if p := problemFromCollection(err); p != nil {
 		return p
 	}
 	var large *http.MaxBytesError
@@ -240,110 +236,139 @@ func writeProblem(w http.ResponseWriter, p *Problem, message bool) {
 	_, _ = w.Write(body)
 }
 
-// ofCollection is the problem of an error of a collection and of what is below it; nil if it
-// says nothing about the request.
-func ofCollection(err error) *Problem {
-	var busy *collection.BusyError
-	var doc *collection.DocumentError
-	var cond *condition.Error
-	var query *search.QueryError
-	var partly *collection.PartlyError
-	switch {
-	case errors.As(err, &partly): // whatever the cause says elsewhere, something was changed
-		return problem(CodeOutcomeUnknown, "%w", err)
-	case errors.Is(err, collection.ErrUnreachable) && !errors.Is(err, storage.ErrOutcomeUnknown):
-		return problem(CodeBusy, "%w", err).withRetryAfter(time.Second)
-	case errors.As(err, &query): // wraps one of the others
-		p := ofCollection(query.Err)
+// problemFromCollection turns an error of a collection, or of a package below it, into a Problem. nil
+// means that the error says nothing about the request.
+func problemFromCollection(err error) *Problem {
+	kind := collection.KindOf(err)
+	if row, ok := changeProblems[kind]; ok { // these are about all queries, not about one
+		return row.problem(err)
+	}
+	if query, ok := errors.AsType[*search.QueryError](err); ok { // it wraps one of the others
+		p := problemFromCollection(query.Err)
 		if p == nil {
 			return nil
 		}
 		if p.Details == nil {
 			p.Details = &Where{}
 		}
-		p.Details.Query, p.Message = &query.Index, fmt.Sprintf("query %d: %s", query.Index, p.Message)
+		p.Details.Query = &query.Index
+		p.Message = fmt.Sprintf("query %d: %s", query.Index, p.Message)
 		return p
-	case errors.As(err, &busy):
+	}
+	if busy, ok := errors.AsType[*collection.BusyError](err); ok && kind == collection.KindQueueFull {
 		// Its text names no index: clients take a 503 with "model" in it for another error.
-		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).withRetryAfter(busy.RetryAfter)
-	case !errors.Is(err, storage.ErrOutcomeUnknown) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
-		return problem(CodeDiskFull, "the disk of the service is full: nothing was changed").withRetryAfter(diskRetry).withCause(err)
-	case errors.Is(err, storage.ErrTooLarge), !errors.Is(err, storage.ErrOutcomeUnknown) && errors.Is(err, syscall.ENOMEM):
-		return problem(CodeBusy, "there is no address space for the index to grow: nothing was changed; the service has too many indexes").withRetryAfter(diskRetry).withCause(err)
-	case errors.Is(err, collection.ErrReopened):
-		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").withRetryAfter(time.Second)
-	case errors.Is(err, keywords.ErrSyntax):
-		p := problem(CodeBadRequest, "text_query: %w", err)
-		var at *keywords.SyntaxError
-		if errors.As(err, &at) {
-			p.withPlace(Where{Position: &at.Offset})
-		}
-		return p
-	case errors.As(err, &doc):
-		w := Where{Document: &doc.Document, ID: doc.ID}
-		if doc.Token >= 0 {
-			w.Token = &doc.Token
-		}
-		code := CodeBadRequest
-		if errors.Is(err, index.ErrDimension) {
-			code = CodeDimension
-		}
-		return problem(code, "%w", err).withPlace(w)
-	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, condition.ErrSyntax), errors.Is(err, condition.ErrParameter):
-		p := problem(CodeBadRequest, "%w", err)
-		if errors.As(err, &cond) {
-			p.withPlace(Where{Position: &cond.Offset})
-		}
-		return p
+		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).
+			withRetryAfter(busy.RetryAfter)
 	}
-	for _, known := range []struct {
-		is   error
-		code Code
-	}{
-		{collection.ErrUnsupported, CodeNotSupported},
-		{collection.ErrName, CodeBadRequest},
-		{collection.ErrConfig, CodeBadRequest},
-		{collection.ErrExists, CodeIndexExists},
-		{collection.ErrSelection, CodeBadRequest},
-		{collection.ErrTooLarge, CodeTooLarge},
-		{collection.ErrMetadata, CodeBadRequest},
-		{index.ErrDimension, CodeDimension},
-		{index.ErrNotFound, CodeDocumentNotFound},
-		{search.ErrUnknownID, CodeDocumentNotFound},
-		{search.ErrQuery, CodeBadRequest},
-		{keywords.ErrTooLong, CodeBadRequest},
-		{search.ErrOption, CodeBadRequest},
-		{index.ErrOption, CodeBadRequest},
-		{vectors.ErrShape, CodeBadRequest},
-		{vectors.ErrValue, CodeBadRequest},
-		{vectors.ErrID, CodeBadRequest},
-		{storage.ErrModel, CodeBadRequest},
-		{storage.ErrReadOnly, CodeNotSupported},
-		{index.ErrTooManyValues, CodeBadRequest},
-		{index.ErrNoTokens, CodeBadRequest},
-	} {
-		if errors.Is(err, known.is) {
-			return problem(known.code, "%w", err)
-		}
+	row, ok := kindProblems[kind]
+	if !ok {
+		return nil
 	}
-	internal := func(code Code, text string) *Problem {
-		return problem(code, "%s: the log of the service has it under this request id", text).withCause(err)
-	}
+	p := row.problem(err)
+	p.Details = placeOf(err, kind)
+	return p
+}
+
+// kindProblem is how errors of a kind are answered.
+type kindProblem struct {
+	code    Code
+	message string        // "" means the error's own text
+	prefix  string        // before the error's own text
+	seeLog  bool          // the message ends by pointing to the log, which has the error
+	retry   time.Duration // 0 means that trying again does not help
+}
+
+func (row kindProblem) problem(err error) *Problem {
+	var p *Problem
 	switch {
-	case errors.Is(err, collection.ErrUnknown):
-		return problem(CodeIndexNotFound, "index not found").withCause(err)
-	case errors.Is(err, collection.ErrEmpty):
-		return problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet").withCause(err)
-	case errors.Is(err, storage.ErrClosed), errors.Is(err, search.ErrClosed): // the index was dropped while it was read, or its file opened again
-		return problem(CodeBusy, "the index was closed meanwhile; try again").withRetryAfter(time.Second)
-	case errors.Is(err, storage.ErrLocked):
-		return problem(CodeBusy, "another process is changing the index; try again").withRetryAfter(time.Second)
-	case errors.Is(err, collection.ErrClosed):
-		return problem(CodeBusy, "the service is ending").withRetryAfter(time.Second)
-	case errors.Is(err, storage.ErrOutcomeUnknown):
-		return internal(CodeOutcomeUnknown, "the disk, or the object store, failed at the last step: the change was made or was not; look before you repeat it")
-	case errors.Is(err, collection.ErrDamaged), errors.Is(err, storage.ErrCorrupt):
-		return internal(CodeCorrupt, "the index is damaged")
+	case row.message == "":
+		p = problem(row.code, row.prefix+"%w", err)
+	case row.seeLog:
+		p = problem(row.code, "%s: the log of the service has it under this request id", row.message).withCause(err)
+	default:
+		p = problem(row.code, "%s", row.message).withCause(err)
+	}
+	if row.retry > 0 {
+		p.withRetryAfter(row.retry)
+	}
+	return p
+}
+
+// changeProblems are the answers to errors of which a QueryError may wrap the cause, and still the whole
+// request has the outcome.
+var changeProblems = map[collection.Kind]kindProblem{
+	collection.KindPartlyDone:  {code: CodeOutcomeUnknown},
+	collection.KindUnreachable: {code: CodeBusy, retry: time.Second},
+}
+
+// kindProblems are the answers to all other errors.
+var kindProblems = map[collection.Kind]kindProblem{
+	collection.KindBadTextQuery:     {code: CodeBadRequest, prefix: "text_query: "},
+	collection.KindBadDimension:     {code: CodeDimension},
+	collection.KindBadRequest:       {code: CodeBadRequest},
+	collection.KindTooLarge:         {code: CodeTooLarge},
+	collection.KindNotSupported:     {code: CodeNotSupported},
+	collection.KindExists:           {code: CodeIndexExists},
+	collection.KindDocumentNotFound: {code: CodeDocumentNotFound},
+	collection.KindNotFound:         {code: CodeIndexNotFound, message: "index not found"},
+	collection.KindEmpty: {
+		code:    CodeIndexNotFound,
+		message: "index not found: it is declared and has no documents yet",
+	},
+	collection.KindDiskFull: {
+		code:    CodeDiskFull,
+		message: "the disk of the service is full: nothing was changed",
+		retry:   diskRetry,
+	},
+	collection.KindNoAddressSpace: {
+		code: CodeBusy,
+		message: "there is no address space for the index to grow: nothing was changed; " +
+			"the service has too many indexes",
+		retry: diskRetry,
+	},
+	collection.KindReopened: {
+		code:    CodeBusy,
+		message: "the disk failed, and the file was opened again; try again",
+		retry:   time.Second,
+	},
+	collection.KindClosed: {
+		code:    CodeBusy,
+		message: "the index was closed meanwhile; try again",
+		retry:   time.Second,
+	},
+	collection.KindLocked: {
+		code:    CodeBusy,
+		message: "another process is changing the index; try again",
+		retry:   time.Second,
+	},
+	collection.KindClosing: {code: CodeBusy, message: "the service is ending", retry: time.Second},
+	collection.KindOutcomeUnknown: {
+		code: CodeOutcomeUnknown,
+		message: "the disk, or the object store, failed at the last step: " +
+			"the change was made or was not; look before you repeat it",
+		seeLog: true,
+	},
+	collection.KindDamaged: {code: CodeCorrupt, message: "the index is damaged", seeLog: true},
+}
+
+// placeOf returns the place in the request that an error is about; nil if it names none.
+func placeOf(err error, kind collection.Kind) *Where {
+	switch kind {
+	case collection.KindBadTextQuery:
+		if syntax, ok := errors.AsType[*keywords.SyntaxError](err); ok {
+			return &Where{Position: &syntax.Offset}
+		}
+	case collection.KindBadRequest, collection.KindBadDimension:
+		if doc, ok := errors.AsType[*collection.DocumentError](err); ok {
+			w := &Where{Document: &doc.Document, ID: doc.ID}
+			if doc.Token >= 0 {
+				w.Token = &doc.Token
+			}
+			return w
+		}
+		if where, ok := errors.AsType[*condition.Error](err); ok {
+			return &Where{Position: &where.Offset}
+		}
 	}
 	return nil
 }
