@@ -58,7 +58,7 @@ type recallIn struct {
 type recallOut struct {
 	K       int                  `json:"k"`
 	Queries int                  `json:"num_queries"`
-	Recall  float64              `json:"recall" doc:"mean share of the k best documents of an exhaustive search that are found"`
+	Recall  float64              `json:"recall"`
 	Worst   float64              `json:"worst" doc:"the lowest of a query"`
 	Lost    map[search.Stage]int `json:"lost" doc:"documents that were not found, by the stage that dropped them"`
 }

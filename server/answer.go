@@ -11,36 +11,37 @@ import (
 	"time"
 )
 
-// reserveAnswer counts bytes of the answer before they are held. All of them are given back when
-// the request has ended.
+// reserveAnswer reserves memory for so far uncounted bytes of the answer, before they are allocated. All
+// of it is released when the request has ended.
 func (q *request) reserveAnswer(bytes int) error {
-	n, most := int64(bytes), q.server.options.Limits.Answer
-	if n > most-q.answerBytes {
-		return problem(CodeTooLarge, "the answer has more than %d bytes (max-memory): ask for less at a time", most)
+	size, limit := int64(bytes), q.server.options.Limits.Answer
+	if size > limit-q.answerBytes {
+		return problem(CodeTooLarge, "the answer has more than %d bytes (max-memory): ask for less at a time", limit)
 	}
-	q.answerBytes += n
-	return q.memory.reserve(q.ctx, answerCopies*n)
+	q.answerBytes += size
+	return q.memory.reserve(q.ctx, answerCopies*size)
 }
 
-// answerCopies: while an answer is written as text, what it is made of is there too.
+// answerCopies is how often an answer is in memory while it is written: as values and as text.
 const answerCopies = 2
 
 // answerJSON sends a value as JSON.
 func (q *request) answerJSON(status int, v any) error {
-	made := q.route.group == groupWrite || q.route.group == groupTransfer // the change: a refusal would have it made again
 	text, err := toJSON(v)
 	if err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
-	// Counted for what it is from here on, and no more for what was expected.
+
+	// Replace the reservation, which was an estimate, by the size of the text.
 	needs := int64(len(text))
 	if q.agentCall != nil {
 		needs *= agentCopies
 	}
+	changes := q.route.group == groupWrite || q.route.group == groupTransfer
 	switch missing := needs - q.reservedAnswer(); {
 	case missing <= 0:
 		q.memory.release(-missing)
-	case made:
+	case changes: // if its answer were refused, the client would repeat the change
 		q.memory.reserveAtOnce(missing)
 	default:
 		if err := q.memory.reserve(q.ctx, missing); err != nil {
@@ -50,7 +51,7 @@ func (q *request) answerJSON(status int, v any) error {
 	return q.sendBody(status, mediaJSON, text)
 }
 
-// toJSON is json.Marshal, unless an answer has a faster way.
+// toJSON encodes an answer by its own method toJSON, which is faster, or else by json.Marshal.
 func toJSON(v any) ([]byte, error) {
 	if a, ok := v.(interface{ toJSON() ([]byte, error) }); ok {
 		return a.toJSON()
@@ -58,8 +59,8 @@ func toJSON(v any) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// toJSON returns what json.Marshal does, with the metadata last and as it was stored: encoding/json reads
-// all of it again, and copies it, which takes longer than the rest of an answer.
+// toJSON returns the same as json.Marshal, but with the metadata last and as it was stored: encoding/json
+// would parse and copy all of it, which takes longer than the rest of an answer.
 func (out searchOut) toJSON() ([]byte, error) {
 	size := 256 // bytes
 	for i := range out.Results {
@@ -101,8 +102,8 @@ func (out searchOut) toJSON() ([]byte, error) {
 	return append(text, bytes.TrimPrefix(rest, []byte(`{"results":null`))...), nil
 }
 
-// sendBody sends a body. The turn is given back first: how slowly a client takes its answer
-// is no matter of others.
+// sendBody sends an answer. It releases the slot first, so that a client that takes its answer slowly
+// keeps no other request waiting.
 func (q *request) sendBody(status int, media string, text []byte) error {
 	q.releaseSlot()
 	h := q.w.Header()
@@ -112,31 +113,31 @@ func (q *request) sendBody(status int, media string, text []byte) error {
 	h.Set("Content-Length", fmt.Sprint(len(text)))
 	h.Set("Server-Timing", q.serverTiming())
 	q.w.WriteHeader(status)
-	_, _ = q.w.Write(text) // who is gone needs no answer
+	_, _ = q.w.Write(text) // a client that has left needs no answer
 	return nil
 }
 
-// answerStream is an answer that is sent while it is made. One that is short is sent as a whole,
-// so that an error is still answered as one; of a long one a broken connection says that
-// it is no whole answer.
+// answerStream is an answer that is sent while it is made. A short answer is sent at the end, so that an
+// error can still be answered by its status; after the beginning of a long one only a broken connection
+// tells the client of an error.
 type answerStream struct {
 	request  *request
-	pending  []byte // that is to be sent
-	reserved int    // for it, that is counted
-	began    bool
+	pending  []byte // not sent yet
+	reserved int    // bytes of memory for pending
+	began    bool   // the beginning was sent
 }
 
-// maxPending is how much of a streamed answer is held.
+// maxPending is how many bytes of a streamed answer wait in memory, before they are sent.
 const maxPending = 1 << 20
 
 func (q *request) newStream() (*answerStream, error) {
 	return &answerStream{request: q, reserved: maxPending}, q.memory.reserve(q.ctx, answerCopies*maxPending)
 }
 
-// appendVectors appends those of a text, which can be longer than what is held as a rule.
+// appendVectors appends the vectors of one text, which may need more memory than maxPending.
 func (s *answerStream) appendVectors(m Matrix, write func(to []byte, m Matrix) []byte) error {
-	const each = 16 // bytes of a number as text, at most
-	if more := len(s.pending) + each*len(m.Data) - s.reserved; more > 0 {
+	const maxDigits = 16 // bytes of a number as text, with its comma
+	if more := len(s.pending) + maxDigits*len(m.Data) - s.reserved; more > 0 {
 		if err := s.request.memory.reserve(s.request.ctx, answerCopies*int64(more)); err != nil {
 			return err
 		}
@@ -146,8 +147,8 @@ func (s *answerStream) appendVectors(m Matrix, write func(to []byte, m Matrix) [
 	return nil
 }
 
-// flushIfFull sends what there is, if it is enough. The request has no turn meanwhile, and waits
-// for another one then.
+// flushIfFull sends the pending bytes if they are at least maxPending. Meanwhile the request has no slot;
+// then it waits for another one.
 func (s *answerStream) flushIfFull() error {
 	if len(s.pending) < maxPending {
 		return nil
@@ -174,7 +175,7 @@ func (s *answerStream) write() error {
 	return nil
 }
 
-// finish sends the rest.
+// finish sends the end of the answer.
 func (s *answerStream) finish() error {
 	if !s.began {
 		return s.request.sendBody(http.StatusOK, mediaJSON, s.pending)
@@ -183,22 +184,23 @@ func (s *answerStream) finish() error {
 	return s.write()
 }
 
-// responseRecorder remembers what was answered, and cuts clients that do not take it.
+// responseRecorder records the status and size of an answer for the log, and gives up clients that do not
+// take it.
 type responseRecorder struct {
 	http.ResponseWriter
-	statusCode  int
+	statusCode  int // 0 until the header is sent
 	bytes       int64
-	problemCode Code
-	aborted     bool // the connection is to be broken
-	clientLeft  bool // the client has, before its change was decided
+	problemCode Code // "" means success
+	aborted     bool // the connection must be broken: the answer is not complete
+	clientLeft  bool // before it was known whether the client's change was made
 
 	control    *http.ResponseController
 	pace       transferPace
-	extendedAt time.Time // when the client was given time
+	extendedAt time.Time // of the last call of SetWriteDeadline
 }
 
-// extendDeadline gives the client time to take what comes next, unless it was given just now: a new deadline
-// may wake a thread. Not every server has deadlines.
+// extendDeadline gives the client time to take the next bytes. It does nothing if it was called just now,
+// since a new deadline may wake a thread. Not every server has deadlines.
 func (r *responseRecorder) extendDeadline() {
 	if now := r.pace.now(); now.Sub(r.extendedAt) > r.pace.remainingIdle/16 {
 		r.extendedAt = now
@@ -217,11 +219,11 @@ func (r *responseRecorder) WriteHeader(code int) {
 
 var errSlowClient = errors.New("the client takes its answer too slowly")
 
-// maxWrite is how much of an answer a client has to take within the time for stalls.
+// maxWrite is how many bytes of an answer are written with one deadline.
 const maxWrite = 64 << 10
 
-// Write implements http.ResponseWriter. A client that takes its answer steadily is never
-// cut, however long that lasts: each piece has a deadline of its own.
+// Write implements http.ResponseWriter. Each maxWrite bytes have a deadline of their own, so a client that
+// takes its answer steadily is never cut off, however long that lasts.
 func (r *responseRecorder) Write(p []byte) (n int, err error) {
 	r.statusCode = r.status()
 	for {

@@ -18,25 +18,22 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Permission is what a token allows. Each includes those before it.
+// Permission is the right to use a group of routes. Each includes those before it.
 type Permission int
 
+// The permissions.
 const (
-	// Nothing: probes and the description of the API need no token.
-	Nothing Permission = iota
-	// Read searches and looks.
-	Read
-	// Write changes documents.
-	Write
-	// Admin declares and drops indexes, restores backups and trains anew.
-	Admin
+	Nothing Permission = iota // probes, and the description of the API: they need no token
+	Read                      // searches and lookups
+	Write                     // changes of documents
+	Admin                     // creating, removing, restoring and retraining indexes
 )
 
 var permissionNames = []string{"none", "read", "write", "admin"}
 
 func (p Permission) String() string { return permissionNames[p] }
 
-// parsePermission is the inverse of String; "none" is no permission of a token.
+// parsePermission is the inverse of String, except that a token cannot have the permission "none".
 func parsePermission(s string) (Permission, error) {
 	p := slices.Index(permissionNames, s)
 	if p < 1 {
@@ -47,13 +44,12 @@ func parsePermission(s string) (Permission, error) {
 
 // Token is a bearer token.
 type Token struct {
-	// Name is what logs call whoever has it.
+	// Name is the name of its user in logs.
 	Name string
-	// Permission is what it allows on all indexes, and Grants what on some of them; the
-	// greatest holds.
+	// Permission holds on all indexes, and Grants hold on some of them. The greatest one counts.
 	Permission Permission
 	Grants     []Grant
-	// Indexes is how many indexes there may be that the token may administer, counted when it makes
+	// Indexes is the largest number of indexes that the token may administer, counted when it creates
 	// one; 0 means [Limits.Indexes].
 	Indexes int
 	// Rate is how many requests a second it may send, in place of [Limits.Rate]; twice as many may

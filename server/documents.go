@@ -21,8 +21,8 @@ type documentIn struct{ vectorsJSON }
 // updateIn adds documents.
 type updateIn struct {
 	Documents []documentIn      `json:"documents"`
-	Metadata  []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
-	Model     *modelIn          `json:"model,omitempty" doc:"what made the vectors; the index keeps the first one that is named, and refuses vectors and queries that name another"`
+	Metadata  []json.RawMessage `json:"metadata,omitempty"`
+	Model     *modelIn          `json:"model,omitempty"`
 	poolIn
 	keepIn
 }
@@ -30,7 +30,7 @@ type updateIn struct {
 // modelIn names what made vectors.
 type modelIn struct {
 	Name        string `json:"name,omitempty" doc:"of the model"`
-	Fingerprint string `json:"fingerprint,omitempty" doc:"equal for models that make the same vectors; goes before the name where both sides have one"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
 // toModel is nil if none is named.
@@ -47,15 +47,15 @@ func (in *modelIn) toModel() (*storage.Model, error) {
 
 // keepIn says what becomes of the metadata of a document that is replaced.
 type keepIn struct {
-	Keep bool `json:"keep_metadata,omitempty" doc:"a document that has no metadata but its _id keeps that of the one that it replaces: its vectors come later"`
+	Keep bool `json:"keep_metadata,omitempty"`
 }
 
 // updateTextIn adds texts.
 type updateTextIn struct {
 	Documents  []string          `json:"documents"`
-	Metadata   []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
+	Metadata   []json.RawMessage `json:"metadata,omitempty"`
 	PoolFactor *int              `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
-	TextField  string            `json:"text_field,omitempty" doc:"keep the text in the metadata, under this key, where it is not there already"`
+	TextField  string            `json:"text_field,omitempty"`
 	windowIn
 	keepIn
 }
@@ -66,16 +66,16 @@ type updatedOut struct {
 	IDs         []string `json:"ids" doc:"the _id of each document of the request"`
 	Documents   int      `json:"documents" doc:"how many were stored; all passages of one count as one"`
 	Passages    int      `json:"passages" doc:"how many passages some of them are stored in"`
-	Replaced    int      `json:"replaced" doc:"documents that were deleted, with all of their passages, for those with the same _id"`
+	Replaced    int      `json:"replaced"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
-	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents; of requests that were stored at once, all are counted for one"`
-	Empty       int      `json:"empty" doc:"documents and passages without vectors, as of texts that are empty: searches for vectors do not find them"`
+	Evicted     int      `json:"evicted"`
+	Empty       int      `json:"empty"`
 	cutOut
 	Message string `json:"message"`
 }
 
 type deleteIn struct {
-	Condition   string         `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
+	Condition   string         `json:"condition,omitempty"`
 	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 	DocumentIDs []int64        `json:"document_ids,omitempty" doc:"instead of a condition"`
 	IDs         []string       `json:"ids,omitempty" doc:"instead of a condition: by _id"`

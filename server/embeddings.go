@@ -12,7 +12,7 @@ import (
 type embeddingsIn struct {
 	Input   textsJSON `json:"input" doc:"a text, or a list of texts"`
 	IsQuery *bool     `json:"is_query,omitempty" doc:"true: the texts are queries; default: documents"`
-	Format  string    `json:"encoding_format,omitempty" enum:"float,base64" doc:"float (default): a list of numbers for each token; base64: of little-endian float32, row after row, beside a shape"`
+	Format  string    `json:"encoding_format,omitempty" enum:"float,base64"`
 	Dim     *int      `json:"dimensions,omitempty" doc:"that of the model; others are refused"`
 	Model   string    `json:"model,omitempty" doc:"is not looked at: the service has one model, which the answer names"`
 }

@@ -16,11 +16,10 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// Code is the machine-readable name of an error, one that clients of next-plaid
-// know where that service has it.
+// Code is the machine-readable name of an error. It is that of next-plaid, if that service has the error.
 type Code string
 
-// The codes, and the status that each comes with.
+// The codes; codeTable has the status of each.
 const (
 	CodeIndexNotFound    Code = "INDEX_NOT_FOUND"
 	CodeIndexNotDeclared Code = "INDEX_NOT_DECLARED"
@@ -49,7 +48,7 @@ const (
 	CodeTooManyIndexes   Code = "TOO_MANY_INDEXES"
 )
 
-// codeTable says what each code means: its status, and a title that does not vary.
+// codeTable has the status of each code, and a title that does not vary.
 var codeTable = []struct {
 	code   Code
 	status int
@@ -82,7 +81,7 @@ var codeTable = []struct {
 	{CodeNotSupported, http.StatusBadRequest, "This service does not do that"},
 }
 
-// statusAndTitle is what the table says of a code.
+// statusAndTitle returns a code's row of codeTable.
 func (c Code) statusAndTitle() (status int, title string) {
 	for _, row := range codeTable {
 		if row.code == c {
@@ -92,9 +91,8 @@ func (c Code) statusAndTitle() (status int, title string) {
 	return http.StatusInternalServerError, "The service failed"
 }
 
-// Problem is an error of the service and the body it is answered with: problem
-// details (RFC 9457), and beside them the code and message that clients of
-// next-plaid read.
+// Problem is an error of the service and the body of its answer: problem details (RFC 9457), with the
+// additional code and message that clients of next-plaid read.
 type Problem struct {
 	Type    string `json:"type" doc:"where the code is described, relative to the service"`
 	Title   string `json:"title" doc:"what the code means; does not vary"`
@@ -102,7 +100,7 @@ type Problem struct {
 	Detail  string `json:"detail" doc:"what happened; the same as message"`
 	Code    Code   `json:"code" doc:"machine-readable name of the error"`
 	Message string `json:"message" doc:"what happened"`
-	// Details says where in the request, if that is known.
+	// Details is the place in the request; nil means that it is not known.
 	Details *Where `json:"details,omitempty" doc:"where in the request"`
 	// RetryAfter is the header Retry-After, in seconds.
 	RetryAfter int    `json:"retry_after_seconds,omitempty" doc:"when to try again"`
@@ -124,11 +122,11 @@ type Where struct {
 // Error implements error.
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 
-// Unwrap returns the cause; nil if there is no other error behind it.
+// Unwrap returns the cause; nil means that the problem has no other error as its cause.
 func (p *Problem) Unwrap() error { return p.err }
 
-// NewProblem is the error that a [collection.Catalog] is answered with as a problem of that code.
-// The cause is for the log, and may be nil. With after set, clients are told when to try again.
+// NewProblem returns an error that a [collection.Catalog] can return to set its code and message in the
+// answer. The cause is for the log, and may be nil. after, if not 0, is when clients shall try again.
 func NewProblem(c Code, message string, after time.Duration, cause error) *Problem {
 	p := (&Problem{Code: c, Message: message}).withCause(cause)
 	if after > 0 {
@@ -137,35 +135,35 @@ func NewProblem(c Code, message string, after time.Duration, cause error) *Probl
 	return p
 }
 
-// problem makes a Problem. A %w in the format is its cause.
+// problem returns a Problem. The argument of a %w in the format is its cause.
 func problem(c Code, format string, args ...any) *Problem {
 	err := fmt.Errorf(format, args...)
 	return &Problem{Code: c, Message: err.Error(), err: errors.Unwrap(err)}
 }
 
-// badRequest is a problem with the request.
+// badRequest returns a problem with [CodeBadRequest].
 func badRequest(format string, args ...any) *Problem { return problem(CodeBadRequest, format, args...) }
 
-// withPlace says where in the request the problem is.
+// withPlace sets the place in the request that the problem is about.
 func (p *Problem) withPlace(w Where) *Problem {
 	p.Details = &w
 	return p
 }
 
-// withCause sets what happened, for the log.
+// withCause sets the error that the log gets.
 func (p *Problem) withCause(err error) *Problem {
 	p.err = err
 	return p
 }
 
-// withRetryAfter sets when to try again.
+// withRetryAfter sets when the client shall try again, in whole seconds.
 func (p *Problem) withRetryAfter(d time.Duration) *Problem {
 	p.RetryAfter = max(1, int((d+time.Second-1)/time.Second))
 	return p
 }
 
-// problemFromError turns any error into a Problem. What says nothing about the request is an
-// internal error, the text of which goes to the log and not to the client.
+// problemFromError turns any error into a Problem. An error that says nothing about the request becomes
+// an internal error: its text goes to the log and not to the client.
 func problemFromError(ctx context.Context, err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -189,8 +187,8 @@ func problemFromError(ctx context.Context, err error) *Problem {
 	return problem(CodeInternal, "internal error: the log of the service has it under this request id").withCause(err)
 }
 
-// messageProblem is a problem that is an error of JSON-RPC, too. Its id is null: which message it
-// answers is not known.
+// messageProblem is a problem that is also an error of JSON-RPC. Its id is null, since the message that
+// it answers was not parsed.
 type messageProblem struct {
 	*Problem
 	Version string      `json:"jsonrpc"`
@@ -209,8 +207,8 @@ const (
 	internalError  = -32603
 )
 
-// writeProblem answers with an error; with message, it is one of JSON-RPC, too.
-func writeProblem(w http.ResponseWriter, p *Problem, message bool) {
+// writeProblem answers with a problem. With jsonRPC it is also an error of JSON-RPC.
+func writeProblem(w http.ResponseWriter, p *Problem, jsonRPC bool) {
 	status, title := p.Code.statusAndTitle()
 	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#/x-problems/"+string(p.Code), p.Message
 	p.RequestID = w.Header().Get(headerRequestID)
@@ -220,7 +218,7 @@ func writeProblem(w http.ResponseWriter, p *Problem, message bool) {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	var content any = p
-	if message {
+	if jsonRPC {
 		m := messageProblem{Problem: p, Version: "2.0", Error: messageCode{invalidMessage, p.Message}}
 		if status >= http.StatusInternalServerError {
 			m.Error.Code = internalError
@@ -373,5 +371,5 @@ func placeOf(err error, kind collection.Kind) *Where {
 	return nil
 }
 
-// diskRetry is when a client may try again whose change found no room on the disk.
+// diskRetry is when a client may try again after the disk was full.
 const diskRetry = 10 * time.Second

@@ -16,9 +16,9 @@ import (
 
 // feedbackIn are documents that are taken for good, and for bad.
 type feedbackIn struct {
-	Documents int      `json:"documents,omitempty" doc:"so many of the best documents are taken for good; at most 100 with those of the lists"`
+	Documents int      `json:"documents,omitempty"`
 	Like      []string `json:"like,omitempty" doc:"_id of documents that are good"`
-	Unlike    []string `json:"unlike,omitempty" doc:"_id of documents that are bad: what only they have counts against others"`
+	Unlike    []string `json:"unlike,omitempty"`
 }
 
 // passagesPerDocument is how many of each document are wanted, where there is a group.

@@ -20,8 +20,8 @@ type explainIn struct {
 	ID         string   `json:"id,omitempty" doc:"the _id of the document; or document_id"`
 	Params     paramsIn `json:"params,omitzero"`
 	restriction
-	TextFields   []string `json:"text_fields,omitempty" doc:"fields of the metadata that were encoded, in order; default: the first of title and text, text, page_content and content that has as many tokens as the document"`
-	Similarities bool     `json:"similarities,omitempty" doc:"also the inner product of each query token with each document token"`
+	TextFields   []string `json:"text_fields,omitempty"`
+	Similarities bool     `json:"similarities,omitempty"`
 }
 
 // explainOut says how a score comes about and how far the document got.
@@ -31,7 +31,7 @@ type explainOut struct {
 	Tokens     int    `json:"tokens" doc:"of the document"`
 	// Score and what follows are those of search.Explanation.
 	Score          float64         `json:"score" doc:"MaxSim, whatever became of the document"`
-	Stage          search.Stage    `json:"stage" enum:"empty,filtered,not probed,cut,pruned,outranked,returned" doc:"where the document left the search"`
+	Stage          search.Stage    `json:"stage" enum:"empty,filtered,not probed,cut,pruned,outranked,returned"`
 	Rank           int             `json:"rank,omitempty" doc:"from 1, if it was returned"`
 	Plan           string          `json:"plan,omitempty"`
 	StageScore     *float64        `json:"stage_score,omitempty" doc:"its score in that stage"`
@@ -39,14 +39,14 @@ type explainOut struct {
 	Matches        []search.Match  `json:"matches" doc:"for each query token the document token that it matches best"`
 	QueryTokens    []tokenOut      `json:"query_tokens,omitempty" doc:"pieces of the query, where it is a text"`
 	DocumentText   string          `json:"document_text,omitempty" doc:"the text that document_tokens are of"`
-	DocumentTokens []tokenOut      `json:"document_tokens,omitempty" doc:"pieces of the document, where its metadata has the text and there is a model"`
+	DocumentTokens []tokenOut      `json:"document_tokens,omitempty"`
 	Similarities   [][]float32     `json:"similarities,omitempty" doc:"[query tokens][document tokens]"`
 	Metadata       json.RawMessage `json:"metadata"`
 	// Image, Grid and NoGrid are those of search.Explanation.
-	Image  string             `json:"image,omitempty" doc:"of a page: the address of its picture, or the path of a file (GET /indices/{name}/image)"`
-	Grid   *search.GridScores `json:"grid,omitempty" doc:"of a page with a grid: what each query token scores with each cell"`
+	Image  string             `json:"image,omitempty"`
+	Grid   *search.GridScores `json:"grid,omitempty"`
 	NoGrid string             `json:"no_grid,omitempty" doc:"why there is no grid of a page that has one"`
-	Notes  []string           `json:"notes,omitempty" doc:"that the query is longer than the model reads; what could not be told, and why"`
+	Notes  []string           `json:"notes,omitempty"`
 }
 
 // tokenOut is a piece of a text.

@@ -21,13 +21,13 @@ type healthOut struct {
 	Version  string       `json:"version"`
 	Loaded   int          `json:"loaded_indices" doc:"indexes that have documents"`
 	Dir      string       `json:"index_dir"`
-	Memory   uint64       `json:"memory_usage_bytes" doc:"that the program has from the system, without the files that it maps"`
+	Memory   uint64       `json:"memory_usage_bytes"`
 	Indices  []summaryOut `json:"indices"`
 	Updates  []waitingOut `json:"updates" doc:"indexes with changes that wait or are being written"`
 	Model    *modelOut    `json:"model,omitempty"`
 	Device   string       `json:"device" doc:"what searches"`
 	UptimeMS int64        `json:"uptime_ms"`
-	Train    int64        `json:"train_tokens,omitempty" doc:"from which an index is trained; with fewer it has 8 bits a component"`
+	Train    int64        `json:"train_tokens,omitempty"`
 }
 
 type summaryOut struct {
@@ -63,7 +63,7 @@ type modelOut struct {
 type readyOut struct {
 	Status  string            `json:"status" enum:"ready"`
 	Damaged map[string]string `json:"damaged,omitempty"`
-	Disk    string            `json:"disk,omitempty" enum:"full" doc:"changes are refused with DISK_FULL until there is room"`
+	Disk    string            `json:"disk,omitempty" enum:"full"`
 }
 
 type aliveOut struct {

@@ -11,7 +11,7 @@ type idsIn struct {
 }
 
 type idsOut struct {
-	IDs []string `json:"ids" doc:"in the order in which the documents were added; that of a document that is stored as passages is there once"`
+	IDs []string `json:"ids"`
 	// Next is 0 at the end: a document of that number would be the first one of all.
 	Next uint64 `json:"next,omitempty" doc:"from of the next page; left out at the end"`
 }

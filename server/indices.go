@@ -16,12 +16,12 @@ type declareIn struct {
 
 // newConfig is collection.Config with all fields optional.
 type newConfig struct {
-	Nbits            int     `json:"nbits,omitempty" doc:"residual bits a component: 1, 2, 4 or 8; default 4. A small index has 8"`
+	Nbits            int     `json:"nbits,omitempty"`
 	BatchSize        int     `json:"batch_size,omitempty" doc:"is kept and given back; the writer groups what waits"`
 	Seed             *uint64 `json:"seed,omitempty" doc:"of trainings; default 42"`
-	StartFromScratch int     `json:"start_from_scratch,omitempty" doc:"is kept and given back; the index is trained anew as it grows"`
-	MaxDocuments     *uint64 `json:"max_documents,omitempty" doc:"the oldest documents beyond it are deleted; default: no limit"`
-	Tokenizer        string  `json:"fts_tokenizer,omitempty" enum:"unicode61,trigram" doc:"of keyword searches; default unicode61"`
+	StartFromScratch int     `json:"start_from_scratch,omitempty"`
+	MaxDocuments     *uint64 `json:"max_documents,omitempty"`
+	Tokenizer        string  `json:"fts_tokenizer,omitempty" enum:"unicode61,trigram"`
 	Binary           bool    `json:"binary,omitempty" doc:"one bit a component, whatever nbits says"`
 }
 
@@ -50,8 +50,8 @@ type infoOut struct {
 	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
 	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
 	// Found says by classes of k what searches were seen to find.
-	Found   []string            `json:"found,omitempty" doc:"what searches find of the exhaustive result, by k, as was measured"`
-	Sampled *collection.Sampled `json:"sampled,omitempty" doc:"what searches have found by questions that the service has sampled"`
+	Found   []string            `json:"found,omitempty"`
+	Sampled *collection.Sampled `json:"sampled,omitempty"`
 }
 
 func indexRoutes() []route {

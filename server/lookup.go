@@ -18,7 +18,7 @@ type storedOut struct {
 	Passage    *partOut        `json:"passage,omitempty" doc:"of a passage: its document, and its number there"`
 	Metadata   json.RawMessage `json:"metadata,omitempty" doc:"left out where metadata_bytes has no room for it"`
 	Embeddings rowsJSON        `json:"embeddings,omitzero" doc:"decoded, of unit length"`
-	Base64     string          `json:"embeddings_b64,omitempty" doc:"the same as base64 of little-endian float32, row after row"`
+	Base64     string          `json:"embeddings_b64,omitempty"`
 	Shape      []int           `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 
 	vectors Matrix // where the answer has tensors

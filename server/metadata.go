@@ -88,7 +88,7 @@ func withoutKeys(payload []byte) []byte {
 }
 
 type metadataOut struct {
-	Metadata []json.RawMessage `json:"metadata" doc:"an object for each document, with its _id and, as _subset_, its document id"`
+	Metadata []json.RawMessage `json:"metadata"`
 	Count    int               `json:"count"`
 }
 
@@ -110,7 +110,7 @@ type checkOut struct {
 }
 
 type conditionIn struct {
-	Condition  string         `json:"condition" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
+	Condition  string         `json:"condition"`
 	Parameters parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 }
 
@@ -120,17 +120,17 @@ type foundOut struct {
 }
 
 type getMetadataIn struct {
-	DocumentIDs *[]int64       `json:"document_ids,omitempty" doc:"in the order wanted; those that are not there are passed over"`
+	DocumentIDs *[]int64       `json:"document_ids,omitempty"`
 	Condition   string         `json:"condition,omitempty" doc:"instead of document_ids"`
 	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 	Limit       *int           `json:"limit,omitempty" doc:"how many at most"`
-	Values      *bool          `json:"values,omitempty" doc:"false: the fields of each document by name alone, with null for their values"`
+	Values      *bool          `json:"values,omitempty"`
 }
 
 type updateMetadataIn struct {
-	Condition  string                     `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'; or ids"`
+	Condition  string                     `json:"condition,omitempty"`
 	Parameters parametersJSON             `json:"parameters,omitempty" doc:"a value for each ?"`
-	IDs        []string                   `json:"ids,omitempty" doc:"instead of a condition: by _id; that of a document that is stored as passages means these"`
+	IDs        []string                   `json:"ids,omitempty"`
 	Updates    map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
 }
 
@@ -359,8 +359,8 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 
 // facetsIn asks how many documents have each value of some fields.
 type facetsIn struct {
-	Fields []string `json:"fields" doc:"fields of the metadata, as in conditions: lang, author.name; of a list each element counts"`
-	Values *int     `json:"values,omitempty" doc:"how many values of each field, those of the most documents; default 10"`
+	Fields []string `json:"fields"`
+	Values *int     `json:"values,omitempty"`
 	restriction
 }
 

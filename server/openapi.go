@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,16 +13,16 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// openapiVersion is that of the description of the API.
+// openapiVersion is the version of OpenAPI in which the API is described.
 const openapiVersion = "3.1.1"
 
 // object is a JSON object of the description.
 type object = map[string]any
 
-// schemer is a type with a JSON form that reflection does not tell.
+// schemer is a type that returns its JSON schema itself, because reflection would not find it.
 type schemer interface{ schema() object }
 
-// describeAPI makes the OpenAPI description of routes from the types of their bodies.
+// describeAPI returns the OpenAPI description of routes, made from the types of their bodies.
 func describeAPI(routes []route, version string) ([]byte, error) {
 	d := describer{schemas: object{}, types: map[string]describedType{}}
 	paths := object{}
@@ -67,23 +68,37 @@ func describeAPI(routes []route, version string) ([]byte, error) {
 	})
 }
 
+// describer collects the schemas of the types that routes use.
 type describer struct {
-	schemas object
-	types   map[string]describedType
-	clash   error
-	strict  bool // of a body that is refused for fields that are not known
+	schemas object                   // by name of the component
+	types   map[string]describedType // the same names
+	clash   error                    // of two types with one name
+	strict  bool                     // while a request body is described that refuses unknown fields
 }
 
-// describedType is a type, and how it was described.
+// describedType is a type in the description. One type may be described in two ways.
 type describedType struct {
 	reflect.Type
 	strict bool
 }
 
 // generalCodes can come from any route that is not a probe.
-var generalCodes = []Code{CodeUnauthorized, CodeForbidden, CodeRateLimited, CodeBusy, CodeInternal, CodeTimeout, CodeBadRequest}
+var generalCodes = []Code{
+	CodeUnauthorized, CodeForbidden, CodeRateLimited, CodeBusy, CodeInternal, CodeTimeout, CodeBadRequest,
+}
 
+// indexNameParam describes the {name} of a path.
+var indexNameParam = object{
+	"name":        "name",
+	"in":          "path",
+	"required":    true,
+	"description": "name of the index",
+	"schema":      object{"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 128},
+}
+
+// operation describes a route.
 func (d *describer) operation(r *route) (object, error) {
+	// What it does, and who may call it.
 	op := object{"operationId": r.operationID, "tags": []string{r.tag}, "summary": r.summary}
 	if r.doc != "" {
 		op["description"] = r.doc
@@ -93,11 +108,10 @@ func (d *describer) operation(r *route) (object, error) {
 		op["security"] = []object{{"bearer": []string{}}}
 		op["x-permission"] = r.permission.String()
 	}
+	// Parameters.
 	params := []object{}
-	for _, part := range strings.Split(r.pattern, "/") {
-		if name, ok := strings.CutPrefix(part, "{"); ok {
-			params = append(params, object{"name": strings.TrimSuffix(name, "}"), "in": "path", "required": true, "description": "name of the index", "schema": object{"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 128}})
-		}
+	if strings.Contains(r.pattern, "{name}") {
+		params = append(params, indexNameParam)
 	}
 	for _, p := range r.params {
 		params = append(params, object{"name": p.name, "in": p.in, "description": p.doc, "schema": p.schema})
@@ -105,6 +119,7 @@ func (d *describer) operation(r *route) (object, error) {
 	if len(params) > 0 {
 		op["parameters"] = params
 	}
+	// The body of the request.
 	if r.in != nil || r.inType != "" {
 		media := object{"schema": mediaSchema(r.inType)}
 		if r.in != nil {
@@ -125,6 +140,7 @@ func (d *describer) operation(r *route) (object, error) {
 		}
 		op["requestBody"] = object{"required": true, "content": content}
 	}
+	// The answers of success.
 	success := object{"description": "done"}
 	if r.outType != "" {
 		media := object{"schema": mediaSchema(r.outType)}
@@ -147,6 +163,7 @@ func (d *describer) operation(r *route) (object, error) {
 			"content":     object{mediaJSON: object{"schema": d.schemaOf(reflect.TypeOf(r.representation))}},
 		}
 	}
+	// Errors, by their status.
 	codes := slices.Clone(r.codes)
 	if r.group != groupUnlimited {
 		codes = append(codes, generalCodes...)
@@ -176,8 +193,8 @@ func (d *describer) operation(r *route) (object, error) {
 	return op, nil
 }
 
-// mediaSchema is the schema of a body that is no JSON, in the words that generators of clients
-// know: since 3.1 binary bodies need none, and without one they make nothing of them.
+// mediaSchema returns the schema of a body that is not JSON. Since 3.1 binary bodies need none, but
+// generators of clients ignore a body without one.
 func mediaSchema(media string) object {
 	switch media {
 	case mediaJSON:
@@ -188,7 +205,7 @@ func mediaSchema(media string) object {
 	return object{"type": "string", "format": "binary"}
 }
 
-// schemaOf is the schema of a type. Structs with a name become components.
+// schemaOf returns the schema of a type. Structs with a name become components.
 func (d *describer) schemaOf(t reflect.Type) object {
 	if s, ok := reflect.Zero(t).Interface().(schemer); ok && t.Kind() != reflect.Pointer {
 		return s.schema()
@@ -197,11 +214,11 @@ func (d *describer) schemaOf(t reflect.Type) object {
 	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[condition.Literal]():
 		return object{}
 	case reflect.TypeFor[Code]():
-		var all []string
+		var codes []string
 		for _, row := range codeTable {
-			all = append(all, string(row.code))
+			codes = append(codes, string(row.code))
 		}
-		return object{"type": "string", "enum": all}
+		return object{"type": "string", "enum": codes}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -225,12 +242,13 @@ func (d *describer) schemaOf(t reflect.Type) object {
 		if name == "" {
 			return d.structSchema(t)
 		}
-		is := describedType{t, d.strict}
-		if was, there := d.types[name]; !there {
-			d.types[name] = is // before its fields, which may lead back here
+		now := describedType{t, d.strict}
+		if before, found := d.types[name]; !found {
+			d.types[name] = now // before its fields, which may lead back here
 			d.schemas[name] = d.structSchema(t)
-		} else if was != is {
-			d.clash = fmt.Errorf("the description has two types named %s: %v and %v (strict: %t and %t)", name, was.Type, t, was.strict, is.strict)
+		} else if before != now {
+			d.clash = fmt.Errorf("the description has two types named %s: %v and %v (strict: %t and %t)",
+				name, before.Type, t, before.strict, now.strict)
 		}
 		return object{"$ref": "#/components/schemas/" + name}
 	default:
@@ -238,22 +256,23 @@ func (d *describer) schemaOf(t reflect.Type) object {
 	}
 }
 
-// componentName is the name of a struct in the description: that of the type, with
-// a capital, and without the marks of bodies.
+// componentName returns the name of a struct in the description: that of the type with a capital, and
+// with "Request" for "In" and "Answer" for "Out". "" means that the struct has no name.
 func componentName(t reflect.Type) string {
 	name := t.Name()
 	if name == "" {
 		return ""
 	}
 	name = strings.TrimSuffix(name, "JSON")
-	if end, ok := strings.CutSuffix(name, "In"); ok {
-		name = end + "Request"
-	} else if end, ok := strings.CutSuffix(name, "Out"); ok {
-		name = end + "Answer" // a client in Go has a type EncodeResponse of its own for the operation encode
+	if base, ok := strings.CutSuffix(name, "In"); ok {
+		name = base + "Request"
+	} else if base, ok := strings.CutSuffix(name, "Out"); ok {
+		name = base + "Answer" // not "Response": a client in Go has its own type EncodeResponse for the operation encode
 	}
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
+// nullable returns a schema that also allows null.
 func nullable(s object) object {
 	if kind, ok := s["type"].(string); ok {
 		s = maps.Clone(s)
@@ -266,9 +285,9 @@ func nullable(s object) object {
 	return object{"anyOf": []object{s, {"type": "null"}}}
 }
 
-// structSchema is the schema of a struct. A field without omitempty or omitzero is always
-// there in answers and required in requests. Requests have no others, and answers may get
-// some.
+// structSchema returns the schema of a struct. A field without omitempty or omitzero is always in
+// answers and required in requests. Strict requests allow no other fields; answers may get some in later
+// versions.
 func (d *describer) structSchema(t reflect.Type) object {
 	properties, required := object{}, []string{}
 	for _, f := range jsonFields(t) {
@@ -280,8 +299,8 @@ func (d *describer) structSchema(t reflect.Type) object {
 		if optional && f.Type.Kind() == reflect.Slice {
 			s = nullable(s)
 		}
-		if doc := f.Tag.Get("doc"); doc != "" {
-			s["description"] = doc // beside a $ref, which 3.1 allows
+		if doc := cmp.Or(f.Tag.Get("doc"), longDocs[f.owner+"."+f.name]); doc != "" {
+			s["description"] = doc // also next to a $ref, which 3.1 allows
 		}
 		if values := f.Tag.Get("enum"); values != "" {
 			s["enum"] = strings.Split(values, ",")

@@ -14,7 +14,7 @@ import (
 // poolIn says how the vectors of documents become fewer before they are stored.
 type poolIn struct {
 	Factor *int        `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
-	By     pool.Method `json:"pool_by,omitempty" enum:"similar,tiles,neighbours" doc:"what is joined: similar vectors (default); of pages with image and grid tiles, squares of pool_factor cells, or neighbours, similar cells that touch. A grid is stored as that of the tiles; the other ways remove it"`
+	By     pool.Method `json:"pool_by,omitempty" enum:"similar,tiles,neighbours"`
 }
 
 // maxPoolFactor bounds pool_factor: a document keeps one vector at least.

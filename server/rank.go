@@ -68,9 +68,9 @@ func (q *request) dimensionError(v collection.Snapshot, tasks []task, err error)
 
 // restriction says which documents may answer. What is given must all hold.
 type restriction struct {
-	Subset     *[]int64       `json:"subset,omitempty" doc:"document ids that may be returned; an empty list lets none through, ids that are not there are passed over"`
+	Subset     *[]int64       `json:"subset,omitempty"`
 	IDs        *[]string      `json:"ids,omitempty" doc:"the same by _id"`
-	Condition  string         `json:"filter_condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
+	Condition  string         `json:"filter_condition,omitempty"`
 	Parameters parametersJSON `json:"filter_parameters,omitempty" doc:"a value for each ?"`
 }
 

@@ -18,7 +18,7 @@ import (
 // rerankIn has a query in one of the two forms of vectors, and documents.
 type rerankIn struct {
 	Query       rowsJSON     `json:"query,omitzero" doc:"a list of numbers for each token"`
-	QueryBase64 floatsJSON   `json:"query_b64,omitzero" doc:"base64 of little-endian float32, row after row; wins over query"`
+	QueryBase64 floatsJSON   `json:"query_b64,omitzero"`
 	QueryShape  []int        `json:"query_shape,omitempty" doc:"of query_b64: tokens and dimension"`
 	Documents   []documentIn `json:"documents"`
 
@@ -271,7 +271,7 @@ type rerankAPIIn struct {
 	Query     string             `json:"query"`
 	Documents []rerankDocumentIn `json:"documents,omitempty" doc:"texts, or objects with a text; or index and ids"`
 	Index     string             `json:"index,omitempty" doc:"with ids, instead of documents: the index that has them"`
-	IDs       []string           `json:"ids,omitempty" doc:"each _id of a document of index; one that is not there is not found"`
+	IDs       []string           `json:"ids,omitempty"`
 	TopN      *int               `json:"top_n,omitempty" doc:"how many results; default: all"`
 	Return    *bool              `json:"return_documents,omitempty" doc:"give the texts back; default false"`
 	Model     string             `json:"model,omitempty" doc:"is given back: the service has one model"`
@@ -310,7 +310,7 @@ type rerankAPIOut struct {
 
 type rerankAPIResult struct {
 	Index     int               `json:"index" doc:"place in documents, or in ids"`
-	Relevance float64           `json:"relevance_score" doc:"MaxSim by the number of query tokens: the mean cosine of each with what it matches best, 1 at most"`
+	Relevance float64           `json:"relevance_score"`
 	Document  *rerankDocumentIn `json:"document,omitempty"`
 }
 

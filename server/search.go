@@ -49,13 +49,13 @@ func (textQueryIn) schema() object {
 // paramsIn is how a search goes about it.
 type paramsIn struct {
 	TopK       *int     `json:"top_k,omitempty" doc:"how many documents; default 10"`
-	Offset     int      `json:"offset,omitempty" doc:"leave this many of the best out: the next page begins where this one ends"`
+	Offset     int      `json:"offset,omitempty"`
 	MinScore   *float64 `json:"min_score,omitempty" doc:"leave documents out that score less"`
-	Probes     *int     `json:"n_ivf_probe,omitempty" doc:"centroids probed for each token; none, and 8, which clients always send: derived for each query"`
-	FullScores *int     `json:"n_full_scores,omitempty" doc:"documents that get an exact score; none, and 4096, which clients always send: derived for each query"`
-	Threshold  *float64 `json:"centroid_score_threshold,omitempty" doc:"is not used: what to prune is derived for each query"`
-	Approx     *int     `json:"n_approximate_scores,omitempty" doc:"documents that get an approximate score; none: derived for each query"`
-	Mode       string   `json:"mode,omitempty" enum:"pruned,exhaustive,candidates" doc:"exhaustive scores all documents; candidates scores those of subset or ids, in full"`
+	Probes     *int     `json:"n_ivf_probe,omitempty"`
+	FullScores *int     `json:"n_full_scores,omitempty"`
+	Threshold  *float64 `json:"centroid_score_threshold,omitempty"`
+	Approx     *int     `json:"n_approximate_scores,omitempty"`
+	Mode       string   `json:"mode,omitempty" enum:"pruned,exhaustive,candidates"`
 }
 
 // Values of parameters that clients send when their users say nothing.
@@ -68,16 +68,16 @@ const (
 type searchFields struct {
 	Params paramsIn `json:"params,omitzero"`
 	restriction
-	TextQuery []string    `json:"text_query,omitempty" doc:"texts to look for in the metadata, by keywords; alone, or one for each of queries"`
-	TextMode  string      `json:"text_mode,omitempty" enum:"words,expression" doc:"words: any text is its words; expression: phrases in quotation marks, prefixes*, +must and -must not. Default words"`
-	Alpha     *float64    `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
-	Fusion    string      `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
+	TextQuery []string    `json:"text_query,omitempty"`
+	TextMode  string      `json:"text_mode,omitempty" enum:"words,expression"`
+	Alpha     *float64    `json:"alpha,omitempty"`
+	Fusion    string      `json:"fusion,omitempty" enum:"relative_score,rrf"`
 	Metadata  *bool       `json:"metadata,omitempty" doc:"false: leave the metadata out"`
 	Stats     bool        `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
-	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens; text_query ranks them by their best passages"`
-	Passages  int         `json:"passages,omitempty" doc:"how many passages of each document, where there is a group; default 3"`
+	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim"`
+	Passages  int         `json:"passages,omitempty"`
 	Feedback  *feedbackIn `json:"feedback,omitempty" doc:"add to each query what good documents have, and search again"`
-	Highlight bool        `json:"highlight,omitempty" doc:"tell which words of each document words of the query have found, where queries are texts"`
+	Highlight bool        `json:"highlight,omitempty"`
 }
 
 type searchIn struct {
@@ -93,7 +93,7 @@ type searchTextIn struct {
 type searchOut struct {
 	Results   []resultOut `json:"results"`
 	Queries   int         `json:"num_queries"`
-	Truncated int         `json:"truncated,omitempty" doc:"queries that are longer than the model reads: their notes say so"`
+	Truncated int         `json:"truncated,omitempty"`
 	Dropped   int64       `json:"dropped_tokens,omitempty" doc:"tokens at their ends that took no part"`
 }
 
@@ -103,12 +103,12 @@ type resultOut struct {
 	Documents []uint64           `json:"document_ids"`
 	Scores    []float64          `json:"scores"`
 	IDs       []string           `json:"ids" doc:"the _id of each"`
-	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
-	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
-	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
-	Notes     []string           `json:"notes,omitempty" doc:"that the query is longer than the model reads; documents whose matching words cannot be shown, and why; whether feedback had to leave tokens out"`
+	Metadata  []json.RawMessage  `json:"metadata,omitzero"`
+	Passages  [][]passageOut     `json:"passages,omitempty"`
+	Spans     [][]highlight.Span `json:"spans,omitempty"`
+	Notes     []string           `json:"notes,omitempty"`
 	Stats     *search.Stats      `json:"stats,omitempty"`
-	Coverage  *search.Coverage   `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
+	Coverage  *search.Coverage   `json:"coverage,omitempty"`
 }
 
 func searchRoutes() []route {

@@ -30,6 +30,7 @@ const headerRequestID = "X-Request-ID"
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Set up the request: its id, its route, and its memory.
 	began := time.Now()
 	id := requestID(r)
 	w.Header().Set(headerRequestID, id)
@@ -64,20 +65,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = q.body
 	defer q.body.reservation.releaseAll()
+
+	// However it ends, count and log it.
 	done := s.metrics.startRequest()
 	defer func() {
-		var cause any
+		panicked := false
 		if fault := recover(); fault != nil {
 			if fault == http.ErrAbortHandler { //nolint:errorlint // by net/http's contract it is this very value
 				panic(fault)
 			}
-			cause = fault
+			panicked = true
 			s.metrics.panics.Inc()
-			s.log.LogAttrs(ctx, slog.LevelError, "a panic", slog.String("request_id", id), slog.Any("panic", fault), slog.String("stack", string(debug.Stack())))
+			s.log.LogAttrs(ctx, slog.LevelError, "a panic", slog.String("request_id", id),
+				slog.Any("panic", fault), slog.String("stack", string(debug.Stack())))
 			q.answerProblem(problem(CodeInternal, "internal error: the log of the service has it under this request id"))
 		}
 		done(route, r.Method, rec.status(), time.Since(began))
-		s.logRequest(q, rec, id, began, cause)
+		s.logRequest(q, rec, id, panicked)
 		span.SetAttributes(attribute.Int("http.response.status_code", rec.status()))
 		if rec.status() >= http.StatusInternalServerError {
 			span.SetStatus(codes.Error, http.StatusText(rec.status()))
@@ -86,6 +90,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}()
+
+	// Refuse what needs no permission to be refused, or answer.
 	if q.agentCall != nil && q.agentCall.ended {
 		q.answerProblem(problem(CodeTimeout, "the agent's request has ended"))
 		return
@@ -110,8 +116,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// replaceClosedError is an error of a request the index of which was dropped while it was read: it
-// is not found.
+// replaceClosedError returns ErrUnknown in place of an error about a closed index, if the index was
+// removed while the request read it; other errors it returns as they are.
 func (q *request) replaceClosedError(err error) error {
 	if errors.Is(err, storage.ErrClosed) || errors.Is(err, search.ErrClosed) {
 		if _, gone := q.collection(); errors.Is(gone, collection.ErrUnknown) {
@@ -121,11 +127,12 @@ func (q *request) replaceClosedError(err error) error {
 	return err
 }
 
-// handleRequest checks what every request is checked for, and calls the handler.
+// handleRequest checks the token, the rates and the body of a request, and calls the handler of its route.
 func (s *Server) handleRequest(q *request) error {
+	// Token and rates. A request with a wrong token counts, too, so that tokens cannot be guessed fast.
 	token, p := authorize(s.options.Tokens, q.Header.Get("Authorization"), q.route, q.indexName())
 	q.token = token
-	if q.route.group != groupUnlimited { // those that try tokens are counted too
+	if q.route.group != groupUnlimited {
 		if p := s.limitRate(q, token); p != nil {
 			return p
 		}
@@ -139,30 +146,34 @@ func (s *Server) handleRequest(q *request) error {
 	if p != nil {
 		return p
 	}
+
+	// The time limit, and the body.
 	limit := s.options.Limits.Work
 	if q.route.group == groupLookup || q.route.group == groupUnlimited {
 		limit = s.options.Limits.Quick
 	}
-	ends := time.Time{}
+	deadline := time.Time{}
 	if !q.route.endless {
 		ctx, cancel := context.WithTimeout(q.ctx, limit)
 		defer cancel()
-		q.ctx, ends = ctx, time.Now().Add(limit)
+		q.ctx, deadline = ctx, time.Now().Add(limit)
 	}
-	if p := s.openBody(q, ends); p != nil {
+	if p := s.openBody(q, deadline); p != nil {
 		return p
 	}
 	if q.route.in == nil && q.route.inType == "" && q.ContentLength != 0 {
-		// Only from the end of a body on is it noticed that a client has left.
+		// net/http notices that a client has left only after the end of the body was read.
 		if _, err := io.Copy(io.Discard, q.body); err != nil {
 			return bodyError(err)
 		}
 	}
+
+	// The slot, and the handler.
 	defer func() {
 		q.settleAnswerMemory()
 		q.releaseSlot()
 	}()
-	if q.route.in == nil { // the others read their body first
+	if q.route.in == nil { // the other routes acquire their slot after they have read the body
 		if err := q.acquireSlot(); err != nil {
 			return err
 		}
@@ -170,7 +181,7 @@ func (s *Server) handleRequest(q *request) error {
 	return q.route.handle(q)
 }
 
-// limitRate counts a request of a client: that of a token, or else of an address.
+// limitRate counts a request for the rate of its token, or else of its address.
 func (s *Server) limitRate(q *request, token *Token) *Problem {
 	perSecond, burst, setting := s.options.Limits.Rate, s.options.Limits.Burst, "rate"
 	name := clientAddress(q.Request, s.options.TrustedProxies)
@@ -186,7 +197,7 @@ func (s *Server) limitRate(q *request, token *Token) *Problem {
 	return s.rates.countRequest(name, perSecond, burst, setting)
 }
 
-// hostAllowed tells whether a request names the service by one of its names.
+// hostAllowed reports whether the header Host has one of the service's names; see [Options.Hosts].
 func (s *Server) hostAllowed(host string) bool {
 	if len(s.options.Hosts) == 0 {
 		return true
@@ -207,8 +218,8 @@ func (s *Server) hostAllowed(host string) bool {
 	})
 }
 
-// checkOrigin refuses a change, or a question with a body, that a browser sends for a page of another
-// site, unless pages of its origin may use the service.
+// checkOrigin refuses a request with a body, or a change, that a browser sends for a page of another
+// site, unless pages of that origin may use the service.
 func (q *request) checkOrigin() *Problem {
 	if q.server.originAllowed(q.Header.Get("Origin")) {
 		return nil
@@ -225,20 +236,22 @@ func (s *Server) originAllowed(origin string) bool {
 	return origin != "" && (slices.Contains(s.options.Origins, "*") || slices.Contains(s.options.Origins, origin))
 }
 
-// maxUnwantedBody is how much of a body is read, and forgotten, where none is wanted.
+// maxUnwantedBody is how many bytes of a body are read and ignored on a route that takes none.
 const maxUnwantedBody = 64 << 10
 
-// openBody limits the body and checks its media type.
-func (s *Server) openBody(q *request, ends time.Time) *Problem {
+// openBody checks the length and the media type of the body, and limits how it is read.
+func (s *Server) openBody(q *request, deadline time.Time) *Problem {
 	b, size, setting := q.body, s.options.Limits.Body, " (max-body)"
-	b.deadline = ends
-	given := q.Header.Get("Content-Type")
-	tensors := q.route.tensorNames != nil && isTensors(given)
+	b.deadline = deadline
+	contentType := q.Header.Get("Content-Type")
+
+	// Its length.
+	tensors := q.route.tensorNames != nil && isTensors(contentType)
 	if q.route.endless && q.route.inType != mediaJSON || q.route.streamsVectors && tensors {
 		size = unlimitedBytes
 	}
-	if most := q.route.maxBody; most > 0 && most < size {
-		size, setting = most, ""
+	if limit := q.route.maxBody; limit > 0 && limit < size {
+		size, setting = limit, ""
 	}
 	if q.ContentLength > size {
 		return problem(CodeTooLarge, "the body has %d bytes; %d are the most%s", q.ContentLength, size, setting)
@@ -248,37 +261,43 @@ func (s *Server) openBody(q *request, ends time.Time) *Problem {
 		return nil
 	}
 	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
-	if q.ContentLength == 0 && (given == "" || q.route.in != nil && !tensors) {
+
+	// Its media type.
+	if q.ContentLength == 0 && (contentType == "" || q.route.in != nil && !tensors) {
 		if q.route.example != "" {
 			return badRequest("there is no body; want JSON such as %s", q.route.example)
 		}
 		return badRequest("there is no body; want %s", q.route.inType)
 	}
-	media, _, err := mime.ParseMediaType(given)
-	fits := tensors || media == q.route.inType || q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")
-	if err != nil || !fits {
+	media, _, err := mime.ParseMediaType(contentType)
+	isJSON := q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")
+	if err != nil || !(tensors || media == q.route.inType || isJSON) {
 		want := q.route.inType
 		if q.route.tensorNames != nil {
 			want += ", or " + mediaTensors
 		}
-		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), want)
+		return problem(CodeMediaType, "Content-Type is %q; want %s", contentType, want)
 	}
 	return q.decodeContent(size)
 }
 
-// answerProblem answers with an error, unless an answer is on its way.
+// loggedCodes are those of problems that the operator has to look into.
+var loggedCodes = []Code{CodeInternal, CodeModel, CodeDiskFull, CodeCorrupt, CodeOutcomeUnknown}
+
+// answerProblem answers with a problem, unless an answer has begun: then it breaks the connection.
 func (q *request) answerProblem(p *Problem) {
 	rec := q.w.(*responseRecorder)
+	id := slog.String("request_id", q.w.Header().Get(headerRequestID))
 	rec.clientLeft = p.Code == CodeOutcomeUnknown && errors.Is(p.err, context.Canceled) && q.Context().Err() != nil
 	if rec.clientLeft {
 		q.server.log.LogAttrs(q.ctx, slog.LevelInfo, "the client has left during its change, which was made or was not",
-			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.Any("error", p.err))
-	} else if slices.Contains([]Code{CodeInternal, CodeModel, CodeDiskFull, CodeCorrupt, CodeOutcomeUnknown}, p.Code) {
-		q.server.log.LogAttrs(q.ctx, slog.LevelError, "a request failed", slog.String("request_id", q.w.Header().Get(headerRequestID)),
-			slog.String("code", string(p.Code)), slog.Any("error", errors.Join(p.err)), slog.String("message", p.Message))
+			id, slog.Any("error", p.err))
+	} else if slices.Contains(loggedCodes, p.Code) {
+		q.server.log.LogAttrs(q.ctx, slog.LevelError, "a request failed", id, slog.String("code", string(p.Code)),
+			slog.Any("error", errors.Join(p.err)), slog.String("message", p.Message))
 	}
 	if rec.statusCode != 0 {
-		rec.aborted = true // half an answer is there: only a broken connection says that it is no whole one
+		rec.aborted = true // only a broken connection tells the client that the answer is not complete
 		return
 	}
 	if p.allow != nil {
@@ -292,8 +311,9 @@ func (q *request) answerProblem(p *Problem) {
 	writeProblem(rec, p, q.route != nil && q.route.jsonRPC)
 }
 
-// handleCORS sends the headers of CORS, and answers a preflight.
-func (s *Server) handleCORS(q *request) bool {
+// handleCORS sets the headers of CORS, if the origin of the request is allowed, and answers a preflight.
+// It reports whether it has answered.
+func (s *Server) handleCORS(q *request) (answered bool) {
 	origin := q.Header.Get("Origin")
 	if origin == "" || len(s.options.Origins) == 0 {
 		return false
@@ -312,7 +332,8 @@ func (s *Server) handleCORS(q *request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Encoding, Content-Type, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Encoding, Content-Type, Mcp-Method, Mcp-Name, "+
+		"Mcp-Protocol-Version, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
 	h.Set("Access-Control-Max-Age", "3600")
 	q.body.stopReading(h)
 	h.Set("Content-Length", "0")
@@ -320,15 +341,15 @@ func (s *Server) handleCORS(q *request) bool {
 	return true
 }
 
-// requestID is the one that came with the request, if it is fit for a header and a
-// log, or else a new UUID.
+// requestID returns the id that the client has sent with the request, if it is short and printable, or
+// else a new random UUID.
 func requestID(r *http.Request) string {
 	id := r.Header.Get(headerRequestID)
-	fit := len(id) > 0 && len(id) <= 128
-	for i := 0; fit && i < len(id); i++ {
-		fit = id[i] > ' ' && id[i] < 0x7f
+	valid := len(id) > 0 && len(id) <= 128
+	for i := 0; valid && i < len(id); i++ {
+		valid = id[i] > ' ' && id[i] < 0x7f
 	}
-	if fit {
+	if valid {
 		return id
 	}
 	var b [16]byte
@@ -337,9 +358,10 @@ func requestID(r *http.Request) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// propagator reads whose part a request is from its headers (W3C Trace Context).
+// propagator reads the trace that a request belongs to from its headers (W3C Trace Context).
 var propagator = propagation.TraceContext{}
 
+// startSpan starts the span of a request. route may be nil.
 func (s *Server) startSpan(r *http.Request, route *route) (context.Context, trace.Span) {
 	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	name := r.Method
@@ -351,8 +373,8 @@ func (s *Server) startSpan(r *http.Request, route *route) (context.Context, trac
 	return s.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
 }
 
-// startStage is a stage of a request, for tracing and for the header Server-Timing.
-func (q *request) startStage(name string) (context.Context, func(error)) {
+// startStage starts a stage of a request, for tracing and for the header Server-Timing. end ends it.
+func (q *request) startStage(name string) (_ context.Context, end func(error)) {
 	ctx, span := q.server.tracer.Start(q.ctx, name)
 	began := time.Now()
 	return ctx, func(err error) {
@@ -365,12 +387,14 @@ func (q *request) startStage(name string) (context.Context, func(error)) {
 	}
 }
 
-// logRequest writes the line of a request. Probes are logged where all is logged.
-func (s *Server) logRequest(q *request, rec *responseRecorder, id string, began time.Time, cause any) {
+// logRequest writes the log line of a request: as an error if the service is at fault, and as debugging
+// if the request is a probe.
+func (s *Server) logRequest(q *request, rec *responseRecorder, id string, panicked bool) {
 	level := slog.LevelInfo
 	status := rec.status()
+	faulty := status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable && !rec.clientLeft
 	switch {
-	case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable && !rec.clientLeft || cause != nil:
+	case faulty || panicked:
 		level = slog.LevelError
 	case q.route != nil && q.route.group == groupUnlimited:
 		level = slog.LevelDebug
@@ -381,7 +405,8 @@ func (s *Server) logRequest(q *request, rec *responseRecorder, id string, began 
 	attrs := []slog.Attr{
 		slog.String("request_id", id), slog.String("method", q.Method), slog.String("path", q.URL.Path),
 		slog.Int("status", status),
-		slog.Duration("took", time.Since(began)), slog.Int64("bytes", rec.bytes), slog.String("client", clientAddress(q.Request, s.options.TrustedProxies)),
+		slog.Duration("took", time.Since(q.began)), slog.Int64("bytes", rec.bytes),
+		slog.String("client", clientAddress(q.Request, s.options.TrustedProxies)),
 	}
 	if q.token != nil {
 		attrs = append(attrs, slog.String("token", q.token.Name))

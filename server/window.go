@@ -16,9 +16,9 @@ import (
 
 // windowIn says how texts are parted into passages, as the flags of plaid index do.
 type windowIn struct {
-	Window   int    `json:"window,omitempty" doc:"split texts into passages of at most this many tokens of the model, with _id like doc#0 (words, where the model is behind an address and does not tell its tokens); then the metadata's title stands before each passage, and text_field is text by default"`
+	Window   int    `json:"window,omitempty"`
 	Overlap  int    `json:"overlap,omitempty" doc:"how many of them a passage repeats of the one before"`
-	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks" doc:"the unit that is kept whole if it is no longer than a passage: words, sentences, sections of Markdown, or blocks of source code; default words"`
+	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks"`
 }
 
 // The fields of metadata that texts are parted with.

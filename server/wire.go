@@ -28,7 +28,7 @@ type Matrix struct {
 // vectorsJSON are the fields of vectors in an object.
 type vectorsJSON struct {
 	Embeddings rowsJSON   `json:"embeddings,omitzero" doc:"a list of numbers for each token"`
-	Base64     floatsJSON `json:"embeddings_b64,omitzero" doc:"base64 of little-endian float32, row after row; wins over embeddings"`
+	Base64     floatsJSON `json:"embeddings_b64,omitzero"`
 	Shape      []int      `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 }
 
