@@ -26,7 +26,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// importedOut says what was taken over.
+// importedOut describes an index that was imported.
 type importedOut struct {
 	Name      string   `json:"name"`
 	Engine    string   `json:"engine" doc:"whose index it was"`
@@ -49,7 +49,7 @@ type verifiedOut struct {
 	Sound bool   `json:"sound"`
 }
 
-// recallIn asks how many of the best documents searches find.
+// recallIn asks for the recall of searches.
 type recallIn struct {
 	Queries []queryIn `json:"queries"`
 	Params  paramsIn  `json:"params,omitzero"`
@@ -63,7 +63,7 @@ type recallOut struct {
 	Lost    map[search.Stage]int `json:"lost" doc:"documents that were not found, by the stage that dropped them"`
 }
 
-// headerDigest is that of RFC 9530.
+// headerDigest is the header of RFC 9530 for the digest of a body.
 const headerDigest = "Repr-Digest"
 
 func adminRoutes() []route {
@@ -171,17 +171,19 @@ func adminRoutes() []route {
 	}
 }
 
+// digestHeader returns the value of headerDigest for a hash.
 func digestHeader(sum hash.Hash) string {
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum.Sum(nil)) + ":"
 }
 
+// downloadBackup answers GET /indices/{name}/backup.
 func downloadBackup(q *request) error {
-	c, from, err := collectionAs[collection.Backuper](q, "a backup")
+	c, source, err := collectionAs[collection.Backuper](q, "a backup")
 	if err != nil {
 		return err
 	}
 	h := q.w.Header()
-	if q.Method == http.MethodHead { // nothing of the index is read for it
+	if q.Method == http.MethodHead { // it is answered without reading the index
 		v, err := c.Snapshot(q.ctx)
 		if err != nil {
 			return err
@@ -194,7 +196,7 @@ func downloadBackup(q *request) error {
 	h.Set("Content-Type", mediaBytes)
 	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", c.Name()+".plaid"))
 	sum := sha256.New()
-	if _, err := from.Backup(q.ctx, io.MultiWriter(q.w, sum)); err != nil {
+	if _, err := source.Backup(q.ctx, io.MultiWriter(q.w, sum)); err != nil {
 		h.Del("Trailer") // before the first byte the error is the answer
 		h.Del("Content-Disposition")
 		return err
@@ -203,16 +205,16 @@ func downloadBackup(q *request) error {
 	return nil
 }
 
-// prepareRestore makes collections of what is sent, if those of the service do. What is wrong
-// with the name, that documents are there, or that there is no room for one more index, is told
-// before anything is received. done is to be called when the index is there, or will not be.
-func (q *request) prepareRestore(what string) (r collection.Restorer, done func(), err error) {
+// prepareRestore returns the catalog as one that can create an index from an upload; operation names the
+// upload in errors. Before anything is received it checks that the name is valid, that the index has no
+// documents, and that one more index is allowed. Call done when the index was created, or will not be.
+func (q *request) prepareRestore(operation string) (r collection.Restorer, done func(), err error) {
 	if err := collection.CheckName(q.indexName()); err != nil {
 		return nil, nil, err
 	}
 	r, ok := q.server.collections.(collection.Restorer)
 	if !ok {
-		return nil, nil, collection.Unsupported(what)
+		return nil, nil, collection.Unsupported(operation)
 	}
 	if c, err := q.server.collections.Get(q.indexName()); err == nil {
 		if v, err := c.Snapshot(q.ctx); err == nil {
@@ -223,6 +225,7 @@ func (q *request) prepareRestore(what string) (r collection.Restorer, done func(
 	return r, done, err
 }
 
+// uploadBackup answers PUT /indices/{name}/backup.
 func uploadBackup(q *request) error {
 	want := q.Header.Get(headerDigest)
 	if want != "" && (!strings.HasPrefix(want, "sha-256=:") || !strings.HasSuffix(want, ":")) {
@@ -234,7 +237,7 @@ func uploadBackup(q *request) error {
 	}
 	defer done()
 	sum := sha256.New()
-	q.body.digest = sum // a digest is one of what is sent, compressed or not
+	q.body.digest = sum // of the bytes as they are sent, compressed or not
 	body := &checkedReader{Reader: q.Body, check: func() error {
 		if got := digestHeader(sum); want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 0 {
 			return badRequest("the body has %s %s, not %s", headerDigest, got, want)
@@ -251,7 +254,7 @@ func uploadBackup(q *request) error {
 	return q.answerJSON(http.StatusOK, out)
 }
 
-// checkedReader is a reader that is checked at its end.
+// checkedReader is a reader that calls check at its end, and returns its error in place of io.EOF.
 type checkedReader struct {
 	io.Reader
 	check func() error
@@ -267,19 +270,22 @@ func (e *checkedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// uploadError is the error of a file that was uploaded: that it is damaged is the fault of
-// the request and not of the service.
+// uploadError turns an error of restoring an uploaded file into one of the request: a damaged file is not
+// the service's fault.
 func uploadError(err error) error {
 	var p *Problem
-	switch {
-	case errors.As(err, &p), isTransportError(err):
+	if errors.As(err, &p) || isTransportError(err) {
 		return err
-	case errors.Is(err, storage.ErrNotIndex), errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrVersion), errors.Is(err, storage.ErrUnfinished):
-		return badRequest("the file is no sound index: %w", err)
+	}
+	for _, damage := range []error{storage.ErrNotIndex, storage.ErrCorrupt, storage.ErrVersion, storage.ErrUnfinished} {
+		if errors.Is(err, damage) {
+			return badRequest("the file is no sound index: %w", err)
+		}
 	}
 	return err
 }
 
+// importIndex answers PUT /indices/{name}/import.
 func importIndex(q *request) (err error) {
 	to, done, err := q.prepareRestore("an import")
 	if err != nil {
@@ -307,11 +313,11 @@ func importIndex(q *request) (err error) {
 }
 
 func retrainIndex(q *request, _ *noBody) (index.RetrainReport, error) {
-	_, trained, err := collectionAs[collection.Retrainer](q, "training anew")
+	_, retrainer, err := collectionAs[collection.Retrainer](q, "training anew")
 	if err != nil {
 		return index.RetrainReport{}, err
 	}
-	r, err := trained.Retrain(q.ctx)
+	r, err := retrainer.Retrain(q.ctx)
 	if err != nil {
 		return index.RetrainReport{}, err
 	}
@@ -319,22 +325,23 @@ func retrainIndex(q *request, _ *noBody) (index.RetrainReport, error) {
 }
 
 func compactIndex(q *request, _ *noBody) (compactedOut, error) {
-	c, compacts, err := collectionAs[collection.Compacter](q, "compaction")
+	c, compacter, err := collectionAs[collection.Compacter](q, "compaction")
 	if err != nil {
 		return compactedOut{}, err
 	}
-	before, after, err := compacts.Compact(q.ctx)
+	before, after, err := compacter.Compact(q.ctx)
 	return compactedOut{c.Name(), before, after}, err
 }
 
 func verifyIndex(q *request, _ *noBody) (verifiedOut, error) {
-	c, checked, err := collectionAs[collection.Verifier](q, "a check")
+	c, verifier, err := collectionAs[collection.Verifier](q, "a check")
 	if err != nil {
 		return verifiedOut{}, err
 	}
-	return verifiedOut{c.Name(), true}, checked.Verify(q.ctx)
+	return verifiedOut{Name: c.Name(), Sound: true}, verifier.Verify(q.ctx)
 }
 
+// measureRecall answers POST /indices/{name}/recall.
 func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 	if len(in.Queries) == 0 {
 		return out, badRequest("queries is empty")
@@ -390,14 +397,13 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 	return out, err
 }
 
-// maxArchiveFiles bounds the files of an archive: an index folder has a few for each chunk
-// of documents.
+// maxArchiveFiles is the largest number of files of an archive: the index folders of other engines have a
+// few for each chunk of documents.
 const maxArchiveFiles = 1 << 20
 
-// unpackArchive writes the files of a tar archive below dir and returns the folder that they
-// are in: dir, or the one folder that all of them are in. Only regular files and
-// folders are taken, under names that stay below dir. Sparse files are not, so that the files
-// take no more space than the archive.
+// unpackArchive writes the files of a tar archive below dir and returns the folder that they are in: dir,
+// or the only folder in it. It takes regular files and folders whose names stay below dir. It refuses
+// sparse files, so that the files take no more space than the archive.
 func unpackArchive(ctx context.Context, r io.Reader, dir string) (string, error) {
 	archive := tar.NewReader(r)
 	for members := 0; ; members++ {
@@ -433,7 +439,8 @@ func unpackArchive(ctx context.Context, r io.Reader, dir string) (string, error)
 			return "", memberError(err, h.Name)
 		}
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil { // what pads the archive; digests and limits are of the whole body
+	// Read the padding of the archive: limits hold for the whole body.
+	if _, err := io.Copy(io.Discard, r); err != nil {
 		return "", err
 	}
 	entries, err := os.ReadDir(dir)
@@ -470,7 +477,7 @@ func unpackFile(r io.Reader, path string) error {
 	return f.Close()
 }
 
-// archiveError is the error of reading an archive.
+// archiveError turns an error of reading an archive into one of the request.
 func archiveError(err error) error {
 	if isTransportError(err) {
 		return err
@@ -478,7 +485,8 @@ func archiveError(err error) error {
 	return badRequest("the body is no tar archive: %w", err)
 }
 
-// memberError is the error of writing a member: two of one name are the archive's fault.
+// memberError turns an error of writing a file of an archive into one of the request, if the names in the
+// archive are its cause.
 func memberError(err error, name string) error {
 	var p *Problem
 	var pathErr *fs.PathError
@@ -495,11 +503,17 @@ func memberError(err error, name string) error {
 	return err
 }
 
-// importError is the error of a folder below dir that cannot be taken over.
+// folderErrors are errors of importing a folder that are the fault of the folder.
+var folderErrors = []error{
+	interop.ErrNotIndex, interop.ErrBroken, interop.ErrUnsupported, interop.ErrChanged,
+	vectors.ErrFormat, vectors.ErrShape, vectors.ErrValue, vectors.ErrID, fs.ErrNotExist,
+}
+
+// importError turns an error of importing a folder below dir into one of the request.
 func importError(err error, dir string) error {
-	for _, known := range []error{interop.ErrNotIndex, interop.ErrBroken, interop.ErrUnsupported, interop.ErrChanged, vectors.ErrFormat, vectors.ErrShape, vectors.ErrValue, vectors.ErrID, fs.ErrNotExist} {
+	for _, known := range folderErrors {
 		if errors.Is(err, known) {
-			p := badRequest("the folder cannot be taken over: %w", err)
+			p := badRequest("the folder cannot be imported: %w", err)
 			p.Message = withoutFolder(p.Message, dir)
 			return p
 		}
@@ -507,8 +521,12 @@ func importError(err error, dir string) error {
 	return uploadError(err)
 }
 
-// withoutFolder takes out of a message where an archive was unpacked, which is no business
-// of the client.
+// withoutFolder removes the path of the folder in which an archive was unpacked from a message: clients
+// must not learn it.
 func withoutFolder(message, dir string) string {
-	return strings.NewReplacer(dir+string(filepath.Separator), "", "index folder "+dir, "the archive", dir, "the archive").Replace(message)
+	return strings.NewReplacer(
+		dir+string(filepath.Separator), "",
+		"index folder "+dir, "the archive",
+		dir, "the archive",
+	).Replace(message)
 }

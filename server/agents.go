@@ -14,8 +14,8 @@ import (
 const (
 	// maxMessage is the longest message of an agent in bytes.
 	maxMessage = 256 << 10
-	// agentCopies is how many copies of an answer of the service a tool has: as text, in parts, as
-	// values, and in its own answer. The library has as many copies of a message.
+	// agentCopies is how many copies of an answer of the service a tool has: the text, its parsed parts,
+	// the values, and its own answer. The library has the same number of copies of a message.
 	agentCopies = 4
 )
 
@@ -54,31 +54,32 @@ func (s *Server) agentRoutes() []route {
 	}}
 }
 
-// agentCall is a message of an agent while it is answered. The requests that tools make for it run
-// one after another and share its account: their answers are counted until the agent has taken its
-// own.
+// agentCall is a message of an agent while it is answered. The requests that tools make for it run one
+// after another and share its reservation: the memory of their answers stays reserved until the agent has
+// received its own answer.
 type agentCall struct {
 	request *request
-	mu      sync.Mutex // held while such a request runs
-	ended   bool
+	mu      sync.Mutex // held while a request of a tool runs
+	ended   bool       // no more requests may begin
 }
 
 type agentKey struct{}
 
-// agentCallFrom returns the call that a tool makes a request for; nil means that there is none.
+// agentCallFrom returns the agent's message that a request is made for; nil means that the request is not
+// made by a tool.
 func agentCallFrom(ctx context.Context) *agentCall {
 	call, _ := ctx.Value(agentKey{}).(*agentCall)
 	return call
 }
 
-// finish waits for the request that runs, and lets no other begin.
+// finish waits for a running request of a tool, and lets no other begin.
 func (c *agentCall) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
 }
 
-// answerAgent lets the tools answer a message: they say, too, what is wrong with one.
+// answerAgent answers a message by the handler of agents, which answers malformed messages as well.
 func answerAgent(q *request, agents http.Handler) error {
 	text, err := q.readBody()
 	if err != nil {
@@ -88,7 +89,7 @@ func answerAgent(q *request, agents http.Handler) error {
 		return err
 	}
 	if err := jsontext.Check(text, jsontext.Options{Charge: q.body.reserve}); err != nil {
-		if wrong := (*jsontext.Error)(nil); !errors.As(err, &wrong) {
+		if _, malformed := errors.AsType[*jsontext.Error](err); !malformed {
 			return bodyError(err)
 		}
 	}
@@ -109,7 +110,7 @@ func answerAgent(q *request, agents http.Handler) error {
 	return q.sendBody(answer.code, media, answer.text.Bytes())
 }
 
-// runAgentHandler returns when the tools make no more requests.
+// runAgentHandler returns the handler's answer to a message, when the tools make no more requests.
 func (q *request) runAgentHandler(agents http.Handler, text []byte) (*bufferedAnswer, error) {
 	call := &agentCall{request: q}
 	defer call.finish()
@@ -117,35 +118,35 @@ func (q *request) runAgentHandler(agents http.Handler, text []byte) (*bufferedAn
 	defer cancel()
 	r := q.Request.WithContext(ctx)
 	r.Header = r.Header.Clone()
-	r.Header.Set(headerRequestID, q.w.Header().Get(headerRequestID)) // the tools' requests have it too
+	r.Header.Set(headerRequestID, q.w.Header().Get(headerRequestID)) // also for the requests of tools
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	answer := &bufferedAnswer{header: http.Header{}, code: http.StatusOK}
 	agents.ServeHTTP(answer, r)
 	return answer, q.ctx.Err()
 }
 
-// settleAnswerMemory gives back the memory of an answer that was sent. If a tool has the answer, it stays
-// counted to the end of the agent's request.
+// settleAnswerMemory releases the memory of an answer that was sent. The copies of an answer to a tool
+// stay reserved until the agent's request ends.
 func (q *request) settleAnswerMemory() {
 	if q.agentCall == nil {
 		q.memory.releaseAll()
 		return
 	}
-	if has := agentCopies * q.w.(*responseRecorder).bytes; q.reservedAnswer() > has {
-		q.memory.release(q.reservedAnswer() - has)
+	if copies := agentCopies * q.w.(*responseRecorder).bytes; q.reservedAnswer() > copies {
+		q.memory.release(q.reservedAnswer() - copies)
 	} else {
-		q.memory.reserveAtOnce(has - q.reservedAnswer())
+		q.memory.reserveAtOnce(copies - q.reservedAnswer())
 	}
 }
 
-// reservedAnswer is how much the answer to this request takes of the budget of answers.
+// reservedAnswer returns the bytes that are reserved for the answer to this request.
 func (q *request) reservedAnswer() int64 { return q.memory.bytes - q.memoryBefore }
 
-// bufferedAnswer is an answer in memory.
+// bufferedAnswer is an http.ResponseWriter that keeps the answer in memory.
 type bufferedAnswer struct {
 	header http.Header
 	code   int
-	begun  bool
+	begun  bool // the code is final
 	text   bytes.Buffer
 }
 

@@ -65,42 +65,42 @@ type Grant struct {
 	Pattern    string
 }
 
-// NewToken makes a token of its secret. It has no grants.
+// NewToken returns a token with a secret, and without grants.
 func NewToken(name string, p Permission, secret string) Token {
 	return Token{Name: name, Permission: p, digest: sha256.Sum256([]byte(secret))}
 }
 
-// PermissionOn is what the token allows on an index, there or not.
+// PermissionOn returns the token's permission on an index, which need not exist.
 func (t *Token) PermissionOn(index string) Permission {
 	return t.maxPermission(func(pattern string) bool { return nameMatches(pattern, index) })
 }
 
-// MaxPermission is what the token allows somewhere.
+// MaxPermission returns the greatest permission that the token has on any index.
 func (t *Token) MaxPermission() Permission { return t.maxPermission(func(string) bool { return true }) }
 
-// permissionOnAll is what the token allows on all indexes.
+// permissionOnAll returns the permission that the token has on all indexes.
 func (t *Token) permissionOnAll() Permission {
 	return t.maxPermission(func(pattern string) bool { return strings.Trim(pattern, "*") == "" })
 }
 
-// maxPermission is what the token allows with those of its grants whose patterns count.
-func (t *Token) maxPermission(counts func(pattern string) bool) Permission {
+// maxPermission returns the greatest of the token's permission and of the grants that applies selects.
+func (t *Token) maxPermission(applies func(pattern string) bool) Permission {
 	p := t.Permission
 	for _, g := range t.Grants {
-		if counts(g.Pattern) {
+		if applies(g.Pattern) {
 			p = max(p, g.Permission)
 		}
 	}
 	return p
 }
 
-// nameMatches tells whether the name of an index is one of a pattern.
+// nameMatches reports whether the name of an index matches a pattern.
 func nameMatches(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return ok && err == nil
 }
 
-// checkPattern refuses what no name can match.
+// checkPattern returns an error if no name of an index can match a pattern.
 func checkPattern(pattern string) error {
 	if collection.CheckName(strings.NewReplacer("*", "x", "?", "x").Replace(pattern)) != nil {
 		return fmt.Errorf("%q is no name of an index, and no pattern of names with * and ?", pattern)
@@ -108,7 +108,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// A TokenSource has the tokens that are valid now. It is asked at every request.
+// A TokenSource returns the tokens that are valid now. The service calls it for every request.
 type TokenSource interface {
 	Tokens() []Token
 }
@@ -119,21 +119,21 @@ type Tokens []Token
 // Tokens implements TokenSource.
 func (t Tokens) Tokens() []Token { return t }
 
-// ErrTokens: a list of tokens that cannot be read.
+// ErrTokens is the error of a list of tokens that cannot be read.
 var ErrTokens = errors.New("bad list of tokens")
 
-// minSecretLength is the least number of characters of a secret.
+// minSecretLength is the minimum length of a secret in bytes.
 const minSecretLength = 16
 
-// ParseTokens reads a token a line:
+// ParseTokens parses a list with one token on each line:
 //
 //	NAME read|write|admin SECRET
 //	NAME GRANT[,GRANT…] SECRET [indexes=N] [rate=N]
 //
 // A GRANT is read, write or admin for all indexes, or such a word with a colon and a name or a
-// pattern for some: read:*,write:notes-*,admin:tmp. Limits follow the secret. Secrets are of at
-// least 16 characters without blanks; "sha256:" and 64 hexadecimal digits stand for a secret that
-// the list does not tell. Empty lines and those that begin with # are passed over. source is for
+// pattern for some: read:*,write:notes-*,admin:tmp. Limits follow the secret. Secrets have at least
+// 16 characters and no blanks; "sha256:" and 64 hexadecimal digits stand for a secret that is kept
+// out of the list. Empty lines and those that begin with # are skipped. source names the list in
 // errors, which do not repeat secrets.
 func ParseTokens(r io.Reader, source string) (Tokens, error) {
 	var tokens Tokens
@@ -144,34 +144,34 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		failed := func(format string, args ...any) (Tokens, error) {
+		lineError := func(format string, args ...any) (Tokens, error) {
 			return nil, fmt.Errorf("%w: %s: line %d: %s", ErrTokens, source, n, fmt.Sprintf(format, args...))
 		}
 		words := strings.Fields(line)
 		if len(words) < 3 {
-			return failed("want a name, a permission and a secret; there are %d words", len(words))
+			return lineError("want a name, a permission and a secret; there are %d words", len(words))
 		}
 		if names[words[0]] {
-			return failed("the name %q is there twice", words[0])
+			return lineError("the name %q is there twice", words[0])
 		}
 		names[words[0]] = true
 		token := NewToken(words[0], Nothing, words[2])
 		if err := token.parseGrants(words[1]); err != nil {
-			return failed("%v", err)
+			return lineError("%v", err)
 		}
 		for i, word := range words[3:] {
 			if err := token.parseLimit(word); err != nil {
-				return failed("limit %d: %v", i+1, err)
+				return lineError("limit %d: %v", i+1, err)
 			}
 		}
 		if digest, ok := strings.CutPrefix(words[2], "sha256:"); ok {
 			sum, err := hex.DecodeString(digest)
 			if err != nil || len(sum) != sha256.Size {
-				return failed("sha256: needs 64 hexadecimal digits")
+				return lineError("sha256: needs 64 hexadecimal digits")
 			}
 			token.digest = [sha256.Size]byte(sum)
 		} else if len(words[2]) < minSecretLength {
-			return failed("the secret has %d characters; at least %d are needed", len(words[2]), minSecretLength)
+			return lineError("the secret has %d characters; at least %d are needed", len(words[2]), minSecretLength)
 		}
 		tokens = append(tokens, token)
 	}
@@ -184,15 +184,15 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 	return tokens, nil
 }
 
-// parseGrants reads grants.
+// parseGrants sets the token's permission and grants from the second word of its line.
 func (t *Token) parseGrants(text string) error {
 	for grant := range strings.SplitSeq(text, ",") {
-		word, pattern, some := strings.Cut(grant, ":")
+		word, pattern, hasPattern := strings.Cut(grant, ":")
 		p, err := parsePermission(word)
 		if err != nil {
 			return err
 		}
-		if !some {
+		if !hasPattern {
 			t.Permission = max(t.Permission, p)
 			continue
 		}
@@ -204,9 +204,9 @@ func (t *Token) parseGrants(text string) error {
 	return nil
 }
 
-// authorize finds who sends a request of a route, of an index or of none, and whether that
-// is enough; the token is nil where none is needed. All tokens are compared, in constant
-// time.
+// authorize finds the token in a header Authorization, and checks that it permits a route on an index, or
+// on no index if that is "". The token is nil if none is needed. All tokens are compared, each in constant
+// time, so that the time tells nothing about them.
 func authorize(source TokenSource, header string, r *route, index string) (*Token, *Problem) {
 	if source == nil || r.permission == Nothing {
 		return nil, nil
@@ -226,29 +226,28 @@ func authorize(source TokenSource, header string, r *route, index string) (*Toke
 	if found == nil {
 		return nil, problem(CodeUnauthorized, "the bearer token is not valid")
 	}
-	allows, scope := found.MaxPermission(), ""
+	allowed, scope := found.MaxPermission(), ""
 	switch {
 	case r.onAllIndexes:
-		allows, scope = found.permissionOnAll(), " of all indexes"
+		allowed, scope = found.permissionOnAll(), " of all indexes"
 	case index != "":
-		allows, scope = found.PermissionOn(index), " of this index"
+		allowed, scope = found.PermissionOn(index), " of this index"
 	}
-	if allows < r.permission {
-		if len(found.Grants) == 0 {
+	if allowed < r.permission {
+		if len(found.Grants) == 0 { // it is the same on each index
 			scope = ""
 		}
-		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allows, scope, r.permission)
+		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allowed, scope, r.permission)
 	}
 	return found, nil
 }
 
-// permitted tells whether the request may do something with an index that is not that of its
-// path.
-func (q *request) permitted(do Permission, index string) bool {
-	return q.token == nil || q.token.PermissionOn(index) >= do
+// permitted reports whether the token has a permission on an index, which need not be that of the path.
+func (q *request) permitted(needed Permission, index string) bool {
+	return q.token == nil || q.token.PermissionOn(index) >= needed
 }
 
-// readableIndexes are the names of the indexes that the request may read, in order.
+// readableIndexes returns the names of the indexes that the request may read, in order.
 func (q *request) readableIndexes() []string {
 	names := []string{}
 	for _, name := range q.server.collections.Names() {
@@ -259,7 +258,7 @@ func (q *request) readableIndexes() []string {
 	return names
 }
 
-// accessOut says what bearer tokens allow. Neither a secret nor the digest of one is in it.
+// accessOut has the permissions of bearer tokens, but neither their secrets nor digests of these.
 type accessOut struct {
 	Needed bool        `json:"needed" doc:"false: everybody may do everything"`
 	Nodes  bool        `json:"nodes,omitempty" doc:"it is a cluster: GET /nodes lists its nodes"`
@@ -267,7 +266,7 @@ type accessOut struct {
 	Tokens []*accessOf `json:"tokens,omitempty" doc:"all tokens, for one that is admin of all indexes"`
 }
 
-// accessOf is what one token allows.
+// accessOf has the permissions and limits of one token.
 type accessOf struct {
 	Name       string     `json:"name"`
 	Permission string     `json:"permission" enum:"none,read,write,admin" doc:"on all indexes"`
@@ -308,18 +307,19 @@ func accessRoutes() []route {
 	}
 }
 
+// answerAccess answers GET /tokens.
 func (q *request) answerAccess(*noBody) (accessOut, error) {
-	_, spread := q.server.collections.(collection.Spread)
+	_, isCluster := q.server.collections.(collection.Spread)
 	if q.token == nil {
-		return accessOut{Nodes: spread}, nil
+		return accessOut{Nodes: isCluster}, nil
 	}
-	out := accessOut{Needed: true, Own: newAccessOf(q.token), Nodes: spread}
+	out := accessOut{Needed: true, Own: newAccessOf(q.token), Nodes: isCluster}
 	if q.token.permissionOnAll() < Admin {
 		return out, nil
 	}
-	all := q.server.options.Tokens.Tokens()
-	for i := range all {
-		out.Tokens = append(out.Tokens, newAccessOf(&all[i]))
+	tokens := q.server.options.Tokens.Tokens()
+	for i := range tokens {
+		out.Tokens = append(out.Tokens, newAccessOf(&tokens[i]))
 	}
 	return out, nil
 }
@@ -337,6 +337,7 @@ func newAccessOf(t *Token) *accessOf {
 	return a
 }
 
+// answerNodes answers GET /nodes.
 func (q *request) answerNodes(*noBody) (collection.Layout, error) {
 	c, ok := q.server.collections.(collection.Spread)
 	if !ok {
@@ -348,8 +349,8 @@ func (q *request) answerNodes(*noBody) (collection.Layout, error) {
 // TokenFile is a TokenSource that reads a file again when it changes.
 type TokenFile struct{ tokens *files.Kept[Tokens] }
 
-// OpenTokenFile reads the file; its form is that of [ParseTokens]. A later version
-// that cannot be read is logged, and the tokens before it stay valid.
+// OpenTokenFile reads a file in the form of [ParseTokens]. If a later version cannot be parsed, the error
+// is logged, and the earlier tokens stay valid.
 func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFile, error) {
 	read := func() (Tokens, error) {
 		tokens, err := files.Parse(ctx, path, ParseTokens)
@@ -368,7 +369,7 @@ func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFi
 	if err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx) // of later readings
+	ctx = context.WithoutCancel(ctx) // of later reads
 	return &TokenFile{kept}, nil
 }
 

@@ -13,14 +13,14 @@ const (
 	acceptedCodings = "gzip, identity"
 	// gzipDecoderBytes is about how much memory a decoder takes, apart from the body.
 	gzipDecoderBytes = 64 << 10
-	// A body may decode to freeBytes, and to maxRatio bytes more for each byte that was sent. This bounds
-	// uploads, whose only other limit is the disk: gzip can make a thousand bytes of one.
+	// A body may decode to unboundedBytes, and to maxRatio more for each byte that was sent. This bounds
+	// uploads, whose only other limit is the disk: gzip can turn one byte into a thousand.
 	unboundedBytes = 1 << 20
 	maxRatio       = 256
 )
 
-// decodeContent decodes the body as Content-Encoding says. Both the decoded body and the one that was sent
-// are limited and counted.
+// decodeContent sets up the decoding of a body that is compressed, as Content-Encoding says. Limits hold
+// both for the body as it was sent and for the decoded one, which has up to size bytes.
 func (q *request) decodeContent(size int64) *Problem {
 	gzipped := 0
 	for _, line := range q.Header.Values("Content-Encoding") {
@@ -43,11 +43,12 @@ func (q *request) decodeContent(size int64) *Problem {
 	if err := q.body.reserve(gzipDecoderBytes); err != nil {
 		return problemFromError(q.ctx, err)
 	}
-	q.ContentLength = -1 // of the decoded body
+	q.ContentLength = -1 // that of the decoded body is not known
 	q.Body = http.MaxBytesReader(q.w, &gzipBody{request: q}, size)
 	return nil
 }
 
+// codingProblem is the answer to a Content-Encoding that is not supported.
 func (q *request) codingProblem(format string, args ...any) *Problem {
 	q.w.Header().Set("Accept-Encoding", acceptedCodings)
 	return problem(CodeMediaType, format, args...)
@@ -58,11 +59,11 @@ type gzipBody struct {
 	request *request
 	decoder *gzip.Reader // nil until something is read
 	sent    int64        // bytes read of the body as it was sent
-	decoded int64        // bytes that came out
-	err     error        // why the body as it was sent cannot be read
+	decoded int64        // bytes of the decoded body
+	err     error        // of reading the body as it was sent
 }
 
-// compressedBody is the body as it was sent.
+// compressedBody reads the body as it was sent, for the decoder.
 type compressedBody struct{ *gzipBody }
 
 func (w compressedBody) Read(p []byte) (int, error) {
@@ -91,7 +92,7 @@ func (g *gzipBody) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// damageError tells a damaged body from one that cannot be read.
+// damageError turns an error of decoding into one about the body, unless the body could not be read.
 func (g *gzipBody) damageError(err error) error {
 	switch {
 	case g.err != nil:

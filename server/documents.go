@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// documentIn is the vectors of a document.
+// documentIn has the vectors of a document.
 type documentIn struct{ vectorsJSON }
 
 // updateIn adds documents.
@@ -27,13 +27,13 @@ type updateIn struct {
 	keepIn
 }
 
-// modelIn names what made vectors.
+// modelIn names the model that computed vectors.
 type modelIn struct {
 	Name        string `json:"name,omitempty" doc:"of the model"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// toModel is nil if none is named.
+// toModel returns the model; nil means that none is named.
 func (in *modelIn) toModel() (*storage.Model, error) {
 	if in == nil {
 		return nil, nil
@@ -45,7 +45,7 @@ func (in *modelIn) toModel() (*storage.Model, error) {
 	return m, nil
 }
 
-// keepIn says what becomes of the metadata of a document that is replaced.
+// keepIn says whether a document that is replaced keeps its metadata.
 type keepIn struct {
 	Keep bool `json:"keep_metadata,omitempty"`
 }
@@ -60,7 +60,7 @@ type updateTextIn struct {
 	keepIn
 }
 
-// updatedOut says what an update did, for those who prefer return=representation.
+// updatedOut is the answer to an update if the client prefers return=representation.
 type updatedOut struct {
 	DocumentIDs []uint64 `json:"document_ids" doc:"in the order of the request; with a window of passages, too"`
 	IDs         []string `json:"ids" doc:"the _id of each document of the request"`
@@ -96,21 +96,21 @@ func documentRoutes() []route {
 	const tag = "documents"
 	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
 	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
-	changing := func(r route) route {
+	changeRoute := func(r route) route {
 		r.tag, r.permission, r.group, r.status = tag, Write, groupWrite, http.StatusAccepted
 		if r.representation == nil {
 			r.representation = updatedOut{}
 		}
 		if r.method == "POST" {
-			encodes := r.codes != nil // by a model
-			r.checkEarly = func(q *request) error { return q.checkCanAdd(encodes) }
+			needsModel := r.codes != nil
+			r.checkEarly = func(q *request) error { return q.checkCanAdd(needsModel) }
 		}
 		r.params = append(r.params, waitParam, preferParam)
 		r.codes = append(r.codes, fails...)
 		return r
 	}
 	return []route{
-		typedRoute(changing(route{
+		typedRoute(changeRoute(route{
 			method:      "POST",
 			pattern:     "/indices/{name}/update",
 			operationID: "update_index",
@@ -118,7 +118,7 @@ func documentRoutes() []route {
 			doc:         written,
 			example:     `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`,
 		}), updateVectors),
-		typedRoute(changing(route{
+		typedRoute(changeRoute(route{
 			method:      "POST",
 			pattern:     "/indices/{name}/update_with_encoding",
 			operationID: "update_index_with_encoding",
@@ -127,14 +127,14 @@ func documentRoutes() []route {
 			codes:       append([]Code{CodeNotSupported}, modelCodes...),
 			example:     `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`,
 		}), updateTexts),
-		typedRoute(changing(route{
+		typedRoute(changeRoute(route{
 			method:      "POST",
 			pattern:     "/indices/{name}/documents",
 			operationID: "add_documents",
 			summary:     "The same as update_index; older clients call it",
 			example:     `{"documents": [{"embeddings": [[1, 0]]}]}`,
 		}), updateVectors),
-		typedRoute(changing(route{
+		typedRoute(changeRoute(route{
 			method:         "DELETE",
 			pattern:        "/indices/{name}/documents",
 			operationID:    "delete_documents",
@@ -146,8 +146,8 @@ func documentRoutes() []route {
 	}
 }
 
-// changeAnswer is what a change did: answered with 202 and a sentence, or with 200 and an
-// object where that is preferred.
+// changeAnswer is the answer to a change: 202 with a sentence or, if the client prefers
+// return=representation, 200 with an object.
 type changeAnswer struct {
 	message        string
 	representation any
@@ -165,6 +165,7 @@ func (c changeAnswer) writeAnswer(q *request) error {
 	return q.answerJSON(http.StatusAccepted, c.message)
 }
 
+// updateVectors answers POST /indices/{name}/update.
 func updateVectors(q *request, in *updateIn) (changeAnswer, error) {
 	matrices := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
@@ -173,7 +174,7 @@ func updateVectors(q *request, in *updateIn) (changeAnswer, error) {
 			return changeAnswer{}, documentProblem(i, err)
 		}
 	}
-	by, err := in.Model.toModel()
+	model, err := in.Model.toModel()
 	if err != nil {
 		return changeAnswer{}, badRequest("%w", err)
 	}
@@ -181,9 +182,10 @@ func updateVectors(q *request, in *updateIn) (changeAnswer, error) {
 	if err != nil {
 		return changeAnswer{}, err
 	}
-	return q.storeDocuments(matrices, metadata, by, nil, in.Keep)
+	return q.storeDocuments(newDocuments{matrices: matrices, metadata: metadata, model: model, keepMetadata: in.Keep})
 }
 
+// documentProblem is the answer to a request whose document i is wrong.
 func documentProblem(i int, err error) *Problem {
 	w := Where{Document: &i}
 	var m *matrixError
@@ -193,27 +195,36 @@ func documentProblem(i int, err error) *Problem {
 	return badRequest("document %d: %w", i, err).withPlace(w)
 }
 
-// storeDocuments stores documents of these vectors with their metadata; by is the model that made the
-// vectors, nil if that is not known. p says which of them are passages of one document of the
-// request; nil means that each is a document.
-func (q *request) storeDocuments(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *splitDocuments, keep bool) (changeAnswer, error) {
-	docs := make([]collection.DocumentInput, len(matrices))
-	for i, m := range matrices {
-		docs[i].Vectors, docs[i].Dim, docs[i].KeepMetadata = m.Data, m.Dim, keep
+// newDocuments are documents to store, each with one matrix.
+type newDocuments struct {
+	matrices     []Matrix
+	metadata     []json.RawMessage // of each; none means that none has metadata
+	model        *storage.Model    // that computed the vectors; nil means that it is not known
+	split        *splitDocuments   // says which of them are passages; nil means that none is
+	keepMetadata bool
+}
+
+// storeDocuments adds documents to the index of the path, and replaces those with the same _id.
+func (q *request) storeDocuments(in newDocuments) (changeAnswer, error) {
+	docs := make([]collection.DocumentInput, len(in.matrices))
+	for i, m := range in.matrices {
+		docs[i].Vectors, docs[i].Dim, docs[i].KeepMetadata = m.Data, m.Dim, in.keepMetadata
 	}
 	c, err := q.declaredCollection()
 	if err != nil {
 		return changeAnswer{}, err
 	}
-	if err := addMetadata(docs, metadata); err != nil {
+	if err := addMetadata(docs, in.metadata); err != nil {
 		return changeAnswer{}, err
 	}
 	ctx, end := q.startStage("write")
-	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: by})
+	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: in.model})
 	end(err)
 	if err != nil {
 		return changeAnswer{}, err
 	}
+
+	// Say what was stored.
 	q.server.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
 	text := fmt.Sprintf("%s stored in index %s", receipt.Stored, c.Name())
 	if receipt.Replaced > 0 {
@@ -229,13 +240,21 @@ func (q *request) storeDocuments(matrices []Matrix, metadata []json.RawMessage, 
 		text += fmt.Sprintf(", %s cut: %s not found", plural(q.truncation.Truncated, "text"), plural(int(q.truncation.Dropped), "token"))
 	}
 	out := updatedOut{
-		receipt.Numbers, p.documentIDs(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages,
-		receipt.Replaced, receipt.Generation, receipt.Evicted, receipt.Empty, q.truncation, text,
+		DocumentIDs: receipt.Numbers,
+		IDs:         in.split.documentIDs(receipt.IDs),
+		Documents:   receipt.Stored.Documents,
+		Passages:    receipt.Stored.Passages,
+		Replaced:    receipt.Replaced,
+		Generation:  receipt.Generation,
+		Evicted:     receipt.Evicted,
+		Empty:       receipt.Empty,
+		cutOut:      q.truncation,
+		Message:     text,
 	}
 	return changeAnswer{text, out}, nil
 }
 
-// evictedText is the end of a sentence about an update.
+// evictedText returns the end of a sentence about an update that has evicted documents.
 func evictedText(documents int) string {
 	switch documents {
 	case 0:
@@ -246,8 +265,8 @@ func evictedText(documents int) string {
 	return fmt.Sprintf("; the %d oldest documents were deleted", documents)
 }
 
-// declaredCollection is the collection of the path; that it is not declared has a code of its
-// own where documents are added.
+// declaredCollection returns the collection of the path. If it is not declared, the error has the code
+// for adding documents, which is not the one of other routes.
 func (q *request) declaredCollection() (collection.Collection, error) {
 	c, err := q.collection()
 	if errors.Is(err, collection.ErrUnknown) {
@@ -256,7 +275,7 @@ func (q *request) declaredCollection() (collection.Collection, error) {
 	return c, err
 }
 
-// addMetadata puts metadata beside documents, and takes the _id of each from it.
+// addMetadata sets the metadata of documents, and their ids from the field _id in it.
 func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) error {
 	switch {
 	case len(docs) == 0:
@@ -269,9 +288,9 @@ func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) er
 	}
 	for i, m := range metadata {
 		docs[i].Metadata = m
-		id, there := collection.IDOf(m)
-		if !there {
-			continue // what is wrong with it the store says
+		id, found := collection.IDOf(m)
+		if !found {
+			continue // the collection checks metadata itself
 		}
 		var err error
 		if docs[i].ID, err = vectors.ParseID(id); err != nil {
@@ -281,19 +300,21 @@ func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) er
 	return nil
 }
 
-// checkCanAdd refuses what no documents can be added to, before they are received.
-func (q *request) checkCanAdd(encodes bool) error {
+// checkCanAdd returns an error if documents cannot be added at all, before they are received: the index is
+// not declared, or the model that they need is missing.
+func (q *request) checkCanAdd(needsModel bool) error {
 	if _, err := q.declaredCollection(); err != nil {
 		return err
 	}
-	if encodes {
-		if _, none := q.server.encoder(); none != nil {
-			return none
+	if needsModel {
+		if _, missing := q.server.encoder(); missing != nil {
+			return missing
 		}
 	}
 	return nil
 }
 
+// updateTexts answers POST /indices/{name}/update_with_encoding.
 func updateTexts(q *request, in *updateTextIn) (changeAnswer, error) {
 	if err := in.validate(); err != nil {
 		return changeAnswer{}, err
@@ -302,12 +323,12 @@ func updateTexts(q *request, in *updateTextIn) (changeAnswer, error) {
 		return changeAnswer{}, err
 	}
 	if in.Window > 0 {
-		p, err := q.splitTexts(in)
+		split, err := q.splitTexts(in)
 		if err != nil {
 			return changeAnswer{}, err
 		}
-		done, err := q.storeTexts(in, p.texts, p.metadata, p)
-		return done, p.relocateError(err)
+		done, err := q.storeTexts(in, split.texts, split.metadata, split)
+		return done, split.relocateError(err)
 	}
 	metadata, err := metadataWithTexts(in)
 	if err != nil {
@@ -316,7 +337,7 @@ func updateTexts(q *request, in *updateTextIn) (changeAnswer, error) {
 	return q.storeTexts(in, in.Documents, metadata, nil)
 }
 
-// checkDocuments refuses documents that cannot be stored, before any is encoded.
+// checkDocuments returns an error if a document cannot be stored, before any is encoded.
 func (in *updateTextIn) checkDocuments() error {
 	if in.Keep && (in.TextField != "" || in.Window > 0) {
 		return badRequest("keep_metadata is for documents that have no metadata: text_field and window give them some")
@@ -339,15 +360,25 @@ func (in *updateTextIn) checkDocuments() error {
 	return err
 }
 
-func (q *request) storeTexts(in *updateTextIn, texts []string, metadata []json.RawMessage, p *splitDocuments) (changeAnswer, error) {
+// storeTexts encodes texts and stores them. split says which of them are passages; nil means that none is.
+func (q *request) storeTexts(
+	in *updateTextIn, texts []string, metadata []json.RawMessage, split *splitDocuments,
+) (changeAnswer, error) {
 	matrices, err := q.encode(encode.Document, inList("documents"), texts, in.PoolFactor)
 	if err != nil {
 		return changeAnswer{}, err
 	}
-	return q.storeDocuments(matrices, metadata, q.server.documentModel(), p, in.Keep)
+	return q.storeDocuments(newDocuments{
+		matrices:     matrices,
+		metadata:     metadata,
+		model:        q.server.documentModel(),
+		split:        split,
+		keepMetadata: in.Keep,
+	})
 }
 
-// metadataWithTexts puts texts into the metadata where that is asked for.
+// metadataWithTexts returns the metadata of the request, with each text in the field text_field if the
+// request names one and the metadata does not have it yet.
 func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	if in.TextField == "" {
 		return in.Metadata, nil
@@ -361,7 +392,7 @@ func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, there := fields[in.TextField]; !there {
+		if _, found := fields[in.TextField]; !found {
 			value, err := jsontext.Plain(text)
 			if err != nil {
 				return nil, err
@@ -375,6 +406,7 @@ func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	return metadata, nil
 }
 
+// checkMetadataCount returns an error unless there is no metadata, or one for each document.
 func checkMetadataCount(documents int, metadata []json.RawMessage) error {
 	if len(metadata) != 0 && len(metadata) != documents {
 		return badRequest("there are %s and %d metadata: want one for each", plural(documents, "document"), len(metadata))
@@ -382,7 +414,7 @@ func checkMetadataCount(documents int, metadata []json.RawMessage) error {
 	return nil
 }
 
-// textMetadata is the metadata of a text; none are no fields.
+// textMetadata returns the fields of the metadata of text i; the map is empty if it has none.
 func textMetadata(in *updateTextIn, i int) (fields map[string]json.RawMessage, err error) {
 	if len(in.Metadata) > 0 && json.Unmarshal(in.Metadata[i], &fields) != nil {
 		return nil, badRequest("document %d: the metadata is no object", i).withPlace(Where{Document: &i})
@@ -393,6 +425,7 @@ func textMetadata(in *updateTextIn, i int) (fields map[string]json.RawMessage, e
 	return fields, nil
 }
 
+// deleteDocuments answers DELETE /indices/{name}/documents.
 func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	if in.IDs == nil && in.DocumentIDs == nil && in.Condition == "" {
 		return changeAnswer{}, badRequest("a condition is needed, or document_ids, or ids")
@@ -412,9 +445,9 @@ func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	ctx, end := q.startStage("write")
 	n, err := c.Delete(ctx, chosen)
 	if errors.Is(err, condition.ErrUnknownField) {
-		// Clients delete what they are about to add. Where all documents are gone, in all
-		// shards of a cluster, no field is known.
-		if st, lost := c.Stats(ctx); lost == nil && st.Documents == 0 {
+		// Clients delete documents before they add them again. An index that is empty, in all shards of a
+		// cluster, has no fields, and that is no error of the condition.
+		if st, statsErr := c.Stats(ctx); statsErr == nil && st.Documents == 0 {
 			err = nil
 		}
 	}
@@ -427,10 +460,10 @@ func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	return changeAnswer{text, removedOut{n.Documents, n.Passages, text}}, nil
 }
 
-// plural is a number and what there is of it.
-func plural(n int, what string) string {
+// plural returns a number with a noun, which gets an s if the number is not 1.
+func plural(n int, noun string) string {
 	if n == 1 {
-		return fmt.Sprintf("1 %s", what)
+		return fmt.Sprintf("1 %s", noun)
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

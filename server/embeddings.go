@@ -17,7 +17,7 @@ type embeddingsIn struct {
 	Model   string    `json:"model,omitempty" doc:"is not looked at: the service has one model, which the answer names"`
 }
 
-// fieldsOfOthers: clients of other services send fields that this one has no use for.
+// fieldsOfOthers marks a body with unknown fields: clients send settings that this service does not have.
 func (*embeddingsIn) fieldsOfOthers() {}
 
 // textsJSON is a string or a list of strings.
@@ -53,7 +53,7 @@ type embeddingOut struct {
 	Shape     []int         `json:"shape,omitempty" doc:"of base64: tokens and dimension"`
 }
 
-// embeddingJSON is in one of the two forms.
+// embeddingJSON is a matrix in one of two forms.
 type embeddingJSON struct{}
 
 // schema implements schemer.
@@ -69,6 +69,7 @@ type embeddingsUsage struct {
 	cutOut
 }
 
+// encodeEmbeddings answers POST /v1/embeddings: embeddingsOut encodes when it is written.
 func encodeEmbeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 	if in.Format != "" && in.Format != "float" && in.Format != formatBase64 {
 		return embeddingsOut{}, badRequest("encoding_format is %q; there is float and base64", in.Format)
@@ -76,7 +77,7 @@ func encodeEmbeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 	return embeddingsOut{ask: in}, nil
 }
 
-// modelID is the name of the service's model.
+// modelID returns the name of the service's model.
 func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
 
 // writeAnswer implements answerer.
@@ -85,9 +86,9 @@ func (out embeddingsOut) writeAnswer(q *request) error {
 	if in.IsQuery != nil && *in.IsQuery {
 		role = encode.Query
 	}
-	e, none := q.server.encoder()
-	if none != nil {
-		return none
+	e, missing := q.server.encoder()
+	if missing != nil {
+		return missing
 	}
 	if in.Dim != nil && *in.Dim != e.Dim() {
 		return badRequest("dimensions is %d; the model has %d", *in.Dim, e.Dim())
@@ -123,7 +124,7 @@ func (out embeddingsOut) writeAnswer(q *request) error {
 	})
 }
 
-// modelsOut are the models that there are: one, or none yet.
+// modelsOut lists the models of the service: one, or none.
 type modelsOut struct {
 	Object string      `json:"object" enum:"list"`
 	Data   []modelItem `json:"data"`

@@ -25,7 +25,7 @@ type encodeIn struct {
 	PoolFactor *int     `json:"pool_factor,omitempty" doc:"of documents: one vector for so many similar ones"`
 }
 
-// encodeOut has one of the two forms of vectors, as X-Embeddings-Format asks.
+// encodeOut has the vectors in one of two forms, which the header X-Embeddings-Format chooses.
 type encodeOut struct {
 	Embeddings []rowsJSON `json:"embeddings,omitzero" doc:"[texts][tokens][dimension]"`
 	Base64     []string   `json:"embeddings_b64,omitzero" doc:"of little-endian float32, row after row, for each text"`
@@ -37,24 +37,25 @@ type encodeOut struct {
 	role encode.Role
 }
 
-// cutOut says how much of texts has no vectors because the model does not read all of it.
+// cutOut counts the texts, and their tokens, that have no vectors because the model does not read so far.
 type cutOut struct {
 	Truncated int   `json:"truncated" doc:"texts that are longer than the model reads"`
 	Dropped   int64 `json:"dropped_tokens" doc:"tokens at their ends that have no vectors"`
 }
 
-// appendTruncationNote says in notes that query i was cut, if it was.
+// appendTruncationNote appends a note that query i was cut, if it was.
 func (q *request) appendTruncationNote(i int, notes []string) []string {
-	n := q.droppedByQuery[i]
+	dropped := q.droppedByQuery[i]
 	e, _ := q.server.encoder()
-	if n == 0 || e == nil {
+	if dropped == 0 || e == nil {
 		return notes
 	}
 	c := e.Config()
-	return append(notes, fmt.Sprintf("the query was cut at %s; its last %s took no part", c.QueryLimit("--query-length"), plural(n, "token")))
+	return append(notes, fmt.Sprintf("the query was cut at %s; its last %s took no part",
+		c.QueryLimit("--query-length"), plural(dropped, "token")))
 }
 
-// modelCodes are those of routes that take texts.
+// modelCodes are the additional codes of routes that take texts.
 var modelCodes = []Code{CodeModelNotLoaded, CodeModelLoading, CodeModel}
 
 const (
@@ -104,13 +105,12 @@ func encodeRoutes() []route {
 	}
 }
 
-// encode turns texts into matrices; those of documents may be empty. They are counted with the
-// body, which they are made of.
+// encode turns texts into matrices; those of documents may be empty. Their memory counts for the body.
 func (q *request) encode(role encode.Role, place placeName, texts []string, factor *int) ([]Matrix, error) {
 	matrices := make([]Matrix, 0, min(len(texts), 1<<16))
 	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
-		const head = 64
-		if err := q.body.reserve(int64(4*len(m.Data) + head)); err != nil {
+		const header = 64 // bytes of a Matrix, rounded up
+		if err := q.body.reserve(int64(4*len(m.Data) + header)); err != nil {
 			return err
 		}
 		m.Data = append([]float32(nil), m.Data...)
@@ -123,12 +123,16 @@ func (q *request) encode(role encode.Role, place placeName, texts []string, fact
 	return matrices, nil
 }
 
-// encodeEach gives the matrix of each text to use, in their order, and the tokens of a
-// query where they are known. The matrix is valid until use returns.
-func (q *request) encodeEach(role encode.Role, place placeName, texts []string, factor *int, use func(Matrix, []encode.Token) error) error {
-	e, none := q.server.encoder()
-	if none != nil {
-		return none
+// encodeEach calls yield with the matrix of each text, in order, and with the tokens of a query if the
+// encoder returns them. The matrix is valid until yield returns. factor pools the vectors of documents;
+// nil means not.
+func (q *request) encodeEach(
+	role encode.Role, place placeName, texts []string, factor *int, yield func(Matrix, []encode.Token) error,
+) error {
+	// Check the model and the texts.
+	e, missing := q.server.encoder()
+	if missing != nil {
+		return missing
 	}
 	if len(texts) == 0 {
 		return badRequest("there are no texts")
@@ -151,6 +155,8 @@ func (q *request) encodeEach(role encode.Role, place placeName, texts []string, 
 		}
 		longest = max(longest, len(text))
 	}
+
+	// Encode.
 	done, err := q.reserveTokenMemory(q.memory, longest*min(len(texts), parallel.Processors()))
 	if err != nil {
 		return err
@@ -158,7 +164,7 @@ func (q *request) encodeEach(role encode.Role, place placeName, texts []string, 
 	defer done()
 	ctx, end := q.startStage("encode")
 	began, n := time.Now(), 0
-	var used error // what use returned
+	var yieldErr error // the error of yield, or of a query without tokens
 	var report encode.Report
 	err = encodeAll(ctx, e, role, texts, factor, &report, func(m Matrix, x *encode.Embedding) error {
 		var tokens []encode.Token
@@ -172,26 +178,29 @@ func (q *request) encodeEach(role encode.Role, place placeName, texts []string, 
 			}
 		}
 		if m.Tokens == 0 && role == encode.Query {
-			used = badRequest("%s has no token that is kept", place(n)).withPlace(wherePlace(role, n))
+			yieldErr = badRequest("%s has no token that is kept", place(n)).withPlace(wherePlace(role, n))
 		} else {
-			used = use(m, tokens)
+			yieldErr = yield(m, tokens)
 		}
 		n++
-		return used
+		return yieldErr
 	})
 	end(err)
+
+	// Tell errors of the request from errors of the model.
 	var text *encode.TextError
 	switch {
 	case err == nil && n == len(texts):
 		q.server.metrics.encoded.WithLabelValues(role.String()).Observe(time.Since(began).Seconds())
 		q.countTruncated(role, e, &report)
 		if report.Unknown > 0 {
-			q.server.log.LogAttrs(q.ctx, slog.LevelWarn, "texts are mostly unknown to the model: vectors hardly find them", slog.String("request_id", q.w.Header().Get(headerRequestID)),
-				slog.String("path", q.URL.Path), slog.Int("texts", report.Unknown))
+			q.server.log.LogAttrs(q.ctx, slog.LevelWarn, "texts are mostly unknown to the model: vectors hardly find them",
+				slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path),
+				slog.Int("texts", report.Unknown))
 		}
 		return nil
-	case used != nil:
-		return used
+	case yieldErr != nil:
+		return yieldErr
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, tokenizer.ErrText) && errors.As(err, &text) && text.Row >= 0:
@@ -202,23 +211,23 @@ func (q *request) encodeEach(role encode.Role, place placeName, texts []string, 
 	return problem(CodeModel, "the model failed: the log of the service has it under this request id").withCause(err)
 }
 
-// tokenizerBytes is about how many bytes a tokenizer takes for each byte of a text: its normalized
-// forms, its tokens, and where in the text they are.
+// tokenizerBytes is about how many bytes of memory a tokenizer needs for each byte of a text: its
+// normalized forms, its tokens, and their positions in the text.
 const tokenizerBytes = 96
 
-// reserveTokenMemory takes the memory to make tokens of that many bytes of texts; done gives it back.
-// It leaves a third of the account for the vectors, which are made while the tokens are there. Two
-// requests that together need more than there is do not run at the same time.
-func (q *request) reserveTokenMemory(from *reservation, bytes int) (done func(), err error) {
-	n := min(tokenizerBytes*int64(bytes), from.remaining()-from.remaining()/3)
-	if err := from.reserve(q.ctx, n); err != nil {
+// reserveTokenMemory reserves memory to tokenize texts of a size in bytes; done releases it. It leaves a
+// third of the reservation's remaining bytes for the vectors, which are computed while the tokens are in
+// memory. So two requests that together need more memory than there is do not run at the same time.
+func (q *request) reserveTokenMemory(from *reservation, textBytes int) (done func(), err error) {
+	size := min(tokenizerBytes*int64(textBytes), from.remaining()-from.remaining()/3)
+	if err := from.reserve(q.ctx, size); err != nil {
 		return nil, err
 	}
-	return func() { from.release(n) }, nil
+	return func() { from.release(size) }, nil
 }
 
-// countTruncated notes texts that were cut, for the answer. Documents are logged, because searches do not
-// find the rest of them.
+// countTruncated counts texts that were cut, for the answer and the metrics. It logs documents, because
+// searches do not find the rest of them.
 func (q *request) countTruncated(role encode.Role, e Encoder, r *encode.Report) {
 	if r.Truncated == 0 {
 		return
@@ -235,8 +244,8 @@ func (q *request) countTruncated(role encode.Role, e Encoder, r *encode.Report) 
 		slog.Int("length", e.Config().Document.Length))
 }
 
-// documentModel is the model of the service, as indexes know it: those that were made by
-// another one refuse its vectors.
+// documentModel returns the model of the service in the form in which indexes record it; nil means that
+// the service has none. An index with the vectors of another model refuses those of this one.
 func (s *Server) documentModel() *storage.Model {
 	e, _ := s.encoder()
 	if e == nil {
@@ -249,18 +258,19 @@ func (s *Server) documentModel() *storage.Model {
 	return &storage.Model{Name: cmp.Or(c.Name, c.Dir), Fingerprint: c.Fingerprint, Precision: c.Precision}
 }
 
-// queryModel is madeBy of queries, which may be for what a model near it has made.
+// queryModel is documentModel for queries, which may also search the vectors of a similar model.
 func (s *Server) queryModel() *storage.Model {
 	m := s.documentModel()
 	if m == nil {
 		return nil
 	}
 	e, _ := s.encoder()
-	asking := *m
-	asking.Near = e.Config().Near
-	return &asking
+	forQueries := *m
+	forQueries.Near = e.Config().Near
+	return &forQueries
 }
 
+// wherePlace returns the place of text i in a request.
 func wherePlace(role encode.Role, i int) Where {
 	if role == encode.Query {
 		return Where{Query: &i}
@@ -268,45 +278,47 @@ func wherePlace(role encode.Role, i int) Where {
 	return Where{Document: &i}
 }
 
-// placeName names text i of those that are encoded by its place in the body.
+// placeName returns the path of text i in the body, for errors.
 type placeName func(i int) string
 
-// inField is the place of the only text, which is the value of a field.
+// inField is for a single text, which is the value of a field.
 func inField(field string) placeName { return func(int) string { return field } }
 
-// inList is the place of texts that are a list.
+// inList is for texts in a list.
 func inList(field string) placeName {
 	return func(i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 }
 
-// checkTextLength refuses text i if it is longer than texts may be.
+// checkTextLength returns a problem if text i is too long.
 func (q *request) checkTextLength(text string, place placeName, i int) *Problem {
-	if most := q.server.options.Limits.Text; int64(len(text)) > most {
-		return problem(CodeTooLarge, "%s has %d bytes; %d are the most (max-body)", place(i), len(text), most)
+	if limit := q.server.options.Limits.Text; int64(len(text)) > limit {
+		return problem(CodeTooLarge, "%s has %d bytes; %d are the most (max-body)", place(i), len(text), limit)
 	}
 	return nil
 }
 
-// queryBatch is how many queries are encoded before the first of them is used.
+// queryBatch is how many queries are encoded at a time.
 const queryBatch = 64
 
-// encodeAll passes the matrices of texts to use, until that fails, and counts in the report those
-// that are cut.
-func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, r *encode.Report,
-	use func(Matrix, *encode.Embedding) error) error {
+// encodeAll calls yield with the matrix of each text, until yield fails, and counts truncated texts in the
+// report. Only queries have an Embedding.
+func encodeAll(
+	ctx context.Context, e Encoder, role encode.Role, texts []string, factor *int, r *encode.Report,
+	yield func(Matrix, *encode.Embedding) error,
+) error {
 	matrix := func(v []float32) Matrix { return Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v} }
 	if role == encode.Query {
-		for some := range slices.Chunk(texts, queryBatch) {
-			all, err := e.Queries(ctx, some)
+		for batch := range slices.Chunk(texts, queryBatch) {
+			embeddings, err := e.Queries(ctx, batch)
 			if err != nil {
 				return err
 			}
-			for _, x := range all {
+			for _, x := range embeddings {
 				if x.Dropped > 0 {
 					r.Truncated++
 					r.Dropped += int64(x.Dropped)
 				}
-				if err := use(matrix(x.Vectors), &x); err != nil {
+				if err := yield(matrix(x.Vectors), &x); err != nil {
 					return err
 				}
 			}
@@ -331,7 +343,7 @@ func encodeAll(ctx context.Context, e Encoder, role encode.Role, texts []string,
 			pooled = p.Pool(pooled[:0], m.Data, m.Dim, *factor)
 			m = matrix(pooled)
 		}
-		if err := use(m, nil); err != nil {
+		if err := yield(m, nil); err != nil {
 			return err
 		}
 	}
@@ -372,8 +384,9 @@ func (out encodeOut) writeAnswer(q *request) error {
 	})
 }
 
-// streamVectors answers with a list of the vectors of texts, which are sent while the others are
-// encoded. item writes those of one text, and tail what stands behind the list.
+// streamVectors answers with a JSON list of the vectors of texts, which it sends while later ones are
+// encoded. head is the JSON before the list; item writes the vectors of one text, and tail the JSON behind
+// the list.
 func (q *request) streamVectors(role encode.Role, place placeName, texts []string, factor *int, head string,
 	item func(w *answerStream, n int, m Matrix) error, tail func(w *answerStream, n int)) error {
 	w, err := q.newStream()
@@ -399,6 +412,7 @@ func (q *request) streamVectors(role encode.Role, place placeName, texts []strin
 	return w.finish()
 }
 
+// encodeTexts answers POST /encode: encodeOut encodes when it is written.
 func encodeTexts(_ *request, in *encodeIn) (encodeOut, error) {
 	for _, role := range []encode.Role{encode.Query, encode.Document} {
 		if in.InputType == role.String() {

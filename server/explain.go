@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/search/highlight"
 )
 
-// explainIn asks what became of a document in a search.
+// explainIn asks how a search scores a document, or at which stage the document leaves it.
 type explainIn struct {
 	Query      *queryIn `json:"query,omitempty" doc:"as vectors; or text"`
 	Text       string   `json:"text,omitempty" doc:"the query as a text; or query"`
@@ -24,12 +24,12 @@ type explainIn struct {
 	Similarities bool     `json:"similarities,omitempty"`
 }
 
-// explainOut says how a score comes about and how far the document got.
+// explainOut explains a score, and the stage at which the document left the search.
 type explainOut struct {
 	DocumentID uint64 `json:"document_id"`
 	ID         string `json:"id"`
 	Tokens     int    `json:"tokens" doc:"of the document"`
-	// Score and what follows are those of search.Explanation.
+	// Score and the fields below it are those of search.Explanation.
 	Score          float64         `json:"score" doc:"MaxSim, whatever became of the document"`
 	Stage          search.Stage    `json:"stage" enum:"empty,filtered,not probed,cut,pruned,outranked,returned"`
 	Rank           int             `json:"rank,omitempty" doc:"from 1, if it was returned"`
@@ -71,7 +71,9 @@ func explainRoutes() []route {
 	}, explainDocument)}
 }
 
+// explainDocument answers POST /indices/{name}/explain.
 func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
+	// The query, and its tokens if it is a text.
 	switch {
 	case (in.Query == nil) == (in.Text == ""):
 		return out, badRequest("a query is needed, as query or as text, and one of them only")
@@ -88,23 +90,27 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 			return out, err
 		}
 	} else {
-		err := q.encodeEach(encode.Query, inField("text"), []string{in.Text}, nil, func(m Matrix, of []encode.Token) error {
+		texts := []string{in.Text}
+		err := q.encodeEach(encode.Query, inField("text"), texts, nil, func(m Matrix, queryTokens []encode.Token) error {
 			query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.server.queryModel()}
-			tokens = of
+			tokens = queryTokens
 			return nil
 		})
 		if err != nil {
 			return out, err
 		}
 	}
+
 	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		// The document.
 		explainer, ok := v.(collection.Explainer)
 		if !ok {
 			return collection.Unsupported("explain")
 		}
 		id := in.ID
 		if in.DocumentID != nil {
-			d, err := q.firstDocument(v, collection.Selection{Numbers: validNumbers([]int64{*in.DocumentID})}, collection.ReadOptions{})
+			selection := collection.Selection{Numbers: validNumbers([]int64{*in.DocumentID})}
+			d, err := q.firstDocument(v, selection, collection.ReadOptions{})
 			if err != nil {
 				return err
 			}
@@ -116,6 +122,8 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 		if dim := query.Dim; v.Dim() != 0 && dim != v.Dim() {
 			return problem(CodeDimension, "the query has dimension %d, the index %d", dim, v.Dim())
 		}
+
+		// The search.
 		allowed, err := in.allowedDocuments(q, v)
 		if err != nil {
 			return err
@@ -148,7 +156,8 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 		}
 		out.Notes = q.appendTruncationNote(0, out.Notes)
 		if x.Grid != nil {
-			if err := q.reserveAnswer(innerProductBytes * len(x.Matches) * (x.Grid.Rows*x.Grid.Columns + x.Grid.Special)); err != nil {
+			cells := x.Grid.Rows*x.Grid.Columns + x.Grid.Special
+			if err := q.reserveAnswer(innerProductBytes * len(x.Matches) * cells); err != nil {
 				return err
 			}
 		}
@@ -160,18 +169,25 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 	return out, err
 }
 
-// firstDocument is one document, nil if there is none.
-func (q *request) firstDocument(v collection.Snapshot, s collection.Selection, o collection.ReadOptions) (*collection.StoredDocument, error) {
+// firstDocument returns the first document of a selection; nil means that there is none.
+func (q *request) firstDocument(
+	v collection.Snapshot, s collection.Selection, o collection.ReadOptions,
+) (*collection.StoredDocument, error) {
 	for d, err := range v.Documents(q.ctx, s, o) {
 		return &d, err
 	}
 	return nil, nil
 }
 
-// explainTexts adds the pieces of the texts, and the inner products. tokens are those of a
-// query that was a text, if its encoding has told them.
-func (q *request) explainTexts(v collection.Snapshot, explainer collection.Explainer, in *explainIn, query search.Query, tokens []encode.Token, out *explainOut) error {
-	d, err := q.firstDocument(v, collection.Selection{IDs: []string{out.ID}}, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
+// explainTexts adds the metadata, the tokens of both texts, and the inner products to the answer. tokens are
+// those of the query, if the encoder has returned them.
+func (q *request) explainTexts(
+	v collection.Snapshot, explainer collection.Explainer, in *explainIn, query search.Query,
+	tokens []encode.Token, out *explainOut,
+) error {
+	// Metadata and inner products.
+	selection := collection.Selection{IDs: []string{out.ID}}
+	d, err := q.firstDocument(v, selection, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
 	if err != nil {
 		return err
 	}
@@ -190,6 +206,8 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 			return err
 		}
 	}
+
+	// Tokens of the query.
 	e, _ := q.server.encoder()
 	if e == nil {
 		return nil
@@ -211,6 +229,8 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
 		}
 	}
+
+	// Tokens of the document.
 	described, err := v.Describe(q.ctx)
 	if err != nil {
 		return err
@@ -229,10 +249,10 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 	return nil
 }
 
-// keptTokens are the tokens that have vectors.
-func keptTokens(all []encode.Token) []tokenOut {
+// keptTokens returns the tokens that have vectors.
+func keptTokens(tokens []encode.Token) []tokenOut {
 	var kept []tokenOut
-	for _, t := range all {
+	for _, t := range tokens {
 		if t.Kept {
 			kept = append(kept, tokenOut{t.Piece, t.Start, t.End})
 		}
@@ -240,11 +260,11 @@ func keptTokens(all []encode.Token) []tokenOut {
 	return kept
 }
 
-// innerProductBytes is what an inner product takes: about that of its text.
+// innerProductBytes is about how many bytes an inner product takes in an answer.
 const innerProductBytes = 8
 
-// similarities are the inner products of the tokens that are scored with those of a
-// document.
+// similarities returns the inner products of the tokens of a query with those of a document:
+// [query tokens][document tokens].
 func (q *request) similarities(query, doc []float32, dim int) ([][]float32, error) {
 	if err := q.reserveAnswer(innerProductBytes * (len(query) / dim) * (len(doc) / dim)); err != nil {
 		return nil, err

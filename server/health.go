@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// healthOut is what clients of next-plaid ask first.
+// healthOut describes the service; it is the first answer that clients of next-plaid ask for.
 type healthOut struct {
 	Status   string       `json:"status" enum:"healthy"`
 	Version  string       `json:"version"`
@@ -59,7 +59,7 @@ type modelOut struct {
 	DocumentLength int    `json:"document_length"`
 }
 
-// readyOut says which indexes cannot be used, and why.
+// readyOut names the indexes that cannot be used.
 type readyOut struct {
 	Status  string            `json:"status" enum:"ready"`
 	Damaged map[string]string `json:"damaged,omitempty"`
@@ -136,18 +136,18 @@ func healthRoutes() []route {
 	}
 }
 
-// device names what searches.
+// device returns the name of the device that searches.
 func (s *Server) device() string { return cmp.Or(s.options.Device, "cpu") }
 
-// indexStatus is an index and what it says of itself.
+// indexStatus is an index with its statistics, or the error of reading them.
 type indexStatus struct {
 	collection.Collection
 	stats collection.Stats
 	err   error
 }
 
-// allStats asks indexes, in order, several at a time, and not for long: one that is
-// elsewhere may be slow to answer, and a page has others to show.
+// allStats returns the statistics of indexes, in the order of names. It reads several at a time, and each
+// for five seconds at most: a slow shard of one index must not hide the other indexes.
 func (s *Server) allStats(ctx context.Context, names []string) []indexStatus {
 	const maxConcurrent = 16
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
@@ -159,11 +159,11 @@ func (s *Server) allStats(ctx context.Context, names []string) []indexStatus {
 		}
 	}
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, maxConcurrent)
+	slots := make(chan struct{}, maxConcurrent)
 	for i := range statuses {
-		turns <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-turns }()
+			defer func() { <-slots }()
 			defer s.recoverAsError(func(fault error) { statuses[i].err = fault })
 			statuses[i].stats, statuses[i].err = statuses[i].Stats(ctx)
 		})
@@ -172,7 +172,9 @@ func (s *Server) allStats(ctx context.Context, names []string) []indexStatus {
 	return statuses
 }
 
+// answerHealth answers GET /health.
 func (q *request) answerHealth(*noBody) (healthOut, error) {
+	// The service.
 	s := q.server
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
@@ -190,6 +192,8 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 		growth := t.Growth()
 		out.Train = growth.Least()
 	}
+
+	// Its indexes.
 	for _, c := range s.allStats(q.ctx, q.readableIndexes()) {
 		if c.err != nil {
 			continue // damaged, as /readyz says, or out of reach now
@@ -202,7 +206,7 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 			continue
 		}
 		out.Loaded++
-		sum := summaryOut{
+		summary := summaryOut{
 			Name:         name,
 			Documents:    int64(st.Documents),
 			Passages:     int64(st.Passages),
@@ -214,10 +218,12 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 			MaxDocuments: c.Config().MaxDocuments,
 		}
 		if st.Documents > 0 {
-			sum.AverageLength = float64(st.Tokens) / float64(st.Documents)
+			summary.AverageLength = float64(st.Tokens) / float64(st.Documents)
 		}
-		out.Indices = append(out.Indices, sum)
+		out.Indices = append(out.Indices, summary)
 	}
+
+	// Its model.
 	if e, _ := s.encoder(); e != nil {
 		cfg := e.Config()
 		out.Model = &modelOut{
@@ -233,6 +239,7 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 	return out, nil
 }
 
+// answerReady answers GET /readyz.
 func (q *request) answerReady(*noBody) (readyOut, error) {
 	if q.server.draining.Load() {
 		return readyOut{}, problem(CodeBusy, "the service is ending").withRetryAfter(time.Second)
@@ -256,17 +263,18 @@ func (q *request) answerReady(*noBody) (readyOut, error) {
 			if out.Damaged == nil {
 				out.Damaged = map[string]string{}
 			}
-			out.Damaged[name] = "damaged" // the log says more; whoever asks here has no token
+			out.Damaged[name] = "damaged" // the log has the error: this route needs no token
 		}
 	}
 	return out, nil
 }
 
-// recoverAsError, deferred, makes an error of a panic in a goroutine beside that of a request.
-func (s *Server) recoverAsError(failed func(error)) {
+// recoverAsError, if deferred, turns a panic into an error, and calls setError with it. It is for goroutines
+// that a request starts.
+func (s *Server) recoverAsError(setError func(error)) {
 	if fault := recover(); fault != nil {
 		s.metrics.panics.Inc()
 		s.log.Error("a panic", "panic", fault, "stack", string(debug.Stack()))
-		failed(fmt.Errorf("%w: a panic: %v", storage.ErrInternal, fault))
+		setError(fmt.Errorf("%w: a panic: %v", storage.ErrInternal, fault))
 	}
 }

@@ -12,14 +12,14 @@ type idsIn struct {
 
 type idsOut struct {
 	IDs []string `json:"ids"`
-	// Next is 0 at the end: a document of that number would be the first one of all.
+	// Next is 0 at the end: no later page begins with document 0, the first one.
 	Next uint64 `json:"next,omitempty" doc:"from of the next page; left out at the end"`
 }
 
 const (
-	defaultIDs = 10_000  // of a page
-	maxIDs     = 100_000 // that a page may be asked to have
-	maxIDBytes = 8 << 20 // of the ids of a page, after which it ends
+	defaultIDs = 10_000  // ids of a page without limit
+	maxIDs     = 100_000 // the largest limit
+	maxIDBytes = 8 << 20 // a page ends when its ids have more bytes
 )
 
 func idRoutes() []route {
@@ -38,6 +38,7 @@ func idRoutes() []route {
 	}, listIDs)}
 }
 
+// listIDs answers POST /indices/{name}/ids.
 func listIDs(q *request, in *idsIn) (idsOut, error) {
 	out := idsOut{IDs: []string{}}
 	limit := defaultIDs
@@ -48,12 +49,12 @@ func listIDs(q *request, in *idsIn) (idsOut, error) {
 		return out, badRequest("limit is %d; want 1 to %d", limit, maxIDs)
 	}
 	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
-		chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
+		selection, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
 		size, last := 0, ""
-		for d, err := range v.Documents(q.ctx, chosen, collection.ReadOptions{From: in.From}) {
+		for d, err := range v.Documents(q.ctx, selection, collection.ReadOptions{From: in.From}) {
 			if err != nil {
 				return err
 			}
@@ -61,18 +62,18 @@ func listIDs(q *request, in *idsIn) (idsOut, error) {
 			if d.Of != "" {
 				id = d.Of
 			}
-			if id == last { // passages stand one after another
+			if id == last { // the passages of a document follow one another
 				continue
 			}
 			if len(out.IDs) == limit || size > maxIDBytes {
 				out.Next = d.Number
 				return nil
 			}
-			const each = 8 // bytes an id takes besides its text
-			if err := q.reserveAnswer(len(id) + each); err != nil {
+			const overhead = 8 // bytes of an id, without its text
+			if err := q.reserveAnswer(len(id) + overhead); err != nil {
 				return err
 			}
-			out.IDs, size, last = append(out.IDs, id), size+len(id)+each, id
+			out.IDs, size, last = append(out.IDs, id), size+len(id)+overhead, id
 		}
 		return nil
 	})

@@ -17,7 +17,7 @@ type IndexRate struct {
 	Rate    float64
 }
 
-// ParseIndexRate reads PATTERN=N.
+// ParseIndexRate parses PATTERN=N.
 func ParseIndexRate(text string) (r IndexRate, err error) {
 	pattern, value, ok := strings.Cut(text, "=")
 	if !ok {
@@ -38,10 +38,11 @@ func parseRate(text string) (perSecond float64, ok bool) {
 	return perSecond, err == nil && perSecond > 0 && perSecond <= 1e9
 }
 
-// burstForRate is how many requests may come at once.
+// burstForRate returns how many requests may come at once at a rate.
 func burstForRate(perSecond float64) int { return max(1, int(2*perSecond)) }
 
-// parseLimit reads a limit of a token. Errors do not repeat the text: it may be a part of a secret.
+// parseLimit sets a limit of the token from a word NAME=VALUE. Its error does not repeat the word, which
+// may be a part of a secret.
 func (t *Token) parseLimit(text string) error {
 	name, value, _ := strings.Cut(text, "=")
 	ok := false
@@ -60,7 +61,7 @@ func (t *Token) parseLimit(text string) error {
 
 // limitIndexRate counts a request towards the rates of its index.
 func (q *request) limitIndexRate() *Problem {
-	if q.indexName() == "" { // a pattern may match that
+	if q.indexName() == "" { // the pattern * would match it
 		return nil
 	}
 	for _, r := range q.server.options.IndexRates {
@@ -74,15 +75,15 @@ func (q *request) limitIndexRate() *Problem {
 	return nil
 }
 
-// creatingIndexes counts the requests that are making an index, by its name.
+// creatingIndexes counts the requests that are creating an index, by its name.
 type creatingIndexes struct {
 	mu       sync.Mutex
 	requests map[string]int
 }
 
-// reserveIndexName makes sure that the service and the token of the request may have an index of this name, and
-// reserves its place until done is called: when the index is there, or will not be. An index that
-// is there has a place. Only names are counted, which costs little.
+// reserveIndexName checks that the service and the token of the request may have an index of a name, and
+// counts the name as an index until done is called: when the index was created, or will not be. An index
+// that exists is always allowed. Only names are counted, which costs little.
 func (q *request) reserveIndexName(name string) (done func(), err error) {
 	m := &q.server.creating
 	m.mu.Lock()
@@ -106,12 +107,12 @@ func (q *request) reserveIndexName(name string) (done func(), err error) {
 	}, nil
 }
 
-// tooManyIndexes returns why there may be no index in addition to those of these names; nil if there may be
-// one.
+// tooManyIndexes returns the answer to a request that would exceed a limit by creating an index in addition
+// to those of the names; nil means that it may create one.
 func (q *request) tooManyIndexes(names []string) *Problem {
-	if most := q.server.options.Limits.Indexes; len(names) >= most {
+	if limit := q.server.options.Limits.Indexes; len(names) >= limit {
 		return problem(CodeTooManyIndexes,
-			"the service has as many indexes as it may have, %d (max-indexes): delete one, or have the limit raised", most)
+			"the service has as many indexes as it may have, %d (max-indexes): delete one, or have the limit raised", limit)
 	}
 	t := q.token
 	if t == nil || t.Indexes == 0 {

@@ -14,7 +14,7 @@ type declareIn struct {
 	Config newConfig `json:"config,omitzero"`
 }
 
-// newConfig is collection.Config with all fields optional.
+// newConfig is a collection.Config with only optional fields.
 type newConfig struct {
 	Nbits            int     `json:"nbits,omitempty"`
 	BatchSize        int     `json:"batch_size,omitempty" doc:"is kept and given back; the writer groups what waits"`
@@ -25,7 +25,7 @@ type newConfig struct {
 	Binary           bool    `json:"binary,omitempty" doc:"one bit a component, whatever nbits says"`
 }
 
-// configOut says how an index is configured.
+// configOut has the configuration of an index.
 type configOut struct {
 	Name    string            `json:"name"`
 	Config  collection.Config `json:"config"`
@@ -37,7 +37,7 @@ type deletedOut struct {
 	Name    string `json:"name"`
 }
 
-// infoOut is what clients ask of an index.
+// infoOut describes an index.
 type infoOut struct {
 	Name          string  `json:"name"`
 	Documents     int64   `json:"num_documents" doc:"all passages of one count as one"`
@@ -49,7 +49,7 @@ type infoOut struct {
 	HasMetadata   bool    `json:"has_metadata"`
 	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
 	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
-	// Found says by classes of k what searches were seen to find.
+	// Found has the measured recall for each class of k, in words.
 	Found   []string            `json:"found,omitempty"`
 	Sampled *collection.Sampled `json:"sampled,omitempty"`
 }
@@ -126,6 +126,7 @@ func indexRoutes() []route {
 	}
 }
 
+// createIndex answers POST /indices.
 func createIndex(q *request, in *declareIn) (configOut, error) {
 	if !q.permitted(Admin, in.Name) {
 		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.PermissionOn(in.Name), Admin)
@@ -145,6 +146,7 @@ func createIndex(q *request, in *declareIn) (configOut, error) {
 	return configOut{in.Name, c.Config(), "index declared; it can be searched when it has documents"}, nil
 }
 
+// getIndex answers GET /indices/{name}.
 func getIndex(q *request, _ *noBody) (infoOut, error) {
 	var out infoOut
 	err := q.withSnapshot(func(c collection.Collection, v collection.Snapshot) (err error) {
@@ -187,19 +189,21 @@ func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (info
 	return out, nil
 }
 
+// deleteIndex answers DELETE /indices/{name}.
 func deleteIndex(q *request, _ *noBody) (deletedOut, error) {
-	there, err := q.server.collections.Drop(q.ctx, q.indexName())
+	existed, err := q.server.collections.Drop(q.ctx, q.indexName())
 	if err != nil {
 		return deletedOut{}, err
 	}
 	q.server.metrics.removeIndex(q.indexName())
-	return deletedOut{Deleted: there, Name: q.indexName()}, nil
+	return deletedOut{Deleted: existed, Name: q.indexName()}, nil
 }
 
 type configIn struct {
 	MaxDocuments *uint64 `json:"max_documents,omitempty" doc:"null: no limit"`
 }
 
+// updateConfig answers PUT /indices/{name}/config.
 func updateConfig(q *request, in *configIn) (configOut, error) {
 	c, err := q.collection()
 	if err != nil {
@@ -209,13 +213,14 @@ func updateConfig(q *request, in *configIn) (configOut, error) {
 	return configOut{c.Name(), cfg, "configuration updated"}, err
 }
 
-// statsOut is what is known of an index at little cost, also of one without documents.
+// statsOut has the figures of an index that cost little, also for an index without documents.
 type statsOut struct {
 	Name   string            `json:"name"`
 	Config collection.Config `json:"config"`
 	collection.Stats
 }
 
+// indexStats answers GET /indices/{name}/stats.
 func indexStats(q *request, _ *noBody) (statsOut, error) {
 	c, err := q.collection()
 	if err != nil {
@@ -225,7 +230,7 @@ func indexStats(q *request, _ *noBody) (statsOut, error) {
 	return statsOut{c.Name(), c.Config(), st}, err
 }
 
-// collection is the one that the path names.
+// collection returns the collection that the path names.
 func (q *request) collection() (collection.Collection, error) {
 	if err := collection.CheckName(q.indexName()); err != nil {
 		return nil, err
@@ -233,20 +238,20 @@ func (q *request) collection() (collection.Collection, error) {
 	return q.server.collections.Get(q.indexName())
 }
 
-// collectionAs is the collection that the path names as one that does what some do; what says what
-// that is.
-func collectionAs[T any](q *request, what string) (c collection.Collection, does T, err error) {
+// collectionAs returns the collection that the path names, and the same as a T: an interface for an
+// operation that not all collections support. operation names it in the error.
+func collectionAs[T any](q *request, operation string) (c collection.Collection, t T, err error) {
 	if c, err = q.collection(); err != nil {
-		return nil, does, err
+		return nil, t, err
 	}
-	does, ok := c.(T)
+	t, ok := c.(T)
 	if !ok {
-		return nil, does, collection.Unsupported(what)
+		return nil, t, collection.Unsupported(operation)
 	}
-	return c, does, nil
+	return c, t, nil
 }
 
-// withSnapshot calls use with the newest state of the collection that the path names.
+// withSnapshot calls use with the collection that the path names, and its newest snapshot.
 func (q *request) withSnapshot(use func(c collection.Collection, v collection.Snapshot) error) (err error) {
 	c, err := q.collection()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// keywordMode is how texts are read.
+// keywordMode returns how the texts of text_query are parsed.
 func (in *searchFields) keywordMode() keywords.Mode {
 	if in.TextMode == textExpression {
 		return keywords.Expression
@@ -20,10 +20,10 @@ func (in *searchFields) keywordMode() keywords.Mode {
 	return keywords.Words
 }
 
-// reserveKeywordMemory takes the memory that one search by words after the other needs, before any of
-// answers: whoever has memory of answers never waits for that of bodies, while others wait
-// the other way around.
-func (q *request) reserveKeywordMemory(v collection.Snapshot, in *searchFields) (takes int64, err error) {
+// reserveKeywordMemory reserves the memory that the searches by words need, one after another, and returns
+// its size. It must be called before memory of answers is reserved: requests always wait for memory of
+// bodies first, so that two of them never wait for each other.
+func (q *request) reserveKeywordMemory(v collection.Snapshot, in *searchFields) (size int64, err error) {
 	memory, page := &q.body.reservation, in.Params.searchPage(v.Most())
 	for _, text := range in.TextQuery {
 		query := keywords.Query{Text: text, Mode: in.keywordMode()}
@@ -31,15 +31,18 @@ func (q *request) reserveKeywordMemory(v collection.Snapshot, in *searchFields) 
 		if in.Group != "" {
 			bytes += search.RankGroupsBytes(page.Sides(v.Most()).K, in.passagesPerDocument(), v.Most())
 		}
-		takes = max(takes, memory.limitToRemaining(bytes))
+		size = max(size, memory.limitToRemaining(bytes))
 	}
-	return takes, memory.reserve(q.ctx, takes)
+	return size, memory.reserve(q.ctx, size)
 }
 
-// rankByKeywords ranks a page of the best documents for each text among those that are allowed.
-func (q *request) rankByKeywords(v collection.Snapshot, in *searchFields, f searchFilters, page search.Page) ([]ranking, error) {
+// rankByKeywords ranks a page of the best allowed documents for each text of text_query. It releases the
+// memory of reserveKeywordMemory.
+func (q *request) rankByKeywords(
+	v collection.Snapshot, in *searchFields, f searchFilters, page search.Page,
+) ([]ranking, error) {
 	defer q.body.reservation.release(f.keywordBytes)
-	by, ok := v.(collection.Keywords)
+	searcher, ok := v.(collection.Keywords)
 	if !ok {
 		return nil, collection.Unsupported("text_query")
 	}
@@ -53,7 +56,7 @@ func (q *request) rankByKeywords(v collection.Snapshot, in *searchFields, f sear
 	}
 	ctx, end := q.startStage("keywords")
 	for i, text := range in.TextQuery {
-		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
+		hits, err := searcher.SearchKeywords(ctx, collection.KeywordQuery{
 			Text:     text,
 			Mode:     in.keywordMode(),
 			K:        page.K,
@@ -68,7 +71,7 @@ func (q *request) rankByKeywords(v collection.Snapshot, in *searchFields, f sear
 		}
 		if err != nil {
 			end(err)
-			if _, ok := errors.AsType[*condition.Error](err); ok { // it is one of all queries
+			if _, ok := errors.AsType[*condition.Error](err); ok { // the condition is that of all queries
 				return nil, err
 			}
 			return nil, queryError(i, err)
@@ -80,8 +83,10 @@ func (q *request) rankByKeywords(v collection.Snapshot, in *searchFields, f sear
 }
 
 // rankHybrid fuses the rankings by vectors and by keywords.
-func (q *request) rankHybrid(v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page) ([]ranking, error) {
-	sides := search.Page{} // whole rankings, whatever they score
+func (q *request) rankHybrid(
+	v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page,
+) ([]ranking, error) {
+	sides := search.Page{} // the two rankings from their beginning, without a minimum score
 	if page.K > 0 {
 		sides = page.Sides(v.Most())
 	}

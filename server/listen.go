@@ -10,25 +10,23 @@ import (
 	"time"
 )
 
-// ServeOptions of a server. The zero value, or nil, is a good choice.
+// ServeOptions configure [Server.Serve]. The zero value, or nil, is a good choice.
 type ServeOptions struct {
-	// TLS, where set, makes it HTTPS.
+	// TLS, if not nil, makes it HTTPS.
 	TLS *tls.Config
-	// Header is how long the headers of a request may take, and Drain how long requests that
-	// run may go on when the server ends; defaults 10 s and 30 s.
+	// Header bounds the time in which the headers of a request must arrive, and Drain the time for which
+	// running requests may go on when the server ends; defaults 10 s and 30 s.
 	Header, Drain time.Duration
-	// Handler answers instead of the service itself; it may put the service below a
-	// path.
+	// Handler answers instead of the service itself; it may put the service below a path.
 	Handler http.Handler
 }
 
 // idleConnection is how long a connection may wait for its next request.
 const idleConnection = 2 * time.Minute
 
-// Serve answers the connections of a listener until ctx ends. Then no more are taken,
-// requests that run are finished, and what has not ended after the time for it is cut
-// off. The listener is closed. An orderly end is no error; [context.DeadlineExceeded]
-// says that something was cut off.
+// Serve answers the connections of a listener until ctx ends. Then it closes the listener, and waits for
+// running requests to finish. It returns nil, or [context.DeadlineExceeded] if it had to cut off requests
+// after [ServeOptions.Drain].
 func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) error {
 	var opts ServeOptions
 	if o != nil {

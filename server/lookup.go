@@ -24,7 +24,7 @@ type storedOut struct {
 	vectors Matrix // where the answer has tensors
 }
 
-// partOut names the document of a passage, and the number of the passage.
+// partOut has the document of a passage, and the number of the passage in it.
 type partOut struct {
 	Of     string `json:"of" doc:"the _id of the document"`
 	Number int    `json:"n" doc:"the number of the passage"`
@@ -56,8 +56,8 @@ func (out documentsOut) writeAnswer(q *request) error {
 const formTensors = "tensors"
 
 const (
-	defaultDocuments = 1000   // that one request reads
-	maxDocuments     = 10_000 // that it may ask for
+	defaultDocuments = 1000   // that a request without limit reads
+	maxDocuments     = 10_000 // the largest limit
 )
 
 func lookupRoutes() []route {
@@ -85,15 +85,16 @@ func lookupRoutes() []route {
 	}, getDocuments)}
 }
 
-// lookup has the parameters of a request.
+// lookup has the parameters of a request for documents.
 type lookup struct {
 	numbers       []uint64
 	ids           []string
-	form          string
+	form          string // of vectors: "json", "base64", formTensors, or "" for none
 	offset, limit int
-	metadataBytes int // bytes
+	metadataBytes int // the largest sum of the metadata of all documents
 }
 
+// parseLookup parses the parameters of a query string.
 func parseLookup(query url.Values) (l lookup, err error) {
 	l = lookup{ids: query["id"], form: query.Get("vectors")}
 	switch l.form {
@@ -115,23 +116,28 @@ func parseLookup(query url.Values) (l lookup, err error) {
 	}
 	for _, p := range []struct {
 		name      string
-		into      *int
-		def, most int
-	}{{"offset", &l.offset, 0, math.MaxInt}, {"limit", &l.limit, defaultDocuments, maxDocuments},
-		{"metadata_bytes", &l.metadataBytes, math.MaxInt, math.MaxInt}} {
-		*p.into = p.def
+		value     *int
+		byDefault int
+		limit     int
+	}{
+		{"offset", &l.offset, 0, math.MaxInt},
+		{"limit", &l.limit, defaultDocuments, maxDocuments},
+		{"metadata_bytes", &l.metadataBytes, math.MaxInt, math.MaxInt},
+	} {
+		*p.value = p.byDefault
 		if text := query.Get(p.name); text != "" {
-			if *p.into, err = strconv.Atoi(text); err != nil || *p.into < 0 {
+			if *p.value, err = strconv.Atoi(text); err != nil || *p.value < 0 {
 				return l, badRequest("%s %q is no whole number from 0", p.name, text)
 			}
-			if *p.into > p.most {
-				return l, badRequest("%s is %d; %d is the most", p.name, *p.into, p.most)
+			if *p.value > p.limit {
+				return l, badRequest("%s is %d; %d is the most", p.name, *p.value, p.limit)
 			}
 		}
 	}
 	return l, nil
 }
 
+// getDocuments answers GET /indices/{name}/documents.
 func getDocuments(q *request, _ *noBody) (documentsOut, error) {
 	out := documentsOut{Documents: []storedOut{}}
 	l, err := parseLookup(q.URL.Query())
@@ -162,28 +168,32 @@ func getDocuments(q *request, _ *noBody) (documentsOut, error) {
 	return out, err
 }
 
-// findDocuments finds the documents that are asked for: their numbers and ids, in their order.
+// findDocuments returns the documents and passages of a lookup, in its order, without metadata and vectors.
 func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, error) {
+	// Positions in the request: first the numbers, then the ids. One document may have several.
 	found := make([][]storedOut, len(l.numbers)+len(l.ids))
-	byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
+	byNumber, byID := map[uint64][]int{}, map[string][]int{}
 	for i, n := range l.numbers {
 		byNumber[n] = append(byNumber[n], i)
 	}
 	for i, id := range l.ids {
 		byID[id] = append(byID[id], len(l.numbers)+i)
 	}
-	find := func(chosen collection.Selection, places func(d *collection.StoredDocument) []int) error {
-		for d, err := range v.Documents(q.ctx, chosen, collection.ReadOptions{}) {
+
+	// find adds the documents of a selection at their positions.
+	find := func(selection collection.Selection, positions func(d *collection.StoredDocument) []int) error {
+		for d, err := range v.Documents(q.ctx, selection, collection.ReadOptions{}) {
 			if err != nil {
 				return err
 			}
-			twice := len(byNumber[d.Number])+len(byID[d.ID]) > 0 // it may come twice
-			for _, i := range places(&d) {
-				if twice && slices.ContainsFunc(found[i], func(o storedOut) bool { return o.DocumentID == d.Number }) {
+			mayRepeat := len(byNumber[d.Number])+len(byID[d.ID]) > 0
+			for _, i := range positions(&d) {
+				isSame := func(o storedOut) bool { return o.DocumentID == d.Number }
+				if mayRepeat && slices.ContainsFunc(found[i], isSame) {
 					continue
 				}
-				const each = 200 // bytes of storedOut
-				if err := q.reserveAnswer(len(d.ID) + each); err != nil {
+				const outBytes = 200 // of a storedOut
+				if err := q.reserveAnswer(len(d.ID) + outBytes); err != nil {
 					return err
 				}
 				found[i] = append(found[i], newStoredOut(&d))
@@ -198,17 +208,19 @@ func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, 
 		}
 	}
 	if len(l.ids) > 0 {
-		places := func(d *collection.StoredDocument) []int {
+		positions := func(d *collection.StoredDocument) []int {
 			if d.Of == "" {
 				return byID[d.ID]
 			}
-			return append(slices.Clone(byID[d.Of]), byID[d.ID]...)
+			return append(slices.Clone(byID[d.Of]), byID[d.ID]...) // the ids of the document and of the passage
 		}
-		ids := slices.Compact(slices.Sorted(slices.Values(l.ids))) // a passage comes twice if it and its document are named
-		if err := find(collection.Selection{IDs: ids}, places); err != nil {
+		ids := slices.Compact(slices.Sorted(slices.Values(l.ids)))
+		if err := find(collection.Selection{IDs: ids}, positions); err != nil {
 			return nil, err
 		}
 	}
+
+	// Put the positions together. One without a document is an error.
 	var documents []storedOut
 	for i := range found {
 		switch {
@@ -224,14 +236,15 @@ func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, 
 	return documents, nil
 }
 
-// readDocuments reads the documents that were found: with metadata as long as there is room for it, the
-// others without.
+// readDocuments adds vectors, if they are wanted, and metadata to the documents that were found. Only the
+// first documents get their metadata, up to metadataBytes, but always the first one.
 func (q *request) readDocuments(v collection.Snapshot, l *lookup, found []storedOut) ([]storedOut, error) {
 	numbers := make([]uint64, len(found))
 	for i := range found {
 		numbers[i] = found[i].DocumentID
 	}
-	done, room := 0, l.metadataBytes
+	done, remaining := 0, l.metadataBytes
+	// read reads the documents from done on. With metadata it stops where no more fits.
 	read := func(o collection.ReadOptions) error {
 		if done == len(found) {
 			return nil
@@ -240,32 +253,32 @@ func (q *request) readDocuments(v collection.Snapshot, l *lookup, found []stored
 			if err != nil {
 				return err
 			}
-			if o.Metadata && done > 0 && len(d.Metadata) > room {
+			if o.Metadata && done > 0 && len(d.Metadata) > remaining {
 				break
 			}
-			room -= min(len(d.Metadata), room)
+			remaining -= min(len(d.Metadata), remaining)
 			if found[done], err = q.toStoredOut(&d, v.Dim(), l.form, o.Metadata); err != nil {
 				return err
 			}
-			if done++; o.Metadata && room == 0 {
+			if done++; o.Metadata && remaining == 0 {
 				break
 			}
 		}
 		return nil
 	}
-	with := l.form != ""
+	withVectors := l.form != ""
 	if l.metadataBytes > 0 {
-		if err := read(collection.ReadOptions{Metadata: true, Vectors: with}); err != nil {
+		if err := read(collection.ReadOptions{Metadata: true, Vectors: withVectors}); err != nil {
 			return nil, err
 		}
 	}
-	if with {
+	if withVectors {
 		return found, read(collection.ReadOptions{Vectors: true})
 	}
 	return found, nil
 }
 
-// newStoredOut is a document, or a passage, without its metadata and vectors.
+// newStoredOut returns a document, or a passage, without its metadata and vectors.
 func newStoredOut(d *collection.StoredDocument) storedOut {
 	out := storedOut{DocumentID: d.Number, ID: d.ID}
 	if d.Of != "" {
@@ -274,9 +287,12 @@ func newStoredOut(d *collection.StoredDocument) storedOut {
 	return out
 }
 
-func (q *request) toStoredOut(d *collection.StoredDocument, dim int, form string, metadata bool) (out storedOut, err error) {
+// toStoredOut returns a document, or a passage, with its vectors in a form and, if it was read, its metadata.
+func (q *request) toStoredOut(
+	d *collection.StoredDocument, dim int, form string, withMetadata bool,
+) (out storedOut, err error) {
 	out = newStoredOut(d)
-	if metadata {
+	if withMetadata {
 		if out.Metadata, err = q.documentMetadata(d); err != nil {
 			return out, err
 		}
@@ -284,7 +300,7 @@ func (q *request) toStoredOut(d *collection.StoredDocument, dim int, form string
 	if form == "" {
 		return out, nil
 	}
-	perComponent := 16 // bytes: 4 of the vector, and its digits
+	perComponent := 16 // bytes: 4 of the vector, and 12 for its digits
 	if form == formTensors {
 		perComponent = 4
 	}

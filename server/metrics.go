@@ -15,15 +15,14 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// MetricNamespace is at the beginning of the names of all metrics.
+// MetricNamespace begins the names of all metrics.
 const MetricNamespace = "plaid"
 
-// Registry has the figures of a process that is watched, for Prometheus. Nothing is registered
-// globally.
+// Registry has the metrics of a process, for Prometheus. Nothing is registered globally.
 type Registry struct{ *prometheus.Registry }
 
-// NewRegistry returns a registry with the version of the program, what it computes with, and the
-// figures of Go and of the process.
+// NewRegistry returns a registry with the version of the program, its device, and the metrics of Go and of
+// the process.
 func NewRegistry(version, device string) *Registry {
 	r := &Registry{prometheus.NewRegistry()}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "info", Help: "Version, and the device that searches."}, []string{"version", "device"})
@@ -51,16 +50,16 @@ func (r *Registry) Histogram(name, help string, buckets []float64, labels ...str
 	return h
 }
 
-// StageBuckets are seconds of parts of a search, from a small index on one core to a scan
-// of a large one.
+// StageBuckets are the buckets of a histogram of the stages of searches, in seconds: from a small index on
+// one core to a scan of a large one.
 var StageBuckets = []float64{.0003, .001, .003, .01, .03, .1, .3, 1, 3, 10}
 
-// Page shows the metrics in the text form of Prometheus.
+// Page returns a handler that answers with the metrics in the text form of Prometheus.
 func (r *Registry) Page() http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// metrics are what /metrics shows.
+// metrics are the metrics of the service, with their labels.
 type metrics struct {
 	handler http.Handler
 
@@ -94,12 +93,13 @@ func newMetrics(s *Server) *metrics {
 	return m
 }
 
-// startRequest counts a request; the function that it returns says how it ended.
+// startRequest counts a request. Call the function that it returns when the request has ended; r is nil if
+// it had no route.
 func (m *metrics) startRequest() func(r *route, method string, status int, took time.Duration) {
 	m.running.Inc()
 	return func(r *route, method string, status int, took time.Duration) {
 		m.running.Dec()
-		pattern := "none" // no label is made of what a client invents
+		pattern := "none" // a path or a method of a client's invention must not become a label
 		if r != nil {
 			pattern = r.pattern
 		} else {
@@ -110,14 +110,14 @@ func (m *metrics) startRequest() func(r *route, method string, status int, took 
 	}
 }
 
-// observeSearch notes the stages of a query.
+// observeSearch observes the time of the stages of a query, and counts its plans.
 func (m *metrics) observeSearch(index string, st *search.Stats) {
 	t := &st.Times
 	for _, stage := range []struct {
 		name string
 		time time.Duration
 	}{{"wait", t.Wait}, {"centroids", t.Centroids}, {"probe", t.Probe}, {"approx", t.Approx}, {"exact", t.Exact}, {"refine", t.Refine}, {"total", t.Total}} {
-		if stage.time > 0 || stage.name == "total" { // no series of a stage that no query has
+		if stage.time > 0 || stage.name == "total" { // a stage that no query goes through gets no series
 			m.stages.WithLabelValues(index, stage.name).Observe(stage.time.Seconds())
 		}
 	}
@@ -126,25 +126,25 @@ func (m *metrics) observeSearch(index string, st *search.Stats) {
 	}
 }
 
-// removeIndex removes what was counted of an index that is gone.
+// removeIndex removes the metrics of an index that was removed.
 func (m *metrics) removeIndex(index string) {
-	of := prometheus.Labels{"index": index}
-	m.stages.DeletePartialMatch(of)
-	m.queries.DeletePartialMatch(of)
-	m.written.DeletePartialMatch(of)
+	labels := prometheus.Labels{"index": index}
+	m.stages.DeletePartialMatch(labels)
+	m.queries.DeletePartialMatch(labels)
+	m.written.DeletePartialMatch(labels)
 }
 
-// indexCollector are the gauges of each index, looked at when /metrics is asked for.
+// indexCollector collects the gauges of each index whenever /metrics is read.
 type indexCollector struct{ s *Server }
 
 func indexDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("plaid_index_"+name, help, []string{"index"}, nil)
 }
 
-// indexGauges are those of an index that can be used.
+// indexGauges are the gauges of an index that can be used.
 var indexGauges = []struct {
 	*prometheus.Desc
-	of func(st *collection.Stats) float64
+	value func(st *collection.Stats) float64
 }{
 	{indexDesc("documents", "Live documents; all passages of one count as one."),
 		func(st *collection.Stats) float64 { return float64(st.Documents) }},
@@ -168,7 +168,7 @@ var indexGauges = []struct {
 // sampledGauges are those of a class of k of an index whose questions are sampled.
 var sampledGauges = []struct {
 	*prometheus.Desc
-	of func(c *collection.SampledClass) (x float64, known bool)
+	value func(c *collection.SampledClass) (x float64, known bool)
 }{
 	{classDesc("questions", "Sampled questions that the other figures are about."),
 		func(c *collection.SampledClass) (float64, bool) { return float64(c.Questions), true }},
@@ -194,11 +194,11 @@ func classDesc(name, help string) *prometheus.Desc {
 var descSampled = prometheus.NewDesc("plaid_index_sampled_total",
 	"Sampled questions by what became of them: measured, dropped (too many waited), failed.", []string{"index", "result"}, nil)
 
-// collectSampled sends what sampled questions of an index have found.
+// collectSampled sends the metrics of the sampled questions of an index.
 func collectSampled(to chan<- prometheus.Metric, index string, s *collection.Sampled) {
 	for i := range s.Classes {
 		for _, g := range sampledGauges {
-			if x, known := g.of(&s.Classes[i]); known {
+			if x, known := g.value(&s.Classes[i]); known {
 				to <- prometheus.MustNewConstMetric(g.Desc, prometheus.GaugeValue, x, index, strconv.Itoa(s.Classes[i].K))
 			}
 		}
@@ -250,7 +250,7 @@ func (c indexCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(descUp, gaugeFromBool(status.err == nil))
 		for _, g := range indexGauges {
 			if status.err == nil {
-				gauge(g.Desc, g.of(&status.stats))
+				gauge(g.Desc, g.value(&status.stats))
 			}
 		}
 		if status.err == nil && status.stats.Sampled != nil {
@@ -259,8 +259,9 @@ func (c indexCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func gaugeFromBool(is bool) float64 {
-	if is {
+// gaugeFromBool returns 1 for true and 0 for false.
+func gaugeFromBool(b bool) float64 {
+	if b {
 		return 1
 	}
 	return 0

@@ -11,24 +11,26 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Bytes of vectors that are scored at a time: about the cache of a core. Each piece is a call of the
-// scorer, which costs a device more.
+// The size of a batch in bytes of vectors: about the cache of a core, and more for a device, where each
+// call of the scorer costs more.
 const (
 	batchBytes       = 1 << 20
 	batchBytesDevice = 16 << 20
 )
 
-// vectorBatch is a run of documents: their vectors are in the slice of their type.
+// vectorBatch has the vectors of the documents from first to last, which is excluded. They are in the slice
+// of their type.
 type vectorBatch struct {
 	first, last int
 	f32         []float32
 	u16         []uint16
 }
 
-// scoreBatches reads the vectors in runs of whole documents, and passes each on while the next one comes.
-// No more than two are held; a document that is larger than a piece is one.
+// scoreBatches reads the vectors in batches of whole documents, of at most so many bytes unless a single
+// document is larger, and calls score for each batch while the next one arrives. Two batches at most are in
+// memory. offsets are those of rowOffsets.
 func (t *tensorBody) scoreBatches(
-	offsets []int, bytes int, use func(ctx context.Context, first int, docs *maxsim.Batch) error,
+	offsets []int, bytes int, score func(ctx context.Context, first int, docs *maxsim.Batch) error,
 ) error {
 	t.unread = t.unread[1:]
 	a, err := t.file.Array(tensorVectors)
@@ -36,14 +38,15 @@ func (t *tensorBody) scoreBatches(
 		return err
 	}
 	maxRows := max(bytes/(a.Width()*t.dim), 1) // rows
-	items := []*vectorBatch{t.incoming.server.takeSpareBatch(), t.incoming.server.takeSpareBatch()}
-	// An error of reading ends the scoring of the pieces before it: the client may have left.
+	batches := []*vectorBatch{t.incoming.server.takeSpareBatch(), t.incoming.server.takeSpareBatch()}
+
+	// Read and score at the same time. An error of reading ends the scoring: the client may have left.
 	ctx, cancel := context.WithCancel(t.incoming.ctx)
 	defer cancel()
-	var failed error // of reading
-	err = parallel.Line(ctx, items, func(free func() (*vectorBatch, error), put func(*vectorBatch)) (err error) {
+	var readErr error
+	err = parallel.Line(ctx, batches, func(free func() (*vectorBatch, error), put func(*vectorBatch)) (err error) {
 		defer func() {
-			if failed = err; err != nil {
+			if readErr = err; err != nil {
 				cancel()
 			}
 		}()
@@ -66,16 +69,18 @@ func (t *tensorBody) scoreBatches(
 		}
 		return nil
 	}, func(p *vectorBatch) error {
-		from := make([]int, 0, p.last-p.first+1)
+		inBatch := make([]int, 0, p.last-p.first+1) // offsets
 		for _, row := range offsets[p.first : p.last+1] {
-			from = append(from, row-offsets[p.first])
+			inBatch = append(inBatch, row-offsets[p.first])
 		}
-		return use(ctx, p.first, maxsim.Packed(p.matrix(a, t.dim), from))
+		return score(ctx, p.first, maxsim.Packed(p.matrix(a, t.dim), inBatch))
 	})
-	if failed != nil && t.incoming.ctx.Err() == nil && errors.Is(err, context.Canceled) {
-		err = failed
+	if readErr != nil && t.incoming.ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		err = readErr // the cancellation was only its consequence
 	}
-	for _, p := range items {
+
+	// Keep the memory for later requests, unless a large document has made it larger.
+	for _, p := range batches {
 		if err == nil && 4*cap(p.f32) <= bytes && 2*cap(p.u16) <= bytes {
 			t.incoming.server.keepSpareBatch(p)
 		}
@@ -83,11 +88,11 @@ func (t *tensorBody) scoreBatches(
 	return err
 }
 
-// maxSpareBatches are kept for requests to come: without them each makes megabytes of garbage. They are
-// the service's own, and count for no request.
+// maxSpareBatches is how many batches are kept for later requests: without them each request would leave
+// megabytes of garbage. Their memory counts for no request.
 const maxSpareBatches = 4
 
-// takeSpareBatch is a piece that was kept, or a new one.
+// takeSpareBatch returns a batch that was kept, or a new one.
 func (s *Server) takeSpareBatch() *vectorBatch {
 	select {
 	case p := <-s.spareBatches:
@@ -97,7 +102,7 @@ func (s *Server) takeSpareBatch() *vectorBatch {
 	}
 }
 
-// keepSpareBatch keeps a piece, if there is room.
+// keepSpareBatch keeps a batch, unless there are enough.
 func (s *Server) keepSpareBatch(p *vectorBatch) {
 	select {
 	case s.spareBatches <- p:
@@ -105,7 +110,7 @@ func (s *Server) keepSpareBatch(p *vectorBatch) {
 	}
 }
 
-// readBatch reads the values lo to hi.
+// readBatch reads the values lo to hi of an array into a batch.
 func (t *tensorBody) readBatch(p *vectorBatch, a *vectors.Array, lo, hi int) (err error) {
 	if a.Width() == 2 {
 		p.u16, err = readIntoSlice(t.incoming, p.u16, hi-lo, 2, func(into []uint16, from int) error { return a.Float16s(into, lo+from) })
@@ -115,7 +120,7 @@ func (t *tensorBody) readBatch(p *vectorBatch, a *vectors.Array, lo, hi int) (er
 	return err
 }
 
-// matrix are the vectors of a piece of an array.
+// matrix returns the vectors of a batch that was read from an array.
 func (p *vectorBatch) matrix(a *vectors.Array, dim int) maxsim.Matrix {
 	switch {
 	case a.Width() != 2:
@@ -126,20 +131,21 @@ func (p *vectorBatch) matrix(a *vectors.Array, dim int) maxsim.Matrix {
 	return maxsim.Float16(p.u16, dim)
 }
 
-// checkFiniteRows names the first value that is not a number in the vectors of documents from first on.
+// checkFiniteRows returns an error for the first value that is not finite in the vectors m of the documents
+// from first on. offsets are those of all documents.
 func checkFiniteRows(m *maxsim.Matrix, first int, offsets []int) error {
 	i := firstNotFinite(m)
 	if i < 0 {
 		return nil
 	}
 	row := i / m.Dim
-	doc := sort.SearchInts(offsets, offsets[first]+row+1) - 1 // documents without vectors are none
+	doc := sort.SearchInts(offsets, offsets[first]+row+1) - 1 // the last one that begins at or before the row
 	values := make([]float32, m.Dim)
 	m.Widen(values, row, row+1)
 	return documentProblem(doc, notFiniteError(i-(offsets[doc]-offsets[first])*m.Dim, m.Dim, values[i%m.Dim]))
 }
 
-// firstNotFinite returns the place of the first value that is not a finite number; −1 means that all are.
+// firstNotFinite returns the index of the first value that is not finite; −1 means that all are.
 func firstNotFinite(m *maxsim.Matrix) int {
 	i, n := 0, len(m.U16)
 	switch m.Type {

@@ -11,15 +11,16 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// poolIn says how the vectors of documents become fewer before they are stored.
+// poolIn says how the vectors of documents are pooled before they are stored.
 type poolIn struct {
 	Factor *int        `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
 	By     pool.Method `json:"pool_by,omitempty" enum:"similar,tiles,neighbours"`
 }
 
-// maxPoolFactor bounds pool_factor: a document keeps one vector at least.
+// maxPoolFactor is the largest pool_factor. Even then a document keeps one vector.
 const maxPoolFactor = 1 << 20
 
+// checkPoolFactor returns an error if a pool_factor is out of range.
 func checkPoolFactor(n int) error {
 	if n < 1 || n > maxPoolFactor {
 		return badRequest("pool_factor is %d; want 1 to %d", n, maxPoolFactor)
@@ -27,8 +28,10 @@ func checkPoolFactor(n int) error {
 	return nil
 }
 
-// poolDocuments pools the vectors of documents in place, and returns their metadata with the grids that are left.
+// poolDocuments pools the vectors of documents in place, and returns their metadata, with the grids of the
+// pooled pages.
 func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
+	// How to pool.
 	n := 1
 	if in.Factor != nil {
 		n = *in.Factor
@@ -43,7 +46,7 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 		return in.Metadata, nil
 	}
 
-	// The vectors as they were sent are checked: means hide what is wrong with some of them.
+	// Check the vectors as they were sent: a mean would hide a wrong one.
 	docs := make([]collection.DocumentInput, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
@@ -55,7 +58,7 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 		return nil, err
 	}
 
-	// What is left of the vectors takes half of their memory at most.
+	// Reserve the memory of the pooled vectors: at most half as many, of 4 bytes each.
 	var total int64
 	for _, m := range matrices {
 		total += int64(len(m.Data)) * 2
@@ -64,6 +67,7 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 		return nil, err
 	}
 
+	// Pool.
 	metadata := slices.Clone(in.Metadata)
 	var p pool.Pooler
 	for i := range matrices {
@@ -89,8 +93,8 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 		}
 		m.Tokens = len(m.Data) / m.Dim
 		if page != nil && page.Grid != nil {
-			left, _ := in.By.Grid(page.Grid, n)
-			if metadata[i], err = replaceGrid(metadata[i], left); err != nil {
+			pooled, _ := in.By.Grid(page.Grid, n)
+			if metadata[i], err = replaceGrid(metadata[i], pooled); err != nil {
 				return nil, documentProblem(i, err)
 			}
 		}
@@ -98,7 +102,7 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 	return metadata, nil
 }
 
-// replaceGrid returns metadata with another grid in place of its own; nil removes that.
+// replaceGrid returns metadata with another grid; nil removes the grid.
 func replaceGrid(metadata json.RawMessage, grid *vectors.Grid) (json.RawMessage, error) {
 	out := []byte{'{'}
 	err := jsontext.Members(metadata, func(key string, value json.RawMessage) (err error) {

@@ -8,14 +8,16 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// rankByVectors ranks a page of the best documents for each task among those that are allowed.
-func (q *request) rankByVectors(v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page) ([]ranking, error) {
+// rankByVectors ranks a page of the best allowed documents for each task.
+func (q *request) rankByVectors(
+	v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page,
+) ([]ranking, error) {
 	o, err := in.Params.searchOptions(page)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]ranking, len(tasks))
-	if page.K == 0 { // nothing is wanted; the queries are checked all the same
+	if page.K == 0 { // there are no hits on the page, but queries that are wrong are errors
 		for i := range tasks {
 			if err := v.Check(&tasks[i].query); err != nil {
 				return nil, q.dimensionError(v, tasks, queryError(i, err))
@@ -24,7 +26,7 @@ func (q *request) rankByVectors(v collection.Snapshot, tasks []task, in *searchF
 		return out, nil
 	}
 	o.Filter, o.Payload = f.shared, in.wantsMetadata() || in.Highlight
-	o.Matches = in.Highlight && len(in.TextQuery) == 0 // else of those that both have brought
+	o.Matches = in.Highlight && len(in.TextQuery) == 0 // with text_query newHighlighter finds them, for fewer hits
 	if in.Group != "" {
 		o.Group, o.Passages = search.Grouping(in.Group), in.passagesPerDocument()
 	}
@@ -54,19 +56,21 @@ func (q *request) rankByVectors(v collection.Snapshot, tasks []task, in *searchF
 	return out, nil
 }
 
-// dimensionError gives an error of the dimension its code.
+// dimensionError replaces the error of a query that has another dimension than the index by one with
+// [CodeDimension]; other errors it returns as they are.
 func (q *request) dimensionError(v collection.Snapshot, tasks []task, err error) error {
-	var of *search.QueryError
-	if !errors.As(err, &of) || of.Index >= len(tasks) {
+	var failed *search.QueryError
+	if !errors.As(err, &failed) || failed.Index >= len(tasks) {
 		return err
 	}
-	if dim := tasks[of.Index].query.Dim; v.Dim() != 0 && dim != v.Dim() {
-		return problem(CodeDimension, "query %d has dimension %d, the index %d", of.Index, dim, v.Dim()).withPlace(Where{Query: &of.Index})
+	if dim := tasks[failed.Index].query.Dim; v.Dim() != 0 && dim != v.Dim() {
+		return problem(CodeDimension, "query %d has dimension %d, the index %d", failed.Index, dim, v.Dim()).
+			withPlace(Where{Query: &failed.Index})
 	}
 	return err
 }
 
-// restriction says which documents may answer. What is given must all hold.
+// restriction restricts the documents that a search may find to those that meet all of its fields.
 type restriction struct {
 	Subset     *[]int64       `json:"subset,omitempty"`
 	IDs        *[]string      `json:"ids,omitempty" doc:"the same by _id"`
@@ -74,12 +78,12 @@ type restriction struct {
 	Parameters parametersJSON `json:"filter_parameters,omitempty" doc:"a value for each ?"`
 }
 
-// isSet tells whether anything is restricted.
+// isSet reports whether the restriction has a field.
 func (r *restriction) isSet() bool {
 	return r.Subset != nil || r.IDs != nil || r.Condition != "" || len(r.Parameters) > 0
 }
 
-// allowedDocuments are the documents that may answer; nil: all.
+// allowedDocuments returns the filter of the documents that may be found; nil means all.
 func (r *restriction) allowedDocuments(q *request, v collection.Snapshot) (*search.Filter, error) {
 	if !r.isSet() {
 		return nil, nil
@@ -94,7 +98,7 @@ func (r *restriction) allowedDocuments(q *request, v collection.Snapshot) (*sear
 	return f, err
 }
 
-// selection are the documents that may answer.
+// selection returns the documents that may be found.
 func (r *restriction) selection(q *request) (collection.Selection, error) {
 	if len(r.Parameters) > 0 && r.Condition == "" {
 		return collection.Selection{}, badRequest("filter_parameters without a filter_condition")
@@ -109,8 +113,8 @@ func (r *restriction) selection(q *request) (collection.Selection, error) {
 	return selection, err
 }
 
-// preferNull has fields that no document has be NULL in conditions, as those are that some
-// documents lack. Otherwise they are errors.
+// preferNull is the preference that a field of a condition that no document has is NULL, like a field that
+// only some documents lack. Otherwise it is an error.
 const (
 	preferNull    = "unknown-fields=null"
 	preferNullDoc = preferNull + ": fields that no document has are NULL in conditions, and no errors"
@@ -118,8 +122,8 @@ const (
 
 var conditionParam = param{headerPrefer, "header", "handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
 
-// selectionFromCondition are the documents that a condition is true of, which may have literals, and has
-// a value for each "?"; without one they are all.
+// selectionFromCondition returns the documents for which a condition holds; params has the value for each
+// "?" in it. Without a condition it selects all documents.
 func (q *request) selectionFromCondition(text string, params parametersJSON) (s collection.Selection, err error) {
 	switch {
 	case text == "" && len(params) > 0:
@@ -141,13 +145,14 @@ func (q *request) selectionFromCondition(text string, params parametersJSON) (s 
 	return s, err
 }
 
-// validNumbers are those that can be some; never nil.
+// validNumbers returns the document ids that are not negative, which no document has. The result is never
+// nil: a Selection with nil Numbers would select all documents.
 func validNumbers(ids []int64) []uint64 {
-	could := make([]uint64, 0, len(ids))
+	numbers := make([]uint64, 0, len(ids))
 	for _, id := range ids {
 		if id >= 0 {
-			could = append(could, uint64(id))
+			numbers = append(numbers, uint64(id))
 		}
 	}
-	return could
+	return numbers
 }

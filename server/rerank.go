@@ -15,14 +15,14 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// rerankIn has a query in one of the two forms of vectors, and documents.
+// rerankIn has a query as vectors in one of two forms, and documents.
 type rerankIn struct {
 	Query       rowsJSON     `json:"query,omitzero" doc:"a list of numbers for each token"`
 	QueryBase64 floatsJSON   `json:"query_b64,omitzero"`
 	QueryShape  []int        `json:"query_shape,omitempty" doc:"of query_b64: tokens and dimension"`
 	Documents   []documentIn `json:"documents"`
 
-	body *tensorBody // in the place of all of them
+	body *tensorBody // has all of them as tensors; nil if they are JSON
 }
 
 // tensorNames implements tensorTaker.
@@ -87,6 +87,7 @@ func rerankRoutes() []route {
 	}
 }
 
+// rerankVectors answers POST /rerank.
 func rerankVectors(q *request, in *rerankIn) (rerankOut, error) {
 	if in.body != nil {
 		return in.rerankTensors(q)
@@ -107,8 +108,10 @@ func rerankVectors(q *request, in *rerankIn) (rerankOut, error) {
 	return rankMatrices(q, query, docs)
 }
 
-// rerankTensors ranks documents that are tensors: piece by piece as they come, if they come last.
+// rerankTensors ranks documents that come as tensors: batch by batch while they arrive, if the vectors are
+// the last tensor.
 func (in *rerankIn) rerankTensors(q *request) (rerankOut, error) {
+	// The query and the lengths are read.
 	t := in.body
 	offsets, err := t.rowOffsets()
 	if err != nil {
@@ -120,6 +123,8 @@ func (in *rerankIn) rerankTensors(q *request) (rerankOut, error) {
 	if err := q.reserveScratch(&t.query); err != nil {
 		return rerankOut{}, err
 	}
+
+	// Score the documents, either from memory or while they arrive.
 	scores := make([]float32, len(t.lengths))
 	if t.vectors != nil {
 		matrix := maxsim.Float32(t.vectors, t.dim)
@@ -145,12 +150,14 @@ func (in *rerankIn) rerankTensors(q *request) (rerankOut, error) {
 			return scoreBatch(ctx, q.server, &t.query, docs, scores[first:first+docs.Len()])
 		})
 		if err == nil {
-			err = tensorError(t.read(false))
+			err = tensorError(t.readRest())
 		}
 		if err != nil {
 			return rerankOut{}, err
 		}
 	}
+
+	// The JSON request may be the last tensor.
 	if err := t.decodeRequest(in); err != nil {
 		return rerankOut{}, err
 	}
@@ -160,8 +167,8 @@ func (in *rerankIn) rerankTensors(q *request) (rerankOut, error) {
 	return rankedByScore(scores)
 }
 
-// acquireBatchSlot waits for a turn for a piece of documents. Between them the client, which may be slow,
-// has none.
+// acquireBatchSlot waits for a slot for a batch of documents. Between batches the request has none, since
+// its client may be slow.
 func (q *request) acquireBatchSlot(first int) error {
 	if first == 0 {
 		return q.acquireSlot()
@@ -169,7 +176,7 @@ func (q *request) acquireBatchSlot(first int) error {
 	return q.reacquireSlot(q.groupGate())
 }
 
-// checkNoneEmpty refuses empty texts, which nothing can be ranked by.
+// checkNoneEmpty returns an error if a text is empty: it would have no score.
 func checkNoneEmpty(texts []string) error {
 	if i := slices.Index(texts, ""); i >= 0 {
 		return badRequest("documents[%d] is empty", i).withPlace(Where{Document: &i})
@@ -177,6 +184,7 @@ func checkNoneEmpty(texts []string) error {
 	return nil
 }
 
+// rerankTexts answers POST /rerank_with_encoding.
 func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
 	if err := checkNoneEmpty(in.Documents); err != nil {
 		return out, err
@@ -194,6 +202,7 @@ func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
 	return out, err
 }
 
+// rankMatrices ranks documents by their MaxSim with a query.
 func rankMatrices(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	if len(docs) == 0 {
 		return rerankOut{}, badRequest("documents is empty")
@@ -214,25 +223,26 @@ func rankMatrices(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	if err := q.body.reserve(4 * int64(tokens) * int64(query.Dim)); err != nil {
 		return rerankOut{}, err
 	}
-	all := make([]float32, 0, tokens*query.Dim)
+	packed := make([]float32, 0, tokens*query.Dim)
 	for _, d := range docs {
-		all = append(all, d.Data...)
+		packed = append(packed, d.Data...)
 	}
 	scores := make([]float32, len(docs))
-	if err := scoreBatch(q.ctx, q.server, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
+	batch := maxsim.Packed(maxsim.Float32(packed, query.Dim), offsets)
+	if err := scoreBatch(q.ctx, q.server, &query, batch, scores); err != nil {
 		return rerankOut{}, err
 	}
 	return rankedByScore(scores)
 }
 
-// reserveScratch counts the memory that scoring makes of a query: a copy of its vectors, and for each of
-// them, and each goroutine, the best match.
+// reserveScratch reserves the memory in which a query is scored. For each of its vectors that is a float32
+// copy, 8 bytes of settings, and 8 bytes in each goroutine for the best match.
 func (q *request) reserveScratch(query *Matrix) error {
-	each := 4*query.Dim + 8 + 8*parallel.Processors()
-	return q.body.reserve(int64(query.Tokens) * int64(each))
+	perToken := 4*query.Dim + 8 + 8*parallel.Processors()
+	return q.body.reserve(int64(query.Tokens) * int64(perToken))
 }
 
-// scoreBatch writes the scores of documents that have the dimension of the query.
+// scoreBatch computes the scores of documents, which must have the dimension of the query.
 func scoreBatch(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
 	if query.Dim > kernels.MaxDim {
 		return problem(CodeDimension, "the query has dimension %d; %d is the most", query.Dim, kernels.MaxDim)
@@ -249,7 +259,7 @@ func scoreBatch(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batc
 	})
 }
 
-// rankedByScore ranks documents by their scores; of several with the same score the first is the better.
+// rankedByScore ranks documents by their scores. Documents with the same score stay in their order.
 func rankedByScore(scores []float32) (rerankOut, error) {
 	if len(scores) == 0 {
 		return rerankOut{}, badRequest("documents is empty")
@@ -265,8 +275,7 @@ func rankedByScore(scores []float32) (rerankOut, error) {
 	return out, nil
 }
 
-// rerankAPIIn is the request of the services that rerank texts, Cohere's and Jina's first,
-// as their clients send it.
+// rerankAPIIn is the request that clients of other services for reranking send, such as Cohere's and Jina's.
 type rerankAPIIn struct {
 	Query     string             `json:"query"`
 	Documents []rerankDocumentIn `json:"documents,omitempty" doc:"texts, or objects with a text; or index and ids"`
@@ -277,7 +286,7 @@ type rerankAPIIn struct {
 	Model     string             `json:"model,omitempty" doc:"is given back: the service has one model"`
 }
 
-// fieldsOfOthers: those services have settings that this one has no use for.
+// fieldsOfOthers marks a body with unknown fields: clients send settings that this service does not have.
 func (*rerankAPIIn) fieldsOfOthers() {}
 
 // rerankDocumentIn is a text, or an object with one.
@@ -285,7 +294,7 @@ type rerankDocumentIn struct {
 	Text string `json:"text"`
 }
 
-// UnmarshalJSON reads either; other fields of an object are not looked at.
+// UnmarshalJSON reads either; it ignores other fields of an object.
 func (d *rerankDocumentIn) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, &d.Text)
@@ -319,9 +328,9 @@ type rerankUsage struct {
 	cutOut
 }
 
-func rerankAPIRoutes() (all []route) {
+func rerankAPIRoutes() (routes []route) {
 	for _, version := range []string{"v1", "v2"} {
-		all = append(all, typedRoute(route{
+		routes = append(routes, typedRoute(route{
 			method:      "POST",
 			pattern:     "/" + version + "/rerank",
 			operationID: "rerank_" + version,
@@ -333,10 +342,12 @@ func rerankAPIRoutes() (all []route) {
 			example:     `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
 		}, rerankAPI))
 	}
-	return all
+	return routes
 }
 
+// rerankAPI answers POST /v1/rerank and /v2/rerank.
 func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
+	// Check the request before anything is encoded.
 	out := rerankAPIOut{
 		ID:      q.w.Header().Get(headerRequestID),
 		Object:  "list",
@@ -359,6 +370,8 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 			return out, p
 		}
 	}
+
+	// Encode and score.
 	queries, err := q.encode(encode.Query, inField("query"), []string{in.Query}, nil)
 	if err != nil {
 		return out, err
@@ -392,6 +405,8 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 			out.Results = append(out.Results, rerankAPIResult{Index: r.Index, Relevance: float64(r.Score)})
 		}
 	}
+
+	// Relevance is the mean over the tokens of the query.
 	out.Usage.cutOut = q.truncation
 	if in.TopN != nil {
 		out.Results = out.Results[:min(*in.TopN, len(out.Results))]
@@ -406,8 +421,8 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 	return out, nil
 }
 
-// authorizeIndex applies the permission of the token and the rate of an index that the body of a request
-// names.
+// authorizeIndex makes the index that a body names the index of the request, after it has checked the
+// token's permission and the rate of the index, as for a path.
 func (q *request) authorizeIndex(index string) *Problem {
 	if !q.permitted(Read, index) {
 		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.PermissionOn(index), Read)
@@ -416,47 +431,49 @@ func (q *request) authorizeIndex(index string) *Problem {
 	return q.limitIndexRate()
 }
 
-// rerankStored scores documents of the index exactly, each place of ids by itself: one of
-// passages by the best of them.
+// rerankStored scores documents of the index exactly, and returns a result for each of ids, best first. The
+// score of a document of passages is that of the best one.
 func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, error) {
-	places := make(map[string][]int, len(ids))
+	positions := make(map[string][]int, len(ids)) // in ids; those of an id go when it has its score
 	var wanted []string
 	for i, id := range ids {
-		if places[id] == nil {
+		if positions[id] == nil {
 			wanted = append(wanted, id)
 		}
-		places[id] = append(places[id], i)
+		positions[id] = append(positions[id], i)
 	}
-	results, names := make([]rerankAPIResult, 0, len(ids)), false
-	asked := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.server.queryModel()}}
-	// Passages of one document may take the places of others. Then whole documents are asked
-	// for, and at last those that are passages themselves.
+	results, withMetadata := make([]rerankAPIResult, 0, len(ids)), false
+	exact := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.server.queryModel()}}
+	// An id may be that of a document or of a passage, and the id of a document finds all of its passages,
+	// which can fill the k hits of the first search. The second search returns documents, by their best
+	// passages; the last one finds ids of passages that the first had no place for.
 	for _, group := range []string{"", string(search.GroupBest), ""} {
 		k := len(wanted)
 		if k == 0 {
 			break
 		}
-		found, err := q.search([]task{asked}, nil, &searchFields{
+		found, err := q.search([]task{exact}, nil, &searchFields{
 			Params:      paramsIn{TopK: &k, Mode: "candidates"},
 			restriction: restriction{IDs: &wanted},
-			Metadata:    &names,
+			Metadata:    &withMetadata,
 			Group:       group,
-		}, false)
+		}, conditionOptional)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range found.Results {
 			for i, id := range r.IDs {
-				for _, at := range places[id] {
-					results = append(results, rerankAPIResult{Index: at, Relevance: r.Scores[i]})
+				for _, position := range positions[id] {
+					results = append(results, rerankAPIResult{Index: position, Relevance: r.Scores[i]})
 				}
-				delete(places, id)
+				delete(positions, id)
 			}
 		}
-		wanted = slices.DeleteFunc(wanted, func(id string) bool { return places[id] == nil })
+		wanted = slices.DeleteFunc(wanted, func(id string) bool { return positions[id] == nil })
 	}
 	if len(wanted) > 0 {
-		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).withPlace(Where{Document: &places[wanted[0]][0]})
+		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).
+			withPlace(Where{Document: &positions[wanted[0]][0]})
 	}
 	slices.SortStableFunc(results, func(a, b rerankAPIResult) int { return cmp.Compare(b.Relevance, a.Relevance) })
 	return results, nil

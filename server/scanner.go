@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// scanner goes through valid JSON.
+// scanner reads JSON that is known to be valid.
 type scanner struct {
 	text   []byte
-	offset int
+	offset int // of the next byte
 }
 
-// hasMore tells whether there is text at the place.
+// hasMore reports whether the end of the text is not reached.
 func (s *scanner) hasMore() bool { return s.offset < len(s.text) }
 
-// peekByte skips white space and commas, and returns the byte after it, 0 at the end.
+// peekByte skips white space and commas, and returns the next byte without reading it; 0 means the end.
 func (s *scanner) peekByte() byte {
 	for s.hasMore() {
 		switch c := s.text[s.offset]; c {
@@ -29,6 +29,7 @@ func (s *scanner) peekByte() byte {
 	return 0
 }
 
+// openList reads the beginning of a list, and reports whether there was one.
 func (s *scanner) openList() bool {
 	if s.peekByte() != '[' {
 		return false
@@ -37,6 +38,7 @@ func (s *scanner) openList() bool {
 	return true
 }
 
+// endList reads the end of a list, and reports whether there was one; it is true at the end of the text, too.
 func (s *scanner) endList() bool {
 	c := s.peekByte()
 	if c == ']' {
@@ -45,7 +47,7 @@ func (s *scanner) endList() bool {
 	return c == ']' || c == 0
 }
 
-// visitMembers goes over those of an object. visit passes the value of one.
+// visitMembers reads an object and calls visit for each member, which must read the value.
 func (s *scanner) visitMembers(visit func(name string) error) error {
 	s.offset++
 	for s.peekByte() == '"' {
@@ -65,7 +67,7 @@ func (s *scanner) visitMembers(visit func(name string) error) error {
 	return nil
 }
 
-// skipValue goes over a value.
+// skipValue reads a value and ignores it.
 func (s *scanner) skipValue() {
 	s.peekByte()
 	depth := 0
@@ -85,7 +87,7 @@ func (s *scanner) skipValue() {
 			depth++
 		case ']', '}':
 			if depth == 0 {
-				return // of what the value is in
+				return // the end of the list or object that has the value
 			}
 			if depth--; depth == 0 {
 				s.offset++
@@ -100,9 +102,10 @@ func (s *scanner) skipValue() {
 	}
 }
 
-// maxNumberLength bounds the digits of a component of a vector.
+// maxNumberLength is the largest number of digits of a component of a vector.
 const maxNumberLength = 1 << 10
 
+// parseNumber reads a number. It returns an error if the next value is none, or is beyond float32.
 func (s *scanner) parseNumber() (float32, error) {
 	s.peekByte()
 	begin := s.offset

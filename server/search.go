@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// queryIn is a query as vectors, and what holds for it alone.
+// queryIn is a query as vectors, with settings for this query alone.
 type queryIn struct {
 	vectorsJSON
 	Weights []float32 `json:"weights,omitempty" doc:"a factor for each token's maximum"`
@@ -21,8 +21,7 @@ type queryIn struct {
 	restriction
 }
 
-// textQueryIn is a query as a text: a string, or an object with what holds for it
-// alone.
+// textQueryIn is a query as a text: a string, or an object with settings for this query alone.
 type textQueryIn struct {
 	Text string `json:"text"`
 	restriction
@@ -41,12 +40,12 @@ func (t *textQueryIn) UnmarshalJSON(b []byte) error {
 // schema implements schemer.
 func (textQueryIn) schema() object {
 	type plain textQueryIn
-	whole := (&describer{strict: true}).structSchema(reflect.TypeFor[plain]())
-	whole["description"] = "a text, and what holds for this query alone"
-	return object{"anyOf": []object{{"type": "string"}, whole}}
+	asObject := (&describer{strict: true}).structSchema(reflect.TypeFor[plain]())
+	asObject["description"] = "a text, and what holds for this query alone"
+	return object{"anyOf": []object{{"type": "string"}, asObject}}
 }
 
-// paramsIn is how a search goes about it.
+// paramsIn are the parameters of a search.
 type paramsIn struct {
 	TopK       *int     `json:"top_k,omitempty" doc:"how many documents; default 10"`
 	Offset     int      `json:"offset,omitempty"`
@@ -58,7 +57,7 @@ type paramsIn struct {
 	Mode       string   `json:"mode,omitempty" enum:"pruned,exhaustive,candidates"`
 }
 
-// Values of parameters that clients send when their users say nothing.
+// The values that clients of next-plaid send if their users set no parameters.
 const (
 	clientDefaultProbes     = 8
 	clientDefaultFullScores = 4096
@@ -97,7 +96,7 @@ type searchOut struct {
 	Dropped   int64       `json:"dropped_tokens,omitempty" doc:"tokens at their ends that took no part"`
 }
 
-// resultOut are the hits of one query, best first, in lists of one length.
+// resultOut has the hits of one query, best first, in lists of the same length.
 type resultOut struct {
 	Query     int                `json:"query_id" doc:"place in the request"`
 	Documents []uint64           `json:"document_ids"`
@@ -112,7 +111,7 @@ type resultOut struct {
 }
 
 func searchRoutes() []route {
-	searching := func(path, id, summary, example string) route {
+	searchRoute := func(path, id, summary, example string) route {
 		return route{
 			method:      "POST",
 			pattern:     "/indices/{name}/search" + path,
@@ -126,25 +125,33 @@ func searchRoutes() []route {
 			params:      []param{conditionParam},
 		}
 	}
-	texts := func(r route) route {
+	withModel := func(r route) route {
 		r.codes = append(r.codes, modelCodes...)
 		return r
 	}
 	return []route{
-		typedRoute(searching("", "search", "Find the best documents for queries given as vectors, by keywords, or by both",
+		typedRoute(searchRoute("", "search", "Find the best documents for queries given as vectors, by keywords, or by both",
 			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 3}}`),
-			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, false) }),
-		typedRoute(searching("/filtered", "search_filtered", "The same among the documents that a condition holds for",
+			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, conditionOptional) }),
+		typedRoute(searchRoute("/filtered", "search_filtered", "The same among the documents that a condition holds for",
 			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "filter_condition": "year >= ?", "filter_parameters": [2020]}`),
-			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, true) }),
-		typedRoute(texts(searching("_with_encoding", "search_with_encoding", "Find the best documents for queries given as texts",
+			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, conditionRequired) }),
+		typedRoute(withModel(searchRoute("_with_encoding", "search_with_encoding", "Find the best documents for queries given as texts",
 			`{"queries": ["how long do cats sleep?"]}`)),
-			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, false) }),
-		typedRoute(texts(searching("/filtered_with_encoding", "search_filtered_with_encoding", "The same among the documents that a condition holds for",
+			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, conditionOptional) }),
+		typedRoute(withModel(searchRoute("/filtered_with_encoding", "search_filtered_with_encoding", "The same among the documents that a condition holds for",
 			`{"queries": ["how long do cats sleep?"], "filter_condition": "year >= ?", "filter_parameters": [2020]}`)),
-			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, true) }),
+			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, conditionRequired) }),
 	}
 }
+
+// conditionRule says whether a search must have a filter_condition, as the routes /filtered demand.
+type conditionRule bool
+
+const (
+	conditionOptional conditionRule = false
+	conditionRequired conditionRule = true
+)
 
 // passageOut is a passage of a document of a result.
 type passageOut struct {
@@ -158,14 +165,15 @@ type passageOut struct {
 	Spans      []highlight.Span `json:"spans,omitempty"`
 }
 
-// task is one query and the documents that may answer it.
+// task is one query of a request.
 type task struct {
 	query       search.Query
-	text        string // of the query, if it is one
-	restriction restriction
+	text        string      // of the query; "" if it came as vectors
+	restriction restriction // of the documents that this query may find, in addition to that of the request
 }
 
-func searchVectors(q *request, in *searchIn, filtered bool) (searchOut, error) {
+// searchVectors answers POST /indices/{name}/search and search/filtered.
+func searchVectors(q *request, in *searchIn, rule conditionRule) (searchOut, error) {
 	tasks := make([]task, len(in.Queries))
 	for i := range in.Queries {
 		query, err := in.Queries[i].toQuery(i)
@@ -177,16 +185,16 @@ func searchVectors(q *request, in *searchIn, filtered bool) (searchOut, error) {
 	if in.Highlight {
 		return searchOut{}, badRequest("highlight needs queries as texts")
 	}
-	return q.search(tasks, nil, &in.searchFields, filtered)
+	return q.search(tasks, nil, &in.searchFields, rule)
 }
 
-// toQuery is the query, number i of the request.
+// toQuery returns the query; i is its index in the request, for errors.
 func (in *queryIn) toQuery(i int) (search.Query, error) {
 	m, err := in.toMatrix()
 	if err != nil {
 		return search.Query{}, queryProblem(i, err)
 	}
-	by, err := in.Model.toModel()
+	model, err := in.Model.toModel()
 	if err != nil {
 		return search.Query{}, queryProblem(i, err)
 	}
@@ -195,10 +203,11 @@ func (in *queryIn) toQuery(i int) (search.Query, error) {
 		Dim:     m.Dim,
 		Mask:    in.Mask,
 		Weights: in.Weights,
-		Model:   by,
+		Model:   model,
 	}, nil
 }
 
+// queryProblem is the answer to a request whose query i is wrong.
 func queryProblem(i int, err error) *Problem {
 	p := documentProblem(i, err)
 	p.Message = fmt.Sprintf("query %d: %v", i, err)
@@ -206,9 +215,10 @@ func queryProblem(i int, err error) *Problem {
 	return p
 }
 
-func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error) {
-	// What is wrong with the rest need not wait for the model.
-	if err := in.validate(len(in.Queries), filtered); err != nil {
+// searchTexts answers POST /indices/{name}/search_with_encoding and search/filtered_with_encoding.
+func searchTexts(q *request, in *searchTextIn, rule conditionRule) (searchOut, error) {
+	// Check everything else before the texts are encoded, which takes longest.
+	if err := in.validate(len(in.Queries), rule); err != nil {
 		return searchOut{}, err
 	}
 	if _, err := q.collection(); err != nil {
@@ -218,8 +228,11 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 	for i := range in.Queries {
 		texts[i] = in.Queries[i].Text
 	}
+
+	// Encode the queries. A search by words alone needs vectors only to highlight: the matching words of
+	// its hits are shown as for a search by vectors.
 	byWords, place := len(texts) == 0, inList("queries")
-	if byWords && in.Highlight { // what is found by words shows them as if it had been found by vectors
+	if byWords && in.Highlight {
 		texts, place = in.TextQuery, inList("text_query")
 	}
 	var tasks []task
@@ -236,12 +249,15 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 			}
 		}
 	}
+
+	// Search.
 	if byWords {
-		return q.search(nil, tasks, &in.searchFields, filtered)
+		return q.search(nil, tasks, &in.searchFields, rule)
 	}
-	return q.search(tasks, tasks, &in.searchFields, filtered)
+	return q.search(tasks, tasks, &in.searchFields, rule)
 }
 
+// The values of the fields fusion and text_mode.
 const (
 	fusionRelative = "relative_score"
 	fusionRanks    = "rrf"
@@ -250,10 +266,10 @@ const (
 	textExpression = "expression"
 )
 
-// validate finds what is wrong with a search of so many queries, whatever is stored.
-func (in *searchFields) validate(queries int, filtered bool) error {
+// validate checks the fields of a search with a number of queries, without looking at the index.
+func (in *searchFields) validate(queries int, rule conditionRule) error {
 	switch {
-	case filtered && in.Condition == "":
+	case rule == conditionRequired && in.Condition == "":
 		return badRequest("filter_condition is missing")
 	case queries == 0 && len(in.TextQuery) == 0:
 		return badRequest("queries is empty, and there is no text_query")
@@ -278,18 +294,19 @@ func (in *searchFields) validate(queries int, filtered bool) error {
 	if p.Offset < 0 {
 		return badRequest("params.offset is %d; want no negative number", p.Offset)
 	}
-	for _, v := range []struct {
-		name string
-		at   *int
+	for _, param := range []struct {
+		name  string
+		value *int
 	}{{"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
-		if v.at != nil && *v.at < 0 {
-			return badRequest("params.%s is %d; want no negative number", v.name, *v.at)
+		if param.value != nil && *param.value < 0 {
+			return badRequest("params.%s is %d; want no negative number", param.name, *param.value)
 		}
 	}
 	_, err := p.searchMode()
 	return err
 }
 
+// searchMode parses the field mode.
 func (p *paramsIn) searchMode() (search.Mode, error) {
 	if p.Mode == "" {
 		return search.Pruned, nil
@@ -301,7 +318,8 @@ func (p *paramsIn) searchMode() (search.Mode, error) {
 	return m, nil
 }
 
-// searchPage is the wanted page of the hits of an index of that many documents; K is 0 where it is empty.
+// searchPage returns the page of hits that is wanted from an index of a number of documents. K is 0 if the
+// page begins behind the last document.
 func (p *paramsIn) searchPage(documents int) search.Page {
 	k, offset := 10, min(p.Offset, documents)
 	if p.TopK != nil {
@@ -310,18 +328,19 @@ func (p *paramsIn) searchPage(documents int) search.Page {
 	if offset == documents {
 		k = 0
 	}
-	// K does not shrink towards the end: pruned searches make their ranking of blocks of that length.
+	// K does not shrink towards the end: a pruned search ranks blocks of K documents, and a shorter last
+	// block would change the ranking of the page.
 	return search.Page{Offset: offset, K: min(k, documents), MinScore: p.MinScore}
 }
 
-// searchOptions are those of a search for a page.
+// searchOptions returns the options of a search for a page.
 func (p *paramsIn) searchOptions(page search.Page) (search.Options, error) {
 	mode, err := p.searchMode()
 	if err != nil {
 		return search.Options{}, err
 	}
 	if mode == search.Candidates {
-		mode = search.Exhaustive // of what the filter lets through
+		mode = search.Exhaustive // over the documents that the filter allows
 	}
 	k := page.K
 	o := search.Options{Mode: mode}
@@ -338,16 +357,17 @@ func (p *paramsIn) searchOptions(page search.Page) (search.Options, error) {
 	return o, nil
 }
 
-// search answers queries, number i of them with the text i of text_query. asked are the questions
-// whose words are shown.
-func (q *request) search(tasks, asked []task, in *searchFields, filtered bool) (searchOut, error) {
+// search answers queries; if there is text_query, too, query i is fused with text i. highlighted are the
+// queries whose matching words are shown, if they are.
+func (q *request) search(tasks, highlighted []task, in *searchFields, rule conditionRule) (searchOut, error) {
 	out := searchOut{Results: []resultOut{}}
-	if err := in.validate(len(tasks), filtered); err != nil {
+	if err := in.validate(len(tasks), rule); err != nil {
 		return out, err
 	}
 	n := max(len(tasks), len(in.TextQuery))
 	return out, q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
-		f, page, err := q.prepareSearch(v, tasks, asked, in, n)
+		// Rank.
+		f, page, err := q.prepareSearch(v, tasks, highlighted, in, n)
 		if err != nil {
 			return err
 		}
@@ -360,16 +380,18 @@ func (q *request) search(tasks, asked []task, in *searchFields, filtered bool) (
 		default:
 			ranked, err = q.rankHybrid(v, tasks, in, f, page)
 		}
-		var shown *highlighter
+		var marker *highlighter
 		if err == nil && in.Highlight {
 			var d search.Description
 			if d, err = v.Describe(q.ctx); err == nil {
-				shown, err = q.newHighlighter(v, &d, asked, in, ranked)
+				marker, err = q.newHighlighter(v, &d, highlighted, in, ranked)
 			}
 		}
 		if err != nil {
 			return err
 		}
+
+		// Add metadata, notes and matching words to the hits.
 		for i := range ranked {
 			if err := q.ctx.Err(); err != nil {
 				return err
@@ -381,7 +403,7 @@ func (q *request) search(tasks, asked []task, in *searchFields, filtered bool) (
 					st.FeedbackCut))
 			}
 			if err == nil && in.Highlight {
-				err = shown.addSpans(&ranked[i], &asked[i], &r)
+				err = marker.addSpans(&ranked[i], &highlighted[i], &r)
 			}
 			if err != nil {
 				return err
@@ -393,18 +415,24 @@ func (q *request) search(tasks, asked []task, in *searchFields, filtered bool) (
 	})
 }
 
-// searchFilters are the documents that may answer: to all queries, and to each beside that.
+// searchFilters are the documents that queries may find. nil allows all.
 type searchFilters struct {
-	shared       *search.Filter
-	perQuery     []*search.Filter
-	keywordBytes int64 // bytes that searches by words have taken
+	shared       *search.Filter   // for all queries
+	perQuery     []*search.Filter // for each query, in addition
+	keywordBytes int64            // reserved memory of the body, for searches by words
 }
 
-// prepareSearch finds the documents that may answer n queries, and which page of them is wanted.
-func (q *request) prepareSearch(v collection.Snapshot, tasks, asked []task, in *searchFields, n int) (f searchFilters, page search.Page, err error) {
+// prepareSearch selects the documents that n queries may find, returns the page of hits that is wanted, and
+// reserves the memory of the search and its answer.
+func (q *request) prepareSearch(
+	v collection.Snapshot, tasks, highlighted []task, in *searchFields, n int,
+) (f searchFilters, page search.Page, err error) {
+	// Memory of the body comes first: see reserveKeywordMemory.
 	if f.keywordBytes, err = q.reserveKeywordMemory(v, in); err != nil {
 		return f, page, err
 	}
+
+	// Filters.
 	if f.shared, err = in.allowedDocuments(q, v); err != nil {
 		return f, page, err
 	}
@@ -419,38 +447,40 @@ func (q *request) prepareSearch(v collection.Snapshot, tasks, asked []task, in *
 			return f, page, badRequest("mode candidates needs a subset, ids or a filter_condition")
 		}
 	}
+
+	// Memory of the answer.
 	page = in.Params.searchPage(v.Most())
-	perHit := 1
+	perHit := 1 // the document, and its passages
 	if in.Group != "" {
 		perHit += min(in.passagesPerDocument(), v.Most())
 	}
-	if err := q.reserveEvidence(tasks, asked, in, page.End(), perHit); err != nil {
+	if err := q.reserveEvidence(tasks, highlighted, in, page.End(), perHit); err != nil {
 		return f, page, err
 	}
-	const hit = 64 // bytes, while it is found and sent, without its metadata
-	found := page.End()
+	const hitBytes = 64 // while it is found and sent, without its metadata
+	hits := page.End()
 	if len(tasks) > 0 && len(in.TextQuery) > 0 {
-		found = page.Sides(v.Most()).K
+		hits = page.Sides(v.Most()).K
 	}
-	return f, page, q.reserveAnswer(saturatingProduct(hit, perHit, n, found))
+	return f, page, q.reserveAnswer(saturatingProduct(hitBytes, perHit, n, hits))
 }
 
-// queryError says which query an error is of.
+// queryError returns an error that names the query that it is about.
 func queryError(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
 
-// ranking are documents, best first, of a view that has what is stored beside them.
+// ranking has the hits of one query, best first, and the snapshot that has their metadata.
 type ranking struct {
 	snapshot collection.Snapshot
 	hits     []search.RankedHit
 	stats    *search.Stats
-	coverage *search.Coverage // nil: all documents
+	coverage *search.Coverage // nil means that all documents were searched
 }
 
 func newRanking(v collection.Snapshot, hits []search.Hit) ranking {
 	return ranking{snapshot: v, hits: search.Ranked(hits)}
 }
 
-// toResult is the answer to query i.
+// toResult returns the answer to query i.
 func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, error) {
 	out := resultOut{
 		Query:     i,
@@ -494,5 +524,5 @@ func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, erro
 	return out, nil
 }
 
-// wantsMetadata tells whether that of the hits is wanted.
+// wantsMetadata reports whether the answer has the metadata of the hits.
 func (in *searchFields) wantsMetadata() bool { return in.Metadata == nil || *in.Metadata }

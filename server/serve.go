@@ -54,7 +54,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if q.agentCall != nil {
 		q.agentCall.mu.Lock()
 		defer q.agentCall.mu.Unlock()
-		q.memory, q.memoryBefore, r.RemoteAddr = q.agentCall.request.memory, q.agentCall.request.memory.bytes, q.agentCall.request.RemoteAddr
+		agent := q.agentCall.request
+		q.memory, q.memoryBefore, r.RemoteAddr = agent.memory, agent.memory.bytes, agent.RemoteAddr
 	}
 	q.body = &requestBody{
 		ReadCloser:  r.Body,

@@ -22,28 +22,29 @@ const (
 
 const mediaTensors = "application/safetensors"
 
-// readAhead is how much of a body of tensors is read at a time, at least.
+// readAhead is the minimum number of bytes of a body of tensors that are read at a time.
 const readAhead = 4 << 10
 
-// maxTensorHeader bounds the header of a body of tensors.
+// maxTensorHeader is the largest header of a body of tensors in bytes.
 const maxTensorHeader = 64 << 10
 
-// tensorReceiver is a body whose vectors may come as tensors.
+// tensorReceiver is a request whose vectors may come as tensors.
 type tensorReceiver interface {
-	// tensors returns the names of the tensors that have the vectors: all are needed. With pieces the
-	// vectors are used while they come, if they come behind the other tensors: the body may be larger
-	// than others, and is not held.
-	tensorNames() (names []string, pieces bool)
-	// takeTensors takes them over. The JSON request is decoded before, but not with pieces.
+	// tensorNames returns the names of the tensors that have the vectors: all are needed. If streams is
+	// true, the vectors are used while they arrive, if they are the last tensor: then the body may be
+	// larger than others, and is not kept in memory.
+	tensorNames() (names []string, streams bool)
+	// setTensors takes the vectors from a body. The JSON request is decoded before, unless they are
+	// streamed.
 	setTensors(t *tensorBody) error
 }
 
-// lenientParam is for routes of tensors that have no other parameters: openapi-python-client 0.29.1
-// makes invalid Python of a route with two kinds of bodies and no parameter.
+// lenientParam is for routes that take tensors and have no other parameter: from a route with two kinds of
+// bodies and no parameter openapi-python-client 0.29.1 generates invalid Python.
 var lenientParam = param{headerPrefer, "header",
 	"handling=lenient: fields of the body, and tensors, that are not known are no errors", object{"type": "string"}}
 
-// tensorsDoc describes a body of some tensors.
+// tensorsDoc describes a body that has the named tensors.
 func tensorsDoc(names []string) string {
 	doc := "A safetensors file with the tensors "
 	if slices.Contains(names, tensorQuery) {
@@ -56,13 +57,13 @@ func tensorsDoc(names []string) string {
 	return doc + "and request (U8: the JSON body without the vectors; may be left out)."
 }
 
-// isTensors reports whether a Content-Type is that of tensors.
+// isTensors reports whether a Content-Type is the one of tensors.
 func isTensors(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && media == mediaTensors
 }
 
-// setVectors is takeTensors of documents.
+// setVectors sets the vectors of the documents of the request.
 func (in *updateIn) setVectors(all []Matrix) error {
 	if in.Documents != nil {
 		return badRequest("documents are in the request, and as tensors too")
@@ -82,6 +83,8 @@ func (*updateIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 // setTensors implements tensorTaker.
 func (in *updateIn) setTensors(t *tensorBody) error { return t.yieldMatrices(in.setVectors) }
 
+// The vectors of documents and of queries come in the same tensors.
+
 // tensorNames implements tensorTaker.
 func (*searchIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
@@ -98,7 +101,7 @@ func (in *recallIn) setTensors(t *tensorBody) error {
 	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
 }
 
-// setQueryVectors gives queries their vectors: the request may have parameters for each.
+// setQueryVectors sets the vectors of queries. The request may have no queries, or the settings of each.
 func setQueryVectors(queries *[]queryIn, matrices []Matrix) error {
 	if *queries == nil {
 		*queries = make([]queryIn, len(matrices))
@@ -134,29 +137,29 @@ func (in *explainIn) setTensors(t *tensorBody) error {
 type tensorBody struct {
 	incoming *request
 	file     *vectors.Safetensors
-	unread   []string // tensors that were not read, in the order of their bytes
+	unread   []string // tensors that were not read yet, in the order of their bytes
 	request  []byte   // JSON; nil means that there is none
 	query    Matrix
 	lengths  []int64   // nil means not read
 	vectors  []float32 // nil means not read
-	rows     int       // of the vectors
-	dim      int       // theirs
+	rows     int       // of vectors
+	dim      int       // of vectors
 }
 
-// readTensors reads the body as tensors.
+// readTensors reads the body as tensors. Vectors that are streamed, and the tensors behind them, stay in it.
 func (q *request) readTensors(into tensorReceiver) error {
-	names, pieces := into.tensorNames()
+	names, streams := into.tensorNames()
 	t, err := q.openTensors(names)
 	if err != nil {
 		return tensorError(err)
 	}
-	if pieces {
-		if err := tensorError(t.read(true)); err != nil {
+	if streams {
+		if err := tensorError(t.readUpToVectors()); err != nil {
 			return err
 		}
 		return into.setTensors(t)
 	}
-	if err := tensorError(t.read(false)); err != nil {
+	if err := tensorError(t.readRest()); err != nil {
 		return err
 	}
 	if err := q.acquireSlot(); err != nil {
@@ -168,7 +171,7 @@ func (q *request) readTensors(into tensorReceiver) error {
 	return into.setTensors(t)
 }
 
-// tensorError makes an error of tensors that of the request, unless it is one of the connection.
+// tensorError turns an error of reading tensors into one of the request, unless the connection is its cause.
 func tensorError(err error) error {
 	if err == nil || isTransportError(err) {
 		return err
@@ -176,22 +179,25 @@ func tensorError(err error) error {
 	return badRequest("%w", err)
 }
 
-// openTensors reads the header, and checks that the wanted tensors are there, and no others.
+// openTensors reads the header of a body, and checks the names, shapes and types of its tensors: it must
+// have the wanted ones and no others.
 func (q *request) openTensors(wanted []string) (*tensorBody, error) {
+	// The header. Each read of the body sets a deadline, so small tensors are read through a buffer.
 	if err := q.body.reserve(readAhead); err != nil {
 		return nil, err
 	}
-	// Small parts of the body come with one read, as each has to see to its deadline.
 	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength, func(header int64) error {
 		if header > maxTensorHeader {
 			return badRequest("tensors: the header has %d bytes; %d are the most", header, maxTensorHeader)
 		}
-		const parsed = 8 // bytes for a byte of it
-		return q.body.reserve(parsed * header)
+		const parsedBytes = 8 // of memory for a byte of the header
+		return q.body.reserve(parsedBytes * header)
 	}, "tensors")
 	if err != nil {
 		return nil, err
 	}
+
+	// Names.
 	t := &tensorBody{incoming: q, file: file}
 	for _, name := range file.Stored() {
 		if name == tensorRequest || slices.Contains(wanted, name) {
@@ -200,6 +206,8 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 			return nil, fmt.Errorf("tensors: %.80q is not known", name)
 		}
 	}
+
+	// Shapes and types.
 	dims := make(map[string]int, len(wanted))
 	for _, name := range wanted {
 		a, err := file.Array(name)
@@ -231,12 +239,24 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 	return t, nil
 }
 
-// read reads the tensors that are left, to the end of the body. With early it stops before the vectors
-// if lengths and query were read.
-func (t *tensorBody) read(early bool) error {
+// readRest reads the unread tensors, to the end of the body.
+func (t *tensorBody) readRest() error {
+	return t.readUntil(func(string) bool { return false })
+}
+
+// readUpToVectors reads the tensors before the vectors, if the lengths and the query are among them;
+// otherwise all.
+func (t *tensorBody) readUpToVectors() error {
+	return t.readUntil(func(next string) bool {
+		return next == tensorVectors && t.lengths != nil && t.query.Tokens > 0
+	})
+}
+
+// readUntil reads tensors until stop returns true for the name of the next one, or to the end of the body.
+func (t *tensorBody) readUntil(stop func(next string) bool) error {
 	for len(t.unread) > 0 {
 		name := t.unread[0]
-		if early && name == tensorVectors && t.lengths != nil && t.query.Tokens > 0 {
+		if stop(name) {
 			return nil
 		}
 		t.unread = t.unread[1:]
@@ -248,9 +268,9 @@ func (t *tensorBody) read(early bool) error {
 		case tensorRequest:
 			t.request, err = readValues(t.incoming, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			perItem := int64(512) // bytes for a document or query and its result
+			perItem := int64(512) // bytes of memory for a document or query, and its result
 			if t.incoming.route.streamsVectors {
-				perItem = 256 // its score, as text too
+				perItem = 256 // for the score, as a value and as text
 			}
 			t.lengths, err = readValues(t.incoming, a.Len(), perItem, a.Ints)
 		case tensorVectors:
@@ -268,6 +288,7 @@ func (t *tensorBody) read(early bool) error {
 	return t.file.Finish()
 }
 
+// checkQueryVectors returns an error unless a query has vectors of finite numbers.
 func checkQueryVectors(m *Matrix) error {
 	err := m.checkFinite()
 	if m.Tokens == 0 {
@@ -279,14 +300,14 @@ func checkQueryVectors(m *Matrix) error {
 	return nil
 }
 
-// queryVectorsProblem is the problem of the vectors of a route's only query.
+// queryVectorsProblem is the answer to wrong vectors of a route's only query.
 func queryVectorsProblem(err error) *Problem {
 	p := documentProblem(0, err)
 	p.Message, p.Details.Document = "query: "+strings.TrimPrefix(err.Error(), "query: "), nil
 	return p
 }
 
-// decodeRequest decodes the JSON request after all tensors were read.
+// decodeRequest decodes the JSON request, after all tensors were read.
 func (t *tensorBody) decodeRequest(into any) error {
 	if t.request == nil {
 		return nil
@@ -294,22 +315,23 @@ func (t *tensorBody) decodeRequest(into any) error {
 	return t.incoming.decodeJSON(t.request, into)
 }
 
-// readValues reads n values of size bytes each. Room for many is made when a quarter of them has come:
-// a client that announces many, and sends none, takes little.
+// readValues returns n values, each of size bytes, which read reads from a position on.
 func readValues[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	return readIntoSlice(q, []T{}, n, size, read)
 }
 
-// readIntoSlice reads n values into a slice, which grows if it has to.
+// readIntoSlice reads n values into a slice, which may have other values and too little capacity. It grows
+// to four times its size only when it is full: a client that announces many values, and sends none, takes
+// little memory.
 func readIntoSlice[T any](q *request, values []T, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	values = values[:0]
 	for len(values) < n {
 		if len(values) == cap(values) {
-			room := min(max(4*cap(values), int(initialCapacity/size)), n)
-			if err := q.body.reserve(size * int64(room-cap(values))); err != nil {
+			grown := min(max(4*cap(values), int(initialCapacity/size)), n)
+			if err := q.body.reserve(size * int64(grown-cap(values))); err != nil {
 				return nil, err
 			}
-			values = append(make([]T, 0, room), values...)
+			values = append(make([]T, 0, grown), values...)
 		}
 		from := len(values)
 		values = values[:min(cap(values), n)]
@@ -320,7 +342,7 @@ func readIntoSlice[T any](q *request, values []T, n int, size int64, read func(i
 	return values, nil
 }
 
-// rowOffsets are the rows at which documents, or queries, begin, and at last their number.
+// rowOffsets returns the first row of each document or query, and finally the number of rows.
 func (t *tensorBody) rowOffsets() ([]int, error) {
 	offsets := make([]int, 1, len(t.lengths)+1)
 	remaining := int64(t.rows)

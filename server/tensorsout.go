@@ -16,7 +16,7 @@ import (
 const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or " +
 	"document has), vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
 
-// acceptsTensors tells whether the client takes a safetensors file for an answer with vectors.
+// acceptsTensors reports whether the client accepts a safetensors file as an answer with vectors.
 func (q *request) acceptsTensors() bool {
 	for _, line := range q.Header.Values("Accept") {
 		for item := range strings.SplitSeq(line, ",") {
@@ -31,8 +31,8 @@ func (q *request) acceptsTensors() bool {
 	return false
 }
 
-// sendTensors answers with the vectors of texts or documents, and with the fields of the JSON about
-// them. They are counted already.
+// sendTensors answers with the vectors of texts or documents, and with the other fields of the answer as
+// JSON. The memory of the vectors must be reserved already.
 func (q *request) sendTensors(answer any, matrices []Matrix, dim int) error {
 	text, err := json.Marshal(answer)
 	if err != nil {
@@ -62,7 +62,7 @@ func (q *request) sendTensors(answer any, matrices []Matrix, dim int) error {
 	q.w.WriteHeader(http.StatusOK)
 	write := func(b []byte) { _, err = q.w.Write(b) }
 	write(append(head, lengths...))
-	for i := 0; i < len(matrices) && err == nil; i++ { // who is gone needs no answer
+	for i := 0; i < len(matrices) && err == nil; i++ { // a client that has left needs no answer
 		write(vectors.LittleEndian(matrices[i].Data))
 	}
 	if err == nil {
@@ -71,14 +71,14 @@ func (q *request) sendTensors(answer any, matrices []Matrix, dim int) error {
 	return nil
 }
 
-// encodeMatrices returns the vectors of all texts: the header of the answer has their shape, so that
-// the first vector can be sent after the last is there.
+// encodeMatrices returns the vectors of all texts, and their number. An answer of tensors cannot be sent
+// while texts are encoded, because its header has the number of all vectors.
 func (q *request) encodeMatrices(role encode.Role, place placeName, texts []string, factor *int) ([]Matrix, int, error) {
-	const perText = 64
+	const matrixBytes = 64 // of a Matrix, rounded up
 	var matrices []Matrix
 	tokens := 0
 	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
-		if err := q.reserveAnswer(4*len(m.Data) + perText); err != nil {
+		if err := q.reserveAnswer(4*len(m.Data) + matrixBytes); err != nil {
 			return err
 		}
 		m.Data = append([]float32(nil), m.Data...)

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent is how much of an answer may wait in the kernel of this machine.
+// maxUnsent is how many bytes of an answer may wait in the kernel of this machine.
 const maxUnsent = 128 << 10
 
-// limitUnsent bounds what waits in the kernel to be sent. A write comes back when a good
-// part of that was taken: of the megabytes that a buffer can have otherwise, a slow but
-// steady reader would not take enough within the time for stalls.
+// limitUnsent limits the bytes that wait in the kernel to be sent. A write returns when the client has
+// taken a good part of them. Without the limit a buffer could hold megabytes, of which a slow but steady
+// client would not take enough within the time for stalls.
 func limitUnsent(c net.Conn) {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = t.NetConn()

@@ -14,14 +14,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// windowIn says how texts are parted into passages, as the flags of plaid index do.
+// windowIn says how texts are split into passages, like the flags of plaid index.
 type windowIn struct {
 	Window   int    `json:"window,omitempty"`
 	Overlap  int    `json:"overlap,omitempty" doc:"how many of them a passage repeats of the one before"`
 	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks"`
 }
 
-// The fields of metadata that texts are parted with.
+// The fields of metadata that belong to a text that is split.
 const idField, titleField, textField = "_id", "title", "text"
 
 func (in *windowIn) validate() error {
@@ -38,45 +38,44 @@ func (in *windowIn) validate() error {
 	return nil
 }
 
-// splitDocuments are texts that are stored, and of which document of the request each is.
+// splitDocuments are the texts to store for the documents of a request: a passage each, or a whole document
+// if it is short.
 type splitDocuments struct {
 	texts    []string
-	metadata []json.RawMessage
-	document []int
-	// names are the ids of documents that are stored as passages, "" of others.
-	ids []string
+	metadata []json.RawMessage // of each text
+	document []int             // the document of each text, by its index in the request
+	ids      []string          // of the documents of the request that are stored as passages; "" for others
 }
 
-// documentIDs returns the ids of the documents of a request, given those of the rows that were
-// stored.
+// documentIDs returns the ids of the documents of the request, from those of the texts that were stored.
 func (p *splitDocuments) documentIDs(stored []string) []string {
 	if p == nil {
 		return stored
 	}
-	names := slices.Clone(p.ids)
-	for i, of := range p.document {
-		names[of] = cmp.Or(names[of], stored[i])
+	ids := slices.Clone(p.ids)
+	for i, document := range p.document {
+		ids[document] = cmp.Or(ids[document], stored[i])
 	}
-	return names
+	return ids
 }
 
-// splitTexts parts the texts of a request. What that takes is counted before it is made.
+// splitTexts splits the texts of a request. It reserves the memory of the passages before they are made.
 func (q *request) splitTexts(in *updateTextIn) (*splitDocuments, error) {
 	if err := checkMetadataCount(len(in.Documents), in.Metadata); err != nil {
 		return nil, err
 	}
-	e, none := q.server.encoder()
-	if none != nil {
-		return nil, none
+	e, missing := q.server.encoder()
+	if missing != nil {
+		return nil, missing
 	}
 	model := e.Config()
-	how := encode.Splitting{
+	splitting := encode.Splitting{
 		By:      encode.Unit(in.WindowBy),
 		Window:  in.Window,
 		Overlap: in.Overlap,
 		Model:   &model,
 	}
-	if err := how.Check(); err != nil {
+	if err := splitting.Check(); err != nil {
 		return nil, badRequest("window: %w", err)
 	}
 	p := &splitDocuments{ids: make([]string, len(in.Documents))}
@@ -92,7 +91,7 @@ func (q *request) splitTexts(in *updateTextIn) (*splitDocuments, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = q.splitText(p, in, how, i, fields)
+		err = q.splitText(p, in, splitting, i, fields)
 		done()
 		if err != nil {
 			return nil, err
@@ -101,25 +100,33 @@ func (q *request) splitTexts(in *updateTextIn) (*splitDocuments, error) {
 	return p, nil
 }
 
-// splitText parts the text of one document.
-func (q *request) splitText(p *splitDocuments, in *updateTextIn, how encode.Splitting, i int, fields map[string]json.RawMessage) error {
-	size := 0
+// splitText splits the text of document i, whose metadata has fields, and appends its passages to p. All
+// passages get the metadata of the document, and their own _id, text and position.
+func (q *request) splitText(
+	p *splitDocuments, in *updateTextIn, splitting encode.Splitting, i int, fields map[string]json.RawMessage,
+) error {
+	size := 0 // bytes of the metadata
 	for key, value := range fields {
 		size += len(key) + len(value)
 	}
+
+	// The document as encode knows it.
 	document := encode.Text{Text: in.Documents[i]}
-	_ = json.Unmarshal(fields[titleField], &document.Title) // another value is no title
+	_ = json.Unmarshal(fields[titleField], &document.Title) // a title that is not a text is ignored
 	if id := fields[idField]; id != nil {
 		document.ID, _ = vectors.ParseID(id) // it was checked
 	}
 	if passageField := fields[vectors.PassageField]; passageField != nil {
-		var err error
-		if document.Payload, err = json.Marshal(map[string]json.RawMessage{vectors.PassageField: passageField}); err != nil {
+		payload, err := json.Marshal(map[string]json.RawMessage{vectors.PassageField: passageField})
+		if err != nil {
 			return err
 		}
+		document.Payload = payload
 	}
+
+	// Its passages, or the document itself if it is short.
 	field := cmp.Or(in.TextField, textField)
-	for t, err := range encode.Passages(q.ctx, encode.Texts(document), how) {
+	for t, err := range encode.Passages(q.ctx, encode.Texts(document), splitting) {
 		if err != nil {
 			var textErr *encode.TextError
 			if errors.As(err, &textErr) {
@@ -159,16 +166,17 @@ func (q *request) splitText(p *splitDocuments, in *updateTextIn, how encode.Spli
 	return nil
 }
 
-// relocateError is an error about a passage with the place of its document in the request.
+// relocateError changes an error about a text that was stored into one about its document in the request.
 func (p *splitDocuments) relocateError(err error) error {
-	var refused *Problem
-	var doc *collection.DocumentError
-	switch {
-	case errors.As(err, &refused) && refused.Details != nil && refused.Details.Document != nil && *refused.Details.Document < len(p.document):
-		at := p.document[*refused.Details.Document]
-		refused.Details.Document = &at
-		refused.Message = fmt.Sprintf("document %d, a passage: %s", at, refused.Message)
-	case errors.As(err, &doc) && doc.Document < len(p.document):
+	if refused, ok := errors.AsType[*Problem](err); ok {
+		if w := refused.Details; w != nil && w.Document != nil && *w.Document < len(p.document) {
+			document := p.document[*w.Document]
+			w.Document = &document
+			refused.Message = fmt.Sprintf("document %d, a passage: %s", document, refused.Message)
+			return err
+		}
+	}
+	if doc, ok := errors.AsType[*collection.DocumentError](err); ok && doc.Document < len(p.document) {
 		doc.Document = p.document[doc.Document]
 	}
 	return err

@@ -13,28 +13,28 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// Matrix is the vectors of one query or document, a row a token. On the wire it is
+// Matrix has the vectors of one query or document, a row for each token. In JSON it is
 //
 //	{"embeddings": [[float, …], …]}
 //	{"embeddings_b64": "…", "shape": [tokens, dim]}
 //
-// the second being base64 (standard alphabet, padded) of little-endian float32,
-// row after row. If both are there, base64 wins.
+// where embeddings_b64 is base64 (standard alphabet, padded) of little-endian float32, row after row. If
+// both are there, base64 wins.
 type Matrix struct {
 	Tokens, Dim int
 	Data        []float32 // [Tokens, Dim]
 }
 
-// vectorsJSON are the fields of vectors in an object.
+// vectorsJSON has the fields of an object that has vectors.
 type vectorsJSON struct {
 	Embeddings rowsJSON   `json:"embeddings,omitzero" doc:"a list of numbers for each token"`
 	Base64     floatsJSON `json:"embeddings_b64,omitzero"`
 	Shape      []int      `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 }
 
-// matrixError is what is wrong with vectors; token is −1 if it is none of them.
+// matrixError is an error of vectors.
 type matrixError struct {
-	token int
+	token int // the row; −1 means that the error is not about a single row
 	err   error
 }
 
@@ -47,12 +47,12 @@ func (e *matrixError) Error() string {
 
 func (e *matrixError) Unwrap() error { return e.err }
 
-// toMatrix checks the vectors. There is at least one of them.
+// toMatrix returns the vectors, of which there must be at least one.
 func (v *vectorsJSON) toMatrix() (Matrix, error) {
 	return matrixFromJSON(v.Embeddings, v.Base64, v.Shape, "embeddings")
 }
 
-// toDocument is matrix for a document to be stored, which may have no vectors.
+// toDocument is toMatrix for a document that is stored, which may have no vectors.
 func (v *vectorsJSON) toDocument() (Matrix, error) {
 	m, err := v.toMatrix()
 	if errors.Is(err, errNoVectors) {
@@ -63,8 +63,8 @@ func (v *vectorsJSON) toDocument() (Matrix, error) {
 
 var errNoVectors = errors.New("there are no vectors")
 
-// matrixFromJSON makes a matrix of the two forms, the fields of which are called name,
-// name_b64 and shape.
+// matrixFromJSON returns the matrix of the form that is present. The fields of the two forms are called
+// name, and name_b64 with shape.
 func matrixFromJSON(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matrix, error) {
 	fail := func(format string, args ...any) (Matrix, error) {
 		return Matrix{}, &matrixError{-1, fmt.Errorf(format, args...)}
@@ -99,25 +99,26 @@ func matrixFromJSON(rows rowsJSON, floats floatsJSON, shape []int, name string) 
 	return m, m.checkFinite()
 }
 
-// checkFinite is a matrixError of the first value that is not a number.
+// checkFinite returns a matrixError for the first value that is not finite.
 func (m *Matrix) checkFinite() error {
 	if floats.Finite(m.Data) {
 		return nil
 	}
 	for i, x := range m.Data {
-		if x-x != 0 {
+		if x-x != 0 { // infinite, or NaN
 			return notFiniteError(i, m.Dim, x)
 		}
 	}
 	return nil
 }
 
+// notFiniteError is the error of value i of a matrix with a dimension.
 func notFiniteError(i, dim int, x float32) error {
 	return &matrixError{i / dim, fmt.Errorf("component %d is %v: want finite numbers", i%dim, x)}
 }
 
-// rowsJSON is a list of lists of numbers. What is wrong with it is kept, since only
-// the caller knows which document it belongs to.
+// rowsJSON is a list of lists of numbers. It keeps its error, since only the caller knows the document that
+// it belongs to.
 type rowsJSON struct {
 	present bool
 	matrix  Matrix
@@ -127,8 +128,8 @@ type rowsJSON struct {
 // MarshalJSON writes the rows.
 func (r rowsJSON) MarshalJSON() ([]byte, error) { return appendRows(nil, r.matrix), nil }
 
-// UnmarshalJSON reads a list of lists of numbers. It is several times as fast as
-// encoding/json: vectors are most of what the service reads.
+// UnmarshalJSON reads a list of lists of numbers. It is several times as fast as encoding/json, because most
+// bytes that the service reads are vectors.
 func (r *rowsJSON) UnmarshalJSON(text []byte) error {
 	*r = rowsJSON{}
 	if string(text) != "null" {
@@ -159,7 +160,7 @@ func (r *rowsJSON) parse(s *scanner) error {
 			return &matrixError{token, errors.New("the vector is empty")}
 		case token == 0:
 			r.matrix.Dim = n
-			// The first row tells how long the others are.
+			// Guess the number of all values, as if all rows were as long as the first one in the text.
 			if guess := len(s.text) / max(s.offset, 1) * n; guess > cap(r.matrix.Data) {
 				r.matrix.Data = append(make([]float32, 0, guess+n), r.matrix.Data...)
 			}
@@ -171,7 +172,7 @@ func (r *rowsJSON) parse(s *scanner) error {
 	return nil
 }
 
-// floatsJSON is base64.
+// floatsJSON is a string of base64. It keeps its error, like rowsJSON.
 type floatsJSON struct {
 	present bool
 	data    []byte
@@ -206,7 +207,7 @@ func (f *floatsJSON) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// base64FromMatrix is a matrix as base64.
+// base64FromMatrix returns a matrix as base64 of little-endian float32.
 func base64FromMatrix(m Matrix) string {
 	raw := make([]byte, 0, 4*len(m.Data))
 	for _, x := range m.Data {
@@ -215,13 +216,12 @@ func base64FromMatrix(m Matrix) string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// appendBase64 writes a matrix as a string of base64.
+// appendBase64 appends a matrix as a JSON string of base64.
 func appendBase64(b []byte, m Matrix) []byte {
 	return append(append(append(b, '"'), base64FromMatrix(m)...), '"')
 }
 
-// appendRows writes a matrix as a list of lists of numbers, each with as many digits
-// as give back the same float32.
+// appendRows appends a matrix as a list of lists of numbers, each with as many digits as its float32 needs.
 func appendRows(b []byte, m Matrix) []byte {
 	b = append(b, '[')
 	for t := range m.Tokens {
