@@ -156,7 +156,7 @@ type changeAnswer struct {
 // schema implements schemer.
 func (changeAnswer) schema() object { return object{"type": "string"} }
 
-// writeAnswer implements answerer.
+// writeAnswer implements customAnswer.
 func (c changeAnswer) writeAnswer(q *request) error {
 	if q.prefers(preferRepresentation) {
 		q.w.Header().Set("Preference-Applied", preferRepresentation)

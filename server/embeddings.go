@@ -80,7 +80,7 @@ func encodeEmbeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 // modelID returns the name of the service's model.
 func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
 
-// writeAnswer implements answerer.
+// writeAnswer implements customAnswer.
 func (out embeddingsOut) writeAnswer(q *request) error {
 	in, role := out.ask, encode.Document
 	if in.IsQuery != nil && *in.IsQuery {

@@ -350,7 +350,7 @@ func encodeAll(
 	return ctx.Err()
 }
 
-// writeAnswer implements answerer.
+// writeAnswer implements customAnswer.
 func (out encodeOut) writeAnswer(q *request) error {
 	factor := out.ask.PoolFactor
 	if out.role == encode.Query {

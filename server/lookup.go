@@ -40,7 +40,7 @@ type documentsOut struct {
 	dim     int
 }
 
-// writeAnswer implements answerer.
+// writeAnswer implements customAnswer.
 func (out documentsOut) writeAnswer(q *request) error {
 	if !out.tensors {
 		return q.answerJSON(http.StatusOK, out)

@@ -25,12 +25,12 @@ type rerankIn struct {
 	body *tensorBody // has all of them as tensors; nil if they are JSON
 }
 
-// tensorNames implements tensorTaker.
+// tensorNames implements tensorReceiver.
 func (*rerankIn) tensorNames() (names []string, pieces bool) {
 	return []string{tensorQuery, tensorLengths, tensorVectors}, true
 }
 
-// setTensors implements tensorTaker.
+// setTensors implements tensorReceiver.
 func (in *rerankIn) setTensors(t *tensorBody) error {
 	in.body = t
 	return nil

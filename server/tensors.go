@@ -10,14 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Vectors by the thousand come, and go, as a safetensors file, which neither side has to spell
-// out, with these tensors in any order.
+// The tensors of a safetensors file, in any order. In this form bodies and answers with many vectors need
+// no numbers written as text.
 const (
 	tensorVectors = "vectors" // F16, BF16, F32 or F64, [tokens, dim]: of all documents or queries, one after another
-	tensorLengths = "lengths" // integers, [documentIDs]: how many vectors each has
-	tensorQuery   = "query"   // as vectors: of the one query of a route
-	tensorRequest = "request" // U8: the JSON that the route takes otherwise, without the vectors; may be left out
-	tensorAnswer  = "answer"  // U8: the JSON of an answer, without the vectors
+	tensorLengths = "lengths" // integers, [documents]: the number of vectors of each
+	tensorQuery   = "query"   // like vectors: of the only query
+	tensorRequest = "request" // U8: the JSON body without the vectors; may be left out
+	tensorAnswer  = "answer"  // U8: the JSON of an answer without the vectors
 )
 
 const mediaTensors = "application/safetensors"
@@ -77,26 +77,24 @@ func (in *updateIn) setVectors(all []Matrix) error {
 
 var listOfVectors = []string{tensorLengths, tensorVectors}
 
-// tensorNames implements tensorTaker.
+// tensorNames implements tensorReceiver.
 func (*updateIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// setTensors implements tensorTaker.
+// setTensors implements tensorReceiver.
 func (in *updateIn) setTensors(t *tensorBody) error { return t.yieldMatrices(in.setVectors) }
 
-// The vectors of documents and of queries come in the same tensors.
-
-// tensorNames implements tensorTaker.
+// tensorNames implements tensorReceiver.
 func (*searchIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// setTensors implements tensorTaker.
+// setTensors implements tensorReceiver.
 func (in *searchIn) setTensors(t *tensorBody) error {
 	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
 }
 
-// tensorNames implements tensorTaker.
+// tensorNames implements tensorReceiver.
 func (*recallIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// setTensors implements tensorTaker.
+// setTensors implements tensorReceiver.
 func (in *recallIn) setTensors(t *tensorBody) error {
 	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
 }
@@ -119,10 +117,10 @@ func setQueryVectors(queries *[]queryIn, matrices []Matrix) error {
 	return nil
 }
 
-// tensorNames implements tensorTaker.
+// tensorNames implements tensorReceiver.
 func (*explainIn) tensorNames() ([]string, bool) { return []string{tensorQuery}, false }
 
-// setTensors implements tensorTaker.
+// setTensors implements tensorReceiver.
 func (in *explainIn) setTensors(t *tensorBody) error {
 	if in.Query == nil {
 		in.Query = &queryIn{}
@@ -359,16 +357,16 @@ func (t *tensorBody) rowOffsets() ([]int, error) {
 	return offsets, nil
 }
 
-// yieldMatrices passes on the vectors of documents or queries that were read.
-func (t *tensorBody) yieldMatrices(take func(all []Matrix) error) error {
+// yieldMatrices calls yield with the matrices of all documents or queries.
+func (t *tensorBody) yieldMatrices(yield func(matrices []Matrix) error) error {
 	offsets, err := t.rowOffsets()
 	if err != nil {
 		return err
 	}
-	all := make([]Matrix, len(t.lengths))
-	for i := range all {
+	matrices := make([]Matrix, len(t.lengths))
+	for i := range matrices {
 		lo, hi := offsets[i]*t.dim, offsets[i+1]*t.dim
-		all[i] = Matrix{Tokens: int(t.lengths[i]), Dim: t.dim, Data: t.vectors[lo:hi:hi]}
+		matrices[i] = Matrix{Tokens: int(t.lengths[i]), Dim: t.dim, Data: t.vectors[lo:hi:hi]}
 	}
-	return take(all)
+	return yield(matrices)
 }

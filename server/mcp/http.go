@@ -14,22 +14,23 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// requestKey is the key of the context of a request by HTTP, of which the library keeps the
-// values, and not the end.
+// requestKey is the context key for the context of a request by HTTP: the library calls tools with a context
+// that keeps the values of the request's context, but does not end with it.
 type requestKey struct{}
 
-// onlyCall is the id that the library gets for a call by HTTP: each request stands for itself.
+// onlyCall is the id that the library gets for a call by HTTP, which is the only one of its request.
 const onlyCall = 1
 
-// Handler answers the protocol's streamable HTTP, without sessions: each request stands for itself.
-// Its only limit of its own is the length of a message: [server.Options.Agents] makes it a
-// route of the service, with the limits of all routes.
+// Handler answers the protocol's streamable HTTP without sessions: each request stands for itself. It only
+// limits the length of a message; as [server.Options.Agents] it becomes a route of the service, with the
+// limits of all routes.
 func (s *Server) Handler() http.Handler {
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true,
 		DisableLocalhostProtection: true, // the service checks the header Host
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Read and parse the message.
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context()))
 		if r.Method != http.MethodPost {
 			tools.ServeHTTP(w, r)
@@ -55,6 +56,8 @@ func (s *Server) Handler() http.Handler {
 			w.WriteHeader(http.StatusAccepted)
 			return
 		}
+
+		// Let the library answer it with an id of its own, and put the agent's id back.
 		if f.id != nil {
 			f.request.ID, err = jsonrpc.MakeID(float64(onlyCall))
 		}
@@ -78,7 +81,8 @@ const (
 	invalidRequestText = "invalid request"
 )
 
-// forwardTo sends on the answer of the library to a message.
+// forwardTo sends the library's answer to a message, with the agent's id. Errors that the library answers as
+// text become errors of JSON-RPC.
 func (w *answerWriter) forwardTo(to http.ResponseWriter, f *frame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +99,7 @@ func (w *answerWriter) forwardTo(to http.ResponseWriter, f *frame) {
 		}
 		writeJSON(to, w.code, answer)
 	case media == "text/plain" && w.code >= http.StatusBadRequest:
-		// What a pipe answers, or passes over, is no mistake of HTTP.
+		// Errors that a pipe would answer, or ignore, are no errors of HTTP.
 		wrong := refuse(f.id, jsonrpc.CodeInvalidRequest, "%s", text)
 		switch unknown := strings.HasPrefix(wrong.message, unknownMethodText); {
 		case f.id == nil && unknown:
@@ -114,6 +118,7 @@ func (w *answerWriter) forwardTo(to http.ResponseWriter, f *frame) {
 	}
 }
 
+// writeJSON answers with a status and JSON.
 func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", mediaJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))

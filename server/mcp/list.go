@@ -14,7 +14,7 @@ type listIn struct{}
 type listOut struct {
 	Indexes []indexOut `json:"indexes"`
 	Left    int        `json:"left,omitempty" jsonschema:"how many more indexes there are"`
-	// Texts says whether questions can be asked by meaning.
+	// Texts is true if the service has a model.
 	Texts bool `json:"texts" jsonschema:"true: questions are answered by meaning; false: the service has no model, and searches by words"`
 }
 
@@ -27,13 +27,14 @@ type indexOut struct {
 	Error     string   `json:"error,omitempty" jsonschema:"why the index cannot be searched"`
 }
 
-// sampledDocuments is how many documents are looked at for the names of fields.
+// sampledDocuments is how many documents are read for the names of fields.
 const sampledDocuments = 5
 
 const (
-	// maxIndexes is how many indexes are described.
+	// maxIndexes is the largest number of indexes that are described.
 	maxIndexes = 100
-	// maxFields is how many fields of them all are named. Each index names some in any case.
+	// maxFields is the largest number of fields that are named for all indexes. Each index may name
+	// maxShortFields in any case.
 	maxFields = 500
 )
 
@@ -43,42 +44,44 @@ func (t tools) listIndexes(ctx context.Context, from http.Header, _ *listIn) (li
 	if err != nil {
 		return out, err
 	}
-	known, texts, err := t.fetchHealth(ctx, from)
+	sizes, encodes, err := t.fetchHealth(ctx, from)
 	if err != nil {
 		return out, err
 	}
-	out.Texts, out.Left = texts, max(len(names)-maxIndexes, 0)
-	room := maxFields
+	out.Texts, out.Left = encodes, max(len(names)-maxIndexes, 0)
+	remaining := maxFields
 	for _, name := range names[:min(len(names), maxIndexes)] {
 		x := indexOut{Name: name}
 		x.Fields, x.Left, err = t.fetchFields(ctx, from, name)
-		size, there := known[name]
+		size, known := sizes[name]
 		switch {
 		case refusedWith(err, "INDEX_NOT_FOUND"): // declared, and without documents
 			err = nil
-		case err == nil && !there: // it was slow to say how many it has
+		case err == nil && !known: // it was too slow for the answer with all sizes
 			size, err = t.fetchSize(ctx, from, name)
 		}
 		if err != nil {
 			var refused *RefusedError
-			if !errors.As(err, &refused) { // the service is out of reach
+			if !errors.As(err, &refused) { // the service does not answer at all
 				return out, err
 			}
 			x.Error = err.Error()
 		}
 		x.Documents, x.Passages = size.Documents, size.Passages
-		if n := max(room, maxShortFields); len(x.Fields) > n {
+		if n := max(remaining, maxShortFields); len(x.Fields) > n {
 			x.Fields, x.Left = x.Fields[:n], x.Left+len(x.Fields)-n
 		}
-		room -= len(x.Fields)
+		remaining -= len(x.Fields)
 		out.Indexes = append(out.Indexes, x)
 	}
 	return out, nil
 }
 
-// fetchFields are those that the first documents of an index have, in the order of their names. left
-// counts those with long names, which are not shown.
-func (t tools) fetchFields(ctx context.Context, from http.Header, index string) (fields []string, left int, err error) {
+// fetchFields returns the names of the fields that the first documents of an index have, sorted. omitted
+// counts those with long names, which are left out.
+func (t tools) fetchFields(
+	ctx context.Context, from http.Header, index string,
+) (fields []string, omitted int, err error) {
 	var answer struct {
 		Metadata []map[string]json.RawMessage `json:"metadata"`
 	}
@@ -93,20 +96,20 @@ func (t tools) fetchFields(ctx context.Context, from http.Header, index string) 
 			}
 		}
 	}
-	all := len(fields)
+	total := len(fields)
 	fields = slices.DeleteFunc(fields, func(name string) bool { return len(name) > shortField })
 	slices.Sort(fields)
-	return fields, all - len(fields), nil
+	return fields, total - len(fields), nil
 }
 
-// indexSize is how many documents an index has, and in how many passages some of them are stored.
+// indexSize has the number of documents of an index, and of the passages that some are stored in.
 type indexSize struct {
 	Documents int64 `json:"num_documents"`
 	Passages  int64 `json:"num_passages"`
 }
 
-// fetchHealth says how many documents the indexes have that answer soon, and whether the service
-// has a model.
+// fetchHealth returns the sizes of the indexes, except for those that are slow to answer, and reports whether
+// the service has a model.
 func (t tools) fetchHealth(ctx context.Context, from http.Header) (sizes map[string]indexSize, encodes bool, err error) {
 	var health struct {
 		Model   *struct{} `json:"model"`
@@ -125,7 +128,7 @@ func (t tools) fetchHealth(ctx context.Context, from http.Header) (sizes map[str
 	return sizes, health.Model != nil, nil
 }
 
-// fetchSize asks for the size of an index.
+// fetchSize returns the size of an index.
 func (t tools) fetchSize(ctx context.Context, from http.Header, index string) (info indexSize, err error) {
 	err = t.service.send(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
 	return info, err

@@ -1,9 +1,8 @@
-// Package mcp lets agents search the collections of a service, by the Model Context
-// Protocol: tools that list, search, read, compare and explain, and documents as resources.
+// Package mcp lets agents search the collections of a service by the Model Context Protocol, with tools
+// that list, search, read, compare and explain, and with documents as resources.
 //
-// A [Server] asks a service as any of its clients does, in the same process ([In]) or
-// elsewhere ([At]): what a token may see, and how much a request may take, is decided
-// there. It only reads.
+// A [Server] sends requests to a service like any client, in the same process ([In]) or elsewhere ([At]),
+// so that the tokens and limits of the service hold. It only reads.
 package mcp
 
 import (
@@ -19,34 +18,34 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// Limits of what tools give back. An agent reads all of it.
+// Limits of the answers of tools, of which agents read all.
 const (
-	// MaxHits is how many documents a search returns at most.
+	// MaxHits is the largest number of documents that a search returns.
 	MaxHits = 20
-	// DefaultHits is how many it returns where nothing is asked for.
+	// DefaultHits is the number of documents that a search without k returns.
 	DefaultHits = 5
-	// SnippetBytes is about how much of a hit's text is shown.
+	// SnippetBytes is about how many bytes of a hit's text are shown.
 	SnippetBytes = 600
-	// TextBytes is how much of documents' texts one answer has at most, about.
+	// TextBytes is about the largest size of the texts of documents in one answer.
 	TextBytes = 16 << 10
-	// ResourceBytes is how much of a document is read at a time as a resource, about.
+	// ResourceBytes is about how many bytes of a document one reading of a resource returns.
 	ResourceBytes = 64 << 10
-	// tokenBytes is how many bytes of an answer count as a token of the agent's model: of
-	// English texts it has about four, of code and of other languages fewer.
+	// tokenBytes is how many bytes of an answer count as a token of the agent's model. Tokens of English
+	// have about four bytes; those of code and of other languages have fewer.
 	tokenBytes = 3
 	// MaxQuery is the longest question in bytes.
 	MaxQuery = 8 << 10
 )
 
-// Server offers the tools.
+// Server offers the tools to agents.
 type Server struct{ sdk *sdk.Server }
 
-// New makes a server of tools that ask a service.
+// New returns a server with tools that send requests to a service.
 func New(service *Service, version string) *Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "plaid", Title: "plaid: search by late interaction", Version: version}, &sdk.ServerOptions{
 		Instructions: "Searches collections of documents by meaning and by words. Call list first to learn the names of the indexes and of their fields, then search; get reads a whole document by its id.",
 		Logger:       slog.New(slog.DiscardHandler),
-		// No lists change.
+		// The lists of tools and resources never change.
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
 	})
 	s.AddReceivingMiddleware(containPanics)
@@ -66,8 +65,9 @@ func New(service *Service, version string) *Server {
 	return &Server{s}
 }
 
-// containPanics keeps a panic within its own call: calls run in goroutines of the library, where one would end
-// the process. Errors have a code.
+// containPanics is middleware that turns a panic of a call into an error: calls run in goroutines of the
+// library, where a panic would end the process. It also cancels calls whose client has left, and gives
+// every error a code.
 func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (_ sdk.Result, err error) {
 		defer func() {
@@ -75,7 +75,7 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("internal error in %s: %v", method, fault)}
 			}
 		}()
-		if http, ok := ctx.Value(requestKey{}).(context.Context); ok { // who has left needs no answer
+		if http, ok := ctx.Value(requestKey{}).(context.Context); ok {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			defer cancel()
@@ -89,26 +89,32 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
+// toolFunc answers a call of a tool. header is that of the agent's request by HTTP; nil if it came over a
+// pipe.
+type toolFunc[In, Out any] func(ctx context.Context, header http.Header, in *In) (Out, error)
+
 // addTool adds a tool that changes nothing.
-func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, do func(ctx context.Context, from http.Header, in *In) (Out, error)) {
-	closed := false
-	sdk.AddTool(s, &sdk.Tool{
+func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, answer toolFunc[In, Out]) {
+	openWorld := false
+	tool := &sdk.Tool{
 		Name:        name,
 		Title:       title,
 		Description: doc,
-		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed},
-	},
-		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
-			from := headerFrom(r.GetExtra())
-			out, err := do(ctx, from, &in)
-			if err != nil {
-				return nil, out, t.suggestIndexes(ctx, from, r.Params.Arguments, err)
-			}
-			text, err := jsontext.Plain(out) // the library would write < as \u003c, which is six bytes for an agent to read
-			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err
-		})
+		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &openWorld},
+	}
+	sdk.AddTool(s, tool, func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, Out, error) {
+		header := headerFrom(r.GetExtra())
+		out, err := answer(ctx, header, &in)
+		if err != nil {
+			return nil, out, t.suggestIndexes(ctx, header, r.Params.Arguments, err)
+		}
+		// The library would write < as \u003c, which is six bytes for an agent to read.
+		text, err := jsontext.Plain(out)
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err
+	})
 }
 
+// headerFrom returns the header of the agent's request; nil if it came over a pipe.
 func headerFrom(extra *sdk.RequestExtra) http.Header {
 	if extra == nil {
 		return nil

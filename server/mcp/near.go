@@ -15,13 +15,15 @@ type similarIn struct {
 	tokensIn
 }
 
+// findSimilar is the tool similar: it searches with the vectors of a document as the query.
 func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn) (foundOut, error) {
+	// The vectors of the document.
 	out := foundOut{Hits: []hitOut{}}
 	k, err := hitCount(int(in.K))
 	if err != nil {
 		return out, err
 	}
-	room, err := in.byteBudget(hitBytes * k)
+	budget, err := in.byteBudget(hitBytes * k)
 	if err != nil {
 		return out, err
 	}
@@ -33,6 +35,8 @@ func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn)
 	if err != nil {
 		return out, err
 	}
+
+	// Search.
 	body := map[string]any{
 		"queries": []any{map[string]any{"embeddings_b64": vectors, "shape": shape}},
 		"group":   "best", "passages": 1,
@@ -47,13 +51,15 @@ func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn)
 	if err != nil {
 		return out, err
 	}
+
+	// Leave the document itself out.
 	others := make([]searchHit, 0, k)
 	for _, hit := range near {
 		if hit.id != document && len(others) < k {
 			others = append(others, hit)
 		}
 	}
-	return fitHits(others, "", room)
+	return fitHits(others, "", budget)
 }
 
 // mostPassages is how many passages stand for a document that others are compared with, and
@@ -63,9 +69,11 @@ const (
 	maxQueryVectors  = 2048
 )
 
-// fetchVectors are those of a document, or of passages of it that lie evenly in it. document is
-// its id, where the id asked for is that of a passage.
-func (t tools) fetchVectors(ctx context.Context, from http.Header, index, id string) (_, _ string, shape []int, err error) {
+// fetchVectors returns the vectors of a document, or of some of its passages, as base64, and their shape. If
+// id is that of a passage, the vectors are those of the passage; document is the id of its document.
+func (t tools) fetchVectors(
+	ctx context.Context, from http.Header, index, id string,
+) (document, vectors string, shape []int, err error) {
 	ids, err := t.sampleIDs(ctx, from, index, id)
 	if err != nil {
 		return "", "", nil, err
@@ -76,7 +84,8 @@ func (t tools) fetchVectors(ctx context.Context, from http.Header, index, id str
 		return "", "", nil, err
 	}
 	var data []byte
-	rows, dim, document := 0, 0, id
+	rows, dim := 0, 0
+	document = id
 	for i, d := range found.Documents {
 		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] || dim > 0 && d.Shape[1] != dim {
 			return "", "", nil, fmt.Errorf("the service sends vectors of document %q that have no shape", d.ID)
@@ -94,10 +103,11 @@ func (t tools) fetchVectors(ctx context.Context, from http.Header, index, id str
 	return document, base64.StdEncoding.EncodeToString(data), []int{rows, dim}, nil
 }
 
-// maxIDs is how many ids of passages are read at a time.
+// maxIDs is the largest number of ids of passages that one request reads.
 const maxIDs = 10_000
 
-// sampleIDs is the id of a document, or those of passages that lie evenly in it.
+// sampleIDs returns the id of a document without passages, or the ids of up to maxQueryPassages of its
+// passages at equal distances.
 func (t tools) sampleIDs(ctx context.Context, from http.Header, index, id string) (ids []string, err error) {
 	found, err := t.fetchDocument(ctx, from, index, id, documentRange{limit: maxIDs})
 	if err != nil {
@@ -146,7 +156,7 @@ type matchOut struct {
 	Score    float64 `json:"score"`
 }
 
-// explainScore leaves out what a model puts beside the words of a question.
+// explainScore is the tool explain. It leaves out tokens that a model adds to the words of a question.
 func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn) (explainOut, error) {
 	out := explainOut{Matches: []matchOut{}}
 	if in.Query == "" || len(in.Query) > MaxQuery {
@@ -199,5 +209,5 @@ func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn
 	return out, nil
 }
 
-// maxMatches is how many words of a question are told of.
+// maxMatches is the largest number of words of a question that an explanation has.
 const maxMatches = 128

@@ -23,7 +23,7 @@ type searchIn struct {
 	tokensIn
 }
 
-// The ways to search.
+// The modes of a search.
 const (
 	byVectors  = "vectors"
 	byKeywords = "keywords"
@@ -45,10 +45,10 @@ type foundOut struct {
 type hitOut struct {
 	ID    string  `json:"id"`
 	Score float64 `json:"score"`
-	// Passage is the id of the one that the text is of.
+	// Passage is the id of the passage that has the text.
 	Passage string `json:"passage,omitempty" jsonschema:"id of the passage that the text is of"`
 	Title   string `json:"title,omitempty"`
-	// Text is the part that fits the question, and Field and Start where it is from.
+	// Text is the part that matches the question best. It begins at byte Start of Field.
 	Text   string         `json:"text,omitempty" jsonschema:"the part of the text that fits the question best"`
 	Field  string         `json:"field,omitempty" jsonschema:"the field that the text is from"`
 	Start  int            `json:"start,omitempty" jsonschema:"byte of the field where the part begins"`
@@ -56,13 +56,15 @@ type hitOut struct {
 	Fields map[string]any `json:"fields,omitempty" jsonschema:"short fields of the document"`
 }
 
+// searchIndex is the tool search.
 func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
+	// Check the arguments, and choose a mode.
 	out := searchOut{Mode: in.Mode, foundOut: foundOut{Hits: []hitOut{}}}
 	k, err := hitCount(int(in.K))
 	if err != nil {
 		return out, err
 	}
-	room, err := in.byteBudget(hitBytes * k)
+	budget, err := in.byteBudget(hitBytes * k)
 	if err != nil {
 		return out, err
 	}
@@ -88,6 +90,8 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 	if in.Offset < 0 {
 		return out, fmt.Errorf("bad argument: offset is %d", in.Offset)
 	}
+
+	// Make the request.
 	params := map[string]any{"top_k": k, "offset": in.Offset}
 	if in.MinScore != nil {
 		params["min_score"] = *in.MinScore
@@ -114,9 +118,11 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 	if len(in.Like)+len(in.Unlike) > 0 {
 		body["feedback"] = map[string]any{"like": in.Like, "unlike": in.Unlike}
 	}
+
+	// Search.
 	found, dropped, err := t.fetchHits(ctx, from, path+route, body)
 	if err == nil {
-		out.foundOut, err = fitHits(found, in.Query, room)
+		out.foundOut, err = fitHits(found, in.Query, budget)
 	}
 	if dropped > 0 {
 		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
@@ -124,17 +130,16 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 	return out, err
 }
 
-// searchHit is a hit as the service tells of it. Its metadata is that of its passage, where there
-// is one.
+// searchHit is a hit in an answer of the service.
 type searchHit struct {
 	id       string // of the document
-	passage  string // the id of the passage; "": there is none
+	passage  string // the id of its best passage; "" means that the document has no passages
 	score    float64
-	metadata json.RawMessage
+	metadata json.RawMessage // of the passage, if there is one
 	spans    []span
 }
 
-// span is a place in a text that a word of the question has found.
+// span is a part of a field that matches a word of the question.
 type span struct {
 	Field string  `json:"field"`
 	Start int     `json:"start"`
@@ -142,7 +147,8 @@ type span struct {
 	Score float64 `json:"score"`
 }
 
-// fetchHits asks for the hits of one query; dropped is how many tokens of it the model did not read.
+// fetchHits returns the hits of a search with one query. dropped is the number of tokens of the query that
+// the model did not read.
 func (t tools) fetchHits(ctx context.Context, from http.Header, path string, body map[string]any) (hits []searchHit, dropped int, err error) {
 	var answer struct {
 		Results []struct {
@@ -181,18 +187,19 @@ func (t tools) fetchHits(ctx context.Context, from http.Header, path string, bod
 	return hits, answer.Dropped, nil
 }
 
-// hitBytes is what a hit takes in an answer at most, about.
+// hitBytes is about the largest size of a hit in an answer: its text, and 1400 bytes of other fields.
 const hitBytes = SnippetBytes + 1400
 
-// fitHits are hits as they are shown to an agent, in about so many bytes.
-func fitHits(hits []searchHit, words string, room int) (foundOut, error) {
+// fitHits returns hits as agents see them, in about as many bytes as the budget has. words are those of the
+// question.
+func fitHits(hits []searchHit, words string, budget int) (foundOut, error) {
 	out := foundOut{Hits: []hitOut{}}
-	most := SnippetBytes
-	if each := room / max(len(hits), 1); each < hitBytes {
-		most = min(max(each/2, shortField), SnippetBytes)
+	maxText := SnippetBytes
+	if perHit := budget / max(len(hits), 1); perHit < hitBytes { // half of it for the text
+		maxText = min(max(perHit/2, shortField), SnippetBytes)
 	}
 	for i := range hits {
-		hit, err := newHitOut(&hits[i], words, most)
+		hit, err := newHitOut(&hits[i], words, maxText)
 		if err != nil {
 			return out, err
 		}
@@ -200,7 +207,7 @@ func fitHits(hits []searchHit, words string, room int) (foundOut, error) {
 		if err != nil {
 			return out, err
 		}
-		if room -= len(text); room < 0 && i > 0 { // the first one is shown in any case
+		if budget -= len(text); budget < 0 && i > 0 { // the first hit is always shown
 			out.Left = len(hits) - i
 			break
 		}

@@ -19,15 +19,16 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// tools are what agents call. Errors of theirs are for the agent to read.
+// tools has the functions that agents call. Agents read their errors.
 type tools struct{ service *Service }
 
+// indexNames returns the names of the indexes that the agent may read.
 func (t tools) indexNames(ctx context.Context, from http.Header) (names []string, err error) {
 	err = t.service.send(ctx, from, "GET", "/indices", nil, &names)
 	return names, err
 }
 
-// indexPath is the path of one; without a name it is the only one that there is.
+// indexPath returns the path of an index. An empty name stands for the only index that there is.
 func (t tools) indexPath(ctx context.Context, from http.Header, name string) (string, error) {
 	if name == "" {
 		names, err := t.indexNames(ctx, from)
@@ -42,10 +43,11 @@ func (t tools) indexPath(ctx context.Context, from http.Header, name string) (st
 	return "/indices/" + url.PathEscape(name), nil
 }
 
-// maxNamedIndexes is how many indexes an error names.
+// maxNamedIndexes is the largest number of indexes that an error names.
 const maxNamedIndexes = 20
 
-// suggestIndexes names the indexes that there are where a tool was asked for another, nearest first.
+// suggestIndexes adds the names of the existing indexes to an error about another name, most similar first.
+// Other errors it returns as they are.
 func (t tools) suggestIndexes(ctx context.Context, from http.Header, arguments json.RawMessage, err error) error {
 	if !refusedWith(err, "INDEX_NOT_FOUND") {
 		return err
@@ -53,8 +55,8 @@ func (t tools) suggestIndexes(ctx context.Context, from http.Header, arguments j
 	var asked struct {
 		Index string `json:"index"`
 	}
-	names, failed := t.indexNames(ctx, from)
-	if json.Unmarshal(arguments, &asked) != nil || failed != nil || slices.Contains(names, asked.Index) {
+	names, namesErr := t.indexNames(ctx, from)
+	if json.Unmarshal(arguments, &asked) != nil || namesErr != nil || slices.Contains(names, asked.Index) {
 		return err
 	}
 	if len(names) == 0 {
@@ -89,7 +91,9 @@ type documentOut struct {
 	Next   int            `json:"next,omitempty" jsonschema:"some text goes on: call get with this start for more"`
 }
 
+// getDocuments is the tool get.
 func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (getOut, error) {
+	// Check the arguments.
 	out := getOut{Documents: []documentOut{}}
 	if len(in.IDs) < 1 || len(in.IDs) > MaxHits {
 		return out, fmt.Errorf("bad argument: %d ids; 1 to %d are possible", len(in.IDs), MaxHits)
@@ -97,7 +101,7 @@ func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (g
 	if in.Start < 0 {
 		return out, fmt.Errorf("bad argument: start is %d", in.Start)
 	}
-	room, err := in.byteBudget(TextBytes)
+	budget, err := in.byteBudget(TextBytes)
 	if err != nil {
 		return out, err
 	}
@@ -105,9 +109,11 @@ func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (g
 	if err != nil {
 		return out, err
 	}
+
+	// Read the documents, as long as the budget lasts. Others are only named.
 	omitted := 0
 	for _, id := range in.IDs {
-		found, err := t.fetchDocument(ctx, from, path, id, documentRange{limit: maxPassages, bytes: max(room, 0)})
+		found, err := t.fetchDocument(ctx, from, path, id, documentRange{limit: maxPassages, bytes: max(budget, 0)})
 		if refusedWith(err, "DOCUMENT_NOT_FOUND") {
 			out.Missing = append(out.Missing, id)
 			continue
@@ -116,18 +122,18 @@ func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (g
 		}
 		omitted += found.Total - len(found.Documents)
 		for _, d := range found.Documents {
-			if room <= 0 || d.Metadata == nil { // the first one is shown in any case
-				room = 0
+			if budget <= 0 || d.Metadata == nil { // never for the first document
+				budget = 0
 				if omitted++; len(out.NoRoom) < MaxHits {
 					out.NoRoom = append(out.NoRoom, d.ID)
 				}
 				continue
 			}
-			doc, err := fitDocument(d.Metadata, int(in.Start), &room)
+			doc, err := fitDocument(d.Metadata, int(in.Start), &budget)
 			if err != nil {
 				return out, fmt.Errorf("document %.80q: %w", id, err)
 			}
-			room -= len(doc.ID) + documentBytes
+			budget -= len(doc.ID) + documentBytes
 			out.Documents = append(out.Documents, doc)
 		}
 	}
@@ -137,16 +143,17 @@ func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (g
 	return out, nil
 }
 
-// maxPassages is how many passages of a document are shown, or named, at most.
+// maxPassages is the largest number of passages of a document that are shown or named.
 const maxPassages = 100
 
-// documentRange is the part of a document to read: limit passages from offset on, with at most bytes of
-// their metadata, but always that of the first; 0 bytes: none.
+// documentRange selects passages of a document to read.
 type documentRange struct {
-	offset, limit, bytes int
-	vectors              bool
+	offset, limit int
+	bytes         int // of all their metadata, except that the first passage always has its own; 0 means no metadata
+	vectors       bool
 }
 
+// encodeQuery returns the query string that reads the ranges of documents.
 func (w documentRange) encodeQuery(ids ...string) string {
 	form := "none"
 	if w.vectors {
@@ -158,21 +165,21 @@ func (w documentRange) encodeQuery(ids ...string) string {
 	}.Encode()
 }
 
-// storedAnswer are documents, or the passages of one, as the service answers them.
+// storedAnswer is the service's answer with documents, or with the passages of one.
 type storedAnswer struct {
 	Documents []struct {
 		ID      string `json:"id"`
 		Passage *struct {
 			Of string `json:"of"`
-		} `json:"passage"` // nil: it is a document
-		Metadata json.RawMessage `json:"metadata"` // nil: it is not read
+		} `json:"passage"` // nil means that it is a whole document
+		Metadata json.RawMessage `json:"metadata"` // nil means that it was not read
 		Base64   []byte          `json:"embeddings_b64"`
 		Shape    []int           `json:"shape"`
 	} `json:"documents"`
 	Total int `json:"total"`
 }
 
-// fetchDocument reads a document, or its passages.
+// fetchDocument returns a range of a document. A document that does not exist is an error.
 func (t tools) fetchDocument(ctx context.Context, from http.Header, index, id string, w documentRange) (found storedAnswer, err error) {
 	err = t.service.send(ctx, from, "GET", index+"/documents?"+w.encodeQuery(id), nil, &found)
 	found.Total = max(found.Total, len(found.Documents))
@@ -182,13 +189,14 @@ func (t tools) fetchDocument(ctx context.Context, from http.Header, index, id st
 	return found, err
 }
 
-// Keys of resources: the URI to go on with, and how many fields there was no room for.
+// Keys that are added to resources.
 const (
-	nextKey = "_next"
-	leftKey = "_fields_left"
+	nextKey = "_next"        // the URI that continues this one
+	leftKey = "_fields_left" // the number of fields that are left out
 )
 
-// readResource reads plaid://index/id from a passage on, and from a byte of its long text.
+// readResource reads plaid://index/id, from a passage of the document on and, in a long one, from a byte of
+// its text on.
 func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	from, uri := headerFrom(r.GetExtra()), r.Params.URI
 	u, err := url.Parse(uri)
@@ -203,6 +211,8 @@ func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*s
 	if err != nil {
 		return nil, err
 	}
+
+	// Read passages.
 	found, err := t.fetchDocument(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id,
 		documentRange{offset: first, limit: maxPassages, bytes: ResourceBytes})
 	if refusedWith(err, "DOCUMENT_NOT_FOUND") || refusedWith(err, "INDEX_NOT_FOUND") {
@@ -213,6 +223,8 @@ func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*s
 	if len(found.Documents) == 0 {
 		return nil, badURI("%s: the document has %d passages, and none from number %d on", uri, found.Total, first)
 	}
+
+	// Show them: of a long first passage a part, of others all.
 	var texts []string
 	next, nextStart := first, 0
 	for i, d := range found.Documents {
@@ -230,6 +242,8 @@ func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*s
 			next++
 		}
 	}
+
+	// Add the URI to go on with.
 	if next < found.Total {
 		u.RawQuery = url.Values{"passage": {strconv.Itoa(next)}, "start": {strconv.Itoa(nextStart)}}.Encode()
 		last := &texts[len(texts)-1]
@@ -242,7 +256,7 @@ func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*s
 	return out, nil
 }
 
-// resourceStart is where a resource is read from, by its URI.
+// resourceStart returns the passage, and the byte of its text, from which a URI reads a resource.
 func resourceStart(u *url.URL) (passage, start int, err error) {
 	query := u.Query()
 	for name, into := range map[string]*int{"passage": &passage, "start": &start} {
@@ -255,15 +269,16 @@ func resourceStart(u *url.URL) (passage, start int, err error) {
 	return passage, start, nil
 }
 
-// badURI is an error of the agent's.
+// badURI returns an error about a URI of the agent.
 func badURI(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// resourceText returns a part of a long document, and where the next one begins.
+// resourceText returns the part of a long document from a byte on, as JSON, and the byte at which the next
+// part begins; 0 means that there is none.
 func resourceText(m json.RawMessage, start int) (text string, next int, err error) {
-	room := ResourceBytes
-	doc, err := fitDocument(m, start, &room)
+	budget := ResourceBytes
+	doc, err := fitDocument(m, start, &budget)
 	if err != nil {
 		return "", 0, err
 	}
@@ -275,12 +290,12 @@ func resourceText(m json.RawMessage, start int) (text string, next int, err erro
 	return string(b), doc.Next, err
 }
 
-// tokensIn bounds an answer.
+// tokensIn has the argument that limits the size of an answer.
 type tokensIn struct {
 	MaxTokens wholeNumber `json:"max_tokens,omitempty" jsonschema:"about how many tokens the answer has at most, 3 bytes counting as one; fewer documents and shorter texts are shown then"`
 }
 
-// byteBudget is how many bytes an answer may have, most if nothing is said.
+// byteBudget returns how many bytes an answer may have: defaultBytes, or fewer if max_tokens says so.
 func (in *tokensIn) byteBudget(defaultBytes int) (int, error) {
 	if in.MaxTokens < 0 {
 		return 0, fmt.Errorf("bad argument: max_tokens is %d", in.MaxTokens)
@@ -291,8 +306,8 @@ func (in *tokensIn) byteBudget(defaultBytes int) (int, error) {
 	return defaultBytes, nil
 }
 
-// wholeNumber is a whole number of an agent. Some write 5.0 for 5, which is whole too (as JSON Schema has
-// it), and numbers that no int has, which become the greatest or the least one.
+// wholeNumber is a whole number in an argument. Some agents write 5.0 for 5, which JSON Schema allows, and
+// numbers beyond an int, which become the largest or smallest int.
 type wholeNumber int
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -315,7 +330,7 @@ func (w *wholeNumber) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// hitCount is how many documents are asked for.
+// hitCount returns the number of hits for the argument k.
 func hitCount(k int) (int, error) {
 	if k == 0 {
 		return DefaultHits, nil
@@ -326,6 +341,7 @@ func hitCount(k int) (int, error) {
 	return k, nil
 }
 
+// refusedWith reports whether the service has answered with an error code.
 func refusedWith(err error, code string) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused) && refused.Code == code
