@@ -1,8 +1,6 @@
 package server
 
 import (
-	"archive/tar"
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -15,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
@@ -82,8 +79,10 @@ func adminRoutes() []route {
 			outType:     mediaBytes,
 			summary:     "The index as it is now, as one file",
 			codes:       []Code{CodeNotSupported},
-			doc:         "The index is checked before the first byte. The trailer Repr-Digest has the digest of what was sent; a connection that breaks before it sent no whole file. Searches and changes go on meanwhile.",
-			handle:      downloadBackup,
+			doc: "The index is checked before the first byte. The trailer Repr-Digest has the digest of " +
+				"what was sent; a connection that breaks before it sent no whole file. Searches and changes go on " +
+				"meanwhile.",
+			handle: downloadBackup,
 		},
 		{
 			method:      "PUT",
@@ -100,8 +99,9 @@ func adminRoutes() []route {
 			params:      []param{digest},
 			codes:       []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
 			summary:     "Make an index of a backup, or of any index file",
-			doc:         "The file is checked in full before it takes its place. The index must not be there, or have no documents.",
-			handle:      uploadBackup,
+			doc: "The file is checked in full before it takes its place. The index must not be there, or " +
+				"have no documents.",
+			handle: uploadBackup,
 		},
 		{
 			method:      "PUT",
@@ -117,8 +117,9 @@ func adminRoutes() []route {
 			out:         importedOut{},
 			codes:       []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
 			summary:     "Make an index of one of ColBERT, fast-plaid or next-plaid",
-			doc:         "The body is a tar archive of the index folder. A file ids.txt in it names the documents, one a line; without it they have the ids that PyLate keeps, or are named by row.",
-			handle:      importIndex,
+			doc: "The body is a tar archive of the index folder. A file ids.txt in it names the documents, " +
+				"one a line; without it they have the ids that PyLate keeps, or are named by row.",
+			handle: importIndex,
 		},
 		typedRoute(route{
 			method:      "POST",
@@ -130,7 +131,9 @@ func adminRoutes() []route {
 			endless:     true,
 			summary:     "Train an index anew on what it holds",
 			codes:       []Code{CodeNotSupported},
-			doc:         "Searches and changes go on; the answer comes when the new codec is in use. GET /indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and the index stays as it is.",
+			doc: "Searches and changes go on; the answer comes when the new codec is in use. GET " +
+				"/indices/{name}/stats says under growth whether it would pay. A client that goes away ends it, and " +
+				"the index stays as it is.",
 		}, retrainIndex),
 		typedRoute(route{
 			method:      "POST",
@@ -142,7 +145,9 @@ func adminRoutes() []route {
 			endless:     true,
 			summary:     "Rewrite an index without its deleted documents",
 			codes:       []Code{CodeNotSupported},
-			doc:         "Searches go on, and changes wait. Until the new file is complete it needs as much free space as the old one takes. A client that goes away ends it, and the index stays as it is. A service compacts by itself once a quarter of the file, and 4 MiB, are not in use.",
+			doc: "Searches go on, and changes wait. Until the new file is complete it needs as much free " +
+				"space as the old one takes. A client that goes away ends it, and the index stays as it is. A " +
+				"service compacts by itself once a quarter of the file, and 4 MiB, are not in use.",
 		}, compactIndex),
 		typedRoute(route{
 			method:      "POST",
@@ -165,8 +170,9 @@ func adminRoutes() []route {
 			summary:     "How many of the best documents searches find",
 			codes:       []Code{CodeDimension, CodeNotSupported},
 			params:      []param{lenientParam},
-			doc:         "Each query is answered as params say and by an exhaustive search, which is slow in a large index.",
-			example:     `{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 10}}`,
+			doc: "Each query is answered as params say and by an exhaustive search, which is slow in a " +
+				"large index.",
+			example: `{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 10}}`,
 		}, measureRecall),
 	}
 }
@@ -218,7 +224,8 @@ func (q *request) prepareRestore(operation string) (r collection.Restorer, done 
 	}
 	if c, err := q.server.collections.Get(q.indexName()); err == nil {
 		if v, err := c.Snapshot(q.ctx); err == nil {
-			return nil, nil, errors.Join(fmt.Errorf("%w: %q has documents", collection.ErrExists, q.indexName()), v.Close())
+			return nil, nil, errors.Join(fmt.Errorf("%w: %q has documents", collection.ErrExists, q.indexName()),
+				v.Close())
 		}
 	}
 	done, err = q.reserveIndexName(q.indexName())
@@ -395,112 +402,6 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 		return nil
 	})
 	return out, err
-}
-
-// maxArchiveFiles is the largest number of files of an archive: the index folders of other engines have a
-// few for each chunk of documents.
-const maxArchiveFiles = 1 << 20
-
-// unpackArchive writes the files of a tar archive below dir and returns the folder that they are in: dir,
-// or the only folder in it. It takes regular files and folders whose names stay below dir. It refuses
-// sparse files, so that the files take no more space than the archive.
-func unpackArchive(ctx context.Context, r io.Reader, dir string) (string, error) {
-	archive := tar.NewReader(r)
-	for members := 0; ; members++ {
-		h, err := archive.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return "", archiveError(err)
-		}
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		name := filepath.FromSlash(strings.TrimSuffix(h.Name, "/"))
-		switch {
-		case h.Typeflag == tar.TypeXGlobalHeader:
-			continue
-		case !filepath.IsLocal(name) || strings.ContainsRune(h.Name, '\\'):
-			return "", badRequest("the archive has a file that would be outside of it: %q", h.Name)
-		case members == maxArchiveFiles:
-			return "", badRequest("the archive has more than %d files", maxArchiveFiles)
-		case h.Typeflag == tar.TypeDir:
-			if err := os.MkdirAll(filepath.Join(dir, name), 0o777); err != nil {
-				return "", memberError(err, h.Name)
-			}
-			continue
-		case h.Typeflag != tar.TypeReg:
-			return "", badRequest("%q in the archive is no regular file", h.Name)
-		case isSparse(h):
-			return "", badRequest("%q in the archive is a sparse file: pack it without --sparse", h.Name)
-		}
-		if err := unpackFile(archive, filepath.Join(dir, name)); err != nil {
-			return "", memberError(err, h.Name)
-		}
-	}
-	// Read the padding of the archive: limits hold for the whole body.
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return "", err
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", err
-	}
-	if len(entries) == 1 && entries[0].IsDir() {
-		return filepath.Join(dir, entries[0].Name()), nil
-	}
-	return dir, nil
-}
-
-// isSparse reports whether a file has holes that the archive does not hold.
-func isSparse(h *tar.Header) bool {
-	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") {
-			return true
-		}
-	}
-	return false
-}
-
-func unpackFile(r io.Reader, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(f, r); err != nil {
-		return errors.Join(archiveError(err), f.Close())
-	}
-	return f.Close()
-}
-
-// archiveError turns an error of reading an archive into one of the request.
-func archiveError(err error) error {
-	if isTransportError(err) {
-		return err
-	}
-	return badRequest("the body is no tar archive: %w", err)
-}
-
-// memberError turns an error of writing a file of an archive into one of the request, if the names in the
-// archive are its cause.
-func memberError(err error, name string) error {
-	var p *Problem
-	var pathErr *fs.PathError
-	switch {
-	case errors.As(err, &p):
-		return p
-	case errors.Is(err, syscall.ENAMETOOLONG):
-		return badRequest("%.80q… in the archive has a name that is too long", name)
-	case errors.Is(err, fs.ErrExist):
-		return badRequest("%q is in the archive twice", name)
-	case errors.As(err, &pathErr) && strings.Contains(pathErr.Err.Error(), "not a directory"):
-		return badRequest("%q is below a file", name)
-	}
-	return err
 }
 
 // folderErrors are errors of importing a folder that are the fault of the folder.

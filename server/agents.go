@@ -42,15 +42,16 @@ func (s *Server) agentRoutes() []route {
 		group:       groupAgents,
 		maxBody:     maxMessage,
 		summary:     "Answer a message of an agent (Model Context Protocol)",
-		doc:         "Streamable HTTP without sessions; docs/agents.md lists the tools. The header Accept names application/json and text/event-stream. A notification is answered 202, without a body.",
-		in:          messageJSON{},
-		inType:      mediaJSON,
-		out:         messageJSON{},
-		outType:     mediaJSON,
-		status:      http.StatusOK,
-		jsonRPC:     true,
-		example:     `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
-		handle:      func(q *request) error { return answerAgent(q, agents) },
+		doc: "Streamable HTTP without sessions; docs/agents.md lists the tools. The header Accept names " +
+			"application/json and text/event-stream. A notification is answered 202, without a body.",
+		in:      messageJSON{},
+		inType:  mediaJSON,
+		out:     messageJSON{},
+		outType: mediaJSON,
+		status:  http.StatusOK,
+		jsonRPC: true,
+		example: `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
+		handle:  func(q *request) error { return answerAgent(q, agents) },
 	}}
 }
 

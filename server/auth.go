@@ -237,7 +237,8 @@ func authorize(source TokenSource, header string, r *route, index string) (*Toke
 		if len(found.Grants) == 0 { // it is the same on each index
 			scope = ""
 		}
-		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allowed, scope, r.permission)
+		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allowed, scope,
+			r.permission)
 	}
 	return found, nil
 }

@@ -200,7 +200,8 @@ func bodyError(err error) error {
 		}
 		return p
 	case errors.As(err, &shape) && shape.Field != "":
-		return badRequest("%s: %s is in the place of %s", userField(shape.Field), withArticle(shape.Value), withArticle(jsonKind(shape)))
+		return badRequest("%s: %s is in the place of %s", userField(shape.Field), withArticle(shape.Value),
+			withArticle(jsonKind(shape)))
 	case errors.As(err, &shape):
 		return badRequest("the body is %s; want an object", withArticle(shape.Value))
 	case isTransportError(err):
@@ -217,7 +218,8 @@ var embeddedStructs = []string{"searchFields", "restriction", "vectorsJSON", "co
 
 // userField returns the path of a field as clients know it, from the one in an error of encoding/json.
 func userField(path string) string {
-	parts := slices.DeleteFunc(strings.Split(path, "."), func(part string) bool { return slices.Contains(embeddedStructs, part) })
+	parts := slices.DeleteFunc(strings.Split(path, "."),
+		func(part string) bool { return slices.Contains(embeddedStructs, part) })
 	return strings.Join(parts, ".")
 }
 

@@ -65,7 +65,8 @@ func (a *reservation) reserve(ctx context.Context, size int64) error {
 		return nil
 	}
 	if size > b.capacity-a.bytes {
-		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for %s (max-memory)",
+		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for %s "+
+			"(max-memory)",
 			b.capacity, b.purpose)
 	}
 

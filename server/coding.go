@@ -84,7 +84,8 @@ func (g *gzipBody) Read(p []byte) (n int, err error) {
 	}
 	n, err = g.decoder.Read(p)
 	if g.decoded += int64(n); g.decoded > unboundedBytes+maxRatio*g.sent {
-		return n, problem(CodeTooLarge, "the body is more than %d times as large as it was sent (Content-Encoding: gzip)", maxRatio)
+		return n, problem(CodeTooLarge, "the body is more than %d times as large as it was sent (Content-Encoding: "+
+			"gzip)", maxRatio)
 	}
 	if err != nil && (err != io.EOF || g.err != nil) {
 		return n, g.damageError(err)

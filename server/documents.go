@@ -88,13 +88,17 @@ type removedOut struct {
 }
 
 var (
-	waitParam   = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and can be searched", object{"type": "boolean"}}
-	preferParam = param{headerPrefer, "header", "return=representation: answer 200 with an object; handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
+	waitParam = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and " +
+		"can be searched", object{"type": "boolean"}}
+	preferParam = param{headerPrefer, "header", "return=representation: answer 200 with an object; " +
+		"handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc,
+		object{"type": "string"}}
 )
 
 func documentRoutes() []route {
 	const tag = "documents"
-	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
+	const written = "The answer comes when the documents are on disk and can be searched. A document that is " +
+		"refused takes no other request with it, and nothing of its own request is stored."
 	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
 	changeRoute := func(r route) route {
 		r.tag, r.permission, r.group, r.status = tag, Write, groupWrite, http.StatusAccepted
@@ -116,16 +120,19 @@ func documentRoutes() []route {
 			operationID: "update_index",
 			summary:     "Add documents, given as vectors",
 			doc:         written,
-			example:     `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`,
+			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", ` +
+				`"title": "About cats"}]}`,
 		}), updateVectors),
 		typedRoute(changeRoute(route{
 			method:      "POST",
 			pattern:     "/indices/{name}/update_with_encoding",
 			operationID: "update_index_with_encoding",
 			summary:     "Add documents, given as texts",
-			doc:         written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.",
-			codes:       append([]Code{CodeNotSupported}, modelCodes...),
-			example:     `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`,
+			doc: written + " A text that is longer than the model reads is cut, and the answer says so; " +
+				"with window long texts are stored as passages, which share the metadata of their text.",
+			codes: append([]Code{CodeNotSupported}, modelCodes...),
+			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], ` +
+				`"text_field": "text"}`,
 		}), updateTexts),
 		typedRoute(changeRoute(route{
 			method:      "POST",
@@ -140,8 +147,9 @@ func documentRoutes() []route {
 			operationID:    "delete_documents",
 			summary:        "Delete documents by a condition, or by id",
 			representation: removedOut{},
-			doc:            "The answer comes when they are gone. A condition over a field that no document has deletes nothing.",
-			example:        `{"condition": "year < ?", "parameters": [2020]}`,
+			doc: "The answer comes when they are gone. A condition over a field that no document has " +
+				"deletes nothing.",
+			example: `{"condition": "year < ?", "parameters": [2020]}`,
 		}), deleteDocuments),
 	}
 }
@@ -234,10 +242,12 @@ func (q *request) storeDocuments(in newDocuments) (changeAnswer, error) {
 	if receipt.Empty > 0 {
 		text += fmt.Sprintf(", %d without vectors", receipt.Empty)
 		q.server.log.LogAttrs(q.ctx, slog.LevelInfo, "documents have no vectors: searches for vectors do not find them",
-			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path), slog.Int("documents", receipt.Empty))
+			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path),
+			slog.Int("documents", receipt.Empty))
 	}
 	if q.truncation.Truncated > 0 {
-		text += fmt.Sprintf(", %s cut: %s not found", plural(q.truncation.Truncated, "text"), plural(int(q.truncation.Dropped), "token"))
+		text += fmt.Sprintf(", %s cut: %s not found", plural(q.truncation.Truncated, "text"),
+			plural(int(q.truncation.Dropped), "token"))
 	}
 	out := updatedOut{
 		DocumentIDs: receipt.Numbers,
@@ -409,7 +419,8 @@ func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 // checkMetadataCount returns an error unless there is no metadata, or one for each document.
 func checkMetadataCount(documents int, metadata []json.RawMessage) error {
 	if len(metadata) != 0 && len(metadata) != documents {
-		return badRequest("there are %s and %d metadata: want one for each", plural(documents, "document"), len(metadata))
+		return badRequest("there are %s and %d metadata: want one for each", plural(documents, "document"),
+			len(metadata))
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ type embeddingJSON struct{}
 // schema implements schemer.
 func (embeddingJSON) schema() object {
 	return object{"anyOf": []object{
-		{"type": "array", "items": object{"type": "array", "items": object{"type": "number"}}}, {"type": "string", "contentEncoding": formatBase64},
+		{"type": "array", "items": object{"type": "array", "items": object{"type": "number"}}},
+		{"type": "string", "contentEncoding": formatBase64},
 	}}
 }
 
@@ -106,22 +107,24 @@ func (out embeddingsOut) writeAnswer(q *request) error {
 		return err
 	}
 	tokens := 0
-	return q.streamVectors(role, inList("input"), in.Input, nil, `{"object":"list","data":[`, func(w *answerStream, n int, m Matrix) error {
-		tokens += m.Tokens
-		w.pending = fmt.Appendf(w.pending, `{"object":"embedding","index":%d,`, n)
-		write := appendRows
-		if in.Format == formatBase64 {
-			write = appendBase64
-			w.pending = fmt.Appendf(w.pending, `"shape":[%d,%d],`, m.Tokens, m.Dim)
-		}
-		w.pending = append(w.pending, `"embedding":`...)
-		err := w.appendVectors(m, write)
-		w.pending = append(w.pending, '}')
-		return err
-	}, func(w *answerStream, _ int) {
-		w.pending = fmt.Appendf(w.pending, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
-			model, tokens, tokens, q.truncation.Truncated, q.truncation.Dropped)
-	})
+	return q.streamVectors(role, inList("input"), in.Input, nil, `{"object":"list","data":[`,
+		func(w *answerStream, n int, m Matrix) error {
+			tokens += m.Tokens
+			w.pending = fmt.Appendf(w.pending, `{"object":"embedding","index":%d,`, n)
+			write := appendRows
+			if in.Format == formatBase64 {
+				write = appendBase64
+				w.pending = fmt.Appendf(w.pending, `"shape":[%d,%d],`, m.Tokens, m.Dim)
+			}
+			w.pending = append(w.pending, `"embedding":`...)
+			err := w.appendVectors(m, write)
+			w.pending = append(w.pending, '}')
+			return err
+		}, func(w *answerStream, _ int) {
+			w.pending = fmt.Appendf(w.pending,
+				`],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
+				model, tokens, tokens, q.truncation.Truncated, q.truncation.Dropped)
+		})
 }
 
 // modelsOut lists the models of the service: one, or none.

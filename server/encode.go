@@ -78,7 +78,8 @@ func encodeRoutes() []route {
 			answersTensors: true,
 			summary:        "Turn texts into token vectors",
 			example:        `{"texts": ["how long do cats sleep?"], "input_type": "query"}`,
-			params:         []param{{headerFormat, "header", "base64: answer with embeddings_b64 and shapes", object{"type": "string"}}},
+			params: []param{{headerFormat, "header", "base64: answer with embeddings_b64 and shapes",
+				object{"type": "string"}}},
 		}, encodeTexts),
 		typedRoute(route{
 			method:         "POST",
@@ -90,8 +91,9 @@ func encodeRoutes() []route {
 			codes:          fails,
 			answersTensors: true,
 			summary:        "The same, with the request and answer of OpenAI's and PyLate's services",
-			doc:            "Texts are documents unless is_query is true. Each has a matrix: a list of numbers for each token, or with encoding_format base64 one list of all, and its shape.",
-			example:        `{"input": ["how long do cats sleep?"], "is_query": true}`,
+			doc: "Texts are documents unless is_query is true. Each has a matrix: a list of numbers for " +
+				"each token, or with encoding_format base64 one list of all, and its shape.",
+			example: `{"input": ["how long do cats sleep?"], "is_query": true}`,
 		}, encodeEmbeddings),
 		typedRoute(route{
 			method:      "GET",
@@ -194,7 +196,8 @@ func (q *request) encodeEach(
 		q.server.metrics.encoded.WithLabelValues(role.String()).Observe(time.Since(began).Seconds())
 		q.countTruncated(role, e, &report)
 		if report.Unknown > 0 {
-			q.server.log.LogAttrs(q.ctx, slog.LevelWarn, "texts are mostly unknown to the model: vectors hardly find them",
+			q.server.log.LogAttrs(q.ctx, slog.LevelWarn, "texts are mostly unknown to the model: vectors hardly "+
+				"find them",
 				slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path),
 				slog.Int("texts", report.Unknown))
 		}
@@ -370,18 +373,20 @@ func (out encodeOut) writeAnswer(q *request) error {
 		head, write = `{"embeddings_b64":[`, appendBase64
 	}
 	var shapes []byte
-	return q.streamVectors(out.role, inList("texts"), out.ask.Texts, factor, head, func(w *answerStream, _ int, m Matrix) error {
-		if encoded {
-			shapes = fmt.Appendf(shapes, ",[%d,%d]", m.Tokens, m.Dim)
-		}
-		return w.appendVectors(m, write)
-	}, func(w *answerStream, n int) {
-		if encoded {
-			w.pending = append(append(w.pending, `],"shapes":[`...), shapes[1:]...)
-		}
-		w.pending = fmt.Appendf(w.pending, `],"num_texts":%d,"truncated":%d,"dropped_tokens":%d}`, n, q.truncation.Truncated,
-			q.truncation.Dropped)
-	})
+	return q.streamVectors(out.role, inList("texts"), out.ask.Texts, factor, head,
+		func(w *answerStream, _ int, m Matrix) error {
+			if encoded {
+				shapes = fmt.Appendf(shapes, ",[%d,%d]", m.Tokens, m.Dim)
+			}
+			return w.appendVectors(m, write)
+		}, func(w *answerStream, n int) {
+			if encoded {
+				w.pending = append(append(w.pending, `],"shapes":[`...), shapes[1:]...)
+			}
+			w.pending = fmt.Appendf(w.pending, `],"num_texts":%d,"truncated":%d,"dropped_tokens":%d}`, n,
+				q.truncation.Truncated,
+				q.truncation.Dropped)
+		})
 }
 
 // streamVectors answers with a JSON list of the vectors of texts, which it sends while later ones are

@@ -68,7 +68,8 @@ var codeTable = []struct {
 	{CodeRateLimited, http.StatusTooManyRequests, "The client sends requests too fast"},
 	{CodeInternal, http.StatusInternalServerError, "The service failed"},
 	{CodeUnauthorized, http.StatusUnauthorized, "A bearer token is needed"},
-	{CodeForbidden, http.StatusForbidden, "The bearer token, or the name in the request's header Host, does not allow this"},
+	{CodeForbidden, http.StatusForbidden, "The bearer token, or the name in the request's header Host, does not " +
+		"allow this"},
 	{CodeTooManyIndexes, http.StatusForbidden, "There may be no more indexes: delete one first"},
 	{CodeNoRoute, http.StatusNotFound, "There is no such route"},
 	{CodeMethod, http.StatusMethodNotAllowed, "The route has no such method"},

@@ -115,7 +115,8 @@ func (r *ranking) addPassages(q *request, in *searchFields, out *resultOut) erro
 			if err != nil {
 				return err
 			}
-			if p.Metadata, err = q.documentMetadata(&collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
+			if p.Metadata, err = q.documentMetadata(
+				&collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
 				return err
 			}
 		}

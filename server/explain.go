@@ -91,11 +91,12 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 		}
 	} else {
 		texts := []string{in.Text}
-		err := q.encodeEach(encode.Query, inField("text"), texts, nil, func(m Matrix, queryTokens []encode.Token) error {
-			query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.server.queryModel()}
-			tokens = queryTokens
-			return nil
-		})
+		err := q.encodeEach(encode.Query, inField("text"), texts, nil,
+			func(m Matrix, queryTokens []encode.Token) error {
+				query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.server.queryModel()}
+				tokens = queryTokens
+				return nil
+			})
 		if err != nil {
 			return out, err
 		}

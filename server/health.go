@@ -116,7 +116,8 @@ func healthRoutes() []route {
 			group:       groupUnlimited,
 			codes:       []Code{CodeBusy, CodeModelLoading},
 			summary:     "Requests may be sent here",
-			doc:         "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served; a full disk is named, and what is stored is served.",
+			doc: "503 while the service ends, and while its indexes are out of reach. An index that is " +
+				"damaged is named, and the others are served; a full disk is named, and what is stored is served.",
 		}, (*request).answerReady),
 		{
 			method:       "GET",

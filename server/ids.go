@@ -32,7 +32,8 @@ func idRoutes() []route {
 		group:       groupLookup,
 		params:      []param{conditionParam},
 		summary:     "Ids of documents, in pages",
-		doc: "Each page is of the documents as they are then. One that is replaced meanwhile has a new document id, behind all others, " +
+		doc: "Each page is of the documents as they are then. One that is replaced meanwhile has a new document id, " +
+			"behind all others, " +
 			"and so may be there again in a later page.",
 		example: `{"condition": "year >= ?", "parameters": [2020], "limit": 1000}`,
 	}, listIDs)}

@@ -21,7 +21,8 @@ type IndexRate struct {
 func ParseIndexRate(text string) (r IndexRate, err error) {
 	pattern, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return r, fmt.Errorf("%q is no rate of an index; want a name or a pattern, and requests a second: logs-*=20", text)
+		return r, fmt.Errorf("%q is no rate of an index; want a name or a pattern, and requests a second: logs-*=20",
+			text)
 	}
 	if err := checkPattern(pattern); err != nil {
 		return r, err
@@ -68,7 +69,8 @@ func (q *request) limitIndexRate() *Problem {
 		if !nameMatches(r.Pattern, q.indexName()) {
 			continue
 		}
-		if p := q.server.rates.countRequest("index "+q.indexName()+" "+r.Pattern, r.Rate, burstForRate(r.Rate), "rate of the index"); p != nil {
+		if p := q.server.rates.countRequest("index "+q.indexName()+" "+r.Pattern, r.Rate, burstForRate(r.Rate),
+			"rate of the index"); p != nil {
 			return p
 		}
 	}
@@ -112,7 +114,8 @@ func (q *request) reserveIndexName(name string) (done func(), err error) {
 func (q *request) tooManyIndexes(names []string) *Problem {
 	if limit := q.server.options.Limits.Indexes; len(names) >= limit {
 		return problem(CodeTooManyIndexes,
-			"the service has as many indexes as it may have, %d (max-indexes): delete one, or have the limit raised", limit)
+			"the service has as many indexes as it may have, %d (max-indexes): delete one, or have the limit raised",
+			limit)
 	}
 	t := q.token
 	if t == nil || t.Indexes == 0 {
@@ -128,5 +131,6 @@ func (q *request) tooManyIndexes(names []string) *Problem {
 		return nil
 	}
 	return problem(CodeTooManyIndexes,
-		"token %s has as many indexes as it may have, %d (indexes): delete one, or have the limit raised", t.Name, t.Indexes)
+		"token %s has as many indexes as it may have, %d (indexes): delete one, or have the limit raised", t.Name,
+		t.Indexes)
 }

@@ -129,7 +129,8 @@ func indexRoutes() []route {
 // createIndex answers POST /indices.
 func createIndex(q *request, in *declareIn) (configOut, error) {
 	if !q.permitted(Admin, in.Name) {
-		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.PermissionOn(in.Name), Admin)
+		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s",
+			q.token.PermissionOn(in.Name), Admin)
 	}
 	if err := collection.CheckName(in.Name); err != nil {
 		return configOut{}, err

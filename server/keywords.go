@@ -67,7 +67,8 @@ func (q *request) rankByKeywords(
 			Passages: passages,
 		})
 		if errors.Is(err, storage.ErrLocked) {
-			err = problem(CodeBusy, "text_query: another process uses the keywords of the index").withRetryAfter(time.Second).withCause(err)
+			err = problem(CodeBusy, "text_query: another process uses the keywords of the index").
+				withRetryAfter(time.Second).withCause(err)
 		}
 		if err != nil {
 			end(err)

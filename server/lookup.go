@@ -72,15 +72,20 @@ func lookupRoutes() []route {
 		answersTensors: true,
 		summary:        "Documents by id, with their vectors if wanted",
 		codes:          []Code{CodeDocumentNotFound},
-		doc:            "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
+		doc: "Documents come in the order of the request, first those of document_id. The _id of a " +
+			"document that is stored as passages stands for these, in their order; the _id of a passage, and a " +
+			"document_id, for that passage.",
 		params: []param{
-			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": integerSchema}},
+			{"document_id", "query", "document id; may be there several times",
+				object{"type": "array", "items": integerSchema}},
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
-			{"vectors", "query", "json or base64: with the vectors", object{"type": "string", "enum": []string{"json", "base64", "none"}}},
+			{"vectors", "query", "json or base64: with the vectors",
+				object{"type": "string", "enum": []string{"json", "base64", "none"}}},
 			{"offset", "query", "how many documents, or passages, are passed over", integerSchema},
 			{"limit", "query", "how many come at most",
 				object{"type": "integer", "minimum": 0, "maximum": maxDocuments, "default": defaultDocuments}},
-			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one has its metadata in any case; 0: none has; default: all have", integerSchema},
+			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one " +
+				"has its metadata in any case; 0: none has; default: all have", integerSchema},
 		},
 	}, getDocuments)}
 }
@@ -230,7 +235,8 @@ func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, 
 			return nil, problem(CodeDocumentNotFound, "there is no document %d", l.numbers[i])
 		default:
 			id := l.ids[i-len(l.numbers)]
-			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.80q", id).withPlace(Where{ID: id})
+			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.80q", id).
+				withPlace(Where{ID: id})
 		}
 	}
 	return documents, nil

@@ -160,12 +160,16 @@ func metadataRoutes() []route {
 		}
 	}
 	return []route{
-		typedRoute(lookupRoute("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""), allMetadata),
-		typedRoute(lookupRoute("GET", "/count", "get_metadata_count", "How many documents have metadata", ""), countMetadata),
-		typedRoute(lookupRoute("POST", "/check", "check_metadata", "Which documents are there", `{"document_ids": [0, 99]}`), checkMetadata),
+		typedRoute(lookupRoute("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""),
+			allMetadata),
+		typedRoute(lookupRoute("GET", "/count", "get_metadata_count", "How many documents have metadata", ""),
+			countMetadata),
+		typedRoute(lookupRoute("POST", "/check", "check_metadata", "Which documents are there",
+			`{"document_ids": [0, 99]}`), checkMetadata),
 		typedRoute(lookupRoute("POST", "/query", "query_metadata", "Ids of the documents that a condition holds for",
 			`{"condition": "year >= ?", "parameters": [2020]}`), queryMetadata),
-		typedRoute(lookupRoute("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
+		typedRoute(lookupRoute("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all "+
+			"without either",
 			`{"document_ids": [0]}`), getMetadata),
 		typedRoute(route{
 			method:      "POST",
@@ -338,7 +342,8 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 	}
 	for name := range in.Updates {
 		if strings.EqualFold(name, vectors.PassageField) {
-			return updatedMetadataOut{}, badRequest("updates: field %s says of which document one is a passage, and stays as it is", name)
+			return updatedMetadataOut{}, badRequest("updates: field %s says of which document one is a passage, and "+
+				"stays as it is", name)
 		}
 	}
 	c, err := q.collection()

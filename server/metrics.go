@@ -25,9 +25,11 @@ type Registry struct{ *prometheus.Registry }
 // the process.
 func NewRegistry(version, device string) *Registry {
 	r := &Registry{prometheus.NewRegistry()}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "info", Help: "Version, and the device that searches."}, []string{"version", "device"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "info",
+		Help: "Version, and the device that searches."}, []string{"version", "device"})
 	build.WithLabelValues(version, device).Set(1)
-	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
@@ -78,16 +80,22 @@ func newMetrics(s *Server) *metrics {
 	r := NewRegistry(s.options.Version, s.device())
 	long := append(slices.Clone(StageBuckets[1:]), 30, 100)
 	m := &metrics{
-		requests:       r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method", "status"),
-		requestSeconds: r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long, "route"),
-		stages:         r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, centroids, probe, approx, exact, refine, and total without wait.", StageBuckets, "index", "stage"),
-		queries:        r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
-		written:        r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
-		encoded:        r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
-		truncated:      r.Counter("texts_cut_total", "Texts that are longer than the model reads, by role.", "role"),
-		panics:         prometheus.NewCounter(prometheus.CounterOpts{Namespace: MetricNamespace, Name: "request_panics_total", Help: "Requests that ended in a panic."}),
-		running:        prometheus.NewGauge(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "http_requests_running", Help: "Requests that are being answered."}),
-		handler:        r.Page(),
+		requests: r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method",
+			"status"),
+		requestSeconds: r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long,
+			"route"),
+		stages: r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, "+
+			"centroids, probe, approx, exact, refine, and total without wait.", StageBuckets, "index", "stage"),
+		queries:   r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
+		written:   r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
+		encoded:   r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
+		truncated: r.Counter("texts_cut_total", "Texts that are longer than the model reads, by role.", "role"),
+		panics: prometheus.NewCounter(
+			prometheus.CounterOpts{Namespace: MetricNamespace, Name: "request_panics_total",
+				Help: "Requests that ended in a panic."}),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: MetricNamespace, Name: "http_requests_running",
+			Help: "Requests that are being answered."}),
+		handler: r.Page(),
 	}
 	r.MustRegister(m.panics, m.running, indexCollector{s})
 	return m
@@ -116,7 +124,8 @@ func (m *metrics) observeSearch(index string, st *search.Stats) {
 	for _, stage := range []struct {
 		name string
 		time time.Duration
-	}{{"wait", t.Wait}, {"centroids", t.Centroids}, {"probe", t.Probe}, {"approx", t.Approx}, {"exact", t.Exact}, {"refine", t.Refine}, {"total", t.Total}} {
+	}{{"wait", t.Wait}, {"centroids", t.Centroids}, {"probe", t.Probe}, {"approx", t.Approx}, {"exact", t.Exact},
+		{"refine", t.Refine}, {"total", t.Total}} {
 		if stage.time > 0 || stage.name == "total" { // a stage that no query goes through gets no series
 			m.stages.WithLabelValues(index, stage.name).Observe(stage.time.Seconds())
 		}
@@ -150,19 +159,28 @@ var indexGauges = []struct {
 		func(st *collection.Stats) float64 { return float64(st.Documents) }},
 	{indexDesc("passages", "Live passages, in which some documents are stored."),
 		func(st *collection.Stats) float64 { return float64(st.Passages) }},
-	{indexDesc("tokens", "Token vectors of live documents."), func(st *collection.Stats) float64 { return float64(st.Tokens) }},
+	{indexDesc("tokens", "Token vectors of live documents."),
+		func(st *collection.Stats) float64 { return float64(st.Tokens) }},
 	{indexDesc("deleted_documents", "Documents and passages that were deleted or replaced."),
 		func(st *collection.Stats) float64 { return float64(st.Deleted) }},
 	{indexDesc("centroids", "Centroids."), func(st *collection.Stats) float64 { return float64(st.Centroids) }},
-	{indexDesc("file_bytes", "Length of the index file."), func(st *collection.Stats) float64 { return float64(st.FileBytes) }},
-	{indexDesc("generation", "How often the index has been trained again."), func(st *collection.Stats) float64 { return float64(st.Generation) }},
-	{indexDesc("drift_ratio", "Error of what was added since the training over that of the training; 1 to 1.1 is like it, 0 unknown."),
+	{indexDesc("file_bytes", "Length of the index file."),
+		func(st *collection.Stats) float64 { return float64(st.FileBytes) }},
+	{indexDesc("generation", "How often the index has been trained again."),
+		func(st *collection.Stats) float64 { return float64(st.Generation) }},
+	{indexDesc("drift_ratio", "Error of what was added since the training over that of the training; 1 to 1.1 is "+
+		"like it, 0 unknown."),
 		func(st *collection.Stats) float64 { return st.Growth.Drift.Ratio }},
-	{indexDesc("retrain_advised", "1 if another training would pay."), func(st *collection.Stats) float64 { return gaugeFromBool(st.Growth.Advice != "") }},
-	{indexDesc("training", "1 while the index is trained again."), func(st *collection.Stats) float64 { return gaugeFromBool(st.Growth.Training) }},
-	{indexDesc("queue_documents", "Documents that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Documents) }},
-	{indexDesc("queue_bytes", "Bytes that wait to be written."), func(st *collection.Stats) float64 { return float64(st.Queue.Bytes) }},
-	{indexDesc("queue_requests", "Changes that wait or are being written."), func(st *collection.Stats) float64 { return float64(st.Queue.Requests) }},
+	{indexDesc("retrain_advised", "1 if another training would pay."),
+		func(st *collection.Stats) float64 { return gaugeFromBool(st.Growth.Advice != "") }},
+	{indexDesc("training", "1 while the index is trained again."),
+		func(st *collection.Stats) float64 { return gaugeFromBool(st.Growth.Training) }},
+	{indexDesc("queue_documents", "Documents that wait to be written."),
+		func(st *collection.Stats) float64 { return float64(st.Queue.Documents) }},
+	{indexDesc("queue_bytes", "Bytes that wait to be written."),
+		func(st *collection.Stats) float64 { return float64(st.Queue.Bytes) }},
+	{indexDesc("queue_requests", "Changes that wait or are being written."),
+		func(st *collection.Stats) float64 { return float64(st.Queue.Requests) }},
 }
 
 // sampledGauges are those of a class of k of an index whose questions are sampled.
@@ -192,14 +210,16 @@ func classDesc(name, help string) *prometheus.Desc {
 }
 
 var descSampled = prometheus.NewDesc("plaid_index_sampled_total",
-	"Sampled questions by what became of them: measured, dropped (too many waited), failed.", []string{"index", "result"}, nil)
+	"Sampled questions by what became of them: measured, dropped (too many waited), failed.",
+	[]string{"index", "result"}, nil)
 
 // collectSampled sends the metrics of the sampled questions of an index.
 func collectSampled(to chan<- prometheus.Metric, index string, s *collection.Sampled) {
 	for i := range s.Classes {
 		for _, g := range sampledGauges {
 			if x, known := g.value(&s.Classes[i]); known {
-				to <- prometheus.MustNewConstMetric(g.Desc, prometheus.GaugeValue, x, index, strconv.Itoa(s.Classes[i].K))
+				to <- prometheus.MustNewConstMetric(g.Desc, prometheus.GaugeValue, x, index,
+					strconv.Itoa(s.Classes[i].K))
 			}
 		}
 	}
@@ -212,9 +232,11 @@ func collectSampled(to chan<- prometheus.Metric, index string, s *collection.Sam
 }
 
 var (
-	descUp       = indexDesc("up", "1 if the index can be used, 0 if it is damaged.")
-	descPanics   = prometheus.NewDesc("plaid_store_panics_total", "Panics in writers, trainings and other work beside requests.", nil, nil)
-	descDiskFull = prometheus.NewDesc("plaid_disk_full", "1 while changes are refused since the disk is full.", nil, nil)
+	descUp     = indexDesc("up", "1 if the index can be used, 0 if it is damaged.")
+	descPanics = prometheus.NewDesc("plaid_store_panics_total", "Panics in writers, trainings and other work "+
+		"beside requests.", nil, nil)
+	descDiskFull = prometheus.NewDesc("plaid_disk_full", "1 while changes are refused since the disk is full.", nil,
+		nil)
 	descDiskFree = prometheus.NewDesc("plaid_disk_free_bytes", "What is free on the disk of the indexes.", nil, nil)
 )
 

@@ -58,12 +58,14 @@ func describeAPI(routes []route, version string) ([]byte, error) {
 		"openapi": openapiVersion,
 		"info": object{
 			"title": "plaid", "version": version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "Late-interaction retrieval: documents and queries are matrices of token vectors. Clients of next-plaid use it as it is.",
+			"description": "Late-interaction retrieval: documents and queries are matrices of token vectors. " +
+				"Clients of next-plaid use it as it is.",
 		},
-		"servers":    []object{{"url": "/"}},
-		"tags":       tags,
-		"paths":      paths,
-		"components": object{"schemas": d.schemas, "securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}}},
+		"servers": []object{{"url": "/"}},
+		"tags":    tags,
+		"paths":   paths,
+		"components": object{"schemas": d.schemas,
+			"securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}}},
 		"x-problems": problems,
 	})
 }
@@ -267,7 +269,8 @@ func componentName(t reflect.Type) string {
 	if base, ok := strings.CutSuffix(name, "In"); ok {
 		name = base + "Request"
 	} else if base, ok := strings.CutSuffix(name, "Out"); ok {
-		name = base + "Answer" // not "Response": a client in Go has its own type EncodeResponse for the operation encode
+		// not "Response": a client in Go has its own type EncodeResponse for the operation encode
+		name = base + "Answer"
 	}
 	return strings.ToUpper(name[:1]) + name[1:]
 }

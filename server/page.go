@@ -215,7 +215,8 @@ func openImageFile(images *os.Root, index, name string) (f *os.File, media strin
 		return nil, "", errors.Join(err, f.Close())
 	}
 	if media = http.DetectContentType(head[:n]); !slices.Contains(imageTypes, media) {
-		return nil, "", errors.Join(imageProblem("its file is none: PNG, JPEG, GIF, WebP and BMP are possible"), f.Close())
+		return nil, "", errors.Join(imageProblem("its file is none: PNG, JPEG, GIF, WebP and BMP are possible"),
+			f.Close())
 	}
 	return f, media, nil
 }

@@ -120,7 +120,8 @@ const (
 	preferNullDoc = preferNull + ": fields that no document has are NULL in conditions, and no errors"
 )
 
-var conditionParam = param{headerPrefer, "header", "handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
+var conditionParam = param{headerPrefer, "header", "handling=lenient: fields of the body that are not known are no " +
+	"errors; " + preferNullDoc, object{"type": "string"}}
 
 // selectionFromCondition returns the documents for which a condition holds; params has the value for each
 // "?" in it. Without a condition it selects all documents.

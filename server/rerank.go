@@ -71,7 +71,8 @@ func rerankRoutes() []route {
 			params:      []param{lenientParam},
 			doc: "Documents that come as tensors are scored while they come, and the body may have any size, " +
 				"if the tensors query and lengths are before vectors.",
-			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`,
+			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, ` +
+				`0.8]]}]}`,
 		}, rerankVectors),
 		typedRoute(route{
 			method:      "POST",
@@ -82,7 +83,8 @@ func rerankRoutes() []route {
 			group:       groupSearch,
 			codes:       modelCodes,
 			summary:     "The same for texts",
-			example:     `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."]}`,
+			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", ` +
+				`"Dogs bark."]}`,
 		}, rerankTexts),
 	}
 }
@@ -102,7 +104,8 @@ func rerankVectors(q *request, in *rerankIn) (rerankOut, error) {
 			return rerankOut{}, documentProblem(i, err)
 		}
 		if docs[i].Dim != query.Dim {
-			return rerankOut{}, problem(CodeDimension, "document %d has dimension %d, the query %d", i, docs[i].Dim, query.Dim).withPlace(Where{Document: &i})
+			return rerankOut{}, problem(CodeDimension, "document %d has dimension %d, the query %d", i, docs[i].Dim,
+				query.Dim).withPlace(Where{Document: &i})
 		}
 	}
 	return rankMatrices(q, query, docs)
@@ -337,9 +340,12 @@ func rerankAPIRoutes() (routes []route) {
 			tag:         "rerank",
 			permission:  Read,
 			group:       groupSearch,
-			codes:       append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
-			summary:     "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's services",
-			example:     `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
+			codes: append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported},
+				modelCodes...),
+			summary: "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's " +
+				"services",
+			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs ` +
+				`bark."], "top_n": 1}`,
 		}, rerankAPI))
 	}
 	return routes
@@ -425,7 +431,8 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 // token's permission and the rate of the index, as for a path.
 func (q *request) authorizeIndex(index string) *Problem {
 	if !q.permitted(Read, index) {
-		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.PermissionOn(index), Read)
+		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s",
+			q.token.PermissionOn(index), Read)
 	}
 	q.SetPathValue("name", index)
 	return q.limitIndexRate()

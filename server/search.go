@@ -9,7 +9,6 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
 // queryIn is a query as vectors, with settings for this query alone.
@@ -130,16 +129,21 @@ func searchRoutes() []route {
 		return r
 	}
 	return []route{
-		typedRoute(searchRoute("", "search", "Find the best documents for queries given as vectors, by keywords, or by both",
+		typedRoute(searchRoute("", "search", "Find the best documents for queries given as vectors, by keywords, or "+
+			"by both",
 			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 3}}`),
 			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, conditionOptional) }),
-		typedRoute(searchRoute("/filtered", "search_filtered", "The same among the documents that a condition holds for",
-			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "filter_condition": "year >= ?", "filter_parameters": [2020]}`),
+		typedRoute(searchRoute("/filtered", "search_filtered",
+			"The same among the documents that a condition holds for",
+			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "filter_condition": "year >= ?", "filter_parameters": `+
+				`[2020]}`),
 			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, conditionRequired) }),
-		typedRoute(withModel(searchRoute("_with_encoding", "search_with_encoding", "Find the best documents for queries given as texts",
+		typedRoute(withModel(searchRoute("_with_encoding", "search_with_encoding", "Find the best documents for "+
+			"queries given as texts",
 			`{"queries": ["how long do cats sleep?"]}`)),
 			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, conditionOptional) }),
-		typedRoute(withModel(searchRoute("/filtered_with_encoding", "search_filtered_with_encoding", "The same among the documents that a condition holds for",
+		typedRoute(withModel(searchRoute("/filtered_with_encoding", "search_filtered_with_encoding",
+			"The same among the documents that a condition holds for",
 			`{"queries": ["how long do cats sleep?"], "filter_condition": "year >= ?", "filter_parameters": [2020]}`)),
 			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, conditionRequired) }),
 	}
@@ -243,7 +247,8 @@ func searchTexts(q *request, in *searchTextIn, rule conditionRule) (searchOut, e
 		}
 		tasks = make([]task, len(texts))
 		for i, m := range matrices {
-			tasks[i] = task{query: search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.server.queryModel()}, text: texts[i]}
+			tasks[i] = task{query: search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.server.queryModel()},
+				text: texts[i]}
 			if !byWords {
 				tasks[i].restriction = in.Queries[i].restriction
 			}
@@ -255,106 +260,6 @@ func searchTexts(q *request, in *searchTextIn, rule conditionRule) (searchOut, e
 		return q.search(nil, tasks, &in.searchFields, rule)
 	}
 	return q.search(tasks, tasks, &in.searchFields, rule)
-}
-
-// The values of the fields fusion and text_mode.
-const (
-	fusionRelative = "relative_score"
-	fusionRanks    = "rrf"
-
-	textWords      = "words"
-	textExpression = "expression"
-)
-
-// validate checks the fields of a search with a number of queries, without looking at the index.
-func (in *searchFields) validate(queries int, rule conditionRule) error {
-	switch {
-	case rule == conditionRequired && in.Condition == "":
-		return badRequest("filter_condition is missing")
-	case queries == 0 && len(in.TextQuery) == 0:
-		return badRequest("queries is empty, and there is no text_query")
-	case queries > 0 && len(in.TextQuery) > 0 && queries != len(in.TextQuery):
-		return badRequest("there are %d queries and %d texts in text_query: want one for each", queries, len(in.TextQuery))
-	case in.TextMode != "" && in.TextMode != textWords && in.TextMode != textExpression:
-		return badRequest("text_mode is %q; there is words and expression", in.TextMode)
-	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
-		return badRequest("alpha is %g; want 0 to 1", *in.Alpha)
-	case queries == 0 && in.Group != "" && in.Group != string(search.GroupBest):
-		return badRequest("group is %q; text_query alone ranks documents by their best passages: best", in.Group)
-	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
-		return badRequest("fusion is %q; there is relative_score and rrf", in.Fusion)
-	}
-	if err := in.checkEvidence(queries); err != nil {
-		return err
-	}
-	p := &in.Params
-	if p.TopK != nil && *p.TopK < 1 {
-		return badRequest("params.top_k is %d; want 1 or more", *p.TopK)
-	}
-	if p.Offset < 0 {
-		return badRequest("params.offset is %d; want no negative number", p.Offset)
-	}
-	for _, param := range []struct {
-		name  string
-		value *int
-	}{{"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
-		if param.value != nil && *param.value < 0 {
-			return badRequest("params.%s is %d; want no negative number", param.name, *param.value)
-		}
-	}
-	_, err := p.searchMode()
-	return err
-}
-
-// searchMode parses the field mode.
-func (p *paramsIn) searchMode() (search.Mode, error) {
-	if p.Mode == "" {
-		return search.Pruned, nil
-	}
-	m, err := search.ParseMode(p.Mode)
-	if err != nil {
-		return 0, badRequest("params.mode is %q; there is pruned, exhaustive and candidates", p.Mode)
-	}
-	return m, nil
-}
-
-// searchPage returns the page of hits that is wanted from an index of a number of documents. K is 0 if the
-// page begins behind the last document.
-func (p *paramsIn) searchPage(documents int) search.Page {
-	k, offset := 10, min(p.Offset, documents)
-	if p.TopK != nil {
-		k = *p.TopK
-	}
-	if offset == documents {
-		k = 0
-	}
-	// K does not shrink towards the end: a pruned search ranks blocks of K documents, and a shorter last
-	// block would change the ranking of the page.
-	return search.Page{Offset: offset, K: min(k, documents), MinScore: p.MinScore}
-}
-
-// searchOptions returns the options of a search for a page.
-func (p *paramsIn) searchOptions(page search.Page) (search.Options, error) {
-	mode, err := p.searchMode()
-	if err != nil {
-		return search.Options{}, err
-	}
-	if mode == search.Candidates {
-		mode = search.Exhaustive // over the documents that the filter allows
-	}
-	k := page.K
-	o := search.Options{Mode: mode}
-	o.SetPage(page)
-	if p.Probes != nil && *p.Probes != clientDefaultProbes {
-		o.Probes = *p.Probes
-	}
-	if p.FullScores != nil && *p.FullScores != clientDefaultFullScores && *p.FullScores > 0 {
-		o.Exact = max(*p.FullScores, k)
-	}
-	if p.Approx != nil && *p.Approx > 0 {
-		o.Approx = max(*p.Approx, o.Exact, k)
-	}
-	return o, nil
 }
 
 // search answers queries; if there is text_query, too, query i is fused with text i. highlighted are the
@@ -399,7 +304,8 @@ func (q *request) search(tasks, highlighted []task, in *searchFields, rule condi
 			r, err := ranked[i].toResult(q, i, in)
 			r.Notes = q.appendTruncationNote(i, r.Notes)
 			if st := ranked[i].stats; st != nil && st.FeedbackCut > 0 {
-				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it adds",
+				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it "+
+					"adds",
 					st.FeedbackCut))
 			}
 			if err == nil && in.Highlight {
@@ -467,62 +373,3 @@ func (q *request) prepareSearch(
 
 // queryError returns an error that names the query that it is about.
 func queryError(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
-
-// ranking has the hits of one query, best first, and the snapshot that has their metadata.
-type ranking struct {
-	snapshot collection.Snapshot
-	hits     []search.RankedHit
-	stats    *search.Stats
-	coverage *search.Coverage // nil means that all documents were searched
-}
-
-func newRanking(v collection.Snapshot, hits []search.Hit) ranking {
-	return ranking{snapshot: v, hits: search.Ranked(hits)}
-}
-
-// toResult returns the answer to query i.
-func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, error) {
-	out := resultOut{
-		Query:     i,
-		Documents: make([]uint64, len(r.hits)),
-		Scores:    make([]float64, len(r.hits)),
-		IDs:       make([]string, len(r.hits)),
-		Coverage:  r.coverage,
-	}
-	for j := range r.hits {
-		out.IDs[j] = r.hits[j].Hit.ID
-		out.Documents[j], out.Scores[j] = collection.NumberOf(&r.hits[j].Hit), r.hits[j].Score
-	}
-	if in.Stats {
-		out.Stats = r.stats
-	}
-	if in.Group != "" {
-		if err := r.addPassages(q, in, &out); err != nil {
-			return out, err
-		}
-	}
-	if !in.wantsMetadata() {
-		return out, nil
-	}
-	out.Metadata = make([]json.RawMessage, len(r.hits))
-	for j := range r.hits {
-		if err := q.ctx.Err(); err != nil {
-			return out, err
-		}
-		h := &r.hits[j].Hit
-		payload, err := r.snapshot.MetadataOf(h)
-		if err != nil {
-			return out, err
-		}
-		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
-			payload = vectors.WholePayload(payload)
-		}
-		if out.Metadata[j], err = q.documentMetadata(&collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
-}
-
-// wantsMetadata reports whether the answer has the metadata of the hits.
-func (in *searchFields) wantsMetadata() bool { return in.Metadata == nil || *in.Metadata }

@@ -79,7 +79,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.metrics.panics.Inc()
 			s.log.LogAttrs(ctx, slog.LevelError, "a panic", slog.String("request_id", id),
 				slog.Any("panic", fault), slog.String("stack", string(debug.Stack())))
-			q.answerProblem(problem(CodeInternal, "internal error: the log of the service has it under this request id"))
+			q.answerProblem(problem(CodeInternal,
+				"internal error: the log of the service has it under this request id"))
 		}
 		done(route, r.Method, rec.status(), time.Since(began))
 		s.logRequest(q, rec, id, panicked)
@@ -99,7 +100,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !s.hostAllowed(r.Host) {
 		q.answerProblem(problem(CodeForbidden,
-			"the service does not answer to the name %.100q: start it with that name in --hosts, or with tokens", r.Host))
+			"the service does not answer to the name %.100q: start it with that name in --hosts, or with tokens",
+			r.Host))
 		return
 	}
 	if s.handleCORS(q) {
@@ -226,7 +228,8 @@ func (q *request) checkOrigin() *Problem {
 		return nil
 	}
 	if err := http.NewCrossOriginProtection().Check(q.Request); err != nil {
-		return problem(CodeForbidden, "the request is from a page of another site, %.100q, which is not in cors-origins",
+		return problem(CodeForbidden,
+			"the request is from a page of another site, %.100q, which is not in cors-origins",
 			q.Header.Get("Origin"))
 	}
 	return nil
@@ -366,7 +369,8 @@ var propagator = propagation.TraceContext{}
 func (s *Server) startSpan(r *http.Request, route *route) (context.Context, trace.Span) {
 	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	name := r.Method
-	attrs := []attribute.KeyValue{attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path)}
+	attrs := []attribute.KeyValue{attribute.String("http.request.method", r.Method),
+		attribute.String("url.path", r.URL.Path)}
 	if route != nil {
 		name += " " + route.pattern
 		attrs = append(attrs, attribute.String("http.route", route.pattern))

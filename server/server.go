@@ -164,8 +164,10 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 	if err != nil {
 		return nil, err
 	}
-	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(), imageRoutes(),
-		metadataRoutes(), facetRoutes(), idRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(), accessRoutes(),
+	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(),
+		explainRoutes(), imageRoutes(),
+		metadataRoutes(), facetRoutes(), idRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(),
+		accessRoutes(),
 		s.agentRoutes(), page)
 	if s.router, err = newRouter(routes); err != nil {
 		return nil, err
@@ -191,7 +193,8 @@ func (s *Server) encoder() (Encoder, *Problem) {
 	case s.options.EncoderLater:
 		return nil, problem(CodeModelLoading, "the model is being loaded").withRetryAfter(time.Second)
 	}
-	return nil, problem(CodeModelNotLoaded, "the service was started without a model: send vectors, or start it with --model")
+	return nil, problem(CodeModelNotLoaded, "the service was started without a model: send vectors, or start it "+
+		"with --model")
 }
 
 // Drain makes /readyz answer 503, so that no more requests are sent here. All other routes go on.

@@ -105,7 +105,8 @@ func setQueryVectors(queries *[]queryIn, matrices []Matrix) error {
 		*queries = make([]queryIn, len(matrices))
 	}
 	if len(*queries) != len(matrices) {
-		return badRequest("there are %d queries in the request and %d as tensors: want one for each", len(*queries), len(matrices))
+		return badRequest("there are %d queries in the request and %d as tensors: want one for each", len(*queries),
+			len(matrices))
 	}
 	for i, m := range matrices {
 		q := &(*queries)[i]
@@ -184,13 +185,14 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 	if err := q.body.reserve(readAhead); err != nil {
 		return nil, err
 	}
-	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength, func(header int64) error {
-		if header > maxTensorHeader {
-			return badRequest("tensors: the header has %d bytes; %d are the most", header, maxTensorHeader)
-		}
-		const parsedBytes = 8 // of memory for a byte of the header
-		return q.body.reserve(parsedBytes * header)
-	}, "tensors")
+	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength,
+		func(header int64) error {
+			if header > maxTensorHeader {
+				return badRequest("tensors: the header has %d bytes; %d are the most", header, maxTensorHeader)
+			}
+			const parsedBytes = 8 // of memory for a byte of the header
+			return q.body.reserve(parsedBytes * header)
+		}, "tensors")
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +348,8 @@ func (t *tensorBody) rowOffsets() ([]int, error) {
 	remaining := int64(t.rows)
 	for i, n := range t.lengths {
 		if n < 0 || n > remaining {
-			return nil, badRequest("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n, remaining)
+			return nil, badRequest("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n,
+				remaining)
 		}
 		remaining -= n
 		offsets = append(offsets, t.rows-int(remaining))

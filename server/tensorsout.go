@@ -14,7 +14,8 @@ import (
 )
 
 const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or " +
-	"document has), vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
+	"document has), vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without " +
+	"the vectors)."
 
 // acceptsTensors reports whether the client accepts a safetensors file as an answer with vectors.
 func (q *request) acceptsTensors() bool {
@@ -73,7 +74,9 @@ func (q *request) sendTensors(answer any, matrices []Matrix, dim int) error {
 
 // encodeMatrices returns the vectors of all texts, and their number. An answer of tensors cannot be sent
 // while texts are encoded, because its header has the number of all vectors.
-func (q *request) encodeMatrices(role encode.Role, place placeName, texts []string, factor *int) ([]Matrix, int, error) {
+func (q *request) encodeMatrices(
+	role encode.Role, place placeName, texts []string, factor *int,
+) ([]Matrix, int, error) {
 	const matrixBytes = 64 // of a Matrix, rounded up
 	var matrices []Matrix
 	tokens := 0

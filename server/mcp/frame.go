@@ -41,7 +41,8 @@ func refuse(id json.RawMessage, code int64, format string, args ...any) *refusal
 
 // encode returns the refusal as a message.
 func (r *refusal) encode() []byte {
-	text, err := jsontext.Plain(answer{Version: version, ID: idOrNull(r.id), Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
+	text, err := jsontext.Plain(answer{Version: version, ID: idOrNull(r.id),
+		Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
 	if err != nil { // an id that was read, numbers and texts: cannot happen
 		panic(err)
 	}
@@ -88,7 +89,8 @@ func parseFrame(text []byte) (frame, *refusal) {
 	var wrong *jsontext.Error
 	if err := jsontext.Check(text, jsontext.Options{}); errors.As(err, &wrong) {
 		if wrong.Syntax {
-			return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: it is not JSON: byte %d: %s", wrong.Offset, wrong.What)
+			return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: it is not JSON: byte %d: %s",
+				wrong.Offset, wrong.What)
 		}
 		code := int64(jsonrpc.CodeInvalidRequest)
 		if !utf8.Valid(text) {

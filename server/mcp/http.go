@@ -38,10 +38,12 @@ func (s *Server) Handler() http.Handler {
 		}
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-			writeJSON(w, http.StatusRequestEntityTooLarge, refuse(nil, jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage).encode())
+			writeJSON(w, http.StatusRequestEntityTooLarge,
+				refuse(nil, jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage).encode())
 			return
 		} else if err != nil {
-			writeJSON(w, http.StatusBadRequest, refuse(nil, jsonrpc.CodeParseError, "the message did not come: %v", err).encode())
+			writeJSON(w, http.StatusBadRequest,
+				refuse(nil, jsonrpc.CodeParseError, "the message did not come: %v", err).encode())
 			return
 		}
 		f, wrong := parseFrame(text)
@@ -107,7 +109,8 @@ func (w *answerWriter) forwardTo(to http.ResponseWriter, f *frame) {
 			to.WriteHeader(http.StatusAccepted)
 			return
 		case unknown:
-			w.code, wrong.code, wrong.message = http.StatusOK, jsonrpc.CodeMethodNotFound, "method not found: "+strconv.Quote(f.request.Method)
+			w.code, wrong.code, wrong.message = http.StatusOK, jsonrpc.CodeMethodNotFound, "method not found: "+
+				strconv.Quote(f.request.Method)
 		case f.id != nil && strings.HasPrefix(wrong.message, invalidRequestText):
 			w.code = http.StatusOK
 		}

@@ -110,7 +110,9 @@ type indexSize struct {
 
 // fetchHealth returns the sizes of the indexes, except for those that are slow to answer, and reports whether
 // the service has a model.
-func (t tools) fetchHealth(ctx context.Context, from http.Header) (sizes map[string]indexSize, encodes bool, err error) {
+func (t tools) fetchHealth(
+	ctx context.Context, from http.Header,
+) (sizes map[string]indexSize, encodes bool, err error) {
 	var health struct {
 		Model   *struct{} `json:"model"`
 		Indices []struct {

@@ -42,25 +42,34 @@ type Server struct{ sdk *sdk.Server }
 
 // New returns a server with tools that send requests to a service.
 func New(service *Service, version string) *Server {
-	s := sdk.NewServer(&sdk.Implementation{Name: "plaid", Title: "plaid: search by late interaction", Version: version}, &sdk.ServerOptions{
-		Instructions: "Searches collections of documents by meaning and by words. Call list first to learn the names of the indexes and of their fields, then search; get reads a whole document by its id.",
-		Logger:       slog.New(slog.DiscardHandler),
-		// The lists of tools and resources never change.
-		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
-	})
+	s := sdk.NewServer(&sdk.Implementation{Name: "plaid", Title: "plaid: search by late interaction", Version: version},
+		&sdk.ServerOptions{
+			Instructions: "Searches collections of documents by meaning and by words. Call list first to learn the " +
+				"names of the indexes and of their fields, then search; get reads a whole document by its id.",
+			Logger: slog.New(slog.DiscardHandler),
+			// The lists of tools and resources never change.
+			Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{},
+				Resources: &sdk.ResourceCapabilities{}},
+		})
 	s.AddReceivingMiddleware(containPanics)
 	t := tools{service}
-	addTool(s, t, "list", "List the indexes", "The indexes that can be searched, with how many documents each has and which fields its documents have.", t.listIndexes)
-	addTool(s, t, "search", "Search an index", "Find the documents of an index that answer a question best, with the part of each text that matches.", t.searchIndex)
-	addTool(s, t, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.", t.getDocuments)
-	addTool(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.", t.findSimilar)
-	addTool(s, t, "explain", "Explain a score", "Tell which words of a document match which words of a question, and where the document left the search if it was not found.", t.explainScore)
+	addTool(s, t, "list", "List the indexes", "The indexes that can be searched, with how many documents each has "+
+		"and which fields its documents have.", t.listIndexes)
+	addTool(s, t, "search", "Search an index", "Find the documents of an index that answer a question best, with "+
+		"the part of each text that matches.", t.searchIndex)
+	addTool(s, t, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.",
+		t.getDocuments)
+	addTool(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.",
+		t.findSimilar)
+	addTool(s, t, "explain", "Explain a score", "Tell which words of a document match which words of a question, "+
+		"and where the document left the search if it was not found.", t.explainScore)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{
 		Name:        "document",
 		Title:       "A document of an index",
 		URITemplate: "plaid://{index}/{id}{?passage,start}",
 		MIMEType:    mediaJSON,
-		Description: "The fields of a document, as JSON, or of each of its passages. Both names are percent-encoded. Of a long document the beginning is read; _next is then the URI to go on with.",
+		Description: "The fields of a document, as JSON, or of each of its passages. Both names are " +
+			"percent-encoded. Of a long document the beginning is read; _next is then the URI to go on with.",
 	}, t.readResource)
 	return &Server{s}
 }
@@ -72,7 +81,8 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (_ sdk.Result, err error) {
 		defer func() {
 			if fault := recover(); fault != nil {
-				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("internal error in %s: %v", method, fault)}
+				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
+					Message: fmt.Sprintf("internal error in %s: %v", method, fault)}
 			}
 		}()
 		if http, ok := ctx.Value(requestKey{}).(context.Context); ok {

@@ -87,7 +87,8 @@ func (t tools) fetchVectors(
 	rows, dim := 0, 0
 	document = id
 	for i, d := range found.Documents {
-		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] || dim > 0 && d.Shape[1] != dim {
+		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] ||
+			dim > 0 && d.Shape[1] != dim {
 			return "", "", nil, fmt.Errorf("the service sends vectors of document %q that have no shape", d.ID)
 		}
 		dim = d.Shape[1]
@@ -185,7 +186,8 @@ func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn
 		QueryTokens    []token `json:"query_tokens"`
 		DocumentTokens []token `json:"document_tokens"`
 	}
-	if err := t.service.send(ctx, from, "POST", path+"/explain", map[string]any{"text": in.Query, "id": in.ID}, &found); err != nil {
+	if err := t.service.send(ctx, from, "POST", path+"/explain", map[string]any{"text": in.Query, "id": in.ID},
+		&found); err != nil {
 		return out, err
 	}
 	if found.ID != in.ID {

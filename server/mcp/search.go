@@ -85,7 +85,8 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 		}
 	case byVectors, byKeywords, byBoth:
 	default:
-		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords, byBoth)
+		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords,
+			byBoth)
 	}
 	if in.Offset < 0 {
 		return out, fmt.Errorf("bad argument: offset is %d", in.Offset)
@@ -125,7 +126,8 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 		out.foundOut, err = fitHits(found, in.Query, budget)
 	}
 	if dropped > 0 {
-		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
+		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the "+
+			"search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
 	}
 	return out, err
 }
@@ -149,7 +151,9 @@ type span struct {
 
 // fetchHits returns the hits of a search with one query. dropped is the number of tokens of the query that
 // the model did not read.
-func (t tools) fetchHits(ctx context.Context, from http.Header, path string, body map[string]any) (hits []searchHit, dropped int, err error) {
+func (t tools) fetchHits(
+	ctx context.Context, from http.Header, path string, body map[string]any,
+) (hits []searchHit, dropped int, err error) {
 	var answer struct {
 		Results []struct {
 			IDs      []string          `json:"ids"`

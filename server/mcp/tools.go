@@ -180,11 +180,14 @@ type storedAnswer struct {
 }
 
 // fetchDocument returns a range of a document. A document that does not exist is an error.
-func (t tools) fetchDocument(ctx context.Context, from http.Header, index, id string, w documentRange) (found storedAnswer, err error) {
+func (t tools) fetchDocument(
+	ctx context.Context, from http.Header, index, id string, w documentRange,
+) (found storedAnswer, err error) {
 	err = t.service.send(ctx, from, "GET", index+"/documents?"+w.encodeQuery(id), nil, &found)
 	found.Total = max(found.Total, len(found.Documents))
 	if err == nil && found.Total == 0 {
-		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %.80q", id)}
+		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND",
+			fmt.Sprintf("there is no document with _id %.80q", id)}
 	}
 	return found, err
 }

@@ -113,10 +113,12 @@ func (s *Server) keepSpareBatch(p *vectorBatch) {
 // readBatch reads the values lo to hi of an array into a batch.
 func (t *tensorBody) readBatch(p *vectorBatch, a *vectors.Array, lo, hi int) (err error) {
 	if a.Width() == 2 {
-		p.u16, err = readIntoSlice(t.incoming, p.u16, hi-lo, 2, func(into []uint16, from int) error { return a.Float16s(into, lo+from) })
+		p.u16, err = readIntoSlice(t.incoming, p.u16, hi-lo, 2,
+			func(into []uint16, from int) error { return a.Float16s(into, lo+from) })
 		return err
 	}
-	p.f32, err = readIntoSlice(t.incoming, p.f32, hi-lo, 4, func(into []float32, from int) error { return a.Float32s(into, lo+from) })
+	p.f32, err = readIntoSlice(t.incoming, p.f32, hi-lo, 4,
+		func(into []float32, from int) error { return a.Float32s(into, lo+from) })
 	return err
 }
 
