@@ -356,7 +356,7 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 	tasks := make([]task, len(in.Queries))
 	qs := make([]search.Query, len(in.Queries))
 	for i := range in.Queries {
-		if in.Queries[i].isSet() {
+		if in.Queries[i].hasRestriction() {
 			return out, badRequest("query %d: recall is measured over all documents", i).withPlace(Where{Query: &i})
 		}
 		if qs[i], err = in.Queries[i].toQuery(i); err != nil {

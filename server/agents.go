@@ -66,7 +66,7 @@ type agentCall struct {
 
 type agentKey struct{}
 
-// agentCallFrom returns the agent's message that a request is made for; nil means that the request is not
+// agentCallFrom returns the agent's message that a request is made for. nil means that the request is not
 // made by a tool.
 func agentCallFrom(ctx context.Context) *agentCall {
 	call, _ := ctx.Value(agentKey{}).(*agentCall)

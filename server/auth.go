@@ -50,7 +50,7 @@ type Token struct {
 	Permission Permission
 	Grants     []Grant
 	// Indexes is the largest number of indexes that the token may administer, counted when it creates
-	// one; 0 means [Limits.Indexes].
+	// one. 0 means [Limits.Indexes].
 	Indexes int
 	// Rate is how many requests a second it may send, in place of [Limits.Rate]; twice as many may
 	// come at once. 0 means the rate of all clients.

@@ -26,7 +26,7 @@ type vectorBatch struct {
 	u16         []uint16
 }
 
-// scoreBatches reads the vectors in batches of whole documents, of at most so many bytes unless a single
+// scoreBatches reads the vectors in batches of whole documents, of at most the given bytes unless a single
 // document is larger, and calls score for each batch while the next one arrives. Two batches at most are in
 // memory. offsets are those of rowOffsets.
 func (t *tensorBody) scoreBatches(

@@ -31,7 +31,7 @@ type requestBody struct {
 	reservation reservation // the memory that the decoded body takes
 	pace        transferPace
 	ended       bool
-	digest      hash.Hash // of the body as it was sent; nil if no digest is needed
+	digest      hash.Hash // of the body as it was sent, or nil if no digest is needed
 	deadline    time.Time // of the request; zero means none
 }
 

@@ -44,7 +44,7 @@ type waiter struct {
 	granted     chan struct{} // closed when the bytes are reserved
 }
 
-// newBudget returns a budget of capacity bytes, of which one request reserves at most maxRequest.
+// newBudget returns a budget of capacity bytes. One request reserves at most maxRequest of them.
 func newBudget(purpose string, capacity, maxRequest int64, maxWait time.Duration) *budget {
 	return &budget{
 		purpose:   purpose,
@@ -73,7 +73,7 @@ func (a *reservation) reserve(ctx context.Context, size int64) error {
 	// Take the bytes at once if they are there and no other reservation waits for them.
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.canGrant(a, size) || b.headroomHolder == a && size <= b.remaining {
-		b.grant(a, size)
+		b.grantBytes(a, size)
 		b.mu.Unlock()
 		return nil
 	}
@@ -116,7 +116,7 @@ func (a *reservation) reserve(ctx context.Context, size int64) error {
 func (a *reservation) reserveAtOnce(size int64) {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
-	a.budget.grant(a, size)
+	a.budget.grantBytes(a, size)
 }
 
 // canGrant reports whether a reservation may get bytes now without touching headroom that is not
@@ -132,7 +132,7 @@ func (b *budget) canGrant(a *reservation, size int64) bool {
 	return size <= b.remaining-keptBack
 }
 
-func (b *budget) grant(a *reservation, size int64) {
+func (b *budget) grantBytes(a *reservation, size int64) {
 	if a.bytes == 0 {
 		a.since = time.Now()
 	}
@@ -145,7 +145,7 @@ func (b *budget) grant(a *reservation, size int64) {
 func (b *budget) grantWaiting() {
 	grantAt := func(i int) {
 		w := b.waiting[i]
-		b.grant(w.reservation, w.bytes)
+		b.grantBytes(w.reservation, w.bytes)
 		close(w.granted)
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}

@@ -33,7 +33,7 @@ type modelIn struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// toModel returns the model; nil means that none is named.
+// toModel returns the model. nil means that none is named.
 func (in *modelIn) toModel() (*storage.Model, error) {
 	if in == nil {
 		return nil, nil
@@ -45,7 +45,7 @@ func (in *modelIn) toModel() (*storage.Model, error) {
 	return m, nil
 }
 
-// keepIn says whether a document that is replaced keeps its metadata.
+// keepIn has the choice to keep the metadata of a document that is replaced.
 type keepIn struct {
 	Keep bool `json:"keep_metadata,omitempty"`
 }
@@ -206,9 +206,9 @@ func documentProblem(i int, err error) *Problem {
 // newDocuments are documents to store, each with one matrix.
 type newDocuments struct {
 	matrices     []Matrix
-	metadata     []json.RawMessage // of each; none means that none has metadata
-	model        *storage.Model    // that computed the vectors; nil means that it is not known
-	split        *splitDocuments   // says which of them are passages; nil means that none is
+	metadata     []json.RawMessage // of each; empty if no document has metadata
+	model        *storage.Model    // that computed the vectors. nil means that it is not known
+	split        *splitDocuments   // says which of them are passages. nil means that none is
 	keepMetadata bool
 }
 
@@ -232,7 +232,7 @@ func (q *request) storeDocuments(in newDocuments) (changeAnswer, error) {
 		return changeAnswer{}, err
 	}
 
-	// Say what was stored.
+	// Describe the outcome.
 	q.server.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
 	text := fmt.Sprintf("%s stored in index %s", receipt.Stored, c.Name())
 	if receipt.Replaced > 0 {
@@ -370,7 +370,7 @@ func (in *updateTextIn) checkDocuments() error {
 	return err
 }
 
-// storeTexts encodes texts and stores them. split says which of them are passages; nil means that none is.
+// storeTexts encodes texts and stores them. split says which of them are passages. nil means that none is.
 func (q *request) storeTexts(
 	in *updateTextIn, texts []string, metadata []json.RawMessage, split *splitDocuments,
 ) (changeAnswer, error) {
@@ -416,7 +416,7 @@ func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	return metadata, nil
 }
 
-// checkMetadataCount returns an error unless there is no metadata, or one for each document.
+// checkMetadataCount returns an error unless metadata is empty, or has an element for each document.
 func checkMetadataCount(documents int, metadata []json.RawMessage) error {
 	if len(metadata) != 0 && len(metadata) != documents {
 		return badRequest("there are %s and %d metadata: want one for each", plural(documents, "document"),
@@ -457,7 +457,7 @@ func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	n, err := c.Delete(ctx, chosen)
 	if errors.Is(err, condition.ErrUnknownField) {
 		// Clients delete documents before they add them again. An index that is empty, in all shards of a
-		// cluster, has no fields, and that is no error of the condition.
+		// cluster, has no fields: then an unknown field is not an error.
 		if st, statsErr := c.Stats(ctx); statsErr == nil && st.Documents == 0 {
 			err = nil
 		}

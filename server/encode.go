@@ -247,7 +247,7 @@ func (q *request) countTruncated(role encode.Role, e Encoder, r *encode.Report) 
 		slog.Int("length", e.Config().Document.Length))
 }
 
-// documentModel returns the model of the service in the form in which indexes record it; nil means that
+// documentModel returns the model of the service in the form in which indexes record it. nil means that
 // the service has none. An index with the vectors of another model refuses those of this one.
 func (s *Server) documentModel() *storage.Model {
 	e, _ := s.encoder()

@@ -101,7 +101,7 @@ type Problem struct {
 	Detail  string `json:"detail" doc:"what happened; the same as message"`
 	Code    Code   `json:"code" doc:"machine-readable name of the error"`
 	Message string `json:"message" doc:"what happened"`
-	// Details is the place in the request; nil means that it is not known.
+	// Details is the place in the request. nil means that it is not known.
 	Details *Where `json:"details,omitempty" doc:"where in the request"`
 	// RetryAfter is the header Retry-After, in seconds.
 	RetryAfter int    `json:"retry_after_seconds,omitempty" doc:"when to try again"`
@@ -123,7 +123,7 @@ type Where struct {
 // Error implements error.
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 
-// Unwrap returns the cause; nil means that the problem has no other error as its cause.
+// Unwrap returns the cause. nil means that the problem has no other error as its cause.
 func (p *Problem) Unwrap() error { return p.err }
 
 // NewProblem returns an error that a [collection.Catalog] can return to set its code and message in the
@@ -293,8 +293,8 @@ func (row kindProblem) problem(err error) *Problem {
 	return p
 }
 
-// changeProblems are the answers to errors of which a QueryError may wrap the cause, and still the whole
-// request has the outcome.
+// changeProblems are the answers to errors that are about the whole request, even if a QueryError wraps their
+// cause.
 var changeProblems = map[collection.Kind]kindProblem{
 	collection.KindPartlyDone:  {code: CodeOutcomeUnknown},
 	collection.KindUnreachable: {code: CodeBusy, retry: time.Second},
@@ -350,7 +350,7 @@ var kindProblems = map[collection.Kind]kindProblem{
 	collection.KindDamaged: {code: CodeCorrupt, message: "the index is damaged", seeLog: true},
 }
 
-// placeOf returns the place in the request that an error is about; nil if it names none.
+// placeOf returns the place in the request that an error is about, or nil if it names none.
 func placeOf(err error, kind collection.Kind) *Where {
 	switch kind {
 	case collection.KindBadTextQuery:

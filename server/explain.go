@@ -170,7 +170,7 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 	return out, err
 }
 
-// firstDocument returns the first document of a selection; nil means that there is none.
+// firstDocument returns the first document of a selection, or nil if the selection is empty.
 func (q *request) firstDocument(
 	v collection.Snapshot, s collection.Selection, o collection.ReadOptions,
 ) (*collection.StoredDocument, error) {

@@ -49,7 +49,7 @@ func HoldAnswers(s *Server) func() { return hold(s.answerMemory, 0) }
 func FillBodies(s *Server) func() {
 	b, a := s.bodyMemory, s.bodyMemory.newReservation()
 	b.mu.Lock()
-	b.grant(&a, b.remaining-b.headroom)
+	b.grantBytes(&a, b.remaining-b.headroom)
 	b.mu.Unlock()
 	return a.releaseAll
 }

@@ -124,7 +124,7 @@ func (g *gate) expectedWait(position int64) time.Duration {
 	return time.Duration(min(expected, float64(maxRetryAfter)))
 }
 
-// acquire waits for a slot, or returns why there is none; release gives it back.
+// acquire waits for a slot, or returns the answer to a request that gets no slot. release gives the slot back.
 func (g *gate) acquire(ctx context.Context) *Problem {
 	select {
 	case g.slots <- struct{}{}:
@@ -150,15 +150,15 @@ func (g *gate) acquire(ctx context.Context) *Problem {
 }
 
 // release gives a slot back that was held for a duration.
-func (g *gate) release(held time.Duration) {
+func (g *gate) release(duration time.Duration) {
 	<-g.slots
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.meanHold == 0 {
-		g.meanHold = held
+		g.meanHold = duration
 		return
 	}
-	g.meanHold += (held - g.meanHold) / meanWeight
+	g.meanHold += (duration - g.meanHold) / meanWeight
 }
 
 // rateLimiter has a token bucket for each client. Beyond maxClients it forgets the client that sent
@@ -229,7 +229,7 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) string {
 // which waiting for it uses up and each byte refills at the minimum rate, up to maxIdle. So a client
 // below that rate runs out of time sooner or later, and one above it never does.
 type transferPace struct {
-	bytesPerSecond int64 // the minimum rate; 0 means that any byte refills all of the idle time
+	bytesPerSecond int64 // the minimum rate. 0 means that any byte refills all of the idle time
 	maxIdle        time.Duration
 	remainingIdle  time.Duration
 	now            func() time.Time

@@ -102,7 +102,7 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 	return metadata, nil
 }
 
-// replaceGrid returns metadata with another grid; nil removes the grid.
+// replaceGrid returns metadata with another grid. A nil grid is removed.
 func replaceGrid(metadata json.RawMessage, grid *vectors.Grid) (json.RawMessage, error) {
 	out := []byte{'{'}
 	err := jsontext.Members(metadata, func(key string, value json.RawMessage) (err error) {

@@ -78,14 +78,14 @@ type restriction struct {
 	Parameters parametersJSON `json:"filter_parameters,omitempty" doc:"a value for each ?"`
 }
 
-// isSet reports whether the restriction has a field.
-func (r *restriction) isSet() bool {
+// hasRestriction reports whether the restriction has a field.
+func (r *restriction) hasRestriction() bool {
 	return r.Subset != nil || r.IDs != nil || r.Condition != "" || len(r.Parameters) > 0
 }
 
-// allowedDocuments returns the filter of the documents that may be found; nil means all.
+// allowedDocuments returns the filter of the documents that may be found. nil means all.
 func (r *restriction) allowedDocuments(q *request, v collection.Snapshot) (*search.Filter, error) {
-	if !r.isSet() {
+	if !r.hasRestriction() {
 		return nil, nil
 	}
 	all, err := r.selection(q)

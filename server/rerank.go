@@ -22,7 +22,7 @@ type rerankIn struct {
 	QueryShape  []int        `json:"query_shape,omitempty" doc:"of query_b64: tokens and dimension"`
 	Documents   []documentIn `json:"documents"`
 
-	body *tensorBody // has all of them as tensors; nil if they are JSON
+	body *tensorBody // has all of them as tensors, or nil if they are JSON
 }
 
 // tensorNames implements tensorReceiver.

@@ -37,10 +37,10 @@ type route struct {
 	endless      bool // no time limit: it goes on as long as bytes flow
 
 	// The body of the request.
-	in             any      // its zero value; nil means that there is no JSON body
+	in             any      // its zero value. nil means that there is no JSON body
 	inType         string   // its media type
-	maxBody        int64    // bytes; 0 means the limit of all routes
-	tensorNames    []string // of vectors that the body may have as tensors; nil means that JSON is the only form
+	maxBody        int64    // bytes. 0 means the limit of all routes
+	tensorNames    []string // of vectors that the body may have as tensors. nil means that JSON is the only form
 	streamsVectors bool     // a body of tensors may have any size
 
 	// The answer.
@@ -207,7 +207,7 @@ func (rt *router) findRoute(r *http.Request) (*route, *Problem) {
 		return c.route, nil
 	}
 
-	// Say why there is none.
+	// Tell an unknown path from a wrong method.
 	if methods == nil {
 		return nil, problem(CodeNoRoute, "no such route: %s", r.URL.Path)
 	}
@@ -239,7 +239,7 @@ type request struct {
 	ctx     context.Context
 	token   *Token // nil means that none is needed
 	body    *requestBody
-	release func() // releases the slot; nil means that the request has none
+	release func() // releases the slot. nil means that the request has none
 
 	began          time.Time
 	stages         []stageTime // in the order in which they ended first
@@ -248,7 +248,7 @@ type request struct {
 	droppedByQuery map[int]int // tokens that were dropped of queries, by index; queries that fit have none
 
 	memory *reservation // of the budget of answers; if a tool makes the request, that of the agent's request
-	// agentCall is the agent's message that a tool makes the request for; nil means that the request is a
+	// agentCall is the agent's message that a tool makes the request for. nil means that the request is a
 	// client's own.
 	agentCall    *agentCall
 	memoryBefore int64 // bytes of memory when the request began
@@ -350,5 +350,5 @@ func (q *request) releaseSlot() {
 	}
 }
 
-// groupGate returns the gate of the request's group; nil means that the group has no limit.
+// groupGate returns the gate of the request's group. nil means that the group has no limit.
 func (q *request) groupGate() *gate { return q.server.slots[q.route.group] }

@@ -16,7 +16,7 @@ type scanner struct {
 // hasMore reports whether the end of the text is not reached.
 func (s *scanner) hasMore() bool { return s.offset < len(s.text) }
 
-// peekByte skips white space and commas, and returns the next byte without reading it; 0 means the end.
+// peekByte skips white space and commas, and returns the next byte without reading it. 0 means the end.
 func (s *scanner) peekByte() byte {
 	for s.hasMore() {
 		switch c := s.text[s.offset]; c {
@@ -105,7 +105,7 @@ func (s *scanner) skipValue() {
 // maxNumberLength is the largest number of digits of a component of a vector.
 const maxNumberLength = 1 << 10
 
-// parseNumber reads a number. It returns an error if the next value is none, or is beyond float32.
+// parseNumber reads a number. The next value must be a number, and within float32.
 func (s *scanner) parseNumber() (float32, error) {
 	s.peekByte()
 	begin := s.offset

@@ -149,7 +149,7 @@ func searchRoutes() []route {
 	}
 }
 
-// conditionRule says whether a search must have a filter_condition, as the routes /filtered demand.
+// conditionRule is the rule of a route about filter_condition: the routes /filtered require one.
 type conditionRule bool
 
 const (
@@ -172,7 +172,7 @@ type passageOut struct {
 // task is one query of a request.
 type task struct {
 	query       search.Query
-	text        string      // of the query; "" if it came as vectors
+	text        string      // of the query, or "" if it came as vectors
 	restriction restriction // of the documents that this query may find, in addition to that of the request
 }
 

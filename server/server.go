@@ -50,7 +50,7 @@ type Maker interface {
 // Options configure a Server. The zero value, or nil, lets everybody do everything, which is
 // for a service that only its own machine can reach.
 type Options struct {
-	// Tokens are the bearer tokens of which requests must have one; nil means that none is needed.
+	// Tokens are the bearer tokens. Requests must have one of them. nil means that requests need no token.
 	Tokens TokenSource
 	// Limits bound how much clients can make the service do.
 	Limits Limits
@@ -66,28 +66,28 @@ type Options struct {
 	Hosts []string
 	// TrustedProxies may name the client of a request in X-Forwarded-For.
 	TrustedProxies []netip.Prefix
-	// UploadDir is the folder for uploads until they are checked; "" means the system's folder for
+	// UploadDir is the folder for uploads until they are checked. "" means the system's folder for
 	// temporary files.
 	UploadDir string
 	// Images has a folder for each index, of its name, with the files that the metadata of pages names
-	// as their pictures; nil means that none are sent. The caller closes it.
+	// as their pictures. nil means that none are sent. The caller closes it.
 	Images *os.Root
 	// Agents makes the handler that answers agents at /mcp (package mcp). It gets one whole message
 	// at a time, and calls the service that it was given with the context of that request. The
-	// limits of the service hold. nil means that there is no such route.
+	// limits of the service hold. nil means that the service has no route for agents.
 	Agents func(service http.Handler) http.Handler
-	// Version is that of the program; "" means the version of its build.
+	// Version is that of the program. "" means the version of its build.
 	Version string
-	// Device names the device that searches, for /health and /metrics; "" means the processor.
+	// Device names the device that searches, for /health and /metrics. "" means the processor.
 	Device string
-	// Scorer scores plain vectors for /rerank and its relatives; nil means the processor.
+	// Scorer scores plain vectors for /rerank and its relatives. nil means the processor.
 	Scorer maxsim.Backend
 	// EncoderLater promises a call of SetEncoder: until then routes that take texts answer
 	// MODEL_LOADING, and /readyz is not ready.
 	EncoderLater bool
-	// Logger logs every request, and faults; nil means no log.
+	// Logger logs every request, and faults. nil means no log.
 	Logger *slog.Logger
-	// Tracing makes a span of each request and of its stages; nil means no tracing.
+	// Tracing makes a span of each request and of its stages. nil means no tracing.
 	Tracing trace.TracerProvider
 }
 
@@ -185,7 +185,7 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 // SetEncoder sets the encoder of a service that was made without one; see [Options.EncoderLater].
 func (s *Server) SetEncoder(e Encoder) { s.encoderPointer.Store(&e) }
 
-// encoder returns the encoder; if there is none yet, nil and the answer to requests that need one.
+// encoder returns the encoder or, if it is not set yet, nil and the answer to requests that need it.
 func (s *Server) encoder() (Encoder, *Problem) {
 	switch e := s.encoderPointer.Load(); {
 	case e != nil:

@@ -137,7 +137,7 @@ type tensorBody struct {
 	incoming *request
 	file     *vectors.Safetensors
 	unread   []string // tensors that were not read yet, in the order of their bytes
-	request  []byte   // JSON; nil means that there is none
+	request  []byte   // JSON, or nil without it
 	query    Matrix
 	lengths  []int64   // nil means not read
 	vectors  []float32 // nil means not read

@@ -10,8 +10,8 @@ import (
 const maxUnsent = 128 << 10
 
 // limitUnsent limits the bytes that wait in the kernel to be sent. A write returns when the client has
-// taken a good part of them. Without the limit a buffer could hold megabytes, of which a slow but steady
-// client would not take enough within the time for stalls.
+// taken a good part of them. Without the limit a buffer could hold megabytes, and a slow but steady
+// client would not take enough of them within the time for stalls.
 func limitUnsent(c net.Conn) {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = t.NetConn()

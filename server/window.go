@@ -44,7 +44,7 @@ type splitDocuments struct {
 	texts    []string
 	metadata []json.RawMessage // of each text
 	document []int             // the document of each text, by its index in the request
-	ids      []string          // of the documents of the request that are stored as passages; "" for others
+	ids      []string          // of the documents of the request that are stored as passages, and "" for others
 }
 
 // documentIDs returns the ids of the documents of the request, from those of the texts that were stored.

@@ -47,7 +47,7 @@ func (e *matrixError) Error() string {
 
 func (e *matrixError) Unwrap() error { return e.err }
 
-// toMatrix returns the vectors, of which there must be at least one.
+// toMatrix returns the vectors. There must be at least one.
 func (v *vectorsJSON) toMatrix() (Matrix, error) {
 	return matrixFromJSON(v.Embeddings, v.Base64, v.Shape, "embeddings")
 }

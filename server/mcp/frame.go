@@ -24,7 +24,7 @@ const (
 // frame is a parsed message of an agent. The library decodes ids as float64, and would answer 1 for 1.5.
 // Therefore it gets another id, and the agent gets its own back, byte for byte.
 type frame struct {
-	request *jsonrpc.Request // without an id; nil means that there is nothing to do
+	request *jsonrpc.Request // without an id. nil means that there is nothing to do
 	id      json.RawMessage  // nil for a notification
 }
 
@@ -171,7 +171,7 @@ func jsonKind(value json.RawMessage) string {
 	return "a number"
 }
 
-// stringFrom returns a JSON string; "" if the value is none.
+// stringFrom returns the text of a JSON string, or "" for another value.
 func stringFrom(value json.RawMessage) (text string) {
 	if jsonKind(value) != "text" || json.Unmarshal(value, &text) != nil {
 		return ""
@@ -185,7 +185,7 @@ func validID(value json.RawMessage) bool {
 	return (kind == "text" || kind == "a number") && utf8.Valid(value)
 }
 
-// findID returns the id of a message that may end too early or be invalid; nil means that it was not found.
+// findID returns the id of a message that may end too early or be invalid. nil means that it was not found.
 func findID(text []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

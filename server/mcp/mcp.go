@@ -18,7 +18,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// Limits of the answers of tools, of which agents read all.
+// Limits of the answers of tools. Agents read all of an answer.
 const (
 	// MaxHits is the largest number of documents that a search returns.
 	MaxHits = 20
@@ -99,7 +99,7 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// toolFunc answers a call of a tool. header is that of the agent's request by HTTP; nil if it came over a
+// toolFunc answers a call of a tool. header is that of the agent's request by HTTP, or nil if it came over a
 // pipe.
 type toolFunc[In, Out any] func(ctx context.Context, header http.Header, in *In) (Out, error)
 
@@ -124,7 +124,7 @@ func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, answe
 	})
 }
 
-// headerFrom returns the header of the agent's request; nil if it came over a pipe.
+// headerFrom returns the header of the agent's request, or nil if it came over a pipe.
 func headerFrom(extra *sdk.RequestExtra) http.Header {
 	if extra == nil {
 		return nil

@@ -55,7 +55,7 @@ type pipe struct {
 	mu          sync.Mutex
 	calls       map[float64]*call // by the id that the library knows
 	lastID      float64           // the last of these ids
-	allAnswered chan struct{}     // is closed when calls is empty; nil means that no goroutine waits for that
+	allAnswered chan struct{}     // is closed when calls is empty. nil means that no goroutine waits for that
 }
 
 // call is a request that is not answered yet.
@@ -153,7 +153,7 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// parseRequest returns the request of a line for the library; nil if the line has none, or is answered with
+// parseRequest returns the request of a line for the library, or nil if the line has none, or is answered with
 // an error already.
 func (p *pipe) parseRequest(ctx context.Context, next line) (*jsonrpc.Request, error) {
 	var f frame
@@ -190,7 +190,7 @@ func (p *pipe) parseRequest(ctx context.Context, next line) (*jsonrpc.Request, e
 }
 
 // cancelCall marks the call that a notification names as cancelled, and returns the notification with the id
-// that the library knows; nil if there is no such call.
+// that the library knows, or nil if it names another call.
 func (p *pipe) cancelCall(r *jsonrpc.Request) *jsonrpc.Request {
 	var params struct {
 		ID     json.RawMessage `json:"requestId"`

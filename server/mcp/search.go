@@ -135,7 +135,7 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 // searchHit is a hit in an answer of the service.
 type searchHit struct {
 	id       string // of the document
-	passage  string // the id of its best passage; "" means that the document has no passages
+	passage  string // the id of its best passage. "" means that the document has no passages
 	score    float64
 	metadata json.RawMessage // of the passage, if there is one
 	spans    []span

@@ -33,7 +33,7 @@ func In(h http.Handler) *Service {
 	return &Service{base: "http://localhost", client: http.Client{Transport: handlerTransport{h}}}
 }
 
-// At returns a service at an address. Requests have a bearer token; "" means none.
+// At returns a service at an address. Requests have a bearer token. "" means none.
 func At(address, token string) (*Service, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -52,7 +52,7 @@ func At(address, token string) (*Service, error) {
 // RefusedError is an answer of a service other than 200.
 type RefusedError struct {
 	Status  int
-	Code    string // such as INDEX_NOT_FOUND; "" if the answer has none
+	Code    string // such as INDEX_NOT_FOUND, or "" if the answer has none
 	Message string
 }
 

@@ -119,7 +119,7 @@ func newHitOut(h *searchHit, words string, maxText int) (hitOut, error) {
 }
 
 // textField returns the name of the field with the text: the first of textFields or else the longest text,
-// if it is longer than shortField. "" means that there is none.
+// if it is longer than shortField. "" means that the document has no text.
 func textField(fields map[string]any) string {
 	for _, name := range textFields {
 		if text, ok := fields[name].(string); ok && text != "" {

@@ -149,7 +149,7 @@ const maxPassages = 100
 // documentRange selects passages of a document to read.
 type documentRange struct {
 	offset, limit int
-	bytes         int // of all their metadata, except that the first passage always has its own; 0 means no metadata
+	bytes         int // of all their metadata, except that the first passage always has its own. 0 means no metadata
 	vectors       bool
 }
 
@@ -278,7 +278,7 @@ func badURI(format string, args ...any) error {
 }
 
 // resourceText returns the part of a long document from a byte on, as JSON, and the byte at which the next
-// part begins; 0 means that there is none.
+// part begins. 0 means that this part is the last.
 func resourceText(m json.RawMessage, start int) (text string, next int, err error) {
 	budget := ResourceBytes
 	doc, err := fitDocument(m, start, &budget)
