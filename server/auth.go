@@ -37,7 +37,7 @@ func (p Permission) String() string { return permissionNames[p] }
 func parsePermission(s string) (Permission, error) {
 	p := slices.Index(permissionNames, s)
 	if p < 1 {
-		return 0, fmt.Errorf("permission %q: there is read, write and admin", s)
+		return 0, fmt.Errorf("permission %q: want read, write or admin", s)
 	}
 	return Permission(p), nil
 }

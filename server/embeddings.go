@@ -73,7 +73,7 @@ type embeddingsUsage struct {
 // encodeEmbeddings answers POST /v1/embeddings: embeddingsOut encodes when it is written.
 func encodeEmbeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 	if in.Format != "" && in.Format != "float" && in.Format != formatBase64 {
-		return embeddingsOut{}, badRequest("encoding_format is %q; there is float and base64", in.Format)
+		return embeddingsOut{}, badRequest("encoding_format is %q; want float or base64", in.Format)
 	}
 	return embeddingsOut{ask: in}, nil
 }

@@ -295,7 +295,7 @@ func inList(field string) placeName {
 // checkTextLength returns a problem if text i is too long.
 func (q *request) checkTextLength(text string, place placeName, i int) *Problem {
 	if limit := q.server.options.Limits.Text; int64(len(text)) > limit {
-		return problem(CodeTooLarge, "%s has %d bytes; %d are the most (max-body)", place(i), len(text), limit)
+		return problem(CodeTooLarge, "%s has %d bytes; the limit is %d (max-body)", place(i), len(text), limit)
 	}
 	return nil
 }
@@ -424,5 +424,5 @@ func encodeTexts(_ *request, in *encodeIn) (encodeOut, error) {
 			return encodeOut{ask: in, role: role}, nil
 		}
 	}
-	return encodeOut{}, badRequest("input_type is %q; there is query and document", in.InputType)
+	return encodeOut{}, badRequest("input_type is %q; want query or document", in.InputType)
 }

@@ -28,7 +28,7 @@ func (in *searchFields) passagesPerDocument() int { return cmp.Or(in.Passages, s
 func (in *searchFields) checkEvidence(queries int) error {
 	switch {
 	case in.Group != "" && !slices.Contains(search.Groupings(), search.Grouping(in.Group)):
-		return badRequest("group is %q; there are %v", in.Group, search.Groupings())
+		return badRequest("group is %q; want one of %v", in.Group, search.Groupings())
 	case in.Passages < 0 || in.Passages > 0 && in.Group == "":
 		return badRequest("passages is %d; a number goes with group", in.Passages)
 	case queries == 0 && in.Feedback != nil:

@@ -135,16 +135,17 @@ func (g *gate) acquire(ctx context.Context) *Problem {
 	position := g.waiting.Add(1)
 	switch wait := g.expectedWait(position); {
 	case position > g.maxWaiting:
-		return problem(CodeBusy, "%d requests wait already", g.maxWaiting).withRetryAfter(wait)
+		return problem(CodeBusy, "%d requests are waiting already", g.maxWaiting).withRetryAfter(wait)
 	case wait > g.maxWait:
-		return problem(CodeBusy, "a turn would come in %.1f s, and a request waits at most %.1f s",
+		return problem(CodeBusy,
+			"too many requests are running: this one could start in %.1f s, and the limit is %.1f s",
 			wait.Seconds(), g.maxWait.Seconds()).withRetryAfter(wait)
 	}
 	select {
 	case g.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return problem(CodeBusy, "no turn came in time: too many requests run").
+		return problem(CodeBusy, "too many requests are running: this one could not start in time").
 			withRetryAfter(g.expectedWait(g.waiting.Load()))
 	}
 }
@@ -268,8 +269,9 @@ func (p *transferPace) keepsUp(bytes int, since time.Time) bool {
 func (s *Server) slowBodyProblem() *Problem {
 	l := &s.options.Limits
 	if l.Transfer == 0 {
-		return problem(CodeTimeout, "the body did not come: nothing was sent for %v", l.Stall)
+		return problem(CodeTimeout, "the body did not arrive: nothing was sent for %v", l.Stall)
 	}
-	return problem(CodeTimeout, "the body did not come, or too slowly: %d bytes a second are the least, after %v",
-		l.Transfer, l.Stall)
+	return problem(CodeTimeout,
+		"the body did not arrive, or too slowly: after %v a client must send at least %d bytes a second",
+		l.Stall, l.Transfer)
 }

@@ -107,7 +107,7 @@ func parseLookup(query url.Values) (l lookup, err error) {
 		l.form = ""
 	case "json", "base64":
 	default:
-		return l, badRequest("vectors is %q; there is json, base64 and none", l.form)
+		return l, badRequest("vectors is %q; want json, base64 or none", l.form)
 	}
 	for _, text := range query["document_id"] {
 		n, err := strconv.ParseUint(text, 10, 63)
@@ -135,7 +135,7 @@ func parseLookup(query url.Values) (l lookup, err error) {
 				return l, badRequest("%s %q is no whole number from 0", p.name, text)
 			}
 			if *p.value > p.limit {
-				return l, badRequest("%s is %d; %d is the most", p.name, *p.value, p.limit)
+				return l, badRequest("%s is %d; the limit is %d", p.name, *p.value, p.limit)
 			}
 		}
 	}

@@ -309,7 +309,7 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	case in.DocumentIDs != nil && in.Condition != "":
 		return out, badRequest("document_ids and a condition are given: want one of them")
 	case in.Limit != nil && *in.Limit < 0:
-		return out, badRequest("limit is %d; want no negative number", *in.Limit)
+		return out, badRequest("limit is %d; want 0 or more", *in.Limit)
 	}
 	limit := 0
 	if in.Limit != nil {
@@ -410,7 +410,7 @@ func countFacets(q *request, in *facetsIn) (out facetsOut, err error) {
 	case len(in.Fields) == 0:
 		return out, badRequest("fields is empty")
 	case len(in.Fields) > maxFacetFields:
-		return out, badRequest("there are %d fields; %d are the most", len(in.Fields), maxFacetFields)
+		return out, badRequest("there are %d fields; the limit is %d", len(in.Fields), maxFacetFields)
 	case in.Values != nil && *in.Values < 1:
 		return out, badRequest("values is %d; want 1 or more", *in.Values)
 	case in.Values != nil:

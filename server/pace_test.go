@@ -137,7 +137,7 @@ func TestDribblingClientsAreCut(t *testing.T) {
 		s.ServeHTTP(w, r)
 		if w.Code == http.StatusRequestTimeout {
 			require.Contains(t, w.Body.String(), "100 bytes a second")
-			require.Contains(t, w.Body.String(), "are the least")
+			require.Contains(t, w.Body.String(), "must send at least")
 		}
 		require.EqualValues(t, 1<<20, s.bodyMemory.remaining, "what it held is given back")
 		return w.Code, reads

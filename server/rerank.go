@@ -248,7 +248,7 @@ func (q *request) reserveScratch(query *Matrix) error {
 // scoreBatch computes the scores of documents, which must have the dimension of the query.
 func scoreBatch(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
 	if query.Dim > kernels.MaxDim {
-		return problem(CodeDimension, "the query has dimension %d; %d is the most", query.Dim, kernels.MaxDim)
+		return problem(CodeDimension, "the query has dimension %d; the limit is %d", query.Dim, kernels.MaxDim)
 	}
 	backend := s.options.Scorer
 	if backend == nil {

@@ -122,7 +122,7 @@ func (s *scanner) parseNumber() (float32, error) {
 	case len(word) == 0:
 		return 0, errors.New("want a number")
 	case len(word) > maxNumberLength:
-		return 0, fmt.Errorf("%.20s… has %d characters; %d are the most", word, len(word), maxNumberLength)
+		return 0, fmt.Errorf("%.20s… has %d characters; the limit is %d", word, len(word), maxNumberLength)
 	}
 	x, err := strconv.ParseFloat(string(word), 32)
 	if err != nil {

@@ -24,13 +24,13 @@ func (in *searchFields) validate(queries int, rule conditionRule) error {
 		return badRequest("there are %d queries and %d texts in text_query: want one for each", queries,
 			len(in.TextQuery))
 	case in.TextMode != "" && in.TextMode != textWords && in.TextMode != textExpression:
-		return badRequest("text_mode is %q; there is words and expression", in.TextMode)
+		return badRequest("text_mode is %q; want words or expression", in.TextMode)
 	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
 		return badRequest("alpha is %g; want 0 to 1", *in.Alpha)
 	case queries == 0 && in.Group != "" && in.Group != string(search.GroupBest):
 		return badRequest("group is %q; text_query alone ranks documents by their best passages: best", in.Group)
 	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
-		return badRequest("fusion is %q; there is relative_score and rrf", in.Fusion)
+		return badRequest("fusion is %q; want relative_score or rrf", in.Fusion)
 	}
 	if err := in.checkEvidence(queries); err != nil {
 		return err
@@ -40,14 +40,14 @@ func (in *searchFields) validate(queries int, rule conditionRule) error {
 		return badRequest("params.top_k is %d; want 1 or more", *p.TopK)
 	}
 	if p.Offset < 0 {
-		return badRequest("params.offset is %d; want no negative number", p.Offset)
+		return badRequest("params.offset is %d; want 0 or more", p.Offset)
 	}
 	for _, param := range []struct {
 		name  string
 		value *int
 	}{{"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
 		if param.value != nil && *param.value < 0 {
-			return badRequest("params.%s is %d; want no negative number", param.name, *param.value)
+			return badRequest("params.%s is %d; want 0 or more", param.name, *param.value)
 		}
 	}
 	_, err := p.searchMode()
@@ -61,7 +61,7 @@ func (p *paramsIn) searchMode() (search.Mode, error) {
 	}
 	m, err := search.ParseMode(p.Mode)
 	if err != nil {
-		return 0, badRequest("params.mode is %q; there is pruned, exhaustive and candidates", p.Mode)
+		return 0, badRequest("params.mode is %q; want pruned, exhaustive or candidates", p.Mode)
 	}
 	return m, nil
 }

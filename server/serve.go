@@ -258,7 +258,7 @@ func (s *Server) openBody(q *request, deadline time.Time) *Problem {
 		size, setting = limit, ""
 	}
 	if q.ContentLength > size {
-		return problem(CodeTooLarge, "the body has %d bytes; %d are the most%s", q.ContentLength, size, setting)
+		return problem(CodeTooLarge, "the body has %d bytes; the limit is %d%s", q.ContentLength, size, setting)
 	}
 	if q.route.in == nil && q.route.inType == "" {
 		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, maxUnwantedBody))

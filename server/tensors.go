@@ -188,7 +188,7 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength,
 		func(header int64) error {
 			if header > maxTensorHeader {
-				return badRequest("tensors: the header has %d bytes; %d are the most", header, maxTensorHeader)
+				return badRequest("tensors: the header has %d bytes; the limit is %d", header, maxTensorHeader)
 			}
 			const parsedBytes = 8 // of memory for a byte of the header
 			return q.body.reserve(parsedBytes * header)

@@ -27,13 +27,13 @@ const idField, titleField, textField = "_id", "title", "text"
 func (in *windowIn) validate() error {
 	switch {
 	case in.Window < 0:
-		return badRequest("window is %d; want no negative number", in.Window)
+		return badRequest("window is %d; want 0 or more", in.Window)
 	case in.Window == 0 && (in.Overlap != 0 || in.WindowBy != ""):
 		return badRequest("overlap and window_by go with window")
 	case in.Window > 0 && (in.Overlap < 0 || in.Overlap >= in.Window):
 		return badRequest("overlap is %d; passages of %d can repeat fewer", in.Overlap, in.Window)
 	case in.WindowBy != "" && !slices.Contains(encode.Units(), encode.Unit(in.WindowBy)):
-		return badRequest("window_by is %q; there are %v", in.WindowBy, encode.Units())
+		return badRequest("window_by is %q; want one of %v", in.WindowBy, encode.Units())
 	}
 	return nil
 }

@@ -15,14 +15,14 @@ type listOut struct {
 	Indexes []indexOut `json:"indexes"`
 	Left    int        `json:"left,omitempty" jsonschema:"how many more indexes there are"`
 	// Texts is true if the service has a model.
-	Texts bool `json:"texts" jsonschema:"true: questions are answered by meaning; false: the service has no model, and searches by words"`
+	Texts bool `json:"texts" jsonschema:"true: finds by meaning; false: has no model, and finds by words"`
 }
 
 type indexOut struct {
 	Name      string   `json:"name"`
 	Documents int64    `json:"documents"`
 	Passages  int64    `json:"passages,omitempty" jsonschema:"in which some of them are stored"`
-	Fields    []string `json:"fields,omitempty" jsonschema:"fields that the first documents have; conditions are over them"`
+	Fields    []string `json:"fields,omitempty" jsonschema:"fields of the first documents, for conditions"`
 	Left      int      `json:"fields_left,omitempty" jsonschema:"how many more fields they have"`
 	Error     string   `json:"error,omitempty" jsonschema:"why the index cannot be searched"`
 }

@@ -56,7 +56,10 @@ func New(service *Service, version string) *Server {
 	addTool(s, t, "list", "List the indexes", "The indexes that can be searched, with how many documents each has "+
 		"and which fields its documents have.", t.listIndexes)
 	addTool(s, t, "search", "Search an index", "Find the documents of an index that answer a question best, with "+
-		"the part of each text that matches.", t.searchIndex)
+		"the part of each text that matches. Mode vectors is the default if the service has a model, otherwise "+
+		"keywords. A condition is SQL over the fields, such as year >= 2020 AND lang = 'en'. A list of values "+
+		"meets what one of them meets (tags = 'a'), and a dot leads into objects (author.name). With max_tokens "+
+		"fewer documents and shorter texts are shown. Like and unlike go with mode vectors.", t.searchIndex)
 	addTool(s, t, "get", "Read documents", "Read documents by their ids: all their fields, long texts in pieces.",
 		t.getDocuments)
 	addTool(s, t, "similar", "Find similar documents", "Find the documents that are most like a given one.",

@@ -8,9 +8,9 @@ import (
 )
 
 type similarIn struct {
-	Index     string      `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Index     string      `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
 	ID        string      `json:"id" jsonschema:"id of the document that others are compared with"`
-	Condition string      `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, as in search"`
+	Condition string      `json:"condition,omitempty" jsonschema:"condition on the documents, as in search"`
 	K         wholeNumber `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
 	tokensIn
 }
@@ -136,13 +136,13 @@ func (t tools) sampleIDs(ctx context.Context, from http.Header, index, id string
 }
 
 type explainIn struct {
-	Index string `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Index string `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
 	Query string `json:"query" jsonschema:"the question, in words"`
 	ID    string `json:"id" jsonschema:"id of the document"`
 }
 
 type explainOut struct {
-	Passage string     `json:"passage,omitempty" jsonschema:"id of the passage that this is about, where the document has passages: the best one"`
+	Passage string     `json:"passage,omitempty" jsonschema:"id of the best passage, if the document has passages"`
 	Score   float64    `json:"score"`
 	Stage   string     `json:"stage" jsonschema:"returned, or where the document left the search"`
 	Rank    int        `json:"rank,omitempty"`

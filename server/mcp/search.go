@@ -10,15 +10,15 @@ import (
 )
 
 type searchIn struct {
-	Index     string      `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Index     string      `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
 	Query     string      `json:"query" jsonschema:"the question, in words"`
-	Condition string      `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'; a list of values meets what one of them meets (tags = 'a'), and a dot leads into objects (author.name)"`
+	Condition string      `json:"condition,omitempty" jsonschema:"condition on the fields, such as year >= 2020"`
 	K         wholeNumber `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
-	Offset    wholeNumber `json:"offset,omitempty" jsonschema:"leave this many of the best hits out: the next page begins where this one ends"`
+	Offset    wholeNumber `json:"offset,omitempty" jsonschema:"skip this many of the best hits, for the next page"`
 	MinScore  *float64    `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
-	Mode      string      `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
-	Group     bool        `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
-	Like      []string    `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; with mode vectors only"`
+	Mode      string      `json:"mode,omitempty" jsonschema:"vectors (by meaning), keywords (by words) or hybrid"`
+	Group     bool        `json:"group,omitempty" jsonschema:"true: whole documents, each with its best passage"`
+	Like      []string    `json:"like,omitempty" jsonschema:"ids of good documents, to find more like them"`
 	Unlike    []string    `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
 	tokensIn
 }
@@ -39,7 +39,7 @@ type searchOut struct {
 type foundOut struct {
 	Hits []hitOut `json:"hits"`
 	Left int      `json:"left,omitempty" jsonschema:"how many hits max_tokens left no room for"`
-	Note string   `json:"note,omitempty" jsonschema:"says that the question was cut at the query length, and how much of it took no part: ask a shorter one"`
+	Note string   `json:"note,omitempty" jsonschema:"that the question was too long, and was cut"`
 }
 
 type hitOut struct {

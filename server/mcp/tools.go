@@ -71,17 +71,17 @@ func (t tools) suggestIndexes(ctx context.Context, from http.Header, arguments j
 }
 
 type getIn struct {
-	Index string      `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Index string      `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
 	IDs   []string    `json:"ids" jsonschema:"ids of documents, 1 to 20"`
-	Start wholeNumber `json:"start,omitempty" jsonschema:"byte of long texts to begin at; what was cut says where to go on"`
+	Start wholeNumber `json:"start,omitempty" jsonschema:"byte of long texts to begin at: next of the answer before"`
 	tokensIn
 }
 
 type getOut struct {
 	Documents []documentOut `json:"documents"`
 	Missing   []string      `json:"missing,omitempty" jsonschema:"ids that no document has"`
-	NoRoom    []string      `json:"no_room,omitempty" jsonschema:"ids of documents, or of passages, that this answer has no room for: call get with these"`
-	Left      int           `json:"left,omitempty" jsonschema:"how many there is no room for, where they are more than no_room names"`
+	NoRoom    []string      `json:"no_room,omitempty" jsonschema:"ids that did not fit: call get with these"`
+	Left      int           `json:"left,omitempty" jsonschema:"how many did not fit, if no_room names fewer"`
 }
 
 type documentOut struct {
@@ -295,7 +295,7 @@ func resourceText(m json.RawMessage, start int) (text string, next int, err erro
 
 // tokensIn has the argument that limits the size of an answer.
 type tokensIn struct {
-	MaxTokens wholeNumber `json:"max_tokens,omitempty" jsonschema:"about how many tokens the answer has at most, 3 bytes counting as one; fewer documents and shorter texts are shown then"`
+	MaxTokens wholeNumber `json:"max_tokens,omitempty" jsonschema:"limit of the answer, of 3 bytes a token"`
 }
 
 // byteBudget returns how many bytes an answer may have: defaultBytes, or fewer if max_tokens says so.
