@@ -155,7 +155,7 @@ func (s *Server) allStats(ctx context.Context, names []string) []indexStatus {
 	defer stop()
 	var statuses []indexStatus
 	for _, name := range names {
-		if c, err := s.collections.Get(name); err == nil { // it may be dropped meanwhile
+		if c, err := s.collections.Get(name); err == nil { // it may have been removed meanwhile
 			statuses = append(statuses, indexStatus{Collection: c})
 		}
 	}

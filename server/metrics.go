@@ -183,7 +183,7 @@ var indexGauges = []struct {
 		func(st *collection.Stats) float64 { return float64(st.Queue.Requests) }},
 }
 
-// sampledGauges are those of a class of k of an index whose questions are sampled.
+// sampledGauges are the gauges of each class of k, for an index whose questions are sampled.
 var sampledGauges = []struct {
 	*prometheus.Desc
 	value func(c *collection.SampledClass) (x float64, known bool)

@@ -62,8 +62,8 @@ func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn)
 	return fitHits(others, "", budget)
 }
 
-// mostPassages is how many passages stand for a document that others are compared with, and
-// mostVectors how many vectors do.
+// maxQueryPassages is the largest number of passages, and maxQueryVectors that of vectors, that a query has
+// if it is a document.
 const (
 	maxQueryPassages = 8
 	maxQueryVectors  = 2048

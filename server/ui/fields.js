@@ -86,7 +86,7 @@ async function fieldsOf(index, signal) {
       }
     }
   }
-  // A field with a different value in nearly each document is no useful filter.
+  // A field with a different value in nearly each document is not a useful filter.
   const useful = (f) => f.scalar && f.values.size && (f.values.size <= 20 || f.values.size <= f.n / 2);
   const fields = [...seen.values()].filter(useful).slice(0, maxFields);
   fieldsByIndex.set(index, fields);
@@ -161,7 +161,7 @@ export async function showFacets(index, own, changed) {
   if (focused) [...list.querySelectorAll("[data-facet]")].find((e) => e.dataset.facet === focused)?.focus();
 }
 
-// hideFacets hides the filters if there is no index, or if it is empty.
+// hideFacets hides the filters if an index is missing or empty.
 export function hideFacets() {
   running.abort();
   byId("facets").hidden = true;

@@ -274,7 +274,7 @@ async function why() {
   await guarded(async () => place.replaceChildren(...await matchesOf(last, byId("why-id").value.trim())));
 }
 
-// nothingYet explains how to begin if there is no index, or if it has no documents.
+// nothingYet explains how to begin if the index is missing, or has no documents.
 function nothingYet(index) {
   for (const id of ["hits", "status", "facet-list"]) byId(id).replaceChildren();
   fields.hideFacets();
@@ -282,7 +282,7 @@ function nothingYet(index) {
   last = null;
   byId("start").replaceChildren(
     make("h2", {}, index ? index + " has no documents yet" : "There are no indexes yet"),
-    make("p", { class: "quiet" }, index ? "Add some, and search them here." : "An index holds documents that you can search by what they mean. Begin with one of these:"),
+    make("p", { class: "quiet" }, index ? "Add some, and search them here." : "An index holds documents that you can search by meaning. Begin with one of these:"),
     adding());
 }
 

@@ -73,7 +73,7 @@ export function statsOf(st) {
     ["Stage", st.growth.stage], ["Training now", st.growth.training ? "yes" : "no"], ["Last training", st.growth.training_failed],
     ["Trained on", drift.trained_tokens ? figure(drift.trained_tokens) + " tokens" : "not known"],
     ["Added since", drift.added_tokens + " tokens"], ["Error of training", drift.train_rmse || undefined],
-    ["Error of what was added", drift.added_rmse || undefined], ["Drift (their ratio)", drift.ratio || "not known yet"],
+    ["Error of added documents", drift.added_rmse || undefined], ["Drift (their ratio)", drift.ratio || "not known yet"],
     ["Centroids a build would train", drift.wanted_centroids || undefined],
   ])];
   out.push(make("p", { class: st.growth.advice ? "error" : "quiet" },
