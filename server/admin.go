@@ -35,12 +35,14 @@ type importedOut struct {
 	Warnings  []string `json:"warnings"`
 }
 
+// compactedOut has the size of an index file before and after it was compacted.
 type compactedOut struct {
 	Name   string `json:"name"`
 	Before int64  `json:"bytes_before" doc:"of the index file"`
 	After  int64  `json:"bytes_after"`
 }
 
+// verifiedOut reports that an index was checked.
 type verifiedOut struct {
 	Name  string `json:"name"`
 	Sound bool   `json:"sound"`
@@ -52,6 +54,7 @@ type recallIn struct {
 	Params  paramsIn  `json:"params,omitzero"`
 }
 
+// recallOut has the recall of searches, compared with exhaustive ones.
 type recallOut struct {
 	K       int                  `json:"k"`
 	Queries int                  `json:"num_queries"`
@@ -319,6 +322,7 @@ func importIndex(q *request) (err error) {
 	return q.answerJSON(http.StatusOK, out)
 }
 
+// retrainIndex answers POST /indices/{name}/retrain.
 func retrainIndex(q *request, _ *noBody) (index.RetrainReport, error) {
 	_, retrainer, err := collectionAs[collection.Retrainer](q, "training anew")
 	if err != nil {
@@ -331,6 +335,7 @@ func retrainIndex(q *request, _ *noBody) (index.RetrainReport, error) {
 	return *r, nil
 }
 
+// compactIndex answers POST /indices/{name}/compact.
 func compactIndex(q *request, _ *noBody) (compactedOut, error) {
 	c, compacter, err := collectionAs[collection.Compacter](q, "compaction")
 	if err != nil {
@@ -340,6 +345,7 @@ func compactIndex(q *request, _ *noBody) (compactedOut, error) {
 	return compactedOut{c.Name(), before, after}, err
 }
 
+// verifyIndex answers POST /indices/{name}/verify.
 func verifyIndex(q *request, _ *noBody) (verifiedOut, error) {
 	c, verifier, err := collectionAs[collection.Verifier](q, "a check")
 	if err != nil {
@@ -353,6 +359,8 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 	if len(in.Queries) == 0 {
 		return out, badRequest("queries is empty")
 	}
+
+	// The queries.
 	tasks := make([]task, len(in.Queries))
 	qs := make([]search.Query, len(in.Queries))
 	for i := range in.Queries {
@@ -369,6 +377,8 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 		if !ok {
 			return collection.Unsupported("a measured recall")
 		}
+
+		// The options.
 		page := in.Params.searchPage(v.Most())
 		k := page.K
 		if page.Offset != 0 || page.MinScore != nil {
@@ -381,6 +391,8 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 		if err != nil {
 			return err
 		}
+
+		// The exhaustive search, and the comparison with it.
 		reference, err := quality.Reference(q.ctx, measured.Traced(), qs, k, nil)
 		if err != nil {
 			return q.dimensionError(v, tasks, err)

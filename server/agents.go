@@ -64,6 +64,7 @@ type agentCall struct {
 	ended   bool       // no more requests may begin
 }
 
+// agentKey is the context key for the agentCall of a request.
 type agentKey struct{}
 
 // agentCallFrom returns the agent's message that a request is made for. nil means that the request is not

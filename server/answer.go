@@ -130,6 +130,7 @@ type answerStream struct {
 // maxPending is how many bytes of a streamed answer wait in memory, before they are sent.
 const maxPending = 1 << 20
 
+// newStream returns an empty stream, and reserves its memory.
 func (q *request) newStream() (*answerStream, error) {
 	return &answerStream{request: q, reserved: maxPending}, q.memory.reserve(q.ctx, answerCopies*maxPending)
 }
@@ -161,6 +162,7 @@ func (s *answerStream) flushIfFull() error {
 	return s.request.reacquireSlot(gate)
 }
 
+// write sends the pending bytes, and the header before the first ones.
 func (s *answerStream) write() error {
 	if !s.began {
 		s.began = true

@@ -32,6 +32,8 @@ func unpackArchive(ctx context.Context, r io.Reader, dir string) (string, error)
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
+
+		// Check the name and the type of the file, and write it.
 		name := filepath.FromSlash(strings.TrimSuffix(h.Name, "/"))
 		switch {
 		case h.Typeflag == tar.TypeXGlobalHeader:
@@ -58,6 +60,8 @@ func unpackArchive(ctx context.Context, r io.Reader, dir string) (string, error)
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return "", err
 	}
+
+	// Find the folder.
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err
@@ -78,6 +82,7 @@ func isSparse(h *tar.Header) bool {
 	return false
 }
 
+// unpackFile writes one file of an archive. Its path must not exist.
 func unpackFile(r io.Reader, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err

@@ -147,6 +147,8 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 		lineError := func(format string, args ...any) (Tokens, error) {
 			return nil, fmt.Errorf("%w: %s: line %d: %s", ErrTokens, source, n, fmt.Sprintf(format, args...))
 		}
+
+		// The name, the grants and the limits.
 		words := strings.Fields(line)
 		if len(words) < 3 {
 			return lineError("want a name, a permission and a secret; there are %d words", len(words))
@@ -164,6 +166,8 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 				return lineError("limit %d: %v", i+1, err)
 			}
 		}
+
+		// The secret, or its digest.
 		if digest, ok := strings.CutPrefix(words[2], "sha256:"); ok {
 			sum, err := hex.DecodeString(digest)
 			if err != nil || len(sum) != sha256.Size {
@@ -325,6 +329,7 @@ func (q *request) answerAccess(*noBody) (accessOut, error) {
 	return out, nil
 }
 
+// newAccessOf returns the permissions and limits of a token.
 func newAccessOf(t *Token) *accessOf {
 	a := &accessOf{
 		Name:       t.Name,

@@ -299,6 +299,7 @@ type bodyShape struct {
 
 var bodyShapes sync.Map // of reflect.Type
 
+// bodyShapeOf returns the shape of a type, which is cached.
 func bodyShapeOf(t reflect.Type) *bodyShape {
 	if s, ok := bodyShapes.Load(t); ok {
 		return s.(*bodyShape)

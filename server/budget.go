@@ -55,6 +55,7 @@ func newBudget(purpose string, capacity, maxRequest int64, maxWait time.Duration
 	}
 }
 
+// newReservation returns a reservation without bytes.
 func (b *budget) newReservation() reservation { return reservation{budget: b} }
 
 // reserve reserves size more bytes. It waits while other requests hold them, unless the wait is
@@ -132,6 +133,7 @@ func (b *budget) canGrant(a *reservation, size int64) bool {
 	return size <= b.remaining-keptBack
 }
 
+// grantBytes gives bytes to a reservation without a check. b.mu must be held.
 func (b *budget) grantBytes(a *reservation, size int64) {
 	if a.bytes == 0 {
 		a.since = time.Now()
@@ -221,4 +223,5 @@ func (a *reservation) release(size int64) {
 	b.grantWaiting()
 }
 
+// releaseAll gives all bytes back to the budget.
 func (a *reservation) releaseAll() { a.release(a.bytes) }

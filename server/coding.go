@@ -66,6 +66,7 @@ type gzipBody struct {
 // compressedBody reads the body as it was sent, for the decoder.
 type compressedBody struct{ *gzipBody }
 
+// Read implements io.Reader. It counts the bytes, and keeps an error other than io.EOF.
 func (w compressedBody) Read(p []byte) (int, error) {
 	n, err := w.request.body.Read(p)
 	w.sent += int64(n)
@@ -75,6 +76,7 @@ func (w compressedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Read implements io.Reader. It stops when the body becomes too large for the bytes that were sent.
 func (g *gzipBody) Read(p []byte) (n int, err error) {
 	if g.decoder == nil {
 		if g.decoder, err = gzip.NewReader(compressedBody{g}); err != nil {

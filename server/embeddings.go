@@ -37,6 +37,7 @@ func (textsJSON) schema() object {
 	return object{"anyOf": []object{{"type": "string"}, {"type": "array", "items": object{"type": "string"}}}}
 }
 
+// embeddingsOut is the answer of OpenAI's service. It encodes the texts when it is written.
 type embeddingsOut struct {
 	Object string          `json:"object" enum:"list"`
 	Data   []embeddingOut  `json:"data"`
@@ -83,6 +84,7 @@ func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
 
 // writeAnswer implements customAnswer.
 func (out embeddingsOut) writeAnswer(q *request) error {
+	// Check the request.
 	in, role := out.ask, encode.Document
 	if in.IsQuery != nil && *in.IsQuery {
 		role = encode.Query
@@ -94,6 +96,8 @@ func (out embeddingsOut) writeAnswer(q *request) error {
 	if in.Dim != nil && *in.Dim != e.Dim() {
 		return badRequest("dimensions is %d; the model has %d", *in.Dim, e.Dim())
 	}
+
+	// Answer with tensors, or with JSON.
 	if q.acceptsTensors() {
 		all, tokens, err := q.encodeMatrices(role, inList("input"), in.Input, nil)
 		if err != nil {
@@ -140,6 +144,7 @@ type modelItem struct {
 	OwnedBy string `json:"owned_by"`
 }
 
+// listModels answers GET /v1/models.
 func listModels(q *request, _ *noBody) (modelsOut, error) {
 	out := modelsOut{Object: "list", Data: []modelItem{}}
 	if e, _ := q.server.encoder(); e != nil {

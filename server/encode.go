@@ -310,6 +310,8 @@ func encodeAll(
 	yield func(Matrix, *encode.Embedding) error,
 ) error {
 	matrix := func(v []float32) Matrix { return Matrix{Tokens: len(v) / e.Dim(), Dim: e.Dim(), Data: v} }
+
+	// Queries come in batches.
 	if role == encode.Query {
 		for batch := range slices.Chunk(texts, queryBatch) {
 			embeddings, err := e.Queries(ctx, batch)
@@ -328,6 +330,8 @@ func encodeAll(
 		}
 		return nil
 	}
+
+	// Documents are a stream.
 	var source iter.Seq2[encode.Text, error] = func(yield func(encode.Text, error) bool) {
 		for _, text := range texts {
 			if !yield(encode.Text{Text: text}, nil) {

@@ -277,6 +277,7 @@ type kindProblem struct {
 	retry   time.Duration // 0 means that trying again does not help
 }
 
+// problem returns the answer to an error of the kind.
 func (row kindProblem) problem(err error) *Problem {
 	var p *Problem
 	switch {

@@ -87,6 +87,7 @@ func saturatingProduct(factors ...int) int {
 	return p
 }
 
+// toFeedback returns the feedback as an option of a search.
 func (f *feedbackIn) toFeedback() *search.Feedback {
 	return &search.Feedback{Docs: f.Documents, Like: f.Like, Unlike: f.Unlike}
 }
@@ -115,8 +116,8 @@ func (r *ranking) addPassages(q *request, in *searchFields, out *resultOut) erro
 			if err != nil {
 				return err
 			}
-			if p.Metadata, err = q.documentMetadata(
-				&collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
+			document := &collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}
+			if p.Metadata, err = q.documentMetadata(document); err != nil {
 				return err
 			}
 		}

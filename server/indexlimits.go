@@ -34,6 +34,7 @@ func ParseIndexRate(text string) (r IndexRate, err error) {
 	return IndexRate{pattern, n}, nil
 }
 
+// parseRate parses a number of requests a second. ok is false unless it is above 0, and not absurdly large.
 func parseRate(text string) (perSecond float64, ok bool) {
 	perSecond, err := strconv.ParseFloat(text, 64)
 	return perSecond, err == nil && perSecond > 0 && perSecond <= 1e9

@@ -157,6 +157,7 @@ func getIndex(q *request, _ *noBody) (infoOut, error) {
 	return out, err
 }
 
+// indexInfo describes a collection and its snapshot.
 func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (infoOut, error) {
 	d, err := v.Describe(q.ctx)
 	if err != nil {

@@ -70,6 +70,7 @@ const (
 	unlimitedTime  = time.Duration(1) << 62
 )
 
+// setDefaults replaces zero and negative limits. Some defaults depend on limits that are set before them.
 func (l *Limits) setDefaults() {
 	setDefault(&l.Body, 100<<20, unlimitedBytes)
 	setDefault(&l.Text, max(l.Body/100, 1<<20), unlimitedBytes)
@@ -101,6 +102,7 @@ type gate struct {
 	meanHold time.Duration // moving mean of how long a slot is held
 }
 
+// newGate returns a gate with a number of slots.
 func newGate(slots int, maxWait time.Duration) *gate {
 	return &gate{
 		slots:      make(chan struct{}, min(slots, 1<<20)),
@@ -236,6 +238,7 @@ type transferPace struct {
 	now            func() time.Time
 }
 
+// newPace returns the pace for a body, with all of its idle time.
 func (s *Server) newPace() transferPace {
 	l := &s.options.Limits
 	return transferPace{

@@ -38,6 +38,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 	if handler == nil {
 		handler = s
 	}
+
+	// Serve until the listener fails, or ctx ends.
 	h := &http.Server{
 		Handler:           handler,
 		TLSConfig:         opts.TLS,
@@ -60,6 +62,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 		return err
 	case <-ctx.Done():
 	}
+
+	// Finish the running requests. Those that take too long are cut off.
 	s.Drain()
 	s.log.Info("ending: requests that run are finished", "at_most", opts.Drain)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), opts.Drain)

@@ -237,6 +237,7 @@ func readFieldNames(q *request, v collection.Snapshot, s collection.Selection, l
 	return out, nil
 }
 
+// allMetadata answers GET /indices/{name}/metadata.
 func allMetadata(q *request, _ *noBody) (out metadataOut, err error) {
 	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) (err error) {
 		out, err = readMetadata(q, v, collection.Selection{}, 0)
@@ -245,6 +246,7 @@ func allMetadata(q *request, _ *noBody) (out metadataOut, err error) {
 	return out, err
 }
 
+// countMetadata answers GET /indices/{name}/metadata/count.
 func countMetadata(q *request, _ *noBody) (out countOut, err error) {
 	// The snapshot is only opened because an index without documents must be an error.
 	err = q.withSnapshot(func(c collection.Collection, _ collection.Snapshot) error {
@@ -255,6 +257,7 @@ func countMetadata(q *request, _ *noBody) (out countOut, err error) {
 	return out, err
 }
 
+// checkMetadata answers POST /indices/{name}/metadata/check.
 func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	out := checkOut{Existing: []int64{}, Missing: []int64{}}
 	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
@@ -279,6 +282,7 @@ func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	return out, err
 }
 
+// queryMetadata answers POST /indices/{name}/metadata/query.
 func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	out := foundOut{DocumentIDs: []uint64{}}
 	if in.Condition == "" {
@@ -303,6 +307,7 @@ func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	return out, err
 }
 
+// getMetadata answers POST /indices/{name}/metadata/get.
 func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	switch {
@@ -336,6 +341,7 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	return out, err
 }
 
+// updateMetadata answers POST /indices/{name}/metadata/update.
 func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error) {
 	if in.Condition == "" && in.IDs == nil {
 		return updatedMetadataOut{}, badRequest("condition is empty, and there are no ids")
@@ -400,6 +406,7 @@ func facetRoutes() []route {
 	}, countFacets)}
 }
 
+// countFacets answers POST /indices/{name}/facets.
 func countFacets(q *request, in *facetsIn) (out facetsOut, err error) {
 	o := index.FacetOptions{
 		Values:  index.DefaultFacetValues,
@@ -416,6 +423,8 @@ func countFacets(q *request, in *facetsIn) (out facetsOut, err error) {
 	case in.Values != nil:
 		o.Values = *in.Values
 	}
+
+	// Parse the fields, and count.
 	fields := make([]condition.Field, len(in.Fields))
 	for i, name := range in.Fields {
 		if fields[i], err = condition.ParseField(name); err != nil {

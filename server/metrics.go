@@ -76,6 +76,7 @@ type metrics struct {
 	panics         prometheus.Counter       // in goroutines of requests
 }
 
+// newMetrics registers the metrics of a service.
 func newMetrics(s *Server) *metrics {
 	r := NewRegistry(s.options.Version, s.device())
 	long := append(slices.Clone(StageBuckets[1:]), 30, 100)
@@ -146,6 +147,7 @@ func (m *metrics) removeIndex(index string) {
 // indexCollector collects the gauges of each index whenever /metrics is read.
 type indexCollector struct{ s *Server }
 
+// indexDesc describes a gauge of each index.
 func indexDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("plaid_index_"+name, help, []string{"index"}, nil)
 }
@@ -205,6 +207,7 @@ var sampledGauges = []struct {
 		}},
 }
 
+// classDesc describes a gauge of each class of k of an index.
 func classDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("plaid_index_sampled_"+name, help, []string{"index", "k"}, nil)
 }

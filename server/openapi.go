@@ -46,6 +46,8 @@ func describeAPI(routes []route, version string) ([]byte, error) {
 			tags = append(tags, object{"name": r.tag})
 		}
 	}
+
+	// The body of errors, and their codes.
 	d.schemaOf(reflect.TypeFor[Problem]())
 	if d.clash != nil {
 		return nil, d.clash

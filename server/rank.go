@@ -25,6 +25,8 @@ func (q *request) rankByVectors(
 		}
 		return out, nil
 	}
+
+	// Search.
 	o.Filter, o.Payload = f.shared, in.wantsMetadata() || in.Highlight
 	o.Matches = in.Highlight && len(in.TextQuery) == 0 // with text_query newHighlighter finds them, for fewer hits
 	if in.Group != "" {

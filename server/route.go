@@ -141,11 +141,13 @@ const (
 // router finds the route of a request.
 type router struct{ routes []parsedRoute }
 
+// parsedRoute is a route with its pattern split at slashes.
 type parsedRoute struct {
 	*route
 	segments []string
 }
 
+// newRouter returns a router, or an error if a route has no handler or is defined twice.
 func newRouter(routes []route) (*router, error) {
 	r := &router{}
 	seen := map[string]bool{}

@@ -16,6 +16,7 @@ type ranking struct {
 	coverage *search.Coverage // nil means that all documents were searched
 }
 
+// newRanking returns a ranking of hits without statistics.
 func newRanking(v collection.Snapshot, hits []search.Hit) ranking {
 	return ranking{snapshot: v, hits: search.Ranked(hits)}
 }
@@ -29,6 +30,8 @@ func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, erro
 		IDs:       make([]string, len(r.hits)),
 		Coverage:  r.coverage,
 	}
+
+	// Ids and scores, statistics, and passages.
 	for j := range r.hits {
 		out.IDs[j] = r.hits[j].Hit.ID
 		out.Documents[j], out.Scores[j] = collection.NumberOf(&r.hits[j].Hit), r.hits[j].Score
@@ -41,6 +44,8 @@ func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, erro
 			return out, err
 		}
 	}
+
+	// Metadata. If a document is stored as passages, its own is that of a passage without the passage's fields.
 	if !in.wantsMetadata() {
 		return out, nil
 	}
@@ -57,8 +62,8 @@ func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, erro
 		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
 			payload = vectors.WholePayload(payload)
 		}
-		if out.Metadata[j], err = q.documentMetadata(
-			&collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
+		document := &collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}
+		if out.Metadata[j], err = q.documentMetadata(document); err != nil {
 			return out, err
 		}
 	}

@@ -128,6 +128,8 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 		now:          time.Now,
 		spareBatches: make(chan *vectorBatch, maxSpareBatches),
 	}
+
+	// Options and their defaults.
 	if o != nil {
 		s.options = *o
 	}
@@ -146,6 +148,8 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 		s.options.Tracing = noop.NewTracerProvider()
 	}
 	s.tracer = s.options.Tracing.Tracer("github.com/plaid-ir/plaid/server")
+
+	// Limits of all requests together.
 	s.bodyMemory = newBudget("bodies", s.options.Limits.Bodies, s.options.Limits.Decoded, s.options.Limits.Wait)
 	largestAnswer := answerCopies * min(s.options.Limits.Answer, unlimitedBytes/answerCopies)
 	s.answerMemory = newBudget("answers", s.options.Limits.Answers, largestAnswer, s.options.Limits.Wait)
@@ -160,15 +164,17 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 		}
 	}
 	s.creating.requests = map[string]int{}
+
+	// Routes, and what follows from them: the description, and the metrics.
 	page, err := pageRoutes()
 	if err != nil {
 		return nil, err
 	}
-	routes := slices.Concat(healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(),
-		explainRoutes(), imageRoutes(),
-		metadataRoutes(), facetRoutes(), idRoutes(), encodeRoutes(), rerankRoutes(), rerankAPIRoutes(), adminRoutes(),
-		accessRoutes(),
-		s.agentRoutes(), page)
+	routes := slices.Concat(
+		healthRoutes(), indexRoutes(), documentRoutes(), lookupRoutes(), searchRoutes(), explainRoutes(),
+		imageRoutes(), metadataRoutes(), facetRoutes(), idRoutes(), encodeRoutes(), rerankRoutes(),
+		rerankAPIRoutes(), adminRoutes(), accessRoutes(), s.agentRoutes(), page,
+	)
 	if s.router, err = newRouter(routes); err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type windowIn struct {
 // The fields of metadata that belong to a text that is split.
 const idField, titleField, textField = "_id", "title", "text"
 
+// validate checks the fields, without looking at a model.
 func (in *windowIn) validate() error {
 	switch {
 	case in.Window < 0:

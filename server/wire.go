@@ -138,6 +138,7 @@ func (r *rowsJSON) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// parse reads the rows. The first row sets the dimension.
 func (r *rowsJSON) parse(s *scanner) error {
 	if !s.openList() {
 		return &matrixError{-1, errors.New("want a list of lists of numbers")}

@@ -35,6 +35,7 @@ type refusal struct {
 	message string
 }
 
+// refuse returns a refusal with a formatted message.
 func refuse(id json.RawMessage, code int64, format string, args ...any) *refusal {
 	return &refusal{id, code, fmt.Sprintf(format, args...)}
 }

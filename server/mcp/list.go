@@ -38,6 +38,7 @@ const (
 	maxFields = 500
 )
 
+// listIndexes is the tool list.
 func (t tools) listIndexes(ctx context.Context, from http.Header, _ *listIn) (listOut, error) {
 	out := listOut{Indexes: []indexOut{}}
 	names, err := t.indexNames(ctx, from)

@@ -167,6 +167,8 @@ func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn
 	if err != nil {
 		return out, err
 	}
+
+	// Ask the service.
 	type token struct {
 		Piece string `json:"piece"`
 		Start int    `json:"start"`
@@ -190,6 +192,8 @@ func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn
 		&found); err != nil {
 		return out, err
 	}
+
+	// Show the words of the question, with their best matches.
 	if found.ID != in.ID {
 		out.Passage = found.ID
 	}
