@@ -14,8 +14,8 @@ import (
 const (
 	// maxMessage is the longest message of an agent in bytes.
 	maxMessage = 256 << 10
-	// agentCopies is how many copies of an answer of the service a tool has: as text, in parts, as
-	// values, and in its own answer. The library has as many copies of a message.
+	// agentCopies is how many copies of an answer of the service a tool has: the text, its parsed parts,
+	// the values, and its own answer. The library has the same number of copies of a message.
 	agentCopies = 4
 )
 
@@ -29,125 +29,138 @@ func (messageJSON) schema() object {
 
 // agentRoutes returns the route for agents, if the service has one.
 func (s *Server) agentRoutes() []route {
-	if s.o.Agents == nil {
+	if s.options.Agents == nil {
 		return nil
 	}
-	agents := s.o.Agents(s)
+	agents := s.options.Agents(s)
 	return []route{{
-		method: http.MethodPost, pattern: "/mcp", id: "mcp", tag: "agents", need: Read, group: asking, most: maxMessage,
-		summary: "Answer a message of an agent (Model Context Protocol)",
-		doc:     "Streamable HTTP without sessions; docs/agents.md lists the tools. The header Accept names application/json and text/event-stream. A notification is answered 202, without a body.",
-		in:      messageJSON{}, inType: mediaJSON, out: messageJSON{}, outType: mediaJSON, status: http.StatusOK,
-		messages: true,
-		example:  `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
-		do:       func(q *request) error { return answerAgent(q, agents) },
+		method:      http.MethodPost,
+		pattern:     "/mcp",
+		operationID: "mcp",
+		tag:         "agents",
+		permission:  Read,
+		group:       groupAgents,
+		maxBody:     maxMessage,
+		summary:     "Answer a message of an agent (Model Context Protocol)",
+		doc: "Streamable HTTP without sessions; docs/agents.md lists the tools. The header Accept names " +
+			"application/json and text/event-stream. A notification is answered 202, without a body.",
+		in:      messageJSON{},
+		inType:  mediaJSON,
+		out:     messageJSON{},
+		outType: mediaJSON,
+		status:  http.StatusOK,
+		jsonRPC: true,
+		example: `{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}`,
+		handle:  func(q *request) error { return answerAgent(q, agents) },
 	}}
 }
 
-// agentCall is a message of an agent while it is answered. The requests that tools make for it run
-// one after another and share its account: their answers are counted until the agent has taken its
-// own.
+// agentCall is a message of an agent while it is answered. The requests that tools make for it run one
+// after another and share its reservation: the memory of their answers stays reserved until the agent has
+// received its own answer.
 type agentCall struct {
-	q     *request
-	mu    sync.Mutex // held while such a request runs
-	ended bool
+	request *request
+	mu      sync.Mutex // held while a request of a tool runs
+	ended   bool       // no more requests may begin
 }
 
+// agentKey is the context key for the agentCall of a request.
 type agentKey struct{}
 
-// agentCallOf returns the call that a tool makes a request for; nil means that there is none.
-func agentCallOf(ctx context.Context) *agentCall {
+// agentCallFrom returns the agent's message that a request is made for. nil means that the request is not
+// made by a tool.
+func agentCallFrom(ctx context.Context) *agentCall {
 	call, _ := ctx.Value(agentKey{}).(*agentCall)
 	return call
 }
 
-// end waits for the request that runs, and lets no other begin.
-func (c *agentCall) end() {
+// finish waits for a running request of a tool, and lets no other begin.
+func (c *agentCall) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
 }
 
-// answerAgent lets the tools answer a message: they say, too, what is wrong with one.
+// answerAgent answers a message by the handler of agents, which answers malformed messages as well.
 func answerAgent(q *request, agents http.Handler) error {
-	text, err := q.text()
+	text, err := q.readBody()
 	if err != nil {
 		return err
 	}
-	if err := q.body.hold(agentCopies * int64(len(text))); err != nil {
+	if err := q.body.reserve(agentCopies * int64(len(text))); err != nil {
 		return err
 	}
-	if err := jsontext.Check(text, jsontext.Options{Charge: q.body.hold}); err != nil {
-		if wrong := (*jsontext.Error)(nil); !errors.As(err, &wrong) {
-			return badJSON(err)
+	if err := jsontext.Check(text, jsontext.Options{Charge: q.body.reserve}); err != nil {
+		if _, malformed := errors.AsType[*jsontext.Error](err); !malformed {
+			return bodyError(err)
 		}
 	}
-	if err := q.enter(); err != nil {
+	if err := q.acquireSlot(); err != nil {
 		return err
 	}
-	answer, err := q.askAgents(agents, text)
+	answer, err := q.runAgentHandler(agents, text)
 	if err != nil {
 		return err
 	}
-	if err := q.memory.take(q.ctx, int64(answer.text.Len())); err != nil {
+	if err := q.memory.reserve(q.ctx, int64(answer.text.Len())); err != nil {
 		return err
 	}
 	media := answer.header.Get("Content-Type")
 	for name, values := range answer.header {
 		q.w.Header()[name] = values
 	}
-	return q.send(answer.code, media, answer.text.Bytes())
+	return q.sendBody(answer.code, media, answer.text.Bytes())
 }
 
-// askAgents returns when the tools make no more requests.
-func (q *request) askAgents(agents http.Handler, text []byte) (*keptAnswer, error) {
-	call := &agentCall{q: q}
-	defer call.end()
+// runAgentHandler returns the handler's answer to a message, when the tools make no more requests.
+func (q *request) runAgentHandler(agents http.Handler, text []byte) (*bufferedAnswer, error) {
+	call := &agentCall{request: q}
+	defer call.finish()
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, agentKey{}, call))
 	defer cancel()
 	r := q.Request.WithContext(ctx)
 	r.Header = r.Header.Clone()
-	r.Header.Set(headerRequestID, q.w.Header().Get(headerRequestID)) // the tools' requests have it too
+	r.Header.Set(headerRequestID, q.w.Header().Get(headerRequestID)) // also for the requests of tools
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	answer := &keptAnswer{header: http.Header{}, code: http.StatusOK}
+	answer := &bufferedAnswer{header: http.Header{}, code: http.StatusOK}
 	agents.ServeHTTP(answer, r)
 	return answer, q.ctx.Err()
 }
 
-// settle gives back the memory of an answer that was sent. If a tool has the answer, it stays
-// counted to the end of the agent's request.
-func (q *request) settle() {
-	if q.call == nil {
-		q.memory.close()
+// settleAnswerMemory releases the memory of an answer that was sent. The copies of an answer to a tool
+// stay reserved until the agent's request ends.
+func (q *request) settleAnswerMemory() {
+	if q.agentCall == nil {
+		q.memory.releaseAll()
 		return
 	}
-	if has := agentCopies * q.w.(*recorder).bytes; q.taken() > has {
-		q.memory.give(q.taken() - has)
+	if copies := agentCopies * q.w.(*responseRecorder).bytes; q.reservedAnswer() > copies {
+		q.memory.release(q.reservedAnswer() - copies)
 	} else {
-		q.memory.owe(has - q.taken())
+		q.memory.reserveAtOnce(copies - q.reservedAnswer())
 	}
 }
 
-// taken is how much the answer to this request takes of the budget of answers.
-func (q *request) taken() int64 { return q.memory.taken - q.before }
+// reservedAnswer returns the bytes that are reserved for the answer to this request.
+func (q *request) reservedAnswer() int64 { return q.memory.bytes - q.memoryBefore }
 
-// keptAnswer is an answer in memory.
-type keptAnswer struct {
+// bufferedAnswer is an http.ResponseWriter that keeps the answer in memory.
+type bufferedAnswer struct {
 	header http.Header
 	code   int
-	begun  bool
+	begun  bool // the code is final
 	text   bytes.Buffer
 }
 
-func (a *keptAnswer) Header() http.Header { return a.header }
+func (a *bufferedAnswer) Header() http.Header { return a.header }
 
-func (a *keptAnswer) WriteHeader(code int) {
+func (a *bufferedAnswer) WriteHeader(code int) {
 	if !a.begun {
 		a.code, a.begun = code, true
 	}
 }
 
-func (a *keptAnswer) Write(p []byte) (int, error) {
+func (a *bufferedAnswer) Write(p []byte) (int, error) {
 	a.begun = true
 	return a.text.Write(p)
 }

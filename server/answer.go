@@ -11,46 +11,47 @@ import (
 	"time"
 )
 
-// spend counts bytes of the answer before they are held. All of them are given back when
-// the request has ended.
-func (q *request) spend(bytes int) error {
-	n, most := int64(bytes), q.s.o.Limits.Answer
-	if n > most-q.answered {
-		return problem(CodeTooLarge, "the answer has more than %d bytes (max-memory): ask for less at a time", most)
+// reserveAnswer reserves memory for so far uncounted bytes of the answer, before they are allocated. All
+// of it is released when the request has ended.
+func (q *request) reserveAnswer(bytes int) error {
+	size, limit := int64(bytes), q.server.options.Limits.Answer
+	if size > limit-q.answerBytes {
+		return problem(CodeTooLarge, "the answer has more than %d bytes (max-memory): ask for less at a time", limit)
 	}
-	q.answered += n
-	return q.memory.take(q.ctx, asTextToo*n)
+	q.answerBytes += size
+	return q.memory.reserve(q.ctx, answerCopies*size)
 }
 
-// asTextToo: while an answer is written as text, what it is made of is there too.
-const asTextToo = 2
+// answerCopies is how often an answer is in memory while it is written: as values and as text.
+const answerCopies = 2
 
-// answer sends a value as JSON.
-func (q *request) answer(status int, v any) error {
-	made := q.route.group == writing || q.route.group == transferring // the change: a refusal would have it made again
+// answerJSON sends a value as JSON.
+func (q *request) answerJSON(status int, v any) error {
 	text, err := toJSON(v)
 	if err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
-	// Counted for what it is from here on, and no more for what was expected.
+
+	// Replace the reservation, which was an estimate, by the size of the text.
 	needs := int64(len(text))
-	if q.call != nil {
+	if q.agentCall != nil {
 		needs *= agentCopies
 	}
-	switch rest := needs - q.taken(); {
-	case rest <= 0:
-		q.memory.give(-rest)
-	case made:
-		q.memory.owe(rest)
+	changes := q.route.group == groupWrite || q.route.group == groupTransfer
+	switch missing := needs - q.reservedAnswer(); {
+	case missing <= 0:
+		q.memory.release(-missing)
+	case changes: // if its answer were refused, the client would repeat the change
+		q.memory.reserveAtOnce(missing)
 	default:
-		if err := q.memory.take(q.ctx, rest); err != nil {
+		if err := q.memory.reserve(q.ctx, missing); err != nil {
 			return err
 		}
 	}
-	return q.send(status, mediaJSON, text)
+	return q.sendBody(status, mediaJSON, text)
 }
 
-// toJSON is json.Marshal, unless an answer has a faster way.
+// toJSON encodes an answer by its own method toJSON, which is faster, or else by json.Marshal.
 func toJSON(v any) ([]byte, error) {
 	if a, ok := v.(interface{ toJSON() ([]byte, error) }); ok {
 		return a.toJSON()
@@ -58,8 +59,8 @@ func toJSON(v any) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// toJSON returns what json.Marshal does, with the metadata last and as it was stored: encoding/json reads
-// all of it again, and copies it, which takes longer than the rest of an answer.
+// toJSON returns the same as json.Marshal, but with the metadata last and as it was stored: encoding/json
+// would parse and copy all of it, which takes longer than the rest of an answer.
 func (out searchOut) toJSON() ([]byte, error) {
 	size := 256 // bytes
 	for i := range out.Results {
@@ -101,138 +102,141 @@ func (out searchOut) toJSON() ([]byte, error) {
 	return append(text, bytes.TrimPrefix(rest, []byte(`{"results":null`))...), nil
 }
 
-// send sends a body. The turn is given back first: how slowly a client takes its answer
-// is no matter of others.
-func (q *request) send(status int, media string, text []byte) error {
-	q.leaveTurn()
+// sendBody sends an answer. It releases the slot first, so that a client that takes its answer slowly
+// keeps no other request waiting.
+func (q *request) sendBody(status int, media string, text []byte) error {
+	q.releaseSlot()
 	h := q.w.Header()
 	if media != "" {
 		h.Set("Content-Type", media)
 	}
 	h.Set("Content-Length", fmt.Sprint(len(text)))
-	h.Set("Server-Timing", q.timing())
+	h.Set("Server-Timing", q.serverTiming())
 	q.w.WriteHeader(status)
-	_, _ = q.w.Write(text) // who is gone needs no answer
+	_, _ = q.w.Write(text) // a client that has left needs no answer
 	return nil
 }
 
-// stream is an answer that is sent while it is made. One that is short is sent as a whole,
-// so that an error is still answered as one; of a long one a broken connection says that
-// it is no whole answer.
-type stream struct {
-	q     *request
-	text  []byte // that is to be sent
-	room  int    // for it, that is counted
-	began bool
+// answerStream is an answer that is sent while it is made. A short answer is sent at the end, so that an
+// error can still be answered by its status; after the beginning of a long one only a broken connection
+// tells the client of an error.
+type answerStream struct {
+	request  *request
+	pending  []byte // not sent yet
+	reserved int    // bytes of memory for pending
+	began    bool   // the beginning was sent
 }
 
-// streamBytes is how much of a streamed answer is held.
-const streamBytes = 1 << 20
+// maxPending is how many bytes of a streamed answer wait in memory, before they are sent.
+const maxPending = 1 << 20
 
-func (q *request) stream() (*stream, error) {
-	return &stream{q: q, room: streamBytes}, q.memory.take(q.ctx, asTextToo*streamBytes)
+// newStream returns an empty stream, and reserves its memory.
+func (q *request) newStream() (*answerStream, error) {
+	return &answerStream{request: q, reserved: maxPending}, q.memory.reserve(q.ctx, answerCopies*maxPending)
 }
 
-// vectors appends those of a text, which can be longer than what is held as a rule.
-func (s *stream) vectors(m Matrix, write func(to []byte, m Matrix) []byte) error {
-	const each = 16 // bytes of a number as text, at most
-	if more := len(s.text) + each*len(m.Data) - s.room; more > 0 {
-		if err := s.q.memory.take(s.q.ctx, asTextToo*int64(more)); err != nil {
+// appendVectors appends the vectors of one text, which may need more memory than maxPending.
+func (s *answerStream) appendVectors(m Matrix, write func(to []byte, m Matrix) []byte) error {
+	const maxDigits = 16 // bytes of a number as text, with its comma
+	if more := len(s.pending) + maxDigits*len(m.Data) - s.reserved; more > 0 {
+		if err := s.request.memory.reserve(s.request.ctx, answerCopies*int64(more)); err != nil {
 			return err
 		}
-		s.room += more
+		s.reserved += more
 	}
-	s.text = write(s.text, m)
+	s.pending = write(s.pending, m)
 	return nil
 }
 
-// pass sends what there is, if it is enough. The request has no turn meanwhile, and waits
-// for another one then.
-func (s *stream) pass() error {
-	if len(s.text) < streamBytes {
+// flushIfFull sends the pending bytes if they are at least maxPending. Meanwhile the request has no slot;
+// then it waits for another one.
+func (s *answerStream) flushIfFull() error {
+	if len(s.pending) < maxPending {
 		return nil
 	}
-	gate := s.q.gate()
-	s.q.leaveTurn()
+	gate := s.request.groupGate()
+	s.request.releaseSlot()
 	if err := s.write(); err != nil {
 		return err
 	}
-	return s.q.enterAgain(gate)
+	return s.request.reacquireSlot(gate)
 }
 
-func (s *stream) write() error {
+// write sends the pending bytes, and the header before the first ones.
+func (s *answerStream) write() error {
 	if !s.began {
 		s.began = true
-		s.q.w.Header().Set("Content-Type", mediaJSON)
-		s.q.w.WriteHeader(http.StatusOK)
+		s.request.w.Header().Set("Content-Type", mediaJSON)
+		s.request.w.WriteHeader(http.StatusOK)
 	}
-	_, err := s.q.w.Write(s.text)
-	s.text = s.text[:0]
+	_, err := s.request.w.Write(s.pending)
+	s.pending = s.pending[:0]
 	if err != nil {
 		return fmt.Errorf("%w: the client takes no more: %w", context.Canceled, err)
 	}
 	return nil
 }
 
-// end sends the rest.
-func (s *stream) end() error {
+// finish sends the end of the answer.
+func (s *answerStream) finish() error {
 	if !s.began {
-		return s.q.send(http.StatusOK, mediaJSON, s.text)
+		return s.request.sendBody(http.StatusOK, mediaJSON, s.pending)
 	}
-	s.q.leaveTurn()
+	s.request.releaseSlot()
 	return s.write()
 }
 
-// recorder remembers what was answered, and cuts clients that do not take it.
-type recorder struct {
+// responseRecorder records the status and size of an answer for the log, and gives up clients that do not
+// take it.
+type responseRecorder struct {
 	http.ResponseWriter
-	code   int
-	bytes  int64
-	failed Code
-	cut    bool // the connection is to be broken
-	left   bool // the client has, before its change was decided
+	statusCode  int // 0 until the header is sent
+	bytes       int64
+	problemCode Code // "" means success
+	aborted     bool // the connection must be broken: the answer is not complete
+	clientLeft  bool // before it was known whether the client's change was made
 
-	control  *http.ResponseController
-	pace     pace
-	extended time.Time // when the client was given time
+	control    *http.ResponseController
+	pace       transferPace
+	extendedAt time.Time // of the last call of SetWriteDeadline
 }
 
-// extend gives the client time to take what comes next, unless it was given just now: a new deadline
-// may wake a thread. Not every server has deadlines.
-func (r *recorder) extend() {
-	if now := r.pace.now(); now.Sub(r.extended) > r.pace.left/16 {
-		r.extended = now
-		_ = r.control.SetWriteDeadline(now.Add(r.pace.left))
+// extendDeadline gives the client time to take the next bytes. It does nothing if it was called just now,
+// since a new deadline may wake a thread. Not every server has deadlines.
+func (r *responseRecorder) extendDeadline() {
+	if now := r.pace.now(); now.Sub(r.extendedAt) > r.pace.remainingIdle/16 {
+		r.extendedAt = now
+		_ = r.control.SetWriteDeadline(now.Add(r.pace.remainingIdle))
 	}
 }
 
-func (r *recorder) status() int { return cmp.Or(r.code, http.StatusOK) }
+func (r *responseRecorder) status() int { return cmp.Or(r.statusCode, http.StatusOK) }
 
 // WriteHeader implements http.ResponseWriter.
-func (r *recorder) WriteHeader(code int) {
-	r.code = cmp.Or(r.code, code)
-	r.extend()
+func (r *responseRecorder) WriteHeader(code int) {
+	r.statusCode = cmp.Or(r.statusCode, code)
+	r.extendDeadline()
 	r.ResponseWriter.WriteHeader(code)
 }
 
-var errSlow = errors.New("the client takes its answer too slowly")
+var errSlowClient = errors.New("the client takes its answer too slowly")
 
-// pieceBytes is how much of an answer a client has to take within the time for stalls.
-const pieceBytes = 64 << 10
+// maxWrite is how many bytes of an answer are written with one deadline.
+const maxWrite = 64 << 10
 
-// Write implements http.ResponseWriter. A client that takes its answer steadily is never
-// cut, however long that lasts: each piece has a deadline of its own.
-func (r *recorder) Write(p []byte) (n int, err error) {
-	r.code = r.status()
+// Write implements http.ResponseWriter. Each maxWrite bytes have a deadline of their own, so a client that
+// takes its answer steadily is never cut off, however long that lasts.
+func (r *responseRecorder) Write(p []byte) (n int, err error) {
+	r.statusCode = r.status()
 	for {
-		r.extend()
+		r.extendDeadline()
 		began := r.pace.now()
-		piece := p[n:min(n+pieceBytes, len(p))]
+		piece := p[n:min(n+maxWrite, len(p))]
 		m, err := r.ResponseWriter.Write(piece)
 		n += m
 		r.bytes += int64(m)
-		if !r.pace.passed(m, began) && err == nil {
-			r.cut, err = true, errSlow
+		if !r.pace.keepsUp(m, began) && err == nil {
+			r.aborted, err = true, errSlowClient
 		}
 		if err != nil || n == len(p) {
 			return n, err
@@ -241,4 +245,4 @@ func (r *recorder) Write(p []byte) (n int, err error) {
 }
 
 // Unwrap is for http.ResponseController.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+func (r *responseRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

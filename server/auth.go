@@ -18,48 +18,44 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Permission is what a token allows. Each includes those before it.
+// Permission is the right to use a group of routes. Each includes those before it.
 type Permission int
 
+// The permissions.
 const (
-	// Nothing: probes and the description of the API need no token.
-	Nothing Permission = iota
-	// Read searches and looks.
-	Read
-	// Write changes documents.
-	Write
-	// Admin declares and drops indexes, restores backups and trains anew.
-	Admin
+	Nothing Permission = iota // probes, and the description of the API: they need no token
+	Read                      // searches and lookups
+	Write                     // changes of documents
+	Admin                     // creating, removing, restoring and retraining indexes
 )
 
 var permissionNames = []string{"none", "read", "write", "admin"}
 
 func (p Permission) String() string { return permissionNames[p] }
 
-// parsePermission is the inverse of String; "none" is no permission of a token.
+// parsePermission is the inverse of String, except that a token cannot have the permission "none".
 func parsePermission(s string) (Permission, error) {
 	p := slices.Index(permissionNames, s)
 	if p < 1 {
-		return 0, fmt.Errorf("permission %q: there is read, write and admin", s)
+		return 0, fmt.Errorf("permission %q: want read, write or admin", s)
 	}
 	return Permission(p), nil
 }
 
 // Token is a bearer token.
 type Token struct {
-	// Name is what logs call whoever has it.
+	// Name is the name of its user in logs.
 	Name string
-	// Permission is what it allows on all indexes, and Grants what on some of them; the
-	// greatest holds.
+	// Permission holds on all indexes, and Grants hold on some of them. The greatest one counts.
 	Permission Permission
 	Grants     []Grant
-	// Indexes is how many indexes there may be that the token may administer, counted when it makes
-	// one; 0 means [Limits.Indexes].
+	// Indexes is the largest number of indexes that the token may administer, counted when it creates
+	// one. 0 means [Limits.Indexes].
 	Indexes int
 	// Rate is how many requests a second it may send, in place of [Limits.Rate]; twice as many may
 	// come at once. 0 means the rate of all clients.
-	Rate float64
-	sum  [sha256.Size]byte
+	Rate   float64
+	digest [sha256.Size]byte
 }
 
 // Grant is a permission on the indexes whose names match a pattern: * stands for any
@@ -69,42 +65,42 @@ type Grant struct {
 	Pattern    string
 }
 
-// NewToken makes a token of its secret. It has no grants.
+// NewToken returns a token with a secret, and without grants.
 func NewToken(name string, p Permission, secret string) Token {
-	return Token{Name: name, Permission: p, sum: sha256.Sum256([]byte(secret))}
+	return Token{Name: name, Permission: p, digest: sha256.Sum256([]byte(secret))}
 }
 
-// On is what the token allows on an index, there or not.
-func (t *Token) On(index string) Permission {
-	return t.granted(func(pattern string) bool { return matchesName(pattern, index) })
+// PermissionOn returns the token's permission on an index, which need not exist.
+func (t *Token) PermissionOn(index string) Permission {
+	return t.maxPermission(func(pattern string) bool { return nameMatches(pattern, index) })
 }
 
-// Most is what the token allows somewhere.
-func (t *Token) Most() Permission { return t.granted(func(string) bool { return true }) }
+// MaxPermission returns the greatest permission that the token has on any index.
+func (t *Token) MaxPermission() Permission { return t.maxPermission(func(string) bool { return true }) }
 
-// everywhere is what the token allows on all indexes.
-func (t *Token) everywhere() Permission {
-	return t.granted(func(pattern string) bool { return strings.Trim(pattern, "*") == "" })
+// permissionOnAll returns the permission that the token has on all indexes.
+func (t *Token) permissionOnAll() Permission {
+	return t.maxPermission(func(pattern string) bool { return strings.Trim(pattern, "*") == "" })
 }
 
-// granted is what the token allows with those of its grants whose patterns count.
-func (t *Token) granted(counts func(pattern string) bool) Permission {
+// maxPermission returns the greatest of the token's permission and of the grants that applies selects.
+func (t *Token) maxPermission(applies func(pattern string) bool) Permission {
 	p := t.Permission
 	for _, g := range t.Grants {
-		if counts(g.Pattern) {
+		if applies(g.Pattern) {
 			p = max(p, g.Permission)
 		}
 	}
 	return p
 }
 
-// matchesName tells whether the name of an index is one of a pattern.
-func matchesName(pattern, name string) bool {
+// nameMatches reports whether the name of an index matches a pattern.
+func nameMatches(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return ok && err == nil
 }
 
-// checkPattern refuses what no name can match.
+// checkPattern returns an error if no name of an index can match a pattern.
 func checkPattern(pattern string) error {
 	if collection.CheckName(strings.NewReplacer("*", "x", "?", "x").Replace(pattern)) != nil {
 		return fmt.Errorf("%q is no name of an index, and no pattern of names with * and ?", pattern)
@@ -112,7 +108,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// A TokenSource has the tokens that are valid now. It is asked at every request.
+// A TokenSource returns the tokens that are valid now. The service calls it for every request.
 type TokenSource interface {
 	Tokens() []Token
 }
@@ -123,21 +119,21 @@ type Tokens []Token
 // Tokens implements TokenSource.
 func (t Tokens) Tokens() []Token { return t }
 
-// ErrTokens: a list of tokens that cannot be read.
+// ErrTokens is the error of a list of tokens that cannot be read.
 var ErrTokens = errors.New("bad list of tokens")
 
-// minSecret is the least number of characters of a secret.
-const minSecret = 16
+// minSecretLength is the minimum length of a secret in bytes.
+const minSecretLength = 16
 
-// ParseTokens reads a token a line:
+// ParseTokens parses a list with one token on each line:
 //
 //	NAME read|write|admin SECRET
 //	NAME GRANT[,GRANT…] SECRET [indexes=N] [rate=N]
 //
 // A GRANT is read, write or admin for all indexes, or such a word with a colon and a name or a
-// pattern for some: read:*,write:notes-*,admin:tmp. Limits follow the secret. Secrets are of at
-// least 16 characters without blanks; "sha256:" and 64 hexadecimal digits stand for a secret that
-// the list does not tell. Empty lines and those that begin with # are passed over. source is for
+// pattern for some: read:*,write:notes-*,admin:tmp. Limits follow the secret. Secrets have at least
+// 16 characters and no blanks; "sha256:" and 64 hexadecimal digits stand for a secret that is kept
+// out of the list. Empty lines and those that begin with # are skipped. source names the list in
 // errors, which do not repeat secrets.
 func ParseTokens(r io.Reader, source string) (Tokens, error) {
 	var tokens Tokens
@@ -148,34 +144,38 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		failed := func(format string, args ...any) (Tokens, error) {
+		lineError := func(format string, args ...any) (Tokens, error) {
 			return nil, fmt.Errorf("%w: %s: line %d: %s", ErrTokens, source, n, fmt.Sprintf(format, args...))
 		}
+
+		// The name, the grants and the limits.
 		words := strings.Fields(line)
 		if len(words) < 3 {
-			return failed("want a name, a permission and a secret; there are %d words", len(words))
+			return lineError("want a name, a permission and a secret; there are %d words", len(words))
 		}
 		if names[words[0]] {
-			return failed("the name %q is there twice", words[0])
+			return lineError("the name %q is there twice", words[0])
 		}
 		names[words[0]] = true
 		token := NewToken(words[0], Nothing, words[2])
-		if err := token.grant(words[1]); err != nil {
-			return failed("%v", err)
+		if err := token.parseGrants(words[1]); err != nil {
+			return lineError("%v", err)
 		}
 		for i, word := range words[3:] {
-			if err := token.limit(word); err != nil {
-				return failed("limit %d: %v", i+1, err)
+			if err := token.parseLimit(word); err != nil {
+				return lineError("limit %d: %v", i+1, err)
 			}
 		}
+
+		// The secret, or its digest.
 		if digest, ok := strings.CutPrefix(words[2], "sha256:"); ok {
 			sum, err := hex.DecodeString(digest)
 			if err != nil || len(sum) != sha256.Size {
-				return failed("sha256: needs 64 hexadecimal digits")
+				return lineError("sha256: needs 64 hexadecimal digits")
 			}
-			token.sum = [sha256.Size]byte(sum)
-		} else if len(words[2]) < minSecret {
-			return failed("the secret has %d characters; at least %d are needed", len(words[2]), minSecret)
+			token.digest = [sha256.Size]byte(sum)
+		} else if len(words[2]) < minSecretLength {
+			return lineError("the secret has %d characters; at least %d are needed", len(words[2]), minSecretLength)
 		}
 		tokens = append(tokens, token)
 	}
@@ -188,15 +188,15 @@ func ParseTokens(r io.Reader, source string) (Tokens, error) {
 	return tokens, nil
 }
 
-// grant reads grants.
-func (t *Token) grant(text string) error {
+// parseGrants sets the token's permission and grants from the second word of its line.
+func (t *Token) parseGrants(text string) error {
 	for grant := range strings.SplitSeq(text, ",") {
-		word, pattern, some := strings.Cut(grant, ":")
+		word, pattern, hasPattern := strings.Cut(grant, ":")
 		p, err := parsePermission(word)
 		if err != nil {
 			return err
 		}
-		if !some {
+		if !hasPattern {
 			t.Permission = max(t.Permission, p)
 			continue
 		}
@@ -208,11 +208,11 @@ func (t *Token) grant(text string) error {
 	return nil
 }
 
-// authorize finds who sends a request of a route, of an index or of none, and whether that
-// is enough; the token is nil where none is needed. All tokens are compared, in constant
-// time.
+// authorize finds the token in a header Authorization, and checks that it permits a route on an index, or
+// on no index if that is "". The token is nil if none is needed. All tokens are compared, each in constant
+// time, so that the time tells nothing about them.
 func authorize(source TokenSource, header string, r *route, index string) (*Token, *Problem) {
-	if source == nil || r.need == Nothing {
+	if source == nil || r.permission == Nothing {
 		return nil, nil
 	}
 	scheme, secret, _ := strings.Cut(header, " ")
@@ -223,47 +223,47 @@ func authorize(source TokenSource, header string, r *route, index string) (*Toke
 	var found *Token
 	tokens := source.Tokens()
 	for i := range tokens {
-		if subtle.ConstantTimeCompare(sum[:], tokens[i].sum[:]) == 1 {
+		if subtle.ConstantTimeCompare(sum[:], tokens[i].digest[:]) == 1 {
 			found = &tokens[i]
 		}
 	}
 	if found == nil {
 		return nil, problem(CodeUnauthorized, "the bearer token is not valid")
 	}
-	allows, of := found.Most(), ""
+	allowed, scope := found.MaxPermission(), ""
 	switch {
-	case r.everywhere:
-		allows, of = found.everywhere(), " of all indexes"
+	case r.onAllIndexes:
+		allowed, scope = found.permissionOnAll(), " of all indexes"
 	case index != "":
-		allows, of = found.On(index), " of this index"
+		allowed, scope = found.PermissionOn(index), " of this index"
 	}
-	if allows < r.need {
-		if len(found.Grants) == 0 {
-			of = ""
+	if allowed < r.permission {
+		if len(found.Grants) == 0 { // it is the same on each index
+			scope = ""
 		}
-		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allows, of, r.need)
+		return found, problem(CodeForbidden, "the bearer token allows %s%s; this needs %s", allowed, scope,
+			r.permission)
 	}
 	return found, nil
 }
 
-// may tells whether the request may do something with an index that is not that of its
-// path.
-func (q *request) may(do Permission, index string) bool {
-	return q.token == nil || q.token.On(index) >= do
+// permitted reports whether the token has a permission on an index, which need not be that of the path.
+func (q *request) permitted(needed Permission, index string) bool {
+	return q.token == nil || q.token.PermissionOn(index) >= needed
 }
 
-// seen are the names of the indexes that the request may read, in order.
-func (q *request) seen() []string {
+// readableIndexes returns the names of the indexes that the request may read, in order.
+func (q *request) readableIndexes() []string {
 	names := []string{}
-	for _, name := range q.s.collections.Names() {
-		if q.may(Read, name) {
+	for _, name := range q.server.collections.Names() {
+		if q.permitted(Read, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// accessOut says what bearer tokens allow. Neither a secret nor the digest of one is in it.
+// accessOut has the permissions of bearer tokens, but neither their secrets nor digests of these.
 type accessOut struct {
 	Needed bool        `json:"needed" doc:"false: everybody may do everything"`
 	Nodes  bool        `json:"nodes,omitempty" doc:"it is a cluster: GET /nodes lists its nodes"`
@@ -271,7 +271,7 @@ type accessOut struct {
 	Tokens []*accessOf `json:"tokens,omitempty" doc:"all tokens, for one that is admin of all indexes"`
 }
 
-// accessOf is what one token allows.
+// accessOf has the permissions and limits of one token.
 type accessOf struct {
 	Name       string     `json:"name"`
 	Permission string     `json:"permission" enum:"none,read,write,admin" doc:"on all indexes"`
@@ -287,41 +287,65 @@ type grantOut struct {
 
 func accessRoutes() []route {
 	return []route{
-		typed(route{method: "GET", pattern: "/tokens", id: "list_tokens", tag: "service", need: Read, group: looking,
-			summary: "What the token of the request allows, and for an admin of all indexes what all tokens do",
-			doc:     "Names, permissions and limits; never a secret."}, (*request).access),
-		typed(route{method: "GET", pattern: "/nodes", id: "list_nodes", tag: "service", need: Admin, everywhere: true, group: looking,
-			summary: "Nodes of a cluster, and the shards that they have", fails: []Code{CodeNotSupported},
-			doc: "A service that keeps its indexes itself answers NOT_SUPPORTED."}, (*request).nodes),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/tokens",
+			operationID: "list_tokens",
+			tag:         "service",
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "What the token of the request allows, and for an admin of all indexes what all tokens do",
+			doc:         "Names, permissions and limits; never a secret.",
+		}, (*request).answerAccess),
+		typedRoute(route{
+			method:       "GET",
+			pattern:      "/nodes",
+			operationID:  "list_nodes",
+			tag:          "service",
+			permission:   Admin,
+			onAllIndexes: true,
+			group:        groupLookup,
+			summary:      "Nodes of a cluster, and the shards that they have",
+			codes:        []Code{CodeNotSupported},
+			doc:          "A service that keeps its indexes itself answers NOT_SUPPORTED.",
+		}, (*request).answerNodes),
 	}
 }
 
-func (q *request) access(*nothing) (accessOut, error) {
-	_, spread := q.s.collections.(collection.Spread)
+// answerAccess answers GET /tokens.
+func (q *request) answerAccess(*noBody) (accessOut, error) {
+	_, isCluster := q.server.collections.(collection.Spread)
 	if q.token == nil {
-		return accessOut{Nodes: spread}, nil
+		return accessOut{Nodes: isCluster}, nil
 	}
-	out := accessOut{Needed: true, Own: accessOfToken(q.token), Nodes: spread}
-	if q.token.everywhere() < Admin {
+	out := accessOut{Needed: true, Own: newAccessOf(q.token), Nodes: isCluster}
+	if q.token.permissionOnAll() < Admin {
 		return out, nil
 	}
-	all := q.s.o.Tokens.Tokens()
-	for i := range all {
-		out.Tokens = append(out.Tokens, accessOfToken(&all[i]))
+	tokens := q.server.options.Tokens.Tokens()
+	for i := range tokens {
+		out.Tokens = append(out.Tokens, newAccessOf(&tokens[i]))
 	}
 	return out, nil
 }
 
-func accessOfToken(t *Token) *accessOf {
-	a := &accessOf{Name: t.Name, Permission: t.Permission.String(), Indexes: t.Indexes, Rate: t.Rate}
+// newAccessOf returns the permissions and limits of a token.
+func newAccessOf(t *Token) *accessOf {
+	a := &accessOf{
+		Name:       t.Name,
+		Permission: t.Permission.String(),
+		Indexes:    t.Indexes,
+		Rate:       t.Rate,
+	}
 	for _, g := range t.Grants {
 		a.Grants = append(a.Grants, grantOut{g.Permission.String(), g.Pattern})
 	}
 	return a
 }
 
-func (q *request) nodes(*nothing) (collection.Layout, error) {
-	c, ok := q.s.collections.(collection.Spread)
+// answerNodes answers GET /nodes.
+func (q *request) answerNodes(*noBody) (collection.Layout, error) {
+	c, ok := q.server.collections.(collection.Spread)
 	if !ok {
 		return collection.Layout{}, problem(CodeNotSupported, "nodes exist in a cluster only")
 	}
@@ -329,10 +353,10 @@ func (q *request) nodes(*nothing) (collection.Layout, error) {
 }
 
 // TokenFile is a TokenSource that reads a file again when it changes.
-type TokenFile struct{ kept *files.Kept[Tokens] }
+type TokenFile struct{ tokens *files.Kept[Tokens] }
 
-// OpenTokenFile reads the file; its form is that of [ParseTokens]. A later version
-// that cannot be read is logged, and the tokens before it stay valid.
+// OpenTokenFile reads a file in the form of [ParseTokens]. If a later version cannot be parsed, the error
+// is logged, and the earlier tokens stay valid.
 func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFile, error) {
 	read := func() (Tokens, error) {
 		tokens, err := files.Parse(ctx, path, ParseTokens)
@@ -351,12 +375,12 @@ func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFi
 	if err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx) // of later readings
+	ctx = context.WithoutCancel(ctx) // of later reads
 	return &TokenFile{kept}, nil
 }
 
 // Tokens implements TokenSource.
-func (f *TokenFile) Tokens() []Token { return f.kept.Get() }
+func (f *TokenFile) Tokens() []Token { return f.tokens.Get() }
 
 // Reload reads the file now, changed or not.
-func (f *TokenFile) Reload() { f.kept.Reload() }
+func (f *TokenFile) Reload() { f.tokens.Reload() }

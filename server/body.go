@@ -22,87 +22,89 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// body is the body of a request: limited in length, in what is held of it, and in how
-// long a client may send nothing.
-type body struct {
+// requestBody is the body of a request. Its length, its memory, and the time in which a client may send
+// nothing are limited.
+type requestBody struct {
 	io.ReadCloser
-	q       *request
-	control *http.ResponseController
-	memory  account // that it takes
-	pace    pace
-	ended   bool
-	sum     hash.Hash // of the body as it was sent; nil if no digest is needed
-	until   time.Time // no read may last longer; zero: no such limit
+	request     *request
+	control     *http.ResponseController
+	reservation reservation // the memory that the decoded body takes
+	pace        transferPace
+	ended       bool
+	digest      hash.Hash // of the body as it was sent, or nil if no digest is needed
+	deadline    time.Time // of the request; zero means none
 }
 
-func (b *body) Read(p []byte) (int, error) {
+// Read implements io.Reader. It ends at the earlier one of two deadlines: that of the pace, which is the
+// client's fault, and that of the request.
+func (b *requestBody) Read(p []byte) (int, error) {
 	began := b.pace.now()
-	end, own := began.Add(b.pace.left), true
-	if !b.until.IsZero() && b.until.Before(end) {
-		end, own = b.until, false
+	end, byPace := began.Add(b.pace.remainingIdle), true
+	if !b.deadline.IsZero() && b.deadline.Before(end) {
+		end, byPace = b.deadline, false
 	}
 	_ = b.control.SetReadDeadline(end) // not every server has deadlines
 	n, err := b.ReadCloser.Read(p)
-	if b.sum != nil {
-		b.sum.Write(p[:n])
+	if b.digest != nil {
+		b.digest.Write(p[:n])
 	}
-	late := !b.pace.passed(n, began) || errors.Is(err, os.ErrDeadlineExceeded)
-	if late && own && err != io.EOF {
-		return n, b.q.s.lateBody()
+	late := !b.pace.keepsUp(n, began) || errors.Is(err, os.ErrDeadlineExceeded)
+	if late && byPace && err != io.EOF {
+		return n, b.request.server.slowBodyProblem()
 	}
 	if err == io.EOF {
-		// From here on the connection is watched for its end, without a limit.
+		// net/http now reads on, to notice that the client leaves: that read has no limit.
 		b.ended = true
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// hold counts memory that the body takes, before it does; it waits for what others have.
-// All of it is given back when the request has ended.
-func (b *body) hold(n int64) error {
-	if err := b.q.ctx.Err(); err != nil {
+// reserve reserves memory for the body before it is allocated, and waits while other requests hold it.
+// All of it is released when the request has ended.
+func (b *requestBody) reserve(size int64) error {
+	if err := b.request.ctx.Err(); err != nil {
 		return err
 	}
-	if most := b.q.s.o.Limits.Decoded; b.memory.taken+n > most {
-		return problem(CodeTooLarge, "the body takes more than %d bytes of memory when it is read (max-memory): send less at a time", most)
+	if limit := b.request.server.options.Limits.Decoded; b.reservation.bytes+size > limit {
+		return problem(CodeTooLarge,
+			"the body takes more than %d bytes of memory when it is read (max-memory): send less at a time", limit)
 	}
-	return b.memory.take(b.q.ctx, n)
+	return b.reservation.reserve(b.request.ctx, size)
 }
 
-// lingering is how long what is left of a body may go on to come when the answer was sent:
-// a client that is cut while it sends may not see its answer.
-const lingering = time.Second
+// lingerTime is how long the unread rest of a body may still arrive after the answer was sent: a
+// client whose connection is cut while it sends may not see its answer.
+const lingerTime = time.Second
 
-// abandon is called before an answer that does not wait for the body: the connection ends
-// soon after the answer. Left to itself net/http would first read up to 256 KiB of the
-// body, for as long as the client likes.
-func (b *body) abandon(h http.Header) {
-	if b.ended || b.q.ContentLength == 0 {
+// stopReading prepares an answer that does not wait for the body: the connection ends soon after it.
+// Otherwise net/http would first read up to 256 KiB of the body, for as long as the client likes.
+func (b *requestBody) stopReading(h http.Header) {
+	if b.ended || b.request.ContentLength == 0 {
 		return
 	}
-	if b.q.ProtoMajor == 1 {
+	if b.request.ProtoMajor == 1 {
 		h.Set("Connection", "close")
 	}
-	_ = b.control.SetReadDeadline(time.Now().Add(lingering))
+	_ = b.control.SetReadDeadline(time.Now().Add(lingerTime))
 }
 
-// text is the body. It is read before the request has its turn: a slow client keeps
-// nobody waiting but itself.
-func (q *request) text() ([]byte, error) {
+// readBody returns the whole body. It must be called before the request has a slot, so that a slow
+// client keeps no other request waiting.
+func (q *request) readBody() ([]byte, error) {
 	var text []byte
 	for {
 		if len(text) == cap(text) {
-			// A large body gets its room when a quarter of it has come: who says that there
-			// is one, and sends none, takes little.
-			room := max(4*cap(text), firstRoom)
-			if n := q.ContentLength; n >= 0 {
-				room = min(room, int(n)+1)
+			// The buffer grows to four times its size only when it is full: a client that announces
+			// a large body, and sends none, takes little memory.
+			grown := max(4*cap(text), initialCapacity)
+			if length := q.ContentLength; length >= 0 {
+				grown = min(grown, int(length)+1) // 1: for the read that returns io.EOF
 			}
-			if err := q.body.hold(int64(room - cap(text))); err != nil {
+			if err := q.body.reserve(int64(grown - cap(text))); err != nil {
 				return nil, err
 			}
-			text = append(make([]byte, 0, room), text...)
+			text = append(make([]byte, 0, grown), text...)
 		}
 		n, err := q.Body.Read(text[len(text):cap(text)])
 		text = text[:len(text)+n]
@@ -110,32 +112,32 @@ func (q *request) text() ([]byte, error) {
 			return text, nil
 		}
 		if err != nil {
-			return nil, badJSON(err)
+			return nil, bodyError(err)
 		}
 	}
 }
 
-// firstRoom is what a body has room in at first.
-const firstRoom = 64 << 10
+// initialCapacity is the size in bytes of the first buffer for a body.
+const initialCapacity = 64 << 10
 
-// decodeJSON reads JSON. What it holds is checked and counted before it is made. Fields
-// that are not known are errors: as a rule they are misspelt. "Prefer: handling=lenient"
-// passes them over, for clients of later versions.
+// decodeJSON decodes JSON into a pointer. Its values are checked, and their memory is reserved, before
+// they are allocated. Unknown fields are errors, since most are misspelt; "Prefer: handling=lenient"
+// ignores them, for clients of later versions.
 func (q *request) decodeJSON(text []byte, into any) error {
 	text = jsontext.WithoutMark(text)
-	if err := q.body.hold(int64(len(text))); err != nil { // texts and metadata are copied
+	if err := q.body.reserve(int64(len(text))); err != nil { // texts and metadata are copied
 		return err
 	}
-	if err := jsontext.Check(text, jsontext.Options{Vectors: true, Charge: q.body.hold}); err != nil {
-		return badJSON(err)
+	if err := jsontext.Check(text, jsontext.Options{Vectors: true, Charge: q.body.reserve}); err != nil {
+		return bodyError(err)
 	}
-	if !q.passesOver(into) {
+	if !q.ignoresUnknownFields(into) {
 		if err := checkFields(text, reflect.TypeOf(into)); err != nil {
 			return err
 		}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		hint, err := q.otherRoute(err), badJSON(err)
+		hint, err := q.routeHint(err), bodyError(err)
 		var p *Problem
 		if hint != "" && errors.As(err, &p) {
 			p.Message += "; " + hint
@@ -145,11 +147,12 @@ func (q *request) decodeJSON(text []byte, into any) error {
 	return nil
 }
 
-// encodesTexts is how the patterns of routes end that take texts for vectors.
-const encodesTexts = "_with_encoding"
+// encodingSuffix ends the patterns of routes that take texts in place of vectors.
+const encodingSuffix = "_with_encoding"
 
-// otherRoute names the route for texts where vectors are taken, and the other way around.
-func (q *request) otherRoute(err error) string {
+// routeHint returns a hint for a body that has texts on the route of vectors, or vectors on that of
+// texts: it names the other route. "" means that the error is another one.
+func (q *request) routeHint(err error) string {
 	var shape *json.UnmarshalTypeError
 	if !errors.As(err, &shape) {
 		return ""
@@ -158,66 +161,71 @@ func (q *request) otherRoute(err error) string {
 	if field != "queries" && field != "documents" && field != "query" {
 		return ""
 	}
-	vectors, forTexts := strings.CutSuffix(q.route.pattern, encodesTexts)
+	vectors, forTexts := strings.CutSuffix(q.route.pattern, encodingSuffix)
 	switch {
 	case forTexts && (shape.Value == "object" || shape.Value == "array"):
 		return fmt.Sprintf("vectors go to %s %s", q.route.method, vectors)
-	case !forTexts && shape.Value == "string" && q.s.routes.has(q.route.method, vectors+encodesTexts):
-		return fmt.Sprintf("texts go to %s %s%s", q.route.method, vectors, encodesTexts)
+	case !forTexts && shape.Value == "string" && q.server.router.hasRoute(q.route.method, vectors+encodingSuffix):
+		return fmt.Sprintf("texts go to %s %s%s", q.route.method, vectors, encodingSuffix)
 	}
 	return ""
 }
 
-// passesOver tells whether fields that are not known are no errors.
-func (q *request) passesOver(in any) bool {
-	return q.wants("handling=lenient") || foreign(in) && !q.wants("handling=strict")
+// ignoresUnknownFields reports whether unknown fields of the body are ignored.
+func (q *request) ignoresUnknownFields(in any) bool {
+	return q.prefers("handling=lenient") || allowsUnknownFields(in) && !q.prefers("handling=strict")
 }
 
-// foreign tells whether a body is one of other services too, which have more fields.
-func foreign(in any) bool {
-	_, is := in.(interface{ fieldsOfOthers() })
-	return is
+// allowsUnknownFields reports whether the body is one that other services take too, with more fields.
+func allowsUnknownFields(in any) bool {
+	_, marked := in.(interface{ fieldsOfOthers() })
+	return marked
 }
 
-func badJSON(err error) error {
+// bodyError turns an error of reading or decoding a JSON body into one that the client understands.
+// Errors of the transport are returned as they are.
+func bodyError(err error) error {
 	var text *jsontext.Error
 	var shape *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &text) && text.Syntax:
-		return bad("the body is not JSON: byte %d: %s", text.Offset, text.What)
+		return badRequest("the body is not JSON: byte %d: %s", text.Offset, text.What)
 	case errors.As(err, &text):
-		p := bad("the body: %w", err)
+		p := badRequest("the body: %w", err)
 		if text.Path != "" {
-			p = bad("%w", err)
+			p = badRequest("%w", err)
 			if w, ok := whereInBody(text.Path); ok {
-				p = p.at(w)
+				p = p.withPlace(w)
 			}
 		}
 		return p
 	case errors.As(err, &shape) && shape.Field != "":
-		return bad("%s: %s is in the place of %s", userField(shape.Field), article(shape.Value), article(jsonKind(shape)))
+		return badRequest("%s: %s is in the place of %s", userField(shape.Field), withArticle(shape.Value),
+			withArticle(jsonKind(shape)))
 	case errors.As(err, &shape):
-		return bad("the body is %s; want an object", article(shape.Value))
-	case isTransport(err):
+		return badRequest("the body is %s; want an object", withArticle(shape.Value))
+	case isTransportError(err):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return bad("the body is not JSON: it ends too early")
+		return badRequest("the body is not JSON: it ends too early")
 	}
-	return bad("the body is not what the route takes: %v", err)
+	return badRequest("the body is not what the route takes: %v", err)
 }
 
-// embedded are the structs of bodies that clients see no names of.
-var embedded = []string{"common", "restriction", "vectorsJSON", "conditionIn", "windowIn", "keepIn"}
+// embeddedStructs are structs that are embedded in bodies: encoding/json has their names in its errors,
+// and clients do not know them.
+var embeddedStructs = []string{"searchFields", "restriction", "vectorsJSON", "conditionIn", "windowIn", "keepIn"}
 
-// userField is the name of a field as clients know it.
+// userField returns the path of a field as clients know it, from the one in an error of encoding/json.
 func userField(path string) string {
-	parts := slices.DeleteFunc(strings.Split(path, "."), func(part string) bool { return slices.Contains(embedded, part) })
+	parts := slices.DeleteFunc(strings.Split(path, "."),
+		func(part string) bool { return slices.Contains(embeddedStructs, part) })
 	return strings.Join(parts, ".")
 }
 
 var listItem = regexp.MustCompile(`^(documents|metadata|queries|text_query|texts)\[(\d+)\]`)
 
-// whereInBody is the document or query that a path leads to.
+// whereInBody returns the document or query that a path leads into; ok is false if it leads elsewhere.
 func whereInBody(path string) (w Where, ok bool) {
 	m := listItem.FindStringSubmatch(path)
 	if m == nil {
@@ -235,14 +243,15 @@ func whereInBody(path string) (w Where, ok bool) {
 	return w, true
 }
 
-// article puts "a" or "an" before what JSON has.
-func article(what string) string {
-	if what != "" && strings.ContainsRune("aeiou", rune(what[0])) {
-		return "an " + what
+// withArticle puts "a" or "an" before a noun.
+func withArticle(noun string) string {
+	if noun != "" && strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
 	}
-	return "a " + what
+	return "a " + noun
 }
 
+// jsonKind returns the word of JSON for the type of Go that a value does not fit.
 func jsonKind(e *json.UnmarshalTypeError) string {
 	switch kind := e.Type.Kind().String(); {
 	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
@@ -258,45 +267,51 @@ func jsonKind(e *json.UnmarshalTypeError) string {
 	}
 }
 
-// isTransport tells errors of receiving a body from errors of what is in it.
-func isTransport(err error) bool {
+// isTransportError reports whether an error is about receiving a body, and not about its content.
+func isTransportError(err error) bool {
 	var large *http.MaxBytesError
 	var p *Problem
 	var timeout interface{ Timeout() bool }
-	return errors.As(err, &large) || errors.As(err, &p) || errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.Canceled)
+	if errors.As(err, &large) || errors.As(err, &p) || errors.Is(err, context.Canceled) {
+		return true
+	}
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// parametersJSON are values for the "?" of a condition, as they were written: as float64 two
-// whole numbers above 2⁵³ can be the same, and 7 is not the text "7" any more. A list or an
-// object is compared as its text, and takes no more than that.
+// parametersJSON holds values for the "?" of a condition as they were written: as float64 two whole
+// numbers above 2⁵³ could become the same, and 7 would no longer be the text "7". A list or an object
+// is compared as its text, and takes no more memory than that.
 type parametersJSON []json.RawMessage
 
-// jsonField is a field of an object.
+// jsonField is a field of a JSON object that is decoded into a struct, or written from one.
 type jsonField struct {
 	reflect.StructField
-	name, how string // its name, and options, as in the tag
+	name    string // in JSON
+	options string // the rest of its tag, such as "omitempty"
+	owner   string // the name of the struct that declares it
 }
 
-// bodyShape is what a value may have: fields, or items with fields.
+// bodyShape says which fields checkFields has to look into.
 type bodyShape struct {
-	fields []jsonField
-	items  bool
+	fields []jsonField // of an object
+	items  bool        // it is a list whose items have fields
 }
 
 var bodyShapes sync.Map // of reflect.Type
 
-func shapeOf(t reflect.Type) *bodyShape {
+// bodyShapeOf returns the shape of a type, which is cached.
+func bodyShapeOf(t reflect.Type) *bodyShape {
 	if s, ok := bodyShapes.Load(t); ok {
 		return s.(*bodyShape)
 	}
-	s := &bodyShape{fieldsOf(t), t.Kind() == reflect.Slice && fieldPaths(t, "") != nil}
+	s := &bodyShape{fields: jsonFields(t), items: t.Kind() == reflect.Slice && fieldPaths(t, "") != nil}
 	bodyShapes.Store(t, s)
 	return s
 }
 
-// fieldsOf are the fields of an object that is decoded into a type, or written of it, with those
-// of embedded structs; none for what is no object, or does that itself.
-func fieldsOf(t reflect.Type) (all []jsonField) {
+// jsonFields returns the fields of the JSON object of a struct type, including those of embedded
+// structs. It returns none for other types.
+func jsonFields(t reflect.Type) (fields []jsonField) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -305,107 +320,124 @@ func fieldsOf(t reflect.Type) (all []jsonField) {
 	}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, how, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			all = append(all, fieldsOf(f.Type)...)
+			fields = append(fields, jsonFields(f.Type)...)
 		case f.IsExported() && name != "-":
-			all = append(all, jsonField{f, cmp.Or(name, f.Name), how})
+			fields = append(fields, jsonField{f, cmp.Or(name, f.Name), options, t.Name()})
 		}
 	}
-	return all
+	return fields
 }
 
-// fieldPaths are the paths of all fields that a body of a type may have.
-func fieldPaths(t reflect.Type, before string) (paths []string) {
+// fieldPaths returns the paths of all fields that a body of a type may have, each behind prefix.
+func fieldPaths(t reflect.Type, prefix string) (paths []string) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		if t.Kind() == reflect.Slice {
-			before = strings.TrimSuffix(before, ".") + "[]."
+			prefix = strings.TrimSuffix(prefix, ".") + "[]."
 		}
 		t = t.Elem()
 	}
-	for _, f := range fieldsOf(t) {
-		paths = append(append(paths, before+f.name), fieldPaths(f.Type, before+f.name+".")...)
+	for _, f := range jsonFields(t) {
+		paths = append(append(paths, prefix+f.name), fieldPaths(f.Type, prefix+f.name+".")...)
 	}
 	return paths
 }
 
-// checkFields refuses a body with a field that the route does not know, which as a rule is
-// one that is misspelt or in the wrong place. The text is valid JSON.
+// checkFields refuses a body with a field that the route does not know: most are misspelt, or in the
+// wrong place. text must be valid JSON.
 func checkFields(text []byte, t reflect.Type) error {
-	w := fieldWalk{scanner{text: text}, t}
-	return w.check(t, "")
+	w := fieldChecker{scanner{text: text}, t}
+	return w.checkValue(t, "")
 }
 
-type fieldWalk struct {
+// fieldChecker compares the fields of a JSON text with those of a type.
+type fieldChecker struct {
 	scanner
-	body reflect.Type
+	body reflect.Type // the type of the whole body
 }
 
-// check goes over a value that is decoded into a type.
-func (w *fieldWalk) check(t reflect.Type, path string) error {
+// checkValue checks the next value, which will be decoded into t. path leads to it and ends in a dot.
+func (w *fieldChecker) checkValue(t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	shape := shapeOf(t)
+	shape := bodyShapeOf(t)
 	fields := shape.fields
-	switch c := w.next(); {
+	switch c := w.peekByte(); {
 	case c == '{' && fields != nil:
-		var seen uint64 // a bit for each of fields: a second one would win without a word
-		return w.members(func(name string) error {
+		var seen uint64 // a bit for each of fields: of two with one name, encoding/json drops the first silently
+		return w.visitMembers(func(name string) error {
 			i := slices.IndexFunc(fields, func(f jsonField) bool { return strings.EqualFold(f.name, name) })
 			if i < 0 {
-				return w.unknown(fields, path, name)
+				return w.unknownFieldProblem(fields, path, name)
 			}
 			if seen&(1<<i) != 0 {
-				return bad("field %.80q is there twice: leave out one", path+fields[i].name)
+				return badRequest("field %.80q is there twice: leave out one", path+fields[i].name)
 			}
 			seen |= 1 << i
-			return w.check(fields[i].Type, path+fields[i].name+".")
+			return w.checkValue(fields[i].Type, path+fields[i].name+".")
 		})
 	case c == '[' && shape.items:
-		w.at++
-		for n := 0; !w.end(); n++ {
-			if err := w.check(t.Elem(), fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), n)); err != nil {
+		w.offset++
+		for n := 0; !w.endList(); n++ {
+			if err := w.checkValue(t.Elem(), fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), n)); err != nil {
 				return err
 			}
 		}
 	default:
-		w.skip()
+		w.skipValue()
 	}
 	return nil
 }
 
-// namesElsewhere are fields of searches in other services, with those that do the same here.
+// namesElsewhere maps names of fields in other search services to the fields that do the same here.
 var namesElsewhere = map[string]string{
-	"k": "top_k", "topk": "top_k", "top": "top_k", "limit": "top_k", "size": "top_k", "count": "top_k", "n": "top_k", "num_results": "top_k",
-	"filter": "filter_condition", "where": "filter_condition", "condition": "filter_condition", "from": "offset", "skip": "offset",
-	"score_threshold": "min_score", "threshold": "min_score", "text": "queries", "question": "queries", "q": "queries", "vector": "queries",
+	"k": "top_k", "topk": "top_k", "top": "top_k", "limit": "top_k",
+	"size": "top_k", "count": "top_k", "n": "top_k", "num_results": "top_k",
+	"filter": "filter_condition", "where": "filter_condition", "condition": "filter_condition",
+	"from": "offset", "skip": "offset",
+	"score_threshold": "min_score", "threshold": "min_score",
+	"text": "queries", "question": "queries", "q": "queries", "vector": "queries",
 }
 
-// unknown names the fields that may have been meant: one of the same place with nearly
-// that name, or one of that name in another place.
-func (w *fieldWalk) unknown(fields []jsonField, path, name string) error {
+// unknownFieldProblem is the answer to a field that is not known. It names the field that was probably
+// meant: a similar name in the same place, the same name in another place, or that field's name here.
+func (w *fieldChecker) unknownFieldProblem(fields []jsonField, path, name string) error {
 	var names []string
 	for _, f := range fields {
 		names = append(names, f.name)
 	}
-	var p *Problem
-	elsewhere := fieldPaths(w.body, "")
+	paths := fieldPaths(w.body, "")
+	hasName := func(f string) bool { return strings.EqualFold(f[strings.LastIndexByte(f, '.')+1:], name) }
+	sameName := slices.IndexFunc(paths, hasName)
 	usual := namesElsewhere[strings.ToLower(name)]
-	if near := human.Nearest(name, names); near != "" {
-		p = bad("unknown field %.80q: did you mean %q?", path+name, path+near)
-	} else if i := slices.IndexFunc(elsewhere, func(f string) bool { return strings.EqualFold(f[strings.LastIndexByte(f, '.')+1:], name) }); i >= 0 {
-		p = bad("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
-	} else if i := max(slices.Index(elsewhere, usual), slices.Index(elsewhere, "params."+usual)); i >= 0 && !strings.HasPrefix(path, "queries[") {
-		p = bad("unknown field %.80q: did you mean %q?", path+name, elsewhere[i])
-	} else if strings.HasPrefix(path, "queries[") && strings.HasPrefix(name, "embeddings") {
-		p = bad("unknown field %.80q: queries are texts here; vectors go to the route without %s", path+name, encodesTexts)
-	} else {
-		p = bad("unknown field %.80q: known here are %s", path+name, strings.Join(human.ByDistance(name, names), ", "))
+	sameMeaning := max(slices.Index(paths, usual), slices.Index(paths, "params."+usual))
+	inQuery := strings.HasPrefix(path, "queries[")
+	near := human.Nearest(name, names)
+	meant := ""
+	switch {
+	case near != "":
+		meant = path + near
+	case sameName >= 0:
+		meant = paths[sameName]
+	case sameMeaning >= 0 && !inQuery:
+		meant = paths[sameMeaning]
+	}
+	var p *Problem
+	switch {
+	case meant != "":
+		p = badRequest("unknown field %.80q: did you mean %q?", path+name, meant)
+	case inQuery && strings.HasPrefix(name, "embeddings"):
+		p = badRequest("unknown field %.80q: queries are texts here; vectors go to the route without %s",
+			path+name, encodingSuffix)
+	default:
+		p = badRequest("unknown field %.80q: known here are %s",
+			path+name, strings.Join(human.ByDistance(name, names), ", "))
 	}
 	if where, ok := whereInBody(path); ok {
-		p = p.at(where)
+		p = p.withPlace(where)
 	}
 	return p
 }

@@ -7,193 +7,221 @@ import (
 	"time"
 )
 
-// budget is memory that all requests share. What does not fit waits, in order.
+// budget is memory that all requests share. Reservations that do not fit wait, in order.
 //
-// Requests take more while they hold some, and two could wait for each other for ever. So a
-// part of the budget is kept back for one request at a time: the first of those that wait
-// may go into it, up to what one request may take at most, and has it until it ends.
+// A request may reserve more while it holds some, so two requests could wait for each other for
+// ever. Therefore a part of the budget, the headroom, is kept back:
+//
+//  1. At most one reservation, the headroomHolder, may use the headroom at a time.
+//  2. The headroom is as large as the largest request (but at most half of the budget), so its
+//     holder can always go on.
+//  3. The holder keeps this right until it has released all of its bytes.
+//  4. The right goes to the first waiting reservation that it helps.
 type budget struct {
-	purpose string
-	most    int64
-	back    int64         // of it, that is kept back
-	longest time.Duration // that one may be expected to wait
+	purpose  string // for errors, such as "bodies"
+	capacity int64
+	headroom int64         // the part of capacity that is kept back
+	maxWait  time.Duration // a reservation that is expected to wait longer is refused at once
 
-	mu      sync.Mutex
-	left    int64
-	first   *account // that may take what is kept back; nil: none needs to
-	waiting []*claim
-	held    time.Duration // moving mean of how long an account holds something
+	mu             sync.Mutex
+	remaining      int64        // negative after reserveAtOnce of more than there was
+	headroomHolder *reservation // nil means that no reservation needs the headroom
+	waiting        []*waiter
+	meanHold       time.Duration // moving mean of how long a reservation holds bytes
 }
 
-// account is what a request has of a budget. One goroutine takes for it.
-type account struct {
-	b     *budget
-	taken int64
-	since time.Time // of the first byte
+// reservation is the share of a budget that one request has. Only one goroutine may reserve for it.
+type reservation struct {
+	budget *budget
+	bytes  int64
+	since  time.Time // when it got its first byte
 }
 
-// claim is an account that waits for bytes.
-type claim struct {
-	a     *account
-	bytes int64
-	ready chan struct{} // closed when it has got them
+// waiter is a reservation that waits for more bytes.
+type waiter struct {
+	reservation *reservation
+	bytes       int64
+	granted     chan struct{} // closed when the bytes are reserved
 }
 
-// newBudget makes a budget of which one request takes so much at most.
-func newBudget(purpose string, most, one int64, longest time.Duration) *budget {
-	return &budget{purpose: purpose, most: most, back: min(one, most/2), longest: longest, left: most}
+// newBudget returns a budget of capacity bytes. One request reserves at most maxRequest of them.
+func newBudget(purpose string, capacity, maxRequest int64, maxWait time.Duration) *budget {
+	return &budget{
+		purpose:   purpose,
+		capacity:  capacity,
+		headroom:  min(maxRequest, capacity/2),
+		maxWait:   maxWait,
+		remaining: capacity,
+	}
 }
 
-func (b *budget) account() account { return account{b: b} }
+// newReservation returns a reservation without bytes.
+func (b *budget) newReservation() reservation { return reservation{budget: b} }
 
-// take takes bytes, and waits for them where others have them, if that is not expected to
-// last too long.
-func (a *account) take(ctx context.Context, n int64) error {
-	b := a.b
-	if n == 0 {
+// reserve reserves size more bytes. It waits while other requests hold them, unless the wait is
+// expected to last longer than maxWait: then, and if size can never fit, it returns a Problem.
+func (a *reservation) reserve(ctx context.Context, size int64) error {
+	b := a.budget
+	if size == 0 {
 		return nil
 	}
-	if n > b.most-a.taken {
-		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for %s (max-memory)", b.most, b.purpose)
+	if size > b.capacity-a.bytes {
+		return problem(CodeTooLarge, "the request takes more than the %d bytes of memory that there are for %s "+
+			"(max-memory)",
+			b.capacity, b.purpose)
 	}
+
+	// Take the bytes at once if they are there and no other reservation waits for them.
 	b.mu.Lock()
-	if len(b.waiting) == 0 && b.fits(a, n) || b.first == a && n <= b.left {
-		b.grant(a, n)
+	if len(b.waiting) == 0 && b.canGrant(a, size) || b.headroomHolder == a && size <= b.remaining {
+		b.grantBytes(a, size)
 		b.mu.Unlock()
 		return nil
 	}
-	c := &claim{a, n, make(chan struct{})}
-	b.waiting = append(b.waiting, c)
-	b.admit()
-	wait := b.wait()
+
+	// Wait in line, if the line is not too long.
+	w := &waiter{a, size, make(chan struct{})}
+	b.waiting = append(b.waiting, w)
+	b.grantWaiting()
+	expected := b.expectedWait()
 	b.mu.Unlock()
-	if wait <= b.longest {
-		timer := time.NewTimer(b.longest)
+	if expected <= b.maxWait {
+		timer := time.NewTimer(b.maxWait)
 		defer timer.Stop()
 		select {
-		case <-c.ready:
+		case <-w.granted:
 			return nil
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 	}
+
+	// Leave the line.
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := slices.Index(b.waiting, c)
-	if at < 0 { // it was let through in the same moment
+	i := slices.Index(b.waiting, w)
+	if i < 0 { // the bytes were granted at the same moment
 		return nil
 	}
-	b.waiting = slices.Delete(b.waiting, at, at+1)
-	b.admit() // those behind it may need less
+	b.waiting = slices.Delete(b.waiting, i, i+1)
+	b.grantWaiting() // those behind it may need fewer bytes
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return problem(CodeBusy, "other requests take the memory that there is for %s (max-memory)", b.purpose).after(max(wait, b.wait()))
+	return problem(CodeBusy, "other requests use the memory that there is for %s (max-memory)", b.purpose).
+		withRetryAfter(max(expected, b.expectedWait()))
 }
 
-// owe takes bytes at once, also where others have them: for what cannot be refused any more.
-func (a *account) owe(n int64) {
-	a.b.mu.Lock()
-	defer a.b.mu.Unlock()
-	a.b.grant(a, n)
+// reserveAtOnce reserves bytes without waiting, even if the budget is exceeded: it is for the
+// answer to a change that was made, which can no longer be refused.
+func (a *reservation) reserveAtOnce(size int64) {
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	a.budget.grantBytes(a, size)
 }
 
-// fits tells whether an account may take bytes at once.
-func (b *budget) fits(a *account, n int64) bool {
-	if b.first == a {
-		return n <= b.left
+// canGrant reports whether a reservation may get bytes now without touching headroom that is not
+// its own.
+func (b *budget) canGrant(a *reservation, size int64) bool {
+	if b.headroomHolder == a {
+		return size <= b.remaining
 	}
-	kept := b.back
-	if b.first != nil { // it has taken some of what is kept back
-		kept = max(kept-b.first.taken, 0)
+	keptBack := b.headroom
+	if b.headroomHolder != nil { // its bytes count as taken from the headroom
+		keptBack = max(keptBack-b.headroomHolder.bytes, 0)
 	}
-	return n <= b.left-kept
+	return size <= b.remaining-keptBack
 }
 
-func (b *budget) grant(a *account, n int64) {
-	if a.taken == 0 {
+// grantBytes gives bytes to a reservation without a check. b.mu must be held.
+func (b *budget) grantBytes(a *reservation, size int64) {
+	if a.bytes == 0 {
 		a.since = time.Now()
 	}
-	a.taken += n
-	b.left -= n
+	a.bytes += size
+	b.remaining -= size
 }
 
-// admit lets through what waits and fits, in order, and beside that the one request that may
-// take what is kept back. Nobody has it: it goes to the first one that it helps.
-func (b *budget) admit() {
-	let := func(i int) {
-		c := b.waiting[i]
-		b.grant(c.a, c.bytes)
-		close(c.ready)
+// grantWaiting grants the waiting reservations that fit, in order, and the one of the headroom's
+// holder out of order. If the headroom has no holder, it goes to the first waiter that it helps.
+func (b *budget) grantWaiting() {
+	grantAt := func(i int) {
+		w := b.waiting[i]
+		b.grantBytes(w.reservation, w.bytes)
+		close(w.granted)
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
 	for len(b.waiting) > 0 {
-		if c := b.waiting[0]; b.fits(c.a, c.bytes) {
-			let(0)
+		first := b.waiting[0]
+		if b.canGrant(first.reservation, first.bytes) {
+			grantAt(0)
 			continue
 		}
-		if b.first == nil {
-			// Others do not wait for who holds nothing: that waits for its turn.
-			holds := func(c *claim) bool { return c.a.taken > 0 }
-			if c := b.waiting[0]; c.bytes <= b.left {
-				b.first = c.a
-			} else if i := slices.IndexFunc(b.waiting, holds); i >= 0 {
-				b.first = b.waiting[i].a
+		if b.headroomHolder == nil {
+			// Only requests that hold bytes keep others waiting, so if the headroom is too small for
+			// the first in line, it goes to the first that holds some.
+			holdsBytes := func(w *waiter) bool { return w.reservation.bytes > 0 }
+			if first.bytes <= b.remaining {
+				b.headroomHolder = first.reservation
+			} else if i := slices.IndexFunc(b.waiting, holdsBytes); i >= 0 {
+				b.headroomHolder = b.waiting[i].reservation
 			}
 		}
-		i := slices.IndexFunc(b.waiting, func(c *claim) bool { return c.a == b.first })
-		if i < 0 || !b.fits(b.first, b.waiting[i].bytes) {
+		i := slices.IndexFunc(b.waiting, func(w *waiter) bool { return w.reservation == b.headroomHolder })
+		if i < 0 || !b.canGrant(b.headroomHolder, b.waiting[i].bytes) {
 			return
 		}
-		let(i)
+		grantAt(i)
 	}
 }
 
-// wait is how long the last of those that wait will, as memory was held until now.
-func (b *budget) wait() time.Duration {
-	var bytes int64
-	for _, c := range b.waiting {
-		bytes += c.bytes
+// expectedWait estimates how long the last waiter will wait: the bytes in line turn over once in
+// meanHold for each capacity.
+func (b *budget) expectedWait() time.Duration {
+	var queued int64
+	for _, w := range b.waiting {
+		queued += w.bytes
 	}
-	return time.Duration(min(float64(b.held)*float64(bytes)/float64(b.most), float64(longestRetry)))
+	expected := float64(b.meanHold) * float64(queued) / float64(b.capacity)
+	return time.Duration(min(expected, float64(maxRetryAfter)))
 }
 
-// first tells whether the account may take what is kept back.
-func (a *account) first() bool {
-	a.b.mu.Lock()
-	defer a.b.mu.Unlock()
-	return a.b.first == a
+// holdsHeadroom reports whether the reservation is the one that may use the headroom.
+func (a *reservation) holdsHeadroom() bool {
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	return a.budget.headroomHolder == a
 }
 
-// possible is so many bytes, or all that the account may have: what takes more than there
-// is for all runs when nothing else does.
-func (a *account) possible(n int64) int64 { return min(n, a.most()) }
+// limitToRemaining returns size, or all bytes that the reservation can still get if they are fewer.
+// A request that needs more than the whole budget then runs alone, with all of it reserved.
+func (a *reservation) limitToRemaining(size int64) int64 { return min(size, a.remaining()) }
 
-// most is how much more the account may have.
-func (a *account) most() int64 { return a.b.most - a.taken }
+// remaining returns how many more bytes the reservation could get from an idle budget.
+func (a *reservation) remaining() int64 { return a.budget.capacity - a.bytes }
 
-// give gives bytes back.
-func (a *account) give(n int64) {
-	if n == 0 {
+// release gives bytes back to the budget.
+func (a *reservation) release(size int64) {
+	if size == 0 {
 		return
 	}
-	b := a.b
+	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a.taken -= n
-	b.left += n
-	if a.taken == 0 {
+	a.bytes -= size
+	b.remaining += size
+	if a.bytes == 0 {
 		held := time.Since(a.since)
-		if b.held == 0 {
-			b.held = held
+		if b.meanHold == 0 {
+			b.meanHold = held
 		}
-		b.held += (held - b.held) / 16
-		if b.first == a {
-			b.first = nil
+		b.meanHold += (held - b.meanHold) / meanWeight
+		if b.headroomHolder == a {
+			b.headroomHolder = nil
 		}
 	}
-	b.admit()
+	b.grantWaiting()
 }
 
-// close gives all back.
-func (a *account) close() { a.give(a.taken) }
+// releaseAll gives all bytes back to the budget.
+func (a *reservation) releaseAll() { a.release(a.bytes) }

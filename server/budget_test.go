@@ -18,7 +18,7 @@ import (
 func (b *budget) state() (left int64, waiting int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.left, len(b.waiting)
+	return b.remaining, len(b.waiting)
 }
 
 func untilWaiting(t *testing.T, b *budget, n int) {
@@ -30,40 +30,40 @@ func untilWaiting(t *testing.T, b *budget, n int) {
 func TestTurnsAreTimed(t *testing.T) {
 	g := newGate(1, time.Second)
 	for _, c := range []struct{ held, want time.Duration }{{16 * time.Second, 16 * time.Second}, {0, 15 * time.Second}} {
-		require.Nil(t, g.enter(t.Context()))
-		g.leave(c.held)
-		require.Equal(t, c.want, g.wait(1))
+		require.Nil(t, g.acquire(t.Context()))
+		g.release(c.held)
+		require.Equal(t, c.want, g.expectedWait(1))
 	}
 }
 
 // What does not fit waits until others have given enough back, in order.
 func TestBudgetWaits(t *testing.T) {
 	b := newBudget("max-x", 100, 0, time.Hour)
-	holder := b.account()
-	require.NoError(t, holder.take(t.Context(), 80))
-	large, small := b.account(), b.account()
+	holder := b.newReservation()
+	require.NoError(t, holder.reserve(t.Context(), 80))
+	large, small := b.newReservation(), b.newReservation()
 	order := make(chan string, 2)
 	var wg sync.WaitGroup
-	wg.Go(func() { require.NoError(t, large.take(t.Context(), 60)); order <- "large" })
+	wg.Go(func() { require.NoError(t, large.reserve(t.Context(), 60)); order <- "large" })
 	untilWaiting(t, b, 1)
-	wg.Go(func() { require.NoError(t, small.take(t.Context(), 10)); order <- "small" })
+	wg.Go(func() { require.NoError(t, small.reserve(t.Context(), 10)); order <- "small" })
 	untilWaiting(t, b, 2)
 	require.Empty(t, order)
-	holder.close()
+	holder.releaseAll()
 	wg.Wait()
 	left, _ := b.state()
 	require.EqualValues(t, 30, left)
-	large.close()
-	small.close()
+	large.releaseAll()
+	small.releaseAll()
 	left, _ = b.state()
 	require.EqualValues(t, 100, left)
 	var p *Problem
-	require.ErrorAs(t, large.take(t.Context(), 101), &p)
+	require.ErrorAs(t, large.reserve(t.Context(), 101), &p)
 	require.Equal(t, CodeTooLarge, p.Code)
 	require.Contains(t, p.Message, "max-x")
-	require.NoError(t, small.take(t.Context(), 1))
-	require.ErrorAs(t, small.take(t.Context(), math.MaxInt64), &p)
-	small.close()
+	require.NoError(t, small.reserve(t.Context(), 1))
+	require.ErrorAs(t, small.reserve(t.Context(), math.MaxInt64), &p)
+	small.releaseAll()
 }
 
 // Requests that take their memory piece by piece, and together need many times what there
@@ -74,10 +74,10 @@ func TestBudgetOfPieces(t *testing.T) {
 	var wg sync.WaitGroup
 	for range requests {
 		wg.Go(func() {
-			a := b.account()
-			defer a.close()
+			a := b.newReservation()
+			defer a.releaseAll()
 			for range one / piece {
-				require.NoError(t, a.take(t.Context(), piece))
+				require.NoError(t, a.reserve(t.Context(), piece))
 				left, _ := b.state()
 				require.GreaterOrEqual(t, left, int64(0))
 			}
@@ -87,18 +87,18 @@ func TestBudgetOfPieces(t *testing.T) {
 	left, waiting := b.state()
 	require.EqualValues(t, most, left)
 	require.Zero(t, waiting)
-	require.Nil(t, b.first)
+	require.Nil(t, b.headroomHolder)
 }
 
 // Whoever would wait too long, by how long memory was held until now, is told at once, and
 // for how long; a client that leaves is no longer waited for.
 func TestBudgetIsBoundedByItsWait(t *testing.T) {
 	b := newBudget("max-x", 100, 0, time.Minute)
-	b.held = 10 * time.Minute
-	holder, other := b.account(), b.account()
-	require.NoError(t, holder.take(t.Context(), 100))
+	b.meanHold = 10 * time.Minute
+	holder, other := b.newReservation(), b.newReservation()
+	require.NoError(t, holder.reserve(t.Context(), 100))
 	var p *Problem
-	require.ErrorAs(t, other.take(t.Context(), 50), &p)
+	require.ErrorAs(t, other.reserve(t.Context(), 50), &p)
 	require.Equal(t, CodeBusy, p.Code)
 	require.Equal(t, 300, p.RetryAfter)
 	_, waiting := b.state()
@@ -106,20 +106,20 @@ func TestBudgetIsBoundedByItsWait(t *testing.T) {
 
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
-	go func() { left <- other.take(ctx, 5) }() // expected to wait for half a minute
+	go func() { left <- other.reserve(ctx, 5) }() // expected to wait for half a minute
 	untilWaiting(t, b, 1)
 	leave()
 	require.ErrorIs(t, <-left, context.Canceled)
 	_, waiting = b.state()
 	require.Zero(t, waiting)
 
-	b.longest = time.Millisecond // what was expected to be short, and was not
-	b.held = 0
-	err := other.take(t.Context(), 5)
+	b.maxWait = time.Millisecond // what was expected to be short, and was not
+	b.meanHold = 0
+	err := other.reserve(t.Context(), 5)
 	require.True(t, errors.As(err, &p), err)
 	require.Equal(t, CodeBusy, p.Code)
-	holder.close()
-	require.NoError(t, other.take(t.Context(), 5))
+	holder.releaseAll()
+	require.NoError(t, other.reserve(t.Context(), 5))
 }
 
 // Whatever the body is, what is refused for its fields is what encoding/json refuses.

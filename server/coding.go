@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// takenCodings are the values of Content-Encoding that bodies may have, as Accept-Encoding lists them.
-	takenCodings = "gzip, identity"
-	// gunzipBytes is about how much memory a decoder takes, apart from the body.
-	gunzipBytes = 64 << 10
-	// A body may decode to freeBytes, and to maxRatio bytes more for each byte that was sent. This bounds
-	// uploads, whose only other limit is the disk: gzip can make a thousand bytes of one.
-	freeBytes = 1 << 20
-	maxRatio  = 256
+	// acceptedCodings are the values of Content-Encoding that bodies may have, as Accept-Encoding lists them.
+	acceptedCodings = "gzip, identity"
+	// gzipDecoderBytes is about how much memory a decoder takes, apart from the body.
+	gzipDecoderBytes = 64 << 10
+	// A body may decode to unboundedBytes, and to maxRatio more for each byte that was sent. This bounds
+	// uploads, whose only other limit is the disk: gzip can turn one byte into a thousand.
+	unboundedBytes = 1 << 20
+	maxRatio       = 256
 )
 
-// openCoding decodes the body as Content-Encoding says. Both the decoded body and the one that was sent
-// are limited and counted.
-func (q *request) openCoding(size int64) *Problem {
+// decodeContent sets up the decoding of a body that is compressed, as Content-Encoding says. Limits hold
+// both for the body as it was sent and for the decoded one, which has up to size bytes.
+func (q *request) decodeContent(size int64) *Problem {
 	gzipped := 0
 	for _, line := range q.Header.Values("Content-Encoding") {
 		for name := range strings.SplitSeq(line, ",") {
@@ -30,7 +30,7 @@ func (q *request) openCoding(size int64) *Problem {
 			case "gzip", "x-gzip":
 				gzipped++
 			default:
-				return q.badCoding("Content-Encoding is %.80q; want "+takenCodings+", or none", name)
+				return q.codingProblem("Content-Encoding is %.80q; want "+acceptedCodings+", or none", name)
 			}
 		}
 	}
@@ -38,71 +38,75 @@ func (q *request) openCoding(size int64) *Problem {
 	case gzipped == 0:
 		return nil
 	case gzipped > 1:
-		return q.badCoding("Content-Encoding has gzip %d times; want one", gzipped)
+		return q.codingProblem("Content-Encoding has gzip %d times; want one", gzipped)
 	}
-	if err := q.body.hold(gunzipBytes); err != nil {
-		return known(q.ctx, err)
+	if err := q.body.reserve(gzipDecoderBytes); err != nil {
+		return problemFromError(q.ctx, err)
 	}
-	q.ContentLength = -1 // of the decoded body
-	q.Body = http.MaxBytesReader(q.w, &gunzipped{q: q}, size)
+	q.ContentLength = -1 // that of the decoded body is not known
+	q.Body = http.MaxBytesReader(q.w, &gzipBody{request: q}, size)
 	return nil
 }
 
-func (q *request) badCoding(format string, args ...any) *Problem {
-	q.w.Header().Set("Accept-Encoding", takenCodings)
+// codingProblem is the answer to a Content-Encoding that is not supported.
+func (q *request) codingProblem(format string, args ...any) *Problem {
+	q.w.Header().Set("Accept-Encoding", acceptedCodings)
 	return problem(CodeMediaType, format, args...)
 }
 
-// gunzipped is a body that was sent compressed.
-type gunzipped struct {
-	q    *request
-	gzip *gzip.Reader // nil until something is read
-	sent int64        // bytes read of the body as it was sent
-	out  int64        // bytes that came out
-	err  error        // why the body as it was sent cannot be read
+// gzipBody is a body that was sent compressed.
+type gzipBody struct {
+	request *request
+	decoder *gzip.Reader // nil until something is read
+	sent    int64        // bytes read of the body as it was sent
+	decoded int64        // bytes of the decoded body
+	err     error        // of reading the body as it was sent
 }
 
-// wire is the body as it was sent.
-type wire struct{ *gunzipped }
+// compressedBody reads the body as it was sent, for the decoder.
+type compressedBody struct{ *gzipBody }
 
-func (w wire) Read(p []byte) (int, error) {
-	n, err := w.q.body.Read(p)
+// Read implements io.Reader. It counts the bytes, and keeps an error other than io.EOF.
+func (w compressedBody) Read(p []byte) (int, error) {
+	n, err := w.request.body.Read(p)
 	w.sent += int64(n)
 	if err != nil && err != io.EOF {
-		w.gunzipped.err = err
+		w.gzipBody.err = err
 	}
 	return n, err
 }
 
-func (g *gunzipped) Read(p []byte) (n int, err error) {
-	if g.gzip == nil {
-		if g.gzip, err = gzip.NewReader(wire{g}); err != nil {
-			g.gzip = nil
-			return 0, g.problem(err)
+// Read implements io.Reader. It stops when the body becomes too large for the bytes that were sent.
+func (g *gzipBody) Read(p []byte) (n int, err error) {
+	if g.decoder == nil {
+		if g.decoder, err = gzip.NewReader(compressedBody{g}); err != nil {
+			g.decoder = nil
+			return 0, g.damageError(err)
 		}
 	}
-	n, err = g.gzip.Read(p)
-	if g.out += int64(n); g.out > freeBytes+maxRatio*g.sent {
-		return n, problem(CodeTooLarge, "the body is more than %d times as large as it was sent (Content-Encoding: gzip)", maxRatio)
+	n, err = g.decoder.Read(p)
+	if g.decoded += int64(n); g.decoded > unboundedBytes+maxRatio*g.sent {
+		return n, problem(CodeTooLarge, "the body is more than %d times as large as it was sent (Content-Encoding: "+
+			"gzip)", maxRatio)
 	}
 	if err != nil && (err != io.EOF || g.err != nil) {
-		return n, g.problem(err)
+		return n, g.damageError(err)
 	}
 	return n, err
 }
 
-// problem tells a damaged body from one that cannot be read.
-func (g *gunzipped) problem(err error) error {
+// damageError turns an error of decoding into one about the body, unless the body could not be read.
+func (g *gzipBody) damageError(err error) error {
 	switch {
 	case g.err != nil:
 		return g.err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return bad("the body is cut short (Content-Encoding: gzip)")
+		return badRequest("the body is cut short (Content-Encoding: gzip)")
 	case errors.Is(err, gzip.ErrChecksum):
-		return bad("the body is damaged (Content-Encoding: gzip): its checksum is wrong")
+		return badRequest("the body is damaged (Content-Encoding: gzip): its checksum is wrong")
 	}
-	return bad("the body is not gzip, or damaged, although Content-Encoding says so")
+	return badRequest("the body is not gzip, or damaged, although Content-Encoding says so")
 }
 
 // Close implements io.Closer.
-func (g *gunzipped) Close() error { return g.q.body.Close() }
+func (g *gzipBody) Close() error { return g.request.body.Close() }

@@ -15,26 +15,26 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// documentIn is the vectors of a document.
+// documentIn has the vectors of a document.
 type documentIn struct{ vectorsJSON }
 
 // updateIn adds documents.
 type updateIn struct {
 	Documents []documentIn      `json:"documents"`
-	Metadata  []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
-	Model     *modelIn          `json:"model,omitempty" doc:"what made the vectors; the index keeps the first one that is named, and refuses vectors and queries that name another"`
+	Metadata  []json.RawMessage `json:"metadata,omitempty"`
+	Model     *modelIn          `json:"model,omitempty"`
 	poolIn
 	keepIn
 }
 
-// modelIn names what made vectors.
+// modelIn names the model that computed vectors.
 type modelIn struct {
 	Name        string `json:"name,omitempty" doc:"of the model"`
-	Fingerprint string `json:"fingerprint,omitempty" doc:"equal for models that make the same vectors; goes before the name where both sides have one"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// model is nil if none is named.
-func (in *modelIn) model() (*storage.Model, error) {
+// toModel returns the model. nil means that none is named.
+func (in *modelIn) toModel() (*storage.Model, error) {
 	if in == nil {
 		return nil, nil
 	}
@@ -45,37 +45,37 @@ func (in *modelIn) model() (*storage.Model, error) {
 	return m, nil
 }
 
-// keepIn says what becomes of the metadata of a document that is replaced.
+// keepIn has the choice to keep the metadata of a document that is replaced.
 type keepIn struct {
-	Keep bool `json:"keep_metadata,omitempty" doc:"a document that has no metadata but its _id keeps that of the one that it replaces: its vectors come later"`
+	Keep bool `json:"keep_metadata,omitempty"`
 }
 
 // updateTextIn adds texts.
 type updateTextIn struct {
 	Documents  []string          `json:"documents"`
-	Metadata   []json.RawMessage `json:"metadata,omitempty" doc:"an object for each document; its _id names the document, and replaces the one that has it"`
+	Metadata   []json.RawMessage `json:"metadata,omitempty"`
 	PoolFactor *int              `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
-	TextField  string            `json:"text_field,omitempty" doc:"keep the text in the metadata, under this key, where it is not there already"`
+	TextField  string            `json:"text_field,omitempty"`
 	windowIn
 	keepIn
 }
 
-// updatedOut says what an update did, for those who prefer return=representation.
+// updatedOut is the answer to an update if the client prefers return=representation.
 type updatedOut struct {
 	DocumentIDs []uint64 `json:"document_ids" doc:"in the order of the request; with a window of passages, too"`
 	IDs         []string `json:"ids" doc:"the _id of each document of the request"`
 	Documents   int      `json:"documents" doc:"how many were stored; all passages of one count as one"`
 	Passages    int      `json:"passages" doc:"how many passages some of them are stored in"`
-	Replaced    int      `json:"replaced" doc:"documents that were deleted, with all of their passages, for those with the same _id"`
+	Replaced    int      `json:"replaced"`
 	Generation  uint64   `json:"generation" doc:"how often the index has been trained anew"`
-	Evicted     int      `json:"evicted" doc:"oldest documents that were deleted for max_documents; of requests that were stored at once, all are counted for one"`
-	Empty       int      `json:"empty" doc:"documents and passages without vectors, as of texts that are empty: searches for vectors do not find them"`
+	Evicted     int      `json:"evicted"`
+	Empty       int      `json:"empty"`
 	cutOut
 	Message string `json:"message"`
 }
 
 type deleteIn struct {
-	Condition   string         `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
+	Condition   string         `json:"condition,omitempty"`
 	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 	DocumentIDs []int64        `json:"document_ids,omitempty" doc:"instead of a condition"`
 	IDs         []string       `json:"ids,omitempty" doc:"instead of a condition: by _id"`
@@ -88,135 +88,184 @@ type removedOut struct {
 }
 
 var (
-	waitParam   = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and can be searched", object{"type": "boolean"}}
-	preferParam = param{headerPref, "header", "return=representation: answer 200 with an object; handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
+	waitParam = param{"wait", "query", "is always true here: the answer comes when the documents are on disk and " +
+		"can be searched", object{"type": "boolean"}}
+	preferParam = param{headerPrefer, "header", "return=representation: answer 200 with an object; " +
+		"handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc,
+		object{"type": "string"}}
 )
 
 func documentRoutes() []route {
 	const tag = "documents"
-	const written = "The answer comes when the documents are on disk and can be searched. A document that is refused takes no other request with it, and nothing of its own request is stored."
+	const written = "The answer comes when the documents are on disk and can be searched. A document that is " +
+		"refused takes no other request with it, and nothing of its own request is stored."
 	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
-	changing := func(r route) route {
-		r.tag, r.need, r.group, r.status = tag, Write, writing, http.StatusAccepted
-		if r.whole == nil {
-			r.whole = updatedOut{}
+	changeRoute := func(r route) route {
+		r.tag, r.permission, r.group, r.status = tag, Write, groupWrite, http.StatusAccepted
+		if r.representation == nil {
+			r.representation = updatedOut{}
 		}
 		if r.method == "POST" {
-			encodes := r.fails != nil // by a model
-			r.early = func(q *request) error { return q.mayAdd(encodes) }
+			needsModel := r.codes != nil
+			r.checkEarly = func(q *request) error { return q.checkCanAdd(needsModel) }
 		}
 		r.params = append(r.params, waitParam, preferParam)
-		r.fails = append(r.fails, fails...)
+		r.codes = append(r.codes, fails...)
 		return r
 	}
 	return []route{
-		typed(changing(route{method: "POST", pattern: "/indices/{name}/update", id: "update_index",
-			summary: "Add documents, given as vectors", doc: written,
-			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", "title": "About cats"}]}`}), update),
-		typed(changing(route{method: "POST", pattern: "/indices/{name}/update_with_encoding", id: "update_index_with_encoding",
-			summary: "Add documents, given as texts", doc: written + " A text that is longer than the model reads is cut, and the answer says so; with window long texts are stored as passages, which share the metadata of their text.", fails: append([]Code{CodeNotSupported}, modelCodes...),
-			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], "text_field": "text"}`}), updateText),
-		typed(changing(route{method: "POST", pattern: "/indices/{name}/documents", id: "add_documents",
-			summary: "The same as update_index; older clients call it",
-			example: `{"documents": [{"embeddings": [[1, 0]]}]}`}), update),
-		typed(changing(route{method: "DELETE", pattern: "/indices/{name}/documents", id: "delete_documents",
-			summary: "Delete documents by a condition, or by id", whole: removedOut{},
-			doc:     "The answer comes when they are gone. A condition over a field that no document has deletes nothing.",
-			example: `{"condition": "year < ?", "parameters": [2020]}`}), deleteDocuments),
+		typedRoute(changeRoute(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/update",
+			operationID: "update_index",
+			summary:     "Add documents, given as vectors",
+			doc:         written,
+			example: `{"documents": [{"embeddings": [[1, 0], [0.6, 0.8]]}], "metadata": [{"_id": "cat", ` +
+				`"title": "About cats"}]}`,
+		}), updateVectors),
+		typedRoute(changeRoute(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/update_with_encoding",
+			operationID: "update_index_with_encoding",
+			summary:     "Add documents, given as texts",
+			doc: written + " A text that is longer than the model reads is cut, and the answer says so; " +
+				"with window long texts are stored as passages, which share the metadata of their text.",
+			codes: append([]Code{CodeNotSupported}, modelCodes...),
+			example: `{"documents": ["Cats sleep for most of the day."], "metadata": [{"_id": "cat"}], ` +
+				`"text_field": "text"}`,
+		}), updateTexts),
+		typedRoute(changeRoute(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/documents",
+			operationID: "add_documents",
+			summary:     "The same as update_index; older clients call it",
+			example:     `{"documents": [{"embeddings": [[1, 0]]}]}`,
+		}), updateVectors),
+		typedRoute(changeRoute(route{
+			method:         "DELETE",
+			pattern:        "/indices/{name}/documents",
+			operationID:    "delete_documents",
+			summary:        "Delete documents by a condition, or by id",
+			representation: removedOut{},
+			doc: "The answer comes when they are gone. A condition over a field that no document has " +
+				"deletes nothing.",
+			example: `{"condition": "year < ?", "parameters": [2020]}`,
+		}), deleteDocuments),
 	}
 }
 
-// change is what a change did: answered with 202 and a sentence, or with 200 and an
-// object where that is preferred.
-type change struct {
-	text  string
-	whole any
+// changeAnswer is the answer to a change: 202 with a sentence or, if the client prefers
+// return=representation, 200 with an object.
+type changeAnswer struct {
+	message        string
+	representation any
 }
 
 // schema implements schemer.
-func (change) schema() object { return object{"type": "string"} }
+func (changeAnswer) schema() object { return object{"type": "string"} }
 
-// answerTo implements answerer.
-func (c change) answerTo(q *request) error {
-	if q.wants(preferWhole) {
-		q.w.Header().Set("Preference-Applied", preferWhole)
-		return q.answer(http.StatusOK, c.whole)
+// writeAnswer implements customAnswer.
+func (c changeAnswer) writeAnswer(q *request) error {
+	if q.prefers(preferRepresentation) {
+		q.w.Header().Set("Preference-Applied", preferRepresentation)
+		return q.answerJSON(http.StatusOK, c.representation)
 	}
-	return q.answer(http.StatusAccepted, c.text)
+	return q.answerJSON(http.StatusAccepted, c.message)
 }
 
-func update(q *request, in *updateIn) (change, error) {
+// updateVectors answers POST /indices/{name}/update.
+func updateVectors(q *request, in *updateIn) (changeAnswer, error) {
 	matrices := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
 		var err error
-		if matrices[i], err = in.Documents[i].document(); err != nil {
-			return change{}, badDocument(i, err)
+		if matrices[i], err = in.Documents[i].toDocument(); err != nil {
+			return changeAnswer{}, documentProblem(i, err)
 		}
 	}
-	by, err := in.Model.model()
+	model, err := in.Model.toModel()
 	if err != nil {
-		return change{}, bad("%w", err)
+		return changeAnswer{}, badRequest("%w", err)
 	}
-	metadata, err := q.pool(matrices, in)
+	metadata, err := q.poolDocuments(matrices, in)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	return q.update(matrices, metadata, by, nil, in.Keep)
+	return q.storeDocuments(newDocuments{matrices: matrices, metadata: metadata, model: model, keepMetadata: in.Keep})
 }
 
-func badDocument(i int, err error) *Problem {
+// documentProblem is the answer to a request whose document i is wrong.
+func documentProblem(i int, err error) *Problem {
 	w := Where{Document: &i}
 	var m *matrixError
 	if errors.As(err, &m) && m.token >= 0 {
 		w.Token = &m.token
 	}
-	return bad("document %d: %w", i, err).at(w)
+	return badRequest("document %d: %w", i, err).withPlace(w)
 }
 
-// update stores documents of these vectors with their metadata; by is the model that made the
-// vectors, nil if that is not known. p says which of them are passages of one document of the
-// request; nil means that each is a document.
-func (q *request) update(matrices []Matrix, metadata []json.RawMessage, by *storage.Model, p *parted, keep bool) (change, error) {
-	docs := make([]collection.DocumentInput, len(matrices))
-	for i, m := range matrices {
-		docs[i].Vectors, docs[i].Dim, docs[i].KeepMetadata = m.Data, m.Dim, keep
+// newDocuments are documents to store, each with one matrix.
+type newDocuments struct {
+	matrices     []Matrix
+	metadata     []json.RawMessage // of each; empty if no document has metadata
+	model        *storage.Model    // that computed the vectors. nil means that it is not known
+	split        *splitDocuments   // says which of them are passages. nil means that none is
+	keepMetadata bool
+}
+
+// storeDocuments adds documents to the index of the path, and replaces those with the same _id.
+func (q *request) storeDocuments(in newDocuments) (changeAnswer, error) {
+	docs := make([]collection.DocumentInput, len(in.matrices))
+	for i, m := range in.matrices {
+		docs[i].Vectors, docs[i].Dim, docs[i].KeepMetadata = m.Data, m.Dim, in.keepMetadata
 	}
-	c, err := q.declared()
+	c, err := q.declaredCollection()
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	if err := addMetadata(docs, metadata); err != nil {
-		return change{}, err
+	if err := addMetadata(docs, in.metadata); err != nil {
+		return changeAnswer{}, err
 	}
-	ctx, end := q.span("write")
-	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: by})
+	ctx, end := q.startStage("write")
+	receipt, err := c.Update(ctx, docs, collection.UpdateOptions{Replace: true, Model: in.model})
 	end(err)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	q.s.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
+
+	// Describe the outcome.
+	q.server.metrics.written.WithLabelValues(c.Name(), "added").Add(float64(receipt.Stored.Documents))
 	text := fmt.Sprintf("%s stored in index %s", receipt.Stored, c.Name())
 	if receipt.Replaced > 0 {
 		text += fmt.Sprintf(", %d replaced", receipt.Replaced)
 	}
-	text += evicted(receipt.Evicted)
+	text += evictedText(receipt.Evicted)
 	if receipt.Empty > 0 {
 		text += fmt.Sprintf(", %d without vectors", receipt.Empty)
-		q.s.log.LogAttrs(q.ctx, slog.LevelInfo, "documents have no vectors: searches for vectors do not find them",
-			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path), slog.Int("documents", receipt.Empty))
+		q.server.log.LogAttrs(q.ctx, slog.LevelInfo, "documents have no vectors: searches for vectors do not find them",
+			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.String("path", q.URL.Path),
+			slog.Int("documents", receipt.Empty))
 	}
-	if q.cut.Truncated > 0 {
-		text += fmt.Sprintf(", %s cut: %s not found", plural(q.cut.Truncated, "text"), plural(int(q.cut.Dropped), "token"))
+	if q.truncation.Truncated > 0 {
+		text += fmt.Sprintf(", %s cut: %s not found", plural(q.truncation.Truncated, "text"),
+			plural(int(q.truncation.Dropped), "token"))
 	}
 	out := updatedOut{
-		receipt.Numbers, p.documents(receipt.IDs), receipt.Stored.Documents, receipt.Stored.Passages,
-		receipt.Replaced, receipt.Generation, receipt.Evicted, receipt.Empty, q.cut, text,
+		DocumentIDs: receipt.Numbers,
+		IDs:         in.split.documentIDs(receipt.IDs),
+		Documents:   receipt.Stored.Documents,
+		Passages:    receipt.Stored.Passages,
+		Replaced:    receipt.Replaced,
+		Generation:  receipt.Generation,
+		Evicted:     receipt.Evicted,
+		Empty:       receipt.Empty,
+		cutOut:      q.truncation,
+		Message:     text,
 	}
-	return change{text, out}, nil
+	return changeAnswer{text, out}, nil
 }
 
-// evicted is the end of a sentence about an update.
-func evicted(documents int) string {
+// evictedText returns the end of a sentence about an update that has evicted documents.
+func evictedText(documents int) string {
 	switch documents {
 	case 0:
 		return ""
@@ -226,9 +275,9 @@ func evicted(documents int) string {
 	return fmt.Sprintf("; the %d oldest documents were deleted", documents)
 }
 
-// declared is the collection of the path; that it is not declared has a code of its
-// own where documents are added.
-func (q *request) declared() (collection.Collection, error) {
+// declaredCollection returns the collection of the path. If it is not declared, the error has the code
+// for adding documents, which is not the one of other routes.
+func (q *request) declaredCollection() (collection.Collection, error) {
 	c, err := q.collection()
 	if errors.Is(err, collection.ErrUnknown) {
 		return nil, problem(CodeIndexNotDeclared, "index not found: declare it first (POST /indices)")
@@ -236,70 +285,72 @@ func (q *request) declared() (collection.Collection, error) {
 	return c, err
 }
 
-// addMetadata puts metadata beside documents, and takes the _id of each from it.
+// addMetadata sets the metadata of documents, and their ids from the field _id in it.
 func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) error {
 	switch {
 	case len(docs) == 0:
-		return bad("documents is empty")
+		return badRequest("documents is empty")
 	case len(metadata) == 0:
 		return nil
 	}
-	if err := oneForEach(len(docs), metadata); err != nil {
+	if err := checkMetadataCount(len(docs), metadata); err != nil {
 		return err
 	}
 	for i, m := range metadata {
 		docs[i].Metadata = m
-		id, there := collection.IDOf(m)
-		if !there {
-			continue // what is wrong with it the store says
+		id, found := collection.IDOf(m)
+		if !found {
+			continue // the collection checks metadata itself
 		}
 		var err error
 		if docs[i].ID, err = vectors.ParseID(id); err != nil {
-			return bad("document %d: _id is %.100s: %w", i, id, err).at(Where{Document: &i})
+			return badRequest("document %d: _id is %.100s: %w", i, id, err).withPlace(Where{Document: &i})
 		}
 	}
 	return nil
 }
 
-// mayAdd refuses what no documents can be added to, before they are received.
-func (q *request) mayAdd(encodes bool) error {
-	if _, err := q.declared(); err != nil {
+// checkCanAdd returns an error if documents cannot be added at all, before they are received: the index is
+// not declared, or the model that they need is missing.
+func (q *request) checkCanAdd(needsModel bool) error {
+	if _, err := q.declaredCollection(); err != nil {
 		return err
 	}
-	if encodes {
-		if _, none := q.s.encoder(); none != nil {
-			return none
+	if needsModel {
+		if _, missing := q.server.encoder(); missing != nil {
+			return missing
 		}
 	}
 	return nil
 }
 
-func updateText(q *request, in *updateTextIn) (change, error) {
-	if err := in.check(); err != nil {
-		return change{}, err
+// updateTexts answers POST /indices/{name}/update_with_encoding.
+func updateTexts(q *request, in *updateTextIn) (changeAnswer, error) {
+	if err := in.validate(); err != nil {
+		return changeAnswer{}, err
 	}
 	if err := in.checkDocuments(); err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
 	if in.Window > 0 {
-		p, err := q.part(in)
+		split, err := q.splitTexts(in)
 		if err != nil {
-			return change{}, err
+			return changeAnswer{}, err
 		}
-		done, err := q.updateTexts(in, p.texts, p.metadata, p)
-		return done, p.placed(err)
+		done, err := q.storeTexts(in, split.texts, split.metadata, split)
+		return done, split.relocateError(err)
 	}
-	metadata, err := keepTexts(in)
+	metadata, err := metadataWithTexts(in)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	return q.updateTexts(in, in.Documents, metadata, nil)
+	return q.storeTexts(in, in.Documents, metadata, nil)
 }
 
-// checkDocuments refuses documents that cannot be stored, before any is encoded.
+// checkDocuments returns an error if a document cannot be stored, before any is encoded.
 func (in *updateTextIn) checkDocuments() error {
 	if in.Keep && (in.TextField != "" || in.Window > 0) {
-		return bad("keep_metadata is for documents that have no metadata: text_field and window give them some")
+		return badRequest("keep_metadata is for documents that have no metadata: text_field and window give them some")
 	}
 	docs := make([]collection.DocumentInput, len(in.Documents))
 	if err := addMetadata(docs, in.Metadata); err != nil {
@@ -307,60 +358,77 @@ func (in *updateTextIn) checkDocuments() error {
 	}
 	for i, text := range in.Documents {
 		if err := vectors.CheckDocument(vectors.Draft{ID: docs[i].ID, Text: text, Split: in.Window > 0}); err != nil {
-			return &collection.DocumentError{Document: i, ID: docs[i].ID, Token: -1, Err: err}
+			return &collection.DocumentError{
+				Document: i,
+				ID:       docs[i].ID,
+				Token:    -1,
+				Err:      err,
+			}
 		}
 	}
 	_, err := collection.CheckDocuments(docs, 0)
 	return err
 }
 
-func (q *request) updateTexts(in *updateTextIn, texts []string, metadata []json.RawMessage, p *parted) (change, error) {
+// storeTexts encodes texts and stores them. split says which of them are passages. nil means that none is.
+func (q *request) storeTexts(
+	in *updateTextIn, texts []string, metadata []json.RawMessage, split *splitDocuments,
+) (changeAnswer, error) {
 	matrices, err := q.encode(encode.Document, inList("documents"), texts, in.PoolFactor)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	return q.update(matrices, metadata, q.s.madeBy(), p, in.Keep)
+	return q.storeDocuments(newDocuments{
+		matrices:     matrices,
+		metadata:     metadata,
+		model:        q.server.documentModel(),
+		split:        split,
+		keepMetadata: in.Keep,
+	})
 }
 
-// keepTexts puts texts into the metadata where that is asked for.
-func keepTexts(in *updateTextIn) ([]json.RawMessage, error) {
+// metadataWithTexts returns the metadata of the request, with each text in the field text_field if the
+// request names one and the metadata does not have it yet.
+func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 	if in.TextField == "" {
 		return in.Metadata, nil
 	}
-	if err := oneForEach(len(in.Documents), in.Metadata); err != nil {
+	if err := checkMetadataCount(len(in.Documents), in.Metadata); err != nil {
 		return nil, err
 	}
-	all := make([]json.RawMessage, len(in.Documents))
+	metadata := make([]json.RawMessage, len(in.Documents))
 	for i, text := range in.Documents {
-		fields, err := fieldsOfText(in, i)
+		fields, err := textMetadata(in, i)
 		if err != nil {
 			return nil, err
 		}
-		if _, there := fields[in.TextField]; !there {
+		if _, found := fields[in.TextField]; !found {
 			value, err := jsontext.Plain(text)
 			if err != nil {
 				return nil, err
 			}
 			fields[in.TextField] = value
 		}
-		if all[i], err = jsontext.Plain(fields); err != nil {
+		if metadata[i], err = jsontext.Plain(fields); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return metadata, nil
 }
 
-func oneForEach(documents int, metadata []json.RawMessage) error {
+// checkMetadataCount returns an error unless metadata is empty, or has an element for each document.
+func checkMetadataCount(documents int, metadata []json.RawMessage) error {
 	if len(metadata) != 0 && len(metadata) != documents {
-		return bad("there are %s and %d metadata: want one for each", plural(documents, "document"), len(metadata))
+		return badRequest("there are %s and %d metadata: want one for each", plural(documents, "document"),
+			len(metadata))
 	}
 	return nil
 }
 
-// fieldsOfText is the metadata of a text; none are no fields.
-func fieldsOfText(in *updateTextIn, i int) (fields map[string]json.RawMessage, err error) {
+// textMetadata returns the fields of the metadata of text i; the map is empty if it has none.
+func textMetadata(in *updateTextIn, i int) (fields map[string]json.RawMessage, err error) {
 	if len(in.Metadata) > 0 && json.Unmarshal(in.Metadata[i], &fields) != nil {
-		return nil, bad("document %d: the metadata is no object", i).at(Where{Document: &i})
+		return nil, badRequest("document %d: the metadata is no object", i).withPlace(Where{Document: &i})
 	}
 	if fields == nil {
 		fields = map[string]json.RawMessage{}
@@ -368,44 +436,45 @@ func fieldsOfText(in *updateTextIn, i int) (fields map[string]json.RawMessage, e
 	return fields, nil
 }
 
-func deleteDocuments(q *request, in *deleteIn) (change, error) {
+// deleteDocuments answers DELETE /indices/{name}/documents.
+func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	if in.IDs == nil && in.DocumentIDs == nil && in.Condition == "" {
-		return change{}, bad("a condition is needed, or document_ids, or ids")
+		return changeAnswer{}, badRequest("a condition is needed, or document_ids, or ids")
 	}
 	c, err := q.collection()
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
-	chosen, err := q.selected(in.Condition, in.Parameters)
+	chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
 	chosen.IDs = in.IDs
 	if in.DocumentIDs != nil {
-		chosen.Numbers = documentIDs(in.DocumentIDs)
+		chosen.Numbers = validNumbers(in.DocumentIDs)
 	}
-	ctx, end := q.span("write")
+	ctx, end := q.startStage("write")
 	n, err := c.Delete(ctx, chosen)
 	if errors.Is(err, condition.ErrUnknownField) {
-		// Clients delete what they are about to add. Where all documents are gone, in all
-		// shards of a cluster, no field is known.
-		if st, lost := c.Stats(ctx); lost == nil && st.Documents == 0 {
+		// Clients delete documents before they add them again. An index that is empty, in all shards of a
+		// cluster, has no fields: then an unknown field is not an error.
+		if st, statsErr := c.Stats(ctx); statsErr == nil && st.Documents == 0 {
 			err = nil
 		}
 	}
 	end(err)
 	if err != nil {
-		return change{}, err
+		return changeAnswer{}, err
 	}
 	text := fmt.Sprintf("%s deleted from index %s", n, c.Name())
-	q.s.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n.Documents))
-	return change{text, removedOut{n.Documents, n.Passages, text}}, nil
+	q.server.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n.Documents))
+	return changeAnswer{text, removedOut{n.Documents, n.Passages, text}}, nil
 }
 
-// plural is a number and what there is of it.
-func plural(n int, what string) string {
+// plural returns a number with a noun, which gets an s if the number is not 1.
+func plural(n int, noun string) string {
 	if n == 1 {
-		return fmt.Sprintf("1 %s", what)
+		return fmt.Sprintf("1 %s", noun)
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -12,12 +12,12 @@ import (
 type embeddingsIn struct {
 	Input   textsJSON `json:"input" doc:"a text, or a list of texts"`
 	IsQuery *bool     `json:"is_query,omitempty" doc:"true: the texts are queries; default: documents"`
-	Format  string    `json:"encoding_format,omitempty" enum:"float,base64" doc:"float (default): a list of numbers for each token; base64: of little-endian float32, row after row, beside a shape"`
+	Format  string    `json:"encoding_format,omitempty" enum:"float,base64"`
 	Dim     *int      `json:"dimensions,omitempty" doc:"that of the model; others are refused"`
 	Model   string    `json:"model,omitempty" doc:"is not looked at: the service has one model, which the answer names"`
 }
 
-// fieldsOfOthers: clients of other services send fields that this one has no use for.
+// fieldsOfOthers marks a body with unknown fields: clients send settings that this service does not have.
 func (*embeddingsIn) fieldsOfOthers() {}
 
 // textsJSON is a string or a list of strings.
@@ -37,6 +37,7 @@ func (textsJSON) schema() object {
 	return object{"anyOf": []object{{"type": "string"}, {"type": "array", "items": object{"type": "string"}}}}
 }
 
+// embeddingsOut is the answer of OpenAI's service. It encodes the texts when it is written.
 type embeddingsOut struct {
 	Object string          `json:"object" enum:"list"`
 	Data   []embeddingOut  `json:"data"`
@@ -53,13 +54,14 @@ type embeddingOut struct {
 	Shape     []int         `json:"shape,omitempty" doc:"of base64: tokens and dimension"`
 }
 
-// embeddingJSON is in one of the two forms.
+// embeddingJSON is a matrix in one of two forms.
 type embeddingJSON struct{}
 
 // schema implements schemer.
 func (embeddingJSON) schema() object {
 	return object{"anyOf": []object{
-		{"type": "array", "items": object{"type": "array", "items": object{"type": "number"}}}, {"type": "string", "contentEncoding": formatBase64},
+		{"type": "array", "items": object{"type": "array", "items": object{"type": "number"}}},
+		{"type": "string", "contentEncoding": formatBase64},
 	}}
 }
 
@@ -69,35 +71,39 @@ type embeddingsUsage struct {
 	cutOut
 }
 
-func embeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
+// encodeEmbeddings answers POST /v1/embeddings: embeddingsOut encodes when it is written.
+func encodeEmbeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 	if in.Format != "" && in.Format != "float" && in.Format != formatBase64 {
-		return embeddingsOut{}, bad("encoding_format is %q; there is float and base64", in.Format)
+		return embeddingsOut{}, badRequest("encoding_format is %q; want float or base64", in.Format)
 	}
 	return embeddingsOut{ask: in}, nil
 }
 
-// modelID is the name of the service's model.
+// modelID returns the name of the service's model.
 func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
 
-// answerTo implements answerer.
-func (out embeddingsOut) answerTo(q *request) error {
+// writeAnswer implements customAnswer.
+func (out embeddingsOut) writeAnswer(q *request) error {
+	// Check the request.
 	in, role := out.ask, encode.Document
 	if in.IsQuery != nil && *in.IsQuery {
 		role = encode.Query
 	}
-	e, none := q.s.encoder()
-	if none != nil {
-		return none
+	e, missing := q.server.encoder()
+	if missing != nil {
+		return missing
 	}
 	if in.Dim != nil && *in.Dim != e.Dim() {
-		return bad("dimensions is %d; the model has %d", *in.Dim, e.Dim())
+		return badRequest("dimensions is %d; the model has %d", *in.Dim, e.Dim())
 	}
-	if q.wantsTensors() {
-		all, tokens, err := q.encodeTensors(role, inList("input"), in.Input, nil)
+
+	// Answer with tensors, or with JSON.
+	if q.acceptsTensors() {
+		all, tokens, err := q.encodeMatrices(role, inList("input"), in.Input, nil)
 		if err != nil {
 			return err
 		}
-		usage := embeddingsUsage{tokens, tokens, q.cut}
+		usage := embeddingsUsage{tokens, tokens, q.truncation}
 		return q.sendTensors(object{"object": "list", "model": modelID(e), "usage": usage}, all, e.Dim())
 	}
 	model, err := json.Marshal(modelID(e))
@@ -105,25 +111,27 @@ func (out embeddingsOut) answerTo(q *request) error {
 		return err
 	}
 	tokens := 0
-	return q.sendVectors(role, inList("input"), in.Input, nil, `{"object":"list","data":[`, func(w *stream, n int, m Matrix) error {
-		tokens += m.Tokens
-		w.text = fmt.Appendf(w.text, `{"object":"embedding","index":%d,`, n)
-		write := appendRows
-		if in.Format == formatBase64 {
-			write = appendBase64
-			w.text = fmt.Appendf(w.text, `"shape":[%d,%d],`, m.Tokens, m.Dim)
-		}
-		w.text = append(w.text, `"embedding":`...)
-		err := w.vectors(m, write)
-		w.text = append(w.text, '}')
-		return err
-	}, func(w *stream, _ int) {
-		w.text = fmt.Appendf(w.text, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
-			model, tokens, tokens, q.cut.Truncated, q.cut.Dropped)
-	})
+	return q.streamVectors(role, inList("input"), in.Input, nil, `{"object":"list","data":[`,
+		func(w *answerStream, n int, m Matrix) error {
+			tokens += m.Tokens
+			w.pending = fmt.Appendf(w.pending, `{"object":"embedding","index":%d,`, n)
+			write := appendRows
+			if in.Format == formatBase64 {
+				write = appendBase64
+				w.pending = fmt.Appendf(w.pending, `"shape":[%d,%d],`, m.Tokens, m.Dim)
+			}
+			w.pending = append(w.pending, `"embedding":`...)
+			err := w.appendVectors(m, write)
+			w.pending = append(w.pending, '}')
+			return err
+		}, func(w *answerStream, _ int) {
+			w.pending = fmt.Appendf(w.pending,
+				`],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d,"truncated":%d,"dropped_tokens":%d}}`,
+				model, tokens, tokens, q.truncation.Truncated, q.truncation.Dropped)
+		})
 }
 
-// modelsOut are the models that there are: one, or none yet.
+// modelsOut lists the models of the service: one, or none.
 type modelsOut struct {
 	Object string      `json:"object" enum:"list"`
 	Data   []modelItem `json:"data"`
@@ -136,9 +144,10 @@ type modelItem struct {
 	OwnedBy string `json:"owned_by"`
 }
 
-func models(q *request, _ *nothing) (modelsOut, error) {
+// listModels answers GET /v1/models.
+func listModels(q *request, _ *noBody) (modelsOut, error) {
 	out := modelsOut{Object: "list", Data: []modelItem{}}
-	if e, _ := q.s.encoder(); e != nil {
+	if e, _ := q.server.encoder(); e != nil {
 		out.Data = append(out.Data, modelItem{ID: modelID(e), Object: "model", OwnedBy: "plaid"})
 	}
 	return out, nil

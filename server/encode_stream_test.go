@@ -149,7 +149,7 @@ func TestLongTexts(t *testing.T) {
 		s.send(t, "POST", "/indices", object{"name": "x"})
 		s.send(t, "POST", "/indices/x/update_with_encoding", object{"documents": list{"a"}})
 		p := s.refused(t, 413, server.CodeTooLarge, "POST", path, body)
-		require.Contains(t, p.Message, "[1] has 1200 bytes; 1000 are the most (max-body)")
+		require.Contains(t, p.Message, "[1] has 1200 bytes; the limit is 1000 (max-body)")
 	}
 	var texts list
 	for range 100 {

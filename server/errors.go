@@ -8,23 +8,18 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/plaid-ir/plaid/collection"
-	"github.com/plaid-ir/plaid/index"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
-	"github.com/plaid-ir/plaid/storage"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Code is the machine-readable name of an error, one that clients of next-plaid
-// know where that service has it.
+// Code is the machine-readable name of an error. It is that of next-plaid, if that service has the error.
 type Code string
 
-// The codes, and the status that each comes with.
+// The codes; codeTable has the status of each.
 const (
 	CodeIndexNotFound    Code = "INDEX_NOT_FOUND"
 	CodeIndexNotDeclared Code = "INDEX_NOT_DECLARED"
@@ -53,7 +48,7 @@ const (
 	CodeTooManyIndexes   Code = "TOO_MANY_INDEXES"
 )
 
-// codeTable says what each code means: its status, and a title that does not vary.
+// codeTable has the status of each code, and a title that does not vary.
 var codeTable = []struct {
 	code   Code
 	status int
@@ -73,7 +68,8 @@ var codeTable = []struct {
 	{CodeRateLimited, http.StatusTooManyRequests, "The client sends requests too fast"},
 	{CodeInternal, http.StatusInternalServerError, "The service failed"},
 	{CodeUnauthorized, http.StatusUnauthorized, "A bearer token is needed"},
-	{CodeForbidden, http.StatusForbidden, "The bearer token, or the name in the request's header Host, does not allow this"},
+	{CodeForbidden, http.StatusForbidden, "The bearer token, or the name in the request's header Host, does not " +
+		"allow this"},
 	{CodeTooManyIndexes, http.StatusForbidden, "There may be no more indexes: delete one first"},
 	{CodeNoRoute, http.StatusNotFound, "There is no such route"},
 	{CodeMethod, http.StatusMethodNotAllowed, "The route has no such method"},
@@ -86,8 +82,8 @@ var codeTable = []struct {
 	{CodeNotSupported, http.StatusBadRequest, "This service does not do that"},
 }
 
-// about is what the table says of a code.
-func (c Code) about() (status int, title string) {
+// statusAndTitle returns a code's row of codeTable.
+func (c Code) statusAndTitle() (status int, title string) {
 	for _, row := range codeTable {
 		if row.code == c {
 			return row.status, row.title
@@ -96,9 +92,8 @@ func (c Code) about() (status int, title string) {
 	return http.StatusInternalServerError, "The service failed"
 }
 
-// Problem is an error of the service and the body it is answered with: problem
-// details (RFC 9457), and beside them the code and message that clients of
-// next-plaid read.
+// Problem is an error of the service and the body of its answer: problem details (RFC 9457), with the
+// additional code and message that clients of next-plaid read.
 type Problem struct {
 	Type    string `json:"type" doc:"where the code is described, relative to the service"`
 	Title   string `json:"title" doc:"what the code means; does not vary"`
@@ -106,7 +101,7 @@ type Problem struct {
 	Detail  string `json:"detail" doc:"what happened; the same as message"`
 	Code    Code   `json:"code" doc:"machine-readable name of the error"`
 	Message string `json:"message" doc:"what happened"`
-	// Details says where in the request, if that is known.
+	// Details is the place in the request. nil means that it is not known.
 	Details *Where `json:"details,omitempty" doc:"where in the request"`
 	// RetryAfter is the header Retry-After, in seconds.
 	RetryAfter int    `json:"retry_after_seconds,omitempty" doc:"when to try again"`
@@ -128,55 +123,55 @@ type Where struct {
 // Error implements error.
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 
-// Unwrap returns the cause; nil if there is no other error behind it.
+// Unwrap returns the cause. nil means that the problem has no other error as its cause.
 func (p *Problem) Unwrap() error { return p.err }
 
-// NewProblem is the error that a [collection.Catalog] is answered with as a problem of that code.
-// The cause is for the log, and may be nil. With after set, clients are told when to try again.
+// NewProblem returns an error that a [collection.Catalog] can return to set its code and message in the
+// answer. The cause is for the log, and may be nil. after, if not 0, is when clients shall try again.
 func NewProblem(c Code, message string, after time.Duration, cause error) *Problem {
-	p := (&Problem{Code: c, Message: message}).because(cause)
+	p := (&Problem{Code: c, Message: message}).withCause(cause)
 	if after > 0 {
-		p.after(after)
+		p.withRetryAfter(after)
 	}
 	return p
 }
 
-// problem makes a Problem. A %w in the format is its cause.
+// problem returns a Problem. The argument of a %w in the format is its cause.
 func problem(c Code, format string, args ...any) *Problem {
 	err := fmt.Errorf(format, args...)
 	return &Problem{Code: c, Message: err.Error(), err: errors.Unwrap(err)}
 }
 
-// bad is a problem with the request.
-func bad(format string, args ...any) *Problem { return problem(CodeBadRequest, format, args...) }
+// badRequest returns a problem with [CodeBadRequest].
+func badRequest(format string, args ...any) *Problem { return problem(CodeBadRequest, format, args...) }
 
-// at says where in the request the problem is.
-func (p *Problem) at(w Where) *Problem {
+// withPlace sets the place in the request that the problem is about.
+func (p *Problem) withPlace(w Where) *Problem {
 	p.Details = &w
 	return p
 }
 
-// because sets what happened, for the log.
-func (p *Problem) because(err error) *Problem {
+// withCause sets the error that the log gets.
+func (p *Problem) withCause(err error) *Problem {
 	p.err = err
 	return p
 }
 
-// after sets when to try again.
-func (p *Problem) after(d time.Duration) *Problem {
+// withRetryAfter sets when the client shall try again, in whole seconds.
+func (p *Problem) withRetryAfter(d time.Duration) *Problem {
 	p.RetryAfter = max(1, int((d+time.Second-1)/time.Second))
 	return p
 }
 
-// known turns any error into a Problem. What says nothing about the request is an
-// internal error, the text of which goes to the log and not to the client.
-func known(ctx context.Context, err error) *Problem {
+// problemFromError turns any error into a Problem. An error that says nothing about the request becomes
+// an internal error: its text goes to the log and not to the client.
+func problemFromError(ctx context.Context, err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
 		c := *p // handlers may share one
 		return &c
 	}
-	if p := ofCollection(err); p != nil {
+	if p := problemFromCollection(err); p != nil {
 		return p
 	}
 	var large *http.MaxBytesError
@@ -188,13 +183,13 @@ func known(ctx context.Context, err error) *Problem {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return problem(CodeTimeout, "the request took too long; nothing was changed by it")
 	case errors.Is(err, context.Canceled):
-		return problem(CodeBusy, "the request was given up").after(time.Second)
+		return problem(CodeBusy, "the request was given up").withRetryAfter(time.Second)
 	}
-	return problem(CodeInternal, "internal error: the log of the service has it under this request id").because(err)
+	return problem(CodeInternal, "internal error: the log of the service has it under this request id").withCause(err)
 }
 
-// messageProblem is a problem that is an error of JSON-RPC, too. Its id is null: which message it
-// answers is not known.
+// messageProblem is a problem that is also an error of JSON-RPC. Its id is null, since the message that
+// it answers was not parsed.
 type messageProblem struct {
 	*Problem
 	Version string      `json:"jsonrpc"`
@@ -213,9 +208,9 @@ const (
 	internalError  = -32603
 )
 
-// fail answers with an error; with message, it is one of JSON-RPC, too.
-func fail(w http.ResponseWriter, p *Problem, message bool) {
-	status, title := p.Code.about()
+// writeProblem answers with a problem. With jsonRPC it is also an error of JSON-RPC.
+func writeProblem(w http.ResponseWriter, p *Problem, jsonRPC bool) {
+	status, title := p.Code.statusAndTitle()
 	p.Status, p.Title, p.Type, p.Detail = status, title, "/openapi.json#/x-problems/"+string(p.Code), p.Message
 	p.RequestID = w.Header().Get(headerRequestID)
 	h := w.Header()
@@ -223,15 +218,15 @@ func fail(w http.ResponseWriter, p *Problem, message bool) {
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	var whole any = p
-	if message {
+	var content any = p
+	if jsonRPC {
 		m := messageProblem{Problem: p, Version: "2.0", Error: messageCode{invalidMessage, p.Message}}
 		if status >= http.StatusInternalServerError {
 			m.Error.Code = internalError
 		}
-		whole = m
+		content = m
 	}
-	body, err := json.Marshal(whole)
+	body, err := json.Marshal(content)
 	if err != nil { // strings, numbers: cannot happen
 		body = []byte(`{"code":"INTERNAL_ERROR","message":"internal error"}`)
 	}
@@ -240,113 +235,143 @@ func fail(w http.ResponseWriter, p *Problem, message bool) {
 	_, _ = w.Write(body)
 }
 
-// ofCollection is the problem of an error of a collection and of what is below it; nil if it
-// says nothing about the request.
-func ofCollection(err error) *Problem {
-	var busy *collection.BusyError
-	var doc *collection.DocumentError
-	var cond *condition.Error
-	var query *search.QueryError
-	var partly *collection.PartlyError
-	switch {
-	case errors.As(err, &partly): // whatever the cause says elsewhere, something was changed
-		return problem(CodeOutcomeUnknown, "%w", err)
-	case errors.Is(err, collection.ErrUnreachable) && !errors.Is(err, storage.ErrOutcomeUnknown):
-		return problem(CodeBusy, "%w", err).after(time.Second)
-	case errors.As(err, &query): // wraps one of the others
-		p := ofCollection(query.Err)
+// problemFromCollection turns an error of a collection, or of a package below it, into a Problem. nil
+// means that the error says nothing about the request.
+func problemFromCollection(err error) *Problem {
+	kind := collection.KindOf(err)
+	if row, ok := changeProblems[kind]; ok { // these are about all queries, not about one
+		return row.problem(err)
+	}
+	if query, ok := errors.AsType[*search.QueryError](err); ok { // it wraps one of the others
+		p := problemFromCollection(query.Err)
 		if p == nil {
 			return nil
 		}
 		if p.Details == nil {
 			p.Details = &Where{}
 		}
-		p.Details.Query, p.Message = &query.Index, fmt.Sprintf("query %d: %s", query.Index, p.Message)
+		p.Details.Query = &query.Index
+		p.Message = fmt.Sprintf("query %d: %s", query.Index, p.Message)
 		return p
-	case errors.As(err, &busy):
+	}
+	if busy, ok := errors.AsType[*collection.BusyError](err); ok && kind == collection.KindQueueFull {
 		// Its text names no index: clients take a 503 with "model" in it for another error.
-		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).after(busy.RetryAfter)
-	case !errors.Is(err, storage.ErrOutcomeUnknown) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
-		return problem(CodeDiskFull, "the disk of the service is full: nothing was changed").after(diskRetry).because(err)
-	case errors.Is(err, storage.ErrTooLarge), !errors.Is(err, storage.ErrOutcomeUnknown) && errors.Is(err, syscall.ENOMEM):
-		return problem(CodeBusy, "there is no address space for the index to grow: nothing was changed; the service has too many indexes").after(diskRetry).because(err)
-	case errors.Is(err, collection.ErrReopened):
-		return problem(CodeBusy, "the disk failed, and the file was opened again; try again").after(time.Second)
-	case errors.Is(err, keywords.ErrSyntax):
-		p := problem(CodeBadRequest, "text_query: %w", err)
-		var at *keywords.SyntaxError
-		if errors.As(err, &at) {
-			p.at(Where{Position: &at.Offset})
-		}
-		return p
-	case errors.As(err, &doc):
-		w := Where{Document: &doc.Document, ID: doc.ID}
-		if doc.Token >= 0 {
-			w.Token = &doc.Token
-		}
-		code := CodeBadRequest
-		if errors.Is(err, index.ErrDimension) {
-			code = CodeDimension
-		}
-		return problem(code, "%w", err).at(w)
-	case errors.Is(err, condition.ErrUnknownField), errors.Is(err, condition.ErrSyntax), errors.Is(err, condition.ErrParameter):
-		p := problem(CodeBadRequest, "%w", err)
-		if errors.As(err, &cond) {
-			p.at(Where{Position: &cond.Offset})
-		}
-		return p
+		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).
+			withRetryAfter(busy.RetryAfter)
 	}
-	for _, known := range []struct {
-		is   error
-		code Code
-	}{
-		{collection.ErrUnsupported, CodeNotSupported},
-		{collection.ErrName, CodeBadRequest},
-		{collection.ErrConfig, CodeBadRequest},
-		{collection.ErrExists, CodeIndexExists},
-		{collection.ErrSelection, CodeBadRequest},
-		{collection.ErrTooLarge, CodeTooLarge},
-		{collection.ErrMetadata, CodeBadRequest},
-		{index.ErrDimension, CodeDimension},
-		{index.ErrNotFound, CodeDocumentNotFound},
-		{search.ErrUnknownID, CodeDocumentNotFound},
-		{search.ErrQuery, CodeBadRequest},
-		{keywords.ErrTooLong, CodeBadRequest},
-		{search.ErrOption, CodeBadRequest},
-		{index.ErrOption, CodeBadRequest},
-		{vectors.ErrShape, CodeBadRequest},
-		{vectors.ErrValue, CodeBadRequest},
-		{vectors.ErrID, CodeBadRequest},
-		{storage.ErrModel, CodeBadRequest},
-		{storage.ErrReadOnly, CodeNotSupported},
-		{index.ErrTooManyValues, CodeBadRequest},
-		{index.ErrNoTokens, CodeBadRequest},
-	} {
-		if errors.Is(err, known.is) {
-			return problem(known.code, "%w", err)
-		}
+	row, ok := kindProblems[kind]
+	if !ok {
+		return nil
 	}
-	internal := func(code Code, text string) *Problem {
-		return problem(code, "%s: the log of the service has it under this request id", text).because(err)
-	}
+	p := row.problem(err)
+	p.Details = placeOf(err, kind)
+	return p
+}
+
+// kindProblem is how errors of a kind are answered.
+type kindProblem struct {
+	code    Code
+	message string        // "" means the error's own text
+	prefix  string        // before the error's own text
+	seeLog  bool          // the message ends by pointing to the log, which has the error
+	retry   time.Duration // 0 means that trying again does not help
+}
+
+// problem returns the answer to an error of the kind.
+func (row kindProblem) problem(err error) *Problem {
+	var p *Problem
 	switch {
-	case errors.Is(err, collection.ErrUnknown):
-		return problem(CodeIndexNotFound, "index not found").because(err)
-	case errors.Is(err, collection.ErrEmpty):
-		return problem(CodeIndexNotFound, "index not found: it is declared and has no documents yet").because(err)
-	case errors.Is(err, storage.ErrClosed), errors.Is(err, search.ErrClosed): // the index was dropped while it was read, or its file opened again
-		return problem(CodeBusy, "the index was closed meanwhile; try again").after(time.Second)
-	case errors.Is(err, storage.ErrLocked):
-		return problem(CodeBusy, "another process is changing the index; try again").after(time.Second)
-	case errors.Is(err, collection.ErrClosed):
-		return problem(CodeBusy, "the service is ending").after(time.Second)
-	case errors.Is(err, storage.ErrOutcomeUnknown):
-		return internal(CodeOutcomeUnknown, "the disk, or the object store, failed at the last step: the change was made or was not; look before you repeat it")
-	case errors.Is(err, collection.ErrDamaged), errors.Is(err, storage.ErrCorrupt):
-		return internal(CodeCorrupt, "the index is damaged")
+	case row.message == "":
+		p = problem(row.code, row.prefix+"%w", err)
+	case row.seeLog:
+		p = problem(row.code, "%s: the log of the service has it under this request id", row.message).withCause(err)
+	default:
+		p = problem(row.code, "%s", row.message).withCause(err)
+	}
+	if row.retry > 0 {
+		p.withRetryAfter(row.retry)
+	}
+	return p
+}
+
+// changeProblems are the answers to errors that are about the whole request, even if a QueryError wraps their
+// cause.
+var changeProblems = map[collection.Kind]kindProblem{
+	collection.KindPartlyDone:  {code: CodeOutcomeUnknown},
+	collection.KindUnreachable: {code: CodeBusy, retry: time.Second},
+}
+
+// kindProblems are the answers to all other errors.
+var kindProblems = map[collection.Kind]kindProblem{
+	collection.KindBadTextQuery:     {code: CodeBadRequest, prefix: "text_query: "},
+	collection.KindBadDimension:     {code: CodeDimension},
+	collection.KindBadRequest:       {code: CodeBadRequest},
+	collection.KindTooLarge:         {code: CodeTooLarge},
+	collection.KindNotSupported:     {code: CodeNotSupported},
+	collection.KindExists:           {code: CodeIndexExists},
+	collection.KindDocumentNotFound: {code: CodeDocumentNotFound},
+	collection.KindNotFound:         {code: CodeIndexNotFound, message: "index not found"},
+	collection.KindEmpty: {
+		code:    CodeIndexNotFound,
+		message: "index not found: it is declared and has no documents yet",
+	},
+	collection.KindDiskFull: {
+		code:    CodeDiskFull,
+		message: "the disk of the service is full: nothing was changed",
+		retry:   diskRetry,
+	},
+	collection.KindNoAddressSpace: {
+		code: CodeBusy,
+		message: "there is no address space for the index to grow: nothing was changed; " +
+			"the service has too many indexes",
+		retry: diskRetry,
+	},
+	collection.KindReopened: {
+		code:    CodeBusy,
+		message: "the disk failed, and the file was opened again; try again",
+		retry:   time.Second,
+	},
+	collection.KindClosed: {
+		code:    CodeBusy,
+		message: "the index was closed meanwhile; try again",
+		retry:   time.Second,
+	},
+	collection.KindLocked: {
+		code:    CodeBusy,
+		message: "another process is changing the index; try again",
+		retry:   time.Second,
+	},
+	collection.KindClosing: {code: CodeBusy, message: "the service is ending", retry: time.Second},
+	collection.KindOutcomeUnknown: {
+		code: CodeOutcomeUnknown,
+		message: "the disk, or the object store, failed at the last step: " +
+			"the change was made or was not; look before you repeat it",
+		seeLog: true,
+	},
+	collection.KindDamaged: {code: CodeCorrupt, message: "the index is damaged", seeLog: true},
+}
+
+// placeOf returns the place in the request that an error is about, or nil if it names none.
+func placeOf(err error, kind collection.Kind) *Where {
+	switch kind {
+	case collection.KindBadTextQuery:
+		if syntax, ok := errors.AsType[*keywords.SyntaxError](err); ok {
+			return &Where{Position: &syntax.Offset}
+		}
+	case collection.KindBadRequest, collection.KindBadDimension:
+		if doc, ok := errors.AsType[*collection.DocumentError](err); ok {
+			w := &Where{Document: &doc.Document, ID: doc.ID}
+			if doc.Token >= 0 {
+				w.Token = &doc.Token
+			}
+			return w
+		}
+		if where, ok := errors.AsType[*condition.Error](err); ok {
+			return &Where{Position: &where.Offset}
+		}
 	}
 	return nil
 }
 
-// diskRetry is when a client may try again whose change found no room on the disk.
+// diskRetry is when a client may try again after the disk was full.
 const diskRetry = 10 * time.Second

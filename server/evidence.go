@@ -14,40 +14,41 @@ import (
 	"github.com/plaid-ir/plaid/search/highlight"
 )
 
-// feedbackIn are documents that are taken for good, and for bad.
+// feedbackIn has documents that count as relevant, and as not relevant.
 type feedbackIn struct {
-	Documents int      `json:"documents,omitempty" doc:"so many of the best documents are taken for good; at most 100 with those of the lists"`
+	Documents int      `json:"documents,omitempty"`
 	Like      []string `json:"like,omitempty" doc:"_id of documents that are good"`
-	Unlike    []string `json:"unlike,omitempty" doc:"_id of documents that are bad: what only they have counts against others"`
+	Unlike    []string `json:"unlike,omitempty"`
 }
 
-// passages is how many of each document are wanted, where there is a group.
-func (in *common) passages() int { return cmp.Or(in.Passages, search.DefaultPassages) }
+// passagesPerDocument returns how many passages of each document are wanted, if hits are grouped.
+func (in *searchFields) passagesPerDocument() int { return cmp.Or(in.Passages, search.DefaultPassages) }
 
-// checkEvidence finds what is wrong with what is asked beside the documents by so many queries.
-func (in *common) checkEvidence(queries int) error {
+// checkEvidence checks the fields about groups, feedback and highlights of a search with a number of queries.
+func (in *searchFields) checkEvidence(queries int) error {
 	switch {
 	case in.Group != "" && !slices.Contains(search.Groupings(), search.Grouping(in.Group)):
-		return bad("group is %q; there are %v", in.Group, search.Groupings())
+		return badRequest("group is %q; want one of %v", in.Group, search.Groupings())
 	case in.Passages < 0 || in.Passages > 0 && in.Group == "":
-		return bad("passages is %d; a number goes with group", in.Passages)
+		return badRequest("passages is %d; a number goes with group", in.Passages)
 	case queries == 0 && in.Feedback != nil:
-		return bad("feedback adds to queries, and there is text_query alone")
+		return badRequest("feedback adds to queries, and there is text_query alone")
 	case queries == 0 && in.Highlight && in.TextMode == textExpression:
-		return bad("highlight does not go with text_query alone in text_mode expression")
+		return badRequest("highlight does not go with text_query alone in text_mode expression")
 	}
 	if f := in.Feedback; f != nil {
-		o := f.options()
+		o := f.toFeedback()
 		if err := o.Check(); err != nil {
-			return bad("feedback: %v", err)
+			return badRequest("feedback: %v", err)
 		}
 	}
 	return nil
 }
 
-// spendEvidence counts what the search holds beside the hits of queries.
-func (q *request) spendEvidence(tasks, asked []task, in *common, k, each int) error {
-	const match = 48
+// reserveEvidence reserves the memory that highlights and feedback take, in addition to hits: k for each
+// query, each of perHit documents and passages.
+func (q *request) reserveEvidence(tasks, highlighted []task, in *searchFields, k, perHit int) error {
+	const matchBytes = 48 // of a token of the query and its best match in a document
 	tokensOf := func(tasks []task) (tokens int) {
 		for i := range tasks {
 			tokens += len(tasks[i].query.Vectors) / max(tasks[i].query.Dim, 1)
@@ -56,23 +57,28 @@ func (q *request) spendEvidence(tasks, asked []task, in *common, k, each int) er
 	}
 	tokens := tokensOf(tasks)
 	if in.Highlight {
-		tokens := tokensOf(asked)
-		if err := q.spend(product(match, tokens, k, each)); err != nil {
+		if err := q.reserveAnswer(saturatingProduct(matchBytes, tokensOf(highlighted), k, perHit)); err != nil {
 			return err
 		}
 	}
 	if f := in.Feedback; f != nil && len(tasks) > 0 {
-		const usual, sum = 512, 64                                                               // tokens of a document that are summed up, and what one takes beside its vector
-		docs, dim := max(f.Documents, f.Documents+len(f.Like)+len(f.Unlike)), tasks[0].query.Dim // of a sum that overflows, the first
-		return q.spend(product(docs, usual, 4*dim+sum) + product(4*dim, tokens+2*search.UsualFeedbackTerms*len(tasks)))
+		// Feedback sums up the tokens of its documents, and adds some to each query.
+		const tokensPerDocument = 512 // about
+		const sumBytes = 64           // of a token's sum, without its vector
+		dim := tasks[0].query.Dim
+		docs := max(f.Documents, f.Documents+len(f.Like)+len(f.Unlike)) // f.Documents, if the sum overflows
+		sums := saturatingProduct(docs, tokensPerDocument, 4*dim+sumBytes)
+		queries := saturatingProduct(4*dim, tokens+2*search.UsualFeedbackTerms*len(tasks))
+		return q.reserveAnswer(sums + queries)
 	}
 	return nil
 }
 
-// product is that of numbers, or what no answer may have.
-func product(all ...int) int {
+// saturatingProduct returns the product of numbers or, if that is too large, half of the largest int: more
+// than any answer may have, and two of them can be added.
+func saturatingProduct(factors ...int) int {
 	p := 1
-	for _, n := range all {
+	for _, n := range factors {
 		if n > 0 && p > math.MaxInt/4/n {
 			return math.MaxInt / 2
 		}
@@ -81,30 +87,37 @@ func product(all ...int) int {
 	return p
 }
 
-func (f *feedbackIn) options() *search.Feedback {
+// toFeedback returns the feedback as an option of a search.
+func (f *feedbackIn) toFeedback() *search.Feedback {
 	return &search.Feedback{Docs: f.Documents, Like: f.Like, Unlike: f.Unlike}
 }
 
-// passages adds the passages of the documents of a result.
-func (r *ranking) passages(q *request, in *common, out *resultOut) error {
+// addPassages adds the passages of the documents of a result.
+func (r *ranking) addPassages(q *request, in *searchFields, out *resultOut) error {
 	out.Passages = make([][]passageOut, len(r.hits))
 	for i := range r.hits {
 		h := &r.hits[i].Hit
 		out.Passages[i] = make([]passageOut, len(h.Passages))
 		for j := range h.Passages {
-			from, p := &h.Passages[j], &out.Passages[i][j]
-			*p = passageOut{DocumentID: collection.NumberOf(from), ID: from.ID, Score: float64(from.Score), Number: -1}
-			if of := from.Passage; of != nil {
-				p.Number, p.Start, p.End = of.Number, of.Start, of.End
+			passage, p := &h.Passages[j], &out.Passages[i][j]
+			*p = passageOut{
+				DocumentID: collection.NumberOf(passage),
+				ID:         passage.ID,
+				Score:      float64(passage.Score),
+				Number:     -1,
 			}
-			if !in.metadata() {
+			if position := passage.Passage; position != nil {
+				p.Number, p.Start, p.End = position.Number, position.Start, position.End
+			}
+			if !in.wantsMetadata() {
 				continue
 			}
-			payload, err := r.view.MetadataOf(from)
+			payload, err := r.snapshot.MetadataOf(passage)
 			if err != nil {
 				return err
 			}
-			if p.Metadata, err = q.metadataOf(&collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}); err != nil {
+			document := &collection.StoredDocument{Number: p.DocumentID, ID: p.ID, Metadata: payload}
+			if p.Metadata, err = q.documentMetadata(document); err != nil {
 				return err
 			}
 		}
@@ -112,26 +125,28 @@ func (r *ranking) passages(q *request, in *common, out *resultOut) error {
 	return nil
 }
 
-// highlighter tells which words of hits questions have found.
+// highlighter finds the words of hits that matched words of a query.
 type highlighter struct {
-	q       *request
+	request *request
 	encoder Encoder
-	pool    int
+	pool    int // the pooling factor of the index
 }
 
-// highlighter is that of rankings in what is described. What was not found by vectors alone is
-// asked what matched.
-func (q *request) highlighter(v collection.Snapshot, d *search.Description, asked []task, in *common, ranked []ranking) (*highlighter, error) {
-	e, none := q.s.encoder()
-	if none != nil {
-		return nil, none
+// newHighlighter returns a highlighter for rankings of an index that is described. Hits of text_query have
+// no matches of tokens yet: it searches for them.
+func (q *request) newHighlighter(
+	v collection.Snapshot, d *search.Description, queries []task, in *searchFields, ranked []ranking,
+) (*highlighter, error) {
+	e, missing := q.server.encoder()
+	if missing != nil {
+		return nil, missing
 	}
 	if len(in.TextQuery) > 0 {
 		for i := range ranked {
 			err := search.MatchRanked(ranked[i].hits, func(o search.Options) ([]search.Hit, error) {
-				found, err := v.Search(q.ctx, []search.Query{asked[i].query}, o)
+				found, err := v.Search(q.ctx, []search.Query{queries[i].query}, o)
 				if err != nil {
-					return nil, q.dimension(v, asked[i:], err)
+					return nil, q.dimensionError(v, queries[i:], err)
 				}
 				return found[0].Hits, nil
 			})
@@ -143,13 +158,14 @@ func (q *request) highlighter(v collection.Snapshot, d *search.Description, aske
 	return &highlighter{q, e, d.Pool}, nil
 }
 
-// highlight adds the words that were found of the hits of a query, or of their passages.
-func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
-	done, err := x.q.takeTokenMemory(x.q.memory, len(t.text))
+// addSpans adds the matching words of the hits of a query, and of their passages, to the result.
+func (x *highlighter) addSpans(r *ranking, t *task, out *resultOut) error {
+	// Tokens of the query.
+	done, err := x.request.reserveTokenMemory(x.request.memory, len(t.text))
 	if err != nil {
 		return err
 	}
-	asked, err := highlight.Kept(x.encoder, encode.Query, t.text)
+	queryTokens, err := highlight.Kept(x.encoder, encode.Query, t.text)
 	done()
 	if highlight.Unknown(err) {
 		out.Notes = append(out.Notes, err.Error())
@@ -158,15 +174,17 @@ func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
 	if err != nil {
 		return err
 	}
-	words := func(h *search.Hit) ([]highlight.Span, error) {
-		if err := x.q.ctx.Err(); err != nil {
+
+	// spansOf returns the matching words of a hit. A text that cannot be shown gets a note.
+	spansOf := func(h *search.Hit) ([]highlight.Span, error) {
+		if err := x.request.ctx.Err(); err != nil {
 			return nil, err
 		}
-		payload, err := r.view.MetadataOf(h)
+		payload, err := r.snapshot.MetadataOf(h)
 		if err != nil {
 			return nil, err
 		}
-		done, err := x.q.takeTokenMemory(x.q.memory, len(payload))
+		done, err := x.request.reserveTokenMemory(x.request.memory, len(payload))
 		if err != nil {
 			return nil, err
 		}
@@ -174,7 +192,7 @@ func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
 		done()
 		if highlight.Unknown(err) {
 			note := err.Error()
-			if !errors.Is(err, highlight.ErrPooled) { // which is true of all
+			if !errors.Is(err, highlight.ErrPooled) { // pooling is the same for all documents
 				note = fmt.Sprintf("document %q: %v", h.ID, err)
 			}
 			if !slices.Contains(out.Notes, note) {
@@ -185,24 +203,26 @@ func (x *highlighter) highlight(r *ranking, t *task, out *resultOut) error {
 		if err != nil {
 			return nil, err
 		}
-		spans := d.Spans(t.text, asked, h.Matches)
-		const each = 160 // bytes of one, as text and as value
-		return spans, x.q.spend(each * len(spans))
+		spans := d.Spans(t.text, queryTokens, h.Matches)
+		const spanBytes = 160 // as JSON and as a value
+		return spans, x.request.reserveAnswer(spanBytes * len(spans))
 	}
+
+	// Without a group the spans are those of the hits, otherwise those of their passages.
 	if out.Passages == nil {
 		out.Spans = make([][]highlight.Span, len(r.hits))
 	}
 	for i := range r.hits {
 		h := &r.hits[i].Hit
 		for j := range h.Passages {
-			if out.Passages[i][j].Spans, err = words(&h.Passages[j]); err != nil {
+			if out.Passages[i][j].Spans, err = spansOf(&h.Passages[j]); err != nil {
 				return err
 			}
 		}
 		if out.Spans == nil {
 			continue
 		}
-		if out.Spans[i], err = words(h); err != nil {
+		if out.Spans[i], err = spansOf(h); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/search/highlight"
 )
 
-// explainIn asks what became of a document in a search.
+// explainIn asks how a search scores a document, or at which stage the document leaves it.
 type explainIn struct {
 	Query      *queryIn `json:"query,omitempty" doc:"as vectors; or text"`
 	Text       string   `json:"text,omitempty" doc:"the query as a text; or query"`
@@ -20,18 +20,18 @@ type explainIn struct {
 	ID         string   `json:"id,omitempty" doc:"the _id of the document; or document_id"`
 	Params     paramsIn `json:"params,omitzero"`
 	restriction
-	TextFields   []string `json:"text_fields,omitempty" doc:"fields of the metadata that were encoded, in order; default: the first of title and text, text, page_content and content that has as many tokens as the document"`
-	Similarities bool     `json:"similarities,omitempty" doc:"also the inner product of each query token with each document token"`
+	TextFields   []string `json:"text_fields,omitempty"`
+	Similarities bool     `json:"similarities,omitempty"`
 }
 
-// explainOut says how a score comes about and how far the document got.
+// explainOut explains a score, and the stage at which the document left the search.
 type explainOut struct {
 	DocumentID uint64 `json:"document_id"`
 	ID         string `json:"id"`
 	Tokens     int    `json:"tokens" doc:"of the document"`
-	// Score and what follows are those of search.Explanation.
+	// Score and the fields below it are those of search.Explanation.
 	Score          float64         `json:"score" doc:"MaxSim, whatever became of the document"`
-	Stage          search.Stage    `json:"stage" enum:"empty,filtered,not probed,cut,pruned,outranked,returned" doc:"where the document left the search"`
+	Stage          search.Stage    `json:"stage" enum:"empty,filtered,not probed,cut,pruned,outranked,returned"`
 	Rank           int             `json:"rank,omitempty" doc:"from 1, if it was returned"`
 	Plan           string          `json:"plan,omitempty"`
 	StageScore     *float64        `json:"stage_score,omitempty" doc:"its score in that stage"`
@@ -39,14 +39,14 @@ type explainOut struct {
 	Matches        []search.Match  `json:"matches" doc:"for each query token the document token that it matches best"`
 	QueryTokens    []tokenOut      `json:"query_tokens,omitempty" doc:"pieces of the query, where it is a text"`
 	DocumentText   string          `json:"document_text,omitempty" doc:"the text that document_tokens are of"`
-	DocumentTokens []tokenOut      `json:"document_tokens,omitempty" doc:"pieces of the document, where its metadata has the text and there is a model"`
+	DocumentTokens []tokenOut      `json:"document_tokens,omitempty"`
 	Similarities   [][]float32     `json:"similarities,omitempty" doc:"[query tokens][document tokens]"`
 	Metadata       json.RawMessage `json:"metadata"`
 	// Image, Grid and NoGrid are those of search.Explanation.
-	Image  string             `json:"image,omitempty" doc:"of a page: the address of its picture, or the path of a file (GET /indices/{name}/image)"`
-	Grid   *search.GridScores `json:"grid,omitempty" doc:"of a page with a grid: what each query token scores with each cell"`
+	Image  string             `json:"image,omitempty"`
+	Grid   *search.GridScores `json:"grid,omitempty"`
 	NoGrid string             `json:"no_grid,omitempty" doc:"why there is no grid of a page that has one"`
-	Notes  []string           `json:"notes,omitempty" doc:"that the query is longer than the model reads; what could not be told, and why"`
+	Notes  []string           `json:"notes,omitempty"`
 }
 
 // tokenOut is a piece of a text.
@@ -57,19 +57,28 @@ type tokenOut struct {
 }
 
 func explainRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/explain", id: "explain", tag: "search", need: Read, group: searching,
-		summary: "Which token matched which, or the stage that dropped the document",
-		fails:   append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
-		params:  []param{conditionParam},
-		example: `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`}, explain)}
+	return []route{typedRoute(route{
+		method:      "POST",
+		pattern:     "/indices/{name}/explain",
+		operationID: "explain",
+		tag:         "search",
+		permission:  Read,
+		group:       groupSearch,
+		summary:     "Which token matched which, or the stage that dropped the document",
+		codes:       append([]Code{CodeDocumentNotFound, CodeDimension, CodeNotSupported}, modelCodes...),
+		params:      []param{conditionParam},
+		example:     `{"query": {"embeddings": [[1, 0], [0, 1]]}, "document_id": 0}`,
+	}, explainDocument)}
 }
 
-func explain(q *request, in *explainIn) (out explainOut, err error) {
+// explainDocument answers POST /indices/{name}/explain.
+func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
+	// The query, and its tokens if it is a text.
 	switch {
 	case (in.Query == nil) == (in.Text == ""):
-		return out, bad("a query is needed, as query or as text, and one of them only")
+		return out, badRequest("a query is needed, as query or as text, and one of them only")
 	case (in.DocumentID == nil) == (in.ID == ""):
-		return out, bad("a document is needed, as document_id or as id, and one of them only")
+		return out, badRequest("a document is needed, as document_id or as id, and one of them only")
 	}
 	if _, err := q.collection(); err != nil {
 		return out, err
@@ -77,27 +86,32 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 	var query search.Query
 	var tokens []encode.Token
 	if in.Query != nil {
-		if query, err = in.Query.query(0); err != nil {
+		if query, err = in.Query.toQuery(0); err != nil {
 			return out, err
 		}
 	} else {
-		err := q.encodeEach(encode.Query, inField("text"), []string{in.Text}, nil, func(m Matrix, of []encode.Token) error {
-			query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.s.askedBy()}
-			tokens = of
-			return nil
-		})
+		texts := []string{in.Text}
+		err := q.encodeEach(encode.Query, inField("text"), texts, nil,
+			func(m Matrix, queryTokens []encode.Token) error {
+				query = search.Query{Vectors: slices.Clone(m.Data), Dim: m.Dim, Model: q.server.queryModel()}
+				tokens = queryTokens
+				return nil
+			})
 		if err != nil {
 			return out, err
 		}
 	}
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
+
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		// The document.
 		explainer, ok := v.(collection.Explainer)
 		if !ok {
 			return collection.Unsupported("explain")
 		}
 		id := in.ID
 		if in.DocumentID != nil {
-			d, err := q.document(v, collection.Selection{Numbers: documentIDs([]int64{*in.DocumentID})}, collection.ReadOptions{})
+			selection := collection.Selection{Numbers: validNumbers([]int64{*in.DocumentID})}
+			d, err := q.firstDocument(v, selection, collection.ReadOptions{})
 			if err != nil {
 				return err
 			}
@@ -109,13 +123,15 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 		if dim := query.Dim; v.Dim() != 0 && dim != v.Dim() {
 			return problem(CodeDimension, "the query has dimension %d, the index %d", dim, v.Dim())
 		}
-		allowed, err := in.allowed(q, v)
+
+		// The search.
+		allowed, err := in.allowedDocuments(q, v)
 		if err != nil {
 			return err
 		}
-		page := in.Params.page(v.Most())
+		page := in.Params.searchPage(v.Most())
 		page.K = max(1, page.K)
-		o, err := in.Params.options(page)
+		o, err := in.Params.searchOptions(page)
 		if err != nil {
 			return err
 		}
@@ -125,12 +141,24 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 			return err
 		}
 		out = explainOut{
-			DocumentID: collection.NumberOf(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}), ID: x.ID, Tokens: x.Tokens, Score: x.Score, Stage: x.Stage, Rank: x.Rank, Plan: x.Plan,
-			StageScore: x.StageScore, StageLimit: x.StageLimit, Matches: x.Matches, Image: x.Image, Grid: x.Grid, NoGrid: x.NoGrid,
+			DocumentID: collection.NumberOf(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}),
+			ID:         x.ID,
+			Tokens:     x.Tokens,
+			Score:      x.Score,
+			Stage:      x.Stage,
+			Rank:       x.Rank,
+			Plan:       x.Plan,
+			StageScore: x.StageScore,
+			StageLimit: x.StageLimit,
+			Matches:    x.Matches,
+			Image:      x.Image,
+			Grid:       x.Grid,
+			NoGrid:     x.NoGrid,
 		}
-		out.Notes = q.noteCut(0, out.Notes)
+		out.Notes = q.appendTruncationNote(0, out.Notes)
 		if x.Grid != nil {
-			if err := q.spend(scoreBytes * len(x.Matches) * (x.Grid.Rows*x.Grid.Columns + x.Grid.Special)); err != nil {
+			cells := x.Grid.Rows*x.Grid.Columns + x.Grid.Special
+			if err := q.reserveAnswer(innerProductBytes * len(x.Matches) * cells); err != nil {
 				return err
 			}
 		}
@@ -142,25 +170,32 @@ func explain(q *request, in *explainIn) (out explainOut, err error) {
 	return out, err
 }
 
-// document is one document, nil if there is none.
-func (q *request) document(v collection.Snapshot, s collection.Selection, o collection.ReadOptions) (*collection.StoredDocument, error) {
+// firstDocument returns the first document of a selection, or nil if the selection is empty.
+func (q *request) firstDocument(
+	v collection.Snapshot, s collection.Selection, o collection.ReadOptions,
+) (*collection.StoredDocument, error) {
 	for d, err := range v.Documents(q.ctx, s, o) {
 		return &d, err
 	}
 	return nil, nil
 }
 
-// explainTexts adds the pieces of the texts, and the inner products. tokens are those of a
-// query that was a text, if its encoding has told them.
-func (q *request) explainTexts(v collection.Snapshot, explainer collection.Explainer, in *explainIn, query search.Query, tokens []encode.Token, out *explainOut) error {
-	d, err := q.document(v, collection.Selection{IDs: []string{out.ID}}, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
+// explainTexts adds the metadata, the tokens of both texts, and the inner products to the answer. tokens are
+// those of the query, if the encoder has returned them.
+func (q *request) explainTexts(
+	v collection.Snapshot, explainer collection.Explainer, in *explainIn, query search.Query,
+	tokens []encode.Token, out *explainOut,
+) error {
+	// Metadata and inner products.
+	selection := collection.Selection{IDs: []string{out.ID}}
+	d, err := q.firstDocument(v, selection, collection.ReadOptions{Metadata: true, Vectors: in.Similarities})
 	if err != nil {
 		return err
 	}
 	if d == nil { // deleted meanwhile
-		return problem(CodeDocumentNotFound, "there is no document with _id %.80q", out.ID).at(Where{ID: out.ID})
+		return problem(CodeDocumentNotFound, "there is no document with _id %.80q", out.ID).withPlace(Where{ID: out.ID})
 	}
-	if out.Metadata, err = q.metadataOf(d); err != nil {
+	if out.Metadata, err = q.documentMetadata(d); err != nil {
 		return err
 	}
 	if in.Similarities {
@@ -172,11 +207,13 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 			return err
 		}
 	}
-	e, _ := q.s.encoder()
+
+	// Tokens of the query.
+	e, _ := q.server.encoder()
 	if e == nil {
 		return nil
 	}
-	done, err := q.takeTokenMemory(q.memory, max(len(in.Text), len(out.Metadata)))
+	done, err := q.reserveTokenMemory(q.memory, max(len(in.Text), len(out.Metadata)))
 	if err != nil {
 		return err
 	}
@@ -187,12 +224,14 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 				return err
 			}
 		}
-		out.QueryTokens = pieces(tokens)
+		out.QueryTokens = keptTokens(tokens)
 		if n := query.Dim; len(out.QueryTokens) != len(query.Vectors)/n {
 			out.QueryTokens = nil
 			out.Notes = append(out.Notes, "the tokens of the query are not those of its vectors")
 		}
 	}
+
+	// Tokens of the document.
 	described, err := v.Describe(q.ctx)
 	if err != nil {
 		return err
@@ -200,7 +239,7 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 	text, err := highlight.Find(e, out.Metadata, in.TextFields, out.Tokens, described.Pool)
 	switch {
 	case err == nil:
-		out.DocumentText, out.DocumentTokens = text.Text, pieces(text.Tokens)
+		out.DocumentText, out.DocumentTokens = text.Text, keptTokens(text.Tokens)
 	case errors.Is(err, highlight.ErrPooled), errors.Is(err, highlight.ErrNoPieces):
 		out.Notes = append(out.Notes, err.Error())
 	case highlight.Unknown(err):
@@ -211,10 +250,10 @@ func (q *request) explainTexts(v collection.Snapshot, explainer collection.Expla
 	return nil
 }
 
-// pieces are the tokens that have vectors.
-func pieces(all []encode.Token) []tokenOut {
+// keptTokens returns the tokens that have vectors.
+func keptTokens(tokens []encode.Token) []tokenOut {
 	var kept []tokenOut
-	for _, t := range all {
+	for _, t := range tokens {
 		if t.Kept {
 			kept = append(kept, tokenOut{t.Piece, t.Start, t.End})
 		}
@@ -222,13 +261,13 @@ func pieces(all []encode.Token) []tokenOut {
 	return kept
 }
 
-// scoreBytes is what an inner product takes: about that of its text.
-const scoreBytes = 8
+// innerProductBytes is about how many bytes an inner product takes in an answer.
+const innerProductBytes = 8
 
-// similarities are the inner products of the tokens that are scored with those of a
-// document.
+// similarities returns the inner products of the tokens of a query with those of a document:
+// [query tokens][document tokens].
 func (q *request) similarities(query, doc []float32, dim int) ([][]float32, error) {
-	if err := q.spend(scoreBytes * (len(query) / dim) * (len(doc) / dim)); err != nil {
+	if err := q.reserveAnswer(innerProductBytes * (len(query) / dim) * (len(doc) / dim)); err != nil {
 		return nil, err
 	}
 	rows := make([][]float32, len(query)/dim)

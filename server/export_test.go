@@ -12,8 +12,8 @@ var WithKeys = withKeys
 // Routes are the methods and patterns of all routes of the API.
 func Routes(s *Server) []string {
 	var all []string
-	for _, r := range s.routes.routes {
-		if !r.page {
+	for _, r := range s.router.routes {
+		if !r.servesPage {
 			all = append(all, r.method+" "+r.pattern)
 		}
 	}
@@ -25,41 +25,41 @@ func Held(s *Server) (bodies, answers int64) {
 	held := func(b *budget) int64 {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.most - b.left
+		return b.capacity - b.remaining
 	}
-	return held(s.bodies), held(s.answers)
+	return held(s.bodyMemory), held(s.answerMemory)
 }
 
 // WaitingForBodies is how many requests wait for memory.
 func WaitingForBodies(s *Server) int {
-	_, waiting := s.bodies.state()
+	_, waiting := s.bodyMemory.state()
 	return waiting
 }
 
 // HoldBodies takes all there is for bodies, until the function that it returns is called.
-func HoldBodies(s *Server) func() { return hold(s.bodies, 0) }
+func HoldBodies(s *Server) func() { return hold(s.bodyMemory, 0) }
 
 // HoldBodiesBut is the same but for so many bytes.
-func HoldBodiesBut(s *Server, n int64) func() { return hold(s.bodies, n) }
+func HoldBodiesBut(s *Server, n int64) func() { return hold(s.bodyMemory, n) }
 
 // HoldAnswers is the same of answers.
-func HoldAnswers(s *Server) func() { return hold(s.answers, 0) }
+func HoldAnswers(s *Server) func() { return hold(s.answerMemory, 0) }
 
 // FillBodies takes what there is for bodies but for what is kept back.
 func FillBodies(s *Server) func() {
-	b, a := s.bodies, s.bodies.account()
+	b, a := s.bodyMemory, s.bodyMemory.newReservation()
 	b.mu.Lock()
-	b.grant(&a, b.left-b.back)
+	b.grantBytes(&a, b.remaining-b.headroom)
 	b.mu.Unlock()
-	return a.close
+	return a.releaseAll
 }
 
 func hold(b *budget, but int64) func() {
-	a := b.account()
-	if err := a.take(context.Background(), b.most-but); err != nil {
+	a := b.newReservation()
+	if err := a.reserve(context.Background(), b.capacity-but); err != nil {
 		panic(err)
 	}
-	return a.close
+	return a.releaseAll
 }
 
 // Example is a request that a route takes.
@@ -68,8 +68,8 @@ type Example struct{ Method, Pattern, Media, Body string }
 // RequestsOf are those of all routes of the API.
 func RequestsOf(s *Server) []Example {
 	var all []Example
-	for _, r := range s.routes.routes {
-		if !r.page {
+	for _, r := range s.router.routes {
+		if !r.servesPage {
 			all = append(all, Example{r.method, r.pattern, r.inType, r.example})
 		}
 	}
@@ -79,7 +79,7 @@ func RequestsOf(s *Server) []Example {
 // Turns is how many requests have one, or wait for one.
 func Turns(s *Server) int {
 	n := 0
-	for _, g := range s.gates {
+	for _, g := range s.slots {
 		n += len(g.slots) + int(g.waiting.Load())
 	}
 	return n
@@ -87,9 +87,9 @@ func Turns(s *Server) int {
 
 // HoldTurns sets how long turns were held until now.
 func HoldTurns(s *Server, held time.Duration) {
-	for _, g := range s.gates {
+	for _, g := range s.slots {
 		g.mu.Lock()
-		g.held = held
+		g.meanHold = held
 		g.mu.Unlock()
 	}
 }
@@ -100,12 +100,12 @@ func ReadMatrix(text []byte) (Matrix, error) {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return Matrix{}, err
 	}
-	return v.matrix()
+	return v.toMatrix()
 }
 
 // WriteMatrix writes vectors as an answer has them.
 func WriteMatrix(m Matrix) []byte {
-	text, err := json.Marshal(vectorsJSON{Embeddings: rowsJSON{given: true, m: m}})
+	text, err := json.Marshal(vectorsJSON{Embeddings: rowsJSON{present: true, matrix: m}})
 	if err != nil {
 		panic(err)
 	}

@@ -15,19 +15,19 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// healthOut is what clients of next-plaid ask first.
+// healthOut describes the service; it is the first answer that clients of next-plaid ask for.
 type healthOut struct {
 	Status   string       `json:"status" enum:"healthy"`
 	Version  string       `json:"version"`
 	Loaded   int          `json:"loaded_indices" doc:"indexes that have documents"`
 	Dir      string       `json:"index_dir"`
-	Memory   uint64       `json:"memory_usage_bytes" doc:"that the program has from the system, without the files that it maps"`
+	Memory   uint64       `json:"memory_usage_bytes"`
 	Indices  []summaryOut `json:"indices"`
 	Updates  []waitingOut `json:"updates" doc:"indexes with changes that wait or are being written"`
 	Model    *modelOut    `json:"model,omitempty"`
 	Device   string       `json:"device" doc:"what searches"`
 	UptimeMS int64        `json:"uptime_ms"`
-	Train    int64        `json:"train_tokens,omitempty" doc:"from which an index is trained; with fewer it has 8 bits a component"`
+	Train    int64        `json:"train_tokens,omitempty"`
 }
 
 type summaryOut struct {
@@ -59,11 +59,11 @@ type modelOut struct {
 	DocumentLength int    `json:"document_length"`
 }
 
-// readyOut says which indexes cannot be used, and why.
+// readyOut names the indexes that cannot be used.
 type readyOut struct {
 	Status  string            `json:"status" enum:"ready"`
 	Damaged map[string]string `json:"damaged,omitempty"`
-	Disk    string            `json:"disk,omitempty" enum:"full" doc:"changes are refused with DISK_FULL until there is room"`
+	Disk    string            `json:"disk,omitempty" enum:"full"`
 }
 
 type aliveOut struct {
@@ -73,77 +73,129 @@ type aliveOut struct {
 func healthRoutes() []route {
 	const tag = "service"
 	health := func(pattern, id string) route {
-		return typed(route{method: "GET", pattern: pattern, id: id, tag: tag, need: Read, group: free,
-			summary: "Version, indexes, queues and model"}, (*request).health)
+		return typedRoute(route{
+			method:      "GET",
+			pattern:     pattern,
+			operationID: id,
+			tag:         tag,
+			permission:  Read,
+			group:       groupUnlimited,
+			summary:     "Version, indexes, queues and model",
+		}, (*request).answerHealth)
 	}
 	description := func(pattern, id string) route {
-		return route{method: "GET", pattern: pattern, id: id, tag: tag, group: free, status: http.StatusOK, outType: mediaJSON,
-			summary: "This description, as OpenAPI " + openapiVersion, do: func(q *request) error { return q.send(http.StatusOK, mediaJSON, q.s.openapi) }}
+		return route{
+			method:      "GET",
+			pattern:     pattern,
+			operationID: id,
+			tag:         tag,
+			group:       groupUnlimited,
+			status:      http.StatusOK,
+			outType:     mediaJSON,
+			summary:     "This description, as OpenAPI " + openapiVersion,
+			handle:      func(q *request) error { return q.sendBody(http.StatusOK, mediaJSON, q.server.openapi) },
+		}
 	}
 	return []route{
 		health("/health", "health"),
 		health("/", "root"),
-		typed(route{method: "GET", pattern: "/livez", id: "livez", tag: tag, group: free, summary: "The program runs"},
-			func(*request, *nothing) (aliveOut, error) { return aliveOut{"alive"}, nil }),
-		typed(route{method: "GET", pattern: "/readyz", id: "readyz", tag: tag, group: free, fails: []Code{CodeBusy, CodeModelLoading},
-			summary: "Requests may be sent here",
-			doc:     "503 while the service ends, and while its indexes are out of reach. An index that is damaged is named, and the others are served; a full disk is named, and what is stored is served."}, (*request).ready),
-		{method: "GET", pattern: "/metrics", id: "metrics", tag: tag, need: Read, everywhere: true, group: free, status: http.StatusOK, outType: "text/plain",
-			summary: "Figures for Prometheus", do: func(q *request) error { q.s.metrics.page.ServeHTTP(q.w, q.Request); return nil }},
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/livez",
+			operationID: "livez",
+			tag:         tag,
+			group:       groupUnlimited,
+			summary:     "The program runs",
+		},
+			func(*request, *noBody) (aliveOut, error) { return aliveOut{"alive"}, nil }),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/readyz",
+			operationID: "readyz",
+			tag:         tag,
+			group:       groupUnlimited,
+			codes:       []Code{CodeBusy, CodeModelLoading},
+			summary:     "Requests may be sent here",
+			doc: "503 while the service ends, and while its indexes are out of reach. An index that is " +
+				"damaged is named, and the others are served; a full disk is named, and what is stored is served.",
+		}, (*request).answerReady),
+		{
+			method:       "GET",
+			pattern:      "/metrics",
+			operationID:  "metrics",
+			tag:          tag,
+			permission:   Read,
+			onAllIndexes: true,
+			group:        groupUnlimited,
+			status:       http.StatusOK,
+			outType:      "text/plain",
+			summary:      "Figures for Prometheus",
+			handle:       func(q *request) error { q.server.metrics.handler.ServeHTTP(q.w, q.Request); return nil },
+		},
 		description("/openapi.json", "openapi"),
 		description("/api-docs/openapi.json", "api_docs"),
 	}
 }
 
-// device names what searches.
-func (s *Server) device() string { return cmp.Or(s.o.Device, "cpu") }
+// device returns the name of the device that searches.
+func (s *Server) device() string { return cmp.Or(s.options.Device, "cpu") }
 
-// indexStatus is an index and what it says of itself.
+// indexStatus is an index with its statistics, or the error of reading them.
 type indexStatus struct {
 	collection.Collection
 	stats collection.Stats
 	err   error
 }
 
-// allStats asks indexes, in order, several at a time, and not for long: one that is
-// elsewhere may be slow to answer, and a page has others to show.
+// allStats returns the statistics of indexes, in the order of names. It reads several at a time, and each
+// for five seconds at most: a slow shard of one index must not hide the other indexes.
 func (s *Server) allStats(ctx context.Context, names []string) []indexStatus {
-	const most = 16
+	const maxConcurrent = 16
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	var all []indexStatus
+	var statuses []indexStatus
 	for _, name := range names {
-		if c, err := s.collections.Get(name); err == nil { // it may be dropped meanwhile
-			all = append(all, indexStatus{Collection: c})
+		if c, err := s.collections.Get(name); err == nil { // it may have been removed meanwhile
+			statuses = append(statuses, indexStatus{Collection: c})
 		}
 	}
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, most)
-	for i := range all {
-		turns <- struct{}{}
+	slots := make(chan struct{}, maxConcurrent)
+	for i := range statuses {
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-turns }()
-			defer s.recovered(func(fault error) { all[i].err = fault })
-			all[i].stats, all[i].err = all[i].Stats(ctx)
+			defer func() { <-slots }()
+			defer s.recoverAsError(func(fault error) { statuses[i].err = fault })
+			statuses[i].stats, statuses[i].err = statuses[i].Stats(ctx)
 		})
 	}
 	wg.Wait()
-	return all
+	return statuses
 }
 
-func (q *request) health(*nothing) (healthOut, error) {
-	s := q.s
+// answerHealth answers GET /health.
+func (q *request) answerHealth(*noBody) (healthOut, error) {
+	// The service.
+	s := q.server
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	out := healthOut{
-		Status: "healthy", Version: s.o.Version, Dir: s.collections.Place(), Memory: mem.Sys - mem.HeapReleased, Device: s.device(),
-		Indices: []summaryOut{}, Updates: []waitingOut{}, UptimeMS: time.Since(s.started).Milliseconds(),
+		Status:   "healthy",
+		Version:  s.options.Version,
+		Dir:      s.collections.Place(),
+		Memory:   mem.Sys - mem.HeapReleased,
+		Device:   s.device(),
+		Indices:  []summaryOut{},
+		Updates:  []waitingOut{},
+		UptimeMS: time.Since(s.started).Milliseconds(),
 	}
 	if t, ok := s.collections.(collection.Trainer); ok {
 		growth := t.Growth()
 		out.Train = growth.Least()
 	}
-	for _, c := range s.allStats(q.ctx, q.seen()) {
+
+	// Its indexes.
+	for _, c := range s.allStats(q.ctx, q.readableIndexes()) {
 		if c.err != nil {
 			continue // damaged, as /readyz says, or out of reach now
 		}
@@ -155,61 +207,75 @@ func (q *request) health(*nothing) (healthOut, error) {
 			continue
 		}
 		out.Loaded++
-		sum := summaryOut{
-			Name: name, Documents: int64(st.Documents), Passages: int64(st.Passages), Embeddings: st.Tokens,
-			Partitions: st.Centroids, Dimension: st.Dim,
-			Nbits: st.Nbits, HasMetadata: st.Metadata > 0, MaxDocuments: c.Config().MaxDocuments,
+		summary := summaryOut{
+			Name:         name,
+			Documents:    int64(st.Documents),
+			Passages:     int64(st.Passages),
+			Embeddings:   st.Tokens,
+			Partitions:   st.Centroids,
+			Dimension:    st.Dim,
+			Nbits:        st.Nbits,
+			HasMetadata:  st.Metadata > 0,
+			MaxDocuments: c.Config().MaxDocuments,
 		}
 		if st.Documents > 0 {
-			sum.AverageLength = float64(st.Tokens) / float64(st.Documents)
+			summary.AverageLength = float64(st.Tokens) / float64(st.Documents)
 		}
-		out.Indices = append(out.Indices, sum)
+		out.Indices = append(out.Indices, summary)
 	}
+
+	// Its model.
 	if e, _ := s.encoder(); e != nil {
 		cfg := e.Config()
 		out.Model = &modelOut{
-			Name: cmp.Or(cfg.Name, filepath.Base(cfg.Dir)), Path: cfg.Dir, Precision: cfg.Precision,
-			Fingerprint: cfg.Fingerprint, Dimension: e.Dim(),
-			QueryLength: cfg.Query.Length, DocumentLength: cfg.Document.Length,
+			Name:           cmp.Or(cfg.Name, filepath.Base(cfg.Dir)),
+			Path:           cfg.Dir,
+			Precision:      cfg.Precision,
+			Fingerprint:    cfg.Fingerprint,
+			Dimension:      e.Dim(),
+			QueryLength:    cfg.Query.Length,
+			DocumentLength: cfg.Document.Length,
 		}
 	}
 	return out, nil
 }
 
-func (q *request) ready(*nothing) (readyOut, error) {
-	if q.s.draining.Load() {
-		return readyOut{}, problem(CodeBusy, "the service is ending").after(time.Second)
+// answerReady answers GET /readyz.
+func (q *request) answerReady(*noBody) (readyOut, error) {
+	if q.server.draining.Load() {
+		return readyOut{}, problem(CodeBusy, "the service is ending").withRetryAfter(time.Second)
 	}
-	if _, none := q.s.encoder(); none != nil && none.Code == CodeModelLoading {
+	if _, none := q.server.encoder(); none != nil && none.Code == CodeModelLoading {
 		return readyOut{}, none
 	}
-	if r, ok := q.s.collections.(collection.Readier); ok {
+	if r, ok := q.server.collections.(collection.Readier); ok {
 		if err := r.Ready(); err != nil {
-			return readyOut{}, problem(CodeBusy, "%w", err).after(time.Second)
+			return readyOut{}, problem(CodeBusy, "%w", err).withRetryAfter(time.Second)
 		}
 	}
 	out := readyOut{Status: "ready"}
-	if d, ok := q.s.collections.(collection.Disker); ok {
+	if d, ok := q.server.collections.(collection.Disker); ok {
 		if full, _, _ := d.Disk(); full {
 			out.Disk = "full"
 		}
 	}
-	for _, name := range q.s.collections.Names() {
-		if c, err := q.s.collections.Get(name); err == nil && c.Err() != nil {
+	for _, name := range q.server.collections.Names() {
+		if c, err := q.server.collections.Get(name); err == nil && c.Err() != nil {
 			if out.Damaged == nil {
 				out.Damaged = map[string]string{}
 			}
-			out.Damaged[name] = "damaged" // the log says more; whoever asks here has no token
+			out.Damaged[name] = "damaged" // the log has the error: this route needs no token
 		}
 	}
 	return out, nil
 }
 
-// recovered, deferred, makes an error of a panic in a goroutine beside that of a request.
-func (s *Server) recovered(failed func(error)) {
+// recoverAsError, if deferred, turns a panic into an error, and calls setError with it. It is for goroutines
+// that a request starts.
+func (s *Server) recoverAsError(setError func(error)) {
 	if fault := recover(); fault != nil {
 		s.metrics.panics.Inc()
 		s.log.Error("a panic", "panic", fault, "stack", string(debug.Stack()))
-		failed(fmt.Errorf("%w: a panic: %v", storage.ErrInternal, fault))
+		setError(fmt.Errorf("%w: a panic: %v", storage.ErrInternal, fault))
 	}
 }

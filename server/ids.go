@@ -11,41 +11,51 @@ type idsIn struct {
 }
 
 type idsOut struct {
-	IDs []string `json:"ids" doc:"in the order in which the documents were added; that of a document that is stored as passages is there once"`
-	// Next is 0 at the end: a document of that number would be the first one of all.
+	IDs []string `json:"ids"`
+	// Next is 0 at the end: no later page begins with document 0, the first one.
 	Next uint64 `json:"next,omitempty" doc:"from of the next page; left out at the end"`
 }
 
 const (
-	defaultIDs  = 10_000  // of a page
-	mostIDs     = 100_000 // that a page may be asked to have
-	mostIDBytes = 8 << 20 // of the ids of a page, after which it ends
+	defaultIDs = 10_000  // ids of a page without limit
+	maxIDs     = 100_000 // the largest limit
+	maxIDBytes = 8 << 20 // a page ends when its ids have more bytes
 )
 
 func idRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/ids", id: "list_ids", tag: "documents", need: Read,
-		group: looking, params: []param{conditionParam}, summary: "Ids of documents, in pages",
-		doc: "Each page is of the documents as they are then. One that is replaced meanwhile has a new document id, behind all others, " +
+	return []route{typedRoute(route{
+		method:      "POST",
+		pattern:     "/indices/{name}/ids",
+		operationID: "list_ids",
+		tag:         "documents",
+		permission:  Read,
+		group:       groupLookup,
+		params:      []param{conditionParam},
+		summary:     "Ids of documents, in pages",
+		doc: "Each page is of the documents as they are then. One that is replaced meanwhile has a new document id, " +
+			"behind all others, " +
 			"and so may be there again in a later page.",
-		example: `{"condition": "year >= ?", "parameters": [2020], "limit": 1000}`}, listIDs)}
+		example: `{"condition": "year >= ?", "parameters": [2020], "limit": 1000}`,
+	}, listIDs)}
 }
 
+// listIDs answers POST /indices/{name}/ids.
 func listIDs(q *request, in *idsIn) (idsOut, error) {
 	out := idsOut{IDs: []string{}}
 	limit := defaultIDs
 	if in.Limit != nil {
 		limit = *in.Limit
 	}
-	if limit < 1 || limit > mostIDs {
-		return out, bad("limit is %d; want 1 to %d", limit, mostIDs)
+	if limit < 1 || limit > maxIDs {
+		return out, badRequest("limit is %d; want 1 to %d", limit, maxIDs)
 	}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		chosen, err := q.selected(in.Condition, in.Parameters)
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		selection, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
 		size, last := 0, ""
-		for d, err := range v.Documents(q.ctx, chosen, collection.ReadOptions{From: in.From}) {
+		for d, err := range v.Documents(q.ctx, selection, collection.ReadOptions{From: in.From}) {
 			if err != nil {
 				return err
 			}
@@ -53,18 +63,18 @@ func listIDs(q *request, in *idsIn) (idsOut, error) {
 			if d.Of != "" {
 				id = d.Of
 			}
-			if id == last { // passages stand one after another
+			if id == last { // the passages of a document follow one another
 				continue
 			}
-			if len(out.IDs) == limit || size > mostIDBytes {
+			if len(out.IDs) == limit || size > maxIDBytes {
 				out.Next = d.Number
 				return nil
 			}
-			const each = 8 // bytes an id takes besides its text
-			if err := q.spend(len(id) + each); err != nil {
+			const overhead = 8 // bytes of an id, without its text
+			if err := q.reserveAnswer(len(id) + overhead); err != nil {
 				return err
 			}
-			out.IDs, size, last = append(out.IDs, id), size+len(id)+each, id
+			out.IDs, size, last = append(out.IDs, id), size+len(id)+overhead, id
 		}
 		return nil
 	})

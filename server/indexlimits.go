@@ -17,11 +17,12 @@ type IndexRate struct {
 	Rate    float64
 }
 
-// ParseIndexRate reads PATTERN=N.
+// ParseIndexRate parses PATTERN=N.
 func ParseIndexRate(text string) (r IndexRate, err error) {
 	pattern, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return r, fmt.Errorf("%q is no rate of an index; want a name or a pattern, and requests a second: logs-*=20", text)
+		return r, fmt.Errorf("%q is no rate of an index; want a name or a pattern, and requests a second: logs-*=20",
+			text)
 	}
 	if err := checkPattern(pattern); err != nil {
 		return r, err
@@ -33,16 +34,18 @@ func ParseIndexRate(text string) (r IndexRate, err error) {
 	return IndexRate{pattern, n}, nil
 }
 
+// parseRate parses a number of requests a second. ok is false unless it is above 0, and not absurdly large.
 func parseRate(text string) (perSecond float64, ok bool) {
 	perSecond, err := strconv.ParseFloat(text, 64)
 	return perSecond, err == nil && perSecond > 0 && perSecond <= 1e9
 }
 
-// burstOf is how many requests may come at once.
-func burstOf(perSecond float64) int { return max(1, int(2*perSecond)) }
+// burstForRate returns how many requests may come at once at a rate.
+func burstForRate(perSecond float64) int { return max(1, int(2*perSecond)) }
 
-// limit reads a limit of a token. Errors do not repeat the text: it may be a part of a secret.
-func (t *Token) limit(text string) error {
+// parseLimit sets a limit of the token from a word NAME=VALUE. Its error does not repeat the word, which
+// may be a part of a secret.
+func (t *Token) parseLimit(text string) error {
 	name, value, _ := strings.Cut(text, "=")
 	ok := false
 	switch name {
@@ -58,74 +61,77 @@ func (t *Token) limit(text string) error {
 	return nil
 }
 
-// limitIndex counts a request towards the rates of its index.
-func (q *request) limitIndex() *Problem {
-	if q.index() == "" { // a pattern may match that
+// limitIndexRate counts a request towards the rates of its index.
+func (q *request) limitIndexRate() *Problem {
+	if q.indexName() == "" { // the pattern * would match it
 		return nil
 	}
-	for _, r := range q.s.o.IndexRates {
-		if !matchesName(r.Pattern, q.index()) {
+	for _, r := range q.server.options.IndexRates {
+		if !nameMatches(r.Pattern, q.indexName()) {
 			continue
 		}
-		if p := q.s.rate.take("index "+q.index()+" "+r.Pattern, r.Rate, burstOf(r.Rate), "rate of the index"); p != nil {
+		if p := q.server.rates.countRequest("index "+q.indexName()+" "+r.Pattern, r.Rate, burstForRate(r.Rate),
+			"rate of the index"); p != nil {
 			return p
 		}
 	}
 	return nil
 }
 
-// making counts the requests that are making an index, by its name.
-type making struct {
-	mu    sync.Mutex
-	names map[string]int
+// creatingIndexes counts the requests that are creating an index, by its name.
+type creatingIndexes struct {
+	mu       sync.Mutex
+	requests map[string]int
 }
 
-// room makes sure that the service and the token of the request may have an index of this name, and
-// reserves its place until done is called: when the index is there, or will not be. An index that
-// is there has a place. Only names are counted, which costs little.
-func (q *request) room(name string) (done func(), err error) {
-	m := &q.s.making
+// reserveIndexName checks that the service and the token of the request may have an index of a name, and
+// counts the name as an index until done is called: when the index was created, or will not be. An index
+// that exists is always allowed. Only names are counted, which costs little.
+func (q *request) reserveIndexName(name string) (done func(), err error) {
+	m := &q.server.creating
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	names := q.s.collections.Names()
+	names := q.server.collections.Names()
 	if !slices.Contains(names, name) {
-		names = slices.AppendSeq(slices.Clip(names), maps.Keys(m.names))
+		names = slices.AppendSeq(slices.Clip(names), maps.Keys(m.requests))
 		slices.Sort(names)
 		others := slices.DeleteFunc(slices.Compact(names), func(other string) bool { return other == name })
-		if p := q.full(others); p != nil {
+		if p := q.tooManyIndexes(others); p != nil {
 			return nil, p
 		}
 	}
-	m.names[name]++
+	m.requests[name]++
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.names[name]--; m.names[name] == 0 {
-			delete(m.names, name)
+		if m.requests[name]--; m.requests[name] == 0 {
+			delete(m.requests, name)
 		}
 	}, nil
 }
 
-// full returns why there may be no index in addition to those of these names; nil if there may be
-// one.
-func (q *request) full(names []string) *Problem {
-	if most := q.s.o.Limits.Indexes; len(names) >= most {
+// tooManyIndexes returns the answer to a request that would exceed a limit by creating an index in addition
+// to those of the names. nil means that it may create one.
+func (q *request) tooManyIndexes(names []string) *Problem {
+	if limit := q.server.options.Limits.Indexes; len(names) >= limit {
 		return problem(CodeTooManyIndexes,
-			"the service has as many indexes as it may have, %d (max-indexes): delete one, or have the limit raised", most)
+			"the service has as many indexes as it may have, %d (max-indexes): delete one, or have the limit raised",
+			limit)
 	}
 	t := q.token
 	if t == nil || t.Indexes == 0 {
 		return nil
 	}
-	own := 0
+	administered := 0
 	for _, name := range names {
-		if t.On(name) >= Admin {
-			own++
+		if t.PermissionOn(name) >= Admin {
+			administered++
 		}
 	}
-	if own < t.Indexes {
+	if administered < t.Indexes {
 		return nil
 	}
 	return problem(CodeTooManyIndexes,
-		"token %s has as many indexes as it may have, %d (indexes): delete one, or have the limit raised", t.Name, t.Indexes)
+		"token %s has as many indexes as it may have, %d (indexes): delete one, or have the limit raised", t.Name,
+		t.Indexes)
 }

@@ -14,18 +14,18 @@ type declareIn struct {
 	Config newConfig `json:"config,omitzero"`
 }
 
-// newConfig is collection.Config with all fields optional.
+// newConfig is a collection.Config with only optional fields.
 type newConfig struct {
-	Nbits            int     `json:"nbits,omitempty" doc:"residual bits a component: 1, 2, 4 or 8; default 4. A small index has 8"`
+	Nbits            int     `json:"nbits,omitempty"`
 	BatchSize        int     `json:"batch_size,omitempty" doc:"is kept and given back; the writer groups what waits"`
 	Seed             *uint64 `json:"seed,omitempty" doc:"of trainings; default 42"`
-	StartFromScratch int     `json:"start_from_scratch,omitempty" doc:"is kept and given back; the index is trained anew as it grows"`
-	MaxDocuments     *uint64 `json:"max_documents,omitempty" doc:"the oldest documents beyond it are deleted; default: no limit"`
-	Tokenizer        string  `json:"fts_tokenizer,omitempty" enum:"unicode61,trigram" doc:"of keyword searches; default unicode61"`
+	StartFromScratch int     `json:"start_from_scratch,omitempty"`
+	MaxDocuments     *uint64 `json:"max_documents,omitempty"`
+	Tokenizer        string  `json:"fts_tokenizer,omitempty" enum:"unicode61,trigram"`
 	Binary           bool    `json:"binary,omitempty" doc:"one bit a component, whatever nbits says"`
 }
 
-// configOut says how an index is configured.
+// configOut has the configuration of an index.
 type configOut struct {
 	Name    string            `json:"name"`
 	Config  collection.Config `json:"config"`
@@ -37,7 +37,7 @@ type deletedOut struct {
 	Name    string `json:"name"`
 }
 
-// infoOut is what clients ask of an index.
+// infoOut describes an index.
 type infoOut struct {
 	Name          string  `json:"name"`
 	Documents     int64   `json:"num_documents" doc:"all passages of one count as one"`
@@ -49,65 +49,116 @@ type infoOut struct {
 	HasMetadata   bool    `json:"has_metadata"`
 	MetadataCount *uint64 `json:"metadata_count" doc:"documents that have metadata; null if none has"`
 	MaxDocuments  *uint64 `json:"max_documents,omitempty"`
-	// Found says by classes of k what searches were seen to find.
-	Found   []string            `json:"found,omitempty" doc:"what searches find of the exhaustive result, by k, as was measured"`
-	Sampled *collection.Sampled `json:"sampled,omitempty" doc:"what searches have found by questions that the service has sampled"`
+	// Found has the measured recall for each class of k, in words.
+	Found   []string            `json:"found,omitempty"`
+	Sampled *collection.Sampled `json:"sampled,omitempty"`
 }
 
 func indexRoutes() []route {
 	const tag = "indices"
 	return []route{
-		typed(route{method: "GET", pattern: "/indices", id: "list_indices", tag: tag, need: Read, group: looking,
-			summary: "Names of the indexes that the token may read, in order; also of those without documents"},
-			func(q *request, _ *nothing) ([]string, error) {
-				return q.seen(), nil
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/indices",
+			operationID: "list_indices",
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "Names of the indexes that the token may read, in order; also of those without documents",
+		},
+			func(q *request, _ *noBody) ([]string, error) {
+				return q.readableIndexes(), nil
 			}),
-		typed(route{method: "POST", pattern: "/indices", id: "create_index", tag: tag, need: Admin, group: writing,
-			summary: "Declare an index", fails: []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
-			doc:     "The index has no documents then, and is found by searches when it has some.",
-			example: `{"name": "papers", "config": {"nbits": 4}}`}, declare),
-		typed(route{method: "GET", pattern: "/indices/{name}", id: "get_index", tag: tag, need: Read, group: looking,
-			summary: "What an index holds", doc: "An index without documents is not found."}, getIndex),
-		typed(route{method: "DELETE", pattern: "/indices/{name}", id: "delete_index", tag: tag, need: Admin, group: writing,
-			summary: "Remove an index and all that is in it", fails: []Code{CodeNotSupported}, doc: "A name that is not there is no error: deleted is false then."}, dropIndex),
-		typed(route{method: "PUT", pattern: "/indices/{name}/config", id: "update_index_config", tag: tag, need: Admin, group: writing,
-			summary: "Set the largest number of documents", fails: []Code{CodeNotSupported},
-			doc:     "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
-			example: `{"max_documents": 10000}`}, setConfig),
-		typed(route{method: "GET", pattern: "/indices/{name}/stats", id: "get_index_stats", tag: tag, need: Read, group: looking,
-			summary: "Growth, drift, queue, sizes and fields of an index"}, indexStats),
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/indices",
+			operationID: "create_index",
+			tag:         tag,
+			permission:  Admin,
+			group:       groupWrite,
+			summary:     "Declare an index",
+			codes:       []Code{CodeIndexExists, CodeNotSupported, CodeTooManyIndexes},
+			doc:         "The index has no documents then, and is found by searches when it has some.",
+			example:     `{"name": "papers", "config": {"nbits": 4}}`,
+		}, createIndex),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/indices/{name}",
+			operationID: "get_index",
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "What an index holds",
+			doc:         "An index without documents is not found.",
+		}, getIndex),
+		typedRoute(route{
+			method:      "DELETE",
+			pattern:     "/indices/{name}",
+			operationID: "delete_index",
+			tag:         tag,
+			permission:  Admin,
+			group:       groupWrite,
+			summary:     "Remove an index and all that is in it",
+			codes:       []Code{CodeNotSupported},
+			doc:         "A name that is not there is no error: deleted is false then.",
+		}, deleteIndex),
+		typedRoute(route{
+			method:      "PUT",
+			pattern:     "/indices/{name}/config",
+			operationID: "update_index_config",
+			tag:         tag,
+			permission:  Admin,
+			group:       groupWrite,
+			summary:     "Set the largest number of documents",
+			codes:       []Code{CodeNotSupported},
+			doc:         "After an update that goes beyond it the oldest documents are deleted; ids do not move.",
+			example:     `{"max_documents": 10000}`,
+		}, updateConfig),
+		typedRoute(route{
+			method:      "GET",
+			pattern:     "/indices/{name}/stats",
+			operationID: "get_index_stats",
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     "Growth, drift, queue, sizes and fields of an index",
+		}, indexStats),
 	}
 }
 
-func declare(q *request, in *declareIn) (configOut, error) {
-	if !q.may(Admin, in.Name) {
-		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(in.Name), Admin)
+// createIndex answers POST /indices.
+func createIndex(q *request, in *declareIn) (configOut, error) {
+	if !q.permitted(Admin, in.Name) {
+		return configOut{}, problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s",
+			q.token.PermissionOn(in.Name), Admin)
 	}
 	if err := collection.CheckName(in.Name); err != nil {
 		return configOut{}, err
 	}
-	done, err := q.room(in.Name)
+	done, err := q.reserveIndexName(in.Name)
 	if err != nil {
 		return configOut{}, err
 	}
 	defer done()
-	c, err := q.s.collections.Declare(q.ctx, in.Name, collection.Config(in.Config))
+	c, err := q.server.collections.Declare(q.ctx, in.Name, collection.Config(in.Config))
 	if err != nil {
 		return configOut{}, err
 	}
 	return configOut{in.Name, c.Config(), "index declared; it can be searched when it has documents"}, nil
 }
 
-func getIndex(q *request, _ *nothing) (infoOut, error) {
+// getIndex answers GET /indices/{name}.
+func getIndex(q *request, _ *noBody) (infoOut, error) {
 	var out infoOut
-	err := q.view(func(c collection.Collection, v collection.Snapshot) (err error) {
-		out, err = infoOf(q, c, v)
+	err := q.withSnapshot(func(c collection.Collection, v collection.Snapshot) (err error) {
+		out, err = indexInfo(q, c, v)
 		return err
 	})
 	return out, err
 }
 
-func infoOf(q *request, c collection.Collection, v collection.Snapshot) (infoOut, error) {
+// indexInfo describes a collection and its snapshot.
+func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (infoOut, error) {
 	d, err := v.Describe(q.ctx)
 	if err != nil {
 		return infoOut{}, err
@@ -117,9 +168,14 @@ func infoOf(q *request, c collection.Collection, v collection.Snapshot) (infoOut
 		return infoOut{}, err
 	}
 	out := infoOut{
-		Name: c.Name(), Documents: d.Docs, Passages: d.Passages, Embeddings: d.Tokens, Partitions: d.Centroids,
+		Name:         c.Name(),
+		Documents:    d.Docs,
+		Passages:     d.Passages,
+		Embeddings:   d.Tokens,
+		Partitions:   d.Centroids,
 		Dimension:    d.Dim,
-		MaxDocuments: c.Config().MaxDocuments, Sampled: st.Sampled,
+		MaxDocuments: c.Config().MaxDocuments,
+		Sampled:      st.Sampled,
 	}
 	if d.Docs > 0 {
 		out.AverageLength = float64(d.Tokens) / float64(d.Docs)
@@ -135,20 +191,22 @@ func infoOf(q *request, c collection.Collection, v collection.Snapshot) (infoOut
 	return out, nil
 }
 
-func dropIndex(q *request, _ *nothing) (deletedOut, error) {
-	there, err := q.s.collections.Drop(q.ctx, q.index())
+// deleteIndex answers DELETE /indices/{name}.
+func deleteIndex(q *request, _ *noBody) (deletedOut, error) {
+	existed, err := q.server.collections.Drop(q.ctx, q.indexName())
 	if err != nil {
 		return deletedOut{}, err
 	}
-	q.s.metrics.forget(q.index())
-	return deletedOut{Deleted: there, Name: q.index()}, nil
+	q.server.metrics.removeIndex(q.indexName())
+	return deletedOut{Deleted: existed, Name: q.indexName()}, nil
 }
 
 type configIn struct {
 	MaxDocuments *uint64 `json:"max_documents,omitempty" doc:"null: no limit"`
 }
 
-func setConfig(q *request, in *configIn) (configOut, error) {
+// updateConfig answers PUT /indices/{name}/config.
+func updateConfig(q *request, in *configIn) (configOut, error) {
 	c, err := q.collection()
 	if err != nil {
 		return configOut{}, err
@@ -157,14 +215,15 @@ func setConfig(q *request, in *configIn) (configOut, error) {
 	return configOut{c.Name(), cfg, "configuration updated"}, err
 }
 
-// statsOut is what is known of an index at little cost, also of one without documents.
+// statsOut has the figures of an index that cost little, also for an index without documents.
 type statsOut struct {
 	Name   string            `json:"name"`
 	Config collection.Config `json:"config"`
 	collection.Stats
 }
 
-func indexStats(q *request, _ *nothing) (statsOut, error) {
+// indexStats answers GET /indices/{name}/stats.
+func indexStats(q *request, _ *noBody) (statsOut, error) {
 	c, err := q.collection()
 	if err != nil {
 		return statsOut{}, err
@@ -173,29 +232,29 @@ func indexStats(q *request, _ *nothing) (statsOut, error) {
 	return statsOut{c.Name(), c.Config(), st}, err
 }
 
-// collection is the one that the path names.
+// collection returns the collection that the path names.
 func (q *request) collection() (collection.Collection, error) {
-	if err := collection.CheckName(q.index()); err != nil {
+	if err := collection.CheckName(q.indexName()); err != nil {
 		return nil, err
 	}
-	return q.s.collections.Get(q.index())
+	return q.server.collections.Get(q.indexName())
 }
 
-// able is the collection that the path names as one that does what some do; what says what
-// that is.
-func able[T any](q *request, what string) (c collection.Collection, does T, err error) {
+// collectionAs returns the collection that the path names, and the same as a T: an interface for an
+// operation that not all collections support. operation names it in the error.
+func collectionAs[T any](q *request, operation string) (c collection.Collection, t T, err error) {
 	if c, err = q.collection(); err != nil {
-		return nil, does, err
+		return nil, t, err
 	}
-	does, ok := c.(T)
+	t, ok := c.(T)
 	if !ok {
-		return nil, does, collection.Unsupported(what)
+		return nil, t, collection.Unsupported(operation)
 	}
-	return c, does, nil
+	return c, t, nil
 }
 
-// view calls use with the newest state of the collection that the path names.
-func (q *request) view(use func(c collection.Collection, v collection.Snapshot) error) (err error) {
+// withSnapshot calls use with the collection that the path names, and its newest snapshot.
+func (q *request) withSnapshot(use func(c collection.Collection, v collection.Snapshot) error) (err error) {
 	c, err := q.collection()
 	if err != nil {
 		return err

@@ -12,78 +12,90 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// keywordMode is how texts are read.
-func (in *common) keywordMode() keywords.Mode {
+// keywordMode returns how the texts of text_query are parsed.
+func (in *searchFields) keywordMode() keywords.Mode {
 	if in.TextMode == textExpression {
 		return keywords.Expression
 	}
 	return keywords.Words
 }
 
-// takeWords takes the memory that one search by words after the other needs, before any of
-// answers: whoever has memory of answers never waits for that of bodies, while others wait
-// the other way around.
-func (q *request) takeWords(v collection.Snapshot, in *common) (takes int64, err error) {
-	memory, page := &q.body.memory, in.Params.page(v.Most())
+// reserveKeywordMemory reserves the memory that the searches by words need, one after another, and returns
+// its size. It must be called before memory of answers is reserved: requests always wait for memory of
+// bodies first, so that two of them never wait for each other.
+func (q *request) reserveKeywordMemory(v collection.Snapshot, in *searchFields) (size int64, err error) {
+	memory, page := &q.body.reservation, in.Params.searchPage(v.Most())
 	for _, text := range in.TextQuery {
 		query := keywords.Query{Text: text, Mode: in.keywordMode()}
 		bytes := query.Bytes(v.Most())
 		if in.Group != "" {
-			bytes += search.RankGroupsBytes(page.Sides(v.Most()).K, in.passages(), v.Most())
+			bytes += search.RankGroupsBytes(page.Sides(v.Most()).K, in.passagesPerDocument(), v.Most())
 		}
-		takes = max(takes, memory.possible(bytes))
+		size = max(size, memory.limitToRemaining(bytes))
 	}
-	return takes, memory.take(q.ctx, takes)
+	return size, memory.reserve(q.ctx, size)
 }
 
-// byKeywords ranks a page of the best documents for each text among those that are allowed.
-func (q *request) byKeywords(v collection.Snapshot, in *common, f filtered, page search.Page) ([]ranking, error) {
-	defer q.body.memory.give(f.words)
-	by, ok := v.(collection.Keywords)
+// rankByKeywords ranks a page of the best allowed documents for each text of text_query. It releases the
+// memory of reserveKeywordMemory.
+func (q *request) rankByKeywords(
+	v collection.Snapshot, in *searchFields, f searchFilters, page search.Page,
+) ([]ranking, error) {
+	defer q.body.reservation.release(f.keywordBytes)
+	searcher, ok := v.(collection.Keywords)
 	if !ok {
 		return nil, collection.Unsupported("text_query")
 	}
 	passages := 0
 	if in.Group != "" {
-		passages = in.passages()
+		passages = in.passagesPerDocument()
 	}
 	out := make([]ranking, len(in.TextQuery))
 	if page.K == 0 {
 		return out, nil
 	}
-	ctx, end := q.span("keywords")
+	ctx, end := q.startStage("keywords")
 	for i, text := range in.TextQuery {
-		hits, err := by.SearchKeywords(ctx, collection.KeywordQuery{
-			Text: text, Mode: in.keywordMode(), K: page.K, Offset: page.Offset, MinScore: page.MinScore, Filters: []*search.Filter{f.shared, f.own[i]}, Payload: in.metadata() || in.Highlight,
+		hits, err := searcher.SearchKeywords(ctx, collection.KeywordQuery{
+			Text:     text,
+			Mode:     in.keywordMode(),
+			K:        page.K,
+			Offset:   page.Offset,
+			MinScore: page.MinScore,
+			Filters:  []*search.Filter{f.shared, f.perQuery[i]},
+			Payload:  in.wantsMetadata() || in.Highlight,
 			Passages: passages,
 		})
 		if errors.Is(err, storage.ErrLocked) {
-			err = problem(CodeBusy, "text_query: another process uses the keywords of the index").after(time.Second).because(err)
+			err = problem(CodeBusy, "text_query: another process uses the keywords of the index").
+				withRetryAfter(time.Second).withCause(err)
 		}
 		if err != nil {
 			end(err)
-			if _, ok := errors.AsType[*condition.Error](err); ok { // it is one of all queries
+			if _, ok := errors.AsType[*condition.Error](err); ok { // the condition is that of all queries
 				return nil, err
 			}
-			return nil, ofQuery(i, err)
+			return nil, queryError(i, err)
 		}
-		out[i] = rankingOf(v, hits)
+		out[i] = newRanking(v, hits)
 	}
 	end(nil)
 	return out, nil
 }
 
-// byBoth fuses the rankings by vectors and by keywords.
-func (q *request) byBoth(v collection.Snapshot, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
-	sides := search.Page{} // whole rankings, whatever they score
+// rankHybrid fuses the rankings by vectors and by keywords.
+func (q *request) rankHybrid(
+	v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page,
+) ([]ranking, error) {
+	sides := search.Page{} // the two rankings from their beginning, without a minimum score
 	if page.K > 0 {
 		sides = page.Sides(v.Most())
 	}
-	words, err := q.byKeywords(v, in, f, sides)
+	words, err := q.rankByKeywords(v, in, f, sides)
 	if err != nil {
 		return nil, err
 	}
-	out, err := q.byVectors(v, tasks, in, f, sides)
+	out, err := q.rankByVectors(v, tasks, in, f, sides)
 	if err != nil || page.K == 0 {
 		return out, err
 	}

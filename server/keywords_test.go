@@ -215,9 +215,9 @@ func TestFacets(t *testing.T) {
 	for says, body := range map[string]object{
 		"fields is empty": {}, "nearest first: year": {"fields": list{"yaer"}}, "_id": {"fields": list{"_id"}}, "fields[1]": {"fields": list{"year", "a b"}},
 		"values is 0": {"fields": list{"year"}, "values": 0}, "filter_parameters": {"fields": list{"year"}, "filter_parameters": list{1}},
-		"100 are the most": {"fields": make(list, 101)},
+		"the limit is 100": {"fields": make(list, 101)},
 	} {
-		if fields := body["fields"]; says == "100 are the most" {
+		if fields := body["fields"]; says == "the limit is 100" {
 			for i := range fields.(list) {
 				fields.(list)[i] = "year"
 			}

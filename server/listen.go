@@ -10,40 +10,44 @@ import (
 	"time"
 )
 
-// ServeOptions of a server. The zero value, or nil, is a good choice.
+// ServeOptions configure [Server.Serve]. The zero value, or nil, is a good choice.
 type ServeOptions struct {
-	// TLS, where set, makes it HTTPS.
+	// TLS, if not nil, makes it HTTPS.
 	TLS *tls.Config
-	// Header is how long the headers of a request may take, and Drain how long requests that
-	// run may go on when the server ends; defaults 10 s and 30 s.
+	// Header bounds the time in which the headers of a request must arrive, and Drain the time for which
+	// running requests may go on when the server ends; defaults 10 s and 30 s.
 	Header, Drain time.Duration
-	// Handler answers instead of the service itself; it may put the service below a
-	// path.
+	// Handler answers instead of the service itself; it may put the service below a path.
 	Handler http.Handler
 }
 
 // idleConnection is how long a connection may wait for its next request.
 const idleConnection = 2 * time.Minute
 
-// Serve answers the connections of a listener until ctx ends. Then no more are taken,
-// requests that run are finished, and what has not ended after the time for it is cut
-// off. The listener is closed. An orderly end is no error; [context.DeadlineExceeded]
-// says that something was cut off.
+// Serve answers the connections of a listener until ctx ends. Then it closes the listener, and waits for
+// running requests to finish. It returns nil, or [context.DeadlineExceeded] if it had to cut off requests
+// after [ServeOptions.Drain].
 func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) error {
 	var opts ServeOptions
 	if o != nil {
 		opts = *o
 	}
-	orDefault(&opts.Header, 10*time.Second, longTime)
-	orDefault(&opts.Drain, 30*time.Second, longTime)
+	setDefault(&opts.Header, 10*time.Second, unlimitedTime)
+	setDefault(&opts.Drain, 30*time.Second, unlimitedTime)
 	handler := opts.Handler
 	if handler == nil {
 		handler = s
 	}
+
+	// Serve until the listener fails, or ctx ends.
 	h := &http.Server{
-		Handler: handler, TLSConfig: opts.TLS, ReadHeaderTimeout: opts.Header, IdleTimeout: idleConnection, MaxHeaderBytes: 64 << 10,
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { boundUnsent(c); return ctx },
+		Handler:           handler,
+		TLSConfig:         opts.TLS,
+		ReadHeaderTimeout: opts.Header,
+		IdleTimeout:       idleConnection,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { limitUnsent(c); return ctx },
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -58,6 +62,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o *ServeOptions) err
 		return err
 	case <-ctx.Done():
 	}
+
+	// Finish the running requests. Those that take too long are cut off.
 	s.Drain()
 	s.log.Info("ending: requests that run are finished", "at_most", opts.Drain)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), opts.Drain)

@@ -18,13 +18,13 @@ type storedOut struct {
 	Passage    *partOut        `json:"passage,omitempty" doc:"of a passage: its document, and its number there"`
 	Metadata   json.RawMessage `json:"metadata,omitempty" doc:"left out where metadata_bytes has no room for it"`
 	Embeddings rowsJSON        `json:"embeddings,omitzero" doc:"decoded, of unit length"`
-	Base64     string          `json:"embeddings_b64,omitempty" doc:"the same as base64 of little-endian float32, row after row"`
+	Base64     string          `json:"embeddings_b64,omitempty"`
 	Shape      []int           `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 
 	vectors Matrix // where the answer has tensors
 }
 
-// partOut names the document of a passage, and the number of the passage.
+// partOut has the document of a passage, and the number of the passage in it.
 type partOut struct {
 	Of     string `json:"of" doc:"the _id of the document"`
 	Number int    `json:"n" doc:"the number of the passage"`
@@ -40,10 +40,10 @@ type documentsOut struct {
 	dim     int
 }
 
-// answerTo implements answerer.
-func (out documentsOut) answerTo(q *request) error {
+// writeAnswer implements customAnswer.
+func (out documentsOut) writeAnswer(q *request) error {
 	if !out.tensors {
-		return q.answer(http.StatusOK, out)
+		return q.answerJSON(http.StatusOK, out)
 	}
 	all := make([]Matrix, len(out.Documents))
 	for i := range all {
@@ -56,129 +56,152 @@ func (out documentsOut) answerTo(q *request) error {
 const formTensors = "tensors"
 
 const (
-	defaultDocuments = 1000   // that one request reads
-	mostDocuments    = 10_000 // that it may ask for
+	defaultDocuments = 1000   // that a request without limit reads
+	maxDocuments     = 10_000 // the largest limit
 )
 
 func lookupRoutes() []route {
-	text, whole := object{"type": "string"}, object{"type": "integer", "minimum": 0}
-	return []route{typed(route{method: "GET", pattern: "/indices/{name}/documents", id: "get_documents",
-		tag: "documents", need: Read, group: looking, tensorsOut: true,
-		summary: "Documents by id, with their vectors if wanted", fails: []Code{CodeDocumentNotFound},
-		doc: "Documents come in the order of the request, first those of document_id. The _id of a document that is stored as passages stands for these, in their order; the _id of a passage, and a document_id, for that passage.",
+	text, integerSchema := object{"type": "string"}, object{"type": "integer", "minimum": 0}
+	return []route{typedRoute(route{
+		method:         "GET",
+		pattern:        "/indices/{name}/documents",
+		operationID:    "get_documents",
+		tag:            "documents",
+		permission:     Read,
+		group:          groupLookup,
+		answersTensors: true,
+		summary:        "Documents by id, with their vectors if wanted",
+		codes:          []Code{CodeDocumentNotFound},
+		doc: "Documents come in the order of the request, first those of document_id. The _id of a " +
+			"document that is stored as passages stands for these, in their order; the _id of a passage, and a " +
+			"document_id, for that passage.",
 		params: []param{
-			{"document_id", "query", "document id; may be there several times", object{"type": "array", "items": whole}},
+			{"document_id", "query", "document id; may be there several times",
+				object{"type": "array", "items": integerSchema}},
 			{"id", "query", "_id; may be there several times", object{"type": "array", "items": text}},
-			{"vectors", "query", "json or base64: with the vectors", object{"type": "string", "enum": []string{"json", "base64", "none"}}},
-			{"offset", "query", "how many documents, or passages, are passed over", whole},
+			{"vectors", "query", "json or base64: with the vectors",
+				object{"type": "string", "enum": []string{"json", "base64", "none"}}},
+			{"offset", "query", "how many documents, or passages, are passed over", integerSchema},
 			{"limit", "query", "how many come at most",
-				object{"type": "integer", "minimum": 0, "maximum": mostDocuments, "default": defaultDocuments}},
-			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one has its metadata in any case; 0: none has; default: all have", whole},
-		}}, lookUp)}
+				object{"type": "integer", "minimum": 0, "maximum": maxDocuments, "default": defaultDocuments}},
+			{"metadata_bytes", "query", "at most this many bytes of metadata, of the first documents; the first one " +
+				"has its metadata in any case; 0: none has; default: all have", integerSchema},
+		},
+	}, getDocuments)}
 }
 
-// lookup has the parameters of a request.
+// lookup has the parameters of a request for documents.
 type lookup struct {
 	numbers       []uint64
 	ids           []string
-	form          string
+	form          string // of vectors: "json", "base64", formTensors, or "" for none
 	offset, limit int
-	metadata      int // bytes
+	metadataBytes int // the largest sum of the metadata of all documents
 }
 
-func lookupOf(query url.Values) (l lookup, err error) {
+// parseLookup parses the parameters of a query string.
+func parseLookup(query url.Values) (l lookup, err error) {
 	l = lookup{ids: query["id"], form: query.Get("vectors")}
 	switch l.form {
 	case "", "none":
 		l.form = ""
 	case "json", "base64":
 	default:
-		return l, bad("vectors is %q; there is json, base64 and none", l.form)
+		return l, badRequest("vectors is %q; want json, base64 or none", l.form)
 	}
 	for _, text := range query["document_id"] {
 		n, err := strconv.ParseUint(text, 10, 63)
 		if err != nil {
-			return l, bad("document_id %q is no whole number from 0", text)
+			return l, badRequest("document_id %q is no whole number from 0", text)
 		}
 		l.numbers = append(l.numbers, n)
 	}
 	if len(l.numbers)+len(l.ids) == 0 {
-		return l, bad("a document_id or an id is needed")
+		return l, badRequest("a document_id or an id is needed")
 	}
 	for _, p := range []struct {
 		name      string
-		into      *int
-		def, most int
-	}{{"offset", &l.offset, 0, math.MaxInt}, {"limit", &l.limit, defaultDocuments, mostDocuments},
-		{"metadata_bytes", &l.metadata, math.MaxInt, math.MaxInt}} {
-		*p.into = p.def
+		value     *int
+		byDefault int
+		limit     int
+	}{
+		{"offset", &l.offset, 0, math.MaxInt},
+		{"limit", &l.limit, defaultDocuments, maxDocuments},
+		{"metadata_bytes", &l.metadataBytes, math.MaxInt, math.MaxInt},
+	} {
+		*p.value = p.byDefault
 		if text := query.Get(p.name); text != "" {
-			if *p.into, err = strconv.Atoi(text); err != nil || *p.into < 0 {
-				return l, bad("%s %q is no whole number from 0", p.name, text)
+			if *p.value, err = strconv.Atoi(text); err != nil || *p.value < 0 {
+				return l, badRequest("%s %q is no whole number from 0", p.name, text)
 			}
-			if *p.into > p.most {
-				return l, bad("%s is %d; %d is the most", p.name, *p.into, p.most)
+			if *p.value > p.limit {
+				return l, badRequest("%s is %d; the limit is %d", p.name, *p.value, p.limit)
 			}
 		}
 	}
 	return l, nil
 }
 
-func lookUp(q *request, _ *nothing) (documentsOut, error) {
+// getDocuments answers GET /indices/{name}/documents.
+func getDocuments(q *request, _ *noBody) (documentsOut, error) {
 	out := documentsOut{Documents: []storedOut{}}
-	l, err := lookupOf(q.URL.Query())
+	l, err := parseLookup(q.URL.Query())
 	if err != nil {
 		return out, err
 	}
-	if out.tensors = q.wantsTensors(); out.tensors {
+	if out.tensors = q.acceptsTensors(); out.tensors {
 		if q.URL.Query().Has("vectors") {
-			return out, bad("vectors is for JSON, and Accept asks for %s: leave out one of them", mediaTensors)
+			return out, badRequest("vectors is for JSON, and Accept asks for %s: leave out one of them", mediaTensors)
 		}
 		l.form = formTensors
 	}
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		all, err := q.named(v, &l)
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		documents, err := q.findDocuments(v, &l)
 		if err != nil {
 			return err
 		}
-		out.Total, out.dim = len(all), v.Dim()
-		all = all[min(l.offset, len(all)):]
-		if len(all) > l.limit {
-			all = all[:l.limit]
+		out.Total, out.dim = len(documents), v.Dim()
+		documents = documents[min(l.offset, len(documents)):]
+		if len(documents) > l.limit {
+			documents = documents[:l.limit]
 			out.Next = l.offset + l.limit
 		}
-		out.Documents, err = q.documents(v, &l, all)
+		out.Documents, err = q.readDocuments(v, &l, documents)
 		return err
 	})
 	out.Count = len(out.Documents)
 	return out, err
 }
 
-// named finds the documents that are asked for: their numbers and ids, in their order.
-func (q *request) named(v collection.Snapshot, l *lookup) ([]storedOut, error) {
+// findDocuments returns the documents and passages of a lookup, in its order, without metadata and vectors.
+func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, error) {
+	// Positions in the request: first the numbers, then the ids. One document may have several.
 	found := make([][]storedOut, len(l.numbers)+len(l.ids))
-	byNumber, byID := map[uint64][]int{}, map[string][]int{} // places in the request
+	byNumber, byID := map[uint64][]int{}, map[string][]int{}
 	for i, n := range l.numbers {
 		byNumber[n] = append(byNumber[n], i)
 	}
 	for i, id := range l.ids {
 		byID[id] = append(byID[id], len(l.numbers)+i)
 	}
-	find := func(chosen collection.Selection, places func(d *collection.StoredDocument) []int) error {
-		for d, err := range v.Documents(q.ctx, chosen, collection.ReadOptions{}) {
+
+	// find adds the documents of a selection at their positions.
+	find := func(selection collection.Selection, positions func(d *collection.StoredDocument) []int) error {
+		for d, err := range v.Documents(q.ctx, selection, collection.ReadOptions{}) {
 			if err != nil {
 				return err
 			}
-			twice := len(byNumber[d.Number])+len(byID[d.ID]) > 0 // it may come twice
-			for _, i := range places(&d) {
-				if twice && slices.ContainsFunc(found[i], func(o storedOut) bool { return o.DocumentID == d.Number }) {
+			mayRepeat := len(byNumber[d.Number])+len(byID[d.ID]) > 0
+			for _, i := range positions(&d) {
+				isSame := func(o storedOut) bool { return o.DocumentID == d.Number }
+				if mayRepeat && slices.ContainsFunc(found[i], isSame) {
 					continue
 				}
-				const each = 200 // bytes of storedOut
-				if err := q.spend(len(d.ID) + each); err != nil {
+				const outBytes = 200 // of a storedOut
+				if err := q.reserveAnswer(len(d.ID) + outBytes); err != nil {
 					return err
 				}
-				found[i] = append(found[i], foundDocument(&d))
+				found[i] = append(found[i], newStoredOut(&d))
 			}
 		}
 		return nil
@@ -190,40 +213,44 @@ func (q *request) named(v collection.Snapshot, l *lookup) ([]storedOut, error) {
 		}
 	}
 	if len(l.ids) > 0 {
-		places := func(d *collection.StoredDocument) []int {
+		positions := func(d *collection.StoredDocument) []int {
 			if d.Of == "" {
 				return byID[d.ID]
 			}
-			return append(slices.Clone(byID[d.Of]), byID[d.ID]...)
+			return append(slices.Clone(byID[d.Of]), byID[d.ID]...) // the ids of the document and of the passage
 		}
-		ids := slices.Compact(slices.Sorted(slices.Values(l.ids))) // a passage comes twice if it and its document are named
-		if err := find(collection.Selection{IDs: ids}, places); err != nil {
+		ids := slices.Compact(slices.Sorted(slices.Values(l.ids)))
+		if err := find(collection.Selection{IDs: ids}, positions); err != nil {
 			return nil, err
 		}
 	}
-	var all []storedOut
+
+	// Put the positions together. One without a document is an error.
+	var documents []storedOut
 	for i := range found {
 		switch {
 		case len(found[i]) > 0:
-			all = append(all, found[i]...)
+			documents = append(documents, found[i]...)
 		case i < len(l.numbers):
 			return nil, problem(CodeDocumentNotFound, "there is no document %d", l.numbers[i])
 		default:
 			id := l.ids[i-len(l.numbers)]
-			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.80q", id).at(Where{ID: id})
+			return nil, problem(CodeDocumentNotFound, "there is no document with _id %.80q", id).
+				withPlace(Where{ID: id})
 		}
 	}
-	return all, nil
+	return documents, nil
 }
 
-// documents reads the documents that were found: with metadata as long as there is room for it, the
-// others without.
-func (q *request) documents(v collection.Snapshot, l *lookup, found []storedOut) ([]storedOut, error) {
+// readDocuments adds vectors, if they are wanted, and metadata to the documents that were found. Only the
+// first documents get their metadata, up to metadataBytes, but always the first one.
+func (q *request) readDocuments(v collection.Snapshot, l *lookup, found []storedOut) ([]storedOut, error) {
 	numbers := make([]uint64, len(found))
 	for i := range found {
 		numbers[i] = found[i].DocumentID
 	}
-	done, room := 0, l.metadata
+	done, remaining := 0, l.metadataBytes
+	// read reads the documents from done on. With metadata it stops where no more fits.
 	read := func(o collection.ReadOptions) error {
 		if done == len(found) {
 			return nil
@@ -232,33 +259,33 @@ func (q *request) documents(v collection.Snapshot, l *lookup, found []storedOut)
 			if err != nil {
 				return err
 			}
-			if o.Metadata && done > 0 && len(d.Metadata) > room {
+			if o.Metadata && done > 0 && len(d.Metadata) > remaining {
 				break
 			}
-			room -= min(len(d.Metadata), room)
-			if found[done], err = q.storedDocument(&d, v.Dim(), l.form, o.Metadata); err != nil {
+			remaining -= min(len(d.Metadata), remaining)
+			if found[done], err = q.toStoredOut(&d, v.Dim(), l.form, o.Metadata); err != nil {
 				return err
 			}
-			if done++; o.Metadata && room == 0 {
+			if done++; o.Metadata && remaining == 0 {
 				break
 			}
 		}
 		return nil
 	}
-	with := l.form != ""
-	if l.metadata > 0 {
-		if err := read(collection.ReadOptions{Metadata: true, Vectors: with}); err != nil {
+	withVectors := l.form != ""
+	if l.metadataBytes > 0 {
+		if err := read(collection.ReadOptions{Metadata: true, Vectors: withVectors}); err != nil {
 			return nil, err
 		}
 	}
-	if with {
+	if withVectors {
 		return found, read(collection.ReadOptions{Vectors: true})
 	}
 	return found, nil
 }
 
-// foundDocument is a document, or a passage, without its metadata and vectors.
-func foundDocument(d *collection.StoredDocument) storedOut {
+// newStoredOut returns a document, or a passage, without its metadata and vectors.
+func newStoredOut(d *collection.StoredDocument) storedOut {
 	out := storedOut{DocumentID: d.Number, ID: d.ID}
 	if d.Of != "" {
 		out.Passage = &partOut{d.Of, d.Passage}
@@ -266,21 +293,24 @@ func foundDocument(d *collection.StoredDocument) storedOut {
 	return out
 }
 
-func (q *request) storedDocument(d *collection.StoredDocument, dim int, form string, metadata bool) (out storedOut, err error) {
-	out = foundDocument(d)
-	if metadata {
-		if out.Metadata, err = q.metadataOf(d); err != nil {
+// toStoredOut returns a document, or a passage, with its vectors in a form and, if it was read, its metadata.
+func (q *request) toStoredOut(
+	d *collection.StoredDocument, dim int, form string, withMetadata bool,
+) (out storedOut, err error) {
+	out = newStoredOut(d)
+	if withMetadata {
+		if out.Metadata, err = q.documentMetadata(d); err != nil {
 			return out, err
 		}
 	}
 	if form == "" {
 		return out, nil
 	}
-	perComponent := 16 // bytes: 4 of the vector, and its digits
+	perComponent := 16 // bytes: 4 of the vector, and 12 for its digits
 	if form == formTensors {
 		perComponent = 4
 	}
-	if err := q.spend(perComponent * len(d.Vectors)); err != nil {
+	if err := q.reserveAnswer(perComponent * len(d.Vectors)); err != nil {
 		return out, err
 	}
 	m := Matrix{Tokens: len(d.Vectors) / max(dim, 1), Dim: dim, Data: d.Vectors}
@@ -288,9 +318,9 @@ func (q *request) storedDocument(d *collection.StoredDocument, dim int, form str
 	case formTensors:
 		out.vectors = m
 	case "json":
-		out.Embeddings = rowsJSON{given: true, m: m}
+		out.Embeddings = rowsJSON{present: true, matrix: m}
 	default:
-		out.Base64, out.Shape = base64Of(m), []int{m.Tokens, m.Dim}
+		out.Base64, out.Shape = base64FromMatrix(m), []int{m.Tokens, m.Dim}
 	}
 	return out, nil
 }

@@ -20,15 +20,17 @@ const (
 	keyMetadata = "_metadata"
 )
 
-// metadataOf is what was stored beside a document, with its document id and its id.
-// What is no object is the value of _metadata.
-func (q *request) metadataOf(d *collection.StoredDocument) (json.RawMessage, error) {
-	if err := q.spend(len(d.Metadata) + len(d.ID) + 40); err != nil {
+// documentMetadata returns the metadata of a document with its document id and its id added. A value that is
+// not an object becomes the field _metadata.
+func (q *request) documentMetadata(d *collection.StoredDocument) (json.RawMessage, error) {
+	if err := q.reserveAnswer(len(d.Metadata) + len(d.ID) + 40); err != nil {
 		return nil, err
 	}
 	return withKeys(d.Metadata, d.Number, d.ID), nil
 }
 
+// withKeys returns metadata as an object with the keys _subset_ and _id first. It copies the fields without
+// decoding them, since metadata can be most of an answer.
 func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 	b := make([]byte, 0, len(payload)+len(id)+48)
 	b = append(b, `{"`+keyOrdinal+`":`...)
@@ -41,11 +43,11 @@ func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 	case payload[0] != '{' || !isJSON(payload):
 		text := json.RawMessage(payload)
 		if !isJSON(payload) {
-			text, _ = json.Marshal(string(payload)) // of text, or of what index files hold instead
+			text, _ = json.Marshal(string(payload)) // a file of another program can hold any bytes
 		}
 		b = append(append(b, `,"`+keyMetadata+`":`...), text...)
 	default:
-		// A search for "_" is faster than one for a quotation mark, of which there are many.
+		// Look for "_" first, which is rarer than a quotation mark, and so faster to rule out.
 		if bytes.IndexByte(payload, '_') >= 0 &&
 			(bytes.Contains(payload, []byte(`"`+keyOrdinal+`"`)) || bytes.Contains(payload, []byte(`"`+keyID+`"`))) {
 			payload = withoutKeys(payload)
@@ -57,7 +59,7 @@ func withKeys(payload []byte, document uint64, id string) json.RawMessage {
 	return append(b, '}')
 }
 
-// appendString appends a string of JSON as encoding/json writes it.
+// appendString appends a string as JSON, escaped as encoding/json does it.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
@@ -68,11 +70,10 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// isJSON is json.Valid, which takes four times as long.
+// isJSON returns the same as json.Valid, in a quarter of the time.
 func isJSON(text []byte) bool { return jsontext.Valid(text, len(text), nil) }
 
-// withoutKeys removes keys that would be there twice: files that were made elsewhere
-// may have them.
+// withoutKeys removes the keys that withKeys adds: files of other programs may have them already.
 func withoutKeys(payload []byte) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(payload, &fields) != nil {
@@ -88,7 +89,7 @@ func withoutKeys(payload []byte) []byte {
 }
 
 type metadataOut struct {
-	Metadata []json.RawMessage `json:"metadata" doc:"an object for each document, with its _id and, as _subset_, its document id"`
+	Metadata []json.RawMessage `json:"metadata"`
 	Count    int               `json:"count"`
 }
 
@@ -110,7 +111,7 @@ type checkOut struct {
 }
 
 type conditionIn struct {
-	Condition  string         `json:"condition" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
+	Condition  string         `json:"condition"`
 	Parameters parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 }
 
@@ -120,17 +121,17 @@ type foundOut struct {
 }
 
 type getMetadataIn struct {
-	DocumentIDs *[]int64       `json:"document_ids,omitempty" doc:"in the order wanted; those that are not there are passed over"`
+	DocumentIDs *[]int64       `json:"document_ids,omitempty"`
 	Condition   string         `json:"condition,omitempty" doc:"instead of document_ids"`
 	Parameters  parametersJSON `json:"parameters,omitempty" doc:"a value for each ?"`
 	Limit       *int           `json:"limit,omitempty" doc:"how many at most"`
-	Values      *bool          `json:"values,omitempty" doc:"false: the fields of each document by name alone, with null for their values"`
+	Values      *bool          `json:"values,omitempty"`
 }
 
 type updateMetadataIn struct {
-	Condition  string                     `json:"condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'; or ids"`
+	Condition  string                     `json:"condition,omitempty"`
 	Parameters parametersJSON             `json:"parameters,omitempty" doc:"a value for each ?"`
-	IDs        []string                   `json:"ids,omitempty" doc:"instead of a condition: by _id; that of a document that is stored as passages means these"`
+	IDs        []string                   `json:"ids,omitempty"`
 	Updates    map[string]json.RawMessage `json:"updates" doc:"fields and their new values; null removes a field"`
 }
 
@@ -141,35 +142,58 @@ type updatedMetadataOut struct {
 
 func metadataRoutes() []route {
 	const tag = "metadata"
-	looks := func(method, path, id, summary, example string) route {
+	lookupRoute := func(method, path, id, summary, example string) route {
 		var params []param
 		if path == "/query" || path == "/get" {
 			params = []param{conditionParam}
 		}
-		return route{params: params, method: method, pattern: "/indices/{name}/metadata" + path, id: id, tag: tag, need: Read, group: looking, summary: summary, example: example}
+		return route{
+			params:      params,
+			method:      method,
+			pattern:     "/indices/{name}/metadata" + path,
+			operationID: id,
+			tag:         tag,
+			permission:  Read,
+			group:       groupLookup,
+			summary:     summary,
+			example:     example,
+		}
 	}
 	return []route{
-		typed(looks("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""), allMetadata),
-		typed(looks("GET", "/count", "get_metadata_count", "How many documents have metadata", ""), countMetadata),
-		typed(looks("POST", "/check", "check_metadata", "Which documents are there", `{"document_ids": [0, 99]}`), checkMetadata),
-		typed(looks("POST", "/query", "query_metadata", "Ids of the documents that a condition holds for",
+		typedRoute(lookupRoute("GET", "", "get_all_metadata", "Metadata of all documents, by document id", ""),
+			allMetadata),
+		typedRoute(lookupRoute("GET", "/count", "get_metadata_count", "How many documents have metadata", ""),
+			countMetadata),
+		typedRoute(lookupRoute("POST", "/check", "check_metadata", "Which documents are there",
+			`{"document_ids": [0, 99]}`), checkMetadata),
+		typedRoute(lookupRoute("POST", "/query", "query_metadata", "Ids of the documents that a condition holds for",
 			`{"condition": "year >= ?", "parameters": [2020]}`), queryMetadata),
-		typed(looks("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all without either",
+		typedRoute(lookupRoute("POST", "/get", "get_metadata", "Metadata of documents by id or by condition; of all "+
+			"without either",
 			`{"document_ids": [0]}`), getMetadata),
-		typed(route{method: "POST", pattern: "/indices/{name}/metadata/update", id: "update_metadata", tag: tag, need: Write, group: writing, params: []param{conditionParam},
-			summary: "Set fields of the metadata of the documents that a condition holds for", fails: []Code{CodeOutcomeUnknown},
-			example: `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`}, updateMetadata),
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/indices/{name}/metadata/update",
+			operationID: "update_metadata",
+			tag:         tag,
+			permission:  Write,
+			group:       groupWrite,
+			params:      []param{conditionParam},
+			summary:     "Set fields of the metadata of the documents that a condition holds for",
+			codes:       []Code{CodeOutcomeUnknown},
+			example:     `{"condition": "year < ?", "parameters": [2020], "updates": {"old": true}}`,
+		}, updateMetadata),
 	}
 }
 
-// metadataOfAll is the metadata of documents.
-func metadataOfAll(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
+// readMetadata returns the metadata of a selection of documents. limit 0 means no limit.
+func readMetadata(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
 		if err != nil {
 			return out, err
 		}
-		m, err := q.metadataOf(&d)
+		m, err := q.documentMetadata(&d)
 		if err != nil {
 			return out, err
 		}
@@ -179,8 +203,8 @@ func metadataOfAll(q *request, v collection.Snapshot, s collection.Selection, li
 	return out, nil
 }
 
-// namesOfAll are the fields of documents, without their values.
-func namesOfAll(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
+// readFieldNames returns the same as readMetadata, with null in place of all values.
+func readFieldNames(q *request, v collection.Snapshot, s collection.Selection, limit int) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	for d, err := range v.Documents(q.ctx, s, collection.ReadOptions{Limit: limit, Metadata: true}) {
 		if err != nil {
@@ -188,41 +212,44 @@ func namesOfAll(q *request, v collection.Snapshot, s collection.Selection, limit
 		}
 		names := []byte{'{'}
 		w := scanner{text: withKeys(d.Metadata, d.Number, d.ID)}
-		if err := q.memory.take(q.ctx, int64(len(w.text))); err != nil {
+		if err := q.memory.reserve(q.ctx, int64(len(w.text))); err != nil {
 			return out, err
 		}
-		err := w.members(func(name string) error {
+		err := w.visitMembers(func(name string) error {
 			text, err := json.Marshal(name)
 			if len(names) > 1 {
 				names = append(names, ',')
 			}
 			names = append(append(names, text...), ":null"...)
-			w.skip()
+			w.skipValue()
 			return err
 		})
 		if err != nil {
 			return out, err
 		}
-		if err := q.spend(len(names)); err != nil {
+		if err := q.reserveAnswer(len(names)); err != nil {
 			return out, err
 		}
-		q.memory.give(int64(len(w.text)))
+		q.memory.release(int64(len(w.text)))
 		out.Metadata = append(out.Metadata, append(names, '}'))
 	}
 	out.Count = len(out.Metadata)
 	return out, nil
 }
 
-func allMetadata(q *request, _ *nothing) (out metadataOut, err error) {
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) (err error) {
-		out, err = metadataOfAll(q, v, collection.Selection{}, 0)
+// allMetadata answers GET /indices/{name}/metadata.
+func allMetadata(q *request, _ *noBody) (out metadataOut, err error) {
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) (err error) {
+		out, err = readMetadata(q, v, collection.Selection{}, 0)
 		return err
 	})
 	return out, err
 }
 
-func countMetadata(q *request, _ *nothing) (out countOut, err error) {
-	err = q.view(func(c collection.Collection, _ collection.Snapshot) error { // an error for an index without documents
+// countMetadata answers GET /indices/{name}/metadata/count.
+func countMetadata(q *request, _ *noBody) (out countOut, err error) {
+	// The snapshot is only opened because an index without documents must be an error.
+	err = q.withSnapshot(func(c collection.Collection, _ collection.Snapshot) error {
 		st, err := c.Stats(q.ctx)
 		out = countOut{st.Metadata, st.Passages, st.Metadata > 0}
 		return err
@@ -230,18 +257,20 @@ func countMetadata(q *request, _ *nothing) (out countOut, err error) {
 	return out, err
 }
 
+// checkMetadata answers POST /indices/{name}/metadata/check.
 func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	out := checkOut{Existing: []int64{}, Missing: []int64{}}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		there := map[uint64]bool{}
-		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: documentIDs(in.DocumentIDs)}, collection.ReadOptions{}) {
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		existing := map[uint64]bool{}
+		selection := collection.Selection{Numbers: validNumbers(in.DocumentIDs)}
+		for d, err := range v.Documents(q.ctx, selection, collection.ReadOptions{}) {
 			if err != nil {
 				return err
 			}
-			there[d.Number] = true
+			existing[d.Number] = true
 		}
 		for _, id := range in.DocumentIDs {
-			if id >= 0 && there[uint64(id)] {
+			if id >= 0 && existing[uint64(id)] {
 				out.Existing = append(out.Existing, id)
 			} else {
 				out.Missing = append(out.Missing, id)
@@ -253,15 +282,16 @@ func checkMetadata(q *request, in *checkIn) (checkOut, error) {
 	return out, err
 }
 
+// queryMetadata answers POST /indices/{name}/metadata/query.
 func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	out := foundOut{DocumentIDs: []uint64{}}
 	if in.Condition == "" {
-		return out, bad("condition is empty")
+		return out, badRequest("condition is empty")
 	}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) (err error) {
-		ctx, end := q.span("select")
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) (err error) {
+		ctx, end := q.startStage("select")
 		defer func() { end(err) }()
-		where, err := q.selected(in.Condition, in.Parameters)
+		where, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
@@ -277,71 +307,74 @@ func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	return out, err
 }
 
+// getMetadata answers POST /indices/{name}/metadata/get.
 func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 	out := metadataOut{Metadata: []json.RawMessage{}}
 	switch {
 	case in.DocumentIDs != nil && in.Condition != "":
-		return out, bad("document_ids and a condition are given: want one of them")
+		return out, badRequest("document_ids and a condition are given: want one of them")
 	case in.Limit != nil && *in.Limit < 0:
-		return out, bad("limit is %d; want no negative number", *in.Limit)
+		return out, badRequest("limit is %d; want 0 or more", *in.Limit)
 	}
 	limit := 0
 	if in.Limit != nil {
 		limit = max(*in.Limit, 1)
 	}
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		chosen, err := q.selected(in.Condition, in.Parameters)
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
 		if in.DocumentIDs != nil {
-			chosen.Numbers = documentIDs(*in.DocumentIDs)
+			chosen.Numbers = validNumbers(*in.DocumentIDs)
 		}
 		if in.Values != nil && !*in.Values {
-			out, err = namesOfAll(q, v, chosen, limit)
+			out, err = readFieldNames(q, v, chosen, limit)
 		} else {
-			out, err = metadataOfAll(q, v, chosen, limit)
+			out, err = readMetadata(q, v, chosen, limit)
 		}
 		return err
 	})
-	if err == nil && in.Limit != nil && *in.Limit == 0 { // the condition is checked all the same
+	if err == nil && in.Limit != nil && *in.Limit == 0 { // one document was read to check the condition
 		out = metadataOut{Metadata: []json.RawMessage{}}
 	}
 	return out, err
 }
 
+// updateMetadata answers POST /indices/{name}/metadata/update.
 func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error) {
 	if in.Condition == "" && in.IDs == nil {
-		return updatedMetadataOut{}, bad("condition is empty, and there are no ids")
+		return updatedMetadataOut{}, badRequest("condition is empty, and there are no ids")
 	}
 	for name := range in.Updates {
 		if strings.EqualFold(name, vectors.PassageField) {
-			return updatedMetadataOut{}, bad("updates: field %s says of which document one is a passage, and stays as it is", name)
+			return updatedMetadataOut{}, badRequest("updates: field %s says of which document one is a passage, and "+
+				"stays as it is", name)
 		}
 	}
 	c, err := q.collection()
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	chosen, err := q.selected(in.Condition, in.Parameters)
+	chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
 	chosen.IDs = in.IDs
-	ctx, end := q.span("write")
+	ctx, end := q.startStage("write")
 	n, err := c.UpdateMetadata(ctx, chosen, in.Updates)
 	end(err)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	q.s.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n.Documents))
+	q.server.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n.Documents))
 	return updatedMetadataOut{n.Documents, n.Passages}, nil
 }
 
 // facetsIn asks how many documents have each value of some fields.
 type facetsIn struct {
-	Fields []string `json:"fields" doc:"fields of the metadata, as in conditions: lang, author.name; of a list each element counts"`
-	Values *int     `json:"values,omitempty" doc:"how many values of each field, those of the most documents; default 10"`
+	Fields []string `json:"fields"`
+	Values *int     `json:"values,omitempty"`
 	restriction
 }
 
@@ -350,54 +383,68 @@ type facetsOut struct {
 }
 
 const (
-	mostFacets = 100 // fields of a request
-	// facetMemory is what the distinct values of a field may take while they are counted, with
-	// those of other fields that are returned. Where there is little for all answers it is half
-	// of that.
+	maxFacetFields = 100 // of a request
+	// facetMemory bounds the memory of the distinct values of a field while they are counted, including
+	// the values of other fields that are returned. It is at most half of the memory of all answers.
 	facetMemory = 32 << 20
 )
 
 func facetRoutes() []route {
-	return []route{typed(route{method: "POST", pattern: "/indices/{name}/facets", id: "facets", tag: "metadata", need: Read,
-		group: searching, params: []param{conditionParam},
-		summary: "How many documents have each value of a field", fails: []Code{CodeNotSupported},
+	return []route{typedRoute(route{
+		method:      "POST",
+		pattern:     "/indices/{name}/facets",
+		operationID: "facets",
+		tag:         "metadata",
+		permission:  Read,
+		group:       groupSearch,
+		params:      []param{conditionParam},
+		summary:     "How many documents have each value of a field",
+		codes:       []Code{CodeNotSupported},
 		doc: "Of all documents, or of those that a search with the same restriction could return. " +
 			"Each passage of a document counts by itself.",
-		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`}, facets)}
+		example: `{"fields": ["lang"], "filter_condition": "year >= 2020"}`,
+	}, countFacets)}
 }
 
-func facets(q *request, in *facetsIn) (out facetsOut, err error) {
-	o := index.FacetOptions{Values: index.DefaultFacetValues, Memory: min(facetMemory, q.s.answers.most/2), Lenient: q.wants(preferNull)}
+// countFacets answers POST /indices/{name}/facets.
+func countFacets(q *request, in *facetsIn) (out facetsOut, err error) {
+	o := index.FacetOptions{
+		Values:  index.DefaultFacetValues,
+		Memory:  min(facetMemory, q.server.answerMemory.capacity/2),
+		Lenient: q.prefers(preferNull),
+	}
 	switch {
 	case len(in.Fields) == 0:
-		return out, bad("fields is empty")
-	case len(in.Fields) > mostFacets:
-		return out, bad("there are %d fields; %d are the most", len(in.Fields), mostFacets)
+		return out, badRequest("fields is empty")
+	case len(in.Fields) > maxFacetFields:
+		return out, badRequest("there are %d fields; the limit is %d", len(in.Fields), maxFacetFields)
 	case in.Values != nil && *in.Values < 1:
-		return out, bad("values is %d; want 1 or more", *in.Values)
+		return out, badRequest("values is %d; want 1 or more", *in.Values)
 	case in.Values != nil:
 		o.Values = *in.Values
 	}
+
+	// Parse the fields, and count.
 	fields := make([]condition.Field, len(in.Fields))
 	for i, name := range in.Fields {
 		if fields[i], err = condition.ParseField(name); err != nil {
-			return out, bad("fields[%d]: %w", i, err)
+			return out, badRequest("fields[%d]: %w", i, err)
 		}
 	}
-	err = q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		counting, ok := v.(collection.Faceter)
+	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		faceter, ok := v.(collection.Faceter)
 		if !ok {
 			return collection.Unsupported("facets")
 		}
-		among, err := in.selection(q)
+		selection, err := in.selection(q)
 		if err != nil {
 			return err
 		}
-		if err := q.memory.take(q.ctx, o.Memory); err != nil {
+		if err := q.memory.reserve(q.ctx, o.Memory); err != nil {
 			return err
 		}
-		ctx, end := q.span("facets")
-		out.Facets, err = counting.Facets(ctx, fields, among, o)
+		ctx, end := q.startStage("facets")
+		out.Facets, err = faceter.Facets(ctx, fields, selection, o)
 		end(err)
 		return err
 	})
@@ -405,9 +452,9 @@ func facets(q *request, in *facetsIn) (out facetsOut, err error) {
 		return out, err
 	}
 	for _, f := range out.Facets {
-		const each = 64 // bytes of a value, beside its text
+		const overhead = 64 // bytes of a value, without its text
 		for i := range f.Values {
-			if err := q.spend(each + len(f.Values[i].Value.String())); err != nil {
+			if err := q.reserveAnswer(overhead + len(f.Values[i].Value.String())); err != nil {
 				return out, err
 			}
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,23 +13,23 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// openapiVersion is that of the description of the API.
+// openapiVersion is the version of OpenAPI in which the API is described.
 const openapiVersion = "3.1.1"
 
 // object is a JSON object of the description.
 type object = map[string]any
 
-// schemer is a type with a JSON form that reflection does not tell.
+// schemer is a type that returns its JSON schema itself, because reflection would not find it.
 type schemer interface{ schema() object }
 
-// describe makes the OpenAPI description of routes from the types of their bodies.
-func describe(routes []route, version string) ([]byte, error) {
-	d := describer{schemas: object{}, types: map[string]described{}}
+// describeAPI returns the OpenAPI description of routes, made from the types of their bodies.
+func describeAPI(routes []route, version string) ([]byte, error) {
+	d := describer{schemas: object{}, types: map[string]describedType{}}
 	paths := object{}
 	tags := []object{}
 	for i := range routes {
 		r := &routes[i]
-		if r.page {
+		if r.servesPage {
 			continue
 		}
 		item, _ := paths[r.pattern].(object)
@@ -45,7 +46,9 @@ func describe(routes []route, version string) ([]byte, error) {
 			tags = append(tags, object{"name": r.tag})
 		}
 	}
-	d.of(reflect.TypeFor[Problem]())
+
+	// The body of errors, and their codes.
+	d.schemaOf(reflect.TypeFor[Problem]())
 	if d.clash != nil {
 		return nil, d.clash
 	}
@@ -57,47 +60,62 @@ func describe(routes []route, version string) ([]byte, error) {
 		"openapi": openapiVersion,
 		"info": object{
 			"title": "plaid", "version": version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "Late-interaction retrieval: documents and queries are matrices of token vectors. Clients of next-plaid use it as it is.",
+			"description": "Late-interaction retrieval: documents and queries are matrices of token vectors. " +
+				"Clients of next-plaid use it as it is.",
 		},
-		"servers":    []object{{"url": "/"}},
-		"tags":       tags,
-		"paths":      paths,
-		"components": object{"schemas": d.schemas, "securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}}},
+		"servers": []object{{"url": "/"}},
+		"tags":    tags,
+		"paths":   paths,
+		"components": object{"schemas": d.schemas,
+			"securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer"}}},
 		"x-problems": problems,
 	})
 }
 
+// describer collects the schemas of the types that routes use.
 type describer struct {
-	schemas object
-	types   map[string]described
-	clash   error
-	strict  bool // of a body that is refused for fields that are not known
+	schemas object                   // by name of the component
+	types   map[string]describedType // the same names
+	clash   error                    // of two types with one name
+	strict  bool                     // while a request body is described that refuses unknown fields
 }
 
-// described is a type, and how it was described.
-type described struct {
+// describedType is a type in the description. One type may be described in two ways.
+type describedType struct {
 	reflect.Type
 	strict bool
 }
 
 // generalCodes can come from any route that is not a probe.
-var generalCodes = []Code{CodeUnauthorized, CodeForbidden, CodeRateLimited, CodeBusy, CodeInternal, CodeTimeout, CodeBadRequest}
+var generalCodes = []Code{
+	CodeUnauthorized, CodeForbidden, CodeRateLimited, CodeBusy, CodeInternal, CodeTimeout, CodeBadRequest,
+}
 
+// indexNameParam describes the {name} of a path.
+var indexNameParam = object{
+	"name":        "name",
+	"in":          "path",
+	"required":    true,
+	"description": "name of the index",
+	"schema":      object{"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 128},
+}
+
+// operation describes a route.
 func (d *describer) operation(r *route) (object, error) {
-	op := object{"operationId": r.id, "tags": []string{r.tag}, "summary": r.summary}
+	// What it does, and who may call it.
+	op := object{"operationId": r.operationID, "tags": []string{r.tag}, "summary": r.summary}
 	if r.doc != "" {
 		op["description"] = r.doc
 	}
 	op["security"] = []object{}
-	if r.need != Nothing {
+	if r.permission != Nothing {
 		op["security"] = []object{{"bearer": []string{}}}
-		op["x-permission"] = r.need.String()
+		op["x-permission"] = r.permission.String()
 	}
+	// Parameters.
 	params := []object{}
-	for _, part := range strings.Split(r.pattern, "/") {
-		if name, ok := strings.CutPrefix(part, "{"); ok {
-			params = append(params, object{"name": strings.TrimSuffix(name, "}"), "in": "path", "required": true, "description": "name of the index", "schema": object{"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]*$", "maxLength": 128}})
-		}
+	if strings.Contains(r.pattern, "{name}") {
+		params = append(params, indexNameParam)
 	}
 	for _, p := range r.params {
 		params = append(params, object{"name": p.name, "in": p.in, "description": p.doc, "schema": p.schema})
@@ -105,50 +123,53 @@ func (d *describer) operation(r *route) (object, error) {
 	if len(params) > 0 {
 		op["parameters"] = params
 	}
+	// The body of the request.
 	if r.in != nil || r.inType != "" {
-		media := object{"schema": schemaOf(r.inType)}
+		media := object{"schema": mediaSchema(r.inType)}
 		if r.in != nil {
-			d.strict = !foreign(reflect.New(reflect.TypeOf(r.in)).Interface())
-			media["schema"] = d.of(reflect.TypeOf(r.in))
+			d.strict = !allowsUnknownFields(reflect.New(reflect.TypeOf(r.in)).Interface())
+			media["schema"] = d.schemaOf(reflect.TypeOf(r.in))
 			d.strict = false
 		}
 		if r.example != "" {
 			var example any
 			if err := json.Unmarshal([]byte(r.example), &example); err != nil {
-				return nil, fmt.Errorf("example of %s: %w", r.id, err)
+				return nil, fmt.Errorf("example of %s: %w", r.operationID, err)
 			}
 			media["example"] = example
 		}
 		content := object{r.inType: media}
-		if r.tensors != nil {
-			content[mediaTensors] = binaryContent(tensorsDoc(r.tensors))
+		if r.tensorNames != nil {
+			content[mediaTensors] = binaryContent(tensorsDoc(r.tensorNames))
 		}
 		op["requestBody"] = object{"required": true, "content": content}
 	}
+	// The answers of success.
 	success := object{"description": "done"}
 	if r.outType != "" {
-		media := object{"schema": schemaOf(r.outType)}
+		media := object{"schema": mediaSchema(r.outType)}
 		if r.out != nil {
-			media["schema"] = d.of(reflect.TypeOf(r.out))
+			media["schema"] = d.schemaOf(reflect.TypeOf(r.out))
 		}
 		content := object{r.outType: media}
-		if r.tensorsOut {
+		if r.answersTensors {
 			content[mediaTensors] = binaryContent(answerTensorsDoc)
 		}
 		success["content"] = content
 	}
 	responses := object{strconv.Itoa(r.status): success}
-	if r.messages {
+	if r.jsonRPC {
 		responses["202"] = object{"description": "done; there is nothing to answer"}
 	}
-	if r.whole != nil {
+	if r.representation != nil {
 		responses["200"] = object{
 			"description": "done; where return=representation is preferred",
-			"content":     object{mediaJSON: object{"schema": d.of(reflect.TypeOf(r.whole))}},
+			"content":     object{mediaJSON: object{"schema": d.schemaOf(reflect.TypeOf(r.representation))}},
 		}
 	}
-	codes := slices.Clone(r.fails)
-	if r.group != free {
+	// Errors, by their status.
+	codes := slices.Clone(r.codes)
+	if r.group != groupUnlimited {
 		codes = append(codes, generalCodes...)
 	}
 	if r.in != nil || r.inType != "" {
@@ -159,7 +180,7 @@ func (d *describer) operation(r *route) (object, error) {
 	}
 	byStatus := map[int][]string{}
 	for _, c := range codes {
-		status, _ := c.about()
+		status, _ := c.statusAndTitle()
 		if !slices.Contains(byStatus[status], string(c)) {
 			byStatus[status] = append(byStatus[status], string(c))
 		}
@@ -167,8 +188,8 @@ func (d *describer) operation(r *route) (object, error) {
 	for status, names := range byStatus {
 		slices.Sort(names)
 		content := object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}}
-		if r.messages {
-			content[mediaJSON] = object{"schema": d.of(reflect.TypeOf(r.out))}
+		if r.jsonRPC {
+			content[mediaJSON] = object{"schema": d.schemaOf(reflect.TypeOf(r.out))}
 		}
 		responses[strconv.Itoa(status)] = object{"description": strings.Join(names, ", "), "content": content}
 	}
@@ -176,9 +197,9 @@ func (d *describer) operation(r *route) (object, error) {
 	return op, nil
 }
 
-// schemaOf is the schema of a body that is no JSON, in the words that generators of clients
-// know: since 3.1 binary bodies need none, and without one they make nothing of them.
-func schemaOf(media string) object {
+// mediaSchema returns the schema of a body that is not JSON. Since 3.1 binary bodies need none, but
+// generators of clients ignore a body without one.
+func mediaSchema(media string) object {
 	switch media {
 	case mediaJSON:
 		return object{}
@@ -188,8 +209,8 @@ func schemaOf(media string) object {
 	return object{"type": "string", "format": "binary"}
 }
 
-// of is the schema of a type. Structs with a name become components.
-func (d *describer) of(t reflect.Type) object {
+// schemaOf returns the schema of a type. Structs with a name become components.
+func (d *describer) schemaOf(t reflect.Type) object {
 	if s, ok := reflect.Zero(t).Interface().(schemer); ok && t.Kind() != reflect.Pointer {
 		return s.schema()
 	}
@@ -197,15 +218,15 @@ func (d *describer) of(t reflect.Type) object {
 	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[condition.Literal]():
 		return object{}
 	case reflect.TypeFor[Code]():
-		var all []string
+		var codes []string
 		for _, row := range codeTable {
-			all = append(all, string(row.code))
+			codes = append(codes, string(row.code))
 		}
-		return object{"type": "string", "enum": all}
+		return object{"type": "string", "enum": codes}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return nullable(d.of(t.Elem()))
+		return nullable(d.schemaOf(t.Elem()))
 	case reflect.Bool:
 		return object{"type": "boolean"}
 	case reflect.String:
@@ -217,20 +238,21 @@ func (d *describer) of(t reflect.Type) object {
 	case reflect.Float32, reflect.Float64:
 		return object{"type": "number"}
 	case reflect.Slice, reflect.Array:
-		return object{"type": "array", "items": d.of(t.Elem())}
+		return object{"type": "array", "items": d.schemaOf(t.Elem())}
 	case reflect.Map:
-		return object{"type": "object", "additionalProperties": d.of(t.Elem())}
+		return object{"type": "object", "additionalProperties": d.schemaOf(t.Elem())}
 	case reflect.Struct:
 		name := componentName(t)
 		if name == "" {
-			return d.fields(t)
+			return d.structSchema(t)
 		}
-		is := described{t, d.strict}
-		if was, there := d.types[name]; !there {
-			d.types[name] = is // before its fields, which may lead back here
-			d.schemas[name] = d.fields(t)
-		} else if was != is {
-			d.clash = fmt.Errorf("the description has two types named %s: %v and %v (strict: %t and %t)", name, was.Type, t, was.strict, is.strict)
+		now := describedType{t, d.strict}
+		if before, found := d.types[name]; !found {
+			d.types[name] = now // before its fields, which may lead back here
+			d.schemas[name] = d.structSchema(t)
+		} else if before != now {
+			d.clash = fmt.Errorf("the description has two types named %s: %v and %v (strict: %t and %t)",
+				name, before.Type, t, before.strict, now.strict)
 		}
 		return object{"$ref": "#/components/schemas/" + name}
 	default:
@@ -238,22 +260,24 @@ func (d *describer) of(t reflect.Type) object {
 	}
 }
 
-// componentName is the name of a struct in the description: that of the type, with
-// a capital, and without the marks of bodies.
+// componentName returns the name of a struct in the description: that of the type with a capital, and
+// with "Request" for "In" and "Answer" for "Out". "" means that the struct has no name.
 func componentName(t reflect.Type) string {
 	name := t.Name()
 	if name == "" {
 		return ""
 	}
 	name = strings.TrimSuffix(name, "JSON")
-	if end, ok := strings.CutSuffix(name, "In"); ok {
-		name = end + "Request"
-	} else if end, ok := strings.CutSuffix(name, "Out"); ok {
-		name = end + "Answer" // a client in Go has a type EncodeResponse of its own for the operation encode
+	if base, ok := strings.CutSuffix(name, "In"); ok {
+		name = base + "Request"
+	} else if base, ok := strings.CutSuffix(name, "Out"); ok {
+		// not "Response": a client in Go has its own type EncodeResponse for the operation encode
+		name = base + "Answer"
 	}
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
+// nullable returns a schema that also allows null.
 func nullable(s object) object {
 	if kind, ok := s["type"].(string); ok {
 		s = maps.Clone(s)
@@ -266,22 +290,22 @@ func nullable(s object) object {
 	return object{"anyOf": []object{s, {"type": "null"}}}
 }
 
-// fields is the schema of a struct. A field without omitempty or omitzero is always
-// there in answers and required in requests. Requests have no others, and answers may get
-// some.
-func (d *describer) fields(t reflect.Type) object {
+// structSchema returns the schema of a struct. A field without omitempty or omitzero is always in
+// answers and required in requests. Strict requests allow no other fields; answers may get some in later
+// versions.
+func (d *describer) structSchema(t reflect.Type) object {
 	properties, required := object{}, []string{}
-	for _, f := range fieldsOf(t) {
-		s := maps.Clone(d.of(f.Type))
-		if strings.Contains(f.how, "string") {
+	for _, f := range jsonFields(t) {
+		s := maps.Clone(d.schemaOf(f.Type))
+		if strings.Contains(f.options, "string") {
 			s = object{"type": "string"}
 		}
-		optional := strings.Contains(f.how, "omitempty") || strings.Contains(f.how, "omitzero")
+		optional := strings.Contains(f.options, "omitempty") || strings.Contains(f.options, "omitzero")
 		if optional && f.Type.Kind() == reflect.Slice {
 			s = nullable(s)
 		}
-		if doc := f.Tag.Get("doc"); doc != "" {
-			s["description"] = doc // beside a $ref, which 3.1 allows
+		if doc := cmp.Or(f.Tag.Get("doc"), longDocs[f.owner+"."+f.name]); doc != "" {
+			s["description"] = doc // also next to a $ref, which 3.1 allows
 		}
 		if values := f.Tag.Get("enum"); values != "" {
 			s["enum"] = strings.Split(values, ",")

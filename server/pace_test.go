@@ -30,32 +30,32 @@ func TestPace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{time.Unix(0, 0)}
 		rate := rapid.Int64Range(1, 1<<20).Draw(t, "rate")
-		start := pace{rate: rate, most: 30 * time.Second, left: 30 * time.Second, now: c.now}
+		start := transferPace{bytesPerSecond: rate, maxIdle: 30 * time.Second, remainingIdle: 30 * time.Second, now: c.now}
 		steady, slow := start, start
 		cut := false
 		for range rapid.IntRange(1, 300).Draw(t, "times") {
 			began := c.at
 			c.at = c.at.Add(time.Duration(rapid.Int64Range(0, int64(30*time.Second)).Draw(t, "wait")))
 			least := float64(rate) * c.at.Sub(began).Seconds()
-			if !steady.passed(int(least*rapid.Float64Range(1, 3).Draw(t, "more"))+1, began) {
+			if !steady.keepsUp(int(least*rapid.Float64Range(1, 3).Draw(t, "more"))+1, began) {
 				t.Fatalf("a client at its rate is cut after %v", c.at)
 			}
-			cut = cut || !slow.passed(int(least/2), began)
+			cut = cut || !slow.keepsUp(int(least/2), began)
 		}
 		if idle := c.at.Sub(time.Unix(0, 0)); !cut && idle > 2*time.Minute {
 			t.Fatalf("a client at half of the rate goes on after %v", idle)
 		}
 	})
 	c := &clock{}
-	any := pace{most: time.Second, left: time.Second, now: c.now}
+	any := transferPace{maxIdle: time.Second, remainingIdle: time.Second, now: c.now}
 	for range 100 {
 		began := c.at
 		c.at = c.at.Add(time.Second)
-		require.True(t, any.passed(1, began), "without a rate any byte will do")
+		require.True(t, any.keepsUp(1, began), "without a rate any byte will do")
 	}
 	began := c.at
 	c.at = c.at.Add(time.Second + 1)
-	require.False(t, any.passed(1, began))
+	require.False(t, any.keepsUp(1, began))
 }
 
 // slowBody comes a few bytes at a time.
@@ -137,9 +137,9 @@ func TestDribblingClientsAreCut(t *testing.T) {
 		s.ServeHTTP(w, r)
 		if w.Code == http.StatusRequestTimeout {
 			require.Contains(t, w.Body.String(), "100 bytes a second")
-			require.Contains(t, w.Body.String(), "are the least")
+			require.Contains(t, w.Body.String(), "must send at least")
 		}
-		require.EqualValues(t, 1<<20, s.bodies.left, "what it held is given back")
+		require.EqualValues(t, 1<<20, s.bodyMemory.remaining, "what it held is given back")
 		return w.Code, reads
 	}
 	status, reads := send(1, 3*time.Second)
@@ -180,7 +180,7 @@ func slowReadersAreCut(t *testing.T, request func() *http.Request) {
 				require.Equal(t, http.ErrAbortHandler, fault)
 				body, cut = w.Body.Bytes(), true
 			}
-			require.EqualValues(t, s.answers.most, s.answers.left)
+			require.EqualValues(t, s.answerMemory.capacity, s.answerMemory.remaining)
 		}()
 		s.ServeHTTP(w, request())
 		return w.Body.Bytes(), false
@@ -189,7 +189,7 @@ func slowReadersAreCut(t *testing.T, request func() *http.Request) {
 	require.False(t, cut)
 	require.Greater(t, len(body), 5000*100)
 	require.True(t, bytes.HasSuffix(body, []byte("]")))
-	s.o.Limits.Transfer = 10 << 10 // a piece of 64 KiB each 6.4 s
+	s.options.Limits.Transfer = 10 << 10 // a piece of 64 KiB each 6.4 s
 	_, cut = take(6 * time.Second)
 	require.False(t, cut)
 	body, cut = take(9 * time.Second)
@@ -204,20 +204,20 @@ func TestAnswersOfAgentsAreCounted(t *testing.T) {
 	writes, least := 0, int64(math.MaxInt64)
 	w := &slowWriter{httptest.NewRecorder(), c, 0, func() {
 		writes++
-		least = min(least, s.answers.most-s.answers.left)
-		require.Empty(t, s.gates[asking].slots)
-		require.Empty(t, s.gates[looking].slots)
+		least = min(least, s.answerMemory.capacity-s.answerMemory.remaining)
+		require.Empty(t, s.slots[groupAgents].slots)
+		require.Empty(t, s.slots[groupLookup].slots)
 	}}
 	s.ServeHTTP(w, messageOfAgent())
 	require.Equal(t, 200, w.Code, w.Body.String())
 	require.Greater(t, writes, 3)
 	require.EqualValues(t, (agentCopies+1)*w.Body.Len(), least)
-	require.EqualValues(t, s.answers.most, s.answers.left)
+	require.EqualValues(t, s.answerMemory.capacity, s.answerMemory.remaining)
 
-	s.o.Limits.Answer = 100 << 10 // the tool's own request is refused, and takes nothing
+	s.options.Limits.Answer = 100 << 10 // the tool's own request is refused, and takes nothing
 	w = &slowWriter{httptest.NewRecorder(), c, 0, nil}
 	require.NotPanics(t, func() { s.ServeHTTP(w, messageOfAgent()) })
-	require.EqualValues(t, s.answers.most, s.answers.left)
+	require.EqualValues(t, s.answerMemory.capacity, s.answerMemory.remaining)
 }
 
 // A tool that goes on when its agent has left is answered no more.
@@ -236,7 +236,7 @@ func TestToolsOfAgentsThatLeft(t *testing.T) {
 	require.NoError(t, err)
 	s.ServeHTTP(httptest.NewRecorder(), messageOfAgent())
 	require.Equal(t, http.StatusRequestTimeout, (<-late)())
-	require.EqualValues(t, s.answers.most, s.answers.left)
+	require.EqualValues(t, s.answerMemory.capacity, s.answerMemory.remaining)
 }
 
 // As many messages of agents are answered at a time as requests of any other group.
@@ -250,7 +250,7 @@ func TestTurnsOfAgents(t *testing.T) {
 	for range 5 {
 		wg.Go(func() { s.ServeHTTP(httptest.NewRecorder(), messageOfAgent()) })
 	}
-	turned := func() bool { return s.gates[asking].waiting.Load() == 3 && len(entered) == 2 }
+	turned := func() bool { return s.slots[groupAgents].waiting.Load() == 3 && len(entered) == 2 }
 	require.Eventually(t, turned, time.Minute, time.Millisecond)
 	close(free)
 	wg.Wait()

@@ -17,23 +17,30 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// pageRoutes are those of the page. Its files need no token: what they ask does.
+// pageRoutes returns the routes of the page's files. They need no token; the requests that the page makes
+// do.
 func pageRoutes() ([]route, error) {
 	files, err := ui.Files()
 	if err != nil {
 		return nil, err
 	}
-	answers := func(pattern string, do func(q *request) error) route {
-		return route{method: http.MethodGet, pattern: pattern, page: true, group: free, do: do}
+	fileRoute := func(pattern string, do func(q *request) error) route {
+		return route{
+			method:     http.MethodGet,
+			pattern:    pattern,
+			servesPage: true,
+			group:      groupUnlimited,
+			handle:     do,
+		}
 	}
-	routes := []route{answers("/ui/", func(q *request) error {
-		q.w.Header().Set("Location", "../ui") // relative: there may be a path before it that is not known here
+	routes := []route{fileRoute("/ui/", func(q *request) error {
+		q.w.Header().Set("Location", "../ui") // relative: a proxy may have the service below a path
 		q.w.WriteHeader(http.StatusMovedPermanently)
 		return nil
 	})}
 	for i := range files {
 		f := &files[i]
-		routes = append(routes, answers(f.Path, func(q *request) error {
+		routes = append(routes, fileRoute(f.Path, func(q *request) error {
 			f.ServeHTTP(q.w, q.Request)
 			return nil
 		}))
@@ -41,48 +48,61 @@ func pageRoutes() ([]route, error) {
 	return routes, nil
 }
 
-// maxImage is the largest file that is sent as a picture.
+// maxImage is the largest picture that is sent, in bytes.
 const maxImage = 64 << 20
 
-// imageTypes are what is sent, as the first bytes of a file tell it: what browsers draw, and
-// nothing that they run.
+// imageTypes are the types of pictures that are sent, detected by the first bytes of a file: browsers draw
+// these, and run nothing in them.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"}
 
 func imageRoutes() []route {
 	return []route{{
-		method: "GET", pattern: "/indices/{name}/image", id: "get_image", tag: "documents", need: Read, group: looking, stream: true,
-		summary: "The picture of a page", fails: []Code{CodeDocumentNotFound, CodeImageNotFound},
+		method:      "GET",
+		pattern:     "/indices/{name}/image",
+		operationID: "get_image",
+		tag:         "documents",
+		permission:  Read,
+		group:       groupLookup,
+		endless:     true,
+		summary:     "The picture of a page",
+		codes:       []Code{CodeDocumentNotFound, CodeImageNotFound},
 		doc: "The file that the field image of the document names, as a path below the folder of the index, " +
 			"which is in that of --images. It is PNG, JPEG, GIF, WebP or BMP.",
 		params: []param{
 			{"id", "query", "_id of the document; or document_id", object{"type": "string"}},
 			{"document_id", "query", "document id", object{"type": "integer", "minimum": 0}},
 		},
-		outType: "image/*", status: http.StatusOK, do: sendImage,
+		outType: "image/*",
+		status:  http.StatusOK,
+		handle:  sendImage,
 	}}
 }
 
+// sendImage answers GET /indices/{name}/image.
 func sendImage(q *request) error {
+	// The document.
 	query := q.URL.Query()
 	var chosen collection.Selection
 	switch id, number := query["id"], query["document_id"]; {
 	case len(id)+len(number) != 1:
-		return bad("a document is needed, as id or as document_id, and one of them only")
+		return badRequest("a document is needed, as id or as document_id, and one of them only")
 	case len(id) == 1:
 		chosen.IDs = id
 	default:
 		n, err := strconv.ParseUint(number[0], 10, 63)
 		if err != nil {
-			return bad("document_id %q is no whole number from 0", number[0])
+			return badRequest("document_id %q is no whole number from 0", number[0])
 		}
 		chosen.Numbers = []uint64{n}
 	}
-	if err := q.enter(); err != nil {
+	if err := q.acquireSlot(); err != nil {
 		return err
 	}
+
+	// The file that it names.
 	name := ""
-	err := q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		d, err := q.document(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
+	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		d, err := q.firstDocument(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -90,7 +110,7 @@ func sendImage(q *request) error {
 			return problem(CodeDocumentNotFound, "there is no such document")
 		}
 		page, err := vectors.PageOf(d.Metadata)
-		if err != nil { // another program has stored it
+		if err != nil { // stored by another program
 			return problem(CodeImageNotFound, "the document: %w", err)
 		}
 		if page != nil {
@@ -104,17 +124,17 @@ func sendImage(q *request) error {
 	return q.sendFile(name)
 }
 
-// sendFile sends a picture from the folder of the index: the folders of other indexes are for those
-// who may read these.
+// sendFile sends a picture from the folder of the index of the path. A token for this index may not permit
+// the pictures of other indexes.
 func (q *request) sendFile(name string) error {
-	if q.s.o.Images == nil && name != "" && !isAddress(name) {
+	if q.server.options.Images == nil && name != "" && !isAddress(name) {
 		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
 	}
-	f, media, err := openImage(q.s.o.Images, q.index(), name)
+	f, media, err := openImageFile(q.server.options.Images, q.indexName(), name)
 	var none *Problem
 	if err != nil && !errors.As(err, &none) {
-		q.s.log.Warn("a picture cannot be opened", "error", err)
-		err = noImage("it cannot be opened")
+		q.server.log.Warn("a picture cannot be opened", "error", err)
+		err = imageProblem("it cannot be opened")
 	}
 	if err != nil {
 		return err
@@ -128,53 +148,61 @@ func (q *request) sendFile(name string) error {
 	h.Set("Content-Type", media)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
-	h.Set("Cache-Control", "private, no-cache") // it is asked for again, and not sent again
-	q.leaveTurn()
+	h.Set("Cache-Control", "private, no-cache") // the browser asks again, and is sent 304
+	q.releaseSlot()
 	http.ServeContent(q.w, q.Request, "", info.ModTime(), f)
 	return nil
 }
 
-func noImage(why string) *Problem {
-	return problem(CodeImageNotFound, "the document's image was not found: %s", why)
+// imageProblem is the answer if a picture cannot be sent.
+func imageProblem(reason string) *Problem {
+	return problem(CodeImageNotFound, "the document's image was not found: %s", reason)
 }
 
+// isAddress reports whether the image that a document names is on the web.
 func isAddress(image string) bool {
 	return strings.HasPrefix(image, "http://") || strings.HasPrefix(image, "https://")
 }
 
-// openImage opens the picture that a document of an index names, and returns its media type. No
-// name leads out of the folder of the index, and no link in it; the file is PNG, JPEG, GIF, WebP or
-// BMP by its first bytes, and has up to 64 MiB.
-func openImage(all *os.Root, index, name string) (f *os.File, media string, err error) {
-	none := func(why string) (*os.File, string, error) { return nil, "", noImage(why) }
+// openImageFile opens the picture that a document of an index names, and returns its media type. Neither a
+// name nor a link leads out of the folder of the index. The file must be PNG, JPEG, GIF, WebP or BMP by its
+// first bytes, and have at most maxImage bytes.
+func openImageFile(images *os.Root, index, name string) (f *os.File, media string, err error) {
+	refuse := func(reason string) (*os.File, string, error) { return nil, "", imageProblem(reason) }
+
+	// The name.
 	clean := path.Clean(name)
 	switch {
 	case name == "":
-		return none("the document has no field image")
+		return refuse("the document has no field image")
 	case isAddress(name):
-		return none("it is an address: ask there")
+		return refuse("it is an address: ask there")
 	case !fs.ValidPath(clean) || strings.ContainsAny(name, "\\\x00") || len(name) > 4096:
-		return none("it is no path below the folder")
+		return refuse("it is no path below the folder")
 	}
-	folder, err := all.OpenRoot(index)
+
+	// The file.
+	folder, err := images.OpenRoot(index)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none("the index has no folder of pictures")
+		return refuse("the index has no folder of pictures")
 	} else if err != nil {
 		return nil, "", err
 	}
 	defer folder.Close()
-	info, err := folder.Stat(clean) // what is no file is not opened: a pipe would wait
+	info, err := folder.Stat(clean) // before it is opened: opening a pipe would wait for its writer
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxImage) {
-		return none(fmt.Sprintf("it is no file of up to %d MiB", maxImage>>20))
+		return refuse(fmt.Sprintf("it is no file of up to %d MiB", maxImage>>20))
 	}
 	if err == nil {
 		f, err = folder.Open(clean)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return none("there is no such file")
+		return refuse("there is no such file")
 	} else if err != nil {
 		return nil, "", err
 	}
+
+	// Its type.
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
@@ -187,7 +215,8 @@ func openImage(all *os.Root, index, name string) (f *os.File, media string, err 
 		return nil, "", errors.Join(err, f.Close())
 	}
 	if media = http.DetectContentType(head[:n]); !slices.Contains(imageTypes, media) {
-		return nil, "", errors.Join(noImage("its file is none: PNG, JPEG, GIF, WebP and BMP are possible"), f.Close())
+		return nil, "", errors.Join(imageProblem("its file is none: PNG, JPEG, GIF, WebP and BMP are possible"),
+			f.Close())
 	}
 	return f, media, nil
 }

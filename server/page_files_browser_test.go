@@ -135,7 +135,7 @@ func TestPageReadsFiles(t *testing.T) {
 		p.until("document.querySelector('#add-index')")
 		p.write("#add-index", "exact")
 		p.drop(map[string]string{"a.jsonl": `{"id": 1234567890123456789, "text": "dogs bark", "n": 0.10}` + "\n" + `{"id": "empty", "text": ""}`, "b.png": "x"})
-		p.until("/^Documents 1 to 1 of 1.*1 document is stored in exact; 1 row without a text passed over; 1 file passed over/.test(document.querySelector('#status').innerText)")
+		p.until("/^Documents 1 to 1 of 1.*1 document is stored in exact; 1 row without a text skipped; 1 file skipped/.test(document.querySelector('#status').innerText)")
 		r := s.send(t, "GET", "/indices/exact/documents?id=1234567890123456789", nil)
 		require.Equal(t, 200, r.status)
 		require.Contains(t, r.body, `"n":0.10`)

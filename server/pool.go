@@ -11,24 +11,27 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// poolIn says how the vectors of documents become fewer before they are stored.
+// poolIn says how the vectors of documents are pooled before they are stored.
 type poolIn struct {
 	Factor *int        `json:"pool_factor,omitempty" doc:"one vector for so many similar ones"`
-	By     pool.Method `json:"pool_by,omitempty" enum:"similar,tiles,neighbours" doc:"what is joined: similar vectors (default); of pages with image and grid tiles, squares of pool_factor cells, or neighbours, similar cells that touch. A grid is stored as that of the tiles; the other ways remove it"`
+	By     pool.Method `json:"pool_by,omitempty" enum:"similar,tiles,neighbours"`
 }
 
-// mostPooled bounds pool_factor: a document keeps one vector at least.
-const mostPooled = 1 << 20
+// maxPoolFactor is the largest pool_factor. Even then a document keeps one vector.
+const maxPoolFactor = 1 << 20
 
+// checkPoolFactor returns an error if a pool_factor is out of range.
 func checkPoolFactor(n int) error {
-	if n < 1 || n > mostPooled {
-		return bad("pool_factor is %d; want 1 to %d", n, mostPooled)
+	if n < 1 || n > maxPoolFactor {
+		return badRequest("pool_factor is %d; want 1 to %d", n, maxPoolFactor)
 	}
 	return nil
 }
 
-// pool pools the vectors of documents in place, and returns their metadata with the grids that are left.
-func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
+// poolDocuments pools the vectors of documents in place, and returns their metadata, with the grids of the
+// pooled pages.
+func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
+	// How to pool.
 	n := 1
 	if in.Factor != nil {
 		n = *in.Factor
@@ -37,13 +40,13 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 		return nil, err
 	}
 	if err := in.By.Check(n); err != nil {
-		return nil, bad("pool_by: %w", err)
+		return nil, badRequest("pool_by: %w", err)
 	}
 	if n == 1 {
 		return in.Metadata, nil
 	}
 
-	// The vectors as they were sent are checked: means hide what is wrong with some of them.
+	// Check the vectors as they were sent: a mean would hide a wrong one.
 	docs := make([]collection.DocumentInput, len(matrices))
 	for i, m := range matrices {
 		docs[i].Vectors, docs[i].Dim = m.Data, m.Dim
@@ -55,15 +58,16 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 		return nil, err
 	}
 
-	// What is left of the vectors takes half of their memory at most.
+	// Reserve the memory of the pooled vectors: at most half as many, of 4 bytes each.
 	var total int64
 	for _, m := range matrices {
 		total += int64(len(m.Data)) * 2
 	}
-	if err := q.memory.take(q.ctx, total); err != nil {
+	if err := q.memory.reserve(q.ctx, total); err != nil {
 		return nil, err
 	}
 
+	// Pool.
 	metadata := slices.Clone(in.Metadata)
 	var p pool.Pooler
 	for i := range matrices {
@@ -79,7 +83,7 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 			err = in.By.CheckPage(page, m.Tokens)
 		}
 		if err != nil {
-			return nil, badDocument(i, err)
+			return nil, documentProblem(i, err)
 		}
 		codec.Normalize(m.Data, m.Dim)
 		if in.By.OfPages() {
@@ -89,17 +93,17 @@ func (q *request) pool(matrices []Matrix, in *updateIn) ([]json.RawMessage, erro
 		}
 		m.Tokens = len(m.Data) / m.Dim
 		if page != nil && page.Grid != nil {
-			left, _ := in.By.Grid(page.Grid, n)
-			if metadata[i], err = withGrid(metadata[i], left); err != nil {
-				return nil, badDocument(i, err)
+			pooled, _ := in.By.Grid(page.Grid, n)
+			if metadata[i], err = replaceGrid(metadata[i], pooled); err != nil {
+				return nil, documentProblem(i, err)
 			}
 		}
 	}
 	return metadata, nil
 }
 
-// withGrid returns metadata with another grid in place of its own; nil removes that.
-func withGrid(metadata json.RawMessage, grid *vectors.Grid) (json.RawMessage, error) {
+// replaceGrid returns metadata with another grid. A nil grid is removed.
+func replaceGrid(metadata json.RawMessage, grid *vectors.Grid) (json.RawMessage, error) {
 	out := []byte{'{'}
 	err := jsontext.Members(metadata, func(key string, value json.RawMessage) (err error) {
 		if key == vectors.GridField {

@@ -8,44 +8,48 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// byVectors ranks a page of the best documents for each task among those that are allowed.
-func (q *request) byVectors(v collection.Snapshot, tasks []task, in *common, f filtered, page search.Page) ([]ranking, error) {
-	o, err := in.Params.options(page)
+// rankByVectors ranks a page of the best allowed documents for each task.
+func (q *request) rankByVectors(
+	v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page,
+) ([]ranking, error) {
+	o, err := in.Params.searchOptions(page)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]ranking, len(tasks))
-	if page.K == 0 { // nothing is wanted; the queries are checked all the same
+	if page.K == 0 { // there are no hits on the page, but queries that are wrong are errors
 		for i := range tasks {
 			if err := v.Check(&tasks[i].query); err != nil {
-				return nil, q.dimension(v, tasks, ofQuery(i, err))
+				return nil, q.dimensionError(v, tasks, queryError(i, err))
 			}
 		}
 		return out, nil
 	}
-	o.Filter, o.Payload = f.shared, in.metadata() || in.Highlight
-	o.Matches = in.Highlight && len(in.TextQuery) == 0 // else of those that both have brought
+
+	// Search.
+	o.Filter, o.Payload = f.shared, in.wantsMetadata() || in.Highlight
+	o.Matches = in.Highlight && len(in.TextQuery) == 0 // with text_query newHighlighter finds them, for fewer hits
 	if in.Group != "" {
-		o.Group, o.Passages = search.Grouping(in.Group), in.passages()
+		o.Group, o.Passages = search.Grouping(in.Group), in.passagesPerDocument()
 	}
 	if in.Feedback != nil {
-		o.Feedback = in.Feedback.options()
+		o.Feedback = in.Feedback.toFeedback()
 	}
 	qs := make([]search.Query, len(tasks))
 	for i := range tasks {
 		qs[i] = tasks[i].query
-		qs[i].Filter = f.own[i]
+		qs[i].Filter = f.perQuery[i]
 	}
-	ctx, end := q.span("search")
+	ctx, end := q.startStage("search")
 	results, err := v.Search(ctx, qs, o)
 	end(err)
 	if err != nil {
-		return nil, q.dimension(v, tasks, err)
+		return nil, q.dimensionError(v, tasks, err)
 	}
 	for i := range results {
 		r := &results[i]
-		q.s.metrics.searched(q.index(), &r.Stats)
-		out[i] = rankingOf(v, r.Hits)
+		q.server.metrics.observeSearch(q.indexName(), &r.Stats)
+		out[i] = newRanking(v, r.Hits)
 		out[i].stats = &r.Stats
 		if !r.Coverage.Complete() {
 			out[i].coverage = &r.Coverage
@@ -54,76 +58,79 @@ func (q *request) byVectors(v collection.Snapshot, tasks []task, in *common, f f
 	return out, nil
 }
 
-// dimension gives an error of the dimension its code.
-func (q *request) dimension(v collection.Snapshot, tasks []task, err error) error {
-	var of *search.QueryError
-	if !errors.As(err, &of) || of.Index >= len(tasks) {
+// dimensionError replaces the error of a query that has another dimension than the index by one with
+// [CodeDimension]; other errors it returns as they are.
+func (q *request) dimensionError(v collection.Snapshot, tasks []task, err error) error {
+	var failed *search.QueryError
+	if !errors.As(err, &failed) || failed.Index >= len(tasks) {
 		return err
 	}
-	if dim := tasks[of.Index].query.Dim; v.Dim() != 0 && dim != v.Dim() {
-		return problem(CodeDimension, "query %d has dimension %d, the index %d", of.Index, dim, v.Dim()).at(Where{Query: &of.Index})
+	if dim := tasks[failed.Index].query.Dim; v.Dim() != 0 && dim != v.Dim() {
+		return problem(CodeDimension, "query %d has dimension %d, the index %d", failed.Index, dim, v.Dim()).
+			withPlace(Where{Query: &failed.Index})
 	}
 	return err
 }
 
-// restriction says which documents may answer. What is given must all hold.
+// restriction restricts the documents that a search may find to those that meet all of its fields.
 type restriction struct {
-	Subset     *[]int64       `json:"subset,omitempty" doc:"document ids that may be returned; an empty list lets none through, ids that are not there are passed over"`
+	Subset     *[]int64       `json:"subset,omitempty"`
 	IDs        *[]string      `json:"ids,omitempty" doc:"the same by _id"`
-	Condition  string         `json:"filter_condition,omitempty" doc:"condition over the metadata; values are literals, or ? with a parameter each; a list meets what one of its elements meets: tags = 'a'"`
+	Condition  string         `json:"filter_condition,omitempty"`
 	Parameters parametersJSON `json:"filter_parameters,omitempty" doc:"a value for each ?"`
 }
 
-// restricts tells whether anything is restricted.
-func (r *restriction) restricts() bool {
+// hasRestriction reports whether the restriction has a field.
+func (r *restriction) hasRestriction() bool {
 	return r.Subset != nil || r.IDs != nil || r.Condition != "" || len(r.Parameters) > 0
 }
 
-// allowed are the documents that may answer; nil: all.
-func (r *restriction) allowed(q *request, v collection.Snapshot) (*search.Filter, error) {
-	if !r.restricts() {
+// allowedDocuments returns the filter of the documents that may be found. nil means all.
+func (r *restriction) allowedDocuments(q *request, v collection.Snapshot) (*search.Filter, error) {
+	if !r.hasRestriction() {
 		return nil, nil
 	}
 	all, err := r.selection(q)
 	if err != nil {
 		return nil, err
 	}
-	ctx, end := q.span("select")
+	ctx, end := q.startStage("select")
 	f, err := v.Filter(ctx, all)
 	end(err)
 	return f, err
 }
 
-// selection are the documents that may answer.
+// selection returns the documents that may be found.
 func (r *restriction) selection(q *request) (collection.Selection, error) {
 	if len(r.Parameters) > 0 && r.Condition == "" {
-		return collection.Selection{}, bad("filter_parameters without a filter_condition")
+		return collection.Selection{}, badRequest("filter_parameters without a filter_condition")
 	}
-	all, err := q.selected(r.Condition, r.Parameters)
+	selection, err := q.selectionFromCondition(r.Condition, r.Parameters)
 	if r.Subset != nil {
-		all.Numbers = documentIDs(*r.Subset)
+		selection.Numbers = validNumbers(*r.Subset)
 	}
 	if r.IDs != nil {
-		all.IDs = append([]string{}, *r.IDs...)
+		selection.IDs = append([]string{}, *r.IDs...)
 	}
-	return all, err
+	return selection, err
 }
 
-// preferNull has fields that no document has be NULL in conditions, as those are that some
-// documents lack. Otherwise they are errors.
+// preferNull is the preference that a field of a condition that no document has is NULL, like a field that
+// only some documents lack. Otherwise it is an error.
 const (
 	preferNull    = "unknown-fields=null"
 	preferNullDoc = preferNull + ": fields that no document has are NULL in conditions, and no errors"
 )
 
-var conditionParam = param{headerPref, "header", "handling=lenient: fields of the body that are not known are no errors; " + preferNullDoc, object{"type": "string"}}
+var conditionParam = param{headerPrefer, "header", "handling=lenient: fields of the body that are not known are no " +
+	"errors; " + preferNullDoc, object{"type": "string"}}
 
-// selected are the documents that a condition is true of, which may have literals, and has
-// a value for each "?"; without one they are all.
-func (q *request) selected(text string, params parametersJSON) (s collection.Selection, err error) {
+// selectionFromCondition returns the documents for which a condition holds; params has the value for each
+// "?" in it. Without a condition it selects all documents.
+func (q *request) selectionFromCondition(text string, params parametersJSON) (s collection.Selection, err error) {
 	switch {
 	case text == "" && len(params) > 0:
-		return s, bad("parameters without a condition")
+		return s, badRequest("parameters without a condition")
 	case text == "":
 		return s, nil
 	}
@@ -135,19 +142,20 @@ func (q *request) selected(text string, params parametersJSON) (s collection.Sel
 	for i, p := range params {
 		values[i] = p
 	}
-	if s.Where, err = e.Bind(values...); err == nil && q.wants(preferNull) {
+	if s.Where, err = e.Bind(values...); err == nil && q.prefers(preferNull) {
 		s.Where = s.Where.Lenient()
 	}
 	return s, err
 }
 
-// documentIDs are those that can be some; never nil.
-func documentIDs(ids []int64) []uint64 {
-	could := make([]uint64, 0, len(ids))
+// validNumbers returns the document ids that are not negative, which no document has. The result is never
+// nil: a Selection with nil Numbers would select all documents.
+func validNumbers(ids []int64) []uint64 {
+	numbers := make([]uint64, 0, len(ids))
 	for _, id := range ids {
 		if id >= 0 {
-			could = append(could, uint64(id))
+			numbers = append(numbers, uint64(id))
 		}
 	}
-	return could
+	return numbers
 }

@@ -15,23 +15,23 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// rerankIn has a query in one of the two forms of vectors, and documents.
+// rerankIn has a query as vectors in one of two forms, and documents.
 type rerankIn struct {
 	Query       rowsJSON     `json:"query,omitzero" doc:"a list of numbers for each token"`
-	QueryBase64 floatsJSON   `json:"query_b64,omitzero" doc:"base64 of little-endian float32, row after row; wins over query"`
+	QueryBase64 floatsJSON   `json:"query_b64,omitzero"`
 	QueryShape  []int        `json:"query_shape,omitempty" doc:"of query_b64: tokens and dimension"`
 	Documents   []documentIn `json:"documents"`
 
-	body *tensorBody // in the place of all of them
+	body *tensorBody // has all of them as tensors, or nil if they are JSON
 }
 
-// tensors implements tensorTaker.
-func (*rerankIn) tensors() (names []string, pieces bool) {
+// tensorNames implements tensorReceiver.
+func (*rerankIn) tensorNames() (names []string, pieces bool) {
 	return []string{tensorQuery, tensorLengths, tensorVectors}, true
 }
 
-// takeTensors implements tensorTaker.
-func (in *rerankIn) takeTensors(t *tensorBody) error {
+// setTensors implements tensorReceiver.
+func (in *rerankIn) setTensors(t *tensorBody) error {
 	in.body = t
 	return nil
 }
@@ -59,109 +59,137 @@ type rerankedOut struct {
 
 func rerankRoutes() []route {
 	return []route{
-		typed(route{method: "POST", pattern: "/rerank", id: "rerank", tag: "rerank", need: Read, group: searching, fails: []Code{CodeDimension},
-			summary: "Score documents that are sent with the query", params: []param{lenientParam},
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/rerank",
+			operationID: "rerank",
+			tag:         "rerank",
+			permission:  Read,
+			group:       groupSearch,
+			codes:       []Code{CodeDimension},
+			summary:     "Score documents that are sent with the query",
+			params:      []param{lenientParam},
 			doc: "Documents that come as tensors are scored while they come, and the body may have any size, " +
 				"if the tensors query and lengths are before vectors.",
-			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, 0.8]]}]}`}, rerank),
-		typed(route{method: "POST", pattern: "/rerank_with_encoding", id: "rerank_with_encoding", tag: "rerank", need: Read, group: searching, fails: modelCodes,
-			summary: "The same for texts",
-			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."]}`}, rerankTexts),
+			example: `{"query": [[1, 0], [0, 1]], "documents": [{"embeddings": [[1, 0]]}, {"embeddings": [[0.6, ` +
+				`0.8]]}]}`,
+		}, rerankVectors),
+		typedRoute(route{
+			method:      "POST",
+			pattern:     "/rerank_with_encoding",
+			operationID: "rerank_with_encoding",
+			tag:         "rerank",
+			permission:  Read,
+			group:       groupSearch,
+			codes:       modelCodes,
+			summary:     "The same for texts",
+			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", ` +
+				`"Dogs bark."]}`,
+		}, rerankTexts),
 	}
 }
 
-func rerank(q *request, in *rerankIn) (rerankOut, error) {
+// rerankVectors answers POST /rerank.
+func rerankVectors(q *request, in *rerankIn) (rerankOut, error) {
 	if in.body != nil {
-		return in.rankTensors(q)
+		return in.rerankTensors(q)
 	}
-	query, err := matrixOf(in.Query, in.QueryBase64, in.QueryShape, "query")
+	query, err := matrixFromJSON(in.Query, in.QueryBase64, in.QueryShape, "query")
 	if err != nil {
-		return rerankOut{}, badQueryVectors(err)
+		return rerankOut{}, queryVectorsProblem(err)
 	}
 	docs := make([]Matrix, len(in.Documents))
 	for i := range in.Documents {
-		if docs[i], err = in.Documents[i].matrix(); err != nil {
-			return rerankOut{}, badDocument(i, err)
+		if docs[i], err = in.Documents[i].toMatrix(); err != nil {
+			return rerankOut{}, documentProblem(i, err)
 		}
 		if docs[i].Dim != query.Dim {
-			return rerankOut{}, problem(CodeDimension, "document %d has dimension %d, the query %d", i, docs[i].Dim, query.Dim).at(Where{Document: &i})
+			return rerankOut{}, problem(CodeDimension, "document %d has dimension %d, the query %d", i, docs[i].Dim,
+				query.Dim).withPlace(Where{Document: &i})
 		}
 	}
-	return ranked(q, query, docs)
+	return rankMatrices(q, query, docs)
 }
 
-// rankTensors ranks documents that are tensors: piece by piece as they come, if they come last.
-func (in *rerankIn) rankTensors(q *request) (rerankOut, error) {
+// rerankTensors ranks documents that come as tensors: batch by batch while they arrive, if the vectors are
+// the last tensor.
+func (in *rerankIn) rerankTensors(q *request) (rerankOut, error) {
+	// The query and the lengths are read.
 	t := in.body
-	offsets, err := t.offsets()
+	offsets, err := t.rowOffsets()
 	if err != nil {
 		return rerankOut{}, err
 	}
 	if i := slices.Index(t.lengths, 0); i >= 0 {
-		return rerankOut{}, badDocument(i, &matrixError{-1, errNoVectors})
+		return rerankOut{}, documentProblem(i, &matrixError{-1, errNoVectors})
 	}
-	if err := q.holdScratch(&t.query); err != nil {
+	if err := q.reserveScratch(&t.query); err != nil {
 		return rerankOut{}, err
 	}
+
+	// Score the documents, either from memory or while they arrive.
 	scores := make([]float32, len(t.lengths))
 	if t.vectors != nil {
-		all := maxsim.Float32(t.vectors, t.dim)
-		if err := checkTokens(&all, 0, offsets); err != nil {
+		matrix := maxsim.Float32(t.vectors, t.dim)
+		if err := checkFiniteRows(&matrix, 0, offsets); err != nil {
 			return rerankOut{}, err
 		}
-		if err := q.enter(); err != nil {
+		if err := q.acquireSlot(); err != nil {
 			return rerankOut{}, err
 		}
-		if err := score(q.ctx, q.s, &t.query, maxsim.Packed(all, offsets), scores); err != nil {
+		if err := scoreBatch(q.ctx, q.server, &t.query, maxsim.Packed(matrix, offsets), scores); err != nil {
 			return rerankOut{}, err
 		}
 	} else {
-		bytes := scoredBytes
-		if q.s.o.Scorer != nil {
-			bytes = scoredBytesDevice
+		bytes := batchBytes
+		if q.server.options.Scorer != nil {
+			bytes = batchBytesDevice
 		}
-		err := t.pieces(offsets, bytes, func(ctx context.Context, first int, docs *maxsim.Batch) error {
-			if err := q.enterPiece(first); err != nil {
+		err := t.scoreBatches(offsets, bytes, func(ctx context.Context, first int, docs *maxsim.Batch) error {
+			if err := q.acquireBatchSlot(first); err != nil {
 				return err
 			}
-			defer q.leaveTurn()
-			return score(ctx, q.s, &t.query, docs, scores[first:first+docs.Len()])
+			defer q.releaseSlot()
+			return scoreBatch(ctx, q.server, &t.query, docs, scores[first:first+docs.Len()])
 		})
 		if err == nil {
-			err = badTensors(t.read(false))
+			err = tensorError(t.readRest())
 		}
 		if err != nil {
 			return rerankOut{}, err
 		}
 	}
-	if err := t.rest(in); err != nil {
+
+	// The JSON request may be the last tensor.
+	if err := t.decodeRequest(in); err != nil {
 		return rerankOut{}, err
 	}
-	if in.Query.given || in.QueryBase64.given || in.Documents != nil {
-		return rerankOut{}, bad("query and documents are in the request, and as tensors too")
+	if in.Query.present || in.QueryBase64.present || in.Documents != nil {
+		return rerankOut{}, badRequest("query and documents are in the request, and as tensors too")
 	}
-	return sorted(scores)
+	return rankedByScore(scores)
 }
 
-// enterPiece waits for a turn for a piece of documents. Between them the client, which may be slow,
-// has none.
-func (q *request) enterPiece(first int) error {
+// acquireBatchSlot waits for a slot for a batch of documents. Between batches the request has none, since
+// its client may be slow.
+func (q *request) acquireBatchSlot(first int) error {
 	if first == 0 {
-		return q.enter()
+		return q.acquireSlot()
 	}
-	return q.enterAgain(q.gate())
+	return q.reacquireSlot(q.groupGate())
 }
 
-// noneEmpty refuses empty texts, which nothing can be ranked by.
-func noneEmpty(texts []string) error {
+// checkNoneEmpty returns an error if a text is empty: it would have no score.
+func checkNoneEmpty(texts []string) error {
 	if i := slices.Index(texts, ""); i >= 0 {
-		return bad("documents[%d] is empty", i).at(Where{Document: &i})
+		return badRequest("documents[%d] is empty", i).withPlace(Where{Document: &i})
 	}
 	return nil
 }
 
+// rerankTexts answers POST /rerank_with_encoding.
 func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
-	if err := noneEmpty(in.Documents); err != nil {
+	if err := checkNoneEmpty(in.Documents); err != nil {
 		return out, err
 	}
 	query, err := q.encode(encode.Query, inField("query"), []string{in.Query}, nil)
@@ -172,21 +200,22 @@ func rerankTexts(q *request, in *rerankTextIn) (out rerankTextOut, err error) {
 	if err != nil {
 		return out, err
 	}
-	out.rerankOut, err = ranked(q, query[0], docs)
-	out.cutOut = q.cut
+	out.rerankOut, err = rankMatrices(q, query[0], docs)
+	out.cutOut = q.truncation
 	return out, err
 }
 
-func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
+// rankMatrices ranks documents by their MaxSim with a query.
+func rankMatrices(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 	if len(docs) == 0 {
-		return rerankOut{}, bad("documents is empty")
+		return rerankOut{}, badRequest("documents is empty")
 	}
 	for i := range docs {
 		if docs[i].Tokens == 0 {
-			return rerankOut{}, bad("document %d has no token that is kept", i).at(Where{Document: &i})
+			return rerankOut{}, badRequest("document %d has no token that is kept", i).withPlace(Where{Document: &i})
 		}
 	}
-	if err := q.holdScratch(&query); err != nil {
+	if err := q.reserveScratch(&query); err != nil {
 		return rerankOut{}, err
 	}
 	offsets, tokens := make([]int, 1, len(docs)+1), 0
@@ -194,33 +223,34 @@ func ranked(q *request, query Matrix, docs []Matrix) (rerankOut, error) {
 		tokens += d.Tokens
 		offsets = append(offsets, tokens)
 	}
-	if err := q.body.hold(4 * int64(tokens) * int64(query.Dim)); err != nil {
+	if err := q.body.reserve(4 * int64(tokens) * int64(query.Dim)); err != nil {
 		return rerankOut{}, err
 	}
-	all := make([]float32, 0, tokens*query.Dim)
+	packed := make([]float32, 0, tokens*query.Dim)
 	for _, d := range docs {
-		all = append(all, d.Data...)
+		packed = append(packed, d.Data...)
 	}
 	scores := make([]float32, len(docs))
-	if err := score(q.ctx, q.s, &query, maxsim.Packed(maxsim.Float32(all, query.Dim), offsets), scores); err != nil {
+	batch := maxsim.Packed(maxsim.Float32(packed, query.Dim), offsets)
+	if err := scoreBatch(q.ctx, q.server, &query, batch, scores); err != nil {
 		return rerankOut{}, err
 	}
-	return sorted(scores)
+	return rankedByScore(scores)
 }
 
-// holdScratch counts the memory that scoring makes of a query: a copy of its vectors, and for each of
-// them, and each goroutine, the best match.
-func (q *request) holdScratch(query *Matrix) error {
-	each := 4*query.Dim + 8 + 8*parallel.Processors()
-	return q.body.hold(int64(query.Tokens) * int64(each))
+// reserveScratch reserves the memory in which a query is scored. For each of its vectors that is a float32
+// copy, 8 bytes of settings, and 8 bytes in each goroutine for the best match.
+func (q *request) reserveScratch(query *Matrix) error {
+	perToken := 4*query.Dim + 8 + 8*parallel.Processors()
+	return q.body.reserve(int64(query.Tokens) * int64(perToken))
 }
 
-// score writes the scores of documents that have the dimension of the query.
-func score(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
+// scoreBatch computes the scores of documents, which must have the dimension of the query.
+func scoreBatch(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, scores []float32) error {
 	if query.Dim > kernels.MaxDim {
-		return problem(CodeDimension, "the query has dimension %d; %d is the most", query.Dim, kernels.MaxDim)
+		return problem(CodeDimension, "the query has dimension %d; the limit is %d", query.Dim, kernels.MaxDim)
 	}
-	backend := s.o.Scorer
+	backend := s.options.Scorer
 	if backend == nil {
 		var err error
 		if backend, err = maxsim.Select(""); err != nil {
@@ -232,15 +262,15 @@ func score(ctx context.Context, s *Server, query *Matrix, docs *maxsim.Batch, sc
 	})
 }
 
-// sorted ranks documents by their scores; of several with the same score the first is the better.
-func sorted(scores []float32) (rerankOut, error) {
+// rankedByScore ranks documents by their scores. Documents with the same score stay in their order.
+func rankedByScore(scores []float32) (rerankOut, error) {
 	if len(scores) == 0 {
-		return rerankOut{}, bad("documents is empty")
+		return rerankOut{}, badRequest("documents is empty")
 	}
 	out := rerankOut{Results: make([]rerankedOut, len(scores)), Documents: len(scores)}
 	for i, score := range scores {
 		if score-score != 0 { // infinite, or none
-			return rerankOut{}, bad("document %d: its score is beyond float32", i).at(Where{Document: &i})
+			return rerankOut{}, badRequest("document %d: its score is beyond float32", i).withPlace(Where{Document: &i})
 		}
 		out.Results[i] = rerankedOut{i, score}
 	}
@@ -248,19 +278,18 @@ func sorted(scores []float32) (rerankOut, error) {
 	return out, nil
 }
 
-// rerankAPIIn is the request of the services that rerank texts, Cohere's and Jina's first,
-// as their clients send it.
+// rerankAPIIn is the request that clients of other services for reranking send, such as Cohere's and Jina's.
 type rerankAPIIn struct {
 	Query     string             `json:"query"`
 	Documents []rerankDocumentIn `json:"documents,omitempty" doc:"texts, or objects with a text; or index and ids"`
 	Index     string             `json:"index,omitempty" doc:"with ids, instead of documents: the index that has them"`
-	IDs       []string           `json:"ids,omitempty" doc:"each _id of a document of index; one that is not there is not found"`
+	IDs       []string           `json:"ids,omitempty"`
 	TopN      *int               `json:"top_n,omitempty" doc:"how many results; default: all"`
 	Return    *bool              `json:"return_documents,omitempty" doc:"give the texts back; default false"`
 	Model     string             `json:"model,omitempty" doc:"is given back: the service has one model"`
 }
 
-// fieldsOfOthers: those services have settings that this one has no use for.
+// fieldsOfOthers marks a body with unknown fields: clients send settings that this service does not have.
 func (*rerankAPIIn) fieldsOfOthers() {}
 
 // rerankDocumentIn is a text, or an object with one.
@@ -268,7 +297,7 @@ type rerankDocumentIn struct {
 	Text string `json:"text"`
 }
 
-// UnmarshalJSON reads either; other fields of an object are not looked at.
+// UnmarshalJSON reads either; it ignores other fields of an object.
 func (d *rerankDocumentIn) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, &d.Text)
@@ -280,7 +309,7 @@ func (d *rerankDocumentIn) UnmarshalJSON(b []byte) error {
 // schema implements schemer.
 func (rerankDocumentIn) schema() object {
 	type plain rerankDocumentIn
-	return object{"anyOf": []object{{"type": "string"}, (&describer{}).fields(reflect.TypeFor[plain]())}}
+	return object{"anyOf": []object{{"type": "string"}, (&describer{}).structSchema(reflect.TypeFor[plain]())}}
 }
 
 type rerankAPIOut struct {
@@ -293,7 +322,7 @@ type rerankAPIOut struct {
 
 type rerankAPIResult struct {
 	Index     int               `json:"index" doc:"place in documents, or in ids"`
-	Relevance float64           `json:"relevance_score" doc:"MaxSim by the number of query tokens: the mean cosine of each with what it matches best, 1 at most"`
+	Relevance float64           `json:"relevance_score"`
 	Document  *rerankDocumentIn `json:"document,omitempty"`
 }
 
@@ -302,36 +331,53 @@ type rerankUsage struct {
 	cutOut
 }
 
-func rerankAPIRoutes() (all []route) {
+func rerankAPIRoutes() (routes []route) {
 	for _, version := range []string{"v1", "v2"} {
-		all = append(all, typed(route{
-			method: "POST", pattern: "/" + version + "/rerank", id: "rerank_" + version, tag: "rerank", need: Read, group: searching,
-			fails:   append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported}, modelCodes...),
-			summary: "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's services",
-			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs bark."], "top_n": 1}`,
+		routes = append(routes, typedRoute(route{
+			method:      "POST",
+			pattern:     "/" + version + "/rerank",
+			operationID: "rerank_" + version,
+			tag:         "rerank",
+			permission:  Read,
+			group:       groupSearch,
+			codes: append([]Code{CodeDimension, CodeIndexNotFound, CodeDocumentNotFound, CodeNotSupported},
+				modelCodes...),
+			summary: "Rerank texts, or documents of an index, with the request and answer of Cohere's and Jina's " +
+				"services",
+			example: `{"query": "how long do cats sleep?", "documents": ["Cats sleep for most of the day.", "Dogs ` +
+				`bark."], "top_n": 1}`,
 		}, rerankAPI))
 	}
-	return all
+	return routes
 }
 
+// rerankAPI answers POST /v1/rerank and /v2/rerank.
 func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
-	out := rerankAPIOut{ID: q.w.Header().Get(headerRequestID), Object: "list", Model: in.Model, Results: []rerankAPIResult{}}
+	// Check the request before anything is encoded.
+	out := rerankAPIOut{
+		ID:      q.w.Header().Get(headerRequestID),
+		Object:  "list",
+		Model:   in.Model,
+		Results: []rerankAPIResult{},
+	}
 	ofIndex := in.Index != "" || len(in.IDs) > 0
 	switch {
 	case ofIndex && len(in.Documents) > 0:
-		return out, bad("there are documents, and ids of an index: want one of them")
+		return out, badRequest("there are documents, and ids of an index: want one of them")
 	case ofIndex && (in.Index == "" || len(in.IDs) == 0):
-		return out, bad("index and ids go together")
+		return out, badRequest("index and ids go together")
 	case !ofIndex && len(in.Documents) == 0:
-		return out, bad("documents is empty")
+		return out, badRequest("documents is empty")
 	case in.TopN != nil && *in.TopN < 1:
-		return out, bad("top_n is %d; want 1 or more", *in.TopN)
+		return out, badRequest("top_n is %d; want 1 or more", *in.TopN)
 	}
 	if ofIndex {
-		if p := q.asks(in.Index); p != nil {
+		if p := q.authorizeIndex(in.Index); p != nil {
 			return out, p
 		}
 	}
+
+	// Encode and score.
 	queries, err := q.encode(encode.Query, inField("query"), []string{in.Query}, nil)
 	if err != nil {
 		return out, err
@@ -347,7 +393,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 		for i, d := range in.Documents {
 			texts[i] = d.Text
 		}
-		if err := noneEmpty(texts); err != nil {
+		if err := checkNoneEmpty(texts); err != nil {
 			return out, err
 		}
 		docs, err := q.encode(encode.Document, inList("documents"), texts, nil)
@@ -357,7 +403,7 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 		for _, d := range docs {
 			out.Usage.Tokens += d.Tokens
 		}
-		scored, err := ranked(q, query, docs)
+		scored, err := rankMatrices(q, query, docs)
 		if err != nil {
 			return out, err
 		}
@@ -365,7 +411,9 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 			out.Results = append(out.Results, rerankAPIResult{Index: r.Index, Relevance: float64(r.Score)})
 		}
 	}
-	out.Usage.cutOut = q.cut
+
+	// Relevance is the mean over the tokens of the query.
+	out.Usage.cutOut = q.truncation
 	if in.TopN != nil {
 		out.Results = out.Results[:min(*in.TopN, len(out.Results))]
 	}
@@ -379,54 +427,60 @@ func rerankAPI(q *request, in *rerankAPIIn) (rerankAPIOut, error) {
 	return out, nil
 }
 
-// asks applies the permission of the token and the rate of an index that the body of a request
-// names.
-func (q *request) asks(index string) *Problem {
-	if !q.may(Read, index) {
-		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s", q.token.On(index), Read)
+// authorizeIndex makes the index that a body names the index of the request, after it has checked the
+// token's permission and the rate of the index, as for a path.
+func (q *request) authorizeIndex(index string) *Problem {
+	if !q.permitted(Read, index) {
+		return problem(CodeForbidden, "the bearer token allows %s of this index; this needs %s",
+			q.token.PermissionOn(index), Read)
 	}
 	q.SetPathValue("name", index)
-	return q.limitIndex()
+	return q.limitIndexRate()
 }
 
-// rerankStored scores documents of the index exactly, each place of ids by itself: one of
-// passages by the best of them.
+// rerankStored scores documents of the index exactly, and returns a result for each of ids, best first. The
+// score of a document of passages is that of the best one.
 func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, error) {
-	places := make(map[string][]int, len(ids))
+	positions := make(map[string][]int, len(ids)) // in ids; those of an id go when it has its score
 	var wanted []string
 	for i, id := range ids {
-		if places[id] == nil {
+		if positions[id] == nil {
 			wanted = append(wanted, id)
 		}
-		places[id] = append(places[id], i)
+		positions[id] = append(positions[id], i)
 	}
-	results, names := make([]rerankAPIResult, 0, len(ids)), false
-	asked := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.s.askedBy()}}
-	// Passages of one document may take the places of others. Then whole documents are asked
-	// for, and at last those that are passages themselves.
+	results, withMetadata := make([]rerankAPIResult, 0, len(ids)), false
+	exact := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.server.queryModel()}}
+	// An id may be that of a document or of a passage, and the id of a document finds all of its passages,
+	// which can fill the k hits of the first search. The second search returns documents, by their best
+	// passages; the last one finds ids of passages that the first had no place for.
 	for _, group := range []string{"", string(search.GroupBest), ""} {
 		k := len(wanted)
 		if k == 0 {
 			break
 		}
-		found, err := q.search([]task{asked}, nil, &common{
-			Params: paramsIn{TopK: &k, Mode: "candidates"}, restriction: restriction{IDs: &wanted}, Metadata: &names, Group: group,
-		}, false)
+		found, err := q.search([]task{exact}, nil, &searchFields{
+			Params:      paramsIn{TopK: &k, Mode: "candidates"},
+			restriction: restriction{IDs: &wanted},
+			Metadata:    &withMetadata,
+			Group:       group,
+		}, conditionOptional)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range found.Results {
 			for i, id := range r.IDs {
-				for _, at := range places[id] {
-					results = append(results, rerankAPIResult{Index: at, Relevance: r.Scores[i]})
+				for _, position := range positions[id] {
+					results = append(results, rerankAPIResult{Index: position, Relevance: r.Scores[i]})
 				}
-				delete(places, id)
+				delete(positions, id)
 			}
 		}
-		wanted = slices.DeleteFunc(wanted, func(id string) bool { return places[id] == nil })
+		wanted = slices.DeleteFunc(wanted, func(id string) bool { return positions[id] == nil })
 	}
 	if len(wanted) > 0 {
-		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).at(Where{Document: &places[wanted[0]][0]})
+		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).
+			withPlace(Where{Document: &positions[wanted[0]][0]})
 	}
 	slices.SortStableFunc(results, func(a, b rerankAPIResult) int { return cmp.Compare(b.Relevance, a.Relevance) })
 	return results, nil

@@ -10,55 +10,68 @@ import (
 	"time"
 )
 
-// group of routes that share a limit of how many run at a time.
-type group int
+// slotGroup is a group of routes that share a limit of how many requests run at a time.
+type slotGroup int
 
 const (
-	free         group = iota // not limited: probes
-	looking                   // takes little
-	searching                 // computes
-	writing                   // waits for the writer of an index
-	transferring              // sends or receives whole indexes
-	asking                    // has tools make requests of the other groups
+	groupUnlimited slotGroup = iota // probes, which have no limit
+	groupLookup                     // reads little
+	groupSearch                     // computes
+	groupWrite                      // waits for the writer of an index
+	groupTransfer                   // sends or receives whole indexes
+	groupAgents                     // messages of agents, whose tools make requests of the other groups
 )
 
-// route is one method of one path: what answers it, who may call it, and what the
-// description of the API says of it.
+// route is one method of one path: how it is answered, who may call it, and how the description of the
+// API describes it.
 type route struct {
-	method, pattern string // "/indices/{name}"; {…} stands for one part
-	id, tag         string // operationId, and the group in the description
-	summary, doc    string
-	need            Permission
-	group           group
-	everywhere      bool // tells of all indexes: the permission must be one on all
-	page            bool // of the page: not part of the API, and not described
-	stream          bool // no limit of time, since it goes on as long as bytes flow
-	params          []param
-	in, out         any // zero values of the bodies; nil: none
-	inType, outType string
-	most            int64                  // bytes of the body; 0: as many as any route takes
-	tensors         []string               // with vectors, that the body may have instead of JSON; nil means that it may not
-	pieces          bool                   // the body may have any size, if it is of tensors
-	tensorsOut      bool                   // the answer is of tensors where the client asks for them
-	status          int                    // of success
-	messages        bool                   // of JSON-RPC: 202, without a body, is success too, and problems are its errors
-	whole           any                    // zero value of what a change answers where return=representation is preferred
-	fails           []Code                 // beside those that any route can answer
-	example         string                 // a body that the route takes
-	early           func(q *request) error // refuses what can be refused before the body is read; nil: nothing
-	do              func(q *request) error
+	method  string
+	pattern string // "/indices/{name}"; {…} stands for one segment
+	handle  func(q *request) error
+	// checkEarly refuses requests before their bodies are read. nil means that it refuses none.
+	checkEarly func(q *request) error
+
+	permission   Permission
+	onAllIndexes bool // the permission must be one on all indexes, since the answer is about them all
+	group        slotGroup
+	endless      bool // no time limit: it goes on as long as bytes flow
+
+	// The body of the request.
+	in             any      // its zero value. nil means that there is no JSON body
+	inType         string   // its media type
+	maxBody        int64    // bytes. 0 means the limit of all routes
+	tensorNames    []string // of vectors that the body may have as tensors. nil means that JSON is the only form
+	streamsVectors bool     // a body of tensors may have any size
+
+	// The answer.
+	out            any // zero value of the body
+	outType        string
+	answersTensors bool   // as tensors, if the client asks for them
+	status         int    // of success
+	representation any    // zero value of a change's answer where return=representation is preferred
+	jsonRPC        bool   // 202 without a body is success, too, and problems are errors of JSON-RPC
+	codes          []Code // of errors, in addition to those that any route can answer
+
+	// The description.
+	servesPage   bool // it belongs to the page, and is not described
+	operationID  string
+	tag          string // a group of routes
+	summary, doc string
+	params       []param
+	example      string // of a body
 }
 
-// param is one of the query, or a header.
+// param is a parameter of the query string, or a header.
 type param struct {
 	name, in, doc string
 	schema        map[string]any
 }
 
-// typed makes a route of a function from one body to another.
-func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route {
+// typedRoute returns a route that decodes its body, calls do, and answers with the result. The types of
+// both are those of do.
+func typedRoute[In, Out any](r route, do func(q *request, in *In) (Out, error)) route {
 	r.in, r.out = *new(In), *new(Out)
-	if _, none := r.in.(nothing); none {
+	if _, ok := r.in.(noBody); ok {
 		r.in = nil
 	}
 	if r.status == 0 {
@@ -67,19 +80,19 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 	if r.in != nil {
 		r.inType = mediaJSON
 	}
-	if v, ok := any(new(In)).(tensorTaker); ok {
-		r.tensors, r.pieces = v.tensors()
+	if v, ok := any(new(In)).(tensorReceiver); ok {
+		r.tensorNames, r.streamsVectors = v.tensorNames()
 	}
 	r.outType = mediaJSON
-	r.do = func(q *request) error {
+	r.handle = func(q *request) error {
 		in := new(In)
-		if r.early != nil {
-			if err := r.early(q); err != nil {
+		if r.checkEarly != nil {
+			if err := r.checkEarly(q); err != nil {
 				return err
 			}
 		}
 		if r.in != nil {
-			if err := q.read(in); err != nil {
+			if err := q.decodeBody(in); err != nil {
 				return err
 			}
 		}
@@ -87,58 +100,61 @@ func typed[In, Out any](r route, do func(q *request, in *In) (Out, error)) route
 		if err != nil {
 			return err
 		}
-		if a, ok := any(out).(answerer); ok {
-			return a.answerTo(q)
+		if a, ok := any(out).(customAnswer); ok {
+			return a.writeAnswer(q)
 		}
-		return q.answer(r.status, out)
+		return q.answerJSON(r.status, out)
 	}
 	return r
 }
 
-// read reads the body, and waits for the turn of the request; of a body in pieces the rest is left.
-func (q *request) read(into any) error {
-	if v, ok := into.(tensorTaker); ok && isTensors(q.Header.Get("Content-Type")) {
+// decodeBody reads the body into a pointer, and then waits for the slot of the request. Vectors that are
+// streamed are left in the body.
+func (q *request) decodeBody(into any) error {
+	if v, ok := into.(tensorReceiver); ok && isTensors(q.Header.Get("Content-Type")) {
 		return q.readTensors(v)
 	}
-	text, err := q.text()
+	text, err := q.readBody()
 	if err != nil {
 		return err
 	}
-	if err := q.enter(); err != nil {
+	if err := q.acquireSlot(); err != nil {
 		return err
 	}
 	return q.decodeJSON(text, into)
 }
 
-// answerer is a result that is not answered as JSON with the status of the route.
-type answerer interface{ answerTo(q *request) error }
+// customAnswer is a result that writes itself: not all are JSON with the status of the route.
+type customAnswer interface{ writeAnswer(q *request) error }
 
-// nothing is the body of requests without one.
-type nothing struct{}
+// noBody stands for the body of requests without one.
+type noBody struct{}
 
 const (
-	mediaJSON   = "application/json"
-	mediaBytes  = "application/octet-stream"
-	mediaTar    = "application/x-tar"
-	headerPref  = "Prefer"
-	preferWhole = "return=representation"
+	mediaJSON            = "application/json"
+	mediaBytes           = "application/octet-stream"
+	mediaTar             = "application/x-tar"
+	headerPrefer         = "Prefer"
+	preferRepresentation = "return=representation"
 )
 
 // router finds the route of a request.
 type router struct{ routes []parsedRoute }
 
+// parsedRoute is a route with its pattern split at slashes.
 type parsedRoute struct {
 	*route
-	parts []string
+	segments []string
 }
 
+// newRouter returns a router, or an error if a route has no handler or is defined twice.
 func newRouter(routes []route) (*router, error) {
 	r := &router{}
 	seen := map[string]bool{}
 	for i := range routes {
 		key := routes[i].method + " " + routes[i].pattern
-		if seen[key] || routes[i].do == nil {
-			return nil, fmt.Errorf("route %s is there twice, or does nothing", key)
+		if seen[key] || routes[i].handle == nil {
+			return nil, fmt.Errorf("route %s is defined twice, or has no handler", key)
 		}
 		seen[key] = true
 		r.routes = append(r.routes, parsedRoute{&routes[i], strings.Split(routes[i].pattern, "/")})
@@ -146,28 +162,33 @@ func newRouter(routes []route) (*router, error) {
 	return r, nil
 }
 
-// has tells whether there is a route.
-func (rt *router) has(method, pattern string) bool {
-	return slices.ContainsFunc(rt.routes, func(r parsedRoute) bool { return r.method == method && r.pattern == pattern })
+// hasRoute reports whether there is a route with a method and a pattern.
+func (rt *router) hasRoute(method, pattern string) bool {
+	return slices.ContainsFunc(rt.routes, func(r parsedRoute) bool {
+		return r.method == method && r.pattern == pattern
+	})
 }
 
-// find returns the route of a request and sets its path values. A path is matched as
-// it was sent: %2F is no slash, and what has empty parts or dots for parts is refused
-// rather than cleaned.
-func (rt *router) find(r *http.Request) (*route, *Problem) {
-	parts := strings.Split(r.URL.EscapedPath(), "/")
-	for i, part := range parts {
+// findRoute returns the route of a request and sets its path values. A path is matched as it was sent:
+// %2F does not separate segments, and a path with empty names or dots for segments is refused, not
+// cleaned.
+func (rt *router) findRoute(r *http.Request) (*route, *Problem) {
+	// Split the path before its escapes are decoded.
+	segments := strings.Split(r.URL.EscapedPath(), "/")
+	for i, segment := range segments {
 		var err error
-		if parts[i], err = url.PathUnescape(part); err != nil {
-			return nil, bad("the path has a bad escape: %q", part)
+		if segments[i], err = url.PathUnescape(segment); err != nil {
+			return nil, badRequest("the path has a bad escape: %q", segment)
 		}
-		if parts[i] == "." || parts[i] == ".." || strings.ContainsRune(parts[i], 0) {
-			return nil, bad("the path has %q in it", parts[i])
+		if segments[i] == "." || segments[i] == ".." || strings.ContainsRune(segments[i], 0) {
+			return nil, badRequest("the path has %q in it", segments[i])
 		}
 	}
-	var methods []string
+
+	// Find the route. HEAD is answered by that of GET.
+	var methods []string // that the path has
 	for _, c := range rt.routes {
-		if !matches(c.parts, parts) {
+		if !pathMatches(c.segments, segments) {
 			continue
 		}
 		if c.method != r.Method && (c.method != http.MethodGet || r.Method != http.MethodHead) {
@@ -177,16 +198,18 @@ func (rt *router) find(r *http.Request) (*route, *Problem) {
 			}
 			continue
 		}
-		for i, part := range c.parts {
-			if strings.HasPrefix(part, "{") {
-				if parts[i] == "" {
-					return nil, bad("the path has an empty name")
+		for i, name := range c.segments {
+			if strings.HasPrefix(name, "{") {
+				if segments[i] == "" {
+					return nil, badRequest("the path has an empty name")
 				}
-				r.SetPathValue(strings.Trim(part, "{}"), parts[i])
+				r.SetPathValue(strings.Trim(name, "{}"), segments[i])
 			}
 		}
 		return c.route, nil
 	}
+
+	// Tell an unknown path from a wrong method.
 	if methods == nil {
 		return nil, problem(CodeNoRoute, "no such route: %s", r.URL.Path)
 	}
@@ -196,12 +219,13 @@ func (rt *router) find(r *http.Request) (*route, *Problem) {
 	return nil, p
 }
 
-func matches(pattern, parts []string) bool {
-	if len(pattern) != len(parts) {
+// pathMatches reports whether the segments of a path are those of a pattern.
+func pathMatches(pattern, path []string) bool {
+	if len(pattern) != len(path) {
 		return false
 	}
-	for i, p := range pattern {
-		if !strings.HasPrefix(p, "{") && p != parts[i] {
+	for i, segment := range pattern {
+		if !strings.HasPrefix(segment, "{") && segment != path[i] {
 			return false
 		}
 	}
@@ -211,60 +235,63 @@ func matches(pattern, parts []string) bool {
 // request is a request on its way through a handler.
 type request struct {
 	*http.Request
-	s     *Server
-	w     http.ResponseWriter
-	route *route
-	ctx   context.Context
-	token *Token // nil: none is needed
-	body  *body
-	leave func() // gives the turn back; nil: it has none
+	server  *Server
+	w       http.ResponseWriter
+	route   *route
+	ctx     context.Context
+	token   *Token // nil means that none is needed
+	body    *requestBody
+	release func() // releases the slot. nil means that the request has none
 
-	began    time.Time
-	took     []stageTime // by stages, in the order of their ends
-	answered int64       // bytes, see spend
-	cut      cutOut      // texts that were encoded and are longer than the model reads
-	cutOf    map[int]int // of these the queries, by their places: tokens that were dropped
-	memory   *account    // of the budget of all answers; for a tool, that of the agent's request
-	call     *agentCall  // that a tool makes the request for; nil: none does
-	before   int64       // that memory had taken when the request came
+	began          time.Time
+	stages         []stageTime // in the order in which they ended first
+	answerBytes    int64       // counted by reserveAnswer
+	truncation     cutOut      // of the texts that were encoded
+	droppedByQuery map[int]int // tokens that were dropped of queries, by index; queries that fit have none
+
+	memory *reservation // of the budget of answers; if a tool makes the request, that of the agent's request
+	// agentCall is the agent's message that a tool makes the request for. nil means that the request is a
+	// client's own.
+	agentCall    *agentCall
+	memoryBefore int64 // bytes of memory when the request began
 }
 
-// stageTime is how long a stage of a request took.
+// stageTime is the time that a stage of a request took.
 type stageTime struct {
-	name string
-	time time.Duration
+	name     string
+	duration time.Duration
 }
 
-// spent adds to the time of a stage, of which a request may have many.
-func (q *request) spent(name string, d time.Duration) {
-	for i := range q.took {
-		if q.took[i].name == name {
-			q.took[i].time += d
+// addStageTime adds to the time of a stage, which a request may go through several times.
+func (q *request) addStageTime(name string, d time.Duration) {
+	for i := range q.stages {
+		if q.stages[i].name == name {
+			q.stages[i].duration += d
 			return
 		}
 	}
-	q.took = append(q.took, stageTime{name, d})
+	q.stages = append(q.stages, stageTime{name, d})
 }
 
-// timing is the value of Server-Timing (W3C): milliseconds of the stages, and of all since
-// the request has come.
-func (q *request) timing() string {
+// serverTiming returns the header Server-Timing (W3C): the milliseconds of each stage, and the total
+// since the request arrived.
+func (q *request) serverTiming() string {
 	var b strings.Builder
-	for _, t := range append(q.took, stageTime{"total", time.Since(q.began)}) {
+	for _, t := range append(q.stages, stageTime{"total", time.Since(q.began)}) {
 		if b.Len() > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s;dur=%.3f", t.name, float64(t.time)/float64(time.Millisecond))
+		fmt.Fprintf(&b, "%s;dur=%.3f", t.name, float64(t.duration)/float64(time.Millisecond))
 	}
 	return b.String()
 }
 
-// index is the {name} of the path.
-func (q *request) index() string { return q.PathValue("name") }
+// indexName returns the {name} of the path.
+func (q *request) indexName() string { return q.PathValue("name") }
 
-// wants tells whether a preference (RFC 7240) was sent.
-func (q *request) wants(preference string) bool {
-	for _, line := range q.Header.Values(headerPref) {
+// prefers reports whether the client has sent a preference (RFC 7240).
+func (q *request) prefers(preference string) bool {
+	for _, line := range q.Header.Values(headerPrefer) {
 		for p := range strings.SplitSeq(line, ",") {
 			p, _, _ = strings.Cut(p, ";")
 			if strings.EqualFold(strings.ReplaceAll(strings.TrimSpace(p), `"`, ""), preference) {
@@ -275,22 +302,24 @@ func (q *request) wants(preference string) bool {
 	return false
 }
 
-// enter waits for the turn of the request in its group.
-func (q *request) enter() error {
-	gate := q.gate()
-	if gate == nil || q.leave != nil || q.first() {
+// acquireSlot waits for a slot of the request's group, unless the request has one or needs none. A
+// request that uses the headroom of a budget waits for no slot: the requests that have slots may wait for
+// that headroom.
+func (q *request) acquireSlot() error {
+	gate := q.groupGate()
+	if gate == nil || q.release != nil || q.usesHeadroom() {
 		return nil
 	}
-	if p := gate.enter(q.ctx); p != nil {
+	if p := gate.acquire(q.ctx); p != nil {
 		return p
 	}
-	q.hasTurn(gate)
+	q.keepSlot(gate)
 	return nil
 }
 
-// enterAgain waits for a turn in the middle of a request, however many others wait.
-func (q *request) enterAgain(gate *gate) error {
-	if q.first() {
+// reacquireSlot waits for a slot in the middle of a request, without a limit on how many wait.
+func (q *request) reacquireSlot(gate *gate) error {
+	if q.usesHeadroom() {
 		return nil
 	}
 	gate.waiting.Add(1)
@@ -300,26 +329,28 @@ func (q *request) enterAgain(gate *gate) error {
 	case <-q.ctx.Done():
 		return q.ctx.Err()
 	}
-	q.hasTurn(gate)
+	q.keepSlot(gate)
 	return nil
 }
 
-// first tells whether the request has what is kept back of a budget. Those that have a turn
-// may wait for that, so that it waits for none of theirs.
-func (q *request) first() bool { return q.body.memory.first() || q.memory.first() }
-
-func (q *request) hasTurn(gate *gate) {
-	began := time.Now()
-	q.leave = func() { gate.leave(time.Since(began)) }
+// usesHeadroom reports whether the request may use the headroom of a budget.
+func (q *request) usesHeadroom() bool {
+	return q.body.reservation.holdsHeadroom() || q.memory.holdsHeadroom()
 }
 
-// leaveTurn gives the turn back, if the request has one.
-func (q *request) leaveTurn() {
-	if q.leave != nil {
-		q.leave()
-		q.leave = nil
+// keepSlot sets how the slot that was acquired is released.
+func (q *request) keepSlot(gate *gate) {
+	began := time.Now()
+	q.release = func() { gate.release(time.Since(began)) }
+}
+
+// releaseSlot releases the slot, if the request has one.
+func (q *request) releaseSlot() {
+	if q.release != nil {
+		q.release()
+		q.release = nil
 	}
 }
 
-// gate is that of the group; nil: there is none.
-func (q *request) gate() *gate { return q.s.gates[q.route.group] }
+// groupGate returns the gate of the request's group. nil means that the group has no limit.
+func (q *request) groupGate() *gate { return q.server.slots[q.route.group] }

@@ -7,21 +7,21 @@ import (
 	"strconv"
 )
 
-// scanner goes through valid JSON.
+// scanner reads JSON that is known to be valid.
 type scanner struct {
-	text []byte
-	at   int
+	text   []byte
+	offset int // of the next byte
 }
 
-// more tells whether there is text at the place.
-func (s *scanner) more() bool { return s.at < len(s.text) }
+// hasMore reports whether the end of the text is not reached.
+func (s *scanner) hasMore() bool { return s.offset < len(s.text) }
 
-// next skips white space and commas, and returns the byte after it, 0 at the end.
-func (s *scanner) next() byte {
-	for s.more() {
-		switch c := s.text[s.at]; c {
+// peekByte skips white space and commas, and returns the next byte without reading it. 0 means the end.
+func (s *scanner) peekByte() byte {
+	for s.hasMore() {
+		switch c := s.text[s.offset]; c {
 		case ' ', '\t', '\r', '\n', ',':
-			s.at++
+			s.offset++
 		default:
 			return c
 		}
@@ -29,66 +29,68 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-func (s *scanner) open() bool {
-	if s.next() != '[' {
+// openList reads the beginning of a list, and reports whether there was one.
+func (s *scanner) openList() bool {
+	if s.peekByte() != '[' {
 		return false
 	}
-	s.at++
+	s.offset++
 	return true
 }
 
-func (s *scanner) end() bool {
-	c := s.next()
+// endList reads the end of a list, and reports whether there was one; it is true at the end of the text, too.
+func (s *scanner) endList() bool {
+	c := s.peekByte()
 	if c == ']' {
-		s.at++
+		s.offset++
 	}
 	return c == ']' || c == 0
 }
 
-// members goes over those of an object. visit passes the value of one.
-func (s *scanner) members(visit func(name string) error) error {
-	s.at++
-	for s.next() == '"' {
-		begin := s.at
-		s.skip()
+// visitMembers reads an object and calls visit for each member, which must read the value.
+func (s *scanner) visitMembers(visit func(name string) error) error {
+	s.offset++
+	for s.peekByte() == '"' {
+		begin := s.offset
+		s.skipValue()
 		var name string
-		if err := json.Unmarshal(s.text[begin:s.at], &name); err != nil {
+		if err := json.Unmarshal(s.text[begin:s.offset], &name); err != nil {
 			return err
 		}
-		s.next()
-		s.at++ // the colon
+		s.peekByte()
+		s.offset++ // the colon
 		if err := visit(name); err != nil {
 			return err
 		}
 	}
-	s.at++
+	s.offset++
 	return nil
 }
 
-// skip goes over a value.
-func (s *scanner) skip() {
-	s.next()
+// skipValue reads a value and ignores it.
+func (s *scanner) skipValue() {
+	s.peekByte()
 	depth := 0
-	for s.more() {
-		switch s.text[s.at] {
+	for s.hasMore() {
+		switch s.text[s.offset] {
 		case '"':
-			for s.at++; s.more() && s.text[s.at] != '"'; s.at++ {
-				if s.text[s.at] == '\\' {
-					s.at++
+			for s.offset++; s.hasMore() && s.text[s.offset] != '"'; s.offset++ {
+				if s.text[s.offset] == '\\' {
+					s.offset++
 				}
 			}
 			if depth == 0 {
-				s.at++
+				s.offset++
 				return
 			}
 		case '[', '{':
 			depth++
 		case ']', '}':
 			if depth == 0 {
-				return // of what the value is in
+				return // the end of the list or object that has the value
 			}
 			if depth--; depth == 0 {
-				s.at++
+				s.offset++
 				return
 			}
 		case ',':
@@ -96,30 +98,31 @@ func (s *scanner) skip() {
 				return
 			}
 		}
-		s.at++
+		s.offset++
 	}
 }
 
-// longestNumber bounds the digits of a component of a vector.
-const longestNumber = 1 << 10
+// maxNumberLength is the largest number of digits of a component of a vector.
+const maxNumberLength = 1 << 10
 
-func (s *scanner) number() (float32, error) {
-	s.next()
-	begin := s.at
-	for s.more() {
-		c := s.text[s.at]
+// parseNumber reads a number. The next value must be a number, and within float32.
+func (s *scanner) parseNumber() (float32, error) {
+	s.peekByte()
+	begin := s.offset
+	for s.hasMore() {
+		c := s.text[s.offset]
 		if c >= '0' && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E' {
-			s.at++
+			s.offset++
 			continue
 		}
 		break
 	}
-	word := s.text[begin:s.at]
+	word := s.text[begin:s.offset]
 	switch {
 	case len(word) == 0:
 		return 0, errors.New("want a number")
-	case len(word) > longestNumber:
-		return 0, fmt.Errorf("%.20s… has %d characters; %d are the most", word, len(word), longestNumber)
+	case len(word) > maxNumberLength:
+		return 0, fmt.Errorf("%.20s… has %d characters; the limit is %d", word, len(word), maxNumberLength)
 	}
 	x, err := strconv.ParseFloat(string(word), 32)
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/plaid-ir/plaid/encode"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/highlight"
-	"github.com/plaid-ir/plaid/vectors"
 )
 
-// queryIn is a query as vectors, and what holds for it alone.
+// queryIn is a query as vectors, with settings for this query alone.
 type queryIn struct {
 	vectorsJSON
 	Weights []float32 `json:"weights,omitempty" doc:"a factor for each token's maximum"`
@@ -21,8 +20,7 @@ type queryIn struct {
 	restriction
 }
 
-// textQueryIn is a query as a text: a string, or an object with what holds for it
-// alone.
+// textQueryIn is a query as a text: a string, or an object with settings for this query alone.
 type textQueryIn struct {
 	Text string `json:"text"`
 	restriction
@@ -41,100 +39,123 @@ func (t *textQueryIn) UnmarshalJSON(b []byte) error {
 // schema implements schemer.
 func (textQueryIn) schema() object {
 	type plain textQueryIn
-	whole := (&describer{strict: true}).fields(reflect.TypeFor[plain]())
-	whole["description"] = "a text, and what holds for this query alone"
-	return object{"anyOf": []object{{"type": "string"}, whole}}
+	asObject := (&describer{strict: true}).structSchema(reflect.TypeFor[plain]())
+	asObject["description"] = "a text, and what holds for this query alone"
+	return object{"anyOf": []object{{"type": "string"}, asObject}}
 }
 
-// paramsIn is how a search goes about it.
+// paramsIn are the parameters of a search.
 type paramsIn struct {
 	TopK       *int     `json:"top_k,omitempty" doc:"how many documents; default 10"`
-	Offset     int      `json:"offset,omitempty" doc:"leave this many of the best out: the next page begins where this one ends"`
+	Offset     int      `json:"offset,omitempty"`
 	MinScore   *float64 `json:"min_score,omitempty" doc:"leave documents out that score less"`
-	Probes     *int     `json:"n_ivf_probe,omitempty" doc:"centroids probed for each token; none, and 8, which clients always send: derived for each query"`
-	FullScores *int     `json:"n_full_scores,omitempty" doc:"documents that get an exact score; none, and 4096, which clients always send: derived for each query"`
-	Threshold  *float64 `json:"centroid_score_threshold,omitempty" doc:"is not used: what to prune is derived for each query"`
-	Approx     *int     `json:"n_approximate_scores,omitempty" doc:"documents that get an approximate score; none: derived for each query"`
-	Mode       string   `json:"mode,omitempty" enum:"pruned,exhaustive,candidates" doc:"exhaustive scores all documents; candidates scores those of subset or ids, in full"`
+	Probes     *int     `json:"n_ivf_probe,omitempty"`
+	FullScores *int     `json:"n_full_scores,omitempty"`
+	Threshold  *float64 `json:"centroid_score_threshold,omitempty"`
+	Approx     *int     `json:"n_approximate_scores,omitempty"`
+	Mode       string   `json:"mode,omitempty" enum:"pruned,exhaustive,candidates"`
 }
 
-// Values of parameters that clients send when their users say nothing.
+// The values that clients of next-plaid send if their users set no parameters.
 const (
-	usualProbes     = 8
-	usualFullScores = 4096
+	clientDefaultProbes     = 8
+	clientDefaultFullScores = 4096
 )
 
-// common are the fields that all searches have.
-type common struct {
+// searchFields are the fields that all searches have.
+type searchFields struct {
 	Params paramsIn `json:"params,omitzero"`
 	restriction
-	TextQuery []string    `json:"text_query,omitempty" doc:"texts to look for in the metadata, by keywords; alone, or one for each of queries"`
-	TextMode  string      `json:"text_mode,omitempty" enum:"words,expression" doc:"words: any text is its words; expression: phrases in quotation marks, prefixes*, +must and -must not. Default words"`
-	Alpha     *float64    `json:"alpha,omitempty" doc:"share of the vectors where keywords are used too, 0 to 1; default 0.75"`
-	Fusion    string      `json:"fusion,omitempty" enum:"relative_score,rrf" doc:"how the two are put together; default relative_score"`
+	TextQuery []string    `json:"text_query,omitempty"`
+	TextMode  string      `json:"text_mode,omitempty" enum:"words,expression"`
+	Alpha     *float64    `json:"alpha,omitempty"`
+	Fusion    string      `json:"fusion,omitempty" enum:"relative_score,rrf"`
 	Metadata  *bool       `json:"metadata,omitempty" doc:"false: leave the metadata out"`
 	Stats     bool        `json:"stats,omitempty" doc:"tell what each query did, and how long its stages took"`
-	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim" doc:"return documents, not passages: by their best passage, by the sum of those that passages says, or by MaxSim over all their tokens; text_query ranks them by their best passages"`
-	Passages  int         `json:"passages,omitempty" doc:"how many passages of each document, where there is a group; default 3"`
+	Group     string      `json:"group,omitempty" enum:"best,sum,maxsim"`
+	Passages  int         `json:"passages,omitempty"`
 	Feedback  *feedbackIn `json:"feedback,omitempty" doc:"add to each query what good documents have, and search again"`
-	Highlight bool        `json:"highlight,omitempty" doc:"tell which words of each document words of the query have found, where queries are texts"`
+	Highlight bool        `json:"highlight,omitempty"`
 }
 
 type searchIn struct {
 	Queries []queryIn `json:"queries,omitempty"`
-	common
+	searchFields
 }
 
 type searchTextIn struct {
 	Queries []textQueryIn `json:"queries,omitempty"`
-	common
+	searchFields
 }
 
 type searchOut struct {
 	Results   []resultOut `json:"results"`
 	Queries   int         `json:"num_queries"`
-	Truncated int         `json:"truncated,omitempty" doc:"queries that are longer than the model reads: their notes say so"`
+	Truncated int         `json:"truncated,omitempty"`
 	Dropped   int64       `json:"dropped_tokens,omitempty" doc:"tokens at their ends that took no part"`
 }
 
-// resultOut are the hits of one query, best first, in lists of one length.
+// resultOut has the hits of one query, best first, in lists of the same length.
 type resultOut struct {
 	Query     int                `json:"query_id" doc:"place in the request"`
 	Documents []uint64           `json:"document_ids"`
 	Scores    []float64          `json:"scores"`
 	IDs       []string           `json:"ids" doc:"the _id of each"`
-	Metadata  []json.RawMessage  `json:"metadata,omitzero" doc:"what was stored beside each document, with its _id and, as _subset_, its document id"`
-	Passages  [][]passageOut     `json:"passages,omitempty" doc:"of each document the best ones, where there is a group; document_ids are those of the first"`
-	Spans     [][]highlight.Span `json:"spans,omitempty" doc:"words of each document that words of the query have found, with their bytes in a field of the metadata; with a group, in the passages"`
-	Notes     []string           `json:"notes,omitempty" doc:"that the query is longer than the model reads; documents whose matching words cannot be shown, and why; whether feedback had to leave tokens out"`
+	Metadata  []json.RawMessage  `json:"metadata,omitzero"`
+	Passages  [][]passageOut     `json:"passages,omitempty"`
+	Spans     [][]highlight.Span `json:"spans,omitempty"`
+	Notes     []string           `json:"notes,omitempty"`
 	Stats     *search.Stats      `json:"stats,omitempty"`
-	Coverage  *search.Coverage   `json:"coverage,omitempty" doc:"of how many documents this is the result, where it is not of all: a cluster may be asked for that"`
+	Coverage  *search.Coverage   `json:"coverage,omitempty"`
 }
 
 func searchRoutes() []route {
-	searching := func(path, id, summary, example string) route {
-		return route{method: "POST", pattern: "/indices/{name}/search" + path, id: id, tag: "search", need: Read, group: searching,
-			summary: summary, example: example, fails: []Code{CodeDimension, CodeNotSupported}, params: []param{conditionParam}}
+	searchRoute := func(path, id, summary, example string) route {
+		return route{
+			method:      "POST",
+			pattern:     "/indices/{name}/search" + path,
+			operationID: id,
+			tag:         "search",
+			permission:  Read,
+			group:       groupSearch,
+			summary:     summary,
+			example:     example,
+			codes:       []Code{CodeDimension, CodeNotSupported},
+			params:      []param{conditionParam},
+		}
 	}
-	texts := func(r route) route {
-		r.fails = append(r.fails, modelCodes...)
+	withModel := func(r route) route {
+		r.codes = append(r.codes, modelCodes...)
 		return r
 	}
 	return []route{
-		typed(searching("", "search", "Find the best documents for queries given as vectors, by keywords, or by both",
+		typedRoute(searchRoute("", "search", "Find the best documents for queries given as vectors, by keywords, or "+
+			"by both",
 			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "params": {"top_k": 3}}`),
-			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, false) }),
-		typed(searching("/filtered", "search_filtered", "The same among the documents that a condition holds for",
-			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "filter_condition": "year >= ?", "filter_parameters": [2020]}`),
-			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, true) }),
-		typed(texts(searching("_with_encoding", "search_with_encoding", "Find the best documents for queries given as texts",
+			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, conditionOptional) }),
+		typedRoute(searchRoute("/filtered", "search_filtered",
+			"The same among the documents that a condition holds for",
+			`{"queries": [{"embeddings": [[1, 0], [0, 1]]}], "filter_condition": "year >= ?", "filter_parameters": `+
+				`[2020]}`),
+			func(q *request, in *searchIn) (searchOut, error) { return searchVectors(q, in, conditionRequired) }),
+		typedRoute(withModel(searchRoute("_with_encoding", "search_with_encoding", "Find the best documents for "+
+			"queries given as texts",
 			`{"queries": ["how long do cats sleep?"]}`)),
-			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, false) }),
-		typed(texts(searching("/filtered_with_encoding", "search_filtered_with_encoding", "The same among the documents that a condition holds for",
+			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, conditionOptional) }),
+		typedRoute(withModel(searchRoute("/filtered_with_encoding", "search_filtered_with_encoding",
+			"The same among the documents that a condition holds for",
 			`{"queries": ["how long do cats sleep?"], "filter_condition": "year >= ?", "filter_parameters": [2020]}`)),
-			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, true) }),
+			func(q *request, in *searchTextIn) (searchOut, error) { return searchTexts(q, in, conditionRequired) }),
 	}
 }
+
+// conditionRule is the rule of a route about filter_condition: the routes /filtered require one.
+type conditionRule bool
+
+const (
+	conditionOptional conditionRule = false
+	conditionRequired conditionRule = true
+)
 
 // passageOut is a passage of a document of a result.
 type passageOut struct {
@@ -148,51 +169,60 @@ type passageOut struct {
 	Spans      []highlight.Span `json:"spans,omitempty"`
 }
 
-// task is one query and the documents that may answer it.
+// task is one query of a request.
 type task struct {
-	query search.Query
-	text  string // of the query, if it is one
-	own   restriction
+	query       search.Query
+	text        string      // of the query, or "" if it came as vectors
+	restriction restriction // of the documents that this query may find, in addition to that of the request
 }
 
-func searchVectors(q *request, in *searchIn, filtered bool) (searchOut, error) {
+// searchVectors answers POST /indices/{name}/search and search/filtered.
+func searchVectors(q *request, in *searchIn, rule conditionRule) (searchOut, error) {
 	tasks := make([]task, len(in.Queries))
 	for i := range in.Queries {
-		query, err := in.Queries[i].query(i)
+		query, err := in.Queries[i].toQuery(i)
 		if err != nil {
 			return searchOut{}, err
 		}
-		tasks[i] = task{query: query, own: in.Queries[i].restriction}
+		tasks[i] = task{query: query, restriction: in.Queries[i].restriction}
 	}
 	if in.Highlight {
-		return searchOut{}, bad("highlight needs queries as texts")
+		return searchOut{}, badRequest("highlight needs queries as texts")
 	}
-	return q.search(tasks, nil, &in.common, filtered)
+	return q.search(tasks, nil, &in.searchFields, rule)
 }
 
-// query is the query, number i of the request.
-func (in *queryIn) query(i int) (search.Query, error) {
-	m, err := in.matrix()
+// toQuery returns the query; i is its index in the request, for errors.
+func (in *queryIn) toQuery(i int) (search.Query, error) {
+	m, err := in.toMatrix()
 	if err != nil {
-		return search.Query{}, badQuery(i, err)
+		return search.Query{}, queryProblem(i, err)
 	}
-	by, err := in.Model.model()
+	model, err := in.Model.toModel()
 	if err != nil {
-		return search.Query{}, badQuery(i, err)
+		return search.Query{}, queryProblem(i, err)
 	}
-	return search.Query{Vectors: m.Data, Dim: m.Dim, Mask: in.Mask, Weights: in.Weights, Model: by}, nil
+	return search.Query{
+		Vectors: m.Data,
+		Dim:     m.Dim,
+		Mask:    in.Mask,
+		Weights: in.Weights,
+		Model:   model,
+	}, nil
 }
 
-func badQuery(i int, err error) *Problem {
-	p := badDocument(i, err)
+// queryProblem is the answer to a request whose query i is wrong.
+func queryProblem(i int, err error) *Problem {
+	p := documentProblem(i, err)
 	p.Message = fmt.Sprintf("query %d: %v", i, err)
 	p.Details.Document, p.Details.Query = nil, &i
 	return p
 }
 
-func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error) {
-	// What is wrong with the rest need not wait for the model.
-	if err := in.check(len(in.Queries), filtered); err != nil {
+// searchTexts answers POST /indices/{name}/search_with_encoding and search/filtered_with_encoding.
+func searchTexts(q *request, in *searchTextIn, rule conditionRule) (searchOut, error) {
+	// Check everything else before the texts are encoded, which takes longest.
+	if err := in.validate(len(in.Queries), rule); err != nil {
 		return searchOut{}, err
 	}
 	if _, err := q.collection(); err != nil {
@@ -202,8 +232,11 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 	for i := range in.Queries {
 		texts[i] = in.Queries[i].Text
 	}
+
+	// Encode the queries. A search by words alone needs vectors only to highlight: the matching words of
+	// its hits are shown as for a search by vectors.
 	byWords, place := len(texts) == 0, inList("queries")
-	if byWords && in.Highlight { // what is found by words shows them as if it had been found by vectors
+	if byWords && in.Highlight {
 		texts, place = in.TextQuery, inList("text_query")
 	}
 	var tasks []task
@@ -214,263 +247,129 @@ func searchTexts(q *request, in *searchTextIn, filtered bool) (searchOut, error)
 		}
 		tasks = make([]task, len(texts))
 		for i, m := range matrices {
-			tasks[i] = task{query: search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.s.askedBy()}, text: texts[i]}
+			tasks[i] = task{query: search.Query{Vectors: m.Data, Dim: m.Dim, Model: q.server.queryModel()},
+				text: texts[i]}
 			if !byWords {
-				tasks[i].own = in.Queries[i].restriction
+				tasks[i].restriction = in.Queries[i].restriction
 			}
 		}
 	}
+
+	// Search.
 	if byWords {
-		return q.search(nil, tasks, &in.common, filtered)
+		return q.search(nil, tasks, &in.searchFields, rule)
 	}
-	return q.search(tasks, tasks, &in.common, filtered)
+	return q.search(tasks, tasks, &in.searchFields, rule)
 }
 
-const (
-	fusionRelative = "relative_score"
-	fusionRanks    = "rrf"
-
-	textWords      = "words"
-	textExpression = "expression"
-)
-
-// check finds what is wrong with a search of so many queries, whatever is stored.
-func (in *common) check(queries int, filtered bool) error {
-	switch {
-	case filtered && in.Condition == "":
-		return bad("filter_condition is missing")
-	case queries == 0 && len(in.TextQuery) == 0:
-		return bad("queries is empty, and there is no text_query")
-	case queries > 0 && len(in.TextQuery) > 0 && queries != len(in.TextQuery):
-		return bad("there are %d queries and %d texts in text_query: want one for each", queries, len(in.TextQuery))
-	case in.TextMode != "" && in.TextMode != textWords && in.TextMode != textExpression:
-		return bad("text_mode is %q; there is words and expression", in.TextMode)
-	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
-		return bad("alpha is %g; want 0 to 1", *in.Alpha)
-	case queries == 0 && in.Group != "" && in.Group != string(search.GroupBest):
-		return bad("group is %q; text_query alone ranks documents by their best passages: best", in.Group)
-	case in.Fusion != "" && in.Fusion != fusionRelative && in.Fusion != fusionRanks:
-		return bad("fusion is %q; there is relative_score and rrf", in.Fusion)
-	}
-	if err := in.checkEvidence(queries); err != nil {
-		return err
-	}
-	p := &in.Params
-	if p.TopK != nil && *p.TopK < 1 {
-		return bad("params.top_k is %d; want 1 or more", *p.TopK)
-	}
-	if p.Offset < 0 {
-		return bad("params.offset is %d; want no negative number", p.Offset)
-	}
-	for _, v := range []struct {
-		name string
-		at   *int
-	}{{"n_ivf_probe", p.Probes}, {"n_full_scores", p.FullScores}, {"n_approximate_scores", p.Approx}} {
-		if v.at != nil && *v.at < 0 {
-			return bad("params.%s is %d; want no negative number", v.name, *v.at)
-		}
-	}
-	_, err := p.mode()
-	return err
-}
-
-func (p *paramsIn) mode() (search.Mode, error) {
-	if p.Mode == "" {
-		return search.Pruned, nil
-	}
-	m, err := search.ParseMode(p.Mode)
-	if err != nil {
-		return 0, bad("params.mode is %q; there is pruned, exhaustive and candidates", p.Mode)
-	}
-	return m, nil
-}
-
-// page is the wanted page of the hits of an index of that many documents; K is 0 where it is empty.
-func (p *paramsIn) page(documents int) search.Page {
-	k, offset := 10, min(p.Offset, documents)
-	if p.TopK != nil {
-		k = *p.TopK
-	}
-	if offset == documents {
-		k = 0
-	}
-	// K does not shrink towards the end: pruned searches make their ranking of blocks of that length.
-	return search.Page{Offset: offset, K: min(k, documents), MinScore: p.MinScore}
-}
-
-// options are those of a search for a page.
-func (p *paramsIn) options(page search.Page) (search.Options, error) {
-	mode, err := p.mode()
-	if err != nil {
-		return search.Options{}, err
-	}
-	if mode == search.Candidates {
-		mode = search.Exhaustive // of what the filter lets through
-	}
-	k := page.K
-	o := search.Options{Mode: mode}
-	o.SetPage(page)
-	if p.Probes != nil && *p.Probes != usualProbes {
-		o.Probes = *p.Probes
-	}
-	if p.FullScores != nil && *p.FullScores != usualFullScores && *p.FullScores > 0 {
-		o.Exact = max(*p.FullScores, k)
-	}
-	if p.Approx != nil && *p.Approx > 0 {
-		o.Approx = max(*p.Approx, o.Exact, k)
-	}
-	return o, nil
-}
-
-// search answers queries, number i of them with the text i of text_query. asked are the questions
-// whose words are shown.
-func (q *request) search(tasks, asked []task, in *common, filtered bool) (searchOut, error) {
+// search answers queries; if there is text_query, too, query i is fused with text i. highlighted are the
+// queries whose matching words are shown, if they are.
+func (q *request) search(tasks, highlighted []task, in *searchFields, rule conditionRule) (searchOut, error) {
 	out := searchOut{Results: []resultOut{}}
-	if err := in.check(len(tasks), filtered); err != nil {
+	if err := in.validate(len(tasks), rule); err != nil {
 		return out, err
 	}
 	n := max(len(tasks), len(in.TextQuery))
-	return out, q.view(func(_ collection.Collection, v collection.Snapshot) error {
-		f, page, err := q.filters(v, tasks, asked, in, n)
+	return out, q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
+		// Rank.
+		f, page, err := q.prepareSearch(v, tasks, highlighted, in, n)
 		if err != nil {
 			return err
 		}
 		var ranked []ranking
 		switch {
 		case len(in.TextQuery) == 0:
-			ranked, err = q.byVectors(v, tasks, in, f, page)
+			ranked, err = q.rankByVectors(v, tasks, in, f, page)
 		case len(tasks) == 0:
-			ranked, err = q.byKeywords(v, in, f, page)
+			ranked, err = q.rankByKeywords(v, in, f, page)
 		default:
-			ranked, err = q.byBoth(v, tasks, in, f, page)
+			ranked, err = q.rankHybrid(v, tasks, in, f, page)
 		}
-		var shown *highlighter
+		var marker *highlighter
 		if err == nil && in.Highlight {
 			var d search.Description
 			if d, err = v.Describe(q.ctx); err == nil {
-				shown, err = q.highlighter(v, &d, asked, in, ranked)
+				marker, err = q.newHighlighter(v, &d, highlighted, in, ranked)
 			}
 		}
 		if err != nil {
 			return err
 		}
+
+		// Add metadata, notes and matching words to the hits.
 		for i := range ranked {
 			if err := q.ctx.Err(); err != nil {
 				return err
 			}
-			r, err := ranked[i].result(q, i, in)
-			r.Notes = q.noteCut(i, r.Notes)
+			r, err := ranked[i].toResult(q, i, in)
+			r.Notes = q.appendTruncationNote(i, r.Notes)
 			if st := ranked[i].stats; st != nil && st.FeedbackCut > 0 {
-				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it adds",
+				r.Notes = append(r.Notes, fmt.Sprintf("feedback: the query has no room for %d of the tokens that it "+
+					"adds",
 					st.FeedbackCut))
 			}
 			if err == nil && in.Highlight {
-				err = shown.highlight(&ranked[i], &asked[i], &r)
+				err = marker.addSpans(&ranked[i], &highlighted[i], &r)
 			}
 			if err != nil {
 				return err
 			}
 			out.Results = append(out.Results, r)
 		}
-		out.Queries, out.Truncated, out.Dropped = n, q.cut.Truncated, q.cut.Dropped
+		out.Queries, out.Truncated, out.Dropped = n, q.truncation.Truncated, q.truncation.Dropped
 		return nil
 	})
 }
 
-// filtered are the documents that may answer: to all queries, and to each beside that.
-type filtered struct {
-	shared *search.Filter
-	own    []*search.Filter
-	words  int64 // bytes that searches by words have taken
+// searchFilters are the documents that queries may find. nil allows all.
+type searchFilters struct {
+	shared       *search.Filter   // for all queries
+	perQuery     []*search.Filter // for each query, in addition
+	keywordBytes int64            // reserved memory of the body, for searches by words
 }
 
-// filters finds the documents that may answer n queries, and which page of them is wanted.
-func (q *request) filters(v collection.Snapshot, tasks, asked []task, in *common, n int) (f filtered, page search.Page, err error) {
-	if f.words, err = q.takeWords(v, in); err != nil {
+// prepareSearch selects the documents that n queries may find, returns the page of hits that is wanted, and
+// reserves the memory of the search and its answer.
+func (q *request) prepareSearch(
+	v collection.Snapshot, tasks, highlighted []task, in *searchFields, n int,
+) (f searchFilters, page search.Page, err error) {
+	// Memory of the body comes first: see reserveKeywordMemory.
+	if f.keywordBytes, err = q.reserveKeywordMemory(v, in); err != nil {
 		return f, page, err
 	}
-	if f.shared, err = in.allowed(q, v); err != nil {
+
+	// Filters.
+	if f.shared, err = in.allowedDocuments(q, v); err != nil {
 		return f, page, err
 	}
-	f.own = make([]*search.Filter, n)
+	f.perQuery = make([]*search.Filter, n)
 	for i := range tasks {
-		if f.own[i], err = tasks[i].own.allowed(q, v); err != nil {
-			return f, page, ofQuery(i, err)
+		if f.perQuery[i], err = tasks[i].restriction.allowedDocuments(q, v); err != nil {
+			return f, page, queryError(i, err)
 		}
 	}
-	for i := range f.own {
-		if in.Params.Mode == "candidates" && f.own[i] == nil && f.shared == nil {
-			return f, page, bad("mode candidates needs a subset, ids or a filter_condition")
+	for i := range f.perQuery {
+		if in.Params.Mode == "candidates" && f.perQuery[i] == nil && f.shared == nil {
+			return f, page, badRequest("mode candidates needs a subset, ids or a filter_condition")
 		}
 	}
-	page = in.Params.page(v.Most())
-	each := 1
+
+	// Memory of the answer.
+	page = in.Params.searchPage(v.Most())
+	perHit := 1 // the document, and its passages
 	if in.Group != "" {
-		each += min(in.passages(), v.Most())
+		perHit += min(in.passagesPerDocument(), v.Most())
 	}
-	if err := q.spendEvidence(tasks, asked, in, page.End(), each); err != nil {
+	if err := q.reserveEvidence(tasks, highlighted, in, page.End(), perHit); err != nil {
 		return f, page, err
 	}
-	const hit = 64 // bytes, while it is found and sent, without its metadata
-	found := page.End()
+	const hitBytes = 64 // while it is found and sent, without its metadata
+	hits := page.End()
 	if len(tasks) > 0 && len(in.TextQuery) > 0 {
-		found = page.Sides(v.Most()).K
+		hits = page.Sides(v.Most()).K
 	}
-	return f, page, q.spend(product(hit, each, n, found))
+	return f, page, q.reserveAnswer(saturatingProduct(hitBytes, perHit, n, hits))
 }
 
-// ofQuery says which query an error is of.
-func ofQuery(i int, err error) error { return &search.QueryError{Index: i, Err: err} }
-
-// ranking are documents, best first, of a view that has what is stored beside them.
-type ranking struct {
-	view     collection.Snapshot
-	hits     []search.RankedHit
-	stats    *search.Stats
-	coverage *search.Coverage // nil: all documents
-}
-
-func rankingOf(v collection.Snapshot, hits []search.Hit) ranking {
-	return ranking{view: v, hits: search.Ranked(hits)}
-}
-
-// result is the answer to query i.
-func (r *ranking) result(q *request, i int, in *common) (resultOut, error) {
-	out := resultOut{Query: i, Documents: make([]uint64, len(r.hits)), Scores: make([]float64, len(r.hits)), IDs: make([]string, len(r.hits)), Coverage: r.coverage}
-	for j := range r.hits {
-		out.IDs[j] = r.hits[j].Hit.ID
-		out.Documents[j], out.Scores[j] = collection.NumberOf(&r.hits[j].Hit), r.hits[j].Score
-	}
-	if in.Stats {
-		out.Stats = r.stats
-	}
-	if in.Group != "" {
-		if err := r.passages(q, in, &out); err != nil {
-			return out, err
-		}
-	}
-	if !in.metadata() {
-		return out, nil
-	}
-	out.Metadata = make([]json.RawMessage, len(r.hits))
-	for j := range r.hits {
-		if err := q.ctx.Err(); err != nil {
-			return out, err
-		}
-		h := &r.hits[j].Hit
-		payload, err := r.view.MetadataOf(h)
-		if err != nil {
-			return out, err
-		}
-		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
-			payload = vectors.WholePayload(payload)
-		}
-		if out.Metadata[j], err = q.metadataOf(&collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
-}
-
-// metadata tells whether that of the hits is wanted.
-func (in *common) metadata() bool { return in.Metadata == nil || *in.Metadata }
+// queryError returns an error that names the query that it is about.
+func queryError(i int, err error) error { return &search.QueryError{Index: i, Err: err} }

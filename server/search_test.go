@@ -15,9 +15,9 @@ func TestPagesAreOfOneLength(t *testing.T) {
 	for offset, want := range map[int]search.Page{
 		0: {K: 10}, 20: {Offset: 20, K: 10}, 24: {Offset: 24, K: 10}, 25: {Offset: 25}, 1 << 40: {Offset: 25},
 	} {
-		require.Equal(t, want, (&paramsIn{TopK: &k, Offset: offset}).page(25))
+		require.Equal(t, want, (&paramsIn{TopK: &k, Offset: offset}).searchPage(25))
 	}
-	require.Equal(t, search.Page{}, (&paramsIn{TopK: &k}).page(0))
+	require.Equal(t, search.Page{}, (&paramsIn{TopK: &k}).searchPage(0))
 	k = 1 << 40
-	require.Equal(t, search.Page{Offset: 3, K: 25}, (&paramsIn{TopK: &k, Offset: 3}).page(25))
+	require.Equal(t, search.Page{Offset: 3, K: 25}, (&paramsIn{TopK: &k, Offset: 3}).searchPage(25))
 }

@@ -30,74 +30,98 @@ const headerRequestID = "X-Request-ID"
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Set up the request: its id, its route, and its memory.
 	began := time.Now()
 	id := requestID(r)
 	w.Header().Set(headerRequestID, id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	rec := &recorder{ResponseWriter: w, control: http.NewResponseController(w), pace: s.pace()}
-	rec.extend()
-	route, refused := s.routes.find(r)
+	rec := &responseRecorder{ResponseWriter: w, control: http.NewResponseController(w), pace: s.newPace()}
+	rec.extendDeadline()
+	route, refused := s.router.findRoute(r)
 	ctx, span := s.startSpan(r, route)
 	defer span.End()
-	memory := s.answers.account()
-	q := &request{Request: r, s: s, w: rec, route: route, ctx: ctx, began: began, memory: &memory, call: agentCallOf(ctx)}
-	if q.call != nil {
-		q.call.mu.Lock()
-		defer q.call.mu.Unlock()
-		q.memory, q.before, r.RemoteAddr = q.call.q.memory, q.call.q.memory.taken, q.call.q.RemoteAddr
+	memory := s.answerMemory.newReservation()
+	q := &request{
+		Request:   r,
+		server:    s,
+		w:         rec,
+		route:     route,
+		ctx:       ctx,
+		began:     began,
+		memory:    &memory,
+		agentCall: agentCallFrom(ctx),
 	}
-	q.body = &body{ReadCloser: r.Body, q: q, control: rec.control, memory: s.bodies.account(), pace: s.pace()}
+	if q.agentCall != nil {
+		q.agentCall.mu.Lock()
+		defer q.agentCall.mu.Unlock()
+		agent := q.agentCall.request
+		q.memory, q.memoryBefore, r.RemoteAddr = agent.memory, agent.memory.bytes, agent.RemoteAddr
+	}
+	q.body = &requestBody{
+		ReadCloser:  r.Body,
+		request:     q,
+		control:     rec.control,
+		reservation: s.bodyMemory.newReservation(),
+		pace:        s.newPace(),
+	}
 	r.Body = q.body
-	defer q.body.memory.close()
-	done := s.metrics.begin()
+	defer q.body.reservation.releaseAll()
+
+	// However it ends, count and log it.
+	done := s.metrics.startRequest()
 	defer func() {
-		var cause any
+		panicked := false
 		if fault := recover(); fault != nil {
 			if fault == http.ErrAbortHandler { //nolint:errorlint // by net/http's contract it is this very value
 				panic(fault)
 			}
-			cause = fault
+			panicked = true
 			s.metrics.panics.Inc()
-			s.log.LogAttrs(ctx, slog.LevelError, "a panic", slog.String("request_id", id), slog.Any("panic", fault), slog.String("stack", string(debug.Stack())))
-			q.fail(problem(CodeInternal, "internal error: the log of the service has it under this request id"))
+			s.log.LogAttrs(ctx, slog.LevelError, "a panic", slog.String("request_id", id),
+				slog.Any("panic", fault), slog.String("stack", string(debug.Stack())))
+			q.answerProblem(problem(CodeInternal,
+				"internal error: the log of the service has it under this request id"))
 		}
 		done(route, r.Method, rec.status(), time.Since(began))
-		s.logRequest(q, rec, id, began, cause)
+		s.logRequest(q, rec, id, panicked)
 		span.SetAttributes(attribute.Int("http.response.status_code", rec.status()))
 		if rec.status() >= http.StatusInternalServerError {
 			span.SetStatus(codes.Error, http.StatusText(rec.status()))
 		}
-		if rec.cut {
+		if rec.aborted {
 			panic(http.ErrAbortHandler)
 		}
 	}()
-	if q.call != nil && q.call.ended {
-		q.fail(problem(CodeTimeout, "the agent's request has ended"))
+
+	// Refuse what needs no permission to be refused, or answer.
+	if q.agentCall != nil && q.agentCall.ended {
+		q.answerProblem(problem(CodeTimeout, "the agent's request has ended"))
 		return
 	}
-	if !s.forUs(r.Host) {
-		q.fail(problem(CodeForbidden,
-			"the service does not answer to the name %.100q: start it with that name in --hosts, or with tokens", r.Host))
+	if !s.hostAllowed(r.Host) {
+		q.answerProblem(problem(CodeForbidden,
+			"the service does not answer to the name %.100q: start it with that name in --hosts, or with tokens",
+			r.Host))
 		return
 	}
-	if s.preflight(q) {
+	if s.handleCORS(q) {
 		return
 	}
 	if refused != nil {
 		if p := s.limitRate(q, nil); p != nil {
 			refused = p
 		}
-		q.fail(refused)
+		q.answerProblem(refused)
 		return
 	}
-	if err := s.handle(q); err != nil {
-		q.fail(known(q.ctx, q.meanwhile(err)))
+	if err := s.handleRequest(q); err != nil {
+		q.answerProblem(problemFromError(q.ctx, q.replaceClosedError(err)))
 	}
 }
 
-// meanwhile is an error of a request the index of which was dropped while it was read: it
-// is not found.
-func (q *request) meanwhile(err error) error {
+// replaceClosedError returns ErrUnknown in place of an error about a closed index, if the index was
+// removed while the request read it; other errors it returns as they are.
+func (q *request) replaceClosedError(err error) error {
 	if errors.Is(err, storage.ErrClosed) || errors.Is(err, search.ErrClosed) {
 		if _, gone := q.collection(); errors.Is(gone, collection.ErrUnknown) {
 			return gone
@@ -106,17 +130,18 @@ func (q *request) meanwhile(err error) error {
 	return err
 }
 
-// handle checks what every request is checked for, and calls the handler.
-func (s *Server) handle(q *request) error {
-	token, p := authorize(s.o.Tokens, q.Header.Get("Authorization"), q.route, q.index())
+// handleRequest checks the token, the rates and the body of a request, and calls the handler of its route.
+func (s *Server) handleRequest(q *request) error {
+	// Token and rates. A request with a wrong token counts, too, so that tokens cannot be guessed fast.
+	token, p := authorize(s.options.Tokens, q.Header.Get("Authorization"), q.route, q.indexName())
 	q.token = token
-	if q.route.group != free { // those that try tokens are counted too
+	if q.route.group != groupUnlimited {
 		if p := s.limitRate(q, token); p != nil {
 			return p
 		}
 	}
 	if p == nil {
-		p = q.limitIndex()
+		p = q.limitIndexRate()
 	}
 	if p == nil {
 		p = q.checkOrigin()
@@ -124,56 +149,60 @@ func (s *Server) handle(q *request) error {
 	if p != nil {
 		return p
 	}
-	limit := s.o.Limits.Work
-	if q.route.group == looking || q.route.group == free {
-		limit = s.o.Limits.Quick
+
+	// The time limit, and the body.
+	limit := s.options.Limits.Work
+	if q.route.group == groupLookup || q.route.group == groupUnlimited {
+		limit = s.options.Limits.Quick
 	}
-	ends := time.Time{}
-	if !q.route.stream {
+	deadline := time.Time{}
+	if !q.route.endless {
 		ctx, cancel := context.WithTimeout(q.ctx, limit)
 		defer cancel()
-		q.ctx, ends = ctx, time.Now().Add(limit)
+		q.ctx, deadline = ctx, time.Now().Add(limit)
 	}
-	if p := s.openBody(q, ends); p != nil {
+	if p := s.openBody(q, deadline); p != nil {
 		return p
 	}
 	if q.route.in == nil && q.route.inType == "" && q.ContentLength != 0 {
-		// Only from the end of a body on is it noticed that a client has left.
+		// net/http notices that a client has left only after the end of the body was read.
 		if _, err := io.Copy(io.Discard, q.body); err != nil {
-			return badJSON(err)
+			return bodyError(err)
 		}
 	}
+
+	// The slot, and the handler.
 	defer func() {
-		q.settle()
-		q.leaveTurn()
+		q.settleAnswerMemory()
+		q.releaseSlot()
 	}()
-	if q.route.in == nil { // the others read their body first
-		if err := q.enter(); err != nil {
+	if q.route.in == nil { // the other routes acquire their slot after they have read the body
+		if err := q.acquireSlot(); err != nil {
 			return err
 		}
 	}
-	return q.route.do(q)
+	return q.route.handle(q)
 }
 
-// limitRate counts a request of a client: that of a token, or else of an address.
+// limitRate counts a request for the rate of its token, or else of its address.
 func (s *Server) limitRate(q *request, token *Token) *Problem {
-	perSecond, burst, setting := s.o.Limits.Rate, s.o.Limits.Burst, "rate"
-	name := clientAddress(q.Request, s.o.TrustedProxies)
+	perSecond, burst, setting := s.options.Limits.Rate, s.options.Limits.Burst, "rate"
+	name := clientAddress(q.Request, s.options.TrustedProxies)
 	if token != nil {
 		name = "token " + token.Name
 		if token.Rate > 0 {
-			perSecond, burst, setting = token.Rate, burstOf(token.Rate), "rate of the token"
+			perSecond, burst, setting = token.Rate, burstForRate(token.Rate), "rate of the token"
 		}
 	}
 	if perSecond <= 0 {
 		return nil
 	}
-	return s.rate.take(name, perSecond, burst, setting)
+	return s.rates.countRequest(name, perSecond, burst, setting)
 }
 
-// forUs tells whether a request names the service by one of its names.
-func (s *Server) forUs(host string) bool {
-	if len(s.o.Hosts) == 0 {
+// hostAllowed reports whether the header Host has one of the service's names; see [Options.Hosts].
+func (s *Server) hostAllowed(host string) bool {
+	if len(s.options.Hosts) == 0 {
 		return true
 	}
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -183,7 +212,7 @@ func (s *Server) forUs(host string) bool {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "localhost" {
 		return true
 	}
-	return slices.ContainsFunc(s.o.Hosts, func(name string) bool {
+	return slices.ContainsFunc(s.options.Hosts, func(name string) bool {
 		name = strings.ToLower(name)
 		if below, ok := strings.CutPrefix(name, "*"); ok {
 			return strings.HasSuffix(host, below)
@@ -192,78 +221,87 @@ func (s *Server) forUs(host string) bool {
 	})
 }
 
-// checkOrigin refuses a change, or a question with a body, that a browser sends for a page of another
-// site, unless pages of its origin may use the service.
+// checkOrigin refuses a request with a body, or a change, that a browser sends for a page of another
+// site, unless pages of that origin may use the service.
 func (q *request) checkOrigin() *Problem {
-	if q.s.allowsOrigin(q.Header.Get("Origin")) {
+	if q.server.originAllowed(q.Header.Get("Origin")) {
 		return nil
 	}
 	if err := http.NewCrossOriginProtection().Check(q.Request); err != nil {
-		return problem(CodeForbidden, "the request is from a page of another site, %.100q, which is not in cors-origins",
+		return problem(CodeForbidden,
+			"the request is from a page of another site, %.100q, which is not in cors-origins",
 			q.Header.Get("Origin"))
 	}
 	return nil
 }
 
-// allowsOrigin reports whether pages of an origin may use the service (CORS).
-func (s *Server) allowsOrigin(origin string) bool {
-	return origin != "" && (slices.Contains(s.o.Origins, "*") || slices.Contains(s.o.Origins, origin))
+// originAllowed reports whether pages of an origin may use the service (CORS).
+func (s *Server) originAllowed(origin string) bool {
+	return origin != "" && (slices.Contains(s.options.Origins, "*") || slices.Contains(s.options.Origins, origin))
 }
 
-// noBody is how much of a body is read, and forgotten, where none is wanted.
-const noBody = 64 << 10
+// maxUnwantedBody is how many bytes of a body are read and ignored on a route that takes none.
+const maxUnwantedBody = 64 << 10
 
-// openBody limits the body and checks its media type.
-func (s *Server) openBody(q *request, ends time.Time) *Problem {
-	b, size, setting := q.body, s.o.Limits.Body, " (max-body)"
-	b.until = ends
-	given := q.Header.Get("Content-Type")
-	tensors := q.route.tensors != nil && isTensors(given)
-	if q.route.stream && q.route.inType != mediaJSON || q.route.pieces && tensors {
-		size = manyBytes
+// openBody checks the length and the media type of the body, and limits how it is read.
+func (s *Server) openBody(q *request, deadline time.Time) *Problem {
+	b, size, setting := q.body, s.options.Limits.Body, " (max-body)"
+	b.deadline = deadline
+	contentType := q.Header.Get("Content-Type")
+
+	// Its length.
+	tensors := q.route.tensorNames != nil && isTensors(contentType)
+	if q.route.endless && q.route.inType != mediaJSON || q.route.streamsVectors && tensors {
+		size = unlimitedBytes
 	}
-	if most := q.route.most; most > 0 && most < size {
-		size, setting = most, ""
+	if limit := q.route.maxBody; limit > 0 && limit < size {
+		size, setting = limit, ""
 	}
 	if q.ContentLength > size {
-		return problem(CodeTooLarge, "the body has %d bytes; %d are the most%s", q.ContentLength, size, setting)
+		return problem(CodeTooLarge, "the body has %d bytes; the limit is %d%s", q.ContentLength, size, setting)
 	}
 	if q.route.in == nil && q.route.inType == "" {
-		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, noBody))
+		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, maxUnwantedBody))
 		return nil
 	}
 	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
-	if q.ContentLength == 0 && (given == "" || q.route.in != nil && !tensors) {
+
+	// Its media type.
+	if q.ContentLength == 0 && (contentType == "" || q.route.in != nil && !tensors) {
 		if q.route.example != "" {
-			return bad("there is no body; want JSON such as %s", q.route.example)
+			return badRequest("there is no body; want JSON such as %s", q.route.example)
 		}
-		return bad("there is no body; want %s", q.route.inType)
+		return badRequest("there is no body; want %s", q.route.inType)
 	}
-	media, _, err := mime.ParseMediaType(given)
-	fits := tensors || media == q.route.inType || q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")
-	if err != nil || !fits {
+	media, _, err := mime.ParseMediaType(contentType)
+	isJSON := q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")
+	if err != nil || !(tensors || media == q.route.inType || isJSON) {
 		want := q.route.inType
-		if q.route.tensors != nil {
+		if q.route.tensorNames != nil {
 			want += ", or " + mediaTensors
 		}
-		return problem(CodeMediaType, "Content-Type is %q; want %s", q.Header.Get("Content-Type"), want)
+		return problem(CodeMediaType, "Content-Type is %q; want %s", contentType, want)
 	}
-	return q.openCoding(size)
+	return q.decodeContent(size)
 }
 
-// fail answers with an error, unless an answer is on its way.
-func (q *request) fail(p *Problem) {
-	rec := q.w.(*recorder)
-	rec.left = p.Code == CodeOutcomeUnknown && errors.Is(p.err, context.Canceled) && q.Context().Err() != nil
-	if rec.left {
-		q.s.log.LogAttrs(q.ctx, slog.LevelInfo, "the client has left during its change, which was made or was not",
-			slog.String("request_id", q.w.Header().Get(headerRequestID)), slog.Any("error", p.err))
-	} else if slices.Contains([]Code{CodeInternal, CodeModel, CodeDiskFull, CodeCorrupt, CodeOutcomeUnknown}, p.Code) {
-		q.s.log.LogAttrs(q.ctx, slog.LevelError, "a request failed", slog.String("request_id", q.w.Header().Get(headerRequestID)),
-			slog.String("code", string(p.Code)), slog.Any("error", errors.Join(p.err)), slog.String("message", p.Message))
+// loggedCodes are those of problems that the operator has to look into.
+var loggedCodes = []Code{CodeInternal, CodeModel, CodeDiskFull, CodeCorrupt, CodeOutcomeUnknown}
+
+// answerProblem answers with a problem, unless an answer has begun: then it breaks the connection.
+func (q *request) answerProblem(p *Problem) {
+	rec := q.w.(*responseRecorder)
+	id := slog.String("request_id", q.w.Header().Get(headerRequestID))
+	rec.clientLeft = p.Code == CodeOutcomeUnknown && errors.Is(p.err, context.Canceled) && q.Context().Err() != nil
+	if rec.clientLeft {
+		q.server.log.LogAttrs(q.ctx, slog.LevelInfo, "the client has left during its change, which was made or was not",
+			id, slog.Any("error", p.err))
+	} else if slices.Contains(loggedCodes, p.Code) {
+		q.server.log.LogAttrs(q.ctx, slog.LevelError, "a request failed", id, slog.String("code", string(p.Code)),
+			slog.Any("error", errors.Join(p.err)), slog.String("message", p.Message))
 	}
-	if rec.code != 0 {
-		rec.cut = true // half an answer is there: only a broken connection says that it is no whole one
+	if rec.statusCode != 0 {
+		rec.aborted = true // only a broken connection tells the client that the answer is not complete
 		return
 	}
 	if p.allow != nil {
@@ -272,23 +310,24 @@ func (q *request) fail(p *Problem) {
 	if p.Code == CodeUnauthorized {
 		q.w.Header().Set("WWW-Authenticate", `Bearer realm="plaid"`)
 	}
-	q.body.abandon(q.w.Header())
-	rec.failed = p.Code
-	fail(rec, p, q.route != nil && q.route.messages)
+	q.body.stopReading(q.w.Header())
+	rec.problemCode = p.Code
+	writeProblem(rec, p, q.route != nil && q.route.jsonRPC)
 }
 
-// preflight sends the headers of CORS, and answers a preflight.
-func (s *Server) preflight(q *request) bool {
+// handleCORS sets the headers of CORS, if the origin of the request is allowed, and answers a preflight.
+// It reports whether it has answered.
+func (s *Server) handleCORS(q *request) (answered bool) {
 	origin := q.Header.Get("Origin")
-	if origin == "" || len(s.o.Origins) == 0 {
+	if origin == "" || len(s.options.Origins) == 0 {
 		return false
 	}
 	h := q.w.Header()
 	h.Add("Vary", "Origin")
-	if !s.allowsOrigin(origin) {
+	if !s.originAllowed(origin) {
 		return false
 	}
-	if slices.Contains(s.o.Origins, "*") {
+	if slices.Contains(s.options.Origins, "*") {
 		origin = "*"
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
@@ -297,23 +336,24 @@ func (s *Server) preflight(q *request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Encoding, Content-Type, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Encoding, Content-Type, Mcp-Method, Mcp-Name, "+
+		"Mcp-Protocol-Version, Prefer, Traceparent, X-Embeddings-Format, X-Request-ID")
 	h.Set("Access-Control-Max-Age", "3600")
-	q.body.abandon(h)
+	q.body.stopReading(h)
 	h.Set("Content-Length", "0")
 	q.w.WriteHeader(http.StatusOK)
 	return true
 }
 
-// requestID is the one that came with the request, if it is fit for a header and a
-// log, or else a new UUID.
+// requestID returns the id that the client has sent with the request, if it is short and printable, or
+// else a new random UUID.
 func requestID(r *http.Request) string {
 	id := r.Header.Get(headerRequestID)
-	fit := len(id) > 0 && len(id) <= 128
-	for i := 0; fit && i < len(id); i++ {
-		fit = id[i] > ' ' && id[i] < 0x7f
+	valid := len(id) > 0 && len(id) <= 128
+	for i := 0; valid && i < len(id); i++ {
+		valid = id[i] > ' ' && id[i] < 0x7f
 	}
-	if fit {
+	if valid {
 		return id
 	}
 	var b [16]byte
@@ -322,13 +362,15 @@ func requestID(r *http.Request) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// propagator reads whose part a request is from its headers (W3C Trace Context).
+// propagator reads the trace that a request belongs to from its headers (W3C Trace Context).
 var propagator = propagation.TraceContext{}
 
+// startSpan starts the span of a request. route may be nil.
 func (s *Server) startSpan(r *http.Request, route *route) (context.Context, trace.Span) {
 	ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	name := r.Method
-	attrs := []attribute.KeyValue{attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path)}
+	attrs := []attribute.KeyValue{attribute.String("http.request.method", r.Method),
+		attribute.String("url.path", r.URL.Path)}
 	if route != nil {
 		name += " " + route.pattern
 		attrs = append(attrs, attribute.String("http.route", route.pattern))
@@ -336,12 +378,12 @@ func (s *Server) startSpan(r *http.Request, route *route) (context.Context, trac
 	return s.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
 }
 
-// span is a stage of a request, for tracing and for the header Server-Timing.
-func (q *request) span(name string) (context.Context, func(error)) {
-	ctx, span := q.s.tracer.Start(q.ctx, name)
+// startStage starts a stage of a request, for tracing and for the header Server-Timing. end ends it.
+func (q *request) startStage(name string) (_ context.Context, end func(error)) {
+	ctx, span := q.server.tracer.Start(q.ctx, name)
 	began := time.Now()
 	return ctx, func(err error) {
-		q.spent(name, time.Since(began))
+		q.addStageTime(name, time.Since(began))
 		if err != nil {
 			span.RecordError(err)
 			span.SetStatus(codes.Error, err.Error())
@@ -350,14 +392,16 @@ func (q *request) span(name string) (context.Context, func(error)) {
 	}
 }
 
-// logRequest writes the line of a request. Probes are logged where all is logged.
-func (s *Server) logRequest(q *request, rec *recorder, id string, began time.Time, cause any) {
+// logRequest writes the log line of a request: as an error if the service is at fault, and as debugging
+// if the request is a probe.
+func (s *Server) logRequest(q *request, rec *responseRecorder, id string, panicked bool) {
 	level := slog.LevelInfo
 	status := rec.status()
+	faulty := status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable && !rec.clientLeft
 	switch {
-	case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable && !rec.left || cause != nil:
+	case faulty || panicked:
 		level = slog.LevelError
-	case q.route != nil && q.route.group == free:
+	case q.route != nil && q.route.group == groupUnlimited:
 		level = slog.LevelDebug
 	}
 	if !s.log.Enabled(q.ctx, level) {
@@ -366,13 +410,14 @@ func (s *Server) logRequest(q *request, rec *recorder, id string, began time.Tim
 	attrs := []slog.Attr{
 		slog.String("request_id", id), slog.String("method", q.Method), slog.String("path", q.URL.Path),
 		slog.Int("status", status),
-		slog.Duration("took", time.Since(began)), slog.Int64("bytes", rec.bytes), slog.String("client", clientAddress(q.Request, s.o.TrustedProxies)),
+		slog.Duration("took", time.Since(q.began)), slog.Int64("bytes", rec.bytes),
+		slog.String("client", clientAddress(q.Request, s.options.TrustedProxies)),
 	}
 	if q.token != nil {
 		attrs = append(attrs, slog.String("token", q.token.Name))
 	}
-	if rec.failed != "" {
-		attrs = append(attrs, slog.String("code", string(rec.failed)))
+	if rec.problemCode != "" {
+		attrs = append(attrs, slog.String("code", string(rec.problemCode)))
 	}
 	if span := trace.SpanContextFromContext(q.ctx); span.HasTraceID() {
 		attrs = append(attrs, slog.String("trace_id", span.TraceID().String()))

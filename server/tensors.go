@@ -10,40 +10,41 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Vectors by the thousand come, and go, as a safetensors file, which neither side has to spell
-// out, with these tensors in any order.
+// The tensors of a safetensors file, in any order. In this form bodies and answers with many vectors need
+// no numbers written as text.
 const (
 	tensorVectors = "vectors" // F16, BF16, F32 or F64, [tokens, dim]: of all documents or queries, one after another
-	tensorLengths = "lengths" // integers, [documents]: how many vectors each has
-	tensorQuery   = "query"   // as vectors: of the one query of a route
-	tensorRequest = "request" // U8: the JSON that the route takes otherwise, without the vectors; may be left out
-	tensorAnswer  = "answer"  // U8: the JSON of an answer, without the vectors
+	tensorLengths = "lengths" // integers, [documents]: the number of vectors of each
+	tensorQuery   = "query"   // like vectors: of the only query
+	tensorRequest = "request" // U8: the JSON body without the vectors; may be left out
+	tensorAnswer  = "answer"  // U8: the JSON of an answer without the vectors
 )
 
 const mediaTensors = "application/safetensors"
 
-// readAhead is how much of a body of tensors is read at a time, at least.
+// readAhead is the minimum number of bytes of a body of tensors that are read at a time.
 const readAhead = 4 << 10
 
-// mostTensorHeader bounds the header of a body of tensors.
-const mostTensorHeader = 64 << 10
+// maxTensorHeader is the largest header of a body of tensors in bytes.
+const maxTensorHeader = 64 << 10
 
-// tensorTaker is a body whose vectors may come as tensors.
-type tensorTaker interface {
-	// tensors returns the names of the tensors that have the vectors: all are needed. With pieces the
-	// vectors are used while they come, if they come behind the other tensors: the body may be larger
-	// than others, and is not held.
-	tensors() (names []string, pieces bool)
-	// takeTensors takes them over. The JSON request is decoded before, but not with pieces.
-	takeTensors(t *tensorBody) error
+// tensorReceiver is a request whose vectors may come as tensors.
+type tensorReceiver interface {
+	// tensorNames returns the names of the tensors that have the vectors: all are needed. If streams is
+	// true, the vectors are used while they arrive, if they are the last tensor: then the body may be
+	// larger than others, and is not kept in memory.
+	tensorNames() (names []string, streams bool)
+	// setTensors takes the vectors from a body. The JSON request is decoded before, unless they are
+	// streamed.
+	setTensors(t *tensorBody) error
 }
 
-// lenientParam is for routes of tensors that have no other parameters: openapi-python-client 0.29.1
-// makes invalid Python of a route with two kinds of bodies and no parameter.
-var lenientParam = param{headerPref, "header",
+// lenientParam is for routes that take tensors and have no other parameter: from a route with two kinds of
+// bodies and no parameter openapi-python-client 0.29.1 generates invalid Python.
+var lenientParam = param{headerPrefer, "header",
 	"handling=lenient: fields of the body, and tensors, that are not known are no errors", object{"type": "string"}}
 
-// tensorsDoc describes a body of some tensors.
+// tensorsDoc describes a body that has the named tensors.
 func tensorsDoc(names []string) string {
 	doc := "A safetensors file with the tensors "
 	if slices.Contains(names, tensorQuery) {
@@ -56,150 +57,157 @@ func tensorsDoc(names []string) string {
 	return doc + "and request (U8: the JSON body without the vectors; may be left out)."
 }
 
-// isTensors reports whether a Content-Type is that of tensors.
+// isTensors reports whether a Content-Type is the one of tensors.
 func isTensors(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && media == mediaTensors
 }
 
-// takeVectors is takeTensors of documents.
-func (in *updateIn) takeVectors(all []Matrix) error {
+// setVectors sets the vectors of the documents of the request.
+func (in *updateIn) setVectors(all []Matrix) error {
 	if in.Documents != nil {
-		return bad("documents are in the request, and as tensors too")
+		return badRequest("documents are in the request, and as tensors too")
 	}
 	in.Documents = make([]documentIn, len(all))
 	for i, m := range all {
-		in.Documents[i].Embeddings = rowsJSON{given: true, m: m}
+		in.Documents[i].Embeddings = rowsJSON{present: true, matrix: m}
 	}
 	return nil
 }
 
 var listOfVectors = []string{tensorLengths, tensorVectors}
 
-// tensors implements tensorTaker.
-func (*updateIn) tensors() ([]string, bool) { return listOfVectors, false }
+// tensorNames implements tensorReceiver.
+func (*updateIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// takeTensors implements tensorTaker.
-func (in *updateIn) takeTensors(t *tensorBody) error { return t.give(in.takeVectors) }
+// setTensors implements tensorReceiver.
+func (in *updateIn) setTensors(t *tensorBody) error { return t.yieldMatrices(in.setVectors) }
 
-// tensors implements tensorTaker.
-func (*searchIn) tensors() ([]string, bool) { return listOfVectors, false }
+// tensorNames implements tensorReceiver.
+func (*searchIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// takeTensors implements tensorTaker.
-func (in *searchIn) takeTensors(t *tensorBody) error {
-	return t.give(func(all []Matrix) error { return giveQueries(&in.Queries, all) })
+// setTensors implements tensorReceiver.
+func (in *searchIn) setTensors(t *tensorBody) error {
+	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
 }
 
-// tensors implements tensorTaker.
-func (*recallIn) tensors() ([]string, bool) { return listOfVectors, false }
+// tensorNames implements tensorReceiver.
+func (*recallIn) tensorNames() ([]string, bool) { return listOfVectors, false }
 
-// takeTensors implements tensorTaker.
-func (in *recallIn) takeTensors(t *tensorBody) error {
-	return t.give(func(all []Matrix) error { return giveQueries(&in.Queries, all) })
+// setTensors implements tensorReceiver.
+func (in *recallIn) setTensors(t *tensorBody) error {
+	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
 }
 
-// giveQueries gives queries their vectors: the request may have parameters for each.
-func giveQueries(queries *[]queryIn, all []Matrix) error {
+// setQueryVectors sets the vectors of queries. The request may have no queries, or the settings of each.
+func setQueryVectors(queries *[]queryIn, matrices []Matrix) error {
 	if *queries == nil {
-		*queries = make([]queryIn, len(all))
+		*queries = make([]queryIn, len(matrices))
 	}
-	if len(*queries) != len(all) {
-		return bad("there are %d queries in the request and %d as tensors: want one for each", len(*queries), len(all))
+	if len(*queries) != len(matrices) {
+		return badRequest("there are %d queries in the request and %d as tensors: want one for each", len(*queries),
+			len(matrices))
 	}
-	for i, m := range all {
+	for i, m := range matrices {
 		q := &(*queries)[i]
-		if q.Embeddings.given || q.Base64.given {
-			return bad("query %d has vectors in the request, and as a tensor too", i).at(Where{Query: &i})
+		if q.Embeddings.present || q.Base64.present {
+			return badRequest("query %d has vectors in the request, and as a tensor too", i).withPlace(Where{Query: &i})
 		}
-		q.Embeddings = rowsJSON{given: true, m: m}
+		q.Embeddings = rowsJSON{present: true, matrix: m}
 	}
 	return nil
 }
 
-// tensors implements tensorTaker.
-func (*explainIn) tensors() ([]string, bool) { return []string{tensorQuery}, false }
+// tensorNames implements tensorReceiver.
+func (*explainIn) tensorNames() ([]string, bool) { return []string{tensorQuery}, false }
 
-// takeTensors implements tensorTaker.
-func (in *explainIn) takeTensors(t *tensorBody) error {
+// setTensors implements tensorReceiver.
+func (in *explainIn) setTensors(t *tensorBody) error {
 	if in.Query == nil {
 		in.Query = &queryIn{}
 	}
 	queries := []queryIn{*in.Query}
-	err := giveQueries(&queries, []Matrix{t.query})
+	err := setQueryVectors(&queries, []Matrix{t.query})
 	in.Query = &queries[0]
 	return err
 }
 
 // tensorBody is a body of tensors, which is read from its beginning to its end.
 type tensorBody struct {
-	q       *request
-	file    *vectors.Safetensors
-	left    []string // tensors that were not read, in the order of their bytes
-	request []byte   // JSON; nil means that there is none
-	query   Matrix
-	lengths []int64   // nil means not read
-	vectors []float32 // nil means not read
-	rows    int       // of the vectors
-	dim     int       // theirs
+	incoming *request
+	file     *vectors.Safetensors
+	unread   []string // tensors that were not read yet, in the order of their bytes
+	request  []byte   // JSON, or nil without it
+	query    Matrix
+	lengths  []int64   // nil means not read
+	vectors  []float32 // nil means not read
+	rows     int       // of vectors
+	dim      int       // of vectors
 }
 
-// readTensors reads the body as tensors.
-func (q *request) readTensors(into tensorTaker) error {
-	names, pieces := into.tensors()
+// readTensors reads the body as tensors. Vectors that are streamed, and the tensors behind them, stay in it.
+func (q *request) readTensors(into tensorReceiver) error {
+	names, streams := into.tensorNames()
 	t, err := q.openTensors(names)
 	if err != nil {
-		return badTensors(err)
+		return tensorError(err)
 	}
-	if pieces {
-		if err := badTensors(t.read(true)); err != nil {
+	if streams {
+		if err := tensorError(t.readUpToVectors()); err != nil {
 			return err
 		}
-		return into.takeTensors(t)
+		return into.setTensors(t)
 	}
-	if err := badTensors(t.read(false)); err != nil {
+	if err := tensorError(t.readRest()); err != nil {
 		return err
 	}
-	if err := q.enter(); err != nil {
+	if err := q.acquireSlot(); err != nil {
 		return err
 	}
-	if err := t.rest(into); err != nil {
+	if err := t.decodeRequest(into); err != nil {
 		return err
 	}
-	return into.takeTensors(t)
+	return into.setTensors(t)
 }
 
-// badTensors makes an error of tensors that of the request, unless it is one of the connection.
-func badTensors(err error) error {
-	if err == nil || isTransport(err) {
+// tensorError turns an error of reading tensors into one of the request, unless the connection is its cause.
+func tensorError(err error) error {
+	if err == nil || isTransportError(err) {
 		return err
 	}
-	return bad("%w", err)
+	return badRequest("%w", err)
 }
 
-// openTensors reads the header, and checks that the wanted tensors are there, and no others.
+// openTensors reads the header of a body, and checks the names, shapes and types of its tensors: it must
+// have the wanted ones and no others.
 func (q *request) openTensors(wanted []string) (*tensorBody, error) {
-	if err := q.body.hold(readAhead); err != nil {
+	// The header. Each read of the body sets a deadline, so small tensors are read through a buffer.
+	if err := q.body.reserve(readAhead); err != nil {
 		return nil, err
 	}
-	// Small parts of the body come with one read, as each has to see to its deadline.
-	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength, func(header int64) error {
-		if header > mostTensorHeader {
-			return bad("tensors: the header has %d bytes; %d are the most", header, mostTensorHeader)
-		}
-		const parsed = 8 // bytes for a byte of it
-		return q.body.hold(parsed * header)
-	}, "tensors")
+	file, err := vectors.StreamSafetensors(bufio.NewReaderSize(q.Body, readAhead), q.ContentLength,
+		func(header int64) error {
+			if header > maxTensorHeader {
+				return badRequest("tensors: the header has %d bytes; the limit is %d", header, maxTensorHeader)
+			}
+			const parsedBytes = 8 // of memory for a byte of the header
+			return q.body.reserve(parsedBytes * header)
+		}, "tensors")
 	if err != nil {
 		return nil, err
 	}
-	t := &tensorBody{q: q, file: file}
+
+	// Names.
+	t := &tensorBody{incoming: q, file: file}
 	for _, name := range file.Stored() {
 		if name == tensorRequest || slices.Contains(wanted, name) {
-			t.left = append(t.left, name)
-		} else if !q.wants("handling=lenient") {
+			t.unread = append(t.unread, name)
+		} else if !q.prefers("handling=lenient") {
 			return nil, fmt.Errorf("tensors: %.80q is not known", name)
 		}
 	}
+
+	// Shapes and types.
 	dims := make(map[string]int, len(wanted))
 	for _, name := range wanted {
 		a, err := file.Array(name)
@@ -231,34 +239,46 @@ func (q *request) openTensors(wanted []string) (*tensorBody, error) {
 	return t, nil
 }
 
-// read reads the tensors that are left, to the end of the body. With early it stops before the vectors
-// if lengths and query were read.
-func (t *tensorBody) read(early bool) error {
-	for len(t.left) > 0 {
-		name := t.left[0]
-		if early && name == tensorVectors && t.lengths != nil && t.query.Tokens > 0 {
+// readRest reads the unread tensors, to the end of the body.
+func (t *tensorBody) readRest() error {
+	return t.readUntil(func(string) bool { return false })
+}
+
+// readUpToVectors reads the tensors before the vectors, if the lengths and the query are among them;
+// otherwise all.
+func (t *tensorBody) readUpToVectors() error {
+	return t.readUntil(func(next string) bool {
+		return next == tensorVectors && t.lengths != nil && t.query.Tokens > 0
+	})
+}
+
+// readUntil reads tensors until stop returns true for the name of the next one, or to the end of the body.
+func (t *tensorBody) readUntil(stop func(next string) bool) error {
+	for len(t.unread) > 0 {
+		name := t.unread[0]
+		if stop(name) {
 			return nil
 		}
-		t.left = t.left[1:]
+		t.unread = t.unread[1:]
 		a, err := t.file.Array(name)
 		if err != nil {
 			return err
 		}
 		switch name {
 		case tensorRequest:
-			t.request, err = readAll(t.q, a.Len(), 1, a.Bytes)
+			t.request, err = readValues(t.incoming, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			perItem := int64(512) // bytes for a document or query and its result
-			if t.q.route.pieces {
-				perItem = 256 // its score, as text too
+			perItem := int64(512) // bytes of memory for a document or query, and its result
+			if t.incoming.route.streamsVectors {
+				perItem = 256 // for the score, as a value and as text
 			}
-			t.lengths, err = readAll(t.q, a.Len(), perItem, a.Ints)
+			t.lengths, err = readValues(t.incoming, a.Len(), perItem, a.Ints)
 		case tensorVectors:
-			t.vectors, err = readAll(t.q, a.Len(), 4, a.Float32s)
+			t.vectors, err = readValues(t.incoming, a.Len(), 4, a.Float32s)
 		case tensorQuery:
 			t.query = Matrix{Tokens: a.Shape[0], Dim: a.Shape[1]}
-			if t.query.Data, err = readAll(t.q, a.Len(), 4, a.Float32s); err == nil {
-				err = checkQuery(&t.query)
+			if t.query.Data, err = readValues(t.incoming, a.Len(), 4, a.Float32s); err == nil {
+				err = checkQueryVectors(&t.query)
 			}
 		}
 		if err != nil {
@@ -268,48 +288,50 @@ func (t *tensorBody) read(early bool) error {
 	return t.file.Finish()
 }
 
-func checkQuery(m *Matrix) error {
+// checkQueryVectors returns an error unless a query has vectors of finite numbers.
+func checkQueryVectors(m *Matrix) error {
 	err := m.checkFinite()
 	if m.Tokens == 0 {
 		err = errNoVectors
 	}
 	if err != nil {
-		return badQueryVectors(err)
+		return queryVectorsProblem(err)
 	}
 	return nil
 }
 
-// badQueryVectors is the problem of the vectors of a route's only query.
-func badQueryVectors(err error) *Problem {
-	p := badDocument(0, err)
+// queryVectorsProblem is the answer to wrong vectors of a route's only query.
+func queryVectorsProblem(err error) *Problem {
+	p := documentProblem(0, err)
 	p.Message, p.Details.Document = "query: "+strings.TrimPrefix(err.Error(), "query: "), nil
 	return p
 }
 
-// rest decodes the JSON request after all tensors were read.
-func (t *tensorBody) rest(into any) error {
+// decodeRequest decodes the JSON request, after all tensors were read.
+func (t *tensorBody) decodeRequest(into any) error {
 	if t.request == nil {
 		return nil
 	}
-	return t.q.decodeJSON(t.request, into)
+	return t.incoming.decodeJSON(t.request, into)
 }
 
-// readAll reads n values of size bytes each. Room for many is made when a quarter of them has come:
-// a client that announces many, and sends none, takes little.
-func readAll[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
-	return readMore(q, []T{}, n, size, read)
+// readValues returns n values, each of size bytes, which read reads from a position on.
+func readValues[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
+	return readIntoSlice(q, []T{}, n, size, read)
 }
 
-// readMore reads n values into a slice, which grows if it has to.
-func readMore[T any](q *request, values []T, n int, size int64, read func(into []T, from int) error) ([]T, error) {
+// readIntoSlice reads n values into a slice, which may have other values and too little capacity. It grows
+// to four times its size only when it is full: a client that announces many values, and sends none, takes
+// little memory.
+func readIntoSlice[T any](q *request, values []T, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	values = values[:0]
 	for len(values) < n {
 		if len(values) == cap(values) {
-			room := min(max(4*cap(values), int(firstRoom/size)), n)
-			if err := q.body.hold(size * int64(room-cap(values))); err != nil {
+			grown := min(max(4*cap(values), int(initialCapacity/size)), n)
+			if err := q.body.reserve(size * int64(grown-cap(values))); err != nil {
 				return nil, err
 			}
-			values = append(make([]T, 0, room), values...)
+			values = append(make([]T, 0, grown), values...)
 		}
 		from := len(values)
 		values = values[:min(cap(values), n)]
@@ -320,33 +342,34 @@ func readMore[T any](q *request, values []T, n int, size int64, read func(into [
 	return values, nil
 }
 
-// offsets are the rows at which documents, or queries, begin, and at last their number.
-func (t *tensorBody) offsets() ([]int, error) {
+// rowOffsets returns the first row of each document or query, and finally the number of rows.
+func (t *tensorBody) rowOffsets() ([]int, error) {
 	offsets := make([]int, 1, len(t.lengths)+1)
-	rest := int64(t.rows)
+	remaining := int64(t.rows)
 	for i, n := range t.lengths {
-		if n < 0 || n > rest {
-			return nil, bad("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n, rest)
+		if n < 0 || n > remaining {
+			return nil, badRequest("tensors: number %d of %s is %d, and %d vectors are left", i, tensorLengths, n,
+				remaining)
 		}
-		rest -= n
-		offsets = append(offsets, t.rows-int(rest))
+		remaining -= n
+		offsets = append(offsets, t.rows-int(remaining))
 	}
-	if rest > 0 {
-		return nil, bad("tensors: %s are %d short of the %d vectors", tensorLengths, rest, t.rows)
+	if remaining > 0 {
+		return nil, badRequest("tensors: %s are %d short of the %d vectors", tensorLengths, remaining, t.rows)
 	}
 	return offsets, nil
 }
 
-// give passes on the vectors of documents or queries that were read.
-func (t *tensorBody) give(take func(all []Matrix) error) error {
-	offsets, err := t.offsets()
+// yieldMatrices calls yield with the matrices of all documents or queries.
+func (t *tensorBody) yieldMatrices(yield func(matrices []Matrix) error) error {
+	offsets, err := t.rowOffsets()
 	if err != nil {
 		return err
 	}
-	all := make([]Matrix, len(t.lengths))
-	for i := range all {
+	matrices := make([]Matrix, len(t.lengths))
+	for i := range matrices {
 		lo, hi := offsets[i]*t.dim, offsets[i+1]*t.dim
-		all[i] = Matrix{Tokens: int(t.lengths[i]), Dim: t.dim, Data: t.vectors[lo:hi:hi]}
+		matrices[i] = Matrix{Tokens: int(t.lengths[i]), Dim: t.dim, Data: t.vectors[lo:hi:hi]}
 	}
-	return take(all)
+	return yield(matrices)
 }

@@ -204,7 +204,7 @@ func TestBadRerankTensors(t *testing.T) {
 	}{
 		"empty":               {nil, "no safetensors header"},
 		"no header":           {file[:20], "cut short"},
-		"long header":         {append(binary.LittleEndian.AppendUint64(nil, 1<<17), make([]byte, 1<<17)...), "65536 are the most"},
+		"long header":         {append(binary.LittleEndian.AppendUint64(nil, 1<<17), make([]byte, 1<<17)...), "the limit is 65536"},
 		"longer header":       {binary.LittleEndian.AppendUint64(nil, 1<<40), "claims a header"},
 		"cut":                 {file[:len(file)-1], "cut short"},
 		"goes on":             {append(slices.Clone(file), 0), "the tensors take only"},
@@ -229,7 +229,7 @@ func TestBadRerankTensors(t *testing.T) {
 		"request":             {safetensors(lengths, query, docs, requestTensor(`{"query": [[1]]}`)), "as tensors too"},
 		"field":               {safetensors(lengths, query, docs, requestTensor(`{"top_k": 1}`)), "top_k"},
 		"other dimension":     {safetensors(lengths, narrow, docs), "the documents have dimension 4, the query 2"},
-		"too many dimensions": {safetensors(lengthsTensor(1), wide("query"), wide("vectors")), "4096 is the most"},
+		"too many dimensions": {safetensors(lengthsTensor(1), wide("query"), wide("vectors")), "the limit is 4096"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code := server.CodeBadRequest

@@ -14,10 +14,11 @@ import (
 )
 
 const answerTensorsDoc = "A safetensors file with the tensors lengths (I64: how many vectors each text or " +
-	"document has), vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without the vectors)."
+	"document has), vectors (F32, [tokens, dim]: all of them, one after another) and answer (U8: the JSON without " +
+	"the vectors)."
 
-// wantsTensors tells whether the client takes a safetensors file for an answer with vectors.
-func (q *request) wantsTensors() bool {
+// acceptsTensors reports whether the client accepts a safetensors file as an answer with vectors.
+func (q *request) acceptsTensors() bool {
 	for _, line := range q.Header.Values("Accept") {
 		for item := range strings.SplitSeq(line, ",") {
 			media, params, err := mime.ParseMediaType(item)
@@ -31,39 +32,39 @@ func (q *request) wantsTensors() bool {
 	return false
 }
 
-// sendTensors answers with the vectors of texts or documents, and with the fields of the JSON about
-// them. They are counted already.
-func (q *request) sendTensors(answer any, all []Matrix, dim int) error {
+// sendTensors answers with the vectors of texts or documents, and with the other fields of the answer as
+// JSON. The memory of the vectors must be reserved already.
+func (q *request) sendTensors(answer any, matrices []Matrix, dim int) error {
 	text, err := json.Marshal(answer)
 	if err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
-	if err := q.memory.take(q.ctx, int64(len(text)+8*len(all))); err != nil {
+	if err := q.memory.reserve(q.ctx, int64(len(text)+8*len(matrices))); err != nil {
 		return err
 	}
-	lengths, tokens := make([]byte, 0, 8*len(all)), 0
-	for _, m := range all {
+	lengths, tokens := make([]byte, 0, 8*len(matrices)), 0
+	for _, m := range matrices {
 		lengths = binary.LittleEndian.AppendUint64(lengths, uint64(m.Tokens))
 		tokens += m.Tokens
 	}
 	head, err := vectors.SafetensorsHeader(
-		vectors.Tensor{Name: tensorLengths, Dtype: "I64", Shape: []int{len(all)}},
+		vectors.Tensor{Name: tensorLengths, Dtype: "I64", Shape: []int{len(matrices)}},
 		vectors.Tensor{Name: tensorVectors, Dtype: "F32", Shape: []int{tokens, dim}},
 		vectors.Tensor{Name: tensorAnswer, Dtype: "U8", Shape: []int{len(text)}},
 	)
 	if err != nil {
 		return err
 	}
-	q.leaveTurn()
+	q.releaseSlot()
 	h := q.w.Header()
 	h.Set("Content-Type", mediaTensors)
 	h.Set("Content-Length", strconv.Itoa(len(head)+len(lengths)+4*tokens*dim+len(text)))
-	h.Set("Server-Timing", q.timing())
+	h.Set("Server-Timing", q.serverTiming())
 	q.w.WriteHeader(http.StatusOK)
 	write := func(b []byte) { _, err = q.w.Write(b) }
 	write(append(head, lengths...))
-	for i := 0; i < len(all) && err == nil; i++ { // who is gone needs no answer
-		write(vectors.LittleEndian(all[i].Data))
+	for i := 0; i < len(matrices) && err == nil; i++ { // a client that has left needs no answer
+		write(vectors.LittleEndian(matrices[i].Data))
 	}
 	if err == nil {
 		write(text)
@@ -71,19 +72,21 @@ func (q *request) sendTensors(answer any, all []Matrix, dim int) error {
 	return nil
 }
 
-// encodeTensors returns the vectors of all texts: the header of the answer has their shape, so that
-// the first vector can be sent after the last is there.
-func (q *request) encodeTensors(role encode.Role, place textPlace, texts []string, factor *int) ([]Matrix, int, error) {
-	const perText = 64
-	var all []Matrix
+// encodeMatrices returns the vectors of all texts, and their number. An answer of tensors cannot be sent
+// while texts are encoded, because its header has the number of all vectors.
+func (q *request) encodeMatrices(
+	role encode.Role, place placeName, texts []string, factor *int,
+) ([]Matrix, int, error) {
+	const matrixBytes = 64 // of a Matrix, rounded up
+	var matrices []Matrix
 	tokens := 0
 	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
-		if err := q.spend(4*len(m.Data) + perText); err != nil {
+		if err := q.reserveAnswer(4*len(m.Data) + matrixBytes); err != nil {
 			return err
 		}
 		m.Data = append([]float32(nil), m.Data...)
-		all, tokens = append(all, m), tokens+m.Tokens
+		matrices, tokens = append(matrices, m), tokens+m.Tokens
 		return nil
 	})
-	return all, tokens, err
+	return matrices, tokens, err
 }

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentBytes is how much of an answer may wait in the kernel of this machine.
-const unsentBytes = 128 << 10
+// maxUnsent is how many bytes of an answer may wait in the kernel of this machine.
+const maxUnsent = 128 << 10
 
-// boundUnsent bounds what waits in the kernel to be sent. A write comes back when a good
-// part of that was taken: of the megabytes that a buffer can have otherwise, a slow but
-// steady reader would not take enough within the time for stalls.
-func boundUnsent(c net.Conn) {
+// limitUnsent limits the bytes that wait in the kernel to be sent. A write returns when the client has
+// taken a good part of them. Without the limit a buffer could hold megabytes, and a slow but steady
+// client would not take enough of them within the time for stalls.
+func limitUnsent(c net.Conn) {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = t.NetConn()
 	}
@@ -25,6 +25,6 @@ func boundUnsent(c net.Conn) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 	})
 }

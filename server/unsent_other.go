@@ -4,4 +4,5 @@ package server
 
 import "net"
 
-func boundUnsent(net.Conn) {}
+// limitUnsent does nothing: only Linux has the option.
+func limitUnsent(net.Conn) {}

@@ -14,80 +14,85 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// windowIn says how texts are parted into passages, as the flags of plaid index do.
+// windowIn says how texts are split into passages, like the flags of plaid index.
 type windowIn struct {
-	Window   int    `json:"window,omitempty" doc:"split texts into passages of at most this many tokens of the model, with _id like doc#0 (words, where the model is behind an address and does not tell its tokens); then the metadata's title stands before each passage, and text_field is text by default"`
+	Window   int    `json:"window,omitempty"`
 	Overlap  int    `json:"overlap,omitempty" doc:"how many of them a passage repeats of the one before"`
-	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks" doc:"the unit that is kept whole if it is no longer than a passage: words, sentences, sections of Markdown, or blocks of source code; default words"`
+	WindowBy string `json:"window_by,omitempty" enum:"words,sentences,headings,blocks"`
 }
 
-// The fields of metadata that texts are parted with.
+// The fields of metadata that belong to a text that is split.
 const idField, titleField, textField = "_id", "title", "text"
 
-func (in *windowIn) check() error {
+// validate checks the fields, without looking at a model.
+func (in *windowIn) validate() error {
 	switch {
 	case in.Window < 0:
-		return bad("window is %d; want no negative number", in.Window)
+		return badRequest("window is %d; want 0 or more", in.Window)
 	case in.Window == 0 && (in.Overlap != 0 || in.WindowBy != ""):
-		return bad("overlap and window_by go with window")
+		return badRequest("overlap and window_by go with window")
 	case in.Window > 0 && (in.Overlap < 0 || in.Overlap >= in.Window):
-		return bad("overlap is %d; passages of %d can repeat fewer", in.Overlap, in.Window)
+		return badRequest("overlap is %d; passages of %d can repeat fewer", in.Overlap, in.Window)
 	case in.WindowBy != "" && !slices.Contains(encode.Units(), encode.Unit(in.WindowBy)):
-		return bad("window_by is %q; there are %v", in.WindowBy, encode.Units())
+		return badRequest("window_by is %q; want one of %v", in.WindowBy, encode.Units())
 	}
 	return nil
 }
 
-// parted are texts that are stored, and of which document of the request each is.
-type parted struct {
+// splitDocuments are the texts to store for the documents of a request: a passage each, or a whole document
+// if it is short.
+type splitDocuments struct {
 	texts    []string
-	metadata []json.RawMessage
-	of       []int
-	// names are the ids of documents that are stored as passages, "" of others.
-	names []string
+	metadata []json.RawMessage // of each text
+	document []int             // the document of each text, by its index in the request
+	ids      []string          // of the documents of the request that are stored as passages, and "" for others
 }
 
-// documents returns the ids of the documents of a request, given those of the rows that were
-// stored.
-func (p *parted) documents(stored []string) []string {
+// documentIDs returns the ids of the documents of the request, from those of the texts that were stored.
+func (p *splitDocuments) documentIDs(stored []string) []string {
 	if p == nil {
 		return stored
 	}
-	names := slices.Clone(p.names)
-	for i, of := range p.of {
-		names[of] = cmp.Or(names[of], stored[i])
+	ids := slices.Clone(p.ids)
+	for i, document := range p.document {
+		ids[document] = cmp.Or(ids[document], stored[i])
 	}
-	return names
+	return ids
 }
 
-// part parts the texts of a request. What that takes is counted before it is made.
-func (q *request) part(in *updateTextIn) (*parted, error) {
-	if err := oneForEach(len(in.Documents), in.Metadata); err != nil {
+// splitTexts splits the texts of a request. It reserves the memory of the passages before they are made.
+func (q *request) splitTexts(in *updateTextIn) (*splitDocuments, error) {
+	if err := checkMetadataCount(len(in.Documents), in.Metadata); err != nil {
 		return nil, err
 	}
-	e, none := q.s.encoder()
-	if none != nil {
-		return nil, none
+	e, missing := q.server.encoder()
+	if missing != nil {
+		return nil, missing
 	}
 	model := e.Config()
-	how := encode.Splitting{By: encode.Unit(in.WindowBy), Window: in.Window, Overlap: in.Overlap, Model: &model}
-	if err := how.Check(); err != nil {
-		return nil, bad("window: %w", err)
+	splitting := encode.Splitting{
+		By:      encode.Unit(in.WindowBy),
+		Window:  in.Window,
+		Overlap: in.Overlap,
+		Model:   &model,
 	}
-	p := &parted{names: make([]string, len(in.Documents))}
+	if err := splitting.Check(); err != nil {
+		return nil, badRequest("window: %w", err)
+	}
+	p := &splitDocuments{ids: make([]string, len(in.Documents))}
 	for i, text := range in.Documents {
-		if p := q.checkLength(text, inList("documents"), i); p != nil {
-			return nil, p.at(Where{Document: &i})
+		if p := q.checkTextLength(text, inList("documents"), i); p != nil {
+			return nil, p.withPlace(Where{Document: &i})
 		}
-		fields, err := fieldsOfText(in, i)
+		fields, err := textMetadata(in, i)
 		if err != nil {
 			return nil, err
 		}
-		done, err := q.takeTokenMemory(&q.body.memory, len(text))
+		done, err := q.reserveTokenMemory(&q.body.reservation, len(text))
 		if err != nil {
 			return nil, err
 		}
-		err = q.partOne(p, in, how, i, fields)
+		err = q.splitText(p, in, splitting, i, fields)
 		done()
 		if err != nil {
 			return nil, err
@@ -96,75 +101,84 @@ func (q *request) part(in *updateTextIn) (*parted, error) {
 	return p, nil
 }
 
-// partOne parts the text of one document.
-func (q *request) partOne(p *parted, in *updateTextIn, how encode.Splitting, i int, fields map[string]json.RawMessage) error {
-	size := 0
+// splitText splits the text of document i, whose metadata has fields, and appends its passages to p. All
+// passages get the metadata of the document, and their own _id, text and position.
+func (q *request) splitText(
+	p *splitDocuments, in *updateTextIn, splitting encode.Splitting, i int, fields map[string]json.RawMessage,
+) error {
+	size := 0 // bytes of the metadata
 	for key, value := range fields {
 		size += len(key) + len(value)
 	}
-	whole := encode.Text{Text: in.Documents[i]}
-	_ = json.Unmarshal(fields[titleField], &whole.Title) // another value is no title
+
+	// The document as encode knows it.
+	document := encode.Text{Text: in.Documents[i]}
+	_ = json.Unmarshal(fields[titleField], &document.Title) // a title that is not a text is ignored
 	if id := fields[idField]; id != nil {
-		whole.ID, _ = vectors.ParseID(id) // it was checked
+		document.ID, _ = vectors.ParseID(id) // it was checked
 	}
-	if own := fields[vectors.PassageField]; own != nil {
-		var err error
-		if whole.Payload, err = json.Marshal(map[string]json.RawMessage{vectors.PassageField: own}); err != nil {
-			return err
-		}
-	}
-	field := cmp.Or(in.TextField, textField)
-	for t, err := range encode.Passages(q.ctx, encode.Texts(whole), how) {
+	if passageField := fields[vectors.PassageField]; passageField != nil {
+		payload, err := json.Marshal(map[string]json.RawMessage{vectors.PassageField: passageField})
 		if err != nil {
-			var of *encode.TextError
-			if errors.As(err, &of) {
-				err = of.Err
-			}
-			return bad("document %d: %w", i, err).at(Where{Document: &i, ID: whole.ID})
-		}
-		if err := q.body.hold(int64(size + 3*len(t.Text) + 128)); err != nil {
 			return err
 		}
-		own := maps.Clone(fields)
+		document.Payload = payload
+	}
+
+	// Its passages, or the document itself if it is short.
+	field := cmp.Or(in.TextField, textField)
+	for t, err := range encode.Passages(q.ctx, encode.Texts(document), splitting) {
+		if err != nil {
+			var textErr *encode.TextError
+			if errors.As(err, &textErr) {
+				err = textErr.Err
+			}
+			return badRequest("document %d: %w", i, err).withPlace(Where{Document: &i, ID: document.ID})
+		}
+		if err := q.body.reserve(int64(size + 3*len(t.Text) + 128)); err != nil {
+			return err
+		}
+		passageFields := maps.Clone(fields)
 		set := func(key, value string) error {
 			b, err := jsontext.Plain(value)
-			own[key] = b
+			passageFields[key] = b
 			return err
 		}
-		if t.ID != whole.ID { // a passage
-			p.names[i] = whole.ID
+		if t.ID != document.ID { // a passage
+			p.ids[i] = document.ID
 			var passage map[string]json.RawMessage
 			err = errors.Join(set(idField, t.ID), set(field, t.Text), json.Unmarshal(t.Payload, &passage))
-			own[vectors.PassageField] = passage[vectors.PassageField]
-			if t.Title != whole.Title {
+			passageFields[vectors.PassageField] = passage[vectors.PassageField]
+			if t.Title != document.Title {
 				err = errors.Join(err, set(titleField, t.Title))
 			}
-		} else if own[field] == nil {
+		} else if passageFields[field] == nil {
 			err = set(field, t.Text)
 		}
 		if err != nil {
 			return err
 		}
-		metadata, err := jsontext.Plain(own)
+		metadata, err := jsontext.Plain(passageFields)
 		if err != nil {
 			return err
 		}
-		p.texts, p.metadata, p.of = append(p.texts, t.Full()), append(p.metadata, metadata), append(p.of, i)
+		p.texts, p.metadata, p.document = append(p.texts, t.Full()), append(p.metadata, metadata), append(p.document, i)
 	}
 	return nil
 }
 
-// placed is an error about a passage with the place of its document in the request.
-func (p *parted) placed(err error) error {
-	var refused *Problem
-	var doc *collection.DocumentError
-	switch {
-	case errors.As(err, &refused) && refused.Details != nil && refused.Details.Document != nil && *refused.Details.Document < len(p.of):
-		at := p.of[*refused.Details.Document]
-		refused.Details.Document = &at
-		refused.Message = fmt.Sprintf("document %d, a passage: %s", at, refused.Message)
-	case errors.As(err, &doc) && doc.Document < len(p.of):
-		doc.Document = p.of[doc.Document]
+// relocateError changes an error about a text that was stored into one about its document in the request.
+func (p *splitDocuments) relocateError(err error) error {
+	if refused, ok := errors.AsType[*Problem](err); ok {
+		if w := refused.Details; w != nil && w.Document != nil && *w.Document < len(p.document) {
+			document := p.document[*w.Document]
+			w.Document = &document
+			refused.Message = fmt.Sprintf("document %d, a passage: %s", document, refused.Message)
+			return err
+		}
+	}
+	if doc, ok := errors.AsType[*collection.DocumentError](err); ok && doc.Document < len(p.document) {
+		doc.Document = p.document[doc.Document]
 	}
 	return err
 }

@@ -13,28 +13,28 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// Matrix is the vectors of one query or document, a row a token. On the wire it is
+// Matrix has the vectors of one query or document, a row for each token. In JSON it is
 //
 //	{"embeddings": [[float, …], …]}
 //	{"embeddings_b64": "…", "shape": [tokens, dim]}
 //
-// the second being base64 (standard alphabet, padded) of little-endian float32,
-// row after row. If both are there, base64 wins.
+// where embeddings_b64 is base64 (standard alphabet, padded) of little-endian float32, row after row. If
+// both are there, base64 wins.
 type Matrix struct {
 	Tokens, Dim int
 	Data        []float32 // [Tokens, Dim]
 }
 
-// vectorsJSON are the fields of vectors in an object.
+// vectorsJSON has the fields of an object that has vectors.
 type vectorsJSON struct {
 	Embeddings rowsJSON   `json:"embeddings,omitzero" doc:"a list of numbers for each token"`
-	Base64     floatsJSON `json:"embeddings_b64,omitzero" doc:"base64 of little-endian float32, row after row; wins over embeddings"`
+	Base64     floatsJSON `json:"embeddings_b64,omitzero"`
 	Shape      []int      `json:"shape,omitempty" doc:"of embeddings_b64: tokens and dimension"`
 }
 
-// matrixError is what is wrong with vectors; token is −1 if it is none of them.
+// matrixError is an error of vectors.
 type matrixError struct {
-	token int
+	token int // the row; −1 means that the error is not about a single row
 	err   error
 }
 
@@ -47,14 +47,14 @@ func (e *matrixError) Error() string {
 
 func (e *matrixError) Unwrap() error { return e.err }
 
-// matrix checks the vectors. There is at least one of them.
-func (v *vectorsJSON) matrix() (Matrix, error) {
-	return matrixOf(v.Embeddings, v.Base64, v.Shape, "embeddings")
+// toMatrix returns the vectors. There must be at least one.
+func (v *vectorsJSON) toMatrix() (Matrix, error) {
+	return matrixFromJSON(v.Embeddings, v.Base64, v.Shape, "embeddings")
 }
 
-// document is matrix for a document to be stored, which may have no vectors.
-func (v *vectorsJSON) document() (Matrix, error) {
-	m, err := v.matrix()
+// toDocument is toMatrix for a document that is stored, which may have no vectors.
+func (v *vectorsJSON) toDocument() (Matrix, error) {
+	m, err := v.toMatrix()
 	if errors.Is(err, errNoVectors) {
 		return Matrix{Dim: m.Dim}, nil
 	}
@@ -63,33 +63,33 @@ func (v *vectorsJSON) document() (Matrix, error) {
 
 var errNoVectors = errors.New("there are no vectors")
 
-// matrixOf makes a matrix of the two forms, the fields of which are called name,
-// name_b64 and shape.
-func matrixOf(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matrix, error) {
-	whole := func(format string, args ...any) (Matrix, error) {
+// matrixFromJSON returns the matrix of the form that is present. The fields of the two forms are called
+// name, and name_b64 with shape.
+func matrixFromJSON(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matrix, error) {
+	fail := func(format string, args ...any) (Matrix, error) {
 		return Matrix{}, &matrixError{-1, fmt.Errorf(format, args...)}
 	}
-	m := rows.m
+	m := rows.matrix
 	switch {
-	case floats.given:
+	case floats.present:
 		if floats.err != nil {
-			return whole("%s_b64: %w", name, floats.err)
+			return fail("%s_b64: %w", name, floats.err)
 		}
 		if len(shape) != 2 || shape[0] < 0 || shape[1] < 1 {
-			return whole("%s_b64 needs a shape of two numbers, [tokens, dimension]; it is %v", name, shape)
+			return fail("%s_b64 needs a shape of two numbers, [tokens, dimension]; it is %v", name, shape)
 		}
 		if n := uint64(len(floats.data)); uint64(shape[0]) > n || uint64(shape[0])*uint64(shape[1])*4 != n {
-			return whole("%s_b64 has %d bytes; shape %v needs 4 a value", name, n, shape)
+			return fail("%s_b64 has %d bytes; shape %v needs 4 a value", name, n, shape)
 		}
 		m = Matrix{Tokens: shape[0], Dim: shape[1], Data: make([]float32, len(floats.data)/4)}
 		for i := range m.Data {
 			m.Data[i] = math.Float32frombits(binary.LittleEndian.Uint32(floats.data[4*i:]))
 		}
-	case !rows.given:
-		return whole("%s is missing", name)
+	case !rows.present:
+		return fail("%s is missing", name)
 	case rows.err != nil:
 		if e := (*matrixError)(nil); errors.As(rows.err, &e) && e.token < 0 {
-			return whole("%s: %w", name, e.err)
+			return fail("%s: %w", name, e.err)
 		}
 		return Matrix{}, rows.err
 	}
@@ -99,83 +99,85 @@ func matrixOf(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matri
 	return m, m.checkFinite()
 }
 
-// checkFinite is a matrixError of the first value that is not a number.
+// checkFinite returns a matrixError for the first value that is not finite.
 func (m *Matrix) checkFinite() error {
 	if floats.Finite(m.Data) {
 		return nil
 	}
 	for i, x := range m.Data {
-		if x-x != 0 {
-			return notFinite(i, m.Dim, x)
+		if x-x != 0 { // infinite, or NaN
+			return notFiniteError(i, m.Dim, x)
 		}
 	}
 	return nil
 }
 
-func notFinite(i, dim int, x float32) error {
+// notFiniteError is the error of value i of a matrix with a dimension.
+func notFiniteError(i, dim int, x float32) error {
 	return &matrixError{i / dim, fmt.Errorf("component %d is %v: want finite numbers", i%dim, x)}
 }
 
-// rowsJSON is a list of lists of numbers. What is wrong with it is kept, since only
-// the caller knows which document it belongs to.
+// rowsJSON is a list of lists of numbers. It keeps its error, since only the caller knows the document that
+// it belongs to.
 type rowsJSON struct {
-	given bool
-	m     Matrix
-	err   error
+	present bool
+	matrix  Matrix
+	err     error
 }
 
 // MarshalJSON writes the rows.
-func (r rowsJSON) MarshalJSON() ([]byte, error) { return appendRows(nil, r.m), nil }
+func (r rowsJSON) MarshalJSON() ([]byte, error) { return appendRows(nil, r.matrix), nil }
 
-// UnmarshalJSON reads a list of lists of numbers. It is several times as fast as
-// encoding/json: vectors are most of what the service reads.
+// UnmarshalJSON reads a list of lists of numbers. It is several times as fast as encoding/json, because most
+// bytes that the service reads are vectors.
 func (r *rowsJSON) UnmarshalJSON(text []byte) error {
 	*r = rowsJSON{}
 	if string(text) != "null" {
-		r.given, r.err = true, r.parse(&scanner{text: text})
+		r.present, r.err = true, r.parse(&scanner{text: text})
 	}
 	return nil
 }
 
+// parse reads the rows. The first row sets the dimension.
 func (r *rowsJSON) parse(s *scanner) error {
-	if !s.open() {
+	if !s.openList() {
 		return &matrixError{-1, errors.New("want a list of lists of numbers")}
 	}
-	for !s.end() {
-		token := r.m.Tokens
-		if !s.open() {
+	for !s.endList() {
+		token := r.matrix.Tokens
+		if !s.openList() {
 			return &matrixError{token, errors.New("want a list of numbers")}
 		}
-		n := len(r.m.Data)
-		for !s.end() {
-			x, err := s.number()
+		n := len(r.matrix.Data)
+		for !s.endList() {
+			x, err := s.parseNumber()
 			if err != nil {
-				return &matrixError{token, fmt.Errorf("component %d: %w", len(r.m.Data)-n, err)}
+				return &matrixError{token, fmt.Errorf("component %d: %w", len(r.matrix.Data)-n, err)}
 			}
-			r.m.Data = append(r.m.Data, x)
+			r.matrix.Data = append(r.matrix.Data, x)
 		}
-		switch n = len(r.m.Data) - n; {
+		switch n = len(r.matrix.Data) - n; {
 		case n == 0:
 			return &matrixError{token, errors.New("the vector is empty")}
 		case token == 0:
-			r.m.Dim = n
-			// The first row tells how long the others are.
-			if guess := len(s.text) / max(s.at, 1) * n; guess > cap(r.m.Data) {
-				r.m.Data = append(make([]float32, 0, guess+n), r.m.Data...)
+			r.matrix.Dim = n
+			// Guess the number of all values, as if all rows were as long as the first one in the text.
+			if guess := len(s.text) / max(s.offset, 1) * n; guess > cap(r.matrix.Data) {
+				r.matrix.Data = append(make([]float32, 0, guess+n), r.matrix.Data...)
 			}
-		case n != r.m.Dim:
-			return &matrixError{token, fmt.Errorf("the vector has %d numbers, the one before %d", n, r.m.Dim)}
+		case n != r.matrix.Dim:
+			return &matrixError{token, fmt.Errorf("the vector has %d numbers, the one before %d", n, r.matrix.Dim)}
 		}
-		r.m.Tokens++
+		r.matrix.Tokens++
 	}
 	return nil
 }
 
-// floatsJSON is base64.
+// floatsJSON is a string of base64. It keeps its error, like rowsJSON.
 type floatsJSON struct {
-	given bool
-	data  []byte
-	err   error
+	present bool
+	data    []byte
+	err     error
 }
 
 // UnmarshalJSON reads a string.
@@ -184,7 +186,7 @@ func (f *floatsJSON) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
 	}
-	f.given = true
+	f.present = true
 	if len(text) < 2 || text[0] != '"' {
 		f.err = errors.New("want a string of base64")
 		return nil
@@ -206,8 +208,8 @@ func (f *floatsJSON) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// base64Of is a matrix as base64.
-func base64Of(m Matrix) string {
+// base64FromMatrix returns a matrix as base64 of little-endian float32.
+func base64FromMatrix(m Matrix) string {
 	raw := make([]byte, 0, 4*len(m.Data))
 	for _, x := range m.Data {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
@@ -215,13 +217,12 @@ func base64Of(m Matrix) string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// appendBase64 writes a matrix as a string of base64.
+// appendBase64 appends a matrix as a JSON string of base64.
 func appendBase64(b []byte, m Matrix) []byte {
-	return append(append(append(b, '"'), base64Of(m)...), '"')
+	return append(append(append(b, '"'), base64FromMatrix(m)...), '"')
 }
 
-// appendRows writes a matrix as a list of lists of numbers, each with as many digits
-// as give back the same float32.
+// appendRows appends a matrix as a list of lists of numbers, each with as many digits as its float32 needs.
 func appendRows(b []byte, m Matrix) []byte {
 	b = append(b, '[')
 	for t := range m.Tokens {

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// methodListen asks for a stream of what changes, which would go on for ever. Nothing does.
+	// methodListen asks for a stream of changes, which would never end. It is refused, as nothing changes.
 	methodListen = "subscriptions/listen"
-	// methodCancelled is the notification that a call needs no answer any more.
+	// methodCancelled is the notification that a call no longer needs an answer.
 	methodCancelled = "notifications/cancelled"
 	notifications   = "notifications/"
 )
 
-// frame is a message of an agent. The library decodes ids as float64, and would answer 1 for 1.5. So it
-// gets an id of ours, and the agent gets back its own, byte for byte.
+// frame is a parsed message of an agent. The library decodes ids as float64, and would answer 1 for 1.5.
+// Therefore it gets another id, and the agent gets its own back, byte for byte.
 type frame struct {
-	request *jsonrpc.Request // without an id; nil means that there is nothing to do
+	request *jsonrpc.Request // without an id. nil means that there is nothing to do
 	id      json.RawMessage  // nil for a notification
 }
 
@@ -35,13 +35,15 @@ type refusal struct {
 	message string
 }
 
+// refuse returns a refusal with a formatted message.
 func refuse(id json.RawMessage, code int64, format string, args ...any) *refusal {
 	return &refusal{id, code, fmt.Sprintf(format, args...)}
 }
 
-// answer is the refusal as it is sent.
-func (r *refusal) answer() []byte {
-	text, err := jsontext.Plain(answer{Version: version, ID: orNull(r.id), Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
+// encode returns the refusal as a message.
+func (r *refusal) encode() []byte {
+	text, err := jsontext.Plain(answer{Version: version, ID: idOrNull(r.id),
+		Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
 	if err != nil { // an id that was read, numbers and texts: cannot happen
 		panic(err)
 	}
@@ -59,89 +61,100 @@ type answer struct {
 	Error   *jsonrpc.Error  `json:"error,omitempty"`
 }
 
-func orNull(id json.RawMessage) json.RawMessage {
+// idOrNull returns an id as JSON.
+func idOrNull(id json.RawMessage) json.RawMessage {
 	if id == nil {
 		return json.RawMessage("null")
 	}
 	return id
 }
 
-// withID returns an answer of the library with the id that the agent has sent.
+// withID replaces the id in an answer of the library by the one that the agent has sent.
 func withID(text []byte, id json.RawMessage) ([]byte, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, err
 	}
-	if a.ID = orNull(id); a.Error != nil && a.Error.Code == 0 { // the library's own errors that have none
+	a.ID = idOrNull(id)
+	if a.Error != nil && a.Error.Code == 0 { // some errors of the library have no code
 		a.Error.Code = jsonrpc.CodeInvalidRequest
 	}
 	return jsontext.Plain(a)
 }
 
-// parse reads a message as JSON-RPC 2.0 and the protocol have it. A list of messages is refused: the
-// protocol has none any more, and it would count as one request.
-func parse(text []byte) (frame, *refusal) {
+// parseFrame parses a message by the rules of JSON-RPC 2.0 and of the protocol, or returns the refusal that
+// answers it. It refuses lists of messages: the protocol no longer has them, and one would count as a single
+// request.
+func parseFrame(text []byte) (frame, *refusal) {
+	// JSON, and an object.
 	var wrong *jsontext.Error
 	if err := jsontext.Check(text, jsontext.Options{}); errors.As(err, &wrong) {
 		if wrong.Syntax {
-			return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: it is not JSON: byte %d: %s", wrong.Offset, wrong.What)
+			return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: it is not JSON: byte %d: %s",
+				wrong.Offset, wrong.What)
 		}
 		code := int64(jsonrpc.CodeInvalidRequest)
 		if !utf8.Valid(text) {
 			code = jsonrpc.CodeParseError
 		}
-		return frame{}, refuse(idOf(text), code, "no MCP message: %v", wrong)
+		return frame{}, refuse(findID(text), code, "no MCP message: %v", wrong)
 	}
-	switch kindOf(bytes.TrimLeft(text, " \t\r\n")) {
+	switch jsonKind(bytes.TrimLeft(text, " \t\r\n")) {
 	case "an object":
 	case "a list":
 		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "lists of messages are not taken: send one at a time")
 	default:
 		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "no MCP message: it is no object")
 	}
-	var members map[string]json.RawMessage // a struct would take "ID" for "id"
+
+	// Id and version.
+	var members map[string]json.RawMessage // a struct would accept "ID" for "id"
 	if err := json.Unmarshal(text, &members); err != nil {
 		return frame{}, refuse(nil, jsonrpc.CodeParseError, "no MCP message: %v", err)
 	}
-	id, there := members["id"]
-	if there && !isID(id) {
-		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "id is %s; want text or a number", kindOf(id))
+	id, hasID := members["id"]
+	if hasID && !validID(id) {
+		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "id is %s; want text or a number", jsonKind(id))
 	}
-	if tag := members["jsonrpc"]; textOf(tag) != version {
+	if tag := members["jsonrpc"]; stringFrom(tag) != version {
 		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, `no MCP message: "jsonrpc" is not "2.0"`)
 	}
+
+	// Method.
 	if members["method"] == nil && (members["result"] != nil || members["error"] != nil) {
-		return frame{}, nil // an answer, and nothing was asked
+		return frame{}, nil // an answer, although the server never asks
 	}
-	if kindOf(members["method"]) != "text" {
-		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is %s; want text", kindOf(members["method"]))
+	if jsonKind(members["method"]) != "text" {
+		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is %s; want text", jsonKind(members["method"]))
 	}
-	method := textOf(members["method"])
+	method := stringFrom(members["method"])
 	switch {
 	case method == "":
 		return frame{}, refuse(id, jsonrpc.CodeInvalidRequest, "method is empty")
-	case !there && !strings.HasPrefix(method, notifications):
+	case !hasID && !strings.HasPrefix(method, notifications):
 		return frame{}, refuse(nil, jsonrpc.CodeInvalidRequest, "%.80q has no id", method)
 	case method == methodListen:
-		return frame{}, refuse(id, jsonrpc.CodeMethodNotFound, "nothing changes that could be told of")
+		return frame{}, refuse(id, jsonrpc.CodeMethodNotFound, "there are no changes to subscribe to")
 	}
+
+	// Parameters.
 	params := members["params"]
-	switch kindOf(params) {
+	switch jsonKind(params) {
 	case "an object":
 		params = withoutNulls(params)
 	case "missing", "null":
 		params = nil
 	default:
-		if !there { // notifications are not answered
+		if !hasID { // notifications are not answered
 			return frame{}, nil
 		}
-		return frame{}, refuse(id, jsonrpc.CodeInvalidParams, "params is %s; want an object", kindOf(params))
+		return frame{}, refuse(id, jsonrpc.CodeInvalidParams, "params is %s; want an object", jsonKind(params))
 	}
 	return frame{&jsonrpc.Request{Method: method, Params: params}, id}, nil
 }
 
-// kindOf names the kind of a value, which begins without white space.
-func kindOf(value json.RawMessage) string {
+// jsonKind names the kind of a JSON value, which must not begin with white space.
+func jsonKind(value json.RawMessage) string {
 	switch {
 	case len(value) == 0:
 		return "missing"
@@ -159,21 +172,22 @@ func kindOf(value json.RawMessage) string {
 	return "a number"
 }
 
-func textOf(value json.RawMessage) (text string) {
-	if kindOf(value) != "text" || json.Unmarshal(value, &text) != nil {
+// stringFrom returns the text of a JSON string, or "" for another value.
+func stringFrom(value json.RawMessage) (text string) {
+	if jsonKind(value) != "text" || json.Unmarshal(value, &text) != nil {
 		return ""
 	}
 	return text
 }
 
-// isID reports whether a value can be the id of a request. The protocol has no null for one.
-func isID(value json.RawMessage) bool {
-	kind := kindOf(value)
+// validID reports whether a value can be the id of a request. Unlike JSON-RPC the protocol forbids null.
+func validID(value json.RawMessage) bool {
+	kind := jsonKind(value)
 	return (kind == "text" || kind == "a number") && utf8.Valid(value)
 }
 
-// idOf finds the id in the beginning of a message that is refused, or returns nil.
-func idOf(text []byte) json.RawMessage {
+// findID returns the id of a message that may end too early or be invalid. nil means that it was not found.
+func findID(text []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
 		return nil
@@ -188,7 +202,7 @@ func idOf(text []byte) json.RawMessage {
 			return nil
 		}
 		if name == "id" {
-			if isID(value) {
+			if validID(value) {
 				return value
 			}
 			return nil
@@ -197,25 +211,25 @@ func idOf(text []byte) json.RawMessage {
 	return nil
 }
 
-// withoutNulls leaves out the members of objects that are null, at any depth: some agents send null
-// for whatever they leave out.
+// withoutNulls removes the members of objects that are null, at any depth: some agents send null for
+// arguments that they could leave out.
 func withoutNulls(value json.RawMessage) json.RawMessage {
 	if !bytes.Contains(value, []byte("null")) {
 		return value
 	}
-	var whole any
-	switch kindOf(value) {
+	var cleaned any
+	switch jsonKind(value) {
 	case "an object":
 		var members map[string]json.RawMessage
 		if json.Unmarshal(value, &members) != nil {
 			return value
 		}
 		for name, member := range members {
-			if members[name] = withoutNulls(member); kindOf(member) == "null" {
+			if members[name] = withoutNulls(member); jsonKind(member) == "null" {
 				delete(members, name)
 			}
 		}
-		whole = members
+		cleaned = members
 	case "a list":
 		var items []json.RawMessage
 		if json.Unmarshal(value, &items) != nil {
@@ -224,11 +238,11 @@ func withoutNulls(value json.RawMessage) json.RawMessage {
 		for i := range items {
 			items[i] = withoutNulls(items[i])
 		}
-		whole = items
+		cleaned = items
 	default:
 		return value
 	}
-	text, err := jsontext.Plain(whole)
+	text, err := jsontext.Plain(cleaned)
 	if err != nil {
 		return value
 	}

@@ -17,14 +17,14 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		message, wrong := parse(text)
+		message, wrong := parseFrame(text)
 		id := message.id
 		if wrong != nil {
 			if message.request != nil {
 				t.Fatalf("%q is refused, and taken", text)
 			}
-			if !json.Valid(wrong.answer()) || wrong.code == 0 || wrong.message == "" {
-				t.Fatalf("%q: %s", text, wrong.answer())
+			if !json.Valid(wrong.encode()) || wrong.code == 0 || wrong.message == "" {
+				t.Fatalf("%q: %s", text, wrong.encode())
 			}
 			id = wrong.id
 		}
@@ -34,6 +34,6 @@ func FuzzParse(f *testing.F) {
 		if r := message.request; r != nil && (r.Method == "" || r.Params != nil && !json.Valid(r.Params) || r.ID.IsValid()) {
 			t.Fatalf("%q: %+v", text, r)
 		}
-		_ = idOf(text)
+		_ = findID(text)
 	})
 }

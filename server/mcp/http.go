@@ -14,22 +14,23 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// requestKey is the key of the context of a request by HTTP, of which the library keeps the
-// values, and not the end.
+// requestKey is the context key for the context of a request by HTTP: the library calls tools with a context
+// that keeps the values of the request's context, but does not end with it.
 type requestKey struct{}
 
-// onlyCall is the id that the library gets for a call by HTTP: each request stands for itself.
+// onlyCall is the id that the library gets for a call by HTTP, which is the only one of its request.
 const onlyCall = 1
 
-// Handler answers the protocol's streamable HTTP, without sessions: each request stands for itself.
-// Its only limit of its own is the length of a message: [server.Options.Agents] makes it a
-// route of the service, with the limits of all routes.
+// Handler answers the protocol's streamable HTTP without sessions: each request stands for itself. It only
+// limits the length of a message; as [server.Options.Agents] it becomes a route of the service, with the
+// limits of all routes.
 func (s *Server) Handler() http.Handler {
 	tools := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.sdk }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true,
 		DisableLocalhostProtection: true, // the service checks the header Host
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Read and parse the message.
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context()))
 		if r.Method != http.MethodPost {
 			tools.ServeHTTP(w, r)
@@ -37,24 +38,28 @@ func (s *Server) Handler() http.Handler {
 		}
 		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-			send(w, http.StatusRequestEntityTooLarge, refuse(nil, jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage).answer())
+			writeJSON(w, http.StatusRequestEntityTooLarge,
+				refuse(nil, jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage).encode())
 			return
 		} else if err != nil {
-			send(w, http.StatusBadRequest, refuse(nil, jsonrpc.CodeParseError, "the message did not come: %v", err).answer())
+			writeJSON(w, http.StatusBadRequest,
+				refuse(nil, jsonrpc.CodeParseError, "the message did not come: %v", err).encode())
 			return
 		}
-		f, wrong := parse(text)
+		f, wrong := parseFrame(text)
 		switch {
 		case wrong != nil && wrong.code == jsonrpc.CodeMethodNotFound:
-			send(w, http.StatusNotFound, wrong.answer())
+			writeJSON(w, http.StatusNotFound, wrong.encode())
 			return
 		case wrong != nil:
-			send(w, http.StatusBadRequest, wrong.answer())
+			writeJSON(w, http.StatusBadRequest, wrong.encode())
 			return
 		case f.request == nil:
 			w.WriteHeader(http.StatusAccepted)
 			return
 		}
+
+		// Let the library answer it with an id of its own, and put the agent's id back.
 		if f.id != nil {
 			f.request.ID, err = jsonrpc.MakeID(float64(onlyCall))
 		}
@@ -62,24 +67,25 @@ func (s *Server) Handler() http.Handler {
 			text, err = jsonrpc.EncodeMessage(f.request)
 		}
 		if err != nil {
-			send(w, http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer())
+			writeJSON(w, http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).encode())
 			return
 		}
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 		kept := &answerWriter{header: http.Header{}, code: http.StatusOK}
 		tools.ServeHTTP(kept, r)
-		kept.pass(w, &f)
+		kept.forwardTo(w, &f)
 	})
 }
 
 // Beginnings of the texts with which the library refuses a message.
 const (
-	notHandled = "JSON RPC not handled"
-	notValid   = "invalid request"
+	unknownMethodText  = "JSON RPC not handled"
+	invalidRequestText = "invalid request"
 )
 
-// pass sends on the answer of the library to a message.
-func (w *answerWriter) pass(to http.ResponseWriter, f *frame) {
+// forwardTo sends the library's answer to a message, with the agent's id. Errors that the library answers as
+// text become errors of JSON-RPC.
+func (w *answerWriter) forwardTo(to http.ResponseWriter, f *frame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, values := range w.header {
@@ -91,30 +97,32 @@ func (w *answerWriter) pass(to http.ResponseWriter, f *frame) {
 	case media == mediaJSON && f.id != nil:
 		answer, err := withID(text, f.id)
 		if err != nil {
-			w.code, answer = http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).answer()
+			w.code, answer = http.StatusInternalServerError, refuse(f.id, jsonrpc.CodeInternalError, "%v", err).encode()
 		}
-		send(to, w.code, answer)
+		writeJSON(to, w.code, answer)
 	case media == "text/plain" && w.code >= http.StatusBadRequest:
-		// What a pipe answers, or passes over, is no mistake of HTTP.
+		// Errors that a pipe would answer, or ignore, are no errors of HTTP.
 		wrong := refuse(f.id, jsonrpc.CodeInvalidRequest, "%s", text)
-		switch unknown := strings.HasPrefix(wrong.message, notHandled); {
+		switch unknown := strings.HasPrefix(wrong.message, unknownMethodText); {
 		case f.id == nil && unknown:
 			to.Header().Del("Content-Type")
 			to.WriteHeader(http.StatusAccepted)
 			return
 		case unknown:
-			w.code, wrong.code, wrong.message = http.StatusOK, jsonrpc.CodeMethodNotFound, "method not found: "+strconv.Quote(f.request.Method)
-		case f.id != nil && strings.HasPrefix(wrong.message, notValid):
+			w.code, wrong.code, wrong.message = http.StatusOK, jsonrpc.CodeMethodNotFound, "method not found: "+
+				strconv.Quote(f.request.Method)
+		case f.id != nil && strings.HasPrefix(wrong.message, invalidRequestText):
 			w.code = http.StatusOK
 		}
-		send(to, w.code, wrong.answer())
+		writeJSON(to, w.code, wrong.encode())
 	default:
 		to.WriteHeader(w.code)
 		_, _ = to.Write(w.body.Bytes())
 	}
 }
 
-func send(w http.ResponseWriter, status int, text []byte) {
+// writeJSON answers with a status and JSON.
+func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", mediaJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)

@@ -14,119 +14,125 @@ type listIn struct{}
 type listOut struct {
 	Indexes []indexOut `json:"indexes"`
 	Left    int        `json:"left,omitempty" jsonschema:"how many more indexes there are"`
-	// Texts says whether questions can be asked by meaning.
-	Texts bool `json:"texts" jsonschema:"true: questions are answered by meaning; false: the service has no model, and searches by words"`
+	// Texts is true if the service has a model.
+	Texts bool `json:"texts" jsonschema:"true: finds by meaning; false: has no model, and finds by words"`
 }
 
 type indexOut struct {
 	Name      string   `json:"name"`
 	Documents int64    `json:"documents"`
 	Passages  int64    `json:"passages,omitempty" jsonschema:"in which some of them are stored"`
-	Fields    []string `json:"fields,omitempty" jsonschema:"fields that the first documents have; conditions are over them"`
+	Fields    []string `json:"fields,omitempty" jsonschema:"fields of the first documents, for conditions"`
 	Left      int      `json:"fields_left,omitempty" jsonschema:"how many more fields they have"`
 	Error     string   `json:"error,omitempty" jsonschema:"why the index cannot be searched"`
 }
 
-// sampled is how many documents are looked at for the names of fields.
-const sampled = 5
+// sampledDocuments is how many documents are read for the names of fields.
+const sampledDocuments = 5
 
 const (
-	// maxIndexes is how many indexes are described.
+	// maxIndexes is the largest number of indexes that are described.
 	maxIndexes = 100
-	// maxFields is how many fields of them all are named. Each index names some in any case.
+	// maxFields is the largest number of fields that are named for all indexes. Each index may name
+	// maxShortFields in any case.
 	maxFields = 500
 )
 
-func (t tools) list(ctx context.Context, from http.Header, _ *listIn) (listOut, error) {
+// listIndexes is the tool list.
+func (t tools) listIndexes(ctx context.Context, from http.Header, _ *listIn) (listOut, error) {
 	out := listOut{Indexes: []indexOut{}}
-	names, err := t.names(ctx, from)
+	names, err := t.indexNames(ctx, from)
 	if err != nil {
 		return out, err
 	}
-	known, texts, err := t.health(ctx, from)
+	sizes, encodes, err := t.fetchHealth(ctx, from)
 	if err != nil {
 		return out, err
 	}
-	out.Texts, out.Left = texts, max(len(names)-maxIndexes, 0)
-	room := maxFields
+	out.Texts, out.Left = encodes, max(len(names)-maxIndexes, 0)
+	remaining := maxFields
 	for _, name := range names[:min(len(names), maxIndexes)] {
 		x := indexOut{Name: name}
-		x.Fields, x.Left, err = t.fields(ctx, from, name)
-		size, there := known[name]
+		x.Fields, x.Left, err = t.fetchFields(ctx, from, name)
+		size, known := sizes[name]
 		switch {
 		case refusedWith(err, "INDEX_NOT_FOUND"): // declared, and without documents
 			err = nil
-		case err == nil && !there: // it was slow to say how many it has
-			size, err = t.size(ctx, from, name)
+		case err == nil && !known: // it was too slow for the answer with all sizes
+			size, err = t.fetchSize(ctx, from, name)
 		}
 		if err != nil {
 			var refused *RefusedError
-			if !errors.As(err, &refused) { // the service is out of reach
+			if !errors.As(err, &refused) { // the service does not answer at all
 				return out, err
 			}
 			x.Error = err.Error()
 		}
 		x.Documents, x.Passages = size.Documents, size.Passages
-		if n := max(room, shownFields); len(x.Fields) > n {
+		if n := max(remaining, maxShortFields); len(x.Fields) > n {
 			x.Fields, x.Left = x.Fields[:n], x.Left+len(x.Fields)-n
 		}
-		room -= len(x.Fields)
+		remaining -= len(x.Fields)
 		out.Indexes = append(out.Indexes, x)
 	}
 	return out, nil
 }
 
-// fields are those that the first documents of an index have, in the order of their names. left
-// counts those with long names, which are not shown.
-func (t tools) fields(ctx context.Context, from http.Header, index string) (fields []string, left int, err error) {
-	var some struct {
+// fetchFields returns the names of the fields that the first documents of an index have, sorted. omitted
+// counts those with long names, which are left out.
+func (t tools) fetchFields(
+	ctx context.Context, from http.Header, index string,
+) (fields []string, omitted int, err error) {
+	var answer struct {
 		Metadata []map[string]json.RawMessage `json:"metadata"`
 	}
-	if err := t.service.ask(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get",
-		map[string]any{"limit": sampled, "values": false}, &some); err != nil {
+	if err := t.service.send(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get",
+		map[string]any{"limit": sampledDocuments, "values": false}, &answer); err != nil {
 		return nil, 0, err
 	}
-	for _, m := range some.Metadata {
+	for _, m := range answer.Metadata {
 		for key := range m {
 			if key != ordinalKey && key != idKey && !slices.Contains(fields, key) {
 				fields = append(fields, key)
 			}
 		}
 	}
-	all := len(fields)
+	total := len(fields)
 	fields = slices.DeleteFunc(fields, func(name string) bool { return len(name) > shortField })
 	slices.Sort(fields)
-	return fields, all - len(fields), nil
+	return fields, total - len(fields), nil
 }
 
-// size is how many documents an index has, and in how many passages some of them are stored.
-type size struct {
+// indexSize has the number of documents of an index, and of the passages that some are stored in.
+type indexSize struct {
 	Documents int64 `json:"num_documents"`
 	Passages  int64 `json:"num_passages"`
 }
 
-// health says how many documents the indexes have that answer soon, and whether the service
-// has a model.
-func (t tools) health(ctx context.Context, from http.Header) (sizes map[string]size, encodes bool, err error) {
+// fetchHealth returns the sizes of the indexes, except for those that are slow to answer, and reports whether
+// the service has a model.
+func (t tools) fetchHealth(
+	ctx context.Context, from http.Header,
+) (sizes map[string]indexSize, encodes bool, err error) {
 	var health struct {
 		Model   *struct{} `json:"model"`
 		Indices []struct {
 			Name string `json:"name"`
-			size
+			indexSize
 		} `json:"indices"`
 	}
-	if err := t.service.ask(ctx, from, "GET", "/health", nil, &health); err != nil {
+	if err := t.service.send(ctx, from, "GET", "/health", nil, &health); err != nil {
 		return nil, false, err
 	}
-	sizes = make(map[string]size, len(health.Indices))
+	sizes = make(map[string]indexSize, len(health.Indices))
 	for _, x := range health.Indices {
-		sizes[x.Name] = x.size
+		sizes[x.Name] = x.indexSize
 	}
 	return sizes, health.Model != nil, nil
 }
 
-// size asks for the size of an index.
-func (t tools) size(ctx context.Context, from http.Header, index string) (info size, err error) {
-	err = t.service.ask(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
+// fetchSize returns the size of an index.
+func (t tools) fetchSize(ctx context.Context, from http.Header, index string) (info indexSize, err error) {
+	err = t.service.send(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
 	return info, err
 }

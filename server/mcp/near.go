@@ -8,31 +8,35 @@ import (
 )
 
 type similarIn struct {
-	Index     string `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
-	ID        string `json:"id" jsonschema:"id of the document that others are compared with"`
-	Condition string `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, as in search"`
-	K         whole  `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	Index     string      `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
+	ID        string      `json:"id" jsonschema:"id of the document that others are compared with"`
+	Condition string      `json:"condition,omitempty" jsonschema:"condition on the documents, as in search"`
+	K         wholeNumber `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
 	tokensIn
 }
 
-func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (foundOut, error) {
+// findSimilar is the tool similar: it searches with the vectors of a document as the query.
+func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn) (foundOut, error) {
+	// The vectors of the document.
 	out := foundOut{Hits: []hitOut{}}
-	k, err := hits(int(in.K))
+	k, err := hitCount(int(in.K))
 	if err != nil {
 		return out, err
 	}
-	room, err := in.room(hitBytes * k)
+	budget, err := in.byteBudget(hitBytes * k)
 	if err != nil {
 		return out, err
 	}
-	path, err := t.index(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, from, in.Index)
 	if err != nil {
 		return out, err
 	}
-	document, vectors, shape, err := t.vectors(ctx, from, path, in.ID)
+	document, vectors, shape, err := t.fetchVectors(ctx, from, path, in.ID)
 	if err != nil {
 		return out, err
 	}
+
+	// Search.
 	body := map[string]any{
 		"queries": []any{map[string]any{"embeddings_b64": vectors, "shape": shape}},
 		"group":   "best", "passages": 1,
@@ -43,77 +47,84 @@ func (t tools) similar(ctx context.Context, from http.Header, in *similarIn) (fo
 		path += "/filtered"
 		body["filter_condition"] = in.Condition
 	}
-	near, _, err := t.find(ctx, from, path, body)
+	near, _, err := t.fetchHits(ctx, from, path, body)
 	if err != nil {
 		return out, err
 	}
-	others := make([]found, 0, k)
+
+	// Leave the document itself out.
+	others := make([]searchHit, 0, k)
 	for _, hit := range near {
 		if hit.id != document && len(others) < k {
 			others = append(others, hit)
 		}
 	}
-	return shownHits(others, "", room)
+	return fitHits(others, "", budget)
 }
 
-// mostPassages is how many passages stand for a document that others are compared with, and
-// mostVectors how many vectors do.
+// maxQueryPassages is the largest number of passages, and maxQueryVectors that of vectors, that a query has
+// if it is a document.
 const (
-	mostPassages = 8
-	mostVectors  = 2048
+	maxQueryPassages = 8
+	maxQueryVectors  = 2048
 )
 
-// vectors are those of a document, or of passages of it that lie evenly in it. document is
-// its id, where the id asked for is that of a passage.
-func (t tools) vectors(ctx context.Context, from http.Header, index, id string) (_, _ string, shape []int, err error) {
-	ids, err := t.idsOf(ctx, from, index, id)
+// fetchVectors returns the vectors of a document, or of some of its passages, as base64, and their shape. If
+// id is that of a passage, the vectors are those of the passage; document is the id of its document.
+func (t tools) fetchVectors(
+	ctx context.Context, from http.Header, index, id string,
+) (document, vectors string, shape []int, err error) {
+	ids, err := t.sampleIDs(ctx, from, index, id)
 	if err != nil {
 		return "", "", nil, err
 	}
-	var found stored
-	path := index + "/documents?" + window{limit: mostPassages, vectors: true}.query(ids...)
-	if err := t.service.ask(ctx, from, "GET", path, nil, &found); err != nil {
+	var found storedAnswer
+	path := index + "/documents?" + documentRange{limit: maxQueryPassages, vectors: true}.encodeQuery(ids...)
+	if err := t.service.send(ctx, from, "GET", path, nil, &found); err != nil {
 		return "", "", nil, err
 	}
-	var all []byte
-	rows, dim, document := 0, 0, id
+	var data []byte
+	rows, dim := 0, 0
+	document = id
 	for i, d := range found.Documents {
-		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] || dim > 0 && d.Shape[1] != dim {
+		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] ||
+			dim > 0 && d.Shape[1] != dim {
 			return "", "", nil, fmt.Errorf("the service sends vectors of document %q that have no shape", d.ID)
 		}
 		dim = d.Shape[1]
 		n := d.Shape[0]
 		if i > 0 {
-			n = min(n, max(mostVectors-rows, 0))
+			n = min(n, max(maxQueryVectors-rows, 0))
 		} else if d.Passage != nil {
 			document = d.Passage.Of
 		}
 		rows += n
-		all = append(all, d.Base64[:4*n*dim]...)
+		data = append(data, d.Base64[:4*n*dim]...)
 	}
-	return document, base64.StdEncoding.EncodeToString(all), []int{rows, dim}, nil
+	return document, base64.StdEncoding.EncodeToString(data), []int{rows, dim}, nil
 }
 
-// mostIDs is how many ids of passages are read at a time.
-const mostIDs = 10_000
+// maxIDs is the largest number of ids of passages that one request reads.
+const maxIDs = 10_000
 
-// idsOf is the id of a document, or those of passages that lie evenly in it.
-func (t tools) idsOf(ctx context.Context, from http.Header, index, id string) (ids []string, err error) {
-	found, err := t.document(ctx, from, index, id, window{limit: mostIDs})
+// sampleIDs returns the id of a document without passages, or the ids of up to maxQueryPassages of its
+// passages at equal distances.
+func (t tools) sampleIDs(ctx context.Context, from http.Header, index, id string) (ids []string, err error) {
+	found, err := t.fetchDocument(ctx, from, index, id, documentRange{limit: maxIDs})
 	if err != nil {
 		return nil, err
 	}
 	n := found.Total
-	for i := range min(n, mostPassages) {
-		at := i
-		if n > mostPassages {
-			at = i * n / mostPassages
+	for i := range min(n, maxQueryPassages) {
+		number := i
+		if n > maxQueryPassages {
+			number = i * n / maxQueryPassages
 		}
-		if at < len(found.Documents) {
-			ids = append(ids, found.Documents[at].ID)
+		if number < len(found.Documents) {
+			ids = append(ids, found.Documents[number].ID)
 			continue
 		}
-		single, err := t.document(ctx, from, index, id, window{offset: at, limit: 1})
+		single, err := t.fetchDocument(ctx, from, index, id, documentRange{offset: number, limit: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -125,13 +136,13 @@ func (t tools) idsOf(ctx context.Context, from http.Header, index, id string) (i
 }
 
 type explainIn struct {
-	Index string `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
+	Index string `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
 	Query string `json:"query" jsonschema:"the question, in words"`
 	ID    string `json:"id" jsonschema:"id of the document"`
 }
 
 type explainOut struct {
-	Passage string     `json:"passage,omitempty" jsonschema:"id of the passage that this is about, where the document has passages: the best one"`
+	Passage string     `json:"passage,omitempty" jsonschema:"id of the best passage, if the document has passages"`
 	Score   float64    `json:"score"`
 	Stage   string     `json:"stage" jsonschema:"returned, or where the document left the search"`
 	Rank    int        `json:"rank,omitempty"`
@@ -146,16 +157,18 @@ type matchOut struct {
 	Score    float64 `json:"score"`
 }
 
-// explain leaves out what a model puts beside the words of a question.
-func (t tools) explain(ctx context.Context, from http.Header, in *explainIn) (explainOut, error) {
+// explainScore is the tool explain. It leaves out tokens that a model adds to the words of a question.
+func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn) (explainOut, error) {
 	out := explainOut{Matches: []matchOut{}}
 	if in.Query == "" || len(in.Query) > MaxQuery {
 		return out, fmt.Errorf("bad argument: query has %d bytes; 1 to %d are possible", len(in.Query), MaxQuery)
 	}
-	path, err := t.index(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, from, in.Index)
 	if err != nil {
 		return out, err
 	}
+
+	// Ask the service.
 	type token struct {
 		Piece string `json:"piece"`
 		Start int    `json:"start"`
@@ -175,9 +188,12 @@ func (t tools) explain(ctx context.Context, from http.Header, in *explainIn) (ex
 		QueryTokens    []token `json:"query_tokens"`
 		DocumentTokens []token `json:"document_tokens"`
 	}
-	if err := t.service.ask(ctx, from, "POST", path+"/explain", map[string]any{"text": in.Query, "id": in.ID}, &found); err != nil {
+	if err := t.service.send(ctx, from, "POST", path+"/explain", map[string]any{"text": in.Query, "id": in.ID},
+		&found); err != nil {
 		return out, err
 	}
+
+	// Show the words of the question, with their best matches.
 	if found.ID != in.ID {
 		out.Passage = found.ID
 	}
@@ -187,7 +203,7 @@ func (t tools) explain(ctx context.Context, from http.Header, in *explainIn) (ex
 			continue
 		}
 		word := found.QueryTokens[m.Query]
-		if word.Start >= word.End || len(out.Matches) == mostMatches {
+		if word.Start >= word.End || len(out.Matches) == maxMatches {
 			continue
 		}
 		x := matchOut{Word: word.Piece, Score: m.Score}
@@ -199,5 +215,5 @@ func (t tools) explain(ctx context.Context, from http.Header, in *explainIn) (ex
 	return out, nil
 }
 
-// mostMatches is how many words of a question are told of.
-const mostMatches = 128
+// maxMatches is the largest number of words of a question that an explanation has.
+const maxMatches = 128

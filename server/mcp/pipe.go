@@ -19,50 +19,56 @@ import (
 const (
 	// maxMessage is the longest message of an agent in bytes.
 	maxMessage = 256 << 10
-	// maxCalls is how many calls of an agent are answered at a time. The next ones wait in its pipe.
+	// maxCalls is how many calls of an agent are answered at a time. Further calls wait in its pipe.
 	maxCalls = 8
 )
 
-// Run answers an agent that holds the other ends of two pipes, until in ends and what was
-// asked is answered, or until ctx ends. A line that is no message is answered by an error.
+// Run answers an agent at the other ends of two pipes, until in ends and all its calls are answered, or
+// until ctx ends. It answers an invalid line with an error.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	err := s.sdk.Run(ctx, &pipe{in: in, out: out, lines: make(chan line), turns: make(chan struct{}, maxCalls),
-		closed: make(chan struct{}), open: map[float64]*call{}})
+	err := s.sdk.Run(ctx, &pipe{
+		in:     in,
+		out:    out,
+		lines:  make(chan line),
+		slots:  make(chan struct{}, maxCalls),
+		closed: make(chan struct{}),
+		calls:  map[float64]*call{},
+	})
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
 }
 
-// pipe is a transport, and its one connection: messages, each on a line.
+// pipe is a transport and its only connection. Each message is a line.
 type pipe struct {
 	in    io.ReadCloser
 	out   io.WriteCloser
 	lines chan line
-	turns chan struct{} // has an item for each of open
+	slots chan struct{} // has an item for each of open
 
 	once   sync.Once
 	closed chan struct{}
 
 	writing sync.Mutex // held while a line is written
 
-	mu   sync.Mutex
-	open map[float64]*call // by our id
-	last float64           // id of ours
-	none chan struct{}     // closed when open is empty; nil if no one waits
+	mu          sync.Mutex
+	calls       map[float64]*call // by the id that the library knows
+	lastID      float64           // the last of these ids
+	allAnswered chan struct{}     // is closed when calls is empty. nil means that no goroutine waits for that
 }
 
 // call is a request that is not answered yet.
 type call struct {
-	id        json.RawMessage // as the agent has sent it
-	cancelled bool            // it wants no answer
+	id        json.RawMessage // the agent's
+	cancelled bool            // the agent wants no answer
 }
 
-// line is one of the input, without its end.
+// line is a line of the input, without its end.
 type line struct {
-	text []byte
-	long bool // there is more of it than a message may have
-	err  error
+	text    []byte // of a line that is too long, the beginning
+	tooLong bool   // it is longer than a message may be
+	err     error  // of reading; the text before it is valid
 }
 
 // Connect implements [sdk.Transport].
@@ -71,28 +77,29 @@ func (p *pipe) Connect(context.Context) (sdk.Connection, error) {
 	return p, nil
 }
 
-// readLines reads until the input ends or the connection does: a read of a terminal cannot be given up.
+// readLines sends the lines of the input to Read, until the input ends or the connection is closed. It is a
+// goroutine of its own because a read of a terminal cannot be interrupted.
 func (p *pipe) readLines() {
 	r := bufio.NewReader(p.in)
-	half := false // the last line was UTF-16: the second byte of its line feed comes next
+	afterUTF16 := false // the last line was UTF-16: this one begins with the second byte of its line feed
 	for {
 		var next line
 		for more := true; more; {
-			var part []byte
-			part, next.err = r.ReadSlice('\n')
+			var read []byte
+			read, next.err = r.ReadSlice('\n')
 			if more = errors.Is(next.err, bufio.ErrBufferFull); more {
 				next.err = nil
 			}
-			room := maxMessage + len("\r\n") - len(next.text)
-			next.long = next.long || len(part) > room
-			next.text = append(next.text, part[:min(len(part), room)]...)
+			remaining := maxMessage + len("\r\n") - len(next.text)
+			next.tooLong = next.tooLong || len(read) > remaining
+			next.text = append(next.text, read[:min(len(read), remaining)]...)
 		}
-		if half {
+		if afterUTF16 {
 			next.text = bytes.TrimPrefix(next.text, []byte{0})
 		}
 		next.text = bytes.TrimSpace(next.text)
-		half = bytes.HasSuffix(next.text, []byte{0})
-		next.long = next.long || len(next.text) > maxMessage
+		afterUTF16 = bytes.HasSuffix(next.text, []byte{0})
+		next.tooLong = next.tooLong || len(next.text) > maxMessage
 		select {
 		case p.lines <- next:
 		case <-p.closed:
@@ -109,9 +116,9 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 	var next line
 	for {
 		if next.err != nil {
-			if errors.Is(next.err, io.EOF) { // the library gives up what still runs
+			if errors.Is(next.err, io.EOF) { // after it the library cancels running calls
 				select {
-				case <-p.rest():
+				case <-p.untilAnswered():
 				case <-p.closed:
 				case <-ctx.Done():
 				}
@@ -128,12 +135,12 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if len(next.text) == 0 {
 			continue
 		}
-		request, err := p.take(ctx, next)
+		request, err := p.parseRequest(ctx, next)
 		if err != nil {
 			return nil, err
 		}
 		if request != nil {
-			if next.err != nil { // the end has no line of its own
+			if next.err != nil { // return the request now, and the end of the input at the next Read
 				go func() {
 					select {
 					case p.lines <- line{err: next.err}:
@@ -146,27 +153,28 @@ func (p *pipe) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take returns the request of a line. It is nil if there is none, or if the line is answered by an error.
-func (p *pipe) take(ctx context.Context, next line) (*jsonrpc.Request, error) {
+// parseRequest returns the request of a line for the library, or nil if the line has none, or is answered with
+// an error already.
+func (p *pipe) parseRequest(ctx context.Context, next line) (*jsonrpc.Request, error) {
 	var f frame
 	var wrong *refusal
-	if next.long {
-		wrong = refuse(idOf(next.text), jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage)
+	if next.tooLong {
+		wrong = refuse(findID(next.text), jsonrpc.CodeInvalidRequest, "the message has more than %d bytes", maxMessage)
 	} else {
-		f, wrong = parse(next.text)
+		f, wrong = parseFrame(next.text)
 	}
 	switch {
 	case wrong != nil:
-		return nil, p.write(wrong.answer())
+		return nil, p.writeLine(wrong.encode())
 	case f.request == nil:
 		return nil, nil
 	case f.id == nil && f.request.Method == methodCancelled:
-		return p.cancel(f.request), nil
+		return p.cancelCall(f.request), nil
 	case f.id == nil:
 		return f.request, nil
 	}
 	select {
-	case p.turns <- struct{}{}:
+	case p.slots <- struct{}{}:
 	case <-p.closed:
 		return nil, io.EOF
 	case <-ctx.Done():
@@ -174,47 +182,47 @@ func (p *pipe) take(ctx context.Context, next line) (*jsonrpc.Request, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last++
-	p.open[p.last] = &call{id: f.id}
+	p.lastID++
+	p.calls[p.lastID] = &call{id: f.id}
 	var err error
-	f.request.ID, err = jsonrpc.MakeID(p.last)
+	f.request.ID, err = jsonrpc.MakeID(p.lastID)
 	return f.request, err
 }
 
-// cancel marks the call that a notification names, and returns the notification with our id of the call,
-// or nil if there is no such call.
-func (p *pipe) cancel(r *jsonrpc.Request) *jsonrpc.Request {
-	var given struct {
+// cancelCall marks the call that a notification names as cancelled, and returns the notification with the id
+// that the library knows, or nil if it names another call.
+func (p *pipe) cancelCall(r *jsonrpc.Request) *jsonrpc.Request {
+	var params struct {
 		ID     json.RawMessage `json:"requestId"`
 		Reason string          `json:"reason"`
 	}
-	if json.Unmarshal(r.Params, &given) != nil {
+	if json.Unmarshal(r.Params, &params) != nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n, c := range p.open {
-		if !c.cancelled && bytes.Equal(c.id, given.ID) {
+	for n, c := range p.calls {
+		if !c.cancelled && bytes.Equal(c.id, params.ID) {
 			c.cancelled = true
-			params, err := jsontext.Plain(map[string]any{"requestId": n, "reason": given.Reason})
+			text, err := jsontext.Plain(map[string]any{"requestId": n, "reason": params.Reason})
 			if err != nil {
 				return nil
 			}
-			return &jsonrpc.Request{Method: methodCancelled, Params: params}
+			return &jsonrpc.Request{Method: methodCancelled, Params: text}
 		}
 	}
 	return nil
 }
 
-// rest returns a channel that is closed when nothing is left to answer.
-func (p *pipe) rest() <-chan struct{} {
+// untilAnswered returns a channel that is closed when all calls are answered.
+func (p *pipe) untilAnswered() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.none = make(chan struct{})
-	if len(p.open) == 0 {
-		close(p.none)
+	p.allAnswered = make(chan struct{})
+	if len(p.calls) == 0 {
+		close(p.allAnswered)
 	}
-	return p.none
+	return p.allAnswered
 }
 
 // Write implements [sdk.Connection].
@@ -225,39 +233,40 @@ func (p *pipe) Write(_ context.Context, msg jsonrpc.Message) error {
 	}
 	r, ok := msg.(*jsonrpc.Response)
 	if !ok {
-		return p.write(text)
+		return p.writeLine(text)
 	}
 	n, _ := r.ID.Raw().(int64)
 	p.mu.Lock()
-	c := p.open[float64(n)]
+	c := p.calls[float64(n)]
 	cancelled := c != nil && c.cancelled
 	p.mu.Unlock()
 	if c == nil {
 		return fmt.Errorf("an answer to request %v, which is not open", r.ID.Raw())
 	}
-	defer p.answered(float64(n))
+	defer p.forgetCall(float64(n))
 	if cancelled {
 		return nil
 	}
 	if text, err = withID(text, c.id); err != nil {
 		return err
 	}
-	return p.write(text)
+	return p.writeLine(text)
 }
 
-func (p *pipe) answered(n float64) {
+// forgetCall removes a call that was answered.
+func (p *pipe) forgetCall(n float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.open, n)
-	<-p.turns
-	if len(p.open) == 0 && p.none != nil {
-		close(p.none)
-		p.none = nil
+	delete(p.calls, n)
+	<-p.slots
+	if len(p.calls) == 0 && p.allAnswered != nil {
+		close(p.allAnswered)
+		p.allAnswered = nil
 	}
 }
 
-// write writes a line.
-func (p *pipe) write(text []byte) error {
+// writeLine writes a line.
+func (p *pipe) writeLine(text []byte) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	_, err := p.out.Write(append(text, '\n'))

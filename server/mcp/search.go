@@ -10,24 +10,24 @@ import (
 )
 
 type searchIn struct {
-	Index     string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
-	Query     string   `json:"query" jsonschema:"the question, in words"`
-	Condition string   `json:"condition,omitempty" jsonschema:"only documents for which this holds: SQL over the fields, such as year >= 2020 AND lang = 'en'; a list of values meets what one of them meets (tags = 'a'), and a dot leads into objects (author.name)"`
-	K         whole    `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
-	Offset    whole    `json:"offset,omitempty" jsonschema:"leave this many of the best hits out: the next page begins where this one ends"`
-	MinScore  *float64 `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
-	Mode      string   `json:"mode,omitempty" jsonschema:"vectors (by meaning, the default where the service has a model), keywords (by the words of the query), or hybrid (by both)"`
-	Group     bool     `json:"group,omitempty" jsonschema:"true: return whole documents, each with its best passage, where long ones are stored as passages"`
-	Like      []string `json:"like,omitempty" jsonschema:"ids of documents that are what is wanted: more like these is found; with mode vectors only"`
-	Unlike    []string `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
+	Index     string      `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
+	Query     string      `json:"query" jsonschema:"the question, in words"`
+	Condition string      `json:"condition,omitempty" jsonschema:"condition on the fields, such as year >= 2020"`
+	K         wholeNumber `json:"k,omitempty" jsonschema:"how many documents, 1 to 20; default 5"`
+	Offset    wholeNumber `json:"offset,omitempty" jsonschema:"skip this many of the best hits, for the next page"`
+	MinScore  *float64    `json:"min_score,omitempty" jsonschema:"leave hits out that score less"`
+	Mode      string      `json:"mode,omitempty" jsonschema:"vectors (by meaning), keywords (by words) or hybrid"`
+	Group     bool        `json:"group,omitempty" jsonschema:"true: whole documents, each with its best passage"`
+	Like      []string    `json:"like,omitempty" jsonschema:"ids of good documents, to find more like them"`
+	Unlike    []string    `json:"unlike,omitempty" jsonschema:"ids of documents that are not wanted"`
 	tokensIn
 }
 
-// The ways to search.
+// The modes of a search.
 const (
 	byVectors  = "vectors"
 	byKeywords = "keywords"
-	hybrid     = "hybrid"
+	byBoth     = "hybrid"
 )
 
 type searchOut struct {
@@ -39,16 +39,16 @@ type searchOut struct {
 type foundOut struct {
 	Hits []hitOut `json:"hits"`
 	Left int      `json:"left,omitempty" jsonschema:"how many hits max_tokens left no room for"`
-	Note string   `json:"note,omitempty" jsonschema:"says that the question was cut at the query length, and how much of it took no part: ask a shorter one"`
+	Note string   `json:"note,omitempty" jsonschema:"that the question was too long, and was cut"`
 }
 
 type hitOut struct {
 	ID    string  `json:"id"`
 	Score float64 `json:"score"`
-	// Passage is the id of the one that the text is of.
+	// Passage is the id of the passage that has the text.
 	Passage string `json:"passage,omitempty" jsonschema:"id of the passage that the text is of"`
 	Title   string `json:"title,omitempty"`
-	// Text is the part that fits the question, and Field and Start where it is from.
+	// Text is the part that matches the question best. It begins at byte Start of Field.
 	Text   string         `json:"text,omitempty" jsonschema:"the part of the text that fits the question best"`
 	Field  string         `json:"field,omitempty" jsonschema:"the field that the text is from"`
 	Start  int            `json:"start,omitempty" jsonschema:"byte of the field where the part begins"`
@@ -56,38 +56,43 @@ type hitOut struct {
 	Fields map[string]any `json:"fields,omitempty" jsonschema:"short fields of the document"`
 }
 
-func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
+// searchIndex is the tool search.
+func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
+	// Check the arguments, and choose a mode.
 	out := searchOut{Mode: in.Mode, foundOut: foundOut{Hits: []hitOut{}}}
-	k, err := hits(int(in.K))
+	k, err := hitCount(int(in.K))
 	if err != nil {
 		return out, err
 	}
-	room, err := in.room(hitBytes * k)
+	budget, err := in.byteBudget(hitBytes * k)
 	if err != nil {
 		return out, err
 	}
 	if in.Query == "" || len(in.Query) > MaxQuery {
 		return out, fmt.Errorf("bad argument: query has %d bytes; 1 to %d are possible", len(in.Query), MaxQuery)
 	}
-	path, err := t.index(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, from, in.Index)
 	if err != nil {
 		return out, err
 	}
 	switch in.Mode {
 	case "":
 		out.Mode = byKeywords
-		if _, encodes, err := t.health(ctx, from); err != nil {
+		if _, encodes, err := t.fetchHealth(ctx, from); err != nil {
 			return out, err
 		} else if encodes {
 			out.Mode = byVectors
 		}
-	case byVectors, byKeywords, hybrid:
+	case byVectors, byKeywords, byBoth:
 	default:
-		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords, hybrid)
+		return out, fmt.Errorf("bad argument: mode is %q; %s, %s and %s are possible", in.Mode, byVectors, byKeywords,
+			byBoth)
 	}
 	if in.Offset < 0 {
 		return out, fmt.Errorf("bad argument: offset is %d", in.Offset)
 	}
+
+	// Make the request.
 	params := map[string]any{"top_k": k, "offset": in.Offset}
 	if in.MinScore != nil {
 		params["min_score"] = *in.MinScore
@@ -114,27 +119,29 @@ func (t tools) search(ctx context.Context, from http.Header, in *searchIn) (sear
 	if len(in.Like)+len(in.Unlike) > 0 {
 		body["feedback"] = map[string]any{"like": in.Like, "unlike": in.Unlike}
 	}
-	found, dropped, err := t.find(ctx, from, path+route, body)
+
+	// Search.
+	found, dropped, err := t.fetchHits(ctx, from, path+route, body)
 	if err == nil {
-		out.foundOut, err = shownHits(found, in.Query, room)
+		out.foundOut, err = fitHits(found, in.Query, budget)
 	}
 	if dropped > 0 {
-		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
+		out.Note = fmt.Sprintf("the question was cut at the query length: its last %d tokens took no part in the "+
+			"search; ask a shorter one, or raise --query-length of plaid serve or mcp", dropped)
 	}
 	return out, err
 }
 
-// found is a hit as the service tells of it. Its metadata is that of its passage, where there
-// is one.
-type found struct {
+// searchHit is a hit in an answer of the service.
+type searchHit struct {
 	id       string // of the document
-	passage  string // the id of the passage; "": there is none
+	passage  string // the id of its best passage. "" means that the document has no passages
 	score    float64
-	metadata json.RawMessage
+	metadata json.RawMessage // of the passage, if there is one
 	spans    []span
 }
 
-// span is a place in a text that a word of the question has found.
+// span is a part of a field that matches a word of the question.
 type span struct {
 	Field string  `json:"field"`
 	Start int     `json:"start"`
@@ -142,8 +149,11 @@ type span struct {
 	Score float64 `json:"score"`
 }
 
-// find asks for the hits of one query; dropped is how many tokens of it the model did not read.
-func (t tools) find(ctx context.Context, from http.Header, path string, body map[string]any) (hits []found, dropped int, err error) {
+// fetchHits returns the hits of a search with one query. dropped is the number of tokens of the query that
+// the model did not read.
+func (t tools) fetchHits(
+	ctx context.Context, from http.Header, path string, body map[string]any,
+) (hits []searchHit, dropped int, err error) {
 	var answer struct {
 		Results []struct {
 			IDs      []string          `json:"ids"`
@@ -159,12 +169,12 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 		} `json:"results"`
 		Dropped int `json:"dropped_tokens"`
 	}
-	if err := t.service.ask(ctx, from, "POST", path, body, &answer); err != nil {
+	if err := t.service.send(ctx, from, "POST", path, body, &answer); err != nil {
 		return nil, 0, err
 	}
 	for _, r := range answer.Results {
 		for i, m := range r.Metadata[:min(len(r.Metadata), len(r.Scores), len(r.IDs))] {
-			hit := found{id: r.IDs[i], score: r.Scores[i], metadata: m}
+			hit := searchHit{id: r.IDs[i], score: r.Scores[i], metadata: m}
 			if i < len(r.Spans) {
 				hit.spans = r.Spans[i]
 			}
@@ -181,18 +191,19 @@ func (t tools) find(ctx context.Context, from http.Header, path string, body map
 	return hits, answer.Dropped, nil
 }
 
-// hitBytes is what a hit takes in an answer at most, about.
+// hitBytes is about the largest size of a hit in an answer: its text, and 1400 bytes of other fields.
 const hitBytes = SnippetBytes + 1400
 
-// shownHits are hits as they are shown to an agent, in about so many bytes.
-func shownHits(hits []found, words string, room int) (foundOut, error) {
+// fitHits returns hits as agents see them, in about as many bytes as the budget has. words are those of the
+// question.
+func fitHits(hits []searchHit, words string, budget int) (foundOut, error) {
 	out := foundOut{Hits: []hitOut{}}
-	most := SnippetBytes
-	if each := room / max(len(hits), 1); each < hitBytes {
-		most = min(max(each/2, shortField), SnippetBytes)
+	maxText := SnippetBytes
+	if perHit := budget / max(len(hits), 1); perHit < hitBytes { // half of it for the text
+		maxText = min(max(perHit/2, shortField), SnippetBytes)
 	}
 	for i := range hits {
-		hit, err := shown(&hits[i], words, most)
+		hit, err := newHitOut(&hits[i], words, maxText)
 		if err != nil {
 			return out, err
 		}
@@ -200,7 +211,7 @@ func shownHits(hits []found, words string, room int) (foundOut, error) {
 		if err != nil {
 			return out, err
 		}
-		if room -= len(text); room < 0 && i > 0 { // the first one is shown in any case
+		if budget -= len(text); budget < 0 && i > 0 { // the first hit is always shown
 			out.Left = len(hits) - i
 			break
 		}

@@ -17,23 +17,23 @@ import (
 
 const mediaJSON = "application/json"
 
-// maxAnswer is the largest answer of a service that is read.
+// maxAnswer is the largest answer of a service that is read, in bytes.
 const maxAnswer = 64 << 20
 
-// Service is asked what tools want to know.
+// Service sends the requests of tools to a service.
 type Service struct {
 	base   string
 	client http.Client
-	token  string // "": what the agent's own request brings
+	token  string // "" means that of the agent's own request
 }
 
-// In is a service in this process. Requests have the context of the agent's request and, if that
+// In returns a service in this process. Requests have the context of the agent's request and, if that
 // came over HTTP, its headers Authorization, X-Forwarded-For and X-Request-ID.
 func In(h http.Handler) *Service {
-	return &Service{base: "http://localhost", client: http.Client{Transport: inside{h}}}
+	return &Service{base: "http://localhost", client: http.Client{Transport: handlerTransport{h}}}
 }
 
-// At is a service at an address, asked with a bearer token; "": none.
+// At returns a service at an address. Requests have a bearer token. "" means none.
 func At(address, token string) (*Service, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -44,14 +44,15 @@ func At(address, token string) (*Service, error) {
 	}
 	s := &Service{base: strings.TrimRight(u.String(), "/"), token: token}
 	s.client.Timeout = 5 * time.Minute
-	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a token goes where it was meant to
+	// Follow no redirects: they would send the token elsewhere.
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return s, nil
 }
 
-// RefusedError is what a service answered instead.
+// RefusedError is an answer of a service other than 200.
 type RefusedError struct {
 	Status  int
-	Code    string // such as INDEX_NOT_FOUND
+	Code    string // such as INDEX_NOT_FOUND, or "" if the answer has none
 	Message string
 }
 
@@ -62,14 +63,15 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.Message, e.Code)
 }
 
-// Ask sends a request to a service at an address, with a body if in is not nil, and reads
-// the answer into out. The error of an answer that is none is a [*RefusedError].
+// Ask sends a request with the token of [At], with in as its body unless in is nil, and decodes the answer
+// into out. If the service refuses the request, the error is a [*RefusedError].
 func (s *Service) Ask(ctx context.Context, method, path string, in, out any) error {
-	return s.ask(ctx, nil, method, path, in, out)
+	return s.send(ctx, nil, method, path, in, out)
 }
 
-// ask sends a request, with a body if in is not nil, and reads the answer into out.
-func (s *Service) ask(ctx context.Context, from http.Header, method, path string, in, out any) error {
+// send is Ask with the header of the agent's request, which authorizes a request without a token.
+func (s *Service) send(ctx context.Context, agent http.Header, method, path string, in, out any) error {
+	// The request.
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
@@ -89,12 +91,14 @@ func (s *Service) ask(ctx context.Context, from http.Header, method, path string
 		r.Header.Set("Authorization", "Bearer "+s.token)
 	} else {
 		for _, name := range []string{"Authorization", "X-Forwarded-For", "X-Request-Id"} {
-			// All lines: a proxy may put its own behind one that a stranger sent.
-			if v := from.Values(name); len(v) > 0 {
+			// All lines of each: a proxy may have appended its own to one that the client sent.
+			if v := agent.Values(name); len(v) > 0 {
 				r.Header[name] = slices.Clone(v)
 			}
 		}
 	}
+
+	// The answer.
 	answer, err := s.client.Do(r)
 	if err != nil {
 		return err
@@ -121,11 +125,11 @@ func (s *Service) ask(ctx context.Context, from http.Header, method, path string
 	return json.Unmarshal(text, out)
 }
 
-// inside is a transport to a handler of this process.
-type inside struct{ handler http.Handler }
+// handlerTransport is an http.RoundTripper that calls a handler in this process.
+type handlerTransport struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
-func (t inside) RoundTrip(r *http.Request) (answer *http.Response, err error) {
+func (t handlerTransport) RoundTrip(r *http.Request) (answer *http.Response, err error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
@@ -144,15 +148,22 @@ func (t inside) RoundTrip(r *http.Request) (answer *http.Response, err error) {
 		}
 	}()
 	t.handler.ServeHTTP(w, r)
-	return &http.Response{StatusCode: w.code, Header: w.header, Body: io.NopCloser(&w.body), Request: r, ContentLength: int64(w.body.Len())}, nil
+	return &http.Response{
+		StatusCode:    w.code,
+		Header:        w.header,
+		Body:          io.NopCloser(&w.body),
+		Request:       r,
+		ContentLength: int64(w.body.Len()),
+	}, nil
 }
 
-// answerWriter keeps an answer. The library may still write to it when the request has ended.
+// answerWriter is an http.ResponseWriter that keeps the answer in memory. It has a lock because the library
+// may still write to it when the request has ended.
 type answerWriter struct {
 	header http.Header
 	mu     sync.Mutex
 	code   int
-	begun  bool
+	begun  bool // the code is final
 	body   bytes.Buffer
 }
 

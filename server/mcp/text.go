@@ -14,30 +14,31 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// Keys of the service's answers that are no fields.
+// Keys that the service adds to metadata.
 const (
 	idKey      = "_id"
 	ordinalKey = "_subset_"
 )
 
-// textFields may have the text of a document, and titleFields its title, in this order.
+// textFields are the fields that may have the text of a document, and titleFields those that may have its
+// title. The first one that a document has counts.
 var (
 	textFields  = []string{"text", "page_content", "content", "body", "abstract"}
 	titleFields = []string{"title", "name", "heading"}
 )
 
 const (
-	// shortField is the longest value in bytes that is shown beside a hit.
+	// shortField is the longest value of a field, in bytes, that is shown with a hit.
 	shortField = 120
-	// shownFields is how many are.
-	shownFields = 12
-	// documentBytes is what a document of an answer takes beside its fields and its id.
+	// maxShortFields is the largest number of such fields.
+	maxShortFields = 12
+	// documentBytes is the size of a document in an answer without its fields and its id.
 	documentBytes = 32
 )
 
-// fieldsOf splits a document's metadata into fields: a text is a string, and any other value is as
-// it was written.
-func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
+// parseMetadata returns the id and the fields of a document's metadata. A text is a string; any other value
+// is JSON as it was written.
+func parseMetadata(m json.RawMessage) (id string, fields map[string]any, err error) {
 	if len(m) == 0 || string(m) == "null" {
 		return "", map[string]any{}, nil
 	}
@@ -62,39 +63,44 @@ func fieldsOf(m json.RawMessage) (id string, fields map[string]any, err error) {
 	return id, fields, nil
 }
 
-// ownFields are those that plaid watch keeps for itself.
-var ownFields = []string{"digest", "root"}
+// watchFields are fields that plaid watch adds for its own use.
+var watchFields = []string{"digest", "root"}
 
-// shown is a hit as it is shown: title, about so many bytes of its text, those that the
-// question has found or else that have most of its words, and fields that are short.
-func shown(h *found, words string, most int) (hitOut, error) {
-	_, fields, err := fieldsOf(h.metadata)
+// newHitOut returns a hit as agents see it: its title, its short fields, and about maxText bytes of its text.
+// The bytes are those around the spans that the service has found or, without spans, around words.
+func newHitOut(h *searchHit, words string, maxText int) (hitOut, error) {
+	// The fields.
+	_, fields, err := parseMetadata(h.metadata)
 	if err != nil {
 		return hitOut{}, err
 	}
 	hit := hitOut{ID: h.id, Score: h.score, Passage: h.passage}
 	if _, ok := fields["path"].(string); ok {
-		for _, name := range ownFields {
+		for _, name := range watchFields {
 			delete(fields, name)
 		}
 	}
+
+	// The title, and the text.
 	for _, name := range titleFields {
 		if title, ok := fields[name].(string); ok && title != "" {
-			hit.Title, _ = cut(title, 0, 2*shortField)
+			hit.Title, _ = cutText(title, 0, 2*shortField)
 			delete(fields, name)
 			break
 		}
 	}
 	if hit.Field = textField(fields); hit.Field != "" {
 		text := fields[hit.Field].(string)
-		places := placesOf(h.spans, hit.Field, text)
-		if len(places) == 0 {
-			places = placesWith(words, text)
+		matches := matchesFromSpans(h.spans, hit.Field, text)
+		if len(matches) == 0 {
+			matches = matchesOfWords(words, text)
 		}
-		hit.Text, hit.Start = snippet(text, places, most)
+		hit.Text, hit.Start = snippet(text, matches, maxText)
 		hit.Length = len(text)
 		delete(fields, hit.Field)
 	}
+
+	// The short ones of the other fields.
 	names := make([]string, 0, len(fields))
 	for name, value := range fields {
 		text, err := json.Marshal(value)
@@ -103,7 +109,7 @@ func shown(h *found, words string, most int) (hitOut, error) {
 		}
 	}
 	slices.Sort(names)
-	for _, name := range names[:min(len(names), shownFields)] {
+	for _, name := range names[:min(len(names), maxShortFields)] {
 		if hit.Fields == nil {
 			hit.Fields = map[string]any{}
 		}
@@ -112,131 +118,142 @@ func shown(h *found, words string, most int) (hitOut, error) {
 	return hit, nil
 }
 
-// textField names the field with the text: one of the usual names, or else the longest
-// text that is too long to be shown whole.
+// textField returns the name of the field with the text: the first of textFields or else the longest text,
+// if it is longer than shortField. "" means that the document has no text.
 func textField(fields map[string]any) string {
 	for _, name := range textFields {
 		if text, ok := fields[name].(string); ok && text != "" {
 			return name
 		}
 	}
-	best, most := "", shortField
+	longest, length := "", shortField
 	for name, value := range fields {
 		text, _ := value.(string)
-		if len(text) > most || len(text) == most && best != "" && name < best {
-			best, most = name, len(text)
+		if len(text) > length || len(text) == length && longest != "" && name < longest {
+			longest, length = name, len(text)
 		}
 	}
-	return best
+	return longest
 }
 
-// place is where a text has something of a question: what of it, and how much it counts.
-type place struct {
-	at     int
-	word   string
+// textMatch is a position in a text that matches a question.
+type textMatch struct {
+	offset int
+	word   string // of the question; matches of one word count once in a snippet
 	weight float64
 }
 
-// placesOf are the places that the service has found in a field, in order.
-func placesOf(spans []span, field, text string) (places []place) {
+// matchesFromSpans returns the matches that the service has found in a field, in order of their offsets. Each
+// span counts as a word of its own.
+func matchesFromSpans(spans []span, field, text string) (matches []textMatch) {
 	for i, s := range spans {
 		if s.Field == field && s.Start >= 0 && s.Start < len(text) {
-			places = append(places, place{s.Start, strconv.Itoa(i), s.Score})
+			matches = append(matches, textMatch{s.Start, strconv.Itoa(i), s.Score})
 		}
 	}
-	slices.SortFunc(places, func(a, b place) int { return a.at - b.at })
-	return places
+	slices.SortFunc(matches, func(a, b textMatch) int { return a.offset - b.offset })
+	return matches
 }
 
-// placesWith are those of the words of a question. Each word counts once.
-func placesWith(words, text string) (places []place) {
-	for at, word := range human.WordsOf(words).In(text) {
-		places = append(places, place{at, word, 1})
+// matchesOfWords returns the positions of the words of a question in a text, in order.
+func matchesOfWords(words, text string) (matches []textMatch) {
+	for offset, word := range human.WordsOf(words).In(text) {
+		matches = append(matches, textMatch{offset, word, 1})
 	}
-	return places
+	return matches
 }
 
-// snippet is a part of a text of about so many bytes, with what counts most of places that
-// are in order, and where it begins.
-func snippet(text string, places []place, most int) (part string, start int) {
-	if len(text) <= most {
+// snippet returns the part of a text, of about maxBytes, with the heaviest matches, and its offset. matches
+// must be in order.
+func snippet(text string, matches []textMatch, maxBytes int) (part string, start int) {
+	if len(text) <= maxBytes {
 		return text, 0
 	}
-	// The window with the largest sum of different words, and of those the first.
-	counts, from := map[string]int{}, 0
+	// Find the first window of three quarters of maxBytes in which the weights of the different words have
+	// the largest sum. The snippet begins an eighth before it, so that the matches are in its middle.
+	counts, from := map[string]int{}, 0 // of the words in the window; its first match
 	sum, best := 0., 0.
-	for _, p := range places {
+	for _, p := range matches {
 		if counts[p.word]++; counts[p.word] == 1 {
 			sum += p.weight
 		}
-		for places[from].at+most*3/4 < p.at {
-			first := places[from]
+		for matches[from].offset+maxBytes*3/4 < p.offset {
+			first := matches[from]
 			if counts[first.word]--; counts[first.word] == 0 {
 				sum -= first.weight
 			}
 			from++
 		}
 		if sum > best {
-			best, start = sum, max(0, places[from].at-most/8)
+			best, start = sum, max(0, matches[from].offset-maxBytes/8)
 		}
 	}
-	start = min(start, len(text)-most)
+
+	// Begin at a whole character, and behind a blank if one is near.
+	start = min(start, len(text)-maxBytes)
 	for start > 0 && !utf8.RuneStart(text[start]) {
 		start--
 	}
-	if start > 0 { // not within a word
+	if start > 0 {
 		if i := strings.IndexFunc(text[start:min(start+64, len(text))], unicode.IsSpace); i >= 0 {
 			start += i + 1
 		}
 	}
-	part, _ = cut(text, start, most)
+	part, _ = cutText(text, start, maxBytes)
 	return part, start
 }
 
-// cut is a part of a text, of whole characters, and where it ends.
-func cut(text string, start, most int) (part string, end int) {
+// cutText returns the part of a text from start on, with at most maxBytes of whole characters, and the offset
+// of its end.
+func cutText(text string, start, maxBytes int) (part string, end int) {
 	start = min(start, len(text))
 	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
 		start--
 	}
-	end = min(start+most, len(text))
+	end = min(start+maxBytes, len(text))
 	for end > start && end < len(text) && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return text[start:end], end
 }
 
-// piece is a document with so much of its texts as there is room for. Where there is none, some
-// fields are shown, and the beginning of its text.
-func piece(m json.RawMessage, start int, room *int) (documentOut, error) {
-	id, fields, err := fieldsOf(m)
+// fitDocument returns a document with as much of its fields as the budget of bytes allows, which it reduces.
+// Long texts begin at start. Even without a budget it returns some fields, and the beginning of the text.
+func fitDocument(m json.RawMessage, start int, budget *int) (documentOut, error) {
+	id, fields, err := parseMetadata(m)
 	if err != nil {
 		return documentOut{}, err
 	}
 	doc := documentOut{ID: id, Fields: fields}
-	of := textField(fields)
+	main := textField(fields)
 	for i, name := range slices.Sorted(maps.Keys(fields)) {
-		if *room <= 0 && i >= shownFields && name != of || len(name) > max(*room, shortField) {
+		// Leave the field out.
+		needless := *budget <= 0 && i >= maxShortFields && name != main
+		if needless || len(name) > max(*budget, shortField) {
 			delete(fields, name)
 			doc.Left++
 			continue
 		}
+
+		// Show a short text, or another value, as a whole.
 		text, ok := fields[name].(string)
 		if !ok || len(text) <= shortField {
 			value, err := jsontext.Plain(fields[name])
 			if err != nil {
 				return documentOut{}, err
 			}
-			if len(value) > max(*room, shortField) {
+			if len(value) > max(*budget, shortField) {
 				value = fmt.Appendf(nil, "(%d bytes, which are left out)", len(value))
 				fields[name] = string(value)
 			}
-			*room -= len(name) + len(value)
+			*budget -= len(name) + len(value)
 			continue
 		}
-		part, end := cut(text, start, max(*room, shortField))
+
+		// Show a part of a long text.
+		part, end := cutText(text, start, max(*budget, shortField))
 		fields[name] = part
-		*room -= len(name) + len(part)
+		*budget -= len(name) + len(part)
 		if end < len(text) && (doc.Next == 0 || end < doc.Next) {
 			doc.Next = end
 		}

@@ -19,7 +19,7 @@ func TestSnippet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{"dog", "Über", "a", "…", "日本", "longerword", "\n"})).Draw(t, "text"), " ")
 		most := rapid.IntRange(40, 200).Draw(t, "most")
-		part, start := snippet(text, placesWith("über dog?", text), most)
+		part, start := snippet(text, matchesOfWords("über dog?", text), most)
 		require.True(t, utf8.ValidString(part))
 		require.LessOrEqual(t, len(part), most)
 		require.True(t, strings.HasPrefix(text[start:], part))
@@ -42,16 +42,16 @@ func TestPiece(t *testing.T) {
 		m, err := json.Marshal(fields)
 		require.NoError(t, err)
 		room := TextBytes
-		doc, err := piece(m, rapid.IntRange(0, 30000).Draw(t, "start"), &room)
+		doc, err := fitDocument(m, rapid.IntRange(0, 30000).Draw(t, "start"), &room)
 		require.NoError(t, err)
 		text, err := json.Marshal(doc)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(text), TextBytes+len(fields)*(2*shortField+64)+100)
-		hit, err := shown(&found{metadata: m}, "x", SnippetBytes)
+		hit, err := newHitOut(&searchHit{metadata: m}, "x", SnippetBytes)
 		require.NoError(t, err)
 		text, err = json.Marshal(hit)
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(text), SnippetBytes+shownFields*3*shortField+1000)
+		require.LessOrEqual(t, len(text), SnippetBytes+maxShortFields*3*shortField+1000)
 	})
 }
 
@@ -65,13 +65,13 @@ func TestPieceOfManyFields(t *testing.T) {
 		m, err := json.Marshal(fields)
 		require.NoError(t, err)
 		room := 600
-		doc, err := piece(m, 0, &room)
+		doc, err := fitDocument(m, 0, &room)
 		require.NoError(t, err)
 		require.NotEmpty(t, doc.Fields["text"], name)
 		require.Equal(t, len(fields), len(doc.Fields)+doc.Left, name)
 		text, err := json.Marshal(doc)
 		require.NoError(t, err)
-		require.Less(t, len(text), 600+(shownFields+1)*(shortField+32), name)
+		require.Less(t, len(text), 600+(maxShortFields+1)*(shortField+32), name)
 	}
 }
 
@@ -80,12 +80,12 @@ func FuzzShown(f *testing.F) {
 	f.Add([]byte(`[]`), "")
 	f.Add([]byte(`null`), "")
 	f.Fuzz(func(t *testing.T, m []byte, words string) {
-		hit, err := shown(&found{metadata: m}, words, SnippetBytes)
+		hit, err := newHitOut(&searchHit{metadata: m}, words, SnippetBytes)
 		if err == nil && len(hit.Text) > SnippetBytes {
 			t.Fatalf("%d bytes", len(hit.Text))
 		}
 		room := TextBytes
-		_, _ = piece(m, 3, &room)
+		_, _ = fitDocument(m, 3, &room)
 	})
 }
 

@@ -19,18 +19,19 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// tools are what agents call. Errors of theirs are for the agent to read.
+// tools has the functions that agents call. Agents read their errors.
 type tools struct{ service *Service }
 
-func (t tools) names(ctx context.Context, from http.Header) (names []string, err error) {
-	err = t.service.ask(ctx, from, "GET", "/indices", nil, &names)
+// indexNames returns the names of the indexes that the agent may read.
+func (t tools) indexNames(ctx context.Context, from http.Header) (names []string, err error) {
+	err = t.service.send(ctx, from, "GET", "/indices", nil, &names)
 	return names, err
 }
 
-// index is the path of one; without a name it is the only one that there is.
-func (t tools) index(ctx context.Context, from http.Header, name string) (string, error) {
+// indexPath returns the path of an index. An empty name stands for the only index that there is.
+func (t tools) indexPath(ctx context.Context, from http.Header, name string) (string, error) {
 	if name == "" {
-		names, err := t.names(ctx, from)
+		names, err := t.indexNames(ctx, from)
 		if err != nil {
 			return "", err
 		}
@@ -42,44 +43,45 @@ func (t tools) index(ctx context.Context, from http.Header, name string) (string
 	return "/indices/" + url.PathEscape(name), nil
 }
 
-// mostNamed is how many indexes an error names.
-const mostNamed = 20
+// maxNamedIndexes is the largest number of indexes that an error names.
+const maxNamedIndexes = 20
 
-// withNames names the indexes that there are where a tool was asked for another, nearest first.
-func (t tools) withNames(ctx context.Context, from http.Header, arguments json.RawMessage, err error) error {
+// suggestIndexes adds the names of the existing indexes to an error about another name, most similar first.
+// Other errors it returns as they are.
+func (t tools) suggestIndexes(ctx context.Context, from http.Header, arguments json.RawMessage, err error) error {
 	if !refusedWith(err, "INDEX_NOT_FOUND") {
 		return err
 	}
 	var asked struct {
 		Index string `json:"index"`
 	}
-	names, failed := t.names(ctx, from)
-	if json.Unmarshal(arguments, &asked) != nil || failed != nil || slices.Contains(names, asked.Index) {
+	names, namesErr := t.indexNames(ctx, from)
+	if json.Unmarshal(arguments, &asked) != nil || namesErr != nil || slices.Contains(names, asked.Index) {
 		return err
 	}
 	if len(names) == 0 {
 		return fmt.Errorf("%w; there are no indexes", err)
 	}
 	more := ""
-	if n := len(names) - mostNamed; n > 0 {
+	if n := len(names) - maxNamedIndexes; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
 	near := human.ByDistance(asked.Index, names)
-	return fmt.Errorf("%w; there are %s%s", err, strings.Join(near[:min(len(near), mostNamed)], ", "), more)
+	return fmt.Errorf("%w; there are %s%s", err, strings.Join(near[:min(len(near), maxNamedIndexes)], ", "), more)
 }
 
 type getIn struct {
-	Index string   `json:"index,omitempty" jsonschema:"name of the index; may be left out where there is only one"`
-	IDs   []string `json:"ids" jsonschema:"ids of documents, 1 to 20"`
-	Start whole    `json:"start,omitempty" jsonschema:"byte of long texts to begin at; what was cut says where to go on"`
+	Index string      `json:"index,omitempty" jsonschema:"name of the index; optional if there is only one"`
+	IDs   []string    `json:"ids" jsonschema:"ids of documents, 1 to 20"`
+	Start wholeNumber `json:"start,omitempty" jsonschema:"byte of long texts to begin at: next of the answer before"`
 	tokensIn
 }
 
 type getOut struct {
 	Documents []documentOut `json:"documents"`
 	Missing   []string      `json:"missing,omitempty" jsonschema:"ids that no document has"`
-	NoRoom    []string      `json:"no_room,omitempty" jsonschema:"ids of documents, or of passages, that this answer has no room for: call get with these"`
-	Left      int           `json:"left,omitempty" jsonschema:"how many there is no room for, where they are more than no_room names"`
+	NoRoom    []string      `json:"no_room,omitempty" jsonschema:"ids that did not fit: call get with these"`
+	Left      int           `json:"left,omitempty" jsonschema:"how many did not fit, if no_room names fewer"`
 }
 
 type documentOut struct {
@@ -89,7 +91,9 @@ type documentOut struct {
 	Next   int            `json:"next,omitempty" jsonschema:"some text goes on: call get with this start for more"`
 }
 
-func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, error) {
+// getDocuments is the tool get.
+func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (getOut, error) {
+	// Check the arguments.
 	out := getOut{Documents: []documentOut{}}
 	if len(in.IDs) < 1 || len(in.IDs) > MaxHits {
 		return out, fmt.Errorf("bad argument: %d ids; 1 to %d are possible", len(in.IDs), MaxHits)
@@ -97,57 +101,60 @@ func (t tools) get(ctx context.Context, from http.Header, in *getIn) (getOut, er
 	if in.Start < 0 {
 		return out, fmt.Errorf("bad argument: start is %d", in.Start)
 	}
-	room, err := in.room(TextBytes)
+	budget, err := in.byteBudget(TextBytes)
 	if err != nil {
 		return out, err
 	}
-	path, err := t.index(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, from, in.Index)
 	if err != nil {
 		return out, err
 	}
-	left := 0
+
+	// Read the documents, as long as the budget lasts. Others are only named.
+	omitted := 0
 	for _, id := range in.IDs {
-		found, err := t.document(ctx, from, path, id, window{limit: mostShown, bytes: max(room, 0)})
+		found, err := t.fetchDocument(ctx, from, path, id, documentRange{limit: maxPassages, bytes: max(budget, 0)})
 		if refusedWith(err, "DOCUMENT_NOT_FOUND") {
 			out.Missing = append(out.Missing, id)
 			continue
 		} else if err != nil {
 			return out, err
 		}
-		left += found.Total - len(found.Documents)
+		omitted += found.Total - len(found.Documents)
 		for _, d := range found.Documents {
-			if room <= 0 || d.Metadata == nil { // the first one is shown in any case
-				room = 0
-				if left++; len(out.NoRoom) < MaxHits {
+			if budget <= 0 || d.Metadata == nil { // never for the first document
+				budget = 0
+				if omitted++; len(out.NoRoom) < MaxHits {
 					out.NoRoom = append(out.NoRoom, d.ID)
 				}
 				continue
 			}
-			doc, err := piece(d.Metadata, int(in.Start), &room)
+			doc, err := fitDocument(d.Metadata, int(in.Start), &budget)
 			if err != nil {
 				return out, fmt.Errorf("document %.80q: %w", id, err)
 			}
-			room -= len(doc.ID) + documentBytes
+			budget -= len(doc.ID) + documentBytes
 			out.Documents = append(out.Documents, doc)
 		}
 	}
-	if left > len(out.NoRoom) {
-		out.Left = left
+	if omitted > len(out.NoRoom) {
+		out.Left = omitted
 	}
 	return out, nil
 }
 
-// mostShown is how many passages of a document are shown, or named, at most.
-const mostShown = 100
+// maxPassages is the largest number of passages of a document that are shown or named.
+const maxPassages = 100
 
-// window is the part of a document to read: limit passages from offset on, with at most bytes of
-// their metadata, but always that of the first; 0 bytes: none.
-type window struct {
-	offset, limit, bytes int
-	vectors              bool
+// documentRange selects passages of a document to read.
+type documentRange struct {
+	offset, limit int
+	bytes         int // of all their metadata, except that the first passage always has its own. 0 means no metadata
+	vectors       bool
 }
 
-func (w window) query(ids ...string) string {
+// encodeQuery returns the query string that reads the ranges of documents.
+func (w documentRange) encodeQuery(ids ...string) string {
 	form := "none"
 	if w.vectors {
 		form = "base64"
@@ -158,39 +165,43 @@ func (w window) query(ids ...string) string {
 	}.Encode()
 }
 
-// stored are documents, or the passages of one, as the service answers them.
-type stored struct {
+// storedAnswer is the service's answer with documents, or with the passages of one.
+type storedAnswer struct {
 	Documents []struct {
 		ID      string `json:"id"`
 		Passage *struct {
 			Of string `json:"of"`
-		} `json:"passage"` // nil: it is a document
-		Metadata json.RawMessage `json:"metadata"` // nil: it is not read
+		} `json:"passage"` // nil means that it is a whole document
+		Metadata json.RawMessage `json:"metadata"` // nil means that it was not read
 		Base64   []byte          `json:"embeddings_b64"`
 		Shape    []int           `json:"shape"`
 	} `json:"documents"`
 	Total int `json:"total"`
 }
 
-// document reads a document, or its passages.
-func (t tools) document(ctx context.Context, from http.Header, index, id string, w window) (found stored, err error) {
-	err = t.service.ask(ctx, from, "GET", index+"/documents?"+w.query(id), nil, &found)
+// fetchDocument returns a range of a document. A document that does not exist is an error.
+func (t tools) fetchDocument(
+	ctx context.Context, from http.Header, index, id string, w documentRange,
+) (found storedAnswer, err error) {
+	err = t.service.send(ctx, from, "GET", index+"/documents?"+w.encodeQuery(id), nil, &found)
 	found.Total = max(found.Total, len(found.Documents))
 	if err == nil && found.Total == 0 {
-		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND", fmt.Sprintf("there is no document with _id %.80q", id)}
+		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND",
+			fmt.Sprintf("there is no document with _id %.80q", id)}
 	}
 	return found, err
 }
 
-// Keys of resources: the URI to go on with, and how many fields there was no room for.
+// Keys that are added to resources.
 const (
-	nextKey = "_next"
-	leftKey = "_fields_left"
+	nextKey = "_next"        // the URI that continues this one
+	leftKey = "_fields_left" // the number of fields that are left out
 )
 
-// resource reads plaid://index/id from a passage on, and from a byte of its long text.
-func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-	from, uri := headerOf(r.GetExtra()), r.Params.URI
+// readResource reads plaid://index/id, from a passage of the document on and, in a long one, from a byte of
+// its text on.
+func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+	from, uri := headerFrom(r.GetExtra()), r.Params.URI
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "plaid" || u.Host == "" || len(u.EscapedPath()) < 2 {
 		return nil, sdk.ResourceNotFoundError(uri)
@@ -199,12 +210,14 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 	if err != nil {
 		return nil, sdk.ResourceNotFoundError(uri)
 	}
-	first, start, err := placeOf(u)
+	first, start, err := resourceStart(u)
 	if err != nil {
 		return nil, err
 	}
-	found, err := t.document(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id,
-		window{offset: first, limit: mostShown, bytes: ResourceBytes})
+
+	// Read passages.
+	found, err := t.fetchDocument(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id,
+		documentRange{offset: first, limit: maxPassages, bytes: ResourceBytes})
 	if refusedWith(err, "DOCUMENT_NOT_FOUND") || refusedWith(err, "INDEX_NOT_FOUND") {
 		return nil, sdk.ResourceNotFoundError(uri)
 	} else if err != nil {
@@ -213,6 +226,8 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 	if len(found.Documents) == 0 {
 		return nil, badURI("%s: the document has %d passages, and none from number %d on", uri, found.Total, first)
 	}
+
+	// Show them: of a long first passage a part, of others all.
 	var texts []string
 	next, nextStart := first, 0
 	for i, d := range found.Documents {
@@ -221,7 +236,7 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 		}
 		text := string(d.Metadata)
 		if i == 0 && (start > 0 || len(text) > ResourceBytes) {
-			if text, nextStart, err = part(d.Metadata, start); err != nil {
+			if text, nextStart, err = resourceText(d.Metadata, start); err != nil {
 				return nil, fmt.Errorf("document %.80q: %w", id, err)
 			}
 		}
@@ -230,6 +245,8 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 			next++
 		}
 	}
+
+	// Add the URI to go on with.
 	if next < found.Total {
 		u.RawQuery = url.Values{"passage": {strconv.Itoa(next)}, "start": {strconv.Itoa(nextStart)}}.Encode()
 		last := &texts[len(texts)-1]
@@ -242,8 +259,8 @@ func (t tools) resource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.R
 	return out, nil
 }
 
-// placeOf is where a resource is read from, by its URI.
-func placeOf(u *url.URL) (passage, start int, err error) {
+// resourceStart returns the passage, and the byte of its text, from which a URI reads a resource.
+func resourceStart(u *url.URL) (passage, start int, err error) {
 	query := u.Query()
 	for name, into := range map[string]*int{"passage": &passage, "start": &start} {
 		if text := query.Get(name); text != "" {
@@ -255,15 +272,16 @@ func placeOf(u *url.URL) (passage, start int, err error) {
 	return passage, start, nil
 }
 
-// badURI is an error of the agent's.
+// badURI returns an error about a URI of the agent.
 func badURI(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// part returns a part of a long document, and where the next one begins.
-func part(m json.RawMessage, start int) (text string, next int, err error) {
-	room := ResourceBytes
-	doc, err := piece(m, start, &room)
+// resourceText returns the part of a long document from a byte on, as JSON, and the byte at which the next
+// part begins. 0 means that this part is the last.
+func resourceText(m json.RawMessage, start int) (text string, next int, err error) {
+	budget := ResourceBytes
+	doc, err := fitDocument(m, start, &budget)
 	if err != nil {
 		return "", 0, err
 	}
@@ -275,30 +293,30 @@ func part(m json.RawMessage, start int) (text string, next int, err error) {
 	return string(b), doc.Next, err
 }
 
-// tokensIn bounds an answer.
+// tokensIn has the argument that limits the size of an answer.
 type tokensIn struct {
-	MaxTokens whole `json:"max_tokens,omitempty" jsonschema:"about how many tokens the answer has at most, 3 bytes counting as one; fewer documents and shorter texts are shown then"`
+	MaxTokens wholeNumber `json:"max_tokens,omitempty" jsonschema:"limit of the answer, of 3 bytes a token"`
 }
 
-// room is how many bytes an answer may have, most if nothing is said.
-func (in *tokensIn) room(most int) (int, error) {
+// byteBudget returns how many bytes an answer may have: defaultBytes, or fewer if max_tokens says so.
+func (in *tokensIn) byteBudget(defaultBytes int) (int, error) {
 	if in.MaxTokens < 0 {
 		return 0, fmt.Errorf("bad argument: max_tokens is %d", in.MaxTokens)
 	}
-	if n := int(in.MaxTokens); n > 0 && n <= most/tokenBytes {
+	if n := int(in.MaxTokens); n > 0 && n <= defaultBytes/tokenBytes {
 		return n * tokenBytes, nil
 	}
-	return most, nil
+	return defaultBytes, nil
 }
 
-// whole is a whole number of an agent. Some write 5.0 for 5, which is whole too (as JSON Schema has
-// it), and numbers that no int has, which become the greatest or the least one.
-type whole int
+// wholeNumber is a whole number in an argument. Some agents write 5.0 for 5, which JSON Schema allows, and
+// numbers beyond an int, which become the largest or smallest int.
+type wholeNumber int
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (w *whole) UnmarshalJSON(text []byte) error {
+func (w *wholeNumber) UnmarshalJSON(text []byte) error {
 	if n, err := strconv.Atoi(string(text)); err == nil {
-		*w = whole(n)
+		*w = wholeNumber(n)
 		return nil
 	}
 	f, err := strconv.ParseFloat(string(text), 64)
@@ -310,13 +328,13 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 	case f <= math.MinInt:
 		*w = math.MinInt
 	default:
-		*w = whole(f)
+		*w = wholeNumber(f)
 	}
 	return nil
 }
 
-// hits is how many documents are asked for.
-func hits(k int) (int, error) {
+// hitCount returns the number of hits for the argument k.
+func hitCount(k int) (int, error) {
 	if k == 0 {
 		return DefaultHits, nil
 	}
@@ -326,6 +344,7 @@ func hits(k int) (int, error) {
 	return k, nil
 }
 
+// refusedWith reports whether the service has answered with an error code.
 func refusedWith(err error, code string) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused) && refused.Code == code

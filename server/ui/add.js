@@ -5,13 +5,13 @@ import * as api from "./api.js";
 import { figure, make } from "./dom.js";
 import { documentsOf, dropped, kinds, readable } from "./files.js";
 
-// Documents are sent in groups of about so many, and so many characters.
+// The largest batch of documents that is sent at once, unless a single group is larger.
 const batchDocuments = 16, batchCharacters = 64 << 10;
-const mostFile = 64 << 20;
+const maxFileBytes = 64 << 20;
 
-let busy = false;
+let busy = false; // while files are stored
 
-// batches puts groups of documents together that are sent at once. A group is never parted.
+// batches yields groups of documents that are sent together. A group is never split.
 function* batches(groups) {
   let batch = [], size = 0;
   for (const g of groups) {
@@ -26,13 +26,13 @@ function* batches(groups) {
   if (batch.length) yield batch;
 }
 
-// queueOf says what waits to be written.
+// queueOf describes the changes that wait to be written.
 export const queueOf = (st) => st.queue.requests
   ? figure(st.queue.requests) + (st.queue.requests === 1 ? " change waits" : " changes wait") + ", with " + figure(st.queue.documents) + " documents"
   : "Nothing waits to be written";
 
-// store reads files and adds their documents to an index, which is made if it is not there.
-// report gets {done, of, documents, passages, passed, empty, cut, note} as it goes on.
+// store reads files and adds their documents to an index, which is created if isNew is true. It calls
+// report with its progress, {done, of, documents, passages, skipped, empty, cut, note}, and returns it.
 async function store(index, files, model, isNew, report, signal) {
   if (isNew) {
     try {
@@ -43,11 +43,11 @@ async function store(index, files, model, isNew, report, signal) {
   }
   // A passage has about as many characters as the model has tokens for.
   const most = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
-  const state = { done: 0, of: files.length, documents: 0, passages: 0, passed: 0, empty: 0, cut: 0, note: "" };
+  const state = { done: 0, of: files.length, documents: 0, passages: 0, skipped: 0, empty: 0, cut: 0, note: "" };
   const seen = new Set();
   for (const { path, file } of files) {
-    if (!readable(path) || file.size > mostFile) {
-      state.passed++;
+    if (!readable(path) || file.size > maxFileBytes) {
+      state.skipped++;
       state.done++;
       report(state);
       continue;
@@ -81,18 +81,18 @@ async function store(index, files, model, isNew, report, signal) {
 
 const counted = (n, what) => figure(n) + " " + what + (n === 1 ? "" : "s");
 
-// storedOf counts documents, and the passages that some of them are stored in.
+// storedOf returns the number of documents, and of the passages that some of them are stored in.
 const storedOf = (st) => counted(st.documents, "document") + (st.passages ? " in " + counted(st.passages, "passage") : "");
 
-// summaryOf says what was stored.
+// summaryOf describes the result of store in a sentence.
 const summaryOf = (end, index) => [
   storedOf(end) + (end.documents === 1 ? " is" : " are") + " stored in " + index,
-  end.empty && counted(end.empty, "row") + " without a text passed over", end.passed && counted(end.passed, "file") + " passed over",
+  end.empty && counted(end.empty, "row") + " without a text skipped", end.skipped && counted(end.skipped, "file") + " skipped",
   end.cut && counted(end.cut, "passage") + " cut: the model does not read all of " + (end.cut === 1 ? "it" : "them"),
 ].filter((x) => x).join("; ") + ".";
 
-// addView is what Add shows. about: {index, names, model, loading, may(permission, index),
-// done(index, note)}.
+// addView returns the content of the view Add. about: {index, names, model, loading,
+// may(permission, index), done(index, note)}.
 export function addView(about) {
   const box = make("div", { class: "cards" });
   const canMake = about.may("admin", "*");
@@ -118,12 +118,12 @@ export function addView(about) {
   const name = make("input", { id: "add-index", list: "add-names", autocomplete: "off", spellcheck: "false", pattern: "[A-Za-z0-9_\\-]([A-Za-z0-9._\\-]{0,126}[A-Za-z0-9_\\-])?", value: writable.includes(about.index) ? about.index : "" });
   const names = make("datalist", { id: "add-names" }, ...writable.map((n) => make("option", { value: n })));
 
-  // run stores files, and shows what the queue of the index does meanwhile.
+  // run stores files, and shows the queue of the index meanwhile.
   const run = async (index, files) => {
     if (busy) return;
     problem.hidden = true;
     if (!files.length) {
-      says.textContent = "There is no file in it.";
+      says.textContent = "The folder has no files.";
       return;
     }
     busy = true;
@@ -143,7 +143,7 @@ export function addView(about) {
       }, ending.signal);
       says.textContent = summaryOf(end, index);
       queue.textContent = "";
-      if (end.documents) await about.done(index, end.empty || end.passed ? summaryOf(end, index) : "");
+      if (end.documents) await about.done(index, end.empty || end.skipped ? summaryOf(end, index) : "");
     } catch (err) {
       if (err.name === "AbortError") says.textContent = "Stopped. What was stored stays.";
       else {
@@ -204,7 +204,7 @@ export function addView(about) {
       } }, "Try the sample")));
   }
   const add = card("Add your own", "",
-    make("div", { class: "field" }, make("label", { for: "add-index" }, canMake ? "Index (a new name makes a new one)" : "Index"), name, names), zone, files, folder);
+    make("div", { class: "field" }, make("label", { for: "add-index" }, canMake ? "Index (a new name creates a new index)" : "Index"), name, names), zone, files, folder);
   box.prepend(make("div", { class: "progress" }, bar, says, queue, stop, problem));
   box.append(add);
   box.append(card("Send by program", "Any program can add documents. In a shell:",

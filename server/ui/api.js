@@ -2,10 +2,10 @@
 
 const tokenKey = "plaid-token";
 
-// The page is at …/ui, the routes beside it; a proxy may have put both below a path.
+// The page is at …/ui, next to the routes. A proxy may have both below a path.
 export const base = new URL(".", document.baseURI);
 
-// Problem is an error with a code, as the service answers them.
+// Problem is an error with a code, like the errors that the service answers with.
 export class Problem extends Error {
   constructor(code, message, about = {}) {
     super(message);
@@ -17,7 +17,7 @@ export class Problem extends Error {
   }
 }
 
-// token is the bearer token of this tab; "": none.
+// token is the bearer token of this tab, or "" without one.
 export const token = {
   get: () => sessionStorage.getItem(tokenKey) || "",
   set: (secret) => secret ? sessionStorage.setItem(tokenKey, secret) : sessionStorage.removeItem(tokenKey),
@@ -36,7 +36,7 @@ async function send(method, path, body, signal, media = "application/json", more
   }
 }
 
-// read reads the JSON of a response, and throws what is an error.
+// read returns the JSON of a response, and throws a Problem if the response is an error.
 async function read(response) {
   let text, answer;
   try {
@@ -58,31 +58,31 @@ async function call(method, path, body, signal) {
   return read(await send(method, path, body === undefined ? undefined : JSON.stringify(body), signal));
 }
 
-const of = (index) => "indices/" + encodeURIComponent(index);
+const indexPath = (index) => "indices/" + encodeURIComponent(index);
 
 export const indices = () => call("GET", "indices");
 export const health = () => call("GET", "health");
 export const access = () => call("GET", "tokens");
 export const nodes = () => call("GET", "nodes");
 export const declare = (name) => call("POST", "indices", { name });
-export const drop = (index) => call("DELETE", of(index));
-export const stats = (index, signal) => call("GET", of(index) + "/stats", undefined, signal);
-export const explain = (index, body, signal) => call("POST", of(index) + "/explain", body, signal);
-export const facets = (index, body, signal) => call("POST", of(index) + "/facets", body, signal);
-export const numbersOf = (index, body, signal) => call("POST", of(index) + "/metadata/query", body, signal);
-export const metadata = (index, body, signal) => call("POST", of(index) + "/metadata/get", body, signal);
+export const drop = (index) => call("DELETE", indexPath(index));
+export const stats = (index, signal) => call("GET", indexPath(index) + "/stats", undefined, signal);
+export const explain = (index, body, signal) => call("POST", indexPath(index) + "/explain", body, signal);
+export const facets = (index, body, signal) => call("POST", indexPath(index) + "/facets", body, signal);
+export const numbersOf = (index, body, signal) => call("POST", indexPath(index) + "/metadata/query", body, signal);
+export const metadata = (index, body, signal) => call("POST", indexPath(index) + "/metadata/get", body, signal);
 
-// addTexts returns the answer as an object, which says how many texts were cut.
-export const addTexts = async (index, body, signal) => read(await send("POST", of(index) + "/update_with_encoding", JSON.stringify(body), signal,
+// addTexts adds documents and returns the answer as an object, which counts the texts that were cut.
+export const addTexts = async (index, body, signal) => read(await send("POST", indexPath(index) + "/update_with_encoding", JSON.stringify(body), signal,
   undefined, { Prefer: "return=representation" }));
 
-export const verify = (index) => call("POST", of(index) + "/verify");
-export const retrain = (index) => call("POST", of(index) + "/retrain");
+export const verify = (index) => call("POST", indexPath(index) + "/verify");
+export const retrain = (index) => call("POST", indexPath(index) + "/retrain");
 
-// searchPath is the route of a search: texts need to be encoded.
-export const searchPath = (index, texts) => of(index) + (texts ? "/search_with_encoding" : "/search");
+// searchPath returns the route of a search. texts is true if its queries are texts, which are encoded.
+export const searchPath = (index, texts) => indexPath(index) + (texts ? "/search_with_encoding" : "/search");
 
-// search returns the answer with how long the service took for its stages, in milliseconds.
+// search returns the answer, and the time in milliseconds that the service took for each stage.
 export async function search(path, body, signal) {
   const response = await send("POST", path, JSON.stringify(body), signal);
   const answer = await read(response);
@@ -95,21 +95,20 @@ export async function search(path, body, signal) {
   return { answer, took };
 }
 
-// mostPassages is how many passages stand for a document that is a query, and mostVectors how
-// many vectors do.
-const mostPassages = 8, mostVectors = 2048;
+// The largest number of passages, and of vectors, that a query has if it is a document.
+const maxPassages = 8, maxVectors = 2048;
 
-// vectorsOf is a document as a query, {ids, query}: its vectors as they are stored, or those
-// of some of its passages that lie evenly in it, with their ids.
+// vectorsOf returns a document as a query, {ids, query}: its stored vectors or, if it has many passages,
+// those of some at equal distances, with their ids.
 export async function vectorsOf(index, id, signal) {
-  const documents = async (query) => (await call("GET", of(index) + "/documents?" + new URLSearchParams(query), undefined, signal)).documents;
+  const documents = async (query) => (await call("GET", indexPath(index) + "/documents?" + new URLSearchParams(query), undefined, signal)).documents;
   let ids = (await documents([["id", id], ["limit", 10000], ["metadata_bytes", 0]])).map((d) => d.id);
   const n = ids.length;
-  if (n > mostPassages) ids = Array.from({ length: mostPassages }, (_, i) => ids[Math.floor(i * n / mostPassages)]);
+  if (n > maxPassages) ids = Array.from({ length: maxPassages }, (_, i) => ids[Math.floor(i * n / maxPassages)]);
   const parts = [];
   let rows = 0, dim = 0;
   for (const { embeddings_b64: text, shape } of await documents([["vectors", "base64"], ...ids.map((id) => ["id", id])])) {
-    if (rows && rows + shape[0] > mostVectors) break; // whole ones, so that their tokens have names
+    if (rows && rows + shape[0] > maxVectors) break; // only whole passages, whose tokens can be named
     parts.push(atob(text));
     rows += shape[0];
     dim = shape[1];
@@ -117,7 +116,7 @@ export async function vectorsOf(index, id, signal) {
   return { ids: ids.slice(0, parts.length), query: { embeddings_b64: btoa(parts.join("")), shape: [rows, dim] } };
 }
 
-// blobOf is what a path below the service sends, such as a backup or a picture.
+// blobOf returns the bytes that a path of the service answers, such as a backup or a picture.
 async function blobOf(path) {
   const response = await send("GET", path);
   if (!response.ok) await read(response);
@@ -128,11 +127,11 @@ async function blobOf(path) {
   }
 }
 
-export const backup = (index) => blobOf(of(index) + "/backup");
-export const picture = (index, id) => blobOf(of(index) + "/image?id=" + encodeURIComponent(id));
-export const restore = async (index, file) => read(await send("PUT", of(index) + "/backup", file, undefined, "application/octet-stream"));
+export const backup = (index) => blobOf(indexPath(index) + "/backup");
+export const picture = (index, id) => blobOf(indexPath(index) + "/image?id=" + encodeURIComponent(id));
+export const restore = async (index, file) => read(await send("PUT", indexPath(index) + "/backup", file, undefined, "application/octet-stream"));
 
-// sample is the collection that the page brings along.
+// sample returns the sample documents, which are a file of the page.
 export async function sample() {
   const response = await send("GET", "ui/sample.jsonl");
   return response.text();

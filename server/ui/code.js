@@ -1,7 +1,7 @@
 // A request as a command or a program: curl, Python, Go.
 
-// visible writes characters that change how a text looks, or that Go refuses, as escapes.
-// It is for texts that are JSON, or a literal of one of these languages.
+// visible returns a text with escapes for invisible characters, and for those that Go refuses. The text
+// must be JSON, or a literal of one of these languages.
 const visible = (text) => text.toWellFormed().replace(/[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
   (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 

@@ -2,8 +2,8 @@
 
 export const byId = (id) => document.getElementById(id);
 
-// make makes an element; properties that begin with "on" are listeners, functions and
-// booleans are set as properties, all others as attributes.
+// make returns a new element. Properties that begin with "on" are listeners, and booleans are set as
+// properties. All others, except undefined and null, become attributes.
 export function make(tag, properties = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -16,20 +16,20 @@ export function make(tag, properties = {}, ...children) {
   return e;
 }
 
-// row is a row of a table; numbers are aligned as such.
+// row returns a row of a table. Numbers are aligned to the right.
 export const row = (...cells) => make("tr", {}, ...cells.map((c) => make("td", typeof c === "number" ? { class: "number" } : {}, cellText(c))));
 
 const cellText = (c) => typeof c === "number" ? figure(c) : c;
 
 const numeric = ["Place", "Score", "ms"];
 
-// table has a caption for those who do not see what is around it.
+// table returns a table with a hidden caption, for screen readers.
 export function table(caption, heads, rows) {
   return make("table", {}, make("caption", { class: "hidden" }, caption),
     make("thead", {}, make("tr", {}, ...heads.map((h) => make("th", { scope: "col", class: numeric.includes(h) ? "number" : undefined }, h)))), make("tbody", {}, ...rows));
 }
 
-// figure writes whole numbers in full and others with four digits.
+// figure returns a number as text: a whole number in full, others with four digits.
 export function figure(x) {
   if (Number.isInteger(x)) return x.toLocaleString("en");
   const size = Math.abs(x);
@@ -38,7 +38,7 @@ export function figure(x) {
   return x.toExponential(1);
 }
 
-// pairs is a list of names and values; what is undefined is left out.
+// pairs returns a list of names and values. Entries without a value are left out.
 export function pairs(entries) {
   const list = make("dl");
   for (const [name, value] of entries) {

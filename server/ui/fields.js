@@ -1,30 +1,30 @@
-// Fields of documents as filters: their values with counts, and what is chosen of them.
+// Fields of documents as filters: their values with counts, and the chosen values.
 
 import * as api from "./api.js";
 import { byId, figure, make } from "./dom.js";
 
-// sampled is how many documents are looked at for the names of fields.
+// sampled is the number of documents that are read for the names of fields.
 const sampled = 100;
-const mostFields = 12, shownValues = 6, moreValues = 50;
+const maxFields = 12, shownValues = 6, moreValues = 50;
 const notFields = ["_id", "_subset_", "_passage", "text", "digest", "title", "image", "grid"];
 
-// chosen are the filters: {field, value, list}; list: values of the field are lists too.
+// chosen has the filters: {field, value, list}. list is true if values of the field can be lists.
 export let chosen = [];
 
-// choose sets the filters to some that are well formed.
-export function choose(some) {
-  chosen = (Array.isArray(some) ? some : []).filter((f) => f && typeof f.field === "string" && ["string", "number", "boolean"].includes(typeof f.value));
+// choose sets the filters. Those that are not well formed are ignored.
+export function choose(filters) {
+  chosen = (Array.isArray(filters) ? filters : []).filter((f) => f && typeof f.field === "string" && ["string", "number", "boolean"].includes(typeof f.value));
 }
 
 const same = (a, b) => a.field === b.field && a.value === b.value;
 
-// quoted is a field as conditions have it.
+// quoted returns the name of a field as conditions write it.
 export const quoted = (name) => '"' + name.replaceAll('"', '""') + '"';
 
 const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 
-// formsOf is a pattern of a character of a text as JSON may write it: as it is or as escapes,
-// which programs like to write for what is not ASCII.
+// formsOf returns a pattern for a character in JSON, which may be written as it is or as an escape, as many
+// programs do for characters beyond ASCII.
 function formsOf(c) {
   const plain = escaped(JSON.stringify(c).slice(1, -1));
   if (/[\w ]/.test(c)) return plain;
@@ -32,21 +32,21 @@ function formsOf(c) {
   return "(?:" + [plain, units.join(""), ...(c === "/" ? ["\\\\/"] : [])].join("|") + ")";
 }
 
-// itemOf is a pattern of a value within the JSON of a list.
+// itemOf returns a pattern for a value in the JSON of a list.
 const itemOf = (value) => typeof value === "string" ? '"' + [...value].map(formsOf).join("") + '"'
   : escaped(JSON.stringify(value)) + (Number.isInteger(value) ? "(?:\\.0+)?" : "");
 
-// conditionOf joins a condition and filters: those of one field by OR, fields by AND. A list
-// is the text of its JSON to a condition, so one with a value is found by a pattern.
-export function conditionOf(own, some = chosen) {
+// conditionOf joins the user's condition and filters: filters of one field by OR, fields by AND. To a
+// condition a list is the text of its JSON, so a pattern finds the lists that have a value.
+export function conditionOf(own, filters = chosen) {
   const tests = [], parameters = [];
   if (own.filter_condition) {
     tests.push("(" + own.filter_condition + ")");
     parameters.push(...own.filter_parameters || []);
   }
-  for (const field of new Set(some.map((f) => f.field))) {
+  for (const field of new Set(filters.map((f) => f.field))) {
     const any = [];
-    for (const f of some.filter((f) => f.field === field)) {
+    for (const f of filters.filter((f) => f.field === field)) {
       any.push(quoted(field) + " = ?");
       parameters.push(f.value);
       if (f.list) {
@@ -63,39 +63,41 @@ export function conditionOf(own, some = chosen) {
 
 const isScalar = (v) => ["string", "number", "boolean"].includes(typeof v) && !(typeof v === "string" && v.length > 60);
 
-// known are the fields of an index that make filters: [{name, list}].
-const known = new Map();
+// fieldsByIndex caches the fields of each index that can be filters: [{name, list}].
+const fieldsByIndex = new Map();
 
-export const forget = (index) => known.delete(index);
+export const forget = (index) => fieldsByIndex.delete(index);
 
+// fieldsOf returns the fields of an index that can be filters, from a sample of its documents.
 async function fieldsOf(index, signal) {
-  if (known.has(index)) return known.get(index);
+  if (fieldsByIndex.has(index)) return fieldsByIndex.get(index);
   const { metadata } = await api.metadata(index, { limit: sampled }, signal);
   const seen = new Map();
   for (const m of metadata) {
     for (const [name, v] of Object.entries(m)) {
       if (notFields.includes(name) || v === null) continue;
-      const f = seen.get(name) || { name, list: false, n: 0, values: new Set(), fit: true };
+      const f = seen.get(name) || { name, list: false, n: 0, values: new Set(), scalar: true };
       seen.set(name, f);
       f.n++;
       f.list ||= Array.isArray(v);
       for (const x of Array.isArray(v) ? v : [v]) {
         if (isScalar(x)) f.values.add(x);
-        else f.fit = false;
+        else f.scalar = false;
       }
     }
   }
-  // Where nearly each document has a value of its own there is nothing to choose.
-  const fields = [...seen.values()].filter((f) => f.fit && f.values.size && (f.values.size <= 20 || f.values.size <= f.n / 2)).slice(0, mostFields);
-  known.set(index, fields);
+  // A field with a different value in nearly each document is not a useful filter.
+  const useful = (f) => f.scalar && f.values.size && (f.values.size <= 20 || f.values.size <= f.n / 2);
+  const fields = [...seen.values()].filter(useful).slice(0, maxFields);
+  fieldsByIndex.set(index, fields);
   return fields;
 }
 
-// count counts the values of fields; those that cannot be counted are left out.
+// count returns the values of fields with their counts. Fields that cannot be counted are left out.
 async function count(index, fields, condition, values, signal) {
-  const ask = (some) => api.facets(index, { fields: some.map((f) => quoted(f.name)), values, ...condition }, signal);
   try {
-    return (await ask(fields)).facets.map((facet, i) => ({ ...facet, name: fields[i].name, list: fields[i].list }));
+    const answer = await api.facets(index, { fields: fields.map((f) => quoted(f.name)), values, ...condition }, signal);
+    return answer.facets.map((facet, i) => ({ ...facet, name: fields[i].name, list: fields[i].list }));
   } catch (err) {
     if (err.name === "AbortError" || err.code !== "BAD_REQUEST" || fields.length === 1) return [];
     return (await Promise.all(fields.map((f) => count(index, [f], condition, values, signal)))).flat();
@@ -104,8 +106,9 @@ async function count(index, fields, condition, values, signal) {
 
 let running = new AbortController();
 
-// showFacets counts beside a search under a condition of the user's; changed is called when
-// a filter is clicked. Fields with filters count what there would be without these.
+// showFacets shows the fields with the counts of their values, for the documents that the user's condition
+// and the filters allow. The counts of a field ignore its own filters, so that others can be added. changed
+// is called when a filter is clicked.
 export async function showFacets(index, own, changed) {
   running.abort();
   const signal = (running = new AbortController()).signal;
@@ -158,7 +161,7 @@ export async function showFacets(index, own, changed) {
   if (focused) [...list.querySelectorAll("[data-facet]")].find((e) => e.dataset.facet === focused)?.focus();
 }
 
-// hideFacets is for when there is no index, or nothing in it.
+// hideFacets hides the filters if an index is missing or empty.
 export function hideFacets() {
   running.abort();
   byId("facets").hidden = true;

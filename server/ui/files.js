@@ -5,19 +5,19 @@ import { bytesOf } from "./texts.js";
 const idNames = ["_id", "id", "docid", "doc_id"];
 const textNames = ["text", "contents", "content", "body", "page_content", "passage", "abstract"];
 const titleNames = ["title", "name", "heading"];
-// kinds are the ends of names that are read.
+// kinds has the endings of the names of files that can be read.
 export const kinds = [".jsonl", ".ndjson", ".json", ".csv", ".md", ".markdown", ".txt", ".rst"];
 
 export const readable = (name) => kinds.some((end) => name.toLowerCase().endsWith(end));
 
-// reserved are names that the service has for itself, in whatever case.
+// reserved matches the names of fields that the service uses itself, in any case.
 const reserved = /^(_subset_|_content_id_|_id|_passage)$/iu;
 
-// fieldName is the name of a field of metadata: any but those.
+// fieldName returns the name of a field of metadata, with "field" before a reserved name.
 const fieldName = (name) => reserved.test(name) ? "field" + name : name;
 
-// exactly parses JSON. A number that would be written in another way keeps its text, since
-// it may be an id, or have more digits than numbers have here.
+// exactly parses JSON. A number that JavaScript would write differently keeps its text, since it may be an
+// id, or have more digits than a float64.
 function exactly(text) {
   return JSON.parse(text, (_, value, at) => {
     if (typeof value !== "number") return value;
@@ -32,12 +32,12 @@ const isText = (v) => typeof v === "string" && v.trim() !== "" || typeof v === "
 const textOf = (v) => isRaw(v) ? v.rawJSON : String(v);
 const named = (o, names) => names.find((n) => Object.hasOwn(o, n) && isText(o[n]));
 
-// number is a field of CSV as a number, if that is written as it is there.
+// number returns a field of CSV as a number, if JavaScript writes that number in the same way.
 const number = (v) => typeof v === "string" && Number.isFinite(Number(v)) && String(Number(v)) === v ? Number(v) : v;
 
-// fromObjects makes documents of objects: [{o, where, id}]; value makes fields of what they
-// hold. One without a text is passed over, unless all are: then it is not known which field
-// has the texts.
+// fromObjects turns objects, [{o, where, id}], into groups of one document each. value converts the values of
+// fields. Objects without a text are skipped. If all objects are, it throws: the field with the texts has
+// another name.
 function fromObjects(objects, value = (v) => v) {
   const groups = [];
   let fault = null, empty = 0;
@@ -45,7 +45,7 @@ function fromObjects(objects, value = (v) => v) {
     if (o === null || typeof o !== "object" || Array.isArray(o) || isRaw(o)) throw new Error(where + " is no object");
     const textName = named(o, textNames), idName = named(o, idNames), titleName = named(o, titleNames);
     if (!textName) {
-      fault ??= new Error(where + " has no text. It has " + (Object.keys(o).slice(0, 8).join(", ") || "no fields") + "; the text is to be in one of " + textNames.join(", "));
+      fault ??= new Error(where + " has no text. It has " + (Object.keys(o).slice(0, 8).join(", ") || "no fields") + "; the text must be in one of " + textNames.join(", "));
       empty++;
       continue;
     }
@@ -63,7 +63,7 @@ function fromObjects(objects, value = (v) => v) {
   return { groups, empty };
 }
 
-// csvRows parts a text by RFC 4180: fields in double quotes may have commas and line ends.
+// csvRows splits a text into rows by RFC 4180: fields in double quotes may have commas and line ends.
 export function csvRows(text) {
   const rows = [];
   let row = [], field = "", inside = false;
@@ -90,17 +90,17 @@ export function csvRows(text) {
   return rows.filter((r) => r.length > 1 || r[0] !== "");
 }
 
-// linesOf are the lines of a text, with their ends.
+// linesOf returns the lines of a text, with their ends.
 const linesOf = (text) => text.match(/[^\n]*\n|[^\n]+$/g) || [];
 
-// headingOf is what a line of Markdown says if it is a heading: {level, title}.
+// headingOf returns the heading in a line of Markdown, {level, title}, or null.
 function headingOf(line) {
   const m = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/.exec(line.trimEnd());
   return m && { level: m[1].length, title: (m[2] || "").replace(/(^|[ \t]+)#+$/, "").trim() };
 }
 
-// blocksOf parts a text behind empty lines: [{text, heading}]. In Markdown a heading begins a
-// block, too, and what is between fences of code is one.
+// blocksOf splits a text after empty lines: [{text, heading}]. In Markdown a heading begins a block, too, and
+// empty lines between fences of code end none.
 function blocksOf(text, markdown) {
   const blocks = [];
   let fence = "", block = null;
@@ -120,9 +120,9 @@ function blocksOf(text, markdown) {
   return blocks;
 }
 
-// parts parts a text at headings and empty lines into passages of about most characters:
-// [{start, end, title}], in characters.
-export function parts(text, most, markdown) {
+// parts splits a text at headings and empty lines into passages of about maxLength characters:
+// [{start, end, title}], with offsets in characters.
+export function parts(text, maxLength, markdown) {
   const found = [], headings = [];
   let start = 0, end = 0, title = "", at = 0;
   const close = () => {
@@ -135,14 +135,14 @@ export function parts(text, most, markdown) {
       headings.length = Math.min(headings.length, heading.level - 1);
       if (heading.title) headings.push(heading.title);
       title = headings.join(" › ");
-    } else if (at + block.length - start > most) close();
-    for (let from = 0; from < block.length;) { // one that is too long is parted by sentences
-      let size = Math.min(block.length - from, most);
+    } else if (at + block.length - start > maxLength) close();
+    for (let from = 0; from < block.length;) { // a block that is too long is split at sentences
+      let size = Math.min(block.length - from, maxLength);
       if (from + size < block.length) {
         const cut = Math.max(...[". ", "\n", " "].map((s) => block.lastIndexOf(s, from + size - 1)));
-        if (cut > from + most / 2) size = cut + 1 - from;
+        if (cut > from + maxLength / 2) size = cut + 1 - from;
         const next = block.charCodeAt(from + size);
-        if (next >= 0xdc00 && next <= 0xdfff) size--; // no character is cut in two
+        if (next >= 0xdc00 && next <= 0xdfff) size--; // do not split a surrogate pair
       }
       if (from > 0) close();
       from += size;
@@ -154,9 +154,10 @@ export function parts(text, most, markdown) {
   return found;
 }
 
-// documentsOf reads a file: {groups, empty}. A group are documents that have to be stored
-// together, since they are passages of one text; empty is how many rows have no text.
-export function documentsOf(path, text, most) {
+// documentsOf returns the documents in the text of a file, {groups, empty}. The documents of a group are the
+// passages of one text, of about maxLength characters, and must be stored together. empty is the number of
+// rows without a text.
+export function documentsOf(path, text, maxLength) {
   text = text.replace(/^\ufeff/, "").toWellFormed();
   const name = path.toLowerCase();
   const read = (text, where) => {
@@ -181,10 +182,10 @@ export function documentsOf(path, text, most) {
     })), number);
   }
   const file = path.split("/").pop();
-  const all = parts(text, most, name.endsWith(".md") || name.endsWith(".markdown"));
+  const all = parts(text, maxLength, name.endsWith(".md") || name.endsWith(".markdown"));
   if (!all.length) return { groups: [], empty: 0 };
   let at = 0, bytes = 0;
-  const bytesTo = (end) => { // ends ascend: each piece of the text is counted once
+  const bytesTo = (end) => { // calls have ascending ends, so that each character is counted once
     bytes += bytesOf(text.slice(at, end));
     at = end;
     return bytes;
@@ -198,7 +199,7 @@ export function documentsOf(path, text, most) {
   })] };
 }
 
-// dropped are the files of a drop, those of folders included: [{path, file}].
+// dropped returns the files of a drop, including those in folders: [{path, file}].
 export async function dropped(transfer) {
   const found = [];
   const walk = async (entry, path) => {
@@ -208,7 +209,7 @@ export async function dropped(transfer) {
       return;
     }
     const reader = entry.createReader();
-    for (;;) { // it gives some at a time
+    for (;;) { // readEntries returns a batch at a time
       const some = await new Promise((ok, no) => reader.readEntries(ok, no));
       if (!some.length) break;
       for (const e of some) await walk(e, path + entry.name + "/");

@@ -5,8 +5,8 @@ import { figure, make, row, table } from "./dom.js";
 import { pictureMap } from "./picture.js";
 import { unitsAt } from "./texts.js";
 
-// spansOf parts a text at its tokens: [{text, token}], token undefined between them.
-// Where pieces share a character it belongs to the first.
+// spansOf splits a text at its tokens: [{text, token}]. token is undefined between tokens. A character that
+// several tokens share belongs to the first.
 export function spansOf(text, tokens) {
   const at = unitsAt(text);
   const spans = [];
@@ -24,25 +24,24 @@ export function spansOf(text, tokens) {
   return spans;
 }
 
-// takersOf are the matches of each token of the document, best first: few tokens have
-// any, and one may have many.
-function takersOf(x) {
-  const takers = Array.from({ length: x.tokens }, () => []);
-  for (const m of x.matches) takers[m.doc_token].push(m);
-  for (const list of takers) list.sort((a, b) => b.weight * b.score - a.weight * a.score);
-  return takers;
+// matchesByToken returns the matches of each token of the document, best first. Most tokens have none.
+function matchesByToken(x) {
+  const matches = Array.from({ length: x.tokens }, () => []);
+  for (const m of x.matches) matches[m.doc_token].push(m);
+  for (const list of matches) list.sort((a, b) => b.weight * b.score - a.weight * a.score);
+  return matches;
 }
 
 const pieceOf = (tokens, i) => tokens && tokens[i] ? tokens[i].piece : "token " + i;
 
 const isMask = (piece) => piece === "[MASK]" || piece === "<mask>";
 
-// heatMap shows an explanation of a document of an index. queryTokens are the pieces of the
-// query, where they are known.
+// heatMap returns an element that shows the explanation of a document. queryTokens has the pieces of the
+// query, if they are known.
 export function heatMap(x, queryTokens, index) {
   const box = make("div", { class: "explanation" });
-  const takers = takersOf(x);
-  const bests = takers.map((list) => list.length ? list[0].weight * list[0].score : 0);
+  const byToken = matchesByToken(x);
+  const bests = byToken.map((list) => list.length ? list[0].weight * list[0].score : 0);
   const spans = [];
   const text = make("p", { class: "heat" });
   for (const s of x.document_text ? spansOf(x.document_text, x.document_tokens || []) : []) {
@@ -65,14 +64,14 @@ export function heatMap(x, queryTokens, index) {
       const value = values[token] || 0;
       span.style.setProperty("--heat", Math.max(0, value / most).toFixed(3));
       span.classList.toggle("best", !!match && match.doc_token === token);
-      span.title = match ? figure(value) : takers[token].map((m) => pieceOf(queryTokens, m.query_token) + " " + figure(m.weight * m.score)).join(", ");
+      span.title = match ? figure(value) : byToken[token].map((m) => pieceOf(queryTokens, m.query_token) + " " + figure(m.weight * m.score)).join(", ");
     }
     if (picture) picture.show(match ? chosen : -1);
     buttons.forEach((b, i) => b.setAttribute("aria-pressed", String(i - 1 === chosen)));
     says.textContent = match
       ? "“" + pieceOf(queryTokens, match.query_token) + "” matches “" + pieceOf(x.document_tokens, match.doc_token) + "” best, with " + figure(match.score) +
         (match.weight === 1 ? "" : " times " + figure(match.weight)) + "."
-      : "Coloured is what a token of the query matched best, by the score. Choose one to see how near all are to it.";
+      : "Words are coloured by how well they match. Choose a query token to see its matches.";
   };
   const most = Math.max(...x.matches.map((m) => m.weight * m.score), 1e-9);
   const chip = (label, index, heat) => {
@@ -92,7 +91,7 @@ export function heatMap(x, queryTokens, index) {
     const score = x.matches.filter((m) => isMask(pieceOf(queryTokens, m.query_token))).reduce((sum, m) => sum + m.weight * m.score, 0);
     box.append(make("details", { class: "masks" },
       make("summary", {}, masks.length + " × [MASK]: " + figure(score) + " of the score"),
-      make("p", { class: "quiet" }, "The model fills a short question up with these. Each stands for something that the question could have said too."),
+      make("p", { class: "quiet" }, "The model fills up a short question with these. Each stands for something that the question could also have said."),
       make("ul", { class: "tokens", "aria-label": "Tokens that fill the query up" }, ...masks)));
   }
   box.append(says);
@@ -110,18 +109,18 @@ const stages = {
   empty: "It has no tokens, so no search returns it.",
   filtered: "The filter does not let it through.",
   "not probed": "It is in the list of no centroid that was read for the query.",
-  cut: "It is in lists that were read, and was not among those that got an approximate score.",
+  cut: "It is in lists that were read, but was not among the documents that got an approximate score.",
   pruned: "Its approximate score was too low for an exact one.",
   outranked: "It was scored exactly, and others are better.",
   returned: "It is among the results.",
 };
 
-// fate says what became of a document in a search.
-export function fate(x) {
+// outcomeOf describes how far a document got in a search, and its scores.
+export function outcomeOf(x) {
   const parts = [make("strong", {}, x.stage), ": " + (stages[x.stage] || "")];
   if (x.rank) parts.push(" Rank " + x.rank + ".");
   if (x.stage_score !== undefined) {
-    parts.push(" Its score there is " + figure(x.stage_score) + (x.stage_limit === undefined ? "." : ", the lowest that stayed " + figure(x.stage_limit) + "."));
+    parts.push(" Its score at that stage is " + figure(x.stage_score) + (x.stage_limit === undefined ? "." : "; the lowest score that stayed is " + figure(x.stage_limit) + "."));
   }
   parts.push(" Its full score is " + figure(x.score) + ".");
   return make("p", {}, ...parts);

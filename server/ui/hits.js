@@ -4,9 +4,9 @@ import { figure, make } from "./dom.js";
 import { pictureOf } from "./picture.js";
 import { marked, snippet, spanRanges, textOf, titleOf, wordRanges } from "./texts.js";
 
-// groupsOf makes one list of an answer, whatever its form: documents, each with the parts
-// that are shown of it, [{id, title, fields, score, parts: [{id, fields, score, spans}]}].
-// Where the service has not grouped passages, they are here.
+// groupsOf returns the documents of an answer, each with the parts of it that are shown:
+// [{id, fields, score, parts: [{id, fields, score, spans}]}]. It groups passages by their document, if the
+// service has not done so.
 export function groupsOf(result) {
   const groups = [], byText = new Map();
   result.document_ids.forEach((_, i) => {
@@ -30,7 +30,7 @@ export function groupsOf(result) {
   return groups;
 }
 
-// textPart shows the text of a part, the best piece of it first.
+// textPart returns an element with the best snippet of a part's text, and a button that shows all of it.
 function textPart(part, asked) {
   const [name, text] = textOf(part.fields);
   if (!text) return make("div");
@@ -56,18 +56,18 @@ function textPart(part, asked) {
   return box;
 }
 
-// hit is one result. does has what its buttons do: explain(id) makes what Matches shows,
-// similar(id), judge(id, good), judged(id).
-export function hit(group, rank, asked, does) {
+// hit returns the element of a result. actions has the functions of its buttons: explain(id), which returns
+// the content of Matches, similar(id), judge(id, good), and judged(id).
+export function hit(group, rank, asked, actions) {
   const { id, fields } = group;
   const label = "hit-" + rank;
   const parts = group.parts.map((part, i) => {
     const short = textPart(part, asked);
     const place = make("div", { hidden: true });
     const buttons = make("div", { class: "buttons" });
-    if (does.explain) {
+    if (actions.explain) {
       const name = group.parts.length > 1 ? "Matches of passage " + (i + 1) : "Matches";
-      const toggle = make("button", { type: "button", class: "plain", "aria-expanded": "false", "aria-label": name, onclick: () => does.guarded(async () => {
+      const toggle = make("button", { type: "button", class: "plain", "aria-expanded": "false", "aria-label": name, onclick: () => actions.guarded(async () => {
         const opens = place.hidden;
         place.hidden = !opens;
         short.hidden = opens;
@@ -75,7 +75,7 @@ export function hit(group, rank, asked, does) {
         if (!opens || place.firstChild) return;
         place.append(make("p", { class: "quiet" }, "…"));
         try {
-          place.replaceChildren(...await does.explain(part.id));
+          place.replaceChildren(...await actions.explain(part.id));
         } catch (err) {
           place.replaceChildren(); // the next click asks again
           throw err;
@@ -84,13 +84,13 @@ export function hit(group, rank, asked, does) {
       buttons.append(toggle);
     }
     if (i === 0) {
-      if (does.similar) buttons.append(make("button", { type: "button", class: "plain", onclick: () => does.similar(id) }, "Similar"));
-      if (does.judge) {
+      if (actions.similar) buttons.append(make("button", { type: "button", class: "plain", onclick: () => actions.similar(id) }, "Similar"));
+      if (actions.judge) {
         for (const good of [true, false]) {
           buttons.append(make("button", {
-            type: "button", class: "plain judge", "aria-pressed": String(does.judged(part.id) === good),
+            type: "button", class: "plain judge", "aria-pressed": String(actions.judged(part.id) === good),
             "aria-label": (good ? "More like " : "Less like ") + titleOf(fields), title: good ? "More like this" : "Less like this",
-            onclick: () => does.judge(part.id, good),
+            onclick: () => actions.judge(part.id, good),
           }, good ? "▲ More" : "▼ Less"));
         }
       }

@@ -1,12 +1,12 @@
-// What an index holds and does, its snapshots; tokens, nodes and shards for admins.
+// The statistics, the queue and the snapshots of an index; tokens, nodes and shards for admins.
 
 import * as api from "./api.js";
 import { queueOf } from "./add.js";
 import { byId, figure, make, table } from "./dom.js";
 import { bytes, statsOf } from "./panels.js";
 
-// asksAgain is how often the queue is looked at while it is shown, in milliseconds.
-const asksAgain = 1000;
+// refreshInterval is how often the queue is read while it is shown, in milliseconds.
+const refreshInterval = 1000;
 let timer = 0;
 
 export const stopLooking = () => clearInterval(timer);
@@ -17,8 +17,7 @@ function section(title, ...rest) {
   return make("section", { class: "card" }, make("h3", {}, title), ...rest);
 }
 
-// manageView shows what there is to manage of an index. about: {index, may, guarded, done(),
-// dropped()}.
+// manageView shows the view Manage. about: {index, may, guarded, done()}.
 export async function manageView(about) {
   const place = byId("manage"), { index, may, guarded } = about;
   stopLooking();
@@ -27,14 +26,14 @@ export async function manageView(about) {
   if (index) {
     const stats = make("div", { id: "stats" });
     const queue = make("p", { role: "status" });
-    cards.append(section("The index " + index, stats), section("Queue", queue, make("p", { class: "quiet" }, "Changes that are sent and not stored yet. It is looked at each second.")));
+    cards.append(section("The index " + index, stats), section("Queue", queue, make("p", { class: "quiet" }, "Changes that are sent and not stored yet. Updated every second.")));
     const look = async () => {
       const st = await api.stats(index);
       const text = queueOf(st) + (st.growth.training ? ". It is being trained" : "") + ".";
       if (queue.textContent !== text) queue.textContent = text; // readers of screens hear of changes only
       return st;
     };
-    timer = setInterval(() => { if (!document.hidden) look().catch(() => {}); }, asksAgain); // first: another view may be wanted while it waits
+    timer = setInterval(() => { if (!document.hidden) look().catch(() => {}); }, refreshInterval); // before anything is awaited: showing another view clears it
     await guarded(async () => stats.replaceChildren(...statsOf(await look())));
     if (may("admin", index)) cards.append(snapshots(about));
   }
@@ -103,8 +102,8 @@ function newIndex({ guarded, done }) {
     });
   } },
   make("div", { class: "field" }, make("label", { for: "new-index" }, "Name"), name),
-  make("div", { class: "field" }, make("label", { for: "new-file" }, "From a snapshot (or none: it begins without documents)"), file),
-  make("div", { class: "buttons" }, make("button", { type: "submit" }, "Make it"))));
+  make("div", { class: "field" }, make("label", { for: "new-file" }, "From a snapshot (optional)"), file),
+  make("div", { class: "buttons" }, make("button", { type: "submit" }, "Create"))));
 }
 
 function tokensOf({ needed, own, tokens }) {

@@ -1,18 +1,18 @@
-// The page: what is chosen, what is asked, and where the answers go.
+// The page: the form, the searches, and their results.
 
 import { addView } from "./add.js";
 import * as api from "./api.js";
 import { asCode } from "./code.js";
 import { byId, figure, make } from "./dom.js";
 import * as fields from "./fields.js";
-import { fate, heatMap } from "./heat.js";
+import { heatMap, outcomeOf } from "./heat.js";
 import { groupsOf, hit } from "./hits.js";
 import { manageView, stopLooking } from "./manage.js";
 import { timesOf } from "./panels.js";
 import * as search from "./search.js";
 
-// last is the search whose results are shown: its index, what its explanations ask, and
-// for a document as the query its pieces, once they are known.
+// last is the search whose results are shown. If the query is a document, it gets the pieces of that
+// document when a result is explained.
 let last = null;
 let running = new AbortController();
 let page = 0;
@@ -20,21 +20,21 @@ let feedback = { like: [], unlike: [] };
 let view = "search";
 let names = [], about = {}, access = { needed: false };
 
-// asks are the kinds of searches: what is typed, and an example of it.
-const asks = {
+// searchKinds has the label and the placeholder of the query for each kind of search.
+const searchKinds = {
   text: ["Query", "Ask a question, or leave this empty to browse"],
   hybrid: ["Query", "Ask a question, or leave this empty to browse"],
   keywords: ["Keywords", "Words of the documents, or empty to browse"],
   id: ["Id of the document", "The _id of a document"],
 };
 
-// typingPause is how long nothing is typed before a search begins by itself, in milliseconds.
+// typingPause is the pause in typing, in milliseconds, after which a search begins by itself.
 const typingPause = 250;
 
 const chosen = () => byId("index").value;
 const kind = () => document.querySelector("input[name=kind]:checked").value;
 
-// may tells what the token allows of an index; "*": of all.
+// may reports whether the token has a permission on an index, or on all indexes ("*").
 function may(need, index) {
   if (!access.needed) return true;
   const order = ["none", "read", "write", "admin"], own = access.own || { permission: "none" };
@@ -60,7 +60,7 @@ function clearError() {
   for (const e of document.querySelectorAll("[aria-invalid]")) e.removeAttribute("aria-invalid");
 }
 
-// guarded runs something, and shows its error.
+// guarded runs a function, and shows its error.
 async function guarded(work) {
   try {
     return await work();
@@ -76,8 +76,8 @@ function askToken(reason) {
   if (!dialog.open) dialog.showModal();
 }
 
-// refused marks a field, and is the error of what it holds. The browser's own checks
-// do not reach what is folded away. While somebody types the focus stays.
+// refused marks a field as wrong, opens the options if it is one of them, and returns the error. The
+// browser's own checks do not reach hidden fields. While the user is typing the focus stays.
 function refused(id, message, typing) {
   const field = byId(id);
   field.setAttribute("aria-invalid", "true");
@@ -86,7 +86,7 @@ function refused(id, message, typing) {
   return new api.Problem("BAD_REQUEST", message);
 }
 
-// ownCondition is what the user's condition says, in the fields of a request.
+// ownCondition returns the user's condition as fields of a request.
 function ownCondition(typing) {
   const condition = byId("condition").value.trim(), text = byId("parameters").value.trim();
   if (!condition && !text) return {};
@@ -104,7 +104,7 @@ function textFields() {
   return list.length ? { text_fields: list } : {};
 }
 
-// remember puts the search into the address, so that it can be kept and sent on.
+// remember puts the search into the address, so that it can be bookmarked and shared.
 function remember() {
   const p = new URLSearchParams({ index: chosen() });
   if (view !== "search") p.set("view", view);
@@ -116,10 +116,10 @@ function remember() {
   history.replaceState(null, "", "#" + p);
 }
 
-// recall takes the search from the address.
+// recall sets the form from the address.
 function recall() {
   const p = new URLSearchParams(location.hash.slice(1));
-  const wanted = Object.keys(asks).find((k) => p.has(k)) || "text";
+  const wanted = Object.keys(searchKinds).find((k) => p.has(k)) || "text";
   document.querySelector("input[name=kind][value=" + wanted + "]").checked = true;
   byId("query").value = p.get(wanted) || "";
   byId("condition").value = p.get("condition") || "";
@@ -136,12 +136,12 @@ function recall() {
 }
 
 function kindChanged() {
-  const [label, hint] = asks[kind()];
+  const [label, hint] = searchKinds[kind()];
   byId("query-label").textContent = label;
   byId("query").placeholder = hint;
 }
 
-// find runs the search that the form says. typing: it is not finished yet.
+// find runs the search of the form. typing is true while the user may go on typing, and keep keeps the page.
 async function find({ typing = false, keep = false } = {}) {
   running.abort();
   const signal = (running = new AbortController()).signal;
@@ -157,7 +157,7 @@ async function find({ typing = false, keep = false } = {}) {
     const params = byId("mode").value ? { mode: byId("mode").value } : {};
     remember();
     const size = byId("top-k").valueAsNumber;
-    const question = { params: { ...params, top_k: Math.min((page + 1) * size, search.mostPaged) }, ...fields.conditionOf(own), ...textFields() };
+    const question = { params: { ...params, top_k: Math.min((page + 1) * size, search.maxPaged) }, ...fields.conditionOf(own), ...textFields() };
     const asked = { index, kind: kind(), words, id: words && kind() === "id" ? words : "", own, page, size, params, feedback, question };
     if (words && asked.kind !== "id") question.text = words;
     if (!typing) byId("status").textContent = "Searching …";
@@ -181,13 +181,13 @@ async function find({ typing = false, keep = false } = {}) {
   if (!found && byId("hits").firstChild) byId("status").textContent = "The results are those of the search before.";
 }
 
-// show shows an answer.
+// show shows the answer to a search.
 function show(asked, { path, body, result, more, total, took, whole }) {
   const explains = asked.words && asked.kind !== "keywords";
   last = explains ? asked : null; // elsewhere there are no tokens to explain
   const marks = asked.kind === "keywords" || asked.kind === "hybrid" ? asked.words : "";
   const shown = groupsOf(result);
-  const does = {
+  const actions = {
     guarded,
     explain: explains ? (id) => matchesOf(asked, id) : undefined,
     similar,
@@ -196,7 +196,7 @@ function show(asked, { path, body, result, more, total, took, whole }) {
   };
   const from = asked.page * asked.size;
   byId("why-answer").replaceChildren();
-  byId("hits").replaceChildren(...shown.map((g, i) => hit(g, from + i + 1, { index: asked.index, id: asked.id, words: marks }, does)));
+  byId("hits").replaceChildren(...shown.map((g, i) => hit(g, from + i + 1, { index: asked.index, id: asked.id, words: marks }, actions)));
   const n = shown.length, last1 = from + n;
   const judged = feedback.like.length + feedback.unlike.length;
   byId("status").replaceChildren(asked.words
@@ -232,10 +232,10 @@ function showCode(path, body) {
 
 async function matchesOf(asked, id) {
   const x = await explained(asked, id);
-  return [...asked.kind === "hybrid" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], fate(x), heatMap(x, x.query_tokens || asked.pieces, asked.index)];
+  return [...asked.kind === "hybrid" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], outcomeOf(x), heatMap(x, x.query_tokens || asked.pieces, asked.index)];
 }
 
-// explained asks what became of a document in a search.
+// explained returns the explanation of a document in a search.
 async function explained(asked, id) {
   if (asked.id && !asked.pieces) {
     // The pieces of a document that is the query are those of its texts.
@@ -254,7 +254,7 @@ function similar(id) {
   find();
 }
 
-// judge likes or unlikes a document, or takes that back, and searches again.
+// judge marks a document as good or bad, or removes that mark, and searches again.
 function judge(id, good) {
   const was = (good ? feedback.like : feedback.unlike).includes(id);
   feedback = { like: feedback.like.filter((x) => x !== id), unlike: feedback.unlike.filter((x) => x !== id) };
@@ -274,7 +274,7 @@ async function why() {
   await guarded(async () => place.replaceChildren(...await matchesOf(last, byId("why-id").value.trim())));
 }
 
-// nothingYet says what to do where there is no index, or none of its documents.
+// nothingYet explains how to begin if the index is missing, or has no documents.
 function nothingYet(index) {
   for (const id of ["hits", "status", "facet-list"]) byId(id).replaceChildren();
   fields.hideFacets();
@@ -282,7 +282,7 @@ function nothingYet(index) {
   last = null;
   byId("start").replaceChildren(
     make("h2", {}, index ? index + " has no documents yet" : "There are no indexes yet"),
-    make("p", { class: "quiet" }, index ? "Add some, and search them here." : "An index holds documents that you can search by what they mean. Begin with one of these:"),
+    make("p", { class: "quiet" }, index ? "Add some, and search them here." : "An index holds documents that you can search by meaning. Begin with one of these:"),
     adding());
 }
 
@@ -297,7 +297,7 @@ const adding = () => addView({
   },
 });
 
-// showView shows one of the views for the index that is chosen.
+// showView shows the current view for the index that is chosen.
 async function showView() {
   stopLooking();
   if (!chosen() && !names.length && view === "manage" && !may("admin", "*")) view = "search";
@@ -324,16 +324,16 @@ async function start(wanted) {
   await guarded(async () => {
     wanted ??= chosen() || new URLSearchParams(location.hash.slice(1)).get("index");
     [names, about] = await Promise.all([api.indices(), api.health()]);
-    wanted ||= (about.indices[0] || {}).name; // one that has documents
+    wanted ||= (about.indices[0] || {}).name; // these indexes have documents
     byId("index").replaceChildren(...names.map((name) => make("option", { value: name, selected: name === wanted }, name)));
     try {
       access = await api.access();
-    } catch { // then the service refuses what is not allowed
+    } catch { // the service itself still refuses requests that the token does not permit
       access = { needed: false };
     }
     byId("service").textContent = ["plaid " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds keywords and similar documents"].join(" · ");
     if (wanted && !names.includes(wanted)) {
-      byId("index").value = ""; // none, rather than another
+      byId("index").value = ""; // do not show another index in its place
       view = "search";
       await showView();
       throw new api.Problem("INDEX_NOT_FOUND", "there is no index " + wanted);
@@ -342,7 +342,7 @@ async function start(wanted) {
   });
 }
 
-// move takes the keyboard from result to result, and back to the query.
+// move handles the keys that move the focus from result to result, and back to the query.
 function move(e) {
   if (byId("view-search").hidden || e.altKey || e.ctrlKey || e.metaKey || e.shiftKey || document.querySelector("dialog[open]")) return;
   const at = document.activeElement, hits = [...document.querySelectorAll(".hit")];
@@ -359,17 +359,17 @@ function move(e) {
   e.preventDefault();
 }
 
-// saysNothing is true of what is not searched for as one types: a single letter, but for those
-// of scripts that write words with one.
-const saysNothing = /^(?![\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}]).$/u;
+// tooShort matches a query that is not searched for while it is typed: a single letter, except in scripts
+// that write words with one.
+const tooShort = /^(?![\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}]).$/u;
 
 let typed = 0;
 const forgetTyping = () => clearTimeout(typed);
 
 byId("query").addEventListener("input", () => {
   forgetTyping();
-  running.abort(); // what is asked is no longer wanted
-  if (kind() === "id" || saysNothing.test(byId("query").value.trim())) {
+  running.abort(); // its results would be of another query
+  if (kind() === "id" || tooShort.test(byId("query").value.trim())) {
     byId("results").setAttribute("aria-busy", "false");
     return;
   }

@@ -1,4 +1,4 @@
-// What a search took, and what is known of an index.
+// The time of a search by stages, and the statistics of an index.
 
 import { figure, make, pairs, table } from "./dom.js";
 
@@ -11,8 +11,8 @@ const stageNames = [
   ["refine_ns", "refining"],
 ];
 
-// timesOf shows the times of a search. took is what the service says of its stages
-// (Server-Timing), and whole how long the page waited, all in milliseconds.
+// timesOf returns elements with the times of a search. took has those of the stages in the service
+// (Server-Timing), and whole is the time that the page waited, all in milliseconds.
 export function timesOf(stats, took, whole) {
   const times = stats ? stats.times : {};
   const rows = [];
@@ -60,7 +60,7 @@ export function bytes(n) {
   return figure(i === 0 ? n : Number(n.toPrecision(4))) + " " + units[i];
 }
 
-// statsOf shows what the service says of an index.
+// statsOf returns elements with the statistics of an index.
 export function statsOf(st) {
   const drift = st.growth.drift;
   const out = [pairs([
@@ -73,11 +73,11 @@ export function statsOf(st) {
     ["Stage", st.growth.stage], ["Training now", st.growth.training ? "yes" : "no"], ["Last training", st.growth.training_failed],
     ["Trained on", drift.trained_tokens ? figure(drift.trained_tokens) + " tokens" : "not known"],
     ["Added since", drift.added_tokens + " tokens"], ["Error of training", drift.train_rmse || undefined],
-    ["Error of what was added", drift.added_rmse || undefined], ["Drift (their ratio)", drift.ratio || "not known yet"],
+    ["Error of added documents", drift.added_rmse || undefined], ["Drift (their ratio)", drift.ratio || "not known yet"],
     ["Centroids a build would train", drift.wanted_centroids || undefined],
   ])];
   out.push(make("p", { class: st.growth.advice ? "error" : "quiet" },
-    st.growth.advice ? "Training it again would pay: " + st.growth.advice + "." : "Nothing says that training it again would pay."));
+    st.growth.advice ? "Training it again would help: " + st.growth.advice + "." : "No retraining needed."));
   out.push(make("details", {}, make("summary", {}, "All figures"), make("pre", {}, JSON.stringify(st, null, 1))));
   return out;
 }

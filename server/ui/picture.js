@@ -1,14 +1,14 @@
-// The picture of a page, with how near each cell of it is to a token of the query.
+// The picture of a page, with the score of each of its cells for a token of the query.
 
 import * as api from "./api.js";
 import { figure, make } from "./dom.js";
 
-// isAddress tells of a picture that is elsewhere: the page asks nobody but its own service,
-// so it gives a link.
+// isAddress reports whether a picture is on the web. The page only links to it, since it sends requests to
+// no other service than its own.
 export const isAddress = (image) => /^https?:\/\//i.test(image);
 
-// pictureOf is an element that shows the picture of a document, or says why there is none.
-// The picture itself goes into a frame, if there is one.
+// pictureOf returns an element that shows the picture of a document, or the reason why it cannot be shown.
+// The picture goes into frame, if that is given.
 export function pictureOf(index, id, image, frame) {
   const place = make("div", { class: "picture" }, frame || "");
   if (typeof image !== "string" || !image) return place;
@@ -27,15 +27,15 @@ export function pictureOf(index, id, image, frame) {
   return place;
 }
 
-// mostCells is how many cells a grid may have to be drawn.
-const mostCells = 1 << 16;
+// maxCells is the largest number of cells of a grid that is drawn.
+const maxCells = 1 << 16;
 
-// pictureMap shows the picture of an explanation. show(i) lays the scores of match i over it;
-// -1: of each cell the best of all.
+// pictureMap returns {box, show}: an element with the picture of an explanation, and a function. show(i) lays
+// the scores of match i over the picture, and show(-1) the best score of each cell.
 export function pictureMap(x, index) {
   const says = make("p", { class: "quiet" });
   const g = x.grid;
-  if (!g || !(g.rows > 0 && g.columns > 0 && g.rows * g.columns <= mostCells)) {
+  if (!g || !(g.rows > 0 && g.columns > 0 && g.rows * g.columns <= maxCells)) {
     const box = pictureOf(index, x.id, x.image);
     if (x.no_grid) says.textContent = "Its cells are not shown: " + x.no_grid + ".";
     box.append(says);

@@ -1,24 +1,25 @@
-// Searches: what is asked, and what comes of it. Without a query it is all documents.
+// Searches: their requests and answers. A search without a query lists documents.
 
 import * as api from "./api.js";
 import { conditionOf } from "./fields.js";
 
-// mostListed is how many documents and passages are numbered for paging. Of more the first mostPaged are.
-const mostListed = 200000;
-export const mostPaged = 1000;
+// An index of up to maxListed documents and passages can be browsed to its end, a larger one up to
+// document maxPaged.
+const maxListed = 200000;
+export const maxPaged = 1000;
 
-// browse lists the documents that a condition is true of.
+// browse lists the documents for which a condition holds.
 async function browse(asked, signal) {
   const { index, own, page, size } = asked;
   const condition = conditionOf(own);
   const where = condition.filter_condition ? { condition: condition.filter_condition, parameters: condition.filter_parameters || [] } : {};
   let body, all;
   const there = await api.stats(index, signal);
-  if (there.documents + there.passages <= mostListed) {
+  if (there.documents + there.passages <= maxListed) {
     all = await api.numbersOf(index, where.condition ? where : { condition: "1=1" }, signal);
     body = { document_ids: all.document_ids.slice(page * size, (page + 1) * size) };
   } else {
-    body = { ...where, limit: Math.min((page + 1) * size + 1, mostPaged) };
+    body = { ...where, limit: Math.min((page + 1) * size + 1, maxPaged) };
   }
   let metadata = [];
   if (!all || body.document_ids.length) metadata = (await api.metadata(index, body, signal)).metadata;
@@ -30,7 +31,7 @@ async function browse(asked, signal) {
   };
 }
 
-// bodyOf is the request of a search for documents, each with its best passages.
+// bodyOf returns the body of a search for documents, each with its best passages.
 function bodyOf(asked) {
   const { kind, words, params, own, feedback, page, size } = asked;
   const body = { params: { ...params, top_k: size + 1, offset: page * size }, group: "best", ...conditionOf(own) };
@@ -44,8 +45,8 @@ function bodyOf(asked) {
   return body;
 }
 
-// ask runs what is asked: {path, body, result, more, total, took, whole}. whole is how long it
-// took, in milliseconds.
+// ask runs a search and returns {path, body, result, more, total, took, whole}. whole is the time in
+// milliseconds that it took.
 export async function ask(asked, signal) {
   const began = performance.now();
   if (!asked.words) {

@@ -1,10 +1,10 @@
-// Texts of documents: which field has them, and what is marked in them.
+// Texts of documents: the field that has them, and the marked words in them.
 
 import { make } from "./dom.js";
 
 const textFields = ["text", "page_content", "content", "body", "abstract"];
 
-// textOf is the field with the text of a document, and the text; "" if it has none.
+// textOf returns the name of the field with the text of a document, and the text. Both are "" without one.
 export function textOf(fields) {
   const name = textFields.find((n) => typeof fields[n] === "string" && fields[n]);
   return name ? [name, fields[name]] : ["", ""];
@@ -12,12 +12,12 @@ export function textOf(fields) {
 
 export const titleOf = (fields) => typeof fields.title === "string" && fields.title ? fields.title : String(fields._id);
 
-// bytesOf is how many bytes a text has in UTF-8.
+// bytesOf returns the number of bytes of a text in UTF-8.
 const encoder = new TextEncoder();
 export const bytesOf = (text) => encoder.encode(text).length;
 
-// unitsAt maps offsets in the UTF-8 form of a text to offsets in the string. An offset
-// within a character is that of its beginning (down) or of its end (up).
+// unitsAt returns two functions from offsets in the UTF-8 form of a text to offsets in the string. For an
+// offset within a character, down returns the beginning of the character and up its end.
 export function unitsAt(text) {
   const down = [], up = [];
   let unit = 0;
@@ -36,18 +36,18 @@ export function unitsAt(text) {
   return { down: (i) => down[clamp(i)], up: (i) => up[clamp(i)] };
 }
 
-// fold is a text without case, and without the accents and points that searches by words
-// ignore: those of Latin, Greek, Cyrillic, Hebrew and Arabic.
+// fold returns a text in lower case, without the accents and points that searches by words ignore: those of
+// Latin, Greek, Cyrillic, Hebrew and Arabic.
 const fold = (text) => text.normalize("NFD").replace(/([\p{ASCII}\p{sc=Latin}\p{sc=Greek}\p{sc=Cyrillic}\p{sc=Hebrew}\p{sc=Arabic}])\p{M}+/gu, "$1").toLowerCase();
 
 const words = /[\p{L}\p{N}\p{M}]+/gu;
 
-// Scripts whose words are looked for by pairs of characters, and a run of them.
+// paired matches a character of the scripts that are searched by pairs of characters, and runs a run of them.
 const paired = "[\\p{sc=Han}\\p{sc=Hira}\\p{sc=Kana}\\p{sc=Bopo}\\p{sc=Yiii}\\p{sc=Thai}\\p{sc=Laoo}\\p{sc=Khmr}\\p{sc=Mymr}\\p{sc=Java}\\p{sc=Bali}\\p{sc=Hang}ーｰ]";
 const runs = new RegExp(`(?:(?!\\p{M})${paired}[\\p{M}ﾞﾟ]*)+`, "gu");
 
-// pairsOf are each two characters in a row of such runs: where they are, what they are, and whether
-// they are a run of one character.
+// pairsOf yields each pair of neighbouring characters in such runs: {start, one, both, alone}. one is the
+// first character, and alone is true for a run of a single character.
 function* pairsOf(text) {
   for (const run of text.matchAll(runs)) {
     const all = [...run[0].matchAll(/[^\p{M}ﾞﾟ][\p{M}ﾞﾟ]*/gu)];
@@ -58,8 +58,8 @@ function* pairsOf(text) {
   }
 }
 
-// wordRanges are the places of the words of a question in a text. Where no word is the same
-// they are parts of words, as an index of trigrams finds them.
+// wordRanges returns the ranges of a text that match words of a question. If no whole word matches, they are
+// parts of words, like those that an index of trigrams finds.
 export function wordRanges(text, question) {
   const same = (s) => fold(s.normalize("NFKC"));
   const pairs = new Set();
@@ -94,7 +94,7 @@ export function wordRanges(text, question) {
   return found.length ? found : parts;
 }
 
-// spanRanges are the places that the service tells of a field.
+// spanRanges returns the ranges of a field that the service has found.
 export function spanRanges(text, spans, field) {
   const own = (spans || []).filter((s) => s.field === field);
   if (!own.length) return [];
@@ -102,7 +102,7 @@ export function spanRanges(text, spans, field) {
   return own.map((s) => ({ start: at.down(s.start), end: at.up(s.end), word: s.word, weight: s.score })).filter((r) => r.end > r.start);
 }
 
-// marked is a text with its ranges marked; they may overlap.
+// marked returns the nodes of a text with its ranges marked. Ranges may overlap.
 export function marked(text, ranges, from = 0, to = text.length) {
   const out = [];
   let end = from;
@@ -117,20 +117,20 @@ export function marked(text, ranges, from = 0, to = text.length) {
   return out;
 }
 
-// snippet is the part of a text with the heaviest ranges: [from, to].
-export function snippet(text, ranges, most = 360) {
-  if (text.length <= most * 1.25) return [0, text.length];
+// snippet returns the part of a text, of about length characters, with the heaviest ranges: [from, to].
+export function snippet(text, ranges, length = 360) {
+  if (text.length <= length * 1.25) return [0, text.length];
   const sorted = [...ranges].sort((a, b) => a.start - b.start);
   let best = -1, from = 0;
   for (let i = 0; i < sorted.length; i++) {
     let weight = 0;
-    for (let j = i; j < sorted.length && sorted[j].end <= sorted[i].start + most * 0.75; j++) weight += sorted[j].weight;
+    for (let j = i; j < sorted.length && sorted[j].end <= sorted[i].start + length * 0.75; j++) weight += sorted[j].weight;
     if (weight > best) [best, from] = [weight, sorted[i].start];
   }
-  from = from < most / 4 ? 0 : Math.min(from - 40, text.length - most);
+  from = from < length / 4 ? 0 : Math.min(from - 40, text.length - length);
   if (from > 0) from += Math.max(0, text.slice(from, from + 40).search(/\s\S/) + 1); // not within a word
-  let to = Math.min(text.length, from + most);
-  if (to < text.length) to = Math.max(text.lastIndexOf(" ", to), from + most / 2);
+  let to = Math.min(text.length, from + length);
+  if (to < text.length) to = Math.max(text.lastIndexOf(" ", to), from + length / 2);
   const low = (i) => i > 0 && i < text.length && text.charCodeAt(i) >= 0xdc00 && text.charCodeAt(i) <= 0xdfff; // the second half of a pair
   return [low(from) ? from - 1 : from, low(to) ? to + 1 : to];
 }

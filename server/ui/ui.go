@@ -1,5 +1,5 @@
-// Package ui is the page of the service: a few static files, embedded in the program,
-// that use the routes of the service and nothing else. There is no build step.
+// Package ui has the web page of the service: a few static files, embedded in the program, that only use
+// the routes of the service. They need no build step.
 package ui
 
 import (
@@ -21,9 +21,9 @@ var content embed.FS
 // page is the file that /ui answers.
 const page = "page.html"
 
-// policy lets the page use what is beside it, pictures that it has fetched from there, and
-// nothing else: no other origin, no script or style within the page, no text that becomes
-// HTML, no frame around it.
+// policy is the Content-Security-Policy: the page may use files and routes of its own origin, and pictures
+// that it has fetched from there. It has no script or style in its HTML, turns no text into HTML, and may
+// not be in a frame.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
@@ -36,7 +36,7 @@ var mediaTypes = map[string]string{
 	".jsonl": "text/plain; charset=utf-8",
 }
 
-// File is one of the files, ready to be served.
+// File is a file of the page, as an http.Handler.
 type File struct {
 	// Path below the service: "/ui", or "/ui/" and a name.
 	Path  string
@@ -45,7 +45,7 @@ type File struct {
 	body  []byte
 }
 
-// Files are all of them, the page first.
+// Files returns all files, the page first.
 func Files() ([]File, error) {
 	names, err := fs.Glob(content, "*")
 	if err != nil {
@@ -62,7 +62,12 @@ func Files() ([]File, error) {
 			return nil, fmt.Errorf("server/ui: %s has no media type", name)
 		}
 		sum := sha256.Sum256(body)
-		f := File{Path: "/ui/" + name, media: media, tag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`, body: body}
+		f := File{
+			Path:  "/ui/" + name,
+			media: media,
+			tag:   `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
+			body:  body,
+		}
 		if name == page {
 			f.Path = "/ui"
 			files = slices.Insert(files, 0, f)
@@ -73,8 +78,8 @@ func Files() ([]File, error) {
 	return files, nil
 }
 
-// ServeHTTP implements http.Handler. Browsers keep the file and ask each time whether
-// it is still the same, so that a page and its scripts are of one version.
+// ServeHTTP implements http.Handler. Browsers cache the file, but ask each time whether it has changed, so
+// that the page and its scripts are of one version.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", f.media)
