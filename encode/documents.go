@@ -11,96 +11,108 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// queued is how many chunks there are for each worker: one that it works on, and
-// enough that it never waits for the tokenizer.
+// queued is how many chunks each worker has: one that it computes, and enough others that it
+// never waits for the tokenizer.
 const queued = 4
 
-// chunk is texts of one call that a worker computes together, with chunks of other calls
-// or alone.
+// chunk holds texts of one call. A worker computes it alone or with chunks of other calls.
 type chunk struct {
 	texts   []entry
-	batch   engine.Batch // of ids, where they are known
-	memory  []float32    // of vectors
+	batch   engine.Batch // the ids of the texts; empty for a server
+	memory  []float32    // holds the vectors of the texts
 	pooler  pool.Pooler
-	pooled  []float32
-	halves  []byte
-	rounded bool // vectors are those of halves
+	pooled  []float32 // memory of pooling
+	halves  []byte    // memory of rounding
+	rounded bool      // the vectors are rounded to float16
 	of      *call
-	first   int   // of its vectors among those that the call keeps
+	first   int   // row of its first vector among the resident vectors of the call
 	err     error // of the computation
-	last    error // of the stream, after these texts
+	last    error // of the stream of texts, after the texts of this chunk
 	panic   *parallel.Panic
-	done    chan struct{}
+	done    chan struct{} // closed when the chunk is computed or has failed
 }
 
-// entry is a text of a chunk.
+// chunkText is a text of a chunk.
 type entry struct {
 	text    Text
-	seq     sequence // empty where ids are not known
-	empty   bool
-	row     int
-	vectors []float32 // that are kept
+	seq     sequence  // empty for a server
+	empty   bool      // the text is white space
+	row     int       // of the text in the stream, from 0
+	vectors []float32 // those that are kept
 }
 
-// Report counts what went through an encoder.
+// Report counts the texts and vectors of an encoding.
 type Report struct {
-	Texts     int   // encoded
-	Empty     int   // of these: without vectors, since they have no text or no token of it is kept
-	Truncated int   // of these: cut at the longest length; servers do not tell
+	Texts     int   // texts that were encoded
+	Empty     int   // of Texts, those without vectors: no text, or no token of it is kept
+	Truncated int   // of Texts, those cut at the model's length; 0 for servers
 	Dropped   int64 // tokens that were cut off
-	Unknown   int   // texts of which more than half the tokens are unknown; servers do not tell
-	Tokens    int64 // ids computed; of Remote: vectors that came
-	Vectors   int64 // kept
-	Equal     int   // texts that are equal to one before them, and share its vectors
-	Resumed   int   // documents that were there before
+	Unknown   int   // texts with more than half of their tokens unknown; 0 for servers
+	Tokens    int64 // ids computed; for Remote, vectors received
+	Vectors   int64 // vectors kept
+	Equal     int   // texts that are equal to an earlier one and share its vectors
+	Resumed   int   // documents whose vectors the file had before
 }
 
 // String reads like: 46 texts, 1 of them empty, 2 cut, 10255 tokens, 7010 vectors.
 func (r *Report) String() string {
 	s := fmt.Sprintf("%d texts", r.Texts)
-	for _, part := range []struct {
-		n    int64
-		what string
-	}{{int64(r.Resumed), "encoded before"}, {int64(r.Equal), "of them equal to others"}, {int64(r.Empty), "of them empty"},
-		{int64(r.Truncated), "cut"}, {r.Dropped, "tokens dropped"}, {int64(r.Unknown), "of unknown tokens"},
-		{r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
-		if part.n != 0 {
-			s += fmt.Sprintf(", %d %s", part.n, part.what)
+	for _, count := range []struct {
+		n     int64
+		label string
+	}{
+		{int64(r.Resumed), "encoded before"},
+		{int64(r.Equal), "of them equal to others"},
+		{int64(r.Empty), "of them empty"},
+		{int64(r.Truncated), "cut"},
+		{r.Dropped, "tokens dropped"},
+		{int64(r.Unknown), "of unknown tokens"},
+		{r.Tokens, "tokens"},
+		{r.Vectors, "vectors"},
+	} {
+		if count.n != 0 {
+			s += fmt.Sprintf(", %d %s", count.n, count.label)
 		}
 	}
 	return s
 }
 
-// Documents encodes a stream of texts, in its order. Texts are tokenized ahead
-// and computed by all threads, while the documents before are used. Tokens of a
-// document are valid until the next one is asked for.
+// Documents encodes a stream of texts, in its order. While the caller uses a document, the
+// following texts are tokenized and computed by all threads. The tokens of a
+// document are valid until the next iteration.
 //
-// Memory is bounded: for each thread four chunks of about 500 ids or one text
-// (of onnxruntime: 8,192 ids; of a server: one request), with Dim float32 values
-// an id, which calls at the same time share, as they share the threads. A stream
-// that blocks holds back what is computed.
+// Memory is bounded: four chunks per thread, each of about 500 ids or one text
+// (8,192 ids for onnxruntime, one request for a server), with Dim float32 values
+// per id. Concurrent calls share this memory, as they share the threads. A stream
+// that blocks delays the documents before it.
 //
 // The first error ends the sequence, after the documents before it. A text that
-// is not valid UTF-8 is a [*TextError] around [tokenizer.ErrText].
+// is not valid UTF-8 is a [*TextError] that wraps [tokenizer.ErrText].
 func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[vectors.Document, error] {
 	return e.DocumentsReport(ctx, texts, new(Report))
 }
 
-// DocumentsReport is Documents, and counts into r. Only the loop over the sequence may read r: a
-// document is counted before it is yielded.
-func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
+// DocumentsReport is [Encoder.Documents], and counts into r. Only the loop over the sequence may
+// read r: a document is counted before it is yielded.
+func (e *Encoder) DocumentsReport(
+	ctx context.Context, texts iter.Seq2[Text, error], r *Report,
+) iter.Seq2[vectors.Document, error] {
 	return e.documents(ctx, &call{role: Document}, texts, r)
 }
 
-func (e *Encoder) documents(ctx context.Context, of *call, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
+// documents is DocumentsReport with the settings of a call.
+func (e *Encoder) documents(
+	ctx context.Context, call *call, texts iter.Seq2[Text, error], r *Report,
+) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		e.run(ctx, of, texts, func(t *entry) bool {
+		e.run(ctx, call, texts, func(t *entry) bool {
 			r.count(t, e.Dim())
 			return yield(vectors.Document{ID: t.text.ID, Tokens: t.vectors, Payload: t.text.Payload}, nil)
 		}, func(err error) { yield(vectors.Document{}, err) })
 	}
 }
 
+// countText counts an encoded text. Without ids, those of a server, each vector is a token.
 func (r *Report) count(t *entry, dim int) {
 	n := len(t.vectors) / dim
 	ids := len(t.seq.ids)
@@ -110,6 +122,7 @@ func (r *Report) count(t *entry, dim int) {
 	r.add(n, ids, t.empty, &t.seq)
 }
 
+// addText counts a text with so many kept vectors and ids.
 func (r *Report) add(vectors, ids int, empty bool, s *sequence) {
 	r.Texts++
 	r.Vectors += int64(vectors)
@@ -126,10 +139,10 @@ func (r *Report) add(vectors, ids int, empty bool, s *sequence) {
 	}
 }
 
-// Queries encodes queries, as many at once as there are threads.
+// Queries encodes queries, as many at a time as there are threads.
 func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, error) {
 	out := make([]Embedding, 0, len(texts))
-	var failed error
+	var streamErr error
 	stream := make([]Text, len(texts))
 	for i, t := range texts {
 		stream[i].Text = t
@@ -144,18 +157,20 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 		em.Dropped = t.seq.dropped
 		out = append(out, em)
 		return true
-	}, func(err error) { failed = err })
-	if failed != nil {
-		return nil, failed
+	}, func(err error) { streamErr = err })
+	if streamErr != nil {
+		return nil, streamErr
 	}
 	return out, nil
 }
 
-// run takes texts through the encoder and gives them to use, in their order,
-// until that says false. Tokenizing happens on the goroutine of the caller, where
-// a panic of the stream belongs; chunks are computed by the workers. It returns at once
-// when the context ends.
-func (e *Encoder) run(ctx context.Context, of *call, texts iter.Seq2[Text, error], use func(*entry) bool, fail func(error)) {
+// encodeStream encodes texts and passes them to visit, in their order, until it returns false. An
+// error is passed to fail, and ends the stream. The texts are read and tokenized on the
+// caller's goroutine, so that a panic of the stream reaches the caller; workers compute the
+// chunks. It returns at once when the context ends.
+func (e *Encoder) run(
+	ctx context.Context, call *call, texts iter.Seq2[Text, error], visit func(*entry) bool, fail func(error),
+) {
 	if err := e.begin(); err != nil {
 		fail(err)
 		return
@@ -164,33 +179,35 @@ func (e *Encoder) run(ctx context.Context, of *call, texts iter.Seq2[Text, error
 	next, stop := iter.Pull2(texts)
 	defer stop()
 	var cancel context.CancelFunc
-	of.ctx, cancel = context.WithCancel(ctx)
-	defer e.workers.leave(of)
+	call.ctx, cancel = context.WithCancel(ctx)
+	defer e.workers.leave(call)
 	defer cancel()
 	var waiting, free []*chunk
 	row, ended := 0, false
 	for {
+		// Fill and submit chunks, as many as may be in memory.
 		for !ended && (len(waiting) == 0 || len(waiting) < e.ahead()) {
 			c := new(chunk)
 			if n := len(free); n > 0 {
 				c, free = free[n-1], free[:n-1]
 			}
-			ended = e.fill(ctx, c, of.role, next, &row)
+			ended = e.fill(ctx, c, call.role, next, &row)
 			if len(c.texts) == 0 {
-				close(c.done) // of the end, or of an error alone
+				close(c.done) // the end of the stream, or its error
 			} else {
-				e.workers.submit(of, c)
+				e.workers.submit(call, c)
 			}
 			waiting = append(waiting, c)
 		}
 		if len(waiting) == 0 {
 			return
 		}
+		// Wait for the oldest chunk.
 		c := waiting[0]
 		waiting = waiting[1:]
 		select {
 		case <-c.done:
-		case <-ctx.Done(): // what is under way is nobody's any more
+		case <-ctx.Done(): // the workers finish or drop the chunks without this call
 			fail(ctx.Err())
 			return
 		}
@@ -205,12 +222,13 @@ func (e *Encoder) run(ctx context.Context, of *call, texts iter.Seq2[Text, error
 			fail(c.err)
 			return
 		}
+		// Pass on its texts, then the error of the stream behind them.
 		for i := range c.texts {
 			if err := ctx.Err(); err != nil {
 				fail(err)
 				return
 			}
-			if !use(&c.texts[i]) {
+			if !visit(&c.texts[i]) {
 				return
 			}
 		}
@@ -222,8 +240,11 @@ func (e *Encoder) run(ctx context.Context, of *call, texts iter.Seq2[Text, error
 	}
 }
 
-// fill takes texts for one chunk from the stream, and says whether they ended.
-func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), row *int) (ended bool) {
+// fillChunk reads texts from the stream until a chunk is full, prepares them, and reports whether
+// the stream ended. row counts the texts of the stream.
+func (e *Encoder) fill(
+	ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), row *int,
+) (ended bool) {
 	clear(c.texts)
 	c.texts, c.err, c.last, c.done = c.texts[:0], nil, nil, make(chan struct{})
 	c.batch.IDs = c.batch.IDs[:0]
@@ -253,29 +274,30 @@ func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Te
 	return ended
 }
 
-// ready makes sequences of the texts of a chunk from the first on. Where that fails, the
-// chunk ends before the text, with the error.
+// prepareTexts tokenizes the texts of a chunk from the first one on, and reports whether all
+// succeeded. If one fails, the chunk ends before it, and its error is that of the stream.
 func (e *Encoder) ready(c *chunk, role Role, first, goroutines int) bool {
-	fresh := c.texts[first:]
+	added := c.texts[first:]
 	prepare := func(i int) (err error) {
-		t := &fresh[i]
+		t := &added[i]
 		trimmed, _ := e.trim(role, t.text.Text)
 		if t.empty = trimmed == ""; !t.empty {
 			t.seq, err = e.backend.ready(role, trimmed)
 		}
 		return err
 	}
-	err := parallel.Do(context.Background(), len(fresh), goroutines, prepare)
-	failed := len(fresh)
+	err := parallel.Do(context.Background(), len(added), goroutines, prepare)
+	prepared := len(added)
 	if err != nil {
-		for failed = 0; prepare(failed) == nil; failed++ { // the lowest, whose error it is
+		// parallel.Do returns the error of the lowest text that failed: find it.
+		for prepared = 0; prepare(prepared) == nil; prepared++ {
 		}
-		c.last = fresh[failed].text.Fault(fresh[failed].row, err)
-		clear(fresh[failed:])
+		c.last = added[prepared].text.Fault(added[prepared].row, err)
+		clear(added[prepared:])
 	}
-	c.texts = c.texts[:first+failed]
-	for i := range fresh[:failed] {
-		c.batch.IDs = append(c.batch.IDs, fresh[i].seq.ids...)
+	c.texts = c.texts[:first+prepared]
+	for i := range added[:prepared] {
+		c.batch.IDs = append(c.batch.IDs, added[i].seq.ids...)
 	}
 	return err == nil
 }

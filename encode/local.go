@@ -18,24 +18,25 @@ import (
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
-// local is a model's folder: texts become ids here, and an engine computes.
+// local is the backend of a model's folder: it tokenizes texts, and an engine computes.
 type local struct {
 	config         *modeldir.Config
 	engine         engine.Engine
 	chunk          int // ids of a chunk
-	threads        int // that make ids of texts
+	threads        int // goroutines that tokenize
 	tok            *tokenizer.Tokenizer
 	prefix, suffix []int32
-	skip           idSet
-	keep           idSet     // of documents alone; empty: all
-	memory         sync.Pool // of *joined
+	skip           idSet     // ids without a vector, for roles that skip them
+	keep           idSet     // ids of documents that have a vector; empty means all
+	memory         sync.Pool // of *engineBatch
 }
 
-// maxTexts bounds the texts of a chunk: empty ones have no ids, but must not be
-// without bound either.
+// maxTexts bounds the texts of a chunk of few ids: empty texts have no ids, so that the
+// number of ids alone would not bound them.
 const maxTexts = 500
 
-// openLocal reads a folder for one of the backends that compute here.
+// openLocal reads a folder for one of the backends that compute in this process, and sets
+// the configuration.
 func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *slog.Logger) error {
 	m, err := findModel(ctx, dir, o)
 	if err != nil {
@@ -84,11 +85,11 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	return nil
 }
 
-// near are the precisions whose vectors agree.
+// near maps a precision to the other one whose vectors agree, see [Config.Near].
 var near = map[Precision]Precision{F32: F16, F16: F32}
 
-// setFingerprints asks the folder for the fingerprints in a precision, and in the one
-// that is near it. Of graphs nothing is known to be near.
+// setFingerprints computes the fingerprints for a precision and for the one near it. A graph has
+// no near precision, since nothing is known about its vectors.
 func (c *Config) setFingerprints(p Precision) error {
 	precisions := []string{p.String()}
 	if other, ok := near[p]; ok && c.Backend != ONNXRuntime {
@@ -104,7 +105,7 @@ func (c *Config) setFingerprints(p Precision) error {
 	return nil
 }
 
-// openNative loads the weights.
+// openNative loads the weights into the native engine.
 func (l *local) openNative(dir string, o *Options, log *slog.Logger) error {
 	nc, w, err := weights.Load(l.config)
 	if err != nil {
@@ -119,18 +120,21 @@ func (l *local) openNative(dir string, o *Options, log *slog.Logger) error {
 	return l.dimFrom("weights")
 }
 
-// graphs are the files, of which the first that is there is the graph.
+// graphFiles returns the paths where a graph may be; the first file that exists is used.
 func graphs(o *Options) []string {
 	switch {
 	case o.Graph != "":
 		return []string{o.Graph}
 	case o.Precision == Int8:
-		return []string{"model_int8.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "onnx/model_quantized.onnx"}
+		return []string{
+			"model_int8.onnx", "onnx/model_int8.onnx",
+			"model_quantized.onnx", "onnx/model_quantized.onnx",
+		}
 	}
 	return []string{"model.onnx", "onnx/model.onnx"}
 }
 
-// openGraph hands the graph to onnxruntime.
+// openGraph opens the graph of the folder in onnxruntime.
 func (l *local) openGraph(o *Options, log *slog.Logger) error {
 	m, err := onnxruntime.Open(l.config.Weights[0], onnxruntime.Options{Library: o.Library, Logger: log})
 	if err != nil {
@@ -146,20 +150,21 @@ func (l *local) openGraph(o *Options, log *slog.Logger) error {
 	return nil
 }
 
-// dimFrom holds the dimension of the engine against that of the folder.
+// resolveDimension compares the dimension of the engine with that of the folder, which the engine's
+// dimension completes if it has none. origin names the source of the engine's.
 func (l *local) dimFrom(origin string) error {
 	switch d := l.engine.Dim(); l.config.Dim {
 	case 0:
 		l.config.Dim, l.config.Origin["dim"] = d, origin
 	case d:
 	default:
-		return modeldir.Faultf(l.config.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
-			d, l.config.Origin["dim"], l.config.Dim)
+		return modeldir.Faultf(l.config.Weights[0], "", modeldir.ErrContradiction,
+			"gives vectors of %d dimensions, but %s says %d", d, l.config.Origin["dim"], l.config.Dim)
 	}
 	return nil
 }
 
-// kindOf gives errors of the engine the kinds of model folders.
+// modelDirError wraps errors of the native engine in the matching errors of [modeldir].
 func kindOf(err error) error {
 	switch {
 	case errors.Is(err, native.ErrWeights):
@@ -180,7 +185,7 @@ func (l *local) role(r Role) *modeldir.Role {
 	return &l.config.Document
 }
 
-// around is how many ids are put around a prompt and a text.
+// idsAround returns how many ids surround prompt and text: special tokens and the marker.
 func around(t *tokenizer.Tokenizer, role *modeldir.Role) int {
 	n := t.Around()
 	if role.Marker >= 0 {
@@ -189,23 +194,27 @@ func around(t *tokenizer.Tokenizer, role *modeldir.Role) int {
 	return n
 }
 
-// sequence has the ids of a trimmed text: prompt and text as pieces, cut so that what
-// is put around them has room, the marker behind the first id, and mask tokens up to the
-// length where queries are expanded; with the places of the pieces if they are wanted.
-// Without an id before the text, the marker is among the pieces.
+// sequence returns the ids of a trimmed text:
+//
+//	prefix[0] marker prefix[1:] pieces of prompt and text, cut to the length  suffix  masks
+//
+// Masks fill a query up to the length of expansion. If the tokenizer has no prefix, the marker
+// follows the first piece and counts as one of the pieces. withPlaces also returns the ranges of
+// the pieces.
 func (l *local) sequence(r Role, text string, places bool) (s sequence, err error) {
 	role, x := l.role(r), &l.config.Expand
 	length, marker := role.Length, role.Marker
-	put := around(l.tok, role)
-	if put > length {
-		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, put)
+	around := around(l.tok, role)
+	if around > length {
+		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, around)
 	}
-	ids := make([]int32, 0, min(length, put+len(text))+1)
+	ids := make([]int32, 0, min(length, around+len(text))+1)
 	ids = append(ids, l.prefix...)
 	if marker >= 0 && len(ids) > 0 {
 		ids = slices.Insert(ids, 1, marker)
 		marker = -1
 	}
+	// Tokenize, and cut the text.
 	s.first = len(ids)
 	if places {
 		s.places, err = l.tok.Encode(role.Prompt + text)
@@ -220,12 +229,12 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 		return s, err
 	}
 	s.pieces = len(ids) - s.first
-	if most := length - put; s.pieces > most {
-		s.pieces, s.dropped = most, s.pieces-most
+	if limit := length - around; s.pieces > limit {
+		s.pieces, s.dropped = limit, s.pieces-limit
 		// Copies, so that a long text does not keep the memory of the tokens that are cut.
-		ids = slices.Clone(ids[:s.first+most])
+		ids = slices.Clone(ids[:s.first+limit])
 		if places {
-			s.places = slices.Clone(s.places[:most])
+			s.places = slices.Clone(s.places[:limit])
 		}
 	}
 	if unknown, ok := l.tok.Unknown(); ok {
@@ -235,8 +244,9 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 			}
 		}
 	}
+	// Add the ids after the text.
 	ids = append(ids, l.suffix...)
-	if marker >= 0 { // nothing is put before a text, so that the marker is behind its first piece
+	if marker >= 0 { // no prefix: the marker follows the first piece
 		ids = slices.Insert(ids, min(1, len(ids)), marker)
 		if s.pieces > 0 {
 			s.pieces++
@@ -258,7 +268,7 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 	return s, nil
 }
 
-// keeps says whether the vector of an id is used.
+// keepsVector reports whether the vector of id i of a sequence is used.
 func (l *local) keeps(r Role, s sequence, i int) bool {
 	id := s.ids[i]
 	if r == Document && len(l.keep) > 0 && !l.keep.has(id) {
@@ -267,10 +277,10 @@ func (l *local) keeps(r Role, s sequence, i int) bool {
 	return !l.role(r).Skip || !l.skip.has(id)
 }
 
-// idSet has a bit for each id of a vocabulary; nil is the empty set.
+// idSet is a bitmap of the ids of a vocabulary; nil is the empty set.
 type idSet []uint64
 
-// newIDSet leaves out ids that the vocabulary does not have.
+// newIDSet returns the set of ids, without those that the vocabulary does not have.
 func newIDSet(ids []int32, vocabulary int) idSet {
 	if len(ids) == 0 {
 		return nil
@@ -296,14 +306,16 @@ func (l *local) tokens(r Role, text string) ([]Token, error) {
 
 func (l *local) added(s sequence) []Token { return l.named(Query, s) }
 
-// named are the tokens of a sequence with places.
+// tokensFromSequence returns the tokens of a sequence that has places. Their ranges are in the
+// text without the prompt.
 func (l *local) named(r Role, s sequence) []Token {
 	prompt := l.role(r).Prompt
 	tokens := make([]Token, len(s.ids))
 	for i, id := range s.ids {
 		tokens[i] = Token{ID: id, Piece: l.tok.Piece(id), Kept: l.keeps(r, s, i)}
 		if j := i - s.first; j >= 0 && j < s.pieces {
-			tokens[i].Start, tokens[i].End = max(s.places[j].Start-len(prompt), 0), max(s.places[j].End-len(prompt), 0)
+			place := s.places[j]
+			tokens[i].Start, tokens[i].End = max(place.Start-len(prompt), 0), max(place.End-len(prompt), 0)
 		}
 	}
 	return tokens
@@ -311,10 +323,10 @@ func (l *local) named(r Role, s sequence) []Token {
 
 func (l *local) ready(r Role, text string) (sequence, error) { return l.sequence(r, text, r == Query) }
 
-// bytesOfID is about how many bytes of text an id has, and no more.
+// bytesOfID is a low estimate of the bytes of text per id: a chunk must not be overfilled.
 const bytesOfID = 4
 
-// ahead: Where one goroutine makes ids it does so text by text.
+// readAhead returns 0 bytes, which means one text at a time, if one goroutine tokenizes.
 func (l *local) ahead(c *chunk) (bytes, goroutines int) {
 	if l.threads <= 1 {
 		return 0, 1
@@ -326,6 +338,7 @@ func (l *local) full(c *chunk) bool {
 	return len(c.batch.IDs) >= l.chunk || len(c.texts) >= l.maxTexts()
 }
 
+// chunkTexts returns how many texts a chunk may have.
 func (l *local) maxTexts() int { return max(maxTexts, l.chunk/8) }
 
 func (l *local) joins(batch []*chunk, c *chunk) bool {
@@ -339,23 +352,26 @@ func (l *local) joins(batch []*chunk, c *chunk) bool {
 	return ids <= l.chunk && texts <= l.maxTexts()
 }
 
-// joined is the chunks of one call of the engine.
+// engineBatch is the input and the memory of one call of the engine, for one or more chunks.
 type joined struct {
 	engine.Batch
 	vectors []float32
-	kept    []int32 // ids whose vectors are
-	ends    []int   // of texts, among these
+	kept    []int32 // indexes of the ids whose vectors are used
+	ends    []int   // of each text, the end of its indexes in kept
 	halves  []byte
 }
 
-// compute: The engine does not know of roles.
+// compute encodes a batch in one call of the engine. The engine does not know roles: they
+// matter only for the ids, which the chunks have, and for the vectors that are kept.
 func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
+	// Halves are computed if the engine can, and all calls accept them.
 	d := l.dim()
 	halver, halves := l.engine.(halver)
 	for _, c := range batch {
 		c.rounded = false
 		halves = halves && c.of.halves
 	}
+	// Join the ids of all chunks.
 	b := l.memory.Get().(*joined)
 	defer l.memory.Put(b)
 	b.IDs, b.Offsets, b.Attended = b.IDs[:0], append(b.Offsets[:0], 0), b.Attended[:0]
@@ -376,6 +392,7 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	if halves {
 		return l.computeHalves(ctx, halver, b, batch)
 	}
+	// Encode all ids, and copy the vectors that are kept.
 	b.vectors = slices.Grow(b.vectors[:0], len(b.IDs)*d)[:len(b.IDs)*d]
 	if err := l.engine.Encode(ctx, b.vectors, b.Batch); err != nil {
 		return err
@@ -397,7 +414,7 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	return nil
 }
 
-// noteKept notes which ids of some chunks have vectors that are kept.
+// setKept sets the kept ids of chunks, and where those of each text end.
 func (l *local) noteKept(b *joined, batch ...*chunk) {
 	id := int32(0)
 	b.kept, b.ends = b.kept[:0], b.ends[:0]
@@ -415,7 +432,7 @@ func (l *local) noteKept(b *joined, batch ...*chunk) {
 	}
 }
 
-// computeHalves lets the engine give only the vectors that are kept, as float16.
+// computeHalves encodes a batch, of which the engine returns only the kept vectors, as float16.
 func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []*chunk) error {
 	d := l.dim()
 	l.noteKept(b, batch...)
@@ -432,10 +449,10 @@ func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []
 		n := (end - first) * d
 		c.memory, c.rounded = slices.Grow(c.memory[:0], n)[:n], true
 		floats.DecodeFloat16(c.memory, b.halves[2*first*d:])
-		at := 0
+		begin := 0
 		for i := range c.texts {
 			last := (ends[i] - first) * d
-			c.texts[i].vectors, at = c.memory[at:last:last], last
+			c.texts[i].vectors, begin = c.memory[begin:last:last], last
 		}
 		first, ends = end, ends[len(c.texts):]
 	}

@@ -22,23 +22,23 @@ import (
 type Splitting struct {
 	// By is the unit that is kept whole if it fits in a passage; "" means ByWords. A longer unit is
 	// split: a section or a block into sentences or lines, these into words, and a word, or a line
-	// of a script without spaces, between characters.
+	// of a script without spaces, into characters.
 	By Unit
-	// Window is the most that a passage has of its text, and Overlap about how much it repeats of
-	// the one before: tokens of Model, or words if no tokenizer is known. A Window of 0 means as
-	// much as Model reads. A prompt, a title and other tokens that a model puts around a text come
-	// on top of that; if they leave less than Window, passages are shorter.
+	// Window limits the text of a passage, and Overlap is about how much text it repeats from
+	// the passage before. Both count tokens of Model, or words if no tokenizer is known. A Window of
+	// 0 means as much as Model reads. The prompt, the title and other tokens around a text are not
+	// counted; if the model has less space than Window beside them, passages are shorter.
 	//
 	// A word is a run of characters between white space, or 32 characters of a longer run. In
 	// scripts without spaces between words, such as Chinese, Japanese, Thai, Lao, Khmer, Burmese
 	// and Tibetan, each letter is a word.
 	//
-	// A tokenizer may have one unknown token for more than 32 characters: each of them counts then.
-	// A word that is longer than the tokenizer reads (100 characters for that of BERT) is split, so
-	// that no passage has one.
+	// If a tokenizer returns one unknown token for more than 32 characters, each of them counts.
+	// A word that is longer than the tokenizer reads (100 characters for BERT's) is split, so
+	// that no passage has such a word.
 	Window, Overlap int
-	// Model counts tokens and says how many it reads ([Encoder.Config]). Words are counted if it is
-	// nil or has no tokenizer, like a model behind an address.
+	// Model has the tokenizer that counts tokens, and limits how many it reads ([Encoder.Config]).
+	// Words are counted if it is nil or has no tokenizer, such as the model of a server.
 	Model *Config
 	// Threads is how many texts are split at a time; 0 means one, on the caller's goroutine.
 	Threads int
@@ -53,68 +53,70 @@ const (
 	ByWords Unit = "words"
 	// BySentences keeps sentences whole.
 	BySentences Unit = "sentences"
-	// ByHeadings begins a passage at each heading of a text in Markdown that has something
-	// below it, and keeps sentences whole. The headings that a section is below are part of the
+	// ByHeadings begins a passage at each heading of a Markdown text that has text
+	// below it, and keeps sentences whole. The headings above a section are part of the
 	// title of its passages.
 	ByHeadings Unit = "headings"
 	// ByBlocks keeps blocks of source code whole, or else their lines: functions and
-	// declarations that an empty line parts from others.
+	// declarations between empty lines.
 	ByBlocks Unit = "blocks"
 )
 
 // Units returns all units.
 func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks} }
 
-// Check refuses wrong settings before a text is read, such as a window of more tokens than the
-// model reads.
+// Check returns an error for impossible settings before a text is read, such as a window of more
+// tokens than the model reads.
 func (p Splitting) Check() error {
 	_, err := p.ready()
 	return err
 }
 
-// parting is a Parting that was checked.
+// passageRules are the settings of a [Splitting], checked and completed by its model.
 type parting struct {
 	by              Unit
 	window, overlap int
-	cuts            []cut
+	cuts            []cut                // by level, from the longest pieces to single runes
 	tokenizer       *tokenizer.Tokenizer // nil means that words are counted
-	unknown         int32                // the token of what it does not know; -1: it has none
-	longest         int                  // characters of a word that it reads; 0: any
+	unknown         int32                // the id of the unknown token; -1 means that there is none
+	longest         int                  // the longest word in characters that the tokenizer reads; 0 means any
 	prompt          string
-	room            int  // tokens that the model reads of a prompt, a title and a text
-	keepSpace       bool // the model reads white space around a text, too
+	room            int  // tokens that the model reads of prompt, title and text together
+	keepSpace       bool // the model also reads white space around a text
 }
 
+// rules checks the settings and completes them by the model.
 func (p Splitting) ready() (*parting, error) {
-	own := &parting{by: p.By, window: p.Window, overlap: p.Overlap, unknown: -1}
+	rules := &parting{by: p.By, window: p.Window, overlap: p.Overlap, unknown: -1}
 	switch p.By {
 	case "", ByWords:
 	case BySentences, ByHeadings:
-		own.cuts = []cut{sentences}
+		rules.cuts = []cut{sentences}
 	case ByBlocks:
-		own.cuts = []cut{codeBlocks, lines}
+		rules.cuts = []cut{codeBlocks, lines}
 	default:
 		return nil, fmt.Errorf("passages by %q: there are %v", p.By, Units())
 	}
-	own.cuts = append(own.cuts, words, characters, runes)
+	rules.cuts = append(rules.cuts, words, characters, runes)
 	counted := "words"
 	if p.Model != nil && p.Model.Tokenizer != nil {
 		counted = "tokens"
-		if err := own.model(p.Model); err != nil {
+		if err := rules.model(p.Model); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case own.window == 0 && p.Window == 0:
+	case rules.window == 0 && p.Window == 0:
 		return nil, errors.New("set how many words a passage has: " +
 			"the model does not tell its tokens, nor how many it reads")
-	case own.window < 1 || own.overlap < 0 || own.overlap >= own.window:
-		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible", own.window, counted, own.overlap)
+	case rules.window < 1 || rules.overlap < 0 || rules.overlap >= rules.window:
+		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible",
+			rules.window, counted, rules.overlap)
 	}
-	return own, nil
+	return rules, nil
 }
 
-// model takes the tokenizer of a model, and how much it reads.
+// setModel sets the tokenizer of a model and the limits on the tokens that it reads.
 func (p *parting) model(c *Config) error {
 	p.tokenizer, p.prompt = c.Tokenizer, c.Document.Prompt
 	p.keepSpace = c.KeepSpace || p.prompt != "" // see [Encoder.trim]
@@ -127,7 +129,7 @@ func (p *parting) model(c *Config) error {
 	if err != nil {
 		return err
 	}
-	reads := p.room - prompt
+	reads := p.room - prompt // tokens of a text without a title
 	switch {
 	case reads < 1:
 		return fmt.Errorf("%w: documents of %d tokens have no room for a text between the %d around it",
@@ -160,15 +162,15 @@ func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Splitting) 
 			return
 		}
 		row := -1
-		for parted, err := range parallel.Map(ctx, texts, max(how.Threads, 1), textBytes, p.part) {
+		for split, err := range parallel.Map(ctx, texts, max(how.Threads, 1), textBytes, p.part) {
 			row++
 			if err != nil {
 				yield(Text{}, err)
 				return
 			}
-			for t, err := range parted.texts() {
+			for t, err := range split.texts() {
 				if err != nil {
-					err = parted.text.Fault(row, err)
+					err = split.text.Fault(row, err)
 				}
 				if !yield(t, err) || err != nil {
 					return
@@ -178,14 +180,14 @@ func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Splitting) 
 	}
 }
 
-// partedText is a text and its passages: none if it stays as it is.
+// splitText is a text and its passages; a text that stays as it is has none.
 type partedText struct {
 	text  Text
 	parts []passage
 	err   error
 }
 
-// texts yields the passages, or the text itself.
+// passageTexts yields the passages as texts, or the text itself.
 func (p *partedText) texts() iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		switch {
@@ -201,10 +203,10 @@ func (p *partedText) texts() iter.Seq2[Text, error] {
 		}
 		for n, part := range p.parts {
 			t := p.text
-			own := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
-			t.ID, t.Text, t.Title = own.ID(), t.Text[part.start:part.end], part.title
+			p := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
+			t.ID, t.Text, t.Title = p.ID(), t.Text[part.start:part.end], part.title
 			var err error
-			if t.Payload, err = own.Payload(t.Payload); err != nil {
+			if t.Payload, err = p.Payload(t.Payload); err != nil {
 				yield(Text{}, err)
 				return
 			}
@@ -215,18 +217,18 @@ func (p *partedText) texts() iter.Seq2[Text, error] {
 	}
 }
 
-// passage is a part of a text.
+// passage is a range of a text, with the title that is encoded before it.
 type passage struct {
 	start, end int // bytes
 	title      string
 }
 
-// part finds the passages of a text. An error is in the result, so that it gets the row of the
-// text.
+// split finds the passages of a text. An error is part of the result, so that the caller can add the
+// row of the text. A text that is a passage already stays as it is.
 func (p *parting) part(t Text) (partedText, error) {
 	out := partedText{text: t}
-	is, err := vectors.PassageOf(t.ID, t.Payload)
-	if err != nil || is != nil {
+	passage, err := vectors.PassageOf(t.ID, t.Payload)
+	if err != nil || passage != nil {
 		out.err = err
 		return out, nil
 	}
@@ -248,7 +250,8 @@ func (p *parting) part(t Text) (partedText, error) {
 	return out, nil
 }
 
-// whole returns by how much the text is too long below its title.
+// measureAll returns the title of a text, measured, and by how much the whole text is too long for one
+// passage below it.
 func (s *splitting) whole(t Text) (title titled, over int, err error) {
 	title, err = s.titled(t.Title)
 	n := len(s.marks)
@@ -262,19 +265,19 @@ func (s *splitting) whole(t Text) (title titled, over int, err error) {
 	return title, over, err
 }
 
-// titled is a title, and how much of the model's length it takes.
+// measuredTitle is a title, and how much of the model's length it takes.
 type titled struct {
 	title  string
-	before int // tokens, with those of the prompt
-	most   int // about how much a passage has below it
-	whole  bool
+	before int  // tokens of prompt and title
+	most   int  // about how many tokens or words a passage has below it
+	whole  bool // the title counts: otherwise it is too long and will be cut, or words are counted
 }
 
-// seam is how many more tokens there can be where a title and a text meet.
+// seam is how many tokens more than in title and text by themselves there can be where they meet.
 const seam = 8
 
-// titled measures a title. One that leaves less than an eighth of the model's length will be cut,
-// and its passages are split as if it were not there.
+// measureTitle measures a title. A title that leaves less than an eighth of the model's length to the
+// text will be cut, and its passages are split as if it were not there.
 func (p *parting) titled(title string) (titled, error) {
 	t := titled{title: title, most: p.window}
 	if p.tokenizer == nil || p.prompt == "" && title == "" {
@@ -284,17 +287,17 @@ func (p *parting) titled(title string) (titled, error) {
 	if err != nil {
 		return t, err
 	}
-	if left := p.room - before; left*8 >= p.room {
-		if left > 4*seam {
-			left -= seam
+	if remaining := p.room - before; remaining*8 >= p.room {
+		if remaining > 4*seam {
+			remaining -= seam
 		}
-		t.before, t.whole, t.most = before, true, min(p.window, left)
+		t.before, t.whole, t.most = before, true, min(p.window, remaining)
 	}
 	return t, nil
 }
 
-// over returns by how much a part of the text, of n tokens or words, is too long below a title; 0
-// means that it fits, and that none of its words is longer than the tokenizer reads.
+// excess returns by how much text, a part of the whole with n tokens or words, is too long below a
+// title. 0 means that it fits, and that none of its words is longer than the tokenizer reads.
 func (s *splitting) over(t titled, text string, n int) (int, error) {
 	over, err := s.parting.over(t, text, n)
 	if over > 0 || err != nil || s.spread == 0 || s.longest == 0 || len(text) <= s.longest {
@@ -310,8 +313,8 @@ func (s *splitting) over(t titled, text string, n int) (int, error) {
 	return over, err
 }
 
-// over returns by how much a text of n tokens or words is too long below a title; 0 means that it
-// fits.
+// excessTokens returns by how much a text of n tokens or words is too long below a title; 0 means that
+// it fits. It tokenizes title and text together only if the sum is near the limit.
 func (p *parting) over(t titled, text string, n int) (int, error) {
 	if n > p.window {
 		return n - p.window, nil
@@ -327,7 +330,7 @@ func (p *parting) over(t titled, text string, n int) (int, error) {
 	return max(n-p.room, 0), err
 }
 
-// count is how many tokens or words a text has.
+// countTokens returns the number of tokens or words of a text.
 func (p *parting) count(text string) (int, error) {
 	if p.tokenizer == nil {
 		n := 0
@@ -338,8 +341,9 @@ func (p *parting) count(text string) (int, error) {
 	return len(ids), err
 }
 
-// marks are the ends of the tokens or words of a text, ascending. An unknown token that stands for
-// a long run has one for each of its characters; spread is by how many marks are more than tokens.
+// tokenEnds returns the ends of the tokens or words of a text, ascending. An unknown token that stands
+// for a long run has an end for each of its characters; extra is how many more ends than tokens that
+// makes.
 func (p *parting) marks(text string) (ends []int, spread int, err error) {
 	if p.tokenizer == nil {
 		countWords(text, func(end int) { ends = append(ends, end) })
@@ -352,9 +356,9 @@ func (p *parting) marks(text string) (ends []int, spread int, err error) {
 	ends = make([]int, 0, len(tokens))
 	for _, t := range tokens {
 		if run := text[t.Start:t.End]; t.ID == p.unknown && utf8.RuneCountInString(run) > longWord {
-			for at := range run {
-				if at > 0 {
-					ends = append(ends, t.Start+at)
+			for offset := range run {
+				if offset > 0 {
+					ends = append(ends, t.Start+offset)
 				}
 			}
 		}
@@ -366,25 +370,26 @@ func (p *parting) marks(text string) (ends []int, spread int, err error) {
 	return ends, len(ends) - len(tokens), nil
 }
 
-// unit is bytes of a text that are kept whole, and the cut that they are a piece of.
+// span is a range of bytes of a text that is kept whole, and the level of the cut that made it.
 type unit struct{ start, end, level int }
 
-// splitting is a text that is being parted.
+// splitter splits one text into passages.
 type splitting struct {
 	*parting
 	text   string
 	marks  []int // ends of tokens or words
-	spread int   // how many of these are within unknown tokens
+	spread int   // how many of these lie within unknown tokens
 	parts  []passage
 }
 
-// between estimates the tokens or words of a part of the text: by itself it may have one more or
-// less.
+// estimate returns about how many tokens or words text[start:end] has: tokenized by itself it may have
+// one more or less.
 func (s *splitting) between(start, end int) int {
 	return sort.SearchInts(s.marks, end+1) - sort.SearchInts(s.marks, start+1)
 }
 
-// part returns the passages of the text.
+// split returns the passages of the text. title is the title of the text; below headings, they are
+// added to it.
 func (s *splitting) part(title titled) ([]passage, error) {
 	if s.by != ByHeadings {
 		return s.parts, s.fill(s.add(nil, 0, len(s.text), 0), title, title)
@@ -397,9 +402,9 @@ func (s *splitting) part(title titled) ([]passage, error) {
 		if err != nil {
 			return nil, err
 		}
-		rest, err := below(section.path)
+		following, err := below(section.path)
 		if err == nil {
-			err = s.fill(s.add(nil, section.start, section.end, 0), first, rest)
+			err = s.fill(s.add(nil, section.start, section.end, 0), first, following)
 		}
 		if err != nil {
 			return nil, err
@@ -408,6 +413,7 @@ func (s *splitting) part(title titled) ([]passage, error) {
 	return s.parts, nil
 }
 
+// nonEmpty returns a list of s, or an empty one for "".
 func nonEmpty(s string) []string {
 	if s == "" {
 		return nil
@@ -415,8 +421,8 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
-// add appends the pieces of a part of the text, by the cut of a level. A piece that is too long for
-// a passage is split by the next one.
+// appendSpans cuts text[start:end] at a level and appends the spans. A span that is too long for
+// a passage is cut at the next level.
 func (s *splitting) add(units []unit, start, end, level int) []unit {
 	begin := start
 	for _, n := range s.cuts[level](s.text[start:end]) {
@@ -433,7 +439,8 @@ func (s *splitting) add(units []unit, start, end, level int) []unit {
 	return units
 }
 
-// finer splits a unit; nil means that it is a single character.
+// splitSpan cuts a span at the first level that makes several spans of it; nil means that it is a single
+// character.
 func (s *splitting) finer(u unit) []unit {
 	for level := u.level + 1; level < len(s.cuts); level++ {
 		if pieces := s.add(nil, u.start, u.end, level); len(pieces) > 1 {
@@ -443,10 +450,12 @@ func (s *splitting) finer(u unit) []unit {
 	return nil
 }
 
-// fill puts units into as few passages as possible; the first has a title of its own.
-func (s *splitting) fill(units []unit, title, rest titled) error {
-	covered := 0 // units that are in a passage
-	for first := 0; covered < len(units); title = rest {
+// fillPassages puts spans into as few passages as possible. The first passage has the title, the others
+// have the title following.
+func (s *splitting) fill(units []unit, title, following titled) error {
+	covered := 0 // spans that are in a passage
+	for first := 0; covered < len(units); title = following {
+		// Estimate how many spans fit, and correct that by counting tokens.
 		end := s.reach(units, first, covered, title.most)
 		for {
 			text := s.text[units[first].start:units[end-1].end]
@@ -461,11 +470,11 @@ func (s *splitting) fill(units []unit, title, rest titled) error {
 			if over == 0 {
 				break
 			}
-			if end > covered+1 { // with fewer units
-				most := end - 1
-				for end = most; end > covered+1 && s.between(units[end-1].end, units[most].end) < over; end-- {
+			if end > covered+1 { // drop as many spans at the end as the excess is long
+				last := end - 1
+				for end = last; end > covered+1 && s.between(units[end-1].end, units[last].end) < over; end-- {
 				}
-			} else if first < covered { // with less that is repeated
+			} else if first < covered { // repeat less of the passage before
 				first++
 			} else if pieces := s.finer(units[first]); pieces != nil {
 				units = slices.Replace(units, first, end, pieces...)
@@ -480,17 +489,17 @@ func (s *splitting) fill(units []unit, title, rest titled) error {
 		if end == len(units) {
 			break
 		}
-		// The overlap leaves room for a unit that is not repeated.
+		// Repeat spans at the end, as long as the next passage still holds one that is not repeated.
 		for first-1 > began && s.between(units[first-1].start, units[end-1].end) <= s.overlap &&
-			s.between(units[first-1].start, units[end].end) <= rest.most {
+			s.between(units[first-1].start, units[end].end) <= following.most {
 			first--
 		}
 	}
 	return nil
 }
 
-// reach estimates the end of the units from first on that fit into a passage of most. At least one
-// of them is in no passage before.
+// passageEnd estimates the end of the spans from first on that fit into a passage of limit tokens or
+// words. At least one of them is not covered by a passage before.
 func (s *splitting) reach(units []unit, first, covered, most int) int {
 	end := covered + 1
 	for end < len(units) && s.between(units[first].start, units[end].end) <= most {

@@ -6,18 +6,18 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// payloads are those of documents, in a temporary file.
+// payloads stores the payloads of documents, in their order, in a temporary file.
 type payloads struct {
 	file    *files.Temporary
-	ends    []int64 // of each document, the byte behind its payload
-	written int64
-	buf     []byte // not written yet
+	ends    []int64 // of each document, the offset behind its payload
+	written int64   // bytes in the file
+	buf     []byte  // bytes that are not written yet
 }
 
-// payloadBuffer is how much is written at once.
+// payloadBuffer is how many bytes are written at once.
 const payloadBuffer = 1 << 20
 
-// newPayloads makes the file in the folder of a path; "" stands for the one of temporary files.
+// newPayloads creates the file in the folder of a path; "" means the folder of temporary files.
 func newPayloads(path string) (*payloads, error) {
 	dir := ""
 	if path != "" {
@@ -29,10 +29,10 @@ func newPayloads(path string) (*payloads, error) {
 
 func (p *payloads) len() int { return len(p.ends) }
 
-// bytes is the size of all.
+// size returns the bytes of all payloads.
 func (p *payloads) bytes() int64 { return p.written + int64(len(p.buf)) }
 
-// add appends one; one without a byte is none.
+// add appends the payload of the next document; an empty payload is none.
 func (p *payloads) add(b []byte) error {
 	p.buf = append(p.buf, b...)
 	p.ends = append(p.ends, p.bytes())
@@ -54,7 +54,7 @@ func (p *payloads) flush() error {
 	return nil
 }
 
-// get is the payload of document i; nil if it has none.
+// get returns the payload of document i; nil means that it has none.
 func (p *payloads) get(i int) ([]byte, error) {
 	if err := p.flush(); err != nil {
 		return nil, err

@@ -13,25 +13,25 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// residentEncoding encodes the texts of a collection while they are read, and leaves the vectors on the
-// device.
+// residentEncoding encodes the texts of a collection while they are read, and leaves the vectors
+// on the device.
 type residentEncoding struct {
 	e       *Encoder
 	vectors kernels.ResidentVectors
 	ctx     context.Context // of the caller
 	call    *call
 	cancel  context.CancelFunc
-	filling *chunk
-	waiting []*chunk
-	free    []*chunk
-	rows    int // vectors of the texts so far
-	full    bool
+	filling *chunk   // takes further texts; nil means that none is begun
+	waiting []*chunk // submitted, oldest first
+	free    []*chunk // done, for reuse
+	rows    int      // vectors of the texts so far
+	full    bool     // the encoding was abandoned
 
 	payloads *payloads
 }
 
-// encodeResident begins an encoding whose vectors stay where they are computed; nil means that those
-// of the encoder do not.
+// beginResident begins an encoding whose vectors stay on the device. nil means that the encoder
+// cannot do that: it has no device, or the device no such feature.
 func (e *Encoder) encodeResident(ctx context.Context) (*residentEncoding, error) {
 	l, ok := e.backend.(*local)
 	if !ok {
@@ -64,20 +64,21 @@ func (e *Encoder) encodeResident(ctx context.Context) (*residentEncoding, error)
 	return k, nil
 }
 
-// notKept tells why vectors do not stay where they are computed: texts are encoded again then.
+// warnNotResident logs why vectors do not stay on the device: texts are encoded again then.
 func (e *Encoder) notKept(err error) {
 	if log := e.options.Logger; log != nil {
 		log.Warn("vectors do not stay on the device", "error", err)
 	}
 }
 
-// giveUp ends it early: there is no room on the device, or none for payloads.
+// abandon ends the encoding early, when the device or the disk with the payloads is full.
 func (k *residentEncoding) giveUp(err error) {
 	k.full = true
 	k.e.notKept(err)
 }
 
-// add takes a text, with the number of its vectors that are kept.
+// addText adds a text, whose payload is stored aside and which has kept vectors. After abandon it
+// does nothing.
 func (k *residentEncoding) add(t entry, payload []byte, kept int) error {
 	if k.full {
 		return nil
@@ -94,7 +95,8 @@ func (k *residentEncoding) add(t entry, payload []byte, kept int) error {
 			c = new(chunk)
 		}
 		clear(c.texts)
-		c.texts, c.batch.IDs, c.err, c.first, c.done = c.texts[:0], c.batch.IDs[:0], nil, k.rows, make(chan struct{})
+		c.texts, c.batch.IDs = c.texts[:0], c.batch.IDs[:0]
+		c.err, c.first, c.done = nil, k.rows, make(chan struct{})
 		k.filling = c
 	}
 	c.texts = append(c.texts, t)
@@ -106,7 +108,8 @@ func (k *residentEncoding) add(t entry, payload []byte, kept int) error {
 	return k.submit(k.e.ahead())
 }
 
-// submit hands the chunk that was filled to the workers, and waits until only left of them are under way.
+// submit hands the filled chunk to the workers, and waits until at most limit chunks are
+// submitted and not done.
 func (k *residentEncoding) submit(left int) error {
 	if c := k.filling; c != nil {
 		k.e.workers.submit(k.call, c)
@@ -133,8 +136,8 @@ func (k *residentEncoding) submit(left int) error {
 	return nil
 }
 
-// end waits for the vectors, and hands them on with the payloads. Both are nil if there was no
-// room for all of either, or there are no vectors.
+// finish waits for the vectors and returns them with the payloads, which the caller owns then.
+// Both are nil if the encoding was abandoned or has no vectors.
 func (k *residentEncoding) end() (kernels.ResidentVectors, *payloads, error) {
 	err := k.submit(0)
 	if err == nil && !k.full {
@@ -150,7 +153,7 @@ func (k *residentEncoding) end() (kernels.ResidentVectors, *payloads, error) {
 	return nil, nil, err
 }
 
-// close releases vectors that end has not returned, also after a panic.
+// close ends the call, and releases vectors that finish has not returned, also after a panic.
 func (k *residentEncoding) close() {
 	if k == nil {
 		return
@@ -160,11 +163,11 @@ func (k *residentEncoding) close() {
 	k.e.done()
 	if k.vectors != nil {
 		k.vectors.Release()
-		_ = k.payloads.close() // a file without a name, which ends with it
+		_ = k.payloads.close() // an unnamed file, which close removes
 	}
 }
 
-// computeResident leaves the vectors of a chunk on the device.
+// computeResident encodes a chunk and leaves its vectors on the device.
 func (l *local) computeResident(ctx context.Context, c *chunk, b *joined) error {
 	keeper, ok := l.engine.(*onDevice).Model.(transformer.Keeper)
 	if !ok {
@@ -174,10 +177,12 @@ func (l *local) computeResident(ctx context.Context, c *chunk, b *joined) error 
 	return keeper.EncodeResident(ctx, c.of.keep, c.first, b.Batch, b.kept)
 }
 
-// fromDeviceRows is how many vectors come from the device at a time, and more if a document has more.
+// fromDeviceRows is how many vectors are read from the device at a time; a document with more is
+// read at once.
 const fromDeviceRows = 1 << 14
 
-// fromDevice yields documents of ascending rows, whose vectors it reads from the device.
+// readFromDevice yields the documents of ascending rows, whose vectors it reads from the device in
+// groups of at most fromDeviceRows.
 func (c *Collection) fromDevice(
 	ctx context.Context, v kernels.ResidentVectors, rows []int,
 ) iter.Seq2[vectors.Document, error] {
@@ -185,8 +190,8 @@ func (c *Collection) fromDevice(
 		var numbers []uint32
 		var halves []byte
 		var x []float32
-		doc, first := 0, 0 // a document, and the number of its first vector
-		for n := 0; len(rows) > 0; rows = rows[n:] {
+		doc, first := 0, 0                           // a document, and the row of its first vector on the device
+		for n := 0; len(rows) > 0; rows = rows[n:] { // n documents a group
 			numbers = numbers[:0]
 			for n = 0; n < len(rows) && (n == 0 || len(numbers)+c.Rows(rows[n]) <= fromDeviceRows); n++ {
 				for ; doc < rows[n]; doc++ {

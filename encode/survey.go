@@ -16,23 +16,23 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Survey is what is known of texts before they are encoded.
+// Survey is the result of reading all texts before they are encoded.
 type Survey struct {
 	Texts int
 	Bytes int64 // of titles and texts
 	// Sum is a SHA-256 of all texts, ids and payloads in their order.
 	Sum string
 
-	sums   []uint64 // of each text
+	sums   []uint64 // checksums of the texts, for this process
 	places places
 }
 
-// SurveyTexts goes through texts that can be gone through again. It takes little of
-// the time that encoding them does, and finds what would end that only after hours:
+// SurveyTexts reads a sequence of texts that can be iterated again. It takes a fraction of
+// the time of encoding, and finds errors that would otherwise end it after hours:
 // a text that cannot be read, a document that cannot be stored ([vectors.CheckDocument]), an id that
-// comes twice or is missing.
+// is missing or occurs twice.
 //
-// Ids are held in memory meanwhile, and twelve bytes a text as long as the survey.
+// It holds the ids in memory, and the survey twelve bytes per text.
 func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 	return surveyTexts(func(yield func(seenText, error) bool) {
 		for t, err := range texts {
@@ -43,16 +43,17 @@ func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 	})
 }
 
-// seenText is a text with all that is known of it without the other texts.
+// inspectedText is a text with the results of the checks that need no other text.
 type seenText struct {
 	Text
-	fault error // why it cannot be stored
+	fault error // why it cannot be stored; nil means that it can
 	sum   uint64
 }
 
-// see may run on several goroutines.
+// inspect checks a text by itself. It may run on several goroutines.
 func see(t Text) seenText { return seenText{t, t.check(false), t.sum()} }
 
+// surveyTexts is SurveyTexts for texts that were inspected.
 func surveyTexts(texts iter.Seq2[seenText, error]) (*Survey, error) {
 	s, h := new(Survey), sha256.New()
 	w := bufio.NewWriterSize(h, 64<<10)
@@ -70,26 +71,26 @@ func surveyTexts(texts iter.Seq2[seenText, error]) (*Survey, error) {
 		s.Texts++
 		s.Bytes += int64(len(t.Title) + len(t.Text))
 	}
-	_ = w.Flush() // a hash takes all
+	_ = w.Flush() // writing to a hash never fails
 	s.Sum, s.places = hex.EncodeToString(h.Sum(nil)), roll.places
 	return s, nil
 }
 
-// Fault is an error of the text of a row, with its place.
+// Fault returns an error of the text of a row, with its place.
 func (s *Survey) Fault(row int, id string, err error) *TextError {
-	t := Text{ID: id, From: s.places.place(row)}
+	t := Text{ID: id, From: s.places.get(row)}
 	return t.Fault(row, err)
 }
 
-// roll is the texts of a stream that were seen.
+// textChecker checks the texts of a stream against those before, and keeps their places.
 type roll struct {
-	n      int
-	rows   map[string]int // of ids
+	n      int            // texts so far
+	rows   map[string]int // rows by ids
 	places places
 }
 
-// note refuses a text that cannot be stored, for which there is a fault, or not together with those
-// before it.
+// check returns an error if the next text cannot be stored: by itself, which fault says, or together
+// with those before it, for its id.
 func (r *roll) note(t *Text, fault error) error {
 	row := r.n
 	if fault != nil {
@@ -100,9 +101,9 @@ func (r *roll) note(t *Text, fault error) error {
 	}
 	if t.ID != "" {
 		if first, ok := r.rows[t.ID]; ok {
-			from := r.places.place(first)
+			from := r.places.get(first)
 			if from.Path == t.From.Path && from.Line+from.Row > 0 {
-				from.Path = "" // it is named already
+				from.Path = "" // the error names it already
 			}
 			return t.Fault(row, &SameIDError{First: first, From: from})
 		}
@@ -116,42 +117,43 @@ func (r *roll) note(t *Text, fault error) error {
 	return nil
 }
 
-// places are those of texts, by rows.
+// places holds the places of texts by rows, in four bytes per text.
 type places struct {
-	numbers []int32 // of lines, or of rows in a file
+	numbers []int32 // lines, or rows in a file
 	paths   []placePath
 }
 
-// placePath is a path, and the first row that has it.
+// placePath is the path of consecutive rows.
 type placePath struct {
-	first int
+	first int // the first of these rows
 	path  string
-	lines bool // numbers are of lines
+	lines bool // the numbers are lines
 }
 
-func (p *places) add(at Place) {
-	own := placePath{len(p.numbers), at.Path, at.Line > 0}
-	if n := len(p.paths); n == 0 || p.paths[n-1].path != own.path || p.paths[n-1].lines != own.lines {
-		p.paths = append(p.paths, own)
+// add appends the place of the next row.
+func (p *places) add(place Place) {
+	path := placePath{len(p.numbers), place.Path, place.Line > 0}
+	if n := len(p.paths); n == 0 || p.paths[n-1].path != path.path || p.paths[n-1].lines != path.lines {
+		p.paths = append(p.paths, path)
 	}
-	p.numbers = append(p.numbers, int32(min(max(at.Line, at.Row), math.MaxInt32)))
+	p.numbers = append(p.numbers, int32(min(max(place.Line, place.Row), math.MaxInt32)))
 }
 
-// place returns the place of a row, zero where it is not known.
-func (p *places) place(row int) (at Place) {
+// get returns the place of a row; the zero place means that it is unknown.
+func (p *places) get(row int) (place Place) {
 	if row < 0 || row >= len(p.numbers) {
-		return at
+		return place
 	}
 	i := sort.Search(len(p.paths), func(i int) bool { return p.paths[i].first > row }) - 1
-	if at.Path = p.paths[i].path; p.paths[i].lines {
-		at.Line = int(p.numbers[row])
+	if place.Path = p.paths[i].path; p.paths[i].lines {
+		place.Line = int(p.numbers[row])
 	} else {
-		at.Row = int(p.numbers[row])
+		place.Row = int(p.numbers[row])
 	}
-	return at
+	return place
 }
 
-// SameIDError is of an id that comes twice: the text of row First, from 0, has it.
+// SameIDError reports an id that occurs twice: the text of row First, from 0, has it too.
 type SameIDError struct {
 	First int
 	From  Place
@@ -165,7 +167,8 @@ func (e *SameIDError) Error() string {
 	return first.place() + " has this id too"
 }
 
-// write writes all of a text, so that no other text has the same bytes.
+// write writes the text, its id and its payload, with their lengths, so that different texts write
+// different bytes.
 func (t *Text) write(w io.Writer) {
 	var head [32]byte
 	for i, part := range []int{len(t.ID), len(t.Title), len(t.Text), len(t.Payload)} {
@@ -178,9 +181,10 @@ func (t *Text) write(w io.Writer) {
 	_, _ = w.Write(t.Payload)
 }
 
+// sumSeed makes checksums of texts valid in this process only.
 var sumSeed = maphash.MakeSeed()
 
-// sum tells a text from others, in this process.
+// checksum returns a hash of the text that is valid in this process.
 func (t *Text) sum() uint64 {
 	var h maphash.Hash
 	h.SetSeed(sumSeed)
@@ -188,8 +192,8 @@ func (t *Text) sum() uint64 {
 	return h.Sum64()
 }
 
-// Same is texts that are gone through once more, which must be those of the survey. It ends
-// at the first one that is another with an error, [vectors.ErrChanged].
+// Same yields texts that are read again, and checks that they are those of the survey. At the
+// first difference it ends with an error, [vectors.ErrChanged].
 func (s *Survey) Same(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		row := 0
@@ -209,7 +213,8 @@ func (s *Survey) Same(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 			}
 		}
 		if row < s.Texts {
-			yield(Text{}, &TextError{Row: -1, Err: fmt.Errorf("%w: there are %d texts, there were %d", vectors.ErrChanged, row, s.Texts)})
+			err := fmt.Errorf("%w: there are %d texts, there were %d", vectors.ErrChanged, row, s.Texts)
+			yield(Text{}, &TextError{Row: -1, Err: err})
 		}
 	}
 }

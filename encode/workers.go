@@ -13,31 +13,31 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// workers compute the chunks of all calls of an encoder. Calls take turns, a chunk each,
-// so that a query waits for one chunk of a long stream and not for all of it. What is
-// small is computed together with what other calls have at that time.
+// workers compute the chunks of all calls of an encoder. Calls alternate, chunk by chunk,
+// so that a query waits for one chunk of a long stream and not for all of it. Small chunks of
+// different calls are computed together.
 type workers struct {
 	e    *Encoder
 	most int
 
 	mu      sync.Mutex
 	running int     // goroutines
-	turns   []*call // with chunks that wait, the next one first
+	turns   []*call // calls with waiting chunks, the next one first
 }
 
 // call is a call of the encoder.
 type call struct {
 	ctx    context.Context
 	role   Role
-	halves bool // vectors may come rounded to float16
-	round  bool // and otherwise are rounded
-	// keep, where set, has the vectors, which stay on the device.
+	halves bool // the backend may return vectors rounded to float16
+	round  bool // vectors that it did not round are rounded afterwards
+	// keep receives the vectors if they stay on the device; nil means that they do not.
 	keep    kernels.ResidentVectors
-	waiting []*chunk
+	waiting []*chunk // submitted and not computed yet
 }
 
-// submit queues a chunk of a call. Its done is closed when it is computed; whoever has no
-// use for it any more need not wait for that.
+// submit queues a chunk of a call. The channel done of the chunk is closed when it is computed;
+// a caller that no longer needs it may leave without waiting.
 func (w *workers) submit(of *call, c *chunk) {
 	w.e.hold()
 	c.of = of
@@ -52,13 +52,14 @@ func (w *workers) submit(of *call, c *chunk) {
 	}
 }
 
-// leave takes what a call has in the queue out of it.
+// cancelWaiting removes the chunks of a call that wait in the queue.
 func (w *workers) leave(of *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.remove(of)
 }
 
+// removeLocked is cancelWaiting for callers that hold mu.
 func (w *workers) remove(of *call) {
 	for range of.waiting {
 		w.e.end()
@@ -67,7 +68,7 @@ func (w *workers) remove(of *call) {
 	w.turns = slices.DeleteFunc(w.turns, func(o *call) bool { return o == of })
 }
 
-// work is a goroutine, which ends when nothing waits.
+// runWorker computes batches until no chunk waits. It is one of the running goroutines.
 func (w *workers) work() {
 	for {
 		batch := w.next()
@@ -78,8 +79,8 @@ func (w *workers) work() {
 	}
 }
 
-// next takes what is best computed now: the next chunk, and with it those of other calls,
-// as many as it may. None: the goroutine is to end.
+// nextBatch removes the next chunk from the queue, together with chunks of other calls that can
+// join it. nil means that no chunk waits, and that the goroutine ends.
 func (w *workers) next() []*chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +93,7 @@ func (w *workers) next() []*chunk {
 		w.running--
 		return nil
 	}
-	// The other workers come free too: each takes its share of the calls that wait.
+	// The other workers become free too: each takes an equal share of the calls that wait.
 	chosen := w.choose((len(w.turns) + w.most - 1) / w.most)
 	batch := make([]*chunk, len(chosen))
 	for i, of := range chosen {
@@ -105,7 +106,7 @@ func (w *workers) next() []*chunk {
 	return batch
 }
 
-// choose says whose first chunks make a batch, which are no more than share.
+// selectCalls returns the calls whose first chunks make a batch, at most limit of them.
 func (w *workers) choose(share int) (chosen []*call) {
 	var batch []*chunk
 	for _, of := range w.turns {
@@ -119,8 +120,8 @@ func (w *workers) choose(share int) (chosen []*call) {
 	return chosen
 }
 
-// compute computes a batch. What fails, or panics, is computed again chunk by chunk, so
-// that it fails its own call only.
+// compute computes a batch. If it fails or panics, its chunks are computed again one by one, so
+// that only the call of the faulty chunk fails.
 func (w *workers) compute(batch []*chunk) {
 	defer func() {
 		for _, c := range batch {
@@ -145,7 +146,8 @@ func (w *workers) compute(batch []*chunk) {
 	}
 }
 
-// try computes chunks, and gives up once all of their calls have ended.
+// tryCompute computes chunks together, and returns a panic as a value. It stops once all of
+// their calls have ended.
 func (w *workers) try(batch []*chunk) (fault *parallel.Panic, err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].of.ctx))
 	defer cancel()
@@ -175,22 +177,30 @@ func (w *workers) try(batch []*chunk) (fault *parallel.Panic, err error) {
 	return nil, nil
 }
 
-// fail notes why a chunk has no vectors.
+// setError records why a chunk has no vectors. Errors other than the end of the context name the
+// first text, since the engine does not say which text of the chunk is at fault.
 func (c *chunk) fail(err error, fault *parallel.Panic) {
 	c.err, c.panic = err, fault
-	if first := c.texts[0]; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		c.err = &TextError{Row: first.row, ID: first.text.ID, Err: fmt.Errorf("in one of the %d texts from this one on: %w", len(c.texts), err)}
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	first := c.texts[0]
+	c.err = &TextError{
+		Row: first.row,
+		ID:  first.text.ID,
+		Err: fmt.Errorf("in one of the %d texts from this one on: %w", len(c.texts), err),
 	}
 }
 
-// pool pools the vectors of documents: as the model does, then as the encoder is to.
+// poolVectors pools the vectors of documents: first as the model requires, then as
+// [Options.Pool] does.
 func (e *Encoder) pool(c *chunk) {
 	if !e.config.Pools() || c.of.role != Document {
 		return
 	}
 	for i := range c.texts {
 		t := &c.texts[i]
-		// Pooled vectors take the place of the first ones: there are no more of them.
+		// Pooled vectors are never more than the originals, so they fit into the same memory.
 		if h := e.config.Pooling; h != nil {
 			c.pooled = c.pooler.Hierarchy(c.pooled[:0], t.vectors, e.Dim(), h)
 			t.vectors = t.vectors[:copy(t.vectors, c.pooled)]
