@@ -22,7 +22,7 @@ import (
 // call, which pays if encoding takes less time than writing vectors, as on a device; [Spool] is
 // for the other cases. Vectors are rounded to float16, so that they equal those of a spool.
 type Collection struct {
-	e       *Encoder
+	encoder *Encoder
 	open    func(context.Context) iter.Seq2[Text, error]
 	survey  Survey
 	report  Report
@@ -49,14 +49,14 @@ func NewCollection(
 	}
 	// Tokenize on all processors.
 	type counted struct {
-		text  seenText
+		text  inspectedText
 		seq   sequence
 		empty bool
 		kept  int
 	}
 	texts := parallel.Map(ctx, open(ctx), max(l.threads, 1), textBytes, func(t Text) (c counted, err error) {
-		c.text = see(t)
-		trimmed, _ := e.trim(Document, t.Full())
+		c.text = inspect(t)
+		trimmed, _ := e.trimText(Document, t.Full())
 		if c.empty = trimmed == ""; !c.empty {
 			c.seq, err = l.sequence(Document, trimmed, false)
 		}
@@ -64,20 +64,20 @@ func NewCollection(
 			return c, t.Fault(-1, err)
 		}
 		for i := range c.seq.ids {
-			if l.keeps(Document, c.seq, i) {
+			if l.keepsVector(Document, c.seq, i) {
 				c.kept++
 			}
 		}
 		return c, nil
 	})
 	// Survey the texts in their order, and encode them if the vectors can stay on a device.
-	c := &Collection{e: e, open: open}
-	resident, err := e.encodeResident(ctx)
+	c := &Collection{encoder: e, open: open}
+	resident, err := e.beginResident(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer resident.close()
-	survey, err := surveyTexts(func(yield func(seenText, error) bool) {
+	survey, err := surveyTexts(func(yield func(inspectedText, error) bool) {
 		for t, err := range texts {
 			if err == nil {
 				row := len(c.rows)
@@ -85,10 +85,10 @@ func NewCollection(
 				if t.text.ID != "" {
 					c.ids = append(c.ids, t.text.ID)
 				}
-				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
+				c.report.addCounts(t.kept, len(t.seq.ids), t.empty, &t.seq)
 				if resident != nil {
 					text := Text{ID: t.text.ID, From: t.text.From}
-					err = resident.add(entry{text: text, seq: t.seq, row: row}, t.text.Payload, t.kept)
+					err = resident.addText(chunkText{text: text, seq: t.seq, row: row}, t.text.Payload, t.kept)
 				}
 			}
 			if !yield(t.text, err) {
@@ -97,7 +97,7 @@ func NewCollection(
 		}
 	})
 	if resident != nil && err == nil {
-		c.vectors, c.payloads, err = resident.end()
+		c.vectors, c.payloads, err = resident.finish()
 	}
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (c *Collection) Report() Report { return c.report }
 
 // Tag identifies the texts and the settings that their vectors depend on.
 func (c *Collection) Tag() string {
-	return "plaid encode " + c.e.config.Fingerprint + "\n" + c.survey.Sum
+	return "plaid encode " + c.encoder.config.Fingerprint + "\n" + c.survey.Sum
 }
 
 // Dim implements [vectors.Source].
@@ -124,7 +124,7 @@ func (c *Collection) Dim() int {
 	if c.report.Vectors == 0 {
 		return 0
 	}
-	return c.e.Dim()
+	return c.encoder.Dim()
 }
 
 // Len implements [vectors.Source].
@@ -167,7 +167,7 @@ func (c *Collection) DropVectors() {
 // unnamed file.
 func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		_, err := c.between(from, to)
+		_, err := c.rowRange(from, to)
 		if err == nil && c.payloads == nil {
 			err = fmt.Errorf("documents of a collection without their tokens: %w", os.ErrClosed)
 		}
@@ -192,7 +192,7 @@ func rangeError(from, to, n int) error {
 }
 
 // rowRange returns the rows from, from+1, …, to-1.
-func (c *Collection) between(from, to int) ([]int, error) {
+func (c *Collection) rowRange(from, to int) ([]int, error) {
 	if from < 0 || to > c.Len() || from > to {
 		return nil, rangeError(from, to, c.Len())
 	}
@@ -206,7 +206,7 @@ func (c *Collection) between(from, to int) ([]int, error) {
 // Docs implements [vectors.Source]. If the vectors are not on a device, it reads all texts before
 // the first one as well.
 func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	rows, err := c.between(from, to)
+	rows, err := c.rowRange(from, to)
 	if err != nil {
 		return func(yield func(vectors.Document, error) bool) { yield(vectors.Document{}, err) }
 	}
@@ -216,12 +216,12 @@ func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.D
 // Pick implements [vectors.Picker].
 func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
 	if v := c.vectors; v != nil && int64(v.Len()) <= math.MaxUint32 {
-		return c.fromDevice(ctx, v, rows)
+		return c.readFromDevice(ctx, v, rows)
 	}
 	return func(yield func(vectors.Document, error) bool) {
 		next := 0
-		rounding := &call{role: Document, halves: true, round: true}
-		for d, err := range c.e.documents(ctx, rounding, c.texts(ctx, rows), new(Report)) {
+		rounding := &encodeCall{role: Document, acceptsHalves: true, mustRound: true}
+		for d, err := range c.encoder.documents(ctx, rounding, c.textsOfRows(ctx, rows), new(Report)) {
 			if err != nil {
 				yield(vectors.Document{}, err)
 				return
@@ -237,7 +237,7 @@ func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Doc
 
 // textsOfRows yields the texts of ascending rows. If the rows include the last text, it also
 // checks that no further text follows.
-func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, error] {
+func (c *Collection) textsOfRows(ctx context.Context, rows []int) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		if len(rows) == 0 {
 			return
@@ -264,8 +264,8 @@ func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, erro
 
 // roundVectors rounds the vectors of a chunk to float16, if its call requires it and the backend
 // has not done so.
-func (c *chunk) round() error {
-	if !c.of.round || c.rounded {
+func (c *chunk) roundVectors() error {
+	if !c.call.mustRound || c.rounded {
 		return nil
 	}
 	for i := range c.texts {

@@ -9,17 +9,17 @@ import (
 )
 
 // A cut splits a text: it returns the ends of the pieces. The last one is the end of the text.
-type cut func(text string) (ends []int)
+type cutFunc func(text string) (ends []int)
 
 // trimSpan returns the bounds of text[start:end] without the white space around it.
-func trimmed(text string, start, end int) (int, int) {
+func trimSpan(text string, start, end int) (int, int) {
 	part := strings.TrimLeftFunc(text[start:end], unicode.IsSpace)
 	start = end - len(part)
 	return start, start + len(strings.TrimRightFunc(part, unicode.IsSpace))
 }
 
 // wordEnds ends pieces where white space begins.
-func words(text string) (ends []int) {
+func wordEnds(text string) (ends []int) {
 	space := true
 	for i, r := range text {
 		isSpace := unicode.IsSpace(r)
@@ -32,7 +32,7 @@ func words(text string) (ends []int) {
 }
 
 // runeEnds ends pieces after each character of Unicode.
-func runes(text string) (ends []int) {
+func runeEnds(text string) (ends []int) {
 	for i := range text {
 		if i > 0 {
 			ends = append(ends, i)
@@ -43,12 +43,12 @@ func runes(text string) (ends []int) {
 
 // characterEnds ends pieces after each character as a reader sees it: a letter with its
 // combining marks, a syllable of Hangul, a flag, or joined emoji.
-func characters(text string) (ends []int) {
+func characterEnds(text string) (ends []int) {
 	const joiner = 0x200d
 	joined, flag := true, false // the first one begins a character
 	for i, r := range text {
 		letter := r >= 0x1f1e6 && r <= 0x1f1ff // two of these are a flag
-		if !joined && !extends(r) && !(flag && letter) {
+		if !joined && !extendsCharacter(r) && !(flag && letter) {
 			ends = append(ends, i)
 			flag = false
 		}
@@ -59,7 +59,7 @@ func characters(text string) (ends []int) {
 }
 
 // extendsCharacter reports whether a rune belongs to the character before it.
-func extends(r rune) bool {
+func extendsCharacter(r rune) bool {
 	switch {
 	case r < 0x300:
 		return false
@@ -87,9 +87,9 @@ func countWords(text string, visit func(end int)) {
 	for i, size := 0, 0; i < len(text); i += size {
 		var r rune
 		r, size = utf8.DecodeRuneInString(text[i:])
-		space, alone := unicode.IsSpace(r), blankless(r)
+		space, alone := unicode.IsSpace(r), isBlankless(r)
 		switch {
-		case extends(r):
+		case extendsCharacter(r):
 			continue
 		case !space && !alone:
 			if n++; n == longWord {
@@ -112,7 +112,7 @@ func countWords(text string, visit func(end int)) {
 
 // isBlankless reports whether a letter or punctuation mark belongs to a script without spaces
 // between words.
-func blankless(r rune) bool {
+func isBlankless(r rune) bool {
 	switch {
 	case r < 0xe00:
 		return false
@@ -123,9 +123,9 @@ func blankless(r rune) bool {
 }
 
 // sentenceEnds ends pieces where sentences end.
-func sentences(text string) (ends []int) {
+func sentenceEnds(text string) (ends []int) {
 	for i := 0; i < len(text); {
-		n, isEnd := sentenceEnd(text[i:])
+		n, isEnd := scanSentenceEnd(text[i:])
 		if i += n; isEnd && i < len(text) {
 			ends = append(ends, i)
 		}
@@ -134,7 +134,7 @@ func sentences(text string) (ends []int) {
 }
 
 // lineEnds ends pieces after line feeds.
-func lines(text string) (ends []int) {
+func lineEnds(text string) (ends []int) {
 	end := 0
 	for line := range strings.Lines(text) {
 		end += len(line)
@@ -145,7 +145,7 @@ func lines(text string) (ends []int) {
 
 // codeBlockEnds ends pieces where the next block of source code begins: at a line without
 // indentation after an empty line. So a function and the comment above it are one block.
-func codeBlocks(text string) (ends []int) {
+func codeBlockEnds(text string) (ends []int) {
 	offset, afterEmpty := 0, false
 	for line := range strings.Lines(text) {
 		bare := strings.TrimRight(line, " \t\r\n")
@@ -162,7 +162,7 @@ func codeBlocks(text string) (ends []int) {
 // there, and reports whether a sentence ends after it. A sentence ends at an empty line, at a full
 // stop of Chinese or Japanese, and at a Western full stop with any closing quotes and brackets, if
 // it is followed by white space and the next character is not a lower-case letter.
-func sentenceEnd(s string) (n int, ends bool) {
+func scanSentenceEnd(s string) (n int, ends bool) {
 	first, n := utf8.DecodeRuneInString(s)
 	switch {
 	case strings.HasPrefix(s, "\n\n") || strings.HasPrefix(s, "\n\r\n"):

@@ -11,29 +11,29 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// queued is how many chunks each worker has: one that it computes, and enough others that it
+// chunksPerWorker is how many chunks each worker has: one that it computes, and enough others that it
 // never waits for the tokenizer.
-const queued = 4
+const chunksPerWorker = 4
 
 // chunk holds texts of one call. A worker computes it alone or with chunks of other calls.
 type chunk struct {
-	texts   []entry
-	batch   engine.Batch // the ids of the texts; empty for a server
-	memory  []float32    // holds the vectors of the texts
-	pooler  pool.Pooler
-	pooled  []float32 // memory of pooling
-	halves  []byte    // memory of rounding
-	rounded bool      // the vectors are rounded to float16
-	of      *call
-	first   int   // row of its first vector among the resident vectors of the call
-	err     error // of the computation
-	last    error // of the stream of texts, after the texts of this chunk
-	panic   *parallel.Panic
-	done    chan struct{} // closed when the chunk is computed or has failed
+	texts     []chunkText
+	batch     engine.Batch // the ids of the texts; empty for a server
+	memory    []float32    // holds the vectors of the texts
+	pooler    pool.Pooler
+	pooled    []float32 // memory of pooling
+	halves    []byte    // memory of rounding
+	rounded   bool      // the vectors are rounded to float16
+	call      *encodeCall
+	firstRow  int   // row of its first vector among the resident vectors of the call
+	err       error // of the computation
+	streamErr error // of the stream of texts, after the texts of this chunk
+	panic     *parallel.Panic
+	done      chan struct{} // closed when the chunk is computed or has failed
 }
 
 // chunkText is a text of a chunk.
-type entry struct {
+type chunkText struct {
 	text    Text
 	seq     sequence  // empty for a server
 	empty   bool      // the text is white space
@@ -45,9 +45,9 @@ type entry struct {
 type Report struct {
 	Texts     int   // texts that were encoded
 	Empty     int   // of Texts, those without vectors: no text, or no token of it is kept
-	Truncated int   // of Texts, those cut at the model's length; 0 for servers
+	Truncated int   // of Texts, those cut at the model's length (unknown for servers)
 	Dropped   int64 // tokens that were cut off
-	Unknown   int   // texts with more than half of their tokens unknown; 0 for servers
+	Unknown   int   // texts with more than half of their tokens unknown (not counted for servers)
 	Tokens    int64 // ids computed; for Remote, vectors received
 	Vectors   int64 // vectors kept
 	Equal     int   // texts that are equal to an earlier one and share its vectors
@@ -97,33 +97,33 @@ func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) i
 func (e *Encoder) DocumentsReport(
 	ctx context.Context, texts iter.Seq2[Text, error], r *Report,
 ) iter.Seq2[vectors.Document, error] {
-	return e.documents(ctx, &call{role: Document}, texts, r)
+	return e.documents(ctx, &encodeCall{role: Document}, texts, r)
 }
 
 // documents is DocumentsReport with the settings of a call.
 func (e *Encoder) documents(
-	ctx context.Context, call *call, texts iter.Seq2[Text, error], r *Report,
+	ctx context.Context, call *encodeCall, texts iter.Seq2[Text, error], r *Report,
 ) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		e.run(ctx, call, texts, func(t *entry) bool {
-			r.count(t, e.Dim())
+		e.encodeStream(ctx, call, texts, func(t *chunkText) bool {
+			r.countText(t, e.Dim())
 			return yield(vectors.Document{ID: t.text.ID, Tokens: t.vectors, Payload: t.text.Payload}, nil)
 		}, func(err error) { yield(vectors.Document{}, err) })
 	}
 }
 
 // countText counts an encoded text. Without ids, those of a server, each vector is a token.
-func (r *Report) count(t *entry, dim int) {
+func (r *Report) countText(t *chunkText, dim int) {
 	n := len(t.vectors) / dim
 	ids := len(t.seq.ids)
 	if t.seq.ids == nil {
 		ids = n
 	}
-	r.add(n, ids, t.empty, &t.seq)
+	r.addCounts(n, ids, t.empty, &t.seq)
 }
 
-// addText counts a text with so many kept vectors and ids.
-func (r *Report) add(vectors, ids int, empty bool, s *sequence) {
+// addCounts counts a text with its numbers of kept vectors and ids.
+func (r *Report) addCounts(vectors, ids int, empty bool, s *sequence) {
 	r.Texts++
 	r.Vectors += int64(vectors)
 	r.Tokens += int64(ids)
@@ -147,11 +147,11 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 	for i, t := range texts {
 		stream[i].Text = t
 	}
-	e.run(ctx, &call{role: Query}, Texts(stream...), func(t *entry) bool {
+	e.encodeStream(ctx, &encodeCall{role: Query}, Texts(stream...), func(t *chunkText) bool {
 		var em Embedding
 		if !t.empty {
-			_, lead := e.trim(Query, t.text.Text)
-			em.Tokens = within(e.backend.added(t.seq), t.text.Text, lead)
+			_, lead := e.trimText(Query, t.text.Text)
+			em.Tokens = shiftTokens(e.backend.queryTokens(t.seq), t.text.Text, lead)
 		}
 		em.Vectors = append(em.Vectors, t.vectors...)
 		em.Dropped = t.seq.dropped
@@ -168,30 +168,30 @@ func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, err
 // error is passed to fail, and ends the stream. The texts are read and tokenized on the
 // caller's goroutine, so that a panic of the stream reaches the caller; workers compute the
 // chunks. It returns at once when the context ends.
-func (e *Encoder) run(
-	ctx context.Context, call *call, texts iter.Seq2[Text, error], visit func(*entry) bool, fail func(error),
+func (e *Encoder) encodeStream(
+	ctx context.Context, call *encodeCall, texts iter.Seq2[Text, error], visit func(*chunkText) bool, fail func(error),
 ) {
-	if err := e.begin(); err != nil {
+	if err := e.beginCall(); err != nil {
 		fail(err)
 		return
 	}
-	defer e.done()
+	defer e.endCall()
 	next, stop := iter.Pull2(texts)
 	defer stop()
 	var cancel context.CancelFunc
 	call.ctx, cancel = context.WithCancel(ctx)
-	defer e.workers.leave(call)
+	defer e.workers.cancelWaiting(call)
 	defer cancel()
 	var waiting, free []*chunk
 	row, ended := 0, false
 	for {
 		// Fill and submit chunks, as many as may be in memory.
-		for !ended && (len(waiting) == 0 || len(waiting) < e.ahead()) {
+		for !ended && (len(waiting) == 0 || len(waiting) < e.maxChunks()) {
 			c := new(chunk)
 			if n := len(free); n > 0 {
 				c, free = free[n-1], free[:n-1]
 			}
-			ended = e.fill(ctx, c, call.role, next, &row)
+			ended = e.fillChunk(ctx, c, call.role, next, &row)
 			if len(c.texts) == 0 {
 				close(c.done) // the end of the stream, or its error
 			} else {
@@ -232,8 +232,8 @@ func (e *Encoder) run(
 				return
 			}
 		}
-		if c.last != nil {
-			fail(c.last)
+		if c.streamErr != nil {
+			fail(c.streamErr)
 			return
 		}
 		free = append(free, c)
@@ -242,32 +242,32 @@ func (e *Encoder) run(
 
 // fillChunk reads texts from the stream until a chunk is full, prepares them, and reports whether
 // the stream ended. row counts the texts of the stream.
-func (e *Encoder) fill(
+func (e *Encoder) fillChunk(
 	ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), row *int,
 ) (ended bool) {
 	clear(c.texts)
-	c.texts, c.err, c.last, c.done = c.texts[:0], nil, nil, make(chan struct{})
+	c.texts, c.err, c.streamErr, c.done = c.texts[:0], nil, nil, make(chan struct{})
 	c.batch.IDs = c.batch.IDs[:0]
-	for !ended && !e.backend.full(c) {
+	for !ended && !e.backend.isFull(c) {
 		first := len(c.texts)
-		bytes, goroutines := e.backend.ahead(c)
-		for more := true; more && !ended; more = bytes > 0 && !e.backend.full(c) {
-			if c.last = ctx.Err(); c.last != nil {
+		bytes, goroutines := e.backend.readAhead(c)
+		for more := true; more && !ended; more = bytes > 0 && !e.backend.isFull(c) {
+			if c.streamErr = ctx.Err(); c.streamErr != nil {
 				ended = true
 				break
 			}
 			text, err, ok := next()
-			if c.last = err; !ok || err != nil {
+			if c.streamErr = err; !ok || err != nil {
 				ended = true
 				break
 			}
-			t := entry{text: text, row: *row}
+			t := chunkText{text: text, row: *row}
 			*row++
 			t.text.Title, t.text.Text = "", text.Full()
 			bytes -= len(t.text.Text)
 			c.texts = append(c.texts, t)
 		}
-		if !e.ready(c, role, first, goroutines) {
+		if !e.prepareTexts(c, role, first, goroutines) {
 			return true
 		}
 	}
@@ -276,13 +276,13 @@ func (e *Encoder) fill(
 
 // prepareTexts tokenizes the texts of a chunk from the first one on, and reports whether all
 // succeeded. If one fails, the chunk ends before it, and its error is that of the stream.
-func (e *Encoder) ready(c *chunk, role Role, first, goroutines int) bool {
+func (e *Encoder) prepareTexts(c *chunk, role Role, first, goroutines int) bool {
 	added := c.texts[first:]
 	prepare := func(i int) (err error) {
 		t := &added[i]
-		trimmed, _ := e.trim(role, t.text.Text)
+		trimmed, _ := e.trimText(role, t.text.Text)
 		if t.empty = trimmed == ""; !t.empty {
-			t.seq, err = e.backend.ready(role, trimmed)
+			t.seq, err = e.backend.prepare(role, trimmed)
 		}
 		return err
 	}
@@ -292,7 +292,7 @@ func (e *Encoder) ready(c *chunk, role Role, first, goroutines int) bool {
 		// parallel.Do returns the error of the lowest text that failed: find it.
 		for prepared = 0; prepare(prepared) == nil; prepared++ {
 		}
-		c.last = added[prepared].text.Fault(added[prepared].row, err)
+		c.streamErr = added[prepared].text.Fault(added[prepared].row, err)
 		clear(added[prepared:])
 	}
 	c.texts = c.texts[:first+prepared]

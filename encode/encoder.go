@@ -62,7 +62,7 @@ func backends() []string { return []string{Native, Device, ONNXRuntime, Remote} 
 
 // Options of Open. The zero value, or nil, is right for most.
 type Options struct {
-	// Backend names the backend; "" means Native, or Device if On is set. An option that
+	// Backend names the backend. "" means Native, or Device if On is set. An option that
 	// belongs to another backend is an [engine.ErrBackend].
 	Backend string
 	// Precision is the precision of Native, or selects the graph of a folder: model.onnx or
@@ -70,27 +70,27 @@ type Options struct {
 	Precision Precision
 	// On is the device of Device, opened by [kernels.OpenDevice]. It has to be closed
 	// after the encoder. DeviceMemory limits the bytes that the weights and batches use
-	// there; 0 means all that is free.
+	// there. 0 means all that is free.
 	On           kernels.Device
 	DeviceMemory int64
-	// Threads is how many texts all calls together compute at once; 0 means one per
+	// Threads is how many texts all calls together compute at once. 0 means one per
 	// processor. For Device it is how many processors tokenize texts; for Remote, how many
 	// requests run at once, and 0 means 4.
 	Threads int
 	// QueryLength and DocumentLength are in ids and include the prompt, markers and special
-	// tokens around a text; 0 means the lengths of the model.
+	// tokens around a text. 0 means the lengths of the model.
 	QueryLength, DocumentLength int
 	// Override sets values that the folder leaves open or contradicts itself in.
 	Override *modeldir.Override
 	// Tier names an instruction set of Native; see [native.Options].
 	Tier string
-	// Library and Graph belong to ONNXRuntime. Library is the path of the library; "" means
+	// Library and Graph belong to ONNXRuntime. Library is the path of the library. "" means
 	// the one that PLAID_ONNXRUNTIME names. Graph is the path of a graph within the folder;
 	// "" means the graph of the precision.
 	Library, Graph string
 	// Remote is the server of the backend Remote, with the settings of its requests.
 	Remote *remote.Options
-	// Hub is the hub of a model that is given by name, ORG/NAME or ORG/NAME@REVISION; nil means the
+	// Hub is the hub of a model that is given by name, ORG/NAME or ORG/NAME@REVISION. nil means the
 	// one that the environment describes, [hub.FromEnv].
 	Hub *hub.Hub
 	// Pool is how many vectors of a document [pool.Pooler] merges into one; 0 and 1 mean no
@@ -167,33 +167,33 @@ type Encoder struct {
 	threads int
 	workers *workers
 
-	mu     sync.Mutex
-	calls  int // calls that encode
-	uses   int // uses of the backend, see 1
-	closed bool
+	mu           sync.Mutex
+	runningCalls int // calls that encode
+	backendUses  int // uses of the backend, see 1
+	closed       bool
 }
 
 // backend computes the vectors of an encoder.
 type backend interface {
-	dim() int
+	dimension() int
 	// prepare turns a trimmed text that is not empty into a sequence. It is safe for concurrent use.
-	ready(r Role, text string) (sequence, error)
+	prepare(r Role, text string) (sequence, error)
 	// readAhead returns how many bytes of text to prepare together for the space that remains in
 	// a chunk, and by how many goroutines. At least one text is prepared, whatever its size.
-	ahead(c *chunk) (bytes, goroutines int)
+	readAhead(c *chunk) (bytes, goroutines int)
 	// isFull reports whether a chunk should be computed without further texts.
-	full(c *chunk) bool
+	isFull(c *chunk) bool
 	// canJoin reports whether a chunk fits into a batch of chunks of other calls.
-	joins(batch []*chunk, c *chunk) bool
+	canJoin(batch []*chunk, c *chunk) bool
 	// compute sets the kept vectors of all texts of a batch, in memory that the chunks own.
 	// The role is the role of the first chunk.
 	compute(ctx context.Context, r Role, batch []*chunk) error
-	// tokenize returns the tokens of a trimmed text that is not empty; nil means that they
+	// tokenize returns the tokens of a trimmed text that is not empty. nil means that they
 	// are unknown.
-	tokens(r Role, text string) ([]Token, error)
+	tokenize(r Role, text string) ([]Token, error)
 	// queryTokens returns the tokens of a query from the sequence that prepare returned; nil
 	// means that they are unknown.
-	added(s sequence) []Token
+	queryTokens(s sequence) []Token
 	close() error
 }
 
@@ -216,16 +216,16 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if o == nil {
 		o = new(Options)
 	}
-	own := *o
-	o = &own
-	if err := o.check(dir); err != nil {
+	options := *o
+	o = &options
+	if err := o.resolveBackend(dir); err != nil {
 		return nil, err
 	}
 	if o.Backend == Device && o.On == nil {
 		return nil, fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
 	}
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	e := &Encoder{options: own, threads: o.Threads}
+	e := &Encoder{options: options, threads: o.Threads}
 	var err error
 	if o.Backend == Remote {
 		err = e.openRemote(ctx, o)
@@ -235,7 +235,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err != nil {
 		return nil, err
 	}
-	e.workers = &workers{e: e, most: e.threads}
+	e.workers = &workers{encoder: e, limit: e.threads}
 	if o.Pool > 1 {
 		e.config.Pool = o.Pool
 	}
@@ -245,7 +245,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 
 // resolveBackend sets the backend if it is not named, and returns an error for options that
 // belong to another backend.
-func (o *Options) check(dir string) error {
+func (o *Options) resolveBackend(dir string) error {
 	if o.Backend == "" {
 		if o.Backend = Native; o.On != nil {
 			o.Backend = Device
@@ -296,7 +296,7 @@ func (e *Encoder) Options() *Options {
 }
 
 // Dim returns the dimension of the vectors.
-func (e *Encoder) Dim() int { return e.backend.dim() }
+func (e *Encoder) Dim() int { return e.backend.dimension() }
 
 // Close closes the encoder. Later calls return [ErrClosed]; calls that are running finish
 // normally, and the last of them closes the backend. Close may be called twice.
@@ -306,14 +306,14 @@ func (e *Encoder) Close() error {
 	if e.closed {
 		return nil
 	}
-	if e.closed = true; e.uses > 0 {
+	if e.closed = true; e.backendUses > 0 {
 		return nil
 	}
 	return e.backend.close()
 }
 
 // checkOpen returns ErrClosed after Close.
-func (e *Encoder) usable() error {
+func (e *Encoder) checkOpen() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -324,44 +324,44 @@ func (e *Encoder) usable() error {
 
 // maxChunks returns how many chunks one call may have in memory. All calls share the limit of
 // the encoder, and each has at least two: one is computed while the caller uses the other.
-func (e *Encoder) ahead() int {
+func (e *Encoder) maxChunks() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return max(2, queued*e.threads/max(e.calls, 1))
+	return max(2, chunksPerWorker*e.threads/max(e.runningCalls, 1))
 }
 
 // beginCall counts a call, which also uses the backend; endCall ends it.
-func (e *Encoder) begin() error {
+func (e *Encoder) beginCall() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return ErrClosed
 	}
-	e.calls++
-	e.uses++
+	e.runningCalls++
+	e.backendUses++
 	return nil
 }
 
 // endCall ends a call that beginCall began.
-func (e *Encoder) done() {
+func (e *Encoder) endCall() {
 	e.mu.Lock()
-	e.calls--
+	e.runningCalls--
 	e.mu.Unlock()
-	e.end()
+	e.releaseBackend()
 }
 
 // acquireBackend adds a use of the backend. The caller has one already, so the backend is open.
-func (e *Encoder) hold() {
+func (e *Encoder) acquireBackend() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.uses++
+	e.backendUses++
 }
 
 // releaseBackend ends a use of the backend; the last use after Close closes it.
-func (e *Encoder) end() {
+func (e *Encoder) releaseBackend() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.uses--; e.uses == 0 && e.closed {
+	if e.backendUses--; e.backendUses == 0 && e.closed {
 		_ = e.backend.close() // Close has returned already: no caller is left for the error
 	}
 }
@@ -390,19 +390,19 @@ type Embedding struct {
 // special tokens, and without the end that is cut off. It returns none for an empty text, and
 // none for the backend Remote, whose server does not report them.
 func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
-	if err := e.usable(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
-	trimmed, lead := e.trim(r, text)
+	trimmed, lead := e.trimText(r, text)
 	if trimmed == "" {
 		return nil, nil
 	}
-	tokens, err := e.backend.tokens(r, trimmed)
-	return within(tokens, text, lead), err
+	tokens, err := e.backend.tokenize(r, trimmed)
+	return shiftTokens(tokens, text, lead), err
 }
 
 // shiftTokens adds lead, the bytes trimmed off the beginning of text, to the ranges of tokens.
-func within(tokens []Token, text string, lead int) []Token {
+func shiftTokens(tokens []Token, text string, lead int) []Token {
 	for i := range tokens {
 		if t := &tokens[i]; t.End > 0 {
 			t.Start, t.End = min(t.Start+lead, len(text)), min(t.End+lead, len(text))
@@ -413,25 +413,25 @@ func within(tokens []Token, text string, lead int) []Token {
 
 // sequence is a text as ids.
 type sequence struct {
-	ids      []int32
-	first    int               // index in ids of the first piece of prompt and text
-	pieces   int               // pieces of prompt and text
-	real     int               // ids before the mask tokens that expand a query
-	attended int               // ids that attention reads
-	dropped  int               // pieces that were cut off
-	unknown  int               // unknown tokens among the remaining pieces
-	places   []tokenizer.Token // the pieces with their ranges; nil means not wanted
+	ids         []int32
+	firstPiece  int               // index in ids of the first piece of prompt and text
+	pieces      int               // pieces of prompt and text
+	real        int               // ids before the mask tokens that expand a query
+	attended    int               // ids that attention reads
+	dropped     int               // pieces that were cut off
+	unknown     int               // unknown tokens among the remaining pieces
+	pieceTokens []tokenizer.Token // the pieces with their ranges. nil means not wanted
 }
 
 // trimText removes the white space around a text if the model does so, and returns how many
 // bytes it removed at the beginning. A text of white space becomes "". White space between a
 // prompt and the text stays.
-func (e *Encoder) trim(r Role, text string) (string, int) {
+func (e *Encoder) trimText(r Role, text string) (string, int) {
 	role := &e.config.Document
 	if r == Query {
 		role = &e.config.Query
 	}
-	trimmed, lead := trim(text)
+	trimmed, lead := stripSpace(text)
 	switch {
 	case trimmed != "" && e.config.KeepSpace:
 		return text, 0
@@ -442,7 +442,7 @@ func (e *Encoder) trim(r Role, text string) (string, int) {
 }
 
 // stripSpace is Python's strip; it also returns how many bytes it removed at the beginning.
-func trim(text string) (string, int) {
+func stripSpace(text string) (string, int) {
 	s := strings.TrimLeftFunc(text, modeldir.IsSpace)
 	return strings.TrimRightFunc(s, modeldir.IsSpace), len(text) - len(s)
 }

@@ -30,7 +30,7 @@ func FindModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	if o != nil {
 		options = *o
 	}
-	if err := options.check(dir); err != nil {
+	if err := options.resolveBackend(dir); err != nil {
 		return nil, err
 	}
 	return findModel(ctx, dir, &options)
@@ -50,10 +50,10 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	}
 	var names []string
 	if o.Backend == ONNXRuntime {
-		names = graphs(o)
+		names = graphFiles(o)
 	}
 	if name, ok := hub.Named(dir); ok {
-		return fromHub(ctx, name, names, o, &override)
+		return findHubModel(ctx, name, names, o, &override)
 	}
 	var c *modeldir.Config
 	var err error
@@ -63,14 +63,14 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 		c, err = modeldir.ReadGraph(dir, names, &override)
 	}
 	if err != nil {
-		return nil, suggest(err, dir)
+		return nil, withSuggestion(err, dir)
 	}
 	return &Model{Config: c}, nil
 }
 
 // withSuggestion adds a cure to the error of a model that was not found: the most similar known name, or, if
 // a folder without a model has the name of a hub's model, that folders are preferred.
-func suggest(err error, name string) error {
+func withSuggestion(err error, name string) error {
 	if _, ok := hub.Parse(name); ok && errors.Is(err, modeldir.ErrIncomplete) {
 		if _, serr := os.Stat(filepath.Join(name, "config.json")); errors.Is(serr, fs.ErrNotExist) {
 			return fmt.Errorf("%w; a folder goes before the hub's model of that name", err)
@@ -85,7 +85,7 @@ func suggest(err error, name string) error {
 }
 
 // findHubModel reads the settings of a model of a hub.
-func fromHub(
+func findHubModel(
 	ctx context.Context, name hub.Name, graphs []string, o *Options, override *modeldir.Override,
 ) (*Model, error) {
 	h := o.Hub
@@ -94,9 +94,9 @@ func fromHub(
 	}
 	s, err := h.Open(ctx, name)
 	if err != nil {
-		return nil, suggest(err, name.Repo)
+		return nil, withSuggestion(err, name.Repo)
 	}
-	c, err := modeldir.ReadFiles(arriving{ctx, s}, graphs, override)
+	c, err := modeldir.ReadFiles(fetchingFiles{ctx, s}, graphs, override)
 	guessed, hubErr := s.Guessed()
 	if errors.Is(err, modeldir.ErrIncomplete) && hubErr != nil {
 		err = fmt.Errorf("%w; the cache has a part of the model: %w", err, hubErr)
@@ -116,16 +116,16 @@ func fromHub(
 }
 
 // fetchingFiles is a [modeldir] source that fetches files of a snapshot when they are read.
-type arriving struct {
+type fetchingFiles struct {
 	ctx context.Context
 	*hub.Snapshot
 }
 
-func (a arriving) Has(name string) (bool, error) { return a.Snapshot.Has(a.ctx, name) }
-func (a arriving) Get(name string) error         { return a.Snapshot.Get(a.ctx, name) }
+func (a fetchingFiles) Has(name string) (bool, error) { return a.Snapshot.Has(a.ctx, name) }
+func (a fetchingFiles) Get(name string) error         { return a.Snapshot.Get(a.ctx, name) }
 
 // tensorFiles returns the paths of the files with tensors, within the folder, with slashes.
-func (m *Model) tensors() ([]string, error) {
+func (m *Model) tensorFiles() ([]string, error) {
 	var names []string
 	for _, path := range m.Tensors() {
 		name, err := filepath.Rel(m.Dir, path)
@@ -142,7 +142,7 @@ func (m *Model) Fetch(ctx context.Context) error {
 	if m.snapshot == nil {
 		return nil
 	}
-	names, err := m.tensors()
+	names, err := m.tensorFiles()
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (m *Model) WeightFiles(ctx context.Context) ([]hub.File, error) {
 	if m.snapshot == nil {
 		return nil, nil
 	}
-	names, err := m.tensors()
+	names, err := m.tensorFiles()
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ var suffixes = []struct {
 
 // formatByName returns the format of a file by its suffix before .gz, .zst or .xz: [FormatJSONL] without
 // a suffix, and "" for an unknown one.
-func formatOf(name string) Format {
+func formatByName(name string) Format {
 	suffix := files.Suffix(name)
 	if suffix == "" {
 		return FormatJSONL
@@ -83,7 +83,7 @@ type Fields struct {
 
 // Reader reads texts. The zero value reads each file in the format of its suffix.
 type Reader struct {
-	// Format is the format of all files; "" means the one of each file's suffix, and
+	// Format is the format of all files. "" means the one of each file's suffix, and
 	// [FormatJSONL] for [Reader.Read].
 	Format Format
 	Fields Fields
@@ -98,56 +98,56 @@ type Reader struct {
 // registered format ([RegisterFormat]). A suffix without a format is an [ErrSuffix]. A sequence over
 // a regular file or a folder can be iterated again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
-	if f, ok := registered.Of(name); ok && r.Format == "" {
-		return r.each(ctx, checkedTexts(f.Texts(ctx, name, r.Fields), name))
+	if f, ok := registeredFormats.Of(name); ok && r.Format == "" {
+		return r.convertTexts(ctx, checkedTexts(f.Texts(ctx, name, r.Fields), name))
 	}
 	info, err := os.Stat(name)
 	if err == nil && info.IsDir() {
 		if r.Fields != (Fields{}) {
-			return failed(r.fieldless(name))
+			return failedTexts(r.noFieldsError(name))
 		}
-		return r.each(ctx, folder(ctx, name, r.PassedOver))
+		return r.convertTexts(ctx, folderTexts(ctx, name, r.PassedOver))
 	}
 	f := r.Format
 	if f == "" {
-		if f = formatOf(name); f == "" {
-			return failed(suffixError(name))
+		if f = formatByName(name); f == "" {
+			return failedTexts(suffixError(name))
 		}
 	}
 	threads := 1 // a pipe or terminal: reading ahead could block
 	if err == nil && info.Mode().IsRegular() {
 		threads = parallel.Processors()
 	}
-	return r.parser(f, filepath.Base(name), threads).file(ctx, name)
+	return r.newParser(f, filepath.Base(name), threads).readFile(ctx, name)
 }
 
 // Read reads texts from a stream, once. The name is for errors.
 func (r *Reader) Read(ctx context.Context, in io.Reader, name string) iter.Seq2[Text, error] {
-	return r.parser(r.Format, name, 1).stream(ctx, in, name)
+	return r.newParser(r.Format, name, 1).readStream(ctx, in, name)
 }
 
 // failedTexts returns a sequence that yields only an error.
-func failed(err error) iter.Seq2[Text, error] {
+func failedTexts(err error) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) { yield(Text{}, err) }
 }
 
 // noFieldsError returns the error of a file whose format has no fields, for a reader that names one.
-func (r *Reader) fieldless(name string) error {
+func (r *Reader) noFieldsError(name string) error {
 	named := cmp.Or(r.Fields.Text, r.Fields.ID, r.Fields.Title)
-	err := fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipped(named))
+	err := fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipName(named))
 	return &TextError{Path: name, Row: -1, Err: err}
 }
 
 // convertTexts calls Each with the texts of a stream, one after the other.
-func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
+func (r *Reader) convertTexts(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	if r.Each == nil {
 		return texts
 	}
-	return parallel.Map(ctx, texts, 1, nil, r.applyEach)
+	return parallel.Map(ctx, texts, 1, nil, r.convertText)
 }
 
 // convertText calls Each with a text. Errors have the place of the text.
-func (r *Reader) applyEach(t Text) (Text, error) {
+func (r *Reader) convertText(t Text) (Text, error) {
 	converted, err := r.Each(t)
 	if err != nil {
 		err = t.Fault(-1, err)
@@ -162,7 +162,7 @@ func suffixError(name string) error {
 	for _, s := range suffixes {
 		known = append(known, s.suffix)
 	}
-	known = append(known, registered.Suffixes()...)
+	known = append(known, registeredFormats.Suffixes()...)
 	last := len(known) - 1
 	if advice := foreignAdvice(suffix); advice != "" {
 		return fmt.Errorf("%s: %w %q: %s", name, ErrSuffix, suffix, advice)
@@ -171,9 +171,9 @@ func suffixError(name string) error {
 		name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
 }
 
-// foreignAdvice returns advice about files with a suffix; "" means that there is none.
+// foreignAdvice returns advice about files with a suffix. "" means that there is nothing to say.
 func foreignAdvice(suffix string) string {
-	for _, k := range foreign {
+	for _, k := range foreignFormats {
 		if k.suffix != "" && k.suffix == suffix {
 			return k.advice
 		}
@@ -181,13 +181,13 @@ func foreignAdvice(suffix string) string {
 	return ""
 }
 
-// foreignContent returns an error with advice about a file that begins like a format which holds no
-// texts; nil means that no such format is known.
-func foreignContent(begin []byte) error {
-	for _, k := range foreign {
+// foreignContentError returns an error with advice about a file that begins like a format which holds no
+// texts. nil means that no such format is known.
+func foreignContentError(begin []byte) error {
+	for _, k := range foreignFormats {
 		switch {
 		case k.magic == "" || !bytes.HasPrefix(begin, []byte(k.magic)):
-		case slices.Contains(registered.Suffixes(), k.suffix):
+		case slices.Contains(registeredFormats.Suffixes(), k.suffix):
 			return fmt.Errorf("it is of the format %s: its name has to end so, "+
 				"and no other format be given", k.suffix)
 		default:
@@ -199,8 +199,8 @@ func foreignContent(begin []byte) error {
 
 // newParser returns the parser of a format. It unpacks the file, and refuses files of other formats by
 // their first bytes. name is that of the file, and threads parse lines of JSON.
-func (r *Reader) parser(f Format, name string, threads int) parser {
-	p, fields := r.jsonl(threads), true
+func (r *Reader) newParser(f Format, name string, threads int) parser {
+	p, fields := r.jsonlParser(threads), true
 	bare, _ := files.Unpacked(name)
 	switch f {
 	case FormatCSV:
@@ -216,7 +216,7 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 	}
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 		if !fields && r.Fields != (Fields{}) {
-			return r.fieldless(name)
+			return r.noFieldsError(name)
 		}
 		b, err := files.Unpack(in, name)
 		if err != nil {
@@ -229,7 +229,7 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		if packing := files.Packing(begin); packing != "" {
 			return fmt.Errorf("what is unpacked is compressed by %s once more: unpack it first", packing)
 		}
-		if err := foreignContent(begin); err != nil {
+		if err := foreignContentError(begin); err != nil {
 			return err
 		}
 		if f == FormatJSONL || f == "" || r.Each == nil { // the parser of JSON calls Each itself
@@ -238,7 +238,7 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		var convertErr error
 		err = p(ctx, b, func(t Text, err error) bool {
 			if err == nil {
-				if t, convertErr = r.applyEach(t); convertErr != nil {
+				if t, convertErr = r.convertText(t); convertErr != nil {
 					return false
 				}
 			}
@@ -248,9 +248,9 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 	}
 }
 
-// foreign lists formats that are often tried and that hold no texts for the readers here, with
+// foreignFormats lists formats that are often tried and that hold no texts for the readers here, with
 // advice for each: its suffix, the first bytes of its files, and the cure.
-var foreign = []struct{ suffix, magic, advice string }{
+var foreignFormats = []struct{ suffix, magic, advice string }{
 	{".pdf", "%PDF-", "it is a PDF: make text of it first, as pdftotext does"},
 	{
 		".docx", "PK\x03\x04",

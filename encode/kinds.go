@@ -23,7 +23,7 @@ type Kind struct {
 	Unit Unit
 	// Written reports whether the text is the file as it is, so that its lines are those of the file.
 	Written bool
-	// read converts the content to title and text; nil means that the content is the text.
+	// read converts the content to title and text. nil means that the content is the text.
 	read func(string) (title, text string, err error)
 }
 
@@ -63,7 +63,7 @@ var kindsByEnd, kindsByName = func() (ends, names map[string]Kind) {
 	return ends, names
 }()
 
-// KindOf returns the kind of a file by its name; false means that it is none of [Kinds]. Reading a
+// KindOf returns the kind of a file by its name; false means a kind other than [Kinds]. Reading a
 // folder and watching one select files by it.
 func KindOf(name string) (Kind, bool) {
 	name = strings.ToLower(path.Base(filepath.ToSlash(name)))
@@ -78,11 +78,11 @@ func KindOf(name string) (Kind, bool) {
 // at the beginning is removed.
 func (k Kind) Text(content []byte) (title, text string, err error) {
 	text = string(jsontext.WithoutMark(content))
-	if err := valid(text); err != nil {
+	if err := checkUTF8(text); err != nil {
 		if packing := files.Packing(content); packing != "" {
 			err = fmt.Errorf("it is compressed by %s: unpack it first", packing)
 		}
-		return "", "", cmp.Or(foreignContent(content), err)
+		return "", "", cmp.Or(foreignContentError(content), err)
 	}
 	if k.read == nil {
 		return "", text, nil
@@ -120,7 +120,7 @@ func parseWhole(name string, k Kind) parser {
 // their names. Ids are paths within the folder, with slashes. Links in it, and files and folders
 // whose names begin with a dot, are skipped. skipped, if not nil, is called with each other file that
 // is not read.
-func folder(ctx context.Context, dir string, skipped func(string)) iter.Seq2[Text, error] {
+func folderTexts(ctx context.Context, dir string, skipped func(string)) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
 		read, others, advice := 0, 0, ""
@@ -162,7 +162,7 @@ func folder(ctx context.Context, dir string, skipped func(string)) iter.Seq2[Tex
 			defer f.Close()
 			t, err := wholeText(f, path.Clean(filepath.ToSlash(rel)), kind)
 			if err != nil {
-				return inText(name, err)
+				return fileError(name, err)
 			}
 			t.From.Path = name
 			if !yield(t, nil) {

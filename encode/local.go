@@ -22,12 +22,12 @@ import (
 type local struct {
 	config         *modeldir.Config
 	engine         engine.Engine
-	chunk          int // ids of a chunk
+	chunkIDs       int // ids of a chunk
 	threads        int // goroutines that tokenize
-	tok            *tokenizer.Tokenizer
+	tokenizer      *tokenizer.Tokenizer
 	prefix, suffix []int32
-	skip           idSet     // ids without a vector, for roles that skip them
-	keep           idSet     // ids of documents that have a vector; empty means all
+	skipIDs        idSet     // ids without a vector, for roles that skip them
+	keepIDs        idSet     // ids of documents that have a vector; empty means all
 	memory         sync.Pool // of *engineBatch
 }
 
@@ -50,10 +50,10 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 		log.Warn("model: "+w, "dir", dir)
 	}
 	l := &local{
-		config: c, tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(),
-		skip: newIDSet(c.Skip, c.Tokenizer.VocabSize()), keep: newIDSet(c.Keep, c.Tokenizer.VocabSize()),
+		config: c, tokenizer: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(),
+		skipIDs: newIDSet(c.Skip, c.Tokenizer.VocabSize()), keepIDs: newIDSet(c.Keep, c.Tokenizer.VocabSize()),
 	}
-	l.memory.New = func() any { return new(joined) }
+	l.memory.New = func() any { return new(engineBatch) }
 	e.config = Config{Config: *c, Name: m.Name, Backend: o.Backend}
 	if e.threads <= 0 {
 		e.threads = parallel.Processors()
@@ -77,7 +77,7 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	if err := e.config.setFingerprints(o.Precision); err != nil {
 		return errors.Join(err, l.close())
 	}
-	l.chunk = l.engine.Chunk()
+	l.chunkIDs = l.engine.Chunk()
 	if n := l.engine.Workers(); n > 0 {
 		e.threads = min(e.threads, n)
 	}
@@ -85,14 +85,14 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	return nil
 }
 
-// near maps a precision to the other one whose vectors agree, see [Config.Near].
-var near = map[Precision]Precision{F32: F16, F16: F32}
+// nearPrecision maps a precision to the other one whose vectors agree, see [Config.Near].
+var nearPrecision = map[Precision]Precision{F32: F16, F16: F32}
 
 // setFingerprints computes the fingerprints for a precision and for the one near it. A graph has
 // no near precision, since nothing is known about its vectors.
 func (c *Config) setFingerprints(p Precision) error {
 	precisions := []string{p.String()}
-	if other, ok := near[p]; ok && c.Backend != ONNXRuntime {
+	if other, ok := nearPrecision[p]; ok && c.Backend != ONNXRuntime {
 		precisions = append(precisions, other.String())
 	}
 	all, err := c.Config.Fingerprints(precisions...)
@@ -113,15 +113,15 @@ func (l *local) openNative(dir string, o *Options, log *slog.Logger) error {
 	}
 	m, err := native.New(nc, w, native.Options{Precision: o.Precision, Tier: o.Tier})
 	if err != nil {
-		return &modeldir.ModelError{Path: dir, Err: kindOf(err)}
+		return &modeldir.ModelError{Path: dir, Err: modelDirError(err)}
 	}
 	log.Debug("native", "tier", m.Tier())
 	l.engine = m
-	return l.dimFrom("weights")
+	return l.resolveDimension("weights")
 }
 
 // graphFiles returns the paths where a graph may be; the first file that exists is used.
-func graphs(o *Options) []string {
+func graphFiles(o *Options) []string {
 	switch {
 	case o.Graph != "":
 		return []string{o.Graph}
@@ -144,7 +144,7 @@ func (l *local) openGraph(o *Options, log *slog.Logger) error {
 		return err
 	}
 	l.engine = m
-	if err := l.dimFrom("graph"); err != nil {
+	if err := l.resolveDimension("graph"); err != nil {
 		return errors.Join(err, m.Close())
 	}
 	return nil
@@ -152,7 +152,7 @@ func (l *local) openGraph(o *Options, log *slog.Logger) error {
 
 // resolveDimension compares the dimension of the engine with that of the folder, which the engine's
 // dimension completes if it has none. origin names the source of the engine's.
-func (l *local) dimFrom(origin string) error {
+func (l *local) resolveDimension(origin string) error {
 	switch d := l.engine.Dim(); l.config.Dim {
 	case 0:
 		l.config.Dim, l.config.Origin["dim"] = d, origin
@@ -165,7 +165,7 @@ func (l *local) dimFrom(origin string) error {
 }
 
 // modelDirError wraps errors of the native engine in the matching errors of [modeldir].
-func kindOf(err error) error {
+func modelDirError(err error) error {
 	switch {
 	case errors.Is(err, native.ErrWeights):
 		return fmt.Errorf("%w: %w", modeldir.ErrWeights, err)
@@ -175,10 +175,10 @@ func kindOf(err error) error {
 	return err
 }
 
-func (l *local) dim() int     { return l.engine.Dim() }
-func (l *local) close() error { return l.engine.Close() }
+func (l *local) dimension() int { return l.engine.Dim() }
+func (l *local) close() error   { return l.engine.Close() }
 
-func (l *local) role(r Role) *modeldir.Role {
+func (l *local) roleSettings(r Role) *modeldir.Role {
 	if r == Query {
 		return &l.config.Query
 	}
@@ -186,7 +186,7 @@ func (l *local) role(r Role) *modeldir.Role {
 }
 
 // idsAround returns how many ids surround prompt and text: special tokens and the marker.
-func around(t *tokenizer.Tokenizer, role *modeldir.Role) int {
+func idsAround(t *tokenizer.Tokenizer, role *modeldir.Role) int {
 	n := t.Around()
 	if role.Marker >= 0 {
 		n++
@@ -201,10 +201,10 @@ func around(t *tokenizer.Tokenizer, role *modeldir.Role) int {
 // Masks fill a query up to the length of expansion. If the tokenizer has no prefix, the marker
 // follows the first piece and counts as one of the pieces. withPlaces also returns the ranges of
 // the pieces.
-func (l *local) sequence(r Role, text string, places bool) (s sequence, err error) {
-	role, x := l.role(r), &l.config.Expand
+func (l *local) sequence(r Role, text string, withPlaces bool) (s sequence, err error) {
+	role, expansion := l.roleSettings(r), &l.config.Expand
 	length, marker := role.Length, role.Marker
-	around := around(l.tok, role)
+	around := idsAround(l.tokenizer, role)
 	if around > length {
 		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, around)
 	}
@@ -215,30 +215,30 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 		marker = -1
 	}
 	// Tokenize, and cut the text.
-	s.first = len(ids)
-	if places {
-		s.places, err = l.tok.Encode(role.Prompt + text)
-		ids = slices.Grow(ids, len(s.places))
-		for _, p := range s.places {
+	s.firstPiece = len(ids)
+	if withPlaces {
+		s.pieceTokens, err = l.tokenizer.Encode(role.Prompt + text)
+		ids = slices.Grow(ids, len(s.pieceTokens))
+		for _, p := range s.pieceTokens {
 			ids = append(ids, p.ID)
 		}
 	} else {
-		ids, err = l.tok.EncodeIDs(ids, role.Prompt+text)
+		ids, err = l.tokenizer.EncodeIDs(ids, role.Prompt+text)
 	}
 	if err != nil {
 		return s, err
 	}
-	s.pieces = len(ids) - s.first
+	s.pieces = len(ids) - s.firstPiece
 	if limit := length - around; s.pieces > limit {
 		s.pieces, s.dropped = limit, s.pieces-limit
 		// Copies, so that a long text does not keep the memory of the tokens that are cut.
-		ids = slices.Clone(ids[:s.first+limit])
-		if places {
-			s.places = slices.Clone(s.places[:limit])
+		ids = slices.Clone(ids[:s.firstPiece+limit])
+		if withPlaces {
+			s.pieceTokens = slices.Clone(s.pieceTokens[:limit])
 		}
 	}
-	if unknown, ok := l.tok.Unknown(); ok {
-		for _, id := range ids[s.first:] {
+	if unknown, ok := l.tokenizer.Unknown(); ok {
+		for _, id := range ids[s.firstPiece:] {
 			if id == unknown {
 				s.unknown++
 			}
@@ -250,17 +250,17 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 		ids = slices.Insert(ids, min(1, len(ids)), marker)
 		if s.pieces > 0 {
 			s.pieces++
-			if places {
-				s.places = slices.Insert(s.places, 1, tokenizer.Token{ID: marker})
+			if withPlaces {
+				s.pieceTokens = slices.Insert(s.pieceTokens, 1, tokenizer.Token{ID: marker})
 			}
 		}
 	}
 	s.real, s.attended = len(ids), len(ids)
-	if r == Query && x.On {
-		for len(ids) < x.Length {
-			ids = append(ids, x.Mask)
+	if r == Query && expansion.On {
+		for len(ids) < expansion.Length {
+			ids = append(ids, expansion.Mask)
 		}
-		if x.Attend {
+		if expansion.Attend {
 			s.attended = len(ids)
 		}
 	}
@@ -269,12 +269,12 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 }
 
 // keepsVector reports whether the vector of id i of a sequence is used.
-func (l *local) keeps(r Role, s sequence, i int) bool {
+func (l *local) keepsVector(r Role, s sequence, i int) bool {
 	id := s.ids[i]
-	if r == Document && len(l.keep) > 0 && !l.keep.has(id) {
+	if r == Document && len(l.keepIDs) > 0 && !l.keepIDs.contains(id) {
 		return false
 	}
-	return !l.role(r).Skip || !l.skip.has(id)
+	return !l.roleSettings(r).Skip || !l.skipIDs.contains(id)
 }
 
 // idSet is a bitmap of the ids of a vocabulary; nil is the empty set.
@@ -294,85 +294,87 @@ func newIDSet(ids []int32, vocabulary int) idSet {
 	return s
 }
 
-func (s idSet) has(id int32) bool { return int(id)/64 < len(s) && s[id/64]>>(id%64)&1 == 1 }
+func (s idSet) contains(id int32) bool { return int(id)/64 < len(s) && s[id/64]>>(id%64)&1 == 1 }
 
-func (l *local) tokens(r Role, text string) ([]Token, error) {
+func (l *local) tokenize(r Role, text string) ([]Token, error) {
 	s, err := l.sequence(r, text, true)
 	if err != nil {
 		return nil, err
 	}
-	return l.named(r, s), nil
+	return l.tokensFromSequence(r, s), nil
 }
 
-func (l *local) added(s sequence) []Token { return l.named(Query, s) }
+func (l *local) queryTokens(s sequence) []Token { return l.tokensFromSequence(Query, s) }
 
 // tokensFromSequence returns the tokens of a sequence that has places. Their ranges are in the
 // text without the prompt.
-func (l *local) named(r Role, s sequence) []Token {
-	prompt := l.role(r).Prompt
+func (l *local) tokensFromSequence(r Role, s sequence) []Token {
+	prompt := l.roleSettings(r).Prompt
 	tokens := make([]Token, len(s.ids))
 	for i, id := range s.ids {
-		tokens[i] = Token{ID: id, Piece: l.tok.Piece(id), Kept: l.keeps(r, s, i)}
-		if j := i - s.first; j >= 0 && j < s.pieces {
-			place := s.places[j]
+		tokens[i] = Token{ID: id, Piece: l.tokenizer.Piece(id), Kept: l.keepsVector(r, s, i)}
+		if j := i - s.firstPiece; j >= 0 && j < s.pieces {
+			place := s.pieceTokens[j]
 			tokens[i].Start, tokens[i].End = max(place.Start-len(prompt), 0), max(place.End-len(prompt), 0)
 		}
 	}
 	return tokens
 }
 
-func (l *local) ready(r Role, text string) (sequence, error) { return l.sequence(r, text, r == Query) }
+func (l *local) prepare(r Role, text string) (sequence, error) {
+	return l.sequence(r, text, r == Query)
+}
 
 // bytesOfID is a low estimate of the bytes of text per id: a chunk must not be overfilled.
 const bytesOfID = 4
 
 // readAhead returns 0 bytes, which means one text at a time, if one goroutine tokenizes.
-func (l *local) ahead(c *chunk) (bytes, goroutines int) {
+func (l *local) readAhead(c *chunk) (bytes, goroutines int) {
 	if l.threads <= 1 {
 		return 0, 1
 	}
-	return bytesOfID * (l.chunk - len(c.batch.IDs)), l.threads
+	return bytesOfID * (l.chunkIDs - len(c.batch.IDs)), l.threads
 }
 
-func (l *local) full(c *chunk) bool {
-	return len(c.batch.IDs) >= l.chunk || len(c.texts) >= l.maxTexts()
+func (l *local) isFull(c *chunk) bool {
+	return len(c.batch.IDs) >= l.chunkIDs || len(c.texts) >= l.chunkTexts()
 }
 
 // chunkTexts returns how many texts a chunk may have.
-func (l *local) maxTexts() int { return max(maxTexts, l.chunk/8) }
+func (l *local) chunkTexts() int { return max(maxTexts, l.chunkIDs/8) }
 
-func (l *local) joins(batch []*chunk, c *chunk) bool {
+func (l *local) canJoin(batch []*chunk, c *chunk) bool {
 	ids, texts := len(c.batch.IDs), len(c.texts)
-	if c.of.keep != nil || batch[0].of.keep != nil {
+	if c.call.resident != nil || batch[0].call.resident != nil {
 		return false
 	}
 	for _, other := range batch {
 		ids, texts = ids+len(other.batch.IDs), texts+len(other.texts)
 	}
-	return ids <= l.chunk && texts <= l.maxTexts()
+	return ids <= l.chunkIDs && texts <= l.chunkTexts()
 }
 
 // engineBatch is the input and the memory of one call of the engine, for one or more chunks.
-type joined struct {
+type engineBatch struct {
 	engine.Batch
-	vectors []float32
-	kept    []int32 // indexes of the ids whose vectors are used
-	ends    []int   // of each text, the end of its indexes in kept
-	halves  []byte
+	vectors  []float32
+	kept     []int32 // indexes of the ids whose vectors are used
+	textEnds []int   // of each text, the end of its indexes in kept
+	halves   []byte
 }
 
 // compute encodes a batch in one call of the engine. The engine does not know roles: they
 // matter only for the ids, which the chunks have, and for the vectors that are kept.
 func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	// Halves are computed if the engine can, and all calls accept them.
-	d := l.dim()
+	d := l.dimension()
 	halver, halves := l.engine.(halver)
 	for _, c := range batch {
 		c.rounded = false
-		halves = halves && c.of.halves
+		halves = halves && c.call.acceptsHalves
 	}
 	// Join the ids of all chunks.
-	b := l.memory.Get().(*joined)
+	b := l.memory.Get().(*engineBatch)
 	defer l.memory.Put(b)
 	b.IDs, b.Offsets, b.Attended = b.IDs[:0], append(b.Offsets[:0], 0), b.Attended[:0]
 	for _, c := range batch {
@@ -386,7 +388,7 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	if len(b.IDs) == 0 {
 		return nil
 	}
-	if batch[0].of.keep != nil {
+	if batch[0].call.resident != nil {
 		return l.computeResident(ctx, batch[0], b)
 	}
 	if halves {
@@ -397,50 +399,50 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	if err := l.engine.Encode(ctx, b.vectors, b.Batch); err != nil {
 		return err
 	}
-	rest := b.vectors
+	remaining := b.vectors
 	for _, c := range batch {
 		c.memory = slices.Grow(c.memory[:0], len(c.batch.IDs)*d)
 		for i := range c.texts {
 			t := &c.texts[i]
 			first := len(c.memory)
 			for j := range t.seq.ids {
-				if l.keeps(c.of.role, t.seq, j) {
-					c.memory = append(c.memory, rest[j*d:(j+1)*d]...)
+				if l.keepsVector(c.call.role, t.seq, j) {
+					c.memory = append(c.memory, remaining[j*d:(j+1)*d]...)
 				}
 			}
-			t.vectors, rest = c.memory[first:len(c.memory):len(c.memory)], rest[len(t.seq.ids)*d:]
+			t.vectors, remaining = c.memory[first:len(c.memory):len(c.memory)], remaining[len(t.seq.ids)*d:]
 		}
 	}
 	return nil
 }
 
 // setKept sets the kept ids of chunks, and where those of each text end.
-func (l *local) noteKept(b *joined, batch ...*chunk) {
+func (l *local) setKept(b *engineBatch, batch ...*chunk) {
 	id := int32(0)
-	b.kept, b.ends = b.kept[:0], b.ends[:0]
+	b.kept, b.textEnds = b.kept[:0], b.textEnds[:0]
 	for _, c := range batch {
 		for i := range c.texts {
 			s := c.texts[i].seq
 			for j := range s.ids {
-				if l.keeps(c.of.role, s, j) {
+				if l.keepsVector(c.call.role, s, j) {
 					b.kept = append(b.kept, id)
 				}
 				id++
 			}
-			b.ends = append(b.ends, len(b.kept))
+			b.textEnds = append(b.textEnds, len(b.kept))
 		}
 	}
 }
 
-// computeHalves encodes a batch, of which the engine returns only the kept vectors, as float16.
-func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []*chunk) error {
-	d := l.dim()
-	l.noteKept(b, batch...)
+// computeHalves encodes a batch. The engine returns only the kept vectors, as float16.
+func (l *local) computeHalves(ctx context.Context, e halver, b *engineBatch, batch []*chunk) error {
+	d := l.dimension()
+	l.setKept(b, batch...)
 	b.halves = slices.Grow(b.halves[:0], 2*len(b.kept)*d)[:2*len(b.kept)*d]
 	if err := e.EncodeHalves(ctx, b.halves, b.Batch, b.kept); err != nil {
 		return err
 	}
-	first, ends := 0, b.ends
+	first, ends := 0, b.textEnds
 	for _, c := range batch {
 		if len(c.texts) == 0 {
 			continue

@@ -93,7 +93,7 @@ func headings(text string) iter.Seq[heading] {
 				continue
 			}
 			if begin == 0 && line == "---" && indent == 0 { // front matter, if it ends
-				if frontMatter(text[next:]) {
+				if closesFrontMatter(text[next:]) {
 					until = func(line string, indent int) bool {
 						return indent == 0 && (line == "---" || line == "...")
 					}
@@ -108,11 +108,11 @@ func headings(text string) iter.Seq[heading] {
 				continue
 			case indent > 3: // code, or a line of the paragraph
 				continue
-			case paragraph >= 0 && underline(line) > 0:
-				h.start, h.level = paragraph, underline(line)
+			case paragraph >= 0 && underlineLevel(line) > 0:
+				h.start, h.level = paragraph, underlineLevel(line)
 				h.title = strings.Join(strings.Fields(text[paragraph:begin]), " ")
 			default:
-				h.level, h.title = hashes(line)
+				h.level, h.title = parseHashHeading(line)
 			}
 			if h.level > 0 {
 				paragraph, inside = -1, false
@@ -122,14 +122,14 @@ func headings(text string) iter.Seq[heading] {
 				continue
 			}
 			// Other lines begin code or HTML, end a paragraph, or belong to one.
-			if until = opens(line); until != nil {
+			if until = blockEnd(line); until != nil {
 				paragraph, inside = -1, false
 				continue
 			}
 			switch {
 			case isThematicBreak(line):
 				paragraph, inside = -1, false
-			case contains(line, paragraph >= 0):
+			case beginsContainer(line, paragraph >= 0):
 				paragraph, inside = -1, true
 			case paragraph < 0 && !inside:
 				paragraph = begin
@@ -161,7 +161,7 @@ func unindent(line string) (rest string, columns int) {
 
 // closesFrontMatter reports whether text, which follows a first line ---, begins with data up to a
 // second such line or a line of dots.
-func frontMatter(text string) bool {
+func closesFrontMatter(text string) bool {
 	for line := range strings.Lines(text) {
 		switch strings.TrimRight(line, " \t\r\n") {
 		case "---", "...":
@@ -175,7 +175,7 @@ func frontMatter(text string) bool {
 
 // parseHashHeading returns the level and the title of a line that begins with #; level 0 means that it is
 // not a heading. A run of # at its end, after a blank, does not belong to the title.
-func hashes(line string) (level int, title string) {
+func parseHashHeading(line string) (level int, title string) {
 	after := strings.TrimLeft(line, "#")
 	level = len(line) - len(after)
 	if level < 1 || level > 6 || after != "" && after[0] != ' ' && after[0] != '\t' {
@@ -190,7 +190,7 @@ func hashes(line string) (level int, title string) {
 
 // underlineLevel returns the level of the heading that a line of = or - makes of the paragraph above it;
 // 0 means that the line is not an underline.
-func underline(line string) int {
+func underlineLevel(line string) int {
 	switch {
 	case strings.Trim(line, "=") == "":
 		return 1
@@ -201,8 +201,8 @@ func underline(line string) int {
 }
 
 // blockEnd returns a function that reports whether a line ends the code or HTML that this line
-// begins; nil means that it begins neither.
-func opens(line string) func(line string, indent int) bool {
+// begins. nil means that it begins neither.
+func blockEnd(line string) func(line string, indent int) bool {
 	fence := line[:len(line)-len(strings.TrimLeft(line, line[:1]))]
 	isFence := len(fence) > 2 && (fence[0] == '~' || fence[0] == '`' && !strings.Contains(line[len(fence):], "`"))
 	if isFence {
@@ -223,7 +223,7 @@ func opens(line string) func(line string, indent int) bool {
 
 // beginsContainer reports whether a line begins a quotation or an item of a list. In a paragraph, only
 // an item that has text, and the number 1 if it is numbered, ends it.
-func contains(line string, inParagraph bool) bool {
+func beginsContainer(line string, inParagraph bool) bool {
 	if line[0] == '>' {
 		return true
 	}

@@ -45,14 +45,14 @@ func (l *local) openDevice(ctx context.Context, dir string, o *Options) (*transf
 	}
 	m, err := transformer.On(ctx, o.On, c, w, transformer.Options{Memory: o.DeviceMemory})
 	if err != nil {
-		if kind := kindOf(err); kind != err {
+		if kind := modelDirError(err); kind != err {
 			return nil, &modeldir.ModelError{Path: dir, Err: kind}
 		}
 		return nil, fmt.Errorf("%w: %s on %s: %w", engine.ErrDevice, dir, o.On.Info().Name, err)
 	}
 	d := &onDevice{m, m.About()}
 	l.engine = d
-	if err := l.dimFrom("weights"); err != nil {
+	if err := l.resolveDimension("weights"); err != nil {
 		_ = m.Close()
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (l *local) openDevice(ctx context.Context, dir string, o *Options) (*transf
 }
 
 // server is the backend of a server, which returns vectors and nothing else.
-type server struct{ c *remote.Client }
+type server struct{ client *remote.Client }
 
 // openRemote connects to a server, and makes a configuration from its answer.
 func (e *Encoder) openRemote(ctx context.Context, o *Options) error {
@@ -91,37 +91,39 @@ func (e *Encoder) openRemote(ctx context.Context, o *Options) error {
 	return nil
 }
 
-func (s *server) dim() int { return s.c.Dim() }
+func (s *server) dimension() int { return s.client.Dim() }
 
-func (s *server) close() error { return s.c.Close() }
+func (s *server) close() error { return s.client.Close() }
 
 // prepare returns an empty sequence: the server tokenizes the text.
-func (s *server) ready(_ Role, text string) (sequence, error) { return sequence{}, utf8Text(text) }
+func (s *server) prepare(_ Role, text string) (sequence, error) {
+	return sequence{}, checkUTF8Text(text)
+}
 
-func (s *server) ahead(*chunk) (bytes, goroutines int) { return 0, 1 }
+func (s *server) readAhead(*chunk) (bytes, goroutines int) { return 0, 1 }
 
 // checkUTF8 returns an error for a text that the tokenizers here would refuse too.
-func utf8Text(text string) error {
+func checkUTF8Text(text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("%w: not valid UTF-8", tokenizer.ErrText)
 	}
 	return nil
 }
 
-func (s *server) full(c *chunk) bool { return len(c.texts) >= s.c.Batch() }
+func (s *server) isFull(c *chunk) bool { return len(c.texts) >= s.client.Batch() }
 
 // tokenize returns no tokens: the server does not report them.
-func (s *server) tokens(_ Role, text string) ([]Token, error) { return nil, utf8Text(text) }
+func (s *server) tokenize(_ Role, text string) ([]Token, error) { return nil, checkUTF8Text(text) }
 
-func (s *server) added(sequence) []Token { return nil }
+func (s *server) queryTokens(sequence) []Token { return nil }
 
 // canJoin requires one role, since a request has one.
-func (s *server) joins(batch []*chunk, c *chunk) bool {
+func (s *server) canJoin(batch []*chunk, c *chunk) bool {
 	n := len(c.texts)
 	for _, other := range batch {
 		n += len(other.texts)
 	}
-	return c.of.role == batch[0].of.role && n <= s.c.Batch()
+	return c.call.role == batch[0].call.role && n <= s.client.Batch()
 }
 
 func (s *server) compute(ctx context.Context, r Role, batch []*chunk) error {
@@ -133,15 +135,15 @@ func (s *server) compute(ctx context.Context, r Role, batch []*chunk) error {
 			}
 		}
 	}
-	all, err := s.c.Encode(ctx, texts, r == Query)
+	encoded, err := s.client.Encode(ctx, texts, r == Query)
 	if err != nil {
 		return err
 	}
 	for _, c := range batch {
 		for i := range c.texts {
 			if t := &c.texts[i]; !t.empty {
-				t.vectors = slices.Concat(all[0]...)
-				all = all[1:]
+				t.vectors = slices.Concat(encoded[0]...)
+				encoded = encoded[1:]
 			}
 		}
 	}

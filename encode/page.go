@@ -33,14 +33,14 @@ func pageText(content string) (title, text string, err error) {
 	var page, head strings.Builder
 	inTitle := false
 	hidden := atom.Atom(0) // the hidden element that the reader is in
-	depth := 0             // of hidden within itself; 0 means that the text is visible
+	depth := 0             // of hidden within itself. 0 means that the text is visible
 	for {
 		kind := z.Next()
 		if kind == html.ErrorToken {
 			if err := z.Err(); !errors.Is(err, io.EOF) {
 				return "", "", err
 			}
-			return visible(head.String()), visible(page.String()), nil
+			return collapseSpace(head.String()), collapseSpace(page.String()), nil
 		}
 		if kind == html.TextToken {
 			switch {
@@ -69,7 +69,7 @@ func pageText(content string) (title, text string, err error) {
 }
 
 // collapseSpace returns the lines of a text that have words, with one blank between words.
-func visible(s string) string {
+func collapseSpace(s string) string {
 	var lines []string
 	for line := range strings.Lines(s) {
 		if words := strings.Fields(line); len(words) > 0 {

@@ -29,21 +29,21 @@ type parser func(ctx context.Context, r io.Reader, yield func(Text, error) bool)
 
 // readStream returns a sequence over a reader, which can be iterated once. The name is
 // for errors.
-func (p parser) stream(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
+func (p parser) readStream(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		err := p(ctx, r, func(t Text, err error) bool {
 			t.From.Path = name
 			return yield(t, err)
 		})
 		if err != nil {
-			yield(Text{}, inText(name, err))
+			yield(Text{}, fileError(name, err))
 		}
 	}
 }
 
 // readFile returns a sequence that opens a file at each iteration. The file may be a pipe. A file
 // that changes while it is read is an error.
-func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
+func (p parser) readFile(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		var watch files.Watch
 		f, err := watch.Stream(ctx, name)
@@ -52,14 +52,14 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 			if errors.As(err, &pe) {
 				err = pe.Err
 			}
-			yield(Text{}, inText(name, err))
+			yield(Text{}, fileError(name, err))
 			return
 		}
 		defer f.Close()
 		stopped := false
 		err = p(ctx, f, func(t Text, err error) bool {
 			if t.From.Path = name; err == nil {
-				err = textChanged(watch.Look())
+				err = changedError(watch.Look())
 			}
 			stopped = !yield(t, err) || err != nil
 			return !stopped
@@ -68,16 +68,16 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 			return
 		}
 		// If the file changed, that explains any other error.
-		if changed := textChanged(watch.Unchanged()); changed != nil {
+		if changed := changedError(watch.Unchanged()); changed != nil {
 			yield(Text{}, changed)
 		} else if err != nil {
-			yield(Text{}, inText(name, err))
+			yield(Text{}, fileError(name, err))
 		}
 	}
 }
 
 // changedError converts a [files.ChangedError] to a [TextError], and returns other errors as they are.
-func textChanged(err error) error {
+func changedError(err error) error {
 	if c, ok := errors.AsType[*files.ChangedError](err); ok {
 		return &TextError{Path: c.Path, Row: -1, Err: fmt.Errorf("%w: %s", vectors.ErrChanged, c.How)}
 	}
@@ -85,7 +85,7 @@ func textChanged(err error) error {
 }
 
 // fileError returns err as a [TextError] with the name of the file.
-func inText(name string, err error) error {
+func fileError(name string, err error) error {
 	var te *TextError
 	if !errors.As(err, &te) {
 		te = &TextError{Row: -1, Err: err}
@@ -96,7 +96,7 @@ func inText(name string, err error) error {
 
 // visitLines calls visit with the lines of r, without their ends, and their numbers
 // from 1, until it returns false. A line is valid until visit returns.
-func eachLine(ctx context.Context, r io.Reader, visit func(line []byte, n int) (bool, error)) error {
+func visitLines(ctx context.Context, r io.Reader, visit func(line []byte, n int) (bool, error)) error {
 	for lines := files.NewLineReader(r, maxTextLine); ; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -137,7 +137,7 @@ type (
 	// record is the text of a line of JSON.
 	record struct {
 		text Text
-		has  parts
+		has  presence
 		// names are the fields of an object that lacks a field which some object must have; nil
 		// means that it lacks none.
 		names []string
@@ -146,15 +146,15 @@ type (
 )
 
 // presence tells which fields of a text an object or table has.
-type parts struct{ id, title, text bool }
+type presence struct{ id, title, text bool }
 
 // jsonlParser returns a parser of JSON objects, one per line. It reads lines in order and parses them
 // on several goroutines. Some object has to have each field that is named, and some object a title
 // or a text.
-func (r *Reader) jsonl(threads int) parser {
+func (r *Reader) jsonlParser(threads int) parser {
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 		lines := func(yield func(textLine, error) bool) {
-			err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
+			err := visitLines(ctx, in, func(line []byte, n int) (bool, error) {
 				return len(bytes.TrimSpace(line)) == 0 || yield(textLine{bytes.Clone(line), n}, nil), nil
 			})
 			if err != nil {
@@ -162,16 +162,16 @@ func (r *Reader) jsonl(threads int) parser {
 			}
 		}
 		var lacks *record // the first object that lacks a field
-		var has parts     // fields that some object has
+		var has presence  // fields that some object has
 		lineBytes := func(l textLine) int { return len(l.bytes) }
-		for got, err := range parallel.Map(ctx, lines, threads, lineBytes, r.record) {
+		for got, err := range parallel.Map(ctx, lines, threads, lineBytes, r.parseRecord) {
 			if err != nil {
 				return err
 			}
 			if lacks == nil && got.names != nil {
 				lacks = &got
 			}
-			has = parts{has.id || got.has.id, has.title || got.has.title, has.text || got.has.text}
+			has = presence{has.id || got.has.id, has.title || got.has.title, has.text || got.has.text}
 			if !yield(got.text, nil) {
 				return nil
 			}
@@ -179,7 +179,7 @@ func (r *Reader) jsonl(threads int) parser {
 		if lacks == nil {
 			return nil
 		}
-		if err := r.Fields.missing(has, "no object has", "this one has", lacks.names); err != nil {
+		if err := r.Fields.missingError(has, "no object has", "this one has", lacks.names); err != nil {
 			return &TextError{Line: lacks.n, Row: -1, Err: err}
 		}
 		return nil
@@ -187,28 +187,28 @@ func (r *Reader) jsonl(threads int) parser {
 }
 
 // parseRecord parses a line and applies Each; errors have the place of the line.
-func (r *Reader) record(l textLine) (got record, err error) {
+func (r *Reader) parseRecord(l textLine) (got record, err error) {
 	got.n = l.n
-	err = r.object(l.bytes, &got)
+	err = r.parseObject(l.bytes, &got)
 	got.text.From.Line = l.n
 	switch {
 	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
 	case r.Each != nil:
-		got.text, err = r.applyEach(got.text)
+		got.text, err = r.convertText(got.text)
 	}
 	return got, err
 }
 
 // parseObject parses a JSON object into the text and the fields of rec.
-func (r *Reader) object(line []byte, got *record) error {
+func (r *Reader) parseObject(line []byte, got *record) error {
 	line = bytes.TrimSpace(jsontext.WithoutMark(line)) // concatenated files have byte order marks inside
-	if err := valid(string(line)); err != nil {
+	if err := checkUTF8(string(line)); err != nil {
 		return err
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(line, &m); err != nil || m == nil {
-		return notAnObject(line, err)
+		return notObjectError(line, err)
 	}
 	if err := vectors.CheckObject(line); err != nil { // encoding/json would turn half a surrogate pair into U+FFFD
 		return err
@@ -233,22 +233,22 @@ func (r *Reader) object(line []byte, got *record) error {
 		}
 	}
 	if title != text {
-		if err := stringOf(m[title], title, &t.Title); err != nil {
+		if err := decodeString(m[title], title, &t.Title); err != nil {
 			return err
 		}
 	}
-	if err := stringOf(m[text], text, &t.Text); err != nil {
+	if err := decodeString(m[text], text, &t.Text); err != nil {
 		return err
 	}
 	// Note the fields of an object that lacks one: it is an error if all objects lack it.
-	if f.missing(got.has, "", "", nil) != nil {
+	if f.missingError(got.has, "", "", nil) != nil {
 		got.names = slices.Sorted(maps.Keys(m))
 		if len(m) == 0 {
 			got.names = []string{"nothing"}
 		}
 	}
 	if f.ID != "" && !got.has.id { // all texts have an id, or none
-		return f.lacks(ErrNoField, "the object has no", f.ID, "only", got.names)
+		return f.lacksError(ErrNoField, "the object has no", f.ID, "only", got.names)
 	}
 	// The remaining fields are the payload.
 	for _, key := range used {
@@ -266,7 +266,7 @@ func (r *Reader) object(line []byte, got *record) error {
 }
 
 // decodeString decodes a field that is a string into to; null or a missing field is "".
-func stringOf(raw json.RawMessage, key string, to *string) error {
+func decodeString(raw json.RawMessage, key string, to *string) error {
 	if n := len(raw); n >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 { // nothing is escaped
 		*to = string(raw[1 : n-1])
 		return nil
@@ -278,7 +278,7 @@ func stringOf(raw json.RawMessage, key string, to *string) error {
 }
 
 // notObjectError returns the error of a line that is not a JSON object: why, and the cure.
-func notAnObject(line []byte, err error) error {
+func notObjectError(line []byte, err error) error {
 	switch {
 	case line[0] == '[':
 		return errors.New("not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does")
@@ -306,8 +306,8 @@ func notAnObject(line []byte, err error) error {
 
 // parseLines reads one text per line, without ids; empty lines are texts too.
 func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-	return eachLine(ctx, r, func(line []byte, n int) (bool, error) {
-		if err := valid(string(line)); err != nil {
+	return visitLines(ctx, r, func(line []byte, n int) (bool, error) {
+		if err := checkUTF8(string(line)); err != nil {
 			return false, err
 		}
 		return yield(Text{Text: string(line), From: Place{Line: n}}, nil), nil

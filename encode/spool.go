@@ -61,33 +61,33 @@ func Spool(
 		return nil, nil, err
 	}
 	r := new(Report)
-	s := &Spooled{store: store, before: store.Len(), ahead: map[vectors.Key]uint32{}}
+	s := &Spooled{store: store, rowsBefore: store.Len(), encodingRows: map[vectors.Key]uint32{}}
 	if s.payloads, err = newPayloads(path); err != nil {
 		return nil, r, errors.Join(err, store.Close())
 	}
 	// Encode the texts whose vectors the file does not have. Pooled vectors are rounded by the store.
-	documents := &call{role: Document, halves: !o.Float32 && !e.config.Pools()}
+	documents := &encodeCall{role: Document, acceptsHalves: !o.Float32 && !e.config.Pools()}
 	encoded := new(Report)
-	for doc, err := range e.documents(ctx, documents, s.fresh(e, texts), encoded) {
+	for doc, err := range e.documents(ctx, documents, s.textsToEncode(e, texts), encoded) {
 		if err == nil {
-			err = s.put(doc.Tokens, r)
+			err = s.storeNext(doc.Tokens, r)
 		}
 		if err != nil {
-			*r = s.others.withEncoded(encoded)
+			*r = s.skipped.withEncoded(encoded)
 			return nil, r, errors.Join(err, s.Close())
 		}
 		if *r = r.withEncoded(encoded); o.Progress != nil {
 			o.Progress(*r)
 		}
 	}
-	*r = s.others.withEncoded(encoded)
+	*r = s.skipped.withEncoded(encoded)
 	if err := store.Flush(); err != nil {
 		return nil, r, errors.Join(err, s.Close())
 	}
 	for _, row := range s.rows {
 		s.tokens += int64(store.Rows(int(row)))
 	}
-	s.ahead, s.queue = nil, nil
+	s.encodingRows, s.queue = nil, nil
 	return s, r, nil
 }
 
@@ -99,20 +99,20 @@ type Spooled struct {
 	ids      []string // nil means that ids are row numbers
 	tokens   int64    // vectors of all documents
 
-	before int                    // rows that the store had when it was opened
-	used   []uint64               // a bit for each of these, set if a document uses it
-	unused int                    // how many of these no document uses
-	ahead  map[vectors.Key]uint32 // the future rows of texts that are being encoded
-	queue  []queuedText           // the same texts, in order
-	others Report                 // counts the texts that were not encoded, since the vectors exist
+	rowsBefore   int                    // rows that the store had when it was opened
+	used         []uint64               // a bit for each of these, set if a document uses it
+	unused       int                    // how many of these no document uses
+	encodingRows map[vectors.Key]uint32 // the future rows of texts that are being encoded
+	queue        []queuedText           // the same texts, in order
+	skipped      Report                 // counts the texts that were not encoded, since the vectors exist
 
 	closed bool
 }
 
 // queuedText is a text that is being encoded.
 type queuedText struct {
-	key    vectors.Key
-	others Report // counts the texts before it that were not encoded
+	key     vectors.Key
+	skipped Report // counts the texts before it that were not encoded
 }
 
 // withEncoded returns the sum of r, the report of texts that were not encoded, and that of texts that
@@ -125,14 +125,14 @@ func (r Report) withEncoded(encoded *Report) Report {
 
 // textsToEncode yields the texts that have to be encoded, and records ids, payloads and rows of all
 // texts.
-func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
-	s.used, s.unused = make([]uint64, (s.before+63)/64), s.before
-	next := s.before
-	var roll roll
+func (s *Spooled) textsToEncode(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
+	s.used, s.unused = make([]uint64, (s.rowsBefore+63)/64), s.rowsBefore
+	next := s.rowsBefore
+	var roll textChecker
 	return func(yield func(Text, error) bool) {
 		for t, err := range texts {
 			if err == nil {
-				err = roll.note(&t, t.check(false))
+				err = roll.checkNext(&t, t.checkStorable(false))
 			}
 			if err == nil {
 				err = s.payloads.add(t.Payload)
@@ -148,7 +148,7 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 				t.From.Row = s.payloads.len()
 			}
 			full := t.Full()
-			trimmed, _ := e.trim(Document, full)
+			trimmed, _ := e.trimText(Document, full)
 			// Look for the vectors in the file, and among the texts that are being encoded.
 			encoded := trimmed
 			if e.config.Tokenizer == nil { // a server receives the text untrimmed
@@ -159,14 +159,14 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 			row, known := s.store.Row(key)
 			if !known {
 				var future uint32
-				if future, known = s.ahead[key]; known {
+				if future, known = s.encodingRows[key]; known {
 					row = int(future)
 				}
 			}
 			if !known {
 				s.rows = append(s.rows, uint32(next))
-				s.ahead[key] = uint32(next)
-				s.queue = append(s.queue, queuedText{key, s.others})
+				s.encodingRows[key] = uint32(next)
+				s.queue = append(s.queue, queuedText{key, s.skipped})
 				next++
 				if !yield(Text{ID: t.ID, Text: full, From: t.From}, nil) {
 					return
@@ -175,17 +175,17 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 			}
 			// Count a text whose vectors exist.
 			s.rows = append(s.rows, uint32(row))
-			if row < s.before {
-				s.others.Resumed++
+			if row < s.rowsBefore {
+				s.skipped.Resumed++
 				if bit := uint64(1) << (row % 64); s.used[row/64]&bit == 0 {
 					s.used[row/64] |= bit
 					s.unused--
 				}
 				continue
 			}
-			s.others.Equal++
+			s.skipped.Equal++
 			if trimmed == "" {
-				s.others.Empty++
+				s.skipped.Empty++
 			}
 		}
 	}
@@ -193,14 +193,14 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 
 // storeNext stores the vectors of the next text in the queue, and sets skipped to the report of the texts
 // before it that were not encoded.
-func (s *Spooled) put(tokens []float32, skipped *Report) error {
+func (s *Spooled) storeNext(tokens []float32, skipped *Report) error {
 	key := s.queue[0].key
-	*skipped = s.queue[0].others
+	*skipped = s.queue[0].skipped
 	s.queue = s.queue[1:]
 	if err := s.store.Add(vectors.Document{ID: string(key[:]), Tokens: tokens}); err != nil {
 		return err
 	}
-	delete(s.ahead, key)
+	delete(s.encodingRows, key)
 	if s.store.Len()%spoolFlush == 0 {
 		return s.store.Flush()
 	}
@@ -214,7 +214,7 @@ func (s *Spooled) Tokens() int64 { return s.tokens }
 func (s *Spooled) Unused() int { return s.unused }
 
 // HasPayload reports whether any document has a payload.
-func (s *Spooled) HasPayload() bool { return s.payloads.bytes() > 0 }
+func (s *Spooled) HasPayload() bool { return s.payloads.size() > 0 }
 
 // Numbered reports whether ids are row numbers.
 func (s *Spooled) Numbered() bool { return s.ids == nil }
@@ -243,18 +243,18 @@ func (s *Spooled) ID(i int) string {
 
 // Docs implements [vectors.Source].
 func (s *Spooled) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return s.each(ctx, from, to, func(i int) (vectors.Document, error) {
+	return s.documents(ctx, from, to, func(i int) (vectors.Document, error) {
 		return s.store.Doc(int(s.rows[i]))
 	})
 }
 
 // Heads yields all documents without their vectors.
 func (s *Spooled) Heads(ctx context.Context) iter.Seq2[vectors.Document, error] {
-	return s.each(ctx, 0, s.Len(), func(int) (d vectors.Document, err error) { return d, nil })
+	return s.documents(ctx, 0, s.Len(), func(int) (d vectors.Document, err error) { return d, nil })
 }
 
 // documents yields documents with the vectors that get returns, and their ids and payloads.
-func (s *Spooled) each(
+func (s *Spooled) documents(
 	ctx context.Context, from, to int, get func(i int) (vectors.Document, error),
 ) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {

@@ -23,8 +23,8 @@ type Survey struct {
 	// Sum is a SHA-256 of all texts, ids and payloads in their order.
 	Sum string
 
-	sums   []uint64 // checksums of the texts, for this process
-	places places
+	checksums []uint64 // checksums of the texts, for this process
+	places    places
 }
 
 // SurveyTexts reads a sequence of texts that can be iterated again. It takes a fraction of
@@ -34,9 +34,9 @@ type Survey struct {
 //
 // It holds the ids in memory, and the survey twelve bytes per text.
 func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
-	return surveyTexts(func(yield func(seenText, error) bool) {
+	return surveyTexts(func(yield func(inspectedText, error) bool) {
 		for t, err := range texts {
-			if !yield(see(t), err) {
+			if !yield(inspect(t), err) {
 				return
 			}
 		}
@@ -44,30 +44,30 @@ func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
 }
 
 // inspectedText is a text with the results of the checks that need no other text.
-type seenText struct {
+type inspectedText struct {
 	Text
-	fault error // why it cannot be stored; nil means that it can
-	sum   uint64
+	fault    error // why it cannot be stored. nil means that it can
+	checksum uint64
 }
 
 // inspect checks a text by itself. It may run on several goroutines.
-func see(t Text) seenText { return seenText{t, t.check(false), t.sum()} }
+func inspect(t Text) inspectedText { return inspectedText{t, t.checkStorable(false), t.checksum()} }
 
 // surveyTexts is SurveyTexts for texts that were inspected.
-func surveyTexts(texts iter.Seq2[seenText, error]) (*Survey, error) {
+func surveyTexts(texts iter.Seq2[inspectedText, error]) (*Survey, error) {
 	s, h := new(Survey), sha256.New()
 	w := bufio.NewWriterSize(h, 64<<10)
-	var roll roll
+	var roll textChecker
 	for seen, err := range texts {
 		t := &seen.Text
 		if err == nil {
-			err = roll.note(t, seen.fault)
+			err = roll.checkNext(t, seen.fault)
 		}
 		if err != nil {
 			return nil, err
 		}
 		t.write(w)
-		s.sums = append(s.sums, seen.sum)
+		s.checksums = append(s.checksums, seen.checksum)
 		s.Texts++
 		s.Bytes += int64(len(t.Title) + len(t.Text))
 	}
@@ -83,15 +83,15 @@ func (s *Survey) Fault(row int, id string, err error) *TextError {
 }
 
 // textChecker checks the texts of a stream against those before, and keeps their places.
-type roll struct {
+type textChecker struct {
 	n      int            // texts so far
 	rows   map[string]int // rows by ids
 	places places
 }
 
-// check returns an error if the next text cannot be stored: by itself, which fault says, or together
+// checkNext returns an error if the next text cannot be stored: by itself, which fault says, or together
 // with those before it, for its id.
-func (r *roll) note(t *Text, fault error) error {
+func (r *textChecker) checkNext(t *Text, fault error) error {
 	row := r.n
 	if fault != nil {
 		return t.Fault(row, fault)
@@ -162,9 +162,9 @@ type SameIDError struct {
 func (e *SameIDError) Error() string {
 	first := &TextError{Path: e.From.Path, Line: e.From.Line, Row: -1}
 	if first.Line == 0 {
-		first.Row = e.From.row(e.First)
+		first.Row = e.From.errorRow(e.First)
 	}
-	return first.place() + " has this id too"
+	return first.location() + " has this id too"
 }
 
 // write writes the text, its id and its payload, with their lengths, so that different texts write
@@ -185,7 +185,7 @@ func (t *Text) write(w io.Writer) {
 var sumSeed = maphash.MakeSeed()
 
 // checksum returns a hash of the text that is valid in this process.
-func (t *Text) sum() uint64 {
+func (t *Text) checksum() uint64 {
 	var h maphash.Hash
 	h.SetSeed(sumSeed)
 	t.write(&h)
@@ -200,7 +200,7 @@ func (s *Survey) Same(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 		for t, err := range texts {
 			if err == nil && row == s.Texts {
 				err = t.Fault(row, fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, s.Texts))
-			} else if err == nil && t.sum() != s.sums[row] {
+			} else if err == nil && t.checksum() != s.checksums[row] {
 				err = t.Fault(row, fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged))
 			}
 			if err != nil {

@@ -19,14 +19,14 @@ import (
 )
 
 // columns holds the names of a table's columns, and the indexes of those with the id, title and
-// text; −1 means that there is none.
+// text; −1 means a missing column.
 type columns struct {
 	names           []string
 	id, title, text int
 }
 
 // columnsFromHead returns the columns that the first line of a table names.
-func (f *Fields) headed(head []string) (c columns, err error) {
+func (f *Fields) columnsFromHead(head []string) (c columns, err error) {
 	for _, h := range head {
 		c.names = append(c.names, strings.TrimSpace(h))
 	}
@@ -39,12 +39,12 @@ func (f *Fields) headed(head []string) (c columns, err error) {
 
 // textFromRow returns the text of a row. Columns other than id, title and text become the payload.
 // line returns the line number of a column's cell.
-func (c *columns) row(cells []string, line func(column int) int) (t Text, err error) {
+func (c *columns) textFromRow(cells []string, line func(column int) int) (t Text, err error) {
 	metadata := map[string]any{}
 	t.From.Line = line(0)
 	for i, v := range cells {
-		if err := valid(v); err != nil {
-			return t, &TextError{Line: line(i), Row: -1, Err: fmt.Errorf("column %s %w", clipped(c.names[i]), err)}
+		if err := checkUTF8(v); err != nil {
+			return t, &TextError{Line: line(i), Row: -1, Err: fmt.Errorf("column %s %w", clipName(c.names[i]), err)}
 		}
 		if i != c.id && i != c.title && i != c.text {
 			metadata[c.names[i]] = cellValue(v)
@@ -92,7 +92,7 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 	if err != nil {
 		return err
 	}
-	bound := &bounded{r: unmarked}
+	bound := &rowLimitReader{r: unmarked}
 	rows := csv.NewReader(bound)
 	rows.ReuseRecord = true
 	var c columns
@@ -100,7 +100,7 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		bound.left = maxTextLine
+		bound.remaining = maxTextLine
 		cells, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			if first {
@@ -112,13 +112,13 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 			return err
 		}
 		if first {
-			if c, err = r.Fields.headed(cells); err != nil {
+			if c, err = r.Fields.columnsFromHead(cells); err != nil {
 				line, _ := rows.FieldPos(0)
 				return &TextError{Line: line, Row: -1, Err: err}
 			}
 			continue
 		}
-		t, err := c.row(cells, func(column int) int { line, _ := rows.FieldPos(column); return line })
+		t, err := c.textFromRow(cells, func(column int) int { line, _ := rows.FieldPos(column); return line })
 		if err != nil {
 			return err
 		}
@@ -132,18 +132,18 @@ var errNoHead = errors.New("is empty: want a line that names the columns")
 
 // rowLimitReader fails after left bytes, which the caller sets for each row: a quotation mark that is
 // never closed would take all memory.
-type bounded struct {
-	r    io.Reader
-	left int
+type rowLimitReader struct {
+	r         io.Reader
+	remaining int
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
+func (b *rowLimitReader) Read(p []byte) (int, error) {
+	if b.remaining <= 0 {
 		return 0, fmt.Errorf("%w: a row has more than %d bytes: is a quotation mark not closed?",
 			files.ErrLongLine, maxTextLine)
 	}
 	n, err := b.r.Read(p)
-	b.left -= n
+	b.remaining -= n
 	return n, err
 }
 
@@ -155,7 +155,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 	var cells [][]byte
 	var row []string
 	first, headless := 0, false
-	err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
+	err := visitLines(ctx, in, func(line []byte, n int) (bool, error) {
 		if len(line) == 0 && len(c.names) != 1 { // in a table of one column it is an empty text
 			return true, nil
 		}
@@ -168,7 +168,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 			first = n
 			if headless = r.Fields.headless(row); !headless {
 				var err error
-				c, err = r.Fields.headed(row)
+				c, err = r.Fields.columnsFromHead(row)
 				return true, err
 			}
 			c = columns{names: []string{"id", "text"}, id: 0, title: -1, text: 1}
@@ -177,7 +177,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, "+
 				"and no quotation marks keep them together", len(row), first, len(c.names))
 		}
-		t, err := c.row(row, func(int) int { return n })
+		t, err := c.textFromRow(row, func(int) int { return n })
 		return err == nil && yield(t, nil), err
 	})
 	if err == nil && c.names == nil {
@@ -210,14 +210,14 @@ func (f *Fields) headless(cells []string) bool {
 const maxHeadlessID = 256
 
 // Columns returns the indexes of id, title and text among the columns of a table; −1 means that there
-// is no id or title. The columns are those that f names, which must exist, or else _id or id, title,
+// are no ids or titles. The columns are those that f names, which must exist, or else _id or id, title,
 // and text. The column of the id may also be that of the text or the title.
 //
 // Errors are [ErrNoTextField] and [ErrNoField], and list the columns.
 func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 	for i, name := range names {
 		if slices.Index(names, name) != i {
-			return -1, -1, -1, fmt.Errorf("names column %q twice", clipped(name))
+			return -1, -1, -1, fmt.Errorf("names column %q twice", clipName(name))
 		}
 	}
 	id = slices.Index(names, "_id")
@@ -228,9 +228,9 @@ func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 		id = slices.Index(names, f.ID)
 	}
 	title, text = slices.Index(names, cmp.Or(f.Title, "title")), slices.Index(names, cmp.Or(f.Text, "text"))
-	err = f.missing(parts{id >= 0, title >= 0, text >= 0}, "there is no column", "only", names)
+	err = f.missingError(presence{id >= 0, title >= 0, text >= 0}, "there is no column", "only", names)
 	if text < 0 && err == nil {
-		err = f.lacks(ErrNoTextField, "there is no column", cmp.Or(f.Text, "text"), "only", names)
+		err = f.lacksError(ErrNoTextField, "there is no column", cmp.Or(f.Text, "text"), "only", names)
 	}
 	if title == text {
 		title = -1
@@ -241,35 +241,35 @@ func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 // missingError returns the error of a file that lacks a field which f names, or both title and text; nil
 // means that it lacks none. The message is "NO name, THERE names", as in "no object has body, this
 // one has title, text".
-func (f *Fields) missing(has parts, no, there string, names []string) error {
+func (f *Fields) missingError(has presence, no, there string, names []string) error {
 	switch {
 	case !has.text && (f.Text != "" || !has.title):
-		return f.lacks(ErrNoTextField, no, cmp.Or(f.Text, "text"), there, names)
+		return f.lacksError(ErrNoTextField, no, cmp.Or(f.Text, "text"), there, names)
 	case !has.id && f.ID != "":
-		return f.lacks(ErrNoField, no, f.ID, there, names)
+		return f.lacksError(ErrNoField, no, f.ID, there, names)
 	case !has.title && f.Title != "":
-		return f.lacks(ErrNoField, no, f.Title, there, names)
+		return f.lacksError(ErrNoField, no, f.Title, there, names)
 	}
 	return nil
 }
 
 // lacksError returns the error of a field name that is missing among names, see missingError.
-func (f *Fields) lacks(kind error, no, name, there string, names []string) error {
+func (f *Fields) lacksError(kind error, no, name, there string, names []string) error {
 	shown := make([]string, 0, min(len(names), maxNames)+1)
 	for _, n := range names[:min(len(names), maxNames)] {
-		shown = append(shown, clipped(n))
+		shown = append(shown, clipName(n))
 	}
 	if hidden := len(names) - maxNames; hidden > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", hidden))
 	}
-	return fmt.Errorf("%w: %s %s, %s %s", kind, no, clipped(name), there, strings.Join(shown, ", "))
+	return fmt.Errorf("%w: %s %s, %s %s", kind, no, clipName(name), there, strings.Join(shown, ", "))
 }
 
 // maxNames is how many field names an error lists.
 const maxNames = 20
 
 // clipName shortens a name for an error: in a file without a head, it may be a long text.
-func clipped(name string) string {
+func clipName(name string) string {
 	const maxBytes = 60
 	if len(name) <= maxBytes {
 		return name

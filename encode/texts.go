@@ -19,7 +19,7 @@ type Text struct {
 	ID string
 	// Title may be ""; otherwise it is encoded before Text, with a blank between them.
 	Title, Text string
-	// Payload is the metadata of the document; nil means none.
+	// Payload is the metadata of the document. nil means none.
 	Payload []byte
 	// From is where the text was read, for errors. It is not part of the text.
 	From Place
@@ -34,7 +34,7 @@ type Place struct {
 
 // errorRow returns the row for a [TextError]: −1 if Path and Line name the text already, and
 // streamRow, its row in the stream, if nothing else is known.
-func (p Place) row(streamRow int) int {
+func (p Place) errorRow(streamRow int) int {
 	switch {
 	case p.Row > 0:
 		return p.Row - 1
@@ -47,11 +47,11 @@ func (p Place) row(streamRow int) int {
 // Fault returns an error of a text with the place where it was read, or with its row in a stream,
 // from 0.
 func (t *Text) Fault(row int, err error) *TextError {
-	return &TextError{Path: t.From.Path, Line: t.From.Line, Row: t.From.row(row), ID: t.ID, Err: err}
+	return &TextError{Path: t.From.Path, Line: t.From.Line, Row: t.From.errorRow(row), ID: t.ID, Err: err}
 }
 
 // checkStorable returns an error if the text cannot be stored, as passages if it is split.
-func (t *Text) check(split bool) error {
+func (t *Text) checkStorable(split bool) error {
 	return vectors.CheckDocument(vectors.Draft{
 		ID:      t.ID,
 		Title:   t.Title,
@@ -82,8 +82,8 @@ func Texts(texts ...Text) iter.Seq2[Text, error] {
 
 // TextError names a text that cannot be encoded or read.
 type TextError struct {
-	Path string // of the file; "" means unknown
-	Line int    // from 1; 0 means unknown
+	Path string // of the file. "" means unknown
+	Line int    // from 1. 0 means unknown
 	Row  int    // of the text in its stream, from 0; −1 means unknown
 	ID   string
 	Err  error
@@ -91,15 +91,15 @@ type TextError struct {
 
 // Error reads like: corpus.jsonl: line 3: not a JSON object.
 func (e *TextError) Error() string {
-	place := e.place()
+	place := e.location()
 	if e.ID != "" {
-		place = join(place, fmt.Sprintf("id %.100q", e.ID))
+		place = joinPlace(place, fmt.Sprintf("id %.100q", e.ID))
 	}
-	return join(place, e.Err.Error())
+	return joinPlace(place, e.Err.Error())
 }
 
 // joinPlace puts a place, which may be "", before a message.
-func join(place, message string) string {
+func joinPlace(place, message string) string {
 	if place == "" {
 		return message
 	}
@@ -107,7 +107,7 @@ func join(place, message string) string {
 }
 
 // location reads like: corpus.jsonl: line 3.
-func (e *TextError) place() string {
+func (e *TextError) location() string {
 	var place []string
 	if e.Path != "" {
 		place = append(place, e.Path)
@@ -125,7 +125,7 @@ func (e *TextError) place() string {
 func (e *TextError) Unwrap() error { return e.Err }
 
 // checkUTF8 returns an error that names the first byte that is not UTF-8, and the cure.
-func valid(s string) error {
+func checkUTF8(s string) error {
 	if utf8.ValidString(s) {
 		return nil
 	}
@@ -142,24 +142,24 @@ func valid(s string) error {
 type TextFormat struct {
 	// Suffixes are those of its files, in lower case, with the dot.
 	Suffixes []string
-	// Folder reports whether a folder has the format; nil means that only files have it.
+	// Folder reports whether a folder has the format. nil means that only files have it.
 	Folder func(path string) bool
 	// Texts reads a file or a folder at each iteration of the sequence. Errors
 	// name the file; the error for a missing field of the text wraps [ErrNoTextField].
 	Texts func(ctx context.Context, path string, fields Fields) iter.Seq2[Text, error]
 }
 
-var registered registry.Formats[TextFormat]
+var registeredFormats registry.Formats[TextFormat]
 
 // RegisterFormat lets [Reader.Texts] read files of a format by their names. Programs call it when
 // they start. It panics if a suffix is registered already.
 func RegisterFormat(f TextFormat) {
 	for _, suffix := range f.Suffixes {
-		if formatOf("x"+suffix) != "" {
+		if formatByName("x"+suffix) != "" {
 			panic(fmt.Sprintf("encode: suffix %s is read already", suffix))
 		}
 	}
-	registered.Add(f, f.Suffixes, f.Folder)
+	registeredFormats.Add(f, f.Suffixes, f.Folder)
 }
 
 // checkedTexts yields texts of a registered format, with their places. It checks what the readers
@@ -173,7 +173,7 @@ func checkedTexts(texts iter.Seq2[Text, error], name string) iter.Seq2[Text, err
 				return
 			}
 			t.From = Place{Path: name, Row: row + 1}
-			err = errors.Join(valid(t.Title), valid(t.Text))
+			err = errors.Join(checkUTF8(t.Title), checkUTF8(t.Text))
 			if len(t.Title)+len(t.Text) > maxTextLine {
 				err = fmt.Errorf("has more than %d bytes", maxTextLine)
 			}

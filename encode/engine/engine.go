@@ -16,7 +16,7 @@ type Engine interface {
 	Dim() int
 	// Chunk is about how many ids are best for a call of Encode.
 	Chunk() int
-	// Workers is how many concurrent calls of Encode are useful; 0 means any number.
+	// Workers is how many concurrent calls of Encode are useful. 0 means any number.
 	Workers() int
 	// Encode writes the unit vectors of all ids of a batch to dst, Dim values each.
 	// Errors: [ErrBatch], [ErrNotFinite], and those of the context.
@@ -47,7 +47,7 @@ var (
 // [ErrLibrary].
 type LibraryError struct {
 	Path   string // "" means that no path was named
-	Found  string // the version; "" means unknown
+	Found  string // the version. "" means unknown
 	Wanted string // the versions that the backend supports
 	Err    error
 }

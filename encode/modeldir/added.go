@@ -10,7 +10,7 @@ import (
 )
 
 // withAdded is a tokenizer with the tokens that tokenizer_config.json adds to those of tokenizer.json, or has with
-// other settings, as transformers adds them. b is the JSON that the tokenizer was parsed from; nil means its file.
+// other settings, as transformers adds them. b is the JSON that the tokenizer was parsed from. nil means its file.
 func (r *reader) withAdded(t *tokenizer.Tokenizer, b []byte, lowers bool) (*tokenizer.Tokenizer, error) {
 	added, err := r.added(t)
 	if err != nil || added == nil {

@@ -98,7 +98,7 @@ func Settings(m *storage.Model, into any) error {
 	return nil
 }
 
-// Precision parses the precision of an index's model; "" means F32. The model is for errors.
+// Precision parses the precision of an index's model. "" means F32. The model is for errors.
 func Precision(m *storage.Model, name string) (encode.Precision, error) {
 	for _, p := range []encode.Precision{encode.F32, encode.Int8, encode.F16} {
 		if name == p.String() {
