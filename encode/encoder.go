@@ -93,7 +93,7 @@ type Options struct {
 	// Hub is the hub of a model that is given by name, ORG/NAME or ORG/NAME@REVISION. nil means the
 	// one that the environment describes, [hub.FromEnv].
 	Hub *hub.Hub
-	// Pool is how many vectors of a document [pool.Pooler] merges into one; 0 and 1 mean no
+	// Pool is how many vectors of a document [pool.Pooler] merges into one. 0 and 1 mean no
 	// pooling. Queries are not pooled.
 	Pool int
 	// Logger may be nil, which means silence.

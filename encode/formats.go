@@ -89,7 +89,7 @@ type Reader struct {
 	Fields Fields
 	// PassedOver is called with each file of a folder that is not read; it may be nil.
 	PassedOver func(name string)
-	// Each converts each text before it is yielded; nil leaves texts as they are. Lines of JSON in
+	// Each converts each text before it is yielded. nil leaves texts as they are. Lines of JSON in
 	// a file are parsed on all processors, and Each is called there, concurrently.
 	Each func(Text) (Text, error)
 }

@@ -158,7 +158,7 @@ func (l *local) resolveDimension(origin string) error {
 		l.config.Dim, l.config.Origin["dim"] = d, origin
 	case d:
 	default:
-		return modeldir.Faultf(l.config.Weights[0], "", modeldir.ErrContradiction,
+		return modeldir.Errorf(l.config.Weights[0], "", modeldir.ErrContradiction,
 			"gives vectors of %d dimensions, but %s says %d", d, l.config.Origin["dim"], l.config.Dim)
 	}
 	return nil
@@ -187,7 +187,7 @@ func (l *local) roleSettings(r Role) *modeldir.Role {
 
 // idsAround returns how many ids surround prompt and text: special tokens and the marker.
 func idsAround(t *tokenizer.Tokenizer, role *modeldir.Role) int {
-	n := t.Around()
+	n := t.IDsAround()
 	if role.Marker >= 0 {
 		n++
 	}
@@ -277,7 +277,7 @@ func (l *local) keepsVector(r Role, s sequence, i int) bool {
 	return !l.roleSettings(r).Skip || !l.skipIDs.contains(id)
 }
 
-// idSet is a bitmap of the ids of a vocabulary; nil is the empty set.
+// idSet is a bitmap of the ids of a vocabulary. nil is the empty set.
 type idSet []uint64
 
 // newIDSet returns the set of ids, without those that the vocabulary does not have.

@@ -72,7 +72,7 @@ var verbatim = []struct{ begin, end string }{
 func headings(text string) iter.Seq[heading] {
 	return func(yield func(heading) bool) {
 		var (
-			until     func(line string, indent int) bool // reports the end of code or HTML; nil in Markdown
+			until     func(line string, indent int) bool // reports the end of code or HTML. nil in Markdown
 			paragraph = -1                               // offset of the current paragraph; -1 means none
 			inside    bool                               // in a list or quotation, whose paragraph continues
 		)

@@ -55,8 +55,10 @@ func pageText(content string) (title, text string, err error) {
 		name, _ := z.TagName()
 		tag := atom.Lookup(name)
 		switch {
-		case kind == html.StartTagToken && (depth == 0 && slices.Contains(hiddenElements, tag) || depth > 0 && tag == hidden):
-			hidden, depth = tag, depth+1
+		case kind == html.StartTagToken && depth == 0 && slices.Contains(hiddenElements, tag):
+			hidden, depth = tag, 1
+		case kind == html.StartTagToken && depth > 0 && tag == hidden:
+			depth++
 		case kind == html.EndTagToken && depth > 0 && tag == hidden:
 			depth--
 		}

@@ -120,7 +120,7 @@ func (p Splitting) resolveRules() (*passageRules, error) {
 func (p *passageRules) setModel(c *Config) error {
 	p.tokenizer, p.prompt = c.Tokenizer, c.Document.Prompt
 	p.keepSpace = c.KeepSpace || p.prompt != "" // see [Encoder.trimText]
-	p.maxWordLength = p.tokenizer.LongestWord()
+	p.maxWordLength = p.tokenizer.MaxWordLength()
 	if id, ok := p.tokenizer.Unknown(); ok {
 		p.unknownID = id
 	}

@@ -263,7 +263,7 @@ func passagesWithoutBlanks(t *testing.T, e *Encoder, encoded bool) {
 func TestPassagesOfLongWords(t *testing.T) {
 	e := open(t, nano(t), nil)
 	c := e.Config()
-	require.Equal(t, 100, c.Tokenizer.LongestWord())
+	require.Equal(t, 100, c.Tokenizer.MaxWordLength())
 	unknown, ok := c.Tokenizer.Unknown()
 	require.True(t, ok)
 	require.Equal(t, "[UNK]", c.Tokenizer.Piece(unknown))

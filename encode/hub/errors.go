@@ -94,7 +94,7 @@ func (e *Error) Is(target error) bool {
 	return target == fs.ErrNotExist && missing
 }
 
-// cure returns advice for the user about the error. "" means that there is no advice.
+// cure returns advice for the user about the error. "" means that it has none.
 func (e *Error) cure() string {
 	is := func(target error) bool { return errors.Is(e.Err, target) }
 	page := e.Hub + "/" + e.Name.Repo

@@ -48,23 +48,23 @@ type Hub struct {
 	Token string
 	// Refresh requests the commit of a branch from the hub even if the cache has one.
 	Refresh bool
-	// Offline is the variable or option that decided that nothing is fetched. "" means that there
-	// is network.
+	// Offline is the variable or option that switched requests off. "" means that requests are
+	// allowed.
 	Offline string
 	// NoLinks makes snapshots of files instead of symbolic links to blobs.
 	NoLinks bool
-	// AnswerTimeout is how long the hub may take to answer, ReadTimeout how long it may take to
-	// send more of a file. 0 means ten seconds.
+	// AnswerTimeout limits the time until the hub answers, and ReadTimeout the time until it sends
+	// more of a file. 0 means ten seconds.
 	AnswerTimeout, ReadTimeout time.Duration
-	// Attempts is how often a request that fails is made without progress. 0 means five times.
-	// Backoff is the first pause between two, which doubles. 0 means a second.
+	// Attempts is how often a failing request is sent without progress. 0 means five times.
+	// Backoff is the first pause between two attempts, which doubles. 0 means a second.
 	Attempts int
 	Backoff  time.Duration
-	// Transport makes the requests. nil means that of package http.
+	// Transport sends the requests. nil means that of package http.
 	Transport http.RoundTripper
 	// Progress is called with the progress of each [Snapshot.Get], never concurrently. It may be nil.
 	Progress func(Progress)
-	// Logger hears of files that were fetched, and of requests that are made again. nil means silence.
+	// Logger logs files that were fetched, and requests that are repeated. nil means silence.
 	Logger *slog.Logger
 }
 

@@ -23,7 +23,7 @@ type Snapshot struct {
 
 	mu         sync.Mutex
 	listing    *listing // nil means that it was not requested yet, or that lost says why it failed
-	listingErr error    // why there is no list
+	listingErr error    // why the list is missing
 	guessed    []string // files that are assumed not to exist, since neither cache nor hub could tell
 }
 
@@ -137,7 +137,7 @@ func (s *Snapshot) loadListing(ctx context.Context) error {
 }
 
 // cachedListing returns the list of files that huggingface_hub stores for a snapshot. nil means that
-// there is no valid list.
+// a valid list is missing.
 func (s *Snapshot) cachedListing() *listing {
 	b, err := os.ReadFile(filepath.Join(s.modelDir(), "trees", s.Commit+".json"))
 	if err != nil {

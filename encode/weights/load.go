@@ -32,7 +32,7 @@ func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 		dim = w.Heads[len(w.Heads)-1].Out
 	}
 	if c.Dim != 0 && dim != c.Dim {
-		return n, nil, modeldir.Faultf(c.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
+		return n, nil, modeldir.Errorf(c.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
 			dim, c.Origin["dim"], c.Dim)
 	}
 	return n, w, nil
@@ -82,7 +82,7 @@ func dense(d modeldir.Dense) (native.Dense, error) {
 	h := native.Dense{In: d.In, Out: d.Out, Residual: d.Residual}
 	var ok bool
 	if h.Activation, ok = activations[d.Activation]; !ok {
-		return h, modeldir.Faultf(d.Path, "activation_function", modeldir.ErrFamily, "%q is not known", d.Activation)
+		return h, modeldir.Errorf(d.Path, "activation_function", modeldir.ErrFamily, "%q is not known", d.Activation)
 	}
 	t, err := openTensors([]string{d.Path})
 	if err != nil {

@@ -48,7 +48,7 @@ func openTensors(paths []string) (*tensors, error) {
 		for _, name := range s.Names() {
 			if j, twice := t.in[name]; twice {
 				t.close()
-				return nil, modeldir.Faultf(path, name, modeldir.ErrWeights, "is in %s too", paths[j])
+				return nil, modeldir.Errorf(path, name, modeldir.ErrWeights, "is in %s too", paths[j])
 			}
 			t.in[name] = i
 		}
@@ -74,7 +74,7 @@ func (t *tensors) fail(name, format string, args ...any) {
 		if i, ok := t.in[name]; ok {
 			path = t.paths[i]
 		}
-		t.err = modeldir.Faultf(path, name, modeldir.ErrWeights, format, args...)
+		t.err = modeldir.Errorf(path, name, modeldir.ErrWeights, format, args...)
 	}
 }
 
