@@ -16,43 +16,47 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Collection is texts as a [vectors.Source] without a file of vectors. Where one device encodes, and
-// half of its free memory holds the vectors of all texts, they stay there ([vectors.Resident]), and
-// Docs reads them. Otherwise it reads and encodes texts each time that it is called: that pays where
-// encoding takes less time than writing vectors, as on a device; elsewhere there is [Spool].
-// Vectors are rounded to halves, so they are those of a spool.
+// Collection is a [vectors.Source] of texts that needs no file of vectors. If one device encodes
+// and half of its free memory holds the vectors of all texts, they stay there
+// ([vectors.Resident]), and Docs reads them. Otherwise Docs reads and encodes the texts at each
+// call, which pays if encoding takes less time than writing vectors, as on a device; [Spool] is
+// for the other cases. Vectors are rounded to float16, so that they equal those of a spool.
 type Collection struct {
-	e       *Encoder
+	encoder *Encoder
 	open    func(context.Context) iter.Seq2[Text, error]
 	survey  Survey
 	report  Report
-	rows    []uint32
-	ids     []string // nil: row numbers
+	rows    []uint32 // vectors of each text
+	ids     []string // nil means that ids are row numbers
 	vectors kernels.ResidentVectors
 
-	payloads *payloads // while there are vectors
+	payloads *payloads // nil if vectors is nil
 }
 
-// NewCollection goes through texts, which open gives from the first one on each time, and
-// makes ids of all of them, on all processors: then it is known how many vectors each has.
-// One device encodes them at the same time.
+// NewCollection reads the texts that open returns, each time from the first one on, and
+// tokenizes all of them on all processors to learn how many vectors each text has.
+// If one device encodes, it encodes them at the same time.
 //
 // Errors: those of [SurveyTexts] and of the tokenizer, and
-// [errors.ErrUnsupported] for an encoder that pools vectors or asks a server.
-func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) iter.Seq2[Text, error]) (*Collection, error) {
+// [errors.ErrUnsupported] for an encoder that pools vectors or uses a server.
+func NewCollection(
+	ctx context.Context, e *Encoder, open func(context.Context) iter.Seq2[Text, error],
+) (*Collection, error) {
 	l, ok := e.backend.(*local)
 	if !ok || e.config.Pools() {
-		return nil, fmt.Errorf("%w: the number of vectors of a text is known only when it is encoded", errors.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the number of vectors of a text is known only when it is encoded",
+			errors.ErrUnsupported)
 	}
+	// Tokenize on all processors.
 	type counted struct {
-		text  seenText
+		text  inspectedText
 		seq   sequence
 		empty bool
 		kept  int
 	}
 	texts := parallel.Map(ctx, open(ctx), max(l.threads, 1), textBytes, func(t Text) (c counted, err error) {
-		c.text = see(t)
-		trimmed, _ := e.trim(Document, t.Full())
+		c.text = inspect(t)
+		trimmed, _ := e.trimText(Document, t.Full())
 		if c.empty = trimmed == ""; !c.empty {
 			c.seq, err = l.sequence(Document, trimmed, false)
 		}
@@ -60,19 +64,20 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 			return c, t.Fault(-1, err)
 		}
 		for i := range c.seq.ids {
-			if l.keeps(Document, c.seq, i) {
+			if l.keepsVector(Document, c.seq, i) {
 				c.kept++
 			}
 		}
 		return c, nil
 	})
-	c := &Collection{e: e, open: open}
-	resident, err := e.encodeResident(ctx)
+	// Survey the texts in their order, and encode them if the vectors can stay on a device.
+	c := &Collection{encoder: e, open: open}
+	resident, err := e.beginResident(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer resident.close()
-	survey, err := surveyTexts(func(yield func(seenText, error) bool) {
+	survey, err := surveyTexts(func(yield func(inspectedText, error) bool) {
 		for t, err := range texts {
 			if err == nil {
 				row := len(c.rows)
@@ -80,10 +85,10 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 				if t.text.ID != "" {
 					c.ids = append(c.ids, t.text.ID)
 				}
-				c.report.add(t.kept, len(t.seq.ids), t.empty, &t.seq)
+				c.report.addCounts(t.kept, len(t.seq.ids), t.empty, &t.seq)
 				if resident != nil {
 					text := Text{ID: t.text.ID, From: t.text.From}
-					err = resident.add(entry{text: text, seq: t.seq, row: row}, t.text.Payload, t.kept)
+					err = resident.addText(chunkText{text: text, seq: t.seq, row: row}, t.text.Payload, t.kept)
 				}
 			}
 			if !yield(t.text, err) {
@@ -92,7 +97,7 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 		}
 	})
 	if resident != nil && err == nil {
-		c.vectors, c.payloads, err = resident.end()
+		c.vectors, c.payloads, err = resident.finish()
 	}
 	if err != nil {
 		return nil, err
@@ -103,15 +108,15 @@ func NewCollection(ctx context.Context, e *Encoder, open func(context.Context) i
 
 func textBytes(t Text) int { return len(t.ID) + len(t.Title) + len(t.Text) + len(t.Payload) }
 
-// Survey is what was found of the texts.
+// Survey returns the survey of the texts.
 func (c *Collection) Survey() Survey { return c.survey }
 
-// Report is what encoding all of them once comes to.
+// Report returns the counts of encoding all texts once.
 func (c *Collection) Report() Report { return c.report }
 
-// Tag stands for the texts and for what makes their vectors.
+// Tag identifies the texts and the settings that their vectors depend on.
 func (c *Collection) Tag() string {
-	return "plaid encode " + c.e.config.Fingerprint + "\n" + c.survey.Sum
+	return "plaid encode " + c.encoder.config.Fingerprint + "\n" + c.survey.Sum
 }
 
 // Dim implements [vectors.Source].
@@ -119,7 +124,7 @@ func (c *Collection) Dim() int {
 	if c.report.Vectors == 0 {
 		return 0
 	}
-	return c.e.Dim()
+	return c.encoder.Dim()
 }
 
 // Len implements [vectors.Source].
@@ -158,11 +163,11 @@ func (c *Collection) DropVectors() {
 	}
 }
 
-// Bare implements [vectors.Resident]. It does not read texts again: payloads wait in an unnamed
-// file.
+// Bare implements [vectors.Resident]. It does not read the texts again: the payloads are in an
+// unnamed file.
 func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		_, err := c.between(from, to)
+		_, err := c.rowRange(from, to)
 		if err == nil && c.payloads == nil {
 			err = fmt.Errorf("documents of a collection without their tokens: %w", os.ErrClosed)
 		}
@@ -181,10 +186,15 @@ func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.D
 	}
 }
 
-// between are the rows from from to to.
-func (c *Collection) between(from, to int) ([]int, error) {
+// rangeError is the error of documents from to to of n.
+func rangeError(from, to, n int) error {
+	return fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, n)
+}
+
+// rowRange returns the rows from, from+1, …, to-1.
+func (c *Collection) rowRange(from, to int) ([]int, error) {
 	if from < 0 || to > c.Len() || from > to {
-		return nil, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, c.Len())
+		return nil, rangeError(from, to, c.Len())
 	}
 	rows := make([]int, to-from)
 	for i := range rows {
@@ -193,9 +203,10 @@ func (c *Collection) between(from, to int) ([]int, error) {
 	return rows, nil
 }
 
-// Docs implements [vectors.Source]. Where it reads texts, these are all before the first one as well.
+// Docs implements [vectors.Source]. If the vectors are not on a device, it reads all texts before
+// the first one as well.
 func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	rows, err := c.between(from, to)
+	rows, err := c.rowRange(from, to)
 	if err != nil {
 		return func(yield func(vectors.Document, error) bool) { yield(vectors.Document{}, err) }
 	}
@@ -205,11 +216,12 @@ func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.D
 // Pick implements [vectors.Picker].
 func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
 	if v := c.vectors; v != nil && int64(v.Len()) <= math.MaxUint32 {
-		return c.fromDevice(ctx, v, rows)
+		return c.readFromDevice(ctx, v, rows)
 	}
 	return func(yield func(vectors.Document, error) bool) {
 		next := 0
-		for d, err := range c.e.documents(ctx, &call{role: Document, halves: true, round: true}, c.texts(ctx, rows), new(Report)) {
+		rounding := &encodeCall{role: Document, acceptsHalves: true, mustRound: true}
+		for d, err := range c.encoder.documents(ctx, rounding, c.textsOfRows(ctx, rows), new(Report)) {
 			if err != nil {
 				yield(vectors.Document{}, err)
 				return
@@ -223,14 +235,15 @@ func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Doc
 	}
 }
 
-// texts are those of ascending rows. With the last one goes that none comes behind it.
-func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, error] {
+// textsOfRows yields the texts of ascending rows. If the rows include the last text, it also
+// checks that no further text follows.
+func (c *Collection) textsOfRows(ctx context.Context, rows []int) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		if len(rows) == 0 {
 			return
 		}
 		last := rows[len(rows)-1]
-		row, at := 0, 0
+		row, next := 0, 0 // of the texts, and an index in rows
 		for t, err := range c.survey.Same(c.open(ctx)) {
 			switch {
 			case err != nil:
@@ -238,20 +251,21 @@ func (c *Collection) texts(ctx context.Context, rows []int) iter.Seq2[Text, erro
 				return
 			case row > last && last < c.Len()-1:
 				return
-			case at < len(rows) && row == rows[at]:
+			case next < len(rows) && row == rows[next]:
 				if !yield(t, nil) {
 					return
 				}
-				at++
+				next++
 			}
 			row++
 		}
 	}
 }
 
-// round makes halves of the vectors of a chunk, where its call is for them and they are none.
-func (c *chunk) round() error {
-	if !c.of.round || c.rounded {
+// roundVectors rounds the vectors of a chunk to float16, if its call requires it and the backend
+// has not done so.
+func (c *chunk) roundVectors() error {
+	if !c.call.mustRound || c.rounded {
 		return nil
 	}
 	for i := range c.texts {

@@ -8,31 +8,31 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// A cut splits a text: it returns the ends of the pieces. The last is the end of the text.
-type cut func(text string) (ends []int)
+// A cut splits a text: it returns the ends of the pieces. The last one is the end of the text.
+type cutFunc func(text string) (ends []int)
 
-// trimmed returns the bounds of a part of a text without the white space around it.
-func trimmed(text string, start, end int) (int, int) {
+// trimSpan returns the bounds of text[start:end] without the white space around it.
+func trimSpan(text string, start, end int) (int, int) {
 	part := strings.TrimLeftFunc(text[start:end], unicode.IsSpace)
 	start = end - len(part)
 	return start, start + len(strings.TrimRightFunc(part, unicode.IsSpace))
 }
 
-// words ends pieces where white space begins.
-func words(text string) (ends []int) {
+// wordEnds ends pieces where white space begins.
+func wordEnds(text string) (ends []int) {
 	space := true
 	for i, r := range text {
-		is := unicode.IsSpace(r)
-		if is && !space {
+		isSpace := unicode.IsSpace(r)
+		if isSpace && !space {
 			ends = append(ends, i)
 		}
-		space = is
+		space = isSpace
 	}
 	return append(ends, len(text))
 }
 
-// runes ends pieces after each character of Unicode.
-func runes(text string) (ends []int) {
+// runeEnds ends pieces after each character of Unicode.
+func runeEnds(text string) (ends []int) {
 	for i := range text {
 		if i > 0 {
 			ends = append(ends, i)
@@ -41,14 +41,14 @@ func runes(text string) (ends []int) {
 	return append(ends, len(text))
 }
 
-// characters is runes, but does not split what a reader sees as one character: a letter with its
+// characterEnds ends pieces after each character as a reader sees it: a letter with its
 // combining marks, a syllable of Hangul, a flag, or joined emoji.
-func characters(text string) (ends []int) {
+func characterEnds(text string) (ends []int) {
 	const joiner = 0x200d
 	joined, flag := true, false // the first one begins a character
 	for i, r := range text {
 		letter := r >= 0x1f1e6 && r <= 0x1f1ff // two of these are a flag
-		if !joined && !extends(r) && !(flag && letter) {
+		if !joined && !extendsCharacter(r) && !(flag && letter) {
 			ends = append(ends, i)
 			flag = false
 		}
@@ -58,8 +58,8 @@ func characters(text string) (ends []int) {
 	return append(ends, len(text))
 }
 
-// extends reports whether a rune belongs to the character before it.
-func extends(r rune) bool {
+// extendsCharacter reports whether a rune belongs to the character before it.
+func extendsCharacter(r rune) bool {
 	switch {
 	case r < 0x300:
 		return false
@@ -67,47 +67,52 @@ func extends(r rune) bool {
 		return true
 	case r == 0xe33, r == 0xeb3: // vowels of Thai and Lao that stand behind their letter
 		return true
-	case r == 0x200c, r == 0x200d, r == 0xff9e, r == 0xff9f, r >= 0x1f3fb && r <= 0x1f3ff, r >= 0xe0020 && r <= 0xe007f:
+	case r == 0x200c, r == 0x200d: // joiners
+		return true
+	case r == 0xff9e, r == 0xff9f: // half-width voicing marks of Japanese
+		return true
+	case r >= 0x1f3fb && r <= 0x1f3ff, r >= 0xe0020 && r <= 0xe007f: // skin tones, tags of flags
 		return true
 	}
 	return unicode.Is(unicode.M, r)
 }
 
-// longWord is how many characters of a run without blanks count as a word.
+// longWord is the length in characters at which a run without blanks counts as a word, and the
+// next word begins.
 const longWord = 32
 
-// countWords calls end with the end of each word, as [Splitting.Window] counts them.
-func countWords(text string, end func(int)) {
+// countWords calls visit with the end of each word, as [Splitting.Window] counts words.
+func countWords(text string, visit func(end int)) {
 	n := 0 // characters of a word that has not ended
 	for i, size := 0, 0; i < len(text); i += size {
 		var r rune
 		r, size = utf8.DecodeRuneInString(text[i:])
-		space, alone := unicode.IsSpace(r), blankless(r)
+		space, alone := unicode.IsSpace(r), isBlankless(r)
 		switch {
-		case extends(r):
+		case extendsCharacter(r):
 			continue
 		case !space && !alone:
 			if n++; n == longWord {
-				end(i + size)
+				visit(i + size)
 				n = 0
 			}
 			continue
 		case n > 0:
-			end(i)
+			visit(i)
 			n = 0
 		}
 		if alone {
-			end(i + size)
+			visit(i + size)
 		}
 	}
 	if n > 0 {
-		end(len(text))
+		visit(len(text))
 	}
 }
 
-// blankless reports whether a letter, or a mark of punctuation, is of a script without spaces
+// isBlankless reports whether a letter or punctuation mark belongs to a script without spaces
 // between words.
-func blankless(r rune) bool {
+func isBlankless(r rune) bool {
 	switch {
 	case r < 0xe00:
 		return false
@@ -117,47 +122,47 @@ func blankless(r rune) bool {
 	return human.Blankless(r)
 }
 
-// sentences ends pieces where sentences do.
-func sentences(text string) (ends []int) {
+// sentenceEnds ends pieces where sentences end.
+func sentenceEnds(text string) (ends []int) {
 	for i := 0; i < len(text); {
-		n, is := sentenceEnd(text[i:])
-		if i += n; is && i < len(text) {
+		n, isEnd := scanSentenceEnd(text[i:])
+		if i += n; isEnd && i < len(text) {
 			ends = append(ends, i)
 		}
 	}
 	return append(ends, len(text))
 }
 
-// lines ends pieces after line feeds.
-func lines(text string) (ends []int) {
-	at := 0
+// lineEnds ends pieces after line feeds.
+func lineEnds(text string) (ends []int) {
+	end := 0
 	for line := range strings.Lines(text) {
-		at += len(line)
-		ends = append(ends, at)
+		end += len(line)
+		ends = append(ends, end)
 	}
 	return ends
 }
 
-// codeBlocks ends pieces where blocks of source code begin: at lines without indentation after an
-// empty line. So a function is one block with the comment above it.
-func codeBlocks(text string) (ends []int) {
-	at, empty := 0, false
+// codeBlockEnds ends pieces where the next block of source code begins: at a line without
+// indentation after an empty line. So a function and the comment above it are one block.
+func codeBlockEnds(text string) (ends []int) {
+	offset, afterEmpty := 0, false
 	for line := range strings.Lines(text) {
 		bare := strings.TrimRight(line, " \t\r\n")
-		if bare != "" && empty && !strings.ContainsRune(" \t)}]", rune(bare[0])) {
-			ends = append(ends, at)
+		if bare != "" && afterEmpty && !strings.ContainsRune(" \t)}]", rune(bare[0])) {
+			ends = append(ends, offset)
 		}
-		empty = bare == ""
-		at += len(line)
+		afterEmpty = bare == ""
+		offset += len(line)
 	}
-	return append(ends, at)
+	return append(ends, offset)
 }
 
-// sentenceEnd reads a character of a text, or a run of punctuation marks, and reports whether a
-// sentence ends after it. A sentence ends at an empty line, at a full stop of Chinese or Japanese,
-// and at a Western one with any closing quotes and brackets, if white space and then no lower-case
-// letter follow.
-func sentenceEnd(s string) (n int, ends bool) {
+// scanSentenceEnd returns the bytes of the first character of s, or of the run of punctuation marks
+// there, and reports whether a sentence ends after it. A sentence ends at an empty line, at a full
+// stop of Chinese or Japanese, and at a Western full stop with any closing quotes and brackets, if
+// it is followed by white space and the next character is not a lower-case letter.
+func scanSentenceEnd(s string) (n int, ends bool) {
 	first, n := utf8.DecodeRuneInString(s)
 	switch {
 	case strings.HasPrefix(s, "\n\n") || strings.HasPrefix(s, "\n\r\n"):

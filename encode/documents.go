@@ -11,106 +11,119 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// queued is how many chunks there are for each worker: one that it works on, and
-// enough that it never waits for the tokenizer.
-const queued = 4
+// chunksPerWorker is how many chunks each worker has: one that it computes, and enough others that it
+// never waits for the tokenizer.
+const chunksPerWorker = 4
 
-// chunk is texts of one call that a worker computes together, with chunks of other calls
-// or alone.
+// chunk holds texts of one call. A worker computes it alone or with chunks of other calls.
 type chunk struct {
-	texts   []entry
-	batch   engine.Batch // of ids, where they are known
-	memory  []float32    // of vectors
-	pooler  pool.Pooler
-	pooled  []float32
-	halves  []byte
-	rounded bool // vectors are those of halves
-	of      *call
-	first   int   // of its vectors among those that the call keeps
-	err     error // of the computation
-	last    error // of the stream, after these texts
-	panic   *parallel.Panic
-	done    chan struct{}
+	texts     []chunkText
+	batch     engine.Batch // the ids of the texts; empty for a server
+	memory    []float32    // holds the vectors of the texts
+	pooler    pool.Pooler
+	pooled    []float32 // memory of pooling
+	halves    []byte    // memory of rounding
+	rounded   bool      // the vectors are rounded to float16
+	call      *encodeCall
+	firstRow  int   // row of its first vector among the resident vectors of the call
+	err       error // of the computation
+	streamErr error // of the stream of texts, after the texts of this chunk
+	panic     *parallel.Panic
+	done      chan struct{} // closed when the chunk is computed or has failed
 }
 
-// entry is a text of a chunk.
-type entry struct {
+// chunkText is a text of a chunk.
+type chunkText struct {
 	text    Text
-	seq     sequence // empty where ids are not known
-	empty   bool
-	row     int
-	vectors []float32 // that are kept
+	seq     sequence  // empty for a server
+	empty   bool      // the text is white space
+	row     int       // of the text in the stream, from 0
+	vectors []float32 // those that are kept
 }
 
-// Report counts what went through an encoder.
+// Report counts the texts and vectors of an encoding.
 type Report struct {
-	Texts     int   // encoded
-	Empty     int   // of these: without vectors, since they have no text or no token of it is kept
-	Truncated int   // of these: cut at the longest length; servers do not tell
+	Texts     int   // texts that were encoded
+	Empty     int   // of Texts, those without vectors: no text, or no token of it is kept
+	Truncated int   // of Texts, those cut at the model's length (unknown for servers)
 	Dropped   int64 // tokens that were cut off
-	Unknown   int   // texts of which more than half the tokens are unknown; servers do not tell
-	Tokens    int64 // ids computed; of Remote: vectors that came
-	Vectors   int64 // kept
-	Equal     int   // texts that are equal to one before them, and share its vectors
-	Resumed   int   // documents that were there before
+	Unknown   int   // texts with more than half of their tokens unknown (not counted for servers)
+	Tokens    int64 // ids computed; for Remote, vectors received
+	Vectors   int64 // vectors kept
+	Equal     int   // texts that are equal to an earlier one and share its vectors
+	Resumed   int   // documents whose vectors the file had before
 }
 
 // String reads like: 46 texts, 1 of them empty, 2 cut, 10255 tokens, 7010 vectors.
 func (r *Report) String() string {
 	s := fmt.Sprintf("%d texts", r.Texts)
-	for _, part := range []struct {
-		n    int64
-		what string
-	}{{int64(r.Resumed), "encoded before"}, {int64(r.Equal), "of them equal to others"}, {int64(r.Empty), "of them empty"},
-		{int64(r.Truncated), "cut"}, {r.Dropped, "tokens dropped"}, {int64(r.Unknown), "of unknown tokens"},
-		{r.Tokens, "tokens"}, {r.Vectors, "vectors"}} {
-		if part.n != 0 {
-			s += fmt.Sprintf(", %d %s", part.n, part.what)
+	for _, count := range []struct {
+		n     int64
+		label string
+	}{
+		{int64(r.Resumed), "encoded before"},
+		{int64(r.Equal), "of them equal to others"},
+		{int64(r.Empty), "of them empty"},
+		{int64(r.Truncated), "cut"},
+		{r.Dropped, "tokens dropped"},
+		{int64(r.Unknown), "of unknown tokens"},
+		{r.Tokens, "tokens"},
+		{r.Vectors, "vectors"},
+	} {
+		if count.n != 0 {
+			s += fmt.Sprintf(", %d %s", count.n, count.label)
 		}
 	}
 	return s
 }
 
-// Documents encodes a stream of texts, in its order. Texts are tokenized ahead
-// and computed by all threads, while the documents before are used. Tokens of a
-// document are valid until the next one is asked for.
+// Documents encodes a stream of texts, in its order. While the caller uses a document, the
+// following texts are tokenized and computed by all threads. The tokens of a
+// document are valid until the next iteration.
 //
-// Memory is bounded: for each thread four chunks of about 500 ids or one text
-// (of onnxruntime: 8,192 ids; of a server: one request), with Dim float32 values
-// an id, which calls at the same time share, as they share the threads. A stream
-// that blocks holds back what is computed.
+// Memory is bounded: four chunks per thread, each of about 500 ids or one text
+// (8,192 ids for onnxruntime, one request for a server), with Dim float32 values
+// per id. Concurrent calls share this memory, as they share the threads. A stream
+// that blocks delays the documents before it.
 //
 // The first error ends the sequence, after the documents before it. A text that
-// is not valid UTF-8 is a [*TextError] around [tokenizer.ErrText].
+// is not valid UTF-8 is a [*TextError] that wraps [tokenizer.ErrText].
 func (e *Encoder) Documents(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[vectors.Document, error] {
 	return e.DocumentsReport(ctx, texts, new(Report))
 }
 
-// DocumentsReport is Documents, and counts into r. Only the loop over the sequence may read r: a
-// document is counted before it is yielded.
-func (e *Encoder) DocumentsReport(ctx context.Context, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
-	return e.documents(ctx, &call{role: Document}, texts, r)
+// DocumentsReport is [Encoder.Documents], and counts into r. Only the loop over the sequence may
+// read r: a document is counted before it is yielded.
+func (e *Encoder) DocumentsReport(
+	ctx context.Context, texts iter.Seq2[Text, error], r *Report,
+) iter.Seq2[vectors.Document, error] {
+	return e.documents(ctx, &encodeCall{role: Document}, texts, r)
 }
 
-func (e *Encoder) documents(ctx context.Context, of *call, texts iter.Seq2[Text, error], r *Report) iter.Seq2[vectors.Document, error] {
+// documents is DocumentsReport with the settings of a call.
+func (e *Encoder) documents(
+	ctx context.Context, call *encodeCall, texts iter.Seq2[Text, error], r *Report,
+) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		e.run(ctx, of, texts, func(t *entry) bool {
-			r.count(t, e.Dim())
+		e.encodeStream(ctx, call, texts, func(t *chunkText) bool {
+			r.countText(t, e.Dim())
 			return yield(vectors.Document{ID: t.text.ID, Tokens: t.vectors, Payload: t.text.Payload}, nil)
 		}, func(err error) { yield(vectors.Document{}, err) })
 	}
 }
 
-func (r *Report) count(t *entry, dim int) {
+// countText counts an encoded text. Without ids, those of a server, each vector is a token.
+func (r *Report) countText(t *chunkText, dim int) {
 	n := len(t.vectors) / dim
 	ids := len(t.seq.ids)
 	if t.seq.ids == nil {
 		ids = n
 	}
-	r.add(n, ids, t.empty, &t.seq)
+	r.addCounts(n, ids, t.empty, &t.seq)
 }
 
-func (r *Report) add(vectors, ids int, empty bool, s *sequence) {
+// addCounts counts a text with its numbers of kept vectors and ids.
+func (r *Report) addCounts(vectors, ids int, empty bool, s *sequence) {
 	r.Texts++
 	r.Vectors += int64(vectors)
 	r.Tokens += int64(ids)
@@ -126,71 +139,75 @@ func (r *Report) add(vectors, ids int, empty bool, s *sequence) {
 	}
 }
 
-// Queries encodes queries, as many at once as there are threads.
+// Queries encodes queries, as many at a time as there are threads.
 func (e *Encoder) Queries(ctx context.Context, texts []string) ([]Embedding, error) {
 	out := make([]Embedding, 0, len(texts))
-	var failed error
+	var streamErr error
 	stream := make([]Text, len(texts))
 	for i, t := range texts {
 		stream[i].Text = t
 	}
-	e.run(ctx, &call{role: Query}, Texts(stream...), func(t *entry) bool {
+	e.encodeStream(ctx, &encodeCall{role: Query}, Texts(stream...), func(t *chunkText) bool {
 		var em Embedding
 		if !t.empty {
-			_, lead := e.trim(Query, t.text.Text)
-			em.Tokens = within(e.backend.added(t.seq), t.text.Text, lead)
+			_, lead := e.trimText(Query, t.text.Text)
+			em.Tokens = shiftTokens(e.backend.queryTokens(t.seq), t.text.Text, lead)
 		}
 		em.Vectors = append(em.Vectors, t.vectors...)
 		em.Dropped = t.seq.dropped
 		out = append(out, em)
 		return true
-	}, func(err error) { failed = err })
-	if failed != nil {
-		return nil, failed
+	}, func(err error) { streamErr = err })
+	if streamErr != nil {
+		return nil, streamErr
 	}
 	return out, nil
 }
 
-// run takes texts through the encoder and gives them to use, in their order,
-// until that says false. Tokenizing happens on the goroutine of the caller, where
-// a panic of the stream belongs; chunks are computed by the workers. It returns at once
-// when the context ends.
-func (e *Encoder) run(ctx context.Context, of *call, texts iter.Seq2[Text, error], use func(*entry) bool, fail func(error)) {
-	if err := e.begin(); err != nil {
+// encodeStream encodes texts and passes them to visit, in their order, until it returns false. An
+// error is passed to fail, and ends the stream. The texts are read and tokenized on the
+// caller's goroutine, so that a panic of the stream reaches the caller; workers compute the
+// chunks. It returns at once when the context ends.
+func (e *Encoder) encodeStream(
+	ctx context.Context, call *encodeCall, texts iter.Seq2[Text, error], visit func(*chunkText) bool, fail func(error),
+) {
+	if err := e.beginCall(); err != nil {
 		fail(err)
 		return
 	}
-	defer e.done()
+	defer e.endCall()
 	next, stop := iter.Pull2(texts)
 	defer stop()
 	var cancel context.CancelFunc
-	of.ctx, cancel = context.WithCancel(ctx)
-	defer e.workers.leave(of)
+	call.ctx, cancel = context.WithCancel(ctx)
+	defer e.workers.cancelWaiting(call)
 	defer cancel()
 	var waiting, free []*chunk
 	row, ended := 0, false
 	for {
-		for !ended && (len(waiting) == 0 || len(waiting) < e.ahead()) {
+		// Fill and submit chunks, as many as may be in memory.
+		for !ended && (len(waiting) == 0 || len(waiting) < e.maxChunks()) {
 			c := new(chunk)
 			if n := len(free); n > 0 {
 				c, free = free[n-1], free[:n-1]
 			}
-			ended = e.fill(ctx, c, of.role, next, &row)
+			ended = e.fillChunk(ctx, c, call.role, next, &row)
 			if len(c.texts) == 0 {
-				close(c.done) // of the end, or of an error alone
+				close(c.done) // the end of the stream, or its error
 			} else {
-				e.workers.submit(of, c)
+				e.workers.submit(call, c)
 			}
 			waiting = append(waiting, c)
 		}
 		if len(waiting) == 0 {
 			return
 		}
+		// Wait for the oldest chunk.
 		c := waiting[0]
 		waiting = waiting[1:]
 		select {
 		case <-c.done:
-		case <-ctx.Done(): // what is under way is nobody's any more
+		case <-ctx.Done(): // the workers finish or drop the chunks without this call
 			fail(ctx.Err())
 			return
 		}
@@ -205,77 +222,82 @@ func (e *Encoder) run(ctx context.Context, of *call, texts iter.Seq2[Text, error
 			fail(c.err)
 			return
 		}
+		// Pass on its texts, then the error of the stream behind them.
 		for i := range c.texts {
 			if err := ctx.Err(); err != nil {
 				fail(err)
 				return
 			}
-			if !use(&c.texts[i]) {
+			if !visit(&c.texts[i]) {
 				return
 			}
 		}
-		if c.last != nil {
-			fail(c.last)
+		if c.streamErr != nil {
+			fail(c.streamErr)
 			return
 		}
 		free = append(free, c)
 	}
 }
 
-// fill takes texts for one chunk from the stream, and says whether they ended.
-func (e *Encoder) fill(ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), row *int) (ended bool) {
+// fillChunk reads texts from the stream until a chunk is full, prepares them, and reports whether
+// the stream ended. row counts the texts of the stream.
+func (e *Encoder) fillChunk(
+	ctx context.Context, c *chunk, role Role, next func() (Text, error, bool), row *int,
+) (ended bool) {
 	clear(c.texts)
-	c.texts, c.err, c.last, c.done = c.texts[:0], nil, nil, make(chan struct{})
+	c.texts, c.err, c.streamErr, c.done = c.texts[:0], nil, nil, make(chan struct{})
 	c.batch.IDs = c.batch.IDs[:0]
-	for !ended && !e.backend.full(c) {
+	for !ended && !e.backend.isFull(c) {
 		first := len(c.texts)
-		bytes, goroutines := e.backend.ahead(c)
-		for more := true; more && !ended; more = bytes > 0 && !e.backend.full(c) {
-			if c.last = ctx.Err(); c.last != nil {
+		bytes, goroutines := e.backend.readAhead(c)
+		for more := true; more && !ended; more = bytes > 0 && !e.backend.isFull(c) {
+			if c.streamErr = ctx.Err(); c.streamErr != nil {
 				ended = true
 				break
 			}
 			text, err, ok := next()
-			if c.last = err; !ok || err != nil {
+			if c.streamErr = err; !ok || err != nil {
 				ended = true
 				break
 			}
-			t := entry{text: text, row: *row}
+			t := chunkText{text: text, row: *row}
 			*row++
 			t.text.Title, t.text.Text = "", text.Full()
 			bytes -= len(t.text.Text)
 			c.texts = append(c.texts, t)
 		}
-		if !e.ready(c, role, first, goroutines) {
+		if !e.prepareTexts(c, role, first, goroutines) {
 			return true
 		}
 	}
 	return ended
 }
 
-// ready makes sequences of the texts of a chunk from the first on. Where that fails, the
-// chunk ends before the text, with the error.
-func (e *Encoder) ready(c *chunk, role Role, first, goroutines int) bool {
-	fresh := c.texts[first:]
+// prepareTexts tokenizes the texts of a chunk from the first one on, and reports whether all
+// succeeded. If one fails, the chunk ends before it, and its error is that of the stream.
+func (e *Encoder) prepareTexts(c *chunk, role Role, first, goroutines int) bool {
+	added := c.texts[first:]
 	prepare := func(i int) (err error) {
-		t := &fresh[i]
-		trimmed, _ := e.trim(role, t.text.Text)
+		t := &added[i]
+		trimmed, _ := e.trimText(role, t.text.Text)
 		if t.empty = trimmed == ""; !t.empty {
-			t.seq, err = e.backend.ready(role, trimmed)
+			t.seq, err = e.backend.prepare(role, trimmed)
 		}
 		return err
 	}
-	err := parallel.Do(context.Background(), len(fresh), goroutines, prepare)
-	failed := len(fresh)
+	err := parallel.Do(context.Background(), len(added), goroutines, prepare)
+	prepared := len(added)
 	if err != nil {
-		for failed = 0; prepare(failed) == nil; failed++ { // the lowest, whose error it is
+		// parallel.Do returns the error of the lowest text that failed: find it.
+		for prepared = 0; prepare(prepared) == nil; prepared++ {
 		}
-		c.last = fresh[failed].text.Fault(fresh[failed].row, err)
-		clear(fresh[failed:])
+		c.streamErr = added[prepared].text.Fault(added[prepared].row, err)
+		clear(added[prepared:])
 	}
-	c.texts = c.texts[:first+failed]
-	for i := range fresh[:failed] {
-		c.batch.IDs = append(c.batch.IDs, fresh[i].seq.ids...)
+	c.texts = c.texts[:first+prepared]
+	for i := range added[:prepared] {
+		c.batch.IDs = append(c.batch.IDs, added[i].seq.ids...)
 	}
 	return err == nil
 }

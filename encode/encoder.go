@@ -1,14 +1,14 @@
-// Package encode turns texts into token vectors with a late-interaction model:
-// a folder as models are published in, and no other program.
+// Package encode turns texts into token vectors with a late-interaction model. It reads the folder
+// that a model is published as, and needs no other program.
 //
 // [Open] reads the folder: its settings ([modeldir]), its tokenizer
 // ([tokenizer]) and its weights ([weights]), which [native] computes with.
-// [Encoder.Query] and [Encoder.Queries] encode queries, [Encoder.Documents] a
-// stream of documents, [Spool] the same into a file that an index can be built
-// from and that goes on where a process was ended. Vectors of a text depend on
-// the text and the model alone: not on other texts, threads or the processor.
+// [Encoder.Query] and [Encoder.Queries] encode queries, [Encoder.Documents] encodes a
+// stream of documents, and [Spool] writes such a stream to a file that an index can be built
+// from; a process that was ended resumes from it. The vectors of a text depend only on
+// the text and the model, not on other texts, threads or the processor.
 //
-// [JSONL] and [Reader] read texts; [Passages] parts long ones.
+// [JSONL] and [Reader] read texts; [Passages] splits long ones.
 package encode
 
 import (
@@ -34,85 +34,89 @@ import (
 // Precision is how products with weights are computed.
 type Precision = native.Precision
 
-// The precisions. F32 is exact; Int8 is about two and a half times as fast, its
-// vectors are about 0.001 of a cosine off. F16 is that of devices, and theirs alone: its
-// vectors are so near to those of F32 that either may ask for the other's
-// ([Config.Near]).
+// The precisions. F32 is exact. Int8 is about two and a half times as fast, and its
+// vectors differ by about 0.001 in cosine. F16 is the precision of devices, and no other
+// backend has it. Its vectors are so close to those of F32 that queries of one precision
+// may search documents of the other ([Config.Near]).
 const (
 	F32  = native.F32
 	Int8 = native.Int8
 	F16  = transformer.F16
 )
 
-// The backends: what computes. None ever stands in for another.
+// The backends, which compute the vectors. No backend ever replaces another silently.
 const (
 	// Native is package [native], and needs nothing else. It is the default.
 	Native = "native"
 	// Device is a device that was opened, such as a GPU. See [Options.On].
 	Device = "device"
-	// ONNXRuntime is the library onnxruntime, with any graph that gives token
+	// ONNXRuntime is the library onnxruntime, with any graph that returns token
 	// vectors. See package [onnxruntime].
 	ONNXRuntime = "onnxruntime"
 	// Remote is a server of token vectors. See package [remote].
 	Remote = "remote"
 )
 
-// backends are the names that [Options.Backend] may have.
+// backends returns the names that [Options.Backend] may have.
 func backends() []string { return []string{Native, Device, ONNXRuntime, Remote} }
 
 // Options of Open. The zero value, or nil, is right for most.
 type Options struct {
-	// Backend names what computes; "" is Native, or Device where On is set. An option that is another
-	// backend's is an [engine.ErrBackend].
+	// Backend names the backend. "" means Native, or Device if On is set. An option that
+	// belongs to another backend is an [engine.ErrBackend].
 	Backend string
-	// Precision of Native, or which graph of a folder: model.onnx or
-	// model_int8.onnx. That of Device is F16, whatever is said here.
+	// Precision is the precision of Native, or selects the graph of a folder: model.onnx or
+	// model_int8.onnx. Device ignores it and uses F16.
 	Precision Precision
 	// On is the device of Device, opened by [kernels.OpenDevice]. It has to be closed
-	// after the encoder. DeviceMemory is how many bytes of its memory the weights and
-	// batches may take; 0: what is free.
+	// after the encoder. DeviceMemory limits the bytes that the weights and batches use
+	// there. 0 means all that is free.
 	On           kernels.Device
 	DeviceMemory int64
-	// Threads is how many texts are computed at once, by all calls together; 0: one a
-	// processor. Of Device: how many processors make ids of texts. Of Remote: how many
-	// requests; 0: 4.
+	// Threads is how many texts all calls together compute at once. 0 means one per
+	// processor. For Device it is how many processors tokenize texts; for Remote, how many
+	// requests run at once, and 0 means 4.
 	Threads int
-	// QueryLength and DocumentLength are in ids, with all that is put around a
-	// text; 0: those of the model.
+	// QueryLength and DocumentLength are in ids and include the prompt, markers and special
+	// tokens around a text. 0 means the lengths of the model.
 	QueryLength, DocumentLength int
-	// Override decides what the folder leaves open or contradicts itself in.
+	// Override sets values that the folder leaves open or contradicts itself in.
 	Override *modeldir.Override
 	// Tier names an instruction set of Native; see [native.Options].
 	Tier string
-	// Library and Graph are of ONNXRuntime: the path of the library, or "" for the one
-	// that PLAID_ONNXRUNTIME names; the path of a graph within the folder, where it is
-	// not that of the precision.
+	// Library and Graph belong to ONNXRuntime. Library is the path of the library. "" means
+	// the one that PLAID_ONNXRUNTIME names. Graph is the path of a graph within the folder;
+	// "" means the graph of the precision.
 	Library, Graph string
-	// Remote is the server of Remote, and how it is asked.
+	// Remote is the server of the backend Remote, with the settings of its requests.
 	Remote *remote.Options
-	// Hub is the hub of a model that is given by name, ORG/NAME or ORG/NAME@REVISION; nil means the
+	// Hub is the hub of a model that is given by name, ORG/NAME or ORG/NAME@REVISION. nil means the
 	// one that the environment describes, [hub.FromEnv].
 	Hub *hub.Hub
-	// Pool is how many vectors of a document become one, as [pool.Pooler] does it;
-	// 0 and 1: none. Queries are not pooled.
-	Pool   int
-	Logger *slog.Logger // nil: silent
+	// Pool is how many vectors of a document [pool.Pooler] merges into one. 0 and 1 mean no
+	// pooling. Queries are not pooled.
+	Pool int
+	// Logger may be nil, which means silence.
+	Logger *slog.Logger
 }
 
-// Config is that of the model, resolved; see [modeldir.Config].
+// Config is the resolved configuration of the model; see [modeldir.Config].
 type Config struct {
 	modeldir.Config
 	// Name is the name of the model at its hub, with the commit: ORG/NAME@COMMIT. It is "" for a
 	// folder.
-	Name        string `json:"name,omitempty"`
-	Backend     string `json:"backend"`
-	Precision   string `json:"precision"`
-	Pool        int    `json:"pool,omitempty"` // vectors of a document that become one
-	Fingerprint string `json:"fingerprint"`    // of all that vectors of documents depend on
-	// Near is the fingerprint of the same model in the one other precision whose vectors
-	// agree with these to a cosine of .9999, but for one in a thousand; "": there is none.
+	Name      string `json:"name,omitempty"`
+	Backend   string `json:"backend"`
+	Precision string `json:"precision"`
+	// Pool is how many vectors of a document become one.
+	Pool int `json:"pool,omitempty"`
+	// Fingerprint covers everything that vectors of documents depend on.
+	Fingerprint string `json:"fingerprint"`
+	// Near is the fingerprint of the same model in another precision, whose vectors agree
+	// with these to a cosine of .9999 except for one vector in a thousand. "" means that no
+	// precision is that close.
 	Near string `json:"near,omitempty"`
-	// Device is what the device says of itself, of the backend of that name.
+	// Device describes the device of the backend Device.
 	Device *transformer.About `json:"device,omitempty"`
 }
 
@@ -120,20 +124,20 @@ type Config struct {
 // [Options.Pool].
 func (c *Config) Pools() bool { return c.Pool > 1 || c.Pooling != nil }
 
-// QueryLimit says where queries are cut, and how longer ones get through: setting is the name of
-// the setting of their length.
+// QueryLimit returns a phrase for messages: the length at which queries are cut, and how to
+// raise it. setting is the name of the option that sets it, as the user types it.
 func (c *Config) QueryLimit(setting string) string {
-	n, most := c.Query.Length, c.Backbone.MaxPositions
+	length, maxLength := c.Query.Length, c.Backbone.MaxPositions
 	switch {
-	case n == most:
-		return fmt.Sprintf("%d tokens, the most that the model takes", n)
-	case most == 0 || most >= modeldir.Unbounded: // it is not known
-		return fmt.Sprintf("the query length (%d); %s raises it", n, setting)
+	case length == maxLength:
+		return fmt.Sprintf("%d tokens, the most that the model takes", length)
+	case maxLength == 0 || maxLength >= modeldir.Unbounded: // unknown
+		return fmt.Sprintf("the query length (%d); %s raises it", length, setting)
 	}
-	return fmt.Sprintf("the query length (%d); %s raises it, the model takes %d", n, setting, most)
+	return fmt.Sprintf("the query length (%d); %s raises it, the model takes %d", length, setting, maxLength)
 }
 
-// Role says what a text is. The two are encoded differently.
+// Role is the use of a text: queries and documents are encoded differently.
 type Role int
 
 // The roles.
@@ -150,71 +154,78 @@ func (r Role) String() string {
 }
 
 // Encoder turns texts into token vectors. It is safe for concurrent use.
+//
+// Invariants, under mu:
+//
+//  1. backendUses counts the calls that encode and the chunks that are queued or computed. A
+//     chunk may outlive its call.
+//  2. The backend is closed once: by Close if backendUses is 0, else when it falls to 0.
 type Encoder struct {
-	options Options // that it was opened with
+	options Options // as passed to Open
 	config  Config
 	backend backend
 	threads int
 	workers *workers
 
-	mu     sync.Mutex
-	calls  int // that encode
-	uses   int // of the backend: calls, and chunks that nobody may wait for any more
-	closed bool
+	mu           sync.Mutex
+	runningCalls int // calls that encode
+	backendUses  int // uses of the backend, see 1
+	closed       bool
 }
 
-// backend is what an encoder computes with.
+// backend computes the vectors of an encoder.
 type backend interface {
-	dim() int
-	// ready makes a sequence of a text, trimmed and not empty. Several goroutines may.
-	ready(r Role, text string) (sequence, error)
-	// ahead is how many bytes of text are readied together, by how many goroutines, for
-	// what has room in a chunk; a text at least.
-	ahead(c *chunk) (bytes, goroutines int)
-	// full says that a chunk is best computed now.
-	full(c *chunk) bool
-	// joins says that a chunk is well computed together with others, of other calls.
-	joins(batch []*chunk, c *chunk) bool
-	// compute sets the vectors of all texts of some chunks that are kept, in memory
-	// that the chunks own. The role is that of the first.
+	dimension() int
+	// prepare turns a trimmed text that is not empty into a sequence. It is safe for concurrent use.
+	prepare(r Role, text string) (sequence, error)
+	// readAhead returns how many bytes of text to prepare together for the space that remains in
+	// a chunk, and by how many goroutines. At least one text is prepared, whatever its size.
+	readAhead(c *chunk) (bytes, goroutines int)
+	// isFull reports whether a chunk should be computed without further texts.
+	isFull(c *chunk) bool
+	// canJoin reports whether a chunk fits into a batch of chunks of other calls.
+	canJoin(batch []*chunk, c *chunk) bool
+	// compute sets the kept vectors of all texts of a batch, in memory that the chunks own.
+	// The role is the role of the first chunk.
 	compute(ctx context.Context, r Role, batch []*chunk) error
-	// tokens are those of a text, trimmed and not empty; nil if they are not known.
-	tokens(r Role, text string) ([]Token, error)
-	// added are the tokens of a query that ready has made a sequence of; nil if they are
-	// not known.
-	added(s sequence) []Token
+	// tokenize returns the tokens of a trimmed text that is not empty. nil means that they
+	// are unknown.
+	tokenize(r Role, text string) ([]Token, error)
+	// queryTokens returns the tokens of a query from the sequence that prepare returned; nil
+	// means that they are unknown.
+	queryTokens(s sequence) []Token
 	close() error
 }
 
-// ErrClosed: the encoder was closed.
+// ErrClosed reports a call after [Encoder.Close].
 var ErrClosed = errors.New("encoder is closed")
 
-// Open reads a model's folder. If there is no such folder, and a hub could have a model of that name,
-// the model is found in the hub's cache, and fetched if it is not there. The backend Remote has the
-// folder "".
+// Open reads a model's folder. If the folder does not exist and the name could be that of a
+// model at a hub, Open looks in the hub's cache and fetches the model if it is missing there.
+// For the backend Remote, dir is "".
 //
-// Errors: [*modeldir.ModelError] of the folder; [*hub.Error] of a name; [engine.ErrBackend],
-// [engine.ErrNotBuiltIn], [engine.ErrLibrary] and [engine.ErrDevice] of what
-// computes, and those of the device; [*remote.Error] of a server.
+// Errors: [*modeldir.ModelError] for the folder; [*hub.Error] for a name; [engine.ErrBackend],
+// [engine.ErrNotBuiltIn], [engine.ErrLibrary] and [engine.ErrDevice] for the backend, and the
+// errors of the device; [*remote.Error] for a server.
 func Open(dir string, o *Options) (*Encoder, error) {
 	return OpenContext(context.Background(), dir, o)
 }
 
-// OpenContext is Open with a context, which bounds how long a server or a hub is asked.
+// OpenContext is [Open] with a context, which bounds the requests to a server or a hub.
 func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) {
 	if o == nil {
 		o = new(Options)
 	}
-	own := *o
-	o = &own
-	if err := o.check(dir); err != nil {
+	options := *o
+	o = &options
+	if err := o.resolveBackend(dir); err != nil {
 		return nil, err
 	}
 	if o.Backend == Device && o.On == nil {
 		return nil, fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
 	}
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	e := &Encoder{options: own, threads: o.Threads}
+	e := &Encoder{options: options, threads: o.Threads}
 	var err error
 	if o.Backend == Remote {
 		err = e.openRemote(ctx, o)
@@ -224,7 +235,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err != nil {
 		return nil, err
 	}
-	e.workers = &workers{e: e, most: e.threads}
+	e.workers = &workers{encoder: e, limit: e.threads}
 	if o.Pool > 1 {
 		e.config.Pool = o.Pool
 	}
@@ -232,8 +243,9 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	return e, nil
 }
 
-// check names the backend, and refuses options that it does not have.
-func (o *Options) check(dir string) error {
+// resolveBackend sets the backend if it is not named, and returns an error for options that
+// belong to another backend.
+func (o *Options) resolveBackend(dir string) error {
 	if o.Backend == "" {
 		if o.Backend = Native; o.On != nil {
 			o.Backend = Device
@@ -246,20 +258,26 @@ func (o *Options) check(dir string) error {
 		return fmt.Errorf("%w: pool of %d vectors", engine.ErrBackend, o.Pool)
 	}
 	const folders = Native + " " + Device + " " + ONNXRuntime
-	for _, x := range []struct {
-		name string
-		set  bool
-		of   string // the backends that have it
+	hasPrecision := o.Precision != F32 && !(o.Precision == F16 && o.Backend == Device)
+	for _, option := range []struct {
+		name     string
+		set      bool
+		backends string // that have the option
 	}{
-		{"a folder", dir != "", folders}, {"a precision", o.Precision != F32 && !(o.Precision == F16 && o.Backend == Device), Native + " " + ONNXRuntime},
+		{"a folder", dir != "", folders},
+		{"a precision", hasPrecision, Native + " " + ONNXRuntime},
 		{"a length of queries", o.QueryLength != 0, folders},
 		{"a length of documents", o.DocumentLength != 0, folders},
-		{"an override", o.Override != nil, folders}, {"a tier", o.Tier != "", Native},
-		{"a library", o.Library != "", ONNXRuntime}, {"a graph", o.Graph != "", ONNXRuntime},
-		{"a server", o.Remote != nil, Remote}, {"an opened device", o.On != nil, Device}, {"memory of a device", o.DeviceMemory != 0, Device},
+		{"an override", o.Override != nil, folders},
+		{"a tier", o.Tier != "", Native},
+		{"a library", o.Library != "", ONNXRuntime},
+		{"a graph", o.Graph != "", ONNXRuntime},
+		{"a server", o.Remote != nil, Remote},
+		{"an opened device", o.On != nil, Device},
+		{"memory of a device", o.DeviceMemory != 0, Device},
 	} {
-		if x.set && !slices.Contains(strings.Fields(x.of), o.Backend) {
-			return fmt.Errorf("%w: %s has no use for %s", engine.ErrBackend, o.Backend, x.name)
+		if option.set && !slices.Contains(strings.Fields(option.backends), o.Backend) {
+			return fmt.Errorf("%w: %s has no use for %s", engine.ErrBackend, o.Backend, option.name)
 		}
 	}
 	if o.Backend == Remote && o.Remote == nil {
@@ -268,34 +286,34 @@ func (o *Options) check(dir string) error {
 	return nil
 }
 
-// Config is that of the model.
+// Config returns the resolved configuration of the model.
 func (e *Encoder) Config() Config { return e.config }
 
-// Options are those that it was opened with.
+// Options returns a copy of the options that the encoder was opened with.
 func (e *Encoder) Options() *Options {
 	o := e.options
 	return &o
 }
 
-// Dim is the dimension of the vectors.
-func (e *Encoder) Dim() int { return e.backend.dim() }
+// Dim returns the dimension of the vectors.
+func (e *Encoder) Dim() int { return e.backend.dimension() }
 
-// Close ends the use of the encoder. Calls after it are [ErrClosed]; those under
-// way end as they would have, and the last one gives back what the backend holds.
-// It may be called twice.
+// Close closes the encoder. Later calls return [ErrClosed]; calls that are running finish
+// normally, and the last of them closes the backend. Close may be called twice.
 func (e *Encoder) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil
 	}
-	if e.closed = true; e.uses > 0 {
+	if e.closed = true; e.backendUses > 0 {
 		return nil
 	}
 	return e.backend.close()
 }
 
-func (e *Encoder) usable() error {
+// checkOpen returns ErrClosed after Close.
+func (e *Encoder) checkOpen() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -304,46 +322,47 @@ func (e *Encoder) usable() error {
 	return nil
 }
 
-// ahead is how many chunks a call may have in memory: what there is for all of them is
-// shared, and each has at least one that is computed while another is used.
-func (e *Encoder) ahead() int {
+// maxChunks returns how many chunks one call may have in memory. All calls share the limit of
+// the encoder, and each has at least two: one is computed while the caller uses the other.
+func (e *Encoder) maxChunks() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return max(2, queued*e.threads/max(e.calls, 1))
+	return max(2, chunksPerWorker*e.threads/max(e.runningCalls, 1))
 }
 
-// begin begins a call, which done ends.
-func (e *Encoder) begin() error {
+// beginCall counts a call, which also uses the backend; endCall ends it.
+func (e *Encoder) beginCall() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return ErrClosed
 	}
-	e.calls++
-	e.uses++
+	e.runningCalls++
+	e.backendUses++
 	return nil
 }
 
-// done ends a call.
-func (e *Encoder) done() {
+// endCall ends a call that beginCall began.
+func (e *Encoder) endCall() {
 	e.mu.Lock()
-	e.calls--
+	e.runningCalls--
 	e.mu.Unlock()
-	e.end()
+	e.releaseBackend()
 }
 
-// hold is a further use, by who has one; end ends a use.
-func (e *Encoder) hold() {
+// acquireBackend adds a use of the backend. The caller has one already, so the backend is open.
+func (e *Encoder) acquireBackend() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.uses++
+	e.backendUses++
 }
 
-func (e *Encoder) end() {
+// releaseBackend ends a use of the backend; the last use after Close closes it.
+func (e *Encoder) releaseBackend() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.uses--; e.uses == 0 && e.closed {
-		_ = e.backend.close() // of what nobody uses any more
+	if e.backendUses--; e.backendUses == 0 && e.closed {
+		_ = e.backend.close() // Close has returned already: no caller is left for the error
 	}
 }
 
@@ -351,41 +370,39 @@ func (e *Encoder) end() {
 type Token struct {
 	ID    int32
 	Piece string
-	// Start and End bound the bytes of the text that the token was made of. A
-	// token of what is put around a text has an empty range at 0.
+	// Start and End bound the bytes of the text that the token was made from. Tokens around a
+	// text, such as markers, have an empty range at 0.
 	Start, End int
-	// Kept says that the vector is used: those of punctuation in documents mostly
-	// are not.
+	// Kept reports whether the vector is used. Most models skip punctuation in documents.
 	Kept bool
 }
 
-// Embedding is a query as vectors: those of the tokens that are kept, one after
-// the other.
+// Embedding is an encoded query: the vectors of the kept tokens, one after the other.
 type Embedding struct {
 	Vectors []float32
-	Tokens  []Token // all of them, also those that are not kept
-	// Dropped is how many tokens at the end of the text were cut off, since it is longer than
-	// the model reads; servers do not tell.
+	Tokens  []Token // including those that are not kept
+	// Dropped is how many tokens were cut off at the end of a text that is longer than the
+	// model reads. It is 0 for servers, which do not report it.
 	Dropped int
 }
 
-// Tokenize gives the tokens of a text as the model sees them: with all that is
-// put around it, and without what is cut off. An empty text has none, and neither
-// has any of the backend Remote, whose server keeps them to itself.
+// Tokenize returns the tokens of a text as the model sees them: with prompt, markers and
+// special tokens, and without the end that is cut off. It returns none for an empty text, and
+// none for the backend Remote, whose server does not report them.
 func (e *Encoder) Tokenize(r Role, text string) ([]Token, error) {
-	if err := e.usable(); err != nil {
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
-	trimmed, lead := e.trim(r, text)
+	trimmed, lead := e.trimText(r, text)
 	if trimmed == "" {
 		return nil, nil
 	}
-	tokens, err := e.backend.tokens(r, trimmed)
-	return within(tokens, text, lead), err
+	tokens, err := e.backend.tokenize(r, trimmed)
+	return shiftTokens(tokens, text, lead), err
 }
 
-// within moves the places of tokens by what was trimmed off the beginning of the text.
-func within(tokens []Token, text string, lead int) []Token {
+// shiftTokens adds lead, the bytes trimmed off the beginning of text, to the ranges of tokens.
+func shiftTokens(tokens []Token, text string, lead int) []Token {
 	for i := range tokens {
 		if t := &tokens[i]; t.End > 0 {
 			t.Start, t.End = min(t.Start+lead, len(text)), min(t.End+lead, len(text))
@@ -396,25 +413,25 @@ func within(tokens []Token, text string, lead int) []Token {
 
 // sequence is a text as ids.
 type sequence struct {
-	ids      []int32
-	first    int               // place of the first piece of the text
-	pieces   int               // how many there are
-	real     int               // ids that are no filling
-	attended int               // ids that are attended to
-	dropped  int               // pieces that were cut off
-	unknown  int               // pieces that the tokenizer does not know, of those that are left
-	places   []tokenizer.Token // of the prompt and the text; nil: not asked for
+	ids         []int32
+	firstPiece  int               // index in ids of the first piece of prompt and text
+	pieces      int               // pieces of prompt and text
+	real        int               // ids before the mask tokens that expand a query
+	attended    int               // ids that attention reads
+	dropped     int               // pieces that were cut off
+	unknown     int               // unknown tokens among the remaining pieces
+	pieceTokens []tokenizer.Token // the pieces with their ranges. nil means not wanted
 }
 
-// trim is the text without white space around it, where the model has it so, and
-// how many bytes were before it; "" for white space alone. White space between a prompt and the
-// text stays.
-func (e *Encoder) trim(r Role, text string) (string, int) {
+// trimText removes the white space around a text if the model does so, and returns how many
+// bytes it removed at the beginning. A text of white space becomes "". White space between a
+// prompt and the text stays.
+func (e *Encoder) trimText(r Role, text string) (string, int) {
 	role := &e.config.Document
 	if r == Query {
 		role = &e.config.Query
 	}
-	trimmed, lead := trim(text)
+	trimmed, lead := stripSpace(text)
 	switch {
 	case trimmed != "" && e.config.KeepSpace:
 		return text, 0
@@ -424,13 +441,13 @@ func (e *Encoder) trim(r Role, text string) (string, int) {
 	return trimmed, lead
 }
 
-// trim is Python's strip, and how many bytes it took from the beginning.
-func trim(text string) (string, int) {
+// stripSpace is Python's strip; it also returns how many bytes it removed at the beginning.
+func stripSpace(text string) (string, int) {
 	s := strings.TrimLeftFunc(text, modeldir.IsSpace)
 	return strings.TrimRightFunc(s, modeldir.IsSpace), len(text) - len(s)
 }
 
-// Query encodes a query. An empty one has no vectors.
+// Query encodes a query. An empty query has no vectors.
 func (e *Encoder) Query(ctx context.Context, text string) (Embedding, error) {
 	out, err := e.Queries(ctx, []string{text})
 	if err != nil {

@@ -13,65 +13,64 @@ import (
 	"github.com/plaid-ir/plaid/encode/modeldir"
 )
 
-// Model is a model whose settings were read. Its weights may be still to fetch.
+// Model is a model whose settings were read. [Model.Fetch] fetches its weights.
 type Model struct {
 	*modeldir.Config
-	// Name is as in [Config].
+	// Name is [Config.Name].
 	Name string
 
-	snapshot *hub.Snapshot // nil: a folder
+	snapshot *hub.Snapshot // nil means that the model is a folder
 }
 
-// FindModel reads the settings in the folder of a model, as OpenContext does before it reads the weights; an
-// error that it gives OpenContext gives too. Of a hub's model it fetches the settings and the
-// tokenizer alone.
+// FindModel reads the settings in the folder of a model, as [OpenContext] does before it reads the
+// weights, and returns the same errors. Of a hub's model it fetches only the settings and the
+// tokenizer.
 func FindModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	options := Options{}
 	if o != nil {
 		options = *o
 	}
-	if err := options.check(dir); err != nil {
+	if err := options.resolveBackend(dir); err != nil {
 		return nil, err
 	}
 	return findModel(ctx, dir, &options)
 }
 
+// findModel is FindModel for options that are checked.
 func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
-	over := modeldir.Override{}
+	override := modeldir.Override{}
 	if o.Override != nil {
-		over = *o.Override
+		override = *o.Override
 	}
-	for _, l := range []struct {
-		n  int
-		to **int
-	}{{o.QueryLength, &over.QueryLength}, {o.DocumentLength, &over.DocumentLength}} {
-		if l.n != 0 {
-			*l.to = &l.n
-		}
+	if o.QueryLength != 0 {
+		override.QueryLength = new(o.QueryLength)
+	}
+	if o.DocumentLength != 0 {
+		override.DocumentLength = new(o.DocumentLength)
 	}
 	var names []string
 	if o.Backend == ONNXRuntime {
-		names = graphs(o)
+		names = graphFiles(o)
 	}
 	if name, ok := hub.Named(dir); ok {
-		return fromHub(ctx, name, names, o, &over)
+		return findHubModel(ctx, name, names, o, &override)
 	}
 	var c *modeldir.Config
 	var err error
 	if names == nil {
-		c, err = modeldir.Read(dir, &over)
+		c, err = modeldir.Read(dir, &override)
 	} else {
-		c, err = modeldir.ReadGraph(dir, names, &over)
+		c, err = modeldir.ReadGraph(dir, names, &override)
 	}
 	if err != nil {
-		return nil, suggest(err, dir)
+		return nil, withSuggestion(err, dir)
 	}
 	return &Model{Config: c}, nil
 }
 
-// suggest adds to an error of a model that is not there the name of a known one that may have been meant,
-// and to that of a folder that is none of a model that it goes before a name.
-func suggest(err error, name string) error {
+// withSuggestion adds a cure to the error of a model that was not found: the most similar known name, or, if
+// a folder without a model has the name of a hub's model, that folders are preferred.
+func withSuggestion(err error, name string) error {
 	if _, ok := hub.Parse(name); ok && errors.Is(err, modeldir.ErrIncomplete) {
 		if _, serr := os.Stat(filepath.Join(name, "config.json")); errors.Is(serr, fs.ErrNotExist) {
 			return fmt.Errorf("%w; a folder goes before the hub's model of that name", err)
@@ -85,27 +84,29 @@ func suggest(err error, name string) error {
 	return err
 }
 
-// fromHub reads the settings of a model of a hub.
-func fromHub(ctx context.Context, name hub.Name, graphs []string, o *Options, over *modeldir.Override) (*Model, error) {
+// findHubModel reads the settings of a model of a hub.
+func findHubModel(
+	ctx context.Context, name hub.Name, graphs []string, o *Options, override *modeldir.Override,
+) (*Model, error) {
 	h := o.Hub
 	if h == nil {
 		h = hub.FromEnv().With(o.Logger, nil)
 	}
 	s, err := h.Open(ctx, name)
 	if err != nil {
-		return nil, suggest(err, name.Repo)
+		return nil, withSuggestion(err, name.Repo)
 	}
-	c, err := modeldir.ReadFiles(arriving{ctx, s}, graphs, over)
-	guessed, lost := s.Guessed()
-	if errors.Is(err, modeldir.ErrIncomplete) && lost != nil {
-		err = fmt.Errorf("%w; the cache has a part of the model: %w", err, lost)
+	c, err := modeldir.ReadFiles(fetchingFiles{ctx, s}, graphs, override)
+	guessed, hubErr := s.Guessed()
+	if errors.Is(err, modeldir.ErrIncomplete) && hubErr != nil {
+		err = fmt.Errorf("%w; the cache has a part of the model: %w", err, hubErr)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(guessed) > 0 { // the user has to know: it may be another model then
+	if len(guessed) > 0 { // warn the user: with these files, it would be another model
 		w := fmt.Sprintf("%s: taken not to have %s, which the cache lacks: %v",
-			name, strings.Join(guessed, ", "), errors.Unwrap(lost))
+			name, strings.Join(guessed, ", "), errors.Unwrap(hubErr))
 		c.Warnings = append(c.Warnings, w)
 		if h.Logger != nil {
 			h.Logger.Warn(w)
@@ -114,17 +115,17 @@ func fromHub(ctx context.Context, name hub.Name, graphs []string, o *Options, ov
 	return &Model{Config: c, Name: s.Pinned().String(), snapshot: s}, nil
 }
 
-// arriving fetches the files of a snapshot as they are asked for.
-type arriving struct {
+// fetchingFiles is a [modeldir] source that fetches files of a snapshot when they are read.
+type fetchingFiles struct {
 	ctx context.Context
 	*hub.Snapshot
 }
 
-func (a arriving) Has(name string) (bool, error) { return a.Snapshot.Has(a.ctx, name) }
-func (a arriving) Get(name string) error         { return a.Snapshot.Get(a.ctx, name) }
+func (a fetchingFiles) Has(name string) (bool, error) { return a.Snapshot.Has(a.ctx, name) }
+func (a fetchingFiles) Get(name string) error         { return a.Snapshot.Get(a.ctx, name) }
 
-// tensors are the files with tensors, within the folder.
-func (m *Model) tensors() ([]string, error) {
+// tensorFiles returns the paths of the files with tensors, within the folder, with slashes.
+func (m *Model) tensorFiles() ([]string, error) {
 	var names []string
 	for _, path := range m.Tensors() {
 		name, err := filepath.Rel(m.Dir, path)
@@ -136,12 +137,12 @@ func (m *Model) tensors() ([]string, error) {
 	return names, nil
 }
 
-// Fetch fetches the weights of a hub's model, unless they are there.
+// Fetch fetches the weights of a hub's model, unless the cache has them.
 func (m *Model) Fetch(ctx context.Context) error {
 	if m.snapshot == nil {
 		return nil
 	}
-	names, err := m.tensors()
+	names, err := m.tensorFiles()
 	if err != nil {
 		return err
 	}
@@ -151,13 +152,13 @@ func (m *Model) Fetch(ctx context.Context) error {
 	return m.snapshot.Keep()
 }
 
-// WeightFiles are the files with the weights of a hub's model: how large they are, and whether they are
-// in the cache. A folder has none.
+// WeightFiles returns the files with the weights of a hub's model: their sizes, and whether the cache
+// has them. It returns none for a folder.
 func (m *Model) WeightFiles(ctx context.Context) ([]hub.File, error) {
 	if m.snapshot == nil {
 		return nil, nil
 	}
-	names, err := m.tensors()
+	names, err := m.tensorFiles()
 	if err != nil {
 		return nil, err
 	}

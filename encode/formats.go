@@ -22,35 +22,35 @@ type Format string
 
 // The formats.
 const (
-	FormatJSONL Format = "jsonl" // as for [JSONL]
+	FormatJSONL Format = "jsonl" // see [JSONL]
 	FormatCSV   Format = "csv"   // a table with a line that names its columns, among them text
-	// FormatTSV is a table whose cells tabs part. They are literal: each line is a row, and a quotation
-	// mark is a character. The first line names the columns, or is a document, an id and a text.
+	// FormatTSV is a table with tabs between its cells. Nothing is quoted: each line is a row, and a
+	// quotation mark is a character. The first line names the columns, or is a document: an id and a text.
 	FormatTSV      Format = "tsv"
-	FormatLines    Format = "lines"    // a text a line, without ids
-	FormatHTML     Format = "html"     // a page is a text, without its tags
-	FormatNotebook Format = "notebook" // a notebook of Jupyter is a text: its cells, without their output
+	FormatLines    Format = "lines"    // one text per line, without ids
+	FormatHTML     Format = "html"     // a web page is one text, without its tags
+	FormatNotebook Format = "notebook" // a Jupyter notebook is one text: its cells, without their output
 )
 
 var (
-	// ErrSuffix: the name of a file of texts does not tell their format.
+	// ErrSuffix reports a file name whose suffix no format has.
 	ErrSuffix = errors.New("unknown suffix")
-	// ErrLines: a file that is read as JSON lines has a text a line.
+	// ErrLines reports a file of plain text lines that was read as JSON lines.
 	ErrLines = errors.New("not a JSON object: a file with a text on each line has another format, lines")
-	// ErrNoTextField: no record of a file has a field or column with a text.
+	// ErrNoTextField reports a file in which no record has a field or column with a text.
 	ErrNoTextField = errors.New("no text field")
-	// ErrNoField: no record of a file has a field or column that was named.
+	// ErrNoField reports a file in which no record has a field or column that was named.
 	ErrNoField = errors.New("no such field")
-	// ErrNoTexts: a folder has no file of a text.
+	// ErrNoTexts reports a folder without files of text.
 	ErrNoTexts = errors.New("no text files")
 )
 
-// Formats are all of them.
+// Formats returns all formats.
 func Formats() []Format {
 	return []Format{FormatJSONL, FormatCSV, FormatTSV, FormatLines, FormatHTML, FormatNotebook}
 }
 
-// suffixes are the formats by the ends of names, in the order of messages.
+// suffixes maps the suffixes of file names to formats, in the order of messages.
 var suffixes = []struct {
 	suffix string
 	format Format
@@ -59,9 +59,9 @@ var suffixes = []struct {
 	{".txt", FormatLines}, {".html", FormatHTML}, {".htm", FormatHTML}, {".ipynb", FormatNotebook},
 }
 
-// formatOf is the format of a file by its name, without .gz, .zst or .xz: [FormatJSONL] for one that has
-// no suffix, and "" for one that is not known.
-func formatOf(name string) Format {
+// formatByName returns the format of a file by its suffix before .gz, .zst or .xz: [FormatJSONL] without
+// a suffix, and "" for an unknown one.
+func formatByName(name string) Format {
 	suffix := files.Suffix(name)
 	if suffix == "" {
 		return FormatJSONL
@@ -74,103 +74,106 @@ func formatOf(name string) Format {
 	return ""
 }
 
-// Fields are what the parts of a text are called in the objects or columns of a file.
+// Fields names the fields or columns of a file that hold id, title and text.
 type Fields struct {
-	ID    string // "": _id, or else id
-	Title string // "": title
-	Text  string // "": text
+	ID    string // "" means _id, or else id
+	Title string // "" means title
+	Text  string // "" means text
 }
 
-// Reader reads texts. The zero value reads each file by its name.
+// Reader reads texts. The zero value reads each file in the format of its suffix.
 type Reader struct {
-	// Format is how files are written; "": as their names say ([formatOf]), and
-	// [FormatJSONL] for what has none.
+	// Format is the format of all files. "" means the one of each file's suffix, and
+	// [FormatJSONL] for [Reader.Read].
 	Format Format
 	Fields Fields
-	// PassedOver, where set, is told of each file of a folder that is not read.
+	// PassedOver is called with each file of a folder that is not read; it may be nil.
 	PassedOver func(name string)
-	// Each, where set, makes of a text what is yielded of it. Lines of JSON in a file
-	// are parsed on all processors, and Each is called there.
+	// Each converts each text before it is yielded. nil leaves texts as they are. Lines of JSON in
+	// a file are parsed on all processors, and Each is called there, concurrently.
 	Each func(Text) (Text, error)
 }
 
-// Texts reads a folder as [Folder] does, a file, or what a registered format reads
-// ([RegisterFormat]); [ErrSuffix] if its name does not tell the format. A sequence over a
-// regular file or a folder can be gone through again.
+// Texts reads a folder with a file per text ([KindOf]), a file with texts, or a file or folder of a
+// registered format ([RegisterFormat]). A suffix without a format is an [ErrSuffix]. A sequence over
+// a regular file or a folder can be iterated again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
-	if f, ok := registered.Of(name); ok && r.Format == "" {
-		return r.each(ctx, checkedTexts(f.Texts(ctx, name, r.Fields), name))
+	if f, ok := registeredFormats.Of(name); ok && r.Format == "" {
+		return r.convertTexts(ctx, checkedTexts(f.Texts(ctx, name, r.Fields), name))
 	}
 	info, err := os.Stat(name)
 	if err == nil && info.IsDir() {
 		if r.Fields != (Fields{}) {
-			return failed(r.fieldless(name))
+			return failedTexts(r.noFieldsError(name))
 		}
-		return r.each(ctx, folder(ctx, name, r.PassedOver))
+		return r.convertTexts(ctx, folderTexts(ctx, name, r.PassedOver))
 	}
 	f := r.Format
 	if f == "" {
-		if f = formatOf(name); f == "" {
-			return failed(suffixError(name))
+		if f = formatByName(name); f == "" {
+			return failedTexts(suffixError(name))
 		}
 	}
-	threads := 1 // of what may block
+	threads := 1 // a pipe or terminal: reading ahead could block
 	if err == nil && info.Mode().IsRegular() {
 		threads = parallel.Processors()
 	}
-	return r.parser(f, filepath.Base(name), threads).file(ctx, name)
+	return r.newParser(f, filepath.Base(name), threads).readFile(ctx, name)
 }
 
-// Read reads texts from what can be read once. The name is for errors.
+// Read reads texts from a stream, once. The name is for errors.
 func (r *Reader) Read(ctx context.Context, in io.Reader, name string) iter.Seq2[Text, error] {
-	return r.parser(r.Format, name, 1).stream(ctx, in, name)
+	return r.newParser(r.Format, name, 1).readStream(ctx, in, name)
 }
 
-func failed(err error) iter.Seq2[Text, error] {
+// failedTexts returns a sequence that yields only an error.
+func failedTexts(err error) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) { yield(Text{}, err) }
 }
 
-// fieldless is the error of a file without fields where one was named.
-func (r *Reader) fieldless(name string) error {
+// noFieldsError returns the error of a file whose format has no fields, for a reader that names one.
+func (r *Reader) noFieldsError(name string) error {
 	named := cmp.Or(r.Fields.Text, r.Fields.ID, r.Fields.Title)
-	err := fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipped(named))
+	err := fmt.Errorf("%w: there is no %s: it has texts without fields", ErrNoField, clipName(named))
 	return &TextError{Path: name, Row: -1, Err: err}
 }
 
-// each calls Each with texts, one after the other.
-func (r *Reader) each(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
+// convertTexts calls Each with the texts of a stream, one after the other.
+func (r *Reader) convertTexts(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	if r.Each == nil {
 		return texts
 	}
-	return parallel.Map(ctx, texts, 1, nil, r.applyEach)
+	return parallel.Map(ctx, texts, 1, nil, r.convertText)
 }
 
-// applyEach calls Each with a text. Errors have the place of the text.
-func (r *Reader) applyEach(t Text) (Text, error) {
-	made, err := r.Each(t)
+// convertText calls Each with a text. Errors have the place of the text.
+func (r *Reader) convertText(t Text) (Text, error) {
+	converted, err := r.Each(t)
 	if err != nil {
 		err = t.Fault(-1, err)
 	}
-	return made, err
+	return converted, err
 }
 
+// suffixError returns the [ErrSuffix] of a file, with the known suffixes or advice about its own.
 func suffixError(name string) error {
 	suffix := files.Suffix(name)
 	var known []string
 	for _, s := range suffixes {
 		known = append(known, s.suffix)
 	}
-	known = append(known, registered.Suffixes()...)
+	known = append(known, registeredFormats.Suffixes()...)
 	last := len(known) - 1
 	if advice := foreignAdvice(suffix); advice != "" {
 		return fmt.Errorf("%s: %w %q: %s", name, ErrSuffix, suffix, advice)
 	}
-	return fmt.Errorf("%s: %w: %q is none of %s and %s", name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
+	return fmt.Errorf("%s: %w: %q is none of %s and %s",
+		name, ErrSuffix, suffix, strings.Join(known[:last], ", "), known[last])
 }
 
-// foreignAdvice is the advice about files with a suffix; "" if nothing is known.
+// foreignAdvice returns advice about files with a suffix. "" means that there is nothing to say.
 func foreignAdvice(suffix string) string {
-	for _, k := range foreign {
+	for _, k := range foreignFormats {
 		if k.suffix != "" && k.suffix == suffix {
 			return k.advice
 		}
@@ -178,13 +181,15 @@ func foreignAdvice(suffix string) string {
 	return ""
 }
 
-// foreignContent is the advice about a file by its first bytes; nil if nothing is known.
-func foreignContent(begin []byte) error {
-	for _, k := range foreign {
+// foreignContentError returns an error with advice about a file that begins like a format which holds no
+// texts. nil means that no such format is known.
+func foreignContentError(begin []byte) error {
+	for _, k := range foreignFormats {
 		switch {
 		case k.magic == "" || !bytes.HasPrefix(begin, []byte(k.magic)):
-		case slices.Contains(registered.Suffixes(), k.suffix):
-			return fmt.Errorf("it is of the format %s: its name has to end so, and no other format be given", k.suffix)
+		case slices.Contains(registeredFormats.Suffixes(), k.suffix):
+			return fmt.Errorf("it is of the format %s: its name has to end so, "+
+				"and no other format be given", k.suffix)
 		default:
 			return errors.New(k.advice)
 		}
@@ -192,8 +197,10 @@ func foreignContent(begin []byte) error {
 	return nil
 }
 
-func (r *Reader) parser(f Format, name string, threads int) parser {
-	p, fields := r.jsonl(threads), true
+// newParser returns the parser of a format. It unpacks the file, and refuses files of other formats by
+// their first bytes. name is that of the file, and threads parse lines of JSON.
+func (r *Reader) newParser(f Format, name string, threads int) parser {
+	p, fields := r.jsonlParser(threads), true
 	bare, _ := files.Unpacked(name)
 	switch f {
 	case FormatCSV:
@@ -209,7 +216,7 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 	}
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 		if !fields && r.Fields != (Fields{}) {
-			return r.fieldless(name)
+			return r.noFieldsError(name)
 		}
 		b, err := files.Unpack(in, name)
 		if err != nil {
@@ -222,30 +229,33 @@ func (r *Reader) parser(f Format, name string, threads int) parser {
 		if packing := files.Packing(begin); packing != "" {
 			return fmt.Errorf("what is unpacked is compressed by %s once more: unpack it first", packing)
 		}
-		if err := foreignContent(begin); err != nil {
+		if err := foreignContentError(begin); err != nil {
 			return err
 		}
-		if f == FormatJSONL || f == "" || r.Each == nil {
+		if f == FormatJSONL || f == "" || r.Each == nil { // the parser of JSON calls Each itself
 			return p(ctx, b, yield)
 		}
-		var failed error
+		var convertErr error
 		err = p(ctx, b, func(t Text, err error) bool {
 			if err == nil {
-				if t, failed = r.applyEach(t); failed != nil {
+				if t, convertErr = r.convertText(t); convertErr != nil {
 					return false
 				}
 			}
 			return yield(t, err)
 		})
-		return cmp.Or(failed, err)
+		return cmp.Or(convertErr, err)
 	}
 }
 
-// foreign are files that are often given and hold no text as it is read here, with what
-// to do about them.
-var foreign = []struct{ suffix, magic, advice string }{
+// foreignFormats lists formats that are often tried and that hold no texts for the readers here, with
+// advice for each: its suffix, the first bytes of its files, and the cure.
+var foreignFormats = []struct{ suffix, magic, advice string }{
 	{".pdf", "%PDF-", "it is a PDF: make text of it first, as pdftotext does"},
-	{".docx", "PK\x03\x04", "it is a ZIP archive, as office documents are: make text of it first, as pandoc -t plain does"},
+	{
+		".docx", "PK\x03\x04",
+		"it is a ZIP archive, as office documents are: make text of it first, as pandoc -t plain does",
+	},
 	{".parquet", "PAR1", "it is Parquet: the program of the formats module reads it (docs/formats.md)"},
 	{".arrow", "ARROW1", "it is Arrow: the program of the formats module reads it (docs/formats.md)"},
 	{".feather", "", "it is Arrow: the program of the formats module reads it (docs/formats.md)"},

@@ -44,7 +44,7 @@ func localOf(e *Encoder) *local { return e.backend.(*local) }
 
 // chunked sets how many ids a worker gets at once.
 func chunked(e *Encoder, ids int) *Encoder {
-	localOf(e).chunk = ids
+	localOf(e).chunkIDs = ids
 	return e
 }
 

@@ -12,9 +12,9 @@ func TestIDSet(t *testing.T) {
 	require.Empty(t, newIDSet(nil, 100))
 	s := newIDSet([]int32{0, 63, 64, 99, 100, -1, 1 << 30}, 100)
 	for id := range int32(300) {
-		require.Equal(t, id == 0 || id == 63 || id == 64 || id == 99, s.has(id), "%d", id)
+		require.Equal(t, id == 0 || id == 63 || id == 64 || id == 99, s.contains(id), "%d", id)
 	}
 	only := newIDSet([]int32{1 << 30}, 100)
 	require.NotEmpty(t, only)
-	require.False(t, only.has(5))
+	require.False(t, only.contains(5))
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// Kind is the kind of a file in a folder, by its name: each is one text.
+// Kind is the kind of a file in a folder, by its name. Each file is one text.
 type Kind struct {
-	// Unit suits its passages.
+	// Unit is the best unit for passages of its texts.
 	Unit Unit
-	// Written says that the text is the file as it stands, so that its lines are those of the file.
+	// Written reports whether the text is the file as it is, so that its lines are those of the file.
 	Written bool
-	// read makes the title and the text of the content; nil means that the content is the text.
+	// read converts the content to title and text. nil means that the content is the text.
 	read func(string) (title, text string, err error)
 }
 
-// Kinds names the kinds of files that folders are read for, in messages.
+// Kinds names the kinds of files that are read in folders, for messages.
 const Kinds = "text, Markdown, web pages (.html), notebooks (.ipynb) and source code"
 
-// kindsByEnd are the kinds by the ends of names, kindsByName by whole names.
+// kindsByEnd maps suffixes of names to kinds, kindsByName whole names. Both are in lower case.
 var kindsByEnd, kindsByName = func() (ends, names map[string]Kind) {
 	ends, names = map[string]Kind{}, map[string]Kind{}
 	for _, k := range []struct {
@@ -63,8 +63,8 @@ var kindsByEnd, kindsByName = func() (ends, names map[string]Kind) {
 	return ends, names
 }()
 
-// KindOf is the kind of a file by its name; false if it is none of [Kinds]. Readers of folders and
-// those that watch one take the same files.
+// KindOf returns the kind of a file by its name; false means a kind other than [Kinds]. Reading a
+// folder and watching one select files by it.
 func KindOf(name string) (Kind, bool) {
 	name = strings.ToLower(path.Base(filepath.ToSlash(name)))
 	if k, ok := kindsByName[name]; ok {
@@ -74,15 +74,15 @@ func KindOf(name string) (Kind, bool) {
 	return k, ok
 }
 
-// Text is the title, where there is one, and the text of a file, without the byte order mark that it
-// may begin with.
+// Text converts the content of a file to its title, which may be "", and its text. A byte order mark
+// at the beginning is removed.
 func (k Kind) Text(content []byte) (title, text string, err error) {
 	text = string(jsontext.WithoutMark(content))
-	if err := valid(text); err != nil {
+	if err := checkUTF8(text); err != nil {
 		if packing := files.Packing(content); packing != "" {
 			err = fmt.Errorf("it is compressed by %s: unpack it first", packing)
 		}
-		return "", "", cmp.Or(foreignContent(content), err)
+		return "", "", cmp.Or(foreignContentError(content), err)
 	}
 	if k.read == nil {
 		return "", text, nil
@@ -90,7 +90,7 @@ func (k Kind) Text(content []byte) (title, text string, err error) {
 	return k.read(text)
 }
 
-// wholeText reads all as one text.
+// wholeText reads a file as one text.
 func wholeText(r io.Reader, id string, k Kind) (t Text, err error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxTextLine+1))
 	if err == nil && len(b) > maxTextLine {
@@ -104,7 +104,7 @@ func wholeText(r io.Reader, id string, k Kind) (t Text, err error) {
 	return t, err
 }
 
-// parseWhole reads a file as one text, whose id is the name.
+// parseWhole returns a parser that reads a file as one text, whose id is the name.
 func parseWhole(name string, k Kind) parser {
 	return func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
 		t, err := wholeText(r, name, k)
@@ -116,10 +116,11 @@ func parseWhole(name string, k Kind) parser {
 	}
 }
 
-// folder reads the files below a folder that are texts by their names ([KindOf]), in the order of
-// these. Ids are paths within the folder, with slashes. Links in it and files whose names
-// begin with a dot are passed over.
-func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[Text, error] {
+// folderTexts reads the files below a folder that are texts by their names ([KindOf]), in the order of
+// their names. Ids are paths within the folder, with slashes. Links in it, and files and folders
+// whose names begin with a dot, are skipped. skipped, if not nil, is called with each other file that
+// is not read.
+func folderTexts(ctx context.Context, dir string, skipped func(string)) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		stopped := errors.New("stopped")
 		read, others, advice := 0, 0, ""
@@ -143,8 +144,8 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 			}
 			kind, ok := KindOf(name)
 			if !ok {
-				if others++; passedOver != nil {
-					passedOver(name)
+				if others++; skipped != nil {
+					skipped(name)
 				}
 				advice = cmp.Or(advice, foreignAdvice(strings.ToLower(filepath.Ext(name))))
 				return nil
@@ -161,7 +162,7 @@ func folder(ctx context.Context, dir string, passedOver func(string)) iter.Seq2[
 			defer f.Close()
 			t, err := wholeText(f, path.Clean(filepath.ToSlash(rel)), kind)
 			if err != nil {
-				return inText(name, err)
+				return fileError(name, err)
 			}
 			t.From.Path = name
 			if !yield(t, nil) {

@@ -18,24 +18,25 @@ import (
 	"github.com/plaid-ir/plaid/internal/parallel"
 )
 
-// local is a model's folder: texts become ids here, and an engine computes.
+// local is the backend of a model's folder: it tokenizes texts, and an engine computes.
 type local struct {
 	config         *modeldir.Config
 	engine         engine.Engine
-	chunk          int // ids of a chunk
-	threads        int // that make ids of texts
-	tok            *tokenizer.Tokenizer
+	chunkIDs       int // ids of a chunk
+	threads        int // goroutines that tokenize
+	tokenizer      *tokenizer.Tokenizer
 	prefix, suffix []int32
-	skip           idSet
-	keep           idSet     // of documents alone; empty: all
-	memory         sync.Pool // of *joined
+	skipIDs        idSet     // ids without a vector, for roles that skip them
+	keepIDs        idSet     // ids of documents that have a vector; empty means all
+	memory         sync.Pool // of *engineBatch
 }
 
-// maxTexts bounds the texts of a chunk: empty ones have no ids, but must not be
-// without bound either.
+// maxTexts bounds the texts of a chunk of few ids: empty texts have no ids, so that the
+// number of ids alone would not bound them.
 const maxTexts = 500
 
-// openLocal reads a folder for one of the backends that compute here.
+// openLocal reads a folder for one of the backends that compute in this process, and sets
+// the configuration.
 func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *slog.Logger) error {
 	m, err := findModel(ctx, dir, o)
 	if err != nil {
@@ -49,10 +50,10 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 		log.Warn("model: "+w, "dir", dir)
 	}
 	l := &local{
-		config: c, tok: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(),
-		skip: newIDSet(c.Skip, c.Tokenizer.VocabSize()), keep: newIDSet(c.Keep, c.Tokenizer.VocabSize()),
+		config: c, tokenizer: c.Tokenizer, prefix: c.Tokenizer.Prefix(), suffix: c.Tokenizer.Suffix(),
+		skipIDs: newIDSet(c.Skip, c.Tokenizer.VocabSize()), keepIDs: newIDSet(c.Keep, c.Tokenizer.VocabSize()),
 	}
-	l.memory.New = func() any { return new(joined) }
+	l.memory.New = func() any { return new(engineBatch) }
 	e.config = Config{Config: *c, Name: m.Name, Backend: o.Backend}
 	if e.threads <= 0 {
 		e.threads = parallel.Processors()
@@ -76,7 +77,7 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	if err := e.config.setFingerprints(o.Precision); err != nil {
 		return errors.Join(err, l.close())
 	}
-	l.chunk = l.engine.Chunk()
+	l.chunkIDs = l.engine.Chunk()
 	if n := l.engine.Workers(); n > 0 {
 		e.threads = min(e.threads, n)
 	}
@@ -84,14 +85,14 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 	return nil
 }
 
-// near are the precisions whose vectors agree.
-var near = map[Precision]Precision{F32: F16, F16: F32}
+// nearPrecision maps a precision to the other one whose vectors agree, see [Config.Near].
+var nearPrecision = map[Precision]Precision{F32: F16, F16: F32}
 
-// setFingerprints asks the folder for the fingerprints in a precision, and in the one
-// that is near it. Of graphs nothing is known to be near.
+// setFingerprints computes the fingerprints for a precision and for the one near it. A graph has
+// no near precision, since nothing is known about its vectors.
 func (c *Config) setFingerprints(p Precision) error {
 	precisions := []string{p.String()}
-	if other, ok := near[p]; ok && c.Backend != ONNXRuntime {
+	if other, ok := nearPrecision[p]; ok && c.Backend != ONNXRuntime {
 		precisions = append(precisions, other.String())
 	}
 	all, err := c.Config.Fingerprints(precisions...)
@@ -104,7 +105,7 @@ func (c *Config) setFingerprints(p Precision) error {
 	return nil
 }
 
-// openNative loads the weights.
+// openNative loads the weights into the native engine.
 func (l *local) openNative(dir string, o *Options, log *slog.Logger) error {
 	nc, w, err := weights.Load(l.config)
 	if err != nil {
@@ -112,25 +113,28 @@ func (l *local) openNative(dir string, o *Options, log *slog.Logger) error {
 	}
 	m, err := native.New(nc, w, native.Options{Precision: o.Precision, Tier: o.Tier})
 	if err != nil {
-		return &modeldir.ModelError{Path: dir, Err: kindOf(err)}
+		return &modeldir.ModelError{Path: dir, Err: modelDirError(err)}
 	}
 	log.Debug("native", "tier", m.Tier())
 	l.engine = m
-	return l.dimFrom("weights")
+	return l.resolveDimension("weights")
 }
 
-// graphs are the files, of which the first that is there is the graph.
-func graphs(o *Options) []string {
+// graphFiles returns the paths where a graph may be; the first file that exists is used.
+func graphFiles(o *Options) []string {
 	switch {
 	case o.Graph != "":
 		return []string{o.Graph}
 	case o.Precision == Int8:
-		return []string{"model_int8.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "onnx/model_quantized.onnx"}
+		return []string{
+			"model_int8.onnx", "onnx/model_int8.onnx",
+			"model_quantized.onnx", "onnx/model_quantized.onnx",
+		}
 	}
 	return []string{"model.onnx", "onnx/model.onnx"}
 }
 
-// openGraph hands the graph to onnxruntime.
+// openGraph opens the graph of the folder in onnxruntime.
 func (l *local) openGraph(o *Options, log *slog.Logger) error {
 	m, err := onnxruntime.Open(l.config.Weights[0], onnxruntime.Options{Library: o.Library, Logger: log})
 	if err != nil {
@@ -140,27 +144,28 @@ func (l *local) openGraph(o *Options, log *slog.Logger) error {
 		return err
 	}
 	l.engine = m
-	if err := l.dimFrom("graph"); err != nil {
+	if err := l.resolveDimension("graph"); err != nil {
 		return errors.Join(err, m.Close())
 	}
 	return nil
 }
 
-// dimFrom holds the dimension of the engine against that of the folder.
-func (l *local) dimFrom(origin string) error {
+// resolveDimension compares the dimension of the engine with that of the folder, which the engine's
+// dimension completes if it has none. origin names the source of the engine's.
+func (l *local) resolveDimension(origin string) error {
 	switch d := l.engine.Dim(); l.config.Dim {
 	case 0:
 		l.config.Dim, l.config.Origin["dim"] = d, origin
 	case d:
 	default:
-		return modeldir.Faultf(l.config.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
-			d, l.config.Origin["dim"], l.config.Dim)
+		return modeldir.Errorf(l.config.Weights[0], "", modeldir.ErrContradiction,
+			"gives vectors of %d dimensions, but %s says %d", d, l.config.Origin["dim"], l.config.Dim)
 	}
 	return nil
 }
 
-// kindOf gives errors of the engine the kinds of model folders.
-func kindOf(err error) error {
+// modelDirError wraps errors of the native engine in the matching errors of [modeldir].
+func modelDirError(err error) error {
 	switch {
 	case errors.Is(err, native.ErrWeights):
 		return fmt.Errorf("%w: %w", modeldir.ErrWeights, err)
@@ -170,87 +175,92 @@ func kindOf(err error) error {
 	return err
 }
 
-func (l *local) dim() int     { return l.engine.Dim() }
-func (l *local) close() error { return l.engine.Close() }
+func (l *local) dimension() int { return l.engine.Dim() }
+func (l *local) close() error   { return l.engine.Close() }
 
-func (l *local) role(r Role) *modeldir.Role {
+func (l *local) roleSettings(r Role) *modeldir.Role {
 	if r == Query {
 		return &l.config.Query
 	}
 	return &l.config.Document
 }
 
-// around is how many ids are put around a prompt and a text.
-func around(t *tokenizer.Tokenizer, role *modeldir.Role) int {
-	n := t.Around()
+// idsAround returns how many ids surround prompt and text: special tokens and the marker.
+func idsAround(t *tokenizer.Tokenizer, role *modeldir.Role) int {
+	n := t.IDsAround()
 	if role.Marker >= 0 {
 		n++
 	}
 	return n
 }
 
-// sequence has the ids of a trimmed text: prompt and text as pieces, cut so that what
-// is put around them has room, the marker behind the first id, and mask tokens up to the
-// length where queries are expanded; with the places of the pieces if they are wanted.
-// Without an id before the text, the marker is among the pieces.
-func (l *local) sequence(r Role, text string, places bool) (s sequence, err error) {
-	role, x := l.role(r), &l.config.Expand
+// sequence returns the ids of a trimmed text:
+//
+//	prefix[0] marker prefix[1:] pieces of prompt and text, cut to the length  suffix  masks
+//
+// Masks fill a query up to the length of expansion. If the tokenizer has no prefix, the marker
+// follows the first piece and counts as one of the pieces. withPlaces also returns the ranges of
+// the pieces.
+func (l *local) sequence(r Role, text string, withPlaces bool) (s sequence, err error) {
+	role, expansion := l.roleSettings(r), &l.config.Expand
 	length, marker := role.Length, role.Marker
-	put := around(l.tok, role)
-	if put > length {
-		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, put)
+	around := idsAround(l.tokenizer, role)
+	if around > length {
+		return s, fmt.Errorf("%w: %d ids have no room for the %d around a text", modeldir.ErrConfig, length, around)
 	}
-	ids := make([]int32, 0, min(length, put+len(text))+1)
+	ids := make([]int32, 0, min(length, around+len(text))+1)
 	ids = append(ids, l.prefix...)
 	if marker >= 0 && len(ids) > 0 {
 		ids = slices.Insert(ids, 1, marker)
 		marker = -1
 	}
-	s.first = len(ids)
-	if places {
-		s.places, err = l.tok.Encode(role.Prompt + text)
-		ids = slices.Grow(ids, len(s.places))
-		for _, p := range s.places {
+	// Tokenize, and cut the text.
+	s.firstPiece = len(ids)
+	if withPlaces {
+		s.pieceTokens, err = l.tokenizer.Encode(role.Prompt + text)
+		ids = slices.Grow(ids, len(s.pieceTokens))
+		for _, p := range s.pieceTokens {
 			ids = append(ids, p.ID)
 		}
 	} else {
-		ids, err = l.tok.EncodeIDs(ids, role.Prompt+text)
+		ids, err = l.tokenizer.EncodeIDs(ids, role.Prompt+text)
 	}
 	if err != nil {
 		return s, err
 	}
-	s.pieces = len(ids) - s.first
-	if most := length - put; s.pieces > most {
-		s.pieces, s.dropped = most, s.pieces-most
+	s.pieces = len(ids) - s.firstPiece
+	if limit := length - around; s.pieces > limit {
+		s.pieces, s.dropped = limit, s.pieces-limit
 		// Copies, so that a long text does not keep the memory of the tokens that are cut.
-		ids = slices.Clone(ids[:s.first+most])
-		if places {
-			s.places = slices.Clone(s.places[:most])
+		ids = slices.Clone(ids[:s.firstPiece+limit])
+		if withPlaces {
+			s.pieceTokens = slices.Clone(s.pieceTokens[:limit])
 		}
 	}
-	if unknown, ok := l.tok.Unknown(); ok {
-		for _, id := range ids[s.first:] {
+	if unknown, ok := l.tokenizer.Unknown(); ok {
+		for _, id := range ids[s.firstPiece:] {
 			if id == unknown {
 				s.unknown++
 			}
 		}
 	}
+	// Add the ids after the text.
 	ids = append(ids, l.suffix...)
-	if marker >= 0 { // nothing is put before a text, so that the marker is behind its first piece
+	if marker >= 0 { // no prefix: the marker follows the first piece
 		ids = slices.Insert(ids, min(1, len(ids)), marker)
 		if s.pieces > 0 {
 			s.pieces++
-			if places {
-				s.places = slices.Insert(s.places, 1, tokenizer.Token{ID: marker})
+			if withPlaces {
+				s.pieceTokens = slices.Insert(s.pieceTokens, 1, tokenizer.Token{ID: marker})
 			}
 		}
 	}
 	s.real, s.attended = len(ids), len(ids)
-	if r == Query && x.On {
-		for len(ids) < x.Length {
-			ids = append(ids, x.Mask)
+	if r == Query && expansion.On {
+		for len(ids) < expansion.Length {
+			ids = append(ids, expansion.Mask)
 		}
-		if x.Attend {
+		if expansion.Attend {
 			s.attended = len(ids)
 		}
 	}
@@ -258,19 +268,19 @@ func (l *local) sequence(r Role, text string, places bool) (s sequence, err erro
 	return s, nil
 }
 
-// keeps says whether the vector of an id is used.
-func (l *local) keeps(r Role, s sequence, i int) bool {
+// keepsVector reports whether the vector of id i of a sequence is used.
+func (l *local) keepsVector(r Role, s sequence, i int) bool {
 	id := s.ids[i]
-	if r == Document && len(l.keep) > 0 && !l.keep.has(id) {
+	if r == Document && len(l.keepIDs) > 0 && !l.keepIDs.contains(id) {
 		return false
 	}
-	return !l.role(r).Skip || !l.skip.has(id)
+	return !l.roleSettings(r).Skip || !l.skipIDs.contains(id)
 }
 
-// idSet has a bit for each id of a vocabulary; nil is the empty set.
+// idSet is a bitmap of the ids of a vocabulary. nil is the empty set.
 type idSet []uint64
 
-// newIDSet leaves out ids that the vocabulary does not have.
+// newIDSet returns the set of ids, without those that the vocabulary does not have.
 func newIDSet(ids []int32, vocabulary int) idSet {
 	if len(ids) == 0 {
 		return nil
@@ -284,79 +294,87 @@ func newIDSet(ids []int32, vocabulary int) idSet {
 	return s
 }
 
-func (s idSet) has(id int32) bool { return int(id)/64 < len(s) && s[id/64]>>(id%64)&1 == 1 }
+func (s idSet) contains(id int32) bool { return int(id)/64 < len(s) && s[id/64]>>(id%64)&1 == 1 }
 
-func (l *local) tokens(r Role, text string) ([]Token, error) {
+func (l *local) tokenize(r Role, text string) ([]Token, error) {
 	s, err := l.sequence(r, text, true)
 	if err != nil {
 		return nil, err
 	}
-	return l.named(r, s), nil
+	return l.tokensFromSequence(r, s), nil
 }
 
-func (l *local) added(s sequence) []Token { return l.named(Query, s) }
+func (l *local) queryTokens(s sequence) []Token { return l.tokensFromSequence(Query, s) }
 
-// named are the tokens of a sequence with places.
-func (l *local) named(r Role, s sequence) []Token {
-	prompt := l.role(r).Prompt
+// tokensFromSequence returns the tokens of a sequence that has places. Their ranges are in the
+// text without the prompt.
+func (l *local) tokensFromSequence(r Role, s sequence) []Token {
+	prompt := l.roleSettings(r).Prompt
 	tokens := make([]Token, len(s.ids))
 	for i, id := range s.ids {
-		tokens[i] = Token{ID: id, Piece: l.tok.Piece(id), Kept: l.keeps(r, s, i)}
-		if j := i - s.first; j >= 0 && j < s.pieces {
-			tokens[i].Start, tokens[i].End = max(s.places[j].Start-len(prompt), 0), max(s.places[j].End-len(prompt), 0)
+		tokens[i] = Token{ID: id, Piece: l.tokenizer.Piece(id), Kept: l.keepsVector(r, s, i)}
+		if j := i - s.firstPiece; j >= 0 && j < s.pieces {
+			place := s.pieceTokens[j]
+			tokens[i].Start, tokens[i].End = max(place.Start-len(prompt), 0), max(place.End-len(prompt), 0)
 		}
 	}
 	return tokens
 }
 
-func (l *local) ready(r Role, text string) (sequence, error) { return l.sequence(r, text, r == Query) }
+func (l *local) prepare(r Role, text string) (sequence, error) {
+	return l.sequence(r, text, r == Query)
+}
 
-// bytesOfID is about how many bytes of text an id has, and no more.
+// bytesOfID is a low estimate of the bytes of text per id: a chunk must not be overfilled.
 const bytesOfID = 4
 
-// ahead: Where one goroutine makes ids it does so text by text.
-func (l *local) ahead(c *chunk) (bytes, goroutines int) {
+// readAhead returns 0 bytes, which means one text at a time, if one goroutine tokenizes.
+func (l *local) readAhead(c *chunk) (bytes, goroutines int) {
 	if l.threads <= 1 {
 		return 0, 1
 	}
-	return bytesOfID * (l.chunk - len(c.batch.IDs)), l.threads
+	return bytesOfID * (l.chunkIDs - len(c.batch.IDs)), l.threads
 }
 
-func (l *local) full(c *chunk) bool {
-	return len(c.batch.IDs) >= l.chunk || len(c.texts) >= l.maxTexts()
+func (l *local) isFull(c *chunk) bool {
+	return len(c.batch.IDs) >= l.chunkIDs || len(c.texts) >= l.chunkTexts()
 }
 
-func (l *local) maxTexts() int { return max(maxTexts, l.chunk/8) }
+// chunkTexts returns how many texts a chunk may have.
+func (l *local) chunkTexts() int { return max(maxTexts, l.chunkIDs/8) }
 
-func (l *local) joins(batch []*chunk, c *chunk) bool {
+func (l *local) canJoin(batch []*chunk, c *chunk) bool {
 	ids, texts := len(c.batch.IDs), len(c.texts)
-	if c.of.keep != nil || batch[0].of.keep != nil {
+	if c.call.resident != nil || batch[0].call.resident != nil {
 		return false
 	}
 	for _, other := range batch {
 		ids, texts = ids+len(other.batch.IDs), texts+len(other.texts)
 	}
-	return ids <= l.chunk && texts <= l.maxTexts()
+	return ids <= l.chunkIDs && texts <= l.chunkTexts()
 }
 
-// joined is the chunks of one call of the engine.
-type joined struct {
+// engineBatch is the input and the memory of one call of the engine, for one or more chunks.
+type engineBatch struct {
 	engine.Batch
-	vectors []float32
-	kept    []int32 // ids whose vectors are
-	ends    []int   // of texts, among these
-	halves  []byte
+	vectors  []float32
+	kept     []int32 // indexes of the ids whose vectors are used
+	textEnds []int   // of each text, the end of its indexes in kept
+	halves   []byte
 }
 
-// compute: The engine does not know of roles.
+// compute encodes a batch in one call of the engine. The engine does not know roles: they
+// matter only for the ids, which the chunks have, and for the vectors that are kept.
 func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
-	d := l.dim()
+	// Halves are computed if the engine can, and all calls accept them.
+	d := l.dimension()
 	halver, halves := l.engine.(halver)
 	for _, c := range batch {
 		c.rounded = false
-		halves = halves && c.of.halves
+		halves = halves && c.call.acceptsHalves
 	}
-	b := l.memory.Get().(*joined)
+	// Join the ids of all chunks.
+	b := l.memory.Get().(*engineBatch)
 	defer l.memory.Put(b)
 	b.IDs, b.Offsets, b.Attended = b.IDs[:0], append(b.Offsets[:0], 0), b.Attended[:0]
 	for _, c := range batch {
@@ -370,60 +388,61 @@ func (l *local) compute(ctx context.Context, _ Role, batch []*chunk) error {
 	if len(b.IDs) == 0 {
 		return nil
 	}
-	if batch[0].of.keep != nil {
+	if batch[0].call.resident != nil {
 		return l.computeResident(ctx, batch[0], b)
 	}
 	if halves {
 		return l.computeHalves(ctx, halver, b, batch)
 	}
+	// Encode all ids, and copy the vectors that are kept.
 	b.vectors = slices.Grow(b.vectors[:0], len(b.IDs)*d)[:len(b.IDs)*d]
 	if err := l.engine.Encode(ctx, b.vectors, b.Batch); err != nil {
 		return err
 	}
-	rest := b.vectors
+	remaining := b.vectors
 	for _, c := range batch {
 		c.memory = slices.Grow(c.memory[:0], len(c.batch.IDs)*d)
 		for i := range c.texts {
 			t := &c.texts[i]
 			first := len(c.memory)
 			for j := range t.seq.ids {
-				if l.keeps(c.of.role, t.seq, j) {
-					c.memory = append(c.memory, rest[j*d:(j+1)*d]...)
+				if l.keepsVector(c.call.role, t.seq, j) {
+					c.memory = append(c.memory, remaining[j*d:(j+1)*d]...)
 				}
 			}
-			t.vectors, rest = c.memory[first:len(c.memory):len(c.memory)], rest[len(t.seq.ids)*d:]
+			t.vectors, remaining = c.memory[first:len(c.memory):len(c.memory)], remaining[len(t.seq.ids)*d:]
 		}
 	}
 	return nil
 }
 
-// noteKept notes which ids of some chunks have vectors that are kept.
-func (l *local) noteKept(b *joined, batch ...*chunk) {
+// setKept sets the kept ids of chunks, and where those of each text end.
+func (l *local) setKept(b *engineBatch, batch ...*chunk) {
 	id := int32(0)
-	b.kept, b.ends = b.kept[:0], b.ends[:0]
+	b.kept, b.textEnds = b.kept[:0], b.textEnds[:0]
 	for _, c := range batch {
 		for i := range c.texts {
 			s := c.texts[i].seq
 			for j := range s.ids {
-				if l.keeps(c.of.role, s, j) {
+				if l.keepsVector(c.call.role, s, j) {
 					b.kept = append(b.kept, id)
 				}
 				id++
 			}
-			b.ends = append(b.ends, len(b.kept))
+			b.textEnds = append(b.textEnds, len(b.kept))
 		}
 	}
 }
 
-// computeHalves lets the engine give only the vectors that are kept, as float16.
-func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []*chunk) error {
-	d := l.dim()
-	l.noteKept(b, batch...)
+// computeHalves encodes a batch. The engine returns only the kept vectors, as float16.
+func (l *local) computeHalves(ctx context.Context, e halver, b *engineBatch, batch []*chunk) error {
+	d := l.dimension()
+	l.setKept(b, batch...)
 	b.halves = slices.Grow(b.halves[:0], 2*len(b.kept)*d)[:2*len(b.kept)*d]
 	if err := e.EncodeHalves(ctx, b.halves, b.Batch, b.kept); err != nil {
 		return err
 	}
-	first, ends := 0, b.ends
+	first, ends := 0, b.textEnds
 	for _, c := range batch {
 		if len(c.texts) == 0 {
 			continue
@@ -432,10 +451,10 @@ func (l *local) computeHalves(ctx context.Context, e halver, b *joined, batch []
 		n := (end - first) * d
 		c.memory, c.rounded = slices.Grow(c.memory[:0], n)[:n], true
 		floats.DecodeFloat16(c.memory, b.halves[2*first*d:])
-		at := 0
+		begin := 0
 		for i := range c.texts {
 			last := (ends[i] - first) * d
-			c.texts[i].vectors, at = c.memory[at:last:last], last
+			c.texts[i].vectors, begin = c.memory[begin:last:last], last
 		}
 		first, ends = end, ends[len(c.texts):]
 	}

@@ -6,82 +6,86 @@ import (
 	"strings"
 )
 
-// section is what lies between two headings, the first of which belongs to it. One that has
-// nothing below it belongs to the next section.
+// section is the text from a heading to the next one. A heading without text
+// below it belongs to the next section.
 type section struct {
 	start, end int
-	above      []string // headings that it is below; it begins with its own
-	path       []string // these and its own
+	above      []string // the headings above its own, which its text begins with
+	path       []string // above and its own heading
 }
 
-// sections are those of a text in Markdown, by the headings of CommonMark. Those that a
-// quotation or an item of a list begins with do not count.
-func sections(text string) (all []section) {
+// sections splits a Markdown text at its headings, as CommonMark defines them. Headings inside
+// quotations and items of lists do not count.
+func sections(text string) (found []section) {
 	var titles [6]string
 	last, body := section{}, 0 // body is where the heading of last ends
-	end := func(at int) {
-		last.end = at
+	endSection := func(end int) {
+		last.end = end
 		switch {
-		case strings.TrimSpace(text[body:at]) != "":
-			all = append(all, last)
-			last = section{start: at}
-		case at < len(text):
-		case len(all) > 0:
-			all[len(all)-1].end = at
-		case body > 0:
-			all = append(all, last)
+		case strings.TrimSpace(text[body:end]) != "":
+			found = append(found, last)
+			last = section{start: end}
+		case end < len(text): // an empty section: it continues into the next one
+		case len(found) > 0: // an empty section at the end belongs to the one before
+			found[len(found)-1].end = end
+		case body > 0: // only headings
+			found = append(found, last)
 		}
 	}
 	for h := range headings(text) {
-		end(h.start)
+		endSection(h.start)
 		titles[h.level-1] = h.title
 		clear(titles[h.level:])
 		var above []string
 		for _, t := range titles[:h.level-1] {
 			above = append(above, nonEmpty(t)...)
 		}
-		if last.start < h.start { // with headings that have nothing below them
-			n := 0
-			for n < min(len(last.above), len(above)) && last.above[n] == above[n] {
-				n++
+		if last.start < h.start { // it begins with headings without text: keep those that all are below
+			common := 0
+			for common < min(len(last.above), len(above)) && last.above[common] == above[common] {
+				common++
 			}
-			last.above = above[:n]
+			last.above = above[:common]
 		} else {
 			last.above = above
 		}
 		last.path, body = slices.Concat(above, nonEmpty(h.title)), h.end
 	}
-	end(len(text))
-	return all
+	endSection(len(text))
+	return found
 }
 
-// heading is one of a text: its bytes, with all of its lines.
+// heading is a heading of a text: the bytes of its lines, its level from 1 to 6, and its title.
 type heading struct {
 	start, end, level int
 	title             string
 }
 
-// verbatim is what is no Markdown: where a line begins so, up to one that has the end.
+// verbatim lists blocks of HTML that are not Markdown: from a line that begins with begin to a line
+// that contains end.
 var verbatim = []struct{ begin, end string }{
 	{"<!--", "-->"}, {"<pre", "</pre>"}, {"<script", "</script>"}, {"<style", "</style>"}, {"<textarea", "</textarea>"},
 }
 
-// headings are those of a text in Markdown, in order: lines that begin with #, and paragraphs
+// headings yields the headings of a Markdown text in order: lines that begin with #, and paragraphs
 // above a line of = or -.
 func headings(text string) iter.Seq[heading] {
 	return func(yield func(heading) bool) {
 		var (
-			until     func(line string, indent int) bool // ends code and what else is no Markdown
-			paragraph = -1                               // where it begins
-			inside    bool                               // a list or a quotation, whose paragraph goes on
+			until     func(line string, indent int) bool // reports the end of code or HTML. nil in Markdown
+			paragraph = -1                               // offset of the current paragraph; -1 means none
+			inside    bool                               // in a list or quotation, whose paragraph continues
 		)
-		for at := 0; at < len(text); {
-			begin, next := at, len(text)
-			if n := strings.IndexByte(text[at:], '\n'); n >= 0 {
-				next = at + n + 1
+		next := 0
+		for next < len(text) {
+			// Read a line.
+			begin := next
+			next = len(text)
+			if n := strings.IndexByte(text[begin:], '\n'); n >= 0 {
+				next = begin + n + 1
 			}
-			at = next
 			line, indent := unindent(strings.TrimRight(text[begin:next], " \t\r\n"))
+			// Skip code, HTML and front matter.
 			if until != nil {
 				if until(line, indent) {
 					until = nil
@@ -89,23 +93,26 @@ func headings(text string) iter.Seq[heading] {
 				continue
 			}
 			if begin == 0 && line == "---" && indent == 0 { // front matter, if it ends
-				if frontMatter(text[next:]) {
-					until = func(line string, indent int) bool { return indent == 0 && (line == "---" || line == "...") }
+				if closesFrontMatter(text[next:]) {
+					until = func(line string, indent int) bool {
+						return indent == 0 && (line == "---" || line == "...")
+					}
 					continue
 				}
 			}
+			// Find a heading.
 			h := heading{start: begin, end: next}
 			switch {
 			case line == "":
 				paragraph, inside = -1, false
 				continue
-			case indent > 3: // code, if it is not of a paragraph
+			case indent > 3: // code, or a line of the paragraph
 				continue
-			case paragraph >= 0 && underline(line) > 0:
-				h.start, h.level = paragraph, underline(line)
+			case paragraph >= 0 && underlineLevel(line) > 0:
+				h.start, h.level = paragraph, underlineLevel(line)
 				h.title = strings.Join(strings.Fields(text[paragraph:begin]), " ")
 			default:
-				h.level, h.title = hashes(line)
+				h.level, h.title = parseHashHeading(line)
 			}
 			if h.level > 0 {
 				paragraph, inside = -1, false
@@ -114,14 +121,15 @@ func headings(text string) iter.Seq[heading] {
 				}
 				continue
 			}
-			if until = opens(line); until != nil {
+			// Other lines begin code or HTML, end a paragraph, or belong to one.
+			if until = blockEnd(line); until != nil {
 				paragraph, inside = -1, false
 				continue
 			}
 			switch {
-			case strings.ContainsRune("*-_", rune(line[0])) && strings.Count(line, line[:1]) > 2 && strings.Trim(line, line[:1]+" \t") == "": // * * *
+			case isThematicBreak(line):
 				paragraph, inside = -1, false
-			case contains(line, paragraph >= 0):
+			case beginsContainer(line, paragraph >= 0):
 				paragraph, inside = -1, true
 			case paragraph < 0 && !inside:
 				paragraph = begin
@@ -130,7 +138,13 @@ func headings(text string) iter.Seq[heading] {
 	}
 }
 
-// unindent is a line without the white space before it, and how many columns that takes.
+// isThematicBreak reports whether a line is a rule, such as * * * or ---.
+func isThematicBreak(line string) bool {
+	mark := line[:1]
+	return strings.Contains("*-_", mark) && strings.Count(line, mark) > 2 && strings.Trim(line, mark+" \t") == ""
+}
+
+// unindent returns a line without the white space before it, and the columns of that.
 func unindent(line string) (rest string, columns int) {
 	for i := range len(line) {
 		switch line[i] {
@@ -145,8 +159,9 @@ func unindent(line string) (rest string, columns int) {
 	return "", columns
 }
 
-// frontMatter tells whether what follows a first line --- is data up to another one.
-func frontMatter(text string) bool {
+// closesFrontMatter reports whether text, which follows a first line ---, begins with data up to a
+// second such line or a line of dots.
+func closesFrontMatter(text string) bool {
 	for line := range strings.Lines(text) {
 		switch strings.TrimRight(line, " \t\r\n") {
 		case "---", "...":
@@ -158,23 +173,24 @@ func frontMatter(text string) bool {
 	return false
 }
 
-// hashes is the level and the title of a line that begins with #; 0: it is no heading. #s at its
-// end that a blank is before are none of the title.
-func hashes(line string) (level int, title string) {
-	rest := strings.TrimLeft(line, "#")
-	level = len(line) - len(rest)
-	if level < 1 || level > 6 || rest != "" && rest[0] != ' ' && rest[0] != '\t' {
+// parseHashHeading returns the level and the title of a line that begins with #; level 0 means that it is
+// not a heading. A run of # at its end, after a blank, does not belong to the title.
+func parseHashHeading(line string) (level int, title string) {
+	after := strings.TrimLeft(line, "#")
+	level = len(line) - len(after)
+	if level < 1 || level > 6 || after != "" && after[0] != ' ' && after[0] != '\t' {
 		return 0, ""
 	}
-	title = strings.TrimRight(rest, "#")
+	title = strings.TrimRight(after, "#")
 	if title != "" && !strings.HasSuffix(title, " ") && !strings.HasSuffix(title, "\t") {
-		title = rest
+		title = after
 	}
 	return level, strings.Trim(title, " \t")
 }
 
-// underline is the level that a line of = or - makes a heading of the paragraph above it; 0: none.
-func underline(line string) int {
+// underlineLevel returns the level of the heading that a line of = or - makes of the paragraph above it;
+// 0 means that the line is not an underline.
+func underlineLevel(line string) int {
 	switch {
 	case strings.Trim(line, "=") == "":
 		return 1
@@ -184,26 +200,30 @@ func underline(line string) int {
 	return 0
 }
 
-// opens tells what ends the code or HTML that a line begins; nil: it begins none.
-func opens(line string) func(line string, indent int) bool {
-	if fence := line[:len(line)-len(strings.TrimLeft(line, line[:1]))]; len(fence) > 2 && (fence[0] == '~' || fence[0] == '`' && !strings.Contains(line[len(fence):], "`")) {
+// blockEnd returns a function that reports whether a line ends the code or HTML that this line
+// begins. nil means that it begins neither.
+func blockEnd(line string) func(line string, indent int) bool {
+	fence := line[:len(line)-len(strings.TrimLeft(line, line[:1]))]
+	isFence := len(fence) > 2 && (fence[0] == '~' || fence[0] == '`' && !strings.Contains(line[len(fence):], "`"))
+	if isFence {
 		return func(line string, indent int) bool {
 			return indent < 4 && len(line) >= len(fence) && strings.Trim(line, fence[:1]) == ""
 		}
 	}
 	lower := strings.ToLower(line)
 	for _, v := range verbatim {
-		rest, is := strings.CutPrefix(lower, v.begin)
-		if is && (v.end == "-->" || rest == "" || strings.ContainsAny(rest[:1], " \t>")) && !strings.Contains(rest, v.end) {
+		after, found := strings.CutPrefix(lower, v.begin)
+		wholeTag := v.end == "-->" || after == "" || strings.ContainsAny(after[:1], " \t>")
+		if found && wholeTag && !strings.Contains(after, v.end) {
 			return func(line string, _ int) bool { return strings.Contains(strings.ToLower(line), v.end) }
 		}
 	}
 	return nil
 }
 
-// contains tells whether a line begins a quotation or an item of a list, within a paragraph one
-// that ends it.
-func contains(line string, within bool) bool {
+// beginsContainer reports whether a line begins a quotation or an item of a list. In a paragraph, only
+// an item that has text, and the number 1 if it is numbered, ends it.
+func beginsContainer(line string, inParagraph bool) bool {
 	if line[0] == '>' {
 		return true
 	}
@@ -212,10 +232,11 @@ func contains(line string, within bool) bool {
 	switch {
 	case marker == "" || len(number) > 9:
 		return false
-	case number == "" && !strings.ContainsRune("-+*", rune(marker[0])), number != "" && !strings.ContainsRune(".)", rune(marker[0])):
+	case number == "" && !strings.ContainsRune("-+*", rune(marker[0])),
+		number != "" && !strings.ContainsRune(".)", rune(marker[0])):
 		return false
 	case len(marker) == 1:
-		return !within
+		return !inParagraph
 	}
-	return (marker[1] == ' ' || marker[1] == '\t') && (!within || number == "" || number == "1")
+	return (marker[1] == ' ' || marker[1] == '\t') && (!inParagraph || number == "" || number == "1")
 }

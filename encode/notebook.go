@@ -10,7 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// notebook is a file of Jupyter, of version 4 or, with worksheets, of version 3. The output of cells is
+// notebook is a Jupyter file of version 4 or, with worksheets, of version 3. The output of cells is
 // not read.
 type notebook struct {
 	Metadata struct {
@@ -40,7 +40,7 @@ func (s *jsonString) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// jsonLines are a string, or a list of strings, one after the other.
+// jsonLines is a string, or a list of strings that are concatenated.
 type jsonLines string
 
 func (l *jsonLines) UnmarshalJSON(b []byte) error {
@@ -51,14 +51,14 @@ func (l *jsonLines) UnmarshalJSON(b []byte) error {
 	}
 	var text string
 	if err := json.Unmarshal(b, &text); err != nil {
-		return errors.New("the source of a cell is no text")
+		return errors.New("the source of a cell is not text")
 	}
 	*l = jsonLines(text)
 	return nil
 }
 
-// notebookText is the title of a notebook, if its metadata have one, or else its first heading, and its
-// cells as Markdown: code in fences.
+// notebookText returns the title of a notebook and its cells as Markdown, with code in fences. The title
+// comes from the metadata, or else from the first heading.
 func notebookText(content string) (title, text string, err error) {
 	var n notebook
 	if err := jsontext.Check([]byte(content), jsontext.Options{Vectors: true}); err != nil {
@@ -75,7 +75,8 @@ func notebookText(content string) (title, text string, err error) {
 		return "", "", errors.New("is no notebook: it has no cells")
 	}
 	language := string(cmp.Or(n.Metadata.Language.Name, n.Metadata.Kernel.Language))
-	language = strings.Join(strings.Fields(strings.ReplaceAll(language, "`", "")), "-") // one word behind a fence
+	language = strings.ReplaceAll(language, "`", "")
+	language = strings.Join(strings.Fields(language), "-") // the fence takes one word
 	var b strings.Builder
 	for _, c := range cells {
 		source := strings.Trim(strings.ReplaceAll(string(c.Source+c.Input), "\r\n", "\n"), "\n")

@@ -14,20 +14,20 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// onDevice is the engine of a model on a device.
+// onDevice is the [engine.Engine] of a model on a device.
 type onDevice struct {
 	transformer.Model
 	about transformer.About
 }
 
-// halver is an engine that gives the vectors of some ids alone, as float16; see
+// halver is an engine that can return only the vectors of some ids, as float16; see
 // [transformer.Model].
 type halver interface {
 	EncodeHalves(ctx context.Context, dst []byte, b engine.Batch, kept []int32) error
 }
 
-// A device is best given many ids at once, in several calls: while it computes one
-// batch, the vectors of the one before leave it and the next one is made.
+// A device works best with large batches in several calls: while it computes one batch, the
+// vectors of the batch before are copied from it, and the next batch is prepared.
 const (
 	deviceChunk   = 8192
 	deviceWorkers = 8
@@ -37,7 +37,7 @@ func (d *onDevice) Dim() int     { return d.about.Dim }
 func (d *onDevice) Chunk() int   { return min(deviceChunk, d.about.Tokens) }
 func (d *onDevice) Workers() int { return deviceWorkers }
 
-// openDevice brings the weights to the device.
+// openDevice loads the weights onto the device.
 func (l *local) openDevice(ctx context.Context, dir string, o *Options) (*transformer.About, error) {
 	c, w, err := weights.Load(l.config)
 	if err != nil {
@@ -45,24 +45,24 @@ func (l *local) openDevice(ctx context.Context, dir string, o *Options) (*transf
 	}
 	m, err := transformer.On(ctx, o.On, c, w, transformer.Options{Memory: o.DeviceMemory})
 	if err != nil {
-		if kind := kindOf(err); kind != err {
+		if kind := modelDirError(err); kind != err {
 			return nil, &modeldir.ModelError{Path: dir, Err: kind}
 		}
 		return nil, fmt.Errorf("%w: %s on %s: %w", engine.ErrDevice, dir, o.On.Info().Name, err)
 	}
 	d := &onDevice{m, m.About()}
 	l.engine = d
-	if err := l.dimFrom("weights"); err != nil {
+	if err := l.resolveDimension("weights"); err != nil {
 		_ = m.Close()
 		return nil, err
 	}
 	return &d.about, nil
 }
 
-// server is a model of which only the vectors are seen.
-type server struct{ c *remote.Client }
+// server is the backend of a server, which returns vectors and nothing else.
+type server struct{ client *remote.Client }
 
-// openRemote asks a server.
+// openRemote connects to a server, and makes a configuration from its answer.
 func (e *Encoder) openRemote(ctx context.Context, o *Options) error {
 	ro := *o.Remote
 	if o.Threads > 0 {
@@ -79,45 +79,51 @@ func (e *Encoder) openRemote(ctx context.Context, o *Options) error {
 	e.config = Config{
 		Config: modeldir.Config{
 			Dir: c.URL(), Dim: c.Dim(), Origin: map[string]string{"dim": c.URL()},
-			Query: modeldir.Role{Marker: -1, Prompt: ro.QueryPrefix}, Document: modeldir.Role{Marker: -1, Prompt: ro.DocumentPrefix},
-			Expand: modeldir.Expansion{Mask: -1}, KeepSpace: true,
+			Query:     modeldir.Role{Marker: -1, Prompt: ro.QueryPrefix},
+			Document:  modeldir.Role{Marker: -1, Prompt: ro.DocumentPrefix},
+			Expand:    modeldir.Expansion{Mask: -1},
+			KeepSpace: true,
 		},
-		Backend: Remote, Precision: F32.String(), Fingerprint: c.Fingerprint(),
+		Backend:     Remote,
+		Precision:   F32.String(),
+		Fingerprint: c.Fingerprint(),
 	}
 	return nil
 }
 
-func (s *server) dim() int { return s.c.Dim() }
+func (s *server) dimension() int { return s.client.Dim() }
 
-func (s *server) close() error { return s.c.Close() }
+func (s *server) close() error { return s.client.Close() }
 
-// ready: the server makes ids of the text.
-func (s *server) ready(_ Role, text string) (sequence, error) { return sequence{}, utf8Text(text) }
+// prepare returns an empty sequence: the server tokenizes the text.
+func (s *server) prepare(_ Role, text string) (sequence, error) {
+	return sequence{}, checkUTF8Text(text)
+}
 
-func (s *server) ahead(*chunk) (bytes, goroutines int) { return 0, 1 }
+func (s *server) readAhead(*chunk) (bytes, goroutines int) { return 0, 1 }
 
-// utf8Text refuses what the tokenizers here would refuse too.
-func utf8Text(text string) error {
+// checkUTF8 returns an error for a text that the tokenizers here would refuse too.
+func checkUTF8Text(text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("%w: not valid UTF-8", tokenizer.ErrText)
 	}
 	return nil
 }
 
-func (s *server) full(c *chunk) bool { return len(c.texts) >= s.c.Batch() }
+func (s *server) isFull(c *chunk) bool { return len(c.texts) >= s.client.Batch() }
 
-// tokens: the server keeps them to itself.
-func (s *server) tokens(_ Role, text string) ([]Token, error) { return nil, utf8Text(text) }
+// tokenize returns no tokens: the server does not report them.
+func (s *server) tokenize(_ Role, text string) ([]Token, error) { return nil, checkUTF8Text(text) }
 
-func (s *server) added(sequence) []Token { return nil }
+func (s *server) queryTokens(sequence) []Token { return nil }
 
-// joins: a request is of one role.
-func (s *server) joins(batch []*chunk, c *chunk) bool {
+// canJoin requires one role, since a request has one.
+func (s *server) canJoin(batch []*chunk, c *chunk) bool {
 	n := len(c.texts)
 	for _, other := range batch {
 		n += len(other.texts)
 	}
-	return c.of.role == batch[0].of.role && n <= s.c.Batch()
+	return c.call.role == batch[0].call.role && n <= s.client.Batch()
 }
 
 func (s *server) compute(ctx context.Context, r Role, batch []*chunk) error {
@@ -129,15 +135,15 @@ func (s *server) compute(ctx context.Context, r Role, batch []*chunk) error {
 			}
 		}
 	}
-	all, err := s.c.Encode(ctx, texts, r == Query)
+	encoded, err := s.client.Encode(ctx, texts, r == Query)
 	if err != nil {
 		return err
 	}
 	for _, c := range batch {
 		for i := range c.texts {
 			if t := &c.texts[i]; !t.empty {
-				t.vectors = slices.Concat(all[0]...)
-				all = all[1:]
+				t.vectors = slices.Concat(encoded[0]...)
+				encoded = encoded[1:]
 			}
 		}
 	}

@@ -20,27 +20,27 @@ import (
 
 // Splitting says how long texts are split into passages.
 type Splitting struct {
-	// By is the unit that is kept whole if it fits in a passage; "" means ByWords. A longer unit is
+	// By is the unit that is kept whole if it fits in a passage. "" means ByWords. A longer unit is
 	// split: a section or a block into sentences or lines, these into words, and a word, or a line
-	// of a script without spaces, between characters.
+	// of a script without spaces, into characters.
 	By Unit
-	// Window is the most that a passage has of its text, and Overlap about how much it repeats of
-	// the one before: tokens of Model, or words if no tokenizer is known. A Window of 0 means as
-	// much as Model reads. A prompt, a title and other tokens that a model puts around a text come
-	// on top of that; if they leave less than Window, passages are shorter.
+	// Window limits the text of a passage, and Overlap is about how much text it repeats from
+	// the passage before. Both count tokens of Model, or words if no tokenizer is known. A Window of
+	// 0 means as much as Model reads. The prompt, the title and other tokens around a text are not
+	// counted; if they leave less than Window of the model's length, passages are shorter.
 	//
 	// A word is a run of characters between white space, or 32 characters of a longer run. In
 	// scripts without spaces between words, such as Chinese, Japanese, Thai, Lao, Khmer, Burmese
 	// and Tibetan, each letter is a word.
 	//
-	// A tokenizer may have one unknown token for more than 32 characters: each of them counts then.
-	// A word that is longer than the tokenizer reads (100 characters for that of BERT) is split, so
-	// that no passage has one.
+	// If a tokenizer returns one unknown token for more than 32 characters, each of them counts.
+	// A word that is longer than the tokenizer reads (100 characters for BERT's) is split, so
+	// that no passage has such a word.
 	Window, Overlap int
-	// Model counts tokens and says how many it reads ([Encoder.Config]). Words are counted if it is
-	// nil or has no tokenizer, like a model behind an address.
+	// Model has the tokenizer that counts tokens, and limits how many it reads ([Encoder.Config]).
+	// Words are counted if it is nil or has no tokenizer, such as the model of a server.
 	Model *Config
-	// Threads is how many texts are split at a time; 0 means one, on the caller's goroutine.
+	// Threads is how many texts are split at a time. 0 means one, on the caller's goroutine.
 	Threads int
 }
 
@@ -53,81 +53,83 @@ const (
 	ByWords Unit = "words"
 	// BySentences keeps sentences whole.
 	BySentences Unit = "sentences"
-	// ByHeadings begins a passage at each heading of a text in Markdown that has something
-	// below it, and keeps sentences whole. The headings that a section is below are part of the
+	// ByHeadings begins a passage at each heading of a Markdown text that has text
+	// below it, and keeps sentences whole. The headings above a section are part of the
 	// title of its passages.
 	ByHeadings Unit = "headings"
 	// ByBlocks keeps blocks of source code whole, or else their lines: functions and
-	// declarations that an empty line parts from others.
+	// declarations between empty lines.
 	ByBlocks Unit = "blocks"
 )
 
 // Units returns all units.
 func Units() []Unit { return []Unit{ByWords, BySentences, ByHeadings, ByBlocks} }
 
-// Check refuses wrong settings before a text is read, such as a window of more tokens than the
-// model reads.
+// Check returns an error for impossible settings before a text is read, such as a window of more
+// tokens than the model reads.
 func (p Splitting) Check() error {
-	_, err := p.ready()
+	_, err := p.resolveRules()
 	return err
 }
 
-// parting is a Parting that was checked.
-type parting struct {
+// passageRules are the settings of a [Splitting], checked and completed by its model.
+type passageRules struct {
 	by              Unit
 	window, overlap int
-	cuts            []cut
+	cuts            []cutFunc            // by level, from the longest pieces to single runes
 	tokenizer       *tokenizer.Tokenizer // nil means that words are counted
-	unknown         int32                // the token of what it does not know; -1: it has none
-	longest         int                  // characters of a word that it reads; 0: any
+	unknownID       int32                // the id of the unknown token; -1 means that it has no such token
+	maxWordLength   int                  // the longest word in characters that the tokenizer reads. 0 means any
 	prompt          string
-	room            int  // tokens that the model reads of a prompt, a title and a text
-	keepSpace       bool // the model reads white space around a text, too
+	maxTokens       int  // tokens that the model reads of prompt, title and text together
+	keepSpace       bool // the model also reads white space around a text
 }
 
-func (p Splitting) ready() (*parting, error) {
-	own := &parting{by: p.By, window: p.Window, overlap: p.Overlap, unknown: -1}
+// resolveRules checks the settings and completes them by the model.
+func (p Splitting) resolveRules() (*passageRules, error) {
+	rules := &passageRules{by: p.By, window: p.Window, overlap: p.Overlap, unknownID: -1}
 	switch p.By {
 	case "", ByWords:
 	case BySentences, ByHeadings:
-		own.cuts = []cut{sentences}
+		rules.cuts = []cutFunc{sentenceEnds}
 	case ByBlocks:
-		own.cuts = []cut{codeBlocks, lines}
+		rules.cuts = []cutFunc{codeBlockEnds, lineEnds}
 	default:
 		return nil, fmt.Errorf("passages by %q: there are %v", p.By, Units())
 	}
-	own.cuts = append(own.cuts, words, characters, runes)
+	rules.cuts = append(rules.cuts, wordEnds, characterEnds, runeEnds)
 	counted := "words"
 	if p.Model != nil && p.Model.Tokenizer != nil {
 		counted = "tokens"
-		if err := own.model(p.Model); err != nil {
+		if err := rules.setModel(p.Model); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case own.window == 0 && p.Window == 0:
+	case rules.window == 0 && p.Window == 0:
 		return nil, errors.New("set how many words a passage has: " +
 			"the model does not tell its tokens, nor how many it reads")
-	case own.window < 1 || own.overlap < 0 || own.overlap >= own.window:
-		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible", own.window, counted, own.overlap)
+	case rules.window < 1 || rules.overlap < 0 || rules.overlap >= rules.window:
+		return nil, fmt.Errorf("passages of %d %s that overlap by %d are impossible",
+			rules.window, counted, rules.overlap)
 	}
-	return own, nil
+	return rules, nil
 }
 
-// model takes the tokenizer of a model, and how much it reads.
-func (p *parting) model(c *Config) error {
+// setModel sets the tokenizer of a model and the limits on the tokens that it reads.
+func (p *passageRules) setModel(c *Config) error {
 	p.tokenizer, p.prompt = c.Tokenizer, c.Document.Prompt
-	p.keepSpace = c.KeepSpace || p.prompt != "" // see [Encoder.trim]
-	p.longest = p.tokenizer.LongestWord()
+	p.keepSpace = c.KeepSpace || p.prompt != "" // see [Encoder.trimText]
+	p.maxWordLength = p.tokenizer.MaxWordLength()
 	if id, ok := p.tokenizer.Unknown(); ok {
-		p.unknown = id
+		p.unknownID = id
 	}
-	p.room = c.Document.Length - around(c.Tokenizer, &c.Document)
-	prompt, err := p.count(p.prompt)
+	p.maxTokens = c.Document.Length - idsAround(c.Tokenizer, &c.Document)
+	prompt, err := p.countTokens(p.prompt)
 	if err != nil {
 		return err
 	}
-	reads := p.room - prompt
+	reads := p.maxTokens - prompt // tokens of a text without a title
 	switch {
 	case reads < 1:
 		return fmt.Errorf("%w: documents of %d tokens have no room for a text between the %d around it",
@@ -154,21 +156,21 @@ func (p *parting) model(c *Config) error {
 // document that cannot be stored in passages ([vectors.Draft].Split), however short its text is.
 func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Splitting) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
-		p, err := how.ready()
+		p, err := how.resolveRules()
 		if err != nil {
 			yield(Text{}, err)
 			return
 		}
 		row := -1
-		for parted, err := range parallel.Map(ctx, texts, max(how.Threads, 1), textBytes, p.part) {
+		for split, err := range parallel.Map(ctx, texts, max(how.Threads, 1), textBytes, p.split) {
 			row++
 			if err != nil {
 				yield(Text{}, err)
 				return
 			}
-			for t, err := range parted.texts() {
+			for t, err := range split.passageTexts() {
 				if err != nil {
-					err = parted.text.Fault(row, err)
+					err = split.text.Fault(row, err)
 				}
 				if !yield(t, err) || err != nil {
 					return
@@ -178,33 +180,33 @@ func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Splitting) 
 	}
 }
 
-// partedText is a text and its passages: none if it stays as it is.
-type partedText struct {
-	text  Text
-	parts []passage
-	err   error
+// splitText is a text and its passages; a text that stays as it is has none.
+type splitText struct {
+	text     Text
+	passages []passage
+	err      error
 }
 
-// texts yields the passages, or the text itself.
-func (p *partedText) texts() iter.Seq2[Text, error] {
+// passageTexts yields the passages as texts, or the text itself.
+func (p *splitText) passageTexts() iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		switch {
 		case p.err != nil:
 			yield(Text{}, p.err)
 			return
-		case len(p.parts) == 0:
+		case len(p.passages) == 0:
 			yield(p.text, nil)
 			return
 		case p.text.ID == "":
 			yield(Text{}, errors.New("has no id, which its passages need"))
 			return
 		}
-		for n, part := range p.parts {
+		for n, part := range p.passages {
 			t := p.text
-			own := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
-			t.ID, t.Text, t.Title = own.ID(), t.Text[part.start:part.end], part.title
+			p := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
+			t.ID, t.Text, t.Title = p.ID(), t.Text[part.start:part.end], part.title
 			var err error
-			if t.Payload, err = own.Payload(t.Payload); err != nil {
+			if t.Payload, err = p.Payload(t.Payload); err != nil {
 				yield(Text{}, err)
 				return
 			}
@@ -215,120 +217,121 @@ func (p *partedText) texts() iter.Seq2[Text, error] {
 	}
 }
 
-// passage is a part of a text.
+// passage is a range of a text, with the title that is encoded before it.
 type passage struct {
 	start, end int // bytes
 	title      string
 }
 
-// part finds the passages of a text. An error is in the result, so that it gets the row of the
-// text.
-func (p *parting) part(t Text) (partedText, error) {
-	out := partedText{text: t}
-	is, err := vectors.PassageOf(t.ID, t.Payload)
-	if err != nil || is != nil {
+// split finds the passages of a text. An error is part of the result, so that the caller can add the
+// row of the text. A text that is a passage already stays as it is.
+func (p *passageRules) split(t Text) (splitText, error) {
+	out := splitText{text: t}
+	passage, err := vectors.PassageOf(t.ID, t.Payload)
+	if err != nil || passage != nil {
 		out.err = err
 		return out, nil
 	}
-	if out.err = t.check(true); out.err != nil {
+	if out.err = t.checkStorable(true); out.err != nil {
 		return out, nil
 	}
-	s := splitting{parting: p, text: t.Text}
-	if s.marks, s.spread, out.err = p.marks(t.Text); out.err != nil {
+	s := splitter{passageRules: p, text: t.Text}
+	if s.tokenEnds, s.extraEnds, out.err = p.tokenEnds(t.Text); out.err != nil {
 		return out, nil
 	}
-	title, over, err := s.whole(t)
+	title, over, err := s.measureAll(t)
 	if err == nil && (over > 0 || p.by == ByHeadings) {
-		out.parts, err = s.part(title)
-		if len(out.parts) == 1 && over == 0 {
-			out.parts = nil
+		out.passages, err = s.split(title)
+		if len(out.passages) == 1 && over == 0 {
+			out.passages = nil
 		}
 	}
 	out.err = err
 	return out, nil
 }
 
-// whole returns by how much the text is too long below its title.
-func (s *splitting) whole(t Text) (title titled, over int, err error) {
-	title, err = s.titled(t.Title)
-	n := len(s.marks)
+// measureAll returns the title of a text, measured, and by how much the whole text is too long for one
+// passage below it.
+func (s *splitter) measureAll(t Text) (title measuredTitle, over int, err error) {
+	title, err = s.measureTitle(t.Title)
+	n := len(s.tokenEnds)
 	if read := strings.TrimSpace(t.Text); err == nil && !s.keepSpace && len(read) < len(t.Text) {
-		n, err = s.count(read)
-		n += s.spread
+		n, err = s.countTokens(read)
+		n += s.extraEnds
 	}
 	if err == nil {
-		over, err = s.over(title, t.Text, n)
+		over, err = s.excess(title, t.Text, n)
 	}
 	return title, over, err
 }
 
-// titled is a title, and how much of the model's length it takes.
-type titled struct {
-	title  string
-	before int // tokens, with those of the prompt
-	most   int // about how much a passage has below it
-	whole  bool
+// measuredTitle is a title, and how much of the model's length it takes.
+type measuredTitle struct {
+	title   string
+	tokens  int  // tokens of prompt and title
+	limit   int  // about how many tokens or words a passage has below it
+	counted bool // the title counts: otherwise it is too long and will be cut, or words are counted
 }
 
-// seam is how many more tokens there can be where a title and a text meet.
-const seam = 8
+// seamTokens is how many tokens more than in title and text by themselves there can be where they meet.
+const seamTokens = 8
 
-// titled measures a title. One that leaves less than an eighth of the model's length will be cut,
-// and its passages are split as if it were not there.
-func (p *parting) titled(title string) (titled, error) {
-	t := titled{title: title, most: p.window}
+// measureTitle measures a title. A title that leaves less than an eighth of the model's length to the
+// text will be cut, and its passages are split as if it were not there.
+func (p *passageRules) measureTitle(title string) (measuredTitle, error) {
+	t := measuredTitle{title: title, limit: p.window}
 	if p.tokenizer == nil || p.prompt == "" && title == "" {
 		return t, nil
 	}
-	before, err := p.count(p.prompt + title)
+	before, err := p.countTokens(p.prompt + title)
 	if err != nil {
 		return t, err
 	}
-	if left := p.room - before; left*8 >= p.room {
-		if left > 4*seam {
-			left -= seam
+	if remaining := p.maxTokens - before; remaining*8 >= p.maxTokens {
+		if remaining > 4*seamTokens {
+			remaining -= seamTokens
 		}
-		t.before, t.whole, t.most = before, true, min(p.window, left)
+		t.tokens, t.counted, t.limit = before, true, min(p.window, remaining)
 	}
 	return t, nil
 }
 
-// over returns by how much a part of the text, of n tokens or words, is too long below a title; 0
-// means that it fits, and that none of its words is longer than the tokenizer reads.
-func (s *splitting) over(t titled, text string, n int) (int, error) {
-	over, err := s.parting.over(t, text, n)
-	if over > 0 || err != nil || s.spread == 0 || s.longest == 0 || len(text) <= s.longest {
+// excess returns by how much text, a part of the whole with n tokens or words, is too long below a
+// title. 0 means that it fits, and that none of its words is longer than the tokenizer reads.
+func (s *splitter) excess(t measuredTitle, text string, n int) (int, error) {
+	over, err := s.passageRules.excessTokens(t, text, n)
+	if over > 0 || err != nil || s.extraEnds == 0 || s.maxWordLength == 0 || len(text) <= s.maxWordLength {
 		return over, err
 	}
 	tokens, err := s.tokenizer.Encode(text)
 	for _, token := range tokens {
-		if token.ID == s.unknown {
+		if token.ID == s.unknownID {
 			letters := utf8.RuneCountInString(norm.NFD.String(text[token.Start:token.End]))
-			over = max(over, letters-s.longest)
+			over = max(over, letters-s.maxWordLength)
 		}
 	}
 	return over, err
 }
 
-// over returns by how much a text of n tokens or words is too long below a title; 0 means that it
-// fits.
-func (p *parting) over(t titled, text string, n int) (int, error) {
+// excessTokens returns by how much a text of n tokens or words is too long below a title. 0 means that
+// it fits. It tokenizes title and text together only if the sum is near the limit.
+func (p *passageRules) excessTokens(t measuredTitle, text string, n int) (int, error) {
 	if n > p.window {
 		return n - p.window, nil
 	}
-	if !t.whole || t.before+n+seam <= p.room {
+	if !t.counted || t.tokens+n+seamTokens <= p.maxTokens {
 		return 0, nil
 	}
 	full := Text{Title: t.title, Text: text}.Full()
 	if !p.keepSpace {
 		full = strings.TrimSpace(full)
 	}
-	n, err := p.count(p.prompt + full)
-	return max(n-p.room, 0), err
+	n, err := p.countTokens(p.prompt + full)
+	return max(n-p.maxTokens, 0), err
 }
 
-// count is how many tokens or words a text has.
-func (p *parting) count(text string) (int, error) {
+// countTokens returns the number of tokens or words of a text.
+func (p *passageRules) countTokens(text string) (int, error) {
 	if p.tokenizer == nil {
 		n := 0
 		countWords(text, func(int) { n++ })
@@ -338,9 +341,10 @@ func (p *parting) count(text string) (int, error) {
 	return len(ids), err
 }
 
-// marks are the ends of the tokens or words of a text, ascending. An unknown token that stands for
-// a long run has one for each of its characters; spread is by how many marks are more than tokens.
-func (p *parting) marks(text string) (ends []int, spread int, err error) {
+// tokenEnds returns the ends of the tokens or words of a text, ascending. An unknown token that stands
+// for a long run has an end for each of its characters; extra is how many more ends than tokens that
+// makes.
+func (p *passageRules) tokenEnds(text string) (ends []int, spread int, err error) {
 	if p.tokenizer == nil {
 		countWords(text, func(end int) { ends = append(ends, end) })
 		return ends, 0, nil
@@ -351,10 +355,10 @@ func (p *parting) marks(text string) (ends []int, spread int, err error) {
 	}
 	ends = make([]int, 0, len(tokens))
 	for _, t := range tokens {
-		if run := text[t.Start:t.End]; t.ID == p.unknown && utf8.RuneCountInString(run) > longWord {
-			for at := range run {
-				if at > 0 {
-					ends = append(ends, t.Start+at)
+		if run := text[t.Start:t.End]; t.ID == p.unknownID && utf8.RuneCountInString(run) > longWord {
+			for offset := range run {
+				if offset > 0 {
+					ends = append(ends, t.Start+offset)
 				}
 			}
 		}
@@ -366,48 +370,50 @@ func (p *parting) marks(text string) (ends []int, spread int, err error) {
 	return ends, len(ends) - len(tokens), nil
 }
 
-// unit is bytes of a text that are kept whole, and the cut that they are a piece of.
-type unit struct{ start, end, level int }
+// span is a range of bytes of a text that is kept whole, and the level of the cut that made it.
+type span struct{ start, end, level int }
 
-// splitting is a text that is being parted.
-type splitting struct {
-	*parting
-	text   string
-	marks  []int // ends of tokens or words
-	spread int   // how many of these are within unknown tokens
-	parts  []passage
+// splitter splits one text into passages.
+type splitter struct {
+	*passageRules
+	text      string
+	tokenEnds []int // ends of tokens or words
+	extraEnds int   // how many of these lie within unknown tokens
+	passages  []passage
 }
 
-// between estimates the tokens or words of a part of the text: by itself it may have one more or
-// less.
-func (s *splitting) between(start, end int) int {
-	return sort.SearchInts(s.marks, end+1) - sort.SearchInts(s.marks, start+1)
+// estimate returns about how many tokens or words text[start:end] has: tokenized by itself it may have
+// one more or less.
+func (s *splitter) estimate(start, end int) int {
+	return sort.SearchInts(s.tokenEnds, end+1) - sort.SearchInts(s.tokenEnds, start+1)
 }
 
-// part returns the passages of the text.
-func (s *splitting) part(title titled) ([]passage, error) {
+// split returns the passages of the text. title is the title of the text; below headings, they are
+// added to it.
+func (s *splitter) split(title measuredTitle) ([]passage, error) {
 	if s.by != ByHeadings {
-		return s.parts, s.fill(s.add(nil, 0, len(s.text), 0), title, title)
+		return s.passages, s.fillPassages(s.appendSpans(nil, 0, len(s.text), 0), title, title)
 	}
-	below := func(headings []string) (titled, error) {
-		return s.titled(strings.Join(append(nonEmpty(title.title), headings...), " › "))
+	below := func(headings []string) (measuredTitle, error) {
+		return s.measureTitle(strings.Join(append(nonEmpty(title.title), headings...), " › "))
 	}
 	for _, section := range sections(s.text) {
 		first, err := below(section.above)
 		if err != nil {
 			return nil, err
 		}
-		rest, err := below(section.path)
+		following, err := below(section.path)
 		if err == nil {
-			err = s.fill(s.add(nil, section.start, section.end, 0), first, rest)
+			err = s.fillPassages(s.appendSpans(nil, section.start, section.end, 0), first, following)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return s.parts, nil
+	return s.passages, nil
 }
 
+// nonEmpty returns a list of s, or an empty one for "".
 func nonEmpty(s string) []string {
 	if s == "" {
 		return nil
@@ -415,85 +421,88 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
-// add appends the pieces of a part of the text, by the cut of a level. A piece that is too long for
-// a passage is split by the next one.
-func (s *splitting) add(units []unit, start, end, level int) []unit {
+// appendSpans cuts text[start:end] at a level and appends the spans. A span that is too long for
+// a passage is cut at the next level.
+func (s *splitter) appendSpans(spans []span, start, end, level int) []span {
 	begin := start
 	for _, n := range s.cuts[level](s.text[start:end]) {
-		lo, hi := trimmed(s.text, begin, start+n)
+		lo, hi := trimSpan(s.text, begin, start+n)
 		begin = start + n
 		switch {
 		case lo == hi:
-		case s.between(lo, hi) > s.window && level+1 < len(s.cuts):
-			units = s.add(units, lo, hi, level+1)
+		case s.estimate(lo, hi) > s.window && level+1 < len(s.cuts):
+			spans = s.appendSpans(spans, lo, hi, level+1)
 		default:
-			units = append(units, unit{lo, hi, level})
+			spans = append(spans, span{lo, hi, level})
 		}
 	}
-	return units
+	return spans
 }
 
-// finer splits a unit; nil means that it is a single character.
-func (s *splitting) finer(u unit) []unit {
+// splitSpan cuts a span at the first level that makes several spans of it. nil means that it is a single
+// character.
+func (s *splitter) splitSpan(u span) []span {
 	for level := u.level + 1; level < len(s.cuts); level++ {
-		if pieces := s.add(nil, u.start, u.end, level); len(pieces) > 1 {
+		if pieces := s.appendSpans(nil, u.start, u.end, level); len(pieces) > 1 {
 			return pieces
 		}
 	}
 	return nil
 }
 
-// fill puts units into as few passages as possible; the first has a title of its own.
-func (s *splitting) fill(units []unit, title, rest titled) error {
-	covered := 0 // units that are in a passage
-	for first := 0; covered < len(units); title = rest {
-		end := s.reach(units, first, covered, title.most)
+// fillPassages puts spans into as few passages as possible. The first passage has the title, the others
+// have the title following.
+func (s *splitter) fillPassages(spans []span, title, following measuredTitle) error {
+	covered := 0 // spans that are in a passage
+	for first := 0; covered < len(spans); title = following {
+		// Estimate how many spans fit, and correct that by counting tokens.
+		end := s.passageEnd(spans, first, covered, title.limit)
 		for {
-			text := s.text[units[first].start:units[end-1].end]
-			n, err := s.count(text)
+			text := s.text[spans[first].start:spans[end-1].end]
+			n, err := s.countTokens(text)
 			if err != nil {
 				return err
 			}
-			over, err := s.over(title, text, n)
+			over, err := s.excess(title, text, n)
 			if err != nil {
 				return err
 			}
 			if over == 0 {
 				break
 			}
-			if end > covered+1 { // with fewer units
-				most := end - 1
-				for end = most; end > covered+1 && s.between(units[end-1].end, units[most].end) < over; end-- {
+			if end > covered+1 { // drop as many spans at the end as the excess is long
+				last := end - 1
+				for end = last; end > covered+1 && s.estimate(spans[end-1].end, spans[last].end) < over; end-- {
 				}
-			} else if first < covered { // with less that is repeated
+			} else if first < covered { // repeat less of the passage before
 				first++
-			} else if pieces := s.finer(units[first]); pieces != nil {
-				units = slices.Replace(units, first, end, pieces...)
-				end = s.reach(units, first, covered, title.most)
+			} else if pieces := s.splitSpan(spans[first]); pieces != nil {
+				spans = slices.Replace(spans, first, end, pieces...)
+				end = s.passageEnd(spans, first, covered, title.limit)
 			} else {
 				break
 			}
 		}
-		s.parts = append(s.parts, passage{start: units[first].start, end: units[end-1].end, title: title.title})
+		s.passages = append(s.passages, passage{start: spans[first].start, end: spans[end-1].end, title: title.title})
 		began := first
 		covered, first = end, end
-		if end == len(units) {
+		if end == len(spans) {
 			break
 		}
-		// The overlap leaves room for a unit that is not repeated.
-		for first-1 > began && s.between(units[first-1].start, units[end-1].end) <= s.overlap &&
-			s.between(units[first-1].start, units[end].end) <= rest.most {
+		// Repeat spans at the end, as long as the next passage still holds one that is not repeated.
+		for first-1 > began && s.estimate(spans[first-1].start, spans[end-1].end) <= s.overlap &&
+			s.estimate(spans[first-1].start, spans[end].end) <= following.limit {
 			first--
 		}
 	}
 	return nil
 }
 
-// reach estimates the end of the units from first on that fit into a passage of most. At least one
-// of them is in no passage before.
-func (s *splitting) reach(units []unit, first, covered, most int) int {
+// passageEnd estimates the end of the spans from first on that fit into a passage of limit tokens or
+// words. At least one of them is not covered by a passage before.
+func (s *splitter) passageEnd(spans []span, first, covered, limit int) int {
 	end := covered + 1
-	for end < len(units) && s.between(units[first].start, units[end].end) <= most {
+	for end < len(spans) && s.estimate(spans[first].start, spans[end].end) <= limit {
 		end++
 	}
 	return end

@@ -161,7 +161,7 @@ func TestPassagesCoverTheText(t *testing.T) {
 			how.Model, how.Window = c, rapid.IntRange(1, c.Document.Length/2).Draw(t, "tokens")
 		}
 		how.Overlap = rapid.IntRange(0, how.Window-1).Draw(t, "overlap")
-		ready, err := how.ready()
+		ready, err := how.resolveRules()
 		require.NoError(t, err)
 		piece := rapid.SampledFrom([]string{"a", "the cell", ".", "! ", " ", "\n", "\n\n", "# ", "## b", "```\n", "````", "    ", "===\n", "---\n", "-", "<!--", "-->", "> ", "。", "é", "\u00a0",
 			"divides", "\"", "e\u0301\u0323", "ภาษาไทยไม่มี", "我们在这里，", "カタカナー", "aGVsbG8gd29ybGQ", strings.Repeat("x", 150), "👩\u200d👩\u200d👧", "🇩🇪🇫🇷"})
@@ -173,14 +173,14 @@ func TestPassagesCoverTheText(t *testing.T) {
 			if !ready.keepSpace {
 				full = strings.TrimSpace(full)
 			}
-			n, err := ready.count(ready.prompt + full)
+			n, err := ready.countTokens(ready.prompt + full)
 			require.NoError(t, err)
 			return n
 		}
 		if len(got) == 1 && got[0].ID == "x" {
 			require.Equal(t, text, got[0].Text)
 			if how.Model != nil {
-				require.LessOrEqual(t, reads(got[0]), ready.room)
+				require.LessOrEqual(t, reads(got[0]), ready.maxTokens)
 			}
 			return
 		}
@@ -195,11 +195,11 @@ func TestPassagesCoverTheText(t *testing.T) {
 			require.Greater(t, at.End, end, "a passage of nothing new")
 			require.Empty(t, strings.TrimFunc(text[end:max(at.Start, end)], unicode.IsSpace), "text that is in no passage")
 			if utf8.RuneCountInString(p.Text) > 1 {
-				size, err := ready.count(p.Text)
+				size, err := ready.countTokens(p.Text)
 				require.NoError(t, err)
 				require.LessOrEqual(t, size, how.Window, "%q", p.Text)
 				if how.Model != nil && title != "" && !strings.Contains(p.Title, "›") {
-					require.LessOrEqual(t, reads(p), ready.room, "%q", p.Text)
+					require.LessOrEqual(t, reads(p), ready.maxTokens, "%q", p.Text)
 				}
 			}
 			end = at.End
@@ -214,7 +214,7 @@ func TestSentencesOfManyMarks(t *testing.T) {
 		require.Len(t, parted(t, Text{ID: "x", Text: text}, Splitting{By: BySentences, Window: len(text)}), 1)
 	}
 	for text, want := range map[string]int{"..。x": 2, "a...\" b": 1, "a.\") B": 2, "!？\"x": 2, "…”x": 1, "a. b": 1, "a. B": 2} {
-		require.Len(t, sentences(text), want, text)
+		require.Len(t, sentenceEnds(text), want, text)
 	}
 }
 
@@ -236,12 +236,12 @@ func passagesWithoutBlanks(t *testing.T, e *Encoder, encoded bool) {
 	} {
 		for _, by := range Units() {
 			for _, how := range []Splitting{{By: by, Window: 20}, {By: by, Model: &c}, {By: by, Window: 7, Overlap: 2, Model: &c}} {
-				ready, err := how.ready()
+				ready, err := how.resolveRules()
 				require.NoError(t, err)
 				parts := parted(t, Text{ID: "a", Title: "T", Text: text}, how)
 				require.GreaterOrEqual(t, len(parts), 5, "%s by %s", name, by)
 				for _, p := range parts {
-					n, err := ready.count(p.Text)
+					n, err := ready.countTokens(p.Text)
 					require.NoError(t, err)
 					require.LessOrEqual(t, n, ready.window, "%s by %s", name, by)
 					first, _ := utf8.DecodeRuneInString(p.Text)
@@ -263,7 +263,7 @@ func passagesWithoutBlanks(t *testing.T, e *Encoder, encoded bool) {
 func TestPassagesOfLongWords(t *testing.T) {
 	e := open(t, nano(t), nil)
 	c := e.Config()
-	require.Equal(t, 100, c.Tokenizer.LongestWord())
+	require.Equal(t, 100, c.Tokenizer.MaxWordLength())
 	unknown, ok := c.Tokenizer.Unknown()
 	require.True(t, ok)
 	require.Equal(t, "[UNK]", c.Tokenizer.Piece(unknown))
@@ -307,7 +307,7 @@ func reported(t *testing.T, e *Encoder, texts []Text) (r Report) {
 func TestWindowOfModel(t *testing.T) {
 	e := open(t, "testdata/golden/xlmr", nil)
 	c := e.Config()
-	ready, err := Splitting{Model: &c}.ready()
+	ready, err := Splitting{Model: &c}.resolveRules()
 	require.NoError(t, err)
 	most := ready.window
 	require.Less(t, most, c.Document.Length)
@@ -318,7 +318,7 @@ func TestWindowOfModel(t *testing.T) {
 	// All that the model reads is used, and reported where a text has more.
 	long := strings.Repeat("the cell divides ", 200)
 	r := reported(t, e, []Text{{ID: "a", Text: long}})
-	n, err := ready.count(strings.TrimSpace(long))
+	n, err := ready.countTokens(strings.TrimSpace(long))
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, int64(n - most)}, []int64{int64(r.Truncated), r.Dropped})
 	// A title that leaves no room is cut, and reported; the text is parted nevertheless.

@@ -29,7 +29,7 @@ func TestPlaces(t *testing.T) {
 		want := []Place{{Path: path, Line: lines[0]}, {Path: path, Line: lines[1]}}
 		require.Equal(t, want, placesOf((&Reader{}).Texts(t.Context(), path)), name)
 		want[0].Path, want[1].Path = "stdin", "stdin"
-		require.Equal(t, want, placesOf((&Reader{Format: formatOf(name)}).Read(t.Context(), strings.NewReader(content), "stdin")), name)
+		require.Equal(t, want, placesOf((&Reader{Format: formatByName(name)}).Read(t.Context(), strings.NewReader(content), "stdin")), name)
 	}
 	page := write(t, dir, "d/p.html", "<p>x")
 	require.Equal(t, []Place{{Path: page}}, placesOf((&Reader{}).Texts(t.Context(), dir+"/d")))

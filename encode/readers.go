@@ -20,29 +20,30 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// maxTextLine is the longest line that is read; longer ones are an error.
+// maxTextLine is the length in bytes of the longest line, text or file that is read; longer ones
+// are an error.
 const maxTextLine = 64 << 20
 
-// parser gives the texts of a stream to yield, until that says false.
+// parser passes the texts of a stream to yield, until it returns false.
 type parser func(ctx context.Context, r io.Reader, yield func(Text, error) bool) error
 
-// stream is a sequence over a reader, which can be gone through once. The name is
+// readStream returns a sequence over a reader, which can be iterated once. The name is
 // for errors.
-func (p parser) stream(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
+func (p parser) readStream(ctx context.Context, r io.Reader, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		err := p(ctx, r, func(t Text, err error) bool {
 			t.From.Path = name
 			return yield(t, err)
 		})
 		if err != nil {
-			yield(Text{}, inText(name, err))
+			yield(Text{}, fileError(name, err))
 		}
 	}
 }
 
-// file is a sequence that opens a file for each pass. The file may be a pipe. One that
-// changes while it is read is an error.
-func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
+// readFile returns a sequence that opens a file at each iteration. The file may be a pipe. A file
+// that changes while it is read is an error.
+func (p parser) readFile(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		var watch files.Watch
 		f, err := watch.Stream(ctx, name)
@@ -51,14 +52,14 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 			if errors.As(err, &pe) {
 				err = pe.Err
 			}
-			yield(Text{}, inText(name, err))
+			yield(Text{}, fileError(name, err))
 			return
 		}
 		defer f.Close()
 		stopped := false
 		err = p(ctx, f, func(t Text, err error) bool {
 			if t.From.Path = name; err == nil {
-				err = textChanged(watch.Look())
+				err = changedError(watch.Look())
 			}
 			stopped = !yield(t, err) || err != nil
 			return !stopped
@@ -66,25 +67,25 @@ func (p parser) file(ctx context.Context, name string) iter.Seq2[Text, error] {
 		if stopped {
 			return
 		}
-		// A fault that is due to a change is of no interest.
-		if changed := textChanged(watch.Unchanged()); changed != nil {
+		// If the file changed, that explains any other error.
+		if changed := changedError(watch.Unchanged()); changed != nil {
 			yield(Text{}, changed)
 		} else if err != nil {
-			yield(Text{}, inText(name, err))
+			yield(Text{}, fileError(name, err))
 		}
 	}
 }
 
-// textChanged makes an error of texts of a file that changed.
-func textChanged(err error) error {
+// changedError converts a [files.ChangedError] to a [TextError], and returns other errors as they are.
+func changedError(err error) error {
 	if c, ok := errors.AsType[*files.ChangedError](err); ok {
 		return &TextError{Path: c.Path, Row: -1, Err: fmt.Errorf("%w: %s", vectors.ErrChanged, c.How)}
 	}
 	return err
 }
 
-// inText names the file of an error.
-func inText(name string, err error) error {
+// fileError returns err as a [TextError] with the name of the file.
+func fileError(name string, err error) error {
 	var te *TextError
 	if !errors.As(err, &te) {
 		te = &TextError{Row: -1, Err: err}
@@ -93,9 +94,9 @@ func inText(name string, err error) error {
 	return te
 }
 
-// eachLine calls f with the lines of r, without their ends, and their numbers
-// from 1, until it says false. A line is valid until f returns.
-func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool, error)) error {
+// visitLines calls visit with the lines of r, without their ends, and their numbers
+// from 1, until it returns false. A line is valid until visit returns.
+func visitLines(ctx context.Context, r io.Reader, visit func(line []byte, n int) (bool, error)) error {
 	for lines := files.NewLineReader(r, maxTextLine); ; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -107,21 +108,21 @@ func eachLine(ctx context.Context, r io.Reader, f func(line []byte, n int) (bool
 		if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
-		more, err := f(line, lines.Number)
+		goOn, err := visit(line, lines.Number)
 		if te := (*TextError)(nil); errors.As(err, &te) {
 			return err
 		} else if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
-		if !more {
+		if !goOn {
 			return nil
 		}
 	}
 }
 
-// JSONL reads a file of JSON objects, one a line, as the corpus.jsonl and
-// queries.jsonl of BEIR: _id (or id), title, text, metadata. What an object has
-// beside id, title and text goes into the payload, where there is something. A
+// JSONL reads a file of JSON objects, one per line, such as corpus.jsonl and
+// queries.jsonl of BEIR: _id (or id), title, text, metadata. The other fields of an object
+// become the payload; an object without other fields has none. A
 // file that is compressed by gzip, zstd or xz is unpacked.
 func JSONL(ctx context.Context, name string) iter.Seq2[Text, error] {
 	return (&Reader{Format: FormatJSONL}).Texts(ctx, name)
@@ -133,40 +134,44 @@ type (
 		bytes []byte
 		n     int
 	}
-	// record is the text of a line.
+	// record is the text of a line of JSON.
 	record struct {
 		text Text
-		has  parts
-		// names are the fields of an object that lacks a part which some object has to have.
+		has  presence
+		// names are the fields of an object that lacks a field which some object must have; nil
+		// means that it lacks none.
 		names []string
-		n     int
+		n     int // line number
 	}
 )
 
-// parts are those of a text that an object has.
-type parts struct{ id, title, text bool }
+// presence tells which fields of a text an object or table has.
+type presence struct{ id, title, text bool }
 
-// jsonl reads lines in order and parses them on several goroutines.
-func (r *Reader) jsonl(threads int) parser {
+// jsonlParser returns a parser of JSON objects, one per line. It reads lines in order and parses them
+// on several goroutines. Some object has to have each field that is named, and some object a title
+// or a text.
+func (r *Reader) jsonlParser(threads int) parser {
 	return func(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 		lines := func(yield func(textLine, error) bool) {
-			err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
+			err := visitLines(ctx, in, func(line []byte, n int) (bool, error) {
 				return len(bytes.TrimSpace(line)) == 0 || yield(textLine{bytes.Clone(line), n}, nil), nil
 			})
 			if err != nil {
 				yield(textLine{}, err)
 			}
 		}
-		var lacks *record // the first object that lacks something
-		var has parts     // of all objects
-		for got, err := range parallel.Map(ctx, lines, threads, func(l textLine) int { return len(l.bytes) }, r.record) {
+		var lacks *record // the first object that lacks a field
+		var has presence  // fields that some object has
+		lineBytes := func(l textLine) int { return len(l.bytes) }
+		for got, err := range parallel.Map(ctx, lines, threads, lineBytes, r.parseRecord) {
 			if err != nil {
 				return err
 			}
 			if lacks == nil && got.names != nil {
 				lacks = &got
 			}
-			has = parts{has.id || got.has.id, has.title || got.has.title, has.text || got.has.text}
+			has = presence{has.id || got.has.id, has.title || got.has.title, has.text || got.has.text}
 			if !yield(got.text, nil) {
 				return nil
 			}
@@ -174,40 +179,41 @@ func (r *Reader) jsonl(threads int) parser {
 		if lacks == nil {
 			return nil
 		}
-		if err := r.Fields.missing(has, "no object has", "this one has", lacks.names); err != nil {
+		if err := r.Fields.missingError(has, "no object has", "this one has", lacks.names); err != nil {
 			return &TextError{Line: lacks.n, Row: -1, Err: err}
 		}
 		return nil
 	}
 }
 
-// record reads a line.
-func (r *Reader) record(l textLine) (got record, err error) {
+// parseRecord parses a line and applies Each; errors have the place of the line.
+func (r *Reader) parseRecord(l textLine) (got record, err error) {
 	got.n = l.n
-	err = r.object(l.bytes, &got)
+	err = r.parseObject(l.bytes, &got)
 	got.text.From.Line = l.n
 	switch {
 	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
 	case r.Each != nil:
-		got.text, err = r.applyEach(got.text)
+		got.text, err = r.convertText(got.text)
 	}
 	return got, err
 }
 
-// object reads a line of JSONL.
-func (r *Reader) object(line []byte, got *record) error {
-	line = bytes.TrimSpace(jsontext.WithoutMark(line)) // files that are put together have marks inside
-	if err := valid(string(line)); err != nil {
+// parseObject parses a JSON object into the text and the fields of rec.
+func (r *Reader) parseObject(line []byte, got *record) error {
+	line = bytes.TrimSpace(jsontext.WithoutMark(line)) // concatenated files have byte order marks inside
+	if err := checkUTF8(string(line)); err != nil {
 		return err
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(line, &m); err != nil || m == nil {
-		return notAnObject(line, err)
+		return notObjectError(line, err)
 	}
-	if err := vectors.CheckObject(line); err != nil { // encoding/json makes U+FFFD of half a character
+	if err := vectors.CheckObject(line); err != nil { // encoding/json would turn half a surrogate pair into U+FFFD
 		return err
 	}
+	// Read id, title and text.
 	t, f := &got.text, &r.Fields
 	ids := []string{f.ID}
 	if f.ID == "" {
@@ -227,22 +233,24 @@ func (r *Reader) object(line []byte, got *record) error {
 		}
 	}
 	if title != text {
-		if err := stringOf(m[title], title, &t.Title); err != nil {
+		if err := decodeString(m[title], title, &t.Title); err != nil {
 			return err
 		}
 	}
-	if err := stringOf(m[text], text, &t.Text); err != nil {
+	if err := decodeString(m[text], text, &t.Text); err != nil {
 		return err
 	}
-	if f.missing(got.has, "", "", nil) != nil {
+	// Note the fields of an object that lacks one: it is an error if all objects lack it.
+	if f.missingError(got.has, "", "", nil) != nil {
 		got.names = slices.Sorted(maps.Keys(m))
 		if len(m) == 0 {
 			got.names = []string{"nothing"}
 		}
 	}
 	if f.ID != "" && !got.has.id { // all texts have an id, or none
-		return f.lacks(ErrNoField, "the object has no", f.ID, "only", got.names)
+		return f.lacksError(ErrNoField, "the object has no", f.ID, "only", got.names)
 	}
+	// The remaining fields are the payload.
 	for _, key := range used {
 		delete(m, key)
 	}
@@ -257,8 +265,8 @@ func (r *Reader) object(line []byte, got *record) error {
 	return err
 }
 
-// stringOf decodes a field that is a string; one that is null or not there is the empty string.
-func stringOf(raw json.RawMessage, key string, to *string) error {
+// decodeString decodes a field that is a string into to; null or a missing field is "".
+func decodeString(raw json.RawMessage, key string, to *string) error {
 	if n := len(raw); n >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 { // nothing is escaped
 		*to = string(raw[1 : n-1])
 		return nil
@@ -269,8 +277,8 @@ func stringOf(raw json.RawMessage, key string, to *string) error {
 	return fmt.Errorf("%s is not a string", key)
 }
 
-// notAnObject says why a line is no object, and how to mend it.
-func notAnObject(line []byte, err error) error {
+// notObjectError returns the error of a line that is not a JSON object: why, and the cure.
+func notObjectError(line []byte, err error) error {
 	switch {
 	case line[0] == '[':
 		return errors.New("not a JSON object but the start of an array: write one object a line, as jq -c '.[]' does")
@@ -282,8 +290,8 @@ func notAnObject(line []byte, err error) error {
 		return fmt.Errorf("not a JSON object: %w", err)
 	}
 	if bad.Error() == "unexpected end of JSON input" {
-		return errors.New("ends within the JSON object: the file is cut short, or the object goes on in the next line; " +
-			"jq -c . writes one object a line")
+		return errors.New("ends within the JSON object: the file is cut short, " +
+			"or the object goes on in the next line; jq -c . writes one object a line")
 	}
 	for _, word := range []string{"NaN", "Infinity"} {
 		if bytes.HasPrefix(line[max(bad.Offset-1, 0):], []byte(word)) {
@@ -296,10 +304,10 @@ func notAnObject(line []byte, err error) error {
 	return fmt.Errorf("not a JSON object: byte %d: %w", bad.Offset, err)
 }
 
-// parseLines reads a text a line, without ids; empty lines are texts too.
+// parseLines reads one text per line, without ids; empty lines are texts too.
 func parseLines(ctx context.Context, r io.Reader, yield func(Text, error) bool) error {
-	return eachLine(ctx, r, func(line []byte, n int) (bool, error) {
-		if err := valid(string(line)); err != nil {
+	return visitLines(ctx, r, func(line []byte, n int) (bool, error) {
+		if err := checkUTF8(string(line)); err != nil {
 			return false, err
 		}
 		return yield(Text{Text: string(line), From: Place{Line: n}}, nil), nil

@@ -13,26 +13,26 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// residentEncoding encodes the texts of a collection while they are read, and leaves the vectors on the
-// device.
+// residentEncoding encodes the texts of a collection while they are read, and leaves the vectors
+// on the device.
 type residentEncoding struct {
-	e       *Encoder
-	vectors kernels.ResidentVectors
-	ctx     context.Context // of the caller
-	call    *call
-	cancel  context.CancelFunc
-	filling *chunk
-	waiting []*chunk
-	free    []*chunk
-	rows    int // vectors of the texts so far
-	full    bool
+	encoder   *Encoder
+	vectors   kernels.ResidentVectors
+	ctx       context.Context // of the caller
+	call      *encodeCall
+	cancel    context.CancelFunc
+	filling   *chunk   // takes further texts. nil means that none is begun
+	submitted []*chunk // submitted, oldest first
+	free      []*chunk // done, for reuse
+	rows      int      // vectors of the texts so far
+	abandoned bool     // the encoding was abandoned
 
 	payloads *payloads
 }
 
-// encodeResident begins an encoding whose vectors stay where they are computed; nil means that those
-// of the encoder do not.
-func (e *Encoder) encodeResident(ctx context.Context) (*residentEncoding, error) {
+// beginResident begins an encoding whose vectors stay on the device. nil means that the encoder
+// cannot do that: it has no device, or the device no such feature.
+func (e *Encoder) beginResident(ctx context.Context) (*residentEncoding, error) {
 	l, ok := e.backend.(*local)
 	if !ok {
 		return nil, nil
@@ -45,45 +45,46 @@ func (e *Encoder) encodeResident(ctx context.Context) (*residentEncoding, error)
 	if !ok {
 		return nil, nil
 	}
-	if err := e.begin(); err != nil {
+	if err := e.beginCall(); err != nil {
 		return nil, err
 	}
 	p, err := newPayloads("")
 	if err != nil {
-		e.notKept(err)
-		e.done()
+		e.warnNotResident(err)
+		e.endCall()
 		return nil, nil
 	}
 	v, err := keeper.NewVectors(ctx)
 	if err != nil {
-		e.done()
+		e.endCall()
 		return nil, errors.Join(err, p.close())
 	}
-	k := &residentEncoding{e: e, vectors: v, payloads: p, ctx: ctx, call: &call{role: Document, keep: v}}
+	k := &residentEncoding{encoder: e, vectors: v, payloads: p, ctx: ctx, call: &encodeCall{role: Document, resident: v}}
 	k.call.ctx, k.cancel = context.WithCancel(ctx)
 	return k, nil
 }
 
-// notKept tells why vectors do not stay where they are computed: texts are encoded again then.
-func (e *Encoder) notKept(err error) {
+// warnNotResident logs why vectors do not stay on the device: texts are encoded again then.
+func (e *Encoder) warnNotResident(err error) {
 	if log := e.options.Logger; log != nil {
 		log.Warn("vectors do not stay on the device", "error", err)
 	}
 }
 
-// giveUp ends it early: there is no room on the device, or none for payloads.
-func (k *residentEncoding) giveUp(err error) {
-	k.full = true
-	k.e.notKept(err)
+// abandon ends the encoding early, when the device or the disk with the payloads is full.
+func (k *residentEncoding) abandon(err error) {
+	k.abandoned = true
+	k.encoder.warnNotResident(err)
 }
 
-// add takes a text, with the number of its vectors that are kept.
-func (k *residentEncoding) add(t entry, payload []byte, kept int) error {
-	if k.full {
+// addText adds a text, whose payload is stored aside and which has kept vectors. After abandon it
+// does nothing.
+func (k *residentEncoding) addText(t chunkText, payload []byte, kept int) error {
+	if k.abandoned {
 		return nil
 	}
 	if err := k.payloads.add(payload); err != nil {
-		k.giveUp(err)
+		k.abandon(err)
 		return nil
 	}
 	c := k.filling
@@ -94,37 +95,39 @@ func (k *residentEncoding) add(t entry, payload []byte, kept int) error {
 			c = new(chunk)
 		}
 		clear(c.texts)
-		c.texts, c.batch.IDs, c.err, c.first, c.done = c.texts[:0], c.batch.IDs[:0], nil, k.rows, make(chan struct{})
+		c.texts, c.batch.IDs = c.texts[:0], c.batch.IDs[:0]
+		c.err, c.firstRow, c.done = nil, k.rows, make(chan struct{})
 		k.filling = c
 	}
 	c.texts = append(c.texts, t)
 	c.batch.IDs = append(c.batch.IDs, t.seq.ids...)
 	k.rows += kept
-	if !k.e.backend.full(c) {
+	if !k.encoder.backend.isFull(c) {
 		return nil
 	}
-	return k.submit(k.e.ahead())
+	return k.submit(k.encoder.maxChunks())
 }
 
-// submit hands the chunk that was filled to the workers, and waits until only left of them are under way.
-func (k *residentEncoding) submit(left int) error {
+// submit hands the filled chunk to the workers, and waits until at most limit chunks are
+// submitted and not done.
+func (k *residentEncoding) submit(limit int) error {
 	if c := k.filling; c != nil {
-		k.e.workers.submit(k.call, c)
-		k.waiting, k.filling = append(k.waiting, c), nil
+		k.encoder.workers.submit(k.call, c)
+		k.submitted, k.filling = append(k.submitted, c), nil
 	}
-	for len(k.waiting) > left && !k.full {
-		c := k.waiting[0]
+	for len(k.submitted) > limit && !k.abandoned {
+		c := k.submitted[0]
 		select {
 		case <-c.done:
 		case <-k.ctx.Done():
 			return k.ctx.Err()
 		}
-		k.waiting = k.waiting[1:]
+		k.submitted = k.submitted[1:]
 		switch {
 		case c.panic != nil:
 			panic(c.panic)
 		case errors.Is(c.err, kernels.ErrDeviceMemory):
-			k.giveUp(c.err)
+			k.abandon(c.err)
 		case c.err != nil:
 			return c.err
 		}
@@ -133,16 +136,16 @@ func (k *residentEncoding) submit(left int) error {
 	return nil
 }
 
-// end waits for the vectors, and hands them on with the payloads. Both are nil if there was no
-// room for all of either, or there are no vectors.
-func (k *residentEncoding) end() (kernels.ResidentVectors, *payloads, error) {
+// finish waits for the vectors and returns them with the payloads, which the caller owns then.
+// Both are nil if the encoding was abandoned or has no vectors.
+func (k *residentEncoding) finish() (kernels.ResidentVectors, *payloads, error) {
 	err := k.submit(0)
-	if err == nil && !k.full {
+	if err == nil && !k.abandoned {
 		if ferr := k.payloads.flush(); ferr != nil {
-			k.giveUp(ferr)
+			k.abandon(ferr)
 		}
 	}
-	if err == nil && !k.full && k.rows > 0 {
+	if err == nil && !k.abandoned && k.rows > 0 {
 		v, p := k.vectors, k.payloads
 		k.vectors, k.payloads = nil, nil
 		return v, p, nil
@@ -150,43 +153,45 @@ func (k *residentEncoding) end() (kernels.ResidentVectors, *payloads, error) {
 	return nil, nil, err
 }
 
-// close releases vectors that end has not returned, also after a panic.
+// close ends the call, and releases vectors that finish has not returned, also after a panic.
 func (k *residentEncoding) close() {
 	if k == nil {
 		return
 	}
 	k.cancel()
-	k.e.workers.leave(k.call)
-	k.e.done()
+	k.encoder.workers.cancelWaiting(k.call)
+	k.encoder.endCall()
 	if k.vectors != nil {
 		k.vectors.Release()
-		_ = k.payloads.close() // a file without a name, which ends with it
+		_ = k.payloads.close() // an unnamed file, which close removes
 	}
 }
 
-// computeResident leaves the vectors of a chunk on the device.
-func (l *local) computeResident(ctx context.Context, c *chunk, b *joined) error {
+// computeResident encodes a chunk and leaves its vectors on the device.
+func (l *local) computeResident(ctx context.Context, c *chunk, b *engineBatch) error {
 	keeper, ok := l.engine.(*onDevice).Model.(transformer.Keeper)
 	if !ok {
 		return fmt.Errorf("%w: vectors stay on no device", errors.ErrUnsupported)
 	}
-	l.noteKept(b, c)
-	return keeper.EncodeResident(ctx, c.of.keep, c.first, b.Batch, b.kept)
+	l.setKept(b, c)
+	return keeper.EncodeResident(ctx, c.call.resident, c.firstRow, b.Batch, b.kept)
 }
 
-// fromDeviceRows is how many vectors come from the device at a time, and more if a document has more.
+// fromDeviceRows is how many vectors are read from the device at a time; a document with more is
+// read at once.
 const fromDeviceRows = 1 << 14
 
-// fromDevice yields documents of ascending rows, whose vectors it reads from the device.
-func (c *Collection) fromDevice(
+// readFromDevice yields the documents of ascending rows, whose vectors it reads from the device in
+// groups of at most fromDeviceRows.
+func (c *Collection) readFromDevice(
 	ctx context.Context, v kernels.ResidentVectors, rows []int,
 ) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		var numbers []uint32
 		var halves []byte
 		var x []float32
-		doc, first := 0, 0 // a document, and the number of its first vector
-		for n := 0; len(rows) > 0; rows = rows[n:] {
+		doc, first := 0, 0                           // a document, and the row of its first vector on the device
+		for n := 0; len(rows) > 0; rows = rows[n:] { // n documents a group
 			numbers = numbers[:0]
 			for n = 0; n < len(rows) && (n == 0 || len(numbers)+c.Rows(rows[n]) <= fromDeviceRows); n++ {
 				for ; doc < rows[n]; doc++ {

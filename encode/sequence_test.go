@@ -115,7 +115,7 @@ func TestCutTextsKeepFewTokens(t *testing.T) {
 			require.NoError(t, err)
 			require.Positive(t, s.dropped)
 			require.Less(t, cap(s.ids), 1000)
-			require.Less(t, cap(s.places), 1000)
+			require.Less(t, cap(s.pieceTokens), 1000)
 		}
 	}
 }

@@ -23,19 +23,19 @@ func highest(now int64, most *atomic.Int64) {
 	}
 }
 
-func (b *counting) ready(r Role, text string) (sequence, error) {
+func (b *counting) prepare(r Role, text string) (sequence, error) {
 	b.texts.Add(1)
-	s, err := b.backend.ready(r, text)
+	s, err := b.backend.prepare(r, text)
 	highest(b.chunks.Add(1), &b.mostChunks)
 	return s, err
 }
 
-func (b *counting) tokens(r Role, text string) ([]Token, error) {
+func (b *counting) tokenize(r Role, text string) ([]Token, error) {
 	b.placed.Add(1)
-	return b.backend.tokens(r, text)
+	return b.backend.tokenize(r, text)
 }
 
-func (b *counting) full(c *chunk) bool { return len(c.texts) == 1 }
+func (b *counting) isFull(c *chunk) bool { return len(c.texts) == 1 }
 
 func (b *counting) compute(ctx context.Context, r Role, batch []*chunk) error {
 	highest(b.computing.Add(1), &b.most)

@@ -11,31 +11,30 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// SpoolOptions for Spool. The zero value, or nil, is right for most.
+// SpoolOptions are options of [Spool]. The zero value, or nil, is right for most.
 type SpoolOptions struct {
-	// Float32 stores whole numbers instead of halves.
+	// Float32 stores vectors as float32 instead of float16.
 	Float32 bool
-	// Vectors and Matrix, where set, are a file for the vectors alone and what is made of
-	// it; see [vectors.SpoolOptions].
+	// Vectors and Matrix are [vectors.SpoolOptions.Vectors] and [vectors.SpoolOptions.Matrix].
 	Vectors, Matrix string
-	// Progress, where set, is called after each document that was encoded, by the
-	// goroutine that called Spool.
+	// Progress is called after each document that was encoded, by the
+	// goroutine that called Spool. It may be nil.
 	Progress func(Report)
 }
 
-// spoolFlush is after how many documents the file has all of them.
+// spoolFlush is how many documents are buffered before they are written to the file.
 const spoolFlush = 16
 
-// Spool encodes a stream of texts into a file, and makes a [vectors.Source] of it and of what else
-// the texts have. The file has the vectors of each text once, by a digest of title and text. A file
-// that is at the path already, by the same model in the same precision and pooled alike, is gone on
-// with: a text whose vectors it has is not encoded again, wherever the text stands, and whatever its
-// id and payload are. So a process may be killed at any time, texts be corrected, and the work be
-// called for again; a few texts, whose vectors were not yet on their way to the disk, are encoded twice.
+// Spool encodes a stream of texts into a file, and returns a [vectors.Source] of its vectors with the
+// ids and payloads of the texts. The file has the vectors of each text once, by a digest of title and
+// text. If the path has a file of the same model, precision and pooling, Spool resumes it: a text whose
+// vectors the file has is not encoded again, whatever its position, id and payload. So a process may be
+// killed at any time, texts may be corrected, and Spool be called again; only a few texts, whose vectors
+// were not written yet, are encoded twice.
 //
-// Each text is checked before it is encoded, as [SurveyTexts] does. An error leaves the file as far
-// as it is. With the path "" the file is a temporary one. Ids, payloads and their order are those of
-// this stream alone, and payloads are in a file without a name until the source is closed.
+// Each text is checked before it is encoded, as [SurveyTexts] does. After an error the file keeps its
+// vectors. The path "" means a temporary file. Ids, payloads and their order are those of
+// this stream alone; payloads are in an unnamed file until the source is closed.
 //
 // Errors: [vectors.ErrSpool] for a file of another model; those of [SurveyTexts] and of
 // [Encoder.Documents].
@@ -49,38 +48,46 @@ func Spool(
 	if e.config.Pool > 0 {
 		tag = fmt.Sprintf("%s pool %d", tag, e.config.Pool)
 	}
-	store, err := vectors.NewSpool(e.Dim(), &vectors.SpoolOptions{Path: path, Resume: path != "", Float16: !o.Float32,
-		Tag: tag, Vectors: o.Vectors, Matrix: o.Matrix, Keyed: true})
+	store, err := vectors.NewSpool(e.Dim(), &vectors.SpoolOptions{
+		Path:    path,
+		Resume:  path != "",
+		Float16: !o.Float32,
+		Tag:     tag,
+		Vectors: o.Vectors,
+		Matrix:  o.Matrix,
+		Keyed:   true,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
 	r := new(Report)
-	s := &Spooled{store: store, before: store.Len(), ahead: map[vectors.Key]uint32{}}
+	s := &Spooled{store: store, rowsBefore: store.Len(), encodingRows: map[vectors.Key]uint32{}}
 	if s.payloads, err = newPayloads(path); err != nil {
 		return nil, r, errors.Join(err, store.Close())
 	}
-	documents := &call{role: Document, halves: !o.Float32 && !e.config.Pools()} // pooled vectors are rounded later
+	// Encode the texts whose vectors the file does not have. Pooled vectors are rounded by the store.
+	documents := &encodeCall{role: Document, acceptsHalves: !o.Float32 && !e.config.Pools()}
 	encoded := new(Report)
-	for doc, err := range e.documents(ctx, documents, s.fresh(e, texts), encoded) {
+	for doc, err := range e.documents(ctx, documents, s.textsToEncode(e, texts), encoded) {
 		if err == nil {
-			err = s.put(doc.Tokens, r)
+			err = s.storeNext(doc.Tokens, r)
 		}
 		if err != nil {
-			*r = s.others.withEncoded(encoded)
+			*r = s.skipped.withEncoded(encoded)
 			return nil, r, errors.Join(err, s.Close())
 		}
 		if *r = r.withEncoded(encoded); o.Progress != nil {
 			o.Progress(*r)
 		}
 	}
-	*r = s.others.withEncoded(encoded)
+	*r = s.skipped.withEncoded(encoded)
 	if err := store.Flush(); err != nil {
 		return nil, r, errors.Join(err, s.Close())
 	}
 	for _, row := range s.rows {
 		s.tokens += int64(store.Rows(int(row)))
 	}
-	s.ahead, s.queue = nil, nil
+	s.encodingRows, s.queue = nil, nil
 	return s, r, nil
 }
 
@@ -88,42 +95,44 @@ func Spool(
 type Spooled struct {
 	store    *vectors.Spool // by the digest of a text
 	payloads *payloads
-	rows     []uint32 // of each document, the one of its vectors in the store
-	ids      []string // nil: row numbers
-	tokens   int64
+	rows     []uint32 // of each document, the row of its vectors in the store
+	ids      []string // nil means that ids are row numbers
+	tokens   int64    // vectors of all documents
 
-	before int                    // rows that the store had when it was opened
-	used   []uint64               // bits: which of these are used
-	unused int                    // how many are not
-	ahead  map[vectors.Key]uint32 // the rows of texts that are being encoded
-	queue  []queuedText           // these, in order
-	others Report                 // of texts that were not encoded: their vectors are there
+	rowsBefore   int                    // rows that the store had when it was opened
+	used         []uint64               // a bit for each of these, set if a document uses it
+	unused       int                    // how many of these no document uses
+	encodingRows map[vectors.Key]uint32 // the future rows of texts that are being encoded
+	queue        []queuedText           // the same texts, in order
+	skipped      Report                 // counts the texts that were not encoded, since the vectors exist
 
 	closed bool
 }
 
 // queuedText is a text that is being encoded.
 type queuedText struct {
-	key    vectors.Key
-	others Report // of the texts before it
+	key     vectors.Key
+	skipped Report // counts the texts before it that were not encoded
 }
 
-// withEncoded adds the report of texts that were encoded to one of texts that were not.
+// withEncoded returns the sum of r, the report of texts that were not encoded, and that of texts that
+// were.
 func (r Report) withEncoded(encoded *Report) Report {
 	sum := *encoded
 	sum.Texts, sum.Empty, sum.Equal, sum.Resumed = sum.Texts+r.Equal, sum.Empty+r.Empty, r.Equal, r.Resumed
 	return sum
 }
 
-// fresh passes on the texts that have to be encoded, and notes all.
-func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
-	s.used, s.unused = make([]uint64, (s.before+63)/64), s.before
-	next := s.before
-	var roll roll
+// textsToEncode yields the texts that have to be encoded, and records ids, payloads and rows of all
+// texts.
+func (s *Spooled) textsToEncode(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
+	s.used, s.unused = make([]uint64, (s.rowsBefore+63)/64), s.rowsBefore
+	next := s.rowsBefore
+	var roll textChecker
 	return func(yield func(Text, error) bool) {
 		for t, err := range texts {
 			if err == nil {
-				err = roll.note(&t, t.check(false))
+				err = roll.checkNext(&t, t.checkStorable(false))
 			}
 			if err == nil {
 				err = s.payloads.add(t.Payload)
@@ -135,74 +144,77 @@ func (s *Spooled) fresh(e *Encoder, texts iter.Seq2[Text, error]) iter.Seq2[Text
 			if t.ID != "" {
 				s.ids = append(s.ids, t.ID)
 			}
-			if t.From == (Place{}) {
+			if t.From == (Place{}) { // errors name the row in this stream, not in the stream of texts to encode
 				t.From.Row = s.payloads.len()
 			}
 			full := t.Full()
-			trimmed, _ := e.trim(Document, full)
+			trimmed, _ := e.trimText(Document, full)
+			// Look for the vectors in the file, and among the texts that are being encoded.
 			encoded := trimmed
-			if e.config.Tokenizer == nil { // a server gets it as it is
+			if e.config.Tokenizer == nil { // a server receives the text untrimmed
 				encoded = full
 			}
 			digest := sha256.Sum256([]byte(encoded))
 			key := vectors.Key(digest[:len(vectors.Key{})])
 			row, known := s.store.Row(key)
 			if !known {
-				var on uint32
-				if on, known = s.ahead[key]; known {
-					row = int(on)
+				var future uint32
+				if future, known = s.encodingRows[key]; known {
+					row = int(future)
 				}
 			}
 			if !known {
 				s.rows = append(s.rows, uint32(next))
-				s.ahead[key] = uint32(next)
-				s.queue = append(s.queue, queuedText{key, s.others})
+				s.encodingRows[key] = uint32(next)
+				s.queue = append(s.queue, queuedText{key, s.skipped})
 				next++
 				if !yield(Text{ID: t.ID, Text: full, From: t.From}, nil) {
 					return
 				}
 				continue
 			}
+			// Count a text whose vectors exist.
 			s.rows = append(s.rows, uint32(row))
-			if row < s.before {
-				s.others.Resumed++
+			if row < s.rowsBefore {
+				s.skipped.Resumed++
 				if bit := uint64(1) << (row % 64); s.used[row/64]&bit == 0 {
 					s.used[row/64] |= bit
 					s.unused--
 				}
 				continue
 			}
-			s.others.Equal++
+			s.skipped.Equal++
 			if trimmed == "" {
-				s.others.Empty++
+				s.skipped.Empty++
 			}
 		}
 	}
 }
 
-// put stores the vectors of the text that is next in the queue, and sets the report of those before it.
-func (s *Spooled) put(tokens []float32, others *Report) error {
+// storeNext stores the vectors of the next text in the queue, and sets skipped to the report of the texts
+// before it that were not encoded.
+func (s *Spooled) storeNext(tokens []float32, skipped *Report) error {
 	key := s.queue[0].key
-	*others = s.queue[0].others
+	*skipped = s.queue[0].skipped
 	s.queue = s.queue[1:]
 	if err := s.store.Add(vectors.Document{ID: string(key[:]), Tokens: tokens}); err != nil {
 		return err
 	}
-	delete(s.ahead, key)
+	delete(s.encodingRows, key)
 	if s.store.Len()%spoolFlush == 0 {
 		return s.store.Flush()
 	}
 	return nil
 }
 
-// Tokens is the number of token vectors of all documents.
+// Tokens returns the number of token vectors of all documents.
 func (s *Spooled) Tokens() int64 { return s.tokens }
 
-// Unused is the number of texts that the file had before, and that were not among those of the stream.
+// Unused returns the number of texts that the file had before and that the stream did not have.
 func (s *Spooled) Unused() int { return s.unused }
 
-// HasPayload reports whether some document has one.
-func (s *Spooled) HasPayload() bool { return s.payloads.bytes() > 0 }
+// HasPayload reports whether any document has a payload.
+func (s *Spooled) HasPayload() bool { return s.payloads.size() > 0 }
 
 // Numbered reports whether ids are row numbers.
 func (s *Spooled) Numbered() bool { return s.ids == nil }
@@ -231,21 +243,23 @@ func (s *Spooled) ID(i int) string {
 
 // Docs implements [vectors.Source].
 func (s *Spooled) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
-	return s.each(ctx, from, to, func(i int) (vectors.Document, error) { return s.store.Doc(int(s.rows[i])) })
+	return s.documents(ctx, from, to, func(i int) (vectors.Document, error) {
+		return s.store.Doc(int(s.rows[i]))
+	})
 }
 
 // Heads yields all documents without their vectors.
 func (s *Spooled) Heads(ctx context.Context) iter.Seq2[vectors.Document, error] {
-	return s.each(ctx, 0, s.Len(), func(i int) (d vectors.Document, err error) { return d, nil })
+	return s.documents(ctx, 0, s.Len(), func(int) (d vectors.Document, err error) { return d, nil })
 }
 
-// each yields documents with the vectors that get returns.
-func (s *Spooled) each(
+// documents yields documents with the vectors that get returns, and their ids and payloads.
+func (s *Spooled) documents(
 	ctx context.Context, from, to int, get func(i int) (vectors.Document, error),
 ) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		if n := s.Len(); from < 0 || to > n || from > to {
-			yield(vectors.Document{}, fmt.Errorf("%w: documents %d to %d asked of %d", vectors.ErrShape, from, to, n))
+			yield(vectors.Document{}, rangeError(from, to, n))
 			return
 		}
 		for i := from; i < to; i++ {
@@ -268,8 +282,8 @@ func (s *Spooled) each(
 	}
 }
 
-// InOrder reports whether the vectors in the file are those of the documents, in their order and
-// without others between them or behind them.
+// InOrder reports whether the vectors in the file are exactly those of the documents, in the same
+// order.
 func (s *Spooled) InOrder() bool {
 	for i, row := range s.rows {
 		if int(row) != i {
@@ -279,7 +293,7 @@ func (s *Spooled) InOrder() bool {
 	return len(s.rows) == s.store.Len()
 }
 
-// Matrix is [vectors.Spool.Matrix], for documents that are in order.
+// Matrix calls [vectors.Spool.Matrix]. The documents have to be in order.
 func (s *Spooled) Matrix(path string) error {
 	if !s.InOrder() {
 		return fmt.Errorf("%w: the vectors are not in the order of the documents", vectors.ErrShape)
@@ -287,8 +301,7 @@ func (s *Spooled) Matrix(path string) error {
 	return s.store.Matrix(path)
 }
 
-// Close implements [vectors.Source]. A file that has a path of its own stays, with all that was
-// encoded.
+// Close implements [vectors.Source]. A file that is not temporary stays, with all vectors.
 func (s *Spooled) Close() error {
 	if s.closed {
 		return nil

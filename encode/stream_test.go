@@ -82,7 +82,7 @@ func TestStreamErrors(t *testing.T) {
 	n, err = run(t.Context(), many(func(i int) (Text, error) { ahead = i; return fine(i) }), 1)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	require.LessOrEqual(t, ahead, 2*queued*4)
+	require.LessOrEqual(t, ahead, 2*chunksPerWorker*4)
 	require.PanicsWithValue(t, "stream", func() { run(t.Context(), many(func(int) (Text, error) { panic("stream") }), 0) })
 
 	em, err := e.Query(t.Context(), " ")

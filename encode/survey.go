@@ -16,81 +16,82 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Survey is what is known of texts before they are encoded.
+// Survey is the result of reading all texts before they are encoded.
 type Survey struct {
 	Texts int
 	Bytes int64 // of titles and texts
 	// Sum is a SHA-256 of all texts, ids and payloads in their order.
 	Sum string
 
-	sums   []uint64 // of each text
-	places places
+	checksums []uint64 // checksums of the texts, for this process
+	places    places
 }
 
-// SurveyTexts goes through texts that can be gone through again. It takes little of
-// the time that encoding them does, and finds what would end that only after hours:
+// SurveyTexts reads a sequence of texts that can be iterated again. It takes a fraction of
+// the time of encoding, and finds errors that would otherwise end it after hours:
 // a text that cannot be read, a document that cannot be stored ([vectors.CheckDocument]), an id that
-// comes twice or is missing.
+// is missing or occurs twice.
 //
-// Ids are held in memory meanwhile, and twelve bytes a text as long as the survey.
+// It holds the ids in memory, and the survey twelve bytes per text.
 func SurveyTexts(texts iter.Seq2[Text, error]) (*Survey, error) {
-	return surveyTexts(func(yield func(seenText, error) bool) {
+	return surveyTexts(func(yield func(inspectedText, error) bool) {
 		for t, err := range texts {
-			if !yield(see(t), err) {
+			if !yield(inspect(t), err) {
 				return
 			}
 		}
 	})
 }
 
-// seenText is a text with all that is known of it without the other texts.
-type seenText struct {
+// inspectedText is a text with the results of the checks that need no other text.
+type inspectedText struct {
 	Text
-	fault error // why it cannot be stored
-	sum   uint64
+	fault    error // why it cannot be stored. nil means that it can
+	checksum uint64
 }
 
-// see may run on several goroutines.
-func see(t Text) seenText { return seenText{t, t.check(false), t.sum()} }
+// inspect checks a text by itself. It may run on several goroutines.
+func inspect(t Text) inspectedText { return inspectedText{t, t.checkStorable(false), t.checksum()} }
 
-func surveyTexts(texts iter.Seq2[seenText, error]) (*Survey, error) {
+// surveyTexts is SurveyTexts for texts that were inspected.
+func surveyTexts(texts iter.Seq2[inspectedText, error]) (*Survey, error) {
 	s, h := new(Survey), sha256.New()
 	w := bufio.NewWriterSize(h, 64<<10)
-	var roll roll
+	var roll textChecker
 	for seen, err := range texts {
 		t := &seen.Text
 		if err == nil {
-			err = roll.note(t, seen.fault)
+			err = roll.checkNext(t, seen.fault)
 		}
 		if err != nil {
 			return nil, err
 		}
 		t.write(w)
-		s.sums = append(s.sums, seen.sum)
+		s.checksums = append(s.checksums, seen.checksum)
 		s.Texts++
 		s.Bytes += int64(len(t.Title) + len(t.Text))
 	}
-	_ = w.Flush() // a hash takes all
+	_ = w.Flush() // writing to a hash never fails
 	s.Sum, s.places = hex.EncodeToString(h.Sum(nil)), roll.places
 	return s, nil
 }
 
-// Fault is an error of the text of a row, with its place.
+// Fault returns an error of the text of a row, with its place.
 func (s *Survey) Fault(row int, id string, err error) *TextError {
-	t := Text{ID: id, From: s.places.place(row)}
+	t := Text{ID: id, From: s.places.get(row)}
 	return t.Fault(row, err)
 }
 
-// roll is the texts of a stream that were seen.
-type roll struct {
-	n      int
-	rows   map[string]int // of ids
+// textChecker checks the texts of a stream against those before, and keeps their places.
+type textChecker struct {
+	n      int            // texts so far
+	rows   map[string]int // rows by ids
 	places places
 }
 
-// note refuses a text that cannot be stored, for which there is a fault, or not together with those
-// before it.
-func (r *roll) note(t *Text, fault error) error {
+// checkNext returns an error if the next text cannot be stored: by itself, which fault says, or together
+// with those before it, for its id.
+func (r *textChecker) checkNext(t *Text, fault error) error {
 	row := r.n
 	if fault != nil {
 		return t.Fault(row, fault)
@@ -100,9 +101,9 @@ func (r *roll) note(t *Text, fault error) error {
 	}
 	if t.ID != "" {
 		if first, ok := r.rows[t.ID]; ok {
-			from := r.places.place(first)
+			from := r.places.get(first)
 			if from.Path == t.From.Path && from.Line+from.Row > 0 {
-				from.Path = "" // it is named already
+				from.Path = "" // the error names it already
 			}
 			return t.Fault(row, &SameIDError{First: first, From: from})
 		}
@@ -116,42 +117,43 @@ func (r *roll) note(t *Text, fault error) error {
 	return nil
 }
 
-// places are those of texts, by rows.
+// places holds the places of texts by rows, in four bytes per text.
 type places struct {
-	numbers []int32 // of lines, or of rows in a file
+	numbers []int32 // lines, or rows in a file
 	paths   []placePath
 }
 
-// placePath is a path, and the first row that has it.
+// placePath is the path of consecutive rows.
 type placePath struct {
-	first int
+	first int // the first of these rows
 	path  string
-	lines bool // numbers are of lines
+	lines bool // the numbers are lines
 }
 
-func (p *places) add(at Place) {
-	own := placePath{len(p.numbers), at.Path, at.Line > 0}
-	if n := len(p.paths); n == 0 || p.paths[n-1].path != own.path || p.paths[n-1].lines != own.lines {
-		p.paths = append(p.paths, own)
+// add appends the place of the next row.
+func (p *places) add(place Place) {
+	path := placePath{len(p.numbers), place.Path, place.Line > 0}
+	if n := len(p.paths); n == 0 || p.paths[n-1].path != path.path || p.paths[n-1].lines != path.lines {
+		p.paths = append(p.paths, path)
 	}
-	p.numbers = append(p.numbers, int32(min(max(at.Line, at.Row), math.MaxInt32)))
+	p.numbers = append(p.numbers, int32(min(max(place.Line, place.Row), math.MaxInt32)))
 }
 
-// place returns the place of a row, zero where it is not known.
-func (p *places) place(row int) (at Place) {
+// get returns the place of a row; the zero place means that it is unknown.
+func (p *places) get(row int) (place Place) {
 	if row < 0 || row >= len(p.numbers) {
-		return at
+		return place
 	}
 	i := sort.Search(len(p.paths), func(i int) bool { return p.paths[i].first > row }) - 1
-	if at.Path = p.paths[i].path; p.paths[i].lines {
-		at.Line = int(p.numbers[row])
+	if place.Path = p.paths[i].path; p.paths[i].lines {
+		place.Line = int(p.numbers[row])
 	} else {
-		at.Row = int(p.numbers[row])
+		place.Row = int(p.numbers[row])
 	}
-	return at
+	return place
 }
 
-// SameIDError is of an id that comes twice: the text of row First, from 0, has it.
+// SameIDError reports an id that occurs twice: the text of row First, from 0, has it too.
 type SameIDError struct {
 	First int
 	From  Place
@@ -160,12 +162,13 @@ type SameIDError struct {
 func (e *SameIDError) Error() string {
 	first := &TextError{Path: e.From.Path, Line: e.From.Line, Row: -1}
 	if first.Line == 0 {
-		first.Row = e.From.row(e.First)
+		first.Row = e.From.errorRow(e.First)
 	}
-	return first.place() + " has this id too"
+	return first.location() + " has this id too"
 }
 
-// write writes all of a text, so that no other text has the same bytes.
+// write writes the text, its id and its payload, with their lengths, so that different texts write
+// different bytes.
 func (t *Text) write(w io.Writer) {
 	var head [32]byte
 	for i, part := range []int{len(t.ID), len(t.Title), len(t.Text), len(t.Payload)} {
@@ -178,25 +181,26 @@ func (t *Text) write(w io.Writer) {
 	_, _ = w.Write(t.Payload)
 }
 
+// sumSeed makes checksums of texts valid in this process only.
 var sumSeed = maphash.MakeSeed()
 
-// sum tells a text from others, in this process.
-func (t *Text) sum() uint64 {
+// checksum returns a hash of the text that is valid in this process.
+func (t *Text) checksum() uint64 {
 	var h maphash.Hash
 	h.SetSeed(sumSeed)
 	t.write(&h)
 	return h.Sum64()
 }
 
-// Same is texts that are gone through once more, which must be those of the survey. It ends
-// at the first one that is another with an error, [vectors.ErrChanged].
+// Same yields texts that are read again, and checks that they are those of the survey. At the
+// first difference it ends with an error, [vectors.ErrChanged].
 func (s *Survey) Same(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		row := 0
 		for t, err := range texts {
 			if err == nil && row == s.Texts {
 				err = t.Fault(row, fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, s.Texts))
-			} else if err == nil && t.sum() != s.sums[row] {
+			} else if err == nil && t.checksum() != s.checksums[row] {
 				err = t.Fault(row, fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged))
 			}
 			if err != nil {
@@ -209,7 +213,8 @@ func (s *Survey) Same(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 			}
 		}
 		if row < s.Texts {
-			yield(Text{}, &TextError{Row: -1, Err: fmt.Errorf("%w: there are %d texts, there were %d", vectors.ErrChanged, row, s.Texts)})
+			err := fmt.Errorf("%w: there are %d texts, there were %d", vectors.ErrChanged, row, s.Texts)
+			yield(Text{}, &TextError{Row: -1, Err: err})
 		}
 	}
 }

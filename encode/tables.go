@@ -18,15 +18,15 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// columns are those of a table: their names, and the places of the parts of a text, −1 where
-// there is none.
+// columns holds the names of a table's columns, and the indexes of those with the id, title and
+// text; −1 means a missing column.
 type columns struct {
 	names           []string
 	id, title, text int
 }
 
-// headed are the columns that the first line of a table names.
-func (f *Fields) headed(head []string) (c columns, err error) {
+// columnsFromHead returns the columns that the first line of a table names.
+func (f *Fields) columnsFromHead(head []string) (c columns, err error) {
 	for _, h := range head {
 		c.names = append(c.names, strings.TrimSpace(h))
 	}
@@ -37,34 +37,36 @@ func (f *Fields) headed(head []string) (c columns, err error) {
 	return c, nil
 }
 
-// row is the text of a row. Columns that are no part of a text go into the payload.
-func (c *columns) row(cells []string, line func(column int) int) (t Text, err error) {
-	rest := map[string]any{}
+// textFromRow returns the text of a row. Columns other than id, title and text become the payload.
+// line returns the line number of a column's cell.
+func (c *columns) textFromRow(cells []string, line func(column int) int) (t Text, err error) {
+	metadata := map[string]any{}
 	t.From.Line = line(0)
 	for i, v := range cells {
-		if err := valid(v); err != nil {
-			return t, &TextError{Line: line(i), Row: -1, Err: fmt.Errorf("column %s %w", clipped(c.names[i]), err)}
+		if err := checkUTF8(v); err != nil {
+			return t, &TextError{Line: line(i), Row: -1, Err: fmt.Errorf("column %s %w", clipName(c.names[i]), err)}
 		}
 		if i != c.id && i != c.title && i != c.text {
-			rest[c.names[i]] = cellValue(v)
+			metadata[c.names[i]] = cellValue(v)
 		}
 	}
-	at := func(column int) string {
+	cell := func(column int) string {
 		if column < 0 {
 			return ""
 		}
 		return cells[column]
 	}
-	t.ID, t.Title, t.Text = at(c.id), at(c.title), at(c.text)
-	if len(rest) > 0 {
-		t.Payload, err = jsontext.Plain(rest)
+	t.ID, t.Title, t.Text = cell(c.id), cell(c.title), cell(c.text)
+	if len(metadata) > 0 {
+		t.Payload, err = jsontext.Plain(metadata)
 	}
 	return t, err
 }
 
-// cellValue is a cell in a payload: null where it is empty, a number where it is written as JSON and
-// JavaScript write that number, and otherwise text. So 2019 and -0.5 are numbers; 007, 1.50 and 1e3, of
-// which a number would lose something, stay text. The page of the service has the same rule.
+// cellValue returns the value of a cell in a payload: null for an empty cell, a number if the cell
+// is written as JSON and JavaScript write that number, and otherwise text. So 2019 and -0.5 are
+// numbers; 007, 1.50 and 1e3 stay text, since a number would lose how they are written. The web page
+// of the service has the same rule.
 func cellValue(cell string) any {
 	if cell == "" {
 		return nil
@@ -73,6 +75,7 @@ func cellValue(cell string) any {
 		return cell
 	}
 	v, err := strconv.ParseFloat(cell, 64)
+	// JavaScript writes numbers beyond these limits with an exponent.
 	if size := math.Abs(v); err != nil || size >= 1e21 || v != 0 && size < 1e-6 {
 		return cell
 	}
@@ -82,14 +85,14 @@ func cellValue(cell string) any {
 	return json.Number(cell)
 }
 
-// parseCSV reads a table as RFC 4180 says: its cells may stand in quotation marks, and have commas and
-// line ends then. The first line names the columns ([Fields.Columns]).
+// parseCSV reads a table as RFC 4180 describes it: a cell in quotation marks may have commas and line
+// ends. The first line names the columns ([Fields.Columns]).
 func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
 	unmarked, err := files.UnmarkedReader(in)
 	if err != nil {
 		return err
 	}
-	bound := &bounded{r: unmarked}
+	bound := &rowLimitReader{r: unmarked}
 	rows := csv.NewReader(bound)
 	rows.ReuseRecord = true
 	var c columns
@@ -97,7 +100,7 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		bound.left = maxTextLine
+		bound.remaining = maxTextLine
 		cells, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			if first {
@@ -109,13 +112,13 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 			return err
 		}
 		if first {
-			if c, err = r.Fields.headed(cells); err != nil {
+			if c, err = r.Fields.columnsFromHead(cells); err != nil {
 				line, _ := rows.FieldPos(0)
 				return &TextError{Line: line, Row: -1, Err: err}
 			}
 			continue
 		}
-		t, err := c.row(cells, func(column int) int { line, _ := rows.FieldPos(column); return line })
+		t, err := c.textFromRow(cells, func(column int) int { line, _ := rows.FieldPos(column); return line })
 		if err != nil {
 			return err
 		}
@@ -127,24 +130,24 @@ func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, er
 
 var errNoHead = errors.New("is empty: want a line that names the columns")
 
-// bounded fails when more is read than is left: a cell in quotation marks that do not end would take
-// all memory.
-type bounded struct {
-	r    io.Reader
-	left int
+// rowLimitReader fails after left bytes, which the caller sets for each row: a quotation mark that is
+// never closed would take all memory.
+type rowLimitReader struct {
+	r         io.Reader
+	remaining int
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
+func (b *rowLimitReader) Read(p []byte) (int, error) {
+	if b.remaining <= 0 {
 		return 0, fmt.Errorf("%w: a row has more than %d bytes: is a quotation mark not closed?",
 			files.ErrLongLine, maxTextLine)
 	}
 	n, err := b.r.Read(p)
-	b.left -= n
+	b.remaining -= n
 	return n, err
 }
 
-// parseTSV reads tab-separated text, which is literal ([files.Cells]): each line that is not blank is a
+// parseTSV reads tab-separated text without quoting ([files.Cells]): each line that is not blank is a
 // row. The first line names the columns ([Fields.Columns]), unless it is a document already
 // ([Fields.headless]).
 func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
@@ -152,8 +155,8 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 	var cells [][]byte
 	var row []string
 	first, headless := 0, false
-	err := eachLine(ctx, in, func(line []byte, n int) (bool, error) {
-		if len(line) == 0 && len(c.names) != 1 { // of a single column it is a text that is empty
+	err := visitLines(ctx, in, func(line []byte, n int) (bool, error) {
+		if len(line) == 0 && len(c.names) != 1 { // in a table of one column it is an empty text
 			return true, nil
 		}
 		cells = files.Cells(cells[:0], line)
@@ -165,7 +168,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 			first = n
 			if headless = r.Fields.headless(row); !headless {
 				var err error
-				c, err = r.Fields.headed(row)
+				c, err = r.Fields.columnsFromHead(row)
 				return true, err
 			}
 			c = columns{names: []string{"id", "text"}, id: 0, title: -1, text: 1}
@@ -174,7 +177,7 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, "+
 				"and no quotation marks keep them together", len(row), first, len(c.names))
 		}
-		t, err := c.row(row, func(int) int { return n })
+		t, err := c.textFromRow(row, func(int) int { return n })
 		return err == nil && yield(t, nil), err
 	})
 	if err == nil && c.names == nil {
@@ -183,9 +186,10 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 	return err
 }
 
-// headless reports whether the first line of tab-separated text is a document and not the names of columns,
-// as in collection.tsv and queries.tsv of MS MARCO. It has an id and a text, and neither is a name: the id
-// is a number and the text is none, or the id has a digit and the text three words. No fields are named.
+// headless reports whether the first line of tab-separated text is a document instead of the names of
+// columns, as in collection.tsv and queries.tsv of MS MARCO. It requires that no fields are named, and
+// two cells, an id and a text, that cannot be names: either the id is a number and the text neither a
+// number nor a usual name, or the id has a digit and the text three words.
 func (f *Fields) headless(cells []string) bool {
 	if *f != (Fields{}) || len(cells) != 2 {
 		return false
@@ -205,15 +209,15 @@ func (f *Fields) headless(cells []string) bool {
 
 const maxHeadlessID = 256
 
-// Columns are the places of the parts of a text among the columns of a table: −1 for an id or a title
-// that is not there. The id is in the column _id, or else id, the title in title and the text in text, or
-// in those that f names, which have to be there. A column may be the id and the text or the title as well.
+// Columns returns the indexes of id, title and text among the columns of a table; −1 means that there
+// are no ids or titles. The columns are those that f names, which must exist, or else _id or id, title,
+// and text. The column of the id may also be that of the text or the title.
 //
-// Errors are [ErrNoTextField] and [ErrNoField], and say which columns there are.
+// Errors are [ErrNoTextField] and [ErrNoField], and list the columns.
 func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 	for i, name := range names {
 		if slices.Index(names, name) != i {
-			return -1, -1, -1, fmt.Errorf("names column %q twice", clipped(name))
+			return -1, -1, -1, fmt.Errorf("names column %q twice", clipName(name))
 		}
 	}
 	id = slices.Index(names, "_id")
@@ -224,9 +228,9 @@ func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 		id = slices.Index(names, f.ID)
 	}
 	title, text = slices.Index(names, cmp.Or(f.Title, "title")), slices.Index(names, cmp.Or(f.Text, "text"))
-	err = f.missing(parts{id >= 0, title >= 0, text >= 0}, "there is no column", "only", names)
+	err = f.missingError(presence{id >= 0, title >= 0, text >= 0}, "there is no column", "only", names)
 	if text < 0 && err == nil {
-		err = f.lacks(ErrNoTextField, "there is no column", cmp.Or(f.Text, "text"), "only", names)
+		err = f.lacksError(ErrNoTextField, "there is no column", cmp.Or(f.Text, "text"), "only", names)
 	}
 	if title == text {
 		title = -1
@@ -234,37 +238,41 @@ func (f *Fields) Columns(names []string) (id, title, text int, err error) {
 	return id, title, text, err
 }
 
-// missing is the error of a file that lacks a part which f names, or title and text; it has names.
-func (f *Fields) missing(has parts, no, there string, names []string) error {
+// missingError returns the error of a file that lacks a field which f names, or both title and text; nil
+// means that it lacks none. The message is "NO name, THERE names", as in "no object has body, this
+// one has title, text".
+func (f *Fields) missingError(has presence, no, there string, names []string) error {
 	switch {
 	case !has.text && (f.Text != "" || !has.title):
-		return f.lacks(ErrNoTextField, no, cmp.Or(f.Text, "text"), there, names)
+		return f.lacksError(ErrNoTextField, no, cmp.Or(f.Text, "text"), there, names)
 	case !has.id && f.ID != "":
-		return f.lacks(ErrNoField, no, f.ID, there, names)
+		return f.lacksError(ErrNoField, no, f.ID, there, names)
 	case !has.title && f.Title != "":
-		return f.lacks(ErrNoField, no, f.Title, there, names)
+		return f.lacksError(ErrNoField, no, f.Title, there, names)
 	}
 	return nil
 }
 
-func (f *Fields) lacks(kind error, no, name, there string, names []string) error {
-	short := make([]string, 0, min(len(names), mostNames)+1)
-	for _, n := range names[:min(len(names), mostNames)] {
-		short = append(short, clipped(n))
+// lacksError returns the error of a field name that is missing among names, see missingError.
+func (f *Fields) lacksError(kind error, no, name, there string, names []string) error {
+	shown := make([]string, 0, min(len(names), maxNames)+1)
+	for _, n := range names[:min(len(names), maxNames)] {
+		shown = append(shown, clipName(n))
 	}
-	if more := len(names) - mostNames; more > 0 {
-		short = append(short, fmt.Sprintf("and %d more", more))
+	if hidden := len(names) - maxNames; hidden > 0 {
+		shown = append(shown, fmt.Sprintf("and %d more", hidden))
 	}
-	return fmt.Errorf("%w: %s %s, %s %s", kind, no, clipped(name), there, strings.Join(short, ", "))
+	return fmt.Errorf("%w: %s %s, %s %s", kind, no, clipName(name), there, strings.Join(shown, ", "))
 }
 
-const mostNames = 20
+// maxNames is how many field names an error lists.
+const maxNames = 20
 
-// clipped is a name for an error: a long text may be taken for one.
-func clipped(name string) string {
-	const most = 60
-	if len(name) <= most {
+// clipName shortens a name for an error: in a file without a head, it may be a long text.
+func clipName(name string) string {
+	const maxBytes = 60
+	if len(name) <= maxBytes {
 		return name
 	}
-	return string(bytes.ToValidUTF8([]byte(name[:most]), nil)) + "…"
+	return string(bytes.ToValidUTF8([]byte(name[:maxBytes]), nil)) + "…"
 }

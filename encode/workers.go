@@ -13,64 +13,65 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// workers compute the chunks of all calls of an encoder. Calls take turns, a chunk each,
-// so that a query waits for one chunk of a long stream and not for all of it. What is
-// small is computed together with what other calls have at that time.
+// workers compute the chunks of all calls of an encoder. Calls alternate, chunk by chunk,
+// so that a query waits for one chunk of a long stream and not for all of it. Small chunks of
+// different calls are computed together.
 type workers struct {
-	e    *Encoder
-	most int
+	encoder *Encoder
+	limit   int
 
 	mu      sync.Mutex
-	running int     // goroutines
-	turns   []*call // with chunks that wait, the next one first
+	running int           // goroutines
+	queue   []*encodeCall // calls with waiting chunks, the next one first
 }
 
-// call is a call of the encoder.
-type call struct {
-	ctx    context.Context
-	role   Role
-	halves bool // vectors may come rounded to float16
-	round  bool // and otherwise are rounded
-	// keep, where set, has the vectors, which stay on the device.
-	keep    kernels.ResidentVectors
-	waiting []*chunk
+// encodeCall is a call of the encoder.
+type encodeCall struct {
+	ctx           context.Context
+	role          Role
+	acceptsHalves bool // the backend may return vectors rounded to float16
+	mustRound     bool // vectors that it did not round are rounded afterwards
+	// keep receives the vectors if they stay on the device. nil means that they do not.
+	resident kernels.ResidentVectors
+	waiting  []*chunk // submitted and not computed yet
 }
 
-// submit queues a chunk of a call. Its done is closed when it is computed; whoever has no
-// use for it any more need not wait for that.
-func (w *workers) submit(of *call, c *chunk) {
-	w.e.hold()
-	c.of = of
+// submit queues a chunk of a call. The channel done of the chunk is closed when it is computed;
+// a caller that no longer needs it may leave without waiting.
+func (w *workers) submit(call *encodeCall, c *chunk) {
+	w.encoder.acquireBackend()
+	c.call = call
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if of.waiting = append(of.waiting, c); len(of.waiting) == 1 {
-		w.turns = append(w.turns, of)
+	if call.waiting = append(call.waiting, c); len(call.waiting) == 1 {
+		w.queue = append(w.queue, call)
 	}
-	if w.running < w.most {
+	if w.running < w.limit {
 		w.running++
-		go w.work()
+		go w.runWorker()
 	}
 }
 
-// leave takes what a call has in the queue out of it.
-func (w *workers) leave(of *call) {
+// cancelWaiting removes the chunks of a call that wait in the queue.
+func (w *workers) cancelWaiting(call *encodeCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.remove(of)
+	w.removeLocked(call)
 }
 
-func (w *workers) remove(of *call) {
-	for range of.waiting {
-		w.e.end()
+// removeLocked is cancelWaiting for callers that hold mu.
+func (w *workers) removeLocked(call *encodeCall) {
+	for range call.waiting {
+		w.encoder.releaseBackend()
 	}
-	of.waiting = nil
-	w.turns = slices.DeleteFunc(w.turns, func(o *call) bool { return o == of })
+	call.waiting = nil
+	w.queue = slices.DeleteFunc(w.queue, func(o *encodeCall) bool { return o == call })
 }
 
-// work is a goroutine, which ends when nothing waits.
-func (w *workers) work() {
+// runWorker computes batches until no chunk waits. It is one of the running goroutines.
+func (w *workers) runWorker() {
 	for {
-		batch := w.next()
+		batch := w.nextBatch()
 		if batch == nil {
 			return
 		}
@@ -78,81 +79,82 @@ func (w *workers) work() {
 	}
 }
 
-// next takes what is best computed now: the next chunk, and with it those of other calls,
-// as many as it may. None: the goroutine is to end.
-func (w *workers) next() []*chunk {
+// nextBatch removes the next chunk from the queue, together with chunks of other calls that can
+// join it. nil means that no chunk waits, and that the goroutine ends.
+func (w *workers) nextBatch() []*chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, of := range slices.Clone(w.turns) {
-		if of.ctx.Err() != nil {
-			w.remove(of)
+	for _, call := range slices.Clone(w.queue) {
+		if call.ctx.Err() != nil {
+			w.removeLocked(call)
 		}
 	}
-	if len(w.turns) == 0 {
+	if len(w.queue) == 0 {
 		w.running--
 		return nil
 	}
-	// The other workers come free too: each takes its share of the calls that wait.
-	chosen := w.choose((len(w.turns) + w.most - 1) / w.most)
+	// The other workers become free too: each takes an equal share of the calls that wait.
+	chosen := w.selectCalls((len(w.queue) + w.limit - 1) / w.limit)
 	batch := make([]*chunk, len(chosen))
-	for i, of := range chosen {
-		batch[i], of.waiting = of.waiting[0], of.waiting[1:]
-		w.turns = slices.DeleteFunc(w.turns, func(o *call) bool { return o == of })
-		if len(of.waiting) > 0 {
-			w.turns = append(w.turns, of)
+	for i, call := range chosen {
+		batch[i], call.waiting = call.waiting[0], call.waiting[1:]
+		w.queue = slices.DeleteFunc(w.queue, func(o *encodeCall) bool { return o == call })
+		if len(call.waiting) > 0 {
+			w.queue = append(w.queue, call)
 		}
 	}
 	return batch
 }
 
-// choose says whose first chunks make a batch, which are no more than share.
-func (w *workers) choose(share int) (chosen []*call) {
+// selectCalls returns the calls whose first chunks make a batch, at most limit of them.
+func (w *workers) selectCalls(limit int) (chosen []*encodeCall) {
 	var batch []*chunk
-	for _, of := range w.turns {
-		if c := of.waiting[0]; len(batch) == 0 || w.e.backend.joins(batch, c) {
+	for _, of := range w.queue {
+		if c := of.waiting[0]; len(batch) == 0 || w.encoder.backend.canJoin(batch, c) {
 			chosen, batch = append(chosen, of), append(batch, c)
 		}
-		if len(batch) == share {
+		if len(batch) == limit {
 			break
 		}
 	}
 	return chosen
 }
 
-// compute computes a batch. What fails, or panics, is computed again chunk by chunk, so
-// that it fails its own call only.
+// compute computes a batch. If it fails or panics, its chunks are computed again one by one, so
+// that only the call of the faulty chunk fails.
 func (w *workers) compute(batch []*chunk) {
 	defer func() {
 		for _, c := range batch {
 			close(c.done)
-			w.e.end()
+			w.encoder.releaseBackend()
 		}
 	}()
-	fault, err := w.try(batch)
+	fault, err := w.tryCompute(batch)
 	if err == nil && fault == nil {
 		return
 	}
 	if len(batch) == 1 {
-		batch[0].fail(err, fault)
+		batch[0].setError(err, fault)
 		return
 	}
 	for _, c := range batch {
-		if err := c.of.ctx.Err(); err != nil {
-			c.fail(err, nil)
-		} else if fault, err := w.try([]*chunk{c}); err != nil || fault != nil {
-			c.fail(err, fault)
+		if err := c.call.ctx.Err(); err != nil {
+			c.setError(err, nil)
+		} else if fault, err := w.tryCompute([]*chunk{c}); err != nil || fault != nil {
+			c.setError(err, fault)
 		}
 	}
 }
 
-// try computes chunks, and gives up once all of their calls have ended.
-func (w *workers) try(batch []*chunk) (fault *parallel.Panic, err error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].of.ctx))
+// tryCompute computes chunks together, and returns a panic as a value. It stops once all of
+// their calls have ended.
+func (w *workers) tryCompute(batch []*chunk) (fault *parallel.Panic, err error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].call.ctx))
 	defer cancel()
 	var left atomic.Int64
 	left.Store(int64(len(batch)))
 	for _, c := range batch {
-		defer context.AfterFunc(c.of.ctx, func() {
+		defer context.AfterFunc(c.call.ctx, func() {
 			if left.Add(-1) == 0 {
 				cancel()
 			}
@@ -163,34 +165,42 @@ func (w *workers) try(batch []*chunk) (fault *parallel.Panic, err error) {
 			fault = &parallel.Panic{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	if err := w.e.backend.compute(ctx, batch[0].of.role, batch); err != nil {
+	if err := w.encoder.backend.compute(ctx, batch[0].call.role, batch); err != nil {
 		return nil, err
 	}
 	for _, c := range batch {
-		w.e.pool(c)
-		if err := c.round(); err != nil {
+		w.encoder.poolVectors(c)
+		if err := c.roundVectors(); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-// fail notes why a chunk has no vectors.
-func (c *chunk) fail(err error, fault *parallel.Panic) {
+// setError records why a chunk has no vectors. Errors other than the end of the context name the
+// first text, since the engine does not say which text of the chunk is at fault.
+func (c *chunk) setError(err error, fault *parallel.Panic) {
 	c.err, c.panic = err, fault
-	if first := c.texts[0]; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		c.err = &TextError{Row: first.row, ID: first.text.ID, Err: fmt.Errorf("in one of the %d texts from this one on: %w", len(c.texts), err)}
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	first := c.texts[0]
+	c.err = &TextError{
+		Row: first.row,
+		ID:  first.text.ID,
+		Err: fmt.Errorf("in one of the %d texts from this one on: %w", len(c.texts), err),
 	}
 }
 
-// pool pools the vectors of documents: as the model does, then as the encoder is to.
-func (e *Encoder) pool(c *chunk) {
-	if !e.config.Pools() || c.of.role != Document {
+// poolVectors pools the vectors of documents: first as the model requires, then as
+// [Options.Pool] does.
+func (e *Encoder) poolVectors(c *chunk) {
+	if !e.config.Pools() || c.call.role != Document {
 		return
 	}
 	for i := range c.texts {
 		t := &c.texts[i]
-		// Pooled vectors take the place of the first ones: there are no more of them.
+		// Pooled vectors are never more than the originals, so they fit into the same memory.
 		if h := e.config.Pooling; h != nil {
 			c.pooled = c.pooler.Hierarchy(c.pooled[:0], t.vectors, e.Dim(), h)
 			t.vectors = t.vectors[:copy(t.vectors, c.pooled)]

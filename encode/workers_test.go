@@ -62,7 +62,7 @@ func gate(t *testing.T, o *Options) (*Encoder, *gated) {
 func waitingCalls(e *Encoder) int {
 	e.workers.mu.Lock()
 	defer e.workers.mu.Unlock()
-	return len(e.workers.turns)
+	return len(e.workers.queue)
 }
 
 func untilWaiting(t *testing.T, e *Encoder, n int) {
@@ -132,7 +132,7 @@ func TestBatchesAcrossCalls(t *testing.T) {
 // A query waits for one chunk of a long stream, and not for all that is queued of it.
 func TestCallsTakeTurns(t *testing.T) {
 	e, b := gate(t, &Options{Threads: 1})
-	b.backend.(*local).chunk = 30 // a query is a batch
+	b.backend.(*local).chunkIDs = 30 // a query is a batch
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for _, err := range e.Documents(t.Context(), Texts(make60()...)) {
@@ -190,7 +190,7 @@ func TestLeavers(t *testing.T) {
 	b.free <- struct{}{}
 	<-last.done
 	require.NoError(t, last.err)
-	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return e.uses == 0 && e.calls == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { e.mu.Lock(); defer e.mu.Unlock(); return e.backendUses == 0 && e.runningCalls == 0 }, time.Minute, time.Millisecond)
 }
 
 // A text that fails, or panics, fails its own call only.

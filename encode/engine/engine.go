@@ -1,5 +1,5 @@
-// Package engine is the contract between encode and what computes: token ids
-// in, unit vectors out.
+// Package engine defines the contract between encode and the engines, which compute
+// unit vectors from token ids.
 package engine
 
 import (
@@ -14,41 +14,41 @@ import (
 type Engine interface {
 	// Dim is the dimension of the vectors.
 	Dim() int
-	// Chunk is about how many ids a call of Encode is best given.
+	// Chunk is about how many ids are best for a call of Encode.
 	Chunk() int
-	// Workers is how many calls of Encode at once are of use; 0: any number.
+	// Workers is how many concurrent calls of Encode are useful. 0 means any number.
 	Workers() int
 	// Encode writes the unit vectors of all ids of a batch to dst, Dim values each.
-	// Errors: [ErrBatch], [ErrNotFinite], those of the context.
+	// Errors: [ErrBatch], [ErrNotFinite], and those of the context.
 	Encode(ctx context.Context, dst []float32, b Batch) error
-	// Close waits for calls of Encode that are under way, and gives back what the
-	// engine holds. Calls after it fail.
+	// Close waits for running calls of Encode, and releases the memory and
+	// handles of the engine. Later calls fail.
 	Close() error
 }
 
 // Errors of engines; test with errors.Is.
 var (
-	// ErrBatch: ids or offsets that no text can have.
+	// ErrBatch reports ids or offsets that no text can have.
 	ErrBatch = transformer.ErrBatch
-	// ErrNotFinite: a vector came out as infinite or NaN.
+	// ErrNotFinite reports a vector that is infinite or NaN.
 	ErrNotFinite = transformer.ErrNotFinite
-	// ErrBackend: no backend of that name, or options that are another one's.
+	// ErrBackend reports an unknown backend, or options of another backend.
 	ErrBackend = errors.New("unusable backend")
-	// ErrNotBuiltIn: the program was built without the backend, or for a platform
-	// that it does not run on.
+	// ErrNotBuiltIn reports a program that was built without the backend, or for a platform
+	// that the backend does not support.
 	ErrNotBuiltIn = errors.New("backend is not built in")
-	// ErrLibrary: the library of a backend cannot be used. See [LibraryError].
+	// ErrLibrary reports that the library of a backend cannot be used. See [LibraryError].
 	ErrLibrary = errors.New("unusable library")
-	// ErrDevice: the device cannot run the model.
+	// ErrDevice reports a device that cannot run the model.
 	ErrDevice = errors.New("unusable device")
 )
 
-// LibraryError tells why the library of a backend cannot be used. It is an
+// LibraryError reports why the library of a backend cannot be used. It wraps
 // [ErrLibrary].
 type LibraryError struct {
-	Path   string // "" if none was named
-	Found  string // the version; "" if it is not known
-	Wanted string // the versions that can be used
+	Path   string // "" means that no path was named
+	Found  string // the version. "" means unknown
+	Wanted string // the versions that the backend supports
 	Err    error
 }
 
@@ -64,8 +64,8 @@ func (e *LibraryError) Error() string {
 	return s
 }
 
-// Unwrap gives the kind and the cause.
+// Unwrap returns ErrLibrary and the cause.
 func (e *LibraryError) Unwrap() []error { return []error{ErrLibrary, e.Err} }
 
-// Batch is texts as token ids, one after the other.
+// Batch holds texts as token ids, one after the other.
 type Batch = transformer.Batch

@@ -29,8 +29,8 @@ type stored struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum is a checksum of the fields that change only with the file or the cut.
-func (s *stored) sum() string {
+// checksum returns a checksum of the fields that change only with the file or the cut.
+func (s *stored) checksum() string {
 	h := crc32.New(castagnoli)
 	for _, part := range []string{s.Path, strconv.Itoa(s.Line), s.Digest, s.Title, s.Text, s.Cut, strconv.Itoa(s.Parts)} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
@@ -38,28 +38,37 @@ func (s *stored) sum() string {
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-func (c *Content) payload(t *encode.Text, cut string, parts, line int, own *vectors.Passage) ([]byte, error) {
+// payload returns the payload of a passage, one of parts of a file, that begins in a line. passage is nil
+// for a text that is not split.
+func (c *Content) payload(t *encode.Text, cut string, parts, line int, passage *vectors.Passage) ([]byte, error) {
 	s := stored{
-		Path: c.Path, Line: line, Digest: c.Digest, Title: t.Title, Text: t.Text,
-		Root: c.Root, Device: c.Device, Cut: cut, Parts: parts,
+		Path:   c.Path,
+		Line:   line,
+		Digest: c.Digest,
+		Title:  t.Title,
+		Text:   t.Text,
+		Root:   c.Root,
+		Device: c.Device,
+		Cut:    cut,
+		Parts:  parts,
 	}
-	s.Check = s.sum()
+	s.Check = s.checksum()
 	text, err := jsontext.Plain(s)
-	if err != nil || own == nil {
+	if err != nil || passage == nil {
 		return text, err
 	}
-	return own.Payload(text)
+	return passage.Payload(text)
 }
 
 // Entry describes the file of a passage, as the passage's payload does.
 type Entry struct {
-	// Path and Digest are those of the file, Root and Device those of its [Content].
+	// Path and Digest belong to the file, Root and Device to its [Content].
 	Path, Digest, Root, Device string
-	// Cut is how the file was cut ([Cut]), and Parts the number of its passages.
+	// Cut names how the file was cut ([Cut]), and Parts is the number of its passages.
 	Cut   string
 	Parts int
-	// Intact means that the fields of the passage are as they were written. Fields that were added
-	// since do not count.
+	// Intact reports whether the fields of the passage are unchanged. Fields that were added
+	// later do not count.
 	Intact bool
 }
 
@@ -68,24 +77,30 @@ type Entry struct {
 func ReadEntry(payload []byte) (Entry, bool) {
 	var s stored
 	err := json.Unmarshal(payload, &s)
-	var field *json.UnmarshalTypeError // its type was changed: the others are read anyway
+	var field *json.UnmarshalTypeError // a field whose type was changed: the others are read anyway
 	if err != nil && !errors.As(err, &field) || s.Path == "" || s.Digest == "" {
 		return Entry{}, false
 	}
 	return Entry{
-		Path: s.Path, Digest: s.Digest, Root: s.Root, Device: s.Device,
-		Cut: s.Cut, Parts: s.Parts, Intact: err == nil && s.Check == s.sum(),
+		Path:   s.Path,
+		Digest: s.Digest,
+		Root:   s.Root,
+		Device: s.Device,
+		Cut:    s.Cut,
+		Parts:  s.Parts,
+		Intact: err == nil && s.Check == s.checksum(),
 	}, true
 }
 
-// Cut names a way to cut files: two names differ if the passages may.
+// Cut names a way to cut files into passages. Settings that may lead to other passages have other
+// names.
 func Cut(how encode.Splitting) string {
-	counted, most := "words", 0
+	counted, length := "words", 0
 	if how.Model != nil {
-		most = how.Model.Document.Length
+		length = how.Model.Document.Length
 		if how.Model.Tokenizer != nil {
 			counted = "tokens"
 		}
 	}
-	return fmt.Sprintf("%s %d+%d of %d %s", cmp.Or(how.By, "kinds"), how.Window, how.Overlap, most, counted)
+	return fmt.Sprintf("%s %d+%d of %d %s", cmp.Or(how.By, "kinds"), how.Window, how.Overlap, length, counted)
 }

@@ -7,16 +7,16 @@ import (
 
 // rule is one line of a .gitignore file.
 type rule struct {
-	segments []string // of the pattern; "**" stands for any number of folders
-	anywhere bool     // the pattern is of a name, in whatever folder below
-	dirs     bool     // for folders only
-	keeps    bool     // what it matches is not ignored after all
+	segments []string // of the pattern. "**" matches any number of folders
+	anywhere bool     // the pattern is a name, and matches in any folder below
+	dirs     bool     // it matches folders only
+	keeps    bool     // paths that it matches are not ignored
 }
 
-// parseRules reads a .gitignore file as gitignore(5) says. A pattern that is none matches
+// parseRules parses a .gitignore file as gitignore(5) describes it. An invalid pattern matches
 // nothing.
 func parseRules(text string) (rules []rule) {
-	text = strings.TrimPrefix(text, "\ufeff") // as editors of Windows begin files
+	text = strings.TrimPrefix(text, "\ufeff") // editors on Windows write a byte order mark
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
@@ -40,7 +40,7 @@ func parseRules(text string) (rules []rule) {
 	return rules
 }
 
-// matches tells whether a rule is about a path, which is relative to the folder of its file.
+// matches reports whether a rule matches a path, which is relative to the folder of its file.
 func (r *rule) matches(names []string, dir bool) bool {
 	switch {
 	case r.dirs && !dir:
@@ -51,54 +51,56 @@ func (r *rule) matches(names []string, dir bool) bool {
 	return matchPath(r.segments, names)
 }
 
-// matchPath matches names with segments one by one. Of several "**" only the last one before
-// a mismatch needs to take more, so that no pattern takes longer than their product.
+// matchPath matches names with segments one by one. After a mismatch, only the last "**" before it has to
+// match more names, so that the time is at most the product of the lengths.
 func matchPath(segments, names []string) bool {
-	at, again, from := 0, -1, 0 // again: the segment behind the last "**", and from where it was tried
+	segment := 0
+	retry, from := -1, 0 // the segment after the last "**", and the name from which it was tried
 	for i := 0; ; {
 		switch {
-		case at < len(segments) && segments[at] == "**":
-			if at == len(segments)-1 {
-				return i < len(names) // all that is inside
+		case segment < len(segments) && segments[segment] == "**":
+			if segment == len(segments)-1 {
+				return i < len(names) // a final "**" matches everything in the folder
 			}
-			at++
-			again, from = at, i
-		case i < len(names) && at < len(segments) && matchName(segments[at], names[i]):
-			at++
+			segment++
+			retry, from = segment, i
+		case i < len(names) && segment < len(segments) && matchName(segments[segment], names[i]):
+			segment++
 			i++
-		case i == len(names) && at == len(segments):
+		case i == len(names) && segment == len(segments):
 			return true
-		case again >= 0 && from < len(names):
+		case retry >= 0 && from < len(names):
 			from++
-			at, i = again, from
+			segment, i = retry, from
 		default:
 			return false
 		}
 	}
 }
 
-// matchName matches bytes, as git does: an asterisk any number, a question mark one, and a set
-// in brackets one of it.
+// matchName matches a name byte by byte, as git does: an asterisk matches any number of bytes, a question
+// mark one byte, and a set in brackets one byte of the set.
 func matchName(pattern, name string) bool {
-	at, again, from := 0, -1, 0 // again: what is behind the last asterisk, and from where it was tried
-	for i := 0; i < len(name) || at < len(pattern); {
+	p := 0
+	retry, from := -1, 0 // the offset after the last asterisk, and the byte of name from which it was tried
+	for i := 0; i < len(name) || p < len(pattern); {
 		size := 0 // of the part of the pattern that name[i] matches
-		if at < len(pattern) && pattern[at] == '*' {
-			at++
-			again, from = at, i
+		if p < len(pattern) && pattern[p] == '*' {
+			p++
+			retry, from = p, i
 			continue
 		}
-		if at < len(pattern) && i < len(name) {
-			switch c := pattern[at]; {
+		if p < len(pattern) && i < len(name) {
+			switch c := pattern[p]; {
 			case c == '[':
-				in, n := matchSet(pattern[at:], name[i])
+				in, n := matchSet(pattern[p:], name[i])
 				if n == 0 {
 					return false
 				}
 				if in {
 					size = n
 				}
-			case c == '\\' && at+1 < len(pattern) && pattern[at+1] == name[i]:
+			case c == '\\' && p+1 < len(pattern) && pattern[p+1] == name[i]:
 				size = 2
 			case c == '?', c == name[i] && c != '\\':
 				size = 1
@@ -106,10 +108,10 @@ func matchName(pattern, name string) bool {
 		}
 		switch {
 		case size > 0:
-			at, i = at+size, i+1
-		case again >= 0 && from < len(name):
+			p, i = p+size, i+1
+		case retry >= 0 && from < len(name):
 			from++
-			at, i = again, from
+			p, i = retry, from
 		default:
 			return false
 		}
@@ -117,62 +119,66 @@ func matchName(pattern, name string) bool {
 	return true
 }
 
-// matchSet tells whether a byte is in the set that a pattern begins with, and how long that is;
-// 0: it is none.
+// matchSet reports whether a byte is in the set that a pattern begins with, and returns the length of the
+// set. Length 0 means that it is not closed.
 func matchSet(pattern string, c byte) (in bool, size int) {
-	at := 1
-	not := at < len(pattern) && (pattern[at] == '!' || pattern[at] == '^')
-	if not {
-		at++
+	next := 1
+	negated := next < len(pattern) && (pattern[next] == '!' || pattern[next] == '^')
+	if negated {
+		next++
 	}
-	before := byte(0) // the begin of a range; 0: it can be none
+	low := byte(0) // the possible begin of a range, or 0
 	for first := true; ; first = false {
-		if at >= len(pattern) {
+		if next >= len(pattern) {
 			return false, 0
 		}
-		p := pattern[at]
-		at++
+		p := pattern[next]
+		next++
+		// The end of the set.
 		if p == ']' && !first {
-			return in != not, at
+			return in != negated, next
 		}
-		if p == '[' && at < len(pattern) && pattern[at] == ':' {
-			if name, _, ends := strings.Cut(pattern[at+1:], "]"); !ends {
+		// A class such as [:alpha:].
+		if p == '[' && next < len(pattern) && pattern[next] == ':' {
+			if name, _, closed := strings.Cut(pattern[next+1:], "]"); !closed {
 				return false, 0
-			} else if class, is := strings.CutSuffix(name, ":"); is {
-				of := classes[class]
-				if of == nil {
+			} else if class, isClass := strings.CutSuffix(name, ":"); isClass {
+				contains := classes[class]
+				if contains == nil {
 					return false, 0
 				}
-				in = in || c < 0x80 && of(c)
-				at, before = at+1+len(name)+1, 0
+				in = in || c < 0x80 && contains(c)
+				next, low = next+1+len(name)+1, 0
 				continue
 			}
 		}
-		if p == '-' && before > 0 && at < len(pattern) && pattern[at] != ']' {
-			if p = pattern[at]; p == '\\' {
-				if at++; at == len(pattern) {
+		// A range such as a-z.
+		if p == '-' && low > 0 && next < len(pattern) && pattern[next] != ']' {
+			if p = pattern[next]; p == '\\' {
+				if next++; next == len(pattern) {
 					return false, 0
 				}
-				p = pattern[at]
+				p = pattern[next]
 			}
-			at++
-			in = in || before <= c && c <= p
-			before = 0
+			next++
+			in = in || low <= c && c <= p
+			low = 0
 			continue
 		}
+		// A byte.
 		if p == '\\' {
-			if at == len(pattern) {
+			if next == len(pattern) {
 				return false, 0
 			}
-			p = pattern[at]
-			at++
+			p = pattern[next]
+			next++
 		}
 		in = in || c == p
-		before = p
+		low = p
 	}
 }
 
-// classes are those of POSIX.
+// classes are the classes of characters of POSIX, by their names.
 var classes = func() map[string]func(byte) bool {
 	between := func(lo, hi byte) func(byte) bool { return func(c byte) bool { return lo <= c && c <= hi } }
 	either := func(all ...func(byte) bool) func(byte) bool {
@@ -181,22 +187,30 @@ var classes = func() map[string]func(byte) bool {
 	digit, upper, lower := between('0', '9'), between('A', 'Z'), between('a', 'z')
 	alpha := either(upper, lower)
 	return map[string]func(byte) bool{
-		"alnum": either(alpha, digit), "alpha": alpha, "blank": func(c byte) bool { return c == ' ' || c == '\t' }, "cntrl": either(between(0, 31), between(127, 127)),
-		"digit": digit, "graph": between('!', '~'), "lower": lower, "print": between(' ', '~'),
-		"punct": either(between('!', '/'), between(':', '@'), between('[', '`'), between('{', '~')),
-		"space": either(between(' ', ' '), between('\t', '\r')), "upper": upper, "xdigit": either(digit, between('a', 'f'), between('A', 'F')),
+		"alnum":  either(alpha, digit),
+		"alpha":  alpha,
+		"blank":  func(c byte) bool { return c == ' ' || c == '\t' },
+		"cntrl":  either(between(0, 31), between(127, 127)),
+		"digit":  digit,
+		"graph":  between('!', '~'),
+		"lower":  lower,
+		"print":  between(' ', '~'),
+		"punct":  either(between('!', '/'), between(':', '@'), between('[', '`'), between('{', '~')),
+		"space":  either(between(' ', ' '), between('\t', '\r')),
+		"upper":  upper,
+		"xdigit": either(digit, between('a', 'f'), between('A', 'F')),
 	}
 }()
 
-// rulesOf are the rules of a file and of those above it.
-type rulesOf struct {
-	above *rulesOf
-	depth int // names of the path of the file's folder
+// ruleChain is the rules of a file, followed by those of the files above it, which count less.
+type ruleChain struct {
+	above *ruleChain
+	depth int // names in the path of the file's folder
 	rules []rule
 }
 
-// ignores tells whether a path is ignored; its folder is not.
-func (o *rulesOf) ignores(names []string, dir bool) bool {
+// ignores reports whether a path is ignored. The caller has checked its folder.
+func (o *ruleChain) ignores(names []string, dir bool) bool {
 	for ; o != nil; o = o.above {
 		for i := len(o.rules) - 1; i >= 0; i-- { // the last one that matches decides
 			if r := &o.rules[i]; r.matches(names[o.depth:], dir) {

@@ -167,7 +167,7 @@ func TestLargeRules(t *testing.T) {
 func FuzzRules(f *testing.F) {
 	f.Add("*.md\n!a/**/b\n[", "a/b/c")
 	f.Fuzz(func(t *testing.T, text, path string) {
-		o := &rulesOf{rules: parseRules(text)}
+		o := &ruleChain{rules: parseRules(text)}
 		_ = o.ignores(strings.Split(path, "/"), len(path)%2 == 0)
 	})
 }

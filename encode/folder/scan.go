@@ -1,8 +1,8 @@
-// Package folder makes texts of the files of a folder: notes, documentation and source
-// code, in passages that know their lines.
+// Package folder reads the files of a folder as texts: notes, documentation and source
+// code, in passages with their line numbers.
 //
-//	[Scan] → [File]            what is there, without what .gitignore files leave out
-//	[File.Read] → [Content]    what a file has, with a digest
+//	[Scan] → [File]            the files, without those that .gitignore files exclude
+//	[File.Read] → [Content]    the content of a file, with a digest
 //	[Content.Texts]            passages: by headings, blocks of code, or sentences
 package folder
 
@@ -27,89 +27,91 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// File is one of a folder.
+// File is a file of a folder.
 type File struct {
 	// Path is relative to the folder, with slashes: the id of the file's document.
 	Path string
 	Size int64
 	Time time.Time
-	// Mode tells who may read it.
+	// Mode holds the permissions.
 	Mode fs.FileMode
 	kind encode.Kind
 	root string
 }
 
-// Content is what a file has.
+// Content is the content of a file.
 type Content struct {
 	File
-	// Title, where there is one, and Text are those of its kind ([encode.Kind]).
+	// Title, which may be "", and Text are read by the kind of the file ([encode.Kind]).
 	Title, Text string
-	// Digest of the file, in hexadecimal digits.
+	// Digest is a digest of the file, in hexadecimal digits.
 	Digest string
 	// Root names the folder in payloads, and Device the file system that the file is on ([Device]);
 	// "" leaves the field out.
 	Root, Device string
 }
 
-// Passed says how many files were not taken, and why.
+// Passed counts the files that were skipped, by reasons.
 type Passed struct {
-	Kinds int // of kinds that are no text, by their names
+	Kinds int // not of a kind of text, by their names
 	Large int // larger than the limit
-	Names int // whose paths cannot be ids: no UTF-8, with control characters, too long
+	Names int // with paths that cannot be ids: not UTF-8, with control characters, or too long
 	// Closed are the paths of files and folders that may not be read, and of folders whose rules
-	// are not known: what lies there now is not known either.
+	// are unknown: their files are unknown, too.
 	Closed []string
-	// Files names the first of them.
+	// Files names the first files that were skipped.
 	Files []PassedFile
 	// Rules are paths of .gitignore files that are too large: their folders are in Closed.
 	Rules []string
 }
 
-// PassedFile is a file or a folder that was not taken, and why.
+// PassedFile is a file or folder that was skipped, and why.
 type PassedFile struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// mostNamed is how many files are named that were not taken.
-const mostNamed = 100
+// maxNamed is how many skipped files are named.
+const maxNamed = 100
 
-// Name names a file that was not taken, if few are named before it.
+// Name names a skipped file, unless the list is full.
 func (p *Passed) Name(path, why string) {
-	if len(p.Files) < mostNamed {
+	if len(p.Files) < maxNamed {
 		p.Files = append(p.Files, PassedFile{path, why})
 	}
 }
 
-// Close passes over a file or a folder that may not be read.
+// Close adds a file or folder that may not be read.
 func (p *Passed) Close(path string) {
 	p.Closed = append(p.Closed, path)
 	p.Name(path, "it, or what its .gitignore leaves out, cannot be read")
 }
 
-// All is how many files and folders that is.
+// All returns the number of skipped files and folders.
 func (p *Passed) All() int { return p.Kinds + p.Large + p.Names + len(p.Closed) }
 
-// Hides tells whether a file may still be there, unseen: in one of Closed.
+// Hides reports whether a file may still exist, since it is in one of Closed.
 func (p *Passed) Hides(path string) bool {
-	return slices.ContainsFunc(p.Closed, func(at string) bool {
-		rest, in := strings.CutPrefix(path, at)
-		return in && (rest == "" || rest[0] == '/')
+	return slices.ContainsFunc(p.Closed, func(closed string) bool {
+		below, in := strings.CutPrefix(path, closed)
+		return in && (below == "" || below[0] == '/')
 	})
 }
 
-// usual is the largest file in bytes that is taken where no other size is given.
-const usual = 1 << 20
+// defaultMaxFile is the default size of the largest file that is read, in bytes.
+const defaultMaxFile = 1 << 20
 
-// ErrFolder: what is to be scanned is no folder.
+// ErrFolder reports a path that is not a folder.
 var ErrFolder = errors.New("no folder")
 
-// Scan finds the files of a folder that are texts, in the order of their paths. Names that
-// begin with a dot are passed over, as is what git ignores by .gitignore files, of the folder
-// and of those above it in its repository, and by .git/info/exclude. Links are not followed.
-// largest is the largest file in bytes that is taken; 0: 1 MiB. dirs, where set, is told of each
-// folder that is gone through.
-func Scan(ctx context.Context, root string, largest int64, dirs func(path string)) (files []File, passed Passed, err error) {
+// Scan returns the files of a folder that are texts, in the order of their paths. It skips names that
+// begin with a dot, and paths that git ignores by the .gitignore files of the folder,
+// of those above it in its repository, and by .git/info/exclude. It does not follow links.
+// largest is the size of the largest file that is read, in bytes. 0 means 1 MiB. visitDir is called with
+// each folder before it is read. It may be nil.
+func Scan(
+	ctx context.Context, root string, largest int64, visitDir func(path string),
+) (files []File, passed Passed, err error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return nil, passed, err
@@ -117,48 +119,49 @@ func Scan(ctx context.Context, root string, largest int64, dirs func(path string
 	if !info.IsDir() {
 		return nil, passed, fmt.Errorf("%s: %w", root, ErrFolder)
 	}
-	s := scan{ctx: ctx, root: root, largest: cmp.Or(largest, usual), dirs: dirs}
+	s := scan{ctx: ctx, root: root, largest: cmp.Or(largest, defaultMaxFile), visitDir: visitDir}
 	rules, err := s.repository()
 	if err != nil {
 		return nil, passed, err
 	}
-	err = s.dir(nil, rules)
+	err = s.scanDir(nil, rules)
 	return s.files, s.passed, err
 }
 
+// scan is the state of a call of Scan.
 type scan struct {
-	ctx     context.Context
-	root    string
-	above   []string // names of the path from the top of its repository to the folder
-	largest int64
-	dirs    func(string)
-	files   []File
-	passed  Passed
+	ctx      context.Context
+	root     string
+	above    []string // names of the path from the top of its repository to the folder
+	largest  int64
+	visitDir func(string)
+	files    []File
+	passed   Passed
 }
 
-// maxRules is the largest .gitignore file that is read.
+// maxRules is the size of the largest .gitignore file that is read, in bytes.
 const maxRules = 1 << 20
 
-// repository finds the repository that the folder is in, and the rules of what is above it.
-// The folder itself was asked for: rules for it do not count.
-func (s *scan) repository() (rules *rulesOf, err error) {
-	at, err := filepath.EvalSymlinks(s.root)
+// repository finds the repository that the folder is in, and returns the rules of the folders above.
+// Rules that ignore the folder itself do not count, since the caller asked for it.
+func (s *scan) repository() (rules *ruleChain, err error) {
+	dir, err := filepath.EvalSymlinks(s.root)
 	if err == nil {
-		at, err = filepath.Abs(at)
+		dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
 		return nil, err
 	}
 	var dirs []string // from the folder to the top
 	for {
-		dirs = append(dirs, at)
-		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+		dirs = append(dirs, dir)
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
 			break
 		}
-		if filepath.Dir(at) == at {
-			return nil, nil // it is in none
+		if filepath.Dir(dir) == dir {
+			return nil, nil // not in a repository
 		}
-		at = filepath.Dir(at)
+		dir = filepath.Dir(dir)
 	}
 	for i := len(dirs) - 1; i > 0; i-- {
 		if rules, err = rulesIn(dirs[i], len(s.above), rules); err != nil {
@@ -169,10 +172,10 @@ func (s *scan) repository() (rules *rulesOf, err error) {
 	return rules, nil
 }
 
-// rulesIn are the rules of a folder, whose path has so many names below the top of its
-// repository, and those above it.
-func rulesIn(dir string, depth int, rules *rulesOf) (*rulesOf, error) {
-	for _, path := range []string{excludeFile(dir), filepath.Join(dir, ".gitignore")} { // the latter counts more
+// rulesIn reads the rules of a folder, whose path below the top of its repository has depth names, and
+// puts them before those above it.
+func rulesIn(dir string, depth int, rules *ruleChain) (*ruleChain, error) {
+	for _, path := range []string{excludeFile(dir), filepath.Join(dir, ".gitignore")} { // .gitignore counts more
 		if path == "" {
 			continue
 		}
@@ -182,12 +185,12 @@ func rulesIn(dir string, depth int, rules *rulesOf) (*rulesOf, error) {
 		} else if err != nil {
 			return rules, &rulesError{path, err}
 		}
-		rules = &rulesOf{above: rules, depth: depth, rules: parseRules(string(text))}
+		rules = &ruleChain{above: rules, depth: depth, rules: parseRules(string(text))}
 	}
 	return rules, nil
 }
 
-// rulesError: a file of rules cannot be read, so that it is not known what is left out.
+// rulesError reports a file of rules that cannot be read, so that the ignored files are unknown.
 type rulesError struct {
 	path string
 	err  error
@@ -199,57 +202,59 @@ func (e *rulesError) Error() string {
 
 func (e *rulesError) Unwrap() error { return e.err }
 
-// excludeFile is the file of rules that a repository keeps for itself; "" if dir is the top
-// of none. A further work tree has a file .git that names its own folder in the repository.
+// excludeFile returns the file of rules in a repository's .git folder. "" means that dir is not the top
+// of a repository. An additional work tree has a file .git that names its folder in the repository.
 func excludeFile(dir string) string {
-	at := filepath.Join(dir, ".git")
-	info, err := os.Lstat(at)
+	gitDir := filepath.Join(dir, ".git")
+	info, err := os.Lstat(gitDir)
 	if err != nil {
 		return ""
 	}
 	if !info.IsDir() {
-		text, err := readFile(at, 1<<12)
-		to, names := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir:")
-		if err != nil || !names {
+		text, err := readFile(gitDir, 1<<12)
+		target, hasTarget := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir:")
+		if err != nil || !hasTarget {
 			return ""
 		}
-		at = inside(dir, strings.TrimSpace(to))
-		if text, err = readFile(filepath.Join(at, "commondir"), 1<<12); err == nil {
-			at = inside(at, strings.TrimSpace(string(text)))
+		gitDir = resolvePath(dir, strings.TrimSpace(target))
+		if text, err = readFile(filepath.Join(gitDir, "commondir"), 1<<12); err == nil {
+			gitDir = resolvePath(gitDir, strings.TrimSpace(string(text)))
 		}
 	}
-	return filepath.Join(at, "info", "exclude")
+	return filepath.Join(gitDir, "info", "exclude")
 }
 
-// inside is a path that may be relative to a folder.
-func inside(dir, path string) string {
+// resolvePath returns a path that may be relative to dir.
+func resolvePath(dir, path string) string {
 	if path = filepath.FromSlash(path); !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
 	return path
 }
 
-// dir goes through one folder, whose path has some names.
-func (s *scan) dir(names []string, above *rulesOf) error {
+// scanDir scans a folder, whose path below the root consists of names. above are the rules of the folders
+// above it.
+func (s *scan) scanDir(names []string, above *ruleChain) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
-	at := filepath.Join(append([]string{s.root}, names...)...)
-	if s.dirs != nil { // first: what comes after the folder was read is told of
-		s.dirs(at)
+	// Read the folder and its rules.
+	dir := filepath.Join(append([]string{s.root}, names...)...)
+	if s.visitDir != nil { // before the folder is read, so that a watcher sees later changes
+		s.visitDir(dir)
 	}
-	entries, err := os.ReadDir(at)
+	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil:
 	case len(names) > 0 && errors.Is(err, fs.ErrNotExist):
-		return nil // gone meanwhile
+		return nil // removed meanwhile
 	case len(names) > 0 && errors.Is(err, fs.ErrPermission):
 		s.close(names)
 		return nil
 	default:
 		return err
 	}
-	rules, err := rulesIn(at, len(s.above)+len(names), above)
+	rules, err := rulesIn(dir, len(s.above)+len(names), above)
 	var unread *rulesError
 	switch {
 	case err == nil:
@@ -263,6 +268,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 	default:
 		return err
 	}
+	// Scan the folders in it, and select its files.
 	for _, e := range entries {
 		name := e.Name()
 		inside := append(names[:len(names):len(names)], name)
@@ -270,7 +276,7 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 			continue
 		}
 		if e.IsDir() {
-			if err := s.dir(inside, rules); err != nil {
+			if err := s.scanDir(inside, rules); err != nil {
 				return err
 			}
 			continue
@@ -304,29 +310,36 @@ func (s *scan) dir(names []string, above *rulesOf) error {
 			s.passed.Name(path, fmt.Sprintf("%d bytes, more than --max-file", info.Size()))
 			continue
 		}
-		s.files = append(s.files, File{Path: path, Size: info.Size(), Time: info.ModTime(), Mode: info.Mode(), kind: k, root: s.root})
+		s.files = append(s.files, File{
+			Path: path,
+			Size: info.Size(),
+			Time: info.ModTime(),
+			Mode: info.Mode(),
+			kind: k,
+			root: s.root,
+		})
 	}
 	return nil
 }
 
-// close passes over a file or a folder, and what the index has of it is left alone.
+// close skips a file or folder that may not be read. Its documents in the index stay.
 func (s *scan) close(names []string) { s.passed.Close(strings.Join(names, "/")) }
 
-// canBeID tells whether documents can be named so: one name that cannot must not keep all
-// others out of an index.
+// canBeID reports whether a path can be a document's id: a path that cannot must not keep the other files
+// out of an index.
 func canBeID(path string) bool {
 	return vectors.CheckDocument(vectors.Draft{ID: path, Split: true}) == nil
 }
 
-// ErrBinary: a file has bytes that are no text, or is not of the kind that its name says.
+// ErrBinary reports a file whose bytes are not text, or not of the kind that its name says.
 var ErrBinary = errors.New("no text")
 
-// ErrLarge: a file has grown beyond the limit since it was found.
+// ErrLarge reports a file that has grown beyond the limit since it was found.
 var ErrLarge = errors.New("too large")
 
-// Read reads a file of at most largest bytes; 0: 1 MiB.
+// Read reads a file of at most largest bytes. 0 means 1 MiB.
 func (f *File) Read(largest int64) (*Content, error) {
-	text, err := readFile(filepath.Join(f.root, filepath.FromSlash(f.Path)), cmp.Or(largest, usual))
+	text, err := readFile(filepath.Join(f.root, filepath.FromSlash(f.Path)), cmp.Or(largest, defaultMaxFile))
 	if err != nil {
 		return nil, err
 	}
@@ -341,39 +354,39 @@ func (f *File) Read(largest int64) (*Content, error) {
 	return c, nil
 }
 
-// readFile reads at most so many bytes of a regular file.
-func readFile(path string, most int64) ([]byte, error) {
+// readFile reads a regular file of at most limit bytes.
+func readFile(path string, limit int64) ([]byte, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist) // a pipe would wait
+		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist) // reading a pipe could block
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s: %w: more than %d bytes", path, ErrLarge, most)
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s: %w: more than %d bytes", path, ErrLarge, limit)
 	}
 	return text, err
 }
 
-// Texts are the passages of a file. The title of each is the path of the file, the title of a page or a
+// Texts yields the passages of a file. The title of each is the path of the file, the title of a page or
 // notebook, and the headings above the passage. The payload has the path, the line in which the passage
-// begins, from 1 (always 1 in a file that is not read as it stands), the digest of the file, the title,
+// begins, from 1 (always 1 in a file that is converted to text), the digest of the file, the title,
 // the text, root and device, how the file was cut, the number of its passages and a checksum
-// ([ReadEntry]). A file without a word has one passage that is empty, so that it is known.
+// ([ReadEntry]). A file without words has one empty passage, so that the index knows the file.
 //
-// how says how long passages are; without a unit they are made of that of the file's kind.
+// how sets the length of passages. Its unit defaults to that of the file's kind.
 func (c *Content) Texts(how encode.Splitting) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
-		whole := func(yield func(encode.Text, error) bool) {
+		document := func(yield func(encode.Text, error) bool) {
 			title := c.Path
-			if c.Title != "" && !strings.Contains(c.Text, c.Title) { // a heading comes with its passages
+			if c.Title != "" && !strings.Contains(c.Text, c.Title) { // a heading is part of its passages' titles
 				title += " › " + c.Title
 			}
 			yield(encode.Text{ID: c.Path, Title: title, Text: c.Text}, nil)
@@ -381,34 +394,34 @@ func (c *Content) Texts(how encode.Splitting) iter.Seq2[encode.Text, error] {
 		cut := Cut(how)
 		how.By = cmp.Or(how.By, c.kind.Unit)
 		var parts []encode.Text
-		for t, err := range encode.Passages(context.Background(), whole, how) {
+		for t, err := range encode.Passages(context.Background(), document, how) {
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}
 			parts = append(parts, t)
 		}
-		line, at := 1, 0
+		line, offset := 1, 0 // of the passage before
 		for _, t := range parts {
-			own, err := vectors.PassageOf(t.ID, t.Payload)
+			passage, err := vectors.PassageOf(t.ID, t.Payload)
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}
-			start := 0 // a file that is no longer than a passage is its text, whatever it begins with
-			if own != nil {
-				start = own.Start
+			start := 0 // a file that is not split begins with its first line
+			if passage != nil {
+				start = passage.Start
 			}
-			if start < at { // passages overlap
-				line -= strings.Count(c.Text[start:at], "\n")
+			if start < offset { // passages overlap
+				line -= strings.Count(c.Text[start:offset], "\n")
 			} else {
-				line += strings.Count(c.Text[at:start], "\n")
+				line += strings.Count(c.Text[offset:start], "\n")
 			}
-			at = start
-			if !c.kind.Written { // lines of the text are not those of the file
+			offset = start
+			if !c.kind.Written { // the lines of the text are not those of the file
 				line = 1
 			}
-			if t.Payload, err = c.payload(&t, cut, len(parts), line, own); err != nil {
+			if t.Payload, err = c.payload(&t, cut, len(parts), line, passage); err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return
 			}

@@ -8,53 +8,55 @@ import (
 	"syscall"
 )
 
-// Errors; test with errors.Is.
+// Errors. Test for them with errors.Is.
 var (
-	// ErrRepository: the hub has no model of that name, or does not show it to the token.
+	// ErrRepository reports a name that the hub has no model of, or does not show to the token.
 	ErrRepository = errors.New("the hub has no such model")
-	// ErrRevision: the model has no such revision.
+	// ErrRevision reports a revision that the model does not have.
 	ErrRevision = errors.New("the model has no such revision")
-	// ErrFile: the model has no such file.
+	// ErrFile reports a file that the model does not have.
 	ErrFile = errors.New("the model has no such file")
-	// ErrGated: the hub wants terms to be accepted, or gives the model to some accounts only.
+	// ErrGated reports a model whose terms have to be accepted, or that only some accounts may read.
 	ErrGated = errors.New("the model is gated")
-	// ErrToken: the hub does not accept the token.
+	// ErrToken reports a token that the hub does not accept.
 	ErrToken = errors.New("the hub does not accept the token")
-	// ErrOffline: the cache lacks something, or is to be brought up to date, and nothing may be fetched.
+	// ErrOffline reports that a request is needed, since the cache lacks a file or a refresh was
+	// requested, and that requests are switched off.
 	ErrOffline = errors.New("nothing is fetched")
-	// ErrUnreachable: the same, and the hub does not answer.
+	// ErrUnreachable reports that a request is needed, and that the hub does not answer.
 	ErrUnreachable = errors.New("the hub cannot be reached")
-	// ErrEndpoint: the address of the hub cannot be one.
+	// ErrEndpoint reports an address that cannot be that of a hub.
 	ErrEndpoint = errors.New("not the address of a hub")
-	// ErrStatus: the hub answers with another status than was expected.
+	// ErrStatus reports an answer with an unexpected status.
 	ErrStatus = errors.New("status of the hub")
-	// ErrAnswer: an answer of the hub that is not understood.
+	// ErrAnswer reports an answer that cannot be parsed.
 	ErrAnswer = errors.New("answer of the hub is not understood")
-	// ErrDamaged: a file that was fetched has another size or hash than the hub says.
+	// ErrDamaged reports a fetched file whose size or hash differs from the hub's.
 	ErrDamaged = errors.New("what was fetched is damaged")
-	// ErrTooLarge: a file is larger than any of its kind is.
+	// ErrTooLarge reports a file that is larger than any valid file of its kind.
 	ErrTooLarge = errors.New("too large")
 )
 
-// Error is a fault of a model of a hub, with a cure.
+// Error is an error of a model of a hub. Its message includes a cure.
 type Error struct {
 	Name Name
-	File string // of the model; "" means the whole model
+	File string // of the model. "" means the whole model
 	Hub  string // the address of the hub
 	// Cache is the folder where the model was looked for.
-	Cache string
-	Err   error
-	token bool // one was sent
-	// commit is the one that the cache has, where a newer one was asked for; "": the cache lacks something.
-	commit string
+	Cache     string
+	Err       error
+	tokenSent bool // a token was sent
+	// commit is the commit in the cache, if a newer one was requested. "" means that the cache
+	// lacks a file.
+	cachedCommit string
 }
 
-// fault is an error about a model, or one of its files.
-func (h *Hub) fault(n Name, file string, err error) error {
+// modelError wraps an error in an [Error] about a model, or about one of its files.
+func (h *Hub) modelError(n Name, file string, err error) error {
 	if e := (*Error)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &Error{Name: n, File: file, Hub: h.Endpoint, Cache: h.Cache, Err: err, token: h.Token != ""}
+	return &Error{Name: n, File: file, Hub: h.Endpoint, Cache: h.Cache, Err: err, tokenSent: h.Token != ""}
 }
 
 // Error reads like: org/name: config.json: the hub has no such model: … .
@@ -65,38 +67,39 @@ func (e *Error) Error() string {
 	}
 	switch {
 	case !e.noNetwork():
-	case e.commit != "":
+	case e.cachedCommit != "":
 		s += "the newest commit is asked for, and "
 	default:
 		s += "the cache lacks it, and "
 	}
 	s += e.Err.Error()
-	if help := e.help(); help != "" {
+	if help := e.cure(); help != "" {
 		s += " (" + help + ")"
 	}
 	return s
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// noNetwork reports whether the hub was not asked, or does not answer.
+// noNetwork reports whether no request was allowed, or the hub did not answer.
 func (e *Error) noNetwork() bool {
 	return errors.Is(e.Err, ErrOffline) || errors.Is(e.Err, ErrUnreachable)
 }
 
-// Is says that a model which is nowhere is a file that does not exist.
+// Is makes a model that neither cache nor hub has an [fs.ErrNotExist].
 func (e *Error) Is(target error) bool {
-	return target == fs.ErrNotExist &&
-		(errors.Is(e.Err, ErrRepository) || errors.Is(e.Err, ErrRevision) || errors.Is(e.Err, ErrOffline) && e.commit == "")
+	missing := errors.Is(e.Err, ErrRepository) || errors.Is(e.Err, ErrRevision) ||
+		errors.Is(e.Err, ErrOffline) && e.cachedCommit == ""
+	return target == fs.ErrNotExist && missing
 }
 
-// help is a cure of the error.
-func (e *Error) help() string {
+// cure returns advice for the user about the error. "" means that it has none.
+func (e *Error) cure() string {
 	is := func(target error) bool { return errors.Is(e.Err, target) }
 	page := e.Hub + "/" + e.Name.Repo
 	switch {
-	case is(ErrGated) && e.token:
+	case is(ErrGated) && e.tokenSent:
 		return "the account of the token has to accept the terms at " + page +
 			", and the token to allow reading gated models"
 	case is(ErrGated):
@@ -105,7 +108,7 @@ func (e *Error) help() string {
 		return envToken + ", or the file that hf auth login wrote, has it"
 	case is(ErrRepository):
 		help := fmt.Sprintf("there is no folder %s here, and no such model at %s", e.Name, e.Hub)
-		if !e.token {
+		if !e.tokenSent {
 			help += ", or a private one, for which " + envToken + " has to be set"
 		} else {
 			help += ", or a private one that the token may not read"
@@ -115,11 +118,11 @@ func (e *Error) help() string {
 		return fmt.Sprintf("%s is neither branch, tag nor commit of %s at %s", e.Name.revision(), e.Name.Repo, e.Hub)
 	case is(ErrEndpoint):
 		return envEndpoint + " is to be http:// or https:// and a host"
-	case e.noNetwork() && e.commit != "":
-		return "the cache has commit " + e.commit + ", which is used where the newest is not asked for"
+	case e.noNetwork() && e.cachedCommit != "":
+		return "the cache has commit " + e.cachedCommit + ", which is used where the newest is not asked for"
 	case e.noNetwork():
 		return fmt.Sprintf("there is no folder %s here; looked in %s; where there is network, %s fetches it: "+
-			"bring its folder %s there", e.Name, e.Cache, e.Name.download(), e.Name.folder())
+			"bring its folder %s there", e.Name, e.Cache, e.Name.downloadCommand(), e.Name.folder())
 	case is(syscall.ENOSPC):
 		return "what was fetched is kept in " + e.Cache + ", and the same command continues; " + envCache +
 			" names another place"
@@ -131,8 +134,8 @@ func (e *Error) help() string {
 	return ""
 }
 
-// said is the message of an answer about an error, on one line.
-func said(s string) string {
+// messageSuffix returns the message of an answer, after a colon and on one line, at most 300 bytes.
+func messageSuffix(s string) string {
 	if s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " "); s == "" {
 		return ""
 	}

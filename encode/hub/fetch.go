@@ -20,45 +20,45 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// blob is where the content of a file is, whatever the files are called that have it.
-func (s *Snapshot) blob(f File) string { return filepath.Join(s.place(), "blobs", f.hash) }
+// blobPath returns the path of a file's content in the cache, which is named by its hash.
+func (s *Snapshot) blobPath(f File) string { return filepath.Join(s.modelDir(), "blobs", f.hash) }
 
-// locks is the folder of the files that are locked while blobs of the model are made.
-func (s *Snapshot) locks() string { return filepath.Join(s.hub.Cache, ".locks", s.Name.folder()) }
+// lockDir returns the folder of the lock files for blobs of the model.
+func (s *Snapshot) lockDir() string { return filepath.Join(s.hub.Cache, ".locks", s.Name.folder()) }
 
-// fetch brings a file into the folder.
-func (s *Snapshot) fetch(ctx context.Context, f File, p *progress) error {
-	lock, err := lockFile(ctx, filepath.Join(s.locks(), f.hash+".lock"), s.watch(f, p))
+// fetchFile puts a file into the snapshot's folder. It downloads the blob unless the cache has it.
+func (s *Snapshot) fetchFile(ctx context.Context, f File, p *progress) error {
+	lock, err := lockFile(ctx, filepath.Join(s.lockDir(), f.hash+".lock"), s.watchOther(f, p))
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	fresh := false
-	if !isFile(s.path(f.Path)) { // another process may have been faster
-		if verify(s.blob(f), f) != nil { // others may have left it damaged
+	downloaded := false
+	if !isFile(s.filePath(f.Path)) { // another process may have been faster
+		if verify(s.blobPath(f), f) != nil { // another program may have left it damaged
 			if err := s.download(ctx, f, p); err != nil {
 				return err
 			}
-			fresh = true
+			downloaded = true
 		}
-		if err := s.link(f, fresh); err != nil {
-			return local(err)
+		if err := s.linkBlob(f, downloaded); err != nil {
+			return localError(err)
 		}
 	}
 	p.report(f, f.Bytes)
 	p.done += f.Bytes
-	if fresh {
-		s.hub.log().Info("hub: fetched", "model", p.model, "file", f.Path, "bytes", f.Bytes)
+	if downloaded {
+		s.hub.logger().Info("hub: fetched", "model", p.model, "file", f.Path, "bytes", f.Bytes)
 	}
 	return nil
 }
 
-// watch returns a function that tells how much of a file another process has fetched.
-func (s *Snapshot) watch(f File, p *progress) func() {
+// watchOther returns a function that reports the progress of another process that fetches the file.
+func (s *Snapshot) watchOther(f File, p *progress) func() {
 	last := int64(-1)
 	return func() {
 		n := int64(0)
-		if info, err := os.Stat(s.blob(f) + ".incomplete"); err == nil {
+		if info, err := os.Stat(s.blobPath(f) + ".incomplete"); err == nil {
 			n = min(info.Size(), f.Bytes)
 		}
 		if n != last {
@@ -68,14 +68,14 @@ func (s *Snapshot) watch(f File, p *progress) func() {
 	}
 }
 
-// lockFile waits for the lock that huggingface_hub takes while it makes a blob. It ends as the file
-// is closed. While another process has it, waiting is called now and then. File systems without
-// locks do without: each blob gets its name when it is complete.
+// lockFile acquires the lock that huggingface_hub also holds while it writes a blob. Closing the
+// file releases it. While another process has the lock, lockFile calls waiting between attempts. File
+// systems without locks work without it, since a blob gets its name when it is complete.
 func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o664)
 		if err != nil {
-			return nil, local(err)
+			return nil, localError(err)
 		}
 		err = files.LockFirst(f)
 		if err == nil || !errors.Is(err, files.ErrLocked) {
@@ -85,7 +85,7 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 				return f, nil
 			}
 		}
-		f.Close() // locked, or a file that has no name any more
+		f.Close() // locked, or removed since it was opened
 		waiting()
 		select {
 		case <-ctx.Done():
@@ -95,66 +95,69 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 	}
 }
 
-// download makes the blob of a file. What an earlier attempt has left is continued.
+// download writes the blob of a file. It continues an earlier attempt; if the result is damaged, it
+// starts once more from the beginning, since the earlier attempt may be at fault.
 func (s *Snapshot) download(ctx context.Context, f File, p *progress) error {
-	path := s.blob(f) + ".incomplete"
+	path := s.blobPath(f) + ".incomplete"
 	for first := true; ; first = false {
-		resumed, err := s.fill(ctx, f, path, p)
+		resumed, err := s.resumeFile(ctx, f, path, p)
 		if err != nil {
 			return err
 		}
 		err = verify(path, f)
 		if err == nil {
-			if err = files.Rename(path, s.blob(f)); err == nil {
-				return local(files.SyncFolder(filepath.Dir(path)))
+			if err = files.Rename(path, s.blobPath(f)); err == nil {
+				return localError(files.SyncFolder(filepath.Dir(path)))
 			}
-			err = local(err)
+			err = localError(err)
 		}
-		if notThere(err) && isFile(s.blob(f)) { // without locks another process has made it meanwhile
+		if notThere(err) && isFile(s.blobPath(f)) { // without locks, another process has written it meanwhile
 			return nil
 		}
-		if rerr := removeIfThere(path); rerr != nil {
-			return errors.Join(err, local(rerr))
+		if rerr := removeIfExists(path); rerr != nil {
+			return errors.Join(err, localError(rerr))
 		}
 		if !errors.Is(err, ErrDamaged) || !resumed || !first {
-			return err // else an earlier attempt may be at fault
+			return err
 		}
 	}
 }
 
-// fill writes the content to a file until all of it is there, and reports whether some was before.
-func (s *Snapshot) fill(ctx context.Context, f File, path string, p *progress) (resumed bool, err error) {
+// resumeFile fetches the part of the content that the file at path lacks, and reports whether the
+// file had a part before.
+func (s *Snapshot) resumeFile(ctx context.Context, f File, path string, p *progress) (resumed bool, err error) {
 	out, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		return false, local(err)
+		return false, localError(err)
 	}
-	defer func() { err = errors.Join(err, local(out.Close())) }()
+	defer func() { err = errors.Join(err, localError(out.Close())) }()
 	info, err := out.Stat()
 	if err != nil {
-		return false, local(err)
+		return false, localError(err)
 	}
 	have := info.Size()
 	if have > f.Bytes {
 		if err := out.Truncate(0); err != nil {
-			return false, local(err)
+			return false, localError(err)
 		}
 		have = 0
 	}
 	resumed = have > 0
 	p.report(f, have)
-	err = s.hub.retry(ctx, f.Path, func() (bool, error) {
+	err = s.hub.retryRequest(ctx, f.Path, func() (bool, error) {
 		begin := have
-		have, err = s.read(ctx, f, out, have, p)
+		have, err = s.readRange(ctx, f, out, have, p)
 		return have > begin, err
 	})
 	if err != nil {
 		return resumed, err
 	}
-	return resumed, local(out.Sync())
+	return resumed, localError(out.Sync())
 }
 
-// read asks for all but the first have bytes, and gives the number of bytes that are there then.
-func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p *progress) (int64, error) {
+// readRange requests the content from offset have on, writes it to out, and returns the number of
+// bytes that out has then.
+func (s *Snapshot) readRange(ctx context.Context, f File, out *os.File, have int64, p *progress) (int64, error) {
 	if have == f.Bytes {
 		return have, nil
 	}
@@ -162,19 +165,19 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 	if have > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
 	}
-	a, err := s.hub.ask(ctx, http.MethodGet, s.address(f.Path), header, false)
+	a, err := s.hub.request(ctx, http.MethodGet, s.address(f.Path), header, false)
 	if err != nil {
 		return have, err
 	}
 	defer a.Body.Close()
 	if a.StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		return 0, &statusError{err: fmt.Errorf("%w: %s", ErrStatus, a.Status), again: have > 0}
+		return 0, &statusError{err: fmt.Errorf("%w: %s", ErrStatus, a.Status), mayRepeat: have > 0}
 	}
-	if err := check(a, ErrFile); err != nil {
+	if err := statusToError(a, ErrFile); err != nil {
 		return have, err
 	}
 	if a.StatusCode != http.StatusPartialContent {
-		have = 0 // all of it comes
+		have = 0 // the hub ignores the range and sends the whole file
 	} else if r := a.Header.Get("Content-Range"); !strings.HasPrefix(r, fmt.Sprintf("bytes %d-", have)) {
 		return 0, fmt.Errorf("%w: asked for bytes from %d on it gives %.60q", ErrAnswer, have, r)
 	}
@@ -187,7 +190,7 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 				return 0, errors.Join(err, discard(out))
 			}
 			if _, werr := out.WriteAt(buffer[:n], have); werr != nil {
-				return have, local(fmt.Errorf("%d of %d bytes are there: %w", have, f.Bytes, werr))
+				return have, localError(fmt.Errorf("%d of %d bytes are there: %w", have, f.Bytes, werr))
 			}
 			have += int64(n)
 			p.report(f, have)
@@ -204,26 +207,26 @@ func (s *Snapshot) read(ctx context.Context, f File, out *os.File, have int64, p
 }
 
 // discard empties a file that cannot be continued.
-func discard(out *os.File) error { return local(out.Truncate(0)) }
+func discard(out *os.File) error { return localError(out.Truncate(0)) }
 
-// verify holds the size and the hash of a file against those that the hub says.
+// verify compares the size and the hash of a file with those that the hub reports.
 func verify(path string, f File) error {
 	in, err := os.Open(path)
 	if err != nil {
-		return local(err)
+		return localError(err)
 	}
 	defer in.Close()
 	var h hash.Hash
 	if len(f.hash) == 2*sha256.Size {
 		h = sha256.New()
-	} else { // as git names a file
+	} else { // the hash of git
 		h = sha1.New()
 		fmt.Fprintf(h, "blob %d\x00", f.Bytes)
 	}
 	n, err := io.Copy(h, in)
 	switch {
 	case err != nil:
-		return local(err)
+		return localError(err)
 	case n != f.Bytes:
 		return fmt.Errorf("%w: %d bytes, the hub says %d", ErrDamaged, n, f.Bytes)
 	}
@@ -233,10 +236,10 @@ func verify(path string, f File) error {
 	return nil
 }
 
-// link makes the file of the snapshot: a link to the blob, or where there are no symbolic links the
-// blob itself if it is fresh, and else a copy.
-func (s *Snapshot) link(f File, fresh bool) error {
-	path, blob := s.path(f.Path), s.blob(f)
+// linkBlob creates the file of the snapshot: a symbolic link to the blob. Without symbolic links, it
+// moves a blob that was just downloaded, and copies any other, which other files may use.
+func (s *Snapshot) linkBlob(f File, downloaded bool) error {
+	path, blob := s.filePath(f.Path), s.blobPath(f)
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
@@ -250,7 +253,7 @@ func (s *Snapshot) link(f File, fresh bool) error {
 			return err
 		}
 	}
-	if fresh {
+	if downloaded {
 		return os.Rename(blob, path)
 	}
 	return replace(path, func(temporary string) error { return copyFile(temporary, blob) })
@@ -262,26 +265,29 @@ func noLinks(err error) bool {
 	return errors.As(err, &le) && !errors.Is(err, fs.ErrExist) && !notThere(err)
 }
 
-// replace puts a file in the place of another, or of none, that make has made under another name.
-func replace(path string, make func(temporary string) error) error {
+// replace calls create to write a file under a temporary name, and renames it to path, which may
+// exist.
+func replace(path string, create func(temporary string) error) error {
 	temporary := fmt.Sprintf("%s.%08x.tmp", path, rand.Uint32())
-	err := make(temporary)
+	err := create(temporary)
 	if err == nil {
 		err = files.Rename(temporary, path)
 	}
 	if err != nil {
-		return errors.Join(err, removeIfThere(temporary))
+		return errors.Join(err, removeIfExists(temporary))
 	}
 	return nil
 }
 
-func removeIfThere(path string) error {
+// removeIfExists removes a file. A missing file is not an error.
+func removeIfExists(path string) error {
 	if err := os.Remove(path); !notThere(err) {
 		return err
 	}
 	return nil
 }
 
+// copyFile copies a file to a path that does not exist, and syncs it.
 func copyFile(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -25,7 +25,7 @@ func FuzzListing(f *testing.F) {
 		for path, file := range l.files {
 			require.Equal(t, path, file.Path)
 			require.True(t, filepath.IsLocal(filepath.FromSlash(path)), path)
-			require.True(t, file.hash == "" || known(file.hash))
+			require.True(t, file.hash == "" || isHash(file.hash))
 			require.GreaterOrEqual(t, file.Bytes, int64(-1))
 		}
 	})
@@ -47,7 +47,7 @@ func FuzzParse(f *testing.F) {
 		ref := filepath.Join("refs", filepath.FromSlash(n.revision()))
 		require.True(t, filepath.IsLocal(ref))
 		require.True(t, strings.HasPrefix(ref, "refs"+string(filepath.Separator)), ref)
-		require.NotContains(t, n.download(), " --help")
-		require.NotContains(t, n.download(), ";")
+		require.NotContains(t, n.downloadCommand(), " --help")
+		require.NotContains(t, n.downloadCommand(), ";")
 	})
 }

@@ -1,13 +1,13 @@
 // Package hub finds models by the names that a model hub gives them, such as
 // answerdotai/answerai-colbert-small-v1, in the hub's own cache, and fetches missing files.
 //
-// The cache is the one of the Python package huggingface_hub, in its layout and under its locks:
-// its downloads are used without network, and the other way round. The same
-// variables of the environment have the same meaning; [FromEnv] reads them.
+// The cache is that of the Python package huggingface_hub, with its layout and its locks: each
+// program uses the downloads of the other. The same
+// environment variables have the same meaning; [FromEnv] reads them.
 //
-// [Hub.Open] gives a [Snapshot], a model at one commit, and [Snapshot.Get] fetches files of it: into
-// blobs named by their hashes, which are checked, and resumed after an interruption. A file
-// appears in the snapshot when it is complete.
+// [Hub.Open] returns a [Snapshot], a model at one commit, and [Snapshot.Get] fetches its files into
+// blobs named by their hashes. Blobs are verified, and downloads are resumed after an interruption. A
+// file appears in the snapshot when it is complete.
 package hub
 
 import (
@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// DefaultEndpoint is the address of the hub where HF_ENDPOINT names no other.
+// DefaultEndpoint is the address of the hub if HF_ENDPOINT does not name another.
 const DefaultEndpoint = "https://huggingface.co"
 
 // The variables of the environment that are read.
@@ -37,49 +37,48 @@ const (
 	envOffline  = "HF_HUB_OFFLINE"
 )
 
-// Hub is a model hub, and the cache of the files that were fetched from it. The fields must not be changed
-// while it is used; it is safe for concurrent use.
+// Hub is a model hub with the cache of the files that were fetched from it. It is safe for concurrent
+// use as long as its fields are not changed.
 type Hub struct {
-	// Endpoint is its address, without a slash at the end.
+	// Endpoint is the address of the hub, without a slash at the end.
 	Endpoint string
-	// Cache is the folder with a folder for each model.
+	// Cache is the folder that has a folder for each model.
 	Cache string
 	// Token is sent to the endpoint, and to no other host. It may be "".
 	Token string
-	// Refresh says that the commit of a branch is asked for also where the cache knows one.
+	// Refresh requests the commit of a branch from the hub even if the cache has one.
 	Refresh bool
-	// Offline is the variable or option that decided that nothing is fetched; "" means that there
-	// is network.
+	// Offline is the variable or option that switched requests off. "" means that requests are
+	// allowed.
 	Offline string
-	// NoLinks says that snapshots have files in the place of symbolic links into blobs.
+	// NoLinks makes snapshots of files instead of symbolic links to blobs.
 	NoLinks bool
-	// AnswerTimeout is how long the hub may take to answer, ReadTimeout how long it may take to
-	// send more of a file; 0 means ten seconds.
+	// AnswerTimeout limits the time until the hub answers, and ReadTimeout the time until it sends
+	// more of a file. 0 means ten seconds.
 	AnswerTimeout, ReadTimeout time.Duration
-	// Attempts is how often a request that fails is made without progress; 0 means five times.
-	// Backoff is the first pause between two, which doubles; 0 means a second.
+	// Attempts is how often a failing request is sent without progress. 0 means five times.
+	// Backoff is the first pause between two attempts, which doubles. 0 means a second.
 	Attempts int
 	Backoff  time.Duration
-	// Transport makes the requests; nil means that of package http.
+	// Transport sends the requests. nil means that of package http.
 	Transport http.RoundTripper
-	// Progress, where set, is told how much of the files of one [Snapshot.Get] is there. Calls come
-	// one after the other.
+	// Progress is called with the progress of each [Snapshot.Get], never concurrently. It may be nil.
 	Progress func(Progress)
-	// Logger hears of files that were fetched, and of requests that are made again; nil means silence.
+	// Logger logs files that were fetched, and requests that are repeated. nil means silence.
 	Logger *slog.Logger
 }
 
-// Progress is how much is there of files that are being fetched.
+// Progress reports how much of the files of a call is fetched.
 type Progress struct {
-	Model string // its name
-	File  string // the one that is being fetched
-	Done  int64  // bytes of all files of the call, with those of earlier attempts
-	Total int64  // bytes of all files of the call
+	Model string // the name of the model
+	File  string // the file that is being fetched
+	Done  int64  // fetched bytes of all files, including those of earlier attempts
+	Total int64  // bytes of all files
 }
 
-// FromEnv is the hub that the environment describes, as huggingface_hub reads it: HF_ENDPOINT,
-// HF_HOME, HF_HUB_CACHE, XDG_CACHE_HOME, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE and others. A
-// variable that is empty counts as one that is not set.
+// FromEnv returns the hub that the environment describes, as huggingface_hub reads it: HF_ENDPOINT,
+// HF_HOME, HF_HUB_CACHE, XDG_CACHE_HOME, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE and others. An
+// empty variable counts as unset.
 func FromEnv() *Hub {
 	home := expand(cmp.Or(os.Getenv(envHome),
 		filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join("~", ".cache")), "huggingface")))
@@ -91,7 +90,7 @@ func FromEnv() *Hub {
 		AnswerTimeout: seconds("HF_HUB_ETAG_TIMEOUT"),
 		ReadTimeout:   seconds("HF_HUB_DOWNLOAD_TIMEOUT"),
 	}
-	// Offline is decided by the first of the two that is set, even to 0.
+	// The first of the two variables that is set decides, even if it is 0.
 	for _, name := range []string{envOffline, "TRANSFORMERS_OFFLINE"} {
 		if s := os.Getenv(name); s != "" {
 			if isTrue(s) {
@@ -103,32 +102,34 @@ func FromEnv() *Hub {
 	if isTrue(os.Getenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
 		return h
 	}
-	if h.Token = clean(cmp.Or(os.Getenv(envToken), os.Getenv("HUGGING_FACE_HUB_TOKEN"))); h.Token == "" {
+	if h.Token = cleanToken(cmp.Or(os.Getenv(envToken), os.Getenv("HUGGING_FACE_HUB_TOKEN"))); h.Token == "" {
 		b, _ := os.ReadFile(expand(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))))
-		h.Token = clean(string(b))
+		h.Token = cleanToken(string(b))
 	}
 	return h
 }
 
-// clean removes white space and quotation marks that surround a token.
-func clean(token string) string {
+// cleanToken removes line ends and surrounding white space from a token.
+func cleanToken(token string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
 }
 
+// isTrue reports whether a variable's value means true for huggingface_hub.
 func isTrue(s string) bool {
 	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(s))
 }
 
+// seconds reads a variable in whole seconds. 0 means that it is not set or not a number.
 func seconds(name string) time.Duration {
 	n, _ := strconv.Atoi(os.Getenv(name))
 	return time.Duration(n) * time.Second
 }
 
-// variable is $NAME or ${NAME}; on Windows also %NAME%.
+// variable matches $NAME, ${NAME} and, for Windows, %NAME%.
 var variable = regexp.MustCompile(`\$(\w+|\{[^}]*\})|%\w+%`)
 
-// expand puts the home folder in the place of ~ at the beginning, and the values of variables in
-// that of their names, as Python does. What is not known stays.
+// expand replaces ~ at the beginning by the home folder, and variables by their values, as Python
+// does. Unknown users and variables stay as they are.
 func expand(path string) string {
 	if tail, ok := strings.CutPrefix(path, "~"); ok {
 		name, _, _ := strings.Cut(filepath.ToSlash(tail), "/")
@@ -157,9 +158,11 @@ func expand(path string) string {
 	})
 }
 
-func (h *Hub) log() *slog.Logger { return cmp.Or(h.Logger, slog.New(slog.DiscardHandler)) }
+// logger returns Logger or, if it is nil, a silent one.
+func (h *Hub) logger() *slog.Logger { return cmp.Or(h.Logger, slog.New(slog.DiscardHandler)) }
 
-// With is the hub with another logger and listener, which may be nil: those that it has stay then.
+// With returns a copy of the hub with another logger and progress function. nil keeps the present
+// ones.
 func (h *Hub) With(log *slog.Logger, progress func(Progress)) *Hub {
 	other := *h
 	other.Logger = cmp.Or(log, h.Logger)

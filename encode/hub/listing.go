@@ -14,16 +14,17 @@ import (
 	"strings"
 )
 
-// maxListing is the size above which a list of a model's files is not read.
+// maxListing is the largest list of a model's files, in bytes, that is read.
 const maxListing = 16 << 20
 
 // File is a file of a model.
 type File struct {
 	Path  string `json:"path"` // with slashes
 	Bytes int64  `json:"bytes"`
-	// Cached says that it need not be fetched.
-	Cached bool   `json:"cached"`
-	hash   string // SHA-256 of a large file, git's SHA-1 of another; "" where the list does not say
+	// Cached reports whether the cache has the file.
+	Cached bool `json:"cached"`
+	// hash is the SHA-256 of a large file, or git's SHA-1 of a small one. "" means unknown.
+	hash string
 }
 
 // listing is the hub's list of the files of a revision.
@@ -32,20 +33,20 @@ type listing struct {
 	files  map[string]File
 }
 
-// list asks the hub for a revision.
-func (h *Hub) list(ctx context.Context, n Name) (*listing, error) {
+// fetchListing requests the commit and the files of a revision.
+func (h *Hub) fetchListing(ctx context.Context, n Name) (*listing, error) {
 	if h.Offline != "" {
 		return nil, fmt.Errorf("%w: %s", ErrOffline, h.Offline)
 	}
 	address := fmt.Sprintf("%s/api/models/%s/revision/%s?blobs=true", h.Endpoint, n.Repo, url.PathEscape(n.revision()))
 	var l *listing
-	err := h.retry(ctx, n.String(), func() (bool, error) {
-		a, err := h.ask(ctx, http.MethodGet, address, nil, false)
+	err := h.retryRequest(ctx, n.String(), func() (bool, error) {
+		a, err := h.request(ctx, http.MethodGet, address, nil, false)
 		if err != nil {
 			return false, err
 		}
 		defer a.Body.Close()
-		if err := check(a, ErrRepository); err != nil {
+		if err := statusToError(a, ErrRepository); err != nil {
 			return false, err
 		}
 		b, err := io.ReadAll(io.LimitReader(a.Body, maxListing+1))
@@ -58,14 +59,17 @@ func (h *Hub) list(ctx context.Context, n Name) (*listing, error) {
 		l, err = parseListing(b)
 		return false, err
 	})
-	return l, reached(err)
+	return l, unreachableError(err)
 }
 
-// reached marks an error as [ErrUnreachable], unless it is the hub's or the cache's own.
-func reached(err error) error {
+// unreachableError marks an error of the network as [ErrUnreachable]. Errors of the hub's answers, of the
+// cache and of the context stay as they are.
+func unreachableError(err error) error {
 	var s *statusError
-	others := []error{ErrEndpoint, ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal, context.Canceled, context.DeadlineExceeded}
-	for _, known := range others {
+	for _, known := range []error{
+		ErrEndpoint, ErrAnswer, ErrTooLarge, ErrOffline, ErrDamaged, errLocal,
+		context.Canceled, context.DeadlineExceeded,
+	} {
 		if errors.Is(err, known) {
 			return err
 		}
@@ -76,6 +80,8 @@ func reached(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
+// parseListing parses the hub's answer about a revision. Files with names that are not local paths
+// are left out.
 func parseListing(b []byte) (*listing, error) {
 	var v struct {
 		SHA      string
@@ -98,7 +104,7 @@ func parseListing(b []byte) (*listing, error) {
 	}
 	l := &listing{v.SHA, map[string]File{}}
 	for _, s := range v.Siblings {
-		// What no file here could be called is of no use; it is not made to a name of another place.
+		// A name must not lead out of the snapshot's folder.
 		if strings.ContainsAny(s.RFilename, "\\\x00") || !filepath.IsLocal(filepath.FromSlash(s.RFilename)) {
 			continue
 		}
@@ -107,13 +113,13 @@ func parseListing(b []byte) (*listing, error) {
 		switch {
 		case s.LFS != nil:
 			size, f.hash = s.LFS.Size, strings.TrimPrefix(cmp.Or(s.LFS.SHA256, s.LFS.OID), "sha256:")
-		case s.XetHash == "": // else git has another file in its place
+		case s.XetHash == "": // otherwise BlobID is the hash of a pointer file
 			f.hash = s.BlobID
 		}
 		if size != nil && *size >= 0 {
 			f.Bytes = *size
 		}
-		if !known(f.hash) {
+		if !isHash(f.hash) {
 			f.hash = ""
 		}
 		l.files[f.Path] = f
@@ -121,12 +127,12 @@ func parseListing(b []byte) (*listing, error) {
 	return l, nil
 }
 
-// known reports whether a hash is one of those that files can be checked by.
-func known(hash string) bool {
+// isHash reports whether a hash is a SHA-1 or SHA-256, by which files can be verified.
+func isHash(hash string) bool {
 	return (len(hash) == 40 || len(hash) == 64) && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
-// address is where a file of a model is.
+// address returns the URL of a file of the model.
 func (s *Snapshot) address(file string) string {
 	parts := strings.Split(file, "/")
 	for i, p := range parts {
@@ -135,19 +141,19 @@ func (s *Snapshot) address(file string) string {
 	return fmt.Sprintf("%s/%s/resolve/%s/%s", s.hub.Endpoint, s.Name.Repo, s.Commit, strings.Join(parts, "/"))
 }
 
-// measure completes the entry of a file in a list, by the header of the file.
-func (s *Snapshot) measure(ctx context.Context, f File) (File, error) {
+// completeFile adds the hash and size of a file that the listing lacks, from the header of the file.
+func (s *Snapshot) completeFile(ctx context.Context, f File) (File, error) {
 	if f.hash != "" && f.Bytes >= 0 {
 		return f, nil
 	}
-	err := s.hub.retry(ctx, f.Path, func() (bool, error) {
-		a, err := s.hub.ask(ctx, http.MethodHead, s.address(f.Path), nil, true)
+	err := s.hub.retryRequest(ctx, f.Path, func() (bool, error) {
+		a, err := s.hub.request(ctx, http.MethodHead, s.address(f.Path), nil, true)
 		if err != nil {
 			return false, err
 		}
 		defer a.Body.Close()
 		if a.StatusCode/100 != 3 {
-			if err := check(a, ErrFile); err != nil {
+			if err := statusToError(a, ErrFile); err != nil {
 				return false, err
 			}
 		}
@@ -160,7 +166,7 @@ func (s *Snapshot) measure(ctx context.Context, f File) (File, error) {
 			return ""
 		}
 		tag := strings.Trim(strings.TrimPrefix(first("X-Linked-Etag", "Etag"), "W/"), `"`)
-		if !known(tag) {
+		if !isHash(tag) {
 			return false, fmt.Errorf("%w: its hash is %.80q, want a SHA-256 or git's SHA-1", ErrAnswer, tag)
 		}
 		length := first("X-Linked-Size")
@@ -174,5 +180,5 @@ func (s *Snapshot) measure(ctx context.Context, f File) (File, error) {
 		f.hash, f.Bytes = tag, n
 		return false, nil
 	})
-	return f, reached(err)
+	return f, unreachableError(err)
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Name is how a hub names a model: ORG/NAME, and a revision of it.
+// Name is the name of a model at a hub: ORG/NAME, and a revision of it.
 type Name struct {
 	Repo     string
-	Revision string // a branch, a tag or a commit; "" means main
+	Revision string // a branch, a tag or a commit. "" means main
 }
 
-// main is the revision that counts where none is named.
+// mainRevision is the default revision.
 const mainRevision = "main"
 
 var (
@@ -22,8 +22,8 @@ var (
 	commitPattern   = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
-// Parse reads ORG/NAME or ORG/NAME@REVISION. It reports false for names that no hub could have, such as
-// paths that begin with a dot or a slash.
+// Parse parses ORG/NAME or ORG/NAME@REVISION. It returns false for names that no hub can have, such
+// as paths that begin with a dot or a slash.
 func Parse(s string) (Name, bool) {
 	repo, revision, pinned := strings.Cut(s, "@")
 	switch {
@@ -38,8 +38,8 @@ func Parse(s string) (Name, bool) {
 	return Name{repo, revision}, true
 }
 
-// Named reads a name of a hub that a user gives in the place of a folder. It reports false
-// for whatever is there: a folder goes before a name.
+// Named parses a hub's name that a user typed instead of a folder. It returns false if a file or
+// folder of that name exists: folders are preferred.
 func Named(dir string) (Name, bool) {
 	n, ok := Parse(dir)
 	if !ok {
@@ -49,7 +49,7 @@ func Named(dir string) (Name, bool) {
 	return n, os.IsNotExist(err)
 }
 
-// String is the name as Parse reads it.
+// String returns the name as Parse reads it.
 func (n Name) String() string {
 	if n.Revision == "" {
 		return n.Repo
@@ -57,10 +57,10 @@ func (n Name) String() string {
 	return n.Repo + "@" + n.Revision
 }
 
-// At is the name of the model at a commit.
+// At returns the name of the model at a commit.
 func (n Name) At(commit string) Name { return Name{n.Repo, commit} }
 
-// revision is the one that is asked for.
+// revision returns the revision, or the default one.
 func (n Name) revision() string {
 	if n.Revision == "" {
 		return mainRevision
@@ -68,11 +68,11 @@ func (n Name) revision() string {
 	return n.Revision
 }
 
-// folder is the name of its folder in a cache.
+// folder returns the name of the model's folder in a cache.
 func (n Name) folder() string { return "models--" + strings.ReplaceAll(n.Repo, "/", "--") }
 
-// download is the command with which another program fetches the model.
-func (n Name) download() string {
+// downloadCommand returns the command of huggingface_hub that fetches the model.
+func (n Name) downloadCommand() string {
 	if n.Revision == "" {
 		return "hf download " + n.Repo
 	}

@@ -15,28 +15,28 @@ import (
 	"time"
 )
 
-// maxRedirects bounds how often an answer may point elsewhere.
+// maxRedirects limits the redirects of a request.
 const maxRedirects = 10
 
-// maxWait bounds the pause between two attempts, also where the hub asks for a longer one.
+// maxWait limits the pause between two attempts, even if the hub requests a longer one.
 const maxWait = time.Minute
 
-// errStalled: the other end has said nothing for too long.
+// errStalled reports that the other end has sent nothing for too long.
 var errStalled = errors.New("no answer in time")
 
-// errScheme: an answer points to an address that is not of the web.
+// errScheme reports a redirect to an address with another scheme.
 var errScheme = errors.New("want http or https")
 
-// answer is that of a hub, or of the host that it points to.
+// answer is the answer of a hub, or of the host that it redirects to.
 type answer struct {
 	*http.Response
-	// first has the header of the hub's own answer, where another host gave the body.
+	// first is the header of the hub's own answer. The body may come from another host.
 	first http.Header
 }
 
-// ask makes one request. It follows where the hub points; the token stays with the hub. headOnly ends
-// at the first answer that points to another host.
-func (h *Hub) ask(ctx context.Context, method, address string, header http.Header, headOnly bool) (*answer, error) {
+// request sends one request and follows redirects. The token is only sent to the hub. With headOnly, a
+// redirect to another host is the answer. The body fails if the other end stalls.
+func (h *Hub) request(ctx context.Context, method, address string, header http.Header, headOnly bool) (*answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	wait := cmp.Or(h.AnswerTimeout, 10*time.Second)
 	timer := time.AfterFunc(wait, func() { cancel(errStalled) })
@@ -49,11 +49,14 @@ func (h *Hub) ask(ctx context.Context, method, address string, header http.Heade
 		cancel(nil)
 		return nil, err
 	}
-	a.Body = &patient{a.Body, ctx, timer, cmp.Or(h.ReadTimeout, 10*time.Second), cancel}
+	a.Body = &timedBody{a.Body, ctx, timer, cmp.Or(h.ReadTimeout, 10*time.Second), cancel}
 	return a, nil
 }
 
-func (h *Hub) follow(ctx context.Context, method, address string, header http.Header, headOnly bool) (*answer, error) {
+// follow is request without time limits.
+func (h *Hub) follow(
+	ctx context.Context, method, address string, header http.Header, headOnly bool,
+) (*answer, error) {
 	if e, err := url.Parse(h.Endpoint); err != nil || e.Host == "" || e.Scheme != "http" && e.Scheme != "https" {
 		return nil, fmt.Errorf("%w: %q", ErrEndpoint, h.Endpoint)
 	}
@@ -103,7 +106,7 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 		}
 		if origin(next) != home {
 			if token = ""; first == nil {
-				first = resp.Header // it knows hash and size, the other host may not
+				first = resp.Header // it has hash and size; the header of the other host may not
 			}
 			if headOnly {
 				return &answer{resp, first}, nil
@@ -115,7 +118,7 @@ func (h *Hub) follow(ctx context.Context, method, address string, header http.He
 	return nil, fmt.Errorf("%w: points elsewhere %d times", ErrAnswer, maxRedirects)
 }
 
-// origin is scheme and host of an address: a token is sent to one origin.
+// origin returns the scheme, host and port of an address. A token is only sent to one origin.
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -124,8 +127,8 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// patient is a body whose reader gives up where nothing comes.
-type patient struct {
+// timedBody is a body whose Read fails if nothing arrives for a time.
+type timedBody struct {
 	io.ReadCloser
 	ctx    context.Context
 	timer  *time.Timer
@@ -133,7 +136,7 @@ type patient struct {
 	cancel context.CancelCauseFunc
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *timedBody) Read(b []byte) (int, error) {
 	p.timer.Reset(p.wait)
 	n, err := p.ReadCloser.Read(b)
 	p.timer.Stop() // the caller may take long to write the bytes
@@ -143,7 +146,7 @@ func (p *patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (p *patient) Close() error {
+func (p *timedBody) Close() error {
 	p.timer.Stop()
 	err := p.ReadCloser.Close()
 	p.cancel(nil)
@@ -152,21 +155,23 @@ func (p *patient) Close() error {
 
 // statusError is an answer with an unexpected status.
 type statusError struct {
-	err   error
-	again bool          // whether the same request may have success
-	after time.Duration // that the hub wants to be left alone
+	err        error
+	mayRepeat  bool          // the same request may succeed later
+	retryAfter time.Duration // the pause that the hub requests
 }
 
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// check turns the status of an answer into an error. kind is the error of a 404.
-func check(a *answer, kind error) error {
+// statusToError returns an error for an answer without success. kind is the error of a 404.
+func statusToError(a *answer, kind error) error {
 	if a.StatusCode/100 == 2 {
 		return nil
 	}
 	code, message := a.Header.Get("X-Error-Code"), a.Header.Get("X-Error-Message")
-	fail := func(err error) error { return &statusError{err: fmt.Errorf("%w: %s%s", err, a.Status, said(message))} }
+	fail := func(err error) error {
+		return &statusError{err: fmt.Errorf("%w: %s%s", err, a.Status, messageSuffix(message))}
+	}
 	switch {
 	case code == "RevisionNotFound":
 		return fail(ErrRevision)
@@ -187,37 +192,38 @@ func check(a *answer, kind error) error {
 	}
 	e := fail(ErrStatus).(*statusError)
 	s := a.StatusCode
-	e.again = s == http.StatusTooManyRequests || s == http.StatusRequestTimeout ||
+	e.mayRepeat = s == http.StatusTooManyRequests || s == http.StatusRequestTimeout ||
 		s >= 500 && s != http.StatusNotImplemented
 	if n, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && n > 0 {
-		e.after = time.Duration(n) * time.Second
+		e.retryAfter = time.Duration(n) * time.Second
 	}
 	return e
 }
 
-// unreachable reports whether an error says that there is no way to the hub at all.
+// unreachable reports whether an error means that no connection to the hub is possible.
 func unreachable(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
 	return errors.As(err, &dns) || errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect")
 }
 
-// mayRepeat reports whether an error may be gone the next time.
+// mayRepeat reports whether the same request may succeed later.
 func mayRepeat(err error) bool {
 	var s *statusError
 	if errors.As(err, &s) {
-		return s.again
+		return s.mayRepeat
 	}
-	return !errors.Is(err, ErrEndpoint) && !errors.Is(err, ErrAnswer) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, errLocal)
+	return !errors.Is(err, ErrEndpoint) && !errors.Is(err, ErrAnswer) &&
+		!errors.Is(err, ErrTooLarge) && !errors.Is(err, errLocal)
 }
 
-// retry calls do until it has success, fails for good, or has made no progress for some attempts.
-// do reports whether it has made any.
-func (h *Hub) retry(ctx context.Context, what string, do func() (progress bool, err error)) error {
+// retryRequest calls send until it succeeds, fails for good, or makes no progress in Attempts calls. send
+// reports whether it made progress. subject is a file or model, for the log.
+func (h *Hub) retryRequest(ctx context.Context, subject string, send func() (progress bool, err error)) error {
 	attempts, backoff := cmp.Or(h.Attempts, 5), cmp.Or(h.Backoff, time.Second)
 	wait, moved := backoff, false
 	for attempt := 1; ; attempt++ {
-		progress, err := do()
+		progress, err := send()
 		if err == nil || ctx.Err() != nil {
 			return cmp.Or(ctx.Err(), err)
 		}
@@ -227,13 +233,13 @@ func (h *Hub) retry(ctx context.Context, what string, do func() (progress bool, 
 		if !mayRepeat(err) || attempt >= attempts || unreachable(err) && !moved {
 			return err
 		}
-		// Half of the pause is by chance, so that many clients do not come back together.
+		// Half of the pause is random, so that many clients do not return at the same time.
 		pause := time.Duration(float64(wait) * (0.5 + rand.Float64()/2))
 		var s *statusError
 		if errors.As(err, &s) {
-			pause = min(max(pause, s.after), maxWait)
+			pause = min(max(pause, s.retryAfter), maxWait)
 		}
-		h.log().Warn(fmt.Sprintf("hub: %s: %v; asking again in %v", what, err, pause.Round(time.Millisecond)))
+		h.logger().Warn(fmt.Sprintf("hub: %s: %v; asking again in %v", subject, err, pause.Round(time.Millisecond)))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

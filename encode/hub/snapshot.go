@@ -14,40 +14,40 @@ import (
 	"syscall"
 )
 
-// Snapshot is a model at one commit. Its folder has the files of it that were fetched.
+// Snapshot is a model at one commit. Its folder has the files that were fetched.
 type Snapshot struct {
-	Name   Name // as it was asked for
+	Name   Name // as requested
 	Commit string
 
 	hub *Hub
 
-	mu    sync.Mutex
-	list  *listing // nil: not asked for yet
-	lost  error    // why there is no list
-	guess []string // files that were taken not to exist, since neither cache nor hub told
+	mu         sync.Mutex
+	listing    *listing // nil means that it was not requested yet, or that lost says why it failed
+	listingErr error    // why the list is missing
+	guessed    []string // files that are assumed not to exist, since neither cache nor hub could tell
 }
 
-// Open finds the commit of a revision: in the cache, or else by asking the hub. A branch that the
-// cache knows is the commit that it was when it was fetched, unless Refresh is set.
-// Errors are [*Error].
+// Open finds the commit of a revision in the cache, or else requests it from the hub. For a branch
+// that the cache has, it is the commit at the time of the download, unless Refresh is set.
+// Errors are of type [*Error].
 func (h *Hub) Open(ctx context.Context, n Name) (*Snapshot, error) {
-	commit := h.cached(n)
+	commit := h.cachedCommit(n)
 	if commit != "" && (!h.Refresh || commit == n.Revision) {
 		return &Snapshot{Name: n, Commit: commit, hub: h}, nil
 	}
-	l, err := h.list(ctx, n)
+	l, err := h.fetchListing(ctx, n)
 	if err != nil {
-		err = h.fault(n, "", err)
+		err = h.modelError(n, "", err)
 		if e := (*Error)(nil); errors.As(err, &e) {
-			e.commit = commit
+			e.cachedCommit = commit
 		}
 		return nil, err
 	}
-	return &Snapshot{Name: n, Commit: l.commit, hub: h, list: l}, nil
+	return &Snapshot{Name: n, Commit: l.commit, hub: h, listing: l}, nil
 }
 
-// cached is the commit of a revision that the cache knows, or "".
-func (h *Hub) cached(n Name) string {
+// cachedCommit returns the commit of a revision that the cache has. "" means that it has none.
+func (h *Hub) cachedCommit(n Name) string {
 	if commitPattern.MatchString(n.revision()) {
 		return n.revision()
 	}
@@ -58,82 +58,88 @@ func (h *Hub) cached(n Name) string {
 	return ""
 }
 
-// Pinned is the name of the model at this commit.
+// Pinned returns the name of the model at this commit.
 func (s *Snapshot) Pinned() Name { return s.Name.At(s.Commit) }
 
-// Dir is the folder of the files.
-func (s *Snapshot) Dir() string { return filepath.Join(s.place(), "snapshots", s.Commit) }
+// Dir returns the folder of the files.
+func (s *Snapshot) Dir() string { return filepath.Join(s.modelDir(), "snapshots", s.Commit) }
 
-// place is the folder of the model in the cache.
-func (s *Snapshot) place() string { return filepath.Join(s.hub.Cache, s.Name.folder()) }
+// modelDir returns the folder of the model in the cache.
+func (s *Snapshot) modelDir() string { return filepath.Join(s.hub.Cache, s.Name.folder()) }
 
-// path is where a file is, if it is there.
-func (s *Snapshot) path(file string) string { return filepath.Join(s.Dir(), filepath.FromSlash(file)) }
-
-func (s *Snapshot) absent(file string) string {
-	return filepath.Join(s.place(), ".no_exist", s.Commit, filepath.FromSlash(file))
+// filePath returns the path of a file in the snapshot, which may not exist.
+func (s *Snapshot) filePath(file string) string {
+	return filepath.Join(s.Dir(), filepath.FromSlash(file))
 }
 
+// absentPath returns the path of the mark in the cache that the model does not have a file.
+func (s *Snapshot) absentPath(file string) string {
+	return filepath.Join(s.modelDir(), ".no_exist", s.Commit, filepath.FromSlash(file))
+}
+
+// isFile reports whether path is a regular file, or a link to one.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Has reports whether the model has a file. The cache may know, or the hub is asked. Where it
-// cannot be asked, what the cache lacks counts as not there; [Snapshot.Guessed] tells.
-// Errors are [*Error].
+// Has reports whether the model has a file, by the cache or by the hub's list. If the hub cannot be
+// reached, a file that the cache lacks counts as missing, and [Snapshot.Guessed] returns it.
+// Errors are of type [*Error].
 func (s *Snapshot) Has(ctx context.Context, file string) (bool, error) {
-	if isFile(s.path(file)) {
+	if isFile(s.filePath(file)) {
 		return true, nil
 	}
-	if isFile(s.absent(file)) {
+	if isFile(s.absentPath(file)) {
 		return false, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.list == nil && s.lost == nil {
-		s.list = s.tree()
+	if s.listing == nil && s.listingErr == nil {
+		s.listing = s.cachedListing()
 	}
-	if err := s.ask(ctx); err != nil {
+	if err := s.loadListing(ctx); err != nil {
 		if _, serr := os.Stat(s.Dir()); serr != nil || ctx.Err() != nil {
 			return false, err
 		}
-		if !slices.Contains(s.guess, file) {
-			s.guess = append(s.guess, file)
+		if !slices.Contains(s.guessed, file) {
+			s.guessed = append(s.guessed, file)
 		}
 		return false, nil
 	}
-	if _, ok := s.list.files[file]; ok {
+	if _, ok := s.listing.files[file]; ok {
 		return true, nil
 	}
-	s.remember(file)
+	s.markAbsent(file)
 	return false, nil
 }
 
-// ask gets the list of files, once. It is called under the lock.
-func (s *Snapshot) ask(ctx context.Context) error {
-	if s.list == nil && s.lost == nil {
+// loadListing requests the list of files, once. The caller holds mu.
+func (s *Snapshot) loadListing(ctx context.Context) error {
+	if s.listing == nil && s.listingErr == nil {
 		h := s.hub
-		if _, err := os.Stat(s.Dir()); err == nil { // the files in the cache may do
+		if _, err := os.Stat(s.Dir()); err == nil { // the files in the cache may be enough: do not retry for long
 			once := *h
 			once.Attempts = 1
 			h = &once
 		}
-		s.list, s.lost = h.list(ctx, s.Pinned())
-		if err := ctx.Err(); err != nil { // no answer of the hub
-			s.lost = nil
+		s.listing, s.listingErr = h.fetchListing(ctx, s.Pinned())
+		if err := ctx.Err(); err != nil { // the context ended: a later call may ask again
+			s.listingErr = nil
 			return err
 		}
-		if s.lost == nil && s.list.commit != s.Commit {
-			s.list, s.lost = nil, fmt.Errorf("%w: asked for commit %s it gives %s", ErrAnswer, s.Commit, s.list.commit)
+		if s.listingErr == nil && s.listing.commit != s.Commit {
+			err := fmt.Errorf("%w: asked for commit %s it gives %s", ErrAnswer, s.Commit, s.listing.commit)
+			s.listing, s.listingErr = nil, err
 		}
 	}
-	return s.hub.fault(s.Name, "", s.lost)
+	return s.hub.modelError(s.Name, "", s.listingErr)
 }
 
-// tree is the list of files that huggingface_hub keeps of a snapshot, or nil.
-func (s *Snapshot) tree() *listing {
-	b, err := os.ReadFile(filepath.Join(s.place(), "trees", s.Commit+".json"))
+// cachedListing returns the list of files that huggingface_hub stores for a snapshot. nil means that
+// a valid list is missing.
+func (s *Snapshot) cachedListing() *listing {
+	b, err := os.ReadFile(filepath.Join(s.modelDir(), "trees", s.Commit+".json"))
 	if err != nil {
 		return nil
 	}
@@ -155,7 +161,7 @@ func (s *Snapshot) tree() *listing {
 		if f.SHA256 != "" {
 			file.Bytes, file.hash = f.Large, f.SHA256
 		}
-		if !known(file.hash) {
+		if !isHash(file.hash) {
 			file.hash = ""
 		}
 		if filepath.IsLocal(filepath.FromSlash(path)) {
@@ -165,142 +171,143 @@ func (s *Snapshot) tree() *listing {
 	return l
 }
 
-// remember notes in the cache that the model has no such file, so that it is not asked for again.
-// Failing to do so is harmless.
-func (s *Snapshot) remember(file string) {
-	path := s.absent(file)
-	if s.homeless() == nil && os.MkdirAll(filepath.Dir(path), 0o777) == nil {
+// markAbsent marks in the cache that the model does not have a file, so that it is not requested again.
+// Errors are ignored: the mark only saves a request.
+func (s *Snapshot) markAbsent(file string) {
+	path := s.absentPath(file)
+	if s.checkHome() == nil && os.MkdirAll(filepath.Dir(path), 0o777) == nil {
 		if f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666); err == nil {
 			_ = f.Close()
 		}
 	}
 }
 
-// Guessed are the files that the model was taken not to have, because the cache does not know and
-// the hub could not be asked, and why it could not.
+// Guessed returns the files that were assumed missing, because the cache does not have them and the hub
+// could not be reached, with the error of the request.
 func (s *Snapshot) Guessed() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.guess, s.hub.fault(s.Name, "", s.lost)
+	return s.guessed, s.hub.modelError(s.Name, "", s.listingErr)
 }
 
-// Files says of some files how large they are, and whether they are in the cache. Errors are
-// [*Error].
+// Files returns the sizes of files, and whether the cache has them. Errors are of type [*Error].
 func (s *Snapshot) Files(ctx context.Context, names ...string) ([]File, error) {
-	var all []File
+	found := make([]File, 0, len(names))
 	for _, name := range names {
-		f, err := s.file(ctx, name)
+		f, err := s.findFile(ctx, name)
 		if err != nil {
-			return nil, s.hub.fault(s.Name, name, err)
+			return nil, s.hub.modelError(s.Name, name, err)
 		}
-		all = append(all, f)
+		found = append(found, f)
 	}
-	return all, nil
+	return found, nil
 }
 
-// file describes a file; a file in the snapshot by its size alone.
-func (s *Snapshot) file(ctx context.Context, name string) (File, error) {
-	if info, err := os.Stat(s.path(name)); err == nil && info.Mode().IsRegular() {
+// findFile returns the description of a file. For a file in the snapshot's folder it has no hash.
+func (s *Snapshot) findFile(ctx context.Context, name string) (File, error) {
+	if info, err := os.Stat(s.filePath(name)); err == nil && info.Mode().IsRegular() {
 		return File{Path: name, Bytes: info.Size(), Cached: true}, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.list == nil && s.lost == nil {
-		s.list = s.tree()
+	if s.listing == nil && s.listingErr == nil {
+		s.listing = s.cachedListing()
 	}
-	if err := s.ask(ctx); err != nil {
+	if err := s.loadListing(ctx); err != nil {
 		return File{}, err
 	}
-	f, ok := s.list.files[name]
+	f, ok := s.listing.files[name]
 	if !ok {
 		return File{}, ErrFile
 	}
-	f, err := s.measure(ctx, f)
+	f, err := s.completeFile(ctx, f)
 	if err != nil {
 		return File{}, err
 	}
-	s.list.files[name] = f
-	f.Cached = isFile(s.blob(f))
+	s.listing.files[name] = f
+	f.Cached = isFile(s.blobPath(f))
 	return f, nil
 }
 
-// maxSettings is the size above which a file of settings, or a tokenizer, is not fetched.
+// maxSettings is the largest file of settings or tokenizer, in bytes, that is fetched.
 const maxSettings = 256 << 20
 
-// Get sees to it that some files are in the folder: it fetches those that are missing. Another
-// process that fetches one of them is waited for. Errors are [*Error].
+// Get fetches the files that the snapshot's folder lacks. If another process is fetching one of
+// them, Get waits for it. Errors are of type [*Error].
 func (s *Snapshot) Get(ctx context.Context, names ...string) error {
 	var missing []File
 	p := progress{model: s.Pinned().String(), listener: s.hub.Progress}
 	for _, name := range names {
-		f, err := s.file(ctx, name)
+		f, err := s.findFile(ctx, name)
 		switch {
 		case err == nil && strings.HasSuffix(name, ".json") && f.Bytes > maxSettings:
 			err = fmt.Errorf("%w: %d bytes, want %d at most", ErrTooLarge, f.Bytes, maxSettings)
-		case err == nil && !isFile(s.path(name)):
+		case err == nil && !isFile(s.filePath(name)):
 			missing = append(missing, f)
 			p.total += f.Bytes
 		}
 		if err != nil {
-			return s.hub.fault(s.Name, name, err)
+			return s.hub.modelError(s.Name, name, err)
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := s.prepare(); err != nil {
-		return s.hub.fault(s.Name, "", err)
+	if err := s.createFolders(); err != nil {
+		return s.hub.modelError(s.Name, "", err)
 	}
 	for _, f := range missing {
-		if err := s.fetch(ctx, f, &p); err != nil {
+		if err := s.fetchFile(ctx, f, &p); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return s.hub.fault(s.Name, f.Path, reached(err))
+			return s.hub.modelError(s.Name, f.Path, unreachableError(err))
 		}
 	}
 	return nil
 }
 
-// tag says to programs that make backups that the cache can be left out, as huggingface_hub does.
-const tag = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of a model hub.\n"
+// cacheDirTag is the content of CACHEDIR.TAG, by which backup programs skip the cache. huggingface_hub writes
+// the same signature.
+const cacheDirTag = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of a model hub.\n"
 
-// prepare makes the folders of the model.
-func (s *Snapshot) prepare() error {
-	if err := s.homeless(); err != nil {
+// createFolders creates the folders of the model in the cache.
+func (s *Snapshot) createFolders() error {
+	if err := s.checkHome(); err != nil {
 		return err
 	}
-	for _, dir := range []string{filepath.Join(s.place(), "blobs"), s.Dir(), s.locks()} {
+	for _, dir := range []string{filepath.Join(s.modelDir(), "blobs"), s.Dir(), s.lockDir()} {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return local(err)
+			return localError(err)
 		}
 	}
 	if path := filepath.Join(s.hub.Cache, "CACHEDIR.TAG"); !isFile(path) {
-		_ = os.WriteFile(path, []byte(tag), 0o666) // for backups only
+		_ = os.WriteFile(path, []byte(cacheDirTag), 0o666) // only backups need it
 	}
 	return nil
 }
 
-// Keep notes in the cache that the revision is this commit, once all files that are wanted are there.
-// A cache that cannot be written to stays as it is.
+// Keep records in the cache that the revision is this commit. It is called when all required files are
+// fetched. A read-only cache is not an error.
 func (s *Snapshot) Keep() error {
-	if s.Name.revision() == s.Commit || s.hub.cached(s.Name) == s.Commit {
+	if s.Name.revision() == s.Commit || s.hub.cachedCommit(s.Name) == s.Commit {
 		return nil
 	}
-	err := s.keep()
+	err := s.writeRevision()
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		s.hub.log().Info("hub: the cache cannot be written to", "error", err)
+		s.hub.logger().Info("hub: the cache cannot be written to", "error", err)
 		return nil
 	}
-	return s.hub.fault(s.Name, "", err)
+	return s.hub.modelError(s.Name, "", err)
 }
 
-func (s *Snapshot) keep() error {
-	path := filepath.Join(s.place(), "refs", filepath.FromSlash(s.Name.revision()))
+// writeRevision writes the commit of the revision into the cache.
+func (s *Snapshot) writeRevision() error {
+	path := filepath.Join(s.modelDir(), "refs", filepath.FromSlash(s.Name.revision()))
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return local(err)
+		return localError(err)
 	}
-	return local(replace(path, func(temporary string) error {
+	return localError(replace(path, func(temporary string) error {
 		return os.WriteFile(temporary, []byte(s.Commit), 0o666)
 	}))
 }
@@ -308,19 +315,19 @@ func (s *Snapshot) keep() error {
 // errLocal marks errors of the cache's own folder.
 var errLocal = errors.New("cache")
 
-// homeless is the error of a cache in a home folder that is not known.
-func (s *Snapshot) homeless() error {
+// checkHome returns an error if the cache is in a home folder that could not be determined.
+func (s *Snapshot) checkHome() error {
 	if strings.HasPrefix(s.hub.Cache, "~") {
-		return local(errNoHome)
+		return localError(errNoHome)
 	}
 	return nil
 }
 
-// errNoHome: the cache would be in the home folder.
+// errNoHome reports that the cache would be in the home folder, which is unknown.
 var errNoHome = errors.New("there is no home folder for models: HF_HOME names another one")
 
-// local marks an error of the cache, which asking again does not help.
-func local(err error) error {
+// localError marks an error of the cache's folder, for which a request is not repeated.
+func localError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -341,5 +348,5 @@ func (p *progress) report(f File, n int64) {
 	}
 }
 
-// notThere reports whether an error says that a file does not exist.
+// notThere reports whether an error means that a file does not exist.
 func notThere(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -9,10 +9,11 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// withAdded is a tokenizer with the tokens that tokenizer_config.json adds to those of tokenizer.json, or has with
-// other settings, as transformers adds them. b is the JSON that the tokenizer was parsed from; nil means its file.
+// withAdded returns the tokenizer with the tokens that tokenizer_config.json adds to those of
+// tokenizer.json, or lists with other settings, as transformers adds them. b is the JSON that the
+// tokenizer was parsed from. nil means its file. lowers adds a step that lowers texts first.
 func (r *reader) withAdded(t *tokenizer.Tokenizer, b []byte, lowers bool) (*tokenizer.Tokenizer, error) {
-	added, err := r.added(t)
+	added, err := r.mergeAddedTokens(t)
 	if err != nil || added == nil {
 		return t, err
 	}
@@ -38,26 +39,31 @@ func (r *reader) withAdded(t *tokenizer.Tokenizer, b []byte, lowers bool) (*toke
 	return t, unpath(err)
 }
 
-// added are all added tokens, nil where tokenizer.json has the same.
-func (r *reader) added(t *tokenizer.Tokenizer) ([]tokenizer.AddedToken, error) {
+// mergeAddedTokens returns the added tokens of tokenizer.json and tokenizer_config.json together, as
+// transformers merges them. nil means that tokenizer.json has them all.
+func (r *reader) mergeAddedTokens(t *tokenizer.Tokenizer) ([]tokenizer.AddedToken, error) {
 	f := r.special.config
-	listed, _, err := value[map[int32]addedToken](f, "added_tokens_decoder", "an object of tokens by their ids")
+	listed, _, err := decodeValue[map[int32]addedToken](f, "added_tokens_decoder", "an object of tokens by their ids")
 	if err != nil {
 		return nil, err
 	}
-	all, changed, place := t.Added(), false, map[string]int{}
-	for i, a := range all {
-		place[a.Content] = i
+	tokens, changed, indexes := t.Added(), false, map[string]int{}
+	for i, a := range tokens {
+		indexes[a.Content] = i
 	}
-	put := func(a addedToken, replace bool) {
+	add := func(a addedToken, replace bool) {
 		token := tokenizer.AddedToken{
-			Content: a.Content, SingleWord: a.SingleWord, LStrip: a.LStrip, RStrip: a.RStrip,
-			Normalized: !a.Special, Special: a.Special,
+			Content:    a.Content,
+			SingleWord: a.SingleWord,
+			LStrip:     a.LStrip,
+			RStrip:     a.RStrip,
+			Normalized: !a.Special,
+			Special:    a.Special,
 		}
 		if a.Normalized != nil {
 			token.Normalized = *a.Normalized
 		}
-		i, ok := place[a.Content]
+		i, ok := indexes[a.Content]
 		switch {
 		case a.Content == "" || ok && !replace:
 			return
@@ -65,37 +71,37 @@ func (r *reader) added(t *tokenizer.Tokenizer) ([]tokenizer.AddedToken, error) {
 			token.ID = int32(t.VocabSize())
 			if id, ok := t.ID(a.Content); ok {
 				token.ID = id
-			} else if changed && len(all) > 0 {
-				token.ID = max(token.ID, slices.MaxFunc(all, byID).ID+1)
+			} else if changed && len(tokens) > 0 {
+				token.ID = max(token.ID, slices.MaxFunc(tokens, compareIDs).ID+1)
 			}
-			if int(token.ID) >= r.c.Backbone.Vocabulary { // the model has no embedding of it
+			if int(token.ID) >= r.c.Backbone.Vocabulary { // the model has no embedding for it
 				return
 			}
-			place[a.Content], all = len(all), append(all, token)
+			indexes[a.Content], tokens = len(tokens), append(tokens, token)
 		default:
-			token.ID, token.Special = all[i].ID, all[i].Special // which makes no difference
-			if all[i] == token {
+			token.ID, token.Special = tokens[i].ID, tokens[i].Special // the only differences that do not matter
+			if tokens[i] == token {
 				return
 			}
-			all[i] = token
+			tokens[i] = token
 		}
 		changed = true
 		r.warnf("%s: %q is no added token of %s, or has other settings there: the class takes the first",
-			r.name(f.path), a.Content, r.name(r.tokenizerPath))
+			r.relativePath(f.path), a.Content, r.relativePath(r.tokenizerPath))
 	}
 	for _, id := range sortedKeys(listed) {
-		put(listed[id], true)
+		add(listed[id], true)
 	}
 	for _, key := range specialKeys {
-		if a, _, err := value[addedToken](f, key, "a token"); err == nil { // else who needs it says so
+		if a, _, err := decodeValue[addedToken](f, key, "a token"); err == nil { // a wrong value fails where it is needed
 			a.Special = true
-			put(a, false)
+			add(a, false)
 		}
 	}
 	if !changed {
 		return nil, nil
 	}
-	return all, nil
+	return tokens, nil
 }
 
-func byID(a, b tokenizer.AddedToken) int { return int(a.ID - b.ID) }
+func compareIDs(a, b tokenizer.AddedToken) int { return int(a.ID - b.ID) }

@@ -9,7 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Family is an architecture, by its model_type.
+// Family is an architecture, named by its model_type.
 type Family string
 
 // The families.
@@ -28,57 +28,58 @@ const (
 	LFM2       Family = "lfm2"
 )
 
-// family is how config.json describes the models of a model_type. Defaults are those of
-// transformers' classes; sizes have none.
+// family describes the config.json of a model_type. Defaults are those of the
+// classes of transformers. Sizes have no defaults.
 type family struct {
-	sizes      sizeKeys
-	activation key[string]
-	epsilon    key[float64]
-	only       []only
-	// classes are those of code that models are published with, and that is computed here.
+	sizes        sizeKeys
+	activation   key[string]
+	epsilon      key[float64]
+	restrictions []allowedValues
+	// classes are the classes of models' own code that this program can compute.
 	classes []string
-	// form reads all that other families do not have.
+	// form reads the values that only this family has.
 	form func(v values, b *Backbone)
 }
 
-// key is one of config.json. Without a name, the value is that of all models.
+// key is a key of config.json with its default. If it has no name, all models have the default.
 type key[T any] struct {
-	name      string
-	otherwise T
+	name         string
+	defaultValue T
 }
 
-// sizeKeys are the names of sizes; without one of intermediate, form reads it.
+// sizeKeys are the keys of the sizes. If intermediate is "", form reads that size.
 type sizeKeys struct{ hidden, layers, heads, intermediate string }
 
-// only is a key with the values that are computed here, as JSON; a file may leave it out, too.
-type only struct {
+// allowedValues is a key with its supported values, as JSON. A file may also leave it out.
+type allowedValues struct {
 	key    string
 	values []string
 }
 
-// families are those that are computed here.
+// families are the supported families.
 var families = map[Family]family{
 	BERT: bert, RoBERTa: roberta, CamemBERT: roberta, XLMR: xlmr, JinaV3: jinaV3, DistilBERT: distilBERT, MPNet: mpnet,
 	ELECTRA: electra, ModernBERT: modernBERT, EuroBERT: euroBERT, Gemma3: gemma3, LFM2: lfm2,
 }
 
-// mostLayers bounds the layers of a model.
-const mostLayers = 1024
+// maxLayers limits the layers of a model.
+const maxLayers = 1024
 
-var usualSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
+var commonSizes = sizeKeys{"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
 
 var isFalse = []string{"false"}
 
-// notCausal: classes of encoders let tokens look ahead unless this says otherwise.
-var notCausal = only{"is_causal", isFalse}
+// notCausal refuses models whose tokens attend only to those before. The classes of encoders
+// attend to all tokens unless is_causal is true.
+var notCausal = allowedValues{"is_causal", isFalse}
 
-// usualOnly are the keys of any family that change what is computed.
-var usualOnly = []only{
+// commonRestrictions are the keys of all families that change the computation.
+var commonRestrictions = []allowedValues{
 	{"is_decoder", isFalse}, {"is_encoder_decoder", isFalse}, {"add_cross_attention", isFalse},
 	{"quantization_config", nil}, {"lora_adaptations", nil},
 }
 
-// activationNames are the functions of transformers' ACT2FN that are computed here.
+// activationNames are the supported functions of transformers' ACT2FN.
 var activationNames = map[string]transformer.Activation{
 	"gelu": transformer.GELU, "gelu_python": transformer.GELU,
 	"gelu_new": transformer.GELUTanh, "gelu_fast": transformer.GELUTanh, "gelu_accurate": transformer.GELUTanh,
@@ -86,106 +87,107 @@ var activationNames = map[string]transformer.Activation{
 	"relu": transformer.ReLU, "silu": transformer.SiLU, "swish": transformer.SiLU, "tanh": transformer.Tanh,
 }
 
-// backbone reads the transformer from config.json.
-func (r *reader) backbone() error {
+// readBackbone reads the transformer's settings from config.json.
+func (r *reader) readBackbone() error {
 	if r.graphs != nil {
 		return r.graphBackbone()
 	}
 	var err error
 	v, b := values{r.config, &err}, &r.c.Backbone
-	b.Family = Family(v.text("model_type", ""))
+	b.Family = Family(v.stringOr("model_type", ""))
 	f, ok := families[b.Family]
 	switch {
 	case err != nil:
 		return err
 	case b.Family == "":
-		return v.f.faultf("model_type", ErrConfig, "is missing")
+		return v.file.errorf("model_type", ErrConfig, "is missing")
 	case !ok:
 		known := slices.Sorted(maps.Keys(families))
-		return v.f.faultf("model_type", ErrFamily, "is %q, want one of %v", b.Family, known)
+		return v.file.errorf("model_type", ErrFamily, "is %q, want one of %v", b.Family, known)
 	}
-	v.only(usualOnly)
-	v.only(f.only)
-	if s := v.class(); s != "" && !slices.Contains(f.classes, s) {
-		v.part("auto_map").fail("AutoModel", ErrFamily, "is %q: code of a model's own is not run", s)
+	v.checkOnly(commonRestrictions)
+	v.checkOnly(f.restrictions)
+	if s := v.codeClass(); s != "" && !slices.Contains(f.classes, s) {
+		v.section("auto_map").setError("AutoModel", ErrFamily, "is %q: code of a model's own is not run", s)
 	}
-	v.sizes(&f, b)
+	v.readSizes(&f, b)
 	f.form(v, b)
-	r.origin["backbone"] = r.name(v.f.path)
+	r.origin["backbone"] = r.relativePath(v.file.path)
 	if err == nil {
-		if unfit := b.Check(); unfit != nil {
-			err = Faultf(v.f.path, "", ErrFamily, "%w", unfit)
+		if checkErr := b.Check(); checkErr != nil {
+			err = Errorf(v.file.path, "", ErrFamily, "%w", checkErr)
 		}
 	}
 	return err
 }
 
-// class is the name of the class of a model's own code, "" where it has none.
-func (v values) class() string {
-	s := v.part("auto_map").text("AutoModel", "")
+// codeClass returns the name of the class of a model's own code. "" means that it has none.
+func (v values) codeClass() string {
+	s := v.section("auto_map").stringOr("AutoModel", "")
 	return s[strings.LastIndexByte(s, '.')+1:]
 }
 
-// only refuses values that are not computed here.
-func (v values) only(list []only) {
+// checkOnly sets an error for values that are not supported.
+func (v values) checkOnly(list []allowedValues) {
 	for _, o := range list {
-		raw := v.f.raw(o.key)
+		raw := v.file.rawValue(o.key)
 		switch {
 		case raw == nil || slices.Contains(o.values, string(raw)):
 		case o.values == nil:
-			v.fail(o.key, ErrFamily, "is %s, want none", shown(raw))
+			v.setError(o.key, ErrFamily, "is %s, want none", abbreviate(raw))
 		default:
-			v.fail(o.key, ErrFamily, "is %s, want %s", shown(raw), strings.Join(o.values, " or "))
+			v.setError(o.key, ErrFamily, "is %s, want %s", abbreviate(raw), strings.Join(o.values, " or "))
 		}
 	}
 }
 
-// sizes reads the keys that every family has. Heads make up the dimensions of the model, and all
-// tokens attend to all.
-func (v values) sizes(f *family, b *Backbone) {
+// readSizes reads the keys that every family has. Its defaults are one head of keys per head, heads
+// that divide the dimensions of the model, and layers whose tokens attend to all.
+func (v values) readSizes(f *family, b *Backbone) {
 	keys := f.sizes
 	if keys == (sizeKeys{}) {
-		keys = usualSizes
+		keys = commonSizes
 	}
-	b.Hidden, b.Heads = v.size(keys.hidden, 1), v.size(keys.heads, 1)
-	if b.MaxPositions = v.size("max_position_embeddings", 4); keys.intermediate != "" {
-		b.Intermediate = v.size(keys.intermediate, 1)
+	b.Hidden, b.Heads = v.requiredSize(keys.hidden, 1), v.requiredSize(keys.heads, 1)
+	if b.MaxPositions = v.requiredSize("max_position_embeddings", 4); keys.intermediate != "" {
+		b.Intermediate = v.requiredSize(keys.intermediate, 1)
 	}
-	b.Vocabulary = v.size("vocab_size", 1)
+	b.Vocabulary = v.requiredSize("vocab_size", 1)
 	b.KeyHeads, b.HeadSize = b.Heads, b.Hidden/b.Heads
-	layers := v.size(keys.layers, 1)
-	if layers > mostLayers {
-		v.fail(keys.layers, ErrConfig, "is %d, want %d at most", layers, mostLayers)
+	layers := v.requiredSize(keys.layers, 1)
+	if layers > maxLayers {
+		v.setError(keys.layers, ErrConfig, "is %d, want %d at most", layers, maxLayers)
 	}
-	b.Layers = transformer.EqualLayers(min(layers, mostLayers), 0)
-	if v.f.raw("head_dim") == nil && b.Hidden%b.Heads != 0 {
-		v.fail(keys.heads, ErrConfig, "is %d, which do not divide %d dimensions", b.Heads, b.Hidden)
+	b.Layers = transformer.EqualLayers(min(layers, maxLayers), 0)
+	if v.file.rawValue("head_dim") == nil && b.Hidden%b.Heads != 0 {
+		v.setError(keys.heads, ErrConfig, "is %d, which do not divide %d dimensions", b.Heads, b.Hidden)
 	}
-	name := v.text(f.activation.name, f.activation.otherwise)
+	name := v.stringOr(f.activation.name, f.activation.defaultValue)
 	if b.Activation = activationNames[name]; b.Activation == transformer.Identity {
-		v.fail(f.activation.name, ErrFamily, "is %q, want one of %v", name, slices.Sorted(maps.Keys(activationNames)))
+		v.setError(f.activation.name, ErrFamily, "is %q, want one of %v", name, slices.Sorted(maps.Keys(activationNames)))
 	}
-	epsilon := v.float(f.epsilon.name, math.Inf(-1), f.epsilon.otherwise)
+	epsilon := v.floatOr(f.epsilon.name, math.Inf(-1), f.epsilon.defaultValue)
 	if !(epsilon >= 0 && epsilon < 1) {
-		v.fail(f.epsilon.name, ErrConfig, "is %g, want a number from 0 to less than 1", epsilon)
+		v.setError(f.epsilon.name, ErrConfig, "is %g, want a number from 0 to less than 1", epsilon)
 	}
 	b.Epsilon = float32(epsilon)
 }
 
-// grouped reads heads of keys and values, and sizes of heads, which need not be those of sizes.
-func (v values) grouped(b *Backbone, keyHeads, headSize int) {
-	b.KeyHeads = v.int("num_key_value_heads", 1, keyHeads)
-	b.HeadSize = v.int("head_dim", 1, headSize)
+// readGroupedHeads reads the number of key heads and the size of heads, for families where they may
+// differ from those of readSizes.
+func (v values) readGroupedHeads(b *Backbone, keyHeads, headSize int) {
+	b.KeyHeads = v.intOr("num_key_value_heads", 1, keyHeads)
+	b.HeadSize = v.intOr("head_dim", 1, headSize)
 	if b.Heads%b.KeyHeads != 0 {
-		v.fail("num_key_value_heads", ErrConfig, "is %d, which do not divide %d heads", b.KeyHeads, b.Heads)
+		v.setError("num_key_value_heads", ErrConfig, "is %d, which do not divide %d heads", b.KeyHeads, b.Heads)
 	}
 }
 
-// Unbounded is the length of texts that a folder does not bound.
+// Unbounded is the length of texts if a folder has no limit.
 const Unbounded = maxSize
 
-// graphBackbone reads what is of use for a graph that is run as a whole: how long
-// texts may be, and how many tokens there are.
+// graphBackbone reads the values of config.json that are needed for a graph, which is run as a
+// whole: the length of texts and the size of the vocabulary.
 func (r *reader) graphBackbone() error {
 	b := &r.c.Backbone
 	b.MaxPositions = Unbounded
@@ -194,22 +196,22 @@ func (r *reader) graphBackbone() error {
 	}
 	var err error
 	v := values{r.config, &err}
-	b.Family = Family(v.text("model_type", ""))
-	hidden := usualSizes.hidden
+	b.Family = Family(v.stringOr("model_type", ""))
+	hidden := commonSizes.hidden
 	if f := families[b.Family]; f.sizes.hidden != "" {
 		hidden = f.sizes.hidden
 	}
-	b.Hidden, b.Vocabulary = v.int(hidden, 1, 0), v.int("vocab_size", 1, 0)
-	b.MaxPositions = v.int("max_position_embeddings", 1, Unbounded)
+	b.Hidden, b.Vocabulary = v.intOr(hidden, 1, 0), v.intOr("vocab_size", 1, 0)
+	b.MaxPositions = v.intOr("max_position_embeddings", 1, Unbounded)
 	if b.MaxPositions < Unbounded {
 		switch {
 		case b.Family == MPNet:
-			v.behind(b, mpnetPadding)
+			v.offsetPositions(b, mpnetPadding)
 		case b.Family == CamemBERT || strings.Contains(string(b.Family), "roberta"):
-			v.behindPadding(b)
+			v.offsetByPadding(b)
 		}
 		b.PositionOffset = 0
 	}
-	r.origin["backbone"] = r.name(v.f.path)
+	r.origin["backbone"] = r.relativePath(v.file.path)
 	return err
 }

@@ -17,34 +17,34 @@ import (
 	"github.com/plaid-ir/plaid/vectors/pool"
 )
 
-// Config is all that a folder says about a model, resolved.
+// Config holds the settings of a model, resolved from the files of its folder.
 type Config struct {
 	Dir      string   `json:"dir"`
 	Backbone Backbone `json:"backbone"`
 	// Dense are the heads of a folder of sentence-transformers, in order. Other
-	// folders keep their one head among the weights.
+	// folders have their one head among the weights.
 	Dense []Dense `json:"dense,omitempty"`
-	// Dim is the dimension of the vectors; 0 if only the weights know.
+	// Dim is the dimension of the vectors. 0 means that only the weights determine it.
 	Dim      int       `json:"dim"`
 	Query    Role      `json:"query"`
 	Document Role      `json:"document"`
 	Expand   Expansion `json:"expansion"`
-	// Skip are ids whose vectors are dropped, and Keep those of documents whose vectors are kept,
-	// where it is not empty.
+	// Skip are ids whose vectors are dropped. If Keep is not empty, only the vectors of its ids are
+	// kept in documents.
 	Skip []int32 `json:"skip"`
 	Keep []int32 `json:"keep,omitempty"`
-	// Pooling is that of documents, or nil.
+	// Pooling is the pooling of documents. nil means none.
 	Pooling *pool.Hierarchy `json:"pooling,omitempty"`
-	// LowerCase says that texts are made lower case before the tokenizer's own steps.
+	// LowerCase means that texts are lowered before the tokenizer's own steps.
 	LowerCase bool `json:"lower_case"`
 
-	// KeepSpace says that white space around a text stays, as in sentence-transformers 6.
+	// KeepSpace means that white space around a text stays, as in sentence-transformers 6.
 	KeepSpace bool `json:"keep_space,omitempty"`
 
 	// Weights are the files with the tensors: .safetensors, or the graph of [ReadGraph].
 	Weights []string `json:"weights"`
 	graph   bool
-	// Origin tells for each value which file it comes from, or that it is a default.
+	// Origin names the file that each value comes from, or "override" or "default".
 	Origin   map[string]string `json:"origin"`
 	Warnings []string          `json:"warnings,omitempty"`
 
@@ -59,7 +59,7 @@ type Backbone struct {
 	transformer.Config
 }
 
-// Biases are the maps that have a bias, and whether norms have one.
+// Biases holds which linear maps and norms have a bias.
 type Biases struct {
 	Attention   bool `json:"attention"`
 	FeedForward bool `json:"feed_forward"`
@@ -69,7 +69,7 @@ type Biases struct {
 
 var allBiases = Biases{Attention: true, FeedForward: true, Norms: true}
 
-// Dense is a head: y = activation(W·x + b), and x or R·x added to it.
+// Dense is a head: y = activation(W·x + b). With a residual, x or R·x is added to y.
 type Dense struct {
 	In         int    `json:"in"`
 	Out        int    `json:"out"`
@@ -79,32 +79,32 @@ type Dense struct {
 	Path       string `json:"path"` // of its tensors
 }
 
-// Role is what queries or documents have of their own.
+// Role holds the settings of queries or of documents.
 type Role struct {
-	// Marker is the id after the first one, [CLS]; −1 means that there is none, or that Prompt has it.
+	// Marker is the id after the first one, [CLS]; −1 means no marker, or one in Prompt.
 	Marker int32 `json:"marker"`
 	// Prompt is put before the text.
 	Prompt string `json:"prompt,omitempty"`
-	// Length is that of the longest text in ids, with all that is put around it.
+	// Length is the largest length of a text in ids, with prompt, marker and special tokens.
 	Length int `json:"length"`
-	// Skip says whether the vectors of the ids in Config.Skip are dropped.
+	// Skip reports whether the vectors of the ids in Config.Skip are dropped.
 	Skip bool `json:"skip"`
 }
 
-// Expansion fills queries up with mask tokens, whose vectors are used like others.
+// Expansion fills queries up with mask tokens, whose vectors are used like those of other tokens.
 type Expansion struct {
 	On     bool  `json:"on"`
-	Attend bool  `json:"attend"` // whether mask tokens are attended to
-	Mask   int32 `json:"mask"`   // their id; −1: there is none
+	Attend bool  `json:"attend"` // whether other tokens attend to mask tokens
+	Mask   int32 `json:"mask"`   // the id of the mask token; −1 means that it has none
 	Length int   `json:"length"` // ids of a query that is filled up
-	// Longer says that queries may be longer than Length; else it cuts them.
+	// Longer means that queries may be longer than Length. Otherwise they are cut there.
 	Longer bool `json:"longer,omitempty"`
 }
 
-// Override decides what a folder leaves open or contradicts itself in. Nil
-// values leave it to the folder.
+// Override sets values that a folder leaves open or contradicts itself in. Nil
+// means the value of the folder.
 type Override struct {
-	QueryMarker    *string   `json:"query_marker,omitempty"` // as a token; "": none
+	QueryMarker    *string   `json:"query_marker,omitempty"` // a token. "" means none
 	DocumentMarker *string   `json:"document_marker,omitempty"`
 	QueryPrompt    *string   `json:"query_prompt,omitempty"`
 	DocumentPrompt *string   `json:"document_prompt,omitempty"`
@@ -117,29 +117,29 @@ type Override struct {
 	LowerCase      *bool     `json:"lower_case,omitempty"`
 }
 
-// Over returns the override with what base decides where it says nothing itself.
+// Over returns the override with nil values replaced by those of base.
 func (o Override) Over(base *Override) *Override {
-	pick(&o.QueryMarker, base.QueryMarker)
-	pick(&o.DocumentMarker, base.DocumentMarker)
-	pick(&o.QueryPrompt, base.QueryPrompt)
-	pick(&o.DocumentPrompt, base.DocumentPrompt)
-	pick(&o.QueryLength, base.QueryLength)
-	pick(&o.DocumentLength, base.DocumentLength)
-	pick(&o.Expand, base.Expand)
-	pick(&o.Attend, base.Attend)
-	pick(&o.Mask, base.Mask)
-	pick(&o.Skip, base.Skip)
-	pick(&o.LowerCase, base.LowerCase)
+	setIfNil(&o.QueryMarker, base.QueryMarker)
+	setIfNil(&o.DocumentMarker, base.DocumentMarker)
+	setIfNil(&o.QueryPrompt, base.QueryPrompt)
+	setIfNil(&o.DocumentPrompt, base.DocumentPrompt)
+	setIfNil(&o.QueryLength, base.QueryLength)
+	setIfNil(&o.DocumentLength, base.DocumentLength)
+	setIfNil(&o.Expand, base.Expand)
+	setIfNil(&o.Attend, base.Attend)
+	setIfNil(&o.Mask, base.Mask)
+	setIfNil(&o.Skip, base.Skip)
+	setIfNil(&o.LowerCase, base.LowerCase)
 	return &o
 }
 
-func pick[T any](to **T, from *T) {
-	if *to == nil {
-		*to = from
+func setIfNil[T any](target **T, value *T) {
+	if *target == nil {
+		*target = value
 	}
 }
 
-// ReadOverride reads a file of overrides, a JSON object with the keys of [Override].
+// ReadOverride reads a file with a JSON object that has the keys of [Override].
 func ReadOverride(path string) (*Override, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -148,26 +148,34 @@ func ReadOverride(path string) (*Override, error) {
 	if f == nil {
 		return nil, &ModelError{Path: path, Err: os.ErrNotExist}
 	}
-	o, known := new(Override), map[string]any{}
-	known["query_marker"], known["document_marker"] = &o.QueryMarker, &o.DocumentMarker
-	known["query_prompt"], known["document_prompt"] = &o.QueryPrompt, &o.DocumentPrompt
-	known["query_length"], known["document_length"] = &o.QueryLength, &o.DocumentLength
-	known["expand"], known["attend"], known["mask"] = &o.Expand, &o.Attend, &o.Mask
-	known["skip"], known["lower_case"] = &o.Skip, &o.LowerCase
+	o := new(Override)
+	targets := map[string]any{
+		"query_marker":    &o.QueryMarker,
+		"document_marker": &o.DocumentMarker,
+		"query_prompt":    &o.QueryPrompt,
+		"document_prompt": &o.DocumentPrompt,
+		"query_length":    &o.QueryLength,
+		"document_length": &o.DocumentLength,
+		"expand":          &o.Expand,
+		"attend":          &o.Attend,
+		"mask":            &o.Mask,
+		"skip":            &o.Skip,
+		"lower_case":      &o.LowerCase,
+	}
 	for _, key := range sortedKeys(f.m) {
-		to, ok := known[key]
+		target, ok := targets[key]
 		if !ok {
-			return nil, f.faultf(key, ErrConfig, "is not known")
+			return nil, f.errorf(key, ErrConfig, "is not known")
 		}
-		if err := json.Unmarshal(f.m[key], to); err != nil {
-			return nil, f.faultf(key, ErrConfig, "is %s: %w", shown(f.m[key]), err)
+		if err := json.Unmarshal(f.m[key], target); err != nil {
+			return nil, f.errorf(key, ErrConfig, "is %s: %w", abbreviate(f.m[key]), err)
 		}
 	}
 	return o, nil
 }
 
-// Tensors are the paths of all files with tensors, or with the graph: the files that [Read] names and
-// does not read.
+// Tensors returns the paths of all files with tensors, or with the graph. [Read] only names these
+// files.
 func (c *Config) Tensors() []string {
 	paths := slices.Clone(c.Weights)
 	for _, d := range c.Dense {
@@ -176,24 +184,25 @@ func (c *Config) Tensors() []string {
 	return paths
 }
 
-// Fingerprints are, for each precision that vectors are computed in, a SHA-256 of all that those of
-// documents depend on: the files of weights, the tokenizer, the settings, and the precision. The
-// settings of queries are left out: with others, documents have the same vectors.
+// Fingerprints returns, for each precision, a SHA-256 of everything that the vectors of documents
+// depend on: the files of weights, the tokenizer, the settings, and the precision. The
+// settings of queries are left out, since documents do not depend on them.
 func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
-	same := *c // without what does not change vectors
-	same.Dir, same.Origin, same.Warnings, same.Weights = "", nil, nil, nil
-	same.Query, same.Expand = Role{}, Expansion{}
-	if !same.Document.Skip {
-		same.Skip = nil
+	// Settings without the values that the vectors of documents do not depend on.
+	settings := *c
+	settings.Dir, settings.Origin, settings.Warnings, settings.Weights = "", nil, nil, nil
+	settings.Query, settings.Expand = Role{}, Expansion{}
+	if !settings.Document.Skip {
+		settings.Skip = nil
 	}
 	if c.graph {
-		same.Backbone = Backbone{} // a graph has it all, whoever runs it
+		settings.Backbone = Backbone{} // the graph determines it
 	}
-	same.Dense = slices.Clone(c.Dense)
-	for i := range same.Dense {
-		same.Dense[i].Path = ""
+	settings.Dense = slices.Clone(c.Dense)
+	for i := range settings.Dense {
+		settings.Dense[i].Path = ""
 	}
-	b, err := json.Marshal(same)
+	b, err := json.Marshal(settings)
 	if err != nil {
 		return nil, fmt.Errorf("fingerprint: %w", err)
 	}
@@ -206,18 +215,19 @@ func (c *Config) Fingerprints(precisions ...string) ([]string, error) {
 		}
 		parts = append(parts, sum)
 	}
-	all := make([]string, len(precisions))
+	fingerprints := make([]string, len(precisions))
 	for i, precision := range precisions {
 		h := sha256.New()
 		for _, b := range append([][]byte{[]byte("plaid model 2"), []byte(precision)}, parts...) {
 			h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 			h.Write(b)
 		}
-		all[i] = hex.EncodeToString(h.Sum(nil))
+		fingerprints[i] = hex.EncodeToString(h.Sum(nil))
 	}
-	return all, nil
+	return fingerprints, nil
 }
 
+// hashFile returns the SHA-256 of a file.
 func hashFile(path string) ([]byte, error) {
 	f, _, err := files.OpenInput(filepath.Clean(path))
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package modeldir reads the settings of a late-interaction model from the
 // folder that it was published in.
 //
-// Three kinds of folders are read, and mixtures of them: those of PyLate and of
+// It reads three kinds of folders, and mixtures of them: those of PyLate and of
 // sentence-transformers (config_sentence_transformers.json, modules.json), those
 // of Stanford's ColBERT (artifact.metadata, or a section "colbert" in
-// config.json), and exports to ONNX (onnx_config.json). [Read] takes the files in
-// this order; a later one fills gaps. Where two of them say different things
-// that would give different vectors, that is an error which names both, unless
-// an [Override] decides. [Config.Origin] tells where each value comes from.
+// config.json), and exports to ONNX (onnx_config.json). [Read] reads the files in
+// this order; later files fill gaps. If two files have different values
+// that would lead to different vectors, the error names both, unless
+// an [Override] decides. [Config.Origin] names the source of each value.
 package modeldir
 
 import (
@@ -19,30 +19,31 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer"
 )
 
-// Errors of model folders; test with errors.Is.
+// Errors of model folders. Test for them with errors.Is.
 var (
-	// ErrIncomplete: files are missing. The error names all of them.
+	// ErrIncomplete reports missing files. The error names all of them.
 	ErrIncomplete = errors.New("model folder is incomplete")
-	// ErrContradiction: two files say different things that would give different vectors.
+	// ErrContradiction reports two files with values that would lead to different vectors.
 	ErrContradiction = errors.New("files contradict each other")
-	// ErrConfig: a file is damaged, or has a value of the wrong kind or size.
+	// ErrConfig reports a damaged file, or a value of the wrong kind or size.
 	ErrConfig = errors.New("unusable configuration")
-	// ErrFamily: a model of a kind that is not computed here.
+	// ErrFamily reports a model or a setting that is not supported.
 	ErrFamily = errors.New("kind of model is not supported")
-	// ErrTokenizer: tokenizer.json is not understood, or lacks a token that is needed.
+	// ErrTokenizer reports a tokenizer.json that cannot be read, or lacks a required token.
 	ErrTokenizer = errors.New("unusable tokenizer")
-	// ErrWeights: a tensor is missing, too many, of another shape or not finite.
+	// ErrWeights reports a tensor that is missing, unexpected, of another shape or not finite.
 	ErrWeights = errors.New("unusable weights")
-	// ErrGraph: onnxruntime cannot use the ONNX graph.
+	// ErrGraph reports an ONNX graph that onnxruntime cannot use.
 	ErrGraph = errors.New("graph cannot be run")
 )
 
-// ModelError names the place of a fault of a model folder.
+// ModelError is an error of a model folder, with its place.
 type ModelError struct {
 	Path  string // the file, or the folder
-	Field string // the value, tensor or node within it; "" for the whole
+	Field string // the value, tensor or node in the file. "" means the whole file
 	Err   error
-	// Setting is the key of an [Override] that decides in the place of the files; "": none does.
+	// Setting is the key of [Override] that sets the value instead of the files. "" means that no
+	// key does.
 	Setting string
 }
 
@@ -55,10 +56,10 @@ func (e *ModelError) Error() string {
 	return s + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *ModelError) Unwrap() error { return e.Err }
 
-// LengthError is a length of texts, asked for in the place of a folder's, that a model does not take.
+// LengthError reports a length of texts, set by an [Override], that the model does not support.
 type LengthError struct{ Length, Least, Most int }
 
 // Error reads like: 100000: the model takes 512 at most.
@@ -69,24 +70,24 @@ func (e *LengthError) Error() string {
 	return fmt.Sprintf("%d: the model takes %d at most", e.Length, e.Most)
 }
 
-// Unwrap gives the kind.
+// Unwrap returns ErrConfig.
 func (e *LengthError) Unwrap() error { return ErrConfig }
 
-// Faultf is a fault of one of the kinds of this package.
-func Faultf(path, field string, kind error, format string, args ...any) *ModelError {
+// Errorf returns a [ModelError] that wraps kind, an error of this package.
+func Errorf(path, field string, kind error, format string, args ...any) *ModelError {
 	return &ModelError{Path: path, Field: field, Err: fmt.Errorf("%w: %w", kind, fmt.Errorf(format, args...))}
 }
 
-// mostMissing bounds the files that an error names.
-const mostMissing = 20
+// maxMissing limits the missing files that an error names.
+const maxMissing = 20
 
-// incomplete lists what is missing, relative to the folder.
+// incomplete returns the error of missing files, with their paths relative to the folder.
 func incomplete(dir string, missing []string) error {
 	var names []string
-	more := ""
+	unnamed := ""
 	for i, m := range missing {
-		if i == mostMissing {
-			more = fmt.Sprintf(", and %d more", len(missing)-i)
+		if i == maxMissing {
+			unnamed = fmt.Sprintf(", and %d more", len(missing)-i)
 			break
 		}
 		if rel, err := filepath.Rel(dir, m); err == nil {
@@ -94,19 +95,19 @@ func incomplete(dir string, missing []string) error {
 		}
 		names = append(names, m)
 	}
-	return Faultf(dir, "", ErrIncomplete, "there is no %s%s", strings.Join(names, ", no "), more)
+	return Errorf(dir, "", ErrIncomplete, "there is no %s%s", strings.Join(names, ", no "), unnamed)
 }
 
-// decided adds the key of an [Override] that decides the setting of a name, if there is one.
-func (e *ModelError) decided(name string) *ModelError {
+// withSetting sets the key of [Override] that sets a value. The dimension has no such key.
+func (e *ModelError) withSetting(name string) *ModelError {
 	if name != "dim" {
 		e.Setting = strings.ReplaceAll(name, ".", "_")
 	}
 	return e
 }
 
-// unpath drops the path of a tokenizer's error, which ModelError names, and
-// marks it as one of this package.
+// unpath wraps the error of a tokenizer in ErrTokenizer, without its path, which ModelError
+// names.
 func unpath(err error) error {
 	if err == nil {
 		return nil

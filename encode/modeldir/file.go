@@ -14,17 +14,17 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// maxJSON is the size above which a file of settings is not read.
+// maxJSON is the size in bytes of the largest file of settings that is read.
 const maxJSON = 16 << 20
 
-// file is a JSON object of a folder, or a part of one. A nil file has no values.
+// file is a JSON object in a file, or an object within it. A nil file has no values.
 type file struct {
-	path  string
-	place string // of the part; "" for the whole
-	m     map[string]json.RawMessage
+	path    string
+	section string // the key of the object within the file. "" means the whole file
+	m       map[string]json.RawMessage
 }
 
-// openFile reads a file of settings; one that is not there is nil.
+// openFile reads a file of settings. nil means that the file does not exist.
 func openFile(path string) (*file, error) {
 	b, err := readJSON(path)
 	if err != nil || b == nil {
@@ -33,8 +33,8 @@ func openFile(path string) (*file, error) {
 	return parse(path, b)
 }
 
-// readJSON reads a file without the mark that editors of Windows begin files with; one that is not
-// there is nil.
+// readJSON reads a file, without the byte order mark that editors on Windows write. nil means that
+// the file does not exist.
 func readJSON(path string) ([]byte, error) {
 	f, _, err := files.OpenInput(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func readJSON(path string) ([]byte, error) {
 	return jsontext.WithoutMark(b), nil
 }
 
-// pathless drops the path, which ModelError names.
+// pathless returns an error without its path, which ModelError names.
 func pathless(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -60,37 +60,39 @@ func pathless(err error) error {
 	return err
 }
 
-// parse reads a JSON object.
+// parse parses a JSON object.
 func parse(path string, b []byte) (*file, error) {
 	switch {
 	case len(b) > maxJSON:
-		return nil, Faultf(path, "", ErrConfig, "has more than %d bytes", maxJSON)
+		return nil, Errorf(path, "", ErrConfig, "has more than %d bytes", maxJSON)
 	case !utf8.Valid(b):
-		return nil, Faultf(path, "", ErrConfig, "is not valid UTF-8")
+		return nil, Errorf(path, "", ErrConfig, "is not valid UTF-8")
 	}
 	f := &file{path: path}
 	if err := json.Unmarshal(b, &f.m); err != nil {
-		return nil, Faultf(path, "", ErrConfig, "is no JSON object: %w", err)
+		return nil, Errorf(path, "", ErrConfig, "is no JSON object: %w", err)
 	}
 	if f.m == nil {
-		return nil, Faultf(path, "", ErrConfig, "is null, not a JSON object")
+		return nil, Errorf(path, "", ErrConfig, "is null, not a JSON object")
 	}
 	return f, nil
 }
 
-func (f *file) field(key string) string {
-	if f.place == "" {
+// fieldPath returns the path of a key in the whole file, such as a.b.
+func (f *file) fieldPath(key string) string {
+	if f.section == "" {
 		return key
 	}
-	return f.place + "." + key
+	return f.section + "." + key
 }
 
-func (f *file) faultf(key string, kind error, format string, args ...any) error {
-	return Faultf(f.path, f.field(key), kind, format, args...)
+// errorf returns a [ModelError] about the value of a key.
+func (f *file) errorf(key string, kind error, format string, args ...any) error {
+	return Errorf(f.path, f.fieldPath(key), kind, format, args...)
 }
 
-// raw is a value as it stands; null and what is absent are nil.
-func (f *file) raw(key string) json.RawMessage {
+// rawValue returns the JSON of a value. nil means null or a missing key.
+func (f *file) rawValue(key string) json.RawMessage {
 	if f == nil {
 		return nil
 	}
@@ -100,8 +102,8 @@ func (f *file) raw(key string) json.RawMessage {
 	return nil
 }
 
-// has says that the key is there, if only with null.
-func (f *file) has(key string) bool {
+// hasKey reports whether the object has a key, even with null.
+func (f *file) hasKey(key string) bool {
 	if f == nil {
 		return false
 	}
@@ -109,77 +111,83 @@ func (f *file) has(key string) bool {
 	return ok
 }
 
-// value decodes a value; ok says that there is one.
-func value[T any](f *file, key, want string) (v T, ok bool, err error) {
-	raw := f.raw(key)
+// decodeValue decodes the value of a key. ok is false for null and for a missing key. want describes
+// the expected value, for errors.
+func decodeValue[T any](f *file, key, want string) (v T, ok bool, err error) {
+	raw := f.rawValue(key)
 	if raw == nil {
 		return v, false, nil
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return v, false, f.faultf(key, ErrConfig, "is %s, want %s", shown(raw), want)
+		return v, false, f.errorf(key, ErrConfig, "is %s, want %s", abbreviate(raw), want)
 	}
 	return v, true, nil
 }
 
-func (f *file) text(key string) (string, bool, error) { return value[string](f, key, "a string") }
-func (f *file) bool(key string) (bool, bool, error)   { return value[bool](f, key, "true or false") }
-func (f *file) float(key string) (float64, bool, error) {
-	return value[float64](f, key, "a number")
+func (f *file) stringValue(key string) (string, bool, error) {
+	return decodeValue[string](f, key, "a string")
+}
+func (f *file) boolValue(key string) (bool, bool, error) {
+	return decodeValue[bool](f, key, "true or false")
+}
+func (f *file) floatValue(key string) (float64, bool, error) {
+	return decodeValue[float64](f, key, "a number")
 }
 
-// maxSize bounds every size in a config, so that products of two stay in range.
+// maxSize limits every size in a config, so that the product of two sizes does not overflow.
 const maxSize = 1 << 24
 
-// int reads a whole number from least to maxSize.
-func (f *file) int(key string, least int) (int, bool, error) {
-	x, ok, err := value[float64](f, key, "a whole number")
+// intValue reads a whole number from least to maxSize.
+func (f *file) intValue(key string, least int) (int, bool, error) {
+	x, ok, err := decodeValue[float64](f, key, "a whole number")
 	if err != nil || !ok {
 		return 0, false, err
 	}
 	if x != math.Trunc(x) || x < float64(least) || x > maxSize {
-		return 0, false, f.faultf(key, ErrConfig, "is %s, want a whole number from %d to %d", shown(f.raw(key)), least, maxSize)
+		return 0, false, f.errorf(key, ErrConfig, "is %s, want a whole number from %d to %d",
+			abbreviate(f.rawValue(key)), least, maxSize)
 	}
 	return int(x), true, nil
 }
 
-// object is a part of the file, nil where there is none.
-func (f *file) object(key string) (*file, error) {
-	m, ok, err := value[map[string]json.RawMessage](f, key, "an object")
+// objectValue returns the object of a key. nil means null or a missing key.
+func (f *file) objectValue(key string) (*file, error) {
+	m, ok, err := decodeValue[map[string]json.RawMessage](f, key, "an object")
 	if err != nil || !ok {
 		return nil, err
 	}
-	return &file{f.path, f.field(key), m}, nil
+	return &file{f.path, f.fieldPath(key), m}, nil
 }
 
-// shown is a value for an error, cut short.
-func shown(raw []byte) string {
+// abbreviate returns a value for an error, at most 60 bytes.
+func abbreviate(raw []byte) string {
 	if len(raw) > 60 {
 		return strings.ToValidUTF8(string(raw[:57]), "") + "..."
 	}
 	return string(raw)
 }
 
-// must makes a value that is missing an error.
-func must[T any](f *file, key string) func(v T, ok bool, err error) (T, error) {
+// required returns a function that wraps a read, and returns an error for a missing value.
+func required[T any](f *file, key string) func(v T, ok bool, err error) (T, error) {
 	return func(v T, ok bool, err error) (T, error) {
 		if err == nil && !ok {
-			err = f.faultf(key, ErrConfig, "is missing")
+			err = f.errorf(key, ErrConfig, "is missing")
 		}
 		return v, err
 	}
 }
 
-// orElse gives a value that is missing a default.
-func orElse[T any](def T) func(v T, ok bool, err error) (T, error) {
+// withDefault returns a function that wraps a read, and returns a default for a missing value.
+func withDefault[T any](defaultValue T) func(v T, ok bool, err error) (T, error) {
 	return func(v T, ok bool, err error) (T, error) {
 		if err == nil && !ok {
-			v = def
+			v = defaultValue
 		}
 		return v, err
 	}
 }
 
-// firstError is the first that is not nil.
+// firstError returns the first error that is not nil.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

@@ -6,44 +6,44 @@ import (
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
-// Known is a published model that is known to be read rightly.
+// Known is a published model that was checked to be read correctly.
 type Known struct {
-	// Name is that of the model hub, or the folder of a model that is in plaid's repository.
+	// Name is the name at the model hub, or the folder of a model in plaid's repository.
 	Name   string `json:"name"`
 	Family Family `json:"family"`
-	// Layers and Hidden are the sizes of the transformer, Dim that of the vectors.
+	// Layers and Hidden are sizes of the transformer, and Dim is the dimension of the vectors.
 	Layers int `json:"layers"`
 	Hidden int `json:"hidden"`
 	Dim    int `json:"dim"`
-	// Parameters is how many numbers the weights are, about.
+	// Parameters is about how many numbers the weights have.
 	Parameters int64 `json:"parameters"`
-	// Layout is the package whose folders the model's is one of.
+	// Layout is the package that wrote the model's folder.
 	Layout  string `json:"layout"`
 	Checked Check  `json:"checked"`
-	// Shape is the tiny random model of plaid's tests, in encode/testdata/golden, that was run in the
-	// place of the model's own weights.
+	// Shape is the tiny random model of plaid's tests, in encode/testdata/golden, that was run
+	// instead of the model's own weights.
 	Shape string `json:"shape,omitempty"`
 }
 
-// Check is how a model was checked.
+// Check is the way in which a model was checked.
 type Check string
 
 // The checks, the strictest first.
 const (
-	// ByWeights: its own weights were run, and the vectors are those of its package.
+	// ByWeights means that the model itself was run, and that its vectors are those of its package.
 	ByWeights Check = "weights"
-	// ByShape: random models of the same classes and settings were run, and the vectors are those
-	// of its package. Its own weights were not.
+	// ByShape means that random models of the same classes and settings were run, and that their
+	// vectors are those of its package. Its own weights were not run.
 	ByShape Check = "shape"
 )
 
-// The packages that folders are of.
+// The packages that write folders of models.
 const (
 	Stanford = "Stanford"
 	PyLate   = "PyLate"
 )
 
-// KnownModels are the published models that are known to be read rightly, the smallest first.
+// KnownModels returns the published models that were checked to be read correctly, the smallest first.
 func KnownModels() []Known {
 	const million = 1_000_000
 	edge := Known{Layers: 7, Hidden: 256, Dim: 48, Parameters: 17 * million}
@@ -81,10 +81,10 @@ func KnownModels() []Known {
 	}
 }
 
-// NearestKnown is the name at the hub of the known model that a name is a misspelling of, or that it
-// has without the right organization; "" if there is none.
+// NearestKnown returns the known model at the hub that a name misspells, or names with another
+// organization. "" means that no known model is similar.
 func NearestKnown(name string) string {
-	best, least := "", len(name)
+	best, minDistance := "", len(name)
 	for _, m := range KnownModels() {
 		if m.Name == name {
 			return ""
@@ -93,8 +93,8 @@ func NearestKnown(name string) string {
 			continue
 		}
 		base := path.Base(m.Name)
-		if d := human.Distance(path.Base(name), base); d < least && d <= max(1, len(base)/5) {
-			best, least = m.Name, d
+		if d := human.Distance(path.Base(name), base); d < minDistance && d <= max(1, len(base)/5) {
+			best, minDistance = m.Name, d
 		}
 	}
 	return best

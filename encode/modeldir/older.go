@@ -14,16 +14,25 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// olderForm is how a class of tokenizers is made of the files that there were before tokenizer.json.
+// olderForm describes how transformers builds a class of tokenizers from the files that were used before
+// tokenizer.json.
 type olderForm struct {
-	files []string // the vocabulary, and of BPE the merges
-	// Names that special tokens have where no file names them, in the order of specialKeys.
-	special [7]string
-	lstrip  bool // the mask takes the blank before it
+	files   []string  // the vocabulary and, for BPE, the merges
+	special [7]string // default names of the special tokens, in the order of specialKeys
+	lstrip  bool      // the mask includes the blank before it
 }
 
-// specialKeys are the special tokens, in the order in which transformers adds them.
-var specialKeys = [7]string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
+// specialKeys are the keys of the special tokens, in the order in which transformers adds them.
+var specialKeys = [7]string{
+	"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+}
+
+// Indexes in specialKeys.
+const (
+	unkToken = 2
+	sepToken = 3
+	clsToken = 5
+)
 
 var (
 	olderBERT = &olderForm{
@@ -47,40 +56,44 @@ var (
 	}
 )
 
-// ofClass are what classes of tokenizers take from tokenizer_config.json, whatever tokenizer.json says
-// of its part of the type; absent is nil, as is null.
-var ofClass = []classSetting{
+// classSettings are the settings that classes of tokenizers read from tokenizer_config.json and that
+// override the part of tokenizer.json of the same type. add_prefix_space is the first.
+var classSettings = []classSetting{
 	{"add_prefix_space", false, "pre_tokenizer", "ByteLevel", "add_prefix_space"},
 	{"do_lower_case", true, "normalizer", "BertNormalizer", "lowercase"},
 	{"tokenize_chinese_chars", true, "normalizer", "BertNormalizer", "handle_chinese_chars"},
 	{"strip_accents", nil, "normalizer", "BertNormalizer", "strip_accents"},
 }
 
+// classSetting is a key of tokenizer_config.json with its default (nil is null), and the field that it
+// overrides in a part of tokenizer.json, if the part is of the type kind.
 type classSetting struct {
 	key               string
-	absent            any
+	defaultValue      any
 	part, kind, field string
 }
 
+// value returns the value in a file, or the default.
 func (c *classSetting) value(f *file) (any, error) {
-	if v, ok, err := f.bool(c.key); err != nil || ok {
+	if v, ok, err := f.boolValue(c.key); err != nil || ok {
 		return v, err
 	}
-	return c.absent, nil
+	return c.defaultValue, nil
 }
 
-// asClass is tokenizer.json with the settings of the class that tokenizer_config.json names.
-func (r *reader) asClass(b []byte) ([]byte, error) {
-	if r.pieceClass() {
-		return r.asPieceClass(b)
+// withClassSettings returns tokenizer.json with the settings of the class that tokenizer_config.json
+// names. JSON that cannot be parsed is returned as it is, since the tokenizer's error is better.
+func (r *reader) withClassSettings(b []byte) ([]byte, error) {
+	if r.isPieceClass() {
+		return r.withPieceSteps(b)
 	}
 	f := r.special.config
 	var m map[string]json.RawMessage
 	if json.Unmarshal(jsontext.WithoutMark(b), &m) != nil {
-		return b, nil // which the tokenizer says better
+		return b, nil
 	}
 	changed := false
-	for _, c := range ofClass {
+	for _, c := range classSettings {
 		want, err := c.value(f)
 		if err != nil {
 			return nil, err
@@ -89,8 +102,9 @@ func (r *reader) asClass(b []byte) ([]byte, error) {
 		if json.Unmarshal(m[c.part], &part) != nil || part["type"] != c.kind || part[c.field] == want {
 			continue
 		}
-		r.warnf("%s: %s is %v, but %s has %s.%s %v: the class takes the first", r.name(f.path), c.key, shownAs(want),
-			r.name(r.tokenizerPath), c.part, c.field, shownAs(part[c.field]))
+		r.warnf("%s: %s is %v, but %s has %s.%s %v: the class takes the first",
+			r.relativePath(f.path), c.key, jsonText(want),
+			r.relativePath(r.tokenizerPath), c.part, c.field, jsonText(part[c.field]))
 		part[c.field], changed = want, true
 		if m[c.part], err = json.Marshal(part); err != nil {
 			return nil, err
@@ -102,12 +116,12 @@ func (r *reader) asClass(b []byte) ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// pieceClasses are the classes of pieces that make normalizer and pre-tokenizer themselves. Of the file's
-// normalizer they keep the table of characters.
+// pieceClasses are the classes of SentencePiece tokenizers that build normalizer and pre-tokenizer
+// themselves. Of the normalizer in tokenizer.json they keep only the table of characters.
 var pieceClasses = []string{"XLMRobertaTokenizer", "CamembertTokenizer"}
 
-// asPieceClass is tokenizer.json with the steps of such a class.
-func (r *reader) asPieceClass(b []byte) ([]byte, error) {
+// withPieceSteps returns tokenizer.json with the normalizer and pre-tokenizer of one of pieceClasses.
+func (r *reader) withPieceSteps(b []byte) ([]byte, error) {
 	var m map[string]json.RawMessage
 	var table json.RawMessage
 	type step struct {
@@ -115,12 +129,13 @@ func (r *reader) asPieceClass(b []byte) ([]byte, error) {
 		Normalizers []json.RawMessage
 	}
 	if json.Unmarshal(jsontext.WithoutMark(b), &m) != nil {
-		return b, nil // which the tokenizer says better
+		return b, nil
 	}
+	// Find the table of characters among the steps of the normalizer.
 	steps := []json.RawMessage{m["normalizer"]}
-	var whole, part step
-	if json.Unmarshal(m["normalizer"], &whole) == nil && whole.Type == "Sequence" {
-		steps = whole.Normalizers
+	var normalizer, part step
+	if json.Unmarshal(m["normalizer"], &normalizer) == nil && normalizer.Type == "Sequence" {
+		steps = normalizer.Normalizers
 	}
 	for _, s := range steps {
 		if json.Unmarshal(s, &part) == nil && part.Type == "Precompiled" {
@@ -128,7 +143,8 @@ func (r *reader) asPieceClass(b []byte) ([]byte, error) {
 			break
 		}
 	}
-	space, ok, err := r.special.config.bool("add_prefix_space")
+	// Build the pre-tokenizer.
+	space, ok, err := r.special.config.boolValue("add_prefix_space")
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +159,7 @@ func (r *reader) asPieceClass(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Replace the steps that differ.
 	changed := false
 	if n := m["normalizer"]; len(steps) > 1 || table == nil && len(n) > 0 && string(n) != "null" {
 		m["normalizer"], changed = table, true
@@ -154,11 +171,11 @@ func (r *reader) asPieceClass(b []byte) ([]byte, error) {
 		return b, nil
 	}
 	r.warnf("%s: its normalizer or pre-tokenizer is not that of %s, the class that %s names: the class takes its own",
-		r.name(r.tokenizerPath), r.tokenizerClass(), r.name(r.special.config.path))
+		r.relativePath(r.tokenizerPath), r.tokenizerClass(), r.relativePath(r.special.config.path))
 	return json.Marshal(m)
 }
 
-// splitsPieces reports whether a pre-tokenizer is that of pieceClasses, as any version writes it.
+// splitsPieces reports whether a pre-tokenizer is that of pieceClasses, in the form of any version.
 func splitsPieces(raw json.RawMessage, scheme string) bool {
 	var v struct {
 		Type          string
@@ -182,69 +199,72 @@ func splitsPieces(raw json.RawMessage, scheme string) bool {
 		second.Scheme == scheme && (second.Split == nil || *second.Split)
 }
 
-// shownAs is a value as JSON has it.
-func shownAs(v any) string {
+// jsonText returns a value as JSON writes it.
+func jsonText(v any) string {
 	if v == nil {
 		return "null"
 	}
 	return fmt.Sprint(v)
 }
 
-// ownClass reports whether tokenizer_config.json names a class with settings of its own.
-func (r *reader) ownClass() bool { return olderClasses[r.tokenizerClass()] != nil || r.pieceClass() }
+// hasOwnClass reports whether tokenizer_config.json names a class that overrides tokenizer.json.
+func (r *reader) hasOwnClass() bool {
+	return olderClasses[r.tokenizerClass()] != nil || r.isPieceClass()
+}
 
-// warnOfClass warns of a class whose steps, if it makes them itself, are not known here.
-func (r *reader) warnOfClass() {
+// warnUnknownClass warns of a class that may override tokenizer.json in an unknown way.
+func (r *reader) warnUnknownClass() {
 	class := r.tokenizerClass()
-	if class != "" && class != "GemmaTokenizer" && !r.plainTokenizer() && !r.ownClass() {
+	if class != "" && class != "GemmaTokenizer" && !r.plainTokenizer() && !r.hasOwnClass() {
 		r.warnf("%s: tokenizer_class is %s, which may have steps of its own: %s is read as it stands",
-			r.name(r.special.config.path), class, r.name(r.tokenizerPath))
+			r.relativePath(r.special.config.path), class, r.relativePath(r.tokenizerPath))
 	}
 }
 
-// pieceClass reports whether it names one that has steps of its own.
-func (r *reader) pieceClass() bool { return slices.Contains(pieceClasses, r.tokenizerClass()) }
+// isPieceClass reports whether tokenizer_config.json names one of pieceClasses.
+func (r *reader) isPieceClass() bool { return slices.Contains(pieceClasses, r.tokenizerClass()) }
 
-// tokenizerClass is the class that tokenizer_config.json names; "": none.
+// tokenizerClass returns the class that tokenizer_config.json names. "" means that it names none.
 func (r *reader) tokenizerClass() string {
-	class, _, _ := r.special.config.text("tokenizer_class")
+	class, _, _ := r.special.config.stringValue("tokenizer_class")
 	return strings.TrimSuffix(class, "Fast")
 }
 
-// olderForm is that of the folder, by the class that a file names or by the kind of model; nil if not
-// all of its files are there.
-func (r *reader) olderForm() (*olderForm, error) {
-	kind, _, err := r.config.text("model_type")
+// findOlderForm returns the older form of the folder's tokenizer, by the class that a file names or by the
+// model_type. nil means that its files are missing.
+func (r *reader) findOlderForm() (*olderForm, error) {
+	kind, _, err := r.config.stringValue("model_type")
 	if err != nil {
 		return nil, err
 	}
 	form := olderTypes[kind]
 	for _, f := range []*file{r.special.config, r.config} {
-		if class, ok, err := f.text("tokenizer_class"); err != nil {
+		if class, ok, err := f.stringValue("tokenizer_class"); err != nil {
 			return nil, err
 		} else if ok {
 			form = olderClasses[strings.TrimSuffix(class, "Fast")]
 			break
 		}
 	}
-	if form == nil || slices.ContainsFunc(form.files, func(name string) bool { return !r.exists(r.find(name)) }) {
+	missing := func(name string) bool { return !r.exists(r.findPath(name)) }
+	if form == nil || slices.ContainsFunc(form.files, missing) {
 		return nil, nil
 	}
 	return form, nil
 }
 
-// addedToken is a token as files of tokenizers have it: its name alone, or an object.
+// addedToken is a token in the files of tokenizers: a string or an object.
 type addedToken struct {
 	ID         int    `json:"id"`
 	Content    string `json:"content"`
 	SingleWord bool   `json:"single_word"`
 	LStrip     bool   `json:"lstrip"`
 	RStrip     bool   `json:"rstrip"`
-	Normalized *bool  `json:"normalized"` // nil: unless it is special
+	Normalized *bool  `json:"normalized"` // nil means the opposite of Special
 	Special    bool   `json:"special"`
 }
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON reads a string or an object.
 func (t *addedToken) UnmarshalJSON(b []byte) error {
 	if bytes.HasPrefix(bytes.TrimSpace(b), []byte(`"`)) {
 		return json.Unmarshal(b, &t.Content)
@@ -253,9 +273,9 @@ func (t *addedToken) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(t))
 }
 
-// older is a tokenizer.json made of older files, as AutoTokenizer of transformers makes it.
-func (r *reader) older(form *olderForm) ([]byte, error) {
-	vocab, model, err := r.olderModel(form)
+// olderTokenizerJSON builds a tokenizer.json from older files, as AutoTokenizer of transformers does.
+func (r *reader) olderTokenizerJSON(form *olderForm) ([]byte, error) {
+	vocab, model, err := r.readOlderModel(form)
 	if err != nil {
 		return nil, err
 	}
@@ -263,17 +283,18 @@ func (r *reader) older(form *olderForm) ([]byte, error) {
 	var special [7]addedToken
 	for i, key := range specialKeys {
 		special[i] = addedToken{Content: form.special[i], LStrip: form.lstrip && key == "mask_token"}
-		for _, f := range r.special.files() {
-			if !f.has(key) {
+		for _, f := range r.special.tokenFiles() {
+			if !f.hasKey(key) {
 				continue
 			}
-			if special[i], _, err = value[addedToken](f, key, "a token"); err != nil {
+			if special[i], _, err = decodeValue[addedToken](f, key, "a token"); err != nil {
 				return nil, err
 			}
 			break
 		}
 	}
-	added, err := r.olderAdded(vocab, special[:])
+	// Added tokens, and the tokens around a text.
+	added, err := r.olderAddedTokens(vocab, special[:])
 	if err != nil {
 		return nil, err
 	}
@@ -281,22 +302,26 @@ func (r *reader) older(form *olderForm) ([]byte, error) {
 	for _, t := range added {
 		ids[t.Content] = t.ID
 	}
-	named := func(key int) []any { return []any{special[key].Content, ids[special[key].Content]} }
+	withID := func(key int) []any { return []any{special[key].Content, ids[special[key].Content]} }
 	file := map[string]any{
-		"added_tokens": added, "model": model,
-		"post_processor": map[string]any{"type": "BertProcessing", "sep": named(3), "cls": named(5)},
+		"added_tokens": added,
+		"model":        model,
+		"post_processor": map[string]any{
+			"type": "BertProcessing", "sep": withID(sepToken), "cls": withID(clsToken),
+		},
 	}
+	// Steps before the model.
 	if form == olderRoBERTa {
-		space, err := ofClass[0].value(r.special.config)
+		space, err := classSettings[0].value(r.special.config)
 		if err != nil {
 			return nil, err
 		}
 		file["pre_tokenizer"] = map[string]any{"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": true}
 		return json.Marshal(file)
 	}
-	model["unk_token"] = special[2].Content
+	model["unk_token"] = special[unkToken].Content
 	normalizer := map[string]any{"type": "BertNormalizer", "clean_text": true}
-	for _, c := range ofClass {
+	for _, c := range classSettings {
 		if c.part == "normalizer" {
 			if normalizer[c.field], err = c.value(r.special.config); err != nil {
 				return nil, err
@@ -307,24 +332,24 @@ func (r *reader) older(form *olderForm) ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// olderModel reads the vocabulary, and the merges.
-func (r *reader) olderModel(form *olderForm) (vocab map[string]int, model map[string]any, err error) {
+// readOlderModel reads the vocabulary and, for BPE, the merges.
+func (r *reader) readOlderModel(form *olderForm) (vocab map[string]int, model map[string]any, err error) {
 	var texts [2]string
 	for i, name := range form.files {
-		path := r.find(name)
+		path := r.findPath(name)
 		b, err := r.readJSON(path)
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case len(b) > maxJSON:
-			return nil, nil, Faultf(path, "", ErrTokenizer, "has more than %d bytes", maxJSON)
+			return nil, nil, Errorf(path, "", ErrTokenizer, "has more than %d bytes", maxJSON)
 		case !utf8.Valid(b):
-			return nil, nil, Faultf(path, "", ErrTokenizer, "is not valid UTF-8")
+			return nil, nil, Errorf(path, "", ErrTokenizer, "is not valid UTF-8")
 		}
 		texts[i] = string(b)
 	}
 	if form != olderRoBERTa {
-		// Of lines that are the same the last one counts.
+		// The last of equal lines counts.
 		vocab = map[string]int{}
 		number := 0
 		for line := range strings.Lines(texts[0]) {
@@ -334,8 +359,8 @@ func (r *reader) olderModel(form *olderForm) (vocab map[string]int, model map[st
 		return vocab, map[string]any{"type": "WordPiece", "vocab": vocab}, nil
 	}
 	if err := json.Unmarshal([]byte(texts[0]), &vocab); err != nil {
-		path := r.find(form.files[0])
-		return nil, nil, Faultf(path, "", ErrTokenizer, "is no object of pieces and their ids: %w", err)
+		path := r.findPath(form.files[0])
+		return nil, nil, Errorf(path, "", ErrTokenizer, "is no object of pieces and their ids: %w", err)
 	}
 	var merges []string
 	for line := range strings.Lines(texts[1]) {
@@ -344,54 +369,55 @@ func (r *reader) olderModel(form *olderForm) (vocab map[string]int, model map[st
 	return vocab, map[string]any{"type": "BPE", "vocab": vocab, "merges": merges}, nil
 }
 
-// olderAdded are all tokens that are added, with their ids: those that files list, then special ones.
-func (r *reader) olderAdded(vocab map[string]int, special []addedToken) ([]addedToken, error) {
+// olderAddedTokens returns all added tokens with their ids: those that files list, then the special ones.
+func (r *reader) olderAddedTokens(vocab map[string]int, special []addedToken) ([]addedToken, error) {
 	config := r.special.config
-	listed, ok, err := value[map[string]addedToken](config, "added_tokens_decoder", "an object of tokens by their ids")
+	listed, ok, err := decodeValue[map[string]addedToken](config, "added_tokens_decoder", "an object of tokens by their ids")
 	if err != nil {
 		return nil, err
 	}
-	var all []addedToken
+	var tokens []addedToken
 	if !ok {
-		f, err := r.open(r.find("added_tokens.json"))
+		f, err := r.open(r.findPath("added_tokens.json"))
 		if err != nil {
 			return nil, err
 		}
 		if f != nil {
 			for _, content := range sortedKeys(f.m) {
-				id, _, err := f.int(content, 0)
+				id, _, err := f.intValue(content, 0)
 				if err != nil {
 					return nil, err
 				}
-				all = append(all, addedToken{ID: id, Content: content})
+				tokens = append(tokens, addedToken{ID: id, Content: content})
 			}
 		}
 	}
 	for key, t := range listed {
 		if t.ID, err = strconv.Atoi(key); err != nil {
-			return nil, config.faultf("added_tokens_decoder", ErrTokenizer, "%q is no id", key)
+			return nil, config.errorf("added_tokens_decoder", ErrTokenizer, "%q is no id", key)
 		}
-		all = append(all, t)
+		tokens = append(tokens, t)
 	}
-	slices.SortFunc(all, func(a, b addedToken) int {
+	slices.SortFunc(tokens, func(a, b addedToken) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Content, b.Content))
 	})
-	count := len(all)
-	all = append(all, special...)
+	// Special tokens.
+	count := len(tokens)
+	tokens = append(tokens, special...)
 	for _, key := range []string{"additional_special_tokens", "extra_special_tokens"} {
-		for _, f := range r.special.files() {
-			tokens, _, err := value[[]addedToken](f, key, "a list of tokens")
+		for _, f := range r.special.tokenFiles() {
+			extra, _, err := decodeValue[[]addedToken](f, key, "a list of tokens")
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, tokens...)
+			tokens = append(tokens, extra...)
 		}
 	}
-	// Each once, special ones under the number of the vocabulary or the next one.
-	place, next := map[string]int{}, len(vocab)
+	// Keep the first of equal tokens. A special token has its id in the vocabulary, or the next free one.
+	indexes, next := map[string]int{}, len(vocab)
 	var added []addedToken
-	for i, t := range all {
-		index, known := place[t.Content]
+	for i, t := range tokens {
+		index, known := indexes[t.Content]
 		switch {
 		case t.Content == "":
 		case known && i >= count:
@@ -402,7 +428,7 @@ func (r *reader) olderAdded(vocab map[string]int, special []addedToken) ([]added
 					t.ID = next
 				}
 			}
-			place[t.Content], next = len(added), max(next, t.ID+1)
+			indexes[t.Content], next = len(added), max(next, t.ID+1)
 			added = append(added, t)
 		}
 	}

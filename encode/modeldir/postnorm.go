@@ -2,39 +2,39 @@ package modeldir
 
 import "github.com/plaid-ir/plaid/kernels/transformer"
 
-// Families that norm the sum of a sublayer's input and output. Every map has a bias.
+// Families that normalize the sum of a sublayer's input and output. Every linear map has a bias.
 
 var (
 	gelu     = key[string]{"hidden_act", "gelu"}
 	tiny     = key[float64]{"layer_norm_eps", 1e-12}
-	absolute = []only{{"position_embedding_type", []string{`"absolute"`}}, notCausal}
+	absolute = []allowedValues{{"position_embedding_type", []string{`"absolute"`}}, notCausal}
 )
 
 var bert = family{
-	activation: gelu, epsilon: tiny, only: absolute,
-	form: func(_ values, b *Backbone) { b.learned() },
+	activation: gelu, epsilon: tiny, restrictions: absolute,
+	form: func(_ values, b *Backbone) { b.useLearnedPositions() },
 }
 
 var roberta = family{
-	activation: gelu, epsilon: tiny, only: absolute,
+	activation: gelu, epsilon: tiny, restrictions: absolute,
 	form: func(v values, b *Backbone) {
-		b.learned()
-		v.behindPadding(b)
+		b.useLearnedPositions()
+		v.offsetByPadding(b)
 	},
 }
 
 var xlmr = family{
 	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5},
-	classes: []string{"XLMRobertaModel", "XLMRobertaLoRA"},
-	only:    []only{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}, notCausal},
+	classes:      []string{"XLMRobertaModel", "XLMRobertaLoRA"},
+	restrictions: []allowedValues{{"position_embedding_type", []string{`"absolute"`, `"rotary"`}}, notCausal},
 	form: func(v values, b *Backbone) {
-		if v.text("position_embedding_type", "absolute") == "rotary" {
+		if v.stringOr("position_embedding_type", "absolute") == "rotary" {
 			b.Biases = allBiases
-			b.rotate(v.theta("", "rotary_emb_base", 10_000))
+			b.useRotaryBase(v.rotaryBase("", "rotary_emb_base", 10_000))
 			return
 		}
-		b.learned()
-		v.behindPadding(b)
+		b.useLearnedPositions()
+		v.offsetByPadding(b)
 	},
 }
 
@@ -42,67 +42,69 @@ var jinaV3 = family{
 	activation: gelu, epsilon: key[float64]{"layer_norm_eps", 1e-5},
 	form: func(v values, b *Backbone) {
 		b.Biases = allBiases
-		b.rotate(v.theta("", "rope_theta", 20_000))
+		b.useRotaryBase(v.rotaryBase("", "rope_theta", 20_000))
 	},
 }
 
 var distilBERT = family{
 	sizes:      sizeKeys{"dim", "n_layers", "n_heads", "hidden_dim"},
 	activation: key[string]{"activation", "gelu"}, epsilon: key[float64]{"", 1e-12},
-	only: []only{notCausal},
+	restrictions: []allowedValues{notCausal},
 	form: func(v values, b *Backbone) {
-		b.learned()
-		// The class takes the names of other families, too.
-		v.alias("hidden_size", "dim", b.Hidden)
-		v.alias("num_attention_heads", "n_heads", b.Heads)
-		v.alias("num_hidden_layers", "n_layers", len(b.Layers))
+		b.useLearnedPositions()
+		// The class also reads the keys of other families.
+		v.checkAlias("hidden_size", "dim", b.Hidden)
+		v.checkAlias("num_attention_heads", "n_heads", b.Heads)
+		v.checkAlias("num_hidden_layers", "n_layers", len(b.Layers))
 	},
 }
 
-// alias refuses another name of a key with another value.
-func (v values) alias(other, key string, n int) {
-	if x := v.int(other, 1, n); x != n {
-		v.fail(other, ErrContradiction, "is %d, but %s is %d", x, key, n)
+// checkAlias sets an error if another name of a key has another value.
+func (v values) checkAlias(other, key string, n int) {
+	if x := v.intOr(other, 1, n); x != n {
+		v.setError(other, ErrContradiction, "is %d, but %s is %d", x, key, n)
 	}
 }
 
-// mpnetPadding is the row of the padding in MPNet's table of positions, whatever its id.
+// mpnetPadding is the row of the padding in MPNet's table of positions, independent of its id.
 const mpnetPadding = 1
 
 var mpnet = family{
 	activation: gelu, epsilon: tiny,
-	// The class has 32 buckets of distances, also where its table has more rows.
-	only: []only{{"relative_attention_num_buckets", []string{"32"}}, notCausal},
+	// The class uses 32 buckets of distances, even if its table has more rows.
+	restrictions: []allowedValues{{"relative_attention_num_buckets", []string{"32"}}, notCausal},
 	form: func(v values, b *Backbone) {
-		b.learned()
+		b.useLearnedPositions()
 		b.RelativePositions = true
-		v.behind(b, mpnetPadding)
+		v.offsetPositions(b, mpnetPadding)
 	},
 }
 
 var electra = family{
-	activation: gelu, epsilon: tiny, only: absolute,
+	activation: gelu, epsilon: tiny, restrictions: absolute,
 	form: func(v values, b *Backbone) {
-		b.learned()
-		if n := v.int("embedding_size", 1, 128); n != b.Hidden {
+		b.useLearnedPositions()
+		if n := v.intOr("embedding_size", 1, 128); n != b.Hidden {
 			b.Embedding = n
 		}
 	},
 }
 
-// learned says that positions have embeddings.
-func (b *Backbone) learned() { b.LearnedPositions, b.Biases = true, allBiases }
+// useLearnedPositions sets learned embeddings of positions, and biases.
+func (b *Backbone) useLearnedPositions() { b.LearnedPositions, b.Biases = true, allBiases }
 
-// rotate gives all layers one base of rotary angles.
-func (b *Backbone) rotate(theta float64) { b.Layers = transformer.EqualLayers(len(b.Layers), theta) }
+// useRotaryBase sets one base of rotary angles for all layers.
+func (b *Backbone) useRotaryBase(theta float64) {
+	b.Layers = transformer.EqualLayers(len(b.Layers), theta)
+}
 
-// behindPadding is behind of the padding's id.
-func (v values) behindPadding(b *Backbone) { v.behind(b, v.int("pad_token_id", 0, 1)) }
+// offsetByPadding is offsetPositions for the id of the padding token.
+func (v values) offsetByPadding(b *Backbone) { v.offsetPositions(b, v.intOr("pad_token_id", 0, 1)) }
 
-// behind takes the positions up to that of the padding off, which texts begin behind.
-func (v values) behind(b *Backbone, padding int) {
+// offsetPositions reserves the positions up to that of the padding: texts begin behind them.
+func (v values) offsetPositions(b *Backbone, padding int) {
 	b.PositionOffset = padding + 1
 	if b.MaxPositions -= b.PositionOffset; b.MaxPositions < 4 {
-		v.fail("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.MaxPositions)
+		v.setError("max_position_embeddings", ErrConfig, "leaves room for %d ids", b.MaxPositions)
 	}
 }

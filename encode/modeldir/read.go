@@ -13,60 +13,66 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// punctuation are the tokens that are skipped in documents where a folder does
-// not say otherwise: those of ASCII, as Python's string.punctuation.
+// punctuation holds the tokens that documents skip by default: the ASCII punctuation of Python's
+// string.punctuation.
 const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 // reader reads one folder.
 type reader struct {
 	resolver
 	settings
-	source Files // nil: all that there is lies in the folder
-	failed error // of source
-	c      Config
-	o      Override
+	source    Files // nil means that the folder is complete
+	sourceErr error // the first error of source, which explains later ones
+	c         Config
+	override  Override
 
-	sentence, bert, config, artifact, onnx *file // nil: not there
-	modules                                []module
-	transformer                            string // folder of the first module
-	multiVector                            bool   // of sentence-transformers 6 or later
-	special                                special
-	tokenizerPath                          string     // of tokenizer.json, or of the vocabulary of an older form
-	olderTokenizer                         *olderForm // nil: there is tokenizer.json
-	forgotten                              []string   // added tokens that the model has no embeddings of
-	skipWords                              []string
-	onnxSaysExpand                         bool
-	graphs                                 []string // names of the graph; nil: the weights are read
+	sentence, sentenceBert, config, artifact, onnx *file // nil means that a file does not exist
+	modules                                        []module
+	transformer                                    string // the folder of the first module
+	multiVector                                    bool   // a model of sentence-transformers 6 or later
+	special                                        special
+	tokenizerPath                                  string     // tokenizer.json, or the vocabulary of an older form
+	olderTokenizer                                 *olderForm // nil means that tokenizer.json exists
+	forgottenTokens                                []string   // added tokens without embeddings in the model
+	skipWords                                      []string
+	onnxSaysExpand                                 bool     // do_query_expansion of onnx_config.json
+	graphs                                         []string // possible names of the graph. nil means weights
 }
 
 // Read reads the folder of a model. Errors are [*ModelError].
 func Read(dir string, o *Override) (*Config, error) { return read(dir, nil, nil, o) }
 
-// ReadGraph reads the folder of a model whose graph is run as a whole, heads and
-// all: the first of the names, paths within the folder, that is there. So
-// config.json need not be there, nor be one of a family that is computed here,
-// and heads need no weights. Errors are [*ModelError].
+// ReadGraph reads the folder of a model whose graph is run as a whole, including its
+// heads. The graph is the first of the names, paths within the folder, that exists. So
+// config.json may be missing or of an unsupported family,
+// and heads need no weights. Errors are of type [*ModelError].
 func ReadGraph(dir string, names []string, o *Override) (*Config, error) {
 	return read(dir, nil, names, o)
 }
 
-// ReadFiles is [ReadGraph], or without names [Read], of a folder that is filled as its files are
-// asked for. Those of [Config.Tensors] are named and not asked for. Errors are [*ModelError] and
-// those of f.
+// ReadFiles is [ReadGraph], or [Read] if names is empty, for a folder whose files f fetches when they are
+// read. It does not fetch the files of [Config.Tensors]. Errors are of type [*ModelError], or those of
+// f.
 func ReadFiles(f Files, names []string, o *Override) (*Config, error) {
 	return read(f.Dir(), f, names, o)
 }
 
+// read reads a folder. f may be nil, for a complete folder, and graphs, for a model with weights.
 func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
-	r := &reader{resolver: resolver{dir: dir, origin: map[string]string{}}, source: f, transformer: dir, graphs: graphs}
+	r := &reader{
+		resolver:    resolver{dir: dir, origin: map[string]string{}},
+		source:      f,
+		transformer: dir,
+		graphs:      graphs,
+	}
 	r.c = Config{Dir: dir}
 	r.settings = r.newSettings()
 	if o != nil {
-		r.o = *o
+		r.override = *o
 	}
 	err := r.read()
-	if r.failed != nil { // later faults may come of it
-		err = r.failed
+	if r.sourceErr != nil { // later errors may follow from it
+		err = r.sourceErr
 	}
 	if err != nil {
 		return nil, err
@@ -75,24 +81,27 @@ func read(dir string, f Files, graphs []string, o *Override) (*Config, error) {
 	return &r.c, nil
 }
 
-// olderSettings are other names of sentence_bert_config.json, in the order in which the package looks.
+// olderSettings are older names of sentence_bert_config.json, in the order in which
+// sentence-transformers tries them.
 var olderSettings = []string{
 	"sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json",
 	"sentence_albert_config.json", "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
 }
 
+// read reads the files of the folder into the configuration.
 func (r *reader) read() error {
 	if info, err := os.Stat(r.dir); r.source != nil {
 	} else if err != nil {
 		return &ModelError{Path: r.dir, Err: pathless(err)}
 	} else if !info.IsDir() {
-		return Faultf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
+		return Errorf(r.dir, "", ErrConfig, "is a file, want the folder of a model")
 	}
+	// Open the files of settings.
 	var err error
 	if r.sentence, err = r.open(filepath.Join(r.dir, "config_sentence_transformers.json")); err != nil {
 		return err
 	}
-	kind, _, err := r.sentence.text("model_type")
+	kind, _, err := r.sentence.stringValue("model_type")
 	if err != nil {
 		return err
 	}
@@ -101,35 +110,41 @@ func (r *reader) read() error {
 		return err
 	}
 	for _, f := range []struct {
-		to   **file
-		name string
+		target **file
+		name   string
 	}{
-		{&r.bert, "sentence_bert_config.json"}, {&r.config, "config.json"}, {&r.artifact, "artifact.metadata"},
-		{&r.onnx, "onnx_config.json"}, {&r.special.config, "tokenizer_config.json"}, {&r.special.tokens, "special_tokens_map.json"},
+		{&r.sentenceBert, "sentence_bert_config.json"},
+		{&r.config, "config.json"},
+		{&r.artifact, "artifact.metadata"},
+		{&r.onnx, "onnx_config.json"},
+		{&r.special.config, "tokenizer_config.json"},
+		{&r.special.tokens, "special_tokens_map.json"},
 	} {
-		if *f.to, err = r.open(r.find(f.name)); err != nil {
+		if *f.target, err = r.open(r.findPath(f.name)); err != nil {
 			return err
 		}
 	}
-	for i := 0; r.bert == nil && r.modules != nil && i < len(olderSettings); i++ {
-		if r.bert, err = r.open(r.find(olderSettings[i])); err != nil {
+	for i := 0; r.sentenceBert == nil && r.modules != nil && i < len(olderSettings); i++ {
+		if r.sentenceBert, err = r.open(r.findPath(olderSettings[i])); err != nil {
 			return err
 		}
 	}
-	if path := r.find("adapter_config.json"); r.exists(path) && r.graphs == nil {
-		return Faultf(path, "", ErrFamily, "adapters are not computed: merge them into the weights, and save the model")
+	if path := r.findPath("adapter_config.json"); r.exists(path) && r.graphs == nil {
+		return Errorf(path, "", ErrFamily,
+			"adapters are not computed: merge them into the weights, and save the model")
 	}
-	if err := r.files(); err != nil {
+	// Resolve the settings. Earlier steps decide; later ones fill gaps.
+	if err := r.findFiles(); err != nil {
 		return err
 	}
-	if err := r.backbone(); err != nil {
+	if err := r.readBackbone(); err != nil {
 		return err
 	}
-	if err := r.tokenizer(); err != nil {
+	if err := r.setTokenizer(); err != nil {
 		return err
 	}
 	for _, step := range []func() error{
-		r.overrides, r.fromSentence, r.fromBert, r.fromColBERT, r.fromArtifact, r.fromONNX, r.defaults, r.check,
+		r.applyOverrides, r.applySentence, r.applySentenceBert, r.applyColBERT, r.applyArtifact, r.applyONNX, r.applyDefaults, r.checkValues,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -138,19 +153,19 @@ func (r *reader) read() error {
 	return nil
 }
 
-// tokenizer reads tokenizer.json, once it is known whether texts are made lower case.
-func (r *reader) tokenizer() error {
-	lower := settingOf(&r.resolver, "lower_case", &r.c.LowerCase)
-	if v := r.o.LowerCase; v != nil {
+// setTokenizer determines whether texts are lowered, and reads the tokenizer.
+func (r *reader) setTokenizer() error {
+	lower := newSetting(&r.resolver, "lower_case", &r.c.LowerCase)
+	if v := r.override.LowerCase; v != nil {
 		lower.set(byOverride, *v)
 	}
 	if err := firstError(
-		lower.from(r.bert, (*file).bool, "do_lower_case"),
-		lower.from(r.onnx, (*file).bool, "do_lower_case"),
+		lower.setFromKeys(r.sentenceBert, (*file).boolValue, "do_lower_case"),
+		lower.setFromKeys(r.onnx, (*file).boolValue, "do_lower_case"),
 	); err != nil {
 		return err
 	}
-	lower.otherwise(false)
+	lower.setDefault(false)
 	t, err := r.readTokenizer()
 	path := r.tokenizerPath
 	if err != nil {
@@ -163,30 +178,30 @@ func (r *reader) tokenizer() error {
 	if v, n := r.c.Backbone.Vocabulary, t.VocabSize(); n > v && (v > 0 || r.graphs == nil) {
 		forgotten, ok := t.Forget(v)
 		if !ok {
-			return Faultf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
-				n, r.name(r.config.path), v)
+			return Errorf(path, "", ErrContradiction, "has %d tokens, but %s says vocab_size %d",
+				n, r.relativePath(r.config.path), v)
 		}
-		r.forgotten = forgotten
+		r.forgottenTokens = forgotten
 		r.warnf("%s has %d tokens, but %s says vocab_size %d: added tokens from %d on are taken for other text",
-			r.name(path), n, r.name(r.config.path), v, v)
+			r.relativePath(path), n, r.relativePath(r.config.path), v, v)
 	}
 	r.c.Tokenizer = t
-	r.warnOfClass()
+	r.warnUnknownClass()
 	return nil
 }
 
-// readTokenizer reads tokenizer.json. Where texts are made lower case, sentence-transformers 6 puts
-// a step before those of the file, which leaves special tokens alone; PyLate and others lower the
+// readTokenizer reads tokenizer.json or the older files. To lower texts, sentence-transformers 6 adds
+// a step before those of the file, which does not change special tokens; PyLate and others lower the
 // whole text first.
 func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 	path := r.tokenizerPath
-	var b []byte // nil: the file as it stands
+	var b []byte // tokenizer.json with changes. nil means the file as it is
 	lowers := r.c.LowerCase && r.multiVector
 	if form := r.olderTokenizer; form != nil {
-		b, err = r.older(form)
-	} else if err = r.get(path); err == nil && (lowers || r.ownClass()) {
-		if b, err = os.ReadFile(path); err == nil && r.ownClass() {
-			b, err = r.asClass(b)
+		b, err = r.olderTokenizerJSON(form)
+	} else if err = r.fetchFile(path); err == nil && (lowers || r.hasOwnClass()) {
+		if b, err = os.ReadFile(path); err == nil && r.hasOwnClass() {
+			b, err = r.withClassSettings(b)
 		}
 		err = pathless(err)
 	}
@@ -212,7 +227,7 @@ func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 	return t, unpath(err)
 }
 
-// withLowercase parses a tokenizer.json with a step that makes lower case before its own.
+// withLowercase parses a tokenizer.json with an additional first step that lowers texts.
 func withLowercase(b []byte) (t *tokenizer.Tokenizer, err error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(jsontext.WithoutMark(b), &m); err != nil {
@@ -232,9 +247,9 @@ func withLowercase(b []byte) (t *tokenizer.Tokenizer, err error) {
 	return t, unpath(err)
 }
 
-// token is the id of a marker or mask, which a file may spell with or without
-// the blank that parts it from the text.
-func (r *reader) token(name string) (int32, bool) {
+// tokenByName returns the id of a marker or mask, which a file may spell with or without
+// the blank between it and the text.
+func (r *reader) tokenByName(name string) (int32, bool) {
 	for _, s := range []string{name, strings.TrimSpace(name), strings.TrimSpace(name) + " "} {
 		if id, ok := r.c.Tokenizer.ID(s); ok && strings.TrimSpace(s) != "" {
 			return id, true
@@ -243,58 +258,66 @@ func (r *reader) token(name string) (int32, bool) {
 	return -1, false
 }
 
-// marker reads a token by its name, which may be "".
-func (r *reader) marker(f *file, key string) (int32, bool, error) {
-	name, ok, err := f.text(key)
+// readMarker reads a token by its name. "" means −1, no marker.
+func (r *reader) readMarker(f *file, key string) (int32, bool, error) {
+	name, ok, err := f.stringValue(key)
 	if err != nil || !ok || name == "" {
 		return -1, ok, err
 	}
-	id, found := r.token(name)
+	id, found := r.tokenByName(name)
 	if !found {
-		return -1, false, f.faultf(key, ErrTokenizer, "%q is no token of %s", name, r.name(r.tokenizerPath))
+		return -1, false, f.errorf(key, ErrTokenizer, "%q is no token of %s", name, r.relativePath(r.tokenizerPath))
 	}
 	return id, true, nil
 }
 
-// tokenID reads a token by its number.
-func (r *reader) tokenID(f *file, key string) (int32, bool, error) {
-	n, ok, err := f.int(key, 0)
+// readTokenID reads a token by its id.
+func (r *reader) readTokenID(f *file, key string) (int32, bool, error) {
+	n, ok, err := f.intValue(key, 0)
 	if err == nil && ok && r.c.Tokenizer.Piece(int32(n)) == "" {
-		err = f.faultf(key, ErrTokenizer, "%d is no token of %s", n, r.name(r.tokenizerPath))
+		err = f.errorf(key, ErrTokenizer, "%d is no token of %s", n, r.relativePath(r.tokenizerPath))
 	}
 	return int32(n), ok, err
 }
 
-// overrides come first.
-func (r *reader) overrides() error {
-	o := &r.o
+// applyOverrides sets the values of the override, which no file contradicts.
+func (r *reader) applyOverrides() error {
+	o := &r.override
 	f := &file{path: byOverride}
 	for _, m := range []struct {
-		key  string
-		name *string
-		to   setting[int32]
-	}{{"query_marker", o.QueryMarker, r.queryMarker}, {"document_marker", o.DocumentMarker, r.documentMarker}, {"mask", o.Mask, r.mask}} {
+		key     string
+		name    *string
+		setting setting[int32]
+	}{
+		{"query_marker", o.QueryMarker, r.queryMarker},
+		{"document_marker", o.DocumentMarker, r.documentMarker},
+		{"mask", o.Mask, r.mask},
+	} {
 		if m.name == nil {
 			continue
 		}
-		id, ok := r.token(*m.name)
+		id, ok := r.tokenByName(*m.name)
 		if !ok && *m.name != "" {
-			return f.faultf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.name(r.tokenizerPath))
+			return f.errorf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.relativePath(r.tokenizerPath))
 		}
-		m.to.set(byOverride, id)
+		m.setting.set(byOverride, id)
 	}
-	for _, n := range []struct {
-		key string
-		v   *int
-		to  setting[int]
-	}{{"query_length", o.QueryLength, r.queryLength}, {"document_length", o.DocumentLength, r.documentLength}} {
-		if n.v == nil {
+	for _, l := range []struct {
+		key     string
+		length  *int
+		setting setting[int]
+	}{
+		{"query_length", o.QueryLength, r.queryLength},
+		{"document_length", o.DocumentLength, r.documentLength},
+	} {
+		if l.length == nil {
 			continue
 		}
-		if *n.v < shortest {
-			return &ModelError{Path: byOverride, Field: n.key, Err: &LengthError{*n.v, shortest, r.c.Backbone.MaxPositions}}
+		if *l.length < minLength {
+			err := &LengthError{*l.length, minLength, r.c.Backbone.MaxPositions}
+			return &ModelError{Path: byOverride, Field: l.key, Err: err}
 		}
-		n.to.set(byOverride, *n.v)
+		l.setting.set(byOverride, *l.length)
 	}
 	if o.QueryPrompt != nil {
 		r.queryPrompt.set(byOverride, *o.QueryPrompt)
@@ -314,7 +337,7 @@ func (r *reader) overrides() error {
 	return nil
 }
 
-// settings are the values that files may decide.
+// settings are the values that files may set.
 type settings struct {
 	queryMarker, documentMarker, mask setting[int32]
 	queryLength, documentLength, dim  setting[int]
@@ -323,11 +346,12 @@ type settings struct {
 	skip                              setting[[]string]
 }
 
+// newSettings returns the settings of the reader's configuration.
 func (r *reader) newSettings() settings {
 	v, c := &r.resolver, &r.c
 	token := func(name string, to *int32) setting[int32] {
-		s := settingOf(v, name, to)
-		s.show = func(id int32) string {
+		s := newSetting(v, name, to)
+		s.format = func(id int32) string {
 			if id < 0 {
 				return "none"
 			}
@@ -335,96 +359,109 @@ func (r *reader) newSettings() settings {
 		}
 		return s
 	}
+	sameWords := func(a, b []string) bool {
+		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+	}
+	joinWords := func(words []string) string { return strings.Join(words, " ") }
 	return settings{
-		queryMarker: token("query.marker", &c.Query.Marker), documentMarker: token("document.marker", &c.Document.Marker),
-		mask:        token("mask", &c.Expand.Mask),
-		queryLength: settingOf(v, "query.length", &c.Query.Length), documentLength: settingOf(v, "document.length", &c.Document.Length),
-		dim:         settingOf(v, "dim", &c.Dim),
-		queryPrompt: settingOf(v, "query.prompt", &c.Query.Prompt), documentPrompt: settingOf(v, "document.prompt", &c.Document.Prompt),
-		expand: settingOf(v, "expand", &c.Expand.On), attend: settingOf(v, "attend", &c.Expand.Attend),
-		skip: setting[[]string]{v, "skip", &r.skipWords, func(a, b []string) bool {
-			return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-		}, func(v []string) string { return strings.Join(v, " ") }},
+		queryMarker:    token("query.marker", &c.Query.Marker),
+		documentMarker: token("document.marker", &c.Document.Marker),
+		mask:           token("mask", &c.Expand.Mask),
+		queryLength:    newSetting(v, "query.length", &c.Query.Length),
+		documentLength: newSetting(v, "document.length", &c.Document.Length),
+		dim:            newSetting(v, "dim", &c.Dim),
+		queryPrompt:    newSetting(v, "query.prompt", &c.Query.Prompt),
+		documentPrompt: newSetting(v, "document.prompt", &c.Document.Prompt),
+		expand:         newSetting(v, "expand", &c.Expand.On),
+		attend:         newSetting(v, "attend", &c.Expand.Attend),
+		skip:           setting[[]string]{v, "skip", &r.skipWords, sameWords, joinWords},
 	}
 }
 
-// words reads a list of tokens.
-func words(f *file, key string) ([]string, bool, error) {
-	return value[[]string](f, key, "a list of strings")
+// stringList reads a list of strings.
+func stringList(f *file, key string) ([]string, bool, error) {
+	return decodeValue[[]string](f, key, "a list of strings")
 }
 
-// IsSpace tells the characters that Python strips from the ends of a text.
+// IsSpace reports whether Python's strip removes a character from the ends of a text.
 func IsSpace(r rune) bool {
 	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
 }
 
-// longest bounds lengths that no file says.
-const longest = 8192
+// defaultMaxLength limits the lengths that no file sets.
+const defaultMaxLength = 8192
 
-// defaults fills in what no file says: PyLate's values, or Stanford's where
-// only its files are there.
-func (r *reader) defaults() error {
+// applyDefaults sets the values that no file sets: to the defaults of sentence-transformers 6, PyLate,
+// or Stanford's ColBERT, by the files that exist.
+func (r *reader) applyDefaults() error {
+	// Lengths and prompts.
 	query, document := 32, 180
 	switch {
 	case r.multiVector:
-		most, origin, err := r.longestText()
+		limit, origin, err := r.longestText()
 		if err != nil {
 			return err
 		}
 		for _, s := range []setting[int]{r.queryLength, r.documentLength} {
-			if !s.decided() {
-				s.set(origin, most)
+			if !s.isSet() {
+				s.set(origin, limit)
 			}
 		}
 	case r.sentence == nil && r.modules == nil && r.onnx == nil:
 		document = 220
-	case r.sentence == nil && r.modules == nil && !r.stanford():
+	case r.sentence == nil && r.modules == nil && !r.isStanford():
 		query, document = 48, 300
 	}
-	most := r.c.Backbone.MaxPositions
-	r.queryLength.otherwise(min(query, most))
-	r.documentLength.otherwise(min(document, most))
-	r.queryPrompt.otherwise("")
-	r.documentPrompt.otherwise("")
+	limit := r.c.Backbone.MaxPositions
+	r.queryLength.setDefault(min(query, limit))
+	r.documentLength.setDefault(min(document, limit))
+	r.queryPrompt.setDefault("")
+	r.documentPrompt.setDefault("")
 	if !r.multiVector { // a prompt and its text are trimmed as one
 		r.c.Query.Prompt = strings.TrimLeftFunc(r.c.Query.Prompt, IsSpace)
 		r.c.Document.Prompt = strings.TrimLeftFunc(r.c.Document.Prompt, IsSpace)
 	}
-	r.attend.otherwise(false)
-	if s := r.expand; !s.decided() && r.onnx != nil && r.sentence == nil && r.modules == nil && !r.stanford() {
-		// The exporter to ONNX writes false whatever the model was trained with.
-		s.set(r.name(r.onnx.path), r.onnxSaysExpand)
+	// Expansion of queries.
+	r.attend.setDefault(false)
+	if s := r.expand; !s.isSet() && r.onnx != nil && r.sentence == nil && r.modules == nil && !r.isStanford() {
+		// The exporter to ONNX writes false even if the model was trained with expansion.
+		s.set(r.relativePath(r.onnx.path), r.onnxSaysExpand)
 		if !r.onnxSaysExpand {
-			r.warnf("%s says do_query_expansion false, as its exporter always does: if the model was trained with query expansion, "+
-				"override it", r.name(r.onnx.path))
+			r.warnf("%s says do_query_expansion false, as its exporter always does: "+
+				"if the model was trained with query expansion, override it", r.relativePath(r.onnx.path))
 		}
 	}
-	r.expand.otherwise(!r.multiVector)
+	r.expand.setDefault(!r.multiVector)
+	// Skipped tokens, markers and the mask.
 	if r.multiVector {
 		r.c.KeepSpace = true
-		r.skip.otherwise(nil)
-		r.queryMarker.otherwise(-1)
-		r.documentMarker.otherwise(-1)
+		r.skip.setDefault(nil)
+		r.queryMarker.setDefault(-1)
+		r.documentMarker.setDefault(-1)
 	}
-	r.skip.otherwise(asciiPunctuation())
+	r.skip.setDefault(asciiPunctuation())
 	if r.origin["document.skip"] == "" {
 		r.c.Document.Skip = true
 		r.origin["query.skip"], r.origin["document.skip"] = byDefault, byDefault
 	}
 	for _, m := range []struct {
-		to      setting[int32]
+		setting setting[int32]
 		name    string
-		missing string
-	}{{r.queryMarker, "[Q] ", "queries"}, {r.documentMarker, "[D] ", "documents"}} {
-		if m.to.decided() {
+		texts   string // for errors
+	}{
+		{r.queryMarker, "[Q] ", "queries"},
+		{r.documentMarker, "[D] ", "documents"},
+	} {
+		if m.setting.isSet() {
 			continue
 		}
-		id, ok := r.token(m.name)
+		id, ok := r.tokenByName(m.name)
 		if !ok {
-			err := Faultf(r.dir, m.to.name, ErrConfig, "no file names the marker of %s, and %q is no token", m.missing, m.name)
-			return err.decided(m.to.name)
+			err := Errorf(r.dir, m.setting.name, ErrConfig,
+				"no file names the marker of %s, and %q is no token", m.texts, m.name)
+			return err.withSetting(m.setting.name)
 		}
-		m.to.set(byDefault, id)
+		m.setting.set(byDefault, id)
 	}
 	if err := r.findMask(); err != nil {
 		return err

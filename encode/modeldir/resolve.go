@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// override and byDefault are origins that are no files.
+// byOverride and byDefault are the origins of values that no file sets.
 const (
 	byOverride = "override"
 	byDefault  = "default"
 )
 
-// resolver collects what files say about values. The first that says something
-// decides; one that says another thing is a contradiction.
+// resolver records the origins of values. The first file with a value
+// decides. Another value in a later file is a contradiction.
 type resolver struct {
 	dir      string
 	origin   map[string]string
@@ -26,62 +26,66 @@ func (r *resolver) warnf(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// name is a path as origins have it: relative to the folder.
-func (r *resolver) name(path string) string {
+// relativePath returns a path relative to the folder, as origins have it.
+func (r *resolver) relativePath(path string) string {
 	if rel, err := filepath.Rel(r.dir, path); err == nil {
 		return filepath.ToSlash(rel)
 	}
 	return path
 }
 
-// setting is a value that files may decide.
+// setting is a value that files may set.
 type setting[T any] struct {
-	r     *resolver
-	name  string
-	to    *T
-	equal func(a, b T) bool
-	show  func(T) string
+	resolver *resolver
+	name     string
+	target   *T
+	equal    func(a, b T) bool
+	format   func(T) string
 }
 
-func settingOf[T comparable](r *resolver, name string, to *T) setting[T] {
-	return setting[T]{r, name, to, func(a, b T) bool { return a == b }, func(v T) string { return fmt.Sprint(v) }}
+// newSetting returns a setting that stores its value in target.
+func newSetting[T comparable](r *resolver, name string, target *T) setting[T] {
+	equal := func(a, b T) bool { return a == b }
+	return setting[T]{r, name, target, equal, func(v T) string { return fmt.Sprint(v) }}
 }
 
-// decided says whether something has set the value.
-func (s setting[T]) decided() bool { return s.r.origin[s.name] != "" }
+// isSet reports whether the value is set.
+func (s setting[T]) isSet() bool { return s.resolver.origin[s.name] != "" }
 
-// set decides the value by something that is no file, or by what no file may contradict.
-func (s setting[T]) set(origin string, v T) { *s.to, s.r.origin[s.name] = v, origin }
+// set sets the value, even if it is set already.
+func (s setting[T]) set(origin string, v T) { *s.target, s.resolver.origin[s.name] = v, origin }
 
-// say is what a file says.
-func (s setting[T]) say(f *file, key string, v T) error {
-	switch s.r.origin[s.name] {
+// setByFile sets the value that key has in a file. If the value is set already, another value is
+// an error, unless an override set it.
+func (s setting[T]) setByFile(f *file, key string, v T) error {
+	switch s.resolver.origin[s.name] {
 	case byOverride:
 		return nil
 	case "":
-		s.set(s.r.name(f.path), v)
+		s.set(s.resolver.relativePath(f.path), v)
 		return nil
 	}
-	if !s.equal(*s.to, v) {
-		err := Faultf(f.path, f.field(key), ErrContradiction, "is %s, but %s says %s", s.show(v), s.r.origin[s.name], s.show(*s.to))
-		return err.decided(s.name)
+	if !s.equal(*s.target, v) {
+		err := Errorf(f.path, f.fieldPath(key), ErrContradiction, "is %s, but %s says %s",
+			s.format(v), s.resolver.origin[s.name], s.format(*s.target))
+		return err.withSetting(s.name)
 	}
 	return nil
 }
 
-// otherwise is the default.
-func (s setting[T]) otherwise(v T) {
-	if !s.decided() {
+// setDefault sets the value if it is not set yet.
+func (s setting[T]) setDefault(v T) {
+	if !s.isSet() {
 		s.set(byDefault, v)
 	}
 }
 
-// from says what one of the keys of a file has, if it has it.
-func (s setting[T]) from(f *file, read func(*file, string) (T, bool, error), keys ...string) error {
+// setFromKeys sets the value by the keys that a file has. read reads a key.
+func (s setting[T]) setFromKeys(f *file, read func(*file, string) (T, bool, error), keys ...string) error {
 	for _, key := range keys {
 		v, ok, err := read(f, key)
 		if err == nil && ok {
-			err = s.say(f, key, v)
+			err = s.setByFile(f, key, v)
 		}
 		if err != nil {
 			return err
@@ -90,10 +94,10 @@ func (s setting[T]) from(f *file, read func(*file, string) (T, bool, error), key
 	return nil
 }
 
-// shortest is the least length of a text, in ids.
-const shortest = 4
+// minLength is the minimum length of a text, in ids.
+const minLength = 4
 
-// size reads a length in ids.
-func size(f *file, key string) (int, bool, error) { return f.int(key, shortest) }
+// lengthValue reads a length in ids.
+func lengthValue(f *file, key string) (int, bool, error) { return f.intValue(key, minLength) }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

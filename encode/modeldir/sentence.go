@@ -18,20 +18,20 @@ func (r *reader) readModules() error {
 	if err != nil {
 		return err
 	}
-	list, err := must[[]module](f, "modules")(value[[]module](f, "modules", "a list of modules"))
+	list, err := required[[]module](f, "modules")(decodeValue[[]module](f, "modules", "a list of modules"))
 	if err != nil {
 		return err
 	}
 	r.modules = list
 	normalized := false
 	for i, m := range list {
-		kind := m.kind()
+		kind := m.className()
 		if !filepath.IsLocal(filepath.FromSlash(m.Path)) && m.Path != "" {
-			return f.faultf("modules", ErrConfig, "has the path %q, which is not within the folder", m.Path)
+			return f.errorf("modules", ErrConfig, "has the path %q, which is not within the folder", m.Path)
 		}
 		folder := filepath.Join(r.dir, filepath.FromSlash(m.Path))
 		if (i == 0) != (kind == "Transformer") {
-			return f.faultf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning",
+			return f.errorf("modules", ErrFamily, "module %d is a %s: want one Transformer, at the beginning",
 				i, cmp.Or(kind, m.Type))
 		}
 		if normalized && kind == "Dense" || r.c.Pooling != nil && kind != "Normalize" {
@@ -39,7 +39,7 @@ func (r *reader) readModules() error {
 			if r.c.Pooling != nil {
 				after = "HierarchicalTokenPooling"
 			}
-			return f.faultf("modules", ErrFamily, "module %d, a %s, comes after %s", i, kind, after)
+			return f.errorf("modules", ErrFamily, "module %d, a %s, comes after %s", i, kind, after)
 		}
 		switch kind {
 		case "Transformer":
@@ -56,26 +56,27 @@ func (r *reader) readModules() error {
 			}
 		case "HierarchicalTokenPooling":
 			if !normalized {
-				return f.faultf("modules", ErrFamily, "module %d, a %s, comes before Normalize", i, kind)
+				return f.errorf("modules", ErrFamily, "module %d, a %s, comes before Normalize", i, kind)
 			}
 			err = r.readPooling(folder)
 		case "Pooling":
-			const what = "module %d is a %s, which makes one vector of a text: no late-interaction model"
-			err = f.faultf("modules", ErrFamily, what, i, kind)
+			err = f.errorf("modules", ErrFamily,
+				"module %d is a %s, which makes one vector of a text: no late-interaction model", i, kind)
 		default:
-			err = f.faultf("modules", ErrFamily, "module %d is a %s, which is not known", i, m.Type)
+			err = f.errorf("modules", ErrFamily, "module %d is a %s, which is not known", i, m.Type)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if r.multiVector && !normalized {
-		return f.faultf("modules", ErrFamily, "there is no Normalize: vectors that are not of unit length are not supported")
+		return f.errorf("modules", ErrFamily,
+			"there is no Normalize: vectors that are not of unit length are not supported")
 	}
 	return nil
 }
 
-// readDense reads the config of a head.
+// readDense reads the settings of a head.
 func (r *reader) readDense(folder string) error {
 	path := filepath.Join(folder, "config.json")
 	d := Dense{Activation: "tanh", Bias: true, Path: filepath.Join(folder, weightFiles[0])}
@@ -97,94 +98,105 @@ func (r *reader) readDense(folder string) error {
 		return incomplete(r.dir, missing)
 	}
 	for _, s := range []struct {
-		key string
-		to  *int
+		key    string
+		target *int
 	}{{"in_features", &d.In}, {"out_features", &d.Out}} {
-		if *s.to, err = must[int](f, s.key)(f.int(s.key, 1)); err != nil {
+		if *s.target, err = required[int](f, s.key)(f.intValue(s.key, 1)); err != nil {
 			return err
 		}
 	}
 	for _, s := range []struct {
-		key string
-		to  *bool
+		key    string
+		target *bool
 	}{{"bias", &d.Bias}, {"use_residual", &d.Residual}} {
-		if *s.to, err = orElse(*s.to)(f.bool(s.key)); err != nil {
+		if *s.target, err = withDefault(*s.target)(f.boolValue(s.key)); err != nil {
 			return err
 		}
 	}
-	if name, ok, err := f.text("activation_function"); err != nil {
+	if name, ok, err := f.stringValue("activation_function"); err != nil {
 		return err
 	} else if ok {
-		if d.Activation = activationOf(name); d.Activation == "" {
-			return f.faultf("activation_function", ErrFamily, "%q is not known", name)
+		if d.Activation = activationByClass(name); d.Activation == "" {
+			return f.errorf("activation_function", ErrFamily, "%q is not known", name)
 		}
 	}
 	for _, key := range []string{"module_input_name", "module_output_name"} {
-		if name, ok, err := f.text(key); err != nil || ok && name != "token_embeddings" {
-			return firstError(err, f.faultf(key, ErrFamily, "is %q, want token_embeddings", name))
+		if name, ok, err := f.stringValue(key); err != nil || ok && name != "token_embeddings" {
+			return firstError(err, f.errorf(key, ErrFamily, "is %q, want token_embeddings", name))
 		}
 	}
 	for _, key := range sortedKeys(f.m) {
 		switch key {
-		case "in_features", "out_features", "bias", "use_residual", "activation_function", "module_input_name", "module_output_name":
+		case "in_features", "out_features", "bias", "use_residual", "activation_function",
+			"module_input_name", "module_output_name":
 		default:
-			r.warnf("%s: %s is not known: ignored", r.name(path), key)
+			r.warnf("%s: %s is not known: ignored", r.relativePath(path), key)
 		}
 	}
 	r.c.Dense = append(r.c.Dense, d)
 	return nil
 }
 
-// similarities are MaxSim of unit vectors. PyLate's folders may have a name that
-// is left from before it was written there.
+// similarities are the names of MaxSim of unit vectors. Folders that an older PyLate wrote may
+// have another name than maxsim.
 var similarities = []string{"maxsim", "cosine", "dot"}
 
-// fromSentence reads config_sentence_transformers.json.
-func (r *reader) fromSentence() error {
+// applySentence applies config_sentence_transformers.json.
+func (r *reader) applySentence() error {
 	f := r.sentence
 	if f != nil {
-		if name, ok, err := f.text("similarity_fn_name"); err != nil || ok && !slices.Contains(similarities, strings.ToLower(name)) {
-			return firstError(err, f.faultf("similarity_fn_name", ErrFamily, "is %q, want MaxSim", name))
+		name, ok, err := f.stringValue("similarity_fn_name")
+		if err != nil || ok && !slices.Contains(similarities, strings.ToLower(name)) {
+			return firstError(err, f.errorf("similarity_fn_name", ErrFamily, "is %q, want MaxSim", name))
 		}
 	}
 	if err := firstError(
-		r.queryMarker.from(f, r.marker, "query_prefix"), r.documentMarker.from(f, r.marker, "document_prefix"),
-		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"),
-		r.expand.from(f, (*file).bool, "do_query_expansion"), r.attend.from(f, (*file).bool, "attend_to_expansion_tokens"),
-		r.skip.from(f, words, "skiplist_words"), r.expansion(f), r.prompts(f),
+		r.queryMarker.setFromKeys(f, r.readMarker, "query_prefix"),
+		r.documentMarker.setFromKeys(f, r.readMarker, "document_prefix"),
+		r.queryLength.setFromKeys(f, lengthValue, "query_length"),
+		r.documentLength.setFromKeys(f, lengthValue, "document_length"),
+		r.expand.setFromKeys(f, (*file).boolValue, "do_query_expansion"),
+		r.attend.setFromKeys(f, (*file).boolValue, "attend_to_expansion_tokens"),
+		r.skip.setFromKeys(f, stringList, "skiplist_words"),
+		r.applyExpansion(f),
+		r.applyPrompts(f),
 	); err != nil {
 		return err
 	}
-	// In PyLate's folders an absent key is a decision too.
+	// In PyLate's folders a missing key means that queries are expanded.
 	if f != nil && !r.multiVector {
-		if s := r.expand; !s.decided() {
-			s.set(byDefault+" of "+r.name(f.path), true)
+		if s := r.expand; !s.isSet() {
+			s.set(byDefault+" of "+r.relativePath(f.path), true)
 		}
 	}
 	return nil
 }
 
-// fromBert reads sentence_bert_config.json, where version 6 keeps lengths.
-func (r *reader) fromBert() error {
-	f := r.bert
-	return firstError(r.checkTransformer(),
-		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"), r.expansion(f))
+// applySentenceBert applies sentence_bert_config.json, which has the lengths in version 6.
+func (r *reader) applySentenceBert() error {
+	f := r.sentenceBert
+	return firstError(
+		r.checkTransformer(),
+		r.queryLength.setFromKeys(f, lengthValue, "query_length"),
+		r.documentLength.setFromKeys(f, lengthValue, "document_length"),
+		r.applyExpansion(f),
+	)
 }
 
-// expansion reads query_expansion, an object or null: off.
-func (r *reader) expansion(f *file) error {
+// applyExpansion applies query_expansion, an object, or null for no expansion.
+func (r *reader) applyExpansion(f *file) error {
 	const key = "query_expansion"
-	if !f.has(key) {
+	if !f.hasKey(key) {
 		return nil
 	}
-	o, err := f.object(key)
+	o, err := f.objectValue(key)
 	if err != nil {
 		return err
 	}
 	if o == nil {
-		return r.expand.say(f, key, false)
+		return r.expand.setByFile(f, key, false)
 	}
-	strategy, ok, err := o.text("strategy")
+	strategy, ok, err := o.stringValue("strategy")
 	if err != nil {
 		return err
 	}
@@ -193,46 +205,52 @@ func (r *reader) expansion(f *file) error {
 	case strategy == "min":
 		r.c.Expand.Longer = true
 	default:
-		return o.faultf("strategy", ErrFamily, "%q is not known", strategy)
+		return o.errorf("strategy", ErrFamily, "%q is not known", strategy)
 	}
-	n, ok, err := size(o, "length")
+	n, ok, err := lengthValue(o, "length")
 	if err != nil {
 		return err
 	}
-	if ok && r.o.QueryLength == nil {
-		r.c.Expand.Length, r.origin["expand.length"] = n, r.name(f.path)
+	if ok && r.override.QueryLength == nil {
+		r.c.Expand.Length, r.origin["expand.length"] = n, r.relativePath(f.path)
 		if !r.c.Expand.Longer {
-			err = r.fixedLength(o, n)
+			err = r.applyFixedLength(o, n)
 		}
 	}
-	return firstError(err, r.expand.say(f, key, true), r.attend.from(o, (*file).bool, "attend"), r.mask.from(o, r.marker, "token"))
+	return firstError(
+		err,
+		r.expand.setByFile(f, key, true),
+		r.attend.setFromKeys(o, (*file).boolValue, "attend"),
+		r.mask.setFromKeys(o, r.readMarker, "token"),
+	)
 }
 
-// fixedLength is that of queries which are filled up and cut at one length. In version 6 it goes before
+// applyFixedLength applies the length n at which queries are filled up and cut. In version 6 it overrides
 // query_length, which must not be less.
-func (r *reader) fixedLength(o *file, n int) error {
-	if s := r.queryLength; r.multiVector && s.decided() && *s.to >= n {
-		s.set(r.name(o.path), n)
+func (r *reader) applyFixedLength(o *file, n int) error {
+	if s := r.queryLength; r.multiVector && s.isSet() && *s.target >= n {
+		s.set(r.relativePath(o.path), n)
 		return nil
 	}
-	return r.queryLength.say(o, "length", n)
+	return r.queryLength.setByFile(o, "length", n)
 }
 
-// prompts reads the prompts of queries and documents. In version 6 markers are part of them, and each role has
-// one, if only an empty one, so that default_prompt_name is for other texts.
-func (r *reader) prompts(f *file) error {
-	o, err := f.object("prompts")
+// applyPrompts applies the prompts of queries and documents. In version 6 the markers are part of the
+// prompts, and each role has a prompt, which may be empty, so that default_prompt_name does not
+// apply to them.
+func (r *reader) applyPrompts(f *file) error {
+	o, err := f.objectValue("prompts")
 	if err != nil || o == nil {
 		return err
 	}
 	var standard string // for both roles
-	if name, ok, err := f.text("default_prompt_name"); err != nil {
+	if name, ok, err := f.stringValue("default_prompt_name"); err != nil {
 		return err
 	} else if ok {
-		if !o.has(name) && !(r.multiVector && (name == "query" || name == "document")) {
-			return f.faultf("default_prompt_name", ErrConfig, "prompts has no %q", name)
+		if !o.hasKey(name) && !(r.multiVector && (name == "query" || name == "document")) {
+			return f.errorf("default_prompt_name", ErrConfig, "prompts has no %q", name)
 		}
-		if standard, _, err = o.text(name); err != nil {
+		if standard, _, err = o.stringValue(name); err != nil {
 			return err
 		}
 	}
@@ -241,22 +259,22 @@ func (r *reader) prompts(f *file) error {
 		marker setting[int32]
 		prompt setting[string]
 	}{{"query", r.queryMarker, r.queryPrompt}, {"document", r.documentMarker, r.documentPrompt}} {
-		text, ok, err := o.text(role.key)
+		text, ok, err := o.stringValue(role.key)
 		if err != nil {
 			return err
 		}
 		if !ok && !r.multiVector {
 			text = standard
 		}
-		if r.multiVector && !role.marker.decided() {
-			role.marker.set(r.name(f.path), -1)
+		if r.multiVector && !role.marker.isSet() {
+			role.marker.set(r.relativePath(f.path), -1)
 		}
-		if err := role.prompt.say(o, role.key, text); err != nil {
+		if err := role.prompt.setByFile(o, role.key, text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// asciiPunctuation is the skiplist that most models have.
+// asciiPunctuation returns the tokens that most models skip.
 func asciiPunctuation() []string { return strings.Split(punctuation, "") }

@@ -5,57 +5,57 @@ import (
 	"path/filepath"
 )
 
-// Files are those of a model's folder, fetched as they are asked for. [ReadFiles] asks nothing but
-// these about a folder, so that it reads the files that are fetched, and no others.
+// Files fetches the files of a model's folder when they are read. [ReadFiles] uses no other
+// information about the folder, so that it ignores other files there.
 type Files interface {
-	// Dir is the folder that they come into.
+	// Dir returns the folder that files are fetched into.
 	Dir() string
-	// Has reports whether there is a file, by its path within the folder, with slashes.
+	// Has reports whether the model has a file, by its path within the folder, with slashes.
 	Has(name string) (bool, error)
-	// Get sees to it that a file that is there lies in the folder.
+	// Get fetches a file of the model into the folder, unless it is there.
 	Get(name string) error
 }
 
-// exists reports whether there is such a file, which must not be a folder. Of an error of source it
-// reports false, and the reading fails in the end.
+// exists reports whether a file exists and is not a folder. After an error of source it
+// returns false, and reading the model returns the error at the end.
 func (r *reader) exists(path string) bool {
 	if r.source == nil {
 		info, err := os.Stat(path)
 		return err == nil && !info.IsDir()
 	}
 	name, err := filepath.Rel(r.dir, path)
-	if err != nil || r.failed != nil || !filepath.IsLocal(name) {
+	if err != nil || r.sourceErr != nil || !filepath.IsLocal(name) {
 		return false
 	}
 	ok, err := r.source.Has(filepath.ToSlash(name))
-	r.failed = err
+	r.sourceErr = err
 	return ok && err == nil
 }
 
-// get sees to it that a file lies in the folder, if there is one.
-func (r *reader) get(path string) error {
+// fetchFile fetches a file into the folder, if the model has it.
+func (r *reader) fetchFile(path string) error {
 	if r.source == nil || !r.exists(path) {
-		return r.failed
+		return r.sourceErr
 	}
 	name, err := filepath.Rel(r.dir, path)
 	if err != nil {
 		return err
 	}
-	r.failed = r.source.Get(filepath.ToSlash(name))
-	return r.failed
+	r.sourceErr = r.source.Get(filepath.ToSlash(name))
+	return r.sourceErr
 }
 
-// open reads a file of settings of the folder; one that is not there is nil.
+// open reads a file of settings of the folder. nil means that it does not exist.
 func (r *reader) open(path string) (*file, error) {
-	if err := r.get(path); err != nil {
+	if err := r.fetchFile(path); err != nil {
 		return nil, err
 	}
 	return openFile(path)
 }
 
-// readJSON is the content of a file of the folder; of one that is not there it is nil.
+// readJSON returns the content of a file of the folder. nil means that it does not exist.
 func (r *reader) readJSON(path string) ([]byte, error) {
-	if err := r.get(path); err != nil {
+	if err := r.fetchFile(path); err != nil {
 		return nil, err
 	}
 	return readJSON(path)

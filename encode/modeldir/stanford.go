@@ -6,127 +6,133 @@ import (
 	"strings"
 )
 
-// fromColBERT reads the section "colbert" of config.json.
-func (r *reader) fromColBERT() error {
-	f, err := r.config.object("colbert")
+// applyColBERT applies the section "colbert" of config.json.
+func (r *reader) applyColBERT() error {
+	f, err := r.config.objectValue("colbert")
 	if err != nil || f == nil {
 		return err
 	}
 	for _, s := range []struct {
 		key  string
 		ids  []int32
-		what string
-	}{{"cls_id", r.c.Tokenizer.Prefix(), "before"}, {"sep_id", r.c.Tokenizer.Suffix(), "after"}} {
-		id, ok, err := r.tokenID(f, s.key)
+		side string
+	}{
+		{"cls_id", r.c.Tokenizer.Prefix(), "before"},
+		{"sep_id", r.c.Tokenizer.Suffix(), "after"},
+	} {
+		id, ok, err := r.readTokenID(f, s.key)
 		if err != nil {
 			return err
 		}
 		if ok && (len(s.ids) != 1 || s.ids[0] != id) {
-			return f.faultf(s.key, ErrContradiction, "is %d, but %s puts %v %s a text",
-				id, r.name(r.tokenizerPath), s.ids, s.what)
+			return f.errorf(s.key, ErrContradiction, "is %d, but %s puts %v %s a text",
+				id, r.relativePath(r.tokenizerPath), s.ids, s.side)
 		}
 	}
 	if err := firstError(
-		r.queryMarker.from(f, r.marker, "query_marker"), r.queryMarker.from(f, r.tokenID, "query_marker_id"),
-		r.documentMarker.from(f, r.marker, "doc_marker"), r.documentMarker.from(f, r.tokenID, "doc_marker_id"),
-		r.mask.from(f, r.tokenID, "mask_id"),
+		r.queryMarker.setFromKeys(f, r.readMarker, "query_marker"), r.queryMarker.setFromKeys(f, r.readTokenID, "query_marker_id"),
+		r.documentMarker.setFromKeys(f, r.readMarker, "doc_marker"), r.documentMarker.setFromKeys(f, r.readTokenID, "doc_marker_id"),
+		r.mask.setFromKeys(f, r.readTokenID, "mask_id"),
 	); err != nil {
 		return err
 	}
-	return r.stanfordKeys(f)
+	return r.applyStanfordKeys(f)
 }
 
-// fromArtifact reads artifact.metadata.
-func (r *reader) fromArtifact() error {
+// applyArtifact applies artifact.metadata.
+func (r *reader) applyArtifact() error {
 	f := r.artifact
 	if f == nil {
 		return nil
 	}
-	if err := firstError(r.queryMarker.from(f, r.marker, "query_token_id"), r.documentMarker.from(f, r.marker, "doc_token_id")); err != nil {
+	if err := firstError(
+		r.queryMarker.setFromKeys(f, r.readMarker, "query_token_id"),
+		r.documentMarker.setFromKeys(f, r.readMarker, "doc_token_id"),
+	); err != nil {
 		return err
 	}
 	if r.sentence == nil && r.modules == nil {
 		for _, m := range []struct {
-			to   setting[int32]
-			name string
+			setting setting[int32]
+			name    string
 		}{{r.queryMarker, "[unused0]"}, {r.documentMarker, "[unused1]"}} {
-			if id, ok := r.token(m.name); ok {
-				m.to.otherwise(id)
+			if id, ok := r.tokenByName(m.name); ok {
+				m.setting.setDefault(id)
 			}
 		}
 	}
-	return r.stanfordKeys(f)
+	return r.applyStanfordKeys(f)
 }
 
-// stanfordKeys are those that artifact.metadata and the section "colbert" share.
-// What is absent is Stanford's default only where no other file decides.
-func (r *reader) stanfordKeys(f *file) error {
-	if s, ok, err := f.text("similarity"); err != nil || ok && s != "cosine" {
-		return firstError(err, f.faultf("similarity", ErrFamily, "is %q, want cosine", s))
+// applyStanfordKeys applies the keys that artifact.metadata and the section "colbert" share.
+// A missing key means Stanford's default only if no other file sets the value.
+func (r *reader) applyStanfordKeys(f *file) error {
+	if s, ok, err := f.stringValue("similarity"); err != nil || ok && s != "cosine" {
+		return firstError(err, f.errorf("similarity", ErrFamily, "is %q, want cosine", s))
 	}
 	if err := firstError(
-		r.queryLength.from(f, size, "query_maxlen"), r.documentLength.from(f, size, "doc_maxlen"),
-		r.attend.from(f, (*file).bool, "attend_to_mask_tokens"), r.dim.from(f, (*file).size1, "dim"),
+		r.queryLength.setFromKeys(f, lengthValue, "query_maxlen"), r.documentLength.setFromKeys(f, lengthValue, "doc_maxlen"),
+		r.attend.setFromKeys(f, (*file).boolValue, "attend_to_mask_tokens"), r.dim.setFromKeys(f, (*file).dimensionValue, "dim"),
 	); err != nil {
 		return err
 	}
-	mask, ok, err := f.bool("mask_punctuation")
+	mask, ok, err := f.boolValue("mask_punctuation")
 	if err != nil {
 		return err
 	}
 	if skip := r.skip; ok && !mask {
-		return skip.say(f, "mask_punctuation", nil)
-	} else if ok && !skip.decided() {
-		skip.set(r.name(f.path), asciiPunctuation())
+		return skip.setByFile(f, "mask_punctuation", nil)
+	} else if ok && !skip.isSet() {
+		skip.set(r.relativePath(f.path), asciiPunctuation())
 	}
 	// Stanford's code always fills queries up.
-	if s := r.expand; !s.decided() {
-		s.set(r.name(f.path), true)
+	if s := r.expand; !s.isSet() {
+		s.set(r.relativePath(f.path), true)
 	}
 	return nil
 }
 
-// size1 reads a dimension.
-func (f *file) size1(key string) (int, bool, error) { return f.int(key, 1) }
+// dimensionValue reads a dimension.
+func (f *file) dimensionValue(key string) (int, bool, error) { return f.intValue(key, 1) }
 
-// fromONNX reads onnx_config.json, which exporters write beside a graph.
-func (r *reader) fromONNX() error {
+// applyONNX applies onnx_config.json, which exporters write next to a graph.
+func (r *reader) applyONNX() error {
 	f := r.onnx
 	if f == nil {
 		return nil
 	}
 	if err := firstError(
-		r.queryMarker.from(f, r.tokenID, "query_prefix_id"), r.queryMarker.from(f, r.marker, "query_prefix"),
-		r.documentMarker.from(f, r.tokenID, "document_prefix_id"), r.documentMarker.from(f, r.marker, "document_prefix"),
-		r.mask.from(f, r.tokenID, "mask_token_id"),
-		r.queryLength.from(f, size, "query_length"), r.documentLength.from(f, size, "document_length"),
-		r.attend.from(f, (*file).bool, "attend_to_expansion_tokens"), r.dim.from(f, (*file).size1, "embedding_dim"),
-		r.skip.from(f, words, "skiplist_words"),
+		r.queryMarker.setFromKeys(f, r.readTokenID, "query_prefix_id"), r.queryMarker.setFromKeys(f, r.readMarker, "query_prefix"),
+		r.documentMarker.setFromKeys(f, r.readTokenID, "document_prefix_id"), r.documentMarker.setFromKeys(f, r.readMarker, "document_prefix"),
+		r.mask.setFromKeys(f, r.readTokenID, "mask_token_id"),
+		r.queryLength.setFromKeys(f, lengthValue, "query_length"), r.documentLength.setFromKeys(f, lengthValue, "document_length"),
+		r.attend.setFromKeys(f, (*file).boolValue, "attend_to_expansion_tokens"), r.dim.setFromKeys(f, (*file).dimensionValue, "embedding_dim"),
+		r.skip.setFromKeys(f, stringList, "skiplist_words"),
 	); err != nil {
 		return err
 	}
-	// Its do_query_expansion is false whatever the model was trained with, and
-	// so no contradiction; see defaults.
-	on, ok, err := f.bool("do_query_expansion")
+	// Exporters write do_query_expansion false even if the model was trained with it, so
+	// that false is not a contradiction; see applyDefaults.
+	on, ok, err := f.boolValue("do_query_expansion")
 	if err != nil {
 		return err
 	}
 	r.onnxSaysExpand = on || !ok
-	if s := r.expand; ok && on && s.decided() {
-		return s.say(f, "do_query_expansion", on)
+	if s := r.expand; ok && on && s.isSet() {
+		return s.setByFile(f, "do_query_expansion", on)
 	}
 	return nil
 }
 
-// graphFiles finds the graph and the file beside it that may have its tensors,
-// or says what is missing.
+// graphFiles sets the graph and the files next to it that may have its tensors,
+// or returns the missing paths.
 func (r *reader) graphFiles() (missing []string, err error) {
 	for _, name := range r.graphs {
 		name = filepath.FromSlash(name)
 		if !filepath.IsLocal(name) {
-			return nil, Faultf(r.dir, "", ErrConfig, "the graph %q is not within the folder", name)
+			return nil, Errorf(r.dir, "", ErrConfig, "the graph %q is not within the folder", name)
 		}
-		path := r.find(name)
+		path := r.findPath(name)
 		if !r.exists(path) {
 			continue
 		}
@@ -141,25 +147,26 @@ func (r *reader) graphFiles() (missing []string, err error) {
 	return []string{filepath.Join(r.dir, strings.Join(r.graphs, " or "))}, nil
 }
 
-// graphHeads drops the heads, which the graph has, and warns of those that
+// graphHeads drops the heads, since the graph includes them, and warns of heads that
 // exporters leave out.
 func (r *reader) graphHeads() {
 	for _, d := range r.c.Dense {
 		if d.Activation != "identity" || d.Residual {
-			r.warnf("%s has an activation or a residual, which exporters to ONNX are known to leave out of the graph: compare vectors",
-				r.name(filepath.Dir(d.Path)))
+			r.warnf("%s has an activation or a residual, which exporters to ONNX are known to leave out of the graph: "+
+				"compare vectors", r.relativePath(filepath.Dir(d.Path)))
 		}
 	}
 	r.c.Dense = nil
 }
 
-// shardsOf are the files that the index of a sharded model names.
-func (r *reader) shardsOf(index, suffix string) ([]string, error) {
+// readShards returns the files that the index of a sharded model names.
+func (r *reader) readShards(index, suffix string) ([]string, error) {
 	f, err := r.open(index)
 	if err != nil {
 		return nil, err
 	}
-	m, err := must[map[string]string](f, "weight_map")(value[map[string]string](f, "weight_map", "an object of file names"))
+	m, err := required[map[string]string](f, "weight_map")(
+		decodeValue[map[string]string](f, "weight_map", "an object of file names"))
 	if err != nil {
 		return nil, err
 	}
@@ -167,12 +174,12 @@ func (r *reader) shardsOf(index, suffix string) ([]string, error) {
 	for _, name := range sortedKeys(m) {
 		file := m[name]
 		if !filepath.IsLocal(filepath.FromSlash(file)) || !strings.HasSuffix(file, suffix) {
-			return nil, f.faultf("weight_map."+name, ErrConfig, "is %q, want a %s file of the folder", file, suffix)
+			return nil, f.errorf("weight_map."+name, ErrConfig, "is %q, want a %s file of the folder", file, suffix)
 		}
 		shards = append(shards, filepath.Join(filepath.Dir(index), filepath.FromSlash(file)))
 	}
 	if slices.Sort(shards); len(shards) == 0 {
-		return nil, f.faultf("weight_map", ErrConfig, "names no file")
+		return nil, f.errorf("weight_map", ErrConfig, "names no file")
 	}
 	return slices.Compact(shards), nil
 }

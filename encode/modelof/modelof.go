@@ -1,5 +1,5 @@
-// Package modelof is how an index remembers what its vectors were made with, so that
-// questions are encoded alike: a folder, a hub's name with the commit, or a server, and its settings.
+// Package modelof describes, for an index, the model that encoded its vectors, so that queries are
+// encoded in the same way: a folder, a hub's name with the commit, or a server, with its settings.
 package modelof
 
 import (
@@ -15,16 +15,17 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Folder is what an index keeps of how a folder was used, beside the precision.
+// Folder holds the settings of a folder or hub's model that an index stores, except for the precision.
 type Folder struct {
 	modeldir.Override
-	// Encoder is what computed, if not the native encoder, and Graph the file of the
-	// folder that it took, if not the usual one: the vectors of others differ.
+	// Encoder is the backend, if it is neither the native one nor a device, and Graph the
+	// graph's file in the folder, if it is not the usual one: other backends and graphs compute
+	// different vectors.
 	Encoder string `json:"encoder,omitempty"`
 	Graph   string `json:"graph,omitempty"`
 }
 
-// Server is what an index keeps of a server, beside its address.
+// Server holds the settings of a server that an index stores, except for its address.
 type Server struct {
 	API            string `json:"api,omitempty"`
 	Model          string `json:"model,omitempty"`
@@ -32,18 +33,18 @@ type Server struct {
 	DocumentPrefix string `json:"document_prefix,omitempty"`
 }
 
-// IsServer says whether a name is the address of a server.
+// IsServer reports whether a name is the address of a server.
 func IsServer(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }
 
-// Of is what an index keeps of an encoder that was opened with options from a folder, or
-// "" from a server.
+// Of describes an encoder, for an index, that was opened with options from a folder; dir is ""
+// for a server.
 func Of(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error) {
 	if o.Remote != nil {
-		return ofServer(e, o.Remote)
+		return describeServer(e, o.Remote)
 	}
-	name := e.Config().Name // which another machine finds, too
+	name := e.Config().Name // of a hub's model, which other machines find too
 	if name == "" {
 		var err error
 		if name, err = filepath.Abs(dir); err != nil {
@@ -51,27 +52,34 @@ func Of(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error
 		}
 	}
 	m := &storage.Model{Name: name, Fingerprint: e.Config().Fingerprint, Precision: e.Config().Precision}
-	kept := Folder{Graph: o.Graph}
+	settings := Folder{Graph: o.Graph}
 	if o.Override != nil {
-		kept.Override = *o.Override
+		settings.Override = *o.Override
 	}
 	if b := e.Config().Backend; b != encode.Native && b != encode.Device {
-		kept.Encoder = b // vectors of a device have a precision of their own
+		settings.Encoder = b // the precision tells a device from the native encoder
 	}
-	return m, keep(m, kept)
+	return m, setSettings(m, settings)
 }
 
-func ofServer(e *encode.Encoder, r *remote.Options) (*storage.Model, error) {
+// describeServer describes a server, without the password in its address.
+func describeServer(e *encode.Encoder, r *remote.Options) (*storage.Model, error) {
 	address, err := url.Parse(r.URL)
 	if err != nil {
 		return nil, err
 	}
-	address.User = nil // a password is not for an index
+	address.User = nil // an index must not hold a password
 	m := &storage.Model{Name: address.String(), Fingerprint: e.Config().Fingerprint}
-	return m, keep(m, Server{r.API, r.Model, r.QueryPrefix, r.DocumentPrefix})
+	return m, setSettings(m, Server{
+		API:            r.API,
+		Model:          r.Model,
+		QueryPrefix:    r.QueryPrefix,
+		DocumentPrefix: r.DocumentPrefix,
+	})
 }
 
-func keep(m *storage.Model, settings any) error {
+// setSettings stores settings in m as JSON, or "" if all have their zero values.
+func setSettings(m *storage.Model, settings any) error {
 	b, err := json.Marshal(settings)
 	if s := string(b); s != "{}" {
 		m.Settings = s
@@ -79,19 +87,19 @@ func keep(m *storage.Model, settings any) error {
 	return err
 }
 
-// Settings reads what an index keeps of a model into a [Folder] or a [Server].
-func Settings(of *storage.Model, into any) error {
-	if of.Settings == "" {
+// Settings parses the settings of a model into a [Folder] or a [Server].
+func Settings(m *storage.Model, into any) error {
+	if m.Settings == "" {
 		return nil
 	}
-	if err := json.Unmarshal([]byte(of.Settings), into); err != nil {
-		return fmt.Errorf("settings of %v: %w", *of, err)
+	if err := json.Unmarshal([]byte(m.Settings), into); err != nil {
+		return fmt.Errorf("settings of %v: %w", *m, err)
 	}
 	return nil
 }
 
-// Precision reads the precision of the model of an index; "" is the usual one.
-func Precision(of *storage.Model, name string) (encode.Precision, error) {
+// Precision parses the precision of an index's model. "" means F32. The model is for errors.
+func Precision(m *storage.Model, name string) (encode.Precision, error) {
 	for _, p := range []encode.Precision{encode.F32, encode.Int8, encode.F16} {
 		if name == p.String() {
 			return p, nil
@@ -100,22 +108,28 @@ func Precision(of *storage.Model, name string) (encode.Precision, error) {
 	if name == "" {
 		return encode.F32, nil
 	}
-	return 0, fmt.Errorf("%v was used in precision %q, which this program does not have", *of, name)
+	return 0, fmt.Errorf("%v was used in precision %q, which this program does not have", *m, name)
 }
 
-// Options are how the encoder of an index is opened, as it was when its vectors were made.
-func Options(of *storage.Model) (dir string, o *encode.Options, err error) {
-	if IsServer(of.Name) {
+// Options returns the options that open an index's encoder as it was opened for its vectors.
+func Options(m *storage.Model) (dir string, o *encode.Options, err error) {
+	if IsServer(m.Name) {
 		var s Server
-		err := Settings(of, &s)
-		r := &remote.Options{URL: of.Name, API: s.API, Model: s.Model, QueryPrefix: s.QueryPrefix, DocumentPrefix: s.DocumentPrefix}
+		err := Settings(m, &s)
+		r := &remote.Options{
+			URL:            m.Name,
+			API:            s.API,
+			Model:          s.Model,
+			QueryPrefix:    s.QueryPrefix,
+			DocumentPrefix: s.DocumentPrefix,
+		}
 		return "", &encode.Options{Backend: encode.Remote, Remote: r}, err
 	}
-	var kept Folder
-	if err := Settings(of, &kept); err != nil {
+	var settings Folder
+	if err := Settings(m, &settings); err != nil {
 		return "", nil, err
 	}
-	o = &encode.Options{Override: &kept.Override, Backend: kept.Encoder, Graph: kept.Graph}
-	o.Precision, err = Precision(of, of.Precision)
-	return of.Name, o, err
+	o = &encode.Options{Override: &settings.Override, Backend: settings.Encoder, Graph: settings.Graph}
+	o.Precision, err = Precision(m, m.Precision)
+	return m.Name, o, err
 }

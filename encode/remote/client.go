@@ -18,29 +18,30 @@ import (
 	"time"
 )
 
-// Client asks one server. It is safe for concurrent use.
+// Client sends requests to one server. It is safe for concurrent use.
 type Client struct {
 	options Options
 	address *url.URL
 	api     *api
 	http    *http.Client
-	turns   chan struct{}
-	dim     int // 0 until it is known
+	slots   chan struct{} // one element per running request
+	dim     int           // 0 until the first answer
 }
 
-// New asks the server for the vectors of one word, which tells their dimension
-// and that it can be asked at all.
+// New requests the vectors of one word, to learn their dimension and to check that the
+// server answers.
 func New(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{options: o}
 	var err error
 	if c.address, c.api, err = c.options.resolve(); err != nil {
 		return nil, err
 	}
-	c.turns = make(chan struct{}, c.options.Concurrency)
+	c.slots = make(chan struct{}, c.options.Concurrency)
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = c.options.Concurrency
-	// A redirect would lose the body, or take the token elsewhere.
-	c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	// A redirect would lose the body, or send the token to another host.
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.http = &http.Client{Transport: t, CheckRedirect: refuse}
 	vectors, err := c.Encode(ctx, []string{"dimension"}, true)
 	if err != nil {
 		return nil, err
@@ -49,50 +50,51 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Dim is the dimension of the vectors.
+// Dim returns the dimension of the vectors.
 func (c *Client) Dim() int { return c.dim }
 
-// Batch is how many texts a request has at most.
+// Batch returns the maximum of texts in a request.
 func (c *Client) Batch() int { return c.options.Batch }
 
-// Concurrency is how many requests there are at once at most.
+// Concurrency returns the maximum of concurrent requests.
 func (c *Client) Concurrency() int { return c.options.Concurrency }
 
-// URL is the address that is asked, without a password.
+// URL returns the address of the server, without a password.
 func (c *Client) URL() string { return c.address.Redacted() }
 
-// Fingerprint is a SHA-256 of all that vectors of documents depend on: the address, the
-// name of the model, the prefix of documents and the dimension. A server that gets another
-// model under the same name cannot be told.
+// Fingerprint returns a SHA-256 of all that vectors of documents depend on: the address, the
+// name of the model, the prefix of documents and the dimension. It does not change if the server
+// replaces the model by another of the same name.
 func (c *Client) Fingerprint() string {
 	bare := *c.address
 	bare.User = nil
-	told := []any{"plaid remote 2", bare.String(), c.api.name, c.options.Model, c.options.DocumentPrefix, c.dim}
-	b, _ := json.Marshal(told)
+	settings := []any{"plaid remote 2", bare.String(), c.api.name, c.options.Model, c.options.DocumentPrefix, c.dim}
+	b, _ := json.Marshal(settings)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// Close gives back connections that are open and not in use.
+// Close closes idle connections.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
 }
 
-func (c *Client) fault(status int, err error) error {
+// serverError wraps an error in an [Error] with the server's address.
+func (c *Client) serverError(status int, err error) error {
 	return &Error{URL: c.URL(), Status: status, Err: err}
 }
 
-// Encode gives the unit vectors of texts, of each at least one. More texts than
-// [Client.Batch] are several requests, one after the other.
+// Encode returns the unit vectors of texts, at least one for each text. It sends more texts than
+// [Client.Batch] in several requests, one after the other.
 //
-// Errors: [*Error] around [ErrStatus], [ErrAnswer] or what the connection failed
-// with; those of the context.
+// Errors: [*Error] that wraps [ErrStatus], [ErrAnswer] or an error of the connection;
+// those of the context.
 func (c *Client) Encode(ctx context.Context, texts []string, query bool) ([][][]float32, error) {
 	var out [][][]float32
 	for len(texts) > 0 {
 		n := min(c.options.Batch, len(texts))
-		part, err := c.batch(ctx, texts[:n], query)
+		part, err := c.encodeBatch(ctx, texts[:n], query)
 		if err != nil {
 			return nil, err
 		}
@@ -101,8 +103,8 @@ func (c *Client) Encode(ctx context.Context, texts []string, query bool) ([][][]
 	return out, nil
 }
 
-// batch is one request, as often as it takes.
-func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]float32, error) {
+// encodeBatch sends one request, and repeats it after errors that may be temporary.
+func (c *Client) encodeBatch(ctx context.Context, texts []string, query bool) ([][][]float32, error) {
 	prefix := c.options.DocumentPrefix
 	if query {
 		prefix = c.options.QueryPrefix
@@ -113,19 +115,19 @@ func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]f
 	}
 	body, err := json.Marshal(c.api.body(c, full, query))
 	if err != nil {
-		return nil, c.fault(0, err)
+		return nil, c.serverError(0, err)
 	}
 	select {
-	case c.turns <- struct{}{}:
-		defer func() { <-c.turns }()
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	wait := c.options.Backoff
 	for attempt := 1; ; attempt++ {
-		answer, after, err := c.ask(ctx, body)
+		answer, after, err := c.send(ctx, body)
 		if err == nil {
-			return c.read(answer, len(texts))
+			return c.parseAnswer(answer, len(texts))
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -136,13 +138,15 @@ func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]f
 			}
 			return nil, err
 		}
-		// Somewhat more than half of the wait is by chance, so that many clients
-		// do not come back together.
+		// The pause is 0.5 to 1 times the wait, at random, so that many clients do not return at
+		// the same time.
 		pause := max(after, time.Duration(float64(wait)*(0.5+rand.Float64()/2)))
 		if pause > c.options.MaxWait {
-			return nil, fmt.Errorf("asks to wait for %v, which is more than %v: %w", after.Round(time.Second), c.options.MaxWait, err)
+			return nil, fmt.Errorf("asks to wait for %v, which is more than %v: %w",
+				after.Round(time.Second), c.options.MaxWait, err)
 		}
-		c.options.Logger.Warn("encoder: asking again", "url", c.URL(), "attempt", attempt+1, "wait", pause, "error", err)
+		c.options.Logger.Warn("encoder: asking again",
+			"url", c.URL(), "attempt", attempt+1, "wait", pause, "error", err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -154,14 +158,14 @@ func (c *Client) batch(ctx context.Context, texts []string, query bool) ([][][]f
 	}
 }
 
-// ask makes one request. After an error, after is how long to wait at least
-// before another one: below zero, if none is of use.
-func (c *Client) ask(ctx context.Context, body []byte) (answer []byte, after time.Duration, err error) {
+// send sends one request. After an error, after is the minimum wait
+// before another attempt. A negative wait means that another attempt is useless.
+func (c *Client) send(ctx context.Context, body []byte) (answer []byte, after time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.address.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, -1, c.fault(0, err)
+		return nil, -1, c.serverError(0, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
@@ -174,11 +178,11 @@ func (c *Client) ask(ctx context.Context, body []byte) (answer []byte, after tim
 		if errors.As(err, &ue) {
 			err = ue.Err
 		}
-		return nil, 0, c.fault(0, err)
+		return nil, 0, c.serverError(0, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		err := c.fault(resp.StatusCode, fmt.Errorf("%w: %s%s", ErrStatus, resp.Status, said(resp.Body)))
+		err := c.serverError(resp.StatusCode, fmt.Errorf("%w: %s%s", ErrStatus, resp.Status, messageSuffix(resp.Body)))
 		if s := resp.StatusCode; s != http.StatusTooManyRequests && (s < 500 || s == http.StatusNotImplemented) {
 			return nil, -1, err
 		}
@@ -186,16 +190,17 @@ func (c *Client) ask(ctx context.Context, body []byte) (answer []byte, after tim
 	}
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, c.options.MaxAnswer+1))
 	if err != nil {
-		return nil, 0, c.fault(resp.StatusCode, fmt.Errorf("answer broke off: %w", err))
+		return nil, 0, c.serverError(resp.StatusCode, fmt.Errorf("answer broke off: %w", err))
 	}
 	if int64(len(answer)) > c.options.MaxAnswer {
-		return nil, -1, c.fault(resp.StatusCode, fmt.Errorf("%w: has more than %d bytes: ask for fewer texts at once", ErrAnswer, c.options.MaxAnswer))
+		err := fmt.Errorf("%w: has more than %d bytes: ask for fewer texts at once", ErrAnswer, c.options.MaxAnswer)
+		return nil, -1, c.serverError(resp.StatusCode, err)
 	}
 	return answer, 0, nil
 }
 
-// said is the beginning of what a server says of an error, on one line.
-func said(r io.Reader) string {
+// messageSuffix returns the first 500 bytes of a server's message, after a colon and on one line.
+func messageSuffix(r io.Reader) string {
 	b, _ := io.ReadAll(io.LimitReader(r, 500))
 	s := strings.Join(strings.Fields(strings.ToValidUTF8(string(b), "?")), " ")
 	if s == "" {
@@ -204,7 +209,7 @@ func said(r io.Reader) string {
 	return ": " + s
 }
 
-// retryAfter reads the header, seconds or a date; 0 if it says nothing.
+// retryAfter parses the header, seconds or a date. 0 means that it is missing or invalid.
 func retryAfter(s string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
@@ -215,10 +220,10 @@ func retryAfter(s string, now time.Time) time.Duration {
 	return 0
 }
 
-// read takes the vectors out of an answer, and makes them unit vectors.
-func (c *Client) read(answer []byte, texts int) ([][][]float32, error) {
+// parseAnswer parses the vectors of an answer, checks them, and scales them to unit length.
+func (c *Client) parseAnswer(answer []byte, texts int) ([][][]float32, error) {
 	fail := func(format string, args ...any) ([][][]float32, error) {
-		return nil, c.fault(http.StatusOK, fmt.Errorf("%w: %w", ErrAnswer, fmt.Errorf(format, args...)))
+		return nil, c.serverError(http.StatusOK, fmt.Errorf("%w: %w", ErrAnswer, fmt.Errorf(format, args...)))
 	}
 	v, err := c.api.answer(answer, texts)
 	if err != nil {
@@ -239,7 +244,7 @@ func (c *Client) read(answer []byte, texts int) ([][][]float32, error) {
 			if len(x) == 0 || len(x) != dim {
 				return fail("vector %d of text %d has %d dimensions, not %d", j, i, len(x), dim)
 			}
-			if !unit(x) {
+			if !normalize(x) {
 				return fail("vector %d of text %d is zero or not finite", j, i)
 			}
 		}
@@ -247,9 +252,9 @@ func (c *Client) read(answer []byte, texts int) ([][][]float32, error) {
 	return v, nil
 }
 
-// unit makes a vector one of unit length, unless it is to within a thousandth,
-// and says whether that can be done.
-func unit(x []float32) bool {
+// normalize scales a vector to unit length, unless its squared length is within a thousandth of 1. It
+// reports whether the vector is finite and not zero.
+func normalize(x []float32) bool {
 	sum := 0.0
 	for _, v := range x {
 		sum += float64(v) * float64(v)

@@ -399,7 +399,7 @@ func FuzzAnswer(f *testing.F) {
 		for i := range apis {
 			c := &Client{api: &apis[i], dim: 3}
 			c.address, _, _ = (&Options{URL: "http://h/pooling"}).resolve()
-			v, err := c.read(b, 1)
+			v, err := c.parseAnswer(b, 1)
 			if err != nil {
 				if !errors.Is(err, ErrAnswer) {
 					t.Fatal(err)

@@ -1,16 +1,16 @@
-// Package remote asks a server for token vectors, by HTTP and JSON.
+// Package remote requests token vectors from a server, by HTTP and JSON.
 //
-// Three kinds of servers are known by the last part of their addresses:
+// It supports three kinds of servers, which it distinguishes by the last part of the address:
 //
 //   - /v1/embeddings, of PyLate: {"input": [texts], "is_query": true, "model": …}
-//     gives {"data": [{"embedding": [tokens][dimensions]}, …]};
+//     returns {"data": [{"embedding": [tokens][dimensions]}, …]};
 //   - /pooling, of vLLM: {"input": [texts], "model": …, "task": "token_embed"}
-//     gives {"data": [{"index": 0, "data": [tokens][dimensions]}, …]};
+//     returns {"data": [{"index": 0, "data": [tokens][dimensions]}, …]};
 //   - /embed_all, of text-embeddings-inference: {"inputs": [texts], "truncate": true}
-//     gives [texts][tokens][dimensions].
+//     returns [texts][tokens][dimensions].
 //
-// Only PyLate's knows queries from documents. To the others a role is what
-// [Options.QueryPrefix] and [Options.DocumentPrefix] make of it.
+// Only PyLate's server distinguishes queries from documents. For the others, they differ by
+// [Options.QueryPrefix] and [Options.DocumentPrefix].
 package remote
 
 import (
@@ -28,66 +28,68 @@ import (
 // envToken is the environment variable with the bearer token.
 const envToken = "PLAID_ENCODER_TOKEN"
 
-// Errors; test with errors.Is. All are within an [*Error].
+// Errors. Test for them with errors.Is. All are wrapped in an [*Error].
 var (
-	// ErrOptions: an address or an option that cannot be.
+	// ErrOptions reports an invalid address or option.
 	ErrOptions = errors.New("unusable options of a server")
-	// ErrStatus: the server answered with a status that is no success.
+	// ErrStatus reports an answer with a status other than success.
 	ErrStatus = errors.New("server refused")
-	// ErrAnswer: the answer is not one of token vectors, or not that to what was asked.
+	// ErrAnswer reports an answer that does not hold the token vectors of the request.
 	ErrAnswer = errors.New("unusable answer")
 )
 
-// Error names the server that something went wrong with.
+// Error is an error of a server, with its address.
 type Error struct {
 	URL    string // without a password
-	Status int    // of HTTP; 0 if there was no answer
+	Status int    // of HTTP. 0 means that the server did not answer
 	Err    error
 }
 
 // Error reads like: http://localhost:8002/v1/embeddings: server refused: 404 Not Found: no such model.
 func (e *Error) Error() string { return e.URL + ": " + e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Options say which server is asked, and how. Only the URL has to be given.
+// Options of a client. Only the URL is required.
 type Options struct {
-	// URL is the whole address, like http://localhost:8002/v1/embeddings. One
-	// without a path needs API, and gets the path of that.
+	// URL is the whole address, like http://localhost:8002/v1/embeddings. An address
+	// without a path requires API, and gets its path.
 	URL string
-	// API is pylate, vllm or tei; "": what the path says.
+	// API is pylate, vllm or tei. "" means that the path determines it.
 	API string
 	// Model is the name of the model, as the server knows it.
 	Model string
 	// QueryPrefix and DocumentPrefix are put before texts.
 	QueryPrefix, DocumentPrefix string
-	// Token is sent as Authorization: Bearer; "": that of $PLAID_ENCODER_TOKEN.
+	// Token is sent as Authorization: Bearer. "" means that of $PLAID_ENCODER_TOKEN.
 	Token string
-	// Batch is how many texts a request has at most; 0: 32.
+	// Batch is the maximum of texts in a request. 0 means 32.
 	Batch int
-	// Concurrency is how many requests there are at once at most; 0: 4.
+	// Concurrency is the maximum of concurrent requests. 0 means 4.
 	Concurrency int
-	// Timeout bounds a request, with its answer; 0: 2 minutes.
+	// Timeout limits the time of a request and its answer. 0 means 2 minutes.
 	Timeout time.Duration
-	// Attempts is how often a request is made at most, where the connection breaks
-	// or the server answers 429 or 5xx; 0: 5.
+	// Attempts is how often a request is sent at most, if the connection breaks
+	// or the server answers 429 or 5xx. 0 means 5.
 	Attempts int
-	// Backoff is the first wait between attempts, which doubles; 0: half a second.
-	// A server's Retry-After decides where it is longer.
+	// Backoff is the first wait between attempts, which doubles. 0 means half a second.
+	// A longer Retry-After of the server overrides it.
 	Backoff time.Duration
-	// MaxWait is the longest wait: a server that asks for more has failed. 0: 1 minute.
+	// MaxWait limits the wait: a request fails if the server demands a longer one. 0 means 1 minute.
 	MaxWait time.Duration
-	// MaxAnswer bounds the bytes of an answer; 0: 512 MiB.
+	// MaxAnswer limits the bytes of an answer. 0 means 512 MiB.
 	MaxAnswer int64
-	Logger    *slog.Logger // nil: silent
+	// Logger may be nil, which means silence.
+	Logger *slog.Logger
 }
 
 // api is a kind of server.
 type api struct {
 	name, path string
-	body       func(c *Client, texts []string, query bool) any
-	// answer reads the vectors of n texts.
+	// body returns the body of a request, to be encoded as JSON.
+	body func(c *Client, texts []string, query bool) any
+	// answer parses the vectors of n texts.
 	answer func(b []byte, n int) ([][][]float32, error)
 }
 
@@ -111,7 +113,7 @@ var apis = []api{
 	}, func(b []byte, _ int) (v [][][]float32, err error) { return v, json.Unmarshal(b, &v) }},
 }
 
-// listAnswer reads the answers of PyLate and vLLM.
+// listAnswer parses the answers of PyLate and vLLM.
 func listAnswer(b []byte, n int) ([][][]float32, error) {
 	var a struct {
 		Data []struct {
@@ -128,27 +130,27 @@ func listAnswer(b []byte, n int) ([][][]float32, error) {
 	}
 	out := make([][][]float32, n)
 	for i, d := range a.Data {
-		at := i
+		text := i
 		if d.Index != nil {
-			at = *d.Index
+			text = *d.Index
 		}
-		if at < 0 || at >= n || out[at] != nil {
-			return nil, fmt.Errorf("has index %d twice, or beyond the %d texts", at, n)
+		if text < 0 || text >= n || out[text] != nil {
+			return nil, fmt.Errorf("has index %d twice, or beyond the %d texts", text, n)
 		}
-		if out[at] = d.Embedding; d.Embedding == nil {
-			out[at] = d.Data
+		if out[text] = d.Embedding; d.Embedding == nil {
+			out[text] = d.Data
 		}
-		if out[at] == nil {
-			return nil, fmt.Errorf("has no vectors of text %d", at)
+		if out[text] == nil {
+			return nil, fmt.Errorf("has no vectors of text %d", text)
 		}
 	}
 	return out, nil
 }
 
-// resolve completes the options, and finds the kind of server.
+// resolve checks the options, sets defaults, and returns the address and the kind of server.
 func (o *Options) resolve() (*url.URL, *api, error) {
 	fail := func(format string, args ...any) (*url.URL, *api, error) {
-		shown := "address of the server" // what cannot be read may have a password in it
+		shown := "address of the server" // an address that cannot be parsed may contain a password
 		if u, err := url.Parse(o.URL); err == nil {
 			shown = u.Redacted()
 		}
@@ -175,16 +177,19 @@ func (o *Options) resolve() (*url.URL, *api, error) {
 	case kind == nil && o.API != "":
 		return fail("no API %q: want pylate, vllm or tei", o.API)
 	case kind == nil:
-		return fail("the path does not tell which API this is: want an address that ends in /v1/embeddings (PyLate), /pooling (vLLM) or /embed_all (TEI)")
+		return fail("the path does not tell which API this is: want an address that ends in " +
+			"/v1/embeddings (PyLate), /pooling (vLLM) or /embed_all (TEI)")
 	case u.Path == "" || u.Path == "/":
 		u.Path = kind.path
 	}
-	if o.Batch < 0 || o.Concurrency < 0 || o.Timeout < 0 || o.Attempts < 0 || o.Backoff < 0 || o.MaxWait < 0 || o.MaxAnswer < 0 {
+	if o.Batch < 0 || o.Concurrency < 0 || o.Timeout < 0 || o.Attempts < 0 || o.Backoff < 0 ||
+		o.MaxWait < 0 || o.MaxAnswer < 0 {
 		return fail("an option is below zero")
 	}
 	o.Batch, o.Concurrency, o.Attempts = cmp.Or(o.Batch, 32), cmp.Or(o.Concurrency, 4), cmp.Or(o.Attempts, 5)
-	o.Timeout, o.Backoff, o.MaxWait = cmp.Or(o.Timeout, 2*time.Minute), cmp.Or(o.Backoff, time.Second/2), cmp.Or(o.MaxWait, time.Minute)
-	o.MaxAnswer, o.Token = cmp.Or(o.MaxAnswer, 512<<20), cmp.Or(o.Token, os.Getenv(envToken))
+	o.Timeout, o.Backoff = cmp.Or(o.Timeout, 2*time.Minute), cmp.Or(o.Backoff, time.Second/2)
+	o.MaxWait, o.MaxAnswer = cmp.Or(o.MaxWait, time.Minute), cmp.Or(o.MaxAnswer, 512<<20)
+	o.Token = cmp.Or(o.Token, os.Getenv(envToken))
 	if strings.ContainsAny(o.Token, "\r\n") {
 		return fail("the token has a line break")
 	}

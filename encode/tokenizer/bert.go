@@ -6,35 +6,36 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
 )
 
-// bert cleans text, sets Chinese characters apart, strips accents and lowers
-// case, in this order.
+// bert is the BertNormalizer: it cleans text, separates Chinese characters by blanks, strips
+// accents and lowers case, in this order.
 type bert struct {
-	lower, accents bool // accents: they are stripped
-	removed        chars.Prop
-	blank          chars.Prop
-	apart          chars.Prop
-	special        chars.Prop // characters that are not copied as they are
-	ascii          [utf8.RuneSelf]byte
+	lowers, stripsAccents bool                // lowers case, strips accents
+	removed               chars.Prop          // characters that are removed
+	blank                 chars.Prop          // characters that become a blank
+	apart                 chars.Prop          // characters that get blanks around them
+	special               chars.Prop          // all characters that are not copied as they are
+	ascii                 [utf8.RuneSelf]byte // the result for each ASCII character, or drop
 }
 
-// drop is what bert.ascii says of a character that is removed.
-const drop = 0xFF
+// removedByte marks a character that is removed in bert.ascii.
+const removedByte = 0xFF
 
+// newBert reads a BertNormalizer.
 func newBert(o object) (*bert, error) {
 	n := &bert{}
-	clean, err := o.get("clean_text").bool()
+	clean, err := o.read("clean_text").boolValue()
 	if err != nil {
 		return nil, err
 	}
-	apart, err := o.get("handle_chinese_chars").bool()
+	apart, err := o.read("handle_chinese_chars").boolValue()
 	if err != nil {
 		return nil, err
 	}
-	strip := o.get("strip_accents")
-	if n.lower, err = o.get("lowercase").bool(); err != nil {
+	strip := o.read("strip_accents")
+	if n.lowers, err = o.read("lowercase").boolValue(); err != nil {
 		return nil, err
 	}
-	if n.accents, err = strip.boolOr(n.lower); err != nil {
+	if n.stripsAccents, err = strip.boolOr(n.lowers); err != nil {
 		return nil, err
 	}
 	if clean {
@@ -44,10 +45,10 @@ func newBert(o object) (*bert, error) {
 		n.apart = chars.CJK
 	}
 	n.special = n.removed | n.blank | n.apart
-	if n.accents {
+	if n.stripsAccents {
 		n.special |= chars.Decomposes | chars.Joins | chars.BertMark
 	}
-	if n.lower {
+	if n.lowers {
 		n.special |= chars.Lowers
 	}
 	for c := range n.ascii {
@@ -55,10 +56,10 @@ func newBert(o object) (*bert, error) {
 		n.ascii[c] = byte(c)
 		switch {
 		case info.Is(n.removed):
-			n.ascii[c] = drop
+			n.ascii[c] = removedByte
 		case info.Is(n.blank):
 			n.ascii[c] = ' '
-		case n.lower && info.Is(chars.Lowers):
+		case n.lowers && info.Is(chars.Lowers):
 			l, _ := chars.Lower(rune(c))
 			n.ascii[c] = byte(l)
 		}
@@ -67,13 +68,13 @@ func newBert(o object) (*bert, error) {
 }
 
 func (n *bert) normalize(w *work) {
-	in, out := w.cur, w.rewrite(&w.norm)
+	in, out := w.cur, w.rewrite(&w.normBuffers)
 	for i := 0; i < len(in.text); {
 		if c := in.text[i]; c < utf8.RuneSelf {
-			if c = n.ascii[c]; c != drop {
+			if c = n.ascii[c]; c != removedByte {
 				out.text = append(out.text, c)
 				if out.track {
-					out.src = append(out.src, in.src[i])
+					out.sources = append(out.sources, in.sources[i])
 				}
 			}
 			i++
@@ -81,26 +82,27 @@ func (n *bert) normalize(w *work) {
 		}
 		r, size := utf8.DecodeRune(in.text[i:])
 		if !chars.InfoOf(r).Is(n.special) {
-			out.copy(in, i, i+size)
+			out.appendRange(in, i, i+size)
 			i += size
 			continue
 		}
-		i = n.stretch(w, out, i)
+		i = n.rewriteRun(w, out, i)
 	}
 	w.cur = out
 }
 
-// stretch handles characters from one that is not copied as it is up to the
-// next that is, and returns where that stands.
-func (n *bert) stretch(w *work, out *buffer, i int) int {
+// rewriteRun normalizes the run of special characters at i, and returns its end. Accents are stripped
+// from the run as a whole, since its marks are reordered.
+func (n *bert) rewriteRun(w *work, out *buffer, i int) int {
 	in, items := w.cur, w.items[:0]
+	// Clean, separate and decompose.
 	for i < len(in.text) {
 		r, size := utf8.DecodeRune(in.text[i:])
 		info := chars.InfoOf(r)
-		if r < utf8.RuneSelf && n.ascii[r] != drop || !info.Is(n.special) {
+		if r < utf8.RuneSelf && n.ascii[r] != removedByte || !info.Is(n.special) {
 			break
 		}
-		p := in.placeOf(i, i+size)
+		p := in.sourceOf(i, i+size)
 		i += size
 		switch {
 		case info.Is(n.removed):
@@ -112,7 +114,7 @@ func (n *bert) stretch(w *work, out *buffer, i int) int {
 		if apart {
 			items = append(items, chars.Item{R: ' ', Start: p.start, End: p.start})
 		}
-		if n.accents {
+		if n.stripsAccents {
 			items = chars.AppendDecomposed(items, r, p.start, p.end, false)
 		} else {
 			items = append(items, chars.Item{R: r, Start: p.start, End: p.end})
@@ -121,24 +123,25 @@ func (n *bert) stretch(w *work, out *buffer, i int) int {
 			items = append(items, chars.Item{R: ' ', Start: p.end, End: p.end})
 		}
 	}
-	if n.accents {
+	if n.stripsAccents {
 		chars.Order(items)
 	}
 	w.items = items
+	// Drop accents, and lower case.
 	for _, it := range items {
-		p := place{it.Start, it.End}
+		p := span{it.Start, it.End}
 		info := chars.InfoOf(it.R)
-		if n.accents && info.Is(chars.BertMark) {
+		if n.stripsAccents && info.Is(chars.BertMark) {
 			continue
 		}
-		if !n.lower || !info.Is(chars.Lowers) {
-			out.rune(it.R, p)
+		if !n.lowers || !info.Is(chars.Lowers) {
+			out.appendRune(it.R, p)
 			continue
 		}
 		first, second := chars.Lower(it.R)
-		out.rune(first, p)
+		out.appendRune(first, p)
 		if second != 0 {
-			out.rune(second, p)
+			out.appendRune(second, p)
 		}
 	}
 	return i

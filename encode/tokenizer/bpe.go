@@ -11,53 +11,54 @@ import (
 	"unicode/utf8"
 )
 
-// bpe joins the symbols of a word pair by pair, the pair of the lowest rank
-// first and the leftmost of equal ones.
+// bpe merges the symbols of a word pair by pair: the pair of the lowest rank
+// first, and the leftmost of equal pairs.
 type bpe struct {
-	ids        map[string]int32
-	merges     *pairs
-	byteLevel  bool          // words are bytes, symbols are their stand-ins
-	bytes      [4][256]int32 // byteLevel: the symbol of a byte, by position; -1: none
-	decorated  bool          // prefix or suffix is set
-	prefix     string        // of symbols but a word's first
-	suffix     string        // of a word's last symbol
-	unknown    int32         // -1: what has no symbol is dropped
-	fuse       bool          // unknown symbols side by side are one
-	fallback   *[256]int32   // of [vocabulary.bytePieces]; nil: not used
-	whole      bool          // a word in the vocabulary is not merged
-	wholeBytes map[string]int32
-	sum        [32]byte // of the merges in order
+	ids          map[string]int32
+	merges       *mergeTable
+	byteLevel    bool             // symbols are bytes, spelled as by byteRune in the vocabulary
+	byteSymbols  [4][256]int32    // for byteLevel, the symbol of a byte by position, or -1
+	decorated    bool             // prefix or suffix is set
+	prefix       string           // of all symbols except a word's first
+	suffix       string           // of a word's last symbol
+	unknown      int32            // -1 means that text without a symbol is dropped
+	fuseUnknown  bool             // consecutive unknown symbols are one
+	fallback     *[256]int32      // [vocabulary.bytePieces]. nil means not used
+	ignoreMerges bool             // a word in the vocabulary is not merged
+	byteWords    map[string]int32 // for byteLevel, the vocabulary by the bytes of words
+	mergesHash   [32]byte         // SHA-256 of the merges in order
 }
 
-// noRank is that of a pair that does not merge.
+// noRank is the rank of a pair that does not merge.
 const noRank = math.MaxUint32
 
-// pairs is the merges in an open hash table.
-type pairs struct {
-	slots []pairSlot
+// mergeTable is a hash table of the merges with open addressing.
+type mergeTable struct {
+	slots []mergeSlot
 	shift uint8
 }
 
-type pairSlot struct {
-	key  uint64 // 0: free; else the pair + 1
+type mergeSlot struct {
+	key  uint64 // pairKey, or 0 for a free slot
 	rank uint32
-	id   int32
+	id   int32 // of the merged symbol
 }
 
-func newPairs(n int) *pairs {
-	p := &pairs{shift: 60}
+func newMergeTable(n int) *mergeTable {
+	p := &mergeTable{shift: 60}
 	size := 1 << 4
 	for size < 2*n {
 		size <<= 1
 		p.shift--
 	}
-	p.slots = make([]pairSlot, size)
+	p.slots = make([]mergeSlot, size)
 	return p
 }
 
 func pairKey(a, b int32) uint64 { return (uint64(uint32(a))<<32 | uint64(uint32(b))) + 1 }
 
-func (p *pairs) slot(a, b int32) *pairSlot {
+// findSlot returns the slot of a pair, or the free slot where it belongs.
+func (p *mergeTable) findSlot(a, b int32) *mergeSlot {
 	key := pairKey(a, b)
 	for h := key * 0x9E3779B97F4A7C15 >> p.shift; ; h++ {
 		s := &p.slots[h&uint64(len(p.slots)-1)]
@@ -67,103 +68,104 @@ func (p *pairs) slot(a, b int32) *pairSlot {
 	}
 }
 
-// put sets the rank of a pair; the last one counts.
-func (p *pairs) put(a, b int32, rank uint32, id int32) {
-	*p.slot(a, b) = pairSlot{pairKey(a, b), rank, id}
+// setRank sets the rank of a pair; the last call counts.
+func (p *mergeTable) setRank(a, b int32, rank uint32, id int32) {
+	*p.findSlot(a, b) = mergeSlot{pairKey(a, b), rank, id}
 }
 
-func (p *pairs) rank(a, b int32) uint32 {
-	if s := p.slot(a, b); s.key != 0 {
+// findRank returns the rank of a pair, or noRank.
+func (p *mergeTable) findRank(a, b int32) uint32 {
+	if s := p.findSlot(a, b); s.key != 0 {
 		return s.rank
 	}
 	return noRank
 }
 
-// bpeScratch is the symbols of a word under way.
+// bpeScratch holds the symbols of the word that is encoded.
 type bpeScratch struct {
 	ids   []int32
-	at    []place
-	ranks []uint32 // of the pair of a symbol and the next
-	next  []int32
-	prev  []int32
-	heap  []uint64
+	spans []span
+	ranks []uint32 // of the pair of each symbol and the next
+	next  []int32  // for mergeLong, the index of the next symbol
+	prev  []int32  // for mergeLong, the index of the symbol before
+	heap  []uint64 // for mergeLong, rank<<32 | index of a pair's first symbol
 }
 
 func (s *bpeScratch) add(id int32, from, to int) {
 	s.ids = append(s.ids, id)
-	s.at = append(s.at, place{int32(from), int32(to)})
+	s.spans = append(s.spans, span{int32(from), int32(to)})
 }
 
-// longWord is the number of symbols from which a heap finds the next pair: a
-// scan would take time that grows with the square.
-const longWord = 64
+// minHeapSymbols is the number of symbols from which a heap finds the next pair: the time
+// of scans grows with the square of the symbols.
+const minHeapSymbols = 64
 
 func (m *bpe) encode(w *work, word []byte) error {
-	if m.whole {
+	if m.ignoreMerges {
 		ids := m.ids
 		if m.byteLevel {
-			ids = m.wholeBytes
+			ids = m.byteWords
 		}
 		if id, ok := ids[string(word)]; ok {
-			w.emit(id, 0, len(word))
+			w.appendWordToken(id, 0, len(word))
 			return nil
 		}
 	}
 	s := &w.bpe
-	s.ids, s.at = s.ids[:0], s.at[:0]
-	m.symbols(s, word)
-	if len(s.ids) < longWord {
-		m.merge(s)
+	s.ids, s.spans = s.ids[:0], s.spans[:0]
+	m.splitSymbols(s, word)
+	if len(s.ids) < minHeapSymbols {
+		m.mergeShort(s)
 	} else {
 		m.mergeLong(s)
 	}
 	for i, id := range s.ids {
-		w.emit(id, int(s.at[i].start), int(s.at[i].end))
+		w.appendWordToken(id, int(s.spans[i].start), int(s.spans[i].end))
 	}
 	return nil
 }
 
-// symbols splits a word into its first symbols: characters, or bytes.
-func (m *bpe) symbols(s *bpeScratch, word []byte) {
-	wait, waiting := place{}, false // an unknown symbol that is not yet added
+// splitSymbols splits a word into its initial symbols: characters or bytes.
+func (m *bpe) splitSymbols(s *bpeScratch, word []byte) {
+	pending, hasPending := span{}, false // an unknown symbol that is not yet added, since it may be fused
 	for i := 0; i < len(word); {
 		n := 1
 		if !m.byteLevel && word[i] >= utf8.RuneSelf {
 			_, n = utf8.DecodeRune(word[i:])
 		}
-		id := m.symbol(word, i, n)
+		id := m.symbolID(word, i, n)
 		switch {
 		case id >= 0:
-			if waiting {
-				s.add(m.unknown, int(wait.start), int(wait.end))
-				waiting = false
+			if hasPending {
+				s.add(m.unknown, int(pending.start), int(pending.end))
+				hasPending = false
 			}
 			s.add(id, i, i+n)
-		case m.fallback != nil && m.fallBack(s, word, i, n):
+		case m.fallback != nil && m.addBytes(s, word, i, n):
 		case m.unknown >= 0:
-			if waiting && m.fuse {
-				wait.end = int32(i + n)
+			if hasPending && m.fuseUnknown {
+				pending.end = int32(i + n)
 				break
 			}
-			if waiting {
-				s.add(m.unknown, int(wait.start), int(wait.end))
+			if hasPending {
+				s.add(m.unknown, int(pending.start), int(pending.end))
 			}
-			wait, waiting = place{int32(i), int32(i + n)}, true
+			pending, hasPending = span{int32(i), int32(i + n)}, true
 		}
 		i += n
 	}
-	if waiting {
-		s.add(m.unknown, int(wait.start), int(wait.end))
+	if hasPending {
+		s.add(m.unknown, int(pending.start), int(pending.end))
 	}
 }
 
-// symbol is the id of the n bytes at i, or -1.
-func (m *bpe) symbol(word []byte, i, n int) int32 {
+// symbolID returns the id of the n bytes at i, or -1.
+func (m *bpe) symbolID(word []byte, i, n int) int32 {
 	switch {
 	case m.byteLevel:
-		return m.bytes[position(i == 0, i+n == len(word))][word[i]]
+		return m.byteSymbols[affixIndex(i == 0, i+n == len(word))][word[i]]
 	case m.decorated:
-		if id, ok := m.ids[m.spelled(word, i, n)]; ok {
+		if id, ok := m.ids[m.spelling(word, i, n)]; ok {
 			return id
 		}
 	default:
@@ -174,7 +176,8 @@ func (m *bpe) symbol(word []byte, i, n int) int32 {
 	return -1
 }
 
-func position(first, last bool) int {
+// affixIndex returns the index in bpe.bytes of a symbol that is the first or last of its word.
+func affixIndex(first, last bool) int {
 	p := 0
 	if first {
 		p = 1
@@ -185,8 +188,8 @@ func position(first, last bool) int {
 	return p
 }
 
-// spelled is the symbol of the n bytes at i as the vocabulary would have it.
-func (m *bpe) spelled(word []byte, i, n int) string {
+// spelling returns the n bytes at i as a symbol is spelled in the vocabulary.
+func (m *bpe) spelling(word []byte, i, n int) string {
 	s := string(word[i : i+n])
 	if m.byteLevel {
 		s = string(byteRune(word[i]))
@@ -194,6 +197,7 @@ func (m *bpe) spelled(word []byte, i, n int) string {
 	return m.decorate(s, i == 0, i+n == len(word))
 }
 
+// decorate adds the prefix and suffix that a symbol has at its position in a word.
 func (m *bpe) decorate(s string, first, last bool) string {
 	if !first {
 		s = m.prefix + s
@@ -204,9 +208,9 @@ func (m *bpe) decorate(s string, first, last bool) string {
 	return s
 }
 
-// fallBack adds a symbol for each byte, if there is one for all.
-func (m *bpe) fallBack(s *bpeScratch, word []byte, i, n int) bool {
-	spelled := []byte(m.spelled(word, i, n))
+// addBytes adds a symbol for each byte, and reports whether all bytes have one. If not, it adds none.
+func (m *bpe) addBytes(s *bpeScratch, word []byte, i, n int) bool {
+	spelled := []byte(m.spelling(word, i, n))
 	if slices.ContainsFunc(spelled, func(b byte) bool { return m.fallback[b] < 0 }) {
 		return false
 	}
@@ -216,78 +220,84 @@ func (m *bpe) fallBack(s *bpeScratch, word []byte, i, n int) bool {
 	return true
 }
 
-func (m *bpe) merge(s *bpeScratch) {
+// mergeShort merges the symbols of a short word: it scans all pairs for each merge.
+func (m *bpe) mergeShort(s *bpeScratch) {
 	s.ranks = s.ranks[:0]
 	for i := 1; i < len(s.ids); i++ {
-		s.ranks = append(s.ranks, m.merges.rank(s.ids[i-1], s.ids[i]))
+		s.ranks = append(s.ranks, m.merges.findRank(s.ids[i-1], s.ids[i]))
 	}
 	for {
-		best, at := uint32(noRank), 0
-		for i, r := range s.ranks {
-			if r < best {
-				best, at = r, i
+		lowest, i := uint32(noRank), 0
+		for j, r := range s.ranks {
+			if r < lowest {
+				lowest, i = r, j
 			}
 		}
-		if best == noRank {
+		if lowest == noRank {
 			return
 		}
-		s.ids[at] = m.merges.slot(s.ids[at], s.ids[at+1]).id
-		s.at[at].end = s.at[at+1].end
-		s.ids, s.at, s.ranks = slices.Delete(s.ids, at+1, at+2), slices.Delete(s.at, at+1, at+2), slices.Delete(s.ranks, at, at+1)
-		if at > 0 {
-			s.ranks[at-1] = m.merges.rank(s.ids[at-1], s.ids[at])
+		s.ids[i] = m.merges.findSlot(s.ids[i], s.ids[i+1]).id
+		s.spans[i].end = s.spans[i+1].end
+		s.ids = slices.Delete(s.ids, i+1, i+2)
+		s.spans = slices.Delete(s.spans, i+1, i+2)
+		s.ranks = slices.Delete(s.ranks, i, i+1)
+		if i > 0 {
+			s.ranks[i-1] = m.merges.findRank(s.ids[i-1], s.ids[i])
 		}
-		if at < len(s.ranks) {
-			s.ranks[at] = m.merges.rank(s.ids[at], s.ids[at+1])
+		if i < len(s.ranks) {
+			s.ranks[i] = m.merges.findRank(s.ids[i], s.ids[i+1])
 		}
 	}
 }
 
-// mergeLong is merge with a list of symbols and a heap of pairs.
+// mergeLong is mergeShort with a linked list of symbols and a heap of pairs.
 func (m *bpe) mergeLong(s *bpeScratch) {
+	// Link all symbols, and put all pairs into the heap.
 	n := len(s.ids)
 	s.ranks, s.next, s.prev, s.heap = s.ranks[:0], s.next[:0], s.prev[:0], s.heap[:0]
 	for i := range n {
 		rank := uint32(noRank)
 		if i+1 < n {
-			rank = m.merges.rank(s.ids[i], s.ids[i+1])
+			rank = m.merges.findRank(s.ids[i], s.ids[i+1])
 		}
 		s.ranks = append(s.ranks, rank)
 		s.next, s.prev = append(s.next, int32(i+1)), append(s.prev, int32(i-1))
-		s.push(i)
+		s.pushPair(i)
 	}
+	// Merge the pair of the lowest rank.
 	for len(s.heap) > 0 {
-		top := s.pop()
+		top := s.popPair()
 		i := int(uint32(top))
 		if s.ranks[i] != uint32(top>>32) {
-			continue // merged meanwhile
+			continue // one of its symbols was merged since
 		}
 		j := s.next[i]
-		s.ids[i] = m.merges.slot(s.ids[i], s.ids[j]).id
-		s.at[i].end = s.at[j].end
+		s.ids[i] = m.merges.findSlot(s.ids[i], s.ids[j]).id
+		s.spans[i].end = s.spans[j].end
 		s.ids[j], s.ranks[j] = -1, noRank
 		s.next[i] = s.next[j]
 		s.ranks[i] = noRank
 		if k := int(s.next[i]); k < n {
 			s.prev[k] = int32(i)
-			s.ranks[i] = m.merges.rank(s.ids[i], s.ids[k])
-			s.push(i)
+			s.ranks[i] = m.merges.findRank(s.ids[i], s.ids[k])
+			s.pushPair(i)
 		}
 		if k := int(s.prev[i]); k >= 0 {
-			s.ranks[k] = m.merges.rank(s.ids[k], s.ids[i])
-			s.push(k)
+			s.ranks[k] = m.merges.findRank(s.ids[k], s.ids[i])
+			s.pushPair(k)
 		}
 	}
-	left := 0
+	// Collect the symbols that are still linked.
+	merged := 0
 	for i := 0; i < n; i = int(s.next[i]) {
-		s.ids[left], s.at[left] = s.ids[i], s.at[i]
-		left++
+		s.ids[merged], s.spans[merged] = s.ids[i], s.spans[i]
+		merged++
 	}
-	s.ids, s.at = s.ids[:left], s.at[:left]
+	s.ids, s.spans = s.ids[:merged], s.spans[:merged]
 }
 
-// push puts the pair at i into the heap, if it merges.
-func (s *bpeScratch) push(i int) {
+// pushPair adds the pair at i to the heap, if it merges.
+func (s *bpeScratch) pushPair(i int) {
 	if s.ranks[i] == noRank {
 		return
 	}
@@ -303,7 +313,8 @@ func (s *bpeScratch) push(i int) {
 	}
 }
 
-func (s *bpeScratch) pop() uint64 {
+// popPair removes the pair with the lowest rank, the leftmost of equal ones, from the heap.
+func (s *bpeScratch) popPair() uint64 {
 	h := s.heap
 	top := h[0]
 	h[0] = h[len(h)-1]
@@ -326,8 +337,8 @@ func (s *bpeScratch) pop() uint64 {
 	return top
 }
 
-// byteRune is the printable character that stands for a byte in a byte-level
-// vocabulary.
+// byteRune returns the printable character that spells a byte in a byte-level
+// vocabulary: printable Latin-1 characters stay, and the other bytes follow in order from U+0100 on.
 func byteRune(b byte) rune {
 	switch {
 	case b >= '!' && b <= '~', b >= 0xA1 && b <= 0xAC, b >= 0xAE:
@@ -343,50 +354,50 @@ func byteRune(b byte) rune {
 // newBPE reads the part "model" of the file.
 func newBPE(o object, v *vocabulary) (*bpe, error) {
 	m := &bpe{unknown: -1}
-	if d := o.get("dropout"); !d.absent() && d.shown() != "0" && d.shown() != "0.0" {
-		return nil, d.faultf("is %s: ids would depend on chance", d.shown())
+	if d := o.read("dropout"); !d.absent() && d.abbreviated() != "0" && d.abbreviated() != "0.0" {
+		return nil, d.errorf("is %s: ids would depend on chance", d.abbreviated())
 	}
-	if err := v.readMap(o.get("vocab")); err != nil {
+	if err := v.readMap(o.read("vocab")); err != nil {
 		return nil, err
 	}
 	m.ids = v.ids
 	var err error
-	if u := o.get("unk_token"); !u.absent() {
-		name, err := u.str()
+	if u := o.read("unk_token"); !u.absent() {
+		name, err := u.stringValue()
 		if err != nil {
 			return nil, err
 		}
 		id, ok := v.ids[name]
 		if !ok {
-			return nil, u.faultf("%q is not in the vocabulary", name)
+			return nil, u.errorf("%q is not in the vocabulary", name)
 		}
 		m.unknown = id
 	}
 	for _, s := range []struct {
-		key string
-		to  *string
+		key    string
+		target *string
 	}{{"continuing_subword_prefix", &m.prefix}, {"end_of_word_suffix", &m.suffix}} {
-		if *s.to, err = o.get(s.key).strOr(""); err != nil {
+		if *s.target, err = o.read(s.key).stringOr(""); err != nil {
 			return nil, err
 		}
 	}
 	m.decorated = m.prefix != "" || m.suffix != ""
-	fall := false
+	byteFallback := false
 	for _, b := range []struct {
-		key string
-		to  *bool
-	}{{"fuse_unk", &m.fuse}, {"byte_fallback", &fall}, {"ignore_merges", &m.whole}} {
-		if *b.to, err = o.get(b.key).boolOr(false); err != nil {
+		key    string
+		target *bool
+	}{{"fuse_unk", &m.fuseUnknown}, {"byte_fallback", &byteFallback}, {"ignore_merges", &m.ignoreMerges}} {
+		if *b.target, err = o.read(b.key).boolOr(false); err != nil {
 			return nil, err
 		}
 	}
-	if fall {
+	if byteFallback {
 		m.fallback = v.bytePieces()
 	}
-	return m, m.readMerges(o.get("merges"))
+	return m, m.readMerges(o.read("merges"))
 }
 
-// setByteLevel makes words bytes.
+// setByteLevel makes bytes the symbols, with the vocabulary's spellings of bytes.
 func (m *bpe) setByteLevel() {
 	m.byteLevel = true
 	for b := range 256 {
@@ -396,36 +407,37 @@ func (m *bpe) setByteLevel() {
 				if !ok {
 					id = -1
 				}
-				m.bytes[position(first, last)][b] = id
+				m.byteSymbols[affixIndex(first, last)][b] = id
 			}
 		}
 	}
-	if !m.whole {
+	if !m.ignoreMerges {
 		return
 	}
-	of := map[rune]byte{}
+	// Spell the words of the vocabulary as bytes, for words that are not merged.
+	byteOf := map[rune]byte{}
 	for b := range 256 {
-		of[byteRune(byte(b))] = byte(b)
+		byteOf[byteRune(byte(b))] = byte(b)
 	}
-	m.wholeBytes = make(map[string]int32, len(m.ids))
+	m.byteWords = make(map[string]int32, len(m.ids))
 pieces:
 	for piece, id := range m.ids {
 		word := make([]byte, 0, len(piece))
 		for _, r := range piece {
-			b, ok := of[r]
+			b, ok := byteOf[r]
 			if !ok {
 				continue pieces
 			}
 			word = append(word, b)
 		}
-		m.wholeBytes[string(word)] = id
+		m.byteWords[string(word)] = id
 	}
 }
 
-// cutsAtMarks reports whether a word has the tokens of its parts if it is cut before each run of
-// marks: no merge joins a mark to another character before it, and the mark is a symbol.
+// cutsAtMarks reports whether cutting a word before each run of marks does not change its tokens: the
+// mark is a symbol, and no merge joins a mark to another character before it.
 func (m *bpe) cutsAtMarks(v *vocabulary) bool {
-	if _, ok := m.ids[blankMark]; !ok || m.byteLevel || m.decorated || m.whole {
+	if _, ok := m.ids[blankMark]; !ok || m.byteLevel || m.decorated || m.ignoreMerges {
 		return false
 	}
 	for _, s := range m.merges.slots {
@@ -439,14 +451,14 @@ func (m *bpe) cutsAtMarks(v *vocabulary) bool {
 	return true
 }
 
-// readMerges reads the merges, each "a b" or ["a", "b"].
+// readMerges reads the merges, each written as "a b" or ["a", "b"].
 func (m *bpe) readMerges(list value) error {
 	const want = "a list of strings or of pairs of strings"
 	var lines []string
 	var split [][]string
 	inner, _ := bytes.CutPrefix(bytes.TrimSpace(list.raw), []byte("["))
 	if bytes.HasPrefix(bytes.TrimSpace(inner), []byte(`"`)) {
-		if err := list.into(&lines, want); err != nil {
+		if err := list.decode(&lines, want); err != nil {
 			return err
 		}
 		split = make([][]string, 0, len(lines))
@@ -456,34 +468,34 @@ func (m *bpe) readMerges(list value) error {
 			}
 			p := strings.Split(l, " ")
 			if len(p) != 2 {
-				return faultf(fmt.Sprintf("%s[%d]", list.field, i), "%q is not two pieces", l)
+				return errorf(fmt.Sprintf("%s[%d]", list.field, i), "%q is not two pieces", l)
 			}
 			split = append(split, p)
 		}
-	} else if err := list.into(&split, want); err != nil {
+	} else if err := list.decode(&split, want); err != nil {
 		return err
 	}
-	m.merges = newPairs(len(split))
+	m.merges = newMergeTable(len(split))
 	h := sha256.New()
 	for rank, p := range split {
 		field := fmt.Sprintf("%s[%d]", list.field, rank)
 		if len(p) != 2 {
-			return faultf(field, "has %d pieces, want 2", len(p))
+			return errorf(field, "has %d pieces, want 2", len(p))
 		}
 		if len(p[1]) < len(m.prefix) {
-			return faultf(field, "%q is shorter than the prefix of pieces within a word", p[1])
+			return errorf(field, "%q is shorter than the prefix of pieces within a word", p[1])
 		}
 		joined := p[0] + p[1][len(m.prefix):]
 		var id [3]int32
 		for i, piece := range []string{p[0], p[1], joined} {
 			var ok bool
 			if id[i], ok = m.ids[piece]; !ok {
-				return faultf(field, "%q is not in the vocabulary", piece)
+				return errorf(field, "%q is not in the vocabulary", piece)
 			}
 		}
-		m.merges.put(id[0], id[1], uint32(rank), id[2])
+		m.merges.setRank(id[0], id[1], uint32(rank), id[2])
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(id[0])<<32|uint64(id[1])))
 	}
-	h.Sum(m.sum[:0])
+	h.Sum(m.mergesHash[:0])
 	return nil
 }

@@ -8,39 +8,38 @@ import (
 	"math"
 )
 
-// fingerprint hashes, each part after its length: the kind of model; the parts
-// of the file but the model as compact JSON with sorted keys (the post-processor
-// as its ids); the model's pieces by id, its scores or merges, its other values
-// as compact JSON.
+// fingerprint returns a hash of these parts, each after its length: the kind of model; the other
+// parts of the file as compact JSON with sorted keys, except the post-processor, which is hashed
+// as its ids; the model's settings as compact JSON; its pieces by id; and its scores or merges.
 func fingerprint(t *Tokenizer, parts map[string]value) (sum [32]byte, err error) {
 	h := sha256.New()
-	put := func(b []byte) {
+	write := func(b []byte) {
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 		h.Write(b)
 	}
-	put([]byte("plaid tokenizer 1"))
-	put([]byte(t.kind))
+	write([]byte("plaid tokenizer 1"))
+	write([]byte(t.kind))
 	for _, key := range []string{"normalizer", "pre_tokenizer", "added_tokens"} {
-		b, err := canonical(parts[key].raw)
+		b, err := canonicalJSON(parts[key].raw)
 		if err != nil {
-			return sum, parts[key].faultf("%w", err)
+			return sum, parts[key].errorf("%w", err)
 		}
-		put(b)
+		write(b)
 	}
 	for _, ids := range [][]int32{t.prefix, t.suffix} {
-		put(binary.LittleEndian.AppendUint32(nil, uint32(len(ids))))
+		write(binary.LittleEndian.AppendUint32(nil, uint32(len(ids))))
 		for _, id := range ids {
-			put(binary.LittleEndian.AppendUint32(nil, uint32(id)))
+			write(binary.LittleEndian.AppendUint32(nil, uint32(id)))
 		}
 	}
-	b, err := canonical(t.settings)
+	b, err := canonicalJSON(t.settings)
 	if err != nil {
-		return sum, parts["model"].faultf("%w", err)
+		return sum, parts["model"].errorf("%w", err)
 	}
-	put(b)
-	put(binary.LittleEndian.AppendUint64(nil, uint64(t.vocab.size)))
+	write(b)
+	write(binary.LittleEndian.AppendUint64(nil, uint64(t.vocab.size)))
 	for _, p := range t.vocab.pieces {
-		put([]byte(p))
+		write([]byte(p))
 	}
 	switch m := t.model.(type) {
 	case *unigram:
@@ -48,14 +47,14 @@ func fingerprint(t *Tokenizer, parts map[string]value) (sum [32]byte, err error)
 			h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(s)))
 		}
 	case *bpe:
-		h.Write(m.sum[:])
+		h.Write(m.mergesHash[:])
 	}
 	h.Sum(sum[:0])
 	return sum, nil
 }
 
-// canonical is JSON without white space and with sorted keys; null for nothing.
-func canonical(raw json.RawMessage) ([]byte, error) {
+// canonicalJSON returns JSON without white space and with sorted keys. Empty JSON becomes null.
+func canonicalJSON(raw json.RawMessage) ([]byte, error) {
 	if len(raw) == 0 {
 		return []byte("null"), nil
 	}

@@ -8,66 +8,67 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
 )
 
-// lower makes the given text lower case, as a whole: unlike the step Lowercase it knows the sigma
-// at the end of a word.
-func (w *work) lower() {
-	in, out := &w.given, &w.lowered
+// lowerInput lowers the whole input. Unlike the step Lowercase, it has the form of sigma at the end of
+// a word.
+func (w *work) lowerInput() {
+	in, out := &w.input, &w.lowered
 	out.reset(w.track)
 	for i := 0; i < len(in.text); {
 		r, n := utf8.DecodeRune(in.text[i:])
 		switch {
 		case !chars.InfoOf(r).Is(chars.Lowers):
-			out.copy(in, i, i+n)
+			out.appendRange(in, i, i+n)
 		case r == 'Σ' && endsWord(in.text, i, i+n):
-			out.rune('ς', in.placeOf(i, i+n))
+			out.appendRune('ς', in.sourceOf(i, i+n))
 		default:
-			from := in.placeOf(i, i+n)
+			from := in.sourceOf(i, i+n)
 			first, second := chars.Lower(r)
-			out.rune(first, from)
+			out.appendRune(first, from)
 			if second != 0 {
-				out.rune(second, from)
+				out.appendRune(second, from)
 			}
 		}
 		i += n
 	}
-	w.given, w.lowered = *out, *in
+	w.input, w.lowered = *out, *in
 }
 
-// farthest is how many bytes are looked at for the letter beside a sigma, behind characters that
-// count as none: texts of such characters alone take no longer than others.
-const farthest = 256
+// maxSigmaDistance limits how many bytes of case-ignorable characters are skipped to find the letter next to a
+// sigma, so that texts of such characters take no more time than others.
+const maxSigmaDistance = 256
 
-// endsWord reports whether the character from start to end has a cased letter before it and none
-// after it, of those that count (Final_Sigma in Unicode's SpecialCasing).
+// endsWord reports whether the character from start to end follows a cased letter and is not followed by
+// one, without regard to case-ignorable characters (Final_Sigma in Unicode's SpecialCasing).
 func endsWord(text []byte, start, end int) bool {
 	before := false
-	for i := start; i > max(0, start-farthest); {
+	for i := start; i > max(0, start-maxSigmaDistance); {
 		r, n := utf8.DecodeLastRune(text[:i])
-		if i -= n; !caseIgnorable(r) {
-			before = cased(r)
+		if i -= n; !isCaseIgnorable(r) {
+			before = isCased(r)
 			break
 		}
 	}
 	if !before {
 		return false
 	}
-	for i := end; i < min(len(text), end+farthest); {
+	for i := end; i < min(len(text), end+maxSigmaDistance); {
 		r, n := utf8.DecodeRune(text[i:])
-		if i += n; !caseIgnorable(r) {
-			return !cased(r)
+		if i += n; !isCaseIgnorable(r) {
+			return !isCased(r)
 		}
 	}
 	return true
 }
 
-// cased reports whether a character is Cased, as Unicode derives it.
-func cased(r rune) bool {
+// isCased reports whether a character has the derived property Cased of Unicode.
+func isCased(r rune) bool {
 	return unicode.In(r, unicode.Lu, unicode.Ll, unicode.Lt, unicode.Other_Uppercase, unicode.Other_Lowercase)
 }
 
-// caseIgnorable reports whether a character is Case_Ignorable: marks, modifiers, and the
-// punctuation that stands within words.
-func caseIgnorable(r rune) bool {
+// isCaseIgnorable reports whether a character has the property Case_Ignorable of Unicode: marks,
+// modifiers, and punctuation within words.
+func isCaseIgnorable(r rune) bool {
+	const punctuation = "'.:\u00b7\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a"
 	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) ||
-		strings.ContainsRune("'.:\u00b7\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a", r)
+		strings.ContainsRune(punctuation, r)
 }

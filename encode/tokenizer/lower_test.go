@@ -15,13 +15,13 @@ func TestLowerFirst(t *testing.T) {
 		"A" + strings.Repeat("\u0301", 2000) + "Σ": "a" + strings.Repeat("\u0301", 2000) + "σ", // farther than is looked
 	} {
 		w := &work{track: true}
-		w.given.reset(true)
+		w.input.reset(true)
 		for i, r := range text {
-			w.given.rune(r, place{int32(i), int32(i + len(string(r)))})
+			w.input.appendRune(r, span{int32(i), int32(i + len(string(r)))})
 		}
-		w.lower()
-		require.Equal(t, want, string(w.given.text), "%q", text)
-		require.Len(t, w.given.src, len(want))
+		w.lowerInput()
+		require.Equal(t, want, string(w.input.text), "%q", text)
+		require.Len(t, w.input.sources, len(want))
 	}
 	tok, err := Parse([]byte(tinyWordPiece))
 	require.NoError(t, err)

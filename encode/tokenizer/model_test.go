@@ -26,12 +26,12 @@ func TestMergeLong(t *testing.T) {
 			word[i] = letters[r.IntN(len(letters))]
 		}
 		var a, b bpeScratch
-		m.symbols(&a, word)
-		m.symbols(&b, word)
-		m.merge(&a)
+		m.splitSymbols(&a, word)
+		m.splitSymbols(&b, word)
+		m.mergeShort(&a)
 		m.mergeLong(&b)
 		require.Equal(t, a.ids, b.ids, "%q", word)
-		require.Equal(t, a.at, b.at, "%q", word)
+		require.Equal(t, a.spans, b.spans, "%q", word)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestLongestWord(t *testing.T) {
 
 func parts(m matcher, text string) (out []string) {
 	for at := 0; at < len(text); {
-		i, j := m.find([]byte(text), at)
+		i, j := m.findMatch([]byte(text), at)
 		if i < 0 {
 			break
 		}
@@ -100,7 +100,7 @@ func parts(m matcher, text string) (out []string) {
 
 func TestScanners(t *testing.T) {
 	chars.Load()
-	llama, qwen := &scanner{digits: 3}, &scanner{digits: 1}
+	llama, qwen := &scanner{maxDigits: 3}, &scanner{maxDigits: 1}
 	for _, c := range []struct {
 		s    *scanner
 		text string

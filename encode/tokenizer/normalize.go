@@ -9,18 +9,18 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
 )
 
-// normalizer rewrites w.cur, a stretch between added tokens.
+// normalizer rewrites w.cur, the text between two added tokens.
 type normalizer interface{ normalize(w *work) }
 
-// deepest is how many sequences may be one in another.
-const deepest = 8
+// maxDepth limits how deep sequences are nested.
+const maxDepth = 8
 
-// newNormalizers reads the part "normalizer" of the file; sequences become flat.
+// newNormalizers reads the part "normalizer" of the file, and flattens sequences.
 func newNormalizers(v value, depth int) ([]normalizer, error) {
 	if v.absent() {
 		return nil, nil
 	}
-	o, kind, err := v.typed()
+	o, kind, err := v.typedObject()
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +35,9 @@ func newNormalizers(v value, depth int) ([]normalizer, error) {
 	case "NFD":
 		n = form{}
 	case "NFKC":
-		n = form{compose: true, compat: true}
+		n = form{compose: true, compatible: true}
 	case "NFKD":
-		n = form{compat: true}
+		n = form{compatible: true}
 	case "Lowercase":
 		n = lowercase{}
 	case "StripAccents":
@@ -48,106 +48,110 @@ func newNormalizers(v value, depth int) ([]normalizer, error) {
 		n, err = newReplace(o)
 	case "Prepend":
 		var s string
-		s, err = o.get("prepend").str()
+		s, err = o.read("prepend").stringValue()
 		n = prepend{[]byte(s)}
 	case "Precompiled":
 		n, err = newCharsmap(o)
 	default:
-		return nil, o.unknown(kind)
+		return nil, o.unknownTypeError(kind)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return []normalizer{n}, o.rest()
+	return []normalizer{n}, o.checkAllRead()
 }
 
-// mostGrowth is how many bytes normalizers may make of one: characters become 54 bytes at most, but files may
-// put any text in their places, and do so again and again. Short texts may become leastGrown bytes.
+// mostGrowth limits how many times longer normalizers may make a text: normalization forms need at most 54
+// bytes for a character, but a file may replace characters by any text, several times. leastGrown is the
+// limit in bytes for short texts.
 const (
-	mostGrowth = 128
-	leastGrown = 64 << 10
+	maxGrowth      = 128
+	minGrowthLimit = 64 << 10
 )
 
-// normalize takes w.cur through the normalizers.
+// normalize applies the normalizers to w.cur.
 func (t *Tokenizer) normalize(w *work) error {
-	given := len(w.cur.text)
-	w.most = max(leastGrown, min(mostGrowth*given, math.MaxInt32))
+	inputBytes := len(w.cur.text)
+	w.maxBytes = max(minGrowthLimit, min(maxGrowth*inputBytes, math.MaxInt32))
 	for _, n := range t.normalizers {
-		if n.normalize(w); len(w.cur.text) > w.most {
-			return fmt.Errorf("%w: normalizers make more than %d bytes of %d", ErrText, w.most, given)
+		if n.normalize(w); len(w.cur.text) > w.maxBytes {
+			return fmt.Errorf("%w: normalizers make more than %d bytes of %d", ErrText, w.maxBytes, inputBytes)
 		}
 	}
 	return nil
 }
 
-// newSequence reads a list of steps.
+// newSequence reads the list of steps of a Sequence, each by read, and flattens it.
 func newSequence[T any](o object, key string, depth int, read func(value, int) ([]T, error)) ([]T, error) {
-	list, err := o.get(key).list()
+	list, err := o.read(key).listValue()
 	if err != nil {
 		return nil, err
 	}
-	if depth == deepest {
-		return nil, o.faultf("sequences are nested more than %d deep", deepest)
+	if depth == maxDepth {
+		return nil, o.errorf("sequences are nested more than %d deep", maxDepth)
 	}
 	var steps []T
 	for _, v := range list {
 		if v.absent() {
-			return nil, v.faultf("is missing, want an object")
+			return nil, v.errorf("is missing, want an object")
 		}
-		more, err := read(v, depth+1)
+		nested, err := read(v, depth+1)
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, more...)
+		steps = append(steps, nested...)
 	}
-	return steps, o.rest()
+	return steps, o.checkAllRead()
 }
 
-// visitRunes calls f for the characters of the text with where they came from.
-func (b *buffer) visitRunes(f func(r rune, i, n int, from place)) {
+// visitRunes calls visit for each character of the text, with its offset i, its length n and its
+// source.
+func (b *buffer) visitRunes(visit func(r rune, i, n int, from span)) {
 	for i := 0; i < len(b.text); {
 		r, n := utf8.DecodeRune(b.text[i:])
-		f(r, i, n, b.placeOf(i, i+n))
+		visit(r, i, n, b.sourceOf(i, i+n))
 		i += n
 	}
 }
 
+// lowercase lowers each character by itself.
 type lowercase struct{}
 
 func (lowercase) normalize(w *work) {
-	out := w.rewrite(&w.norm)
-	w.cur.visitRunes(func(r rune, i, n int, from place) {
+	out := w.rewrite(&w.normBuffers)
+	w.cur.visitRunes(func(r rune, i, n int, from span) {
 		if !chars.InfoOf(r).Is(chars.Lowers) {
-			out.copy(w.cur, i, i+n)
+			out.appendRange(w.cur, i, i+n)
 			return
 		}
 		first, second := chars.Lower(r)
-		out.rune(first, from)
+		out.appendRune(first, from)
 		if second != 0 {
-			out.rune(second, from)
+			out.appendRune(second, from)
 		}
 	})
 	w.cur = out
 }
 
+// stripAccents removes combining marks.
 type stripAccents struct{}
 
 func (stripAccents) normalize(w *work) {
-	out := w.rewrite(&w.norm)
-	w.cur.visitRunes(func(r rune, i, n int, _ place) {
+	out := w.rewrite(&w.normBuffers)
+	w.cur.visitRunes(func(r rune, i, n int, _ span) {
 		if !chars.InfoOf(r).Is(chars.Mark) {
-			out.copy(w.cur, i, i+n)
+			out.appendRange(w.cur, i, i+n)
 		}
 	})
 	w.cur = out
 }
 
-// strip drops white space at the ends.
+// strip removes white space at the ends.
 type strip struct{ left, right bool }
 
 func newStrip(o object) (n strip, err error) {
-	if n.left, err = o.get("strip_left").bool(); err == nil {
-		n.right, err = o.get("strip_right").bool()
+	if n.left, err = o.read("strip_left").boolValue(); err == nil {
+		n.right, err = o.read("strip_right").boolValue()
 	}
 	return n, err
 }
@@ -164,22 +168,22 @@ func (n strip) normalize(w *work) {
 	if i == 0 && j == len(text) {
 		return
 	}
-	out := w.rewrite(&w.norm)
-	out.copy(w.cur, i, j)
+	out := w.rewrite(&w.normBuffers)
+	out.appendRange(w.cur, i, j)
 	w.cur = out
 }
 
-// replace puts a text in place of each match.
+// replace replaces each match by a text.
 type replace struct {
-	what    matcher
+	pattern matcher
 	content []byte
 }
 
 func newReplace(o object) (n replace, err error) {
-	if n.what, err = newMatcher(o.get("pattern")); err != nil {
+	if n.pattern, err = newMatcher(o.read("pattern")); err != nil {
 		return n, err
 	}
-	s, err := o.get("content").str()
+	s, err := o.read("content").stringValue()
 	n.content = []byte(s)
 	return n, err
 }
@@ -188,55 +192,54 @@ func (n replace) normalize(w *work) {
 	var out *buffer
 	done := 0
 	for done <= len(w.cur.text) {
-		i, j := n.what.find(w.cur.text, done)
+		i, j := n.pattern.findMatch(w.cur.text, done)
 		if i < 0 {
 			break
 		}
 		if out == nil {
-			out = w.rewrite(&w.norm)
+			out = w.rewrite(&w.normBuffers)
 		}
-		out.copy(w.cur, done, i)
-		out.bytes(n.content, w.cur.placeOf(i, j))
+		out.appendRange(w.cur, done, i)
+		out.appendBytes(n.content, w.cur.sourceOf(i, j))
 		done = j
-		if len(out.text) > w.most {
+		if len(out.text) > w.maxBytes {
 			break
 		}
 	}
 	if out != nil {
-		out.copy(w.cur, done, len(w.cur.text))
+		out.appendRange(w.cur, done, len(w.cur.text))
 		w.cur = out
 	}
 }
 
-// prepend puts a text before what is not empty.
-type prepend struct{ what []byte }
+// prepend puts a text before any text that is not empty.
+type prepend struct{ text []byte }
 
 func (n prepend) normalize(w *work) {
 	if len(w.cur.text) == 0 {
 		return
 	}
-	out := w.rewrite(&w.norm)
-	out.bytes(n.what, w.cur.before())
-	out.copy(w.cur, 0, len(w.cur.text))
+	out := w.rewrite(&w.normBuffers)
+	out.appendBytes(n.text, w.cur.emptySpanBefore())
+	out.appendRange(w.cur, 0, len(w.cur.text))
 	w.cur = out
 }
 
-// before is the empty place in front of the first character, where what is put
-// before it stands.
-func (b *buffer) before() place {
-	if !b.track || len(b.src) == 0 {
-		return place{}
+// emptySpanBefore returns the empty span before the first character, the source of text that is put there.
+func (b *buffer) emptySpanBefore() span {
+	if !b.track || len(b.sources) == 0 {
+		return span{}
 	}
-	return place{b.src[0].start, b.src[0].start}
+	return span{b.sources[0].start, b.sources[0].start}
 }
 
-// form is one of the normalization forms of Unicode, with the tables of chars.
-type form struct{ compose, compat bool }
+// form is a normalization form of Unicode, by the tables of chars.
+type form struct{ compose, compatible bool }
 
 func (n form) normalize(w *work) {
 	text := w.cur.text
 	moves := chars.Joins | chars.Decomposes
-	if n.compat {
+	if n.compatible {
 		moves |= chars.DecomposesK
 	}
 	var out *buffer
@@ -251,8 +254,8 @@ func (n form) normalize(w *work) {
 			i += size
 			continue
 		}
-		// What stands before may be joined with this; what comes after, up to the
-		// next character that begins anew, belongs to it.
+		// The character before may compose with this one. All characters after it belong to the run, up to
+		// the next one that the form does not change.
 		from := i
 		if chars.InfoOf(r).Is(chars.Joins) && from > done {
 			_, before := utf8.DecodeLastRune(text[done:from])
@@ -267,25 +270,25 @@ func (n form) normalize(w *work) {
 			to += size
 		}
 		if out == nil {
-			out = w.rewrite(&w.norm)
+			out = w.rewrite(&w.normBuffers)
 		}
-		out.copy(w.cur, done, from)
-		n.stretch(w, out, from, to)
+		out.appendRange(w.cur, done, from)
+		n.normalizeRun(w, out, from, to)
 		done, i = to, to
 	}
 	if out != nil {
-		out.copy(w.cur, done, len(text))
+		out.appendRange(w.cur, done, len(text))
 		w.cur = out
 	}
 }
 
-// stretch appends a range of w.cur in the form.
-func (n form) stretch(w *work, out *buffer, from, to int) {
+// normalizeRun appends a range of w.cur in the form.
+func (n form) normalizeRun(w *work, out *buffer, from, to int) {
 	items := w.items[:0]
 	for i := from; i < to; {
 		r, size := utf8.DecodeRune(w.cur.text[i:])
-		p := w.cur.placeOf(i, i+size)
-		items = chars.AppendDecomposed(items, r, p.start, p.end, n.compat)
+		p := w.cur.sourceOf(i, i+size)
+		items = chars.AppendDecomposed(items, r, p.start, p.end, n.compatible)
 		i += size
 	}
 	chars.Order(items)
@@ -294,21 +297,22 @@ func (n form) stretch(w *work, out *buffer, from, to int) {
 		items = chars.Compose(items)
 	}
 	for _, it := range items {
-		out.rune(it.R, place{it.Start, it.End})
+		out.appendRune(it.R, span{it.Start, it.End})
 	}
 }
 
-// matcher finds the next match at or after from; -1, -1: none.
+// matcher finds the next match at or after from. -1, -1 means none.
 type matcher interface {
-	find(text []byte, from int) (start, end int)
+	findMatch(text []byte, from int) (start, end int)
 }
 
-type literal struct{ what []byte }
+// literal matches a text.
+type literal struct{ text []byte }
 
-func (m literal) find(text []byte, from int) (int, int) {
-	i := bytes.Index(text[from:], m.what)
+func (m literal) findMatch(text []byte, from int) (int, int) {
+	i := bytes.Index(text[from:], m.text)
 	if i < 0 {
 		return -1, -1
 	}
-	return from + i, from + i + len(m.what)
+	return from + i, from + i + len(m.text)
 }

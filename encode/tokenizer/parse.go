@@ -13,10 +13,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// maxFile is the size above which a file is not read as JSON at all.
+// maxFile is the size in bytes of the largest file that is read.
 const maxFile = 1 << 30
 
-// Read reads a tokenizer.json. What is wrong with its contents is an [*Error].
+// Read reads a tokenizer.json. An error in its contents is an [*Error].
 func Read(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -37,14 +37,14 @@ func Read(path string) (*Tokenizer, error) {
 	return t, err
 }
 
-// Parse reads the contents of a tokenizer.json. Errors are [*Error].
+// Parse parses the contents of a tokenizer.json. Errors are of type [*Error].
 func Parse(b []byte) (*Tokenizer, error) {
 	chars.Load()
 	b = jsontext.WithoutMark(b)
 	if err := checkJSON(b); err != nil {
 		return nil, err
 	}
-	o, err := value{raw: b}.object()
+	o, err := value{raw: b}.objectValue()
 	if err != nil {
 		return nil, err
 	}
@@ -52,25 +52,27 @@ func Parse(b []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t, o.rest()
+	return t, o.checkAllRead()
 }
 
+// parse builds the tokenizer from the file's object.
 func parse(o object) (*Tokenizer, error) {
-	if v := o.get("version"); !v.absent() {
-		if s, err := v.str(); err != nil || s != "1.0" {
-			return nil, v.faultf("is %s, want \"1.0\"", v.shown())
+	if v := o.read("version"); !v.absent() {
+		if s, err := v.stringValue(); err != nil || s != "1.0" {
+			return nil, v.errorf("is %s, want \"1.0\"", v.abbreviated())
 		}
 	}
-	o.get("decoder")
+	o.read("decoder")
 	parts := map[string]value{}
 	for _, key := range []string{"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "model"} {
-		parts[key] = o.get(key)
+		parts[key] = o.read(key)
 	}
+	// Build the steps in the order in which they depend on each other.
 	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache()}
 	t.pool.New = func() any { return &work{} }
 	var err error
 	for i, key := range []string{"padding", "truncation"} {
-		if t.sides[i], err = sideOf(o.get(key)); err != nil {
+		if t.sides[i], err = readSide(o.read(key)); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +91,7 @@ func parse(o object) (*Tokenizer, error) {
 	if t.added, err = readAdded(parts["added_tokens"], t.vocab); err != nil {
 		return nil, err
 	}
-	if err := t.setAdded(parts["added_tokens"].field); err != nil {
+	if err := t.buildAddedSets(parts["added_tokens"].field); err != nil {
 		return nil, err
 	}
 	if t.prefix, t.suffix, err = t.newTemplate(parts["post_processor"], 0); err != nil {
@@ -97,49 +99,50 @@ func parse(o object) (*Tokenizer, error) {
 	}
 	for _, id := range slices.Concat(t.prefix, t.suffix) {
 		if int(id) >= len(t.vocab.pieces) || t.vocab.pieces[id] == "" {
-			return nil, parts["post_processor"].faultf("id %d has no token", id)
+			return nil, parts["post_processor"].errorf("id %d has no token", id)
 		}
 	}
 	t.fingerprint, err = fingerprint(t, parts)
 	return t, err
 }
 
-// sideOf is the direction of the part "padding" or "truncation" of the file, in lower case; "": it has none.
-func sideOf(v value) (string, error) {
+// readSide returns the direction of the part "padding" or "truncation" of the file, in lower case. "" means
+// that it has none.
+func readSide(v value) (string, error) {
 	if v.absent() {
 		return "", nil
 	}
-	o, err := v.object()
+	o, err := v.objectValue()
 	if err != nil {
 		return "", err
 	}
-	side := o.get("direction")
+	side := o.read("direction")
 	if side.absent() {
 		return "", nil
 	}
-	s, err := side.str()
+	s, err := side.stringValue()
 	return strings.ToLower(s), err
 }
 
 // readModel reads the part "model" of the file.
 func (t *Tokenizer) readModel(v value) error {
-	o, err := v.object()
+	o, err := v.objectValue()
 	if err != nil {
 		return err
 	}
-	if kind := o.get("type"); !kind.absent() {
-		if t.kind, err = kind.str(); err != nil {
+	if kind := o.read("type"); !kind.absent() {
+		if t.kind, err = kind.stringValue(); err != nil {
 			return err
 		}
 	} else {
-		t.kind = kindOf(o)
+		t.kind = modelKind(o)
 	}
 	settings := maps.Clone(o.m)
 	for _, key := range []string{"vocab", "merges"} {
 		delete(settings, key)
 	}
 	if t.settings, err = json.Marshal(settings); err != nil {
-		return v.faultf("%w", err)
+		return v.errorf("%w", err)
 	}
 	switch t.kind {
 	case "WordPiece":
@@ -149,16 +152,16 @@ func (t *Tokenizer) readModel(v value) error {
 	case "Unigram":
 		t.model, err = newUnigram(o, t.vocab)
 	default:
-		return o.unknown(t.kind)
+		return o.unknownTypeError(t.kind)
 	}
 	if err != nil {
 		return err
 	}
-	return o.rest()
+	return o.checkAllRead()
 }
 
-// kindOf is the kind of model in a file of before kinds were written.
-func kindOf(o object) string {
+// modelKind returns the kind of model in an older file, which does not name it.
+func modelKind(o object) string {
 	for _, k := range []struct{ key, kind string }{
 		{"merges", "BPE"}, {"max_input_chars_per_word", "WordPiece"}, {"unk_id", "Unigram"},
 	} {
@@ -169,21 +172,20 @@ func kindOf(o object) string {
 	return ""
 }
 
-// joinByteLevel makes the model take bytes where the last pre-tokenizer is ByteLevel,
-// and drops that step. Where no merge joins a blank to a character before it, a step makes words
-// shorter.
+// joinByteLevel changes the symbols of the model to bytes if the last pre-tokenizer is ByteLevel,
+// and removes that step. If the merges allow it, it adds the step beforeMarks, which makes words shorter.
 func (t *Tokenizer) joinByteLevel(field string) error {
 	for i, p := range t.preTokenizers {
 		switch p := p.(type) {
 		case byteLevel:
 			m, ok := t.model.(*bpe)
 			if !ok || i != len(t.preTokenizers)-1 {
-				return faultf(field, "ByteLevel is known only as the last step before BPE")
+				return errorf(field, "ByteLevel is known only as the last step before BPE")
 			}
 			m.setByteLevel()
 			t.preTokenizers = t.preTokenizers[:i]
 		case *metaspace:
-			t.places = t.places || p.prepend == first
+			t.needsSources = t.needsSources || p.prepend == prependFirst
 		}
 	}
 	if m, ok := t.model.(*bpe); ok && m.cutsAtMarks(t.vocab) {
@@ -192,119 +194,121 @@ func (t *Tokenizer) joinByteLevel(field string) error {
 	return nil
 }
 
-// setAdded makes added tokens findable.
-func (t *Tokenizer) setAdded(field string) error {
-	var raw, mid []addedToken
-	var rawText, midText []string
+// buildAddedSets builds the sets of added tokens: those that are found in the raw text, and those that
+// are found, with normalized spellings, in normalized text.
+func (t *Tokenizer) buildAddedSets(field string) error {
+	var raw, normalized []addedToken
+	var rawSpellings, normalizedSpellings []string
 	for i, a := range t.added {
 		if !a.normalized {
-			raw, rawText = append(raw, a), append(rawText, a.content)
+			raw, rawSpellings = append(raw, a), append(rawSpellings, a.content)
 			continue
 		}
 		w := &work{}
-		w.cur = &w.norm[0]
+		w.cur = &w.normBuffers[0]
 		w.cur.text = append(w.cur.text, a.content...)
 		if err := t.normalize(w); err != nil {
-			return faultf(fmt.Sprintf("%s[%d].content", field, i), "%w", err)
+			return errorf(fmt.Sprintf("%s[%d].content", field, i), "%w", err)
 		}
 		if len(w.cur.text) == 0 {
-			return faultf(fmt.Sprintf("%s[%d].content", field, i), "%q is empty once it is normalized", a.content)
+			return errorf(fmt.Sprintf("%s[%d].content", field, i), "%q is empty once it is normalized", a.content)
 		}
-		mid, midText = append(mid, a), append(midText, string(w.cur.text))
+		normalized = append(normalized, a)
+		normalizedSpellings = append(normalizedSpellings, string(w.cur.text))
 	}
-	t.raw, t.mid = newAddedSet(raw, rawText), newAddedSet(mid, midText)
+	t.rawAdded, t.normalizedAdded = newAddedSet(raw, rawSpellings), newAddedSet(normalized, normalizedSpellings)
 	return nil
 }
 
-// newTemplate reads the part "post_processor" of the file: the ids before and
+// newTemplate reads the part "post_processor" of the file, and returns the ids before and
 // after a single text.
 func (t *Tokenizer) newTemplate(v value, depth int) (prefix, suffix []int32, err error) {
 	if v.absent() {
 		return nil, nil, nil
 	}
-	o, kind, err := v.typed()
+	o, kind, err := v.typedObject()
 	if err != nil {
 		return nil, nil, err
 	}
 	switch kind {
 	case "BertProcessing", "RobertaProcessing":
 		for _, end := range []struct {
-			key string
-			to  *[]int32
+			key    string
+			target *[]int32
 		}{{"cls", &prefix}, {"sep", &suffix}} {
-			id, err := namedID(o.get(end.key))
+			id, err := tokenPairID(o.read(end.key))
 			if err != nil {
 				return nil, nil, err
 			}
-			*end.to = []int32{id}
+			*end.target = []int32{id}
 		}
-		o.get("trim_offsets")
-		o.get("add_prefix_space")
+		o.read("trim_offsets")
+		o.read("add_prefix_space")
 	case "TemplateProcessing":
 		if prefix, suffix, err = t.templateIDs(o); err != nil {
 			return nil, nil, err
 		}
-	case "ByteLevel": // spans only
+	case "ByteLevel": // its keys only concern spans
 		for _, key := range []string{"add_prefix_space", "trim_offsets", "use_regex"} {
-			o.get(key)
+			o.read(key)
 		}
 	case "Sequence":
-		type ends struct{ prefix, suffix []int32 }
-		all, err := newSequence(o, "processors", depth, func(v value, depth int) ([]ends, error) {
+		type template struct{ prefix, suffix []int32 }
+		templates, err := newSequence(o, "processors", depth, func(v value, depth int) ([]template, error) {
 			p, s, err := t.newTemplate(v, depth)
-			return []ends{{p, s}}, err
+			return []template{{p, s}}, err
 		})
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, e := range all { // each works on what the one before gives
-			prefix, suffix = slices.Concat(e.prefix, prefix), slices.Concat(suffix, e.suffix)
+		for _, next := range templates { // each surrounds the output of the one before
+			prefix, suffix = slices.Concat(next.prefix, prefix), slices.Concat(suffix, next.suffix)
 		}
 		return prefix, suffix, nil
 	default:
-		return nil, nil, o.unknown(kind)
+		return nil, nil, o.unknownTypeError(kind)
 	}
-	return prefix, suffix, o.rest()
+	return prefix, suffix, o.checkAllRead()
 }
 
-// namedID reads ["[CLS]", 101].
-func namedID(v value) (int32, error) {
-	pair, err := v.list()
+// tokenPairID reads the id of a pair such as ["[CLS]", 101].
+func tokenPairID(v value) (int32, error) {
+	pair, err := v.listValue()
 	if err != nil {
 		return 0, err
 	}
 	if len(pair) != 2 {
-		return 0, v.faultf("is %s, want a token and its id", v.shown())
+		return 0, v.errorf("is %s, want a token and its id", v.abbreviated())
 	}
-	return pair[1].id()
+	return pair[1].idValue()
 }
 
 // templateIDs reads a template for a single text, such as [CLS] $A [SEP].
 func (t *Tokenizer) templateIDs(o object) (prefix, suffix []int32, err error) {
-	single := o.get("single")
-	steps, err := single.list()
+	single := o.read("single")
+	steps, err := single.listValue()
 	if err != nil {
 		return nil, nil, err
 	}
-	o.get("pair")
+	o.read("pair")
 	special := map[string]value{}
-	if v := o.get("special_tokens"); !v.absent() {
-		m, err := v.object()
+	if v := o.read("special_tokens"); !v.absent() {
+		m, err := v.objectValue()
 		if err != nil {
 			return nil, nil, err
 		}
 		for name := range m.m {
-			special[name] = m.get(name)
+			special[name] = m.read(name)
 		}
 	}
-	texts, to := 0, &prefix
+	texts, target := 0, &prefix
 	for _, step := range steps {
-		s, err := step.object()
+		s, err := step.objectValue()
 		if err != nil {
 			return nil, nil, err
 		}
-		token, text := s.get("SpecialToken"), s.get("Sequence")
-		if err := s.rest(); err != nil {
+		token, text := s.read("SpecialToken"), s.read("Sequence")
+		if err := s.checkAllRead(); err != nil {
 			return nil, nil, err
 		}
 		step := text
@@ -315,63 +319,64 @@ func (t *Tokenizer) templateIDs(o object) (prefix, suffix []int32, err error) {
 			return nil, nil, err
 		}
 		if token.absent() {
-			texts, to = texts+1, &suffix
+			texts, target = texts+1, &suffix
 			continue
 		}
 		ids, err := specialIDs(token, special)
 		if err != nil {
 			return nil, nil, err
 		}
-		*to = append(*to, ids...)
+		*target = append(*target, ids...)
 	}
 	if texts != 1 {
-		return nil, nil, single.faultf("has the text %d times, want once", texts)
+		return nil, nil, single.errorf("has the text %d times, want once", texts)
 	}
 	return prefix, suffix, nil
 }
 
-// readType notes whether a step of a template gives another type than 0.
+// readType sets typed if a step of a template has another token type than 0.
 func (t *Tokenizer) readType(step value) error {
-	s, err := step.object()
+	s, err := step.objectValue()
 	if err != nil {
 		return err
 	}
-	if v := s.get("type_id"); !v.absent() {
-		id, err := v.int()
+	if v := s.read("type_id"); !v.absent() {
+		id, err := v.intValue()
 		if err != nil {
 			return err
 		}
-		t.typed = t.typed || id != 0
+		t.hasTypes = t.hasTypes || id != 0
 	}
 	return nil
 }
 
-// specialIDs are those of a template's step {"id": "[CLS]", "type_id": 0}.
+// specialIDs returns the ids of a template's step such as {"id": "[CLS]", "type_id": 0}.
 func specialIDs(step value, special map[string]value) ([]int32, error) {
-	s, err := step.object()
+	s, err := step.objectValue()
 	if err != nil {
 		return nil, err
 	}
-	name := s.get("id")
-	text, err := name.str()
+	name := s.read("id")
+	text, err := name.stringValue()
 	if err != nil {
 		return nil, err
 	}
 	v, ok := special[text]
 	if !ok {
-		return nil, name.faultf("%q is not among special_tokens (%s)", text, strings.Join(slices.Sorted(maps.Keys(special)), ", "))
+		return nil, name.errorf("%q is not among special_tokens (%s)",
+			text, strings.Join(slices.Sorted(maps.Keys(special)), ", "))
 	}
-	o, err := v.object()
+	o, err := v.objectValue()
 	if err != nil {
 		return nil, err
 	}
-	list, err := o.get("ids").list()
+	list, err := o.read("ids").listValue()
 	if err != nil {
 		return nil, err
 	}
 	var ids []int32
 	for _, item := range list {
-		id, err := item.id()
+		id, err := item.idValue()
 		if err != nil {
 			return nil, err
 		}

@@ -7,15 +7,15 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
 )
 
-// preTokenizer splits each of w.cuts, ranges of w.cur, and may rewrite the text.
+// preTokenizer splits each of w.cuts, ranges of w.cur, and may rewrite w.cur.
 type preTokenizer interface{ split(w *work) }
 
-// newPreTokenizers reads the part "pre_tokenizer" of the file; sequences become flat.
+// newPreTokenizers reads the part "pre_tokenizer" of the file, and flattens sequences.
 func newPreTokenizers(v value, depth int) ([]preTokenizer, error) {
 	if v.absent() {
 		return nil, nil
 	}
-	o, kind, err := v.typed()
+	o, kind, err := v.typedObject()
 	if err != nil {
 		return nil, err
 	}
@@ -26,43 +26,42 @@ func newPreTokenizers(v value, depth int) ([]preTokenizer, error) {
 	case "BertPreTokenizer":
 		p = bertWords{}
 	case "WhitespaceSplit":
-		p = splitter{what: class{one: chars.Space}, how: removed}
+		p = splitter{pattern: class{property: chars.Space}, behavior: removed}
 	case "Whitespace":
-		p = splitter{what: words{}, how: removed, invert: true}
+		p = splitter{pattern: wordMatcher{}, behavior: removed, invert: true}
 	case "ByteLevel":
 		return newByteLevel(o)
 	case "Metaspace":
 		p, err = newMetaspace(o)
 	case "Punctuation":
 		how := isolated
-		if b := o.get("behavior"); !b.absent() {
+		if b := o.read("behavior"); !b.absent() {
 			how, err = newBehavior(b)
 		}
-		p = splitter{what: class{one: chars.Punct}, how: how}
+		p = splitter{pattern: class{property: chars.Punct}, behavior: how}
 	case "Digits":
 		var single bool
-		single, err = o.get("individual_digits").bool()
-		p = splitter{what: class{one: chars.Numeric}, how: contiguous}
+		single, err = o.read("individual_digits").boolValue()
+		p = splitter{pattern: class{property: chars.Numeric}, behavior: contiguous}
 		if single {
-			p = splitter{what: class{one: chars.Numeric}, how: isolated}
+			p = splitter{pattern: class{property: chars.Numeric}, behavior: isolated}
 		}
 	case "Split":
 		p, err = newSplit(o)
 	default:
-		return nil, o.unknown(kind)
+		return nil, o.unknownTypeError(kind)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return []preTokenizer{p}, o.rest()
+	return []preTokenizer{p}, o.checkAllRead()
 }
 
-// bertWords splits at white space, which is dropped, and around each
-// punctuation character.
+// bertWords splits at white space, which it drops, and around each punctuation character.
 type bertWords struct{}
 
 func (bertWords) split(w *work) {
-	text, out := w.cur.text, w.next[:0]
+	text, out := w.cur.text, w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := c.start
 		for i := c.start; i < c.end; {
@@ -80,35 +79,36 @@ func (bertWords) split(w *work) {
 			}
 			if info.Is(chars.Space | chars.Punct) {
 				if begin < i {
-					out = append(out, place{begin, i})
+					out = append(out, span{begin, i})
 				}
 				begin = i + size
 				if info.Is(chars.Punct) {
-					out = append(out, place{i, begin})
+					out = append(out, span{i, begin})
 				}
 			}
 			i += size
 		}
 		if begin < c.end {
-			out = append(out, place{begin, c.end})
+			out = append(out, span{begin, c.end})
 		}
 	}
-	w.next, w.cuts = w.cuts, out
+	w.nextCuts, w.cuts = w.cuts, out
 }
 
-// byteLevel puts a blank before what does not begin with one. The bytes
-// themselves are the model's words, see [bpe.setByteLevel].
+// byteLevel stands for ByteLevel until [Tokenizer.joinByteLevel] removes it: bytes are the symbols of
+// the model, see [bpe.setByteLevel].
 type byteLevel struct{}
 
+// newByteLevel reads a ByteLevel: a step that adds a blank, one that splits, and byteLevel.
 func newByteLevel(o object) ([]preTokenizer, error) {
-	prefix, err := o.get("add_prefix_space").bool()
+	prefix, err := o.read("add_prefix_space").boolValue()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := o.get("trim_offsets").bool(); err != nil { // spans only, and ours are whole
+	if _, err := o.read("trim_offsets").boolValue(); err != nil { // it only concerns spans, and ours are whole characters
 		return nil, err
 	}
-	regex, err := o.get("use_regex").boolOr(true)
+	regex, err := o.read("use_regex").boolOr(true)
 	if err != nil {
 		return nil, err
 	}
@@ -117,43 +117,44 @@ func newByteLevel(o object) ([]preTokenizer, error) {
 		steps = append(steps, blankBefore{})
 	}
 	if regex {
-		steps = append(steps, splitter{what: gpt2, how: isolated})
+		steps = append(steps, splitter{pattern: gpt2, behavior: isolated})
 	}
-	return append(steps, byteLevel{}), o.rest()
+	return append(steps, byteLevel{}), o.checkAllRead()
 }
 
 func (byteLevel) split(*work) {}
 
+// blankBefore puts a blank before each cut that does not begin with one.
 type blankBefore struct{}
 
 func (blankBefore) split(w *work) {
-	w.prefix([]byte(" "), func(_ *buffer, c place) bool { return w.cur.text[c.start] != ' ' })
+	w.prefixCuts([]byte(" "), func(_ *buffer, c span) bool { return w.cur.text[c.start] != ' ' })
 }
 
-// prefix puts a text before the cuts for which need says so. Cuts are not empty.
-func (w *work) prefix(what []byte, need func(b *buffer, c place) bool) {
-	out, next := w.rewrite(&w.split), w.next[:0]
+// prefixCuts puts a text before each cut for which needed returns true. Cuts are not empty.
+func (w *work) prefixCuts(text []byte, needed func(b *buffer, c span) bool) {
+	out, next := w.rewrite(&w.splitBuffers), w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := len(out.text)
-		if need(w.cur, c) {
-			p := w.cur.placeOf(int(c.start), int(c.start)+1)
-			out.bytes(what, place{p.start, p.start})
+		if needed(w.cur, c) {
+			p := w.cur.sourceOf(int(c.start), int(c.start)+1)
+			out.appendBytes(text, span{p.start, p.start})
 		}
-		out.copy(w.cur, int(c.start), int(c.end))
-		next = append(next, place{int32(begin), int32(len(out.text))})
+		out.appendRange(w.cur, int(c.start), int(c.end))
+		next = append(next, span{int32(begin), int32(len(out.text))})
 	}
-	w.cur, w.next, w.cuts = out, w.cuts, next
+	w.cur, w.nextCuts, w.cuts = out, w.cuts, next
 }
 
-// blankMark is the character that vocabularies have for a blank.
+// blankMark is the character that spells a blank in vocabularies.
 const blankMark = "▁"
 
-// beforeMarks cuts before each run of marks. Files of SentencePiece's kind give the model whole
-// texts as one word; parts are quicker, and can be remembered.
+// beforeMarks cuts before each run of marks. Files of SentencePiece's kind pass whole texts to the model
+// as one word; shorter words are faster and can be cached.
 type beforeMarks struct{}
 
 func (beforeMarks) split(w *work) {
-	text, out := w.cur.text, w.next[:0]
+	text, out := w.cur.text, w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := int(c.start)
 		for mark := begin + 1; ; {
@@ -163,118 +164,126 @@ func (beforeMarks) split(w *work) {
 			}
 			mark += i
 			if !bytes.HasSuffix(text[begin:mark], []byte(blankMark)) {
-				out = append(out, place{int32(begin), int32(mark)})
+				out = append(out, span{int32(begin), int32(mark)})
 				begin = mark
 			}
 			mark += len(blankMark)
 		}
-		out = append(out, place{int32(begin), c.end})
+		out = append(out, span{int32(begin), c.end})
 	}
-	w.next, w.cuts = w.cuts, out
+	w.nextCuts, w.cuts = w.cuts, out
 }
 
-// metaspace makes blanks a visible character, puts one before, and begins a
-// word at each.
+// metaspace replaces blanks by a visible mark, puts one before a cut, and begins a
+// word at each mark.
 type metaspace struct {
 	mark    []byte
 	prepend scheme
-	cut     bool
+	splits  bool // begins a word at each mark
 }
 
+// scheme is where metaspace puts a mark before a cut.
 type scheme uint8
 
+// The schemes.
 const (
-	always scheme = iota
-	never
-	first // only at the beginning of the text
+	prependAlways scheme = iota
+	prependNever
+	prependFirst // only at the beginning of the text
 )
 
+// newMetaspace reads a Metaspace, of any version of the file.
 func newMetaspace(o object) (*metaspace, error) {
 	n := &metaspace{}
-	v := o.get("replacement")
-	mark, err := v.str()
+	v := o.read("replacement")
+	mark, err := v.stringValue()
 	if err != nil {
 		return nil, err
 	}
 	if utf8.RuneCountInString(mark) != 1 {
-		return nil, v.faultf("is %q, want one character", mark)
+		return nil, v.errorf("is %q, want one character", mark)
 	}
 	n.mark = []byte(mark)
-	if s := o.get("str_rep"); !s.absent() {
-		if rep, err := s.str(); err != nil || rep != mark {
-			return nil, s.faultf("is %s, want the replacement %q", s.shown(), mark)
+	if s := o.read("str_rep"); !s.absent() {
+		if rep, err := s.stringValue(); err != nil || rep != mark {
+			return nil, s.errorf("is %s, want the replacement %q", s.abbreviated(), mark)
 		}
 	}
-	given := false
-	if v = o.get("prepend_scheme"); !v.absent() {
-		name, err := v.str()
+	hasScheme := false
+	if v = o.read("prepend_scheme"); !v.absent() {
+		name, err := v.stringValue()
 		if err != nil {
 			return nil, err
 		}
-		given = true
+		hasScheme = true
 		switch name {
 		case "always":
-			n.prepend = always
+			n.prepend = prependAlways
 		case "never":
-			n.prepend = never
+			n.prepend = prependNever
 		case "first":
-			n.prepend = first
+			n.prepend = prependFirst
 		default:
-			return nil, v.faultf("%q is not known", name)
+			return nil, v.errorf("%q is not known", name)
 		}
 	}
-	v = o.get("add_prefix_space")
+	v = o.read("add_prefix_space")
 	prefix, err := v.boolOr(true)
 	if err != nil {
 		return nil, err
 	}
 	if !prefix {
-		if given && n.prepend != never {
-			return nil, v.faultf("is false, which prepend_scheme contradicts")
+		if hasScheme && n.prepend != prependNever {
+			return nil, v.errorf("is false, which prepend_scheme contradicts")
 		}
-		n.prepend = never
+		n.prepend = prependNever
 	}
-	n.cut, err = o.get("split").boolOr(true)
+	n.splits, err = o.read("split").boolOr(true)
 	return n, err
 }
 
 func (n *metaspace) split(w *work) {
-	in, out, next := w.cur, w.rewrite(&w.split), w.next[:0]
+	in, out, next := w.cur, w.rewrite(&w.splitBuffers), w.nextCuts[:0]
 	for _, c := range w.cuts {
 		begin := len(out.text)
-		if n.before(in, c) {
-			p := in.placeOf(int(c.start), int(c.start)+1)
-			out.bytes(n.mark, place{p.start, p.start})
+		if n.needsMark(in, c) {
+			p := in.sourceOf(int(c.start), int(c.start)+1)
+			out.appendBytes(n.mark, span{p.start, p.start})
 		}
 		for i := int(c.start); i < int(c.end); {
 			b := in.text[i]
-			marked := b == ' '
+			isBlank := b == ' '
 			size := 1
-			if !marked && b == n.mark[0] && i+len(n.mark) <= int(c.end) && string(in.text[i:i+len(n.mark)]) == string(n.mark) {
-				marked, size = true, len(n.mark)
+			if !isBlank && b == n.mark[0] && n.startsWithMark(in.text[i:c.end]) {
+				isBlank, size = true, len(n.mark)
 			}
-			if marked && n.cut && len(out.text) > begin {
-				next = append(next, place{int32(begin), int32(len(out.text))})
+			if isBlank && n.splits && len(out.text) > begin {
+				next = append(next, span{int32(begin), int32(len(out.text))})
 				begin = len(out.text)
 			}
-			if marked {
-				out.bytes(n.mark, in.placeOf(i, i+size))
+			if isBlank {
+				out.appendBytes(n.mark, in.sourceOf(i, i+size))
 			} else {
-				out.copy(in, i, i+1)
+				out.appendRange(in, i, i+1)
 			}
 			i += size
 		}
-		next = append(next, place{int32(begin), int32(len(out.text))})
+		next = append(next, span{int32(begin), int32(len(out.text))})
 	}
-	w.cur, w.next, w.cuts = out, w.cuts, next
+	w.cur, w.nextCuts, w.cuts = out, w.cuts, next
 }
 
-// before says whether a mark goes before the cut. The scheme "first" needs
-// places, so the tokenizer keeps them then.
-func (n *metaspace) before(in *buffer, c place) bool {
+// startsWithMark reports whether text begins with the mark.
+func (n *metaspace) startsWithMark(text []byte) bool {
+	return len(text) >= len(n.mark) && string(text[:len(n.mark)]) == string(n.mark)
+}
+
+// needsMark reports whether a mark is put before the cut. The scheme "first" reads sources, which the
+// tokenizer tracks for it ([Tokenizer.needsSources]).
+func (n *metaspace) needsMark(in *buffer, c span) bool {
 	text := in.text[c.start:c.end]
-	if n.prepend == never || text[0] == ' ' || len(text) >= len(n.mark) && string(text[:len(n.mark)]) == string(n.mark) {
+	if n.prepend == prependNever || text[0] == ' ' || n.startsWithMark(text) {
 		return false
 	}
-	return n.prepend == always || in.src[c.start].start == 0
+	return n.prepend == prependAlways || in.sources[c.start].start == 0
 }

@@ -6,31 +6,37 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
 )
 
-// scanner is one of the patterns by which byte-level tokenizers split text.
-// Every character is in a match. No regular expression of Go's can look ahead,
-// as \s+(?!\S) does: white space but for the last one before a word.
+// scanner is a pattern by which byte-level tokenizers split text.
+// Every character is in a match. Regular expressions of Go cannot look ahead,
+// as \s+(?!\S) does: it matches white space without the last character before a word.
 type scanner struct {
-	old    bool // GPT-2's: one blank before letters, digits, others; contractions in lower case
-	digits int  // most digits of a match; 0: any number
+	isGPT2    bool // the pattern of GPT-2: one blank before letters, digits, others; contractions in lower case
+	maxDigits int  // the maximum of digits in a match. 0 means any number
 }
 
-var gpt2 = &scanner{old: true}
+var gpt2 = &scanner{isGPT2: true}
 
-// scanners are the patterns that are known as regular expressions: of GPT-2, of
+// The parts of the patterns of Llama 3 and Qwen 2, which differ in the digits between them.
+const (
+	wordsPattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|`
+	othersPattern = `| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+// scanners are the supported patterns by their regular expressions: of GPT-2, of
 // Llama 3 (and, in another spelling, GPT-4) and of Qwen 2.
 var scanners = map[string]matcher{
 	`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: gpt2,
 
-	`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`: &scanner{digits: 3},
-	`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`:      &scanner{digits: 1},
+	wordsPattern + `\p{N}{1,3}` + othersPattern: &scanner{maxDigits: 3},
+	wordsPattern + `\p{N}` + othersPattern:      &scanner{maxDigits: 1},
 }
 
-// kinds of characters, of which each has one.
+// kinds are the kinds of characters. A character has at most one.
 const kinds = chars.Letter | chars.Number | chars.Blank
 
-// kind is the class of the character at i, 0 for what is none of kinds, and its
-// length; at the end of the text the length is 0.
-func kind(text []byte, i int) (chars.Prop, int) {
+// kindAt returns the kind of the character at i, or 0 for other characters, and its
+// length. At the end of the text the length is 0.
+func kindAt(text []byte, i int) (chars.Prop, int) {
 	if i >= len(text) {
 		return 0, 0
 	}
@@ -49,10 +55,11 @@ func kind(text []byte, i int) (chars.Prop, int) {
 	return chars.Prop(chars.InfoOf(r)) & kinds, n
 }
 
-// run is the end of the characters of a kind from i on, at most so many (0: any number).
-func run(text []byte, i int, k chars.Prop, most int) int {
-	for n := 0; most == 0 || n < most; n++ {
-		kk, size := kind(text, i)
+// runEnd returns the end of the run of characters of kind k at i, or of its first limit characters. A limit
+// of 0 means any number.
+func runEnd(text []byte, i int, k chars.Prop, limit int) int {
+	for n := 0; limit == 0 || n < limit; n++ {
+		kk, size := kindAt(text, i)
 		if size == 0 || kk != k {
 			break
 		}
@@ -61,48 +68,50 @@ func run(text []byte, i int, k chars.Prop, most int) int {
 	return i
 }
 
-func (s *scanner) find(text []byte, from int) (int, int) {
+func (s *scanner) findMatch(text []byte, from int) (int, int) {
 	if from >= len(text) {
 		return -1, -1
 	}
-	return from, s.end(text, from)
+	return from, s.matchEnd(text, from)
 }
 
-func (s *scanner) end(text []byte, i int) int {
+// matchEnd returns the end of the match that begins at i. Its cases are the alternatives of the pattern,
+// in order.
+func (s *scanner) matchEnd(text []byte, i int) int {
 	c := text[i]
 	if c == '\'' {
-		if n := contraction(text[i+1:], !s.old); n > 0 {
+		if n := contraction(text[i+1:], !s.isGPT2); n > 0 {
 			return i + 1 + n
 		}
 	}
-	k, size := kind(text, i)
-	after, n := k, 0 // the kind after one character that may go before a word
+	k, size := kindAt(text, i)
+	after, n := k, 0 // the kind of the next character, if this one may go before a word
 	if k == chars.Blank || k == 0 {
-		after, n = kind(text, i+size)
+		after, n = kindAt(text, i+size)
 	}
 	switch {
 	case k == chars.Letter:
-		return run(text, i, k, 0)
+		return runEnd(text, i, k, 0)
 	case k == chars.Number:
-		return run(text, i, k, s.digits)
-	case s.old && c == ' ' && n > 0 && after != chars.Blank:
-		return run(text, i+1, after, 0)
-	case !s.old && after == chars.Letter && n > 0 && c != '\r' && c != '\n':
-		return run(text, i+size, after, 0)
-	case k == 0 || !s.old && c == ' ' && n > 0 && after == 0:
-		end := run(text, i+size, 0, 0)
-		for !s.old && end < len(text) && (text[end] == '\r' || text[end] == '\n') {
+		return runEnd(text, i, k, s.maxDigits)
+	case s.isGPT2 && c == ' ' && n > 0 && after != chars.Blank:
+		return runEnd(text, i+1, after, 0)
+	case !s.isGPT2 && after == chars.Letter && n > 0 && c != '\r' && c != '\n':
+		return runEnd(text, i+size, after, 0)
+	case k == 0 || !s.isGPT2 && c == ' ' && n > 0 && after == 0:
+		end := runEnd(text, i+size, 0, 0)
+		for !s.isGPT2 && end < len(text) && (text[end] == '\r' || text[end] == '\n') {
 			end++
 		}
 		return end
 	}
-	return s.blanks(text, i)
+	return s.blanksEnd(text, i)
 }
 
-// blanks is the end of a match of white space.
-func (s *scanner) blanks(text []byte, i int) int {
-	end := run(text, i, chars.Blank, 0)
-	if !s.old {
+// blanksEnd returns the end of the match of white space that begins at i.
+func (s *scanner) blanksEnd(text []byte, i int) int {
+	end := runEnd(text, i, chars.Blank, 0)
+	if !s.isGPT2 {
 		for j := end; j > i; j-- {
 			if text[j-1] == '\n' || text[j-1] == '\r' {
 				return j
@@ -118,10 +127,10 @@ func (s *scanner) blanks(text []byte, i int) int {
 	return end
 }
 
-// contraction is the length of what may follow an apostrophe: s, t, re, ve, m,
-// ll, d; with anyCase in capitals too, and ſ for s.
+// contraction returns the length of the letters after an apostrophe that text begins with: s, t, re,
+// ve, m, ll or d. anyCase also allows capitals, and ſ for s. 0 means none of them.
 func contraction(text []byte, anyCase bool) int {
-	at := func(i int) byte {
+	letter := func(i int) byte {
 		if i >= len(text) {
 			return 0
 		}
@@ -130,19 +139,19 @@ func contraction(text []byte, anyCase bool) int {
 		}
 		return text[i]
 	}
-	switch at(0) {
+	switch letter(0) {
 	case 's', 't', 'm', 'd':
 		return 1
 	case 'r', 'v':
-		if at(1) == 'e' {
+		if letter(1) == 'e' {
 			return 2
 		}
 	case 'l':
-		if at(1) == 'l' {
+		if letter(1) == 'l' {
 			return 2
 		}
 	case 0xC5:
-		if anyCase && at(1) == 0xBF {
+		if anyCase && letter(1) == 0xBF {
 			return 2
 		}
 	}

@@ -9,9 +9,11 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
 )
 
-// behavior is what becomes of the matches at which text is split.
+// behavior is how text is split at matches.
 type behavior uint8
 
+// The behaviors, in the order of behaviors: matches are dropped, are pieces by themselves, belong to
+// the piece before or after them, or are joined to adjacent matches.
 const (
 	removed behavior = iota
 	isolated
@@ -23,131 +25,132 @@ const (
 var behaviors = []string{"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}
 
 func newBehavior(v value) (behavior, error) {
-	s, err := v.str()
+	s, err := v.stringValue()
 	if err != nil {
 		return 0, err
 	}
 	i := slices.Index(behaviors, s)
 	if i < 0 {
-		return 0, v.faultf("%q is not known", s)
+		return 0, v.errorf("%q is not known", s)
 	}
 	return behavior(i), nil
 }
 
-// splitter splits at matches, or with invert at what lies between them.
+// splitter splits at matches of a pattern or, with invert, at the text between them.
 type splitter struct {
-	what   matcher
-	how    behavior
-	invert bool
+	pattern  matcher
+	behavior behavior
+	invert   bool
 }
 
 func newSplit(o object) (s splitter, err error) {
-	if s.what, err = newMatcher(o.get("pattern")); err != nil {
+	if s.pattern, err = newMatcher(o.read("pattern")); err != nil {
 		return s, err
 	}
-	if s.how, err = newBehavior(o.get("behavior")); err != nil {
+	if s.behavior, err = newBehavior(o.read("behavior")); err != nil {
 		return s, err
 	}
-	s.invert, err = o.get("invert").bool()
+	s.invert, err = o.read("invert").boolValue()
 	return s, err
 }
 
-// match is a stretch of text; id is that of an added token, -1: none.
+// match is a range of text that is an added token, or has the id -1.
 type match struct {
-	place
+	span
 	id int32
 }
 
 func (s splitter) split(w *work) {
-	out := w.next[:0]
+	out := w.nextCuts[:0]
 	for _, c := range w.cuts {
 		out = s.splitPiece(w, out, c)
 	}
-	w.next, w.cuts = w.cuts, out
+	w.nextCuts, w.cuts = w.cuts, out
 }
 
-// splitPiece appends the parts of a cut.
-func (s splitter) splitPiece(w *work, out []place, c place) []place {
+// splitPiece appends the parts of the cut c to out.
+func (s splitter) splitPiece(w *work, out []span, c span) []span {
 	text := w.cur.text[:c.end]
-	// The last part appended, whether it may grow and whether it was a match.
-	matched, open := false, false
+	matched := false // the last part was a match
+	open := false    // the last part was a match, to which the next text may be joined
 	begin := len(out)
 	add := func(from, to int, match bool) {
 		if from == to {
 			return
 		}
-		p := place{int32(from), int32(to)}
-		last := len(out) > begin
+		p := span{int32(from), int32(to)}
+		hasLast := len(out) > begin
 		switch {
-		case match && s.how == removed:
+		case match && s.behavior == removed:
 			return
-		case s.how == contiguous && last && match == matched,
-			s.how == withPrevious && match && !matched && last,
-			s.how == withNext && !match && open:
+		case s.behavior == contiguous && hasLast && match == matched,
+			s.behavior == withPrevious && match && !matched && hasLast,
+			s.behavior == withNext && !match && open:
 			out[len(out)-1].end = p.end
 		default:
 			out = append(out, p)
 		}
-		open = match // the next that is none may be joined to it
+		open = match
 		matched = match
 	}
-	for at := int(c.start); at < int(c.end); {
-		i, j := s.what.find(text, at)
+	for next := int(c.start); next < int(c.end); {
+		i, j := s.pattern.findMatch(text, next)
 		if i < 0 {
-			add(at, int(c.end), s.invert)
+			add(next, int(c.end), s.invert)
 			break
 		}
-		add(at, i, s.invert)
+		add(next, i, s.invert)
 		add(i, j, !s.invert)
-		at = j
+		next = j
 	}
 	return out
 }
 
-// class matches a character of a class, or at least so many in a row.
+// class matches a character of a class, or a run of at least least such characters.
 type class struct {
-	one   chars.Prop
-	char  rune // if one is 0
-	least int  // 0: each by itself
+	property chars.Prop
+	char     rune // the only character of the class, if one is 0
+	minRun   int  // 0 means each character by itself
 }
 
-func (m class) is(r rune) bool {
-	if m.one != 0 {
-		return chars.InfoOf(r).Is(m.one)
+// contains reports whether the class has a character.
+func (m class) contains(r rune) bool {
+	if m.property != 0 {
+		return chars.InfoOf(r).Is(m.property)
 	}
 	return r == m.char
 }
 
-func (m class) find(text []byte, from int) (int, int) {
+func (m class) findMatch(text []byte, from int) (int, int) {
 	start, n := -1, 0
 	for i := from; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
 		switch {
-		case m.is(r):
-			if m.least == 0 {
+		case m.contains(r):
+			if m.minRun == 0 {
 				return i, i + size
 			}
 			if n == 0 {
 				start = i
 			}
 			n++
-		case n >= m.least && n > 0:
+		case n >= m.minRun && n > 0:
 			return start, i
 		default:
 			n = 0
 		}
 		i += size
 	}
-	if n >= m.least && n > 0 {
+	if n >= m.minRun && n > 0 {
 		return start, len(text)
 	}
 	return -1, -1
 }
 
-// words matches \w+ and [^\w\s]+.
-type words struct{}
+// wordMatcher matches \w+ and [^\w\s]+.
+type wordMatcher struct{}
 
-func (words) find(text []byte, from int) (int, int) {
+func (wordMatcher) findMatch(text []byte, from int) (int, int) {
 	start, kind := -1, chars.Prop(0)
 	for i := from; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
@@ -172,28 +175,28 @@ func (words) find(text []byte, from int) (int, int) {
 	return start, len(text)
 }
 
-// newMatcher reads {"String": s} or {"Regex": s}. Of regular expressions only
-// those are known that tokenizer files have.
+// newMatcher reads {"String": s} or {"Regex": s}. It supports only the regular expressions
+// that tokenizer files have.
 func newMatcher(v value) (matcher, error) {
-	o, err := v.object()
+	o, err := v.objectValue()
 	if err != nil {
 		return nil, err
 	}
-	plain, regex := o.get("String"), o.get("Regex")
-	if err := o.rest(); err != nil {
+	plain, regex := o.read("String"), o.read("Regex")
+	if err := o.checkAllRead(); err != nil {
 		return nil, err
 	}
 	if regex.absent() {
-		s, err := plain.str()
+		s, err := plain.stringValue()
 		if err == nil && s == "" {
-			err = plain.faultf("is empty")
+			err = plain.errorf("is empty")
 		}
 		return literal{[]byte(s)}, err
 	}
 	if !plain.absent() {
-		return nil, plain.faultf("stands beside Regex")
+		return nil, plain.errorf("stands beside Regex")
 	}
-	s, err := regex.str()
+	s, err := regex.stringValue()
 	if err != nil {
 		return nil, err
 	}
@@ -203,43 +206,44 @@ func newMatcher(v value) (matcher, error) {
 	if m, ok := simpleRegex(s); ok {
 		return m, nil
 	}
-	return nil, regex.faultf("pattern %q is not known", s)
+	return nil, regex.errorf("pattern %q is not known", s)
 }
 
-// simpleRegex knows a character, \s, \p{L} or \p{N}, alone or with + or {n,}, and
-// plain text.
+// simpleRegex parses a character, \s, \p{L} or \p{N}, alone or with + or {n,}, and
+// plain text. It returns false for other expressions.
 func simpleRegex(s string) (matcher, bool) {
 	const special = `\.+*?()|[]{}^$#&-~`
 	if s != "" && !strings.ContainsAny(s, special) && utf8.RuneCountInString(s) > 1 {
 		return literal{[]byte(s)}, true
 	}
 	var m class
-	rest := s
+	quantifier := s
 	for _, c := range []struct {
 		name string
 		prop chars.Prop
 	}{{`\s`, chars.Blank}, {`\p{L}`, chars.Letter}, {`\p{N}`, chars.Number}} {
 		if strings.HasPrefix(s, c.name) {
-			m.one, rest = c.prop, s[len(c.name):]
+			m.property, quantifier = c.prop, s[len(c.name):]
 		}
 	}
-	if m.one == 0 {
+	if m.property == 0 {
 		r, n := utf8.DecodeRuneInString(s)
 		if n == 0 || strings.ContainsRune(special, r) {
 			return nil, false
 		}
-		m.char, rest = r, s[n:]
+		m.char, quantifier = r, s[n:]
 	}
 	switch {
-	case rest == "":
+	case quantifier == "":
 		return m, true
-	case rest == "+":
-		m.least = 1
+	case quantifier == "+":
+		m.minRun = 1
 		return m, true
-	case strings.HasPrefix(rest, "{") && strings.HasSuffix(rest, ",}"):
-		n, err := strconv.Atoi(rest[1 : len(rest)-2])
-		m.least = n
-		return m, err == nil && n > 0 && n < 1000 && strconv.Itoa(n) == rest[1:len(rest)-2]
+	case strings.HasPrefix(quantifier, "{") && strings.HasSuffix(quantifier, ",}"):
+		digits := quantifier[1 : len(quantifier)-2]
+		n, err := strconv.Atoi(digits)
+		m.minRun = n
+		return m, err == nil && n > 0 && n < 1000 && strconv.Itoa(n) == digits
 	}
 	return nil, false
 }

@@ -7,107 +7,110 @@ import (
 	"unicode/utf8"
 )
 
-// unigram takes the pieces whose scores have the largest sum.
+// unigram splits a word into the pieces whose scores have the largest sum.
 type unigram struct {
 	trie     *trie
 	scores   []float64
-	unknown  int32   // -1: none
-	penalty  float64 // score of a character that no piece has
-	fallback *[256]int32
+	unknown  int32       // -1 means that it has no unknown token
+	penalty  float64     // the score of a character that is not a piece
+	fallback *[256]int32 // [vocabulary.bytePieces]. nil means not used
 }
 
-// path is the best way to a byte of the word.
-type path struct {
+// bestPath is the best split of a word up to an offset: its score and its last piece.
+type bestPath struct {
 	score   float64
-	from    int32
+	from    int32 // where the last piece begins
 	id      int32
 	reached bool
 }
 
-// unknownPenalty is how far below the lowest score an unknown character is.
+// unknownPenalty is how much the score of an unknown character is below the lowest score.
 const unknownPenalty = 10
 
 func (m *unigram) encode(w *work, word []byte) error {
+	// Find the best path to each offset (Viterbi).
 	paths := w.paths[:0]
 	for range len(word) + 1 {
-		paths = append(paths, path{})
+		paths = append(paths, bestPath{})
 	}
 	w.paths = paths
-	for at := 0; at < len(word); {
-		here := paths[at].score
-		single := false
-		_, n := utf8.DecodeRune(word[at:])
+	for begin := 0; begin < len(word); {
+		score := paths[begin].score
+		isPiece := false // the first character is a piece
+		_, n := utf8.DecodeRune(word[begin:])
 		node := uint32(0)
-		for i := at; i < len(word); i++ {
-			if node = m.trie.step(node, word[i]); node == 0 {
+		for i := begin; i < len(word); i++ {
+			if node = m.trie.child(node, word[i]); node == 0 {
 				break
 			}
 			if id := m.trie.ids[node]; id >= 0 {
-				paths[i+1].offer(here+m.scores[id], at, id)
-				single = single || i+1-at == n
+				paths[i+1].improve(score+m.scores[id], begin, id)
+				isPiece = isPiece || i+1-begin == n
 			}
 		}
-		if !single {
+		if !isPiece {
 			if m.unknown < 0 {
-				return fmt.Errorf("%w: %q is in no piece and the tokenizer has no unknown one", ErrText, word[at:at+n])
+				return fmt.Errorf("%w: %q is in no piece and the tokenizer has no unknown one",
+					ErrText, word[begin:begin+n])
 			}
-			paths[at+n].offer(here+m.penalty, at, m.unknown)
+			paths[begin+n].improve(score+m.penalty, begin, m.unknown)
 		}
-		at += n
+		begin += n
 	}
-	// From the end: pieces, and what is unknown side by side as one.
+	// Collect the pieces from the end. Consecutive unknown characters are one piece.
 	ends := w.ends[:0]
 	fusing := false
-	for at := len(word); at > 0; at = int(paths[at].from) {
-		unknown := paths[at].id == m.unknown
+	for end := len(word); end > 0; end = int(paths[end].from) {
+		unknown := paths[end].id == m.unknown
 		if unknown && fusing {
-			ends[len(ends)-1].start = paths[at].from
+			ends[len(ends)-1].start = paths[end].from
 		} else {
-			ends = append(ends, place{paths[at].from, int32(at)})
+			ends = append(ends, span{paths[end].from, int32(end)})
 		}
 		fusing = unknown
 	}
 	w.ends = ends
 	for i := len(ends) - 1; i >= 0; i-- {
-		m.emit(w, word, ends[i])
+		m.appendPiece(w, word, ends[i])
 	}
 	return nil
 }
 
-func (p *path) offer(score float64, from int, id int32) {
+// improve replaces the path by another one if that has a higher score.
+func (p *bestPath) improve(score float64, from int, id int32) {
 	if !p.reached || score > p.score {
-		*p = path{score, int32(from), id, true}
+		*p = bestPath{score, int32(from), id, true}
 	}
 }
 
-// emit appends the piece at p, or what stands for it if it is none.
-func (m *unigram) emit(w *work, word []byte, p place) {
+// appendPiece appends the token of the piece at p, or the tokens of its bytes, or the unknown token.
+func (m *unigram) appendPiece(w *work, word []byte, p span) {
 	piece := word[p.start:p.end]
-	if id, ok := m.trie.get(0, piece); ok {
-		w.token(id, p)
+	if id, ok := m.trie.find(0, piece); ok {
+		w.appendToken(id, p)
 		return
 	}
 	if m.fallback == nil || slices.ContainsFunc(piece, func(b byte) bool { return m.fallback[b] < 0 }) {
-		w.token(m.unknown, p)
+		w.appendToken(m.unknown, p)
 		return
 	}
 	for _, b := range piece {
-		w.token(m.fallback[b], p)
+		w.appendToken(m.fallback[b], p)
 	}
 }
 
 // newUnigram reads the part "model" of the file.
 func newUnigram(o object, v *vocabulary) (*unigram, error) {
-	list, unk := o.get("vocab"), o.get("unk_id")
-	var pieces []scored
-	if err := list.into(&pieces, "a list of pieces and their scores"); err != nil {
+	list, unk := o.read("vocab"), o.read("unk_id")
+	var pieces []scoredPiece
+	if err := list.decode(&pieces, "a list of pieces and their scores"); err != nil {
 		return nil, err
 	}
 	m := &unigram{unknown: -1, scores: make([]float64, len(pieces))}
 	v.ids = make(map[string]int32, len(pieces))
 	v.pieces, v.size = make([]string, len(pieces)), len(pieces)
 	if len(pieces) > maxID {
-		return nil, list.faultf("has %d pieces, want at most %d", len(pieces), maxID)
+		return nil, list.errorf("has %d pieces, want at most %d", len(pieces), maxID)
 	}
 	lowest := math.Inf(1)
 	for i, p := range pieces {
@@ -119,24 +122,24 @@ func newUnigram(o object, v *vocabulary) (*unigram, error) {
 	m.trie = newTrie(v.bytes)
 	for i, p := range pieces {
 		if p.piece != "" && !m.trie.insert(0, p.piece, int32(i)) {
-			return nil, list.faultf("is too large")
+			return nil, list.errorf("is too large")
 		}
 	}
 	if !unk.absent() {
-		id, err := unk.id()
+		id, err := unk.idValue()
 		if err != nil {
 			return nil, err
 		}
 		if int(id) >= len(pieces) {
-			return nil, unk.faultf("is %d, but there are %d pieces", id, len(pieces))
+			return nil, unk.errorf("is %d, but there are %d pieces", id, len(pieces))
 		}
 		m.unknown = id
 	}
-	fall, err := o.get("byte_fallback").boolOr(false)
+	byteFallback, err := o.read("byte_fallback").boolOr(false)
 	if err != nil {
 		return nil, err
 	}
-	if fall {
+	if byteFallback {
 		m.fallback = v.bytePieces()
 	}
 	return m, nil

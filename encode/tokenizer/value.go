@@ -12,21 +12,21 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// value is a part of the file with its place.
+// value is a value of the file, with its path there.
 type value struct {
 	field string
 	raw   json.RawMessage
 }
 
-func (v value) faultf(format string, args ...any) error { return faultf(v.field, format, args...) }
+func (v value) errorf(format string, args ...any) error { return errorf(v.field, format, args...) }
 
-// absent says that the file does not have the value, or has null.
+// absent reports whether the value is missing or null.
 func (v value) absent() bool {
 	return len(v.raw) == 0 || string(bytes.TrimSpace(v.raw)) == "null"
 }
 
-// shown is the value for an error, cut short.
-func (v value) shown() string {
+// abbreviated returns the value for an error, at most 60 bytes.
+func (v value) abbreviated() string {
 	s := string(bytes.TrimSpace(v.raw))
 	if len(s) > 60 {
 		s = strings.ToValidUTF8(s[:57], "") + "..."
@@ -34,60 +34,60 @@ func (v value) shown() string {
 	return s
 }
 
-// into decodes the value, whose kind is named by want.
-func (v value) into(dst any, want string) error {
+// decode decodes the value into dst. want describes the expected value, for errors.
+func (v value) decode(dst any, want string) error {
 	if v.absent() {
-		return v.faultf("is missing, want %s", want)
+		return v.errorf("is missing, want %s", want)
 	}
 	if err := json.Unmarshal(v.raw, dst); err != nil {
-		return v.faultf("is %s, want %s", v.shown(), want)
+		return v.errorf("is %s, want %s", v.abbreviated(), want)
 	}
 	return nil
 }
 
-func (v value) str() (s string, err error) {
-	err = v.into(&s, "a string")
+func (v value) stringValue() (s string, err error) {
+	err = v.decode(&s, "a string")
 	return s, err
 }
 
-func (v value) bool() (b bool, err error) {
-	err = v.into(&b, "true or false")
+func (v value) boolValue() (b bool, err error) {
+	err = v.decode(&b, "true or false")
 	return b, err
 }
 
-func (v value) int() (n int, err error) {
-	err = v.into(&n, "an integer")
+func (v value) intValue() (n int, err error) {
+	err = v.decode(&n, "an integer")
 	return n, err
 }
 
-// id is a number that may be that of a token.
-func (v value) id() (int32, error) {
-	n, err := v.int()
+// idValue returns a number that is a possible id.
+func (v value) idValue() (int32, error) {
+	n, err := v.intValue()
 	if err == nil && (n < 0 || n > maxID) {
-		return 0, v.faultf("is %d, want 0 to %d", n, maxID)
+		return 0, v.errorf("is %d, want 0 to %d", n, maxID)
 	}
 	return int32(n), err
 }
 
-// boolOr is def where the value is absent.
+// boolOr returns the value, or def if it is absent.
 func (v value) boolOr(def bool) (bool, error) {
 	if v.absent() {
 		return def, nil
 	}
-	return v.bool()
+	return v.boolValue()
 }
 
-// strOr is def where the value is absent.
-func (v value) strOr(def string) (string, error) {
+// stringOr returns the value, or def if it is absent.
+func (v value) stringOr(def string) (string, error) {
 	if v.absent() {
 		return def, nil
 	}
-	return v.str()
+	return v.stringValue()
 }
 
-func (v value) list() ([]value, error) {
+func (v value) listValue() ([]value, error) {
 	var raws []json.RawMessage
-	if err := v.into(&raws, "a list"); err != nil {
+	if err := v.decode(&raws, "a list"); err != nil {
 		return nil, err
 	}
 	list := make([]value, len(raws))
@@ -97,19 +97,19 @@ func (v value) list() ([]value, error) {
 	return list, nil
 }
 
-// object is an object whose keys must all be asked for.
+// object is a JSON object. Each key must be read once; checkAllRead finds keys that were not.
 type object struct {
 	value
 	m map[string]json.RawMessage
 }
 
-func (v value) object() (object, error) {
+func (v value) objectValue() (object, error) {
 	o := object{value: v}
-	return o, v.into(&o.m, "an object")
+	return o, v.decode(&o.m, "an object")
 }
 
-// get takes the value of a key; it may be absent.
-func (o object) get(key string) value {
+// read returns the value of a key, which may be absent, and removes the key.
+func (o object) read(key string) value {
 	v := value{key, o.m[key]}
 	if o.field != "" {
 		v.field = o.field + "." + key
@@ -118,41 +118,41 @@ func (o object) get(key string) value {
 	return v
 }
 
-// rest fails if the object has keys that nobody asked for.
-func (o object) rest() error {
+// checkAllRead returns an error if the object has keys that were not read, since they are unknown.
+func (o object) checkAllRead() error {
 	if len(o.m) == 0 {
 		return nil
 	}
-	return o.get(slices.Min(slices.Collect(maps.Keys(o.m)))).faultf("is not known")
+	return o.read(slices.Min(slices.Collect(maps.Keys(o.m)))).errorf("is not known")
 }
 
-// typed is an object with its key "type".
-func (v value) typed() (object, string, error) {
-	o, err := v.object()
+// typedObject returns an object and the value of its key "type".
+func (v value) typedObject() (object, string, error) {
+	o, err := v.objectValue()
 	if err != nil {
 		return o, "", err
 	}
-	kind, err := o.get("type").str()
+	kind, err := o.read("type").stringValue()
 	return o, kind, err
 }
 
-// unknown is the error for a value of the key "type".
-func (o object) unknown(kind string) error {
-	return faultf(o.field+".type", "%q is not known", kind)
+// unknownTypeError returns the error of an unknown value of the key "type".
+func (o object) unknownTypeError(kind string) error {
+	return errorf(o.field+".type", "%q is not known", kind)
 }
 
-// checkJSON finds what encoding/json would mend quietly: bytes that are not UTF-8, and halves of
-// surrogate pairs, which become U+FFFD, so that two pieces may become one.
+// checkJSON returns an error for bytes that are not UTF-8 and halves of surrogate pairs. encoding/json
+// would replace both by U+FFFD, so that two pieces could become equal.
 func checkJSON(b []byte) error {
 	if !utf8.Valid(b) {
-		return faultf("", "not valid UTF-8")
+		return errorf("", "not valid UTF-8")
 	}
 	if !json.Valid(b) {
 		var v any
-		return faultf("", "not JSON: %w", json.Unmarshal(b, &v))
+		return errorf("", "not JSON: %w", json.Unmarshal(b, &v))
 	}
 	if at := jsontext.LoneSurrogate(b); at >= 0 {
-		return faultf("", "byte %d: half of a surrogate pair", at)
+		return errorf("", "byte %d: half of a surrogate pair", at)
 	}
 	return nil
 }

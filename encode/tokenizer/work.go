@@ -7,126 +7,128 @@ import (
 	"github.com/plaid-ir/plaid/encode/tokenizer/internal/chars"
 )
 
-// place is a range of bytes: of the text as it was given, of a buffer or of a word.
-type place struct{ start, end int32 }
+// span is a range of bytes: of the input, of a buffer or of a word.
+type span struct{ start, end int32 }
 
-// buffer is text on its way. Where places are wanted it knows for each byte
-// which bytes of the given text it came from: those of a whole character at
-// least.
+// buffer is text between two steps. If track is set, it has for each byte its source, the
+// bytes of the input that it was made from: at least those of a whole character.
 type buffer struct {
-	track bool
-	text  []byte
-	src   []place
+	track   bool
+	text    []byte
+	sources []span // one for each byte of text, if track
 }
 
 func (b *buffer) reset(track bool) {
-	b.track, b.text, b.src = track, b.text[:0], b.src[:0]
+	b.track, b.text, b.sources = track, b.text[:0], b.sources[:0]
 }
 
-// grow makes room for n bytes at once: append, called for one byte after another, takes several times
+// growBy makes room for n bytes at once: appending byte by byte would take several times
 // the memory of a long text.
-func (b *buffer) grow(n int) {
+func (b *buffer) growBy(n int) {
 	b.text = slices.Grow(b.text, n)
 	if b.track {
-		b.src = slices.Grow(b.src, n)
+		b.sources = slices.Grow(b.sources, n)
 	}
 }
 
-// bytes appends text that came from one place.
-func (b *buffer) bytes(p []byte, from place) {
+// appendBytes appends text with one source.
+func (b *buffer) appendBytes(p []byte, from span) {
 	b.text = append(b.text, p...)
-	b.mark(len(p), from)
+	b.appendSource(len(p), from)
 }
 
-// rune appends a character that came from one place.
-func (b *buffer) rune(r rune, from place) {
+// appendRune appends a character with its source.
+func (b *buffer) appendRune(r rune, from span) {
 	n := len(b.text)
 	b.text = utf8.AppendRune(b.text, r)
-	b.mark(len(b.text)-n, from)
+	b.appendSource(len(b.text)-n, from)
 }
 
-func (b *buffer) mark(n int, from place) {
+// appendSource appends the source of n bytes.
+func (b *buffer) appendSource(n int, from span) {
 	if b.track {
 		for range n {
-			b.src = append(b.src, from)
+			b.sources = append(b.sources, from)
 		}
 	}
 }
 
-// copy appends a range of another buffer.
-func (b *buffer) copy(in *buffer, from, to int) {
+// appendRange appends a range of another buffer.
+func (b *buffer) appendRange(in *buffer, from, to int) {
 	b.text = append(b.text, in.text[from:to]...)
 	if b.track {
-		b.src = append(b.src, in.src[from:to]...)
+		b.sources = append(b.sources, in.sources[from:to]...)
 	}
 }
 
-// placeOf is where a range came from.
-func (b *buffer) placeOf(i, j int) place {
+// sourceOf returns the source of a range: the span from the first to the last byte of its sources.
+func (b *buffer) sourceOf(i, j int) span {
 	if !b.track || i >= j {
-		return place{}
+		return span{}
 	}
-	p := b.src[i]
-	for _, s := range b.src[i+1 : j] {
+	p := b.sources[i]
+	for _, s := range b.sources[i+1 : j] {
 		p.start, p.end = min(p.start, s.start), max(p.end, s.end)
 	}
 	return p
 }
 
-// work is what one call needs; calls take turns with it.
+// work is the memory of one call, for reuse by later calls.
 type work struct {
-	track  bool
-	ids    []int32
-	places []place // as many as ids if track; while a word is encoded, within it
+	track bool
+	ids   []int32
+	spans []span // of each id, if track: in the input, or in the word while it is encoded
 
-	given   buffer
-	lowered buffer
-	norm    [2]buffer // normalizers write them in turn
-	most    int       // bytes that normalizers may make of a text; they may stop beyond them
-	split   [2]buffer // pre-tokenizers that rewrite text write them in turn
-	cur     *buffer
-	cuts    []place // of cur: what is between added tokens, then words
-	next    []place
-	raw     []match // added tokens of the text
-	mid     []match // added tokens of normalized text
+	input             buffer    // the input
+	lowered           buffer    // the lowered input
+	normBuffers       [2]buffer // normalizers write them alternately
+	maxBytes          int       // the limit in bytes of normalized text, beyond which a normalizer may stop
+	splitBuffers      [2]buffer // pre-tokenizers that rewrite text write them alternately
+	cur               *buffer   // the text so far
+	cuts              []span    // of cur: the text between added tokens, then words
+	nextCuts          []span    // the cuts of the next step
+	rawMatches        []match   // added tokens of the input
+	normalizedMatches []match   // added tokens of normalized text
 
 	items []chars.Item
 	bpe   bpeScratch
-	paths []path
-	ends  []place
+	paths []bestPath
+	ends  []span
 }
 
-// keep is the size in bytes of buffers that outlive a call.
-const keep = 1 << 20
+// maxPooledBytes is the size in bytes of the largest buffers that are kept after a call.
+const maxPooledBytes = 1 << 20
 
-func (w *work) begin(track bool) {
-	w.ids, w.places, w.track = w.ids[:0], w.places[:0], track
+func (w *work) reset(track bool) {
+	w.ids, w.spans, w.track = w.ids[:0], w.spans[:0], track
 }
 
-// rewrite is the buffer to write next of a pair.
+// rewrite returns the buffer of a pair that is not current, emptied, to write the text anew.
 func (w *work) rewrite(pair *[2]buffer) *buffer {
 	b := &pair[0]
 	if w.cur == b {
 		b = &pair[1]
 	}
 	b.reset(w.track)
-	b.grow(len(w.cur.text))
+	b.growBy(len(w.cur.text))
 	return b
 }
 
-// token appends a token that stands at a place: of the given text, or of the word under way.
-func (w *work) token(id int32, at place) {
+// appendToken appends a token with its span in the input, or in the word that is encoded.
+func (w *work) appendToken(id int32, at span) {
 	w.ids = append(w.ids, id)
 	if w.track {
-		w.places = append(w.places, at)
+		w.spans = append(w.spans, at)
 	}
 }
 
-// emit appends a token that stands at from to to of the word.
-func (w *work) emit(id int32, from, to int) { w.token(id, place{int32(from), int32(to)}) }
+// appendWordToken appends a token of the bytes from from to to of the word.
+func (w *work) appendWordToken(id int32, from, to int) {
+	w.appendToken(id, span{int32(from), int32(to)})
+}
 
-// cut takes back the tokens from n on.
-func (w *work) cut(n int) {
-	w.places = w.places[:len(w.places)-min(len(w.places), len(w.ids)-n)]
+// truncate removes the tokens from n on.
+func (w *work) truncate(n int) {
+	w.spans = w.spans[:len(w.spans)-min(len(w.spans), len(w.ids)-n)]
 	w.ids = w.ids[:n]
 }

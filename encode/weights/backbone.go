@@ -12,12 +12,12 @@ import (
 // source reads the tensors of a backbone by the names of its family.
 type source struct {
 	*tensors
-	names  *names
-	b      *modeldir.Backbone
-	prefix string // of the model, or of a layer
+	names    *names
+	backbone *modeldir.Backbone
+	prefix   string // of the model, or of a layer
 }
 
-// readBackbone reads all but the heads.
+// readBackbone reads all tensors except the heads.
 func readBackbone(t *tensors, b *modeldir.Backbone, w *native.Weights) {
 	n := namesOf(b)
 	s := source{t, n, b, t.prefix(n.words + ".weight")}
@@ -25,7 +25,7 @@ func readBackbone(t *tensors, b *modeldir.Backbone, w *native.Weights) {
 	for i := range b.Layers {
 		layer := s
 		layer.prefix += fmt.Sprintf(n.layer, i)
-		w.Layers = append(w.Layers, layer.layer(i))
+		w.Layers = append(w.Layers, layer.readLayer(i))
 	}
 	w.Final = s.norm(n.final, b.Hidden)
 	for _, name := range unusedBeginnings {
@@ -33,10 +33,10 @@ func readBackbone(t *tensors, b *modeldir.Backbone, w *native.Weights) {
 	}
 }
 
-// embeddings reads the tables that tokens are looked up in, their norm and projection.
+// embeddings reads the tables of embeddings, their norm and their projection.
 func (s *source) embeddings(w *native.Weights) {
-	n, b, size := s.names, s.b, s.b.EmbeddingSize()
-	w.Words = s.table(n.words, b.Vocabulary, size)
+	n, b, size := s.names, s.backbone, s.backbone.EmbeddingSize()
+	w.Words = s.readTable(n.words, b.Vocabulary, size)
 	if n.scaled {
 		root := float32(math.Sqrt(float64(size)))
 		for i := range w.Words {
@@ -44,27 +44,27 @@ func (s *source) embeddings(w *native.Weights) {
 		}
 	}
 	if b.LearnedPositions {
-		w.Positions = s.table(n.positions, b.MaxPositions+b.PositionOffset, size)
+		w.Positions = s.readTable(n.positions, b.MaxPositions+b.PositionOffset, size)
 	}
 	if n.types != "" {
 		rows := 1
-		if shape := s.shape(s.prefix + n.types + ".weight"); len(shape) == 2 {
+		if shape := s.shapeOf(s.prefix + n.types + ".weight"); len(shape) == 2 {
 			rows = shape[0]
 		}
-		w.Types = s.table(n.types, rows, size)
+		w.Types = s.readTable(n.types, rows, size)
 	}
 	w.Norm = s.norm(n.norm, size)
 	if b.Embedding != 0 {
 		w.Project = s.linear(n.project, b.Hidden, size, true)
 	}
 	if b.RelativePositions {
-		w.Relative = relative(s.table(n.relative, 2*buckets, b.Heads), b.Heads, b.MaxPositions)
+		w.Relative = relative(s.readTable(n.relative, 2*buckets, b.Heads), b.Heads, b.MaxPositions)
 	}
 }
 
-// layer reads layer i.
-func (s *source) layer(i int) (l native.Layer) {
-	n, b, h := s.names, s.b, s.b.Hidden
+// readLayer reads layer i.
+func (s *source) readLayer(i int) (l native.Layer) {
+	n, b, h := s.names, s.backbone, s.backbone.Hidden
 	if i > 0 || !n.firstPlain {
 		l.AttentionNorm = s.norm(n.attentionNorm, h)
 	}
@@ -87,7 +87,10 @@ func (s *source) layer(i int) (l native.Layer) {
 	l.FeedForwardNorm = s.norm(n.feedForwardNorm, h)
 	if b.Gated {
 		m := s.linears(n.up, h, b.Biases.FeedForward, b.Intermediate, b.Intermediate)
-		l.Up = native.Linear{Weight: slices.Concat(m[0].Weight, m[1].Weight), Bias: slices.Concat(m[0].Bias, m[1].Bias)}
+		l.Up = native.Linear{
+			Weight: slices.Concat(m[0].Weight, m[1].Weight),
+			Bias:   slices.Concat(m[0].Bias, m[1].Bias),
+		}
 	} else {
 		l.Up = s.linears(n.up, h, b.Biases.FeedForward, b.Intermediate)[0]
 	}
@@ -96,17 +99,18 @@ func (s *source) layer(i int) (l native.Layer) {
 	return l
 }
 
-// table reads embeddings.
-func (s *source) table(name string, rows, size int) []float32 {
+// readTable reads a table of embeddings.
+func (s *source) readTable(name string, rows, size int) []float32 {
 	return s.read(s.prefix+name+".weight", rows, size)
 }
 
-// linear reads a map.
+// linear reads a linear map.
 func (s *source) linear(name string, out, in int, biased bool) native.Linear {
 	return s.tensors.linear(s.prefix+name, out, in, biased)
 }
 
-// linears reads maps of the given rows, which have a name each or one for all.
+// linears reads linear maps with these numbers of rows. list has a name for each map, or one name for a
+// tensor of all.
 func (s *source) linears(list []string, in int, biased bool, rows ...int) []native.Linear {
 	maps := make([]native.Linear, len(rows))
 	if len(list) == len(rows) {
@@ -136,7 +140,7 @@ func (s *source) norm(name string, size int) (n native.Norm) {
 	if name == "" {
 		return n
 	}
-	n = s.tensors.norm(s.prefix+name, size, s.b.Biases.Norms)
+	n = s.tensors.norm(s.prefix+name, size, s.backbone.Biases.Norms)
 	if s.names.addOne {
 		for i := range n.Gamma {
 			n.Gamma[i]++
@@ -145,11 +149,11 @@ func (s *source) norm(name string, size int) (n native.Norm) {
 	return n
 }
 
-// buckets is how many of MPNet's distances have numbers, to either side of a token.
+// buckets is the number of MPNet's buckets of distances on each side of a token.
 const buckets = 16
 
-// relative spreads MPNet's table, a row for each bucket of distances, to every distance of a key
-// behind its query, for each head.
+// relative expands MPNet's table, which has a row for each bucket of distances, to a value for every
+// distance of a key from its query, for each head.
 func relative(table []float32, heads, positions int) []float32 {
 	if table == nil {
 		return nil
@@ -163,8 +167,8 @@ func relative(table []float32, heads, positions int) []float32 {
 	return x
 }
 
-// bucketOf is the bucket of a distance. Up to 7 each has its own. Then they grow by a power, to that of
-// 91 and more; these are its bounds as float32 gives them.
+// bucketOf returns the bucket of a distance. Distances up to 7 have their own. Beyond, the bounds of the
+// buckets grow by a factor, up to 91; these are the bounds as computed in float32.
 func bucketOf(d int) int {
 	bucket := 0
 	if d > 0 {

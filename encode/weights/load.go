@@ -1,9 +1,9 @@
-// Package weights reads the tensors of a model from its folder: from safetensors or from
-// pytorch_model.bin, in one file or sharded. Numbers of half precision become float32.
+// Package weights reads the tensors of a model from its folder: from safetensors or
+// pytorch_model.bin, in one file or in shards. Numbers of half precision become float32.
 //
-// Every tensor must have the name and shape that the settings ask for, and be
-// finite; a tensor that is not asked for is an error too, because a model that
-// has one is another model.
+// Every tensor must have the name and shape that the settings require, and be
+// finite. An additional tensor is an error too, because it belongs to
+// another model.
 package weights
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Load reads the tensors of a model. Errors are [*modeldir.ModelError].
+// Load reads the tensors of a model. Errors are of type [*modeldir.ModelError].
 func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 	n := c.Backbone.Config
-	// No text is longer than the settings allow, and a table of rotary angles has a row a position.
+	// A table of rotary angles has a row per position: it needs none beyond the longest text.
 	if !n.LearnedPositions {
 		n.MaxPositions = min(n.MaxPositions, max(c.Query.Length, c.Document.Length))
 	}
@@ -32,12 +32,13 @@ func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 		dim = w.Heads[len(w.Heads)-1].Out
 	}
 	if c.Dim != 0 && dim != c.Dim {
-		return n, nil, modeldir.Faultf(c.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
+		return n, nil, modeldir.Errorf(c.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
 			dim, c.Origin["dim"], c.Dim)
 	}
 	return n, w, nil
 }
 
+// loadTensors reads the backbone and the heads.
 func loadTensors(c *modeldir.Config) (*native.Weights, error) {
 	t, err := openTensors(c.Weights)
 	if err != nil {
@@ -46,24 +47,24 @@ func loadTensors(c *modeldir.Config) (*native.Weights, error) {
 	defer t.close()
 	w := &native.Weights{}
 	readBackbone(t, &c.Backbone, w)
-	if t.has("linear.weight") {
-		shape := t.shape("linear.weight")
+	if t.contains("linear.weight") {
+		shape := t.shapeOf("linear.weight")
 		switch {
 		case len(c.Dense) > 0:
 			t.ignore("linear.")
 		case len(shape) != 2 || shape[0] < 1:
-			t.fail("linear.weight", "has shape %v, want [dimensions, %d]", shape, c.Backbone.Hidden)
+			t.setError("linear.weight", "has shape %v, want [dimensions, %d]", shape, c.Backbone.Hidden)
 		default:
 			head := native.Dense{In: c.Backbone.Hidden, Out: shape[0]}
-			head.Linear = t.linear("linear", head.Out, head.In, t.has("linear.bias"))
+			head.Linear = t.linear("linear", head.Out, head.In, t.contains("linear.bias"))
 			w.Heads = append(w.Heads, head)
 		}
 	}
-	if err := t.done(); err != nil {
+	if err := t.finish(); err != nil {
 		return nil, err
 	}
 	for _, d := range c.Dense {
-		head, err := dense(d)
+		head, err := readDense(d)
 		if err != nil {
 			return nil, err
 		}
@@ -77,12 +78,12 @@ var activations = map[string]native.Activation{
 	"gelu_tanh": transformer.GELUTanh, "silu": transformer.SiLU, "tanh": transformer.Tanh,
 }
 
-// dense reads a head of its own file.
-func dense(d modeldir.Dense) (native.Dense, error) {
+// readDense reads a head from its own file.
+func readDense(d modeldir.Dense) (native.Dense, error) {
 	h := native.Dense{In: d.In, Out: d.Out, Residual: d.Residual}
 	var ok bool
 	if h.Activation, ok = activations[d.Activation]; !ok {
-		return h, modeldir.Faultf(d.Path, "activation_function", modeldir.ErrFamily, "%q is not known", d.Activation)
+		return h, modeldir.Errorf(d.Path, "activation_function", modeldir.ErrFamily, "%q is not known", d.Activation)
 	}
 	t, err := openTensors([]string{d.Path})
 	if err != nil {
@@ -96,10 +97,10 @@ func dense(d modeldir.Dense) (native.Dense, error) {
 	if d.Residual && d.In != d.Out {
 		h.ResidualWeight = t.read("residual.weight", d.Out, d.In)
 	}
-	return h, t.done()
+	return h, t.finish()
 }
 
-// asModelError marks a fault of a file.
+// asModelError wraps the error of a file, or of a tensor in it, in a ModelError.
 func asModelError(path, field string, err error) error {
 	var me *modeldir.ModelError
 	if errors.As(err, &me) {
@@ -109,7 +110,7 @@ func asModelError(path, field string, err error) error {
 	return &modeldir.ModelError{Path: filepath.Clean(path), Field: field, Err: &described{text, err}}
 }
 
-// described is an error of another package without the path that ModelError names.
+// described is an error of another package without its path, which ModelError names.
 type described struct {
 	text string
 	err  error

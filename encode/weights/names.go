@@ -2,27 +2,28 @@ package weights
 
 import "github.com/plaid-ir/plaid/encode/modeldir"
 
-// names are those of a family's tensors, without the prefix that the names of a model have in
-// common. Maps and norms have NAME.weight and NAME.bias. "" and nil: the family has none.
+// names holds the names of a family's tensors, without the prefix that all names of a model
+// share. Linear maps and norms are NAME.weight and NAME.bias. "" and nil mean that the family has no
+// such tensor.
 type names struct {
 	words, positions, types, norm, project, relative, final string
 
-	layer string // before the names of a layer, with its number
-	// Of several maps, the rows of one come behind those of the other.
+	layer string // the prefix of a layer, with %d for its number
+	// Several names are maps whose rows are concatenated.
 	queryKeyValue, up                          []string
 	queryNorm, keyNorm, output, down           string
 	attentionNorm, feedForwardNorm             string
 	attentionOutputNorm, feedForwardOutputNorm string
 	convolutionIn, taps, convolutionOutput     string
 
-	// firstPlain says that the first layer has no norm before attention.
+	// firstPlain means that the first layer has no norm before attention.
 	firstPlain bool
-	// addOne says that norms multiply by one more than their weights, and scaled that words are
-	// multiplied by the root of their size.
+	// addOne means that norms multiply by one more than their weights, and scaled that embeddings of
+	// words are multiplied by the root of their size.
 	addOne, scaled bool
 }
 
-// namesOf are the names of a model's tensors.
+// namesOf returns the names of a model's tensors.
 func namesOf(b *modeldir.Backbone) *names {
 	if b.Family == modeldir.XLMR && !b.LearnedPositions {
 		return &jinaV2
@@ -36,7 +37,7 @@ var families = map[modeldir.Family]*names{
 	modeldir.ModernBERT: &modernBERT, modeldir.EuroBERT: &euroBERT, modeldir.Gemma3: &gemma3, modeldir.LFM2: &lfm2,
 }
 
-// bert has the projection of ELECTRA, whose names are BERT's otherwise.
+// bert also has the projection of ELECTRA, whose other names are those of BERT.
 var bert = names{
 	words: "embeddings.word_embeddings", positions: "embeddings.position_embeddings",
 	types: "embeddings.token_type_embeddings", norm: "embeddings.LayerNorm", project: "embeddings_project",
@@ -46,7 +47,7 @@ var bert = names{
 	up: []string{"intermediate.dense"}, down: "output.dense", feedForwardNorm: "output.LayerNorm",
 }
 
-// jinaV2 are the names of jina-colbert-v2 and others whose class is XLMRobertaFlash.
+// jinaV2 has the names of jina-colbert-v2 and others whose class is XLMRobertaFlash.
 var jinaV2 = names{
 	words: "embeddings.word_embeddings", types: "embeddings.token_type_embeddings", norm: "emb_ln",
 	layer:         "encoder.layers.%d.",
@@ -109,11 +110,12 @@ var lfm2 = names{
 	feedForwardNorm: "ffn_norm", up: []string{"feed_forward.w1", "feed_forward.w3"}, down: "feed_forward.w2",
 }
 
-// Names of tensors that are no part of the transformer: heads of pre-training and of other tasks,
-// and tables that are computed.
+// Beginnings and ends of the names of tensors that do not belong to the transformer: heads of
+// pre-training and of other tasks, and tables that are computed.
 var (
 	unusedBeginnings = []string{
-		"pooler.", "cls.", "lm_head.", "classifier.", "head.", "decoder.", "dense.", "qa_outputs.", "pre_classifier.",
+		"pooler.", "cls.", "lm_head.", "classifier.", "head.", "decoder.", "dense.", "qa_outputs.",
+		"pre_classifier.",
 		"vocab_transform.", "vocab_layer_norm.", "vocab_projector.",
 		"discriminator_predictions.", "generator_predictions.", "generator_lm_head.",
 	}

@@ -18,7 +18,7 @@ type container interface {
 	Close() error
 }
 
-// openContainer opens a file of safetensors, or one that torch.save wrote.
+// openContainer opens a file of safetensors, or a file that torch.save wrote.
 func openContainer(path string) (container, error) {
 	if filepath.Ext(path) == ".bin" {
 		return torch.Open(path)
@@ -26,18 +26,20 @@ func openContainer(path string) (container, error) {
 	return vectors.OpenSafetensors(path)
 }
 
-// tensors are those of one or more files. The first fault stays; tensors that are read after it are nil.
+// tensors reads the tensors of one or more files. The first error stays, and tensors that are read after
+// it are nil.
 type tensors struct {
-	files  []container
-	paths  []string
-	in     map[string]int // name → file
-	asked  map[string]bool
-	spared []string // beginnings of names that may be there
-	err    error
+	files     []container
+	paths     []string
+	fileIndex map[string]int  // the index of the file with each tensor
+	used      map[string]bool // the tensors that were read
+	ignored   []string        // beginnings of names that are ignored
+	err       error
 }
 
+// openTensors opens files. The same name in two files is an error.
 func openTensors(paths []string) (*tensors, error) {
-	t := &tensors{in: map[string]int{}, asked: map[string]bool{}}
+	t := &tensors{fileIndex: map[string]int{}, used: map[string]bool{}}
 	for i, path := range paths {
 		s, err := openContainer(path)
 		if err != nil {
@@ -46,11 +48,11 @@ func openTensors(paths []string) (*tensors, error) {
 		}
 		t.files, t.paths = append(t.files, s), append(t.paths, path)
 		for _, name := range s.Names() {
-			if j, twice := t.in[name]; twice {
+			if j, twice := t.fileIndex[name]; twice {
 				t.close()
-				return nil, modeldir.Faultf(path, name, modeldir.ErrWeights, "is in %s too", paths[j])
+				return nil, modeldir.Errorf(path, name, modeldir.ErrWeights, "is in %s too", paths[j])
 			}
-			t.in[name] = i
+			t.fileIndex[name] = i
 		}
 	}
 	return t, nil
@@ -62,25 +64,25 @@ func (t *tensors) close() {
 	}
 }
 
-func (t *tensors) has(name string) bool {
-	_, ok := t.in[name]
+func (t *tensors) contains(name string) bool {
+	_, ok := t.fileIndex[name]
 	return ok
 }
 
-// fail keeps the first fault.
-func (t *tensors) fail(name, format string, args ...any) {
+// setError keeps an error of a tensor, if it is the first.
+func (t *tensors) setError(name, format string, args ...any) {
 	if t.err == nil {
 		path := t.paths[0]
-		if i, ok := t.in[name]; ok {
+		if i, ok := t.fileIndex[name]; ok {
 			path = t.paths[i]
 		}
-		t.err = modeldir.Faultf(path, name, modeldir.ErrWeights, format, args...)
+		t.err = modeldir.Errorf(path, name, modeldir.ErrWeights, format, args...)
 	}
 }
 
-// shape is that of a tensor, nil if it is not there.
-func (t *tensors) shape(name string) []int {
-	if i, ok := t.in[name]; ok {
+// shapeOf returns the shape of a tensor. nil means that it is missing.
+func (t *tensors) shapeOf(name string) []int {
+	if i, ok := t.fileIndex[name]; ok {
 		if a, err := t.files[i].Array(name); err == nil {
 			return a.Shape
 		}
@@ -88,15 +90,15 @@ func (t *tensors) shape(name string) []int {
 	return nil
 }
 
-// read reads a tensor of a shape.
+// read reads a tensor, which must have the shape.
 func (t *tensors) read(name string, shape ...int) []float32 {
 	if t.err != nil {
 		return nil
 	}
-	t.asked[name] = true
-	i, ok := t.in[name]
+	t.used[name] = true
+	i, ok := t.fileIndex[name]
 	if !ok {
-		t.fail(name, "is missing")
+		t.setError(name, "is missing")
 		return nil
 	}
 	a, err := t.files[i].Array(name)
@@ -105,11 +107,11 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 		return nil
 	}
 	if !slices.Equal(a.Shape, shape) {
-		t.fail(name, "has shape %v, want %v", a.Shape, shape)
+		t.setError(name, "has shape %v, want %v", a.Shape, shape)
 		return nil
 	}
 	if !slices.Contains([]string{"<f4", "<f2", "bf16"}, a.Dtype) {
-		t.fail(name, "has numbers of type %s, want float32, float16 or bfloat16", a.Dtype)
+		t.setError(name, "has numbers of type %s, want float32, float16 or bfloat16", a.Dtype)
 		return nil
 	}
 	x := make([]float32, a.Len())
@@ -117,24 +119,24 @@ func (t *tensors) read(name string, shape ...int) []float32 {
 		t.err = asModelError(t.paths[i], name, err)
 		return nil
 	}
-	if at := slices.IndexFunc(x, func(v float32) bool { return v-v != 0 }); at >= 0 {
-		t.fail(name, "value %d is %v", at, x[at])
+	if i := slices.IndexFunc(x, func(v float32) bool { return v-v != 0 }); i >= 0 { // infinite or NaN
+		t.setError(name, "value %d is %v", i, x[i])
 		return nil
 	}
 	return x
 }
 
-// prefix is that of all names of a model, found by a tensor that every model has.
+// prefix returns the prefix of all names of a model, found by the name of a tensor that every model has.
 func (t *tensors) prefix(known string) string {
 	var found []string
-	for name := range t.in {
+	for name := range t.fileIndex {
 		if p, ok := strings.CutSuffix(name, known); ok && (p == "" || strings.HasSuffix(p, ".")) {
 			found = append(found, p)
 		}
 	}
 	if len(found) > 1 {
 		slices.Sort(found)
-		t.fail(found[1]+known, "is there, and %s too", found[0]+known)
+		t.setError(found[1]+known, "is there, and %s too", found[0]+known)
 	}
 	if len(found) == 0 {
 		return ""
@@ -151,11 +153,11 @@ func (t *tensors) linear(name string, out, in int, bias bool) (l native.Linear) 
 	return l
 }
 
-// norm reads a norm and its bias. Checkpoints that came from TensorFlow call
+// norm reads the weight and bias of a norm. Checkpoints that were converted from TensorFlow call
 // them gamma and beta.
 func (t *tensors) norm(name string, size int, bias bool) (n native.Norm) {
 	gamma, beta := name+".weight", name+".bias"
-	if !t.has(gamma) && t.has(name+".gamma") {
+	if !t.contains(gamma) && t.contains(name+".gamma") {
 		gamma, beta = name+".gamma", name+".beta"
 	}
 	n.Gamma = t.read(gamma, size)
@@ -165,25 +167,25 @@ func (t *tensors) norm(name string, size int, bias bool) (n native.Norm) {
 	return n
 }
 
-// ignore lets tensors be there that are not used.
-func (t *tensors) ignore(beginnings ...string) { t.spared = append(t.spared, beginnings...) }
+// ignore allows tensors that are not used, by the beginnings of their names.
+func (t *tensors) ignore(beginnings ...string) { t.ignored = append(t.ignored, beginnings...) }
 
-// done is the first fault, or a tensor that nobody asked for.
-func (t *tensors) done() error {
+// finish returns the first error, or one that names a tensor that was neither read nor ignored.
+func (t *tensors) finish() error {
 	if t.err != nil {
 		return t.err
 	}
 	var names []string
-	for name := range t.in {
-		spared := slices.ContainsFunc(t.spared, func(s string) bool { return strings.HasPrefix(name, s) }) ||
+	for name := range t.fileIndex {
+		spared := slices.ContainsFunc(t.ignored, func(s string) bool { return strings.HasPrefix(name, s) }) ||
 			slices.ContainsFunc(unusedEnds, func(s string) bool { return strings.HasSuffix(name, s) })
-		if !t.asked[name] && !spared {
+		if !t.used[name] && !spared {
 			names = append(names, name)
 		}
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		t.fail(names[0], "is no tensor of such a model (%d are not)", len(names))
+		t.setError(names[0], "is no tensor of such a model (%d are not)", len(names))
 	}
 	return t.err
 }

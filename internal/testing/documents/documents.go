@@ -12,7 +12,7 @@ import (
 // Part is what is stored under one ordinal: a document, or a passage of one.
 type Part struct {
 	ID string
-	Of string // the document that it is a passage of; "" means that it is a document
+	Of string // the document that it is a passage of. "" means that it is a document
 	// N and Text stand for what else is stored.
 	N    int
 	Text string
@@ -27,7 +27,7 @@ type Affected struct{ Documents, Passages int }
 // Picture is what is stored, in the order in which it came. The zero value has nothing.
 type Picture struct {
 	Parts []Part
-	// Most is the number of documents that an addition leaves; 0 means all.
+	// Most is the number of documents that an addition leaves. 0 means all.
 	Most int
 }
 

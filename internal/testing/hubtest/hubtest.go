@@ -45,7 +45,7 @@ type Request struct {
 }
 
 type model struct {
-	token    string                       // that may read it; "" means any
+	token    string                       // that may read it. "" means any
 	branches map[string]string            // commits
 	commits  map[string]map[string][]byte // files
 }

@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// Item is a character on its way through a normalization form, with the range
-// of the source that it came from.
+// Item is a character between the steps of a normalization form, with the range
+// of the source that it was made from.
 type Item struct {
 	R          rune
 	Class      uint8
 	Start, End int32
 }
 
-// Hangul syllables are composed by arithmetic.
+// Hangul syllables are composed by arithmetic, as chapter 3.12 of Unicode describes.
 const (
 	hangulFirst = 0xAC00
 	hangulL     = 0x1100
@@ -26,23 +26,25 @@ const (
 	hangulCount = hangulLs * hangulVs * hangulTs
 )
 
+// normalForms maps characters to their decompositions, and pairs to their compositions.
 type normalForms struct {
 	canonical, compatible map[rune]string
 	composed              map[[2]rune]rune
 }
 
+// load reads the forms, and adds their properties to flat.
 func (f *normalForms) load(t *tables, flat []Info) {
-	f.canonical = decompositions(t.text())
-	f.compatible = decompositions(t.text())
+	f.canonical = decompositions(t.readText())
+	f.compatible = decompositions(t.readText())
 	f.composed = map[[2]rune]rune{}
-	for rest := t.text(); rest != ""; {
-		var t [3]rune
-		for i := range t {
-			r, n := utf8.DecodeRuneInString(rest)
-			t[i], rest = r, rest[n:]
+	for input := t.readText(); input != ""; {
+		var triple [3]rune
+		for i := range triple {
+			r, n := utf8.DecodeRuneInString(input)
+			triple[i], input = r, input[n:]
 		}
-		f.composed[[2]rune{t[0], t[1]}] = t[2]
-		flat[t[1]] |= Info(Joins)
+		f.composed[[2]rune{triple[0], triple[1]}] = triple[2]
+		flat[triple[1]] |= Info(Joins)
 	}
 	for r := rune(hangulV); r < hangulV+hangulVs; r++ {
 		flat[r] |= Info(Joins)
@@ -51,19 +53,19 @@ func (f *normalForms) load(t *tables, flat []Info) {
 		flat[r] |= Info(Joins)
 	}
 	for r, d := range f.canonical {
-		flat[r] |= Info(Decomposes) | flat[first(d)]&Info(Joins)
+		flat[r] |= Info(Decomposes) | flat[firstRune(d)]&Info(Joins)
 	}
 	for r, d := range f.compatible {
-		flat[r] |= Info(DecomposesK) | flat[first(d)]&Info(Joins)
+		flat[r] |= Info(DecomposesK) | flat[firstRune(d)]&Info(Joins)
 	}
 }
 
-func first(s string) rune {
+func firstRune(s string) rune {
 	r, _ := utf8.DecodeRuneInString(s)
 	return r
 }
 
-// decompositions are read from a list of a character and what it becomes, each
+// decompositions parses a list of characters with their decompositions, each
 // ended by NUL.
 func decompositions(list string) map[rune]string {
 	m := map[rune]string{}
@@ -74,8 +76,8 @@ func decompositions(list string) map[rune]string {
 	return m
 }
 
-// AppendDecomposed appends the full decomposition of r, which stands at start
-// to end of the source: the canonical one, or the compatible one.
+// AppendDecomposed appends the full decomposition of r, whose source is start to end: the canonical
+// one or, with compat, the compatible one.
 func AppendDecomposed(items []Item, r rune, start, end int32, compat bool) []Item {
 	info := InfoOf(r)
 	if !info.Is(Decomposes | DecomposesK) {
@@ -105,9 +107,9 @@ func AppendDecomposed(items []Item, r rune, start, end int32, compat bool) []Ite
 	return items
 }
 
-// Order puts combining marks side by side into the order of their classes. Marks
-// that change places leave behind where they came from, as they do in the Python
-// package: the first of the ordered marks counts as having stood first.
+// Order sorts runs of combining marks by their classes. Sources are not sorted with the marks, as
+// in the Python package: the first of the sorted marks has the source of the mark that was
+// first before.
 func Order(items []Item) {
 	for i := 0; i < len(items); {
 		if items[i].Class == 0 {
@@ -130,12 +132,12 @@ func Order(items []Item) {
 	}
 }
 
-// Compose joins decomposed and ordered items into composed characters, in
-// place, and returns what is left.
+// Compose composes decomposed and ordered items, in place, and returns the remaining
+// items.
 func Compose(items []Item) []Item {
 	n, starter, last := 0, -1, uint8(0)
 	for _, it := range items {
-		// Blocked is what stands after an item of its class or a higher one.
+		// An item is blocked by an item of its class or a higher one between it and the starter.
 		if starter >= 0 && (n == starter+1 || last != 0 && last < it.Class) {
 			if c, ok := compose(items[starter].R, it.R); ok {
 				s := &items[starter]
@@ -153,6 +155,7 @@ func Compose(items []Item) []Item {
 	return items[:n]
 }
 
+// compose returns the composition of two characters, if they have one.
 func compose(a, b rune) (rune, bool) {
 	if l, v := a-hangulL, b-hangulV; l >= 0 && l < hangulLs && v >= 0 && v < hangulVs {
 		return hangulFirst + (l*hangulVs+v)*hangulTs, true
