@@ -25,16 +25,16 @@ type pairListLayout struct {
 	first, loose, pairs, counts [2]int64
 }
 
-// lay takes room for the lists of a side, of n pairs.
-func (l *pairListLayout) lay(a *runtime.Arena, side int, b *Batch, n int) {
+// reserve takes room for the lists of a side, of n pairs.
+func (l *pairListLayout) reserve(a *runtime.Arena, side int, b *Batch, n int) {
 	l.needed[side], l.items[side] = true, b.Items
 	l.first[side] = a.Take(4 * int64(b.Items+1))
 	l.loose[side], l.pairs[side] = a.Take(4*int64(n)), a.Take(4*int64(n))
 	l.counts[side] = a.Take(4 * listDigits * int64(min(runtime.CeilDiv(n, listThreads), listBlocks)))
 }
 
-// side is where the lists of a side are; zero where they are not needed.
-func (l *pairListLayout) side(i int, base driver.Ptr, list *PairList) (s denseListSide) {
+// sideParams is where the lists of a side are; zero where they are not needed.
+func (l *pairListLayout) sideParams(i int, base driver.Ptr, list *PairList) (s denseListSide) {
 	if l.needed[i] {
 		s = denseListSide{
 			item: list.itemLists()[i], items: uint32(l.items[i]),
@@ -50,7 +50,7 @@ func (l *pairListLayout) run(rt *runtime.Runtime, base driver.Ptr, list *PairLis
 	if l.needed == [2]bool{} {
 		return nil
 	}
-	x := denseListsParams{q: l.side(0, base, list), d: l.side(1, base, list), n: uint32(n)}
+	x := denseListsParams{q: l.sideParams(0, base, list), d: l.sideParams(1, base, list), n: uint32(n)}
 	return x.run(rt)
 }
 

@@ -38,7 +38,7 @@ func testPairLists(t *testing.T, c *card) {
 			var items [2][]int32
 			for i, n := range x.items {
 				if items[i] = randomItems(rng, x.pairs, n, x.heavy); n > 0 {
-					place.lay(&room, i, &Batch{Items: n}, x.pairs)
+					place.reserve(&room, i, &Batch{Items: n}, x.pairs)
 				}
 			}
 			list := &PairList{Queries: bring(c, items[0], 0), Documents: bring(c, items[1], 0)}
@@ -96,7 +96,7 @@ func TestPairListsRoom(t *testing.T) {
 	for _, n := range []int{1, listThreads, listAlone + 1, manyPairs, 1 << 27} {
 		var place pairListLayout
 		var room runtime.Arena
-		place.lay(&room, 0, &Batch{Items: 1}, n)
+		place.reserve(&room, 0, &Batch{Items: 1}, n)
 		require.LessOrEqual(t, room.Size, int64(9*n+4096), n)
 	}
 }

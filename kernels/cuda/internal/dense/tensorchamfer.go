@@ -70,7 +70,7 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 	for i, b := range x.side {
 		x.placed[i] = b.placeRows(naturalFormat(b.matrix()), true, false)
 		if x.placed[i].prepared {
-			x.placed[i].lay(&x.room, b, b.Rows, false)
+			x.placed[i].reserve(&x.room, b, b.Rows, false)
 		}
 	}
 	x.table = x.room.Take(40 * int64(x.pairs))
@@ -92,7 +92,7 @@ func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]rows,
 		count: uint32(x.list.Count)}
 	lists := x.list.itemLists()
 	for i, b := range x.side {
-		if r[i], err = x.placed[i].bring(rt, b, base, 0, b.Rows); err != nil {
+		if r[i], err = x.placed[i].packIfNeeded(rt, b, base, 0, b.Rows); err != nil {
 			return r, err
 		}
 		p.side[i] = denseChamferItems{
@@ -201,7 +201,7 @@ func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
 	x.work = x.room.Take(x.plan.bytes)
 	for i, b := range x.side {
 		if c.Pairs.Kind == PairsListed && x.pairs > 0 {
-			x.lists.lay(&x.room, i, b, x.pairs)
+			x.lists.reserve(&x.room, i, b, x.pairs)
 		}
 	}
 	return x, nil
@@ -265,7 +265,7 @@ func (c *ChamferGradientCall) params(x *chamferGradPlace, base driver.Ptr, r [2]
 	}
 	near, outs, kinds := [2]uint64{c.NearestQ, c.NearestD}, [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
 	for i, b := range x.side {
-		lists := x.lists.side(i, base, x.list)
+		lists := x.lists.sideParams(i, base, x.list)
 		p.side[i] = denseChamferGradSide{
 			rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
 			pairFirst: lists.first, pairList: lists.pairs, out: driver.Ptr(outs[i]),

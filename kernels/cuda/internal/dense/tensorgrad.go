@@ -55,7 +55,7 @@ func (c *GradientCall) planWorkspace() (p gradPlan, err error) {
 			}
 		}
 		if outs[i] != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
-			p.lists.lay(&p.Arena, i, b, p.pairs)
+			p.lists.reserve(&p.Arena, i, b, p.pairs)
 		}
 	}
 	return p, nil
@@ -147,7 +147,7 @@ func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams 
 			s.scale, s.inverse = c.workspacePtr(p.unit[i]), c.workspacePtr(p.inverse[i])
 		}
 		if c.Pairs.Kind == PairsListed {
-			l := p.lists.side(i, c.workspacePtr(0), &c.Pairs)
+			l := p.lists.sideParams(i, c.workspacePtr(0), &c.Pairs)
 			s.pairItem, s.pairFirst, s.pairs = items[i], l.first, l.pairs
 		}
 		if p.pairs == 0 || b.Longest == 0 {

@@ -115,10 +115,10 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 // reserve takes room for n rows at a time.
 func (h *placedHead) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 	if h.hidden.prepared {
-		h.hidden.lay(a, &c.head.D, n, false)
+		h.hidden.reserve(a, &c.head.D, n, false)
 	}
 	if h.weights.prepared {
-		h.weights.lay(a, c.head.matrix(), c.Q.Dim, false)
+		h.weights.reserve(a, c.head.matrix(), c.Q.Dim, false)
 	}
 	if !h.kernel.packs {
 		h.out = a.Take(4 * int64(n) * int64(c.Q.Dim))

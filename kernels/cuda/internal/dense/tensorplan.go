@@ -217,7 +217,7 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, masksApart bool) error {
 	// 1. Queries and their weights.
 	var a runtime.Arena
 	if p.q.prepared {
-		p.q.lay(&a, &c.Q, c.Q.Rows, c.unitQueries())
+		p.q.reserve(&a, &c.Q, c.Q.Rows, c.unitQueries())
 	}
 	p.layWeights(&a, c)
 	// 2. Pieces, and the documents of the largest.
@@ -313,6 +313,6 @@ func (p *scorePlan) layDocs(a *runtime.Arena, c *ScoreCall, pieces []scorePiece)
 		p.head.reserve(a, c, rows)
 	}
 	if p.d.prepared && (p.head == nil || !p.head.fused) {
-		p.d.lay(a, &c.D, rows, c.Normalize)
+		p.d.reserve(a, &c.D, rows, c.Normalize)
 	}
 }

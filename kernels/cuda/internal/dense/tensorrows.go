@@ -38,8 +38,8 @@ func (p *placedRows) inColumns(columns int) {
 	p.rowBytes = runtime.CeilDiv(p.rowBytes, 128) * 128
 }
 
-// lay takes room for n rows that are packed, and for their scales.
-func (p *placedRows) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
+// reserve takes room for n rows that are packed, and for their scales.
+func (p *placedRows) reserve(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	p.rows, p.scale = -1, [3]int64{-1, -1, -1}
 	if p.columns > 0 {
 		n = runtime.CeilDiv(n, p.columns) * p.columns
@@ -90,8 +90,8 @@ func (p *placedRows) packing(b *Batch, base driver.Ptr, first, n int) (rows, *de
 	return r, x
 }
 
-// bring packs n rows from a row on, if they are to be packed, and returns where rows are.
-func (p *placedRows) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
+// packIfNeeded packs n rows from a row on, if they are to be packed, and returns where rows are.
+func (p *placedRows) packIfNeeded(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
 	r, x := p.packing(b, base, first, n)
 	if x == nil {
 		return r, nil
