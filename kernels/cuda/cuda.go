@@ -89,7 +89,7 @@ type kind struct {
 // Kind is "cuda".
 func (kind) Kind() string { return runtime.Kind }
 
-func (k kind) found() (*driver.API, []driver.Info, error) {
+func (k kind) findDevices() (*driver.API, []driver.Info, error) {
 	api, err := k.load()
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +100,7 @@ func (k kind) found() (*driver.API, []driver.Info, error) {
 
 // Devices lists the GPUs.
 func (k kind) Devices() ([]kernels.DeviceInfo, error) {
-	_, found, err := k.found()
+	_, found, err := k.findDevices()
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (k kind) Open(ctx context.Context, ordinal int) (kernels.Device, error) {
 }
 
 func (k kind) open(ctx context.Context, ordinal int) (*device, error) {
-	api, found, err := k.found()
+	api, found, err := k.findDevices()
 	if err != nil {
 		return nil, err
 	}

@@ -17,41 +17,41 @@ const (
 	pieceBytes = 32 << 20
 	// memoryReserve stays free where no limit is given.
 	memoryReserve = 256 << 20
-	// mostGroups bounds the groups of query tokens of one batch.
-	mostGroups = 512
+	// maxBatchGroups bounds the groups of query tokens of one batch.
+	maxBatchGroups = 512
 	// workspaceShare of the memory limit is for batches.
 	workspaceShare = 4
-	// mostSurplus bounds for how many more documents than are asked for there is
+	// maxSurplus bounds for how many more documents than are asked for there is
 	// room from the start.
-	mostSurplus = 4096
+	maxSurplus = 4096
 )
 
 // attachment is an index on the device. What is not guarded by mu belongs to
 // the device's goroutine.
 type attachment struct {
-	dev    *runtime.Device
-	rt     *runtime.Runtime
-	limit  int64
-	piece  int64         // bytes
-	stream bool          // though it may fit
-	bound  kernels.Bound // of scans; with Worst no scan_f*
-	shape  *shape
-	codec  driver.Mem
-	at     codecArrays
+	dev          *runtime.Device
+	rt           *runtime.Runtime
+	limit        int64
+	pieceBytes   int64         // bytes
+	alwaysStream bool          // though it may fit
+	scanBound    kernels.Bound // of scans; with Worst no scan_f*
+	shape        *shape
+	codec        driver.Mem
+	arrays       codecArrays
 
-	lineage   uint64
-	firstTile []uint32 // of each document, and the number of tiles
-	heldOf    *uint64  // the live set of the last snapshot whose documents are all here
-	tokens    int64
-	maxTiles  int64   // of a document
-	maxTokens int64   // of a document
-	whole     *packed // nil: streamed
-	part      *packed // of streaming: the piece at hand
-	live      driver.Mem
-	liveOf    *uint64 // the set that live is a copy of
-	maxGroups int
-	freed     bool
-	replay    replay
+	lineage      uint64
+	firstTile    []uint32 // of each document, and the number of tiles
+	residentLive *uint64  // the live set of the last snapshot whose documents are all here
+	tokens       int64
+	maxTiles     int64   // of a document
+	maxTokens    int64   // of a document
+	resident     *packed // nil: streamed
+	streamPiece  *packed // of streaming: the piece at hand
+	live         driver.Mem
+	liveSource   *uint64 // the set that live is a copy of
+	maxGroups    int
+	freed        bool
+	replay       replay
 
 	latest  atomic.Pointer[shape] // that of the last search, or an older one
 	surplus atomic.Int64          // documents that searches have listed beyond those asked for
@@ -72,7 +72,7 @@ func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 // attach is Attach with pieces of some size, streaming even what would fit if
 // asked to.
 func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool) (*attachment, error) {
-	a := &attachment{dev: d, piece: piece, stream: stream, bound: o.Bound}
+	a := &attachment{dev: d, pieceBytes: piece, alwaysStream: stream, scanBound: o.Bound}
 	err := d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		a.rt = rt
 		rt.Own(a)
@@ -88,7 +88,7 @@ func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 			}
 			a.limit = int64(free) - memoryReserve
 		}
-		return a.ensure(ctx, c, o.Progress)
+		return a.ensureResident(ctx, c, o.Progress)
 	})
 	if err != nil {
 		return nil, err
@@ -108,46 +108,46 @@ func (a *attachment) Close() error { return a.dev.FreeOwner(a) }
 
 // Free frees the index on the device's goroutine.
 func (a *attachment) Free() {
-	a.drop()
+	a.freeIndex()
 	a.freed = true
 	a.rt.Disown(a)
 }
 
-// drop frees the index but not the attachment.
-func (a *attachment) drop() {
+// freeIndex frees the index but not the attachment.
+func (a *attachment) freeIndex() {
 	c := a.rt.Driver
-	for _, p := range []**packed{&a.whole, &a.part} {
+	for _, p := range []**packed{&a.resident, &a.streamPiece} {
 		if *p != nil {
-			(*p).free(c)
+			(*p).freeArrays(c)
 			*p = nil
 		}
 	}
 	_ = c.FreeGraph(a.replay.graph)
-	a.replay = replay{off: a.replay.off}
+	a.replay = replay{unsupported: a.replay.unsupported}
 	_ = c.Free(a.codec)
 	_ = c.Free(a.live)
-	a.codec, a.live, a.liveOf = driver.Mem{}, driver.Mem{}, nil
+	a.codec, a.live, a.liveSource = driver.Mem{}, driver.Mem{}, nil
 	a.shape = nil
-	a.forget()
+	a.forgetTiles()
 }
 
-// forget empties the table of tiles.
-func (a *attachment) forget() {
-	a.firstTile, a.heldOf, a.tokens, a.maxTiles, a.maxTokens = nil, nil, 0, 0, 0
+// forgetTiles empties the table of tiles.
+func (a *attachment) forgetTiles() {
+	a.firstTile, a.residentLive, a.tokens, a.maxTiles, a.maxTokens = nil, nil, 0, 0, 0
 }
 
-// array is the address of an array of the codec, 0 if it has none.
-func (a *attachment) array(offset int64) driver.Ptr {
+// codecArray is the address of an array of the codec, 0 if it has none.
+func (a *attachment) codecArray(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0
 	}
 	return a.codec.At(offset)
 }
 
-// codecUp uploads the arrays of the codec.
-func (a *attachment) codecUp(c kernels.Corpus) (err error) {
+// uploadCodec uploads the arrays of the codec.
+func (a *attachment) uploadCodec(c kernels.Corpus) (err error) {
 	err = c.Guard(func() (err error) {
-		a.shape, err = newShape(c.Codec(), a.rt.Arch() == halfArch && a.bound != kernels.Worst)
+		a.shape, err = newShape(c.Codec(), a.rt.Arch() == halfArch && a.scanBound != kernels.Worst)
 		return err
 	})
 	if err != nil {
@@ -155,16 +155,16 @@ func (a *attachment) codecUp(c kernels.Corpus) (err error) {
 		return err
 	}
 	a.latest.Store(a.shape)
-	a.at = a.shape.arrays(c.Codec())
-	host := make([]byte, a.at.size)
+	a.arrays = a.shape.arrays(c.Codec())
+	host := make([]byte, a.arrays.size)
 	err = c.Guard(func() error {
-		a.shape.fill(host, a.at, c.Codec())
+		a.shape.writeCodec(host, a.arrays, c.Codec())
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if a.codec, err = a.rt.Driver.Alloc(a.at.size); err != nil {
+	if a.codec, err = a.rt.Driver.Alloc(a.arrays.size); err != nil {
 		return fmt.Errorf("codec: %w", err)
 	}
 	if err := a.rt.Driver.ToDevice(a.codec.Ptr, host, a.rt.Stream); err != nil {

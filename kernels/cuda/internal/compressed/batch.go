@@ -22,20 +22,20 @@ type batch struct {
 	queries    int
 	groups     int
 	group      int // the first one
-	most       int // groups of a query
-	side       int // groups that a scan takes side by side
+	maxGroups  int // groups of a query
+	sideBySide int // groups that a scan takes side by side
 	k          int // documents a query that are asked for
-	room       int // documents a query that may be listed, and get a fine score
-	begin      []uint32
+	capacity   int // documents a query that may be listed, and get a fine score
+	groupBegin []uint32
 
 	slack, deviations float32 // see PickParams
 
 	// Of a query that is probed beside others: what is noted of them all is when the
 	// first is scanned, and when the last has its fine scores.
-	others, later, sooner bool
+	probedTogether, notFirst, notLast bool
 
 	// each: queries get their fine scores one after another.
-	each bool
+	finePerQuery bool
 	// direct: the device reads the query where the host has it, and writes the answer
 	// there itself, which the host watches for.
 	direct bool
@@ -71,28 +71,28 @@ type (
 
 // target is packed documents that are scanned: the index, a piece, or a list.
 type target struct {
-	p       *packed
-	docs    int64 // entries to rank: documents, or positions of a list
-	tiles   int64
-	ids     driver.Ptr // numbers of the entries; 0: i
-	allowed driver.Ptr
-	list    bool
-	walked  bool       // the walk of the list is there
-	listLen driver.Ptr // number of entries if only the device knows it
+	packed    *packed
+	docs      int64 // entries to rank: documents, or positions of a list
+	tiles     int64
+	ids       driver.Ptr // numbers of the entries; 0: i
+	allowed   driver.Ptr
+	list      bool
+	walkReady bool       // the walk of the list is there
+	listLen   driver.Ptr // number of entries if only the device knows it
 	// maxByEntry is 1 where entries are the packed documents, whatever ids says.
 	maxByEntry uint32
 }
 
 // newBatch is a batch of searches of one attachment.
 func newBatch(rt *runtime.Runtime, requests []*request) *batch {
-	a, worst := requests[0].attachment, requests[0].attachment.bound == kernels.Worst
-	b := &batch{rt: rt, attachment: a, shape: a.shape, requests: requests, queries: len(requests), begin: []uint32{0}}
+	a, worst := requests[0].attachment, requests[0].attachment.scanBound == kernels.Worst
+	b := &batch{rt: rt, attachment: a, shape: a.shape, requests: requests, queries: len(requests), groupBegin: []uint32{0}}
 	for _, t := range requests {
 		b.groups += t.groups
-		b.most = max(b.most, t.groups)
-		b.k, b.room, b.slack = max(b.k, t.query.K), max(b.room, t.room), max(b.slack, t.slack)
-		b.begin = append(b.begin, uint32(b.groups))
-		worst = worst || t.worst
+		b.maxGroups = max(b.maxGroups, t.groups)
+		b.k, b.capacity, b.slack = max(b.k, t.query.K), max(b.capacity, t.capacity), max(b.slack, t.slack)
+		b.groupBegin = append(b.groupBegin, uint32(b.groups))
+		worst = worst || t.worstBound
 	}
 	if b.deviations = kernels.Deviations; worst {
 		b.deviations = -1
@@ -104,7 +104,7 @@ func newBatch(rt *runtime.Runtime, requests []*request) *batch {
 // runBatch answers searches. It waits for the device.
 func runBatch(rt *runtime.Runtime, requests []*request) error {
 	first := requests[0]
-	if err := first.attachment.ensure(anyContext(requests), first.corpus, nil); err != nil {
+	if err := first.attachment.ensureResident(anyContext(requests), first.corpus, nil); err != nil {
 		return err
 	}
 	b := newBatch(rt, requests)
@@ -117,10 +117,10 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 		}
 	}
 	var err error
-	if b.attachment.whole != nil {
-		err = b.resident(now)
+	if b.attachment.resident != nil {
+		err = b.searchResident(now)
 	} else {
-		err = b.streamed()
+		err = b.searchStreamed()
 	}
 	if err == nil {
 		return nil
@@ -148,8 +148,8 @@ func anyContext(requests []*request) context.Context {
 	return context.Background()
 }
 
-// ended reports the error of the contexts once all of them have ended.
-func (b *batch) ended() error {
+// contextsErr reports the error of the contexts once all of them have ended.
+func (b *batch) contextsErr() error {
 	var err error
 	for _, t := range b.requests {
 		if err = t.Context().Err(); err == nil {
@@ -159,12 +159,12 @@ func (b *batch) ended() error {
 	return err
 }
 
-// resident answers a batch, which began at some time, on an index that is on the
+// searchResident answers a batch, which began at some time, on an index that is on the
 // device: one copy there, one back, and nothing that the host decides in between.
-func (b *batch) resident(began time.Time) error {
+func (b *batch) searchResident(began time.Time) error {
 	t := b.requests[0]
 	docs := int64(t.docs)
-	tgt := target{p: b.attachment.whole, docs: docs, tiles: int64(b.attachment.firstTile[docs])}
+	tgt := target{packed: b.attachment.resident, docs: docs, tiles: int64(b.attachment.firstTile[docs])}
 	if t.query.Docs != nil {
 		tgt.list = true
 		tgt.docs, tgt.tiles = int64(len(t.query.Docs)), 0
@@ -180,57 +180,57 @@ func (b *batch) resident(began time.Time) error {
 	if err := b.reserve(tgt, probing, wide); err != nil {
 		return err
 	}
-	size, err := b.fill(&tgt)
+	size, err := b.writeInput(&tgt)
 	if err != nil {
 		return err
 	}
 	b.chained = !probing && !wide && !tgt.list
-	work := func() error { return b.work(tgt, size, probing, wide) }
+	work := func() error { return b.launchAll(tgt, size, probing, wide) }
 	if wide || t.query.Docs != nil || tgt.docs == 0 {
 		err = work()
 	} else {
-		b.direct = b.groups == 1 && size == b.in.list && 32*b.shape.dim <= mostStaged
-		b.watched().Store(0)
-		err = b.once(b.keyOf(tgt, size), work)
+		b.direct = b.groups == 1 && size == b.in.list && 32*b.shape.dim <= maxStagedBytes
+		b.answerFlag().Store(0)
+		err = b.replayOrLaunch(b.replayKey(tgt, size), work)
 	}
 	if err != nil {
 		return err
 	}
-	if err := b.wait(); err != nil {
+	if err := b.waitForAnswer(); err != nil {
 		return err
 	}
-	b.collect(tgt, began)
+	b.handOut(tgt, began)
 	return nil
 }
 
-// work gives the device all that a batch takes.
-func (b *batch) work(tgt target, size int64, probing, wide bool) error {
+// launchAll gives the device all that a batch takes.
+func (b *batch) launchAll(tgt target, size int64, probing, wide bool) error {
 	if !b.direct {
-		if err := b.send(size); err != nil {
+		if err := b.sendInput(size); err != nil {
 			return err
 		}
 	}
-	if err := b.prepare(probing); err != nil {
+	if err := b.prepareQueries(probing); err != nil {
 		return err
 	}
-	search := b.best
+	search := b.rankTarget
 	if probing {
-		search = b.probed
+		search = b.searchProbed
 	}
 	if err := search(tgt, wide); err != nil || b.direct {
 		return err
 	}
-	return b.fetch(b.out.coarse)
+	return b.fetchAnswers(b.out.coarse)
 }
 
-// follow launches a kernel that may have a place in a chain, where it is not the
+// launchChained launches a kernel that may have a place in a chain, where it is not the
 // first. What it does before it waits is said in plaid.cuh.
-func follow[T any](b *batch, name string, gx, gy, gz, block, shared int, args *T) error {
+func launchChained[T any](b *batch, name string, gx, gy, gz, block, shared int, args *T) error {
 	return runtime.Follow(b.rt, b.chained, name, gx, gy, gz, block, shared, args)
 }
 
-// watched is what the device writes last of an answer, behind it.
-func (b *batch) watched() *atomic.Uint32 {
+// answerFlag is what the device writes last of an answer, behind it.
+func (b *batch) answerFlag() *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&b.rt.Work.HostOut[b.out.coarse]))
 }
 
@@ -238,10 +238,10 @@ func (b *batch) watched() *atomic.Uint32 {
 // which takes longer to see that the device is done, but sees errors.
 const watchFor = 2 * time.Millisecond
 
-// wait returns when the device has answered.
-func (b *batch) wait() error {
+// waitForAnswer returns when the device has answered.
+func (b *batch) waitForAnswer() error {
 	if b.direct {
-		answer := b.watched()
+		answer := b.answerFlag()
 		for start := time.Now(); ; {
 			if answer.Load() != 0 {
 				return nil
@@ -254,33 +254,33 @@ func (b *batch) wait() error {
 	return b.rt.Sync()
 }
 
-// best scans a target, lists the best of it, and gives them their fine scores.
-func (b *batch) best(t target, wide bool) error {
+// rankTarget scans a target, lists the best of it, and gives them their fine scores.
+func (b *batch) rankTarget(t target, wide bool) error {
 	if t.docs == 0 {
 		return nil
 	}
 	if t.tiles > 0 {
-		if err := b.scan(t); err != nil {
+		if err := b.scanTarget(t); err != nil {
 			return err
 		}
 	}
-	pick := b.pick
+	pick := b.pickCandidates
 	if wide {
 		pick = b.pickOnHost
 	}
 	if err := pick(t); err != nil {
 		return err
 	}
-	return b.fine(b.attachment.whole, true)
+	return b.fineScores(b.attachment.resident, true)
 }
 
 // replay is the work of a search of one query, kept as a graph: one call of the
 // driver does all of it again for the next query of the same shape, which is in the
 // same memory.
 type replay struct {
-	key   replayKey
-	graph driver.Graph
-	off   bool // the driver makes no graph of it
+	key         replayKey
+	graph       driver.Graph
+	unsupported bool // the driver makes no graph of it
 }
 
 // replayKey is all that the work depends on, but for what is in memory.
@@ -298,22 +298,22 @@ type replayKey struct {
 	hostIn, hostOut              *byte
 }
 
-// keyOf is the key of a batch that copies size bytes to the device.
-func (b *batch) keyOf(t target, size int64) replayKey {
+// replayKey is the key of a batch that copies size bytes to the device.
+func (b *batch) replayKey(t target, size int64) replayKey {
 	w := &b.rt.Work
 	return replayKey{
-		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, t: t, groups: b.groups, k: b.k, room: b.room, probes: b.requests[0].query.Probes, keep: b.keep(t.docs),
-		slack: b.slack, deviations: b.deviations, words: t.p.words.Ptr, codec: b.attachment.codec.Ptr,
+		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, t: t, groups: b.groups, k: b.k, room: b.capacity, probes: b.requests[0].query.Probes, keep: b.keptDocs(t.docs),
+		slack: b.slack, deviations: b.deviations, words: t.packed.words.Ptr, codec: b.attachment.codec.Ptr,
 		memIn: w.In, memOut: w.Out, scratch: w.Scratch, zero: w.Zeroed,
 		hostIn: unsafe.SliceData(w.HostIn), hostOut: unsafe.SliceData(w.HostOut),
 	}
 }
 
-// once gives the device the work of a batch: as a graph, where the batch before was
+// replayOrLaunch gives the device the work of a batch: as a graph, where the batch before was
 // one of the same key, whose launches the driver knows already.
-func (b *batch) once(key replayKey, work func() error) error {
+func (b *batch) replayOrLaunch(key replayKey, work func() error) error {
 	r, c, st := &b.attachment.replay, b.rt.Driver, b.rt.Stream
-	if b.queries > 1 || r.off {
+	if b.queries > 1 || r.unsupported {
 		return work()
 	}
 	if r.key != key {
@@ -327,7 +327,7 @@ func (b *batch) once(key replayKey, work func() error) error {
 	if r.graph == (driver.Graph{}) {
 		var err error
 		if r.graph, err = c.Capture(st, work); err != nil {
-			r.off = true
+			r.unsupported = true
 			return work() // what is really wrong is wrong here too
 		}
 	}

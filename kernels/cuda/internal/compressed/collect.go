@@ -13,61 +13,61 @@ import (
 // The points of a batch at which the device notes its time: where stages begin,
 // and where the last ends.
 const (
-	atStart = iota
-	atPrepared
-	atCentroids
-	atProbed
-	atScanned
-	atPicked
-	atEnd
-	clocks
+	clockStart = iota
+	clockPrepared
+	clockCentroids
+	clockProbed
+	clockScanned
+	clockPicked
+	clockEnd
+	clockPoints
 )
 
-// clock is where the time of a point is noted; 0 in batches that have no such
+// clockAt is where the time of a point is noted; 0 in batches that have no such
 // points, since they are streamed.
-func (b *batch) clock(point int) driver.Ptr {
+func (b *batch) clockAt(point int) driver.Ptr {
 	switch {
-	case b.attachment.whole == nil,
-		b.later && point == atProbed, b.others && point == atScanned, b.sooner && point == atPicked:
+	case b.attachment.resident == nil,
+		b.notFirst && point == clockProbed, b.probedTogether && point == clockScanned, b.notLast && point == clockPicked:
 		return 0
 	}
-	return b.outAt(b.out.clock + 8*int64(point))
+	return b.outputPtr(b.out.clock + 8*int64(point))
 }
 
-// fetch copies the output to the host, up to an offset.
-func (b *batch) fetch(size int64) error {
+// fetchAnswers copies the output to the host, up to an offset.
+func (b *batch) fetchAnswers(size int64) error {
 	w := &b.rt.Work
 	return b.rt.Driver.ToHost(w.HostOut[:size], w.Out.Ptr, b.rt.Stream)
 }
 
-// found is what pick says of a query: how many documents there are, which the
+// listedCount is what pick says of a query: how many documents there are, which the
 // list has as far as there is room, the limit, and the largest share of the bound.
-func (b *batch) found(query int) (n int, limit, share float32) {
+func (b *batch) listedCount(query int) (n int, limit, share float32) {
 	row := b.rt.Work.HostOut[b.out.found+16*int64(query):]
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(row[4*i:]) }
 	return int(word(0)), math.Float32frombits(word(1)), math.Float32frombits(word(3))
 }
 
-// take copies an array of a query out of the output.
-func take[T uint32 | float32](b *batch, at int64, query, n int) []T {
+// copyAnswers copies an array of a query out of the output.
+func copyAnswers[T uint32 | float32](b *batch, at int64, query, n int) []T {
 	out := make([]T, n)
-	copy(runtime.Bytes(out), b.rt.Work.HostOut[at+4*int64(query*b.room):])
+	copy(runtime.Bytes(out), b.rt.Work.HostOut[at+4*int64(query*b.capacity):])
 	return out
 }
 
-// collect hands the output to the searches. began is when the batch was.
-func (b *batch) collect(t target, began time.Time) {
-	times := b.times(time.Since(began))
+// handOut hands the output to the searches. began is when the batch was.
+func (b *batch) handOut(t target, began time.Time) {
+	times := b.stageTimes(time.Since(began))
 	for i, q := range b.requests {
 		n := 0
-		q.found, q.limit, q.share = b.found(i)
-		n = min(q.found, b.room)
-		q.ids, q.fine = take[uint32](b, b.out.ids, i, n), take[float32](b, b.out.fine, i, n)
+		q.listed, q.limit, q.share = b.listedCount(i)
+		n = min(q.listed, b.capacity)
+		q.ids, q.fine = copyAnswers[uint32](b, b.out.ids, i, n), copyAnswers[float32](b, b.out.fine, i, n)
 		q.stats.ScanTokens = t.tiles * tileTokens
 		if q.query.Probes > 0 {
 			count := func(at int64) int64 { return int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[at+4*int64(i):])) }
 			q.stats.Candidates, q.stats.ScanDocs, q.stats.ScanTokens = count(b.out.cand), count(b.out.cand), tileTokens*count(b.out.tiles)
-			if b.keep(t.docs) > 0 {
+			if b.keptDocs(t.docs) > 0 {
 				q.stats.ScanDocs = count(b.out.kept)
 			}
 		}
@@ -77,16 +77,16 @@ func (b *batch) collect(t target, began time.Time) {
 	}
 }
 
-// times is a search's share of the times of the batch, which took so long.
-func (b *batch) times(took time.Duration) (t kernels.DeviceTimes) {
-	var at [clocks]uint64
+// stageTimes is a search's share of the times of the batch, which took so long.
+func (b *batch) stageTimes(took time.Duration) (t kernels.DeviceTimes) {
+	var at [clockPoints]uint64
 	copy(runtime.Bytes(at[:]), b.rt.Work.HostOut[b.out.clock:])
 	n := time.Duration(b.queries)
-	last := at[atEnd]
+	last := at[clockEnd]
 	for _, s := range []struct {
 		dst *time.Duration
 		at  int
-	}{{&t.Fine, atPicked}, {&t.TopK, atScanned}, {&t.Scan, atProbed}, {&t.Probe, atCentroids}, {&t.Centroids, atStart}} {
+	}{{&t.Fine, clockPicked}, {&t.TopK, clockScanned}, {&t.Scan, clockProbed}, {&t.Probe, clockCentroids}, {&t.Centroids, clockStart}} {
 		if at[s.at] == 0 { // no such stage
 			continue
 		}
@@ -96,8 +96,8 @@ func (b *batch) times(took time.Duration) (t kernels.DeviceTimes) {
 		last = at[s.at]
 	}
 	busy := time.Duration(0)
-	if at[atStart] > 0 && at[atEnd] > at[atStart] {
-		busy = time.Duration(at[atEnd] - at[atStart])
+	if at[clockStart] > 0 && at[clockEnd] > at[clockStart] {
+		busy = time.Duration(at[clockEnd] - at[clockStart])
 	}
 	t.Transfer = max(took-busy, 0) / n
 	return t
@@ -111,38 +111,38 @@ type request struct {
 	corpus     kernels.Corpus
 	query      *kernels.DeviceQuery
 	groups     int
-	room       int     // documents that may be listed
+	capacity   int     // documents that may be listed
 	slack      float32 // see PickParams
-	worst      bool    // the bound of the scan is the worst
+	worstBound bool    // the bound of the scan is the worst
 	docs       int     // of the corpus
 	// What putAlike writes for a shape, made before the device's turn comes.
-	alike   []byte
-	alikeOf *shape
+	alike      []byte
+	alikeShape *shape
 	// Also of the corpus, which is not asked while the queue is locked.
 	lineage uint64
 	live    []uint64
 
 	// Filled by the device.
-	ids   []uint32  // of the listed documents, in no order
-	fine  []float32 // their scores
-	found int       // documents to be listed; more than ids where there was no room
-	limit float32   // no document that was not to be listed has this fine score
-	share float32   // largest error of the scan that was seen, of its bound
-	stats kernels.DeviceStats
+	ids    []uint32  // of the listed documents, in no order
+	fine   []float32 // their scores
+	listed int       // documents to be listed; more than ids where there was no room
+	limit  float32   // no document that was not to be listed has this fine score
+	share  float32   // largest error of the scan that was seen, of its bound
+	stats  kernels.DeviceStats
 }
 
 func newRequest(at *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, room int, slack float32) *request {
 	t := &request{attachment: at, corpus: c, query: q, groups: groups, slack: slack, docs: corpusDocs(c), lineage: c.Lineage()}
-	t.room = max(min(room, t.docs), 1)
+	t.capacity = max(min(room, t.docs), 1)
 	t.live, _ = c.LiveSet()
 	return t
 }
 
-// compare finds out which query tokens are alike, for the codec that the device had last.
-func (t *request) compare() {
+// countAlike finds out which query tokens are alike, for the codec that the device had last.
+func (t *request) countAlike() {
 	if s := t.attachment.latest.Load(); s != nil && s.dim == t.corpus.Codec().Dim() {
-		t.alike, t.alikeOf = make([]byte, 4*t.groups*columns), s
-		s.putAlike(t.alike, t.query.Vectors, t.groups)
+		t.alike, t.alikeShape = make([]byte, 4*t.groups*columns), s
+		s.writeAlike(t.alike, t.query.Vectors, t.groups)
 	}
 }
 
@@ -151,9 +151,9 @@ func (t *request) compare() {
 // one and the same filter or list, and as many probes.
 func (t *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && same(t.live, o.live) &&
+	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && sameSlice(t.live, o.live) &&
 		t.query.Probes == o.query.Probes && t.query.Keep == o.query.Keep && t.query.K <= maxTopK && o.query.K <= maxTopK &&
-		same(t.query.Docs, o.query.Docs) && same(t.query.Allowed, o.query.Allowed)
+		sameSlice(t.query.Docs, o.query.Docs) && sameSlice(t.query.Allowed, o.query.Allowed)
 }
 
 // Size counts groups of query tokens.
@@ -162,7 +162,7 @@ func (t *request) Size() int { return t.groups }
 // Room is how many groups fit into the workspace.
 func (t *request) Room() int {
 	if t.query.Probes > 0 {
-		return min(t.attachment.maxGroups, mostProbed)
+		return min(t.attachment.maxGroups, maxProbedQueries)
 	}
 	return t.attachment.maxGroups
 }
@@ -184,7 +184,7 @@ func (t *request) restriction() []uint64 {
 	return t.live
 }
 
-// same reports whether two slices are one.
-func same[T any](a, b []T) bool {
+// sameSlice reports whether two slices are one.
+func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (a == nil) == (b == nil) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -192,7 +192,7 @@ func (k *fakeKernels) centroids(f *drivertest.Fake, l *driver.Launch) {
 	inv := drivertest.Slice[float32](f, p.invScale, n)
 	sf := drivertest.Slice[float32](f, p.sFloat, g*columns*n)
 	if p.maxima != 0 {
-		drivertest.Slice[float32](f, p.maxima, g*columns*((n+maximumOf-1)/maximumOf)) // there is room
+		drivertest.Slice[float32](f, p.maxima, g*columns*((n+centroidsPerMaximum-1)/centroidsPerMaximum)) // there is room
 	}
 	v := make([]float32, q.dim)
 	for i := range n {

@@ -10,36 +10,36 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// ensure brings the documents of a snapshot to the device that are not there.
+// ensureResident brings the documents of a snapshot to the device that are not there.
 // What is known of a lineage is its documents, by ordinal: those that are new
 // come behind those that are here, wherever chunks are cut. A document that is
 // gone from the snapshot may still have its tokens here, since no search may
 // return it. Where a document of the snapshot is not here, as in one that is
 // older than what was uploaded, or most of what is here is gone, everything is
 // uploaded anew.
-func (a *attachment) ensure(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) (err error) {
+func (a *attachment) ensureResident(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) (err error) {
 	if a.freed {
 		return kernels.ErrDeviceClosed
 	}
 	live, _ := c.LiveSet()
 	same := a.shape != nil && a.lineage == c.Lineage()
-	if same && len(live) > 0 && a.heldOf == &live[0] {
+	if same && len(live) > 0 && a.residentLive == &live[0] {
 		return nil
 	}
-	same = same && a.holds(c)
+	same = same && a.hasDocumentsOf(c)
 	if same && corpusDocs(c) < len(a.firstTile) {
-		a.held(live)
+		a.noteResident(live)
 		return nil
 	}
 	defer func() {
 		if err != nil { // half an index is of no use; the next search begins anew
 			a.rt.Drain()
-			a.drop()
+			a.freeIndex()
 		}
 	}()
 	if !same {
-		a.drop()
-		if err := a.codecUp(c); err != nil {
+		a.freeIndex()
+		if err := a.uploadCodec(c); err != nil {
 			return err
 		}
 		a.lineage = c.Lineage()
@@ -47,42 +47,42 @@ func (a *attachment) ensure(ctx context.Context, c kernels.Corpus, progress func
 	if err := a.measure(c); err != nil {
 		return err
 	}
-	docs, tiles := a.total()
+	docs, tiles := a.docsAndTiles()
 	plan := a.newPlan(docs, tiles)
-	if !plan.Resident && a.whole != nil { // it may fit without what is gone
-		if err := a.restart(c); err != nil {
+	if !plan.Resident && a.resident != nil { // it may fit without what is gone
+		if err := a.measureAgain(c); err != nil {
 			return err
 		}
-		docs, tiles = a.total()
+		docs, tiles = a.docsAndTiles()
 		plan = a.newPlan(docs, tiles)
 	}
 	if plan.Resident {
-		err = a.extend(ctx, c, &plan, progress)
+		err = a.extendResident(ctx, c, &plan, progress)
 	} else {
 		err = a.prepareStreaming(&plan)
 	}
 	if err != nil {
 		return err
 	}
-	a.held(live)
+	a.noteResident(live)
 	a.mu.Lock()
 	a.plan = plan
 	a.mu.Unlock()
 	return nil
 }
 
-// held notes that all documents of the snapshot with this live set are here.
+// noteResident notes that all documents of the snapshot with this live set are here.
 // Keeping the address keeps the set, so that no other can come to have it.
-func (a *attachment) held(live []uint64) {
-	a.heldOf = nil
+func (a *attachment) noteResident(live []uint64) {
+	a.residentLive = nil
 	if len(live) > 0 {
-		a.heldOf = &live[0]
+		a.residentLive = &live[0]
 	}
 }
 
-// holds reports whether the documents of a snapshot that are not new are here,
+// hasDocumentsOf reports whether the documents of a snapshot that are not new are here,
 // and at least half of what is here is of them.
-func (a *attachment) holds(c kernels.Corpus) bool {
+func (a *attachment) hasDocumentsOf(c kernels.Corpus) bool {
 	known := len(a.firstTile) - 1
 	kept := uint64(0)
 	for i := range c.Chunks() {
@@ -101,18 +101,18 @@ func (a *attachment) holds(c kernels.Corpus) bool {
 	return 2*kept >= uint64(a.firstTile[min(known, corpusDocs(c))])
 }
 
-// restart measures a snapshot from its first document on, and frees what is
+// measureAgain measures a snapshot from its first document on, and frees what is
 // resident.
-func (a *attachment) restart(c kernels.Corpus) error {
-	if a.whole != nil {
-		a.whole.free(a.rt.Driver)
-		a.whole = nil
+func (a *attachment) measureAgain(c kernels.Corpus) error {
+	if a.resident != nil {
+		a.resident.freeArrays(a.rt.Driver)
+		a.resident = nil
 	}
-	a.forget()
+	a.forgetTiles()
 	return a.measure(c)
 }
 
-func (a *attachment) total() (docs, tiles int64) {
+func (a *attachment) docsAndTiles() (docs, tiles int64) {
 	n := len(a.firstTile) - 1
 	return int64(n), int64(a.firstTile[n])
 }
@@ -140,16 +140,16 @@ func (a *attachment) measure(c kernels.Corpus) error {
 	return nil
 }
 
-// extend makes the resident arrays large enough and uploads the documents that
+// extendResident makes the resident arrays large enough and uploads the documents that
 // are not in them. Where arrays are too small, what they hold is copied on the
 // device if both fit, else uploaded again.
-func (a *attachment) extend(ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64)) error {
+func (a *attachment) extendResident(ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64)) error {
 	dev, st := a.rt.Driver, a.rt.Stream
-	docs, tiles := a.total()
-	if a.whole != nil && a.whole.tileCap >= tiles && a.whole.docCap >= docs {
+	docs, tiles := a.docsAndTiles()
+	if a.resident != nil && a.resident.tileCap >= tiles && a.resident.docCap >= docs {
 		return a.upload(ctx, c, progress)
 	}
-	old := a.whole
+	old := a.resident
 	docCap, tileCap := docs, tiles
 	if old != nil { // an index that grows will grow again
 		docCap, tileCap = docs+docs/8, min(tiles+tiles/8, 1<<32-1-spareTiles)
@@ -158,25 +158,25 @@ func (a *attachment) extend(ctx context.Context, c kernels.Corpus, plan *kernels
 	if err != nil && old != nil && errors.Is(err, driver.ErrOutOfMemory) {
 		// What is uploaded again is this snapshot, which may lack tokens of
 		// documents that are gone since.
-		if err := a.restart(c); err != nil {
+		if err := a.measureAgain(c); err != nil {
 			return err
 		}
 		old = nil
-		docs, tiles = a.total()
+		docs, tiles = a.docsAndTiles()
 		*plan = a.newPlan(docs, tiles)
 		fresh, err = a.shape.newPacked(dev, docs, tiles)
 	}
 	if err != nil {
 		return fmt.Errorf("index of %d documents: %w", docs, err)
 	}
-	a.whole = fresh
+	a.resident = fresh
 	if old == nil {
 		if err := dev.Set(fresh.firstTile.Ptr, 0, 4, st); err != nil {
 			return err
 		}
 		return a.upload(ctx, c, progress)
 	}
-	defer old.free(dev)
+	defer old.freeArrays(dev)
 	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // the spare tiles are written anew
 	for i, m := range []struct{ dst, src driver.Mem }{
 		{fresh.words, old.words}, {fresh.rows, old.rows}, {fresh.codes, old.codes}, {fresh.tileDoc, old.tileDoc}, {fresh.firstTile, old.firstTile}, {fresh.docMax, old.docMax},
@@ -195,8 +195,8 @@ func (a *attachment) extend(ctx context.Context, c kernels.Corpus, plan *kernels
 // upload packs the documents that are not in the resident arrays behind those
 // that are.
 func (a *attachment) upload(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) error {
-	cut := cutter{limit: a.pieceTokens()}
-	cut.docs(c, a.whole.docs)
+	cut := pieceCutter{limit: a.pieceTokens()}
+	cut.addFrom(c, a.resident.docs)
 	total, done := int64(0), int64(0)
 	for i := range cut.pieces {
 		total += cut.pieces[i].tokens
@@ -209,11 +209,11 @@ func (a *attachment) upload(ctx context.Context, c kernels.Corpus, progress func
 			return err
 		}
 		p := &cut.pieces[i]
-		st, err := a.stage(c, p, uint32(a.whole.tiles))
+		st, err := a.stagePiece(c, p, uint32(a.resident.tiles))
 		if err != nil {
 			return err
 		}
-		if err := a.pack(st, p, a.whole); err != nil {
+		if err := a.packPiece(st, p, a.resident); err != nil {
 			return err
 		}
 		if err := a.rt.Unstage(st.Staged); err != nil {
@@ -225,7 +225,7 @@ func (a *attachment) upload(ctx context.Context, c kernels.Corpus, progress func
 		}
 	}
 	if len(cut.pieces) == 0 {
-		if err := a.shape.clearSpare(a.rt, a.whole); err != nil {
+		if err := a.shape.clearSpare(a.rt, a.resident); err != nil {
 			return err
 		}
 	}

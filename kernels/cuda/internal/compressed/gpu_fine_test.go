@@ -33,19 +33,19 @@ func TestSharedDocumentsHaveRoom(t *testing.T) {
 				var b, scored *batch
 				require.NoError(t, d.Call(ctx, func(rt *runtime.Runtime) error {
 					b = newBatch(rt, requests)
-					tgt := target{p: at.whole, docs: int64(c.docs()), tiles: int64(at.firstTile[c.docs()]), list: probes > 0}
+					tgt := target{packed: at.resident, docs: int64(c.docs()), tiles: int64(at.firstTile[c.docs()]), list: probes > 0}
 					if scored = b; probes > 0 {
-						defer func() { scored = b.alone(queries - 1) }()
+						defer func() { scored = b.singleQuery(queries - 1) }()
 					}
 					return b.reserve(tgt, probes > 0, false)
 				}))
-				n := scored.shares()
-				require.Equal(t, b.shares(), n)
+				n := scored.blocksPerDocument()
+				require.Equal(t, b.blocksPerDocument(), n)
 				if n == 1 {
 					continue
 				}
 				require.Positive(t, b.tmp.fineParts)
-				end := b.tmp.fineParts + 4*int64(scored.queries*b.room*n*b.most*columns)
+				end := b.tmp.fineParts + 4*int64(scored.queries*b.capacity*n*b.maxGroups*columns)
 				for _, next := range []int64{b.tmp.keys, b.tmp.walk, b.tmp.size} {
 					require.True(t, next == 0 || end <= next)
 				}
@@ -87,11 +87,11 @@ func BenchmarkGPUFine(b *testing.B) {
 			}
 			require.NoError(b, d.Call(ctx, func(rt *runtime.Runtime) error {
 				batch := newBatch(rt, requests)
-				t := target{p: a.whole, docs: int64(w.docs), tiles: int64(a.firstTile[w.docs])}
+				t := target{packed: a.resident, docs: int64(w.docs), tiles: int64(a.firstTile[w.docs])}
 				for _, err := range []error{
-					batch.reserve(t, false, false), batch.upload(&t), batch.prepare(false),
-					rt.Driver.ToDevice(batch.outAt(batch.out.ids), runtime.Bytes(ids), rt.Stream),
-					rt.Driver.ToDevice(batch.outAt(batch.out.found), runtime.Bytes(found), rt.Stream), rt.Sync(),
+					batch.reserve(t, false, false), batch.uploadQueries(&t), batch.prepareQueries(false),
+					rt.Driver.ToDevice(batch.outputPtr(batch.out.ids), runtime.Bytes(ids), rt.Stream),
+					rt.Driver.ToDevice(batch.outputPtr(batch.out.found), runtime.Bytes(found), rt.Stream), rt.Sync(),
 				} {
 					if err != nil {
 						return err
@@ -100,7 +100,7 @@ func BenchmarkGPUFine(b *testing.B) {
 				const launches = 32
 				for b.Loop() {
 					for range launches {
-						if err := batch.fine(a.whole, false); err != nil {
+						if err := batch.fineScores(a.resident, false); err != nil {
 							return err
 						}
 					}

@@ -72,7 +72,7 @@ func TestGPUAgainstOracle(t *testing.T) {
 		require.NoError(t, err, "%+v", cfg)
 		requireBest(t, c, &all, every[0], nil, fineError/2*float64(lq))
 		share := every[0].Stats.BoundShare
-		require.LessOrEqual(t, share, 1.0, "shape %d: Lq %d, streamed %v: %+v", i, lq, a.whole == nil, cfg)
+		require.LessOrEqual(t, share, 1.0, "shape %d: Lq %d, streamed %v: %+v", i, lq, a.resident == nil, cfg)
 		ratio[lq] = max(ratio[lq], share)
 		answers, err := a.Search(ctx, c, []kernels.DeviceQuery{q, q})
 		require.NoError(t, err)

@@ -12,11 +12,11 @@ import (
 // the device can rank. Such a batch has one query. It waits for the device.
 func (b *batch) pickOnHost(t target) error {
 	c, st := b.rt.Driver, b.rt.Stream
-	bounds, err := b.bounds()
+	bounds, err := b.fetchBounds()
 	if err != nil {
 		return err
 	}
-	scores, err := b.scores(t, 0)
+	scores, err := b.fetchScores(t, 0)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (b *batch) pickOnHost(t target) error {
 		}
 		scores = scores[:len(numbers)]
 	}
-	l := listing{most: b.k, slack: b.slack, bound: bounds[0]}
+	l := listing{wanted: b.k, slack: b.slack, bound: bounds[0]}
 	allowed := q.restriction()
 	for i, s := range scores {
 		doc := uint32(i)
@@ -47,28 +47,28 @@ func (b *batch) pickOnHost(t target) error {
 			doc = numbers[i]
 		}
 		if allowed[doc/64]>>(doc%64)&1 == 1 {
-			l.add(doc, s, l.bound.error)
+			l.addScore(doc, s, l.bound.error)
 		}
 	}
-	l.prune()
+	l.keepCandidates()
 	return b.putListed(l)
 }
 
-// scores fetches the sums over the groups of a query.
-func (b *batch) scores(t target, query int) ([]float32, error) {
+// fetchScores fetches the sums over the groups of a query.
+func (b *batch) fetchScores(t target, query int) ([]float32, error) {
 	sum := make([]float32, t.docs)
 	row := sum
-	for g := b.begin[query]; g < b.begin[query+1]; g++ {
-		if g == b.begin[query]+1 {
+	for g := b.groupBegin[query]; g < b.groupBegin[query+1]; g++ {
+		if g == b.groupBegin[query]+1 {
 			row = make([]float32, t.docs)
 		}
-		if err := b.rt.Driver.ToHost(runtime.Bytes(row), b.tmpAt(b.tmp.scores+4*int64(g)*t.docs), b.rt.Stream); err != nil {
+		if err := b.rt.Driver.ToHost(runtime.Bytes(row), b.scratchPtr(b.tmp.scores+4*int64(g)*t.docs), b.rt.Stream); err != nil {
 			return nil, err
 		}
 		if err := b.rt.Sync(); err != nil {
 			return nil, err
 		}
-		if g > b.begin[query] {
+		if g > b.groupBegin[query] {
 			for i, v := range row {
 				sum[i] += v
 			}
@@ -79,30 +79,30 @@ func (b *batch) scores(t target, query int) ([]float32, error) {
 
 // putListed writes what pick would.
 func (b *batch) putListed(l listing) error {
-	n := min(len(l.list), b.room)
+	n := min(len(l.list), b.capacity)
 	ids, coarse := make([]uint32, n), make([]float32, 2*n)
 	for i, e := range l.list[:n] {
 		ids[i], coarse[2*i], coarse[2*i+1] = e.doc, e.score, e.error
 	}
 	found := []uint32{uint32(len(l.list)), math.Float32bits(l.limit), math.Float32bits(l.bound.error), 0}
 	c, st := b.rt.Driver, b.rt.Stream
-	if err := c.ToDevice(b.outAt(b.out.ids), runtime.Bytes(ids), st); err != nil {
+	if err := c.ToDevice(b.outputPtr(b.out.ids), runtime.Bytes(ids), st); err != nil {
 		return err
 	}
-	if err := c.ToDevice(b.outAt(b.out.coarse), runtime.Bytes(coarse), st); err != nil {
+	if err := c.ToDevice(b.outputPtr(b.out.coarse), runtime.Bytes(coarse), st); err != nil {
 		return err
 	}
-	return c.ToDevice(b.outAt(b.out.found), runtime.Bytes(found), st)
+	return c.ToDevice(b.outputPtr(b.out.found), runtime.Bytes(found), st)
 }
 
 // bound is the largest error of a query's scores by the scan, and of its fine
 // scores.
 type bound struct{ error, fine float32 }
 
-// bounds fetches the bounds of the queries. It waits for the device.
-func (b *batch) bounds() ([]bound, error) {
+// fetchBounds fetches the bounds of the queries. It waits for the device.
+func (b *batch) fetchBounds() ([]bound, error) {
 	of := make([][4]float32, b.groups*columns)
-	if err := b.rt.Driver.ToHost(runtime.Bytes(of), b.tmpAt(b.tmp.bound), b.rt.Stream); err != nil {
+	if err := b.rt.Driver.ToHost(runtime.Bytes(of), b.scratchPtr(b.tmp.bound), b.rt.Stream); err != nil {
 		return nil, err
 	}
 	if err := b.rt.Sync(); err != nil {
@@ -111,7 +111,7 @@ func (b *batch) bounds() ([]bound, error) {
 	out := make([]bound, b.queries)
 	for q := range out {
 		var sum [4]float64
-		for _, column := range of[b.begin[q]*columns : b.begin[q+1]*columns] {
+		for _, column := range of[b.groupBegin[q]*columns : b.groupBegin[q+1]*columns] {
 			for i, v := range column {
 				sum[i] += float64(v)
 			}
@@ -133,29 +133,29 @@ type entry struct {
 
 // listing is what pick makes of scores, for scores that come to the host.
 type listing struct {
-	most  int
-	slack float32
-	bound bound
-	list  []entry
-	limit float32 // after prune
+	wanted int
+	slack  float32
+	bound  bound
+	list   []entry
+	limit  float32 // after prune
 }
 
-func (l *listing) add(doc uint32, score, error float32) {
+func (l *listing) addScore(doc uint32, score, error float32) {
 	if score == score { // NaN is never among the best
 		l.list = append(l.list, entry{doc, score, error})
 	}
 }
 
-// prune leaves the documents that can be among the k best.
-func (l *listing) prune() {
+// keepCandidates leaves the documents that can be among the k best.
+func (l *listing) keepCandidates() {
 	l.limit = float32(math.Inf(-1))
-	if len(l.list) >= l.most {
+	if len(l.list) >= l.wanted {
 		low := make([]float32, len(l.list))
 		for i, e := range l.list {
 			low[i] = e.score - l.slack*e.error
 		}
 		slices.Sort(low)
-		l.limit = low[len(low)-l.most]
+		l.limit = low[len(low)-l.wanted]
 	}
 	l.list = slices.DeleteFunc(l.list, func(e entry) bool { return !(e.score+e.error+l.bound.fine >= l.limit) })
 }

@@ -15,20 +15,20 @@ import (
 
 // reserve lays the arrays out, and makes room for them.
 func (b *batch) reserve(t target, probing, wide bool) error {
-	if b.side = 1; !t.list {
-		b.side = b.shape.sideBySide(b.groups, b.attachment.maxGroups)
+	if b.sideBySide = 1; !t.list {
+		b.sideBySide = b.shape.sideBySide(b.groups, b.attachment.maxGroups)
 	}
-	k := b.shape.scanner(t.list, b.side)
-	blocks, err := b.blocks(t, k)
+	k := b.shape.chooseScan(t.list, b.sideBySide)
+	blocks, err := b.scanBlocks(t, k)
 	if err != nil {
 		return err
 	}
 	warps := int64(blocks * k.threads / 32)
-	b.each = probing
+	b.finePerQuery = probing
 	b.layOutInput(t)
 	b.layOutAnswers()
 	b.layOutScratch(t, warps, probing, wide)
-	groups, fine := int64(b.groups), int64(b.queries)*int64(b.room)
+	groups, fine := int64(b.groups), int64(b.queries)*int64(b.capacity)
 	b.zeroed = 4 * groups * warps
 	return b.rt.Work.Reserve(b.in.size, b.out.size, b.tmp.size, b.zeroed+4*fine+4)
 }
@@ -49,10 +49,10 @@ func (b *batch) layOutInput(t target) {
 // layOutAnswers is what comes back.
 func (b *batch) layOutAnswers() {
 	queries := int64(b.queries)
-	fine := queries * int64(b.room)
+	fine := queries * int64(b.capacity)
 	var a runtime.Arena
 	b.out.found = a.Take(16 * queries)
-	b.out.clock = a.Take(8 * clocks)
+	b.out.clock = a.Take(8 * clockPoints)
 	b.out.cand = a.Take(4 * queries)
 	b.out.kept = a.Take(4 * queries)
 	b.out.tiles = a.Take(4 * queries)
@@ -73,11 +73,11 @@ func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 	m.bound = a.Take(16 * tokens)
 	m.parts = a.Take(groups * s.partsBytes())
 	m.unit = a.Take(16 * tokens)
-	m.sRows = a.Take(64 * int64(runtime.CeilDiv(b.groups, b.side)*b.side) * int64(s.k))
+	m.sRows = a.Take(64 * int64(runtime.CeilDiv(b.groups, b.sideBySide)*b.sideBySide) * int64(s.k))
 	m.scores = a.Take(4 * groups * t.docs)
 	m.part = a.Take(8 * tokens * warps)
-	if n := int64(b.shares()); n > 1 {
-		m.fineParts = a.Take(4 * queries * int64(b.room) * n * int64(b.most) * columns)
+	if n := int64(b.blocksPerDocument()); n > 1 {
+		m.fineParts = a.Take(4 * queries * int64(b.capacity) * n * int64(b.maxGroups) * columns)
 	}
 	if first, k := runtime.CeilDiv(t.docs, topkBlock), int64(b.k); first > 1 && !wide {
 		m.keys = a.Take(8 * queries * first * k)
@@ -100,11 +100,11 @@ func (b *batch) layOutProbing(t target, a *runtime.Arena) {
 	queries, tokens := int64(b.queries), int64(b.groups)*columns
 	m.sFloat = a.Take(4 * tokens * int64(s.k))
 	// The keys are of a first pass over all centroids.
-	n, first := int64(b.picked()), runtime.CeilDiv(int64(s.k), topkBlock)
+	n, first := int64(b.pickedCentroids()), runtime.CeilDiv(int64(s.k), topkBlock)
 	m.probes = a.Take(4 * tokens * n)
 	m.probeScores = a.Take(4 * tokens * n)
-	if b.picksFew() {
-		m.maxima = a.Take(4 * tokens * runtime.CeilDiv(int64(s.k), maximumOf))
+	if b.picksByMaxima() {
+		m.maxima = a.Take(4 * tokens * runtime.CeilDiv(int64(s.k), centroidsPerMaximum))
 	} else {
 		m.probeKeys = a.Take(8 * tokens * first * n)
 		m.probeKeys2 = a.Take(8 * tokens * runtime.CeilDiv(first*n, topkBlock) * n)
@@ -112,7 +112,7 @@ func (b *batch) layOutProbing(t target, a *runtime.Arena) {
 	m.gainCols = a.Take(16 * tokens)
 	m.gaps = a.Take(4 * queries)
 	m.found = a.Take(4 * t.docs)
-	m.kept = a.Take(4 * b.keep(t.docs))
+	m.kept = a.Take(4 * b.keptDocs(t.docs))
 	m.marks = a.Take(4 * int64(s.k))
 	m.bits = a.Take(4 * (queries + 1) * int64(s.bitWords()))
 	m.levels = a.Take(4 * gainLevels * queries)
@@ -120,7 +120,7 @@ func (b *batch) layOutProbing(t target, a *runtime.Arena) {
 	m.gains = a.Take(4 * t.docs)
 }
 
-func btoi(b bool) int64 {
+func int64FromBool(b bool) int64 {
 	if b {
 		return 1
 	}
@@ -132,79 +132,79 @@ func btoi(b bool) int64 {
 // is not full, does not matter.
 const warpTiles, scanWaves = 256, 16
 
-// blocks is the width of the grid of a scan.
-func (b *batch) blocks(t target, k scanner) (int, error) {
+// scanBlocks is the width of the grid of a scan.
+func (b *batch) scanBlocks(t target, k scanKernel) (int, error) {
 	n, err := b.rt.FillingBlocks(k.name, k.threads, k.shared)
 	warps := k.threads / 32
 	few := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
 	return max(min(n, few, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 
-func (b *batch) inAt(offset int64) driver.Ptr {
+func (b *batch) inputPtr(offset int64) driver.Ptr {
 	if b.direct {
 		return b.rt.Work.AtHostIn(offset)
 	}
 	return b.rt.Work.In.At(offset)
 }
-func (b *batch) outAt(offset int64) driver.Ptr { return b.rt.Work.Out.At(offset) }
-func (b *batch) tmpAt(offset int64) driver.Ptr { return b.rt.Work.Scratch.At(offset) }
+func (b *batch) outputPtr(offset int64) driver.Ptr  { return b.rt.Work.Out.At(offset) }
+func (b *batch) scratchPtr(offset int64) driver.Ptr { return b.rt.Work.Scratch.At(offset) }
 
-// beginAt is the first groups of the queries; 0 where each has one group.
-func (b *batch) beginAt() driver.Ptr {
+// groupBeginPtr is the first groups of the queries; 0 where each has one group.
+func (b *batch) groupBeginPtr() driver.Ptr {
 	if b.groups == b.queries && b.group == 0 {
 		return 0
 	}
-	return b.inAt(b.in.begin)
+	return b.inputPtr(b.in.begin)
 }
 
-// upload sends the queries, and which documents they are for, in one copy.
-func (b *batch) upload(t *target) error {
-	size, err := b.fill(t)
+// uploadQueries sends the queries, and which documents they are for, in one copy.
+func (b *batch) uploadQueries(t *target) error {
+	size, err := b.writeInput(t)
 	if err != nil {
 		return err
 	}
-	return b.send(size)
+	return b.sendInput(size)
 }
 
-func (b *batch) send(size int64) error {
+func (b *batch) sendInput(size int64) error {
 	w := &b.rt.Work
 	return b.rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:size], b.rt.Stream)
 }
 
-// fill writes what is to be sent, and says how much that is.
-func (b *batch) fill(t *target) (size int64, err error) {
+// writeInput writes what is to be sent, and says how much that is.
+func (b *batch) writeInput(t *target) (size int64, err error) {
 	s, w := b.shape, &b.rt.Work
 	host := w.HostIn
 	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
-		g, t := int64(b.begin[i]), b.requests[i]
-		putQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim, t.groups)
-		if dst := host[b.in.alike+4*g*columns:]; t.alikeOf == s {
+		g, t := int64(b.groupBegin[i]), b.requests[i]
+		writeQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim, t.groups)
+		if dst := host[b.in.alike+4*g*columns:]; t.alikeShape == s {
 			copy(dst, t.alike)
 		} else {
-			s.putAlike(dst, t.query.Vectors, t.groups)
+			s.writeAlike(dst, t.query.Vectors, t.groups)
 		}
 		return nil
 	})
-	copy(host[b.in.begin:], runtime.Bytes(b.begin))
+	copy(host[b.in.begin:], runtime.Bytes(b.groupBegin))
 	size = b.in.list
 	first := b.requests[0]
 	if first.query.Docs != nil && t.list {
 		size += int64(copy(host[b.in.list:], runtime.Bytes(first.query.Docs)))
-		t.ids = b.inAt(b.in.list)
+		t.ids = b.inputPtr(b.in.list)
 	}
-	if size, err = b.allow(first, size); err != nil {
+	if size, err = b.writeAllowed(first, size); err != nil {
 		return 0, err
 	}
 	if t.allowed = b.attachment.live.Ptr; first.query.Allowed != nil {
-		t.allowed = b.inAt(b.in.allowed)
+		t.allowed = b.inputPtr(b.in.allowed)
 	}
 	return size, nil
 }
 
-// allow writes the set of documents that may be returned behind the query, or
+// writeAllowed writes the set of documents that may be returned behind the query, or
 // sees to it that the set of all live ones is on the device. It returns how
 // much is to be copied.
-func (b *batch) allow(t *request, size int64) (int64, error) {
+func (b *batch) writeAllowed(t *request, size int64) (int64, error) {
 	dev, a := b.rt.Driver, b.attachment
 	words := (t.docs + 63) / 64
 	if t.query.Allowed != nil {
@@ -212,30 +212,30 @@ func (b *batch) allow(t *request, size int64) (int64, error) {
 		return b.in.size, nil
 	}
 	live := t.live
-	if words == 0 || a.liveOf == &live[0] {
+	if words == 0 || a.liveSource == &live[0] {
 		return size, nil
 	}
 	if a.live.Bytes < int64(8*words) {
 		if err := dev.Free(a.live); err != nil {
 			return 0, err
 		}
-		a.live, a.liveOf = driver.Mem{}, nil
+		a.live, a.liveSource = driver.Mem{}, nil
 		var err error
 		if a.live, err = dev.Alloc(int64(8*words) * 9 / 8); err != nil {
 			return 0, err
 		}
 	}
 	if err := dev.ToDevice(a.live.Ptr, runtime.Bytes(live[:words]), b.rt.Stream); err != nil {
-		a.liveOf = nil
+		a.liveSource = nil
 		return 0, err
 	}
-	a.liveOf = &live[0]
+	a.liveSource = &live[0]
 	return size, nil
 }
 
-// putQuery writes the groups of a query, padded with zeros: vectors [32][dim]
+// writeQuery writes the groups of a query, padded with zeros: vectors [32][dim]
 // and weights [32] a group.
-func putQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) {
+func writeQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) {
 	n := copy(vectors, runtime.Bytes(q.Vectors))
 	clear(vectors[n : 4*groups*columns*dim])
 	clear(weights[:4*groups*columns])
@@ -248,28 +248,28 @@ func putQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) 
 	}
 }
 
-// chance is the share of components of unrelated tokens that may happen to be alike.
-const chance = 1.0 / 8
+// alikeChance is the share of components of unrelated tokens that may happen to be alike.
+const alikeChance = 1.0 / 8
 
-// putAlike writes for each query token how many of them are rounded alike, as
+// writeAlike writes for each query token how many of them are rounded alike, as
 // alike.Count says. Coefficients are rounded in units of the largest one. Those of e4m3
 // and of halves have steps of the size of the coefficient: an eighth of a power of two
 // for e4m3, which is taken for both.
-func (s *shape) putAlike(dst []byte, vectors []float32, groups int) {
+func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 	n := len(vectors) / s.dim
 	counter := counters.Get().(*alike.Counter)
 	defer counters.Put(counter)
 	var room [2 * columns]float32
 	of, unit := room[:0:columns], room[columns:columns]
 	for i := range n {
-		of, unit = append(of, 0), append(unit, 1/max(s.largest(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
+		of, unit = append(of, 0), append(unit, 1/max(s.largestCoefficient(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
 	}
-	counter.Count(of, s.dim, chance, func(i, j int) alike.Code {
+	counter.Count(of, s.dim, alikeChance, func(i, j int) alike.Code {
 		x := max(vectors[i*s.dim+j], -vectors[i*s.dim+j]) * unit[i]
 		if s.dimScale != nil {
 			x *= max(s.dimScale[j], -s.dimScale[j])
 		}
-		if s.coarse() {
+		if s.hasRelativeSteps() {
 			return alike.Code(math.Float32bits(x+0x1p-14) >> 18)
 		}
 		return alike.Code(4 * 127 * x)
@@ -277,8 +277,8 @@ func (s *shape) putAlike(dst []byte, vectors []float32, groups int) {
 	clear(dst[copy(dst, runtime.Bytes(of)) : 4*groups*columns])
 }
 
-// largest is the size of the largest coefficient of a token.
-func (s *shape) largest(v []float32) float32 {
+// largestCoefficient is the size of the largest coefficient of a token.
+func (s *shape) largestCoefficient(v []float32) float32 {
 	size := func(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) } // sizes compare as their bits do
 	var a, b uint32
 	switch g := s.dimScale; {
@@ -300,5 +300,5 @@ func (s *shape) largest(v []float32) float32 {
 // counters have the scratch of putAlike.
 var counters = sync.Pool{New: func() any { return new(alike.Counter) }}
 
-// coarse says that the steps of coefficients are of their size.
-func (s *shape) coarse() bool { return s.mode > halfMode || s.mode == tableMode }
+// hasRelativeSteps says that the steps of coefficients are of their size.
+func (s *shape) hasRelativeSteps() bool { return s.mode > halfMode || s.mode == tableMode }

@@ -31,7 +31,7 @@ func TestAlike(t *testing.T) {
 					for i := range raw {
 						raw[i] = 0xff
 					}
-					s.putAlike(raw, vectors, groups)
+					s.writeAlike(raw, vectors, groups)
 					got := make([]float32, groups*columns)
 					for i := range got {
 						got[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
@@ -97,7 +97,7 @@ func TestSorted(t *testing.T) {
 			}
 		}
 		want := slices.Sorted(slices.Values(keys))
-		require.Equal(t, want, append([]uint64(nil), sorted(keys, make([]uint64, len(keys)))...))
+		require.Equal(t, want, append([]uint64(nil), sortKeys(keys, make([]uint64, len(keys)))...))
 	})
 }
 
@@ -113,7 +113,7 @@ func BenchmarkOrder(b *testing.B) {
 		if at += n; at+n > len(all) {
 			at = 0
 		}
-		sorted(all[at:at+n], room)
+		sortKeys(all[at:at+n], room)
 	}
 }
 
@@ -122,8 +122,8 @@ func BenchmarkOrder(b *testing.B) {
 func TestSideBySide(t *testing.T) {
 	half, bytes := &shape{mode: halfMode + 2}, &shape{mode: 2}
 	for groups, want := range map[int]int{1: 1, 2: 2, 3: 4, 4: 4, 5: 2, 6: 2, 7: 4, 8: 4, 9: 2, 10: 2, 11: 4, 32: 4, 299: 4, 512: 4} {
-		require.Equal(t, want, half.sideBySide(groups, mostGroups), "%d groups", groups)
-		require.Equal(t, 1, bytes.sideBySide(groups, mostGroups), "%d groups", groups)
+		require.Equal(t, want, half.sideBySide(groups, maxBatchGroups), "%d groups", groups)
+		require.Equal(t, 1, bytes.sideBySide(groups, maxBatchGroups), "%d groups", groups)
 		side := half.sideBySide(groups, groups)
 		require.Zero(t, groups%side, "%d groups, without room for more", groups)
 	}

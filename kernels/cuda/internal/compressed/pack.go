@@ -24,14 +24,14 @@ func (s *shape) newPacked(c *driver.Context, docs, tiles int64) (p *packed, err 
 	bytes := s.packedBytes(docs, tiles)
 	for i, m := range []*driver.Mem{&p.words, &p.rows, &p.codes, &p.tileDoc, &p.firstTile, &p.docMax} {
 		if *m, err = c.Alloc(bytes[i]); err != nil {
-			p.free(c)
+			p.freeArrays(c)
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-func (p *packed) free(c *driver.Context) {
+func (p *packed) freeArrays(c *driver.Context) {
 	for _, m := range []*driver.Mem{&p.words, &p.rows, &p.codes, &p.tileDoc, &p.firstTile, &p.docMax} {
 		_ = c.Free(*m) // of a lost device; the memory went with it
 		*m = driver.Mem{}
@@ -51,17 +51,17 @@ func (s *shape) clearSpare(rt *runtime.Runtime, p *packed) error {
 	return nil
 }
 
-// staged is a piece on its way to the device.
-type staged struct {
+// stagedPiece is a piece on its way to the device.
+type stagedPiece struct {
 	runtime.Staged
 	at stageLayout
 }
 
-// stage sends a piece on its way.
-func (a *attachment) stage(from kernels.Corpus, p *piece, tile uint32) (staged, error) {
+// stagePiece sends a piece on its way.
+func (a *attachment) stagePiece(from kernels.Corpus, p *piece, tile uint32) (stagedPiece, error) {
 	at := a.shape.stageLayout(p.docs, p.tokens)
 	st, err := a.rt.Stage(at.size, func(host []byte) error { return a.shape.fillStage(host, at, p, from, tile) })
-	return staged{st, at}, err
+	return stagedPiece{st, at}, err
 }
 
 type packParams struct {
@@ -71,9 +71,9 @@ type packParams struct {
 	plainMax, _                                                  uint32
 }
 
-// pack brings a staged piece into the layout of the scans, behind the documents
+// packPiece brings a staged piece into the layout of the scans, behind the documents
 // that are there.
-func (a *attachment) pack(st staged, p *piece, dst *packed) error {
+func (a *attachment) packPiece(st stagedPiece, p *piece, dst *packed) error {
 	s := a.shape
 	if err := a.rt.Driver.Set(dst.docMax.At(4*dst.docs), 0, 4*p.docs, a.rt.Stream); err != nil {
 		return err
@@ -81,11 +81,11 @@ func (a *attachment) pack(st staged, p *piece, dst *packed) error {
 	if p.tiles > 0 {
 		err := runtime.Launch(a.rt, "pack", int(runtime.CeilDiv(p.tiles, 8)), 1, 1, 256, 0, &packParams{
 			codes: st.Raw.Add(st.at.codes), factors: st.Raw.Add(st.at.factors), residuals: st.Raw.Add(st.at.residuals),
-			offsets: st.Raw.Add(st.at.offsets), firstTile: st.Raw.Add(st.at.firstTile), centroidScale: a.array(a.at.ratio),
+			offsets: st.Raw.Add(st.at.offsets), firstTile: st.Raw.Add(st.at.firstTile), centroidScale: a.codecArray(a.arrays.ratio),
 			words: dst.words.Ptr, rows: dst.rows.Ptr, tileDoc: dst.tileDoc.Ptr, docMax: dst.docMax.Ptr, codeList: dst.codes.Ptr,
 			docs: uint32(p.docs), docBase: uint32(dst.docs), tiles: uint32(p.tiles),
 			codeBytes: uint32(s.codeBytes), rowBytes: uint32(s.rowBytes), laneWords: uint32(s.lanes),
-			plainMax: uint32(btoi(s.mode > halfMode)),
+			plainMax: uint32(int64FromBool(s.mode > halfMode)),
 		})
 		if err != nil {
 			return err

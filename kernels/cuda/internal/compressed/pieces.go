@@ -29,16 +29,16 @@ type piece struct {
 // its tokens.
 const pieceDocs = 1 << 20
 
-// cutter gathers documents into pieces of at most limit tokens, and as many
+// pieceCutter gathers documents into pieces of at most limit tokens, and as many
 // documents. A longer document is a piece of its own.
-type cutter struct {
+type pieceCutter struct {
 	limit  int64
 	pieces []piece
 }
 
-// cut appends a document of n tokens. Its neighbour in the same chunk extends
+// addDocument appends a document of n tokens. Its neighbour in the same chunk extends
 // the span.
-func (c *cutter) cut(chunk, doc int, n int64) {
+func (c *pieceCutter) addDocument(chunk, doc int, n int64) {
 	last := len(c.pieces) - 1
 	if last < 0 || c.pieces[last].tokens+n > c.limit && c.pieces[last].docs > 0 || c.pieces[last].docs >= min(c.limit, pieceDocs) {
 		c.pieces = append(c.pieces, piece{})
@@ -55,12 +55,12 @@ func (c *cutter) cut(chunk, doc int, n int64) {
 	p.tiles += runtime.CeilDiv(n, tileTokens)
 }
 
-// docs adds the documents of a corpus from an ordinal on.
-func (c *cutter) docs(from kernels.Corpus, ordinal int64) {
+// addFrom adds the documents of a corpus from an ordinal on.
+func (c *pieceCutter) addFrom(from kernels.Corpus, ordinal int64) {
 	for i := range from.Chunks() {
 		first, off := from.ChunkDocs(i)
 		for d := int(max(ordinal-int64(first), 0)); d < len(off)-1; d++ {
-			c.cut(i, d, int64(off[d+1]-off[d]))
+			c.addDocument(i, d, int64(off[d+1]-off[d]))
 		}
 	}
 }
@@ -152,10 +152,10 @@ const fineError = 2e-5
 // that, and if it is the search is repeated with lastSlack, which leaves no doubt.
 const firstSlack, lastSlack = 0.25, 2.5
 
-// order gives the K best by fine scores. more is how many documents have to be
+// rankFine gives the K best by fine scores. more is how many documents have to be
 // listed for that, 0 if those were enough; doubtful says that one that was not
 // to be listed may belong among them.
-func (t *request) order() (docs []uint32, scores []float32, more int, doubtful bool) {
+func (t *request) rankFine() (docs []uint32, scores []float32, more int, doubtful bool) {
 	room := make([]uint64, 2*len(t.ids))
 	keys := room[:len(t.ids)] // the best score is the smallest key, then the lowest number
 	for i, s := range t.fine {
@@ -165,7 +165,7 @@ func (t *request) order() (docs []uint32, scores []float32, more int, doubtful b
 		}
 		keys[i] = uint64(b)<<32 | uint64(t.ids[i])
 	}
-	keys = sorted(keys, room[len(keys):])
+	keys = sortKeys(keys, room[len(keys):])
 	k := min(t.query.K, len(keys))
 	docs, scores = make([]uint32, k), make([]float32, k)
 	for i, key := range keys[:k] {
@@ -175,17 +175,17 @@ func (t *request) order() (docs []uint32, scores []float32, more int, doubtful b
 		}
 		docs[i], scores[i] = uint32(key), math.Float32frombits(b)
 	}
-	if t.found > len(t.ids) {
-		return docs, scores, t.found, false
+	if t.listed > len(t.ids) {
+		return docs, scores, t.listed, false
 	}
 	return docs, scores, 0, k == t.query.K && scores[k-1] < t.limit
 }
 
-// sorted sorts keys into room, of the same length. Scores are spread, so that of 256
+// sortKeys sorts keys into room, of the same length. Scores are spread, so that of 256
 // equal steps between the least and the most each has a few keys, which are sorted by
 // themselves: in less than half of the time of one sort of all, whose branches are
 // guessed wrong.
-func sorted(keys, room []uint64) []uint64 {
+func sortKeys(keys, room []uint64) []uint64 {
 	if len(keys) < 32 {
 		slices.Sort(keys)
 		return keys
@@ -242,38 +242,38 @@ type pickParams struct {
 	_                                                                                           uint32
 }
 
-// pick lists, for each query, the documents that can be among the k best.
-func (b *batch) pick(t target) error {
+// pickCandidates lists, for each query, the documents that can be among the k best.
+func (b *batch) pickCandidates(t target) error {
 	if t.docs == 0 {
 		return nil
 	}
 	p := &pickParams{
-		scores: b.tmpAt(b.tmp.scores), groupBegin: b.beginAt(), ids: t.ids, nDev: t.listLen, allowed: t.allowed,
-		docMax: t.p.docMax.Ptr, bound: b.tmpAt(b.tmp.bound), outIDs: b.outAt(b.out.ids), outScores: b.outAt(b.out.coarse),
-		found: b.outAt(b.out.found), stride: uint64(t.docs), n: uint32(t.docs), k: uint32(b.k), capacity: uint32(b.room),
+		scores: b.scratchPtr(b.tmp.scores), groupBegin: b.groupBeginPtr(), ids: t.ids, nDev: t.listLen, allowed: t.allowed,
+		docMax: t.packed.docMax.Ptr, bound: b.scratchPtr(b.tmp.bound), outIDs: b.outputPtr(b.out.ids), outScores: b.outputPtr(b.out.coarse),
+		found: b.outputPtr(b.out.found), stride: uint64(t.docs), n: uint32(t.docs), k: uint32(b.k), capacity: uint32(b.capacity),
 		maxByEntry: t.maxByEntry, deviations: b.deviations, slack: b.slack, error: fineError,
 	}
 	gx := int(runtime.CeilDiv(t.docs, topkBlock))
 	if gx == 1 {
-		p.clock = b.clock(atScanned)
-		return follow(b, "pick", 1, b.queries, 1, 1024, 0, p)
+		p.clock = b.clockAt(clockScanned)
+		return launchChained(b, "pick", 1, b.queries, 1, 1024, 0, p)
 	}
 	err := runtime.Launch(b.rt, "topk_first", gx, b.queries, 1, 1024, 0, &topkFirstParams{
 		scores: p.scores, groupBegin: p.groupBegin, ids: p.ids, nDev: p.nDev, allowed: p.allowed, docMax: p.docMax, bound: p.bound,
-		keys: b.tmpAt(b.tmp.keys), clock: b.clock(atScanned), stride: p.stride, n: p.n, k: p.k, maxByEntry: p.maxByEntry, deviations: p.deviations, slack: p.slack,
+		keys: b.scratchPtr(b.tmp.keys), clock: b.clockAt(clockScanned), stride: p.stride, n: p.n, k: p.k, maxByEntry: p.maxByEntry, deviations: p.deviations, slack: p.slack,
 	})
 	if err != nil {
 		return err
 	}
-	p.kth = b.tmpAt(b.tmp.kth)
-	if err := b.merge(b.tmpAt(b.tmp.keys), b.tmpAt(b.tmp.keys2), gx*b.k, b.queries, b.k, 0, p.kth); err != nil {
+	p.kth = b.scratchPtr(b.tmp.kth)
+	if err := b.mergeTopK(b.scratchPtr(b.tmp.keys), b.scratchPtr(b.tmp.keys2), gx*b.k, b.queries, b.k, 0, p.kth); err != nil {
 		return err
 	}
 	return runtime.Launch(b.rt, "collect", gx, b.queries, 1, 256, 0, p)
 }
 
-// merge reduces rows of n keys to the k best, in order.
-func (b *batch) merge(from, to driver.Ptr, n, rows, keep int, ids, scores driver.Ptr) error {
+// mergeTopK reduces rows of n keys to the k best, in order.
+func (b *batch) mergeTopK(from, to driver.Ptr, n, rows, keep int, ids, scores driver.Ptr) error {
 	for {
 		gx := runtime.CeilDiv(n, topkBlock)
 		p := &topkNextParams{keys: from, out: to, n: uint32(n), k: uint32(keep)}

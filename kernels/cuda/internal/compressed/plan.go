@@ -3,7 +3,7 @@
 //
 //	Attach     chunks → staging → pack → tiles of 16 tokens, resident
 //	Search     checks, and asks the device for requests, which batch
-//	batch      prep_query, centroid_scores, [probe], scan, pick, fine
+//	batch      prep_query, centroid_scores, [findCandidates], scan, pick, fine
 //	order      by fine scores, in the asking goroutine
 //
 // The structs of parameters stand beside the launches that they are for. They
@@ -26,30 +26,30 @@ func (a *attachment) newPlan(docs, tiles int64) kernels.MemoryPlan {
 	bytes := s.packedBytes(docs, tiles)
 	stage := 2 * a.stageBytes()
 	p := kernels.MemoryPlan{
-		Tokens: a.tokens, Slots: tiles * tileTokens, Codec: a.at.size, Words: bytes[0], Residuals: bytes[1],
-		Tables: bytes[2] + bytes[3] + bytes[4] + bytes[5] + docs/8, Staging: stage, Query: s.groupBytes(docs), Limit: a.limit, Resident: true, Pieces: 1,
+		Tokens: a.tokens, Slots: tiles * tileTokens, Codec: a.arrays.size, Words: bytes[0], Residuals: bytes[1],
+		Tables: bytes[2] + bytes[3] + bytes[4] + bytes[5] + docs/8, Staging: stage, Query: s.workspaceBytes(docs), Limit: a.limit, Resident: true, Pieces: 1,
 	}
-	if a.stream || p.Index()+stage+2*p.Query > a.limit {
+	if a.alwaysStream || p.Index()+stage+2*p.Query > a.limit {
 		p.Resident = false
-		cut := cutter{limit: a.pieceTokens()}
+		cut := pieceCutter{limit: a.pieceTokens()}
 		p.Pieces = int(runtime.CeilDiv(max(a.tokens, 1), cut.limit))
 	}
 	if !p.Resident {
 		perPiece, _ := a.pieceSize()
-		p.Query = s.groupBytes(perPiece)
+		p.Query = s.workspaceBytes(perPiece)
 	}
 	space := min(a.limit/workspaceShare, a.limit-p.Staging-p.Codec)
 	if p.Resident {
 		space = min(space, a.limit-p.Index()-p.Staging)
 	}
-	a.maxGroups = int(min(max(space/p.Query, 1), mostGroups))
+	a.maxGroups = int(min(max(space/p.Query, 1), maxBatchGroups))
 	return p
 }
 
 // pieceTokens is how many tokens a piece has at most, but for a longer
 // document; stageBytes what its staging takes.
 func (a *attachment) pieceTokens() int64 {
-	return max(min(a.piece, a.limit/16)/int64(a.shape.codeBytes+2+a.shape.rowBytes+2), 1)
+	return max(min(a.pieceBytes, a.limit/16)/int64(a.shape.codeBytes+2+a.shape.rowBytes+2), 1)
 }
 
 func (a *attachment) stageBytes() int64 {
@@ -58,9 +58,9 @@ func (a *attachment) stageBytes() int64 {
 	return a.shape.stageLayout(docs, tokens).size
 }
 
-// groupBytes is the workspace of one group of query tokens over so many
+// workspaceBytes is the workspace of one group of query tokens over so many
 // documents, but for what depends on the number of results.
-func (s *shape) groupBytes(docs int64) int64 {
+func (s *shape) workspaceBytes(docs int64) int64 {
 	return 4*int64(s.fragStride) + s.partsBytes() + columns*(16+16+16+8+4*int64(s.dim)) + 64*int64(s.k) + 4*docs + 1<<20
 }
 
@@ -77,27 +77,27 @@ func (a *attachment) prepareStreaming(p *kernels.MemoryPlan) error {
 	stage := a.stageBytes()
 	docs, tiles := a.pieceSize()
 	bytes := a.shape.packedBytes(docs, tiles)
-	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + bytes[4] + bytes[5] + a.shape.groupBytes(docs)
+	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + bytes[4] + bytes[5] + a.shape.workspaceBytes(docs)
 	if need > a.limit {
 		return fmt.Errorf("%w: streaming needs %d bytes, the limit is %d", driver.ErrOutOfMemory, need, a.limit)
 	}
-	if a.part != nil && (a.part.tileCap < tiles || a.part.docCap < docs) {
-		a.part.free(a.rt.Driver)
-		a.part = nil
+	if a.streamPiece != nil && (a.streamPiece.tileCap < tiles || a.streamPiece.docCap < docs) {
+		a.streamPiece.freeArrays(a.rt.Driver)
+		a.streamPiece = nil
 	}
-	if a.part == nil {
+	if a.streamPiece == nil {
 		part, err := a.shape.newPacked(a.rt.Driver, docs, tiles)
 		if err != nil {
 			return fmt.Errorf("streaming: %w", err)
 		}
-		a.part = part
+		a.streamPiece = part
 	}
 	return a.rt.ReserveStaging(stage)
 }
 
 // pieceSize bounds documents and tiles of a piece.
 func (a *attachment) pieceSize() (docs, tiles int64) {
-	n, all := a.total()
+	n, all := a.docsAndTiles()
 	tokens := max(a.pieceTokens(), a.maxTokens)
 	docs = min(n, a.pieceTokens(), pieceDocs)
 	return docs, min(all, runtime.CeilDiv(tokens, tileTokens)+docs)
@@ -133,22 +133,22 @@ type centroidParams struct {
 	k, halfRows, laneDims, side                                          uint32
 }
 
-// mostStaged is for how many bytes of a block's query tokens there is shared memory.
-const mostStaged = 32 << 10
+// maxStagedBytes is for how many bytes of a block's query tokens there is shared memory.
+const maxStagedBytes = 32 << 10
 
-// prepare makes the operands of the scan from the queries: S and the rest.
-func (b *batch) prepare(probing bool) error {
+// prepareQueries makes the operands of the scan from the queries: S and the rest.
+func (b *batch) prepareQueries(probing bool) error {
 	s, a := b.shape, b.attachment
 	staged, shared := uint32(0), 32*s.dim
-	if shared <= mostStaged {
+	if shared <= maxStagedBytes {
 		staged = 1
 	} else {
 		shared = 0
 	}
 	err := runtime.Launch(b.rt, "prep_query", 4, b.groups, 1, 512, shared, &prepParams{
-		query: b.inAt(b.in.query), weights: b.inAt(b.in.weights), alike: b.inAt(b.in.alike), dimScale: a.array(a.at.dimScale),
-		frags: b.tmpAt(b.tmp.frags), cols: b.tmpAt(b.tmp.cols), bound: b.tmpAt(b.tmp.bound),
-		parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), zeros: b.outAt(0), clock: b.clock(atStart),
+		query: b.inputPtr(b.in.query), weights: b.inputPtr(b.in.weights), alike: b.inputPtr(b.in.alike), dimScale: a.codecArray(a.arrays.dimScale),
+		frags: b.scratchPtr(b.tmp.frags), cols: b.scratchPtr(b.tmp.cols), bound: b.scratchPtr(b.tmp.bound),
+		parts: b.scratchPtr(b.tmp.parts), unit: b.scratchPtr(b.tmp.unit), zeros: b.outputPtr(0), clock: b.clockAt(clockStart),
 		dim: uint32(s.dim), mode: uint32(s.mode), nbits: uint32(s.nbits), laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride),
 		zeroWords: uint32(b.out.ids / 4), step: s.step, sMax: s.sMax, sLeast: s.sLeast, factorMax: s.factorMax, tableScale: s.tableScale, centroidUp: s.centroidUp, staged: staged,
 	})
@@ -156,17 +156,17 @@ func (b *batch) prepare(probing bool) error {
 		return err
 	}
 	p := &centroidParams{
-		centroids: a.array(a.at.centroids), parts: b.tmpAt(b.tmp.parts), unit: b.tmpAt(b.tmp.unit), cols: b.tmpAt(b.tmp.cols), invScale: a.array(a.at.invScale),
-		sRows: b.tmpAt(b.tmp.sRows), clock: b.clock(atPrepared), k: uint32(s.k), laneDims: uint32(s.laneDims()), side: uint32(b.side),
+		centroids: a.codecArray(a.arrays.centroids), parts: b.scratchPtr(b.tmp.parts), unit: b.scratchPtr(b.tmp.unit), cols: b.scratchPtr(b.tmp.cols), invScale: a.codecArray(a.arrays.invScale),
+		sRows: b.scratchPtr(b.tmp.sRows), clock: b.clockAt(clockPrepared), k: uint32(s.k), laneDims: uint32(s.laneDims()), side: uint32(b.sideBySide),
 	}
 	if s.mode > halfMode {
 		p.halfRows = 1
 	}
 	if probing {
-		p.sFloat = b.tmpAt(b.tmp.sFloat)
-		if b.picksFew() {
-			p.maxima = b.tmpAt(b.tmp.maxima)
+		p.sFloat = b.scratchPtr(b.tmp.sFloat)
+		if b.picksByMaxima() {
+			p.maxima = b.scratchPtr(b.tmp.maxima)
 		}
 	}
-	return follow(b, "centroid_scores", runtime.CeilDiv(s.k, 128), b.groups, 1, 256, 0, p)
+	return launchChained(b, "centroid_scores", runtime.CeilDiv(s.k, 128), b.groups, 1, 256, 0, p)
 }

@@ -40,37 +40,37 @@ type cutParams struct {
 // gainLevels is into how many levels candidates are counted by what they gain.
 const gainLevels = 4096
 
-// mostProbed is how many queries with probes share their launches: those that the
+// maxProbedQueries is how many queries with probes share their launches: those that the
 // bits of a word tell apart.
-const mostProbed = 32
+const maxProbedQueries = 32
 
-// probe finds, for all queries at once, the documents that have a token in one of
+// findCandidates finds, for all queries at once, the documents that have a token in one of
 // the best centroids of a query token.
-func (b *batch) probe(t target) error {
+func (b *batch) findCandidates(t target) error {
 	s, m := b.shape, &b.tmp
-	n := b.picked()
+	n := b.pickedCentroids()
 	if err := b.bestCentroids(n); err != nil {
 		return err
 	}
-	if err := b.rt.Driver.Set(b.tmpAt(m.marks), 0, m.gains-m.marks, b.rt.Stream); err != nil {
+	if err := b.rt.Driver.Set(b.scratchPtr(m.marks), 0, m.gains-m.marks, b.rt.Stream); err != nil {
 		return err
 	}
 	err := runtime.Launch(b.rt, "probe_mark", b.queries, 1, 1, 1024, 0, &markParams{
-		ids: b.tmpAt(m.probes), scores: b.tmpAt(m.probeScores), unit: b.tmpAt(m.unit), cols: b.tmpAt(m.cols), groupBegin: b.beginAt(),
-		marks: b.tmpAt(m.marks), bits: b.tmpAt(m.bits), gainCols: b.tmpAt(m.gainCols), gaps: b.tmpAt(m.gaps),
-		picked: uint32(n), n: uint32(b.probes()), queries: uint32(b.queries), bitWords: uint32(s.bitWords()),
+		ids: b.scratchPtr(m.probes), scores: b.scratchPtr(m.probeScores), unit: b.scratchPtr(m.unit), cols: b.scratchPtr(m.cols), groupBegin: b.groupBeginPtr(),
+		marks: b.scratchPtr(m.marks), bits: b.scratchPtr(m.bits), gainCols: b.scratchPtr(m.gainCols), gaps: b.scratchPtr(m.gaps),
+		picked: uint32(n), n: uint32(b.probedCentroids()), queries: uint32(b.queries), bitWords: uint32(s.bitWords()),
 	})
 	if err != nil {
 		return err
 	}
-	staged, shared := s.stagedBits(mostStaged)
+	staged, shared := s.stagedBits(maxStagedBytes)
 	blocks, err := b.rt.FillingBlocks("candidates", bitThreads, shared)
 	if err != nil {
 		return err
 	}
 	blocks = min(blocks, int(runtime.CeilDiv(t.tiles, bitThreads)))
 	return runtime.Launch(b.rt, "candidates", blocks, 1, 1, bitThreads, shared, &candidateParams{
-		codes: t.p.codes.Ptr, tileDoc: t.p.tileDoc.Ptr, marks: b.tmpAt(m.marks), bits: b.bitsAt(b.queries), hits: b.tmpAt(m.hits),
+		codes: t.packed.codes.Ptr, tileDoc: t.packed.tileDoc.Ptr, marks: b.scratchPtr(m.marks), bits: b.bitsAt(b.queries), hits: b.scratchPtr(m.hits),
 		tiles: uint32(t.tiles), bitWords: uint32(s.bitWords()), staged: staged, codeBytes: uint32(s.codeBytes),
 	})
 }
@@ -78,27 +78,29 @@ func (b *batch) probe(t target) error {
 // bestCentroids picks the n best centroids of each column, in order.
 func (b *batch) bestCentroids(n int) error {
 	s, m, rows := b.shape, &b.tmp, b.groups*columns
-	if b.picksFew() {
+	if b.picksByMaxima() {
 		return runtime.Launch(b.rt, "probe_pick", rows, 1, 1, 32, 0, &probePickParams{
-			scores: b.tmpAt(m.sFloat), maxima: b.tmpAt(m.maxima), ids: b.tmpAt(m.probes), outScores: b.tmpAt(m.probeScores),
-			clock: b.clock(atCentroids), k: uint32(s.k), picked: uint32(n),
+			scores: b.scratchPtr(m.sFloat), maxima: b.scratchPtr(m.maxima), ids: b.scratchPtr(m.probes), outScores: b.scratchPtr(m.probeScores),
+			clock: b.clockAt(clockCentroids), k: uint32(s.k), picked: uint32(n),
 		})
 	}
 	gx := runtime.CeilDiv(s.k, topkBlock)
 	err := runtime.Launch(b.rt, "topk_first", gx, rows, 1, 1024, 0, &topkFirstParams{
-		scores: b.tmpAt(m.sFloat), keys: b.tmpAt(m.probeKeys), clock: b.clock(atCentroids), stride: uint64(s.k), n: uint32(s.k), k: uint32(n),
+		scores: b.scratchPtr(m.sFloat), keys: b.scratchPtr(m.probeKeys), clock: b.clockAt(clockCentroids), stride: uint64(s.k), n: uint32(s.k), k: uint32(n),
 	})
 	if err != nil {
 		return err
 	}
-	return b.merge(b.tmpAt(m.probeKeys), b.tmpAt(m.probeKeys2), gx*n, rows, n, b.tmpAt(m.probes), b.tmpAt(m.probeScores))
+	return b.mergeTopK(b.scratchPtr(m.probeKeys), b.scratchPtr(m.probeKeys2), gx*n, rows, n, b.scratchPtr(m.probes), b.scratchPtr(m.probeScores))
 }
 
 // Where few of not too many centroids are picked, the largest scores of maximumOf of them tell
 // which need to be looked at.
-const mostPicked, mostMaxima, maximumOf = 64, 2048, 128
+const maxPicked, maxMaxima, centroidsPerMaximum = 64, 2048, 128
 
-func (b *batch) picksFew() bool { return b.picked() <= mostPicked && b.shape.k <= maximumOf*mostMaxima }
+func (b *batch) picksByMaxima() bool {
+	return b.pickedCentroids() <= maxPicked && b.shape.k <= centroidsPerMaximum*maxMaxima
+}
 
 // bitThreads is the block of the kernels that look for codes of probed centroids.
 const bitThreads = 512
@@ -116,16 +118,16 @@ func (s *shape) stagedBits(most int) (staged uint32, shared int) {
 
 // bitsAt is the bits of a query; behind those of the last are those of all together.
 func (b *batch) bitsAt(query int) driver.Ptr {
-	return b.tmpAt(b.tmp.bits + 4*int64(query)*int64(b.shape.bitWords()))
+	return b.scratchPtr(b.tmp.bits + 4*int64(query)*int64(b.shape.bitWords()))
 }
 
-// probes is how many centroids a query token probes; at most, where several queries
+// probedCentroids is how many centroids a query token probes; at most, where several queries
 // share launches, which then probe the same number. picked has the next one too.
-func (b *batch) probes() int { return min(b.requests[0].query.Probes, b.shape.k, maxTopK) }
-func (b *batch) picked() int { return min(b.requests[0].query.Probes+1, b.shape.k, maxTopK) }
+func (b *batch) probedCentroids() int { return min(b.requests[0].query.Probes, b.shape.k, maxTopK) }
+func (b *batch) pickedCentroids() int { return min(b.requests[0].query.Probes+1, b.shape.k, maxTopK) }
 
-// keep is how many documents of a target that is probed get scores, 0: all that are found.
-func (b *batch) keep(docs int64) int64 {
+// keptDocs is how many documents of a target that is probed get scores, 0: all that are found.
+func (b *batch) keptDocs(docs int64) int64 {
 	if keep := int64(b.requests[0].query.Keep); keep < docs {
 		return keep
 	}
@@ -134,9 +136,9 @@ func (b *batch) keep(docs int64) int64 {
 
 // listFound makes a list of what probing has found for a query, and makes it the target.
 func (b *batch) listFound(t target, query int) (target, error) {
-	t.ids, t.listLen = b.tmpAt(b.tmp.found), b.outAt(b.out.cand+4*int64(query))
+	t.ids, t.listLen = b.scratchPtr(b.tmp.found), b.outputPtr(b.out.cand+4*int64(query))
 	return t, runtime.Launch(b.rt, "compact", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &compactParams{
-		hits: b.tmpAt(b.tmp.hits), allowed: t.allowed, list: t.ids, n: t.listLen, docs: uint32(t.docs), query: uint32(query),
+		hits: b.scratchPtr(b.tmp.hits), allowed: t.allowed, list: t.ids, n: t.listLen, docs: uint32(t.docs), query: uint32(query),
 	})
 }
 
@@ -144,17 +146,17 @@ func (b *batch) listFound(t target, query int) (target, error) {
 // is alone in its batch, and makes them the target.
 func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	s, m := b.shape, &b.tmp
-	staged, shared := s.stagedBits(mostStaged / 2) // gains has room for codes beside them
+	staged, shared := s.stagedBits(maxStagedBytes / 2) // gains has room for codes beside them
 	blocks, err := b.rt.FillingBlocks("gains", bitThreads, shared)
 	if err != nil {
 		return t, err
 	}
 	blocks = min(blocks, int(runtime.CeilDiv(t.docs, bitThreads/32)))
-	g, levels := int64(b.group), b.tmpAt(m.levels+4*gainLevels*int64(query))
+	g, levels := int64(b.group), b.scratchPtr(m.levels+4*gainLevels*int64(query))
 	p := &gainParams{
-		docs: t.ids, nDev: t.listLen, firstTile: t.p.firstTile.Ptr, codes: t.p.codes.Ptr, bits: b.bitsAt(query),
-		sRows: b.tmpAt(m.sRows + 64*g*int64(s.k)), invScale: b.attachment.array(b.attachment.at.invScale),
-		gainCols: b.tmpAt(m.gainCols + 16*g*columns), gap: b.tmpAt(m.gaps + 4*int64(query)), gains: b.tmpAt(m.gains), levels: levels,
+		docs: t.ids, nDev: t.listLen, firstTile: t.packed.firstTile.Ptr, codes: t.packed.codes.Ptr, bits: b.bitsAt(query),
+		sRows: b.scratchPtr(m.sRows + 64*g*int64(s.k)), invScale: b.attachment.codecArray(b.attachment.arrays.invScale),
+		gainCols: b.scratchPtr(m.gainCols + 16*g*columns), gap: b.scratchPtr(m.gaps + 4*int64(query)), gains: b.scratchPtr(m.gains), levels: levels,
 		n: uint32(t.docs), groups: uint32(b.groups), k: uint32(s.k), bitWords: uint32(s.bitWords()), staged: staged, codeBytes: uint32(s.codeBytes),
 	}
 	if s.mode > halfMode {
@@ -163,35 +165,35 @@ func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	if err := runtime.Launch(b.rt, "gains", blocks, 1, 1, bitThreads, shared, p); err != nil {
 		return t, err
 	}
-	kept := b.outAt(b.out.kept + 4*int64(query))
+	kept := b.outputPtr(b.out.kept + 4*int64(query))
 	err = runtime.Launch(b.rt, "cut", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &cutParams{
-		docs: t.ids, nDev: t.listLen, gains: p.gains, levels: levels, firstTile: p.firstTile, list: b.tmpAt(m.kept), kept: kept,
-		walk: b.tmpAt(m.walk), posFirst: b.tmpAt(m.posFirst), posEnd: b.tmpAt(m.posEnd), tilesTotal: b.outAt(b.out.tiles),
+		docs: t.ids, nDev: t.listLen, gains: p.gains, levels: levels, firstTile: p.firstTile, list: b.scratchPtr(m.kept), kept: kept,
+		walk: b.scratchPtr(m.walk), posFirst: b.scratchPtr(m.posFirst), posEnd: b.scratchPtr(m.posEnd), tilesTotal: b.outputPtr(b.out.tiles),
 		n: uint32(t.docs), most: uint32(keep), walkCapacity: uint32(t.tiles),
 	})
-	t.ids, t.listLen, t.docs, t.walked = b.tmpAt(m.kept), kept, keep, true
+	t.ids, t.listLen, t.docs, t.walkReady = b.scratchPtr(m.kept), kept, keep, true
 	return t, err
 }
 
-// alone is the batch as far as a query of it is concerned, which is scanned and
+// singleQuery is the batch as far as a query of it is concerned, which is scanned and
 // picked by itself.
-func (b *batch) alone(query int) *batch {
+func (b *batch) singleQuery(query int) *batch {
 	one := *b
-	q, room := int64(query), int64(b.room)
-	one.queries, one.group, one.groups = 1, int(b.begin[query]), int(b.begin[query+1]-b.begin[query])
+	q, room := int64(query), int64(b.capacity)
+	one.queries, one.group, one.groups = 1, int(b.groupBegin[query]), int(b.groupBegin[query+1]-b.groupBegin[query])
 	one.in.begin += 4 * q
 	one.out.found += 16 * q
 	one.out.tiles += 4 * q
 	one.out.ids += 4 * q * room
 	one.out.fine += 4 * q * room
 	one.out.coarse += 8 * q * room
-	one.others, one.later, one.sooner = b.queries > 1, query > 0, query+1 < b.queries
+	one.probedTogether, one.notFirst, one.notLast = b.queries > 1, query > 0, query+1 < b.queries
 	return &one
 }
 
-// probed does, for each query, what follows probing.
-func (b *batch) probed(t target, wide bool) error {
-	if err := b.probe(t); err != nil {
+// searchProbed does, for each query, what follows probing.
+func (b *batch) searchProbed(t target, wide bool) error {
+	if err := b.findCandidates(t); err != nil {
 		return err
 	}
 	for i := range b.requests {
@@ -199,13 +201,13 @@ func (b *batch) probed(t target, wide bool) error {
 		if err != nil {
 			return err
 		}
-		one := b.alone(i)
-		if keep := b.keep(t.docs); keep > 0 {
+		one := b.singleQuery(i)
+		if keep := b.keptDocs(t.docs); keep > 0 {
 			if found, err = one.cutFound(found, i, keep); err != nil {
 				return err
 			}
 		}
-		if err := one.best(found, wide); err != nil {
+		if err := one.rankTarget(found, wide); err != nil {
 			return err
 		}
 	}
@@ -224,53 +226,53 @@ type scanParams struct {
 	nTiles, laneWords, fragStride, dim, nbits, groups       uint32
 }
 
-// scan writes a score for each group and entry of the target.
-func (b *batch) scan(t target) error {
+// scanTarget writes a score for each group and entry of the target.
+func (b *batch) scanTarget(t target) error {
 	s := b.shape
-	k := s.scanner(t.list, b.side)
-	blocks, err := b.blocks(t, k)
+	k := s.chooseScan(t.list, b.sideBySide)
+	blocks, err := b.scanBlocks(t, k)
 	if err != nil {
 		return err
 	}
-	first, g := t.p.firstTile.Ptr, int64(b.group)
+	first, g := t.packed.firstTile.Ptr, int64(b.group)
 	p := &scanParams{
-		words: t.p.words.Ptr, rows: t.p.rows.Ptr, tileDoc: t.p.tileDoc.Ptr, docFirst: first, docEnd: first + 4,
-		sRows: b.tmpAt(b.tmp.sRows + 64*g*int64(s.k)), frags: b.tmpAt(b.tmp.frags + 4*g*int64(s.fragStride)), cols: b.tmpAt(b.tmp.cols + 16*g*columns),
-		table: b.attachment.array(b.attachment.at.table), scores: b.tmpAt(b.tmp.scores + 4*g*t.docs), part: b.tmpAt(b.tmp.part), count: b.rt.Work.Zeroed.Ptr, clock: b.clock(atProbed),
+		words: t.packed.words.Ptr, rows: t.packed.rows.Ptr, tileDoc: t.packed.tileDoc.Ptr, docFirst: first, docEnd: first + 4,
+		sRows: b.scratchPtr(b.tmp.sRows + 64*g*int64(s.k)), frags: b.scratchPtr(b.tmp.frags + 4*g*int64(s.fragStride)), cols: b.scratchPtr(b.tmp.cols + 16*g*columns),
+		table: b.attachment.codecArray(b.attachment.arrays.table), scores: b.scratchPtr(b.tmp.scores + 4*g*t.docs), part: b.scratchPtr(b.tmp.part), count: b.rt.Work.Zeroed.Ptr, clock: b.clockAt(clockProbed),
 		sStride: uint64(columns * s.k), scoreStride: uint64(t.docs), nTiles: uint32(t.tiles),
 		laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride), dim: uint32(s.dim), nbits: uint32(s.nbits), groups: uint32(b.groups),
 	}
 	if t.list {
-		if err := b.walk(t); err != nil {
+		if err := b.walkList(t); err != nil {
 			return err
 		}
-		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.tmpAt(b.tmp.walk), b.outAt(b.out.tiles), b.tmpAt(b.tmp.posFirst), b.tmpAt(b.tmp.posEnd)
+		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.scratchPtr(b.tmp.walk), b.outputPtr(b.out.tiles), b.scratchPtr(b.tmp.posFirst), b.scratchPtr(b.tmp.posEnd)
 	}
-	return follow(b, k.name, blocks, runtime.CeilDiv(b.groups, k.side), 1, k.threads, k.shared, p)
+	return launchChained(b, k.name, blocks, runtime.CeilDiv(b.groups, k.side), 1, k.threads, k.shared, p)
 }
 
-// walk makes the walk of a list, where there is none.
-func (b *batch) walk(t target) error {
-	if t.walked {
+// walkList makes the walk of a list, where there is none.
+func (b *batch) walkList(t target) error {
+	if t.walkReady {
 		return nil
 	}
 	return runtime.Launch(b.rt, "list_tiles", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &listParams{
-		docs: t.ids, nDev: t.listLen, firstTile: t.p.firstTile.Ptr, walk: b.tmpAt(b.tmp.walk),
-		posFirst: b.tmpAt(b.tmp.posFirst), posEnd: b.tmpAt(b.tmp.posEnd), tilesTotal: b.outAt(b.out.tiles),
+		docs: t.ids, nDev: t.listLen, firstTile: t.packed.firstTile.Ptr, walk: b.scratchPtr(b.tmp.walk),
+		posFirst: b.scratchPtr(b.tmp.posFirst), posEnd: b.scratchPtr(b.tmp.posEnd), tilesTotal: b.outputPtr(b.out.tiles),
 		n: uint32(t.docs), walkCapacity: uint32(t.tiles),
 	})
 }
 
-// scanner is a scan for a shape: its name, block and shared memory, and how many groups
+// scanKernel is a scan for a shape: its name, block and shared memory, and how many groups
 // it takes side by side, which share the decoding of tokens.
-type scanner struct {
+type scanKernel struct {
 	name                  string
 	threads, shared, side int
 }
 
-// scanner names the scan that takes so many groups side by side.
-func (s *shape) scanner(list bool, side int) scanner {
-	k := scanner{threads: scanThreads, side: side}
+// chooseScan names the scan that takes so many groups side by side.
+func (s *shape) chooseScan(list bool, side int) scanKernel {
+	k := scanKernel{threads: scanThreads, side: side}
 	ring := func() int { return k.threads / 32 * (1024 + 1024*s.lanes + 2048*side) } // of tiles on their way
 	switch {
 	case s.mode == tableMode:
@@ -280,7 +282,7 @@ func (s *shape) scanner(list bool, side int) scanner {
 		if side > 1 {
 			k.name += fmt.Sprintf("_x%d", side)
 		}
-		if side == mostSide {
+		if side == maxSideBySide {
 			k.threads = wideThreads
 		}
 		k.shared = 4*s.fragStride*side + ring()
@@ -295,8 +297,8 @@ func (s *shape) scanner(list bool, side int) scanner {
 	return k
 }
 
-// mostSide is the most groups that a scan takes side by side.
-const mostSide = 4
+// maxSideBySide is the most groups that a scan takes side by side.
+const maxSideBySide = 4
 
 // sideBySide is how many groups of a scan of all documents share the decoding of
 // tokens: as many as take the least time, measured with 1.3 to 600 million tokens
@@ -309,7 +311,7 @@ func (s *shape) sideBySide(groups, room int) int {
 	for _, k := range []struct {
 		side int
 		time float64 // of so many, where one takes 1
-	}{{2, 1.5}, {mostSide, 2.6}} {
+	}{{2, 1.5}, {maxSideBySide, 2.6}} {
 		sets := runtime.CeilDiv(groups, k.side)
 		if t := float64(sets) * k.time; t < least && (sets*k.side <= room || sets*k.side == groups) {
 			best, least = k.side, t

@@ -27,7 +27,7 @@ func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.
 		index = append(index, i)
 	}
 	_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error { // fewer do not pay
-		pending[i].compare()
+		pending[i].countAlike()
 		return nil
 	})
 	for len(pending) > 0 {
@@ -60,17 +60,17 @@ func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.
 // finish makes the answer of what the device has found, or the request that is
 // to follow.
 func (t *request) finish(to *kernels.DeviceAnswer) (next *request) {
-	docs, scores, more, doubtful := t.order()
+	docs, scores, more, doubtful := t.rankFine()
 	t.stats.RefinedDocs, t.stats.BoundShare = int64(len(t.ids)), float64(t.share)
 	to.Stats.Add(t.stats)
 	to.Docs, to.Scores = docs, scores
 	again := func() *request {
-		next := newRequest(t.attachment, t.corpus, t.query, t.groups, t.room, t.slack)
-		next.worst, next.alike, next.alikeOf = t.worst, t.alike, t.alikeOf
+		next := newRequest(t.attachment, t.corpus, t.query, t.groups, t.capacity, t.slack)
+		next.worstBound, next.alike, next.alikeShape = t.worstBound, t.alike, t.alikeShape
 		return next
 	}
 	switch {
-	case t.query.Probes > 0 && t.found < t.query.K: // too few for an answer
+	case t.query.Probes > 0 && t.listed < t.query.K: // too few for an answer
 		to.Stats.Widened++
 		all := *t.query
 		all.Probes = 0
@@ -79,12 +79,12 @@ func (t *request) finish(to *kernels.DeviceAnswer) (next *request) {
 	case more > 0:
 		to.Stats.Retried++
 		next = again()
-		next.room = more
+		next.capacity = more
 		t.attachment.needsRoom(t.query.K, more)
-	case t.share > kernels.NearBound && !t.worst && t.attachment.bound != kernels.Worst: // roundings are not as probable ones are
+	case t.share > kernels.NearBound && !t.worstBound && t.attachment.scanBound != kernels.Worst: // roundings are not as probable ones are
 		to.Stats.Retried++
 		next = again()
-		next.worst = true
+		next.worstBound = true
 	case doubtful && t.slack < lastSlack:
 		to.Stats.Retried++
 		next = again()
@@ -103,7 +103,7 @@ func (a *attachment) roomFor(k int) int {
 
 // needsRoom remembers that a search for the k best found so many.
 func (a *attachment) needsRoom(k, found int) {
-	want := int64(min(found-k+(found-k)/4, mostSurplus))
+	want := int64(min(found-k+(found-k)/4, maxSurplus))
 	for {
 		if old := a.surplus.Load(); old >= want || a.surplus.CompareAndSwap(old, want) {
 			return

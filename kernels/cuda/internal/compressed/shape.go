@@ -148,8 +148,8 @@ func (s *shape) arrays(c *kernels.Codec) codecArrays {
 	return out
 }
 
-// fill writes the arrays into dst.
-func (s *shape) fill(dst []byte, at codecArrays, c *kernels.Codec) {
+// writeCodec writes the arrays into dst.
+func (s *shape) writeCodec(dst []byte, at codecArrays, c *kernels.Codec) {
 	le := binary.LittleEndian
 	row := make([]float32, s.dim)
 	for i := range s.k {

@@ -9,7 +9,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// streamed answers a batch on an index that does not fit: its pieces cross the
+// searchStreamed answers a batch on an index that does not fit: its pieces cross the
 // bus one after another, the next one while one is scanned; the best of each
 // are merged on the host. Then the best of all cross again for their fine
 // scores. Results are those of a resident index. Of an index of three pieces, for 8
@@ -18,40 +18,40 @@ import (
 //	scanPieces   lists for each query, of each piece, the 100 best and those in doubt
 //	settle       leaves the 100 best of the three, and those in doubt
 //	fineStreamed has these 800 and more cross again, once where queries share them
-func (b *batch) streamed() error {
+func (b *batch) searchStreamed() error {
 	from := b.requests[0].corpus
-	cut := cutter{limit: b.attachment.pieceTokens()}
+	cut := pieceCutter{limit: b.attachment.pieceTokens()}
 	if docs := b.requests[0].query.Docs; docs != nil {
-		addDocs(&cut, from, docs)
+		addListedDocuments(&cut, from, docs)
 	} else {
-		cut.docs(from, 0)
+		cut.addFrom(from, 0)
 	}
 	// A piece that is ranked on the device has no more documents than it can rank.
-	wide := b.k > maxTopK && b.largest().docs > topkBlock
-	if err := b.reserve(b.largest(), false, wide); err != nil {
+	wide := b.k > maxTopK && b.largestPiece().docs > topkBlock
+	if err := b.reserve(b.largestPiece(), false, wide); err != nil {
 		return err
 	}
 	tgt := target{}
-	if err := b.upload(&tgt); err != nil {
+	if err := b.uploadQueries(&tgt); err != nil {
 		return err
 	}
-	if err := b.prepare(false); err != nil {
+	if err := b.prepareQueries(false); err != nil {
 		return err
 	}
-	bounds, err := b.bounds()
+	bounds, err := b.fetchBounds()
 	if err != nil {
 		return err
 	}
 	best := make([]listing, b.queries)
 	for i := range best {
-		best[i] = listing{most: b.k, slack: b.slack, bound: bounds[i]}
+		best[i] = listing{wanted: b.k, slack: b.slack, bound: bounds[i]}
 	}
 	bytes, tiles, err := b.scanPieces(best, from, cut.pieces, tgt.allowed, wide)
 	if err != nil {
 		return err
 	}
 	for i, q := range b.requests {
-		q.settle(&best[i], b.room)
+		q.keepForFine(&best[i], b.capacity)
 		q.stats.ScanTokens = tiles * tileTokens
 		q.stats.Streamed = bytes / int64(b.queries)
 	}
@@ -68,10 +68,10 @@ func (b *batch) streamed() error {
 	return nil
 }
 
-// settle decides which documents get fine scores: the best, as far as there is room.
-func (q *request) settle(best *listing, room int) {
-	best.prune()
-	q.found, q.limit = len(best.list), best.limit
+// keepForFine decides which documents get fine scores: the best, as far as there is room.
+func (q *request) keepForFine(best *listing, room int) {
+	best.keepCandidates()
+	q.listed, q.limit = len(best.list), best.limit
 	best.list = best.list[:min(len(best.list), room)]
 	q.ids, q.fine = make([]uint32, len(best.list)), make([]float32, len(best.list))
 	for j, e := range best.list {
@@ -81,37 +81,37 @@ func (q *request) settle(best *listing, room int) {
 
 // scanPieces lists the best of all pieces, and says what has crossed the bus.
 func (b *batch) scanPieces(best []listing, from kernels.Corpus, pieces []piece, allowed driver.Ptr, wide bool) (bytes, tiles int64, err error) {
-	err = b.pieces(from, pieces, func(t target, p *piece) (func() error, error) {
+	err = b.forEachPiece(from, pieces, func(t target, p *piece) (func() error, error) {
 		bytes += b.shape.stageLayout(p.docs, p.tokens).size
 		tiles += p.tiles
 		t.allowed = allowed
-		if err := b.scan(t); err != nil {
+		if err := b.scanTarget(t); err != nil {
 			return nil, err
 		}
 		if wide {
-			return func() error { return b.takeAll(&best[0], 0, t, p, from) }, nil
+			return func() error { return b.addAllScored(&best[0], 0, t, p, from) }, nil
 		}
 		w := &b.rt.Work
-		if err := b.rt.Driver.Set(b.outAt(b.out.found), 0, 16*int64(b.queries), b.rt.Stream); err != nil {
+		if err := b.rt.Driver.Set(b.outputPtr(b.out.found), 0, 16*int64(b.queries), b.rt.Stream); err != nil {
 			return nil, err
 		}
-		if err := b.pick(t); err != nil {
+		if err := b.pickCandidates(t); err != nil {
 			return nil, err
 		}
 		if err := b.rt.Driver.ToHost(w.HostOut[:b.out.size], w.Out.Ptr, b.rt.Stream); err != nil {
 			return nil, err
 		}
-		return func() error { return b.takeListed(best, t, p, from) }, nil
+		return func() error { return b.addListed(best, t, p, from) }, nil
 	})
 	return bytes, tiles, err
 }
 
-// largest is a target as large as the largest piece.
-func (b *batch) largest() target {
-	return target{docs: b.attachment.part.docCap, tiles: b.attachment.part.tileCap}
+// largestPiece is a target as large as the largest piece.
+func (b *batch) largestPiece() target {
+	return target{docs: b.attachment.streamPiece.docCap, tiles: b.attachment.streamPiece.tileCap}
 }
 
-// pieces brings one piece after the other to the device and has scan start
+// forEachPiece brings one piece after the other to the device and has scan start
 // work on it; what that returns is called when the work is done, while the next
 // piece is on its way. Of two pieces:
 //
@@ -120,22 +120,22 @@ func (b *batch) largest() target {
 //	stage 1                crosses the bus while 0 is scanned
 //	wait for scan 0        and take what it has found
 //	pack 1, scan 1, wait   there is nothing more to stage
-func (b *batch) pieces(from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error)) error {
-	var ahead staged
+func (b *batch) forEachPiece(from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error)) error {
+	var ahead stagedPiece
 	var found func() error
 	for i := range pieces {
-		err := b.ended()
+		err := b.contextsErr()
 		if err == nil && i == 0 {
-			ahead, err = b.attachment.stage(from, &pieces[0], 0)
+			ahead, err = b.attachment.stagePiece(from, &pieces[0], 0)
 		}
 		if err == nil {
 			found, err = b.startScan(ahead, &pieces[i], scan)
 		}
 		if err == nil && i+1 < len(pieces) {
-			ahead, err = b.attachment.stage(from, &pieces[i+1], 0)
+			ahead, err = b.attachment.stagePiece(from, &pieces[i+1], 0)
 		}
 		if err == nil {
-			err = b.rt.SyncMark(atScanned)
+			err = b.rt.SyncMark(clockScanned)
 		}
 		if err == nil {
 			err = found()
@@ -148,50 +148,50 @@ func (b *batch) pieces(from kernels.Corpus, pieces []piece, scan func(t target, 
 }
 
 // startScan packs a staged piece and starts the scan, whose end is marked.
-func (b *batch) startScan(st staged, p *piece, scan func(t target, p *piece) (func() error, error)) (found func() error, err error) {
-	part := b.attachment.part
+func (b *batch) startScan(st stagedPiece, p *piece, scan func(t target, p *piece) (func() error, error)) (found func() error, err error) {
+	part := b.attachment.streamPiece
 	part.docs, part.tiles = 0, 0
-	if err := b.attachment.pack(st, p, part); err != nil {
+	if err := b.attachment.packPiece(st, p, part); err != nil {
 		return nil, err
 	}
 	found = func() error { return nil }
 	if p.tiles > 0 {
 		ids := st.Raw.Add(st.at.ids)
-		if found, err = scan(target{p: part, docs: p.docs, tiles: p.tiles, ids: ids, maxByEntry: 1}, p); err != nil {
+		if found, err = scan(target{packed: part, docs: p.docs, tiles: p.tiles, ids: ids, maxByEntry: 1}, p); err != nil {
 			return nil, err
 		}
 	}
 	if err := b.rt.Unstage(st.Staged); err != nil {
 		return nil, err
 	}
-	return found, b.rt.Mark(atScanned)
+	return found, b.rt.Mark(clockScanned)
 }
 
-// takeListed adds what pick has listed of a piece; of queries for whose documents
+// addListed adds what pick has listed of a piece; of queries for whose documents
 // there was no room, the scores of all.
-func (b *batch) takeListed(best []listing, t target, p *piece, from kernels.Corpus) error {
+func (b *batch) addListed(best []listing, t target, p *piece, from kernels.Corpus) error {
 	host := b.rt.Work.HostOut
 	for q := range best {
-		n, _, _ := b.found(q)
-		if n > b.room {
-			if err := b.takeAll(&best[q], q, t, p, from); err != nil {
+		n, _, _ := b.listedCount(q)
+		if n > b.capacity {
+			if err := b.addAllScored(&best[q], q, t, p, from); err != nil {
 				return err
 			}
 			continue
 		}
 		coarse := make([][2]float32, n)
-		copy(runtime.Bytes(coarse), host[b.out.coarse+8*int64(q*b.room):])
-		for i, doc := range take[uint32](b, b.out.ids, q, n) {
-			best[q].add(doc, coarse[i][0], coarse[i][1])
+		copy(runtime.Bytes(coarse), host[b.out.coarse+8*int64(q*b.capacity):])
+		for i, doc := range copyAnswers[uint32](b, b.out.ids, q, n) {
+			best[q].addScore(doc, coarse[i][0], coarse[i][1])
 		}
-		best[q].prune()
+		best[q].keepCandidates()
 	}
 	return nil
 }
 
-// takeAll adds all documents of a piece that may be returned.
-func (b *batch) takeAll(best *listing, query int, t target, p *piece, from kernels.Corpus) error {
-	scores, err := b.scores(t, query)
+// addAllScored adds all documents of a piece that may be returned.
+func (b *batch) addAllScored(best *listing, query int, t target, p *piece, from kernels.Corpus) error {
+	scores, err := b.fetchScores(t, query)
 	if err != nil {
 		return err
 	}
@@ -202,12 +202,12 @@ func (b *batch) takeAll(best *listing, query int, t target, p *piece, from kerne
 		for d := sp.lo; d < sp.hi; d++ {
 			doc := first + uint32(d)
 			if allowed[doc/64]>>(doc%64)&1 == 1 {
-				best.add(doc, scores[i], best.bound.error)
+				best.addScore(doc, scores[i], best.bound.error)
 			}
 			i++
 		}
 	}
-	best.prune()
+	best.keepCandidates()
 	return nil
 }
 
@@ -219,12 +219,12 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 	}
 	slices.Sort(docs)
 	docs = slices.Compact(docs)
-	cut := cutter{limit: b.attachment.pieceTokens()}
-	addDocs(&cut, from, docs)
-	local, place := make([]uint32, b.queries*b.room), make([]int, b.queries*b.room)
+	cut := pieceCutter{limit: b.attachment.pieceTokens()}
+	addListedDocuments(&cut, from, docs)
+	local, place := make([]uint32, b.queries*b.capacity), make([]int, b.queries*b.capacity)
 	found := make([]uint32, 4*b.queries)
 	base := 0 // of the piece in docs
-	return b.pieces(from, cut.pieces, func(t target, p *piece) (func() error, error) {
+	return b.forEachPiece(from, cut.pieces, func(t target, p *piece) (func() error, error) {
 		here := docs[base : base+int(p.docs)]
 		base += int(p.docs)
 		clear(found)
@@ -232,20 +232,20 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 			n := 0
 			for j, doc := range t.ids {
 				if at, ok := slices.BinarySearch(here, doc); ok {
-					local[q*b.room+n], place[q*b.room+n] = uint32(at), j
+					local[q*b.capacity+n], place[q*b.capacity+n] = uint32(at), j
 					n++
 				}
 			}
 			found[4*q] = uint32(n)
 		}
 		c, st, w := b.rt.Driver, b.rt.Stream, &b.rt.Work
-		if err := c.ToDevice(b.outAt(b.out.ids), runtime.Bytes(local), st); err != nil {
+		if err := c.ToDevice(b.outputPtr(b.out.ids), runtime.Bytes(local), st); err != nil {
 			return nil, err
 		}
-		if err := c.ToDevice(b.outAt(b.out.found), runtime.Bytes(found), st); err != nil {
+		if err := c.ToDevice(b.outputPtr(b.out.found), runtime.Bytes(found), st); err != nil {
 			return nil, err
 		}
-		if err := b.fine(t.p, false); err != nil {
+		if err := b.fineScores(t.packed, false); err != nil {
 			return nil, err
 		}
 		if err := c.ToHost(w.HostOut[b.out.fine:b.out.coarse], w.Out.At(b.out.fine), st); err != nil {
@@ -254,8 +254,8 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 		return func() error {
 			for q, t := range b.requests {
 				n := int(found[4*q])
-				for i, s := range take[float32](b, b.out.fine, q, n) {
-					t.fine[place[q*b.room+i]] = s
+				for i, s := range copyAnswers[float32](b, b.out.fine, q, n) {
+					t.fine[place[q*b.capacity+i]] = s
 				}
 			}
 			return nil
@@ -263,8 +263,8 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 	})
 }
 
-// addDocs adds listed documents, ascending.
-func addDocs(cut *cutter, from kernels.Corpus, docs []uint32) {
+// addListedDocuments adds listed documents, ascending.
+func addListedDocuments(cut *pieceCutter, from kernels.Corpus, docs []uint32) {
 	chunk, end := -1, uint32(0)
 	var first uint32
 	var off []uint32
@@ -277,6 +277,6 @@ func addDocs(cut *cutter, from kernels.Corpus, docs []uint32) {
 			first, off = from.ChunkDocs(chunk)
 			end = first + uint32(len(off)-1)
 		}
-		cut.cut(chunk, int(d-first), int64(off[d-first+1]-off[d-first]))
+		cut.addDocument(chunk, int(d-first), int64(off[d-first+1]-off[d-first]))
 	}
 }

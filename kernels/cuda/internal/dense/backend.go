@@ -39,7 +39,7 @@ import (
 // backend is the backend of a device.
 type backend struct {
 	dev    *runtime.Device
-	work   work // of the device's goroutine
+	work   launchWork // of the device's goroutine
 	limits limits
 }
 
@@ -60,7 +60,7 @@ func (b *backend) submit(ctx context.Context, op string, run func(context.Contex
 		return err
 	})
 	if err != nil {
-		return b.fault(op, err)
+		return b.wrapError(op, err)
 	}
 	return nil
 }
@@ -73,6 +73,6 @@ func guarded(ctx context.Context, rt *runtime.Runtime, run func(context.Context,
 	return run(ctx, rt)
 }
 
-func (b *backend) fault(op string, err error) error {
+func (b *backend) wrapError(op string, err error) error {
 	return fmt.Errorf("%s token vectors on %s: %w", op, b.Name(), err)
 }

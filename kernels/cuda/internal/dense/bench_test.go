@@ -45,7 +45,7 @@ func randomBatch(kind maxsim.Type, dim int, lengths []int) *maxsim.Batch {
 	if few.Scales != nil {
 		m.Scales = make([]float32, n)
 	}
-	to, from, size := raw(&m), raw(&few), dim*kind.Size()
+	to, from, size := elementBytes(&m), elementBytes(&few), dim*kind.Size()
 	for r := range n {
 		x := fill(r)
 		copy(to[r*size:(r+1)*size], from[x*size:(x+1)*size])
@@ -86,8 +86,8 @@ func timed(b *testing.B, rt *runtime.Runtime, launch func() error) float64 {
 	require.NoError(b, err)
 	defer func() { _ = rt.Driver.Free(tables) }()
 	host := make([]byte, table.Size)
-	put(host[at[1]:], []uint32{groups})
-	put(host[at[2]:], []uint32{n})
+	writeStructs(host[at[1]:], []uint32{groups})
+	writeStructs(host[at[2]:], []uint32{n})
 	require.NoError(b, rt.Driver.ToDevice(tables.Ptr, host, rt.Stream))
 	flush := &denseSumParams{
 		part: mem.Ptr, out: mem.At(4 * n * groups), partAt: tables.At(at[0]), outAt: tables.At(at[0]), groups: tables.At(at[1]), count: tables.At(at[2]),
@@ -120,7 +120,7 @@ func forward(b *testing.B, be *backend, rt *runtime.Runtime, q, d maxsim.Operand
 	require.NoError(b, err)
 	s, err := be.newScoring(c, w)
 	require.NoError(b, err)
-	require.NoError(b, s.begin(ctx, rt))
+	require.NoError(b, s.beginCall(ctx, rt))
 	if tune != nil {
 		tune(&s.kernel)
 	}
@@ -133,8 +133,8 @@ func prepared(b *testing.B, s *scoring) (pieces int) {
 	b.Helper()
 	require.NoError(b, s.pieces(func(p piece) error {
 		pieces++
-		require.NoError(b, s.bring(ctx, p.lo, p.hi))
-		_, err := s.prepare(p)
+		require.NoError(b, s.uploadDocuments(ctx, p.lo, p.hi))
+		_, err := s.preparePiece(p)
 		return err
 	}))
 	return pieces
@@ -251,11 +251,11 @@ func BenchmarkGPUTraining(b *testing.B) {
 						DQ: maxsimtest.NewGradient(q, maxsim.F32), DD: maxsimtest.NewGradient(d, maxsim.F32)}
 					w, err := g.Check()
 					require.NoError(b, err)
-					x := &grading{call: g, size: w}
-					x.q, _ = be.side(g.Q)
-					x.d, _ = be.side(g.D)
-					require.NoError(b, x.prepare())
-					require.NoError(b, x.begin(ctx, rt))
+					x := &gradientCall{call: g, size: w}
+					x.q, _ = be.resolveOperand(g.Q)
+					x.d, _ = be.resolveOperand(g.D)
+					require.NoError(b, x.makeTables())
+					require.NoError(b, x.uploadAndDescribe(ctx, rt))
 					launch := func() error { return launchGradients(rt, x.params, w.Pairs) }
 					back := timed(b, rt, launch)
 					x.params.q.out = 0
@@ -381,14 +381,14 @@ func BenchmarkGPUHead(b *testing.B) {
 				var kernels float64
 				require.NoError(b, be.dev.Call(ctx, func(rt *runtime.Runtime) error {
 					x := scoring()
-					require.NoError(b, x.begin(ctx, rt))
+					require.NoError(b, x.beginCall(ctx, rt))
 					if prepared(b, x) > 1 {
 						return nil // only one is timed
 					}
 					name = x.kernel.name
 					kernels = timed(b, rt, func() error {
-						x.there = [2]int{}
-						if err := x.bring(ctx, 0, len(c.d)); err != nil {
+						x.uploadedRange = [2]int{}
+						if err := x.uploadDocuments(ctx, 0, len(c.d)); err != nil {
 							return err
 						}
 						return x.launch()
@@ -435,12 +435,12 @@ func BenchmarkGPUChamfer(b *testing.B) {
 				require.NoError(b, be.dev.Call(ctx, func(rt *runtime.Runtime) error {
 					w, err := call.Check()
 					require.NoError(b, err)
-					s, err := be.sides(hx, hy, w)
+					s, err := be.resolveSides(hx, hy, w)
 					require.NoError(b, err)
 					f := &chamfer{sides: s, limits: be.limits, call: call}
-					at, err := f.begin(ctx, rt)
+					at, err := f.beginPieces(ctx, rt)
 					require.NoError(b, err)
-					p, err := f.prepare(rt, at, make([]denseChamferPair, w.Pairs), 0)
+					p, err := f.preparePairs(rt, at, make([]denseChamferPair, w.Pairs), 0)
 					require.NoError(b, err)
 					plan := at.plans[w.Pairs]
 					all := plan.launches
@@ -453,8 +453,8 @@ func BenchmarkGPUChamfer(b *testing.B) {
 						}
 					}
 					g := &chamferGrads{sides: s, call: grad, near: [2][]int32{grad.NearestX, grad.NearestY}}
-					require.NoError(b, g.prepare())
-					x, err := g.begin(ctx, rt)
+					require.NoError(b, g.makeTables())
+					x, err := g.uploadAndPlan(ctx, rt)
 					require.NoError(b, err)
 					b.ReportMetric(timed(b, rt, func() error { return x.plan.run(rt, x.base, x.params) }), "backward_kernels_ms")
 					return nil

@@ -9,27 +9,27 @@ import (
 
 // sides are the operands of a call of Chamfer, and where their rows lie.
 type sides struct {
-	x, y side
+	x, y operand
 	work maxsim.ChamferWork
 	rows [2]rows
 }
 
-func (b *backend) sides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err error) {
+func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err error) {
 	s.work = w
-	if s.x, err = b.side(x); err != nil {
+	if s.x, err = b.resolveOperand(x); err != nil {
 		return s, err
 	}
-	s.y, err = b.side(y)
+	s.y, err = b.resolveOperand(y)
 	return s, err
 }
 
-func (s *sides) both() [2]*side { return [2]*side{&s.x, &s.y} }
+func (s *sides) bothSides() [2]*operand { return [2]*operand{&s.x, &s.y} }
 
-// pair is a pair of items without places of keys.
-func (s *sides) pair(x, y int) denseChamferPair {
+// chamferPair is a pair of items without places of keys.
+func (s *sides) chamferPair(x, y int) denseChamferPair {
 	return denseChamferPair{
 		x: uint64(s.x.first[x]), y: uint64(s.y.first[y]),
-		xLen: uint32(s.x.count(x)), yLen: uint32(s.y.count(y)),
+		xLen: uint32(s.x.rowCount(x)), yLen: uint32(s.y.rowCount(y)),
 	}
 }
 
@@ -46,7 +46,7 @@ func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 	if err != nil {
 		return err
 	}
-	s, err := b.sides(c.X, c.Y, w)
+	s, err := b.resolveSides(c.X, c.Y, w)
 	if err != nil || w.Pairs == 0 {
 		return err
 	}
@@ -56,9 +56,9 @@ func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 
 // chamferPieces is where a piece of per pairs has its table and its results.
 type chamferPieces struct {
-	per              int
+	pairsPerPiece    int
 	table, distances int64
-	near             [2]int64 // −1: not asked for
+	nearest          [2]int64 // −1: not asked for
 	in, out          int64    // bytes
 	plans            map[int]*chamferPlan
 	base             int64
@@ -67,80 +67,80 @@ type chamferPieces struct {
 }
 
 func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
-	pieces, err := c.begin(ctx, rt)
+	pieces, err := c.beginPieces(ctx, rt)
 	if err != nil {
 		return err
 	}
-	pairs := make([]denseChamferPair, pieces.per)
-	for lo := 0; lo < c.work.Pairs; lo += pieces.per {
+	pairs := make([]denseChamferPair, pieces.pairsPerPiece)
+	for lo := 0; lo < c.work.Pairs; lo += pieces.pairsPerPiece {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.piece(rt, pieces, pairs[:min(pieces.per, c.work.Pairs-lo)], lo); err != nil {
+		if err := c.computePiece(rt, pieces, pairs[:min(pieces.pairsPerPiece, c.work.Pairs-lo)], lo); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shape is that of n pairs.
-func (c *chamfer) shape(n int) chamferShape {
+// chamferShape is that of n pairs.
+func (c *chamfer) chamferShape(n int) chamferShape {
 	return chamferShape{
 		metric: c.call.Metric, dim: c.work.X.Dim, pairs: n,
-		rows: [2]int{c.x.rows(), c.y.rows()}, longest: [2]int{c.work.StrideX, c.work.StrideY},
+		rows: [2]int{c.x.tokenCount(), c.y.tokenCount()}, longest: [2]int{c.work.StrideX, c.work.StrideY},
 		nearest: c.call.NearestX != nil || c.call.NearestY != nil,
 	}
 }
 
-// begin cuts the pairs into pieces whose keys and results fit, and brings the tokens.
-func (c *chamfer) begin(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
+// beginPieces cuts the pairs into pieces whose keys and results fit, and brings the tokens.
+func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
 	pieces := &chamferPieces{
-		near: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY},
+		nearest: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY},
 		strides: [2]int{c.work.StrideX, c.work.StrideY}, plans: map[int]*chamferPlan{},
 	}
-	pieces.per = min(max(c.limits.out/(4+20*(pieces.strides[0]+pieces.strides[1])), 1), c.work.Pairs)
-	for _, n := range []int{pieces.per, c.work.Pairs % pieces.per} {
+	pieces.pairsPerPiece = min(max(c.limits.out/(4+20*(pieces.strides[0]+pieces.strides[1])), 1), c.work.Pairs)
+	for _, n := range []int{pieces.pairsPerPiece, c.work.Pairs % pieces.pairsPerPiece} {
 		if n == 0 {
 			continue
 		}
-		plan, err := planChamfer(c.shape(n), rt.Arch(), rt.Props.Shared, rt.FillingBlocks)
+		plan, err := planChamfer(c.chamferShape(n), rt.Arch(), rt.Props.Shared, rt.FillingBlocks)
 		if err != nil {
 			return nil, err
 		}
 		pieces.plans[n] = plan
 	}
 	var in, out, scratch runtime.Arena
-	lay, err := layBoth(&scratch, c.both(), false)
+	lay, err := reserveBoth(&scratch, c.bothSides(), false)
 	if err != nil {
 		return nil, err
 	}
-	pieces.base = scratch.Take(pieces.plans[pieces.per].bytes)
-	pieces.table = place(&in, make([]denseChamferPair, pieces.per))
-	pieces.distances = out.Take(4 * int64(pieces.per))
+	pieces.base = scratch.Take(pieces.plans[pieces.pairsPerPiece].bytes)
+	pieces.table = reserveSlice(&in, make([]denseChamferPair, pieces.pairsPerPiece))
+	pieces.distances = out.Take(4 * int64(pieces.pairsPerPiece))
 	for i, list := range pieces.lists {
 		if list != nil {
-			pieces.near[i] = out.Take(4 * int64(pieces.per) * int64(pieces.strides[i]))
+			pieces.nearest[i] = out.Take(4 * int64(pieces.pairsPerPiece) * int64(pieces.strides[i]))
 		}
 	}
 	pieces.in, pieces.out = in.Size, out.Size
 	if err := rt.Work.Reserve(pieces.in, pieces.out, scratch.Size, 0); err != nil {
 		return nil, err
 	}
-	c.rows, err = bringBoth(ctx, rt, c.both(), lay)
+	c.rows, err = uploadBoth(ctx, rt, c.bothSides(), lay)
 	return pieces, err
 }
 
-// prepare brings the table of the pairs from lo on, as many as there is room for.
-func (c *chamfer) prepare(
+// preparePairs brings the table of the pairs from lo on, as many as there is room for.
+func (c *chamfer) preparePairs(
 	rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int,
 ) (*denseChamferParams, error) {
 	w, n := &rt.Work, len(pairs)
 	for i := range pairs {
 		x, y := c.call.At(lo+i, c.work.Y.Len())
-		pairs[i] = c.pair(x, y)
+		pairs[i] = c.chamferPair(x, y)
 		pairs[i].keyX, pairs[i].keyY = uint64(i*pieces.strides[0]), uint64(n*pieces.strides[0]+i*pieces.strides[1])
 	}
-	put(w.HostIn[pieces.table:], pairs)
+	writeStructs(w.HostIn[pieces.table:], pairs)
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:pieces.in], rt.Stream); err != nil {
 		return nil, err
 	}
@@ -150,8 +150,8 @@ func (c *chamfer) prepare(
 		p.side[i] = denseChamferSide{
 			rows: r.rows, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format),
 		}
-		if pieces.near[i] >= 0 {
-			p.side[i].near = w.Out.At(pieces.near[i])
+		if pieces.nearest[i] >= 0 {
+			p.side[i].near = w.Out.At(pieces.nearest[i])
 		}
 	}
 	if c.call.Mean {
@@ -160,10 +160,10 @@ func (c *chamfer) prepare(
 	return p, nil
 }
 
-// piece computes the pairs from lo on.
-func (c *chamfer) piece(rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int) error {
+// computePiece computes the pairs from lo on.
+func (c *chamfer) computePiece(rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int) error {
 	w, n := &rt.Work, len(pairs)
-	p, err := c.prepare(rt, pieces, pairs, lo)
+	p, err := c.preparePairs(rt, pieces, pairs, lo)
 	if err != nil {
 		return err
 	}
@@ -176,28 +176,28 @@ func (c *chamfer) piece(rt *runtime.Runtime, pieces *chamferPieces, pairs []dens
 	if err := rt.Sync(); err != nil {
 		return err
 	}
-	copy(c.call.Distances[lo:], structs[float32](w.HostOut[pieces.distances:], n))
+	copy(c.call.Distances[lo:], structsFrom[float32](w.HostOut[pieces.distances:], n))
 	for i, list := range pieces.lists {
 		if list != nil {
-			copy(list[lo*pieces.strides[i]:], structs[int32](w.HostOut[pieces.near[i]:], n*pieces.strides[i]))
+			copy(list[lo*pieces.strides[i]:], structsFrom[int32](w.HostOut[pieces.nearest[i]:], n*pieces.strides[i]))
 		}
 	}
-	c.spread(lo, n)
+	c.spreadNearest(lo, n)
 	return nil
 }
 
-// spread turns nearest tokens into nearest rows.
-func (c *chamfer) spread(lo, n int) {
-	if !c.x.holes && !c.y.holes {
+// spreadNearest turns nearest tokens into nearest rows.
+func (c *chamfer) spreadNearest(lo, n int) {
+	if !c.x.hasHoles && !c.y.hasHoles {
 		return
 	}
 	for i := lo; i < lo+n; i++ {
 		x, y := c.call.At(i, c.work.Y.Len())
 		if list := c.call.NearestX; list != nil {
-			spread(&c.x, &c.y, list[i*c.work.StrideX:(i+1)*c.work.StrideX], x, y)
+			spreadRow(&c.x, &c.y, list[i*c.work.StrideX:(i+1)*c.work.StrideX], x, y)
 		}
 		if list := c.call.NearestY; list != nil {
-			spread(&c.y, &c.x, list[i*c.work.StrideY:(i+1)*c.work.StrideY], y, x)
+			spreadRow(&c.y, &c.x, list[i*c.work.StrideY:(i+1)*c.work.StrideY], y, x)
 		}
 	}
 }

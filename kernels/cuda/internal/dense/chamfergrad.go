@@ -27,40 +27,40 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	if err != nil {
 		return err
 	}
-	s, err := b.sides(call.X, call.Y, w)
+	s, err := b.resolveSides(call.X, call.Y, w)
 	if err != nil || call.DX == nil && call.DY == nil {
 		return err
 	}
 	g := &chamferGrads{sides: s, call: call, near: [2][]int32{call.NearestX, call.NearestY}}
-	if err := g.prepare(); err != nil {
+	if err := g.makeTables(); err != nil {
 		return err
 	}
 	return b.submit(ctx, "gradients of", g.run)
 }
 
-// prepare makes the tables of a call, on the caller's goroutine.
-func (g *chamferGrads) prepare() error {
+// makeTables makes the tables of a call, on the caller's goroutine.
+func (g *chamferGrads) makeTables() error {
 	n, ny := g.work.Pairs, g.work.Y.Len()
 	g.pairs = make([]denseChamferPair, n)
 	for p := range n {
-		g.pairs[p] = g.pair(g.call.At(p, ny))
+		g.pairs[p] = g.chamferPair(g.call.At(p, ny))
 	}
-	for i, s := range g.both() {
+	for i, s := range g.bothSides() {
 		g.items[i] = offsetsOf(s.first)
 	}
 	g.listPairs()
-	if !g.x.holes && !g.y.holes {
+	if !g.x.hasHoles && !g.y.hasHoles {
 		return nil
 	}
 	strides := [2]int{g.work.StrideX, g.work.StrideY}
-	for i, s := range g.both() {
+	for i, s := range g.bothSides() {
 		given := g.near[i]
 		g.near[i] = make([]int32, len(given))
 		for p := range n {
 			x, y := g.call.At(p, ny)
 			items := [2]int{x, y}
 			lo, hi := p*strides[i], (p+1)*strides[i]
-			if err := gatherRow(s, g.both()[1-i], g.near[i][lo:hi], given[lo:hi], items[i], items[1-i], p); err != nil {
+			if err := gatherRow(s, g.bothSides()[1-i], g.near[i][lo:hi], given[lo:hi], items[i], items[1-i], p); err != nil {
 				return err
 			}
 		}
@@ -80,8 +80,8 @@ func (g *chamferGrads) listPairs() {
 	}
 }
 
-// chamferGradsPlace is where a call has its tables, its results and its workspace on the device.
-type chamferGradsPlace struct {
+// chamferGradsLayout is where a call has its tables, its results and its workspace on the device.
+type chamferGradsLayout struct {
 	plan   *chamferGradPlan
 	params *denseChamferGradParams
 	base   driver.Ptr
@@ -94,7 +94,7 @@ func (g *chamferGrads) gradients() [2]*maxsim.Gradient {
 }
 
 func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
-	place, err := g.begin(ctx, rt)
+	place, err := g.uploadAndPlan(ctx, rt)
 	if err != nil {
 		return err
 	}
@@ -109,30 +109,30 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 		return err
 	}
 	for i, to := range g.gradients() {
-		if s := g.both()[i]; to != nil {
-			putGradient(to, s.tokens, 0, s.shape.Len(), structs[float32](w.HostOut[place.grads[i]:], s.rows()*g.work.X.Dim))
+		if s := g.bothSides()[i]; to != nil {
+			putGradient(to, s.tokens, 0, s.shape.Len(), structsFrom[float32](w.HostOut[place.grads[i]:], s.tokenCount()*g.work.X.Dim))
 		}
 	}
 	return nil
 }
 
-// begin brings the tables and the tokens to the device.
-func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamferGradsPlace, error) {
+// uploadAndPlan brings the tables and the tokens to the device.
+func (g *chamferGrads) uploadAndPlan(ctx context.Context, rt *runtime.Runtime) (*chamferGradsLayout, error) {
 	var in tables
 	var out, scratch runtime.Arena
-	both, to := g.both(), g.gradients()
-	lay, err := layBoth(&scratch, both, false)
+	both, to := g.bothSides(), g.gradients()
+	lay, err := reserveBoth(&scratch, both, false)
 	if err != nil {
 		return nil, err
 	}
 	plan, err := planChamferGrad(chamferShape{
 		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs,
-		rows: [2]int{g.x.rows(), g.y.rows()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
+		rows: [2]int{g.x.tokenCount(), g.y.tokenCount()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
 	})
 	if err != nil {
 		return nil, err
 	}
-	place := &chamferGradsPlace{plan: plan}
+	place := &chamferGradsLayout{plan: plan}
 	base := scratch.Take(place.plan.bytes)
 	var near, items, first, list [2]int64
 	pairs, upstream := add(&in, g.pairs), add(&in, g.call.Upstream)
@@ -140,14 +140,14 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 		near[i], items[i] = add(&in, g.near[i]), add(&in, g.items[i])
 		first[i], list[i] = add(&in, g.lists[i].first), add(&in, g.lists[i].pairs)
 		if to[i] != nil {
-			place.grads[i] = out.Take(4 * int64(both[i].rows()) * int64(g.work.X.Dim))
+			place.grads[i] = out.Take(4 * int64(both[i].tokenCount()) * int64(g.work.X.Dim))
 		}
 	}
 	w := &rt.Work
 	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
 		return nil, err
 	}
-	if g.rows, err = bringBoth(ctx, rt, both, lay); err != nil {
+	if g.rows, err = uploadBoth(ctx, rt, both, lay); err != nil {
 		return nil, err
 	}
 	in.write(w.HostIn)
@@ -178,14 +178,14 @@ func (g *chamferGrads) begin(ctx context.Context, rt *runtime.Runtime) (*chamfer
 }
 
 // gatherRow makes winners from token to token of those of a pair from row to row.
-func gatherRow(q, d *side, to, from []int32, query, doc, pair int) error {
+func gatherRow(q, d *operand, to, from []int32, query, doc, pair int) error {
 	for r := range to {
 		to[r] = -1
 	}
-	for r := range q.count(query) {
-		v := from[q.place(query, r)]
-		if v >= 0 && d.holes {
-			at, ok := d.token(doc, int(v))
+	for r := range q.rowCount(query) {
+		v := from[q.placeInSpan(query, r)]
+		if v >= 0 && d.hasHoles {
+			at, ok := d.tokenAtPlace(doc, int(v))
 			if !ok {
 				return fmt.Errorf("%w: row %d wins in pair %d and is masked", kernels.ErrShape, v, pair)
 			}

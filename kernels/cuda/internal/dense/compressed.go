@@ -13,37 +13,37 @@ type codecTables struct {
 	weights                                   []float32
 	base                                      driver.Ptr
 	centroids, centroidScale, dimScale, table int64 // places
-	there                                     bool
+	uploaded                                  bool
 }
 
-// layCodec takes room for the tables of a matrix; nil where it needs none.
-func layCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
+// reserveCodec takes room for the tables of a matrix; nil where it needs none.
+func reserveCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
 	if m.Type != maxsim.Compressed {
 		return nil
 	}
 	c := m.Codec
 	t := &codecTables{codec: c, weights: c.Codebook.Weights()}
 	t.centroids = a.Take(int64(c.Centroids.K) * int64(c.Centroids.Dim) * int64(c.Centroids.Type.Size()))
-	t.centroidScale, t.dimScale = place(a, c.CentroidScale), place(a, c.DimScale)
-	t.table = place(a, t.weights)
+	t.centroidScale, t.dimScale = reserveSlice(a, c.CentroidScale), reserveSlice(a, c.DimScale)
+	t.table = reserveSlice(a, t.weights)
 	return t
 }
 
 // placedAt says where the room begins.
 func (t *codecTables) placedAt(base driver.Ptr) *codecTables {
 	if t != nil {
-		t.base, t.there = base, false
+		t.base, t.uploaded = base, false
 	}
 	return t
 }
 
-// bring brings the tables to the device, once. They are not page-locked, so that they
+// uploadOnce brings the tables to the device, once. They are not page-locked, so that they
 // have been read when it returns.
-func (t *codecTables) bring(rt *runtime.Runtime) error {
-	if t == nil || t.there {
+func (t *codecTables) uploadOnce(rt *runtime.Runtime) error {
+	if t == nil || t.uploaded {
 		return nil
 	}
-	t.there = true
+	t.uploaded = true
 	c := t.codec
 	for _, part := range []struct {
 		at   int64

@@ -155,25 +155,25 @@ func TestWorkIsDoneOnce(t *testing.T) {
 		}).Draw(t, "kernel")
 		k.slots = rapid.IntRange(1, 40).Draw(t, "slots")
 		nq, nd := q.shape.Len(), d.shape.Len()
-		var w work
+		var w launchWork
 		want := map[[3]int]bool{} // query, token of it, document
 		meet := func(query, doc int) {
-			for r := range q.count(query) {
-				if d.count(doc) > 0 {
+			for r := range q.rowCount(query) {
+				if d.rowCount(doc) > 0 {
 					want[[3]int{q.first[query] + r, 0, doc}] = true
 				}
 			}
 		}
 		docOf := func(it denseItem) int {
 			for i := range nd {
-				if d.count(i) > 0 && uint64(d.first[i]) == it.begin {
+				if d.rowCount(i) > 0 && uint64(d.first[i]) == it.begin {
 					return i
 				}
 			}
 			return -1
 		}
 		if rapid.Bool().Draw(t, "all") {
-			w.all(q, d, 0, nd, 0, nd, q.longest(), &k)
+			w.pairAll(q, d, 0, nd, 0, nd, q.longestItem(), &k)
 			for i := range nq * nd {
 				meet(i/nd, i%nd)
 			}
@@ -181,7 +181,7 @@ func TestWorkIsDoneOnce(t *testing.T) {
 			for i := range nq { // one document each
 				meet(i, i%nd)
 			}
-			w.lists(q, d, nq, func(i int) (int, int) { return i, i % nd }, 0, q.longest(), &k)
+			w.pairLists(q, d, nq, func(i int) (int, int) { return i, i % nd }, 0, q.longestItem(), &k)
 		}
 		if len(w.units)%k.teams != 0 {
 			t.Fatalf("%d units for teams of %d", len(w.units), k.teams)
@@ -219,15 +219,15 @@ func TestUnitsSpreadOut(t *testing.T) {
 	k := kernel{tokens: 32, groups: 1, teams: 4, slots: 4 * 10}
 	q := even{1, 32, 32}
 	for docs, blocks := range map[int]int{1: 1, 3: 3, 10: 10, 14: 7, 25: 9, 40: 10, 400: 10} {
-		var w work
-		w.all(q, even{docs, 64, 64}, 0, docs, 0, docs, 32, &k)
+		var w launchWork
+		w.pairAll(q, even{docs, 64, 64}, 0, docs, 0, docs, 32, &k)
 		require.Len(t, w.units, 4*blocks, "%d documents", docs)
-		w.lists(q, even{docs, 64, 64}, docs, func(i int) (int, int) { return 0, i }, 0, 32, &k)
+		w.pairLists(q, even{docs, 64, 64}, docs, func(i int) (int, int) { return 0, i }, 0, 32, &k)
 		require.Len(t, w.units, 4*blocks, "%d documents of a query", docs)
 	}
 	// Queries share the device.
-	var w work
-	w.lists(even{10, 32, 32}, even{400, 64, 64}, 400, func(i int) (int, int) { return i / 40, i }, 0, 32, &k)
+	var w launchWork
+	w.pairLists(even{10, 32, 32}, even{400, 64, 64}, 400, func(i int) (int, int) { return i / 40, i }, 0, 32, &k)
 	require.Len(t, w.units, 40)
 }
 
@@ -263,7 +263,7 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	n := 0
 	for f, all := range batchStages {
 		for k, stages := range all {
-			require.Equal(t, stages, batches[fmt.Sprintf("%s_s%d_g%d", f.name(), k[0], k[1])])
+			require.Equal(t, stages, batches[fmt.Sprintf("%s_s%d_g%d", f.kernelName(), k[0], k[1])])
 			n++
 		}
 	}
@@ -282,7 +282,7 @@ func TestKernelsAreInTheSources(t *testing.T) {
 		for hidden := 1; hidden <= 4096; hidden += 1 + hidden/50 {
 			for _, dim := range []int{1, 64, 65, 128, 129, 1000} {
 				for _, fast := range []bool{false, true} {
-					k := project("90a", most, f, fast, rowBytes(f, hidden), dim)
+					k := chooseProjector("90a", most, f, fast, rowBytes(f, hidden), dim)
 					if !there[k.name] || k.shared > most || k.packs && dim > k.columns {
 						t.Fatalf("%s with %d bytes of shared memory, %d columns for %d dimensions", k.name, k.shared, k.columns, dim)
 					}
@@ -299,17 +299,17 @@ func TestKernelsAreInTheSources(t *testing.T) {
 			for _, longest := range []int{1, 32, 33, 64, 65, 300} {
 				for _, all := range []bool{false, true} {
 					for _, arg := range []bool{false, true} {
-						s.longest, s.tokens, s.queryCount, s.all, s.arg = longest, 3*longest, 3, all, arg
+						s.longest, s.tokens, s.queryCount, s.all, s.argmax = longest, 3*longest, 3, all, arg
 						k := kernel{name: "dense/dense_any", tokens: 32, groups: 1, teams: 1}
-						s.pick(&k, most)
+						s.pickProduct(&k, most)
 						if !there[k.name] || k.shared > most {
 							t.Fatalf("%s with %d bytes of shared memory", k.name, k.shared)
 						}
 					}
 				}
 			}
-			v := vectors(f, s.docs.rowBytes)
-			require.Zero(t, s.docs.rowBytes%(64*v), "dimension %d of %s", dim, f.name())
+			v := vectorsPerStep(f, s.docs.rowBytes)
+			require.Zero(t, s.docs.rowBytes%(64*v), "dimension %d of %s", dim, f.kernelName())
 			require.GreaterOrEqual(t, s.docs.rowBytes, dim*map[format]int{f16: 2, bf16: 2, i8: 1, e4m3: 1, split: 4}[f])
 		}
 	}
@@ -318,13 +318,13 @@ func TestKernelsAreInTheSources(t *testing.T) {
 // Splits fill the device better than one run of all documents would, and leave a
 // document to each.
 func TestSplits(t *testing.T) {
-	require.Equal(t, 527, len(cutAll(10000, splits(1, 10000, 528)))-1)
-	require.Equal(t, 16, splits(8, 64, 132))
-	require.Equal(t, 1, splits(256, 64, 132))
-	require.Equal(t, 1, splits(1, 1, 528))
+	require.Equal(t, 527, len(cutAll(10000, runsThatFill(1, 10000, 528)))-1)
+	require.Equal(t, 16, runsThatFill(8, 64, 132))
+	require.Equal(t, 1, runsThatFill(256, 64, 132))
+	require.Equal(t, 1, runsThatFill(1, 1, 528))
 	rapid.Check(t, func(t *rapid.T) {
 		blocks, items, slots := rapid.IntRange(1, 2000).Draw(t, "blocks"), rapid.IntRange(1, 5000).Draw(t, "items"), rapid.IntRange(1, 700).Draw(t, "slots")
-		n := splits(blocks, items, slots)
+		n := runsThatFill(blocks, items, slots)
 		if n < 1 || n > items {
 			t.Fatal(n)
 		}
@@ -338,11 +338,11 @@ func TestSplits(t *testing.T) {
 
 // cutAll is where n runs of items of the same length are cut.
 func cutAll(items, n int) []int {
-	var w work
+	var w launchWork
 	for range items {
 		w.items = append(w.items, denseItem{len: 10})
 	}
-	w.cut(0, items, n)
+	w.cutRuns(0, items, n)
 	return w.cuts
 }
 

@@ -3,25 +3,27 @@ package dense
 import "github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 
 // even is n items of as many rows, some rows apart.
-type even struct{ n, rows, apart int }
+type even struct{ items, rowsPerItem, stride int }
 
-func (e even) len() int        { return e.n }
-func (e even) count(int) int   { return e.rows }
-func (e even) begin(i int) int { return i * e.apart }
-func (e even) longest() int    { return e.rows }
+func (e even) itemCount() int     { return e.items }
+func (e even) rowCount(int) int   { return e.rowsPerItem }
+func (e even) firstRow(i int) int { return i * e.stride }
+func (e even) longestItem() int   { return e.rowsPerItem }
 
 // evenSegments is the segments of even items, each cut into as many.
 type evenSegments struct {
-	whole   even
-	segment int
+	documents even
+	segment   int
 }
 
-func (e evenSegments) each() int    { return max(runtime.CeilDiv(e.whole.rows, e.segment), 1) }
-func (e evenSegments) len() int     { return e.whole.n * e.each() }
-func (e evenSegments) longest() int { return min(e.segment, e.whole.rows) }
-func (e evenSegments) count(i int) int {
-	return min(e.whole.rows-i%e.each()*e.segment, e.segment)
+func (e evenSegments) segmentsPerItem() int {
+	return max(runtime.CeilDiv(e.documents.rowsPerItem, e.segment), 1)
 }
-func (e evenSegments) begin(i int) int {
-	return e.whole.begin(i/e.each()) + i%e.each()*e.segment
+func (e evenSegments) itemCount() int   { return e.documents.items * e.segmentsPerItem() }
+func (e evenSegments) longestItem() int { return min(e.segment, e.documents.rowsPerItem) }
+func (e evenSegments) rowCount(i int) int {
+	return min(e.documents.rowsPerItem-i%e.segmentsPerItem()*e.segment, e.segment)
+}
+func (e evenSegments) firstRow(i int) int {
+	return e.documents.firstRow(i/e.segmentsPerItem()) + i%e.segmentsPerItem()*e.segment
 }

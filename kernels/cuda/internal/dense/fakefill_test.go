@@ -20,7 +20,7 @@ func hopperKernels() map[string]drivertest.Kernel {
 					checkRows(fake, l, f)
 					fakeForward(fake, l, int(l.Block.X)/128, 1, columns)
 				}
-				name := fmt.Sprintf("dense_rows_%s_n%d_v%d", f.name(), columns, v)
+				name := fmt.Sprintf("dense_rows_%s_n%d_v%d", f.kernelName(), columns, v)
 				all[name], all[name+"_arg"] = rows, rows
 			}
 		}
@@ -29,14 +29,14 @@ func hopperKernels() map[string]drivertest.Kernel {
 				checkRows(fake, l, f)
 				fakeForward(fake, l, 1, 4*k[1], 16)
 			}
-			name := fmt.Sprintf("dense_batch_%s_s%d_g%d", f.name(), k[0], k[1])
+			name := fmt.Sprintf("dense_batch_%s_s%d_g%d", f.kernelName(), k[0], k[1])
 			all[name], all[name+"_arg"] = batch, batch
 		}
 	}
 	for _, kind := range []format{f16, bf16, split} {
 		for _, columns := range []int{64, 96, 128} {
-			all[fmt.Sprintf("dense_head_%s_n%d", kind.name(), columns)] = fakeHead(kind, columns)
-			all[fmt.Sprintf("dense_project_%s_n%d", kind.name(), columns)] = fakeProjectLaid(kind, columns)
+			all[fmt.Sprintf("dense_head_%s_n%d", kind.kernelName(), columns)] = fakeHead(kind, columns)
+			all[fmt.Sprintf("dense_project_%s_n%d", kind.kernelName(), columns)] = fakeProjectLaid(kind, columns)
 		}
 	}
 	return all
@@ -82,7 +82,7 @@ func fakeProjectLaid(kind format, columns int) drivertest.Kernel {
 			exponent = max(exponent, -110)
 			for d, v := range token {
 				x := float32(math.Ldexp(float64(v), 15-exponent))
-				h := structs[uint16](row, len(row)/2)[d/32*64+d%32:]
+				h := structsFrom[uint16](row, len(row)/2)[d/32*64+d%32:]
 				h[0] = kernels.F16FromF32(x)
 				h[32] = kernels.F16FromF32(x - kernels.F16ToF32(h[0]))
 			}
@@ -101,7 +101,7 @@ func fakeProjectLaid(kind format, columns int) drivertest.Kernel {
 func checkRows(fake *drivertest.Fake, l *driver.Launch, f format) {
 	p := (*denseParams)(l.Args)
 	if format(p.docFormat) != f || p.docs%16 != 0 || p.queries%16 != 0 || int(p.rowBytes) != rowBytes(f, int(p.dim)) {
-		panic(fmt.Sprintf("rows of %s at %#x and %#x, %d bytes each", format(p.docFormat).name(), p.docs, p.queries,
+		panic(fmt.Sprintf("rows of %s at %#x and %#x, %d bytes each", format(p.docFormat).kernelName(), p.docs, p.queries,
 			p.rowBytes))
 	}
 }

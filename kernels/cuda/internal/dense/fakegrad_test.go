@@ -91,11 +91,11 @@ func fakePut(f *drivertest.Fake, s *denseGradSide, r uint64, sum []float32) {
 	for d, v := range sum {
 		switch format(s.outType) {
 		case f32:
-			structs[float32](out, dim)[d] = v
+			structsFrom[float32](out, dim)[d] = v
 		case f16:
-			structs[uint16](out, dim)[d] = kernels.F16FromF32(v)
+			structsFrom[uint16](out, dim)[d] = kernels.F16FromF32(v)
 		default:
-			structs[uint16](out, dim)[d] = kernels.BF16FromF32(v)
+			structsFrom[uint16](out, dim)[d] = kernels.BF16FromF32(v)
 		}
 	}
 }

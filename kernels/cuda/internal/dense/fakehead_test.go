@@ -86,7 +86,7 @@ func TestHeadsInOneKernel(t *testing.T) {
 	for _, kind := range []format{f16, bf16, split} {
 		for _, columns := range []int{64, 96, 128} {
 			head := fakeHead(kind, columns)
-			kernels[fmt.Sprintf("dense_head_%s_n%d", kind.name(), columns)] = func(f *drivertest.Fake, l *driver.Launch) {
+			kernels[fmt.Sprintf("dense_head_%s_n%d", kind.kernelName(), columns)] = func(f *drivertest.Fake, l *driver.Launch) {
 				launched++
 				head(f, l)
 			}

@@ -19,7 +19,7 @@ func fakeKernels() map[string]drivertest.Kernel {
 	}
 	maps.Copy(all, fakeChamfers())
 	for f := f32; f <= split; f++ {
-		all["dense_grad_"+f.name()] = fakeGrad(f)
+		all["dense_grad_"+f.kernelName()] = fakeGrad(f)
 	}
 	all["dense_grad_any"] = fakeGrad(0)
 	return all
@@ -50,17 +50,17 @@ func decode(b []byte, form uint32, dim int) []float32 {
 	for d := range x {
 		switch format(form) {
 		case f32:
-			x[d] = structs[float32](b, dim)[d]
+			x[d] = structsFrom[float32](b, dim)[d]
 		case f16:
-			x[d] = kernels.F16ToF32(structs[uint16](b, dim)[d])
+			x[d] = kernels.F16ToF32(structsFrom[uint16](b, dim)[d])
 		case bf16:
-			x[d] = math.Float32frombits(uint32(structs[uint16](b, dim)[d]) << 16)
+			x[d] = math.Float32frombits(uint32(structsFrom[uint16](b, dim)[d]) << 16)
 		case i8:
 			x[d] = float32(int8(b[d]))
 		case e4m3:
 			x[d] = maxsim.E4M3ToF32(b[d])
 		case split:
-			h := structs[uint16](b, len(b)/2)[d/32*64+d%32:]
+			h := structsFrom[uint16](b, len(b)/2)[d/32*64+d%32:]
 			x[d] = kernels.F16ToF32(h[0]) + kernels.F16ToF32(h[32])
 		}
 	}
@@ -138,11 +138,11 @@ func packRows(f *drivertest.Fake, p *densePackParams) {
 			row = f.Bytes(p.rows+driver.Ptr(r*int(p.rowBytes)), int64(p.rowBytes))
 			clear(row)
 		}
-		wide := structs[uint16](row, len(row)/2)
+		wide := structsFrom[uint16](row, len(row)/2)
 		for d, v := range x {
 			switch format(p.format) {
 			case f32:
-				structs[float32](row, dim)[d] = v
+				structsFrom[float32](row, dim)[d] = v
 			case f16:
 				wide[d] = kernels.F16FromF32(v)
 			case bf16:

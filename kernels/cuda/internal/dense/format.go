@@ -29,16 +29,16 @@ func source(t maxsim.Type) uint32 {
 	return uint32(t)
 }
 
-// name is the format's part of the name of a kernel.
-func (f format) name() string {
+// kernelName is the format's part of the name of a kernel.
+func (f format) kernelName() string {
 	return [...]string{f32: "f32", f16: "f16", bf16: "bf16", i8: "i8", e4m3: "e4m3", split: "split"}[f]
 }
 
 // scaled reports whether rows of a format have a scale without normalisation.
 func (f format) scaled(m *maxsim.Matrix) bool { return f == split || m.Scales != nil }
 
-// natural is the format of a matrix in which nothing is lost, and the fastest.
-func natural(m *maxsim.Matrix) format {
+// naturalFormat is the format of a matrix in which nothing is lost, and the fastest.
+func naturalFormat(m *maxsim.Matrix) format {
 	switch {
 	case m.Type == maxsim.F32, m.Type == maxsim.Compressed:
 		return split
@@ -48,9 +48,9 @@ func natural(m *maxsim.Matrix) format {
 	return format(m.Type)
 }
 
-// beside is the format of a query matrix that products with rows of documents are
+// operandFormats is the format of a query matrix that products with rows of documents are
 // fastest for, and whether the kernels of sm_90a are for the two.
-func beside(docs format, m *maxsim.Matrix) (format, bool) {
+func operandFormats(docs format, m *maxsim.Matrix) (format, bool) {
 	switch {
 	case docs == split:
 		return split, true
@@ -59,14 +59,14 @@ func beside(docs format, m *maxsim.Matrix) (format, bool) {
 	case docs == e4m3 && (m.Type == maxsim.F16 || m.Type == maxsim.I8 || m.Type == maxsim.E4M3):
 		return f16, true // documents become f16 in registers
 	}
-	q := natural(m)
+	q := naturalFormat(m)
 	return q, q == docs
 }
 
 // formatsFor chooses the formats of documents, whose natural format is given, and of queries, and
 // reports whether the kernels of sm_90a are for the two. Documents that are held stay as they are.
 func formatsFor(docs format, held bool, queries *maxsim.Matrix) (d, q format, fast bool) {
-	if q, fast = beside(docs, queries); !fast && !held {
+	if q, fast = operandFormats(docs, queries); !fast && !held {
 		return split, split, true
 	}
 	return docs, q, fast
@@ -92,8 +92,8 @@ func rowBytes(f format, dim int) int {
 	return 64 * n
 }
 
-// vectors is how many times 64 bytes dense_rows takes of a row at a time.
-func vectors(f format, rowBytes int) int {
+// vectorsPerStep is how many times 64 bytes dense_rows takes of a row at a time.
+func vectorsPerStep(f format, rowBytes int) int {
 	n := rowBytes / 64
 	switch {
 	case f == i8 || f == e4m3:
@@ -108,8 +108,8 @@ func vectors(f format, rowBytes int) int {
 	return min(n, 2)
 }
 
-// raw is the memory of the elements of a matrix.
-func raw(m *maxsim.Matrix) []byte {
+// elementBytes is the memory of the elements of a matrix.
+func elementBytes(m *maxsim.Matrix) []byte {
 	switch m.Type {
 	case maxsim.F32:
 		return runtime.Bytes(m.F32)
@@ -133,8 +133,8 @@ type rows struct {
 // rowsOf describes rows of a format, without addresses.
 func rowsOf(f format, dim int) rows { return rows{format: f, rowBytes: rowBytes(f, dim)} }
 
-// from returns the rows from a row on.
-func (r rows) from(row int) rows {
+// startingAt returns the rows from a row on.
+func (r rows) startingAt(row int) rows {
 	r.rows += driver.Ptr(row * r.rowBytes)
 	for _, p := range []*driver.Ptr{&r.scale, &r.unit, &r.inverse} {
 		if *p != 0 {
@@ -155,9 +155,9 @@ func (r *rows) scaleFor(normalize bool) driver.Ptr {
 	return r.inverse
 }
 
-// layRows takes room for n rows, with scales and with lengths where they are wanted;
+// reserveRows takes room for n rows, with scales and with lengths where they are wanted;
 // what it returns gives the rows once it is known where the room begins.
-func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) rows {
+func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) rows {
 	r := rowsOf(f, dim)
 	offset := a.Take(int64(n) * int64(r.rowBytes))
 	var scale, unit, inverse int64 = -1, -1, -1
@@ -185,10 +185,10 @@ func layRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(
 	}
 }
 
-// layBatch takes room for n rows of a batch in a format, as layRows does.
-func layBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) rows {
-	lay := layRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
-	codec := layCodec(a, &b.Tokens)
+// reserveBatch takes room for n rows of a batch in a format, as layRows does.
+func reserveBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) rows {
+	lay := reserveRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
+	codec := reserveCodec(a, &b.Tokens)
 	return func(base driver.Ptr) rows {
 		r := lay(base)
 		r.codec = codec.placedAt(base)
@@ -196,8 +196,8 @@ func layBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) 
 	}
 }
 
-// structs is the first bytes of memory as n structs of the device code.
-func structs[T any](b []byte, n int) []T {
+// structsFrom is the first bytes of memory as n structs of the device code.
+func structsFrom[T any](b []byte, n int) []T {
 	if n == 0 {
 		return nil
 	}

@@ -112,7 +112,7 @@ func TestGPUHeads(t *testing.T) {
 					for doc, v := range got.Scores {
 						for _, w := range []float32{want.Scores[doc], want.Scores[d.Len()+doc]} {
 							if !(math.Abs(float64(v-w)) <= 1e-5*float64(shape.lq)) {
-								t.Fatalf("h %d, d %d, %s: document %d of %d tokens scores %g, alone %g", shape.hidden, shape.dim, kind, doc, h.(*held).tokens.count(doc), w, v)
+								t.Fatalf("h %d, d %d, %s: document %d of %d tokens scores %g, alone %g", shape.hidden, shape.dim, kind, doc, h.(*heldBatch).tokens.rowCount(doc), w, v)
 							}
 						}
 					}

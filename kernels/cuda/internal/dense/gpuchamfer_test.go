@@ -274,11 +274,11 @@ func chamferInPlace(
 		require.NoError(t, rt.Sync())
 		return host
 	}
-	for i, v := range structs[float32](read(out.Ptr, 4*n), n) {
+	for i, v := range structsFrom[float32](read(out.Ptr, 4*n), n) {
 		require.InEpsilon(t, 1+c.Distances[i], 1+v, 1e-5)
 	}
 	for i, want := range [][]int32{c.NearestX, c.NearestY} {
-		require.Equal(t, want, structs[int32](read(near[i].Ptr, 4*len(want)), len(want)))
+		require.Equal(t, want, structsFrom[int32](read(near[i].Ptr, 4*len(want)), len(want)))
 	}
 
 	gp, err := planChamferGrad(chamferShape{metric: c.Metric, dim: dim, pairs: n, rows: shape.rows, longest: stride})
@@ -299,10 +299,10 @@ func chamferInPlace(
 			outType: uint32([]format{f32, f16}[i]), items: uint32(x[i].items), stride: uint32(stride[i])}
 	}
 	require.NoError(t, gp.run(rt, work.Ptr, q))
-	for i, v := range structs[float32](read(grads[0].Ptr, 4*x[0].rows*dim), x[0].rows*dim) {
+	for i, v := range structsFrom[float32](read(grads[0].Ptr, 4*x[0].rows*dim), x[0].rows*dim) {
 		require.InDelta(t, g.DX.F32[i], v, 1e-6, "value %d", i)
 	}
-	half := maxsim.Float16(structs[uint16](read(grads[1].Ptr, 2*x[1].rows*dim), x[1].rows*dim), dim)
+	half := maxsim.Float16(structsFrom[uint16](read(grads[1].Ptr, 2*x[1].rows*dim), x[1].rows*dim), dim)
 	values := make([]float32, x[1].rows*dim)
 	half.Widen(values, 0, x[1].rows)
 	for i, v := range values {

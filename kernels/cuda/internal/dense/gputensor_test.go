@@ -103,7 +103,7 @@ func BenchmarkGPUInPlace(b *testing.B) {
 		require.NoError(b, alloc(m, len(bytes)))
 		require.NoError(b, x.d.rt.Driver.ToDevice(m.Ptr, bytes, x.stream))
 	}
-	require.NoError(b, x.d.enter(uint64(x.stream.Handle()), func() error {
+	require.NoError(b, x.d.onStream(uint64(x.stream.Handle()), func() error {
 		for _, c := range all {
 			if at := [2]int{int(c.kind), c.dim}; at != last {
 				last = at
@@ -114,7 +114,7 @@ func BenchmarkGPUInPlace(b *testing.B) {
 				require.NoError(b, alloc(&data, n*c.dim*c.kind.Size()))
 				require.NoError(b, alloc(&scales, 4*n))
 				for i := range n / rows {
-					require.NoError(b, x.d.rt.Driver.ToDevice(data.At(int64(i*size)), raw(&few.Tokens), x.stream))
+					require.NoError(b, x.d.rt.Driver.ToDevice(data.At(int64(i*size)), elementBytes(&few.Tokens), x.stream))
 					if few.Tokens.Scales != nil {
 						require.NoError(b, x.d.rt.Driver.ToDevice(scales.At(int64(i*4*rows)), runtime.Bytes(few.Tokens.Scales), x.stream))
 					}
@@ -209,11 +209,11 @@ func BenchmarkGPUInPlaceHead(b *testing.B) {
 			n := c.nd*c.rows + 4096
 			data := x.alloc(n * c.hidden * c.kind.Size())
 			for at := 0; at+4096 <= n; at += 4096 {
-				require.NoError(b, dc.ToDevice(data.Add(int64(at*c.hidden*c.kind.Size())), raw(&few), s))
+				require.NoError(b, dc.ToDevice(data.Add(int64(at*c.hidden*c.kind.Size())), elementBytes(&few), s))
 			}
 			q := randomBatch(maxsim.F16, c.dim, equal(c.nq, 32)).Tokens
 			call := &HeadCall{
-				Q: Batch{Data: x.bytes(raw(&q), 0), Type: maxsim.F16, Dim: c.dim, Items: c.nq, Rows: 32 * c.nq,
+				Q: Batch{Data: x.bytes(elementBytes(&q), 0), Type: maxsim.F16, Dim: c.dim, Items: c.nq, Rows: 32 * c.nq,
 					Stride: 32, Longest: 32},
 				D: Batch{Data: uint64(data), Type: c.kind, Dim: c.hidden, Items: c.nd, Rows: c.nd * c.rows,
 					Stride: c.rows, Longest: c.rows},

@@ -106,14 +106,14 @@ func BenchmarkGPUGradientsInPlace(b *testing.B) {
 					case "documents":
 						g.DQ = 0
 					}
-					require.NoError(b, c.d.enter(0, func() error {
-						p, err := g.plan()
+					require.NoError(b, c.d.onStream(0, func() error {
+						p, err := g.planWorkspace()
 						require.NoError(b, err)
 						ms := timed(b, c.d.rt, func() error { return g.run(c.d, &p) })
 						line += fmt.Sprintf(", %s %.4f", part, ms)
 						if p.lists.needed != [2]bool{} {
 							line += fmt.Sprintf(" (lists %.4f)", timed(b, c.d.rt, func() error {
-								return p.lists.run(c.d.rt, g.at(0), &g.Pairs, p.pairs)
+								return p.lists.run(c.d.rt, g.workspacePtr(0), &g.Pairs, p.pairs)
 							}))
 						}
 						b.ReportMetric(ms, part+"_ms")

@@ -14,28 +14,28 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 	if err != nil {
 		return err
 	}
-	d := &grading{call: g, size: w}
-	if d.q, err = b.side(g.Q); err != nil {
+	d := &gradientCall{call: g, size: w}
+	if d.q, err = b.resolveOperand(g.Q); err != nil {
 		return err
 	}
-	if d.d, err = b.side(g.D); err != nil {
+	if d.d, err = b.resolveOperand(g.D); err != nil {
 		return err
 	}
 	if g.DQ == nil && g.DD == nil {
 		return nil
 	}
-	if err := d.prepare(); err != nil {
+	if err := d.makeTables(); err != nil {
 		return err
 	}
 	return b.submit(ctx, "gradients of", d.run)
 }
 
-// grading is a call under way. All of its operands and argmaxima are on the device at
+// gradientCall is a call under way. All of its operands and argmaxima are on the device at
 // once.
-type grading struct {
+type gradientCall struct {
 	call *maxsim.GradCall
 	size maxsim.Work
-	q, d side
+	q, d operand
 
 	kind   PairKind
 	lo, hi int // documents that may get something
@@ -99,8 +99,8 @@ func offsetsOf(first []int) []uint32 {
 	return offsets
 }
 
-// prepare makes the tables of a call, on the caller's goroutine.
-func (d *grading) prepare() error {
+// makeTables makes the tables of a call, on the caller's goroutine.
+func (d *gradientCall) makeTables() error {
 	c, nq, nd := d.call, d.q.shape.Len(), d.d.shape.Len()
 	d.lo, d.hi = 0, nd
 	d.kind = kindOf(&c.Pairs)
@@ -115,20 +115,20 @@ func (d *grading) prepare() error {
 	}
 	d.offsets = [2][]uint32{offsetsOf(d.q.first), offsetsOf(d.d.first[d.lo : d.hi+1])}
 	if c.Weights != nil {
-		d.weights = make([]float32, d.q.rows())
+		d.weights = make([]float32, d.q.tokenCount())
 		for i := range d.weights {
-			d.weights[i] = c.Weights[d.q.row(i)]
+			d.weights[i] = c.Weights[d.q.sourceRow(i)]
 		}
 	}
 	d.arg = c.Argmax
-	if d.q.holes || d.d.holes {
+	if d.q.hasHoles || d.d.hasHoles {
 		return d.gather()
 	}
 	return nil
 }
 
 // gather makes argmaxima from token to token of those from row to row.
-func (d *grading) gather() error {
+func (d *gradientCall) gather() error {
 	stride, nd := d.size.Stride, d.d.shape.Len()
 	d.arg = make([]int32, len(d.call.Argmax))
 	for i := range d.size.Pairs {
@@ -143,15 +143,15 @@ func (d *grading) gather() error {
 
 // formatFor is how rows lie for gradients: as they are, but for batches of float32,
 // of which nothing is lost.
-func (s *side) formatFor() format {
+func (s *operand) formatFor() format {
 	if f := s.format(); f != split || s.held != nil {
 		return f
 	}
 	return f32
 }
 
-func (d *grading) run(ctx context.Context, rt *runtime.Runtime) error {
-	if err := d.begin(ctx, rt); err != nil {
+func (d *gradientCall) run(ctx context.Context, rt *runtime.Runtime) error {
+	if err := d.uploadAndDescribe(ctx, rt); err != nil {
 		return err
 	}
 	if err := launchGradients(rt, d.params, d.size.Pairs); err != nil {
@@ -165,21 +165,21 @@ func (d *grading) run(ctx context.Context, rt *runtime.Runtime) error {
 		return err
 	}
 	if d.call.DQ != nil {
-		putGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), structs[float32](w.HostOut[d.outQ:], d.q.rows()*d.size.Q.Dim))
+		putGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), structsFrom[float32](w.HostOut[d.outQ:], d.q.tokenCount()*d.size.Q.Dim))
 	}
 	if d.call.DD != nil {
-		putGradient(d.call.DD, d.d.tokens, d.lo, d.hi, structs[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim))
+		putGradient(d.call.DD, d.d.tokens, d.lo, d.hi, structsFrom[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim))
 	}
 	return nil
 }
 
 // docRows is the number of rows of the gradient of the documents.
-func (d *grading) docRows() int { return d.d.first[d.hi] - d.d.first[d.lo] }
+func (d *gradientCall) docRows() int { return d.d.first[d.hi] - d.d.first[d.lo] }
 
-func (d *grading) outBytes() int64 {
+func (d *gradientCall) outBytes() int64 {
 	var out runtime.Arena
 	if d.call.DQ != nil {
-		d.outQ = out.Take(4 * int64(d.q.rows()) * int64(d.size.Q.Dim))
+		d.outQ = out.Take(4 * int64(d.q.tokenCount()) * int64(d.size.Q.Dim))
 	}
 	if d.call.DD != nil {
 		d.outD = out.Take(4 * int64(d.docRows()) * int64(d.size.Q.Dim))
@@ -187,13 +187,13 @@ func (d *grading) outBytes() int64 {
 	return out.Size
 }
 
-// begin brings all to the device.
-func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
+// uploadAndDescribe brings all to the device.
+func (d *gradientCall) uploadAndDescribe(ctx context.Context, rt *runtime.Runtime) error {
 	c, w, dim := d.call, &rt.Work, d.size.Q.Dim
 	var in tables
 	var scratch runtime.Arena
-	both := [2]*side{&d.q, &d.d}
-	lay, err := layBoth(&scratch, both, c.Normalize)
+	both := [2]*operand{&d.q, &d.d}
+	lay, err := reserveBoth(&scratch, both, c.Normalize)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
 		return err
 	}
-	r, err := bringBoth(ctx, rt, both, lay)
+	r, err := uploadBoth(ctx, rt, both, lay)
 	if err != nil {
 		return err
 	}
@@ -224,13 +224,13 @@ func (d *grading) begin(ctx context.Context, rt *runtime.Runtime) error {
 	if c.Upstream != nil {
 		p.upstream = w.In.At(upstream)
 	}
-	r[1] = r[1].from(d.d.first[d.lo])
+	r[1] = r[1].startingAt(d.d.first[d.lo])
 	for i, s := range []*denseGradSide{&p.q, &p.d} {
 		rows, first := &r[i], d.offsets[i]
 		*s = denseGradSide{
 			rows: rows.rows, scale: rows.scaleFor(c.Normalize), format: uint32(rows.format), rowBytes: uint32(rows.rowBytes),
 			offsets: w.In.At(at[i].offsets), items: uint32(len(first) - 1), nRows: uint64(first[len(first)-1]),
-			longest: uint32(both[i].longest()), outType: uint32(maxsim.F32),
+			longest: uint32(both[i].longestItem()), outType: uint32(maxsim.F32),
 		}
 		if c.Normalize {
 			s.inverse = rows.inverse
@@ -269,5 +269,5 @@ func putGradient(to *maxsim.Gradient, t *tokens, lo, hi int, from []float32) {
 		zero := make([]float32, dim)
 		spread(to.Rows(), func(r int) { to.Put(r, zero) })
 	}
-	spread(n, func(i int) { to.Put(t.row(first+i), from[i*dim:(i+1)*dim]) })
+	spread(n, func(i int) { to.Put(t.sourceRow(first+i), from[i*dim:(i+1)*dim]) })
 }

@@ -30,51 +30,51 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 // head makes token vectors of hidden states.
 type head struct {
 	maxsim.Head
-	layWeights, layHidden func(driver.Ptr) rows
-	weights, hidden       rows
-	bias, out, laid       int64 // places in the scratch memory
-	kernel                projector
-	params                *denseProjectParams
-	fused                 bool // a kernel scores what it makes: documents are hidden states
+	layWeights, layHidden  func(driver.Ptr) rows
+	weights, hidden        rows
+	bias, out, layoutPlace int64 // places in the scratch memory
+	kernel                 projector
+	params                 *denseProjectParams
+	fused                  bool // a kernel scores what it makes: documents are hidden states
 }
 
-// choose chooses the formats and the kernels. Where one query is all that hidden states
+// chooseKernel chooses the formats and the kernels. Where one query is all that hidden states
 // are for, and a product takes it, they are scored as they are read.
-func (h *head) choose(s *scoring) error {
+func (h *head) chooseKernel(s *scoring) error {
 	dim, rt := s.size.D.Dim, s.rt
 	f, wf, fast := headFormats(s.d.format(), s.d.held != nil, &h.Weights)
 	h.hidden, h.weights = rowsOf(f, dim), rowsOf(wf, dim)
-	h.kernel = project(rt.Arch(), rt.Props.Shared, f, fast, h.hidden.rowBytes, s.size.Q.Dim)
+	h.kernel = chooseProjector(rt.Arch(), rt.Props.Shared, f, fast, h.hidden.rowBytes, s.size.Q.Dim)
 	if s.segment > 0 {
 		return nil
 	}
-	k, ok, err := h.kernel.fuse(rt, &s.shape, h.hidden)
+	k, ok, err := h.kernel.fusedKernel(rt, &s.shape, h.hidden)
 	if ok {
 		s.kernel, h.fused = k, true
 	}
 	return err
 }
 
-// lay takes room for the weights, and for most rows at a time.
-func (h *head) lay(a *runtime.Arena, s *scoring, most int) {
-	h.layWeights = layBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
+// reserve takes room for the weights, and for most rows at a time.
+func (h *head) reserve(a *runtime.Arena, s *scoring, most int) {
+	h.layWeights = reserveBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
 	if s.d.batch != nil {
-		h.layHidden = layBatch(a, h.hidden.format, s.d.batch, most, false)
+		h.layHidden = reserveBatch(a, h.hidden.format, s.d.batch, most, false)
 	}
 	h.bias = a.Take(4 * int64(len(h.Bias)))
-	h.laid = h.kernel.room(a, s.size.Q.Dim, h.hidden.rowBytes)
+	h.layoutPlace = h.kernel.reserveLayout(a, s.size.Q.Dim, h.hidden.rowBytes)
 	if h.fused {
 		s.layD = h.layHidden
 		return
 	}
-	s.layD = layRows(a, s.shape.docs.format, s.size.Q.Dim, most, true, s.call.Normalize)
+	s.layD = reserveRows(a, s.shape.docs.format, s.size.Q.Dim, most, true, s.call.Normalize)
 	if !h.kernel.packs {
 		h.out = a.Take(4 * int64(most) * int64(s.size.Q.Dim))
 	}
 }
 
-// begin brings the weights to the device.
-func (h *head) begin(ctx context.Context, s *scoring) error {
+// uploadWeights brings the weights to the device.
+func (h *head) uploadWeights(ctx context.Context, s *scoring) error {
 	rt, w := s.rt, &s.rt.Work
 	h.weights = h.layWeights(w.Scratch.Ptr)
 	if h.layHidden != nil {
@@ -87,8 +87,8 @@ func (h *head) begin(ctx context.Context, s *scoring) error {
 		return err
 	}
 	p := projectParams(h.hidden, h.weights, s.size.D.Dim, s.size.Q.Dim)
-	if h.laid >= 0 {
-		if err := h.kernel.layWeights(rt, p, w.Scratch.At(h.laid)); err != nil {
+	if h.layoutPlace >= 0 {
+		if err := h.kernel.layWeights(rt, p, w.Scratch.At(h.layoutPlace)); err != nil {
 			return err
 		}
 	}
@@ -104,15 +104,15 @@ func (h *head) begin(ctx context.Context, s *scoring) error {
 	return rt.Driver.ToDevice(p.bias, runtime.Bytes(h.Bias), rt.Stream)
 }
 
-// bring makes the token vectors of the documents lo to hi.
-func (h *head) bring(ctx context.Context, s *scoring, lo, hi int) error {
+// makeTokens makes the token vectors of the documents lo to hi.
+func (h *head) makeTokens(ctx context.Context, s *scoring, lo, hi int) error {
 	first, n := s.d.first[lo], s.d.first[hi]-s.d.first[lo]
 	if n == 0 {
 		return nil
 	}
 	hidden := h.hidden
 	if s.d.held != nil {
-		hidden = hidden.from(first)
+		hidden = hidden.startingAt(first)
 	} else if err := upload(ctx, s.rt, s.d.batch, s.d.tokens, hidden, first, first+n); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type tokens struct {
 	base     int
 	// holes: rows within a span are masked, so that places in a span are not
 	// places among its tokens.
-	holes bool
+	hasHoles bool
 }
 
 func newTokens(s maxsim.Shape) *tokens {
@@ -53,7 +53,7 @@ func newTokens(s maxsim.Shape) *tokens {
 			if s.IsToken(r) {
 				t.original = append(t.original, int32(r))
 			} else {
-				t.holes = true
+				t.hasHoles = true
 			}
 		}
 	}
@@ -61,36 +61,36 @@ func newTokens(s maxsim.Shape) *tokens {
 	return t
 }
 
-// rows is the number of tokens, of all or of an item.
-func (t *tokens) rows() int       { return t.first[len(t.first)-1] }
-func (t *tokens) count(i int) int { return t.first[i+1] - t.first[i] }
-func (t *tokens) begin(i int) int { return t.first[i] }
-func (t *tokens) len() int        { return len(t.first) - 1 }
+// tokenCount is the number of tokens, of all or of an item.
+func (t *tokens) tokenCount() int    { return t.first[len(t.first)-1] }
+func (t *tokens) rowCount(i int) int { return t.first[i+1] - t.first[i] }
+func (t *tokens) firstRow(i int) int { return t.first[i] }
+func (t *tokens) itemCount() int     { return len(t.first) - 1 }
 
-// row is the row of the matrix of a token.
-func (t *tokens) row(token int) int {
+// sourceRow is the row of the matrix of a token.
+func (t *tokens) sourceRow(token int) int {
 	if t.original == nil {
 		return t.base + token
 	}
 	return int(t.original[token])
 }
 
-// place is where in its span the token of an item is.
-func (t *tokens) place(item, token int) int {
+// placeInSpan is where in its span the token of an item is.
+func (t *tokens) placeInSpan(item, token int) int {
 	lo, _ := t.shape.Span(item)
-	return t.row(t.first[item]+token) - lo
+	return t.sourceRow(t.first[item]+token) - lo
 }
 
-// token is the token of an item that is at a place of its span; false where that is
+// tokenAtPlace is the token of an item that is at a place of its span; false where that is
 // masked.
-func (t *tokens) token(item, place int) (int, bool) {
-	n := t.count(item)
-	at := sort.Search(n, func(i int) bool { return t.place(item, i) >= place })
-	return at, at < n && t.place(item, at) == place
+func (t *tokens) tokenAtPlace(item, place int) (int, bool) {
+	n := t.rowCount(item)
+	at := sort.Search(n, func(i int) bool { return t.placeInSpan(item, i) >= place })
+	return at, at < n && t.placeInSpan(item, at) == place
 }
 
-// runs calls fn for runs of rows of the matrix that the tokens lo to hi are.
-func (t *tokens) runs(lo, hi int, fn func(row, n int)) {
+// forEachRun calls fn for runs of rows of the matrix that the tokens lo to hi are.
+func (t *tokens) forEachRun(lo, hi int, fn func(row, n int)) {
 	if t.original == nil {
 		fn(t.base+lo, hi-lo)
 		return
@@ -105,8 +105,8 @@ func (t *tokens) runs(lo, hi int, fn func(row, n int)) {
 	}
 }
 
-// longest is the largest number of tokens of an item.
-func (t *tokens) longest() int {
+// longestItem is the largest number of tokens of an item.
+func (t *tokens) longestItem() int {
 	most := 0
 	for i := 1; i < len(t.first); i++ {
 		most = max(most, t.first[i]-t.first[i-1])
@@ -117,27 +117,27 @@ func (t *tokens) longest() int {
 // stageBytes is how much of an operand crosses the bus at a time.
 const stageBytes = 32 << 20
 
-// part is an array of a matrix that is staged, with so many bytes a row; nil: there is
+// stagedArray is an array of a matrix that is staged, with so many bytes a row; nil: there is
 // none.
-type part struct {
+type stagedArray struct {
 	data []byte
 	size int
 	at   int64
 }
 
-// parts are the arrays of a matrix: elements, scales and zero points, or codes, residuals
+// stagedArrays are the arrays of a matrix: elements, scales and zero points, or codes, residuals
 // and factors.
-func parts(m *maxsim.Matrix) [3]part {
+func stagedArrays(m *maxsim.Matrix) [3]stagedArray {
 	if m.Type == maxsim.Compressed {
 		ch := m.Chunk
-		return [3]part{
+		return [3]stagedArray{
 			{data: ch.Codes, size: ch.CodeBytes},
 			{data: ch.Residuals, size: m.Codec.RowBytes()},
 			{data: ch.Factors, size: 2},
 		}
 	}
-	return [3]part{
-		{data: raw(m), size: m.Type.Size() * m.Dim},
+	return [3]stagedArray{
+		{data: elementBytes(m), size: m.Type.Size() * m.Dim},
 		{data: runtime.Bytes(m.Scales), size: 4},
 		{data: runtime.Bytes(m.Zeros), size: 1},
 	}
@@ -146,13 +146,13 @@ func parts(m *maxsim.Matrix) [3]part {
 // upload packs the tokens lo to hi of a batch into rows, whose first is token lo.
 func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to rows, lo, hi int) error {
 	m := &b.Tokens
-	all, size := parts(m), 0
+	all, size := stagedArrays(m), 0
 	for _, p := range all {
 		if p.data != nil {
 			size += p.size
 		}
 	}
-	if err := to.codec.bring(rt); err != nil {
+	if err := to.codec.uploadOnce(rt); err != nil {
 		return err
 	}
 	per := max(stageBytes/max(size, 1), 1)
@@ -169,7 +169,7 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 		}
 		st, err := rt.Stage(piece.Size, func(host []byte) error {
 			at := 0
-			t.runs(lo, lo+n, func(row, n int) {
+			t.forEachRun(lo, lo+n, func(row, n int) {
 				for _, p := range all {
 					if p.data != nil {
 						runtime.CopyWide(host[p.at+int64(at*p.size):], p.data[row*p.size:(row+n)*p.size])
@@ -202,13 +202,13 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 		if err := rt.Unstage(st); err != nil {
 			return err
 		}
-		to = to.from(n)
+		to = to.startingAt(n)
 	}
 	return nil
 }
 
-// held is a batch in the device's memory.
-type held struct {
+// heldBatch is a batch in the device's memory.
+type heldBatch struct {
 	dev    *runtime.Device
 	rt     *runtime.Runtime
 	tokens *tokens
@@ -217,16 +217,16 @@ type held struct {
 }
 
 // Shape implements [maxsim.Operand].
-func (h *held) Shape() maxsim.Shape { return h.tokens.shape }
+func (h *heldBatch) Shape() maxsim.Shape { return h.tokens.shape }
 
 // Close implements [maxsim.Held].
-func (h *held) Close() error {
+func (h *heldBatch) Close() error {
 	_ = h.dev.FreeOwner(h)
 	return nil
 }
 
 // Free gives the memory back on the device's goroutine.
-func (h *held) Free() {
+func (h *heldBatch) Free() {
 	if h.mem.Ptr == 0 {
 		return
 	}
@@ -244,12 +244,12 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, e
 	if err := batch.Validate(); err != nil {
 		return nil, err
 	}
-	h := &held{dev: b.dev, tokens: newTokens(batch.Shape())}
+	h := &heldBatch{dev: b.dev, tokens: newTokens(batch.Shape())}
 	err := b.submit(ctx, "holding", func(ctx context.Context, rt *runtime.Runtime) (err error) {
 		h.rt = rt
-		f := natural(&batch.Tokens)
+		f := naturalFormat(&batch.Tokens)
 		var a runtime.Arena
-		lay := layBatch(&a, f, batch, h.tokens.rows(), true)
+		lay := reserveBatch(&a, f, batch, h.tokens.tokenCount(), true)
 		rt.Own(h)
 		if h.mem, err = rt.Driver.Alloc(max(a.Size, 1)); err != nil {
 			rt.Disown(h)
@@ -257,7 +257,7 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, e
 		}
 		h.rows = lay(h.mem.Ptr)
 		if err = guarded(ctx, rt, func(ctx context.Context, rt *runtime.Runtime) error {
-			if err := upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.rows()); err != nil {
+			if err := upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.tokenCount()); err != nil {
 				return err
 			}
 			return rt.Sync() // the batch may change once it is closed, and staging has read it
@@ -273,42 +273,42 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, e
 	return h, nil
 }
 
-// side is an operand of a call.
-type side struct {
+// operand is an operand of a call.
+type operand struct {
 	*tokens
-	held  *held
+	held  *heldBatch
 	batch *maxsim.Batch
 }
 
-func (b *backend) side(o maxsim.Operand) (side, error) {
+func (b *backend) resolveOperand(o maxsim.Operand) (operand, error) {
 	switch x := o.(type) {
 	case *maxsim.Batch:
-		return side{tokens: newTokens(x.Shape()), batch: x}, nil
-	case *held:
+		return operand{tokens: newTokens(x.Shape()), batch: x}, nil
+	case *heldBatch:
 		if x.dev == b.dev {
-			return side{tokens: x.tokens, held: x}, nil
+			return operand{tokens: x.tokens, held: x}, nil
 		}
 	}
-	return side{}, maxsim.ErrForeign
+	return operand{}, maxsim.ErrForeign
 }
 
 // closed reports whether the operand was held and is no more.
-func (s *side) closed() bool { return s.held != nil && s.held.mem.Ptr == 0 }
+func (s *operand) closed() bool { return s.held != nil && s.held.mem.Ptr == 0 }
 
 // format is that of the rows, which for a batch is to be chosen.
-func (s *side) format() format {
+func (s *operand) format() format {
 	if s.held != nil {
 		return s.held.rows.format
 	}
-	return natural(&s.batch.Tokens)
+	return naturalFormat(&s.batch.Tokens)
 }
 
-// layBoth takes room for those of two operands that are not held, as rows for gradients and
+// reserveBoth takes room for those of two operands that are not held, as rows for gradients and
 // distances lie.
-func layBoth(a *runtime.Arena, both [2]*side, lengths bool) (lay [2]func(driver.Ptr) rows, err error) {
+func reserveBoth(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(driver.Ptr) rows, err error) {
 	for i, s := range both {
 		if s.batch != nil {
-			lay[i] = layBatch(a, s.formatFor(), s.batch, s.rows(), lengths)
+			lay[i] = reserveBatch(a, s.formatFor(), s.batch, s.tokenCount(), lengths)
 		} else if s.closed() {
 			return lay, maxsim.ErrForeign
 		}
@@ -316,9 +316,9 @@ func layBoth(a *runtime.Arena, both [2]*side, lengths bool) (lay [2]func(driver.
 	return lay, nil
 }
 
-// bringBoth brings them to the device, and returns where the rows of both are.
-func bringBoth(
-	ctx context.Context, rt *runtime.Runtime, both [2]*side, lay [2]func(driver.Ptr) rows,
+// uploadBoth brings them to the device, and returns where the rows of both are.
+func uploadBoth(
+	ctx context.Context, rt *runtime.Runtime, both [2]*operand, lay [2]func(driver.Ptr) rows,
 ) (r [2]rows, err error) {
 	for i, s := range both {
 		if s.held != nil {
@@ -326,7 +326,7 @@ func bringBoth(
 			continue
 		}
 		r[i] = lay[i](rt.Work.Scratch.Ptr)
-		if err := upload(ctx, rt, s.batch, s.tokens, r[i], 0, s.rows()); err != nil {
+		if err := upload(ctx, rt, s.batch, s.tokens, r[i], 0, s.tokenCount()); err != nil {
 			return r, err
 		}
 	}

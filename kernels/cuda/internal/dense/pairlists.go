@@ -12,32 +12,32 @@ const (
 	listThreads, listDigits = 1024, 256
 )
 
-// items is which item of queries and of documents each listed pair has: addresses of int32 [Count].
-func (p *PairList) items() [2]driver.Ptr {
+// itemLists is which item of queries and of documents each listed pair has: addresses of int32 [Count].
+func (p *PairList) itemLists() [2]driver.Ptr {
 	return [2]driver.Ptr{driver.Ptr(p.Queries), driver.Ptr(p.Documents)}
 }
 
-// pairListPlace is where the workspace of a call has the lists of the pairs of each item, for the
+// pairListLayout is where the workspace of a call has the lists of the pairs of each item, for the
 // sides that need them.
-type pairListPlace struct {
+type pairListLayout struct {
 	needed                      [2]bool
 	items                       [2]int
 	first, loose, pairs, counts [2]int64
 }
 
-// lay takes room for the lists of a side, of n pairs.
-func (l *pairListPlace) lay(a *runtime.Arena, side int, b *Batch, n int) {
+// reserve takes room for the lists of a side, of n pairs.
+func (l *pairListLayout) reserve(a *runtime.Arena, side int, b *Batch, n int) {
 	l.needed[side], l.items[side] = true, b.Items
 	l.first[side] = a.Take(4 * int64(b.Items+1))
 	l.loose[side], l.pairs[side] = a.Take(4*int64(n)), a.Take(4*int64(n))
 	l.counts[side] = a.Take(4 * listDigits * int64(min(runtime.CeilDiv(n, listThreads), listBlocks)))
 }
 
-// side is where the lists of a side are; zero where they are not needed.
-func (l *pairListPlace) side(i int, base driver.Ptr, list *PairList) (s denseListSide) {
+// sideParams is where the lists of a side are; zero where they are not needed.
+func (l *pairListLayout) sideParams(i int, base driver.Ptr, list *PairList) (s denseListSide) {
 	if l.needed[i] {
 		s = denseListSide{
-			item: list.items()[i], items: uint32(l.items[i]),
+			item: list.itemLists()[i], items: uint32(l.items[i]),
 			first: base.Add(l.first[i]), loose: base.Add(l.loose[i]), pairs: base.Add(l.pairs[i]),
 			counts: base.Add(l.counts[i]),
 		}
@@ -46,11 +46,11 @@ func (l *pairListPlace) side(i int, base driver.Ptr, list *PairList) (s denseLis
 }
 
 // run makes the lists of n pairs in the workspace.
-func (l *pairListPlace) run(rt *runtime.Runtime, base driver.Ptr, list *PairList, n int) error {
+func (l *pairListLayout) run(rt *runtime.Runtime, base driver.Ptr, list *PairList, n int) error {
 	if l.needed == [2]bool{} {
 		return nil
 	}
-	x := denseListsParams{q: l.side(0, base, list), d: l.side(1, base, list), n: uint32(n)}
+	x := denseListsParams{q: l.sideParams(0, base, list), d: l.sideParams(1, base, list), n: uint32(n)}
 	return x.run(rt)
 }
 

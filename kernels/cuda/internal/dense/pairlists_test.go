@@ -33,17 +33,17 @@ func testPairLists(t *testing.T, c *card) {
 	} {
 		t.Run(fmt.Sprintf("%+v", x), func(t *testing.T) {
 			c.used = runtime.Arena{}
-			var place pairListPlace
+			var place pairListLayout
 			var room runtime.Arena
 			var items [2][]int32
 			for i, n := range x.items {
 				if items[i] = randomItems(rng, x.pairs, n, x.heavy); n > 0 {
-					place.lay(&room, i, &Batch{Items: n}, x.pairs)
+					place.reserve(&room, i, &Batch{Items: n}, x.pairs)
 				}
 			}
 			list := &PairList{Queries: bring(c, items[0], 0), Documents: bring(c, items[1], 0)}
 			base := driver.Ptr(c.room(int(room.Size), 0))
-			require.NoError(t, c.d.enter(0, func() error { return place.run(c.d.rt, base, list, x.pairs) }))
+			require.NoError(t, c.d.onStream(0, func() error { return place.run(c.d.rt, base, list, x.pairs) }))
 			for i, n := range x.items {
 				if n == 0 {
 					continue
@@ -94,9 +94,9 @@ func TestGPUPairLists(t *testing.T) {
 // The room is bounded by how many pairs there are.
 func TestPairListsRoom(t *testing.T) {
 	for _, n := range []int{1, listThreads, listAlone + 1, manyPairs, 1 << 27} {
-		var place pairListPlace
+		var place pairListLayout
 		var room runtime.Arena
-		place.lay(&room, 0, &Batch{Items: 1}, n)
+		place.reserve(&room, 0, &Batch{Items: 1}, n)
 		require.LessOrEqual(t, room.Size, int64(9*n+4096), n)
 	}
 }

@@ -156,9 +156,9 @@ type denseChamferGradParams struct {
 	nPairs, kind, count, dim, mean, _ uint32
 }
 
-// place takes room for a slice, and put copies it there.
-func place[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
-func put[T any](to []byte, s []T)                { copy(to, runtime.Bytes(s)) }
+// reserveSlice takes room for a slice, and put copies it there.
+func reserveSlice[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
+func writeStructs[T any](to []byte, s []T)              { copy(to, runtime.Bytes(s)) }
 
 // tables are slices that go to the device together.
 type tables struct {
@@ -173,7 +173,7 @@ type tableAt struct {
 
 // add takes room for a slice, which write copies there with all others.
 func add[T any](t *tables, s []T) (at int64) {
-	at = place(&t.Arena, s)
+	at = reserveSlice(&t.Arena, s)
 	t.all = append(t.all, tableAt{at, runtime.Bytes(s)})
 	return at
 }

@@ -51,10 +51,10 @@ func peersOf(t *testing.T, b maxsim.Backend, folder string) {
 			peersChamfer(t, b, &s, read)
 			continue
 		}
-		floats := func(name string) []float32 { x := read(name); return structs[float32](x, len(x)/4) }
+		floats := func(name string) []float32 { x := read(name); return structsFrom[float32](x, len(x)/4) }
 		tokens := func(name string, rows int) *maxsim.Batch {
 			x := read(name)
-			return maxsim.Padded(maxsim.Float16(structs[uint16](x, len(x)/2), s.Dim), rows)
+			return maxsim.Padded(maxsim.Float16(structsFrom[uint16](x, len(x)/2), s.Dim), rows)
 		}
 		q, d := tokens("q", s.Lq), tokens("d", s.Ld)
 		c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
@@ -84,23 +84,23 @@ func peersHead(t *testing.T, b maxsim.Backend, s *peerShape, read func(string) [
 	t.Helper()
 	half := func(name string, dim int) maxsim.Matrix {
 		x := read(name)
-		return maxsim.Float16(structs[uint16](x, len(x)/2), dim)
+		return maxsim.Float16(structsFrom[uint16](x, len(x)/2), dim)
 	}
 	bias, want := read("bias"), read("lik")
 	c := &maxsim.HeadCall{
 		Q: maxsim.Padded(half("q", s.Dim), s.Lq), D: maxsim.Padded(half("d", s.Hidden), s.Ld),
-		Head:   maxsim.Head{Weights: half("w", s.Hidden), Bias: structs[float32](bias, s.Dim)},
+		Head:   maxsim.Head{Weights: half("w", s.Hidden), Bias: structsFrom[float32](bias, s.Dim)},
 		Terms:  maxsim.Terms{Normalize: true},
 		Scores: make([]float32, s.Nq*s.Nd),
 	}
 	require.NoError(t, maxsim.ScoreHead(ctx, b, c))
 	// Theirs rounds token vectors to half precision.
-	near(t, "scores of hidden states", structs[float32](want, len(c.Scores)), c.Scores, 1e-3*float64(s.Lq), 0)
+	near(t, "scores of hidden states", structsFrom[float32](want, len(c.Scores)), c.Scores, 1e-3*float64(s.Lq), 0)
 }
 
 func peersChamfer(t *testing.T, b maxsim.Backend, s *peerShape, read func(string) []byte) {
 	t.Helper()
-	floats := func(name string) []float32 { x := read(name); return structs[float32](x, len(x)/4) }
+	floats := func(name string) []float32 { x := read(name); return structsFrom[float32](x, len(x)/4) }
 	x, y := maxsim.Single(maxsim.Float32(floats("q"), s.Dim)), maxsim.Single(maxsim.Float32(floats("d"), s.Dim))
 	for _, metric := range []maxsim.Metric{maxsim.L1, maxsim.SquaredL2} {
 		c := &maxsim.ChamferCall{X: x, Y: y, Metric: metric, Mean: true, Distances: make([]float32, 1), NearestX: make([]int32, s.Lq), NearestY: make([]int32, s.Ld)}

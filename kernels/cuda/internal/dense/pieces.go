@@ -72,10 +72,10 @@ func (l *pairList) partners(lo, hi int) []int32 {
 // groupsOf is the number of groups of all queries, or of the longest.
 func (s *scoring) groupsOf() (n int) {
 	if !s.shape.all {
-		return runtime.CeilDiv(s.q.longest(), s.kernel.tokens)
+		return runtime.CeilDiv(s.q.longestItem(), s.kernel.tokens)
 	}
 	for i := range s.q.shape.Len() {
-		n += runtime.CeilDiv(s.q.count(i), s.kernel.tokens)
+		n += runtime.CeilDiv(s.q.rowCount(i), s.kernel.tokens)
 	}
 	return n
 }
@@ -93,10 +93,10 @@ func (s *scoring) pieces(do func(p piece) error) error {
 	for lo := first; lo < end; {
 		hi := end
 		if s.shape.all {
-			hi = lo + fits(s.buf.places, lo, end, most)
+			hi = lo + documentsThatFit(s.buf.places, lo, end, most)
 		}
 		if room > 0 {
-			hi = lo + fits(s.d.first, lo, hi, room)
+			hi = lo + documentsThatFit(s.d.first, lo, hi, room)
 		}
 		if s.shape.all {
 			if err := do(piece{lo: lo, hi: hi}); err != nil {
@@ -129,9 +129,9 @@ func (s *scoring) pairPieces(lo, hi, most int, do func(p piece) error) error {
 	return nil
 }
 
-// fits is how many of the items lo to hi, whose sizes are the differences of first,
+// documentsThatFit is how many of the items lo to hi, whose sizes are the differences of first,
 // are no larger than room together; at least one.
-func fits(first []int, lo, hi, room int) int {
+func documentsThatFit(first []int, lo, hi, room int) int {
 	n, _ := slices.BinarySearch(first[lo+1:hi+1], first[lo]+room+1)
 	return max(n, 1)
 }
@@ -155,7 +155,7 @@ func (s *scoring) mostPerPiece(nq int) int {
 		per += 8
 	}
 	most := max(s.limits.out/per/nq, 1)
-	if s.q.longest() > s.kernel.tokens || s.segment > 0 {
+	if s.q.longestItem() > s.kernel.tokens || s.segment > 0 {
 		most = min(most, max(s.limits.part/4/max(s.groupsOf(), 1), 1))
 	}
 	return most
@@ -176,13 +176,13 @@ func (s *scoring) docRoom() int {
 	return 0
 }
 
-// most is what the largest pieces need.
-type most struct {
+// pieceLimits is what the largest pieces need.
+type pieceLimits struct {
 	docs, rows int
 	part, top  int64 // bytes
 }
 
-func (s *scoring) most() (m most) {
+func (s *scoring) largestPiece() (m pieceLimits) {
 	_ = s.pieces(func(p piece) error {
 		m.docs = max(m.docs, p.hi-p.lo)
 		m.rows = max(m.rows, s.d.first[p.hi]-s.d.first[p.lo])
@@ -194,7 +194,7 @@ func (s *scoring) most() (m most) {
 				places += s.placesOf(s.pairs.doc(int(i)))
 			}
 		}
-		if s.q.longest() > s.kernel.tokens || s.segment > 0 {
+		if s.q.longestItem() > s.kernel.tokens || s.segment > 0 {
 			m.part = max(m.part, 4*int64(max(s.groupsOf(), queries))*int64(places))
 		}
 		if s.segment > 0 {
@@ -210,7 +210,7 @@ func (s *scoring) most() (m most) {
 // unit that runs at a time.
 func (s *scoring) cutDocuments() error {
 	nd := s.d.shape.Len()
-	s.buf.places = counting(s.buf.places, nd)
+	s.buf.places = countingUp(s.buf.places, nd)
 	lo, hi := 0, nd
 	blocks := runtime.CeilDiv(s.groupsOf(), s.kernel.groups)
 	longest, work := 0, 0
@@ -221,11 +221,11 @@ func (s *scoring) cutDocuments() error {
 	} else {
 		for i := range s.size.Pairs {
 			_, doc := s.call.At(i, nd)
-			work += s.d.count(doc) * blocks
+			work += s.d.rowCount(doc) * blocks
 		}
 	}
 	for i := lo; i < hi; i++ {
-		longest = max(longest, s.d.count(i))
+		longest = max(longest, s.d.rowCount(i))
 	}
 	if s.segment = s.limits.segmentFor(longest, work, s.kernel.slots); s.segment == 0 {
 		return nil
@@ -233,17 +233,17 @@ func (s *scoring) cutDocuments() error {
 	s.segments = &tokens{first: []int{0}}
 	for i := range nd {
 		s.buf.places[i] = len(s.segments.first) - 1
-		for r := 0; r < s.d.count(i); r += s.segment {
-			s.segments.first = append(s.segments.first, s.d.first[i]+min(r+s.segment, s.d.count(i)))
+		for r := 0; r < s.d.rowCount(i); r += s.segment {
+			s.segments.first = append(s.segments.first, s.d.first[i]+min(r+s.segment, s.d.rowCount(i)))
 		}
 	}
 	s.buf.places[nd] = len(s.segments.first) - 1
-	if s.shape.arg {
+	if s.shape.argmax {
 		return nil
 	}
-	s.shape.arg = true // those kernels give the maxima
+	s.shape.argmax = true // those kernels give the maxima
 	var err error
-	s.kernel, err = choose(s.rt, &s.shape)
+	s.kernel, err = chooseKernel(s.rt, &s.shape)
 	return err
 }
 
@@ -257,8 +257,8 @@ func (l *limits) segmentFor(longest, work, slots int) int {
 	return max(l.segment, runtime.CeilDiv(share, 64)*64)
 }
 
-// counting is 0 to n, in the memory of c.
-func counting(c []int, n int) []int {
+// countingUp is 0 to n, in the memory of c.
+func countingUp(c []int, n int) []int {
 	c = c[:0]
 	for i := range n + 1 {
 		c = append(c, i)
@@ -266,33 +266,33 @@ func counting(c []int, n int) []int {
 	return c
 }
 
-// plan makes the tables of a piece, and returns how many scores it has.
-func (s *scoring) plan(p piece) int {
-	stride, base := s.size.Stride, s.base(p)
+// makePieceTables makes the tables of a piece, and returns how many scores it has.
+func (s *scoring) makePieceTables(p piece) int {
+	stride, base := s.size.Stride, s.firstToken(p)
 	n := p.scores(s)
 	s.buf.joins, s.buf.whole = s.buf.joins[:0], s.buf.whole[:0]
 	if s.shape.all {
 		if s.segment == 0 {
-			s.buf.all(s.q.tokens, s.d.tokens, p.lo, p.hi, base, p.hi-p.lo, stride, &s.kernel)
+			s.buf.pairAll(s.q.tokens, s.d.tokens, p.lo, p.hi, base, p.hi-p.lo, stride, &s.kernel)
 			return n
 		}
 		lo, hi := s.buf.places[p.lo], s.buf.places[p.hi]
-		s.buf.all(s.q.tokens, s.segments, lo, hi, base, hi-lo, stride, &s.kernel)
+		s.buf.pairAll(s.q.tokens, s.segments, lo, hi, base, hi-lo, stride, &s.kernel)
 		for doc := p.lo; doc < p.hi && s.rank != nil; doc++ {
-			if s.d.count(doc) > 0 {
+			if s.d.rowCount(doc) > 0 {
 				s.buf.whole = append(s.buf.whole, denseItem{pos: uint32(doc - p.lo)})
 			}
 		}
 		for q := range s.q.shape.Len() {
 			for doc := p.lo; doc < p.hi; doc++ {
-				s.join(q, doc, q*(hi-lo)+s.buf.places[doc]-lo)
+				s.addJoin(q, doc, q*(hi-lo)+s.buf.places[doc]-lo)
 			}
 		}
 		return n
 	}
 	query, doc := s.pairs.query, s.pairs.doc
 	if s.segment == 0 {
-		s.buf.lists(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) {
+		s.buf.pairLists(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) {
 			return query(int(p.pairs[i])), doc(int(p.pairs[i]))
 		}, base, stride, &s.kernel)
 		return n
@@ -300,22 +300,22 @@ func (s *scoring) plan(p piece) int {
 	s.buf.segPairs = s.buf.segPairs[:0]
 	for _, i := range p.pairs {
 		q, d := query(int(i)), doc(int(i))
-		s.join(q, d, len(s.buf.segPairs))
+		s.addJoin(q, d, len(s.buf.segPairs))
 		for x := s.buf.places[d]; x < s.buf.places[d+1]; x++ {
 			s.buf.segPairs = append(s.buf.segPairs, [2]uint32{uint32(q), uint32(x)})
 		}
 	}
-	s.buf.lists(s.q.tokens, s.segments, len(s.buf.segPairs), func(i int) (int, int) {
+	s.buf.pairLists(s.q.tokens, s.segments, len(s.buf.segPairs), func(i int) (int, int) {
 		return int(s.buf.segPairs[i][0]), int(s.buf.segPairs[i][1])
 	}, base, stride, &s.kernel)
 	return n
 }
 
-// join adds the pair of a query and a document, whose segments' results are from a
+// addJoin adds the pair of a query and a document, whose segments' results are from a
 // place on.
-func (s *scoring) join(query, doc, at int) {
+func (s *scoring) addJoin(query, doc, at int) {
 	s.buf.joins = append(s.buf.joins, denseJoin{
 		first: uint64(at), out: uint64(len(s.buf.joins)), segments: uint32(s.placesOf(doc)),
-		row: uint32(s.q.first[query]), count: uint32(s.q.count(query)),
+		row: uint32(s.q.first[query]), count: uint32(s.q.rowCount(query)),
 	})
 }

@@ -18,8 +18,8 @@ type planCache struct {
 
 // Bounds of a planCache.
 const (
-	mostPlanBytes = 64 << 20
-	mostPlans     = 1024
+	maxPlanBytes = 64 << 20
+	maxPlans     = 1024
 )
 
 // cachedPlan is a plan with its tables.
@@ -33,8 +33,8 @@ type cachedPlan struct {
 	fresh   bool         // no call that may drop others has come since
 }
 
-// find returns the plan of a key; nil means that there is none.
-func find[K comparable](s *planCache, plans map[K]*cachedPlan, key K) *cachedPlan {
+// findPlan returns the plan of a key; nil means that there is none.
+func findPlan[K comparable](s *planCache, plans map[K]*cachedPlan, key K) *cachedPlan {
 	x := plans[key]
 	if x != nil {
 		s.order.MoveToFront(x.place)
@@ -42,8 +42,8 @@ func find[K comparable](s *planCache, plans map[K]*cachedPlan, key K) *cachedPla
 	return x
 }
 
-// keep keeps a plan.
-func keep[K comparable](s *planCache, plans *map[K]*cachedPlan, key K, x *cachedPlan) *cachedPlan {
+// keepPlan keeps a plan.
+func keepPlan[K comparable](s *planCache, plans *map[K]*cachedPlan, key K, x *cachedPlan) *cachedPlan {
 	if *plans == nil {
 		*plans = map[K]*cachedPlan{}
 	}
@@ -52,8 +52,8 @@ func keep[K comparable](s *planCache, plans *map[K]*cachedPlan, key K, x *cached
 	return x
 }
 
-// fill copies the tables of a plan to the device, and waits for the copy.
-func (s *planCache) fill(c *driver.Context, aside driver.Stream, x *cachedPlan, tables []byte) error {
+// uploadTables copies the tables of a plan to the device, and waits for the copy.
+func (s *planCache) uploadTables(c *driver.Context, aside driver.Stream, x *cachedPlan, tables []byte) error {
 	return c.Relaxed(func() error {
 		mem, err := c.Alloc(int64(len(tables)))
 		if err != nil {
@@ -72,19 +72,19 @@ func (s *planCache) fill(c *driver.Context, aside driver.Stream, x *cachedPlan, 
 	})
 }
 
-// evict drops the least recently used plans while there are too many. The one last used stays.
-func (s *planCache) evict(c *driver.Context) {
-	for e := s.order.Back(); e != nil && (s.bytes > mostPlanBytes || s.order.Len() > mostPlans); {
+// evictOld drops the least recently used plans while there are too many. The one last used stays.
+func (s *planCache) evictOld(c *driver.Context) {
+	for e := s.order.Back(); e != nil && (s.bytes > maxPlanBytes || s.order.Len() > maxPlans); {
 		before := e.Prev()
 		if !e.Value.(*cachedPlan).pinned && before != nil {
-			s.drop(c, e)
+			s.freePlan(c, e)
 		}
 		e = before
 	}
 }
 
-// drop frees a plan. The driver waits for work that uses its tables.
-func (s *planCache) drop(c *driver.Context, e *list.Element) {
+// freePlan frees a plan. The driver waits for work that uses its tables.
+func (s *planCache) freePlan(c *driver.Context, e *list.Element) {
 	x := e.Value.(*cachedPlan)
 	_ = c.Relaxed(func() error { return c.Free(x.mem) })
 	s.bytes -= x.mem.Bytes
@@ -92,9 +92,9 @@ func (s *planCache) drop(c *driver.Context, e *list.Element) {
 	x.forget()
 }
 
-// clear drops all plans.
-func (s *planCache) clear(c *driver.Context) {
+// freeAll drops all plans.
+func (s *planCache) freeAll(c *driver.Context) {
 	for e := s.order.Front(); e != nil; e = s.order.Front() {
-		s.drop(c, e)
+		s.freePlan(c, e)
 	}
 }

@@ -41,8 +41,8 @@ func headShared(most, columns, rowBytes int, scores bool) (int, bool) {
 	return fixed + n*column, n >= min(headRing, runtime.CeilDiv(rowBytes, 128))
 }
 
-// project picks the kernel for hidden states of a format, which is that of the weights too if fast.
-func project(arch string, shared int, f format, fast bool, rowBytes, dim int) projector {
+// chooseProjector picks the kernel for hidden states of a format, which is that of the weights too if fast.
+func chooseProjector(arch string, shared int, f format, fast bool, rowBytes, dim int) projector {
 	k := projector{name: "dense/dense_project_any", block: 128, columns: 32, rows: 64}
 	if !fast || arch != "90a" || f != f16 && f != bf16 && f != split {
 		return k
@@ -53,13 +53,13 @@ func project(arch string, shared int, f format, fast bool, rowBytes, dim int) pr
 		return k
 	}
 	return projector{
-		name:  fmt.Sprintf("dense/dense_project_%s_n%d", f.name(), columns),
+		name:  fmt.Sprintf("dense/dense_project_%s_n%d", f.kernelName(), columns),
 		block: 128 * headTeams, shared: bytes, columns: columns, packs: dim <= columns,
 	}
 }
 
-// grid is that for n rows.
-func (k *projector) grid(rt *runtime.Runtime, n, dim int) (along, across int, err error) {
+// gridFor is that for n rows.
+func (k *projector) gridFor(rt *runtime.Runtime, n, dim int) (along, across int, err error) {
 	across = runtime.CeilDiv(dim, k.columns)
 	if k.rows > 0 {
 		return runtime.CeilDiv(n, k.rows), across, nil
@@ -71,7 +71,7 @@ func (k *projector) grid(rt *runtime.Runtime, n, dim int) (along, across int, er
 // headFormats chooses how hidden states lie, which are best in a format, and the weights. It reports
 // whether the two fit the kernels of sm_90a. Hidden states that are held stay as they are.
 func headFormats(hidden format, held bool, weights *maxsim.Matrix) (h, w format, fast bool) {
-	w, fast = beside(hidden, weights)
+	w, fast = operandFormats(hidden, weights)
 	if fast && w == hidden && (hidden == f16 || hidden == bf16 || hidden == split) {
 		return hidden, w, true
 	}
@@ -81,9 +81,9 @@ func headFormats(hidden format, held bool, weights *maxsim.Matrix) (h, w format,
 	return split, split, true
 }
 
-// fuse is the kernel that scores the token vectors that it makes, for one short query. It reports
+// fusedKernel is the kernel that scores the token vectors that it makes, for one short query. It reports
 // false where there is none for the format of hidden states.
-func (k *projector) fuse(rt *runtime.Runtime, s *shape, hidden rows) (fused kernel, ok bool, err error) {
+func (k *projector) fusedKernel(rt *runtime.Runtime, s *shape, hidden rows) (fused kernel, ok bool, err error) {
 	if !k.packs || !s.all || s.queryCount != 1 || s.longest > headTokens || s.queries.format != split {
 		return fused, false, nil
 	}
@@ -92,7 +92,7 @@ func (k *projector) fuse(rt *runtime.Runtime, s *shape, hidden rows) (fused kern
 		return fused, false, nil
 	}
 	fused = kernel{
-		name:  fmt.Sprintf("dense/dense_head_%s_n%d", hidden.format.name(), k.columns),
+		name:  fmt.Sprintf("dense/dense_head_%s_n%d", hidden.format.kernelName(), k.columns),
 		block: 128 * headTeams, shared: shared, tokens: headTokens, groups: 1, teams: headTeams,
 	}
 	blocks, err := rt.FillingBlocks(fused.name, fused.block, fused.shared)
@@ -100,24 +100,24 @@ func (k *projector) fuse(rt *runtime.Runtime, s *shape, hidden rows) (fused kern
 	return fused, err == nil, err
 }
 
-// laid is how many blocks of columns the weights are laid out in, and in how many chunks of 128
+// layoutBlocks is how many blocks of columns the weights are laid out in, and in how many chunks of 128
 // bytes of a row.
-func (k *projector) laid(dim, rowBytes int) (across, chunks int) {
+func (k *projector) layoutBlocks(dim, rowBytes int) (across, chunks int) {
 	return runtime.CeilDiv(dim, k.columns), runtime.CeilDiv(rowBytes, 128)
 }
 
-// room takes room for the weights as the kernel reads them; −1 means that it needs none.
-func (k *projector) room(a *runtime.Arena, dim, rowBytes int) int64 {
+// reserveLayout takes room for the weights as the kernel reads them; −1 means that it needs none.
+func (k *projector) reserveLayout(a *runtime.Arena, dim, rowBytes int) int64 {
 	if k.rows > 0 {
 		return -1
 	}
-	across, chunks := k.laid(dim, rowBytes)
+	across, chunks := k.layoutBlocks(dim, rowBytes)
 	return a.Take(int64(across) * int64(chunks) * 128 * int64(k.columns))
 }
 
 // layWeights lays the weights out at an address, where the kernel reads them from.
 func (k *projector) layWeights(rt *runtime.Runtime, p *denseProjectParams, out driver.Ptr) error {
-	_, chunks := k.laid(int(p.dim), int(p.rowBytes))
+	_, chunks := k.layoutBlocks(int(p.dim), int(p.rowBytes))
 	lay := &densePackParams{ // bytes, two at a time
 		in: p.weights, rows: out, n: p.dim, dim: p.weightBytes / 2, source: uint32(f16), format: uint32(f16),
 		rowBytes: uint32(128 * chunks), columns: uint32(k.columns),
@@ -142,7 +142,7 @@ func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden rows,
 	if k.packs {
 		p.rowsOut, p.outBytes, p.scale, p.unit = to.rows, uint32(to.rowBytes), to.scale, to.unit
 	}
-	along, across, err := k.grid(rt, n, int(p.dim))
+	along, across, err := k.gridFor(rt, n, int(p.dim))
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
 		return err
 	}
 	if s.d.closed() || s.q.closed() {
-		return b.fault("ranking", maxsim.ErrForeign)
+		return b.wrapError("ranking", maxsim.ErrForeign)
 	}
 	if r.k > 0 && w.Pairs > 0 {
 		s.rank = r
@@ -39,17 +39,17 @@ func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
 			return err
 		}
 	}
-	return r.put(ctx, w.Q.Len())
+	return r.writeHits(ctx, w.Q.Len())
 }
 
-// lay takes room for the best and for the list of each query.
-func (r *ranking) lay(a *runtime.Arena, s *scoring, docs int) {
+// reserve takes room for the best and for the list of each query.
+func (r *ranking) reserve(a *runtime.Arena, s *scoring, docs int) {
 	nq := int64(s.q.shape.Len())
 	r.best = a.Take(8 * nq * int64(r.k))
 	r.list = a.Take(8 * nq * int64(docs+r.k))
 }
 
-func (r *ranking) begin(s *scoring) error {
+func (r *ranking) clearBest(s *scoring) error {
 	return s.rt.Driver.Set(s.rt.Work.Scratch.At(r.best), 0, 8*int64(s.q.shape.Len())*int64(r.k), s.rt.Stream)
 }
 
@@ -58,7 +58,7 @@ func (r *ranking) takeScores(s *scoring, slot *slot) error {
 	w := &s.rt.Work
 	p := &denseRankParams{
 		scores: w.Out.At(slot.scores), items: s.params.items, best: w.Scratch.At(r.best), list: w.Scratch.At(r.list),
-		n: uint32(slot.at.hi - slot.at.lo), nItems: uint32(len(s.buf.items)), k: uint32(r.k), first: uint32(slot.at.lo),
+		n: uint32(slot.piece.hi - slot.piece.lo), nItems: uint32(len(s.buf.items)), k: uint32(r.k), first: uint32(slot.piece.lo),
 	}
 	if s.segment > 0 {
 		p.items, p.nItems = s.whole, uint32(len(s.buf.whole))
@@ -69,7 +69,7 @@ func (r *ranking) takeScores(s *scoring, slot *slot) error {
 // collect brings the best to the host.
 func (r *ranking) collect(s *scoring) error {
 	rt, w := s.rt, &s.rt.Work
-	if err := s.drain(); err != nil {
+	if err := s.finishAll(); err != nil {
 		return err
 	}
 	size := 8 * int64(s.q.shape.Len()) * int64(r.k)
@@ -82,12 +82,12 @@ func (r *ranking) collect(s *scoring) error {
 	if err := rt.Sync(); err != nil {
 		return err
 	}
-	r.keys = slices.Clone(structs[uint64](w.HostOut, s.q.shape.Len()*r.k)) // the workspace is the next call's
+	r.keys = slices.Clone(structsFrom[uint64](w.HostOut, s.q.shape.Len()*r.k)) // the workspace is the next call's
 	return nil
 }
 
-// put writes the best of each query in their order.
-func (r *ranking) put(ctx context.Context, nq int) error {
+// writeHits writes the best of each query in their order.
+func (r *ranking) writeHits(ctx context.Context, nq int) error {
 	c := r.call
 	return parallel.Do(ctx, nq, parallel.Threads(c.Threads, nq), func(q int) error {
 		docs, scores := c.Docs[q*c.K:(q+1)*c.K], c.Scores[q*c.K:(q+1)*c.K]

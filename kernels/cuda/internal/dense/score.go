@@ -31,49 +31,49 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 type scoring struct {
 	call   *maxsim.Call
 	size   maxsim.Work
-	q, d   side
+	q, d   operand
 	head   *head    // makes token vectors of the documents; nil means that they are token vectors
 	rank   *ranking // takes the scores; nil means that the caller of Score does
-	buf    *work
+	buf    *launchWork
 	limits limits
 
-	rt         *runtime.Runtime
-	shape      shape
-	kernel     kernel
-	layQ, layD func(driver.Ptr) rows
-	weights    int64 // places in the scratch memory
-	part       int64
-	top, arg   int64    // of segments
-	dRows      rows     // of all documents, or of a piece
-	there      [2]int   // the documents that are in dRows, where they come in pieces
-	pairs      pairList // where not all are paired
-	segment    int      // rows of a segment; 0: documents are whole
-	segments   *tokens
-	whole      driver.Ptr // items of the documents with tokens, where these were cut
-	params     *denseParams
-	slots      [2]slot
-	turn       int
+	rt            *runtime.Runtime
+	shape         shape
+	kernel        kernel
+	layQ, layD    func(driver.Ptr) rows
+	weights       int64 // places in the scratch memory
+	part          int64
+	top, arg      int64    // of segments
+	dRows         rows     // of all documents, or of a piece
+	uploadedRange [2]int   // the documents that are in dRows, where they come in pieces
+	pairs         pairList // where not all are paired
+	segment       int      // rows of a segment; 0: documents are whole
+	segments      *tokens
+	whole         driver.Ptr // items of the documents with tokens, where these were cut
+	params        *denseParams
+	slots         [2]slot
+	slotsUsed     int
 }
 
 // slot is a part of the workspace, with a piece that the device works on.
 type slot struct {
 	busy        bool
-	at          piece
+	piece       piece
 	scores, arg int64 // in the page-locked memory
 }
 
 func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
 	s := &scoring{call: c, size: w, buf: &b.work, limits: b.limits}
 	var err error
-	if s.q, err = b.side(c.Q); err != nil {
+	if s.q, err = b.resolveOperand(c.Q); err != nil {
 		return nil, err
 	}
-	s.d, err = b.side(c.D)
+	s.d, err = b.resolveOperand(c.D)
 	return s, err
 }
 
-// formats chooses how rows lie.
-func (s *scoring) formats() (q, d format) {
+// chooseFormats chooses how rows lie.
+func (s *scoring) chooseFormats() (q, d format) {
 	d = split
 	if s.head == nil {
 		d = s.d.format()
@@ -88,24 +88,24 @@ func (s *scoring) formats() (q, d format) {
 }
 
 func (s *scoring) run(ctx context.Context, rt *runtime.Runtime) error {
-	if err := s.begin(ctx, rt); err != nil {
+	if err := s.beginCall(ctx, rt); err != nil {
 		return err
 	}
 	err := s.pieces(func(p piece) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.bring(ctx, p.lo, p.hi); err != nil {
+		if err := s.uploadDocuments(ctx, p.lo, p.hi); err != nil {
 			return err
 		}
-		slot, err := s.prepare(p)
+		slot, err := s.preparePiece(p)
 		if err != nil {
 			return err
 		}
 		if err := s.launch(); err != nil {
 			return err
 		}
-		return s.send(slot)
+		return s.fetchResults(slot)
 	})
 	if err != nil {
 		return err
@@ -113,30 +113,30 @@ func (s *scoring) run(ctx context.Context, rt *runtime.Runtime) error {
 	if s.rank != nil {
 		return s.rank.collect(s)
 	}
-	return s.drain()
+	return s.finishAll()
 }
 
-// begin chooses the kernel, lays the memory of a call out, and brings the queries to
+// beginCall chooses the kernel, lays the memory of a call out, and brings the queries to
 // the device.
-func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
+func (s *scoring) beginCall(ctx context.Context, rt *runtime.Runtime) (err error) {
 	s.rt = rt
 	if s.d.closed() || s.q.closed() {
 		return maxsim.ErrForeign
 	}
 	// 1. Formats and kernels.
-	qf, df := s.formats()
+	qf, df := s.chooseFormats()
 	dim := s.size.Q.Dim
 	s.shape.docs, s.shape.queries = rowsOf(df, dim), rowsOf(qf, dim)
-	s.shape.all, s.shape.arg = s.call.Kind == maxsim.AllPairs, s.call.Argmax != nil
-	s.shape.queryCount, s.shape.longest, s.shape.tokens = s.q.shape.Len(), s.q.longest(), s.q.rows()
-	if s.kernel, err = choose(rt, &s.shape); err != nil {
+	s.shape.all, s.shape.argmax = s.call.Kind == maxsim.AllPairs, s.call.Argmax != nil
+	s.shape.queryCount, s.shape.longest, s.shape.tokens = s.q.shape.Len(), s.q.longestItem(), s.q.tokenCount()
+	if s.kernel, err = chooseKernel(rt, &s.shape); err != nil {
 		return err
 	}
 	if err := s.cutDocuments(); err != nil {
 		return err
 	}
 	if s.head != nil {
-		if err := s.head.choose(s); err != nil {
+		if err := s.head.chooseKernel(s); err != nil {
 			return err
 		}
 	}
@@ -157,12 +157,12 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 		s.dRows = s.d.held.rows
 	}
 	if s.head != nil {
-		if err := s.head.begin(ctx, s); err != nil {
+		if err := s.head.uploadWeights(ctx, s); err != nil {
 			return err
 		}
 	}
 	if s.rank != nil {
-		if err := s.rank.begin(s); err != nil {
+		if err := s.rank.clearBest(s); err != nil {
 			return err
 		}
 	}
@@ -174,23 +174,23 @@ func (s *scoring) begin(ctx context.Context, rt *runtime.Runtime) (err error) {
 func (s *scoring) layOut(qf, df format) error {
 	var scratch runtime.Arena
 	if s.q.batch != nil {
-		s.layQ = layBatch(&scratch, qf, s.q.batch, s.q.rows(), s.unitQueries())
+		s.layQ = reserveBatch(&scratch, qf, s.q.batch, s.q.tokenCount(), s.unitQueries())
 	}
-	most := s.most()
+	most := s.largestPiece()
 	if s.head != nil {
-		s.head.lay(&scratch, s, most.rows)
+		s.head.reserve(&scratch, s, most.rows)
 	} else if s.d.batch != nil {
-		s.layD = layBatch(&scratch, df, s.d.batch, most.rows, s.call.Normalize)
+		s.layD = reserveBatch(&scratch, df, s.d.batch, most.rows, s.call.Normalize)
 	}
-	s.weights = scratch.Take(4 * int64(s.q.rows()))
+	s.weights = scratch.Take(4 * int64(s.q.tokenCount()))
 	s.part = scratch.Take(most.part)
 	s.top, s.arg = scratch.Take(most.top), scratch.Take(most.top)
 	if s.rank != nil {
-		s.rank.lay(&scratch, s, most.docs)
+		s.rank.reserve(&scratch, s, most.docs)
 	}
 	weights := int64(0)
 	if s.call.Weights != nil {
-		weights = 4 * int64(s.q.rows())
+		weights = 4 * int64(s.q.tokenCount())
 	}
 	return s.rt.Work.Reserve(weights, 0, scratch.Size, 0)
 }
@@ -207,7 +207,7 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 		queries = s.q.held.rows
 	} else {
 		queries = s.layQ(w.Scratch.Ptr)
-		if err := upload(ctx, rt, s.q.batch, s.q.tokens, queries, 0, s.q.rows()); err != nil {
+		if err := upload(ctx, rt, s.q.batch, s.q.tokens, queries, 0, s.q.tokenCount()); err != nil {
 			return err
 		}
 	}
@@ -216,11 +216,11 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 		queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
 		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(s.size.Q.Dim),
 	}
-	p := &denseWeightsParams{scale: queries.scaleFor(s.unitQueries()), out: s.params.weights, n: uint32(s.q.rows())}
+	p := &denseWeightsParams{scale: queries.scaleFor(s.unitQueries()), out: s.params.weights, n: uint32(s.q.tokenCount())}
 	if s.call.Weights != nil {
-		all := structs[float32](w.HostIn, s.q.rows())
+		all := structsFrom[float32](w.HostIn, s.q.tokenCount())
 		for i := range all {
-			all[i] = s.call.Weights[s.q.row(i)]
+			all[i] = s.call.Weights[s.q.sourceRow(i)]
 		}
 		if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:4*len(all)], rt.Stream); err != nil {
 			return err
@@ -230,38 +230,38 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 	return p.run(rt)
 }
 
-// bring uploads the documents lo to hi, unless they are on the device.
-func (s *scoring) bring(ctx context.Context, lo, hi int) error {
-	if s.layD == nil || s.there == [2]int{lo, hi} {
+// uploadDocuments uploads the documents lo to hi, unless they are on the device.
+func (s *scoring) uploadDocuments(ctx context.Context, lo, hi int) error {
+	if s.layD == nil || s.uploadedRange == [2]int{lo, hi} {
 		return nil
 	}
-	s.there = [2]int{lo, hi}
+	s.uploadedRange = [2]int{lo, hi}
 	if s.head != nil && !s.head.fused {
-		return s.head.bring(ctx, s, lo, hi)
+		return s.head.makeTokens(ctx, s, lo, hi)
 	}
 	return upload(ctx, s.rt, s.d.batch, s.d.tokens, s.dRows, s.d.first[lo], s.d.first[hi])
 }
 
-// base is the token that is the first of dRows.
-func (s *scoring) base(p piece) int {
+// firstToken is the token that is the first of dRows.
+func (s *scoring) firstToken(p piece) int {
 	if s.layD == nil {
 		return 0
 	}
 	return s.d.first[p.lo]
 }
 
-// prepare brings the tables of a piece to the device, in a slot of its own.
-func (s *scoring) prepare(p piece) (*slot, error) {
+// preparePiece brings the tables of a piece to the device, in a slot of its own.
+func (s *scoring) preparePiece(p piece) (*slot, error) {
 	rt, w, stride := s.rt, &s.rt.Work, s.size.Stride
 	// 1. A slot, once its last piece is done.
-	which := s.turn % len(s.slots)
+	which := s.slotsUsed % len(s.slots)
 	slot := &s.slots[which]
-	s.turn++
-	if err := s.finish(which); err != nil {
+	s.slotsUsed++
+	if err := s.finishSlot(which); err != nil {
 		return nil, err
 	}
 	// 2. Tables, and room for them and for results.
-	n := s.plan(p)
+	n := s.makePieceTables(p)
 	var in tables
 	var out runtime.Arena
 	items, groups, units := add(&in, s.buf.items), add(&in, s.buf.groups), add(&in, s.buf.units)
@@ -272,7 +272,7 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	if s.call.Argmax != nil {
 		arg = out.Take(4 * int64(n) * int64(stride))
 	}
-	inAt, outPlace, err := s.room(which, in.Size, out.Size)
+	inAt, outPlace, err := s.slotPlaces(which, in.Size, out.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 		return nil, err
 	}
 	// 3. Addresses of the tables, and of the results: scores, or parts of them.
-	slot.at, slot.scores, slot.arg = p, outPlace+scores, -1
+	slot.piece, slot.scores, slot.arg = p, outPlace+scores, -1
 	if arg >= 0 {
 		slot.arg = outPlace + arg
 	}
@@ -330,14 +330,14 @@ func (s *scoring) prepare(p piece) (*slot, error) {
 	return slot, nil
 }
 
-// room returns where a slot has memory for tables and results of the given sizes.
-func (s *scoring) room(which int, in, out int64) (inAt, outAt int64, err error) {
+// slotPlaces returns where a slot has memory for tables and results of the given sizes.
+func (s *scoring) slotPlaces(which int, in, out int64) (inAt, outAt int64, err error) {
 	w := &s.rt.Work
 	half := func(device int64, host []byte) int64 {
 		return min(device, int64(len(host))) / int64(len(s.slots)) / runtime.ArenaAlign * runtime.ArenaAlign
 	}
 	if half(w.In.Bytes, w.HostIn) < in || half(w.Out.Bytes, w.HostOut) < out {
-		if err := s.drain(); err != nil {
+		if err := s.finishAll(); err != nil {
 			return 0, 0, err
 		}
 		if err := s.rt.Sync(); err != nil {
@@ -369,23 +369,23 @@ func (s *scoring) launch() error {
 	return s.buf.sums.run(s.rt, len(s.buf.sumCount), int(slices.Max(s.buf.sumCount)))
 }
 
-// points are those of the runtime that mark the ends of slots.
-const points = 2
+// slotMarks are those of the runtime that mark the ends of slots.
+const slotMarks = 2
 
-// send copies the results of a slot to page-locked memory, or passes them to the ranking on
+// fetchResults copies the results of a slot to page-locked memory, or passes them to the ranking on
 // the device.
-func (s *scoring) send(slot *slot) error {
+func (s *scoring) fetchResults(slot *slot) error {
 	rt, w := s.rt, &s.rt.Work
 	slot.busy = true
-	which := (s.turn - 1) % len(s.slots)
+	which := (s.slotsUsed - 1) % len(s.slots)
 	if s.rank != nil {
 		if err := s.rank.takeScores(s, slot); err != nil {
 			return err
 		}
-		return rt.Mark(points + which)
+		return rt.Mark(slotMarks + which)
 	}
 	var out runtime.Arena
-	n := int64(slot.at.scores(s))
+	n := int64(slot.piece.scores(s))
 	out.Take(4 * n)
 	if slot.arg >= 0 {
 		out.Take(4 * n * int64(s.size.Stride))
@@ -393,46 +393,46 @@ func (s *scoring) send(slot *slot) error {
 	if err := rt.Driver.ToHost(w.HostOut[slot.scores:slot.scores+out.Size], w.Out.At(slot.scores), rt.Stream); err != nil {
 		return err
 	}
-	return rt.Mark(points + which)
+	return rt.Mark(slotMarks + which)
 }
 
-// finish waits for the piece of a slot, if there is one, and gives the caller its
+// finishSlot waits for the piece of a slot, if there is one, and gives the caller its
 // results.
-func (s *scoring) finish(which int) error {
+func (s *scoring) finishSlot(which int) error {
 	slot := &s.slots[which]
 	if !slot.busy {
 		return nil
 	}
 	slot.busy = false
-	if err := s.rt.SyncMark(points + which); err != nil {
+	if err := s.rt.SyncMark(slotMarks + which); err != nil {
 		return err
 	}
 	if s.rank == nil {
-		s.give(slot)
+		s.copyResults(slot)
 	}
 	return nil
 }
 
-// drain finishes all slots, in their order.
-func (s *scoring) drain() error {
+// finishAll finishes all slots, in their order.
+func (s *scoring) finishAll() error {
 	for range s.slots {
-		if err := s.finish(s.turn % len(s.slots)); err != nil {
+		if err := s.finishSlot(s.slotsUsed % len(s.slots)); err != nil {
 			return err
 		}
-		s.turn++
+		s.slotsUsed++
 	}
 	return nil
 }
 
-// give copies the results of a slot to the caller's memory.
-func (s *scoring) give(slot *slot) {
+// copyResults copies the results of a slot to the caller's memory.
+func (s *scoring) copyResults(slot *slot) {
 	w, stride := &s.rt.Work, s.size.Stride
-	p := slot.at
+	p := slot.piece
 	n := p.scores(s)
-	scores := structs[float32](w.HostOut[slot.scores:], n)
+	scores := structsFrom[float32](w.HostOut[slot.scores:], n)
 	var arg []int32
 	if slot.arg >= 0 {
-		arg = structs[int32](w.HostOut[slot.arg:], n*stride)
+		arg = structsFrom[int32](w.HostOut[slot.arg:], n*stride)
 	}
 	giveOne := func(from, to int) {
 		s.call.Scores[to] = scores[from]
@@ -441,9 +441,9 @@ func (s *scoring) give(slot *slot) {
 		}
 		row := s.call.Argmax[to*stride : (to+1)*stride]
 		copy(row, arg[from*stride:(from+1)*stride])
-		if s.q.holes || s.d.holes {
+		if s.q.hasHoles || s.d.hasHoles {
 			query, doc := s.call.At(to, s.d.shape.Len())
-			spread(&s.q, &s.d, row, query, doc)
+			spreadRow(&s.q, &s.d, row, query, doc)
 		}
 	}
 	if !s.shape.all {
@@ -466,20 +466,20 @@ func (s *scoring) give(slot *slot) {
 	}
 }
 
-// spread turns the argmaxima of a pair, from token to token, into those from row to
+// spreadRow turns the argmaxima of a pair, from token to token, into those from row to
 // row.
-func spread(q, d *side, arg []int32, query, doc int) {
-	for r := range q.count(query) {
-		if d.holes && arg[r] >= 0 {
-			arg[r] = int32(d.place(doc, int(arg[r])))
+func spreadRow(q, d *operand, arg []int32, query, doc int) {
+	for r := range q.rowCount(query) {
+		if d.hasHoles && arg[r] >= 0 {
+			arg[r] = int32(d.placeInSpan(doc, int(arg[r])))
 		}
 	}
-	if !q.holes {
+	if !q.hasHoles {
 		return
 	}
 	end := len(arg)
-	for r := q.count(query) - 1; r >= 0; r-- {
-		v, at := arg[r], q.place(query, r)
+	for r := q.rowCount(query) - 1; r >= 0; r-- {
+		v, at := arg[r], q.placeInSpan(query, r)
 		for i := at; i < end; i++ {
 			arg[i] = -1
 		}

@@ -69,8 +69,8 @@ type ScoreCall struct {
 	Pairs     PairList
 	Weights   uint64 // float32 [Q.Rows]; 0: 1. Rows that are not tokens count 0.
 	Normalize bool   // vectors are divided by their length first
-	Scores    uint64 // out, float32 [pairs]
-	Argmax    uint64 // out, int32 [pairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
+	Scores    uint64 // out, float32 [countPairs]
+	Argmax    uint64 // out, int32 [countPairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
 
 	head *HeadCall // makes the token vectors of D; nil means that D has them
 }
@@ -117,15 +117,15 @@ func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, erro
 
 // Close frees the plans, and releases the code and the context. No work of the device may be under way.
 func (d *Device) Close() error {
-	return d.enter(0, func() error {
-		d.plans.clear(d.rt.Driver)
+	return d.onStream(0, func() error {
+		d.plans.freeAll(d.rt.Driver)
 		_ = d.rt.Driver.FreeStream(d.aside)
 		return d.rt.GiveBack()
 	})
 }
 
-// enter calls fn with the device locked, its context current and its stream set to that of the call.
-func (d *Device) enter(stream uint64, fn func() error) (err error) {
+// onStream calls fn with the device locked, its context current and its stream set to that of the call.
+func (d *Device) onStream(stream uint64, fn func() error) (err error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	d.mu.Lock()
@@ -143,8 +143,8 @@ func (d *Device) enter(stream uint64, fn func() error) (err error) {
 	return fn()
 }
 
-// check validates the sizes and the addresses of a batch, not the values in the device's memory.
-func (b *Batch) check(side string) error {
+// checkOperand validates the sizes and the addresses of a batch, not the values in the device's memory.
+func (b *Batch) checkOperand(side string) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", kernels.ErrShape, side, fmt.Sprintf(format, args...))
 	}
@@ -175,17 +175,17 @@ func (b *Batch) check(side string) error {
 	return nil
 }
 
-// apart returns the number of rows from an item to the next. A single item may have any Stride: all
+// itemStride returns the number of rows from an item to the next. A single item may have any Stride: all
 // rows are its own.
-func (b *Batch) apart() int {
+func (b *Batch) itemStride() int {
 	if b.Items <= 1 {
 		return max(b.Rows, 1)
 	}
 	return b.Stride
 }
 
-// pairs validates the pairs, and counts them.
-func (p *PairList) pairs(q, d *Batch) (int, error) {
+// countPairs validates the pairs, and counts them.
+func (p *PairList) countPairs(q, d *Batch) (int, error) {
 	switch p.Kind {
 	case PairsAll:
 		if d.Items > 0 && q.Items > (1<<62)/d.Items {
@@ -217,7 +217,7 @@ func (b *Batch) checkGradient(side string, out uint64, kind maxsim.Type) error {
 			kind)
 	case out%uint64(kind.Size()) != 0:
 		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, side, out)
-	case b.several():
+	case b.itemsShareRows():
 		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, side, b.Longest, b.Stride)
 	}
 	return nil

@@ -32,12 +32,12 @@ type inPlace struct {
 // besideBackend returns a backend whose scores are those of d.
 func besideBackend(t testing.TB, d *Device, b maxsim.Backend) *inPlace {
 	x := &inPlace{Backend: b, d: d}
-	require.NoError(t, d.enter(0, func() (err error) {
+	require.NoError(t, d.onStream(0, func() (err error) {
 		x.stream, err = d.rt.Driver.NewStream()
 		return err
 	}))
 	t.Cleanup(func() {
-		require.NoError(t, d.enter(0, func() error { return d.rt.Driver.FreeStream(x.stream) }))
+		require.NoError(t, d.onStream(0, func() error { return d.rt.Driver.FreeStream(x.stream) }))
 		require.NoError(t, d.Close())
 	})
 	return x
@@ -122,7 +122,7 @@ func spreadOut(b *maxsim.Batch, weights []float32) (*maxsim.Batch, []float32) {
 		lo, hi := b.Span(i)
 		for r := lo; r < hi; r++ {
 			at := i*stride + r - lo
-			copy(to[at*size:], raw(&m)[r*size:(r+1)*size])
+			copy(to[at*size:], elementBytes(&m)[r*size:(r+1)*size])
 			y.Mask[at] = b.Mask[r]
 			if m.Scales != nil {
 				y.Tokens.Scales[at] = m.Scales[r]
@@ -137,11 +137,11 @@ func spreadOut(b *maxsim.Batch, weights []float32) (*maxsim.Batch, []float32) {
 	}
 	switch m.Type {
 	case maxsim.F32:
-		y.Tokens.F32 = structs[float32](to, rows*m.Dim)
+		y.Tokens.F32 = structsFrom[float32](to, rows*m.Dim)
 	case maxsim.F16, maxsim.BF16:
-		y.Tokens.U16 = structs[uint16](to, rows*m.Dim)
+		y.Tokens.U16 = structsFrom[uint16](to, rows*m.Dim)
 	case maxsim.I8:
-		y.Tokens.I8 = structs[int8](to, rows*m.Dim)
+		y.Tokens.I8 = structsFrom[int8](to, rows*m.Dim)
 	default:
 		y.Tokens.U8 = to
 	}
@@ -151,7 +151,7 @@ func spreadOut(b *maxsim.Batch, weights []float32) (*maxsim.Batch, []float32) {
 // bring brings a batch to the device. Rows that are no tokens are NaN, where the type has it.
 func (x *inPlace) bring(b *maxsim.Batch, longest int) Batch {
 	m := b.Tokens
-	data := slices.Clone(raw(&m))
+	data := slices.Clone(elementBytes(&m))
 	y := Batch{Type: m.Type, Dim: m.Dim, Items: b.Len(), Rows: m.Rows(), Longest: longest, Stride: b.Stride}
 	token := make([]bool, y.Rows)
 	for i := range y.Items {
@@ -236,7 +236,7 @@ func (x *inPlace) scoreCall(c *maxsim.Call, w maxsim.Work) *ScoreCall {
 
 // with calls fn with the device, and frees what it took.
 func (x *inPlace) with(fn func(c *driver.Context, s driver.Stream) error) error {
-	return x.d.enter(0, func() error {
+	return x.d.onStream(0, func() error {
 		defer func() {
 			_ = x.d.rt.Driver.Sync(x.stream)
 			for _, m := range x.mem {

@@ -29,7 +29,7 @@ func padded(kind maxsim.Type, dim, n, rows int) *maxsim.Batch {
 func (x *inPlace) prepared(t testing.TB, c *maxsim.Call) (call *ScoreCall, w maxsim.Work) {
 	w, err := c.Check()
 	require.NoError(t, err)
-	require.NoError(t, x.d.enter(0, func() error {
+	require.NoError(t, x.d.onStream(0, func() error {
 		call = x.scoreCall(c, w)
 		return x.unlocked(func() error { return x.room(call) })
 	}))
@@ -40,7 +40,7 @@ func (x *inPlace) prepared(t testing.TB, c *maxsim.Call) (call *ScoreCall, w max
 // results are the scores of a call on the device.
 func (x *inPlace) results(t testing.TB, call *ScoreCall, n int) []float32 {
 	scores := make([]float32, n)
-	require.NoError(t, x.d.enter(0, func() error {
+	require.NoError(t, x.d.onStream(0, func() error {
 		if err := x.d.rt.Driver.ToHost(runtime.Bytes(scores), driver.Ptr(call.Scores), x.stream); err != nil {
 			return err
 		}
@@ -101,20 +101,20 @@ func checkCapture(t *testing.T, x *inPlace) {
 	call, w := x.prepared(t, c)
 	want, _ := c.Oracle()
 	var g driver.Graph
-	require.NoError(t, x.d.enter(0, func() (err error) {
+	require.NoError(t, x.d.onStream(0, func() (err error) {
 		g, err = x.d.rt.Driver.Capture(x.stream, func() error { return x.unlocked(func() error { return x.d.Score(call) }) })
 		return err
 	}))
 	for n := range 20 {
 		other, _ := x.prepared(t, newInPlaceCall(padded(maxsim.F16, 128, 1, 2), padded(maxsim.F16, 128, n+1, 3), false))
 		require.NoError(t, x.d.Score(other))
-		x.d.plans.bytes += mostPlanBytes // as if it were full
-		require.NoError(t, x.d.enter(0, func() error { x.d.plans.evict(x.d.rt.Driver); return nil }))
-		x.d.plans.bytes -= mostPlanBytes
+		x.d.plans.bytes += maxPlanBytes // as if it were full
+		require.NoError(t, x.d.onStream(0, func() error { x.d.plans.evictOld(x.d.rt.Driver); return nil }))
+		x.d.plans.bytes -= maxPlanBytes
 		require.LessOrEqual(t, x.d.plans.order.Len(), 2)
 	}
 	for range 2 {
-		require.NoError(t, x.d.enter(0, func() error {
+		require.NoError(t, x.d.onStream(0, func() error {
 			if err := x.d.rt.Driver.Set(driver.Ptr(call.Scores), 0xFF, 4*int64(w.Pairs), x.stream); err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func checkCapture(t *testing.T, x *inPlace) {
 			require.InDelta(t, want[i], v, 0.05, "pair %d", i)
 		}
 	}
-	require.NoError(t, x.d.enter(0, func() error { return x.d.rt.Driver.FreeGraph(g) }))
+	require.NoError(t, x.d.onStream(0, func() error { return x.d.rt.Driver.FreeGraph(g) }))
 }
 
 // Pairs that name no query or document score 0, and read nothing.
@@ -134,11 +134,11 @@ func TestInPlacePairsOutOfRange(t *testing.T) {
 	c := maxsimtest.NewCall(q, d, maxsim.Listed([]int32{0, 1, 0, 1}, []int32{2, 0, 1, 1}), maxsim.Terms{})
 	call, w := x.prepared(t, c)
 	bad := []int32{0, -1, 7, 1}
-	require.NoError(t, x.d.enter(0, func() error {
+	require.NoError(t, x.d.onStream(0, func() error {
 		return x.d.rt.Driver.ToDevice(driver.Ptr(call.Pairs.Queries), runtime.Bytes(bad), x.stream)
 	}))
 	bad = []int32{2, 0, 1, 1 << 30}
-	require.NoError(t, x.d.enter(0, func() error {
+	require.NoError(t, x.d.onStream(0, func() error {
 		return x.d.rt.Driver.ToDevice(driver.Ptr(call.Pairs.Documents), runtime.Bytes(bad), x.stream)
 	}))
 	require.NoError(t, x.d.Score(call))
@@ -244,7 +244,7 @@ func TestInPlaceThreads(t *testing.T) {
 
 // roomAgain is room of a call that was changed.
 func (x *inPlace) roomAgain(call *ScoreCall) error {
-	return x.d.enter(0, func() error { return x.unlocked(func() error { return x.room(call) }) })
+	return x.d.onStream(0, func() error { return x.unlocked(func() error { return x.room(call) }) })
 }
 
 // Sums of many groups come in pieces, whose results lie apart.

@@ -17,8 +17,8 @@ type ChamferCall struct {
 	Pairs              PairList
 	Metric             maxsim.Metric
 	Mean               bool   // of each direction, instead of the sum
-	Distances          uint64 // out, float32 [pairs]
-	NearestQ, NearestD uint64 // out, int32 [pairs][Longest] of each side: nearest rows of the other; or 0
+	Distances          uint64 // out, float32 [countPairs]
+	NearestQ, NearestD uint64 // out, int32 [countPairs][Longest] of each side: nearest rows of the other; or 0
 }
 
 // ChamferGradientCall asks for the gradients of distances, as [maxsim.ChamferGradCall] does.
@@ -30,7 +30,7 @@ type ChamferGradientCall struct {
 	Metric             maxsim.Metric
 	Mean               bool
 	NearestQ, NearestD uint64
-	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; 0: 1
+	Upstream           uint64 // float32 [countPairs], the derivative of the loss by each distance; 0: 1
 	// DQ and DD get the gradients of all rows, in the layout of Data; see GradientCall.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
@@ -41,7 +41,7 @@ type pointSides struct {
 	side   [2]*Batch
 	list   *PairList
 	pairs  int
-	placed [2]placed
+	placed [2]placedRows
 	table  int64 // of pairs, in the workspace
 	work   int64 // of the kernels
 	room   runtime.Arena
@@ -57,7 +57,7 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 		return x, fmt.Errorf("%w: metric %d is none", kernels.ErrShape, metric)
 	}
 	for _, b := range x.side {
-		if b.Mask != 0 && b.several() {
+		if b.Mask != 0 && b.itemsShareRows() {
 			return x, fmt.Errorf("%w: masks of sets that share rows", driver.ErrUnsupported)
 		}
 		if b.Mask != 0 && b.MaskStride > math.MaxUint32 {
@@ -68,17 +68,17 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 		return x, fmt.Errorf("%w: distances of %d pairs", driver.ErrUnsupported, x.pairs)
 	}
 	for i, b := range x.side {
-		x.placed[i] = b.place(natural(b.matrix()), true, false)
+		x.placed[i] = b.placeRows(naturalFormat(b.matrix()), true, false)
 		if x.placed[i].prepared {
-			x.placed[i].lay(&x.room, b, b.Rows, false)
+			x.placed[i].reserve(&x.room, b, b.Rows, false)
 		}
 	}
 	x.table = x.room.Take(40 * int64(x.pairs))
 	return x, nil
 }
 
-// shape returns the shape of a call without nearest rows.
-func (x *pointSides) shape(metric maxsim.Metric) chamferShape {
+// chamferShape returns the shape of a call without nearest rows.
+func (x *pointSides) chamferShape(metric maxsim.Metric) chamferShape {
 	q, d := x.side[0], x.side[1]
 	return chamferShape{
 		metric: metric, dim: q.Dim, pairs: x.pairs,
@@ -86,13 +86,13 @@ func (x *pointSides) shape(metric maxsim.Metric) chamferShape {
 	}
 }
 
-// bring makes the rows of both sides and the table of pairs.
-func (x *pointSides) bring(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
+// packSides makes the rows of both sides and the table of pairs.
+func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
 	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind),
 		count: uint32(x.list.Count)}
-	lists := x.list.items()
+	lists := x.list.itemLists()
 	for i, b := range x.side {
-		if r[i], err = x.placed[i].bring(rt, b, base, 0, b.Rows); err != nil {
+		if r[i], err = x.placed[i].packIfNeeded(rt, b, base, 0, b.Rows); err != nil {
 			return r, err
 		}
 		p.side[i] = denseChamferItems{
@@ -111,13 +111,13 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 	if c.Distances == 0 {
 		return x, nil, fmt.Errorf("%w: no distances to write", kernels.ErrShape)
 	}
-	key := x.shape(c.Metric)
-	key.rows, key.nearest = [2]int{c.Q.end(), c.D.end()}, c.NearestQ != 0 || c.NearestD != 0
-	if found := find(&d.plans, d.plans.chamfers, key); found != nil {
+	key := x.chamferShape(c.Metric)
+	key.rows, key.nearest = [2]int{c.Q.lastRow(), c.D.lastRow()}, c.NearestQ != 0 || c.NearestD != 0
+	if found := findPlan(&d.plans, d.plans.chamfers, key); found != nil {
 		plan = found.chamfer
 	} else if plan, err = planChamfer(key, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
-	} else if err = d.ready(keep(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}), nil); err != nil {
+	} else if err = d.uploadTables(keepPlan(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}), nil); err != nil {
 		return x, nil, err
 	}
 	x.work = x.room.Take(plan.bytes)
@@ -126,7 +126,7 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 
 // ChamferWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
-	err = d.enter(c.Place.Stream, func() error {
+	err = d.onStream(c.Place.Stream, func() error {
 		x, _, err := d.chamferPlan(c)
 		bytes = x.room.Size
 		return err
@@ -136,7 +136,7 @@ func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
 
 // Chamfer puts the work of a call into its stream. Errors are those of Score.
 func (d *Device) Chamfer(c *ChamferCall) error {
-	return d.enter(c.Place.Stream, func() error {
+	return d.onStream(c.Place.Stream, func() error {
 		x, plan, err := d.chamferPlan(c)
 		if err != nil || x.pairs == 0 {
 			return err
@@ -152,11 +152,11 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 			}
 			return d.rt.Driver.Set(driver.Ptr(c.Distances), 0, 4*int64(x.pairs), d.rt.Stream)
 		}
-		if err := c.Place.check(x.room.Size); err != nil {
+		if err := c.Place.checkWorkspace(x.room.Size); err != nil {
 			return err
 		}
 		base := driver.Ptr(c.Place.Workspace)
-		r, err := x.bring(d.rt, base)
+		r, err := x.packSides(d.rt, base)
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 			p.side[i] = denseChamferSide{
 				rows: r[i].rows, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
 				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
-				stride: uint32(b.apart()), maskStride: uint32(b.MaskStride),
+				stride: uint32(b.itemStride()), maskStride: uint32(b.MaskStride),
 			}
 		}
 		return plan.run(d.rt, base.Add(x.work), p)
@@ -179,10 +179,10 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 type chamferGradPlace struct {
 	pointSides
 	plan  *chamferGradPlan
-	lists pairListPlace
+	lists pairListLayout
 }
 
-func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
+func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
 	if x.pointSides, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil {
 		return x, err
 	}
@@ -195,13 +195,13 @@ func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
 			return x, err
 		}
 	}
-	if x.plan, err = planChamferGrad(x.shape(c.Metric)); err != nil {
+	if x.plan, err = planChamferGrad(x.chamferShape(c.Metric)); err != nil {
 		return x, err
 	}
 	x.work = x.room.Take(x.plan.bytes)
 	for i, b := range x.side {
 		if c.Pairs.Kind == PairsListed && x.pairs > 0 {
-			x.lists.lay(&x.room, i, b, x.pairs)
+			x.lists.reserve(&x.room, i, b, x.pairs)
 		}
 	}
 	return x, nil
@@ -209,26 +209,26 @@ func (c *ChamferGradientCall) plan() (x chamferGradPlace, err error) {
 
 // ChamferGradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferGradientsWorkspace(c *ChamferGradientCall) (int64, error) {
-	x, err := c.plan()
+	x, err := c.planWorkspace()
 	return x.room.Size, err
 }
 
 // ChamferGradients puts the work of a call into its stream. Results are the same bits each time.
 // Errors are those of Score.
 func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
-	x, err := c.plan()
+	x, err := c.planWorkspace()
 	if err != nil || c.DQ == 0 && c.DD == 0 {
 		return err
 	}
-	return d.enter(c.Place.Stream, func() error {
+	return d.onStream(c.Place.Stream, func() error {
 		if x.pairs == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
 			return c.setZero(d.rt)
 		}
-		if err := c.Place.check(x.room.Size); err != nil {
+		if err := c.Place.checkWorkspace(x.room.Size); err != nil {
 			return err
 		}
 		base := driver.Ptr(c.Place.Workspace)
-		r, err := x.bring(d.rt, base)
+		r, err := x.packSides(d.rt, base)
 		if err != nil {
 			return err
 		}
@@ -265,12 +265,12 @@ func (c *ChamferGradientCall) params(x *chamferGradPlace, base driver.Ptr, r [2]
 	}
 	near, outs, kinds := [2]uint64{c.NearestQ, c.NearestD}, [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
 	for i, b := range x.side {
-		lists := x.lists.side(i, base, x.list)
+		lists := x.lists.sideParams(i, base, x.list)
 		p.side[i] = denseChamferGradSide{
 			rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
 			pairFirst: lists.first, pairList: lists.pairs, out: driver.Ptr(outs[i]),
 			bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
-			stride: uint32(b.apart()),
+			stride: uint32(b.itemStride()),
 		}
 	}
 	return p

@@ -165,7 +165,7 @@ func (x *inPlace) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 		call := &HeadCall{
 			Q: x.bring(q, q.MaxRows()), D: x.bring(d, d.MaxRows()), Pairs: x.pairs(&c.Pairs, w.Pairs, w.Q.Len(), w.D.Len()),
 			Normalize: c.Normalize,
-			Head:      x.bytes(raw(&c.Head.Weights), x.shift*c.Head.Weights.Type.Size()), HeadType: c.Head.Weights.Type,
+			Head:      x.bytes(elementBytes(&c.Head.Weights), x.shift*c.Head.Weights.Type.Size()), HeadType: c.Head.Weights.Type,
 			Scores: uint64(x.alloc(4 * w.Pairs)),
 		}
 		if weights != nil {

@@ -18,8 +18,8 @@ type GradientCall struct {
 	Pairs     PairList
 	Weights   uint64 // float32 [Q.Rows]; 0: 1
 	Normalize bool
-	Argmax    uint64 // int32 [pairs][Q.Longest]
-	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; 0: 1
+	Argmax    uint64 // int32 [countPairs][Q.Longest]
+	Upstream  uint64 // float32 [countPairs], the derivative of the loss by each score; 0: 1
 	// DQ and DD get the gradients of all rows of Q and D, in the layout of Data: float32, float16 or
 	// bfloat16. Rows that are no tokens get 0. 0 means not wanted: integers and FP8 are constants.
 	DQ, DD         uint64
@@ -31,11 +31,11 @@ type gradPlan struct {
 	runtime.Arena
 	pairs         int
 	inverse, unit [2]int64
-	lists         pairListPlace
+	lists         pairListLayout
 }
 
-// plan checks a call, and lays out its workspace.
-func (c *GradientCall) plan() (p gradPlan, err error) {
+// planWorkspace checks a call, and lays out its workspace.
+func (c *GradientCall) planWorkspace() (p gradPlan, err error) {
 	if p.pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil {
 		return p, err
 	}
@@ -55,7 +55,7 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 			}
 		}
 		if outs[i] != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
-			p.lists.lay(&p.Arena, i, b, p.pairs)
+			p.lists.reserve(&p.Arena, i, b, p.pairs)
 		}
 	}
 	return p, nil
@@ -63,7 +63,7 @@ func (c *GradientCall) plan() (p gradPlan, err error) {
 
 // GradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) GradientsWorkspace(c *GradientCall) (int64, error) {
-	p, err := c.plan()
+	p, err := c.planWorkspace()
 	return p.Size, err
 }
 
@@ -71,17 +71,17 @@ func (d *Device) GradientsWorkspace(c *GradientCall) (int64, error) {
 // contributions are added in an order that the shapes decide: results are the same bits each time.
 // Errors are those of Score.
 func (d *Device) Gradients(c *GradientCall) error {
-	p, err := c.plan()
+	p, err := c.planWorkspace()
 	if err != nil {
 		return err
 	}
-	if err := c.Place.check(p.Size); err != nil {
+	if err := c.Place.checkWorkspace(p.Size); err != nil {
 		return err
 	}
 	if c.DQ == 0 && c.DD == 0 {
 		return nil
 	}
-	return d.enter(c.Place.Stream, func() error { return c.run(d, &p) })
+	return d.onStream(c.Place.Stream, func() error { return c.run(d, &p) })
 }
 
 // run launches the kernels of a call that was checked.
@@ -90,14 +90,14 @@ func (c *GradientCall) run(d *Device, p *gradPlan) error {
 	if err := c.lengths(rt, p); err != nil {
 		return err
 	}
-	if err := p.lists.run(rt, c.at(0), &c.Pairs, p.pairs); err != nil {
+	if err := p.lists.run(rt, c.workspacePtr(0), &c.Pairs, p.pairs); err != nil {
 		return err
 	}
 	return launchGradients(rt, c.params(&d.grad, p), p.pairs)
 }
 
-// at returns an address in the workspace, 0 for a negative place.
-func (c *GradientCall) at(offset int64) driver.Ptr {
+// workspacePtr returns an address in the workspace, 0 for a negative place.
+func (c *GradientCall) workspacePtr(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0
 	}
@@ -111,11 +111,11 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 			continue
 		}
 		x := &densePackParams{
-			in: driver.Ptr(b.Data), scales: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), inverse: c.at(p.inverse[i]),
+			in: driver.Ptr(b.Data), scales: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), inverse: c.workspacePtr(p.inverse[i]),
 			n: uint32(b.Rows), dim: uint32(b.Dim), source: source(b.Type), format: uint32(b.Type),
 		}
 		if p.unit[i] != p.inverse[i] {
-			x.unit = c.at(p.unit[i])
+			x.unit = c.workspacePtr(p.unit[i])
 		}
 		if err := x.run(rt); err != nil {
 			return err
@@ -134,20 +134,20 @@ func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams 
 		x.count = uint32(c.D.Items)
 	}
 	outs, kinds := [2]uint64{c.DQ, c.DD}, [2]maxsim.Type{c.DQType, c.DDType}
-	items := c.Pairs.items()
+	items := c.Pairs.itemLists()
 	for i, s := range []*denseGradSide{&x.q, &x.d} {
 		b := [2]*Batch{&c.Q, &c.D}[i]
 		*s = denseGradSide{
 			rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), offsets: driver.Ptr(b.Offsets),
 			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]),
 			nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
-			stride: uint32(b.apart()), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
+			stride: uint32(b.itemStride()), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
 		}
 		if c.Normalize {
-			s.scale, s.inverse = c.at(p.unit[i]), c.at(p.inverse[i])
+			s.scale, s.inverse = c.workspacePtr(p.unit[i]), c.workspacePtr(p.inverse[i])
 		}
 		if c.Pairs.Kind == PairsListed {
-			l := p.lists.side(i, c.at(0), &c.Pairs)
+			l := p.lists.sideParams(i, c.workspacePtr(0), &c.Pairs)
 			s.pairItem, s.pairFirst, s.pairs = items[i], l.first, l.pairs
 		}
 		if p.pairs == 0 || b.Longest == 0 {

@@ -47,14 +47,14 @@ func cardOf(t testing.TB, f *drivertest.Fake, bytes int64) *card {
 }
 
 func (c *card) begin(bytes int64) {
-	require.NoError(c.t, c.d.enter(0, func() (err error) {
+	require.NoError(c.t, c.d.onStream(0, func() (err error) {
 		c.mem, err = c.d.rt.Driver.Alloc(bytes)
 		return err
 	}))
 }
 
 func (c *card) end() {
-	require.NoError(c.t, c.d.enter(0, func() error { return c.d.rt.Driver.Free(c.mem) }))
+	require.NoError(c.t, c.d.onStream(0, func() error { return c.d.rt.Driver.Free(c.mem) }))
 	require.NoError(c.t, c.d.Close())
 }
 
@@ -72,14 +72,14 @@ func bring[T any](c *card, x []T, off int) uint64 {
 	}
 	b := runtime.Bytes(x)
 	p := c.room(len(b), off)
-	require.NoError(c.t, c.d.enter(0, func() error { return c.d.rt.Driver.ToDevice(driver.Ptr(p), b, c.d.rt.Stream) }))
+	require.NoError(c.t, c.d.onStream(0, func() error { return c.d.rt.Driver.ToDevice(driver.Ptr(p), b, c.d.rt.Stream) }))
 	return p
 }
 
 // get brings values back.
 func get[T any](c *card, p uint64, n int) []T {
 	x := make([]T, n)
-	require.NoError(c.t, c.d.enter(0, func() error {
+	require.NoError(c.t, c.d.onStream(0, func() error {
 		if err := c.d.rt.Driver.ToHost(runtime.Bytes(x), driver.Ptr(p), c.d.rt.Stream); err != nil {
 			return err
 		}
@@ -142,14 +142,14 @@ func (c *card) side(rng *rand.Rand, l layout, kind maxsim.Type, affine bool, dim
 			token[r] = s.IsToken(r)
 		}
 	}
-	data := append([]byte(nil), raw(&m)...)
+	data := append([]byte(nil), elementBytes(&m)...)
 	for r, is := range token {
 		for i := r * dim; !is && i < (r+1)*dim; i++ {
 			switch kind {
 			case maxsim.F32:
-				structs[float32](data, rows*dim)[i] = float32(math.NaN())
+				structsFrom[float32](data, rows*dim)[i] = float32(math.NaN())
 			case maxsim.F16, maxsim.BF16:
-				structs[uint16](data, rows*dim)[i] = 0x7fff
+				structsFrom[uint16](data, rows*dim)[i] = 0x7fff
 			}
 		}
 	}
@@ -403,7 +403,7 @@ func (x *inPlace) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 				continue
 			}
 			size := b.Tokens.Dim * outs[i].Type.Size()
-			got, to := make([]byte, b.Tokens.Rows()*size), raw(&outs[i].Matrix)
+			got, to := make([]byte, b.Tokens.Rows()*size), elementBytes(&outs[i].Matrix)
 			if err := dc.ToHost(got, driver.Ptr([2]uint64{call.DQ, call.DD}[i]), s); err != nil {
 				return err
 			}

@@ -20,7 +20,7 @@ type HeadCall struct {
 	Head         uint64 // [Q.Dim][D.Dim]
 	HeadType     maxsim.Type
 	Bias         uint64 // float32 [Q.Dim], or 0
-	Scores       uint64 // out, float32 [pairs]
+	Scores       uint64 // out, float32 [countPairs]
 }
 
 // headKey is the part of a head that a plan depends on.
@@ -29,7 +29,7 @@ type headKey struct{ hidden, weights batchKey }
 // placedHead makes token vectors of hidden states in the workspace.
 type placedHead struct {
 	kernel          projector
-	hidden, weights placed
+	hidden, weights placedRows
 	out             int64
 	fused           bool // the kernel that makes token vectors scores them
 }
@@ -39,19 +39,19 @@ func (c *HeadCall) matrix() *Batch {
 	return &Batch{Data: c.Head, Type: c.HeadType, Dim: c.D.Dim, Items: 1, Rows: c.Q.Dim, Stride: c.Q.Dim, Longest: c.Q.Dim}
 }
 
-func (c *HeadCall) key() headKey {
+func (c *HeadCall) planKey() headKey {
 	if c == nil {
 		return headKey{}
 	}
-	return headKey{c.D.key(), c.matrix().key()}
+	return headKey{c.D.planKey(), c.matrix().planKey()}
 }
 
 // scoreCall is the call of the token vectors, which look as if they were float32 ones.
 func (c *HeadCall) scoreCall() (*ScoreCall, error) {
-	if err := c.D.check("documents"); err != nil {
+	if err := c.D.checkOperand("documents"); err != nil {
 		return nil, err
 	}
-	if err := c.matrix().check("head"); err != nil {
+	if err := c.matrix().checkOperand("head"); err != nil {
 		return nil, err
 	}
 	if c.HeadType > maxsim.BF16 {
@@ -90,35 +90,35 @@ func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 // scores them as well.
 func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	rt, h, w := d.rt, &c.head.D, c.head.matrix()
-	f, wf, fast := headFormats(natural(h.matrix()), false, w.matrix())
-	x := &placedHead{kernel: project(rt.Arch(), rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
+	f, wf, fast := headFormats(naturalFormat(h.matrix()), false, w.matrix())
+	x := &placedHead{kernel: chooseProjector(rt.Arch(), rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
 	plain := x.kernel.rows > 0
-	x.hidden, x.weights = h.place(f, plain, false), w.place(wf, plain, false)
+	x.hidden, x.weights = h.placeRows(f, plain, false), w.placeRows(wf, plain, false)
 	if !plain {
 		x.weights.inColumns(x.kernel.columns)
 	}
 	p.head = x
-	p.d = placed{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
+	p.d = placedRows{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
 	if p.segments > 1 {
 		return nil
 	}
-	k, ok, err := x.kernel.fuse(rt, s, rows{format: f, rowBytes: x.hidden.rowBytes})
+	k, ok, err := x.kernel.fusedKernel(rt, s, rows{format: f, rowBytes: x.hidden.rowBytes})
 	if !ok {
 		return err
 	}
 	p.kernel, x.fused = k, true
-	p.q = c.Q.place(s.queries.format, false, false)
+	p.q = c.Q.placeRows(s.queries.format, false, false)
 	p.d.prepared, p.d.rowBytes = x.hidden.prepared, x.hidden.rowBytes
 	return nil
 }
 
-// lay takes room for n rows at a time.
-func (h *placedHead) lay(a *runtime.Arena, c *ScoreCall, n int) {
+// reserve takes room for n rows at a time.
+func (h *placedHead) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 	if h.hidden.prepared {
-		h.hidden.lay(a, &c.head.D, n, false)
+		h.hidden.reserve(a, &c.head.D, n, false)
 	}
 	if h.weights.prepared {
-		h.weights.lay(a, c.head.matrix(), c.Q.Dim, false)
+		h.weights.reserve(a, c.head.matrix(), c.Q.Dim, false)
 	}
 	if !h.kernel.packs {
 		h.out = a.Take(4 * int64(n) * int64(c.Q.Dim))
@@ -137,11 +137,11 @@ func (s *placedScore) beginHead() *densePackParams {
 	return packing
 }
 
-// project makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
+// makeTokens makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
 // states.
-func (s *placedScore) project(first, n int) (rows, error) {
+func (s *placedScore) makeTokens(first, n int) (rows, error) {
 	h, c, rt := s.plan.head, &s.call, s.d.rt
-	hidden, err := s.pack(&h.hidden, &c.head.D, first, n)
+	hidden, err := s.packRows(&h.hidden, &c.head.D, first, n)
 	if err != nil || h.fused {
 		return hidden, err
 	}

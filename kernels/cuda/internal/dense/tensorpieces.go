@@ -20,11 +20,11 @@ type scorePiece struct {
 // scoreTables is where the tables of pieces of a size are among those of the plan, and how long.
 type scoreTables struct {
 	items, groups, units, partAt, outAt, sumGroups, sumCount, joins int64
-	nItems, nGroups, nUnits, nSums, mostSum, nJoins, runs           int
+	nItems, nGroups, nUnits, nSums, maxSum, nJoins, runs            int
 }
 
-// rows is how many rows the documents of a piece span.
-func (x *scorePiece) rows(d *Batch) int { return (x.docs-1)*d.Stride + d.Longest }
+// rowSpan is how many rows the documents of a piece span.
+func (x *scorePiece) rowSpan(d *Batch) int { return (x.docs-1)*d.Stride + d.Longest }
 
 // allMeet reports whether all queries of a piece meet all of its documents.
 func (x *scorePiece) allMeet() bool { return x.docsPerQuery == x.docs }
@@ -82,9 +82,9 @@ func inPieces(n, most int, do func(lo, n int)) {
 	}
 }
 
-// table makes the tables of a piece, except those that the device makes.
-func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
-	w, k, stride := &work{}, &p.kernel, c.Q.Longest
+// pieceTables makes the tables of a piece, except those that the device makes.
+func (p *scorePlan) pieceTables(c *ScoreCall, x *scorePiece) (t scoreTables) {
+	w, k, stride := &launchWork{}, &p.kernel, c.Q.Longest
 	if p.kind == PairsListed {
 		t.nItems, t.nGroups, t.nJoins = x.docs*p.segments, x.docs*p.perQuery, x.docs
 		t.nUnits = t.nItems * runtime.CeilDiv(p.perQuery, k.groups)
@@ -92,11 +92,11 @@ func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 			w.partAt, w.outAt = []uint64{0}, []uint64{0}
 			w.sumGroups, w.sumCount = []uint32{uint32(p.perQuery)}, []uint32{uint32(x.docs)}
 		}
-		p.place(&t, w, x.docs)
+		p.addTables(&t, w, x.docs)
 		return t
 	}
-	q := c.Q.even()
-	q.n = x.queries
+	q := c.Q.evenItems()
+	q.items = x.queries
 	docs := spans(even{x.docs, c.D.Longest, c.D.Stride})
 	if p.segments > 1 {
 		docs = evenSegments{even{x.docs, c.D.Longest, c.D.Stride}, p.segment}
@@ -104,12 +104,12 @@ func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 	all := x.allMeet()
 	switch {
 	case all && p.segments > 1:
-		w.all(q, docs, 0, docs.len(), 0, docs.len(), stride, k)
+		w.pairAll(q, docs, 0, docs.itemCount(), 0, docs.itemCount(), stride, k)
 	case all:
-		w.all(q, docs, 0, docs.len(), 0, x.pitch, stride, k)
+		w.pairAll(q, docs, 0, docs.itemCount(), 0, x.pitch, stride, k)
 	default:
 		per := x.docsPerQuery * p.segments
-		w.lists(q, docs, docs.len(), func(i int) (int, int) { return i / per, i }, 0, stride, k)
+		w.pairLists(q, docs, docs.itemCount(), func(i int) (int, int) { return i / per, i }, 0, stride, k)
 	}
 	t.nItems, t.nGroups, t.nUnits = len(w.items), len(w.groups), len(w.units)
 	if p.segments > 1 {
@@ -120,7 +120,7 @@ func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 			w.joins = append(w.joins, denseJoin{
 				first: uint64(i) * uint64(p.segments), out: uint64(query)*uint64(x.pitch) + uint64(i%x.docsPerQuery),
 				segments: uint32(p.segments),
-				row:      uint32(q.begin(query)), count: uint32(q.rows),
+				row:      uint32(q.firstRow(query)), count: uint32(q.rowsPerItem),
 			})
 		}
 	} else if all && c.D.Offsets != 0 {
@@ -132,12 +132,12 @@ func (p *scorePlan) table(c *ScoreCall, x *scorePiece) (t scoreTables) {
 	if p.fillGroups {
 		w.joins = nil
 	}
-	p.place(&t, w, x.docs)
+	p.addTables(&t, w, x.docs)
 	return t
 }
 
 // numberRuns replaces the items of units by numbers of runs, and returns how many runs there are.
-func (w *work) numberRuns() int {
+func (w *launchWork) numberRuns() int {
 	number := map[uint32]uint32{}
 	for i, at := range w.cuts {
 		number[uint32(at)] = uint32(i)
@@ -150,21 +150,21 @@ func (w *work) numberRuns() int {
 	return len(w.cuts) - 1
 }
 
-// place adds tables to those of the plan.
-func (p *scorePlan) place(t *scoreTables, w *work, most int) {
+// addTables adds tables to those of the plan.
+func (p *scorePlan) addTables(t *scoreTables, w *launchWork, most int) {
 	in := &p.tables
 	t.items, t.groups, t.units = add(in, w.items), add(in, w.groups), add(in, w.units)
 	t.partAt, t.outAt, t.sumGroups, t.sumCount = add(in, w.partAt), add(in, w.outAt), add(in, w.sumGroups), add(in,
 		w.sumCount)
 	t.joins = add(in, w.joins)
-	t.nSums, t.mostSum = len(w.sumCount), most
+	t.nSums, t.maxSum = len(w.sumCount), most
 }
 
 // makeTables makes the tables of pieces of all sizes, and returns how long the longest are.
 func (p *scorePlan) makeTables(c *ScoreCall, pieces []scorePiece) (largest scoreTables, err error) {
 	l := &largest
 	for i := range pieces {
-		t := p.table(c, &pieces[i])
+		t := p.pieceTables(c, &pieces[i])
 		p.made = append(p.made, t)
 		l.nItems, l.nGroups = max(l.nItems, t.nItems), max(l.nGroups, t.nGroups)
 		l.nUnits, l.nJoins = max(l.nUnits, t.nUnits), max(l.nJoins, t.nJoins)

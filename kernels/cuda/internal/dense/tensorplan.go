@@ -16,16 +16,16 @@ type batchKey struct {
 	set                                                 int // a bit of each array, and of its alignment
 }
 
-// key returns the part of a batch that a plan depends on.
-func (b *Batch) key() batchKey {
+// planKey returns the part of a batch that a plan depends on.
+func (b *Batch) planKey() batchKey {
 	return batchKey{
 		int(b.Type), b.Dim, b.Items, b.Rows, b.Stride, b.Longest, b.MaskStride,
-		bits(b.Scales != 0, b.Zeros != 0, b.Offsets != 0, b.Lengths != 0, b.Mask != 0, b.Data%16 == 0),
+		conditionBits(b.Scales != 0, b.Zeros != 0, b.Offsets != 0, b.Lengths != 0, b.Mask != 0, b.Data%16 == 0),
 	}
 }
 
-// bits returns a number with a bit of each condition.
-func bits(conditions ...bool) (n int) {
+// conditionBits returns a number with a bit of each condition.
+func conditionBits(conditions ...bool) (n int) {
 	for _, c := range conditions {
 		n *= 2
 		if c {
@@ -35,14 +35,14 @@ func bits(conditions ...bool) (n int) {
 	return n
 }
 
-// even returns the items of a batch by its shape, without lengths, mask and offsets.
-func (b *Batch) even() even { return even{b.Items, b.Longest, b.Stride} }
+// evenItems returns the items of a batch by its shape, without lengths, mask and offsets.
+func (b *Batch) evenItems() even { return even{b.Items, b.Longest, b.Stride} }
 
-// several reports whether items share rows.
-func (b *Batch) several() bool { return b.Offsets == 0 && b.Items > 1 && b.Stride < b.Longest }
+// itemsShareRows reports whether items share rows.
+func (b *Batch) itemsShareRows() bool { return b.Offsets == 0 && b.Items > 1 && b.Stride < b.Longest }
 
-// end returns the row behind the last one that an item may have.
-func (b *Batch) end() int {
+// lastRow returns the row behind the last one that an item may have.
+func (b *Batch) lastRow() int {
 	if b.Offsets != 0 || b.Items == 0 {
 		return b.Rows
 	}
@@ -80,7 +80,7 @@ type scorePlan struct {
 	pairs    int
 	kernel   kernel
 	function driver.Function
-	q, d     placed
+	q, d     placedRows
 	head     *placedHead // nil means that documents are token vectors
 	// Groups of a query, rows of a segment and segments of a document.
 	perQuery, segment, segments int
@@ -96,39 +96,39 @@ type scorePlan struct {
 	pieces                               []scorePiece
 }
 
-// fills reports whether the device makes tables.
-func (p *scorePlan) fills() bool { return p.fillItems || p.fillGroups }
+// fillsOnDevice reports whether the device makes tables.
+func (p *scorePlan) fillsOnDevice() bool { return p.fillItems || p.fillGroups }
 
-// mostTable bounds the items of a table that the host makes.
-const mostTable = 1 << 20
+// maxHostTable bounds the items of a table that the host makes.
+const maxHostTable = 1 << 20
 
 // scorePlan finds the plan of a call, or makes it.
 func (d *Device) scorePlan(c *ScoreCall) (*cachedPlan, error) {
-	key := scoreKey{c.Q.key(), c.D.key(), int(c.Pairs.Kind), c.Pairs.Count,
-		bits(c.Normalize, c.Weights != 0, c.Argmax != 0, c.head != nil), c.head.key()}
-	if x := find(&d.plans, d.plans.scores, key); x != nil {
+	key := scoreKey{c.Q.planKey(), c.D.planKey(), int(c.Pairs.Kind), c.Pairs.Count,
+		conditionBits(c.Normalize, c.Weights != 0, c.Argmax != 0, c.head != nil), c.head.planKey()}
+	if x := findPlan(&d.plans, d.plans.scores, key); x != nil {
 		return x, nil
 	}
 	p, err := d.newScorePlan(c)
 	if err != nil {
 		return nil, err
 	}
-	return keep(&d.plans, &d.plans.scores, key, &cachedPlan{score: p}), nil
+	return keepPlan(&d.plans, &d.plans.scores, key, &cachedPlan{score: p}), nil
 }
 
 // newScorePlan makes the plan of a call.
 func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
-	if c.Q.several() && (c.Q.Lengths != 0 || c.Q.Mask != 0) {
+	if c.Q.itemsShareRows() && (c.Q.Lengths != 0 || c.Q.Mask != 0) {
 		return nil, fmt.Errorf("%w: lengths or masks of queries that share rows", driver.ErrUnsupported)
 	}
 	masksApart := c.D.Mask != 0 && c.D.Items > 1 && c.D.MaskStride != c.D.Stride
-	if masksApart && c.D.several() {
+	if masksApart && c.D.itemsShareRows() {
 		return nil, fmt.Errorf("%w: masks of documents that share rows", driver.ErrUnsupported)
 	}
 	p := &scorePlan{kind: c.Pairs.Kind, segments: 1, segment: max(c.D.Longest, 1), weights: -1, part: -1, top: -1,
 		arg: -1, rowMask: -1, ones: -1}
-	p.pairs, _ = c.Pairs.pairs(&c.Q, &c.D)
-	p.fillItems = c.D.Offsets != 0 || c.D.Lengths != 0 || c.D.Mask != 0 || p.kind == PairsListed || c.D.Items > mostTable
+	p.pairs, _ = c.Pairs.countPairs(&c.Q, &c.D)
+	p.fillItems = c.D.Offsets != 0 || c.D.Lengths != 0 || c.D.Mask != 0 || p.kind == PairsListed || c.D.Items > maxHostTable
 	p.fillGroups = c.Q.Offsets != 0 || p.kind == PairsListed
 	if err := d.chooseFor(p, c); err != nil {
 		return nil, err
@@ -140,20 +140,20 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 	s := &shape{
 		all: p.kind == PairsAll, queryCount: c.Q.Items, longest: c.Q.Longest, tokens: c.Q.Items * c.Q.Longest,
-		arg:   c.Argmax != 0,
-		alone: p.kind == PairsListed || p.kind == PairsOwn && c.Pairs.Count < 4,
+		argmax:      c.Argmax != 0,
+		groupsAlone: p.kind == PairsListed || p.kind == PairsOwn && c.Pairs.Count < 4,
 	}
 	if p.kernel, err = d.chooseFormats(s, c); err != nil {
 		return err
 	}
-	if d.cut(p, c) && !s.arg {
-		s.arg = true // those kernels give the maxima
+	if d.cutDocuments(p, c) && !s.argmax {
+		s.argmax = true // those kernels give the maxima
 		if p.kernel, err = d.chooseFormats(s, c); err != nil {
 			return err
 		}
 	}
-	plain := p.kernel.plain()
-	p.q, p.d = c.Q.place(s.queries.format, plain, c.unitQueries()), c.D.place(s.docs.format, plain, c.Normalize)
+	plain := p.kernel.takesAnyRows()
+	p.q, p.d = c.Q.placeRows(s.queries.format, plain, c.unitQueries()), c.D.placeRows(s.docs.format, plain, c.Normalize)
 	if c.head != nil {
 		if err := d.chooseHead(p, c, s); err != nil {
 			return err
@@ -169,25 +169,25 @@ func (d *Device) chooseFor(p *scorePlan, c *ScoreCall) (err error) {
 func (d *Device) chooseFormats(s *shape, c *ScoreCall) (k kernel, err error) {
 	choose := func(docs, queries format) (kernel, error) {
 		s.docs, s.queries = rowsOf(docs, c.D.Dim), rowsOf(queries, c.Q.Dim)
-		return choose(d.rt, s)
+		return chooseKernel(d.rt, s)
 	}
 	if c.head != nil {
 		s.fast = true
 		return choose(split, split)
 	}
-	if s.few() && c.D.Type == maxsim.F32 && rowBytes(f32, c.D.Dim) == 4*c.D.Dim && c.D.Data%16 == 0 {
+	if s.hasFewQueryTokens() && c.D.Type == maxsim.F32 && rowBytes(f32, c.D.Dim) == 4*c.D.Dim && c.D.Data%16 == 0 {
 		s.fast = true
-		if k, err = choose(f32, f32); err != nil || !k.plain() {
+		if k, err = choose(f32, f32); err != nil || !k.takesAnyRows() {
 			return k, err
 		}
 	}
-	docs, queries, fast := formatsFor(natural(c.D.matrix()), false, c.Q.matrix())
+	docs, queries, fast := formatsFor(naturalFormat(c.D.matrix()), false, c.Q.matrix())
 	s.fast = fast
 	return choose(docs, queries)
 }
 
-// cut decides whether documents are cut into segments; see scoring.cutDocuments.
-func (d *Device) cut(p *scorePlan, c *ScoreCall) bool {
+// cutDocuments decides whether documents are cut into segments; see scoring.cutDocuments.
+func (d *Device) cutDocuments(p *scorePlan, c *ScoreCall) bool {
 	blocks := runtime.CeilDiv(c.Q.Longest, p.kernel.tokens)
 	docs := p.pairs
 	if p.kind == PairsAll {
@@ -217,12 +217,12 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, masksApart bool) error {
 	// 1. Queries and their weights.
 	var a runtime.Arena
 	if p.q.prepared {
-		p.q.lay(&a, &c.Q, c.Q.Rows, c.unitQueries())
+		p.q.reserve(&a, &c.Q, c.Q.Rows, c.unitQueries())
 	}
 	p.layWeights(&a, c)
 	// 2. Pieces, and the documents of the largest.
 	p.d.piecewise = p.d.prepared && c.D.Offsets == 0 && p.kind != PairsListed
-	shapes := p.cutPieces(c, p.most(c, &d.limits))
+	shapes := p.cutPieces(c, p.maxPieceDocs(c, &d.limits))
 	p.layDocs(&a, c, shapes)
 	if masksApart {
 		p.rowMask = a.Take(int64(c.D.Rows))
@@ -233,7 +233,7 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, masksApart bool) error {
 		return err
 	}
 	// 4. Sums of groups, maxima of segments, and tables that the device makes.
-	if p.partly() {
+	if p.givesParts() {
 		p.part = a.Take(4 * int64(p.perQuery) * int64(shapes[0].groupsOf()) * int64(largest.nItems))
 	}
 	if top := p.topBytes(c) * int64(shapes[0].docs); top > 0 {
@@ -254,15 +254,15 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, masksApart bool) error {
 func (p *scorePlan) layWeights(a *runtime.Arena, c *ScoreCall) {
 	scaled := c.unitQueries() || p.q.format == split || c.Q.Scales != 0
 	switch {
-	case scaled || c.Q.Lengths != 0 || c.Q.Mask != 0 || c.Weights == 0 && c.Q.Rows > mostTable:
+	case scaled || c.Q.Lengths != 0 || c.Q.Mask != 0 || c.Weights == 0 && c.Q.Rows > maxHostTable:
 		p.weights = a.Take(4 * int64(c.Q.Rows))
 	case c.Weights == 0:
 		p.ones = add(&p.tables, slices.Repeat([]float32{1}, c.Q.Rows))
 	}
 }
 
-// partly reports whether kernels give sums of groups or maxima of segments instead of scores.
-func (p *scorePlan) partly() bool { return p.perQuery > 1 || p.segments > 1 }
+// givesParts reports whether kernels give sums of groups or maxima of segments instead of scores.
+func (p *scorePlan) givesParts() bool { return p.perQuery > 1 || p.segments > 1 }
 
 // queriesOf is how many queries meet a document of a piece.
 func (p *scorePlan) queriesOf(c *ScoreCall) int64 {
@@ -280,13 +280,13 @@ func (p *scorePlan) topBytes(c *ScoreCall) int64 {
 	return 4 * p.queriesOf(c) * int64(p.segments) * int64(c.Q.Longest)
 }
 
-// most is how many documents, or pairs of other kinds than PairsAll, a piece may have.
-func (p *scorePlan) most(c *ScoreCall, l *limits) int {
+// maxPieceDocs is how many documents, or pairs of other kinds than PairsAll, a piece may have.
+func (p *scorePlan) maxPieceDocs(c *ScoreCall, l *limits) int {
 	n := p.pairs
 	if p.kind == PairsAll {
 		n = c.D.Items
 	}
-	if p.partly() {
+	if p.givesParts() {
 		part := 4*int64(p.perQuery)*p.queriesOf(c)*int64(p.segments) + 2*p.topBytes(c)
 		n = min(n, int(max(int64(l.part)/part, 1)))
 	}
@@ -306,13 +306,13 @@ func (p *scorePlan) layDocs(a *runtime.Arena, c *ScoreCall, pieces []scorePiece)
 	if p.d.piecewise {
 		rows = 0
 		for i := range pieces {
-			rows = max(rows, pieces[i].rows(&c.D))
+			rows = max(rows, pieces[i].rowSpan(&c.D))
 		}
 	}
 	if p.head != nil {
-		p.head.lay(a, c, rows)
+		p.head.reserve(a, c, rows)
 	}
 	if p.d.prepared && (p.head == nil || !p.head.fused) {
-		p.d.lay(a, &c.D, rows, c.Normalize)
+		p.d.reserve(a, &c.D, rows, c.Normalize)
 	}
 }

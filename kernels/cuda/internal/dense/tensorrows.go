@@ -5,8 +5,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// placed is how kernels read the rows of a batch: where they are, or packed into the workspace.
-type placed struct {
+// placedRows is how kernels read the rows of a batch: where they are, or packed into the workspace.
+type placedRows struct {
 	format    format
 	rowBytes  int
 	columns   int  // of the products that they are the right operand of, or 0
@@ -19,10 +19,10 @@ type placed struct {
 	rows  int64
 }
 
-// place decides how rows are read in a format. Plain kernels read rows of any type and length, in
+// placeRows decides how rows are read in a format. Plain kernels read rows of any type and length, in
 // the format of their elements.
-func (b *Batch) place(f format, plain, normalize bool) placed {
-	p := placed{format: f, rowBytes: rowBytes(f, b.Dim)}
+func (b *Batch) placeRows(f format, plain, normalize bool) placedRows {
+	p := placedRows{format: f, rowBytes: rowBytes(f, b.Dim)}
 	same := b.Zeros == 0 && f == format(b.Type)
 	if plain && b.Zeros == 0 {
 		p.format, p.rowBytes, same = format(b.Type), b.Dim*b.Type.Size(), true
@@ -33,13 +33,13 @@ func (b *Batch) place(f format, plain, normalize bool) placed {
 }
 
 // inColumns makes the rows the right operand of products of a number of columns.
-func (p *placed) inColumns(columns int) {
+func (p *placedRows) inColumns(columns int) {
 	p.columns, p.pack, p.prepared = columns, true, true
 	p.rowBytes = runtime.CeilDiv(p.rowBytes, 128) * 128
 }
 
-// lay takes room for n rows that are packed, and for their scales.
-func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
+// reserve takes room for n rows that are packed, and for their scales.
+func (p *placedRows) reserve(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	p.rows, p.scale = -1, [3]int64{-1, -1, -1}
 	if p.columns > 0 {
 		n = runtime.CeilDiv(n, p.columns) * p.columns
@@ -60,9 +60,9 @@ func (p *placed) lay(a *runtime.Arena, b *Batch, n int, normalize bool) {
 
 // packing returns where n rows from a row on are, and how they are prepared; nil means that they are
 // there.
-func (p *placed) packing(b *Batch, base driver.Ptr, first, n int) (rows, *densePackParams) {
+func (p *placedRows) packing(b *Batch, base driver.Ptr, first, n int) (rows, *densePackParams) {
 	r := rows{format: p.format, rowBytes: p.rowBytes, rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales)}
-	r = r.from(first)
+	r = r.startingAt(first)
 	if !p.prepared || n == 0 {
 		return r, nil
 	}
@@ -90,8 +90,8 @@ func (p *placed) packing(b *Batch, base driver.Ptr, first, n int) (rows, *denseP
 	return r, x
 }
 
-// bring packs n rows from a row on, if they are to be packed, and returns where rows are.
-func (p *placed) bring(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
+// packIfNeeded packs n rows from a row on, if they are to be packed, and returns where rows are.
+func (p *placedRows) packIfNeeded(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (rows, error) {
 	r, x := p.packing(b, base, first, n)
 	if x == nil {
 		return r, nil

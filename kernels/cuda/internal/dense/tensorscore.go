@@ -17,12 +17,12 @@ var ErrWorkspace = errors.New("the workspace does not fit")
 // Errors: [kernels.ErrShape], [ErrWorkspace], [driver.ErrUnsupported], [driver.ErrOutOfMemory],
 // [driver.ErrDeviceLost].
 func (d *Device) Score(c *ScoreCall) error {
-	pairs, err := c.check()
+	pairs, err := c.checkCall()
 	if err != nil || pairs == 0 {
 		return err
 	}
-	return d.enter(c.Place.Stream, func() error {
-		if c.empty() {
+	return d.onStream(c.Place.Stream, func() error {
+		if c.hasNoTokens() {
 			return d.scoreNothing(c, pairs)
 		}
 		x, err := d.scorePlan(c)
@@ -30,10 +30,10 @@ func (d *Device) Score(c *ScoreCall) error {
 			return err
 		}
 		p := x.score
-		if err := c.Place.check(p.bytes); err != nil {
+		if err := c.Place.checkWorkspace(p.bytes); err != nil {
 			return err
 		}
-		if err := d.ready(x, &p.tables); err != nil {
+		if err := d.uploadTables(x, &p.tables); err != nil {
 			return err
 		}
 		d.score = placedScore{d: d, call: *c, plan: p, base: driver.Ptr(c.Place.Workspace), tables: x.mem.Ptr}
@@ -45,11 +45,11 @@ func (d *Device) Score(c *ScoreCall) error {
 
 // ScoreWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
-	pairs, err := c.check()
-	if err != nil || pairs == 0 || c.empty() {
+	pairs, err := c.checkCall()
+	if err != nil || pairs == 0 || c.hasNoTokens() {
 		return 0, err
 	}
-	err = d.enter(c.Place.Stream, func() error {
+	err = d.onStream(c.Place.Stream, func() error {
 		x, err := d.scorePlan(c)
 		if err == nil {
 			bytes = x.score.bytes
@@ -59,8 +59,8 @@ func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
 	return bytes, err
 }
 
-// check validates a call, and counts its pairs.
-func (c *ScoreCall) check() (pairs int, err error) {
+// checkCall validates a call, and counts its pairs.
+func (c *ScoreCall) checkCall() (pairs int, err error) {
 	if pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil || pairs == 0 {
 		return pairs, err
 	}
@@ -72,20 +72,20 @@ func (c *ScoreCall) check() (pairs int, err error) {
 
 // checkSides validates two batches and their pairs.
 func checkSides(q, d *Batch, p *PairList) (pairs int, err error) {
-	if err := q.check("queries"); err != nil {
+	if err := q.checkOperand("queries"); err != nil {
 		return 0, err
 	}
-	if err := d.check("documents"); err != nil {
+	if err := d.checkOperand("documents"); err != nil {
 		return 0, err
 	}
 	if q.Dim != d.Dim {
 		return 0, fmt.Errorf("%w: queries of %d dimensions, documents of %d", kernels.ErrShape, q.Dim, d.Dim)
 	}
-	return p.pairs(q, d)
+	return p.countPairs(q, d)
 }
 
-// empty reports whether no pair has tokens on both sides.
-func (c *ScoreCall) empty() bool {
+// hasNoTokens reports whether no pair has tokens on both sides.
+func (c *ScoreCall) hasNoTokens() bool {
 	return c.Q.Items == 0 || c.D.Items == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0
 }
 
@@ -97,8 +97,8 @@ func (d *Device) scoreNothing(c *ScoreCall, pairs int) error {
 	return d.rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(pairs)*int64(c.Q.Longest), d.rt.Stream)
 }
 
-// check validates a workspace for a call that needs a number of bytes.
-func (p *Place) check(bytes int64) error {
+// checkWorkspace validates a workspace for a call that needs a number of bytes.
+func (p *Place) checkWorkspace(bytes int64) error {
 	switch {
 	case bytes == 0:
 		return nil
@@ -110,9 +110,9 @@ func (p *Place) check(bytes int64) error {
 	return nil
 }
 
-// ready copies the tables of a plan to the device, once. They stay there if the stream of the call
+// uploadTables copies the tables of a plan to the device, once. They stay there if the stream of the call
 // is captured; else other plans may go.
-func (d *Device) ready(x *cachedPlan, t *tables) (err error) {
+func (d *Device) uploadTables(x *cachedPlan, t *tables) (err error) {
 	captured := x.pinned
 	if !captured && d.rt.Stream != driver.Given(0) { // which cannot be captured
 		if captured, err = d.rt.Driver.Capturing(d.rt.Stream); err != nil {
@@ -124,14 +124,14 @@ func (d *Device) ready(x *cachedPlan, t *tables) (err error) {
 		if x.mem.Ptr == 0 {
 			host := make([]byte, t.Size)
 			t.write(host)
-			if err := d.plans.fill(d.rt.Driver, d.aside, x, host); err != nil {
+			if err := d.plans.uploadTables(d.rt.Driver, d.aside, x, host); err != nil {
 				return err
 			}
 		}
 	}
 	if x.fresh && !captured {
 		x.fresh = false
-		d.plans.evict(d.rt.Driver)
+		d.plans.evictOld(d.rt.Driver)
 	}
 	return nil
 }
@@ -156,36 +156,36 @@ type placedScore struct {
 	early bool
 }
 
-// prepare starts a kernel that prepares.
-func prepare[T any](s *placedScore, name string, blocks int, args *T) error {
+// prepareKernel starts a kernel that prepares.
+func prepareKernel[T any](s *placedScore, name string, blocks int, args *T) error {
 	err := runtime.Follow(s.d.rt, s.early, name, blocks, 1, 1, 256, 0, args)
 	s.early = s.early || blocks > 0
 	return err
 }
 
-// start starts the kernel that scores.
-func start[T any](s *placedScore, units int, args *T) error {
+// startKernel starts the kernel that scores.
+func startKernel[T any](s *placedScore, units int, args *T) error {
 	k := &s.plan.kernel
 	err := runtime.Start(s.d.rt, s.early, s.plan.function, units/k.teams, k.block, k.shared, args)
 	s.early = false
 	return err
 }
 
-// pack packs n rows of a batch from a row on, if they are to be packed, and returns where rows are.
-func (s *placedScore) pack(p *placed, b *Batch, first, n int) (rows, error) {
+// packRows packs n rows of a batch from a row on, if they are to be packed, and returns where rows are.
+func (s *placedScore) packRows(p *placedRows, b *Batch, first, n int) (rows, error) {
 	r, x := p.packing(b, s.base, first, n)
 	if x == nil {
 		return r, nil
 	}
-	return r, prepare(s, "dense/dense_pack", x.blocks(), x)
+	return r, prepareKernel(s, "dense/dense_pack", x.blocks(), x)
 }
 
 // bringDocs makes the token vectors of n rows of documents.
 func (s *placedScore) bringDocs(first, n int) (rows, error) {
 	if s.head != nil {
-		return s.project(first, n)
+		return s.makeTokens(first, n)
 	}
-	return s.pack(&s.plan.d, &s.call.D, first, n)
+	return s.packRows(&s.plan.d, &s.call.D, first, n)
 }
 
 func (s *placedScore) run() error {
@@ -205,7 +205,7 @@ func (s *placedScore) run() error {
 		}
 	}
 	for i := range p.pieces {
-		if err := s.piece(&p.pieces[i]); err != nil {
+		if err := s.computePiece(&p.pieces[i]); err != nil {
 			return err
 		}
 	}
@@ -226,7 +226,7 @@ func (s *placedScore) bringQueries() error {
 		if weights == nil {
 			return nil
 		}
-		return prepare(s, "dense/dense_weights", weights.blocks(), weights)
+		return prepareKernel(s, "dense/dense_weights", weights.blocks(), weights)
 	}
 	x := &s.packing
 	*x = densePrepareParams{}
@@ -242,10 +242,10 @@ func (s *placedScore) bringQueries() error {
 		x.side[1] = *head
 		blocks += head.blocks()
 	}
-	if err := prepare(s, "dense/dense_prepare", blocks, x); err != nil || weights == nil {
+	if err := prepareKernel(s, "dense/dense_prepare", blocks, x); err != nil || weights == nil {
 		return err
 	}
-	return prepare(s, "dense/dense_weights", weights.blocks(), weights)
+	return prepareKernel(s, "dense/dense_weights", weights.blocks(), weights)
 }
 
 // bringWeights decides where the weights of query rows are, and returns how they are made; nil means that
@@ -264,15 +264,15 @@ func (s *placedScore) bringWeights() *denseWeightsParams {
 	w := &s.weigh
 	*w = denseWeightsParams{
 		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.unitQueries()), out: s.weights, n: uint32(c.Q.Rows),
-		stride: uint32(max(c.Q.apart(), 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
+		stride: uint32(max(c.Q.itemStride(), 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
 		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
 	}
 	return w
 }
 
-// piece puts the work of a piece into the stream.
-func (s *placedScore) piece(x *scorePiece) error {
+// computePiece puts the work of a piece into the stream.
+func (s *placedScore) computePiece(x *scorePiece) error {
 	c, p, rt := &s.call, s.plan, s.d.rt
 	t := &p.made[x.tables]
 	// 1. Documents, from their first row on.
@@ -280,10 +280,10 @@ func (s *placedScore) piece(x *scorePiece) error {
 	if c.D.Offsets == 0 && p.kind != PairsListed {
 		first = x.doc * c.D.Stride
 	}
-	docs := s.docs.from(first)
+	docs := s.docs.startingAt(first)
 	if p.d.piecewise {
 		var err error
-		if docs, err = s.bringDocs(first, x.rows(&c.D)); err != nil {
+		if docs, err = s.bringDocs(first, x.rowSpan(&c.D)); err != nil {
 			return err
 		}
 	}
@@ -302,7 +302,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 	}
 	// 3. Tables that depend on values in the device's memory.
 	joins := s.tables.Add(t.joins)
-	if p.fills() {
+	if p.fillsOnDevice() {
 		f := s.fillParams(x, t, first)
 		if f.nItems > 0 {
 			a.items, a.units = f.items, f.units
@@ -313,19 +313,19 @@ func (s *placedScore) piece(x *scorePiece) error {
 		if f.nGroups > 0 {
 			a.groups, joins = f.groups, f.joins
 		}
-		if err := prepare(s, "dense/dense_fill", f.blocks(), f); err != nil {
+		if err := prepareKernel(s, "dense/dense_fill", f.blocks(), f); err != nil {
 			return err
 		}
 	}
 	// 4. The kernel.
 	if p.head != nil && p.head.fused {
 		f := headParams(s.head, a, docs, c.Normalize)
-		if !p.fills() && !p.head.hidden.prepared {
+		if !p.fillsOnDevice() && !p.head.hidden.prepared {
 			f.ahead = 1
 		}
-		return start(s, t.nUnits, f)
+		return startKernel(s, t.nUnits, f)
 	}
-	if err := start(s, t.nUnits, a); err != nil {
+	if err := startKernel(s, t.nUnits, a); err != nil {
 		return err
 	}
 	// 5. Scores of their parts.
@@ -341,7 +341,7 @@ func (s *placedScore) piece(x *scorePiece) error {
 			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt),
 			groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
 		}
-		return sum.run(rt, t.nSums, t.mostSum)
+		return sum.run(rt, t.nSums, t.maxSum)
 	}
 	return nil
 }
@@ -352,7 +352,7 @@ func (s *placedScore) scoreParams(x *scorePiece, t *scoreTables, docs rows) *den
 	if c.Q.Offsets == 0 {
 		first = x.query * c.Q.Stride
 	}
-	queries := s.q.from(first)
+	queries := s.q.startingAt(first)
 	*a = denseParams{
 		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
 		weights: s.weights.Add(4 * int64(first)),

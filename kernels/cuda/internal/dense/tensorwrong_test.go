@@ -30,7 +30,7 @@ func checkWrong(t *testing.T, x *inPlace) {
 	rng := maxsimtest.Rand(7)
 	side := func(n, rows, dim int) Batch {
 		m := maxsimtest.Side{Type: maxsim.F16, Lengths: equal(n, rows)}.Batch(rng, dim).Tokens
-		return Batch{Data: x.bytes(raw(&m), 0), Type: maxsim.F16, Dim: dim, Items: n, Rows: n * rows, Stride: rows,
+		return Batch{Data: x.bytes(elementBytes(&m), 0), Type: maxsim.F16, Dim: dim, Items: n, Rows: n * rows, Stride: rows,
 			Longest: rows}
 	}
 	offsets := [][]int32{{-5, 3, 1 << 30, 2}, {7, 6, -1, 1 << 30}, {0, 1 << 30, 1 << 30, 4}, {-1 << 31, -1, 0, 1<<31 - 1}}
@@ -158,10 +158,10 @@ func TestInPlaceShelf(t *testing.T) {
 	x, f := fakeInPlace(t, false)
 	require.NoError(t, x.with(func(*driver.Context, driver.Stream) error {
 		q := Batch{Data: uint64(x.alloc(64)), Type: maxsim.F32, Dim: 4, Items: 1, Rows: 1, Longest: 1}
-		call := &ScoreCall{Q: q, D: q, Weights: q.Data, Scores: uint64(x.alloc(4 * 2 * mostPlans)),
-			Pairs: PairList{Kind: PairsListed, Queries: uint64(x.alloc(8 * mostPlans)),
-				Documents: uint64(x.alloc(8 * mostPlans))}}
-		for n := range mostPlans + 20 {
+		call := &ScoreCall{Q: q, D: q, Weights: q.Data, Scores: uint64(x.alloc(4 * 2 * maxPlans)),
+			Pairs: PairList{Kind: PairsListed, Queries: uint64(x.alloc(8 * maxPlans)),
+				Documents: uint64(x.alloc(8 * maxPlans))}}
+		for n := range maxPlans + 20 {
 			call.Pairs.Count = n%40 + 1
 			call.Q.Stride = n / 40 // a shape of its own
 			require.NoError(t, x.unlocked(func() error {
@@ -171,7 +171,7 @@ func TestInPlaceShelf(t *testing.T) {
 				return x.d.Score(call)
 			}))
 		}
-		require.Equal(t, mostPlans, x.d.plans.order.Len())
+		require.Equal(t, maxPlans, x.d.plans.order.Len())
 		return nil
 	}))
 	for _, op := range []string{"cuMemcpyHtoDAsync", "cuStreamSynchronize"} {

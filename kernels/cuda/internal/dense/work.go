@@ -25,8 +25,8 @@ type shape struct {
 	queryCount    int
 	longest       int // query, in tokens
 	tokens        int // of all queries
-	arg           bool
-	alone         bool // few units have the same group
+	argmax        bool
+	groupsAlone   bool // few units have the same group
 }
 
 // batchStages is how many stages the ring of a dense_batch kernel has, by row length
@@ -38,21 +38,23 @@ var batchStages = map[format]map[[2]int]int{
 	split: {{8, 2}: 5, {16, 2}: 6},
 }
 
-// plain reports whether a kernel takes rows as they are, whatever their type and length.
-func (k *kernel) plain() bool { return strings.HasPrefix(k.name, "dense/dense_any") }
+// takesAnyRows reports whether a kernel takes rows as they are, whatever their type and length.
+func (k *kernel) takesAnyRows() bool { return strings.HasPrefix(k.name, "dense/dense_any") }
 
 // most columns of the query operand of dense_rows.
-const mostColumns = 64
+const maxColumns = 64
 
-// few reports whether few query tokens meet each document.
-func (s *shape) few() bool { return s.longest <= mostColumns && (!s.all || s.queryCount == 1) }
+// hasFewQueryTokens reports whether few query tokens meet each document.
+func (s *shape) hasFewQueryTokens() bool {
+	return s.longest <= maxColumns && (!s.all || s.queryCount == 1)
+}
 
-func choose(rt *runtime.Runtime, s *shape) (k kernel, err error) {
+func chooseKernel(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 	k = kernel{name: "dense/dense_any", block: 128, tokens: 32, groups: 1, teams: 1}
 	if s.fast && rt.Arch() == "90a" {
-		s.pick(&k, rt.Props.Shared)
+		s.pickProduct(&k, rt.Props.Shared)
 	}
-	if s.arg && k.name != "dense/dense_any" {
+	if s.argmax && k.name != "dense/dense_any" {
 		k.name += "_arg"
 	}
 	blocks, err := rt.FillingBlocks(k.name, k.block, k.shared)
@@ -60,9 +62,9 @@ func choose(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 	return k, err
 }
 
-// pick picks a kernel of sm_90a: query tokens on the rows of the product where there
+// pickProduct picks a kernel of sm_90a: query tokens on the rows of the product where there
 // are many for each document, else documents.
-func (s *shape) pick(k *kernel, shared int) {
+func (s *shape) pickProduct(k *kernel, shared int) {
 	steps, warpgroups := s.docs.rowBytes/32, 2
 	groups := runtime.CeilDiv(s.longest, 16)
 	if s.all {
@@ -71,9 +73,9 @@ func (s *shape) pick(k *kernel, shared int) {
 	if _, ok := batchStages[s.docs.format][[2]int{steps, 4}]; ok && groups > 8 {
 		warpgroups = 4
 	}
-	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !s.few() {
+	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !s.hasFewQueryTokens() {
 		*k = kernel{
-			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.name(), steps, warpgroups),
+			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.kernelName(), steps, warpgroups),
 			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16),
 			tokens: 16, groups: 4 * warpgroups, teams: 1,
 		}
@@ -83,7 +85,7 @@ func (s *shape) pick(k *kernel, shared int) {
 	if s.docs.format == e4m3 || s.docs.format == f32 {
 		operand *= 2 // as f16; as two tf32
 	}
-	if s.arg {
+	if s.argmax {
 		sums *= 2
 	}
 	columns, teams := 32, 1
@@ -95,10 +97,10 @@ func (s *shape) pick(k *kernel, shared int) {
 	if columns == 64 {
 		most--
 	}
-	if s.arg {
+	if s.argmax {
 		most--
 	}
-	if s.alone {
+	if s.groupsAlone {
 		most = 1
 	}
 	if columns*operand > 16<<10 {
@@ -107,15 +109,15 @@ func (s *shape) pick(k *kernel, shared int) {
 	if columns*(operand+teams*sums) > shared {
 		return // dense_any
 	}
-	format, take := s.docs.format, vectors(s.docs.format, s.docs.rowBytes)
+	format, take := s.docs.format, vectorsPerStep(s.docs.format, s.docs.rowBytes)
 	*k = kernel{
-		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.name(), columns, take),
+		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.kernelName(), columns, take),
 		block: 128 * teams, shared: columns * (operand + teams*sums), tokens: columns, groups: 1, teams: teams,
 	}
 }
 
-// work is what a launch of a forward kernel does. Its memory is used again.
-type work struct {
+// launchWork is what a launch of a forward kernel does. Its memory is used again.
+type launchWork struct {
 	items  []denseItem
 	groups []denseGroup
 	units  []denseUnit
@@ -137,7 +139,7 @@ type work struct {
 	join *denseJoinParams
 }
 
-func (w *work) reset() {
+func (w *launchWork) reset() {
 	w.items, w.groups, w.units = w.items[:0], w.groups[:0], w.units[:0]
 	w.partAt, w.outAt, w.sumGroups, w.sumCount = w.partAt[:0], w.outAt[:0], w.sumGroups[:0], w.sumCount[:0]
 	w.part, w.gaps = 0, false
@@ -145,35 +147,35 @@ func (w *work) reset() {
 
 // spans are items of rows one after another, those of queries or of documents.
 type spans interface {
-	len() int
-	count(i int) int // rows of an item
-	begin(i int) int
-	longest() int
+	itemCount() int
+	rowCount(i int) int // rows of an item
+	firstRow(i int) int
+	longestItem() int
 }
 
-// all pairs every query with the documents lo to hi, whose rows begin with the token base. The
+// pairAll pairs every query with the documents lo to hi, whose rows begin with the token base. The
 // results of a query are pitch apart, argmaxima of a pair have stride places.
-func (w *work) all(q, d spans, lo, hi, base, pitch, stride int, k *kernel) {
+func (w *launchWork) pairAll(q, d spans, lo, hi, base, pitch, stride int, k *kernel) {
 	w.reset()
 	n := hi - lo
 	for i := lo; i < hi; i++ {
-		w.item(d, i, base, i-lo)
+		w.addItem(d, i, base, i-lo)
 	}
-	several := q.longest() > k.tokens
-	for i := range q.len() {
+	several := q.longestItem() > k.tokens
+	for i := range q.itemCount() {
 		begin := len(w.groups)
-		for r := 0; r < q.count(i); r += k.tokens {
+		for r := 0; r < q.rowCount(i); r += k.tokens {
 			out := uint64(i) * uint64(pitch)
 			if several {
 				out = uint64(len(w.groups)) * uint64(n)
 			}
-			w.group(q, i, r, k, out, uint64(i)*uint64(pitch)*uint64(stride), stride)
+			w.addGroup(q, i, r, k, out, uint64(i)*uint64(pitch)*uint64(stride), stride)
 		}
 		if several {
 			w.partAt, w.outAt = append(w.partAt, uint64(begin)*uint64(n)), append(w.outAt, uint64(i)*uint64(pitch))
 			w.sumGroups, w.sumCount = append(w.sumGroups, uint32(len(w.groups)-begin)), append(w.sumCount, uint32(n))
 		}
-		w.gaps = w.gaps || q.count(i) == 0
+		w.gaps = w.gaps || q.rowCount(i) == 0
 	}
 	if several {
 		w.part = len(w.groups) * n
@@ -183,15 +185,15 @@ func (w *work) all(q, d spans, lo, hi, base, pitch, stride int, k *kernel) {
 		return
 	}
 	// Units that read the same documents are neighbours.
-	w.cut(0, len(w.items), splits(blocks, len(w.items), k.slots))
-	w.cover(0, len(w.groups), k.slots/blocks, k)
+	w.cutRuns(0, len(w.items), runsThatFill(blocks, len(w.items), k.slots))
+	w.addUnits(0, len(w.groups), k.slots/blocks, k)
 }
 
-// lists pairs queries with documents of their own: n pairs, by query, whose rows begin
+// pairLists pairs queries with documents of their own: n pairs, by query, whose rows begin
 // with the token base.
-func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
+func (w *launchWork) pairLists(q, d spans, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
 	w.reset()
-	most, total := runtime.CeilDiv(q.longest(), k.tokens), 0
+	most, total := runtime.CeilDiv(q.longestItem(), k.tokens), 0
 	if most > 1 {
 		w.part = most * n
 		w.partAt, w.outAt = append(w.partAt, 0), append(w.outAt, 0)
@@ -199,7 +201,7 @@ func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base,
 	}
 	for i := range n {
 		_, doc := pair(i)
-		total += d.count(doc)
+		total += d.rowCount(doc)
 	}
 	for next := 0; next < n; {
 		query, _ := pair(next)
@@ -209,12 +211,12 @@ func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base,
 			if other != query {
 				break
 			}
-			w.item(d, doc, base, next)
-			rows += d.count(doc)
+			w.addItem(d, doc, base, next)
+			rows += d.rowCount(doc)
 		}
 		first := len(w.groups)
-		for r := 0; r < q.count(query); r += k.tokens {
-			w.group(q, query, r, k, uint64(r/k.tokens)*uint64(n), 0, stride)
+		for r := 0; r < q.rowCount(query); r += k.tokens {
+			w.addGroup(q, query, r, k, uint64(r/k.tokens)*uint64(n), 0, stride)
 		}
 		blocks := runtime.CeilDiv(len(w.groups)-first, k.groups)
 		w.gaps = w.gaps || blocks < runtime.CeilDiv(most, k.groups) || blocks == 0
@@ -222,40 +224,40 @@ func (w *work) lists(q, d spans, n int, pair func(i int) (query, doc int), base,
 			continue
 		}
 		share := int(float64(k.slots)*float64(rows)/float64(max(total, 1))/float64(blocks) + 0.5)
-		w.cut(begin, len(w.items), min(max(share, 1), len(w.items)-begin))
-		w.cover(first, len(w.groups), share, k)
+		w.cutRuns(begin, len(w.items), min(max(share, 1), len(w.items)-begin))
+		w.addUnits(first, len(w.groups), share, k)
 	}
 	if most > 1 {
 		w.gaps = true // queries with fewer groups than others
 	}
 }
 
-func (w *work) item(d spans, doc, base, pos int) {
-	n := d.count(doc)
+func (w *launchWork) addItem(d spans, doc, base, pos int) {
+	n := d.rowCount(doc)
 	if n == 0 {
 		w.gaps = true
 		return
 	}
-	w.items = append(w.items, denseItem{begin: uint64(d.begin(doc) - base), len: uint32(n), pos: uint32(pos)})
+	w.items = append(w.items, denseItem{begin: uint64(d.firstRow(doc) - base), len: uint32(n), pos: uint32(pos)})
 }
 
-// group adds the tokens of a query from r on.
-func (w *work) group(q spans, query, r int, k *kernel, out, arg uint64, stride int) {
+// addGroup adds the tokens of a query from r on.
+func (w *launchWork) addGroup(q spans, query, r int, k *kernel, out, arg uint64, stride int) {
 	w.groups = append(w.groups, denseGroup{
-		out: out, arg: arg + uint64(r), row: uint32(q.begin(query) + r),
-		count: uint32(min(q.count(query)-r, k.tokens)), argPitch: uint32(stride),
+		out: out, arg: arg + uint64(r), row: uint32(q.firstRow(query) + r),
+		count: uint32(min(q.rowCount(query)-r, k.tokens)), argPitch: uint32(stride),
 	})
 }
 
-// cover adds the units of groups with the runs of items that were cut. share is how many runs would
+// addUnits adds the units of groups with the runs of items that were cut. share is how many runs would
 // fill the part of the device that is for them.
-func (w *work) cover(first, end, share int, k *kernel) {
+func (w *launchWork) addUnits(first, end, share int, k *kernel) {
 	if runs := len(w.cuts) - 1; k.teams > 1 { // the teams of a block have one group
 		// Where there are fewer, blocks take fewer than they have teams.
 		some := min(runtime.CeilDiv(runs*k.teams, max(share, 1)), k.teams)
 		for g := first; g < end; g++ {
 			for c := 1; c <= runs; c++ {
-				w.unit(g, 1, w.cuts[c-1], w.cuts[c])
+				w.addUnit(g, 1, w.cuts[c-1], w.cuts[c])
 				for (c%some == 0 || c == runs) && len(w.units)%k.teams > 0 {
 					w.units = append(w.units, denseUnit{group: uint32(g), groups: 1})
 				}
@@ -265,19 +267,19 @@ func (w *work) cover(first, end, share int, k *kernel) {
 	}
 	for c := 1; c < len(w.cuts); c++ {
 		for g := first; g < end; g += k.groups {
-			w.unit(g, min(k.groups, end-g), w.cuts[c-1], w.cuts[c])
+			w.addUnit(g, min(k.groups, end-g), w.cuts[c-1], w.cuts[c])
 		}
 	}
 }
 
-func (w *work) unit(group, groups, lo, hi int) {
+func (w *launchWork) addUnit(group, groups, lo, hi int) {
 	w.units = append(w.units, denseUnit{
 		group: uint32(group), groups: uint32(groups), begin: uint32(lo), end: uint32(hi), first: w.items[lo],
 	})
 }
 
-// cut cuts items into n runs of about as many tokens; none is empty.
-func (w *work) cut(lo, hi, n int) {
+// cutRuns cuts items into n runs of about as many tokens; none is empty.
+func (w *launchWork) cutRuns(lo, hi, n int) {
 	var total uint64
 	for _, it := range w.items[lo:hi] {
 		total += uint64(it.len)
@@ -297,9 +299,9 @@ func (w *work) cut(lo, hi, n int) {
 	w.cuts = append(w.cuts, hi)
 }
 
-// splits is how many runs the documents are cut into, for blocks of queries each, so
+// runsThatFill is how many runs the documents are cut into, for blocks of queries each, so
 // that the units fill the device a whole number of times, or nearly.
-func splits(blocks, items, slots int) int {
+func runsThatFill(blocks, items, slots int) int {
 	best, least := 1, 0.0
 	for n := 1; n <= min(items, max(2*slots/blocks, 1)); n++ {
 		rounds := runtime.CeilDiv(blocks*n, slots)

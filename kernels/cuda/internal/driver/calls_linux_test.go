@@ -48,7 +48,7 @@ void read_last(void *to) { memcpy(to, &last, sizeof last); }
 	return at; }
 `)
 	pointers := map[string]int{"cuLaunchKernel": 10, "cuLaunchKernelEx": 0, "cuModuleGetFunction": 2}
-	for i, m := range regexp.MustCompile(`get\("(cu\w+)"\)`).FindAllSubmatch(code, -1) {
+	for i, m := range regexp.MustCompile(`lookUp\("(cu\w+)"\)`).FindAllSubmatch(code, -1) {
 		name := string(m[1])
 		pointer, ok := pointers[name]
 		if !ok {
@@ -71,7 +71,7 @@ void read_last(void *to) { memcpy(to, &last, sizeof last); }
 func TestCallsReachTheDriver(t *testing.T) {
 	names, lib := fakeLibrary(t)
 	s := symbols{lib: lib}
-	api := s.table()
+	api := s.loadTable()
 	require.Empty(t, s.missing)
 	readLast, err := purego.Dlsym(lib, "read_last")
 	require.NoError(t, err)

@@ -35,13 +35,13 @@ type Context struct {
 // [Devices] before, and runtime.LockOSThread.
 func Open(api *API, ordinal int) (*Context, error) {
 	c := &Context{api: api}
-	if err := check(api.DeviceGet(&c.dev, int32(ordinal)), "cuDeviceGet", "device %d", ordinal); err != nil {
+	if err := resultError(api.DeviceGet(&c.dev, int32(ordinal)), "cuDeviceGet", "device %d", ordinal); err != nil {
 		return nil, err
 	}
-	if err := check(api.PrimaryCtxRetain(&c.h, c.dev), "cuDevicePrimaryCtxRetain", "device %d", ordinal); err != nil {
+	if err := resultError(api.PrimaryCtxRetain(&c.h, c.dev), "cuDevicePrimaryCtxRetain", "device %d", ordinal); err != nil {
 		return nil, err
 	}
-	if err := check(api.CtxSetCurrent(c.h), "cuCtxSetCurrent", "device %d", ordinal); err != nil {
+	if err := resultError(api.CtxSetCurrent(c.h), "cuCtxSetCurrent", "device %d", ordinal); err != nil {
 		api.PrimaryCtxRelease(c.dev)
 		return nil, err
 	}
@@ -50,19 +50,19 @@ func Open(api *API, ordinal int) (*Context, error) {
 
 // Current is the context that is current to this thread; 0: none.
 func Current(api *API) (h ContextHandle, err error) {
-	return h, check(api.CtxGetCurrent(&h), "cuCtxGetCurrent", "")
+	return h, resultError(api.CtxGetCurrent(&h), "cuCtxGetCurrent", "")
 }
 
 // SetCurrent makes a context current to this thread.
 func SetCurrent(api *API, h ContextHandle) error {
-	return check(api.CtxSetCurrent(h), "cuCtxSetCurrent", "")
+	return resultError(api.CtxSetCurrent(h), "cuCtxSetCurrent", "")
 }
 
 // Enter makes the context current to this thread, for a while: Leave, given what Enter
 // returned, makes the one before current again.
 func (c *Context) Enter() (before ContextHandle, err error) {
 	if r := c.api.CtxGetCurrent(&c.current); r != Success {
-		return 0, check(r, "cuCtxGetCurrent", "")
+		return 0, resultError(r, "cuCtxGetCurrent", "")
 	}
 	if before = c.current; before == c.h {
 		return before, nil
@@ -81,8 +81,8 @@ func (c *Context) Leave(before ContextHandle) error {
 // Close gives the context back. What it gave out must have been freed.
 func (c *Context) Close() error {
 	return errors.Join(
-		check(c.api.CtxSetCurrent(0), "cuCtxSetCurrent", "none"),
-		check(c.api.PrimaryCtxRelease(c.dev), "cuDevicePrimaryCtxRelease", ""))
+		resultError(c.api.CtxSetCurrent(0), "cuCtxSetCurrent", "none"),
+		resultError(c.api.PrimaryCtxRelease(c.dev), "cuDevicePrimaryCtxRelease", ""))
 }
 
 // Live counts what is out.
@@ -90,7 +90,7 @@ func (c *Context) Live() Resources { return c.live }
 
 // MemInfo returns the free and the whole memory of the device in bytes.
 func (c *Context) MemInfo() (free, total uint64, err error) {
-	err = check(c.api.MemInfo(&free, &total), "cuMemGetInfo", "")
+	err = resultError(c.api.MemInfo(&free, &total), "cuMemGetInfo", "")
 	return free, total, err
 }
 
@@ -110,7 +110,7 @@ func (c *Context) Alloc(bytes int64) (Mem, error) {
 		return Mem{}, nil
 	}
 	var p Ptr
-	if err := check(c.api.MemAlloc(&p, uintptr(bytes)), "cuMemAlloc", "%d bytes", bytes); err != nil {
+	if err := resultError(c.api.MemAlloc(&p, uintptr(bytes)), "cuMemAlloc", "%d bytes", bytes); err != nil {
 		return Mem{}, err
 	}
 	c.live.Allocations++
@@ -125,7 +125,7 @@ func (c *Context) Free(m Mem) error {
 	}
 	c.live.Allocations--
 	c.live.Bytes -= m.Bytes
-	return check(c.api.MemFree(m.Ptr), "cuMemFree", "%d bytes", m.Bytes)
+	return resultError(c.api.MemFree(m.Ptr), "cuMemFree", "%d bytes", m.Bytes)
 }
 
 // HostMem is page-locked host memory, which copies need in order to run beside
@@ -138,7 +138,7 @@ func (c *Context) HostAlloc(bytes int64) (HostMem, error) {
 		return HostMem{}, nil
 	}
 	var p unsafe.Pointer
-	if err := check(c.api.HostAlloc(&p, uintptr(bytes)), "cuMemHostAlloc", "%d bytes", bytes); err != nil {
+	if err := resultError(c.api.HostAlloc(&p, uintptr(bytes)), "cuMemHostAlloc", "%d bytes", bytes); err != nil {
 		return HostMem{}, err
 	}
 	c.live.HostAllocations++
@@ -153,7 +153,7 @@ func (c *Context) HostFree(m HostMem) error {
 	}
 	c.live.HostAllocations--
 	c.live.HostBytes -= int64(len(m.Data))
-	return check(c.api.HostFree(unsafe.Pointer(unsafe.SliceData(m.Data))), "cuMemFreeHost", "")
+	return resultError(c.api.HostFree(unsafe.Pointer(unsafe.SliceData(m.Data))), "cuMemFreeHost", "")
 }
 
 // Stream is a queue of work of the device.
@@ -167,7 +167,7 @@ func (s Stream) Handle() StreamHandle { return s.h }
 
 // Capturing reports whether a stream is captured.
 func (c *Context) Capturing(s Stream) (bool, error) {
-	err := check(c.api.IsCapturing(&c.capturing, s.h), "cuStreamIsCapturing", "")
+	err := resultError(c.api.IsCapturing(&c.capturing, s.h), "cuStreamIsCapturing", "")
 	return c.capturing != 0, err
 }
 
@@ -178,16 +178,16 @@ const captureRelaxed = 2
 // others are.
 func (c *Context) Relaxed(fn func() error) error {
 	mode := int32(captureRelaxed)
-	if err := check(c.api.CaptureMode(&mode), "cuThreadExchangeStreamCaptureMode", ""); err != nil {
+	if err := resultError(c.api.CaptureMode(&mode), "cuThreadExchangeStreamCaptureMode", ""); err != nil {
 		return err
 	}
-	return errors.Join(fn(), check(c.api.CaptureMode(&mode), "cuThreadExchangeStreamCaptureMode", ""))
+	return errors.Join(fn(), resultError(c.api.CaptureMode(&mode), "cuThreadExchangeStreamCaptureMode", ""))
 }
 
 // NewStream makes a stream.
 func (c *Context) NewStream() (Stream, error) {
 	var s Stream
-	if err := check(c.api.StreamCreate(&s.h), "cuStreamCreate", ""); err != nil {
+	if err := resultError(c.api.StreamCreate(&s.h), "cuStreamCreate", ""); err != nil {
 		return s, err
 	}
 	c.live.Streams++
@@ -200,17 +200,17 @@ func (c *Context) FreeStream(s Stream) error {
 		return nil
 	}
 	c.live.Streams--
-	return check(c.api.StreamDestroy(s.h), "cuStreamDestroy", "")
+	return resultError(c.api.StreamDestroy(s.h), "cuStreamDestroy", "")
 }
 
 // Sync waits until a stream has nothing more to do.
 func (c *Context) Sync(s Stream) error {
-	return check(c.api.StreamSync(s.h), "cuStreamSynchronize", "")
+	return resultError(c.api.StreamSync(s.h), "cuStreamSynchronize", "")
 }
 
 // Wait makes a stream wait for an event.
 func (c *Context) Wait(s Stream, e Event) error {
-	return check(c.api.StreamWait(s.h, e.h), "cuStreamWaitEvent", "")
+	return resultError(c.api.StreamWait(s.h, e.h), "cuStreamWaitEvent", "")
 }
 
 // Event is a point in a stream.
@@ -232,7 +232,7 @@ func (c *Context) NewSleepingEvent() (Event, error) {
 
 func (c *Context) newEvent(flags EventFlags) (Event, error) {
 	var e Event
-	if err := check(c.api.EventCreate(&e.h, flags), "cuEventCreate", ""); err != nil {
+	if err := resultError(c.api.EventCreate(&e.h, flags), "cuEventCreate", ""); err != nil {
 		return e, err
 	}
 	c.live.Events++
@@ -245,23 +245,23 @@ func (c *Context) FreeEvent(e Event) error {
 		return nil
 	}
 	c.live.Events--
-	return check(c.api.EventDestroy(e.h), "cuEventDestroy", "")
+	return resultError(c.api.EventDestroy(e.h), "cuEventDestroy", "")
 }
 
 // Record puts an event after what a stream has been given so far.
 func (c *Context) Record(e Event, s Stream) error {
-	return check(c.api.EventRecord(e.h, s.h), "cuEventRecord", "")
+	return resultError(c.api.EventRecord(e.h, s.h), "cuEventRecord", "")
 }
 
 // SyncEvent waits for an event that was recorded.
 func (c *Context) SyncEvent(e Event) error {
-	return check(c.api.EventSync(e.h), "cuEventSynchronize", "")
+	return resultError(c.api.EventSync(e.h), "cuEventSynchronize", "")
 }
 
 // Elapsed is the time between two events that have passed, in milliseconds.
 func (c *Context) Elapsed(start, end Event) (float64, error) {
 	var ms float32
-	err := check(c.api.EventElapsed(&ms, start.h, end.h), "cuEventElapsedTime", "")
+	err := resultError(c.api.EventElapsed(&ms, start.h, end.h), "cuEventElapsedTime", "")
 	return float64(ms), err
 }
 
@@ -271,7 +271,7 @@ func (c *Context) ToDevice(dst Ptr, src []byte, s Stream) error {
 	if len(src) == 0 {
 		return nil
 	}
-	return check(c.api.CopyToDevice(dst, unsafe.Pointer(unsafe.SliceData(src)), uintptr(len(src)), s.h), "cuMemcpyHtoDAsync", "%d bytes", len(src))
+	return resultError(c.api.CopyToDevice(dst, unsafe.Pointer(unsafe.SliceData(src)), uintptr(len(src)), s.h), "cuMemcpyHtoDAsync", "%d bytes", len(src))
 }
 
 // ToHost copies from device memory in the order of a stream; dst is filled
@@ -280,7 +280,7 @@ func (c *Context) ToHost(dst []byte, src Ptr, s Stream) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	return check(c.api.CopyToHost(unsafe.Pointer(unsafe.SliceData(dst)), src, uintptr(len(dst)), s.h), "cuMemcpyDtoHAsync", "%d bytes", len(dst))
+	return resultError(c.api.CopyToHost(unsafe.Pointer(unsafe.SliceData(dst)), src, uintptr(len(dst)), s.h), "cuMemcpyDtoHAsync", "%d bytes", len(dst))
 }
 
 // OnDevice copies within device memory.
@@ -288,7 +288,7 @@ func (c *Context) OnDevice(dst, src Ptr, bytes int64, s Stream) error {
 	if bytes == 0 {
 		return nil
 	}
-	return check(c.api.CopyOnDevice(dst, src, uintptr(bytes), s.h), "cuMemcpyDtoDAsync", "%d bytes", bytes)
+	return resultError(c.api.CopyOnDevice(dst, src, uintptr(bytes), s.h), "cuMemcpyDtoDAsync", "%d bytes", bytes)
 }
 
 // Set fills device memory with a byte.
@@ -296,7 +296,7 @@ func (c *Context) Set(dst Ptr, value uint8, bytes int64, s Stream) error {
 	if bytes == 0 {
 		return nil
 	}
-	return check(c.api.Set8(dst, value, uintptr(bytes), s.h), "cuMemsetD8Async", "%d bytes", bytes)
+	return resultError(c.api.Set8(dst, value, uintptr(bytes), s.h), "cuMemsetD8Async", "%d bytes", bytes)
 }
 
 // Module is loaded device code.
@@ -322,7 +322,7 @@ func (c *Context) FreeModule(m Module) error {
 		return nil
 	}
 	c.live.Modules--
-	return check(c.api.ModuleUnload(m.h), "cuModuleUnload", "")
+	return resultError(c.api.ModuleUnload(m.h), "cuModuleUnload", "")
 }
 
 // Function is a kernel of a module.
@@ -335,11 +335,11 @@ type Function struct {
 // that it will be launched with.
 func (c *Context) Function(m Module, name string, shared int) (Function, error) {
 	f := Function{Name: name}
-	if err := check(c.api.ModuleFunc(&f.h, m.h, name), "cuModuleGetFunction", "%s", name); err != nil {
+	if err := resultError(c.api.ModuleFunc(&f.h, m.h, name), "cuModuleGetFunction", "%s", name); err != nil {
 		return f, err
 	}
 	if shared > 40<<10 { // 48 KiB is what needs no leave, a kernel's own arrays included
-		if err := check(c.api.FuncSet(f.h, FuncMaxDynamicShared, int32(shared)), "cuFuncSetAttribute", "%s, %d bytes of shared memory", name, shared); err != nil {
+		if err := resultError(c.api.FuncSet(f.h, FuncMaxDynamicShared, int32(shared)), "cuFuncSetAttribute", "%s, %d bytes of shared memory", name, shared); err != nil {
 			return f, err
 		}
 	}
@@ -349,7 +349,7 @@ func (c *Context) Function(m Module, name string, shared int) (Function, error) 
 // Occupancy is how many blocks of a kernel a multiprocessor holds at once.
 func (c *Context) Occupancy(f Function, threads, shared int) (int, error) {
 	var n int32
-	err := check(c.api.FuncOccupancy(&n, f.h, int32(threads), uintptr(shared)), "cuOccupancyMaxActiveBlocksPerMultiprocessor", "%s", f.Name)
+	err := resultError(c.api.FuncOccupancy(&n, f.h, int32(threads), uintptr(shared)), "cuOccupancyMaxActiveBlocksPerMultiprocessor", "%s", f.Name)
 	return int(n), err
 }
 
@@ -373,21 +373,21 @@ type Graph struct{ h GraphExecHandle }
 // Capture makes a graph of what record gives a stream, which is not done meanwhile.
 // record must not allocate or wait.
 func (c *Context) Capture(s Stream, record func() error) (g Graph, err error) {
-	if err := check(c.api.CaptureBegin(s.h), "cuStreamBeginCapture", ""); err != nil {
+	if err := resultError(c.api.CaptureBegin(s.h), "cuStreamBeginCapture", ""); err != nil {
 		return g, err
 	}
 	err = record()
 	var drawn GraphHandle
-	if ended := check(c.api.CaptureEnd(&drawn, s.h), "cuStreamEndCapture", ""); err == nil {
+	if ended := resultError(c.api.CaptureEnd(&drawn, s.h), "cuStreamEndCapture", ""); err == nil {
 		err = ended
 	}
 	if drawn != 0 {
-		defer func() { err = errors.Join(err, check(c.api.GraphDestroy(drawn), "cuGraphDestroy", "")) }()
+		defer func() { err = errors.Join(err, resultError(c.api.GraphDestroy(drawn), "cuGraphDestroy", "")) }()
 	}
 	if err != nil {
 		return g, err
 	}
-	if err := check(c.api.GraphInstantiate(&g.h, drawn), "cuGraphInstantiate", ""); err != nil {
+	if err := resultError(c.api.GraphInstantiate(&g.h, drawn), "cuGraphInstantiate", ""); err != nil {
 		return Graph{}, err
 	}
 	c.live.Graphs++
@@ -400,10 +400,10 @@ func (c *Context) FreeGraph(g Graph) error {
 		return nil
 	}
 	c.live.Graphs--
-	return check(c.api.GraphExecDestroy(g.h), "cuGraphExecDestroy", "")
+	return resultError(c.api.GraphExecDestroy(g.h), "cuGraphExecDestroy", "")
 }
 
 // LaunchGraph gives a stream the work of a graph.
 func (c *Context) LaunchGraph(g Graph, s Stream) error {
-	return check(c.api.GraphLaunch(g.h, s.h), "cuGraphLaunch", "")
+	return resultError(c.api.GraphLaunch(g.h, s.h), "cuGraphLaunch", "")
 }

@@ -26,17 +26,17 @@ func (i *Info) Capability() string { return fmt.Sprintf("%d.%d", i.Major, i.Mino
 //
 // Errors: [ErrNoDriver] where there is no device, [ErrDriverTooOld].
 func Devices(api *API) ([]Info, error) {
-	if err := check(api.Init(), "cuInit", ""); err != nil {
+	if err := resultError(api.Init(), "cuInit", ""); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	var version, n int32
-	if err := check(api.DriverVersion(&version), "cuDriverGetVersion", ""); err != nil {
+	if err := resultError(api.DriverVersion(&version), "cuDriverGetVersion", ""); err != nil {
 		return nil, err
 	}
 	if version < MinVersion {
 		return nil, fmt.Errorf("%w: it knows CUDA %s, at least %s is needed", ErrDriverTooOld, Version(version), Version(MinVersion))
 	}
-	if err := check(api.DeviceCount(&n), "cuDeviceGetCount", ""); err != nil {
+	if err := resultError(api.DeviceCount(&n), "cuDeviceGetCount", ""); err != nil {
 		return nil, err
 	}
 	if n == 0 {
@@ -54,19 +54,19 @@ func Devices(api *API) ([]Info, error) {
 
 func describe(api *API, ordinal int, info *Info) error {
 	var dev DeviceHandle
-	if err := check(api.DeviceGet(&dev, int32(ordinal)), "cuDeviceGet", ""); err != nil {
+	if err := resultError(api.DeviceGet(&dev, int32(ordinal)), "cuDeviceGet", ""); err != nil {
 		return err
 	}
 	info.Ordinal = ordinal
 	name, pci := make([]byte, 256), make([]byte, 32)
-	if err := check(api.DeviceName(name, dev), "cuDeviceGetName", ""); err != nil {
+	if err := resultError(api.DeviceName(name, dev), "cuDeviceGetName", ""); err != nil {
 		return err
 	}
-	if err := check(api.DevicePCIBusID(pci, dev), "cuDeviceGetPCIBusId", ""); err != nil {
+	if err := resultError(api.DevicePCIBusID(pci, dev), "cuDeviceGetPCIBusId", ""); err != nil {
 		return err
 	}
 	info.Name, info.PCI = cString(name), cString(pci)
-	if err := check(api.DeviceTotalMem(&info.Memory, dev), "cuDeviceTotalMem", ""); err != nil {
+	if err := resultError(api.DeviceTotalMem(&info.Memory, dev), "cuDeviceTotalMem", ""); err != nil {
 		return err
 	}
 	for _, a := range []struct {
@@ -77,7 +77,7 @@ func describe(api *API, ordinal int, info *Info) error {
 		{AttrMaxSharedPerBlock, &info.Shared},
 	} {
 		var v int32
-		if err := check(api.DeviceAttribute(&v, a.attr, dev), "cuDeviceGetAttribute", "attribute %d", a.attr); err != nil {
+		if err := resultError(api.DeviceAttribute(&v, a.attr, dev), "cuDeviceGetAttribute", "attribute %d", a.attr); err != nil {
 			return err
 		}
 		*a.dst = int(v)

@@ -99,13 +99,13 @@ func (e *Error) Is(target error) bool {
 	case ErrOutOfMemory:
 		return e.Code == OutOfMemory
 	case ErrDeviceLost:
-		return e.Code.sticky()
+		return e.Code.endsContext()
 	}
 	return false
 }
 
-// sticky reports whether the context is of no use after the result.
-func (r Result) sticky() bool {
+// endsContext reports whether the context is of no use after the result.
+func (r Result) endsContext() bool {
 	switch r {
 	case ECCUncorrectable, IllegalAddress, LaunchTimeout, Assert, HardwareStackError, IllegalInstruction,
 		MisalignedAddress, InvalidAddressSpace, InvalidPC, LaunchFailed, Unknown:
@@ -114,7 +114,7 @@ func (r Result) sticky() bool {
 	return false
 }
 
-func check(r Result, op, format string, args ...any) error {
+func resultError(r Result, op, format string, args ...any) error {
 	if r == Success {
 		return nil
 	}

@@ -38,7 +38,7 @@ func load() (*API, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	s := symbols{lib: lib}
-	api := s.table()
+	api := s.loadTable()
 	if s.missing != "" {
 		return nil, fmt.Errorf("%w: it lacks %s", ErrDriverTooOld, s.missing)
 	}
@@ -50,7 +50,7 @@ type symbols struct {
 	missing string
 }
 
-func (s *symbols) get(name string) uintptr {
+func (s *symbols) lookUp(name string) uintptr {
 	p, err := purego.Dlsym(s.lib, name)
 	if err != nil && s.missing == "" {
 		s.missing = name
@@ -58,20 +58,20 @@ func (s *symbols) get(name string) uintptr {
 	return p
 }
 
-// call hands addresses of Go memory on as numbers. That is sound as long as
+// callFunction hands addresses of Go memory on as numbers. That is sound as long as
 // they are made in the argument list of call itself, which keeps what they
 // point to alive, and on the heap, for the time of the call.
 //
 //go:uintptrescapes
-func call(function uintptr, args ...uintptr) Result {
+func callFunction(function uintptr, args ...uintptr) Result {
 	r, _, _ := purego.SyscallN(function, args...)
 	return Result(r)
 }
 
-// call2 is call for what every launch needs first: it takes no memory for the arguments.
+// callWithTwo is call for what every launch needs first: it takes no memory for the arguments.
 //
 //go:uintptrescapes
-func call2(function, a, b uintptr) Result {
+func callWithTwo(function, a, b uintptr) Result {
 	args := pairs.Get().(*[2]uintptr)
 	args[0], args[1] = a, b
 	r, _, _ := purego.SyscallN(function, args[:]...)
@@ -81,59 +81,61 @@ func call2(function, a, b uintptr) Result {
 
 var pairs = sync.Pool{New: func() any { return new([2]uintptr) }}
 
-func (s *symbols) table() *API {
+func (s *symbols) loadTable() *API {
 	api := &API{}
-	s.devices(api)
-	s.modules(api)
-	s.memory(api)
-	s.order(api)
-	s.graphs(api)
+	s.loadDevices(api)
+	s.loadModules(api)
+	s.loadMemory(api)
+	s.loadOrdering(api)
+	s.loadGraphs(api)
 	return api
 }
 
-func (s *symbols) devices(api *API) {
-	initialise := s.get("cuInit")
-	api.Init = func() Result { return call(initialise, 0) }
-	version := s.get("cuDriverGetVersion")
-	api.DriverVersion = func(v *int32) Result { return call(version, uintptr(unsafe.Pointer(v))) }
-	count := s.get("cuDeviceGetCount")
-	api.DeviceCount = func(n *int32) Result { return call(count, uintptr(unsafe.Pointer(n))) }
-	get := s.get("cuDeviceGet")
+func (s *symbols) loadDevices(api *API) {
+	initialise := s.lookUp("cuInit")
+	api.Init = func() Result { return callFunction(initialise, 0) }
+	version := s.lookUp("cuDriverGetVersion")
+	api.DriverVersion = func(v *int32) Result { return callFunction(version, uintptr(unsafe.Pointer(v))) }
+	count := s.lookUp("cuDeviceGetCount")
+	api.DeviceCount = func(n *int32) Result { return callFunction(count, uintptr(unsafe.Pointer(n))) }
+	get := s.lookUp("cuDeviceGet")
 	api.DeviceGet = func(dev *DeviceHandle, ordinal int32) Result {
-		return call(get, uintptr(unsafe.Pointer(dev)), uintptr(ordinal))
+		return callFunction(get, uintptr(unsafe.Pointer(dev)), uintptr(ordinal))
 	}
-	name := s.get("cuDeviceGetName")
+	name := s.lookUp("cuDeviceGetName")
 	api.DeviceName = func(b []byte, dev DeviceHandle) Result {
-		return call(name, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
+		return callFunction(name, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
 	}
-	total := s.get("cuDeviceTotalMem_v2")
-	api.DeviceTotalMem = func(n *uint64, dev DeviceHandle) Result { return call(total, uintptr(unsafe.Pointer(n)), uintptr(dev)) }
-	attribute := s.get("cuDeviceGetAttribute")
+	total := s.lookUp("cuDeviceTotalMem_v2")
+	api.DeviceTotalMem = func(n *uint64, dev DeviceHandle) Result {
+		return callFunction(total, uintptr(unsafe.Pointer(n)), uintptr(dev))
+	}
+	attribute := s.lookUp("cuDeviceGetAttribute")
 	api.DeviceAttribute = func(v *int32, a Attribute, dev DeviceHandle) Result {
-		return call(attribute, uintptr(unsafe.Pointer(v)), uintptr(a), uintptr(dev))
+		return callFunction(attribute, uintptr(unsafe.Pointer(v)), uintptr(a), uintptr(dev))
 	}
-	pci := s.get("cuDeviceGetPCIBusId")
+	pci := s.lookUp("cuDeviceGetPCIBusId")
 	api.DevicePCIBusID = func(b []byte, dev DeviceHandle) Result {
-		return call(pci, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
+		return callFunction(pci, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), uintptr(dev))
 	}
-	retain := s.get("cuDevicePrimaryCtxRetain")
+	retain := s.lookUp("cuDevicePrimaryCtxRetain")
 	api.PrimaryCtxRetain = func(ctx *ContextHandle, dev DeviceHandle) Result {
-		return call(retain, uintptr(unsafe.Pointer(ctx)), uintptr(dev))
+		return callFunction(retain, uintptr(unsafe.Pointer(ctx)), uintptr(dev))
 	}
-	release := s.get("cuDevicePrimaryCtxRelease_v2")
-	api.PrimaryCtxRelease = func(dev DeviceHandle) Result { return call(release, uintptr(dev)) }
-	current := s.get("cuCtxSetCurrent")
-	api.CtxSetCurrent = func(ctx ContextHandle) Result { return call2(current, uintptr(ctx), 0) }
-	getCurrent := s.get("cuCtxGetCurrent")
-	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return call2(getCurrent, uintptr(unsafe.Pointer(ctx)), 0) }
-	info := s.get("cuMemGetInfo_v2")
+	release := s.lookUp("cuDevicePrimaryCtxRelease_v2")
+	api.PrimaryCtxRelease = func(dev DeviceHandle) Result { return callFunction(release, uintptr(dev)) }
+	current := s.lookUp("cuCtxSetCurrent")
+	api.CtxSetCurrent = func(ctx ContextHandle) Result { return callWithTwo(current, uintptr(ctx), 0) }
+	getCurrent := s.lookUp("cuCtxGetCurrent")
+	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return callWithTwo(getCurrent, uintptr(unsafe.Pointer(ctx)), 0) }
+	info := s.lookUp("cuMemGetInfo_v2")
 	api.MemInfo = func(free, total *uint64) Result {
-		return call(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
+		return callFunction(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
 	}
 }
 
-func (s *symbols) modules(api *API) {
-	load := s.get("cuModuleLoadDataEx")
+func (s *symbols) loadModules(api *API) {
+	load := s.lookUp("cuModuleLoadDataEx")
 	api.ModuleLoad = func(m *ModuleHandle, image, log []byte) Result {
 		// The driver reads the image and writes the log through pointers within
 		// the two option arrays, so these are kept in place for the call.
@@ -142,27 +144,27 @@ func (s *symbols) modules(api *API) {
 		pin.Pin(unsafe.SliceData(log))
 		keys := []uint32{optErrorLogBuffer, optErrorLogSize}
 		values := []uintptr{uintptr(unsafe.Pointer(unsafe.SliceData(log))), uintptr(len(log))}
-		r := call(load, uintptr(unsafe.Pointer(m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
+		r := callFunction(load, uintptr(unsafe.Pointer(m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
 			uintptr(len(keys)), uintptr(unsafe.Pointer(unsafe.SliceData(keys))), uintptr(unsafe.Pointer(unsafe.SliceData(values))))
 		runtime.KeepAlive(log)
 		return r
 	}
-	unload := s.get("cuModuleUnload")
-	api.ModuleUnload = func(m ModuleHandle) Result { return call(unload, uintptr(m)) }
-	function := s.get("cuModuleGetFunction")
+	unload := s.lookUp("cuModuleUnload")
+	api.ModuleUnload = func(m ModuleHandle) Result { return callFunction(unload, uintptr(m)) }
+	function := s.lookUp("cuModuleGetFunction")
 	api.ModuleFunc = func(f *FunctionHandle, m ModuleHandle, name string) Result {
 		c := append([]byte(name), 0)
-		return call(function, uintptr(unsafe.Pointer(f)), uintptr(m), uintptr(unsafe.Pointer(unsafe.SliceData(c))))
+		return callFunction(function, uintptr(unsafe.Pointer(f)), uintptr(m), uintptr(unsafe.Pointer(unsafe.SliceData(c))))
 	}
-	set := s.get("cuFuncSetAttribute")
+	set := s.lookUp("cuFuncSetAttribute")
 	api.FuncSet = func(f FunctionHandle, a FuncAttribute, v int32) Result {
-		return call(set, uintptr(f), uintptr(a), uintptr(v))
+		return callFunction(set, uintptr(f), uintptr(a), uintptr(v))
 	}
-	occupancy := s.get("cuOccupancyMaxActiveBlocksPerMultiprocessor")
+	occupancy := s.lookUp("cuOccupancyMaxActiveBlocksPerMultiprocessor")
 	api.FuncOccupancy = func(blocks *int32, f FunctionHandle, threads int32, shared uintptr) Result {
-		return call(occupancy, uintptr(unsafe.Pointer(blocks)), uintptr(f), uintptr(threads), shared)
+		return callFunction(occupancy, uintptr(unsafe.Pointer(blocks)), uintptr(f), uintptr(threads), shared)
 	}
-	launch, launchEx := s.get("cuLaunchKernel"), s.get("cuLaunchKernelEx")
+	launch, launchEx := s.lookUp("cuLaunchKernel"), s.lookUp("cuLaunchKernelEx")
 	api.LaunchKernel = func(l *Launch) Result {
 		if l.Early {
 			return launchEarly(launchEx, l)
@@ -230,78 +232,82 @@ func launchEarly(launchEx uintptr, l *Launch) Result {
 	return Result(r)
 }
 
-func (s *symbols) memory(api *API) {
-	alloc := s.get("cuMemAlloc_v2")
-	api.MemAlloc = func(p *Ptr, n uintptr) Result { return call(alloc, uintptr(unsafe.Pointer(p)), n) }
-	free := s.get("cuMemFree_v2")
-	api.MemFree = func(p Ptr) Result { return call(free, uintptr(p)) }
-	hostAlloc := s.get("cuMemHostAlloc")
-	api.HostAlloc = func(p *unsafe.Pointer, n uintptr) Result { return call(hostAlloc, uintptr(unsafe.Pointer(p)), n, 0) }
-	hostFree := s.get("cuMemFreeHost")
-	api.HostFree = func(p unsafe.Pointer) Result { return call(hostFree, uintptr(p)) }
-	toDevice := s.get("cuMemcpyHtoDAsync_v2")
+func (s *symbols) loadMemory(api *API) {
+	alloc := s.lookUp("cuMemAlloc_v2")
+	api.MemAlloc = func(p *Ptr, n uintptr) Result { return callFunction(alloc, uintptr(unsafe.Pointer(p)), n) }
+	free := s.lookUp("cuMemFree_v2")
+	api.MemFree = func(p Ptr) Result { return callFunction(free, uintptr(p)) }
+	hostAlloc := s.lookUp("cuMemHostAlloc")
+	api.HostAlloc = func(p *unsafe.Pointer, n uintptr) Result {
+		return callFunction(hostAlloc, uintptr(unsafe.Pointer(p)), n, 0)
+	}
+	hostFree := s.lookUp("cuMemFreeHost")
+	api.HostFree = func(p unsafe.Pointer) Result { return callFunction(hostFree, uintptr(p)) }
+	toDevice := s.lookUp("cuMemcpyHtoDAsync_v2")
 	api.CopyToDevice = func(dst Ptr, src unsafe.Pointer, n uintptr, st StreamHandle) Result {
-		return call(toDevice, uintptr(dst), uintptr(src), n, uintptr(st))
+		return callFunction(toDevice, uintptr(dst), uintptr(src), n, uintptr(st))
 	}
-	toHost := s.get("cuMemcpyDtoHAsync_v2")
+	toHost := s.lookUp("cuMemcpyDtoHAsync_v2")
 	api.CopyToHost = func(dst unsafe.Pointer, src Ptr, n uintptr, st StreamHandle) Result {
-		return call(toHost, uintptr(dst), uintptr(src), n, uintptr(st))
+		return callFunction(toHost, uintptr(dst), uintptr(src), n, uintptr(st))
 	}
-	onDevice := s.get("cuMemcpyDtoDAsync_v2")
+	onDevice := s.lookUp("cuMemcpyDtoDAsync_v2")
 	api.CopyOnDevice = func(dst, src Ptr, n uintptr, st StreamHandle) Result {
-		return call(onDevice, uintptr(dst), uintptr(src), n, uintptr(st))
+		return callFunction(onDevice, uintptr(dst), uintptr(src), n, uintptr(st))
 	}
-	set := s.get("cuMemsetD8Async")
+	set := s.lookUp("cuMemsetD8Async")
 	api.Set8 = func(dst Ptr, v uint8, n uintptr, st StreamHandle) Result {
-		return call(set, uintptr(dst), uintptr(v), n, uintptr(st))
+		return callFunction(set, uintptr(dst), uintptr(v), n, uintptr(st))
 	}
 }
 
-func (s *symbols) order(api *API) {
-	create := s.get("cuStreamCreate")
-	api.StreamCreate = func(st *StreamHandle) Result { return call(create, uintptr(unsafe.Pointer(st)), streamNonBlocking) }
-	destroy := s.get("cuStreamDestroy_v2")
-	api.StreamDestroy = func(st StreamHandle) Result { return call(destroy, uintptr(st)) }
-	sync := s.get("cuStreamSynchronize")
-	api.StreamSync = func(st StreamHandle) Result { return call(sync, uintptr(st)) }
-	wait := s.get("cuStreamWaitEvent")
-	api.StreamWait = func(st StreamHandle, e EventHandle) Result { return call(wait, uintptr(st), uintptr(e), 0) }
-	eventCreate := s.get("cuEventCreate")
+func (s *symbols) loadOrdering(api *API) {
+	create := s.lookUp("cuStreamCreate")
+	api.StreamCreate = func(st *StreamHandle) Result {
+		return callFunction(create, uintptr(unsafe.Pointer(st)), streamNonBlocking)
+	}
+	destroy := s.lookUp("cuStreamDestroy_v2")
+	api.StreamDestroy = func(st StreamHandle) Result { return callFunction(destroy, uintptr(st)) }
+	sync := s.lookUp("cuStreamSynchronize")
+	api.StreamSync = func(st StreamHandle) Result { return callFunction(sync, uintptr(st)) }
+	wait := s.lookUp("cuStreamWaitEvent")
+	api.StreamWait = func(st StreamHandle, e EventHandle) Result { return callFunction(wait, uintptr(st), uintptr(e), 0) }
+	eventCreate := s.lookUp("cuEventCreate")
 	api.EventCreate = func(e *EventHandle, flags EventFlags) Result {
-		return call(eventCreate, uintptr(unsafe.Pointer(e)), uintptr(flags))
+		return callFunction(eventCreate, uintptr(unsafe.Pointer(e)), uintptr(flags))
 	}
-	eventDestroy := s.get("cuEventDestroy_v2")
-	api.EventDestroy = func(e EventHandle) Result { return call(eventDestroy, uintptr(e)) }
-	record := s.get("cuEventRecord")
-	api.EventRecord = func(e EventHandle, st StreamHandle) Result { return call(record, uintptr(e), uintptr(st)) }
-	eventSync := s.get("cuEventSynchronize")
-	api.EventSync = func(e EventHandle) Result { return call(eventSync, uintptr(e)) }
-	elapsed := s.get("cuEventElapsedTime")
+	eventDestroy := s.lookUp("cuEventDestroy_v2")
+	api.EventDestroy = func(e EventHandle) Result { return callFunction(eventDestroy, uintptr(e)) }
+	record := s.lookUp("cuEventRecord")
+	api.EventRecord = func(e EventHandle, st StreamHandle) Result { return callFunction(record, uintptr(e), uintptr(st)) }
+	eventSync := s.lookUp("cuEventSynchronize")
+	api.EventSync = func(e EventHandle) Result { return callFunction(eventSync, uintptr(e)) }
+	elapsed := s.lookUp("cuEventElapsedTime")
 	api.EventElapsed = func(ms *float32, start, end EventHandle) Result {
-		return call(elapsed, uintptr(unsafe.Pointer(ms)), uintptr(start), uintptr(end))
+		return callFunction(elapsed, uintptr(unsafe.Pointer(ms)), uintptr(start), uintptr(end))
 	}
 }
 
-func (s *symbols) graphs(api *API) {
-	begin := s.get("cuStreamBeginCapture_v2")
-	api.CaptureBegin = func(st StreamHandle) Result { return call(begin, uintptr(st), captureThreadLocal) }
-	end := s.get("cuStreamEndCapture")
+func (s *symbols) loadGraphs(api *API) {
+	begin := s.lookUp("cuStreamBeginCapture_v2")
+	api.CaptureBegin = func(st StreamHandle) Result { return callFunction(begin, uintptr(st), captureThreadLocal) }
+	end := s.lookUp("cuStreamEndCapture")
 	api.CaptureEnd = func(g *GraphHandle, st StreamHandle) Result {
-		return call(end, uintptr(st), uintptr(unsafe.Pointer(g)))
+		return callFunction(end, uintptr(st), uintptr(unsafe.Pointer(g)))
 	}
-	capturing, mode := s.get("cuStreamIsCapturing"), s.get("cuThreadExchangeStreamCaptureMode")
+	capturing, mode := s.lookUp("cuStreamIsCapturing"), s.lookUp("cuThreadExchangeStreamCaptureMode")
 	api.IsCapturing = func(status *int32, st StreamHandle) Result {
-		return call2(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
+		return callWithTwo(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
 	}
-	api.CaptureMode = func(m *int32) Result { return call(mode, uintptr(unsafe.Pointer(m))) }
-	instantiate := s.get("cuGraphInstantiateWithFlags")
+	api.CaptureMode = func(m *int32) Result { return callFunction(mode, uintptr(unsafe.Pointer(m))) }
+	instantiate := s.lookUp("cuGraphInstantiateWithFlags")
 	api.GraphInstantiate = func(e *GraphExecHandle, g GraphHandle) Result {
-		return call(instantiate, uintptr(unsafe.Pointer(e)), uintptr(g), 0)
+		return callFunction(instantiate, uintptr(unsafe.Pointer(e)), uintptr(g), 0)
 	}
-	destroy := s.get("cuGraphDestroy")
-	api.GraphDestroy = func(g GraphHandle) Result { return call(destroy, uintptr(g)) }
-	execDestroy := s.get("cuGraphExecDestroy")
-	api.GraphExecDestroy = func(e GraphExecHandle) Result { return call(execDestroy, uintptr(e)) }
-	launch := s.get("cuGraphLaunch")
-	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result { return call(launch, uintptr(e), uintptr(st)) }
+	destroy := s.lookUp("cuGraphDestroy")
+	api.GraphDestroy = func(g GraphHandle) Result { return callFunction(destroy, uintptr(g)) }
+	execDestroy := s.lookUp("cuGraphExecDestroy")
+	api.GraphExecDestroy = func(e GraphExecHandle) Result { return callFunction(execDestroy, uintptr(e)) }
+	launch := s.lookUp("cuGraphLaunch")
+	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result { return callFunction(launch, uintptr(e), uintptr(st)) }
 }

@@ -109,6 +109,6 @@ type limits struct {
 	shared, multiprocessors int
 }
 
-func limitsOf(rt *runtime.Runtime) limits {
+func limitsFor(rt *runtime.Runtime) limits {
 	return limits{rt.Arch(), rt.Props.Shared, rt.Props.Multiprocessors}
 }

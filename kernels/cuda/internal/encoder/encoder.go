@@ -55,7 +55,7 @@ type model struct {
 	t      *tensors
 
 	weights driver.Mem
-	room    room // of a batch
+	memory  batchMemory // of a batch
 	mem     driver.Mem
 	slots   [2]slot
 	graphs  map[graphKey]driver.Graph
@@ -79,7 +79,7 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 				transformer.ErrConfig, size, mostColumns)
 		}
 	}
-	p, t := lay(&c, w)
+	p, t := layOutWeights(&c, w)
 	m := &model{dev: d, config: c, words: len(w.Words) / c.EmbeddingSize(), t: t, graphs: map[graphKey]driver.Graph{}}
 	m.about = transformer.About{Device: d.Info(), Precision: transformer.F16, Dim: c.Hidden}
 	if n := len(t.heads); n > 0 {
@@ -106,17 +106,17 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 
 // load takes the memory and brings the weights there.
 func (m *model) load(ctx context.Context, rt *runtime.Runtime, o transformer.Options, image []byte) error {
-	tokens, err := m.plan(rt, o)
+	tokens, err := m.batchTokens(rt, o)
 	if err != nil {
 		return err
 	}
-	m.room = m.roomFor(tokens)
-	m.about.Tokens, m.about.Weights, m.about.Batches = tokens, m.t.bytes, m.room.bytes()
+	m.memory = m.roomFor(tokens)
+	m.about.Tokens, m.about.Weights, m.about.Batches = tokens, m.t.bytes, m.memory.totalBytes()
 	c := rt.Driver
 	if m.weights, err = c.Alloc(m.t.bytes); err != nil {
 		return fmt.Errorf("weights: %w", err)
 	}
-	if m.mem, err = c.Alloc(m.room.bytes()); err != nil {
+	if m.mem, err = c.Alloc(m.memory.totalBytes()); err != nil {
 		return fmt.Errorf("batches: %w", err)
 	}
 	// Columns that were added to rows must be finite numbers, and stay what they are.
@@ -143,7 +143,7 @@ func (m *model) Free() {
 	}
 	m.graphs = nil
 	for i := range m.slots {
-		m.slots[i].free(c)
+		m.slots[i].freeEvents(c)
 	}
 	_ = c.Free(m.mem)
 	_ = c.Free(m.weights)
@@ -163,8 +163,8 @@ func (m *model) Close() error {
 	return m.dev.FreeOwner(m)
 }
 
-// begin counts a call, which using.Done ends.
-func (m *model) begin() error {
+// beginCall counts a call, which using.Done ends.
+func (m *model) beginCall() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -218,8 +218,8 @@ func (m *model) encode(ctx context.Context, r *request, room int) error {
 		return fmt.Errorf("encoder: %w", err)
 	}
 	for i := range b.Texts() { // of few tokens that a caller has asked for
-		if n := b.Length(i); n > m.room.tokens {
-			return fmt.Errorf("encoder: %w: text %d has %d tokens, more than the %d that go through the layers together", transformer.ErrBatch, i, n, m.room.tokens)
+		if n := b.Length(i); n > m.memory.tokens {
+			return fmt.Errorf("encoder: %w: text %d has %d tokens, more than the %d that go through the layers together", transformer.ErrBatch, i, n, m.memory.tokens)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -228,7 +228,7 @@ func (m *model) encode(ctx context.Context, r *request, room int) error {
 	if len(b.IDs) == 0 || r.halves && len(r.kept) == 0 {
 		return nil
 	}
-	if err := m.begin(); err != nil {
+	if err := m.beginCall(); err != nil {
 		return err
 	}
 	defer m.using.Done()

@@ -291,7 +291,7 @@ func TestMemory(t *testing.T) {
 	w := k.weights(15)
 	m := openModel(t, k.config, w, transformer.Options{}, false)
 	a := m.About()
-	require.Equal(t, usualTokens, a.Tokens)
+	require.Equal(t, defaultTokens, a.Tokens)
 	require.Equal(t, a.Weights+a.Batches, m.weights.Bytes+m.mem.Bytes)
 	limit := a.Weights + a.Batches/4
 	tight := openModel(t, k.config, w, transformer.Options{Memory: limit}, false)
@@ -388,8 +388,8 @@ func TestLayout(t *testing.T) {
 	second, row := interleaved(16*3 + 8 + 5)
 	require.True(t, second)
 	require.Equal(t, 8*3+5, row)
-	_, ok := half(65520)
+	_, ok := halfFromFloat(65520)
 	require.False(t, ok)
-	_, ok = half(float32(math.Inf(1)))
+	_, ok = halfFromFloat(float32(math.Inf(1)))
 	require.False(t, ok)
 }

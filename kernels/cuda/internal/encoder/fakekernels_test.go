@@ -78,7 +78,7 @@ func (m fakeMatrix) at(r, c int) float32 {
 }
 
 func (m fakeMatrix) set(r, c int, v float32) {
-	put16(m.b, offset(r, c, m.columns), kernels.F16FromF32(v))
+	putHalf(m.b, offset(r, c, m.columns), kernels.F16FromF32(v))
 }
 
 func (m fakeMatrix) row(r int) []float32 {

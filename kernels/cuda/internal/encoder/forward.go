@@ -28,28 +28,28 @@ type halvesOut struct {
 	to      driver.Ptr
 }
 
-func (p *pass) weight(at int64) driver.Ptr {
+func (p *pass) weightPtr(at int64) driver.Ptr {
 	if at == none {
 		return 0
 	}
 	return p.m.weights.At(at)
 }
 
-func (p *pass) room(at int64) driver.Ptr {
+func (p *pass) workspacePtr(at int64) driver.Ptr {
 	if at == none {
 		return 0
 	}
 	return p.m.mem.At(at)
 }
 
-func (p *pass) in(at int64) driver.Ptr { return p.slot.Add(at) }
+func (p *pass) slotPtr(at int64) driver.Ptr { return p.slot.Add(at) }
 
 // run launches the kernels of all layers, from ids to unit vectors.
 func (p *pass) run() error {
 	m := p.m
-	t, r := m.t, &m.room
+	t, r := m.t, &m.memory
 	post := m.config.NormPlace == transformer.PostNorm
-	p.embed()
+	p.embedTokens()
 	for i := range t.layers {
 		y := &t.layers[i]
 		// The norms that follow attention and the feed-forward part.
@@ -57,7 +57,7 @@ func (p *pass) run() error {
 		if post {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
-		given := p.mix(y)
+		given := p.mixTokens(y)
 		p.product(&y.output, given, r.delta)
 		p.norm(r.delta, y.attentionOutputNorm, middle)
 		p.multiply(epilogue(&m.config), &y.up, r.x, r.wide,
@@ -65,16 +65,16 @@ func (p *pass) run() error {
 		p.product(&y.down, r.wide, r.delta)
 		p.norm(r.delta, y.feedForwardOutput, last)
 	}
-	p.heads()
+	p.runDenseHeads()
 	return p.err
 }
 
-// mix brings tokens together, by attention or a convolution, and says where the result lies.
-func (p *pass) mix(y *layer) int64 {
-	m, r := p.m, &p.m.room
-	if y.angles != none && !m.turns(y) {
+// mixTokens brings tokens together, by attention or a convolution, and says where the result lies.
+func (p *pass) mixTokens(y *layer) int64 {
+	m, r := p.m, &p.m.memory
+	if y.angles != none && !m.turnsSeparately(y) {
 		p.multiply("rotary", &y.qkv, r.x, r.qkv, &encoderGemmParams{
-			positions: p.in(p.at.positions), angles: p.weight(y.angles),
+			positions: p.slotPtr(p.at.positions), angles: p.weightPtr(y.angles),
 			turned: uint32((m.config.Heads + m.config.KeyHeads) * rotaryHead),
 		})
 	} else {
@@ -84,8 +84,8 @@ func (p *pass) mix(y *layer) int64 {
 		p.convolve(y)
 		return r.convolved
 	}
-	if m.turns(y) {
-		p.turn(y)
+	if m.turnsSeparately(y) {
+		p.turnHeads(y)
 	}
 	p.attention(y)
 	return r.context
@@ -94,9 +94,9 @@ func (p *pass) mix(y *layer) int64 {
 // rotaryHead is the one size of a head that epilogues turn.
 const rotaryHead = 64
 
-// turns reports whether queries and keys of a layer are turned, or normed, by a kernel of its
+// turnsSeparately reports whether queries and keys of a layer are turned, or normed, by a kernel of its
 // own.
-func (m *model) turns(y *layer) bool {
+func (m *model) turnsSeparately(y *layer) bool {
 	return y.queryNorm.gamma != none || y.keyNorm.gamma != none || y.angles != none && m.config.HeadSize != rotaryHead
 }
 
@@ -108,9 +108,9 @@ func (m *model) normBefore(i int) norm {
 	return m.t.final
 }
 
-// follow launches a kernel behind the one before, unless one has failed; of few rows early,
+// launchAfter launches a kernel behind the one before, unless one has failed; of few rows early,
 // so that it is there when that one ends.
-func follow[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
+func launchAfter[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
 	if p.err != nil {
 		return
 	}
@@ -127,10 +127,10 @@ const (
 	partQueries      = 64
 )
 
-// embed writes the input of the first layer. Embeddings of another size are normed in that.
-func (p *pass) embed() {
+// embedTokens writes the input of the first layer. Embeddings of another size are normed in that.
+func (p *pass) embedTokens() {
 	m := p.m
-	t, r := m.t, &m.room
+	t, r := m.t, &m.memory
 	streams := r.stream != none
 	x, stream := r.x, r.stream
 	if t.project != nil {
@@ -142,10 +142,10 @@ func (p *pass) embed() {
 	}
 	// It follows a copy, which it cannot wait for itself.
 	p.err = runtime.Launch(p.rt, name, runtime.CeilDiv(p.rows, 8), 1, 1, rowThreads, 0, &encoderEmbedParams{
-		ids: p.in(p.at.ids), positions: p.in(p.at.positions), words: p.weight(t.words), places: p.weight(t.places),
-		gamma: p.weight(t.norm.gamma), beta: p.weight(t.norm.beta), x: p.room(x), stream: p.room(stream),
+		ids: p.slotPtr(p.at.ids), positions: p.slotPtr(p.at.positions), words: p.weightPtr(t.words), places: p.weightPtr(t.places),
+		gamma: p.weightPtr(t.norm.gamma), beta: p.weightPtr(t.norm.beta), x: p.workspacePtr(x), stream: p.workspacePtr(stream),
 		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.EmbeddingSize()),
-		width: uint32(t.embedding), rms: m.rms(),
+		width: uint32(t.embedding), rms: m.rmsNormFlag(),
 	})
 	first := noNorm
 	if streams {
@@ -154,7 +154,7 @@ func (p *pass) embed() {
 	switch {
 	case t.project != nil && streams:
 		p.product(t.project, r.embedded, r.delta)
-		p.sum(r.delta, noNorm, first, true)
+		p.addAndNorm(r.delta, noNorm, first, true)
 	case t.project != nil:
 		p.product(t.project, r.embedded, r.x)
 	case first.gamma != none:
@@ -162,8 +162,8 @@ func (p *pass) embed() {
 	}
 }
 
-// rms is 1 for norms that do not subtract the mean.
-func (m *model) rms() uint32 {
+// rmsNormFlag is 1 for norms that do not subtract the mean.
+func (m *model) rmsNormFlag() uint32 {
 	if m.config.Norm == transformer.RMSNorm {
 		return 1
 	}
@@ -174,10 +174,10 @@ func (m *model) rms() uint32 {
 const normBlocks = 2
 
 // norm adds the output of a sublayer, normed by post if that is a norm, and norms the sum.
-func (p *pass) norm(delta int64, post, n norm) { p.sum(delta, post, n, false) }
+func (p *pass) norm(delta int64, post, n norm) { p.addAndNorm(delta, post, n, false) }
 
-// sum is norm; where the stream is fresh, it begins with delta.
-func (p *pass) sum(delta int64, post, n norm, fresh bool) {
+// addAndNorm is norm; where the stream is fresh, it begins with delta.
+func (p *pass) addAndNorm(delta int64, post, n norm, fresh bool) {
 	m := p.m
 	name := "encoder/encoder_norm"
 	switch {
@@ -188,15 +188,15 @@ func (p *pass) sum(delta int64, post, n norm, fresh bool) {
 	}
 	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
 	args := &encoderNormParams{
-		delta: p.room(delta), x: p.room(m.room.x), stream: p.room(m.room.stream), gamma: p.weight(n.gamma), beta: p.weight(n.beta),
-		post: p.weight(post.gamma), postBeta: p.weight(post.beta), postEpsilon: post.epsilon,
+		delta: p.workspacePtr(delta), x: p.workspacePtr(m.memory.x), stream: p.workspacePtr(m.memory.stream), gamma: p.weightPtr(n.gamma), beta: p.weightPtr(n.beta),
+		post: p.weightPtr(post.gamma), postBeta: p.weightPtr(post.beta), postEpsilon: post.epsilon,
 		epsilon: n.epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.t.width),
-		rms: m.rms(),
+		rms: m.rmsNormFlag(),
 	}
 	if fresh {
 		args.fresh = 1
 	}
-	follow(p, name, blocks, 1, rowThreads, 0, args)
+	launchAfter(p, name, blocks, 1, rowThreads, 0, args)
 }
 
 // product multiplies rows with a weight.
@@ -205,23 +205,23 @@ func (p *pass) product(w *matrix, a, out int64) { p.multiply("bias", w, a, out, 
 // multiply is product with an epilogue, whose own parameters are in args.
 func (p *pass) multiply(epilogue string, w *matrix, a, out int64, args *encoderGemmParams) {
 	k := choose(p.limits, epilogue, p.rows, w.n, w.k)
-	args.a, args.w, args.bias, args.out = p.room(a), p.weight(w.at), p.weight(w.bias), p.room(out)
+	args.a, args.w, args.bias, args.out = p.workspacePtr(a), p.weightPtr(w.at), p.weightPtr(w.bias), p.workspacePtr(out)
 	args.rows, args.n, args.k, args.stages = uint32(p.rows), uint32(w.n), uint32(w.k), k.stages
-	follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
+	launchAfter(p, k.name, k.gx, k.gy, k.block, k.shared, args)
 }
 
-// turn norms and rotates heads of queries and keys.
-func (p *pass) turn(y *layer) {
+// turnHeads norms and rotates heads of queries and keys.
+func (p *pass) turnHeads(y *layer) {
 	m := p.m
 	c := &m.config
 	lanes := powerOfTwo(c.HeadSize / turnColumns)
 	units := p.rows * (c.Heads + c.KeyHeads)
-	follow(p, "encoder/encoder_turn", runtime.CeilDiv(units*lanes, rowThreads), 1, rowThreads, 0, &encoderTurnParams{
-		qkv: p.room(m.room.qkv), positions: p.in(p.at.positions), angles: p.weight(y.angles),
-		query: p.weight(y.queryNorm.gamma), queryBeta: p.weight(y.queryNorm.beta), key: p.weight(y.keyNorm.gamma),
-		keyBeta: p.weight(y.keyNorm.beta), epsilon: c.Epsilon, rows: uint32(p.rows), columns: uint32(y.qkv.n),
+	launchAfter(p, "encoder/encoder_turn", runtime.CeilDiv(units*lanes, rowThreads), 1, rowThreads, 0, &encoderTurnParams{
+		qkv: p.workspacePtr(m.memory.qkv), positions: p.slotPtr(p.at.positions), angles: p.weightPtr(y.angles),
+		query: p.weightPtr(y.queryNorm.gamma), queryBeta: p.weightPtr(y.queryNorm.beta), key: p.weightPtr(y.keyNorm.gamma),
+		keyBeta: p.weightPtr(y.keyNorm.beta), epsilon: c.Epsilon, rows: uint32(p.rows), columns: uint32(y.qkv.n),
 		heads: uint32(c.Heads), keyHeads: uint32(c.KeyHeads), size: uint32(c.HeadSize), stride: uint32(m.t.headColumns),
-		rms: m.rms(),
+		rms: m.rmsNormFlag(),
 	})
 }
 
@@ -235,14 +235,14 @@ const convColumns = 256
 func (p *pass) convolve(y *layer) {
 	m := p.m
 	args := &encoderConvParams{
-		in: p.room(m.room.qkv), out: p.room(m.room.convolved), spans: p.in(p.at.spans),
-		weights: p.weight(y.taps), bias: p.weight(y.tapsBias), nothing: p.weight(y.qkv.bias),
+		in: p.workspacePtr(m.memory.qkv), out: p.workspacePtr(m.memory.convolved), spans: p.slotPtr(p.at.spans),
+		weights: p.weightPtr(y.taps), bias: p.weightPtr(y.tapsBias), nothing: p.weightPtr(y.qkv.bias),
 		width: uint32(m.t.width), taps: uint32(y.form.Taps()), before: uint32(y.form.Before),
 	}
 	if y.form.ConvolveAll {
 		args.all = 1
 	}
-	follow(p, "encoder/encoder_conv", p.spans, runtime.CeilDiv(m.t.width, convColumns), rowThreads, 0, args)
+	launchAfter(p, "encoder/encoder_conv", p.spans, runtime.CeilDiv(m.t.width, convColumns), rowThreads, 0, args)
 }
 
 // everywhere is a window without an end.
@@ -267,36 +267,36 @@ func (p *pass) attention(y *layer) {
 		}
 		return uint32(min(n, everywhere))
 	}
-	follow(p, fmt.Sprintf("encoder/encoder_attention_d%d", d), p.spans, c.Heads, attentionThreads, shared,
+	launchAfter(p, fmt.Sprintf("encoder/encoder_attention_d%d", d), p.spans, c.Heads, attentionThreads, shared,
 		&encoderAttentionParams{
-			qkv: p.room(m.room.qkv), out: p.room(m.room.context), spans: p.in(p.at.spans),
-			relative: p.weight(m.t.relative), scale: c.Scale(),
+			qkv: p.workspacePtr(m.memory.qkv), out: p.workspacePtr(m.memory.context), spans: p.slotPtr(p.at.spans),
+			relative: p.weightPtr(m.t.relative), scale: c.Scale(),
 			columns: uint32(y.qkv.n), width: uint32(y.output.k), keys: uint32(c.Heads * d), values: uint32(m.t.keys),
 			share: uint32(c.Heads / c.KeyHeads), before: reach(y.form.Before), after: reach(y.form.After),
 			zero: uint32(zeroDistance(c)),
 		})
 }
 
-// heads runs the dense heads, and makes unit vectors.
-func (p *pass) heads() {
+// runDenseHeads runs the dense heads, and makes unit vectors.
+func (p *pass) runDenseHeads() {
 	m := p.m
-	r := &m.room
+	r := &m.memory
 	unit := encoderUnitParams{
-		inHalf: p.room(r.x), bad: p.in(p.at.bad), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
+		inHalf: p.workspacePtr(r.x), bad: p.slotPtr(p.at.bad), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
 	}
 	a := r.x
 	for i := range m.t.heads {
 		h := &m.t.heads[i]
 		k := chooseTile(p.limits, "encoder/encoder_head", p.rows, h.n, h.k, 16)
 		args := &encoderHeadParams{
-			a: p.room(a), w: p.weight(h.at), bias: p.weight(h.bias), rows: uint32(p.rows), n: uint32(h.n), k: uint32(h.k),
+			a: p.workspacePtr(a), w: p.weightPtr(h.at), bias: p.weightPtr(h.bias), rows: uint32(p.rows), n: uint32(h.n), k: uint32(h.k),
 			activation: uint32(h.activation), stages: k.stages,
 		}
 		if h.weighted {
 			added := &encoderHeadParams{
-				a: args.a, w: p.weight(h.residual.at), out: p.room(r.sums[1]), rows: args.rows, n: args.n, k: args.k, stages: k.stages,
+				a: args.a, w: p.weightPtr(h.residual.at), out: p.workspacePtr(r.sums[1]), rows: args.rows, n: args.n, k: args.k, stages: k.stages,
 			}
-			follow(p, k.name, k.gx, k.gy, k.block, k.shared, added)
+			launchAfter(p, k.name, k.gx, k.gy, k.block, k.shared, added)
 			args.add = added.out
 		}
 		if h.plain {
@@ -304,22 +304,22 @@ func (p *pass) heads() {
 		}
 		if i < len(m.t.heads)-1 {
 			a = r.heads[i%2]
-			args.outHalf = p.room(a)
+			args.outHalf = p.workspacePtr(a)
 		} else {
-			args.out = p.room(r.sums[0])
+			args.out = p.workspacePtr(r.sums[0])
 			unit.in, unit.inHalf = args.out, 0
 		}
-		follow(p, k.name, k.gx, k.gy, k.block, k.shared, args)
+		launchAfter(p, k.name, k.gx, k.gy, k.block, k.shared, args)
 	}
 	if !p.halves {
-		unit.out, unit.count = p.in(p.at.out), uint32(p.rows)
-		follow(p, "encoder/encoder_unit", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, &unit)
+		unit.out, unit.count = p.slotPtr(p.at.out), uint32(p.rows)
+		launchAfter(p, "encoder/encoder_unit", runtime.CeilDiv(p.rows, 8), 1, rowThreads, 0, &unit)
 		return
 	}
 	for _, o := range p.outs {
 		part := unit
-		part.kept, part.outHalf, part.count = p.in(p.at.kept+4*int64(o.from)), o.to, uint32(o.n)
-		follow(p, "encoder/encoder_unit", runtime.CeilDiv(o.n, 8), 1, rowThreads, 0, &part)
+		part.kept, part.outHalf, part.count = p.slotPtr(p.at.kept+4*int64(o.from)), o.to, uint32(o.n)
+		launchAfter(p, "encoder/encoder_unit", runtime.CeilDiv(o.n, 8), 1, rowThreads, 0, &part)
 	}
 }
 
@@ -391,9 +391,9 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-// once gives the device a pass of which all is known but what is in memory: as a graph,
+// replayOrLaunch gives the device a pass of which all is known but what is in memory: as a graph,
 // which is made of the second one of a kind, when the driver knows the kernels.
-func (m *model) once(rt *runtime.Runtime, key graphKey, work func() error) error {
+func (m *model) replayOrLaunch(rt *runtime.Runtime, key graphKey, work func() error) error {
 	if m.noGraph {
 		return work()
 	}

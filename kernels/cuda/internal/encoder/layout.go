@@ -29,8 +29,8 @@ func offset(row, column, columns int) int {
 	return block*tileBytes + row%tile*2*tile + (column%tile/piece^row%piece)*2*piece + column%piece*2
 }
 
-// half is a value in half precision, and whether it has one.
-func half(v float32) (uint16, bool) {
+// halfFromFloat is a value in half precision, and whether it has one.
+func halfFromFloat(v float32) (uint16, bool) {
 	h := kernels.F16FromF32(v)
 	return h, h&0x7FFF < 0x7C00
 }
@@ -40,9 +40,9 @@ func errRange(name string, v float32) error {
 	return fmt.Errorf("%w: %s has %g, half precision ends at 65504", transformer.ErrWeights, name, v)
 }
 
-func put16(b []byte, at int, h uint16) { b[at], b[at+1] = byte(h), byte(h>>8) }
+func putHalf(b []byte, at int, h uint16) { b[at], b[at+1] = byte(h), byte(h>>8) }
 
-func put32(b []byte, at int, v float32) {
+func putFloat(b []byte, at int, v float32) {
 	u := math.Float32bits(v)
 	b[at], b[at+1], b[at+2], b[at+3] = byte(u), byte(u>>8), byte(u>>16), byte(u>>24)
 }
@@ -50,38 +50,38 @@ func put32(b []byte, at int, v float32) {
 // rows says which row of a weight a row of the device's matrix is; nil: zeros.
 type rows func(i int) []float32
 
-// tiled writes n rows of k values, a multiple of tile, whose values lie in such columns.
-func tiled(dst []byte, name string, n, k int, in columns, row rows) error {
+// writeTiled writes n rows of k values, a multiple of tile, whose values lie in such columns.
+func writeTiled(dst []byte, name string, n, k int, in columns, row rows) error {
 	for i := range n {
 		for c, v := range row(i) {
-			h, ok := half(v)
+			h, ok := halfFromFloat(v)
 			if !ok {
 				return errRange(name, v)
 			}
-			put16(dst, offset(i, c/in.size*in.stride+c%in.size, k), h)
+			putHalf(dst, offset(i, c/in.size*in.stride+c%in.size, k), h)
 		}
 	}
 	return nil
 }
 
-// table writes n rows of width values in half precision, one behind the other.
-func table(dst []byte, name string, n, width int, row rows) error {
+// writeTable writes n rows of width values in half precision, one behind the other.
+func writeTable(dst []byte, name string, n, width int, row rows) error {
 	for i := range n {
 		for c, v := range row(i) {
-			h, ok := half(v)
+			h, ok := halfFromFloat(v)
 			if !ok {
 				return errRange(name, v)
 			}
-			put16(dst, 2*(i*width+c), h)
+			putHalf(dst, 2*(i*width+c), h)
 		}
 	}
 	return nil
 }
 
-// floats writes values of float32.
-func floats(dst []byte, x []float32) {
+// writeFloats writes values of float32.
+func writeFloats(dst []byte, x []float32) {
 	for i, v := range x {
-		put32(dst, 4*i, v)
+		putFloat(dst, 4*i, v)
 	}
 }
 
@@ -91,8 +91,8 @@ func interleaved(i int) (second bool, row int) {
 	return j >= 8, 8*g + j%8
 }
 
-// values are n values of memory, from a byte on.
-func values[T any](b []byte, at int64, n int) []T {
+// valuesAt are n values of memory, from a byte on.
+func valuesAt[T any](b []byte, at int64, n int) []T {
 	var zero T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b[at:at+int64(n)*int64(unsafe.Sizeof(zero))]))), n)
 }

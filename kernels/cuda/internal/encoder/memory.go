@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// usualTokens go through the layers together, if there is room: several times what
+	// defaultTokens go through the layers together, if there is room: several times what
 	// fills the largest devices.
-	usualTokens = 32 << 10
-	// reserve stays free where no limit is given.
-	reserve = 256 << 20
+	defaultTokens = 32 << 10
+	// memoryReserve stays free where no limit is given.
+	memoryReserve = 256 << 20
 )
 
-// room is what a batch takes of the memory, in bytes from its beginning.
-type room struct {
+// batchMemory is what a batch takes of the memory, in bytes from its beginning.
+type batchMemory struct {
 	tokens              int
 	x, qkv, wide, delta int64
 	context, convolved  int64    // output of attention and of convolutions, if there are such layers
@@ -29,14 +29,14 @@ type room struct {
 	size                int64
 }
 
-func (r *room) bytes() int64 { return r.size }
+func (r *batchMemory) totalBytes() int64 { return r.size }
 
 // roomFor lays out the memory of batches of so many tokens.
-func (m *model) roomFor(tokens int) room {
+func (m *model) roomFor(tokens int) batchMemory {
 	t, a := m.t, runtime.Arena{}
 	n := int64(roundUp(tokens, passRows))
 	width, wide := int64(t.width), int64(t.wide)
-	r := room{tokens: tokens, stream: none, context: none, convolved: none, embedded: none}
+	r := batchMemory{tokens: tokens, stream: none, context: none, convolved: none, embedded: none}
 	columns, attends, convolves := 0, false, false
 	for i := range t.layers {
 		y := &t.layers[i]
@@ -71,30 +71,30 @@ func (m *model) roomFor(tokens int) room {
 	return r
 }
 
-// plan says how many tokens a batch has, at most: as many as asked for, or as there is
+// batchTokens says how many tokens a batch has, at most: as many as asked for, or as there is
 // memory for.
-func (m *model) plan(rt *runtime.Runtime, o transformer.Options) (int, error) {
+func (m *model) batchTokens(rt *runtime.Runtime, o transformer.Options) (int, error) {
 	limit := o.Memory
 	free, _, err := rt.Driver.MemInfo()
 	if err != nil {
 		return 0, err
 	}
 	if limit == 0 {
-		limit = max(int64(free)-reserve, int64(free)/2)
+		limit = max(int64(free)-memoryReserve, int64(free)/2)
 	}
 	least := max(m.config.MaxPositions, smallRows)
 	if o.Tokens > 0 {
-		least = min(max(o.Tokens, 1), usualTokens)
+		least = min(max(o.Tokens, 1), defaultTokens)
 	}
-	for tokens := max(usualTokens, least); ; tokens = max(tokens/2, least) {
+	for tokens := max(defaultTokens, least); ; tokens = max(tokens/2, least) {
 		if o.Tokens > 0 {
 			tokens = least
 		}
 		r := m.roomFor(tokens)
-		if need := m.t.bytes + r.bytes(); need <= limit {
+		if need := m.t.bytes + r.totalBytes(); need <= limit {
 			return tokens, nil
 		} else if tokens == least {
-			return 0, fmt.Errorf("%w: %d bytes of weights and %d for a batch of %d tokens; there are %d", driver.ErrOutOfMemory, m.t.bytes, r.bytes(), least, limit)
+			return 0, fmt.Errorf("%w: %d bytes of weights and %d for a batch of %d tokens; there are %d", driver.ErrOutOfMemory, m.t.bytes, r.totalBytes(), least, limit)
 		}
 	}
 }
@@ -126,8 +126,8 @@ type slot struct {
 }
 
 func (s *slot) open(c *driver.Context, m *model, i int) (err error) {
-	most := m.layoutOfSlots(m.room.tokens)
-	s.at = m.mem.At(m.room.slots[i])
+	most := m.layoutOfSlots(m.memory.tokens)
+	s.at = m.mem.At(m.memory.slots[i])
 	if s.in, err = c.HostAlloc(most.out); err != nil {
 		return fmt.Errorf("page-locked memory: %w", err)
 	}
@@ -141,7 +141,7 @@ func (s *slot) open(c *driver.Context, m *model, i int) (err error) {
 	return err
 }
 
-func (s *slot) free(c *driver.Context) {
+func (s *slot) freeEvents(c *driver.Context) {
 	_ = c.HostFree(s.in)
 	_ = c.HostFree(s.out)
 	_ = c.FreeEvent(s.computed)

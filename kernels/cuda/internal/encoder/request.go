@@ -42,21 +42,21 @@ func (r *request) Joins(other runtime.Request) bool {
 func (r *request) Size() int { return len(r.batch.IDs) }
 
 // Room implements [runtime.Request].
-func (r *request) Room() int { return mostPasses * r.m.room.tokens }
+func (r *request) Room() int { return mostPasses * r.m.memory.tokens }
 
-// fail is the end of the request.
-func (r *request) fail(err error) {
+// failWith is the end of the request.
+func (r *request) failWith(err error) {
 	r.failed = true
 	r.Fail(err)
 }
 
 // Run implements [runtime.Request].
 func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
-	w := &work{m: r.m, rt: rt, limits: limitsOf(rt), halves: r.halves, vectors: r.vectors}
+	w := &passQueue{m: r.m, rt: rt, limits: limitsFor(rt), halves: r.halves, vectors: r.vectors}
 	rows := 0
 	for _, b := range batch {
 		r := b.(*request)
-		w.left = append(w.left, share{r: r, last: r.batch.Texts()})
+		w.remaining = append(w.remaining, textRange{r: r, last: r.batch.Texts()})
 		rows = max(rows, r.first+len(r.kept))
 	}
 	if r.vectors != nil {
@@ -71,32 +71,32 @@ func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
 	return err
 }
 
-// share is some texts of a request, in a pass from a row on.
-type share struct {
+// textRange is some texts of a request, in a pass from a row on.
+type textRange struct {
 	r           *request
 	first, last int
 	row         int
 }
 
-func (s *share) rows() int { return s.r.batch.Offsets[s.last] - s.r.batch.Offsets[s.first] }
+func (s *textRange) rowCount() int { return s.r.batch.Offsets[s.last] - s.r.batch.Offsets[s.first] }
 
-// kept says which of the ids that are kept are of the share's texts.
-func (s *share) kept() (first, last int) {
+// keptRange says which of the ids that are kept are of the share's texts.
+func (s *textRange) keptRange() (first, last int) {
 	first, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.first]))
 	last, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.last]))
 	return first, last
 }
 
-// load is what is under way in a slot.
-type load struct {
-	shares      []share
+// passContent is what is under way in a slot.
+type passContent struct {
+	shares      []textRange
 	rows, spans int
 	kept        int // rows whose vectors come as halves
 	at          layout
 }
 
-// bytes are what comes from the device.
-func (w *work) bytes(l *load, rows int) int64 {
+// resultBytes are what comes from the device.
+func (w *passQueue) resultBytes(l *passContent, rows int) int64 {
 	head, dim := l.at.out-l.at.bad, int64(w.m.about.Dim)
 	switch {
 	case w.vectors != nil:
@@ -107,31 +107,31 @@ func (w *work) bytes(l *load, rows int) int64 {
 	return head + 4*int64(rows)*dim
 }
 
-// work is passes for some requests: while the device computes one, the vectors of the one
+// passQueue is passes for some requests: while the device computes one, the vectors of the one
 // before leave it, and the next one is laid out.
-type work struct {
-	m       *model
-	rt      *runtime.Runtime
-	limits  limits
-	halves  bool              // kind of the requests
-	vectors *resident.Vectors // where halves stay; nil if they come to the host
-	left    []share
-	under   [2]*load
-	spans   []encoderSpan
+type passQueue struct {
+	m         *model
+	rt        *runtime.Runtime
+	limits    limits
+	halves    bool              // kind of the requests
+	vectors   *resident.Vectors // where halves stay; nil if they come to the host
+	remaining []textRange
+	inFlight  [2]*passContent
+	spans     []encoderSpan
 }
 
-func (w *work) run() error {
+func (w *passQueue) run() error {
 	for i := 0; ; i++ {
-		if err := w.land(i % 2); err != nil {
+		if err := w.finishSlot(i % 2); err != nil {
 			return err
 		}
-		l := w.next()
+		l := w.nextPass()
 		if l == nil {
 			// What lands last may leave something to be done again.
-			if err := w.land((i + 1) % 2); err != nil {
+			if err := w.finishSlot((i + 1) % 2); err != nil {
 				return err
 			}
-			if l = w.next(); l == nil {
+			if l = w.nextPass(); l == nil {
 				return nil
 			}
 		}
@@ -141,28 +141,28 @@ func (w *work) run() error {
 	}
 }
 
-// next takes texts for a pass, as many as there is room for; nil: there are none.
-func (w *work) next() *load {
-	l := &load{}
-	for len(w.left) > 0 {
-		s := &w.left[0]
+// nextPass takes texts for a pass, as many as there is room for; nil: there are none.
+func (w *passQueue) nextPass() *passContent {
+	l := &passContent{}
+	for len(w.remaining) > 0 {
+		s := &w.remaining[0]
 		if err := s.r.Context().Err(); err != nil && !s.r.failed {
-			s.r.fail(context.Cause(s.r.Context()))
+			s.r.failWith(context.Cause(s.r.Context()))
 		}
 		if s.r.failed || s.first == s.last {
-			w.left = w.left[1:]
+			w.remaining = w.remaining[1:]
 			continue
 		}
 		part := *s
 		part.row = l.rows
-		for part.last = s.first; part.last < s.last && l.rows+s.r.batch.Offsets[part.last+1]-s.r.batch.Offsets[s.first] <= w.m.room.tokens; part.last++ {
+		for part.last = s.first; part.last < s.last && l.rows+s.r.batch.Offsets[part.last+1]-s.r.batch.Offsets[s.first] <= w.m.memory.tokens; part.last++ {
 		}
 		if part.last == s.first {
 			break // the next text has room in the next pass
 		}
 		s.first = part.last
-		if n := part.rows(); n > 0 {
-			first, last := part.kept()
+		if n := part.rowCount(); n > 0 {
+			first, last := part.keptRange()
 			l.shares = append(l.shares, part)
 			l.rows += n
 			l.kept += last - first
@@ -176,7 +176,7 @@ func (w *work) next() *load {
 
 // launch lays a pass out in a slot and gives it to the device. A small one that nothing
 // is under way with is a graph.
-func (w *work) launch(i int, l *load, first bool) error {
+func (w *passQueue) launch(i int, l *passContent, first bool) error {
 	m, rt, s := w.m, w.rt, &w.m.slots[i]
 	c := rt.Driver
 	rows := l.rows
@@ -184,11 +184,11 @@ func (w *work) launch(i int, l *load, first bool) error {
 	if graph {
 		rows = roundUp(rows, graphRows)
 	}
-	w.cut(l, rows, graph)
+	w.makeSpans(l, rows, graph)
 	l.spans, l.at = len(w.spans), m.layoutFor(rows, len(w.spans), l.kept)
-	w.fill(s.in.Data, l, rows)
+	w.writeInput(s.in.Data, l, rows)
 	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, at: l.at, slot: s.at}
-	p.outs = w.outs(l, p.in(l.at.out))
+	p.outs = w.halvesTargets(l, p.slotPtr(l.at.out))
 	work := func() error {
 		p.err = nil
 		if err := c.ToDevice(s.at, s.in.Data[:l.at.out], rt.Stream); err != nil {
@@ -196,11 +196,11 @@ func (w *work) launch(i int, l *load, first bool) error {
 		}
 		return p.run()
 	}
-	w.under[i] = l
-	out := s.out.Data[:w.bytes(l, l.rows)]
+	w.inFlight[i] = l
+	out := s.out.Data[:w.resultBytes(l, l.rows)]
 	if graph {
-		out = s.out.Data[:w.bytes(l, rows)]
-		err := m.once(rt, graphKey{rows, l.spans}, func() error {
+		out = s.out.Data[:w.resultBytes(l, rows)]
+		err := m.replayOrLaunch(rt, graphKey{rows, l.spans}, func() error {
 			if err := work(); err != nil {
 				return err
 			}
@@ -230,23 +230,23 @@ func (w *work) launch(i int, l *load, first bool) error {
 	return nil
 }
 
-// outs says where the halves of a pass go: to the slot, or each share's to its own place.
-func (w *work) outs(l *load, slot driver.Ptr) (outs []halvesOut) {
+// halvesTargets says where the halves of a pass go: to the slot, or each share's to its own place.
+func (w *passQueue) halvesTargets(l *passContent, slot driver.Ptr) (outs []halvesOut) {
 	if w.vectors == nil {
 		return []halvesOut{{n: l.kept, to: slot}}
 	}
 	from := 0
 	for _, s := range l.shares {
-		first, last := s.kept()
+		first, last := s.keptRange()
 		outs = append(outs, halvesOut{from, last - first, w.vectors.At(s.r.first + first)})
 		from += last - first
 	}
 	return outs
 }
 
-// cut makes the spans of a pass, those of long texts first. A graph's are rounded up, with
+// makeSpans makes the spans of a pass, those of long texts first. A graph's are rounded up, with
 // one of rows that are no text's, and repetitions, which compute the same twice.
-func (w *work) cut(l *load, rows int, graph bool) {
+func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 	w.spans = w.spans[:0]
 	for _, s := range l.shares {
 		b := s.r.batch
@@ -271,9 +271,9 @@ func (w *work) cut(l *load, rows int, graph bool) {
 	}
 }
 
-// fill writes what a pass is given.
-func (w *work) fill(host []byte, l *load, rows int) {
-	ids, positions := values[int32](host, l.at.ids, rows), values[uint32](host, l.at.positions, rows)
+// writeInput writes what a pass is given.
+func (w *passQueue) writeInput(host []byte, l *passContent, rows int) {
+	ids, positions := valuesAt[int32](host, l.at.ids, rows), valuesAt[uint32](host, l.at.positions, rows)
 	for _, s := range l.shares {
 		b := s.r.batch
 		copy(ids[s.row:], b.IDs[b.Offsets[s.first]:b.Offsets[s.last]])
@@ -287,46 +287,46 @@ func (w *work) fill(host []byte, l *load, rows int) {
 	}
 	clear(ids[l.rows:])
 	clear(positions[l.rows:])
-	kept := values[uint32](host, l.at.kept, l.kept)[:0]
+	kept := valuesAt[uint32](host, l.at.kept, l.kept)[:0]
 	for _, s := range l.shares {
-		first, last := s.kept()
+		first, last := s.keptRange()
 		for _, id := range s.r.kept[first:last] {
 			kept = append(kept, uint32(s.row+int(id)-s.r.batch.Offsets[s.first]))
 		}
 	}
-	copy(values[encoderSpan](host, l.at.spans, len(w.spans)), w.spans)
-	values[uint32](host, l.at.bad, 1)[0] = math.MaxUint32
+	copy(valuesAt[encoderSpan](host, l.at.spans, len(w.spans)), w.spans)
+	valuesAt[uint32](host, l.at.bad, 1)[0] = math.MaxUint32
 }
 
-// land waits until the vectors of a slot are here, and gives them to whom they belong.
-func (w *work) land(i int) error {
-	l, s := w.under[i], &w.m.slots[i]
+// finishSlot waits until the vectors of a slot are here, and gives them to whom they belong.
+func (w *passQueue) finishSlot(i int) error {
+	l, s := w.inFlight[i], &w.m.slots[i]
 	if l == nil {
 		return nil
 	}
-	w.under[i] = nil
+	w.inFlight[i] = nil
 	if err := w.rt.Driver.SyncEvent(s.copied); err != nil {
 		return err
 	}
 	dim := w.m.about.Dim
 	out := s.out.Data[l.at.out-l.at.bad:]
-	bad := values[uint32](s.out.Data, 0, 1)[0]
+	bad := valuesAt[uint32](s.out.Data, 0, 1)[0]
 	halves := 0 // of the shares before
 	for _, part := range l.shares {
 		b := part.r.batch
-		first, last := part.kept()
+		first, last := part.keptRange()
 		at := 2 * dim * halves
 		halves += last - first
-		lo, n := b.Offsets[part.first], part.rows()
+		lo, n := b.Offsets[part.first], part.rowCount()
 		// Of several bad rows only the first is known: what comes after it is computed again,
 		// without the text that it is of.
 		switch in := int64(bad) - int64(part.row); {
 		case bad >= uint32(l.rows) || in >= int64(n):
 		case in >= 0:
-			part.r.fail(fmt.Errorf("token %d of the batch: %w", lo+int(in), transformer.ErrNotFinite))
+			part.r.failWith(fmt.Errorf("token %d of the batch: %w", lo+int(in), transformer.ErrNotFinite))
 			continue
 		default:
-			w.left = append(w.left, part)
+			w.remaining = append(w.remaining, part)
 			continue
 		}
 		if w.vectors != nil {

@@ -69,40 +69,40 @@ type tensors struct {
 type packer struct {
 	c     *transformer.Config
 	arena runtime.Arena
-	parts []part
+	parts []weightArray
 }
 
-// part is an array of the weights.
-type part struct {
+// weightArray is an array of the weights.
+type weightArray struct {
 	at, bytes int64
 	write     func(dst []byte) error
 }
 
-func (p *packer) take(bytes int, write func(dst []byte) error) int64 {
+func (p *packer) addArray(bytes int, write func(dst []byte) error) int64 {
 	at := p.arena.Take(int64(bytes))
-	p.parts = append(p.parts, part{at, int64(bytes), write})
+	p.parts = append(p.parts, weightArray{at, int64(bytes), write})
 	return at
 }
 
-// padded takes room for n values of float32, of which x are the first; none for nil.
-func (p *packer) padded(x []float32, n int) int64 {
+// addPadded takes room for n values of float32, of which x are the first; none for nil.
+func (p *packer) addPadded(x []float32, n int) int64 {
 	if x == nil {
 		return none
 	}
-	return p.take(4*n, func(dst []byte) error {
-		floats(dst, x)
+	return p.addArray(4*n, func(dst []byte) error {
+		writeFloats(dst, x)
 		return nil
 	})
 }
 
-// norm takes room for a norm of rows of size values.
-func (p *packer) norm(n transformer.Norm, size int) norm {
+// addNorm takes room for a norm of rows of size values.
+func (p *packer) addNorm(n transformer.Norm, size int) norm {
 	width := roundUp(size, tile)
-	return norm{p.padded(n.Gamma, width), p.padded(n.Beta, width), p.c.Epsilon}
+	return norm{p.addPadded(n.Gamma, width), p.addPadded(n.Beta, width), p.c.Epsilon}
 }
 
-// headNorm takes room for one of a head, whose values lie as those of order do.
-func (p *packer) headNorm(n transformer.Norm, order func(j int) int) norm {
+// addHeadNorm takes room for one of a head, whose values lie as those of order do.
+func (p *packer) addHeadNorm(n transformer.Norm, order func(j int) int) norm {
 	ordered := func(x []float32) []float32 {
 		if x == nil {
 			return nil
@@ -113,7 +113,7 @@ func (p *packer) headNorm(n transformer.Norm, order func(j int) int) norm {
 		}
 		return y
 	}
-	return norm{p.padded(ordered(n.Gamma), p.c.HeadSize), p.padded(ordered(n.Beta), p.c.HeadSize), p.c.Epsilon}
+	return norm{p.addPadded(ordered(n.Gamma), p.c.HeadSize), p.addPadded(ordered(n.Beta), p.c.HeadSize), p.c.Epsilon}
 }
 
 // source is a row of a linear map, and the factor of its weight and bias. A nil map means zeros.
@@ -127,15 +127,15 @@ type source struct {
 // of epsilon: their products with gates then reach a million in half precision.
 const sandwichScale = 1. / 16
 
-// scale is the factor of the output of a feed-forward part.
-func (p *packer) scale() float32 {
+// feedForwardScale is the factor of the output of a feed-forward part.
+func (p *packer) feedForwardScale() float32 {
 	if p.c.NormPlace == transformer.SandwichNorm {
 		return sandwichScale
 	}
 	return 1
 }
 
-func times(x []float32, scale float32) []float32 {
+func scaled(x []float32, scale float32) []float32 {
 	if scale == 1 {
 		return x
 	}
@@ -149,31 +149,31 @@ func times(x []float32, scale float32) []float32 {
 // columns says where the values of a row lie: groups of size, each stride further.
 type columns struct{ n, size, stride int }
 
-// dense are columns one behind the other.
-func dense(n int) columns { return columns{n, n, n} }
+// contiguous are columns one behind the other.
+func contiguous(n int) columns { return columns{n, n, n} }
 
-// linear takes room for a map of in.n values, whose row i comes from the source from(i).
-func (p *packer) linear(name string, n int, in columns, from func(i int) source) matrix {
+// addLinear takes room for a map of in.n values, whose row i comes from the source from(i).
+func (p *packer) addLinear(name string, n int, in columns, from func(i int) source) matrix {
 	m := matrix{n: roundUp(n, tile), k: roundUp(in.n/in.size*in.stride, tile), bias: none}
 	biased := false
 	for i := range n {
 		s := from(i)
 		biased = biased || s.l != nil && s.l.Bias != nil
 	}
-	m.at = p.take(2*m.n*m.k, func(dst []byte) error {
-		return tiled(dst, name, n, m.k, in, func(i int) []float32 {
+	m.at = p.addArray(2*m.n*m.k, func(dst []byte) error {
+		return writeTiled(dst, name, n, m.k, in, func(i int) []float32 {
 			s := from(i)
 			if s.l == nil {
 				return nil
 			}
-			return times(s.l.Weight[s.row*in.n:(s.row+1)*in.n], s.weight)
+			return scaled(s.l.Weight[s.row*in.n:(s.row+1)*in.n], s.weight)
 		})
 	})
 	if biased {
-		m.bias = p.take(4*m.n, func(dst []byte) error {
+		m.bias = p.addArray(4*m.n, func(dst []byte) error {
 			for i := range n {
 				if s := from(i); s.l != nil && s.l.Bias != nil {
-					put32(dst, 4*i, s.l.Bias[s.row]*s.bias)
+					putFloat(dst, 4*i, s.l.Bias[s.row]*s.bias)
 				}
 			}
 			return nil
@@ -182,13 +182,13 @@ func (p *packer) linear(name string, n int, in columns, from func(i int) source)
 	return m
 }
 
-// whole is the source of a map that lies as it is.
-func whole(l *transformer.Linear) func(i int) source {
+// wholeMap is the source of a map that lies as it is.
+func wholeMap(l *transformer.Linear) func(i int) source {
 	return func(i int) source { return source{l, i, 1, 1} }
 }
 
-// lay lays out all weights of a model.
-func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
+// layOutWeights lays out all weights of a model.
+func layOutWeights(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	p := &packer{c: c}
 	e, d := c.EmbeddingSize(), headColumns(c.HeadSize)
 	t := &tensors{
@@ -202,22 +202,22 @@ func lay(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 			t.angles[f.Theta] = p.angles(f.Theta)
 		}
 	}
-	t.norm, t.final = p.norm(w.Norm, e), p.norm(w.Final, c.Hidden)
+	t.norm, t.final = p.addNorm(w.Norm, e), p.addNorm(w.Final, c.Hidden)
 	t.relative = p.distances(w.Relative)
 	for i := range w.Layers {
-		t.layers = append(t.layers, p.layer(t, i, &w.Layers[i]))
+		t.layers = append(t.layers, p.addLayer(t, i, &w.Layers[i]))
 	}
 	in := c.Hidden
 	for i := range w.Heads {
 		d := &w.Heads[i]
 		name := fmt.Sprintf("dense head %d", i)
 		x := head{
-			matrix: p.linear(name, d.Out, dense(in), whole(&d.Linear)), activation: d.Activation, out: d.Out,
+			matrix: p.addLinear(name, d.Out, contiguous(in), wholeMap(&d.Linear)), activation: d.Activation, out: d.Out,
 			plain: d.Residual && d.ResidualWeight == nil, weighted: d.ResidualWeight != nil,
 		}
 		if x.weighted {
-			x.residual = p.linear(name+" residual", d.Out, dense(in),
-				whole(&transformer.Linear{Weight: d.ResidualWeight}))
+			x.residual = p.addLinear(name+" residual", d.Out, contiguous(in),
+				wholeMap(&transformer.Linear{Weight: d.ResidualWeight}))
 		}
 		t.heads = append(t.heads, x)
 		t.widest = max(t.widest, x.n)
@@ -249,18 +249,18 @@ func (p *packer) embeddings(t *tensors, w *transformer.Weights) {
 	if c.LearnedPositions {
 		alone = make([]float32, e)
 	}
-	t.words = p.take(2*words*t.embedding, func(dst []byte) error {
-		return table(dst, "word embeddings", words, t.embedding, with(w.Words, alone))
+	t.words = p.addArray(2*words*t.embedding, func(dst []byte) error {
+		return writeTable(dst, "word embeddings", words, t.embedding, with(w.Words, alone))
 	})
 	t.places = none
 	if c.LearnedPositions {
 		positions := w.Positions[c.PositionOffset*e:]
-		t.places = p.take(2*c.MaxPositions*t.embedding, func(dst []byte) error {
-			return table(dst, "position embeddings", c.MaxPositions, t.embedding, with(positions, types))
+		t.places = p.addArray(2*c.MaxPositions*t.embedding, func(dst []byte) error {
+			return writeTable(dst, "position embeddings", c.MaxPositions, t.embedding, with(positions, types))
 		})
 	}
 	if e != c.Hidden {
-		m := p.linear("embedding projection", c.Hidden, dense(e), whole(&w.Project))
+		m := p.addLinear("embedding projection", c.Hidden, contiguous(e), wholeMap(&w.Project))
 		t.project = &m
 	}
 }
@@ -277,24 +277,24 @@ func (p *packer) distances(x []float32) int64 {
 		return none
 	}
 	stride, n, scale := 2*zeroDistance(p.c)+1, 2*p.c.MaxPositions-1, p.c.Scale()
-	return p.take(4*p.c.Heads*stride, func(dst []byte) error {
+	return p.addArray(4*p.c.Heads*stride, func(dst []byte) error {
 		for h := range p.c.Heads {
 			for i, v := range x[h*n : (h+1)*n] {
-				put32(dst, 4*(h*stride+distanceRoom+i), v/scale)
+				putFloat(dst, 4*(h*stride+distanceRoom+i), v/scale)
 			}
 		}
 		return nil
 	})
 }
 
-// layer lays out one. Of gated parts the rows of the two halves are interleaved.
-func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
+// addLayer lays out one. Of gated parts the rows of the two halves are interleaved.
+func (p *packer) addLayer(t *tensors, i int, l *transformer.Layer) layer {
 	c := p.c
 	h := c.Hidden
 	name := fmt.Sprintf("layer %d ", i)
 	y := layer{
-		form: c.Layers[i], attentionNorm: p.norm(l.AttentionNorm, h), feedForwardNorm: p.norm(l.FeedForwardNorm, h),
-		attentionOutputNorm: p.norm(l.AttentionOutputNorm, h), feedForwardOutput: p.norm(l.FeedForwardOutputNorm, h),
+		form: c.Layers[i], attentionNorm: p.addNorm(l.AttentionNorm, h), feedForwardNorm: p.addNorm(l.FeedForwardNorm, h),
+		attentionOutputNorm: p.addNorm(l.AttentionOutputNorm, h), feedForwardOutput: p.addNorm(l.FeedForwardOutputNorm, h),
 	}
 	if y.form.Convolution {
 		p.convolution(t, &y, name, l)
@@ -307,25 +307,25 @@ func (p *packer) layer(t *tensors, i int, l *transformer.Layer) layer {
 
 func (p *packer) feedForward(t *tensors, y *layer, name string, l *transformer.Layer) {
 	c := p.c
-	y.feedForwardOutput.epsilon *= p.scale() * p.scale()
+	y.feedForwardOutput.epsilon *= p.feedForwardScale() * p.feedForwardScale()
 	if !c.Gated {
-		y.up = p.linear(name+"up", c.Intermediate, dense(c.Hidden), whole(&l.Up))
-		y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
-			func(i int) source { return source{&l.Down, i, p.scale(), p.scale()} })
+		y.up = p.addLinear(name+"up", c.Intermediate, contiguous(c.Hidden), wholeMap(&l.Up))
+		y.down = p.addLinear(name+"down", c.Hidden, contiguous(c.Intermediate),
+			func(i int) source { return source{&l.Down, i, p.feedForwardScale(), p.feedForwardScale()} })
 		return
 	}
-	y.up = p.linear(name+"up", 2*t.wide, dense(c.Hidden), func(i int) source {
+	y.up = p.addLinear(name+"up", 2*t.wide, contiguous(c.Hidden), func(i int) source {
 		gate, row := interleaved(i)
 		switch {
 		case row >= c.Intermediate:
 			return source{}
 		case gate:
-			return source{&l.Up, c.Intermediate + row, p.scale(), p.scale()}
+			return source{&l.Up, c.Intermediate + row, p.feedForwardScale(), p.feedForwardScale()}
 		}
 		return source{&l.Up, row, 1, 1}
 	})
-	y.down = p.linear(name+"down", c.Hidden, dense(c.Intermediate),
-		func(i int) source { return source{&l.Down, i, 1, p.scale()} })
+	y.down = p.addLinear(name+"down", c.Hidden, contiguous(c.Intermediate),
+		func(i int) source { return source{&l.Down, i, 1, p.feedForwardScale()} })
 }
 
 // attention lays out queries, keys and values, with zeros where heads have more columns than
@@ -352,7 +352,7 @@ func (p *packer) attention(t *tensors, y *layer, name string, l *transformer.Lay
 		return source{l, head*size + order(j), 1, 1}
 	}
 	queries := c.Heads * d
-	y.qkv = p.linear(name+"query, key and value", queries+2*t.keys, dense(h), func(i int) source {
+	y.qkv = p.addLinear(name+"query, key and value", queries+2*t.keys, contiguous(h), func(i int) source {
 		switch {
 		case i < queries:
 			return row(&l.Query, c.Heads, i, order)
@@ -361,38 +361,38 @@ func (p *packer) attention(t *tensors, y *layer, name string, l *transformer.Lay
 		}
 		return row(&l.Value, c.KeyHeads, i-queries-t.keys, plain)
 	})
-	y.queryNorm, y.keyNorm = p.headNorm(l.QueryNorm, order), p.headNorm(l.KeyNorm, order)
-	y.output = p.linear(name+"output", h, columns{c.Heads * size, size, d}, whole(&l.Output))
+	y.queryNorm, y.keyNorm = p.addHeadNorm(l.QueryNorm, order), p.addHeadNorm(l.KeyNorm, order)
+	y.output = p.addLinear(name+"output", h, columns{c.Heads * size, size, d}, wholeMap(&l.Output))
 }
 
 // convolution lays out one: its taps as rows.
 func (p *packer) convolution(t *tensors, y *layer, name string, l *transformer.Layer) {
 	h, taps := p.c.Hidden, y.form.Taps()
 	y.angles, y.queryNorm, y.keyNorm = none, noNorm, noNorm
-	y.qkv = p.linear(name+"convolution input", 3*t.width, dense(h), func(i int) source {
+	y.qkv = p.addLinear(name+"convolution input", 3*t.width, contiguous(h), func(i int) source {
 		if i%t.width >= h {
 			return source{}
 		}
 		return source{&l.Convolution.In, i/t.width*h + i%t.width, 1, 1}
 	})
-	y.taps = p.take(4*taps*t.width, func(dst []byte) error {
+	y.taps = p.addArray(4*taps*t.width, func(dst []byte) error {
 		for i, v := range l.Convolution.Taps.Weight {
-			put32(dst, 4*(i%taps*t.width+i/taps), v)
+			putFloat(dst, 4*(i%taps*t.width+i/taps), v)
 		}
 		return nil
 	})
-	y.tapsBias = p.padded(l.Convolution.Taps.Bias, t.width)
-	y.output = p.linear(name+"output", h, dense(h), whole(&l.Output))
+	y.tapsBias = p.addPadded(l.Convolution.Taps.Bias, t.width)
+	y.output = p.addLinear(name+"output", h, contiguous(h), wholeMap(&l.Output))
 }
 
 // angles lays out a table of rotary angles: cosine and sine in turn.
 func (p *packer) angles(theta float64) int64 {
 	n := p.c.HeadSize / 2
-	return p.take(8*p.c.MaxPositions*n, func(dst []byte) error {
+	return p.addArray(8*p.c.MaxPositions*n, func(dst []byte) error {
 		r := transformer.NewRotary(theta, n, p.c.MaxPositions)
 		for i := range r.Cos {
-			put32(dst, 8*i, r.Cos[i])
-			put32(dst, 8*i+4, r.Sin[i])
+			putFloat(dst, 8*i, r.Cos[i])
+			putFloat(dst, 8*i+4, r.Sin[i])
 		}
 		return nil
 	})

@@ -30,7 +30,7 @@ func NewBuilder(d *runtime.Device, cpu kernels.Backend) kernels.Builder {
 // Name is that of the backend and the device.
 func (b *builder) Name() string { return b.Backend.Name() + "+" + b.dev.Info().Name }
 
-func (b *builder) fault(err error) error {
+func (b *builder) wrapError(err error) error {
 	return fmt.Errorf("nearest centroids on %s: %w", b.dev.Info().Name, err)
 }
 
@@ -49,7 +49,7 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 	if len(centroids) < dim {
 		return b.Backend, func() {}, nil
 	}
-	p := &prepared{builder: b, of: &centroids[0], k: len(centroids) / dim, dim: dim}
+	p := &prepared{builder: b, source: &centroids[0], k: len(centroids) / dim, dim: dim}
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		p.rt = rt
 		rt.Own(p)
@@ -60,7 +60,7 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 		return err
 	})
 	if err != nil {
-		return nil, nil, b.fault(err)
+		return nil, nil, b.wrapError(err)
 	}
 	return p, func() { _ = b.dev.FreeOwner(p) }, nil
 }
@@ -69,7 +69,7 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 type prepared struct {
 	*builder
 	rt            *runtime.Runtime
-	of            *float32 // the first of them
+	source        *float32 // the first of them
 	k, dim, width int      // width of a row in half precision; 0: not used
 	exact, half   driver.Mem
 	cNorm, cError float32
@@ -77,7 +77,7 @@ type prepared struct {
 
 // Prepare returns the same backend for the same centroids.
 func (p *prepared) Prepare(ctx context.Context, centroids []float32, dim int) (kernels.Backend, func(), error) {
-	if len(centroids) == p.k*p.dim && dim == p.dim && &centroids[0] == p.of {
+	if len(centroids) == p.k*p.dim && dim == p.dim && &centroids[0] == p.source {
 		return p, func() {}, nil
 	}
 	return p.builder.Prepare(ctx, centroids, dim)
@@ -96,7 +96,7 @@ func (p *prepared) Nearest(ctx context.Context, codes []uint32, scores []float32
 		requests = append(requests, r)
 	}
 	if err := runtime.Do(ctx, p.dev, requests); err != nil {
-		return p.fault(err)
+		return p.wrapError(err)
 	}
 	return p.unanswered(ctx, codes[:n], scores, centroids, x)
 }
@@ -115,14 +115,14 @@ func (p *prepared) unanswered(ctx context.Context, codes []uint32, scores []floa
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return p.fault(err)
+			return p.wrapError(err)
 		}
 		var s []float32
 		if scores != nil {
 			s = scores[lo:hi]
 		}
 		if err := p.Backend.Nearest(ctx, codes[lo:hi], s, centroids, x[lo*p.dim:hi*p.dim], p.dim); err != nil {
-			return p.fault(err)
+			return p.wrapError(err)
 		}
 		lo = hi - 1
 	}

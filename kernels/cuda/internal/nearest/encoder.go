@@ -32,7 +32,7 @@ func (b *builder) PrepareEncoder(
 	p, ok := backend.(*prepared)
 	if !ok || !c.Codebook.Uniform() {
 		release()
-		return nil, nil, b.fault(errors.New("only levels that are equally spaced, around centroids, are encoded on it"))
+		return nil, nil, b.wrapError(errors.New("only levels that are equally spaced, around centroids, are encoded on it"))
 	}
 	e := &encoder{prepared: p, codec: c, unit: unit, rowBytes: c.RowBytes()}
 	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
@@ -40,7 +40,7 @@ func (b *builder) PrepareEncoder(
 		err := e.uploadScales()
 		for i := range e.slots {
 			if err == nil {
-				err = e.slots[i].open(rt)
+				err = e.slots[i].createEvents(rt)
 			}
 		}
 		if err != nil {
@@ -50,7 +50,7 @@ func (b *builder) PrepareEncoder(
 	})
 	if err != nil {
 		release()
-		return nil, nil, b.fault(err)
+		return nil, nil, b.wrapError(err)
 	}
 	return e, func() {
 		_ = b.dev.FreeOwner(e)
@@ -83,7 +83,7 @@ func (e *encoder) Free() {
 	_ = e.rt.Driver.Free(e.dimScale)
 	_ = e.rt.Driver.Free(e.centroidScale)
 	for i := range e.slots {
-		e.slots[i].free(e.rt)
+		e.slots[i].freeEvents(e.rt)
 	}
 	e.dimScale, e.centroidScale = driver.Mem{}, driver.Mem{}
 	e.rt.Disown(e)
@@ -97,11 +97,11 @@ func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x
 		lo, hi := parallel.Block(i, n, mostRows)
 		requests = append(requests, &request{
 			with: e.prepared, encoder: e, x: x[lo*e.dim : hi*e.dim], codes: dst.Codes[lo:hi],
-			tokens: e.part(dst, lo, hi),
+			tokens: e.tokensBetween(dst, lo, hi),
 		})
 	}
 	if err := runtime.Do(ctx, e.dev, requests); err != nil {
-		return e.fault(err)
+		return e.wrapError(err)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (p *prepared) nearest(requests []*request) error {
 			return err
 		}
 	}
-	if err := p.find(&l); err != nil {
+	if err := p.launchNearest(&l); err != nil {
 		return err
 	}
 	if e := l.encoder; e != nil {
@@ -155,8 +155,8 @@ func (l *layout) answer(r *request, out []byte, row int64) {
 	}
 }
 
-// find launches what finds the centroids of the rows of a batch.
-func (p *prepared) find(l *layout) error {
+// launchNearest launches what finds the centroids of the rows of a batch.
+func (p *prepared) launchNearest(l *layout) error {
 	w, n := &p.rt.Work, l.n
 	a := &nearestParams{
 		x: l.rows, centroids: p.exact.Ptr, codes: w.Out.At(l.at + l.codes), scores: w.Out.At(l.at + l.scores),

@@ -25,7 +25,7 @@ func (b *builder) Holds(v kernels.ResidentVectors) bool {
 // place has the rows of k-means where these are resident vectors: only their numbers and scales are made
 // for them.
 type place struct {
-	of      *keptRows
+	rows    *keptRows
 	vectors *resident.Vectors
 	unit    bool
 	// In the memory of the rows: numbers, the factor of each, squared lengths.
@@ -39,10 +39,10 @@ func (b *builder) KeepResident(
 ) (kernels.ResidentRows, error) {
 	vectors, ok := v.(*resident.Vectors)
 	if !ok || !vectors.On(b.dev) || len(numbers) > math.MaxUint32 {
-		return nil, b.fault(fmt.Errorf("%w: %d vectors of another device", kernels.ErrShape, len(numbers)))
+		return nil, b.wrapError(fmt.Errorf("%w: %d vectors of another device", kernels.ErrShape, len(numbers)))
 	}
 	k := &keptRows{builder: b, rows: numbers, dim: vectors.Dim()}
-	k.place = &place{of: k, vectors: vectors, unit: unit}
+	k.place = &place{rows: k, vectors: vectors, unit: unit}
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		k.rt = rt
 		var a runtime.Arena
@@ -70,14 +70,14 @@ func (b *builder) KeepResident(
 	}
 	if err != nil {
 		k.Release()
-		return nil, b.fault(err)
+		return nil, b.wrapError(err)
 	}
 	return residentRows{k}, nil
 }
 
 // upload copies the numbers from lo to hi, and finds the factors of their vectors.
 func (p *place) upload(lo, hi int) error {
-	k := p.of
+	k := p.rows
 	for _, r := range k.rows[lo:hi] {
 		if int(r) >= p.vectors.Len() {
 			return fmt.Errorf("%w: vector %d of %d", kernels.ErrShape, r, p.vectors.Len())
@@ -91,43 +91,43 @@ func (p *place) upload(lo, hi int) error {
 	if err := k.rt.Driver.ToDevice(k.mem.At(p.numbers+4*int64(lo)), w.HostIn[:n], k.rt.Stream); err != nil {
 		return err
 	}
-	err := p.scale(scaleParams{by: k.mem.At(p.by + 8*int64(lo)), squares: k.mem.At(p.squares + 8*int64(lo))}, lo, hi-lo)
+	err := p.scaleRows(scaleParams{by: k.mem.At(p.by + 8*int64(lo)), squares: k.mem.At(p.squares + 8*int64(lo))}, lo, hi-lo)
 	if err != nil {
 		return err
 	}
 	return k.rt.Sync()
 }
 
-// scale launches the kernel that makes n rows of the vectors, from one on.
-func (p *place) scale(a scaleParams, first, n int) error {
+// scaleRows launches the kernel that makes n rows of the vectors, from one on.
+func (p *place) scaleRows(a scaleParams, first, n int) error {
 	if a.in = p.vectors.At(0); a.in == 0 {
 		return kernels.ErrDeviceClosed
 	}
-	a.numbers = p.number(first)
-	return launchScale(p.of.rt, a, n, p.of.dim, true, p.unit)
+	a.numbers = p.numberPtr(first)
+	return launchScale(p.rows.rt, a, n, p.rows.dim, true, p.unit)
 }
 
 // residentRows are rows that have a place.
 type residentRows struct{ *keptRows }
 
-// wait waits until Stream is done, as long as it takes.
-func (p *place) wait() error {
-	c := p.of.rt.Driver
-	if err := c.Record(p.done, p.of.rt.Stream); err != nil {
+// waitForStream waits until Stream is done, as long as it takes.
+func (p *place) waitForStream() error {
+	c := p.rows.rt.Driver
+	if err := c.Record(p.done, p.rows.rt.Stream); err != nil {
 		return err
 	}
 	return c.SyncEvent(p.done)
 }
 
-// number is where the numbers are from one on.
-func (p *place) number(first int) driver.Ptr { return p.of.mem.At(p.numbers + 4*int64(first)) }
+// numberPtr is where the numbers are from one on.
+func (p *place) numberPtr(first int) driver.Ptr { return p.rows.mem.At(p.numbers + 4*int64(first)) }
 
 // Squares is that of [kernels.ResidentRows].
 func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 	for i := range parallel.Blocks(len(dst), 1<<20) {
 		lo, hi := parallel.Block(i, len(dst), 1<<20)
 		err := k.dev.Call(ctx, func(rt *runtime.Runtime) error {
-			if k.gone() {
+			if k.isFreed() {
 				return kernels.ErrDeviceClosed
 			}
 			bytes := 8 * int64(hi-lo)
@@ -145,7 +145,7 @@ func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 			return nil
 		})
 		if err != nil {
-			return k.fault(err)
+			return k.wrapError(err)
 		}
 	}
 	return nil
@@ -161,14 +161,14 @@ func (k residentRows) Sums(ctx context.Context, dst []float32, order []uint32, s
 // slot is a place for results that leave the device while the other one is filled.
 type slot struct{ computed, copied driver.Event }
 
-func (s *slot) open(rt *runtime.Runtime) (err error) {
+func (s *slot) createEvents(rt *runtime.Runtime) (err error) {
 	if s.computed, err = rt.Driver.NewEvent(false); err == nil {
 		s.copied, err = rt.Driver.NewSleepingEvent()
 	}
 	return err
 }
 
-func (s *slot) free(rt *runtime.Runtime) {
+func (s *slot) freeEvents(rt *runtime.Runtime) {
 	_ = rt.Driver.FreeEvent(s.computed)
 	_ = rt.Driver.FreeEvent(s.copied)
 	*s = slot{}
@@ -180,7 +180,7 @@ func (e *encoder) EncodeResident(
 ) error {
 	vectors, ok := v.(*resident.Vectors)
 	if !ok || !vectors.On(e.dev) || vectors.Dim() != e.dim || first < 0 || first+len(dst.Codes) > v.Len() {
-		return e.fault(fmt.Errorf("%w: vectors that are not there", kernels.ErrShape))
+		return e.wrapError(fmt.Errorf("%w: vectors that are not there", kernels.ErrShape))
 	}
 	err := e.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		err := e.encodeResident(ctx, dst, vectors, first)
@@ -190,7 +190,7 @@ func (e *encoder) EncodeResident(
 		return err
 	})
 	if err != nil {
-		return e.fault(err)
+		return e.wrapError(err)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 			l := e.layout(hi-lo, e, true)
 			l.at, l.rows, l.halves = int64(i%2)*most.out.Size, w.Scratch.At(l.x), v.At(first+lo)
 			under[i%2] = l
-			if err := e.begin(&l, &e.slots[i%2]); err != nil {
+			if err := e.launchBlock(&l, &e.slots[i%2]); err != nil {
 				return err
 			}
 		}
@@ -226,7 +226,7 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 		}
 		lo, hi := parallel.Block(i-1, n, mostRows)
 		l := &under[(i-1)%2]
-		l.answer(&request{codes: dst.Codes[lo:hi], tokens: e.part(dst, lo, hi)}, w.HostOut[l.at:], 0)
+		l.answer(&request{codes: dst.Codes[lo:hi], tokens: e.tokensBetween(dst, lo, hi)}, w.HostOut[l.at:], 0)
 		for _, code := range dst.Codes[lo:hi] {
 			if int64(code) >= int64(e.k) {
 				return errNoCentroid
@@ -239,13 +239,13 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 	return nil
 }
 
-// begin gives the device a block of vectors.
-func (e *encoder) begin(l *layout, s *slot) error {
+// launchBlock gives the device a block of vectors.
+func (e *encoder) launchBlock(l *layout, s *slot) error {
 	rt := e.rt
 	if err := launchScale(rt, scaleParams{in: l.halves, x: l.rows}, l.n, e.dim, true, e.unit); err != nil {
 		return err
 	}
-	if err := e.find(l); err != nil {
+	if err := e.launchNearest(l); err != nil {
 		return err
 	}
 	if err := e.encode(l); err != nil {
@@ -263,8 +263,8 @@ func (e *encoder) begin(l *layout, s *slot) error {
 	return rt.Driver.Record(s.copied, rt.Copies)
 }
 
-// part has room for all but the codes of the tokens from lo to hi.
-func (e *encoder) part(dst kernels.EncodedTokens, lo, hi int) kernels.EncodedTokens {
+// tokensBetween has room for all but the codes of the tokens from lo to hi.
+func (e *encoder) tokensBetween(dst kernels.EncodedTokens, lo, hi int) kernels.EncodedTokens {
 	return kernels.EncodedTokens{
 		Residuals: dst.Residuals[lo*e.rowBytes : hi*e.rowBytes], Factors: dst.Factors[lo:hi], Errors: dst.Errors[lo:hi],
 	}

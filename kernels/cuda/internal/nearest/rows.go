@@ -56,7 +56,7 @@ func (b *builder) KeepRows(ctx context.Context, x []float32, dim int, rows []uin
 	}
 	if err != nil {
 		k.Release()
-		return nil, b.fault(err)
+		return nil, b.wrapError(err)
 	}
 	return k, nil
 }
@@ -74,7 +74,7 @@ func (k *keptRows) upload(lo, hi int) error {
 	err := parallel.Do(context.Background(), parallel.Blocks(hi-lo, 1024), 0, func(i int) error {
 		from, before := parallel.Block(i, hi-lo, 1024)
 		for j := from; j < before; j++ {
-			copy(w.HostIn[4*j*k.dim:], runtime.Bytes(k.row(lo+j)))
+			copy(w.HostIn[4*j*k.dim:], runtime.Bytes(k.sourceRow(lo+j)))
 		}
 		return nil
 	})
@@ -87,7 +87,7 @@ func (k *keptRows) upload(lo, hi int) error {
 	return k.rt.Sync()
 }
 
-func (k *keptRows) row(i int) []float32 {
+func (k *keptRows) sourceRow(i int) []float32 {
 	r := int(k.rows[i])
 	return k.x[r*k.dim : (r+1)*k.dim]
 }
@@ -102,22 +102,22 @@ func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroid
 	k.release = release
 	k.centroids, _ = backend.(*prepared)
 	if k.centroids == nil {
-		return k.fault(fmt.Errorf("%w: %d values are no centroid of dimension %d", kernels.ErrShape, len(centroids), k.dim))
+		return k.wrapError(fmt.Errorf("%w: %d values are no centroid of dimension %d", kernels.ErrShape, len(centroids), k.dim))
 	}
 	for i := range parallel.Blocks(len(k.rows), mostRows) {
 		lo, hi := parallel.Block(i, len(k.rows), mostRows)
 		if err := k.dev.Call(ctx, func(*runtime.Runtime) error { return k.nearest(codes[lo:hi], scores[lo:hi], lo) }); err != nil {
-			return k.fault(err)
+			return k.wrapError(err)
 		}
 		for j := lo; j < hi; j++ {
 			if int64(codes[j]) < int64(k.centroids.k) {
 				continue
 			}
 			if k.place != nil {
-				return k.fault(errNoCentroid)
+				return k.wrapError(errNoCentroid)
 			}
 			// The device cannot bound the error of its products: see unanswered.
-			if err := k.Backend.Nearest(ctx, codes[j:j+1], scores[j:j+1], centroids, k.row(j), k.dim); err != nil {
+			if err := k.Backend.Nearest(ctx, codes[j:j+1], scores[j:j+1], centroids, k.sourceRow(j), k.dim); err != nil {
 				return err
 			}
 		}
@@ -129,7 +129,7 @@ func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroid
 // nearest answers for the rows from the first on, on the device's goroutine.
 func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	p := k.centroids
-	if k.gone() || p.exact.Ptr == 0 {
+	if k.isFreed() || p.exact.Ptr == 0 {
 		return kernels.ErrDeviceClosed
 	}
 	l := p.layout(len(codes), nil, k.place != nil)
@@ -139,13 +139,13 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	}
 	err := error(nil)
 	if k.place != nil {
-		l.rows, l.halves, l.numbers = w.Scratch.At(l.x), k.place.vectors.At(0), k.place.number(first)
-		err = k.place.scale(scaleParams{x: l.rows}, first, len(codes))
+		l.rows, l.halves, l.numbers = w.Scratch.At(l.x), k.place.vectors.At(0), k.place.numberPtr(first)
+		err = k.place.scaleRows(scaleParams{x: l.rows}, first, len(codes))
 	} else {
 		l.rows = k.mem.At(4 * int64(first) * int64(k.dim))
 	}
 	if err == nil {
-		err = p.find(&l)
+		err = p.launchNearest(&l)
 	}
 	if err == nil {
 		err = k.rt.Driver.ToHost(w.HostOut[:l.out.Size], w.Out.Ptr, k.rt.Stream)
@@ -156,7 +156,7 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	}
 	wait := k.rt.Sync
 	if k.place != nil {
-		wait = k.place.wait
+		wait = k.place.waitForStream
 	}
 	if err := wait(); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	return nil
 }
 
-func (k *keptRows) gone() bool { return k.mem.Ptr == 0 }
+func (k *keptRows) isFreed() bool { return k.mem.Ptr == 0 }
 
 type meansParams struct {
 	x, halves, numbers, by, order, starts, centroids driver.Ptr
@@ -181,7 +181,7 @@ func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint3
 func (k *keptRows) cluster(ctx context.Context, kernel string, dst []float32, order []uint32, starts []int) error {
 	p := k.centroids
 	if p == nil || len(dst) != p.k*p.dim || len(starts) != p.k+1 || len(order) != len(k.rows) {
-		return k.fault(fmt.Errorf("%w: rows by centroids that they were not assigned to", kernels.ErrShape))
+		return k.wrapError(fmt.Errorf("%w: rows by centroids that they were not assigned to", kernels.ErrShape))
 	}
 	err := k.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		err := k.reduce(kernel, dst, order, starts)
@@ -191,14 +191,14 @@ func (k *keptRows) cluster(ctx context.Context, kernel string, dst []float32, or
 		return err
 	})
 	if err != nil {
-		return k.fault(err)
+		return k.wrapError(err)
 	}
 	return nil
 }
 
 func (k *keptRows) reduce(kernel string, dst []float32, order []uint32, starts []int) error {
 	p, w, c, st := k.centroids, &k.rt.Work, k.rt.Driver, k.rt.Stream
-	if k.gone() || p.exact.Ptr == 0 {
+	if k.isFreed() || p.exact.Ptr == 0 {
 		return kernels.ErrDeviceClosed
 	}
 	var in runtime.Arena

@@ -42,12 +42,12 @@ func New(ctx context.Context, d *runtime.Device, dim int) (*Vectors, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, v.fault(err)
+		return nil, v.wrapError(err)
 	}
 	return v, nil
 }
 
-func (v *Vectors) fault(err error) error {
+func (v *Vectors) wrapError(err error) error {
 	return fmt.Errorf("vectors on %s: %w", v.dev.Info().Name, err)
 }
 
@@ -61,9 +61,9 @@ func (v *Vectors) Len() int { return int(v.n.Load()) }
 func (v *Vectors) On(d *runtime.Device) bool { return v.dev == d }
 
 // At is the address of a vector, which moves when they grow.
-func (v *Vectors) At(row int) driver.Ptr { return v.mem.At(v.size(row)) }
+func (v *Vectors) At(row int) driver.Ptr { return v.mem.At(v.bytesFor(row)) }
 
-func (v *Vectors) size(rows int) int64 { return 2 * int64(rows) * int64(v.dim) }
+func (v *Vectors) bytesFor(rows int) int64 { return 2 * int64(rows) * int64(v.dim) }
 
 // Grow makes room for the vectors before a row, and counts them. What Stream was given before is
 // done then. Errors wrap [kernels.ErrDeviceMemory].
@@ -71,11 +71,11 @@ func (v *Vectors) Grow(rows int) error {
 	if v.freed {
 		return kernels.ErrDeviceClosed
 	}
-	if need := v.size(rows); need > v.mem.Bytes {
+	if need := v.bytesFor(rows); need > v.mem.Bytes {
 		if need > v.limit {
 			return fmt.Errorf("%w: %d bytes of vectors, of which there may be %d", driver.ErrOutOfMemory, need, v.limit)
 		}
-		if err := v.move(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
+		if err := v.moveTo(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
 			return err
 		}
 	}
@@ -83,8 +83,8 @@ func (v *Vectors) Grow(rows int) error {
 	return nil
 }
 
-// move takes other memory for them.
-func (v *Vectors) move(bytes int64) error {
+// moveTo takes other memory for them.
+func (v *Vectors) moveTo(bytes int64) error {
 	c := v.rt.Driver
 	mem, err := c.Alloc(bytes)
 	if err != nil {
@@ -109,12 +109,12 @@ const readRows = 1 << 16
 
 // Read implements [kernels.ResidentVectors], for all.
 func (v *Vectors) Read(ctx context.Context, dst []byte, numbers []uint32) error {
-	size := int(v.size(1))
+	size := int(v.bytesFor(1))
 	for i := range parallel.Blocks(len(numbers), readRows) {
 		lo, hi := parallel.Block(i, len(numbers), readRows)
 		err := v.dev.Call(ctx, func(rt *runtime.Runtime) error { return v.read(dst[lo*size:hi*size], numbers[lo:hi]) })
 		if err != nil {
-			return v.fault(err)
+			return v.wrapError(err)
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func (v *Vectors) read(dst []byte, numbers []uint32) error {
 	err := c.ToDevice(w.In.Ptr, w.HostIn[:bytes], st)
 	if err == nil {
 		err = runtime.Launch(v.rt, "gather_rows", runtime.CeilDiv(len(numbers), 8), 1, 1, 256, 0, &gatherParams{
-			in: v.mem.Ptr, numbers: w.In.Ptr, out: w.Out.Ptr, n: uint32(len(numbers)), rowBytes: uint32(v.size(1)),
+			in: v.mem.Ptr, numbers: w.In.Ptr, out: w.Out.Ptr, n: uint32(len(numbers)), rowBytes: uint32(v.bytesFor(1)),
 		})
 	}
 	if err == nil {

@@ -44,8 +44,8 @@ type Device struct {
 	lost   error // what ended the context, or a panic; set by the goroutine
 	done   chan struct{}
 
-	asking atomic.Int64 // requests that are waited for
-	news   atomic.Bool  // something has come since the goroutine last looked
+	asking      atomic.Int64 // requests that are waited for
+	hasRequests atomic.Bool  // something has come since the goroutine last looked
 
 	live atomic.Pointer[driver.Resources]
 
@@ -76,7 +76,7 @@ func Open(ctx context.Context, api *driver.API, props driver.Info, modules fs.FS
 		return nil, err
 	}
 	ready := make(chan error)
-	go d.loop(ready, func() error { return d.rt.open(api, props, modules) })
+	go d.serve(ready, func() error { return d.rt.open(api, props, modules) })
 	if err := <-ready; err != nil {
 		<-d.done
 		return nil, err
@@ -96,20 +96,20 @@ func (d *Device) Live() driver.Resources { return *d.live.Load() }
 func (d *Device) Close() error {
 	d.mu.Lock()
 	d.closed = true
-	d.news.Store(true)
+	d.hasRequests.Store(true)
 	d.wake.Broadcast()
 	d.mu.Unlock()
 	<-d.done
 	return nil
 }
 
-func (d *Device) loop(ready chan<- error, start func() error) {
+func (d *Device) serve(ready chan<- error, start func() error) {
 	defer close(d.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := guarded(start)
 	if err != nil {
-		d.stop()
+		d.freeAll()
 	}
 	ready <- err
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *Device) loop(ready chan<- error, start func() error) {
 	for {
 		d.mu.Lock()
 		for awake := true; len(d.queue) == 0 && !d.closed; awake = false {
-			d.rest(awake)
+			d.waitForRequest(awake)
 		}
 		if d.closed {
 			rest := d.queue
@@ -127,7 +127,7 @@ func (d *Device) loop(ready chan<- error, start func() error) {
 			for _, r := range rest {
 				r.ticket().answer(kernels.ErrDeviceClosed)
 			}
-			d.stop()
+			d.freeAll()
 			return
 		}
 		batch := d.takeRequests()
@@ -148,16 +148,16 @@ const (
 
 func mayStayAwake() bool { return parallel.Processors() >= awakeProcessors }
 
-// rest waits until something comes, first awake if asked to. The caller holds mu,
+// waitForRequest waits until something comes, first awake if asked to. The caller holds mu,
 // and looks again afterwards.
-func (d *Device) rest(awake bool) {
+func (d *Device) waitForRequest(awake bool) {
 	if !awake || !mayStayAwake() {
 		d.wake.Wait()
 		return
 	}
-	d.news.Store(false)
+	d.hasRequests.Store(false)
 	d.mu.Unlock()
-	for until := time.Now().Add(restAwake); !d.news.Load() && time.Now().Before(until); {
+	for until := time.Now().Add(restAwake); !d.hasRequests.Load() && time.Now().Before(until); {
 	}
 	d.mu.Lock()
 }
@@ -181,37 +181,37 @@ func (d *Device) answer(batch []Request) {
 	}
 	err := guarded(func() error { return kept[0].Run(&d.rt, kept) })
 	for _, r := range kept {
-		if r.ticket().Fail(err); ends(r.ticket().err) {
+		if r.ticket().Fail(err); endsDevice(r.ticket().err) {
 			d.mu.Lock()
 			d.lost = r.ticket().err
 			d.mu.Unlock()
 		}
 	}
-	d.count()
+	d.countLive()
 	for _, r := range kept {
 		r.ticket().answer(nil)
 	}
 }
 
-// ends reports whether nothing more can be asked of a device after an error.
-func ends(err error) bool {
+// endsDevice reports whether nothing more can be asked of a device after an error.
+func endsDevice(err error) bool {
 	var fault *kernels.PanicError
 	return errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault)
 }
 
-func (d *Device) count() {
+func (d *Device) countLive() {
 	live := d.rt.Driver.Live()
 	d.live.Store(&live)
 }
 
-// stop frees everything. Errors are those of a lost device, whose memory went
+// freeAll frees everything. Errors are those of a lost device, whose memory went
 // with it, and where a panic has left what cannot be freed piece by piece it goes
 // with the context.
-func (d *Device) stop() {
+func (d *Device) freeAll() {
 	if d.rt.Driver == nil {
 		return
 	}
-	_ = guarded(d.rt.free)
-	d.count()
+	_ = guarded(d.rt.freeMemory)
+	d.countLive()
 	_ = d.rt.Driver.Close()
 }

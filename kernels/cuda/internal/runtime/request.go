@@ -69,7 +69,7 @@ func Do[R Request](ctx context.Context, d *Device, requests []R) error {
 	}
 	var first error
 	for _, r := range requests {
-		if err := d.wait(r); err != nil && first == nil {
+		if err := d.waitForAnswer(r); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -106,17 +106,17 @@ func enqueue[R Request](ctx context.Context, d *Device, requests []R) error {
 		*r.ticket() = Ticket{ctx: ctx, queued: now, done: make(chan struct{})}
 		d.queue = append(d.queue, r)
 	}
-	d.news.Store(true)
+	d.hasRequests.Store(true)
 	d.wake.Signal()
 	return nil
 }
 
-// wait returns when a request has been answered, or its context ended before it
+// waitForAnswer returns when a request has been answered, or its context ended before it
 // was begun.
-func (d *Device) wait(r Request) error {
+func (d *Device) waitForAnswer(r Request) error {
 	t := r.ticket()
 	if d.asking.Add(1) == 1 && mayStayAwake() {
-		t.watch()
+		t.spinForAnswer()
 	}
 	defer d.asking.Add(-1)
 	select {
@@ -137,8 +137,8 @@ func (d *Device) wait(r Request) error {
 	return t.err
 }
 
-// watch waits awake for the answer, or the end of the context, for a while.
-func (t *Ticket) watch() {
+// spinForAnswer waits awake for the answer, or the end of the context, for a while.
+func (t *Ticket) spinForAnswer() {
 	for until := time.Now().Add(askAwake); time.Now().Before(until); {
 		select {
 		case <-t.done:

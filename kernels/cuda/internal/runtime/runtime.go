@@ -47,7 +47,7 @@ func (d *Device) FreeOwner(o Owner) error {
 		o.Free()
 		return nil
 	})
-	if errors.Is(err, kernels.ErrDeviceClosed) || ends(err) {
+	if errors.Is(err, kernels.ErrDeviceClosed) || endsDevice(err) {
 		return nil
 	}
 	return err
@@ -59,7 +59,7 @@ func (rt *Runtime) Disown(o Owner) {
 	delete(rt.owners, o)
 	if len(rt.owners) == 0 {
 		rt.Work.Release()
-		rt.staging.free(rt.Driver)
+		rt.staging.freeBuffers(rt.Driver)
 	}
 }
 
@@ -133,12 +133,12 @@ func (rt *Runtime) GiveBack() error {
 	return errors.Join(rt.kernels.unload(rt.Driver), rt.Driver.Close())
 }
 
-// free gives back all but the context.
-func (rt *Runtime) free() error {
+// freeMemory gives back all but the context.
+func (rt *Runtime) freeMemory() error {
 	for o := range rt.owners {
 		o.Free()
 	}
-	rt.staging.free(rt.Driver)
+	rt.staging.freeBuffers(rt.Driver)
 	rt.Work.Release()
 	for _, e := range rt.points {
 		_ = rt.Driver.FreeEvent(e)

@@ -88,7 +88,7 @@ func (rt *Runtime) Unstage(st Staged) error {
 	return rt.Driver.Record(rt.staging.used[st.slot], rt.Stream)
 }
 
-func (a *staging) free(c *driver.Context) {
+func (a *staging) freeBuffers(c *driver.Context) {
 	for i := range a.host {
 		_ = c.HostFree(a.host[i])
 		_ = c.Free(a.raw[i])

@@ -10,21 +10,21 @@ import (
 
 func (f *Fake) modules(api *driver.API) {
 	api.ModuleLoad = func(m *driver.ModuleHandle, image, log []byte) driver.Result {
-		return f.does("cuModuleLoadDataEx", true, func() driver.Result {
+		return f.runCall("cuModuleLoadDataEx", true, func() driver.Result {
 			if f.restricted() {
-				return f.fault("code is loaded while a stream is captured")
+				return f.reportFault("code is loaded while a stream is captured")
 			}
-			*m = driver.ModuleHandle(f.handle("module"))
+			*m = driver.ModuleHandle(f.newHandle("module"))
 			return driver.Success
 		})
 	}
 	api.ModuleUnload = func(m driver.ModuleHandle) driver.Result {
-		return f.does("cuModuleUnload", true, func() driver.Result { return f.drop(uintptr(m), "module") })
+		return f.runCall("cuModuleUnload", true, func() driver.Result { return f.dropHandle(uintptr(m), "module") })
 	}
 	api.ModuleFunc = func(fn *driver.FunctionHandle, m driver.ModuleHandle, name string) driver.Result {
-		return f.does("cuModuleGetFunction", true, func() driver.Result {
+		return f.runCall("cuModuleGetFunction", true, func() driver.Result {
 			if f.restricted() {
-				return f.fault("a function is loaded while a stream is captured")
+				return f.reportFault("a function is loaded while a stream is captured")
 			}
 			if f.Kernels[name] == nil {
 				return driver.NotFound
@@ -36,16 +36,16 @@ func (f *Fake) modules(api *driver.API) {
 		})
 	}
 	api.FuncSet = func(driver.FunctionHandle, driver.FuncAttribute, int32) driver.Result {
-		return f.does("cuFuncSetAttribute", true, nil)
+		return f.runCall("cuFuncSetAttribute", true, nil)
 	}
 	api.FuncOccupancy = func(n *int32, _ driver.FunctionHandle, _ int32, _ uintptr) driver.Result {
-		return f.does("cuOccupancyMaxActiveBlocksPerMultiprocessor", true, func() driver.Result { *n = 2; return driver.Success })
+		return f.runCall("cuOccupancyMaxActiveBlocksPerMultiprocessor", true, func() driver.Result { *n = 2; return driver.Success })
 	}
 	api.LaunchKernel = func(l *driver.Launch) driver.Result {
-		r := f.enter("cuLaunchKernel", true)
+		r := f.enterCall("cuLaunchKernel", true)
 		k := f.Kernels[f.funcs[uintptr(l.Func)]]
 		if k == nil && r == driver.Success {
-			r = f.fault("launch of an unknown function")
+			r = f.reportFault("launch of an unknown function")
 		}
 		if l.Grid.Y > 65535 || l.Grid.Z > 65535 || l.Block.X > 1024 || l.Grid.X > 1<<31-1 {
 			r = driver.InvalidValue
@@ -72,9 +72,9 @@ func (f *Fake) restricted() bool { return len(f.drawing) > 0 && !f.relaxed[threa
 
 func (f *Fake) memoryCalls(api *driver.API) {
 	api.MemAlloc = func(p *driver.Ptr, n uintptr) driver.Result {
-		return f.does("cuMemAlloc", true, func() driver.Result {
+		return f.runCall("cuMemAlloc", true, func() driver.Result {
 			if f.restricted() {
-				return f.fault("memory is taken while a stream is captured")
+				return f.reportFault("memory is taken while a stream is captured")
 			}
 			if f.used+int64(n) > f.memory() {
 				return driver.OutOfMemory
@@ -102,13 +102,13 @@ func (f *Fake) memoryCalls(api *driver.API) {
 		})
 	}
 	api.MemFree = func(p driver.Ptr) driver.Result {
-		return f.does("cuMemFree", true, func() driver.Result {
+		return f.runCall("cuMemFree", true, func() driver.Result {
 			if f.restricted() {
-				return f.fault("memory is given back while a stream is captured")
+				return f.reportFault("memory is given back while a stream is captured")
 			}
 			i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at >= uintptr(p) })
 			if i == len(f.blocks) || f.blocks[i].at != uintptr(p) {
-				return f.fault("free of %#x, which is not allocated", uint64(p))
+				return f.reportFault("free of %#x, which is not allocated", uint64(p))
 			}
 			f.used -= int64(len(f.blocks[i].data))
 			f.blocks[i].free()
@@ -117,7 +117,7 @@ func (f *Fake) memoryCalls(api *driver.API) {
 		})
 	}
 	api.HostAlloc = func(p *unsafe.Pointer, n uintptr) driver.Result {
-		return f.does("cuMemHostAlloc", true, func() driver.Result {
+		return f.runCall("cuMemHostAlloc", true, func() driver.Result {
 			b := make([]byte, n)
 			*p = unsafe.Pointer(unsafe.SliceData(b))
 			f.host[*p] = b
@@ -125,9 +125,9 @@ func (f *Fake) memoryCalls(api *driver.API) {
 		})
 	}
 	api.HostFree = func(p unsafe.Pointer) driver.Result {
-		return f.does("cuMemFreeHost", true, func() driver.Result {
+		return f.runCall("cuMemFreeHost", true, func() driver.Result {
 			if f.host[p] == nil {
-				return f.fault("free of host memory that is not allocated")
+				return f.reportFault("free of host memory that is not allocated")
 			}
 			delete(f.host, p)
 			return driver.Success
@@ -147,38 +147,38 @@ func (f *Fake) memoryCalls(api *driver.API) {
 	}
 	move := func(op string, dst, src []byte) driver.Result {
 		if dst == nil || src == nil {
-			return f.fault("%s beyond what is allocated", op)
+			return f.reportFault("%s beyond what is allocated", op)
 		}
 		copy(dst, src)
 		return driver.Success
 	}
 	api.CopyToDevice = func(dst driver.Ptr, src unsafe.Pointer, n uintptr, s driver.StreamHandle) driver.Result {
-		return f.does("cuMemcpyHtoDAsync", true, func() driver.Result {
+		return f.runCall("cuMemcpyHtoDAsync", true, func() driver.Result {
 			return later(s, func() driver.Result {
-				return move("copy to the device", f.find(dst, int64(n)), unsafe.Slice((*byte)(src), n))
+				return move("copy to the device", f.findMemory(dst, int64(n)), unsafe.Slice((*byte)(src), n))
 			})
 		})
 	}
 	api.CopyToHost = func(dst unsafe.Pointer, src driver.Ptr, n uintptr, s driver.StreamHandle) driver.Result {
-		return f.does("cuMemcpyDtoHAsync", true, func() driver.Result {
+		return f.runCall("cuMemcpyDtoHAsync", true, func() driver.Result {
 			return later(s, func() driver.Result {
-				return move("copy from the device", unsafe.Slice((*byte)(dst), n), f.find(src, int64(n)))
+				return move("copy from the device", unsafe.Slice((*byte)(dst), n), f.findMemory(src, int64(n)))
 			})
 		})
 	}
 	api.CopyOnDevice = func(dst, src driver.Ptr, n uintptr, s driver.StreamHandle) driver.Result {
-		return f.does("cuMemcpyDtoDAsync", true, func() driver.Result {
+		return f.runCall("cuMemcpyDtoDAsync", true, func() driver.Result {
 			return later(s, func() driver.Result {
-				return move("copy on the device", f.find(dst, int64(n)), f.find(src, int64(n)))
+				return move("copy on the device", f.findMemory(dst, int64(n)), f.findMemory(src, int64(n)))
 			})
 		})
 	}
 	api.Set8 = func(dst driver.Ptr, v uint8, n uintptr, s driver.StreamHandle) driver.Result {
-		return f.does("cuMemsetD8Async", true, func() driver.Result {
+		return f.runCall("cuMemsetD8Async", true, func() driver.Result {
 			return later(s, func() driver.Result {
-				b := f.find(dst, int64(n))
+				b := f.findMemory(dst, int64(n))
 				if b == nil {
-					return f.fault("set of %d bytes beyond what is allocated", n)
+					return f.reportFault("set of %d bytes beyond what is allocated", n)
 				}
 				for i := range b {
 					b[i] = v
@@ -191,27 +191,27 @@ func (f *Fake) memoryCalls(api *driver.API) {
 
 func (f *Fake) graphCalls(api *driver.API) {
 	api.CaptureBegin = func(s driver.StreamHandle) driver.Result {
-		return f.does("cuStreamBeginCapture", true, func() driver.Result {
+		return f.runCall("cuStreamBeginCapture", true, func() driver.Result {
 			if f.drawing[s] != nil {
-				return f.fault("a stream is captured twice")
+				return f.reportFault("a stream is captured twice")
 			}
 			f.drawing[s] = new([]func() driver.Result)
 			return driver.Success
 		})
 	}
 	api.CaptureEnd = func(g *driver.GraphHandle, s driver.StreamHandle) driver.Result {
-		return f.does("cuStreamEndCapture", true, func() driver.Result {
+		return f.runCall("cuStreamEndCapture", true, func() driver.Result {
 			if f.drawing[s] == nil {
-				return f.fault("the end of a capture that did not begin")
+				return f.reportFault("the end of a capture that did not begin")
 			}
-			*g = driver.GraphHandle(f.handle("graph"))
+			*g = driver.GraphHandle(f.newHandle("graph"))
 			f.graphs[uintptr(*g)] = *f.drawing[s]
 			delete(f.drawing, s)
 			return driver.Success
 		})
 	}
 	api.IsCapturing = func(status *int32, s driver.StreamHandle) driver.Result {
-		return f.does("cuStreamIsCapturing", true, func() driver.Result {
+		return f.runCall("cuStreamIsCapturing", true, func() driver.Result {
 			if *status = 0; f.drawing[s] != nil {
 				*status = 1
 			}
@@ -219,7 +219,7 @@ func (f *Fake) graphCalls(api *driver.API) {
 		})
 	}
 	api.CaptureMode = func(mode *int32) driver.Result {
-		return f.does("cuThreadExchangeStreamCaptureMode", true, func() driver.Result {
+		return f.runCall("cuThreadExchangeStreamCaptureMode", true, func() driver.Result {
 			was := f.relaxed[thread()]
 			f.relaxed[thread()] = *mode == 2
 			if *mode = 0; was {
@@ -229,23 +229,23 @@ func (f *Fake) graphCalls(api *driver.API) {
 		})
 	}
 	api.GraphInstantiate = func(e *driver.GraphExecHandle, g driver.GraphHandle) driver.Result {
-		return f.does("cuGraphInstantiate", true, func() driver.Result {
-			*e = driver.GraphExecHandle(f.handle("executable graph"))
+		return f.runCall("cuGraphInstantiate", true, func() driver.Result {
+			*e = driver.GraphExecHandle(f.newHandle("executable graph"))
 			f.graphs[uintptr(*e)] = f.graphs[uintptr(g)]
 			return driver.Success
 		})
 	}
 	api.GraphDestroy = func(g driver.GraphHandle) driver.Result {
-		return f.does("cuGraphDestroy", true, func() driver.Result { return f.drop(uintptr(g), "graph") })
+		return f.runCall("cuGraphDestroy", true, func() driver.Result { return f.dropHandle(uintptr(g), "graph") })
 	}
 	api.GraphExecDestroy = func(e driver.GraphExecHandle) driver.Result {
-		return f.does("cuGraphExecDestroy", true, func() driver.Result { return f.drop(uintptr(e), "executable graph") })
+		return f.runCall("cuGraphExecDestroy", true, func() driver.Result { return f.dropHandle(uintptr(e), "executable graph") })
 	}
 	api.GraphLaunch = func(e driver.GraphExecHandle, s driver.StreamHandle) driver.Result {
 		var steps []func() driver.Result
-		r := f.does("cuGraphLaunch", true, func() driver.Result {
+		r := f.runCall("cuGraphLaunch", true, func() driver.Result {
 			if f.handles[uintptr(e)] != "executable graph" {
-				return f.fault("launch of a graph that does not exist")
+				return f.reportFault("launch of a graph that does not exist")
 			}
 			steps = f.graphs[uintptr(e)]
 			return driver.Success
@@ -259,34 +259,34 @@ func (f *Fake) graphCalls(api *driver.API) {
 	}
 }
 
-func (f *Fake) order(api *driver.API) {
+func (f *Fake) addOrderCalls(api *driver.API) {
 	api.StreamCreate = func(s *driver.StreamHandle) driver.Result {
-		return f.does("cuStreamCreate", true, func() driver.Result {
-			*s = driver.StreamHandle(f.handle("stream"))
+		return f.runCall("cuStreamCreate", true, func() driver.Result {
+			*s = driver.StreamHandle(f.newHandle("stream"))
 			return driver.Success
 		})
 	}
 	api.StreamDestroy = func(s driver.StreamHandle) driver.Result {
-		return f.does("cuStreamDestroy", true, func() driver.Result { return f.drop(uintptr(s), "stream") })
+		return f.runCall("cuStreamDestroy", true, func() driver.Result { return f.dropHandle(uintptr(s), "stream") })
 	}
-	api.StreamSync = func(driver.StreamHandle) driver.Result { return f.does("cuStreamSynchronize", true, nil) }
+	api.StreamSync = func(driver.StreamHandle) driver.Result { return f.runCall("cuStreamSynchronize", true, nil) }
 	api.StreamWait = func(driver.StreamHandle, driver.EventHandle) driver.Result {
-		return f.does("cuStreamWaitEvent", true, nil)
+		return f.runCall("cuStreamWaitEvent", true, nil)
 	}
 	api.EventCreate = func(e *driver.EventHandle, _ driver.EventFlags) driver.Result {
-		return f.does("cuEventCreate", true, func() driver.Result {
-			*e = driver.EventHandle(f.handle("event"))
+		return f.runCall("cuEventCreate", true, func() driver.Result {
+			*e = driver.EventHandle(f.newHandle("event"))
 			return driver.Success
 		})
 	}
 	api.EventDestroy = func(e driver.EventHandle) driver.Result {
-		return f.does("cuEventDestroy", true, func() driver.Result { return f.drop(uintptr(e), "event") })
+		return f.runCall("cuEventDestroy", true, func() driver.Result { return f.dropHandle(uintptr(e), "event") })
 	}
 	api.EventRecord = func(driver.EventHandle, driver.StreamHandle) driver.Result {
-		return f.does("cuEventRecord", true, nil)
+		return f.runCall("cuEventRecord", true, nil)
 	}
-	api.EventSync = func(driver.EventHandle) driver.Result { return f.does("cuEventSynchronize", true, nil) }
+	api.EventSync = func(driver.EventHandle) driver.Result { return f.runCall("cuEventSynchronize", true, nil) }
 	api.EventElapsed = func(ms *float32, _, _ driver.EventHandle) driver.Result {
-		return f.does("cuEventElapsedTime", true, func() driver.Result { *ms = 0.25; return driver.Success })
+		return f.runCall("cuEventElapsedTime", true, func() driver.Result { *ms = 0.25; return driver.Success })
 	}
 }

@@ -61,7 +61,7 @@ func (f *Fake) Out() (n int, bytes int64) {
 	return len(f.blocks) + len(f.host) + len(f.handles), f.used
 }
 
-func (f *Fake) fault(format string, args ...any) driver.Result {
+func (f *Fake) reportFault(format string, args ...any) driver.Result {
 	f.faults = append(f.faults, fmt.Sprintf(format, args...))
 	return driver.IllegalAddress
 }
@@ -71,9 +71,9 @@ func (f *Fake) fault(format string, args ...any) driver.Result {
 func (f *Fake) Bytes(p driver.Ptr, n int64) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.find(p, n)
+	b := f.findMemory(p, n)
 	if b == nil && n > 0 {
-		f.fault("kernel: %d bytes at %#x are not allocated", n, uint64(p))
+		f.reportFault("kernel: %d bytes at %#x are not allocated", n, uint64(p))
 		return make([]byte, n)
 	}
 	return b
@@ -90,7 +90,7 @@ func Slice[T any](f *Fake, p driver.Ptr, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
-func (f *Fake) find(p driver.Ptr, n int64) []byte {
+func (f *Fake) findMemory(p driver.Ptr, n int64) []byte {
 	for at, b := range f.host { // the device has it where the host has it
 		if lo := int64(uintptr(p)) - int64(uintptr(at)); lo >= 0 && lo+n <= int64(len(b)) {
 			return b[lo : lo+n]
@@ -108,9 +108,9 @@ func (f *Fake) find(p driver.Ptr, n int64) []byte {
 	return b.data[lo : lo+n]
 }
 
-// enter begins a call. Calls that need a context must come from a thread that
+// enterCall begins a call. Calls that need a context must come from a thread that
 // has one.
-func (f *Fake) enter(op string, context bool) driver.Result {
+func (f *Fake) enterCall(op string, context bool) driver.Result {
 	f.mu.Lock()
 	if f.calls == nil {
 		f.calls, f.current, f.handles = map[string]int{}, map[int]driver.ContextHandle{}, map[uintptr]string{}
@@ -129,23 +129,23 @@ func (f *Fake) enter(op string, context bool) driver.Result {
 	return driver.Success
 }
 
-func (f *Fake) handle(what string) uintptr {
+func (f *Fake) newHandle(what string) uintptr {
 	f.next += 256
 	f.handles[f.next] = what
 	return f.next
 }
 
-func (f *Fake) drop(h uintptr, what string) driver.Result {
+func (f *Fake) dropHandle(h uintptr, what string) driver.Result {
 	if f.handles[h] != what {
-		return f.fault("%s %#x does not exist", what, h)
+		return f.reportFault("%s %#x does not exist", what, h)
 	}
 	delete(f.handles, h)
 	return driver.Success
 }
 
-// does wraps the body of a call.
-func (f *Fake) does(op string, context bool, body func() driver.Result) driver.Result {
-	r := f.enter(op, context)
+// runCall wraps the body of a call.
+func (f *Fake) runCall(op string, context bool, body func() driver.Result) driver.Result {
+	r := f.enterCall(op, context)
 	defer f.mu.Unlock()
 	if r != driver.Success || body == nil {
 		return r
@@ -156,9 +156,9 @@ func (f *Fake) does(op string, context bool, body func() driver.Result) driver.R
 // API is the table of functions.
 func (f *Fake) API() *driver.API {
 	api := &driver.API{
-		Init: func() driver.Result { return f.does("cuInit", false, nil) },
+		Init: func() driver.Result { return f.runCall("cuInit", false, nil) },
 		DriverVersion: func(v *int32) driver.Result {
-			return f.does("cuDriverGetVersion", false, func() driver.Result {
+			return f.runCall("cuDriverGetVersion", false, func() driver.Result {
 				if *v = f.Version; *v == 0 {
 					*v = driver.MinVersion
 				}
@@ -166,10 +166,10 @@ func (f *Fake) API() *driver.API {
 			})
 		},
 		DeviceCount: func(n *int32) driver.Result {
-			return f.does("cuDeviceGetCount", false, func() driver.Result { *n = int32(len(f.Devices)); return driver.Success })
+			return f.runCall("cuDeviceGetCount", false, func() driver.Result { *n = int32(len(f.Devices)); return driver.Success })
 		},
 		DeviceGet: func(dev *driver.DeviceHandle, ordinal int32) driver.Result {
-			return f.does("cuDeviceGet", false, func() driver.Result {
+			return f.runCall("cuDeviceGet", false, func() driver.Result {
 				if int(ordinal) >= len(f.Devices) {
 					return driver.InvalidDevice
 				}
@@ -178,16 +178,16 @@ func (f *Fake) API() *driver.API {
 			})
 		},
 		DeviceName: func(b []byte, dev driver.DeviceHandle) driver.Result {
-			return f.does("cuDeviceGetName", false, func() driver.Result { copy(b, f.Devices[dev].Name); return driver.Success })
+			return f.runCall("cuDeviceGetName", false, func() driver.Result { copy(b, f.Devices[dev].Name); return driver.Success })
 		},
 		DevicePCIBusID: func(b []byte, dev driver.DeviceHandle) driver.Result {
-			return f.does("cuDeviceGetPCIBusId", false, func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
+			return f.runCall("cuDeviceGetPCIBusId", false, func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
 		},
 		DeviceTotalMem: func(n *uint64, dev driver.DeviceHandle) driver.Result {
-			return f.does("cuDeviceTotalMem", false, func() driver.Result { *n = uint64(f.memory()); return driver.Success })
+			return f.runCall("cuDeviceTotalMem", false, func() driver.Result { *n = uint64(f.memory()); return driver.Success })
 		},
 		DeviceAttribute: func(v *int32, a driver.Attribute, dev driver.DeviceHandle) driver.Result {
-			return f.does("cuDeviceGetAttribute", false, func() driver.Result {
+			return f.runCall("cuDeviceGetAttribute", false, func() driver.Result {
 				d := &f.Devices[dev]
 				switch a {
 				case driver.AttrCapabilityMajor:
@@ -205,36 +205,36 @@ func (f *Fake) API() *driver.API {
 			})
 		},
 		PrimaryCtxRetain: func(ctx *driver.ContextHandle, dev driver.DeviceHandle) driver.Result {
-			return f.does("cuDevicePrimaryCtxRetain", false, func() driver.Result {
-				*ctx = driver.ContextHandle(f.handle("context"))
+			return f.runCall("cuDevicePrimaryCtxRetain", false, func() driver.Result {
+				*ctx = driver.ContextHandle(f.newHandle("context"))
 				return driver.Success
 			})
 		},
 		PrimaryCtxRelease: func(dev driver.DeviceHandle) driver.Result {
-			return f.does("cuDevicePrimaryCtxRelease", false, func() driver.Result {
+			return f.runCall("cuDevicePrimaryCtxRelease", false, func() driver.Result {
 				for h, what := range f.handles {
 					if what == "context" {
 						delete(f.handles, h)
 						return driver.Success
 					}
 				}
-				return f.fault("no context to release")
+				return f.reportFault("no context to release")
 			})
 		},
 		CtxSetCurrent: func(ctx driver.ContextHandle) driver.Result {
-			return f.does("cuCtxSetCurrent", false, func() driver.Result {
+			return f.runCall("cuCtxSetCurrent", false, func() driver.Result {
 				f.current[thread()] = ctx
 				return driver.Success
 			})
 		},
 		CtxGetCurrent: func(ctx *driver.ContextHandle) driver.Result {
-			return f.does("cuCtxGetCurrent", false, func() driver.Result {
+			return f.runCall("cuCtxGetCurrent", false, func() driver.Result {
 				*ctx = f.current[thread()]
 				return driver.Success
 			})
 		},
 		MemInfo: func(free, total *uint64) driver.Result {
-			return f.does("cuMemGetInfo", true, func() driver.Result {
+			return f.runCall("cuMemGetInfo", true, func() driver.Result {
 				*free, *total = uint64(f.memory()-f.used), uint64(f.memory())
 				return driver.Success
 			})
@@ -242,7 +242,7 @@ func (f *Fake) API() *driver.API {
 	}
 	f.modules(api)
 	f.memoryCalls(api)
-	f.order(api)
+	f.addOrderCalls(api)
 	f.graphCalls(api)
 	return api
 }
