@@ -55,9 +55,9 @@ func (t *tensorBody) scoreBatches(
 			if err != nil {
 				return err
 			}
-			// The batch ends at the last document that begins at most maxRows after its first row.
-			fits := sort.SearchInts(offsets, offsets[doc]+maxRows+1) - 1
-			p.first, p.last = doc, max(fits, doc+1)
+			// The batch has the documents that end at most maxRows after its first row, but at least one.
+			end := sort.SearchInts(offsets, offsets[doc]+maxRows+1) - 1
+			p.first, p.last = doc, max(end, doc+1)
 			doc = p.last
 			if err := t.readBatch(p, a, offsets[p.first]*t.dim, offsets[p.last]*t.dim); err != nil {
 				return tensorError(err)
