@@ -32,12 +32,12 @@ type vectorBatch struct {
 func (t *tensorBody) scoreBatches(
 	offsets []int, bytes int, score func(ctx context.Context, first int, docs *maxsim.Batch) error,
 ) error {
-	t.unread = t.unread[1:]
+	t.unread = t.unread[1:] // the vectors
 	a, err := t.file.Array(tensorVectors)
 	if err != nil {
 		return err
 	}
-	maxRows := max(bytes/(a.Width()*t.dim), 1) // rows
+	maxRows := max(bytes/(a.Width()*t.dim), 1)
 	batches := []*vectorBatch{t.incoming.server.takeSpareBatch(), t.incoming.server.takeSpareBatch()}
 
 	// Read and score at the same time. An error of reading ends the scoring: the client may have left.
@@ -55,8 +55,9 @@ func (t *tensorBody) scoreBatches(
 			if err != nil {
 				return err
 			}
-			p.first = doc
-			p.last = max(sort.SearchInts(offsets, offsets[doc]+maxRows+1)-1, doc+1)
+			// The batch has the documents that end at most maxRows after its first row, but at least one.
+			end := sort.SearchInts(offsets, offsets[doc]+maxRows+1) - 1
+			p.first, p.last = doc, max(end, doc+1)
 			doc = p.last
 			if err := t.readBatch(p, a, offsets[p.first]*t.dim, offsets[p.last]*t.dim); err != nil {
 				return tensorError(err)
@@ -69,11 +70,11 @@ func (t *tensorBody) scoreBatches(
 		}
 		return nil
 	}, func(p *vectorBatch) error {
-		inBatch := make([]int, 0, p.last-p.first+1) // offsets
+		batchOffsets := make([]int, 0, p.last-p.first+1)
 		for _, row := range offsets[p.first : p.last+1] {
-			inBatch = append(inBatch, row-offsets[p.first])
+			batchOffsets = append(batchOffsets, row-offsets[p.first])
 		}
-		return score(ctx, p.first, maxsim.Packed(p.matrix(a, t.dim), inBatch))
+		return score(ctx, p.first, maxsim.Packed(p.matrix(a, t.dim), batchOffsets))
 	})
 	if readErr != nil && t.incoming.ctx.Err() == nil && errors.Is(err, context.Canceled) {
 		err = readErr // the cancellation was only its consequence

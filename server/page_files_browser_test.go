@@ -91,7 +91,7 @@ func TestPageReadsFiles(t *testing.T) {
 		_, _, fault = p.documentsOf("a.csv", "id,words\na,b\n")
 		require.Contains(t, fault, "row 2 has no text. It has id, words")
 		_, _, fault = p.documentsOf("a.jsonl", "{\"text\": \"x\"}\n7")
-		require.Equal(t, "line 2 is no object", fault)
+		require.Equal(t, "line 2 is not an object", fault)
 		_, _, fault = p.documentsOf("a.json", "{")
 		require.Equal(t, "the file is not JSON", fault)
 	})

@@ -165,7 +165,7 @@ func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error)
 	}
 	s.creating.requests = map[string]int{}
 
-	// Routes, and what follows from them: the description, and the metrics.
+	// Routes, their description, and the metrics.
 	page, err := pageRoutes()
 	if err != nil {
 		return nil, err

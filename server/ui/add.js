@@ -42,7 +42,7 @@ async function store(index, files, model, isNew, report, signal) {
     }
   }
   // A passage has about as many characters as the model has tokens for.
-  const most = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
+  const passageLength = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
   const state = { done: 0, of: files.length, documents: 0, passages: 0, skipped: 0, empty: 0, cut: 0, note: "" };
   const seen = new Set();
   for (const { path, file } of files) {
@@ -54,7 +54,7 @@ async function store(index, files, model, isNew, report, signal) {
     }
     let groups;
     try {
-      const read = documentsOf(path, await file.text(), most);
+      const read = documentsOf(path, await file.text(), passageLength);
       groups = read.groups;
       state.empty += read.empty;
       for (const d of groups.flat()) {

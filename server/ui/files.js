@@ -42,7 +42,7 @@ function fromObjects(objects, value = (v) => v) {
   const groups = [];
   let fault = null, empty = 0;
   for (const { o, where, id } of objects) {
-    if (o === null || typeof o !== "object" || Array.isArray(o) || isRaw(o)) throw new Error(where + " is no object");
+    if (o === null || typeof o !== "object" || Array.isArray(o) || isRaw(o)) throw new Error(where + " is not an object");
     const textName = named(o, textNames), idName = named(o, idNames), titleName = named(o, titleNames);
     if (!textName) {
       fault ??= new Error(where + " has no text. It has " + (Object.keys(o).slice(0, 8).join(", ") || "no fields") + "; the text must be in one of " + textNames.join(", "));

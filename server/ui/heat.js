@@ -59,10 +59,10 @@ export function heatMap(x, queryTokens, index) {
   const show = (chosen) => {
     const match = x.matches[chosen];
     const values = match ? (x.similarities || [])[chosen] || [] : bests;
-    const most = values.reduce((a, b) => Math.max(a, b), 1e-9); // as arguments they may be too many
+    const highest = values.reduce((a, b) => Math.max(a, b), 1e-9); // as arguments they may be too many
     for (const { span, token } of spans) {
       const value = values[token] || 0;
-      span.style.setProperty("--heat", Math.max(0, value / most).toFixed(3));
+      span.style.setProperty("--heat", Math.max(0, value / highest).toFixed(3));
       span.classList.toggle("best", !!match && match.doc_token === token);
       span.title = match ? figure(value) : byToken[token].map((m) => pieceOf(queryTokens, m.query_token) + " " + figure(m.weight * m.score)).join(", ");
     }
@@ -73,7 +73,7 @@ export function heatMap(x, queryTokens, index) {
         (match.weight === 1 ? "" : " times " + figure(match.weight)) + "."
       : "Words are coloured by how well they match. Choose a query token to see its matches.";
   };
-  const most = Math.max(...x.matches.map((m) => m.weight * m.score), 1e-9);
+  const highestMatch = Math.max(...x.matches.map((m) => m.weight * m.score), 1e-9);
   const chip = (label, index, heat) => {
     const b = make("button", { type: "button", "aria-pressed": "false", onclick: () => show(index) }, label);
     b.style.setProperty("--heat", Math.max(0, heat).toFixed(3));
@@ -84,7 +84,7 @@ export function heatMap(x, queryTokens, index) {
   const all = chip("all", -1, 0);
   x.matches.forEach((m, i) => {
     const piece = pieceOf(queryTokens, m.query_token);
-    (isMask(piece) ? masks : chips).push(chip(piece, i, m.weight * m.score / most));
+    (isMask(piece) ? masks : chips).push(chip(piece, i, m.weight * m.score / highestMatch));
   });
   box.append(make("ul", { class: "tokens", "aria-label": "Tokens of the query" }, all, ...chips));
   if (masks.length) {

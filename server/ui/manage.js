@@ -79,7 +79,7 @@ function snapshots({ index, guarded, done }) {
       work("Train it again", async () => {
         await api.retrain(index);
         await done();
-        return "It is trained on what it holds now.";
+        return "It was trained on its present documents.";
       }, { id: "retrain" }),
       make("button", { type: "button", class: "bad", id: "drop", onclick: () => {
         byId("drop-name").textContent = index;
