@@ -369,7 +369,8 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 	if err := ix.afterChange(r.rewrite.Commit()); err != nil {
 		return err
 	}
-	r.report.Docs, r.report.Passages, r.report.Tokens = int(oldState.Documents()), int(oldState.Passages), int64(oldState.LiveTokens)
+	r.report.Docs, r.report.Passages = int(oldState.Documents()), int(oldState.Passages)
+	r.report.Tokens = int64(oldState.LiveTokens)
 	r.report.Seconds.Swap = time.Since(start).Seconds()
 	ix.log.Info("the index was retrained",
 		"index", ix.Path(),
