@@ -59,7 +59,7 @@ func (in *changeAsk) options() collection.UpdateOptions {
 // doCheck finds out whether the documents of a shard would be refused.
 func (c *Cluster) doCheck(ctx context.Context, a *asked, in *changeAsk) (*answers[answered], error) {
 	return eachShard(ctx, c, a, func(h *held, _ *answered) error {
-		return h.view.Admits(ctx, in.documents(), in.options())
+		return h.view.CheckUpdate(ctx, in.documents(), in.options())
 	})
 }
 

@@ -13,24 +13,24 @@ import (
 
 // Set is the store as a service takes it: its collections, behind the interfaces of
 // package collection. It stays open until the store is closed.
-func (s *Store) Set() collection.Catalog { return set{s} }
+func (s *Store) Set() collection.Catalog { return catalog{s} }
 
-// set gives collections and views as what they implement.
-type set struct{ *Store }
+// catalog gives collections and views as what they implement.
+type catalog struct{ *Store }
 
 // Place implements [collection.Catalog].
-func (s set) Place() string { return s.place() }
+func (s catalog) Place() string { return s.location() }
 
 var (
-	_ collection.Catalog  = set{}
-	_ collection.Disker   = set{}
-	_ collection.Panicker = set{}
-	_ collection.Restorer = set{}
+	_ collection.Catalog  = catalog{}
+	_ collection.Disker   = catalog{}
+	_ collection.Panicker = catalog{}
+	_ collection.Restorer = catalog{}
 
-	_ collection.Collection = member{}
-	_ collection.Backuper   = member{}
-	_ collection.Retrainer  = member{}
-	_ collection.Verifier   = member{}
+	_ collection.Collection = catalogMember{}
+	_ collection.Backuper   = catalogMember{}
+	_ collection.Retrainer  = catalogMember{}
+	_ collection.Verifier   = catalogMember{}
 
 	_ collection.Snapshot  = (*Snapshot)(nil)
 	_ collection.Explainer = (*Snapshot)(nil)
@@ -40,24 +40,26 @@ var (
 )
 
 // Get implements [collection.Catalog].
-func (s set) Get(name string) (collection.Collection, error) { return asMember(s.Store.Get(name)) }
-
-// Declare implements [collection.Catalog].
-func (s set) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
-	return asMember(s.Store.Declare(ctx, name, c))
+func (s catalog) Get(name string) (collection.Collection, error) {
+	return toCatalogMember(s.Store.Get(name))
 }
 
-type member struct{ *Collection }
+// Declare implements [collection.Catalog].
+func (s catalog) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
+	return toCatalogMember(s.Store.Declare(ctx, name, c))
+}
 
-func asMember(c *Collection, err error) (collection.Collection, error) {
+type catalogMember struct{ *Collection }
+
+func toCatalogMember(c *Collection, err error) (collection.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return member{c}, nil
+	return catalogMember{c}, nil
 }
 
 // Snapshot implements [collection.Collection].
-func (m member) Snapshot(ctx context.Context) (collection.Snapshot, error) {
+func (m catalogMember) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 	v, err := m.Collection.Snapshot(ctx)
 	if err != nil {
 		return nil, err // and no nil of a type
@@ -67,12 +69,12 @@ func (m member) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 
 // Snapshot is one state of a collection. It is safe for concurrent use until Close.
 type Snapshot struct {
-	c      *Collection
-	snap   *index.Snapshot
-	engine *search.Engine
-	done   func()
-	once   sync.Once
-	err    error
+	c         *Collection
+	snap      *index.Snapshot
+	engine    *search.Engine
+	release   func()
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // Snapshot takes the state as it is now, with every change that has been answered. Taking
@@ -82,7 +84,7 @@ type Snapshot struct {
 // Errors: [collection.ErrEmpty], [collection.ErrUnknown], [collection.ErrDamaged],
 // [collection.ErrClosed], that of ctx, and those of [index.Index.Snapshot].
 func (c *Collection) Snapshot(ctx context.Context) (*Snapshot, error) {
-	o, done, err := c.use(ctx)
+	o, done, err := c.acquireIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,17 +93,17 @@ func (c *Collection) Snapshot(ctx context.Context) (*Snapshot, error) {
 		done()
 		return nil, err
 	}
-	return &Snapshot{c: c, snap: snap, engine: o.engine.At(snap), done: done}, nil
+	return &Snapshot{c: c, snap: snap, engine: o.engine.At(snap), release: done}, nil
 }
 
 // Close ends the view. It may be called more than once; the searches of the view must
 // have ended.
 func (v *Snapshot) Close() error {
-	v.once.Do(func() {
-		v.err = v.snap.Close()
-		v.done()
+	v.closeOnce.Do(func() {
+		v.closeErr = v.snap.Close()
+		v.release()
 	})
-	return v.err
+	return v.closeErr
 }
 
 // Search answers queries with the same options. It leaves metadata out, which MetadataOf
@@ -112,12 +114,12 @@ func (v *Snapshot) Search(ctx context.Context, qs []search.Query, o search.Optio
 	if collection.Undecided(v.snap) {
 		qs, o.Feedback = slices.Clone(qs), nil
 		for i := range qs {
-			qs[i] = v.asked(qs[i])
+			qs[i] = v.adaptQuery(qs[i])
 		}
 	}
 	results, err := v.engine.SearchBatch(ctx, qs, o)
 	if err == nil {
-		v.sample(qs, &o)
+		v.sampleQuestions(qs, &o)
 	}
 	return results, err
 }
@@ -130,8 +132,8 @@ func (v *Snapshot) Check(q *search.Query) error {
 
 // QueryTokens implements [collection.Explainer].
 func (v *Snapshot) QueryTokens(_ context.Context, q *search.Query) ([]float32, error) {
-	asked := v.asked(*q)
-	vectors, _, err := asked.Tokens(v.snap)
+	adapted := v.adaptQuery(*q)
+	vectors, _, err := adapted.Tokens(v.snap)
 	return vectors, err
 }
 
@@ -142,7 +144,7 @@ func (v *Snapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 
 // Explain says how the score of a document comes about, and how far it got.
 func (v *Snapshot) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
-	return v.engine.Explain(ctx, v.asked(q), id, o)
+	return v.engine.Explain(ctx, v.adaptQuery(q), id, o)
 }
 
 // Describe says what is searched.
@@ -167,9 +169,9 @@ func (v *Snapshot) Dim() int {
 	return v.snap.Dim()
 }
 
-// asked is a query as the index takes it. While the dimension is undecided, vectors of every dimension
+// adaptQuery is a query as the index takes it. While the dimension is undecided, vectors of every dimension
 // find nothing.
-func (v *Snapshot) asked(q search.Query) search.Query {
+func (v *Snapshot) adaptQuery(q search.Query) search.Query {
 	if len(q.Vectors) > 0 && collection.Undecided(v.snap) {
 		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil
 	}

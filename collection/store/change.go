@@ -33,7 +33,7 @@ func (c *Collection) Update(ctx context.Context, docs []collection.DocumentInput
 // UpdateBatch is [Collection.Update] of a batch.
 func (c *Collection) UpdateBatch(ctx context.Context, b *Batch, docs []collection.DocumentInput,
 	o collection.UpdateOptions) (collection.Receipt, error) {
-	dim, err := c.dim(ctx)
+	dim, err := c.dimension(ctx)
 	if err != nil {
 		return collection.Receipt{}, err
 	}
@@ -49,12 +49,12 @@ func (c *Collection) UpdateBatch(ctx context.Context, b *Batch, docs []collectio
 	}
 	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model, batch: *b}
 	for i := range docs {
-		r.cost += costOfDocument(&docs[i])
+		r.bytes += documentBytes(&docs[i])
 	}
-	if err := c.do(ctx, r); err != nil {
+	if err := c.submit(ctx, r); err != nil {
 		return collection.Receipt{}, err
 	}
-	b.Entry = max(r.entry, r.decided)
+	b.Entry = max(r.entry, r.decidedAt)
 	return r.receipt, nil
 }
 
@@ -72,11 +72,11 @@ func (c *Collection) DeleteBatch(ctx context.Context, b *Batch, chosen collectio
 	if err := chosen.CheckOne(); err != nil {
 		return index.Affected{}, err
 	}
-	r := &request{kind: deleting, chosen: chosen, ctx: ctx, cost: costOf(&chosen), batch: *b}
-	if err := c.do(ctx, r); err != nil {
+	r := &request{kind: deleting, chosen: chosen, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}
+	if err := c.submit(ctx, r); err != nil {
 		return index.Affected{}, err
 	}
-	b.Entry = max(r.entry, r.decided)
+	b.Entry = max(r.entry, r.decidedAt)
 	return r.affected, nil
 }
 
@@ -98,43 +98,43 @@ func (c *Collection) UpdateMetadataBatch(ctx context.Context, b *Batch, chosen c
 	if err := chosen.CheckOne(); err != nil {
 		return index.Affected{}, err
 	}
-	r := &request{kind: setting, chosen: chosen, fields: set, ctx: ctx, cost: costOf(&chosen), batch: *b}
-	if err := c.do(ctx, r); err != nil {
+	r := &request{kind: setting, chosen: chosen, fields: set, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}
+	if err := c.submit(ctx, r); err != nil {
 		return index.Affected{}, err
 	}
-	b.Entry = max(r.entry, r.decided)
+	b.Entry = max(r.entry, r.decidedAt)
 	return r.affected, nil
 }
 
-// costOfDocument is what a document takes in the queue.
-func costOfDocument(d *collection.DocumentInput) int64 {
+// documentBytes is what a document takes in the queue.
+func documentBytes(d *collection.DocumentInput) int64 {
 	return int64(4*len(d.Vectors) + len(d.Metadata) + len(d.ID) + 64)
 }
 
-// errorOf finds the place of a fault of a source in a request; errors that name no
+// toDocumentError finds the place of a fault of a source in a request; errors that name no
 // document stay as they are.
-func errorOf(err error, docs []collection.DocumentInput) error {
+func toDocumentError(err error, docs []collection.DocumentInput) error {
 	if fe, ok := errors.AsType[*vectors.FileError](err); ok && fe.Doc >= 0 && fe.Doc < len(docs) {
 		return &collection.DocumentError{Document: fe.Doc, ID: docs[fe.Doc].ID, Token: fe.Token, Err: fe.Err}
 	}
 	return err
 }
 
-// viewsWait is how long views may go on before the searches of a file that is to be
+// snapshotGrace is how long views may go on before the searches of a file that is to be
 // opened again are ended.
-const viewsWait = 5 * time.Second
+const snapshotGrace = 5 * time.Second
 
-// waitViews waits a while for views that are open.
-func waitViews(ctx context.Context, o *opened) {
-	gone := make(chan struct{})
+// waitForSnapshots waits a while for views that are open.
+func waitForSnapshots(ctx context.Context, o *openedIndex) {
+	closed := make(chan struct{})
 	go func() {
-		o.views.Wait()
-		close(gone)
+		o.snapshots.Wait()
+		close(closed)
 	}()
 	select {
-	case <-gone:
+	case <-closed:
 	case <-ctx.Done():
-	case <-time.After(viewsWait):
+	case <-time.After(snapshotGrace):
 	}
 }
 
@@ -143,24 +143,24 @@ func waitViews(ctx context.Context, o *opened) {
 // views have a while, and then their searches end.
 func (w *worker) reopen(ctx context.Context) error {
 	c := w.c
-	if c.given != nil {
+	if c.external != nil {
 		return fmt.Errorf("collection %q: its program has to close the index and open it again", c.name)
 	}
 	c.mu.Lock()
 	o := c.opened
-	again := make(chan struct{})
-	c.opened, c.again = nil, again
-	c.stale(collection.ErrReopened)
-	c.fresh, c.stale = context.WithCancelCause(context.Background())
+	reopened := make(chan struct{})
+	c.opened, c.reopening = nil, reopened
+	c.endFileContext(collection.ErrReopened)
+	c.fileContext, c.endFileContext = context.WithCancelCause(context.Background())
 	c.mu.Unlock()
 	c.stopTraining()
 	defer func() {
 		c.mu.Lock()
-		c.again = nil
+		c.reopening = nil
 		c.mu.Unlock()
-		close(again)
+		close(reopened)
 	}()
-	waitViews(ctx, o)
+	waitForSnapshots(ctx, o)
 	err := o.close()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		next, oerr := c.openIndex(ctx)
@@ -178,13 +178,13 @@ func (w *worker) reopen(ctx context.Context) error {
 			break
 		}
 		select {
-		case <-c.alive.Done():
-			return errors.Join(err, oerr, context.Cause(c.alive))
+		case <-c.lifetime.Done():
+			return errors.Join(err, oerr, context.Cause(c.lifetime))
 		case <-time.After(wait):
 		}
 	}
 	c.mu.Lock()
-	c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, c.name, err)
+	c.failure = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, c.name, err)
 	c.mu.Unlock()
 	c.log.Error("the collection cannot be opened again", "error", err)
 	return err

@@ -24,7 +24,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func fillConfig(c collection.Config) func(w io.Writer) error {
+func configWriter(c collection.Config) func(w io.Writer) error {
 	return func(w io.Writer) error {
 		text, err := json.MarshalIndent(c, "", "  ")
 		if err != nil {
@@ -68,5 +68,5 @@ func readConfig(path string) (c collection.Config, err error) {
 }
 
 func writeConfig(ctx context.Context, path string, c collection.Config) error {
-	return files.WriteAtomic(ctx, path, fillConfig(c))
+	return files.WriteAtomic(ctx, path, configWriter(c))
 }

@@ -26,21 +26,21 @@ type Derived interface {
 	Close() error
 }
 
-// derived is that of one collection: nil until it is first asked for.
-type derived struct {
-	mu     sync.Mutex // held while it is brought up to date, so that it never goes back
-	data   Derived
-	making *making // nil: none runs
-	closed bool
-	keep   func(Derived) // if set, gets data that rests instead of being closed
+// derivedData is that of one collection: nil until it is first asked for.
+type derivedData struct {
+	mu          sync.Mutex // held while it is brought up to date, so that it never goes back
+	data        Derived
+	running     *derivedWork // nil: none runs
+	closed      bool
+	keepResting func(Derived) // if set, gets data that rests instead of being closed
 }
 
-// resting is data that can release its file for others, and be used again after a Sync.
-type resting interface{ Rest() error }
+// rester is data that can release its file for others, and be used again after a Sync.
+type rester interface{ Rest() error }
 
-// making is the work of opening or mending derived data, which may take long: everybody who asks
+// derivedWork is the work of opening or mending derived data, which may take long: everybody who asks
 // meanwhile waits for the same.
-type making struct {
+type derivedWork struct {
 	done chan struct{}
 	err  error // once done
 }
@@ -54,7 +54,7 @@ type making struct {
 // Errors: [errors.ErrUnsupported] without Options.Derive, those of [Collection.Snapshot], and
 // those of opening it and bringing it up to date.
 func (c *Collection) Derived(ctx context.Context) (Derived, error) {
-	if c.s.o.Derive == nil {
+	if c.store.opts.Derive == nil {
 		return nil, fmt.Errorf("derived data: %w", errors.ErrUnsupported)
 	}
 	v, err := c.Snapshot(ctx) // says why there is none
@@ -69,28 +69,28 @@ func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 		d.mu.Lock()
 		if d.closed {
 			d.mu.Unlock()
-			return nil, context.Cause(c.alive)
+			return nil, context.Cause(c.lifetime)
 		}
 		if d.data != nil {
 			defer d.mu.Unlock()
-			if c.given != nil { // its program may have changed it
+			if c.external != nil { // its program may have changed it
 				err = c.syncDerived(ctx, d.data)
 			}
 			return d.data, err
 		}
-		m, err := c.makeDerived(nil)
+		m, err := c.startDeriving(nil)
 		d.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
-		if err := m.wait(ctx); err != nil {
+		if err := m.waitUntilDone(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// wait returns the error of the work, or that of ctx if it ends before.
-func (m *making) wait(ctx context.Context) error {
+// waitUntilDone returns the error of the work, or that of ctx if it ends before.
+func (m *derivedWork) waitUntilDone(ctx context.Context) error {
 	select {
 	case <-m.done:
 		return m.err
@@ -99,20 +99,20 @@ func (m *making) wait(ctx context.Context) error {
 	}
 }
 
-// mendDerived brings data up to date that a use of it found damaged, as Derived does for
+// repairDerived brings data up to date that a use of it found damaged, as Derived does for
 // data that is not there: the Sync of the data is what mends it.
-func (c *Collection) mendDerived(ctx context.Context, damaged Derived) (Derived, error) {
+func (c *Collection) repairDerived(ctx context.Context, damaged Derived) (Derived, error) {
 	d := &c.derived
 	d.mu.Lock()
 	if d.data == damaged && !d.closed { // otherwise somebody was here
 		d.data = nil
-		m, err := c.makeDerived(damaged)
+		m, err := c.startDeriving(damaged)
 		if err != nil {
 			d.data = damaged
 		}
 		d.mu.Unlock()
 		if err == nil {
-			err = m.wait(ctx)
+			err = m.waitUntilDone(ctx)
 		}
 		if err != nil {
 			return nil, err
@@ -123,29 +123,29 @@ func (c *Collection) mendDerived(ctx context.Context, damaged Derived) (Derived,
 	return c.Derived(ctx)
 }
 
-// makeDerived begins to open the data, or to mend it, unless that goes on. It is for who
+// startDeriving begins to open the data, or to mend it, unless that goes on. It is for who
 // holds the mutex and has no data.
-func (c *Collection) makeDerived(open Derived) (*making, error) {
+func (c *Collection) startDeriving(open Derived) (*derivedWork, error) {
 	d := &c.derived
-	if d.making != nil {
-		return d.making, nil
+	if d.running != nil {
+		return d.running, nil
 	}
-	ctx, done, err := c.aside(context.Background())
+	ctx, done, err := c.startBackground(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	m := &making{done: make(chan struct{})}
-	d.making = m
+	m := &derivedWork{done: make(chan struct{})}
+	d.running = m
 	go func() {
 		defer done()
-		c.derive(ctx, m, open)
+		c.runDeriving(ctx, m, open)
 	}()
 	return m, nil
 }
 
-// derive opens the data, or mends what was open. Only the changes that came meanwhile
+// runDeriving opens the data, or mends what was open. Only the changes that came meanwhile
 // are left for when the writer has to wait.
-func (c *Collection) derive(ctx context.Context, m *making, open Derived) {
+func (c *Collection) runDeriving(ctx context.Context, m *derivedWork, open Derived) {
 	d := &c.derived
 	data, err := c.openDerived(ctx, open)
 	d.mu.Lock()
@@ -160,8 +160,8 @@ func (c *Collection) derive(ctx context.Context, m *making, open Derived) {
 	} else if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	c.s.noteGuarded(err)
-	m.err, d.making = err, nil
+	c.store.countPanic(err)
+	m.err, d.running = err, nil
 	close(m.done)
 }
 
@@ -171,7 +171,7 @@ func (c *Collection) derive(ctx context.Context, m *making, open Derived) {
 func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derived, err error) {
 	defer storage.Guard(c.indexPath(), &err)()
 	if data = open; data == nil {
-		if data, err = c.s.o.Derive(ctx, c.indexPath(), c.given == nil || c.given.Write, c.Config()); err != nil {
+		if data, err = c.store.opts.Derive(ctx, c.indexPath(), c.external == nil || c.external.Write, c.Config()); err != nil {
 			return nil, err // whatever data is: perhaps a nil of a type
 		}
 	}
@@ -194,22 +194,22 @@ func (c *Collection) syncDerived(ctx context.Context, data Derived) (err error) 
 	return data.Sync(ctx, v.snap)
 }
 
-// follow brings derived data up to a change. That it cannot be is no fault of the
+// syncAfterChange brings derived data up to a change. That it cannot be is no fault of the
 // change: it is opened anew when it is next asked for.
-func (d *derived) follow(ctx context.Context, c *Collection) {
+func (d *derivedData) syncAfterChange(ctx context.Context, c *Collection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.data == nil {
 		return
 	}
 	if err := c.syncDerived(ctx, d.data); err != nil {
-		c.s.noteGuarded(err)
+		c.store.countPanic(err)
 		c.log.Error("derived data is behind the collection, and will be opened anew", "error", errors.Join(err, d.data.Close()))
 		d.data = nil
 	}
 }
 
-func (d *derived) close() error {
+func (d *derivedData) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
@@ -218,11 +218,11 @@ func (d *derived) close() error {
 	}
 	data := d.data
 	d.data = nil
-	if r, ok := data.(resting); ok && d.keep != nil {
+	if r, ok := data.(rester); ok && d.keepResting != nil {
 		if err := r.Rest(); err != nil {
 			return errors.Join(err, data.Close())
 		}
-		d.keep(data)
+		d.keepResting(data)
 		return nil
 	}
 	return data.Close()
@@ -249,7 +249,7 @@ func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, wri
 
 // SearchKeywords implements [collection.Keywords].
 func (v *Snapshot) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (hits []search.Hit, err error) {
-	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
+	err = v.withKeywords(ctx, func(ix *keywords.Index) (err error) {
 		hits, err = v.searchKeywords(ctx, ix, &q)
 		return err
 	})
@@ -259,25 +259,25 @@ func (v *Snapshot) SearchKeywords(ctx context.Context, q collection.KeywordQuery
 // KeywordStatistics is what a query finds in the collection: of several that are searched as one, the sums
 // are [collection.KeywordQuery].Statistics for each.
 func (v *Snapshot) KeywordStatistics(ctx context.Context, q keywords.Query) (st keywords.Statistics, err error) {
-	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
+	err = v.withKeywords(ctx, func(ix *keywords.Index) (err error) {
 		st, err = ix.Statistics(ctx, q)
 		return err
 	})
 	return st, err
 }
 
-// useKeywords calls use with the keywords of the collection, and once more if it finds them
+// withKeywords calls use with the keywords of the collection, and once more if it finds them
 // damaged. If they were closed first because they could not follow a change, they are opened again;
 // the error says why that failed.
-func (v *Snapshot) useKeywords(ctx context.Context, use func(*keywords.Index) error) error {
-	ix, err := keywordsOf(v.c.Derived(ctx))
-	for mended := false; err == nil; {
+func (v *Snapshot) withKeywords(ctx context.Context, use func(*keywords.Index) error) error {
+	ix, err := toKeywords(v.c.Derived(ctx))
+	for repaired := false; err == nil; {
 		switch err = use(ix); {
 		case errors.Is(err, storage.ErrClosed):
-			ix, err = keywordsOf(v.c.Derived(ctx))
-		case errors.Is(err, keywords.ErrDamaged) && !mended:
-			mended = true
-			ix, err = keywordsOf(v.c.mendDerived(ctx, ix))
+			ix, err = toKeywords(v.c.Derived(ctx))
+		case errors.Is(err, keywords.ErrDamaged) && !repaired:
+			repaired = true
+			ix, err = toKeywords(v.c.repairDerived(ctx, ix))
 		default:
 			return err
 		}
@@ -285,8 +285,8 @@ func (v *Snapshot) useKeywords(ctx context.Context, use func(*keywords.Index) er
 	return err
 }
 
-// keywordsOf are the keywords of a collection, if that is what its store derives.
-func keywordsOf(derived Derived, err error) (*keywords.Index, error) {
+// toKeywords are the keywords of a collection, if that is what its store derives.
+func toKeywords(derived Derived, err error) (*keywords.Index, error) {
 	ix, ok := derived.(*keywords.Index)
 	if errors.Is(err, errors.ErrUnsupported) || err == nil && !ok {
 		return nil, collection.Unsupported("a search by keywords")
@@ -295,14 +295,14 @@ func keywordsOf(derived Derived, err error) (*keywords.Index, error) {
 }
 
 func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index, q *collection.KeywordQuery) ([]search.Hit, error) {
-	var among *roaring.Bitmap
+	var allowed *roaring.Bitmap
 	for _, f := range q.Filters {
 		switch {
 		case f == nil:
-		case among == nil:
-			among = f.Docs
+		case allowed == nil:
+			allowed = f.Docs
 		default:
-			among = roaring.And(among, f.Docs)
+			allowed = roaring.And(allowed, f.Docs)
 		}
 	}
 	page := q.Page()
@@ -310,7 +310,7 @@ func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index, q *co
 		return nil, err
 	}
 	rank := func(k int) ([]keywords.ScoredDocument, error) {
-		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: among, Statistics: q.Statistics})
+		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: allowed, Statistics: q.Statistics})
 	}
 	if q.Passages > 0 {
 		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, false, rank)

@@ -39,7 +39,7 @@ type changeHead struct {
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
 	MaxDocuments *uint64 `json:"max_documents,omitempty"`
-	// Base is that of the index for which the change was decided, and IDs stand for the chosen ordinals ([namesOf]).
+	// Base is that of the index for which the change was decided, and IDs stand for the chosen ordinals ([idsFromOrdinals]).
 	Base uint64   `json:"base,omitempty"`
 	IDs  []string `json:"ids,omitempty"`
 }
@@ -63,13 +63,13 @@ type outcome struct {
 	Empty    int            `json:"empty,omitempty"`
 	Evicted  int            `json:"evicted,omitempty"`
 	Affected index.Affected `json:"affected,omitzero"`
-	// Refused says why the request was refused, by [noted], and Says is the error.
+	// Refused says why the request was refused, by [notedRefusals], and Says is the error.
 	Refused string `json:"refused,omitempty"`
-	Says    string `json:"says,omitempty"`
+	Message string `json:"says,omitempty"`
 }
 
-// outcomeOf returns the outcome of a request that was done.
-func outcomeOf(r *request) outcome {
+// newOutcome returns the outcome of a request that was done.
+func newOutcome(r *request) outcome {
 	a := &r.receipt
 	return outcome{
 		ID: r.batch.ID, Rows: len(r.docs), Stored: a.Stored, Replaced: a.Replaced, Empty: a.Empty, Evicted: a.Evicted,
@@ -77,8 +77,8 @@ func outcomeOf(r *request) outcome {
 	}
 }
 
-// answer gives a request the outcome of its batch, and reports whether the change has the batch.
-func (c *change) answer(r *request) bool {
+// answerRequest gives a request the outcome of its batch, and reports whether the change has the batch.
+func (c *change) answerRequest(r *request) bool {
 	row := 0
 	for i := range c.Batches {
 		b := &c.Batches[i]
@@ -163,21 +163,21 @@ func Sealed(body []byte) bool {
 
 // entryReader takes an entry apart; short says that bytes were missing.
 type entryReader struct {
-	b     []byte
-	short bool
+	remaining []byte
+	truncated bool
 }
 
-func (r *entryReader) take(n int) []byte {
-	if r.short = r.short || n > len(r.b); r.short {
+func (r *entryReader) nextBytes(n int) []byte {
+	if r.truncated = r.truncated || n > len(r.remaining); r.truncated {
 		return nil
 	}
-	out := r.b[:n:n]
-	r.b = r.b[n:]
+	out := r.remaining[:n:n]
+	r.remaining = r.remaining[n:]
 	return out
 }
 
-func (r *entryReader) number() int {
-	if b := r.take(4); b != nil {
+func (r *entryReader) nextNumber() int {
+	if b := r.nextBytes(4); b != nil {
 		return int(binary.LittleEndian.Uint32(b))
 	}
 	return 0
@@ -188,43 +188,43 @@ func decodeChange(b []byte) (*change, error) {
 	bad := func(format string, args ...any) (*change, error) {
 		return nil, fmt.Errorf("%w: %s", ErrEntry, fmt.Sprintf(format, args...))
 	}
-	r := &entryReader{b: b}
-	if v := r.take(1); v == nil || v[0] != entryVersion {
+	r := &entryReader{remaining: b}
+	if v := r.nextBytes(1); v == nil || v[0] != entryVersion {
 		return bad("it begins with %x, and not with the version %d", v, entryVersion)
 	}
 	c := &change{}
-	head := r.take(r.number())
-	if r.short {
+	head := r.nextBytes(r.nextNumber())
+	if r.truncated {
 		return bad("%d bytes are too few", len(b))
 	}
 	if err := json.Unmarshal(head, &c.changeHead); err != nil {
 		return bad("its head: %v", err)
 	}
-	n := r.number()
-	if n > len(r.b)/recordHead {
-		return bad("%d records in %d bytes", n, len(r.b))
+	n := r.nextNumber()
+	if n > len(r.remaining)/recordHead {
+		return bad("%d records in %d bytes", n, len(r.remaining))
 	}
 	c.docs = make([]vectors.Document, n)
 	for i := range c.docs {
 		d := &c.docs[i]
-		name, value, values := r.number(), r.number(), r.number()
-		d.ID = string(r.take(name))
+		name, value, values := r.nextNumber(), r.nextNumber(), r.nextNumber()
+		d.ID = string(r.nextBytes(name))
 		if value > 0 {
-			d.Payload = r.take(value)
+			d.Payload = r.nextBytes(value)
 		}
-		if raw := r.take(4 * values); len(raw) > 0 {
+		if raw := r.nextBytes(4 * values); len(raw) > 0 {
 			d.Tokens = make([]float32, values)
 			for j := range d.Tokens {
 				d.Tokens[j] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:]))
 			}
 		}
-		if r.short {
+		if r.truncated {
 			return bad("it ends in record %d of %d", i, n)
 		}
 	}
-	ordinals := r.take(r.number())
-	if r.short || len(r.b) > 0 {
-		return bad("its ordinals are %d bytes, and %d more follow", len(ordinals), len(r.b))
+	ordinals := r.nextBytes(r.nextNumber())
+	if r.truncated || len(r.remaining) > 0 {
+		return bad("its ordinals are %d bytes, and %d more follow", len(ordinals), len(r.remaining))
 	}
 	if len(ordinals) > 0 {
 		c.chosen = roaring.New()
@@ -235,11 +235,11 @@ func decodeChange(b []byte) (*change, error) {
 			return bad("its ordinals: %v", err)
 		}
 	}
-	return c, c.complete()
+	return c, c.finishDecoding()
 }
 
-// complete checks a change that was read, and moves its fields to their place.
-func (c *change) complete() error {
+// finishDecoding checks a change that was read, and moves its fields to their place.
+func (c *change) finishDecoding() error {
 	rows := 0
 	for i := range c.Batches {
 		b := &c.Batches[i]

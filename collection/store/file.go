@@ -21,8 +21,8 @@ func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Option
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCollection(nameOf(path))
-	c.file, c.dir = path, filepath.Dir(path)
+	c := s.newCollection(collectionName(path))
+	c.filePath, c.dir = path, filepath.Dir(path)
 	if c.cfg, err = cfg.Completed(); err != nil {
 		return nil, err
 	}
@@ -32,12 +32,12 @@ func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Option
 	if c.opened, err = c.openIndex(ctx); err != nil {
 		return nil, err
 	}
-	s.put(c)
+	s.addCollection(c)
 	return c, nil
 }
 
-// nameOf is a name for the collection of a file.
-func nameOf(path string) string {
+// collectionName is a name for the collection of a file.
+func collectionName(path string) string {
 	name := strings.Map(func(r rune) rune {
 		if r < 128 && collection.CheckName("a"+string(r)+"a") == nil {
 			return r
@@ -54,13 +54,13 @@ func nameOf(path string) string {
 }
 
 // Store is the store that the collection is in.
-func (c *Collection) Store() *Store { return c.s }
+func (c *Collection) Store() *Store { return c.store }
 
 // Index is the index file as it is open now; after a fault of the disk the collection opens
 // it again. It is to be read: changes that it is not the collection's own writer for may be
 // refused. Errors are those of [Collection.Snapshot].
 func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
-	o, done, err := c.use(ctx)
+	o, done, err := c.acquireIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,24 +86,24 @@ func (c *Collection) Grown(ctx context.Context) error {
 	}
 }
 
-// fixed is what cannot be done with an index file that no folder is around; nil: it can.
-func (c *Collection) fixed(what string) error {
-	if c.given != nil || c.file != "" {
+// checkOwnsFolder is what cannot be done with an index file that no folder is around; nil: it can.
+func (c *Collection) checkOwnsFolder(what string) error {
+	if c.external != nil || c.filePath != "" {
 		return collection.Unsupported(what)
 	}
 	return nil
 }
 
-// place is where the collections are, in words.
-func (s *Store) place() string {
+// location is where the collections are, in words.
+func (s *Store) location() string {
 	if s.dir != "" {
 		return s.dir
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.collections {
-		if c.file != "" {
-			return c.file
+		if c.filePath != "" {
+			return c.filePath
 		}
 	}
 	return "indexes that are open"

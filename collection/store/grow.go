@@ -18,15 +18,15 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// build makes the index file of the first documents: beside, so that one that was never
+// buildIndex makes the index file of the first documents: beside, so that one that was never
 // finished is not there under the name of the index.
-func (w *worker) build(ctx context.Context, src vectors.Source, dim int, model *storage.Model) (err error) {
+func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, model *storage.Model) (err error) {
 	c := w.c
-	o, err := c.s.o.Growth.First(src, dim, c.Config())
+	o, err := c.store.opts.Growth.First(src, dim, c.Config())
 	if err != nil {
 		return err
 	}
-	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, c.s.o.Threads, c.s.o.Memory, c.s.o.Backend, c.log
+	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, c.store.opts.Threads, c.store.opts.Memory, c.store.opts.Backend, c.log
 	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
 	if err != nil {
 		return err
@@ -59,40 +59,40 @@ func (w *worker) build(ctx context.Context, src vectors.Source, dim int, model *
 	return nil
 }
 
-// decide gives an index that is undecided the dimension of its first vectors.
-func (w *worker) decide(ctx context.Context, o *opened, dim int) error {
+// setDimension gives an index that is undecided the dimension of its first vectors.
+func (w *worker) setDimension(ctx context.Context, o *openedIndex, dim int) error {
 	fixed, err := codec.Flat(dim)
 	if err != nil {
 		return err
 	}
-	_, err = o.ix.Retrain(ctx, &index.RetrainOptions{Codec: fixed, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory})
-	return w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
+	_, err = o.ix.Retrain(ctx, &index.RetrainOptions{Codec: fixed, Threads: w.c.store.opts.Threads, Memory: w.c.store.opts.Memory})
+	return w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
 }
 
 // Growth implements [collection.Trainer].
-func (s *Store) Growth() collection.Growth { return s.o.Growth }
+func (s *Store) Growth() collection.Growth { return s.opts.Growth }
 
 // growthState is guarded by Collection.mu.
 type growthState struct {
-	running chan struct{} // closed when the training has ended; nil: none runs
-	cancel  context.CancelFunc
-	failed  int64 // tokens of the collection when a training failed; 0: none has
-	err     error // of that
-	advised bool
+	running  chan struct{} // closed when the training has ended; nil: none runs
+	cancel   context.CancelFunc
+	failedAt int64 // tokens of the collection when a training failed; 0: none has
+	failure  error // of that
+	advised  bool
 }
 
-// aside lets something run beside the writer for long. It ends with the collection, and
+// startBackground lets something run beside the writer for long. It ends with the collection, and
 // when the file is to be opened again: the cause of within says so. done is to be called.
-func (c *Collection) aside(ctx context.Context) (within context.Context, done func(), err error) {
+func (c *Collection) startBackground(ctx context.Context) (within context.Context, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.alive.Err() != nil {
-		return nil, nil, context.Cause(c.alive)
+	if c.lifetime.Err() != nil {
+		return nil, nil, context.Cause(c.lifetime)
 	}
-	c.beside.Add(1)
+	c.background.Add(1)
 	within, cancel := context.WithCancelCause(ctx)
 	var stops []func() bool
-	for _, end := range []context.Context{c.alive, c.fresh} {
+	for _, end := range []context.Context{c.lifetime, c.fileContext} {
 		stops = append(stops, context.AfterFunc(end, func() { cancel(context.Cause(end)) }))
 	}
 	return within, func() {
@@ -100,13 +100,13 @@ func (c *Collection) aside(ctx context.Context) (within context.Context, done fu
 			stop()
 		}
 		cancel(nil)
-		c.beside.Done()
+		c.background.Done()
 	}, nil
 }
 
-// long does something aside; an error of its end is the cause.
-func (c *Collection) long(ctx context.Context, do func(ctx context.Context) error) error {
-	ctx, done, err := c.aside(ctx)
+// runInBackground does something aside; an error of its end is the cause.
+func (c *Collection) runInBackground(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, done, err := c.startBackground(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,31 +117,31 @@ func (c *Collection) long(ctx context.Context, do func(ctx context.Context) erro
 	return err
 }
 
-// due says whether the collection is to be trained anew because it has grown.
-func (c *Collection) due(h *storage.Header, tokens int64) (collection.Training, bool) {
-	return c.s.o.Growth.Due(c.s.o.Growth.CodedBy(h), tokens, c.Config())
+// dueTraining says whether the collection is to be trained anew because it has grown.
+func (c *Collection) dueTraining(h *storage.Header, tokens int64) (collection.Training, bool) {
+	return c.store.opts.Growth.Due(c.store.opts.Growth.CodedBy(h), tokens, c.Config())
 }
 
-// grow begins a training beside everything else if one is due and none runs.
-func (c *Collection) grow() {
-	if c.given != nil {
+// startDueTraining begins a training beside everything else if one is due and none runs.
+func (c *Collection) startDueTraining() {
+	if c.external != nil {
 		return // when, its program decides
 	}
 
 	// Is a training due, or advised?
-	v, err := c.Snapshot(c.alive)
+	v, err := c.Snapshot(c.lifetime)
 	if err != nil {
 		return
 	}
 	h, tokens, drift := v.snap.Header(), int64(v.snap.State().LiveTokens), v.snap.Drift()
 	_ = v.Close()
-	_, due := c.due(&h, tokens)
+	_, due := c.dueTraining(&h, tokens)
 	c.mu.Lock()
 	g := &c.growth
-	advice := c.s.o.Growth.Advice(c.s.o.Growth.CodedBy(&h).Stage, drift)
+	advice := c.store.opts.Growth.Advice(c.store.opts.Growth.CodedBy(&h).Stage, drift)
 	advise := advice != "" && !g.advised
 	g.advised = advice != ""
-	if !due || g.running != nil || collection.FailedAgain(g.failed, tokens) {
+	if !due || g.running != nil || collection.FailedAgain(g.failedAt, tokens) {
 		due = false
 	}
 	c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *Collection) grow() {
 	}
 
 	// It is the only one that growth begins, and ends with the collection.
-	ctx, done, err := c.aside(context.Background())
+	ctx, done, err := c.startBackground(context.Background())
 	if err != nil {
 		return
 	}
@@ -173,13 +173,13 @@ func (c *Collection) grow() {
 	go func() {
 		defer done()
 		var err error
-		if fault := c.s.guard(c.log, "a training", func() { _, err = c.train(ctx, c.due) }); fault != nil {
+		if fault := c.store.runGuarded(c.log, "a training", func() { _, err = c.trainNext(ctx, c.dueTraining) }); fault != nil {
 			err = fault
 		}
 		c.mu.Lock()
-		g.running, g.cancel, g.failed, g.err = nil, nil, 0, nil
+		g.running, g.cancel, g.failedAt, g.failure = nil, nil, 0, nil
 		if err != nil && ctx.Err() == nil {
-			g.failed, g.err = tokens, err
+			g.failedAt, g.failure = tokens, err
 		}
 		c.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
@@ -189,7 +189,7 @@ func (c *Collection) grow() {
 		cancel()
 		close(running)
 		if !ended {
-			c.grow() // it may have grown further meanwhile
+			c.startDueTraining() // it may have grown further meanwhile
 		}
 	}()
 }
@@ -218,29 +218,29 @@ func (c *Collection) stopTraining() {
 //
 // Errors: those of [Collection.Snapshot] and of [index.Index.Retrain].
 func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
-	if err := c.writable(); err != nil {
+	if err := c.checkWritable(); err != nil {
 		return nil, err
 	}
 	var r *index.RetrainReport
-	err := c.long(ctx, func(ctx context.Context) (err error) {
-		r, err = c.train(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
-			return c.s.o.Growth.Again(c.s.o.Growth.CodedBy(h), tokens, c.Config()), true
+	err := c.runInBackground(ctx, func(ctx context.Context) (err error) {
+		r, err = c.trainNext(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
+			return c.store.opts.Growth.Again(c.store.opts.Growth.CodedBy(h), tokens, c.Config()), true
 		})
 		return err
 	})
 	return r, err
 }
 
-// train trains one collection of the store at a time, as choose says when its turn has
+// trainNext trains one collection of the store at a time, as choose says when its turn has
 // come.
-func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+func (c *Collection) trainNext(ctx context.Context, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
 	select {
-	case c.s.training <- struct{}{}:
-		defer func() { <-c.s.training }()
+	case c.store.training <- struct{}{}:
+		defer func() { <-c.store.training }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	opened, done, err := c.use(ctx)
+	opened, done, err := c.acquireIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 		return nil, nil
 	}
 	ro := &index.RetrainOptions{
-		Nbits: t.Nbits, Centroids: t.Centroids, HeldOut: t.HeldOut(), Seed: t.Seed, Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
+		Nbits: t.Nbits, Centroids: t.Centroids, HeldOut: t.HeldOut(), Seed: t.Seed, Threads: max(c.store.opts.Threads/2, 1), Memory: c.store.opts.Memory,
 	}
 	if ro.Codec, err = t.Codec(h.Dim); err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 	r, err := opened.ix.Retrain(ctx, ro)
 	if errors.Is(err, storage.ErrOutcomeUnknown) { // no changes are taken until the file is opened again
 		again := &request{kind: acting}
-		again.act = func(ctx context.Context) error { return c.work.reopen(ctx) }
+		again.action = func(ctx context.Context) error { return c.worker.reopen(ctx) }
 		_ = c.queue.put(again) // if the queue has ended nobody needs it
 	}
 	if err != nil {
@@ -275,7 +275,7 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 	c.mu.Lock()
 	c.counts.Trainings++
 	c.mu.Unlock()
-	if err := c.measure(ctx, opened.ix, ro.Threads, t.Seed); err != nil && ctx.Err() == nil {
+	if err := c.measureSearches(ctx, opened.ix, ro.Threads, t.Seed); err != nil && ctx.Err() == nil {
 		c.log.Warn("the recall of the collection's searches was not measured", "error", err)
 	}
 	return r, nil
@@ -299,16 +299,16 @@ func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCh
 	return found, snap.Generation(), err
 }
 
-// measure stores what searches of the collection have to look at, now that its codec is
+// measureSearches stores what searches of the collection have to look at, now that its codec is
 // another one.
-func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
-	found, generation, err := Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
+func (c *Collection) measureSearches(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+	found, generation, err := Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: seed, Questions: c.store.checkQuestions})
 	if err != nil || found == nil {
 		return err
 	}
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
-		o, now, err := c.work.snapshot()
+	r.action = func(ctx context.Context) error {
+		o, now, err := c.worker.newestSnapshot()
 		if err != nil || o == nil {
 			return err
 		}
@@ -316,7 +316,7 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 		if err := now.Close(); err != nil || !same {
 			return err
 		}
-		return c.work.settle(ctx, o.ix.SetDefaults(found), nil)
+		return c.worker.settleOutcome(ctx, o.ix.SetDefaults(found), nil)
 	}
 	return c.queue.put(r)
 }
@@ -328,24 +328,24 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 // Errors: those of [Collection.Snapshot] and of [index.Index.Compact].
 func (c *Collection) Compact(ctx context.Context) (before, after int64, err error) {
 	r := &request{kind: acting}
-	r.act = func(context.Context) error {
-		o, err := c.work.nonEmpty()
+	r.action = func(context.Context) error {
+		o, err := c.worker.requireIndex()
 		if err != nil {
 			return err
 		}
-		before = c.size()
-		err = c.work.compact(ctx, o)
-		after = c.size()
+		before = c.fileBytes()
+		err = c.worker.compact(ctx, o)
+		after = c.fileBytes()
 		return err
 	}
-	if err := c.do(ctx, r); err != nil {
+	if err := c.submit(ctx, r); err != nil {
 		return 0, 0, err
 	}
 	return before, after, nil
 }
 
-func (w *worker) compact(ctx context.Context, o *opened) error {
-	within, done, err := w.c.aside(ctx)
+func (w *worker) compact(ctx context.Context, o *openedIndex) error {
+	within, done, err := w.c.startBackground(ctx)
 	if err != nil {
 		return err
 	}
@@ -353,7 +353,7 @@ func (w *worker) compact(ctx context.Context, o *opened) error {
 		err = context.Cause(within)
 	}
 	done()
-	if err = w.settle(context.Background(), err, nil); err != nil {
+	if err = w.settleOutcome(context.Background(), err, nil); err != nil {
 		return err
 	}
 	w.c.mu.Lock()
@@ -362,13 +362,13 @@ func (w *worker) compact(ctx context.Context, o *opened) error {
 	return nil
 }
 
-// tidy rewrites the file of the index if a quarter of it, and [Options.LeastWaste], are not in use: pages that
+// compactIfWasteful rewrites the file of the index if a quarter of it, and [Options.LeastWaste], are not in use: pages that
 // changes and merges have left free, and deleted documents in segments that are not merged yet. It runs between
 // requests, which wait for it, and is given up when the collection is closed. A training that runs writes another
 // file anyway.
-func (w *worker) tidy(ctx context.Context) {
-	o, snap, err := w.snapshot()
-	if err != nil || snap == nil || w.c.given != nil && w.journal() == nil || w.c.isTraining() {
+func (w *worker) compactIfWasteful(ctx context.Context) {
+	o, snap, err := w.newestSnapshot()
+	if err != nil || snap == nil || w.c.external != nil && w.journal() == nil || w.c.isTraining() {
 		return
 	}
 	st := snap.State()
@@ -378,25 +378,25 @@ func (w *worker) tidy(ctx context.Context) {
 		w.c.log.Error("the free pages of the collection were not counted", "error", err)
 		return
 	}
-	waste := wasteOf(pages, st)
-	w.notCompacted = min(w.notCompacted, waste)
-	if waste < w.c.s.o.LeastWaste || 4*waste < pages.Size || waste < w.notCompacted+w.notCompacted/10 {
+	waste := wastedBytes(pages, st)
+	w.wasteAtFailure = min(w.wasteAtFailure, waste)
+	if waste < w.c.store.opts.LeastWaste || 4*waste < pages.Size || waste < w.wasteAtFailure+w.wasteAtFailure/10 {
 		return
 	}
 	start := time.Now()
 	switch err := w.compact(ctx, o); {
 	case err == nil:
-		w.notCompacted = 0
+		w.wasteAtFailure = 0
 		w.c.log.Info("the collection was compacted", "tokens", st.LiveTokens, "deleted_tokens", st.Tokens-st.LiveTokens,
 			"bytes_before", pages.Size, "bytes_unused", waste, "took", time.Since(start))
-	case w.c.alive.Err() == nil:
-		w.notCompacted = waste
+	case w.c.lifetime.Err() == nil:
+		w.wasteAtFailure = waste
 		w.c.log.Error("the collection was not compacted", "error", err)
 	}
 }
 
-// wasteOf returns how many bytes of a file a compaction gives back, about.
-func wasteOf(p storage.Pages, st storage.State) int64 {
+// wastedBytes returns how many bytes of a file a compaction gives back, about.
+func wastedBytes(p storage.Pages, st storage.State) int64 {
 	free := min(int64(p.Free+p.Pending)*int64(p.Page), p.Size)
 	if st.Tokens == 0 {
 		return free

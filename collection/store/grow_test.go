@@ -130,7 +130,7 @@ func TestFreePagesAreGivenBack(t *testing.T) {
 		v := view(t, c)
 		pages, err := v.snap.Pages()
 		require.NoError(t, err)
-		unused := wasteOf(pages, v.snap.State())
+		unused := wastedBytes(pages, v.snap.State())
 		loose := unused >= 1<<16 && 4*unused >= pages.Size
 		require.Equal(t, least == 1<<40, loose, "%d bytes of %d are not used", unused, pages.Size)
 		require.Equal(t, least == 1<<40, st.Counts.Compactions == 0)
@@ -149,14 +149,14 @@ func TestCompactionsEnd(t *testing.T) {
 		require.NoError(t, update(c, collection.UpdateOptions{Replace: true}, randomDoc("d", uint64(i)))().err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, c.do(ctx, &request{kind: acting, act: func(context.Context) error {
+	require.NoError(t, c.submit(ctx, &request{kind: acting, action: func(context.Context) error {
 		cancel()
-		o, err := c.work.nonEmpty()
+		o, err := c.worker.requireIndex()
 		require.NoError(t, err)
-		require.ErrorIs(t, c.work.compact(ctx, o), context.Canceled)
-		c.s.o.LeastWaste = 1 // from here on the writer would compact
-		c.kill(collection.ErrClosed)
-		require.ErrorIs(t, c.work.compact(t.Context(), o), collection.ErrClosed)
+		require.ErrorIs(t, c.worker.compact(ctx, o), context.Canceled)
+		c.store.opts.LeastWaste = 1 // from here on the writer would compact
+		c.endLifetime(collection.ErrClosed)
+		require.ErrorIs(t, c.worker.compact(t.Context(), o), collection.ErrClosed)
 		return nil
 	}}))
 	require.NoError(t, s.Close(t.Context()))
@@ -167,7 +167,7 @@ func TestCompactionsEnd(t *testing.T) {
 // A training ends with a check of what searches find, which is stored with the index.
 func TestTrainingsMeasureRecall(t *testing.T) {
 	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1})
-	s.questions = 20
+	s.checkQuestions = 20
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
 	stored := func() (d *storage.Defaults) {
 		require.Eventually(t, func() bool {

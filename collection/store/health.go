@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-func (c *Collection) counted(rs []*request, took time.Duration) {
+func (c *Collection) countRequests(rs []*request, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := &c.counts
@@ -38,7 +38,7 @@ func (c *Collection) counted(rs []*request, took time.Duration) {
 // Stats describes the collection as it is now. A collection without documents has
 // zeros.
 func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
-	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}, Queue: c.queue.stats(), FileBytes: c.size()}
+	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}, Queue: c.queue.statistics(), FileBytes: c.fileBytes()}
 	c.mu.Lock()
 	st.Counts = c.counts
 	c.mu.Unlock()
@@ -52,16 +52,16 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	st.Documents, st.Passages, st.Deleted = uint64(v.snap.Documents()), uint64(s.Passages), uint64(s.Docs-s.Live)
 	st.Tokens, st.Metadata = s.LiveTokens, documentsWithMetadata(v.snap)
 	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = v.Dim(), h.Nbits, h.Centroids, v.snap.Generation(), h.Model
-	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.CodedBy(&h).Stage, Drift: v.snap.Drift()}
-	st.Growth.Advice = c.s.o.Growth.Advice(st.Growth.Stage, st.Growth.Drift)
+	st.Growth = collection.GrowthStats{Stage: c.store.opts.Growth.CodedBy(&h).Stage, Drift: v.snap.Drift()}
+	st.Growth.Advice = c.store.opts.Growth.Advice(st.Growth.Stage, st.Growth.Drift)
 	if st.Defaults, err = v.snap.Defaults(); err != nil { // searches do without a damaged record
 		c.log.Warn("what searches were seen to find could not be read", "error", err)
 	}
-	st.Sampled = v.sampled(st.Defaults)
+	st.Sampled = v.sampledRecall(st.Defaults)
 	c.mu.Lock()
 	st.Growth.Training = c.growth.running != nil
-	if c.growth.err != nil {
-		st.Growth.Failed = c.growth.err.Error()
+	if c.growth.failure != nil {
+		st.Growth.Failed = c.growth.failure.Error()
 	}
 	c.mu.Unlock()
 	return st, v.Close()
@@ -74,20 +74,20 @@ func documentsWithMetadata(snap *index.Snapshot) uint64 {
 	return snap.Payloads() - min(snap.Payloads(), uint64(st.Passages)) + uint64(st.PassageParents)
 }
 
-// disk remembers that the disk was full.
-type disk struct {
+// diskState remembers that the disk was full.
+type diskState struct {
 	mu   sync.Mutex
 	full bool
 	free uint64 // bytes, when it was found full
 }
 
-// muchFree is how many bytes must have come free before a disk counts as not full any
+// minFreed is how many bytes must have come free before a disk counts as not full any
 // more, though nothing was written since.
-const muchFree = 16 << 20
+const minFreed = 16 << 20
 
-// diskFull is the error by which a disk is known to be full, or a share of it; nil: it is
+// diskFullError is the error by which a disk is known to be full, or a share of it; nil: it is
 // none.
-func diskFull(err error) error {
+func diskFullError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, full) {
 			return full
@@ -99,14 +99,14 @@ func diskFull(err error) error {
 // noteDisk notes whether something failed because the disk is full. A success shows that it is
 // not, if something was written.
 func (s *Store) noteDisk(err error, wrote bool) {
-	full := diskFull(err) != nil
+	full := diskFullError(err) != nil
 	if !full && (err != nil || !wrote) {
 		return
 	}
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	if full && !s.disk.full {
-		s.o.Logger.Error("the disk is full: changes are refused until there is room", "folder", s.dir)
+		s.opts.Logger.Error("the disk is full: changes are refused until there is room", "folder", s.dir)
 	}
 	s.disk.full = full
 	if full && s.dir != "" {
@@ -122,29 +122,29 @@ func (s *Store) Disk() (full bool, free uint64, known bool) {
 	}
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
-	if s.disk.full && known && free >= s.disk.free+muchFree {
+	if s.disk.full && known && free >= s.disk.free+minFreed {
 		s.disk.full = false
 	}
 	return s.disk.full, free, known
 }
 
-// guard does something, and makes an error ([storage.ErrInternal]) of a panic in it, which
+// runGuarded does something, and makes an error ([storage.ErrInternal]) of a panic in it, which
 // is logged and counted: it is a fault of one request or collection, and no reason to end
 // all others.
-func (s *Store) guard(log *slog.Logger, what string, do func()) (err error) {
+func (s *Store) runGuarded(log *slog.Logger, task string, do func()) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			s.panics.Add(1)
-			log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
+			log.Error("a panic", "in", task, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, task, fault)
 		}
 	}()
 	do()
 	return nil
 }
 
-// noteGuarded counts a panic that is an error already.
-func (s *Store) noteGuarded(err error) {
+// countPanic counts a panic that is an error already.
+func (s *Store) countPanic(err error) {
 	if errors.Is(err, storage.ErrInternal) {
 		s.panics.Add(1)
 	}

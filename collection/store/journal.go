@@ -60,27 +60,27 @@ type Batch struct {
 // Follow applies the entries of the log that the index lacks.
 func (c *Collection) Follow(ctx context.Context) error {
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
-		_, err := c.work.follow(ctx)
+	r.action = func(ctx context.Context) error {
+		_, err := c.worker.followJournal(ctx)
 		return err
 	}
-	return c.do(ctx, r)
+	return c.submit(ctx, r)
 }
 
-// Leave waits a while, or until ctx ends, for open views: their searches end when the collection is
+// WaitForSnapshots waits a while, or until ctx ends, for open views: their searches end when the collection is
 // closed. Its caller has no more taken.
-func (c *Collection) Leave(ctx context.Context) {
+func (c *Collection) WaitForSnapshots(ctx context.Context) {
 	c.mu.Lock()
 	o := c.opened
 	c.mu.Unlock()
 	if o != nil {
-		waitViews(ctx, o)
+		waitForSnapshots(ctx, o)
 	}
 }
 
-// SetMost sets the largest number of documents of a collection with a [Journal]; nil means no limit. The
+// LimitDocuments sets the largest number of documents of a collection with a [Journal]; nil means no limit. The
 // entries of later additions have it.
-func (c *Collection) SetMost(most *uint64) {
+func (c *Collection) LimitDocuments(most *uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cfg.MaxDocuments = most
@@ -88,26 +88,26 @@ func (c *Collection) SetMost(most *uint64) {
 
 // journal is nil for a collection without one.
 func (w *worker) journal() Journal {
-	if w.c.given == nil {
+	if w.c.external == nil {
 		return nil
 	}
-	return w.c.given.Journal
+	return w.c.external.Journal
 }
 
-// commit puts a change into the log, where there is one, and applies it.
-func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applied, err error) {
+// commitChange puts a change into the log, where there is one, and applies it.
+func (w *worker) commitChange(ctx context.Context, o *openedIndex, ch *change) (done effect, err error) {
 	j := w.journal()
 	if j == nil {
-		return w.apply(ctx, o, o.ix.Change(), ch)
+		return w.applyChange(ctx, o, o.ix.Change(), ch)
 	}
-	last, err := w.applied(o)
+	last, err := w.lastApplied(o)
 	if err != nil {
 		return done, err
 	}
 	if w.sealed {
-		return done, w.removed()
+		return done, w.removedError()
 	}
-	if err := w.name(o, ch); err != nil {
+	if err := w.noteChosenIDs(o, ch); err != nil {
 		return done, err
 	}
 	body, err := ch.encode()
@@ -128,16 +128,16 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
-	return done, w.passed // the entry stands, also if it was not applied
+	return done, w.skipErr // the entry stands, also if it was not applied
 }
 
-// removed is the error of changes after a [Seal].
-func (w *worker) removed() error {
+// removedError is the error of changes after a [Seal].
+func (w *worker) removedError() error {
 	return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, w.c.name)
 }
 
-// applied is the last entry that the index has.
-func (w *worker) applied(o *opened) (last storage.Applied, err error) {
+// lastApplied is the last entry that the index has.
+func (w *worker) lastApplied(o *openedIndex) (last storage.Applied, err error) {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
 		return last, err
@@ -147,24 +147,24 @@ func (w *worker) applied(o *opened) (last storage.Applied, err error) {
 }
 
 // applyEntry applies an entry of the log. If that fails the collection takes no more changes.
-func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, ch *change) (applied, error) {
-	e := o.ix.Entry(at.Sequence).Marked(at.Mark)
-	done, err := w.apply(ctx, o, e, ch)
-	w.passed = nil
+func (w *worker) applyEntry(ctx context.Context, o *openedIndex, entry storage.Applied, ch *change) (effect, error) {
+	e := o.ix.Entry(entry.Sequence).Marked(entry.Mark)
+	done, err := w.applyChange(ctx, o, e, ch)
+	w.skipErr = nil
 	switch {
 	case errors.Is(err, index.ErrApplied): // by a change that failed after that
 		err = nil
-	case refused(err), w.foreign(ch) && errors.Is(err, index.ErrDimension):
-		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
-		w.passed = err
+	case isRefusal(err), w.fromOtherBase(ch) && errors.Is(err, index.ErrDimension):
+		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", entry.Sequence, "error", err)
+		w.skipErr = err
 		err = e.Skip(ctx)
 	}
 	if err != nil {
-		err = fmt.Errorf("entry %d of the log: %w", at.Sequence, err)
-		w.broken(err)
+		err = fmt.Errorf("entry %d of the log: %w", entry.Sequence, err)
+		w.failJournal(err)
 		return done, err
 	}
-	w.recent.note(at.Sequence, ch.Batches)
+	w.recent.addBatches(entry.Sequence, ch.Batches)
 	return done, nil
 }
 
@@ -175,10 +175,10 @@ type recentBatches struct {
 	after   uint64 // the batches of all later entries are there
 }
 
-// mostRecent is the number of batches that are remembered.
-const mostRecent = 4096
+// maxRecent is the number of batches that are remembered.
+const maxRecent = 4096
 
-func (m *recentBatches) note(entry uint64, batches []outcome) {
+func (m *recentBatches) addBatches(entry uint64, batches []outcome) {
 	if m.entries == nil {
 		m.entries, m.after = map[string]uint64{}, entry-1
 	}
@@ -186,7 +186,7 @@ func (m *recentBatches) note(entry uint64, batches []outcome) {
 		m.entries[batches[i].ID] = entry
 		m.order = append(m.order, batches[i].ID)
 	}
-	for len(m.order) > mostRecent {
+	for len(m.order) > maxRecent {
 		m.after = max(m.after, m.entries[m.order[0]])
 		delete(m.entries, m.order[0])
 		m.order = m.order[1:]
@@ -199,28 +199,28 @@ var refusals = []error{
 	vectors.ErrID, vectors.ErrShape, vectors.ErrPayload, vectors.ErrFormat,
 }
 
-func refused(err error) bool {
+func isRefusal(err error) bool {
 	return slices.ContainsFunc(refusals, func(e error) bool { return errors.Is(err, e) })
 }
 
-// broken ends the changes of a collection that cannot follow its log.
-func (w *worker) broken(err error) {
+// failJournal ends the changes of a collection that cannot follow its log.
+func (w *worker) failJournal(err error) {
 	w.c.mu.Lock()
-	w.c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, w.c.name, err)
+	w.c.failure = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, w.c.name, err)
 	w.c.mu.Unlock()
 	w.journal().Failed(err)
 }
 
-// applied is the effect of a change.
-type applied struct {
+// effect is the effect of a change.
+type effect struct {
 	index.Affected
 	evicted int
 }
 
-// apply does a change to the index, in one transaction. All changes come here: those of requests,
+// applyChange does a change to the index, in one transaction. All changes come here: those of requests,
 // and entries of a log.
-func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change) (done applied, err error) {
-	foreign := w.foreign(ch)
+func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry, ch *change) (done effect, err error) {
+	foreign := w.fromOtherBase(ch)
 	choose := func(snap *index.Snapshot) (chosen *roaring.Bitmap, err error) {
 		if foreign {
 			chosen, _, err = snap.Named(ctx, ch.IDs)
@@ -242,7 +242,7 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 			return done, err
 		}
 		report, err := e.Add(ctx, src, &index.AddOptions{
-			Replace: ch.Replace || foreign, MaxDocuments: ch.MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
+			Replace: ch.Replace || foreign, MaxDocuments: ch.MaxDocuments, Threads: w.c.store.opts.Threads, Memory: w.c.store.opts.Memory,
 		})
 		if err != nil {
 			return done, err
@@ -254,16 +254,16 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 	return done, err
 }
 
-// follow applies the entries that other writers have put, and returns their number.
-func (w *worker) follow(ctx context.Context) (came int, err error) {
-	o, err := w.nonEmpty()
+// followJournal applies the entries that other writers have put, and returns their number.
+func (w *worker) followJournal(ctx context.Context) (applied int, err error) {
+	o, err := w.requireIndex()
 	if err != nil {
 		return 0, err
 	}
 	if err := w.c.Err(); err != nil {
 		return 0, err
 	}
-	last, err := w.applied(o)
+	last, err := w.lastApplied(o)
 	if err != nil {
 		return 0, err
 	}
@@ -272,24 +272,24 @@ func (w *worker) follow(ctx context.Context) (came int, err error) {
 		ch, err := decodeChange(body)
 		if err != nil {
 			err = fmt.Errorf("entry %d of the log: %w", e.Sequence, err)
-			w.broken(err)
+			w.failJournal(err)
 			return err
 		}
 		if _, err := w.applyEntry(ctx, o, e, ch); err != nil {
 			return err
 		}
-		came++
+		applied++
 		return nil
 	})
 	w.behind = err != nil
-	return came, err
+	return applied, err
 }
 
-// logged does requests of a collection with a journal by do, until they are decided at the end of
+// runLogged does requests of a collection with a journal by do, until they are decided at the end of
 // the log: a request that is refused, or finds nothing to change, may lack entries of others.
-func (w *worker) logged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
-	if _, err := w.nonEmpty(); err != nil { // there is always an index
-		return fail(group[:1], err)
+func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
+	if _, err := w.requireIndex(); err != nil { // there is always an index
+		return failGroup(group[:1], err)
 	}
 	for _, r := range group {
 		if r.batch.ID == "" { // it cannot have been sent before
@@ -297,18 +297,18 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 		}
 	}
 	if w.behind {
-		if _, err := w.follow(ctx); err != nil {
-			return fail(group, err)
+		if _, err := w.followJournal(ctx); err != nil {
+			return failGroup(group, err)
 		}
 	}
 	for {
 		// Requests that the log has already are answered.
-		found, err := w.findAll(ctx, group)
+		found, err := w.answerFromLog(ctx, group)
 		if group = group[:found]; err != nil {
-			return fail(group, err)
+			return failGroup(group, err)
 		}
 		if w.sealed {
-			return fail(group, w.removed())
+			return failGroup(group, w.removedError())
 		}
 		// The others, as many as fit into an entry.
 		w.appended = 0
@@ -317,7 +317,7 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 		}
 		group = group[:n]
 		if w.sealed {
-			return fail(group, w.removed())
+			return failGroup(group, w.removedError())
 		}
 		undecided, taken := false, false
 		for _, r := range group {
@@ -331,13 +331,13 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 			return n
 		}
 		// Those without an entry are decided if the log has no more; else they are done again.
-		came, err := w.follow(ctx)
+		applied, err := w.followJournal(ctx)
 		if err != nil {
-			return fail(group, err)
+			return failGroup(group, err)
 		}
 		r := group[0]
-		if came == 0 && !taken && r.batch.Sent && (r.err == nil || notedAs(r.err) != "") {
-			switch err := w.noteNothing(ctx, r); {
+		if applied == 0 && !taken && r.batch.Sent && (r.err == nil || refusalName(r.err) != "") {
+			switch err := w.logNoChange(ctx, r); {
 			case errors.Is(err, ErrTaken):
 				taken = true
 			case err != nil:
@@ -347,10 +347,10 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 				return n
 			}
 		}
-		if came == 0 && !taken {
-			if last, err := w.last(); err == nil {
+		if applied == 0 && !taken {
+			if last, err := w.lastEntry(); err == nil {
 				for _, r := range group {
-					r.decided = last
+					r.decidedAt = last
 				}
 			}
 			return n
@@ -363,8 +363,8 @@ func (w *worker) logged(ctx context.Context, group []*request, do func([]*reques
 	}
 }
 
-// fail gives an error to the requests of a group that have no entry.
-func fail(group []*request, err error) (n int) {
+// failGroup gives an error to the requests of a group that have no entry.
+func failGroup(group []*request, err error) (n int) {
 	for _, r := range group {
 		if r.entry == 0 {
 			r.err = err
@@ -373,11 +373,11 @@ func fail(group []*request, err error) (n int) {
 	return len(group)
 }
 
-// findAll answers the requests of a group that the log has, and returns the number of those that can be done now: all,
+// answerFromLog answers the requests of a group that the log has, and returns the number of those that can be done now: all,
 // or those before the first that fails. An error is that of the first request of the group.
-func (w *worker) findAll(ctx context.Context, group []*request) (n int, err error) {
+func (w *worker) answerFromLog(ctx context.Context, group []*request) (n int, err error) {
 	for i, r := range group {
-		err := w.find(ctx, r)
+		err := w.findInLog(ctx, r)
 		switch {
 		case err == nil:
 		case i > 0:
@@ -391,30 +391,30 @@ func (w *worker) findAll(ctx context.Context, group []*request) (n int, err erro
 	return len(group), nil
 }
 
-// mostLooked is the number of entries in which a request is looked for that does not say that it was sent before.
-const mostLooked = 256
+// maxLookback is the number of entries in which a request is looked for that does not say that it was sent before.
+const maxLookback = 256
 
-// last is the number of the last entry that the index has.
-func (w *worker) last() (uint64, error) {
-	o, err := w.nonEmpty()
+// lastEntry is the number of the last entry that the index has.
+func (w *worker) lastEntry() (uint64, error) {
+	o, err := w.requireIndex()
 	if err != nil {
 		return 0, err
 	}
-	last, err := w.applied(o)
+	last, err := w.lastApplied(o)
 	return last.Sequence, err
 }
 
-// find answers a request that the log has already (I11): it was sent again, and overtook the first one or followed
+// findInLog answers a request that the log has already (I11): it was sent again, and overtook the first one or followed
 // one without an answer; or it comes late, from a socket of a process that slept for example. An entry that comes
 // into the log after the last one of the index is found when the request's own is put there.
-func (w *worker) find(ctx context.Context, r *request) error {
+func (w *worker) findInLog(ctx context.Context, r *request) error {
 	if r.entry > 0 {
 		return nil
 	}
 	after, remembered := w.recent.entries[r.batch.ID]
 	from, err := w.recent.after, error(nil)
 	if w.recent.entries == nil {
-		from, err = w.last()
+		from, err = w.lastEntry()
 	}
 	switch {
 	case err != nil:
@@ -423,7 +423,7 @@ func (w *worker) find(ctx context.Context, r *request) error {
 		after--
 	case r.batch.After >= from: // it would be remembered
 		return nil
-	case !r.batch.Sent && from-r.batch.After > mostLooked:
+	case !r.batch.Sent && from-r.batch.After > maxLookback:
 		return fmt.Errorf("%w: it came after entry %d, and %d are here", ErrLate, r.batch.After, from)
 	default:
 		after = r.batch.After
@@ -433,30 +433,30 @@ func (w *worker) find(ctx context.Context, r *request) error {
 		return err
 	}
 	ch, err := decodeChange(body)
-	if err == nil && !ch.answer(r) {
+	if err == nil && !ch.answerRequest(r) {
 		err = fmt.Errorf("entry %d of the log has no batch %q", entry, r.batch.ID)
 	}
 	if err != nil {
 		return err
 	}
-	if _, err = w.follow(ctx); err == nil { // views have the change once it is answered
+	if _, err = w.followJournal(ctx); err == nil { // views have the change once it is answered
 		r.entry = entry
 	}
 	return err
 }
 
-// evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
+// evictAfterAdd deletes the oldest documents beyond the limit, after additions of more than may stay: an
 // entry is one transaction, and evicts none of its own documents. A failure is only logged: the next
 // addition evicts them.
-func (w *worker) evictMore(ctx context.Context, group []*request) {
-	most := w.c.Config().MaxDocuments
-	if group[0].kind != updating || most == nil {
+func (w *worker) evictAfterAdd(ctx context.Context, group []*request) {
+	maxDocuments := w.c.Config().MaxDocuments
+	if group[0].kind != updating || maxDocuments == nil {
 		return
 	}
-	err := w.evictOnce(ctx, group, *most)
-	for again := 2; err != nil && again > 0; again-- {
-		if _, err = w.follow(ctx); err == nil {
-			err = w.evictOnce(ctx, group, *most)
+	err := w.evictOnce(ctx, group, *maxDocuments)
+	for retries := 2; err != nil && retries > 0; retries-- {
+		if _, err = w.followJournal(ctx); err == nil {
+			err = w.evictOnce(ctx, group, *maxDocuments)
 		}
 	}
 	if err != nil {
@@ -464,19 +464,19 @@ func (w *worker) evictMore(ctx context.Context, group []*request) {
 	}
 }
 
-func (w *worker) evictOnce(ctx context.Context, group []*request, most uint64) error {
-	o, snap, err := w.snapshot()
+func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments uint64) error {
+	o, snap, err := w.newestSnapshot()
 	if err != nil {
 		return err
 	}
 	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
-	if uint64(snap.Documents()) > most {
-		ch.chosen, err = snap.Beyond(ctx, most)
+	if uint64(snap.Documents()) > maxDocuments {
+		ch.chosen, err = snap.Beyond(ctx, maxDocuments)
 	}
 	last, lastErr := snap.Applied()
 	entry := last.Sequence
 	if err = errors.Join(err, lastErr, snap.Close()); err == nil && !ch.chosen.IsEmpty() {
-		_, err = w.commit(ctx, o, ch)
+		_, err = w.commitChange(ctx, o, ch)
 		entry = w.appended
 	}
 	for _, r := range group {

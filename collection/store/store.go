@@ -115,23 +115,23 @@ func (o *Options) complete() error {
 // Store is an open folder of collections. It is safe for concurrent use.
 type Store struct {
 	dir  string
-	o    Options
+	opts Options
 	lock *os.File
 	// training lets one collection at a time train: it takes memory and processors.
-	training  chan struct{}
-	questions int // of the check after a training: 0, as many as are worth their time
-	panics    atomic.Uint64
+	training       chan struct{}
+	checkQuestions int // of the check after a training: 0, as many as are worth their time
+	panics         atomic.Uint64
 	// measuring lets one collection at a time measure a sampled question; sampledBytes are those of
 	// the questions that wait.
 	measuring    chan struct{}
 	sampledBytes atomic.Int64
-	disk         disk
+	disk         diskState
 
-	mu          sync.Mutex
-	closed      bool
-	collections map[string]*Collection
-	making      map[string]chan struct{} // names that are being declared or dropped: closed at the end
-	claims      sync.WaitGroup           // of them
+	mu           sync.Mutex
+	closed       bool
+	collections  map[string]*Collection
+	claimedNames map[string]chan struct{} // names that are being declared or dropped: closed at the end
+	claims       sync.WaitGroup           // of them
 }
 
 // Files of a store. Names of collections do not begin with a dot.
@@ -144,13 +144,13 @@ const (
 
 func newStore(dir string, o *Options) (*Store, error) {
 	s := &Store{
-		dir: dir, collections: map[string]*Collection{}, making: map[string]chan struct{}{},
+		dir: dir, collections: map[string]*Collection{}, claimedNames: map[string]chan struct{}{},
 		training: make(chan struct{}, 1), measuring: make(chan struct{}, 1),
 	}
 	if o != nil {
-		s.o = *o
+		s.opts = *o
 	}
-	return s, s.o.complete()
+	return s, s.opts.complete()
 }
 
 // Open opens the collections of a folder, which is made if it is not there, and
@@ -166,7 +166,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	if s.lock, err = lockFolder(ctx, filepath.Join(dir, lockFile), time.Now().Add(s.o.LockTimeout)); err != nil {
+	if s.lock, err = lockFolder(ctx, filepath.Join(dir, lockFile), time.Now().Add(s.opts.LockTimeout)); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	if err := s.openAll(ctx); err != nil {
@@ -184,7 +184,7 @@ func (s *Store) openAll(ctx context.Context) error {
 		name := e.Name()
 		if strings.HasPrefix(name, droppedPrefix) {
 			if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
-				s.o.Logger.Warn("the remains of a dropped collection stay", "path", filepath.Join(s.dir, name), "error", err)
+				s.opts.Logger.Warn("the remains of a dropped collection stay", "path", filepath.Join(s.dir, name), "error", err)
 			}
 			continue
 		}
@@ -196,7 +196,7 @@ func (s *Store) openAll(ctx context.Context) error {
 		}
 		c := s.newCollection(name)
 		c.open(ctx)
-		s.put(c)
+		s.addCollection(c)
 	}
 	return ctx.Err()
 }
@@ -240,11 +240,11 @@ func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config)
 	if s.dir == "" {
 		return nil, collection.Unsupported("declaring a collection beside indexes that are open")
 	}
-	if err := s.claim(ctx, name); err != nil {
+	if err := s.claimName(ctx, name); err != nil {
 		return nil, err
 	}
-	defer s.unclaim(name)
-	if s.get(name) != nil {
+	defer s.releaseName(name)
+	if s.lookUp(name) != nil {
 		return nil, fmt.Errorf("%w: %q", collection.ErrExists, name)
 	}
 	if err := ctx.Err(); err != nil {
@@ -255,15 +255,15 @@ func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config)
 		s.noteDisk(err, false)
 		return nil, fmt.Errorf("declaring %q: %w", name, err)
 	}
-	s.put(c)
+	s.addCollection(c)
 	return c, nil
 }
 
-// claim keeps others from declaring or dropping a name meanwhile. It waits for those that do: who is
+// claimName keeps others from declaring or dropping a name meanwhile. It waits for those that do: who is
 // told that a collection exists finds it.
-func (s *Store) claim(ctx context.Context, name string) error {
+func (s *Store) claimName(ctx context.Context, name string) error {
 	for {
-		busy, err := s.claimed(name)
+		busy, err := s.tryClaim(name)
 		if busy == nil || err != nil {
 			return err
 		}
@@ -275,37 +275,37 @@ func (s *Store) claim(ctx context.Context, name string) error {
 	}
 }
 
-// claimed claims a name, or returns what its present claim closes at the end.
-func (s *Store) claimed(name string) (busy <-chan struct{}, err error) {
+// tryClaim claims a name, or returns what its present claim closes at the end.
+func (s *Store) tryClaim(name string) (busy <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, collection.ErrClosed
 	}
-	if busy, ok := s.making[name]; ok {
+	if busy, ok := s.claimedNames[name]; ok {
 		return busy, nil
 	}
-	s.making[name] = make(chan struct{})
+	s.claimedNames[name] = make(chan struct{})
 	s.claims.Add(1)
 	return nil, nil
 }
 
-func (s *Store) unclaim(name string) {
+func (s *Store) releaseName(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.making[name])
-	delete(s.making, name)
+	close(s.claimedNames[name])
+	delete(s.claimedNames, name)
 	s.claims.Done()
 }
 
-func (s *Store) put(c *Collection) {
-	c.start()
+func (s *Store) addCollection(c *Collection) {
+	c.startWriterForGrowth()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.collections[c.name] = c
 }
 
-func (s *Store) get(name string) *Collection {
+func (s *Store) lookUp(name string) *Collection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.collections[name]
@@ -331,15 +331,15 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
-	if err := s.claim(ctx, name); err != nil {
+	if err := s.claimName(ctx, name); err != nil {
 		return false, err
 	}
-	defer s.unclaim(name)
-	c := s.get(name)
+	defer s.releaseName(name)
+	c := s.lookUp(name)
 	if c == nil {
 		return false, nil
 	}
-	if err := c.fixed("dropping an index that a program has open"); err != nil {
+	if err := c.checkOwnsFolder("dropping an index that a program has open"); err != nil {
 		return true, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -348,27 +348,27 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 	return s.remove(ctx, c)
 }
 
-// undeclare takes a collection away that has no documents; one that has got some is
+// dropEmpty takes a collection away that has no documents; one that has got some is
 // left, with [collection.ErrExists]. Nothing that was acknowledged is lost.
-func (s *Store) undeclare(ctx context.Context, c *Collection) error {
-	if err := s.claim(ctx, c.name); err != nil {
+func (s *Store) dropEmpty(ctx context.Context, c *Collection) error {
+	if err := s.claimName(ctx, c.name); err != nil {
 		return err
 	}
-	defer s.unclaim(c.name)
-	if s.get(c.name) != c {
+	defer s.releaseName(c.name)
+	if s.lookUp(c.name) != c {
 		return nil
 	}
 	r := &request{kind: acting}
-	r.act = func(context.Context) error {
+	r.action = func(context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.opened != nil || c.fault != nil {
+		if c.opened != nil || c.failure != nil {
 			return fmt.Errorf("%w: %q has documents", collection.ErrExists, c.name)
 		}
-		c.queue.end(fmt.Errorf("%w: %q", collection.ErrUnknown, c.name)) // no update comes between this and the end
+		c.queue.refuseAll(fmt.Errorf("%w: %q", collection.ErrUnknown, c.name)) // no update comes between this and the end
 		return nil
 	}
-	if err := c.do(ctx, r); err != nil {
+	if err := c.submit(ctx, r); err != nil {
 		return err
 	}
 	_, err := s.remove(ctx, c)
@@ -378,21 +378,21 @@ func (s *Store) undeclare(ctx context.Context, c *Collection) error {
 // remove takes a collection away. The caller has claimed its name.
 func (s *Store) remove(ctx context.Context, c *Collection) (existed bool, err error) {
 	name := c.name
-	c.end(fmt.Errorf("%w: %q was dropped", collection.ErrUnknown, name))
-	c.wait()
+	c.refuseAllChanges(fmt.Errorf("%w: %q was dropped", collection.ErrUnknown, name))
+	c.waitForWriter()
 	err = c.closeFiles()
 	// The rename is what removes it; the rest is cleaning up.
-	gone := filepath.Join(s.dir, fmt.Sprintf("%s%x", droppedPrefix, time.Now().UnixNano()))
-	if rerr := files.Rename(c.dir, gone); rerr != nil { // on Windows while a view is open, too
-		again := s.newCollection(name)
-		again.open(ctx)
-		s.put(again)
+	droppedPath := filepath.Join(s.dir, fmt.Sprintf("%s%x", droppedPrefix, time.Now().UnixNano()))
+	if rerr := files.Rename(c.dir, droppedPath); rerr != nil { // on Windows while a view is open, too
+		reopened := s.newCollection(name)
+		reopened.open(ctx)
+		s.addCollection(reopened)
 		return true, fmt.Errorf("dropping %q: %w", name, errors.Join(rerr, err))
 	}
 	s.mu.Lock()
 	delete(s.collections, name)
 	s.mu.Unlock()
-	if err = errors.Join(err, files.SyncFolder(s.dir), os.RemoveAll(gone)); err != nil {
+	if err = errors.Join(err, files.SyncFolder(s.dir), os.RemoveAll(droppedPath)); err != nil {
 		err = fmt.Errorf("dropping %q: %w", name, err)
 	}
 	return true, err
@@ -411,20 +411,20 @@ func (s *Store) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.claims.Wait()
 	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.collections))
+	collections := slices.Collect(maps.Values(s.collections))
 	s.mu.Unlock()
-	for _, c := range all {
-		c.drain()
+	for _, c := range collections {
+		c.refuseNewChanges()
 	}
 	stop := context.AfterFunc(ctx, func() {
-		for _, c := range all {
-			c.end(collection.ErrClosed)
+		for _, c := range collections {
+			c.refuseAllChanges(collection.ErrClosed)
 		}
 	})
 	defer stop()
 	var errs []error
-	for _, c := range all {
-		c.wait()
+	for _, c := range collections {
+		c.waitForWriter()
 		if err := c.closeFiles(); err != nil {
 			errs = append(errs, fmt.Errorf("closing %q: %w", c.name, err))
 		}

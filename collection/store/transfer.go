@@ -21,8 +21,8 @@ import (
 // Errors: those of [Collection.Snapshot] and of [index.Index.Backup].
 func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupReport, error) {
 	var report *index.BackupReport
-	err := c.long(ctx, func(ctx context.Context) error {
-		o, done, err := c.use(ctx)
+	err := c.runInBackground(ctx, func(ctx context.Context) error {
+		o, done, err := c.acquireIndex(ctx)
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupRe
 
 // Verify looks at every byte of the collection; the error wraps [storage.ErrCorrupt].
 func (c *Collection) Verify(ctx context.Context) error {
-	return c.long(ctx, func(ctx context.Context) error {
+	return c.runInBackground(ctx, func(ctx context.Context) error {
 		v, err := c.Snapshot(ctx)
 		if err != nil {
 			return err
@@ -50,7 +50,7 @@ func (c *Collection) Verify(ctx context.Context) error {
 // Errors: [collection.ErrExists], those of reading in and of [index.Open], and those of
 // [Collection.Update].
 func (s *Store) Restore(ctx context.Context, name string, in io.Reader) error {
-	return s.fill(ctx, name, func(_ *Collection, path string) error {
+	return s.fillCollection(ctx, name, func(_ *Collection, path string) error {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err != nil {
 			return err
@@ -62,9 +62,9 @@ func (s *Store) Restore(ctx context.Context, name string, in io.Reader) error {
 	})
 }
 
-// fill fills a collection that has no documents yet, and is declared if it is not there: it
+// fillCollection fills a collection that has no documents yet, and is declared if it is not there: it
 // goes again if filling it failed, unless somebody has put something into it meanwhile.
-func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, path string) error) error {
+func (s *Store) fillCollection(ctx context.Context, name string, fill func(c *Collection, path string) error) error {
 	c, err := s.Get(name)
 	declared := errors.Is(err, collection.ErrUnknown)
 	if declared {
@@ -74,7 +74,7 @@ func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, 
 		return err
 	}
 	if err = c.receive(ctx, func(path string) error { return fill(c, path) }); err != nil && declared {
-		if uerr := s.undeclare(context.WithoutCancel(ctx), c); uerr != nil && !errors.Is(uerr, collection.ErrExists) {
+		if uerr := s.dropEmpty(context.WithoutCancel(ctx), c); uerr != nil && !errors.Is(uerr, collection.ErrExists) {
 			c.log.Warn("a collection that was declared to be filled stays", "error", uerr)
 		}
 	}
@@ -86,9 +86,9 @@ func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, 
 //
 // Errors: as of [Store.Restore], and those of [index.Import].
 func (s *Store) Import(ctx context.Context, name, dir string) (r *index.ImportReport, err error) {
-	err = s.fill(ctx, name, func(c *Collection, path string) (err error) {
+	err = s.fillCollection(ctx, name, func(c *Collection, path string) (err error) {
 		r, err = index.Import(ctx, dir, path, &index.ImportOptions{
-			Threads: s.o.Threads, Memory: s.o.Memory, Backend: s.o.Backend, Logger: c.log,
+			Threads: s.opts.Threads, Memory: s.opts.Memory, Backend: s.opts.Backend, Logger: c.log,
 		})
 		return err
 	})
@@ -101,7 +101,7 @@ const receivedPrefix = ".received-"
 // receive makes an index file beside, checks it, and has the writer put it in place.
 func (c *Collection) receive(ctx context.Context, fill func(path string) error) (err error) {
 	empty := func() error {
-		_, done, err := c.use(ctx)
+		_, done, err := c.acquireIndex(ctx)
 		switch {
 		case err == nil:
 			done()
@@ -115,10 +115,10 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		return err
 	}
 	defer func() {
-		if why := context.Cause(c.alive); why != nil && errors.Is(err, fs.ErrNotExist) { // the files went with the collection
+		if why := context.Cause(c.lifetime); why != nil && errors.Is(err, fs.ErrNotExist) { // the files went with the collection
 			err = why
 		}
-		c.s.noteDisk(err, false)
+		c.store.noteDisk(err, false)
 	}()
 	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 	if err := fill(path); err != nil {
 		return err
 	}
-	ix, err := index.Open(ctx, path, &index.Options{Backend: c.s.o.Backend, Logger: c.log})
+	ix, err := index.Open(ctx, path, &index.Options{Backend: c.store.opts.Backend, Logger: c.log})
 	if err == nil {
 		err = errors.Join(ix.Verify(ctx), ix.Close())
 	}
@@ -137,7 +137,7 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		return err
 	}
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
+	r.action = func(ctx context.Context) error {
 		if err := empty(); err != nil {
 			return err
 		}
@@ -156,11 +156,11 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		c.mu.Unlock()
 		return nil
 	}
-	return c.do(ctx, r)
+	return c.submit(ctx, r)
 }
 
-// sweep removes what receptions that were interrupted have left.
-func (c *Collection) sweep() {
+// removeLeftovers removes what receptions that were interrupted have left.
+func (c *Collection) removeLeftovers() {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
 		return // opening the rest says so

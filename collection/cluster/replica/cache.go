@@ -266,7 +266,7 @@ func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, s
 		shown()
 		<-ctx.Done()
 		r.set(func() { r.cold = nil })
-		col.Leave(r.ctx)
+		col.WaitForSnapshots(r.ctx)
 	}
 	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close())
 }

@@ -89,7 +89,7 @@ func (r *Replica) live() (err error) {
 	defer func() {
 		cold()
 		r.set(func() { r.ready = nil })
-		open.col.Leave(r.ctx)
+		open.col.WaitForSnapshots(r.ctx)
 		if r.left = open.close(); err == nil {
 			err = r.left
 		}
@@ -100,7 +100,7 @@ func (r *Replica) live() (err error) {
 	}
 	r.set(func() {
 		r.phase, r.ready, r.lost = Ready, open, 0
-		open.col.SetMost(r.most)
+		open.col.LimitDocuments(r.most)
 	})
 	go cold()
 	return r.stayReady(open)

@@ -406,7 +406,7 @@ func (r *Replica) SetMost(most *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.most = most; r.ready != nil {
-		r.ready.col.SetMost(most)
+		r.ready.col.LimitDocuments(most)
 	}
 }
 

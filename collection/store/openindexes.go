@@ -48,30 +48,30 @@ func Over(ctx context.Context, indexes map[string]Opened, o *Options) (*Store, e
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(indexes)) {
-		if err := s.take(ctx, name, indexes[name]); err != nil {
+		if err := s.addOpened(ctx, name, indexes[name]); err != nil {
 			return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 		}
 	}
 	return s, nil
 }
 
-// take makes a collection of an open index.
-func (s *Store) take(ctx context.Context, name string, given Opened) (err error) {
+// addOpened makes a collection of an open index.
+func (s *Store) addOpened(ctx context.Context, name string, opened Opened) (err error) {
 	if err := collection.CheckName(name); err != nil {
 		return err
 	}
 	switch {
-	case given.Index == nil:
+	case opened.Index == nil:
 		return fmt.Errorf("%w: collection %q has no index", collection.ErrConfig, name)
-	case given.Write && !given.Index.Writes():
-		return fmt.Errorf("collection %q: %s: %w", name, given.Index.Path(), storage.ErrReadOnly)
+	case opened.Write && !opened.Index.Writes():
+		return fmt.Errorf("collection %q: %s: %w", name, opened.Index.Path(), storage.ErrReadOnly)
 	}
 	c := s.newCollection(name)
-	c.given, c.work.sealed = &given, given.Sealed
-	if c.cfg, err = given.Config.Completed(); err != nil {
+	c.external, c.worker.sealed = &opened, opened.Sealed
+	if c.cfg, err = opened.Config.Completed(); err != nil {
 		return err
 	}
-	snap, err := given.Index.Snapshot()
+	snap, err := opened.Index.Snapshot()
 	if err != nil {
 		return fmt.Errorf("collection %q: %w", name, err)
 	}
@@ -79,25 +79,25 @@ func (s *Store) take(ctx context.Context, name string, given Opened) (err error)
 	if err := snap.Close(); err != nil {
 		return err
 	}
-	engine, err := c.newEngine(ctx, given.Index)
+	engine, err := c.newEngine(ctx, opened.Index)
 	if err != nil {
 		return fmt.Errorf("collection %q: %w", name, err)
 	}
-	c.opened = &opened{ix: given.Index, engine: engine, close: engine.Close}
-	s.put(c)
+	c.opened = &openedIndex{ix: opened.Index, engine: engine, close: engine.Close}
+	s.addCollection(c)
 	return nil
 }
 
-// writable is why the collection takes no changes; nil if it does.
-func (c *Collection) writable() error {
-	if c.given != nil && !c.given.Write {
+// checkWritable is why the collection takes no changes; nil if it does.
+func (c *Collection) checkWritable() error {
+	if c.external != nil && !c.external.Write {
 		return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)
 	}
 	return c.Err()
 }
 
-// followEvery is how often a reader looks whether an index file has been replaced.
-const followEvery = 2 * time.Second
+// followInterval is how often a reader looks whether an index file has been replaced.
+const followInterval = 2 * time.Second
 
 // ReadOnly opens the collections of a folder for reading: those that have documents when it
 // is called. Nothing is written to the folder, any number of processes may have it open like
@@ -116,10 +116,10 @@ func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll f
 	if err != nil {
 		return nil, nil, fmt.Errorf("data folder: %w", err)
 	}
-	all := map[string]Opened{}
+	indexes := map[string]Opened{}
 	closeIndexes := func() (err error) {
-		for _, one := range all {
-			err = errors.Join(err, one.Index.Close())
+		for _, opened := range indexes {
+			err = errors.Join(err, opened.Index.Close())
 		}
 		return err
 	}
@@ -128,19 +128,19 @@ func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll f
 		if collection.CheckName(e.Name()) != nil {
 			continue
 		}
-		ix, err := index.Open(ctx, path, &index.Options{LockTimeout: settings.o.LockTimeout, Backend: settings.o.Backend, Follow: followEvery, Logger: settings.o.Logger})
+		ix, err := index.Open(ctx, path, &index.Options{LockTimeout: settings.opts.LockTimeout, Backend: settings.opts.Backend, Follow: followInterval, Logger: settings.opts.Logger})
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished), err != nil && e.Type().IsRegular():
 			continue // something else, or without documents yet
 		case errors.Is(err, storage.ErrLocked), err != nil && ctx.Err() != nil:
 			return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), closeIndexes())
 		case err != nil:
-			settings.o.Logger.Error("a collection cannot be opened", "collection", e.Name(), "error", err)
+			settings.opts.Logger.Error("a collection cannot be opened", "collection", e.Name(), "error", err)
 			continue
 		}
-		all[e.Name()] = Opened{Index: ix}
+		indexes[e.Name()] = Opened{Index: ix}
 	}
-	if s, err = Over(ctx, all, o); err != nil {
+	if s, err = Over(ctx, indexes, o); err != nil {
 		return nil, nil, errors.Join(err, closeIndexes())
 	}
 	return s, func(ctx context.Context) error { return errors.Join(s.Close(ctx), closeIndexes()) }, nil
