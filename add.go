@@ -31,25 +31,25 @@ import (
 // [Options.AnyModel]), [collection.ErrBusy], those of the encoder, and that of ctx, after
 // which nothing is stored.
 func (c *Collection) Add(ctx context.Context, docs ...Document) (ids []string, err error) {
-	return c.store(ctx, docs, false)
+	return c.storeDocuments(ctx, docs, false)
 }
 
 // Update stores documents as Add does, each in the place of the one with its id, if that is
 // there: all that was stored of that one is gone, its passages too. A document that is called as
 // a passage of another one is ([vectors.Passage]), or would be, is [ErrDuplicateID] here, too.
 func (c *Collection) Update(ctx context.Context, docs ...Document) (ids []string, err error) {
-	return c.store(ctx, docs, true)
+	return c.storeDocuments(ctx, docs, true)
 }
 
-func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (ids []string, err error) {
-	defer func() { err = c.fault(err) }()
-	if c.o.ReadOnly {
+func (c *Collection) storeDocuments(ctx context.Context, docs []Document, replace bool) (ids []string, err error) {
+	defer func() { err = c.toError(err) }()
+	if c.opts.ReadOnly {
 		return nil, ErrReadOnly
 	}
 	if len(docs) == 0 {
 		return nil, nil
 	}
-	texts, err := c.texts(docs)
+	texts, err := c.checkedTexts(docs)
 	if err != nil {
 		return nil, err
 	}
@@ -57,26 +57,26 @@ func (c *Collection) store(ctx context.Context, docs []Document, replace bool) (
 	if err != nil {
 		return nil, err
 	}
-	all, of, err := c.encode(ctx, docs, texts, dim)
+	rows, origins, err := c.encode(ctx, docs, texts, dim)
 	if err != nil {
 		return nil, err
 	}
 	u := collection.UpdateOptions{Replace: replace}
-	if !c.o.AnyModel && slices.ContainsFunc(docs, isText) {
+	if !c.opts.AnyModel && slices.ContainsFunc(docs, isText) {
 		u.Model = c.model
 	}
-	r, err := c.docs.Update(ctx, all, u)
+	r, err := c.docs.Update(ctx, rows, u)
 	if err != nil {
 		var fault *collection.DocumentError // counts passages
-		if errors.As(err, &fault) && fault.Document < len(of) {
-			fault.Document = of[fault.Document].document
+		if errors.As(err, &fault) && fault.Document < len(origins) {
+			fault.Document = origins[fault.Document].document
 			fault.ID = docs[fault.Document].ID
 		}
 		return nil, err
 	}
 	ids = make([]string, len(docs))
 	for i, id := range r.IDs {
-		if doc := of[i].document; of[i].passage {
+		if doc := origins[i].document; origins[i].passage {
 			ids[doc] = texts[doc].ID
 		} else {
 			ids[doc] = id
@@ -92,22 +92,22 @@ func documentError(i int, d *Document, err error) error {
 	return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
 }
 
-// texts returns the texts to encode and store, one for each document. Faults of a document are
+// checkedTexts returns the texts to encode and store, one for each document. Faults of a document are
 // found before any text is encoded. A text without an id gets a random one, after which its
 // passages would be named.
-func (c *Collection) texts(docs []Document) ([]encode.Text, error) {
+func (c *Collection) checkedTexts(docs []Document) ([]encode.Text, error) {
 	texts := make([]encode.Text, len(docs))
-	places := make(map[string]int, len(docs))
+	indices := make(map[string]int, len(docs))
 	for i, d := range docs {
-		payload, err := c.payloadOf(&d)
-		first, twice := places[d.ID]
+		payload, err := c.storedPayload(&d)
+		first, twice := indices[d.ID]
 		if err == nil && d.ID != "" && twice {
 			err = fmt.Errorf("%w: document %d has the same", ErrDuplicateID, first)
 		}
 		if err != nil {
 			return nil, documentError(i, &d, err)
 		}
-		places[d.ID] = i
+		indices[d.ID] = i
 		texts[i] = encode.Text{ID: cmp.Or(d.ID, rand.Text()), Title: d.Title, Text: d.Text, Payload: payload}
 	}
 	return texts, nil
@@ -122,21 +122,21 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap := v.Snapshot()
-	given := c.o.Encoder != nil || c.o.Model != ""
-	if !c.o.AnyModel && snap.Header().Model == nil && given && slices.ContainsFunc(docs, isText) {
+	hasModel := c.opts.Encoder != nil || c.opts.Model != ""
+	if !c.opts.AnyModel && snap.Header().Model == nil && hasModel && slices.ContainsFunc(docs, isText) {
 		return 0, fmt.Errorf("%w: the index names no model; set Options.AnyModel to add texts anyway", ErrModel)
 	}
-	rows := make([]index.Arrival, 0, len(docs))
-	places := make([]int, 0, len(docs))
+	arrivals := make([]index.Arrival, 0, len(docs))
+	indices := make([]int, 0, len(docs))
 	for i := range docs {
 		if docs[i].ID != "" {
-			rows, places = append(rows, index.Arrival{ID: docs[i].ID}), append(places, i)
+			arrivals, indices = append(arrivals, index.Arrival{ID: docs[i].ID}), append(indices, i)
 		}
 	}
-	_, err = index.NewAdmission(snap).Admit(ctx, rows, replace)
+	_, err = index.NewAdmission(snap).Admit(ctx, arrivals, replace)
 	var refused *index.ArrivalError
 	if errors.As(err, &refused) {
-		i := places[refused.Row]
+		i := indices[refused.Row]
 		err = documentError(i, &docs[i], refused.Err)
 	}
 	return v.Dim(), err
@@ -150,7 +150,7 @@ type origin struct {
 
 // encode makes the rows that are stored of documents.
 func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode.Text,
-	dim int) (out []collection.DocumentInput, of []origin, err error) {
+	dim int) (out []collection.DocumentInput, rowOrigins []origin, err error) {
 	next := 0
 	vectorsOnly := func(before int) {
 		for ; next < before; next++ {
@@ -158,19 +158,19 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 				out = append(out, collection.DocumentInput{
 					ID: d.ID, Vectors: d.Vectors, Dim: dim, Metadata: texts[next].Payload, KeepMetadata: d.KeepPayload,
 				})
-				of = append(of, origin{document: next})
+				rowOrigins = append(rowOrigins, origin{document: next})
 			}
 		}
 	}
 	if !slices.ContainsFunc(docs, isText) {
 		vectorsOnly(len(docs))
-		return out, of, nil
+		return out, rowOrigins, nil
 	}
 	e, err := c.openEncoder(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	how, err := c.parting(e)
+	how, err := c.splitting(e)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -211,7 +211,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		}
 		if report.Truncated > 0 {
 			err := fmt.Errorf("%w: at most %d tokens, including those around the text; %d would be dropped; %s",
-				ErrTooLong, e.Config().Document.Length, report.Dropped, cure(how))
+				ErrTooLong, e.Config().Document.Length, report.Dropped, lengthAdvice(how))
 			return nil, nil, documentError(from, &docs[from], err)
 		}
 		vectorsOnly(from)
@@ -219,39 +219,39 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		out = append(out, collection.DocumentInput{
 			ID: d.ID, Vectors: tokens, Dim: e.Dim(), Metadata: d.Payload, KeepMetadata: docs[from].KeepPayload,
 		})
-		of = append(of, row)
+		rowOrigins = append(rowOrigins, row)
 		n++
 	}
 	vectorsOnly(len(docs))
-	if report.Unknown > 0 && c.o.Logger != nil {
-		c.o.Logger.WarnContext(ctx, "texts are mostly unknown to the model: vectors hardly find them", "path", c.path, "texts", report.Unknown)
+	if report.Unknown > 0 && c.opts.Logger != nil {
+		c.opts.Logger.WarnContext(ctx, "texts are mostly unknown to the model: vectors hardly find them", "path", c.path, "texts", report.Unknown)
 	}
-	return out, of, nil
+	return out, rowOrigins, nil
 }
 
-// cure names the remedy for a text that the model would cut.
-func cure(how *encode.Splitting) string {
+// lengthAdvice names the remedy for a text that the model would cut.
+func lengthAdvice(how *encode.Splitting) string {
 	if how == nil {
 		return "shorten the text, or allow passages (Options.Whole)"
 	}
 	return "shorten the title, which each passage repeats"
 }
 
-// serverWords is the number of words in a passage if the number of tokens that the model reads is
+// remoteWords is the number of words in a passage if the number of tokens that the model reads is
 // unknown.
-const serverWords = 120
+const remoteWords = 120
 
-// parting returns how texts are split; nil means that they are stored whole.
-func (c *Collection) parting(e *encode.Encoder) (*encode.Splitting, error) {
-	if c.o.Whole {
+// splitting returns how texts are split; nil means that they are stored whole.
+func (c *Collection) splitting(e *encode.Encoder) (*encode.Splitting, error) {
+	if c.opts.Whole {
 		return nil, nil
 	}
 	model := e.Config()
 	how := &encode.Splitting{}
-	if c.o.Passages != nil {
-		*how = *c.o.Passages
+	if c.opts.Passages != nil {
+		*how = *c.opts.Passages
 	} else if model.Tokenizer == nil {
-		how.Window = serverWords
+		how.Window = remoteWords
 	}
 	if how.Model == nil {
 		how.Model = &model

@@ -85,18 +85,18 @@ type Options struct {
 // trained by itself, beside searches and changes ([collection.Growth]).
 type Collection struct {
 	path string
-	o    Options
+	opts Options
 
 	docs *store.Collection
 	ix   *index.Index // of a read-only one, else nil: the store opens the file again where it has to
 
 	opening chan struct{} // holds one while the encoder is opened
 
-	mu      sync.Mutex // of the rest
-	model   *storage.Model
-	encoder *encode.Encoder // nil: not opened yet
-	own     bool            // the encoder is not the caller's
-	closed  bool
+	mu          sync.Mutex // of the rest
+	model       *storage.Model
+	encoder     *encode.Encoder // nil: not opened yet
+	ownsEncoder bool            // the encoder is not the caller's
+	closed      bool
 }
 
 // Create makes an empty index at path and opens it.
@@ -104,21 +104,21 @@ type Collection struct {
 // Errors: [ErrExists] if a file is there, [ErrOption] without a model and a dimension, and
 // those of [encode.Open], [index.Build] and Open.
 func Create(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
-	c := &Collection{path: path, o: given(o), opening: make(chan struct{}, 1)}
-	defer func() { err = c.fault(err) }()
-	if err := c.check(); err != nil {
+	c := &Collection{path: path, opts: optionsOrDefault(o), opening: make(chan struct{}, 1)}
+	defer func() { err = c.toError(err) }()
+	if err := c.checkOptions(); err != nil {
 		return nil, err
 	}
-	if c.o.ReadOnly {
+	if c.opts.ReadOnly {
 		return nil, fmt.Errorf("%w: an index that is read only cannot be created", ErrOption)
 	}
 	// What can be refused is, before a model is read.
-	build := &index.BuildOptions{Nbits: 8, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger}
+	build := &index.BuildOptions{Nbits: 8, LockTimeout: c.opts.LockTimeout, Logger: c.opts.Logger}
 	if err := index.CanBuild(ctx, path, build); err != nil {
 		return nil, err
 	}
-	dim := c.o.Dim
-	if c.o.Encoder != nil || c.o.Model != "" {
+	dim := c.opts.Dim
+	if c.opts.Encoder != nil || c.opts.Model != "" {
 		e, err := c.openEncoder(ctx)
 		if err != nil {
 			return nil, err
@@ -134,7 +134,7 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 	}
 	if err = c.create(ctx, dim, build); err == nil {
 		if err = c.open(ctx); err != nil && !errors.Is(err, ErrLocked) { // else another program has found it
-			err = errors.Join(err, c.takeBack())
+			err = errors.Join(err, c.removeCreated())
 		}
 	}
 	if err != nil {
@@ -149,18 +149,18 @@ func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOpti
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	// The file has none of it.
-	some, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}})
+	dummy, err := vectors.FromDocuments(dim, []vectors.Document{{Tokens: make([]float32, dim)}})
 	if err != nil {
 		return err
 	}
-	_, err = index.Train(ctx, c.path, some, build)
+	_, err = index.Train(ctx, c.path, dummy, build)
 	return err
 }
 
-// takeBack removes the empty index that was created but could not be opened, unless another program
+// removeCreated removes the empty index that was created but could not be opened, unless another program
 // has it open or has stored something in it since.
-func (c *Collection) takeBack() (err error) {
-	f, err := storage.Open(context.Background(), c.path, storage.Options{Write: true, Logger: c.o.Logger})
+func (c *Collection) removeCreated() (err error) {
+	f, err := storage.Open(context.Background(), c.path, storage.Options{Write: true, Logger: c.opts.Logger})
 	if err != nil {
 		if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {
 			err = nil
@@ -186,15 +186,15 @@ func (c *Collection) takeBack() (err error) {
 // it is needed; with Options.Encoder, one of another model than that of the index is
 // [ErrModel].
 func Open(ctx context.Context, path string, o *Options) (_ *Collection, err error) {
-	c := &Collection{path: path, o: given(o), opening: make(chan struct{}, 1)}
-	defer func() { err = c.fault(err) }()
-	if err := c.check(); err != nil {
+	c := &Collection{path: path, opts: optionsOrDefault(o), opening: make(chan struct{}, 1)}
+	defer func() { err = c.toError(err) }()
+	if err := c.checkOptions(); err != nil {
 		return nil, err
 	}
 	if err := c.open(ctx); err != nil {
 		return nil, err
 	}
-	if c.o.Encoder != nil {
+	if c.opts.Encoder != nil {
 		if _, err := c.openEncoder(ctx); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
@@ -202,15 +202,15 @@ func Open(ctx context.Context, path string, o *Options) (_ *Collection, err erro
 	return c, nil
 }
 
-func given(o *Options) Options {
+func optionsOrDefault(o *Options) Options {
 	if o == nil {
 		return Options{}
 	}
 	return *o
 }
 
-func (c *Collection) check() error {
-	switch o := &c.o; {
+func (c *Collection) checkOptions() error {
+	switch o := &c.opts; {
 	case o.Encoder != nil && o.Model != "":
 		return fmt.Errorf("%w: an encoder and the folder of a model: one of them is possible", ErrOption)
 	case o.Dim < 0:
@@ -218,15 +218,15 @@ func (c *Collection) check() error {
 	case o.Whole && o.Passages != nil:
 		return fmt.Errorf("%w: Passages and Whole exclude each other", ErrOption)
 	}
-	_, err := collection.Config{Nbits: c.o.Bits}.Completed()
+	_, err := collection.Config{Nbits: c.opts.Bits}.Completed()
 	if err == nil {
-		_, err = c.o.Growth.Completed()
+		_, err = c.opts.Growth.Completed()
 	}
 	if err == nil {
-		_, err = c.o.Sampling.Completed()
+		_, err = c.opts.Sampling.Completed()
 	}
-	if err == nil && c.o.Keywords != nil {
-		if _, err = c.o.Keywords.Check(); err != nil {
+	if err == nil && c.opts.Keywords != nil {
+		if _, err = c.opts.Keywords.Check(); err != nil {
 			return fmt.Errorf("%w: %w", ErrOption, err)
 		}
 	}
@@ -235,10 +235,10 @@ func (c *Collection) check() error {
 
 func (c *Collection) open(ctx context.Context) error {
 	o := &store.Options{
-		Growth: c.o.Growth, Sampling: c.o.Sampling, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
+		Growth: c.opts.Growth, Sampling: c.opts.Sampling, LockTimeout: c.opts.LockTimeout, Logger: c.opts.Logger,
 		Derive: func(ctx context.Context, path string, write bool, _ collection.Config) (store.Derived, error) {
 			kw, err := keywords.Open(ctx, keywords.Path(path), &keywords.Options{
-				Settings: c.o.Keywords, Write: write, LockTimeout: c.o.LockTimeout, Logger: c.o.Logger,
+				Settings: c.opts.Keywords, Write: write, LockTimeout: c.opts.LockTimeout, Logger: c.opts.Logger,
 			})
 			if err != nil {
 				return nil, err // and no nil of a type
@@ -246,12 +246,12 @@ func (c *Collection) open(ctx context.Context) error {
 			return kw, nil
 		},
 	}
-	if !c.o.ReadOnly {
-		docs, err := store.OpenFile(ctx, c.path, collection.Config{Nbits: c.o.Bits}, o)
+	if !c.opts.ReadOnly {
+		docs, err := store.OpenFile(ctx, c.path, collection.Config{Nbits: c.opts.Bits}, o)
 		c.docs = docs
 		return optionError(err)
 	}
-	ix, err := index.Open(ctx, c.path, &index.Options{LockTimeout: c.o.LockTimeout, Logger: c.o.Logger})
+	ix, err := index.Open(ctx, c.path, &index.Options{LockTimeout: c.opts.LockTimeout, Logger: c.opts.Logger})
 	if err != nil {
 		return err
 	}
@@ -278,10 +278,10 @@ func optionError(err error) error {
 // files. Calls after it are [ErrClosed]. It may be called more than once.
 func (c *Collection) Close() error {
 	c.mu.Lock()
-	was := c.closed
+	wasClosed := c.closed
 	c.closed = true
 	c.mu.Unlock()
-	if was {
+	if wasClosed {
 		return nil
 	}
 	ctx := context.Background()
@@ -295,7 +295,7 @@ func (c *Collection) Close() error {
 func (c *Collection) closeEncoder() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.encoder == nil || !c.own {
+	if c.encoder == nil || !c.ownsEncoder {
 		return nil
 	}
 	return c.encoder.Close()
@@ -304,7 +304,7 @@ func (c *Collection) closeEncoder() error {
 // Stats describes the collection, at little cost. The error is [ErrClosed].
 func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	st, err := c.docs.Stats(ctx)
-	return st, c.fault(err)
+	return st, c.toError(err)
 }
 
 // Index is the index file, for what this type does not do: facets, exports, checks, a
@@ -312,20 +312,20 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 // only; it ends with the collection. The error is [ErrClosed].
 func (c *Collection) Index() (*index.Index, error) {
 	ix, err := c.docs.Index(context.Background())
-	return ix, c.fault(err)
+	return ix, c.toError(err)
 }
 
 // Encoder is what makes vectors of texts. Errors are those of [encode.Open]; [ErrOption] if
 // neither the options nor the index name a model.
 func (c *Collection) Encoder(ctx context.Context) (*encode.Encoder, error) {
 	e, err := c.openEncoder(ctx)
-	return e, c.fault(err)
+	return e, c.toError(err)
 }
 
 // openEncoder opens the encoder, unless it is open. That may take long, as where a server is
 // asked: who waits for another one's opening does so until his context ends.
 func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
-	if e, err := c.opened(); e != nil || err != nil {
+	if e, err := c.openedEncoder(); e != nil || err != nil {
 		return e, err
 	}
 	select {
@@ -334,16 +334,16 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if e, err := c.opened(); e != nil || err != nil {
+	if e, err := c.openedEncoder(); e != nil || err != nil {
 		return e, err
 	}
 	e, m, err := c.openModel(ctx)
 	if err != nil {
 		return nil, err
 	}
-	own := c.o.Encoder == nil
-	if _, err := c.parting(e); err != nil {
-		if own {
+	ownsEncoder := c.opts.Encoder == nil
+	if _, err := c.splitting(e); err != nil {
+		if ownsEncoder {
 			err = errors.Join(err, e.Close())
 		}
 		return nil, err
@@ -351,17 +351,17 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed { // meanwhile
-		if own {
+		if ownsEncoder {
 			return nil, errors.Join(ErrClosed, e.Close())
 		}
 		return nil, ErrClosed
 	}
-	c.encoder, c.model, c.own = e, m, own
+	c.encoder, c.model, c.ownsEncoder = e, m, ownsEncoder
 	return e, nil
 }
 
-// opened is the encoder; nil: it is not open yet.
-func (c *Collection) opened() (*encode.Encoder, error) {
+// openedEncoder is the encoder; nil: it is not open yet.
+func (c *Collection) openedEncoder() (*encode.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -372,19 +372,19 @@ func (c *Collection) opened() (*encode.Encoder, error) {
 
 // openModel opens the encoder, and says what it is.
 func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.Model, error) {
-	of, err := c.modelOfIndex(ctx)
+	indexModel, err := c.modelOfIndex(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	e, o, dir := c.o.Encoder, &encode.Options{}, c.o.Model
+	e, o, dir := c.opts.Encoder, &encode.Options{}, c.opts.Model
 	switch {
 	case e != nil:
 		dir, o = e.Config().Dir, e.Options()
-	case dir == "" && of == nil:
+	case dir == "" && indexModel == nil:
 		return nil, nil, fmt.Errorf("%w: no model is known that encodes texts: name one with Options.Model", ErrOption)
-	case of != nil && !(dir != "" && modelof.IsServer(of.Name)): // with its settings, wherever it is now
+	case indexModel != nil && !(dir != "" && modelof.IsServer(indexModel.Name)): // with its settings, wherever it is now
 		var recorded string
-		if recorded, o, err = modelof.Options(of); err != nil {
+		if recorded, o, err = modelof.Options(indexModel); err != nil {
 			return nil, nil, err
 		}
 		if dir == "" {
@@ -392,18 +392,18 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 		}
 	}
 	if e == nil {
-		o.Logger, o.Hub = c.o.Logger, c.o.Hub
+		o.Logger, o.Hub = c.opts.Logger, c.opts.Hub
 		if e, err = encode.OpenContext(ctx, dir, o); err != nil {
 			return nil, nil, fmt.Errorf("the model: %w", err)
 		}
 	}
 	m, err := modelof.Of(e, dir, o)
-	if err == nil && !c.o.AnyModel {
+	if err == nil && !c.opts.AnyModel {
 		m.Near = e.Config().Near
-		err = of.CheckQueries(m)
+		err = indexModel.CheckQueries(m)
 	}
 	if err != nil {
-		if c.o.Encoder == nil {
+		if c.opts.Encoder == nil {
 			err = errors.Join(err, e.Close())
 		}
 		return nil, nil, err
@@ -434,7 +434,7 @@ func (c *Collection) Set() collection.Catalog { return c.docs.Store().Set() }
 // made meanwhile. A backup that is there is replaced. Errors are those of
 // [index.Index.BackupTo].
 func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupReport, err error) {
-	defer func() { err = c.fault(err) }()
+	defer func() { err = c.toError(err) }()
 	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -451,24 +451,24 @@ func (c *Collection) Backup(ctx context.Context, path string) (_ *index.BackupRe
 func (c *Collection) Len(ctx context.Context) (int, error) {
 	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
-		return 0, c.fault(err)
+		return 0, c.toError(err)
 	}
 	return v.Snapshot().Documents(), v.Close()
 }
 
-// fault is an error in the words of this package: it names the file.
-func (c *Collection) fault(err error) error {
+// toError is an error in the words of this package: it names the file.
+func (c *Collection) toError(err error) error {
 	switch {
 	case errors.Is(err, collection.ErrClosed), errors.Is(err, search.ErrClosed), errors.Is(err, ErrClosed):
 		err = ErrClosed
-	case err == nil, names(err.Error(), c.path):
+	case err == nil, namesFile(err.Error(), c.path):
 		return err
 	}
 	return fmt.Errorf("%s: %w", c.path, err)
 }
 
-// names reports whether the text of an error names a file, as a word with a colon after it.
-func names(text, path string) bool {
+// namesFile reports whether the text of an error names a file, as a word with a colon after it.
+func namesFile(text, path string) bool {
 	path += ":"
 	return strings.HasPrefix(text, path) || strings.Contains(text, " "+path) || strings.Contains(text, "\n"+path)
 }

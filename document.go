@@ -38,10 +38,10 @@ type Document struct {
 // The fields of a payload that have a document's texts.
 const titleField, textField = "title", "text"
 
-// payloadOf is what is stored beside a document: its title and text, and then its payload.
-func (c *Collection) payloadOf(d *Document) ([]byte, error) {
+// storedPayload is what is stored beside a document: its title and text, and then its payload.
+func (c *Collection) storedPayload(d *Document) ([]byte, error) {
 	err := vectors.CheckDocument(vectors.Draft{
-		ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.o.Whole && isText(*d),
+		ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.opts.Whole && isText(*d),
 	})
 	if err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func (c *Collection) payloadOf(d *Document) ([]byte, error) {
 	if vectors.NoPayload(p) {
 		p = nil
 	}
-	err = jsontext.Members(cmpJSON(p), func(key string, _ json.RawMessage) error {
-		if ownField(key) {
+	err = jsontext.Members(objectOrEmpty(p), func(key string, _ json.RawMessage) error {
+		if isReservedField(key) {
 			return fmt.Errorf("%w: it has a field %q, which is for what the document says itself", ErrPayload, key)
 		}
 		return nil
@@ -62,14 +62,14 @@ func (c *Collection) payloadOf(d *Document) ([]byte, error) {
 	return withText(p, d.Title, d.Text)
 }
 
-// ownField tells of a name that a payload cannot have, in any case of its letters: readers of
+// isReservedField tells of a name that a payload cannot have, in any case of its letters: readers of
 // JSON that do not tell them apart would take it for what the document says itself.
-func ownField(key string) bool {
+func isReservedField(key string) bool {
 	fields := []string{titleField, textField, vectors.PassageField}
 	return slices.ContainsFunc(fields, func(own string) bool { return strings.EqualFold(own, key) })
 }
 
-func cmpJSON(p []byte) []byte {
+func objectOrEmpty(p []byte) []byte {
 	if len(p) == 0 {
 		return []byte("{}")
 	}
@@ -89,7 +89,7 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 		}
 		out = jsontext.AppendMember(out, f.key, text)
 	}
-	err := jsontext.Members(cmpJSON(payload), func(key string, value json.RawMessage) error {
+	err := jsontext.Members(objectOrEmpty(payload), func(key string, value json.RawMessage) error {
 		if key != titleField && key != textField {
 			out = jsontext.AppendMember(out, key, value)
 		}
@@ -101,23 +101,23 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 	return append(out, '}'), err
 }
 
-// read takes what is stored apart again.
-func read(id string, stored []byte) Document {
+// splitStored takes what is stored apart again.
+func splitStored(id string, stored []byte) Document {
 	d := Document{ID: id}
-	rest := []byte{'{'}
-	err := jsontext.Members(cmpJSON(stored), func(key string, value json.RawMessage) error {
+	payload := []byte{'{'}
+	err := jsontext.Members(objectOrEmpty(stored), func(key string, value json.RawMessage) error {
 		into := map[string]*string{titleField: &d.Title, textField: &d.Text}[key]
 		if into != nil && json.Unmarshal(value, into) == nil || key == vectors.PassageField {
 			return nil
 		}
-		rest = jsontext.AppendMember(rest, key, value)
+		payload = jsontext.AppendMember(payload, key, value)
 		return nil
 	})
 	switch {
 	case err != nil: // no object, which others may have stored
 		return Document{ID: id, Payload: stored}
-	case len(rest) > 1:
-		d.Payload = append(rest, '}')
+	case len(payload) > 1:
+		d.Payload = append(payload, '}')
 	}
 	return d
 }
@@ -130,7 +130,7 @@ const maxGaps = 1 << 20
 // parted into passages is put together from these, with blanks for the white space between
 // them. The error is [ErrNotFound] if there is none.
 func (c *Collection) Get(ctx context.Context, id string) (d Document, err error) {
-	defer func() { err = c.fault(err) }()
+	defer func() { err = c.toError(err) }()
 	v, err := c.docs.Snapshot(ctx)
 	if err != nil {
 		return d, err
@@ -141,32 +141,32 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 	if err != nil {
 		return d, err
 	}
-	parts := named.ToArray()
+	ordinals := named.ToArray()
 	switch {
-	case len(parts) == 0:
+	case len(ordinals) == 0:
 		return d, snap.NotFound(id)
-	case snap.ID(parts[0]) == id:
-		stored, err := snap.Payload(parts[0])
-		return read(id, slices.Clone(stored)), err
+	case snap.ID(ordinals[0]) == id:
+		stored, err := snap.Payload(ordinals[0])
+		return splitStored(id, slices.Clone(stored)), err
 	}
 	var text []byte
-	gaps := maxGaps // left
-	for i, ordinal := range parts {
+	remainingGaps := maxGaps // left
+	for i, ordinal := range ordinals {
 		stored, err := snap.Payload(ordinal)
 		if err != nil {
 			return d, err
 		}
-		p := read(id, slices.Clone(stored))
-		if of, err := vectors.PassageOf(snap.ID(ordinal), stored); err == nil && of != nil && of.End-of.Start == len(p.Text) {
-			gap := of.Start - len(text)
-			if gap > gaps { // another program has stored it
-				gap, of.Start = 1, len(text)+1
+		p := splitStored(id, slices.Clone(stored))
+		if passage, err := vectors.PassageOf(snap.ID(ordinal), stored); err == nil && passage != nil && passage.End-passage.Start == len(p.Text) {
+			gap := passage.Start - len(text)
+			if gap > remainingGaps { // another program has stored it
+				gap, passage.Start = 1, len(text)+1
 			}
-			gaps -= max(gap, 0)
-			if grow := of.Start + len(p.Text) - len(text); grow > 0 {
+			remainingGaps -= max(gap, 0)
+			if grow := passage.Start + len(p.Text) - len(text); grow > 0 {
 				text = append(text, bytes.Repeat([]byte{' '}, grow)...)
 			}
-			copy(text[of.Start:], p.Text)
+			copy(text[passage.Start:], p.Text)
 		}
 		if i == 0 {
 			d = p
@@ -185,25 +185,25 @@ type Selection struct {
 	Args  []any // the values of the condition's question marks
 }
 
-func (s *Selection) bind() (collection.Selection, error) {
-	var chosen collection.Selection
+func (s *Selection) toCollection() (collection.Selection, error) {
+	var selection collection.Selection
 	switch {
 	case s.IDs == nil && s.Where == "" && len(s.Args) == 0:
-		return chosen, fmt.Errorf("%w: it says nothing: IDs or Where is needed", collection.ErrSelection)
+		return selection, fmt.Errorf("%w: it says nothing: IDs or Where is needed", collection.ErrSelection)
 	case s.IDs != nil && s.Where != "":
-		return chosen, fmt.Errorf("%w: IDs and Where: one of them is possible", collection.ErrSelection)
+		return selection, fmt.Errorf("%w: IDs and Where: one of them is possible", collection.ErrSelection)
 	case s.Where == "" && len(s.Args) > 0:
-		return chosen, fmt.Errorf("%w: Args without Where", ErrOption)
+		return selection, fmt.Errorf("%w: Args without Where", ErrOption)
 	}
-	chosen.IDs = s.IDs
+	selection.IDs = s.IDs
 	var err error
 	if s.Where != "" {
-		chosen.Where, err = bind(s.Where, s.Args)
+		selection.Where, err = bindCondition(s.Where, s.Args)
 	}
-	return chosen, err
+	return selection, err
 }
 
-func bind(where string, args []any) (*condition.Condition, error) {
+func bindCondition(where string, args []any) (*condition.Condition, error) {
 	parsed, err := condition.Parse(where)
 	if err != nil {
 		return nil, err
@@ -214,15 +214,15 @@ func bind(where string, args []any) (*condition.Condition, error) {
 // Delete deletes documents and returns their count. Unknown ids are ignored. An empty selection is
 // an error ([collection.ErrSelection]).
 func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Affected, err error) {
-	defer func() { err = c.fault(err) }()
-	if c.o.ReadOnly {
+	defer func() { err = c.toError(err) }()
+	if c.opts.ReadOnly {
 		return index.Affected{}, ErrReadOnly
 	}
-	chosen, err := s.bind()
+	selection, err := s.toCollection()
 	if err != nil {
 		return index.Affected{}, err
 	}
-	return c.docs.Delete(ctx, chosen)
+	return c.docs.Delete(ctx, selection)
 }
 
 // UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil removes its
@@ -230,22 +230,22 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 // of the documents that it changed.
 func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 	fields map[string]any) (updated index.Affected, err error) {
-	defer func() { err = c.fault(err) }()
-	if c.o.ReadOnly {
+	defer func() { err = c.toError(err) }()
+	if c.opts.ReadOnly {
 		return index.Affected{}, ErrReadOnly
 	}
-	chosen, err := s.bind()
+	selection, err := s.toCollection()
 	if err != nil {
 		return index.Affected{}, err
 	}
 	set := make(map[string]json.RawMessage, len(fields))
 	for key, value := range fields {
-		if ownField(key) {
+		if isReservedField(key) {
 			return index.Affected{}, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
 		}
 		if set[key], err = jsontext.Plain(value); err != nil {
 			return index.Affected{}, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
 		}
 	}
-	return c.docs.UpdateMetadata(ctx, chosen, set)
+	return c.docs.UpdateMetadata(ctx, selection, set)
 }

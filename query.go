@@ -83,7 +83,7 @@ type Hit struct {
 	NoSpans error
 }
 
-const usualK = 10
+const defaultK = 10
 
 // Search finds the best documents, the best first. Fewer than K come back only if fewer
 // match.
@@ -91,13 +91,13 @@ const usualK = 10
 // Errors: [ErrQuery] for an empty question, [ErrOption], [ErrNotFound] for an id of Like or
 // Unlike, those of [condition.Parse], of the encoder and of [search.Engine.Search].
 func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error) {
-	defer func() { err = c.fault(err) }()
-	if err := q.complete(); err != nil {
+	defer func() { err = c.toError(err) }()
+	if err := q.completeAndCheck(); err != nil {
 		return nil, err
 	}
 	var chosen collection.Selection
 	if q.Where != "" {
-		if chosen.Where, err = bind(q.Where, q.Args); err != nil {
+		if chosen.Where, err = bindCondition(q.Where, q.Args); err != nil {
 			return nil, err
 		}
 	}
@@ -106,17 +106,17 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	r := &reading{c: c, ctx: ctx, v: v, q: &q}
+	r := &searchRun{coll: c, ctx: ctx, snapshot: v, query: &q}
 	if r.filter, err = v.Filter(ctx, chosen); err != nil {
 		return nil, err
 	}
-	found, err := r.find()
+	found, err := r.findRanked()
 	if err != nil {
 		return nil, err
 	}
 	hits = make([]Hit, len(found))
 	for i := range found {
-		if hits[i], err = r.hit(&found[i].Hit); err != nil {
+		if hits[i], err = r.toHit(&found[i].Hit); err != nil {
 			return nil, err
 		}
 		hits[i].Score = found[i].Score
@@ -124,7 +124,7 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 	return hits, nil
 }
 
-func (q *Query) complete() error {
+func (q *Query) completeAndCheck() error {
 	switch {
 	case q.Text == "" && q.Vectors == nil:
 		return fmt.Errorf("%w: it is empty", ErrQuery)
@@ -156,7 +156,7 @@ func (q *Query) complete() error {
 		return err
 	}
 	if q.K == 0 {
-		q.K = usualK
+		q.K = defaultK
 	}
 	if q.Alpha == 0 {
 		q.Alpha = fuse.DefaultAlpha
@@ -167,125 +167,125 @@ func (q *Query) complete() error {
 // options returns those of the search by vectors. They are checked for a search by keywords as well.
 func (q *Query) options() search.Options {
 	o := search.Options{Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
-	o.SetPage(q.page())
+	o.SetPage(q.rankingPage())
 	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
 		o.Feedback = &search.Feedback{Docs: q.Feedback, Like: q.Like, Unlike: q.Unlike}
 	}
 	return o
 }
 
-// page is the part of the ranking that is wanted.
-func (q *Query) page() search.Page {
+// rankingPage is the part of the ranking that is wanted.
+func (q *Query) rankingPage() search.Page {
 	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
 
-// reading is one search, in one state of a collection.
-type reading struct {
-	c      *Collection
-	ctx    context.Context
-	v      *store.Snapshot
-	q      *Query
-	filter *search.Filter
+// searchRun is one search, in one state of a collection.
+type searchRun struct {
+	coll     *Collection
+	ctx      context.Context
+	snapshot *store.Snapshot
+	query    *Query
+	filter   *search.Filter
 
-	encoder *encode.Encoder
-	asked   []encode.Token // of the question, for highlights
-	unknown error          // why there are none
+	encoder     *encode.Encoder
+	queryTokens []encode.Token // of the question, for highlights
+	noTokens    error          // why there are none
 }
 
-// find are the hits without what is stored of them.
-func (r *reading) find() ([]search.RankedHit, error) {
-	q := r.q
+// findRanked are the hits without what is stored of them.
+func (r *searchRun) findRanked() ([]search.RankedHit, error) {
+	q := r.query
 	if q.Keywords {
-		hits, err := r.words(q.page())
+		hits, err := r.searchKeywords(q.rankingPage())
 		return search.Ranked(hits), err
 	}
 	sq := search.Query{Vectors: q.Vectors}
 	if q.Vectors == nil {
 		var err error
-		if r.encoder, err = r.c.openEncoder(r.ctx); err != nil {
+		if r.encoder, err = r.coll.openEncoder(r.ctx); err != nil {
 			return nil, err
 		}
-		e, err := r.encoder.Query(r.ctx, q.Text)
+		encoded, err := r.encoder.Query(r.ctx, q.Text)
 		if err != nil {
 			return nil, err
 		}
-		if len(e.Vectors) == 0 {
+		if len(encoded.Vectors) == 0 {
 			return nil, fmt.Errorf("%w: it has no word", ErrQuery)
 		}
-		if e.Dropped > 0 && r.c.o.Logger != nil {
-			r.c.o.Logger.WarnContext(r.ctx, "a question was cut: the model does not read all of it",
-				"path", r.c.path, "dropped_tokens", e.Dropped, "length", r.encoder.Config().Query.Length)
+		if encoded.Dropped > 0 && r.coll.opts.Logger != nil {
+			r.coll.opts.Logger.WarnContext(r.ctx, "a question was cut: the model does not read all of it",
+				"path", r.coll.path, "dropped_tokens", encoded.Dropped, "length", r.encoder.Config().Query.Length)
 		}
-		sq.Vectors, sq.Dim = e.Vectors, r.encoder.Dim()
+		sq.Vectors, sq.Dim = encoded.Vectors, r.encoder.Dim()
 		if q.Highlight {
-			if r.asked, r.unknown = highlight.Kept(r.encoder, encode.Query, q.Text); r.unknown != nil && !highlight.Unknown(r.unknown) {
-				return nil, r.unknown
+			if r.queryTokens, r.noTokens = highlight.Kept(r.encoder, encode.Query, q.Text); r.noTokens != nil && !highlight.Unknown(r.noTokens) {
+				return nil, r.noTokens
 			}
 		}
 	}
 	o := q.options()
 	o.Filter = r.filter
 	if !q.Hybrid {
-		hits, err := r.search(sq, o)
+		hits, err := r.searchVectors(sq, o)
 		return search.Ranked(hits), err
 	}
-	p := q.page()
-	sides := p.Sides(r.v.Most())
-	o.SetPage(sides)
-	byVectors, err := r.search(sq, o)
+	p := q.rankingPage()
+	sidePage := p.Sides(r.snapshot.Most())
+	o.SetPage(sidePage)
+	byVectors, err := r.searchVectors(sq, o)
 	if err != nil {
 		return nil, err
 	}
-	byWords, err := r.words(sides)
+	byWords, err := r.searchKeywords(sidePage)
 	if err != nil {
 		return nil, err
 	}
-	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sides,
+	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sidePage,
 		search.Ranked(byVectors), search.Ranked(byWords))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", r.c.path, ErrOption, err)
+		return nil, fmt.Errorf("%s: %w: %w", r.coll.path, ErrOption, err)
 	}
 	if !q.Highlight {
 		return fused, nil
 	}
-	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.search(sq, o) })
+	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.searchVectors(sq, o) })
 }
 
-// words returns a page of the hits of the question's keywords: documents, if the query has a group.
-func (r *reading) words(p search.Page) ([]search.Hit, error) {
-	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{
-		Text: r.q.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
-		Filters: []*search.Filter{r.filter}, Passages: r.q.Passages,
+// searchKeywords returns a page of the hits of the question's keywords: documents, if the query has a group.
+func (r *searchRun) searchKeywords(p search.Page) ([]search.Hit, error) {
+	return r.snapshot.SearchKeywords(r.ctx, collection.KeywordQuery{
+		Text: r.query.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
+		Filters: []*search.Filter{r.filter}, Passages: r.query.Passages,
 	})
 }
 
-func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {
-	results, err := r.v.Search(r.ctx, []search.Query{q}, o)
+func (r *searchRun) searchVectors(q search.Query, o search.Options) ([]search.Hit, error) {
+	results, err := r.snapshot.Search(r.ctx, []search.Query{q}, o)
 	if err != nil {
-		var of *search.QueryError // which of one it is says nothing
-		if errors.As(err, &of) {
-			err = of.Err
+		var queryErr *search.QueryError // which of one it is says nothing
+		if errors.As(err, &queryErr) {
+			err = queryErr.Err
 		}
 		return nil, err
 	}
 	return results[0].Hits, nil
 }
 
-// hit is one with what is stored of it.
-func (r *reading) hit(h *search.Hit) (Hit, error) {
+// toHit is one with what is stored of it.
+func (r *searchRun) toHit(h *search.Hit) (Hit, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Hit{}, err
 	}
 	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // stored without passages
-		whole := h.Passages[0]
-		whole.Score, whole.Passages = h.Score, nil
-		h = &whole
+		passage := h.Passages[0]
+		passage.Score, passage.Passages = h.Score, nil
+		h = &passage
 	}
-	stored, err := r.v.MetadataOf(h)
+	stored, err := r.snapshot.MetadataOf(h)
 	if err != nil {
 		return Hit{}, err
 	}
-	d := read(h.ID, slices.Clone(stored))
+	d := splitStored(h.ID, slices.Clone(stored))
 	hit := Hit{ID: h.ID, Score: float64(h.Score), Title: d.Title, Text: d.Text, Payload: d.Payload, Passage: h.Passage}
 	if hit.Passage == nil && len(h.Passages) == 0 {
 		if hit.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
@@ -293,24 +293,24 @@ func (r *reading) hit(h *search.Hit) (Hit, error) {
 		}
 	}
 	for i := range h.Passages {
-		p, err := r.hit(&h.Passages[i])
+		p, err := r.toHit(&h.Passages[i])
 		if err != nil {
 			return Hit{}, err
 		}
 		hit.Passages = append(hit.Passages, p)
 	}
-	if r.q.Highlight && len(h.Passages) == 0 {
-		hit.Spans, hit.NoSpans, err = r.spans(h, stored)
+	if r.query.Highlight && len(h.Passages) == 0 {
+		hit.Spans, hit.NoSpans, err = r.highlightSpans(h, stored)
 	}
 	return hit, err
 }
 
-// spans are the words of a hit, or why there are none.
-func (r *reading) spans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
-	if r.unknown != nil {
-		return nil, r.unknown, nil
+// highlightSpans are the words of a hit, or why there are none.
+func (r *searchRun) highlightSpans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
+	if r.noTokens != nil {
+		return nil, r.noTokens, nil
 	}
-	pool := max(r.v.Snapshot().Header().Build.Pool, r.encoder.Config().Pool)
+	pool := max(r.snapshot.Snapshot().Header().Build.Pool, r.encoder.Config().Pool)
 	d, err := highlight.Find(r.encoder, stored, nil, h.Tokens, pool)
 	switch {
 	case highlight.Unknown(err):
@@ -318,5 +318,5 @@ func (r *reading) spans(h *search.Hit, stored json.RawMessage) (spans []highligh
 	case err != nil:
 		return nil, nil, err
 	}
-	return d.Spans(r.q.Text, r.asked, h.Matches), nil, nil
+	return d.Spans(r.query.Text, r.queryTokens, h.Matches), nil, nil
 }

@@ -169,8 +169,8 @@ func (s *Selection) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ways is how many of the fields are given.
-func (s *Selection) ways() (n int) {
+// criteria is how many of the fields are given.
+func (s *Selection) criteria() (n int) {
 	for _, given := range []bool{s.Numbers != nil, s.IDs != nil, s.Where != nil} {
 		if given {
 			n++
@@ -180,11 +180,11 @@ func (s *Selection) ways() (n int) {
 }
 
 // All tells whether all documents are meant.
-func (s *Selection) All() bool { return s.ways() == 0 }
+func (s *Selection) All() bool { return s.criteria() == 0 }
 
 // Check refuses what is meant in more than one way, with [ErrSelection].
 func (s *Selection) Check() error {
-	if s.ways() > 1 {
+	if s.criteria() > 1 {
 		return fmt.Errorf("%w: document ids, ids or a condition are possible, and one of them only", ErrSelection)
 	}
 	return nil

@@ -77,15 +77,15 @@ func (c *Config) Keywords() *keywords.Settings {
 	return &keywords.Settings{Tokenizer: cmp.Or(c.Tokenizer, TokenizerUnicode), IDs: true}
 }
 
-// bits is how many a component has in the end.
-func (c *Config) bits() int {
+// finalBits is how many a component has in the end.
+func (c *Config) finalBits() int {
 	if c.Binary {
 		return 1
 	}
 	return c.Nbits
 }
 
-func (c *Config) seed() uint64 {
+func (c *Config) seedOrDefault() uint64 {
 	if c.Seed == nil {
 		return defaultSeed
 	}
@@ -95,12 +95,12 @@ func (c *Config) seed() uint64 {
 // CheckName says whether a name can be one of a collection: 1 to 128 bytes of
 // A-Z a-z 0-9 . _ -, neither beginning nor ending with a dot. The error is [ErrName].
 func CheckName(name string) error {
-	const most = 128
+	const maxBytes = 128
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: it is empty", ErrName)
-	case len(name) > most:
-		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrName, len(name), most)
+	case len(name) > maxBytes:
+		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrName, len(name), maxBytes)
 	}
 	for i := range len(name) {
 		if b := name[i]; (b|0x20 < 'a' || b|0x20 > 'z') && (b < '0' || b > '9') && b != '.' && b != '_' && b != '-' {

@@ -71,13 +71,13 @@ type PartlyError struct {
 }
 
 func (e *PartlyError) Error() string {
-	const most = 20 // places that are shown
+	const maxShown = 20 // places that are shown
 	var b strings.Builder
 	fmt.Fprintf(&b, "the change was made in part: %d documents and %d passages", e.Done.Documents, e.Done.Passages)
-	for i, at := range e.Documents[:min(len(e.Documents), most)] {
-		b.WriteString([]string{", ", "; stored are the documents "}[max(0, 1-i)] + strconv.Itoa(at))
+	for i, index := range e.Documents[:min(len(e.Documents), maxShown)] {
+		b.WriteString([]string{", ", "; stored are the documents "}[max(0, 1-i)] + strconv.Itoa(index))
 	}
-	if n := len(e.Documents) - most; n > 0 {
+	if n := len(e.Documents) - maxShown; n > 0 {
 		fmt.Fprintf(&b, " and %d more", n)
 	}
 	return b.String() + " of the request: " + e.Err.Error()

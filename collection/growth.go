@@ -99,16 +99,16 @@ type Coded struct {
 	Trained int64 // how many tokens there were when the codec was trained
 }
 
-// leastGrowing is how many bits a component of stored vectors has to have to be trained on: each training
+// minGrowingBits is how many bits a component of stored vectors has to have to be trained on: each training
 // encodes them again, which adds its error to the one that they have.
-const leastGrowing = 4
+const minGrowingBits = 4
 
 // CodedBy tells how an index is coded. One that was not trained by these rules is in the
 // stage that its bits and tokens say. Like the methods after it, it is of a [Growth.Completed].
 func (g *Growth) CodedBy(h *storage.Header) Coded {
 	c := Coded{StageGrowing, h.Nbits, int64(h.Build.Tokens)}
 	switch {
-	case h.Build.Source != "vectors" || h.Nbits < leastGrowing:
+	case h.Build.Source != "vectors" || h.Nbits < minGrowingBits:
 		c.Stage = StageFinal
 	case h.Nbits == 8 && h.Centroids == 1 && c.Trained == 0:
 		c.Stage = StageFlat
@@ -123,15 +123,15 @@ func (g *Growth) Training(tokens int64, cfg Config) Training {
 	switch {
 	case tokens == 0: // there is nothing to train on
 	case tokens >= g.Until:
-		return Training{StageFinal, cfg.bits(), 0, cfg.seed()}
+		return Training{StageFinal, cfg.finalBits(), 0, cfg.seedOrDefault()}
 	case tokens >= g.Flat:
 		return whileGrowing(tokens, cfg)
 	}
-	return Training{StageFlat, 8, 1, cfg.seed()}
+	return Training{StageFlat, 8, 1, cfg.seedOrDefault()}
 }
 
 func whileGrowing(tokens int64, cfg Config) Training {
-	return Training{StageGrowing, max(cfg.bits(), leastGrowing), fewCentroids(tokens), cfg.seed()}
+	return Training{StageGrowing, max(cfg.finalBits(), minGrowingBits), fewCentroids(tokens), cfg.seedOrDefault()}
 }
 
 // Due says whether a collection is to be trained anew because it has grown.
@@ -152,7 +152,7 @@ func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
 	t := g.Training(tokens, cfg)
 	switch {
 	case c.Stage == StageFinal:
-		t = Training{StageFinal, cfg.bits(), 0, cfg.seed()}
+		t = Training{StageFinal, cfg.finalBits(), 0, cfg.seedOrDefault()}
 	case c.Stage == StageGrowing && t.Stage == StageFlat: // much was deleted
 		t = whileGrowing(tokens, cfg)
 	}
@@ -166,9 +166,9 @@ func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
 // collection had so many tokens: it is tried again when there is a tenth more.
 func FailedAgain(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
 
-// leastDrift is the share of the tokens trained on that must have been added before
+// minDriftShare is the share of the tokens trained on that must have been added before
 // their error says something.
-const leastDrift = 16
+const minDriftShare = 16
 
 // Advice says why training anew would pay; "": it would not. It is for collections that
 // are not trained by themselves any more.
@@ -176,7 +176,7 @@ func (g *Growth) Advice(stage Stage, d index.Drift) string {
 	switch {
 	case stage != StageFinal:
 		return ""
-	case d.Ratio > g.Drift && d.Added*leastDrift > d.Trained:
+	case d.Ratio > g.Drift && d.Added*minDriftShare > d.Trained:
 		return fmt.Sprintf("vectors that were added since the training have %.2f times its error", d.Ratio)
 	case d.Wanted >= 4*d.Centroids:
 		return fmt.Sprintf("the collection has %d centroids, and so many tokens by now that one would train %d", d.Centroids, d.Wanted)

@@ -94,7 +94,7 @@ func FuzzSelection(f *testing.F) {
 		text, err := json.Marshal(s)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(text, &again))
-		require.Equal(t, s.ways(), again.ways())
+		require.Equal(t, s.criteria(), again.criteria())
 	})
 }
 

@@ -66,46 +66,46 @@ func (c *Config) complete() (err error) {
 
 // Cluster is the collections of a store, as a node or a client sees them. It is a [collection.Catalog].
 type Cluster struct {
-	c    Config
-	log  *slog.Logger
-	node *Node // this one; nil: a client
-	rc   replica.Config
+	cfg           Config
+	log           *slog.Logger
+	node          *Node // this one; nil: a client
+	replicaConfig replica.Config
 	// Of the loop:
-	beat  uint64 // how many there were
-	lives lives
+	beatCount uint64 // how many there were
+	beats     beatTracker
 
-	mu         sync.Mutex
-	maps       map[string]*Map                // by the name of the collection, the newest that is known
-	lost       map[string]bool                // collections whose maps the store has lost
-	nodes      []*Node                        // that live, by name, this one among them
-	twin       *Node                          // another process with the name of this node; nil means none
-	replicas   map[replicaKey]*kept           // of this node
-	ending     map[replicaKey]bool            // replicas that are being closed
-	seen       map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
-	heard      map[shardKey]uint64            // the newest that a hint spoke of; it may be wrong
-	secret     string                         // of the inner routes
-	front      front                          // answers requests
-	hints      map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
-	placed     map[placement][][]*Node        // while the same nodes live
-	missed     map[string]time.Time           // when names were asked for that are not there
-	unsealed   map[string]time.Time           // since when logs are known that are to be sealed, by name
-	busy       map[string]bool                // work in the background, by its name; each runs once at a time
-	built      map[string]*building           // by identity: the state of Next
-	times      map[string]time.Time           // when something was done last, see due
-	now        time.Time                      // by the clock of the store, at the last beat
-	answered   time.Time                      // when the store has answered, by the clock of this process
-	trouble    error                          // error of the last look
-	news       chan struct{}                  // closed when a map, or the list of nodes, has changed
-	closed     bool
-	panics     atomic.Uint64
-	requests   atomic.Int64    // to the store, of the loop; for tests
-	ctx        context.Context // ends with the cluster
-	end        context.CancelFunc
-	look       chan struct{} // asks the loop to act
-	heavy      chan struct{} // a turn to train a codec, or to encode a shard
-	polls      chan struct{} // turns to look at logs
-	opening    sync.Mutex
-	background sync.WaitGroup
+	mu            sync.Mutex
+	maps          map[string]*Map                // by the name of the collection, the newest that is known
+	lostMaps      map[string]bool                // collections whose maps the store has lost
+	nodes         []*Node                        // that live, by name, this one among them
+	twin          *Node                          // another process with the name of this node; nil means none
+	replicas      map[replicaKey]*cachedReplica  // of this node
+	closing       map[replicaKey]bool            // replicas that are being closed
+	seenEntries   map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
+	hintedEntries map[shardKey]uint64            // the newest that a hint spoke of; it may be wrong
+	secret        string                         // of the inner routes
+	front         front                          // answers requests
+	pendingHints  map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
+	placements    map[placementKey][][]*Node     // while the same nodes live
+	missedNames   map[string]time.Time           // when names were asked for that are not there
+	unsealed      map[string]time.Time           // since when logs are known that are to be sealed, by name
+	runningTasks  map[string]bool                // work in the background, by its name; each runs once at a time
+	nextBuilds    map[string]*nextBuild          // by identity: the state of Next
+	lastDone      map[string]time.Time           // when something was done last, see due
+	storeNow      time.Time                      // by the clock of the store, at the last beat
+	lastAnswer    time.Time                      // when the store has answered, by the clock of this process
+	storeErr      error                          // error of the last look
+	mapsChanged   chan struct{}                  // closed when a map, or the list of nodes, has changed
+	closed        bool
+	panics        atomic.Uint64
+	requests      atomic.Int64    // to the store, of the loop; for tests
+	ctx           context.Context // ends with the cluster
+	cancel        context.CancelFunc
+	wake          chan struct{} // asks the loop to act
+	heavySlot     chan struct{} // a turn to train a codec, or to encode a shard
+	pollSlots     chan struct{} // turns to look at logs
+	openMutex     sync.Mutex
+	background    sync.WaitGroup
 }
 
 type shardKey struct {
@@ -118,7 +118,7 @@ type replicaKey struct {
 	generation uint64
 }
 
-type placement struct {
+type placementKey struct {
 	id               string
 	shards, replicas int
 }
@@ -128,68 +128,68 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	given := cfg.Store
-	cfg.Store = reached{given}
+	rawStore := cfg.Store
+	cfg.Store = reachabilityStore{rawStore}
 	c := &Cluster{
-		c: cfg, log: cfg.Logger,
-		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
-		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{},
-		heard: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
-		hints: map[string]map[shardKey]uint64{}, placed: map[placement][][]*Node{}, busy: map[string]bool{},
-		built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat}, news: make(chan struct{}),
-		look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
+		cfg: cfg, log: cfg.Logger,
+		maps: map[string]*Map{}, lostMaps: map[string]bool{}, missedNames: map[string]time.Time{}, lastDone: map[string]time.Time{},
+		replicas: map[replicaKey]*cachedReplica{}, closing: map[replicaKey]bool{}, seenEntries: map[shardKey]uint64{},
+		hintedEntries: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
+		pendingHints: map[string]map[shardKey]uint64{}, placements: map[placementKey][][]*Node{}, runningTasks: map[string]bool{},
+		nextBuilds: map[string]*nextBuild{}, beats: beatTracker{ttl: beatsToDie * cfg.Beat}, mapsChanged: make(chan struct{}),
+		wake: make(chan struct{}, 1), heavySlot: make(chan struct{}, 1), pollSlots: make(chan struct{}, 4),
 	}
-	c.rc = replica.Config{
+	c.replicaConfig = replica.Config{
 		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes,
-		Logger: cfg.Logger, Appended: c.appended, Misled: c.misled, Living: c.living,
+		Logger: cfg.Logger, Appended: c.announceEntry, HintFailed: c.forgetHints, CheckExists: c.checkExists,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
-		if err := c.node.check(); err != nil {
+		if err := c.node.validate(); err != nil {
 			return nil, err
 		}
-		left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*"))
-		for _, dir := range left { // of a process that was killed
+		scratchDirs, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*"))
+		for _, dir := range scratchDirs { // of a process that was killed
 			_ = os.RemoveAll(dir)
 		}
 	}
-	c.lives.stale = 10*c.lives.ttl + time.Minute
+	c.beats.stale = 10*c.beats.ttl + time.Minute
 	if c.node == nil { // it may end before it sees that a beat stands still; stores have times in whole seconds
-		c.lives.stale = c.lives.ttl + 3*time.Second
+		c.beats.stale = c.beats.ttl + 3*time.Second
 	}
-	c.ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := c.join(ctx, given); err != nil {
-		c.end()
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := c.joinStore(ctx, rawStore); err != nil {
+		c.cancel()
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
-	c.background.Go(c.loop)
+	c.background.Go(c.runLoop)
 	return c, nil
 }
 
-// join looks at the store for the first time. Errors of given, unlike those of [reached], are those of the store alone.
-func (c *Cluster) join(ctx context.Context, given objects.Store) (err error) {
-	if c.secret, err = secretOf(ctx, given, c.node != nil); err != nil {
-		return firstError{err}
+// joinStore looks at the store for the first time. Errors of given, unlike those of [reachabilityStore], are those of the store alone.
+func (c *Cluster) joinStore(ctx context.Context, rawStore objects.Store) (err error) {
+	if c.secret, err = readSecret(ctx, rawStore, c.node != nil); err != nil {
+		return joinError{err}
 	}
 	if c.node != nil {
-		if err := checkStore(ctx, given); err != nil {
+		if err := checkStore(ctx, rawStore); err != nil {
 			return err
 		}
 	}
-	return c.lookOnce(ctx)
+	return c.refreshFromStore(ctx)
 }
 
 const secretName = "secret"
 
-// secretOf is the token of the inner routes, which the first node of a store makes; "": there was none yet.
-func secretOf(ctx context.Context, s objects.Store, create bool) (string, error) {
+// readSecret is the token of the inner routes, which the first node of a store makes; "": there was none yet.
+func readSecret(ctx context.Context, s objects.Store, create bool) (string, error) {
 	text, _, err := objects.Read(ctx, s, secretName, 1024)
 	if errors.Is(err, objects.ErrNotFound) {
 		if !create {
 			return "", nil
 		}
-		fresh := newToken() + newToken()
-		_, perr := s.Put(ctx, secretName, strings.NewReader(fresh), int64(len(fresh)))
+		created := newToken() + newToken()
+		_, perr := s.Put(ctx, secretName, strings.NewReader(created), int64(len(created)))
 		if text, _, err = objects.Read(ctx, s, secretName, 1024); err != nil {
 			err = errors.Join(perr, err)
 		}
@@ -229,7 +229,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	}
 	c.closed = true
 	c.mu.Unlock()
-	c.end()
+	c.cancel()
 	idle := make(chan struct{})
 	go func() {
 		c.background.Wait()
@@ -242,17 +242,17 @@ func (c *Cluster) Close(ctx context.Context) error {
 		stopped = false
 	}
 	if c.node != nil {
-		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
+		ctx, stop := context.WithTimeout(ctx, c.cfg.Beat)
 		ended := []string{c.node.object()}
 		if stopped { // else the loop may still change the beats
-			for object, l := range c.lives.beats { // a process of this name that was killed before this one began
+			for object, l := range c.beats.byObject { // a process of this name that was killed before this one began
 				if l.node != nil && l.node.Name == c.node.Name && l.node.Since.Before(c.node.Since) {
 					ended = append(ended, object)
 				}
 			}
 		}
 		for _, object := range ended {
-			if derr := c.c.Store.Delete(ctx, object); derr != nil {
+			if derr := c.cfg.Store.Delete(ctx, object); derr != nil {
 				c.log.Warn("others will notice later that this node has ended", "error", derr)
 			}
 		}
@@ -260,7 +260,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	open := slices.Collect(maps.Values(c.replicas))
-	c.replicas = map[replicaKey]*kept{}
+	c.replicas = map[replicaKey]*cachedReplica{}
 	c.mu.Unlock()
 	errs := make([]error, len(open))
 	_ = parallel.Do(context.WithoutCancel(ctx), len(open), len(open), func(i int) error {
@@ -270,9 +270,9 @@ func (c *Cluster) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// living looks into the store whether a collection is there.
-func (c *Cluster) living(ctx context.Context, id string) error {
-	m, err := newestMap(ctx, c.c.Store, nameOf(id))
+// checkExists looks into the store whether a collection is there.
+func (c *Cluster) checkExists(ctx context.Context, id string) error {
+	m, err := newestMap(ctx, c.cfg.Store, nameFromID(id))
 	switch {
 	case errors.Is(err, collection.ErrUnknown): // which says nothing
 		return fmt.Errorf("%w: the store has lost the map of %s", collection.ErrUnreachable, id)
@@ -282,37 +282,37 @@ func (c *Cluster) living(ctx context.Context, id string) error {
 	return err
 }
 
-// aside begins work in the background, unless work of that name is running.
-func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) {
+// startTask begins work in the background, unless work of that name is running.
+func (c *Cluster) startTask(task string, do func(ctx context.Context)) (began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.ctx.Err() != nil || c.busy[what] {
+	if c.closed || c.ctx.Err() != nil || c.runningTasks[task] {
 		return false
 	}
-	c.busy[what] = true
+	c.runningTasks[task] = true
 	c.background.Go(func() {
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			delete(c.busy, what)
+			delete(c.runningTasks, task)
 		}()
-		_ = c.guarded(what, func() error { do(c.ctx); return nil })
+		_ = c.runGuarded(task, func() error { do(c.ctx); return nil })
 	})
 	return true
 }
 
-// take waits for one of the turns that a channel has room for; end gives it back.
-func take(ctx context.Context, turns chan struct{}) (end func(), err error) {
+// acquireSlot waits for one of the turns that a channel has room for; end gives it back.
+func acquireSlot(ctx context.Context, slots chan struct{}) (release func(), err error) {
 	select {
-	case turns <- struct{}{}:
-		return func() { <-turns }, nil
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// persist repeats requests that the store may refuse at first, 6 times at most. errTaken ends it.
-func persist(ctx context.Context, do func() error) (err error) {
+// retryStore repeats requests that the store may refuse at first, 6 times at most. errTaken ends it.
+func retryStore(ctx context.Context, do func() error) (err error) {
 	for try := range 6 {
 		if try > 0 {
 			select {
@@ -332,31 +332,31 @@ func persist(ctx context.Context, do func() error) (err error) {
 func (c *Cluster) holders(m *Map, shard int) []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.placeOf(m)[shard]
+	return c.placementOf(m)[shard]
 }
 
-// placeOf are the holders of all shards; c.mu is held.
-func (c *Cluster) placeOf(m *Map) [][]*Node {
-	p := placement{m.ID, m.Shards, m.Replicas}
-	if c.placed[p] == nil {
-		c.placed[p] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
+// placementOf are the holders of all shards; c.mu is held.
+func (c *Cluster) placementOf(m *Map) [][]*Node {
+	p := placementKey{m.ID, m.Shards, m.Replicas}
+	if c.placements[p] == nil {
+		c.placements[p] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
 	}
-	return c.placed[p]
+	return c.placements[p]
 }
 
-// coordinates reports whether this node looks after a collection.
-func (c *Cluster) coordinates(m *Map) bool {
+// isCoordinator reports whether this node looks after a collection.
+func (c *Cluster) isCoordinator(m *Map) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.node != nil && coordinator(c.nodes, m.ID) == c.node
 }
 
-// runs reports whether a process is known to live, by the Started of its node.
-func (c *Cluster) runs(started string) bool {
+// isProcessAlive reports whether a process is known to live, by the Started of its node.
+func (c *Cluster) isProcessAlive(started string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Started == started })
 }
 
-// self reports whether a node is this process.
-func (c *Cluster) self(n *Node) bool { return c.node != nil && n.Name == c.node.Name }
+// isSelf reports whether a node is this process.
+func (c *Cluster) isSelf(n *Node) bool { return c.node != nil && n.Name == c.node.Name }

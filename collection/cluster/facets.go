@@ -13,15 +13,15 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// facetsAsk asks for the values of a field in documents of shards.
-type facetsAsk struct {
+// facetsRequest asks for the values of a field in documents of shards.
+type facetsRequest struct {
 	Only   collection.Selection `json:"only"`
 	Field  condition.Field      `json:"field"`
 	Memory int64                `json:"memory"`
 }
 
-type facetsFound struct {
-	answered
+type facetsAnswer struct {
+	answerHead
 	Facet  index.Facet  `json:"facet"` // without its values
 	Values []facetValue `json:"values,omitzero"`
 }
@@ -37,15 +37,15 @@ type facetValue struct {
 type plainValue condition.Value
 
 // doFacets counts the values of a field.
-func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answers[facetsFound], error) {
-	parts := split(&in.Only, a.Of)
-	null, err := nullOf(in.Field)
+func (c *Cluster) doFacets(ctx context.Context, a *shardTarget, in *facetsRequest) (*answers[facetsAnswer], error) {
+	parts := newSplitSelection(&in.Only, a.ShardCount)
+	null, err := isNullCondition(in.Field)
 	if err != nil {
 		return nil, err
 	}
-	return eachShard(ctx, c, a, func(h *held, out *facetsFound) error {
+	return eachShard(ctx, c, a, func(h *openShard, out *facetsAnswer) error {
 		o := index.FacetOptions{Values: math.MaxInt32, Memory: max(in.Memory, 1), Lenient: true}
-		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, parts.in(h.Shard), o)
+		facets, err := h.snapshot.Facets(ctx, []condition.Field{in.Field}, parts.forShards(h.Shard), o)
 		if err != nil {
 			return err
 		}
@@ -59,17 +59,17 @@ func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answe
 }
 
 // Facets implements [collection.Faceter]. Each node may use the memory for a facet too.
-func (v *view) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
+func (v *shardedSnapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
 	o index.FacetOptions) ([]*index.Facet, error) {
 	facets := make([]*index.Facet, len(fields))
-	err := v.s.settled(ctx, func() (err error) {
-		left, o := cmp.Or(o.Memory, index.DefaultFacetMemory), o
+	err := v.coll.withinOneGeneration(ctx, func() (err error) {
+		remaining, o := cmp.Or(o.Memory, index.DefaultFacetMemory), o
 		for i, f := range fields {
-			o.Memory = max(left, 1) // 0 is the default
-			if facets[i], err = v.facet(ctx, f, s, o); err != nil {
+			o.Memory = max(remaining, 1) // 0 is the default
+			if facets[i], err = v.countFacet(ctx, f, s, o); err != nil {
 				return err
 			}
-			left -= facets[i].Bytes()
+			remaining -= facets[i].Bytes()
 		}
 		return nil
 	})
@@ -79,7 +79,7 @@ func (v *view) Facets(ctx context.Context, fields []condition.Field, s collectio
 	return facets, nil
 }
 
-func (v *view) facet(ctx context.Context, field condition.Field, s collection.Selection,
+func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field, s collection.Selection,
 	o index.FacetOptions) (*index.Facet, error) {
 	if field == condition.FieldID || field == condition.FieldOrdinal {
 		return nil, fmt.Errorf("%w: facet of %s: every document has its own", index.ErrOption, field)
@@ -87,20 +87,20 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	if err := checkWhere(s.Where); err != nil {
 		return nil, err
 	}
-	null, err := nullOf(field)
+	null, err := isNullCondition(field)
 	if err != nil {
 		return nil, err
 	}
-	which := having(s)
+	which := shardsOf(s)
 	if s.Where != nil || !o.Lenient { // any shard may know the fields
-		which = every
+		which = allShards
 	}
-	_, found, err := all[facetsFound](ctx, v.s, "facets", which, &facetsAsk{s, field, o.Memory})
+	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", which, &facetsRequest{s, field, o.Memory})
 	if err == nil {
-		err = checkFound(ctx, v.s, s.Where, found)
+		err = checkAnsweredFields(ctx, v.coll, s.Where, found)
 	}
 	if err == nil && !o.Lenient {
-		err = checkFound(ctx, v.s, null, found)
+		err = checkAnsweredFields(ctx, v.coll, null, found)
 		if unknown, ok := errors.AsType[*condition.UnknownFieldError](err); ok {
 			err = unknown // without the place in a condition that no user has written
 		}
@@ -109,7 +109,7 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 		return nil, err
 	}
 	counter := metadata.NewCounter(field, &o)
-	for _, shard := range sorted(found) {
+	for _, shard := range sortedKeys(found) {
 		f := found[shard].Facet
 		for _, v := range found[shard].Values {
 			value := condition.Literal{Value: condition.Value(v.plainValue), Form: v.Form}
@@ -122,8 +122,8 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	return counter.Facet(ctx)
 }
 
-// nullOf is a condition over a field.
-func nullOf(field condition.Field) (*condition.Condition, error) {
+// isNullCondition is a condition over a field.
+func isNullCondition(field condition.Field) (*condition.Condition, error) {
 	e, err := condition.Parse(string(field) + " IS NULL")
 	if err != nil {
 		return nil, err

@@ -31,28 +31,28 @@ const (
 	sampleRows  = 64        // tokens that stand for a document in a training
 )
 
-// building is the state of the next generation of a collection, as a node knows it.
-type building struct {
-	generation uint64
-	has        map[int]bool // shards with a checkpoint
-	complete   time.Time    // when all had one
-	tries      int          // to encode that failed here
+// nextBuild is the state of the next generation of a collection, as a node knows it.
+type nextBuild struct {
+	generation    uint64
+	holders       map[int]bool // shards with a checkpoint
+	completeSince time.Time    // when all had one
+	tries         int          // to encode that failed here
 }
 
-// begin decides how the first documents of a collection are encoded: it puts the first generation,
+// beginGeneration decides how the first documents of a collection are encoded: it puts the first generation,
 // or one with a dimension after one without. dim is 0 for documents without vectors.
-func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.UpdateOptions) (*Map, error) {
+func (c *Cluster) beginGeneration(ctx context.Context, m *Map, dim int, o collection.UpdateOptions) (*Map, error) {
 	if err := o.Model.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
-	m, err := c.updateID(ctx, m.ID, func(m *Map) error {
+	m, err := c.changeMapByID(ctx, m.ID, func(m *Map) error {
 		g := &replica.Generation{Number: m.Last + 1, Dim: dim, Nbits: 8, Stage: collection.StageFlat, Model: o.Model}
 		switch {
 		case m.Current == nil:
 			g.Begun = true
 			m.Current = g
 		case m.Current.Dim != 0 || dim == 0 || m.Next != nil:
-			return errSame
+			return errUnchanged
 		default:
 			if m.Current.Model != nil {
 				g.Model = m.Current.Model
@@ -64,109 +64,109 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 		return nil
 	})
 	if err == nil {
-		c.tell(m)() // so that other nodes have documents too
+		c.announceMap(m)() // so that other nodes have documents too
 	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
 	}
-	return c.await(ctx, m.ID, func(m *Map) (bool, error) {
+	return c.waitForMap(ctx, m.ID, func(m *Map) (bool, error) {
 		if m.Failed != nil && m.Next == nil {
-			return false, m.Failed.Cause.err()
+			return false, m.Failed.Cause.toError()
 		}
 		return m.Current.Dim != 0 || m.Next == nil, nil // nil: Next had no dimension, and the caller begins again
 	})
 }
 
-// act does the work that the known maps ask for.
-func (c *Cluster) act() {
+// actOnMaps does the work that the known maps ask for.
+func (c *Cluster) actOnMaps() {
 	now := time.Now()
-	c.hold(now)
+	c.updateReplicas(now)
 	if c.node == nil {
 		return
 	}
 	var growing []*Map
 	wanted := false
-	for _, m := range c.readable() {
+	for _, m := range c.readableMaps() {
 		switch {
 		case m.Next != nil:
-			c.aside("the next generation of "+m.ID, func(ctx context.Context) { c.advance(ctx, m) })
-		case m.Current == nil || !c.coordinates(m):
-		case m.Training != nil && !c.runs(m.Training.By):
-			c.aside("training "+m.ID, func(ctx context.Context) { c.release(ctx, m) })
+			c.startTask("the next generation of "+m.ID, func(ctx context.Context) { c.advanceGeneration(ctx, m) })
+		case m.Current == nil || !c.isCoordinator(m):
+		case m.Training != nil && !c.isProcessAlive(m.Training.By):
+			c.startTask("training "+m.ID, func(ctx context.Context) { c.releaseTraining(ctx, m) })
 		case m.Wanted != "" || m.Current.Stage != collection.StageFinal:
 			growing, wanted = append(growing, m), wanted || m.Wanted != ""
 		}
 	}
-	if len(growing) > 0 && (c.due("growth", 3*c.c.Beat) || wanted) {
-		c.aside("growth", func(ctx context.Context) { c.grow(ctx, growing) })
+	if len(growing) > 0 && (c.isDue("growth", 3*c.cfg.Beat) || wanted) {
+		c.startTask("growth", func(ctx context.Context) { c.trainGrown(ctx, growing) })
 	}
-	if c.due("cache", time.Hour) {
-		c.aside("cache", func(context.Context) { c.sweepCache(now) })
+	if c.isDue("cache", time.Hour) {
+		c.startTask("cache", func(context.Context) { c.removeStaleCaches(now) })
 	}
-	c.sealDue(now)
-	c.aside("garbage", c.tidy)
+	c.finishRemovals(now)
+	c.startTask("garbage", c.garbageCollect)
 }
 
-// due reports whether work is to be done that comes once in a while, and notes that it is done now.
-func (c *Cluster) due(what string, every time.Duration) bool {
+// isDue reports whether work is to be done that comes once in a while, and notes that it is done now.
+func (c *Cluster) isDue(work string, every time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.times[what]) < every {
+	if time.Since(c.lastDone[work]) < every {
 		return false
 	}
-	c.times[what] = time.Now()
+	c.lastDone[work] = time.Now()
 	return true
 }
 
-// rest puts off the work on the generations of a collection, which failed because others did not answer.
-func (c *Cluster) rest(id string) { c.due("rest "+id, 0) }
+// postponeWork puts off the work on the generations of a collection, which failed because others did not answer.
+func (c *Cluster) postponeWork(id string) { c.isDue("rest "+id, 0) }
 
-func (c *Cluster) rests(id string) bool {
+func (c *Cluster) isPostponed(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.times["rest "+id]) < waitBeats*c.c.Beat
+	return time.Since(c.lastDone["rest "+id]) < waitBeats*c.cfg.Beat
 }
 
-// advance looks how far the next generation of a collection is, encodes this node's part of it, and has it
+// advanceGeneration looks how far the next generation of a collection is, encodes this node's part of it, and has it
 // searched when it is complete and this node is the coordinator.
-func (c *Cluster) advance(ctx context.Context, m *Map) {
-	all, err := checkpointsOf(ctx, c.c.Store, m)
+func (c *Cluster) advanceGeneration(ctx context.Context, m *Map) {
+	checkpoints, err := listCheckpoints(ctx, c.cfg.Store, m)
 	if err != nil {
 		return // the next look comes
 	}
 	has := map[int]bool{}
-	for s, files := range all {
+	for s, files := range checkpoints {
 		has[s] = slices.ContainsFunc(files, func(p journal.Checkpoint) bool { return p.Generation == m.Next.Number })
 	}
-	mine := slices.DeleteFunc(c.firstOf(m), func(s int) bool { return has[s] })
+	todo := slices.DeleteFunc(c.firstHeldShards(m), func(s int) bool { return has[s] })
 	maps.DeleteFunc(has, func(_ int, is bool) bool { return !is })
 	c.mu.Lock()
-	b := c.built[m.ID]
+	b := c.nextBuilds[m.ID]
 	if b == nil || b.generation != m.Next.Number {
-		b = &building{generation: m.Next.Number}
-		c.built[m.ID] = b
+		b = &nextBuild{generation: m.Next.Number}
+		c.nextBuilds[m.ID] = b
 	}
-	if len(has) > len(b.has) {
-		c.poke() // to open their replicas
+	if len(has) > len(b.holders) {
+		c.wakeLoop() // to open their replicas
 	}
-	b.has = has
-	if len(has) == m.Shards && b.complete.IsZero() {
-		b.complete = time.Now()
+	b.holders = has
+	if len(has) == m.Shards && b.completeSince.IsZero() {
+		b.completeSince = time.Now()
 	}
-	waited := time.Since(b.complete)
+	waited := time.Since(b.completeSince)
 	c.mu.Unlock()
-	if len(mine) > 0 && !c.rests(m.ID) {
-		c.aside("encoding "+m.ID, func(ctx context.Context) { c.encode(ctx, m, b, mine) })
+	if len(todo) > 0 && !c.isPostponed(m.ID) {
+		c.startTask("encoding "+m.ID, func(ctx context.Context) { c.encodeShards(ctx, m, b, todo) })
 	}
-	if len(has) < m.Shards || !c.coordinates(m) || waited < waitBeats*c.c.Beat && !c.nextIsOpen(ctx, m) {
+	if len(has) < m.Shards || !c.isCoordinator(m) || waited < waitBeats*c.cfg.Beat && !c.nextIsOpen(ctx, m) {
 		return
 	}
-	_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
-	c.failed(ctx, err, "the next generation of a collection is complete, and is not searched", m)
+	_, err = c.changeMapByID(ctx, m.ID, changeIf(isNext(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
+	c.logFailure(ctx, err, "the next generation of a collection is complete, and is not searched", m)
 }
 
-// firstOf are the shards whose changes this node gathers.
-func (c *Cluster) firstOf(m *Map) (shards []int) {
+// firstHeldShards are the shards whose changes this node gathers.
+func (c *Cluster) firstHeldShards(m *Map) (shards []int) {
 	for s := range m.Shards {
 		if has := c.holders(m, s); len(has) > 0 && has[0] == c.node {
 			shards = append(shards, s)
@@ -175,18 +175,18 @@ func (c *Cluster) firstOf(m *Map) (shards []int) {
 	return shards
 }
 
-// encode puts checkpoints of shards for the next generation, and gives that up if one cannot be encoded.
-func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int) {
+// encodeShards puts checkpoints of shards for the next generation, and gives that up if one cannot be encoded.
+func (c *Cluster) encodeShards(ctx context.Context, m *Map, b *nextBuild, shards []int) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { // another generation, or none, is to be built
 		defer stop()
-		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return !builds(m.Next.Number)(now), nil })
+		_, _ = c.waitForMap(ctx, m.ID, func(now *Map) (bool, error) { return !isNext(m.Next.Number)(now), nil })
 	}()
 	for _, s := range shards {
 		err := c.encodeShard(ctx, m, s)
 		if err == nil {
-			c.tell(m) // the holders of the shard, and the coordinator, look
+			c.announceMap(m) // the holders of the shard, and the coordinator, look
 			continue
 		}
 		if ctx.Err() != nil {
@@ -194,33 +194,33 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 		}
 		c.log.Error("a shard was not encoded for the next generation",
 			"collection", m.Name, "shard", s, "generation", m.Next.Number, "error", err)
-		if passing(err) {
-			c.rest(m.ID)
+		if isPassing(err) {
+			c.postponeWork(m.ID)
 			return
 		}
 		if b.tries++; b.tries < encodeTries {
 			return // the next look comes
 		}
 		why := fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err)
-		_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.giveUp(why) }))
-		c.failed(ctx, err, "a generation that cannot be built was not given up", m)
+		_, err = c.changeMapByID(ctx, m.ID, changeIf(isNext(m.Next.Number), func(now *Map) { now.giveUpNext(why) }))
+		c.logFailure(ctx, err, "a generation that cannot be built was not given up", m)
 		return
 	}
 }
 
 func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
 	if m.Current.Dim > 0 { // without vectors it is quick, and the first addition of vectors waits for it
-		end, err := take(ctx, c.heavy)
+		release, err := acquireSlot(ctx, c.heavySlot)
 		if err != nil {
 			return err
 		}
-		defer end()
+		defer release()
 	}
-	r, done, err := c.borrow(ctx, m.ID, shard, m.Current.Number)
+	r, release, err := c.acquireReplica(ctx, m.ID, shard, m.Current.Number)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer release()
 	// The checkpoint has all that the log has now. A collector that knows only checkpoints from before this
 	// generation, which are all older than that, cuts no entry that it needs.
 	if err := r.Poll(ctx); err != nil {
@@ -236,7 +236,7 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 		shard int
 	}
 	ready := map[place]bool{}
-	for n, answer := range c.ask(ctx, &statusAsk{IDs: []string{m.ID}}) {
+	for n, answer := range c.askStatus(ctx, &statusRequest{IDs: []string{m.ID}}) {
 		for _, r := range answer.Replicas {
 			if r.Generation == m.Next.Number && r.State.Phase == replica.Ready {
 				ready[place{n, r.Shard}] = true
@@ -253,19 +253,19 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	return true
 }
 
-// failed logs the error of something that is done for a collection, unless the collection or the process ends.
-func (c *Cluster) failed(ctx context.Context, err error, what string, m *Map) {
+// logFailure logs the error of something that is done for a collection, unless the collection or the process ends.
+func (c *Cluster) logFailure(ctx context.Context, err error, what string, m *Map) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, collection.ErrUnknown) {
 		c.log.Error(what, "collection", m.Name, "error", err)
 	}
 }
 
-// scratch is a folder for files of this process.
-func (c *Cluster) scratch() (dir string, remove func(), err error) {
-	if err := os.MkdirAll(c.c.Dir, 0o777); err != nil {
+// makeScratch is a folder for files of this process.
+func (c *Cluster) makeScratch() (dir string, remove func(), err error) {
+	if err := os.MkdirAll(c.cfg.Dir, 0o777); err != nil {
 		return "", nil, err
 	}
-	dir, err = os.MkdirTemp(c.c.Dir, scratchPrefix)
+	dir, err = os.MkdirTemp(c.cfg.Dir, scratchPrefix)
 	return dir, func() {
 		if err := os.RemoveAll(dir); err != nil {
 			c.log.Warn("a folder stays that is not needed any more", "path", dir, "error", err)
@@ -275,28 +275,28 @@ func (c *Cluster) scratch() (dir string, remove func(), err error) {
 
 const scratchPrefix = ".scratch-"
 
-func dataOf(id string) string { return "data/" + id + "/" }
+func dataPrefix(id string) string { return "data/" + id + "/" }
 
-func codecName(id string, generation uint64) string {
-	return fmt.Sprintf("%scodec/%08d", dataOf(id), generation)
+func codecObject(id string, generation uint64) string {
+	return fmt.Sprintf("%scodec/%08d", dataPrefix(id), generation)
 }
 
-// checkpointsOf lists the checkpoints of a collection, by shard.
-func checkpointsOf(ctx context.Context, s objects.Store, m *Map) (map[int][]journal.Checkpoint, error) {
-	all := map[int][]journal.Checkpoint{}
-	err := eachObject(ctx, s, dataOf(m.ID)+"files/", func(e objects.Entry) error {
-		if shard, p, ok := checkpointOf(m, e); ok {
-			all[shard] = append(all[shard], p)
+// listCheckpoints lists the checkpoints of a collection, by shard.
+func listCheckpoints(ctx context.Context, s objects.Store, m *Map) (map[int][]journal.Checkpoint, error) {
+	byShard := map[int][]journal.Checkpoint{}
+	err := eachObject(ctx, s, dataPrefix(m.ID)+"files/", func(e objects.Entry) error {
+		if shard, p, ok := parseCheckpoint(m, e); ok {
+			byShard[shard] = append(byShard[shard], p)
 		}
 		return nil
 	})
-	return all, err
+	return byShard, err
 }
 
-// checkpointOf parses the name of an object; ok is false if the object is no checkpoint of the collection.
-func checkpointOf(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok bool) {
-	rest, is := strings.CutPrefix(e.Name, dataOf(m.ID)+"files/")
-	dir, _, _ := strings.Cut(rest, "/")
+// parseCheckpoint parses the name of an object; ok is false if the object is no checkpoint of the collection.
+func parseCheckpoint(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok bool) {
+	shardPath, is := strings.CutPrefix(e.Name, dataPrefix(m.ID)+"files/")
+	dir, _, _ := strings.Cut(shardPath, "/")
 	shard, err := strconv.Atoi(dir)
 	is = is && err == nil && shard >= 0 && shard < m.Shards && fmt.Sprintf("%04d", shard) == dir
 	p, ok = journal.ParseCheckpoint(e)
@@ -304,7 +304,7 @@ func checkpointOf(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok 
 }
 
 // eachObject lists objects, some at a time.
-func eachObject(ctx context.Context, s objects.Store, prefix string, use func(objects.Entry) error) error {
+func eachObject(ctx context.Context, s objects.Store, prefix string, visit func(objects.Entry) error) error {
 	const page = 50_000
 	for after := ""; ; {
 		listed, err := s.List(ctx, prefix, after, page)
@@ -312,7 +312,7 @@ func eachObject(ctx context.Context, s objects.Store, prefix string, use func(ob
 			return err
 		}
 		for _, e := range listed {
-			if err := use(e); err != nil {
+			if err := visit(e); err != nil {
 				return err
 			}
 		}
@@ -323,8 +323,8 @@ func eachObject(ctx context.Context, s objects.Store, prefix string, use func(ob
 	}
 }
 
-// growthOf sums up the growth of a collection, given the statistics of its shards.
-func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStats {
+// sumGrowth sums up the growth of a collection, given the statistics of its shards.
+func (c *Cluster) sumGrowth(m *Map, perShard []collection.Stats) collection.GrowthStats {
 	g := collection.GrowthStats{Stage: collection.StageEmpty}
 	if m.Current == nil {
 		return g
@@ -335,7 +335,7 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	}
 	d := index.Drift{Trained: m.Current.Trained}
 	tokens, squares := uint64(0), 0.
-	for _, s := range all {
+	for _, s := range perShard {
 		shard := s.Growth.Drift
 		d.TrainRMSE, d.Centroids = max(d.TrainRMSE, shard.TrainRMSE), max(d.Centroids, shard.Centroids)
 		d.Added += shard.Added
@@ -349,6 +349,6 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	if d.TrainRMSE > 0 && d.Added > 0 {
 		d.Ratio = d.AddedRMSE / d.TrainRMSE
 	}
-	g.Drift, g.Advice = d, c.c.Index.Growth.Advice(g.Stage, d)
+	g.Drift, g.Advice = d, c.cfg.Index.Growth.Advice(g.Stage, d)
 	return g
 }

@@ -52,7 +52,7 @@ type Map struct {
 	// Retired lists generations and collections that are not used any more; their objects are deleted after the grace.
 	Retired []Retired `json:"retired,omitempty"`
 
-	fault error // this program cannot read the object, and touches nothing of the collection
+	readErr error // this program cannot read the object, and touches nothing of the collection
 }
 
 // Reserved is the number of a generation, and the process that makes it.
@@ -62,8 +62,8 @@ type Reserved struct {
 	Since      time.Time `json:"since,omitzero"` // as of [Retired]
 }
 
-// is reports whether a generation is reserved here. A nil Reserved reserves none.
-func (r *Reserved) is(generation uint64) bool { return r != nil && r.Generation == generation }
+// holds reports whether a generation is reserved here. A nil Reserved reserves none.
+func (r *Reserved) holds(generation uint64) bool { return r != nil && r.Generation == generation }
 
 // Failed is a training that was given up.
 type Failed struct {
@@ -98,31 +98,31 @@ var (
 	// ErrConflict: another process has changed the collection meanwhile, so that the change is not possible.
 	ErrConflict = errors.New("the collection was changed by another process meanwhile")
 
-	errSame  = errors.New("nothing is to be changed")
-	errTaken = errors.New("another process has put this version of the map")
+	errUnchanged = errors.New("nothing is to be changed")
+	errTaken     = errors.New("another process has put this version of the map")
 
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
 func checksum(text []byte) uint32 { return crc32.Checksum(text, castagnoli) }
 
-func unknown(what string) error { return fmt.Errorf("%w: %q", collection.ErrUnknown, what) }
+func unknownError(what string) error { return fmt.Errorf("%w: %q", collection.ErrUnknown, what) }
 
 // unreadable reports whether a map is there that this program cannot read, or must not.
 func unreadable(err error) bool { return errors.Is(err, collection.ErrDamaged) }
 
-func mapsOf(name string) string { return mapsPrefix + name + "/" }
+func versionsPrefix(name string) string { return mapsPrefix + name + "/" }
 
-func mapName(name string, version uint64) string {
-	return fmt.Sprintf("%s%016x", mapsOf(name), version)
+func versionObject(name string, version uint64) string {
+	return fmt.Sprintf("%s%016x", versionsPrefix(name), version)
 }
 
-// mapVersion parses the name of an object; ok is false if the object is no version of a map.
-func mapVersion(object string) (name string, version uint64, ok bool) {
+// parseVersionObject parses the name of an object; ok is false if the object is no version of a map.
+func parseVersionObject(object string) (name string, version uint64, ok bool) {
 	dir, last := path.Split(strings.TrimPrefix(object, mapsPrefix))
 	name = strings.TrimSuffix(dir, "/")
 	version, err := strconv.ParseUint(last, 16, 64)
-	return name, version, err == nil && collection.CheckName(name) == nil && mapName(name, version) == object
+	return name, version, err == nil && collection.CheckName(name) == nil && versionObject(name, version) == object
 }
 
 func newToken() string {
@@ -141,8 +141,8 @@ func (m *Map) encode() ([]byte, error) {
 // decodeMap reads a version of a map. The error is [collection.ErrDamaged], with [storage.ErrCorrupt] or [ErrNewer].
 func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 	fault := func(err error, format string, a ...any) (*Map, error) {
-		says := fmt.Sprintf(format, a...)
-		return nil, fmt.Errorf("%w: %s: %w: %s", collection.ErrDamaged, mapName(name, version), err, says)
+		detail := fmt.Sprintf(format, a...)
+		return nil, fmt.Errorf("%w: %s: %w: %s", collection.ErrDamaged, versionObject(name, version), err, detail)
 	}
 	text, sum, found := bytes.Cut(object, []byte("\n"))
 	if !found || string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
@@ -164,14 +164,14 @@ func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 	if m.Name != name || m.Version != version {
 		return fault(storage.ErrCorrupt, "it is version %d of %q", m.Version, m.Name)
 	}
-	if err := m.check(); err != nil {
+	if err := m.validate(); err != nil {
 		return fault(storage.ErrCorrupt, "%v", err)
 	}
 	return m, nil
 }
 
-// check refuses a map that no program may act on.
-func (m *Map) check() error {
+// validate refuses a map that no program may act on.
+func (m *Map) validate() error {
 	if err := collection.CheckName(m.Name); err != nil {
 		return err
 	}
@@ -205,8 +205,8 @@ func (m *Map) check() error {
 		}
 	}
 	for _, id := range ids { // objects below data/ID/ are deleted
-		suffix, own := strings.CutPrefix(id, m.Name+".")
-		if b, err := hex.DecodeString(suffix); !own || err != nil || len(b) != 8 {
+		suffix, hasName := strings.CutPrefix(id, m.Name+".")
+		if b, err := hex.DecodeString(suffix); !hasName || err != nil || len(b) != 8 {
 			return fmt.Errorf("%q is no identity of %q", id, m.Name)
 		}
 	}
@@ -219,8 +219,8 @@ func (m *Map) check() error {
 	return nil
 }
 
-// clone is a copy that may be changed.
-func (m *Map) clone() *Map {
+// copyMap is a copy that may be changed.
+func (m *Map) copyMap() *Map {
 	text, err := json.Marshal(m)
 	c := &Map{}
 	if err = errors.Join(err, json.Unmarshal(text, c)); err != nil {
@@ -245,8 +245,8 @@ func (m *Map) generation(number uint64) *replica.Generation {
 	return nil
 }
 
-// builds makes a test of whether a generation is Next.
-func builds(number uint64) func(*Map) bool {
+// isNext makes a test of whether a generation is Next.
+func isNext(number uint64) func(*Map) bool {
 	return func(m *Map) bool { return m.Next != nil && m.Next.Number == number }
 }
 
@@ -257,13 +257,13 @@ func (m *Map) retire(number uint64) {
 // remove lets the whole collection go.
 func (m *Map) remove() {
 	retired := slices.DeleteFunc(m.Retired, func(r Retired) bool { return r.Generation > 0 })
-	gone := Retired{ID: m.ID}
+	whole := Retired{ID: m.ID}
 	if m.Current != nil { // else no node has had a place for changes
-		gone.Shards = m.Shards
+		whole.Shards = m.Shards
 	}
 	*m = Map{
 		Name: m.Name, ID: m.ID, Version: m.Version, Removed: true, Config: m.Config, Shards: m.Shards,
-		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, gone),
+		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, whole),
 	}
 }
 
@@ -294,19 +294,19 @@ func (m *Map) promote(g *replica.Generation) {
 	m.Current, m.Next, m.For, m.Failed = g, nil, "", nil
 }
 
-// giveUp lets Next go.
-func (m *Map) giveUp(why error) {
+// giveUpNext lets Next go.
+func (m *Map) giveUpNext(why error) {
 	m.retire(m.Next.Number)
-	m.Failed = &Failed{m.Next.Trained, m.For, failureOf(why)}
+	m.Failed = &Failed{m.Next.Trained, m.For, newFailure(why)}
 	m.Next, m.For = nil, ""
 }
 
 // shardOf is the shard of a document; passages are in that of their document.
-func (m *Map) shardOf(id string) int { return index.HashShard(whole(id), m.Shards) }
+func (m *Map) shardOf(id string) int { return index.HashShard(documentIDOf(id), m.Shards) }
 
-// whole is the id of the document that a passage of an id belongs to. An id of that form that is none of a
+// documentIDOf is the id of the document that a passage of an id belongs to. An id of that form that is none of a
 // passage has the same place, since it cannot be told from one where it is looked up.
-func whole(id string) string {
+func documentIDOf(id string) string {
 	for {
 		document, number := vectors.SplitPassageID(id)
 		if number < 0 || document == "" {
@@ -316,8 +316,8 @@ func whole(id string) string {
 	}
 }
 
-// most is the share of a shard of max_documents; nil means no limit.
-func (m *Map) most(shard int) *uint64 {
+// maxDocumentsOf is the share of a shard of max_documents; nil means no limit.
+func (m *Map) maxDocumentsOf(shard int) *uint64 {
 	if m.Config.MaxDocuments == nil {
 		return nil
 	}
@@ -327,16 +327,16 @@ func (m *Map) most(shard int) *uint64 {
 	return &share
 }
 
-// shard says which shard a replica of a generation is of.
-func (m *Map) shard(number int, g *replica.Generation) replica.Shard {
+// replicaShard says which shard a replica of a generation is of.
+func (m *Map) replicaShard(number int, g *replica.Generation) replica.Shard {
 	cfg := m.Config
-	cfg.MaxDocuments = m.most(number)
+	cfg.MaxDocuments = m.maxDocumentsOf(number)
 	return replica.Shard{Collection: m.ID, Number: number, Generation: *g, Config: cfg}
 }
 
 // readMap reads one version. The error is [objects.ErrNotFound], that of decodeMap, or that of the store.
 func readMap(ctx context.Context, s objects.Store, name string, version uint64) (*Map, error) {
-	object, _, err := objects.Read(ctx, s, mapName(name, version), maxMap)
+	object, _, err := objects.Read(ctx, s, versionObject(name, version), maxMap)
 	if errors.Is(err, objects.ErrDamaged) {
 		err = fmt.Errorf("%w: %w: %w", collection.ErrDamaged, storage.ErrCorrupt, err)
 	}
@@ -353,18 +353,18 @@ func newestMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 		return nil, err
 	}
 	for {
-		listed, err := s.List(ctx, mapsOf(name), "", 0)
+		listed, err := s.List(ctx, versionsPrefix(name), "", 0)
 		if err != nil {
 			return nil, err
 		}
 		newest := uint64(0)
 		for _, e := range listed {
-			if of, version, ok := mapVersion(e.Name); ok && of == name {
+			if mapName, version, ok := parseVersionObject(e.Name); ok && mapName == name {
 				newest = max(newest, version)
 			}
 		}
 		if newest == 0 {
-			return nil, unknown(name)
+			return nil, unknownError(name)
 		}
 		m, err := readMap(ctx, s, name, newest)
 		if !errors.Is(err, objects.ErrNotFound) { // else it was superseded, and deleted, since
@@ -373,11 +373,11 @@ func newestMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 	}
 }
 
-// livingMap is newestMap of a collection that was not removed, else [collection.ErrUnknown].
-func livingMap(ctx context.Context, s objects.Store, name string) (*Map, error) {
+// existingMap is newestMap of a collection that was not removed, else [collection.ErrUnknown].
+func existingMap(ctx context.Context, s objects.Store, name string) (*Map, error) {
 	m, err := newestMap(ctx, s, name)
 	if err == nil && m.Removed {
-		return nil, unknown(name)
+		return nil, unknownError(name)
 	}
 	return m, err
 }
@@ -386,7 +386,7 @@ func livingMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 // was there before, and is so old that it was deleted; after others it is not known whether it is there.
 func putMap(ctx context.Context, s objects.Store, m *Map) error {
 	m.Format, m.Token = mapFormat, newToken()
-	if err := m.check(); err != nil {
+	if err := m.validate(); err != nil {
 		return fmt.Errorf("%w: the map of %s: %w", storage.ErrInternal, m.Name, err)
 	}
 	body, err := m.encode()
@@ -397,8 +397,8 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		return fmt.Errorf("%w: the map of %s has %d bytes, at most %d are possible",
 			collection.ErrConfig, m.Name, len(body), maxMap)
 	}
-	err = persist(ctx, func() error {
-		_, err := s.Put(ctx, mapName(m.Name, m.Version), bytes.NewReader(body), int64(len(body)))
+	err = retryStore(ctx, func() error {
+		_, err := s.Put(ctx, versionObject(m.Name, m.Version), bytes.NewReader(body), int64(len(body)))
 		if err == nil {
 			return nil
 		}
@@ -416,14 +416,14 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 	}
 	// The version may have been there long ago: a process that slept meanwhile does not know of the
 	// versions after it. Old ones are deleted in their order, so that the one before would be gone too.
-	return persist(ctx, func() error {
+	return retryStore(ctx, func() error {
 		first := max(m.Version, 2) - 1
-		listed, err := s.List(ctx, mapsOf(m.Name), mapName(m.Name, first-1), 0)
+		listed, err := s.List(ctx, versionsPrefix(m.Name), versionObject(m.Name, first-1), 0)
 		if err != nil {
 			return err
 		}
 		n := len(listed)
-		if n == 0 || listed[0].Name != mapName(m.Name, first) || listed[n-1].Name != mapName(m.Name, first+uint64(n)-1) {
+		if n == 0 || listed[0].Name != versionObject(m.Name, first) || listed[n-1].Name != versionObject(m.Name, first+uint64(n)-1) {
 			return errTaken
 		}
 		if m.Version > 1 || n == 1 {
@@ -440,34 +440,34 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 // updateMap makes the next version of the map of a collection that is there: change gets a copy of the newest
 // one, and may get another. Its error ends the update; errSame means that the map stays.
 func updateMap(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
-	return updateAny(ctx, s, name, func(m *Map) error {
+	return updateMapOrRemoved(ctx, s, name, func(m *Map) error {
 		if m.Removed {
-			return unknown(name)
+			return unknownError(name)
 		}
 		return change(m)
 	})
 }
 
-// when makes a change of maps that it fits; others stay.
-func when(fits func(*Map) bool, change func(*Map)) func(*Map) error {
+// changeIf makes a change of maps that it fits; others stay.
+func changeIf(applies func(*Map) bool, change func(*Map)) func(*Map) error {
 	return func(m *Map) error {
-		if !fits(m) {
-			return errSame
+		if !applies(m) {
+			return errUnchanged
 		}
 		change(m)
 		return nil
 	}
 }
 
-// updateAny is updateMap of a collection that may have been removed.
-func updateAny(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
+// updateMapOrRemoved is updateMap of a collection that may have been removed.
+func updateMapOrRemoved(ctx context.Context, s objects.Store, name string, change func(*Map) error) (*Map, error) {
 	for {
 		m, err := newestMap(ctx, s, name)
 		if err != nil {
 			return nil, err
 		}
-		next := m.clone()
-		if err := change(next); errors.Is(err, errSame) {
+		next := m.copyMap()
+		if err := change(next); errors.Is(err, errUnchanged) {
 			return m, nil
 		} else if err != nil {
 			return nil, err
@@ -479,15 +479,15 @@ func updateAny(ctx context.Context, s objects.Store, name string, change func(*M
 	}
 }
 
-// onlyOf makes a change that is for the collection of an identity: another one of the name is [collection.ErrUnknown].
-func onlyOf(id string, change func(*Map) error) func(*Map) error {
+// forCollection makes a change that is for the collection of an identity: another one of the name is [collection.ErrUnknown].
+func forCollection(id string, change func(*Map) error) func(*Map) error {
 	return func(m *Map) error {
 		if m.ID != id {
-			return unknown(id)
+			return unknownError(id)
 		}
 		return change(m)
 	}
 }
 
-// nameOf is the name of the collection of an identity.
-func nameOf(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }
+// nameFromID is the name of the collection of an identity.
+func nameFromID(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }

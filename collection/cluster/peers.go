@@ -16,8 +16,8 @@ type peers struct {
 	tokens float64 // requests that may be made twice
 }
 
-// recent is how many times of a node are remembered.
-const recent = 128
+// recentTimes is how many times of a node are remembered.
+const recentTimes = 128
 
 type peer struct {
 	running   int           // requests of this process
@@ -30,8 +30,8 @@ type peer struct {
 
 // latencies are the times of one operation.
 type latencies struct {
-	times [recent]time.Duration
-	n     int // that were ever put into times
+	times [recentTimes]time.Duration
+	count int // that were ever put into times
 	p95   time.Duration
 }
 
@@ -45,7 +45,7 @@ const (
 	hedgeFloor            = 2 * time.Millisecond
 )
 
-func (p *peers) of(node string) *peer {
+func (p *peers) peer(node string) *peer {
 	if p.nodes == nil {
 		p.nodes, p.tokens = map[string]*peer{}, 1
 	}
@@ -57,47 +57,47 @@ func (p *peers) of(node string) *peer {
 	return n
 }
 
-// ill reports whether a node is to be passed over.
-func (n *peer) ill() bool { return n.away || n.failures > 0 && n.running > 0 }
+// shouldSkip reports whether a node is to be passed over.
+func (n *peer) shouldSkip() bool { return n.away || n.failures > 0 && n.running > 0 }
 
-// healthy is the place of the first node of a list that has not failed a moment ago; 0 if all have.
-func (p *peers) healthy(all []*Node) int {
+// firstHealthy is the place of the first node of a list that has not failed a moment ago; 0 if all have.
+func (p *peers) firstHealthy(nodes []*Node) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(slices.IndexFunc(all, func(n *Node) bool { return !p.of(n.Name).ill() }), 0)
+	return max(slices.IndexFunc(nodes, func(n *Node) bool { return !p.peer(n.Name).shouldSkip() }), 0)
 }
 
-// cost estimates the time that a node takes: its running requests times its average.
-func (n *peer) cost() float64 {
+// estimatedTime estimates the time that a node takes: its running requests times its average.
+func (n *peer) estimatedTime() float64 {
 	return float64(n.running+1) * float64(max(n.average, 50*time.Microsecond))
 }
 
-// fail counts a request that was in vain. It reports whether the node is away only from now on.
-func (p *peers) fail(node string) (first bool) {
+// noteFailure counts a request that was in vain. It reports whether the node is away only from now on.
+func (p *peers) noteFailure(node string) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.of(node)
+	n := p.peer(node)
 	n.failures = min(n.failures+1, maxFailures)
 	first, n.away = !n.away, true
 	return first
 }
 
-// rest is how long a node is left alone that has failed: not at all after the first time, which may be chance.
-func (p *peers) rest(node string) time.Duration {
+// probeDelay is how long a node is left alone that has failed: not at all after the first time, which may be chance.
+func (p *peers) probeDelay(node string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Duration(p.of(node).failures-1) * time.Second
+	return time.Duration(p.peer(node).failures-1) * time.Second
 }
 
-// returned notes that a node has said that it lives.
-func (p *peers) returned(node string) {
+// noteAlive notes that a node has said that it lives.
+func (p *peers) noteAlive(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(node).away = false
+	p.peer(node).away = false
 }
 
-// keep forgets the nodes that are not among some, and have no request of this process.
-func (p *peers) keep(nodes []*Node) {
+// forgetOthers forgets the nodes that are not among some, and have no request of this process.
+func (p *peers) forgetOthers(nodes []*Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.nodes, func(name string, n *peer) bool {
@@ -105,34 +105,34 @@ func (p *peers) keep(nodes []*Node) {
 	})
 }
 
-// works counts a request that is no search, until done is called. Its time says nothing of searches.
-func (p *peers) works(node string) (done func(answered bool)) {
+// beginOther counts a request that is no search, until done is called. Its time says nothing of searches.
+func (p *peers) beginOther(node string) (done func(answered bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(node).running++
+	p.peer(node).running++
 	return func(answered bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		n := p.of(node)
+		n := p.peer(node)
 		if n.running--; answered {
 			n.failures = 0
 		}
 	}
 }
 
-// begin counts a request.
-func (p *peers) begin(node string) {
+// beginSearch counts a request.
+func (p *peers) beginSearch(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(node).running++
+	p.peer(node).running++
 	p.tokens = min(p.tokens+hedgeShare, maxTokens)
 }
 
-// done takes over how a request went. One that failed or was given up took at least so long.
-func (p *peers) done(node, op string, took time.Duration, answered bool) {
+// endSearch takes over how a request went. One that failed or was given up took at least so long.
+func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.of(node)
+	n := p.peer(node)
 	n.running--
 	if !answered && took < n.average {
 		return
@@ -150,26 +150,26 @@ func (p *peers) done(node, op string, took time.Duration, answered bool) {
 		l = &latencies{}
 		n.latencies[op] = l
 	}
-	l.times[l.n%recent] = took
-	l.n++
-	if l.n%16 == 0 || l.n < 16 {
-		sorted := slices.Sorted(slices.Values(l.times[:min(l.n, recent)]))
+	l.times[l.count%recentTimes] = took
+	l.count++
+	if l.count%16 == 0 || l.count < 16 {
+		sorted := slices.Sorted(slices.Values(l.times[:min(l.count, recentTimes)]))
 		l.p95 = sorted[len(sorted)*95/100]
 	}
 }
 
-// patience is how long to wait for a node alone: the time that 95 of 100 of its answers take.
-func (p *peers) patience(node, op string) time.Duration {
+// hedgeDelay is how long to wait for a node alone: the time that 95 of 100 of its answers take.
+func (p *peers) hedgeDelay(node, op string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.of(node).latencies[op]; l != nil && l.n >= 8 {
+	if l := p.peer(node).latencies[op]; l != nil && l.count >= 8 {
 		return max(hedgeFloor, l.p95)
 	}
 	return 50 * time.Millisecond
 }
 
-// again allows a request to be made a second time, within the budget.
-func (p *peers) again() bool {
+// allowHedge allows a request to be made a second time, within the budget.
+func (p *peers) allowHedge() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tokens < 1 {
@@ -179,17 +179,17 @@ func (p *peers) again() bool {
 	return true
 }
 
-// near are the nodes of a list that have not failed, and of these those of a zone; all, where there are none.
-func (p *peers) near(all []*Node, zone string) []*Node {
-	for _, not := range []func(n *Node) bool{
-		func(n *Node) bool { return p.of(n.Name).ill() },
+// preferredNodes are the nodes of a list that have not failed, and of these those of a zone; all, where there are none.
+func (p *peers) preferredNodes(nodes []*Node, zone string) []*Node {
+	for _, excluded := range []func(n *Node) bool{
+		func(n *Node) bool { return p.peer(n.Name).shouldSkip() },
 		func(n *Node) bool { return zone != "" && n.Zone != zone },
 	} {
-		if some := slices.DeleteFunc(slices.Clone(all), not); len(some) > 0 {
-			all = some
+		if remaining := slices.DeleteFunc(slices.Clone(nodes), excluded); len(remaining) > 0 {
+			nodes = remaining
 		}
 	}
-	return all
+	return nodes
 }
 
 // assign gives each shard one of its holders, of those that are near. A node computes the centroid scores of a
@@ -198,24 +198,24 @@ func (p *peers) near(all []*Node, zone string) []*Node {
 func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node, joint bool) map[*Node][]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	near := make([][]*Node, len(shards))
-	for i, all := range holders {
-		near[i] = p.near(all, zone)
+	preferred := make([][]*Node, len(shards))
+	for i, nodes := range holders {
+		preferred[i] = p.preferredNodes(nodes, zone)
 	}
 	chosen := map[*Node][]int{}
 	if joint {
-		p.cover(chosen, shards, near, self)
+		p.assignToFew(chosen, shards, preferred, self)
 		return chosen
 	}
-	free := func(n *Node) bool { return p.of(n.Name).running == 0 && len(chosen[n]) == 0 }
+	free := func(n *Node) bool { return p.peer(n.Name).running == 0 && len(chosen[n]) == 0 }
 	rank := rand.Int() // the first holders of shards are different nodes, and most of the second too
-	for i, all := range near {
-		n := all[rank%len(all)]
+	for i, nodes := range preferred {
+		n := nodes[rank%len(nodes)]
 		if !free(n) {
-			if first := slices.IndexFunc(all, free); first >= 0 {
-				n = all[first]
+			if first := slices.IndexFunc(nodes, free); first >= 0 {
+				n = nodes[first]
 			} else {
-				n = p.better(all)
+				n = p.betterOfTwo(nodes)
 			}
 		}
 		chosen[n] = append(chosen[n], shards[i])
@@ -223,50 +223,50 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 	return chosen
 }
 
-// better is the better of two nodes at random (Mitzenmacher, 2001).
-func (p *peers) better(all []*Node) *Node {
-	i := rand.IntN(len(all))
-	a, b := all[i], all[(i+1+rand.IntN(max(len(all)-1, 1)))%len(all)]
-	if p.of(b.Name).cost() < p.of(a.Name).cost() {
+// betterOfTwo is the better of two nodes at random (Mitzenmacher, 2001).
+func (p *peers) betterOfTwo(nodes []*Node) *Node {
+	i := rand.IntN(len(nodes))
+	a, b := nodes[i], nodes[(i+1+rand.IntN(max(len(nodes)-1, 1)))%len(nodes)]
+	if p.peer(b.Name).estimatedTime() < p.peer(a.Name).estimatedTime() {
 		return b
 	}
 	return a
 }
 
-// cover gives shards to few nodes: again and again to the one that has most of the rest, among those that cost at
+// assignToFew gives shards to few nodes: again and again to the one that has most of the rest, among those that cost at
 // most twice as much as the cheapest.
-func (p *peers) cover(chosen map[*Node][]int, shards []int, near [][]*Node, self *Node) {
-	left := map[*Node][]int{} // places in shards
-	for i, all := range near {
-		for _, n := range all {
-			left[n] = append(left[n], i)
+func (p *peers) assignToFew(chosen map[*Node][]int, shards []int, preferred [][]*Node, self *Node) {
+	uncovered := map[*Node][]int{} // places in shards
+	for i, nodes := range preferred {
+		for _, n := range nodes {
+			uncovered[n] = append(uncovered[n], i)
 		}
 	}
-	taken := make([]bool, len(shards))
+	assigned := make([]bool, len(shards))
 	for {
-		least := math.Inf(1)
-		for n, has := range left {
-			has = slices.DeleteFunc(has, func(i int) bool { return taken[i] })
-			if left[n] = has; len(has) == 0 {
-				delete(left, n)
+		cheapest := math.Inf(1)
+		for n, indices := range uncovered {
+			indices = slices.DeleteFunc(indices, func(i int) bool { return assigned[i] })
+			if uncovered[n] = indices; len(indices) == 0 {
+				delete(uncovered, n)
 				continue
 			}
-			least = min(least, p.of(n.Name).cost())
+			cheapest = min(cheapest, p.peer(n.Name).estimatedTime())
 		}
-		if len(left) == 0 {
+		if len(uncovered) == 0 {
 			return
 		}
 		var best *Node
-		for n, has := range left { // in an order that is random
-			if p.of(n.Name).cost() > 2*least {
+		for n, indices := range uncovered { // in an order that is random
+			if p.peer(n.Name).estimatedTime() > 2*cheapest {
 				continue
 			}
-			if best == nil || len(has) > len(left[best]) || len(has) == len(left[best]) && n == self {
+			if best == nil || len(indices) > len(uncovered[best]) || len(indices) == len(uncovered[best]) && n == self {
 				best = n
 			}
 		}
-		for _, i := range left[best] {
-			taken[i], chosen[best] = true, append(chosen[best], shards[i])
+		for _, i := range uncovered[best] {
+			assigned[i], chosen[best] = true, append(chosen[best], shards[i])
 		}
 	}
 }

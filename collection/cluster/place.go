@@ -35,32 +35,32 @@ func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
 	})
 	load := make([]int, len(nodes))
 	for r := range replicas {
-		most := (shards*(r+1) + len(nodes) - 1) / len(nodes)
-		may := func(p pair) bool {
+		maxLoad := (shards*(r+1) + len(nodes) - 1) / len(nodes)
+		isPossible := func(p pair) bool {
 			has := holders[p.shard]
 			return len(has) == r && !slices.ContainsFunc(has, func(n *Node) bool {
 				return n == nodes[p.node] || n.Zone == nodes[p.node].Zone && r < len(zones)
 			})
 		}
-		give := func(p pair) {
+		assign := func(p pair) {
 			holders[p.shard] = append(holders[p.shard], nodes[p.node])
 			load[p.node]++
 		}
 		for _, p := range pairs {
-			if load[p.node] < most && may(p) {
-				give(p)
+			if load[p.node] < maxLoad && isPossible(p) {
+				assign(p)
 			}
 		}
-		var rest []pair // those that no node with room may have: the node with the least load
+		var unplaced []pair // those that no node with room may have: the node with the least load
 		for _, p := range pairs {
-			if may(p) {
-				rest = append(rest, p)
+			if isPossible(p) {
+				unplaced = append(unplaced, p)
 			}
 		}
-		for len(rest) > 0 {
-			best := slices.MinFunc(rest, func(a, b pair) int { return cmp.Compare(load[a.node], load[b.node]) })
-			give(best)
-			rest = slices.DeleteFunc(rest, func(p pair) bool { return p.shard == best.shard })
+		for len(unplaced) > 0 {
+			best := slices.MinFunc(unplaced, func(a, b pair) int { return cmp.Compare(load[a.node], load[b.node]) })
+			assign(best)
+			unplaced = slices.DeleteFunc(unplaced, func(p pair) bool { return p.shard == best.shard })
 		}
 	}
 	return holders

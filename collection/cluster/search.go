@@ -16,23 +16,23 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// searchAsk asks shards for the best documents of some queries.
-type searchAsk struct {
-	Queries []askedQuery         `json:"queries"`
+// searchRequest asks shards for the best documents of some queries.
+type searchRequest struct {
+	Queries []wireQuery          `json:"queries"`
 	Only    collection.Selection `json:"only"`
 	Options search.Options       `json:"options"` // without a filter, and the next two, which have no form in JSON
 	Effort  float64              `json:"effort,omitempty"`
 	Share   float64              `json:"share,omitempty"`
 }
 
-// kind tells searches that take different times apart: by their mode, and the magnitude of their number. Pruned
+// latencyKind tells searches that take different times apart: by their mode, and the magnitude of their number. Pruned
 // searches are joint.
-func (in *searchAsk) kind() (name string, joint bool) {
+func (in *searchRequest) latencyKind() (name string, joint bool) {
 	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries)))), in.Options.Mode == search.Pruned
 }
 
-// askedQuery is a query without a filter.
-type askedQuery struct {
+// wireQuery is a query without a filter.
+type wireQuery struct {
 	plainQuery
 	Vectors floats `json:",omitzero"`
 	Weights floats `json:",omitzero"`
@@ -43,7 +43,7 @@ type askedQuery struct {
 type plainQuery search.Query
 
 // wheres are the conditions of a search.
-func (in *searchAsk) wheres() []*condition.Condition {
+func (in *searchRequest) wheres() []*condition.Condition {
 	all := []*condition.Condition{in.Only.Where}
 	for i := range in.Queries {
 		all = append(all, in.Queries[i].Only.Where)
@@ -51,46 +51,46 @@ func (in *searchAsk) wheres() []*condition.Condition {
 	return all
 }
 
-// searchFound are the results of a shard, one for each query.
-type searchFound struct {
-	answered
-	Results []foundResult `json:"results,omitzero"`
+// searchAnswer are the results of a shard, one for each query.
+type searchAnswer struct {
+	answerHead
+	Results []wireResult `json:"results,omitzero"`
 }
 
-type foundResult struct {
-	Hits  []foundHit   `json:"hits,omitzero"`
+type wireResult struct {
+	Hits  []wireHit    `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
 	// More says that the shard may have other hits. None of them scores more than Floor.
 	More  bool    `json:"more,omitempty"`
 	Floor float32 `json:"floor,omitempty"`
 }
 
-// foundHit is a hit; payloads do not travel in it, since JSON would change their form.
-type foundHit struct {
+// wireHit is a hit; payloads do not travel in it, since JSON would change their form.
+type wireHit struct {
 	search.Hit
 	// Payloads are those of the hit, or of its passages; nil: there was no room.
 	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
-// bare reports whether payloads are missing.
-func (h *foundHit) bare() bool { return len(h.Payloads) != max(len(h.Passages), 1) }
+// lacksPayloads reports whether payloads are missing.
+func (h *wireHit) lacksPayloads() bool { return len(h.Payloads) != max(len(h.Passages), 1) }
 
-// found adds payloads to a hit, if they are wanted and there is room.
-func (h *held) found(hit *search.Hit, payload bool, room *int) (foundHit, error) {
-	out := foundHit{Hit: *hit}
+// toWireHit adds payloads to a hit, if they are wanted and there is room.
+func (h *openShard) toWireHit(hit *search.Hit, payload bool, remaining *int) (wireHit, error) {
+	out := wireHit{Hit: *hit}
 	if !payload {
 		return out, nil
 	}
 	var payloads [][]byte
 	for p := range passagesOf(hit) {
-		payload, err := h.view.MetadataOf(p)
+		payload, err := h.snapshot.MetadataOf(p)
 		if err != nil {
 			return out, err
 		}
-		*room -= len(payload)
+		*remaining -= len(payload)
 		payloads = append(payloads, payload)
 	}
-	if *room >= 0 {
+	if *remaining >= 0 {
 		out.Payloads = payloads
 	}
 	return out, nil
@@ -130,46 +130,46 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 const queriesAtOnce = 32
 
 // Search implements [collection.Snapshot].
-func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
+func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
 	if o.K == 0 {
 		o.K = 10
 	}
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	err = v.s.settled(ctx, func() error {
-		results, err = v.batch(ctx, qs, o)
+	err = v.coll.withinOneGeneration(ctx, func() error {
+		results, err = v.searchInChunks(ctx, qs, o)
 		return err
 	})
 	return results, err
 }
 
-// batch searches for queries, some at a time.
-func (v *view) batch(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
-	var all []search.Result
-	for some := range slices.Chunk(qs, queriesAtOnce) {
-		results, err := v.some(ctx, some, o)
+// searchInChunks searches for queries, some at a time.
+func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+	var results []search.Result
+	for chunk := range slices.Chunk(qs, queriesAtOnce) {
+		found, err := v.searchChunk(ctx, chunk, o)
 		if e, ok := errors.AsType[*search.QueryError](err); ok {
-			err = &search.QueryError{Index: e.Index + len(all), Err: e.Err}
+			err = &search.QueryError{Index: e.Index + len(results), Err: e.Err}
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, results...)
+		results = append(results, found...)
 	}
-	return all, nil
+	return results, nil
 }
 
-// some searches for some queries.
-func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+// searchChunk searches for some queries.
+func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	if o.Feedback != nil {
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
 			// Neither a condition that was given to Filter nor a shard that does not answer is the fault of a query.
 			_, placed := errors.AsType[*search.QueryError](err)
-			if final(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
-				err = &search.QueryError{Index: i, Err: ofQuery(err)}
+			if isFinal(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
+				err = &search.QueryError{Index: i, Err: withoutQueryIndex(err)}
 			}
 			if err != nil {
 				return nil, err
@@ -179,84 +179,84 @@ func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([
 		return results, nil
 	}
 	if o.InBlocks() {
-		return search.Paged(o, func(o search.Options) ([]search.Result, error) { return v.whole(ctx, qs, o) })
+		return search.Paged(o, func(o search.Options) ([]search.Result, error) { return v.searchFromBest(ctx, qs, o) })
 	}
-	return v.whole(ctx, qs, o)
+	return v.searchFromBest(ctx, qs, o)
 }
 
-// ofQuery is an error of the only query of a batch, without its place.
-func ofQuery(err error) error {
+// withoutQueryIndex is an error of the only query of a batch, without its place.
+func withoutQueryIndex(err error) error {
 	if e, ok := errors.AsType[*search.QueryError](err); ok {
 		return e.Err
 	}
 	return err
 }
 
-// ranking is a search from the best hit on, of some queries.
-type ranking struct {
-	v       *view
-	in      searchAsk
-	missing bool // ids that name nothing are no error
+// shardSearch is a search from the best hit on, of some queries.
+type shardSearch struct {
+	v            *shardedSnapshot
+	in           searchRequest
+	allowMissing bool // ids that name nothing are no error
 }
 
-// ranking checks queries as far as that can be done here.
-func (v *view) ranking(qs []search.Query, o search.Options) (*ranking, error) {
-	r := &ranking{v: v, in: searchAsk{Options: o, Effort: o.Effort, Queries: make([]askedQuery, len(qs))}}
+// newShardSearch checks queries as far as that can be done here.
+func (v *shardedSnapshot) newShardSearch(qs []search.Query, o search.Options) (*shardSearch, error) {
+	r := &shardSearch{v: v, in: searchRequest{Options: o, Effort: o.Effort, Queries: make([]wireQuery, len(qs))}}
 	r.in.Options.Filter = nil
-	r.missing = o.AllowMissing || o.Mode != search.Candidates
-	take := func(f *search.Filter) (collection.Selection, error) {
+	r.allowMissing = o.AllowMissing || o.Mode != search.Candidates
+	toSelection := func(f *search.Filter) (collection.Selection, error) {
 		s, err := v.selectionOf(f)
-		r.missing = r.missing && (f == nil || f.AllowMissing || s.IDs == nil)
+		r.allowMissing = r.allowMissing && (f == nil || f.AllowMissing || s.IDs == nil)
 		return s, err
 	}
 	var err error
-	if r.in.Only, err = take(o.Filter); err != nil {
+	if r.in.Only, err = toSelection(o.Filter); err != nil {
 		return nil, err
 	}
 	for i := range qs {
-		own, err := take(qs[i].Filter)
+		selection, err := toSelection(qs[i].Filter)
 		if err == nil {
 			err = v.Check(&qs[i])
 		}
 		if err != nil {
 			return nil, &search.QueryError{Index: i, Err: err}
 		}
-		r.in.Queries[i] = askedQuery{plainQuery(qs[i]), qs[i].Vectors, qs[i].Weights, own}
+		r.in.Queries[i] = wireQuery{plainQuery(qs[i]), qs[i].Vectors, qs[i].Weights, selection}
 		r.in.Queries[i].Filter = nil
 	}
 	return r, nil
 }
 
-// candidates are those of a search by candidates, as a selection.
-func candidates(o *search.Options) collection.Selection {
+// candidateSelection are those of a search by candidates, as a selection.
+func candidateSelection(o *search.Options) collection.Selection {
 	return collection.Selection{IDs: append([]string{}, o.Candidates...)}
 }
 
 // shards are those that may have documents that all filters let through; all, if there is a condition, whose
 // fields any shard may know.
-func (r *ranking) shards(m *Map) []int {
+func (r *shardSearch) shards(m *Map) []int {
 	if slices.ContainsFunc(r.in.wheres(), func(c *condition.Condition) bool { return c != nil }) {
-		return every(m)
+		return allShards(m)
 	}
 	s := r.in.Only
 	if r.in.Options.Mode == search.Candidates && s.IDs == nil {
-		s = candidates(&r.in.Options)
+		s = candidateSelection(&r.in.Options)
 	}
-	if shards := split(&s, m.Shards).shards(); len(shards) > 0 {
+	if shards := newSplitSelection(&s, m.Shards).shardNumbers(); len(shards) > 0 {
 		return shards
 	}
 	return []int{0} // which finds the faults of the query
 }
 
-// ask asks shards for results of queries.
-func (r *ranking) ask(ctx context.Context, which func(*Map) []int, in *searchAsk) (m *Map, found map[int]*searchFound,
+// askShards asks shards for results of queries.
+func (r *shardSearch) askShards(ctx context.Context, which func(*Map) []int, in *searchRequest) (m *Map, found map[int]*searchAnswer,
 	missing map[int]error, err error) {
-	if m, found, missing, err = read[searchFound](ctx, r.v.s, "search", which, in); err != nil {
+	if m, found, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", which, in); err != nil {
 		return nil, nil, nil, err
 	}
 	for shard, f := range found {
 		if f.Docs == 0 && f.Results == nil {
-			f.Results = make([]foundResult, len(in.Queries))
+			f.Results = make([]wireResult, len(in.Queries))
 		}
 		if len(f.Results) != len(in.Queries) {
 			return nil, nil, nil, fmt.Errorf("shard %d: %w: %d results of %d queries", shard, errMessage, len(f.Results),
@@ -266,13 +266,13 @@ func (r *ranking) ask(ctx context.Context, which func(*Map) []int, in *searchAsk
 	return m, found, missing, nil
 }
 
-// whole searches for queries from the best hit on.
-func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
-	r, err := v.ranking(qs, o)
+// searchFromBest searches for queries from the best hit on.
+func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+	r, err := v.newShardSearch(qs, o)
 	if err != nil {
 		return nil, err
 	}
-	m, err := v.s.current(ctx)
+	m, err := v.coll.currentMap(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -280,19 +280,19 @@ func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) (
 	if n := len(r.shards(m)); n > 1 && o.Group == "" {
 		in.Share = 1 / float64(n)
 	}
-	m, found, missing, err := r.ask(ctx, r.shards, &in)
+	m, found, missing, err := r.askShards(ctx, r.shards, &in)
 	if err == nil {
-		err = r.deeper(ctx, m, found, missing)
+		err = r.askDeeper(ctx, m, found, missing)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.merge(ctx, m, found, missing)
+	return r.mergeAnswers(ctx, m, found, missing)
 }
 
-// deeper asks shards again that may hide better hits than the last of all: they were asked for as many as
+// askDeeper asks shards again that may hide better hits than the last of all: they were asked for as many as
 // they have by chance.
-func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) error {
+func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) error {
 	in, k := r.in, r.in.Options.K
 	in.Queries = nil
 	var queries []int
@@ -318,7 +318,7 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 	if len(queries) == 0 {
 		return nil
 	}
-	now, again, lost, err := r.ask(ctx, func(*Map) []int { return sorted(hiding) }, &in)
+	now, deeper, unanswered, err := r.askShards(ctx, func(*Map) []int { return sortedKeys(hiding) }, &in)
 	if err != nil {
 		return err
 	}
@@ -326,10 +326,10 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 		return errGeneration
 	}
 	for shard := range hiding {
-		f := again[shard]
+		f := deeper[shard]
 		if f == nil {
 			delete(found, shard)
-			missing[shard] = lost[shard]
+			missing[shard] = unanswered[shard]
 			continue
 		}
 		for i, query := range queries {
@@ -344,35 +344,35 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 	return nil
 }
 
-// merge makes the results of those of shards.
-func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) (
+// mergeAnswers makes the results of those of shards.
+func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) (
 	[]search.Result, error) {
-	s, wanted := r.v.s, r.shards(m)
+	s, wanted := r.v.coll, r.shards(m)
 	c := coverage(s, m, wanted, found, missing)
-	if len(found) < len(wanted) && (!s.c.c.Partial || len(found) == 0) {
-		return nil, s.unanswered(ctx, c, missing)
+	if len(found) < len(wanted) && (!s.c.cfg.Partial || len(found) == 0) {
+		return nil, s.missingError(ctx, c, missing)
 	}
 	if len(found) == len(wanted) { // a shard that does not answer may have the field
 		for i, where := range r.in.wheres() {
-			if err := checkFound(ctx, s, where, found); err != nil {
-				return nil, r.v.ofFilter(max(i-1, 0), where, err)
+			if err := checkAnsweredFields(ctx, s, where, found); err != nil {
+				return nil, r.v.toFilterError(max(i-1, 0), where, err)
 			}
 		}
 	}
-	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]foundHit, len(r.in.Queries))
+	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]wireHit, len(r.in.Queries))
 	for i := range results {
-		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, summedStats(m, found, i)
-		if n := results[i].Stats.FilterMissing; n > 0 && !r.missing && len(c.Missing) == 0 {
+		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, sumStats(m, found, i)
+		if n := results[i].Stats.FilterMissing; n > 0 && !r.allowMissing && len(c.Missing) == 0 {
 			return nil, &search.QueryError{Index: i, Err: fmt.Errorf("%w: %d of the ids that were given",
 				search.ErrUnknownID, n)}
 		}
-		hits := map[int][]foundHit{}
+		hits := map[int][]wireHit{}
 		for shard, f := range found {
 			hits[shard] = f.Results[i].Hits
 		}
-		rankings[i] = merged(hits, r.in.Options.K)
+		rankings[i] = mergeHits(hits, r.in.Options.K)
 	}
-	complete, err := s.withPayloads(ctx, m, r.in.Options.Payload, rankings...)
+	complete, err := s.hitsWithPayloads(ctx, m, r.in.Options.Payload, rankings...)
 	if err != nil {
 		return nil, err
 	}
@@ -387,8 +387,8 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 	return results, nil
 }
 
-// summedStats adds up the figures of the search for a query in shards.
-func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stats) {
+// sumStats adds up the figures of the search for a query in shards.
+func sumStats(m *Map, found map[int]*searchAnswer, query int) (sum search.Stats) {
 	if m.Shards > 1 {
 		sum.Shards = make([]search.ShardStats, m.Shards)
 		for shard := range sum.Shards {
@@ -396,7 +396,7 @@ func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stat
 		}
 	}
 	tokens, parts := 0, sum.Shards
-	for _, shard := range sorted(found) {
+	for _, shard := range sortedKeys(found) {
 		st := found[shard].Results[query].Stats
 		part := search.ShardStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
 		if len(st.Shards) > 0 { // it was searched with others
@@ -414,23 +414,23 @@ func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stat
 	return sum
 }
 
-// merged are the k best hits of shards.
-func merged(found map[int][]foundHit, k int) []foundHit {
-	var all []foundHit
-	for shard, hits := range found {
-		for _, h := range hits {
+// mergeHits are the k best hits of shards.
+func mergeHits(found map[int][]wireHit, k int) []wireHit {
+	var hits []wireHit
+	for shard, ofShard := range found {
+		for _, h := range ofShard {
 			h.Shard, h.Passages = shard, slices.Clone(h.Passages)
 			for i := range h.Passages {
 				h.Passages[i].Shard = shard
 			}
-			all = append(all, h)
+			hits = append(hits, h)
 		}
 	}
-	slices.SortFunc(all, func(x, y foundHit) int {
+	slices.SortFunc(hits, func(x, y wireHit) int {
 		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.Ordinal, y.Ordinal))
 	})
-	return all[:min(k, len(all))]
+	return hits[:min(k, len(hits))]
 }
 
-// sorted are the keys of a map in order.
-func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys are the keys of a map in order.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

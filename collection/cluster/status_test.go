@@ -61,7 +61,7 @@ func TestStatusOfNodesThatDiffer(t *testing.T) {
 	count := uint64(0)
 	await(t, "the third node is seen", func() bool {
 		count++
-		_, err = beat(t.Context(), s, newer, count)
+		_, err = putBeat(t.Context(), s, newer, count)
 		require.NoError(t, err)
 		is = a.Status(t.Context())
 		return len(is.Nodes) == 2

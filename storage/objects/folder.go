@@ -35,7 +35,7 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir, os.Link}, nil
 }
 
-func (f *Folder) path(name string) (string, error) {
+func (f *Folder) filePath(name string) (string, error) {
 	return filepath.Join(f.dir, filepath.FromSlash(name)), CheckName(name)
 }
 
@@ -52,12 +52,12 @@ func sameFile(open *os.File, name string) bool {
 // Put implements [Store]. The object gets its name by a hard link, which fails if the
 // name is taken, and after its bytes are durable; then the name is made durable.
 func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error) {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err != nil {
 		return made, err
 	}
 	dir := filepath.Dir(file)
-	tmp, err := f.written(ctx, dir, r, size)
+	tmp, err := f.writeTemporary(ctx, dir, r, size)
 	if err != nil {
 		return made, fmt.Errorf("object %s: %w: %w", name, ErrNotMade, err)
 	}
@@ -77,16 +77,16 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) 
 	case err != nil:
 		return made, fmt.Errorf("object %s: %w", name, err)
 	}
-	return settled(dir)
+	return syncFolder(dir)
 }
 
-// written makes a file of size bytes that is to become an object. The bytes are durable.
-func (f *Folder) written(ctx context.Context, dir string, r io.Reader, size int64) (*os.File, error) {
-	tmp, err := f.create(dir)
+// writeTemporary makes a file of size bytes that is to become an object. The bytes are durable.
+func (f *Folder) writeTemporary(ctx context.Context, dir string, r io.Reader, size int64) (*os.File, error) {
+	tmp, err := f.createTemporary(dir)
 	if err != nil {
 		return nil, err
 	}
-	n, err := io.Copy(tmp, &reader{ctx, io.LimitReader(r, size+1)})
+	n, err := io.Copy(tmp, &contextReader{ctx, io.LimitReader(r, size+1)})
 	if err == nil && n != size {
 		err = fmt.Errorf("%d bytes came where %d were announced: %w", n, size, io.ErrUnexpectedEOF)
 	}
@@ -102,8 +102,8 @@ func (f *Folder) written(ctx context.Context, dir string, r io.Reader, size int6
 	return tmp, nil
 }
 
-// create makes a file that is to become an object, and its folder, which is durable.
-func (f *Folder) create(dir string) (*os.File, error) {
+// createTemporary makes a file that is to become an object, and its folder, which is durable.
+func (f *Folder) createTemporary(dir string) (*os.File, error) {
 	tmp, err := os.CreateTemp(dir, putPrefix+"*")
 	if !errors.Is(err, fs.ErrNotExist) {
 		return tmp, err
@@ -127,9 +127,9 @@ func (f *Folder) makeFolder(dir string) error {
 	return nil
 }
 
-// settled makes the names in a folder durable, and returns the time of the newest. The time of a file is that of its
+// syncFolder makes the names in a folder durable, and returns the time of the newest. The time of a file is that of its
 // last write, which may be long before.
-func settled(dir string) (made time.Time, err error) {
+func syncFolder(dir string) (made time.Time, err error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return made, err
@@ -139,12 +139,12 @@ func settled(dir string) (made time.Time, err error) {
 
 // Replace implements [Store].
 func (f *Folder) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err != nil {
 		return made, err
 	}
 	dir := filepath.Dir(file)
-	tmp, err := f.written(ctx, dir, bytes.NewReader(body), int64(len(body)))
+	tmp, err := f.writeTemporary(ctx, dir, bytes.NewReader(body), int64(len(body)))
 	if err == nil {
 		if err = errors.Join(tmp.Close(), files.Rename(tmp.Name(), file)); err != nil {
 			err = errors.Join(err, os.Remove(tmp.Name()))
@@ -153,12 +153,12 @@ func (f *Folder) Replace(ctx context.Context, name string, body []byte) (made ti
 	if err != nil {
 		return made, fmt.Errorf("object %s: %w", name, err)
 	}
-	return settled(dir)
+	return syncFolder(dir)
 }
 
 // Get implements [Store].
 func (f *Folder) Get(_ context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err != nil {
 		return nil, Entry{}, err
 	}
@@ -176,10 +176,10 @@ func (f *Folder) Get(_ context.Context, name string, from, length int64) (io.Rea
 		return nil, Entry{}, errors.Join(err, r.Close())
 	}
 	from = max(from, 0)
-	if rest := max(info.Size()-from, 0); length < 0 || length > rest {
-		length = rest
+	if remaining := max(info.Size()-from, 0); length < 0 || length > remaining {
+		length = remaining
 	}
-	return &portion{io.NewSectionReader(r, from, length), r}, Entry{name, info.Size(), info.ModTime()}, nil
+	return &rangeReader{io.NewSectionReader(r, from, length), r}, Entry{name, info.Size(), info.ModTime()}, nil
 }
 
 // List implements [Store]. It looks into no folder that has none of the objects.
@@ -190,13 +190,13 @@ func (f *Folder) List(ctx context.Context, prefix, after string, limit int) (ent
 			return nil, err
 		}
 	}
-	err = f.list(ctx, top, prefix, after, limit, &entries)
+	err = f.appendObjects(ctx, top, prefix, after, limit, &entries)
 	return entries, err
 }
 
-// list appends the objects in a folder of the store, whose name ends with a slash. Files that disappear meanwhile are
+// appendObjects appends the objects in a folder of the store, whose name ends with a slash. Files that disappear meanwhile are
 // no error.
-func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
+func (f *Folder) appendObjects(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -213,13 +213,13 @@ func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int,
 	var items []item
 	for _, e := range in {
 		name := dir + e.Name()
-		fits := strings.HasPrefix(name, prefix) && name > after
+		matches := strings.HasPrefix(name, prefix) && name > after
 		if e.IsDir() {
 			name += "/"
-			fits = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) &&
+			matches = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) &&
 				(name > after || strings.HasPrefix(after, name))
 		}
-		if fits && !strings.HasPrefix(e.Name(), ".") {
+		if matches && !strings.HasPrefix(e.Name(), ".") {
 			items = append(items, item{e, name})
 		}
 	}
@@ -229,7 +229,7 @@ func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int,
 			return nil
 		}
 		if e.IsDir() {
-			if err := f.list(ctx, e.name, prefix, after, limit, to); err != nil {
+			if err := f.appendObjects(ctx, e.name, prefix, after, limit, to); err != nil {
 				return err
 			}
 			continue
@@ -269,7 +269,7 @@ func (f *Folder) RemoveLeftovers(ctx context.Context, before time.Time) (removed
 
 // Delete implements [Store].
 func (f *Folder) Delete(_ context.Context, name string) error {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err == nil {
 		err = os.Remove(file)
 	}

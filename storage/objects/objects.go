@@ -75,19 +75,19 @@ func CheckName(name string) error {
 	return nil
 }
 
-// portion reads a part of a source, and closes that.
-type portion struct {
+// rangeReader reads a part of a source, and closes that.
+type rangeReader struct {
 	io.Reader
 	io.Closer
 }
 
-// reader ends with a context.
-type reader struct {
+// contextReader ends with a context.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (r *reader) Read(p []byte) (int, error) {
+func (r *contextReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -98,7 +98,7 @@ func openS3(u *url.URL) (*S3, error) {
 	return &S3{minio.Core{Client: client}, u.Host, prefix}, nil
 }
 
-func (s *S3) explain(name string, err error) error {
+func (s *S3) toStoreError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -118,9 +118,9 @@ func (s *S3) explain(name string, err error) error {
 const putMark = "Plaid-Put"
 
 const (
-	// lookTime bounds the requests after a Put that has failed.
-	lookTime    = 10 * time.Second
-	contentType = "application/octet-stream"
+	// checkTimeout bounds the requests after a Put that has failed.
+	checkTimeout = 10 * time.Second
+	contentType  = "application/octet-stream"
 )
 
 // Put implements [Store]. The service may have made the object and its answer may be lost:
@@ -131,33 +131,33 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 		return made, err
 	}
 	mark := rand.Text()
-	heard, ctx := listen(ctx)
+	notes, ctx := withNotes(ctx)
 	parts := size > partSize
-	err = s.put(ctx, s.prefix+name, r, size, mark)
+	err = s.putIfAbsent(ctx, s.prefix+name, r, size, mark)
 	if err == nil && !parts { // parts may be put together after the answer has begun
-		return heard.date(), nil
+		return notes.lastAnswer(), nil
 	}
-	requests := heard.requests.Load()
-	look, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+	requests := notes.requests.Load()
+	checkCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer stop()
-	there, lookErr := s.client.StatObject(look, s.bucket, s.prefix+name, minio.StatObjectOptions{})
+	existing, checkErr := s.client.StatObject(checkCtx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
 	status := minio.ToErrorResponse(err).StatusCode
 	refused := status == http.StatusPreconditionFailed || status == http.StatusConflict
 	switch {
-	case err == nil && lookErr != nil:
-		return made, s.explain(name, lookErr)
-	case lookErr == nil && there.UserMetadata[putMark] == mark:
-		return heard.date(), nil
-	case lookErr == nil && refused:
+	case err == nil && checkErr != nil:
+		return made, s.toStoreError(name, checkErr)
+	case checkErr == nil && existing.UserMetadata[putMark] == mark:
+		return notes.lastAnswer(), nil
+	case checkErr == nil && refused:
 		return made, fmt.Errorf("%w: %s", ErrExists, name)
-	case status/100 == 4 && !slices.Contains(passing, status) && (requests == 1 || parts):
-		return made, fmt.Errorf("%w: %w", ErrNotMade, s.explain(name, err))
+	case status/100 == 4 && !slices.Contains(retryableStatus, status) && (requests == 1 || parts):
+		return made, fmt.Errorf("%w: %w", ErrNotMade, s.toStoreError(name, err))
 	}
-	return made, s.explain(name, err) // two at a time may both be refused: neither is there
+	return made, s.toStoreError(name, err) // two at a time may both be refused: neither is there
 }
 
-// passing are refusals after which another try may succeed.
-var passing = []int{
+// retryableStatus are refusals after which another try may succeed.
+var retryableStatus = []int{
 	http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, 499,
 }
 
@@ -166,18 +166,18 @@ func (s *S3) Replace(ctx context.Context, name string, body []byte) (made time.T
 	if err := CheckName(name); err != nil {
 		return made, err
 	}
-	heard, ctx := listen(ctx)
+	notes, ctx := withNotes(ctx)
 	o := minio.PutObjectOptions{ContentType: contentType, DisableMultipart: true}
 	_, err = s.client.Client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(body), int64(len(body)), o)
-	return heard.date(), s.explain(name, err)
+	return notes.lastAnswer(), s.toStoreError(name, err)
 }
 
 // partSize is how large an object may be that is put in one part.
 const partSize = 16 << 20
 
-// put makes an object on the condition that there is none of the name. The client's own
+// putIfAbsent makes an object on the condition that there is none of the name. The client's own
 // way of putting in parts drops the condition.
-func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
+func (s *S3) putIfAbsent(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
 	o := minio.PutObjectOptions{ContentType: contentType, UserMetadata: map[string]string{putMark: mark}}
 	condition := minio.PutObjectOptions{}
 	condition.SetMatchETagExcept("*")
@@ -197,7 +197,7 @@ func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark 
 	}
 	defer func() {
 		if err != nil { // if this fails too, RemoveLeftovers removes the parts
-			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 			defer stop()
 			_ = s.client.AbortMultipartUpload(ctx, s.bucket, key, upload)
 		}
@@ -226,7 +226,7 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 		return nil, Entry{}, err
 	}
 	if length == 0 {
-		return s.nothing(ctx, name)
+		return s.emptyRange(ctx, name)
 	}
 	o, part := minio.GetObjectOptions{}, from > 0 || length > 0
 	if part {
@@ -240,10 +240,10 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 	}
 	r, info, header, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, o)
 	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		return s.nothing(ctx, name)
+		return s.emptyRange(ctx, name)
 	}
 	if err != nil {
-		return nil, Entry{}, s.explain(name, err)
+		return nil, Entry{}, s.toStoreError(name, err)
 	}
 	e := Entry{name, info.Size, info.LastModified}
 	if sent := header.Get("Content-Range"); sent != "" { // bytes FROM-TO/SIZE
@@ -254,29 +254,29 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 		}
 	} else if part { // the service has sent the whole object
 		if _, err := io.CopyN(io.Discard, r, from); err != nil && err != io.EOF {
-			return nil, Entry{}, errors.Join(s.explain(name, err), r.Close())
+			return nil, Entry{}, errors.Join(s.toStoreError(name, err), r.Close())
 		}
 		if length > 0 {
-			r = &portion{io.LimitReader(r, length), r}
+			r = &rangeReader{io.LimitReader(r, length), r}
 		}
 	}
 	return r, e, nil
 }
 
-// nothing returns the answer of Get for a range without bytes.
-func (s *S3) nothing(ctx context.Context, name string) (io.ReadCloser, Entry, error) {
+// emptyRange returns the answer of Get for a range without bytes.
+func (s *S3) emptyRange(ctx context.Context, name string) (io.ReadCloser, Entry, error) {
 	info, err := s.client.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
-	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.explain(name, err)
+	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.toStoreError(name, err)
 }
 
 // List implements [Store]: a request for each 1,000 objects. The client does not ask again where the
 // body of an answer was cut.
 func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
-	for try := range readTries {
+	for try := range maxReadTries {
 		if try > 0 {
-			pause(ctx, try)
+			waitBeforeRetry(ctx, try)
 		}
-		entries, err = s.list(ctx, prefix, after, limit)
+		entries, err = s.listOnce(ctx, prefix, after, limit)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, io.ErrUnexpectedEOF) {
 			break
 		}
@@ -284,7 +284,7 @@ func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries
 	return entries, err
 }
 
-func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
+func (s *S3) listOnce(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
 	var entries []Entry
 	owner := false
 	o := minio.ListObjectsOptions{
@@ -295,7 +295,7 @@ func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry
 	}
 	for o := range s.client.ListObjectsIter(ctx, s.bucket, o) {
 		if o.Err != nil {
-			return nil, s.explain(prefix, o.Err)
+			return nil, s.toStoreError(prefix, o.Err)
 		}
 		name := strings.TrimPrefix(o.Key, s.prefix)
 		if after != "" && name <= after { // else a service that repeats a page is asked for ever
@@ -313,14 +313,14 @@ func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry
 func (s *S3) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
 	for upload := range s.client.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) {
 		if upload.Err != nil {
-			return removed, s.explain(s.prefix, upload.Err)
+			return removed, s.toStoreError(s.prefix, upload.Err)
 		}
 		if !upload.Initiated.Before(before) {
 			continue
 		}
 		// This upload alone: others of the name may be under way.
 		if err := s.client.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID); err != nil {
-			return removed, s.explain(strings.TrimPrefix(upload.Key, s.prefix), err)
+			return removed, s.toStoreError(strings.TrimPrefix(upload.Key, s.prefix), err)
 		}
 		removed++
 	}
@@ -332,5 +332,5 @@ func (s *S3) Delete(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	return s.explain(name, s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}))
+	return s.toStoreError(name, s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}))
 }

@@ -25,12 +25,12 @@ type Checkpoint struct {
 
 // CheckpointName is the name of the object of a checkpoint.
 func (l *Log) CheckpointName(generation uint64, position Position) string {
-	return fmt.Sprintf("%s%08d-%016x-%s", l.files, generation, position.Number, position.Hash)
+	return fmt.Sprintf("%s%08d-%016x-%s", l.filesPrefix, generation, position.Number, position.Hash)
 }
 
 // Checkpoints lists the checkpoints of one generation of the shard, the newest last.
 func (l *Log) Checkpoints(ctx context.Context, generation uint64) ([]Checkpoint, error) {
-	return l.checkpoints(ctx, fmt.Sprintf("%s%08d-", l.files, generation))
+	return l.checkpoints(ctx, fmt.Sprintf("%s%08d-", l.filesPrefix, generation))
 }
 
 func (l *Log) checkpoints(ctx context.Context, prefix string) ([]Checkpoint, error) {
@@ -38,14 +38,14 @@ func (l *Log) checkpoints(ctx context.Context, prefix string) ([]Checkpoint, err
 	if err != nil {
 		return nil, err
 	}
-	var all []Checkpoint
+	var checkpoints []Checkpoint
 	for _, object := range found {
 		if c, ok := ParseCheckpoint(object); ok {
-			all = append(all, c)
+			checkpoints = append(checkpoints, c)
 		}
 	}
-	slices.SortStableFunc(all, byNumber)
-	return all, nil
+	slices.SortStableFunc(checkpoints, byNumber)
+	return checkpoints, nil
 }
 
 func byNumber(a, b Checkpoint) int {
@@ -78,25 +78,25 @@ func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 //
 // Each generation keeps its newest checkpoint, the newest of the others that is older than the grace, and the entries
 // after both.
-func Unneeded(all []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
-	before uint64, drop []Checkpoint) {
+func Unneeded(checkpoints []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
+	before uint64, removable []Checkpoint) {
 	if len(generations) == 0 {
 		return 0, nil
 	}
 	before = math.MaxUint64
 	for _, g := range generations {
-		own := slices.DeleteFunc(slices.Clone(all), func(c Checkpoint) bool { return c.Generation != g })
-		slices.SortStableFunc(own, byNumber)
-		keep := len(own) - 2
-		for keep >= 0 && now.Sub(own[keep].Made) < grace {
-			keep--
+		ofGeneration := slices.DeleteFunc(slices.Clone(checkpoints), func(c Checkpoint) bool { return c.Generation != g })
+		slices.SortStableFunc(ofGeneration, byNumber)
+		oldestKept := len(ofGeneration) - 2
+		for oldestKept >= 0 && now.Sub(ofGeneration[oldestKept].Made) < grace {
+			oldestKept--
 		}
-		if keep < 0 { // it needs all that is there
+		if oldestKept < 0 { // it needs all that is there
 			before = 0
 			continue
 		}
-		before = min(before, own[keep].Number)
-		drop = append(drop, own[:keep]...)
+		before = min(before, ofGeneration[oldestKept].Number)
+		removable = append(removable, ofGeneration[:oldestKept]...)
 	}
-	return before, drop
+	return before, removable
 }

@@ -22,7 +22,7 @@ func TestCheckpoints(t *testing.T) {
 	}
 	for _, stranger := range []string{"x", "00000001-0-0", "00000001-0000000000000007-XY",
 		"1-0000000000000007-07ab0000000000000000000000000000"} {
-		s.Set(l.files+stranger, nil)
+		s.Set(l.filesPrefix+stranger, nil)
 	}
 	files, err := l.Checkpoints(t.Context(), 1)
 	if err != nil || len(files) != 3 {
@@ -34,7 +34,7 @@ func TestCheckpoints(t *testing.T) {
 	if files[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
 		t.Error(files[0].Name)
 	}
-	if all, err := l.checkpoints(t.Context(), l.files); len(all) != 5 || err != nil {
+	if all, err := l.checkpoints(t.Context(), l.filesPrefix); len(all) != 5 || err != nil {
 		t.Error(all, err)
 	}
 }

@@ -18,17 +18,17 @@ import (
 //	body
 //	hash: the first 16 bytes of the SHA-256
 const (
-	magic      = "plaidlog"
-	format     = 1
-	fixedSize  = 68 // of a head up to the batches
-	sumSize    = 4
-	maxBatches = 1 << 16
-	maxBatch   = 255 // bytes of an id
-	maxHead    = fixedSize + maxBatches*(1+maxBatch) + sumSize
+	magic        = "plaidlog"
+	format       = 1
+	fixedSize    = 68 // of a head up to the batches
+	checksumSize = 4
+	maxBatches   = 1 << 16
+	maxBatch     = 255 // bytes of an id
+	maxHead      = fixedSize + maxBatches*(1+maxBatch) + checksumSize
 	// MaxBody is the largest size of the body of an entry.
-	MaxBody   = 256 << 20
-	maxObject = maxHead + MaxBody + int64(len(Hash{}))
-	headRead  = 16 << 10 // most heads are shorter
+	MaxBody       = 256 << 20
+	maxObject     = maxHead + MaxBody + int64(len(Hash{}))
+	headReadBytes = 16 << 10 // most heads are shorter
 )
 
 // Hash is that of an entry. It is written in hexadecimal.
@@ -63,7 +63,7 @@ func encode(number uint64, parent Hash, token [16]byte, batches []string, body [
 		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches, where %d and %d are the most",
 			ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)
 	}
-	size := fixedSize + sumSize
+	size := fixedSize + checksumSize
 	for _, b := range batches {
 		if b == "" || len(b) > maxBatch {
 			return nil, hash, fmt.Errorf("batch %.40q: an id has 1 to %d bytes", b, maxBatch)
@@ -88,8 +88,8 @@ func encode(number uint64, parent Hash, token [16]byte, batches []string, body [
 	return append(o, hash[:]...), hash, nil
 }
 
-// head is all of an entry but its body.
-type head struct {
+// entryHead is all of an entry but its body.
+type entryHead struct {
 	number  uint64
 	parent  Hash
 	size    int // of the head
@@ -98,12 +98,14 @@ type head struct {
 	bytes   []byte
 }
 
-// same reports whether it is the head of an object.
-func (h head) same(object []byte) bool { return h.bytes != nil && bytes.HasPrefix(object, h.bytes) }
+// isHeadOf reports whether it is the head of an object.
+func (h entryHead) isHeadOf(object []byte) bool {
+	return h.bytes != nil && bytes.HasPrefix(object, h.bytes)
+}
 
 // parseHead reads the head at the beginning of an object. If b ends before the head does, the error is
 // errShort, and need the size to read.
-func parseHead(b []byte) (h head, need int, err error) {
+func parseHead(b []byte) (h entryHead, need int, err error) {
 	if len(b) < fixedSize {
 		return h, fixedSize, errShort
 	}
@@ -114,27 +116,27 @@ func parseHead(b []byte) (h head, need int, err error) {
 		return h, 0, fmt.Errorf("it has format %d, and this program knows %d: use a newer one", v, format)
 	}
 	size := int(binary.LittleEndian.Uint32(b[12:]))
-	if size < fixedSize+sumSize || size > maxHead {
+	if size < fixedSize+checksumSize || size > maxHead {
 		return h, 0, errDamaged
 	}
 	if len(b) < size {
 		return h, size, errShort
 	}
 	b = b[:size]
-	rest := b[fixedSize : size-sumSize]
-	if crc32.Checksum(b[:size-sumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-sumSize:]) {
+	remaining := b[fixedSize : size-checksumSize]
+	if crc32.Checksum(b[:size-checksumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-checksumSize:]) {
 		return h, 0, errDamaged
 	}
-	h = head{number: binary.LittleEndian.Uint64(b[16:]), size: size, body: binary.LittleEndian.Uint64(b[56:]), bytes: b}
+	h = entryHead{number: binary.LittleEndian.Uint64(b[16:]), size: size, body: binary.LittleEndian.Uint64(b[56:]), bytes: b}
 	copy(h.parent[:], b[24:])
 	for range binary.LittleEndian.Uint32(b[64:]) {
-		if len(rest) == 0 || rest[0] == 0 || len(rest) <= int(rest[0]) {
+		if len(remaining) == 0 || remaining[0] == 0 || len(remaining) <= int(remaining[0]) {
 			return h, 0, errDamaged
 		}
-		end := 1 + int(rest[0])
-		h.batches, rest = append(h.batches, string(rest[1:end])), rest[end:]
+		end := 1 + int(remaining[0])
+		h.batches, remaining = append(h.batches, string(remaining[1:end])), remaining[end:]
 	}
-	if len(rest) > 0 || h.body > MaxBody || h.number == 0 {
+	if len(remaining) > 0 || h.body > MaxBody || h.number == 0 {
 		return h, 0, errDamaged
 	}
 	return h, size, nil

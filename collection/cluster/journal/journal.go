@@ -55,22 +55,22 @@ type Options struct {
 
 // Log is the log of a shard. It is safe for concurrent use.
 type Log struct {
-	store objects.Store
-	log   string // the prefix of its entries, with the slash
-	files string // that of its checkpoints
-	grace time.Duration
-	ahead int // entries that are fetched at a time
-	token func() [16]byte
-	sleep func(ctx context.Context, d time.Duration)
+	store       objects.Store
+	logPrefix   string // the prefix of its entries, with the slash
+	filesPrefix string // that of its checkpoints
+	grace       time.Duration
+	readAhead   int // entries that are fetched at a time
+	token       func() [16]byte
+	sleep       func(ctx context.Context, d time.Duration)
 }
 
 // New returns the log of a shard of a collection, by the identity of that. Nothing is read.
 func New(s objects.Store, collection string, shard int, o Options) *Log {
 	return &Log{
-		store: s,
-		log:   fmt.Sprintf("data/%s/log/%04d/", collection, shard),
-		files: fmt.Sprintf("data/%s/files/%04d/", collection, shard),
-		grace: cmp.Or(o.Grace, time.Hour), ahead: 8, token: newToken, sleep: sleep,
+		store:       s,
+		logPrefix:   fmt.Sprintf("data/%s/log/%04d/", collection, shard),
+		filesPrefix: fmt.Sprintf("data/%s/files/%04d/", collection, shard),
+		grace:       cmp.Or(o.Grace, time.Hour), readAhead: 8, token: newToken, sleep: sleepFor,
 	}
 }
 
@@ -80,14 +80,14 @@ func newToken() (t [16]byte) {
 	return t
 }
 
-func sleep(ctx context.Context, d time.Duration) {
+func sleepFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
 
-func (l *Log) name(number uint64) string { return fmt.Sprintf("%s%016x", l.log, number) }
+func (l *Log) objectName(number uint64) string { return fmt.Sprintf("%s%016x", l.logPrefix, number) }
 
 // Append puts an entry after a position, and returns the position after it. batches are the ids
 // by which [Log.Find] finds it. The caller has applied exactly the entries up to the position (I1).
@@ -107,25 +107,25 @@ func (l *Log) Append(ctx context.Context, after Position, batches []string, body
 		return Position{}, err
 	}
 	entry.Hash = hash
-	name, asked := l.name(entry.Number), false // asked: an earlier put may have made the object, or may make it yet
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+	name, maybePut := l.objectName(entry.Number), false // asked: an earlier put may have made the object, or may make it yet
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		made, err := l.store.Put(ctx, name, bytes.NewReader(object), int64(len(object)))
 		switch {
 		case err == nil:
 			entry.Seen = made
 			if l.Slept(after, entry) {
-				return l.confirm(ctx, entry, nil)
+				return l.confirmEntry(ctx, entry, nil)
 			}
 			return entry, nil
-		case errors.Is(err, objects.ErrExists) && asked:
-			return l.confirm(ctx, entry, object)
+		case errors.Is(err, objects.ErrExists) && maybePut:
+			return l.confirmEntry(ctx, entry, object)
 		case errors.Is(err, objects.ErrExists):
 			return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
-		case errors.Is(err, objects.ErrNotMade) && !asked:
+		case errors.Is(err, objects.ErrNotMade) && !maybePut:
 			return Position{}, err
 		}
-		asked = true
-		if err := l.pause(ctx, wait, name, err); err != nil {
+		maybePut = true
+		if err := l.waitAfterError(ctx, wait, name, err); err != nil {
 			return Position{}, err
 		}
 	}
@@ -137,10 +137,10 @@ func (l *Log) Slept(before, put Position) bool {
 	return before.Seen.IsZero() || put.Seen.IsZero() || put.Seen.Sub(before.Seen).Abs() >= l.grace/4
 }
 
-const firstWait, lastWait = 50 * time.Millisecond, 2 * time.Second
+const minWait, maxWait = 50 * time.Millisecond, 2 * time.Second
 
-// pause waits after an error of the store. The error is [ErrUnknown] if ctx has ended.
-func (l *Log) pause(ctx context.Context, d time.Duration, name string, err error) error {
+// waitAfterError waits after an error of the store. The error is [ErrUnknown] if ctx has ended.
+func (l *Log) waitAfterError(ctx context.Context, d time.Duration, name string, err error) error {
 	if ctx.Err() == nil {
 		l.sleep(ctx, d)
 	}
@@ -150,12 +150,12 @@ func (l *Log) pause(ctx context.Context, d time.Duration, name string, err error
 	return nil
 }
 
-// confirm finds out whether an own entry is in the log (I5). object is that of the entry if another's may be in
+// confirmEntry finds out whether an own entry is in the log (I5). object is that of the entry if another's may be in
 // its place; nil means that it was put there.
-func (l *Log) confirm(ctx context.Context, entry Position, object []byte) (Position, error) {
-	name := l.name(entry.Number)
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		mine, last, err := l.look(ctx, entry, object)
+func (l *Log) confirmEntry(ctx context.Context, entry Position, object []byte) (Position, error) {
+	name := l.objectName(entry.Number)
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		mine, last, err := l.checkOwnEntry(ctx, entry, object)
 		switch {
 		case err == nil && !mine:
 			return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
@@ -167,26 +167,26 @@ func (l *Log) confirm(ctx context.Context, entry Position, object []byte) (Posit
 		case errors.Is(err, objects.ErrNotFound):
 			return Position{}, fmt.Errorf("%w: %s is cut", ErrUnknown, name)
 		}
-		if err := l.pause(ctx, wait, name, err); err != nil {
+		if err := l.waitAfterError(ctx, wait, name, err); err != nil {
 			return Position{}, err
 		}
 	}
 }
 
-// look reports whether an own entry is in the log, and is its last. It may have been put in the place of one that
+// checkOwnEntry reports whether an own entry is in the log, and is its last. It may have been put in the place of one that
 // was cut, and another's may have been put in its place when it was cut. The last entry of a log is never cut (I4),
 // and the writer of an entry has read the one before it (I1): so the next entry decides, or a list without one.
 // The error is [objects.ErrNotFound] if the place was cut.
-func (l *Log) look(ctx context.Context, entry Position, object []byte) (mine, last bool, err error) {
+func (l *Log) checkOwnEntry(ctx context.Context, entry Position, object []byte) (mine, last bool, err error) {
 	mine = true
 	if object != nil {
-		h, err := l.head(ctx, entry.Number)
+		h, err := l.readHead(ctx, entry.Number)
 		if err != nil {
 			return false, false, err
 		}
-		mine = h.same(object)
+		mine = h.isHeadOf(object)
 	}
-	listed, err := l.list(ctx, entry.Number, 2) // after the entry was read (I6)
+	listed, err := l.listEntries(ctx, entry.Number, 2) // after the entry was read (I6)
 	switch {
 	case err != nil:
 		return false, false, err
@@ -195,7 +195,7 @@ func (l *Log) look(ctx context.Context, entry Position, object []byte) (mine, la
 	case len(listed) < 2 || listed[0].number != entry.Number || listed[1].number != entry.Number+1:
 		return false, false, objects.ErrNotFound
 	}
-	next, err := l.head(ctx, entry.Number+1)
+	next, err := l.readHead(ctx, entry.Number+1)
 	return next.parent == entry.Hash, false, err
 }
 
@@ -205,15 +205,15 @@ func (l *Log) Cut(ctx context.Context, before uint64) (removed int, err error) {
 	if before <= 1 {
 		return 0, nil
 	}
-	stay, err := l.list(ctx, before, 1)
+	kept, err := l.listEntries(ctx, before, 1)
 	if err != nil {
 		return 0, err
 	}
-	if len(stay) == 0 {
-		return 0, fmt.Errorf("object %s is gone, and a checkpoint has more: %w", l.name(before), ErrFork)
+	if len(kept) == 0 {
+		return 0, fmt.Errorf("object %s is gone, and a checkpoint has more: %w", l.objectName(before), ErrFork)
 	}
 	for {
-		entries, err := l.list(ctx, 1, 1000)
+		entries, err := l.listEntries(ctx, 1, 1000)
 		if err != nil || len(entries) == 0 {
 			return removed, err
 		}
@@ -221,7 +221,7 @@ func (l *Log) Cut(ctx context.Context, before uint64) (removed int, err error) {
 			if e.number >= before {
 				return removed, nil
 			}
-			if err := l.store.Delete(ctx, l.name(e.number)); err != nil {
+			if err := l.store.Delete(ctx, l.objectName(e.number)); err != nil {
 				return removed, err
 			}
 			removed++

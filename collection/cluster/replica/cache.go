@@ -32,8 +32,8 @@ const (
 	openFile = "open"
 )
 
-// lockTime bounds the wait for views of a file that is opened again.
-const lockTime = 10 * time.Second
+// lockTimeout bounds the wait for views of a file that is opened again.
+const lockTimeout = 10 * time.Second
 
 var (
 	// errStale: the cache is to be fetched again.
@@ -41,92 +41,92 @@ var (
 	errNoCheckpoint = errors.New("no checkpoint of it is there: build the collection again (plaid cluster build)")
 )
 
-func (r *Replica) path(name string) string { return filepath.Join(r.dir, name) }
+func (r *Replica) filePath(name string) string { return filepath.Join(r.dir, name) }
 
 // open opens the cache, or fetches the shard first.
-func (r *Replica) open(ctx context.Context) (open *opened, err error) {
+func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	if err := os.MkdirAll(r.dir, 0o777); err != nil {
 		return nil, err
 	}
-	if err := r.sweep(); err != nil {
+	if err := r.removeTemporary(); err != nil {
 		return nil, err
 	}
 	// The newest checkpoint, or the one before it if the newest was of no use.
-	checkpoints, err := r.journal.Checkpoints(ctx, r.s.Generation.Number)
+	checkpoints, err := r.journal.Checkpoints(ctx, r.shard.Generation.Number)
 	if err != nil {
 		return nil, err
 	}
 	newest := journal.Checkpoint{}
 	if n := len(checkpoints); n > 0 {
-		newest = checkpoints[n-1-r.lost%min(n, 2)]
+		newest = checkpoints[n-1-r.cleared%min(n, 2)]
 	}
 	// The file.
-	_, err = os.Stat(r.path(indexFile))
-	cold := func() {}
+	_, err = os.Stat(r.filePath(indexFile))
+	endReads := func() {}
 	defer func() {
 		if open == nil {
-			cold()
+			endReads()
 		}
 	}()
-	if r.fresh = errors.Is(err, fs.ErrNotExist); r.fresh {
-		if cold, err = r.fetch(ctx, newest); err != nil {
+	if r.fetched = errors.Is(err, fs.ErrNotExist); r.fetched {
+		if endReads, err = r.fetchFile(ctx, newest); err != nil {
 			return nil, err
 		}
 	}
 	// The index and its collection.
-	if err := r.mark(ctx); err != nil {
+	if err := r.markOpen(ctx); err != nil {
 		return nil, err
 	}
-	ix, err := index.Open(ctx, r.path(indexFile), &index.Options{
-		Write: true, NoSync: true, LockTimeout: lockTime, Backend: r.c.Index.Backend, Logger: r.log,
+	ix, err := index.Open(ctx, r.filePath(indexFile), &index.Options{
+		Write: true, NoSync: true, LockTimeout: lockTimeout, Backend: r.cfg.Index.Backend, Logger: r.log,
 	})
 	if err != nil {
-		if is(err, storage.ErrUnfinished, storage.ErrNotIndex, storage.ErrVersion) {
+		if wrapsAny(err, storage.ErrUnfinished, storage.ErrNotIndex, storage.ErrVersion) {
 			err = fmt.Errorf("%w: %w", errStale, err)
 		}
 		return nil, err
 	}
-	if open, err = r.over(ctx, ix, newest); err != nil {
+	if open, err = r.openCollection(ctx, ix, newest); err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
-	open.cold = cold
+	open.endReads = endReads
 	return open, nil
 }
 
-// over makes the collection of an open index. newest is the checkpoint that was fetched, or would be.
-func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*opened, error) {
-	sealed, err := r.check(ctx, ix, newest)
+// openCollection makes the collection of an open index. newest is the checkpoint that was fetched, or would be.
+func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*openShard, error) {
+	sealed, err := r.compareWithLog(ctx, ix, newest)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.count(ctx, newest.Number); err != nil {
+	if _, err := r.countBehind(ctx, newest.Number); err != nil {
 		return nil, err
 	}
-	open := &opened{r: r, ix: ix, broken: make(chan error, 1)}
-	o := r.c.Index
+	open := &openShard{r: r, ix: ix, broken: make(chan error, 1)}
+	o := r.cfg.Index
 	o.Logger = r.log
 	committed := o.Committed
 	o.Committed = func(c *store.Collection) {
-		open.note()
+		open.noteApplied()
 		if committed != nil {
 			committed(c)
 		}
 	}
 	r.mu.Lock()
-	cfg := r.s.Config
-	cfg.MaxDocuments = r.most
+	cfg := r.shard.Config
+	cfg.MaxDocuments = r.maxDocuments
 	r.mu.Unlock()
-	given := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg, Base: r.s.Generation.Base}
-	if open.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
-		open.col, err = open.set.Get(r.name())
+	opened := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg, Base: r.shard.Generation.Base}
+	if open.store, err = store.Over(ctx, map[string]store.Opened{r.collectionName(): opened}, &o); err == nil {
+		open.collection, err = open.store.Get(r.collectionName())
 	}
-	open.note()
+	open.noteApplied()
 	return open, err
 }
 
-// check compares an open index with its generation and with the log. sealed reports whether its last entry
+// compareWithLog compares an open index with its generation and with the log. sealed reports whether its last entry
 // is a seal.
-func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool, err error) {
+func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return false, err
@@ -136,8 +136,8 @@ func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Che
 	if err = errors.Join(err, snap.Close()); err != nil {
 		return false, err
 	}
-	switch g := &r.s.Generation; {
-	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
+	switch g := &r.shard.Generation; {
+	case r.fetched && (has.Sequence != newest.Number || has.Mark != newest.Hash):
 		err = fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
 	case g.Dim != dim && !(g.Dim == 0 && undecided):
 		err = fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
@@ -147,7 +147,7 @@ func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Che
 		switch {
 		case readErr == nil && e.Hash == has.Mark:
 			sealed = store.Sealed(e.Body)
-		case readErr == nil && !r.fresh:
+		case readErr == nil && !r.fetched:
 			err = fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
 		case !errors.Is(readErr, objects.ErrNotFound): // else it was cut, and the next read finds out
 			err = readErr
@@ -156,37 +156,37 @@ func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Che
 	return sealed, err
 }
 
-// fetch makes the index file: of a checkpoint, or one without documents. The file may have been read
+// fetchFile makes the index file: of a checkpoint, or one without documents. The file may have been read
 // meanwhile, and is until cold is called.
-func (r *Replica) fetch(ctx context.Context, c journal.Checkpoint) (cold func(), err error) {
-	made, cold := r.path("fetched"), func() {}
+func (r *Replica) fetchFile(ctx context.Context, c journal.Checkpoint) (endReads func(), err error) {
+	path, endReads := r.filePath("fetched"), func() {}
 	if c.Name != "" {
-		cold, err = r.fetchCheckpoint(ctx, c, made)
-	} else if r.s.Generation.Begun {
-		err = r.empty(ctx, &r.s.Generation, made)
+		endReads, err = r.fetchCheckpoint(ctx, c, path)
+	} else if r.shard.Generation.Begun {
+		err = r.createEmpty(ctx, &r.shard.Generation, path)
 	} else {
-		err = fmt.Errorf("generation %d: %w", r.s.Generation.Number, errNoCheckpoint)
+		err = fmt.Errorf("generation %d: %w", r.shard.Generation.Number, errNoCheckpoint)
 	}
 	r.mu.Lock()
-	read := r.cold != nil
+	read := r.partial != nil
 	r.mu.Unlock()
 	if err == nil && read { // it is locked by its readers
-		err = copyFile(made, made+"-copy")
-		made += "-copy"
+		err = copyFile(path, path+"-copy")
+		path += "-copy"
 	}
 	if err == nil {
-		err = os.Rename(made, r.path(indexFile))
+		err = os.Rename(path, r.filePath(indexFile))
 	}
 	if err != nil {
-		cold()
+		endReads()
 	}
-	return cold, err
+	return endReads, err
 }
 
-var beforeFill, beforeShown = func() {}, func(context.Context) {} // tests wait there
+var beforeFill, beforeReads = func() {}, func(context.Context) {} // tests wait there
 
 // fetchCheckpoint fetches a checkpoint. If it has all entries of the log, the file is read meanwhile.
-func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, path string) (cold func(), err error) {
+func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, path string) (endReads func(), err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return func() {}, err
@@ -195,11 +195,11 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 		return func() {}, errors.Join(err, f.Close())
 	}
 	reading, stop := context.WithCancel(ctx)
-	source := objects.NewFetcher(r.c.Store, c.Name, c.Size, f)
+	source := objects.NewFetcher(r.cfg.Store, c.Name, c.Size, f)
 	shown, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := r.show(reading, c, path, readSource{source, reading}, func() { close(shown) })
+		err := r.readWhileFetching(reading, c, path, readSource{source, reading}, func() { close(shown) })
 		if err != nil && reading.Err() == nil {
 			r.log.Warn("a file cannot be read while it is fetched", "error", err)
 		}
@@ -241,34 +241,34 @@ func (s readSource) Ensure(ctx context.Context, off, n int64) error {
 	return err
 }
 
-// show lets a file be read that is being fetched, until ctx ends and its views are closed. shown is
+// readWhileFetching lets a file be read that is being fetched, until ctx ends and its views are closed. shown is
 // called when it can be.
-func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, source storage.Source,
+func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, path string, source storage.Source,
 	shown func()) error {
 	end, err := r.journal.End(ctx, c.Position)
 	if err != nil || end != c.Number || files.AsOnWindows { // an open file cannot be renamed there
 		return err
 	}
-	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.c.Index.Backend, Logger: r.log})
+	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.cfg.Index.Backend, Logger: r.log})
 	if err != nil {
 		return err
 	}
-	o := r.c.Index
+	o := r.cfg.Index
 	o.Logger, o.Committed = r.log, nil
-	set, err := store.Over(ctx, map[string]store.Opened{r.name(): {Index: ix, Config: r.s.Config}}, &o)
+	st, err := store.Over(ctx, map[string]store.Opened{r.collectionName(): {Index: ix, Config: r.shard.Config}}, &o)
 	if err != nil {
 		return errors.Join(err, ix.Close())
 	}
-	col, err := set.Get(r.name())
+	col, err := st.Get(r.collectionName())
 	if err == nil {
-		beforeShown(ctx)
-		r.set(func() { r.cold = &opened{r: r, ix: ix, set: set, col: col, last: c.Position} })
+		beforeReads(ctx)
+		r.changeState(func() { r.partial = &openShard{r: r, ix: ix, store: st, collection: col, lastPosition: c.Position} })
 		shown()
 		<-ctx.Done()
-		r.set(func() { r.cold = nil })
+		r.changeState(func() { r.partial = nil })
 		col.WaitForSnapshots(r.ctx)
 	}
-	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close())
+	return errors.Join(err, st.Close(context.WithoutCancel(ctx)), ix.Close())
 }
 
 // copyFile copies a file; the system may do so without reading it.
@@ -286,59 +286,59 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// is reports whether an error wraps one of some.
-func is(err error, some ...error) bool {
+// wrapsAny reports whether an error wraps one of some.
+func wrapsAny(err error, some ...error) bool {
 	return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
 }
 
-// empty makes an index file without documents, which has the codec of a generation.
-func (r *Replica) empty(ctx context.Context, g *Generation, path string) error {
+// createEmpty makes an index file without documents, which has the codec of a generation.
+func (r *Replica) createEmpty(ctx context.Context, g *Generation, path string) error {
 	if g.Codec.Name != "" {
-		return objects.FetchRef(ctx, r.c.Store, g.Codec, path)
+		return objects.FetchRef(ctx, r.cfg.Store, g.Codec, path)
 	}
 	if g.Stage != collection.StageFlat {
 		return fmt.Errorf("%w: generation %d has the stage %q and no codec", collection.ErrConfig, g.Number, g.Stage)
 	}
-	none, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
+	dummy, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
 	if err != nil {
 		return err
 	}
-	o, err := r.c.Index.Growth.First(none, g.Dim, r.s.Config)
+	o, err := r.cfg.Index.Growth.First(dummy, g.Dim, r.shard.Config)
 	if err != nil {
 		return err
 	}
-	o.Model, o.Backend, o.Logger = g.Model, r.c.Index.Backend, r.log
-	_, err = index.Train(ctx, path, none, o)
+	o.Model, o.Backend, o.Logger = g.Model, r.cfg.Index.Backend, r.log
+	_, err = index.Train(ctx, path, dummy, o)
 	return err
 }
 
-// sweep removes temporary files, and a cache that may be damaged.
-func (r *Replica) sweep() error {
-	left, err := os.ReadFile(r.path(openFile))
+// removeTemporary removes temporary files, and a cache that may be damaged.
+func (r *Replica) removeTemporary() error {
+	bootWhenOpened, err := os.ReadFile(r.filePath(openFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return err
-	case bootID() == "" || string(left) != bootID():
+	case bootID() == "" || string(bootWhenOpened) != bootID():
 		r.log.Info("the cache of a shard is thrown away: it was open when the machine stopped")
-		return r.clear()
+		return r.clearCache()
 	}
-	return r.removeIn(func(name string) bool { return name != openFile && !strings.HasPrefix(name, indexFile) })
+	return r.removeFiles(func(name string) bool { return name != openFile && !strings.HasPrefix(name, indexFile) })
 }
 
-// clear throws the cache away.
-func (r *Replica) clear() error {
-	return r.removeIn(func(name string) bool { return name != openFile }) // the next index replaces that
+// clearCache throws the cache away.
+func (r *Replica) clearCache() error {
+	return r.removeFiles(func(name string) bool { return name != openFile }) // the next index replaces that
 }
 
-func (r *Replica) removeIn(which func(name string) bool) error {
+func (r *Replica) removeFiles(which func(name string) bool) error {
 	entries, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
 		if which(e.Name()) {
-			err = errors.Join(err, removeAll(r.path(e.Name())))
+			err = errors.Join(err, removeAll(r.filePath(e.Name())))
 		}
 	}
 	return err
@@ -353,17 +353,17 @@ func removeAll(path string) error {
 	return err
 }
 
-// mark notes that the index is open.
-func (r *Replica) mark(ctx context.Context) error {
-	return files.WriteAtomic(ctx, r.path(openFile), func(w io.Writer) error {
+// markOpen notes that the index is open.
+func (r *Replica) markOpen(ctx context.Context) error {
+	return files.WriteAtomic(ctx, r.filePath(openFile), func(w io.Writer) error {
 		_, err := io.WriteString(w, cmp.Or(bootID(), "unknown"))
 		return err
 	})
 }
 
-// closedCleanly notes that the index is on the disk.
-func (r *Replica) closedCleanly() error {
-	if err := os.Remove(r.path(openFile)); err != nil {
+// markClosed notes that the index is on the disk.
+func (r *Replica) markClosed() error {
+	if err := os.Remove(r.filePath(openFile)); err != nil {
 		return err
 	}
 	return files.SyncFolder(r.dir)

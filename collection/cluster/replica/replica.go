@@ -89,12 +89,12 @@ type Config struct {
 	Appended func(s Shard, entry uint64)
 	// Misled is called when the log still lacks an entry a minute after it was hinted at; nil means that nothing
 	// is called.
-	Misled func(s Shard)
+	HintFailed func(s Shard)
 	// Living asks the store whether a collection is there: the error is [collection.ErrUnknown] if
 	// it was removed. A writer that has slept calls it before it acknowledges a change: the log of a
 	// collection that was removed long ago is gone with its seal (I10). nil: none are removed.
-	Living func(ctx context.Context, collection string) error
-	Logger *slog.Logger
+	CheckExists func(ctx context.Context, collection string) error
+	Logger      *slog.Logger
 }
 
 // Phases of a replica.
@@ -110,35 +110,35 @@ var ErrFailed = errors.New("a shard cannot be read on this node")
 
 // Replica is a copy of a shard. It is safe for concurrent use.
 type Replica struct {
-	c       *Config
-	s       Shard
+	cfg     *Config
+	shard   Shard
 	log     *slog.Logger
 	journal *journal.Log
 	dir     string
 
-	until, ctx  context.Context // until ends when Close begins; ctx, of requests to the store, with the context of Close
-	stop, abort context.CancelFunc
-	ended       chan struct{}  // closed when it has ended
-	wake        chan struct{}  // capacity 1: there may be entries
-	copies      chan struct{}  // capacity 1: a checkpoint is being made
-	background  sync.WaitGroup // checkpoints that run begins, before it ends
+	running, ctx context.Context // until ends when Close begins; ctx, of requests to the store, with the context of Close
+	stop, abort  context.CancelFunc
+	ended        chan struct{}  // closed when it has ended
+	wake         chan struct{}  // capacity 1: there may be entries
+	copySlot     chan struct{}  // capacity 1: a checkpoint is being made
+	background   sync.WaitGroup // checkpoints that run begins, before it ends
 
-	fresh bool // the file was fetched when it was opened; of run alone
-	lost  int  // caches that were thrown away since it was ready; of run alone
+	fetched bool // the file was fetched when it was opened; of run alone
+	cleared int  // caches that were thrown away since it was ready; of run alone
 
-	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when a field below changes
-	phase   string
-	err     error   // of the phase Failed
-	ready   *opened // nil: it is not
-	cold    *opened // a checkpoint that is being fetched, for reads; nil means none
-	entry   uint64  // the last that is applied
-	known   uint64  // the last that the log is known to have
-	most    *uint64 // documents; nil means no limit
-	writer  bool
-	behind  int64 // about the size of the entries after the newest checkpoint
-	stopped bool
-	left    error // of closing
+	mu           sync.Mutex
+	changed      chan struct{} // closed, and replaced, when a field below changes
+	phase        string
+	err          error      // of the phase Failed
+	ready        *openShard // nil: it is not
+	partial      *openShard // a checkpoint that is being fetched, for reads; nil means none
+	entry        uint64     // the last that is applied
+	known        uint64     // the last that the log is known to have
+	maxDocuments *uint64    // documents; nil means no limit
+	writer       bool
+	behind       int64 // about the size of the entries after the newest checkpoint
+	stopped      bool
+	closeErr     error // of closing
 }
 
 // Open makes a replica from the cache or from the store. It returns at once: the file is fetched in
@@ -153,15 +153,15 @@ func Open(c *Config, s Shard) (*Replica, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	r := &Replica{
-		c: c, s: s, log: log.With("collection", s.Collection, "shard", s.Number, "generation", s.Generation.Number),
+		cfg: c, shard: s, log: log.With("collection", s.Collection, "shard", s.Number, "generation", s.Generation.Number),
 		journal: journal.New(c.Store, s.Collection, s.Number, journal.Options{Grace: c.Grace}),
 		dir:     filepath.Join(c.Dir, s.Collection, fmt.Sprintf("%04d-%08d", s.Number, s.Generation.Number)),
-		ended:   make(chan struct{}), wake: make(chan struct{}, 1), copies: make(chan struct{}, 1),
-		changed: make(chan struct{}), phase: Fetching, most: s.Config.MaxDocuments,
+		ended:   make(chan struct{}), wake: make(chan struct{}, 1), copySlot: make(chan struct{}, 1),
+		changed: make(chan struct{}), phase: Fetching, maxDocuments: s.Config.MaxDocuments,
 	}
 	r.ctx, r.abort = context.WithCancel(context.Background())
-	r.until, r.stop = context.WithCancel(r.ctx)
-	go r.run()
+	r.running, r.stop = context.WithCancel(r.ctx)
+	go r.keepOpen()
 	return r, nil
 }
 
@@ -178,21 +178,21 @@ type State struct {
 // State of the replica.
 func (r *Replica) State() State {
 	r.mu.Lock()
-	s, open := State{Phase: r.phase, Entry: r.entry, Known: max(r.known, r.entry)}, cmp.Or(r.ready, r.cold)
+	s, open := State{Phase: r.phase, Entry: r.entry, Known: max(r.known, r.entry)}, cmp.Or(r.ready, r.partial)
 	if r.err != nil {
 		s.Error = r.err.Error()
 	}
 	r.mu.Unlock()
 	if open != nil {
-		if st, err := open.col.Stats(r.ctx); err == nil {
+		if st, err := open.collection.Stats(r.ctx); err == nil {
 			s.Documents, s.Bytes = st.Documents, st.FileBytes
 		}
 	}
 	return s
 }
 
-// set changes fields that the mutex guards, and wakes calls that wait for a change.
-func (r *Replica) set(change func()) {
+// changeState changes fields that the mutex guards, and wakes calls that wait for a change.
+func (r *Replica) changeState(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change()
@@ -200,17 +200,17 @@ func (r *Replica) set(change func()) {
 	r.changed = make(chan struct{})
 }
 
-// ring wakes run: there may be entries to read, or a checkpoint may be due.
-func (r *Replica) ring() {
+// wakeUp wakes run: there may be entries to read, or a checkpoint may be due.
+func (r *Replica) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// use waits until the replica is ready and has an entry. Reads get a file that is being fetched, as
+// waitUntilUsable waits until the replica is ready and has an entry. Reads get a file that is being fetched, as
 // long as the log is not known to have more.
-func (r *Replica) use(ctx context.Context, after uint64, read bool) (*opened, error) {
+func (r *Replica) waitUntilUsable(ctx context.Context, after uint64, read bool) (*openShard, error) {
 	for {
 		open, changed, err := r.usable(after, read)
 		if open != nil || err != nil {
@@ -222,46 +222,46 @@ func (r *Replica) use(ctx context.Context, after uint64, read bool) (*opened, er
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return nil, fmt.Errorf("waiting for shard %d of %s, which is %s and has entry %d of %d: %w",
-				r.s.Number, r.s.Collection, r.phase, r.entry, after, ctx.Err())
+				r.shard.Number, r.shard.Collection, r.phase, r.entry, after, ctx.Err())
 		}
 	}
 }
 
 // usable returns the results of use if there is no need to wait; otherwise only changed, which is closed at the
 // next change.
-func (r *Replica) usable(after uint64, read bool) (open *opened, changed chan struct{}, err error) {
+func (r *Replica) usable(after uint64, read bool) (open *openShard, changed chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hear(after)
+	r.noteKnown(after)
 	switch {
 	case r.stopped:
 		return nil, nil, collection.ErrClosed
 	case r.ready != nil && r.entry >= after:
 		return r.ready, nil, nil
-	case r.ready == nil && read && r.cold != nil && r.cold.last.Number >= r.known:
-		return r.cold, nil, nil
+	case r.ready == nil && read && r.partial != nil && r.partial.lastPosition.Number >= r.known:
+		return r.partial, nil, nil
 	case r.ready == nil && r.phase == Failed:
-		return nil, nil, fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.s.Number, r.s.Collection, r.err)
+		return nil, nil, fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.shard.Number, r.shard.Collection, r.err)
 	}
 	return nil, r.changed, nil
 }
 
-// closing are the errors of a collection whose replica closes it, or is about to. Nothing was done.
-var closing = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
+// closingErrors are the errors of a collection whose replica closes it, or is about to. Nothing was done.
+var closingErrors = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
 
-// with calls do with the open replica, and again if this was closed before anything was done.
-func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*opened) error) error {
+// withOpen calls do with the open replica, and again if this was closed before anything was done.
+func (r *Replica) withOpen(ctx context.Context, after uint64, read bool, do func(*openShard) error) error {
 	for {
-		open, err := r.use(ctx, after, read)
+		open, err := r.waitUntilUsable(ctx, after, read)
 		if err != nil {
 			return err
 		}
 		err = do(open)
-		if !is(err, closing...) || errors.Is(err, storage.ErrOutcomeUnknown) {
+		if !wrapsAny(err, closingErrors...) || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
 		r.mu.Lock()
-		same, changed := r.ready == open || r.cold == open, r.changed
+		same, changed := r.ready == open || r.partial == open, r.changed
 		r.mu.Unlock()
 		if !same {
 			continue
@@ -277,8 +277,8 @@ func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*op
 // Snapshot waits until the replica has an entry, and returns a state of the shard, with the last entry
 // that it has.
 func (r *Replica) Snapshot(ctx context.Context, after uint64) (v *store.Snapshot, entry uint64, err error) {
-	err = r.with(ctx, after, true, func(open *opened) error {
-		if v, err = open.col.Snapshot(ctx); err != nil {
+	err = r.withOpen(ctx, after, true, func(open *openShard) error {
+		if v, err = open.collection.Snapshot(ctx); err != nil {
 			return err
 		}
 		has, err := v.Snapshot().Applied()
@@ -306,9 +306,9 @@ type Batch struct {
 
 // change does a change, and returns the entry that has it.
 func (r *Replica) change(ctx context.Context, b Batch, do func(*store.Collection, *store.Batch) error) (uint64, error) {
-	given := &store.Batch{ID: b.ID, Sent: b.Sent, After: b.After}
-	err := r.with(ctx, 0, false, func(open *opened) error { return do(open.col, given) })
-	return given.Entry, err
+	batch := &store.Batch{ID: b.ID, Sent: b.Sent, After: b.After}
+	err := r.withOpen(ctx, 0, false, func(open *openShard) error { return do(open.collection, batch) })
+	return batch.Entry, err
 }
 
 // Update, Delete and UpdateMetadata are those of [collection.Collection] for the documents of the
@@ -345,8 +345,8 @@ func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Sele
 
 // Stats of the shard.
 func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
-	err = r.with(ctx, 0, true, func(open *opened) (err error) {
-		st, err = open.col.Stats(ctx)
+	err = r.withOpen(ctx, 0, true, func(open *openShard) (err error) {
+		st, err = open.collection.Stats(ctx)
 		return err
 	})
 	return st, err
@@ -356,14 +356,14 @@ func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
 func (r *Replica) Hint(entry uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hear(entry)
+	r.noteKnown(entry)
 }
 
-// hear notes that the log has an entry, also if a higher one is known, which may be an error. r.mu is held.
-func (r *Replica) hear(entry uint64) {
+// noteKnown notes that the log has an entry, also if a higher one is known, which may be an error. r.mu is held.
+func (r *Replica) noteKnown(entry uint64) {
 	if entry > r.entry {
 		r.known = max(r.known, entry)
-		r.ring()
+		r.wakeUp()
 	}
 }
 
@@ -398,15 +398,15 @@ func (r *Replica) Corrupt(err error) {
 
 // Poll looks for entries without a hint.
 func (r *Replica) Poll(ctx context.Context) error {
-	return r.with(ctx, 0, false, func(open *opened) error { return open.follow(ctx) })
+	return r.withOpen(ctx, 0, false, func(open *openShard) error { return open.followLog(ctx) })
 }
 
-// SetMost sets the largest number of documents that the shard keeps; nil means no limit.
-func (r *Replica) SetMost(most *uint64) {
+// SetMaxDocuments sets the largest number of documents that the shard keeps; nil means no limit.
+func (r *Replica) SetMaxDocuments(most *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.most = most; r.ready != nil {
-		r.ready.col.LimitDocuments(most)
+	if r.maxDocuments = most; r.ready != nil {
+		r.ready.collection.LimitDocuments(most)
 	}
 }
 
@@ -416,13 +416,13 @@ func (r *Replica) SetWriter(is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writer = is
-	r.ring()
+	r.wakeUp()
 }
 
 // Verify reads every byte of the file. One that is damaged is thrown away and fetched again.
 func (r *Replica) Verify(ctx context.Context) error {
-	return r.with(ctx, 0, false, func(open *opened) error {
-		err := open.col.Verify(ctx)
+	return r.withOpen(ctx, 0, false, func(open *openShard) error {
+		err := open.collection.Verify(ctx)
 		if errors.Is(err, storage.ErrCorrupt) {
 			open.Failed(err)
 		}
@@ -432,12 +432,12 @@ func (r *Replica) Verify(ctx context.Context) error {
 
 // Close ends the replica. The cache stays. Changes that wait are done until ctx ends.
 func (r *Replica) Close(ctx context.Context) error {
-	r.set(func() { r.stopped = true })
+	r.changeState(func() { r.stopped = true })
 	r.stop()
 	defer context.AfterFunc(ctx, r.abort)()
 	<-r.ended
 	r.abort()
-	return r.left
+	return r.closeErr
 }
 
 // Remove ends the replica and removes its cache.
@@ -446,10 +446,10 @@ func (r *Replica) Remove(ctx context.Context) error {
 	return errors.Join(err, removeAll(r.dir))
 }
 
-// name is the collection's, for messages: its identity without the random part.
-func (r *Replica) name() string {
-	if i := strings.LastIndexByte(r.s.Collection, '.'); i > 0 {
-		return r.s.Collection[:i]
+// collectionName is the collection's, for messages: its identity without the random part.
+func (r *Replica) collectionName() string {
+	if i := strings.LastIndexByte(r.shard.Collection, '.'); i > 0 {
+		return r.shard.Collection[:i]
 	}
-	return r.s.Collection
+	return r.shard.Collection
 }

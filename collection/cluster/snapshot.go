@@ -15,39 +15,39 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// view is a collection from the moment on when it was taken: each answer of a shard is of one state of it, and
+// shardedSnapshot is a collection from the moment on when it was taken: each answer of a shard is of one state of it, and
 // has the changes that this process knew of then.
-type view struct {
-	s    *shards
+type shardedSnapshot struct {
+	coll *shardedCollection
 	m    *Map
 	dim  int
 	docs int64
 
-	mu    sync.Mutex
-	lists map[*search.Filter]collection.Selection // of numbers, of which Filter has made filters
-	given map[*condition.Condition]bool           // to Filter
+	mu              sync.Mutex
+	numberFilters   map[*search.Filter]collection.Selection // of numbers, of which Filter has made filters
+	givenConditions map[*condition.Condition]bool           // to Filter
 }
 
 var (
-	_ collection.Snapshot  = (*view)(nil)
-	_ collection.Explainer = (*view)(nil)
-	_ collection.Faceter   = (*view)(nil)
-	_ collection.Keywords  = (*view)(nil)
-	_ collection.Measured  = (*view)(nil)
+	_ collection.Snapshot  = (*shardedSnapshot)(nil)
+	_ collection.Explainer = (*shardedSnapshot)(nil)
+	_ collection.Faceter   = (*shardedSnapshot)(nil)
+	_ collection.Keywords  = (*shardedSnapshot)(nil)
+	_ collection.Measured  = (*shardedSnapshot)(nil)
 )
 
 // Close implements [collection.Snapshot].
-func (v *view) Close() error { return nil }
+func (v *shardedSnapshot) Close() error { return nil }
 
 // Dim implements [collection.Snapshot].
-func (v *view) Dim() int { return v.dim }
+func (v *shardedSnapshot) Dim() int { return v.dim }
 
 // Most is above the number of documents: others may be adding some.
-func (v *view) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
+func (v *shardedSnapshot) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
 
 // Describe implements [collection.Snapshot].
-func (v *view) Describe(ctx context.Context) (search.Description, error) {
-	m, looks, err := v.s.look(ctx)
+func (v *shardedSnapshot) Describe(ctx context.Context) (search.Description, error) {
+	m, looks, err := v.coll.describeShards(ctx)
 	if err != nil {
 		return search.Description{}, err
 	}
@@ -78,40 +78,40 @@ func (v *view) Describe(ctx context.Context) (search.Description, error) {
 }
 
 // Filter leaves conditions and ids to the shards.
-func (v *view) Filter(_ context.Context, s collection.Selection) (*search.Filter, error) {
+func (v *shardedSnapshot) Filter(_ context.Context, s collection.Selection) (*search.Filter, error) {
 	if s.All() {
 		return nil, nil
 	}
 	f := &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.given[s.Where] = true
+	v.givenConditions[s.Where] = true
 	if s.Numbers != nil { // a filter has no form for numbers of shards: it lets nothing through but by its selection
 		f.IDs = []string{}
-		v.lists[f] = s
+		v.numberFilters[f] = s
 	}
 	return f, nil
 }
 
-// ofFilter is an error of a condition, with the place that a folder says: it finds a condition that was given to
+// toFilterError is an error of a condition, with the place that a folder says: it finds a condition that was given to
 // Filter at fault before it searches, and any other in the first query that has it.
-func (v *view) ofFilter(query int, where *condition.Condition, err error) error {
+func (v *shardedSnapshot) toFilterError(query int, where *condition.Condition, err error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.given[where] || !errors.Is(err, condition.ErrUnknownField) {
+	if v.givenConditions[where] || !errors.Is(err, condition.ErrUnknownField) {
 		return err
 	}
 	return &search.QueryError{Index: query, Err: fmt.Errorf("filter: %w", err)}
 }
 
 // selectionOf is the selection that a filter lets through.
-func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
+func (v *shardedSnapshot) selectionOf(f *search.Filter) (collection.Selection, error) {
 	if f == nil {
 		return collection.Selection{}, nil
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s, there := v.lists[f]
+	s, there := v.numberFilters[f]
 	switch {
 	case there:
 	case f.Docs != nil:
@@ -126,7 +126,7 @@ func (v *view) selectionOf(f *search.Filter) (collection.Selection, error) {
 }
 
 // Check finds the faults of a query that can be seen without a shard.
-func (v *view) Check(q *search.Query) error {
+func (v *shardedSnapshot) Check(q *search.Query) error {
 	dim := v.dim
 	if dim == 0 { // vectors of every dimension find nothing
 		dim = max(q.Dim, 1)
@@ -139,32 +139,32 @@ func (v *view) Check(q *search.Query) error {
 }
 
 // MetadataOf came with the hit.
-func (v *view) MetadataOf(h *search.Hit) (json.RawMessage, error) {
+func (v *shardedSnapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return json.RawMessage(h.Payload), nil
 }
 
 // Traced implements [collection.Measured]. Later changes count.
-func (v *view) Traced() collection.Traced { return traced{v} }
+func (v *shardedSnapshot) Traced() collection.Traced { return tracedSnapshot{v} }
 
-// traced is a view as a searcher.
-type traced struct{ *view }
+// tracedSnapshot is a view as a searcher.
+type tracedSnapshot struct{ *shardedSnapshot }
 
 // Search implements [search.Searcher].
-func (t traced) Search(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
-	r, err := t.view.Search(ctx, []search.Query{q}, o)
+func (t tracedSnapshot) Search(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
+	r, err := t.shardedSnapshot.Search(ctx, []search.Query{q}, o)
 	if err != nil {
-		return nil, ofQuery(err)
+		return nil, withoutQueryIndex(err)
 	}
 	return &r[0], nil
 }
 
 // SearchBatch implements [search.Searcher].
-func (t traced) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
-	return t.view.Search(ctx, qs, o)
+func (t tracedSnapshot) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+	return t.shardedSnapshot.Search(ctx, qs, o)
 }
 
 // Trace implements [collection.Traced].
-func (t traced) Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error) {
+func (t tracedSnapshot) Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error) {
 	x, err := t.Explain(ctx, q, id, o)
 	if err != nil {
 		return search.StageReturned, err
@@ -172,23 +172,23 @@ func (t traced) Trace(ctx context.Context, q search.Query, id string, o search.O
 	return x.Stage, nil
 }
 
-// explainAsk asks for an explanation of the document of an id in a search of its shard, and without an id for
+// explainRequest asks for an explanation of the document of an id in a search of its shard, and without an id for
 // the vectors of the query that are scored.
-type explainAsk struct {
-	searchAsk
+type explainRequest struct {
+	searchRequest
 	Document string `json:"document,omitempty"`
 }
 
-type explainFound struct {
-	answered
+type explainAnswer struct {
+	answerHead
 	Explanation *search.Explanation `json:"explanation,omitempty"`
 	Tokens      floats              `json:"tokens,omitzero"`
 }
 
 // doExplain explains a search.
-func (c *Cluster) doExplain(ctx context.Context, a *asked, in *explainAsk) (*answers[explainFound], error) {
-	return eachShard(ctx, c, a, func(h *held, out *explainFound) error {
-		qs, o, err := in.of(ctx, a, h)
+func (c *Cluster) doExplain(ctx context.Context, a *shardTarget, in *explainRequest) (*answers[explainAnswer], error) {
+	return eachShard(ctx, c, a, func(h *openShard, out *explainAnswer) error {
+		qs, o, err := in.toQueries(ctx, a, h)
 		if err != nil {
 			return err
 		}
@@ -196,28 +196,28 @@ func (c *Cluster) doExplain(ctx context.Context, a *asked, in *explainAsk) (*ans
 			return fmt.Errorf("%w: %d queries", errMessage, len(qs))
 		}
 		if in.Document == "" {
-			out.Tokens, err = h.view.QueryTokens(ctx, &qs[0])
+			out.Tokens, err = h.snapshot.QueryTokens(ctx, &qs[0])
 			return err
 		}
-		out.Explanation, err = h.view.Explain(ctx, qs[0], in.Document, o)
+		out.Explanation, err = h.snapshot.Explain(ctx, qs[0], in.Document, o)
 		return err
 	})
 }
 
-// explain asks the shard of an id.
-func (v *view) explain(ctx context.Context, q *search.Query, id string, o search.Options) (*explainFound, error) {
-	r, err := v.ranking([]search.Query{*q}, o)
+// explainInShard asks the shard of an id.
+func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, id string, o search.Options) (*explainAnswer, error) {
+	r, err := v.newShardSearch([]search.Query{*q}, o)
 	if err != nil {
-		return nil, ofQuery(err)
+		return nil, withoutQueryIndex(err)
 	}
 	which := func(m *Map) []int { return []int{m.shardOf(id)} }
-	m, found, err := all[explainFound](ctx, v.s, "explain", which, &explainAsk{r.in, id})
+	m, found, err := readAllShards[explainAnswer](ctx, v.coll, "explain", which, &explainRequest{r.in, id})
 	if err != nil {
 		return nil, err
 	}
 	for _, where := range r.in.wheres() { // other shards may know the fields
-		if err := v.s.checkFields(ctx, where); err != nil {
-			return nil, ofQuery(v.ofFilter(0, where, err))
+		if err := v.coll.checkFields(ctx, where); err != nil {
+			return nil, withoutQueryIndex(v.toFilterError(0, where, err))
 		}
 	}
 	x := found[m.shardOf(id)]
@@ -230,7 +230,7 @@ func (v *view) explain(ctx context.Context, q *search.Query, id string, o search
 // Explain follows a document through a search. The stage that drops it is that of a search of its shard alone,
 // where it competes with fewer documents; whether it is returned, and its rank, are those of a search of all
 // shards.
-func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.Options) (x *search.Explanation,
+func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string, o search.Options) (x *search.Explanation,
 	err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", search.ErrOption)
@@ -242,16 +242,16 @@ func (v *view) Explain(ctx context.Context, q search.Query, id string, o search.
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	err = v.s.settled(ctx, func() error {
-		x, err = v.explained(ctx, q, id, o)
+	err = v.coll.withinOneGeneration(ctx, func() error {
+		x, err = v.explainWithRank(ctx, q, id, o)
 		return err
 	})
 	return x, err
 }
 
-func (v *view) explained(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation,
+func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation,
 	error) {
-	found, err := v.explain(ctx, &q, id, o)
+	found, err := v.explainInShard(ctx, &q, id, o)
 	if err != nil {
 		return nil, err
 	}
@@ -279,8 +279,8 @@ func (v *view) explained(ctx context.Context, q search.Query, id string, o searc
 }
 
 // QueryTokens implements [collection.Explainer].
-func (v *view) QueryTokens(ctx context.Context, q *search.Query) ([]float32, error) {
-	found, err := v.explain(ctx, q, "", search.Options{})
+func (v *shardedSnapshot) QueryTokens(ctx context.Context, q *search.Query) ([]float32, error) {
+	found, err := v.explainInShard(ctx, q, "", search.Options{})
 	if err != nil {
 		return nil, err
 	}

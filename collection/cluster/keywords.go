@@ -10,46 +10,46 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// wordsAsk asks shards for documents by the words of their metadata; without statistics, for those of the
+// keywordsRequest asks shards for documents by the words of their metadata; without statistics, for those of the
 // query.
-type wordsAsk struct {
+type keywordsRequest struct {
 	Query collection.KeywordQuery `json:"query"` // without filters, which have no form in JSON
 	Only  []collection.Selection  `json:"only"`  // all of them let a document through
 }
 
-type wordsFound struct {
-	answered
+type keywordsAnswer struct {
+	answerHead
 	Statistics *keywords.Statistics `json:"statistics,omitempty"`
-	Hits       []foundHit           `json:"hits,omitzero"`
+	Hits       []wireHit            `json:"hits,omitzero"`
 }
 
-// doWords searches shards by words.
-func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers[wordsFound], error) {
+// doKeywords searches shards by words.
+func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer], error) {
 	var wheres []*condition.Condition
 	for i := range in.Only {
 		wheres = append(wheres, in.Only[i].Where)
 	}
-	return eachShard(ctx, c, a, func(h *held, out *wordsFound) error {
+	return eachShard(ctx, c, a, func(h *openShard, out *keywordsAnswer) error {
 		q := in.Query
 		if q.Statistics == nil {
-			st, err := h.view.KeywordStatistics(ctx, keywords.Query{Text: q.Text, Mode: q.Mode})
+			st, err := h.snapshot.KeywordStatistics(ctx, keywords.Query{Text: q.Text, Mode: q.Mode})
 			out.Statistics = &st
 			return err
 		}
 		for i := range in.Only {
-			filter, err := h.view.Filter(ctx, split(&in.Only[i], a.Of).in(h.Shard))
+			filter, err := h.snapshot.Filter(ctx, newSplitSelection(&in.Only[i], a.ShardCount).forShards(h.Shard))
 			if err != nil {
 				return err
 			}
 			q.Filters = append(q.Filters, filter)
 		}
-		hits, err := h.view.SearchKeywords(ctx, q)
+		hits, err := h.snapshot.SearchKeywords(ctx, q)
 		if err != nil {
 			return err
 		}
-		room := mostRead / len(a.Shards)
+		room := maxReadBytes / len(a.Shards)
 		for i := range hits {
-			hit, err := h.found(&hits[i], q.Payload, &room)
+			hit, err := h.toWireHit(&hits[i], q.Payload, &room)
 			if err != nil {
 				return err
 			}
@@ -62,17 +62,17 @@ func (c *Cluster) doWords(ctx context.Context, a *asked, in *wordsAsk) (*answers
 // SearchKeywords implements [collection.Keywords]: shards count the words of the query first, and are then
 // searched with the sums, so that scores are those of one index as long as nothing changes between. All shards
 // have to answer, also where partial answers are allowed.
-func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
+func (v *shardedSnapshot) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
 	page := q.Page()
 	if err := page.Check(); err != nil {
 		return nil, err
 	}
 	check := keywords.Query{Text: q.Text, Mode: q.Mode}
-	cfg := v.s.Config()
+	cfg := v.coll.Config()
 	if err := check.Check(*cfg.Keywords()); err != nil {
 		return nil, err
 	}
-	in := wordsAsk{Query: q}
+	in := keywordsRequest{Query: q}
 	in.Query.Filters, in.Query.Statistics = nil, nil
 	in.Query.K, in.Query.Offset, in.Query.MinScore = page.End(), 0, nil
 	for _, f := range q.Filters {
@@ -86,20 +86,20 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 		in.Only = append(in.Only, s)
 	}
 	var best [][]search.Hit
-	err := v.s.settled(ctx, func() (err error) {
-		counted := in
-		if counted.Query.Statistics, err = v.count(ctx, &in); err != nil {
+	err := v.coll.withinOneGeneration(ctx, func() (err error) {
+		withStatistics := in
+		if withStatistics.Query.Statistics, err = v.sumStatistics(ctx, &in); err != nil {
 			return err
 		}
-		m, found, err := all[wordsFound](ctx, v.s, "words", every, &counted)
+		m, found, err := readAllShards[keywordsAnswer](ctx, v.coll, "words", allShards, &withStatistics)
 		if err != nil {
 			return err
 		}
-		hits := map[int][]foundHit{}
+		hits := map[int][]wireHit{}
 		for shard, f := range found {
 			hits[shard] = f.Hits
 		}
-		best, err = v.s.withPayloads(ctx, m, q.Payload, merged(hits, page.End()))
+		best, err = v.coll.hitsWithPayloads(ctx, m, q.Payload, mergeHits(hits, page.End()))
 		return err
 	})
 	if err != nil {
@@ -108,16 +108,16 @@ func (v *view) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([
 	return page.Hits(best[0]), nil
 }
 
-// count sums up the statistics of the words of a query in the shards.
-func (v *view) count(ctx context.Context, in *wordsAsk) (*keywords.Statistics, error) {
-	_, counted, err := all[wordsFound](ctx, v.s, "words", every, in)
+// sumStatistics sums up the statistics of the words of a query in the shards.
+func (v *shardedSnapshot) sumStatistics(ctx context.Context, in *keywordsRequest) (*keywords.Statistics, error) {
+	_, counted, err := readAllShards[keywordsAnswer](ctx, v.coll, "words", allShards, in)
 	for i := range in.Only {
 		if err == nil {
-			err = checkFound(ctx, v.s, in.Only[i].Where, counted)
+			err = checkAnsweredFields(ctx, v.coll, in.Only[i].Where, counted)
 		}
 	}
 	sum := &keywords.Statistics{}
-	for _, shard := range sorted(counted) {
+	for _, shard := range sortedKeys(counted) {
 		if st := counted[shard].Statistics; st != nil && err == nil { // nil: it has no documents
 			if err = sum.Add(st); err != nil {
 				err = fmt.Errorf("shard %d: %w", shard, err)

@@ -14,39 +14,39 @@ import (
 )
 
 var (
-	_ collection.Backuper  = (*shards)(nil)
-	_ collection.Retrainer = (*shards)(nil)
-	_ collection.Verifier  = (*shards)(nil)
+	_ collection.Backuper  = (*shardedCollection)(nil)
+	_ collection.Retrainer = (*shardedCollection)(nil)
+	_ collection.Verifier  = (*shardedCollection)(nil)
 )
 
 // SetMaxDocuments implements [collection.Collection]: it is in the map, and each shard keeps its share.
-func (s *shards) SetMaxDocuments(ctx context.Context, most *uint64) (collection.Config, error) {
-	m, err := s.c.updateID(ctx, s.id, func(m *Map) error {
-		m.Config.MaxDocuments = most
+func (s *shardedCollection) SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (collection.Config, error) {
+	m, err := s.c.changeMapByID(ctx, s.id, func(m *Map) error {
+		m.Config.MaxDocuments = maxDocuments
 		_, err := m.Config.Completed()
-		return errors.Join(err, checkMost(most, m.Shards))
+		return errors.Join(err, checkMaxDocuments(maxDocuments, m.Shards))
 	})
 	if err != nil {
 		return collection.Config{}, err
 	}
-	s.c.tell(m)() // so that the next writer knows it
+	s.c.announceMap(m)() // so that the next writer knows it
 	return m.Config, nil
 }
 
 // Retrain implements [collection.Retrainer]: it asks for a training in the map, and waits for the coordinator to
 // do it.
-func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
+func (s *shardedCollection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	token, began := newToken(), time.Now()
-	before, err := s.wantTraining(ctx, token)
+	before, err := s.requestTraining(ctx, token)
 	if err != nil {
 		return nil, err
 	}
 	r := &index.RetrainReport{}
 	r.Before = s.codecReport(ctx, before, r)
-	m, err := s.c.await(ctx, s.id, func(m *Map) (bool, error) {
+	m, err := s.c.waitForMap(ctx, s.id, func(m *Map) (bool, error) {
 		switch {
 		case m.Failed != nil && m.Failed.For == token:
-			return false, m.Failed.Cause.err()
+			return false, m.Failed.Cause.toError()
 		case m.Current != nil && m.Current.Number != before.Current.Number:
 			return true, nil
 		case m.Wanted != token && m.For != token:
@@ -58,7 +58,7 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer stop()
 		wanted := func(m *Map) bool { return m.Wanted == token } // though the caller has gone
-		_, _ = s.c.updateID(ctx, s.id, when(wanted, func(m *Map) { m.Wanted = "" }))
+		_, _ = s.c.changeMapByID(ctx, s.id, changeIf(wanted, func(m *Map) { m.Wanted = "" }))
 		return nil, err
 	}
 	r.After = s.codecReport(ctx, m, r)
@@ -66,22 +66,22 @@ func (s *shards) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	return r, nil
 }
 
-// wantTraining asks for a training in the map, after one that goes on. before is the map before that.
-func (s *shards) wantTraining(ctx context.Context, token string) (before *Map, err error) {
+// requestTraining asks for a training in the map, after one that goes on. before is the map before that.
+func (s *shardedCollection) requestTraining(ctx context.Context, token string) (before *Map, err error) {
 	idle := func(m *Map) bool { return m.Wanted == "" && m.Next == nil }
 	for before == nil && err == nil {
-		if _, err = s.c.await(ctx, s.id, func(m *Map) (bool, error) { return idle(m), nil }); err != nil {
+		if _, err = s.c.waitForMap(ctx, s.id, func(m *Map) (bool, error) { return idle(m), nil }); err != nil {
 			break
 		}
-		_, err = s.c.updateID(ctx, s.id, func(m *Map) error {
+		_, err = s.c.changeMapByID(ctx, s.id, func(m *Map) error {
 			before = nil
 			switch {
 			case m.Current == nil:
 				return collection.ErrEmpty
 			case !idle(m):
-				return errSame // which updateID takes over, so that await knows
+				return errUnchanged // which updateID takes over, so that await knows
 			}
-			before = m.clone()
+			before = m.copyMap()
 			m.Wanted = token
 			return nil
 		})
@@ -90,23 +90,23 @@ func (s *shards) wantTraining(ctx context.Context, token string) (before *Map, e
 }
 
 // codecReport describes the codec of a collection. It takes down the counts of its documents too.
-func (s *shards) codecReport(ctx context.Context, m *Map, r *index.RetrainReport) index.CodecReport {
-	all, _ := statsOf(m, s.c.ask(ctx, &statusAsk{IDs: []string{s.id}, Stats: true}))
-	stats := make([]collection.Stats, len(all))
+func (s *shardedCollection) codecReport(ctx context.Context, m *Map, r *index.RetrainReport) index.CodecReport {
+	perShard, _ := newestStats(m, s.c.askStatus(ctx, &statusRequest{IDs: []string{s.id}, Stats: true}))
+	stats := make([]collection.Stats, len(perShard))
 	r.Docs, r.Passages, r.Tokens = 0, 0, 0
-	for i, shard := range all {
+	for i, shard := range perShard {
 		stats[i] = shard.Stats
 		r.Docs += int(shard.Documents)
 		r.Passages += int(shard.Passages)
 		r.Tokens += int64(shard.Tokens)
 	}
-	d := s.c.growthOf(m, stats).Drift
+	d := s.c.sumGrowth(m, stats).Drift
 	return index.CodecReport{Nbits: m.Current.Nbits, Centroids: d.Centroids, RMSE: d.AddedRMSE}
 }
 
 // Backup implements [collection.Backuper]: one index file of all shards, as that of a folder is. It is made in
 // the folder of this process, of replicas that are opened here where they are not, and checked.
-func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupReport, err error) {
+func (s *shardedCollection) Backup(ctx context.Context, out io.Writer) (r *index.BackupReport, err error) {
 	m, err := s.c.mapByID(s.id)
 	if err != nil {
 		return nil, err
@@ -116,11 +116,11 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 	}
 	var from []index.CopyFrom
 	for shard := range m.Shards {
-		replica, done, err := s.c.borrow(ctx, s.id, shard, m.Current.Number)
+		replica, release, err := s.c.acquireReplica(ctx, s.id, shard, m.Current.Number)
 		if err != nil {
 			return nil, err
 		}
-		defer done()
+		defer release()
 		if err := replica.Poll(ctx); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
@@ -137,13 +137,13 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 	if len(from) == 0 {
 		return nil, collection.ErrEmpty
 	}
-	dir, remove, err := s.c.scratch()
+	dir, remove, err := s.c.makeScratch()
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
 	path := filepath.Join(dir, "whole.plaid")
-	o := &index.CopyOptions{Memory: s.c.c.Index.Memory, Logger: s.c.log}
+	o := &index.CopyOptions{Memory: s.c.cfg.Index.Memory, Logger: s.c.log}
 	if _, err := index.Copy(ctx, path, from, o); err != nil {
 		return nil, err
 	}
@@ -160,18 +160,18 @@ func (s *shards) Backup(ctx context.Context, out io.Writer) (r *index.BackupRepo
 
 // Verify implements [collection.Verifier]: it reads every byte that the store has of the collection, and the
 // replicas that are open here.
-func (s *shards) Verify(ctx context.Context) error {
+func (s *shardedCollection) Verify(ctx context.Context) error {
 	if m, err := s.c.mapByID(s.id); err != nil {
 		return err
 	} else if m.Current == nil {
 		return collection.ErrEmpty
 	}
-	dir, remove, err := s.c.scratch()
+	dir, remove, err := s.c.makeScratch()
 	if err != nil {
 		return err
 	}
 	defer remove()
-	r, err := Verify(ctx, s.c.c.Store, VerifyOptions{Name: s.name, Dir: dir})
+	r, err := Verify(ctx, s.c.cfg.Store, VerifyOptions{Name: s.name, Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (s *shards) Verify(ctx context.Context) error {
 	for _, fault := range r.Faults {
 		errs = append(errs, fmt.Errorf("%w: %s", storage.ErrCorrupt, fault))
 	}
-	for _, r := range s.c.opened(func(k replicaKey) bool { return k.id == s.id }) {
+	for _, r := range s.c.openReplicas(func(k replicaKey) bool { return k.id == s.id }) {
 		if err := r.Verify(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("the replica of shard %d: %w", r.shard, err))
 		}

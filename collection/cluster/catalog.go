@@ -28,7 +28,7 @@ var (
 )
 
 // Place implements [collection.Catalog].
-func (c *Cluster) Place() string { return c.c.Place }
+func (c *Cluster) Place() string { return c.cfg.Place }
 
 // Names implements [collection.Catalog]. Collections that cannot be read are among them.
 func (c *Cluster) Names() []string {
@@ -43,14 +43,14 @@ func (c *Cluster) Names() []string {
 func (c *Cluster) Get(name string) (collection.Collection, error) {
 	ctx, stop := context.WithTimeout(c.ctx, 10*time.Second)
 	defer stop()
-	m, err := c.mapOf(ctx, name)
+	m, err := c.findMap(ctx, name)
 	if unreadable(err) {
-		return &shards{c: c, name: name}, nil // its Err says why
+		return &shardedCollection{c: c, name: name}, nil // its Err says why
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &shards{c: c, name: name, id: m.ID}, nil
+	return &shardedCollection{c: c, name: name, id: m.ID}, nil
 }
 
 // CreateOptions of a collection. The [Config] has those that are 0.
@@ -69,11 +69,11 @@ func checkSpread(shards, replicas int) error {
 	return nil
 }
 
-// checkMost refuses a number of documents that leaves shards none.
-func checkMost(most *uint64, shards int) error {
-	if most != nil && *most < uint64(shards) {
+// checkMaxDocuments refuses a number of documents that leaves shards none.
+func checkMaxDocuments(maxDocuments *uint64, shards int) error {
+	if maxDocuments != nil && *maxDocuments < uint64(shards) {
 		return fmt.Errorf("%w: max_documents is %d; a collection of %d shards keeps at least one document in each",
-			collection.ErrConfig, *most, shards)
+			collection.ErrConfig, *maxDocuments, shards)
 	}
 	return nil
 }
@@ -81,10 +81,10 @@ func checkMost(most *uint64, shards int) error {
 // Create is Declare with a number of shards, which does not change, and of replicas.
 func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
 	collection.Collection, error) {
-	o.Shards, o.Replicas = cmp.Or(o.Shards, c.c.Shards), cmp.Or(o.Replicas, c.c.Replicas)
+	o.Shards, o.Replicas = cmp.Or(o.Shards, c.cfg.Shards), cmp.Or(o.Replicas, c.cfg.Replicas)
 	cfg, err := cfg.Completed()
 	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas),
-		checkMost(cfg.MaxDocuments, o.Shards))
+		checkMaxDocuments(cfg.MaxDocuments, o.Shards))
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +93,8 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		m := &Map{
 			Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas,
 		}
-		before, err := newestMap(ctx, c.c.Store, name)
-		switch known := c.lastMap(name); {
+		before, err := newestMap(ctx, c.cfg.Store, name)
+		switch known := c.knownMap(name); {
 		case unreadable(err):
 			return nil, exists
 		case errors.Is(err, collection.ErrUnknown):
@@ -104,17 +104,17 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		case err != nil:
 			return nil, err
 		case !before.Removed:
-			_ = c.learn(name, before, nil)
+			_ = c.adoptMap(name, before, nil)
 			return nil, exists
 		default: // numbers go on, so that none is taken for another
 			m.Version, m.Last, m.Retired = before.Version+1, before.Last, before.Retired
 		}
-		if err := putMap(ctx, c.c.Store, m); errors.Is(err, errTaken) {
+		if err := putMap(ctx, c.cfg.Store, m); errors.Is(err, errTaken) {
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("declaring %q: %w", name, err)
 		}
-		c.tell(m)() // so that other nodes have it too
+		c.announceMap(m)() // so that other nodes have it too
 		return c.Get(name)
 	}
 }
@@ -126,11 +126,11 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
-	m, err := c.update(ctx, name, func(m *Map) error { m.remove(); return nil })
+	m, err := c.changeMap(ctx, name, func(m *Map) error { m.remove(); return nil })
 	if existed = err == nil; existed {
-		c.tell(m)()
+		c.announceMap(m)()
 	} else if errors.Is(err, collection.ErrUnknown) { // perhaps one that was interrupted
-		m, err = newestMap(ctx, c.c.Store, name)
+		m, err = newestMap(ctx, c.cfg.Store, name)
 	}
 	if errors.Is(err, collection.ErrUnknown) {
 		return false, nil
@@ -138,7 +138,7 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	if err != nil {
 		return existed, err
 	}
-	err = persist(ctx, func() error { return c.seal(ctx, m) }) // the store may have refused one request of many
+	err = retryStore(ctx, func() error { return c.sealLogs(ctx, m) }) // the store may have refused one request of many
 	if err != nil {
 		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w",
 			name, err)
@@ -146,18 +146,18 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	return existed, nil
 }
 
-// sealing is how many logs are sealed at a time.
-const sealing = 64
+// sealedAtOnce is how many logs are sealed at a time.
+const sealedAtOnce = 64
 
-// seal ends the logs of collections that a map says were removed.
-func (c *Cluster) seal(ctx context.Context, m *Map) error {
+// sealLogs ends the logs of collections that a map says were removed.
+func (c *Cluster) sealLogs(ctx context.Context, m *Map) error {
 	sealed := map[string]bool{}
 	for _, g := range m.Retired {
 		if g.Shards == 0 {
 			continue
 		}
-		seal := func(shard int) error { return replica.Seal(ctx, &c.rc, g.ID, shard) }
-		if err := parallel.Do(ctx, g.Shards, sealing, seal); err != nil {
+		seal := func(shard int) error { return replica.Seal(ctx, &c.replicaConfig, g.ID, shard) }
+		if err := parallel.Do(ctx, g.Shards, sealedAtOnce, seal); err != nil {
 			return err
 		}
 		sealed[g.ID] = true
@@ -165,8 +165,8 @@ func (c *Cluster) seal(ctx context.Context, m *Map) error {
 	if len(sealed) == 0 {
 		return nil
 	}
-	m, err := updateAny(ctx, c.c.Store, m.Name, func(m *Map) error {
-		err := errSame
+	m, err := updateMapOrRemoved(ctx, c.cfg.Store, m.Name, func(m *Map) error {
+		err := errUnchanged
 		for i := range m.Retired {
 			if g := &m.Retired[i]; g.Shards > 0 && sealed[g.ID] {
 				g.Shards, err = 0, nil
@@ -175,29 +175,29 @@ func (c *Cluster) seal(ctx context.Context, m *Map) error {
 		return err
 	})
 	if err == nil {
-		err = c.learn(m.Name, m, nil)
+		err = c.adoptMap(m.Name, m, nil)
 	}
 	return err
 }
 
-// sealDue finishes removals that were interrupted, some time after they were seen first.
-func (c *Cluster) sealDue(now time.Time) {
+// finishRemovals finishes removals that were interrupted, some time after they were seen first.
+func (c *Cluster) finishRemovals(now time.Time) {
 	c.mu.Lock()
 	var due []*Map
 	for _, m := range c.maps {
 		open := slices.ContainsFunc(m.Retired, func(g Retired) bool { return g.Shards > 0 })
-		if first, seen := c.unsealed[m.Name]; !open || m.fault != nil {
+		if first, seen := c.unsealed[m.Name]; !open || m.readErr != nil {
 			delete(c.unsealed, m.Name)
 		} else if !seen {
 			c.unsealed[m.Name] = now
-		} else if now.Sub(first) > beatsToDie*c.c.Beat && coordinator(c.nodes, m.ID) == c.node {
+		} else if now.Sub(first) > beatsToDie*c.cfg.Beat && coordinator(c.nodes, m.ID) == c.node {
 			due = append(due, m)
 		}
 	}
 	c.mu.Unlock()
 	for _, m := range due {
-		c.aside("sealing "+m.ID, func(ctx context.Context) {
-			if err := c.seal(ctx, m); err != nil && ctx.Err() == nil {
+		c.startTask("sealing "+m.ID, func(ctx context.Context) {
+			if err := c.sealLogs(ctx, m); err != nil && ctx.Err() == nil {
 				c.log.Warn("the logs of a collection that was removed are not sealed yet",
 					"collection", m.Name, "error", err)
 			}
@@ -210,7 +210,7 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	if err := checkSpread(1, replicas); err != nil {
 		return err
 	}
-	_, err := c.update(ctx, name, when(func(m *Map) bool { return m.Replicas != replicas }, func(m *Map) {
+	_, err := c.changeMap(ctx, name, changeIf(func(m *Map) bool { return m.Replicas != replicas }, func(m *Map) {
 		m.Replicas = replicas
 	}))
 	return err
@@ -221,16 +221,16 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 func (c *Cluster) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	silent := time.Since(c.answered)
+	silent := time.Since(c.lastAnswer)
 	switch {
 	case c.closed:
 		return collection.ErrClosed
-	case silent < beatsToDie*c.c.Beat || c.trouble == nil && silent < 3*beatsToDie*c.c.Beat:
+	case silent < beatsToDie*c.cfg.Beat || c.storeErr == nil && silent < 3*beatsToDie*c.cfg.Beat:
 		return nil
 	}
-	err := fmt.Errorf("the store %s has not answered for %v", c.c.Place, silent.Round(time.Second))
-	if c.trouble != nil {
-		err = fmt.Errorf("%w: %w", err, c.trouble)
+	err := fmt.Errorf("the store %s has not answered for %v", c.cfg.Place, silent.Round(time.Second))
+	if c.storeErr != nil {
+		err = fmt.Errorf("%w: %w", err, c.storeErr)
 	}
 	return err
 }
@@ -240,7 +240,7 @@ func (c *Cluster) Panics() uint64 { return c.panics.Load() }
 
 // Restore implements [collection.Restorer].
 func (c *Cluster) Restore(ctx context.Context, name string, in io.Reader) error {
-	return c.fill(ctx, name, func(path string) error {
+	return c.fillCollection(ctx, name, func(path string) error {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err != nil {
 			return err
@@ -252,19 +252,19 @@ func (c *Cluster) Restore(ctx context.Context, name string, in io.Reader) error 
 
 // Import implements [collection.Restorer].
 func (c *Cluster) Import(ctx context.Context, name, dir string) (r *index.ImportReport, err error) {
-	err = c.fill(ctx, name, func(path string) (err error) {
+	err = c.fillCollection(ctx, name, func(path string) (err error) {
 		r, err = index.Import(ctx, dir, path, &index.ImportOptions{
-			Threads: c.c.Index.Threads, Memory: c.c.Index.Memory, Backend: c.c.Index.Backend, Logger: c.log,
+			Threads: c.cfg.Index.Threads, Memory: c.cfg.Index.Memory, Backend: c.cfg.Index.Backend, Logger: c.log,
 		})
 		return err
 	})
 	return r, err
 }
 
-// fill gives a collection that has no documents those of an index file, which write makes. The collection is
+// fillCollection gives a collection that has no documents those of an index file, which write makes. The collection is
 // declared if it is not there, and removed again if filling it failed, unless it has other documents by then.
-func (c *Cluster) fill(ctx context.Context, name string, write func(path string) error) error {
-	m, err := c.mapOf(ctx, name)
+func (c *Cluster) fillCollection(ctx context.Context, name string, write func(path string) error) error {
+	m, err := c.findMap(ctx, name)
 	declared := errors.Is(err, collection.ErrUnknown)
 	if err == nil && m.Current != nil {
 		err = fmt.Errorf("%w: %q has documents", collection.ErrExists, name)
@@ -272,7 +272,7 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 	if err != nil && !declared {
 		return err
 	}
-	dir, remove, err := c.scratch()
+	dir, remove, err := c.makeScratch()
 	if err != nil {
 		return err
 	}
@@ -288,18 +288,18 @@ func (c *Cluster) fill(ctx context.Context, name string, write func(path string)
 		if _, err := c.Declare(ctx, name, collection.Config{}); err != nil {
 			return err
 		}
-		if m, err = c.mapOf(ctx, name); err != nil {
+		if m, err = c.findMap(ctx, name); err != nil {
 			return err
 		}
 	}
-	b := &bulk{store: c.c.Store, id: m.ID, empty: true, growth: c.c.Index.Growth, log: c.log}
-	if m, err = b.fill(ctx, path, func() error { return nil }); err == nil {
-		c.tell(m)() // so that all nodes find it
+	b := &bulkBuild{store: c.cfg.Store, id: m.ID, mustBeEmpty: true, growth: c.cfg.Index.Growth, log: c.log}
+	if m, err = b.publishFile(ctx, path, func() error { return nil }); err == nil {
+		c.announceMap(m)() // so that all nodes find it
 		return nil
 	}
 	if declared {
 		empty := func(m *Map) bool { return m.Current == nil }
-		_, rerr := c.updateID(context.WithoutCancel(ctx), b.id, when(empty, (*Map).remove))
+		_, rerr := c.changeMapByID(context.WithoutCancel(ctx), b.id, changeIf(empty, (*Map).remove))
 		if rerr != nil {
 			c.log.Warn("a collection that was declared to be filled stays", "collection", name, "error", rerr)
 		}

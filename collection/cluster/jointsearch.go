@@ -1,0 +1,199 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/kernels"
+	"github.com/plaid-ir/plaid/search"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// jointSearcher searches the shards of a generation that a node has as one: centroid scores are computed once, and
+// budgets go where the best candidates are.
+type jointSearcher struct {
+	generation   uint64
+	mu           sync.Mutex
+	codecNumbers map[*kernels.Codec]int
+	multi        *search.Multi
+}
+
+// searcherFor is the searcher of some shards.
+func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster, parts []*index.Snapshot) (*search.Multi, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	snap, err := index.Together(t.codecNumbers, parts...)
+	if err != nil {
+		return nil, err
+	}
+	if t.multi == nil { // without shards, which would stay in memory as they are now
+		none, err := index.Together(t.codecNumbers)
+		if err != nil {
+			return nil, err
+		}
+		t.multi, err = search.NewMultiAt(ctx, none, &search.MultiOptions{Threads: c.cfg.Index.Threads, Logger: c.log})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return t.multi.At(snap), nil
+}
+
+// jointSearcherOf is the searcher of the shards of a collection.
+func (c *Cluster) jointSearcherOf(a *shardTarget) *jointSearcher {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.front.jointSearchers[a.ID]
+	if t == nil || t.generation != a.Generation {
+		if len(c.front.jointSearchers) > 256 || c.front.jointSearchers == nil {
+			c.front.jointSearchers = map[string]*jointSearcher{}
+		}
+		t = &jointSearcher{generation: a.Generation, codecNumbers: map[*kernels.Codec]int{}}
+		c.front.jointSearchers[a.ID] = t
+	}
+	return t
+}
+
+// doSearch searches shards: as one, unless a device has them, or there are ordinals, which are of one shard.
+func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchRequest) (*answers[searchAnswer], error) {
+	byNumber := in.Only.Numbers != nil ||
+		slices.ContainsFunc(in.Queries, func(q wireQuery) bool { return q.Only.Numbers != nil })
+	if len(a.Shards) == 1 || c.cfg.Index.Device != nil || byNumber {
+		return eachShard(ctx, c, a, func(h *openShard, out *searchAnswer) error {
+			return c.searchShards(ctx, a, in, []*openShard{h}, []*searchAnswer{out})
+		}, in.wheres()...)
+	}
+	out, shards := openShards[searchAnswer](ctx, c, a, in.wheres())
+	var ready []*openShard
+	var found []*searchAnswer
+	for i, h := range shards {
+		defer h.close()
+		if h.hasDocuments() {
+			ready, found = append(ready, h), append(found, &out.Shards[i])
+		}
+	}
+	if len(ready) == 0 {
+		return out, nil
+	}
+	err := c.runGuarded("a search", func() error { return c.searchShards(ctx, a, in, ready, found) })
+	if err == nil {
+		return out, nil
+	}
+	for i, h := range ready {
+		found[i].Results = nil
+		if h.answerHead.setError(err); errors.Is(err, storage.ErrCorrupt) { // one of them has damage
+			c.startTask(fmt.Sprint("verifying ", a.ID, h.Shard), func(ctx context.Context) { _ = h.replica.Verify(ctx) })
+		}
+	}
+	return out, nil
+}
+
+// toQueries makes the queries and options of a search of some shards.
+func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ...*openShard) (qs []search.Query, o search.Options,
+	err error) {
+	var shards []int
+	for _, h := range group {
+		shards = append(shards, h.Shard)
+	}
+	filter := func(s *collection.Selection) (*search.Filter, error) {
+		part := newSplitSelection(s, a.ShardCount).forShards(shards...)
+		switch {
+		case part.All():
+			return nil, nil
+		case part.Numbers != nil:
+			return group[0].snapshot.Filter(ctx, part)
+		}
+		return (&search.Filter{IDs: part.IDs, Where: part.Where, AllowMissing: true}).Prepared(), nil
+	}
+	o = in.Options
+	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, min(in.Share*float64(len(group)), 1), true, false
+	if o.Mode == search.Candidates {
+		candidates := candidateSelection(&o)
+		o.Candidates = newSplitSelection(&candidates, a.ShardCount).forShards(shards...).IDs
+	}
+	if o.Filter, err = filter(&in.Only); err != nil {
+		return nil, o, err
+	}
+	qs = make([]search.Query, len(in.Queries))
+	for i := range qs {
+		q := &in.Queries[i]
+		qs[i] = search.Query(q.plainQuery)
+		qs[i].Vectors, qs[i].Weights = q.Vectors, q.Weights
+		if qs[i].Filter, err = filter(&q.Only); err != nil {
+			return nil, o, err
+		}
+	}
+	return qs, o, nil
+}
+
+// searchShards searches shards as one, and takes the results apart.
+func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRequest, group []*openShard,
+	found []*searchAnswer) error {
+	qs, o, err := in.toQueries(ctx, a, group...)
+	if err != nil {
+		return err
+	}
+	var results []search.Result
+	if len(group) == 1 {
+		results, err = group[0].snapshot.Search(ctx, qs, o)
+	} else {
+		results, err = c.searchJointly(ctx, a, group, qs, o)
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		f.Results = make([]wireResult, len(results))
+	}
+	remaining := maxReadBytes * len(group) / len(a.Shards)
+	for i := range results {
+		r := &results[i]
+		floor, more := r.Floor()
+		for j, f := range found {
+			result := &f.Results[i]
+			result.More, result.Floor = in.Share > 0 && more, floor
+			if j == 0 { // the figures are of all of them
+				result.Stats = r.Stats
+			}
+			result.Stats.Shards = nil
+			if j < len(r.Stats.Shards) {
+				result.Stats.Shards = r.Stats.Shards[j : j+1]
+			}
+		}
+		for j := range r.Hits {
+			part := r.Hits[j].Shard
+			hit, err := group[part].toWireHit(&r.Hits[j], in.Options.Payload, &remaining)
+			if err != nil {
+				return err
+			}
+			result := &found[part].Results[i]
+			result.Hits = append(result.Hits, hit)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) searchJointly(ctx context.Context, a *shardTarget, group []*openShard, qs []search.Query, o search.Options) (
+	[]search.Result, error) {
+	var parts []*index.Snapshot
+	undecided := true
+	for _, h := range group {
+		parts = append(parts, h.snapshot.Snapshot())
+		undecided = undecided && collection.Undecided(h.snapshot.Snapshot())
+	}
+	multi, err := c.jointSearcherOf(a).searcherFor(ctx, c, parts)
+	if err != nil {
+		return nil, err
+	}
+	for i := range qs {
+		if undecided { // no document has vectors
+			qs[i].Vectors, qs[i].Weights, qs[i].Mask, qs[i].Dim = []float32{1}, nil, nil, 1
+		}
+	}
+	return multi.SearchBatch(ctx, qs, o)
+}

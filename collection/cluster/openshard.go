@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+	"github.com/plaid-ir/plaid/collection/store"
+	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/storage"
+)
+
+// openShard is a shard as a node has it.
+type openShard struct {
+	*answerHead
+	after    uint64
+	replica  *replica.Replica
+	snapshot *store.Snapshot
+}
+
+// openSnapshot takes a shard in one state; the view is nil if it has no documents. The fields of conditions are noted
+// that it does not know.
+func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, a *shardTarget, wheres []*condition.Condition) (err error) {
+	if h.replica, err = c.replicaForRead(ctx, a, h.Shard); err != nil {
+		return err
+	}
+	h.snapshot, h.Entry, err = h.replica.Snapshot(ctx, h.after)
+	if errors.Is(err, collection.ErrEmpty) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h.Docs = uint64(h.snapshot.Snapshot().Len())
+	for _, where := range wheres {
+		if where == nil {
+			continue
+		}
+		unknown, err := index.UnknownFields(ctx, []*index.Snapshot{h.snapshot.Snapshot()}, where)
+		if err != nil {
+			return err
+		}
+		h.Unknown = append(h.Unknown, unknown...)
+	}
+	return nil
+}
+
+// setError makes the answer for the shard an error. A file with damage is fetched again.
+func (h *openShard) setError(err error) {
+	if h.answerHead.setError(err); h.replica != nil && errors.Is(err, storage.ErrCorrupt) {
+		h.replica.Corrupt(err)
+	}
+}
+
+func (h *openShard) close() error {
+	if h.snapshot == nil {
+		return nil
+	}
+	return h.snapshot.Close()
+}
+
+// setError makes the answer for a shard an error.
+func (a *answerHead) setError(err error) {
+	*a = answerHead{Shard: a.Shard, Entry: a.Entry, Error: newFailure(err)}
+}
+
+// openShards opens shards, all at a time. Some of them may not be ready.
+func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarget, wheres []*condition.Condition) (
+	*answers[T], []*openShard) {
+	out, shards := &answers[T]{make([]T, len(a.Shards))}, make([]*openShard, len(a.Shards))
+	var wg sync.WaitGroup
+	for i, s := range a.Shards {
+		shards[i] = &openShard{answerHead: P(&out.Shards[i]).head(), after: s.After}
+		shards[i].Shard = s.Shard
+		wg.Go(func() {
+			if err := c.runGuarded("a shard", func() error { return shards[i].openSnapshot(ctx, c, a, wheres) }); err != nil {
+				shards[i].setError(err)
+			}
+		})
+	}
+	wg.Wait()
+	return out, shards
+}
+
+// hasDocuments reports whether the shard is open and has documents.
+func (h *openShard) hasDocuments() bool { return h.snapshot != nil && h.Error == nil }
+
+// eachShard answers for shards, each in one state, all at a time. A shard without documents gives the
+// zero answer.
+func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarget, do func(h *openShard, out *T) error,
+	wheres ...*condition.Condition) (*answers[T], error) {
+	out, shards := openShards[T, P](ctx, c, a, wheres)
+	var wg sync.WaitGroup
+	for i, h := range shards {
+		wg.Go(func() {
+			err := c.runGuarded("a shard", func() (err error) {
+				defer func() { err = errors.Join(err, h.close()) }()
+				if h.hasDocuments() {
+					err = do(h, &out.Shards[i])
+				}
+				return err
+			})
+			if err != nil {
+				common := *h.answerHead
+				out.Shards[i] = *new(T)
+				*h.answerHead = common
+				h.setError(err)
+			}
+		})
+	}
+	wg.Wait()
+	return out, nil
+}
+
+// replicaForRead is the replica of a shard on this node. The error is errNotHere or errGeneration.
+func (c *Cluster) replicaForRead(ctx context.Context, a *shardTarget, shard int) (*replica.Replica, error) {
+	m, err := c.findMap(ctx, a.Name)
+	if err == nil && (m.ID != a.ID || m.Current == nil || m.Current.Number < a.Generation) {
+		m, err = c.rereadMap(ctx, a.Name) // who asks may know of a newer one
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case m.ID != a.ID || m.Current == nil || m.Current.Number != a.Generation:
+		return nil, fmt.Errorf("%w: of %s, not %d of %s", errGeneration, m.ID, a.Generation, a.ID)
+	case shard < 0 || shard >= m.Shards:
+		return nil, fmt.Errorf("%w: shard %d of %d", errMessage, shard, m.Shards)
+	}
+	c.mu.Lock()
+	open := c.replicas[replicaKey{shardKey{a.ID, shard}, a.Generation}] != nil
+	c.mu.Unlock()
+	if !open && !slices.ContainsFunc(c.holders(m, shard), c.isSelf) {
+		return nil, fmt.Errorf("%w: shard %d of %s", errNotHere, shard, a.Name)
+	}
+	r, err := c.ensureReplica(ctx, a.ID, shard, a.Generation)
+	if err != nil {
+		return nil, err
+	}
+	return r.Replica, nil
+}

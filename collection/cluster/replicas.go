@@ -1,0 +1,299 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/plaid-ir/plaid/collection"
+	"github.com/plaid-ir/plaid/collection/cluster/replica"
+)
+
+const (
+	// pollInterval is how often a replica looks for entries without a hint.
+	pollInterval = 6 * time.Minute
+	pollTimeout  = time.Minute
+	// lingerTime is how long a replica stays open that the node is not to have, since the last request for it.
+	lingerTime = time.Minute
+	// cacheAge is how long the file of such a replica stays.
+	cacheAge = 24 * time.Hour
+)
+
+// cachedReplica is a replica that is open.
+type cachedReplica struct {
+	*replica.Replica
+	replicaKey
+	holders  []*Node   // of the shard; the first one gathers its changes
+	nextPoll time.Time // when the log is looked at next
+	lastUsed time.Time // when the replica was needed last
+	users    int       // that need it for long
+}
+
+// wantedReplica is a replica that the node is to have.
+type wantedReplica struct {
+	m       *Map
+	g       *replica.Generation
+	holders []*Node
+}
+
+// wantedReplicas are the replicas that this node is to have: those that are searched, and those of the next generation
+// that are built.
+func (c *Cluster) wantedReplicas() map[replicaKey]wantedReplica {
+	replicas := map[replicaKey]wantedReplica{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.maps {
+		if c.node == nil || m.readErr != nil || m.Removed {
+			continue
+		}
+		for _, g := range m.generations() {
+			b := c.nextBuilds[m.ID]
+			for s, has := range c.placementOf(m) {
+				ready := g == m.Current || b != nil && b.generation == g.Number && b.holders[s]
+				if ready && slices.Contains(has, c.node) {
+					replicas[replicaKey{shardKey{m.ID, s}, g.Number}] = wantedReplica{m, g, has}
+				}
+			}
+		}
+	}
+	return replicas
+}
+
+// isObsolete reports whether a map says that a replica is of no use any more; ok is false if there is no map to say so.
+// c.mu is held.
+func (c *Cluster) isObsolete(k replicaKey) (over, ok bool) {
+	m := c.maps[nameFromID(k.id)]
+	if m == nil || m.readErr != nil {
+		return false, false
+	}
+	return m.Removed || m.ID != k.id || m.generation(k.generation) == nil && k.generation <= m.Last, true
+}
+
+// updateReplicas opens the replicas that this node is to have, tells them of changes, and closes the others.
+func (c *Cluster) updateReplicas(now time.Time) {
+	wantedNow := c.wantedReplicas()
+	for k, w := range wantedNow {
+		_, err := c.openReplica(w.m, w.g, k.shard)
+		if err != nil && !errors.Is(err, errNotHere) && c.ctx.Err() == nil { // else it is opened when it was closed
+			c.log.Error("a replica cannot be opened", "collection", w.m.Name, "shard", k.shard, "error", err)
+		}
+	}
+	var moved []*cachedReplica
+	c.mu.Lock()
+	for k, r := range c.replicas {
+		w, wanted := wantedNow[k]
+		if wanted {
+			r.lastUsed = now
+		} else if obsolete, ok := c.isObsolete(k); ok && r.users == 0 && now.Sub(r.lastUsed) > min(lingerTime, 20*c.cfg.Beat) {
+			c.closeReplica(r, obsolete)
+			continue
+		}
+		if !slices.Equal(r.holders, w.holders) { // one that has ended may have told no other of its last entry
+			r.holders, r.nextPoll = w.holders, now
+			moved = append(moved, r)
+		}
+	}
+	due := c.duePolls(now)
+	c.mu.Unlock()
+	for _, r := range moved {
+		r.SetWriter(c.isFirstHolder(r))
+	}
+	for _, r := range due {
+		c.startTask(fmt.Sprint("polling ", r.replicaKey), func(ctx context.Context) {
+			release, err := acquireSlot(ctx, c.pollSlots)
+			if err != nil {
+				return
+			}
+			defer release()
+			ctx, stop := context.WithTimeout(ctx, pollTimeout) // one that is not ready has no need of it
+			defer stop()
+			if err := r.Poll(ctx); err != nil && ctx.Err() == nil {
+				c.log.Debug("a log was not looked at", "shard", fmt.Sprint(r.replicaKey), "error", err)
+			}
+		})
+	}
+}
+
+// isFirstHolder reports whether this node gathers the changes of a shard.
+func (c *Cluster) isFirstHolder(r *cachedReplica) bool {
+	return len(r.holders) > 0 && c.isSelf(r.holders[0])
+}
+
+// closeReplica closes a replica in the background, since that waits for its readers, and removes its file if the replica is
+// of no use any more; c.mu is held. Its folder is not for another replica before that is done.
+func (c *Cluster) closeReplica(r *cachedReplica, obsolete bool) {
+	k := r.replicaKey
+	delete(c.replicas, k)
+	delete(c.hintedEntries, k.shardKey) // no replica finds out whether that is right
+	c.closing[k] = true
+	c.background.Go(func() {
+		end := r.Close
+		if obsolete {
+			end = r.Remove
+		}
+		if err := c.runGuarded("closing a replica", func() error { return end(c.ctx) }); err != nil {
+			c.log.Warn("a replica that is not needed any more was not closed", "error", err)
+		}
+		c.mu.Lock()
+		delete(c.closing, k)
+		c.mu.Unlock()
+		c.wakeLoop() // it may be needed again
+	})
+}
+
+// duePolls are the replicas whose logs are to be looked at now; c.mu is held.
+func (c *Cluster) duePolls(now time.Time) (due []*cachedReplica) {
+	for _, r := range c.replicas {
+		if !now.Before(r.nextPoll) {
+			r.nextPoll = now.Add(pollInterval*9/10 + rand.N(pollInterval/5)) // a node that starts polls them all at once
+			due = append(due, r)
+		}
+	}
+	c.requests.Add(int64(len(due)))
+	return due
+}
+
+// ensureReplica opens the replica of a shard on this node, whether or not this node is a holder.
+func (c *Cluster) ensureReplica(ctx context.Context, id string, shard int, generation uint64) (*cachedReplica, error) {
+	c.mu.Lock()
+	r := c.replicas[replicaKey{shardKey{id, shard}, generation}]
+	if r != nil {
+		r.lastUsed = time.Now()
+	}
+	c.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	m, err := c.mapByID(id)
+	if err != nil || m.generation(generation) == nil && m.Last < generation {
+		if _, err = c.rereadMap(ctx, nameFromID(id)); err == nil {
+			m, err = c.mapByID(id)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := m.generation(generation)
+	if g == nil || shard < 0 || shard >= m.Shards {
+		return nil, fmt.Errorf("%w: shard %d of generation %d of %s is asked for", errGeneration, shard, generation, id)
+	}
+	return c.openReplica(m, g, shard)
+}
+
+// openReplica opens a replica, or finds the one that is open.
+func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cachedReplica, error) {
+	k := replicaKey{shardKey{m.ID, shard}, g.Number}
+	c.openMutex.Lock()
+	defer c.openMutex.Unlock()
+	c.mu.Lock()
+	r, closed, ending := c.replicas[k], c.closed, c.closing[k]
+	c.mu.Unlock()
+	if closed {
+		return nil, collection.ErrClosed
+	}
+	if r != nil {
+		return r, nil
+	}
+	if ending {
+		return nil, fmt.Errorf("%w: shard %d of %s is being closed", errNotHere, shard, m.ID)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, collection.ErrClosed
+	}
+	if now := c.maps[nameFromID(m.ID)]; now != nil && now.readErr == nil && now.ID == m.ID {
+		m = now // its limit of documents was not told to this replica
+	}
+	opened, err := replica.Open(&c.replicaConfig, m.replicaShard(shard, g))
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	r = &cachedReplica{Replica: opened, replicaKey: k, lastUsed: now, nextPoll: now.Add(rand.N(pollInterval))}
+	if c.node != nil {
+		r.holders = c.placementOf(m)[shard]
+	}
+	c.replicas[k] = r
+	r.SetWriter(c.isFirstHolder(r))
+	return r, nil
+}
+
+// acquireReplica is replica for long use: it stays open until done is called.
+func (c *Cluster) acquireReplica(ctx context.Context, id string, shard int, generation uint64) (
+	r *cachedReplica, release func(), err error) {
+	if r, err = c.ensureReplica(ctx, id, shard, generation); err != nil {
+		return nil, nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.replicas[r.replicaKey] != r {
+		return nil, nil, fmt.Errorf("%w: shard %d of %s was closed", errNotHere, shard, id)
+	}
+	r.users++
+	return r, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		r.users--
+		r.lastUsed = time.Now()
+	}, nil
+}
+
+// removeStaleCaches removes files of replicas that are not open, and that a map says are of no use, or that have not been
+// used for a day.
+func (c *Cluster) removeStaleCaches(now time.Time) {
+	dirs, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*", "*"))
+	for _, dir := range dirs {
+		k := replicaKey{shardKey: shardKey{id: filepath.Base(filepath.Dir(dir))}}
+		if n, err := fmt.Sscanf(filepath.Base(dir), "%04d-%08d", &k.shard, &k.generation); n != 2 || err != nil {
+			continue
+		}
+		info, err := os.Stat(dir)
+		if err != nil {
+			continue
+		}
+		c.openMutex.Lock() // it is not opened meanwhile
+		c.mu.Lock()
+		obsolete, _ := c.isObsolete(k)
+		open := c.replicas[k] != nil || c.closing[k]
+		c.mu.Unlock()
+		if !open && (obsolete || now.Sub(info.ModTime()) >= cacheAge) {
+			if err := os.RemoveAll(dir); err != nil {
+				c.log.Warn("the file of a replica stays that is not needed any more", "path", dir, "error", err)
+			}
+			_ = os.Remove(filepath.Dir(dir)) // if it was the last
+		}
+		c.openMutex.Unlock()
+	}
+}
+
+// openReplicas are the chosen replicas, of those that are open here.
+func (c *Cluster) openReplicas(chosen func(replicaKey) bool) (all []*cachedReplica) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, r := range c.replicas {
+		if chosen(k) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// readableMaps are the newest maps of collections that are there and can be read, by name.
+func (c *Cluster) readableMaps() []*Map {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var readable []*Map
+	for _, name := range slices.Sorted(maps.Keys(c.maps)) {
+		if m := c.maps[name]; m.readErr == nil && !m.Removed {
+			readable = append(readable, m)
+		}
+	}
+	return readable
+}
