@@ -20,26 +20,27 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// BuildOptions of a collection.
+// BuildOptions are the options of a bulk build.
 type BuildOptions struct {
-	// Train says how the codec is trained, or which is used, and how documents are encoded. With Input
-	// and Resume a build that was interrupted goes on with its files in Dir.
+	// Train says how the codec is trained, or which one is used, and how documents are encoded. With Input and Resume,
+	// an interrupted build is continued with its files in Dir.
 	Train index.BuildOptions
-	// Dir is where the files are made before they are objects: it takes twice their size. "": a
-	// temporary folder.
+	// Dir is where the index files are built before they are put into the store. They need twice their size. "" means
+	// a temporary folder.
 	Dir    string
-	Growth collection.Growth // as of the nodes
-	// Progress, where set, is told how many shards are in the store.
+	Growth collection.Growth // the same as on the nodes
+	// Progress is called with the number of shards that are in the store; nil means that nothing is called.
 	Progress func(done, total int)
 	Logger   *slog.Logger
 }
 
-// Build gives a collection that was declared all documents of sources, in the place of those that it has:
-// this machine trains one codec, encodes the documents, and puts a file of each shard into the store. Nodes
-// search the files when all are there. Changes of the collection that are made meanwhile are made to the new
-// documents.
+// Build replaces all documents of a collection with those of sources. The collection must have been declared.
 //
-// Errors: [collection.ErrUnknown], [ErrConflict] if another build was begun since, and those of [index.Build].
+// This machine trains one codec, encodes the documents, and puts an index file of each shard into the store. Nodes
+// search the files when all of them are there. Changes that are made to the collection during the build are applied
+// to the new documents.
+//
+// Errors: [collection.ErrUnknown], [ErrConflict] if another build has begun since, and those of [index.Build].
 func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (
 	r *index.BuildReport, err error) {
 	source, err := vectors.Concat(src...)
@@ -71,7 +72,7 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 	return r, err
 }
 
-// verifyFile reads every byte of an index file.
+// verifyFile reads and checks every byte of an index file.
 func verifyFile(ctx context.Context, path string, log *slog.Logger) error {
 	ix, err := index.Open(ctx, path, &index.Options{Logger: log})
 	if err != nil {
@@ -80,20 +81,21 @@ func verifyFile(ctx context.Context, path string, log *slog.Logger) error {
 	return errors.Join(ix.Verify(ctx), ix.Close())
 }
 
-// bulkBuild puts a whole collection into the store at once.
+// bulkBuild replaces all documents of a collection at once.
 type bulkBuild struct {
 	store       objects.Store
-	id          string
-	mustBeEmpty bool // the collection must have no documents
+	id          string // of the collection
+	mustBeEmpty bool   // the collection must have no documents
 	growth      collection.Growth
 	progress    func(done, total int)
 	log         *slog.Logger
 
 	generation uint64
-	logEnds    []journal.Position // of the logs when the build began
+	logEnds    []journal.Position // ends of the shards' logs when the build began
 }
 
-// publishFile puts the documents of an index file, which write makes, into the store, and has them searched.
+// publishFile puts the documents of an index file, which write creates at path, into the store, and makes them the
+// generation that is searched. It removes the file.
 func (b *bulkBuild) publishFile(ctx context.Context, path string, write func() error) (m *Map, err error) {
 	defer func() {
 		if err != nil {
@@ -114,6 +116,8 @@ func (b *bulkBuild) publishFile(ctx context.Context, path string, write func() e
 	return m, errors.Join(err, ix.Close(), os.Remove(path))
 }
 
+// changeMap changes the map of the collection. With mustBeEmpty, the error is [collection.ErrExists] if the collection
+// has documents.
 func (b *bulkBuild) changeMap(ctx context.Context, change func(*Map) error) (*Map, error) {
 	return updateMap(ctx, b.store, nameFromID(b.id), forCollection(b.id, func(m *Map) error {
 		if b.mustBeEmpty && m.Current != nil {
@@ -123,7 +127,7 @@ func (b *bulkBuild) changeMap(ctx context.Context, change func(*Map) error) (*Ma
 	}))
 }
 
-// reserveGeneration reserves the generation, so that no log is cut, and finds where the logs end.
+// reserveGeneration reserves the generation, so that no log is cut during the build, and finds the ends of the logs.
 func (b *bulkBuild) reserveGeneration(ctx context.Context) error {
 	m, err := b.changeMap(ctx, func(m *Map) error {
 		m.reserve(&m.Building, newToken())
@@ -145,6 +149,7 @@ func (b *bulkBuild) reserveGeneration(ctx context.Context) error {
 				end = checkpoints[len(checkpoints)-1].Position
 			}
 		}
+		// Read the log to its end, from the newest checkpoint on.
 		if end, err = log.Read(ctx, end, 0, func(journal.Entry) error { return nil }); err != nil {
 			return fmt.Errorf("shard %d: %w", s, err)
 		}
@@ -153,32 +158,41 @@ func (b *bulkBuild) reserveGeneration(ctx context.Context) error {
 	return nil
 }
 
-// releaseGeneration lets the generation go of a build that failed.
+// releaseGeneration gives up the generation of a build that failed.
 func (b *bulkBuild) releaseGeneration(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
 	_, err := updateMap(ctx, b.store, nameFromID(b.id), forCollection(b.id, changeIf(
 		func(m *Map) bool { return m.Building.holds(b.generation) }, func(m *Map) { m.release(&m.Building) })))
 	if err != nil && !errors.Is(err, collection.ErrUnknown) && b.log != nil {
-		b.log.Warn("the remains of a build stay for a week", "collection", nameFromID(b.id), "error", err)
+		b.log.Warn("the objects of a failed build will be deleted after a week",
+			"collection", nameFromID(b.id), "error", err)
 	}
 }
 
-// publishIndex puts the documents of an index into the store, by shards, and has them searched.
+// publishIndex puts the documents of an index into the store, by shards, and makes them the generation that is
+// searched.
 func (b *bulkBuild) publishIndex(ctx context.Context, ix *index.Index, dir string) (_ *Map, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
+	// Describe the generation.
 	h := snap.Header()
 	g := &replica.Generation{
-		Number: b.generation, Base: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage,
-		Model: h.Model, Trained: h.Build.Tokens,
+		Number:  b.generation,
+		Base:    b.generation,
+		Dim:     snap.Dim(),
+		Nbits:   h.Nbits,
+		Stage:   b.growth.CodedBy(&h).Stage,
+		Model:   h.Model,
+		Trained: h.Build.Tokens,
 	}
 	if collection.Undecided(snap) {
 		g.Dim = 0
 	}
+	// Put the codec.
 	o := &index.CopyOptions{Logger: b.log, Force: true}
 	if g.Stage != collection.StageFlat {
 		codec := filepath.Join(dir, "codec.plaid")
@@ -192,6 +206,7 @@ func (b *bulkBuild) publishIndex(ctx context.Context, ix *index.Index, dir strin
 			return nil, err
 		}
 	}
+	// Put the index file of each shard.
 	shardDocs := make([]*roaring.Bitmap, len(b.logEnds))
 	for s := range shardDocs {
 		shardDocs[s] = roaring.New()
@@ -210,6 +225,7 @@ func (b *bulkBuild) publishIndex(ctx context.Context, ix *index.Index, dir strin
 			b.progress(s+1, len(shardDocs))
 		}
 	}
+	// Search the new generation.
 	return b.changeMap(ctx, func(m *Map) error {
 		if err := b.checkReserved(m); err != nil {
 			return err
@@ -220,7 +236,7 @@ func (b *bulkBuild) publishIndex(ctx context.Context, ix *index.Index, dir strin
 	})
 }
 
-// checkReserved is [ErrConflict] if a map does not have the generation of the build any more.
+// checkReserved returns [ErrConflict] if the map does not have the reservation of the build any more.
 func (b *bulkBuild) checkReserved(m *Map) error {
 	if m.Building.holds(b.generation) {
 		return nil
@@ -229,14 +245,15 @@ func (b *bulkBuild) checkReserved(m *Map) error {
 		ErrConflict, m.Name, buildGrace)
 }
 
-// checkStillReserved is the error of a build that has lost its generation. The objects of that may have been deleted already, and
-// none that come later would be.
+// checkStillReserved returns an error if the build has lost its generation. Its objects may have been deleted already
+// then, and objects that are put later would never be deleted.
 func (b *bulkBuild) checkStillReserved(ctx context.Context) error {
 	_, err := b.changeMap(ctx, func(m *Map) error { return cmp.Or(b.checkReserved(m), errUnchanged) })
 	return err
 }
 
-// putShard puts the file of a shard, which has the entries of the log up to where the build began.
+// putShard puts the index file of a shard. The file says that it has all entries of the log up to the beginning of the
+// build, whose changes the new documents replace.
 func (b *bulkBuild) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (
 	err error) {
 	o := &index.CopyOptions{Logger: b.log, Force: true}

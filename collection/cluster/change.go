@@ -28,6 +28,7 @@ type changeRequest struct {
 	Only collection.Selection `json:"only"`
 }
 
+// wireDocument is a document whose metadata and vectors are encoded separately: JSON would change their form.
 // wireDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
 type wireDocument struct {
 	collection.DocumentInput
@@ -42,6 +43,7 @@ type changeResult struct {
 	Affected index.Affected     `json:"affected,omitzero"`
 }
 
+// documents returns the documents of the request.
 func (in *changeRequest) documents() []collection.DocumentInput {
 	docs := make([]collection.DocumentInput, len(in.Documents))
 	for i := range docs {
@@ -52,18 +54,19 @@ func (in *changeRequest) documents() []collection.DocumentInput {
 	return docs
 }
 
+// options returns the options of the update.
 func (in *changeRequest) options() collection.UpdateOptions {
 	return collection.UpdateOptions{Replace: in.Replace, Model: in.Model}
 }
 
-// doCheck finds out whether the documents of a shard would be refused.
+// doCheck checks whether the shards would refuse documents.
 func (c *Cluster) doCheck(ctx context.Context, a *shardTarget, in *changeRequest) (*answers[answerHead], error) {
 	return eachShard(ctx, c, a, func(h *openShard, _ *answerHead) error {
 		return h.snapshot.CheckUpdate(ctx, in.documents(), in.options())
 	})
 }
 
-// doChange makes a change of one shard.
+// doChange calls do with the replica of the one shard that is changed.
 func (c *Cluster) doChange(ctx context.Context, a *shardTarget, do func(r *replica.Replica, out *changeResult) error) (*changeResult,
 	error) {
 	if len(a.Shards) != 1 {
@@ -80,6 +83,7 @@ func (c *Cluster) doChange(ctx context.Context, a *shardTarget, do func(r *repli
 	return out, do(r, out)
 }
 
+// doUpdate stores documents of one shard.
 func (c *Cluster) doUpdate(ctx context.Context, a *shardTarget, in *changeRequest) (*changeResult, error) {
 	return c.doChange(ctx, a, func(r *replica.Replica, out *changeResult) (err error) {
 		out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, in.documents(), in.options())
@@ -87,6 +91,7 @@ func (c *Cluster) doUpdate(ctx context.Context, a *shardTarget, in *changeReques
 	})
 }
 
+// doDelete deletes documents of one shard.
 func (c *Cluster) doDelete(ctx context.Context, a *shardTarget, in *changeRequest) (*changeResult, error) {
 	return c.doChange(ctx, a, func(r *replica.Replica, out *changeResult) (err error) {
 		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, toLenient(in.Only))
@@ -94,6 +99,7 @@ func (c *Cluster) doDelete(ctx context.Context, a *shardTarget, in *changeReques
 	})
 }
 
+// doMetadata sets fields of the metadata of documents of one shard.
 func (c *Cluster) doMetadata(ctx context.Context, a *shardTarget, in *changeRequest) (*changeResult, error) {
 	set := make(map[string]json.RawMessage, len(in.Set))
 	for key, value := range in.Set {
@@ -105,7 +111,7 @@ func (c *Cluster) doMetadata(ctx context.Context, a *shardTarget, in *changeRequ
 	})
 }
 
-// forEachShard calls do for shards, all at a time.
+// forEachShard calls do for all shards concurrently.
 func forEachShard[T any](shards []int, do func(shard int) (T, error)) (done map[int]T, errs map[int]error) {
 	done, errs = map[int]T{}, map[int]error{}
 	var mu sync.Mutex
@@ -126,8 +132,8 @@ func forEachShard[T any](shards []int, do func(shard int) (T, error)) (done map[
 	return done, errs
 }
 
-// changeShards makes the changes of several shards at a time, and again, as long as there is time, those of
-// shards that had too much to do while others were done.
+// changeShards makes the changes of several shards concurrently. If some shards are busy while others succeed, it
+// repeats those, as long as there is time.
 func (s *shardedCollection) changeShards(ctx context.Context, op string, parts map[int]*changeRequest) (map[int]*changeResult,
 	map[int]error) {
 	change := func(shard int) (*changeResult, error) { return s.changeShard(ctx, op, shard, *parts[shard]) }
@@ -157,26 +163,28 @@ func (s *shardedCollection) changeShards(ctx context.Context, op string, parts m
 	return done, errs
 }
 
-// worstError is the error if some changes failed: that of the first shard whose outcome is unknown, or
-// of the first one.
+// worstError returns the error of the first shard whose outcome is unknown, or else of the first shard; nil without
+// errors.
 func worstError(errs map[int]error) (first error) {
 	for _, shard := range sortedKeys(errs) {
-		if err := errs[shard]; first == nil || errors.Is(err, storage.ErrOutcomeUnknown) && !errors.Is(first,
-			storage.ErrOutcomeUnknown) {
+		err := errs[shard]
+		unknown := errors.Is(err, storage.ErrOutcomeUnknown) && !errors.Is(first, storage.ErrOutcomeUnknown)
+		if first == nil || unknown {
 			first = err
 		}
 	}
 	return first
 }
 
-// Update implements [collection.Collection]. What can be wrong with documents is found before any of them is
-// sent, as far as that can be known; a shard makes its part as a whole or not at all. A change that some
-// shards have made and others have not is a [*collection.PartlyError].
+// Update implements [collection.Collection]. Faults of documents are found before any document is sent, as far as that
+// is possible. Each shard stores its documents as a whole or not at all. If some shards have stored theirs and others
+// have not, the error is a [*collection.PartlyError].
 func (s *shardedCollection) Update(ctx context.Context, input []collection.DocumentInput,
 	o collection.UpdateOptions) (collection.Receipt, error) {
 	if err := o.Model.Validate(); err != nil {
 		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
+	// Check the documents, and split them by shard.
 	m, docs, err := s.prepareUpdate(ctx, input, o)
 	if err != nil || len(docs) == 0 {
 		return collection.Receipt{}, err
@@ -190,9 +198,13 @@ func (s *shardedCollection) Update(ctx context.Context, input []collection.Docum
 			return collection.Receipt{}, err
 		}
 	}
+	// Store them, and put the receipts together.
 	done, errs := s.changeShards(ctx, "update", parts)
-	r := collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs)),
-		Generation: m.Current.Number}
+	r := collection.Receipt{
+		Numbers:    make([]uint64, len(docs)),
+		IDs:        make([]string, len(docs)),
+		Generation: m.Current.Number,
+	}
 	var stored []int
 	for shard, part := range done {
 		receipt := &part.Receipt
@@ -213,6 +225,7 @@ func (s *shardedCollection) Update(ctx context.Context, input []collection.Docum
 	if len(errs) == 0 {
 		return r, nil
 	}
+	// Say which documents were not stored.
 	for shard, err := range errs {
 		errs[shard] = toRequestIndex(err, indices[shard])
 	}
@@ -223,7 +236,7 @@ func (s *shardedCollection) Update(ctx context.Context, input []collection.Docum
 	return collection.Receipt{}, err
 }
 
-// prepareUpdate checks documents, and makes sure that the collection has a generation that takes them.
+// prepareUpdate checks documents, and makes sure that the collection has a generation of their dimension.
 func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collection.DocumentInput, o collection.UpdateOptions) (*Map,
 	[]collection.DocumentInput, error) {
 	m, err := s.currentMap(ctx)
@@ -256,16 +269,16 @@ func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collectio
 			return nil, nil, err
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: %q does not take the dimension", collection.ErrUnreachable, s.name)
+	return nil, nil, fmt.Errorf("%w: %q does not get the dimension of the vectors", collection.ErrUnreachable, s.name)
 }
 
-// splitByShard takes documents apart by shard, with their places in the request. Documents without an id get a random one.
+// splitByShard splits documents by shard, with their indices in the request. Documents without an id get a random one.
 func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput, o collection.UpdateOptions) (parts map[int]*changeRequest,
 	indices map[int][]int, err error) {
 	parts, indices = map[int]*changeRequest{}, map[int][]int{}
 	for i := range docs {
 		d := &docs[i]
-		if d.ID == "" { // not its number: a build that ends meanwhile may have a document of that name
+		if d.ID == "" { // not its number: after a build that ends meanwhile, another document may have that id
 			d.ID = randomID()
 		}
 		if _, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
@@ -283,7 +296,8 @@ func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput
 	return parts, indices, nil
 }
 
-// toRequestIndex turns the place of a document in the part of a shard into that in the request.
+// toRequestIndex changes the index of a document in an error from that among the documents of a shard to that in the
+// request.
 func toRequestIndex(err error, indices []int) error {
 	e, ok := errors.AsType[*collection.DocumentError](err)
 	if !ok || e.Document < 0 || e.Document >= len(indices) || errors.Is(err, storage.ErrOutcomeUnknown) {
@@ -292,8 +306,8 @@ func toRequestIndex(err error, indices []int) error {
 	return &collection.DocumentError{Document: indices[e.Document], ID: e.ID, Token: e.Token, Err: e.Err}
 }
 
-// checkUpdate asks shards whether they would refuse documents, so that none of them stores its part if another one
-// will not. Vectors do not matter, and metadata is looked at only if it makes a passage.
+// checkUpdate asks shards whether they would refuse documents, so that no shard stores its documents if another one
+// will refuse. Vectors are left out, and metadata is sent only if it marks a passage.
 func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*changeRequest, indices map[int][]int) error {
 	trimmed := map[int]*changeRequest{}
 	for shard, p := range parts {
@@ -344,7 +358,7 @@ func (s *shardedCollection) changeSelected(ctx context.Context, op string, sel c
 		n.Add(part.Affected)
 	}
 	for shard, err := range errs {
-		if errors.Is(err, collection.ErrEmpty) { // the shard is, not the collection
+		if errors.Is(err, collection.ErrEmpty) { // only the shard is empty, not the collection
 			delete(errs, shard)
 		}
 	}
@@ -368,7 +382,7 @@ func (s *shardedCollection) UpdateMetadata(ctx context.Context, sel collection.S
 	if err := collection.CheckFields(set); err != nil {
 		return index.Affected{}, err
 	}
-	fields := make(map[string][]byte, len(set)) // in JSON a text would change its form
+	fields := make(map[string][]byte, len(set)) // bytes, because JSON would change the form of raw values
 	for key, value := range set {
 		fields[key] = value
 	}

@@ -17,26 +17,30 @@ import (
 )
 
 const (
-	// changeLimit is how long a change is tried whose request has no deadline. A node has attempt to answer,
-	// and longer for more bytes.
+	// changeLimit is how long a change without a deadline is tried. A node has attemptTime to answer, and
+	// attemptPerMiB longer for each MiB.
 	changeLimit   = 2 * time.Minute
 	attemptTime   = 10 * time.Second
 	attemptPerMiB = 250 * time.Millisecond
 )
 
-// changeShard makes a change of one shard: it is sent to the first holder, and again, to the others too, until
-// there is an answer.
+// changeShard makes a change of one shard. It sends the change to the first holder, and again, to the other holders
+// too, until there is an answer.
 func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int, in changeRequest) (*changeResult, error) {
 	limit := time.Now().Add(changeLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
 	}
-	in.Batch = replica.Batch{ID: randomID(), After: cmp.Or(s.c.newestEntry(s.id, shard), s.logEnd(ctx, shard, false))}
-	// unknown says that the change may have been made; next is the holder that is asked; cutOff is how many in turn
-	// have said that they do not reach the store.
+	in.Batch = replica.Batch{
+		ID:    randomID(),
+		After: cmp.Or(s.c.newestEntry(s.id, shard), s.logEnd(ctx, shard, useKnownEnd)),
+	}
+	// outcomeUnknown says that the change may have been made. holderIndex is the holder to ask. cutOffHolders counts the
+	// holders in a row that do not reach the store.
 	outcomeUnknown, holderIndex, cutOffHolders := false, 0, 0
 	lastErr := errNoNode
 	for try := 0; ; try++ {
+		// Find the holders of the shard.
 		m, err := s.currentMap(ctx)
 		if err == nil && m.Current == nil {
 			err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
@@ -45,12 +49,19 @@ func (s *shardedCollection) changeShard(ctx context.Context, op string, shard in
 			return nil, markUnknown(outcomeUnknown, err)
 		}
 		holders := s.c.holders(m, shard)
-		if try == 0 { // a node that hangs gathers no changes
+		if try == 0 { // avoid the first holder if it has failed recently
 			holderIndex = s.c.front.peers.firstHealthy(holders)
 		}
 		if len(holders) > 0 {
+			// Send the change to one of them.
 			n := holders[holderIndex%len(holders)]
-			a := shardTarget{s.name, s.id, m.Current.Number, m.Shards, []shardAtEntry{{Shard: shard}}}
+			a := shardTarget{
+				Name:       s.name,
+				ID:         s.id,
+				Generation: m.Current.Number,
+				ShardCount: m.Shards,
+				Shards:     []shardAtEntry{{Shard: shard}},
+			}
 			out, err := s.c.changeOnNode(ctx, n, op, &request[changeRequest]{a, in}, len(holders) > 1)
 			if err == nil {
 				s.c.noteEntry(shardKey{s.id, shard}, out.Entry)
@@ -63,15 +74,15 @@ func (s *shardedCollection) changeShard(ctx context.Context, op string, shard in
 			if cutOffHolders++; !errors.Is(err, errCutOff) {
 				cutOffHolders = 0
 			}
-			// The error says whether the change is tried again, and where.
+			// The error decides whether the change is sent again, and to which holder.
 			mayBeDone := wrapsAny(err, errNoAnswer, journal.ErrUnknown, storage.ErrOutcomeUnknown)
 			switch {
 			case !mayBeDone && (isFinal(err) || wrapsAny(err, collection.ErrBusy, collection.ErrEmpty)):
 				return nil, markUnknown(outcomeUnknown && !isFinal(err), err)
 			case !mayBeDone && wrapsAny(err, errGeneration, store.ErrUndecided):
-				holderIndex += try % 2 // the node lags behind this process
-			case !mayBeDone && errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
-				in.Batch.After = max(in.Batch.After, s.logEnd(ctx, shard, true))
+				holderIndex += try % 2 // the node may lag behind this process: ask it a second time
+			case !mayBeDone && errors.Is(err, store.ErrLate): // it was never sent, so a newer entry is a safe start
+				in.Batch.After = max(in.Batch.After, s.logEnd(ctx, shard, askForEnd))
 			case !mayBeDone && isCertainlyNotDone(err):
 				holderIndex++
 			default:
@@ -82,11 +93,13 @@ func (s *shardedCollection) changeShard(ctx context.Context, op string, shard in
 		if err := ctx.Err(); err != nil {
 			return nil, markUnknown(outcomeUnknown, err)
 		}
-		// The others get some time, and a newer map may name other nodes.
+		// Wait, so that other nodes can take over, and look for a newer map, which may name them.
 		wait := backoff(try)
-		refused := cutOffHolders > 0 && cutOffHolders >= len(holders) && !outcomeUnknown // else it is asked for as long as there is time
+		// Give up early if all holders are cut off from the store, unless the change may have been made.
+		refused := cutOffHolders > 0 && cutOffHolders >= len(holders) && !outcomeUnknown
 		if refused || time.Until(limit) < wait {
-			return nil, markUnknown(outcomeUnknown, fmt.Errorf("%w: shard %d of %q: %w", collection.ErrUnreachable, shard, s.name, lastErr))
+			return nil, markUnknown(outcomeUnknown,
+				fmt.Errorf("%w: shard %d of %q: %w", collection.ErrUnreachable, shard, s.name, lastErr))
 		}
 		sleepFor(ctx, wait)
 		if try > 0 || wrapsAny(lastErr, errGeneration, collection.ErrUnknown) {
@@ -95,11 +108,17 @@ func (s *shardedCollection) changeShard(ctx context.Context, op string, shard in
 	}
 }
 
-// logEndTimeout is how long the end of a log is asked for.
+// logEndTimeout limits how long shards are asked for the end of their log.
 const logEndTimeout = 2 * time.Second
 
-// logEnd asks for the end of the log of a shard if this process has not seen any of it: an answer that is lost
-// would otherwise be looked for in all of it. 0: it is not known.
+// Values of the parameter refresh of logEnd.
+const (
+	useKnownEnd = false
+	askForEnd   = true
+)
+
+// logEnd returns the end of the log of a shard, 0 if it is not known. The shard is asked if this process has seen no
+// entry of it, or with refresh: a change with a lost answer would otherwise be looked for in the whole log.
 func (s *shardedCollection) logEnd(ctx context.Context, shard int, refresh bool) uint64 {
 	if n := s.c.newestEntry(s.id, shard); n > 0 && !refresh {
 		return n
@@ -110,13 +129,14 @@ func (s *shardedCollection) logEnd(ctx context.Context, shard int, refresh bool)
 	return s.c.newestEntry(s.id, shard)
 }
 
-// probeInterval is how long a change may be unanswered before its node is asked whether it lives, again and again.
+// probeInterval is how long a change may be unanswered before its node is asked whether it is alive, and then again.
 const probeInterval = 500 * time.Millisecond
 
-// changeOnNode has a node make a change of a shard. One that hangs, or does not reach the store, is not waited for
-// if there are others: the outcome is then unknown.
+// changeOnNode sends a change of a shard to a node. If there are other holders, it does not wait for a node that hangs
+// or does not reach the store; the outcome is then unknown.
 func (c *Cluster) changeOnNode(ctx context.Context, n *Node, op string, in *request[changeRequest], others bool) (out *changeResult,
 	err error) {
+	// Allow more time for larger changes.
 	size := 0
 	for i := range in.In.Documents {
 		size += 4*len(in.In.Documents[i].Vectors) + len(in.In.Documents[i].Metadata)
@@ -134,6 +154,7 @@ func (c *Cluster) changeOnNode(ctx context.Context, n *Node, op string, in *requ
 		out := &changeResult{}
 		results <- answer{out, c.callNode(ctx, n, op, in, out)}
 	}()
+	// Wait for the answer, and ask the node now and then whether it is alive.
 	for {
 		var probe <-chan time.Time
 		if others {
@@ -166,7 +187,7 @@ func isCertainlyNotDone(err error) bool {
 		collection.ErrUnreachable)
 }
 
-// markUnknown marks the error of a change that may have been made.
+// markUnknown adds [storage.ErrOutcomeUnknown] to the error of a change that may have been made.
 func markUnknown(unknown bool, err error) error {
 	if !unknown {
 		return err
@@ -174,7 +195,7 @@ func markUnknown(unknown bool, err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
 }
 
-// randomID is one that no other has.
+// randomID returns a random id, which is unique for all practical purposes.
 func randomID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

@@ -15,37 +15,37 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// shardTarget are shards of one generation, which a node is asked for.
+// shardTarget names the shards of one generation that a node is asked about.
 type shardTarget struct {
 	Name       string         `json:"collection"`
 	ID         string         `json:"id"`
 	Generation uint64         `json:"generation"`
-	ShardCount int            `json:"of"` // shards of the collection
+	ShardCount int            `json:"of"` // of the collection
 	Shards     []shardAtEntry `json:"shards"`
 }
 
-// validate refuses shards that the collection does not have, and a shard that is named twice.
+// validate refuses shards that the collection does not have, and duplicates.
 func (a *shardTarget) validate() error {
 	if a.ShardCount < 0 || a.ShardCount > MaxShards || len(a.Shards) > a.ShardCount {
-		return fmt.Errorf("%w: %d shards of %d are asked for", errMessage, len(a.Shards), a.ShardCount)
+		return fmt.Errorf("%w: %d of %d shards are asked for", errMessage, len(a.Shards), a.ShardCount)
 	}
 	named := make([]bool, a.ShardCount)
 	for _, s := range a.Shards {
 		if s.Shard < 0 || s.Shard >= a.ShardCount || named[s.Shard] {
-			return fmt.Errorf("%w: shard %d of %d is asked for, or twice", errMessage, s.Shard, a.ShardCount)
+			return fmt.Errorf("%w: shard %d of %d does not exist, or is asked for twice", errMessage, s.Shard, a.ShardCount)
 		}
 		named[s.Shard] = true
 	}
 	return nil
 }
 
-// shardAtEntry is a shard, and the entry of its log that must have been applied.
+// shardAtEntry is a shard, and an entry of its log that must have been applied before it answers.
 type shardAtEntry struct {
 	Shard int    `json:"shard"`
 	After uint64 `json:"after,omitempty"`
 }
 
-// request asks for shards, the same of each.
+// request asks shards the same question.
 type request[In any] struct {
 	shardTarget
 	In In `json:"in"`
@@ -54,31 +54,31 @@ type request[In any] struct {
 // answerHead is part of each answer for a shard.
 type answerHead struct {
 	Shard int      `json:"shard"`
-	Entry uint64   `json:"entry"`          // of its log, up to which it was applied
-	Docs  uint64   `json:"docs,omitempty"` // live
+	Entry uint64   `json:"entry"`          // last applied entry of its log
+	Docs  uint64   `json:"docs,omitempty"` // live documents
 	Error *failure `json:"error,omitempty"`
-	// Unknown are the fields of the condition that no document of the shard has. Other shards may have them.
+	// Unknown lists fields of the condition that no document of the shard has. Other shards may have them.
 	Unknown []condition.Field `json:"unknown,omitzero"`
 }
 
 func (a *answerHead) head() *answerHead { return a }
 
-// answer is a pointer to the answer for a shard, which has [answerHead] in it.
+// answer is a pointer to the answer for a shard, which embeds [answerHead].
 type answer[T any] interface {
 	*T
 	head() *answerHead
 }
 
-// answers are those of a node, of each shard.
+// answers holds a node's answers, one for each shard.
 type answers[T any] struct {
 	Shards []T `json:"shards"`
 }
 
-// MissingError is the error of a search that some shards do not answer. It wraps [collection.ErrUnreachable].
+// MissingError says that shards did not answer a search. It wraps [collection.ErrUnreachable].
 type MissingError struct {
 	Name     string // of the collection
 	Coverage search.Coverage
-	causes   []error
+	causes   []error // errors of shards that are more specific than ErrUnreachable
 }
 
 func (e *MissingError) Error() string {
@@ -93,35 +93,35 @@ func (e *MissingError) Error() string {
 	return text
 }
 
-// Unwrap gives [collection.ErrUnreachable], and the errors of shards that say more.
+// Unwrap returns [collection.ErrUnreachable] and the specific errors of shards.
 func (e *MissingError) Unwrap() []error {
 	return append([]error{collection.ErrUnreachable}, e.causes...)
 }
 
-// opStats is the operation that the first holder is asked for, which gathers the changes.
+// opStats is an operation that only the first holder of a shard is asked for, because it gathers the changes.
 const opStats = "stats"
 
-// fanOut asks for shards, each of one of its holders, and others in the place of those that take too long.
+// fanOut asks for shards. Each shard is asked of one of its holders, and of others if that takes too long or fails.
 type fanOut[T, In any, P answer[T]] struct {
 	shards *shardedCollection
 	m      *Map
 	op     string
-	kind   string // of requests that take about as long as each other
-	// joint requests do some work once for all shards of a node.
-	joint bool
-	in    *In
+	kind   string // of requests that take about the same time, for latencies
+	joint  bool   // a node does some work of the request once for all its shards
+	in     *In
 
 	mu      sync.Mutex
-	missing map[int]error // why a shard has not answered; nil after the round
-	refusal error         // the request is at fault
-	stale   bool          // a node knows another generation
+	missing map[int]error // why shards have not answered, by shard; nil after askOnce
+	refusal error         // the request is at fault; nil means that it is not
+	stale   bool          // a node has another generation
 	stop    context.CancelFunc
 }
 
-// readShards asks for shards of the newest generation, until one generation has answered for them. missing are
-// those that have not.
+// readShards asks for the shards that which selects, until shards of one generation have answered. missing says why
+// shards have not answered. With [Config.Partial] it does not wait for those.
 func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int, in *In) (
 	m *Map, parts map[int]*T, missing map[int]error, err error) {
+	// The request ends with its deadline and with the cluster.
 	began, deadline := time.Now(), s.c.requestTimeout()
 	ctx, stop := context.WithTimeout(ctx, deadline)
 	defer stop()
@@ -144,8 +144,9 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 			return nil, nil, nil, err
 		}
 		noteAnswers[T, P](s, parts)
-		// A shard whose nodes have died gets others in a moment.
-		patient := stale || try == 0 || !s.c.cfg.Partial && time.Since(began) < deadline/3
+		// Try again: a newer generation is there, or a shard whose nodes have died gets others in a moment.
+		waitForNodes := !s.c.cfg.Partial && time.Since(began) < deadline/3
+		patient := stale || try == 0 || waitForNodes
 		if len(withoutAnswer(which(m), parts)) == 0 || !patient || ctx.Err() != nil {
 			return m, parts, missing, nil
 		}
@@ -163,7 +164,8 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 	}
 }
 
-// askOnce asks for the shards that parts lacks, and adds their answers. An error means that the request is at fault.
+// askOnce asks for the shards that parts lacks, and adds their answers to it. An error means that the request is at
+// fault.
 func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int, parts map[int]*T) (missing map[int]error, stale bool,
 	err error) {
 	ctx, f.stop = context.WithCancel(ctx)
@@ -171,16 +173,16 @@ func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int, parts map[
 	maps.Copy(parts, f.askNodes(ctx, withoutAnswer(shards, parts), nil))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	missing, f.missing = f.missing, nil // requests that were given up may still fail
+	missing, f.missing = f.missing, nil // abandoned requests may still fail later
 	return missing, f.stale, f.refusal
 }
 
-// withoutAnswer are the shards that parts has not.
+// withoutAnswer returns the shards that parts has no answer of.
 func withoutAnswer[T any](shards []int, parts map[int]*T) []int {
 	return slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil })
 }
 
-// readAllShards is read, and an error unless every shard answers.
+// readAllShards is readShards, except that it returns an error unless all shards have answered.
 func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int, in *In) (*Map,
 	map[int]*T, error) {
 	m, parts, missing, err := readShards[T, In, P](ctx, s, op, which, in)
@@ -193,7 +195,8 @@ func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollec
 	return m, parts, nil
 }
 
-// coverage lists the shards that an answer is made of. Those that are not wanted would add nothing.
+// coverage lists the shards that an answer is made of. Shards that are not wanted count as covered: they have no
+// documents for the answer.
 func coverage[T any](s *shardedCollection, m *Map, wanted []int, found map[int]*T, missing map[int]error) search.Coverage {
 	c := search.Coverage{Shards: m.Shards}
 	for shard := range m.Shards {
@@ -207,6 +210,7 @@ func coverage[T any](s *shardedCollection, m *Map, wanted []int, found map[int]*
 	return c
 }
 
+// missingShard describes a shard that has not answered.
 func missingShard(shard int, docs int64, why error) search.MissingShard {
 	p := search.MissingShard{Shard: shard, Name: fmt.Sprintf("shard %d", shard), Docs: docs, Reason: "no answer in time"}
 	if why != nil {
@@ -215,7 +219,7 @@ func missingShard(shard int, docs int64, why error) search.MissingShard {
 	return p
 }
 
-// missingError is the error of shards that have not answered.
+// missingError returns the error of shards that have not answered.
 func (s *shardedCollection) missingError(ctx context.Context, c search.Coverage, missing map[int]error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -232,14 +236,15 @@ func (s *shardedCollection) missingError(ctx context.Context, c search.Coverage,
 	return e
 }
 
-// untriedHolders are the holders of a shard that are not among tried.
+// untriedHolders returns the holders of a shard that are not among tried.
 func (f *fanOut[T, In, P]) untriedHolders(shard int, tried []string) []*Node {
 	return slices.DeleteFunc(slices.Clone(f.shards.c.holders(f.m, shard)),
 		func(n *Node) bool { return slices.Contains(tried, n.Name) })
 }
 
-// askNodes asks for shards on nodes that are not among tried. Shards that no node has are noted.
+// askNodes asks for shards on nodes that are not among tried. It notes shards that no node has.
 func (f *fanOut[T, In, P]) askNodes(ctx context.Context, shards []int, tried []string) map[int]*T {
+	// Find the holders, and assign each shard to one of them.
 	var reachable []int
 	var holders [][]*Node
 	for _, shard := range shards {
@@ -254,11 +259,12 @@ func (f *fanOut[T, In, P]) askNodes(ctx context.Context, shards []int, tried []s
 		}
 	}
 	groups := f.shards.c.front.peers.assign(reachable, holders, f.shards.c.cfg.Zone, f.shards.c.node, f.joint)
-	if len(groups) == 1 { // as often
+	if len(groups) == 1 { // the common case needs no goroutine
 		for n, shards := range groups {
 			return f.askNodeOrOthers(ctx, n, shards, tried)
 		}
 	}
+	// Ask all nodes at once.
 	var mu sync.Mutex
 	parts := map[int]*T{}
 	var wg sync.WaitGroup
@@ -274,19 +280,20 @@ func (f *fanOut[T, In, P]) askNodes(ctx context.Context, shards []int, tried []s
 	return parts
 }
 
-// askNodeOrOthers asks one node, and others in its place if it refuses, fails, or takes too long.
+// askNodeOrOthers asks one node for shards. Other holders are asked in addition if it refuses, fails, or takes too long.
 func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards []int, tried []string) map[int]*T {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	type answer struct {
-		parts map[int]*T
-		first bool // from n
+	type result struct {
+		parts     map[int]*T
+		fromFirst bool // from n
 	}
-	results := make(chan answer, 2)     // both, if neither is waited for
-	running, waitingForFirst := 1, true // waiting for n
-	go func() { results <- answer{f.sendTo(ctx, n, shards), true} }()
+	results := make(chan result, 2) // room for both, since the slower one is not waited for
+	running, waitingForFirst := 1, true
+	go func() { results <- result{f.sendTo(ctx, n, shards), true} }()
 
-	// The others are asked once, for the shards that are lacking then, if each of these has another holder.
+	// askOthers asks other holders for the shards that have no answer yet. It does so once, and only if each of these
+	// shards has another holder.
 	found, othersAsked := map[int]*T{}, false
 	tried = append(slices.Clone(tried), n.Name)
 	askOthers := func() {
@@ -296,11 +303,11 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 		}
 		othersAsked = true
 		running++
-		go func() { results <- answer{f.askNodes(ctx, missing, tried), false} }()
+		go func() { results <- result{f.askNodes(ctx, missing, tried), false} }()
 	}
 
-	// A request that takes longer than usual is made elsewhere too if the budget allows it; one that takes much longer,
-	// in any case.
+	// Ask others if the request takes longer than usual and the budget of hedged requests allows it, or if it takes
+	// much longer.
 	usualTime := f.shards.c.front.peers.hedgeDelay(n.Name, f.kind)
 	deadline, _ := ctx.Deadline()
 	slow, veryLate := time.After(usualTime), time.After(min(time.Until(deadline)/3, time.Second+10*usualTime))
@@ -311,14 +318,14 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 			for s, p := range got.parts {
 				found[s] = cmp.Or(found[s], p)
 			}
-			waitingForFirst = waitingForFirst && !got.first
+			waitingForFirst = waitingForFirst && !got.fromFirst
 			if len(found) == len(shards) {
 				if waitingForFirst {
-					f.shards.c.suspectNode(n) // the others had less time
+					f.shards.c.suspectNode(n) // the others were asked later, and were faster
 				}
 				return found
 			}
-			if got.first {
+			if got.fromFirst {
 				askOthers()
 			}
 		case <-slow:
@@ -339,7 +346,7 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 	return found
 }
 
-// sendTo asks a node, and returns its answers. The reasons why it has none for other shards are noted.
+// sendTo asks a node and returns its answers. It notes the reasons for shards without an answer.
 func (f *fanOut[T, In, P]) sendTo(ctx context.Context, n *Node, shards []int) map[int]*T {
 	a := shardTarget{Name: f.shards.name, ID: f.shards.id, Generation: f.m.Current.Number, ShardCount: f.m.Shards}
 	for _, s := range shards {
@@ -349,10 +356,12 @@ func (f *fanOut[T, In, P]) sendTo(ctx context.Context, n *Node, shards []int) ma
 	peers.beginSearch(n.Name)
 	began := time.Now()
 	var out answers[T]
+	// Send the request.
 	err := f.shards.c.callNode(ctx, n, f.op, &request[In]{a, *f.in}, &out)
 	if err != nil {
-		out.Shards = nil // an answer that was read in part is none
+		out.Shards = nil // it may have been read in part
 	}
+	// Check the answers.
 	parts := map[int]*T{}
 	failed := isFault(err)
 	for i := range out.Shards {
@@ -368,6 +377,7 @@ func (f *fanOut[T, In, P]) sendTo(ctx context.Context, n *Node, shards []int) ma
 			f.noteRefusal(n, []int{p.Shard}, why)
 		}
 	}
+	// Note how the node did.
 	peers.endSearch(n.Name, f.kind, time.Since(began), !failed)
 	if failed && ctx.Err() == nil {
 		f.shards.c.suspectNode(n)
@@ -378,10 +388,10 @@ func (f *fanOut[T, In, P]) sendTo(ctx context.Context, n *Node, shards []int) ma
 	return parts
 }
 
-// isFault reports whether an error is the fault of the node, and not of the request or of the map that it is for.
+// isNodeFault reports whether an error is the fault of the node, rather than of the request or of its map.
 func isFault(err error) bool { return err != nil && !errors.Is(err, errGeneration) && !isFinal(err) }
 
-// noteRefusal notes why a node does not answer for shards.
+// noteRefusal notes why a node does not answer for shards. If the request is at fault, all other requests end.
 func (f *fanOut[T, In, P]) noteRefusal(n *Node, shards []int, err error) {
 	if isFinal(err) {
 		f.mu.Lock()
@@ -400,6 +410,7 @@ func (f *fanOut[T, In, P]) noteRefusal(n *Node, shards []int, err error) {
 	f.noteMissing(shards, fmt.Errorf("node %s: %w", n.Name, err))
 }
 
+// noteMissing notes why shards have no answer.
 func (f *fanOut[T, In, P]) noteMissing(shards []int, why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,7 +19,7 @@ var (
 	_ collection.Verifier  = (*shardedCollection)(nil)
 )
 
-// SetMaxDocuments implements [collection.Collection]: it is in the map, and each shard keeps its share.
+// SetMaxDocuments implements [collection.Collection]. The limit is in the map; each shard keeps its share of it.
 func (s *shardedCollection) SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (collection.Config, error) {
 	m, err := s.c.changeMapByID(ctx, s.id, func(m *Map) error {
 		m.Config.MaxDocuments = maxDocuments
@@ -29,12 +29,12 @@ func (s *shardedCollection) SetMaxDocuments(ctx context.Context, maxDocuments *u
 	if err != nil {
 		return collection.Config{}, err
 	}
-	s.c.announceMap(m)() // so that the next writer knows it
+	s.c.announceMap(m)() // wait, so that the next change has the new limit
 	return m.Config, nil
 }
 
-// Retrain implements [collection.Retrainer]: it asks for a training in the map, and waits for the coordinator to
-// do it.
+// Retrain implements [collection.Retrainer]. It requests a training in the map, and waits until the coordinator has
+// done it.
 func (s *shardedCollection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
 	token, began := newToken(), time.Now()
 	before, err := s.requestTraining(ctx, token)
@@ -43,6 +43,7 @@ func (s *shardedCollection) Retrain(ctx context.Context) (*index.RetrainReport, 
 	}
 	r := &index.RetrainReport{}
 	r.Before = s.codecReport(ctx, before, r)
+	// Wait for the next generation, or for the reason why there is none.
 	m, err := s.c.waitForMap(ctx, s.id, func(m *Map) (bool, error) {
 		switch {
 		case m.Failed != nil && m.Failed.For == token:
@@ -55,9 +56,10 @@ func (s *shardedCollection) Retrain(ctx context.Context) (*index.RetrainReport, 
 		return false, nil
 	})
 	if err != nil {
+		// Withdraw the request, also if the caller's context has ended.
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer stop()
-		wanted := func(m *Map) bool { return m.Wanted == token } // though the caller has gone
+		wanted := func(m *Map) bool { return m.Wanted == token }
 		_, _ = s.c.changeMapByID(ctx, s.id, changeIf(wanted, func(m *Map) { m.Wanted = "" }))
 		return nil, err
 	}
@@ -66,7 +68,8 @@ func (s *shardedCollection) Retrain(ctx context.Context) (*index.RetrainReport, 
 	return r, nil
 }
 
-// requestTraining asks for a training in the map, after one that goes on. before is the map before that.
+// requestTraining requests a training in the map, after one that is running has ended. before is the map before the
+// request.
 func (s *shardedCollection) requestTraining(ctx context.Context, token string) (before *Map, err error) {
 	idle := func(m *Map) bool { return m.Wanted == "" && m.Next == nil }
 	for before == nil && err == nil {
@@ -79,7 +82,7 @@ func (s *shardedCollection) requestTraining(ctx context.Context, token string) (
 			case m.Current == nil:
 				return collection.ErrEmpty
 			case !idle(m):
-				return errUnchanged // which updateID takes over, so that await knows
+				return errUnchanged // changeMapByID returns the newer map, so that the next wait sees it
 			}
 			before = m.copyMap()
 			m.Wanted = token
@@ -89,7 +92,7 @@ func (s *shardedCollection) requestTraining(ctx context.Context, token string) (
 	return before, err
 }
 
-// codecReport describes the codec of a collection. It takes down the counts of its documents too.
+// codecReport describes the codec of a collection, and sets the counts of its documents in r.
 func (s *shardedCollection) codecReport(ctx context.Context, m *Map, r *index.RetrainReport) index.CodecReport {
 	perShard, _ := newestStats(m, s.c.askStatus(ctx, &statusRequest{IDs: []string{s.id}, Stats: true}))
 	stats := make([]collection.Stats, len(perShard))
@@ -104,8 +107,8 @@ func (s *shardedCollection) codecReport(ctx context.Context, m *Map, r *index.Re
 	return index.CodecReport{Nbits: m.Current.Nbits, Centroids: d.Centroids, RMSE: d.AddedRMSE}
 }
 
-// Backup implements [collection.Backuper]: one index file of all shards, as that of a folder is. It is made in
-// the folder of this process, of replicas that are opened here where they are not, and checked.
+// Backup implements [collection.Backuper]: it writes one index file with the documents of all shards. The file is made
+// and checked in the cache folder of this process, from replicas that are opened here if necessary.
 func (s *shardedCollection) Backup(ctx context.Context, out io.Writer) (r *index.BackupReport, err error) {
 	m, err := s.c.mapByID(s.id)
 	if err != nil {
@@ -114,6 +117,7 @@ func (s *shardedCollection) Backup(ctx context.Context, out io.Writer) (r *index
 	if m.Current == nil {
 		return nil, collection.ErrEmpty
 	}
+	// Take a snapshot of each shard, with all entries of its log.
 	var from []index.CopyFrom
 	for shard := range m.Shards {
 		replica, release, err := s.c.acquireReplica(ctx, s.id, shard, m.Current.Number)
@@ -137,6 +141,7 @@ func (s *shardedCollection) Backup(ctx context.Context, out io.Writer) (r *index
 	if len(from) == 0 {
 		return nil, collection.ErrEmpty
 	}
+	// Copy them into one file, check it and write it.
 	dir, remove, err := s.c.makeScratch()
 	if err != nil {
 		return nil, err
@@ -158,8 +163,8 @@ func (s *shardedCollection) Backup(ctx context.Context, out io.Writer) (r *index
 	return r, errors.Join(err, ix.Close())
 }
 
-// Verify implements [collection.Verifier]: it reads every byte that the store has of the collection, and the
-// replicas that are open here.
+// Verify implements [collection.Verifier]. It reads and checks every byte that the store has of the collection, and of
+// the replicas that are open here.
 func (s *shardedCollection) Verify(ctx context.Context) error {
 	if m, err := s.c.mapByID(s.id); err != nil {
 		return err

@@ -11,11 +11,11 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Set is the store as a service takes it: its collections, behind the interfaces of
-// package collection. It stays open until the store is closed.
+// Set returns the collections of the store behind the interfaces of package collection, as a service uses them. The
+// catalog stays open until the store is closed.
 func (s *Store) Set() collection.Catalog { return catalog{s} }
 
-// catalog gives collections and views as what they implement.
+// catalog adapts a Store to [collection.Catalog].
 type catalog struct{ *Store }
 
 // Place implements [collection.Catalog].
@@ -49,6 +49,7 @@ func (s catalog) Declare(ctx context.Context, name string, c collection.Config) 
 	return toCatalogMember(s.Store.Declare(ctx, name, c))
 }
 
+// catalogMember adapts a Collection to [collection.Collection].
 type catalogMember struct{ *Collection }
 
 func toCatalogMember(c *Collection, err error) (collection.Collection, error) {
@@ -62,7 +63,7 @@ func toCatalogMember(c *Collection, err error) (collection.Collection, error) {
 func (m catalogMember) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 	v, err := m.Collection.Snapshot(ctx)
 	if err != nil {
-		return nil, err // and no nil of a type
+		return nil, err // a nil *Snapshot would not be a nil interface
 	}
 	return v, nil
 }
@@ -72,14 +73,13 @@ type Snapshot struct {
 	c         *Collection
 	snap      *index.Snapshot
 	engine    *search.Engine
-	release   func()
+	release   func() // lets the index file be closed
 	closeOnce sync.Once
-	closeErr  error
+	closeErr  error // result of the first Close
 }
 
-// Snapshot takes the state as it is now, with every change that has been answered. Taking
-// one is cheap; close it soon, since the space of what is replaced meanwhile is not
-// used again before.
+// Snapshot returns the present state, with every change that has been answered. Taking one is cheap. Close it soon:
+// the space of documents that are replaced meanwhile is not reused until then.
 //
 // Errors: [collection.ErrEmpty], [collection.ErrUnknown], [collection.ErrDamaged],
 // [collection.ErrClosed], that of ctx, and those of [index.Index.Snapshot].
@@ -96,8 +96,7 @@ func (c *Collection) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return &Snapshot{c: c, snap: snap, engine: o.engine.At(snap), release: done}, nil
 }
 
-// Close ends the view. It may be called more than once; the searches of the view must
-// have ended.
+// Close releases the snapshot. It may be called more than once. The searches of the snapshot must have ended.
 func (v *Snapshot) Close() error {
 	v.closeOnce.Do(func() {
 		v.closeErr = v.snap.Close()
@@ -106,9 +105,8 @@ func (v *Snapshot) Close() error {
 	return v.closeErr
 }
 
-// Search answers queries with the same options. It leaves metadata out, which MetadataOf
-// reads when it is asked for: that of many documents is never in memory at a time without
-// being counted.
+// Search answers queries with the same options. Hits have no metadata: MetadataOf reads it on demand, so that the
+// metadata of many documents is never in memory at once without being counted.
 func (v *Snapshot) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	o.Payload = false
 	if collection.Undecided(v.snap) {
@@ -124,7 +122,7 @@ func (v *Snapshot) Search(ctx context.Context, qs []search.Query, o search.Optio
 	return results, err
 }
 
-// Check finds what is wrong with a query, without searching.
+// Check returns an error if the query is faulty. It does not search.
 func (v *Snapshot) Check(q *search.Query) error {
 	_, err := v.QueryTokens(context.Background(), q)
 	return err
@@ -137,31 +135,32 @@ func (v *Snapshot) QueryTokens(_ context.Context, q *search.Query) ([]float32, e
 	return vectors, err
 }
 
-// MetadataOf is what was stored beside a hit; nil if nothing was.
+// MetadataOf returns the metadata that was stored with a hit; nil means that there is none.
 func (v *Snapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return v.snap.Payload(h.Ordinal)
 }
 
-// Explain says how the score of a document comes about, and how far it got.
-func (v *Snapshot) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
+// Explain returns how the score of a document comes about, and how far the document got in the search.
+func (v *Snapshot) Explain(ctx context.Context, q search.Query, id string,
+	o search.Options) (*search.Explanation, error) {
 	return v.engine.Explain(ctx, v.adaptQuery(q), id, o)
 }
 
-// Describe says what is searched.
+// Describe describes the index that is searched.
 func (v *Snapshot) Describe(ctx context.Context) (search.Description, error) {
 	return v.engine.Describe(ctx)
 }
 
-// Snapshot is what the view shows. It ends with the view.
+// Snapshot returns the state of the index. It ends with the collection's snapshot.
 func (v *Snapshot) Snapshot() *index.Snapshot { return v.snap }
 
 // Traced implements [collection.Measured].
 func (v *Snapshot) Traced() collection.Traced { return v.engine }
 
-// Most is how many documents a search may return at most: all that there are.
+// Most returns how many documents a search may return: the number of all documents.
 func (v *Snapshot) Most() int { return v.snap.Len() }
 
-// Dim is the dimension of the vectors, 0 while it is undecided.
+// Dim returns the dimension of the vectors, 0 while it is undecided.
 func (v *Snapshot) Dim() int {
 	if collection.Undecided(v.snap) {
 		return 0
@@ -169,8 +168,8 @@ func (v *Snapshot) Dim() int {
 	return v.snap.Dim()
 }
 
-// adaptQuery is a query as the index takes it. While the dimension is undecided, vectors of every dimension
-// find nothing.
+// adaptQuery returns a query that the index accepts. While its dimension is undecided, a query with vectors of any
+// dimension is valid and finds nothing.
 func (v *Snapshot) adaptQuery(q search.Query) search.Query {
 	if len(q.Vectors) > 0 && collection.Undecided(v.snap) {
 		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil

@@ -23,38 +23,37 @@ type Collection struct {
 	store    *Store
 	name     string
 	dir      string
-	external *Opened // nil: the index file is the collection's own
-	filePath string  // of [OpenFile]; "": it is in dir, with its configuration
+	external *Opened // an index that the program has open; nil means that the collection owns its index file
+	filePath string  // of [OpenFile]; "" means that the index is in dir, together with its configuration
 	log      *slog.Logger
 
 	queue       *queue
-	startWriter sync.Once     // starts it
-	writerEnded chan struct{} // closed when the writer has ended, or will not start
-	// alive ends with the collection, and with it trainings.
+	startWriter sync.Once     // starts the writer's goroutine
+	writerEnded chan struct{} // closed when the writer has ended, or will never start
 	lifetime    context.Context
 	endLifetime context.CancelCauseFunc
-	background  sync.WaitGroup // trainings and the like
-	worker      worker         // of the writer's goroutine alone
+	background  sync.WaitGroup // trainings and other work that ends with lifetime
+	worker      worker         // used by the writer's goroutine only
 
 	derived derivedData
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all fields below
 	cfg       collection.Config
-	failure   error         // why it could not be opened
-	opened    *openedIndex  // nil: no documents yet, or being opened again
-	reopening chan struct{} // not nil while the file is opened again; closed then
-	// fresh ends when the file is to be opened again, and with it what goes on for long.
+	failure   error         // why the collection cannot be used
+	opened    *openedIndex  // nil without documents, and while the file is being reopened
+	reopening chan struct{} // closed when the file has been reopened; nil while it is not being reopened
+	// fileContext ends when the file is about to be reopened. Background work ends with it.
 	fileContext    context.Context
 	endFileContext context.CancelCauseFunc
-	closedErr      error
+	closedErr      error // why the files were closed; nil while they are open
 	growth         growthState
-	// sampler begins with the first question; unsampled says that none begins any more.
+	// sampler is created for the first question. samplingEnded means that none is created any more.
 	sampler       *quality.Sampler
 	samplingEnded bool
 	counts        collection.Counts
 }
 
-// openedIndex is the index file of a collection, and its searcher.
+// openedIndex is the open index file of a collection, with its search engine.
 type openedIndex struct {
 	ix        *index.Index
 	engine    *search.Engine
@@ -90,7 +89,7 @@ func (c *Collection) create(ctx context.Context, cfg collection.Config) error {
 	return d.Commit()
 }
 
-// open reads a collection that is there. What it fails with is kept in c.fault.
+// open opens a collection that exists. A failure is kept in c.failure.
 func (c *Collection) open(ctx context.Context) {
 	c.removeLeftovers()
 	path := filepath.Join(c.dir, configFile)
@@ -103,7 +102,7 @@ func (c *Collection) open(ctx context.Context) {
 		c.log.Error("a collection cannot be opened", "error", err)
 		return
 	}
-	if c.opened != nil { // an update may have ended between its documents and what went for them
+	if c.opened != nil { // the process may have ended after an update and before its eviction
 		c.worker.evictOldest(ctx)
 	}
 }
@@ -118,8 +117,7 @@ func (c *Collection) indexPath() string {
 	return filepath.Join(c.dir, indexFile)
 }
 
-// openIndex opens the index file; nil if there is none yet, or what is there was
-// never finished.
+// openIndex opens the index file. It returns nil if there is no file yet, or if its build was interrupted.
 func (c *Collection) openIndex(ctx context.Context) (*openedIndex, error) {
 	ix, err := index.Open(ctx, c.indexPath(), &index.Options{
 		Write: true, LockTimeout: c.store.opts.LockTimeout, Backend: c.store.opts.Backend, Logger: c.log,
@@ -143,15 +141,15 @@ func (c *Collection) newEngine(ctx context.Context, ix *index.Index) (*search.En
 	})
 }
 
-// startWriterForGrowth starts the writer if there are documents, whose codec may have to grow. An empty collection
-// needs no goroutine until its first change.
+// startWriterForGrowth starts the writer if there are documents, since their codec may be due for training. An empty
+// collection needs no goroutine before its first change.
 func (c *Collection) startWriterForGrowth() {
 	if c.opened != nil {
 		c.ensureWriter()
 	}
 }
 
-// ensureWriter starts the writer unless it has started already or nothing will be written any more.
+// ensureWriter starts the writer unless it has been started or the collection has ended.
 func (c *Collection) ensureWriter() {
 	c.startWriter.Do(func() {
 		go func() {
@@ -161,34 +159,35 @@ func (c *Collection) ensureWriter() {
 	})
 }
 
-// refuseNewChanges takes no more changes.
+// refuseNewChanges refuses new changes with [collection.ErrClosed]. Waiting ones are still written.
 func (c *Collection) refuseNewChanges() {
 	c.queue.refuseNew(collection.ErrClosed)
 	c.stopBackground(collection.ErrClosed)
 }
 
-// refuseAllChanges refuses what waits and what comes, and ends trainings.
+// refuseAllChanges refuses waiting and new changes, and ends background work.
 func (c *Collection) refuseAllChanges(why error) {
 	c.queue.refuseAll(why)
 	c.stopBackground(why)
 }
 
+// stopBackground ends background work, and lets none begin.
 func (c *Collection) stopBackground(why error) {
 	c.stopSampling()
-	c.mu.Lock() // nothing begins any more
+	c.mu.Lock() // startBackground holds it too
 	defer c.mu.Unlock()
 	c.endLifetime(why)
 }
 
-// waitForWriter returns when nothing is written any more. Its caller has drained or ended the
-// collection: a writer that has not started has nothing to do.
+// waitForWriter waits until the writer and all background work have ended. Its caller has called refuseNewChanges or
+// refuseAllChanges before, so that a writer that never started has nothing to do.
 func (c *Collection) waitForWriter() {
 	c.startWriter.Do(func() { close(c.writerEnded) })
 	<-c.writerEnded
 	c.background.Wait()
 }
 
-// closeFiles is for when nothing is written any more.
+// closeFiles closes the derived data and the index. Its caller has waited for the writer.
 func (c *Collection) closeFiles() error {
 	c.mu.Lock()
 	o := c.opened
@@ -204,25 +203,24 @@ func (c *Collection) closeFiles() error {
 	return err
 }
 
-// Name of the collection.
+// Name returns the name of the collection.
 func (c *Collection) Name() string { return c.name }
 
-// Err is why the collection could not be opened, an [collection.ErrDamaged]; nil if it was.
+// Err returns why the collection cannot be used, which wraps [collection.ErrDamaged]; nil if it can be used.
 func (c *Collection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failure
 }
 
-// Config is what the collection was declared with, and what was set since.
+// Config returns the present configuration.
 func (c *Collection) Config() collection.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cfg
 }
 
-// SetMaxDocuments changes how many documents are kept; nil: all. What is too much is
-// deleted with the next update.
+// SetMaxDocuments changes the limit of documents; nil means no limit. The next update evicts the documents beyond it.
 func (c *Collection) SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (cfg collection.Config, err error) {
 	if err := c.checkOwnsFolder("a largest number of documents"); err != nil {
 		return cfg, err
@@ -248,9 +246,9 @@ func (c *Collection) SetMaxDocuments(ctx context.Context, maxDocuments *uint64) 
 	return cfg, nil
 }
 
-// submit queues a request and waits for its answer. When ctx ends before the request has
-// begun it is withdrawn, and nothing of it happens; one that has begun is finished,
-// and answered, unless it looks for what it is to change (request.ctx).
+// submit queues a request and waits for its answer. If ctx ends while the request is waiting, the request is
+// withdrawn and nothing of it happens. A request whose writing has begun is finished and answered, unless it is still
+// looking for its documents: that ends with request.ctx.
 func (c *Collection) submit(ctx context.Context, r *request) error {
 	if err := c.checkWritable(); err != nil {
 		return err
@@ -258,7 +256,7 @@ func (c *Collection) submit(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c.ensureWriter() // before the request is queued: a queue that has ended takes none
+	c.ensureWriter() // before queueing: the writer of a collection that ends refuses later requests
 	if err := c.queue.put(r); err != nil {
 		return err
 	}
@@ -274,7 +272,8 @@ func (c *Collection) submit(ctx context.Context, r *request) error {
 	return r.err
 }
 
-// acquireIndex takes the index file, until done is called.
+// acquireIndex returns the open index file, which stays open until release is called. It waits while the file is
+// being reopened.
 func (c *Collection) acquireIndex(ctx context.Context) (o *openedIndex, release func(), err error) {
 	for {
 		c.mu.Lock()
@@ -301,7 +300,7 @@ func (c *Collection) acquireIndex(ctx context.Context) (o *openedIndex, release 
 	}
 }
 
-// dimension is the dimension of the vectors, 0 as long as it is not known.
+// dimension returns the dimension of the vectors, 0 while it is not known.
 func (c *Collection) dimension(ctx context.Context) (int, error) {
 	v, err := c.Snapshot(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
@@ -312,7 +311,7 @@ func (c *Collection) dimension(ctx context.Context) (int, error) {
 	return v.Dim(), v.Close()
 }
 
-// fileBytes is the length of the index file in bytes, 0 as long as there is none.
+// fileBytes returns the size of the index file, 0 if there is none.
 func (c *Collection) fileBytes() int64 {
 	info, err := os.Stat(c.indexPath())
 	if err != nil {

@@ -9,11 +9,10 @@ import (
 	"github.com/plaid-ir/plaid/index"
 )
 
-// OpenFile makes a store of one index file, which is there and which nobody else writes to.
-// Its collection is named as the file is, without its suffix, as far as names allow; it
-// takes changes and grows as one in a folder does. What else a folder keeps, its
-// configuration, is the program's, so that largest numbers of documents, declaring and
-// dropping are [collection.ErrUnsupported].
+// OpenFile returns a store of one existing index file that no other process writes to. Its collection has the name of
+// the file without its suffix, as far as names allow. It takes changes and grows as a collection of a folder does. The
+// configuration belongs to the program, not to the file. So limits of documents, and creating or removing collections,
+// are [collection.ErrUnsupported].
 //
 // Errors: [collection.ErrConfig], and those of [index.Open].
 func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Options) (*Collection, error) {
@@ -36,7 +35,7 @@ func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Option
 	return c, nil
 }
 
-// collectionName is a name for the collection of a file.
+// collectionName derives a valid collection name from the path of a file.
 func collectionName(path string) string {
 	name := strings.Map(func(r rune) rune {
 		if r < 128 && collection.CheckName("a"+string(r)+"a") == nil {
@@ -53,12 +52,12 @@ func collectionName(path string) string {
 	return name
 }
 
-// Store is the store that the collection is in.
+// Store returns the store of the collection.
 func (c *Collection) Store() *Store { return c.store }
 
-// Index is the index file as it is open now; after a fault of the disk the collection opens
-// it again. It is to be read: changes that it is not the collection's own writer for may be
-// refused. Errors are those of [Collection.Snapshot].
+// Index returns the index file as it is open now. After a disk fault the collection opens the file again, so do not
+// keep the result for long. Use it for reading only: the index may refuse changes that do not come from the
+// collection's writer. Errors are those of [Collection.Snapshot].
 func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
 	o, done, err := c.acquireIndex(ctx)
 	if err != nil {
@@ -68,8 +67,8 @@ func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
 	return o.ix, nil
 }
 
-// Grown waits for a training that growth has begun, and for those that are due after it.
-// The error is that of the context.
+// Grown waits until no training that growth has begun is running, including those that become due meanwhile. The
+// error is that of ctx.
 func (c *Collection) Grown(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -86,15 +85,16 @@ func (c *Collection) Grown(ctx context.Context) error {
 	}
 }
 
-// checkOwnsFolder is what cannot be done with an index file that no folder is around; nil: it can.
-func (c *Collection) checkOwnsFolder(what string) error {
+// checkOwnsFolder returns an error if the collection is an index file without a folder of its own, for which
+// operation is not supported.
+func (c *Collection) checkOwnsFolder(operation string) error {
 	if c.external != nil || c.filePath != "" {
-		return collection.Unsupported(what)
+		return collection.Unsupported(operation)
 	}
 	return nil
 }
 
-// location is where the collections are, in words.
+// location describes where the collections are, for users.
 func (s *Store) location() string {
 	if s.dir != "" {
 		return s.dir

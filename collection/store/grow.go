@@ -18,8 +18,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// buildIndex makes the index file of the first documents: beside, so that one that was never
-// finished is not there under the name of the index.
+// buildIndex builds the index file of the first documents in a temporary folder and renames it, so that an unfinished
+// file never has the name of the index.
 func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, model *storage.Model) (err error) {
 	c := w.c
 	o, err := c.store.opts.Growth.First(src, dim, c.Config())
@@ -31,9 +31,9 @@ func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, mo
 	if err != nil {
 		return err
 	}
-	defer func() { // what stays is removed at the next start
+	defer func() { // a folder that cannot be removed now is removed at the next start
 		if rerr := os.RemoveAll(dir); rerr != nil {
-			c.log.Warn("the remains of a build stay", "path", dir, "error", rerr)
+			c.log.Warn("the temporary folder of a build was not removed", "path", dir, "error", rerr)
 		}
 	}()
 	path := filepath.Join(dir, indexFile)
@@ -51,7 +51,7 @@ func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, mo
 		err = fmt.Errorf("%s: %w: what was built is not there", c.indexPath(), storage.ErrInternal)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(c.indexPath())) // nobody was told of what is in it
+		return errors.Join(err, os.Remove(c.indexPath())) // no request has been answered yet
 	}
 	c.mu.Lock()
 	c.opened = opened
@@ -59,7 +59,7 @@ func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, mo
 	return nil
 }
 
-// setDimension gives an index that is undecided the dimension of its first vectors.
+// setDimension gives an undecided index the dimension of its first vectors.
 func (w *worker) setDimension(ctx context.Context, o *openedIndex, dim int) error {
 	fixed, err := codec.Flat(dim)
 	if err != nil {
@@ -72,17 +72,17 @@ func (w *worker) setDimension(ctx context.Context, o *openedIndex, dim int) erro
 // Growth implements [collection.Trainer].
 func (s *Store) Growth() collection.Growth { return s.opts.Growth }
 
-// growthState is guarded by Collection.mu.
+// growthState is the state of trainings that growth begins. Collection.mu guards it.
 type growthState struct {
-	running  chan struct{} // closed when the training has ended; nil: none runs
+	running  chan struct{} // closed when the training has ended; nil means that none is running
 	cancel   context.CancelFunc
-	failedAt int64 // tokens of the collection when a training failed; 0: none has
-	failure  error // of that
-	advised  bool
+	failedAt int64 // tokens of the collection when the last training failed; 0 means that it did not fail
+	failure  error // the error of that training
+	advised  bool  // the present advice has been logged
 }
 
-// startBackground lets something run beside the writer for long. It ends with the collection, and
-// when the file is to be opened again: the cause of within says so. done is to be called.
+// startBackground registers background work. The returned context ends with the collection and before the file is
+// reopened; its cause says which. The caller calls done at the end of the work.
 func (c *Collection) startBackground(ctx context.Context) (within context.Context, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *Collection) startBackground(ctx context.Context) (within context.Contex
 	}, nil
 }
 
-// runInBackground does something aside; an error of its end is the cause.
+// runInBackground runs work as startBackground describes. If the work was ended early, the error is the cause.
 func (c *Collection) runInBackground(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, done, err := c.startBackground(ctx)
 	if err != nil {
@@ -117,15 +117,15 @@ func (c *Collection) runInBackground(ctx context.Context, do func(ctx context.Co
 	return err
 }
 
-// dueTraining says whether the collection is to be trained anew because it has grown.
-func (c *Collection) dueTraining(h *storage.Header, tokens int64) (collection.Training, bool) {
+// dueTraining returns the training that is due because the collection has grown; due is false if there is none.
+func (c *Collection) dueTraining(h *storage.Header, tokens int64) (t collection.Training, due bool) {
 	return c.store.opts.Growth.Due(c.store.opts.Growth.CodedBy(h), tokens, c.Config())
 }
 
-// startDueTraining begins a training beside everything else if one is due and none runs.
+// startDueTraining starts a training in the background if one is due and none is running.
 func (c *Collection) startDueTraining() {
 	if c.external != nil {
-		return // when, its program decides
+		return // the program that opened the index decides about trainings
 	}
 
 	// Is a training due, or advised?
@@ -152,7 +152,7 @@ func (c *Collection) startDueTraining() {
 		return
 	}
 
-	// It is the only one that growth begins, and ends with the collection.
+	// Register the training: growth runs only one at a time, and it ends with the collection.
 	ctx, done, err := c.startBackground(context.Background())
 	if err != nil {
 		return
@@ -160,7 +160,7 @@ func (c *Collection) startDueTraining() {
 	ctx, cancel := context.WithCancel(ctx)
 	running := make(chan struct{})
 	c.mu.Lock()
-	if g.running != nil { // another was faster
+	if g.running != nil { // another goroutine was faster
 		c.mu.Unlock()
 		cancel()
 		done()
@@ -169,7 +169,7 @@ func (c *Collection) startDueTraining() {
 	g.running, g.cancel = running, cancel
 	c.mu.Unlock()
 
-	// A failure is kept, so that it is not tried again at once.
+	// Train. A failure is kept, so that the training is not repeated at once.
 	go func() {
 		defer done()
 		var err error
@@ -183,7 +183,7 @@ func (c *Collection) startDueTraining() {
 		}
 		c.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
-			c.log.Error("the collection was not trained anew", "tokens", tokens, "error", err)
+			c.log.Error("training the grown collection failed", "tokens", tokens, "error", err)
 		}
 		ended := ctx.Err() != nil
 		cancel()
@@ -194,14 +194,14 @@ func (c *Collection) startDueTraining() {
 	}()
 }
 
-// isTraining reports whether a training runs that growth has begun.
+// isTraining reports whether a training that growth has begun is running.
 func (c *Collection) isTraining() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.growth.running != nil
 }
 
-// stopTraining ends the training that growth has begun, and waits for that.
+// stopTraining ends the training that growth has begun, and waits for its end.
 func (c *Collection) stopTraining() {
 	c.mu.Lock()
 	running, cancel := c.growth.running, c.growth.cancel
@@ -212,9 +212,8 @@ func (c *Collection) stopTraining() {
 	}
 }
 
-// Retrain trains the collection anew, on what is stored, as its size asks for, whatever it has grown by:
-// beside searches and changes, which go on. When it returns the new codec is in use; see
-// [collection.Growth.Again].
+// Retrain trains the collection on its stored vectors, with the settings for its size, whether or not it has grown.
+// Searches and changes go on. When Retrain returns, the new codec is in use; see [collection.Growth.Again].
 //
 // Errors: those of [Collection.Snapshot] and of [index.Index.Retrain].
 func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
@@ -231,9 +230,11 @@ func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) 
 	return r, err
 }
 
-// trainNext trains one collection of the store at a time, as choose says when its turn has
-// come.
-func (c *Collection) trainNext(ctx context.Context, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+// trainNext waits until no other collection of the store is training, and then trains this one. choose decides at that
+// time how to train; false means not at all.
+func (c *Collection) trainNext(ctx context.Context,
+	choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+	// Wait for the slot, and read the state of the collection.
 	select {
 	case c.store.training <- struct{}{}:
 		defer func() { <-c.store.training }()
@@ -253,25 +254,32 @@ func (c *Collection) trainNext(ctx context.Context, choose func(*storage.Header,
 	if err := v.Close(); err != nil {
 		return nil, err
 	}
+	// Train.
 	t, ok := choose(&h, tokens)
 	if !ok {
 		return nil, nil
 	}
 	ro := &index.RetrainOptions{
-		Nbits: t.Nbits, Centroids: t.Centroids, HeldOut: t.HeldOut(), Seed: t.Seed, Threads: max(c.store.opts.Threads/2, 1), Memory: c.store.opts.Memory,
+		Nbits:     t.Nbits,
+		Centroids: t.Centroids,
+		HeldOut:   t.HeldOut(),
+		Seed:      t.Seed,
+		Threads:   max(c.store.opts.Threads/2, 1),
+		Memory:    c.store.opts.Memory,
 	}
 	if ro.Codec, err = t.Codec(h.Dim); err != nil {
 		return nil, err
 	}
 	r, err := opened.ix.Retrain(ctx, ro)
-	if errors.Is(err, storage.ErrOutcomeUnknown) { // no changes are taken until the file is opened again
+	if errors.Is(err, storage.ErrOutcomeUnknown) { // the index takes no changes until it is reopened
 		again := &request{kind: acting}
 		again.action = func(ctx context.Context) error { return c.worker.reopen(ctx) }
-		_ = c.queue.put(again) // if the queue has ended nobody needs it
+		_ = c.queue.put(again) // it fails only if the collection ends
 	}
 	if err != nil {
 		return nil, err
 	}
+	// Measure what searches find with the new codec.
 	c.mu.Lock()
 	c.counts.Trainings++
 	c.mu.Unlock()
@@ -281,8 +289,8 @@ func (c *Collection) trainNext(ctx context.Context, choose func(*storage.Header,
 	return r, nil
 }
 
-// Measure finds what searches of an index have to look at with the codec of a generation, by
-// [quality.SelfCheck]; nil if that does not pay.
+// Measure measures what searches of an index find with the codec of its present generation ([quality.SelfCheck]).
+// found is nil if measuring does not pay.
 func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
 	found *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()
@@ -299,8 +307,7 @@ func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCh
 	return found, snap.Generation(), err
 }
 
-// measureSearches stores what searches of the collection have to look at, now that its codec is
-// another one.
+// measureSearches measures searches with a new codec, and stores the result unless the codec has changed since.
 func (c *Collection) measureSearches(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
 	found, generation, err := Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: seed, Questions: c.store.checkQuestions})
 	if err != nil || found == nil {
@@ -321,9 +328,8 @@ func (c *Collection) measureSearches(ctx context.Context, ix *index.Index, threa
 	return c.queue.put(r)
 }
 
-// Compact writes the index without the deleted documents, with its segments merged into one. Searches go on, and
-// changes wait for it. When ctx or the collection ends, it is given up. It returns the bytes of the file before
-// and after.
+// Compact rewrites the index without the deleted documents, with its segments merged into one. Searches go on, and
+// changes wait. It ends early with ctx and with the collection. It returns the bytes of the file before and after.
 //
 // Errors: those of [Collection.Snapshot] and of [index.Index.Compact].
 func (c *Collection) Compact(ctx context.Context) (before, after int64, err error) {
@@ -344,6 +350,7 @@ func (c *Collection) Compact(ctx context.Context) (before, after int64, err erro
 	return before, after, nil
 }
 
+// compact compacts the index; see [Collection.Compact].
 func (w *worker) compact(ctx context.Context, o *openedIndex) error {
 	within, done, err := w.c.startBackground(ctx)
 	if err != nil {
@@ -362,13 +369,14 @@ func (w *worker) compact(ctx context.Context, o *openedIndex) error {
 	return nil
 }
 
-// compactIfWasteful rewrites the file of the index if a quarter of it, and [Options.LeastWaste], are not in use: pages that
-// changes and merges have left free, and deleted documents in segments that are not merged yet. It runs between
-// requests, which wait for it, and is given up when the collection is closed. A training that runs writes another
-// file anyway.
+// compactIfWasteful compacts the index if at least [Options.LeastWaste] bytes and a quarter of the file are not in use:
+// pages that changes and merges have left free, and deleted documents in segments that are not merged yet. It runs
+// between requests, which wait for it, and ends early with the collection. During a training it does nothing, because
+// the training writes a new file anyway. After a failure it waits until a tenth more is wasted.
 func (w *worker) compactIfWasteful(ctx context.Context) {
 	o, snap, err := w.newestSnapshot()
-	if err != nil || snap == nil || w.c.external != nil && w.journal() == nil || w.c.isTraining() {
+	notOurs := w.c.external != nil && w.journal() == nil // the program that opened the index compacts it
+	if err != nil || snap == nil || notOurs || w.c.isTraining() {
 		return
 	}
 	st := snap.State()
@@ -380,7 +388,8 @@ func (w *worker) compactIfWasteful(ctx context.Context) {
 	}
 	waste := wastedBytes(pages, st)
 	w.wasteAtFailure = min(w.wasteAtFailure, waste)
-	if waste < w.c.store.opts.LeastWaste || 4*waste < pages.Size || waste < w.wasteAtFailure+w.wasteAtFailure/10 {
+	tooLittle := waste < w.c.store.opts.LeastWaste || 4*waste < pages.Size
+	if tooLittle || waste < w.wasteAtFailure+w.wasteAtFailure/10 {
 		return
 	}
 	start := time.Now()
@@ -391,11 +400,12 @@ func (w *worker) compactIfWasteful(ctx context.Context) {
 			"bytes_before", pages.Size, "bytes_unused", waste, "took", time.Since(start))
 	case w.c.lifetime.Err() == nil:
 		w.wasteAtFailure = waste
-		w.c.log.Error("the collection was not compacted", "error", err)
+		w.c.log.Error("compacting the collection failed", "error", err)
 	}
 }
 
-// wastedBytes returns how many bytes of a file a compaction gives back, about.
+// wastedBytes estimates how many bytes a compaction gives back: free pages, and deleted documents by their share of
+// the tokens.
 func wastedBytes(p storage.Pages, st storage.State) int64 {
 	free := min(int64(p.Free+p.Pending)*int64(p.Page), p.Size)
 	if st.Tokens == 0 {

@@ -16,48 +16,51 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Journal is the log of changes that the index of a collection follows ([Opened]). Its entries are
-// durable: each change is put into it first and then applied to the index, and other writers put
-// entries as well. The writer of the collection calls its methods, one at a time. They bound their
-// time themselves.
+// Journal is the log of changes that the index of a collection follows ([Opened]). Invariants:
+//
+//  1. Entries are durable. A change is put into the log first, and then applied to the index.
+//  2. Other writers put entries too. A writer puts an entry only after the last entry that its index has.
+//  3. An index applies every entry, in order, and nothing else.
+//
+// The collection's writer calls the methods, one at a time. Each method bounds its own time.
 type Journal interface {
-	// Append puts an entry after the last one that the index has, and returns it. batches are the
-	// ids of the requests in it. The error wraps [ErrTaken] if another entry is there,
-	// [storage.ErrOutcomeUnknown] if the entry may or may not be there, and [collection.ErrUnknown]
-	// if the log was removed.
+	// Append puts an entry after the last entry that the index has, and returns it. batches are the ids of the
+	// requests in it. The error wraps [ErrTaken] if another entry is in its place, [storage.ErrOutcomeUnknown] if
+	// the entry may or may not be in the log, and [collection.ErrUnknown] if the collection was removed.
 	Append(ctx context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error)
-	// Read calls use for each entry that follows, in order; an error of use ends it.
-	Read(ctx context.Context, after storage.Applied, use func(at storage.Applied, body []byte) error) error
-	// Find looks for the entry of a batch after an entry; a nil body means that there is none.
+	// Read calls visit for each entry after a position, in order. An error of visit ends it.
+	Read(ctx context.Context, after storage.Applied, visit func(entry storage.Applied, body []byte) error) error
+	// Find returns the entry of a batch among those after an entry. A nil body means that there is none.
 	Find(ctx context.Context, batch string, after uint64) (entry uint64, body []byte, err error)
-	// Failed says that an entry could not be applied, and that no more are. The log stands; the
-	// index is to be opened again, or made again.
+	// Failed reports that an entry could not be applied, and that no more will be. The log stays valid, but the index
+	// has to be reopened or replaced.
 	Failed(err error)
 }
 
 var (
-	// ErrTaken: the log has another entry at the place of one that was to be put.
+	// ErrTaken means that another writer's entry is in the place of one that was put.
 	ErrTaken = errors.New("the next entry of the log is another's")
-	// ErrLate: a change was sent so long ago that it is not known whether it was done since.
+	// ErrLate means that a change was sent so long ago that the log cannot tell any more whether it was made.
 	ErrLate = errors.New("the change was sent long ago: send it again, after a newer entry")
-	// ErrUndecided: the index has no dimension yet, and an entry of its log gives it none.
+	// ErrUndecided means that the index has no dimension yet, and that no entry of its log sets one.
 	ErrUndecided = errors.New("vectors for an index without a dimension")
 )
 
-// Batch identifies a change, for collections with a [Journal].
+// Batch identifies a change of a collection with a [Journal].
 type Batch struct {
-	ID string // "": one at random
-	// After is an entry that the log had before the change was sent first. If the batches of later
-	// entries are not all known, the change is looked for in the log, or refused ([ErrLate]). Sent says
-	// that it was sent before, with an unknown outcome: it is then looked for, however long that takes.
+	ID string // "" means a random one
+	// Sent says that the change was sent before, with an unknown outcome. It is then looked for in the log, however
+	// long that takes. After is an entry that the log had before the change was first sent: the search begins there.
+	// Even without Sent the change is looked for, or refused ([ErrLate]), if it may be in an entry whose batches are
+	// not remembered.
 	Sent  bool
 	After uint64
-	// Entry is set to the entry that has the change; if there was nothing to change, to the last
-	// entry of the state that shows this.
+	// Entry is set to the entry that has the change. If there was nothing to change, it is the last entry of the
+	// state in which that was found.
 	Entry uint64
 }
 
-// Follow applies the entries of the log that the index lacks.
+// Follow applies the entries of the log that the index does not have yet.
 func (c *Collection) Follow(ctx context.Context) error {
 	r := &request{kind: acting}
 	r.action = func(ctx context.Context) error {
@@ -67,8 +70,8 @@ func (c *Collection) Follow(ctx context.Context) error {
 	return c.submit(ctx, r)
 }
 
-// WaitForSnapshots waits a while, or until ctx ends, for open views: their searches end when the collection is
-// closed. Its caller has no more taken.
+// WaitForSnapshots waits a few seconds, or until ctx ends, for open snapshots, whose searches would end when the
+// collection is closed. Its caller makes sure that no new ones are taken.
 func (c *Collection) WaitForSnapshots(ctx context.Context) {
 	c.mu.Lock()
 	o := c.opened
@@ -78,15 +81,15 @@ func (c *Collection) WaitForSnapshots(ctx context.Context) {
 	}
 }
 
-// LimitDocuments sets the largest number of documents of a collection with a [Journal]; nil means no limit. The
-// entries of later additions have it.
+// LimitDocuments sets the limit of documents of a collection with a [Journal]; nil means no limit. It is part of the
+// entries of later additions.
 func (c *Collection) LimitDocuments(most *uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cfg.MaxDocuments = most
 }
 
-// journal is nil for a collection without one.
+// journal returns the log of the collection; nil means that it has none.
 func (w *worker) journal() Journal {
 	if w.c.external == nil {
 		return nil
@@ -94,12 +97,13 @@ func (w *worker) journal() Journal {
 	return w.c.external.Journal
 }
 
-// commitChange puts a change into the log, where there is one, and applies it.
+// commitChange applies a change to the index, after putting it into the log if there is one.
 func (w *worker) commitChange(ctx context.Context, o *openedIndex, ch *change) (done effect, err error) {
 	j := w.journal()
 	if j == nil {
 		return w.applyChange(ctx, o, o.ix.Change(), ch)
 	}
+	// Check that the log still takes changes.
 	last, err := w.lastApplied(o)
 	if err != nil {
 		return done, err
@@ -107,6 +111,7 @@ func (w *worker) commitChange(ctx context.Context, o *openedIndex, ch *change) (
 	if w.sealed {
 		return done, w.removedError()
 	}
+	// Put the entry.
 	if err := w.noteChosenIDs(o, ch); err != nil {
 		return done, err
 	}
@@ -124,19 +129,20 @@ func (w *worker) commitChange(ctx context.Context, o *openedIndex, ch *change) (
 		w.sealed = errors.Is(err, collection.ErrUnknown)
 		return done, err
 	}
+	// Apply it.
 	w.appended = next.Sequence
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
-	return done, w.skipErr // the entry stands, also if it was not applied
+	return done, w.skipErr // the entry stays in the log, even if the index skipped it
 }
 
-// removedError is the error of changes after a [Seal].
+// removedError returns the error of changes after a [Seal].
 func (w *worker) removedError() error {
 	return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, w.c.name)
 }
 
-// lastApplied is the last entry that the index has.
+// lastApplied returns the last entry that the index has.
 func (w *worker) lastApplied(o *openedIndex) (last storage.Applied, err error) {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
@@ -146,16 +152,17 @@ func (w *worker) lastApplied(o *openedIndex) (last storage.Applied, err error) {
 	return last, errors.Join(err, snap.Close())
 }
 
-// applyEntry applies an entry of the log. If that fails the collection takes no more changes.
+// applyEntry applies an entry of the log. An entry that every index refuses is skipped, and w.skipErr says why. After
+// another failure the collection takes no more changes.
 func (w *worker) applyEntry(ctx context.Context, o *openedIndex, entry storage.Applied, ch *change) (effect, error) {
 	e := o.ix.Entry(entry.Sequence).Marked(entry.Mark)
 	done, err := w.applyChange(ctx, o, e, ch)
 	w.skipErr = nil
 	switch {
-	case errors.Is(err, index.ErrApplied): // by a change that failed after that
+	case errors.Is(err, index.ErrApplied): // the index has the entry: a later step of that transaction failed
 		err = nil
 	case isRefusal(err), w.fromOtherBase(ch) && errors.Is(err, index.ErrDimension):
-		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", entry.Sequence, "error", err)
+		w.c.log.Error("an entry of the log cannot be applied, and is skipped", "entry", entry.Sequence, "error", err)
 		w.skipErr = err
 		err = e.Skip(ctx)
 	}
@@ -168,16 +175,17 @@ func (w *worker) applyEntry(ctx context.Context, o *openedIndex, entry storage.A
 	return done, nil
 }
 
-// recentBatches are the batches of the last entries that were applied.
+// recentBatches remembers the batches of the last entries that were applied.
 type recentBatches struct {
-	entries map[string]uint64 // of each batch
-	order   []string
-	after   uint64 // the batches of all later entries are there
+	entries map[string]uint64 // entry by batch id; nil until an entry is applied
+	order   []string          // batch ids, the oldest first
+	after   uint64            // all batches of entries after this one are remembered
 }
 
-// maxRecent is the number of batches that are remembered.
+// maxRecent is how many batches are remembered.
 const maxRecent = 4096
 
+// addBatches remembers the batches of an entry, and forgets the oldest beyond maxRecent.
 func (m *recentBatches) addBatches(entry uint64, batches []outcome) {
 	if m.entries == nil {
 		m.entries, m.after = map[string]uint64{}, entry-1
@@ -193,17 +201,18 @@ func (m *recentBatches) addBatches(entry uint64, batches []outcome) {
 	}
 }
 
-// refusals are errors that follow from the index and the entry alone: each index that follows the log has them.
+// refusals are errors that depend only on the index and the entry: every index that follows the log gives them.
 var refusals = []error{
 	index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption,
 	vectors.ErrID, vectors.ErrShape, vectors.ErrPayload, vectors.ErrFormat,
 }
 
+// isRefusal reports whether every index that follows the log refuses the entry with this error.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc(refusals, func(e error) bool { return errors.Is(err, e) })
 }
 
-// failJournal ends the changes of a collection that cannot follow its log.
+// failJournal marks the collection as damaged, because its index cannot follow the log any more.
 func (w *worker) failJournal(err error) {
 	w.c.mu.Lock()
 	w.c.failure = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, w.c.name, err)
@@ -211,16 +220,17 @@ func (w *worker) failJournal(err error) {
 	w.journal().Failed(err)
 }
 
-// effect is the effect of a change.
+// effect counts what a change did.
 type effect struct {
-	index.Affected
-	evicted int
+	index.Affected     // documents that were deleted or whose fields were set
+	evicted        int // documents beyond the limit that were deleted
 }
 
-// applyChange does a change to the index, in one transaction. All changes come here: those of requests,
-// and entries of a log.
+// applyChange applies a change to the index in one transaction. All changes go through it: those of requests and those
+// of the log.
 func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry, ch *change) (done effect, err error) {
 	foreign := w.fromOtherBase(ch)
+	// A change from an index with other ordinals names its documents by ids.
 	choose := func(snap *index.Snapshot) (chosen *roaring.Bitmap, err error) {
 		if foreign {
 			chosen, _, err = snap.Named(ctx, ch.IDs)
@@ -242,13 +252,17 @@ func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry,
 			return done, err
 		}
 		report, err := e.Add(ctx, src, &index.AddOptions{
-			Replace: ch.Replace || foreign, MaxDocuments: ch.MaxDocuments, Threads: w.c.store.opts.Threads, Memory: w.c.store.opts.Memory,
+			Replace:      ch.Replace || foreign,
+			MaxDocuments: ch.MaxDocuments,
+			Threads:      w.c.store.opts.Threads,
+			Memory:       w.c.store.opts.Memory,
 		})
 		if err != nil {
 			return done, err
 		}
 		if done.evicted = report.Evicted; report.First != ch.First && !foreign {
-			return done, fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, ch.First)
+			return done, fmt.Errorf("%w: documents have ordinals from %d, not %d",
+				storage.ErrInternal, report.First, ch.First)
 		}
 	}
 	return done, err
@@ -285,10 +299,12 @@ func (w *worker) followJournal(ctx context.Context) (applied int, err error) {
 	return applied, err
 }
 
-// runLogged does requests of a collection with a journal by do, until they are decided at the end of
-// the log: a request that is refused, or finds nothing to change, may lack entries of others.
+// runLogged runs requests of a collection with a journal: do decides them and puts an entry.
+//
+// A request that is refused, or that finds nothing to change, may have been decided on a state that lacks entries of
+// other writers. So the log is read afterwards, and such requests are decided again if it had more entries.
 func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
-	if _, err := w.requireIndex(); err != nil { // there is always an index
+	if _, err := w.requireIndex(); err != nil { // a collection with a journal always has an index
 		return failGroup(group[:1], err)
 	}
 	for _, r := range group {
@@ -302,7 +318,7 @@ func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*req
 		}
 	}
 	for {
-		// Requests that the log has already are answered.
+		// Answer the requests that the log has already.
 		found, err := w.answerFromLog(ctx, group)
 		if group = group[:found]; err != nil {
 			return failGroup(group, err)
@@ -310,7 +326,7 @@ func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*req
 		if w.sealed {
 			return failGroup(group, w.removedError())
 		}
-		// The others, as many as fit into an entry.
+		// Decide the others, as many as fit into one entry.
 		w.appended = 0
 		if n = do(group); w.appended > 0 {
 			return n
@@ -330,7 +346,7 @@ func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*req
 		if !undecided {
 			return n
 		}
-		// Those without an entry are decided if the log has no more; else they are done again.
+		// No entry was put. Requests without one are decided if the log has no more entries.
 		applied, err := w.followJournal(ctx)
 		if err != nil {
 			return failGroup(group, err)
@@ -363,7 +379,7 @@ func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*req
 	}
 }
 
-// failGroup gives an error to the requests of a group that have no entry.
+// failGroup sets the error of the requests of a group that have no entry, and returns the size of the group.
 func failGroup(group []*request, err error) (n int) {
 	for _, r := range group {
 		if r.entry == 0 {
@@ -373,8 +389,8 @@ func failGroup(group []*request, err error) (n int) {
 	return len(group)
 }
 
-// answerFromLog answers the requests of a group that the log has, and returns the number of those that can be done now: all,
-// or those before the first that fails. An error is that of the first request of the group.
+// answerFromLog answers the requests of a group that the log has already. It returns how many requests can go on: all,
+// or those before the first whose search in the log failed. err is the error of the first request.
 func (w *worker) answerFromLog(ctx context.Context, group []*request) (n int, err error) {
 	for i, r := range group {
 		err := w.findInLog(ctx, r)
@@ -385,16 +401,16 @@ func (w *worker) answerFromLog(ctx context.Context, group []*request) (n int, er
 		case errors.Is(err, ErrLate):
 			return 1, err
 		default:
-			return 1, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err)
+			return 1, fmt.Errorf("%w: looking for the change in the log: %w", storage.ErrOutcomeUnknown, err)
 		}
 	}
 	return len(group), nil
 }
 
-// maxLookback is the number of entries in which a request is looked for that does not say that it was sent before.
+// maxLookback is in how many entries a request is looked for that does not say that it was sent before.
 const maxLookback = 256
 
-// lastEntry is the number of the last entry that the index has.
+// lastEntry returns the number of the last entry that the index has.
 func (w *worker) lastEntry() (uint64, error) {
 	o, err := w.requireIndex()
 	if err != nil {
@@ -404,9 +420,10 @@ func (w *worker) lastEntry() (uint64, error) {
 	return last.Sequence, err
 }
 
-// findInLog answers a request that the log has already (I11): it was sent again, and overtook the first one or followed
-// one without an answer; or it comes late, from a socket of a process that slept for example. An entry that comes
-// into the log after the last one of the index is found when the request's own is put there.
+// findInLog answers a request that the log has already (I11 of docs/lab/cluster.md: a change is made once). The log can
+// have it because the request was sent again after a lost answer, or because it arrives late, for example from a
+// socket of a process that slept. If the change enters the log after the last entry of the index, it is found when the
+// entry of this request is put there and is refused.
 func (w *worker) findInLog(ctx context.Context, r *request) error {
 	if r.entry > 0 {
 		return nil
@@ -421,10 +438,10 @@ func (w *worker) findInLog(ctx context.Context, r *request) error {
 		return err
 	case remembered:
 		after--
-	case r.batch.After >= from: // it would be remembered
+	case r.batch.After >= from: // otherwise it would be remembered
 		return nil
 	case !r.batch.Sent && from-r.batch.After > maxLookback:
-		return fmt.Errorf("%w: it came after entry %d, and %d are here", ErrLate, r.batch.After, from)
+		return fmt.Errorf("%w: it was sent after entry %d, and the index has entry %d", ErrLate, r.batch.After, from)
 	default:
 		after = r.batch.After
 	}
@@ -439,14 +456,14 @@ func (w *worker) findInLog(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	if _, err = w.followJournal(ctx); err == nil { // views have the change once it is answered
+	if _, err = w.followJournal(ctx); err == nil { // snapshots must have the change once it is answered
 		r.entry = entry
 	}
 	return err
 }
 
-// evictAfterAdd deletes the oldest documents beyond the limit, after additions of more than may stay: an
-// entry is one transaction, and evicts none of its own documents. A failure is only logged: the next
+// evictAfterAdd deletes the oldest documents beyond the limit after additions. It is needed when an entry adds more
+// documents than may stay, since a transaction never evicts its own documents. A failure is only logged: the next
 // addition evicts them.
 func (w *worker) evictAfterAdd(ctx context.Context, group []*request) {
 	maxDocuments := w.c.Config().MaxDocuments
@@ -464,6 +481,8 @@ func (w *worker) evictAfterAdd(ctx context.Context, group []*request) {
 	}
 }
 
+// evictOnce puts an entry that deletes the oldest documents beyond the limit. Requests of the group then name that
+// entry, so that readers of their change see no more documents than may stay.
 func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments uint64) error {
 	o, snap, err := w.newestSnapshot()
 	if err != nil {
@@ -480,7 +499,7 @@ func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments u
 		entry = w.appended
 	}
 	for _, r := range group {
-		if r.entry > 0 && err == nil { // readers of the change see no more documents than may stay
+		if r.entry > 0 && err == nil {
 			r.entry = max(r.entry, entry)
 		}
 	}

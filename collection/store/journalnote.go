@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// noteChosenIDs notes the ids of the chosen documents in a change, for indexes of another [Opened.Base].
+// noteChosenIDs notes the ids of the chosen documents in a change, for indexes with another [Opened.Base].
 func (w *worker) noteChosenIDs(o *openedIndex, ch *change) error {
 	if ch.Base = w.c.external.Base; ch.chosen == nil {
 		return nil
@@ -27,11 +27,11 @@ func (w *worker) noteChosenIDs(o *openedIndex, ch *change) error {
 	return errors.Join(err, snap.Close())
 }
 
-// idsFromOrdinals returns the ids of documents that are chosen with all of their parts, and of single passages: another index
-// may have the text of a document in other passages.
+// idsFromOrdinals returns the ids of the chosen documents. A document of passages is named once if all of its passages
+// are chosen, since another index may have split its text differently; otherwise each chosen passage is named.
 func idsFromOrdinals(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
 	ids := make([]string, 0, chosen.GetCardinality())
-	last, allChosen := "", false // a document with passages, and whether all of them are chosen
+	last, allChosen := "", false // the last document with passages, and whether all of them are chosen
 	for it := chosen.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
 		id := snap.ID(ordinal)
@@ -63,7 +63,7 @@ func (w *worker) fromOtherBase(ch *change) bool {
 	return w.journal() != nil && ch.Base != w.c.external.Base
 }
 
-// notedRefusals are the refusals that depend on the documents that are there, by their names in a log.
+// notedRefusals are the refusals that depend on the stored documents, with their names in a log.
 var notedRefusals = []struct {
 	name string
 	err  error
@@ -72,7 +72,7 @@ var notedRefusals = []struct {
 	{"too large", collection.ErrTooLarge},
 }
 
-// refusalName is the name of a refusal; "" means that it is not noted.
+// refusalName returns the name of a refusal in a log; "" means that the log does not note it.
 func refusalName(err error) string {
 	for _, n := range notedRefusals {
 		if errors.Is(err, n.err) {
@@ -82,12 +82,12 @@ func refusalName(err error) string {
 	return ""
 }
 
-// refusal is the error of a request that was refused; nil means that it was done.
+// refusal returns the error of a refused request; nil means that the request was done.
 func (o *outcome) refusal() error {
 	if o.Refused == "" {
 		return nil
 	}
-	kind := storage.ErrOutcomeUnknown // of a newer program
+	kind := storage.ErrOutcomeUnknown // a newer program may note refusals that this one does not know
 	for _, n := range notedRefusals {
 		if n.name == o.Refused {
 			kind = n.err
@@ -96,8 +96,8 @@ func (o *outcome) refusal() error {
 	return fmt.Errorf("%w: %s", kind, o.Message)
 }
 
-// logNoChange puts an entry that says that a request which is sent again has changed nothing, or was refused. Else the
-// first sending of it, which waits at another node, could change documents that came after this answer.
+// logNoChange puts an entry that says that a repeated request has changed nothing, or was refused. Without it, the
+// first sending, which may still be waiting at another node, could change documents that are added after this answer.
 func (w *worker) logNoChange(ctx context.Context, r *request) error {
 	o, err := w.requireIndex()
 	if err != nil {

@@ -16,32 +16,30 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Opened is an index that a program has open, to be served as a collection.
+// Opened is an index that the program has open, to be served as a collection.
 type Opened struct {
 	Index *index.Index
-	// Write lets the collection change the index, which must be open for that. Meanwhile
-	// the program changes it by [Collection.Update] and its like alone, so that there is one
-	// order of changes. Without Write changes are refused ([storage.ErrReadOnly]), and the
-	// program may make some: who takes a view sees them.
+	// Write lets the collection change the index, which must be open for writing. The program then changes it only by
+	// [Collection.Update] and the like, so that all changes have one order. Without Write, changes are refused
+	// ([storage.ErrReadOnly]), and new snapshots see the changes that the program makes itself.
 	Write bool
-	// Journal, where set, is the log that the index follows: changes are put into it first. The
-	// entries that the index lacks are applied by [Collection.Follow].
+	// Journal is the log that the index follows; nil means none. Changes are put into it first. [Collection.Follow]
+	// applies the entries that the index lacks.
 	Journal Journal
-	// Base names the ordinals of the index: an entry of another Base is applied by ids.
+	// Base identifies the ordinals of the index: an entry with another Base is applied by ids.
 	Base uint64
 	// Sealed says that the last entry that the index has is a [Seal].
 	Sealed bool
-	// Config, where set, is what the collection was declared with. MaxDocuments is for indexes with
-	// a journal alone.
+	// Config is the configuration of the collection; the zero value means the defaults. MaxDocuments needs a Journal.
 	Config collection.Config
 }
 
-// Over makes a store of indexes that are open, by the names of their collections. They
-// stay the program's: the store neither closes nor retrains them, and
-// declares and drops no collections ([collection.ErrUnsupported]).
+// Over returns a store of indexes that are open, by the names of their collections. The indexes belong to the program:
+// the store does not close or retrain them, and it does not create or remove collections
+// ([collection.ErrUnsupported]).
 //
-// Errors: [collection.ErrName], [collection.ErrConfig], [storage.ErrReadOnly] for an index
-// that is to be changed and is not open for that, and those of [search.New].
+// Errors: [collection.ErrName], [collection.ErrConfig], [storage.ErrReadOnly] for an Opened with Write whose index is
+// not open for writing, and those of [search.New].
 func Over(ctx context.Context, indexes map[string]Opened, o *Options) (*Store, error) {
 	s, err := newStore("", o)
 	if err != nil {
@@ -55,7 +53,7 @@ func Over(ctx context.Context, indexes map[string]Opened, o *Options) (*Store, e
 	return s, nil
 }
 
-// addOpened makes a collection of an open index.
+// addOpened adds the collection of an open index.
 func (s *Store) addOpened(ctx context.Context, name string, opened Opened) (err error) {
 	if err := collection.CheckName(name); err != nil {
 		return err
@@ -88,7 +86,7 @@ func (s *Store) addOpened(ctx context.Context, name string, opened Opened) (err 
 	return nil
 }
 
-// checkWritable is why the collection takes no changes; nil if it does.
+// checkWritable returns why the collection takes no changes; nil means that it takes them.
 func (c *Collection) checkWritable() error {
 	if c.external != nil && !c.external.Write {
 		return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)
@@ -96,14 +94,13 @@ func (c *Collection) checkWritable() error {
 	return c.Err()
 }
 
-// followInterval is how often a reader looks whether an index file has been replaced.
+// followInterval is how often a reader checks whether an index file has been replaced.
 const followInterval = 2 * time.Second
 
-// ReadOnly opens the collections of a folder for reading: those that have documents when it
-// is called. Nothing is written to the folder, any number of processes may have it open like
-// this, and none may change it meanwhile. An index file that is replaced is opened anew. A
-// file that cannot be read does not stop the others; the logger hears of it. close closes
-// the store and its files.
+// ReadOnly opens the collections of a folder for reading: those that have documents when it is called. It writes
+// nothing to the folder. Any number of processes may open a folder like this, and none may change it meanwhile. An
+// index file that is replaced is reopened. A file that cannot be read is logged and does not stop the others. closeAll
+// closes the store and its files.
 //
 // Errors: [storage.ErrLocked] if a process has one of them open for writing, and those of
 // the file system and of [Over].
@@ -128,10 +125,15 @@ func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll f
 		if collection.CheckName(e.Name()) != nil {
 			continue
 		}
-		ix, err := index.Open(ctx, path, &index.Options{LockTimeout: settings.opts.LockTimeout, Backend: settings.opts.Backend, Follow: followInterval, Logger: settings.opts.Logger})
+		ix, err := index.Open(ctx, path, &index.Options{
+			LockTimeout: settings.opts.LockTimeout,
+			Backend:     settings.opts.Backend,
+			Follow:      followInterval,
+			Logger:      settings.opts.Logger,
+		})
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, storage.ErrUnfinished), err != nil && e.Type().IsRegular():
-			continue // something else, or without documents yet
+			continue // no collection, or one without documents
 		case errors.Is(err, storage.ErrLocked), err != nil && ctx.Err() != nil:
 			return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), closeIndexes())
 		case err != nil:

@@ -10,10 +10,11 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// sampledMemory bounds the bytes of the sampled questions of a store that wait.
+// sampledMemory limits the bytes of sampled questions that are waiting, for all collections of a store.
 const sampledMemory = 16 << 20
 
-// sampleQuestions offers questions that were answered to be measured.
+// sampleQuestions offers answered questions to the sampler. Searches with a filter, and those that do not prune, are
+// not measured.
 func (v *Snapshot) sampleQuestions(qs []search.Query, o *search.Options) {
 	c := v.c
 	if c.store.opts.Sampling.Rate == 0 || o.Filter != nil || o.Mode != search.Pruned || collection.Undecided(v.snap) {
@@ -28,13 +29,17 @@ func (v *Snapshot) sampleQuestions(qs []search.Query, o *search.Options) {
 	}
 }
 
-// questionSampler returns the sampler, and makes it for the first question; nil means that the collection ends.
+// questionSampler returns the sampler, which is created for the first question; nil means that the collection ends.
 func (c *Collection) questionSampler() *quality.Sampler {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sampler == nil && !c.samplingEnded {
 		s, err := quality.NewSampler(c.pinSnapshot, quality.SamplerOptions{
-			Rate: c.store.opts.Sampling.Rate, Busy: 1, Memory: sampledMemory, Together: &c.store.sampledBytes, Logger: c.log,
+			Rate:     c.store.opts.Sampling.Rate,
+			Busy:     1, // pinSnapshot limits the time instead, for all collections together
+			Memory:   sampledMemory,
+			Together: &c.store.sampledBytes,
+			Logger:   c.log,
 		})
 		if err != nil {
 			c.samplingEnded = true
@@ -46,7 +51,7 @@ func (c *Collection) questionSampler() *quality.Sampler {
 	return c.sampler
 }
 
-// stopSampling ends the measuring of questions, and waits for that.
+// stopSampling ends the measuring of questions, and waits for its end.
 func (c *Collection) stopSampling() {
 	c.mu.Lock()
 	s := c.sampler
@@ -57,8 +62,8 @@ func (c *Collection) stopSampling() {
 	}
 }
 
-// pinSnapshot lets one collection of the store at a time measure a question, and the next one after a
-// pause by which all of them stay within their share of the time.
+// pinSnapshot returns a snapshot to measure a question with. Only one collection of the store measures at a time. The
+// next one begins after a pause that keeps all of them within Sampling.Busy of the time.
 func (c *Collection) pinSnapshot(ctx context.Context) (*quality.Pinned, error) {
 	select {
 	case c.store.measuring <- struct{}{}:
@@ -88,8 +93,7 @@ func (c *Collection) pinSnapshot(ctx context.Context) (*quality.Pinned, error) {
 	}}, nil
 }
 
-// backgroundSearcher searches a view in the background, until the collection ends or its file is opened
-// again.
+// backgroundSearcher searches a snapshot with low priority, until the collection ends or its file is reopened.
 type backgroundSearcher struct {
 	search.Searcher
 	ctx context.Context
@@ -104,8 +108,8 @@ func (s *backgroundSearcher) Search(_ context.Context, q search.Query, o search.
 	return r, err
 }
 
-// sampledRecall returns the recall of sampled questions together with the one stored with the index; nil means that no
-// question has been offered.
+// sampledRecall returns the recall of the sampled questions, together with the recall stored with the index. nil means
+// that no question has been offered.
 func (v *Snapshot) sampledRecall(d *storage.Defaults) *collection.Sampled {
 	v.c.mu.Lock()
 	s := v.c.sampler

@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// selectionBytes is what a selection takes in the queue.
+// selectionBytes estimates the memory of a selection in the queue.
 func selectionBytes(s *collection.Selection) int64 {
 	n := 8*int64(len(s.Numbers)) + 64
 	for _, id := range s.IDs {
@@ -25,7 +25,7 @@ func selectionBytes(s *collection.Selection) int64 {
 	return n
 }
 
-// selectDocuments finds the live documents of a selection; the bitmap is the caller's.
+// selectDocuments returns the live documents of a selection. The caller owns the bitmap.
 func selectDocuments(ctx context.Context, snap *index.Snapshot, s *collection.Selection) (*roaring.Bitmap, error) {
 	var selected *roaring.Bitmap
 	intersect := func(b *roaring.Bitmap) {
@@ -66,13 +66,13 @@ func selectDocuments(ctx context.Context, snap *index.Snapshot, s *collection.Se
 	return selected, nil
 }
 
-// isLive tells whether a number is that of a document that was not deleted.
+// isLive reports whether a number is that of a document that was not deleted.
 func isLive(snap *index.Snapshot, number uint64) bool {
 	return number < uint64(snap.State().Docs) && snap.Live(uint32(number))
 }
 
-// Filter lets the documents of a selection through: a set of ordinals, which serves all
-// queries that share it. It is nil for all documents.
+// Filter returns a filter that lets the documents of a selection through. It may be shared by queries. nil means all
+// documents.
 func (v *Snapshot) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
 	if s.All() {
 		return nil, nil
@@ -85,7 +85,8 @@ func (v *Snapshot) Filter(ctx context.Context, s collection.Selection) (*search.
 }
 
 // Facets implements [collection.Faceter].
-func (v *Snapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection, o index.FacetOptions) ([]*index.Facet, error) {
+func (v *Snapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
+	o index.FacetOptions) ([]*index.Facet, error) {
 	docs, err := selectDocuments(ctx, v.snap, &s)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func (v *Snapshot) Facets(ctx context.Context, fields []condition.Field, s colle
 	facets := make([]*index.Facet, len(fields))
 	remaining := cmp.Or(o.Memory, index.DefaultFacetMemory)
 	for i, f := range fields {
-		o.Memory = max(remaining, 1) // 0 is the default
+		o.Memory = max(remaining, 1) // 0 would mean the default
 		if facets[i], err = v.snap.Facet(ctx, f, docs, &o); err != nil {
 			return nil, err
 		}
@@ -103,7 +104,8 @@ func (v *Snapshot) Facets(ctx context.Context, fields []condition.Field, s colle
 }
 
 // Documents implements [collection.Snapshot].
-func (v *Snapshot) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[collection.StoredDocument, error] {
+func (v *Snapshot) Documents(ctx context.Context, s collection.Selection,
+	o collection.ReadOptions) iter.Seq2[collection.StoredDocument, error] {
 	return func(yield func(collection.StoredDocument, error) bool) {
 		n := 0
 		for ordinal, err := range v.ordinals(ctx, &s, o.From) {
@@ -122,7 +124,7 @@ func (v *Snapshot) Documents(ctx context.Context, s collection.Selection, o coll
 	}
 }
 
-// ordinals are the ordinals of a selection: in the order of its list, or rising from one on.
+// ordinals yields the ordinals of a selection: in the order of its list, or ascending and beginning at from.
 func (v *Snapshot) ordinals(ctx context.Context, s *collection.Selection, from uint64) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {
 		err := s.Check()
@@ -164,7 +166,7 @@ func (v *Snapshot) ordinals(ctx context.Context, s *collection.Selection, from u
 	}
 }
 
-// ordinalsByID returns the ordinals of a document by its name, or of a passage by its own.
+// ordinalsByID returns the ordinals of a document, by its id, or of a passage, by its own.
 func (v *Snapshot) ordinalsByID(ctx context.Context, id string) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -176,7 +178,7 @@ func (v *Snapshot) ordinalsByID(ctx context.Context, id string) ([]uint32, error
 	return docs.ToArray(), nil
 }
 
-// readDocument reads what is wanted of a document.
+// readDocument reads the parts of a document that the options ask for.
 func (v *Snapshot) readDocument(ordinal uint32, o *collection.ReadOptions) (d collection.StoredDocument, err error) {
 	d.Number, d.ID = uint64(ordinal), v.snap.ID(ordinal)
 	if v.snap.Passages().Contains(ordinal) {

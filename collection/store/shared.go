@@ -16,33 +16,35 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Times of files that others change. Whoever wants to write looks for the lock every 10 ms.
+// Times of files that other processes change. A process that waits for the lock tries every 10 ms.
 const (
-	// sharedIdle is how long a file stays open when nothing is asked of it: the requests of
-	// one call of an agent follow each other sooner.
+	// sharedIdle is how long an unused file stays open: the requests of one call of an agent follow each other within
+	// this time.
 	sharedIdle = 100 * time.Millisecond
-	// sharedMaxOpen is how long it stays open at most while it is asked all the time, and
-	// sharedPause how long it is closed then, so that a writer has a turn.
+	// sharedMaxOpen is how long a file in constant use stays open, and sharedPause how long it is closed then, so that
+	// a writer can lock it.
 	sharedMaxOpen = time.Second
 	sharedPause   = 50 * time.Millisecond
-	// sharedMinWait is how long a request waits for a writer at least.
+	// sharedMinWait is the shortest time for which a request waits for a writer.
 	sharedMinWait = 10 * time.Second
 )
 
-// Shared makes collections of index files that other processes change, by their names. Each
-// file is open, and so locked for them, only while something is asked of the collection, and
-// for a moment after. They are not changed here ([storage.ErrReadOnly]). A file that is
-// changed just now is waited for, for ten seconds or what Options.LockTimeout says if that
-// is longer; then the error is [storage.ErrLocked]. No questions are sampled. end closes all of them.
+// Shared returns a catalog of index files that other processes change; paths are by the names of the collections.
 //
-// Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], but for
-// a file that somebody has locked.
-func Shared(ctx context.Context, paths map[string]string, o *Options) (catalog collection.Catalog, closeAll func() error, err error) {
+// A file is open, and so locked for other processes, only during requests and for a moment after them. The
+// collections are read-only ([storage.ErrReadOnly]). A request waits for a process that is changing the file, for ten
+// seconds or for Options.LockTimeout if that is longer; then the error is [storage.ErrLocked]. No questions are
+// sampled. closeAll closes all collections.
+//
+// Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], except that a locked file is no
+// error.
+func Shared(ctx context.Context, paths map[string]string, o *Options) (catalog collection.Catalog,
+	closeAll func() error, err error) {
 	settings, err := newStore("", o)
 	if err != nil {
 		return nil, nil, err
 	}
-	settings.opts.Sampling.Rate = 0 // a file is open for moments only
+	settings.opts.Sampling.Rate = 0 // files are open for moments only
 	files := sharedCatalog{}
 	for _, name := range slices.Sorted(maps.Keys(paths)) {
 		if err := collection.CheckName(name); err != nil {
@@ -64,6 +66,7 @@ func Shared(ctx context.Context, paths map[string]string, o *Options) (catalog c
 	return files, files.close, nil
 }
 
+// sharedCatalog has the collections by name.
 type sharedCatalog map[string]*sharedCollection
 
 // Place implements [collection.Catalog].
@@ -90,6 +93,7 @@ func (s sharedCatalog) Drop(context.Context, string) (bool, error) {
 	return false, collection.Unsupported("dropping an index file")
 }
 
+// close closes all collections for good.
 func (s sharedCatalog) close() (err error) {
 	for _, name := range s.Names() {
 		err = errors.Join(err, s[name].closeForGood())
@@ -97,16 +101,18 @@ func (s sharedCatalog) close() (err error) {
 	return err
 }
 
-// sharedCollection is the collection of a file that others change.
+// sharedCollection is the collection of a file that other processes change.
 type sharedCollection struct {
 	name, path string
 	opts       Options
 
 	mu          sync.Mutex
-	file        *sharedFile   // nil: closed
-	keptDerived Derived       // from when the file was last open, if it can be used again
-	changing    chan struct{} // not nil while the file is opened, or wanted closed; closed then
-	ended       bool
+	file        *sharedFile // nil while it is closed
+	keptDerived Derived     // data from the last time that the file was open, to be used again; nil means none
+	// changing is not nil while the file is being opened, or is about to be closed for a writer. It is closed at the
+	// end of that, and wakes waiting requests.
+	changing chan struct{}
+	ended    bool
 }
 
 // sharedFile is the file while it is open.
@@ -115,15 +121,15 @@ type sharedFile struct {
 	ix       *index.Index
 	store    *Store
 	openedAt time.Time
-	users    int
-	idle     *time.Timer
+	users    int         // requests and snapshots that use the file
+	idle     *time.Timer // closes the file when it has not been used for sharedIdle
 }
 
 func (f *sharedFile) close() error {
 	return errors.Join(f.store.Close(context.Background()), f.ix.Close())
 }
 
-// openNow opens the file.
+// openNow opens the file. It waits for the lock for at most wait.
 func (c *sharedCollection) openNow(ctx context.Context, wait time.Duration) (*sharedFile, error) {
 	ix, err := index.Open(ctx, c.path, &index.Options{LockTimeout: wait, Backend: c.opts.Backend, Logger: c.opts.Logger})
 	if err != nil {
@@ -140,11 +146,12 @@ func (c *sharedCollection) openNow(ctx context.Context, wait time.Duration) (*sh
 	c.mu.Lock()
 	inner.derived.data, c.keptDerived = c.keptDerived, nil
 	c.mu.Unlock()
-	inner.derived.keepResting = func(data Derived) { c.keptDerived = data } // called by shut
+	inner.derived.keepResting = func(data Derived) { c.keptDerived = data } // called by closeFile, which holds c.mu
 	return &sharedFile{Collection: inner, ix: ix, store: st, openedAt: time.Now()}, nil
 }
 
-// acquireFile takes the file, open, until done is called.
+// acquireFile returns the open file, which stays open until release is called. It opens the file if it is closed, and
+// waits while another request opens it or a writer has its pause.
 func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, release func(), err error) {
 	for {
 		c.mu.Lock()
@@ -152,7 +159,7 @@ func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, rele
 		case c.ended:
 			c.mu.Unlock()
 			return nil, nil, collection.ErrClosed
-		case c.changing != nil: // somebody opens it, or it is a writer's turn
+		case c.changing != nil:
 			changing := c.changing
 			c.mu.Unlock()
 			select {
@@ -161,7 +168,7 @@ func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, rele
 				return nil, nil, ctx.Err()
 			}
 			continue
-		case c.file != nil && time.Since(c.file.openedAt) > sharedMaxOpen:
+		case c.file != nil && time.Since(c.file.openedAt) > sharedMaxOpen: // let a writer lock it
 			c.changing = make(chan struct{})
 			if c.file.users == 0 {
 				c.closeFile()
@@ -175,6 +182,7 @@ func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, rele
 			c.mu.Unlock()
 			return f, func() { c.releaseFile(f) }, nil
 		}
+		// The file is closed: open it, and let other requests wait for that.
 		opening := make(chan struct{})
 		c.changing = opening
 		c.mu.Unlock()
@@ -184,7 +192,7 @@ func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, rele
 		close(opening)
 		if err != nil {
 			c.mu.Unlock()
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) { // somebody makes it anew
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) { // another process is building it
 				err = fmt.Errorf("%w: %w", collection.ErrEmpty, err)
 			}
 			return nil, nil, err
@@ -196,7 +204,7 @@ func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, rele
 	}
 }
 
-// releaseFile ends a use.
+// releaseFile ends a use of the file.
 func (c *sharedCollection) releaseFile(f *sharedFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +218,7 @@ func (c *sharedCollection) releaseFile(f *sharedFile) {
 	f.idle.Reset(sharedIdle)
 }
 
-// closeIdle closes a file that nothing is asked of.
+// closeIdle closes a file that is not used any more.
 func (c *sharedCollection) closeIdle(f *sharedFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,7 +227,7 @@ func (c *sharedCollection) closeIdle(f *sharedFile) {
 	}
 }
 
-// closeFile closes the file, for who holds the mutex. Those who wait come after a pause.
+// closeFile closes the file; c.mu is held. Waiting requests open it again after sharedPause.
 func (c *sharedCollection) closeFile() {
 	f := c.file
 	c.file = nil
@@ -240,7 +248,7 @@ func (c *sharedCollection) closeFile() {
 	}
 }
 
-// closeDerived closes the derived data that was kept. The caller holds the mutex.
+// closeDerived closes the derived data that was kept; c.mu is held.
 func (c *sharedCollection) closeDerived() {
 	if c.keptDerived == nil {
 		return
@@ -251,7 +259,7 @@ func (c *sharedCollection) closeDerived() {
 	c.keptDerived = nil
 }
 
-// closeForGood closes the file for good. Views have ended.
+// closeForGood closes the collection. Its last snapshot closes the file.
 func (c *sharedCollection) closeForGood() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,8 +274,7 @@ func (c *sharedCollection) closeForGood() error {
 // Name implements [collection.Collection].
 func (c *sharedCollection) Name() string { return c.name }
 
-// Err implements [collection.Collection]: what is wrong with the file is found out when it is
-// opened.
+// Err implements [collection.Collection]. It is always nil: a fault of the file is found when the file is opened.
 func (c *sharedCollection) Err() error { return nil }
 
 // Config implements [collection.Collection].
@@ -300,7 +307,7 @@ func (c *sharedCollection) Snapshot(ctx context.Context) (collection.Snapshot, e
 	return &sharedSnapshot{Snapshot: v, release: sync.OnceFunc(done)}, nil
 }
 
-// sharedSnapshot is a view of a file, which is open as long as the view is.
+// sharedSnapshot keeps the file open until it is closed.
 type sharedSnapshot struct {
 	*Snapshot
 	release func()
@@ -312,6 +319,7 @@ func (v *sharedSnapshot) Close() error {
 	return v.Snapshot.Close()
 }
 
+// readOnly returns the error of changes.
 func (c *sharedCollection) readOnly() error {
 	return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)
 }
@@ -322,7 +330,8 @@ func (c *sharedCollection) SetMaxDocuments(context.Context, *uint64) (collection
 }
 
 // Update implements [collection.Collection].
-func (c *sharedCollection) Update(context.Context, []collection.DocumentInput, collection.UpdateOptions) (collection.Receipt, error) {
+func (c *sharedCollection) Update(context.Context, []collection.DocumentInput,
+	collection.UpdateOptions) (collection.Receipt, error) {
 	return collection.Receipt{}, c.readOnly()
 }
 

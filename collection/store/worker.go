@@ -17,23 +17,25 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// worker is the one writer of a collection. All of it runs in one goroutine.
+// worker is the one writer of a collection. It runs in one goroutine.
 type worker struct {
 	c *Collection
-	// With a journal: whether it may have entries that the index lacks, and the last own entry.
-	behind   bool
-	appended uint64
+
+	// With a journal:
+	behind   bool   // the log may have entries that the index lacks
+	appended uint64 // the entry that the running group has put; 0 means none
 	recent   recentBatches
-	sealed   bool  // the log takes no changes any more
-	skipErr  error // why the last entry was passed over
-	// notCompacted is how many bytes of the file were not in use when a compaction failed; 0 means that none has.
+	sealed   bool  // the log takes no more changes
+	skipErr  error // why the last entry was skipped; nil means that it was applied
+
+	// wasteAtFailure is how many bytes of the file were unused when a compaction failed; 0 means that none has failed.
 	wasteAtFailure int64
 }
 
-// run does what is queued until the queue has ended.
+// run processes requests until the queue has ended.
 func (w *worker) run() {
 	q := w.c.queue
-	ctx := context.Background() // what has begun is finished
+	ctx := context.Background() // a request that has begun is finished
 	w.runGuarded("growth", w.c.startDueTraining)
 	for group := q.nextGroup(); group != nil; group = q.nextGroup() {
 		start := time.Now()
@@ -44,28 +46,28 @@ func (w *worker) run() {
 		w.c.countRequests(group[:n], time.Since(start))
 		q.requeue(group[n:])
 		q.finish(group[:n], time.Since(start))
-		w.runGuarded("tidying up", func() { w.compactIfWasteful(ctx) })
+		w.runGuarded("compacting", func() { w.compactIfWasteful(ctx) })
 	}
 }
 
-// runGuarded does work that is no part of a request: a panic of it is logged and counted.
+// runGuarded runs work that belongs to no request. A panic is logged and counted.
 func (w *worker) runGuarded(task string, do func()) { _ = w.c.store.runGuarded(w.c.log, task, do) }
 
-// runGroup does the first n requests of a group, at least one. Those for which the file would have outgrown
-// its mapping are done once more after it was mapped again: the mapping is small if the process had
-// little address space left.
+// runGroup runs the first n requests of a group, at least one. Requests that failed because the file would outgrow its
+// mapping are run once more after the file was reopened: the mapping is small if the process had little address space
+// left.
 func (w *worker) runGroup(ctx context.Context, group []*request) (n int) {
 	n = w.tryGroup(ctx, group)
-	full := func(r *request) bool { return errors.Is(r.err, storage.ErrTooLarge) }
-	if w.c.external != nil || !slices.ContainsFunc(group[:n], full) {
+	outgrown := func(r *request) bool { return errors.Is(r.err, storage.ErrTooLarge) }
+	if w.c.external != nil || !slices.ContainsFunc(group[:n], outgrown) {
 		return n
 	}
 	if err := w.reopen(ctx); err != nil {
-		w.c.log.Error("the file of the index was not mapped again", "error", err)
+		w.c.log.Error("mapping the index file again failed", "error", err)
 		return n
 	}
 	for _, r := range group[:n] {
-		if full(r) {
+		if outgrown(r) {
 			r.err = nil
 			w.tryGroup(ctx, []*request{r})
 		}
@@ -73,7 +75,7 @@ func (w *worker) runGroup(ctx context.Context, group []*request) (n int) {
 	return n
 }
 
-// tryGroup is do without a second time.
+// tryGroup runs the first n requests of a group once.
 func (w *worker) tryGroup(ctx context.Context, group []*request) (n int) {
 	err := w.c.store.runGuarded(w.c.log, "a change", func() {
 		do := func(group []*request) int {
@@ -96,7 +98,7 @@ func (w *worker) tryGroup(ctx context.Context, group []*request) (n int) {
 			n = do(group)
 		}
 	})
-	if err != nil { // it may have been done in part
+	if err != nil { // a panic, so that some of it may have been done
 		n = len(group)
 		for _, r := range group {
 			r.err = fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
@@ -108,16 +110,16 @@ func (w *worker) tryGroup(ctx context.Context, group []*request) (n int) {
 	return n
 }
 
-// afterChange is called after each transaction, before it is answered.
+// afterChange is called after each transaction with a success, before it is answered.
 func (w *worker) afterChange() {
 	w.runGuarded("derived data", func() { w.c.derived.syncAfterChange(context.Background(), w.c) })
 	if f := w.c.store.opts.Committed; f != nil {
-		w.runGuarded("telling of a change", func() { f(w.c) })
+		w.runGuarded("the function Committed", func() { f(w.c) })
 	}
 	w.runGuarded("growth", w.c.startDueTraining)
 }
 
-// currentIndex is the index of the collection; nil if there is none yet.
+// currentIndex returns the open index; nil if there is none yet.
 func (w *worker) currentIndex() (*openedIndex, error) {
 	w.c.mu.Lock()
 	o := w.c.opened
@@ -128,7 +130,7 @@ func (w *worker) currentIndex() (*openedIndex, error) {
 	return o, nil
 }
 
-// newestSnapshot returns the index and its newest snapshot; nil if there is no index yet.
+// newestSnapshot returns the index and its newest snapshot, both nil if there is no index yet.
 func (w *worker) newestSnapshot() (*openedIndex, *index.Snapshot, error) {
 	o, err := w.currentIndex()
 	if o == nil {
@@ -138,7 +140,7 @@ func (w *worker) newestSnapshot() (*openedIndex, *index.Snapshot, error) {
 	return o, snap, err
 }
 
-// requireIndex is the index, which has to be there.
+// requireIndex returns the open index. The error is [collection.ErrEmpty] if there is none.
 func (w *worker) requireIndex() (*openedIndex, error) {
 	o, err := w.currentIndex()
 	if err == nil && o == nil {
@@ -147,9 +149,10 @@ func (w *worker) requireIndex() (*openedIndex, error) {
 	return o, err
 }
 
-// storeBatch writes a batch and completes the receipts. most is the largest number of documents; nil means no limit.
+// storeBatch writes a batch and completes the receipts. maxDocuments nil means no limit.
 func (w *worker) storeBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) error {
 	evicted, err := 0, error(nil)
+	// Write the documents: in a new index, or in the existing one.
 	if o == nil {
 		var src vectors.Source
 		if src, err = vectors.FromDocuments(b.dim, b.docs); err != nil {
@@ -172,6 +175,7 @@ func (w *worker) storeBatch(ctx context.Context, o *openedIndex, b *batch, maxDo
 	if err != nil {
 		return err
 	}
+	// Complete the receipts.
 	_, snap, err := w.newestSnapshot()
 	generation := uint64(0)
 	if err == nil && snap != nil {
@@ -185,14 +189,20 @@ func (w *worker) storeBatch(ctx context.Context, o *openedIndex, b *batch, maxDo
 		r.receipt.Generation = generation
 	}
 	if !b.hasJournal {
-		b.requests[0].receipt.Evicted = evicted // counted once
+		b.requests[0].receipt.Evicted = evicted // only once for the transaction
 	}
 	return nil
 }
 
-func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) (evicted int, err error) {
+// addBatch adds the documents of a batch to an existing index, and evicts the oldest beyond the limit.
+func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) (evicted int,
+	err error) {
 	ch := &change{docs: b.docs, changeHead: changeHead{
-		Kind: addDocuments, First: b.firstOrdinal, Dim: b.dim, Replace: b.replace, MaxDocuments: maxDocuments,
+		Kind:         addDocuments,
+		First:        b.firstOrdinal,
+		Dim:          b.dim,
+		Replace:      b.replace,
+		MaxDocuments: maxDocuments,
 	}}
 	for _, r := range b.requests {
 		ch.Batches = append(ch.Batches, newOutcome(r))
@@ -205,8 +215,8 @@ func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch, maxDocu
 	})
 }
 
-// evictOldest deletes the oldest documents of a new index beyond the limit. The index is complete by
-// then, so a failure is only logged: the next update tries again.
+// evictOldest deletes the oldest documents of a new index beyond the limit. The documents are stored already, so a
+// failure is only logged: the next update tries again.
 func (w *worker) evictOldest(ctx context.Context) (n int) {
 	o, err := w.currentIndex()
 	maxDocuments := w.c.Config().MaxDocuments
@@ -221,8 +231,8 @@ func (w *worker) evictOldest(ctx context.Context) (n int) {
 	return removed.Documents
 }
 
-// deleteSelected deletes the documents that a group of requests chose, in one transaction. A document that
-// two of them chose counts for the first.
+// deleteSelected deletes the documents that a group of requests selects, in one transaction. A document that two
+// requests select counts for the first.
 func (w *worker) deleteSelected(ctx context.Context, group []*request) int {
 	o, err := w.requireIndex()
 	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
@@ -236,7 +246,7 @@ func (w *worker) deleteSelected(ctx context.Context, group []*request) int {
 	}
 	for _, r := range group {
 		switch {
-		case r.entry > 0: // it was done before
+		case r.entry > 0: // the log has it already
 		case err != nil:
 			r.affected, r.err = index.Affected{}, cmp.Or(r.err, err)
 		case r.err == nil:
@@ -246,7 +256,7 @@ func (w *worker) deleteSelected(ctx context.Context, group []*request) int {
 	return len(group)
 }
 
-// chooseDeleted finds the documents that a group of deletions deletes.
+// chooseDeleted adds the documents that a group of deletions selects to the change, and counts them for each request.
 func (w *worker) chooseDeleted(ctx context.Context, o *openedIndex, group []*request, ch *change) error {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
@@ -273,8 +283,9 @@ func (w *worker) chooseDeleted(ctx context.Context, o *openedIndex, group []*req
 	return nil
 }
 
-// settleOutcome finds out whether the file has a change that failed in its last step: it opens the
-// file again and looks. done reports whether a state has the change; nil means that every state has.
+// settleOutcome finds out whether the file has a change that failed in its last step: it reopens the file and looks.
+// done reports whether a snapshot has the change; nil means that every snapshot has it. Other errors, and those of
+// collections with a journal, which look in the log, are returned as they are.
 func (w *worker) settleOutcome(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
 	if !errors.Is(err, storage.ErrOutcomeUnknown) || w.journal() != nil {
 		return err
@@ -300,13 +311,13 @@ func (w *worker) settleOutcome(ctx context.Context, err error, done func(*index.
 	if full := diskFullError(err); full != nil {
 		return fmt.Errorf("not done: %w: %v", full, err)
 	}
-	return fmt.Errorf("not done: %v", err) // no longer of unknown outcome
+	return fmt.Errorf("not done: %v", err) // %v: the outcome is known now, so the error must not say otherwise
 }
 
-// updateMetadata sets fields of the documents that are chosen. Until the new payloads are known,
-// the caller's context cancels it.
+// updateMetadata sets fields of the selected documents. The caller's context can cancel it until the new payloads are
+// known.
 func (w *worker) updateMetadata(ctx context.Context, r *request) {
-	if r.entry > 0 { // it was answered before
+	if r.entry > 0 { // the log has it already
 		return
 	}
 	o, err := w.requireIndex()
@@ -314,12 +325,14 @@ func (w *worker) updateMetadata(ctx context.Context, r *request) {
 		r.err = err
 		return
 	}
-	var last uint32 // ordinal that is changed
+	// The last document that is changed, and its new payload: they tell whether the file has the change.
+	var last uint32
 	var payload []byte
 	ch := &change{changeHead: changeHead{Kind: setFields}, fields: r.fields}
 	ch.check = func(ordinal uint32, p []byte) error {
 		if last, payload = ordinal, p; len(p) > collection.MaxMetadata {
-			return fmt.Errorf("%w: %d bytes, at most %d are possible", collection.ErrMetadata, len(p), collection.MaxMetadata)
+			return fmt.Errorf("%w: %d bytes, at most %d are possible",
+				collection.ErrMetadata, len(p), collection.MaxMetadata)
 		}
 		return r.ctx.Err()
 	}
@@ -340,8 +353,8 @@ func (w *worker) updateMetadata(ctx context.Context, r *request) {
 	}
 }
 
-// chooseUpdated finds the documents that get fields. An entry of a log has to be possible, and is tried
-// here; without a log the change itself finds out.
+// chooseUpdated returns the documents whose fields are set. With a log the update is tried here, because an entry must
+// not fail when it is applied; without a log, the change itself checks it.
 func (w *worker) chooseUpdated(o *openedIndex, r *request, ch *change) (*roaring.Bitmap, error) {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
