@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// shardedCollection is a collection.
+// shardedCollection is a collection of the cluster, as this process sees it.
 type shardedCollection struct {
 	c        *Cluster
 	name, id string
@@ -25,8 +25,8 @@ var _ collection.Collection = (*shardedCollection)(nil)
 // Name implements [collection.Collection].
 func (s *shardedCollection) Name() string { return s.name }
 
-// currentMap is the newest map of the collection that is known here. The error is [collection.ErrUnknown] if the
-// collection was removed, whatever has its name now.
+// currentMap returns the newest known map of the collection. The error is [collection.ErrUnknown] if the collection was
+// removed, even if another one has its name now.
 func (s *shardedCollection) currentMap(ctx context.Context) (*Map, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -41,8 +41,8 @@ func (s *shardedCollection) currentMap(ctx context.Context) (*Map, error) {
 	return m, err
 }
 
-// nonEmptyMap is the newest map of the collection if that has documents, else [collection.ErrEmpty]. The store is asked
-// before that is said: another node may have stored some a moment ago.
+// nonEmptyMap returns the newest map if the collection has documents, or else [collection.ErrEmpty]. It asks the store
+// before it reports that: another node may have stored documents a moment ago.
 func (s *shardedCollection) nonEmptyMap(ctx context.Context) (*Map, error) {
 	m, err := s.currentMap(ctx)
 	if err == nil && m.Current == nil {
@@ -59,10 +59,10 @@ func (s *shardedCollection) nonEmptyMap(ctx context.Context) (*Map, error) {
 	return m, err
 }
 
-// errRebuilt: numbers of documents that were read before a bulk build are those of others now.
+// errRebuilt means that the collection was built again, so that numbers read before belong to other documents now.
 var errRebuilt = fmt.Errorf("%w: the collection was built again meanwhile", collection.ErrUnreachable)
 
-// checkSameNumbers is errRebuilt if documents have other numbers than in a map.
+// checkSameNumbers returns errRebuilt if documents have other numbers now than in a map.
 func (s *shardedCollection) checkSameNumbers(ctx context.Context, m *Map) error {
 	now, err := s.currentMap(ctx)
 	if err == nil && now.Current.Base != m.Current.Base {
@@ -71,7 +71,8 @@ func (s *shardedCollection) checkSameNumbers(ctx context.Context, m *Map) error 
 	return err
 }
 
-// withinOneGeneration calls do again if the collection has got another generation meanwhile, so that all that do reads is of one.
+// withinOneGeneration calls do, and again if the collection has got another generation meanwhile, so that everything
+// that do reads is of one generation.
 func (s *shardedCollection) withinOneGeneration(ctx context.Context, do func() error) error {
 	for range 4 {
 		before, err := s.currentMap(ctx)
@@ -83,15 +84,16 @@ func (s *shardedCollection) withinOneGeneration(ctx context.Context, do func() e
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %q is encoded again and again", collection.ErrUnreachable, s.name)
+	return fmt.Errorf("%w: %q changes its generation again and again", collection.ErrUnreachable, s.name)
 }
 
+// removedError returns the error of a collection that was removed.
 func (s *shardedCollection) removedError() error {
 	return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name)
 }
 
-// refreshMap is the newest map, read from the store unless that was done a moment ago: while a node does not
-// answer, all requests look for news.
+// refreshMap reads the newest map from the store, unless that was done a moment ago: while a node does not answer, all
+// requests look for a newer map.
 func (c *Cluster) refreshMap(ctx context.Context, name string) (*Map, error) {
 	c.mu.Lock()
 	before, now := c.front.rereadAt[name], time.Now()
@@ -107,24 +109,24 @@ func (c *Cluster) refreshMap(ctx context.Context, name string) (*Map, error) {
 	return c.rereadMap(ctx, name)
 }
 
-// requestTimeout is how long a request may take that says nothing of that.
+// requestTimeout returns how long a request without a deadline may take.
 func (c *Cluster) requestTimeout() time.Duration { return cmp.Or(c.cfg.Deadline, 30*time.Second) }
 
-// newestEntry is the newest entry of a shard that this process has made or seen.
+// newestEntry returns the newest entry of a shard that this process has made or seen.
 func (c *Cluster) newestEntry(id string, shard int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seenEntries[shardKey{id, shard}]
 }
 
-// noteEntry notes an entry that a shard has: later reads have to show it.
+// noteEntry notes an entry that a shard has, so that later reads show it.
 func (c *Cluster) noteEntry(k shardKey, entry uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seenEntries[k] = max(c.seenEntries[k], entry)
 }
 
-// noteAnswers takes over the entries and the numbers of documents that shards have answered with.
+// noteAnswers notes the entries and document counts in the answers of shards.
 func noteAnswers[T any, P answer[T]](s *shardedCollection, parts map[int]*T) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -138,7 +140,7 @@ func noteAnswers[T any, P answer[T]](s *shardedCollection, parts map[int]*T) {
 	}
 }
 
-// documentCount is how many live documents a shard had when it last answered.
+// documentCount returns how many live documents a shard had when it last answered.
 func (s *shardedCollection) documentCount(shard int) int64 {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -147,14 +149,14 @@ func (s *shardedCollection) documentCount(shard int) int64 {
 
 // describeRequest asks for a description of shards.
 type describeRequest struct {
-	Only   collection.Selection `json:"only"` // whose fields are looked for
+	Only   collection.Selection `json:"only"` // its fields are looked up
 	Fields bool                 `json:"fields,omitempty"`
 	Stats  bool                 `json:"stats,omitempty"`
 }
 
 type describeAnswer struct {
 	answerHead
-	Fields      []condition.Field   `json:"fields,omitzero"` // that documents have
+	Fields      []condition.Field   `json:"fields,omitzero"` // fields that documents have
 	Stats       *collection.Stats   `json:"stats,omitempty"`
 	Description *search.Description `json:"description,omitempty"`
 }
@@ -178,13 +180,13 @@ func (c *Cluster) doDescribe(ctx context.Context, a *shardTarget, in *describeRe
 	}, in.Only.Where)
 }
 
-// describeShards describes all shards, as the nodes see them that gather their changes.
+// describeShards describes all shards. It asks the first holder of each, which gathers the changes.
 func (s *shardedCollection) describeShards(ctx context.Context) (*Map, map[int]*describeAnswer, error) {
 	return readAllShards[describeAnswer](ctx, s, opStats, allShards, &describeRequest{Stats: true})
 }
 
-// checkFields makes sure that some document has each field of a condition. The error names the fields that there
-// are.
+// checkFields returns an error if no document has a field of a condition. The error lists the fields that documents
+// have.
 func (s *shardedCollection) checkFields(ctx context.Context, where *condition.Condition) error {
 	if where == nil || where.IsLenient() {
 		return nil
@@ -208,7 +210,7 @@ func (s *shardedCollection) checkFields(ctx context.Context, where *condition.Co
 	return err
 }
 
-// checkAnsweredFields is checkFields for who has the answers of all shards to a request with the condition.
+// checkAnsweredFields is checkFields for callers that have the answers of all shards to a request with the condition.
 func checkAnsweredFields[T any, P answer[T]](ctx context.Context, s *shardedCollection, where *condition.Condition,
 	found map[int]*T) error {
 	if checkKnownFields[T, P](where, found) == nil {
@@ -217,7 +219,7 @@ func checkAnsweredFields[T any, P answer[T]](ctx context.Context, s *shardedColl
 	return s.checkFields(ctx, where)
 }
 
-// Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.
+// Stats implements [collection.Collection]. It asks the first holder of each shard.
 func (s *shardedCollection) Stats(ctx context.Context) (collection.Stats, error) {
 	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
 	m, looks, err := s.describeShards(ctx)
@@ -230,7 +232,7 @@ func (s *shardedCollection) Stats(ctx context.Context) (collection.Stats, error)
 	perShard := make([]collection.Stats, 0, m.Shards)
 	for shard := range m.Shards {
 		p := looks[shard].Stats
-		if p == nil { // it has no documents
+		if p == nil { // the shard has no documents
 			continue
 		}
 		perShard = append(perShard, *p)
@@ -258,6 +260,7 @@ func (s *shardedCollection) Snapshot(ctx context.Context) (collection.Snapshot, 
 	if err != nil {
 		return nil, err
 	}
+	// The first snapshot asks the shards how many documents they have.
 	s.c.mu.Lock()
 	unknown := slices.ContainsFunc(allShards(m), func(shard int) bool {
 		_, known := s.c.front.documents[shardKey{s.id, shard}]
@@ -269,8 +272,13 @@ func (s *shardedCollection) Snapshot(ctx context.Context) (collection.Snapshot, 
 			return nil, err
 		}
 	}
-	v := &shardedSnapshot{coll: s, m: m, dim: m.Current.Dim, numberFilters: map[*search.Filter]collection.Selection{},
-		givenConditions: map[*condition.Condition]bool{}}
+	v := &shardedSnapshot{
+		coll:            s,
+		m:               m,
+		dim:             m.Current.Dim,
+		numberFilters:   map[*search.Filter]collection.Selection{},
+		givenConditions: map[*condition.Condition]bool{},
+	}
 	for shard := range m.Shards {
 		v.docs += s.documentCount(shard)
 	}

@@ -17,16 +17,15 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// splitSelection are a selection, taken apart by shard.
+// splitSelection is a selection that is split by shard.
 type splitSelection struct {
 	selection  *collection.Selection
-	shardCount int                           // of shards
-	byShard    map[int]*collection.Selection // the part of each shard of a list, with ordinals for numbers
-	// places are those in the list of the entries of a shard.
-	indices map[int][]int
+	shardCount int
+	byShard    map[int]*collection.Selection // the entries of a list by shard, with ordinals for numbers
+	indices    map[int][]int                 // indices in the list of those entries
 }
 
-// newSplitSelection takes a selection apart. No shard has numbers of shards that there are not.
+// newSplitSelection splits a selection. Numbers of shards that do not exist are dropped.
 func newSplitSelection(s *collection.Selection, shards int) *splitSelection {
 	p := &splitSelection{s, shards, map[int]*collection.Selection{}, map[int][]int{}}
 	list := func(shard, place int) *collection.Selection {
@@ -49,7 +48,7 @@ func newSplitSelection(s *collection.Selection, shards int) *splitSelection {
 	return p
 }
 
-// shardNumbers are those that may have documents of the selection: all, unless it is a list.
+// shardNumbers returns the shards that may have documents of the selection: all, unless it is a list.
 func (p *splitSelection) shardNumbers() []int {
 	if p.selection.Numbers != nil || p.selection.IDs != nil {
 		return sortedKeys(p.byShard)
@@ -61,7 +60,7 @@ func (p *splitSelection) shardNumbers() []int {
 	return all
 }
 
-// toLenient is a selection as a shard takes it: a field that it does not know may be known in another.
+// toLenient returns a selection whose condition ignores unknown fields: they may be known in another shard.
 func toLenient(s collection.Selection) collection.Selection {
 	if s.Where != nil {
 		s.Where = s.Where.Lenient()
@@ -69,7 +68,7 @@ func toLenient(s collection.Selection) collection.Selection {
 	return s
 }
 
-// forShards is the part of the selection in some shards.
+// forShards returns the part of the selection for some shards.
 func (p *splitSelection) forShards(shards ...int) (s collection.Selection) {
 	if p.selection.Numbers != nil {
 		s.Numbers = []uint64{}
@@ -86,19 +85,20 @@ func (p *splitSelection) forShards(shards ...int) (s collection.Selection) {
 	return toLenient(s)
 }
 
-// allShards gives all shards of a map, and only gives one.
+// allShards returns the numbers of all shards of a map.
 func allShards(m *Map) []int {
 	return newSplitSelection(&collection.Selection{}, m.Shards).shardNumbers()
 }
 
+// oneShard returns a function that selects one shard.
 func oneShard(shard int) func(*Map) []int { return func(*Map) []int { return []int{shard} } }
 
-// shardsOf gives the shards that may have documents of a selection.
+// shardsOf returns a function that selects the shards that may have documents of a selection.
 func shardsOf(s collection.Selection) func(*Map) []int {
 	return func(m *Map) []int { return newSplitSelection(&s, m.Shards).shardNumbers() }
 }
 
-// checkWhere refuses conditions that mean nothing in several shards.
+// checkWhere refuses conditions over ordinals, which mean nothing in several shards.
 func checkWhere(c *condition.Condition) error {
 	if c != nil && slices.Contains(c.Fields(), condition.FieldOrdinal) {
 		return fmt.Errorf("%w: a condition over %s, which means nothing in several shards", search.ErrOption,
@@ -107,7 +107,7 @@ func checkWhere(c *condition.Condition) error {
 	return nil
 }
 
-// checkKnownFields checks that each field of a condition is known in one of the shards at least.
+// checkKnownFields returns an error if a field of a condition is unknown in every shard that has documents.
 func checkKnownFields[T any, P answer[T]](c *condition.Condition, found map[int]*T) error {
 	docs := uint64(0)
 	for _, p := range found {
@@ -126,7 +126,7 @@ func checkKnownFields[T any, P answer[T]](c *condition.Condition, found map[int]
 	})
 }
 
-// floats travel as base64 of little-endian numbers.
+// floats are encoded as base64 of little-endian numbers.
 type floats []float32
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -142,7 +142,7 @@ func (v floats) MarshalText() ([]byte, error) {
 func (v *floats) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil || len(b)%4 != 0 {
-		return fmt.Errorf("%d bytes are no base64 of numbers", len(text))
+		return fmt.Errorf("%d bytes are not base64 of 32-bit numbers", len(text))
 	}
 	*v = make(floats, len(b)/4)
 	for i := range *v {
@@ -152,10 +152,10 @@ func (v *floats) UnmarshalText(text []byte) error {
 }
 
 const (
-	// maxReadBytes is about how many bytes of documents an answer has, and mostListed how many documents.
+	// maxReadBytes is about how many bytes of documents an answer may have, and maxListed how many documents.
 	maxReadBytes, maxListed = 4 << 20, 1 << 15
 	// listBlock is how many entries of a list are read at a time, and bareBlock how many if neither metadata nor
-	// vectors are wanted.
+	// vectors are read.
 	listBlock, bareBlock = 256, 1 << 15
 )
 
@@ -165,27 +165,28 @@ type documentsRequest struct {
 	Read collection.ReadOptions `json:"read"`
 }
 
-// documentsAnswer are some of them; More says that there are others.
+// documentsAnswer has documents of a shard. More says that there are more.
 type documentsAnswer struct {
 	answerHead
 	Documents []wireStoredDocument `json:"documents,omitzero"`
 	More      bool                 `json:"more,omitempty"`
 }
 
-// wireStoredDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
+// wireStoredDocument is a document whose metadata and vectors are encoded separately: JSON would change their form.
 type wireStoredDocument struct {
 	collection.StoredDocument
 	Metadata []byte `json:",omitzero"`
 	Vectors  floats `json:",omitzero"`
-	At       int    // place in the list of the shard
+	At       int    // index in the list of the shard
 }
 
+// stored returns the document with its metadata and vectors.
 func (d *wireStoredDocument) stored() collection.StoredDocument {
 	d.StoredDocument.Metadata, d.StoredDocument.Vectors = d.Metadata, d.Vectors
 	return d.StoredDocument
 }
 
-// doDocuments reads documents of shards.
+// doDocuments reads documents of shards, as many as an answer may have.
 func (c *Cluster) doDocuments(ctx context.Context, a *shardTarget, in *documentsRequest) (*answers[documentsAnswer], error) {
 	parts := newSplitSelection(&in.Only, a.ShardCount)
 	return eachShard(ctx, c, a, func(h *openShard, out *documentsAnswer) error {
@@ -198,6 +199,7 @@ func (c *Cluster) doDocuments(ctx context.Context, a *shardTarget, in *documents
 		if in.Read.From>>32 == uint64(h.Shard) {
 			o.From = in.Read.From & math.MaxUint32
 		}
+		// readEntry reads documents of one entry of the list, or of the whole selection if that is no list.
 		readEntry := func(index int, s collection.Selection) error {
 			for d, err := range h.snapshot.Documents(ctx, s, o) {
 				if err != nil {
@@ -227,12 +229,13 @@ func (c *Cluster) doDocuments(ctx context.Context, a *shardTarget, in *documents
 	}, in.Only.Where)
 }
 
-// documentNumber is the number of a document of a shard.
+// documentNumber returns the number of a document of a shard: the shard in the upper 32 bits.
 func documentNumber(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
 
-// listLength is how long the list of a selection is, and some are its entries from i to j.
+// listLength returns the length of the list of a selection.
 func listLength(s *collection.Selection) int { return max(len(s.Numbers), len(s.IDs)) }
 
+// sublist returns the entries from i to j of the list of a selection.
 func sublist(s *collection.Selection, i, j int) collection.Selection {
 	if s.Numbers != nil {
 		return collection.Selection{Numbers: s.Numbers[i:j]}
@@ -240,8 +243,8 @@ func sublist(s *collection.Selection, i, j int) collection.Selection {
 	return collection.Selection{IDs: s.IDs[i:j]}
 }
 
-// readDocuments gives documents until give returns false. Those of a list are in its order, others in the order
-// of their numbers. Those of a shard that come in one answer are of one state of it.
+// readDocuments yields documents until yield returns false: those of a list in its order, others in the order of their
+// numbers. Documents of a shard that come in one answer are of one state of the shard.
 func (s *shardedCollection) readDocuments(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
 	yield func(collection.StoredDocument) bool) error {
 	if err := sel.Check(); err != nil {
@@ -271,15 +274,15 @@ func (s *shardedCollection) readDocuments(ctx context.Context, sel collection.Se
 	return err
 }
 
-// listReader reads documents of lists, all of which have the numbers of one generation.
+// listReader reads the documents of lists. All of them have the numbers of one generation.
 type listReader struct {
 	*shardedCollection
 	o     collection.ReadOptions
-	m     *Map // of the first list; nil before it was read
+	m     *Map // of the first list; nil before it has been read
 	yield func(collection.StoredDocument) bool
 }
 
-// readInBlocks reads the documents of a list, some entries at a time.
+// readInBlocks reads the documents of a list, block entries at a time. goOn is false when yield has ended the reading.
 func (r *listReader) readInBlocks(ctx context.Context, sel collection.Selection, block int) (goOn bool, err error) {
 	goOn = true
 	for i := 0; i < listLength(&sel) && goOn && err == nil; i += block {
@@ -288,15 +291,17 @@ func (r *listReader) readInBlocks(ctx context.Context, sel collection.Selection,
 	return goOn, err
 }
 
-// readBlock reads the documents of a list; if an answer has no room for them, those of its halves.
+// readBlock reads the documents of a list in one answer. If they do not fit, it reads them in halves.
 func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
 	m, pages, err := readAllShards[documentsAnswer](ctx, r.shardedCollection, "documents", shardsOf(sel), &documentsRequest{sel, r.o})
 	if err != nil {
 		return false, err
 	}
+	// Check that documents still have the numbers that they had before.
 	if r.m = cmp.Or(r.m, m); m.Current.Base != r.m.Current.Base {
 		return false, fmt.Errorf("%q: %w", r.name, errRebuilt)
 	}
+	// Put the documents in the order of the list.
 	n, indices := listLength(&sel), newSplitSelection(&sel, m.Shards).indices
 	found := make([][]collection.StoredDocument, n)
 	for shard, page := range pages {
@@ -323,7 +328,7 @@ func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (g
 	return true, nil
 }
 
-// readPassages reads a document whose passages do not fit into one answer, by their numbers.
+// readPassages reads a document whose passages do not fit into one answer: first their numbers, then them.
 func (r *listReader) readPassages(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
 	if sel.Numbers != nil || !r.o.Metadata && !r.o.Vectors {
 		return false, fmt.Errorf("%w: document %q", collection.ErrTooLarge, sel.IDs)
@@ -347,7 +352,7 @@ func (r *listReader) readPassages(ctx context.Context, sel collection.Selection)
 	return goOn, err
 }
 
-// readByNumber reads the documents that a condition is true of; nil: all.
+// readByNumber reads the documents of a selection that is no list, in the order of their numbers.
 func (s *shardedCollection) readByNumber(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
 	yield func(collection.StoredDocument) bool) error {
 	if err := checkWhere(sel.Where); err != nil {
@@ -360,9 +365,10 @@ func (s *shardedCollection) readByNumber(ctx context.Context, sel collection.Sel
 	if err != nil {
 		return err
 	}
+	// Read the remaining documents of each shard.
 	for shard := int(o.From >> 32); shard < m.Shards; shard++ {
 		page := pages[shard]
-		pages[shard] = nil // its memory is free
+		pages[shard] = nil // lets its memory be freed
 		for {
 			for i := range page.Documents {
 				if !yield(page.Documents[i].stored()) {
@@ -409,8 +415,8 @@ func (v *shardedSnapshot) Documents(ctx context.Context, s collection.Selection,
 	}
 }
 
-// hitsWithPayloads are the hits of rankings, with their payloads if these are wanted. Those that had no room in an
-// answer are read; a hit that was deleted meanwhile is left out.
+// hitsWithPayloads returns the hits of rankings, with their payloads if wanted. It reads the payloads that did not fit
+// into an answer, and leaves out hits that were deleted meanwhile.
 func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, wanted bool, rankings ...[]wireHit) ([][]search.Hit,
 	error) {
 	missing, payloads := map[uint64]bool{}, map[uint64]json.RawMessage{}
@@ -448,8 +454,8 @@ func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, wanted
 	return out, nil
 }
 
-// fillPayloads gives a hit its payloads, by the number of documents if they did not come with it. It reports whether
-// all of its documents are there.
+// fillPayloads gives a hit its payloads: those that came with it, or those read by document number. It reports whether
+// all of its documents still exist.
 func (h *wireHit) fillPayloads(payloads map[uint64]json.RawMessage) bool {
 	if h.lacksPayloads() {
 		h.Payloads = nil

@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// facetsRequest asks for the values of a field in documents of shards.
+// facetsRequest asks for the values of a field in the selected documents of shards.
 type facetsRequest struct {
 	Only   collection.Selection `json:"only"`
 	Field  condition.Field      `json:"field"`
@@ -22,21 +22,21 @@ type facetsRequest struct {
 
 type facetsAnswer struct {
 	answerHead
-	Facet  index.Facet  `json:"facet"` // without its values
+	Facet  index.Facet  `json:"facet"` // without its values, which are in Values
 	Values []facetValue `json:"values,omitzero"`
 }
 
-// facetValue is a [metadata.ValueCount] in full: in JSON, a literal would change its form.
+// facetValue is a [metadata.ValueCount] with all its fields: the JSON of a literal would lose some.
 type facetValue struct {
 	plainValue
 	Form  condition.Form
 	Count uint64
 }
 
-// plainValue is a value without its form in JSON.
+// plainValue is a value without its JSON methods.
 type plainValue condition.Value
 
-// doFacets counts the values of a field.
+// doFacets counts the values of a field in shards.
 func (c *Cluster) doFacets(ctx context.Context, a *shardTarget, in *facetsRequest) (*answers[facetsAnswer], error) {
 	parts := newSplitSelection(&in.Only, a.ShardCount)
 	null, err := isNullCondition(in.Field)
@@ -58,14 +58,14 @@ func (c *Cluster) doFacets(ctx context.Context, a *shardTarget, in *facetsReques
 	}, in.Only.Where, null)
 }
 
-// Facets implements [collection.Faceter]. Each node may use the memory for a facet too.
+// Facets implements [collection.Faceter]. Each node, too, may use the memory of the options for one facet.
 func (v *shardedSnapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
 	o index.FacetOptions) ([]*index.Facet, error) {
 	facets := make([]*index.Facet, len(fields))
 	err := v.coll.withinOneGeneration(ctx, func() (err error) {
 		remaining, o := cmp.Or(o.Memory, index.DefaultFacetMemory), o
 		for i, f := range fields {
-			o.Memory = max(remaining, 1) // 0 is the default
+			o.Memory = max(remaining, 1) // 0 would mean the default
 			if facets[i], err = v.countFacet(ctx, f, s, o); err != nil {
 				return err
 			}
@@ -79,6 +79,7 @@ func (v *shardedSnapshot) Facets(ctx context.Context, fields []condition.Field, 
 	return facets, nil
 }
 
+// countFacet counts the values of one field in all shards.
 func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field, s collection.Selection,
 	o index.FacetOptions) (*index.Facet, error) {
 	if field == condition.FieldID || field == condition.FieldOrdinal {
@@ -92,7 +93,7 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 		return nil, err
 	}
 	which := shardsOf(s)
-	if s.Where != nil || !o.Lenient { // any shard may know the fields
+	if s.Where != nil || !o.Lenient { // every shard may know the fields
 		which = allShards
 	}
 	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", which, &facetsRequest{s, field, o.Memory})
@@ -102,7 +103,7 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 	if err == nil && !o.Lenient {
 		err = checkAnsweredFields(ctx, v.coll, null, found)
 		if unknown, ok := errors.AsType[*condition.UnknownFieldError](err); ok {
-			err = unknown // without the place in a condition that no user has written
+			err = unknown // without the position in a condition that the user has not written
 		}
 	}
 	if err != nil {
@@ -122,7 +123,7 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 	return counter.Facet(ctx)
 }
 
-// isNullCondition is a condition over a field.
+// isNullCondition returns the condition "field IS NULL", which tells whether shards know the field.
 func isNullCondition(field condition.Field) (*condition.Condition, error) {
 	e, err := condition.Parse(string(field) + " IS NULL")
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 )
 
 var (
-	// errNotHere: the node has not the shard, and is not to have it.
-	errNotHere = errors.New("the shard is not here")
-	// errGeneration: the node knows another generation of the collection.
+	// errNotHere means that the node neither has the shard nor is a holder of it.
+	errNotHere = errors.New("the shard is not on this node")
+	// errGeneration means that the node has another generation of the collection.
 	errGeneration = errors.New("another generation is searched")
-	// errCutOff: the store does not answer the node, so that nothing can be changed there.
+	// errCutOff means that the node does not reach the store, so that it cannot make changes.
 	errCutOff = errors.New("the object store has not answered")
 )
 
-// wireErrors are the errors that keep their meaning from node to node. Those that are final are the fault
-// of the request: no other node answers otherwise.
+// wireErrors are the errors that keep their identity between nodes. A final error is the fault of the request: every
+// other node would answer the same.
 var wireErrors = []struct {
 	code  string
 	err   error
@@ -110,23 +110,23 @@ func isFinal(err error) bool {
 	return false
 }
 
-// wrapsAny reports whether an error is one of some.
+// wrapsAny reports whether an error wraps one of the targets.
 func wrapsAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(is error) bool { return errors.Is(err, is) })
 }
 
-// failure is an error on its way.
+// failure is an error in an answer of a node.
 type failure struct {
 	Message string   `json:"message"`
-	Codes   []string `json:"codes,omitempty"` // by [wireErrors]
-	// One of these at most, if the error has a type that says more.
+	Codes   []string `json:"codes,omitempty"` // codes of [wireErrors]
+	// At most one of these is set, if the error has a type with more information.
 	At    *errorLocation               `json:"at,omitempty"`
 	Field *condition.UnknownFieldError `json:"field,omitempty"`
 	Busy  *collection.BusyError        `json:"busy,omitempty"`
 	Words *keywords.SyntaxError        `json:"words,omitempty"`
 }
 
-// errorLocation is where in a request an error is: in a query, a document or a condition.
+// errorLocation says where in a request an error is: in a query, a document or a condition.
 type errorLocation struct {
 	Query     *int     `json:"query,omitempty"`
 	Document  *int     `json:"document,omitempty"`
@@ -137,6 +137,7 @@ type errorLocation struct {
 	Err       *failure `json:"err"`
 }
 
+// newFailure returns an error in the form that is sent to other nodes.
 func newFailure(err error) *failure {
 	f := &failure{Message: err.Error()}
 	for i := range wireErrors {
@@ -157,7 +158,7 @@ func newFailure(err error) *failure {
 	return f
 }
 
-// toError is the error that a failure was made of: its words, and what errors.Is and errors.As find in it.
+// toError returns an error with the text of the original, in which errors.Is and errors.As find the same.
 func (f *failure) toError() error {
 	e := &remoteError{text: f.Message}
 	if location := f.At; location != nil {
@@ -192,7 +193,7 @@ func (f *failure) toError() error {
 	return e
 }
 
-// remoteError is an error of a node.
+// remoteError is an error from another node.
 type remoteError struct {
 	text   string
 	causes []error

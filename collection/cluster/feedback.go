@@ -9,26 +9,30 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// evidenceRequest asks for one kind of evidence: the documents that ids stand for (Named); the
-// tokens of documents (Rows); their centroids, and in how many of them each is; the sums of their tokens with
-// some centroids; or without documents, in how many of all some terms or centroids are.
+// evidenceRequest asks for one kind of evidence. Which one depends on the fields that are set:
+//
+//   - Named: the places of the documents with these ids
+//   - Documents and Rows: the tokens of the documents
+//   - Documents alone: their centroids, and in how many of them each centroid is
+//   - Documents and Centroids: the sums of their tokens with these centroids
+//   - Terms, or Centroids alone: in how many documents of the shard each of them is
 type evidenceRequest struct {
 	Named     []string       `json:"named,omitzero"`
-	Documents []search.Place `json:"documents,omitzero"` // of all shards
+	Documents []search.Place `json:"documents,omitzero"` // may be of any shard
 	Rows      bool           `json:"rows,omitempty"`
 	Centroids []uint32       `json:"centroids,omitzero"`
 	Terms     floats         `json:"terms,omitzero"`
-	Tokens    uint64         `json:"tokens,omitempty"` // of the collection
+	Tokens    uint64         `json:"tokens,omitempty"` // number of tokens of the collection
 }
 
 type evidenceAnswer struct {
 	answerHead
 	Places    []search.Place `json:"places,omitzero"`
-	Missing   []string       `json:"missing,omitzero"` // ids that stand for nothing
+	Missing   []string       `json:"missing,omitzero"` // ids without a document
 	Rows      []wireRows     `json:"rows,omitzero"`
 	Centroids map[uint32]int `json:"centroids,omitzero"` // in how many documents each is
-	Counted   int            `json:"of,omitempty"`       // documents that were counted: passages of one are one
-	Counts    []uint64       `json:"counts,omitzero"`    // of the centroids or terms that were asked for
+	Counted   int            `json:"of,omitempty"`       // documents that were counted; a document of passages counts once
+	Counts    []uint64       `json:"counts,omitzero"`    // of the centroids or terms of the request
 	Sums      floats         `json:"sums,omitzero"`      // [centroids, dimension]
 }
 
@@ -48,7 +52,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *shardTarget, in *evidenceRe
 				return fmt.Errorf("%w: centroid %d of %d", errMessage, code, snap.Header().Centroids)
 			}
 		}
-		// Those that were deleted since they were found count no more.
+		// Documents that were deleted since they were found do not count.
 		var live []uint32
 		for _, p := range in.Documents {
 			if p.Shard == shard && p.Ordinal < snap.State().Docs && snap.Live(p.Ordinal) {
@@ -62,7 +66,7 @@ func (c *Cluster) doEvidence(ctx context.Context, a *shardTarget, in *evidenceRe
 			if err != nil {
 				return err
 			}
-			filled, _ := snap.LiveSet() // without those that have no tokens, which nothing finds
+			filled, _ := snap.LiveSet() // documents without tokens are left out, since no search finds them
 			for it := meant.Iterator(); it.HasNext(); {
 				if o := it.Next(); filled == nil || filled[o/64]>>(o%64)&1 == 1 {
 					out.Places = append(out.Places, search.Place{Shard: shard, Ordinal: o})
@@ -102,13 +106,14 @@ func (c *Cluster) doEvidence(ctx context.Context, a *shardTarget, in *evidenceRe
 	})
 }
 
-// withFeedback answers a query that feedback has added to, as an engine does: all shards have one codec, so
-// that their evidence can be added up.
+// withFeedback answers a query with feedback, as an engine does. All shards have one codec, so that their evidence can
+// be added up.
 func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
 	f := o.Feedback
 	if err := v.Check(&q); err != nil {
 		return nil, err
 	}
+	// searchOnce searches without feedback.
 	o.Feedback = nil
 	searchOnce := func(q search.Query) (*search.Result, error) {
 		r, err := v.searchChunk(ctx, []search.Query{q}, o)
@@ -120,7 +125,7 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 	if v.dim == 0 {
 		return searchOnce(q)
 	}
-	// The documents that are good and bad: those that are named, and the first of a search.
+	// Find the good and the bad documents: those that are named, and the best of a first search.
 	d, err := v.Describe(ctx)
 	if err != nil {
 		return nil, err
@@ -147,7 +152,7 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 		return nil, err
 	}
 	e.good, e.bad = good, unliked
-	// The query with more terms.
+	// Add terms to the query.
 	var from search.Evidence = e
 	if search.UsesOwnTerms(d.Centroids, d.Tokens) {
 		from = &ownTermsEvidence{search.OwnTerms{Dim: v.dim}, e}
@@ -157,7 +162,7 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 		return nil, err
 	}
 	cut := search.FitFeedback(&expanded, v.dim, len(q.Vectors), d.Centroids)
-	// Its search, whose figures are those of both.
+	// Search again. The statistics count both searches.
 	r, err := searchOnce(expanded)
 	if err != nil {
 		return nil, err
@@ -172,20 +177,20 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 	return r, nil
 }
 
-// evidence is that of the documents that are good, and of those that are bad.
+// evidence reads the evidence of good and bad documents from the shards.
 type evidence struct {
 	v         *shardedSnapshot
 	good, bad []search.Place
-	tokens    uint64
+	tokens    uint64 // of the collection
 }
 
-// askShards asks some shards.
+// askShards asks some shards for evidence.
 func (e *evidence) askShards(ctx context.Context, which func(*Map) []int, in evidenceRequest) (map[int]*evidenceAnswer, error) {
 	_, found, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", which, &in)
 	return found, err
 }
 
-// askSide asks the shards that have documents of a side.
+// askSide asks the shards that have good documents, or bad ones.
 func (e *evidence) askSide(ctx context.Context, bad bool, in evidenceRequest) (map[int]*evidenceAnswer, error) {
 	side := e.good
 	if bad {
@@ -199,7 +204,8 @@ func (e *evidence) askSide(ctx context.Context, bad bool, in evidenceRequest) (m
 	return e.askShards(ctx, func(*Map) []int { return sortedKeys(shards) }, in)
 }
 
-// findNamed are the documents that ids stand for; one that stands for none is [search.ErrUnknownID].
+// findNamed returns the places of documents with ids. The error is [search.ErrUnknownID] if an id has no document;
+// option is the name of the option, for messages.
 func (e *evidence) findNamed(ctx context.Context, option string, ids []string) (places []search.Place, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -240,7 +246,7 @@ func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 	return docs, of, err
 }
 
-// Sums implements [search.Evidence]: shard by shard, in their order.
+// Sums implements [search.Evidence]. It adds shard by shard, in their order, so that the result is reproducible.
 func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	found, err := e.askSide(ctx, bad, evidenceRequest{Centroids: codes})
 	sums := make([]float32, e.v.dim*len(codes))
@@ -256,7 +262,7 @@ func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]floa
 	return slices.Collect(slices.Chunk(sums, e.v.dim)), err
 }
 
-// frequencies adds up the counts that shards have of n terms or centroids.
+// frequencies adds up the counts of n terms or centroids in all shards.
 func (e *evidence) frequencies(ctx context.Context, n int, in evidenceRequest) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, n)
 	if n == 0 {
@@ -280,7 +286,7 @@ func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint
 	return e.frequencies(ctx, len(codes), evidenceRequest{Centroids: codes})
 }
 
-// ownTermsEvidence has numbers of terms in place of centroids.
+// ownTermsEvidence uses numbers of the query's own terms instead of centroids.
 type ownTermsEvidence struct {
 	search.OwnTerms
 	*evidence

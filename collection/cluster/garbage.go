@@ -12,28 +12,30 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Garbage are the objects that a readable map retires, and those that newer checkpoints replace. The first are marked
-// in the map with the time of the store, and deleted a grace later. The coordinator of a collection, or of one that
-// was removed, deletes them. No object is deleted because another could not be read or was not there (I8).
+// Garbage is objects that a map lists as retired, and entries and checkpoints that newer checkpoints replace. The
+// collector first notes the time in the map, by the clock of the store, and deletes the objects after the grace. The
+// coordinator of a collection does this, also for a removed collection. No object is ever deleted because another one
+// is missing or cannot be read (I8: nothing goes because something is missing).
 
 const (
-	// buildGrace is how long a bulk build may take. No log of the collection is cut meanwhile.
+	// buildGrace is how long a bulk build may take. No log of its collection is cut until then.
 	buildGrace = 7 * 24 * time.Hour
-	// leftoversInterval is how often the first node removes the remains of interrupted puts and of nodes, and putGrace
-	// how long a put may take.
+	// leftoversInterval is how often the first node removes the remains of interrupted puts and old beats of nodes.
+	// putGrace is how long a put may take.
 	leftoversInterval = 6 * time.Hour
 	putGrace          = 24 * time.Hour
-	// collectionsAtOnce is the number of collections that are tidied at a time, and cutting that of shards of each.
+	// collectionsAtOnce limits the collections that are collected concurrently, and shardsAtOnce the shards of each.
 	collectionsAtOnce, shardsAtOnce = 8, 16
 )
 
-// garbageCollect removes the garbage of the collections that this node coordinates.
+// garbageCollect collects the garbage of the collections that this node coordinates.
 func (c *Cluster) garbageCollect(ctx context.Context) {
 	warn := func(err error, what string, with ...any) {
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn(what, append(with, "error", err)...)
 		}
 	}
+	// Collect the collections that are due.
 	var coordinated []*Map
 	c.mu.Lock()
 	for _, m := range c.maps {
@@ -46,17 +48,18 @@ func (c *Cluster) garbageCollect(ctx context.Context) {
 	due := slices.DeleteFunc(coordinated, func(m *Map) bool { return !c.isDue("tidying "+m.ID, c.cfg.Grace/2) })
 	_ = parallel.Do(ctx, len(due), collectionsAtOnce, func(i int) error {
 		err := (&collector{c.cfg.Store, c.cfg.Grace, c.storeTime()}).collect(ctx, due[i].Name)
-		warn(err, "the garbage of a collection stays for now", "collection", due[i].Name)
+		warn(err, "the garbage of a collection was not collected", "collection", due[i].Name)
 		return nil
 	})
+	// The first node removes leftovers that belong to no collection.
 	if first && c.isDue("leftovers", min(leftoversInterval, 6*c.cfg.Grace)) {
 		now := c.storeTime()
 		_, err := c.cfg.Store.RemoveLeftovers(ctx, now.Add(-max(c.cfg.Grace, putGrace)))
-		warn(errors.Join(err, removeOldBeats(ctx, c.cfg.Store, now.Add(-c.cfg.Grace))), "leftovers in the store stay for now")
+		warn(errors.Join(err, removeOldBeats(ctx, c.cfg.Store, now.Add(-c.cfg.Grace))), "leftovers in the store were not removed")
 	}
 }
 
-// removeOldBeats removes those of nodes that ended long ago: a node that lives makes its own again.
+// removeOldBeats removes the beats of nodes that ended before a time. A living node replaces its own beat anyway.
 func removeOldBeats(ctx context.Context, s objects.Store, before time.Time) error {
 	return deleteEach(ctx, s, nodesPrefix, func(e objects.Entry) bool { return e.Made.Before(before) })
 }
@@ -71,19 +74,21 @@ func deleteEach(ctx context.Context, s objects.Store, prefix string, chosen func
 	})
 }
 
-// collector removes garbage. now is not after the time of the store.
+// collector collects garbage. now is not later than the time of the store.
 type collector struct {
 	store objects.Store
 	grace time.Duration
 	now   time.Time
 }
 
+// isGraceOver reports whether more than the grace has passed since a time; the zero time means that it is not known.
 func (k *collector) isGraceOver(since time.Time) bool {
 	return !since.IsZero() && k.now.Sub(since) > k.grace
 }
 
-// collect removes the garbage of a collection, or of one that was removed.
+// collect collects the garbage of a collection, which may have been removed.
 func (k *collector) collect(ctx context.Context, name string) error {
+	// Note the time of newly retired entries.
 	m, err := updateMapOrRemoved(ctx, k.store, name, func(m *Map) error {
 		if k.now.IsZero() || !k.markRetired(m) {
 			return errUnchanged
@@ -91,11 +96,12 @@ func (k *collector) collect(ctx context.Context, name string) error {
 		return nil
 	})
 	if errors.Is(err, collection.ErrUnknown) || unreadable(err) {
-		return nil // which says nothing
+		return nil // without a readable map nothing may be deleted (I8)
 	}
 	if err != nil {
 		return err
 	}
+	// Delete retired objects whose grace is over, and then their entries in the map.
 	var deleted []Retired
 	for _, r := range m.Retired {
 		if k.isGraceOver(r.Since) {
@@ -114,14 +120,15 @@ func (k *collector) collect(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	// Delete what newer checkpoints and newer maps replace.
 	if err := k.cutLogs(ctx, m); err != nil {
 		return err
 	}
 	return k.deleteOldVersions(ctx, name)
 }
 
-// markRetired notes the time in newly retired entries, and gives up a bulk build that has not ended. It reports whether
-// the map has changed.
+// markRetired notes the time in newly retired entries of a map, and gives up a bulk build that has taken too long. It
+// reports whether the map has changed.
 func (k *collector) markRetired(m *Map) (changed bool) {
 	since := func(t *time.Time) {
 		if t.IsZero() {
@@ -134,13 +141,14 @@ func (k *collector) markRetired(m *Map) (changed bool) {
 		}
 	}
 	for i := range m.Retired {
-		if m.Retired[i].Shards == 0 { // its logs still take entries
+		if m.Retired[i].Shards == 0 { // otherwise its logs still take entries
 			since(&m.Retired[i].Since)
 		}
 	}
 	return changed
 }
 
+// deleteRetired deletes the objects of a retired generation or collection.
 func (k *collector) deleteRetired(ctx context.Context, r Retired) error {
 	if r.Generation == 0 {
 		return deleteEach(ctx, k.store, dataPrefix(r.ID), func(objects.Entry) bool { return true })
@@ -152,7 +160,7 @@ func (k *collector) deleteRetired(ctx context.Context, r Retired) error {
 	return errors.Join(err, k.store.Delete(ctx, codecObject(r.ID, r.Generation)))
 }
 
-// cutLogs removes entries and checkpoints that newer checkpoints have, by the rule of package journal.
+// cutLogs deletes the entries and checkpoints that newer checkpoints replace; [journal.Unneeded] decides which.
 func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 	if m.Removed || m.Current == nil {
 		return nil
@@ -165,8 +173,8 @@ func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 	if err != nil {
 		return err
 	}
-	// Entries of a shard go one after another, as they came. Shards go at a time: a log would grow faster than it
-	// is cut otherwise.
+	// The entries of a shard are deleted one after the other, in their order. Shards are cut concurrently, because a
+	// log could otherwise grow faster than it is cut.
 	numbers := sortedKeys(shards)
 	return parallel.Do(ctx, len(numbers), shardsAtOnce, func(i int) error {
 		shard := numbers[i]
@@ -176,7 +184,7 @@ func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 				return err
 			}
 		}
-		if before == 0 || m.Building != nil { // which goes on with the log as it was
+		if before == 0 || m.Building != nil { // a bulk build needs the log from its beginning on
 			return nil
 		}
 		_, err := journal.New(k.store, m.ID, shard, journal.Options{Grace: k.grace}).Cut(ctx, before)
@@ -184,8 +192,8 @@ func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 	})
 }
 
-// deleteOldVersions removes versions of a map that were superseded more than a grace ago, the oldest first and never the
-// newest: putMap relies on that.
+// deleteOldVersions deletes versions of a map that were replaced more than a grace ago: the oldest first, and never the
+// newest, which putMap relies on.
 func (k *collector) deleteOldVersions(ctx context.Context, name string) error {
 	listed, err := k.store.List(ctx, versionsPrefix(name), "", 0)
 	if err != nil {

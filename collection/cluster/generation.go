@@ -20,27 +20,30 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// A generation is one codec, and all shards encoded with it. Collections begin with one that needs no
-// training. The coordinator of a collection has another one trained when it has grown, the first holder of
-// each shard puts a checkpoint of that, and when the store lists all of them the coordinator has it searched.
+// A generation is one codec and all shards encoded with it. A collection begins with a generation that needs no
+// training. When it has grown, the next generation is made in these steps:
+//
+//  1. The coordinator of the collection trains a codec (Map.Training), and enters it in the map as Map.Next.
+//  2. The first holder of each shard encodes the shard and puts it as a checkpoint of the generation.
+//  3. When the store lists all these checkpoints and the replicas are open, the coordinator promotes the generation.
 
 const (
-	encodeTries = 3         // of a node, for the next generation
-	waitBeats   = 20        // that a generation waits for its replicas to be open, and a failed training for another
-	maxSample   = 256 << 20 // bytes of a shard
-	sampleRows  = 64        // tokens that stand for a document in a training
+	encodeTries = 3         // attempts of a node to encode a shard for the next generation
+	waitBeats   = 20        // beats that a generation waits for open replicas, and that postponed work waits
+	maxSample   = 256 << 20 // largest sample of a shard, in bytes
+	sampleRows  = 64        // tokens of each pseudo document that a training gets
 )
 
-// nextBuild is the state of the next generation of a collection, as a node knows it.
+// nextBuild is the progress of a collection's next generation, as this node knows it.
 type nextBuild struct {
 	generation    uint64
-	holders       map[int]bool // shards with a checkpoint
-	completeSince time.Time    // when all had one
-	tries         int          // to encode that failed here
+	encoded       map[int]bool // shards with a checkpoint
+	completeSince time.Time    // when all shards had one; zero before that
+	tries         int          // failed attempts of this node to encode a shard
 }
 
-// beginGeneration decides how the first documents of a collection are encoded: it puts the first generation,
-// or one with a dimension after one without. dim is 0 for documents without vectors.
+// beginGeneration makes the first generation of a collection, or one with a dimension after one without. dim is 0 for
+// documents without vectors. It waits until the generation is searched.
 func (c *Cluster) beginGeneration(ctx context.Context, m *Map, dim int, o collection.UpdateOptions) (*Map, error) {
 	if err := o.Model.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", collection.ErrConfig, err)
@@ -64,7 +67,7 @@ func (c *Cluster) beginGeneration(ctx context.Context, m *Map, dim int, o collec
 		return nil
 	})
 	if err == nil {
-		c.announceMap(m)() // so that other nodes have documents too
+		c.announceMap(m)() // wait, so that other nodes know that the collection has documents
 	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
@@ -73,11 +76,11 @@ func (c *Cluster) beginGeneration(ctx context.Context, m *Map, dim int, o collec
 		if m.Failed != nil && m.Next == nil {
 			return false, m.Failed.Cause.toError()
 		}
-		return m.Current.Dim != 0 || m.Next == nil, nil // nil: Next had no dimension, and the caller begins again
+		return m.Current.Dim != 0 || m.Next == nil, nil // no Next: it had no dimension, and the caller tries again
 	})
 }
 
-// actOnMaps does the work that the known maps ask for.
+// actOnMaps starts the work that the known maps ask for, in the background.
 func (c *Cluster) actOnMaps() {
 	now := time.Now()
 	c.updateReplicas(now)
@@ -107,7 +110,7 @@ func (c *Cluster) actOnMaps() {
 	c.startTask("garbage", c.garbageCollect)
 }
 
-// isDue reports whether work is to be done that comes once in a while, and notes that it is done now.
+// isDue reports whether periodic work is due, and if so notes that it is done now.
 func (c *Cluster) isDue(work string, every time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,54 +121,59 @@ func (c *Cluster) isDue(work string, every time.Duration) bool {
 	return true
 }
 
-// postponeWork puts off the work on the generations of a collection, which failed because others did not answer.
+// postponeWork postpones work on the generations of a collection that failed because others did not answer.
 func (c *Cluster) postponeWork(id string) { c.isDue("rest "+id, 0) }
 
+// isPostponed reports whether such work is postponed.
 func (c *Cluster) isPostponed(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.lastDone["rest "+id]) < waitBeats*c.cfg.Beat
 }
 
-// advanceGeneration looks how far the next generation of a collection is, encodes this node's part of it, and has it
-// searched when it is complete and this node is the coordinator.
+// advanceGeneration checks the progress of a collection's next generation, encodes this node's shards of it, and
+// promotes it when it is complete and this node is the coordinator.
 func (c *Cluster) advanceGeneration(ctx context.Context, m *Map) {
 	checkpoints, err := listCheckpoints(ctx, c.cfg.Store, m)
 	if err != nil {
-		return // the next look comes
+		return // the next beat tries again
 	}
+	// Find the shards that have a checkpoint of the generation.
 	has := map[int]bool{}
 	for s, files := range checkpoints {
 		has[s] = slices.ContainsFunc(files, func(p journal.Checkpoint) bool { return p.Generation == m.Next.Number })
 	}
 	todo := slices.DeleteFunc(c.firstHeldShards(m), func(s int) bool { return has[s] })
 	maps.DeleteFunc(has, func(_ int, is bool) bool { return !is })
+	// Note the progress.
 	c.mu.Lock()
 	b := c.nextBuilds[m.ID]
 	if b == nil || b.generation != m.Next.Number {
 		b = &nextBuild{generation: m.Next.Number}
 		c.nextBuilds[m.ID] = b
 	}
-	if len(has) > len(b.holders) {
-		c.wakeLoop() // to open their replicas
+	if len(has) > len(b.encoded) {
+		c.wakeLoop() // opens the replicas of the new checkpoints
 	}
-	b.holders = has
+	b.encoded = has
 	if len(has) == m.Shards && b.completeSince.IsZero() {
 		b.completeSince = time.Now()
 	}
 	waited := time.Since(b.completeSince)
 	c.mu.Unlock()
+	// Encode the shards that this node is the first holder of.
 	if len(todo) > 0 && !c.isPostponed(m.ID) {
 		c.startTask("encoding "+m.ID, func(ctx context.Context) { c.encodeShards(ctx, m, b, todo) })
 	}
+	// Promote the generation when its replicas are open, or after some time without waiting for the slowest.
 	if len(has) < m.Shards || !c.isCoordinator(m) || waited < waitBeats*c.cfg.Beat && !c.nextIsOpen(ctx, m) {
 		return
 	}
 	_, err = c.changeMapByID(ctx, m.ID, changeIf(isNext(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
-	c.logFailure(ctx, err, "the next generation of a collection is complete, and is not searched", m)
+	c.logFailure(ctx, err, "the next generation of a collection is complete, but was not promoted", m)
 }
 
-// firstHeldShards are the shards whose changes this node gathers.
+// firstHeldShards returns the shards that this node is the first holder of, so that it gathers their changes.
 func (c *Cluster) firstHeldShards(m *Map) (shards []int) {
 	for s := range m.Shards {
 		if has := c.holders(m, s); len(has) > 0 && has[0] == c.node {
@@ -175,18 +183,19 @@ func (c *Cluster) firstHeldShards(m *Map) (shards []int) {
 	return shards
 }
 
-// encodeShards puts checkpoints of shards for the next generation, and gives that up if one cannot be encoded.
+// encodeShards puts checkpoints of shards for the next generation. It gives the generation up if a shard cannot be
+// encoded.
 func (c *Cluster) encodeShards(ctx context.Context, m *Map, b *nextBuild, shards []int) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() { // another generation, or none, is to be built
+	go func() { // stop when the generation is not wanted any more
 		defer stop()
 		_, _ = c.waitForMap(ctx, m.ID, func(now *Map) (bool, error) { return !isNext(m.Next.Number)(now), nil })
 	}()
 	for _, s := range shards {
 		err := c.encodeShard(ctx, m, s)
 		if err == nil {
-			c.announceMap(m) // the holders of the shard, and the coordinator, look
+			c.announceMap(m) // makes the holders of the shard, and the coordinator, look at the store
 			continue
 		}
 		if ctx.Err() != nil {
@@ -199,7 +208,7 @@ func (c *Cluster) encodeShards(ctx context.Context, m *Map, b *nextBuild, shards
 			return
 		}
 		if b.tries++; b.tries < encodeTries {
-			return // the next look comes
+			return // the next beat tries again
 		}
 		why := fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err)
 		_, err = c.changeMapByID(ctx, m.ID, changeIf(isNext(m.Next.Number), func(now *Map) { now.giveUpNext(why) }))
@@ -208,8 +217,9 @@ func (c *Cluster) encodeShards(ctx context.Context, m *Map, b *nextBuild, shards
 	}
 }
 
+// encodeShard puts the checkpoint of one shard for the next generation.
 func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
-	if m.Current.Dim > 0 { // without vectors it is quick, and the first addition of vectors waits for it
+	if m.Current.Dim > 0 { // encoding without vectors is quick, and the first vectors wait for it
 		release, err := acquireSlot(ctx, c.heavySlot)
 		if err != nil {
 			return err
@@ -221,15 +231,15 @@ func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
 		return err
 	}
 	defer release()
-	// The checkpoint has all that the log has now. A collector that knows only checkpoints from before this
-	// generation, which are all older than that, cuts no entry that it needs.
+	// Poll first, so that the checkpoint has all entries that the log has now. A collector that does not know of the
+	// generation yet cuts by its older checkpoints only, and so keeps every entry after this one.
 	if err := r.Poll(ctx); err != nil {
 		return err
 	}
 	return r.BuildNext(ctx, *m.Next)
 }
 
-// nextIsOpen reports whether the holders of all shards have replicas of the next generation that are ready.
+// nextIsOpen reports whether the replicas of the next generation are ready on all holders of all shards.
 func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	type place struct {
 		node  *Node
@@ -253,14 +263,14 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	return true
 }
 
-// logFailure logs the error of something that is done for a collection, unless the collection or the process ends.
+// logFailure logs the error of work for a collection, unless the collection was removed or the process ends.
 func (c *Cluster) logFailure(ctx context.Context, err error, what string, m *Map) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, collection.ErrUnknown) {
 		c.log.Error(what, "collection", m.Name, "error", err)
 	}
 }
 
-// makeScratch is a folder for files of this process.
+// makeScratch creates a folder for temporary files. The caller calls remove at the end.
 func (c *Cluster) makeScratch() (dir string, remove func(), err error) {
 	if err := os.MkdirAll(c.cfg.Dir, 0o777); err != nil {
 		return "", nil, err
@@ -268,15 +278,18 @@ func (c *Cluster) makeScratch() (dir string, remove func(), err error) {
 	dir, err = os.MkdirTemp(c.cfg.Dir, scratchPrefix)
 	return dir, func() {
 		if err := os.RemoveAll(dir); err != nil {
-			c.log.Warn("a folder stays that is not needed any more", "path", dir, "error", err)
+			c.log.Warn("a temporary folder was not removed", "path", dir, "error", err)
 		}
 	}, err
 }
 
+// scratchPrefix begins the names of temporary folders in the cache.
 const scratchPrefix = ".scratch-"
 
+// dataPrefix returns the prefix of all objects of a collection but its maps.
 func dataPrefix(id string) string { return "data/" + id + "/" }
 
+// codecObject returns the name of the object with the codec of a generation.
 func codecObject(id string, generation uint64) string {
 	return fmt.Sprintf("%scodec/%08d", dataPrefix(id), generation)
 }
@@ -293,7 +306,7 @@ func listCheckpoints(ctx context.Context, s objects.Store, m *Map) (map[int][]jo
 	return byShard, err
 }
 
-// parseCheckpoint parses the name of an object; ok is false if the object is no checkpoint of the collection.
+// parseCheckpoint parses the name of an object. ok is false if it is not a checkpoint of the collection.
 func parseCheckpoint(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok bool) {
 	shardPath, is := strings.CutPrefix(e.Name, dataPrefix(m.ID)+"files/")
 	dir, _, _ := strings.Cut(shardPath, "/")
@@ -303,7 +316,7 @@ func parseCheckpoint(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, 
 	return shard, p, ok && is
 }
 
-// eachObject lists objects, some at a time.
+// eachObject calls visit for all objects with a prefix. It lists them in pages.
 func eachObject(ctx context.Context, s objects.Store, prefix string, visit func(objects.Entry) error) error {
 	const page = 50_000
 	for after := ""; ; {
@@ -323,7 +336,7 @@ func eachObject(ctx context.Context, s objects.Store, prefix string, visit func(
 	}
 }
 
-// sumGrowth sums up the growth of a collection, given the statistics of its shards.
+// sumGrowth combines the growth of a collection's shards, given their statistics.
 func (c *Cluster) sumGrowth(m *Map, perShard []collection.Stats) collection.GrowthStats {
 	g := collection.GrowthStats{Stage: collection.StageEmpty}
 	if m.Current == nil {

@@ -9,7 +9,10 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 )
 
-// hintRequest says that logs have entries.
+// Hints tell nodes about new entries of logs, so that they need not poll. They may get lost or be wrong: replicas poll
+// now and then, and forget a hint whose entry does not appear.
+
+// hintRequest tells a node that logs have entries.
 type hintRequest struct {
 	Hints []hint `json:"hints"`
 }
@@ -23,7 +26,7 @@ type hint struct {
 // emptyAnswer is the answer to hints and news.
 type emptyAnswer struct{}
 
-// doHint takes hints to the replicas that are open here. One that is opened later reads the log anyway.
+// doHint passes hints to the replicas that are open here. A replica that is opened later reads the log anyway.
 func (c *Cluster) doHint(_ context.Context, in *hintRequest) (*emptyAnswer, error) {
 	for _, h := range in.Hints {
 		k := shardKey{h.ID, h.Shard}
@@ -42,14 +45,15 @@ func (c *Cluster) doHint(_ context.Context, in *hintRequest) (*emptyAnswer, erro
 	return &emptyAnswer{}, nil
 }
 
-// forgetHints forgets the hints of a shard whose log does not have the entry: reads would wait for it in vain.
+// forgetHints forgets the hints of a shard whose log does not have the entry: otherwise reads would wait for it.
 func (c *Cluster) forgetHints(s replica.Shard) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.hintedEntries, shardKey{s.Collection, s.Number})
 }
 
-// expectedEntry is the entry that a read of a shard has to include: the newest that this process has seen or heard of.
+// expectedEntry returns the entry that a read of a shard must include: the newest that this process has seen or was
+// told about.
 func (c *Cluster) expectedEntry(id string, shard int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,15 +61,15 @@ func (c *Cluster) expectedEntry(id string, shard int) uint64 {
 	return max(c.seenEntries[k], c.hintedEntries[k])
 }
 
-// raiseEntries takes over the higher numbers of more.
+// raiseEntries sets entries to the higher numbers in more.
 func raiseEntries(entries, more map[shardKey]uint64) {
 	for k, entry := range more {
 		entries[k] = max(entries[k], entry)
 	}
 }
 
-// announceEntry tells the nodes that have a shard of an entry, this one too, which may have another generation of it
-// open. It does not wait. Entries that come while a node is told are told next, together.
+// announceEntry tells the holders of a shard about a new entry. This node is among them, since it may have another
+// generation of the shard open. It does not wait. Entries that come while a node is being told are sent next, together.
 func (c *Cluster) announceEntry(s replica.Shard, entry uint64) {
 	m, err := c.mapByID(s.Collection)
 	if err != nil || s.Number >= m.Shards {
@@ -87,8 +91,8 @@ func (c *Cluster) announceEntry(s replica.Shard, entry uint64) {
 	}
 }
 
-// sendAllHints tells a node that was not known before of all entries that are known here: it may have read logs before
-// they were put, and was not told of them.
+// sendAllHints tells a newly found node about all entries that are known here: it may have read logs before they were
+// put, and was not among the nodes that were told.
 func (c *Cluster) sendAllHints(n *Node) {
 	c.mu.Lock()
 	known := maps.Clone(c.seenEntries)
@@ -99,7 +103,7 @@ func (c *Cluster) sendAllHints(n *Node) {
 	c.sendHints(n)
 }
 
-// sendHints tells a node of the entries that wait for it, until it has heard of all or does not live any more.
+// sendHints sends a node the entries that are waiting for it, until there are none or the node has died.
 func (c *Cluster) sendHints(n *Node) {
 	c.startTask("hints to "+n.Started, func(ctx context.Context) {
 		for ctx.Err() == nil {
@@ -107,7 +111,7 @@ func (c *Cluster) sendHints(n *Node) {
 			waiting := c.pendingHints[n.Started]
 			delete(c.pendingHints, n.Started)
 			if len(waiting) == 0 {
-				delete(c.runningTasks, "hints to "+n.Started) // in one with the look, so that none stays
+				delete(c.runningTasks, "hints to "+n.Started) // under the lock, so that later hints start a new task
 				c.mu.Unlock()
 				return
 			}
@@ -132,7 +136,7 @@ func (c *Cluster) sendHints(n *Node) {
 	})
 }
 
-// keepHints keeps hints that a node has not heard, as long as it lives.
+// keepHints keeps hints that a node has not received, as long as the node lives.
 func (c *Cluster) keepHints(n *Node, hints map[shardKey]uint64) {
 	if !c.isProcessAlive(n.Started) {
 		return

@@ -15,16 +15,15 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// openShard is a shard as a node has it.
+// openShard is a shard that a node has opened to answer a request.
 type openShard struct {
 	*answerHead
-	after    uint64
+	after    uint64 // the snapshot must have this entry
 	replica  *replica.Replica
-	snapshot *store.Snapshot
+	snapshot *store.Snapshot // nil if the shard has no documents
 }
 
-// openSnapshot takes a shard in one state; the view is nil if it has no documents. The fields of conditions are noted
-// that it does not know.
+// openSnapshot takes a snapshot of the shard. It notes the fields of the conditions that the shard does not know.
 func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, a *shardTarget, wheres []*condition.Condition) (err error) {
 	if h.replica, err = c.replicaForRead(ctx, a, h.Shard); err != nil {
 		return err
@@ -50,13 +49,14 @@ func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, a *shardTarget
 	return nil
 }
 
-// setError makes the answer for the shard an error. A file with damage is fetched again.
+// setError makes the answer for the shard an error. A damaged file is fetched again.
 func (h *openShard) setError(err error) {
 	if h.answerHead.setError(err); h.replica != nil && errors.Is(err, storage.ErrCorrupt) {
 		h.replica.Corrupt(err)
 	}
 }
 
+// close closes the snapshot.
 func (h *openShard) close() error {
 	if h.snapshot == nil {
 		return nil
@@ -69,7 +69,7 @@ func (a *answerHead) setError(err error) {
 	*a = answerHead{Shard: a.Shard, Entry: a.Entry, Error: newFailure(err)}
 }
 
-// openShards opens shards, all at a time. Some of them may not be ready.
+// openShards opens shards concurrently. The answers of shards that cannot be opened are errors.
 func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarget, wheres []*condition.Condition) (
 	*answers[T], []*openShard) {
 	out, shards := &answers[T]{make([]T, len(a.Shards))}, make([]*openShard, len(a.Shards))
@@ -90,7 +90,7 @@ func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTar
 // hasDocuments reports whether the shard is open and has documents.
 func (h *openShard) hasDocuments() bool { return h.snapshot != nil && h.Error == nil }
 
-// eachShard answers for shards, each in one state, all at a time. A shard without documents gives the
+// eachShard calls do for shards concurrently, each with one snapshot. The answer for a shard without documents is the
 // zero answer.
 func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarget, do func(h *openShard, out *T) error,
 	wheres ...*condition.Condition) (*answers[T], error) {
@@ -105,7 +105,7 @@ func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarg
 				}
 				return err
 			})
-			if err != nil {
+			if err != nil { // drop what do has answered so far
 				common := *h.answerHead
 				out.Shards[i] = *new(T)
 				*h.answerHead = common
@@ -117,11 +117,11 @@ func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarg
 	return out, nil
 }
 
-// replicaForRead is the replica of a shard on this node. The error is errNotHere or errGeneration.
+// replicaForRead returns the replica of a shard on this node. The error can be errNotHere or errGeneration.
 func (c *Cluster) replicaForRead(ctx context.Context, a *shardTarget, shard int) (*replica.Replica, error) {
 	m, err := c.findMap(ctx, a.Name)
 	if err == nil && (m.ID != a.ID || m.Current == nil || m.Current.Number < a.Generation) {
-		m, err = c.rereadMap(ctx, a.Name) // who asks may know of a newer one
+		m, err = c.rereadMap(ctx, a.Name) // the node that asks may know a newer map
 	}
 	switch {
 	case err != nil:

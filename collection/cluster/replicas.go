@@ -54,10 +54,10 @@ func (c *Cluster) wantedReplicas() map[replicaKey]wantedReplica {
 		}
 		for _, g := range m.generations() {
 			b := c.nextBuilds[m.ID]
-			for s, has := range c.placementOf(m) {
-				ready := g == m.Current || b != nil && b.generation == g.Number && b.holders[s]
-				if ready && slices.Contains(has, c.node) {
-					replicas[replicaKey{shardKey{m.ID, s}, g.Number}] = wantedReplica{m, g, has}
+			for s, holders := range c.placementOf(m) {
+				ready := g == m.Current || b != nil && b.generation == g.Number && b.encoded[s]
+				if ready && slices.Contains(holders, c.node) {
+					replicas[replicaKey{shardKey{m.ID, s}, g.Number}] = wantedReplica{m, g, holders}
 				}
 			}
 		}
