@@ -19,21 +19,21 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// innerPath is where nodes answer each other: POST innerPath + the name of an operation, with the
-// secret of the store as a bearer token. Bodies are JSON. An error is a [failure].
+// innerPath is the path at which nodes answer each other: POST innerPath + the name of an operation, with the secret of
+// the store as a bearer token. Bodies are JSON. An error is a [failure].
 const innerPath = "/cluster/v1/"
 
 const (
-	// headerRemaining is how many milliseconds the one who asks will wait. Clocks of machines differ, so it
-	// is no moment.
+	// headerRemaining has the time that the caller will wait, in milliseconds. It is a duration, because the clocks of
+	// machines differ.
 	headerRemaining = "Plaid-Milliseconds-Left"
-	// headerNode is the name of the node that is asked: another one may answer at its address.
+	// headerNode has the name of the node that is asked: another node may answer at its address.
 	headerNode = "Plaid-Node"
 
-	maxSmallBody = 64 << 20 // bytes of a question, such as a batch of queries or a long list of ids
-	maxLargeBody = 1 << 30  // of documents; the queue of a shard has less
-	// maxAnswerBytes is how large an answer may be; mostRunning how many requests a node takes at a time, and
-	// mostBytes how large their bodies may be together.
+	maxSmallBody = 64 << 20 // bytes of a request such as a batch of queries or a long list of ids
+	maxLargeBody = 1 << 30  // bytes of a request with documents; the queue of a shard has room for less
+	// maxAnswerBytes limits an answer, maxRunning the concurrent requests of a node, and maxBodyBytes the bodies of
+	// these requests together.
 	maxAnswerBytes = 512 << 20
 	maxRunning     = 4096
 	maxBodyBytes   = 2 << 30
@@ -43,20 +43,20 @@ const (
 // front is the part of a cluster that answers requests: its own, by asking nodes, and those of other nodes.
 type front struct {
 	peers   peers
-	running atomic.Int64
-	bytes   atomic.Int64 // of bodies
-	// documents that shards had when they last answered; guarded by the mutex of the cluster.
-	documents map[shardKey]uint64
-	// when maps were read again, by name, and searchers of several shards, by identity; guarded by it too.
-	rereadAt       map[string]time.Time
-	jointSearchers map[string]*jointSearcher
+	running atomic.Int64 // requests of other nodes
+	bytes   atomic.Int64 // bytes of their bodies
+
+	// Guarded by Cluster.mu:
+	documents      map[shardKey]uint64       // documents of a shard in its last answer
+	rereadAt       map[string]time.Time      // when maps were last read again, by name
+	jointSearchers map[string]*jointSearcher // by the id of the collection
 }
 
 // operation is something that nodes do for each other.
 type operation struct {
-	limit  int64 // of the body
-	local  func(ctx context.Context, c *Cluster, in, out any) error
-	remote func(ctx context.Context, c *Cluster, body []byte) (any, error)
+	limit  int64                                                           // largest body in bytes
+	local  func(ctx context.Context, c *Cluster, in, out any) error        // for a caller in this process
+	remote func(ctx context.Context, c *Cluster, body []byte) (any, error) // for a request of another node
 }
 
 // newOperation makes an operation of a method of the cluster.
@@ -80,7 +80,7 @@ func newOperation[In, Out any](limit int64, do func(c *Cluster, ctx context.Cont
 	}
 }
 
-// newShardOperation is does for operations on shards.
+// newShardOperation makes an operation of a method that answers for shards.
 func newShardOperation[In, Out any](limit int64, do func(*Cluster, context.Context, *shardTarget, *In) (*Out, error)) *operation {
 	return newOperation(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
 		if err := in.validate(); err != nil {
@@ -90,7 +90,7 @@ func newShardOperation[In, Out any](limit int64, do func(*Cluster, context.Conte
 	})
 }
 
-// findOperation is the operation of a name; nil: there is none.
+// findOperation returns the operation of a name; nil means that there is none.
 func findOperation(name string) *operation {
 	switch name {
 	case "search":
@@ -129,7 +129,7 @@ func findOperation(name string) *operation {
 	return nil
 }
 
-// Handler answers other nodes, below /cluster/v1/.
+// Handler returns the handler for requests of other nodes, at /cluster/v1/.
 func (c *Cluster) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out, err := c.serveRequest(w, r)
@@ -152,10 +152,11 @@ func (c *Cluster) Handler() http.Handler {
 var (
 	errSecret  = errors.New("the secret of the object store is needed")
 	errNoRoute = errors.New("there is no such operation")
-	errMessage = errors.New("a message of a node that cannot be read: nodes of one cluster have to run the same version")
+	errMessage = errors.New("a message of another node cannot be read: all nodes of a cluster have to run the same version")
 	errTooBusy = errors.New("the node has too many requests")
 )
 
+// httpStatus returns the HTTP status of an error.
 func httpStatus(err error) int {
 	for is, status := range map[error]int{
 		errSecret: http.StatusUnauthorized, errNoRoute: http.StatusNotFound, errMessage: http.StatusBadRequest,
@@ -170,6 +171,7 @@ func httpStatus(err error) int {
 
 // serveRequest carries out a request of another node.
 func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, error) {
+	// Check the secret, the operation and the node.
 	c.mu.Lock()
 	secret, closed := c.secret, c.closed
 	c.mu.Unlock()
@@ -185,10 +187,11 @@ func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, err
 	if closed {
 		return nil, errNotHere
 	}
-	// It may be meant for a node with a wrong advertise, or for one that had this address before.
+	// The sender may have a wrong address, or one that belonged to another node before.
 	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name {
-		return nil, fmt.Errorf("%w: node %.200q is meant, and %s answers", errNotHere, meant, c.node.Name)
+		return nil, fmt.Errorf("%w: the request is for node %.200q, and this is %s", errNotHere, meant, c.node.Name)
 	}
+	// Limit the time and the memory of the request.
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	remaining := maxRequestTime
 	if n, err := strconv.ParseInt(r.Header.Get(headerRemaining), 10, 64); err == nil && n >= 0 {
@@ -206,6 +209,7 @@ func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, err
 		return nil, err
 	}
 	defer release()
+	// Carry it out.
 	var out any
 	err = c.runGuarded(name, func() (err error) {
 		out, err = op.remote(ctx, c, body)
@@ -214,7 +218,7 @@ func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, err
 	return out, err
 }
 
-// readBody reads a body of a known length.
+// readBody reads a body of a known length. It stays counted until release is called.
 func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
 	n := r.ContentLength
 	if n < 0 || n > limit {
@@ -234,7 +238,7 @@ func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) 
 	return body, release, nil
 }
 
-// runGuarded makes an error of a panic: it is a fault of one request, and no reason to end all others.
+// runGuarded turns a panic into an error: it is a fault of one request and must not end the others.
 func (c *Cluster) runGuarded(what string, do func() error) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {

@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// pollInterval is how often a replica looks for entries without a hint.
+	// pollInterval is how often a replica looks for entries that no hint has announced.
 	pollInterval = 6 * time.Minute
 	pollTimeout  = time.Minute
-	// lingerTime is how long a replica stays open that the node is not to have, since the last request for it.
+	// lingerTime is how long a replica that the node is no holder of stays open after its last use.
 	lingerTime = time.Minute
 	// cacheAge is how long the file of such a replica stays.
 	cacheAge = 24 * time.Hour
 )
 
-// cachedReplica is a replica that is open.
+// cachedReplica is a replica that is open on this node.
 type cachedReplica struct {
 	*replica.Replica
 	replicaKey
 	holders  []*Node   // of the shard; the first one gathers its changes
-	nextPoll time.Time // when the log is looked at next
-	lastUsed time.Time // when the replica was needed last
-	users    int       // that need it for long
+	nextPoll time.Time // when the log is polled next
+	lastUsed time.Time
+	users    int // long uses that have not ended
 }
 
-// wantedReplica is a replica that the node is to have.
+// wantedReplica is a replica that this node is a holder of.
 type wantedReplica struct {
 	m       *Map
 	g       *replica.Generation
 	holders []*Node
 }
 
-// wantedReplicas are the replicas that this node is to have: those that are searched, and those of the next generation
-// that are built.
+// wantedReplicas returns the replicas that this node has to keep open: those of the generations that are searched, and
+// those of next generations whose checkpoint exists.
 func (c *Cluster) wantedReplicas() map[replicaKey]wantedReplica {
 	replicas := map[replicaKey]wantedReplica{}
 	c.mu.Lock()
@@ -65,9 +65,9 @@ func (c *Cluster) wantedReplicas() map[replicaKey]wantedReplica {
 	return replicas
 }
 
-// isObsolete reports whether a map says that a replica is of no use any more; ok is false if there is no map to say so.
-// c.mu is held.
-func (c *Cluster) isObsolete(k replicaKey) (over, ok bool) {
+// isObsolete reports whether a map says that a replica is not needed any more. known is false if there is no readable
+// map to say so. c.mu is held.
+func (c *Cluster) isObsolete(k replicaKey) (obsolete, known bool) {
 	m := c.maps[nameFromID(k.id)]
 	if m == nil || m.readErr != nil {
 		return false, false
@@ -75,15 +75,17 @@ func (c *Cluster) isObsolete(k replicaKey) (over, ok bool) {
 	return m.Removed || m.ID != k.id || m.generation(k.generation) == nil && k.generation <= m.Last, true
 }
 
-// updateReplicas opens the replicas that this node is to have, tells them of changes, and closes the others.
+// updateReplicas opens the replicas that this node has to keep, closes the others, and polls logs that are due.
 func (c *Cluster) updateReplicas(now time.Time) {
+	// Open what is missing.
 	wantedNow := c.wantedReplicas()
 	for k, w := range wantedNow {
 		_, err := c.openReplica(w.m, w.g, k.shard)
-		if err != nil && !errors.Is(err, errNotHere) && c.ctx.Err() == nil { // else it is opened when it was closed
+		if err != nil && !errors.Is(err, errNotHere) && c.ctx.Err() == nil { // errNotHere: it is being closed
 			c.log.Error("a replica cannot be opened", "collection", w.m.Name, "shard", k.shard, "error", err)
 		}
 	}
+	// Close what is not needed, and note the present holders.
 	var moved []*cachedReplica
 	c.mu.Lock()
 	for k, r := range c.replicas {
@@ -94,13 +96,14 @@ func (c *Cluster) updateReplicas(now time.Time) {
 			c.closeReplica(r, obsolete)
 			continue
 		}
-		if !slices.Equal(r.holders, w.holders) { // one that has ended may have told no other of its last entry
+		if !slices.Equal(r.holders, w.holders) { // poll: a holder that has died may not have announced its last entry
 			r.holders, r.nextPoll = w.holders, now
 			moved = append(moved, r)
 		}
 	}
 	due := c.duePolls(now)
 	c.mu.Unlock()
+	// Tell replicas whether they gather changes, and poll logs.
 	for _, r := range moved {
 		r.SetWriter(c.isFirstHolder(r))
 	}
@@ -111,26 +114,26 @@ func (c *Cluster) updateReplicas(now time.Time) {
 				return
 			}
 			defer release()
-			ctx, stop := context.WithTimeout(ctx, pollTimeout) // one that is not ready has no need of it
+			ctx, stop := context.WithTimeout(ctx, pollTimeout) // a replica that is not ready by then reads the log anyway
 			defer stop()
 			if err := r.Poll(ctx); err != nil && ctx.Err() == nil {
-				c.log.Debug("a log was not looked at", "shard", fmt.Sprint(r.replicaKey), "error", err)
+				c.log.Debug("a log was not polled", "shard", fmt.Sprint(r.replicaKey), "error", err)
 			}
 		})
 	}
 }
 
-// isFirstHolder reports whether this node gathers the changes of a shard.
+// isFirstHolder reports whether this node is the first holder of a shard, which gathers its changes.
 func (c *Cluster) isFirstHolder(r *cachedReplica) bool {
 	return len(r.holders) > 0 && c.isSelf(r.holders[0])
 }
 
-// closeReplica closes a replica in the background, since that waits for its readers, and removes its file if the replica is
-// of no use any more; c.mu is held. Its folder is not for another replica before that is done.
+// closeReplica closes a replica in the background, because closing waits for its readers. It removes the file of an
+// obsolete replica. No other replica uses the folder until that is done. c.mu is held.
 func (c *Cluster) closeReplica(r *cachedReplica, obsolete bool) {
 	k := r.replicaKey
 	delete(c.replicas, k)
-	delete(c.hintedEntries, k.shardKey) // no replica finds out whether that is right
+	delete(c.hintedEntries, k.shardKey) // without a replica, a wrong hint would never be forgotten
 	c.closing[k] = true
 	c.background.Go(func() {
 		end := r.Close
@@ -138,20 +141,20 @@ func (c *Cluster) closeReplica(r *cachedReplica, obsolete bool) {
 			end = r.Remove
 		}
 		if err := c.runGuarded("closing a replica", func() error { return end(c.ctx) }); err != nil {
-			c.log.Warn("a replica that is not needed any more was not closed", "error", err)
+			c.log.Warn("a replica was not closed", "shard", fmt.Sprint(k), "error", err)
 		}
 		c.mu.Lock()
 		delete(c.closing, k)
 		c.mu.Unlock()
-		c.wakeLoop() // it may be needed again
+		c.wakeLoop() // the replica may be needed again
 	})
 }
 
-// duePolls are the replicas whose logs are to be looked at now; c.mu is held.
+// duePolls returns the replicas whose logs are due for polling, and sets their next poll. c.mu is held.
 func (c *Cluster) duePolls(now time.Time) (due []*cachedReplica) {
 	for _, r := range c.replicas {
 		if !now.Before(r.nextPoll) {
-			r.nextPoll = now.Add(pollInterval*9/10 + rand.N(pollInterval/5)) // a node that starts polls them all at once
+			r.nextPoll = now.Add(pollInterval*9/10 + rand.N(pollInterval/5)) // spread over time
 			due = append(due, r)
 		}
 	}
@@ -159,7 +162,7 @@ func (c *Cluster) duePolls(now time.Time) (due []*cachedReplica) {
 	return due
 }
 
-// ensureReplica opens the replica of a shard on this node, whether or not this node is a holder.
+// ensureReplica returns the replica of a shard on this node, and opens it if necessary, even if this node is no holder.
 func (c *Cluster) ensureReplica(ctx context.Context, id string, shard int, generation uint64) (*cachedReplica, error) {
 	c.mu.Lock()
 	r := c.replicas[replicaKey{shardKey{id, shard}, generation}]
@@ -186,7 +189,7 @@ func (c *Cluster) ensureReplica(ctx context.Context, id string, shard int, gener
 	return c.openReplica(m, g, shard)
 }
 
-// openReplica opens a replica, or finds the one that is open.
+// openReplica opens a replica, unless it is open.
 func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cachedReplica, error) {
 	k := replicaKey{shardKey{m.ID, shard}, g.Number}
 	c.openMutex.Lock()
@@ -203,13 +206,14 @@ func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cached
 	if ending {
 		return nil, fmt.Errorf("%w: shard %d of %s is being closed", errNotHere, shard, m.ID)
 	}
+	// The state may have changed meanwhile.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, collection.ErrClosed
 	}
 	if now := c.maps[nameFromID(m.ID)]; now != nil && now.readErr == nil && now.ID == m.ID {
-		m = now // its limit of documents was not told to this replica
+		m = now // its limit of documents may be newer
 	}
 	opened, err := replica.Open(&c.replicaConfig, m.replicaShard(shard, g))
 	if err != nil {
@@ -225,7 +229,7 @@ func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cached
 	return r, nil
 }
 
-// acquireReplica is replica for long use: it stays open until done is called.
+// acquireReplica is ensureReplica for a long use: the replica stays open until release is called.
 func (c *Cluster) acquireReplica(ctx context.Context, id string, shard int, generation uint64) (
 	r *cachedReplica, release func(), err error) {
 	if r, err = c.ensureReplica(ctx, id, shard, generation); err != nil {
@@ -245,8 +249,7 @@ func (c *Cluster) acquireReplica(ctx context.Context, id string, shard int, gene
 	}, nil
 }
 
-// removeStaleCaches removes files of replicas that are not open, and that a map says are of no use, or that have not been
-// used for a day.
+// removeStaleCaches removes the files of closed replicas that are obsolete, or have not been used for cacheAge.
 func (c *Cluster) removeStaleCaches(now time.Time) {
 	dirs, _ := filepath.Glob(filepath.Join(c.cfg.Dir, "*", "*"))
 	for _, dir := range dirs {
@@ -258,22 +261,22 @@ func (c *Cluster) removeStaleCaches(now time.Time) {
 		if err != nil {
 			continue
 		}
-		c.openMutex.Lock() // it is not opened meanwhile
+		c.openMutex.Lock() // so that the replica is not opened meanwhile
 		c.mu.Lock()
 		obsolete, _ := c.isObsolete(k)
 		open := c.replicas[k] != nil || c.closing[k]
 		c.mu.Unlock()
 		if !open && (obsolete || now.Sub(info.ModTime()) >= cacheAge) {
 			if err := os.RemoveAll(dir); err != nil {
-				c.log.Warn("the file of a replica stays that is not needed any more", "path", dir, "error", err)
+				c.log.Warn("the file of an unneeded replica was not removed", "path", dir, "error", err)
 			}
-			_ = os.Remove(filepath.Dir(dir)) // if it was the last
+			_ = os.Remove(filepath.Dir(dir)) // works if it is empty
 		}
 		c.openMutex.Unlock()
 	}
 }
 
-// openReplicas are the chosen replicas, of those that are open here.
+// openReplicas returns the open replicas that chosen selects.
 func (c *Cluster) openReplicas(chosen func(replicaKey) bool) (all []*cachedReplica) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,7 +288,7 @@ func (c *Cluster) openReplicas(chosen func(replicaKey) bool) (all []*cachedRepli
 	return all
 }
 
-// readableMaps are the newest maps of collections that are there and can be read, by name.
+// readableMaps returns the newest maps of collections that exist and whose maps can be read, by name.
 func (c *Cluster) readableMaps() []*Map {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Read calls use for the entries after a position, in order, as far as there are any, and returns
-// the position after the last that was used. An error of use ends it. known is an entry that the log has, such as
-// one that was announced, or 0: it saves a list.
+// Read calls visit for the entries after a position, in order, until there are no more. It returns the position after
+// the last entry that was visited. An error of visit ends it. known is an entry that the log is known to have, for
+// example from a hint, or 0: it saves a list.
 //
 // Errors: [ErrBehind], [ErrFork].
 func (l *Log) Read(ctx context.Context, after Position, known uint64, visit func(Entry) error) (Position, error) {
 	r := &reader{l: l, visit: visit, known: known, used: after}
 	for {
 		next, err := r.nextEntries(ctx)
-		if err == nil && len(next) == 0 { // the list shows that the entry that is held is the last (I6)
+		if err == nil && len(next) == 0 { // the list shows that the pending entry is the last one (I6)
 			err = r.usePending()
 			return r.used, err
 		}
@@ -36,19 +36,21 @@ func (l *Log) Read(ctx context.Context, after Position, known uint64, visit func
 	}
 }
 
-// reader is a [Log.Read] under way. It holds the entry that it has read last until the one after it names it, or
-// a list that is made later shows that it is the last (I6): a stale entry, which a writer that slept has put in the
-// place of one that was cut, is never used.
+// reader is a running [Log.Read].
+//
+// It keeps the entry that it has read last pending until the next entry contains its hash, or a later list shows that
+// it is the last one (I6). So it never visits a stale entry, which a writer that slept has put in the place of an entry
+// that was cut.
 type reader struct {
 	l        *Log
 	visit    func(Entry) error
-	known    uint64   // an entry that the log is said to have; 0: a list is needed
-	used     Position // of the last entry that was used
-	pending  *Entry   // read after that, and not used
-	notFound int      // entries in a row that were not found
+	known    uint64   // an entry that the log is said to have; 0 means that a list is needed
+	used     Position // of the last visited entry
+	pending  *Entry   // read after it, and not visited yet; nil means none
+	notFound int      // consecutive entries that were not found
 }
 
-// lastRead is the position of the last entry that was read.
+// lastRead returns the position of the last entry that was read.
 func (r *reader) lastRead() Position {
 	if r.pending != nil {
 		return r.pending.Position
@@ -56,7 +58,7 @@ func (r *reader) lastRead() Position {
 	return r.used
 }
 
-// usePending uses the entry that is held.
+// usePending visits the pending entry.
 func (r *reader) usePending() error {
 	if r.pending == nil {
 		return nil
@@ -68,8 +70,9 @@ func (r *reader) usePending() error {
 	return nil
 }
 
-// nextEntries returns the entries to read next; none means that the log has no more.
+// nextEntries returns the entries to read next. None means that the log has no more.
 func (r *reader) nextEntries(ctx context.Context) ([]listedEntry, error) {
+	// A few entries that are known to exist need no list.
 	last := r.lastRead().Number
 	if r.known > last && r.known-last <= maxUnlisted {
 		var next []listedEntry
@@ -88,7 +91,7 @@ func (r *reader) nextEntries(ctx context.Context) ([]listedEntry, error) {
 	if next[0].number == last {
 		next = next[1:]
 	}
-	// Entries are read up to a gap, where the log was cut or is damaged (I2).
+	// Read up to a gap. There the log was cut, or is damaged (I2).
 	for i, e := range next {
 		want := last + 1 + uint64(i)
 		switch {
@@ -103,10 +106,10 @@ func (r *reader) nextEntries(ctx context.Context) ([]listedEntry, error) {
 	return next, nil
 }
 
-// maxUnlisted is the number of entries that are read without a list.
+// maxUnlisted is how many known entries are read without a list.
 const maxUnlisted = 4
 
-// readEntries reads entries, and uses all but the last. It returns early where a list has to show whether one was cut.
+// readEntries reads entries, and visits all but the last. It returns early if a list has to show whether one was cut.
 func (r *reader) readEntries(ctx context.Context, entries []listedEntry) error {
 	for e, err := range r.l.fetchEntries(ctx, entries) {
 		switch {
@@ -130,21 +133,21 @@ func (r *reader) readEntries(ctx context.Context, entries []listedEntry) error {
 	return nil
 }
 
-// checkLastExists is the error of a log whose list has nothing from an entry on, which should be its last; nil if the entry
-// is there: a network file system may show new objects later in lists than by their names.
+// checkLastExists is called when a list shows nothing from an entry on that should be the last of the log. It returns
+// nil if the entry exists: a network file system may show new objects by name before it lists them.
 func (l *Log) checkLastExists(ctx context.Context, after Position, number uint64) error {
 	if number == 0 {
 		return nil
 	}
 	_, err := l.readHead(ctx, number)
 	if errors.Is(err, objects.ErrNotFound) {
-		return l.brokenError(ctx, after, fmt.Errorf("object %s, the last of the log, is gone", l.objectName(number)))
+		return l.brokenError(ctx, after, fmt.Errorf("object %s, the last of the log, is missing", l.objectName(number)))
 	}
 	return err
 }
 
-// brokenError is the error of a log that does not go on after a position. A break that a checkpoint
-// covers is where the log was cut.
+// brokenError returns the error of a log that does not continue after a position: [ErrBehind] if a checkpoint covers
+// the gap, since the log was cut there, and [ErrFork] otherwise.
 func (l *Log) brokenError(ctx context.Context, after Position, cause error) error {
 	checkpoints, err := l.checkpoints(ctx, l.filesPrefix)
 	if err != nil {
@@ -153,11 +156,11 @@ func (l *Log) brokenError(ctx context.Context, after Position, cause error) erro
 	if slices.ContainsFunc(checkpoints, func(c Checkpoint) bool { return c.Number > after.Number }) {
 		return fmt.Errorf("%w: entry %d of %s: %w", ErrBehind, after.Number, l.logPrefix, cause)
 	}
-	return fmt.Errorf("%s: %w. No checkpoint has what follows entry %d: restore the object from a version or a backup "+
+	return fmt.Errorf("%s: %w. No checkpoint has the entries after %d: restore the object from a version or a backup "+
 		"of the store", strings.TrimPrefix(cause.Error(), ErrFork.Error()+": "), ErrFork, after.Number)
 }
 
-// fetchEntries reads entries, some at a time.
+// fetchEntries reads entries, several concurrently.
 func (l *Log) fetchEntries(ctx context.Context, entries []listedEntry) iter.Seq2[Entry, error] {
 	in := func(yield func(listedEntry, error) bool) {
 		for _, e := range entries {
@@ -171,8 +174,7 @@ func (l *Log) fetchEntries(ctx context.Context, entries []listedEntry) iter.Seq2
 	return parallel.Map(ctx, in, min(l.readAhead, len(entries)), memory, read)
 }
 
-// At reads the entry of a number. The error is [objects.ErrNotFound] if the log does not have it, or
-// not any more.
+// At reads the entry with a number. The error is [objects.ErrNotFound] if the log does not have it, or not any more.
 func (l *Log) At(ctx context.Context, number uint64) (Entry, error) {
 	name := l.objectName(number)
 	b, found, err := objects.Read(ctx, l.store, name, maxObject)
@@ -222,7 +224,7 @@ type listedEntry struct {
 	size   int64
 }
 
-// listEntries returns the entries from a number on, which is not 0; limit is as in [objects.Store].
+// listEntries lists the entries from a number on, which must not be 0. limit is that of [objects.Store].
 func (l *Log) listEntries(ctx context.Context, from uint64, limit int) ([]listedEntry, error) {
 	found, err := l.store.List(ctx, l.logPrefix, l.objectName(from-1), limit)
 	if err != nil {
@@ -232,21 +234,21 @@ func (l *Log) listEntries(ctx context.Context, from uint64, limit int) ([]listed
 	for i, e := range found {
 		number, ok := hexNumber(strings.TrimPrefix(e.Name, l.logPrefix))
 		if !ok || number == 0 {
-			return nil, fmt.Errorf("%w: object %s is no entry: remove it", ErrFork, e.Name)
+			return nil, fmt.Errorf("%w: object %s is not an entry: remove it", ErrFork, e.Name)
 		}
 		entries[i] = listedEntry{number, e.Size}
 	}
 	return entries, nil
 }
 
-// hexNumber reads a number as it is in names.
+// hexNumber parses a number as names have it.
 func hexNumber(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	return n, err == nil && fmt.Sprintf("%016x", n) == s
 }
 
-// End returns the number of the last entry, at the cost of one list of the entries after a position.
-// The error is [ErrBehind] if the entry after the position is missing.
+// End returns the number of the last entry. It lists the entries after a position once. The error is [ErrBehind] if the
+// entry after the position is missing.
 func (l *Log) End(ctx context.Context, after Position) (uint64, error) {
 	entries, err := l.listEntries(ctx, max(after.Number, 1), 0)
 	if err != nil {
@@ -265,7 +267,7 @@ func (l *Log) End(ctx context.Context, after Position) (uint64, error) {
 	return end, nil
 }
 
-// Bytes returns the size of the entries after a number, at the cost of a list. Each counts least or more.
+// Bytes returns the size of the entries after a number, at the cost of a list. Each entry counts at least minSize.
 func (l *Log) Bytes(ctx context.Context, after uint64, minSize int64) (n int64, err error) {
 	entries, err := l.listEntries(ctx, after+1, 0)
 	for _, e := range entries {
@@ -274,8 +276,8 @@ func (l *Log) Bytes(ctx context.Context, after uint64, minSize int64) (n int64, 
 	return n, err
 }
 
-// Last returns the last entry of the log, which is never stale; the zero Entry if there is none. If it is damaged or
-// gone, the error is [ErrFork], and the Entry has nothing but the number.
+// Last returns the last entry of the log, or the zero Entry if there is none. It never returns a stale entry. If the
+// entry is damaged or missing, the error is [ErrFork], and the Entry has only its number.
 func (l *Log) Last(ctx context.Context) (Entry, error) {
 	for try := 0; ; try++ {
 		checkpoints, err := l.checkpoints(ctx, l.filesPrefix)
@@ -292,7 +294,7 @@ func (l *Log) Last(ctx context.Context) (Entry, error) {
 			return Entry{}, err
 		case len(entries) == 0 && covered > 0: // the newest entry is never cut (I4)
 			return Entry{Position: Position{Number: covered}},
-				fmt.Errorf("object %s is gone, and a checkpoint has it: %w", l.objectName(covered), ErrFork)
+				fmt.Errorf("object %s is missing, and a checkpoint has it: %w", l.objectName(covered), ErrFork)
 		case len(entries) == 0:
 			return Entry{}, nil
 		}
@@ -301,16 +303,16 @@ func (l *Log) Last(ctx context.Context) (Entry, error) {
 		if errors.Is(err, ErrFork) {
 			e.Number = number
 		}
-		if !errors.Is(err, objects.ErrNotFound) || try > 1 { // else it was cut meanwhile
+		if !errors.Is(err, objects.ErrNotFound) || try > 1 { // otherwise it was cut meanwhile: look again
 			return e, err
 		}
 	}
 }
 
-// Find looks for the entry of a batch among those with numbers in (after, upTo]; found is false if
-// none has it. It reads the heads of the entries, and then makes sure that the first one is in the log (I6):
-// entries are cut in their order, so that none of the others was cut, and none was put in the place of one that was.
-// The error is [ErrBehind] if one was cut.
+// Find looks for the entry of a batch among the entries with numbers in (after, upTo]. found is false if none has it.
+//
+// It reads the heads of the entries, and then makes sure that the first of them is in the log (I6). Entries are cut in
+// order, so none of the others was cut either, or replaced by a stale one. The error is [ErrBehind] if one was cut.
 func (l *Log) Find(ctx context.Context, batch string, after, upTo uint64) (entry uint64, found bool, err error) {
 	if upTo <= after {
 		return 0, false, nil
