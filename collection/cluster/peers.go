@@ -9,42 +9,44 @@ import (
 	"time"
 )
 
-// peers are the nodes as this process knows them from its own searches. The zero value knows nothing.
+// peers knows how nodes have answered the requests of this process. The zero value knows nothing.
 type peers struct {
 	mu     sync.Mutex
-	nodes  map[string]*peer
-	tokens float64 // requests that may be made twice
+	nodes  map[string]*peer // by name
+	tokens float64          // budget of hedged requests: requests that are sent to a second node
 }
 
-// recentTimes is how many times of a node are remembered.
+// recentTimes is how many times of a node and an operation are remembered.
 const recentTimes = 128
 
+// peer is what is known of one node.
 type peer struct {
-	running   int           // requests of this process
-	average   time.Duration // exponentially weighted
-	latencies map[string]*latencies
+	running   int                   // requests of this process
+	average   time.Duration         // exponentially weighted
+	latencies map[string]*latencies // by the kind of the request
 
-	failures int  // in turn: it said nothing that counts, or others were faster
-	away     bool // it has failed, and has not said since that it lives
+	failures int  // consecutive: no useful answer, or others were faster
+	away     bool // it has failed, and has not answered since that it is alive
 }
 
-// latencies are the times of one operation.
+// latencies are the times of one kind of requests.
 type latencies struct {
-	times [recentTimes]time.Duration
-	count int // that were ever put into times
-	p95   time.Duration
+	times [recentTimes]time.Duration // a ring
+	count int                        // times that were ever added
+	p95   time.Duration              // 95th percentile
 }
 
 const (
-	// A node that fails is passed over until it says that it lives. It is asked at once, and after each failure a
-	// second later than after the one before, until maxFailures. Then it gets one request at a time until it has
-	// answered one: a node that refuses quickly would otherwise look like the fastest.
+	// A node that fails is avoided until it answers that it is alive. It is asked at once, and after each further
+	// failure one second later than after the one before, up to maxFailures. After that it gets one request at a time
+	// until it has answered one: a node that refuses quickly would otherwise look like the fastest.
 	maxFailures = 6
-	// hedgeShare is the share of requests that may be made twice, and maxTokens how many at once.
+	// hedgeShare is the share of requests that may be hedged, and maxTokens limits how many at once.
 	hedgeShare, maxTokens = 0.1, 10
-	hedgeFloor            = 2 * time.Millisecond
+	hedgeFloor            = 2 * time.Millisecond // shortest hedgeDelay
 )
 
+// peer returns a node by name. p.mu is held.
 func (p *peers) peer(node string) *peer {
 	if p.nodes == nil {
 		p.nodes, p.tokens = map[string]*peer{}, 1
@@ -57,22 +59,22 @@ func (p *peers) peer(node string) *peer {
 	return n
 }
 
-// shouldSkip reports whether a node is to be passed over.
+// shouldSkip reports whether a node is avoided if there are others.
 func (n *peer) shouldSkip() bool { return n.away || n.failures > 0 && n.running > 0 }
 
-// firstHealthy is the place of the first node of a list that has not failed a moment ago; 0 if all have.
+// firstHealthy returns the index of the first node that is not to be skipped; 0 if all are.
 func (p *peers) firstHealthy(nodes []*Node) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return max(slices.IndexFunc(nodes, func(n *Node) bool { return !p.peer(n.Name).shouldSkip() }), 0)
 }
 
-// estimatedTime estimates the time that a node takes: its running requests times its average.
+// estimatedTime estimates the time of one more request: the number of requests times the average.
 func (n *peer) estimatedTime() float64 {
 	return float64(n.running+1) * float64(max(n.average, 50*time.Microsecond))
 }
 
-// noteFailure counts a request that was in vain. It reports whether the node is away only from now on.
+// noteFailure notes a failed request. first reports whether the node was not away before.
 func (p *peers) noteFailure(node string) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,21 +84,22 @@ func (p *peers) noteFailure(node string) (first bool) {
 	return first
 }
 
-// probeDelay is how long a node is left alone that has failed: not at all after the first time, which may be chance.
+// probeDelay returns how long to wait before asking a failed node whether it is alive: not at all after the first
+// failure, which may be chance.
 func (p *peers) probeDelay(node string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Duration(p.peer(node).failures-1) * time.Second
 }
 
-// noteAlive notes that a node has said that it lives.
+// noteAlive notes that a node has answered that it is alive.
 func (p *peers) noteAlive(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.peer(node).away = false
 }
 
-// forgetOthers forgets the nodes that are not among some, and have no request of this process.
+// forgetOthers forgets nodes that are not in a list and have no running request of this process.
 func (p *peers) forgetOthers(nodes []*Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +108,7 @@ func (p *peers) forgetOthers(nodes []*Node) {
 	})
 }
 
-// beginOther counts a request that is no search, until done is called. Its time says nothing of searches.
+// beginOther counts a request that is not a search, until done is called. Its time says nothing about searches.
 func (p *peers) beginOther(node string) (done func(answered bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +123,7 @@ func (p *peers) beginOther(node string) (done func(answered bool)) {
 	}
 }
 
-// beginSearch counts a request.
+// beginSearch counts a search, and adds to the budget of hedged requests.
 func (p *peers) beginSearch(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +131,7 @@ func (p *peers) beginSearch(node string) {
 	p.tokens = min(p.tokens+hedgeShare, maxTokens)
 }
 
-// endSearch takes over how a request went. One that failed or was given up took at least so long.
+// endSearch notes how a search went. If it was not answered, it would have taken at least the time that it took.
 func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +161,7 @@ func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 	}
 }
 
-// hedgeDelay is how long to wait for a node alone: the time that 95 of 100 of its answers take.
+// hedgeDelay returns how long to wait for a node before asking another one: the 95th percentile of its times.
 func (p *peers) hedgeDelay(node, op string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +171,7 @@ func (p *peers) hedgeDelay(node, op string) time.Duration {
 	return 50 * time.Millisecond
 }
 
-// allowHedge allows a request to be made a second time, within the budget.
+// allowHedge reports whether the budget allows a hedged request, and takes it from the budget.
 func (p *peers) allowHedge() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +182,8 @@ func (p *peers) allowHedge() bool {
 	return true
 }
 
-// preferredNodes are the nodes of a list that have not failed, and of these those of a zone; all, where there are none.
+// preferredNodes returns the nodes of a list that are not to be skipped, and of these those in the zone. A criterion
+// that would leave no node is ignored. p.mu is held.
 func (p *peers) preferredNodes(nodes []*Node, zone string) []*Node {
 	for _, excluded := range []func(n *Node) bool{
 		func(n *Node) bool { return p.peer(n.Name).shouldSkip() },
@@ -192,9 +196,9 @@ func (p *peers) preferredNodes(nodes []*Node, zone string) []*Node {
 	return nodes
 }
 
-// assign gives each shard one of its holders, of those that are near. A node computes the centroid scores of a
-// pruned search once for all of its shards: such a request is joint, and goes to few nodes. Others go to as many
-// nodes as are idle, so that these work at the same time.
+// assignShards assigns each shard to one of its preferred holders. In a joint request, such as a pruned search, a node
+// does some work once for all of its shards: it is sent to few nodes. Other requests go to as many idle nodes as
+// possible, which work at the same time.
 func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node, joint bool) map[*Node][]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +212,7 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 		return chosen
 	}
 	free := func(n *Node) bool { return p.peer(n.Name).running == 0 && len(chosen[n]) == 0 }
-	rank := rand.Int() // the first holders of shards are different nodes, and most of the second too
+	rank := rand.Int() // one rank for all shards: holders with the same rank mostly are different nodes
 	for i, nodes := range preferred {
 		n := nodes[rank%len(nodes)]
 		if !free(n) {
@@ -223,7 +227,7 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 	return chosen
 }
 
-// betterOfTwo is the better of two nodes at random (Mitzenmacher, 2001).
+// betterOfTwo returns the faster of two random nodes (the power of two choices, Mitzenmacher, 2001). p.mu is held.
 func (p *peers) betterOfTwo(nodes []*Node) *Node {
 	i := rand.IntN(len(nodes))
 	a, b := nodes[i], nodes[(i+1+rand.IntN(max(len(nodes)-1, 1)))%len(nodes)]
@@ -233,10 +237,10 @@ func (p *peers) betterOfTwo(nodes []*Node) *Node {
 	return a
 }
 
-// assignToFew gives shards to few nodes: again and again to the one that has most of the rest, among those that cost at
-// most twice as much as the cheapest.
+// assignToFew assigns shards to few nodes: repeatedly to the node that has the most remaining shards, among the nodes
+// whose estimated time is at most twice the shortest. p.mu is held.
 func (p *peers) assignToFew(chosen map[*Node][]int, shards []int, preferred [][]*Node, self *Node) {
-	uncovered := map[*Node][]int{} // places in shards
+	uncovered := map[*Node][]int{} // indices in shards of the shards that a node could still get
 	for i, nodes := range preferred {
 		for _, n := range nodes {
 			uncovered[n] = append(uncovered[n], i)
@@ -244,6 +248,7 @@ func (p *peers) assignToFew(chosen map[*Node][]int, shards []int, preferred [][]
 	}
 	assigned := make([]bool, len(shards))
 	for {
+		// Drop assigned shards, and find the cheapest node.
 		cheapest := math.Inf(1)
 		for n, indices := range uncovered {
 			indices = slices.DeleteFunc(indices, func(i int) bool { return assigned[i] })
@@ -256,8 +261,9 @@ func (p *peers) assignToFew(chosen map[*Node][]int, shards []int, preferred [][]
 		if len(uncovered) == 0 {
 			return
 		}
+		// Choose the node with the most shards; this node if there is a tie, otherwise a random one.
 		var best *Node
-		for n, indices := range uncovered { // in an order that is random
+		for n, indices := range uncovered {
 			if p.peer(n.Name).estimatedTime() > 2*cheapest {
 				continue
 			}

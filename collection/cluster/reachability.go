@@ -11,9 +11,10 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// reachabilityStore is a store whose errors say that it does not answer, unless they are answers.
+// reachabilityStore is a store whose errors wrap [collection.ErrUnreachable], unless they are answers of the store.
 type reachabilityStore struct{ objects.Store }
 
+// toUnreachable adds [collection.ErrUnreachable] to an error that is not an answer of the store.
 func toUnreachable(err error) error {
 	if err == nil || errors.Is(err, objects.ErrNotFound) || errors.Is(err, objects.ErrExists) ||
 		errors.Is(err, objects.ErrName) {
@@ -22,7 +23,7 @@ func toUnreachable(err error) error {
 	return fmt.Errorf("%w: the object store: %w", collection.ErrUnreachable, err)
 }
 
-// joinError is the first error of a store, such as wrong keys, in its own words. It wraps
+// joinError is an error of the first look at a store, such as wrong keys. It keeps its own text, and wraps
 // [collection.ErrUnreachable].
 type joinError struct{ error }
 
@@ -46,7 +47,7 @@ func (s reachabilityStore) Get(ctx context.Context, name string, from, length in
 	return r, e, toUnreachable(err)
 }
 
-// reachabilityBody is the body of an object, which may end too early.
+// reachabilityBody is the body of an object, whose read errors wrap [collection.ErrUnreachable].
 type reachabilityBody struct{ io.ReadCloser }
 
 func (b reachabilityBody) Read(p []byte) (int, error) {

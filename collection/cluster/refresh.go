@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// runLoop looks at the store at every beat, and acts on the maps that are known when it is asked to.
+// runLoop refreshes the state from the store at every beat, and acts on the known maps then and when it is woken.
 func (c *Cluster) runLoop() {
 	ticker := time.NewTicker(c.cfg.Beat)
 	defer ticker.Stop()
@@ -24,16 +24,17 @@ func (c *Cluster) runLoop() {
 		case <-c.ctx.Done():
 			return
 		case <-ticker.C:
-			_ = c.refreshFromStore(c.ctx) // it keeps the error
+			_ = c.refreshFromStore(c.ctx) // the error is kept in c.storeErr
 		case <-c.wake:
 		}
 	}
 }
 
-// refreshFromStore says that this node lives, and looks for living nodes and new maps.
+// refreshFromStore says in the store that this node is alive, and looks for living nodes and new maps.
 func (c *Cluster) refreshFromStore(ctx context.Context) (err error) {
 	ctx, stop := context.WithTimeout(ctx, max(beatsToDie*c.cfg.Beat, time.Second))
 	defer stop()
+	// Note whether the store has answered.
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -44,15 +45,17 @@ func (c *Cluster) refreshFromStore(ctx context.Context) (err error) {
 		}
 		c.storeErr = err
 	}()
+	// Say that this node is alive.
 	if c.node != nil {
 		c.beatCount++
 		c.requests.Add(1)
 		made, err := putBeat(ctx, c.cfg.Store, c.node, c.beatCount)
 		if err != nil {
-			return fmt.Errorf("saying that this node lives: %w", err)
+			return fmt.Errorf("writing the beat of this node: %w", err)
 		}
 		c.setStoreTime(made)
 	}
+	// List nodes and maps.
 	c.requests.Add(2)
 	beats, err := c.cfg.Store.List(ctx, nodesPrefix, "", 0)
 	if err != nil {
@@ -62,7 +65,7 @@ func (c *Cluster) refreshFromStore(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.secret == "" && len(beats) > 0 { // of a client that was there before the first node
+	if c.secret == "" && len(beats) > 0 { // this client was there before the first node
 		secret, err := readSecret(ctx, c.cfg.Store, false)
 		if err != nil {
 			return err
@@ -75,27 +78,28 @@ func (c *Cluster) refreshFromStore(ctx context.Context) (err error) {
 	return c.updateMaps(ctx, listed)
 }
 
-// setStoreTime notes the time of the store's clock at the last beat. That of other objects does not count: they may
-// be of an hour in which the clock was ahead, and garbage would go too early ever after.
+// setStoreTime notes the time of the last beat, by the clock of the store. The times of other objects are not used: if
+// the clock was ahead when they were put, garbage would be deleted too early from then on.
 func (c *Cluster) setStoreTime(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.storeNow = t
 }
 
+// storeTime returns the time of the last beat, by the clock of the store.
 func (c *Cluster) storeTime() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.storeNow
 }
 
-// notifyWaiters wakes callers of await; c.mu is held.
+// notifyWaiters wakes callers of waitForMap; c.mu is held.
 func (c *Cluster) notifyWaiters() {
 	close(c.mapsChanged)
 	c.mapsChanged = make(chan struct{})
 }
 
-// wakeLoop asks the loop to act on the maps that are known now.
+// wakeLoop makes the loop act on the known maps now.
 func (c *Cluster) wakeLoop() {
 	select {
 	case c.wake <- struct{}{}:
@@ -103,7 +107,7 @@ func (c *Cluster) wakeLoop() {
 	}
 }
 
-// updateNodes takes over which nodes live, and greets those that are new.
+// updateNodes determines which nodes are alive, and sends hints to new ones.
 func (c *Cluster) updateNodes(ctx context.Context, beats []objects.Entry) {
 	now := time.Now()
 	err := c.beats.update(now, beats, func(object string) (*Node, error) {
@@ -115,11 +119,11 @@ func (c *Cluster) updateNodes(ctx context.Context, beats []objects.Entry) {
 	}
 	living := c.beats.livingNodes(now)
 	var twin *Node
-	if c.node != nil { // it lives, though the list may not show it
+	if c.node != nil { // this node is alive, even if the list does not show it yet
 		living = slices.DeleteFunc(living, func(n *Node) bool { return n.Name == c.node.Name })
 		living = append(living, c.node)
 		slices.SortFunc(living, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-		if c.beatCount > 3*beatsToDie { // else it may be a process before this one, which has ended
+		if c.beatCount > 3*beatsToDie { // otherwise it may be an earlier process of this node, which has ended
 			twin = c.beats.otherProcess(c.node, now)
 		}
 	}
@@ -129,12 +133,12 @@ func (c *Cluster) updateNodes(ctx context.Context, beats []objects.Entry) {
 	}
 }
 
-// setNodes takes over the living nodes, and the one that has the name of this node. It returns those to greet.
+// setNodes sets the living nodes, and the other process with the name of this node. It returns nodes that are new.
 func (c *Cluster) setNodes(living []*Node, twin *Node) (joined []*Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if twin != nil && c.twin != twin {
-		c.log.Error("another process has the name of this node: names have to differ",
+		c.log.Error("another process has the name of this node: give each node its own name",
 			"name", twin.Name, "its_object", twin.object(), "its_address", twin.Address)
 	}
 	c.twin = twin
@@ -150,16 +154,16 @@ func (c *Cluster) setNodes(living []*Node, twin *Node) (joined []*Node) {
 		return nil
 	}
 	if !slices.Contains(living, c.node) && (before == nil || slices.Contains(before, c.node)) {
-		c.log.Warn("no other machine reaches this node, so it has no shards, and asks the others: "+
-			"listen elsewhere, or set advertise", "address", c.node.Address)
+		c.log.Warn("other machines cannot reach this node, so it gets no shards and asks the other nodes: "+
+			"set another address to listen on, or advertise", "address", c.node.Address)
 	}
 	return slices.DeleteFunc(slices.Clone(living), func(n *Node) bool {
 		return c.isSelf(n) || slices.ContainsFunc(before, func(o *Node) bool { return o.Started == n.Started })
 	})
 }
 
-// updateMaps reads the maps that are newer than the known ones. A known map that is not listed stays: that it is
-// missing says nothing.
+// updateMaps reads the maps that are newer than the known ones. A known map that is not listed stays, since a missing
+// object proves nothing (I8).
 func (c *Cluster) updateMaps(ctx context.Context, listed []objects.Entry) error {
 	newest := map[string]uint64{}
 	for _, e := range listed {
@@ -174,7 +178,7 @@ func (c *Cluster) updateMaps(ctx context.Context, listed []objects.Entry) error 
 		}
 		c.requests.Add(1)
 		m, err := readMap(ctx, c.cfg.Store, name, version)
-		if err = c.adoptMap(name, m, err); !errors.Is(err, objects.ErrNotFound) { // else there is a newer one
+		if err = c.adoptMap(name, m, err); !errors.Is(err, objects.ErrNotFound) { // not found: a newer one exists
 			errs = append(errs, err)
 		}
 	}
@@ -185,14 +189,15 @@ func (c *Cluster) updateMaps(ctx context.Context, listed []objects.Entry) error 
 			delete(c.lostMaps, name)
 		} else if !c.lostMaps[name] {
 			c.lostMaps[name] = true
-			c.log.Error("the store has no map of a collection any more: nothing of it is changed", "collection", name)
+			c.log.Error("the store has lost the map of a collection: nothing of the collection is changed",
+				"collection", name)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// adoptMap takes over a map that was read. If err says that the map cannot be understood, the collection is not touched
-// until there is a newer one. learn returns other errors of the read.
+// adoptMap adopts a map that was read, if it is newer than the known one. If err says that the map is unreadable, the
+// collection is left alone until a newer map comes. Other errors of the read are returned.
 func (c *Cluster) adoptMap(name string, m *Map, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +209,7 @@ func (c *Cluster) adoptMap(name string, m *Map, err error) error {
 				return nil
 			}
 		}
-		c.log.Error("the map of a collection cannot be read: nothing of it is touched",
+		c.log.Error("the map of a collection cannot be read: the collection is left alone",
 			"collection", name, "error", err)
 	case err != nil:
 		return err
@@ -235,7 +240,8 @@ func (c *Cluster) forgetCollection(id string) {
 	maps.DeleteFunc(c.lastDone, func(what string, _ time.Time) bool { return strings.HasSuffix(what, " "+id) })
 }
 
-// waitForMap waits until the newest map that is known here is as it should be.
+// waitForMap waits until the newest known map of a collection satisfies a condition. An error of the condition ends
+// the wait.
 func (c *Cluster) waitForMap(ctx context.Context, id string, condition func(*Map) (bool, error)) (*Map, error) {
 	for {
 		c.mu.Lock()
@@ -258,15 +264,15 @@ func (c *Cluster) waitForMap(ctx context.Context, id string, condition func(*Map
 	}
 }
 
-// knownMap returns the newest map that is known here, also of a collection that is gone; nil means that none is.
+// knownMap returns the newest known map, also of a removed collection; nil means that none is known.
 func (c *Cluster) knownMap(name string) *Map {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.maps[name]
 }
 
-// mapByID is the newest map that is known of a collection. The error is [collection.ErrUnknown], or
-// [collection.ErrDamaged].
+// mapByID returns the newest known map of the collection with an id. The error is [collection.ErrUnknown], or
+// [collection.ErrDamaged] if the map cannot be read.
 func (c *Cluster) mapByID(id string) (*Map, error) {
 	m := c.knownMap(nameFromID(id))
 	if m != nil && m.readErr != nil {
@@ -278,8 +284,8 @@ func (c *Cluster) mapByID(id string) (*Map, error) {
 	return m, nil
 }
 
-// findMap is the newest map of a collection, read from the store if none is known here. The error is
-// [collection.ErrUnknown], or [collection.ErrDamaged] if this program does not understand the map.
+// findMap returns the newest map of a collection. It reads the store if no map is known. The error is
+// [collection.ErrUnknown], or [collection.ErrDamaged] if the map cannot be read.
 func (c *Cluster) findMap(ctx context.Context, name string) (*Map, error) {
 	c.mu.Lock()
 	m, closed := c.maps[name], c.closed
@@ -298,13 +304,13 @@ func (c *Cluster) findMap(ctx context.Context, name string) (*Map, error) {
 	return c.rereadMap(ctx, name)
 }
 
-// rereadMap is mapOf that always looks into the store.
+// rereadMap is findMap, except that it always reads the store.
 func (c *Cluster) rereadMap(ctx context.Context, name string) (*Map, error) {
 	m, err := newestMap(ctx, c.cfg.Store, name)
 	if err := c.adoptMap(name, m, err); err != nil && !errors.Is(err, collection.ErrUnknown) {
 		return nil, err
 	}
-	lost := err != nil // which says nothing
+	lost := err != nil // a missing map proves nothing: the known one stays
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.maps[name]; lost && known != nil && !known.Removed {
@@ -320,7 +326,7 @@ func (c *Cluster) rereadMap(ctx context.Context, name string) (*Map, error) {
 	return nil, unknownError(name)
 }
 
-// changeMap changes the map of a collection, and tells the other nodes.
+// changeMap changes the map of a collection, and announces it to the other nodes.
 func (c *Cluster) changeMap(ctx context.Context, name string, change func(*Map) error) (*Map, error) {
 	m, err := updateMap(ctx, c.cfg.Store, name, change)
 	if err == nil {
@@ -329,13 +335,13 @@ func (c *Cluster) changeMap(ctx context.Context, name string, change func(*Map) 
 	return m, err
 }
 
-// changeMapByID is update of the collection of an identity.
+// changeMapByID is changeMap for the collection with an id.
 func (c *Cluster) changeMapByID(ctx context.Context, id string, change func(*Map) error) (*Map, error) {
 	return c.changeMap(ctx, nameFromID(id), forCollection(id, change))
 }
 
-// announceMap takes over a map that this process has put, and tells the other nodes of it. wait waits until they know,
-// a beat at most.
+// announceMap adopts a map that this process has put, and announces it to the other nodes. wait waits until they know
+// it, at most one beat.
 func (c *Cluster) announceMap(m *Map) (wait func()) {
 	_ = c.adoptMap(m.Name, m, nil)
 	c.wakeLoop()
@@ -344,7 +350,8 @@ func (c *Cluster) announceMap(m *Map) (wait func()) {
 		defer close(told)
 		c.eachNode(ctx, c.cfg.Beat, func(ctx context.Context, n *Node) {
 			if !c.isSelf(n) {
-				_ = c.callNode(ctx, n, "news", &newsRequest{m.Name, m.Version}, &emptyAnswer{}) // else it looks by itself
+				// A node that does not answer finds the map at its next beat.
+				_ = c.callNode(ctx, n, "news", &newsRequest{m.Name, m.Version}, &emptyAnswer{})
 			}
 		})
 	})
@@ -354,7 +361,7 @@ func (c *Cluster) announceMap(m *Map) (wait func()) {
 	return func() { <-told }
 }
 
-// eachNode asks all living nodes at once, and waits.
+// eachNode calls ask for all living nodes concurrently, and waits for all calls.
 func (c *Cluster) eachNode(ctx context.Context, patience time.Duration, ask func(ctx context.Context, n *Node)) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
