@@ -17,10 +17,10 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// minCheckpointBytes is the least that makes a checkpoint due, unless [Config.CheckpointBytes] says otherwise.
+// minCheckpointBytes is the least size of entries that makes a checkpoint due, unless [Config.CheckpointBytes] is set.
 const minCheckpointBytes = 64 << 20
 
-// checkpointIfDue puts a checkpoint in the background.
+// checkpointIfDue puts a checkpoint in the background, if this replica is the writer and enough entries have come.
 func (r *Replica) checkpointIfDue(open *openShard) {
 	limit := r.cfg.CheckpointBytes
 	if limit == 0 {
@@ -36,15 +36,16 @@ func (r *Replica) checkpointIfDue(open *openShard) {
 	if !due {
 		return
 	}
+	// Only one copy of the file is made at a time.
 	select {
 	case r.copySlot <- struct{}{}:
 	default:
-		return // one is being made
+		return
 	}
 	r.background.Go(func() {
 		defer func() { <-r.copySlot }()
 		if err := r.putCheckpointIf(r.running, open, limit); err != nil && !r.isEnding() {
-			r.log.Error("a checkpoint was not put, which is tried again after some entries more", "error", err)
+			r.log.Error("a checkpoint was not put; it will be tried again after some more entries", "error", err)
 			r.mu.Lock()
 			r.behind -= limit / 8
 			r.mu.Unlock()
@@ -72,7 +73,7 @@ func (r *Replica) Checkpoint(ctx context.Context) error {
 	return r.withCopySlot(ctx, func(ctx context.Context, open *openShard) error { return r.putCheckpointIf(ctx, open, 0) })
 }
 
-// putCheckpointIf puts a checkpoint if entries of some size have come since the newest one, which another node
+// putCheckpointIf puts a checkpoint if entries of at least minBytes have come since the newest one, which another node
 // may have put.
 func (r *Replica) putCheckpointIf(ctx context.Context, open *openShard, minBytes int64) error {
 	number := r.shard.Generation.Number
@@ -88,7 +89,11 @@ func (r *Replica) putCheckpointIf(ctx context.Context, open *openShard, minBytes
 	entry := r.entry
 	r.mu.Unlock()
 	behind, err := r.countBehind(ctx, newest)
-	if err != nil || behind < minBytes || newest >= entry && (len(there) > 0 || r.shard.Generation.Begun) {
+	if err != nil || behind < minBytes {
+		return err
+	}
+	// The newest checkpoint may have everything. A first one is needed even so, unless the generation begins empty.
+	if newest >= entry && (len(there) > 0 || r.shard.Generation.Begun) {
 		return err
 	}
 	path := r.filePath("checkpoint")
@@ -103,7 +108,8 @@ func (r *Replica) putCheckpointIf(ctx context.Context, open *openShard, minBytes
 	return err
 }
 
-// countBehind notes the size of the entries after a checkpoint, and returns it. Entries that come meanwhile may count twice.
+// countBehind counts the size of the entries after a checkpoint, and notes it. Entries that come meanwhile may be
+// counted twice.
 func (r *Replica) countBehind(ctx context.Context, checkpoint uint64) (behind int64, err error) {
 	r.mu.Lock()
 	counted := r.behind
@@ -117,7 +123,7 @@ func (r *Replica) countBehind(ctx context.Context, checkpoint uint64) (behind in
 	return behind, nil
 }
 
-// putFile puts an index file as a checkpoint of a generation, and returns the last entry that it has.
+// putFile puts an index file as a checkpoint of a generation, and returns the last entry in it.
 func (r *Replica) putFile(ctx context.Context, path string, generation uint64) (entry uint64, err error) {
 	ix, err := index.Open(ctx, path, &index.Options{Backend: r.cfg.Index.Backend})
 	if err != nil {
@@ -142,14 +148,13 @@ func (r *Replica) putFile(ctx context.Context, path string, generation uint64) (
 	}
 	name := r.journal.CheckpointName(generation, journal.Position{Number: has.Sequence, Hash: has.Mark})
 	_, err = r.cfg.Store.Put(ctx, name, f, info.Size())
-	if errors.Is(err, objects.ErrExists) { // another copy of the same entries
+	if errors.Is(err, objects.ErrExists) { // another replica has put a checkpoint with the same entries
 		err = nil
 	}
 	return has.Sequence, err
 }
 
-// BuildNext encodes the shard with the codec of another generation, and puts that as its checkpoint,
-// unless there is one.
+// BuildNext encodes the shard with the codec of the next generation, and puts it as a checkpoint, unless there is one.
 func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 	return r.withCopySlot(ctx, func(ctx context.Context, open *openShard) error {
 		there, err := r.journal.Checkpoints(ctx, next.Number)
@@ -174,7 +179,7 @@ func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 	})
 }
 
-// reencode encodes an index file with the codec of another, and sets the defaults of its searches.
+// reencode encodes an index file again, with the codec of the index file codec, and stores its search defaults.
 func (r *Replica) reencode(ctx context.Context, path, codec string) (err error) {
 	closing := func(close func() error) { err = errors.Join(err, close()) }
 	like, err := index.Open(ctx, codec, &index.Options{Backend: r.cfg.Index.Backend})
@@ -210,7 +215,7 @@ func (r *Replica) reencode(ctx context.Context, path, codec string) (err error) 
 	return err
 }
 
-// Sample returns about n tokens of the shard's documents for a training, [rows, dim], row-major.
+// Sample returns about n random tokens of the shard for a training, [rows, dim], row-major.
 func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []float32, err error) {
 	v, _, err := r.Snapshot(ctx, 0)
 	if err != nil {

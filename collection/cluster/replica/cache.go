@@ -23,27 +23,28 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Files of the folder of a replica. Others are temporary, except derived data, whose names begin with
-// that of the index.
+// Files in the folder of a replica. All others are temporary, except derived data, whose names begin with that of the
+// index.
 const (
 	indexFile = "index.plaid"
-	// openFile is there while the index is open, and names the boot of the machine: the index is
-	// on the disk only when it was closed.
+	// openFile exists while the index is open, and contains the boot of the machine. The index is written without
+	// waiting for the disk, so after a crash of the machine it is complete only if it was closed.
 	openFile = "open"
 )
 
-// lockTimeout bounds the wait for views of a file that is opened again.
+// lockTimeout limits the wait for snapshots of a file that is opened again.
 const lockTimeout = 10 * time.Second
 
 var (
-	// errStale: the cache is to be fetched again.
+	// errStale means that the cache has to be fetched again.
 	errStale        = errors.New("the cache does not follow the log")
 	errNoCheckpoint = errors.New("no checkpoint of it is there: build the collection again (plaid cluster build)")
 )
 
+// filePath returns the path of a file in the folder of the replica.
 func (r *Replica) filePath(name string) string { return filepath.Join(r.dir, name) }
 
-// open opens the cache, or fetches the shard first.
+// open opens the file in the cache. If there is none, it fetches a checkpoint first.
 func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	if err := os.MkdirAll(r.dir, 0o777); err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	if err := r.removeTemporary(); err != nil {
 		return nil, err
 	}
-	// The newest checkpoint, or the one before it if the newest was of no use.
+	// Find the newest checkpoint. Use the one before it every second time that the cache was of no use.
 	checkpoints, err := r.journal.Checkpoints(ctx, r.shard.Generation.Number)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	if n := len(checkpoints); n > 0 {
 		newest = checkpoints[n-1-r.cleared%min(n, 2)]
 	}
-	// The file.
+	// Fetch the file if it is not there.
 	_, err = os.Stat(r.filePath(indexFile))
 	endReads := func() {}
 	defer func() {
@@ -73,7 +74,7 @@ func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 			return nil, err
 		}
 	}
-	// The index and its collection.
+	// Open the index and its collection.
 	if err := r.markOpen(ctx); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	return open, nil
 }
 
-// openCollection makes the collection of an open index. newest is the checkpoint that was fetched, or would be.
+// openCollection opens the collection of an open index. newest is the checkpoint that was fetched, or would be.
 func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*openShard, error) {
 	sealed, err := r.compareWithLog(ctx, ix, newest)
 	if err != nil {
@@ -124,8 +125,8 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 	return open, err
 }
 
-// compareWithLog compares an open index with its generation and with the log. sealed reports whether its last entry
-// is a seal.
+// compareWithLog compares an open index with its generation and with the log. sealed reports whether the last entry
+// that it has is a seal.
 func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -141,7 +142,7 @@ func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest jo
 		err = fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
 	case g.Dim != dim && !(g.Dim == 0 && undecided):
 		err = fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
-	case has.Sequence == 0:
+	case has.Sequence == 0: // no entry to compare
 	default:
 		e, readErr := r.journal.At(ctx, has.Sequence)
 		switch {
@@ -149,15 +150,15 @@ func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest jo
 			sealed = store.Sealed(e.Body)
 		case readErr == nil && !r.fetched:
 			err = fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
-		case !errors.Is(readErr, objects.ErrNotFound): // else it was cut, and the next read finds out
+		case !errors.Is(readErr, objects.ErrNotFound): // not found: it was cut, and reading the log reports that if needed
 			err = readErr
 		}
 	}
 	return sealed, err
 }
 
-// fetchFile makes the index file: of a checkpoint, or one without documents. The file may have been read
-// meanwhile, and is until cold is called.
+// fetchFile creates the index file: from a checkpoint, or without documents. The file may already be read while it is
+// being fetched; those reads end when endReads is called.
 func (r *Replica) fetchFile(ctx context.Context, c journal.Checkpoint) (endReads func(), err error) {
 	path, endReads := r.filePath("fetched"), func() {}
 	if c.Name != "" {
@@ -170,7 +171,7 @@ func (r *Replica) fetchFile(ctx context.Context, c journal.Checkpoint) (endReads
 	r.mu.Lock()
 	read := r.partial != nil
 	r.mu.Unlock()
-	if err == nil && read { // it is locked by its readers
+	if err == nil && read { // the readers have locked the file: use a copy
 		err = copyFile(path, path+"-copy")
 		path += "-copy"
 	}
@@ -183,9 +184,10 @@ func (r *Replica) fetchFile(ctx context.Context, c journal.Checkpoint) (endReads
 	return endReads, err
 }
 
-var beforeFill, beforeReads = func() {}, func(context.Context) {} // tests wait there
+// Tests replace these to wait at certain points.
+var beforeFill, beforeReads = func() {}, func(context.Context) {}
 
-// fetchCheckpoint fetches a checkpoint. If it has all entries of the log, the file is read meanwhile.
+// fetchCheckpoint fetches a checkpoint to a file. If it has all entries of the log, it is read while it is fetched.
 func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, path string) (endReads func(), err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -194,6 +196,7 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 	if err := f.Truncate(c.Size); err != nil {
 		return func() {}, errors.Join(err, f.Close())
 	}
+	// Let the file be read in the background.
 	reading, stop := context.WithCancel(ctx)
 	source := objects.NewFetcher(r.cfg.Store, c.Name, c.Size, f)
 	shown, ended := make(chan struct{}), make(chan struct{})
@@ -204,11 +207,12 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 			r.log.Warn("a file cannot be read while it is fetched", "error", err)
 		}
 	}()
+	// Fetch all of it.
 	beforeFill()
 	err = source.Fill(ctx)
 	select {
 	case <-shown:
-	default: // too late
+	default: // nothing has read it yet: it is too late now
 		stop()
 		<-ended
 	}
@@ -216,11 +220,11 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 		stop()
 		<-ended
 		_ = f.Close()
-		_ = os.Remove(path) // unless it has become the index file
+		_ = os.Remove(path) // fails if it has become the index file
 	}, err
 }
 
-// readSource is a source of reads, which end when ctx does.
+// readSource is a source whose reads also end with a context.
 type readSource struct {
 	*objects.Fetcher
 	ctx context.Context
@@ -241,12 +245,13 @@ func (s readSource) Ensure(ctx context.Context, off, n int64) error {
 	return err
 }
 
-// readWhileFetching lets a file be read that is being fetched, until ctx ends and its views are closed. shown is
-// called when it can be.
+// readWhileFetching lets a file be read that is being fetched, until ctx ends and its snapshots are closed. It calls
+// shown when the file can be read.
 func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, path string, source storage.Source,
 	shown func()) error {
+	// Do so only if the checkpoint has all entries. On Windows, a file that is open cannot be renamed later.
 	end, err := r.journal.End(ctx, c.Position)
-	if err != nil || end != c.Number || files.AsOnWindows { // an open file cannot be renamed there
+	if err != nil || end != c.Number || files.AsOnWindows {
 		return err
 	}
 	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.cfg.Index.Backend, Logger: r.log})
@@ -271,7 +276,7 @@ func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, p
 	return errors.Join(err, st.Close(context.WithoutCancel(ctx)), ix.Close())
 }
 
-// copyFile copies a file; the system may do so without reading it.
+// copyFile copies a file. The system may share the blocks instead of reading them.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -286,12 +291,12 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// wrapsAny reports whether an error wraps one of some.
+// wrapsAny reports whether an error wraps one of the targets.
 func wrapsAny(err error, some ...error) bool {
 	return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
 }
 
-// createEmpty makes an index file without documents, which has the codec of a generation.
+// createEmpty creates an index file without documents and with the codec of a generation.
 func (r *Replica) createEmpty(ctx context.Context, g *Generation, path string) error {
 	if g.Codec.Name != "" {
 		return objects.FetchRef(ctx, r.cfg.Store, g.Codec, path)
@@ -312,7 +317,7 @@ func (r *Replica) createEmpty(ctx context.Context, g *Generation, path string) e
 	return err
 }
 
-// removeTemporary removes temporary files, and a cache that may be damaged.
+// removeTemporary removes temporary files, and also the cache if the machine has stopped while it was open.
 func (r *Replica) removeTemporary() error {
 	bootWhenOpened, err := os.ReadFile(r.filePath(openFile))
 	switch {
@@ -320,17 +325,18 @@ func (r *Replica) removeTemporary() error {
 	case err != nil:
 		return err
 	case bootID() == "" || string(bootWhenOpened) != bootID():
-		r.log.Info("the cache of a shard is thrown away: it was open when the machine stopped")
+		r.log.Info("the cache of a shard is removed: it was open when the machine stopped")
 		return r.clearCache()
 	}
 	return r.removeFiles(func(name string) bool { return name != openFile && !strings.HasPrefix(name, indexFile) })
 }
 
-// clearCache throws the cache away.
+// clearCache removes the cache.
 func (r *Replica) clearCache() error {
-	return r.removeFiles(func(name string) bool { return name != openFile }) // the next index replaces that
+	return r.removeFiles(func(name string) bool { return name != openFile }) // the next index replaces openFile
 }
 
+// removeFiles removes the files in the folder that which selects.
 func (r *Replica) removeFiles(which func(name string) bool) error {
 	entries, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -344,7 +350,7 @@ func (r *Replica) removeFiles(which func(name string) bool) error {
 	return err
 }
 
-// removeAll removes a file or folder. On Windows a file that is mapped stays until it is not.
+// removeAll removes a file or folder. On Windows, a mapped file is removed when its mapping ends.
 func removeAll(path string) error {
 	err := os.RemoveAll(path)
 	if err != nil {
@@ -353,7 +359,7 @@ func removeAll(path string) error {
 	return err
 }
 
-// markOpen notes that the index is open.
+// markOpen notes in the cache that the index is open.
 func (r *Replica) markOpen(ctx context.Context) error {
 	return files.WriteAtomic(ctx, r.filePath(openFile), func(w io.Writer) error {
 		_, err := io.WriteString(w, cmp.Or(bootID(), "unknown"))
@@ -361,7 +367,7 @@ func (r *Replica) markOpen(ctx context.Context) error {
 	})
 }
 
-// markClosed notes that the index is on the disk.
+// markClosed notes in the cache that the index is complete on the disk.
 func (r *Replica) markClosed() error {
 	if err := os.Remove(r.filePath(openFile)); err != nil {
 		return err

@@ -15,19 +15,19 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Times of a replica; variables for tests.
+// Times of a replica; variables, so that tests can change them.
 var (
-	appendTimeout = 20 * time.Second // bounds the put of an entry, with all tries
-	minRetry      = time.Second      // after a fault; twice as long after each
-	hintTimeout   = time.Minute      // how long a log is read in vain for an entry that a hint spoke of
+	appendTimeout = 20 * time.Second // limits putting an entry, with all tries
+	minRetry      = time.Second      // wait after a first fault; it doubles after each further one
+	hintTimeout   = time.Minute      // how long to look for a hinted entry that the log does not have
 )
 
 const (
-	readTimeout = 30 * time.Second // for the next of the entries that are read
+	readTimeout = 30 * time.Second // limits the wait for each entry that is read
 	maxRetry    = time.Minute
 )
 
-// minEntryBytes is the least that an entry counts for [Config.CheckpointBytes]: reading it is a request.
+// minEntryBytes is the least that an entry counts for [Config.CheckpointBytes], since reading it takes a request.
 const minEntryBytes = 64 << 10
 
 // openShard is a replica whose file is open. It is the [store.Journal] of its collection.
@@ -36,9 +36,9 @@ type openShard struct {
 	ix           *index.Index
 	store        *store.Store
 	collection   *store.Collection
-	lastPosition journal.Position // the last that was read or put; of the collection's writer alone
-	broken       chan error       // capacity 1: it cannot follow any more
-	endReads     func()           // ends reads of the file that was fetched
+	lastPosition journal.Position // last entry that was read or put; used by the collection's writer only
+	broken       chan error       // capacity 1: why the file cannot follow the log any more
+	endReads     func()           // ends reads of the file that was being fetched
 }
 
 // keepOpen opens the file, and again after each fault, until the replica ends.
@@ -52,21 +52,21 @@ func (r *Replica) keepOpen() {
 		if r.isEnding() {
 			return
 		}
-		// A cache of no use is fetched again at once, some times.
+		// A useless cache is removed and fetched again, the first few times at once.
 		useless := wrapsAny(err, errStale, journal.ErrBehind, journal.ErrFork, storage.ErrCorrupt, objects.ErrDamaged)
 		if useless {
-			r.log.Info("the cache of a shard is thrown away", "because", err)
+			r.log.Info("the cache of a shard is removed", "because", err)
 			err = errors.Join(err, r.clearCache())
 		}
 		if r.cleared++; useless && r.cleared < 4 {
 			continue
 		}
-		// Other faults need time.
+		// After other faults, wait.
 		if time.Since(begun) > maxRetry {
 			retryDelay = minRetry
 		}
 		r.changeState(func() { r.phase, r.err = Failed, err })
-		r.log.Error("a shard cannot be read on this node, which tries again", "error", err, "in", retryDelay)
+		r.log.Error("a shard cannot be read on this node; it will be tried again", "error", err, "in", retryDelay)
 		select {
 		case <-time.After(retryDelay):
 		case <-r.running.Done():
@@ -76,6 +76,7 @@ func (r *Replica) keepOpen() {
 	}
 }
 
+// isEnding reports whether the replica is being closed.
 func (r *Replica) isEnding() bool { return r.running.Err() != nil }
 
 // openAndFollow opens the file and follows the log, until that fails or the replica ends.
@@ -106,10 +107,10 @@ func (r *Replica) openAndFollow() (err error) {
 	return r.stayReady(open)
 }
 
-// stayReady reads the log after hints, and puts checkpoints, until the file cannot follow any more or the replica ends.
+// stayReady reads the log after hints and puts checkpoints, until the file cannot follow the log or the replica ends.
 func (r *Replica) stayReady(open *openShard) error {
 	wait := minRetry
-	var missed time.Time // when the log was first read in vain for an entry that it should have; zero: it was not
+	var missed time.Time // when a known entry was first not found in the log; zero means that none is missing
 	for {
 		var retry <-chan time.Time
 		if r.lagsBehind() {
@@ -129,12 +130,13 @@ func (r *Replica) stayReady(open *openShard) error {
 		}
 		err := open.followLog(r.running)
 		if err != nil {
-			r.log.Warn("the log of a shard was not read, which is tried again", "error", err)
+			r.log.Warn("the log of a shard was not read; it will be tried again", "error", err)
 		}
 		if !r.lagsBehind() {
 			wait, missed = minRetry, time.Time{}
 			continue
 		}
+		// A hinted entry is not there: look again later, and forget the hint after some time.
 		wait = min(2*wait, maxRetry)
 		if missed.IsZero() {
 			missed = time.Now()
@@ -148,21 +150,21 @@ func (r *Replica) stayReady(open *openShard) error {
 	}
 }
 
-// lagsBehind reports whether the log is known to have more.
+// lagsBehind reports whether the log is said to have entries that the file does not have.
 func (r *Replica) lagsBehind() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.known > r.entry
 }
 
-// followLog applies the entries that follow in the log.
+// followLog applies the entries of the log that the file lacks.
 func (o *openShard) followLog(ctx context.Context) error {
 	err := o.collection.Follow(ctx)
 	o.noteApplied()
 	return err
 }
 
-// noteApplied notes the last entry that is applied.
+// noteApplied notes the last entry that the file has.
 func (o *openShard) noteApplied() {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
@@ -176,7 +178,7 @@ func (o *openShard) noteApplied() {
 	}
 }
 
-// endOnFault ends an open file that cannot follow the log, because of an error that it returns.
+// endOnFault makes the file unusable if an error says that it cannot follow the log. It returns the error.
 func (o *openShard) endOnFault(err error) error {
 	if wrapsAny(err, journal.ErrBehind, journal.ErrFork) {
 		o.Failed(err)
@@ -192,7 +194,7 @@ func (o *openShard) Failed(err error) {
 	}
 }
 
-// position is that of an entry which the index has.
+// position returns the position of an entry that the index has. The last one that was read or put also has its time.
 func (o *openShard) position(a storage.Applied) journal.Position {
 	if o.lastPosition.Number == a.Sequence && o.lastPosition.Hash == a.Mark {
 		return o.lastPosition
@@ -200,7 +202,7 @@ func (o *openShard) position(a storage.Applied) journal.Position {
 	return journal.Position{Number: a.Sequence, Hash: a.Mark}
 }
 
-// noteEntry notes an entry that was read or put.
+// noteEntry adds the size of an entry that was read or put to the entries after the newest checkpoint.
 func (o *openShard) noteEntry(body []byte) {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
@@ -215,6 +217,7 @@ func (o *openShard) Append(_ context.Context, after storage.Applied, batches []s
 	r := o.r
 	ctx, cancel := context.WithTimeout(r.ctx, appendTimeout)
 	defer cancel()
+	// Put the entry.
 	from := o.position(after)
 	put, err := r.journal.Append(ctx, from, batches, body)
 	switch {
@@ -227,13 +230,14 @@ func (o *openShard) Append(_ context.Context, after storage.Applied, batches []s
 	case err != nil:
 		return next, o.endOnFault(err)
 	}
+	// A writer that may have slept checks that the collection still exists.
 	o.lastPosition = put
 	o.noteEntry(body)
 	if r.cfg.CheckExists != nil && r.journal.Slept(from, put) {
 		if err := r.cfg.CheckExists(ctx, r.shard.Collection); errors.Is(err, collection.ErrUnknown) {
 			return next, err
 		} else if err != nil {
-			return next, fmt.Errorf("%w: is the collection there? %w", storage.ErrOutcomeUnknown, err)
+			return next, fmt.Errorf("%w: whether the collection exists could not be found out: %w", storage.ErrOutcomeUnknown, err)
 		}
 	}
 	if told := r.cfg.Appended; told != nil {
@@ -254,7 +258,7 @@ func (o *openShard) Read(_ context.Context, after storage.Applied, visit func(st
 	known := o.r.known
 	o.r.mu.Unlock()
 	last, err := o.r.journal.Read(ctx, o.position(after), known, func(e journal.Entry) error {
-		late.Stop() // to apply an entry may take longer
+		late.Stop() // the timeout is for reading, not for applying
 		defer late.Reset(readTimeout)
 		if o.r.isEnding() {
 			return collection.ErrClosed
@@ -268,7 +272,7 @@ func (o *openShard) Read(_ context.Context, after storage.Applied, visit func(st
 	})
 	o.lastPosition = last
 	if cause := context.Cause(ctx); err != nil && cause != nil && o.r.ctx.Err() == nil {
-		err = cause // it was late
+		err = cause // the timeout is the cause
 	}
 	return o.endOnFault(err)
 }
@@ -289,7 +293,7 @@ func (o *openShard) Find(_ context.Context, batch string, after uint64) (uint64,
 	return n, e.Body, err
 }
 
-// close ends the collection, and closes the file. The cache can be used again if that succeeds.
+// close closes the collection and the file. If that succeeds, the cache can be used again.
 func (o *openShard) close() error {
 	err := o.store.Close(o.r.ctx)
 	o.noteApplied()
