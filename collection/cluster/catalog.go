@@ -27,10 +27,10 @@ var (
 	_ collection.Spread   = (*Cluster)(nil)
 )
 
-// Place implements [collection.Catalog].
+// Place implements [collection.Catalog]: the address of the store.
 func (c *Cluster) Place() string { return c.cfg.Place }
 
-// Names implements [collection.Catalog]. Collections that cannot be read are among them.
+// Names implements [collection.Catalog]. It includes collections whose maps cannot be read.
 func (c *Cluster) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *Cluster) Get(name string) (collection.Collection, error) {
 	defer stop()
 	m, err := c.findMap(ctx, name)
 	if unreadable(err) {
-		return &shardedCollection{c: c, name: name}, nil // its Err says why
+		return &shardedCollection{c: c, name: name}, nil // its Err returns the reason
 	}
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (c *Cluster) Get(name string) (collection.Collection, error) {
 	return &shardedCollection{c: c, name: name, id: m.ID}, nil
 }
 
-// CreateOptions of a collection. The [Config] has those that are 0.
+// CreateOptions are the options of a new collection. 0 means the value of the [Config].
 type CreateOptions struct{ Shards, Replicas int }
 
 // Declare implements [collection.Catalog].
@@ -61,6 +61,7 @@ func (c *Cluster) Declare(ctx context.Context, name string, cfg collection.Confi
 	return c.Create(ctx, name, cfg, CreateOptions{})
 }
 
+// checkSpread returns an error if a number of shards or replicas is out of range.
 func checkSpread(shards, replicas int) error {
 	if shards < 1 || shards > MaxShards || replicas < 1 || replicas > MaxReplicas {
 		return fmt.Errorf("%w: %d shards with %d replicas; 1 to %d, and 1 to %d are possible",
@@ -69,7 +70,7 @@ func checkSpread(shards, replicas int) error {
 	return nil
 }
 
-// checkMaxDocuments refuses a number of documents that leaves shards none.
+// checkMaxDocuments refuses a limit of documents that is lower than the number of shards.
 func checkMaxDocuments(maxDocuments *uint64, shards int) error {
 	if maxDocuments != nil && *maxDocuments < uint64(shards) {
 		return fmt.Errorf("%w: max_documents is %d; a collection of %d shards keeps at least one document in each",
@@ -78,7 +79,7 @@ func checkMaxDocuments(maxDocuments *uint64, shards int) error {
 	return nil
 }
 
-// Create is Declare with a number of shards, which does not change, and of replicas.
+// Create is Declare with a number of shards, which cannot be changed later, and a number of replicas.
 func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
 	collection.Collection, error) {
 	o.Shards, o.Replicas = cmp.Or(o.Shards, c.cfg.Shards), cmp.Or(o.Replicas, c.cfg.Replicas)
@@ -91,7 +92,12 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 	exists := fmt.Errorf("%w: %q", collection.ErrExists, name)
 	for {
 		m := &Map{
-			Name: name, ID: name + "." + newToken(), Version: 1, Config: cfg, Shards: o.Shards, Replicas: o.Replicas,
+			Name:     name,
+			ID:       name + "." + newToken(),
+			Version:  1,
+			Config:   cfg,
+			Shards:   o.Shards,
+			Replicas: o.Replicas,
 		}
 		before, err := newestMap(ctx, c.cfg.Store, name)
 		switch known := c.knownMap(name); {
@@ -106,7 +112,7 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		case !before.Removed:
 			_ = c.adoptMap(name, before, nil)
 			return nil, exists
-		default: // numbers go on, so that none is taken for another
+		default: // versions and generation numbers continue, so that each is used once
 			m.Version, m.Last, m.Retired = before.Version+1, before.Last, before.Retired
 		}
 		if err := putMap(ctx, c.cfg.Store, m); errors.Is(err, errTaken) {
@@ -114,14 +120,14 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 		} else if err != nil {
 			return nil, fmt.Errorf("declaring %q: %w", name, err)
 		}
-		c.announceMap(m)() // so that other nodes have it too
+		c.announceMap(m)() // wait, so that other nodes know the collection
 		return c.Get(name)
 	}
 }
 
-// Drop implements [collection.Catalog]. First the map says that the collection is removed, then the logs of its shards
-// are sealed: when it returns, no node acknowledges a change of it, whether it has heard or not (I10). The objects are
-// deleted when the grace is over.
+// Drop implements [collection.Catalog]. First the map says that the collection is removed, and then the logs of its
+// shards are sealed. When Drop returns, no node acknowledges a change of it, even if the node does not know of the
+// removal yet (I10: a removal is a fence). The objects are deleted after the grace.
 func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err
@@ -129,7 +135,7 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	m, err := c.changeMap(ctx, name, func(m *Map) error { m.remove(); return nil })
 	if existed = err == nil; existed {
 		c.announceMap(m)()
-	} else if errors.Is(err, collection.ErrUnknown) { // perhaps one that was interrupted
+	} else if errors.Is(err, collection.ErrUnknown) { // an earlier removal may have been interrupted
 		m, err = newestMap(ctx, c.cfg.Store, name)
 	}
 	if errors.Is(err, collection.ErrUnknown) {
@@ -138,18 +144,18 @@ func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err erro
 	if err != nil {
 		return existed, err
 	}
-	err = retryStore(ctx, func() error { return c.sealLogs(ctx, m) }) // the store may have refused one request of many
+	err = retryStore(ctx, func() error { return c.sealLogs(ctx, m) }) // one of many requests may fail by chance
 	if err != nil {
-		return true, fmt.Errorf("%q is removed, but nodes that have not heard of that may take changes yet: %w",
+		return true, fmt.Errorf("%q is removed, but nodes that do not know of it yet may still take changes: %w",
 			name, err)
 	}
 	return existed, nil
 }
 
-// sealedAtOnce is how many logs are sealed at a time.
+// sealedAtOnce is how many logs are sealed concurrently.
 const sealedAtOnce = 64
 
-// sealLogs ends the logs of collections that a map says were removed.
+// sealLogs seals the logs of removed collections in a map, and notes in the map that they are sealed.
 func (c *Cluster) sealLogs(ctx context.Context, m *Map) error {
 	sealed := map[string]bool{}
 	for _, g := range m.Retired {
@@ -180,13 +186,13 @@ func (c *Cluster) sealLogs(ctx context.Context, m *Map) error {
 	return err
 }
 
-// finishRemovals finishes removals that were interrupted, some time after they were seen first.
+// finishRemovals seals the logs of removals that were interrupted, some time after they were first seen.
 func (c *Cluster) finishRemovals(now time.Time) {
 	c.mu.Lock()
 	var due []*Map
 	for _, m := range c.maps {
-		open := slices.ContainsFunc(m.Retired, func(g Retired) bool { return g.Shards > 0 })
-		if first, seen := c.unsealed[m.Name]; !open || m.readErr != nil {
+		unsealed := slices.ContainsFunc(m.Retired, func(g Retired) bool { return g.Shards > 0 })
+		if first, seen := c.unsealed[m.Name]; !unsealed || m.readErr != nil {
 			delete(c.unsealed, m.Name)
 		} else if !seen {
 			c.unsealed[m.Name] = now
@@ -205,7 +211,7 @@ func (c *Cluster) finishRemovals(now time.Time) {
 	}
 }
 
-// SetReplicas changes how many nodes have each shard of a collection.
+// SetReplicas changes how many replicas each shard of a collection should have.
 func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) error {
 	if err := checkSpread(1, replicas); err != nil {
 		return err
@@ -216,8 +222,8 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	return err
 }
 
-// Ready implements [collection.Readier]: the error says why the store does not answer. Searches go on meanwhile, with
-// the replicas that are here.
+// Ready implements [collection.Readier]. The error says why the store does not answer. Searches go on meanwhile with the
+// replicas of this node and the others.
 func (c *Cluster) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,8 +267,8 @@ func (c *Cluster) Import(ctx context.Context, name, dir string) (r *index.Import
 	return r, err
 }
 
-// fillCollection gives a collection that has no documents those of an index file, which write makes. The collection is
-// declared if it is not there, and removed again if filling it failed, unless it has other documents by then.
+// fillCollection fills a collection without documents from the index file that write creates. The collection is
+// declared if it does not exist. If filling fails it is removed again, unless it has got other documents meanwhile.
 func (c *Cluster) fillCollection(ctx context.Context, name string, write func(path string) error) error {
 	m, err := c.findMap(ctx, name)
 	declared := errors.Is(err, collection.ErrUnknown)
@@ -272,6 +278,7 @@ func (c *Cluster) fillCollection(ctx context.Context, name string, write func(pa
 	if err != nil && !declared {
 		return err
 	}
+	// Write and check the file.
 	dir, remove, err := c.makeScratch()
 	if err != nil {
 		return err
@@ -284,6 +291,7 @@ func (c *Cluster) fillCollection(ctx context.Context, name string, write func(pa
 	if err := verifyFile(ctx, path, c.log); err != nil {
 		return err
 	}
+	// Publish it.
 	if declared {
 		if _, err := c.Declare(ctx, name, collection.Config{}); err != nil {
 			return err
@@ -292,16 +300,23 @@ func (c *Cluster) fillCollection(ctx context.Context, name string, write func(pa
 			return err
 		}
 	}
-	b := &bulkBuild{store: c.cfg.Store, id: m.ID, mustBeEmpty: true, growth: c.cfg.Index.Growth, log: c.log}
+	b := &bulkBuild{
+		store:       c.cfg.Store,
+		id:          m.ID,
+		mustBeEmpty: true,
+		growth:      c.cfg.Index.Growth,
+		log:         c.log,
+	}
 	if m, err = b.publishFile(ctx, path, func() error { return nil }); err == nil {
-		c.announceMap(m)() // so that all nodes find it
+		c.announceMap(m)() // wait, so that all nodes find the documents
 		return nil
 	}
+	// Remove the collection again.
 	if declared {
 		empty := func(m *Map) bool { return m.Current == nil }
 		_, rerr := c.changeMapByID(context.WithoutCancel(ctx), b.id, changeIf(empty, (*Map).remove))
 		if rerr != nil {
-			c.log.Warn("a collection that was declared to be filled stays", "collection", name, "error", rerr)
+			c.log.Warn("a collection that was declared to be filled was not removed", "collection", name, "error", rerr)
 		}
 	}
 	return err

@@ -14,16 +14,16 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// jointSearcher searches the shards of a generation that a node has as one: centroid scores are computed once, and
-// budgets go where the best candidates are.
+// jointSearcher searches the shards that a node has of one generation as if they were one index: centroid scores are
+// computed once, and budgets go to the shards with the best candidates.
 type jointSearcher struct {
 	generation   uint64
 	mu           sync.Mutex
-	codecNumbers map[*kernels.Codec]int
-	multi        *search.Multi
+	codecNumbers map[*kernels.Codec]int // of codecs that are known to be equal, see [index.Together]
+	multi        *search.Multi          // nil before the first search
 }
 
-// searcherFor is the searcher of some shards.
+// searcherFor returns the searcher of some shards.
 func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster, parts []*index.Snapshot) (*search.Multi, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,7 +31,7 @@ func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster, parts []*in
 	if err != nil {
 		return nil, err
 	}
-	if t.multi == nil { // without shards, which would stay in memory as they are now
+	if t.multi == nil { // create it without shards: it would keep them in memory
 		none, err := index.Together(t.codecNumbers)
 		if err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster, parts []*in
 	return t.multi.At(snap), nil
 }
 
-// jointSearcherOf is the searcher of the shards of a collection.
+// jointSearcherOf returns the joint searcher of a collection, for the present generation.
 func (c *Cluster) jointSearcherOf(a *shardTarget) *jointSearcher {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *Cluster) jointSearcherOf(a *shardTarget) *jointSearcher {
 	return t
 }
 
-// doSearch searches shards: as one, unless a device has them, or there are ordinals, which are of one shard.
+// doSearch searches shards: as one if possible. A device, and numbers, which mean one shard, require separate searches.
 func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchRequest) (*answers[searchAnswer], error) {
 	byNumber := in.Only.Numbers != nil ||
 		slices.ContainsFunc(in.Queries, func(q wireQuery) bool { return q.Only.Numbers != nil })
@@ -77,6 +77,7 @@ func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchReques
 			ready, found = append(ready, h), append(found, &out.Shards[i])
 		}
 	}
+	// All shards succeed or fail together.
 	if len(ready) == 0 {
 		return out, nil
 	}
@@ -86,14 +87,14 @@ func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchReques
 	}
 	for i, h := range ready {
 		found[i].Results = nil
-		if h.answerHead.setError(err); errors.Is(err, storage.ErrCorrupt) { // one of them has damage
+		if h.answerHead.setError(err); errors.Is(err, storage.ErrCorrupt) { // one of the shards is damaged: find out which
 			c.startTask(fmt.Sprint("verifying ", a.ID, h.Shard), func(ctx context.Context) { _ = h.replica.Verify(ctx) })
 		}
 	}
 	return out, nil
 }
 
-// toQueries makes the queries and options of a search of some shards.
+// toQueries returns the queries and options for a search of some shards.
 func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ...*openShard) (qs []search.Query, o search.Options,
 	err error) {
 	var shards []int
@@ -131,7 +132,7 @@ func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ..
 	return qs, o, nil
 }
 
-// searchShards searches shards as one, and takes the results apart.
+// searchShards searches shards as one, and splits the results by shard.
 func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRequest, group []*openShard,
 	found []*searchAnswer) error {
 	qs, o, err := in.toQueries(ctx, a, group...)
@@ -157,7 +158,7 @@ func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRe
 		for j, f := range found {
 			result := &f.Results[i]
 			result.More, result.Floor = in.Share > 0 && more, floor
-			if j == 0 { // the figures are of all of them
+			if j == 0 { // the statistics are those of all shards together
 				result.Stats = r.Stats
 			}
 			result.Stats.Shards = nil
@@ -178,8 +179,9 @@ func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRe
 	return nil
 }
 
-func (c *Cluster) searchJointly(ctx context.Context, a *shardTarget, group []*openShard, qs []search.Query, o search.Options) (
-	[]search.Result, error) {
+// searchJointly searches the snapshots of several shards as one.
+func (c *Cluster) searchJointly(ctx context.Context, a *shardTarget, group []*openShard, qs []search.Query,
+	o search.Options) ([]search.Result, error) {
 	var parts []*index.Snapshot
 	undecided := true
 	for _, h := range group {
@@ -191,7 +193,7 @@ func (c *Cluster) searchJointly(ctx context.Context, a *shardTarget, group []*op
 		return nil, err
 	}
 	for i := range qs {
-		if undecided { // no document has vectors
+		if undecided { // a query with vectors of any dimension is valid then, and finds nothing
 			qs[i].Vectors, qs[i].Weights, qs[i].Mask, qs[i].Dim = []float32{1}, nil, nil, 1
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// keywordsRequest asks shards for documents by the words of their metadata; without statistics, for those of the
-// query.
+// keywordsRequest asks shards for documents by the words of their metadata. Without Query.Statistics it asks for the
+// statistics of the query.
 type keywordsRequest struct {
 	Query collection.KeywordQuery `json:"query"` // without filters, which have no form in JSON
-	Only  []collection.Selection  `json:"only"`  // all of them let a document through
+	Only  []collection.Selection  `json:"only"`  // only documents in all of these selections are found
 }
 
 type keywordsAnswer struct {
@@ -23,7 +23,7 @@ type keywordsAnswer struct {
 	Hits       []wireHit            `json:"hits,omitzero"`
 }
 
-// doKeywords searches shards by words.
+// doKeywords searches shards by words, or returns the statistics of the query.
 func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer], error) {
 	var wheres []*condition.Condition
 	for i := range in.Only {
@@ -59,9 +59,9 @@ func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRe
 	}, wheres...)
 }
 
-// SearchKeywords implements [collection.Keywords]: shards count the words of the query first, and are then
-// searched with the sums, so that scores are those of one index as long as nothing changes between. All shards
-// have to answer, also where partial answers are allowed.
+// SearchKeywords implements [collection.Keywords]. First the shards count the words of the query. Then they are searched
+// with the sums, so that scores are those of one index, as long as nothing changes in between. All shards must answer,
+// even if partial answers are allowed.
 func (v *shardedSnapshot) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
 	page := q.Page()
 	if err := page.Check(); err != nil {
@@ -108,7 +108,7 @@ func (v *shardedSnapshot) SearchKeywords(ctx context.Context, q collection.Keywo
 	return page.Hits(best[0]), nil
 }
 
-// sumStatistics sums up the statistics of the words of a query in the shards.
+// sumStatistics adds up the statistics of the words of a query in the shards.
 func (v *shardedSnapshot) sumStatistics(ctx context.Context, in *keywordsRequest) (*keywords.Statistics, error) {
 	_, counted, err := readAllShards[keywordsAnswer](ctx, v.coll, "words", allShards, in)
 	for i := range in.Only {

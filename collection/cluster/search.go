@@ -16,17 +16,18 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// searchRequest asks shards for the best documents of some queries.
+// searchRequest asks shards for the best documents of queries.
 type searchRequest struct {
 	Queries []wireQuery          `json:"queries"`
 	Only    collection.Selection `json:"only"`
-	Options search.Options       `json:"options"` // without a filter, and the next two, which have no form in JSON
-	Effort  float64              `json:"effort,omitempty"`
-	Share   float64              `json:"share,omitempty"`
+	// Options has no filter. Effort and Share are two of its fields, which have no form in JSON.
+	Options search.Options `json:"options"`
+	Effort  float64        `json:"effort,omitempty"`
+	Share   float64        `json:"share,omitempty"`
 }
 
-// latencyKind tells searches that take different times apart: by their mode, and the magnitude of their number. Pruned
-// searches are joint.
+// latencyKind groups searches that take about the same time: by mode, and by the order of magnitude of the number of
+// queries. Pruned searches are joint: a node computes the centroid scores once for all its shards.
 func (in *searchRequest) latencyKind() (name string, joint bool) {
 	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries)))), in.Options.Mode == search.Pruned
 }
@@ -39,10 +40,10 @@ type wireQuery struct {
 	Only    collection.Selection
 }
 
-// plainQuery is a query without its form in JSON, which is long.
+// plainQuery is a query without its JSON methods, whose form is long.
 type plainQuery search.Query
 
-// wheres are the conditions of a search.
+// wheres returns the conditions of a search: that of all queries, and one of each query. They may be nil.
 func (in *searchRequest) wheres() []*condition.Condition {
 	all := []*condition.Condition{in.Only.Where}
 	for i := range in.Queries {
@@ -51,31 +52,32 @@ func (in *searchRequest) wheres() []*condition.Condition {
 	return all
 }
 
-// searchAnswer are the results of a shard, one for each query.
+// searchAnswer has the results of a shard, one for each query.
 type searchAnswer struct {
 	answerHead
 	Results []wireResult `json:"results,omitzero"`
 }
 
+// wireResult is the result of a query in one shard.
 type wireResult struct {
 	Hits  []wireHit    `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
-	// More says that the shard may have other hits. None of them scores more than Floor.
+	// More says that the shard may have further hits, none of which scores more than Floor.
 	More  bool    `json:"more,omitempty"`
 	Floor float32 `json:"floor,omitempty"`
 }
 
-// wireHit is a hit; payloads do not travel in it, since JSON would change their form.
+// wireHit is a hit. Payloads are encoded separately, since JSON would change their form.
 type wireHit struct {
 	search.Hit
-	// Payloads are those of the hit, or of its passages; nil: there was no room.
+	// Payloads are those of the hit's passages, or its own; nil means that they did not fit into the answer.
 	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
-// lacksPayloads reports whether payloads are missing.
+// lacksPayloads reports whether the payloads did not fit into the answer.
 func (h *wireHit) lacksPayloads() bool { return len(h.Payloads) != max(len(h.Passages), 1) }
 
-// toWireHit adds payloads to a hit, if they are wanted and there is room.
+// toWireHit returns a hit with its payloads, if they are wanted and remaining bytes allow it.
 func (h *openShard) toWireHit(hit *search.Hit, payload bool, remaining *int) (wireHit, error) {
 	out := wireHit{Hit: *hit}
 	if !payload {
@@ -96,7 +98,7 @@ func (h *openShard) toWireHit(hit *search.Hit, payload bool, remaining *int) (wi
 	return out, nil
 }
 
-// passagesOf are the passages of a hit, or the hit itself.
+// passagesOf returns the passages of a hit, or the hit itself if it has none.
 func passagesOf(h *search.Hit) iter.Seq[*search.Hit] {
 	return func(yield func(*search.Hit) bool) {
 		if len(h.Passages) == 0 {
@@ -111,7 +113,7 @@ func passagesOf(h *search.Hit) iter.Seq[*search.Hit] {
 	}
 }
 
-// setPayloads gives a hit those of its passages, or its own.
+// setPayloads sets the payloads of the passages of a hit, or its own.
 func setPayloads(h *search.Hit, payloads [][]byte) {
 	i := 0
 	for p := range passagesOf(h) {
@@ -126,7 +128,7 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 	}
 }
 
-// queriesAtOnce is how many queries of a batch have a deadline together.
+// queriesAtOnce is how many queries of a batch share one deadline.
 const queriesAtOnce = 32
 
 // Search implements [collection.Snapshot].
@@ -144,7 +146,7 @@ func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o searc
 	return results, err
 }
 
-// searchInChunks searches for queries, some at a time.
+// searchInChunks searches for queries, queriesAtOnce at a time.
 func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	var results []search.Result
 	for chunk := range slices.Chunk(qs, queriesAtOnce) {
@@ -160,13 +162,14 @@ func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query,
 	return results, nil
 }
 
-// searchChunk searches for some queries.
+// searchChunk searches for a chunk of queries: with feedback, in blocks, or directly.
 func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	if o.Feedback != nil {
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
-			// Neither a condition that was given to Filter nor a shard that does not answer is the fault of a query.
+			// The error belongs to the query, except for an unknown field in a condition of Filter, and a shard that does
+			// not answer.
 			_, placed := errors.AsType[*search.QueryError](err)
 			if isFinal(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
 				err = &search.QueryError{Index: i, Err: withoutQueryIndex(err)}
@@ -184,7 +187,7 @@ func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o 
 	return v.searchFromBest(ctx, qs, o)
 }
 
-// withoutQueryIndex is an error of the only query of a batch, without its place.
+// withoutQueryIndex returns the cause of a [search.QueryError], for callers with one query.
 func withoutQueryIndex(err error) error {
 	if e, ok := errors.AsType[*search.QueryError](err); ok {
 		return e.Err
@@ -192,14 +195,14 @@ func withoutQueryIndex(err error) error {
 	return err
 }
 
-// shardSearch is a search from the best hit on, of some queries.
+// shardSearch is a search of queries in the shards, from the best hit on.
 type shardSearch struct {
 	v            *shardedSnapshot
 	in           searchRequest
-	allowMissing bool // ids that name nothing are no error
+	allowMissing bool // ids that name no document are no error
 }
 
-// newShardSearch checks queries as far as that can be done here.
+// newShardSearch checks queries, as far as that is possible without shards.
 func (v *shardedSnapshot) newShardSearch(qs []search.Query, o search.Options) (*shardSearch, error) {
 	r := &shardSearch{v: v, in: searchRequest{Options: o, Effort: o.Effort, Queries: make([]wireQuery, len(qs))}}
 	r.in.Options.Filter = nil
@@ -227,13 +230,13 @@ func (v *shardedSnapshot) newShardSearch(qs []search.Query, o search.Options) (*
 	return r, nil
 }
 
-// candidateSelection are those of a search by candidates, as a selection.
+// candidateSelection returns the candidates of the options as a selection.
 func candidateSelection(o *search.Options) collection.Selection {
 	return collection.Selection{IDs: append([]string{}, o.Candidates...)}
 }
 
-// shards are those that may have documents that all filters let through; all, if there is a condition, whose
-// fields any shard may know.
+// shards returns the shards that may have documents that all filters let through. With a condition it returns all
+// shards, since any of them may know its fields.
 func (r *shardSearch) shards(m *Map) []int {
 	if slices.ContainsFunc(r.in.wheres(), func(c *condition.Condition) bool { return c != nil }) {
 		return allShards(m)
@@ -245,10 +248,10 @@ func (r *shardSearch) shards(m *Map) []int {
 	if shards := newSplitSelection(&s, m.Shards).shardNumbers(); len(shards) > 0 {
 		return shards
 	}
-	return []int{0} // which finds the faults of the query
+	return []int{0} // the request itself may be faulty, which a shard has to find out
 }
 
-// askShards asks shards for results of queries.
+// askShards asks shards for results of queries, and checks their number.
 func (r *shardSearch) askShards(ctx context.Context, which func(*Map) []int, in *searchRequest) (m *Map, found map[int]*searchAnswer,
 	missing map[int]error, err error) {
 	if m, found, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", which, in); err != nil {
@@ -276,6 +279,7 @@ func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query,
 	if err != nil {
 		return nil, err
 	}
+	// Ask each shard for its share of the hits.
 	in := r.in
 	if n := len(r.shards(m)); n > 1 && o.Group == "" {
 		in.Share = 1 / float64(n)
@@ -290,9 +294,10 @@ func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query,
 	return r.mergeAnswers(ctx, m, found, missing)
 }
 
-// askDeeper asks shards again that may hide better hits than the last of all: they were asked for as many as
-// they have by chance.
+// askDeeper asks some shards for all hits. At first they were asked only for as many hits as they have on average. A
+// shard may hide better hits than the last one of all if it has more hits whose score may be high enough.
 func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) error {
+	// Find the queries and the shards for which that is so.
 	in, k := r.in, r.in.Options.K
 	in.Queries = nil
 	var queries []int
@@ -318,6 +323,7 @@ func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*sear
 	if len(queries) == 0 {
 		return nil
 	}
+	// Ask these shards again, and replace their results. The statistics count both searches.
 	now, deeper, unanswered, err := r.askShards(ctx, func(*Map) []int { return sortedKeys(hiding) }, &in)
 	if err != nil {
 		return err
@@ -344,27 +350,29 @@ func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*sear
 	return nil
 }
 
-// mergeAnswers makes the results of those of shards.
+// mergeAnswers merges the results of the shards.
 func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) (
 	[]search.Result, error) {
 	s, wanted := r.v.coll, r.shards(m)
+	// Check that enough shards have answered, and that the fields of conditions exist.
 	c := coverage(s, m, wanted, found, missing)
 	if len(found) < len(wanted) && (!s.c.cfg.Partial || len(found) == 0) {
 		return nil, s.missingError(ctx, c, missing)
 	}
-	if len(found) == len(wanted) { // a shard that does not answer may have the field
+	if len(found) == len(wanted) { // otherwise a missing shard may know the fields
 		for i, where := range r.in.wheres() {
 			if err := checkAnsweredFields(ctx, s, where, found); err != nil {
 				return nil, r.v.toFilterError(max(i-1, 0), where, err)
 			}
 		}
 	}
+	// Merge the hits of each query.
 	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]wireHit, len(r.in.Queries))
 	for i := range results {
 		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, sumStats(m, found, i)
 		if n := results[i].Stats.FilterMissing; n > 0 && !r.allowMissing && len(c.Missing) == 0 {
-			return nil, &search.QueryError{Index: i, Err: fmt.Errorf("%w: %d of the ids that were given",
-				search.ErrUnknownID, n)}
+			err := fmt.Errorf("%w: %d of the given ids", search.ErrUnknownID, n)
+			return nil, &search.QueryError{Index: i, Err: err}
 		}
 		hits := map[int][]wireHit{}
 		for shard, f := range found {
@@ -372,6 +380,7 @@ func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*s
 		}
 		rankings[i] = mergeHits(hits, r.in.Options.K)
 	}
+	// Complete the payloads.
 	complete, err := s.hitsWithPayloads(ctx, m, r.in.Options.Payload, rankings...)
 	if err != nil {
 		return nil, err
@@ -387,7 +396,7 @@ func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*s
 	return results, nil
 }
 
-// sumStats adds up the figures of the search for a query in shards.
+// sumStats adds up the statistics of a query in the shards.
 func sumStats(m *Map, found map[int]*searchAnswer, query int) (sum search.Stats) {
 	if m.Shards > 1 {
 		sum.Shards = make([]search.ShardStats, m.Shards)
@@ -399,7 +408,7 @@ func sumStats(m *Map, found map[int]*searchAnswer, query int) (sum search.Stats)
 	for _, shard := range sortedKeys(found) {
 		st := found[shard].Results[query].Stats
 		part := search.ShardStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
-		if len(st.Shards) > 0 { // it was searched with others
+		if len(st.Shards) > 0 { // the shard was searched together with others
 			part = st.Shards[0]
 		}
 		if parts != nil {
@@ -414,7 +423,7 @@ func sumStats(m *Map, found map[int]*searchAnswer, query int) (sum search.Stats)
 	return sum
 }
 
-// mergeHits are the k best hits of shards.
+// mergeHits returns the k best hits of the shards.
 func mergeHits(found map[int][]wireHit, k int) []wireHit {
 	var hits []wireHit
 	for shard, ofShard := range found {
@@ -432,5 +441,5 @@ func mergeHits(found map[int][]wireHit, k int) []wireHit {
 	return hits[:min(k, len(hits))]
 }
 
-// sortedKeys are the keys of a map in order.
+// sortedKeys returns the keys of a map in order.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

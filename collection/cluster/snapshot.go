@@ -15,8 +15,8 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// shardedSnapshot is a collection from the moment on when it was taken: each answer of a shard is of one state of it, and
-// has the changes that this process knew of then.
+// shardedSnapshot is a snapshot of a collection. It is not one state: each answer of a shard is of one state of that
+// shard, and has at least the changes that this process knew when the snapshot was taken.
 type shardedSnapshot struct {
 	coll *shardedCollection
 	m    *Map
@@ -24,8 +24,8 @@ type shardedSnapshot struct {
 	docs int64
 
 	mu              sync.Mutex
-	numberFilters   map[*search.Filter]collection.Selection // of numbers, of which Filter has made filters
-	givenConditions map[*condition.Condition]bool           // to Filter
+	numberFilters   map[*search.Filter]collection.Selection // selections by numbers, of the filters made for them
+	givenConditions map[*condition.Condition]bool           // conditions that were passed to Filter
 }
 
 var (
@@ -42,7 +42,8 @@ func (v *shardedSnapshot) Close() error { return nil }
 // Dim implements [collection.Snapshot].
 func (v *shardedSnapshot) Dim() int { return v.dim }
 
-// Most is above the number of documents: others may be adding some.
+// Most implements [collection.Snapshot]. It is higher than the number of documents, since other processes may be adding
+// some.
 func (v *shardedSnapshot) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
 
 // Describe implements [collection.Snapshot].
@@ -72,12 +73,12 @@ func (v *shardedSnapshot) Describe(ctx context.Context) (search.Description, err
 	}
 	d.Dim, d.Model, d.Generation = m.Current.Dim, m.Current.Model, m.Current.Number
 	h := fnv.New64a()
-	_, _ = fmt.Fprint(h, m.ID) // numbers stay when a collection is encoded again
+	_, _ = fmt.Fprint(h, m.ID) // the id of the collection, since numbers stay when it is encoded again
 	d.Lineage = h.Sum64()
 	return d, nil
 }
 
-// Filter leaves conditions and ids to the shards.
+// Filter implements [collection.Snapshot]. Shards evaluate its conditions and ids.
 func (v *shardedSnapshot) Filter(_ context.Context, s collection.Selection) (*search.Filter, error) {
 	if s.All() {
 		return nil, nil
@@ -86,15 +87,15 @@ func (v *shardedSnapshot) Filter(_ context.Context, s collection.Selection) (*se
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.givenConditions[s.Where] = true
-	if s.Numbers != nil { // a filter has no form for numbers of shards: it lets nothing through but by its selection
+	if s.Numbers != nil { // a filter cannot express numbers of shards: it matches nothing, and stands for its selection
 		f.IDs = []string{}
 		v.numberFilters[f] = s
 	}
 	return f, nil
 }
 
-// toFilterError is an error of a condition, with the place that a folder says: it finds a condition that was given to
-// Filter at fault before it searches, and any other in the first query that has it.
+// toFilterError returns an error of a condition as a collection in a folder would: that one finds the fault of a
+// condition in Filter, before it searches, and the fault of any other condition in the first query that has it.
 func (v *shardedSnapshot) toFilterError(query int, where *condition.Condition, err error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,7 +105,7 @@ func (v *shardedSnapshot) toFilterError(query int, where *condition.Condition, e
 	return &search.QueryError{Index: query, Err: fmt.Errorf("filter: %w", err)}
 }
 
-// selectionOf is the selection that a filter lets through.
+// selectionOf returns the selection that a filter lets through.
 func (v *shardedSnapshot) selectionOf(f *search.Filter) (collection.Selection, error) {
 	if f == nil {
 		return collection.Selection{}, nil
@@ -118,17 +119,17 @@ func (v *shardedSnapshot) selectionOf(f *search.Filter) (collection.Selection, e
 		return s, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
 	default:
 		s = collection.Selection{IDs: f.IDs, Where: f.Where}
-		if s.IDs == nil && s.Where == nil { // which matches nothing
+		if s.IDs == nil && s.Where == nil { // such a filter matches nothing
 			s.IDs = []string{}
 		}
 	}
 	return s, checkWhere(s.Where)
 }
 
-// Check finds the faults of a query that can be seen without a shard.
+// Check returns an error for the faults of a query that can be found without a shard.
 func (v *shardedSnapshot) Check(q *search.Query) error {
 	dim := v.dim
-	if dim == 0 { // vectors of every dimension find nothing
+	if dim == 0 { // vectors of any dimension are valid, and find nothing
 		dim = max(q.Dim, 1)
 	}
 	if len(q.Vectors) == 0 || len(q.Vectors)%dim != 0 || v.dim != 0 && q.Dim != 0 && q.Dim != v.dim {
@@ -138,15 +139,15 @@ func (v *shardedSnapshot) Check(q *search.Query) error {
 	return v.m.Current.Model.CheckQueries(q.Model)
 }
 
-// MetadataOf came with the hit.
+// MetadataOf implements [collection.Snapshot]. The metadata came with the hit.
 func (v *shardedSnapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return json.RawMessage(h.Payload), nil
 }
 
-// Traced implements [collection.Measured]. Later changes count.
+// Traced implements [collection.Measured]. Its searches may show later changes.
 func (v *shardedSnapshot) Traced() collection.Traced { return tracedSnapshot{v} }
 
-// tracedSnapshot is a view as a searcher.
+// tracedSnapshot is a snapshot as a searcher.
 type tracedSnapshot struct{ *shardedSnapshot }
 
 // Search implements [search.Searcher].
@@ -172,8 +173,8 @@ func (t tracedSnapshot) Trace(ctx context.Context, q search.Query, id string, o 
 	return x.Stage, nil
 }
 
-// explainRequest asks for an explanation of the document of an id in a search of its shard, and without an id for
-// the vectors of the query that are scored.
+// explainRequest asks for an explanation of a document in a search of its shard. Without Document it asks for the
+// vectors of the query that are scored.
 type explainRequest struct {
 	searchRequest
 	Document string `json:"document,omitempty"`
@@ -185,7 +186,7 @@ type explainAnswer struct {
 	Tokens      floats              `json:"tokens,omitzero"`
 }
 
-// doExplain explains a search.
+// doExplain explains a search of one shard.
 func (c *Cluster) doExplain(ctx context.Context, a *shardTarget, in *explainRequest) (*answers[explainAnswer], error) {
 	return eachShard(ctx, c, a, func(h *openShard, out *explainAnswer) error {
 		qs, o, err := in.toQueries(ctx, a, h)
@@ -204,7 +205,7 @@ func (c *Cluster) doExplain(ctx context.Context, a *shardTarget, in *explainRequ
 	})
 }
 
-// explainInShard asks the shard of an id.
+// explainInShard asks the shard of a document for an explanation.
 func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, id string, o search.Options) (*explainAnswer, error) {
 	r, err := v.newShardSearch([]search.Query{*q}, o)
 	if err != nil {
@@ -215,7 +216,7 @@ func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, i
 	if err != nil {
 		return nil, err
 	}
-	for _, where := range r.in.wheres() { // other shards may know the fields
+	for _, where := range r.in.wheres() { // the shard ignores unknown fields, which other shards may know
 		if err := v.coll.checkFields(ctx, where); err != nil {
 			return nil, withoutQueryIndex(v.toFilterError(0, where, err))
 		}
@@ -227,18 +228,19 @@ func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, i
 	return x, nil
 }
 
-// Explain follows a document through a search. The stage that drops it is that of a search of its shard alone,
-// where it competes with fewer documents; whether it is returned, and its rank, are those of a search of all
+// Explain implements [collection.Explainer]. The stage at which a document is dropped is that of a search of its shard
+// alone, where it competes with fewer documents. Its rank, and whether it is returned, are those of a search of all
 // shards.
 func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string, o search.Options) (x *search.Explanation,
 	err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
-		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score", search.ErrOption)
+		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score",
+			search.ErrOption)
 	}
 	if o.K == 0 {
 		o.K = 10
 	}
-	o.Matches = false // which it says anyway
+	o.Matches = false // the explanation has them anyway
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -249,8 +251,9 @@ func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string
 	return x, err
 }
 
-func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation,
-	error) {
+// explainWithRank explains a document in its shard, and finds its rank among all shards.
+func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, id string,
+	o search.Options) (*search.Explanation, error) {
 	found, err := v.explainInShard(ctx, &q, id, o)
 	if err != nil {
 		return nil, err
@@ -266,7 +269,7 @@ func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, i
 	if err != nil {
 		return nil, err
 	}
-	// Of a document of passages it is the one that is explained.
+	// If the document has passages, this is the rank of the explained passage.
 	x.Rank = 1 + slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID })
 	if x.Rank == 0 {
 		x.Stage = search.StageOutranked

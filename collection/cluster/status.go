@@ -15,23 +15,24 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 )
 
-// newsRequest says that a collection has a map, or that there is something of the map's next generation in the store.
+// newsRequest announces a version of a map, or new objects of its next generation.
 type newsRequest struct {
 	Name    string `json:"collection"`
 	Version uint64 `json:"version"`
 }
 
+// doNews reads the announced map if it is newer, and wakes the loop.
 func (c *Cluster) doNews(ctx context.Context, in *newsRequest) (*emptyAnswer, error) {
 	if m := c.knownMap(in.Name); m == nil || m.Version < in.Version {
 		if _, err := c.rereadMap(ctx, in.Name); err != nil {
-			return &emptyAnswer{}, nil // the next look says why
+			return &emptyAnswer{}, nil // the next beat reports the error
 		}
 	}
 	c.wakeLoop()
 	return &emptyAnswer{}, nil
 }
 
-// statusRequest asks for the open replicas of collections, by identity; nil means all.
+// statusRequest asks for the open replicas of collections, by id; nil means all collections.
 type statusRequest struct {
 	IDs   []string `json:"ids"`
 	Stats bool     `json:"stats,omitempty"`
@@ -39,7 +40,7 @@ type statusRequest struct {
 
 type statusAnswer struct {
 	Replicas []replicaStatus `json:"replicas"`
-	Twin     string          `json:"twin,omitempty"` // the address of another process that has the name of the node
+	Twin     string          `json:"twin,omitempty"` // address of another process with the name of the node
 }
 
 type replicaStatus struct {
@@ -50,6 +51,7 @@ type replicaStatus struct {
 	Stats      *collection.Stats `json:"stats,omitempty"`
 }
 
+// doStatus describes the replicas that are open on this node.
 func (c *Cluster) doStatus(ctx context.Context, in *statusRequest) (*statusAnswer, error) {
 	answer := &statusAnswer{Replicas: []replicaStatus{}}
 	c.mu.Lock()
@@ -69,13 +71,13 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusRequest) (*statusAnswe
 	return answer, nil
 }
 
-// askStatus asks all living nodes for the replicas that they have open. Those that do not answer soon are missing.
+// askStatus asks all living nodes for their open replicas. Nodes that do not answer soon are missing.
 func (c *Cluster) askStatus(ctx context.Context, in *statusRequest) map[*Node]*statusAnswer {
 	answers, _ := c.askStatusErrors(ctx, in)
 	return answers
 }
 
-// askStatusErrors is ask with the reasons why nodes are silent.
+// askStatusErrors is askStatus, with the reasons why nodes have not answered.
 func (c *Cluster) askStatusErrors(ctx context.Context, in *statusRequest) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
 	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
@@ -93,6 +95,7 @@ func (c *Cluster) askStatusErrors(ctx context.Context, in *statusRequest) (answe
 	return answers, silent
 }
 
+// sampleRequest asks for a sample of the tokens of a shard, for a training.
 type sampleRequest struct {
 	ID         string `json:"id"`
 	Shard      int    `json:"shard"`
@@ -105,6 +108,7 @@ type sampleAnswer struct {
 	Vectors floats `json:"vectors"`
 }
 
+// doSample returns a sample of about the requested number of values, at most maxSample bytes.
 func (c *Cluster) doSample(ctx context.Context, in *sampleRequest) (*sampleAnswer, error) {
 	r, release, err := c.acquireReplica(ctx, in.ID, in.Shard, in.Generation)
 	if err != nil {
@@ -115,65 +119,66 @@ func (c *Cluster) doSample(ctx context.Context, in *sampleRequest) (*sampleAnswe
 	if err != nil {
 		return nil, err
 	}
-	if len(sample) > maxSample/4*5/4 {
+	if len(sample) > maxSample/4*5/4 { // the last document may exceed the request, within reason
 		return nil, fmt.Errorf("%w: a sample of %d values", collection.ErrTooLarge, len(sample))
 	}
 	return &sampleAnswer{sample}, nil
 }
 
-// Status is the state of a cluster, as one of its processes sees it.
+// Status is the state of a cluster, as this process sees it.
 type Status struct {
 	Place       string             `json:"place"`
 	Nodes       []NodeStatus       `json:"nodes"`
 	Collections []CollectionStatus `json:"collections"`
-	// Faults are sentences; there are none when all is well.
+	// Faults are sentences about what is wrong; empty means that all is well.
 	Faults []string `json:"faults"`
-	// Notes are sentences about states that are not as wanted and do no harm, such as fewer nodes than replicas.
+	// Notes are sentences about harmless deviations from the configuration, such as fewer nodes than replicas.
 	Notes []string `json:"notes"`
 }
 
-// NodeStatus describes a node that lives.
+// NodeStatus describes a living node.
 type NodeStatus struct {
 	Node
 	Answers  bool `json:"answers"`
-	Replicas int  `json:"replicas"` // that it has open
+	Replicas int  `json:"replicas"` // open ones
 }
 
 // CollectionStatus describes a collection.
 type CollectionStatus struct {
 	Name       string           `json:"name"`
-	Generation uint64           `json:"generation"` // 0: nothing is searched yet
+	Generation uint64           `json:"generation"` // 0 means that nothing is searched yet
 	Stage      collection.Stage `json:"stage"`
 	Documents  uint64           `json:"documents"`
 	Bytes      int64            `json:"bytes"` // of one replica of each shard
 	Replicas   int              `json:"replicas"`
 	Shards     []ShardStatus    `json:"shards"`
-	// Work names the work that is under way; "" means none.
+	// Work names the running work, such as a training; "" means none.
 	Work string `json:"work,omitempty"`
-	// Fault is why nothing of the collection is touched.
+	// Fault says why the collection is left alone; "" means that it is not.
 	Fault string `json:"fault,omitempty"`
 }
 
-// ShardStatus describes a shard. Replicas are those of its holders, in order: the first one gathers the changes.
+// ShardStatus describes a shard. Replicas are in the order of its holders: the first one gathers the changes.
 type ShardStatus struct {
-	Entry     uint64          `json:"entry"` // the newest of its log that is known
+	Entry     uint64          `json:"entry"` // newest known entry of its log
 	Documents uint64          `json:"documents"`
 	Replicas  []ReplicaStatus `json:"replicas"`
 }
 
-// ReplicaStatus describes a replica.
+// ReplicaStatus describes the replica of a shard on a holder.
 type ReplicaStatus struct {
 	Node string `json:"node"`
-	// State is "ready", another phase of the replica, "empty", "closed", or "silent".
+	// State is the phase of the replica: "fetching", "catching up", "ready" or "failed"; or "empty" (the collection has
+	// no documents), "closed" (it has not been opened yet), or "silent" (the node does not answer).
 	State  string `json:"state"`
-	Behind uint64 `json:"behind"` // entries
+	Behind uint64 `json:"behind"` // entries that it has not applied yet
 	Error  string `json:"error,omitempty"`
 }
 
-// replicaStates are the states of replicas by the name of their node. Nodes that are silent have none.
+// replicaStates are the states of open replicas by node. Nodes that have not answered have no map.
 type replicaStates map[string]map[replicaKey]replica.State
 
-// Status asks all nodes.
+// Status describes the cluster. It asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
 	answers, silent := c.askStatusErrors(ctx, &statusRequest{})
 	s := &Status{
@@ -186,7 +191,7 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	c.mu.Lock()
 	nodes := c.nodes
 	for _, name := range slices.Sorted(maps.Keys(c.lostMaps)) {
-		s.addFault("%s: the store has no map of it any more: nothing of it is changed or deleted", name)
+		s.addFault("%s: the store has lost its map: nothing of it is changed or deleted", name)
 	}
 	c.mu.Unlock()
 	if len(nodes) == 0 {
@@ -212,17 +217,17 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	return s
 }
 
-// nodeStatus takes down the answer of a node, and the states of its replicas.
+// nodeStatus describes a node by its answer, and adds the states of its replicas.
 func (s *Status) nodeStatus(n *Node, answer *statusAnswer, silent error, states replicaStates) NodeStatus {
 	if answer == nil {
-		if e, ok := errors.AsType[*url.Error](silent); ok { // which says again where the node is
+		if e, ok := errors.AsType[*url.Error](silent); ok { // it would repeat the address
 			silent = e.Err
 		}
 		s.addFault("node %s does not answer at %s: %v", n.Name, n.Address, silent)
 		return NodeStatus{Node: *n}
 	}
 	if answer.Twin != "" {
-		s.addFault("node %s at %s: another process, at %s, has its name: names have to differ",
+		s.addFault("node %s at %s: another process, at %s, has the same name: give each node its own name",
 			n.Name, n.Address, answer.Twin)
 	}
 	states[n.Name] = map[replicaKey]replica.State{}
@@ -232,7 +237,7 @@ func (s *Status) nodeStatus(n *Node, answer *statusAnswer, silent error, states 
 	return NodeStatus{*n, true, len(answer.Replicas)}
 }
 
-// noteVersions notes that nodes run different versions.
+// noteVersions adds a note if nodes run different versions.
 func (s *Status) noteVersions() {
 	nodes := map[string][]string{} // by version
 	for _, n := range s.Nodes {
@@ -253,7 +258,7 @@ func (s *Status) noteVersions() {
 		strings.Join(which, "; ")))
 }
 
-// noteFewNodes notes the collections that have fewer replicas than wanted because there are fewer nodes.
+// noteFewNodes adds notes about collections with fewer replicas than configured, because there are fewer nodes.
 func (s *Status) noteFewNodes() {
 	if !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return n.Answers }) {
 		return
@@ -278,11 +283,12 @@ func (s *Status) noteFewNodes() {
 	}
 }
 
+// addFault adds a fault.
 func (s *Status) addFault(format string, a ...any) {
 	s.Faults = append(s.Faults, fmt.Sprintf(format, a...))
 }
 
-// collectionStatus takes down the state of a collection.
+// collectionStatus describes a collection, and adds its faults to s.
 func (c *Cluster) collectionStatus(s *Status, m *Map, states replicaStates) CollectionStatus {
 	out := CollectionStatus{
 		Name: m.Name, Stage: collection.StageEmpty, Replicas: m.Replicas, Work: m.currentWork(), Shards: []ShardStatus{},
@@ -300,7 +306,7 @@ func (c *Cluster) collectionStatus(s *Status, m *Map, states replicaStates) Coll
 	return out
 }
 
-// shardStatus takes down the state of a shard, and the size of its largest replica.
+// shardStatus describes a shard, and adds its faults to s. bytes is the size of its largest replica.
 func (s *Status) shardStatus(m *Map, shard int, holders []*Node, states replicaStates) (sh ShardStatus, bytes int64) {
 	k := replicaKey{shardKey: shardKey{m.ID, shard}}
 	if m.Current != nil {
@@ -321,7 +327,7 @@ func (s *Status) shardStatus(m *Map, shard int, holders []*Node, states replicaS
 		case states[n.Name] == nil:
 			r.State = "silent"
 		case !known:
-			r.State, usable = "closed", true // the first request opens it
+			r.State, usable = "closed", true // the first request will open it
 		case state.Phase == replica.Ready:
 			usable, r.Behind = true, sh.Entry-state.Entry
 		}
@@ -336,7 +342,7 @@ func (s *Status) shardStatus(m *Map, shard int, holders []*Node, states replicaS
 	return sh, bytes
 }
 
-// currentWork names the work on a collection that is under way; "" means none.
+// currentWork names the running work on a collection; "" means none.
 func (m *Map) currentWork() string {
 	switch {
 	case m.Next != nil:

@@ -17,14 +17,14 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// shardStats are the statistics of a shard, of the node that has applied most of its log.
+// shardStats are the statistics of a shard, from the node that has applied most of its log.
 type shardStats struct {
 	node  *Node
-	entry uint64
+	entry uint64 // last entry that the node has applied
 	collection.Stats
 }
 
-// newestStats are those of all shards; ok is false if those of one are not known.
+// newestStats returns the statistics of all shards. ok is false if those of a shard are missing.
 func newestStats(m *Map, from map[*Node]*statusAnswer) (perShard []shardStats, ok bool) {
 	perShard = make([]shardStats, m.Shards)
 	for n, answer := range from {
@@ -44,7 +44,7 @@ func newestStats(m *Map, from map[*Node]*statusAnswer) (perShard []shardStats, o
 // Growth implements [collection.Trainer].
 func (c *Cluster) Growth() collection.Growth { return c.cfg.Index.Growth }
 
-// trainGrown has collections trained that have grown, or whose training is wanted, when all their shards answer.
+// trainGrown trains collections that have grown, or whose training was requested, if all their shards answer.
 func (c *Cluster) trainGrown(ctx context.Context, growing []*Map) {
 	ask := &statusRequest{Stats: true}
 	for _, m := range growing {
@@ -59,8 +59,9 @@ func (c *Cluster) trainGrown(ctx context.Context, growing []*Map) {
 	}
 }
 
-// trainCollection makes the next codec of a collection if that is due or wanted.
+// trainCollection trains the next codec of a collection, if that is due or was requested.
 func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []shardStats) {
+	// Is a training due?
 	tokens := int64(0)
 	for _, s := range perShard {
 		tokens += int64(s.Tokens)
@@ -77,6 +78,7 @@ func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []sh
 	if !due {
 		return
 	}
+	// Reserve a generation.
 	release, err := acquireSlot(ctx, c.heavySlot)
 	if err != nil {
 		return
@@ -96,20 +98,22 @@ func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []sh
 		}
 		return
 	}
+	// Train the codec.
 	g, failed := c.makeCodec(ctx, m, t, tokens, perShard)
 	if ctx.Err() != nil {
-		return // another node goes on
+		return // another coordinator will continue
 	}
 	number := m.Training.Generation
-	if isPassing(failed) { // it is tried again, however much the collection has grown
+	if isPassing(failed) { // it is tried again later, even if the collection has not grown
 		tokens = 0
 		c.postponeWork(m.ID)
 	}
+	// Make it the next generation, or note the failure.
 	_, err = c.changeMapByID(ctx, m.ID, func(m *Map) error {
 		if !m.Training.holds(number) {
 			return ErrConflict
 		}
-		if m.Next != nil { // of first vectors, which wait for it: a training that is wanted begins again after that
+		if m.Next != nil { // a generation for first vectors, which wait for it, has priority: train again after it
 			m.release(&m.Training)
 			return nil
 		}
@@ -123,26 +127,31 @@ func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []sh
 	c.logFailure(ctx, errors.Join(failed, err), "a collection was not trained", m)
 }
 
-// isPassing reports whether an error says that the store or other nodes do not answer now, or were late, or end.
+// isPassing reports whether an error may be temporary: the store or a node does not answer, is late, or ends.
 func isPassing(err error) bool {
 	return wrapsAny(err, collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy,
 		context.Canceled, context.DeadlineExceeded, collection.ErrClosed, collection.ErrReopened, storage.ErrClosed)
 }
 
-// releaseTraining lets the generation go of a coordinator that has ended.
+// releaseTraining gives up the reservation of a coordinator that has ended.
 func (c *Cluster) releaseTraining(ctx context.Context, m *Map) {
 	_, err := c.changeMapByID(ctx, m.ID, changeIf(func(now *Map) bool { return now.Training.holds(m.Training.Generation) },
 		func(now *Map) { now.release(&now.Training) }))
 	c.logFailure(ctx, err, "a training that was interrupted was not given up", m)
 }
 
-// makeCodec trains the codec of the generation that is reserved, and puts it into the store.
+// makeCodec trains the codec of the reserved generation on samples of the shards, and puts it into the store.
 func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, perShard []shardStats) (
 	*replica.Generation, error) {
 	now := m.Current
 	g := &replica.Generation{
-		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model,
-		Trained: uint64(tokens), Base: now.Base,
+		Number:  m.Training.Generation,
+		Dim:     now.Dim,
+		Nbits:   t.Nbits,
+		Stage:   t.Stage,
+		Model:   now.Model,
+		Trained: uint64(tokens),
+		Base:    now.Base,
 	}
 	if t.Stage == collection.StageFlat {
 		return g, nil
@@ -150,15 +159,19 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	if now.Dim == 0 || tokens == 0 {
 		return nil, index.ErrNoTokens
 	}
+	// Draw a sample. faiss recommends up to 256 tokens for each centroid. The sample may take two fifths of the memory:
+	// a token takes 4 bytes for each component, and 16 bytes besides.
 	o := &c.cfg.Index
 	k := cmp.Or(int64(t.Centroids), int64(codec.DefaultK(tokens)))
-	maxTokens := min(k*256, cmp.Or(o.Memory, index.DefaultMemory)*2/5/int64(4*now.Dim+16), tokens)
+	maxByMemory := cmp.Or(o.Memory, index.DefaultMemory) * 2 / 5 / int64(4*now.Dim+16)
+	maxTokens := min(k*256, maxByMemory, tokens)
 	var docs []vectors.Document
 	for s, stats := range perShard {
 		if stats.Tokens == 0 {
 			continue
 		}
-		n := min(int64(float64(maxTokens)*float64(stats.Tokens)/float64(tokens))+1, int64(maxSample/4/now.Dim))
+		share := float64(stats.Tokens) / float64(tokens)
+		n := min(int64(float64(maxTokens)*share)+1, int64(maxSample/4/now.Dim))
 		var answer sampleAnswer
 		err := c.callNode(ctx, stats.node, "sample", &sampleRequest{m.ID, s, now.Number, int(n), t.Seed + uint64(s)}, &answer)
 		sample := answer.Vectors
@@ -172,6 +185,7 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 			docs = append(docs, vectors.Document{Tokens: rows})
 		}
 	}
+	// Train on it.
 	src, err := vectors.FromDocuments(now.Dim, docs)
 	if err != nil {
 		return nil, err
@@ -183,8 +197,16 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	defer remove()
 	path := filepath.Join(dir, "codec.plaid")
 	_, err = index.Train(ctx, path, src, &index.BuildOptions{
-		Nbits: t.Nbits, Centroids: int(min(k, maxTokens)), SampleDocs: max(len(docs), 1), HeldOut: t.HeldOut(),
-		Seed: t.Seed, Model: now.Model, Threads: max(o.Threads/2, 1), Memory: o.Memory, Backend: o.Backend, Logger: c.log,
+		Nbits:      t.Nbits,
+		Centroids:  int(min(k, maxTokens)),
+		SampleDocs: max(len(docs), 1),
+		HeldOut:    t.HeldOut(),
+		Seed:       t.Seed,
+		Model:      now.Model,
+		Threads:    max(o.Threads/2, 1),
+		Memory:     o.Memory,
+		Backend:    o.Backend,
+		Logger:     c.log,
 	})
 	if err != nil {
 		return nil, err

@@ -16,25 +16,25 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// VerifyOptions choose the objects that are read.
+// VerifyOptions select what is verified.
 type VerifyOptions struct {
-	Name string // of a collection; "": all
-	Dir  string // for files; "": a temporary folder
+	Name string // of a collection; "" means all
+	Dir  string // for temporary files; "" means the default folder
 }
 
 // VerifyReport describes the objects of a store.
 type VerifyReport struct {
-	Collections int   `json:"collections"` // that were looked at
-	Objects     int   `json:"objects"`     // that were read, or are waiting to be deleted
-	Bytes       int64 `json:"bytes"`       // of the objects
-	// Faults say in words which objects are damaged or missing.
+	Collections int   `json:"collections"` // that were verified
+	Objects     int   `json:"objects"`     // that were read, or that are waiting to be deleted
+	Bytes       int64 `json:"bytes"`       // of these objects
+	// Faults are sentences about damaged or missing objects.
 	Faults []string `json:"faults"`
-	// Unclaimed are objects that no map names, such as those of an interrupted training. No program deletes them.
+	// Unclaimed are objects that no map names, such as those of an interrupted training. They are never deleted.
 	Unclaimed []string `json:"unclaimed"`
 }
 
-// Verify reads every byte that a store has of its collections: maps, logs, codecs and checkpoints. Nodes need
-// not run; if they do, objects that are deleted meanwhile are passed over.
+// Verify reads and checks every byte that a store has of its collections: maps, logs, codecs and checkpoints. Nodes need
+// not run. If they run, objects that are deleted meanwhile are ignored.
 func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyReport, err error) {
 	dir, err := os.MkdirTemp(o.Dir, "plaid-verify-")
 	if err != nil {
@@ -42,15 +42,16 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	v := &verifier{store: s, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
-	claimed := map[string]bool{} // by identity
+	claimed := map[string]bool{} // ids of collections that a map claims
 	claim := func(m *Map) {
 		claimed[m.ID] = claimed[m.ID] || !m.Removed
 		for _, r := range m.Retired {
 			claimed[r.ID] = true
 		}
 	}
-	names := map[string]bool{}    // true: of a map that can be read
-	lookedUp := map[string]bool{} // identities that no map claimed at first
+	names := map[string]bool{}    // whether the map of a name can be read
+	lookedUp := map[string]bool{} // ids that no map had claimed, and that were looked up again
+	// List the maps.
 	err = eachObject(ctx, s, mapsPrefix, func(e objects.Entry) error {
 		if name, _, ok := parseVersionObject(e.Name); !ok {
 			v.addUnclaimed(e)
@@ -66,6 +67,7 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	if o.Name != "" && !names[o.Name] {
 		return nil, unknownError(o.Name)
 	}
+	// Verify the collections.
 	for name := range names {
 		m, err := newestMap(ctx, s, name)
 		if unreadable(err) {
@@ -84,20 +86,21 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 			return nil, err
 		}
 	}
+	// Find objects that no map claims.
 	if o.Name == "" {
 		err = eachObject(ctx, s, "data/", func(e objects.Entry) error {
 			id, _, _ := strings.Cut(strings.TrimPrefix(e.Name, "data/"), "/")
 			if readable, there := names[nameFromID(id)]; claimed[id] || there && !readable {
 				return nil
 			}
-			if !lookedUp[id] { // it may have come since
+			if !lookedUp[id] { // the collection may be new
 				lookedUp[id] = true
 				m, err := newestMap(ctx, s, nameFromID(id))
 				switch {
 				case err == nil:
 					claim(m)
 				case unreadable(err):
-					claimed[id] = true // which is not known
+					claimed[id] = true // an unreadable map may claim it
 				case !wrapsAny(err, collection.ErrUnknown, collection.ErrName):
 					return err
 				}
@@ -112,20 +115,24 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	return v.report, err
 }
 
+// verifier adds what it finds to a report.
 type verifier struct {
 	store  objects.Store
 	dir    string
 	report *VerifyReport
 }
 
+// addFault adds a fault.
 func (v *verifier) addFault(format string, a ...any) {
 	v.report.Faults = append(v.report.Faults, fmt.Sprintf(format, a...))
 }
 
-// noteFault takes down an error that finds fault with an object. It returns other errors, such as that of a store that
-// does not answer.
+// noteFault adds a fault if the error says that an object is damaged or missing. It returns other errors, such as those
+// of a store that does not answer.
 func (v *verifier) noteFault(ctx context.Context, what string, err error) error {
-	faults := []error{objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile}
+	faults := []error{
+		objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile,
+	}
 	wraps := func(fault error) bool { return errors.Is(err, fault) }
 	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, wraps) {
 		return errors.Join(err, ctx.Err())
@@ -134,16 +141,19 @@ func (v *verifier) noteFault(ctx context.Context, what string, err error) error 
 	return nil
 }
 
+// addUnclaimed adds an object that no map names.
 func (v *verifier) addUnclaimed(e objects.Entry) {
 	v.report.Unclaimed = append(v.report.Unclaimed, e.Name)
 }
 
+// countObject counts an object of some bytes.
 func (v *verifier) countObject(bytes int64) {
 	v.report.Objects++
 	v.report.Bytes += bytes
 }
 
-// verifyUnchanged is collection, again if something was found and the map was changed meanwhile: it may not be so.
+// verifyUnchanged verifies a collection. If it finds a fault and the map has changed meanwhile, it starts again, since
+// the fault may not be real.
 func (v *verifier) verifyUnchanged(ctx context.Context, m *Map) error {
 	for {
 		before := *v.report
@@ -155,7 +165,7 @@ func (v *verifier) verifyUnchanged(ctx context.Context, m *Map) error {
 		}
 		now, err := newestMap(ctx, v.store, m.Name)
 		if err != nil || now.Version == m.Version {
-			return nil // it is as it was found
+			return nil // the findings are real
 		}
 		*v.report = before
 		if m = now; m.Removed {
@@ -164,9 +174,9 @@ func (v *verifier) verifyUnchanged(ctx context.Context, m *Map) error {
 	}
 }
 
-// verifyCollection reads the objects of a collection.
+// verifyCollection verifies the objects of a collection.
 func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
-	waiting := map[uint64]bool{} // generations that are not used yet, or not any more
+	waiting := map[uint64]bool{} // generations that are not used yet or any more: their objects are not read
 	for _, r := range m.Retired {
 		waiting[r.Generation] = true
 	}
@@ -175,6 +185,7 @@ func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
 			waiting[r.Generation] = true
 		}
 	}
+	// List the objects, and find out what each belongs to.
 	files := make([][]journal.Checkpoint, m.Shards)
 	err := eachObject(ctx, v.store, dataPrefix(m.ID), func(e objects.Entry) error {
 		var generation uint64
@@ -190,8 +201,8 @@ func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
 		used := generation > 0 && m.generation(generation) != nil
 		switch {
 		case used && ok:
-			files[shard] = append(files[shard], p) // it is read below, as the codec
-		case used:
+			files[shard] = append(files[shard], p) // read below
+		case used: // the codec, read below
 		case n == 1 && log < m.Shards, generation > 0 && waiting[generation]:
 			v.countObject(e.Size)
 		default:
@@ -202,6 +213,7 @@ func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
 	if err != nil {
 		return err
 	}
+	// Read the codec, the checkpoints and the logs.
 	if m.Current != nil && m.Current.Codec.Name != "" {
 		ref := m.Current.Codec
 		err := objects.FetchRef(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
@@ -220,10 +232,10 @@ func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
 	return nil
 }
 
-// errFile: a file that came as a whole, and is damaged.
+// errFile means that an index file was read completely, and is damaged.
 var errFile = errors.New("the index file is damaged")
 
-// verifyShard reads the checkpoints of a shard, and its log after the oldest of them from which it goes on.
+// verifyShard reads the checkpoints of a shard, and its log after the oldest checkpoint that the log continues.
 func (v *verifier) verifyShard(ctx context.Context, m *Map, shard int, files []journal.Checkpoint) error {
 	var starts []journal.Position
 	current := m.Current == nil || m.Current.Begun
@@ -233,7 +245,8 @@ func (v *verifier) verifyShard(ctx context.Context, m *Map, shard int, files []j
 	for _, p := range files {
 		starts = append(starts, p.Position)
 		current = current || p.Generation == m.Current.Number
-		if err := v.verifyCheckpoint(ctx, p); !errors.Is(err, objects.ErrNotFound) { // else it was deleted since
+		// A checkpoint that is not found was deleted since.
+		if err := v.verifyCheckpoint(ctx, p); !errors.Is(err, objects.ErrNotFound) {
 			if err := v.noteFault(ctx, p.Name, err); err != nil {
 				return err
 			}
@@ -254,7 +267,7 @@ func (v *verifier) verifyShard(ctx context.Context, m *Map, shard int, files []j
 	return v.noteFault(ctx, fmt.Sprintf("the log of shard %d of %q", shard, m.Name), err)
 }
 
-// verifyCheckpoint fetches a checkpoint, and reads every byte of it.
+// verifyCheckpoint fetches a checkpoint, and reads and checks every byte of it.
 func (v *verifier) verifyCheckpoint(ctx context.Context, p journal.Checkpoint) (err error) {
 	path := filepath.Join(v.dir, "checkpoint.plaid")
 	if err := objects.Fetch(ctx, v.store, p.Name, p.Size, path); err != nil {
