@@ -10,26 +10,25 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Searcher is a [search.Searcher] of a [Collection], which is searched as it is when it is asked. It
-// is safe for concurrent use.
+// Searcher is a [search.Searcher] of a [Collection]. Each call searches the present state. It is safe for concurrent use.
 type Searcher struct {
 	coll    Collection
 	ctx     context.Context // ends with the searcher
 	cancel  context.CancelCauseFunc
-	mu      sync.Mutex // of the beginning of searches, and of Close
+	mu      sync.Mutex // held while a search begins, and by Close
 	running sync.WaitGroup
 }
 
 var _ search.Searcher = (*Searcher)(nil)
 
-// NewSearcher makes one. The collection stays open when it is closed.
+// NewSearcher returns a searcher of a collection, which stays open when the searcher is closed.
 func NewSearcher(c Collection) *Searcher {
 	s := &Searcher{coll: c}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
 
-// withSnapshot calls do with what the collection is now.
+// withSnapshot calls do with a snapshot of the collection. Its context ends with the searcher.
 func (s *Searcher) withSnapshot(ctx context.Context, do func(ctx context.Context, v Snapshot) error) (err error) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
@@ -82,7 +81,7 @@ func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.
 	return results, nil
 }
 
-// SearchKeywords finds documents by their words, where the collection does that ([Keywords]).
+// SearchKeywords searches for words, if the collection supports that ([Keywords]).
 func (s *Searcher) SearchKeywords(ctx context.Context, q KeywordQuery) (hits []search.Hit, err error) {
 	err = s.withSnapshot(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		words, ok := v.(Keywords)
@@ -97,13 +96,14 @@ func (s *Searcher) SearchKeywords(ctx context.Context, q KeywordQuery) (hits []s
 	return hits, err
 }
 
-// setPayloads gives hits, and the passages in them, the metadata that is stored with them.
+// setPayloads sets the metadata of hits and of their passages.
 func setPayloads(v Snapshot, hits []search.Hit) error {
 	for i := range hits {
 		h := &hits[i]
 		stored, err := v.MetadataOf(h)
 		if err == nil {
-			if stored = slices.Clone(stored); len(h.Passages) > 0 && h.Passages[0].Passage != nil { // it outlives the view
+			stored = slices.Clone(stored) // the hit outlives the snapshot
+			if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
 				stored = vectors.WholePayload(stored)
 			}
 			h.Payload = search.Payload(stored)
