@@ -84,7 +84,7 @@ func TestAnotherNodeAnswers(t *testing.T) {
 	require.ErrorIs(t, err, errNotHere)
 	faults := client.Status(t.Context()).Faults
 	require.Len(t, faults, 1)
-	require.Regexp(t, `^node two does not answer at http://127.*: node "two" is meant, and one answers$`, faults[0])
+	require.Regexp(t, `^node two does not answer at http://127.*: the shard is not on this node: the request is for node "two", and this is one$`, faults[0])
 }
 
 // A node that ends in order is not there any more: neither it nor a process of its name that was

@@ -14,10 +14,10 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// maxReadTries is how often a body that breaks off is read. Stores repeat other requests themselves.
+// maxReadTries is how often a body that is cut short is read again. Stores repeat other failed requests themselves.
 const maxReadTries = 5
 
-// Read reads a whole object; one of more than most bytes is [ErrDamaged].
+// Read reads a whole object. The error is [ErrDamaged] if it has more than most bytes.
 func Read(ctx context.Context, s Store, name string, most int64) ([]byte, Entry, error) {
 	b, e, err := ReadRange(ctx, s, name, 0, most)
 	if err == nil && e.Size > most {
@@ -26,8 +26,7 @@ func Read(ctx context.Context, s Store, name string, most int64) ([]byte, Entry,
 	return b, e, err
 }
 
-// ReadRange reads at most length bytes of an object from an offset on, as many as there are. A body
-// that breaks off is read again.
+// ReadRange reads up to length bytes of an object, from an offset on. A body that is cut short is read again.
 func ReadRange(ctx context.Context, s Store, name string, from, length int64) (b []byte, e Entry, err error) {
 	for try := range maxReadTries {
 		if try > 0 {
@@ -51,7 +50,7 @@ func ReadRange(ctx context.Context, s Store, name string, from, length int64) (b
 	return nil, e, err
 }
 
-// waitBeforeRetry waits before another try.
+// waitBeforeRetry waits before another try, longer after each one.
 func waitBeforeRetry(ctx context.Context, try int) {
 	select {
 	case <-time.After(min(50*time.Millisecond<<try, 2*time.Second)):
@@ -66,10 +65,10 @@ type Ref struct {
 	Size   int64  `json:"bytes"`
 }
 
-// maxRefBytes is the largest size of a reference, in bytes: a damaged one shall not take all memory.
+// maxRefBytes is the largest size in a reference: a damaged reference must not use up the disk or the memory.
 const maxRefBytes = 1 << 40
 
-// Check returns an error if a reference cannot be followed.
+// Check returns an error if a reference is not valid.
 func (r Ref) Check() error {
 	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 || r.Size > maxRefBytes {
 		return fmt.Errorf("%w: %q has the checksum %q and %d bytes", ErrName, r.Name, r.SHA256, r.Size)
@@ -77,8 +76,8 @@ func (r Ref) Check() error {
 	return CheckName(r.Name)
 }
 
-// PutFile makes an object of a file. One that is there with the same content, as after an
-// attempt that was interrupted, is no error.
+// PutFile puts a file as an object. It is no error if the object exists with the same content, for example from an
+// attempt that was interrupted.
 func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -106,14 +105,15 @@ func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	return ref, err
 }
 
+// hashReader returns the SHA-256 of a reader in hexadecimal, and the number of bytes.
 func hashReader(ctx context.Context, r io.Reader) (hexSum string, size int64, err error) {
 	h := sha256.New()
 	size, err = io.Copy(h, &contextReader{ctx, r})
 	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
-// FetchRef writes the object of a reference to a file, which appears when it is complete and has the
-// checksum; otherwise the error is [ErrDamaged].
+// FetchRef writes the object of a reference to a file. The file appears when it is complete and its checksum is right;
+// otherwise the error is [ErrDamaged].
 func FetchRef(ctx context.Context, s Store, ref Ref, file string) error {
 	if err := ref.Check(); err != nil {
 		return err
@@ -121,18 +121,19 @@ func FetchRef(ctx context.Context, s Store, ref Ref, file string) error {
 	return fetchToFile(ctx, s, ref.Name, ref.Size, file, func(f *os.File) error {
 		actual, _, err := hashReader(ctx, io.NewSectionReader(f, 0, ref.Size))
 		if err == nil && actual != ref.SHA256 {
-			err = fmt.Errorf("object %s: %w: it has the SHA-256 %s, and %s was written", ref.Name, ErrDamaged, actual, ref.SHA256)
+			err = fmt.Errorf("object %s: %w: its SHA-256 is %s, not %s", ref.Name, ErrDamaged, actual, ref.SHA256)
 		}
 		return err
 	})
 }
 
-// Fetch writes an object of a size to a file, in parallel ranges. The file appears when it is complete. It is
-// not made durable: what is fetched can be fetched again.
+// Fetch writes an object with a size to a file, in concurrent ranges. The file appears when it is complete. It is not
+// synced to the disk, because it can be fetched again.
 func Fetch(ctx context.Context, s Store, name string, size int64, file string) error {
 	return fetchToFile(ctx, s, name, size, file, nil)
 }
 
+// fetchToFile fetches an object to a temporary file, lets check examine it, and renames it. A nil check accepts all.
 func fetchToFile(ctx context.Context, s Store, name string, size int64, file string, check func(*os.File) error) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".fetch-*")
 	if err != nil {

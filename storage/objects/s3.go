@@ -19,17 +19,15 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3 is a store in a bucket. The service must know conditional writes (If-None-Match),
-// as AWS, MinIO, Ceph and R2 do.
+// S3 is a store in a bucket. The service must support conditional writes (If-None-Match), as AWS, MinIO, Ceph and R2 do.
 type S3 struct {
 	client         minio.Core
 	bucket, prefix string
 }
 
-// Open opens the store of an address: a folder, which may be written as file:///PATH, or
-// s3://BUCKET/PREFIX, with ?endpoint=http://HOST:PORT and &region=NAME for services other than AWS.
-// Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from the AWS file of the user, or
-// from the machine's role.
+// Open opens the store with an address: a folder, also in the form file:///PATH, or s3://BUCKET/PREFIX, for services
+// other than AWS with ?endpoint=http://HOST:PORT and &region=NAME. Credentials come from AWS_ACCESS_KEY_ID and
+// AWS_SECRET_ACCESS_KEY, from the user's AWS file, or from the machine's role.
 func Open(address string) (Store, error) {
 	scheme, _, found := strings.Cut(address, "://")
 	mistyped := strings.HasPrefix(address, "s3:") || strings.HasPrefix(address, "file:") // without both slashes
@@ -49,12 +47,13 @@ func Open(address string) (Store, error) {
 	return nil, fmt.Errorf("%w: %q: a folder, or %s, is one", ErrAddress, address, addressForm)
 }
 
-// addressForm is that of the address of a bucket, for messages.
+// addressForm is the form of an S3 address, for messages.
 const addressForm = "s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME"
 
+// openS3 opens the store of an S3 address.
 func openS3(u *url.URL) (*S3, error) {
 	bad := func(what string) (*S3, error) {
-		return nil, fmt.Errorf("%w: %s in %q, which is to be like %s", ErrAddress, what, u.Redacted(), addressForm)
+		return nil, fmt.Errorf("%w: %s in %q: use the form %s", ErrAddress, what, u.Redacted(), addressForm)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -78,12 +77,14 @@ func openS3(u *url.URL) (*S3, error) {
 	if err != nil {
 		return nil, err
 	}
-	base.MaxIdleConnsPerHost = 64 // Fetcher, and many shards
+	base.MaxIdleConnsPerHost = 64 // Fetcher and many shards use connections concurrently
 	client, err := minio.New(endpoint, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		}),
-		Secure: secure, Region: query.Get("region"), Transport: &transport{base, 20 * time.Second},
+		Secure:    secure,
+		Region:    query.Get("region"),
+		Transport: &transport{base, 20 * time.Second},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
@@ -98,6 +99,7 @@ func openS3(u *url.URL) (*S3, error) {
 	return &S3{minio.Core{Client: client}, u.Host, prefix}, nil
 }
 
+// toStoreError turns an error of the client into one of this package, with advice if it has some. nil stays nil.
 func (s *S3) toStoreError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -114,18 +116,18 @@ func (s *S3) toStoreError(name string, err error) error {
 	return fmt.Errorf("object %s: %w", name, err)
 }
 
-// putMark is metadata of an object that says which Put has made it.
+// putMark is the metadata key of an object whose value says which Put has created it.
 const putMark = "Plaid-Put"
 
 const (
-	// checkTimeout bounds the requests after a Put that has failed.
+	// checkTimeout limits the requests after a Put that has failed.
 	checkTimeout = 10 * time.Second
 	contentType  = "application/octet-stream"
 )
 
-// Put implements [Store]. The service may have made the object and its answer may be lost:
-// the client then asks again and hears that the object is there. So the object bears a
-// mark, and one that bears the mark of this Put was made by it, whatever the answer.
+// Put implements [Store]. The service may create the object and its answer may get lost: the client then tries again,
+// and is told that the object exists. So each Put gives its object a unique mark, and an object with the mark of this
+// Put was created by it, whatever the answer says.
 func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error) {
 	if err := CheckName(name); err != nil {
 		return made, err
@@ -134,7 +136,7 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 	notes, ctx := withNotes(ctx)
 	parts := size > partSize
 	err = s.putIfAbsent(ctx, s.prefix+name, r, size, mark)
-	if err == nil && !parts { // parts may be put together after the answer has begun
+	if err == nil && !parts { // the answer to an upload of parts may begin before they are put together
 		return notes.lastAnswer(), nil
 	}
 	requests := notes.requests.Load()
@@ -153,10 +155,10 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 	case status/100 == 4 && !slices.Contains(retryableStatus, status) && (requests == 1 || parts):
 		return made, fmt.Errorf("%w: %w", ErrNotMade, s.toStoreError(name, err))
 	}
-	return made, s.toStoreError(name, err) // two at a time may both be refused: neither is there
+	return made, s.toStoreError(name, err) // if two Puts conflict, the service may refuse both: no object exists then
 }
 
-// retryableStatus are refusals after which another try may succeed.
+// retryableStatus are refusals after which the same request may succeed later.
 var retryableStatus = []int{
 	http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, 499,
 }
@@ -172,11 +174,11 @@ func (s *S3) Replace(ctx context.Context, name string, body []byte) (made time.T
 	return notes.lastAnswer(), s.toStoreError(name, err)
 }
 
-// partSize is how large an object may be that is put in one part.
+// partSize is the size of the largest object that is put in one part.
 const partSize = 16 << 20
 
-// putIfAbsent makes an object on the condition that there is none of the name. The client's own
-// way of putting in parts drops the condition.
+// putIfAbsent puts an object if the name is free. It uploads large objects in parts itself, because the client's own
+// way of doing that drops the condition.
 func (s *S3) putIfAbsent(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
 	o := minio.PutObjectOptions{ContentType: contentType, UserMetadata: map[string]string{putMark: mark}}
 	condition := minio.PutObjectOptions{}
@@ -196,7 +198,7 @@ func (s *S3) putIfAbsent(ctx context.Context, key string, r io.Reader, size int6
 		return err
 	}
 	defer func() {
-		if err != nil { // if this fails too, RemoveLeftovers removes the parts
+		if err != nil { // if the abort fails too, RemoveLeftovers removes the parts later
 			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 			defer stop()
 			_ = s.client.AbortMultipartUpload(ctx, s.bucket, key, upload)
@@ -220,7 +222,7 @@ func (s *S3) putIfAbsent(ctx context.Context, key string, r io.Reader, size int6
 	return err
 }
 
-// Get implements [Store]: one request.
+// Get implements [Store]. It sends one request.
 func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
 	if err := CheckName(name); err != nil {
 		return nil, Entry{}, err
@@ -230,7 +232,7 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 	}
 	o, part := minio.GetObjectOptions{}, from > 0 || length > 0
 	if part {
-		end := int64(0) // up to its end
+		end := int64(0) // means up to the end
 		if length > 0 {
 			end = from + length - 1
 		}
@@ -249,10 +251,10 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 	if sent := header.Get("Content-Range"); sent != "" { // bytes FROM-TO/SIZE
 		_, size, _ := strings.Cut(sent, "/")
 		if e.Size, err = strconv.ParseInt(size, 10, 64); err != nil {
-			err = fmt.Errorf("object %s: the store answers with the range %q", name, sent)
+			err = fmt.Errorf("object %s: the store answered with the invalid range %q", name, sent)
 			return nil, Entry{}, errors.Join(err, r.Close())
 		}
-	} else if part { // the service has sent the whole object
+	} else if part { // the service has ignored the range and sent the whole object
 		if _, err := io.CopyN(io.Discard, r, from); err != nil && err != io.EOF {
 			return nil, Entry{}, errors.Join(s.toStoreError(name, err), r.Close())
 		}
@@ -263,14 +265,14 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 	return r, e, nil
 }
 
-// emptyRange returns the answer of Get for a range without bytes.
+// emptyRange returns the result of Get for a range without bytes.
 func (s *S3) emptyRange(ctx context.Context, name string) (io.ReadCloser, Entry, error) {
 	info, err := s.client.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
 	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.toStoreError(name, err)
 }
 
-// List implements [Store]: a request for each 1,000 objects. The client does not ask again where the
-// body of an answer was cut.
+// List implements [Store]. It sends a request for each 1,000 objects. The client does not retry an answer whose body was
+// cut short, so List does.
 func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
 	for try := range maxReadTries {
 		if try > 0 {
@@ -284,6 +286,7 @@ func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries
 	return entries, err
 }
 
+// listOnce is List without retries.
 func (s *S3) listOnce(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
 	var entries []Entry
 	owner := false
@@ -298,8 +301,8 @@ func (s *S3) listOnce(ctx context.Context, prefix, after string, limit int) ([]E
 			return nil, s.toStoreError(prefix, o.Err)
 		}
 		name := strings.TrimPrefix(o.Key, s.prefix)
-		if after != "" && name <= after { // else a service that repeats a page is asked for ever
-			return nil, fmt.Errorf("object %s: the store lists it after %s, and not in the order of names", name, after)
+		if after != "" && name <= after { // otherwise a service that repeats a page would be asked forever
+			return nil, fmt.Errorf("object %s: the store lists it after %s, which is not in the order of names", name, after)
 		}
 		entries, after = append(entries, Entry{name, o.Size, o.LastModified}), name
 		if limit > 0 && len(entries) == limit {
@@ -309,7 +312,7 @@ func (s *S3) listOnce(ctx context.Context, prefix, after string, limit int) ([]E
 	return entries, ctx.Err()
 }
 
-// RemoveLeftovers implements [Store]: parts of uploads that were never completed.
+// RemoveLeftovers implements [Store]. Leftovers are the parts of uploads that were never completed.
 func (s *S3) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
 	for upload := range s.client.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) {
 		if upload.Err != nil {
@@ -318,7 +321,7 @@ func (s *S3) RemoveLeftovers(ctx context.Context, before time.Time) (removed int
 		if !upload.Initiated.Before(before) {
 			continue
 		}
-		// This upload alone: others of the name may be under way.
+		// Abort only this upload: other uploads of the same name may be running.
 		if err := s.client.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID); err != nil {
 			return removed, s.toStoreError(strings.TrimPrefix(upload.Key, s.prefix), err)
 		}

@@ -9,28 +9,27 @@ import (
 	"time"
 )
 
-// transport tells callers when the service answered, by its clock, and ends requests that
-// stand still: the client then tries them again.
+// transport notes when the service answers, by its clock, and ends requests that stall, which the client then retries.
 type transport struct {
 	next     http.RoundTripper
-	patience time.Duration // without a byte
+	patience time.Duration // longest time without a byte
 }
 
-// requestNotes has notes of the requests of one call.
+// requestNotes are notes about the requests of one call.
 type requestNotes struct {
 	requests atomic.Int32
-	answered atomic.Pointer[time.Time] // by the clock of the service; nil before the first answer
+	answered atomic.Pointer[time.Time] // last answer, by the clock of the service; nil before the first one
 }
 
 type notesKey struct{}
 
-// withNotes returns a context, and notes of its requests.
+// withNotes returns a context, and the notes about requests with it.
 func withNotes(ctx context.Context) (*requestNotes, context.Context) {
 	h := &requestNotes{}
 	return h, context.WithValue(ctx, notesKey{}, h)
 }
 
-// lastAnswer is that of the last answer; zero: there was none.
+// lastAnswer returns the time of the last answer; zero means that there was none.
 func (h *requestNotes) lastAnswer() (date time.Time) {
 	if d := h.answered.Load(); d != nil {
 		date = *d
@@ -38,7 +37,7 @@ func (h *requestNotes) lastAnswer() (date time.Time) {
 	return date
 }
 
-// minSendRate is the least rate at which a request is sent, in bytes a second.
+// minSendRate is the lowest rate at which a request may be sent, in bytes per second.
 const minSendRate = 256 << 10
 
 var errStalled = errors.New("the store stands still")
@@ -68,14 +67,14 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	wait.Stop()
 	if answer.StatusCode == http.StatusPreconditionFailed && r.Header.Get("If-None-Match") == "" {
-		// The request has no condition that could have failed: the client tries again.
+		// The request has no condition that could have failed. Let the client retry it.
 		answer.StatusCode = http.StatusServiceUnavailable
 	}
 	answer.Body = &watchedBody{answer.Body, ctx, wait, t.patience, end}
 	return answer, nil
 }
 
-// watchedBody ends a read that stands still.
+// watchedBody ends a read that stalls.
 type watchedBody struct {
 	io.ReadCloser
 	ctx      context.Context
