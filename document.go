@@ -16,29 +16,29 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Document is a text to be found, with what is stored beside it.
+// Document is a text with the data that is stored with it.
 type Document struct {
-	// ID names the document; "" means its number, or a random name if its text is split.
+	// ID names the document. "" means its number, or a random id if its text is split.
 	ID string
-	// Title and Text are encoded, the title first, and kept beside the vectors.
+	// Title and Text are encoded, the title first, and stored with the vectors.
 	Title, Text string
-	// Payload is a JSON object with further fields, for conditions, searches by words and
-	// results; nil: none. The fields title and text are Title and Text, in any case of their
-	// letters, and those that begin with an underscore are plaid's.
+	// Payload is a JSON object with further fields, for conditions, searches by words and results; nil means none. It
+	// must not have the fields title and text, in any case of letters, which Title and Text stand for, or fields that
+	// begin with an underscore, which belong to plaid.
 	Payload []byte
-	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded. An empty
-	// slice that is not nil means that the document has no vectors, whatever its text.
+	// Vectors are [tokens, dim], row-major; Title and Text are then not encoded. nil means that they are. An empty slice
+	// that is not nil means that the document has no vectors, whatever its text.
 	Vectors []float32
-	// KeepPayload lets an Update keep the payload of the document that this one replaces, its
-	// title and text included, if this one has no title, text and payload: its vectors come later.
-	// The text of a document that is stored as passages is not kept.
+	// KeepPayload lets an Update keep the payload of the replaced document, including title and text, if this document
+	// has none of the three. Vectors can be added to a document in this way. The text of a document that is stored as
+	// passages is not kept.
 	KeepPayload bool
 }
 
-// The fields of a payload that have a document's texts.
+// Fields of a stored payload with the title and the text of the document.
 const titleField, textField = "title", "text"
 
-// storedPayload is what is stored beside a document: its title and text, and then its payload.
+// storedPayload checks a document, and returns the payload to store: its title and text, and then its payload.
 func (c *Collection) storedPayload(d *Document) ([]byte, error) {
 	err := vectors.CheckDocument(vectors.Draft{
 		ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.opts.Whole && isText(*d),
@@ -62,13 +62,14 @@ func (c *Collection) storedPayload(d *Document) ([]byte, error) {
 	return withText(p, d.Title, d.Text)
 }
 
-// isReservedField tells of a name that a payload cannot have, in any case of its letters: readers of
-// JSON that do not tell them apart would take it for what the document says itself.
+// isReservedField reports whether a payload must not have a field. The case of letters is ignored: JSON readers that
+// ignore it would otherwise mistake the field for one of plaid's.
 func isReservedField(key string) bool {
 	fields := []string{titleField, textField, vectors.PassageField}
 	return slices.ContainsFunc(fields, func(own string) bool { return strings.EqualFold(own, key) })
 }
 
+// objectOrEmpty returns a JSON object, or {} for nothing.
 func objectOrEmpty(p []byte) []byte {
 	if len(p) == 0 {
 		return []byte("{}")
@@ -76,7 +77,7 @@ func objectOrEmpty(p []byte) []byte {
 	return p
 }
 
-// withText is a payload with title and text, in place of those that it has.
+// withText returns a payload with title and text, which replace those in it. Empty ones are left out.
 func withText(payload []byte, title, text string) ([]byte, error) {
 	out := []byte{'{'}
 	for _, f := range []struct{ key, value string }{{titleField, title}, {textField, text}} {
@@ -101,7 +102,7 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 	return append(out, '}'), err
 }
 
-// splitStored takes what is stored apart again.
+// splitStored splits a stored payload into the title, the text and the user's payload.
 func splitStored(id string, stored []byte) Document {
 	d := Document{ID: id}
 	payload := []byte{'{'}
@@ -114,7 +115,7 @@ func splitStored(id string, stored []byte) Document {
 		return nil
 	})
 	switch {
-	case err != nil: // no object, which others may have stored
+	case err != nil: // not an object: another program has stored it
 		return Document{ID: id, Payload: stored}
 	case len(payload) > 1:
 		d.Payload = append(payload, '}')
@@ -122,13 +123,13 @@ func splitStored(id string, stored []byte) Document {
 	return d
 }
 
-// maxGaps is how much white space between its passages Get gives back of a document: where
-// they are is what payloads say, which need not be true.
+// maxGaps limits the white space between passages that Get restores: payloads say where passages are in the text, and
+// that need not be true.
 const maxGaps = 1 << 20
 
-// Get returns a document as it was added, but for its vectors. The text of one that was
-// parted into passages is put together from these, with blanks for the white space between
-// them. The error is [ErrNotFound] if there is none.
+// Get returns a document as it was added, but without its vectors. The text of a document that was split into passages
+// is put together from these, with blanks for the white space between them. The error is [ErrNotFound] if there is no
+// such document.
 func (c *Collection) Get(ctx context.Context, id string) (d Document, err error) {
 	defer func() { err = c.toError(err) }()
 	v, err := c.docs.Snapshot(ctx)
@@ -136,6 +137,7 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		return d, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
+	// Find the document, or its passages.
 	snap := v.Snapshot()
 	named, _, err := snap.Named(ctx, []string{id})
 	if err != nil {
@@ -149,17 +151,19 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 		stored, err := snap.Payload(ordinals[0])
 		return splitStored(id, slices.Clone(stored)), err
 	}
+	// Put the passages together.
 	var text []byte
-	remainingGaps := maxGaps // left
+	remainingGaps := maxGaps
 	for i, ordinal := range ordinals {
 		stored, err := snap.Payload(ordinal)
 		if err != nil {
 			return d, err
 		}
 		p := splitStored(id, slices.Clone(stored))
-		if passage, err := vectors.PassageOf(snap.ID(ordinal), stored); err == nil && passage != nil && passage.End-passage.Start == len(p.Text) {
+		passage, err := vectors.PassageOf(snap.ID(ordinal), stored)
+		if err == nil && passage != nil && passage.End-passage.Start == len(p.Text) {
 			gap := passage.Start - len(text)
-			if gap > remainingGaps { // another program has stored it
+			if gap > remainingGaps { // the positions in the payloads are not true: use one blank
 				gap, passage.Start = 1, len(text)+1
 			}
 			remainingGaps -= max(gap, 0)
@@ -176,22 +180,23 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 	return d, nil
 }
 
-// Selection says which documents are meant: those of ids, or those of which a condition is
-// true ([condition.Parse]). One of the two is given. The id of a document means all of its
-// passages, that of a passage this one; a condition means the passages that it is true of.
+// Selection selects documents: those with ids, or those for which a condition is true ([condition.Parse]). Set one of the
+// two. The id of a document selects all its passages, and that of a passage only this one. A condition selects the
+// passages for which it is true.
 type Selection struct {
 	IDs   []string
 	Where string
 	Args  []any // the values of the condition's question marks
 }
 
+// toCollection checks the selection, and returns it in the form of package collection.
 func (s *Selection) toCollection() (collection.Selection, error) {
 	var selection collection.Selection
 	switch {
 	case s.IDs == nil && s.Where == "" && len(s.Args) == 0:
-		return selection, fmt.Errorf("%w: it says nothing: IDs or Where is needed", collection.ErrSelection)
+		return selection, fmt.Errorf("%w: it is empty: set IDs or Where", collection.ErrSelection)
 	case s.IDs != nil && s.Where != "":
-		return selection, fmt.Errorf("%w: IDs and Where: one of them is possible", collection.ErrSelection)
+		return selection, fmt.Errorf("%w: set IDs or Where, not both", collection.ErrSelection)
 	case s.Where == "" && len(s.Args) > 0:
 		return selection, fmt.Errorf("%w: Args without Where", ErrOption)
 	}
@@ -203,6 +208,7 @@ func (s *Selection) toCollection() (collection.Selection, error) {
 	return selection, err
 }
 
+// bindCondition parses a condition and binds its arguments.
 func bindCondition(where string, args []any) (*condition.Condition, error) {
 	parsed, err := condition.Parse(where)
 	if err != nil {
@@ -211,8 +217,8 @@ func bindCondition(where string, args []any) (*condition.Condition, error) {
 	return parsed.Bind(args...)
 }
 
-// Delete deletes documents and returns their count. Unknown ids are ignored. An empty selection is
-// an error ([collection.ErrSelection]).
+// Delete deletes documents and returns their count. Unknown ids are ignored. An empty selection is an error
+// ([collection.ErrSelection]).
 func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Affected, err error) {
 	defer func() { err = c.toError(err) }()
 	if c.opts.ReadOnly {
@@ -225,9 +231,8 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 	return c.docs.Delete(ctx, selection)
 }
 
-// UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil removes its
-// field. Vectors stay as they are, so the fields title and text cannot be set. It returns the count
-// of the documents that it changed.
+// UpdatePayload sets fields of payloads to values that can be encoded as JSON; nil removes a field. Vectors stay as they
+// are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
 func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 	fields map[string]any) (updated index.Affected, err error) {
 	defer func() { err = c.toError(err) }()

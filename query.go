@@ -17,76 +17,69 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Query is a question to a collection. Text or Vectors is needed; the zero value of all
-// else asks for the ten best documents.
+// Query is a question to a collection. Text or Vectors is required. The zero value of the other fields asks for the ten
+// best documents.
 type Query struct {
-	// Text is the question. The model reads the tokens at its beginning, as many as
-	// [encode.Encoder.Config] says of queries: the rest of a longer one is cut off, and
-	// Options.Logger hears of it. Words that are looked for, as with Hybrid, are those of all of it.
+	// Text is the question. The model reads a limited number of tokens ([encode.Encoder.Config]). The rest of a longer
+	// question is cut off, which Options.Logger logs. Searches by words, as with Hybrid, use all of it.
 	Text string
-	// Vectors, where set, are those of the question, [tokens, dim], row-major, and Text is
-	// not encoded.
+	// Vectors are those of the question, [tokens, dim], row-major; Text is then not encoded. nil means that it is.
 	Vectors []float32
-	// K is how many hits are wanted; 0: 10.
+	// K is the maximum number of hits; 0 means 10.
 	K int
-	// Offset is how many of the best hits to pass over: with 20 and a K of 10 the result is the
-	// third page of ten. Pages of one state of the collection have each hit once.
+	// Offset is how many of the best hits to skip: with 20 and a K of 10 the result is the third page of ten. The pages
+	// of one state of the collection have each hit once.
 	Offset int
-	// MinScore, where set, leaves out hits whose Score is lower, as in MinScore: new(12.5).
+	// MinScore leaves out hits with a lower Score, as in MinScore: new(12.5); nil leaves out none.
 	MinScore *float64
-	// Where, where set, is a condition over payloads ([condition.Parse]), and Args are the
-	// values of its question marks: only documents of which it is true are found.
+	// Where is a condition over payloads ([condition.Parse]), and Args are the values of its question marks. Only
+	// documents for which it is true are found. "" means no condition.
 	Where string
 	Args  []any
-	// Hybrid searches by the words of Text too, and fuses what both find. Alpha is what
-	// vectors count then, above 0 and up to 1, and words count the rest; 0: 0.75. Scores are
-	// from 0 to 1.
+	// Hybrid also searches by the words of Text, and fuses both results. Alpha is the weight of vectors, above 0 and up to
+	// 1; words have the rest. 0 means 0.75. Scores are from 0 to 1.
 	Hybrid bool
 	Alpha  float64
-	// Keywords searches by the words of Text alone, and needs no model. Scores are those of
-	// BM25.
+	// Keywords searches by the words of Text only, which needs no model. Scores are those of BM25.
 	Keywords bool
-	// Group says how a document stored as passages is scored; "" means by its best passage
-	// ([search.GroupBest]), which is all that Keywords do. A hit has at most Passages of them; 0
-	// means 3. With [EachPassage] hits are passages.
+	// Group says how a document stored as passages is scored; "" means by its best passage ([search.GroupBest]), which
+	// is the only way for Keywords. A hit has at most Passages of its passages; 0 means 3. With [EachPassage], hits are
+	// passages.
 	Group    search.Grouping
 	Passages int
-	// Highlight finds the words of each hit, or of its passages, that the question has
-	// found.
+	// Highlight finds the words of each hit, or of its passages, that match the question.
 	Highlight bool
-	// Feedback takes so many of the best documents for good ones, and searches again with what
-	// they have; 0: it does not. Like and Unlike are ids of documents that somebody has said to
-	// be good answers, and bad ones ([search.Feedback]).
+	// Feedback treats this many top hits as relevant, and searches again with what they have in common; 0 means no
+	// feedback. Like and Unlike are ids of documents that are known to be good and bad answers ([search.Feedback]).
 	Feedback     int
 	Like, Unlike []string
 }
 
-// EachPassage, as a Query.Group, asks for passages: a document may have several hits.
+// EachPassage is a Query.Group that asks for passages: a document may have several hits.
 const EachPassage search.Grouping = "passages"
 
-// Hit is a document that was found, or one of its passages.
+// Hit is a document that a search has found, or one of its passages.
 type Hit struct {
 	ID    string  // of the document, or of the passage
-	Score float64 // MaxSim; of Query.Hybrid from 0 to 1, of Query.Keywords BM25
-	// Title, Text and Payload are as in [Document].
+	Score float64 // MaxSim; with Query.Hybrid from 0 to 1; with Query.Keywords BM25
+	// Title, Text and Payload are those of the [Document].
 	Title, Text string
 	Payload     []byte
-	// Passage is set if the hit is a passage of a longer document; nil means that it is a document.
+	// Passage is set if the hit is a passage of a longer document; nil means that the hit is a document.
 	Passage *vectors.Passage
-	// Passages are the best passages of a document stored as passages. The title, text and payload
-	// of the hit are those of the first.
+	// Passages are the best passages of a document stored as passages. The title, text and payload of the hit are those
+	// of the first one.
 	Passages []Hit
-	// Spans are the words that match the question, with Query.Highlight; if the document is stored
-	// as passages, its passages have them. NoSpans is the reason if there are none, such as a
-	// document without a text: one of the errors of package highlight.
+	// Spans are the words that match the question, with Query.Highlight. If the document is stored as passages, its
+	// passages have them. NoSpans is the reason if there are none, such as a document without text: one of the errors of
+	// package highlight.
 	Spans   []highlight.Span
 	NoSpans error
 }
 
 const defaultK = 10
 
-// Search finds the best documents, the best first. Fewer than K come back only if fewer
-// match.
+// Search finds the best documents, the best first. It returns fewer than K only if fewer match.
 //
 // Errors: [ErrQuery] for an empty question, [ErrOption], [ErrNotFound] for an id of Like or
 // Unlike, those of [condition.Parse], of the encoder and of [search.Engine.Search].
@@ -124,6 +117,7 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 	return hits, nil
 }
 
+// completeAndCheck fills in defaults, and returns an error for a faulty query.
 func (q *Query) completeAndCheck() error {
 	switch {
 	case q.Text == "" && q.Vectors == nil:
@@ -164,7 +158,7 @@ func (q *Query) completeAndCheck() error {
 	return nil
 }
 
-// options returns those of the search by vectors. They are checked for a search by keywords as well.
+// options returns the options of the search by vectors. They are also checked for a search by keywords.
 func (q *Query) options() search.Options {
 	o := search.Options{Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
 	o.SetPage(q.rankingPage())
@@ -174,7 +168,7 @@ func (q *Query) options() search.Options {
 	return o
 }
 
-// rankingPage is the part of the ranking that is wanted.
+// rankingPage returns the page of the ranking.
 func (q *Query) rankingPage() search.Page {
 	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
@@ -188,11 +182,11 @@ type searchRun struct {
 	filter   *search.Filter
 
 	encoder     *encode.Encoder
-	queryTokens []encode.Token // of the question, for highlights
-	noTokens    error          // why there are none
+	queryTokens []encode.Token // tokens of the question, for highlights
+	noTokens    error          // why there are none; nil if there are
 }
 
-// findRanked are the hits without what is stored of them.
+// findRanked returns the hits without their stored data.
 func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 	q := r.query
 	if q.Keywords {
@@ -251,7 +245,7 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.searchVectors(sq, o) })
 }
 
-// searchKeywords returns a page of the hits of the question's keywords: documents, if the query has a group.
+// searchKeywords returns a page of the hits by words: documents, unless the query has no group.
 func (r *searchRun) searchKeywords(p search.Page) ([]search.Hit, error) {
 	return r.snapshot.SearchKeywords(r.ctx, collection.KeywordQuery{
 		Text: r.query.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
@@ -259,10 +253,11 @@ func (r *searchRun) searchKeywords(p search.Page) ([]search.Hit, error) {
 	})
 }
 
+// searchVectors returns the hits by vectors.
 func (r *searchRun) searchVectors(q search.Query, o search.Options) ([]search.Hit, error) {
 	results, err := r.snapshot.Search(r.ctx, []search.Query{q}, o)
 	if err != nil {
-		var queryErr *search.QueryError // which of one it is says nothing
+		var queryErr *search.QueryError // its index is of no use: there is one query
 		if errors.As(err, &queryErr) {
 			err = queryErr.Err
 		}
@@ -271,12 +266,12 @@ func (r *searchRun) searchVectors(q search.Query, o search.Options) ([]search.Hi
 	return results[0].Hits, nil
 }
 
-// toHit is one with what is stored of it.
+// toHit returns a hit with its stored data.
 func (r *searchRun) toHit(h *search.Hit) (Hit, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Hit{}, err
 	}
-	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // stored without passages
+	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // the document is stored without passages
 		passage := h.Passages[0]
 		passage.Score, passage.Passages = h.Score, nil
 		h = &passage
@@ -289,7 +284,7 @@ func (r *searchRun) toHit(h *search.Hit) (Hit, error) {
 	hit := Hit{ID: h.ID, Score: float64(h.Score), Title: d.Title, Text: d.Text, Payload: d.Payload, Passage: h.Passage}
 	if hit.Passage == nil && len(h.Passages) == 0 {
 		if hit.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
-			hit.Passage = nil // it says what cannot be, and so nothing
+			hit.Passage = nil // the payload of another program: it does not describe a passage
 		}
 	}
 	for i := range h.Passages {
@@ -305,7 +300,7 @@ func (r *searchRun) toHit(h *search.Hit) (Hit, error) {
 	return hit, err
 }
 
-// highlightSpans are the words of a hit, or why there are none.
+// highlightSpans returns the words of a hit that match the question, or the reason why there are none.
 func (r *searchRun) highlightSpans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
 	if r.noTokens != nil {
 		return nil, r.noTokens, nil
