@@ -20,8 +20,8 @@ import (
 // vectors of all documents of one call are held in memory, about 60 KiB for a text of 120 words at 128 dimensions, so
 // add many thousands of documents in several calls.
 //
-// [vectors.CheckDocument] has the rules for a document. A document without vectors whose text is empty or white space is
-// stored too: conditions, keywords and Get find it, searches for vectors do not. An Update can add its vectors later.
+// [vectors.CheckDocument] has the rules for a document. A document without vectors and text is stored
+// too, also if its text is white space: conditions, keywords and Get find it, searches for vectors do not. An Update can add its vectors later.
 //
 // Errors: a document that cannot be stored is a [*collection.DocumentError], which wraps [ErrText], [ErrTooLong],
 // [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like. Further errors are [ErrReadOnly], [ErrModel] if
@@ -93,9 +93,9 @@ func documentError(i int, d *Document, err error) error {
 	return &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
 }
 
-// checkedTexts returns the texts of documents, one for each, with the payload to store. It checks the documents, so that
-// faults are found before anything is encoded. A text without an id gets a random one, which its passages would be named
-// after.
+// checkedTexts returns the texts of documents, one for each, with the payload to store. It checks the documents, so
+// that faults are found before anything is encoded. A text without an id gets a random one, which its passages would be
+// named after.
 func (c *Collection) checkedTexts(docs []Document) ([]encode.Text, error) {
 	texts := make([]encode.Text, len(docs))
 	indices := make(map[string]int, len(docs))
@@ -238,7 +238,8 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	}
 	addUnencoded(len(docs))
 	if report.Unknown > 0 && c.opts.Logger != nil {
-		c.opts.Logger.WarnContext(ctx, "texts are mostly unknown to the model: vectors hardly find them", "path", c.path, "texts", report.Unknown)
+		c.opts.Logger.WarnContext(ctx, "texts are mostly unknown to the model: searches for vectors hardly find them",
+			"path", c.path, "texts", report.Unknown)
 	}
 	return out, rowOrigins, nil
 }
@@ -254,7 +255,7 @@ func lengthAdvice(how *encode.Splitting) string {
 // remoteWords is the number of words in a passage if it is not known how many tokens the model reads.
 const remoteWords = 120
 
-// splitting returns how texts are split; nil means that they are stored whole.
+// splitting returns how texts are split. nil means that they are stored whole.
 func (c *Collection) splitting(e *encode.Encoder) (*encode.Splitting, error) {
 	if c.opts.Whole {
 		return nil, nil

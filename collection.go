@@ -36,12 +36,12 @@ type Options struct {
 	// Whole stores each text without splitting it. A text that is longer than the model reads is [ErrTooLong] then. It
 	// is not cut, because no search could find the rest.
 	Whole bool
-	// Model is the folder of the model that encodes texts, or its name at a hub ([hub.Name]); "" means the model that
+	// Model is the folder of the model that encodes texts, or its name at a hub ([hub.Name]). "" means the model that
 	// the index names. Create opens it at once, Open when the first text has to be encoded.
 	Model string
-	// Hub is the hub for a model with a name; nil means the one that the environment describes ([hub.FromEnv]).
+	// Hub is the hub for a model with a name. nil means the one that the environment describes ([hub.FromEnv]).
 	Hub *hub.Hub
-	// Encoder encodes texts instead of Model; nil means Model. The caller closes it, after the collection.
+	// Encoder encodes texts instead of Model. nil means Model. The caller closes it, after the collection.
 	Encoder *encode.Encoder
 	// Dim is the dimension of the vectors, for Create without a model: documents and queries then come as vectors.
 	Dim int
@@ -49,10 +49,10 @@ type Options struct {
 	// program are not seen. Nothing is written next to the index: keywords that are out of date are rebuilt in a
 	// temporary file ([os.TempDir]).
 	ReadOnly bool
-	// Bits is the number of bits of a vector's component once the collection is large: 1, 2, 4 or 8; 0 means 4. See
+	// Bits is the number of bits of a vector's component once the collection is large: 1, 2, 4 or 8. 0 means 4. See
 	// [collection.Growth].
 	Bits int
-	// Keywords are the settings of searches by words; nil means those that were used before, or else words as they
+	// Keywords are the settings of searches by words. nil means those that were used before, or else words as they
 	// are, in all fields.
 	Keywords *keywords.Settings
 	// AnyModel allows a model that the index does not name as its own. Scores are meaningless unless both are the same
@@ -62,10 +62,10 @@ type Options struct {
 	Growth collection.Growth
 	// Sampling says which questions are measured in the background, for [Collection.Stats]. The zero value means none.
 	Sampling collection.Sampling
-	// LockTimeout is how long to wait for another program that has the index open; 0 means not at all.
+	// LockTimeout is how long to wait for another program that has the index open. 0 means not at all.
 	LockTimeout time.Duration
 	// Logger logs trainings, repairs and faults, questions that are longer than the model reads, and texts in a script
-	// that the model does not know; nil means that nothing is logged.
+	// that the model does not know. nil means that nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -359,7 +359,7 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	return e, nil
 }
 
-// openedEncoder returns the encoder; nil means that it has not been opened yet.
+// openedEncoder returns the encoder. nil means that it has not been opened yet.
 func (c *Collection) openedEncoder() (*encode.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -381,7 +381,8 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 		dir, o = e.Config().Dir, e.Options()
 	case dir == "" && indexModel == nil:
 		return nil, nil, fmt.Errorf("%w: no model is known that encodes texts: name one with Options.Model", ErrOption)
-	case indexModel != nil && !(dir != "" && modelof.IsServer(indexModel.Name)): // with its settings, wherever it is now
+	case indexModel != nil && !(dir != "" && modelof.IsServer(indexModel.Name)):
+		// Use the settings of the index's model, wherever the model is now.
 		var recorded string
 		if recorded, o, err = modelof.Options(indexModel); err != nil {
 			return nil, nil, err
@@ -411,7 +412,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 	return e, m, nil
 }
 
-// modelOfIndex returns the model of the stored vectors; nil means that the index does not say.
+// modelOfIndex returns the model of the stored vectors. nil means that the index does not say.
 func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 	if c.docs == nil {
 		return nil, nil // Create has not made the index yet

@@ -1,5 +1,5 @@
-// Package plaid searches texts by late interaction, as ColBERT does. A document is a matrix of token vectors, and so is a
-// question. The score of a document is MaxSim: for each token of the question, take the largest inner product with a
+// Package plaid searches texts by late interaction, as ColBERT does. A document is a matrix of token vectors, and so is
+// a question. The score of a document is MaxSim: for each token of the question, take the largest inner product with a
 // token of the document, and add these up.
 //
 //	docs, err := plaid.Create(ctx, "docs.plaid", &plaid.Options{Model: "colbert-small"})
@@ -9,9 +9,9 @@
 // A [Collection] is one index file with its encoder, its searcher and its word index. It may begin empty, takes changes
 // while it is searched, and can be served over HTTP by package server ([Collection.Set]).
 //
-// A model reads a few hundred tokens of a text. A longer text is split into passages when it is added, so that all of it
-// can be found; [Options.Passages] says how. Searches return documents with their best passages, or passages alone with
-// [EachPassage].
+// A model reads a few hundred tokens of a text. A longer text is split into passages when it is added, so that all of
+// it can be found; [Options.Passages] says how. Searches return documents with their best passages, or passages alone
+// with [EachPassage].
 //
 // These packages can be used on their own:
 //

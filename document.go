@@ -22,12 +22,12 @@ type Document struct {
 	ID string
 	// Title and Text are encoded, the title first, and stored with the vectors.
 	Title, Text string
-	// Payload is a JSON object with further fields, for conditions, searches by words and results; nil means none. It
+	// Payload is a JSON object with further fields, for conditions, searches by words and results. nil means none. It
 	// must not have the fields title and text, in any case of letters, which Title and Text stand for, or fields that
 	// begin with an underscore, which belong to plaid.
 	Payload []byte
-	// Vectors are [tokens, dim], row-major; Title and Text are then not encoded. nil means that they are. An empty slice
-	// that is not nil means that the document has no vectors, whatever its text.
+	// Vectors are [tokens, dim], row-major; Title and Text are then not encoded. nil means that they are. An empty
+	// slice that is not nil means that the document has no vectors, whatever its text.
 	Vectors []float32
 	// KeepPayload lets an Update keep the payload of the replaced document, including title and text, if this document
 	// has none of the three. Vectors can be added to a document in this way. The text of a document that is stored as
@@ -180,8 +180,8 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 	return d, nil
 }
 
-// Selection selects documents: those with ids, or those for which a condition is true ([condition.Parse]). Set one of the
-// two. The id of a document selects all its passages, and that of a passage only this one. A condition selects the
+// Selection selects documents: those with ids, or those for which a condition is true ([condition.Parse]). Set one of
+// the two. The id of a document selects all its passages, and that of a passage only this one. A condition selects the
 // passages for which it is true.
 type Selection struct {
 	IDs   []string
@@ -231,8 +231,8 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 	return c.docs.Delete(ctx, selection)
 }
 
-// UpdatePayload sets fields of payloads to values that can be encoded as JSON; nil removes a field. Vectors stay as they
-// are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
+// UpdatePayload sets fields of payloads to values that can be encoded as JSON. nil removes a field. Vectors stay as
+// they are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
 func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 	fields map[string]any) (updated index.Affected, err error) {
 	defer func() { err = c.toError(err) }()

@@ -25,31 +25,31 @@ type Query struct {
 	Text string
 	// Vectors are those of the question, [tokens, dim], row-major; Text is then not encoded. nil means that it is.
 	Vectors []float32
-	// K is the maximum number of hits; 0 means 10.
+	// K is the maximum number of hits. 0 means 10.
 	K int
 	// Offset is how many of the best hits to skip: with 20 and a K of 10 the result is the third page of ten. The pages
 	// of one state of the collection have each hit once.
 	Offset int
-	// MinScore leaves out hits with a lower Score, as in MinScore: new(12.5); nil leaves out none.
+	// MinScore leaves out hits with a lower Score, as in MinScore: new(12.5), nil leaves out none.
 	MinScore *float64
 	// Where is a condition over payloads ([condition.Parse]), and Args are the values of its question marks. Only
 	// documents for which it is true are found. "" means no condition.
 	Where string
 	Args  []any
-	// Hybrid also searches by the words of Text, and fuses both results. Alpha is the weight of vectors, above 0 and up to
-	// 1; words have the rest. 0 means 0.75. Scores are from 0 to 1.
+	// Hybrid also searches by the words of Text, and fuses both results. Alpha is the weight of vectors, above 0 and up
+	// to 1; words have the rest. 0 means 0.75. Scores are from 0 to 1.
 	Hybrid bool
 	Alpha  float64
 	// Keywords searches by the words of Text only, which needs no model. Scores are those of BM25.
 	Keywords bool
-	// Group says how a document stored as passages is scored; "" means by its best passage ([search.GroupBest]), which
-	// is the only way for Keywords. A hit has at most Passages of its passages; 0 means 3. With [EachPassage], hits are
+	// Group says how a document stored as passages is scored. "" means by its best passage ([search.GroupBest]), which
+	// is the only way for Keywords. A hit has at most Passages of its passages. 0 means 3. With [EachPassage], hits are
 	// passages.
 	Group    search.Grouping
 	Passages int
 	// Highlight finds the words of each hit, or of its passages, that match the question.
 	Highlight bool
-	// Feedback treats this many top hits as relevant, and searches again with what they have in common; 0 means no
+	// Feedback treats this many top hits as relevant, and searches again for similar ones. 0 means no
 	// feedback. Like and Unlike are ids of documents that are known to be good and bad answers ([search.Feedback]).
 	Feedback     int
 	Like, Unlike []string
@@ -65,14 +65,14 @@ type Hit struct {
 	// Title, Text and Payload are those of the [Document].
 	Title, Text string
 	Payload     []byte
-	// Passage is set if the hit is a passage of a longer document; nil means that the hit is a document.
+	// Passage is set if the hit is a passage of a longer document. nil means that the hit is a document.
 	Passage *vectors.Passage
 	// Passages are the best passages of a document stored as passages. The title, text and payload of the hit are those
 	// of the first one.
 	Passages []Hit
 	// Spans are the words that match the question, with Query.Highlight. If the document is stored as passages, its
-	// passages have them. NoSpans is the reason if there are none, such as a document without text: one of the errors of
-	// package highlight.
+	// passages have them. NoSpans is the reason for a lack of them, such as a document without text: one of the errors
+	// of package highlight.
 	Spans   []highlight.Span
 	NoSpans error
 }
@@ -119,6 +119,7 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 
 // completeAndCheck fills in defaults, and returns an error for a faulty query.
 func (q *Query) completeAndCheck() error {
+	needsVectors := q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0
 	switch {
 	case q.Text == "" && q.Vectors == nil:
 		return fmt.Errorf("%w: it is empty", ErrQuery)
@@ -128,8 +129,9 @@ func (q *Query) completeAndCheck() error {
 		return fmt.Errorf("%w: Args without Where", ErrOption)
 	case q.Hybrid && q.Text == "" || q.Highlight && q.Text == "":
 		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
-	case q.Keywords && (q.Text == "" || q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0):
-		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
+	case q.Keywords && (q.Text == "" || needsVectors):
+		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike",
+			ErrOption)
 	case q.Keywords && q.Group != "" && q.Group != search.GroupBest && q.Group != EachPassage:
 		return fmt.Errorf("%w: Group %q does not go with Keywords, which rank a document by its best passage",
 			ErrOption, q.Group)
@@ -183,7 +185,7 @@ type searchRun struct {
 
 	encoder     *encode.Encoder
 	queryTokens []encode.Token // tokens of the question, for highlights
-	noTokens    error          // why there are none; nil if there are
+	noTokens    error          // why they are missing, nil if they are not
 }
 
 // findRanked returns the hits without their stored data.
@@ -212,7 +214,8 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 		}
 		sq.Vectors, sq.Dim = encoded.Vectors, r.encoder.Dim()
 		if q.Highlight {
-			if r.queryTokens, r.noTokens = highlight.Kept(r.encoder, encode.Query, q.Text); r.noTokens != nil && !highlight.Unknown(r.noTokens) {
+			r.queryTokens, r.noTokens = highlight.Kept(r.encoder, encode.Query, q.Text)
+			if r.noTokens != nil && !highlight.Unknown(r.noTokens) {
 				return nil, r.noTokens
 			}
 		}
@@ -242,7 +245,8 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 	if !q.Highlight {
 		return fused, nil
 	}
-	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.searchVectors(sq, o) })
+	searchAgain := func(o search.Options) ([]search.Hit, error) { return r.searchVectors(sq, o) }
+	return fused, search.MatchRanked(fused, searchAgain)
 }
 
 // searchKeywords returns a page of the hits by words: documents, unless the query has no group.
@@ -300,7 +304,7 @@ func (r *searchRun) toHit(h *search.Hit) (Hit, error) {
 	return hit, err
 }
 
-// highlightSpans returns the words of a hit that match the question, or the reason why there are none.
+// highlightSpans returns the words of a hit that match the question, or the reason why they are missing.
 func (r *searchRun) highlightSpans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
 	if r.noTokens != nil {
 		return nil, r.noTokens, nil

@@ -5,7 +5,7 @@
 //	[Catalog] → [Collection] → [Snapshot]   all collections, one of them, one state of it
 //	[DocumentInput] → [StoredDocument]      a document as it is sent, and as it is read
 //	[Selection]                             selects documents
-//	[Config], [Growth], [Stats]             how a collection is kept, and what is in it
+//	[Config], [Growth], [Stats]             how a collection is kept, and its contents
 //
 // Package collectiontest tests that implementations do what these interfaces say. What only some of them can do is an
 // interface of its own, which callers look for by a type assertion:
@@ -37,11 +37,11 @@ type Catalog interface {
 	Place() string
 	// Names returns the names of all collections, in order.
 	Names() []string
-	// Get returns a collection. The error is [ErrUnknown] if there is none.
+	// Get returns a collection. The error is [ErrUnknown] if it does not exist.
 	Get(name string) (Collection, error)
 	// Declare creates a collection without documents. It is durable when Declare returns.
 	Declare(ctx context.Context, name string, c Config) (Collection, error)
-	// Drop removes a collection. A name that does not exist is no error.
+	// Drop removes a collection. If the name does not exist, it does nothing.
 	Drop(ctx context.Context, name string) (existed bool, err error)
 }
 
@@ -49,7 +49,7 @@ type Catalog interface {
 // snapshots show it.
 type Collection interface {
 	Name() string
-	// Err returns why the collection cannot be used at all; nil means that it can.
+	// Err returns why the collection cannot be used at all. nil means that it can.
 	Err() error
 	Config() Config
 	SetMaxDocuments(ctx context.Context, most *uint64) (Config, error)
@@ -68,7 +68,7 @@ type Collection interface {
 type UpdateOptions struct {
 	// Replace lets a document replace the stored one with the same id. Otherwise a duplicate id is an error.
 	Replace bool
-	// Model describes the model of the vectors; nil means that it is not known. A collection keeps the model of the
+	// Model describes the model of the vectors. nil means that it is not known. A collection keeps the model of the
 	// request that makes its index. Later requests with another model are refused ([storage.ErrModel]).
 	Model *storage.Model
 }
@@ -102,7 +102,7 @@ type Snapshot interface {
 	Dim() int
 	// Most returns how many documents a search may return.
 	Most() int
-	// Filter returns a filter for Search that lets the documents of a selection through; nil means all documents.
+	// Filter returns a filter for Search that lets the documents of a selection through. nil means all documents.
 	Filter(ctx context.Context, s Selection) (*search.Filter, error)
 	// Check returns an error for a faulty query. It does not search.
 	Check(q *search.Query) error
@@ -116,9 +116,9 @@ type Snapshot interface {
 	Documents(ctx context.Context, s Selection, o ReadOptions) iter.Seq2[StoredDocument, error]
 }
 
-// ReadOptions say what is read of documents.
+// ReadOptions select parts of documents to read.
 type ReadOptions struct {
-	// Limit is the maximum number of documents; 0 means all. Those at the beginning of the order are read.
+	// Limit is the maximum number of documents. 0 means all. Those at the beginning of the order are read.
 	Limit int
 	// From is the number at which reading begins, unless the selection is a list.
 	From uint64
@@ -200,10 +200,10 @@ type Stats struct {
 	// Metadata counts the documents with metadata.
 	Metadata   uint64         `json:"metadata"`
 	Dim        int            `json:"dim"`             // 0 means not known yet
-	Nbits      int            `json:"nbits"`           // bits a component at present; 0 without documents
-	Centroids  int            `json:"centroids"`       // of the codec; 0 without documents
+	Nbits      int            `json:"nbits"`           // bits a component at present, 0 without documents
+	Centroids  int            `json:"centroids"`       // of the codec, 0 without documents
 	Generation uint64         `json:"generation"`      // counts how often all vectors were encoded again
-	Model      *storage.Model `json:"model,omitempty"` // of the vectors; nil if it is not known
+	Model      *storage.Model `json:"model,omitempty"` // of the vectors, nil if it is not known
 	FileBytes  int64          `json:"file_bytes"`      // of the index
 	Growth     GrowthStats    `json:"growth"`          // trainings
 	// Defaults are the parameters of searches that set none, with the recall that was measured for them. nil means that
@@ -211,7 +211,7 @@ type Stats struct {
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 	Queue    QueueStats        `json:"queue"`  // changes that wait to be written
 	Counts   Counts            `json:"counts"` // since the collection was opened
-	// Sampled is the recall of sampled questions; nil means that none were sampled.
+	// Sampled is the recall of sampled questions. nil means that none were sampled.
 	Sampled *Sampled `json:"sampled,omitempty"`
 }
 
@@ -222,7 +222,7 @@ type GrowthStats struct {
 	Training bool        `json:"training"`
 	Failed   string      `json:"training_failed,omitempty"`
 	Drift    index.Drift `json:"drift"` // how well the codec fits later documents
-	// Advice says why another training would help; "" means that it would not.
+	// Advice says why another training would help. "" means that it would not.
 	Advice string `json:"advice,omitempty"`
 }
 

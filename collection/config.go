@@ -16,13 +16,13 @@ type Config struct {
 	// BatchSize and StartFromScratch are stored and returned, and have no effect: the writer groups waiting changes,
 	// and growth decides about trainings.
 	BatchSize int `json:"batch_size"`
-	// Seed is the seed of trainings; nil means 42.
+	// Seed is the seed of trainings. nil means 42.
 	Seed             *uint64 `json:"seed"`
 	StartFromScratch int     `json:"start_from_scratch"`
-	// MaxDocuments limits the documents; nil means no limit. An update beyond it deletes the oldest documents, in the
+	// MaxDocuments limits the documents. nil means no limit. An update beyond it deletes the oldest documents, in the
 	// same transaction unless the update alone exceeds the limit.
 	MaxDocuments *uint64 `json:"max_documents"`
-	// Tokenizer of keyword searches is "unicode61" or "trigram"; "" means the first.
+	// Tokenizer of keyword searches is "unicode61" or "trigram". "" means the first.
 	Tokenizer string `json:"fts_tokenizer"`
 	// Binary means one bit a component, whatever Nbits says.
 	Binary bool `json:"binary,omitempty"`
@@ -65,7 +65,8 @@ func (c Config) Completed() (Config, error) {
 	case c.MaxDocuments != nil && *c.MaxDocuments == 0:
 		return Config{}, fmt.Errorf("%w: max_documents is 0; null is no limit", ErrConfig)
 	case c.Tokenizer != TokenizerUnicode && c.Tokenizer != TokenizerTrigram:
-		return Config{}, fmt.Errorf("%w: fts_tokenizer is %q; unicode61 and trigram are possible", ErrConfig, c.Tokenizer)
+		return Config{}, fmt.Errorf("%w: fts_tokenizer is %q; unicode61 and trigram are possible",
+			ErrConfig, c.Tokenizer)
 	}
 	return c, nil
 }

@@ -42,7 +42,7 @@ type StoredDocument struct {
 
 // CheckDocuments returns a [*DocumentError] for the first fault that can be found without looking at stored documents:
 // one that [vectors.CheckDocument] finds, or one of the vectors. dim is the dimension of the collection, 0 if it has
-// none yet. It returns the documents as they are to be stored, which share the vectors.
+// none yet. It returns the documents in their stored form, which share the vectors.
 func CheckDocuments(docs []DocumentInput, dim int) ([]DocumentInput, error) {
 	checked := make([]DocumentInput, len(docs))
 	seen := make(map[string]int, len(docs))
@@ -60,7 +60,8 @@ func CheckDocuments(docs []DocumentInput, dim int) ([]DocumentInput, error) {
 		switch {
 		case len(d.Vectors) == 0 && d.Dim == 0: // fits any dimension
 		case d.Dim < 1 || d.Dim > kernels.MaxDim:
-			return nil, fault(-1, fmt.Errorf("%w: dimension %d is not in 1..%d", vectors.ErrShape, d.Dim, kernels.MaxDim))
+			return nil, fault(-1, fmt.Errorf("%w: dimension %d is not in 1..%d",
+				vectors.ErrShape, d.Dim, kernels.MaxDim))
 		case len(d.Vectors)%d.Dim != 0:
 			return nil, fault(-1, fmt.Errorf("%w: %d values are not a multiple of the dimension %d",
 				vectors.ErrShape, len(d.Vectors), d.Dim))

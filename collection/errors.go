@@ -61,9 +61,9 @@ func (e *BusyError) Unwrap() error { return ErrBusy }
 // PartlyError means that a change was made in some shards of a collection but not, or not certainly, in others. Err is
 // the reason; it wraps [storage.ErrOutcomeUnknown] if the other shards may have made the change.
 type PartlyError struct {
-	// Documents has the indices in the request of the documents that were stored, in order; nil for other changes.
+	// Documents has the indices in the request of the documents that were stored, in order, nil for other changes.
 	Documents []int
-	// Done counts what was changed.
+	// Done counts the documents and passages that were changed.
 	Done index.Affected
 	Err  error
 }

@@ -15,8 +15,8 @@ import (
 //
 //	up to Flat      8 bits a component, quantized around zero. Nothing is trained, and searches score every document
 //	                exactly.
-//	up to Until     the bits of [Config], but at least 4, around centroids. It is trained each time that the collection
-//	                has grown by Factor since the last training.
+//	up to Until     the bits of [Config], but at least 4, around centroids. It is trained each time that the
+//	                collection has grown by Factor since the last training.
 //	beyond Until    the bits of [Config], trained once. Drift is watched, and an operator may call [Retrainer].
 //
 // A training reads one state of the collection, while searches and writes go on. Documents that come meanwhile are
@@ -26,7 +26,7 @@ type Growth struct {
 	Until  int64   // 0 means 1,048,576; −1 means that the first documents are encoded in the final form
 	Factor float64 // 0 means 8
 	// Drift is how many times the error of the training the error of later documents may be before another training is
-	// advised; 0 means 1.5.
+	// advised. 0 means 1.5.
 	Drift float64
 }
 
@@ -72,7 +72,7 @@ type Training struct {
 	Seed      uint64
 }
 
-// HeldOut returns the n of "one of n vectors is not trained on", so that step and scales suit later documents; 0 means
+// HeldOut returns the n of "one of n vectors is not trained on", so that step and scales suit later documents. 0 means
 // that all vectors are trained on. See [codec.TrainOptions].
 func (t *Training) HeldOut() int {
 	if t.Stage == StageGrowing {
@@ -81,7 +81,7 @@ func (t *Training) HeldOut() int {
 	return 0
 }
 
-// Codec returns the codec of a training that needs no documents; nil means that it needs some.
+// Codec returns the codec of a training that needs no documents. nil means that it needs some.
 func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	if t.Stage != StageFlat {
 		return nil, nil
@@ -160,15 +160,15 @@ func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
 	return t
 }
 
-// FailedAgain reports whether a due training is skipped because one has failed when the collection had failed tokens. It
-// is tried again when the collection has a tenth more.
+// FailedAgain reports whether a due training is skipped because one has failed when the collection had failed tokens.
+// It is tried again when the collection has a tenth more.
 func FailedAgain(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
 
 // minDriftShare is the inverse of a share: the error of tokens added since the training counts if these are more than
 // 1/minDriftShare of the tokens that were trained on.
 const minDriftShare = 16
 
-// Advice returns why another training would help; "" means that it would not. It is for collections in the final stage,
+// Advice returns why another training would help. "" means that it would not. It is for collections in the final stage,
 // which are not trained automatically any more.
 func (g *Growth) Advice(stage Stage, d index.Drift) string {
 	switch {

@@ -10,14 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// Readier is a [Catalog] that may be unreachable as a whole. Ready returns the reason; nil means that it is reachable.
+// Readier is a [Catalog] that may be unreachable as a whole. Ready returns the reason. nil means that it is reachable.
 // Load balancers use it to send requests elsewhere.
 type Readier interface {
 	Ready() error
 }
 
-// Disker is a [Catalog] on a disk. Disk reports whether the disk was full at the last write, and how many bytes are free
-// if that is known.
+// Disker is a [Catalog] on a disk. Disk reports whether the disk was full at the last write, and how many bytes are
+// free if that is known.
 type Disker interface {
 	Disk() (full bool, free uint64, known bool)
 }
@@ -84,8 +84,8 @@ type Retrainer interface {
 	Retrain(ctx context.Context) (*index.RetrainReport, error)
 }
 
-// Compacter is a [Collection] that rewrites itself without deleted documents, with its segments merged into one, to free
-// disk space. Searches go on; changes wait.
+// Compacter is a [Collection] that rewrites itself without deleted documents, with its segments merged into one, to
+// free disk space. Searches go on; changes wait.
 type Compacter interface {
 	// Compact returns the bytes of the collection before and after.
 	Compact(ctx context.Context) (before, after int64, err error)
@@ -129,7 +129,7 @@ type KeywordQuery struct {
 	Filters []*search.Filter
 	// Payload says that MetadataOf will be called for the hits.
 	Payload bool
-	// Statistics are those of the query in the whole collection, if the snapshot is one shard; nil otherwise.
+	// Statistics are those of the query in the whole collection, if the snapshot is one shard, nil otherwise.
 	Statistics *keywords.Statistics
 	// Passages above 0 groups hits into documents, each with at most that many of its best passages.
 	Passages int

@@ -15,9 +15,9 @@ import (
 // with a filter are left out, because their results depend on it, and so are searches that do not prune, because they
 // miss nothing. The vectors of a question stay in memory until it is measured, and are neither stored nor logged.
 type Sampling struct {
-	// Rate is the share of the questions that is measured; 0 means none.
+	// Rate is the share of the questions that is measured. 0 means none.
 	Rate float64
-	// Busy is the share of one processor's time that measuring may take, for all collections of a store; 0 means 0.05.
+	// Busy is the share of one processor's time that measuring may take, for all collections of a store. 0 means 0.05.
 	Busy float64
 }
 
@@ -33,7 +33,7 @@ func (s Sampling) Completed() (Sampling, error) {
 	return s, nil
 }
 
-// Sampled is what was measured with sampled questions since the collection was opened.
+// Sampled has the measurements of sampled questions since the collection was opened.
 type Sampled struct {
 	// Classes are measured with the present codec, and at most the last 1,000 questions, approximately.
 	Classes []SampledClass `json:"classes"`
@@ -50,7 +50,7 @@ type Sampled struct {
 // SampledClass is what searches for K documents find.
 type SampledClass struct {
 	quality.Found
-	// Promised is the recall that the index expects for real questions, from its self-check or its tuning; nil means
+	// Promised is the recall that the index expects for real questions, from its self-check or its tuning. nil means
 	// that neither was done.
 	Promised *float64 `json:"promised,omitempty"`
 }
@@ -87,8 +87,13 @@ func (s *Sampled) Join(o *Sampled) *Sampled {
 		return s
 	}
 	r := &Sampled{
-		Classes: slices.Clone(s.Classes), Offered: s.Offered + o.Offered, Measured: s.Measured + o.Measured,
-		Dropped: s.Dropped + o.Dropped, Failed: s.Failed + o.Failed, Waiting: s.Waiting + o.Waiting, Time: s.Time + o.Time,
+		Classes:  slices.Clone(s.Classes),
+		Offered:  s.Offered + o.Offered,
+		Measured: s.Measured + o.Measured,
+		Dropped:  s.Dropped + o.Dropped,
+		Failed:   s.Failed + o.Failed,
+		Waiting:  s.Waiting + o.Waiting,
+		Time:     s.Time + o.Time,
 	}
 	for _, b := range o.Classes {
 		i := slices.IndexFunc(r.Classes, func(a SampledClass) bool { return a.K == b.K })

@@ -10,7 +10,8 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Searcher is a [search.Searcher] of a [Collection]. Each call searches the present state. It is safe for concurrent use.
+// Searcher is a [search.Searcher] of a [Collection]. Each call searches the present state. It is safe for concurrent
+// use.
 type Searcher struct {
 	coll    Collection
 	ctx     context.Context // ends with the searcher

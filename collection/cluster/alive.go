@@ -37,7 +37,8 @@ func (c *Cluster) suspectNode(n *Node) {
 	began := c.startTask("asking "+n.Started, func(ctx context.Context) {
 		defer c.front.peers.noteAlive(n.Name) // also when another process has taken its name
 		for c.isProcessAlive(n.Started) {
-			if sleepFor(ctx, c.front.peers.probeDelay(n.Name)); ctx.Err() != nil || c.probeNode(ctx, n, &aliveAnswer{}) == nil {
+			sleepFor(ctx, c.front.peers.probeDelay(n.Name))
+			if ctx.Err() != nil || c.probeNode(ctx, n, &aliveAnswer{}) == nil {
 				return
 			}
 			c.front.peers.noteFailure(n.Name)

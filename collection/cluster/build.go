@@ -29,7 +29,7 @@ type BuildOptions struct {
 	// a temporary folder.
 	Dir    string
 	Growth collection.Growth // the same as on the nodes
-	// Progress is called with the number of shards that are in the store; nil means that nothing is called.
+	// Progress is called with the number of shards that are in the store. nil means that nothing is called.
 	Progress func(done, total int)
 	Logger   *slog.Logger
 }
@@ -163,7 +163,7 @@ func (b *bulkBuild) releaseGeneration(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
 	_, err := updateMap(ctx, b.store, nameFromID(b.id), forCollection(b.id, changeIf(
-		func(m *Map) bool { return m.Building.holds(b.generation) }, func(m *Map) { m.release(&m.Building) })))
+		func(m *Map) bool { return m.Building.reserves(b.generation) }, func(m *Map) { m.release(&m.Building) })))
 	if err != nil && !errors.Is(err, collection.ErrUnknown) && b.log != nil {
 		b.log.Warn("the objects of a failed build will be deleted after a week",
 			"collection", nameFromID(b.id), "error", err)
@@ -238,7 +238,7 @@ func (b *bulkBuild) publishIndex(ctx context.Context, ix *index.Index, dir strin
 
 // checkReserved returns [ErrConflict] if the map does not have the reservation of the build any more.
 func (b *bulkBuild) checkReserved(m *Map) error {
-	if m.Building.holds(b.generation) {
+	if m.Building.reserves(b.generation) {
 		return nil
 	}
 	return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",

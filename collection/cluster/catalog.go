@@ -222,8 +222,8 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	return err
 }
 
-// Ready implements [collection.Readier]. The error says why the store does not answer. Searches go on meanwhile with the
-// replicas of this node and the others.
+// Ready implements [collection.Readier]. The error says why the store does not answer. Searches go on meanwhile with
+// the replicas of this node and the others.
 func (c *Cluster) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -67,8 +67,8 @@ func (c *Cluster) doCheck(ctx context.Context, a *shardTarget, in *changeRequest
 }
 
 // doChange calls do with the replica of the one shard that is changed.
-func (c *Cluster) doChange(ctx context.Context, a *shardTarget, do func(r *replica.Replica, out *changeResult) error) (*changeResult,
-	error) {
+func (c *Cluster) doChange(ctx context.Context, a *shardTarget,
+	do func(r *replica.Replica, out *changeResult) error) (*changeResult, error) {
 	if len(a.Shards) != 1 {
 		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(a.Shards))
 	}
@@ -134,8 +134,8 @@ func forEachShard[T any](shards []int, do func(shard int) (T, error)) (done map[
 
 // changeShards makes the changes of several shards concurrently. If some shards are busy while others succeed, it
 // repeats those, as long as there is time.
-func (s *shardedCollection) changeShards(ctx context.Context, op string, parts map[int]*changeRequest) (map[int]*changeResult,
-	map[int]error) {
+func (s *shardedCollection) changeShards(ctx context.Context, op string,
+	parts map[int]*changeRequest) (map[int]*changeResult, map[int]error) {
 	change := func(shard int) (*changeResult, error) { return s.changeShard(ctx, op, shard, *parts[shard]) }
 	done, errs := forEachShard(sortedKeys(parts), change)
 	for len(done) > 0 {
@@ -163,7 +163,7 @@ func (s *shardedCollection) changeShards(ctx context.Context, op string, parts m
 	return done, errs
 }
 
-// worstError returns the error of the first shard whose outcome is unknown, or else of the first shard; nil without
+// worstError returns the error of the first shard whose outcome is unknown, or else of the first shard, nil without
 // errors.
 func worstError(errs map[int]error) (first error) {
 	for _, shard := range sortedKeys(errs) {
@@ -237,8 +237,8 @@ func (s *shardedCollection) Update(ctx context.Context, input []collection.Docum
 }
 
 // prepareUpdate checks documents, and makes sure that the collection has a generation of their dimension.
-func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collection.DocumentInput, o collection.UpdateOptions) (*Map,
-	[]collection.DocumentInput, error) {
+func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collection.DocumentInput,
+	o collection.UpdateOptions) (*Map, []collection.DocumentInput, error) {
 	m, err := s.currentMap(ctx)
 	for range 8 {
 		if err != nil {
@@ -273,8 +273,8 @@ func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collectio
 }
 
 // splitByShard splits documents by shard, with their indices in the request. Documents without an id get a random one.
-func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput, o collection.UpdateOptions) (parts map[int]*changeRequest,
-	indices map[int][]int, err error) {
+func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput,
+	o collection.UpdateOptions) (parts map[int]*changeRequest, indices map[int][]int, err error) {
 	parts, indices = map[int]*changeRequest{}, map[int][]int{}
 	for i := range docs {
 		d := &docs[i]
@@ -308,7 +308,8 @@ func toRequestIndex(err error, indices []int) error {
 
 // checkUpdate asks shards whether they would refuse documents, so that no shard stores its documents if another one
 // will refuse. Vectors are left out, and metadata is sent only if it marks a passage.
-func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*changeRequest, indices map[int][]int) error {
+func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*changeRequest,
+	indices map[int][]int) error {
 	trimmed := map[int]*changeRequest{}
 	for shard, p := range parts {
 		l := *p
@@ -331,8 +332,8 @@ func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*chan
 }
 
 // changeSelected makes a change of the documents of a selection.
-func (s *shardedCollection) changeSelected(ctx context.Context, op string, sel collection.Selection, in changeRequest) (index.Affected,
-	error) {
+func (s *shardedCollection) changeSelected(ctx context.Context, op string, sel collection.Selection,
+	in changeRequest) (index.Affected, error) {
 	var n index.Affected
 	if err := sel.CheckOne(); err != nil {
 		return n, err

@@ -26,7 +26,8 @@ const (
 
 // changeShard makes a change of one shard. It sends the change to the first holder, and again, to the other holders
 // too, until there is an answer.
-func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int, in changeRequest) (*changeResult, error) {
+func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int, in changeRequest) (*changeResult,
+	error) {
 	limit := time.Now().Add(changeLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
@@ -35,8 +36,8 @@ func (s *shardedCollection) changeShard(ctx context.Context, op string, shard in
 		ID:    randomID(),
 		After: cmp.Or(s.c.newestEntry(s.id, shard), s.logEnd(ctx, shard, useKnownEnd)),
 	}
-	// outcomeUnknown says that the change may have been made. holderIndex is the holder to ask. cutOffHolders counts the
-	// holders in a row that do not reach the store.
+	// outcomeUnknown says that the change may have been made. holderIndex is the holder to ask. cutOffHolders counts
+	// the holders in a row that do not reach the store.
 	outcomeUnknown, holderIndex, cutOffHolders := false, 0, 0
 	lastErr := errNoNode
 	for try := 0; ; try++ {
@@ -134,8 +135,8 @@ const probeInterval = 500 * time.Millisecond
 
 // changeOnNode sends a change of a shard to a node. If there are other holders, it does not wait for a node that hangs
 // or does not reach the store; the outcome is then unknown.
-func (c *Cluster) changeOnNode(ctx context.Context, n *Node, op string, in *request[changeRequest], others bool) (out *changeResult,
-	err error) {
+func (c *Cluster) changeOnNode(ctx context.Context, n *Node, op string, in *request[changeRequest],
+	others bool) (out *changeResult, err error) {
 	// Allow more time for larger changes.
 	size := 0
 	for i := range in.In.Documents {

@@ -36,14 +36,14 @@ type Config struct {
 	// Address is the URL under which other nodes reach [Cluster.Handler]. "" means a client: it has no shards and asks
 	// the nodes for everything.
 	Address string
-	// Shards and Replicas are the defaults of collections that are declared; 0 means 1 shard and 2 replicas.
+	// Shards and Replicas are the defaults of collections that are declared. 0 means 1 shard and 2 replicas.
 	Shards, Replicas int
 	Index            store.Options // growth, threads, backend, device, derived data, queue
-	Grace            time.Duration // how long unneeded objects stay; 0 means an hour
+	Grace            time.Duration // how long unneeded objects stay. 0 means an hour
 	CheckpointBytes  int64         // see [replica.Config]
-	// Beat is the interval at which a node says that it is alive; 0 means 3 s. It counts as dead after four intervals.
+	// Beat is the interval at which a node says that it is alive. 0 means 3 s. It counts as dead after four intervals.
 	Beat time.Duration
-	// Deadline limits a search; 0 means 30 s. Partial lets searches answer without shards that do not answer.
+	// Deadline limits a search. 0 means 30 s. Partial lets searches answer without shards that do not answer.
 	Deadline time.Duration
 	Partial  bool
 	Logger   *slog.Logger
@@ -71,7 +71,7 @@ func (c *Config) complete() (err error) {
 type Cluster struct {
 	cfg           Config
 	log           *slog.Logger
-	node          *Node // this node; nil for a client
+	node          *Node // this node, nil for a client
 	replicaConfig replica.Config
 
 	// Used by the loop only.
@@ -82,7 +82,7 @@ type Cluster struct {
 	maps          map[string]*Map                // newest known map, by the name of the collection
 	lostMaps      map[string]bool                // collections whose maps the store has lost
 	nodes         []*Node                        // living nodes by name, including this one
-	twin          *Node                          // another process with the name of this node; nil means none
+	twin          *Node                          // another process with the name of this node. nil means none
 	replicas      map[replicaKey]*cachedReplica  // open replicas of this node
 	closing       map[replicaKey]bool            // replicas that are being closed
 	seenEntries   map[shardKey]uint64            // newest entry that this process has made or seen
@@ -98,7 +98,7 @@ type Cluster struct {
 	lastDone      map[string]time.Time           // when work was last done, see isDue
 	storeNow      time.Time                      // time of the last beat, by the clock of the store
 	lastAnswer    time.Time                      // when the store last answered, by the clock of this process
-	storeErr      error                          // error of the last refresh; nil means that it succeeded
+	storeErr      error                          // error of the last refresh. nil means that it succeeded
 	mapsChanged   chan struct{}                  // closed when a map, or the list of nodes, has changed
 	closed        bool
 

@@ -162,7 +162,8 @@ type describeAnswer struct {
 }
 
 // doDescribe describes shards.
-func (c *Cluster) doDescribe(ctx context.Context, a *shardTarget, in *describeRequest) (*answers[describeAnswer], error) {
+func (c *Cluster) doDescribe(ctx context.Context, a *shardTarget, in *describeRequest) (*answers[describeAnswer],
+	error) {
 	return eachShard(ctx, c, a, func(h *openShard, out *describeAnswer) (err error) {
 		if in.Fields {
 			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.snapshot.Snapshot()})
@@ -191,7 +192,8 @@ func (s *shardedCollection) checkFields(ctx context.Context, where *condition.Co
 	if where == nil || where.IsLenient() {
 		return nil
 	}
-	_, looks, err := readAllShards[describeAnswer](ctx, s, "look", allShards, &describeRequest{Only: collection.Selection{Where: where}})
+	in := &describeRequest{Only: collection.Selection{Where: where}}
+	_, looks, err := readAllShards[describeAnswer](ctx, s, "look", allShards, in)
 	if err == nil {
 		err = checkKnownFields(where, looks)
 	}
@@ -199,7 +201,8 @@ func (s *shardedCollection) checkFields(ctx context.Context, where *condition.Co
 	if !ok {
 		return err
 	}
-	if _, looks, lerr := readAllShards[describeAnswer](ctx, s, "look", allShards, &describeRequest{Fields: true}); lerr == nil {
+	in = &describeRequest{Fields: true}
+	if _, looks, lerr := readAllShards[describeAnswer](ctx, s, "look", allShards, in); lerr == nil {
 		unknown.Fields = []condition.Field{}
 		for _, l := range looks {
 			unknown.Fields = append(unknown.Fields, l.Fields...)

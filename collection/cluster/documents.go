@@ -187,7 +187,8 @@ func (d *wireStoredDocument) stored() collection.StoredDocument {
 }
 
 // doDocuments reads documents of shards, as many as an answer may have.
-func (c *Cluster) doDocuments(ctx context.Context, a *shardTarget, in *documentsRequest) (*answers[documentsAnswer], error) {
+func (c *Cluster) doDocuments(ctx context.Context, a *shardTarget, in *documentsRequest) (*answers[documentsAnswer],
+	error) {
 	parts := newSplitSelection(&in.Only, a.ShardCount)
 	return eachShard(ctx, c, a, func(h *openShard, out *documentsAnswer) error {
 		remaining, limit := max(maxReadBytes/len(a.Shards), 1<<16), maxListed
@@ -199,7 +200,7 @@ func (c *Cluster) doDocuments(ctx context.Context, a *shardTarget, in *documents
 		if in.Read.From>>32 == uint64(h.Shard) {
 			o.From = in.Read.From & math.MaxUint32
 		}
-		// readEntry reads documents of one entry of the list, or of the whole selection if that is no list.
+		// readEntry reads documents of one entry of the list, or of the whole selection if that has none.
 		readEntry := func(index int, s collection.Selection) error {
 			for d, err := range h.snapshot.Documents(ctx, s, o) {
 				if err != nil {
@@ -278,7 +279,7 @@ func (s *shardedCollection) readDocuments(ctx context.Context, sel collection.Se
 type listReader struct {
 	*shardedCollection
 	o     collection.ReadOptions
-	m     *Map // of the first list; nil before it has been read
+	m     *Map // of the first list, nil before it has been read
 	yield func(collection.StoredDocument) bool
 }
 
@@ -293,7 +294,8 @@ func (r *listReader) readInBlocks(ctx context.Context, sel collection.Selection,
 
 // readBlock reads the documents of a list in one answer. If they do not fit, it reads them in halves.
 func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
-	m, pages, err := readAllShards[documentsAnswer](ctx, r.shardedCollection, "documents", shardsOf(sel), &documentsRequest{sel, r.o})
+	in := &documentsRequest{sel, r.o}
+	m, pages, err := readAllShards[documentsAnswer](ctx, r.shardedCollection, "documents", shardsOf(sel), in)
 	if err != nil {
 		return false, err
 	}
@@ -352,7 +354,7 @@ func (r *listReader) readPassages(ctx context.Context, sel collection.Selection)
 	return goOn, err
 }
 
-// readByNumber reads the documents of a selection that is no list, in the order of their numbers.
+// readByNumber reads the documents of a selection without a list, in the order of their numbers.
 func (s *shardedCollection) readByNumber(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
 	yield func(collection.StoredDocument) bool) error {
 	if err := checkWhere(sel.Where); err != nil {
@@ -379,7 +381,8 @@ func (s *shardedCollection) readByNumber(ctx context.Context, sel collection.Sel
 				break
 			}
 			o.From = page.Documents[len(page.Documents)-1].Number + 1
-			_, next, err := readAllShards[documentsAnswer](ctx, s, "documents", oneShard(shard), &documentsRequest{sel, o})
+			in := &documentsRequest{sel, o}
+			_, next, err := readAllShards[documentsAnswer](ctx, s, "documents", oneShard(shard), in)
 			if err == nil {
 				err = s.checkSameNumbers(ctx, m)
 			}
@@ -417,8 +420,8 @@ func (v *shardedSnapshot) Documents(ctx context.Context, s collection.Selection,
 
 // hitsWithPayloads returns the hits of rankings, with their payloads if wanted. It reads the payloads that did not fit
 // into an answer, and leaves out hits that were deleted meanwhile.
-func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, wanted bool, rankings ...[]wireHit) ([][]search.Hit,
-	error) {
+func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, wanted bool,
+	rankings ...[]wireHit) ([][]search.Hit, error) {
 	missing, payloads := map[uint64]bool{}, map[uint64]json.RawMessage{}
 	for _, hits := range rankings {
 		for i := range hits {
@@ -430,7 +433,8 @@ func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, wanted
 		}
 	}
 	if len(missing) > 0 {
-		err := s.readDocuments(ctx, collection.Selection{Numbers: sortedKeys(missing)}, collection.ReadOptions{Metadata: true},
+		sel := collection.Selection{Numbers: sortedKeys(missing)}
+		err := s.readDocuments(ctx, sel, collection.ReadOptions{Metadata: true},
 			func(d collection.StoredDocument) bool {
 				payloads[d.Number] = d.Metadata
 				return true

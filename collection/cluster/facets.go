@@ -123,7 +123,7 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 	return counter.Facet(ctx)
 }
 
-// isNullCondition returns the condition "field IS NULL", which tells whether shards know the field.
+// isNullCondition returns the condition "field IS NULL", by which shards find out whether they know the field.
 func isNullCondition(field condition.Field) (*condition.Condition, error) {
 	e, err := condition.Parse(string(field) + " IS NULL")
 	if err != nil {

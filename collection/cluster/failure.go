@@ -170,7 +170,12 @@ func (f *failure) toError() error {
 		case location.Query != nil:
 			e.causes = append(e.causes, &search.QueryError{Index: *location.Query, Err: cause})
 		case location.Document != nil:
-			e.causes = append(e.causes, &collection.DocumentError{Document: *location.Document, ID: location.ID, Token: location.Token, Err: cause})
+			e.causes = append(e.causes, &collection.DocumentError{
+				Document: *location.Document,
+				ID:       location.ID,
+				Token:    location.Token,
+				Err:      cause,
+			})
 		case location.Condition != nil:
 			offset := min(max(location.Offset, 0), len(*location.Condition))
 			e.causes = append(e.causes, &condition.Error{Condition: *location.Condition, Offset: offset, Err: cause})

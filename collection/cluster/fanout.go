@@ -32,7 +32,8 @@ func (a *shardTarget) validate() error {
 	named := make([]bool, a.ShardCount)
 	for _, s := range a.Shards {
 		if s.Shard < 0 || s.Shard >= a.ShardCount || named[s.Shard] {
-			return fmt.Errorf("%w: shard %d of %d does not exist, or is asked for twice", errMessage, s.Shard, a.ShardCount)
+			return fmt.Errorf("%w: shard %d of %d does not exist, or is asked for twice", errMessage,
+				s.Shard, a.ShardCount)
 		}
 		named[s.Shard] = true
 	}
@@ -111,16 +112,16 @@ type fanOut[T, In any, P answer[T]] struct {
 	in     *In
 
 	mu      sync.Mutex
-	missing map[int]error // why shards have not answered, by shard; nil after askOnce
-	refusal error         // the request is at fault; nil means that it is not
+	missing map[int]error // why shards have not answered, by shard. nil after askOnce
+	refusal error         // the request is at fault. nil means that it is not
 	stale   bool          // a node has another generation
 	stop    context.CancelFunc
 }
 
 // readShards asks for the shards that which selects, until shards of one generation have answered. missing says why
 // shards have not answered. With [Config.Partial] it does not wait for those.
-func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int, in *In) (
-	m *Map, parts map[int]*T, missing map[int]error, err error) {
+func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int,
+	in *In) (m *Map, parts map[int]*T, missing map[int]error, err error) {
 	// The request ends with its deadline and with the cluster.
 	began, deadline := time.Now(), s.c.requestTimeout()
 	ctx, stop := context.WithTimeout(ctx, deadline)
@@ -166,8 +167,8 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 
 // askOnce asks for the shards that parts lacks, and adds their answers to it. An error means that the request is at
 // fault.
-func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int, parts map[int]*T) (missing map[int]error, stale bool,
-	err error) {
+func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int, parts map[int]*T) (missing map[int]error,
+	stale bool, err error) {
 	ctx, f.stop = context.WithCancel(ctx)
 	defer f.stop()
 	maps.Copy(parts, f.askNodes(ctx, withoutAnswer(shards, parts), nil))
@@ -183,8 +184,8 @@ func withoutAnswer[T any](shards []int, parts map[int]*T) []int {
 }
 
 // readAllShards is readShards, except that it returns an error unless all shards have answered.
-func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int, in *In) (*Map,
-	map[int]*T, error) {
+func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int,
+	in *In) (*Map, map[int]*T, error) {
 	m, parts, missing, err := readShards[T, In, P](ctx, s, op, which, in)
 	if err != nil {
 		return nil, nil, err
@@ -197,7 +198,8 @@ func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollec
 
 // coverage lists the shards that an answer is made of. Shards that are not wanted count as covered: they have no
 // documents for the answer.
-func coverage[T any](s *shardedCollection, m *Map, wanted []int, found map[int]*T, missing map[int]error) search.Coverage {
+func coverage[T any](s *shardedCollection, m *Map, wanted []int, found map[int]*T,
+	missing map[int]error) search.Coverage {
 	c := search.Coverage{Shards: m.Shards}
 	for shard := range m.Shards {
 		docs := s.documentCount(shard)
@@ -212,7 +214,12 @@ func coverage[T any](s *shardedCollection, m *Map, wanted []int, found map[int]*
 
 // missingShard describes a shard that has not answered.
 func missingShard(shard int, docs int64, why error) search.MissingShard {
-	p := search.MissingShard{Shard: shard, Name: fmt.Sprintf("shard %d", shard), Docs: docs, Reason: "no answer in time"}
+	p := search.MissingShard{
+		Shard:  shard,
+		Name:   fmt.Sprintf("shard %d", shard),
+		Docs:   docs,
+		Reason: "no answer in time",
+	}
 	if why != nil {
 		p.Reason = why.Error()
 	}
@@ -280,7 +287,8 @@ func (f *fanOut[T, In, P]) askNodes(ctx context.Context, shards []int, tried []s
 	return parts
 }
 
-// askNodeOrOthers asks one node for shards. Other holders are asked in addition if it refuses, fails, or takes too long.
+// askNodeOrOthers asks one node for shards. Other holders are asked in addition if it refuses, fails, or takes too
+// long.
 func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards []int, tried []string) map[int]*T {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -298,7 +306,8 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 	tried = append(slices.Clone(tried), n.Name)
 	askOthers := func() {
 		missing := withoutAnswer(shards, found)
-		if othersAsked || slices.ContainsFunc(missing, func(s int) bool { return len(f.untriedHolders(s, tried)) == 0 }) {
+		noOther := func(s int) bool { return len(f.untriedHolders(s, tried)) == 0 }
+		if othersAsked || slices.ContainsFunc(missing, noOther) {
 			return
 		}
 		othersAsked = true

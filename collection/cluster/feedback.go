@@ -31,7 +31,7 @@ type evidenceAnswer struct {
 	Missing   []string       `json:"missing,omitzero"` // ids without a document
 	Rows      []wireRows     `json:"rows,omitzero"`
 	Centroids map[uint32]int `json:"centroids,omitzero"` // in how many documents each is
-	Counted   int            `json:"of,omitempty"`       // documents that were counted; a document of passages counts once
+	Counted   int            `json:"of,omitempty"`       // counted documents; one of passages counts once
 	Counts    []uint64       `json:"counts,omitzero"`    // of the centroids or terms of the request
 	Sums      floats         `json:"sums,omitzero"`      // [centroids, dimension]
 }
@@ -43,7 +43,8 @@ type wireRows struct {
 }
 
 // doEvidence reads the evidence of shards for feedback.
-func (c *Cluster) doEvidence(ctx context.Context, a *shardTarget, in *evidenceRequest) (*answers[evidenceAnswer], error) {
+func (c *Cluster) doEvidence(ctx context.Context, a *shardTarget, in *evidenceRequest) (*answers[evidenceAnswer],
+	error) {
 	named := newSplitSelection(&collection.Selection{IDs: in.Named}, a.ShardCount)
 	return eachShard(ctx, c, a, func(h *openShard, out *evidenceAnswer) (err error) {
 		snap, shard := h.snapshot.Snapshot(), h.Shard
@@ -185,7 +186,8 @@ type evidence struct {
 }
 
 // askShards asks some shards for evidence.
-func (e *evidence) askShards(ctx context.Context, which func(*Map) []int, in evidenceRequest) (map[int]*evidenceAnswer, error) {
+func (e *evidence) askShards(ctx context.Context, which func(*Map) []int, in evidenceRequest) (map[int]*evidenceAnswer,
+	error) {
 	_, found, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", which, &in)
 	return found, err
 }

@@ -55,7 +55,8 @@ func (c *Cluster) garbageCollect(ctx context.Context) {
 	if first && c.isDue("leftovers", min(leftoversInterval, 6*c.cfg.Grace)) {
 		now := c.storeTime()
 		_, err := c.cfg.Store.RemoveLeftovers(ctx, now.Add(-max(c.cfg.Grace, putGrace)))
-		warn(errors.Join(err, removeOldBeats(ctx, c.cfg.Store, now.Add(-c.cfg.Grace))), "leftovers in the store were not removed")
+		err = errors.Join(err, removeOldBeats(ctx, c.cfg.Store, now.Add(-c.cfg.Grace)))
+		warn(err, "leftovers in the store were not removed")
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *Cluster) sendAllHints(n *Node) {
 	c.sendHints(n)
 }
 
-// sendHints sends a node the entries that are waiting for it, until there are none or the node has died.
+// sendHints sends a node the entries that are waiting for it, until all are sent or the node has died.
 func (c *Cluster) sendHints(n *Node) {
 	c.startTask("hints to "+n.Started, func(ctx context.Context) {
 		for ctx.Err() == nil {

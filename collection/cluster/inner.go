@@ -81,7 +81,8 @@ func newOperation[In, Out any](limit int64, do func(c *Cluster, ctx context.Cont
 }
 
 // newShardOperation makes an operation of a method that answers for shards.
-func newShardOperation[In, Out any](limit int64, do func(*Cluster, context.Context, *shardTarget, *In) (*Out, error)) *operation {
+func newShardOperation[In, Out any](limit int64,
+	do func(*Cluster, context.Context, *shardTarget, *In) (*Out, error)) *operation {
 	return newOperation(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
 		if err := in.validate(); err != nil {
 			return nil, err
@@ -90,7 +91,7 @@ func newShardOperation[In, Out any](limit int64, do func(*Cluster, context.Conte
 	})
 }
 
-// findOperation returns the operation of a name; nil means that there is none.
+// findOperation returns the operation with a name. nil means that it does not exist.
 func findOperation(name string) *operation {
 	switch name {
 	case "search":
@@ -152,7 +153,8 @@ func (c *Cluster) Handler() http.Handler {
 var (
 	errSecret  = errors.New("the secret of the object store is needed")
 	errNoRoute = errors.New("there is no such operation")
-	errMessage = errors.New("a message of another node cannot be read: all nodes of a cluster have to run the same version")
+	errMessage = errors.New("a message of another node cannot be read: " +
+		"all nodes of a cluster have to run the same version")
 	errTooBusy = errors.New("the node has too many requests")
 )
 
@@ -219,7 +221,8 @@ func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, err
 }
 
 // readBody reads a body of a known length. It stays counted until release is called.
-func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(),
+	err error) {
 	n := r.ContentLength
 	if n < 0 || n > limit {
 		return nil, nil, fmt.Errorf("%w: a body of %d bytes, at most %d are possible", errMessage, n, limit)

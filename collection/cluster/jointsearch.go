@@ -87,16 +87,18 @@ func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchReques
 	}
 	for i, h := range ready {
 		found[i].Results = nil
-		if h.answerHead.setError(err); errors.Is(err, storage.ErrCorrupt) { // one of the shards is damaged: find out which
-			c.startTask(fmt.Sprint("verifying ", a.ID, h.Shard), func(ctx context.Context) { _ = h.replica.Verify(ctx) })
+		h.answerHead.setError(err)
+		if errors.Is(err, storage.ErrCorrupt) { // one of the shards is damaged: find out which
+			verify := func(ctx context.Context) { _ = h.replica.Verify(ctx) }
+			c.startTask(fmt.Sprint("verifying ", a.ID, h.Shard), verify)
 		}
 	}
 	return out, nil
 }
 
 // toQueries returns the queries and options for a search of some shards.
-func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ...*openShard) (qs []search.Query, o search.Options,
-	err error) {
+func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ...*openShard) (qs []search.Query,
+	o search.Options, err error) {
 	var shards []int
 	for _, h := range group {
 		shards = append(shards, h.Shard)

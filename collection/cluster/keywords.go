@@ -24,7 +24,8 @@ type keywordsAnswer struct {
 }
 
 // doKeywords searches shards by words, or returns the statistics of the query.
-func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer], error) {
+func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer],
+	error) {
 	var wheres []*condition.Condition
 	for i := range in.Only {
 		wheres = append(wheres, in.Only[i].Where)
@@ -59,9 +60,9 @@ func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRe
 	}, wheres...)
 }
 
-// SearchKeywords implements [collection.Keywords]. First the shards count the words of the query. Then they are searched
-// with the sums, so that scores are those of one index, as long as nothing changes in between. All shards must answer,
-// even if partial answers are allowed.
+// SearchKeywords implements [collection.Keywords]. First the shards count the words of the query. Then they are
+// searched with the sums, so that scores are those of one index, as long as nothing changes in between. All shards must
+// answer, even if partial answers are allowed.
 func (v *shardedSnapshot) SearchKeywords(ctx context.Context, q collection.KeywordQuery) ([]search.Hit, error) {
 	page := q.Page()
 	if err := page.Check(); err != nil {

@@ -43,7 +43,7 @@ func (s *shardedCollection) Retrain(ctx context.Context) (*index.RetrainReport, 
 	}
 	r := &index.RetrainReport{}
 	r.Before = s.codecReport(ctx, before, r)
-	// Wait for the next generation, or for the reason why there is none.
+	// Wait for the next generation, or for the reason why it will not come.
 	m, err := s.c.waitForMap(ctx, s.id, func(m *Map) (bool, error) {
 		switch {
 		case m.Failed != nil && m.Failed.For == token:

@@ -36,8 +36,8 @@ type Map struct {
 	Config   collection.Config `json:"config"`
 	Shards   int               `json:"shards"`
 	Replicas int               `json:"replicas"` // wanted for each shard
-	// Current is the generation that is searched; nil means that the collection has no documents yet. Next is being
-	// encoded and will replace it. For is the token of the caller who has requested Next; "" means that growth has.
+	// Current is the generation that is searched. nil means that the collection has no documents yet. Next is being
+	// encoded and will replace it. For is the token of the call that has requested Next. "" means that growth has.
 	Current *replica.Generation `json:"current,omitempty"`
 	Next    *replica.Generation `json:"next,omitempty"`
 	For     string              `json:"next_for,omitempty"`
@@ -46,14 +46,14 @@ type Map struct {
 	// coordinator is training, and one of a bulk build. If a reservation was replaced, its owner must give up.
 	Training *Reserved `json:"training,omitempty"`
 	Building *Reserved `json:"building,omitempty"`
-	// Wanted is the token of a caller who has requested a training; "" means none.
+	// Wanted is the token of a call that has requested a training. "" means none.
 	Wanted string `json:"wanted,omitempty"`
-	// Failed says why the last training was given up; nil means that it was not.
+	// Failed says why the last training was given up. nil means that it was not.
 	Failed *Failed `json:"failed,omitempty"`
 	// Retired lists generations and collections that are not used any more. Their objects are deleted after the grace.
 	Retired []Retired `json:"retired,omitempty"`
 
-	readErr error // why this program cannot read the map, so that it leaves the collection alone; nil means that it can
+	readErr error // why this program cannot read the map, so that it leaves the collection alone. nil means that it can
 }
 
 // Reserved is a reserved generation number, and the process that has it.
@@ -63,8 +63,8 @@ type Reserved struct {
 	Since      time.Time `json:"since,omitzero"` // when the collector first saw it, by the clock of the store
 }
 
-// holds reports whether this is the reservation of a generation. It is false for a nil Reserved.
-func (r *Reserved) holds(generation uint64) bool { return r != nil && r.Generation == generation }
+// reserves reports whether this is the reservation of a generation. It is false for a nil Reserved.
+func (r *Reserved) reserves(generation uint64) bool { return r != nil && r.Generation == generation }
 
 // Failed is a training that was given up.
 type Failed struct {
@@ -79,7 +79,7 @@ type Retired struct {
 	Generation uint64 `json:"generation,omitempty"` // 0 means the whole collection
 	// Since is when the collector first saw the entry, by the clock of the store; zero means that it has not yet.
 	Since time.Time `json:"since,omitzero"`
-	// Shards is how many logs a removed collection has, as long as they are not sealed; 0 means that they are.
+	// Shards is how many logs a removed collection has, as long as they are not sealed. 0 means that they are.
 	Shards int `json:"shards,omitempty"`
 }
 
@@ -137,14 +137,15 @@ func newToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-// encode returns a line of JSON and a line with its checksum: without it, a flipped bit in a name or a number would take
-// effect unnoticed.
+// encode returns a line of JSON and a line with its checksum: without it, a flipped bit in a name or a number would
+// take effect unnoticed.
 func (m *Map) encode() ([]byte, error) {
 	text, err := json.Marshal(m)
 	return fmt.Appendf(text, "\n%08x\n", checksum(text)), err
 }
 
-// decodeMap decodes a version of a map. The error wraps [collection.ErrDamaged], and [storage.ErrCorrupt] or [ErrNewer].
+// decodeMap decodes a version of a map. The error wraps [collection.ErrDamaged], and [storage.ErrCorrupt] or
+// [ErrNewer].
 func decodeMap(name string, version uint64, object []byte) (*Map, error) {
 	fault := func(err error, format string, a ...any) (*Map, error) {
 		detail := fmt.Sprintf(format, a...)
@@ -242,7 +243,7 @@ func (m *Map) generations() []*replica.Generation {
 	return slices.DeleteFunc(all, func(g *replica.Generation) bool { return g == nil })
 }
 
-// generation returns Current or Next by its number; nil means that neither has the number.
+// generation returns Current or Next by its number. nil means that neither has the number.
 func (m *Map) generation(number uint64) *replica.Generation {
 	for _, g := range m.generations() {
 		if g.Number == number {
@@ -265,13 +266,13 @@ func (m *Map) retire(number uint64) {
 // remove turns the map into that of a removed collection, whose objects will be deleted.
 func (m *Map) remove() {
 	retired := slices.DeleteFunc(m.Retired, func(r Retired) bool { return r.Generation > 0 })
-	whole := Retired{ID: m.ID}
+	entry := Retired{ID: m.ID}
 	if m.Current != nil { // otherwise there are no logs: no node could take changes
-		whole.Shards = m.Shards
+		entry.Shards = m.Shards
 	}
 	*m = Map{
 		Name: m.Name, ID: m.ID, Version: m.Version, Removed: true, Config: m.Config, Shards: m.Shards,
-		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, whole),
+		Replicas: m.Replicas, Last: m.Last, Retired: append(retired, entry),
 	}
 }
 
@@ -325,7 +326,7 @@ func documentIDOf(id string) string {
 	}
 }
 
-// maxDocumentsOf returns the share of a shard of the limit of documents; nil means no limit.
+// maxDocumentsOf returns the share of a shard of the limit of documents. nil means no limit.
 func (m *Map) maxDocumentsOf(shard int) *uint64 {
 	if m.Config.MaxDocuments == nil {
 		return nil
@@ -435,7 +436,8 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 			return err
 		}
 		n := len(listed)
-		if n == 0 || listed[0].Name != versionObject(m.Name, first) || listed[n-1].Name != versionObject(m.Name, first+uint64(n)-1) {
+		wantFirst, wantLast := versionObject(m.Name, first), versionObject(m.Name, first+uint64(n)-1) // without gaps
+		if n == 0 || listed[0].Name != wantFirst || listed[n-1].Name != wantLast {
 			return errTaken
 		}
 		if m.Version > 1 || n == 1 {

@@ -149,7 +149,7 @@ func (l *beatTracker) update(now time.Time, listed []objects.Entry, read func(ob
 // isAlive reports whether the beat of a node has changed recently.
 func (l *beatTracker) isAlive(b *nodeBeat, now time.Time) bool { return now.Sub(b.changedAt) < l.ttl }
 
-// otherProcess returns another living process with the name of a node; nil means that there is none.
+// otherProcess returns another living process with the name of a node. nil means that no other has it.
 func (l *beatTracker) otherProcess(n *Node, now time.Time) *Node {
 	for _, b := range l.byObject {
 		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && l.isAlive(b, now) {

@@ -24,7 +24,8 @@ type openShard struct {
 }
 
 // openSnapshot takes a snapshot of the shard. It notes the fields of the conditions that the shard does not know.
-func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, a *shardTarget, wheres []*condition.Condition) (err error) {
+func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, a *shardTarget,
+	wheres []*condition.Condition) (err error) {
 	if h.replica, err = c.replicaForRead(ctx, a, h.Shard); err != nil {
 		return err
 	}
@@ -78,7 +79,8 @@ func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTar
 		shards[i] = &openShard{answerHead: P(&out.Shards[i]).head(), after: s.After}
 		shards[i].Shard = s.Shard
 		wg.Go(func() {
-			if err := c.runGuarded("a shard", func() error { return shards[i].openSnapshot(ctx, c, a, wheres) }); err != nil {
+			open := func() error { return shards[i].openSnapshot(ctx, c, a, wheres) }
+			if err := c.runGuarded("a shard", open); err != nil {
 				shards[i].setError(err)
 			}
 		})

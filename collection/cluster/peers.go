@@ -19,7 +19,7 @@ type peers struct {
 // recentTimes is how many times of a node and an operation are remembered.
 const recentTimes = 128
 
-// peer is what is known of one node.
+// peer holds the knowledge about one node.
 type peer struct {
 	running   int                   // requests of this process
 	average   time.Duration         // exponentially weighted
@@ -62,7 +62,7 @@ func (p *peers) peer(node string) *peer {
 // shouldSkip reports whether a node is avoided if there are others.
 func (n *peer) shouldSkip() bool { return n.away || n.failures > 0 && n.running > 0 }
 
-// firstHealthy returns the index of the first node that is not to be skipped; 0 if all are.
+// firstHealthy returns the index of the first node that is not to be skipped, 0 if all are.
 func (p *peers) firstHealthy(nodes []*Node) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

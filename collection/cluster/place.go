@@ -11,9 +11,9 @@ import (
 // result.
 //
 // It uses rendezvous hashing (Thaler and Ravishankar, 1998) with bounded loads (Mirrokni et al., arXiv 1608.01350). All
-// pairs of a shard and a node are ordered by a hash. Round r takes the best pairs for the r-th replica of each shard, and
-// gives no node more than its even share of all replicas so far, rounded up. Replicas of a shard are in different zones,
-// as far as there are enough zones.
+// pairs of a shard and a node are ordered by a hash. Round r takes the best pairs for the r-th replica of each shard,
+// and gives no node more than its even share of all replicas so far, rounded up. Replicas of a shard are in different
+// zones, as far as there are enough zones.
 func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
 	holders := make([][]*Node, shards)
 	replicas = min(replicas, len(nodes))
@@ -82,7 +82,7 @@ func weight(id, node string, shard int) uint64 {
 	return x ^ x>>33
 }
 
-// coordinator returns the node that coordinates a collection; nil without nodes.
+// coordinator returns the node that coordinates a collection, nil without nodes.
 func coordinator(nodes []*Node, id string) *Node {
 	if len(nodes) == 0 {
 		return nil

@@ -264,7 +264,7 @@ func (c *Cluster) waitForMap(ctx context.Context, id string, condition func(*Map
 	}
 }
 
-// knownMap returns the newest known map, also of a removed collection; nil means that none is known.
+// knownMap returns the newest known map, also of a removed collection. nil means that none is known.
 func (c *Cluster) knownMap(name string) *Map {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 	// pollInterval is how often a replica looks for entries that no hint has announced.
 	pollInterval = 6 * time.Minute
 	pollTimeout  = time.Minute
-	// lingerTime is how long a replica that the node is no holder of stays open after its last use.
+	// lingerTime is how long a replica stays open after its last use if this node is not a holder.
 	lingerTime = time.Minute
 	// cacheAge is how long the file of such a replica stays.
 	cacheAge = 24 * time.Hour
@@ -65,8 +65,8 @@ func (c *Cluster) wantedReplicas() map[replicaKey]wantedReplica {
 	return replicas
 }
 
-// isObsolete reports whether a map says that a replica is not needed any more. known is false if there is no readable
-// map to say so. c.mu is held.
+// isObsolete reports whether a map says that a replica is not needed any more. known is false if the map
+// is missing or unreadable. c.mu is held.
 func (c *Cluster) isObsolete(k replicaKey) (obsolete, known bool) {
 	m := c.maps[nameFromID(k.id)]
 	if m == nil || m.readErr != nil {
@@ -77,7 +77,7 @@ func (c *Cluster) isObsolete(k replicaKey) (obsolete, known bool) {
 
 // updateReplicas opens the replicas that this node has to keep, closes the others, and polls logs that are due.
 func (c *Cluster) updateReplicas(now time.Time) {
-	// Open what is missing.
+	// Open the missing replicas.
 	wantedNow := c.wantedReplicas()
 	for k, w := range wantedNow {
 		_, err := c.openReplica(w.m, w.g, k.shard)
@@ -85,14 +85,15 @@ func (c *Cluster) updateReplicas(now time.Time) {
 			c.log.Error("a replica cannot be opened", "collection", w.m.Name, "shard", k.shard, "error", err)
 		}
 	}
-	// Close what is not needed, and note the present holders.
+	// Close unneeded replicas, and note the present holders.
 	var moved []*cachedReplica
 	c.mu.Lock()
 	for k, r := range c.replicas {
 		w, wanted := wantedNow[k]
 		if wanted {
 			r.lastUsed = now
-		} else if obsolete, ok := c.isObsolete(k); ok && r.users == 0 && now.Sub(r.lastUsed) > min(lingerTime, 20*c.cfg.Beat) {
+		} else if obsolete, known := c.isObsolete(k); known && r.users == 0 &&
+			now.Sub(r.lastUsed) > min(lingerTime, 20*c.cfg.Beat) {
 			c.closeReplica(r, obsolete)
 			continue
 		}
@@ -114,7 +115,8 @@ func (c *Cluster) updateReplicas(now time.Time) {
 				return
 			}
 			defer release()
-			ctx, stop := context.WithTimeout(ctx, pollTimeout) // a replica that is not ready by then reads the log anyway
+			// A replica that is not ready by then will read the log anyway.
+			ctx, stop := context.WithTimeout(ctx, pollTimeout)
 			defer stop()
 			if err := r.Poll(ctx); err != nil && ctx.Err() == nil {
 				c.log.Debug("a log was not polled", "shard", fmt.Sprint(r.replicaKey), "error", err)
@@ -162,7 +164,7 @@ func (c *Cluster) duePolls(now time.Time) (due []*cachedReplica) {
 	return due
 }
 
-// ensureReplica returns the replica of a shard on this node, and opens it if necessary, even if this node is no holder.
+// ensureReplica returns the replica of a shard on this node, and opens it if necessary, even if this node is not a holder.
 func (c *Cluster) ensureReplica(ctx context.Context, id string, shard int, generation uint64) (*cachedReplica, error) {
 	c.mu.Lock()
 	r := c.replicas[replicaKey{shardKey{id, shard}, generation}]

@@ -62,7 +62,7 @@ type searchAnswer struct {
 type wireResult struct {
 	Hits  []wireHit    `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
-	// More says that the shard may have further hits, none of which scores more than Floor.
+	// More says that the shard may have further hits. Their scores are at most Floor.
 	More  bool    `json:"more,omitempty"`
 	Floor float32 `json:"floor,omitempty"`
 }
@@ -70,7 +70,7 @@ type wireResult struct {
 // wireHit is a hit. Payloads are encoded separately, since JSON would change their form.
 type wireHit struct {
 	search.Hit
-	// Payloads are those of the hit's passages, or its own; nil means that they did not fit into the answer.
+	// Payloads are those of the hit's passages, or its own. nil means that they did not fit into the answer.
 	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
@@ -132,7 +132,8 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 const queriesAtOnce = 32
 
 // Search implements [collection.Snapshot].
-func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
+func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
+	err error) {
 	if o.K == 0 {
 		o.K = 10
 	}
@@ -147,7 +148,8 @@ func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o searc
 }
 
 // searchInChunks searches for queries, queriesAtOnce at a time.
-func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
+	error) {
 	var results []search.Result
 	for chunk := range slices.Chunk(qs, queriesAtOnce) {
 		found, err := v.searchChunk(ctx, chunk, o)
@@ -163,13 +165,14 @@ func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query,
 }
 
 // searchChunk searches for a chunk of queries: with feedback, in blocks, or directly.
-func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
+	error) {
 	if o.Feedback != nil {
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
-			// The error belongs to the query, except for an unknown field in a condition of Filter, and a shard that does
-			// not answer.
+			// The error belongs to the query, except for an unknown field in a condition of Filter, and a shard that
+			// does not answer.
 			_, placed := errors.AsType[*search.QueryError](err)
 			if isFinal(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
 				err = &search.QueryError{Index: i, Err: withoutQueryIndex(err)}
@@ -252,8 +255,8 @@ func (r *shardSearch) shards(m *Map) []int {
 }
 
 // askShards asks shards for results of queries, and checks their number.
-func (r *shardSearch) askShards(ctx context.Context, which func(*Map) []int, in *searchRequest) (m *Map, found map[int]*searchAnswer,
-	missing map[int]error, err error) {
+func (r *shardSearch) askShards(ctx context.Context, which func(*Map) []int, in *searchRequest) (m *Map,
+	found map[int]*searchAnswer, missing map[int]error, err error) {
 	if m, found, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", which, in); err != nil {
 		return nil, nil, nil, err
 	}
@@ -262,15 +265,16 @@ func (r *shardSearch) askShards(ctx context.Context, which func(*Map) []int, in 
 			f.Results = make([]wireResult, len(in.Queries))
 		}
 		if len(f.Results) != len(in.Queries) {
-			return nil, nil, nil, fmt.Errorf("shard %d: %w: %d results of %d queries", shard, errMessage, len(f.Results),
-				len(in.Queries))
+			return nil, nil, nil, fmt.Errorf("shard %d: %w: %d results of %d queries", shard, errMessage,
+				len(f.Results), len(in.Queries))
 		}
 	}
 	return m, found, missing, nil
 }
 
 // searchFromBest searches for queries from the best hit on.
-func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
+	error) {
 	r, err := v.newShardSearch(qs, o)
 	if err != nil {
 		return nil, err

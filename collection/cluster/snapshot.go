@@ -206,7 +206,8 @@ func (c *Cluster) doExplain(ctx context.Context, a *shardTarget, in *explainRequ
 }
 
 // explainInShard asks the shard of a document for an explanation.
-func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, id string, o search.Options) (*explainAnswer, error) {
+func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, id string,
+	o search.Options) (*explainAnswer, error) {
 	r, err := v.newShardSearch([]search.Query{*q}, o)
 	if err != nil {
 		return nil, withoutQueryIndex(err)
@@ -231,8 +232,8 @@ func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, i
 // Explain implements [collection.Explainer]. The stage at which a document is dropped is that of a search of its shard
 // alone, where it competes with fewer documents. Its rank, and whether it is returned, are those of a search of all
 // shards.
-func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string, o search.Options) (x *search.Explanation,
-	err error) {
+func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string,
+	o search.Options) (x *search.Explanation, err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score",
 			search.ErrOption)

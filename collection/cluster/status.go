@@ -32,7 +32,7 @@ func (c *Cluster) doNews(ctx context.Context, in *newsRequest) (*emptyAnswer, er
 	return &emptyAnswer{}, nil
 }
 
-// statusRequest asks for the open replicas of collections, by id; nil means all collections.
+// statusRequest asks for the open replicas of collections, by id. nil means all collections.
 type statusRequest struct {
 	IDs   []string `json:"ids"`
 	Stats bool     `json:"stats,omitempty"`
@@ -59,7 +59,8 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusRequest) (*statusAnswe
 		answer.Twin = c.twin.Address
 	}
 	c.mu.Unlock()
-	for _, r := range c.openReplicas(func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }) {
+	chosen := func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }
+	for _, r := range c.openReplicas(chosen) {
 		s := replicaStatus{ID: r.id, Shard: r.shard, Generation: r.generation, State: r.State()}
 		if in.Stats && s.State.Phase == replica.Ready {
 			if stats, err := r.Stats(ctx); err == nil {
@@ -78,7 +79,8 @@ func (c *Cluster) askStatus(ctx context.Context, in *statusRequest) map[*Node]*s
 }
 
 // askStatusErrors is askStatus, with the reasons why nodes have not answered.
-func (c *Cluster) askStatusErrors(ctx context.Context, in *statusRequest) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
+func (c *Cluster) askStatusErrors(ctx context.Context, in *statusRequest) (answers map[*Node]*statusAnswer,
+	silent map[*Node]error) {
 	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
 	c.eachNode(ctx, 3*time.Second, func(ctx context.Context, n *Node) {
@@ -130,7 +132,7 @@ type Status struct {
 	Place       string             `json:"place"`
 	Nodes       []NodeStatus       `json:"nodes"`
 	Collections []CollectionStatus `json:"collections"`
-	// Faults are sentences about what is wrong; empty means that all is well.
+	// Faults are sentences about faults. None means that all is well.
 	Faults []string `json:"faults"`
 	// Notes are sentences about harmless deviations from the configuration, such as fewer nodes than replicas.
 	Notes []string `json:"notes"`
@@ -152,9 +154,9 @@ type CollectionStatus struct {
 	Bytes      int64            `json:"bytes"` // of one replica of each shard
 	Replicas   int              `json:"replicas"`
 	Shards     []ShardStatus    `json:"shards"`
-	// Work names the running work, such as a training; "" means none.
+	// Work names the running work, such as a training. "" means none.
 	Work string `json:"work,omitempty"`
-	// Fault says why the collection is left alone; "" means that it is not.
+	// Fault says why the collection is left alone. "" means that it is not.
 	Fault string `json:"fault,omitempty"`
 }
 
@@ -291,7 +293,11 @@ func (s *Status) addFault(format string, a ...any) {
 // collectionStatus describes a collection, and adds its faults to s.
 func (c *Cluster) collectionStatus(s *Status, m *Map, states replicaStates) CollectionStatus {
 	out := CollectionStatus{
-		Name: m.Name, Stage: collection.StageEmpty, Replicas: m.Replicas, Work: m.currentWork(), Shards: []ShardStatus{},
+		Name:     m.Name,
+		Stage:    collection.StageEmpty,
+		Replicas: m.Replicas,
+		Work:     m.currentWork(),
+		Shards:   []ShardStatus{},
 	}
 	if m.Failed != nil {
 		s.addFault("%s: the last training failed: %s", m.Name, m.Failed.Cause.Message)
@@ -342,7 +348,7 @@ func (s *Status) shardStatus(m *Map, shard int, holders []*Node, states replicaS
 	return sh, bytes
 }
 
-// currentWork names the running work on a collection; "" means none.
+// currentWork names the running work on a collection. "" means none.
 func (m *Map) currentWork() string {
 	switch {
 	case m.Next != nil:

@@ -110,7 +110,7 @@ func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []sh
 	}
 	// Make it the next generation, or note the failure.
 	_, err = c.changeMapByID(ctx, m.ID, func(m *Map) error {
-		if !m.Training.holds(number) {
+		if !m.Training.reserves(number) {
 			return ErrConflict
 		}
 		if m.Next != nil { // a generation for first vectors, which wait for it, has priority: train again after it
@@ -135,7 +135,7 @@ func isPassing(err error) bool {
 
 // releaseTraining gives up the reservation of a coordinator that has ended.
 func (c *Cluster) releaseTraining(ctx context.Context, m *Map) {
-	_, err := c.changeMapByID(ctx, m.ID, changeIf(func(now *Map) bool { return now.Training.holds(m.Training.Generation) },
+	_, err := c.changeMapByID(ctx, m.ID, changeIf(func(now *Map) bool { return now.Training.reserves(m.Training.Generation) },
 		func(now *Map) { now.release(&now.Training) }))
 	c.logFailure(ctx, err, "a training that was interrupted was not given up", m)
 }
@@ -173,7 +173,14 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 		share := float64(stats.Tokens) / float64(tokens)
 		n := min(int64(float64(maxTokens)*share)+1, int64(maxSample/4/now.Dim))
 		var answer sampleAnswer
-		err := c.callNode(ctx, stats.node, "sample", &sampleRequest{m.ID, s, now.Number, int(n), t.Seed + uint64(s)}, &answer)
+		in := &sampleRequest{
+			ID:         m.ID,
+			Shard:      s,
+			Generation: now.Number,
+			Tokens:     int(n),
+			Seed:       t.Seed + uint64(s),
+		}
+		err := c.callNode(ctx, stats.node, "sample", in, &answer)
 		sample := answer.Vectors
 		if err == nil && len(sample)%now.Dim != 0 {
 			err = errMessage

@@ -16,10 +16,10 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// VerifyOptions select what is verified.
+// VerifyOptions select collections.
 type VerifyOptions struct {
-	Name string // of a collection; "" means all
-	Dir  string // for temporary files; "" means the default folder
+	Name string // of a collection. "" means all
+	Dir  string // for temporary files. "" means the default folder
 }
 
 // VerifyReport describes the objects of a store.
@@ -33,8 +33,8 @@ type VerifyReport struct {
 	Unclaimed []string `json:"unclaimed"`
 }
 
-// Verify reads and checks every byte that a store has of its collections: maps, logs, codecs and checkpoints. Nodes need
-// not run. If they run, objects that are deleted meanwhile are ignored.
+// Verify reads and checks every byte that a store has of its collections: maps, logs, codecs and checkpoints. Nodes
+// need not run. If they run, objects that are deleted meanwhile are ignored.
 func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyReport, err error) {
 	dir, err := os.MkdirTemp(o.Dir, "plaid-verify-")
 	if err != nil {
@@ -115,7 +115,7 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	return v.report, err
 }
 
-// verifier adds what it finds to a report.
+// verifier adds its findings to a report.
 type verifier struct {
 	store  objects.Store
 	dir    string
@@ -193,7 +193,8 @@ func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
 		object := strings.TrimPrefix(e.Name, dataPrefix(m.ID))
 		if ok {
 			generation = p.Generation
-		} else if n, _ := fmt.Sscanf(object, "codec/%08d", &generation); n == 1 && codecObject(m.ID, generation) != e.Name {
+		} else if n, _ := fmt.Sscanf(object, "codec/%08d", &generation); n == 1 &&
+			codecObject(m.ID, generation) != e.Name {
 			generation = 0
 		}
 		log := 0

@@ -23,14 +23,14 @@ type batch struct {
 	newIndex     bool           // the collection has no index yet
 	replace      bool           // at least one request may replace documents
 	firstOrdinal uint32         // of the first document of the batch
-	model        *storage.Model // of the collection; nil if it is unknown
+	model        *storage.Model // of the collection, nil if it is unknown
 	admission    *index.Admission
-	snap         *index.Snapshot // the index before the batch; nil without an index
+	snap         *index.Snapshot // the index before the batch, nil without an index
 	undecided    bool            // the index has no dimension yet
 	hasJournal   bool            // the collection follows a log
 }
 
-// newBatch returns a batch without documents. A nil snap means that there is no index yet.
+// newBatch returns a batch without documents. A nil snap means that the collection has no index yet.
 func newBatch(snap *index.Snapshot) *batch {
 	if snap == nil {
 		return &batch{newIndex: true, admission: index.NewAdmission()}
@@ -51,7 +51,8 @@ func newBatch(snap *index.Snapshot) *batch {
 // CheckUpdate returns the error with which an update would be refused in the state of the snapshot. It
 // does not check vectors.
 func (v *Snapshot) CheckUpdate(ctx context.Context, docs []collection.DocumentInput, o collection.UpdateOptions) error {
-	_, err := newBatch(v.snap).admitRequest(ctx, &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model})
+	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model}
+	_, err := newBatch(v.snap).admitRequest(ctx, r)
 	return err
 }
 
@@ -102,7 +103,8 @@ func (w *worker) updateDocuments(ctx context.Context, group []*request) (n int) 
 		for _, r := range b.requests {
 			r.entry = w.appended
 		}
-	case len(b.requests) > 1 && !b.hasJournal && !errors.Is(err, storage.ErrOutcomeUnknown): // one request may be at fault
+	case len(b.requests) > 1 && !b.hasJournal && !errors.Is(err, storage.ErrOutcomeUnknown):
+		// One of the requests may be at fault.
 		w.c.log.Warn("a transaction of several requests failed; each is tried alone",
 			"requests", len(b.requests), "error", err)
 		for _, r := range b.requests {

@@ -135,7 +135,7 @@ func (v *Snapshot) QueryTokens(_ context.Context, q *search.Query) ([]float32, e
 	return vectors, err
 }
 
-// MetadataOf returns the metadata that was stored with a hit; nil means that there is none.
+// MetadataOf returns the metadata that was stored with a hit. nil means that it has none.
 func (v *Snapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return v.snap.Payload(h.Ordinal)
 }

@@ -23,8 +23,8 @@ type Collection struct {
 	store    *Store
 	name     string
 	dir      string
-	external *Opened // an index that the program has open; nil means that the collection owns its index file
-	filePath string  // of [OpenFile]; "" means that the index is in dir, together with its configuration
+	external *Opened // an index that the program has open. nil means that the collection owns its index file
+	filePath string  // of [OpenFile]. "" means that the index is in dir, together with its configuration
 	log      *slog.Logger
 
 	queue       *queue
@@ -41,11 +41,11 @@ type Collection struct {
 	cfg       collection.Config
 	failure   error         // why the collection cannot be used
 	opened    *openedIndex  // nil without documents, and while the file is being reopened
-	reopening chan struct{} // closed when the file has been reopened; nil while it is not being reopened
+	reopening chan struct{} // closed when the file has been reopened, nil while it is not being reopened
 	// fileContext ends when the file is about to be reopened. Background work ends with it.
 	fileContext    context.Context
 	endFileContext context.CancelCauseFunc
-	closedErr      error // why the files were closed; nil while they are open
+	closedErr      error // why the files were closed, nil while they are open
 	growth         growthState
 	// sampler is created for the first question. samplingEnded means that none is created any more.
 	sampler       *quality.Sampler
@@ -117,7 +117,7 @@ func (c *Collection) indexPath() string {
 	return filepath.Join(c.dir, indexFile)
 }
 
-// openIndex opens the index file. It returns nil if there is no file yet, or if its build was interrupted.
+// openIndex opens the index file. It returns nil if the file does not exist yet, or if its build was interrupted.
 func (c *Collection) openIndex(ctx context.Context) (*openedIndex, error) {
 	ix, err := index.Open(ctx, c.indexPath(), &index.Options{
 		Write: true, LockTimeout: c.store.opts.LockTimeout, Backend: c.store.opts.Backend, Logger: c.log,
@@ -132,7 +132,8 @@ func (c *Collection) openIndex(ctx context.Context) (*openedIndex, error) {
 	if err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
-	return &openedIndex{ix: ix, engine: engine, close: func() error { return errors.Join(engine.Close(), ix.Close()) }}, nil
+	closeBoth := func() error { return errors.Join(engine.Close(), ix.Close()) }
+	return &openedIndex{ix: ix, engine: engine, close: closeBoth}, nil
 }
 
 func (c *Collection) newEngine(ctx context.Context, ix *index.Index) (*search.Engine, error) {
@@ -206,7 +207,7 @@ func (c *Collection) closeFiles() error {
 // Name returns the name of the collection.
 func (c *Collection) Name() string { return c.name }
 
-// Err returns why the collection cannot be used, which wraps [collection.ErrDamaged]; nil if it can be used.
+// Err returns why the collection cannot be used, which wraps [collection.ErrDamaged], nil if it can be used.
 func (c *Collection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +221,7 @@ func (c *Collection) Config() collection.Config {
 	return c.cfg
 }
 
-// SetMaxDocuments changes the limit of documents; nil means no limit. The next update evicts the documents beyond it.
+// SetMaxDocuments changes the limit of documents. nil means no limit. The next update evicts the documents beyond it.
 func (c *Collection) SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (cfg collection.Config, err error) {
 	if err := c.checkOwnsFolder("a largest number of documents"); err != nil {
 		return cfg, err
@@ -311,7 +312,7 @@ func (c *Collection) dimension(ctx context.Context) (int, error) {
 	return v.Dim(), v.Close()
 }
 
-// fileBytes returns the size of the index file, 0 if there is none.
+// fileBytes returns the size of the index file, 0 if it does not exist.
 func (c *Collection) fileBytes() int64 {
 	info, err := os.Stat(c.indexPath())
 	if err != nil {

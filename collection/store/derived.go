@@ -29,7 +29,7 @@ type Derived interface {
 type derivedData struct {
 	mu          sync.Mutex // held during a Sync, so that the data never returns to an older state
 	data        Derived
-	running     *derivedWork // opening or repair in progress; nil means none
+	running     *derivedWork // opening or repair in progress. nil means none
 	closed      bool
 	keepResting func(Derived) // if set, close hands over data that implements rester instead of closing it
 }
@@ -166,7 +166,8 @@ func (c *Collection) runDeriving(ctx context.Context, m *derivedWork, open Deriv
 func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derived, err error) {
 	defer storage.Guard(c.indexPath(), &err)()
 	if data = open; data == nil {
-		if data, err = c.store.opts.Derive(ctx, c.indexPath(), c.external == nil || c.external.Write, c.Config()); err != nil {
+		write := c.external == nil || c.external.Write
+		if data, err = c.store.opts.Derive(ctx, c.indexPath(), write, c.Config()); err != nil {
 			return nil, err // not data, which may be a nil pointer in an interface
 		}
 	}
@@ -306,7 +307,13 @@ func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index,
 		return nil, err
 	}
 	rank := func(k int) ([]keywords.ScoredDocument, error) {
-		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: allowed, Statistics: q.Statistics})
+		return ix.Search(ctx, keywords.Query{
+			Text:       q.Text,
+			Mode:       q.Mode,
+			K:          k,
+			Filter:     allowed,
+			Statistics: q.Statistics,
+		})
 	}
 	if q.Passages > 0 {
 		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, false, rank)

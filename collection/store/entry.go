@@ -64,7 +64,7 @@ type outcome struct {
 	Empty    int            `json:"empty,omitempty"`
 	Evicted  int            `json:"evicted,omitempty"`
 	Affected index.Affected `json:"affected,omitzero"`
-	// Refused is the name of a refusal in [notedRefusals], and Message its text; "" means that the request was done.
+	// Refused is the name of a refusal in [notedRefusals], and Message its text. "" means that the request was done.
 	Refused string `json:"refused,omitempty"`
 	Message string `json:"says,omitempty"`
 }

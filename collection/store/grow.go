@@ -26,7 +26,8 @@ func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, mo
 	if err != nil {
 		return err
 	}
-	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, c.store.opts.Threads, c.store.opts.Memory, c.store.opts.Backend, c.log
+	opts := &c.store.opts
+	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, opts.Threads, opts.Memory, opts.Backend, c.log
 	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
 	if err != nil {
 		return err
@@ -65,7 +66,8 @@ func (w *worker) setDimension(ctx context.Context, o *openedIndex, dim int) erro
 	if err != nil {
 		return err
 	}
-	_, err = o.ix.Retrain(ctx, &index.RetrainOptions{Codec: fixed, Threads: w.c.store.opts.Threads, Memory: w.c.store.opts.Memory})
+	opts := &w.c.store.opts
+	_, err = o.ix.Retrain(ctx, &index.RetrainOptions{Codec: fixed, Threads: opts.Threads, Memory: opts.Memory})
 	return w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
 }
 
@@ -74,9 +76,9 @@ func (s *Store) Growth() collection.Growth { return s.opts.Growth }
 
 // growthState is the state of trainings that growth begins. Collection.mu guards it.
 type growthState struct {
-	running  chan struct{} // closed when the training has ended; nil means that none is running
+	running  chan struct{} // closed when the training has ended. nil means that none is running
 	cancel   context.CancelFunc
-	failedAt int64 // tokens of the collection when the last training failed; 0 means that it did not fail
+	failedAt int64 // tokens of the collection when the last training failed. 0 means that it did not fail
 	failure  error // the error of that training
 	advised  bool  // the present advice has been logged
 }
@@ -117,7 +119,7 @@ func (c *Collection) runInBackground(ctx context.Context, do func(ctx context.Co
 	return err
 }
 
-// dueTraining returns the training that is due because the collection has grown; due is false if there is none.
+// dueTraining returns the training that is due because the collection has grown. due is false if no training is due.
 func (c *Collection) dueTraining(h *storage.Header, tokens int64) (t collection.Training, due bool) {
 	return c.store.opts.Growth.Due(c.store.opts.Growth.CodedBy(h), tokens, c.Config())
 }
@@ -173,7 +175,8 @@ func (c *Collection) startDueTraining() {
 	go func() {
 		defer done()
 		var err error
-		if fault := c.store.runGuarded(c.log, "a training", func() { _, err = c.trainNext(ctx, c.dueTraining) }); fault != nil {
+		train := func() { _, err = c.trainNext(ctx, c.dueTraining) }
+		if fault := c.store.runGuarded(c.log, "a training", train); fault != nil {
 			err = fault
 		}
 		c.mu.Lock()
@@ -309,7 +312,8 @@ func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCh
 
 // measureSearches measures searches with a new codec, and stores the result unless the codec has changed since.
 func (c *Collection) measureSearches(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
-	found, generation, err := Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: seed, Questions: c.store.checkQuestions})
+	o := quality.SelfCheckOptions{Seed: seed, Questions: c.store.checkQuestions}
+	found, generation, err := Measure(ctx, ix, threads, o)
 	if err != nil || found == nil {
 		return err
 	}

@@ -90,7 +90,7 @@ type diskState struct {
 // write.
 const minFreed = 16 << 20
 
-// diskFullError returns the error in err that says that the disk, or the quota, is full; nil if there is none.
+// diskFullError returns the error in err that says that the disk, or the quota, is full. nil means that it is not.
 func diskFullError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, full) {

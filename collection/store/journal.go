@@ -30,7 +30,7 @@ type Journal interface {
 	Append(ctx context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error)
 	// Read calls visit for each entry after a position, in order. An error of visit ends it.
 	Read(ctx context.Context, after storage.Applied, visit func(entry storage.Applied, body []byte) error) error
-	// Find returns the entry of a batch among those after an entry. A nil body means that there is none.
+	// Find returns the entry of a batch among those after an entry. A nil body means that none has it.
 	Find(ctx context.Context, batch string, after uint64) (entry uint64, body []byte, err error)
 	// Failed reports that an entry could not be applied, and that no more will be. The log stays valid, but the index
 	// has to be reopened or replaced.
@@ -81,7 +81,7 @@ func (c *Collection) WaitForSnapshots(ctx context.Context) {
 	}
 }
 
-// LimitDocuments sets the limit of documents of a collection with a [Journal]; nil means no limit. It is part of the
+// LimitDocuments sets the limit of documents of a collection with a [Journal]. nil means no limit. It is part of the
 // entries of later additions.
 func (c *Collection) LimitDocuments(most *uint64) {
 	c.mu.Lock()
@@ -89,7 +89,7 @@ func (c *Collection) LimitDocuments(most *uint64) {
 	c.cfg.MaxDocuments = most
 }
 
-// journal returns the log of the collection; nil means that it has none.
+// journal returns the log of the collection. nil means that it has none.
 func (w *worker) journal() Journal {
 	if w.c.external == nil {
 		return nil
@@ -177,7 +177,7 @@ func (w *worker) applyEntry(ctx context.Context, o *openedIndex, entry storage.A
 
 // recentBatches remembers the batches of the last entries that were applied.
 type recentBatches struct {
-	entries map[string]uint64 // entry by batch id; nil until an entry is applied
+	entries map[string]uint64 // entry by batch id, nil until an entry is applied
 	order   []string          // batch ids, the oldest first
 	after   uint64            // all batches of entries after this one are remembered
 }

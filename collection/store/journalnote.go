@@ -72,7 +72,7 @@ var notedRefusals = []struct {
 	{"too large", collection.ErrTooLarge},
 }
 
-// refusalName returns the name of a refusal in a log; "" means that the log does not note it.
+// refusalName returns the name of a refusal in a log. "" means that the log does not note it.
 func refusalName(err error) string {
 	for _, n := range notedRefusals {
 		if errors.Is(err, n.err) {
@@ -82,7 +82,7 @@ func refusalName(err error) string {
 	return ""
 }
 
-// refusal returns the error of a refused request; nil means that the request was done.
+// refusal returns the error of a refused request. nil means that the request was done.
 func (o *outcome) refusal() error {
 	if o.Refused == "" {
 		return nil

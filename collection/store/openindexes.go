@@ -23,7 +23,7 @@ type Opened struct {
 	// [Collection.Update] and the like, so that all changes have one order. Without Write, changes are refused
 	// ([storage.ErrReadOnly]), and new snapshots see the changes that the program makes itself.
 	Write bool
-	// Journal is the log that the index follows; nil means none. Changes are put into it first. [Collection.Follow]
+	// Journal is the log that the index follows. nil means none. Changes are put into it first. [Collection.Follow]
 	// applies the entries that the index lacks.
 	Journal Journal
 	// Base identifies the ordinals of the index: an entry with another Base is applied by ids.
@@ -86,7 +86,7 @@ func (s *Store) addOpened(ctx context.Context, name string, opened Opened) (err 
 	return nil
 }
 
-// checkWritable returns why the collection takes no changes; nil means that it takes them.
+// checkWritable returns why the collection takes no changes. nil means that it takes them.
 func (c *Collection) checkWritable() error {
 	if c.external != nil && !c.external.Write {
 		return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)

@@ -53,8 +53,8 @@ type queue struct {
 	documents   int           // of waiting and running requests
 	bytes       int64         // of waiting and running requests
 	running     int           // number of running requests
-	closedErr   error         // why all requests are refused; nil means that they are not
-	drainingErr error         // why new requests are refused, while waiting ones are done; nil means that they are not
+	closedErr   error         // why all requests are refused. nil means that they are not
+	drainingErr error         // why new requests are refused, while waiting ones are done. nil means that they are not
 	wake        chan struct{} // capacity 1: signals that the queue has changed
 	// documentTime is the moving average of the time to write a document.
 	documentTime time.Duration

@@ -29,7 +29,7 @@ func (v *Snapshot) sampleQuestions(qs []search.Query, o *search.Options) {
 	}
 }
 
-// questionSampler returns the sampler, which is created for the first question; nil means that the collection ends.
+// questionSampler returns the sampler, which is created for the first question. nil means that the collection ends.
 func (c *Collection) questionSampler() *quality.Sampler {
 	c.mu.Lock()
 	defer c.mu.Unlock()

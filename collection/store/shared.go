@@ -108,7 +108,7 @@ type sharedCollection struct {
 
 	mu          sync.Mutex
 	file        *sharedFile // nil while it is closed
-	keptDerived Derived     // data from the last time that the file was open, to be used again; nil means none
+	keptDerived Derived     // data from the last time that the file was open, to be used again. nil means none
 	// changing is not nil while the file is being opened, or is about to be closed for a writer. It is closed at the
 	// end of that, and wakes waiting requests.
 	changing chan struct{}
@@ -131,7 +131,8 @@ func (f *sharedFile) close() error {
 
 // openNow opens the file. It waits for the lock for at most wait.
 func (c *sharedCollection) openNow(ctx context.Context, wait time.Duration) (*sharedFile, error) {
-	ix, err := index.Open(ctx, c.path, &index.Options{LockTimeout: wait, Backend: c.opts.Backend, Logger: c.opts.Logger})
+	o := &index.Options{LockTimeout: wait, Backend: c.opts.Backend, Logger: c.opts.Logger}
+	ix, err := index.Open(ctx, c.path, o)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +193,8 @@ func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, rele
 		close(opening)
 		if err != nil {
 			c.mu.Unlock()
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) { // another process is building it
+			// Another process may be building the file.
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) {
 				err = fmt.Errorf("%w: %w", collection.ErrEmpty, err)
 			}
 			return nil, nil, err

@@ -38,35 +38,35 @@ import (
 
 // Options of a store. The zero value, or nil, is a good choice.
 type Options struct {
-	// Threads limits the goroutines of one search and of one commit; 0 means one per processor. A training uses half
+	// Threads limits the goroutines of one search and of one commit. 0 means one per processor. A training uses half
 	// as many, at least one.
 	Threads int
 	// Device and Attach are those of [search.EngineOptions].
 	Device kernels.Device
 	Attach kernels.AttachOptions
-	// Backend names the kernels; "" means the fastest of this machine.
+	// Backend names the kernels. "" means the fastest of this machine.
 	Backend string
-	// Memory is the budget in bytes of one build or training; 0 means 1 GiB.
+	// Memory is the budget in bytes of one build or training. 0 means 1 GiB.
 	Memory int64
 	// Queue limits the waiting requests of each collection.
 	Queue QueueLimits
 	// Growth says when collections are trained.
 	Growth collection.Growth
 	// LeastWaste is how many bytes of an index file have to be unused, besides a quarter of it, before the file is
-	// compacted; 0 means 4 MiB.
+	// compacted. 0 means 4 MiB.
 	LeastWaste int64
 	// Sampling says which questions are measured in the background.
 	Sampling collection.Sampling
-	// Derive opens the derived data of the collection whose index file is at a path; nil means that there is none. See
+	// Derive opens the derived data of the collection whose index file is at a path. nil means no derived data. See
 	// [Collection.Derived]. If write is false, as for a read-only collection, nothing may be written next to the file.
 	Derive func(ctx context.Context, index string, write bool, cfg collection.Config) (Derived, error)
 	// Committed is called after each change of a collection, before the change is answered, by the collection's writer;
 	// nil means that nothing is called. It may take a snapshot, and must not wait for another change of the same
 	// collection.
 	Committed func(*Collection)
-	// LockTimeout is how long to wait for another process that has the folder; 0 means not at all.
+	// LockTimeout is how long to wait for another process that has the folder. 0 means not at all.
 	LockTimeout time.Duration
-	// Logger logs growth, repairs and faults; nil means that nothing is logged.
+	// Logger logs growth, repairs and faults. nil means that nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -74,7 +74,7 @@ type Options struct {
 // [collection.ErrBusy]. A request that is larger than the limits is accepted if the queue is empty.
 type QueueLimits struct {
 	Documents int   // 0 means 65,536
-	Bytes     int64 // of vectors and metadata; 0 means 512 MiB
+	Bytes     int64 // of vectors and metadata. 0 means 512 MiB
 }
 
 // complete checks the options and fills in the defaults.
@@ -112,10 +112,10 @@ func (o *Options) complete() error {
 type Store struct {
 	dir  string // "" for a store of indexes outside of a folder
 	opts Options
-	lock *os.File // of the folder; nil without one
+	lock *os.File // of the folder, nil without one
 	// training is the slot for a training: one at a time, because it takes memory and processors.
 	training       chan struct{}
-	checkQuestions int // questions of the check after a training; 0 means as many as pay
+	checkQuestions int // questions of the check after a training. 0 means as many as pay
 	panics         atomic.Uint64
 	// measuring is the slot for measuring a sampled question. sampledBytes are the bytes of the waiting questions.
 	measuring    chan struct{}
@@ -173,7 +173,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// openAll opens the collections of the folder, and removes what is left of dropped ones.
+// openAll opens the collections of the folder, and removes the remains of dropped ones.
 func (s *Store) openAll(ctx context.Context) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -214,7 +214,7 @@ func IsCollection(dir string) bool {
 	return false
 }
 
-// Dir returns the folder; "" for a store of indexes outside of a folder.
+// Dir returns the folder, "" for a store of indexes outside of a folder.
 func (s *Store) Dir() string { return s.dir }
 
 // Names returns the names of all collections in order, including those without documents and those that cannot be
@@ -307,7 +307,7 @@ func (s *Store) addCollection(c *Collection) {
 	s.collections[c.name] = c
 }
 
-// lookUp returns the collection of a name; nil means that there is none.
+// lookUp returns the collection with a name. nil means that it does not exist.
 func (s *Store) lookUp(name string) *Collection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +328,7 @@ func (s *Store) Get(name string) (*Collection, error) {
 }
 
 // Drop removes a collection and its files. Waiting requests are refused with [collection.ErrUnknown], and searches
-// end. Open snapshots can be read until they are closed. A name that does not exist is no error.
+// end. Open snapshots can be read until they are closed. If the name does not exist, Drop does nothing.
 func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err

@@ -23,12 +23,12 @@ type worker struct {
 
 	// With a journal:
 	behind   bool   // the log may have entries that the index lacks
-	appended uint64 // the entry that the running group has put; 0 means none
+	appended uint64 // the entry that the running group has put. 0 means none
 	recent   recentBatches
 	sealed   bool  // the log takes no more changes
-	skipErr  error // why the last entry was skipped; nil means that it was applied
+	skipErr  error // why the last entry was skipped. nil means that it was applied
 
-	// wasteAtFailure is how many bytes of the file were unused when a compaction failed; 0 means that none has failed.
+	// wasteAtFailure is how many bytes of the file were unused when a compaction failed. 0 means that none has failed.
 	wasteAtFailure int64
 }
 
@@ -119,7 +119,7 @@ func (w *worker) afterChange() {
 	w.runGuarded("growth", w.c.startDueTraining)
 }
 
-// currentIndex returns the open index; nil if there is none yet.
+// currentIndex returns the open index, nil if the collection has none yet.
 func (w *worker) currentIndex() (*openedIndex, error) {
 	w.c.mu.Lock()
 	o := w.c.opened
@@ -130,7 +130,7 @@ func (w *worker) currentIndex() (*openedIndex, error) {
 	return o, nil
 }
 
-// newestSnapshot returns the index and its newest snapshot, both nil if there is no index yet.
+// newestSnapshot returns the index and its newest snapshot, both nil if the collection has no index yet.
 func (w *worker) newestSnapshot() (*openedIndex, *index.Snapshot, error) {
 	o, err := w.currentIndex()
 	if o == nil {
@@ -140,7 +140,7 @@ func (w *worker) newestSnapshot() (*openedIndex, *index.Snapshot, error) {
 	return o, snap, err
 }
 
-// requireIndex returns the open index. The error is [collection.ErrEmpty] if there is none.
+// requireIndex returns the open index. The error is [collection.ErrEmpty] if the collection has none.
 func (w *worker) requireIndex() (*openedIndex, error) {
 	o, err := w.currentIndex()
 	if err == nil && o == nil {
@@ -284,7 +284,7 @@ func (w *worker) chooseDeleted(ctx context.Context, o *openedIndex, group []*req
 }
 
 // settleOutcome finds out whether the file has a change that failed in its last step: it reopens the file and looks.
-// done reports whether a snapshot has the change; nil means that every snapshot has it. Other errors, and those of
+// done reports whether a snapshot has the change. nil means that every snapshot has it. Other errors, and those of
 // collections with a journal, which look in the log, are returned as they are.
 func (w *worker) settleOutcome(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
 	if !errors.Is(err, storage.ErrOutcomeUnknown) || w.journal() != nil {

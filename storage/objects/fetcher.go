@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// FetchBlock is the unit in which a [Fetcher] tracks which bytes are in the file. It is small, because a search needs
-	// a few kilobytes in each of a thousand places.
+	// FetchBlock is the unit in which a [Fetcher] tracks which bytes are in the file. It is small, because a search
+	// needs a few kilobytes in each of a thousand places.
 	FetchBlock      = 16 << 10
 	writeBytes      = 256 << 10 // bytes of a write to the file
 	maxRangeBytes   = 8 << 20   // bytes of a request
@@ -88,7 +88,8 @@ func (f *Fetcher) Ensure(ctx context.Context, off, n int64) error {
 	return f.fetchBlocks(ctx, lo, hi, urgent)
 }
 
-// yieldToEnsure waits for calls of Ensure, for a short time only: otherwise Fill might never end, or lose its connection.
+// yieldToEnsure waits for calls of Ensure, for a short time only: otherwise Fill might never end, or lose its
+// connection.
 func (f *Fetcher) yieldToEnsure() {
 	for try := 0; try < 10 && f.ensuring.Load() > 0; try++ {
 		time.Sleep(10 * time.Millisecond)
@@ -100,8 +101,8 @@ func (f *Fetcher) Fill(ctx context.Context) error {
 	return f.fetchBlocks(ctx, 0, len(f.state), filling)
 }
 
-// fetchBlocks fetches the blocks [lo, hi) for Fill or for Ensure; claim is the state of blocks that it is fetching. When
-// it returns, none of its requests is running.
+// fetchBlocks fetches the blocks [lo, hi) for Fill or for Ensure; claim is the state of blocks that it is fetching.
+// When it returns, none of its requests is running.
 func (f *Fetcher) fetchBlocks(ctx context.Context, lo, hi int, claim blockState) (err error) {
 	maxRequests := math.MaxInt
 	if claim == filling {
@@ -158,7 +159,7 @@ func (f *Fetcher) wakeWaiters() {
 }
 
 // claimRange claims the first blocks of [lo, hi) that can be claimed, as many as one request fetches, and returns their
-// range, which is empty if there are none. For Fill, the range may include a few present blocks between claimed ones.
+// range, which may be empty. For Fill, the range may include a few present blocks between claimed ones.
 func (f *Fetcher) claimRange(lo, hi int, claim blockState) (from, to int) {
 	for lo < hi && f.state[lo] >= claim {
 		lo++

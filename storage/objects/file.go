@@ -70,13 +70,14 @@ const maxRefBytes = 1 << 40
 
 // Check returns an error if a reference is not valid.
 func (r Ref) Check() error {
-	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 || r.Size > maxRefBytes {
+	sum, err := hex.DecodeString(r.SHA256)
+	if err != nil || len(sum) != sha256.Size || r.Size < 0 || r.Size > maxRefBytes {
 		return fmt.Errorf("%w: %q has the checksum %q and %d bytes", ErrName, r.Name, r.SHA256, r.Size)
 	}
 	return CheckName(r.Name)
 }
 
-// PutFile puts a file as an object. It is no error if the object exists with the same content, for example from an
+// PutFile puts a file as an object. It succeeds if the object exists with the same content, for example from an
 // attempt that was interrupted.
 func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	f, err := os.Open(file)
@@ -134,7 +135,8 @@ func Fetch(ctx context.Context, s Store, name string, size int64, file string) e
 }
 
 // fetchToFile fetches an object to a temporary file, lets check examine it, and renames it. A nil check accepts all.
-func fetchToFile(ctx context.Context, s Store, name string, size int64, file string, check func(*os.File) error) (err error) {
+func fetchToFile(ctx context.Context, s Store, name string, size int64, file string,
+	check func(*os.File) error) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".fetch-*")
 	if err != nil {
 		return err

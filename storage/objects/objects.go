@@ -1,5 +1,5 @@
-// Package objects stores files that have a name, are written once, and never change. A [Store] is a folder, which may be
-// on a network file system, or a bucket of an S3 service.
+// Package objects stores files that have a name, are written once, and never change. A [Store] is a folder, which may
+// be on a network file system, or a bucket of an S3 service.
 package objects
 
 import (
@@ -40,14 +40,14 @@ type Store interface {
 	// Replace creates a small object, or replaces the one with the name. made is that of Put.
 	Replace(ctx context.Context, name string, body []byte) (made time.Time, err error)
 	// Get opens length bytes of an object, from an offset on, or fewer at its end; a negative length means up to the
-	// end. The entry describes the whole object. The error is [ErrNotFound] if there is none.
+	// end. The entry describes the whole object. The error is [ErrNotFound] if it does not exist.
 	Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error)
 	// List returns the objects whose names begin with prefix and come after the name after, which may be "". They are
-	// in the order of their names. limit is the maximum number; 0 means all.
+	// in the order of their names. limit is the maximum number. 0 means all.
 	List(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
-	// Delete deletes an object. One that does not exist is no error.
+	// Delete deletes an object. If it does not exist, Delete does nothing.
 	Delete(ctx context.Context, name string) error
-	// RemoveLeftovers removes what is left of Puts that began before a time and were interrupted. Leftovers are not
+	// RemoveLeftovers removes the remains of Puts that began before a time and were interrupted. Leftovers are not
 	// objects, and List does not show them.
 	RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3 is a store in a bucket. The service must support conditional writes (If-None-Match), as AWS, MinIO, Ceph and R2 do.
+// S3 is a store in a bucket. The service must support conditional writes (If-None-Match), as AWS, MinIO, Ceph and R2
+// do.
 type S3 struct {
 	client         minio.Core
 	bucket, prefix string
@@ -271,8 +272,8 @@ func (s *S3) emptyRange(ctx context.Context, name string) (io.ReadCloser, Entry,
 	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.toStoreError(name, err)
 }
 
-// List implements [Store]. It sends a request for each 1,000 objects. The client does not retry an answer whose body was
-// cut short, so List does.
+// List implements [Store]. It sends a request for each 1,000 objects. The client does not retry an answer whose body
+// was cut short, so List does.
 func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
 	for try := range maxReadTries {
 		if try > 0 {
@@ -302,7 +303,8 @@ func (s *S3) listOnce(ctx context.Context, prefix, after string, limit int) ([]E
 		}
 		name := strings.TrimPrefix(o.Key, s.prefix)
 		if after != "" && name <= after { // otherwise a service that repeats a page would be asked forever
-			return nil, fmt.Errorf("object %s: the store lists it after %s, which is not in the order of names", name, after)
+			return nil, fmt.Errorf("object %s: the store lists it after %s, which is not in the order of names",
+				name, after)
 		}
 		entries, after = append(entries, Entry{name, o.Size, o.LastModified}), name
 		if limit > 0 && len(entries) == limit {

@@ -18,7 +18,7 @@ type transport struct {
 // requestNotes are notes about the requests of one call.
 type requestNotes struct {
 	requests atomic.Int32
-	answered atomic.Pointer[time.Time] // last answer, by the clock of the service; nil before the first one
+	answered atomic.Pointer[time.Time] // last answer, by the clock of the service, nil before the first one
 }
 
 type notesKey struct{}

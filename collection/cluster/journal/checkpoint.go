@@ -88,7 +88,8 @@ func Unneeded(checkpoints []Checkpoint, generations []uint64, now time.Time, gra
 	}
 	before = math.MaxUint64
 	for _, g := range generations {
-		ofGeneration := slices.DeleteFunc(slices.Clone(checkpoints), func(c Checkpoint) bool { return c.Generation != g })
+		other := func(c Checkpoint) bool { return c.Generation != g }
+		ofGeneration := slices.DeleteFunc(slices.Clone(checkpoints), other)
 		slices.SortStableFunc(ofGeneration, byNumber)
 		oldestKept := len(ofGeneration) - 2
 		for oldestKept >= 0 && now.Sub(ofGeneration[oldestKept].Made) < grace {

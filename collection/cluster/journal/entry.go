@@ -113,7 +113,8 @@ func parseHead(b []byte) (h entryHead, need int, err error) {
 		return h, 0, errors.New("it is not an entry of a log")
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != format {
-		return h, 0, fmt.Errorf("it has format %d, and this program reads format %d: use a newer version of plaid", v, format)
+		return h, 0, fmt.Errorf("it has format %d, and this program reads format %d: use a newer version of plaid",
+			v, format)
 	}
 	size := int(binary.LittleEndian.Uint32(b[12:]))
 	if size < fixedSize+checksumSize || size > maxHead {
@@ -127,7 +128,12 @@ func parseHead(b []byte) (h entryHead, need int, err error) {
 	if crc32.Checksum(b[:size-checksumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-checksumSize:]) {
 		return h, 0, errDamaged
 	}
-	h = entryHead{number: binary.LittleEndian.Uint64(b[16:]), size: size, body: binary.LittleEndian.Uint64(b[56:]), bytes: b}
+	h = entryHead{
+		number: binary.LittleEndian.Uint64(b[16:]),
+		size:   size,
+		body:   binary.LittleEndian.Uint64(b[56:]),
+		bytes:  b,
+	}
 	copy(h.parent[:], b[24:])
 	for range binary.LittleEndian.Uint32(b[64:]) {
 		if len(remaining) == 0 || remaining[0] == 0 || len(remaining) <= int(remaining[0]) {

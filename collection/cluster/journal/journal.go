@@ -55,7 +55,7 @@ type Entry struct {
 
 // Options are the options of a log. The zero value is a good choice.
 type Options struct {
-	// Grace is how long entries and checkpoints stay after they are no longer needed; 0 means an hour.
+	// Grace is how long entries and checkpoints stay after they are no longer needed. 0 means an hour.
 	Grace time.Duration
 }
 
@@ -163,7 +163,7 @@ func (l *Log) waitAfterError(ctx context.Context, d time.Duration, name string, 
 }
 
 // confirmEntry finds out whether the writer's own entry is in the log (I5). object is the entry's object if another
-// writer's object may be in its place; nil means that the entry was certainly put there.
+// writer's object may be in its place. nil means that the entry was certainly put there.
 func (l *Log) confirmEntry(ctx context.Context, entry Position, object []byte) (Position, error) {
 	name := l.objectName(entry.Number)
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
@@ -224,7 +224,8 @@ func (l *Log) Cut(ctx context.Context, before uint64) (removed int, err error) {
 		return 0, err
 	}
 	if len(kept) == 0 {
-		return 0, fmt.Errorf("object %s is missing, and a checkpoint has later entries: %w", l.objectName(before), ErrFork)
+		return 0, fmt.Errorf("object %s is missing, and a checkpoint has later entries: %w",
+			l.objectName(before), ErrFork)
 	}
 	for {
 		entries, err := l.listEntries(ctx, 1, 1000)

@@ -44,9 +44,9 @@ func (l *Log) Read(ctx context.Context, after Position, known uint64, visit func
 type reader struct {
 	l        *Log
 	visit    func(Entry) error
-	known    uint64   // an entry that the log is said to have; 0 means that a list is needed
+	known    uint64   // an entry that the log is said to have. 0 means that a list is needed
 	used     Position // of the last visited entry
-	pending  *Entry   // read after it, and not visited yet; nil means none
+	pending  *Entry   // read after it, and not visited yet. nil means none
 	notFound int      // consecutive entries that were not found
 }
 
@@ -276,7 +276,7 @@ func (l *Log) Bytes(ctx context.Context, after uint64, minSize int64) (n int64, 
 	return n, err
 }
 
-// Last returns the last entry of the log, or the zero Entry if there is none. It never returns a stale entry. If the
+// Last returns the last entry of the log, or the zero Entry if the log is empty. It never returns a stale entry. If the
 // entry is damaged or missing, the error is [ErrFork], and the Entry has only its number.
 func (l *Log) Last(ctx context.Context) (Entry, error) {
 	for try := 0; ; try++ {

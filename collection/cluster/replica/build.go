@@ -70,7 +70,9 @@ func (r *Replica) withCopySlot(ctx context.Context, do func(context.Context, *op
 
 // Checkpoint puts a checkpoint, unless the newest one has all entries of the file.
 func (r *Replica) Checkpoint(ctx context.Context) error {
-	return r.withCopySlot(ctx, func(ctx context.Context, open *openShard) error { return r.putCheckpointIf(ctx, open, 0) })
+	return r.withCopySlot(ctx, func(ctx context.Context, open *openShard) error {
+		return r.putCheckpointIf(ctx, open, 0)
+	})
 }
 
 // putCheckpointIf puts a checkpoint if entries of at least minBytes have come since the newest one, which another node

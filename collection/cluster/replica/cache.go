@@ -44,7 +44,7 @@ var (
 // filePath returns the path of a file in the folder of the replica.
 func (r *Replica) filePath(name string) string { return filepath.Join(r.dir, name) }
 
-// open opens the file in the cache. If there is none, it fetches a checkpoint first.
+// open opens the file in the cache. If the cache is empty, it fetches a checkpoint first.
 func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	if err := os.MkdirAll(r.dir, 0o777); err != nil {
 		return nil, err
@@ -117,7 +117,14 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 	cfg := r.shard.Config
 	cfg.MaxDocuments = r.maxDocuments
 	r.mu.Unlock()
-	opened := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg, Base: r.shard.Generation.Base}
+	opened := store.Opened{
+		Index:   ix,
+		Write:   true,
+		Journal: open,
+		Sealed:  sealed,
+		Config:  cfg,
+		Base:    r.shard.Generation.Base,
+	}
 	if open.store, err = store.Over(ctx, map[string]store.Opened{r.collectionName(): opened}, &o); err == nil {
 		open.collection, err = open.store.Get(r.collectionName())
 	}
@@ -127,7 +134,8 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 
 // compareWithLog compares an open index with its generation and with the log. sealed reports whether the last entry
 // that it has is a seal.
-func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool, err error) {
+func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool,
+	err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return false, err
@@ -150,7 +158,7 @@ func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest jo
 			sealed = store.Sealed(e.Body)
 		case readErr == nil && !r.fetched:
 			err = fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
-		case !errors.Is(readErr, objects.ErrNotFound): // not found: it was cut, and reading the log reports that if needed
+		case !errors.Is(readErr, objects.ErrNotFound): // otherwise it was cut, which the next read of the log finds out
 			err = readErr
 		}
 	}
@@ -267,7 +275,8 @@ func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, p
 	col, err := st.Get(r.collectionName())
 	if err == nil {
 		beforeReads(ctx)
-		r.changeState(func() { r.partial = &openShard{r: r, ix: ix, store: st, collection: col, lastPosition: c.Position} })
+		partial := &openShard{r: r, ix: ix, store: st, collection: col, lastPosition: c.Position}
+		r.changeState(func() { r.partial = partial })
 		shown()
 		<-ctx.Done()
 		r.changeState(func() { r.partial = nil })

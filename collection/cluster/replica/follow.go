@@ -237,7 +237,8 @@ func (o *openShard) Append(_ context.Context, after storage.Applied, batches []s
 		if err := r.cfg.CheckExists(ctx, r.shard.Collection); errors.Is(err, collection.ErrUnknown) {
 			return next, err
 		} else if err != nil {
-			return next, fmt.Errorf("%w: whether the collection exists could not be found out: %w", storage.ErrOutcomeUnknown, err)
+			return next, fmt.Errorf("%w: whether the collection exists could not be found out: %w",
+				storage.ErrOutcomeUnknown, err)
 		}
 	}
 	if told := r.cfg.Appended; told != nil {

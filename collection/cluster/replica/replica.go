@@ -13,7 +13,7 @@
 //	failed        opening, fetching or following has failed (keepOpen). After a wait it is fetching again. If the
 //	              cache was of no use, it is removed and fetched again without this phase, a few times.
 //
-// Only keepOpen and what it calls change the phase. Close ends every phase. Other packages ask for changes: a search
+// Only keepOpen, and functions that it calls, change the phase. Close ends every phase. Other packages ask for changes: a search
 // that finds damage calls [Replica.Corrupt], and a journal that cannot be followed calls Failed; both make a ready
 // replica fetch again. For a user, [cluster.ReplicaStatus] adds: empty (the collection has no documents), closed (a
 // holder has not opened it yet; the first request does), and silent (the node does not answer).
@@ -91,14 +91,14 @@ type Config struct {
 	Dir   string        // of the cache; each replica has a folder in it
 	Index store.Options // threads, backend, device, derived data, queue
 	Grace time.Duration // as in the journal
-	// CheckpointBytes is the size of the entries after a checkpoint that makes the writer put another one; 0 means
+	// CheckpointBytes is the size of the entries after a checkpoint that makes the writer put another one. 0 means
 	// 64 MiB or a quarter of the file, whichever is more. An entry counts at least 64 KiB. A shard with less has no
 	// checkpoint: its replicas read the log from the beginning.
 	CheckpointBytes int64
-	// Appended is called after this process has put an entry, to tell other nodes; nil means that nothing is called.
+	// Appended is called after this process has put an entry, to tell other nodes. nil means that nothing is called.
 	// Changes of the shard wait for it.
 	Appended func(s Shard, entry uint64)
-	// HintFailed is called when the log still lacks a hinted entry after a minute; nil means that nothing is called.
+	// HintFailed is called when the log still lacks a hinted entry after a minute. nil means that nothing is called.
 	HintFailed func(s Shard)
 	// CheckExists asks the store whether a collection exists: the error is [collection.ErrUnknown] if it was removed. A
 	// writer that has slept calls it before it acknowledges a change, since the log of a collection that was removed
@@ -143,7 +143,7 @@ type Replica struct {
 	phase        string
 	err          error      // of the phase Failed
 	ready        *openShard // nil unless the replica is ready
-	partial      *openShard // a checkpoint that can be read while it is fetched; nil means none
+	partial      *openShard // a checkpoint that can be read while it is fetched. nil means none
 	entry        uint64     // last applied entry
 	known        uint64     // last entry that the log is said to have
 	maxDocuments *uint64    // nil means no limit
@@ -244,7 +244,7 @@ func (r *Replica) waitUntilUsable(ctx context.Context, after uint64, read bool) 
 	}
 }
 
-// usable returns what waitUntilUsable returns if there is no need to wait. Otherwise it returns only changed, which is
+// usable returns what waitUntilUsable returns if that need not wait. Otherwise it returns only changed, which is
 // closed at the next change.
 func (r *Replica) usable(after uint64, read bool) (open *openShard, changed chan struct{}, err error) {
 	r.mu.Lock()
@@ -419,7 +419,7 @@ func (r *Replica) Poll(ctx context.Context) error {
 	return r.withOpen(ctx, 0, false, func(open *openShard) error { return open.followLog(ctx) })
 }
 
-// SetMaxDocuments sets the limit of documents of the shard; nil means no limit.
+// SetMaxDocuments sets the limit of documents of the shard. nil means no limit.
 func (r *Replica) SetMaxDocuments(most *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -428,8 +428,8 @@ func (r *Replica) SetMaxDocuments(most *uint64) {
 	}
 }
 
-// SetWriter says whether this replica gathers the changes of the shard. The writer puts a checkpoint when enough entries
-// have come since the last one ([Config.CheckpointBytes]).
+// SetWriter sets whether this replica gathers the changes of the shard. The writer puts a checkpoint when enough
+// entries have come since the last one ([Config.CheckpointBytes]).
 func (r *Replica) SetWriter(is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
