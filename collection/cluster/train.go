@@ -135,8 +135,9 @@ func isPassing(err error) bool {
 
 // releaseTraining gives up the reservation of a coordinator that has ended.
 func (c *Cluster) releaseTraining(ctx context.Context, m *Map) {
-	_, err := c.changeMapByID(ctx, m.ID, changeIf(func(now *Map) bool { return now.Training.reserves(m.Training.Generation) },
-		func(now *Map) { now.release(&now.Training) }))
+	reserved := func(now *Map) bool { return now.Training.reserves(m.Training.Generation) }
+	release := func(now *Map) { now.release(&now.Training) }
+	_, err := c.changeMapByID(ctx, m.ID, changeIf(reserved, release))
 	c.logFailure(ctx, err, "a training that was interrupted was not given up", m)
 }
 
