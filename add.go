@@ -21,7 +21,8 @@ import (
 // add many thousands of documents in several calls.
 //
 // [vectors.CheckDocument] has the rules for a document. A document without vectors and text is stored
-// too, also if its text is white space: conditions, keywords and Get find it, searches for vectors do not. An Update can add its vectors later.
+// too, also if its text is white space: conditions, keywords and Get find it, searches for vectors do not. An Update
+// can add its vectors later.
 //
 // Errors: a document that cannot be stored is a [*collection.DocumentError], which wraps [ErrText], [ErrTooLong],
 // [ErrPayload], [ErrID], [ErrDimension], [ErrDuplicateID] or the like. Further errors are [ErrReadOnly], [ErrModel] if

@@ -130,8 +130,8 @@ func (q *Query) completeAndCheck() error {
 	case q.Hybrid && q.Text == "" || q.Highlight && q.Text == "":
 		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
 	case q.Keywords && (q.Text == "" || needsVectors):
-		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike",
-			ErrOption)
+		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, "+
+			"Like and Unlike", ErrOption)
 	case q.Keywords && q.Group != "" && q.Group != search.GroupBest && q.Group != EachPassage:
 		return fmt.Errorf("%w: Group %q does not go with Keywords, which rank a document by its best passage",
 			ErrOption, q.Group)

@@ -164,7 +164,8 @@ func (c *Cluster) duePolls(now time.Time) (due []*cachedReplica) {
 	return due
 }
 
-// ensureReplica returns the replica of a shard on this node, and opens it if necessary, even if this node is not a holder.
+// ensureReplica returns the replica of a shard on this node, and opens it if necessary, even if this node is not a
+// holder.
 func (c *Cluster) ensureReplica(ctx context.Context, id string, shard int, generation uint64) (*cachedReplica, error) {
 	c.mu.Lock()
 	r := c.replicas[replicaKey{shardKey{id, shard}, generation}]
