@@ -102,7 +102,7 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 		return nil, err
 	}
 	if c.opts.ReadOnly {
-		return nil, fmt.Errorf("%w: an index that is read only cannot be created", ErrOption)
+		return nil, fmt.Errorf("%w: ReadOnly does not go with Create", ErrOption)
 	}
 	// Refuse what can be refused before the model is opened, which may take long.
 	build := &index.BuildOptions{Nbits: 8, LockTimeout: c.opts.LockTimeout, Logger: c.opts.Logger}
@@ -117,13 +117,13 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 			return nil, err
 		}
 		if dim != 0 && dim != e.Dim() {
-			err = fmt.Errorf("%w: dimension %d, and the model has %d", ErrOption, dim, e.Dim())
+			err = fmt.Errorf("%w: Dim is %d, and the model has %d dimensions: leave Dim 0", ErrOption, dim, e.Dim())
 			return nil, errors.Join(err, c.closeEncoder())
 		}
 		dim, build.Model = e.Dim(), c.model
 	}
 	if dim == 0 {
-		return nil, fmt.Errorf("%w: Create wants a model, or a dimension", ErrOption)
+		return nil, fmt.Errorf("%w: set Model, Encoder or Dim to create an index", ErrOption)
 	}
 	// Create the index. If it cannot be opened, remove it, unless another program has opened it.
 	if err = c.create(ctx, dim, build); err == nil {
@@ -207,11 +207,11 @@ func optionsOrDefault(o *Options) Options {
 func (c *Collection) checkOptions() error {
 	switch o := &c.opts; {
 	case o.Encoder != nil && o.Model != "":
-		return fmt.Errorf("%w: an encoder and the folder of a model: one of them is possible", ErrOption)
+		return fmt.Errorf("%w: set Encoder or Model, not both", ErrOption)
 	case o.Dim < 0:
-		return fmt.Errorf("%w: dimension %d", ErrOption, o.Dim)
+		return fmt.Errorf("%w: Dim is %d", ErrOption, o.Dim)
 	case o.Whole && o.Passages != nil:
-		return fmt.Errorf("%w: Passages and Whole exclude each other", ErrOption)
+		return fmt.Errorf("%w: Passages and Whole do not go together", ErrOption)
 	}
 	_, err := collection.Config{Nbits: c.opts.Bits}.Completed()
 	if err == nil {
@@ -380,7 +380,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 	case e != nil:
 		dir, o = e.Config().Dir, e.Options()
 	case dir == "" && indexModel == nil:
-		return nil, nil, fmt.Errorf("%w: no model is known that encodes texts: name one with Options.Model", ErrOption)
+		return nil, nil, fmt.Errorf("%w: no model is known to encode texts: set Options.Model", ErrOption)
 	case indexModel != nil && !(dir != "" && modelof.IsServer(indexModel.Name)):
 		// Use the settings of the index's model, wherever the model is now.
 		var recorded string

@@ -52,7 +52,7 @@ func (c *Collection) storedPayload(d *Document) ([]byte, error) {
 	}
 	err = jsontext.Members(objectOrEmpty(p), func(key string, _ json.RawMessage) error {
 		if isReservedField(key) {
-			return fmt.Errorf("%w: it has a field %q, which is for what the document says itself", ErrPayload, key)
+			return fmt.Errorf("%w: it has the reserved field %q", ErrPayload, key)
 		}
 		return nil
 	})

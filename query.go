@@ -128,7 +128,7 @@ func (q *Query) completeAndCheck() error {
 	case q.Where == "" && len(q.Args) > 0:
 		return fmt.Errorf("%w: Args without Where", ErrOption)
 	case q.Hybrid && q.Text == "" || q.Highlight && q.Text == "":
-		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
+		return fmt.Errorf("%w: Hybrid and Highlight need Text", ErrOption)
 	case q.Keywords && (q.Text == "" || needsVectors):
 		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, "+
 			"Like and Unlike", ErrOption)
@@ -136,11 +136,11 @@ func (q *Query) completeAndCheck() error {
 		return fmt.Errorf("%w: Group %q does not go with Keywords, which rank a document by its best passage",
 			ErrOption, q.Group)
 	case q.Alpha != 0 && !q.Hybrid:
-		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
+		return fmt.Errorf("%w: Alpha needs Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == EachPassage:
-		return fmt.Errorf("%w: Passages needs hits that are documents, which Group %q has not", ErrOption, EachPassage)
+		return fmt.Errorf("%w: Passages does not go with Group %q, whose hits are passages", ErrOption, EachPassage)
 	case q.Highlight && q.Vectors != nil:
-		return fmt.Errorf("%w: Highlight goes with a question that is encoded here", ErrOption)
+		return fmt.Errorf("%w: Highlight does not go with Vectors: it needs a question that is encoded here", ErrOption)
 	}
 	if q.Group == EachPassage {
 		q.Group = ""
@@ -206,7 +206,7 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 			return nil, err
 		}
 		if len(encoded.Vectors) == 0 {
-			return nil, fmt.Errorf("%w: it has no word", ErrQuery)
+			return nil, fmt.Errorf("%w: it has no words", ErrQuery)
 		}
 		if encoded.Dropped > 0 && r.coll.opts.Logger != nil {
 			r.coll.opts.Logger.WarnContext(r.ctx, "a question was cut: the model does not read all of it",

@@ -177,7 +177,7 @@ func (s *Selection) All() bool { return s.criteria() == 0 }
 // Check returns [ErrSelection] if the selection has more than one criterion.
 func (s *Selection) Check() error {
 	if s.criteria() > 1 {
-		return fmt.Errorf("%w: document ids, ids or a condition are possible, and one of them only", ErrSelection)
+		return fmt.Errorf("%w: numbers, ids and a condition do not go together: give one of them", ErrSelection)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (s *Selection) Check() error {
 // documents.
 func (s *Selection) CheckOne() error {
 	if s.All() {
-		return fmt.Errorf("%w: document ids, ids or a condition are needed", ErrSelection)
+		return fmt.Errorf("%w: it is empty: give numbers, ids or a condition", ErrSelection)
 	}
 	return s.Check()
 }

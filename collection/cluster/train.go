@@ -171,8 +171,8 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 		if stats.Tokens == 0 {
 			continue
 		}
-		share := float64(stats.Tokens) / float64(tokens)
-		n := min(int64(float64(maxTokens)*share)+1, int64(maxSample/4/now.Dim))
+		proportional := float64(maxTokens) * float64(stats.Tokens) / float64(tokens)
+		n := min(int64(proportional)+1, int64(maxSample/4/now.Dim))
 		var answer sampleAnswer
 		in := &sampleRequest{
 			ID:         m.ID,
