@@ -177,7 +177,7 @@ func (s *Selection) All() bool { return s.criteria() == 0 }
 // Check returns [ErrSelection] if the selection has more than one criterion.
 func (s *Selection) Check() error {
 	if s.criteria() > 1 {
-		return fmt.Errorf("%w: numbers, ids and a condition do not go together: give one of them", ErrSelection)
+		return fmt.Errorf("%w: give document_ids, ids or a condition, and only one of them", ErrSelection)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (s *Selection) Check() error {
 // documents.
 func (s *Selection) CheckOne() error {
 	if s.All() {
-		return fmt.Errorf("%w: it is empty: give numbers, ids or a condition", ErrSelection)
+		return fmt.Errorf("%w: it is empty: give document_ids, ids or a condition", ErrSelection)
 	}
 	return s.Check()
 }
@@ -217,7 +217,7 @@ type Stats struct {
 
 // GrowthStats describes the training of a collection.
 type GrowthStats struct {
-	Stage Stage `json:"stage"`
+	Stage Stage `json:"stage"` // how the collection is encoded at present
 	// Training says that a training is running because the collection has grown. Failed is why the last one failed.
 	Training bool        `json:"training"`
 	Failed   string      `json:"training_failed,omitempty"`

@@ -18,7 +18,7 @@ import (
 const maxReadTries = 5
 
 // Read reads a whole object. The error is [ErrDamaged] if it has more than most bytes.
-func Read(ctx context.Context, s Store, name string, most int64) ([]byte, Entry, error) {
+func Read(ctx context.Context, s Store, name string, maxBytes int64) ([]byte, Entry, error) {
 	b, e, err := ReadRange(ctx, s, name, 0, most)
 	if err == nil && e.Size > most {
 		err = fmt.Errorf("object %s: %w: it has %d bytes, where %d are the most", name, ErrDamaged, e.Size, most)
