@@ -17,11 +17,11 @@ import (
 // maxReadTries is how often a body that is cut short is read again. Stores repeat other failed requests themselves.
 const maxReadTries = 5
 
-// Read reads a whole object. The error is [ErrDamaged] if it has more than most bytes.
+// Read reads a whole object. The error is [ErrDamaged] if it has more than maxBytes.
 func Read(ctx context.Context, s Store, name string, maxBytes int64) ([]byte, Entry, error) {
-	b, e, err := ReadRange(ctx, s, name, 0, most)
-	if err == nil && e.Size > most {
-		err = fmt.Errorf("object %s: %w: it has %d bytes, where %d are the most", name, ErrDamaged, e.Size, most)
+	b, e, err := ReadRange(ctx, s, name, 0, maxBytes)
+	if err == nil && e.Size > maxBytes {
+		err = fmt.Errorf("object %s: %w: it has %d bytes; at most %d are possible", name, ErrDamaged, e.Size, maxBytes)
 	}
 	return b, e, err
 }
