@@ -89,8 +89,8 @@ func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	return codec.Flat(dim)
 }
 
-// Coded describes how a collection is encoded at present.
-type Coded struct {
+// Encoding describes how a collection is encoded at present.
+type Encoding struct {
 	Stage   Stage
 	Nbits   int
 	Trained int64 // tokens of the collection when the codec was trained
@@ -100,10 +100,10 @@ type Coded struct {
 // training encodes the decoded vectors, which adds its error to the one that they have.
 const minGrowingBits = 4
 
-// CodedBy returns how an index is encoded. An index that was not made by these rules gets the stage that its bits and
+// EncodingOf returns how an index is encoded. An index that was not made by these rules gets the stage that its bits and
 // tokens suggest. This and the following methods require a Growth from [Growth.Completed].
-func (g *Growth) CodedBy(h *storage.Header) Coded {
-	c := Coded{StageGrowing, h.Nbits, int64(h.Build.Tokens)}
+func (g *Growth) EncodingOf(h *storage.Header) Encoding {
+	c := Encoding{StageGrowing, h.Nbits, int64(h.Build.Tokens)}
 	switch {
 	case h.Build.Source != "vectors" || h.Nbits < minGrowingBits:
 		c.Stage = StageFinal
@@ -132,9 +132,9 @@ func whileGrowing(tokens int64, cfg Config) Training {
 	return Training{StageGrowing, max(cfg.finalBits(), minGrowingBits), fewCentroids(tokens), cfg.seedOrDefault()}
 }
 
-// Due returns the next training of a collection, and whether it is due because the collection has grown.
-func (g *Growth) Due(c Coded, tokens int64, cfg Config) (t Training, due bool) {
-	t = g.Again(c, tokens, cfg)
+// NextTraining returns the next training of a collection, and whether it is due because the collection has grown.
+func (g *Growth) NextTraining(c Encoding, tokens int64, cfg Config) (t Training, due bool) {
+	t = g.Retraining(c, tokens, cfg)
 	switch c.Stage {
 	case StageFlat:
 		return t, t.Stage != StageFlat
@@ -144,9 +144,9 @@ func (g *Growth) Due(c Coded, tokens int64, cfg Config) (t Training, due bool) {
 	return t, false
 }
 
-// Again returns how a collection is trained again on its stored vectors, whether or not it has grown. A trained
+// Retraining returns how a collection is trained again on its stored vectors, whether or not it has grown. A trained
 // collection keeps its bits, since more bits would add nothing, and one in the final stage stays in it.
-func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
+func (g *Growth) Retraining(c Encoding, tokens int64, cfg Config) Training {
 	t := g.Training(tokens, cfg)
 	switch {
 	case c.Stage == StageFinal:
@@ -160,9 +160,9 @@ func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
 	return t
 }
 
-// FailedAgain reports whether a due training is skipped because one has failed when the collection had failed tokens.
+// SkipFailedTraining reports whether a due training is skipped because one has failed when the collection had failed tokens.
 // It is tried again when the collection has a tenth more.
-func FailedAgain(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
+func SkipFailedTraining(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
 
 // minDriftShare is the inverse of a share: the error of tokens added since the training counts if these are more than
 // 1/minDriftShare of the tokens that were trained on.
@@ -193,16 +193,16 @@ func fewCentroids(tokens int64) int {
 // noDim is the dimension of the codec of an index without vectors, while the real dimension is not known.
 const noDim = 1
 
-// Undecided reports whether an index has no dimension yet: [Growth.First] made it for documents without vectors, and
+// Undecided reports whether an index has no dimension yet: [Growth.FirstBuild] made it for documents without vectors, and
 // the first vectors will set the dimension.
 func Undecided(snap *index.Snapshot) bool {
 	h := snap.Header()
 	return h.Dim == noDim && h.Centroids == 1 && h.Build.Tokens == 0 && snap.State().Tokens == 0
 }
 
-// First returns how the first documents of a collection are encoded. dim is the dimension if they have no vectors, 0 if
+// FirstBuild returns how the first documents of a collection are encoded. dim is the dimension if they have no vectors, 0 if
 // it is not known ([Undecided]).
-func (g Growth) First(src vectors.Source, dim int, cfg Config) (*index.BuildOptions, error) {
+func (g Growth) FirstBuild(src vectors.Source, dim int, cfg Config) (*index.BuildOptions, error) {
 	g, gerr := g.Completed()
 	cfg, cerr := cfg.Completed()
 	if err := errors.Join(gerr, cerr); err != nil {

@@ -55,8 +55,8 @@ type SampledClass struct {
 	Promised *float64 `json:"promised,omitempty"`
 }
 
-// SampledOf combines the results of a sampler with the recall that the index promises. d may be nil.
-func SampledOf(s quality.Sampled, d *storage.Defaults) *Sampled {
+// NewSampled combines the results of a sampler with the recall that the index promises. d may be nil.
+func NewSampled(s quality.Sampled, d *storage.Defaults) *Sampled {
 	r := &Sampled{
 		Offered:  s.Offered,
 		Measured: s.Measured,

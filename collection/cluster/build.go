@@ -185,7 +185,7 @@ func (b *bulkBuild) publishIndex(ctx context.Context, ix *index.Index, dir strin
 		Base:    b.generation,
 		Dim:     snap.Dim(),
 		Nbits:   h.Nbits,
-		Stage:   b.growth.CodedBy(&h).Stage,
+		Stage:   b.growth.EncodingOf(&h).Stage,
 		Model:   h.Model,
 		Trained: h.Build.Tokens,
 	}

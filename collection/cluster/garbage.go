@@ -179,7 +179,7 @@ func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 	numbers := sortedKeys(shards)
 	return parallel.Do(ctx, len(numbers), shardsAtOnce, func(i int) error {
 		shard := numbers[i]
-		before, drop := journal.Unneeded(shards[shard], generations, k.now, k.grace)
+		before, drop := journal.SelectRemovable(shards[shard], generations, k.now, k.grace)
 		for _, p := range drop {
 			if err := k.store.Delete(ctx, p.Name); err != nil {
 				return err

@@ -39,7 +39,7 @@ func (c *Cluster) doHint(_ context.Context, in *hintRequest) (*emptyAnswer, erro
 		}
 		c.mu.Unlock()
 		for _, r := range open {
-			r.Hint(h.Entry)
+			r.NoteEntry(h.Entry)
 		}
 	}
 	return &emptyAnswer{}, nil

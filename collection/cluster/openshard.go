@@ -53,7 +53,7 @@ func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, a *shardTarget
 // setError makes the answer for the shard an error. A damaged file is fetched again.
 func (h *openShard) setError(err error) {
 	if h.answerHead.setError(err); h.replica != nil && errors.Is(err, storage.ErrCorrupt) {
-		h.replica.Corrupt(err)
+		h.replica.ReportDamage(err)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestReplicasCloseInTheBackground(t *testing.T) {
 	require.NoError(t, err)
 	away.Store(true)
 	defer away.Store(false)
-	r.Hint(100)
+	r.NoteEntry(100)
 	await(t, "the log is read", func() bool { return logs.Load() > 0 })
 	held := make(chan struct{})
 	go func() {

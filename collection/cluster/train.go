@@ -67,12 +67,12 @@ func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []sh
 		tokens += int64(s.Tokens)
 	}
 	now := known.Current
-	coded := collection.Coded{Stage: now.Stage, Nbits: now.Nbits, Trained: int64(now.Trained)}
+	coded := collection.Encoding{Stage: now.Stage, Nbits: now.Nbits, Trained: int64(now.Trained)}
 	growth := &c.cfg.Index.Growth
-	t, due := growth.Due(coded, tokens, known.Config)
+	t, due := growth.NextTraining(coded, tokens, known.Config)
 	if known.Wanted != "" {
-		t, due = growth.Again(coded, tokens, known.Config), true
-	} else if known.Failed != nil && collection.FailedAgain(int64(known.Failed.Tokens), tokens) {
+		t, due = growth.Retraining(coded, tokens, known.Config), true
+	} else if known.Failed != nil && collection.SkipFailedTraining(int64(known.Failed.Tokens), tokens) {
 		return
 	}
 	if !due {

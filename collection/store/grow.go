@@ -22,7 +22,7 @@ import (
 // file never has the name of the index.
 func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, model *storage.Model) (err error) {
 	c := w.c
-	o, err := c.store.opts.Growth.First(src, dim, c.Config())
+	o, err := c.store.opts.Growth.FirstBuild(src, dim, c.Config())
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *Collection) runInBackground(ctx context.Context, do func(ctx context.Co
 
 // dueTraining returns the training that is due because the collection has grown. due is false if no training is due.
 func (c *Collection) dueTraining(h *storage.Header, tokens int64) (t collection.Training, due bool) {
-	return c.store.opts.Growth.Due(c.store.opts.Growth.CodedBy(h), tokens, c.Config())
+	return c.store.opts.Growth.NextTraining(c.store.opts.Growth.EncodingOf(h), tokens, c.Config())
 }
 
 // startDueTraining starts a training in the background if one is due and none is running.
@@ -140,10 +140,10 @@ func (c *Collection) startDueTraining() {
 	_, due := c.dueTraining(&h, tokens)
 	c.mu.Lock()
 	g := &c.growth
-	advice := c.store.opts.Growth.Advice(c.store.opts.Growth.CodedBy(&h).Stage, drift)
+	advice := c.store.opts.Growth.Advice(c.store.opts.Growth.EncodingOf(&h).Stage, drift)
 	advise := advice != "" && !g.advised
 	g.advised = advice != ""
-	if !due || g.running != nil || collection.FailedAgain(g.failedAt, tokens) {
+	if !due || g.running != nil || collection.SkipFailedTraining(g.failedAt, tokens) {
 		due = false
 	}
 	c.mu.Unlock()
@@ -226,7 +226,7 @@ func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) 
 	var r *index.RetrainReport
 	err := c.runInBackground(ctx, func(ctx context.Context) (err error) {
 		r, err = c.trainNext(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
-			return c.store.opts.Growth.Again(c.store.opts.Growth.CodedBy(h), tokens, c.Config()), true
+			return c.store.opts.Growth.Retraining(c.store.opts.Growth.EncodingOf(h), tokens, c.Config()), true
 		})
 		return err
 	})
@@ -292,9 +292,9 @@ func (c *Collection) trainNext(ctx context.Context,
 	return r, nil
 }
 
-// Measure measures what searches of an index find with the codec of its present generation ([quality.SelfCheck]).
+// MeasureSearches measures what searches of an index find with the codec of its present generation ([quality.SelfCheck]).
 // found is nil if measuring does not pay.
-func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
+func MeasureSearches(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
 	found *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -313,7 +313,7 @@ func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCh
 // measureSearches measures searches with a new codec, and stores the result unless the codec has changed since.
 func (c *Collection) measureSearches(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
 	o := quality.SelfCheckOptions{Seed: seed, Questions: c.store.checkQuestions}
-	found, generation, err := Measure(ctx, ix, threads, o)
+	found, generation, err := MeasureSearches(ctx, ix, threads, o)
 	if err != nil || found == nil {
 		return err
 	}
@@ -373,7 +373,7 @@ func (w *worker) compact(ctx context.Context, o *openedIndex) error {
 	return nil
 }
 
-// compactIfWasteful compacts the index if at least [Options.LeastWaste] bytes and a quarter of the file are not in use:
+// compactIfWasteful compacts the index if at least [Options.MinWaste] bytes and a quarter of the file are not in use:
 // pages that changes and merges have left free, and deleted documents in segments that are not merged yet. It runs
 // between requests, which wait for it, and ends early with the collection. During a training it does nothing, because
 // the training writes a new file anyway. After a failure it waits until a tenth more is wasted.
@@ -392,7 +392,7 @@ func (w *worker) compactIfWasteful(ctx context.Context) {
 	}
 	waste := wastedBytes(pages, st)
 	w.wasteAtFailure = min(w.wasteAtFailure, waste)
-	tooLittle := waste < w.c.store.opts.LeastWaste || 4*waste < pages.Size
+	tooLittle := waste < w.c.store.opts.MinWaste || 4*waste < pages.Size
 	if tooLittle || waste < w.wasteAtFailure+w.wasteAtFailure/10 {
 		return
 	}

@@ -57,7 +57,7 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	st.Tokens, st.Metadata = s.LiveTokens, documentsWithMetadata(v.snap)
 	st.Dim, st.Nbits, st.Centroids = v.Dim(), h.Nbits, h.Centroids
 	st.Generation, st.Model = v.snap.Generation(), h.Model
-	st.Growth = collection.GrowthStats{Stage: c.store.opts.Growth.CodedBy(&h).Stage, Drift: v.snap.Drift()}
+	st.Growth = collection.GrowthStats{Stage: c.store.opts.Growth.EncodingOf(&h).Stage, Drift: v.snap.Drift()}
 	st.Growth.Advice = c.store.opts.Growth.Advice(st.Growth.Stage, st.Growth.Drift)
 	if st.Defaults, err = v.snap.Defaults(); err != nil { // searches work without a damaged record
 		c.log.Warn("the stored search defaults cannot be read", "error", err)

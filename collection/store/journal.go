@@ -32,7 +32,7 @@ type Journal interface {
 	Find(ctx context.Context, batch string, after uint64) (entry uint64, body []byte, err error)
 	// Failed reports that an entry could not be applied, and that no more will be. The log stays valid, but the index
 	// has to be reopened or replaced.
-	Failed(err error)
+	ReportFailure(err error)
 }
 
 var (
@@ -215,7 +215,7 @@ func (w *worker) failJournal(err error) {
 	w.c.mu.Lock()
 	w.c.failure = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, w.c.name, err)
 	w.c.mu.Unlock()
-	w.journal().Failed(err)
+	w.journal().ReportFailure(err)
 }
 
 // effect counts what a change did.

@@ -91,7 +91,7 @@ func (f *follower) Find(_ context.Context, batch string, after uint64) (uint64, 
 	return 0, nil, nil
 }
 
-func (f *follower) Failed(err error) { f.failed = err }
+func (f *follower) ReportFailure(err error) { f.failed = err }
 
 // openFollower opens a collection without documents that follows a log.
 func openFollower(t *testing.T, l *memoryLog, most *uint64) (*Collection, *follower, *index.Index) {

@@ -117,5 +117,5 @@ func (v *Snapshot) sampledRecall(d *storage.Defaults) *collection.Sampled {
 	if s == nil {
 		return nil
 	}
-	return collection.SampledOf(s.Sampled(), d)
+	return collection.NewSampled(s.Sampled(), d)
 }

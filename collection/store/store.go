@@ -54,7 +54,7 @@ type Options struct {
 	Growth collection.Growth
 	// LeastWaste is how many bytes of an index file have to be unused, besides a quarter of it, before the file is
 	// compacted. 0 means 4 MiB.
-	LeastWaste int64
+	MinWaste int64
 	// Sampling says which questions are measured in the background.
 	Sampling collection.Sampling
 	// Derive opens the derived data of the collection whose index file is at a path. nil means no derived data. See
@@ -79,7 +79,7 @@ type QueueLimits struct {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete() error {
-	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 || o.LeastWaste < 0 {
+	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 || o.MinWaste < 0 {
 		return fmt.Errorf("%w: no option may be negative", collection.ErrConfig)
 	}
 	if o.Threads == 0 {
@@ -91,8 +91,8 @@ func (o *Options) complete() error {
 	if o.Queue.Bytes == 0 {
 		o.Queue.Bytes = 512 << 20
 	}
-	if o.LeastWaste == 0 {
-		o.LeastWaste = 4 << 20
+	if o.MinWaste == 0 {
+		o.MinWaste = 4 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -73,7 +73,7 @@ func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 	return c, err == nil && c.Hash.String() == parts[2]
 }
 
-// Unneeded decides which entries and checkpoints of a shard may be removed (I4: what may be cut). Entries before the
+// SelectRemovable decides which entries and checkpoints of a shard may be removed (I4: what may be cut). Entries before the
 // returned number may be passed to [Log.Cut].
 //
 // checkpoints are those of the shard, generations those that are searched or being built. now must not be later than
@@ -81,7 +81,7 @@ func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 //
 // Each generation keeps its newest checkpoint, the newest of those before it that is older than the grace, and all
 // entries after the older of the two.
-func Unneeded(checkpoints []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
+func SelectRemovable(checkpoints []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
 	before uint64, removable []Checkpoint) {
 	if len(generations) == 0 {
 		return 0, nil

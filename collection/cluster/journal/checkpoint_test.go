@@ -67,7 +67,7 @@ func TestUnneeded(t *testing.T) {
 		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 30, 1)}, []uint64{1, 2}, 0, "1-10"},
 		{[]Checkpoint{cp(1, 10, 5*grace), cp(2, 15, 3*grace), cp(2, 30, 1)}, []uint64{2}, 15, ""},
 	} {
-		before, drop := Unneeded(c.all, c.generations, begin, grace)
+		before, drop := SelectRemovable(c.all, c.generations, begin, grace)
 		var names []string
 		for _, d := range drop {
 			names = append(names, d.Name)

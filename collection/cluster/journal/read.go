@@ -170,12 +170,12 @@ func (l *Log) fetchEntries(ctx context.Context, entries []listedEntry) iter.Seq2
 		}
 	}
 	memory := func(e listedEntry) int { return int(min(max(e.size, 128<<10), math.MaxInt32)) }
-	read := func(e listedEntry) (Entry, error) { return l.At(ctx, e.number) }
+	read := func(e listedEntry) (Entry, error) { return l.ReadEntry(ctx, e.number) }
 	return parallel.Map(ctx, in, min(l.readAhead, len(entries)), memory, read)
 }
 
-// At reads the entry with a number. The error is [objects.ErrNotFound] if the log does not have it, or not any more.
-func (l *Log) At(ctx context.Context, number uint64) (Entry, error) {
+// ReadEntry reads the entry with a number. The error is [objects.ErrNotFound] if the log does not have it, or not any more.
+func (l *Log) ReadEntry(ctx context.Context, number uint64) (Entry, error) {
 	name := l.objectName(number)
 	b, found, err := objects.Read(ctx, l.store, name, maxObject)
 	if errors.Is(err, objects.ErrDamaged) {
@@ -299,7 +299,7 @@ func (l *Log) Last(ctx context.Context) (Entry, error) {
 			return Entry{}, nil
 		}
 		number := entries[len(entries)-1].number
-		e, err := l.At(ctx, number)
+		e, err := l.ReadEntry(ctx, number)
 		if errors.Is(err, ErrFork) {
 			e.Number = number
 		}
@@ -326,7 +326,7 @@ func (l *Log) Find(ctx context.Context, batch string, after, upTo uint64) (entry
 	i := slices.Index(has, true)
 	if err == nil || i >= 0 {
 		var first Entry
-		if first, err = l.At(ctx, after+1); err == nil {
+		if first, err = l.ReadEntry(ctx, after+1); err == nil {
 			_, err = l.confirmEntry(ctx, first.Position, nil)
 		}
 	}

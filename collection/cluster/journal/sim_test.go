@@ -347,7 +347,7 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 		if s.o.noGrace {
 			grace = 0
 		}
-		before, drop := Unneeded(files, []uint64{1}, simTime(now), grace)
+		before, drop := SelectRemovable(files, []uint64{1}, simTime(now), grace)
 		if err != nil {
 			break
 		}

@@ -206,7 +206,7 @@ func (r *Replica) reencode(ctx context.Context, path, codec string) (err error) 
 	if err != nil {
 		return err
 	}
-	found, _, err := store.Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: snap.Header().Build.Seed})
+	found, _, err := store.MeasureSearches(ctx, ix, threads, quality.SelfCheckOptions{Seed: snap.Header().Build.Seed})
 	if err == nil && found != nil {
 		err = ix.SetDefaults(found)
 	}

@@ -152,7 +152,7 @@ func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest jo
 		err = fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
 	case has.Sequence == 0: // no entry to compare
 	default:
-		e, readErr := r.journal.At(ctx, has.Sequence)
+		e, readErr := r.journal.ReadEntry(ctx, has.Sequence)
 		switch {
 		case readErr == nil && e.Hash == has.Mark:
 			sealed = store.Sealed(e.Body)
@@ -317,7 +317,7 @@ func (r *Replica) createEmpty(ctx context.Context, g *Generation, path string) e
 	if err != nil {
 		return err
 	}
-	o, err := r.cfg.Index.Growth.First(dummy, g.Dim, r.shard.Config)
+	o, err := r.cfg.Index.Growth.FirstBuild(dummy, g.Dim, r.shard.Config)
 	if err != nil {
 		return err
 	}

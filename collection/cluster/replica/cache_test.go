@@ -330,7 +330,7 @@ func TestCheckpointOfNextWriter(t *testing.T) {
 	}
 	require.NoError(t, b.Poll(t.Context()))
 	for i := range 8 {
-		b.Hint(add(t, a, randomDoc(rng, fmt.Sprint("d", i))))
+		b.NoteEntry(add(t, a, randomDoc(rng, fmt.Sprint("d", i))))
 	}
 	require.NoError(t, a.Checkpoint(t.Context()))
 	add(t, a, randomDoc(rng, "later"))

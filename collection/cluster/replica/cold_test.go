@@ -62,7 +62,7 @@ func TestCold(t *testing.T) {
 	}
 	find()
 	last = add(t, a, collection.DocumentInput{ID: "more"})
-	b.Hint(last)
+	b.NoteEntry(last)
 	short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	_, _, err = b.Snapshot(short, 0)

@@ -213,7 +213,7 @@ func TestCorrupt(t *testing.T) {
 	require.NoError(t, err)
 	mark := r.filePath(indexFile + "-mark") // which goes with the file
 	require.NoError(t, os.WriteFile(mark, nil, 0o666))
-	r.Corrupt(fmt.Errorf("%w: a test", storage.ErrCorrupt))
+	r.ReportDamage(fmt.Errorf("%w: a test", storage.ErrCorrupt))
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(mark)
 		return os.IsNotExist(err) && r.State().Phase == Ready

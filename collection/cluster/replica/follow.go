@@ -181,13 +181,13 @@ func (o *openShard) noteApplied() {
 // endOnFault makes the file unusable if an error says that it cannot follow the log. It returns the error.
 func (o *openShard) endOnFault(err error) error {
 	if wrapsAny(err, journal.ErrBehind, journal.ErrFork) {
-		o.Failed(err)
+		o.ReportFailure(err)
 	}
 	return err
 }
 
-// Failed implements [store.Journal].
-func (o *openShard) Failed(err error) {
+// ReportFailure implements [store.Journal].
+func (o *openShard) ReportFailure(err error) {
 	select {
 	case o.broken <- err:
 	default:
@@ -233,7 +233,7 @@ func (o *openShard) Append(_ context.Context, after storage.Applied, batches []s
 	// A writer that may have slept checks that the collection still exists.
 	o.lastPosition = put
 	o.noteEntry(body)
-	if r.cfg.CheckExists != nil && r.journal.Slept(from, put) {
+	if r.cfg.CheckExists != nil && r.journal.MayHaveSlept(from, put) {
 		if err := r.cfg.CheckExists(ctx, r.shard.Collection); errors.Is(err, collection.ErrUnknown) {
 			return next, err
 		} else if err != nil {
@@ -290,7 +290,7 @@ func (o *openShard) Find(_ context.Context, batch string, after uint64) (uint64,
 	if err != nil || !found {
 		return 0, nil, err
 	}
-	e, err := o.r.journal.At(ctx, n)
+	e, err := o.r.journal.ReadEntry(ctx, n)
 	return n, e.Body, err
 }
 

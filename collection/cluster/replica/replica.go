@@ -14,7 +14,7 @@
 //	              cache was of no use, it is removed and fetched again without this phase, a few times.
 //
 // Only keepOpen, and functions that it calls, change the phase. Close ends every phase. Other packages ask for changes:
-// a search that finds damage calls [Replica.Corrupt], and a journal that cannot be followed calls Failed; both make a
+// a search that finds damage calls [Replica.ReportDamage], and a journal that cannot be followed calls Failed; both make a
 // ready replica fetch again. For a user, [cluster.ReplicaStatus] adds: empty (the collection has no documents), closed
 // (a holder has not opened it yet; the first request does), and silent (the node does not answer).
 //
@@ -369,8 +369,8 @@ func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
 	return st, err
 }
 
-// Hint tells the replica that the log has an entry.
-func (r *Replica) Hint(entry uint64) {
+// NoteEntry tells the replica that the log has an entry.
+func (r *Replica) NoteEntry(entry uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.noteKnown(entry)
@@ -405,12 +405,12 @@ func Seal(ctx context.Context, c *Config, collection string, shard int) error {
 	}
 }
 
-// Corrupt reports damage in the file, which is then fetched again.
-func (r *Replica) Corrupt(err error) {
+// ReportDamage reports damage in the file, which is then fetched again.
+func (r *Replica) ReportDamage(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ready != nil {
-		r.ready.Failed(err)
+		r.ready.ReportFailure(err)
 	}
 }
 
@@ -442,7 +442,7 @@ func (r *Replica) Verify(ctx context.Context) error {
 	return r.withOpen(ctx, 0, false, func(open *openShard) error {
 		err := open.collection.Verify(ctx)
 		if errors.Is(err, storage.ErrCorrupt) {
-			open.Failed(err)
+			open.ReportFailure(err)
 		}
 		return err
 	})
