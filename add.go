@@ -178,7 +178,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 	if err != nil {
 		return nil, nil, err
 	}
-	how, err := c.splitting(e)
+	splitting, err := c.splitting(e)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -192,12 +192,12 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 			if !isText(docs[i]) {
 				continue
 			}
-			for t, err := range passages(ctx, texts[i], how) {
-				whole := t.ID == texts[i].ID
+			for t, err := range passages(ctx, texts[i], splitting) {
+				unsplit := t.ID == texts[i].ID
 				mu.Lock()
-				encodedOrigins = append(encodedOrigins, origin{i, !whole})
+				encodedOrigins = append(encodedOrigins, origin{i, !unsplit})
 				mu.Unlock()
-				if whole {
+				if unsplit {
 					t.ID = docs[i].ID // "" lets the index choose the id
 				}
 				if !yield(t, err) || err != nil {
@@ -222,7 +222,7 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		}
 		if report.Truncated > 0 {
 			err := fmt.Errorf("%w: at most %d tokens, including those around the text; %d would be dropped; %s",
-				ErrTooLong, e.Config().Document.Length, report.Dropped, lengthAdvice(how))
+				ErrTooLong, e.Config().Document.Length, report.Dropped, lengthAdvice(splitting))
 			return nil, nil, documentError(from, &docs[from], err)
 		}
 		addUnencoded(from)
@@ -246,8 +246,8 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 }
 
 // lengthAdvice returns what a user can do about a text that the model would cut.
-func lengthAdvice(how *encode.Splitting) string {
-	if how == nil {
+func lengthAdvice(splitting *encode.Splitting) string {
+	if splitting == nil {
 		return "shorten the text, or allow passages (Options.Whole)"
 	}
 	return "shorten the title, which each passage repeats"
@@ -262,29 +262,29 @@ func (c *Collection) splitting(e *encode.Encoder) (*encode.Splitting, error) {
 		return nil, nil
 	}
 	model := e.Config()
-	how := &encode.Splitting{}
+	splitting := &encode.Splitting{}
 	if c.opts.Passages != nil {
-		*how = *c.opts.Passages
+		*splitting = *c.opts.Passages
 	} else if model.Tokenizer == nil {
-		how.Window = remoteWords
+		splitting.Window = remoteWords
 	}
-	if how.Model == nil {
-		how.Model = &model
+	if splitting.Model == nil {
+		splitting.Model = &model
 	}
-	if err := how.Check(); err != nil {
+	if err := splitting.Check(); err != nil {
 		return nil, fmt.Errorf("%w: Passages: %w", ErrOption, err)
 	}
-	return how, nil
+	return splitting, nil
 }
 
 // passages yields the passages of a text, or the text itself, each with the payload to store.
-func passages(ctx context.Context, t encode.Text, how *encode.Splitting) iter.Seq2[encode.Text, error] {
+func passages(ctx context.Context, t encode.Text, splitting *encode.Splitting) iter.Seq2[encode.Text, error] {
 	one := encode.Texts(t)
-	if how == nil {
+	if splitting == nil {
 		return one
 	}
 	return func(yield func(encode.Text, error) bool) {
-		for p, err := range encode.Passages(ctx, one, *how) {
+		for p, err := range encode.Passages(ctx, one, *splitting) {
 			if err == nil && p.ID != t.ID {
 				p.Payload, err = withText(p.Payload, p.Title, p.Text)
 			}

@@ -66,7 +66,7 @@ func (c *Collection) storedPayload(d *Document) ([]byte, error) {
 // ignore it would otherwise mistake the field for one of plaid's.
 func isReservedField(key string) bool {
 	fields := []string{titleField, textField, vectors.PassageField}
-	return slices.ContainsFunc(fields, func(own string) bool { return strings.EqualFold(own, key) })
+	return slices.ContainsFunc(fields, func(reserved string) bool { return strings.EqualFold(reserved, key) })
 }
 
 // objectOrEmpty returns a JSON object, or {} for nothing.

@@ -109,7 +109,7 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 	}
 	hits = make([]Hit, len(found))
 	for i := range found {
-		if hits[i], err = r.toHit(&found[i].Hit); err != nil {
+		if hits[i], err = r.readHit(&found[i].Hit); err != nil {
 			return nil, err
 		}
 		hits[i].Score = found[i].Score
@@ -270,8 +270,8 @@ func (r *searchRun) searchVectors(q search.Query, o search.Options) ([]search.Hi
 	return results[0].Hits, nil
 }
 
-// toHit returns a hit with its stored data.
-func (r *searchRun) toHit(h *search.Hit) (Hit, error) {
+// readHit returns a hit with its stored data.
+func (r *searchRun) readHit(h *search.Hit) (Hit, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Hit{}, err
 	}
@@ -292,7 +292,7 @@ func (r *searchRun) toHit(h *search.Hit) (Hit, error) {
 		}
 	}
 	for i := range h.Passages {
-		p, err := r.toHit(&h.Passages[i])
+		p, err := r.readHit(&h.Passages[i])
 		if err != nil {
 			return Hit{}, err
 		}

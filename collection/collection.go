@@ -163,8 +163,8 @@ func (s *Selection) UnmarshalJSON(text []byte) error {
 
 // criteria returns how many of the fields are set.
 func (s *Selection) criteria() (n int) {
-	for _, given := range []bool{s.Numbers != nil, s.IDs != nil, s.Where != nil} {
-		if given {
+	for _, isSet := range []bool{s.Numbers != nil, s.IDs != nil, s.Where != nil} {
+		if isSet {
 			n++
 		}
 	}

@@ -93,7 +93,7 @@ func withoutID(m json.RawMessage) (json.RawMessage, error) {
 	if m = bytes.TrimSpace(m); len(m) > MaxMetadata {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, len(m), MaxMetadata)
 	}
-	if _, there := IDOf(m); !there {
+	if _, found := IDOf(m); !found {
 		return m, nil
 	}
 	out := []byte{'{'}
@@ -110,17 +110,17 @@ func withoutID(m json.RawMessage) (json.RawMessage, error) {
 }
 
 // IDOf returns the value of _id in metadata, if there is one. The key is case-sensitive.
-func IDOf(metadata json.RawMessage) (value json.RawMessage, there bool) {
+func IDOf(metadata json.RawMessage) (value json.RawMessage, found bool) {
 	err := jsontext.Members(metadata, func(key string, v json.RawMessage) error {
 		if key == vectors.IDField {
-			value, there = v, true
+			value, found = v, true
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, false
 	}
-	return value, there
+	return value, found
 }
 
 // MaxMetadata is the largest metadata of a document in bytes. It is less than [vectors.MaxPayload], because a whole

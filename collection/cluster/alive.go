@@ -58,15 +58,15 @@ func (c *Cluster) probeNode(ctx context.Context, n *Node, out *aliveAnswer) erro
 
 // probeNodeAndStore asks a node whether it is alive, and whether it reaches the store as well as this process does.
 func (c *Cluster) probeNodeAndStore(ctx context.Context, n *Node) error {
-	there := &aliveAnswer{}
-	if err := c.probeNode(ctx, n, there); err != nil {
+	remote := &aliveAnswer{}
+	if err := c.probeNode(ctx, n, remote); err != nil {
 		return err
 	}
-	here, err := c.doAlive(ctx, nil)
+	local, err := c.doAlive(ctx, nil)
 	maxSilence := c.cfg.Beat.Milliseconds() * silentBeats / 2
-	worse := c.isSelf(n) || here.Silent < there.Silent/2 // this process reaches the store better than the node does
-	if err == nil && there.Silent > maxSilence && worse {
-		err = fmt.Errorf("the store has not answered node %s for %d ms", n.Name, there.Silent)
+	worse := c.isSelf(n) || local.Silent < remote.Silent/2 // this process reaches the store better than the node does
+	if err == nil && remote.Silent > maxSilence && worse {
+		err = fmt.Errorf("the store has not answered node %s for %d ms", n.Name, remote.Silent)
 	}
 	return err
 }

@@ -100,11 +100,11 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 			Replicas: o.Replicas,
 		}
 		before, err := newestMap(ctx, c.cfg.Store, name)
-		switch known := c.knownMap(name); {
+		switch lastKnown := c.knownMap(name); {
 		case unreadable(err):
 			return nil, exists
 		case errors.Is(err, collection.ErrUnknown):
-			if known != nil && !known.Removed {
+			if lastKnown != nil && !lastKnown.Removed {
 				return nil, fmt.Errorf("%w, and the store has lost its map", exists)
 			}
 		case err != nil:

@@ -60,22 +60,22 @@ func (in *changeRequest) options() collection.UpdateOptions {
 }
 
 // doCheck checks whether the shards would refuse documents.
-func (c *Cluster) doCheck(ctx context.Context, a *shardTarget, in *changeRequest) (*answers[answerHead], error) {
-	return eachShard(ctx, c, a, func(h *openShard, _ *answerHead) error {
+func (c *Cluster) doCheck(ctx context.Context, target *shardTarget, in *changeRequest) (*answers[answerHead], error) {
+	return eachShard(ctx, c, target, func(h *openShard, _ *answerHead) error {
 		return h.snapshot.CheckUpdate(ctx, in.documents(), in.options())
 	})
 }
 
 // doChange calls do with the replica of the one shard that is changed.
-func (c *Cluster) doChange(ctx context.Context, a *shardTarget,
+func (c *Cluster) doChange(ctx context.Context, target *shardTarget,
 	do func(r *replica.Replica, out *changeResult) error) (*changeResult, error) {
-	if len(a.Shards) != 1 {
-		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(a.Shards))
+	if len(target.Shards) != 1 {
+		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(target.Shards))
 	}
 	if err := c.checkCutOff(); err != nil {
 		return nil, err
 	}
-	r, err := c.replicaForRead(ctx, a, a.Shards[0].Shard)
+	r, err := c.replicaForRead(ctx, target, target.Shards[0].Shard)
 	if err != nil {
 		return nil, err
 	}
@@ -84,28 +84,28 @@ func (c *Cluster) doChange(ctx context.Context, a *shardTarget,
 }
 
 // doUpdate stores documents of one shard.
-func (c *Cluster) doUpdate(ctx context.Context, a *shardTarget, in *changeRequest) (*changeResult, error) {
-	return c.doChange(ctx, a, func(r *replica.Replica, out *changeResult) (err error) {
+func (c *Cluster) doUpdate(ctx context.Context, target *shardTarget, in *changeRequest) (*changeResult, error) {
+	return c.doChange(ctx, target, func(r *replica.Replica, out *changeResult) (err error) {
 		out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, in.documents(), in.options())
 		return err
 	})
 }
 
 // doDelete deletes documents of one shard.
-func (c *Cluster) doDelete(ctx context.Context, a *shardTarget, in *changeRequest) (*changeResult, error) {
-	return c.doChange(ctx, a, func(r *replica.Replica, out *changeResult) (err error) {
+func (c *Cluster) doDelete(ctx context.Context, target *shardTarget, in *changeRequest) (*changeResult, error) {
+	return c.doChange(ctx, target, func(r *replica.Replica, out *changeResult) (err error) {
 		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, toLenient(in.Only))
 		return err
 	})
 }
 
 // doMetadata sets fields of the metadata of documents of one shard.
-func (c *Cluster) doMetadata(ctx context.Context, a *shardTarget, in *changeRequest) (*changeResult, error) {
+func (c *Cluster) doMetadata(ctx context.Context, target *shardTarget, in *changeRequest) (*changeResult, error) {
 	set := make(map[string]json.RawMessage, len(in.Set))
 	for key, value := range in.Set {
 		set[key] = value
 	}
-	return c.doChange(ctx, a, func(r *replica.Replica, out *changeResult) (err error) {
+	return c.doChange(ctx, target, func(r *replica.Replica, out *changeResult) (err error) {
 		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, toLenient(in.Only), set)
 		return err
 	})
@@ -244,19 +244,19 @@ func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collectio
 		if err != nil {
 			return nil, nil, err
 		}
-		known := 0
+		knownDim := 0
 		if m.Current != nil {
-			known = m.Current.Dim
+			knownDim = m.Current.Dim
 		}
-		docs, err := collection.CheckDocuments(input, known)
+		docs, err := collection.CheckDocuments(input, knownDim)
 		if err != nil {
 			return nil, nil, err
 		}
-		dim := known
+		dim := knownDim
 		for i := range docs {
 			dim = max(dim, docs[i].Dim)
 		}
-		if m.Current != nil && dim == known || len(docs) == 0 {
+		if m.Current != nil && dim == knownDim || len(docs) == 0 {
 			if m.Current != nil {
 				err = m.Current.Model.Check(o.Model)
 			}

@@ -134,7 +134,7 @@ func noteAnswers[T any, P answer[T]](s *shardedCollection, parts map[int]*T) {
 		s.c.front.documents = map[shardKey]uint64{}
 	}
 	for shard, p := range parts {
-		a, k := P(p).head(), shardKey{s.id, shard}
+		a, k := P(p).commonHead(), shardKey{s.id, shard}
 		s.c.seenEntries[k] = max(s.c.seenEntries[k], a.Entry)
 		s.c.front.documents[k] = a.Docs
 	}
@@ -162,9 +162,9 @@ type describeAnswer struct {
 }
 
 // doDescribe describes shards.
-func (c *Cluster) doDescribe(ctx context.Context, a *shardTarget, in *describeRequest) (*answers[describeAnswer],
+func (c *Cluster) doDescribe(ctx context.Context, target *shardTarget, in *describeRequest) (*answers[describeAnswer],
 	error) {
-	return eachShard(ctx, c, a, func(h *openShard, out *describeAnswer) (err error) {
+	return eachShard(ctx, c, target, func(h *openShard, out *describeAnswer) (err error) {
 		if in.Fields {
 			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.snapshot.Snapshot()})
 		}

@@ -28,21 +28,21 @@ type splitSelection struct {
 // newSplitSelection splits a selection. Numbers of shards that do not exist are dropped.
 func newSplitSelection(s *collection.Selection, shards int) *splitSelection {
 	p := &splitSelection{s, shards, map[int]*collection.Selection{}, map[int][]int{}}
-	list := func(shard, place int) *collection.Selection {
+	shardList := func(shard, i int) *collection.Selection {
 		if p.byShard[shard] == nil {
 			p.byShard[shard] = &collection.Selection{}
 		}
-		p.indices[shard] = append(p.indices[shard], place)
+		p.indices[shard] = append(p.indices[shard], i)
 		return p.byShard[shard]
 	}
 	for i, n := range s.Numbers {
 		if shard := n >> 32; shard < uint64(shards) {
-			l := list(int(shard), i)
+			l := shardList(int(shard), i)
 			l.Numbers = append(l.Numbers, n&math.MaxUint32)
 		}
 	}
 	for i, id := range s.IDs {
-		l := list(index.HashShard(documentIDOf(id), shards), i)
+		l := shardList(index.HashShard(documentIDOf(id), shards), i)
 		l.IDs = append(l.IDs, id)
 	}
 	return p
@@ -111,14 +111,14 @@ func checkWhere(c *condition.Condition) error {
 func checkKnownFields[T any, P answer[T]](c *condition.Condition, found map[int]*T) error {
 	docs := uint64(0)
 	for _, p := range found {
-		docs += P(p).head().Docs
+		docs += P(p).commonHead().Docs
 	}
 	if c == nil || docs == 0 {
 		return nil
 	}
 	return c.Check(func(f condition.Field) bool {
 		for _, p := range found {
-			if a := P(p).head(); a.Docs > 0 && !slices.Contains(a.Unknown, f) {
+			if a := P(p).commonHead(); a.Docs > 0 && !slices.Contains(a.Unknown, f) {
 				return true
 			}
 		}
@@ -187,11 +187,11 @@ func (d *wireStoredDocument) stored() collection.StoredDocument {
 }
 
 // doDocuments reads documents of shards, as many as an answer may have.
-func (c *Cluster) doDocuments(ctx context.Context, a *shardTarget, in *documentsRequest) (*answers[documentsAnswer],
+func (c *Cluster) doDocuments(ctx context.Context, target *shardTarget, in *documentsRequest) (*answers[documentsAnswer],
 	error) {
-	parts := newSplitSelection(&in.Only, a.ShardCount)
-	return eachShard(ctx, c, a, func(h *openShard, out *documentsAnswer) error {
-		remaining, limit := max(maxReadBytes/len(a.Shards), 1<<16), maxListed
+	parts := newSplitSelection(&in.Only, target.ShardCount)
+	return eachShard(ctx, c, target, func(h *openShard, out *documentsAnswer) error {
+		remaining, limit := max(maxReadBytes/len(target.Shards), 1<<16), maxListed
 		if in.Read.Limit > 0 {
 			limit = min(limit, in.Read.Limit)
 		}
@@ -318,8 +318,8 @@ func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (g
 			if d.At < 0 || d.At >= len(indices[shard]) {
 				return false, fmt.Errorf("shard %d: %w: place %d of a list", shard, errMessage, d.At)
 			}
-			place := indices[shard][d.At]
-			found[place] = append(found[place], d.stored())
+			entry := indices[shard][d.At]
+			found[entry] = append(found[entry], d.stored())
 		}
 	}
 	for _, d := range slices.Concat(found...) {
@@ -343,11 +343,11 @@ func (r *listReader) readPassages(ctx context.Context, sel collection.Selection)
 	if _, err = bare.readBlock(ctx, sel); err != nil {
 		return false, err
 	}
-	whole := &listReader{r.shardedCollection, r.o, r.m, func(d collection.StoredDocument) bool {
+	full := &listReader{r.shardedCollection, r.o, r.m, func(d collection.StoredDocument) bool {
 		read++
 		return r.yield(d)
 	}}
-	goOn, err = whole.readInBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock)
+	goOn, err = full.readInBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock)
 	if goOn && err == nil && read < len(numbers) {
 		err = fmt.Errorf("%w: document %q was changed while it was read", collection.ErrUnreachable, sel.IDs)
 	}
@@ -420,13 +420,13 @@ func (v *shardedSnapshot) Documents(ctx context.Context, s collection.Selection,
 
 // hitsWithPayloads returns the hits of rankings, with their payloads if wanted. It reads the payloads that did not fit
 // into an answer, and leaves out hits that were deleted meanwhile.
-func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, wanted bool,
+func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, withPayloads bool,
 	rankings ...[]wireHit) ([][]search.Hit, error) {
 	missing, payloads := map[uint64]bool{}, map[uint64]json.RawMessage{}
 	for _, hits := range rankings {
 		for i := range hits {
 			for p := range passagesOf(&hits[i].Hit) {
-				if wanted && hits[i].lacksPayloads() {
+				if withPayloads && hits[i].lacksPayloads() {
 					missing[collection.NumberOf(p)] = true
 				}
 			}
@@ -450,7 +450,7 @@ func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, wanted
 	for i, hits := range rankings {
 		out[i] = make([]search.Hit, 0, len(hits))
 		for j := range hits {
-			if h := &hits[j]; !wanted || h.fillPayloads(payloads) {
+			if h := &hits[j]; !withPayloads || h.fillPayloads(payloads) {
 				out[i] = append(out[i], h.Hit)
 			}
 		}
@@ -464,8 +464,8 @@ func (h *wireHit) fillPayloads(payloads map[uint64]json.RawMessage) bool {
 	if h.lacksPayloads() {
 		h.Payloads = nil
 		for p := range passagesOf(&h.Hit) {
-			payload, there := payloads[collection.NumberOf(p)]
-			if !there {
+			payload, found := payloads[collection.NumberOf(p)]
+			if !found {
 				return false
 			}
 			h.Payloads = append(h.Payloads, payload)

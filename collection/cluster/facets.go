@@ -37,13 +37,13 @@ type facetValue struct {
 type plainValue condition.Value
 
 // doFacets counts the values of a field in shards.
-func (c *Cluster) doFacets(ctx context.Context, a *shardTarget, in *facetsRequest) (*answers[facetsAnswer], error) {
-	parts := newSplitSelection(&in.Only, a.ShardCount)
+func (c *Cluster) doFacets(ctx context.Context, target *shardTarget, in *facetsRequest) (*answers[facetsAnswer], error) {
+	parts := newSplitSelection(&in.Only, target.ShardCount)
 	null, err := isNullCondition(in.Field)
 	if err != nil {
 		return nil, err
 	}
-	return eachShard(ctx, c, a, func(h *openShard, out *facetsAnswer) error {
+	return eachShard(ctx, c, target, func(h *openShard, out *facetsAnswer) error {
 		o := index.FacetOptions{Values: math.MaxInt32, Memory: max(in.Memory, 1), Lenient: true}
 		facets, err := h.snapshot.Facets(ctx, []condition.Field{in.Field}, parts.forShards(h.Shard), o)
 		if err != nil {
@@ -92,11 +92,11 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 	if err != nil {
 		return nil, err
 	}
-	which := shardsOf(s)
+	selectShards := shardsOf(s)
 	if s.Where != nil || !o.Lenient { // every shard may know the fields
-		which = allShards
+		selectShards = allShards
 	}
-	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", which, &facetsRequest{s, field, o.Memory})
+	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", selectShards, &facetsRequest{s, field, o.Memory})
 	if err == nil {
 		err = checkAnsweredFields(ctx, v.coll, s.Where, found)
 	}

@@ -62,12 +62,12 @@ type answerHead struct {
 	Unknown []condition.Field `json:"unknown,omitzero"`
 }
 
-func (a *answerHead) head() *answerHead { return a }
+func (a *answerHead) commonHead() *answerHead { return a }
 
 // answer is a pointer to the answer for a shard, which embeds [answerHead].
 type answer[T any] interface {
 	*T
-	head() *answerHead
+	commonHead() *answerHead
 }
 
 // answers holds a node's answers, one for each shard.
@@ -120,7 +120,7 @@ type fanOut[T, In any, P answer[T]] struct {
 
 // readShards asks for the shards that which selects, until shards of one generation have answered. missing says why
 // shards have not answered. With [Config.Partial] it does not wait for those.
-func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int,
+func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, selectShards func(*Map) []int,
 	in *In) (m *Map, parts map[int]*T, missing map[int]error, err error) {
 	// The request ends with its deadline and with the cluster.
 	began, deadline := time.Now(), s.c.requestTimeout()
@@ -141,14 +141,14 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 			f.kind, f.joint = f.kind+name, joint
 		}
 		var stale bool
-		if missing, stale, err = f.askOnce(ctx, which(m), parts); err != nil {
+		if missing, stale, err = f.askOnce(ctx, selectShards(m), parts); err != nil {
 			return nil, nil, nil, err
 		}
 		noteAnswers[T, P](s, parts)
 		// Try again: a newer generation is there, or a shard whose nodes have died gets others in a moment.
 		waitForNodes := !s.c.cfg.Partial && time.Since(began) < deadline/3
 		patient := stale || try == 0 || waitForNodes
-		if len(withoutAnswer(which(m), parts)) == 0 || !patient || ctx.Err() != nil {
+		if len(withoutAnswer(selectShards(m), parts)) == 0 || !patient || ctx.Err() != nil {
 			return m, parts, missing, nil
 		}
 		sleepFor(ctx, backoff(try))
@@ -184,26 +184,26 @@ func withoutAnswer[T any](shards []int, parts map[int]*T) []int {
 }
 
 // readAllShards is readShards, except that it returns an error unless all shards have answered.
-func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, which func(*Map) []int,
+func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, selectShards func(*Map) []int,
 	in *In) (*Map, map[int]*T, error) {
-	m, parts, missing, err := readShards[T, In, P](ctx, s, op, which, in)
+	m, parts, missing, err := readShards[T, In, P](ctx, s, op, selectShards, in)
 	if err != nil {
 		return nil, nil, err
 	}
-	if wanted := which(m); len(parts) < len(wanted) {
-		return nil, nil, s.missingError(ctx, coverage(s, m, wanted, parts, missing), missing)
+	if selected := selectShards(m); len(parts) < len(selected) {
+		return nil, nil, s.missingError(ctx, coverage(s, m, selected, parts, missing), missing)
 	}
 	return m, parts, nil
 }
 
 // coverage lists the shards that an answer is made of. Shards that are not wanted count as covered: they have no
 // documents for the answer.
-func coverage[T any](s *shardedCollection, m *Map, wanted []int, found map[int]*T,
+func coverage[T any](s *shardedCollection, m *Map, selected []int, found map[int]*T,
 	missing map[int]error) search.Coverage {
 	c := search.Coverage{Shards: m.Shards}
 	for shard := range m.Shards {
 		docs := s.documentCount(shard)
-		if c.Of += docs; found[shard] != nil || !slices.Contains(wanted, shard) {
+		if c.Of += docs; found[shard] != nil || !slices.Contains(selected, shard) {
 			c.Docs += docs
 			continue
 		}
@@ -322,19 +322,19 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 	slow, veryLate := time.After(usualTime), time.After(min(time.Until(deadline)/3, time.Second+10*usualTime))
 	for running > 0 {
 		select {
-		case got := <-results:
+		case answered := <-results:
 			running--
-			for s, p := range got.parts {
+			for s, p := range answered.parts {
 				found[s] = cmp.Or(found[s], p)
 			}
-			waitingForFirst = waitingForFirst && !got.fromFirst
+			waitingForFirst = waitingForFirst && !answered.fromFirst
 			if len(found) == len(shards) {
 				if waitingForFirst {
 					f.shards.c.suspectNode(n) // the others were asked later, and were faster
 				}
 				return found
 			}
-			if got.fromFirst {
+			if answered.fromFirst {
 				askOthers()
 			}
 		case <-slow:
@@ -374,7 +374,7 @@ func (f *fanOut[T, In, P]) sendTo(ctx context.Context, n *Node, shards []int) ma
 	parts := map[int]*T{}
 	failed := isFault(err)
 	for i := range out.Shards {
-		p := P(&out.Shards[i]).head()
+		p := P(&out.Shards[i]).commonHead()
 		switch {
 		case !slices.Contains(shards, p.Shard) || parts[p.Shard] != nil:
 			err = fmt.Errorf("%w: it answers for another shard", errMessage)

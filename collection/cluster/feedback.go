@@ -43,10 +43,10 @@ type wireRows struct {
 }
 
 // doEvidence reads the evidence of shards for feedback.
-func (c *Cluster) doEvidence(ctx context.Context, a *shardTarget, in *evidenceRequest) (*answers[evidenceAnswer],
+func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evidenceRequest) (*answers[evidenceAnswer],
 	error) {
-	named := newSplitSelection(&collection.Selection{IDs: in.Named}, a.ShardCount)
-	return eachShard(ctx, c, a, func(h *openShard, out *evidenceAnswer) (err error) {
+	named := newSplitSelection(&collection.Selection{IDs: in.Named}, target.ShardCount)
+	return eachShard(ctx, c, target, func(h *openShard, out *evidenceAnswer) (err error) {
 		snap, shard := h.snapshot.Snapshot(), h.Shard
 		for _, code := range in.Centroids {
 			if int64(code) >= int64(snap.Header().Centroids) {
@@ -63,12 +63,12 @@ func (c *Cluster) doEvidence(ctx context.Context, a *shardTarget, in *evidenceRe
 		docs := len(in.Documents)
 		switch {
 		case in.Named != nil:
-			meant, missing, err := snap.Named(ctx, named.forShards(shard).IDs)
+			docs, missing, err := snap.Named(ctx, named.forShards(shard).IDs)
 			if err != nil {
 				return err
 			}
 			filled, _ := snap.LiveSet() // documents without tokens are left out, since no search finds them
-			for it := meant.Iterator(); it.HasNext(); {
+			for it := docs.Iterator(); it.HasNext(); {
 				if o := it.Next(); filled == nil || filled[o/64]>>(o%64)&1 == 1 {
 					out.Places = append(out.Places, search.Place{Shard: shard, Ordinal: o})
 				}
@@ -186,9 +186,9 @@ type evidence struct {
 }
 
 // askShards asks some shards for evidence.
-func (e *evidence) askShards(ctx context.Context, which func(*Map) []int, in evidenceRequest) (map[int]*evidenceAnswer,
+func (e *evidence) askShards(ctx context.Context, selectShards func(*Map) []int, in evidenceRequest) (map[int]*evidenceAnswer,
 	error) {
-	_, found, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", which, &in)
+	_, found, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", selectShards, &in)
 	return found, err
 }
 

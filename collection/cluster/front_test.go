@@ -329,7 +329,7 @@ func TestRequestAtFault(t *testing.T) {
 	}
 	require.Empty(t, f.sendTo(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
 	require.ErrorIs(t, f.refusal, search.ErrOption)
-	require.False(t, c.front.peers.peer("other").away)
+	require.False(t, c.front.peers.lookUpPeer("other").away)
 }
 
 type roundTripper func(r *http.Request) (*http.Response, error)

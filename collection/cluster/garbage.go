@@ -30,9 +30,9 @@ const (
 
 // garbageCollect collects the garbage of the collections that this node coordinates.
 func (c *Cluster) garbageCollect(ctx context.Context) {
-	warn := func(err error, what string, with ...any) {
+	warn := func(err error, message string, with ...any) {
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn(what, append(with, "error", err)...)
+			c.log.Warn(message, append(with, "error", err)...)
 		}
 	}
 	// Collect the collections that are due.
@@ -45,14 +45,14 @@ func (c *Cluster) garbageCollect(ctx context.Context) {
 	}
 	first := c.nodes[0] == c.node
 	c.mu.Unlock()
-	due := slices.DeleteFunc(coordinated, func(m *Map) bool { return !c.isDue("tidying "+m.ID, c.cfg.Grace/2) })
+	due := slices.DeleteFunc(coordinated, func(m *Map) bool { return !c.claimIfDue("tidying "+m.ID, c.cfg.Grace/2) })
 	_ = parallel.Do(ctx, len(due), collectionsAtOnce, func(i int) error {
 		err := (&collector{c.cfg.Store, c.cfg.Grace, c.storeTime()}).collect(ctx, due[i].Name)
 		warn(err, "the garbage of a collection was not collected", "collection", due[i].Name)
 		return nil
 	})
 	// The first node removes leftovers that belong to no collection.
-	if first && c.isDue("leftovers", min(leftoversInterval, 6*c.cfg.Grace)) {
+	if first && c.claimIfDue("leftovers", min(leftoversInterval, 6*c.cfg.Grace)) {
 		now := c.storeTime()
 		_, err := c.cfg.Store.RemoveLeftovers(ctx, now.Add(-max(c.cfg.Grace, putGrace)))
 		err = errors.Join(err, removeOldBeats(ctx, c.cfg.Store, now.Add(-c.cfg.Grace)))
@@ -161,7 +161,7 @@ func (k *collector) deleteRetired(ctx context.Context, r Retired) error {
 	return errors.Join(err, k.store.Delete(ctx, codecObject(r.ID, r.Generation)))
 }
 
-// cutLogs deletes the entries and checkpoints that newer checkpoints replace; [journal.Unneeded] decides which.
+// cutLogs deletes the entries and checkpoints that newer checkpoints replace; [journal.SelectRemovable] decides which.
 func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 	if m.Removed || m.Current == nil {
 		return nil

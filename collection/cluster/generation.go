@@ -88,7 +88,7 @@ func (c *Cluster) actOnMaps() {
 		return
 	}
 	var growing []*Map
-	wanted := false
+	requested := false
 	for _, m := range c.readableMaps() {
 		switch {
 		case m.Next != nil:
@@ -97,21 +97,21 @@ func (c *Cluster) actOnMaps() {
 		case m.Training != nil && !c.isProcessAlive(m.Training.By):
 			c.startTask("training "+m.ID, func(ctx context.Context) { c.releaseTraining(ctx, m) })
 		case m.Wanted != "" || m.Current.Stage != collection.StageFinal:
-			growing, wanted = append(growing, m), wanted || m.Wanted != ""
+			growing, requested = append(growing, m), requested || m.Wanted != ""
 		}
 	}
-	if len(growing) > 0 && (c.isDue("growth", 3*c.cfg.Beat) || wanted) {
+	if len(growing) > 0 && (c.claimIfDue("growth", 3*c.cfg.Beat) || requested) {
 		c.startTask("growth", func(ctx context.Context) { c.trainGrown(ctx, growing) })
 	}
-	if c.isDue("cache", time.Hour) {
+	if c.claimIfDue("cache", time.Hour) {
 		c.startTask("cache", func(context.Context) { c.removeStaleCaches(now) })
 	}
 	c.finishRemovals(now)
 	c.startTask("garbage", c.garbageCollect)
 }
 
-// isDue reports whether periodic work is due, and if so notes that it is done now.
-func (c *Cluster) isDue(work string, every time.Duration) bool {
+// claimIfDue reports whether periodic work is due, and if so notes that it is done now.
+func (c *Cluster) claimIfDue(work string, every time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.lastDone[work]) < every {
@@ -122,7 +122,7 @@ func (c *Cluster) isDue(work string, every time.Duration) bool {
 }
 
 // postponeWork postpones work on the generations of a collection that failed because others did not answer.
-func (c *Cluster) postponeWork(id string) { c.isDue("rest "+id, 0) }
+func (c *Cluster) postponeWork(id string) { c.claimIfDue("rest "+id, 0) }
 
 // isPostponed reports whether such work is postponed.
 func (c *Cluster) isPostponed(id string) bool {
@@ -176,7 +176,7 @@ func (c *Cluster) advanceGeneration(ctx context.Context, m *Map) {
 // firstHeldShards returns the shards that this node is the first holder of, so that it gathers their changes.
 func (c *Cluster) firstHeldShards(m *Map) (shards []int) {
 	for s := range m.Shards {
-		if has := c.holders(m, s); len(has) > 0 && has[0] == c.node {
+		if holders := c.holders(m, s); len(holders) > 0 && holders[0] == c.node {
 			shards = append(shards, s)
 		}
 	}
@@ -264,9 +264,9 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 }
 
 // logFailure logs the error of work for a collection, unless the collection was removed or the process ends.
-func (c *Cluster) logFailure(ctx context.Context, err error, what string, m *Map) {
+func (c *Cluster) logFailure(ctx context.Context, err error, message string, m *Map) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, collection.ErrUnknown) {
-		c.log.Error(what, "collection", m.Name, "error", err)
+		c.log.Error(message, "collection", m.Name, "error", err)
 	}
 }
 

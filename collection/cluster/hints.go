@@ -95,10 +95,10 @@ func (c *Cluster) announceEntry(s replica.Shard, entry uint64) {
 // put, and was not among the nodes that were told.
 func (c *Cluster) sendAllHints(n *Node) {
 	c.mu.Lock()
-	known := maps.Clone(c.seenEntries)
-	raiseEntries(known, c.hintedEntries)
-	raiseEntries(known, c.pendingHints[n.Started])
-	c.pendingHints[n.Started] = known
+	entries := maps.Clone(c.seenEntries)
+	raiseEntries(entries, c.hintedEntries)
+	raiseEntries(entries, c.pendingHints[n.Started])
+	c.pendingHints[n.Started] = entries
 	c.mu.Unlock()
 	c.sendHints(n)
 }

@@ -190,8 +190,8 @@ func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, err
 		return nil, errNotHere
 	}
 	// The sender may have a wrong address, or one that belonged to another node before.
-	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name {
-		return nil, fmt.Errorf("%w: the request is for node %.200q, and this is %s", errNotHere, meant, c.node.Name)
+	if addressee := r.Header.Get(headerNode); c.node != nil && addressee != c.node.Name {
+		return nil, fmt.Errorf("%w: the request is for node %.200q, and this is %s", errNotHere, addressee, c.node.Name)
 	}
 	// Limit the time and the memory of the request.
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -242,12 +242,12 @@ func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) 
 }
 
 // runGuarded turns a panic into an error: it is a fault of one request and must not end the others.
-func (c *Cluster) runGuarded(what string, do func() error) (err error) {
+func (c *Cluster) runGuarded(task string, do func() error) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			c.panics.Add(1)
-			c.log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
+			c.log.Error("a panic", "in", task, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, task, fault)
 		}
 	}()
 	return do()

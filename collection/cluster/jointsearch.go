@@ -45,30 +45,30 @@ func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster, parts []*in
 }
 
 // jointSearcherOf returns the joint searcher of a collection, for the present generation.
-func (c *Cluster) jointSearcherOf(a *shardTarget) *jointSearcher {
+func (c *Cluster) jointSearcherOf(target *shardTarget) *jointSearcher {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.front.jointSearchers[a.ID]
-	if t == nil || t.generation != a.Generation {
+	t := c.front.jointSearchers[target.ID]
+	if t == nil || t.generation != target.Generation {
 		if len(c.front.jointSearchers) > 256 || c.front.jointSearchers == nil {
 			c.front.jointSearchers = map[string]*jointSearcher{}
 		}
-		t = &jointSearcher{generation: a.Generation, codecNumbers: map[*kernels.Codec]int{}}
-		c.front.jointSearchers[a.ID] = t
+		t = &jointSearcher{generation: target.Generation, codecNumbers: map[*kernels.Codec]int{}}
+		c.front.jointSearchers[target.ID] = t
 	}
 	return t
 }
 
 // doSearch searches shards: as one if possible. A device, and numbers, which mean one shard, require separate searches.
-func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchRequest) (*answers[searchAnswer], error) {
+func (c *Cluster) doSearch(ctx context.Context, target *shardTarget, in *searchRequest) (*answers[searchAnswer], error) {
 	byNumber := in.Only.Numbers != nil ||
 		slices.ContainsFunc(in.Queries, func(q wireQuery) bool { return q.Only.Numbers != nil })
-	if len(a.Shards) == 1 || c.cfg.Index.Device != nil || byNumber {
-		return eachShard(ctx, c, a, func(h *openShard, out *searchAnswer) error {
-			return c.searchShards(ctx, a, in, []*openShard{h}, []*searchAnswer{out})
+	if len(target.Shards) == 1 || c.cfg.Index.Device != nil || byNumber {
+		return eachShard(ctx, c, target, func(h *openShard, out *searchAnswer) error {
+			return c.searchShards(ctx, target, in, []*openShard{h}, []*searchAnswer{out})
 		}, in.wheres()...)
 	}
-	out, shards := openShards[searchAnswer](ctx, c, a, in.wheres())
+	out, shards := openShards[searchAnswer](ctx, c, target, in.wheres())
 	var ready []*openShard
 	var found []*searchAnswer
 	for i, h := range shards {
@@ -81,7 +81,7 @@ func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchReques
 	if len(ready) == 0 {
 		return out, nil
 	}
-	err := c.runGuarded("a search", func() error { return c.searchShards(ctx, a, in, ready, found) })
+	err := c.runGuarded("a search", func() error { return c.searchShards(ctx, target, in, ready, found) })
 	if err == nil {
 		return out, nil
 	}
@@ -90,21 +90,21 @@ func (c *Cluster) doSearch(ctx context.Context, a *shardTarget, in *searchReques
 		h.answerHead.setError(err)
 		if errors.Is(err, storage.ErrCorrupt) { // one of the shards is damaged: find out which
 			verify := func(ctx context.Context) { _ = h.replica.Verify(ctx) }
-			c.startTask(fmt.Sprint("verifying ", a.ID, h.Shard), verify)
+			c.startTask(fmt.Sprint("verifying ", target.ID, h.Shard), verify)
 		}
 	}
 	return out, nil
 }
 
 // toQueries returns the queries and options for a search of some shards.
-func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ...*openShard) (qs []search.Query,
+func (in *searchRequest) toQueries(ctx context.Context, target *shardTarget, group ...*openShard) (qs []search.Query,
 	o search.Options, err error) {
 	var shards []int
 	for _, h := range group {
 		shards = append(shards, h.Shard)
 	}
 	filter := func(s *collection.Selection) (*search.Filter, error) {
-		part := newSplitSelection(s, a.ShardCount).forShards(shards...)
+		part := newSplitSelection(s, target.ShardCount).forShards(shards...)
 		switch {
 		case part.All():
 			return nil, nil
@@ -117,7 +117,7 @@ func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ..
 	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, min(in.Share*float64(len(group)), 1), true, false
 	if o.Mode == search.Candidates {
 		candidates := candidateSelection(&o)
-		o.Candidates = newSplitSelection(&candidates, a.ShardCount).forShards(shards...).IDs
+		o.Candidates = newSplitSelection(&candidates, target.ShardCount).forShards(shards...).IDs
 	}
 	if o.Filter, err = filter(&in.Only); err != nil {
 		return nil, o, err
@@ -135,9 +135,9 @@ func (in *searchRequest) toQueries(ctx context.Context, a *shardTarget, group ..
 }
 
 // searchShards searches shards as one, and splits the results by shard.
-func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRequest, group []*openShard,
+func (c *Cluster) searchShards(ctx context.Context, target *shardTarget, in *searchRequest, group []*openShard,
 	found []*searchAnswer) error {
-	qs, o, err := in.toQueries(ctx, a, group...)
+	qs, o, err := in.toQueries(ctx, target, group...)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRe
 	if len(group) == 1 {
 		results, err = group[0].snapshot.Search(ctx, qs, o)
 	} else {
-		results, err = c.searchJointly(ctx, a, group, qs, o)
+		results, err = c.searchJointly(ctx, target, group, qs, o)
 	}
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRe
 	for _, f := range found {
 		f.Results = make([]wireResult, len(results))
 	}
-	remaining := maxReadBytes * len(group) / len(a.Shards)
+	remaining := maxReadBytes * len(group) / len(target.Shards)
 	for i := range results {
 		r := &results[i]
 		floor, more := r.Floor()
@@ -182,7 +182,7 @@ func (c *Cluster) searchShards(ctx context.Context, a *shardTarget, in *searchRe
 }
 
 // searchJointly searches the snapshots of several shards as one.
-func (c *Cluster) searchJointly(ctx context.Context, a *shardTarget, group []*openShard, qs []search.Query,
+func (c *Cluster) searchJointly(ctx context.Context, target *shardTarget, group []*openShard, qs []search.Query,
 	o search.Options) ([]search.Result, error) {
 	var parts []*index.Snapshot
 	undecided := true
@@ -190,7 +190,7 @@ func (c *Cluster) searchJointly(ctx context.Context, a *shardTarget, group []*op
 		parts = append(parts, h.snapshot.Snapshot())
 		undecided = undecided && collection.Undecided(h.snapshot.Snapshot())
 	}
-	multi, err := c.jointSearcherOf(a).searcherFor(ctx, c, parts)
+	multi, err := c.jointSearcherOf(target).searcherFor(ctx, c, parts)
 	if err != nil {
 		return nil, err
 	}

@@ -24,13 +24,13 @@ type keywordsAnswer struct {
 }
 
 // doKeywords searches shards by words, or returns the statistics of the query.
-func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer],
+func (c *Cluster) doKeywords(ctx context.Context, target *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer],
 	error) {
 	var wheres []*condition.Condition
 	for i := range in.Only {
 		wheres = append(wheres, in.Only[i].Where)
 	}
-	return eachShard(ctx, c, a, func(h *openShard, out *keywordsAnswer) error {
+	return eachShard(ctx, c, target, func(h *openShard, out *keywordsAnswer) error {
 		q := in.Query
 		if q.Statistics == nil {
 			st, err := h.snapshot.KeywordStatistics(ctx, keywords.Query{Text: q.Text, Mode: q.Mode})
@@ -38,7 +38,7 @@ func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRe
 			return err
 		}
 		for i := range in.Only {
-			filter, err := h.snapshot.Filter(ctx, newSplitSelection(&in.Only[i], a.ShardCount).forShards(h.Shard))
+			filter, err := h.snapshot.Filter(ctx, newSplitSelection(&in.Only[i], target.ShardCount).forShards(h.Shard))
 			if err != nil {
 				return err
 			}
@@ -48,9 +48,9 @@ func (c *Cluster) doKeywords(ctx context.Context, a *shardTarget, in *keywordsRe
 		if err != nil {
 			return err
 		}
-		room := maxReadBytes / len(a.Shards)
+		remaining := maxReadBytes / len(target.Shards)
 		for i := range hits {
-			hit, err := h.toWireHit(&hits[i], q.Payload, &room)
+			hit, err := h.toWireHit(&hits[i], q.Payload, &remaining)
 			if err != nil {
 				return err
 			}

@@ -107,7 +107,9 @@ var (
 func checksum(text []byte) uint32 { return crc32.Checksum(text, castagnoli) }
 
 // unknownError returns the error of a collection, by name or id, that does not exist.
-func unknownError(what string) error { return fmt.Errorf("%w: %q", collection.ErrUnknown, what) }
+func unknownError(nameOrID string) error {
+	return fmt.Errorf("%w: %q", collection.ErrUnknown, nameOrID)
+}
 
 // unreadable reports whether an error says that a map exists, but that this program cannot read it.
 func unreadable(err error) bool { return errors.Is(err, collection.ErrDamaged) }

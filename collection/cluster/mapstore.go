@@ -81,9 +81,9 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 		if err == nil {
 			return nil
 		}
-		there, rerr := readMap(context.WithoutCancel(ctx), s, m.Name, m.Version)
+		stored, rerr := readMap(context.WithoutCancel(ctx), s, m.Name, m.Version)
 		switch {
-		case rerr == nil && there.Token == m.Token: // our map is there: the answer was lost
+		case rerr == nil && stored.Token == m.Token: // our map is there: the answer was lost
 			return nil
 		case rerr == nil, unreadable(rerr):
 			return errTaken

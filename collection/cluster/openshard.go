@@ -24,9 +24,9 @@ type openShard struct {
 }
 
 // openSnapshot takes a snapshot of the shard. It notes the fields of the conditions that the shard does not know.
-func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, a *shardTarget,
+func (h *openShard) openSnapshot(ctx context.Context, c *Cluster, target *shardTarget,
 	wheres []*condition.Condition) (err error) {
-	if h.replica, err = c.replicaForRead(ctx, a, h.Shard); err != nil {
+	if h.replica, err = c.replicaForRead(ctx, target, h.Shard); err != nil {
 		return err
 	}
 	h.snapshot, h.Entry, err = h.replica.Snapshot(ctx, h.after)
@@ -71,15 +71,15 @@ func (a *answerHead) setError(err error) {
 }
 
 // openShards opens shards concurrently. The answers of shards that cannot be opened are errors.
-func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarget, wheres []*condition.Condition) (
+func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, target *shardTarget, wheres []*condition.Condition) (
 	*answers[T], []*openShard) {
-	out, shards := &answers[T]{make([]T, len(a.Shards))}, make([]*openShard, len(a.Shards))
+	out, shards := &answers[T]{make([]T, len(target.Shards))}, make([]*openShard, len(target.Shards))
 	var wg sync.WaitGroup
-	for i, s := range a.Shards {
-		shards[i] = &openShard{answerHead: P(&out.Shards[i]).head(), after: s.After}
+	for i, s := range target.Shards {
+		shards[i] = &openShard{answerHead: P(&out.Shards[i]).commonHead(), after: s.After}
 		shards[i].Shard = s.Shard
 		wg.Go(func() {
-			open := func() error { return shards[i].openSnapshot(ctx, c, a, wheres) }
+			open := func() error { return shards[i].openSnapshot(ctx, c, target, wheres) }
 			if err := c.runGuarded("a shard", open); err != nil {
 				shards[i].setError(err)
 			}
@@ -94,9 +94,9 @@ func (h *openShard) hasDocuments() bool { return h.snapshot != nil && h.Error ==
 
 // eachShard calls do for shards concurrently, each with one snapshot. The answer for a shard without documents is the
 // zero answer.
-func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarget, do func(h *openShard, out *T) error,
+func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, target *shardTarget, do func(h *openShard, out *T) error,
 	wheres ...*condition.Condition) (*answers[T], error) {
-	out, shards := openShards[T, P](ctx, c, a, wheres)
+	out, shards := openShards[T, P](ctx, c, target, wheres)
 	var wg sync.WaitGroup
 	for i, h := range shards {
 		wg.Go(func() {
@@ -120,26 +120,26 @@ func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, a *shardTarg
 }
 
 // replicaForRead returns the replica of a shard on this node. The error can be errNotHere or errGeneration.
-func (c *Cluster) replicaForRead(ctx context.Context, a *shardTarget, shard int) (*replica.Replica, error) {
-	m, err := c.findMap(ctx, a.Name)
-	if err == nil && (m.ID != a.ID || m.Current == nil || m.Current.Number < a.Generation) {
-		m, err = c.rereadMap(ctx, a.Name) // the node that asks may know a newer map
+func (c *Cluster) replicaForRead(ctx context.Context, target *shardTarget, shard int) (*replica.Replica, error) {
+	m, err := c.findMap(ctx, target.Name)
+	if err == nil && (m.ID != target.ID || m.Current == nil || m.Current.Number < target.Generation) {
+		m, err = c.rereadMap(ctx, target.Name) // the node that asks may know a newer map
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case m.ID != a.ID || m.Current == nil || m.Current.Number != a.Generation:
-		return nil, fmt.Errorf("%w: of %s, not %d of %s", errGeneration, m.ID, a.Generation, a.ID)
+	case m.ID != target.ID || m.Current == nil || m.Current.Number != target.Generation:
+		return nil, fmt.Errorf("%w: of %s, not %d of %s", errGeneration, m.ID, target.Generation, target.ID)
 	case shard < 0 || shard >= m.Shards:
 		return nil, fmt.Errorf("%w: shard %d of %d", errMessage, shard, m.Shards)
 	}
 	c.mu.Lock()
-	open := c.replicas[replicaKey{shardKey{a.ID, shard}, a.Generation}] != nil
+	open := c.replicas[replicaKey{shardKey{target.ID, shard}, target.Generation}] != nil
 	c.mu.Unlock()
 	if !open && !slices.ContainsFunc(c.holders(m, shard), c.isSelf) {
-		return nil, fmt.Errorf("%w: shard %d of %s", errNotHere, shard, a.Name)
+		return nil, fmt.Errorf("%w: shard %d of %s", errNotHere, shard, target.Name)
 	}
-	r, err := c.ensureReplica(ctx, a.ID, shard, a.Generation)
+	r, err := c.ensureReplica(ctx, target.ID, shard, target.Generation)
 	if err != nil {
 		return nil, err
 	}

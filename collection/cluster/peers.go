@@ -46,8 +46,8 @@ const (
 	hedgeFloor            = 2 * time.Millisecond // shortest hedgeDelay
 )
 
-// peer returns a node by name. p.mu is held.
-func (p *peers) peer(node string) *peer {
+// lookUpPeer returns a node by name. p.mu is held.
+func (p *peers) lookUpPeer(node string) *peer {
 	if p.nodes == nil {
 		p.nodes, p.tokens = map[string]*peer{}, 1
 	}
@@ -66,7 +66,7 @@ func (n *peer) shouldSkip() bool { return n.away || n.failures > 0 && n.running 
 func (p *peers) firstHealthy(nodes []*Node) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(slices.IndexFunc(nodes, func(n *Node) bool { return !p.peer(n.Name).shouldSkip() }), 0)
+	return max(slices.IndexFunc(nodes, func(n *Node) bool { return !p.lookUpPeer(n.Name).shouldSkip() }), 0)
 }
 
 // estimatedTime estimates the time of one more request: the number of requests times the average.
@@ -78,7 +78,7 @@ func (n *peer) estimatedTime() float64 {
 func (p *peers) noteFailure(node string) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.peer(node)
+	n := p.lookUpPeer(node)
 	n.failures = min(n.failures+1, maxFailures)
 	first, n.away = !n.away, true
 	return first
@@ -89,14 +89,14 @@ func (p *peers) noteFailure(node string) (first bool) {
 func (p *peers) probeDelay(node string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Duration(p.peer(node).failures-1) * time.Second
+	return time.Duration(p.lookUpPeer(node).failures-1) * time.Second
 }
 
 // noteAlive notes that a node has answered that it is alive.
 func (p *peers) noteAlive(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.peer(node).away = false
+	p.lookUpPeer(node).away = false
 }
 
 // forgetOthers forgets nodes that are not in a list and have no running request of this process.
@@ -112,11 +112,11 @@ func (p *peers) forgetOthers(nodes []*Node) {
 func (p *peers) beginOther(node string) (done func(answered bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.peer(node).running++
+	p.lookUpPeer(node).running++
 	return func(answered bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		n := p.peer(node)
+		n := p.lookUpPeer(node)
 		if n.running--; answered {
 			n.failures = 0
 		}
@@ -127,7 +127,7 @@ func (p *peers) beginOther(node string) (done func(answered bool)) {
 func (p *peers) beginSearch(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.peer(node).running++
+	p.lookUpPeer(node).running++
 	p.tokens = min(p.tokens+hedgeShare, maxTokens)
 }
 
@@ -135,7 +135,7 @@ func (p *peers) beginSearch(node string) {
 func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.peer(node)
+	n := p.lookUpPeer(node)
 	n.running--
 	if !answered && took < n.average {
 		return
@@ -165,7 +165,7 @@ func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 func (p *peers) hedgeDelay(node, op string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.peer(node).latencies[op]; l != nil && l.count >= 8 {
+	if l := p.lookUpPeer(node).latencies[op]; l != nil && l.count >= 8 {
 		return max(hedgeFloor, l.p95)
 	}
 	return 50 * time.Millisecond
@@ -186,7 +186,7 @@ func (p *peers) allowHedge() bool {
 // that would leave no node is ignored. p.mu is held.
 func (p *peers) preferredNodes(nodes []*Node, zone string) []*Node {
 	for _, excluded := range []func(n *Node) bool{
-		func(n *Node) bool { return p.peer(n.Name).shouldSkip() },
+		func(n *Node) bool { return p.lookUpPeer(n.Name).shouldSkip() },
 		func(n *Node) bool { return zone != "" && n.Zone != zone },
 	} {
 		if remaining := slices.DeleteFunc(slices.Clone(nodes), excluded); len(remaining) > 0 {
@@ -211,7 +211,7 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 		p.assignToFew(chosen, shards, preferred, self)
 		return chosen
 	}
-	free := func(n *Node) bool { return p.peer(n.Name).running == 0 && len(chosen[n]) == 0 }
+	free := func(n *Node) bool { return p.lookUpPeer(n.Name).running == 0 && len(chosen[n]) == 0 }
 	rank := rand.Int() // one rank for all shards: holders with the same rank mostly are different nodes
 	for i, nodes := range preferred {
 		n := nodes[rank%len(nodes)]
@@ -231,7 +231,7 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 func (p *peers) betterOfTwo(nodes []*Node) *Node {
 	i := rand.IntN(len(nodes))
 	a, b := nodes[i], nodes[(i+1+rand.IntN(max(len(nodes)-1, 1)))%len(nodes)]
-	if p.peer(b.Name).estimatedTime() < p.peer(a.Name).estimatedTime() {
+	if p.lookUpPeer(b.Name).estimatedTime() < p.lookUpPeer(a.Name).estimatedTime() {
 		return b
 	}
 	return a
@@ -256,7 +256,7 @@ func (p *peers) assignToFew(chosen map[*Node][]int, shards []int, preferred [][]
 				delete(uncovered, n)
 				continue
 			}
-			cheapest = min(cheapest, p.peer(n.Name).estimatedTime())
+			cheapest = min(cheapest, p.lookUpPeer(n.Name).estimatedTime())
 		}
 		if len(uncovered) == 0 {
 			return
@@ -264,7 +264,7 @@ func (p *peers) assignToFew(chosen map[*Node][]int, shards []int, preferred [][]
 		// Choose the node with the most shards; this node if there is a tie, otherwise a random one.
 		var best *Node
 		for n, indices := range uncovered {
-			if p.peer(n.Name).estimatedTime() > 2*cheapest {
+			if p.lookUpPeer(n.Name).estimatedTime() > 2*cheapest {
 				continue
 			}
 			if best == nil || len(indices) > len(uncovered[best]) || len(indices) == len(uncovered[best]) && n == self {

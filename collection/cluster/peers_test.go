@@ -59,13 +59,13 @@ func TestAssign(t *testing.T) {
 		for i, all := range holders {
 			node := at[shards[i]]
 			require.Contains(t, all, node)
-			healthy := slices.ContainsFunc(all, func(n *Node) bool { return !p.peer(n.Name).shouldSkip() })
+			healthy := slices.ContainsFunc(all, func(n *Node) bool { return !p.lookUpPeer(n.Name).shouldSkip() })
 			near := slices.ContainsFunc(all, func(n *Node) bool {
-				return n.Zone == zone && (!healthy || !p.peer(n.Name).shouldSkip())
+				return n.Zone == zone && (!healthy || !p.lookUpPeer(n.Name).shouldSkip())
 			})
 			require.False(t, zone != "" && near && node.Zone != zone, "%s is of another zone", node.Name)
 			if healthy {
-				require.False(t, p.peer(node.Name).shouldSkip(), "%s has failed, and another node has shard %d", node.Name,
+				require.False(t, p.lookUpPeer(node.Name).shouldSkip(), "%s has failed, and another node has shard %d", node.Name,
 					shards[i])
 			}
 		}
@@ -171,5 +171,5 @@ func TestChangeGivenUp(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
 	client.front.peers.mu.Lock()
 	defer client.front.peers.mu.Unlock()
-	require.Zero(t, client.front.peers.peer("n").failures)
+	require.Zero(t, client.front.peers.lookUpPeer("n").failures)
 }

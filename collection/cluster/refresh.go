@@ -237,7 +237,7 @@ func (c *Cluster) forgetCollection(id string) {
 	for _, numbers := range []map[shardKey]uint64{c.seenEntries, c.hintedEntries, c.front.documents} {
 		maps.DeleteFunc(numbers, func(k shardKey, _ uint64) bool { return k.id == id })
 	}
-	maps.DeleteFunc(c.lastDone, func(what string, _ time.Time) bool { return strings.HasSuffix(what, " "+id) })
+	maps.DeleteFunc(c.lastDone, func(work string, _ time.Time) bool { return strings.HasSuffix(work, " "+id) })
 }
 
 // waitForMap waits until the newest known map of a collection satisfies a condition. An error of the condition ends
@@ -313,8 +313,8 @@ func (c *Cluster) rereadMap(ctx context.Context, name string) (*Map, error) {
 	lost := err != nil // a missing map proves nothing: the known one stays
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.maps[name]; lost && known != nil && !known.Removed {
-		return known, known.readErr
+	if before := c.maps[name]; lost && before != nil && !before.Removed {
+		return before, before.readErr
 	}
 	if m != nil && !m.Removed {
 		return m, nil

@@ -255,9 +255,9 @@ func (r *shardSearch) shards(m *Map) []int {
 }
 
 // askShards asks shards for results of queries, and checks their number.
-func (r *shardSearch) askShards(ctx context.Context, which func(*Map) []int, in *searchRequest) (m *Map,
+func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []int, in *searchRequest) (m *Map,
 	found map[int]*searchAnswer, missing map[int]error, err error) {
-	if m, found, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", which, in); err != nil {
+	if m, found, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", selectShards, in); err != nil {
 		return nil, nil, nil, err
 	}
 	for shard, f := range found {
@@ -357,13 +357,13 @@ func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*sear
 // mergeAnswers merges the results of the shards.
 func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) (
 	[]search.Result, error) {
-	s, wanted := r.v.coll, r.shards(m)
+	s, shards := r.v.coll, r.shards(m)
 	// Check that enough shards have answered, and that the fields of conditions exist.
-	c := coverage(s, m, wanted, found, missing)
-	if len(found) < len(wanted) && (!s.c.cfg.Partial || len(found) == 0) {
+	c := coverage(s, m, shards, found, missing)
+	if len(found) < len(shards) && (!s.c.cfg.Partial || len(found) == 0) {
 		return nil, s.missingError(ctx, c, missing)
 	}
-	if len(found) == len(wanted) { // otherwise a missing shard may know the fields
+	if len(found) == len(shards) { // otherwise a missing shard may know the fields
 		for i, where := range r.in.wheres() {
 			if err := checkAnsweredFields(ctx, s, where, found); err != nil {
 				return nil, r.v.toFilterError(max(i-1, 0), where, err)

@@ -166,11 +166,11 @@ func (t tracedSnapshot) SearchBatch(ctx context.Context, qs []search.Query, o se
 
 // Trace implements [collection.Traced].
 func (t tracedSnapshot) Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error) {
-	x, err := t.Explain(ctx, q, id, o)
+	explanation, err := t.Explain(ctx, q, id, o)
 	if err != nil {
 		return search.StageReturned, err
 	}
-	return x.Stage, nil
+	return explanation.Stage, nil
 }
 
 // explainRequest asks for an explanation of a document in a search of its shard. Without Document it asks for the
@@ -187,9 +187,9 @@ type explainAnswer struct {
 }
 
 // doExplain explains a search of one shard.
-func (c *Cluster) doExplain(ctx context.Context, a *shardTarget, in *explainRequest) (*answers[explainAnswer], error) {
-	return eachShard(ctx, c, a, func(h *openShard, out *explainAnswer) error {
-		qs, o, err := in.toQueries(ctx, a, h)
+func (c *Cluster) doExplain(ctx context.Context, target *shardTarget, in *explainRequest) (*answers[explainAnswer], error) {
+	return eachShard(ctx, c, target, func(h *openShard, out *explainAnswer) error {
+		qs, o, err := in.toQueries(ctx, target, h)
 		if err != nil {
 			return err
 		}
@@ -212,8 +212,8 @@ func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, i
 	if err != nil {
 		return nil, withoutQueryIndex(err)
 	}
-	which := func(m *Map) []int { return []int{m.shardOf(id)} }
-	m, found, err := readAllShards[explainAnswer](ctx, v.coll, "explain", which, &explainRequest{r.in, id})
+	selectShard := func(m *Map) []int { return []int{m.shardOf(id)} }
+	m, found, err := readAllShards[explainAnswer](ctx, v.coll, "explain", selectShard, &explainRequest{r.in, id})
 	if err != nil {
 		return nil, err
 	}
@@ -222,18 +222,18 @@ func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, i
 			return nil, withoutQueryIndex(v.toFilterError(0, where, err))
 		}
 	}
-	x := found[m.shardOf(id)]
-	if x.Explanation != nil {
-		x.Explanation.Shard = m.shardOf(id)
+	answer := found[m.shardOf(id)]
+	if answer.Explanation != nil {
+		answer.Explanation.Shard = m.shardOf(id)
 	}
-	return x, nil
+	return answer, nil
 }
 
 // Explain implements [collection.Explainer]. The stage at which a document is dropped is that of a search of its shard
 // alone, where it competes with fewer documents. Its rank, and whether it is returned, are those of a search of all
 // shards.
 func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string,
-	o search.Options) (x *search.Explanation, err error) {
+	o search.Options) (explanation *search.Explanation, err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return nil, fmt.Errorf("%w: a search is explained without group, feedback, offset and least score",
 			search.ErrOption)
@@ -246,10 +246,10 @@ func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string
 		return nil, err
 	}
 	err = v.coll.withinOneGeneration(ctx, func() error {
-		x, err = v.explainWithRank(ctx, q, id, o)
+		explanation, err = v.explainWithRank(ctx, q, id, o)
 		return err
 	})
-	return x, err
+	return explanation, err
 }
 
 // explainWithRank explains a document in its shard, and finds its rank among all shards.
@@ -259,27 +259,27 @@ func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, i
 	if err != nil {
 		return nil, err
 	}
-	x := found.Explanation
-	if x == nil {
+	explanation := found.Explanation
+	if explanation == nil {
 		return nil, fmt.Errorf("%w: %.100q", search.ErrUnknownID, id)
 	}
-	if x.Stage != search.StageReturned {
-		return x, nil
+	if explanation.Stage != search.StageReturned {
+		return explanation, nil
 	}
 	r, err := v.Search(ctx, []search.Query{q}, o)
 	if err != nil {
 		return nil, err
 	}
 	// If the document has passages, this is the rank of the explained passage.
-	x.Rank = 1 + slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == x.ID })
-	if x.Rank == 0 {
-		x.Stage = search.StageOutranked
+	explanation.Rank = 1 + slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == explanation.ID })
+	if explanation.Rank == 0 {
+		explanation.Stage = search.StageOutranked
 	}
 	if n := len(r[0].Hits); n > 0 {
 		limit := float64(r[0].Hits[n-1].Score)
-		x.StageLimit = &limit
+		explanation.StageLimit = &limit
 	}
-	return x, nil
+	return explanation, nil
 }
 
 // QueryTokens implements [collection.Explainer].

@@ -60,19 +60,19 @@ func (c *Cluster) trainGrown(ctx context.Context, growing []*Map) {
 }
 
 // trainCollection trains the next codec of a collection, if that is due or was requested.
-func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []shardStats) {
+func (c *Cluster) trainCollection(ctx context.Context, before *Map, perShard []shardStats) {
 	// Is a training due?
 	tokens := int64(0)
 	for _, s := range perShard {
 		tokens += int64(s.Tokens)
 	}
-	now := known.Current
+	now := before.Current
 	coded := collection.Encoding{Stage: now.Stage, Nbits: now.Nbits, Trained: int64(now.Trained)}
 	growth := &c.cfg.Index.Growth
-	t, due := growth.NextTraining(coded, tokens, known.Config)
-	if known.Wanted != "" {
-		t, due = growth.Retraining(coded, tokens, known.Config), true
-	} else if known.Failed != nil && collection.SkipFailedTraining(int64(known.Failed.Tokens), tokens) {
+	t, due := growth.NextTraining(coded, tokens, before.Config)
+	if before.Wanted != "" {
+		t, due = growth.Retraining(coded, tokens, before.Config), true
+	} else if before.Failed != nil && collection.SkipFailedTraining(int64(before.Failed.Tokens), tokens) {
 		return
 	}
 	if !due {
@@ -84,8 +84,8 @@ func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []sh
 		return
 	}
 	defer release()
-	m, err := c.changeMapByID(ctx, known.ID, func(m *Map) error {
-		if m.Next != nil || m.Current == nil || m.Current.Number != now.Number || m.Wanted != known.Wanted ||
+	m, err := c.changeMapByID(ctx, before.ID, func(m *Map) error {
+		if m.Next != nil || m.Current == nil || m.Current.Number != now.Number || m.Wanted != before.Wanted ||
 			m.Training != nil && m.Training.By != c.node.Started && c.isProcessAlive(m.Training.By) {
 			return ErrConflict
 		}
@@ -94,7 +94,7 @@ func (c *Cluster) trainCollection(ctx context.Context, known *Map, perShard []sh
 	})
 	if err != nil {
 		if !errors.Is(err, ErrConflict) {
-			c.logFailure(ctx, err, "a collection that has grown was not trained", known)
+			c.logFailure(ctx, err, "a collection that has grown was not trained", before)
 		}
 		return
 	}

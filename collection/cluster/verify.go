@@ -90,7 +90,7 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	if o.Name == "" {
 		err = eachObject(ctx, s, "data/", func(e objects.Entry) error {
 			id, _, _ := strings.Cut(strings.TrimPrefix(e.Name, "data/"), "/")
-			if readable, there := names[nameFromID(id)]; claimed[id] || there && !readable {
+			if readable, known := names[nameFromID(id)]; claimed[id] || known && !readable {
 				return nil
 			}
 			if !lookedUp[id] { // the collection may be new
@@ -129,7 +129,7 @@ func (v *verifier) addFault(format string, a ...any) {
 
 // noteFault adds a fault if the error says that an object is damaged or missing. It returns other errors, such as those
 // of a store that does not answer.
-func (v *verifier) noteFault(ctx context.Context, what string, err error) error {
+func (v *verifier) noteFault(ctx context.Context, object string, err error) error {
 	faults := []error{
 		objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile,
 	}
@@ -137,7 +137,7 @@ func (v *verifier) noteFault(ctx context.Context, what string, err error) error 
 	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, wraps) {
 		return errors.Join(err, ctx.Err())
 	}
-	v.addFault("%s: %v", what, err)
+	v.addFault("%s: %v", object, err)
 	return nil
 }
 

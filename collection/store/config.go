@@ -57,7 +57,7 @@ func readConfig(path string) (c collection.Config, err error) {
 	if err := d.Decode(&c); err != nil {
 		return broken("%v", err)
 	}
-	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+	if trailing := bytes.TrimSpace(text[d.InputOffset():]); len(trailing) > 0 {
 		return broken("bytes follow the configuration")
 	}
 	if c, err = c.Completed(); err != nil {

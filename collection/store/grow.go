@@ -216,7 +216,7 @@ func (c *Collection) stopTraining() {
 }
 
 // Retrain trains the collection on its stored vectors, with the settings for its size, whether or not it has grown.
-// Searches and changes go on. When Retrain returns, the new codec is in use; see [collection.Growth.Again].
+// Searches and changes go on. When Retrain returns, the new codec is in use; see [collection.Growth.Retraining].
 //
 // Errors: those of [Collection.Snapshot] and of [index.Index.Retrain].
 func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
@@ -275,9 +275,9 @@ func (c *Collection) trainNext(ctx context.Context,
 	}
 	r, err := opened.ix.Retrain(ctx, ro)
 	if errors.Is(err, storage.ErrOutcomeUnknown) { // the index takes no changes until it is reopened
-		again := &request{kind: acting}
-		again.action = func(ctx context.Context) error { return c.worker.reopen(ctx) }
-		_ = c.queue.put(again) // it fails only if the collection ends
+		reopen := &request{kind: acting}
+		reopen.action = func(ctx context.Context) error { return c.worker.reopen(ctx) }
+		_ = c.queue.put(reopen) // it fails only if the collection ends
 	}
 	if err != nil {
 		return nil, err

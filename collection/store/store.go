@@ -52,7 +52,7 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says when collections are trained.
 	Growth collection.Growth
-	// LeastWaste is how many bytes of an index file have to be unused, besides a quarter of it, before the file is
+	// MinWaste is how many bytes of an index file have to be unused, besides a quarter of it, before the file is
 	// compacted. 0 means 4 MiB.
 	MinWaste int64
 	// Sampling says which questions are measured in the background.

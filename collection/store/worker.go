@@ -342,8 +342,8 @@ func (w *worker) updateMetadata(ctx context.Context, r *request) {
 	}
 	done, err := w.commitChange(ctx, o, ch)
 	err = w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) {
-		got, err := snap.Payload(last)
-		return bytes.Equal(got, payload), err
+		stored, err := snap.Payload(last)
+		return bytes.Equal(stored, payload), err
 	})
 	if r.err = err; err == nil {
 		r.entry = w.appended

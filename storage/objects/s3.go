@@ -53,8 +53,8 @@ const addressForm = "s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME"
 
 // openS3 opens the store of an S3 address.
 func openS3(u *url.URL) (*S3, error) {
-	bad := func(what string) (*S3, error) {
-		return nil, fmt.Errorf("%w: %s in %q: use the form %s", ErrAddress, what, u.Redacted(), addressForm)
+	bad := func(problem string) (*S3, error) {
+		return nil, fmt.Errorf("%w: %s in %q: use the form %s", ErrAddress, problem, u.Redacted(), addressForm)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {

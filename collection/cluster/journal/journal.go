@@ -167,9 +167,9 @@ func (l *Log) waitAfterError(ctx context.Context, d time.Duration, name string, 
 func (l *Log) confirmEntry(ctx context.Context, entry Position, object []byte) (Position, error) {
 	name := l.objectName(entry.Number)
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		mine, last, err := l.checkOwnEntry(ctx, entry, object)
+		isOwn, last, err := l.checkOwnEntry(ctx, entry, object)
 		switch {
-		case err == nil && !mine:
+		case err == nil && !isOwn:
 			return Position{}, fmt.Errorf("%w: %s", ErrTaken, name)
 		case err == nil && !last:
 			entry.Seen = time.Time{}
@@ -191,21 +191,21 @@ func (l *Log) confirmEntry(ctx context.Context, entry Position, object []byte) (
 // entry may have been put in its place after it was cut. But the last entry of a log is never cut (I4), and the writer
 // of an entry has read the previous one (I1). So the next entry decides by its parent hash, or a list that has none.
 // The error is [objects.ErrNotFound] if the place was cut.
-func (l *Log) checkOwnEntry(ctx context.Context, entry Position, object []byte) (mine, last bool, err error) {
-	mine = true
+func (l *Log) checkOwnEntry(ctx context.Context, entry Position, object []byte) (isOwn, last bool, err error) {
+	isOwn = true
 	if object != nil {
 		h, err := l.readHead(ctx, entry.Number)
 		if err != nil {
 			return false, false, err
 		}
-		mine = h.isHeadOf(object)
+		isOwn = h.isHeadOf(object)
 	}
 	listed, err := l.listEntries(ctx, entry.Number, 2) // after the entry was read (I6)
 	switch {
 	case err != nil:
 		return false, false, err
 	case len(listed) == 1 && listed[0].number == entry.Number:
-		return mine, true, nil
+		return isOwn, true, nil
 	case len(listed) < 2 || listed[0].number != entry.Number || listed[1].number != entry.Number+1:
 		return false, false, objects.ErrNotFound
 	}

@@ -19,12 +19,12 @@ import (
 // example from a hint, or 0: it saves a list.
 //
 // Errors: [ErrBehind], [ErrFork].
-func (l *Log) Read(ctx context.Context, after Position, known uint64, visit func(Entry) error) (Position, error) {
-	r := &reader{l: l, visit: visit, known: known, used: after}
+func (l *Log) Read(ctx context.Context, after Position, knownEntry uint64, visit func(Entry) error) (Position, error) {
+	r := &reader{l: l, visit: visit, known: knownEntry, used: after}
 	for {
 		next, err := r.nextEntries(ctx)
 		if err == nil && len(next) == 0 { // the list shows that the pending entry is the last one (I6)
-			err = r.usePending()
+			err = r.visitPending()
 			return r.used, err
 		}
 		if err == nil {
@@ -58,8 +58,8 @@ func (r *reader) lastRead() Position {
 	return r.used
 }
 
-// usePending visits the pending entry.
-func (r *reader) usePending() error {
+// visitPending visits the pending entry.
+func (r *reader) visitPending() error {
 	if r.pending == nil {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (r *reader) readEntries(ctx context.Context, entries []listedEntry) error {
 			return r.l.brokenError(ctx, r.used,
 				fmt.Errorf("object %s does not follow the entry before it that was read", r.l.objectName(e.Number)))
 		}
-		if err := r.usePending(); err != nil {
+		if err := r.visitPending(); err != nil {
 			return err
 		}
 		r.pending, r.notFound = &e, 0

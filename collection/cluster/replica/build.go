@@ -79,13 +79,13 @@ func (r *Replica) Checkpoint(ctx context.Context) error {
 // may have put.
 func (r *Replica) putCheckpointIf(ctx context.Context, open *openShard, minBytes int64) error {
 	number := r.shard.Generation.Number
-	there, err := r.journal.Checkpoints(ctx, number)
+	checkpoints, err := r.journal.Checkpoints(ctx, number)
 	if err != nil {
 		return err
 	}
 	newest := uint64(0)
-	if n := len(there); n > 0 {
-		newest = there[n-1].Number
+	if n := len(checkpoints); n > 0 {
+		newest = checkpoints[n-1].Number
 	}
 	r.mu.Lock()
 	entry := r.entry
@@ -95,7 +95,7 @@ func (r *Replica) putCheckpointIf(ctx context.Context, open *openShard, minBytes
 		return err
 	}
 	// The newest checkpoint may have everything. A first one is needed even so, unless the generation begins empty.
-	if newest >= entry && (len(there) > 0 || r.shard.Generation.Begun) {
+	if newest >= entry && (len(checkpoints) > 0 || r.shard.Generation.Begun) {
 		return err
 	}
 	path := r.filePath("checkpoint")
@@ -159,8 +159,8 @@ func (r *Replica) putFile(ctx context.Context, path string, generation uint64) (
 // BuildNext encodes the shard with the codec of the next generation, and puts it as a checkpoint, unless there is one.
 func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 	return r.withCopySlot(ctx, func(ctx context.Context, open *openShard) error {
-		there, err := r.journal.Checkpoints(ctx, next.Number)
-		if err != nil || len(there) > 0 {
+		checkpoints, err := r.journal.Checkpoints(ctx, next.Number)
+		if err != nil || len(checkpoints) > 0 {
 			return err
 		}
 		path, codec := r.filePath("next"), r.filePath("codec")

@@ -346,13 +346,13 @@ func (r *Replica) clearCache() error {
 }
 
 // removeFiles removes the files in the folder that which selects.
-func (r *Replica) removeFiles(which func(name string) bool) error {
+func (r *Replica) removeFiles(chosen func(name string) bool) error {
 	entries, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		if which(e.Name()) {
+		if chosen(e.Name()) {
 			err = errors.Join(err, removeAll(r.filePath(e.Name())))
 		}
 	}
