@@ -100,8 +100,8 @@ type Encoding struct {
 // training encodes the decoded vectors, which adds its error to the one that they have.
 const minGrowingBits = 4
 
-// EncodingOf returns how an index is encoded. An index that was not made by these rules gets the stage that its bits and
-// tokens suggest. This and the following methods require a Growth from [Growth.Completed].
+// EncodingOf returns how an index is encoded. An index that was not made by these rules gets the stage that its bits
+// and tokens suggest. This and the following methods require a Growth from [Growth.Completed].
 func (g *Growth) EncodingOf(h *storage.Header) Encoding {
 	c := Encoding{StageGrowing, h.Nbits, int64(h.Build.Tokens)}
 	switch {
@@ -160,8 +160,8 @@ func (g *Growth) Retraining(c Encoding, tokens int64, cfg Config) Training {
 	return t
 }
 
-// SkipFailedTraining reports whether a due training is skipped because one has failed when the collection had failed tokens.
-// It is tried again when the collection has a tenth more.
+// SkipFailedTraining reports whether a due training is skipped because one has failed when the collection had failed
+// tokens. It is tried again when the collection has a tenth more.
 func SkipFailedTraining(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
 
 // minDriftShare is the inverse of a share: the error of tokens added since the training counts if these are more than
@@ -193,15 +193,15 @@ func fewCentroids(tokens int64) int {
 // noDim is the dimension of the codec of an index without vectors, while the real dimension is not known.
 const noDim = 1
 
-// Undecided reports whether an index has no dimension yet: [Growth.FirstBuild] made it for documents without vectors, and
-// the first vectors will set the dimension.
+// Undecided reports whether an index has no dimension yet: [Growth.FirstBuild] made it for documents without vectors,
+// and the first vectors will set the dimension.
 func Undecided(snap *index.Snapshot) bool {
 	h := snap.Header()
 	return h.Dim == noDim && h.Centroids == 1 && h.Build.Tokens == 0 && snap.State().Tokens == 0
 }
 
-// FirstBuild returns how the first documents of a collection are encoded. dim is the dimension if they have no vectors, 0 if
-// it is not known ([Undecided]).
+// FirstBuild returns how the first documents of a collection are encoded. dim is the dimension if they have no vectors,
+// 0 if it is not known ([Undecided]).
 func (g Growth) FirstBuild(src vectors.Source, dim int, cfg Config) (*index.BuildOptions, error) {
 	g, gerr := g.Completed()
 	cfg, cerr := cfg.Completed()

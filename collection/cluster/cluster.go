@@ -95,7 +95,7 @@ type Cluster struct {
 	unsealed      map[string]time.Time           // when removed collections with unsealed logs were first seen, by name
 	runningTasks  map[string]bool                // background tasks by name; each runs once at a time
 	nextBuilds    map[string]*nextBuild          // state of Map.Next, by the id of the collection
-	lastDone      map[string]time.Time           // when work was last done, see isDue
+	lastDone      map[string]time.Time           // when work was last done, see claimIfDue
 	storeNow      time.Time                      // time of the last beat, by the clock of the store
 	lastAnswer    time.Time                      // when the store last answered, by the clock of this process
 	storeErr      error                          // error of the last refresh. nil means that it succeeded

@@ -187,8 +187,8 @@ func (d *wireStoredDocument) stored() collection.StoredDocument {
 }
 
 // doDocuments reads documents of shards, as many as an answer may have.
-func (c *Cluster) doDocuments(ctx context.Context, target *shardTarget, in *documentsRequest) (*answers[documentsAnswer],
-	error) {
+func (c *Cluster) doDocuments(ctx context.Context, target *shardTarget,
+	in *documentsRequest) (*answers[documentsAnswer], error) {
 	parts := newSplitSelection(&in.Only, target.ShardCount)
 	return eachShard(ctx, c, target, func(h *openShard, out *documentsAnswer) error {
 		remaining, limit := max(maxReadBytes/len(target.Shards), 1<<16), maxListed

@@ -37,7 +37,8 @@ type facetValue struct {
 type plainValue condition.Value
 
 // doFacets counts the values of a field in shards.
-func (c *Cluster) doFacets(ctx context.Context, target *shardTarget, in *facetsRequest) (*answers[facetsAnswer], error) {
+func (c *Cluster) doFacets(ctx context.Context, target *shardTarget, in *facetsRequest) (*answers[facetsAnswer],
+	error) {
 	parts := newSplitSelection(&in.Only, target.ShardCount)
 	null, err := isNullCondition(in.Field)
 	if err != nil {
@@ -96,7 +97,8 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 	if s.Where != nil || !o.Lenient { // every shard may know the fields
 		selectShards = allShards
 	}
-	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", selectShards, &facetsRequest{s, field, o.Memory})
+	in := &facetsRequest{s, field, o.Memory}
+	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", selectShards, in)
 	if err == nil {
 		err = checkAnsweredFields(ctx, v.coll, s.Where, found)
 	}

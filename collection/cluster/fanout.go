@@ -120,8 +120,8 @@ type fanOut[T, In any, P answer[T]] struct {
 
 // readShards asks for the shards that which selects, until shards of one generation have answered. missing says why
 // shards have not answered. With [Config.Partial] it does not wait for those.
-func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, selectShards func(*Map) []int,
-	in *In) (m *Map, parts map[int]*T, missing map[int]error, err error) {
+func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string,
+	selectShards func(*Map) []int, in *In) (m *Map, parts map[int]*T, missing map[int]error, err error) {
 	// The request ends with its deadline and with the cluster.
 	began, deadline := time.Now(), s.c.requestTimeout()
 	ctx, stop := context.WithTimeout(ctx, deadline)
@@ -184,8 +184,8 @@ func withoutAnswer[T any](shards []int, parts map[int]*T) []int {
 }
 
 // readAllShards is readShards, except that it returns an error unless all shards have answered.
-func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string, selectShards func(*Map) []int,
-	in *In) (*Map, map[int]*T, error) {
+func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string,
+	selectShards func(*Map) []int, in *In) (*Map, map[int]*T, error) {
 	m, parts, missing, err := readShards[T, In, P](ctx, s, op, selectShards, in)
 	if err != nil {
 		return nil, nil, err

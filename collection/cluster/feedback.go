@@ -186,8 +186,8 @@ type evidence struct {
 }
 
 // askShards asks some shards for evidence.
-func (e *evidence) askShards(ctx context.Context, selectShards func(*Map) []int, in evidenceRequest) (map[int]*evidenceAnswer,
-	error) {
+func (e *evidence) askShards(ctx context.Context, selectShards func(*Map) []int,
+	in evidenceRequest) (map[int]*evidenceAnswer, error) {
 	_, found, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", selectShards, &in)
 	return found, err
 }

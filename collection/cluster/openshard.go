@@ -71,8 +71,8 @@ func (a *answerHead) setError(err error) {
 }
 
 // openShards opens shards concurrently. The answers of shards that cannot be opened are errors.
-func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, target *shardTarget, wheres []*condition.Condition) (
-	*answers[T], []*openShard) {
+func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, target *shardTarget,
+	wheres []*condition.Condition) (*answers[T], []*openShard) {
 	out, shards := &answers[T]{make([]T, len(target.Shards))}, make([]*openShard, len(target.Shards))
 	var wg sync.WaitGroup
 	for i, s := range target.Shards {
@@ -94,8 +94,8 @@ func (h *openShard) hasDocuments() bool { return h.snapshot != nil && h.Error ==
 
 // eachShard calls do for shards concurrently, each with one snapshot. The answer for a shard without documents is the
 // zero answer.
-func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, target *shardTarget, do func(h *openShard, out *T) error,
-	wheres ...*condition.Condition) (*answers[T], error) {
+func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, target *shardTarget,
+	do func(h *openShard, out *T) error, wheres ...*condition.Condition) (*answers[T], error) {
 	out, shards := openShards[T, P](ctx, c, target, wheres)
 	var wg sync.WaitGroup
 	for i, h := range shards {

@@ -292,8 +292,8 @@ func (c *Collection) trainNext(ctx context.Context,
 	return r, nil
 }
 
-// MeasureSearches measures what searches of an index find with the codec of its present generation ([quality.SelfCheck]).
-// found is nil if measuring does not pay.
+// MeasureSearches measures what searches of an index find with the codec of its present generation
+// ([quality.SelfCheck]). found is nil if measuring does not pay.
 func MeasureSearches(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
 	found *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()

@@ -73,8 +73,8 @@ func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 	return c, err == nil && c.Hash.String() == parts[2]
 }
 
-// SelectRemovable decides which entries and checkpoints of a shard may be removed (I4: what may be cut). Entries before the
-// returned number may be passed to [Log.Cut].
+// SelectRemovable decides which entries and checkpoints of a shard may be removed (I4: what may be cut). Entries before
+// the returned number may be passed to [Log.Cut].
 //
 // checkpoints are those of the shard, generations those that are searched or being built. now must not be later than
 // the time of the store, so use the time of a new object.

@@ -103,8 +103,8 @@ func (l *Log) objectName(number uint64) string { return fmt.Sprintf("%s%016x", l
 // Append puts an entry after a position, and returns the position after it. [Log.Find] finds the entry by the ids in
 // batches. The caller must have applied exactly the entries up to the position (I1).
 //
-// Append tries until the outcome is known or ctx ends. If the writer may have slept ([Log.MayHaveSlept]), it reads a list
-// before it acknowledges the entry (I5).
+// Append tries until the outcome is known or ctx ends. If the writer may have slept ([Log.MayHaveSlept]), it reads a
+// list before it acknowledges the entry (I5).
 //
 // Errors: [ErrTaken], after which the log does not have the entry and never will; [ErrUnknown]; and if nothing was put,
 // [objects.ErrNotMade] or that of ctx.
@@ -143,8 +143,8 @@ func (l *Log) Append(ctx context.Context, after Position, batches []string, body
 	}
 }
 
-// MayHaveSlept reports whether an entry may have been put so long after the previous entry was known to be the last that the
-// log has gone on, and has been cut, in between (I5).
+// MayHaveSlept reports whether an entry may have been put so long after the previous entry was known to be the last
+// that the log has gone on, and has been cut, in between (I5).
 func (l *Log) MayHaveSlept(before, put Position) bool {
 	return before.Seen.IsZero() || put.Seen.IsZero() || put.Seen.Sub(before.Seen).Abs() >= l.grace/4
 }
@@ -213,8 +213,8 @@ func (l *Log) checkOwnEntry(ctx context.Context, entry Position, object []byte) 
 	return next.parent == entry.Hash, false, err
 }
 
-// Cut removes the entries before a number, as [SelectRemovable] decides. It requires that an entry with that number or a
-// later one exists, so that the newest entry of a log is never removed (I4).
+// Cut removes the entries before a number, as [SelectRemovable] decides. It requires that an entry with that number or
+// a later one exists, so that the newest entry of a log is never removed (I4).
 func (l *Log) Cut(ctx context.Context, before uint64) (removed int, err error) {
 	if before <= 1 {
 		return 0, nil

@@ -174,7 +174,8 @@ func (l *Log) fetchEntries(ctx context.Context, entries []listedEntry) iter.Seq2
 	return parallel.Map(ctx, in, min(l.readAhead, len(entries)), memory, read)
 }
 
-// ReadEntry reads the entry with a number. The error is [objects.ErrNotFound] if the log does not have it, or not any more.
+// ReadEntry reads the entry with a number. The error is [objects.ErrNotFound] if the log does not have it, or not any
+// more.
 func (l *Log) ReadEntry(ctx context.Context, number uint64) (Entry, error) {
 	name := l.objectName(number)
 	b, found, err := objects.Read(ctx, l.store, name, maxObject)
