@@ -155,7 +155,7 @@ func (c *Cluster) setNodes(living []*Node, twin *Node) (joined []*Node) {
 	}
 	if !slices.Contains(living, c.node) && (before == nil || slices.Contains(before, c.node)) {
 		c.log.Warn("other machines cannot reach this node, so it gets no shards and asks the other nodes: "+
-			"set another address to listen on, or advertise", "address", c.node.Address)
+			"listen on another address, or set advertise", "address", c.node.Address)
 	}
 	return slices.DeleteFunc(slices.Clone(living), func(n *Node) bool {
 		return c.isSelf(n) || slices.ContainsFunc(before, func(o *Node) bool { return o.Started == n.Started })
