@@ -15,7 +15,7 @@
 //
 // Only keepOpen, and functions that it calls, change the phase. Close ends every phase. Other packages ask for changes:
 // a search that finds damage calls [Replica.ReportDamage], and a journal that cannot be followed calls ReportFailure;
-// both make a ready replica fetch again. For a user, [cluster.ReplicaStatus] adds: empty (the collection has no
+// both make a ready replica fetch again. For a user, cluster.ReplicaStatus adds: empty (the collection has no
 // documents), closed (a holder has not opened it yet; the first request does), and silent (the node does not answer).
 //
 // The index file is written without waiting for the disk. A transaction that applies an entry notes its number and
