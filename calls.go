@@ -7,8 +7,8 @@ import (
 	"github.com/plaid-ir/plaid/collection/store"
 )
 
-// begin counts a call that has the file open. Close waits until done is called. The error is [ErrClosed].
-func (c *Collection) begin() (done func(), err error) {
+// beginCall counts a call that has the file open. Close waits until done is called. The error is [ErrClosed].
+func (c *Collection) beginCall() (done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -18,9 +18,10 @@ func (c *Collection) begin() (done func(), err error) {
 	return c.calls.Done, nil
 }
 
-// read hands the newest state of the file to use, whose context ends with the collection.
+// read calls use with the newest snapshot. The context of use ends with the collection, and read then returns
+// [ErrClosed].
 func (c *Collection) read(ctx context.Context, use func(ctx context.Context, v *store.Snapshot) error) error {
-	done, err := c.begin()
+	done, err := c.beginCall()
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,12 @@ func TestTakeBack(t *testing.T) {
 		return c
 	}
 	c := make()
-	require.NoError(t, c.takeBack())
+	require.NoError(t, c.removeCreated())
 	require.FileExists(t, c.path, "it is open")
 	require.NoError(t, c.Close())
-	require.NoError(t, c.takeBack())
+	require.NoError(t, c.removeCreated())
 	require.NoFileExists(t, c.path)
-	require.NoError(t, c.takeBack())
+	require.NoError(t, c.removeCreated())
 
 	c = make()
 	_, err := c.Add(ctx, Document{ID: "a", Vectors: []float32{1, 0, 0, 0}})
@@ -30,6 +30,6 @@ func TestTakeBack(t *testing.T) {
 	_, err = c.Delete(ctx, Selection{IDs: []string{"a"}})
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	require.NoError(t, c.takeBack())
+	require.NoError(t, c.removeCreated())
 	require.FileExists(t, c.path)
 }

@@ -16,32 +16,32 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Document is a text to be found, with what is stored beside it.
+// Document is a text with the data that is stored with it.
 type Document struct {
-	// ID names the document; "" means its number, or a random name if its text is split.
+	// ID names the document. "" means its number, or a random id if its text is split.
 	ID string
-	// Title and Text are encoded, the title first, and kept beside the vectors.
+	// Title and Text are encoded, the title first, and stored with the vectors.
 	Title, Text string
-	// Payload is a JSON object with further fields, for conditions, searches by words and
-	// results; nil: none. The fields title and text are Title and Text, in any case of their
-	// letters, and those that begin with an underscore are plaid's.
+	// Payload is a JSON object with further fields, for conditions, searches by words and results. nil means none. It
+	// must not have the fields title and text, in any case of letters, which Title and Text stand for, or fields that
+	// begin with an underscore, which belong to plaid.
 	Payload []byte
-	// Vectors, where set, are [tokens, dim], row-major, and Title and Text are not encoded. An empty
+	// Vectors are [tokens, dim], row-major; Title and Text are then not encoded. nil means that they are. An empty
 	// slice that is not nil means that the document has no vectors, whatever its text.
 	Vectors []float32
-	// KeepPayload lets an Update keep the payload of the document that this one replaces, its
-	// title and text included, if this one has no title, text and payload: its vectors come later.
-	// The text of a document that is stored as passages is not kept.
+	// KeepPayload lets an Update keep the payload of the replaced document, including title and text, if this document
+	// has none of the three. Vectors can be added to a document in this way. The text of a document that is stored as
+	// passages is not kept.
 	KeepPayload bool
 }
 
-// The fields of a payload that have a document's texts.
+// Fields of a stored payload with the title and the text of the document.
 const titleField, textField = "title", "text"
 
-// payloadOf is what is stored beside a document: its title and text, and then its payload.
-func (c *Collection) payloadOf(d *Document) ([]byte, error) {
+// storedPayload checks a document, and returns the payload to store: its title and text, and then its payload.
+func (c *Collection) storedPayload(d *Document) ([]byte, error) {
 	err := vectors.CheckDocument(vectors.Draft{
-		ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.o.Whole && isText(*d),
+		ID: d.ID, Title: d.Title, Text: d.Text, Payload: d.Payload, Split: !c.opts.Whole && isText(*d),
 	})
 	if err != nil {
 		return nil, err
@@ -50,9 +50,9 @@ func (c *Collection) payloadOf(d *Document) ([]byte, error) {
 	if vectors.NoPayload(p) {
 		p = nil
 	}
-	err = jsontext.Members(cmpJSON(p), func(key string, _ json.RawMessage) error {
-		if ownField(key) {
-			return fmt.Errorf("%w: it has a field %q, which is for what the document says itself", ErrPayload, key)
+	err = jsontext.Members(objectOrEmpty(p), func(key string, _ json.RawMessage) error {
+		if isReservedField(key) {
+			return fmt.Errorf("%w: it has the reserved field %q", ErrPayload, key)
 		}
 		return nil
 	})
@@ -62,21 +62,22 @@ func (c *Collection) payloadOf(d *Document) ([]byte, error) {
 	return withText(p, d.Title, d.Text)
 }
 
-// ownField tells of a name that a payload cannot have, in any case of its letters: readers of
-// JSON that do not tell them apart would take it for what the document says itself.
-func ownField(key string) bool {
+// isReservedField reports whether a payload must not have a field. The case of letters is ignored: JSON readers that
+// ignore it would otherwise mistake the field for one of plaid's.
+func isReservedField(key string) bool {
 	fields := []string{titleField, textField, vectors.PassageField}
-	return slices.ContainsFunc(fields, func(own string) bool { return strings.EqualFold(own, key) })
+	return slices.ContainsFunc(fields, func(reserved string) bool { return strings.EqualFold(reserved, key) })
 }
 
-func cmpJSON(p []byte) []byte {
+// objectOrEmpty returns a JSON object, or {} for nothing.
+func objectOrEmpty(p []byte) []byte {
 	if len(p) == 0 {
 		return []byte("{}")
 	}
 	return p
 }
 
-// withText is a payload with title and text, in place of those that it has.
+// withText returns a payload with title and text, which replace those in it. Empty ones are left out.
 func withText(payload []byte, title, text string) ([]byte, error) {
 	out := []byte{'{'}
 	for _, f := range []struct{ key, value string }{{titleField, title}, {textField, text}} {
@@ -89,7 +90,7 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 		}
 		out = jsontext.AppendMember(out, f.key, text)
 	}
-	err := jsontext.Members(cmpJSON(payload), func(key string, value json.RawMessage) error {
+	err := jsontext.Members(objectOrEmpty(payload), func(key string, value json.RawMessage) error {
 		if key != titleField && key != textField {
 			out = jsontext.AppendMember(out, key, value)
 		}
@@ -101,74 +102,77 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 	return append(out, '}'), err
 }
 
-// read takes what is stored apart again.
-func read(id string, stored []byte) Document {
+// splitStored splits a stored payload into the title, the text and the user's payload.
+func splitStored(id string, stored []byte) Document {
 	d := Document{ID: id}
-	rest := []byte{'{'}
-	err := jsontext.Members(cmpJSON(stored), func(key string, value json.RawMessage) error {
+	payload := []byte{'{'}
+	err := jsontext.Members(objectOrEmpty(stored), func(key string, value json.RawMessage) error {
 		into := map[string]*string{titleField: &d.Title, textField: &d.Text}[key]
 		if into != nil && json.Unmarshal(value, into) == nil || key == vectors.PassageField {
 			return nil
 		}
-		rest = jsontext.AppendMember(rest, key, value)
+		payload = jsontext.AppendMember(payload, key, value)
 		return nil
 	})
 	switch {
-	case err != nil: // no object, which others may have stored
+	case err != nil: // not an object: another program has stored it
 		return Document{ID: id, Payload: stored}
-	case len(rest) > 1:
-		d.Payload = append(rest, '}')
+	case len(payload) > 1:
+		d.Payload = append(payload, '}')
 	}
 	return d
 }
 
-// maxGaps is how much white space between its passages Get gives back of a document: where
-// they are is what payloads say, which need not be true.
+// maxGaps limits the white space between passages that Get restores: payloads say where passages are in the text, and
+// that need not be true.
 const maxGaps = 1 << 20
 
-// Get returns a document as it was added, but for its vectors. The text of one that was
-// parted into passages is put together from these, with blanks for the white space between
-// them. The error is [ErrNotFound] if there is none.
+// Get returns a document as it was added, but without its vectors. The text of a document that was split into passages
+// is put together from these, with blanks for the white space between them. The error is [ErrNotFound] if there is no
+// such document.
 func (c *Collection) Get(ctx context.Context, id string) (d Document, err error) {
 	err = c.read(ctx, func(ctx context.Context, v *store.Snapshot) (err error) {
-		d, err = documentOf(ctx, v.Snapshot(), id)
+		d, err = readDocument(ctx, v.Snapshot(), id)
 		return err
 	})
-	return d, c.fault(err)
+	return d, c.toError(err)
 }
 
-// documentOf puts a document together, of one passage or more.
-func documentOf(ctx context.Context, snap *index.Snapshot, id string) (d Document, err error) {
+// readDocument reads a document, and puts its text together if it is stored as passages.
+func readDocument(ctx context.Context, snap *index.Snapshot, id string) (d Document, err error) {
+	// Find the document, or its passages.
 	named, _, err := snap.Named(ctx, []string{id})
 	if err != nil {
 		return d, err
 	}
-	parts := named.ToArray()
+	ordinals := named.ToArray()
 	switch {
-	case len(parts) == 0:
+	case len(ordinals) == 0:
 		return d, snap.NotFound(id)
-	case snap.ID(parts[0]) == id:
-		stored, err := snap.Payload(parts[0])
-		return read(id, slices.Clone(stored)), err
+	case snap.ID(ordinals[0]) == id:
+		stored, err := snap.Payload(ordinals[0])
+		return splitStored(id, slices.Clone(stored)), err
 	}
+	// Put the passages together.
 	var text []byte
-	gaps := maxGaps // left
-	for i, ordinal := range parts {
+	remainingGaps := maxGaps
+	for i, ordinal := range ordinals {
 		stored, err := snap.Payload(ordinal)
 		if err != nil {
 			return d, err
 		}
-		p := read(id, slices.Clone(stored))
-		if of, err := vectors.PassageOf(snap.ID(ordinal), stored); err == nil && of != nil && of.End-of.Start == len(p.Text) {
-			gap := of.Start - len(text)
-			if gap > gaps { // another program has stored it
-				gap, of.Start = 1, len(text)+1
+		p := splitStored(id, slices.Clone(stored))
+		passage, err := vectors.PassageOf(snap.ID(ordinal), stored)
+		if err == nil && passage != nil && passage.End-passage.Start == len(p.Text) {
+			gap := passage.Start - len(text)
+			if gap > remainingGaps { // the positions in the payloads are not true: use one blank
+				gap, passage.Start = 1, len(text)+1
 			}
-			gaps -= max(gap, 0)
-			if grow := of.Start + len(p.Text) - len(text); grow > 0 {
+			remainingGaps -= max(gap, 0)
+			if grow := passage.Start + len(p.Text) - len(text); grow > 0 {
 				text = append(text, bytes.Repeat([]byte{' '}, grow)...)
 			}
-			copy(text[of.Start:], p.Text)
+			copy(text[passage.Start:], p.Text)
 		}
 		if i == 0 {
 			d = p
@@ -178,34 +182,36 @@ func documentOf(ctx context.Context, snap *index.Snapshot, id string) (d Documen
 	return d, nil
 }
 
-// Selection says which documents are meant: those of ids, or those of which a condition is
-// true ([condition.Parse]). One of the two is given. The id of a document means all of its
-// passages, that of a passage this one; a condition means the passages that it is true of.
+// Selection selects documents: those with ids, or those for which a condition is true ([condition.Parse]). Set one of
+// the two. The id of a document selects all its passages, and that of a passage only this one. A condition selects the
+// passages for which it is true.
 type Selection struct {
 	IDs   []string
 	Where string
 	Args  []any // the values of the condition's question marks
 }
 
-func (s *Selection) bind() (collection.Selection, error) {
-	var chosen collection.Selection
+// toCollection checks the selection, and returns it in the form of package collection.
+func (s *Selection) toCollection() (collection.Selection, error) {
+	var selection collection.Selection
 	switch {
 	case s.IDs == nil && s.Where == "" && len(s.Args) == 0:
-		return chosen, fmt.Errorf("%w: it says nothing: IDs or Where is needed", collection.ErrSelection)
+		return selection, fmt.Errorf("%w: it is empty: set IDs or Where", collection.ErrSelection)
 	case s.IDs != nil && s.Where != "":
-		return chosen, fmt.Errorf("%w: IDs and Where: one of them is possible", collection.ErrSelection)
+		return selection, fmt.Errorf("%w: set IDs or Where, not both", collection.ErrSelection)
 	case s.Where == "" && len(s.Args) > 0:
-		return chosen, fmt.Errorf("%w: Args without Where", ErrOption)
+		return selection, fmt.Errorf("%w: Args without Where", ErrOption)
 	}
-	chosen.IDs = s.IDs
+	selection.IDs = s.IDs
 	var err error
 	if s.Where != "" {
-		chosen.Where, err = bind(s.Where, s.Args)
+		selection.Where, err = bindCondition(s.Where, s.Args)
 	}
-	return chosen, err
+	return selection, err
 }
 
-func bind(where string, args []any) (*condition.Condition, error) {
+// bindCondition parses a condition and binds its arguments.
+func bindCondition(where string, args []any) (*condition.Condition, error) {
 	parsed, err := condition.Parse(where)
 	if err != nil {
 		return nil, err
@@ -213,51 +219,50 @@ func bind(where string, args []any) (*condition.Condition, error) {
 	return parsed.Bind(args...)
 }
 
-// Delete deletes documents and returns their count. Unknown ids are ignored. An empty selection is
-// an error ([collection.ErrSelection]).
+// Delete deletes documents and returns their count. Unknown ids are ignored. An empty selection is an error
+// ([collection.ErrSelection]).
 func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Affected, err error) {
-	defer func() { err = c.fault(err) }()
-	if c.o.ReadOnly {
+	defer func() { err = c.toError(err) }()
+	if c.opts.ReadOnly {
 		return index.Affected{}, ErrReadOnly
 	}
-	chosen, err := s.bind()
+	selection, err := s.toCollection()
 	if err != nil {
 		return index.Affected{}, err
 	}
-	done, err := c.begin()
+	done, err := c.beginCall()
 	if err != nil {
 		return index.Affected{}, err
 	}
 	defer done()
-	return c.docs.Delete(ctx, chosen)
+	return c.docs.Delete(ctx, selection)
 }
 
-// UpdatePayload sets fields of payloads, to values that JSON can say; one that is nil removes its
-// field. Vectors stay as they are, so the fields title and text cannot be set. It returns the count
-// of the documents that it changed.
+// UpdatePayload sets fields of payloads to values that can be encoded as JSON. nil removes a field. Vectors stay as
+// they are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
 func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 	fields map[string]any) (updated index.Affected, err error) {
-	defer func() { err = c.fault(err) }()
-	if c.o.ReadOnly {
+	defer func() { err = c.toError(err) }()
+	if c.opts.ReadOnly {
 		return index.Affected{}, ErrReadOnly
 	}
-	chosen, err := s.bind()
+	selection, err := s.toCollection()
 	if err != nil {
 		return index.Affected{}, err
 	}
 	set := make(map[string]json.RawMessage, len(fields))
 	for key, value := range fields {
-		if ownField(key) {
+		if isReservedField(key) {
 			return index.Affected{}, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
 		}
 		if set[key], err = jsontext.Plain(value); err != nil {
 			return index.Affected{}, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
 		}
 	}
-	done, err := c.begin()
+	done, err := c.beginCall()
 	if err != nil {
 		return index.Affected{}, err
 	}
 	defer done()
-	return c.docs.UpdateMetadata(ctx, chosen, set)
+	return c.docs.UpdateMetadata(ctx, selection, set)
 }

@@ -13,83 +13,78 @@ import (
 
 // Errors of index files.
 var (
-	// ErrNotIndex: the file is not a plaid index.
+	// ErrNotIndex means that the file is not a plaid index.
 	ErrNotIndex = storage.ErrNotIndex
-	// ErrUnfinished: a build of this file was interrupted; building again just works.
+	// ErrUnfinished means that a build of the file was interrupted. Build it again.
 	ErrUnfinished = storage.ErrUnfinished
-	// ErrVersion: the file has a newer format than this program knows.
+	// ErrVersion means that the file has a newer format than this program reads.
 	ErrVersion = storage.ErrVersion
-	// ErrCorrupt: the file is cut short or its bytes have changed.
+	// ErrCorrupt means that the file is cut short, or that its bytes have changed.
 	ErrCorrupt = storage.ErrCorrupt
-	// ErrLocked: the file is open elsewhere, in this process or another, in a way that
-	// excludes this one.
+	// ErrLocked means that the file is open elsewhere, in this process or another, in a way that excludes this one.
 	ErrLocked = storage.ErrLocked
-	// ErrExists: an index is there already.
+	// ErrExists means that an index exists already.
 	ErrExists = storage.ErrExists
-	// ErrReadOnly: a change of an index that was opened for reading.
+	// ErrReadOnly means that an index was opened for reading, and cannot be changed.
 	ErrReadOnly = storage.ErrReadOnly
-	// ErrClosed: the index, or the searcher, has been closed.
+	// ErrClosed means that the index or the searcher was closed.
 	ErrClosed = storage.ErrClosed
-	// ErrOutcomeUnknown: the disk failed in the last step of a change, which was made or
-	// was not; opening the index again tells.
+	// ErrOutcomeUnknown means that the disk failed in the last step of a change. Whether the change was made is known
+	// when the index has been opened again.
 	ErrOutcomeUnknown = storage.ErrOutcomeUnknown
-	// ErrTooLarge: the file would outgrow the address space that is mapped for it.
+	// ErrTooLarge means that the file would outgrow the address space that is mapped for it.
 	ErrTooLarge = storage.ErrTooLarge
-	// ErrSameFile: a backup onto the index itself.
+	// ErrSameFile means that a backup would overwrite its own index.
 	ErrSameFile = index.ErrSameFile
-	// ErrInternal: a fault of plaid, not of its caller or of a file.
+	// ErrInternal is a fault of plaid, not of its caller or of a file.
 	ErrInternal = storage.ErrInternal
 )
 
 // Errors of documents and queries.
 var (
-	// ErrNotFound: no live document has the id, also of one that a filter names.
+	// ErrNotFound means that no live document has an id, such as one that a filter names.
 	ErrNotFound = index.ErrNotFound
-	// ErrDuplicateID: an id that is in the index, or twice in the input.
+	// ErrDuplicateID means that an id is in the index already, or twice in the input.
 	ErrDuplicateID = index.ErrDuplicateID
-	// ErrDimension: vectors of another dimension than the index.
+	// ErrDimension means that vectors have another dimension than the index.
 	ErrDimension = index.ErrDimension
-	// ErrModel: vectors of another model than those of the index.
+	// ErrModel means that vectors are of another model than those of the index.
 	ErrModel = storage.ErrModel
-	// ErrTooMany: more documents than an index has numbers for.
+	// ErrTooMany means that there are more documents than an index has numbers for.
 	ErrTooMany = index.ErrTooMany
-	// ErrText: a title or a text that is not UTF-8.
+	// ErrText means that a title or a text is not UTF-8.
 	ErrText = vectors.ErrText
-	// ErrTooLong: a text longer than the model reads.
+	// ErrTooLong means that a text is longer than the model reads.
 	ErrTooLong = errors.New("the text is longer than the model reads")
-	// ErrPayload: a payload that is no JSON object, has a field that is not possible, or is
-	// too large.
+	// ErrPayload means that a payload is not a JSON object, has a field that is not allowed, or is too large.
 	ErrPayload = vectors.ErrPayload
-	// ErrQuery: a query without tokens, with too many, of another dimension, or with a
-	// value that is not finite.
+	// ErrQuery means that a query has no tokens, too many, another dimension, or a value that is not finite.
 	ErrQuery = search.ErrQuery
-	// ErrOption: an option out of range, of an index or of a search.
+	// ErrOption means that an option of an index or of a search is out of range.
 	ErrOption = index.ErrOption
 )
 
 // Errors of vectors, ids and conditions.
 var (
-	// ErrShape: arrays that do not fit each other.
+	// ErrShape means that the shapes of arrays do not match.
 	ErrShape = vectors.ErrShape
-	// ErrValue: a NaN or infinite component.
+	// ErrValue means that a component is NaN or infinite.
 	ErrValue = vectors.ErrValue
-	// ErrID: an id that is empty, duplicate, missing, too long, no UTF-8 or has a control
-	// character.
+	// ErrID means that an id is empty, duplicate, missing, too long, not UTF-8 or has a control character.
 	ErrID = vectors.ErrID
-	// ErrSyntax: a text that is no condition.
+	// ErrSyntax means that a text is not a condition.
 	ErrSyntax = condition.ErrSyntax
-	// ErrParameter: a value of a condition that is none, or too few or many of them.
+	// ErrParameter means that a value for a condition has no possible type, or that there are too few or too many.
 	ErrParameter = condition.ErrParameter
-	// ErrUnknownField: a condition names a field that no document has.
+	// ErrUnknownField means that a condition names a field that no document has.
 	ErrUnknownField = condition.ErrUnknownField
-	// ErrTooComplex: a condition of more tests, words or instructions of patterns than are
-	// possible.
+	// ErrTooComplex means that a condition has more tests, words or pattern instructions than are allowed.
 	ErrTooComplex = condition.ErrTooComplex
 )
 
 var (
-	// ErrUnavailable: a backend or a device that this machine does not have.
+	// ErrUnavailable means that this machine does not have a backend or a device.
 	ErrUnavailable = kernels.ErrUnavailable
-	// ErrDeviceMemory: a device has too little memory left for what is asked of it.
+	// ErrDeviceMemory means that a device has too little free memory.
 	ErrDeviceMemory = kernels.ErrDeviceMemory
 )

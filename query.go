@@ -17,102 +17,97 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Query is a question to a collection. Text or Vectors is needed; the zero value of all
-// else asks for the ten best documents.
+// Query is a question to a collection. Text or Vectors is required. The zero value of the other fields asks for the ten
+// best documents.
 type Query struct {
-	// Text is the question. The model reads the tokens at its beginning, as many as
-	// [encode.Encoder.Config] says of queries: the rest of a longer one is cut off, and
-	// Options.Logger hears of it. Words that are looked for, as with Hybrid, are those of all of it.
+	// Text is the question. The model reads a limited number of tokens ([encode.Encoder.Config]). The rest of a longer
+	// question is cut off, which Options.Logger logs. Searches by words, as with Hybrid, use all of it.
 	Text string
-	// Vectors, where set, are those of the question, [tokens, dim], row-major, and Text is
-	// not encoded.
+	// Vectors are those of the question, [tokens, dim], row-major; Text is then not encoded. nil means that it is.
 	Vectors []float32
-	// K is how many hits are wanted; 0: 10.
+	// K is the maximum number of hits. 0 means 10.
 	K int
-	// Offset is how many of the best hits to pass over: with 20 and a K of 10 the result is the
-	// third page of ten. Pages of one state of the collection have each hit once.
+	// Offset is how many of the best hits to skip: with 20 and a K of 10 the result is the third page of ten. The pages
+	// of one state of the collection have each hit once.
 	Offset int
-	// MinScore, where set, leaves out hits whose Score is lower, as in MinScore: new(12.5).
+	// MinScore leaves out hits with a lower Score, as in MinScore: new(12.5), nil leaves out none.
 	MinScore *float64
-	// Where, where set, is a condition over payloads ([condition.Parse]), and Args are the
-	// values of its question marks: only documents of which it is true are found.
+	// Where is a condition over payloads ([condition.Parse]), and Args are the values of its question marks. Only
+	// documents for which it is true are found. "" means no condition.
 	Where string
 	Args  []any
-	// Hybrid searches by the words of Text too, and fuses what both find. Alpha is what
-	// vectors count then, above 0 and up to 1, and words count the rest; 0: 0.75. Scores are
-	// from 0 to 1.
+	// Hybrid also searches by the words of Text, and fuses both results. Alpha is the weight of vectors, above 0 and up
+	// to 1; words have the rest. 0 means 0.75. Scores are from 0 to 1.
 	Hybrid bool
 	Alpha  float64
-	// Keywords searches by the words of Text alone, and needs no model. Scores are those of
-	// BM25.
+	// Keywords searches by the words of Text only, which needs no model. Scores are those of BM25.
 	Keywords bool
-	// Group says how a document stored as passages is scored; "" means by its best passage
-	// ([search.GroupBest]), which is all that Keywords do. A hit has at most Passages of them; 0
-	// means 3. With [EachPassage] hits are passages.
+	// Group says how a document stored as passages is scored. "" means by its best passage ([search.GroupBest]), which
+	// is the only way for Keywords. A hit has at most Passages of its passages. 0 means 3. With [EachPassage], hits are
+	// passages.
 	Group    search.Grouping
 	Passages int
-	// Highlight finds the words of each hit, or of its passages, that the question has
-	// found.
+	// Highlight finds the words of each hit, or of its passages, that match the question.
 	Highlight bool
-	// Feedback takes so many of the best documents for good ones, and searches again with what
-	// they have; 0: it does not. Like and Unlike are ids of documents that somebody has said to
-	// be good answers, and bad ones ([search.Feedback]).
+	// Feedback treats this many top hits as relevant, and searches again for similar ones. 0 means no
+	// feedback. Like and Unlike are ids of documents that are known to be good and bad answers ([search.Feedback]).
 	Feedback     int
 	Like, Unlike []string
 }
 
-// EachPassage, as a Query.Group, asks for passages: a document may have several hits.
+// EachPassage is a Query.Group that asks for passages: a document may have several hits.
 const EachPassage search.Grouping = "passages"
 
-// Hit is a document that was found, or one of its passages.
+// Hit is a document that a search has found, or one of its passages.
 type Hit struct {
 	ID    string  // of the document, or of the passage
-	Score float64 // MaxSim; of Query.Hybrid from 0 to 1, of Query.Keywords BM25
-	// Title, Text and Payload are as in [Document].
+	Score float64 // MaxSim; with Query.Hybrid from 0 to 1; with Query.Keywords BM25
+	// Title, Text and Payload are those of the [Document].
 	Title, Text string
 	Payload     []byte
-	// Passage is set if the hit is a passage of a longer document; nil means that it is a document.
+	// Passage is set if the hit is a passage of a longer document. nil means that the hit is a document.
 	Passage *vectors.Passage
-	// Passages are the best passages of a document stored as passages. The title, text and payload
-	// of the hit are those of the first.
+	// Passages are the best passages of a document stored as passages. The title, text and payload of the hit are those
+	// of the first one.
 	Passages []Hit
-	// Spans are the words that match the question, with Query.Highlight; if the document is stored
-	// as passages, its passages have them. NoSpans is the reason if there are none, such as a
-	// document without a text: one of the errors of package highlight.
+	// Spans are the words that match the question, with Query.Highlight. If the document is stored as passages, its
+	// passages have them. NoSpans is the reason for a lack of them, such as a document without text: one of the errors
+	// of package highlight.
 	Spans   []highlight.Span
 	NoSpans error
 }
 
-const usualK = 10
+const defaultK = 10
 
-// Search finds the best documents, the best first. Fewer than K come back only if fewer
-// match.
+// Search finds the best documents, the best first. It returns fewer than K only if fewer match.
 //
 // Errors: [ErrQuery] for an empty question, [ErrOption], [ErrNotFound] for an id of Like or
 // Unlike, those of [condition.Parse], of the encoder and of [search.Engine.Search].
 func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error) {
-	defer func() { err = c.fault(err) }()
-	if err := q.complete(); err != nil {
+	defer func() { err = c.toError(err) }()
+	if err := q.completeAndCheck(); err != nil {
 		return nil, err
 	}
 	var chosen collection.Selection
 	if q.Where != "" {
-		if chosen.Where, err = bind(q.Where, q.Args); err != nil {
+		if chosen.Where, err = bindCondition(q.Where, q.Args); err != nil {
 			return nil, err
 		}
 	}
 	err = c.read(ctx, func(ctx context.Context, v *store.Snapshot) (err error) {
-		r := &reading{c: c, ctx: ctx, v: v, q: &q}
+		r := &searchRun{coll: c, ctx: ctx, snapshot: v, query: &q}
 		if r.filter, err = v.Filter(ctx, chosen); err != nil {
 			return err
 		}
-		hits, err = r.hits()
+		hits, err = r.readHits()
 		return err
 	})
 	return hits, err
 }
 
-func (q *Query) complete() error {
+// completeAndCheck fills in defaults, and returns an error for a faulty query.
+func (q *Query) completeAndCheck() error {
+	needsVectors := q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0
 	switch {
 	case q.Text == "" && q.Vectors == nil:
 		return fmt.Errorf("%w: it is empty", ErrQuery)
@@ -121,18 +116,19 @@ func (q *Query) complete() error {
 	case q.Where == "" && len(q.Args) > 0:
 		return fmt.Errorf("%w: Args without Where", ErrOption)
 	case q.Hybrid && q.Text == "" || q.Highlight && q.Text == "":
-		return fmt.Errorf("%w: Hybrid and Highlight go with Text", ErrOption)
-	case q.Keywords && (q.Text == "" || q.Vectors != nil || q.Hybrid || q.Highlight || q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0):
-		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, Like and Unlike", ErrOption)
+		return fmt.Errorf("%w: Hybrid and Highlight need Text", ErrOption)
+	case q.Keywords && (q.Text == "" || needsVectors):
+		return fmt.Errorf("%w: Keywords goes with Text, and not with Vectors, Hybrid, Highlight, Feedback, "+
+			"Like and Unlike", ErrOption)
 	case q.Keywords && q.Group != "" && q.Group != search.GroupBest && q.Group != EachPassage:
 		return fmt.Errorf("%w: Group %q does not go with Keywords, which rank a document by its best passage",
 			ErrOption, q.Group)
 	case q.Alpha != 0 && !q.Hybrid:
-		return fmt.Errorf("%w: Alpha goes with Hybrid", ErrOption)
+		return fmt.Errorf("%w: Alpha needs Hybrid", ErrOption)
 	case q.Passages != 0 && q.Group == EachPassage:
-		return fmt.Errorf("%w: Passages needs hits that are documents, which Group %q has not", ErrOption, EachPassage)
+		return fmt.Errorf("%w: Passages does not go with Group %q, whose hits are passages", ErrOption, EachPassage)
 	case q.Highlight && q.Vectors != nil:
-		return fmt.Errorf("%w: Highlight goes with a question that is encoded here", ErrOption)
+		return fmt.Errorf("%w: Highlight does not go with Vectors: it needs a question that is encoded here", ErrOption)
 	}
 	if q.Group == EachPassage {
 		q.Group = ""
@@ -144,7 +140,7 @@ func (q *Query) complete() error {
 		return err
 	}
 	if q.K == 0 {
-		q.K = usualK
+		q.K = defaultK
 	}
 	if q.Alpha == 0 {
 		q.Alpha = fuse.DefaultAlpha
@@ -152,43 +148,43 @@ func (q *Query) complete() error {
 	return nil
 }
 
-// options returns those of the search by vectors. They are checked for a search by keywords as well.
+// options returns the options of the search by vectors. They are also checked for a search by keywords.
 func (q *Query) options() search.Options {
 	o := search.Options{Group: q.Group, Passages: q.Passages, Matches: q.Highlight && !q.Hybrid}
-	o.SetPage(q.page())
+	o.SetPage(q.rankingPage())
 	if q.Feedback != 0 || len(q.Like)+len(q.Unlike) > 0 {
 		o.Feedback = &search.Feedback{Docs: q.Feedback, Like: q.Like, Unlike: q.Unlike}
 	}
 	return o
 }
 
-// page is the part of the ranking that is wanted.
-func (q *Query) page() search.Page {
+// rankingPage returns the page of the ranking.
+func (q *Query) rankingPage() search.Page {
 	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
 
-// reading is one search, in one state of a collection.
-type reading struct {
-	c      *Collection
-	ctx    context.Context
-	v      *store.Snapshot
-	q      *Query
-	filter *search.Filter
+// searchRun is one search, in one state of a collection.
+type searchRun struct {
+	coll     *Collection
+	ctx      context.Context
+	snapshot *store.Snapshot
+	query    *Query
+	filter   *search.Filter
 
-	encoder *encode.Encoder
-	asked   []encode.Token // of the question, for highlights
-	unknown error          // why there are none
+	encoder     *encode.Encoder
+	queryTokens []encode.Token // tokens of the question, for highlights
+	noTokens    error          // why they are missing, nil if they are not
 }
 
-// hits are those that are found, with what is stored of them.
-func (r *reading) hits() ([]Hit, error) {
-	found, err := r.find()
+// readHits returns the hits with their stored fields.
+func (r *searchRun) readHits() ([]Hit, error) {
+	found, err := r.findRanked()
 	if err != nil {
 		return nil, err
 	}
 	hits := make([]Hit, len(found))
 	for i := range found {
-		if hits[i], err = r.hit(&found[i].Hit); err != nil {
+		if hits[i], err = r.readHit(&found[i].Hit); err != nil {
 			return nil, err
 		}
 		hits[i].Score = found[i].Score
@@ -196,125 +192,128 @@ func (r *reading) hits() ([]Hit, error) {
 	return hits, nil
 }
 
-// find are the hits without what is stored of them.
-func (r *reading) find() ([]search.RankedHit, error) {
-	q := r.q
+// findRanked returns the hits without their stored data.
+func (r *searchRun) findRanked() ([]search.RankedHit, error) {
+	q := r.query
 	if q.Keywords {
-		hits, err := r.words(q.page())
+		hits, err := r.searchKeywords(q.rankingPage())
 		return search.Ranked(hits), err
 	}
 	sq := search.Query{Vectors: q.Vectors}
 	if q.Vectors == nil {
 		var err error
-		if r.encoder, err = r.c.openEncoder(r.ctx); err != nil {
+		if r.encoder, err = r.coll.openEncoder(r.ctx); err != nil {
 			return nil, err
 		}
-		e, err := r.encoder.Query(r.ctx, q.Text)
+		encoded, err := r.encoder.Query(r.ctx, q.Text)
 		if err != nil {
 			return nil, err
 		}
-		if len(e.Vectors) == 0 {
-			return nil, fmt.Errorf("%w: it has no word", ErrQuery)
+		if len(encoded.Vectors) == 0 {
+			return nil, fmt.Errorf("%w: it has no words", ErrQuery)
 		}
-		if e.Dropped > 0 && r.c.o.Logger != nil {
-			r.c.o.Logger.WarnContext(r.ctx, "a question was cut: the model does not read all of it",
-				"path", r.c.path, "dropped_tokens", e.Dropped, "length", r.encoder.Config().Query.Length)
+		if encoded.Dropped > 0 && r.coll.opts.Logger != nil {
+			r.coll.opts.Logger.WarnContext(r.ctx, "a question was cut: the model does not read all of it",
+				"path", r.coll.path, "dropped_tokens", encoded.Dropped, "length", r.encoder.Config().Query.Length)
 		}
-		sq.Vectors, sq.Dim = e.Vectors, r.encoder.Dim()
+		sq.Vectors, sq.Dim = encoded.Vectors, r.encoder.Dim()
 		if q.Highlight {
-			if r.asked, r.unknown = highlight.Kept(r.encoder, encode.Query, q.Text); r.unknown != nil && !highlight.Unknown(r.unknown) {
-				return nil, r.unknown
+			r.queryTokens, r.noTokens = highlight.Kept(r.encoder, encode.Query, q.Text)
+			if r.noTokens != nil && !highlight.Unknown(r.noTokens) {
+				return nil, r.noTokens
 			}
 		}
 	}
 	o := q.options()
 	o.Filter = r.filter
 	if !q.Hybrid {
-		hits, err := r.search(sq, o)
+		hits, err := r.searchVectors(sq, o)
 		return search.Ranked(hits), err
 	}
-	p := q.page()
-	sides := p.Sides(r.v.Most())
-	o.SetPage(sides)
-	byVectors, err := r.search(sq, o)
+	p := q.rankingPage()
+	sidePage := p.Sides(r.snapshot.Most())
+	o.SetPage(sidePage)
+	byVectors, err := r.searchVectors(sq, o)
 	if err != nil {
 		return nil, err
 	}
-	byWords, err := r.words(sides)
+	byWords, err := r.searchKeywords(sidePage)
 	if err != nil {
 		return nil, err
 	}
-	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sides,
+	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sidePage,
 		search.Ranked(byVectors), search.Ranked(byWords))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", r.c.path, ErrOption, err)
+		return nil, fmt.Errorf("%s: %w: %w", r.coll.path, ErrOption, err)
 	}
 	if !q.Highlight {
 		return fused, nil
 	}
-	return fused, search.MatchRanked(fused, func(o search.Options) ([]search.Hit, error) { return r.search(sq, o) })
+	searchAgain := func(o search.Options) ([]search.Hit, error) { return r.searchVectors(sq, o) }
+	return fused, search.MatchRanked(fused, searchAgain)
 }
 
-// words returns a page of the hits of the question's keywords: documents, if the query has a group.
-func (r *reading) words(p search.Page) ([]search.Hit, error) {
-	return r.v.SearchKeywords(r.ctx, collection.KeywordQuery{
-		Text: r.q.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
-		Filters: []*search.Filter{r.filter}, Passages: r.q.Passages,
+// searchKeywords returns a page of the hits by words: documents, unless the query has no group.
+func (r *searchRun) searchKeywords(p search.Page) ([]search.Hit, error) {
+	return r.snapshot.SearchKeywords(r.ctx, collection.KeywordQuery{
+		Text: r.query.Text, K: p.K, Offset: p.Offset, MinScore: p.MinScore,
+		Filters: []*search.Filter{r.filter}, Passages: r.query.Passages,
 	})
 }
 
-func (r *reading) search(q search.Query, o search.Options) ([]search.Hit, error) {
-	results, err := r.v.Search(r.ctx, []search.Query{q}, o)
+// searchVectors returns the hits by vectors.
+func (r *searchRun) searchVectors(q search.Query, o search.Options) ([]search.Hit, error) {
+	results, err := r.snapshot.Search(r.ctx, []search.Query{q}, o)
 	if err != nil {
-		var of *search.QueryError // which of one it is says nothing
-		if errors.As(err, &of) {
-			err = of.Err
+		var queryErr *search.QueryError // its index is of no use: there is one query
+		if errors.As(err, &queryErr) {
+			err = queryErr.Err
 		}
 		return nil, err
 	}
 	return results[0].Hits, nil
 }
 
-// hit is one with what is stored of it.
-func (r *reading) hit(h *search.Hit) (Hit, error) {
+// readHit returns a hit with its stored data.
+func (r *searchRun) readHit(h *search.Hit) (Hit, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Hit{}, err
 	}
-	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // stored without passages
-		whole := h.Passages[0]
-		whole.Score, whole.Passages = h.Score, nil
-		h = &whole
+	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // the document is stored without passages
+		passage := h.Passages[0]
+		passage.Score, passage.Passages = h.Score, nil
+		h = &passage
 	}
-	stored, err := r.v.MetadataOf(h)
+	stored, err := r.snapshot.MetadataOf(h)
 	if err != nil {
 		return Hit{}, err
 	}
-	d := read(h.ID, slices.Clone(stored))
+	d := splitStored(h.ID, slices.Clone(stored))
 	hit := Hit{ID: h.ID, Score: float64(h.Score), Title: d.Title, Text: d.Text, Payload: d.Payload, Passage: h.Passage}
 	if hit.Passage == nil && len(h.Passages) == 0 {
 		if hit.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
-			hit.Passage = nil // it says what cannot be, and so nothing
+			hit.Passage = nil // the payload of another program: it does not describe a passage
 		}
 	}
 	for i := range h.Passages {
-		p, err := r.hit(&h.Passages[i])
+		p, err := r.readHit(&h.Passages[i])
 		if err != nil {
 			return Hit{}, err
 		}
 		hit.Passages = append(hit.Passages, p)
 	}
-	if r.q.Highlight && len(h.Passages) == 0 {
-		hit.Spans, hit.NoSpans, err = r.spans(h, stored)
+	if r.query.Highlight && len(h.Passages) == 0 {
+		hit.Spans, hit.NoSpans, err = r.highlightSpans(h, stored)
 	}
 	return hit, err
 }
 
-// spans are the words of a hit, or why there are none.
-func (r *reading) spans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
-	if r.unknown != nil {
-		return nil, r.unknown, nil
+// highlightSpans returns the words of a hit that match the question, or the reason why they are missing.
+func (r *searchRun) highlightSpans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
+	if r.noTokens != nil {
+		return nil, r.noTokens, nil
 	}
-	pool := max(r.v.Snapshot().Header().Build.Pool, r.encoder.Config().Pool)
+	pool := max(r.snapshot.Snapshot().Header().Build.Pool, r.encoder.Config().Pool)
 	d, err := highlight.Find(r.encoder, stored, nil, h.Tokens, pool)
 	switch {
 	case highlight.Unknown(err):
@@ -322,5 +321,5 @@ func (r *reading) spans(h *search.Hit, stored json.RawMessage) (spans []highligh
 	case err != nil:
 		return nil, nil, err
 	}
-	return d.Spans(r.q.Text, r.asked, h.Matches), nil, nil
+	return d.Spans(r.query.Text, r.queryTokens, h.Matches), nil, nil
 }

@@ -1,20 +1,20 @@
-// Package collection has the words of collections that are served, whatever they are kept
-// in: package store has them in a folder or over indexes that are open already, package cluster
-// in an object store that machines share. It knows neither of these nor HTTP.
+// Package collection defines the interfaces of served collections, and what their callers pass and get. Package store
+// implements them for a folder, or for indexes that are already open; package cluster for an object store that machines
+// share. This package knows neither of them, nor HTTP.
 //
-//	[Catalog] → [Collection] → [Snapshot]         what there is, one of it, one state of that
-//	[DocumentInput] → [StoredDocument]                 what is sent, and what is found again
-//	[Selection]                           which documents are meant
-//	[Config], [Growth], [Stats]           how a collection is kept, and what is in it
+//	[Catalog] → [Collection] → [Snapshot]   all collections, one of them, one state of it
+//	[DocumentInput] → [StoredDocument]      a document as it is sent, and as it is read
+//	[Selection]                             selects documents
+//	[Config], [Growth], [Stats]             how a collection is kept, and its contents
 //
-// Every collection does what these interfaces say, which package collectiontest looks at.
-// What some do beside that is an interface of its own, and who wants it asks for it:
+// Package collectiontest tests that implementations do what these interfaces say. What only some of them can do is an
+// interface of its own, which callers look for by a type assertion:
 //
-//	of a [Catalog]          [Readier], [Disker], [Panicker], [Restorer], [Spread]
-//	of a [Collection]   [Backuper], [Retrainer], [Verifier]
-//	of a [Snapshot]         [Explainer], [Keywords], [Faceter], [Measured]
+//	a [Catalog]       [Readier], [Disker], [Panicker], [Restorer], [Spread], [Trainer]
+//	a [Collection]    [Backuper], [Retrainer], [Verifier], [Compacter]
+//	a [Snapshot]      [Explainer], [Keywords], [Faceter], [Measured]
 //
-// What cannot be done after all is [ErrUnsupported].
+// A method of such an interface may still return [ErrUnsupported].
 package collection
 
 import (
@@ -31,117 +31,109 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Catalog is the collections that a service has, by name. It is safe for concurrent use.
+// Catalog holds the collections of a service by name. It is safe for concurrent use.
 type Catalog interface {
-	// Place says where they are: a folder, an address.
+	// Place returns where the collections are, such as a folder or an address, for messages.
 	Place() string
-	// Names are those of all collections, in order.
+	// Names returns the names of all collections, in order.
 	Names() []string
-	// Get finds a collection. The error is [ErrUnknown] if there is none.
+	// Get returns a collection. The error is [ErrUnknown] if it does not exist.
 	Get(name string) (Collection, error)
-	// Declare makes a collection without documents, durable when it returns.
+	// Declare creates a collection without documents. It is durable when Declare returns.
 	Declare(ctx context.Context, name string, c Config) (Collection, error)
-	// Drop removes a collection. A name that is not there is no error.
+	// Drop removes a collection. If the name does not exist, it does nothing.
 	Drop(ctx context.Context, name string) (existed bool, err error)
 }
 
-// Collection is one of them. What its methods that change it return is durable, and is
-// seen by views that are taken afterwards.
+// Collection is a collection of documents. When a method that changes it returns, the change is durable, and later
+// snapshots show it.
 type Collection interface {
 	Name() string
-	// Err is why the collection cannot be used at all; nil if it can.
+	// Err returns why the collection cannot be used at all. nil means that it can.
 	Err() error
 	Config() Config
 	SetMaxDocuments(ctx context.Context, most *uint64) (Config, error)
-	// Stats describes the collection, at little cost, also one without documents.
+	// Stats describes the collection, at little cost. It works for a collection without documents, too.
 	Stats(ctx context.Context) (Stats, error)
-	// View is what the collection is now; the error is [ErrEmpty] as long as there is
-	// nothing to search.
+	// Snapshot returns the present state. The error is [ErrEmpty] if there is nothing to search.
 	Snapshot(ctx context.Context) (Snapshot, error)
 	Update(ctx context.Context, docs []DocumentInput, o UpdateOptions) (Receipt, error)
-	// Delete and UpdateMetadata return how many documents and passages they changed. The selection
-	// names these in exactly one way ([Selection.CheckOne]).
+	// Delete and UpdateMetadata return how many documents and passages they changed. The selection must have exactly
+	// one criterion ([Selection.CheckOne]).
 	Delete(ctx context.Context, chosen Selection) (index.Affected, error)
 	UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (index.Affected, error)
 }
 
-// UpdateOptions of an update.
+// UpdateOptions are the options of an update.
 type UpdateOptions struct {
-	// Replace lets a document take the place of one with the same id, which is
-	// deleted; otherwise that is an error.
+	// Replace lets a document replace the stored one with the same id. Otherwise a duplicate id is an error.
 	Replace bool
-	// Model, where set, is what made the vectors. The first one that is named is kept
-	// with the collection, if its index is made of the request that names it; later
-	// requests that name another are refused ([storage.ErrModel]).
+	// Model describes the model of the vectors. nil means that it is not known. A collection keeps the model of the
+	// request that makes its index. Later requests with another model are refused ([storage.ErrModel]).
 	Model *storage.Model
 }
 
-// Receipt says what an update did.
+// Receipt is the result of an update.
 type Receipt struct {
-	// Numbers of the documents and passages, in the order of the request. A number is given
-	// out once, and never moves.
+	// Numbers has the numbers of the documents and passages, in the order of the request. A number is given out once,
+	// and never changes.
 	Numbers []uint64
-	// IDs of the same, including those that the collection chose.
+	// IDs has their ids, including those that the collection chose.
 	IDs []string
 	// Stored counts the documents and passages that were stored.
 	Stored index.Affected
-	// Generation is that of the index: another number means another codec.
+	// Generation is the generation of the index: another number means another codec.
 	Generation uint64
-	// Replaced is how many documents were deleted because one that was sent has their id. One
-	// of passages is one, and all of its passages are gone, those that no new one is called
-	// like as well.
+	// Replaced counts the documents that were deleted because a document of the request has their id. A document of
+	// passages counts once, and all of its passages are deleted, even those whose ids no new passage has.
 	Replaced int
-	// Empty counts those of the request that have no vectors: searches for vectors do not find them.
+	// Empty counts the documents and passages of the request without vectors, which searches for vectors do not find.
 	Empty int
-	// Evicted is how many of the oldest documents were deleted. Updates that share a
-	// transaction have them counted for the first of these, and have 0 otherwise.
+	// Evicted counts the oldest documents, which were deleted because of Config.MaxDocuments. If updates share a
+	// transaction, only the first one counts them.
 	Evicted int
 }
 
-// Snapshot is one state of a collection, to search and to read. It is safe for concurrent use
-// until Close.
+// Snapshot is one state of a collection, to be searched and read. It is safe for concurrent use until Close.
 type Snapshot interface {
 	Close() error
 	Describe(ctx context.Context) (search.Description, error)
-	// Dim is the dimension of the vectors, 0 while there are none and it is not known.
+	// Dim returns the dimension of the vectors, 0 while it is not known.
 	Dim() int
-	// Most is how many documents a search may return at most.
+	// Most returns how many documents a search may return.
 	Most() int
-	// Filter lets the documents of a selection through, for Search; nil: all.
+	// Filter returns a filter for Search that lets the documents of a selection through. nil means all documents.
 	Filter(ctx context.Context, s Selection) (*search.Filter, error)
-	// Check finds what is wrong with a query, without searching.
+	// Check returns an error for a faulty query. It does not search.
 	Check(q *search.Query) error
-	// Search answers queries with the same options. A query may have a filter beside that of
-	// the options. Hits have metadata by MetadataOf alone.
+	// Search answers queries with the same options. A query may have a filter in addition to that of the options. Hits
+	// have no metadata; MetadataOf returns it.
 	Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error)
-	// MetadataOf is what is stored beside a hit of a search with the option Payload.
+	// MetadataOf returns the metadata of a hit. The search must have had the option Payload.
 	MetadataOf(h *search.Hit) (json.RawMessage, error)
-	// Documents reads the documents of a selection in one way at most ([Selection.Check]),
-	// in the order of its list, or else of their numbers.
+	// Documents reads the documents of a selection with at most one criterion ([Selection.Check]): those of a list in
+	// its order, others in the order of their numbers.
 	Documents(ctx context.Context, s Selection, o ReadOptions) iter.Seq2[StoredDocument, error]
 }
 
-// ReadOptions say how much is read.
+// ReadOptions select parts of documents to read.
 type ReadOptions struct {
-	// Limit is how many documents at most; 0: all. Of a list they are the first that are
-	// there.
+	// Limit is the maximum number of documents. 0 means all. Those at the beginning of the order are read.
 	Limit int
-	// From is the number from which on documents are read, unless the selection is a list.
+	// From is the number at which reading begins, unless the selection is a list.
 	From uint64
-	// Metadata and Vectors are read beside number and id.
+	// Metadata and Vectors say whether these are read, in addition to number and id.
 	Metadata, Vectors bool
 }
 
-// NumberOf is the document id of a hit: its ordinal in an index of one file, and above
-// that in 32 bits the part that it is in.
+// NumberOf returns the number of a hit's document: the shard in the upper 32 bits, and the ordinal in the lower ones.
 func NumberOf(h *search.Hit) uint64 { return uint64(h.Shard)<<32 | uint64(h.Ordinal) }
 
-// Selection says which documents are meant: those of which all holds that is given. What
-// is nil restricts nothing, a list without entries lets nothing through, and the zero
-// Selection means all documents. What a list names and is not there is passed over.
+// Selection selects documents. A document has to meet all criteria that are not nil. A list without entries selects
+// nothing, and the zero Selection selects all documents. Entries of a list that do not exist are ignored.
 type Selection struct {
-	Numbers []uint64 // document ids
-	IDs     []string // names; that of a longer document means all its passages ([vectors.Passage])
+	Numbers []uint64 // numbers of documents
+	IDs     []string // ids; that of a document of passages selects all its passages ([vectors.Passage])
 	Where   *condition.Condition
 }
 
@@ -151,13 +143,13 @@ type selectionJSON struct {
 	Among   search.Filter `json:"among"`
 }
 
-// MarshalJSON writes the numbers, and ids and condition as a [search.Filter] has them.
+// MarshalJSON writes the numbers, and the ids and the condition in the form of a [search.Filter].
 func (s Selection) MarshalJSON() ([]byte, error) {
 	return json.Marshal(selectionJSON{s.Numbers, search.Filter{IDs: s.IDs, Where: s.Where}})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A field that is not known is an error, for one day it may be a
-// restriction.
+// UnmarshalJSON reads what MarshalJSON writes. An unknown field is an error, since a newer program may mean a
+// restriction by it.
 func (s *Selection) UnmarshalJSON(text []byte) error {
 	var in selectionJSON
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -169,88 +161,87 @@ func (s *Selection) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ways is how many of the fields are given.
-func (s *Selection) ways() (n int) {
-	for _, given := range []bool{s.Numbers != nil, s.IDs != nil, s.Where != nil} {
-		if given {
+// criteria returns how many of the fields are set.
+func (s *Selection) criteria() (n int) {
+	for _, isSet := range []bool{s.Numbers != nil, s.IDs != nil, s.Where != nil} {
+		if isSet {
 			n++
 		}
 	}
 	return n
 }
 
-// All tells whether all documents are meant.
-func (s *Selection) All() bool { return s.ways() == 0 }
+// All reports whether the selection selects all documents.
+func (s *Selection) All() bool { return s.criteria() == 0 }
 
-// Check refuses what is meant in more than one way, with [ErrSelection].
+// Check returns [ErrSelection] if the selection has more than one criterion.
 func (s *Selection) Check() error {
-	if s.ways() > 1 {
-		return fmt.Errorf("%w: document ids, ids or a condition are possible, and one of them only", ErrSelection)
+	if s.criteria() > 1 {
+		return fmt.Errorf("%w: give document_ids, ids or a condition, and only one of them", ErrSelection)
 	}
 	return nil
 }
 
-// CheckOne refuses beside that what means all documents: nobody deletes them by saying
-// nothing.
+// CheckOne returns [ErrSelection] unless the selection has exactly one criterion: an empty request must not delete all
+// documents.
 func (s *Selection) CheckOne() error {
 	if s.All() {
-		return fmt.Errorf("%w: document ids, ids or a condition are needed", ErrSelection)
+		return fmt.Errorf("%w: it is empty: give document_ids, ids or a condition", ErrSelection)
 	}
 	return s.Check()
 }
 
-// Stats describes a collection, at little cost.
+// Stats describes a collection.
 type Stats struct {
 	Documents uint64 `json:"documents"`         // live ones
-	Passages  uint64 `json:"passages"`          // in which some of them are stored
-	Deleted   uint64 `json:"deleted_documents"` // and passages: their numbers are not used again
+	Passages  uint64 `json:"passages"`          // in which some documents are stored
+	Deleted   uint64 `json:"deleted_documents"` // deleted documents and passages; their numbers are not used again
 	Tokens    uint64 `json:"tokens"`            // of live documents
-	// Metadata is how many documents have some.
+	// Metadata counts the documents with metadata.
 	Metadata   uint64         `json:"metadata"`
-	Dim        int            `json:"dim"`             // 0: not known yet
-	Nbits      int            `json:"nbits"`           // as they are kept now; 0: no documents yet, as the next two
-	Centroids  int            `json:"centroids"`       // of the codec
-	Generation uint64         `json:"generation"`      // counts how often all was coded anew
-	Model      *storage.Model `json:"model,omitempty"` // what made the vectors; nil: nobody said
+	Dim        int            `json:"dim"`             // 0 means not known yet
+	Nbits      int            `json:"nbits"`           // bits a component at present, 0 without documents
+	Centroids  int            `json:"centroids"`       // of the codec, 0 without documents
+	Generation uint64         `json:"generation"`      // counts how often all vectors were encoded again
+	Model      *storage.Model `json:"model,omitempty"` // of the vectors, nil if it is not known
 	FileBytes  int64          `json:"file_bytes"`      // of the index
-	Growth     GrowthStats    `json:"growth"`          // from one codec to the next
-	// Defaults are the parameters of searches that name none, and what these were seen to find;
-	// nil: none are stored, or those of parts differ.
+	Growth     GrowthStats    `json:"growth"`          // trainings
+	// Defaults are the parameters of searches that set none, with the recall that was measured for them. nil means that
+	// none are stored, or that those of shards differ.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
-	Queue    QueueStats        `json:"queue"`  // what waits to be written
+	Queue    QueueStats        `json:"queue"`  // changes that wait to be written
 	Counts   Counts            `json:"counts"` // since the collection was opened
-	// Sampled is what searches have found by questions that were sampled; nil: none were.
+	// Sampled is the recall of sampled questions. nil means that none were sampled.
 	Sampled *Sampled `json:"sampled,omitempty"`
 }
 
-// GrowthStats say how a collection is kept.
+// GrowthStats describes the training of a collection.
 type GrowthStats struct {
-	Stage Stage `json:"stage"` // how it is coded now
-	// Training: a training runs because the collection has grown. Failed is why the last
-	// one was given up.
+	Stage Stage `json:"stage"` // how the collection is encoded at present
+	// Training says that a training is running because the collection has grown. Failed is why the last one failed.
 	Training bool        `json:"training"`
 	Failed   string      `json:"training_failed,omitempty"`
-	Drift    index.Drift `json:"drift"` // how well the codec fits
-	// Advice says why training anew would pay; "": it would not.
+	Drift    index.Drift `json:"drift"` // how well the codec fits later documents
+	// Advice says why another training would help. "" means that it would not.
 	Advice string `json:"advice,omitempty"`
 }
 
-// Counts are what the writer of a collection has done since it was opened.
+// Counts counts what the writer of a collection has done since the collection was opened.
 type Counts struct {
 	Updates   uint64 `json:"updates"` // requests
 	Documents uint64 `json:"documents"`
 	Deletions uint64 `json:"deletions"` // requests
 	Deleted   uint64 `json:"deleted"`   // documents
 	Failed    uint64 `json:"failed"`    // requests
-	Groups    uint64 `json:"groups"`    // transactions, about
+	Groups    uint64 `json:"groups"`    // transactions, approximately
 	Trainings uint64 `json:"trainings"`
-	// Compactions are those that the writer began by itself, and those that were asked for.
+	// Compactions counts those that the writer began itself, and requested ones.
 	Compactions uint64 `json:"compactions"`
-	// Writing is the time of all that.
+	// Writing is the time that all of this has taken.
 	Writing time.Duration `json:"writing_ns"`
 }
 
-// Add adds the counts of another collection, such as a part of one.
+// Add adds the counts of another collection, such as a shard.
 func (c *Counts) Add(o Counts) {
 	c.Updates += o.Updates
 	c.Documents += o.Documents
@@ -263,9 +254,9 @@ func (c *Counts) Add(o Counts) {
 	c.Writing += o.Writing
 }
 
-// QueueStats says what waits to be written.
+// QueueStats describes the changes that wait to be written.
 type QueueStats struct {
-	Requests  int   `json:"requests"`  // that wait
-	Documents int   `json:"documents"` // in them
-	Bytes     int64 `json:"bytes"`     // of memory that they hold
+	Requests  int   `json:"requests"`  // waiting ones
+	Documents int   `json:"documents"` // in these requests
+	Bytes     int64 `json:"bytes"`     // of memory for them
 }

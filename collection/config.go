@@ -8,24 +8,23 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// Config is what a collection was declared with. Its JSON is that of next-plaid's
-// index configuration.
+// Config is the configuration of a collection. Its JSON is that of next-plaid's index configuration.
 type Config struct {
-	// Nbits is the residual bits a component once the collection is trained, see [Growth];
-	// 1, 2, 4 or 8; 0: 4.
+	// Nbits is the number of residual bits a component once the collection is trained, see [Growth]: 1, 2, 4 or 8; 0
+	// means 4.
 	Nbits int `json:"nbits"`
-	// BatchSize and StartFromScratch are kept and given back. The writer groups what
-	// waits, and a collection is trained anew by its growth.
+	// BatchSize and StartFromScratch are stored and returned, and have no effect: the writer groups waiting changes,
+	// and growth decides about trainings.
 	BatchSize int `json:"batch_size"`
-	// Seed of trainings; nil: 42.
+	// Seed is the seed of trainings. nil means 42.
 	Seed             *uint64 `json:"seed"`
 	StartFromScratch int     `json:"start_from_scratch"`
-	// MaxDocuments is how many documents are kept; nil: all. An update beyond it deletes the
-	// oldest, in its own transaction if it does not bring more than all by itself.
+	// MaxDocuments limits the documents. nil means no limit. An update beyond it deletes the oldest documents, in the
+	// same transaction unless the update alone exceeds the limit.
 	MaxDocuments *uint64 `json:"max_documents"`
-	// Tokenizer of keyword searches: "unicode61" or "trigram"; "": the first.
+	// Tokenizer of keyword searches is "unicode61" or "trigram". "" means the first.
 	Tokenizer string `json:"fts_tokenizer"`
-	// Binary keeps one bit a component, whatever Nbits says.
+	// Binary means one bit a component, whatever Nbits says.
 	Binary bool `json:"binary,omitempty"`
 }
 
@@ -36,14 +35,13 @@ const (
 	defaultSeed             = 42
 )
 
-// The tokenizers.
+// Tokenizers of keyword searches.
 const (
 	TokenizerUnicode = "unicode61"
 	TokenizerTrigram = "trigram"
 )
 
-// Completed is the configuration with what is not set filled in. The error is
-// [ErrConfig].
+// Completed returns the configuration with defaults for fields that are not set. The error is [ErrConfig].
 func (c Config) Completed() (Config, error) {
 	if c.Nbits == 0 {
 		c.Nbits = defaultNbits
@@ -67,40 +65,42 @@ func (c Config) Completed() (Config, error) {
 	case c.MaxDocuments != nil && *c.MaxDocuments == 0:
 		return Config{}, fmt.Errorf("%w: max_documents is 0; null is no limit", ErrConfig)
 	case c.Tokenizer != TokenizerUnicode && c.Tokenizer != TokenizerTrigram:
-		return Config{}, fmt.Errorf("%w: fts_tokenizer is %q; unicode61 and trigram are possible", ErrConfig, c.Tokenizer)
+		return Config{}, fmt.Errorf("%w: fts_tokenizer is %q; unicode61 and trigram are possible",
+			ErrConfig, c.Tokenizer)
 	}
 	return c, nil
 }
 
-// Keywords are the settings of searches by words.
+// Keywords returns the settings of keyword searches.
 func (c *Config) Keywords() *keywords.Settings {
 	return &keywords.Settings{Tokenizer: cmp.Or(c.Tokenizer, TokenizerUnicode), IDs: true}
 }
 
-// bits is how many a component has in the end.
-func (c *Config) bits() int {
+// finalBits returns the bits a component in [StageFinal].
+func (c *Config) finalBits() int {
 	if c.Binary {
 		return 1
 	}
 	return c.Nbits
 }
 
-func (c *Config) seed() uint64 {
+// seedOrDefault returns the seed of trainings.
+func (c *Config) seedOrDefault() uint64 {
 	if c.Seed == nil {
 		return defaultSeed
 	}
 	return *c.Seed
 }
 
-// CheckName says whether a name can be one of a collection: 1 to 128 bytes of
-// A-Z a-z 0-9 . _ -, neither beginning nor ending with a dot. The error is [ErrName].
+// CheckName returns an error if a collection cannot have a name: 1 to 128 bytes of A-Z a-z 0-9 . _ -, neither beginning
+// nor ending with a dot. The error is [ErrName].
 func CheckName(name string) error {
-	const most = 128
+	const maxBytes = 128
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: it is empty", ErrName)
-	case len(name) > most:
-		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrName, len(name), most)
+	case len(name) > maxBytes:
+		return fmt.Errorf("%w: %d bytes, at most %d are possible", ErrName, len(name), maxBytes)
 	}
 	for i := range len(name) {
 		if b := name[i]; (b|0x20 < 'a' || b|0x20 > 'z') && (b < '0' || b > '9') && b != '.' && b != '_' && b != '-' {

@@ -13,39 +13,36 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// DocumentInput is a document to store. It must not change until the request that it is
-// of has been answered.
+// DocumentInput is a document to store. It must not change until its request has been answered.
 type DocumentInput struct {
-	// ID names it; "": the collection gives it a name, a folder of them its number in
-	// decimal, followed by a hyphen and another number where a document has that name.
+	// ID names the document. "" lets the collection choose an id. A folder chooses the number in decimal, followed by a
+	// hyphen and another number if that id is in use.
 	ID string
-	// Vectors is [tokens, Dim], row-major; they are scaled to unit length. A document without any
-	// may leave Dim 0.
+	// Vectors are [tokens, Dim], row-major. They are scaled to unit length. A document without vectors may have Dim 0.
 	Vectors []float32
 	Dim     int
-	// Metadata is a JSON object, or nothing, as [vectors.CheckDocument] says. A key _id is not kept.
+	// Metadata is a JSON object or nothing; [vectors.CheckDocument] has the rules. A key _id is not kept.
 	Metadata json.RawMessage
-	// KeepMetadata says that a document without metadata keeps the metadata of the document that it
-	// replaces ([index.Snapshot.KeptPayload]).
+	// KeepMetadata says that a document without metadata keeps that of the document that it replaces
+	// ([index.Snapshot.KeptPayload]).
 	KeepMetadata bool
 }
 
-// StoredDocument is a document as it is stored.
+// StoredDocument is a document as it was stored.
 type StoredDocument struct {
-	Number uint64 // its document id, see [NumberOf]
-	ID     string // its name
-	// Of is the name of the document that this passage belongs to, and Passage its number; "" means
-	// that this is a document.
+	Number uint64 // see [NumberOf]
+	ID     string
+	// Of is the id of the document that this passage belongs to, and Passage its number. An Of of "" means that this
+	// is a document.
 	Of       string
 	Passage  int
 	Metadata json.RawMessage
 	Vectors  []float32 // [tokens, dim], row-major
 }
 
-// CheckDocuments finds what can be wrong with one document, whatever is stored
-// ([*DocumentError]): what [vectors.CheckDocument] says, and its vectors. dim is that of the
-// collection, 0 where it has none yet. It returns the documents as they are to be stored, which
-// share the vectors.
+// CheckDocuments returns a [*DocumentError] for the first fault that can be found without looking at stored documents:
+// one that [vectors.CheckDocument] finds, or one of the vectors. dim is the dimension of the collection, 0 if it has
+// none yet. It returns the documents in their stored form, which share the vectors.
 func CheckDocuments(docs []DocumentInput, dim int) ([]DocumentInput, error) {
 	checked := make([]DocumentInput, len(docs))
 	seen := make(map[string]int, len(docs))
@@ -61,18 +58,21 @@ func CheckDocuments(docs []DocumentInput, dim int) ([]DocumentInput, error) {
 			seen[d.ID] = i
 		}
 		switch {
-		case len(d.Vectors) == 0 && d.Dim == 0: // of any dimension
+		case len(d.Vectors) == 0 && d.Dim == 0: // fits any dimension
 		case d.Dim < 1 || d.Dim > kernels.MaxDim:
-			return nil, fault(-1, fmt.Errorf("%w: dimension %d is not in 1..%d", vectors.ErrShape, d.Dim, kernels.MaxDim))
+			return nil, fault(-1, fmt.Errorf("%w: dimension %d is not in 1..%d",
+				vectors.ErrShape, d.Dim, kernels.MaxDim))
 		case len(d.Vectors)%d.Dim != 0:
-			return nil, fault(-1, fmt.Errorf("%w: %d values are no multiple of the dimension %d", vectors.ErrShape, len(d.Vectors), d.Dim))
-		case dim == 0: // the first document decides
+			return nil, fault(-1, fmt.Errorf("%w: %d values are not a multiple of the dimension %d",
+				vectors.ErrShape, len(d.Vectors), d.Dim))
+		case dim == 0: // the first document sets it
 			dim = d.Dim
 		case d.Dim != dim:
 			return nil, fault(-1, fmt.Errorf("%w: %d, not %d", index.ErrDimension, d.Dim, dim))
 		}
 		for j, x := range d.Vectors {
-			if math.Float32bits(x)&0x7f800000 == 0x7f800000 {
+			const exponent = 0x7f800000 // all bits of the exponent are set in infinities and NaN
+			if math.Float32bits(x)&exponent == exponent {
 				return nil, fault(j/d.Dim, fmt.Errorf("%w: %v", vectors.ErrValue, x))
 			}
 		}
@@ -85,7 +85,7 @@ func CheckDocuments(docs []DocumentInput, dim int) ([]DocumentInput, error) {
 	return checked, nil
 }
 
-// withoutID returns metadata without _id, as it is stored: nil for nothing, null and {}.
+// withoutID returns metadata without _id, in its stored form: nil for nothing, null and {}.
 func withoutID(m json.RawMessage) (json.RawMessage, error) {
 	if vectors.NoPayload(m) {
 		return nil, nil
@@ -93,7 +93,7 @@ func withoutID(m json.RawMessage) (json.RawMessage, error) {
 	if m = bytes.TrimSpace(m); len(m) > MaxMetadata {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, len(m), MaxMetadata)
 	}
-	if _, there := IDOf(m); !there {
+	if _, found := IDOf(m); !found {
 		return m, nil
 	}
 	out := []byte{'{'}
@@ -109,27 +109,27 @@ func withoutID(m json.RawMessage) (json.RawMessage, error) {
 	return out, err
 }
 
-// IDOf is the value of _id in metadata, if that has one; its case matters.
-func IDOf(metadata json.RawMessage) (value json.RawMessage, there bool) {
+// IDOf returns the value of _id in metadata, if there is one. The key is case-sensitive.
+func IDOf(metadata json.RawMessage) (value json.RawMessage, found bool) {
 	err := jsontext.Members(metadata, func(key string, v json.RawMessage) error {
 		if key == vectors.IDField {
-			value, there = v, true
+			value, found = v, true
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, false
 	}
-	return value, there
+	return value, found
 }
 
-// MaxMetadata is the largest metadata of one document in bytes. It is less than
-// [vectors.MaxPayload], since a request is in memory as a whole.
+// MaxMetadata is the largest metadata of a document in bytes. It is less than [vectors.MaxPayload], because a whole
+// request is in memory at once.
 const MaxMetadata = 1 << 20
 
-// CheckFields finds what is wrong with fields that are to be set ([ErrMetadata]).
+// CheckFields returns an error if fields cannot be set ([ErrMetadata]).
 func CheckFields(set map[string]json.RawMessage) error {
-	size := 2
+	size := 2 // of the JSON object: braces, and for each field two quotes, a colon and a comma
 	for key, value := range set {
 		if err := vectors.CheckKey(key); err != nil {
 			return err

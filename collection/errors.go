@@ -11,89 +11,86 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Errors of this package, beside those of index, storage and search; test with
-// errors.Is.
+// Errors of this package, in addition to those of index, storage and search; test with errors.Is.
 var (
-	// ErrName: a name that a collection cannot have.
+	// ErrName means that a collection cannot have the name.
 	ErrName = errors.New("bad name of an index")
-	// ErrConfig: a setting out of range.
+	// ErrConfig means that a setting is out of range.
 	ErrConfig = errors.New("bad configuration")
-	// ErrExists: a collection of that name, or documents where there must be none.
+	// ErrExists means that a collection exists, or has documents where it must have none.
 	ErrExists = errors.New("index exists")
-	// ErrUnknown: no collection of that name, any more or at all.
+	// ErrUnknown means that no collection has the name, or that it was removed.
 	ErrUnknown = errors.New("no such collection")
-	// ErrEmpty: the collection has no documents yet.
+	// ErrEmpty means that the collection has no documents yet.
 	ErrEmpty = errors.New("collection has no documents yet")
-	// ErrBusy: the queue of the collection is full; see [BusyError].
+	// ErrBusy means that the queue of the collection is full; see [BusyError].
 	ErrBusy = errors.New("too much waits to be written")
-	// ErrClosed: the set of collections was closed.
+	// ErrClosed means that the catalog was closed.
 	ErrClosed = errors.New("store is closed")
-	// ErrReopened: what went on for long was given up, since the disk failed at the last
-	// step of a change and the index file had to be opened again. It may be tried again.
+	// ErrReopened means that long work was ended because the disk failed at the last step of a change, and the index
+	// file had to be opened again. The work may be tried again.
 	ErrReopened = errors.New("given up: the index file had to be opened again")
-	// ErrDamaged: the collection cannot be opened. The error wraps why.
+	// ErrDamaged means that the collection cannot be opened. The error wraps the reason.
 	ErrDamaged = errors.New("collection cannot be opened")
-	// ErrMetadata: metadata of a document that is no object, has a bad key or is too
-	// large.
+	// ErrMetadata means that metadata of a document is not an object, has a bad key or is too large.
 	ErrMetadata = vectors.ErrPayload
-	// ErrUnreachable: machines that have a part of the collection do not answer; nothing was changed.
+	// ErrUnreachable means that machines with a part of the collection do not answer. Nothing was changed.
 	ErrUnreachable = errors.New("a part of the collection cannot be reached")
-	// ErrSelection: documents are meant in more ways than are possible, or in none.
+	// ErrSelection means that a selection has more criteria than possible, or none.
 	ErrSelection = errors.New("bad selection")
-	// ErrTooLarge: a change or an answer is larger than is possible at a time; nothing was changed.
+	// ErrTooLarge means that a change or an answer is too large for one request. Nothing was changed.
 	ErrTooLarge = errors.New("too large")
-	// ErrUnsupported: what these collections do not do.
+	// ErrUnsupported means that these collections cannot do something.
 	ErrUnsupported = errors.New("this service cannot do that")
 )
 
 // BusyError is the [ErrBusy] of a full queue.
 type BusyError struct {
-	Documents  int           // that wait
-	Bytes      int64         // that wait
-	RetryAfter time.Duration // about when there will be room
+	Documents  int           // waiting ones
+	Bytes      int64         // waiting ones
+	RetryAfter time.Duration // estimate of when there will be room
 }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("%v: %d documents, %d bytes; try again in %v", ErrBusy, e.Documents, e.Bytes, e.RetryAfter)
 }
 
-// Unwrap gives [ErrBusy].
+// Unwrap returns [ErrBusy].
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
-// PartlyError is a change that was made in some shards of a collection and not in others, or not
-// as far as is known. Err is why; it wraps [storage.ErrOutcomeUnknown] if the rest may have been made.
+// PartlyError means that a change was made in some shards of a collection but not, or not certainly, in others. Err is
+// the reason; it wraps [storage.ErrOutcomeUnknown] if the other shards may have made the change.
 type PartlyError struct {
-	// Documents are the places in the request of those that were stored, in order; nil of other changes.
+	// Documents has the indices in the request of the documents that were stored, in order, nil for other changes.
 	Documents []int
-	// Done is what was changed.
+	// Done counts the documents and passages that were changed.
 	Done index.Affected
 	Err  error
 }
 
 func (e *PartlyError) Error() string {
-	const most = 20 // places that are shown
+	const maxShown = 20 // indices in the message
 	var b strings.Builder
 	fmt.Fprintf(&b, "the change was made in part: %d documents and %d passages", e.Done.Documents, e.Done.Passages)
-	for i, at := range e.Documents[:min(len(e.Documents), most)] {
-		b.WriteString([]string{", ", "; stored are the documents "}[max(0, 1-i)] + strconv.Itoa(at))
+	for i, index := range e.Documents[:min(len(e.Documents), maxShown)] {
+		b.WriteString([]string{", ", "; stored are the documents "}[max(0, 1-i)] + strconv.Itoa(index))
 	}
-	if n := len(e.Documents) - most; n > 0 {
+	if n := len(e.Documents) - maxShown; n > 0 {
 		fmt.Fprintf(&b, " and %d more", n)
 	}
 	return b.String() + " of the request: " + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *PartlyError) Unwrap() error { return e.Err }
 
-// DocumentError says which document of a request is refused, and why: Err wraps
-// [ErrMetadata], [vectors.ErrText], [vectors.ErrShape], [vectors.ErrValue],
-// [vectors.ErrID], [index.ErrDimension] or [index.ErrDuplicateID]. Nothing of the
-// request has taken effect.
+// DocumentError says which document of a request is refused, and why. Err wraps [ErrMetadata], [vectors.ErrText],
+// [vectors.ErrShape], [vectors.ErrValue], [vectors.ErrID], [index.ErrDimension] or [index.ErrDuplicateID]. Nothing of
+// the request has taken effect.
 type DocumentError struct {
-	Document int    // place in the request, from 0
-	ID       string // "" if none was given
-	Token    int    // −1 where it is none
+	Document int    // index in the request
+	ID       string // "" if the document has none
+	Token    int    // −1 means that the fault is not in a token
 	Err      error
 }
 
@@ -109,8 +106,8 @@ func (e *DocumentError) Error() string {
 	return b.String() + ": " + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *DocumentError) Unwrap() error { return e.Err }
 
-// Unsupported is the [ErrUnsupported] of something.
-func Unsupported(what string) error { return fmt.Errorf("%s: %w", what, ErrUnsupported) }
+// Unsupported returns the [ErrUnsupported] of an operation, whose name is for the message.
+func Unsupported(operation string) error { return fmt.Errorf("%s: %w", operation, ErrUnsupported) }

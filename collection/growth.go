@@ -11,29 +11,26 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Growth says how a collection is kept while it is small, and when it is trained
-// anew. The sizes are tokens of live documents.
+// Growth says how a collection is kept while it is small, and when it is trained. Sizes are tokens of live documents.
 //
-//	up to Flat     8 bits a component around zero; nothing is trained, and searches
-//	               score every document exactly
-//	up to Until    the bits of [Config], at least 4, around centroids, trained anew each
-//	               time the collection has grown by Factor since the last training
-//	from there on  the bits of [Config], trained once. The drift of what is added is
-//	               watched, and [Retrainer] is for whoever runs the service.
+//	up to Flat      8 bits a component, quantized around zero. Nothing is trained, and searches score every document
+//	                exactly.
+//	up to Until     the bits of [Config], but at least 4, around centroids. It is trained each time that the
+//	                collection has grown by Factor since the last training.
+//	beyond Until    the bits of [Config], trained once. Drift is watched, and an operator may call [Retrainer].
 //
-// A training reads one state of the collection, beside searches and writes, and what
-// comes meanwhile is encoded again before the new file takes the place of the old one
-// by one rename. A process that dies leaves the one or the other.
+// A training reads one state of the collection, while searches and writes go on. Documents that come meanwhile are
+// encoded again, before a rename replaces the old file by the new one. A process that dies leaves one of the two.
 type Growth struct {
-	Flat   int64   // 0: 65,536; −1: nothing but what a training needs
-	Until  int64   // 0: 1,048,576; −1: the first documents are encoded for good
-	Factor float64 // 0: 8
-	// Drift is how many times the error of training the error of what was added since
-	// may be before a training is said to pay; 0: 1.5.
+	Flat   int64   // 0 means 65,536; −1 means only while there are no vectors
+	Until  int64   // 0 means 1,048,576; −1 means that the first documents are encoded in the final form
+	Factor float64 // 0 means 8
+	// Drift is how many times the error of the training the error of later documents may be before another training is
+	// advised. 0 means 1.5.
 	Drift float64
 }
 
-// Completed is a Growth with what is 0 filled in. The error is [ErrConfig].
+// Completed returns a Growth with defaults for fields that are 0. The error is [ErrConfig].
 func (g Growth) Completed() (Growth, error) {
 	if g.Flat == 0 {
 		g.Flat = 1 << 16
@@ -53,13 +50,13 @@ func (g Growth) Completed() (Growth, error) {
 	return g, nil
 }
 
-// Least is the number of tokens from which a collection is trained.
+// Least returns the number of tokens from which a collection is trained.
 func (g *Growth) Least() int64 { return max(g.Flat, 1) }
 
 // Stage is how far a collection has grown; see [Growth].
 type Stage string
 
-// The stages.
+// Stages of growth.
 const (
 	StageEmpty   Stage = "empty"
 	StageFlat    Stage = "flat"
@@ -67,16 +64,16 @@ const (
 	StageFinal   Stage = "final"
 )
 
-// Training is how a collection is trained.
+// Training describes how a collection is trained.
 type Training struct {
 	Stage     Stage
 	Nbits     int
-	Centroids int // 0: by the rule
+	Centroids int // 0 means the number that the size suggests
 	Seed      uint64
 }
 
-// HeldOut is how many vectors there are for each that centroids are not trained on, so that step and scales suit
-// documents that come later; 0: they are trained on all. See [codec.TrainOptions].
+// HeldOut returns the n of "one of n vectors is not trained on", so that step and scales suit later documents. 0 means
+// that all vectors are trained on. See [codec.TrainOptions].
 func (t *Training) HeldOut() int {
 	if t.Stage == StageGrowing {
 		return 8
@@ -84,7 +81,7 @@ func (t *Training) HeldOut() int {
 	return 0
 }
 
-// Codec is the one of a training that needs no documents; nil for the others.
+// Codec returns the codec of a training that needs no documents. nil means that it needs some.
 func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	if t.Stage != StageFlat {
 		return nil, nil
@@ -92,23 +89,23 @@ func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	return codec.Flat(dim)
 }
 
-// Coded says how a collection is coded now.
-type Coded struct {
+// Encoding describes how a collection is encoded at present.
+type Encoding struct {
 	Stage   Stage
 	Nbits   int
-	Trained int64 // how many tokens there were when the codec was trained
+	Trained int64 // tokens of the collection when the codec was trained
 }
 
-// leastGrowing is how many bits a component of stored vectors has to have to be trained on: each training
-// encodes them again, which adds its error to the one that they have.
-const leastGrowing = 4
+// minGrowingBits is the least number of bits a component with which stored vectors can be trained on again: each
+// training encodes the decoded vectors, which adds its error to the one that they have.
+const minGrowingBits = 4
 
-// CodedBy tells how an index is coded. One that was not trained by these rules is in the
-// stage that its bits and tokens say. Like the methods after it, it is of a [Growth.Completed].
-func (g *Growth) CodedBy(h *storage.Header) Coded {
-	c := Coded{StageGrowing, h.Nbits, int64(h.Build.Tokens)}
+// EncodingOf returns how an index is encoded. An index that was not made by these rules gets the stage that its bits
+// and tokens suggest. This and the following methods require a Growth from [Growth.Completed].
+func (g *Growth) EncodingOf(h *storage.Header) Encoding {
+	c := Encoding{StageGrowing, h.Nbits, int64(h.Build.Tokens)}
 	switch {
-	case h.Build.Source != "vectors" || h.Nbits < leastGrowing:
+	case h.Build.Source != "vectors" || h.Nbits < minGrowingBits:
 		c.Stage = StageFinal
 	case h.Nbits == 8 && h.Centroids == 1 && c.Trained == 0:
 		c.Stage = StageFlat
@@ -118,25 +115,26 @@ func (g *Growth) CodedBy(h *storage.Header) Coded {
 	return c
 }
 
-// Training returns how a collection of this many tokens is kept.
+// Training returns how a collection with a number of tokens is kept.
 func (g *Growth) Training(tokens int64, cfg Config) Training {
 	switch {
 	case tokens == 0: // there is nothing to train on
 	case tokens >= g.Until:
-		return Training{StageFinal, cfg.bits(), 0, cfg.seed()}
+		return Training{StageFinal, cfg.finalBits(), 0, cfg.seedOrDefault()}
 	case tokens >= g.Flat:
 		return whileGrowing(tokens, cfg)
 	}
-	return Training{StageFlat, 8, 1, cfg.seed()}
+	return Training{StageFlat, 8, 1, cfg.seedOrDefault()}
 }
 
+// whileGrowing returns the training of a collection in [StageGrowing].
 func whileGrowing(tokens int64, cfg Config) Training {
-	return Training{StageGrowing, max(cfg.bits(), leastGrowing), fewCentroids(tokens), cfg.seed()}
+	return Training{StageGrowing, max(cfg.finalBits(), minGrowingBits), fewCentroids(tokens), cfg.seedOrDefault()}
 }
 
-// Due says whether a collection is to be trained anew because it has grown.
-func (g *Growth) Due(c Coded, tokens int64, cfg Config) (t Training, due bool) {
-	t = g.Again(c, tokens, cfg)
+// NextTraining returns the next training of a collection, and whether it is due because the collection has grown.
+func (g *Growth) NextTraining(c Encoding, tokens int64, cfg Config) (t Training, due bool) {
+	t = g.Retraining(c, tokens, cfg)
 	switch c.Stage {
 	case StageFlat:
 		return t, t.Stage != StageFlat
@@ -146,14 +144,14 @@ func (g *Growth) Due(c Coded, tokens int64, cfg Config) (t Training, due bool) {
 	return t, false
 }
 
-// Again returns how a collection is trained once more on its stored vectors, however much it has grown. One that
-// is trained keeps the bits that it has, since more would add nothing; in its final stage it stays.
-func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
+// Retraining returns how a collection is trained again on its stored vectors, whether or not it has grown. A trained
+// collection keeps its bits, since more bits would add nothing, and one in the final stage stays in it.
+func (g *Growth) Retraining(c Encoding, tokens int64, cfg Config) Training {
 	t := g.Training(tokens, cfg)
 	switch {
 	case c.Stage == StageFinal:
-		t = Training{StageFinal, cfg.bits(), 0, cfg.seed()}
-	case c.Stage == StageGrowing && t.Stage == StageFlat: // much was deleted
+		t = Training{StageFinal, cfg.finalBits(), 0, cfg.seedOrDefault()}
+	case c.Stage == StageGrowing && t.Stage == StageFlat: // many documents were deleted
 		t = whileGrowing(tokens, cfg)
 	}
 	if c.Stage != StageFlat {
@@ -162,49 +160,49 @@ func (g *Growth) Again(c Coded, tokens int64, cfg Config) Training {
 	return t
 }
 
-// FailedAgain says whether a training that is due is left alone, since one has failed when the
-// collection had so many tokens: it is tried again when there is a tenth more.
-func FailedAgain(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
+// SkipFailedTraining reports whether a due training is skipped because one has failed when the collection had failed
+// tokens. It is tried again when the collection has a tenth more.
+func SkipFailedTraining(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
 
-// leastDrift is the share of the tokens trained on that must have been added before
-// their error says something.
-const leastDrift = 16
+// minDriftShare is the inverse of a share: the error of tokens added since the training counts if these are more than
+// 1/minDriftShare of the tokens that were trained on.
+const minDriftShare = 16
 
-// Advice says why training anew would pay; "": it would not. It is for collections that
-// are not trained by themselves any more.
+// Advice returns why another training would help. "" means that it would not. It is for collections in the final stage,
+// which are not trained automatically any more.
 func (g *Growth) Advice(stage Stage, d index.Drift) string {
 	switch {
 	case stage != StageFinal:
 		return ""
-	case d.Ratio > g.Drift && d.Added*leastDrift > d.Trained:
-		return fmt.Sprintf("vectors that were added since the training have %.2f times its error", d.Ratio)
+	case d.Ratio > g.Drift && d.Added*minDriftShare > d.Trained:
+		return fmt.Sprintf("the error of vectors added since the training is %.2f times that of the training", d.Ratio)
 	case d.Wanted >= 4*d.Centroids:
-		return fmt.Sprintf("the collection has %d centroids, and so many tokens by now that one would train %d", d.Centroids, d.Wanted)
+		return fmt.Sprintf("the collection has %d centroids, and a training with its present size would make %d",
+			d.Centroids, d.Wanted)
 	}
 	return ""
 }
 
-// fewCentroids is how many centroids a collection gets that will have more documents
-// soon: so many that each has some 39 of the tokens, below which faiss warns. With the
-// rule of a whole collection a small one would have a centroid for each few tokens,
-// which fit them so well that what comes later does not fit the levels.
+// fewCentroids returns the number of centroids of a growing collection. Each gets at least 39 tokens, the number below
+// which faiss warns. The rule for complete collections would give a small one a centroid for every few tokens, which
+// would fit them too well: later documents would not fit the levels.
 func fewCentroids(tokens int64) int {
 	return max(min(int(tokens/39), codec.DefaultK(tokens)), 1)
 }
 
-// noDim stands for a dimension that is not known, in the codec of an index without vectors.
+// noDim is the dimension of the codec of an index without vectors, while the real dimension is not known.
 const noDim = 1
 
-// Undecided reports whether an index has no dimension yet: [Growth.First] made it of documents without
-// vectors, and the first vectors decide the dimension.
+// Undecided reports whether an index has no dimension yet: [Growth.FirstBuild] made it for documents without vectors,
+// and the first vectors will set the dimension.
 func Undecided(snap *index.Snapshot) bool {
 	h := snap.Header()
 	return h.Dim == noDim && h.Centroids == 1 && h.Build.Tokens == 0 && snap.State().Tokens == 0
 }
 
-// First says how the first documents of a collection are encoded. dim is the dimension where they
-// have no vectors, 0 if it is not known ([Undecided]).
-func (g Growth) First(src vectors.Source, dim int, cfg Config) (*index.BuildOptions, error) {
+// FirstBuild returns how the first documents of a collection are encoded. dim is the dimension if they have no vectors,
+// 0 if it is not known ([Undecided]).
+func (g Growth) FirstBuild(src vectors.Source, dim int, cfg Config) (*index.BuildOptions, error) {
 	g, gerr := g.Completed()
 	cfg, cerr := cfg.Completed()
 	if err := errors.Join(gerr, cerr); err != nil {
@@ -216,5 +214,11 @@ func (g Growth) First(src vectors.Source, dim int, cfg Config) (*index.BuildOpti
 	}
 	t := g.Training(tokens, cfg)
 	fixed, err := t.Codec(cmp.Or(src.Dim(), dim, noDim))
-	return &index.BuildOptions{Nbits: t.Nbits, Centroids: t.Centroids, HeldOut: t.HeldOut(), Seed: t.Seed, Codec: fixed}, err
+	return &index.BuildOptions{
+		Nbits:     t.Nbits,
+		Centroids: t.Centroids,
+		HeldOut:   t.HeldOut(),
+		Seed:      t.Seed,
+		Codec:     fixed,
+	}, err
 }

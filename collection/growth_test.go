@@ -21,25 +21,25 @@ func TestTraining(t *testing.T) {
 	require.Equal(t, Training{StageFinal, 1, 0, defaultSeed}, g.Training(1000, cfg), "binary")
 	cfg.Binary = false
 	final := &storage.Header{Nbits: 2}
-	require.Equal(t, 2, g.Again(g.CodedBy(final), 10, cfg).Nbits)
-	require.Equal(t, StageFinal, g.Again(g.CodedBy(final), 10, cfg).Stage)
+	require.Equal(t, 2, g.Retraining(g.EncodingOf(final), 10, cfg).Nbits)
+	require.Equal(t, StageFinal, g.Retraining(g.EncodingOf(final), 10, cfg).Stage)
 
-	growing := Coded{StageGrowing, 4, 200}
-	_, due := g.Due(growing, 1000, Config{Nbits: 2})
+	growing := Encoding{StageGrowing, 4, 200}
+	_, due := g.NextTraining(growing, 1000, Config{Nbits: 2})
 	require.True(t, due, "it is large, and is to have fewer bits")
 	cfg.Nbits = 8
-	_, due = g.Due(growing, 1599, cfg)
+	_, due = g.NextTraining(growing, 1599, cfg)
 	require.False(t, due)
-	next, due := g.Due(growing, 1600, cfg)
+	next, due := g.NextTraining(growing, 1600, cfg)
 	require.True(t, due)
 	require.Equal(t, Training{StageFinal, 4, 0, defaultSeed}, next, "more bits would add nothing")
-	require.Equal(t, Training{StageGrowing, 4, 1, defaultSeed}, g.Again(growing, 50, cfg), "much was deleted")
+	require.Equal(t, Training{StageGrowing, 4, 1, defaultSeed}, g.Retraining(growing, 50, cfg), "much was deleted")
 	built := &storage.Header{Nbits: 4, Centroids: 64, Build: storage.Build{Source: "vectors", Tokens: 300}}
-	require.Equal(t, Coded{StageGrowing, 4, 300}, g.CodedBy(built))
+	require.Equal(t, Encoding{StageGrowing, 4, 300}, g.EncodingOf(built))
 	built.Nbits = 2
-	require.Equal(t, StageFinal, g.CodedBy(built).Stage, "it is not precise enough to train on")
+	require.Equal(t, StageFinal, g.EncodingOf(built).Stage, "it is not precise enough to train on")
 	built.Nbits, built.Build.Tokens = 4, 0
-	require.Equal(t, StageFinal, g.CodedBy(built).Stage, "its codec was given")
+	require.Equal(t, StageFinal, g.EncodingOf(built).Stage, "its codec was given")
 	_, err = Growth{Factor: 1}.Completed()
 	require.ErrorIs(t, err, ErrConfig)
 }
@@ -63,7 +63,7 @@ func TestAdvice(t *testing.T) {
 		"many":            {final, index.Drift{Trained: 1 << 20, Added: 1 << 25, Ratio: 1.1, Centroids: 4, Wanted: 16}, "16"},
 		"growing":         {precise, index.Drift{Trained: 1 << 19, Added: 1 << 19, Ratio: 3, Centroids: 4, Wanted: 16}, ""},
 	} {
-		got := g.Advice(g.CodedBy(&x.h).Stage, x.d)
+		got := g.Advice(g.EncodingOf(&x.h).Stage, x.d)
 		if x.want == "" {
 			require.Empty(t, got, name)
 		} else {
@@ -94,7 +94,7 @@ func FuzzSelection(f *testing.F) {
 		text, err := json.Marshal(s)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(text, &again))
-		require.Equal(t, s.ways(), again.ways())
+		require.Equal(t, s.criteria(), again.criteria())
 	})
 }
 

@@ -10,45 +10,45 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// Readier is a [Catalog] that may be out of reach as a whole: Ready is why, nil if it is not.
-// Requests are sent elsewhere meanwhile, where that is looked at.
+// Readier is a [Catalog] that may be unreachable as a whole. Ready returns the reason. nil means that it is reachable.
+// Load balancers use it to send requests elsewhere.
 type Readier interface {
 	Ready() error
 }
 
-// Disker is a [Catalog] on a disk: whether it was full when something was last written, and
-// how many bytes are free, if that is known.
+// Disker is a [Catalog] on a disk. Disk reports whether the disk was full at the last write, and how many bytes are
+// free if that is known.
 type Disker interface {
 	Disk() (full bool, free uint64, known bool)
 }
 
-// Panicker is a [Catalog] that counts the panics in work that is no request's own goroutine.
+// Panicker is a [Catalog] that counts panics in background work, which no request's goroutine reports.
 type Panicker interface {
 	Panics() uint64
 }
 
-// Spread is a [Catalog] on several nodes: Layout says on which, as far as it is known now.
+// Spread is a [Catalog] on several nodes. Layout returns on which, as far as that is known.
 type Spread interface {
 	Layout() Layout
 }
 
-// Layout says where the shards of collections are.
+// Layout describes which nodes have the shards of collections.
 type Layout struct {
 	Nodes       []Node      `json:"nodes"`
 	Collections []Placement `json:"collections"`
 }
 
-// Node is a process that has shards.
+// Node is a process with shards.
 type Node struct {
 	Name  string `json:"name"`
-	Heard bool   `json:"heard"` // of lately
+	Heard bool   `json:"heard"` // it has answered recently
 }
 
-// Placement is where the shards of a collection are.
+// Placement describes where the shards of a collection are.
 type Placement struct {
 	Name       string  `json:"name"`
-	Generation uint64  `json:"generation"` // 0: nothing is searched yet
-	Replicas   int     `json:"replicas"`   // that each shard is to have
+	Generation uint64  `json:"generation"` // 0 means that nothing is searched yet
+	Replicas   int     `json:"replicas"`   // wanted for each shard
 	Shards     []Shard `json:"shards"`
 }
 
@@ -61,106 +61,99 @@ type Shard struct {
 // Replica is a shard on a node.
 type Replica struct {
 	Node  string `json:"node"`
-	State string `json:"state"` // "ready", or what it does instead
+	State string `json:"state"` // "ready", or another state, see cluster.ReplicaStatus
 }
 
-// Restorer is a [Catalog] that fills collections from what was stored elsewhere. A collection
-// that is not there is declared; one that has documents is [ErrExists]. Whatever fails
-// leaves nothing behind.
+// Restorer is a [Catalog] that fills collections from backups. A collection that does not exist is declared; one with
+// documents is [ErrExists]. A failure leaves nothing behind.
 type Restorer interface {
 	// Restore reads an index file, such as [Backuper] writes.
 	Restore(ctx context.Context, name string, in io.Reader) error
-	// Import reads the index folder of another engine. Documents without ids are named by
-	// their row.
+	// Import reads the index folder of another engine. Documents without ids get their row as an id.
 	Import(ctx context.Context, name, dir string) (*index.ImportReport, error)
 }
 
-// Backuper is a [Collection] that writes itself to a file, as it is now. The file is
-// checked before its first byte is written.
+// Backuper is a [Collection] that writes its present state to a file, which is checked before its first byte is
+// written.
 type Backuper interface {
 	Backup(ctx context.Context, out io.Writer) (*index.BackupReport, error)
 }
 
-// Retrainer is a [Collection] that trains itself anew, on what is stored, beside searches
-// and changes.
+// Retrainer is a [Collection] that trains itself again on its stored vectors, while searches and changes go on.
 type Retrainer interface {
 	Retrain(ctx context.Context) (*index.RetrainReport, error)
 }
 
-// Compacter is a [Collection] that writes itself without the deleted documents, with its segments merged into
-// one, and gives the space back. Searches go on; changes wait.
+// Compacter is a [Collection] that rewrites itself without deleted documents, with its segments merged into one, to
+// free disk space. Searches go on; changes wait.
 type Compacter interface {
 	// Compact returns the bytes of the collection before and after.
 	Compact(ctx context.Context) (before, after int64, err error)
 }
 
-// Verifier is a [Collection] that looks at every byte of itself; the error wraps
-// [storage.ErrCorrupt].
+// Verifier is a [Collection] that reads and checks every byte of itself. The error wraps [storage.ErrCorrupt].
 type Verifier interface {
 	Verify(ctx context.Context) error
 }
 
-// Explainer is a [Snapshot] that tells what became of a document in a search.
+// Explainer is a [Snapshot] that explains what happens to a document in a search.
 type Explainer interface {
-	// Explain tells it of the document of a name.
+	// Explain follows the document with an id through a search.
 	Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error)
-	// QueryTokens are the vectors of a query that are scored, as they are scored.
+	// QueryTokens returns the vectors of a query in the form in which they are scored.
 	QueryTokens(ctx context.Context, q *search.Query) ([]float32, error)
 }
 
 // Keywords is a [Snapshot] that ranks documents by the words of their metadata.
 type Keywords interface {
-	// SearchKeywords returns the best documents, the best first; as those of [Snapshot] they
-	// have metadata by MetadataOf.
+	// SearchKeywords returns the best documents, the best first. Like the hits of a [Snapshot], they have no metadata;
+	// MetadataOf returns it.
 	SearchKeywords(ctx context.Context, q KeywordQuery) ([]search.Hit, error)
 }
 
 // Faceter is a [Snapshot] that counts the values of fields.
 type Faceter interface {
-	// Facets counts those of the documents of a selection, for one field after another. The
-	// memory of the options is for all fields together: those of one while they are counted,
-	// and what is returned of the fields before it.
+	// Facets counts the values of fields in the documents of a selection, one field after the other. The memory of the
+	// options is for all fields together: for counting one, and for the results of those before it.
 	Facets(ctx context.Context, fields []condition.Field, s Selection, o index.FacetOptions) ([]*index.Facet, error)
 }
 
-// KeywordQuery is a search by words.
+// KeywordQuery is a search for words.
 type KeywordQuery struct {
 	Text string
 	Mode keywords.Mode
-	// K, Offset and MinScore are the page that is wanted ([search.Page]).
+	// K, Offset and MinScore select the page ([search.Page]).
 	K, Offset int
 	MinScore  *float64
-	// Filters, where not nil, are of the view; what all of them let through may answer.
+	// Filters are of the snapshot; only documents that all of them let through are found. nil entries are ignored.
 	Filters []*search.Filter
-	// Payload says that metadata of the hits is wanted.
+	// Payload says that MetadataOf will be called for the hits.
 	Payload bool
-	// Statistics, where set, are those of the query in a collection of which the view is a part.
+	// Statistics are those of the query in the whole collection, if the snapshot is one shard, nil otherwise.
 	Statistics *keywords.Statistics
-	// Passages above 0 groups hits into documents, each with at most that many of its best
-	// passages.
+	// Passages above 0 groups hits into documents, each with at most that many of its best passages.
 	Passages int
 }
 
-// Page is the part of the ranking that is wanted.
+// Page returns the page of the ranking.
 func (q *KeywordQuery) Page() search.Page {
 	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
 
-// Measured is a [Snapshot] whose searches can be held against exhaustive ones.
+// Measured is a [Snapshot] whose searches can be compared with exhaustive ones.
 type Measured interface {
-	// Traced searches the view, and ends with it.
+	// Traced returns a searcher of the snapshot, which ends with it.
 	Traced() Traced
 }
 
-// Traced is a searcher that can follow a document through a search, such as a
-// [search.Engine].
+// Traced is a searcher that can follow a document through a search, such as a [search.Engine].
 type Traced interface {
 	search.Searcher
-	// Trace finds the stage that a document comes to.
+	// Trace returns the stage that a document reaches.
 	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)
 }
 
-// Trainer is a [Catalog] that says how its collections grow; it has completed what it was given.
+// Trainer is a [Catalog] that says how its collections grow. Growth returns completed settings.
 type Trainer interface {
 	Growth() Growth
 }

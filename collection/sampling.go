@@ -10,20 +10,18 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Sampling says how collections measure what their searches find. In the background, some of the
-// questions that are asked are answered once more, as a search for 10 and for 100 documents (or
-// passages, where these are stored), and exhaustively. Searches with a filter are left out, since
-// what they find depends on it, and those that do not prune, which lose nothing. Vectors of a
-// question stay in memory until it is measured, and are neither stored nor logged.
+// Sampling says how collections measure what their searches find. In the background, some of the questions of users are
+// answered again: as a search for 10 and for 100 documents (passages, if these are stored), and exhaustively. Searches
+// with a filter are left out, because their results depend on it, and so are searches that do not prune, because they
+// miss nothing. The vectors of a question stay in memory until it is measured, and are neither stored nor logged.
 type Sampling struct {
-	// Rate is the share of the questions that is measured; 0: none.
+	// Rate is the share of the questions that is measured. 0 means none.
 	Rate float64
-	// Busy is the share of the time of one processor that measuring may take, for all collections
-	// of a store; 0: 0.05.
+	// Busy is the share of one processor's time that measuring may take, for all collections of a store. 0 means 0.05.
 	Busy float64
 }
 
-// Completed is a Sampling with a Busy of 0 filled in. The error is [ErrConfig].
+// Completed returns a Sampling with a default for Busy. The error is [ErrConfig].
 func (s Sampling) Completed() (Sampling, error) {
 	if s.Busy == 0 {
 		s.Busy = 0.05
@@ -35,32 +33,37 @@ func (s Sampling) Completed() (Sampling, error) {
 	return s, nil
 }
 
-// Sampled is what sampled questions of a collection have found since it was opened.
+// Sampled has the measurements of sampled questions since the collection was opened.
 type Sampled struct {
-	// Classes are about the last 1,000 questions at most, and the codec that is used now.
+	// Classes are measured with the present codec, and at most the last 1,000 questions, approximately.
 	Classes []SampledClass `json:"classes"`
-	// Offered counts the questions that could have been chosen. Of those that were, Measured,
-	// Dropped (too many waited) and Failed are the parts, and Waiting.
+	// Offered counts the questions that could have been sampled. Each sampled question is in one of Measured, Dropped
+	// (too many were waiting), Failed and Waiting.
 	Offered  int64         `json:"offered"`
 	Measured int64         `json:"measured"`
 	Dropped  int64         `json:"dropped"`
 	Failed   int64         `json:"failed"`
 	Waiting  int           `json:"waiting"`
-	Time     time.Duration `json:"time_ns"` // of measuring
+	Time     time.Duration `json:"time_ns"` // that measuring has taken
 }
 
-// SampledClass is what searches for K documents have found.
+// SampledClass is what searches for K documents find.
 type SampledClass struct {
 	quality.Found
-	// Promised is the recall that the index expects of real questions, by its self-check or its
-	// tuning; nil: neither has been made.
+	// Promised is the recall that the index expects for real questions, from its self-check or its tuning. nil means
+	// that neither was done.
 	Promised *float64 `json:"promised,omitempty"`
 }
 
-// SampledOf is what a sampler has found, with what the index has promised; d may be nil.
-func SampledOf(s quality.Sampled, d *storage.Defaults) *Sampled {
+// NewSampled combines the results of a sampler with the recall that the index promises. d may be nil.
+func NewSampled(s quality.Sampled, d *storage.Defaults) *Sampled {
 	r := &Sampled{
-		Offered: s.Offered, Measured: s.Measured, Dropped: s.Dropped, Failed: s.Failed, Waiting: s.Waiting, Time: s.Time,
+		Offered:  s.Offered,
+		Measured: s.Measured,
+		Dropped:  s.Dropped,
+		Failed:   s.Failed,
+		Waiting:  s.Waiting,
+		Time:     s.Time,
 	}
 	for _, f := range s.Classes {
 		class := SampledClass{Found: f}
@@ -74,8 +77,8 @@ func SampledOf(s quality.Sampled, d *storage.Defaults) *Sampled {
 	return r
 }
 
-// Join returns what two parts of a collection have found together; either may be nil. Each has
-// measured its own searches, with questions of its own choice.
+// Join combines the results of two shards of a collection; either may be nil. Each shard has measured its own searches,
+// with its own sample of questions.
 func (s *Sampled) Join(o *Sampled) *Sampled {
 	if s == nil || o == nil {
 		if s == nil {
@@ -84,8 +87,13 @@ func (s *Sampled) Join(o *Sampled) *Sampled {
 		return s
 	}
 	r := &Sampled{
-		Classes: slices.Clone(s.Classes), Offered: s.Offered + o.Offered, Measured: s.Measured + o.Measured,
-		Dropped: s.Dropped + o.Dropped, Failed: s.Failed + o.Failed, Waiting: s.Waiting + o.Waiting, Time: s.Time + o.Time,
+		Classes:  slices.Clone(s.Classes),
+		Offered:  s.Offered + o.Offered,
+		Measured: s.Measured + o.Measured,
+		Dropped:  s.Dropped + o.Dropped,
+		Failed:   s.Failed + o.Failed,
+		Waiting:  s.Waiting + o.Waiting,
+		Time:     s.Time + o.Time,
 	}
 	for _, b := range o.Classes {
 		i := slices.IndexFunc(r.Classes, func(a SampledClass) bool { return a.K == b.K })

@@ -13,7 +13,7 @@ import (
 // Parts of a collection are one by the questions that each has measured.
 func TestSampledJoin(t *testing.T) {
 	part := func(questions int, recall, worst, e, promised float64) *Sampled {
-		return SampledOf(quality.Sampled{
+		return NewSampled(quality.Sampled{
 			Classes: []quality.Found{{K: 10, Questions: questions, Recall: recall, Worst: worst, Error: e}},
 			Offered: 50, Measured: int64(questions), Dropped: 1, Failed: 2, Waiting: 3, Time: 4,
 		}, &storage.Defaults{Classes: []storage.DefaultClass{{K: 10, HeldOut: promised}}})
@@ -36,6 +36,6 @@ func TestSampledJoin(t *testing.T) {
 	require.Same(t, a, a.Join(nil))
 	unasked := a.Join(part(0, 1, 1, 0, .97)).Classes[0]
 	require.Equal(t, []float64{1, .9, .97}, []float64{unasked.Recall, unasked.Worst, *unasked.Promised})
-	require.Nil(t, SampledOf(quality.Sampled{Classes: []quality.Found{{K: 10}}}, nil).Classes[0].Promised)
+	require.Nil(t, NewSampled(quality.Sampled{Classes: []quality.Found{{K: 10}}}, nil).Classes[0].Promised)
 	require.Len(t, a.Join(&Sampled{Classes: []SampledClass{{Found: quality.Found{K: 100}}}}).Classes, 2)
 }

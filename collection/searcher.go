@@ -10,39 +10,39 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Searcher is a [search.Searcher] of a [Collection], which is searched as it is when it is asked. It
-// is safe for concurrent use.
+// Searcher is a [search.Searcher] of a [Collection]. Each call searches the present state. It is safe for concurrent
+// use.
 type Searcher struct {
-	c     Collection
-	ctx   context.Context // ends with the searcher
-	end   context.CancelCauseFunc
-	mu    sync.Mutex // of the beginning of searches, and of Close
-	under sync.WaitGroup
+	coll    Collection
+	ctx     context.Context // ends with the searcher
+	cancel  context.CancelCauseFunc
+	mu      sync.Mutex // held while a search begins, and by Close
+	running sync.WaitGroup
 }
 
 var _ search.Searcher = (*Searcher)(nil)
 
-// NewSearcher makes one. The collection stays open when it is closed.
+// NewSearcher returns a searcher of a collection, which stays open when the searcher is closed.
 func NewSearcher(c Collection) *Searcher {
-	s := &Searcher{c: c}
-	s.ctx, s.end = context.WithCancelCause(context.Background())
+	s := &Searcher{coll: c}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
 
-// use calls do with what the collection is now.
-func (s *Searcher) use(ctx context.Context, do func(ctx context.Context, v Snapshot) error) (err error) {
+// withSnapshot calls do with a snapshot of the collection. Its context ends with the searcher.
+func (s *Searcher) withSnapshot(ctx context.Context, do func(ctx context.Context, v Snapshot) error) (err error) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
 		s.mu.Unlock()
 		return search.ErrClosed
 	}
-	s.under.Add(1)
+	s.running.Add(1)
 	s.mu.Unlock()
-	defer s.under.Done()
+	defer s.running.Done()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(s.ctx, func() { stop(search.ErrClosed) })()
-	v, err := s.c.Snapshot(ctx)
+	v, err := s.coll.Snapshot(ctx)
 	if err == nil {
 		err = errors.Join(do(ctx, v), v.Close())
 	}
@@ -67,11 +67,11 @@ func (s *Searcher) Search(ctx context.Context, q search.Query, o search.Options)
 // SearchBatch implements [search.Searcher].
 func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
 	err error) {
-	err = s.use(ctx, func(ctx context.Context, v Snapshot) (err error) {
+	err = s.withSnapshot(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		results, err = v.Search(ctx, qs, o)
 		for i := range results {
 			if err == nil && o.Payload {
-				err = payloads(v, results[i].Hits)
+				err = setPayloads(v, results[i].Hits)
 			}
 		}
 		return err
@@ -82,32 +82,33 @@ func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.
 	return results, nil
 }
 
-// SearchKeywords finds documents by their words, where the collection does that ([Keywords]).
+// SearchKeywords searches for words, if the collection supports that ([Keywords]).
 func (s *Searcher) SearchKeywords(ctx context.Context, q KeywordQuery) (hits []search.Hit, err error) {
-	err = s.use(ctx, func(ctx context.Context, v Snapshot) (err error) {
+	err = s.withSnapshot(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		words, ok := v.(Keywords)
 		if !ok {
 			return Unsupported("searches by words")
 		}
 		if hits, err = words.SearchKeywords(ctx, q); err == nil && q.Payload {
-			err = payloads(v, hits)
+			err = setPayloads(v, hits)
 		}
 		return err
 	})
 	return hits, err
 }
 
-// payloads gives hits, and the passages in them, the metadata that is stored with them.
-func payloads(v Snapshot, hits []search.Hit) error {
+// setPayloads sets the metadata of hits and of their passages.
+func setPayloads(v Snapshot, hits []search.Hit) error {
 	for i := range hits {
 		h := &hits[i]
 		stored, err := v.MetadataOf(h)
 		if err == nil {
-			if stored = slices.Clone(stored); len(h.Passages) > 0 && h.Passages[0].Passage != nil { // it outlives the view
+			stored = slices.Clone(stored) // the hit outlives the snapshot
+			if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
 				stored = vectors.WholePayload(stored)
 			}
 			h.Payload = search.Payload(stored)
-			err = payloads(v, h.Passages)
+			err = setPayloads(v, h.Passages)
 		}
 		if err != nil {
 			return err
@@ -118,7 +119,7 @@ func payloads(v Snapshot, hits []search.Hit) error {
 
 // Describe implements [search.Searcher].
 func (s *Searcher) Describe(ctx context.Context) (d search.Description, err error) {
-	err = s.use(ctx, func(ctx context.Context, v Snapshot) (err error) {
+	err = s.withSnapshot(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		d, err = v.Describe(ctx)
 		return err
 	})
@@ -128,8 +129,8 @@ func (s *Searcher) Describe(ctx context.Context) (d search.Description, err erro
 // Close implements [search.Searcher].
 func (s *Searcher) Close() error {
 	s.mu.Lock()
-	s.end(nil)
+	s.cancel(nil)
 	s.mu.Unlock()
-	s.under.Wait()
+	s.running.Wait()
 	return nil
 }

@@ -115,7 +115,7 @@ func TestInvariantsAreNamed(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		for _, m := range regexp.MustCompile(`(?m)^\s*//.*?\((I\d+)\)`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^\s*//.*?\((I\d+)[:) ]`).FindAllStringSubmatch(string(text), -1) {
 			named = append(named, m[1])
 		}
 		return err

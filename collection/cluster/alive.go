@@ -10,70 +10,74 @@ import (
 )
 
 const (
-	probeTime   = 500 * time.Millisecond // that a node has to say that it lives
-	silentBeats = 5                      // halves of beats without the store after which a node is cut off
+	probeTimeout = 500 * time.Millisecond // how long a node has to answer whether it is alive
+	silentBeats  = 5                      // halves of a beat without the store after which a node counts as cut off
 )
 
-// aliveAsk asks a node whether it hears of the store.
-type aliveAsk struct{}
+// aliveRequest asks a node whether it is alive, and how long it has not reached the store.
+type aliveRequest struct{}
 
 type aliveAnswer struct {
-	Silent int64 `json:"silent_ms"` // since when it has not
+	Silent int64 `json:"silent_ms"` // time since the store last answered the node
 }
 
-func (c *Cluster) doAlive(context.Context, *aliveAsk) (*aliveAnswer, error) {
+// doAlive answers that this node is alive.
+func (c *Cluster) doAlive(context.Context, *aliveRequest) (*aliveAnswer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &aliveAnswer{time.Since(c.answered).Milliseconds()}, nil
+	return &aliveAnswer{time.Since(c.lastAnswer).Milliseconds()}, nil
 }
 
-// suspect passes over a node that has failed, until it says that it lives: no request of a user has to find out.
-func (c *Cluster) suspect(n *Node) {
-	if !c.front.peers.fail(n.Name) {
-		return // it is asked already
+// suspectNode avoids a node that has failed until it answers that it is alive, so that no user's request has to find
+// out. It asks the node in the background, again after each failure.
+func (c *Cluster) suspectNode(n *Node) {
+	if !c.front.peers.noteFailure(n.Name) {
+		return // a task asks it already
 	}
-	began := c.aside("asking "+n.Started, func(ctx context.Context) {
-		defer c.front.peers.returned(n.Name) // also if another process has its name
-		for c.runs(n.Started) {
-			if pause(ctx, c.front.peers.rest(n.Name)); ctx.Err() != nil || c.alive(ctx, n, &aliveAnswer{}) == nil {
+	began := c.startTask("asking "+n.Started, func(ctx context.Context) {
+		defer c.front.peers.noteAlive(n.Name) // also when another process has taken its name
+		for c.isProcessAlive(n.Started) {
+			sleepFor(ctx, c.front.peers.probeDelay(n.Name))
+			if ctx.Err() != nil || c.probeNode(ctx, n, &aliveAnswer{}) == nil {
 				return
 			}
-			c.front.peers.fail(n.Name)
+			c.front.peers.noteFailure(n.Name)
 		}
 	})
-	if !began { // it is about to be said that it lives
-		c.front.peers.returned(n.Name)
+	if !began { // another task is about to hear from the node, or this process ends
+		c.front.peers.noteAlive(n.Name)
 	}
 }
 
-// alive asks a node whether it lives.
-func (c *Cluster) alive(ctx context.Context, n *Node, out *aliveAnswer) error {
-	ctx, stop := context.WithTimeout(ctx, probeTime)
+// probeNode asks a node whether it is alive.
+func (c *Cluster) probeNode(ctx context.Context, n *Node, out *aliveAnswer) error {
+	ctx, stop := context.WithTimeout(ctx, probeTimeout)
 	defer stop()
-	return c.call(ctx, n, "alive", &aliveAsk{}, out)
+	return c.callNode(ctx, n, "alive", &aliveRequest{}, out)
 }
 
-// works asks a node whether it lives, and reaches the store as well as this process does.
-func (c *Cluster) works(ctx context.Context, n *Node) error {
-	there := &aliveAnswer{}
-	if err := c.alive(ctx, n, there); err != nil {
+// probeNodeAndStore asks a node whether it is alive, and whether it reaches the store as well as this process does.
+func (c *Cluster) probeNodeAndStore(ctx context.Context, n *Node) error {
+	remote := &aliveAnswer{}
+	if err := c.probeNode(ctx, n, remote); err != nil {
 		return err
 	}
-	here, err := c.doAlive(ctx, nil)
-	if most := c.c.Beat.Milliseconds() * silentBeats / 2; err == nil && there.Silent > most && (c.self(n) ||
-		here.Silent < there.Silent/2) {
-		err = fmt.Errorf("node %s has heard nothing of the store for %d ms", n.Name, there.Silent)
+	local, err := c.doAlive(ctx, nil)
+	maxSilence := c.cfg.Beat.Milliseconds() * silentBeats / 2
+	worse := c.isSelf(n) || local.Silent < remote.Silent/2 // this process reaches the store better than the node does
+	if err == nil && remote.Silent > maxSilence && worse {
+		err = fmt.Errorf("the store has not answered node %s for %d ms", n.Name, remote.Silent)
 	}
 	return err
 }
 
-// cutOff is an error if the store has not answered this process for beatsToDie beats.
-func (c *Cluster) cutOff() error {
+// checkCutOff returns an error if the store has not answered this process for beatsToDie beats.
+func (c *Cluster) checkCutOff() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	silent := time.Since(c.answered)
-	if silent < beatsToDie*c.c.Beat || !errors.Is(c.trouble, collection.ErrUnreachable) {
+	silent := time.Since(c.lastAnswer)
+	if silent < beatsToDie*c.cfg.Beat || !errors.Is(c.storeErr, collection.ErrUnreachable) {
 		return nil
 	}
-	return fmt.Errorf("%w for %v: %w", errCutOff, silent.Round(time.Second), c.trouble)
+	return fmt.Errorf("%w for %v: %w", errCutOff, silent.Round(time.Second), c.storeErr)
 }

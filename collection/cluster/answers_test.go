@@ -35,7 +35,7 @@ func answering(t *testing.T, op, body string) collection.Collection {
 	})
 	n := startNodes(t, 1, 1, nil)[0]
 	declared(t, n, testDocs(0, 20, testDim)...)
-	client, err := Open(t.Context(), Config{Store: n.c.Store, Dir: t.TempDir(), Beat: testBeat})
+	client, err := Open(t.Context(), Config{Store: n.cfg.Store, Dir: t.TempDir(), Beat: testBeat})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
 	wiki, err := client.Get("wiki")
@@ -54,7 +54,7 @@ func TestAnswerToChangeOfAnotherForm(t *testing.T) {
 
 // Documents that are said to be in a shard that there is not are an error.
 func TestPlacesInNoShard(t *testing.T) {
-	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"docs":20,"places":[{"Part":7,"Ordinal":1}]}]}`)
+	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"docs":20,"places":[{"Shard":7,"Ordinal":1}]}]}`)
 	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
 	_, err = v.Search(t.Context(), []search.Query{{Vectors: testDocs(0, 1, testDim)[0].Vectors}},
@@ -67,7 +67,7 @@ func TestFiguresOfNoDocuments(t *testing.T) {
 	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"counts":[1,2,3],"sums":"AAAAAAAAAAAAAAAAAAAAAA=="}]}`)
 	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
-	e := &evidence{v: v.(*view), good: []search.Place{{}}}
+	e := &evidence{v: v.(*shardedSnapshot), good: []search.Place{{}}}
 	e.v.dim = 1
 	_, _, err = e.Frequencies(t.Context(), []uint32{0})
 	require.ErrorIs(t, err, errMessage)

@@ -20,29 +20,30 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// BuildOptions of a collection.
+// BuildOptions are the options of a bulk build.
 type BuildOptions struct {
-	// Train says how the codec is trained, or which is used, and how documents are encoded. With Input
-	// and Resume a build that was interrupted goes on with its files in Dir.
+	// Train says how the codec is trained, or which one is used, and how documents are encoded. With Input and Resume,
+	// an interrupted build is continued with its files in Dir.
 	Train index.BuildOptions
-	// Dir is where the files are made before they are objects: it takes twice their size. "": a
-	// temporary folder.
+	// Dir is where the index files are built before they are put into the store. They need twice their size. "" means
+	// a temporary folder.
 	Dir    string
-	Growth collection.Growth // as of the nodes
-	// Progress, where set, is told how many shards are in the store.
+	Growth collection.Growth // the same as on the nodes
+	// Progress is called with the number of shards that are in the store. nil means that nothing is called.
 	Progress func(done, total int)
 	Logger   *slog.Logger
 }
 
-// Build gives a collection that was declared all documents of sources, in the place of those that it has:
-// this machine trains one codec, encodes the documents, and puts a file of each shard into the store. Nodes
-// search the files when all are there. Changes of the collection that are made meanwhile are made to the new
-// documents.
+// Build replaces all documents of a collection with those of sources. The collection must have been declared.
 //
-// Errors: [collection.ErrUnknown], [ErrConflict] if another build was begun since, and those of [index.Build].
+// This machine trains one codec, encodes the documents, and puts an index file of each shard into the store. Nodes
+// search the files when all of them are there. Changes that are made to the collection during the build are applied
+// to the new documents.
+//
+// Errors: [collection.ErrUnknown], [ErrConflict] if another build has begun since, and those of [index.Build].
 func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (
 	r *index.BuildReport, err error) {
-	all, err := vectors.Concat(src...)
+	source, err := vectors.Concat(src...)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 	if err != nil {
 		return nil, err
 	}
-	m, err := livingMap(ctx, s, name)
+	m, err := existingMap(ctx, s, name)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +61,10 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
 	}
-	b := &bulk{store: s, id: m.ID, growth: growth, progress: o.Progress, log: o.Logger}
+	b := &bulkBuild{store: s, id: m.ID, growth: growth, progress: o.Progress, log: o.Logger}
 	path := filepath.Join(o.Dir, "whole.plaid")
-	_, err = b.fill(ctx, path, func() error {
-		if r, err = index.Build(ctx, path, all, &o.Train); err != nil {
+	_, err = b.publishFile(ctx, path, func() error {
+		if r, err = index.Build(ctx, path, source, &o.Train); err != nil {
 			return err
 		}
 		return verifyFile(ctx, path, o.Logger)
@@ -71,7 +72,7 @@ func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, sr
 	return r, err
 }
 
-// verifyFile reads every byte of an index file.
+// verifyFile reads and checks every byte of an index file.
 func verifyFile(ctx context.Context, path string, log *slog.Logger) error {
 	ix, err := index.Open(ctx, path, &index.Options{Logger: log})
 	if err != nil {
@@ -80,27 +81,28 @@ func verifyFile(ctx context.Context, path string, log *slog.Logger) error {
 	return errors.Join(ix.Verify(ctx), ix.Close())
 }
 
-// bulk puts a whole collection into the store at once.
-type bulk struct {
-	store    objects.Store
-	id       string
-	empty    bool // the collection must have no documents
-	growth   collection.Growth
-	progress func(done, total int)
-	log      *slog.Logger
+// bulkBuild replaces all documents of a collection at once.
+type bulkBuild struct {
+	store       objects.Store
+	id          string // of the collection
+	mustBeEmpty bool   // the collection must have no documents
+	growth      collection.Growth
+	progress    func(done, total int)
+	log         *slog.Logger
 
 	generation uint64
-	ends       []journal.Position // of the logs when the build began
+	logEnds    []journal.Position // ends of the shards' logs when the build began
 }
 
-// fill puts the documents of an index file, which write makes, into the store, and has them searched.
-func (b *bulk) fill(ctx context.Context, path string, write func() error) (m *Map, err error) {
+// publishFile puts the documents of an index file, which write creates at path, into the store, and makes them the
+// generation that is searched. It removes the file.
+func (b *bulkBuild) publishFile(ctx context.Context, path string, write func() error) (m *Map, err error) {
 	defer func() {
 		if err != nil {
-			b.release(context.WithoutCancel(ctx))
+			b.releaseGeneration(context.WithoutCancel(ctx))
 		}
 	}()
-	if err := b.begin(ctx); err != nil {
+	if err := b.reserveGeneration(ctx); err != nil {
 		return nil, err
 	}
 	if err := write(); err != nil {
@@ -110,108 +112,122 @@ func (b *bulk) fill(ctx context.Context, path string, write func() error) (m *Ma
 	if err != nil {
 		return nil, err
 	}
-	m, err = b.finish(ctx, ix, filepath.Dir(path))
+	m, err = b.publishIndex(ctx, ix, filepath.Dir(path))
 	return m, errors.Join(err, ix.Close(), os.Remove(path))
 }
 
-func (b *bulk) update(ctx context.Context, change func(*Map) error) (*Map, error) {
-	return updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, func(m *Map) error {
-		if b.empty && m.Current != nil {
+// changeMap changes the map of the collection. With mustBeEmpty, the error is [collection.ErrExists] if the collection
+// has documents.
+func (b *bulkBuild) changeMap(ctx context.Context, change func(*Map) error) (*Map, error) {
+	return updateMap(ctx, b.store, nameFromID(b.id), forCollection(b.id, func(m *Map) error {
+		if b.mustBeEmpty && m.Current != nil {
 			return fmt.Errorf("%w: %q has documents", collection.ErrExists, m.Name)
 		}
 		return change(m)
 	}))
 }
 
-// begin reserves the generation, so that no log is cut, and finds where the logs end.
-func (b *bulk) begin(ctx context.Context) error {
-	m, err := b.update(ctx, func(m *Map) error {
+// reserveGeneration reserves the generation, so that no log is cut during the build, and finds the ends of the logs.
+func (b *bulkBuild) reserveGeneration(ctx context.Context) error {
+	m, err := b.changeMap(ctx, func(m *Map) error {
 		m.reserve(&m.Building, newToken())
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	b.generation, b.ends = m.Building.Generation, nil
+	b.generation, b.logEnds = m.Building.Generation, nil
 	for s := range m.Shards {
 		log := journal.New(b.store, m.ID, s, journal.Options{})
 		end := journal.Position{}
 		if m.Current != nil {
-			all, err := log.Checkpoints(ctx, m.Current.Number)
+			checkpoints, err := log.Checkpoints(ctx, m.Current.Number)
 			if err != nil {
 				return err
 			}
-			if len(all) > 0 {
-				end = all[len(all)-1].Position
+			if len(checkpoints) > 0 {
+				end = checkpoints[len(checkpoints)-1].Position
 			}
 		}
+		// Read the log to its end, from the newest checkpoint on.
 		if end, err = log.Read(ctx, end, 0, func(journal.Entry) error { return nil }); err != nil {
 			return fmt.Errorf("shard %d: %w", s, err)
 		}
-		b.ends = append(b.ends, end)
+		b.logEnds = append(b.logEnds, end)
 	}
 	return nil
 }
 
-// release lets the generation go of a build that failed.
-func (b *bulk) release(ctx context.Context) {
+// releaseGeneration gives up the generation of a build that failed.
+func (b *bulkBuild) releaseGeneration(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
-	_, err := updateMap(ctx, b.store, nameOf(b.id), onlyOf(b.id, when(
-		func(m *Map) bool { return m.Building.is(b.generation) }, func(m *Map) { m.release(&m.Building) })))
+	_, err := updateMap(ctx, b.store, nameFromID(b.id), forCollection(b.id, changeIf(
+		func(m *Map) bool { return m.Building.reserves(b.generation) }, func(m *Map) { m.release(&m.Building) })))
 	if err != nil && !errors.Is(err, collection.ErrUnknown) && b.log != nil {
-		b.log.Warn("the remains of a build stay for a week", "collection", nameOf(b.id), "error", err)
+		b.log.Warn("the objects of a failed build will be deleted after a week",
+			"collection", nameFromID(b.id), "error", err)
 	}
 }
 
-// finish puts the documents of an index into the store, by shards, and has them searched.
-func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map, err error) {
+// publishIndex puts the documents of an index into the store, by shards, and makes them the generation that is
+// searched.
+func (b *bulkBuild) publishIndex(ctx context.Context, ix *index.Index, dir string) (_ *Map, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
+	// Describe the generation.
 	h := snap.Header()
 	g := &replica.Generation{
-		Number: b.generation, Base: b.generation, Dim: snap.Dim(), Nbits: h.Nbits, Stage: b.growth.CodedBy(&h).Stage,
-		Model: h.Model, Trained: h.Build.Tokens,
+		Number:  b.generation,
+		Base:    b.generation,
+		Dim:     snap.Dim(),
+		Nbits:   h.Nbits,
+		Stage:   b.growth.EncodingOf(&h).Stage,
+		Model:   h.Model,
+		Trained: h.Build.Tokens,
 	}
 	if collection.Undecided(snap) {
 		g.Dim = 0
 	}
+	// Put the codec.
 	o := &index.CopyOptions{Logger: b.log, Force: true}
 	if g.Stage != collection.StageFlat {
 		codec := filepath.Join(dir, "codec.plaid")
 		if _, err := index.Copy(ctx, codec, []index.CopyFrom{{Snapshot: snap, Docs: roaring.New()}}, o); err != nil {
 			return nil, err
 		}
-		if err := b.check(ctx); err != nil {
+		if err := b.checkStillReserved(ctx); err != nil {
 			return nil, err
 		}
-		if g.Codec, err = objects.PutFile(ctx, b.store, codecName(b.id, g.Number), codec); err != nil {
+		if g.Codec, err = objects.PutFile(ctx, b.store, codecObject(b.id, g.Number), codec); err != nil {
 			return nil, err
 		}
 	}
-	parts := make([]*roaring.Bitmap, len(b.ends))
-	for s := range parts {
-		parts[s] = roaring.New()
+	// Put the index file of each shard.
+	shardDocs := make([]*roaring.Bitmap, len(b.logEnds))
+	for s := range shardDocs {
+		shardDocs[s] = roaring.New()
 	}
 	for ordinal := range snap.State().Docs {
 		if snap.Live(ordinal) {
-			parts[index.HashShard(whole(snap.ID(ordinal)), len(parts))].Add(ordinal)
+			shardDocs[index.HashShard(documentIDOf(snap.ID(ordinal)), len(shardDocs))].Add(ordinal)
 		}
 	}
-	part := filepath.Join(dir, "part.plaid")
-	for s, docs := range parts {
-		if err := b.putShard(ctx, s, g.Number, index.CopyFrom{Snapshot: snap, Docs: docs}, part); err != nil {
+	shardPath := filepath.Join(dir, "part.plaid")
+	for s, docs := range shardDocs {
+		if err := b.putShard(ctx, s, g.Number, index.CopyFrom{Snapshot: snap, Docs: docs}, shardPath); err != nil {
 			return nil, fmt.Errorf("shard %d: %w", s, err)
 		}
 		if b.progress != nil {
-			b.progress(s+1, len(parts))
+			b.progress(s+1, len(shardDocs))
 		}
 	}
-	return b.update(ctx, func(m *Map) error {
-		if err := b.reserved(m); err != nil {
+	// Search the new generation.
+	return b.changeMap(ctx, func(m *Map) error {
+		if err := b.checkReserved(m); err != nil {
 			return err
 		}
 		m.Building = nil
@@ -220,31 +236,32 @@ func (b *bulk) finish(ctx context.Context, ix *index.Index, dir string) (_ *Map,
 	})
 }
 
-// reserved is [ErrConflict] if a map does not have the generation of the build any more.
-func (b *bulk) reserved(m *Map) error {
-	if m.Building.is(b.generation) {
+// checkReserved returns [ErrConflict] if the map does not have the reservation of the build any more.
+func (b *bulkBuild) checkReserved(m *Map) error {
+	if m.Building.reserves(b.generation) {
 		return nil
 	}
 	return fmt.Errorf("%w: another build of %q was begun, or this one was given up after %v",
 		ErrConflict, m.Name, buildGrace)
 }
 
-// check is the error of a build that has lost its generation. The objects of that may have been deleted already, and
-// none that come later would be.
-func (b *bulk) check(ctx context.Context) error {
-	_, err := b.update(ctx, func(m *Map) error { return cmp.Or(b.reserved(m), errSame) })
+// checkStillReserved returns an error if the build has lost its generation. Its objects may have been deleted already
+// then, and objects that are put later would never be deleted.
+func (b *bulkBuild) checkStillReserved(ctx context.Context) error {
+	_, err := b.changeMap(ctx, func(m *Map) error { return cmp.Or(b.checkReserved(m), errUnchanged) })
 	return err
 }
 
-// putShard puts the file of a shard, which has the entries of the log up to where the build began.
-func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (
+// putShard puts the index file of a shard. The file says that it has all entries of the log up to the beginning of the
+// build, whose changes the new documents replace.
+func (b *bulkBuild) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (
 	err error) {
 	o := &index.CopyOptions{Logger: b.log, Force: true}
 	if _, err := index.Copy(ctx, path, []index.CopyFrom{from}, o); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
-	end := b.ends[shard]
+	end := b.logEnds[shard]
 	if end.Number > 0 {
 		ix, err := index.Open(ctx, path, &index.Options{Write: true})
 		if err != nil {
@@ -254,7 +271,7 @@ func (b *bulk) putShard(ctx context.Context, shard int, generation uint64, from 
 			return err
 		}
 	}
-	if err := b.check(ctx); err != nil {
+	if err := b.checkStillReserved(ctx); err != nil {
 		return err
 	}
 	log := journal.New(b.store, b.id, shard, journal.Options{})

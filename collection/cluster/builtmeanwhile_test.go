@@ -92,7 +92,7 @@ func TestUnnamedDocumentDuringBuild(t *testing.T) {
 	}
 	m, err := finishBuild(t, bulk, built)
 	require.NoError(t, err)
-	require.NoError(t, c.learn("wiki", m, nil))
+	require.NoError(t, c.adoptMap("wiki", m, nil))
 	await(t, "the added document is there, and all that were built", func() bool {
 		v, err := wiki.Snapshot(t.Context())
 		if err != nil {
@@ -116,17 +116,17 @@ func TestReadDuringBuild(t *testing.T) {
 	for i := range docs {
 		docs[i].Metadata = fmt.Appendf(nil, `{"text": %q}`, strings.Repeat("x", 60<<10))
 	}
-	wiki := declared(t, c, docs...).(*shards)
-	before, err := c.mapOf(t.Context(), "wiki")
+	wiki := declared(t, c, docs...).(*shardedCollection)
+	before, err := c.findMap(t.Context(), "wiki")
 	require.NoError(t, err)
-	_, err = wiki.withPayloads(t.Context(), before, true, []foundHit{{Hit: search.Hit{Ordinal: 7}}})
+	_, err = wiki.hitsWithPayloads(t.Context(), before, true, []wireHit{{Hit: search.Hit{Ordinal: 7}}})
 	require.NoError(t, err)
 	n := 0
 	o := collection.ReadOptions{Metadata: true}
-	err = wiki.documents(t.Context(), collection.Selection{}, o, func(d collection.StoredDocument) bool {
+	err = wiki.readDocuments(t.Context(), collection.Selection{}, o, func(d collection.StoredDocument) bool {
 		require.Equal(t, fmt.Sprint("d", n), d.ID)
 		if n++; n == 1 {
-			_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, 16)))
+			_, err := Build(t.Context(), c.cfg.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, 16)))
 			require.NoError(t, err)
 			await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 300 })
 		}
@@ -134,7 +134,7 @@ func TestReadDuringBuild(t *testing.T) {
 	})
 	require.ErrorIs(t, err, collection.ErrUnreachable)
 	require.Less(t, n, 100)
-	_, err = wiki.withPayloads(t.Context(), before, true, []foundHit{{Hit: search.Hit{Ordinal: 7}}})
+	_, err = wiki.hitsWithPayloads(t.Context(), before, true, []wireHit{{Hit: search.Hit{Ordinal: 7}}})
 	require.ErrorIs(t, err, errRebuilt)
 }
 

@@ -31,41 +31,43 @@ var innerClient = &http.Client{
 }
 
 var (
-	// errUnsent: a request has not reached the node, so that nothing of it has happened.
+	// errUnsent means that a request has not reached the node, so that it has no effect.
 	errUnsent = errors.New("the node cannot be reached")
-	// errNoAnswer: it may have reached the node.
+	// errNoAnswer means that a request may have reached the node.
 	errNoAnswer = errors.New("the node has not answered")
 )
 
-// call asks a node, or this process: it posts in as JSON to /cluster/v1/op and reads out. Errors are
-// those of the operation, as [failure] takes them across, [errUnsent] and [errNoAnswer].
-func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) error {
-	if c.self(n) {
-		return c.guarded(op, func() error { return operationOf(op).local(ctx, c, in, out) })
+// callNode asks a node, or this process: it posts in as JSON to /cluster/v1/op and decodes the answer into out. Errors
+// are those of the operation, as a [failure] carries them, [errUnsent] and [errNoAnswer].
+func (c *Cluster) callNode(ctx context.Context, n *Node, op string, in, out any) error {
+	if c.isSelf(n) {
+		return c.runGuarded(op, func() error { return findOperation(op).local(ctx, c, in, out) })
 	}
-	r, err := c.message(ctx, n, op, in)
+	r, err := c.newRequest(ctx, n, op, in)
 	if err != nil {
 		return err
 	}
 	answer, err := innerClient.Do(r)
 	if err != nil {
-		is := errNoAnswer
-		op, ok := errors.AsType[*net.OpError](err)
-		if ok && op.Op == "dial" || ctx.Err() == nil && errors.As(err, new(*net.DNSError)) {
-			is = errUnsent
+		kind := errNoAnswer
+		dial, ok := errors.AsType[*net.OpError](err)
+		notDialed := ok && dial.Op == "dial"
+		unknownHost := ctx.Err() == nil && errors.As(err, new(*net.DNSError))
+		if notDialed || unknownHost {
+			kind = errUnsent
 		}
-		return fmt.Errorf("%w: node %s: %w", is, n.Name, err)
+		return fmt.Errorf("%w: node %s: %w", kind, n.Name, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: node %s: %w", errNoAnswer, n.Name, err)
-	case len(text) > mostAnswer:
+	case len(text) > maxAnswerBytes:
 		return fmt.Errorf("%w: node %s answers with more than %d bytes: ask for less at a time", collection.ErrTooLarge,
-			n.Name, mostAnswer)
+			n.Name, maxAnswerBytes)
 	case answer.StatusCode == http.StatusOK:
-		if err := json.Unmarshal(text, out); err != nil { // it was done
+		if err := json.Unmarshal(text, out); err != nil { // the operation was done
 			return fmt.Errorf("%w: %w: node %s: %w", errNoAnswer, errMessage, n.Name, err)
 		}
 		return nil
@@ -75,18 +77,18 @@ func (c *Cluster) call(ctx context.Context, n *Node, op string, in, out any) err
 		return fmt.Errorf("%w: node %s: %s: %.200s", errNoAnswer, n.Name, answer.Status,
 			strings.ToValidUTF8(string(text), "?"))
 	}
-	return f.err()
+	return f.toError()
 }
 
-// message is the HTTP request of an operation.
-func (c *Cluster) message(ctx context.Context, n *Node, op string, in any) (*http.Request, error) {
+// newRequest returns the HTTP request of an operation.
+func (c *Cluster) newRequest(ctx context.Context, n *Node, op string, in any) (*http.Request, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsent, err)
 	}
-	if limit := operationOf(op).limit; int64(len(body)) > limit {
-		return nil, fmt.Errorf("%w: the request takes %d bytes, %d are possible: send less at a time", collection.ErrTooLarge,
-			len(body), limit)
+	if limit := findOperation(op).limit; int64(len(body)) > limit {
+		return nil, fmt.Errorf("%w: the request has %d bytes, and at most %d are possible: send less at a time",
+			collection.ErrTooLarge, len(body), limit)
 	}
 	address, err := url.JoinPath(n.Address, innerPath, op)
 	if err != nil {
@@ -101,18 +103,18 @@ func (c *Cluster) message(ctx context.Context, n *Node, op string, in any) (*htt
 	c.mu.Unlock()
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set(headerNode, n.Name)
-	if deadline, ok := ctx.Deadline(); ok { // the rest is for the way back
-		r.Header.Set(headerLeft, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
+	if deadline, ok := ctx.Deadline(); ok { // the last tenth is for the answer
+		r.Header.Set(headerRemaining, strconv.FormatInt(max(time.Until(deadline).Milliseconds()*9/10, 0), 10))
 	}
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	return r, nil
 }
 
-// backoff is how long to wait after a try, from 0 on.
+// backoff returns how long to wait after a try; tries count from 0.
 func backoff(try int) time.Duration { return min(10*time.Millisecond<<min(try, 10), time.Second) }
 
-// pause waits, until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// sleepFor waits for a time, or until ctx ends.
+func sleepFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():

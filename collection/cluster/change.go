@@ -17,10 +17,10 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// changeAsk is a change of one shard.
-type changeAsk struct {
+// changeRequest is a change of one shard.
+type changeRequest struct {
 	Batch     replica.Batch     `json:"batch"`
-	Documents []askedDocument   `json:"documents,omitzero"`
+	Documents []wireDocument    `json:"documents,omitzero"`
 	Replace   bool              `json:"replace,omitempty"`
 	Model     *storage.Model    `json:"model,omitempty"`
 	Set       map[string][]byte `json:"set,omitzero"`
@@ -28,21 +28,23 @@ type changeAsk struct {
 	Only collection.Selection `json:"only"`
 }
 
-// askedDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
-type askedDocument struct {
+// wireDocument is a document whose metadata and vectors are encoded separately: JSON would change their form.
+// wireDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
+type wireDocument struct {
 	collection.DocumentInput
 	Metadata []byte `json:",omitzero"`
 	Vectors  floats `json:",omitzero"`
 }
 
-// changed is the outcome of a change.
-type changed struct {
+// changeResult is the outcome of a change.
+type changeResult struct {
 	Entry    uint64             `json:"entry"`
 	Receipt  collection.Receipt `json:"receipt,omitzero"`
 	Affected index.Affected     `json:"affected,omitzero"`
 }
 
-func (in *changeAsk) documents() []collection.DocumentInput {
+// documents returns the documents of the request.
+func (in *changeRequest) documents() []collection.DocumentInput {
 	docs := make([]collection.DocumentInput, len(in.Documents))
 	for i := range docs {
 		d := &in.Documents[i]
@@ -52,61 +54,65 @@ func (in *changeAsk) documents() []collection.DocumentInput {
 	return docs
 }
 
-func (in *changeAsk) options() collection.UpdateOptions {
+// options returns the options of the update.
+func (in *changeRequest) options() collection.UpdateOptions {
 	return collection.UpdateOptions{Replace: in.Replace, Model: in.Model}
 }
 
-// doCheck finds out whether the documents of a shard would be refused.
-func (c *Cluster) doCheck(ctx context.Context, a *asked, in *changeAsk) (*answers[answered], error) {
-	return eachShard(ctx, c, a, func(h *held, _ *answered) error {
-		return h.view.Admits(ctx, in.documents(), in.options())
+// doCheck checks whether the shards would refuse documents.
+func (c *Cluster) doCheck(ctx context.Context, target *shardTarget, in *changeRequest) (*answers[answerHead], error) {
+	return eachShard(ctx, c, target, func(h *openShard, _ *answerHead) error {
+		return h.snapshot.CheckUpdate(ctx, in.documents(), in.options())
 	})
 }
 
-// doChange makes a change of one shard.
-func (c *Cluster) doChange(ctx context.Context, a *asked, do func(r *replica.Replica, out *changed) error) (*changed,
-	error) {
-	if len(a.Shards) != 1 {
-		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(a.Shards))
+// doChange calls do with the replica of the one shard that is changed.
+func (c *Cluster) doChange(ctx context.Context, target *shardTarget,
+	do func(r *replica.Replica, out *changeResult) error) (*changeResult, error) {
+	if len(target.Shards) != 1 {
+		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(target.Shards))
 	}
-	if err := c.cutOff(); err != nil {
+	if err := c.checkCutOff(); err != nil {
 		return nil, err
 	}
-	r, err := c.here(ctx, a, a.Shards[0].Shard)
+	r, err := c.replicaForRead(ctx, target, target.Shards[0].Shard)
 	if err != nil {
 		return nil, err
 	}
-	out := &changed{}
+	out := &changeResult{}
 	return out, do(r, out)
 }
 
-func (c *Cluster) doUpdate(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
-	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
+// doUpdate stores documents of one shard.
+func (c *Cluster) doUpdate(ctx context.Context, target *shardTarget, in *changeRequest) (*changeResult, error) {
+	return c.doChange(ctx, target, func(r *replica.Replica, out *changeResult) (err error) {
 		out.Receipt, out.Entry, err = r.Update(ctx, in.Batch, in.documents(), in.options())
 		return err
 	})
 }
 
-func (c *Cluster) doDelete(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
-	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
-		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, lenient(in.Only))
+// doDelete deletes documents of one shard.
+func (c *Cluster) doDelete(ctx context.Context, target *shardTarget, in *changeRequest) (*changeResult, error) {
+	return c.doChange(ctx, target, func(r *replica.Replica, out *changeResult) (err error) {
+		out.Affected, out.Entry, err = r.Delete(ctx, in.Batch, toLenient(in.Only))
 		return err
 	})
 }
 
-func (c *Cluster) doMetadata(ctx context.Context, a *asked, in *changeAsk) (*changed, error) {
+// doMetadata sets fields of the metadata of documents of one shard.
+func (c *Cluster) doMetadata(ctx context.Context, target *shardTarget, in *changeRequest) (*changeResult, error) {
 	set := make(map[string]json.RawMessage, len(in.Set))
 	for key, value := range in.Set {
 		set[key] = value
 	}
-	return c.doChange(ctx, a, func(r *replica.Replica, out *changed) (err error) {
-		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, lenient(in.Only), set)
+	return c.doChange(ctx, target, func(r *replica.Replica, out *changeResult) (err error) {
+		out.Affected, out.Entry, err = r.UpdateMetadata(ctx, in.Batch, toLenient(in.Only), set)
 		return err
 	})
 }
 
-// atOnce calls do for shards, all at a time.
-func atOnce[T any](shards []int, do func(shard int) (T, error)) (done map[int]T, errs map[int]error) {
+// forEachShard calls do for all shards concurrently.
+func forEachShard[T any](shards []int, do func(shard int) (T, error)) (done map[int]T, errs map[int]error) {
 	done, errs = map[int]T{}, map[int]error{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -126,12 +132,12 @@ func atOnce[T any](shards []int, do func(shard int) (T, error)) (done map[int]T,
 	return done, errs
 }
 
-// inShards makes the changes of several shards at a time, and again, as long as there is time, those of
-// shards that had too much to do while others were done.
-func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeAsk) (map[int]*changed,
-	map[int]error) {
-	change := func(shard int) (*changed, error) { return s.change(ctx, op, shard, *parts[shard]) }
-	done, errs := atOnce(sorted(parts), change)
+// changeShards makes the changes of several shards concurrently. If some shards are busy while others succeed, it
+// repeats those, as long as there is time.
+func (s *shardedCollection) changeShards(ctx context.Context, op string,
+	parts map[int]*changeRequest) (map[int]*changeResult, map[int]error) {
+	change := func(shard int) (*changeResult, error) { return s.changeShard(ctx, op, shard, *parts[shard]) }
+	done, errs := forEachShard(sortedKeys(parts), change)
 	for len(done) > 0 {
 		var busy []int
 		wait := time.Duration(0)
@@ -144,67 +150,73 @@ func (s *shards) inShards(ctx context.Context, op string, parts map[int]*changeA
 		if len(busy) == 0 || !ok || time.Until(deadline) < wait {
 			break
 		}
-		if pause(ctx, wait); ctx.Err() != nil {
+		if sleepFor(ctx, wait); ctx.Err() != nil {
 			break
 		}
-		again, failed := atOnce(busy, change)
+		retried, failed := forEachShard(busy, change)
 		for _, shard := range busy {
 			delete(errs, shard)
 		}
-		maps.Copy(done, again)
+		maps.Copy(done, retried)
 		maps.Copy(errs, failed)
 	}
 	return done, errs
 }
 
-// failed is the error if some changes failed: that of the first shard whose outcome is unknown, or
-// of the first one.
-func failed(errs map[int]error) (first error) {
-	for _, shard := range sorted(errs) {
-		if err := errs[shard]; first == nil || errors.Is(err, storage.ErrOutcomeUnknown) && !errors.Is(first,
-			storage.ErrOutcomeUnknown) {
+// worstError returns the error of the first shard whose outcome is unknown, or else of the first shard, nil without
+// errors.
+func worstError(errs map[int]error) (first error) {
+	for _, shard := range sortedKeys(errs) {
+		err := errs[shard]
+		unknown := errors.Is(err, storage.ErrOutcomeUnknown) && !errors.Is(first, storage.ErrOutcomeUnknown)
+		if first == nil || unknown {
 			first = err
 		}
 	}
 	return first
 }
 
-// Update implements [collection.Collection]. What can be wrong with documents is found before any of them is
-// sent, as far as that can be known; a shard makes its part as a whole or not at all. A change that some
-// shards have made and others have not is a [*collection.PartlyError].
-func (s *shards) Update(ctx context.Context, given []collection.DocumentInput,
+// Update implements [collection.Collection]. Faults of documents are found before any document is sent, as far as that
+// is possible. Each shard stores its documents as a whole or not at all. If some shards have stored theirs and others
+// have not, the error is a [*collection.PartlyError].
+func (s *shardedCollection) Update(ctx context.Context, input []collection.DocumentInput,
 	o collection.UpdateOptions) (collection.Receipt, error) {
 	if err := o.Model.Validate(); err != nil {
 		return collection.Receipt{}, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
-	m, docs, err := s.begun(ctx, given, o)
+	// Check the documents, and split them by shard.
+	m, docs, err := s.prepareUpdate(ctx, input, o)
 	if err != nil || len(docs) == 0 {
 		return collection.Receipt{}, err
 	}
-	parts, places, err := s.apart(m, docs, o)
+	parts, indices, err := s.splitByShard(m, docs, o)
 	if err != nil {
 		return collection.Receipt{}, err
 	}
 	if len(parts) > 1 {
-		if err := s.check(ctx, parts, places); err != nil {
+		if err := s.checkUpdate(ctx, parts, indices); err != nil {
 			return collection.Receipt{}, err
 		}
 	}
-	done, errs := s.inShards(ctx, "update", parts)
-	r := collection.Receipt{Numbers: make([]uint64, len(docs)), IDs: make([]string, len(docs)),
-		Generation: m.Current.Number}
+	// Store them, and put the receipts together.
+	done, errs := s.changeShards(ctx, "update", parts)
+	r := collection.Receipt{
+		Numbers:    make([]uint64, len(docs)),
+		IDs:        make([]string, len(docs)),
+		Generation: m.Current.Number,
+	}
 	var stored []int
 	for shard, part := range done {
 		receipt := &part.Receipt
-		if len(receipt.Numbers) != len(places[shard]) || len(receipt.IDs) != len(places[shard]) {
+		if len(receipt.Numbers) != len(indices[shard]) || len(receipt.IDs) != len(indices[shard]) {
 			errs[shard] = fmt.Errorf("%w: shard %d: a receipt of %d documents", storage.ErrOutcomeUnknown, shard,
 				len(receipt.Numbers))
 			continue
 		}
-		for i, place := range places[shard] {
-			r.Numbers[place], r.IDs[place] = numberIn(shard, receipt.Numbers[i]), receipt.IDs[i]
+		for j, i := range indices[shard] {
+			r.Numbers[i], r.IDs[i] = documentNumber(shard, receipt.Numbers[j]), receipt.IDs[j]
 		}
-		stored = append(stored, places[shard]...)
+		stored = append(stored, indices[shard]...)
 		r.Stored.Add(receipt.Stored)
 		r.Replaced += receipt.Replaced
 		r.Empty += receipt.Empty
@@ -213,59 +225,60 @@ func (s *shards) Update(ctx context.Context, given []collection.DocumentInput,
 	if len(errs) == 0 {
 		return r, nil
 	}
+	// Say which documents were not stored.
 	for shard, err := range errs {
-		errs[shard] = placed(err, places[shard])
+		errs[shard] = toRequestIndex(err, indices[shard])
 	}
-	if err = failed(errs); len(stored) > 0 {
+	if err = worstError(errs); len(stored) > 0 {
 		slices.Sort(stored)
 		err = &collection.PartlyError{Documents: stored, Done: r.Stored, Err: err}
 	}
 	return collection.Receipt{}, err
 }
 
-// begun checks documents, and makes sure that the collection has a generation that takes them.
-func (s *shards) begun(ctx context.Context, given []collection.DocumentInput, o collection.UpdateOptions) (*Map,
-	[]collection.DocumentInput, error) {
-	m, err := s.current(ctx)
+// prepareUpdate checks documents, and makes sure that the collection has a generation of their dimension.
+func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collection.DocumentInput,
+	o collection.UpdateOptions) (*Map, []collection.DocumentInput, error) {
+	m, err := s.currentMap(ctx)
 	for range 8 {
 		if err != nil {
 			return nil, nil, err
 		}
-		known := 0
+		knownDim := 0
 		if m.Current != nil {
-			known = m.Current.Dim
+			knownDim = m.Current.Dim
 		}
-		docs, err := collection.CheckDocuments(given, known)
+		docs, err := collection.CheckDocuments(input, knownDim)
 		if err != nil {
 			return nil, nil, err
 		}
-		dim := known
+		dim := knownDim
 		for i := range docs {
 			dim = max(dim, docs[i].Dim)
 		}
-		if m.Current != nil && dim == known || len(docs) == 0 {
+		if m.Current != nil && dim == knownDim || len(docs) == 0 {
 			if m.Current != nil {
 				err = m.Current.Model.Check(o.Model)
 			}
 			return m, docs, err
 		}
-		if m, err = s.c.begin(ctx, m, dim, o); err == nil && m.ID != s.id {
-			err = s.gone()
+		if m, err = s.c.beginGeneration(ctx, m, dim, o); err == nil && m.ID != s.id {
+			err = s.removedError()
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: %q does not take the dimension", collection.ErrUnreachable, s.name)
+	return nil, nil, fmt.Errorf("%w: %q does not get the dimension of the vectors", collection.ErrUnreachable, s.name)
 }
 
-// apart takes documents apart by shard, with their places in the request. Documents without an id get a random one.
-func (s *shards) apart(m *Map, docs []collection.DocumentInput, o collection.UpdateOptions) (parts map[int]*changeAsk,
-	places map[int][]int, err error) {
-	parts, places = map[int]*changeAsk{}, map[int][]int{}
+// splitByShard splits documents by shard, with their indices in the request. Documents without an id get a random one.
+func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput,
+	o collection.UpdateOptions) (parts map[int]*changeRequest, indices map[int][]int, err error) {
+	parts, indices = map[int]*changeRequest{}, map[int][]int{}
 	for i := range docs {
 		d := &docs[i]
-		if d.ID == "" { // not its number: a build that ends meanwhile may have a document of that name
+		if d.ID == "" { // not its number: after a build that ends meanwhile, another document may have that id
 			d.ID = randomID()
 		}
 		if _, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
@@ -274,28 +287,30 @@ func (s *shards) apart(m *Map, docs []collection.DocumentInput, o collection.Upd
 		shard := m.shardOf(d.ID)
 		p := parts[shard]
 		if p == nil {
-			p = &changeAsk{Replace: o.Replace, Model: o.Model}
+			p = &changeRequest{Replace: o.Replace, Model: o.Model}
 			parts[shard] = p
 		}
-		p.Documents = append(p.Documents, askedDocument{*d, d.Metadata, d.Vectors})
-		places[shard] = append(places[shard], i)
+		p.Documents = append(p.Documents, wireDocument{*d, d.Metadata, d.Vectors})
+		indices[shard] = append(indices[shard], i)
 	}
-	return parts, places, nil
+	return parts, indices, nil
 }
 
-// placed turns the place of a document in the part of a shard into that in the request.
-func placed(err error, places []int) error {
+// toRequestIndex changes the index of a document in an error from that among the documents of a shard to that in the
+// request.
+func toRequestIndex(err error, indices []int) error {
 	e, ok := errors.AsType[*collection.DocumentError](err)
-	if !ok || e.Document < 0 || e.Document >= len(places) || errors.Is(err, storage.ErrOutcomeUnknown) {
+	if !ok || e.Document < 0 || e.Document >= len(indices) || errors.Is(err, storage.ErrOutcomeUnknown) {
 		return err
 	}
-	return &collection.DocumentError{Document: places[e.Document], ID: e.ID, Token: e.Token, Err: e.Err}
+	return &collection.DocumentError{Document: indices[e.Document], ID: e.ID, Token: e.Token, Err: e.Err}
 }
 
-// check asks shards whether they would refuse documents, so that none of them stores its part if another one
-// will not. Vectors do not matter, and metadata is looked at only if it makes a passage.
-func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map[int][]int) error {
-	light := map[int]*changeAsk{}
+// checkUpdate asks shards whether they would refuse documents, so that no shard stores its documents if another one
+// will refuse. Vectors are left out, and metadata is sent only if it marks a passage.
+func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*changeRequest,
+	indices map[int][]int) error {
+	trimmed := map[int]*changeRequest{}
 	for shard, p := range parts {
 		l := *p
 		l.Documents = slices.Clone(p.Documents)
@@ -307,23 +322,23 @@ func (s *shards) check(ctx context.Context, parts map[int]*changeAsk, places map
 				d.Metadata = nil
 			}
 		}
-		light[shard] = &l
+		trimmed[shard] = &l
 	}
-	_, errs := atOnce(sorted(light), func(shard int) (map[int]*answered, error) {
-		_, found, err := all[answered](ctx, s, "check", only(shard), light[shard])
-		return found, placed(err, places[shard])
+	_, errs := forEachShard(sortedKeys(trimmed), func(shard int) (map[int]*answerHead, error) {
+		_, found, err := readAllShards[answerHead](ctx, s, "check", oneShard(shard), trimmed[shard])
+		return found, toRequestIndex(err, indices[shard])
 	})
-	return failed(errs)
+	return worstError(errs)
 }
 
-// selected makes a change of the documents of a selection.
-func (s *shards) selected(ctx context.Context, op string, sel collection.Selection, in changeAsk) (index.Affected,
-	error) {
+// changeSelected makes a change of the documents of a selection.
+func (s *shardedCollection) changeSelected(ctx context.Context, op string, sel collection.Selection,
+	in changeRequest) (index.Affected, error) {
 	var n index.Affected
 	if err := sel.CheckOne(); err != nil {
 		return n, err
 	}
-	m, err := s.filled(ctx)
+	m, err := s.nonEmptyMap(ctx)
 	if err == nil {
 		err = checkWhere(sel.Where)
 	}
@@ -333,22 +348,22 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 	if err != nil {
 		return n, err
 	}
-	only, parts := split(&sel, m.Shards), map[int]*changeAsk{}
-	for _, shard := range only.shards() {
+	split, parts := newSplitSelection(&sel, m.Shards), map[int]*changeRequest{}
+	for _, shard := range split.shardNumbers() {
 		part := in
-		part.Only = only.in(shard)
+		part.Only = split.forShards(shard)
 		parts[shard] = &part
 	}
-	done, errs := s.inShards(ctx, op, parts)
+	done, errs := s.changeShards(ctx, op, parts)
 	for _, part := range done {
 		n.Add(part.Affected)
 	}
 	for shard, err := range errs {
-		if errors.Is(err, collection.ErrEmpty) { // the shard is, not the collection
+		if errors.Is(err, collection.ErrEmpty) { // only the shard is empty, not the collection
 			delete(errs, shard)
 		}
 	}
-	if err = failed(errs); err != nil && n != (index.Affected{}) {
+	if err = worstError(errs); err != nil && n != (index.Affected{}) {
 		err = &collection.PartlyError{Done: n, Err: err}
 	}
 	if err != nil {
@@ -358,19 +373,19 @@ func (s *shards) selected(ctx context.Context, op string, sel collection.Selecti
 }
 
 // Delete implements [collection.Collection].
-func (s *shards) Delete(ctx context.Context, sel collection.Selection) (index.Affected, error) {
-	return s.selected(ctx, "delete", sel, changeAsk{})
+func (s *shardedCollection) Delete(ctx context.Context, sel collection.Selection) (index.Affected, error) {
+	return s.changeSelected(ctx, "delete", sel, changeRequest{})
 }
 
 // UpdateMetadata implements [collection.Collection].
-func (s *shards) UpdateMetadata(ctx context.Context, sel collection.Selection,
+func (s *shardedCollection) UpdateMetadata(ctx context.Context, sel collection.Selection,
 	set map[string]json.RawMessage) (index.Affected, error) {
 	if err := collection.CheckFields(set); err != nil {
 		return index.Affected{}, err
 	}
-	fields := make(map[string][]byte, len(set)) // in JSON a text would change its form
+	fields := make(map[string][]byte, len(set)) // bytes, because JSON would change the form of raw values
 	for key, value := range set {
 		fields[key] = value
 	}
-	return s.selected(ctx, "metadata", sel, changeAsk{Set: fields})
+	return s.changeSelected(ctx, "metadata", sel, changeRequest{Set: fields})
 }

@@ -17,137 +17,159 @@ import (
 )
 
 const (
-	// changeLimit is how long a change is tried whose request has no deadline. A node has attempt to answer,
-	// and longer for more bytes.
+	// changeLimit is how long a change without a deadline is tried. A node has attemptTime to answer, and
+	// attemptPerMiB longer for each MiB.
 	changeLimit   = 2 * time.Minute
-	attempt       = 10 * time.Second
+	attemptTime   = 10 * time.Second
 	attemptPerMiB = 250 * time.Millisecond
 )
 
-// change makes a change of one shard: it is sent to the first holder, and again, to the others too, until
-// there is an answer.
-func (s *shards) change(ctx context.Context, op string, shard int, in changeAsk) (*changed, error) {
+// changeShard makes a change of one shard. It sends the change to the first holder, and again, to the other holders
+// too, until there is an answer.
+func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int, in changeRequest) (*changeResult,
+	error) {
 	limit := time.Now().Add(changeLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
 	}
-	in.Batch = replica.Batch{ID: randomID(), After: cmp.Or(s.c.newest(s.id, shard), s.end(ctx, shard, false))}
-	// unknown says that the change may have been made; next is the holder that is asked; cutOff is how many in turn
-	// have said that they do not reach the store.
-	unknown, next, cutOff := false, 0, 0
-	last := errNoNode
+	in.Batch = replica.Batch{
+		ID:    randomID(),
+		After: cmp.Or(s.c.newestEntry(s.id, shard), s.logEnd(ctx, shard, useKnownEnd)),
+	}
+	// outcomeUnknown says that the change may have been made. holderIndex is the holder to ask. cutOffHolders counts
+	// the holders in a row that do not reach the store.
+	outcomeUnknown, holderIndex, cutOffHolders := false, 0, 0
+	lastErr := errNoNode
 	for try := 0; ; try++ {
-		m, err := s.current(ctx)
+		// Find the holders of the shard.
+		m, err := s.currentMap(ctx)
 		if err == nil && m.Current == nil {
 			err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
 		}
 		if err != nil {
-			return nil, undecided(unknown, err)
+			return nil, markUnknown(outcomeUnknown, err)
 		}
 		holders := s.c.holders(m, shard)
-		if try == 0 { // a node that hangs gathers no changes
-			next = s.c.front.peers.healthy(holders)
+		if try == 0 { // avoid the first holder if it has failed recently
+			holderIndex = s.c.front.peers.firstHealthy(holders)
 		}
 		if len(holders) > 0 {
-			n := holders[next%len(holders)]
-			a := asked{s.name, s.id, m.Current.Number, m.Shards, []shardAt{{Shard: shard}}}
-			out, err := s.c.changeAt(ctx, n, op, &request[changeAsk]{a, in}, len(holders) > 1)
+			// Send the change to one of them.
+			n := holders[holderIndex%len(holders)]
+			a := shardTarget{
+				Name:       s.name,
+				ID:         s.id,
+				Generation: m.Current.Number,
+				ShardCount: m.Shards,
+				Shards:     []shardAtEntry{{Shard: shard}},
+			}
+			out, err := s.c.changeOnNode(ctx, n, op, &request[changeRequest]{a, in}, len(holders) > 1)
 			if err == nil {
-				s.c.sees(shardKey{s.id, shard}, out.Entry)
+				s.c.noteEntry(shardKey{s.id, shard}, out.Entry)
 				return out, nil
 			}
-			last = fmt.Errorf("node %s: %w", n.Name, err)
-			if isAny(err, errNoAnswer, errUnsent) && !errors.Is(ctx.Err(), context.Canceled) {
-				s.c.suspect(n)
+			lastErr = fmt.Errorf("node %s: %w", n.Name, err)
+			if wrapsAny(err, errNoAnswer, errUnsent) && !errors.Is(ctx.Err(), context.Canceled) {
+				s.c.suspectNode(n)
 			}
-			if cutOff++; !errors.Is(err, errCutOff) {
-				cutOff = 0
+			if cutOffHolders++; !errors.Is(err, errCutOff) {
+				cutOffHolders = 0
 			}
-			// The error says whether the change is tried again, and where.
-			maybe := isAny(err, errNoAnswer, journal.ErrUnknown, storage.ErrOutcomeUnknown)
+			// The error decides whether the change is sent again, and to which holder.
+			mayBeDone := wrapsAny(err, errNoAnswer, journal.ErrUnknown, storage.ErrOutcomeUnknown)
 			switch {
-			case !maybe && (final(err) || isAny(err, collection.ErrBusy, collection.ErrEmpty)):
-				return nil, undecided(unknown && !final(err), err)
-			case !maybe && isAny(err, errGeneration, store.ErrUndecided):
-				next += try % 2 // the node lags behind this process
-			case !maybe && errors.Is(err, store.ErrLate): // it was not sent before, or it would be looked for
-				in.Batch.After = max(in.Batch.After, s.end(ctx, shard, true))
-			case !maybe && notDone(err):
-				next++
+			case !mayBeDone && (isFinal(err) || wrapsAny(err, collection.ErrBusy, collection.ErrEmpty)):
+				return nil, markUnknown(outcomeUnknown && !isFinal(err), err)
+			case !mayBeDone && wrapsAny(err, errGeneration, store.ErrUndecided):
+				holderIndex += try % 2 // the node may lag behind this process: ask it a second time
+			case !mayBeDone && errors.Is(err, store.ErrLate): // it was never sent, so a newer entry is a safe start
+				in.Batch.After = max(in.Batch.After, s.logEnd(ctx, shard, askForEnd))
+			case !mayBeDone && isCertainlyNotDone(err):
+				holderIndex++
 			default:
-				unknown, in.Batch.Sent = true, true
-				next++
+				outcomeUnknown, in.Batch.Sent = true, true
+				holderIndex++
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, undecided(unknown, err)
+			return nil, markUnknown(outcomeUnknown, err)
 		}
-		// The others get some time, and a newer map may name other nodes.
+		// Wait, so that other nodes can take over, and look for a newer map, which may name them.
 		wait := backoff(try)
-		refused := cutOff > 0 && cutOff >= len(holders) && !unknown // else it is asked for as long as there is time
+		// Give up early if all holders are cut off from the store, unless the change may have been made.
+		refused := cutOffHolders > 0 && cutOffHolders >= len(holders) && !outcomeUnknown
 		if refused || time.Until(limit) < wait {
-			return nil, undecided(unknown, fmt.Errorf("%w: shard %d of %q: %w", collection.ErrUnreachable, shard, s.name, last))
+			return nil, markUnknown(outcomeUnknown,
+				fmt.Errorf("%w: shard %d of %q: %w", collection.ErrUnreachable, shard, s.name, lastErr))
 		}
-		pause(ctx, wait)
-		if try > 0 || isAny(last, errGeneration, collection.ErrUnknown) {
-			_, _ = s.c.refreshed(ctx, s.name)
+		sleepFor(ctx, wait)
+		if try > 0 || wrapsAny(lastErr, errGeneration, collection.ErrUnknown) {
+			_, _ = s.c.refreshMap(ctx, s.name)
 		}
 	}
 }
 
-// endTime is how long the end of a log is asked for.
-const endTime = 2 * time.Second
+// logEndTimeout limits how long shards are asked for the end of their log.
+const logEndTimeout = 2 * time.Second
 
-// end asks for the end of the log of a shard if this process has not seen any of it: an answer that is lost
-// would otherwise be looked for in all of it. 0: it is not known.
-func (s *shards) end(ctx context.Context, shard int, again bool) uint64 {
-	if n := s.c.newest(s.id, shard); n > 0 && !again {
+// Values of the parameter refresh of logEnd.
+const (
+	useKnownEnd = false
+	askForEnd   = true
+)
+
+// logEnd returns the end of the log of a shard, 0 if it is not known. The shard is asked if this process has seen no
+// entry of it, or with refresh: a change with a lost answer would otherwise be looked for in the whole log.
+func (s *shardedCollection) logEnd(ctx context.Context, shard int, refresh bool) uint64 {
+	if n := s.c.newestEntry(s.id, shard); n > 0 && !refresh {
 		return n
 	}
-	ctx, stop := context.WithTimeout(ctx, endTime)
+	ctx, stop := context.WithTimeout(ctx, logEndTimeout)
 	defer stop()
-	_, _, _, _ = read[lookFound](ctx, s, opStats, only(shard), &lookAsk{})
-	return s.c.newest(s.id, shard)
+	_, _, _, _ = readShards[describeAnswer](ctx, s, opStats, oneShard(shard), &describeRequest{})
+	return s.c.newestEntry(s.id, shard)
 }
 
-// probeAfter is how long a change may be unanswered before its node is asked whether it lives, again and again.
-const probeAfter = 500 * time.Millisecond
+// probeInterval is how long a change may be unanswered before its node is asked whether it is alive, and then again.
+const probeInterval = 500 * time.Millisecond
 
-// changeAt has a node make a change of a shard. One that hangs, or does not reach the store, is not waited for
-// if there are others: the outcome is then unknown.
-func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[changeAsk], others bool) (out *changed,
-	err error) {
+// changeOnNode sends a change of a shard to a node. If there are other holders, it does not wait for a node that hangs
+// or does not reach the store; the outcome is then unknown.
+func (c *Cluster) changeOnNode(ctx context.Context, n *Node, op string, in *request[changeRequest],
+	others bool) (out *changeResult, err error) {
+	// Allow more time for larger changes.
 	size := 0
 	for i := range in.In.Documents {
 		size += 4*len(in.In.Documents[i].Vectors) + len(in.In.Documents[i].Metadata)
 	}
-	ctx, stop := context.WithTimeout(ctx, attempt+time.Duration(size>>20)*attemptPerMiB)
+	ctx, stop := context.WithTimeout(ctx, attemptTime+time.Duration(size>>20)*attemptPerMiB)
 	defer stop()
-	answered := c.front.peers.works(n.Name)
-	defer func() { answered(err == nil) }()
+	done := c.front.peers.beginOther(n.Name)
+	defer func() { done(err == nil) }()
 	type answer struct {
-		out *changed
+		out *changeResult
 		err error
 	}
-	came := make(chan answer, 1)
+	results := make(chan answer, 1)
 	go func() {
-		out := &changed{}
-		came <- answer{out, c.call(ctx, n, op, in, out)}
+		out := &changeResult{}
+		results <- answer{out, c.callNode(ctx, n, op, in, out)}
 	}()
+	// Wait for the answer, and ask the node now and then whether it is alive.
 	for {
 		var probe <-chan time.Time
 		if others {
-			probe = time.After(probeAfter)
+			probe = time.After(probeInterval)
 		}
 		select {
-		case a := <-came:
+		case a := <-results:
 			return a.out, a.err
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
 		case <-probe:
-			err = c.works(ctx, n)
+			err = c.probeNodeAndStore(ctx, n)
 			select {
-			case a := <-came:
+			case a := <-results:
 				return a.out, a.err
 			default:
 			}
@@ -158,23 +180,23 @@ func (c *Cluster) changeAt(ctx context.Context, n *Node, op string, in *request[
 	}
 }
 
-// notDone reports whether an error says that a change was not made.
-func notDone(err error) bool {
-	return isAny(err, errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, errCutOff,
+// isCertainlyNotDone reports whether an error says that a change was not made.
+func isCertainlyNotDone(err error) bool {
+	return wrapsAny(err, errUnsent, errNotHere, errTooBusy, errMessage, errSecret, errNoRoute, errCutOff,
 		journal.ErrBehind, journal.ErrFork, replica.ErrFailed, context.Canceled, context.DeadlineExceeded,
 		collection.ErrUnknown, collection.ErrClosed, collection.ErrReopened, collection.ErrDamaged,
 		collection.ErrUnreachable)
 }
 
-// undecided marks the error of a change that may have been made.
-func undecided(unknown bool, err error) error {
+// markUnknown adds [storage.ErrOutcomeUnknown] to the error of a change that may have been made.
+func markUnknown(unknown bool, err error) error {
 	if !unknown {
 		return err
 	}
 	return fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
 }
 
-// randomID is one that no other has.
+// randomID returns a random id, which is unique for all practical purposes.
 func randomID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

@@ -19,13 +19,13 @@ import (
 func TestSearchElsewhere(t *testing.T) {
 	for _, why := range []error{search.ErrClosed, storage.ErrClosed, storage.ErrCorrupt, collection.ErrClosed,
 		replica.ErrFailed} {
-		s := &shards{name: "wiki", id: "wiki.0000000000000000", c: testNode(t, memory.New(), "a", nil)}
+		s := &shardedCollection{name: "wiki", id: "wiki.0000000000000000", c: testNode(t, memory.New(), "a", nil)}
 		m := &Map{ID: s.id, Name: s.name, Shards: 1, Replicas: 2, Current: &replica.Generation{Number: 1}}
-		f := &fan[answered, lookAsk, *answered]{
-			s: s, m: m, missing: map[int]error{}, stop: func() { t.Error("the search is given up") },
+		f := &fanOut[answerHead, describeRequest, *answerHead]{
+			shards: s, m: m, missing: map[int]error{}, stop: func() { t.Error("the search is given up") },
 		}
-		f.refused(&Node{Name: "a"}, []int{0},
-			failureOf(&search.QueryError{Err: fmt.Errorf("searching: %w", why)}).err())
+		f.noteRefusal(&Node{Name: "a"}, []int{0},
+			newFailure(&search.QueryError{Err: fmt.Errorf("searching: %w", why)}).toError())
 		require.NoError(t, f.refusal)
 		require.ErrorIs(t, f.missing[0], why)
 	}
@@ -34,18 +34,18 @@ func TestSearchElsewhere(t *testing.T) {
 // A Close that does not wait for the end of the loop reads no field that the loop writes.
 func TestCloseLeavesBeatsToLoop(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
-	c.end()
+	c.cancel()
 	c.background.Wait()
 	before := &Node{Name: c.node.Name, Started: "before", Since: c.node.Since.Add(-time.Hour)}
-	_, err := beat(t.Context(), c.c.Store, before, 0)
+	_, err := putBeat(t.Context(), c.cfg.Store, before, 0)
 	require.NoError(t, err)
-	c.lives.beats[before.object()] = &life{node: before}
+	c.beats.byObject[before.object()] = &nodeBeat{node: before}
 	block := make(chan struct{})
 	c.background.Go(func() { <-block }) // in the place of the loop
 	defer close(block)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	require.NoError(t, c.Close(ctx))
-	_, err = readNode(t.Context(), c.c.Store, before.object())
+	_, err = readNode(t.Context(), c.cfg.Store, before.object())
 	require.NoError(t, err)
 }

@@ -1,4 +1,5 @@
-// Package cluster keeps collections in an object store, for any number of processes that share it.
+// Package cluster keeps collections in an object store, for any number of processes that share the store.
+// docs/lab/cluster.md has the protocol and its invariants, which comments here name as I1 to I11.
 package cluster
 
 import (
@@ -25,28 +26,30 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Config of a process. Store and Dir are needed.
+// Config is the configuration of a process. Store and Dir are required.
 type Config struct {
 	Store objects.Store
 	Place string // the address of the store, for messages
-	Dir   string // of the cache
-	// Name of the node, the same after a restart. The nodes of a Zone may fail together.
+	Dir   string // folder of the cache
+	// Name is the name of the node, the same after a restart. Nodes of one Zone may fail together.
 	Name, Zone string
-	// Address is the URL under which other nodes reach [Cluster.Handler]; "": a client, which
-	// has no shards and asks the nodes for everything.
+	// Address is the URL under which other nodes reach [Cluster.Handler]. "" means a client: it has no shards and asks
+	// the nodes for everything.
 	Address string
-	// Shards and Replicas are those of collections that are declared; 0: 1 shard, 2 replicas.
+	// Shards and Replicas are the defaults of collections that are declared. 0 means 1 shard and 2 replicas.
 	Shards, Replicas int
 	Index            store.Options // growth, threads, backend, device, derived data, queue
-	Grace            time.Duration // how long objects stay after they were needed; 0 means an hour
+	Grace            time.Duration // how long unneeded objects stay. 0 means an hour
 	CheckpointBytes  int64         // see [replica.Config]
-	Beat             time.Duration // how often a node says that it lives; 0: 3 s. It counts as dead after 4 of them
-	// Deadline bounds a search; 0: 30 s. Partial lets searches answer without shards that do not answer.
+	// Beat is the interval at which a node says that it is alive. 0 means 3 s. It counts as dead after four intervals.
+	Beat time.Duration
+	// Deadline limits a search. 0 means 30 s. Partial lets searches answer without shards that do not answer.
 	Deadline time.Duration
 	Partial  bool
 	Logger   *slog.Logger
 }
 
+// complete checks the configuration and fills in the defaults.
 func (c *Config) complete() (err error) {
 	c.Shards, c.Replicas = cmp.Or(c.Shards, 1), cmp.Or(c.Replicas, 2)
 	c.Grace, c.Beat = cmp.Or(c.Grace, time.Hour), cmp.Or(c.Beat, 3*time.Second)
@@ -55,7 +58,7 @@ func (c *Config) complete() (err error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Store == nil || c.Dir == "" || c.Grace < 0 || c.Beat < 0 || c.Deadline < 0 {
-		return fmt.Errorf("%w: a store and a folder are needed, and no time may be negative", collection.ErrConfig)
+		return fmt.Errorf("%w: a store and a folder are required, and no time may be negative", collection.ErrConfig)
 	}
 	if err := checkSpread(c.Shards, c.Replicas); err != nil {
 		return err
@@ -64,47 +67,49 @@ func (c *Config) complete() (err error) {
 	return err
 }
 
-// Cluster is the collections of a store, as a node or a client sees them. It is a [collection.Catalog].
+// Cluster is the collections of a store, as one node or client sees them. It is a [collection.Catalog].
 type Cluster struct {
-	c    Config
-	log  *slog.Logger
-	node *Node // this one; nil: a client
-	rc   replica.Config
-	// Of the loop:
-	beat  uint64 // how many there were
-	lives lives
+	cfg           Config
+	log           *slog.Logger
+	node          *Node // this node, nil for a client
+	replicaConfig replica.Config
 
-	mu         sync.Mutex
-	maps       map[string]*Map                // by the name of the collection, the newest that is known
-	lost       map[string]bool                // collections whose maps the store has lost
-	nodes      []*Node                        // that live, by name, this one among them
-	twin       *Node                          // another process with the name of this node; nil means none
-	replicas   map[replicaKey]*kept           // of this node
-	ending     map[replicaKey]bool            // replicas that are being closed
-	seen       map[shardKey]uint64            // the newest entry of a shard that this process has made or seen
-	heard      map[shardKey]uint64            // the newest that a hint spoke of; it may be wrong
-	secret     string                         // of the inner routes
-	front      front                          // answers requests
-	hints      map[string]map[shardKey]uint64 // entries that a process is to be told of, by its Started
-	placed     map[placement][][]*Node        // while the same nodes live
-	missed     map[string]time.Time           // when names were asked for that are not there
-	unsealed   map[string]time.Time           // since when logs are known that are to be sealed, by name
-	busy       map[string]bool                // work in the background, by its name; each runs once at a time
-	built      map[string]*building           // by identity: the state of Next
-	times      map[string]time.Time           // when something was done last, see due
-	now        time.Time                      // by the clock of the store, at the last beat
-	answered   time.Time                      // when the store has answered, by the clock of this process
-	trouble    error                          // error of the last look
-	news       chan struct{}                  // closed when a map, or the list of nodes, has changed
-	closed     bool
+	// Used by the loop only.
+	beatCount uint64 // beats of this node so far
+	beats     beatTracker
+
+	mu            sync.Mutex                     // guards the fields up to panics
+	maps          map[string]*Map                // newest known map, by the name of the collection
+	lostMaps      map[string]bool                // collections whose maps the store has lost
+	nodes         []*Node                        // living nodes by name, including this one
+	twin          *Node                          // another process with the name of this node. nil means none
+	replicas      map[replicaKey]*cachedReplica  // open replicas of this node
+	closing       map[replicaKey]bool            // replicas that are being closed
+	seenEntries   map[shardKey]uint64            // newest entry that this process has made or seen
+	hintedEntries map[shardKey]uint64            // newest entry that a hint named; it may be wrong
+	secret        string                         // token of the inner routes
+	front         front                          // answers requests
+	pendingHints  map[string]map[shardKey]uint64 // entries still to be sent to a process, by its Node.Started
+	placements    map[placementKey][][]*Node     // holders of shards, valid while the same nodes live
+	missedNames   map[string]time.Time           // when unknown names were last looked up
+	unsealed      map[string]time.Time           // when removed collections with unsealed logs were first seen, by name
+	runningTasks  map[string]bool                // background tasks by name; each runs once at a time
+	nextBuilds    map[string]*nextBuild          // state of Map.Next, by the id of the collection
+	lastDone      map[string]time.Time           // when work was last done, see claimIfDue
+	storeNow      time.Time                      // time of the last beat, by the clock of the store
+	lastAnswer    time.Time                      // when the store last answered, by the clock of this process
+	storeErr      error                          // error of the last refresh. nil means that it succeeded
+	mapsChanged   chan struct{}                  // closed when a map, or the list of nodes, has changed
+	closed        bool
+
 	panics     atomic.Uint64
-	requests   atomic.Int64    // to the store, of the loop; for tests
+	requests   atomic.Int64    // requests of the loop to the store; for tests
 	ctx        context.Context // ends with the cluster
-	end        context.CancelFunc
-	look       chan struct{} // asks the loop to act
-	heavy      chan struct{} // a turn to train a codec, or to encode a shard
-	polls      chan struct{} // turns to look at logs
-	opening    sync.Mutex
+	cancel     context.CancelFunc
+	wake       chan struct{} // asks the loop to act
+	heavySlot  chan struct{} // slot to train a codec or to encode a shard
+	pollSlots  chan struct{} // slots to poll logs
+	openMutex  sync.Mutex    // held while a replica is opened
 	background sync.WaitGroup
 }
 
@@ -118,7 +123,8 @@ type replicaKey struct {
 	generation uint64
 }
 
-type placement struct {
+// placementKey identifies a placement of shards.
+type placementKey struct {
 	id               string
 	shards, replicas int
 }
@@ -128,68 +134,91 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	given := cfg.Store
-	cfg.Store = reached{given}
+	rawStore := cfg.Store
+	cfg.Store = reachabilityStore{rawStore}
 	c := &Cluster{
-		c: cfg, log: cfg.Logger,
-		maps: map[string]*Map{}, lost: map[string]bool{}, missed: map[string]time.Time{}, times: map[string]time.Time{},
-		replicas: map[replicaKey]*kept{}, ending: map[replicaKey]bool{}, seen: map[shardKey]uint64{},
-		heard: map[shardKey]uint64{}, unsealed: map[string]time.Time{},
-		hints: map[string]map[shardKey]uint64{}, placed: map[placement][][]*Node{}, busy: map[string]bool{},
-		built: map[string]*building{}, lives: lives{ttl: beatsToDie * cfg.Beat}, news: make(chan struct{}),
-		look: make(chan struct{}, 1), heavy: make(chan struct{}, 1), polls: make(chan struct{}, 4),
+		cfg:           cfg,
+		log:           cfg.Logger,
+		maps:          map[string]*Map{},
+		lostMaps:      map[string]bool{},
+		missedNames:   map[string]time.Time{},
+		lastDone:      map[string]time.Time{},
+		replicas:      map[replicaKey]*cachedReplica{},
+		closing:       map[replicaKey]bool{},
+		seenEntries:   map[shardKey]uint64{},
+		hintedEntries: map[shardKey]uint64{},
+		unsealed:      map[string]time.Time{},
+		pendingHints:  map[string]map[shardKey]uint64{},
+		placements:    map[placementKey][][]*Node{},
+		runningTasks:  map[string]bool{},
+		nextBuilds:    map[string]*nextBuild{},
+		beats:         beatTracker{ttl: beatsToDie * cfg.Beat},
+		mapsChanged:   make(chan struct{}),
+		wake:          make(chan struct{}, 1),
+		heavySlot:     make(chan struct{}, 1),
+		pollSlots:     make(chan struct{}, 4),
 	}
-	c.rc = replica.Config{
-		Store: cfg.Store, Dir: cfg.Dir, Index: cfg.Index, Grace: cfg.Grace, CheckpointBytes: cfg.CheckpointBytes,
-		Logger: cfg.Logger, Appended: c.appended, Misled: c.misled, Living: c.living,
+	c.replicaConfig = replica.Config{
+		Store:           cfg.Store,
+		Dir:             cfg.Dir,
+		Index:           cfg.Index,
+		Grace:           cfg.Grace,
+		CheckpointBytes: cfg.CheckpointBytes,
+		Logger:          cfg.Logger,
+		Appended:        c.announceEntry,
+		HintFailed:      c.forgetHints,
+		CheckExists:     c.checkExists,
 	}
 	if cfg.Address != "" {
 		c.node = &Node{cfg.Name, cfg.Address, cfg.Zone, newToken(), index.Version(), time.Now().UTC()}
-		if err := c.node.check(); err != nil {
+		if err := c.node.validate(); err != nil {
 			return nil, err
 		}
-		left, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*"))
-		for _, dir := range left { // of a process that was killed
+		scratchDirs, _ := filepath.Glob(filepath.Join(cfg.Dir, scratchPrefix+"*"))
+		for _, dir := range scratchDirs { // left by a process that was killed
 			_ = os.RemoveAll(dir)
 		}
 	}
-	c.lives.stale = 10*c.lives.ttl + time.Minute
-	if c.node == nil { // it may end before it sees that a beat stands still; stores have times in whole seconds
-		c.lives.stale = c.lives.ttl + 3*time.Second
+	c.beats.stale = 10*c.beats.ttl + time.Minute
+	if c.node == nil { // a client may end before it sees that a beat has stopped; stores have times in whole seconds
+		c.beats.stale = c.beats.ttl + 3*time.Second
 	}
-	c.ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
-	if err := c.join(ctx, given); err != nil {
-		c.end()
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := c.joinStore(ctx, rawStore); err != nil {
+		c.cancel()
 		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
 	}
-	c.background.Go(c.loop)
+	c.background.Go(c.runLoop)
 	return c, nil
 }
 
-// join looks at the store for the first time. Errors of given, unlike those of [reached], are those of the store alone.
-func (c *Cluster) join(ctx context.Context, given objects.Store) (err error) {
-	if c.secret, err = secretOf(ctx, given, c.node != nil); err != nil {
-		return firstError{err}
+// joinStore looks at the store for the first time. It uses rawStore, whose errors are those of the store alone, unlike
+// those of a [reachabilityStore].
+func (c *Cluster) joinStore(ctx context.Context, rawStore objects.Store) (err error) {
+	if c.secret, err = readSecret(ctx, rawStore, c.node != nil); err != nil {
+		return joinError{err}
 	}
 	if c.node != nil {
-		if err := checkStore(ctx, given); err != nil {
+		if err := checkStore(ctx, rawStore); err != nil {
 			return err
 		}
 	}
-	return c.lookOnce(ctx)
+	return c.refreshFromStore(ctx)
 }
 
+// secretName is the object that holds the token of the inner routes.
 const secretName = "secret"
 
-// secretOf is the token of the inner routes, which the first node of a store makes; "": there was none yet.
-func secretOf(ctx context.Context, s objects.Store, create bool) (string, error) {
+// readSecret returns the token of the inner routes, which the first node of a store creates. "" means that there is
+// none yet.
+func readSecret(ctx context.Context, s objects.Store, create bool) (string, error) {
 	text, _, err := objects.Read(ctx, s, secretName, 1024)
 	if errors.Is(err, objects.ErrNotFound) {
 		if !create {
 			return "", nil
 		}
-		fresh := newToken() + newToken()
-		_, perr := s.Put(ctx, secretName, strings.NewReader(fresh), int64(len(fresh)))
+		created := newToken() + newToken()
+		_, perr := s.Put(ctx, secretName, strings.NewReader(created), int64(len(created)))
 		if text, _, err = objects.Read(ctx, s, secretName, 1024); err != nil {
 			err = errors.Join(perr, err)
 		}
@@ -200,12 +229,12 @@ func secretOf(ctx context.Context, s objects.Store, create bool) (string, error)
 	return string(text), err
 }
 
-// ErrStore: a store that a cluster cannot have.
+// ErrStore means that a store does not have the conditional puts that a cluster needs.
 var ErrStore = errors.New("the store does not refuse to put an object that is there (If-None-Match): " +
 	"changes would be lost")
 
-// checkStore puts an object twice: a store that takes both would take two entries of one number. Other errors
-// say nothing.
+// checkStore puts an object twice: a store that accepts both would accept two entries with one number (I1). Other
+// errors are ignored, since they prove nothing.
 func checkStore(ctx context.Context, s objects.Store) error {
 	name := "probe/" + newToken()
 	put := func(text string) error {
@@ -220,7 +249,7 @@ func checkStore(ctx context.Context, s objects.Store) error {
 	return nil
 }
 
-// Close ends the node: others take over at once.
+// Close ends the node. Other nodes take over its shards at once.
 func (c *Cluster) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closed {
@@ -229,8 +258,9 @@ func (c *Cluster) Close(ctx context.Context) error {
 	}
 	c.closed = true
 	c.mu.Unlock()
-	c.end()
+	c.cancel()
 	idle := make(chan struct{})
+	// Wait for the background work.
 	go func() {
 		c.background.Wait()
 		close(idle)
@@ -241,26 +271,28 @@ func (c *Cluster) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		stopped = false
 	}
+	// Delete the beat of this node, so that others notice at once that it has ended.
 	if c.node != nil {
-		ctx, stop := context.WithTimeout(ctx, c.c.Beat)
+		ctx, stop := context.WithTimeout(ctx, c.cfg.Beat)
 		ended := []string{c.node.object()}
-		if stopped { // else the loop may still change the beats
-			for object, l := range c.lives.beats { // a process of this name that was killed before this one began
+		if stopped { // otherwise the loop may still change the beats
+			for object, l := range c.beats.byObject { // and of an earlier process of this name that was killed
 				if l.node != nil && l.node.Name == c.node.Name && l.node.Since.Before(c.node.Since) {
 					ended = append(ended, object)
 				}
 			}
 		}
 		for _, object := range ended {
-			if derr := c.c.Store.Delete(ctx, object); derr != nil {
-				c.log.Warn("others will notice later that this node has ended", "error", derr)
+			if derr := c.cfg.Store.Delete(ctx, object); derr != nil {
+				c.log.Warn("others will notice only later that this node has ended", "error", derr)
 			}
 		}
 		stop()
 	}
+	// Close the replicas.
 	c.mu.Lock()
 	open := slices.Collect(maps.Values(c.replicas))
-	c.replicas = map[replicaKey]*kept{}
+	c.replicas = map[replicaKey]*cachedReplica{}
 	c.mu.Unlock()
 	errs := make([]error, len(open))
 	_ = parallel.Do(context.WithoutCancel(ctx), len(open), len(open), func(i int) error {
@@ -270,11 +302,11 @@ func (c *Cluster) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// living looks into the store whether a collection is there.
-func (c *Cluster) living(ctx context.Context, id string) error {
-	m, err := newestMap(ctx, c.c.Store, nameOf(id))
+// checkExists asks the store whether a collection exists. The error is [collection.ErrUnknown] if it was removed.
+func (c *Cluster) checkExists(ctx context.Context, id string) error {
+	m, err := newestMap(ctx, c.cfg.Store, nameFromID(id))
 	switch {
-	case errors.Is(err, collection.ErrUnknown): // which says nothing
+	case errors.Is(err, collection.ErrUnknown): // a missing map does not prove a removal
 		return fmt.Errorf("%w: the store has lost the map of %s", collection.ErrUnreachable, id)
 	case err == nil && (m.Removed || m.ID != id):
 		return fmt.Errorf("%w: %q", collection.ErrUnknown, id)
@@ -282,37 +314,37 @@ func (c *Cluster) living(ctx context.Context, id string) error {
 	return err
 }
 
-// aside begins work in the background, unless work of that name is running.
-func (c *Cluster) aside(what string, do func(ctx context.Context)) (began bool) {
+// startTask starts work in the background, unless a task with the same name is running. began reports whether it did.
+func (c *Cluster) startTask(task string, do func(ctx context.Context)) (began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.ctx.Err() != nil || c.busy[what] {
+	if c.closed || c.ctx.Err() != nil || c.runningTasks[task] {
 		return false
 	}
-	c.busy[what] = true
+	c.runningTasks[task] = true
 	c.background.Go(func() {
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			delete(c.busy, what)
+			delete(c.runningTasks, task)
 		}()
-		_ = c.guarded(what, func() error { do(c.ctx); return nil })
+		_ = c.runGuarded(task, func() error { do(c.ctx); return nil })
 	})
 	return true
 }
 
-// take waits for one of the turns that a channel has room for; end gives it back.
-func take(ctx context.Context, turns chan struct{}) (end func(), err error) {
+// acquireSlot waits for one of the slots of a channel. The caller calls release to give it back.
+func acquireSlot(ctx context.Context, slots chan struct{}) (release func(), err error) {
 	select {
-	case turns <- struct{}{}:
-		return func() { <-turns }, nil
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// persist repeats requests that the store may refuse at first, 6 times at most. errTaken ends it.
-func persist(ctx context.Context, do func() error) (err error) {
+// retryStore repeats requests that the store may refuse at first, up to 6 times. errTaken ends it.
+func retryStore(ctx context.Context, do func() error) (err error) {
 	for try := range 6 {
 		if try > 0 {
 			select {
@@ -328,35 +360,35 @@ func persist(ctx context.Context, do func() error) (err error) {
 	return err
 }
 
-// holders are the living nodes that have a shard, in order: the first gathers its changes.
+// holders returns the living nodes that have a shard, in order: the first one gathers its changes.
 func (c *Cluster) holders(m *Map, shard int) []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.placeOf(m)[shard]
+	return c.placementOf(m)[shard]
 }
 
-// placeOf are the holders of all shards; c.mu is held.
-func (c *Cluster) placeOf(m *Map) [][]*Node {
-	p := placement{m.ID, m.Shards, m.Replicas}
-	if c.placed[p] == nil {
-		c.placed[p] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
+// placementOf returns the holders of all shards; c.mu is held.
+func (c *Cluster) placementOf(m *Map) [][]*Node {
+	p := placementKey{m.ID, m.Shards, m.Replicas}
+	if c.placements[p] == nil {
+		c.placements[p] = placeShards(c.nodes, m.ID, m.Shards, m.Replicas)
 	}
-	return c.placed[p]
+	return c.placements[p]
 }
 
-// coordinates reports whether this node looks after a collection.
-func (c *Cluster) coordinates(m *Map) bool {
+// isCoordinator reports whether this node coordinates a collection: it trains, promotes and collects garbage.
+func (c *Cluster) isCoordinator(m *Map) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.node != nil && coordinator(c.nodes, m.ID) == c.node
 }
 
-// runs reports whether a process is known to live, by the Started of its node.
-func (c *Cluster) runs(started string) bool {
+// isProcessAlive reports whether a process is known to live, by the Started of its node.
+func (c *Cluster) isProcessAlive(started string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.Started == started })
 }
 
-// self reports whether a node is this process.
-func (c *Cluster) self(n *Node) bool { return c.node != nil && n.Name == c.node.Name }
+// isSelf reports whether a node is this process.
+func (c *Cluster) isSelf(n *Node) bool { return c.node != nil && n.Name == c.node.Name }

@@ -14,44 +14,44 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// shards is a collection.
-type shards struct {
+// shardedCollection is a collection of the cluster, as this process sees it.
+type shardedCollection struct {
 	c        *Cluster
 	name, id string
 }
 
-var _ collection.Collection = (*shards)(nil)
+var _ collection.Collection = (*shardedCollection)(nil)
 
 // Name implements [collection.Collection].
-func (s *shards) Name() string { return s.name }
+func (s *shardedCollection) Name() string { return s.name }
 
-// current is the newest map of the collection that is known here. The error is [collection.ErrUnknown] if the
-// collection was removed, whatever has its name now.
-func (s *shards) current(ctx context.Context) (*Map, error) {
+// currentMap returns the newest known map of the collection. The error is [collection.ErrUnknown] if the collection was
+// removed, even if another one has its name now.
+func (s *shardedCollection) currentMap(ctx context.Context) (*Map, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if s.c.ctx.Err() != nil {
 		return nil, collection.ErrClosed
 	}
-	m, err := s.c.mapOf(ctx, s.name)
+	m, err := s.c.findMap(ctx, s.name)
 	if err == nil && m.ID != s.id {
-		err = s.gone()
+		err = s.removedError()
 	}
 	return m, err
 }
 
-// filled is the newest map of the collection if that has documents, else [collection.ErrEmpty]. The store is asked
-// before that is said: another node may have stored some a moment ago.
-func (s *shards) filled(ctx context.Context) (*Map, error) {
-	m, err := s.current(ctx)
+// nonEmptyMap returns the newest map if the collection has documents, or else [collection.ErrEmpty]. It asks the store
+// before it reports that: another node may have stored documents a moment ago.
+func (s *shardedCollection) nonEmptyMap(ctx context.Context) (*Map, error) {
+	m, err := s.currentMap(ctx)
 	if err == nil && m.Current == nil {
-		if newer, rerr := s.c.refreshed(ctx, s.name); rerr == nil {
+		if newer, rerr := s.c.refreshMap(ctx, s.name); rerr == nil {
 			m = newer
 		}
 		switch {
 		case m.ID != s.id:
-			err = s.gone()
+			err = s.removedError()
 		case m.Current == nil:
 			err = fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
 		}
@@ -59,114 +59,119 @@ func (s *shards) filled(ctx context.Context) (*Map, error) {
 	return m, err
 }
 
-// errRebuilt: numbers of documents that were read before a bulk build are those of others now.
+// errRebuilt means that the collection was built again, so that numbers read before belong to other documents now.
 var errRebuilt = fmt.Errorf("%w: the collection was built again meanwhile", collection.ErrUnreachable)
 
-// same is errRebuilt if documents have other numbers than in a map.
-func (s *shards) same(ctx context.Context, m *Map) error {
-	now, err := s.current(ctx)
+// checkSameNumbers returns errRebuilt if documents have other numbers now than in a map.
+func (s *shardedCollection) checkSameNumbers(ctx context.Context, m *Map) error {
+	now, err := s.currentMap(ctx)
 	if err == nil && now.Current.Base != m.Current.Base {
 		err = fmt.Errorf("%q: %w", s.name, errRebuilt)
 	}
 	return err
 }
 
-// settled calls do again if the collection has got another generation meanwhile, so that all that do reads is of one.
-func (s *shards) settled(ctx context.Context, do func() error) error {
+// withinOneGeneration calls do, and again if the collection has got another generation meanwhile, so that everything
+// that do reads is of one generation.
+func (s *shardedCollection) withinOneGeneration(ctx context.Context, do func() error) error {
 	for range 4 {
-		before, err := s.current(ctx)
+		before, err := s.currentMap(ctx)
 		if err != nil {
 			return err
 		}
 		err = do()
-		if now, nerr := s.current(ctx); nerr != nil || now.Current.Number == before.Current.Number {
+		if now, nerr := s.currentMap(ctx); nerr != nil || now.Current.Number == before.Current.Number {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %q is encoded again and again", collection.ErrUnreachable, s.name)
+	return fmt.Errorf("%w: %q changes its generation again and again", collection.ErrUnreachable, s.name)
 }
 
-func (s *shards) gone() error { return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name) }
+// removedError returns the error of a collection that was removed.
+func (s *shardedCollection) removedError() error {
+	return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, s.name)
+}
 
-// refreshed is the newest map, read from the store unless that was done a moment ago: while a node does not
-// answer, all requests look for news.
-func (c *Cluster) refreshed(ctx context.Context, name string) (*Map, error) {
+// refreshMap reads the newest map from the store, unless that was done a moment ago: while a node does not answer, all
+// requests look for a newer map.
+func (c *Cluster) refreshMap(ctx context.Context, name string) (*Map, error) {
 	c.mu.Lock()
-	before, now := c.front.renewed[name], time.Now()
-	if c.front.renewed == nil || len(c.front.renewed) > 4096 {
-		c.front.renewed = map[string]time.Time{}
+	before, now := c.front.rereadAt[name], time.Now()
+	if c.front.rereadAt == nil || len(c.front.rereadAt) > 4096 {
+		c.front.rereadAt = map[string]time.Time{}
 	}
 	if now.Sub(before) < 100*time.Millisecond {
 		c.mu.Unlock()
-		return c.mapOf(ctx, name)
+		return c.findMap(ctx, name)
 	}
-	c.front.renewed[name] = now
+	c.front.rereadAt[name] = now
 	c.mu.Unlock()
-	return c.renew(ctx, name)
+	return c.rereadMap(ctx, name)
 }
 
-// deadline is how long a request may take that says nothing of that.
-func (c *Cluster) deadline() time.Duration { return cmp.Or(c.c.Deadline, 30*time.Second) }
+// requestTimeout returns how long a request without a deadline may take.
+func (c *Cluster) requestTimeout() time.Duration { return cmp.Or(c.cfg.Deadline, 30*time.Second) }
 
-// newest is the newest entry of a shard that this process has made or seen.
-func (c *Cluster) newest(id string, shard int) uint64 {
+// newestEntry returns the newest entry of a shard that this process has made or seen.
+func (c *Cluster) newestEntry(id string, shard int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seen[shardKey{id, shard}]
+	return c.seenEntries[shardKey{id, shard}]
 }
 
-// sees notes an entry that a shard has: later reads have to show it.
-func (c *Cluster) sees(k shardKey, entry uint64) {
+// noteEntry notes an entry that a shard has, so that later reads show it.
+func (c *Cluster) noteEntry(k shardKey, entry uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen[k] = max(c.seen[k], entry)
+	c.seenEntries[k] = max(c.seenEntries[k], entry)
 }
 
-// saw takes over the entries and the numbers of documents that shards have answered with.
-func saw[T any, P answer[T]](s *shards, parts map[int]*T) {
+// noteAnswers notes the entries and document counts in the answers of shards.
+func noteAnswers[T any, P answer[T]](s *shardedCollection, parts map[int]*T) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.c.front.documents == nil {
 		s.c.front.documents = map[shardKey]uint64{}
 	}
 	for shard, p := range parts {
-		a, k := P(p).common(), shardKey{s.id, shard}
-		s.c.seen[k] = max(s.c.seen[k], a.Entry)
+		a, k := P(p).commonHead(), shardKey{s.id, shard}
+		s.c.seenEntries[k] = max(s.c.seenEntries[k], a.Entry)
 		s.c.front.documents[k] = a.Docs
 	}
 }
 
-// docs is how many live documents a shard had when it last answered.
-func (s *shards) docs(shard int) int64 {
+// documentCount returns how many live documents a shard had when it last answered.
+func (s *shardedCollection) documentCount(shard int) int64 {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	return int64(s.c.front.documents[shardKey{s.id, shard}])
 }
 
-// lookAsk asks for a description of shards.
-type lookAsk struct {
-	Only   collection.Selection `json:"only"` // whose fields are looked for
+// describeRequest asks for a description of shards.
+type describeRequest struct {
+	Only   collection.Selection `json:"only"` // its fields are looked up
 	Fields bool                 `json:"fields,omitempty"`
 	Stats  bool                 `json:"stats,omitempty"`
 }
 
-type lookFound struct {
-	answered
-	Fields      []condition.Field   `json:"fields,omitzero"` // that documents have
+type describeAnswer struct {
+	answerHead
+	Fields      []condition.Field   `json:"fields,omitzero"` // fields that documents have
 	Stats       *collection.Stats   `json:"stats,omitempty"`
 	Description *search.Description `json:"description,omitempty"`
 }
 
-// doLook describes shards.
-func (c *Cluster) doLook(ctx context.Context, a *asked, in *lookAsk) (*answers[lookFound], error) {
-	return eachShard(ctx, c, a, func(h *held, out *lookFound) (err error) {
+// doDescribe describes shards.
+func (c *Cluster) doDescribe(ctx context.Context, target *shardTarget, in *describeRequest) (*answers[describeAnswer],
+	error) {
+	return eachShard(ctx, c, target, func(h *openShard, out *describeAnswer) (err error) {
 		if in.Fields {
-			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.view.Snapshot()})
+			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.snapshot.Snapshot()})
 		}
 		if !in.Stats || err != nil {
 			return err
 		}
-		d, err := h.view.Describe(ctx)
+		d, err := h.snapshot.Describe(ctx)
 		if err != nil {
 			return err
 		}
@@ -176,26 +181,28 @@ func (c *Cluster) doLook(ctx context.Context, a *asked, in *lookAsk) (*answers[l
 	}, in.Only.Where)
 }
 
-// look describes all shards, as the nodes see them that gather their changes.
-func (s *shards) look(ctx context.Context) (*Map, map[int]*lookFound, error) {
-	return all[lookFound](ctx, s, opStats, every, &lookAsk{Stats: true})
+// describeShards describes all shards. It asks the first holder of each, which gathers the changes.
+func (s *shardedCollection) describeShards(ctx context.Context) (*Map, map[int]*describeAnswer, error) {
+	return readAllShards[describeAnswer](ctx, s, opStats, allShards, &describeRequest{Stats: true})
 }
 
-// checkFields makes sure that some document has each field of a condition. The error names the fields that there
-// are.
-func (s *shards) checkFields(ctx context.Context, where *condition.Condition) error {
+// checkFields returns an error if no document has a field of a condition. The error lists the fields that documents
+// have.
+func (s *shardedCollection) checkFields(ctx context.Context, where *condition.Condition) error {
 	if where == nil || where.IsLenient() {
 		return nil
 	}
-	_, looks, err := all[lookFound](ctx, s, "look", every, &lookAsk{Only: collection.Selection{Where: where}})
+	in := &describeRequest{Only: collection.Selection{Where: where}}
+	_, looks, err := readAllShards[describeAnswer](ctx, s, "look", allShards, in)
 	if err == nil {
-		err = known(where, looks)
+		err = checkKnownFields(where, looks)
 	}
 	unknown, ok := errors.AsType[*condition.UnknownFieldError](err)
 	if !ok {
 		return err
 	}
-	if _, looks, lerr := all[lookFound](ctx, s, "look", every, &lookAsk{Fields: true}); lerr == nil {
+	in = &describeRequest{Fields: true}
+	if _, looks, lerr := readAllShards[describeAnswer](ctx, s, "look", allShards, in); lerr == nil {
 		unknown.Fields = []condition.Field{}
 		for _, l := range looks {
 			unknown.Fields = append(unknown.Fields, l.Fields...)
@@ -206,32 +213,32 @@ func (s *shards) checkFields(ctx context.Context, where *condition.Condition) er
 	return err
 }
 
-// checkFound is checkFields for who has the answers of all shards to a request with the condition.
-func checkFound[T any, P answer[T]](ctx context.Context, s *shards, where *condition.Condition,
+// checkAnsweredFields is checkFields for callers that have the answers of all shards to a request with the condition.
+func checkAnsweredFields[T any, P answer[T]](ctx context.Context, s *shardedCollection, where *condition.Condition,
 	found map[int]*T) error {
-	if known[T, P](where, found) == nil {
+	if checkKnownFields[T, P](where, found) == nil {
 		return nil
 	}
 	return s.checkFields(ctx, where)
 }
 
-// Stats implements [collection.Collection]: it asks the node of each shard that gathers its changes.
-func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
+// Stats implements [collection.Collection]. It asks the first holder of each shard.
+func (s *shardedCollection) Stats(ctx context.Context) (collection.Stats, error) {
 	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
-	m, looks, err := s.look(ctx)
+	m, looks, err := s.describeShards(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
 		return st, nil
 	}
 	if err != nil {
 		return st, err
 	}
-	all := make([]collection.Stats, 0, m.Shards)
+	perShard := make([]collection.Stats, 0, m.Shards)
 	for shard := range m.Shards {
 		p := looks[shard].Stats
-		if p == nil { // it has no documents
+		if p == nil { // the shard has no documents
 			continue
 		}
-		all = append(all, *p)
+		perShard = append(perShard, *p)
 		st.Documents += p.Documents
 		st.Passages += p.Passages
 		st.Deleted += p.Deleted
@@ -246,46 +253,52 @@ func (s *shards) Stats(ctx context.Context) (collection.Stats, error) {
 		st.Nbits, st.Centroids = p.Nbits, p.Centroids
 	}
 	st.Dim, st.Generation, st.Model = m.Current.Dim, m.Current.Number, m.Current.Model
-	st.Growth = s.c.growthOf(m, all)
+	st.Growth = s.c.sumGrowth(m, perShard)
 	return st, nil
 }
 
 // Snapshot implements [collection.Collection].
-func (s *shards) Snapshot(ctx context.Context) (collection.Snapshot, error) {
-	m, err := s.filled(ctx)
+func (s *shardedCollection) Snapshot(ctx context.Context) (collection.Snapshot, error) {
+	m, err := s.nonEmptyMap(ctx)
 	if err != nil {
 		return nil, err
 	}
+	// The first snapshot asks the shards how many documents they have.
 	s.c.mu.Lock()
-	unknown := slices.ContainsFunc(every(m), func(shard int) bool {
+	unknown := slices.ContainsFunc(allShards(m), func(shard int) bool {
 		_, known := s.c.front.documents[shardKey{s.id, shard}]
 		return !known
 	})
 	s.c.mu.Unlock()
 	if unknown {
-		if _, _, err := s.look(ctx); err != nil && !s.c.c.Partial {
+		if _, _, err := s.describeShards(ctx); err != nil && !s.c.cfg.Partial {
 			return nil, err
 		}
 	}
-	v := &view{s: s, m: m, dim: m.Current.Dim, lists: map[*search.Filter]collection.Selection{},
-		given: map[*condition.Condition]bool{}}
+	v := &shardedSnapshot{
+		coll:            s,
+		m:               m,
+		dim:             m.Current.Dim,
+		numberFilters:   map[*search.Filter]collection.Selection{},
+		givenConditions: map[*condition.Condition]bool{},
+	}
 	for shard := range m.Shards {
-		v.docs += s.docs(shard)
+		v.docs += s.documentCount(shard)
 	}
 	return v, nil
 }
 
 // Err implements [collection.Collection].
-func (s *shards) Err() error {
-	if m := s.c.lastMap(s.name); m != nil {
-		return m.fault
+func (s *shardedCollection) Err() error {
+	if m := s.c.knownMap(s.name); m != nil {
+		return m.readErr
 	}
 	return nil
 }
 
 // Config implements [collection.Collection].
-func (s *shards) Config() collection.Config {
-	if m := s.c.lastMap(s.name); m != nil {
+func (s *shardedCollection) Config() collection.Config {
+	if m := s.c.knownMap(s.name); m != nil {
 		return m.Config
 	}
 	return collection.Config{}

@@ -17,86 +17,88 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// parts are a selection, taken apart by shard.
-type parts struct {
-	whole *collection.Selection
-	count int                           // of shards
-	lists map[int]*collection.Selection // the part of each shard of a list, with ordinals for numbers
-	// places are those in the list of the entries of a shard.
-	places map[int][]int
+// splitSelection is a selection that is split by shard.
+type splitSelection struct {
+	selection  *collection.Selection
+	shardCount int
+	byShard    map[int]*collection.Selection // the entries of a list by shard, with ordinals for numbers
+	indices    map[int][]int                 // indices in the list of those entries
 }
 
-// split takes a selection apart. No shard has numbers of shards that there are not.
-func split(s *collection.Selection, shards int) *parts {
-	p := &parts{s, shards, map[int]*collection.Selection{}, map[int][]int{}}
-	list := func(shard, place int) *collection.Selection {
-		if p.lists[shard] == nil {
-			p.lists[shard] = &collection.Selection{}
+// newSplitSelection splits a selection. Numbers of shards that do not exist are dropped.
+func newSplitSelection(s *collection.Selection, shards int) *splitSelection {
+	p := &splitSelection{s, shards, map[int]*collection.Selection{}, map[int][]int{}}
+	shardList := func(shard, i int) *collection.Selection {
+		if p.byShard[shard] == nil {
+			p.byShard[shard] = &collection.Selection{}
 		}
-		p.places[shard] = append(p.places[shard], place)
-		return p.lists[shard]
+		p.indices[shard] = append(p.indices[shard], i)
+		return p.byShard[shard]
 	}
 	for i, n := range s.Numbers {
 		if shard := n >> 32; shard < uint64(shards) {
-			l := list(int(shard), i)
+			l := shardList(int(shard), i)
 			l.Numbers = append(l.Numbers, n&math.MaxUint32)
 		}
 	}
 	for i, id := range s.IDs {
-		l := list(index.HashShard(whole(id), shards), i)
+		l := shardList(index.HashShard(documentIDOf(id), shards), i)
 		l.IDs = append(l.IDs, id)
 	}
 	return p
 }
 
-// shards are those that may have documents of the selection: all, unless it is a list.
-func (p *parts) shards() []int {
-	if p.whole.Numbers != nil || p.whole.IDs != nil {
-		return sorted(p.lists)
+// shardNumbers returns the shards that may have documents of the selection: all, unless it is a list.
+func (p *splitSelection) shardNumbers() []int {
+	if p.selection.Numbers != nil || p.selection.IDs != nil {
+		return sortedKeys(p.byShard)
 	}
-	all := make([]int, p.count)
+	all := make([]int, p.shardCount)
 	for s := range all {
 		all[s] = s
 	}
 	return all
 }
 
-// lenient is a selection as a shard takes it: a field that it does not know may be known in another.
-func lenient(s collection.Selection) collection.Selection {
+// toLenient returns a selection whose condition ignores unknown fields: they may be known in another shard.
+func toLenient(s collection.Selection) collection.Selection {
 	if s.Where != nil {
 		s.Where = s.Where.Lenient()
 	}
 	return s
 }
 
-// in is the part of the selection in some shards.
-func (p *parts) in(shards ...int) (s collection.Selection) {
-	if p.whole.Numbers != nil {
+// forShards returns the part of the selection for some shards.
+func (p *splitSelection) forShards(shards ...int) (s collection.Selection) {
+	if p.selection.Numbers != nil {
 		s.Numbers = []uint64{}
 	}
-	if p.whole.IDs != nil {
+	if p.selection.IDs != nil {
 		s.IDs = []string{}
 	}
-	s.Where = p.whole.Where
+	s.Where = p.selection.Where
 	for _, shard := range shards {
-		if l := p.lists[shard]; l != nil {
+		if l := p.byShard[shard]; l != nil {
 			s.Numbers, s.IDs = append(s.Numbers, l.Numbers...), append(s.IDs, l.IDs...)
 		}
 	}
-	return lenient(s)
+	return toLenient(s)
 }
 
-// every gives all shards of a map, and only gives one.
-func every(m *Map) []int { return split(&collection.Selection{}, m.Shards).shards() }
-
-func only(shard int) func(*Map) []int { return func(*Map) []int { return []int{shard} } }
-
-// having gives the shards that may have documents of a selection.
-func having(s collection.Selection) func(*Map) []int {
-	return func(m *Map) []int { return split(&s, m.Shards).shards() }
+// allShards returns the numbers of all shards of a map.
+func allShards(m *Map) []int {
+	return newSplitSelection(&collection.Selection{}, m.Shards).shardNumbers()
 }
 
-// checkWhere refuses conditions that mean nothing in several shards.
+// oneShard returns a function that selects one shard.
+func oneShard(shard int) func(*Map) []int { return func(*Map) []int { return []int{shard} } }
+
+// shardsOf returns a function that selects the shards that may have documents of a selection.
+func shardsOf(s collection.Selection) func(*Map) []int {
+	return func(m *Map) []int { return newSplitSelection(&s, m.Shards).shardNumbers() }
+}
+
+// checkWhere refuses conditions over ordinals, which mean nothing in several shards.
 func checkWhere(c *condition.Condition) error {
 	if c != nil && slices.Contains(c.Fields(), condition.FieldOrdinal) {
 		return fmt.Errorf("%w: a condition over %s, which means nothing in several shards", search.ErrOption,
@@ -105,18 +107,18 @@ func checkWhere(c *condition.Condition) error {
 	return nil
 }
 
-// known checks that each field of a condition is known in one of the shards at least.
-func known[T any, P answer[T]](c *condition.Condition, found map[int]*T) error {
+// checkKnownFields returns an error if a field of a condition is unknown in every shard that has documents.
+func checkKnownFields[T any, P answer[T]](c *condition.Condition, found map[int]*T) error {
 	docs := uint64(0)
 	for _, p := range found {
-		docs += P(p).common().Docs
+		docs += P(p).commonHead().Docs
 	}
 	if c == nil || docs == 0 {
 		return nil
 	}
 	return c.Check(func(f condition.Field) bool {
 		for _, p := range found {
-			if a := P(p).common(); a.Docs > 0 && !slices.Contains(a.Unknown, f) {
+			if a := P(p).commonHead(); a.Docs > 0 && !slices.Contains(a.Unknown, f) {
 				return true
 			}
 		}
@@ -124,7 +126,7 @@ func known[T any, P answer[T]](c *condition.Condition, found map[int]*T) error {
 	})
 }
 
-// floats travel as base64 of little-endian numbers.
+// floats are encoded as base64 of little-endian numbers.
 type floats []float32
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -140,7 +142,7 @@ func (v floats) MarshalText() ([]byte, error) {
 func (v *floats) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil || len(b)%4 != 0 {
-		return fmt.Errorf("%d bytes are no base64 of numbers", len(text))
+		return fmt.Errorf("%d bytes are not base64 of 32-bit numbers", len(text))
 	}
 	*v = make(floats, len(b)/4)
 	for i := range *v {
@@ -150,44 +152,46 @@ func (v *floats) UnmarshalText(text []byte) error {
 }
 
 const (
-	// mostRead is about how many bytes of documents an answer has, and mostListed how many documents.
-	mostRead, mostListed = 4 << 20, 1 << 15
+	// maxReadBytes is about how many bytes of documents an answer may have, and maxListed how many documents.
+	maxReadBytes, maxListed = 4 << 20, 1 << 15
 	// listBlock is how many entries of a list are read at a time, and bareBlock how many if neither metadata nor
-	// vectors are wanted.
+	// vectors are read.
 	listBlock, bareBlock = 256, 1 << 15
 )
 
-// documentsAsk asks for documents of shards.
-type documentsAsk struct {
+// documentsRequest asks for documents of shards.
+type documentsRequest struct {
 	Only collection.Selection   `json:"only"`
 	Read collection.ReadOptions `json:"read"`
 }
 
-// documentsFound are some of them; More says that there are others.
-type documentsFound struct {
-	answered
-	Documents []foundDocument `json:"documents,omitzero"`
-	More      bool            `json:"more,omitempty"`
+// documentsAnswer has documents of a shard. More says that there are more.
+type documentsAnswer struct {
+	answerHead
+	Documents []wireStoredDocument `json:"documents,omitzero"`
+	More      bool                 `json:"more,omitempty"`
 }
 
-// foundDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
-type foundDocument struct {
+// wireStoredDocument is a document whose metadata and vectors are encoded separately: JSON would change their form.
+type wireStoredDocument struct {
 	collection.StoredDocument
 	Metadata []byte `json:",omitzero"`
 	Vectors  floats `json:",omitzero"`
-	At       int    // place in the list of the shard
+	At       int    // index in the list of the shard
 }
 
-func (d *foundDocument) stored() collection.StoredDocument {
+// stored returns the document with its metadata and vectors.
+func (d *wireStoredDocument) stored() collection.StoredDocument {
 	d.StoredDocument.Metadata, d.StoredDocument.Vectors = d.Metadata, d.Vectors
 	return d.StoredDocument
 }
 
-// doDocuments reads documents of shards.
-func (c *Cluster) doDocuments(ctx context.Context, a *asked, in *documentsAsk) (*answers[documentsFound], error) {
-	parts := split(&in.Only, a.Of)
-	return eachShard(ctx, c, a, func(h *held, out *documentsFound) error {
-		room, limit := max(mostRead/len(a.Shards), 1<<16), mostListed
+// doDocuments reads documents of shards, as many as an answer may have.
+func (c *Cluster) doDocuments(ctx context.Context, target *shardTarget,
+	in *documentsRequest) (*answers[documentsAnswer], error) {
+	parts := newSplitSelection(&in.Only, target.ShardCount)
+	return eachShard(ctx, c, target, func(h *openShard, out *documentsAnswer) error {
+		remaining, limit := max(maxReadBytes/len(target.Shards), 1<<16), maxListed
 		if in.Read.Limit > 0 {
 			limit = min(limit, in.Read.Limit)
 		}
@@ -196,28 +200,29 @@ func (c *Cluster) doDocuments(ctx context.Context, a *asked, in *documentsAsk) (
 		if in.Read.From>>32 == uint64(h.Shard) {
 			o.From = in.Read.From & math.MaxUint32
 		}
-		read := func(place int, s collection.Selection) error {
-			for d, err := range h.view.Documents(ctx, s, o) {
+		// readEntry reads documents of one entry of the list, or of the whole selection if that has none.
+		readEntry := func(index int, s collection.Selection) error {
+			for d, err := range h.snapshot.Documents(ctx, s, o) {
 				if err != nil {
 					return err
 				}
 				size := len(d.ID) + len(d.Metadata) + 4*len(d.Vectors) + 64
-				if len(out.Documents) >= limit || len(out.Documents) > 0 && size > room {
+				if len(out.Documents) >= limit || len(out.Documents) > 0 && size > remaining {
 					out.More = true
 					break
 				}
-				room -= size
-				d.Number = numberIn(h.Shard, d.Number)
-				out.Documents = append(out.Documents, foundDocument{d, d.Metadata, d.Vectors, place})
+				remaining -= size
+				d.Number = documentNumber(h.Shard, d.Number)
+				out.Documents = append(out.Documents, wireStoredDocument{d, d.Metadata, d.Vectors, index})
 			}
 			return ctx.Err()
 		}
-		s := parts.in(h.Shard)
+		s := parts.forShards(h.Shard)
 		if s.Numbers == nil && s.IDs == nil {
-			return read(0, s)
+			return readEntry(0, s)
 		}
-		for i := 0; i < listed(&s) && !out.More; i++ {
-			if err := read(i, some(&s, i, i+1)); err != nil {
+		for i := 0; i < listLength(&s) && !out.More; i++ {
+			if err := readEntry(i, sublist(&s, i, i+1)); err != nil {
 				return err
 			}
 		}
@@ -225,36 +230,37 @@ func (c *Cluster) doDocuments(ctx context.Context, a *asked, in *documentsAsk) (
 	}, in.Only.Where)
 }
 
-// numberIn is the number of a document of a shard.
-func numberIn(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
+// documentNumber returns the number of a document of a shard: the shard in the upper 32 bits.
+func documentNumber(shard int, ordinal uint64) uint64 { return uint64(shard)<<32 | ordinal }
 
-// listed is how long the list of a selection is, and some are its entries from i to j.
-func listed(s *collection.Selection) int { return max(len(s.Numbers), len(s.IDs)) }
+// listLength returns the length of the list of a selection.
+func listLength(s *collection.Selection) int { return max(len(s.Numbers), len(s.IDs)) }
 
-func some(s *collection.Selection, i, j int) collection.Selection {
+// sublist returns the entries from i to j of the list of a selection.
+func sublist(s *collection.Selection, i, j int) collection.Selection {
 	if s.Numbers != nil {
 		return collection.Selection{Numbers: s.Numbers[i:j]}
 	}
 	return collection.Selection{IDs: s.IDs[i:j]}
 }
 
-// documents gives documents until give returns false. Those of a list are in its order, others in the order
-// of their numbers. Those of a shard that come in one answer are of one state of it.
-func (s *shards) documents(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
-	give func(collection.StoredDocument) bool) error {
+// readDocuments yields documents until yield returns false: those of a list in its order, others in the order of their
+// numbers. Documents of a shard that come in one answer are of one state of the shard.
+func (s *shardedCollection) readDocuments(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
+	yield func(collection.StoredDocument) bool) error {
 	if err := sel.Check(); err != nil {
 		return err
 	}
 	n, limit := 0, o.Limit
 	limited := func(d collection.StoredDocument) bool {
 		n++
-		return give(d) && n != limit
+		return yield(d) && n != limit
 	}
 	if sel.Numbers == nil && sel.IDs == nil {
-		return s.inOrder(ctx, sel, o, limited)
+		return s.readByNumber(ctx, sel, o, limited)
 	}
-	if listed(&sel) == 0 {
-		_, err := s.current(ctx)
+	if listLength(&sel) == 0 {
+		_, err := s.currentMap(ctx)
 		return err
 	}
 	block := listBlock
@@ -265,105 +271,109 @@ func (s *shards) documents(ctx context.Context, sel collection.Selection, o coll
 		block = min(block, max(limit, 16))
 	}
 	o.Limit, o.From = 0, 0
-	_, err := (&reading{s, o, nil, limited}).inBlocks(ctx, sel, block)
+	_, err := (&listReader{s, o, nil, limited}).readInBlocks(ctx, sel, block)
 	return err
 }
 
-// reading reads documents of lists, all of which have the numbers of one generation.
-type reading struct {
-	*shards
-	o    collection.ReadOptions
-	m    *Map // of the first list; nil before it was read
-	give func(collection.StoredDocument) bool
+// listReader reads the documents of lists. All of them have the numbers of one generation.
+type listReader struct {
+	*shardedCollection
+	o     collection.ReadOptions
+	m     *Map // of the first list, nil before it has been read
+	yield func(collection.StoredDocument) bool
 }
 
-// inBlocks reads the documents of a list, some entries at a time.
-func (r *reading) inBlocks(ctx context.Context, sel collection.Selection, block int) (goOn bool, err error) {
+// readInBlocks reads the documents of a list, block entries at a time. goOn is false when yield has ended the reading.
+func (r *listReader) readInBlocks(ctx context.Context, sel collection.Selection, block int) (goOn bool, err error) {
 	goOn = true
-	for i := 0; i < listed(&sel) && goOn && err == nil; i += block {
-		goOn, err = r.block(ctx, some(&sel, i, min(i+block, listed(&sel))))
+	for i := 0; i < listLength(&sel) && goOn && err == nil; i += block {
+		goOn, err = r.readBlock(ctx, sublist(&sel, i, min(i+block, listLength(&sel))))
 	}
 	return goOn, err
 }
 
-// block reads the documents of a list; if an answer has no room for them, those of its halves.
-func (r *reading) block(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
-	m, pages, err := all[documentsFound](ctx, r.shards, "documents", having(sel), &documentsAsk{sel, r.o})
+// readBlock reads the documents of a list in one answer. If they do not fit, it reads them in halves.
+func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
+	in := &documentsRequest{sel, r.o}
+	m, pages, err := readAllShards[documentsAnswer](ctx, r.shardedCollection, "documents", shardsOf(sel), in)
 	if err != nil {
 		return false, err
 	}
+	// Check that documents still have the numbers that they had before.
 	if r.m = cmp.Or(r.m, m); m.Current.Base != r.m.Current.Base {
 		return false, fmt.Errorf("%q: %w", r.name, errRebuilt)
 	}
-	n, places := listed(&sel), split(&sel, m.Shards).places
+	// Put the documents in the order of the list.
+	n, indices := listLength(&sel), newSplitSelection(&sel, m.Shards).indices
 	found := make([][]collection.StoredDocument, n)
 	for shard, page := range pages {
 		if page.More && n > 1 {
-			return r.inBlocks(ctx, sel, (n+1)/2)
+			return r.readInBlocks(ctx, sel, (n+1)/2)
 		}
 		if page.More {
-			return r.passages(ctx, sel)
+			return r.readPassages(ctx, sel)
 		}
 		for i := range page.Documents {
 			d := &page.Documents[i]
-			if d.At < 0 || d.At >= len(places[shard]) {
+			if d.At < 0 || d.At >= len(indices[shard]) {
 				return false, fmt.Errorf("shard %d: %w: place %d of a list", shard, errMessage, d.At)
 			}
-			place := places[shard][d.At]
-			found[place] = append(found[place], d.stored())
+			entry := indices[shard][d.At]
+			found[entry] = append(found[entry], d.stored())
 		}
 	}
 	for _, d := range slices.Concat(found...) {
-		if !r.give(d) {
+		if !r.yield(d) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// passages reads a document whose passages do not fit into one answer, by their numbers.
-func (r *reading) passages(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
+// readPassages reads a document whose passages do not fit into one answer: first their numbers, then them.
+func (r *listReader) readPassages(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
 	if sel.Numbers != nil || !r.o.Metadata && !r.o.Vectors {
 		return false, fmt.Errorf("%w: document %q", collection.ErrTooLarge, sel.IDs)
 	}
 	numbers, read := []uint64{}, 0
-	bare := &reading{r.shards, collection.ReadOptions{}, r.m, func(d collection.StoredDocument) bool {
+	bare := &listReader{r.shardedCollection, collection.ReadOptions{}, r.m, func(d collection.StoredDocument) bool {
 		numbers = append(numbers, d.Number)
 		return true
 	}}
-	if _, err = bare.block(ctx, sel); err != nil {
+	if _, err = bare.readBlock(ctx, sel); err != nil {
 		return false, err
 	}
-	whole := &reading{r.shards, r.o, r.m, func(d collection.StoredDocument) bool {
+	full := &listReader{r.shardedCollection, r.o, r.m, func(d collection.StoredDocument) bool {
 		read++
-		return r.give(d)
+		return r.yield(d)
 	}}
-	goOn, err = whole.inBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock)
+	goOn, err = full.readInBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock)
 	if goOn && err == nil && read < len(numbers) {
 		err = fmt.Errorf("%w: document %q was changed while it was read", collection.ErrUnreachable, sel.IDs)
 	}
 	return goOn, err
 }
 
-// inOrder reads the documents that a condition is true of; nil: all.
-func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
-	give func(collection.StoredDocument) bool) error {
+// readByNumber reads the documents of a selection without a list, in the order of their numbers.
+func (s *shardedCollection) readByNumber(ctx context.Context, sel collection.Selection, o collection.ReadOptions,
+	yield func(collection.StoredDocument) bool) error {
 	if err := checkWhere(sel.Where); err != nil {
 		return err
 	}
-	m, pages, err := all[documentsFound](ctx, s, "documents", every, &documentsAsk{sel, o})
+	m, pages, err := readAllShards[documentsAnswer](ctx, s, "documents", allShards, &documentsRequest{sel, o})
 	if err == nil {
-		err = checkFound(ctx, s, sel.Where, pages)
+		err = checkAnsweredFields(ctx, s, sel.Where, pages)
 	}
 	if err != nil {
 		return err
 	}
+	// Read the remaining documents of each shard.
 	for shard := int(o.From >> 32); shard < m.Shards; shard++ {
 		page := pages[shard]
-		pages[shard] = nil // its memory is free
+		pages[shard] = nil // lets its memory be freed
 		for {
 			for i := range page.Documents {
-				if !give(page.Documents[i].stored()) {
+				if !yield(page.Documents[i].stored()) {
 					return nil
 				}
 			}
@@ -371,9 +381,10 @@ func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collec
 				break
 			}
 			o.From = page.Documents[len(page.Documents)-1].Number + 1
-			_, next, err := all[documentsFound](ctx, s, "documents", only(shard), &documentsAsk{sel, o})
+			in := &documentsRequest{sel, o}
+			_, next, err := readAllShards[documentsAnswer](ctx, s, "documents", oneShard(shard), in)
 			if err == nil {
-				err = s.same(ctx, m)
+				err = s.checkSameNumbers(ctx, m)
 			}
 			if err != nil {
 				return err
@@ -387,11 +398,11 @@ func (s *shards) inOrder(ctx context.Context, sel collection.Selection, o collec
 }
 
 // Documents implements [collection.Snapshot].
-func (v *view) Documents(ctx context.Context, s collection.Selection,
+func (v *shardedSnapshot) Documents(ctx context.Context, s collection.Selection,
 	o collection.ReadOptions) iter.Seq2[collection.StoredDocument, error] {
 	return func(yield func(collection.StoredDocument, error) bool) {
 		stopped := false
-		err := v.s.documents(ctx, s, o, func(d collection.StoredDocument) bool {
+		err := v.coll.readDocuments(ctx, s, o, func(d collection.StoredDocument) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -407,28 +418,29 @@ func (v *view) Documents(ctx context.Context, s collection.Selection,
 	}
 }
 
-// withPayloads are the hits of rankings, with their payloads if these are wanted. Those that had no room in an
-// answer are read; a hit that was deleted meanwhile is left out.
-func (s *shards) withPayloads(ctx context.Context, m *Map, wanted bool, rankings ...[]foundHit) ([][]search.Hit,
-	error) {
-	lacking, read := map[uint64]bool{}, map[uint64]json.RawMessage{}
+// hitsWithPayloads returns the hits of rankings, with their payloads if wanted. It reads the payloads that did not fit
+// into an answer, and leaves out hits that were deleted meanwhile.
+func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, withPayloads bool,
+	rankings ...[]wireHit) ([][]search.Hit, error) {
+	missing, payloads := map[uint64]bool{}, map[uint64]json.RawMessage{}
 	for _, hits := range rankings {
 		for i := range hits {
 			for p := range passagesOf(&hits[i].Hit) {
-				if wanted && hits[i].bare() {
-					lacking[collection.NumberOf(p)] = true
+				if withPayloads && hits[i].lacksPayloads() {
+					missing[collection.NumberOf(p)] = true
 				}
 			}
 		}
 	}
-	if len(lacking) > 0 {
-		err := s.documents(ctx, collection.Selection{Numbers: sorted(lacking)}, collection.ReadOptions{Metadata: true},
+	if len(missing) > 0 {
+		sel := collection.Selection{Numbers: sortedKeys(missing)}
+		err := s.readDocuments(ctx, sel, collection.ReadOptions{Metadata: true},
 			func(d collection.StoredDocument) bool {
-				read[d.Number] = d.Metadata
+				payloads[d.Number] = d.Metadata
 				return true
 			})
 		if err == nil {
-			err = s.same(ctx, m)
+			err = s.checkSameNumbers(ctx, m)
 		}
 		if err != nil {
 			return nil, err
@@ -438,7 +450,7 @@ func (s *shards) withPayloads(ctx context.Context, m *Map, wanted bool, rankings
 	for i, hits := range rankings {
 		out[i] = make([]search.Hit, 0, len(hits))
 		for j := range hits {
-			if h := &hits[j]; !wanted || h.complete(read) {
+			if h := &hits[j]; !withPayloads || h.fillPayloads(payloads) {
 				out[i] = append(out[i], h.Hit)
 			}
 		}
@@ -446,14 +458,14 @@ func (s *shards) withPayloads(ctx context.Context, m *Map, wanted bool, rankings
 	return out, nil
 }
 
-// complete gives a hit its payloads, by the number of documents if they did not come with it. It reports whether
-// all of its documents are there.
-func (h *foundHit) complete(read map[uint64]json.RawMessage) bool {
-	if h.bare() {
+// fillPayloads gives a hit its payloads: those that came with it, or those read by document number. It reports whether
+// all of its documents still exist.
+func (h *wireHit) fillPayloads(payloads map[uint64]json.RawMessage) bool {
+	if h.lacksPayloads() {
 		h.Payloads = nil
 		for p := range passagesOf(&h.Hit) {
-			payload, there := read[collection.NumberOf(p)]
-			if !there {
+			payload, found := payloads[collection.NumberOf(p)]
+			if !found {
 				return false
 			}
 			h.Payloads = append(h.Payloads, payload)

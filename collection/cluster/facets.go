@@ -13,39 +13,40 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// facetsAsk asks for the values of a field in documents of shards.
-type facetsAsk struct {
+// facetsRequest asks for the values of a field in the selected documents of shards.
+type facetsRequest struct {
 	Only   collection.Selection `json:"only"`
 	Field  condition.Field      `json:"field"`
 	Memory int64                `json:"memory"`
 }
 
-type facetsFound struct {
-	answered
-	Facet  index.Facet  `json:"facet"` // without its values
+type facetsAnswer struct {
+	answerHead
+	Facet  index.Facet  `json:"facet"` // without its values, which are in Values
 	Values []facetValue `json:"values,omitzero"`
 }
 
-// facetValue is a [metadata.ValueCount] in full: in JSON, a literal would change its form.
+// facetValue is a [metadata.ValueCount] with all its fields: the JSON of a literal would lose some.
 type facetValue struct {
 	plainValue
 	Form  condition.Form
 	Count uint64
 }
 
-// plainValue is a value without its form in JSON.
+// plainValue is a value without its JSON methods.
 type plainValue condition.Value
 
-// doFacets counts the values of a field.
-func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answers[facetsFound], error) {
-	parts := split(&in.Only, a.Of)
-	null, err := nullOf(in.Field)
+// doFacets counts the values of a field in shards.
+func (c *Cluster) doFacets(ctx context.Context, target *shardTarget, in *facetsRequest) (*answers[facetsAnswer],
+	error) {
+	parts := newSplitSelection(&in.Only, target.ShardCount)
+	null, err := isNullCondition(in.Field)
 	if err != nil {
 		return nil, err
 	}
-	return eachShard(ctx, c, a, func(h *held, out *facetsFound) error {
+	return eachShard(ctx, c, target, func(h *openShard, out *facetsAnswer) error {
 		o := index.FacetOptions{Values: math.MaxInt32, Memory: max(in.Memory, 1), Lenient: true}
-		facets, err := h.view.Facets(ctx, []condition.Field{in.Field}, parts.in(h.Shard), o)
+		facets, err := h.snapshot.Facets(ctx, []condition.Field{in.Field}, parts.forShards(h.Shard), o)
 		if err != nil {
 			return err
 		}
@@ -58,18 +59,18 @@ func (c *Cluster) doFacets(ctx context.Context, a *asked, in *facetsAsk) (*answe
 	}, in.Only.Where, null)
 }
 
-// Facets implements [collection.Faceter]. Each node may use the memory for a facet too.
-func (v *view) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
+// Facets implements [collection.Faceter]. Each node, too, may use the memory of the options for one facet.
+func (v *shardedSnapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
 	o index.FacetOptions) ([]*index.Facet, error) {
 	facets := make([]*index.Facet, len(fields))
-	err := v.s.settled(ctx, func() (err error) {
-		left, o := cmp.Or(o.Memory, index.DefaultFacetMemory), o
+	err := v.coll.withinOneGeneration(ctx, func() (err error) {
+		remaining, o := cmp.Or(o.Memory, index.DefaultFacetMemory), o
 		for i, f := range fields {
-			o.Memory = max(left, 1) // 0 is the default
-			if facets[i], err = v.facet(ctx, f, s, o); err != nil {
+			o.Memory = max(remaining, 1) // 0 would mean the default
+			if facets[i], err = v.countFacet(ctx, f, s, o); err != nil {
 				return err
 			}
-			left -= facets[i].Bytes()
+			remaining -= facets[i].Bytes()
 		}
 		return nil
 	})
@@ -79,7 +80,8 @@ func (v *view) Facets(ctx context.Context, fields []condition.Field, s collectio
 	return facets, nil
 }
 
-func (v *view) facet(ctx context.Context, field condition.Field, s collection.Selection,
+// countFacet counts the values of one field in all shards.
+func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field, s collection.Selection,
 	o index.FacetOptions) (*index.Facet, error) {
 	if field == condition.FieldID || field == condition.FieldOrdinal {
 		return nil, fmt.Errorf("%w: facet of %s: every document has its own", index.ErrOption, field)
@@ -87,29 +89,30 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	if err := checkWhere(s.Where); err != nil {
 		return nil, err
 	}
-	null, err := nullOf(field)
+	null, err := isNullCondition(field)
 	if err != nil {
 		return nil, err
 	}
-	which := having(s)
-	if s.Where != nil || !o.Lenient { // any shard may know the fields
-		which = every
+	selectShards := shardsOf(s)
+	if s.Where != nil || !o.Lenient { // every shard may know the fields
+		selectShards = allShards
 	}
-	_, found, err := all[facetsFound](ctx, v.s, "facets", which, &facetsAsk{s, field, o.Memory})
+	in := &facetsRequest{s, field, o.Memory}
+	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", selectShards, in)
 	if err == nil {
-		err = checkFound(ctx, v.s, s.Where, found)
+		err = checkAnsweredFields(ctx, v.coll, s.Where, found)
 	}
 	if err == nil && !o.Lenient {
-		err = checkFound(ctx, v.s, null, found)
+		err = checkAnsweredFields(ctx, v.coll, null, found)
 		if unknown, ok := errors.AsType[*condition.UnknownFieldError](err); ok {
-			err = unknown // without the place in a condition that no user has written
+			err = unknown // without the position in a condition that the user has not written
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	counter := metadata.NewCounter(field, &o)
-	for _, shard := range sorted(found) {
+	for _, shard := range sortedKeys(found) {
 		f := found[shard].Facet
 		for _, v := range found[shard].Values {
 			value := condition.Literal{Value: condition.Value(v.plainValue), Form: v.Form}
@@ -122,8 +125,8 @@ func (v *view) facet(ctx context.Context, field condition.Field, s collection.Se
 	return counter.Facet(ctx)
 }
 
-// nullOf is a condition over a field.
-func nullOf(field condition.Field) (*condition.Condition, error) {
+// isNullCondition returns the condition "field IS NULL", by which shards find out whether they know the field.
+func isNullCondition(field condition.Field) (*condition.Condition, error) {
 	e, err := condition.Parse(string(field) + " IS NULL")
 	if err != nil {
 		return nil, err

@@ -19,19 +19,19 @@ import (
 )
 
 var (
-	// errNotHere: the node has not the shard, and is not to have it.
-	errNotHere = errors.New("the shard is not here")
-	// errGeneration: the node knows another generation of the collection.
+	// errNotHere means that the node neither has the shard nor is a holder of it.
+	errNotHere = errors.New("the shard is not on this node")
+	// errGeneration means that the node has another generation of the collection.
 	errGeneration = errors.New("another generation is searched")
-	// errCutOff: the store does not answer the node, so that nothing can be changed there.
+	// errCutOff means that the node does not reach the store, so that it cannot make changes.
 	errCutOff = errors.New("the object store has not answered")
 )
 
-// carried are the errors that keep their meaning from node to node. Those that are final are the fault
-// of the request: no other node answers otherwise.
-var carried = []struct {
+// wireErrors are the errors that keep their identity between nodes. A final error is the fault of the request: every
+// other node would answer the same.
+var wireErrors = []struct {
 	code  string
-	is    error
+	err   error
 	final bool
 }{
 	{"not here", errNotHere, false},
@@ -100,34 +100,34 @@ var carried = []struct {
 	{"complex", condition.ErrTooComplex, true},
 }
 
-// final reports whether an error is the fault of the request.
-func final(err error) bool {
-	for i := range carried {
-		if carried[i].final && errors.Is(err, carried[i].is) {
+// isFinal reports whether an error is the fault of the request.
+func isFinal(err error) bool {
+	for i := range wireErrors {
+		if wireErrors[i].final && errors.Is(err, wireErrors[i].err) {
 			return true
 		}
 	}
 	return false
 }
 
-// isAny reports whether an error is one of some.
-func isAny(err error, some ...error) bool {
-	return slices.ContainsFunc(some, func(is error) bool { return errors.Is(err, is) })
+// wrapsAny reports whether an error wraps one of the targets.
+func wrapsAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(is error) bool { return errors.Is(err, is) })
 }
 
-// failure is an error on its way.
+// failure is an error in an answer of a node.
 type failure struct {
 	Message string   `json:"message"`
-	Codes   []string `json:"codes,omitempty"` // by [carried]
-	// One of these at most, if the error has a type that says more.
-	At    *spot                        `json:"at,omitempty"`
+	Codes   []string `json:"codes,omitempty"` // codes of [wireErrors]
+	// At most one of these is set, if the error has a type with more information.
+	At    *errorLocation               `json:"at,omitempty"`
 	Field *condition.UnknownFieldError `json:"field,omitempty"`
 	Busy  *collection.BusyError        `json:"busy,omitempty"`
 	Words *keywords.SyntaxError        `json:"words,omitempty"`
 }
 
-// spot is where in a request an error is: in a query, a document or a condition.
-type spot struct {
+// errorLocation says where in a request an error is: in a query, a document or a condition.
+type errorLocation struct {
 	Query     *int     `json:"query,omitempty"`
 	Document  *int     `json:"document,omitempty"`
 	ID        string   `json:"id,omitempty"` // of the document
@@ -137,19 +137,20 @@ type spot struct {
 	Err       *failure `json:"err"`
 }
 
-func failureOf(err error) *failure {
+// newFailure returns an error in the form that is sent to other nodes.
+func newFailure(err error) *failure {
 	f := &failure{Message: err.Error()}
-	for i := range carried {
-		if errors.Is(err, carried[i].is) {
-			f.Codes = append(f.Codes, carried[i].code)
+	for i := range wireErrors {
+		if errors.Is(err, wireErrors[i].err) {
+			f.Codes = append(f.Codes, wireErrors[i].code)
 		}
 	}
 	if e, ok := errors.AsType[*search.QueryError](err); ok {
-		f.At = &spot{Query: &e.Index, Err: failureOf(e.Err)}
+		f.At = &errorLocation{Query: &e.Index, Err: newFailure(e.Err)}
 	} else if e, ok := errors.AsType[*collection.DocumentError](err); ok {
-		f.At = &spot{Document: &e.Document, ID: e.ID, Token: e.Token, Err: failureOf(e.Err)}
+		f.At = &errorLocation{Document: &e.Document, ID: e.ID, Token: e.Token, Err: newFailure(e.Err)}
 	} else if e, ok := errors.AsType[*condition.Error](err); ok {
-		f.At = &spot{Condition: &e.Condition, Offset: e.Offset, Err: failureOf(e.Err)}
+		f.At = &errorLocation{Condition: &e.Condition, Offset: e.Offset, Err: newFailure(e.Err)}
 	}
 	f.Field, _ = errors.AsType[*condition.UnknownFieldError](err)
 	f.Busy, _ = errors.AsType[*collection.BusyError](err)
@@ -157,47 +158,52 @@ func failureOf(err error) *failure {
 	return f
 }
 
-// err is the error that a failure was made of: its words, and what errors.Is and errors.As find in it.
-func (f *failure) err() error {
+// toError returns an error with the text of the original, in which errors.Is and errors.As find the same.
+func (f *failure) toError() error {
 	e := &remoteError{text: f.Message}
-	if at := f.At; at != nil {
+	if location := f.At; location != nil {
 		cause := errMessage
-		if at.Err != nil {
-			cause = at.Err.err()
+		if location.Err != nil {
+			cause = location.Err.toError()
 		}
 		switch {
-		case at.Query != nil:
-			e.is = append(e.is, &search.QueryError{Index: *at.Query, Err: cause})
-		case at.Document != nil:
-			e.is = append(e.is, &collection.DocumentError{Document: *at.Document, ID: at.ID, Token: at.Token, Err: cause})
-		case at.Condition != nil:
-			offset := min(max(at.Offset, 0), len(*at.Condition))
-			e.is = append(e.is, &condition.Error{Condition: *at.Condition, Offset: offset, Err: cause})
+		case location.Query != nil:
+			e.causes = append(e.causes, &search.QueryError{Index: *location.Query, Err: cause})
+		case location.Document != nil:
+			e.causes = append(e.causes, &collection.DocumentError{
+				Document: *location.Document,
+				ID:       location.ID,
+				Token:    location.Token,
+				Err:      cause,
+			})
+		case location.Condition != nil:
+			offset := min(max(location.Offset, 0), len(*location.Condition))
+			e.causes = append(e.causes, &condition.Error{Condition: *location.Condition, Offset: offset, Err: cause})
 		}
 	}
 	if f.Field != nil {
-		e.is = append(e.is, f.Field)
+		e.causes = append(e.causes, f.Field)
 	}
 	if f.Busy != nil {
-		e.is = append(e.is, f.Busy)
+		e.causes = append(e.causes, f.Busy)
 	}
 	if f.Words != nil {
-		e.is = append(e.is, f.Words)
+		e.causes = append(e.causes, f.Words)
 	}
-	for i := range carried {
-		if slices.Contains(f.Codes, carried[i].code) {
-			e.is = append(e.is, carried[i].is)
+	for i := range wireErrors {
+		if slices.Contains(f.Codes, wireErrors[i].code) {
+			e.causes = append(e.causes, wireErrors[i].err)
 		}
 	}
 	return e
 }
 
-// remoteError is an error of a node.
+// remoteError is an error from another node.
 type remoteError struct {
-	text string
-	is   []error
+	text   string
+	causes []error
 }
 
 func (e *remoteError) Error() string { return e.text }
 
-func (e *remoteError) Unwrap() []error { return e.is }
+func (e *remoteError) Unwrap() []error { return e.causes }

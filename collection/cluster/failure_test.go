@@ -22,22 +22,22 @@ import (
 
 // across takes an error from one node to another.
 func across(t *testing.T, err error) error {
-	text, merr := json.Marshal(failureOf(err))
+	text, merr := json.Marshal(newFailure(err))
 	require.NoError(t, merr)
 	f := &failure{}
 	require.NoError(t, json.Unmarshal(text, f))
-	return f.err()
+	return f.toError()
 }
 
 // An error is the same on both sides of a node, in words and for errors.Is and errors.As.
 func TestErrorsCross(t *testing.T) {
-	for i := range carried {
-		err := across(t, fmt.Errorf("a shard: %w", carried[i].is))
-		require.ErrorIs(t, err, carried[i].is, carried[i].code)
-		require.Equal(t, "a shard: "+carried[i].is.Error(), err.Error())
-		require.NotErrorIs(t, err, carried[(i+1)%4].is, "%s is not %s", carried[i].code, carried[(i+1)%4].code)
-		for j := range carried[:i] {
-			require.NotEqual(t, carried[j].code, carried[i].code)
+	for i := range wireErrors {
+		err := across(t, fmt.Errorf("a shard: %w", wireErrors[i].err))
+		require.ErrorIs(t, err, wireErrors[i].err, wireErrors[i].code)
+		require.Equal(t, "a shard: "+wireErrors[i].err.Error(), err.Error())
+		require.NotErrorIs(t, err, wireErrors[(i+1)%4].err, "%s is not %s", wireErrors[i].code, wireErrors[(i+1)%4].code)
+		for j := range wireErrors[:i] {
+			require.NotEqual(t, wireErrors[j].code, wireErrors[i].code)
 		}
 	}
 	document := &collection.DocumentError{Document: 3, ID: "d", Token: 7,
@@ -47,14 +47,14 @@ func TestErrorsCross(t *testing.T) {
 	require.ErrorAs(t, err, &d)
 	require.Equal(t, document.Error(), d.Error())
 	require.ErrorIs(t, d.Err, index.ErrDimension)
-	require.True(t, final(err))
-	moved := placed(err, []int{4, 5, 6, 70})
+	require.True(t, isFinal(err))
+	moved := toRequestIndex(err, []int{4, 5, 6, 70})
 	require.ErrorAs(t, moved, &d)
 	require.Equal(t, 70, d.Document)
 	require.Equal(t, "document 70 (id \"d\"), token 7: "+document.Err.Error(), fmt.Sprint(moved),
 		"as the request has it")
 
-	require.True(t, final(across(t, fmt.Errorf("a shard: %w", collection.ErrTooLarge))), "no other node would take it")
+	require.True(t, isFinal(across(t, fmt.Errorf("a shard: %w", collection.ErrTooLarge))), "no other node would take it")
 	busy := &collection.BusyError{Documents: 9, Bytes: 8, RetryAfter: 7 * time.Second}
 	var b *collection.BusyError
 	require.ErrorAs(t, across(t, busy), &b)
@@ -80,8 +80,8 @@ func TestErrorsCross(t *testing.T) {
 	both := across(t, fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, syscall.ENOSPC))
 	require.ErrorIs(t, both, storage.ErrOutcomeUnknown)
 	require.ErrorIs(t, both, syscall.ENOSPC)
-	require.False(t, final(across(t, errors.New("something else"))))
-	require.True(t, notDone(across(t, context.DeadlineExceeded)), "the node has given up in time")
+	require.False(t, isFinal(across(t, errors.New("something else"))))
+	require.True(t, isCertainlyNotDone(across(t, context.DeadlineExceeded)), "the node has given up in time")
 }
 
 func FuzzFailure(f *testing.F) {
@@ -90,15 +90,15 @@ func FuzzFailure(f *testing.F) {
 		&collection.BusyError{}, &condition.Error{Condition: "a", Offset: 1, Err: condition.ErrSyntax},
 		&keywords.SyntaxError{},
 	} {
-		text, _ := json.Marshal(failureOf(err))
+		text, _ := json.Marshal(newFailure(err))
 		f.Add(text)
 	}
 	f.Add([]byte(`{"message":"m","at":{"offset":99,"condition":"é"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		in := &failure{}
 		if json.Unmarshal(text, in) == nil {
-			err := in.err()
-			_ = failureOf(err)
+			err := in.toError()
+			_ = newFailure(err)
 			_ = fmt.Sprintf("%v %+v", err, errors.Unwrap(err))
 		}
 	})

@@ -9,46 +9,51 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// evidenceAsk asks for one kind of evidence: the documents that ids stand for (Named); the
-// tokens of documents (Rows); their centroids, and in how many of them each is; the sums of their tokens with
-// some centroids; or without documents, in how many of all some terms or centroids are.
-type evidenceAsk struct {
+// evidenceRequest asks for one kind of evidence. Which one depends on the fields that are set:
+//
+//   - Named: the places of the documents with these ids
+//   - Documents and Rows: the tokens of the documents
+//   - Documents alone: their centroids, and in how many of them each centroid is
+//   - Documents and Centroids: the sums of their tokens with these centroids
+//   - Terms, or Centroids alone: in how many documents of the shard each of them is
+type evidenceRequest struct {
 	Named     []string       `json:"named,omitzero"`
-	Documents []search.Place `json:"documents,omitzero"` // of all shards
+	Documents []search.Place `json:"documents,omitzero"` // may be of any shard
 	Rows      bool           `json:"rows,omitempty"`
 	Centroids []uint32       `json:"centroids,omitzero"`
 	Terms     floats         `json:"terms,omitzero"`
-	Tokens    uint64         `json:"tokens,omitempty"` // of the collection
+	Tokens    uint64         `json:"tokens,omitempty"` // number of tokens of the collection
 }
 
-type evidenceFound struct {
-	answered
+type evidenceAnswer struct {
+	answerHead
 	Places    []search.Place `json:"places,omitzero"`
-	Missing   []string       `json:"missing,omitzero"` // ids that stand for nothing
-	Rows      []foundRows    `json:"rows,omitzero"`
+	Missing   []string       `json:"missing,omitzero"` // ids without a document
+	Rows      []wireRows     `json:"rows,omitzero"`
 	Centroids map[uint32]int `json:"centroids,omitzero"` // in how many documents each is
-	Of        int            `json:"of,omitempty"`       // documents that were counted: passages of one are one
-	Counts    []uint64       `json:"counts,omitzero"`    // of the centroids or terms that were asked for
+	Counted   int            `json:"of,omitempty"`       // counted documents; one of passages counts once
+	Counts    []uint64       `json:"counts,omitzero"`    // of the centroids or terms of the request
 	Sums      floats         `json:"sums,omitzero"`      // [centroids, dimension]
 }
 
-// foundRows are the first tokens of a document.
-type foundRows struct {
+// wireRows are the first tokens of a document.
+type wireRows struct {
 	search.TermDocument
 	Tokens floats
 }
 
 // doEvidence reads the evidence of shards for feedback.
-func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*answers[evidenceFound], error) {
-	named := split(&collection.Selection{IDs: in.Named}, a.Of)
-	return eachShard(ctx, c, a, func(h *held, out *evidenceFound) (err error) {
-		snap, shard := h.view.Snapshot(), h.Shard
+func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evidenceRequest) (*answers[evidenceAnswer],
+	error) {
+	named := newSplitSelection(&collection.Selection{IDs: in.Named}, target.ShardCount)
+	return eachShard(ctx, c, target, func(h *openShard, out *evidenceAnswer) (err error) {
+		snap, shard := h.snapshot.Snapshot(), h.Shard
 		for _, code := range in.Centroids {
 			if int64(code) >= int64(snap.Header().Centroids) {
 				return fmt.Errorf("%w: centroid %d of %d", errMessage, code, snap.Header().Centroids)
 			}
 		}
-		// Those that were deleted since they were found count no more.
+		// Documents that were deleted since they were found do not count.
 		var live []uint32
 		for _, p := range in.Documents {
 			if p.Shard == shard && p.Ordinal < snap.State().Docs && snap.Live(p.Ordinal) {
@@ -58,12 +63,12 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 		docs := len(in.Documents)
 		switch {
 		case in.Named != nil:
-			meant, missing, err := snap.Named(ctx, named.in(shard).IDs)
+			docs, missing, err := snap.Named(ctx, named.forShards(shard).IDs)
 			if err != nil {
 				return err
 			}
-			filled, _ := snap.LiveSet() // without those that have no tokens, which nothing finds
-			for it := meant.Iterator(); it.HasNext(); {
+			filled, _ := snap.LiveSet() // documents without tokens are left out, since no search finds them
+			for it := docs.Iterator(); it.HasNext(); {
 				if o := it.Next(); filled == nil || filled[o/64]>>(o%64)&1 == 1 {
 					out.Places = append(out.Places, search.Place{Shard: shard, Ordinal: o})
 				}
@@ -75,11 +80,11 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 				if err != nil {
 					return err
 				}
-				out.Rows = append(out.Rows, foundRows{d, d.Tokens})
+				out.Rows = append(out.Rows, wireRows{d, d.Tokens})
 			}
 		case in.Documents != nil && in.Centroids == nil:
 			out.Centroids = map[uint32]int{}
-			out.Of, err = search.Counts(ctx, snap, live, search.FeedbackTokens(docs), out.Centroids)
+			out.Counted, err = search.Counts(ctx, snap, live, search.FeedbackTokens(docs), out.Centroids)
 			return err
 		case in.Documents != nil:
 			out.Sums = make(floats, len(in.Centroids)*snap.Dim())
@@ -102,69 +107,70 @@ func (c *Cluster) doEvidence(ctx context.Context, a *asked, in *evidenceAsk) (*a
 	})
 }
 
-// withFeedback answers a query that feedback has added to, as an engine does: all shards have one codec, so
-// that their evidence can be added up.
-func (v *view) withFeedback(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
+// withFeedback answers a query with feedback, as an engine does. All shards have one codec, so that their evidence can
+// be added up.
+func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o search.Options) (*search.Result, error) {
 	f := o.Feedback
 	if err := v.Check(&q); err != nil {
 		return nil, err
 	}
+	// searchOnce searches without feedback.
 	o.Feedback = nil
-	last := func(q search.Query) (*search.Result, error) {
-		r, err := v.some(ctx, []search.Query{q}, o)
+	searchOnce := func(q search.Query) (*search.Result, error) {
+		r, err := v.searchChunk(ctx, []search.Query{q}, o)
 		if err != nil {
 			return nil, err
 		}
 		return &r[0], nil
 	}
 	if v.dim == 0 {
-		return last(q)
+		return searchOnce(q)
 	}
-	// The documents that are good and bad: those that are named, and the first of a search.
+	// Find the good and the bad documents: those that are named, and the best of a first search.
 	d, err := v.Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
 	e := &evidence{v: v, tokens: d.Tokens}
-	liked, err := e.named(ctx, "like", f.Like)
+	liked, err := e.findNamed(ctx, "like", f.Like)
 	if err != nil {
 		return nil, err
 	}
-	unliked, err := e.named(ctx, "unlike", f.Unlike)
+	unliked, err := e.findNamed(ctx, "unlike", f.Unlike)
 	if err != nil {
 		return nil, err
 	}
-	var before []search.Result
+	var first []search.Result
 	var ranked []search.Hit
 	if f.Docs > 0 {
-		if before, err = v.whole(ctx, []search.Query{q}, f.First(o)); err != nil {
+		if first, err = v.searchFromBest(ctx, []search.Query{q}, f.First(o)); err != nil {
 			return nil, err
 		}
-		ranked = before[0].Hits
+		ranked = first[0].Hits
 	}
 	good, err := f.Good(liked, unliked, ranked)
 	if err != nil {
 		return nil, err
 	}
 	e.good, e.bad = good, unliked
-	// The query with more terms.
+	// Add terms to the query.
 	var from search.Evidence = e
 	if search.UsesOwnTerms(d.Centroids, d.Tokens) {
-		from = &ownEvidence{search.OwnTerms{Dim: v.dim}, e}
+		from = &ownTermsEvidence{search.OwnTerms{Dim: v.dim}, e}
 	}
-	more, err := f.Expand(ctx, &q, v.dim, from)
+	expanded, err := f.Expand(ctx, &q, v.dim, from)
 	if err != nil {
 		return nil, err
 	}
-	cut := search.FitFeedback(&more, v.dim, len(q.Vectors), d.Centroids)
-	// Its search, whose figures are those of both.
-	r, err := last(more)
+	cut := search.FitFeedback(&expanded, v.dim, len(q.Vectors), d.Centroids)
+	// Search again. The statistics count both searches.
+	r, err := searchOnce(expanded)
 	if err != nil {
 		return nil, err
 	}
 	r.Stats.FeedbackCut = cut
-	if before != nil {
-		total := before[0].Stats
+	if first != nil {
+		total := first[0].Stats
 		total.Add(r.Stats)
 		total.Queries = r.Stats.Queries
 		r.Stats = total
@@ -172,21 +178,22 @@ func (v *view) withFeedback(ctx context.Context, q search.Query, o search.Option
 	return r, nil
 }
 
-// evidence is that of the documents that are good, and of those that are bad.
+// evidence reads the evidence of good and bad documents from the shards.
 type evidence struct {
-	v         *view
+	v         *shardedSnapshot
 	good, bad []search.Place
-	tokens    uint64
+	tokens    uint64 // of the collection
 }
 
-// ask asks some shards.
-func (e *evidence) ask(ctx context.Context, which func(*Map) []int, in evidenceAsk) (map[int]*evidenceFound, error) {
-	_, found, err := all[evidenceFound](ctx, e.v.s, "evidence", which, &in)
+// askShards asks some shards for evidence.
+func (e *evidence) askShards(ctx context.Context, selectShards func(*Map) []int,
+	in evidenceRequest) (map[int]*evidenceAnswer, error) {
+	_, found, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", selectShards, &in)
 	return found, err
 }
 
-// ofSide asks the shards that have documents of a side.
-func (e *evidence) ofSide(ctx context.Context, bad bool, in evidenceAsk) (map[int]*evidenceFound, error) {
+// askSide asks the shards that have good documents, or bad ones.
+func (e *evidence) askSide(ctx context.Context, bad bool, in evidenceRequest) (map[int]*evidenceAnswer, error) {
 	side := e.good
 	if bad {
 		side = e.bad
@@ -196,26 +203,27 @@ func (e *evidence) ofSide(ctx context.Context, bad bool, in evidenceAsk) (map[in
 	for _, p := range side {
 		shards[p.Shard] = true
 	}
-	return e.ask(ctx, func(*Map) []int { return sorted(shards) }, in)
+	return e.askShards(ctx, func(*Map) []int { return sortedKeys(shards) }, in)
 }
 
-// named are the documents that ids stand for; one that stands for none is [search.ErrUnknownID].
-func (e *evidence) named(ctx context.Context, what string, ids []string) (places []search.Place, err error) {
+// findNamed returns the places of documents with ids. The error is [search.ErrUnknownID] if an id has no document;
+// option is the name of the option, for messages.
+func (e *evidence) findNamed(ctx context.Context, option string, ids []string) (places []search.Place, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	found, err := e.ask(ctx, having(collection.Selection{IDs: ids}), evidenceAsk{Named: ids})
+	found, err := e.askShards(ctx, shardsOf(collection.Selection{IDs: ids}), evidenceRequest{Named: ids})
 	if err != nil {
 		return nil, err
 	}
-	named := split(&collection.Selection{IDs: ids}, e.v.m.Shards)
-	for _, shard := range sorted(found) {
+	named := newSplitSelection(&collection.Selection{IDs: ids}, e.v.m.Shards)
+	for _, shard := range sortedKeys(found) {
 		f := found[shard]
 		if f.Docs == 0 {
-			f.Missing = named.in(shard).IDs
+			f.Missing = named.forShards(shard).IDs
 		}
 		if len(f.Missing) > 0 {
-			return nil, fmt.Errorf("%s: %w: %.100q", what, search.ErrUnknownID, f.Missing[0])
+			return nil, fmt.Errorf("%s: %w: %.100q", option, search.ErrUnknownID, f.Missing[0])
 		}
 		for _, p := range f.Places {
 			if p.Shard != shard {
@@ -229,22 +237,22 @@ func (e *evidence) named(ctx context.Context, what string, ids []string) (places
 
 // Counts implements [search.Evidence].
 func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
-	found, err := e.ofSide(ctx, bad, evidenceAsk{})
+	found, err := e.askSide(ctx, bad, evidenceRequest{})
 	docs = map[uint32]int{}
 	for _, f := range found {
 		for code, n := range f.Centroids {
 			docs[code] += n
 		}
-		of += f.Of
+		of += f.Counted
 	}
 	return docs, of, err
 }
 
-// Sums implements [search.Evidence]: shard by shard, in their order.
+// Sums implements [search.Evidence]. It adds shard by shard, in their order, so that the result is reproducible.
 func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
-	found, err := e.ofSide(ctx, bad, evidenceAsk{Centroids: codes})
+	found, err := e.askSide(ctx, bad, evidenceRequest{Centroids: codes})
 	sums := make([]float32, e.v.dim*len(codes))
-	for _, shard := range sorted(found) {
+	for _, shard := range sortedKeys(found) {
 		part := found[shard].Sums
 		if len(part) != len(sums) && (len(part) > 0 || found[shard].Docs > 0) {
 			return nil, fmt.Errorf("shard %d: %w: sums of %d values", shard, errMessage, len(part))
@@ -256,13 +264,13 @@ func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]floa
 	return slices.Collect(slices.Chunk(sums, e.v.dim)), err
 }
 
-// frequencies adds up the counts that shards have of n terms or centroids.
-func (e *evidence) frequencies(ctx context.Context, n int, in evidenceAsk) (docs []uint64, live int64, err error) {
+// frequencies adds up the counts of n terms or centroids in all shards.
+func (e *evidence) frequencies(ctx context.Context, n int, in evidenceRequest) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, n)
 	if n == 0 {
 		return docs, 0, nil
 	}
-	found, err := e.ask(ctx, every, in)
+	found, err := e.askShards(ctx, allShards, in)
 	for shard, f := range found {
 		if len(f.Counts) != n && (len(f.Counts) > 0 || f.Docs > 0) {
 			return nil, 0, fmt.Errorf("shard %d: %w: %d of %d terms", shard, errMessage, len(f.Counts), n)
@@ -277,41 +285,41 @@ func (e *evidence) frequencies(ctx context.Context, n int, in evidenceAsk) (docs
 
 // Frequencies implements [search.Evidence].
 func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
-	return e.frequencies(ctx, len(codes), evidenceAsk{Centroids: codes})
+	return e.frequencies(ctx, len(codes), evidenceRequest{Centroids: codes})
 }
 
-// ownEvidence has numbers of terms in place of centroids.
-type ownEvidence struct {
+// ownTermsEvidence uses numbers of the query's own terms instead of centroids.
+type ownTermsEvidence struct {
 	search.OwnTerms
 	*evidence
 }
 
 // Counts implements [search.Evidence].
-func (e *ownEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
-	found, err := e.ofSide(ctx, bad, evidenceAsk{Rows: true})
+func (e *ownTermsEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+	found, err := e.askSide(ctx, bad, evidenceRequest{Rows: true})
 	if err != nil {
 		return nil, 0, err
 	}
-	var all []search.TermDocument
+	var documents []search.TermDocument
 	for shard, f := range found {
 		for _, r := range f.Rows {
 			if len(r.Tokens)%e.Dim != 0 {
 				return nil, 0, fmt.Errorf("shard %d: %w: %d values", shard, errMessage, len(r.Tokens))
 			}
 			r.TermDocument.Tokens = r.Tokens
-			all = append(all, r.TermDocument)
+			documents = append(documents, r.TermDocument)
 		}
 	}
-	docs, of = e.Count(bad, all)
+	docs, of = e.Count(bad, documents)
 	return docs, of, nil
 }
 
 // Sums implements [search.Evidence].
-func (e *ownEvidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
+func (e *ownTermsEvidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	return e.OwnTerms.Sums(ctx, bad, codes)
 }
 
 // Frequencies implements [search.Evidence].
-func (e *ownEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
-	return e.frequencies(ctx, len(codes), evidenceAsk{Terms: e.Terms(codes), Tokens: e.tokens})
+func (e *ownTermsEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+	return e.frequencies(ctx, len(codes), evidenceRequest{Terms: e.Terms(codes), Tokens: e.tokens})
 }

@@ -137,7 +137,7 @@ func TestDropInterrupted(t *testing.T) {
 func TestEmptyIsLookedAt(t *testing.T) {
 	s := memory.New()
 	client, node := testNode(t, s, "c", func(c *Config) { c.Address, c.Beat = "", time.Hour }), testNode(t, s, "a", nil)
-	require.NoError(t, client.lookOnce(t.Context())) // it sees the node
+	require.NoError(t, client.refreshFromStore(t.Context())) // it sees the node
 	wiki, err := client.Declare(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	there, err := node.Get("wiki")
@@ -166,7 +166,7 @@ func TestChangeWhoseHolderIsCut(t *testing.T) {
 			return len(c.nodes) == 2
 		})
 	}
-	m := nodes["b"].lastMap("wiki")
+	m := nodes["b"].knownMap("wiki")
 	first := nodes["b"].holders(m, 0)[0].Name
 	other := map[string]string{"a": "b", "b": "a"}[first]
 	there, err := nodes[other].Get("wiki")
@@ -190,7 +190,7 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			node.mu.Lock()
 			open := node.replicas
-			node.replicas = map[replicaKey]*kept{}
+			node.replicas = map[replicaKey]*cachedReplica{}
 			node.mu.Unlock()
 			for _, r := range open { // one that is opened again remembers no batch
 				_ = r.Close(context.Background())
@@ -204,11 +204,11 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 	for i := range 8 {
 		require.NoError(t, store1(t, t.Context(), wiki, fmt.Sprint("d", i)))
 	}
-	m := node.lastMap("wiki")
-	r, err := node.replica(t.Context(), m.ID, 0, m.Current.Number)
+	m := node.knownMap("wiki")
+	r, err := node.ensureReplica(t.Context(), m.ID, 0, m.Current.Number)
 	require.NoError(t, err)
 	require.NoError(t, r.Checkpoint(t.Context()))
-	log := s.Names(dataOf(m.ID) + "log/0000/")
+	log := s.Names(dataPrefix(m.ID) + "log/0000/")
 	for _, name := range log[:len(log)-1] { // as a collector would
 		require.NoError(t, s.Delete(t.Context(), name))
 	}

@@ -305,11 +305,11 @@ func TestAnswerOfAnotherForm(t *testing.T) {
 		_, _ = w.Write([]byte(`{"shards":[{"shard":0,"docs":5,"stats":"many"}]}`))
 	}))
 	defer server.Close()
-	f := &fan[lookFound, lookAsk, *lookFound]{
-		s: &shards{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}},
-		op: "look", in: &lookAsk{}, missing: map[int]error{}, stop: func() {},
+	f := &fanOut[describeAnswer, describeRequest, *describeAnswer]{
+		shards: &shardedCollection{c: c, name: "notes", id: "notes.1"}, m: &Map{Shards: 1, Current: &replica.Generation{Number: 1}},
+		op: "look", in: &describeRequest{}, missing: map[int]error{}, stop: func() {},
 	}
-	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
+	require.Empty(t, f.sendTo(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
 	require.ErrorIs(t, f.missing[0], errMessage)
 }
 
@@ -318,18 +318,18 @@ func TestRequestAtFault(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		_ = json.NewEncoder(w).Encode(failureOf(search.ErrOption))
+		_ = json.NewEncoder(w).Encode(newFailure(search.ErrOption))
 	}))
 	defer server.Close()
-	f := &fan[lookFound, lookAsk, *lookFound]{
-		s:  &shards{c: c, name: "notes", id: "notes.1"},
-		m:  &Map{Shards: 1, Current: &replica.Generation{Number: 1}},
-		op: "look",
-		in: &lookAsk{}, missing: map[int]error{}, stop: func() {},
+	f := &fanOut[describeAnswer, describeRequest, *describeAnswer]{
+		shards: &shardedCollection{c: c, name: "notes", id: "notes.1"},
+		m:      &Map{Shards: 1, Current: &replica.Generation{Number: 1}},
+		op:     "look",
+		in:     &describeRequest{}, missing: map[int]error{}, stop: func() {},
 	}
-	require.Empty(t, f.send(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
+	require.Empty(t, f.sendTo(t.Context(), &Node{Name: "other", Address: server.URL}, []int{0}))
 	require.ErrorIs(t, f.refusal, search.ErrOption)
-	require.False(t, c.front.peers.of("other").away)
+	require.False(t, c.front.peers.lookUpPeer("other").away)
 }
 
 type roundTripper func(r *http.Request) (*http.Response, error)
@@ -385,7 +385,7 @@ func TestMuchMetadata(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	nodes := startNodes(t, 3, 3, nil)
 	client, err := Open(t.Context(),
-		Config{Store: nodes[0].c.Store, Dir: t.TempDir(), Beat: 100 * time.Millisecond, Shards: 3})
+		Config{Store: nodes[0].cfg.Store, Dir: t.TempDir(), Beat: 100 * time.Millisecond, Shards: 3})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
 	var lost atomic.Int64

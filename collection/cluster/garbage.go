@@ -12,52 +12,56 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Garbage are the objects that a readable map retires, and those that newer checkpoints replace. The first are marked
-// in the map with the time of the store, and deleted a grace later. The coordinator of a collection, or of one that
-// was removed, deletes them. No object is deleted because another could not be read or was not there (I8).
+// Garbage is objects that a map lists as retired, and entries and checkpoints that newer checkpoints replace. The
+// collector first notes the time in the map, by the clock of the store, and deletes the objects after the grace. The
+// coordinator of a collection does this, also for a removed collection. No object is ever deleted because another one
+// is missing or cannot be read (I8: nothing goes because something is missing).
 
 const (
-	// buildGrace is how long a bulk build may take. No log of the collection is cut meanwhile.
+	// buildGrace is how long a bulk build may take. No log of its collection is cut until then.
 	buildGrace = 7 * 24 * time.Hour
-	// leftoversEvery is how often the first node removes the remains of interrupted puts and of nodes, and putGrace
-	// how long a put may take.
-	leftoversEvery = 6 * time.Hour
-	putGrace       = 24 * time.Hour
-	// collecting is the number of collections that are tidied at a time, and cutting that of shards of each.
-	collecting, cutting = 8, 16
+	// leftoversInterval is how often the first node removes the remains of interrupted puts and old beats of nodes.
+	// putGrace is how long a put may take.
+	leftoversInterval = 6 * time.Hour
+	putGrace          = 24 * time.Hour
+	// collectionsAtOnce limits the collections that are collected concurrently, and shardsAtOnce the shards of each.
+	collectionsAtOnce, shardsAtOnce = 8, 16
 )
 
-// tidy removes the garbage of the collections that this node coordinates.
-func (c *Cluster) tidy(ctx context.Context) {
-	warn := func(err error, what string, with ...any) {
+// garbageCollect collects the garbage of the collections that this node coordinates.
+func (c *Cluster) garbageCollect(ctx context.Context) {
+	warn := func(err error, message string, with ...any) {
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn(what, append(with, "error", err)...)
+			c.log.Warn(message, append(with, "error", err)...)
 		}
 	}
-	var all []*Map
+	// Collect the collections that are due.
+	var coordinated []*Map
 	c.mu.Lock()
 	for _, m := range c.maps {
-		if m.fault == nil && coordinator(c.nodes, m.ID) == c.node {
-			all = append(all, m)
+		if m.readErr == nil && coordinator(c.nodes, m.ID) == c.node {
+			coordinated = append(coordinated, m)
 		}
 	}
 	first := c.nodes[0] == c.node
 	c.mu.Unlock()
-	due := slices.DeleteFunc(all, func(m *Map) bool { return !c.due("tidying "+m.ID, c.c.Grace/2) })
-	_ = parallel.Do(ctx, len(due), collecting, func(i int) error {
-		err := (&collector{c.c.Store, c.c.Grace, c.storeTime()}).collect(ctx, due[i].Name)
-		warn(err, "the garbage of a collection stays for now", "collection", due[i].Name)
+	due := slices.DeleteFunc(coordinated, func(m *Map) bool { return !c.claimIfDue("tidying "+m.ID, c.cfg.Grace/2) })
+	_ = parallel.Do(ctx, len(due), collectionsAtOnce, func(i int) error {
+		err := (&collector{c.cfg.Store, c.cfg.Grace, c.storeTime()}).collect(ctx, due[i].Name)
+		warn(err, "the garbage of a collection was not collected", "collection", due[i].Name)
 		return nil
 	})
-	if first && c.due("leftovers", min(leftoversEvery, 6*c.c.Grace)) {
+	// The first node removes leftovers that belong to no collection.
+	if first && c.claimIfDue("leftovers", min(leftoversInterval, 6*c.cfg.Grace)) {
 		now := c.storeTime()
-		_, err := c.c.Store.RemoveLeftovers(ctx, now.Add(-max(c.c.Grace, putGrace)))
-		warn(errors.Join(err, removeBeats(ctx, c.c.Store, now.Add(-c.c.Grace))), "leftovers in the store stay for now")
+		_, err := c.cfg.Store.RemoveLeftovers(ctx, now.Add(-max(c.cfg.Grace, putGrace)))
+		err = errors.Join(err, removeOldBeats(ctx, c.cfg.Store, now.Add(-c.cfg.Grace)))
+		warn(err, "leftovers in the store were not removed")
 	}
 }
 
-// removeBeats removes those of nodes that ended long ago: a node that lives makes its own again.
-func removeBeats(ctx context.Context, s objects.Store, before time.Time) error {
+// removeOldBeats removes the beats of nodes that ended before a time. A living node replaces its own beat anyway.
+func removeOldBeats(ctx context.Context, s objects.Store, before time.Time) error {
 	return deleteEach(ctx, s, nodesPrefix, func(e objects.Entry) bool { return e.Made.Before(before) })
 }
 
@@ -71,40 +75,45 @@ func deleteEach(ctx context.Context, s objects.Store, prefix string, chosen func
 	})
 }
 
-// collector removes garbage. now is not after the time of the store.
+// collector collects garbage. now is not later than the time of the store.
 type collector struct {
 	store objects.Store
 	grace time.Duration
 	now   time.Time
 }
 
-func (k *collector) over(since time.Time) bool { return !since.IsZero() && k.now.Sub(since) > k.grace }
+// isGraceOver reports whether more than the grace has passed since a time; the zero time means that it is not known.
+func (k *collector) isGraceOver(since time.Time) bool {
+	return !since.IsZero() && k.now.Sub(since) > k.grace
+}
 
-// collect removes the garbage of a collection, or of one that was removed.
+// collect collects the garbage of a collection, which may have been removed.
 func (k *collector) collect(ctx context.Context, name string) error {
-	m, err := updateAny(ctx, k.store, name, func(m *Map) error {
-		if k.now.IsZero() || !k.mark(m) {
-			return errSame
+	// Note the time of newly retired entries.
+	m, err := updateMapOrRemoved(ctx, k.store, name, func(m *Map) error {
+		if k.now.IsZero() || !k.markRetired(m) {
+			return errUnchanged
 		}
 		return nil
 	})
 	if errors.Is(err, collection.ErrUnknown) || unreadable(err) {
-		return nil // which says nothing
+		return nil // without a readable map nothing may be deleted (I8)
 	}
 	if err != nil {
 		return err
 	}
+	// Delete retired objects whose grace is over, and then their entries in the map.
 	var deleted []Retired
 	for _, r := range m.Retired {
-		if k.over(r.Since) {
-			if err := k.delete(ctx, r); err != nil {
+		if k.isGraceOver(r.Since) {
+			if err := k.deleteRetired(ctx, r); err != nil {
 				return err
 			}
 			deleted = append(deleted, r)
 		}
 	}
 	if len(deleted) > 0 {
-		m, err = updateAny(ctx, k.store, name, func(m *Map) error {
+		m, err = updateMapOrRemoved(ctx, k.store, name, func(m *Map) error {
 			m.Retired = slices.DeleteFunc(m.Retired, func(r Retired) bool { return slices.Contains(deleted, r) })
 			return nil
 		})
@@ -112,15 +121,16 @@ func (k *collector) collect(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if err := k.cut(ctx, m); err != nil {
+	// Delete what newer checkpoints and newer maps replace.
+	if err := k.cutLogs(ctx, m); err != nil {
 		return err
 	}
-	return k.oldVersions(ctx, name)
+	return k.deleteOldVersions(ctx, name)
 }
 
-// mark notes the time in newly retired entries, and gives up a bulk build that has not ended. It reports whether
-// the map has changed.
-func (k *collector) mark(m *Map) (changed bool) {
+// markRetired notes the time in newly retired entries of a map, and gives up a bulk build that has taken too long. It
+// reports whether the map has changed.
+func (k *collector) markRetired(m *Map) (changed bool) {
 	since := func(t *time.Time) {
 		if t.IsZero() {
 			*t, changed = k.now.UTC(), true
@@ -132,26 +142,27 @@ func (k *collector) mark(m *Map) (changed bool) {
 		}
 	}
 	for i := range m.Retired {
-		if m.Retired[i].Shards == 0 { // its logs still take entries
+		if m.Retired[i].Shards == 0 { // otherwise its logs still take entries
 			since(&m.Retired[i].Since)
 		}
 	}
 	return changed
 }
 
-func (k *collector) delete(ctx context.Context, r Retired) error {
+// deleteRetired deletes the objects of a retired generation or collection.
+func (k *collector) deleteRetired(ctx context.Context, r Retired) error {
 	if r.Generation == 0 {
-		return deleteEach(ctx, k.store, dataOf(r.ID), func(objects.Entry) bool { return true })
+		return deleteEach(ctx, k.store, dataPrefix(r.ID), func(objects.Entry) bool { return true })
 	}
-	err := deleteEach(ctx, k.store, dataOf(r.ID)+"files/", func(e objects.Entry) bool {
+	err := deleteEach(ctx, k.store, dataPrefix(r.ID)+"files/", func(e objects.Entry) bool {
 		p, ok := journal.ParseCheckpoint(e)
 		return ok && p.Generation == r.Generation
 	})
-	return errors.Join(err, k.store.Delete(ctx, codecName(r.ID, r.Generation)))
+	return errors.Join(err, k.store.Delete(ctx, codecObject(r.ID, r.Generation)))
 }
 
-// cut removes entries and checkpoints that newer checkpoints have, by the rule of package journal.
-func (k *collector) cut(ctx context.Context, m *Map) error {
+// cutLogs deletes the entries and checkpoints that newer checkpoints replace; [journal.SelectRemovable] decides which.
+func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 	if m.Removed || m.Current == nil {
 		return nil
 	}
@@ -159,22 +170,22 @@ func (k *collector) cut(ctx context.Context, m *Map) error {
 	for _, g := range m.generations() {
 		generations = append(generations, g.Number)
 	}
-	shards, err := checkpointsOf(ctx, k.store, m)
+	shards, err := listCheckpoints(ctx, k.store, m)
 	if err != nil {
 		return err
 	}
-	// Entries of a shard go one after another, as they came. Shards go at a time: a log would grow faster than it
-	// is cut otherwise.
-	numbers := sorted(shards)
-	return parallel.Do(ctx, len(numbers), cutting, func(i int) error {
+	// The entries of a shard are deleted one after the other, in their order. Shards are cut concurrently, because a
+	// log could otherwise grow faster than it is cut.
+	numbers := sortedKeys(shards)
+	return parallel.Do(ctx, len(numbers), shardsAtOnce, func(i int) error {
 		shard := numbers[i]
-		before, drop := journal.Unneeded(shards[shard], generations, k.now, k.grace)
+		before, drop := journal.SelectRemovable(shards[shard], generations, k.now, k.grace)
 		for _, p := range drop {
 			if err := k.store.Delete(ctx, p.Name); err != nil {
 				return err
 			}
 		}
-		if before == 0 || m.Building != nil { // which goes on with the log as it was
+		if before == 0 || m.Building != nil { // a bulk build needs the log from its beginning on
 			return nil
 		}
 		_, err := journal.New(k.store, m.ID, shard, journal.Options{Grace: k.grace}).Cut(ctx, before)
@@ -182,18 +193,18 @@ func (k *collector) cut(ctx context.Context, m *Map) error {
 	})
 }
 
-// oldVersions removes versions of a map that were superseded more than a grace ago, the oldest first and never the
-// newest: putMap relies on that.
-func (k *collector) oldVersions(ctx context.Context, name string) error {
-	listed, err := k.store.List(ctx, mapsOf(name), "", 0)
+// deleteOldVersions deletes versions of a map that were replaced more than a grace ago: the oldest first, and never the
+// newest, which putMap relies on.
+func (k *collector) deleteOldVersions(ctx context.Context, name string) error {
+	listed, err := k.store.List(ctx, versionsPrefix(name), "", 0)
 	if err != nil {
 		return err
 	}
 	listed = slices.DeleteFunc(listed, func(e objects.Entry) bool {
-		other, _, ok := mapVersion(e.Name)
+		other, _, ok := parseVersionObject(e.Name)
 		return !ok || other != name
 	})
-	for i := 0; i+1 < len(listed) && k.over(listed[i+1].Made); i++ {
+	for i := 0; i+1 < len(listed) && k.isGraceOver(listed[i+1].Made); i++ {
 		if err := k.store.Delete(ctx, listed[i].Name); err != nil {
 			return err
 		}

@@ -47,7 +47,7 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		codecName(id, 1), codecName(id, 2), codecName(id, 3),
+		codecObject(id, 1), codecObject(id, 2), codecObject(id, 3),
 		"data/wiki.0000000000000001/log/0000/0000000000000001", "data/wiki.0000000000000002/log/0000/0000000000000001",
 		"data/wikipedia.0000000000000001/codec/00000001", "data/wiki.0000000000000001x/log/a",
 	} {
@@ -65,7 +65,7 @@ func TestGarbage(t *testing.T) {
 	left := s.Names("data/")
 	got := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(left, name) })
 	require.Contains(t, got, "data/wiki.0000000000000001/log/0000/0000000000000001")
-	require.Contains(t, got, codecName(id, 1))
+	require.Contains(t, got, codecObject(id, 1))
 	require.Len(t, got, 4,
 		"%q: generation 1 has two checkpoints: 2 is unclaimed, 5 is being built, no log is cut meanwhile", got)
 	m := inStore(t, s)
@@ -89,7 +89,7 @@ func TestGarbage(t *testing.T) {
 		require.Len(t, left, 10, "generation 4 has one checkpoint, and needs what is after it until it has two: %q",
 			left)
 	}
-	changeMap(t, s, func(m *Map) { m.giveUp(errors.New("a test")) })
+	changeMap(t, s, func(m *Map) { m.giveUpNext(errors.New("a test")) })
 	collect(t, s)
 	for shard := range 2 {
 		left := s.Names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
@@ -114,14 +114,14 @@ func TestGarbageOfBuilds(t *testing.T) {
 		ErrConflict: func(m *Map) { m.reserve(&m.Building, "another") }, collection.ErrUnknown: (*Map).remove,
 	} {
 		s := memory.New()
-		b := &bulk{store: s, id: testMap(t, s, "wiki", nil).ID, growth: growth}
-		require.NoError(t, b.begin(t.Context()))
+		b := &bulkBuild{store: s, id: testMap(t, s, "wiki", nil).ID, growth: growth}
+		require.NoError(t, b.reserveGeneration(t.Context()))
 		changeMap(t, s, change)
 		for range 3 {
 			collect(t, s)
 			s.Pass(2 * time.Hour)
 		}
-		_, err := b.finish(t.Context(), ix, t.TempDir())
+		_, err := b.publishIndex(t.Context(), ix, t.TempDir())
 		require.ErrorIs(t, err, want)
 		require.Empty(t, s.Names("data/"))
 	}
@@ -133,12 +133,12 @@ func TestVerifyWhileMapsCome(t *testing.T) {
 	m := testMap(t, s, "wiki", nil)
 	change := sync.OnceFunc(func() {
 		changeMap(t, s.Twin(), func(m *Map) { m.reserve(&m.Training, "a node") })
-		s.Set(codecName(m.ID, 1), []byte("x"))
+		s.Set(codecObject(m.ID, 1), []byte("x"))
 		other := testMap(t, s.Twin(), "other", nil)
-		s.Set(dataOf(other.ID)+"log/0000/0000000000000001", []byte("x"))
+		s.Set(dataPrefix(other.ID)+"log/0000/0000000000000001", []byte("x"))
 	})
 	s.Hook(func(_ context.Context, op, name string) (before, after error) {
-		if op == "list" && strings.HasPrefix(name, dataOf(m.ID)) {
+		if op == "list" && strings.HasPrefix(name, dataPrefix(m.ID)) {
 			change()
 		}
 		return nil, nil
@@ -153,12 +153,12 @@ func TestVerifyWhileMapsCome(t *testing.T) {
 func TestGarbageOfNodes(t *testing.T) {
 	s := memory.New()
 	dead := &Node{Name: "dead", Started: "1"}
-	_, err := beat(t.Context(), s, dead, 1)
+	_, err := putBeat(t.Context(), s, dead, 1)
 	require.NoError(t, err)
 	s.Pass(2 * time.Hour)
-	_, err = beat(t.Context(), s, &Node{Name: "b", Started: "2"}, 1)
+	_, err = putBeat(t.Context(), s, &Node{Name: "b", Started: "2"}, 1)
 	require.NoError(t, err)
-	require.NoError(t, removeBeats(t.Context(), s, s.Now().Add(-time.Hour)))
+	require.NoError(t, removeOldBeats(t.Context(), s, s.Now().Add(-time.Hour)))
 	require.Equal(t, []string{"nodes/b@2"}, s.Names(nodesPrefix))
 }
 
@@ -166,12 +166,12 @@ func TestGarbageOfNodes(t *testing.T) {
 func TestLivesByOwnClock(t *testing.T) {
 	s := memory.New()
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of the observer
-	l := &lives{ttl: 4 * time.Second}
+	l := &beatTracker{ttl: 4 * time.Second}
 	counts := map[string]uint64{}
 	say := func(nodes ...*Node) {
 		for _, n := range nodes {
 			counts[n.Started]++
-			_, err := beat(t.Context(), s, n, counts[n.Started])
+			_, err := putBeat(t.Context(), s, n, counts[n.Started])
 			require.NoError(t, err)
 		}
 	}
@@ -179,8 +179,8 @@ func TestLivesByOwnClock(t *testing.T) {
 		listed, err := s.List(t.Context(), nodesPrefix, "", 0)
 		require.NoError(t, err)
 		require.NoError(t,
-			l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
-		for _, n := range l.living(now) {
+			l.update(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+		for _, n := range l.livingNodes(now) {
 			names += n.Name + "@" + n.Started + " "
 		}
 		return names
@@ -213,8 +213,8 @@ func TestLivesByOwnClock(t *testing.T) {
 	listed, err := s.List(t.Context(), nodesPrefix, "", 0)
 	require.NoError(t, err)
 	require.Error(t,
-		l.look(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
-	require.Len(t, l.living(now), 1)
+		l.update(now, listed, func(object string) (*Node, error) { return readNode(t.Context(), s, object) }))
+	require.Len(t, l.livingNodes(now), 1)
 }
 
 // A client may end before it sees that a beat stands still, so it goes by the times of the store at first.
@@ -222,7 +222,7 @@ func TestLivesOfClient(t *testing.T) {
 	s := memory.New()
 	client := testNode(t, s, "client", func(c *Config) { c.Address, c.Beat = "", 3*time.Second })
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := &lives{ttl: client.lives.ttl, stale: client.lives.stale}
+	l := &beatTracker{ttl: client.beats.ttl, stale: client.beats.stale}
 	entry := func(name string, age time.Duration) objects.Entry {
 		return objects.Entry{Name: "nodes/" + name + "@1", Size: 1, Made: now.Add(-age)}
 	}
@@ -231,15 +231,15 @@ func TestLivesOfClient(t *testing.T) {
 		return &Node{Name: name, Started: "1"}, nil
 	}
 	listed := []objects.Entry{entry("new", 0), entry("late", 9*time.Second), entry("dead", 16*time.Second)}
-	require.NoError(t, l.look(now, listed, read))
+	require.NoError(t, l.update(now, listed, read))
 	var names []string
-	for _, n := range l.living(now) {
+	for _, n := range l.livingNodes(now) {
 		names = append(names, n.Name)
 	}
 	require.Equal(t, []string{"late", "new"}, names)
 	listed[2] = entry("dead", 0) // it was only slow
-	require.NoError(t, l.look(now, listed, read))
-	require.Len(t, l.living(now), 3)
+	require.NoError(t, l.update(now, listed, read))
+	require.Len(t, l.livingNodes(now), 3)
 }
 
 // An idle cluster of 1,600 shards with two replicas on 8 nodes asks the store at most 20 times a second.
@@ -253,10 +253,10 @@ func TestIdleRequests(t *testing.T) {
 		m.Current = &replica.Generation{Number: 1, Dim: 8, Stage: collection.StageFlat, Begun: true}
 	})
 	id := "wiki.0123456789abcdef"
-	c := &Cluster{replicas: map[replicaKey]*kept{}}
+	c := &Cluster{replicas: map[replicaKey]*cachedReplica{}}
 	start := time.Unix(0, 0)
 	for shard := range shards * replicas / nodes {
-		c.replicas[replicaKey{shardKey{id, shard}, 1}] = &kept{poll: start}
+		c.replicas[replicaKey{shardKey{id, shard}, 1}] = &cachedReplica{nextPoll: start}
 	}
 	c.duePolls(start)
 	const hours = 4

@@ -20,39 +20,42 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// A generation is one codec, and all shards encoded with it. Collections begin with one that needs no
-// training. The coordinator of a collection has another one trained when it has grown, the first holder of
-// each shard puts a checkpoint of that, and when the store lists all of them the coordinator has it searched.
+// A generation is one codec and all shards encoded with it. A collection begins with a generation that needs no
+// training. When it has grown, the next generation is made in these steps:
+//
+//  1. The coordinator of the collection trains a codec (Map.Training), and enters it in the map as Map.Next.
+//  2. The first holder of each shard encodes the shard and puts it as a checkpoint of the generation.
+//  3. When the store lists all these checkpoints and the replicas are open, the coordinator promotes the generation.
 
 const (
-	encodeTries = 3         // of a node, for the next generation
-	waitBeats   = 20        // that a generation waits for its replicas to be open, and a failed training for another
-	maxSample   = 256 << 20 // bytes of a shard
-	sampleRows  = 64        // tokens that stand for a document in a training
+	encodeTries = 3         // attempts of a node to encode a shard for the next generation
+	waitBeats   = 20        // beats that a generation waits for open replicas, and that postponed work waits
+	maxSample   = 256 << 20 // largest sample of a shard, in bytes
+	sampleRows  = 64        // tokens of each pseudo document that a training gets
 )
 
-// building is the state of the next generation of a collection, as a node knows it.
-type building struct {
-	generation uint64
-	has        map[int]bool // shards with a checkpoint
-	complete   time.Time    // when all had one
-	tries      int          // to encode that failed here
+// nextBuild is the progress of a collection's next generation, as this node knows it.
+type nextBuild struct {
+	generation    uint64
+	encoded       map[int]bool // shards with a checkpoint
+	completeSince time.Time    // when all shards had one; zero before that
+	tries         int          // failed attempts of this node to encode a shard
 }
 
-// begin decides how the first documents of a collection are encoded: it puts the first generation,
-// or one with a dimension after one without. dim is 0 for documents without vectors.
-func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.UpdateOptions) (*Map, error) {
+// beginGeneration makes the first generation of a collection, or one with a dimension after one without. dim is 0 for
+// documents without vectors. It waits until the generation is searched.
+func (c *Cluster) beginGeneration(ctx context.Context, m *Map, dim int, o collection.UpdateOptions) (*Map, error) {
 	if err := o.Model.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", collection.ErrConfig, err)
 	}
-	m, err := c.updateID(ctx, m.ID, func(m *Map) error {
+	m, err := c.changeMapByID(ctx, m.ID, func(m *Map) error {
 		g := &replica.Generation{Number: m.Last + 1, Dim: dim, Nbits: 8, Stage: collection.StageFlat, Model: o.Model}
 		switch {
 		case m.Current == nil:
 			g.Begun = true
 			m.Current = g
 		case m.Current.Dim != 0 || dim == 0 || m.Next != nil:
-			return errSame
+			return errUnchanged
 		default:
 			if m.Current.Model != nil {
 				g.Model = m.Current.Model
@@ -64,129 +67,135 @@ func (c *Cluster) begin(ctx context.Context, m *Map, dim int, o collection.Updat
 		return nil
 	})
 	if err == nil {
-		c.tell(m)() // so that other nodes have documents too
+		c.announceMap(m)() // wait, so that other nodes know that the collection has documents
 	}
 	if err != nil || dim == 0 || m.Current.Dim != 0 {
 		return m, err
 	}
-	return c.await(ctx, m.ID, func(m *Map) (bool, error) {
+	return c.waitForMap(ctx, m.ID, func(m *Map) (bool, error) {
 		if m.Failed != nil && m.Next == nil {
-			return false, m.Failed.Cause.err()
+			return false, m.Failed.Cause.toError()
 		}
-		return m.Current.Dim != 0 || m.Next == nil, nil // nil: Next had no dimension, and the caller begins again
+		return m.Current.Dim != 0 || m.Next == nil, nil // no Next: it had no dimension, and the caller tries again
 	})
 }
 
-// act does the work that the known maps ask for.
-func (c *Cluster) act() {
+// actOnMaps starts the work that the known maps ask for, in the background.
+func (c *Cluster) actOnMaps() {
 	now := time.Now()
-	c.hold(now)
+	c.updateReplicas(now)
 	if c.node == nil {
 		return
 	}
 	var growing []*Map
-	wanted := false
-	for _, m := range c.readable() {
+	requested := false
+	for _, m := range c.readableMaps() {
 		switch {
 		case m.Next != nil:
-			c.aside("the next generation of "+m.ID, func(ctx context.Context) { c.advance(ctx, m) })
-		case m.Current == nil || !c.coordinates(m):
-		case m.Training != nil && !c.runs(m.Training.By):
-			c.aside("training "+m.ID, func(ctx context.Context) { c.release(ctx, m) })
+			c.startTask("the next generation of "+m.ID, func(ctx context.Context) { c.advanceGeneration(ctx, m) })
+		case m.Current == nil || !c.isCoordinator(m):
+		case m.Training != nil && !c.isProcessAlive(m.Training.By):
+			c.startTask("training "+m.ID, func(ctx context.Context) { c.releaseTraining(ctx, m) })
 		case m.Wanted != "" || m.Current.Stage != collection.StageFinal:
-			growing, wanted = append(growing, m), wanted || m.Wanted != ""
+			growing, requested = append(growing, m), requested || m.Wanted != ""
 		}
 	}
-	if len(growing) > 0 && (c.due("growth", 3*c.c.Beat) || wanted) {
-		c.aside("growth", func(ctx context.Context) { c.grow(ctx, growing) })
+	if len(growing) > 0 && (c.claimIfDue("growth", 3*c.cfg.Beat) || requested) {
+		c.startTask("growth", func(ctx context.Context) { c.trainGrown(ctx, growing) })
 	}
-	if c.due("cache", time.Hour) {
-		c.aside("cache", func(context.Context) { c.sweepCache(now) })
+	if c.claimIfDue("cache", time.Hour) {
+		c.startTask("cache", func(context.Context) { c.removeStaleCaches(now) })
 	}
-	c.sealDue(now)
-	c.aside("garbage", c.tidy)
+	c.finishRemovals(now)
+	c.startTask("garbage", c.garbageCollect)
 }
 
-// due reports whether work is to be done that comes once in a while, and notes that it is done now.
-func (c *Cluster) due(what string, every time.Duration) bool {
+// claimIfDue reports whether periodic work is due, and if so notes that it is done now.
+func (c *Cluster) claimIfDue(work string, every time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.times[what]) < every {
+	if time.Since(c.lastDone[work]) < every {
 		return false
 	}
-	c.times[what] = time.Now()
+	c.lastDone[work] = time.Now()
 	return true
 }
 
-// rest puts off the work on the generations of a collection, which failed because others did not answer.
-func (c *Cluster) rest(id string) { c.due("rest "+id, 0) }
+// postponeWork postpones work on the generations of a collection that failed because others did not answer.
+func (c *Cluster) postponeWork(id string) { c.claimIfDue("rest "+id, 0) }
 
-func (c *Cluster) rests(id string) bool {
+// isPostponed reports whether such work is postponed.
+func (c *Cluster) isPostponed(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.times["rest "+id]) < waitBeats*c.c.Beat
+	return time.Since(c.lastDone["rest "+id]) < waitBeats*c.cfg.Beat
 }
 
-// advance looks how far the next generation of a collection is, encodes this node's part of it, and has it
-// searched when it is complete and this node is the coordinator.
-func (c *Cluster) advance(ctx context.Context, m *Map) {
-	all, err := checkpointsOf(ctx, c.c.Store, m)
+// advanceGeneration checks the progress of a collection's next generation, encodes this node's shards of it, and
+// promotes it when it is complete and this node is the coordinator.
+func (c *Cluster) advanceGeneration(ctx context.Context, m *Map) {
+	checkpoints, err := listCheckpoints(ctx, c.cfg.Store, m)
 	if err != nil {
-		return // the next look comes
+		return // the next beat tries again
 	}
+	// Find the shards that have a checkpoint of the generation.
 	has := map[int]bool{}
-	for s, files := range all {
+	for s, files := range checkpoints {
 		has[s] = slices.ContainsFunc(files, func(p journal.Checkpoint) bool { return p.Generation == m.Next.Number })
 	}
-	mine := slices.DeleteFunc(c.firstOf(m), func(s int) bool { return has[s] })
+	todo := slices.DeleteFunc(c.firstHeldShards(m), func(s int) bool { return has[s] })
 	maps.DeleteFunc(has, func(_ int, is bool) bool { return !is })
+	// Note the progress.
 	c.mu.Lock()
-	b := c.built[m.ID]
+	b := c.nextBuilds[m.ID]
 	if b == nil || b.generation != m.Next.Number {
-		b = &building{generation: m.Next.Number}
-		c.built[m.ID] = b
+		b = &nextBuild{generation: m.Next.Number}
+		c.nextBuilds[m.ID] = b
 	}
-	if len(has) > len(b.has) {
-		c.poke() // to open their replicas
+	if len(has) > len(b.encoded) {
+		c.wakeLoop() // opens the replicas of the new checkpoints
 	}
-	b.has = has
-	if len(has) == m.Shards && b.complete.IsZero() {
-		b.complete = time.Now()
+	b.encoded = has
+	if len(has) == m.Shards && b.completeSince.IsZero() {
+		b.completeSince = time.Now()
 	}
-	waited := time.Since(b.complete)
+	waited := time.Since(b.completeSince)
 	c.mu.Unlock()
-	if len(mine) > 0 && !c.rests(m.ID) {
-		c.aside("encoding "+m.ID, func(ctx context.Context) { c.encode(ctx, m, b, mine) })
+	// Encode the shards that this node is the first holder of.
+	if len(todo) > 0 && !c.isPostponed(m.ID) {
+		c.startTask("encoding "+m.ID, func(ctx context.Context) { c.encodeShards(ctx, m, b, todo) })
 	}
-	if len(has) < m.Shards || !c.coordinates(m) || waited < waitBeats*c.c.Beat && !c.nextIsOpen(ctx, m) {
+	// Promote the generation when its replicas are open, or after some time without waiting for the slowest.
+	if len(has) < m.Shards || !c.isCoordinator(m) || waited < waitBeats*c.cfg.Beat && !c.nextIsOpen(ctx, m) {
 		return
 	}
-	_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
-	c.failed(ctx, err, "the next generation of a collection is complete, and is not searched", m)
+	_, err = c.changeMapByID(ctx, m.ID, changeIf(isNext(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
+	c.logFailure(ctx, err, "the next generation of a collection is complete, but was not promoted", m)
 }
 
-// firstOf are the shards whose changes this node gathers.
-func (c *Cluster) firstOf(m *Map) (shards []int) {
+// firstHeldShards returns the shards that this node is the first holder of, so that it gathers their changes.
+func (c *Cluster) firstHeldShards(m *Map) (shards []int) {
 	for s := range m.Shards {
-		if has := c.holders(m, s); len(has) > 0 && has[0] == c.node {
+		if holders := c.holders(m, s); len(holders) > 0 && holders[0] == c.node {
 			shards = append(shards, s)
 		}
 	}
 	return shards
 }
 
-// encode puts checkpoints of shards for the next generation, and gives that up if one cannot be encoded.
-func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int) {
+// encodeShards puts checkpoints of shards for the next generation. It gives the generation up if a shard cannot be
+// encoded.
+func (c *Cluster) encodeShards(ctx context.Context, m *Map, b *nextBuild, shards []int) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() { // another generation, or none, is to be built
+	go func() { // stop when the generation is not wanted any more
 		defer stop()
-		_, _ = c.await(ctx, m.ID, func(now *Map) (bool, error) { return !builds(m.Next.Number)(now), nil })
+		_, _ = c.waitForMap(ctx, m.ID, func(now *Map) (bool, error) { return !isNext(m.Next.Number)(now), nil })
 	}()
 	for _, s := range shards {
 		err := c.encodeShard(ctx, m, s)
 		if err == nil {
-			c.tell(m) // the holders of the shard, and the coordinator, look
+			c.announceMap(m) // makes the holders of the shard, and the coordinator, look at the store
 			continue
 		}
 		if ctx.Err() != nil {
@@ -194,49 +203,50 @@ func (c *Cluster) encode(ctx context.Context, m *Map, b *building, shards []int)
 		}
 		c.log.Error("a shard was not encoded for the next generation",
 			"collection", m.Name, "shard", s, "generation", m.Next.Number, "error", err)
-		if passing(err) {
-			c.rest(m.ID)
+		if isPassing(err) {
+			c.postponeWork(m.ID)
 			return
 		}
 		if b.tries++; b.tries < encodeTries {
-			return // the next look comes
+			return // the next beat tries again
 		}
 		why := fmt.Errorf("shard %d, on node %s: %w", s, c.node.Name, err)
-		_, err = c.updateID(ctx, m.ID, when(builds(m.Next.Number), func(now *Map) { now.giveUp(why) }))
-		c.failed(ctx, err, "a generation that cannot be built was not given up", m)
+		_, err = c.changeMapByID(ctx, m.ID, changeIf(isNext(m.Next.Number), func(now *Map) { now.giveUpNext(why) }))
+		c.logFailure(ctx, err, "a generation that cannot be built was not given up", m)
 		return
 	}
 }
 
+// encodeShard puts the checkpoint of one shard for the next generation.
 func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
-	if m.Current.Dim > 0 { // without vectors it is quick, and the first addition of vectors waits for it
-		end, err := take(ctx, c.heavy)
+	if m.Current.Dim > 0 { // encoding without vectors is quick, and the first vectors wait for it
+		release, err := acquireSlot(ctx, c.heavySlot)
 		if err != nil {
 			return err
 		}
-		defer end()
+		defer release()
 	}
-	r, done, err := c.borrow(ctx, m.ID, shard, m.Current.Number)
+	r, release, err := c.acquireReplica(ctx, m.ID, shard, m.Current.Number)
 	if err != nil {
 		return err
 	}
-	defer done()
-	// The checkpoint has all that the log has now. A collector that knows only checkpoints from before this
-	// generation, which are all older than that, cuts no entry that it needs.
+	defer release()
+	// Poll first, so that the checkpoint has all entries that the log has now. A collector that does not know of the
+	// generation yet cuts by its older checkpoints only, and so keeps every entry after this one.
 	if err := r.Poll(ctx); err != nil {
 		return err
 	}
 	return r.BuildNext(ctx, *m.Next)
 }
 
-// nextIsOpen reports whether the holders of all shards have replicas of the next generation that are ready.
+// nextIsOpen reports whether the replicas of the next generation are ready on all holders of all shards.
 func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	type place struct {
 		node  *Node
 		shard int
 	}
 	ready := map[place]bool{}
-	for n, answer := range c.ask(ctx, &statusAsk{IDs: []string{m.ID}}) {
+	for n, answer := range c.askStatus(ctx, &statusRequest{IDs: []string{m.ID}}) {
 		for _, r := range answer.Replicas {
 			if r.Generation == m.Next.Number && r.State.Phase == replica.Ready {
 				ready[place{n, r.Shard}] = true
@@ -253,58 +263,61 @@ func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
 	return true
 }
 
-// failed logs the error of something that is done for a collection, unless the collection or the process ends.
-func (c *Cluster) failed(ctx context.Context, err error, what string, m *Map) {
+// logFailure logs the error of work for a collection, unless the collection was removed or the process ends.
+func (c *Cluster) logFailure(ctx context.Context, err error, message string, m *Map) {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, collection.ErrUnknown) {
-		c.log.Error(what, "collection", m.Name, "error", err)
+		c.log.Error(message, "collection", m.Name, "error", err)
 	}
 }
 
-// scratch is a folder for files of this process.
-func (c *Cluster) scratch() (dir string, remove func(), err error) {
-	if err := os.MkdirAll(c.c.Dir, 0o777); err != nil {
+// makeScratch creates a folder for temporary files. The caller calls remove at the end.
+func (c *Cluster) makeScratch() (dir string, remove func(), err error) {
+	if err := os.MkdirAll(c.cfg.Dir, 0o777); err != nil {
 		return "", nil, err
 	}
-	dir, err = os.MkdirTemp(c.c.Dir, scratchPrefix)
+	dir, err = os.MkdirTemp(c.cfg.Dir, scratchPrefix)
 	return dir, func() {
 		if err := os.RemoveAll(dir); err != nil {
-			c.log.Warn("a folder stays that is not needed any more", "path", dir, "error", err)
+			c.log.Warn("a temporary folder was not removed", "path", dir, "error", err)
 		}
 	}, err
 }
 
+// scratchPrefix begins the names of temporary folders in the cache.
 const scratchPrefix = ".scratch-"
 
-func dataOf(id string) string { return "data/" + id + "/" }
+// dataPrefix returns the prefix of all objects of a collection but its maps.
+func dataPrefix(id string) string { return "data/" + id + "/" }
 
-func codecName(id string, generation uint64) string {
-	return fmt.Sprintf("%scodec/%08d", dataOf(id), generation)
+// codecObject returns the name of the object with the codec of a generation.
+func codecObject(id string, generation uint64) string {
+	return fmt.Sprintf("%scodec/%08d", dataPrefix(id), generation)
 }
 
-// checkpointsOf lists the checkpoints of a collection, by shard.
-func checkpointsOf(ctx context.Context, s objects.Store, m *Map) (map[int][]journal.Checkpoint, error) {
-	all := map[int][]journal.Checkpoint{}
-	err := eachObject(ctx, s, dataOf(m.ID)+"files/", func(e objects.Entry) error {
-		if shard, p, ok := checkpointOf(m, e); ok {
-			all[shard] = append(all[shard], p)
+// listCheckpoints lists the checkpoints of a collection, by shard.
+func listCheckpoints(ctx context.Context, s objects.Store, m *Map) (map[int][]journal.Checkpoint, error) {
+	byShard := map[int][]journal.Checkpoint{}
+	err := eachObject(ctx, s, dataPrefix(m.ID)+"files/", func(e objects.Entry) error {
+		if shard, p, ok := parseCheckpoint(m, e); ok {
+			byShard[shard] = append(byShard[shard], p)
 		}
 		return nil
 	})
-	return all, err
+	return byShard, err
 }
 
-// checkpointOf parses the name of an object; ok is false if the object is no checkpoint of the collection.
-func checkpointOf(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok bool) {
-	rest, is := strings.CutPrefix(e.Name, dataOf(m.ID)+"files/")
-	dir, _, _ := strings.Cut(rest, "/")
+// parseCheckpoint parses the name of an object. ok is false if it is not a checkpoint of the collection.
+func parseCheckpoint(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok bool) {
+	shardPath, is := strings.CutPrefix(e.Name, dataPrefix(m.ID)+"files/")
+	dir, _, _ := strings.Cut(shardPath, "/")
 	shard, err := strconv.Atoi(dir)
 	is = is && err == nil && shard >= 0 && shard < m.Shards && fmt.Sprintf("%04d", shard) == dir
 	p, ok = journal.ParseCheckpoint(e)
 	return shard, p, ok && is
 }
 
-// eachObject lists objects, some at a time.
-func eachObject(ctx context.Context, s objects.Store, prefix string, use func(objects.Entry) error) error {
+// eachObject calls visit for all objects with a prefix. It lists them in pages.
+func eachObject(ctx context.Context, s objects.Store, prefix string, visit func(objects.Entry) error) error {
 	const page = 50_000
 	for after := ""; ; {
 		listed, err := s.List(ctx, prefix, after, page)
@@ -312,7 +325,7 @@ func eachObject(ctx context.Context, s objects.Store, prefix string, use func(ob
 			return err
 		}
 		for _, e := range listed {
-			if err := use(e); err != nil {
+			if err := visit(e); err != nil {
 				return err
 			}
 		}
@@ -323,8 +336,8 @@ func eachObject(ctx context.Context, s objects.Store, prefix string, use func(ob
 	}
 }
 
-// growthOf sums up the growth of a collection, given the statistics of its shards.
-func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStats {
+// sumGrowth combines the growth of a collection's shards, given their statistics.
+func (c *Cluster) sumGrowth(m *Map, perShard []collection.Stats) collection.GrowthStats {
 	g := collection.GrowthStats{Stage: collection.StageEmpty}
 	if m.Current == nil {
 		return g
@@ -335,7 +348,7 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	}
 	d := index.Drift{Trained: m.Current.Trained}
 	tokens, squares := uint64(0), 0.
-	for _, s := range all {
+	for _, s := range perShard {
 		shard := s.Growth.Drift
 		d.TrainRMSE, d.Centroids = max(d.TrainRMSE, shard.TrainRMSE), max(d.Centroids, shard.Centroids)
 		d.Added += shard.Added
@@ -349,6 +362,6 @@ func (c *Cluster) growthOf(m *Map, all []collection.Stats) collection.GrowthStat
 	if d.TrainRMSE > 0 && d.Added > 0 {
 		d.Ratio = d.AddedRMSE / d.TrainRMSE
 	}
-	g.Drift, g.Advice = d, c.c.Index.Growth.Advice(g.Stage, d)
+	g.Drift, g.Advice = d, c.cfg.Index.Growth.Advice(g.Stage, d)
 	return g
 }

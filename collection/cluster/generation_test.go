@@ -44,7 +44,7 @@ func sourceOf(t *testing.T, docs []collection.DocumentInput) vectors.Source {
 func TestBuild(t *testing.T) {
 	t.Parallel()
 	nodes := startNodes(t, 2, 3, nil)
-	a, b, s := nodes[0], nodes[1], nodes[0].c.Store
+	a, b, s := nodes[0], nodes[1], nodes[0].cfg.Store
 	wiki := declared(t, a)
 	before, during, docs := testDocs(1000, 30, 16), testDocs(2000, 30, 16), testDocs(0, 300, 16)
 	add(t, wiki, before)
@@ -59,8 +59,8 @@ func TestBuild(t *testing.T) {
 
 	// Of two builds the one that began first has lost.
 	first, second := *bulk, *bulk
-	require.NoError(t, first.begin(t.Context()))
-	require.NoError(t, second.begin(t.Context()))
+	require.NoError(t, first.reserveGeneration(t.Context()))
+	require.NoError(t, second.reserveGeneration(t.Context()))
 	_, err = finishBuild(t, &first, docs)
 	require.ErrorIs(t, err, ErrConflict)
 	_, err = finishBuild(t, &second, docs)
@@ -181,8 +181,8 @@ func TestDimensionInPlaceOfTraining(t *testing.T) {
 	wiki := declared(t, c, collection.DocumentInput{ID: "w", Metadata: []byte(`{"n":1}`)})
 	begun := atomic.Bool{}
 	s.Hook(func(_ context.Context, op, name string) (before, after error) {
-		m, err := livingMap(t.Context(), s.Twin(), "wiki")
-		if err == nil && op == "put" && name == mapName("wiki", m.Version+1) && m.Training != nil && !begun.Swap(true) {
+		m, err := existingMap(t.Context(), s.Twin(), "wiki")
+		if err == nil && op == "put" && name == versionObject("wiki", m.Version+1) && m.Training != nil && !begun.Swap(true) {
 			changeMap(t, s.Twin(), func(m *Map) {
 				m.Last++
 				m.Next = &replica.Generation{Number: m.Last, Dim: 16, Nbits: 8, Stage: collection.StageFlat}
@@ -285,7 +285,7 @@ func TestTrainingWhileStoreIsAway(t *testing.T) {
 	})
 	wiki := declared(t, c, testDocs(0, 60, 16)...)
 	await(t, "the training fails", func() bool { return numbersOf(t, wiki).Growth.Failed != "" })
-	require.ErrorIs(t, inStore(t, s).Failed.Cause.err(), collection.ErrUnreachable)
+	require.ErrorIs(t, inStore(t, s).Failed.Cause.toError(), collection.ErrUnreachable)
 	s.Fail("/files/", errLost)
 	await(t, "it is tried again", func() bool { return inStore(t, s).Next != nil })
 	looks(t, c, 3*waitBeats)
@@ -305,7 +305,7 @@ func TestTrainingWhileNodesEnd(t *testing.T) {
 			s, failed := memory.New(), atomic.Bool{}
 			serve := func(h http.Handler, w http.ResponseWriter, r *http.Request) {
 				if strings.HasSuffix(r.URL.Path, "/sample") && !failed.Swap(true) {
-					text, jerr := json.Marshal(failureOf(err))
+					text, jerr := json.Marshal(newFailure(err))
 					require.NoError(t, jerr)
 					w.WriteHeader(http.StatusUnprocessableEntity)
 					_, _ = w.Write(text)
@@ -319,7 +319,7 @@ func TestTrainingWhileNodesEnd(t *testing.T) {
 			}
 			a := testNodeBehind(t, s, "a", serve, change)
 			b := testNodeBehind(t, s, "b", serve, change)
-			await(t, "the nodes know each other", func() bool { return a.runs(b.node.Started) && b.runs(a.node.Started) })
+			await(t, "the nodes know each other", func() bool { return a.isProcessAlive(b.node.Started) && b.isProcessAlive(a.node.Started) })
 			wiki := declared(t, a, testDocs(0, 60, 16)...)
 			trained(t, wiki)
 			require.True(t, failed.Load())
@@ -360,7 +360,7 @@ func TestNumbersOfGenerations(t *testing.T) {
 			}
 		case 4:
 			if m.Next != nil && r.IntN(2) == 0 {
-				m.giveUp(errors.New("a test"))
+				m.giveUpNext(errors.New("a test"))
 			} else if m.Next != nil {
 				m.promote(m.Next)
 			}
@@ -371,7 +371,7 @@ func TestNumbersOfGenerations(t *testing.T) {
 				m.promote(g)
 			}
 		}
-		require.NoError(t, m.check())
+		require.NoError(t, m.validate())
 		used := len(m.Retired) + len(m.generations())
 		for _, r := range []*Reserved{m.Training, m.Building} {
 			if r != nil {
@@ -381,7 +381,7 @@ func TestNumbersOfGenerations(t *testing.T) {
 		require.EqualValues(t, m.Last, used)
 	}
 	m.remove()
-	require.NoError(t, m.check())
+	require.NoError(t, m.validate())
 	require.Equal(t, []Retired{{ID: m.ID, Shards: m.Shards}}, m.Retired, "its logs are to be sealed")
 }
 
@@ -396,15 +396,15 @@ func TestVerifyFindsDamage(t *testing.T) {
 		add(t, wiki, testDocs(100*(i+1), 10, 8))
 	}
 	require.NoError(t, wiki.(collection.Verifier).Verify(t.Context()))
-	m, err := c.mapOf(t.Context(), "wiki")
+	m, err := c.findMap(t.Context(), "wiki")
 	require.NoError(t, err)
 	s.Set("data/wiki.ffffffffffffffff/codec/00000001", []byte("x"))
-	s.Set(codecName(m.ID, 77), []byte("x"))
+	s.Set(codecObject(m.ID, 77), []byte("x"))
 	r, err := Verify(t.Context(), s, VerifyOptions{Dir: t.TempDir()})
 	require.NoError(t, err)
 	require.Empty(t, r.Faults)
 	require.Len(t, r.Unclaimed, 2)
-	files, logs := s.Names(dataOf(m.ID)+"files/"), s.Names(dataOf(m.ID)+"log/0001/")
+	files, logs := s.Names(dataPrefix(m.ID)+"files/"), s.Names(dataPrefix(m.ID)+"log/0001/")
 	require.NotEmpty(t, files)
 	for _, name := range []string{m.Current.Codec.Name, files[len(files)-1], logs[len(logs)-2]} {
 		whole := s.Body(name)
@@ -426,20 +426,20 @@ func TestVerifyFindsDamage(t *testing.T) {
 func TestCacheIsSwept(t *testing.T) {
 	c := testNode(t, memory.New(), "a", nil)
 	wiki := declared(t, c, testDocs(0, 10, 8)...)
-	id := wiki.(*shards).id
+	id := wiki.(*shardedCollection).id
 	for _, dir := range []string{"other.0123456789abcdef/0000-00000001", "wiki.ffffffffffffffff/0000-00000001",
 		id + "/0007-00000001", ".scratch-1/x"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(c.c.Dir, dir), 0o777))
+		require.NoError(t, os.MkdirAll(filepath.Join(c.cfg.Dir, dir), 0o777))
 	}
 	dirs := func() (n int) {
-		all, err := filepath.Glob(filepath.Join(c.c.Dir, "*", "*"))
+		all, err := filepath.Glob(filepath.Join(c.cfg.Dir, "*", "*"))
 		require.NoError(t, err)
 		return len(all)
 	}
 	require.Equal(t, 5, dirs())
-	c.sweepCache(time.Now())
+	c.removeStaleCaches(time.Now())
 	require.Equal(t, 4, dirs(), "another collection has the name of one")
-	c.sweepCache(time.Now().Add(2 * cacheAge))
+	c.removeStaleCaches(time.Now().Add(2 * cacheAge))
 	require.Equal(t, 2, dirs(), "what is open stays, and what is none")
 }
 
@@ -465,8 +465,8 @@ func TestNextHasAllOfTheLog(t *testing.T) {
 	c := testNode(t, s, "a", nil)
 	wiki := declared(t, c, testDocs(0, 10, 8)...)
 	m := inStore(t, s)
-	silent := replica.Config{Store: s, Dir: t.TempDir(), Index: c.c.Index}
-	other, err := replica.Open(&silent, m.shard(0, m.Current))
+	silent := replica.Config{Store: s, Dir: t.TempDir(), Index: c.cfg.Index}
+	other, err := replica.Open(&silent, m.replicaShard(0, m.Current))
 	require.NoError(t, err)
 	_, entry, err := other.Update(t.Context(), replica.Batch{ID: "b"}, testDocs(100, 10, 8), collection.UpdateOptions{})
 	require.NoError(t, err)

@@ -139,7 +139,7 @@ func changeMap(t *testing.T, s objects.Store, change func(*Map)) {
 // inStore is the newest map of the collection.
 func inStore(t *testing.T, s objects.Store) *Map {
 	t.Helper()
-	m, err := livingMap(t.Context(), s, "wiki")
+	m, err := existingMap(t.Context(), s, "wiki")
 	require.NoError(t, err)
 	return m
 }
@@ -182,17 +182,17 @@ func found(t *testing.T, c *Cluster, name string, d collection.DocumentInput) st
 }
 
 // begunBuild is a bulk build of a collection that has begun.
-func begunBuild(t *testing.T, c *Cluster, name string) *bulk {
+func begunBuild(t *testing.T, c *Cluster, name string) *bulkBuild {
 	t.Helper()
-	m, err := newestMap(t.Context(), c.c.Store, name)
+	m, err := newestMap(t.Context(), c.cfg.Store, name)
 	require.NoError(t, err)
-	b := &bulk{store: c.c.Store, id: m.ID, growth: c.c.Index.Growth, log: c.log}
-	require.NoError(t, b.begin(t.Context()))
+	b := &bulkBuild{store: c.cfg.Store, id: m.ID, growth: c.cfg.Index.Growth, log: c.log}
+	require.NoError(t, b.reserveGeneration(t.Context()))
 	return b
 }
 
 // finishBuild ends a bulk build with documents.
-func finishBuild(t *testing.T, b *bulk, docs []collection.DocumentInput) (m *Map, err error) {
+func finishBuild(t *testing.T, b *bulkBuild, docs []collection.DocumentInput) (m *Map, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole.plaid")
@@ -201,5 +201,5 @@ func finishBuild(t *testing.T, b *bulk, docs []collection.DocumentInput) (m *Map
 	ix, err := index.Open(t.Context(), path, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ix.Close()) }()
-	return b.finish(t.Context(), ix, dir)
+	return b.publishIndex(t.Context(), ix, dir)
 }

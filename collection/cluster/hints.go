@@ -9,8 +9,11 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 )
 
-// hintAsk says that logs have entries.
-type hintAsk struct {
+// Hints tell nodes about new entries of logs, so that they need not poll. They may get lost or be wrong: replicas poll
+// now and then, and forget a hint whose entry does not appear.
+
+// hintRequest tells a node that logs have entries.
+type hintRequest struct {
 	Hints []hint `json:"hints"`
 }
 
@@ -20,53 +23,54 @@ type hint struct {
 	Entry uint64 `json:"entry"`
 }
 
-// nothing is the answer to hints and news.
-type nothing struct{}
+// emptyAnswer is the answer to hints and news.
+type emptyAnswer struct{}
 
-// doHint takes hints to the replicas that are open here. One that is opened later reads the log anyway.
-func (c *Cluster) doHint(_ context.Context, in *hintAsk) (*nothing, error) {
+// doHint passes hints to the replicas that are open here. A replica that is opened later reads the log anyway.
+func (c *Cluster) doHint(_ context.Context, in *hintRequest) (*emptyAnswer, error) {
 	for _, h := range in.Hints {
 		k := shardKey{h.ID, h.Shard}
-		var open []*kept
+		var open []*cachedReplica
 		c.mu.Lock()
 		for key, r := range c.replicas {
 			if key.shardKey == k {
-				open, c.heard[k] = append(open, r), max(c.heard[k], h.Entry)
+				open, c.hintedEntries[k] = append(open, r), max(c.hintedEntries[k], h.Entry)
 			}
 		}
 		c.mu.Unlock()
 		for _, r := range open {
-			r.Hint(h.Entry)
+			r.NoteEntry(h.Entry)
 		}
 	}
-	return &nothing{}, nil
+	return &emptyAnswer{}, nil
 }
 
-// misled forgets the hints of a shard whose log does not have the entry: reads would wait for it in vain.
-func (c *Cluster) misled(s replica.Shard) {
+// forgetHints forgets the hints of a shard whose log does not have the entry: otherwise reads would wait for it.
+func (c *Cluster) forgetHints(s replica.Shard) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.heard, shardKey{s.Collection, s.Number})
+	delete(c.hintedEntries, shardKey{s.Collection, s.Number})
 }
 
-// expected is the entry that a read of a shard has to include: the newest that this process has seen or heard of.
-func (c *Cluster) expected(id string, shard int) uint64 {
+// expectedEntry returns the entry that a read of a shard must include: the newest that this process has seen or was
+// told about.
+func (c *Cluster) expectedEntry(id string, shard int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := shardKey{id, shard}
-	return max(c.seen[k], c.heard[k])
+	return max(c.seenEntries[k], c.hintedEntries[k])
 }
 
-// raise takes over the higher numbers of more.
-func raise(entries, more map[shardKey]uint64) {
+// raiseEntries sets entries to the higher numbers in more.
+func raiseEntries(entries, more map[shardKey]uint64) {
 	for k, entry := range more {
 		entries[k] = max(entries[k], entry)
 	}
 }
 
-// appended tells the nodes that have a shard of an entry, this one too, which may have another generation of it
-// open. It does not wait. Entries that come while a node is told are told next, together.
-func (c *Cluster) appended(s replica.Shard, entry uint64) {
+// announceEntry tells the holders of a shard about a new entry. This node is among them, since it may have another
+// generation of the shard open. It does not wait. Entries that come while a node is being told are sent next, together.
+func (c *Cluster) announceEntry(s replica.Shard, entry uint64) {
 	m, err := c.mapByID(s.Collection)
 	if err != nil || s.Number >= m.Shards {
 		return
@@ -74,55 +78,55 @@ func (c *Cluster) appended(s replica.Shard, entry uint64) {
 	k := shardKey{s.Collection, s.Number}
 	holders := c.holders(m, s.Number)
 	c.mu.Lock()
-	c.seen[k] = max(c.seen[k], entry)
+	c.seenEntries[k] = max(c.seenEntries[k], entry)
 	for _, n := range holders {
-		if c.hints[n.Started] == nil {
-			c.hints[n.Started] = map[shardKey]uint64{}
+		if c.pendingHints[n.Started] == nil {
+			c.pendingHints[n.Started] = map[shardKey]uint64{}
 		}
-		c.hints[n.Started][k] = max(c.hints[n.Started][k], entry)
+		c.pendingHints[n.Started][k] = max(c.pendingHints[n.Started][k], entry)
 	}
 	c.mu.Unlock()
 	for _, n := range holders {
-		c.tellHints(n)
+		c.sendHints(n)
 	}
 }
 
-// greet tells a node that was not known before of all entries that are known here: it may have read logs before
-// they were put, and was not told of them.
-func (c *Cluster) greet(n *Node) {
+// sendAllHints tells a newly found node about all entries that are known here: it may have read logs before they were
+// put, and was not among the nodes that were told.
+func (c *Cluster) sendAllHints(n *Node) {
 	c.mu.Lock()
-	known := maps.Clone(c.seen)
-	raise(known, c.heard)
-	raise(known, c.hints[n.Started])
-	c.hints[n.Started] = known
+	entries := maps.Clone(c.seenEntries)
+	raiseEntries(entries, c.hintedEntries)
+	raiseEntries(entries, c.pendingHints[n.Started])
+	c.pendingHints[n.Started] = entries
 	c.mu.Unlock()
-	c.tellHints(n)
+	c.sendHints(n)
 }
 
-// tellHints tells a node of the entries that wait for it, until it has heard of all or does not live any more.
-func (c *Cluster) tellHints(n *Node) {
-	c.aside("hints to "+n.Started, func(ctx context.Context) {
+// sendHints sends a node the entries that are waiting for it, until all are sent or the node has died.
+func (c *Cluster) sendHints(n *Node) {
+	c.startTask("hints to "+n.Started, func(ctx context.Context) {
 		for ctx.Err() == nil {
 			c.mu.Lock()
-			waiting := c.hints[n.Started]
-			delete(c.hints, n.Started)
+			waiting := c.pendingHints[n.Started]
+			delete(c.pendingHints, n.Started)
 			if len(waiting) == 0 {
-				delete(c.busy, "hints to "+n.Started) // in one with the look, so that none stays
+				delete(c.runningTasks, "hints to "+n.Started) // under the lock, so that later hints start a new task
 				c.mu.Unlock()
 				return
 			}
 			c.mu.Unlock()
-			var all []hint
+			var list []hint
 			for k, entry := range waiting {
-				all = append(all, hint{k.id, k.shard, entry})
+				list = append(list, hint{k.id, k.shard, entry})
 			}
-			for some := range slices.Chunk(all, 10_000) {
-				patient, stop := context.WithTimeout(ctx, max(c.c.Beat, time.Second))
-				err := c.call(patient, n, "hint", &hintAsk{some}, &nothing{})
+			for chunk := range slices.Chunk(list, 10_000) {
+				callCtx, stop := context.WithTimeout(ctx, max(c.cfg.Beat, time.Second))
+				err := c.callNode(callCtx, n, "hint", &hintRequest{chunk}, &emptyAnswer{})
 				if stop(); err != nil {
-					c.hintAgain(n, waiting)
+					c.keepHints(n, waiting)
 					select {
-					case <-time.After(c.c.Beat):
+					case <-time.After(c.cfg.Beat):
 					case <-ctx.Done():
 					}
 					break
@@ -132,13 +136,13 @@ func (c *Cluster) tellHints(n *Node) {
 	})
 }
 
-// hintAgain keeps hints that a node has not heard, as long as it lives.
-func (c *Cluster) hintAgain(n *Node, hints map[shardKey]uint64) {
-	if !c.runs(n.Started) {
+// keepHints keeps hints that a node has not received, as long as the node lives.
+func (c *Cluster) keepHints(n *Node, hints map[shardKey]uint64) {
+	if !c.isProcessAlive(n.Started) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	raise(hints, c.hints[n.Started])
-	c.hints[n.Started] = hints
+	raiseEntries(hints, c.pendingHints[n.Started])
+	c.pendingHints[n.Started] = hints
 }

@@ -16,7 +16,7 @@ import (
 // entryOf is the last entry that the one replica of a node has.
 func entryOf(t *testing.T, c *Cluster) uint64 {
 	t.Helper()
-	is, err := c.doStatus(t.Context(), &statusAsk{})
+	is, err := c.doStatus(t.Context(), &statusRequest{})
 	require.NoError(t, err)
 	if len(is.Replicas) == 0 || is.Replicas[0].State.Phase != replica.Ready {
 		return 0
@@ -32,7 +32,7 @@ func TestHintsOfNodesThatJoin(t *testing.T) {
 	docs := testDocs(0, 2, 4)
 	wiki := declared(t, testNode(t, s, "a", func(c *Config) { c.Beat = 2 * time.Second }), docs[:1]...)
 	b := testNode(t, s, "b", func(c *Config) { c.Beat = time.Hour }) // which a does not know before its next look
-	await(t, "b has read the log", func() bool { b.poke(); return entryOf(t, b) == 1 })
+	await(t, "b has read the log", func() bool { b.wakeLoop(); return entryOf(t, b) == 1 })
 	add(t, wiki, docs[1:])
 	await(t, "b has heard of the second entry", func() bool { return entryOf(t, b) == 2 })
 }
@@ -66,13 +66,13 @@ func TestHintsAreGivenAgain(t *testing.T) {
 func TestHintsThatAreWrong(t *testing.T) {
 	a := testNode(t, memory.New(), "a", nil)
 	of := declared(t, a, testDocs(0, 1, 4)...)
-	m, err := a.mapByID(of.(*shards).id)
+	m, err := a.mapByID(of.(*shardedCollection).id)
 	require.NoError(t, err)
-	_, err = a.doHint(t.Context(), &hintAsk{[]hint{{m.ID, 0, 100}}})
+	_, err = a.doHint(t.Context(), &hintRequest{[]hint{{m.ID, 0, 100}}})
 	require.NoError(t, err)
-	require.EqualValues(t, 100, a.expected(m.ID, 0))
-	require.EqualValues(t, 1, a.newest(m.ID, 0))
-	a.rc.Misled(m.shard(0, m.Current))
-	require.EqualValues(t, 1, a.expected(m.ID, 0))
+	require.EqualValues(t, 100, a.expectedEntry(m.ID, 0))
+	require.EqualValues(t, 1, a.newestEntry(m.ID, 0))
+	a.replicaConfig.HintFailed(m.replicaShard(0, m.Current))
+	require.EqualValues(t, 1, a.expectedEntry(m.ID, 0))
 	require.EqualValues(t, 1, numbersOf(t, of).Documents)
 }

@@ -19,48 +19,48 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// innerPath is where nodes answer each other: POST innerPath + the name of an operation, with the
-// secret of the store as a bearer token. Bodies are JSON. An error is a [failure].
+// innerPath is the path at which nodes answer each other: POST innerPath + the name of an operation, with the secret of
+// the store as a bearer token. Bodies are JSON. An error is a [failure].
 const innerPath = "/cluster/v1/"
 
 const (
-	// headerLeft is how many milliseconds the one who asks will wait. Clocks of machines differ, so it
-	// is no moment.
-	headerLeft = "Plaid-Milliseconds-Left"
-	// headerNode is the name of the node that is asked: another one may answer at its address.
+	// headerRemaining has the time that the caller will wait, in milliseconds. It is a duration, because the clocks of
+	// machines differ.
+	headerRemaining = "Plaid-Milliseconds-Left"
+	// headerNode has the name of the node that is asked: another node may answer at its address.
 	headerNode = "Plaid-Node"
 
-	smallBody = 64 << 20 // bytes of a question, such as a batch of queries or a long list of ids
-	largeBody = 1 << 30  // of documents; the queue of a shard has less
-	// mostAnswer is how large an answer may be; mostRunning how many requests a node takes at a time, and
-	// mostBytes how large their bodies may be together.
-	mostAnswer  = 512 << 20
-	mostRunning = 4096
-	mostBytes   = 2 << 30
-	longest     = 10 * time.Minute
+	maxSmallBody = 64 << 20 // bytes of a request such as a batch of queries or a long list of ids
+	maxLargeBody = 1 << 30  // bytes of a request with documents; the queue of a shard has room for less
+	// maxAnswerBytes limits an answer, maxRunning the concurrent requests of a node, and maxBodyBytes the bodies of
+	// these requests together.
+	maxAnswerBytes = 512 << 20
+	maxRunning     = 4096
+	maxBodyBytes   = 2 << 30
+	maxRequestTime = 10 * time.Minute
 )
 
 // front is the part of a cluster that answers requests: its own, by asking nodes, and those of other nodes.
 type front struct {
 	peers   peers
-	running atomic.Int64
-	bytes   atomic.Int64 // of bodies
-	// documents that shards had when they last answered; guarded by the mutex of the cluster.
-	documents map[shardKey]uint64
-	// when maps were read again, by name, and searchers of several shards, by identity; guarded by it too.
-	renewed  map[string]time.Time
-	together map[string]*together
+	running atomic.Int64 // requests of other nodes
+	bytes   atomic.Int64 // bytes of their bodies
+
+	// Guarded by Cluster.mu:
+	documents      map[shardKey]uint64       // documents of a shard in its last answer
+	rereadAt       map[string]time.Time      // when maps were last read again, by name
+	jointSearchers map[string]*jointSearcher // by the id of the collection
 }
 
 // operation is something that nodes do for each other.
 type operation struct {
-	limit  int64 // of the body
-	local  func(ctx context.Context, c *Cluster, in, out any) error
-	remote func(ctx context.Context, c *Cluster, body []byte) (any, error)
+	limit  int64                                                           // largest body in bytes
+	local  func(ctx context.Context, c *Cluster, in, out any) error        // for a caller in this process
+	remote func(ctx context.Context, c *Cluster, body []byte) (any, error) // for a request of another node
 }
 
-// does makes an operation of a method of the cluster.
-func does[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in *In) (*Out, error)) *operation {
+// newOperation makes an operation of a method of the cluster.
+func newOperation[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in *In) (*Out, error)) *operation {
 	return &operation{
 		limit: limit,
 		local: func(ctx context.Context, c *Cluster, in, out any) error {
@@ -80,66 +80,67 @@ func does[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in 
 	}
 }
 
-// asks is does for operations on shards.
-func asks[In, Out any](limit int64, do func(*Cluster, context.Context, *asked, *In) (*Out, error)) *operation {
-	return does(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
-		if err := in.check(); err != nil {
+// newShardOperation makes an operation of a method that answers for shards.
+func newShardOperation[In, Out any](limit int64,
+	do func(*Cluster, context.Context, *shardTarget, *In) (*Out, error)) *operation {
+	return newOperation(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
+		if err := in.validate(); err != nil {
 			return nil, err
 		}
-		return do(c, ctx, &in.asked, &in.In)
+		return do(c, ctx, &in.shardTarget, &in.In)
 	})
 }
 
-// operationOf is the operation of a name; nil: there is none.
-func operationOf(name string) *operation {
+// findOperation returns the operation with a name. nil means that it does not exist.
+func findOperation(name string) *operation {
 	switch name {
 	case "search":
-		return asks(smallBody, (*Cluster).doSearch)
+		return newShardOperation(maxSmallBody, (*Cluster).doSearch)
 	case "documents":
-		return asks(smallBody, (*Cluster).doDocuments)
+		return newShardOperation(maxSmallBody, (*Cluster).doDocuments)
 	case "facets":
-		return asks(smallBody, (*Cluster).doFacets)
+		return newShardOperation(maxSmallBody, (*Cluster).doFacets)
 	case "words":
-		return asks(smallBody, (*Cluster).doWords)
+		return newShardOperation(maxSmallBody, (*Cluster).doKeywords)
 	case "explain":
-		return asks(smallBody, (*Cluster).doExplain)
+		return newShardOperation(maxSmallBody, (*Cluster).doExplain)
 	case "evidence":
-		return asks(smallBody, (*Cluster).doEvidence)
+		return newShardOperation(maxSmallBody, (*Cluster).doEvidence)
 	case "look", opStats:
-		return asks(smallBody, (*Cluster).doLook)
+		return newShardOperation(maxSmallBody, (*Cluster).doDescribe)
 	case "check":
-		return asks(largeBody, (*Cluster).doCheck)
+		return newShardOperation(maxLargeBody, (*Cluster).doCheck)
 	case "update":
-		return asks(largeBody, (*Cluster).doUpdate)
+		return newShardOperation(maxLargeBody, (*Cluster).doUpdate)
 	case "delete":
-		return asks(smallBody, (*Cluster).doDelete)
+		return newShardOperation(maxSmallBody, (*Cluster).doDelete)
 	case "metadata":
-		return asks(smallBody, (*Cluster).doMetadata)
+		return newShardOperation(maxSmallBody, (*Cluster).doMetadata)
 	case "hint":
-		return does(smallBody, (*Cluster).doHint)
+		return newOperation(maxSmallBody, (*Cluster).doHint)
 	case "alive":
-		return does(smallBody, (*Cluster).doAlive)
+		return newOperation(maxSmallBody, (*Cluster).doAlive)
 	case "news":
-		return does(smallBody, (*Cluster).doNews)
+		return newOperation(maxSmallBody, (*Cluster).doNews)
 	case "status":
-		return does(smallBody, (*Cluster).doStatus)
+		return newOperation(maxSmallBody, (*Cluster).doStatus)
 	case "sample":
-		return does(smallBody, (*Cluster).doSample)
+		return newOperation(maxSmallBody, (*Cluster).doSample)
 	}
 	return nil
 }
 
-// Handler answers other nodes, below /cluster/v1/.
+// Handler returns the handler for requests of other nodes, at /cluster/v1/.
 func (c *Cluster) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out, err := c.hear(w, r)
+		out, err := c.serveRequest(w, r)
 		status := http.StatusOK
 		if err != nil {
-			out, status = failureOf(err), statusOf(err)
+			out, status = newFailure(err), httpStatus(err)
 		}
 		body, err := json.Marshal(out)
 		if err != nil { // a number that is not finite
-			body, _ = json.Marshal(failureOf(fmt.Errorf("%w: %w", storage.ErrInternal, err)))
+			body, _ = json.Marshal(newFailure(fmt.Errorf("%w: %w", storage.ErrInternal, err)))
 			status = http.StatusInternalServerError
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -152,11 +153,13 @@ func (c *Cluster) Handler() http.Handler {
 var (
 	errSecret  = errors.New("the secret of the object store is needed")
 	errNoRoute = errors.New("there is no such operation")
-	errMessage = errors.New("a message of a node that cannot be read: nodes of one cluster have to run the same version")
+	errMessage = errors.New("a message of another node cannot be read: " +
+		"all nodes of a cluster have to run the same version")
 	errTooBusy = errors.New("the node has too many requests")
 )
 
-func statusOf(err error) int {
+// httpStatus returns the HTTP status of an error.
+func httpStatus(err error) int {
 	for is, status := range map[error]int{
 		errSecret: http.StatusUnauthorized, errNoRoute: http.StatusNotFound, errMessage: http.StatusBadRequest,
 		errTooBusy: http.StatusServiceUnavailable,
@@ -168,8 +171,9 @@ func statusOf(err error) int {
 	return http.StatusUnprocessableEntity
 }
 
-// hear carries out a request of another node.
-func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
+// serveRequest carries out a request of another node.
+func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, error) {
+	// Check the secret, the operation and the node.
 	c.mu.Lock()
 	secret, closed := c.secret, c.closed
 	c.mu.Unlock()
@@ -178,54 +182,57 @@ func (c *Cluster) hear(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, errSecret
 	}
 	name, ok := strings.CutPrefix(r.URL.Path, innerPath)
-	op := operationOf(name)
+	op := findOperation(name)
 	if !ok || op == nil || r.Method != http.MethodPost {
 		return nil, fmt.Errorf("%w: %s %.100q", errNoRoute, r.Method, r.URL.Path)
 	}
 	if closed {
 		return nil, errNotHere
 	}
-	// It may be meant for a node with a wrong advertise, or for one that had this address before.
-	if meant := r.Header.Get(headerNode); c.node != nil && meant != c.node.Name {
-		return nil, fmt.Errorf("%w: node %.200q is meant, and %s answers", errNotHere, meant, c.node.Name)
+	// The sender may have a wrong address, or one that belonged to another node before.
+	if addressee := r.Header.Get(headerNode); c.node != nil && addressee != c.node.Name {
+		return nil, fmt.Errorf("%w: the request is for node %.200q, and this is %s", errNotHere, addressee, c.node.Name)
 	}
+	// Limit the time and the memory of the request.
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	left := longest
-	if n, err := strconv.ParseInt(r.Header.Get(headerLeft), 10, 64); err == nil && n >= 0 {
-		left = min(time.Duration(min(n, longest.Milliseconds()))*time.Millisecond, longest)
+	remaining := maxRequestTime
+	if n, err := strconv.ParseInt(r.Header.Get(headerRemaining), 10, 64); err == nil && n >= 0 {
+		remaining = min(time.Duration(min(n, maxRequestTime.Milliseconds()))*time.Millisecond, maxRequestTime)
 	}
-	ctx, stop := context.WithTimeout(ctx, left)
+	ctx, stop := context.WithTimeout(ctx, remaining)
 	defer stop()
 	defer context.AfterFunc(c.ctx, stop)()
 	defer c.front.running.Add(-1)
-	if c.front.running.Add(1) > mostRunning {
+	if c.front.running.Add(1) > maxRunning {
 		return nil, errTooBusy
 	}
-	body, release, err := c.read(w, r, op.limit)
+	body, release, err := c.readBody(w, r, op.limit)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
+	// Carry it out.
 	var out any
-	err = c.guarded(name, func() (err error) {
+	err = c.runGuarded(name, func() (err error) {
 		out, err = op.remote(ctx, c, body)
 		return err
 	})
 	return out, err
 }
 
-// read reads a body of a known length.
-func (c *Cluster) read(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+// readBody reads a body of a known length. It stays counted until release is called.
+func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(),
+	err error) {
 	n := r.ContentLength
 	if n < 0 || n > limit {
 		return nil, nil, fmt.Errorf("%w: a body of %d bytes, at most %d are possible", errMessage, n, limit)
 	}
 	release = func() { c.front.bytes.Add(-n) }
-	if c.front.bytes.Add(n) > mostBytes {
+	if c.front.bytes.Add(n) > maxBodyBytes {
 		release()
 		return nil, nil, errTooBusy
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(longest))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(maxRequestTime))
 	body = make([]byte, n)
 	if _, err := io.ReadFull(r.Body, body); err != nil {
 		release()
@@ -234,13 +241,13 @@ func (c *Cluster) read(w http.ResponseWriter, r *http.Request, limit int64) (bod
 	return body, release, nil
 }
 
-// guarded makes an error of a panic: it is a fault of one request, and no reason to end all others.
-func (c *Cluster) guarded(what string, do func() error) (err error) {
+// runGuarded turns a panic into an error: it is a fault of one request and must not end the others.
+func (c *Cluster) runGuarded(task string, do func() error) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			c.panics.Add(1)
-			c.log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
+			c.log.Error("a panic", "in", task, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, task, fault)
 		}
 	}()
 	return do()

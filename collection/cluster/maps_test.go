@@ -75,14 +75,14 @@ func TestMapsModel(t *testing.T) {
 // not made again over one that is known.
 func TestMapsSleeper(t *testing.T) {
 	s := memory.New()
-	old := testMap(t, s, "wiki", nil).clone()
+	old := testMap(t, s, "wiki", nil).copyMap()
 	for range 4 {
 		s.Pass(time.Minute)
 		changeMap(t, s, func(m *Map) { m.Replicas++ })
 	}
 	s.Pass(24 * time.Hour)
 	collect(t, s)
-	require.Equal(t, []string{mapName("wiki", 5)}, s.Names(mapsPrefix), "old versions go, never the newest")
+	require.Equal(t, []string{versionObject("wiki", 5)}, s.Names(mapsPrefix), "old versions go, never the newest")
 	old.Version++
 	old.Removed = true
 	require.ErrorIs(t, putMap(t.Context(), s, old), errTaken, "version 2 can be put, and is not the newest")
@@ -100,7 +100,7 @@ func TestMapsSleeperOfFirstVersion(t *testing.T) {
 	changeMap(t, s, func(m *Map) { m.Replicas++ })
 	s.Pass(24 * time.Hour)
 	collect(t, s)
-	require.Equal(t, []string{mapName("wiki", 2)}, s.Names(mapsPrefix))
+	require.Equal(t, []string{versionObject("wiki", 2)}, s.Names(mapsPrefix))
 	m := inStore(t, s)
 	again := &Map{Name: "wiki", ID: "wiki.fedcba9876543210", Version: 1, Config: m.Config, Shards: 1, Replicas: 1}
 	require.ErrorIs(t, putMap(t.Context(), s, again), errTaken)
@@ -131,7 +131,7 @@ func TestMapsOfOthers(t *testing.T) {
 		_, err := decodeMap("wiki", m.Version, x.object)
 		require.ErrorIs(t, err, x.is, name)
 	}
-	s.Set(mapName("wiki", m.Version), sealed(strings.Replace(text, "{", `{"colour":"red",`, 1)))
+	s.Set(versionObject("wiki", m.Version), sealed(strings.Replace(text, "{", `{"colour":"red",`, 1)))
 	await(t, "the node sees it", func() bool { return wiki.Err() != nil })
 	require.ErrorIs(t, wiki.Err(), ErrNewer)
 	require.Equal(t, []string{"wiki"}, c.Names())
@@ -146,10 +146,10 @@ func TestMapsOfOthers(t *testing.T) {
 	s.Pass(48 * time.Hour)
 	collect(t, s)
 	require.Equal(t, before, s.Names("data/"))
-	require.Len(t, c.opened(func(replicaKey) bool { return true }), 1, "its replica stays")
+	require.Len(t, c.openReplicas(func(replicaKey) bool { return true }), 1, "its replica stays")
 	require.NotEmpty(t, c.Status(t.Context()).Faults)
 
-	require.NoError(t, s.Delete(t.Context(), mapName("wiki", m.Version))) // the newer program is gone
+	require.NoError(t, s.Delete(t.Context(), versionObject("wiki", m.Version))) // the newer program is gone
 	changeMap(t, s, func(m *Map) { m.Replicas = 1 })
 	await(t, "it can be used again", func() bool { return wiki.Err() == nil })
 }
@@ -165,14 +165,14 @@ func TestShareOfDocuments(t *testing.T) {
 		m := &Map{Shards: 7, Config: collection.Config{MaxDocuments: &n}}
 		sum := uint64(0)
 		for s := range m.Shards {
-			share := *m.most(s)
+			share := *m.maxDocumentsOf(s)
 			require.GreaterOrEqual(t, share, n/7)
 			require.LessOrEqual(t, share, n/7+1)
 			sum += share
 		}
 		require.Equal(t, n, sum)
 	}
-	require.Nil(t, (&Map{Shards: 2}).most(1))
+	require.Nil(t, (&Map{Shards: 2}).maxDocumentsOf(1))
 }
 
 func FuzzMap(f *testing.F) {
@@ -198,7 +198,7 @@ func FuzzMap(f *testing.F) {
 				continue
 			}
 			require.True(t, strings.HasPrefix(m.ID, "a.b."))
-			again, err := m.clone().encode()
+			again, err := m.copyMap().encode()
 			require.NoError(t, err)
 			_, err = decodeMap("a.b", 3, again)
 			require.NoError(t, err)

@@ -15,40 +15,42 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Node is a process that has shards. Its beat is the object nodes/NAME@STARTED, which it replaces every
-// [Config.Beat] by one of another size: so a list shows that it lives, even if the clock of the store stands still.
+// Node is a process that has shards. Its beat is the object nodes/NAME@STARTED. The node replaces the object every
+// [Config.Beat], each time with another size: so lists show that it is alive even if the clock of the store stands
+// still.
 type Node struct {
 	Name    string    `json:"name"`
 	Address string    `json:"address"`
 	Zone    string    `json:"zone,omitempty"`
-	Started string    `json:"started"` // tells processes of one name apart
+	Started string    `json:"started"` // random; distinguishes processes with one name
 	Version string    `json:"version"`
-	Since   time.Time `json:"since"`
+	Since   time.Time `json:"since"` // when it started, by its clock
 }
 
 const (
 	nodesPrefix = "nodes/"
-	maxBeat     = 1 << 16 // bytes
-	// beatsToDie is after how many beats that did not come a node counts as dead.
+	maxBeat     = 1 << 16 // bytes of a beat
+	// beatsToDie is after how many missed beats a node counts as dead.
 	beatsToDie = 4
 )
 
 var errNoNode = errors.New("no node runs: start plaid serve --store on a machine")
 
+// object returns the name of the node's beat.
 func (n *Node) object() string { return nodesPrefix + n.Name + "@" + n.Started }
 
-// check refuses names that no node may have.
-func (n *Node) check() error {
+// validate refuses names that a node cannot have.
+func (n *Node) validate() error {
 	for _, part := range []string{n.Name, n.Started} {
 		if part == "" || len(part) > 200 || strings.ContainsAny(part, "/@") || objects.CheckName(part) != nil {
-			return fmt.Errorf("%w: %q is no name of a node", objects.ErrName, part)
+			return fmt.Errorf("%w: %q is not a name of a node", objects.ErrName, part)
 		}
 	}
 	return nil
 }
 
-// beat says for the n-th time that a node lives.
-func beat(ctx context.Context, s objects.Store, n *Node, count uint64) (made time.Time, err error) {
+// putBeat says that a node is alive. count is the number of the beat, which determines its size.
+func putBeat(ctx context.Context, s objects.Store, n *Node, count uint64) (made time.Time, err error) {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return made, err
@@ -56,7 +58,7 @@ func beat(ctx context.Context, s objects.Store, n *Node, count uint64) (made tim
 	return s.Replace(ctx, n.object(), append(text, strings.Repeat(" ", int(count%16))...))
 }
 
-// readNode reads a beat.
+// readNode reads the beat of a node.
 func readNode(ctx context.Context, s objects.Store, object string) (*Node, error) {
 	text, _, err := objects.Read(ctx, s, object, maxBeat)
 	if err != nil {
@@ -64,7 +66,7 @@ func readNode(ctx context.Context, s objects.Store, object string) (*Node, error
 	}
 	n := &Node{}
 	if err = json.Unmarshal(text, n); err == nil {
-		err = n.check()
+		err = n.validate()
 	}
 	if err == nil && n.object() != object {
 		err = fmt.Errorf("it is the beat of %s", n.object())
@@ -75,10 +77,10 @@ func readNode(ctx context.Context, s objects.Store, object string) (*Node, error
 	return n, nil
 }
 
-// withinReach leaves out nodes that no other machine reaches, unless all are such: they ask the others, as a
-// client does.
-func withinReach(nodes []*Node) []*Node {
-	far := slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool {
+// reachableNodes drops nodes with a loopback address, which other machines cannot reach, unless all have one. Dropped
+// nodes get no shards and ask the others, as a client does.
+func reachableNodes(nodes []*Node) []*Node {
+	reachable := slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool {
 		u, err := url.Parse(n.Address)
 		if err != nil {
 			return false
@@ -86,33 +88,34 @@ func withinReach(nodes []*Node) []*Node {
 		ip, err := netip.ParseAddr(u.Hostname())
 		return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 	})
-	if len(far) == 0 {
+	if len(reachable) == 0 {
 		return nodes
 	}
-	return far
+	return reachable
 }
 
-// lives has the beats of nodes as one observer sees them, by its own monotonic clock. It decides about
-// placement alone (I9).
-type lives struct {
-	ttl   time.Duration
-	stale time.Duration    // a beat that is older than the newest by more than this counts as dead at the first look
-	beats map[string]*life // by the name of the object
+// beatTracker tracks the beats of nodes as this process sees them, by its own monotonic clock. It is used for placing
+// shards only, never for deciding who may write (I9: living nodes).
+type beatTracker struct {
+	ttl      time.Duration        // a node whose beat has not changed for this time counts as dead
+	stale    time.Duration        // at the first look, a beat that is this much older than the newest counts as dead
+	byObject map[string]*nodeBeat // by the name of the object
 }
 
-type life struct {
-	node  *Node // nil: not read yet
-	size  int64
-	made  time.Time
-	since time.Time // when the observer saw that the object had changed
+// nodeBeat is the beat of a node as it was last seen.
+type nodeBeat struct {
+	node      *Node // nil if it has not been read yet
+	size      int64
+	made      time.Time
+	changedAt time.Time // when this process saw that the object had changed, by its own clock
 }
 
-// look takes over a list of the beats. All that are listed count as alive at first, but for those
-// that were old already by the clock of the store.
-func (l *lives) look(now time.Time, listed []objects.Entry, read func(object string) (*Node, error)) error {
-	first := l.beats == nil
-	before := l.beats
-	l.beats = map[string]*life{}
+// update takes over a list of the beats. At first all of them count as alive, except those that were stale by the clock
+// of the store. read reads the node of a new beat.
+func (l *beatTracker) update(now time.Time, listed []objects.Entry, read func(object string) (*Node, error)) error {
+	first := l.byObject == nil
+	before := l.byObject
+	l.byObject = map[string]*nodeBeat{}
 	var newest time.Time
 	for _, e := range listed {
 		if e.Made.After(newest) {
@@ -124,16 +127,16 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 		b := before[e.Name]
 		switch {
 		case b == nil:
-			b = &life{since: now}
+			b = &nodeBeat{changedAt: now}
 			if old := newest.Sub(e.Made); first && old > l.stale {
-				b.since = now.Add(-old)
+				b.changedAt = now.Add(-old)
 			}
 		case b.size != e.Size || !b.made.Equal(e.Made):
-			b.since = now
+			b.changedAt = now
 		}
 		b.size, b.made = e.Size, e.Made
-		l.beats[e.Name] = b
-		if b.node == nil && l.alive(b, now) {
+		l.byObject[e.Name] = b
+		if b.node == nil && l.isAlive(b, now) {
 			var err error
 			if b.node, err = read(e.Name); !errors.Is(err, objects.ErrNotFound) {
 				errs = append(errs, err)
@@ -143,23 +146,24 @@ func (l *lives) look(now time.Time, listed []objects.Entry, read func(object str
 	return errors.Join(errs...)
 }
 
-func (l *lives) alive(b *life, now time.Time) bool { return now.Sub(b.since) < l.ttl }
+// isAlive reports whether the beat of a node has changed recently.
+func (l *beatTracker) isAlive(b *nodeBeat, now time.Time) bool { return now.Sub(b.changedAt) < l.ttl }
 
-// twin returns another living process of a node's name; nil means that there is none.
-func (l *lives) twin(n *Node, now time.Time) *Node {
-	for _, b := range l.beats {
-		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && l.alive(b, now) {
+// otherProcess returns another living process with the name of a node. nil means that no other has it.
+func (l *beatTracker) otherProcess(n *Node, now time.Time) *Node {
+	for _, b := range l.byObject {
+		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && l.isAlive(b, now) {
 			return b.node
 		}
 	}
 	return nil
 }
 
-// living are the nodes that live, by name: of one that has started again the newer process.
-func (l *lives) living(now time.Time) []*Node {
+// livingNodes returns the living nodes by name. If a node was restarted, it returns the newer process.
+func (l *beatTracker) livingNodes(now time.Time) []*Node {
 	living := []*Node{}
-	for _, b := range l.beats {
-		if b.node != nil && l.alive(b, now) {
+	for _, b := range l.byObject {
+		if b.node != nil && l.isAlive(b, now) {
 			living = append(living, b.node)
 		}
 	}

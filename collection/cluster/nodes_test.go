@@ -33,8 +33,8 @@ func TestNodesWithinReach(t *testing.T) {
 		}
 		return nodes
 	}
-	require.Equal(t, near, addresses(withinReach(listening(near...))))
-	require.Equal(t, far, addresses(withinReach(listening(slices.Concat(near, far)...))))
+	require.Equal(t, near, addresses(reachableNodes(listening(near...))))
+	require.Equal(t, far, addresses(reachableNodes(listening(slices.Concat(near, far)...))))
 
 	s := memory.New()
 	open := func(name, address string) *Cluster {
@@ -78,13 +78,13 @@ func TestAnotherNodeAnswers(t *testing.T) {
 	t.Cleanup(server.Close)
 	open("two", first.node.Address)
 	client := open("", "")
-	require.NoError(t, client.call(t.Context(), first.node, "status", &statusAsk{}, &statusAnswer{}))
-	err := client.call(t.Context(), &Node{Name: "two", Address: first.node.Address}, "status", &statusAsk{},
+	require.NoError(t, client.callNode(t.Context(), first.node, "status", &statusRequest{}, &statusAnswer{}))
+	err := client.callNode(t.Context(), &Node{Name: "two", Address: first.node.Address}, "status", &statusRequest{},
 		&statusAnswer{})
 	require.ErrorIs(t, err, errNotHere)
 	faults := client.Status(t.Context()).Faults
 	require.Len(t, faults, 1)
-	require.Regexp(t, `^node two does not answer at http://127.*: node "two" is meant, and one answers$`, faults[0])
+	require.Regexp(t, `^node two does not answer at http://127.*: the shard is not on this node: the request is for node "two", and this is one$`, faults[0])
 }
 
 // A node that ends in order is not there any more: neither it nor a process of its name that was
@@ -94,7 +94,7 @@ func TestEndedNodesLeaveNothing(t *testing.T) {
 	killed := &Node{Name: "one", Started: "before", Address: "http://127.0.0.1:1", Since: time.Now().Add(-time.Hour)}
 	other := &Node{Name: "two", Started: "before", Address: "http://127.0.0.1:2", Since: time.Now().Add(-time.Hour)}
 	for _, n := range []*Node{killed, other} {
-		_, err := beat(t.Context(), s, n, 1)
+		_, err := putBeat(t.Context(), s, n, 1)
 		require.NoError(t, err)
 	}
 	c, err := Open(t.Context(),
@@ -108,7 +108,7 @@ func TestEndedNodesLeaveNothing(t *testing.T) {
 func TestStartWithoutAStore(t *testing.T) {
 	for _, at := range []string{secretName, nodesPrefix, mapsPrefix} {
 		s := memory.New()
-		_, err := secretOf(t.Context(), s, true)
+		_, err := readSecret(t.Context(), s, true)
 		require.NoError(t, err)
 		s.Hook(func(_ context.Context, _, name string) (before, after error) {
 			if strings.HasPrefix(name, at) {
@@ -128,7 +128,7 @@ func TestStartWithoutAStore(t *testing.T) {
 func TestMissingShardsAreNamed(t *testing.T) {
 	e := &MissingError{Name: "wiki", Coverage: search.Coverage{Shards: 5}}
 	for shard := range 4 {
-		e.Coverage.Missing = append(e.Coverage.Missing, missingPart(shard, 1, nil))
+		e.Coverage.Missing = append(e.Coverage.Missing, missingShard(shard, 1, nil))
 	}
 	require.ErrorIs(t, e, collection.ErrUnreachable)
 	require.ErrorContains(t, e, `4 of 5 shards of "wiki" do not answer; shard 0: no answer in time; shard 1`)

@@ -28,7 +28,7 @@ func TestPagesThatDoNotFit(t *testing.T) {
 		return docs
 	}
 	entries := func() int {
-		log, err := c.c.Store.List(t.Context(), dataOf(wiki.(*shards).id)+"log/", "", 0)
+		log, err := c.cfg.Store.List(t.Context(), dataPrefix(wiki.(*shardedCollection).id)+"log/", "", 0)
 		require.NoError(t, err)
 		return len(log)
 	}
@@ -65,7 +65,7 @@ func TestPagesThatDoNotFit(t *testing.T) {
 		pages = append(pages, page(300+i, 2, `[1, 2]`)...)
 	}
 	o := BuildOptions{Train: index.BuildOptions{Pool: 4, PoolBy: pool.Tiles}}
-	_, err := Build(t.Context(), c.c.Store, "wiki", o, sourceOf(t, pages))
+	_, err := Build(t.Context(), c.cfg.Store, "wiki", o, sourceOf(t, pages))
 	require.NoError(t, err)
 	await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 50 })
 	refused(testDocs(400, 1, 16))

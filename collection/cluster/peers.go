@@ -9,43 +9,45 @@ import (
 	"time"
 )
 
-// peers are the nodes as this process knows them from its own searches. The zero value knows nothing.
+// peers knows how nodes have answered the requests of this process. The zero value knows nothing.
 type peers struct {
 	mu     sync.Mutex
-	nodes  map[string]*peer
-	tokens float64 // requests that may be made twice
+	nodes  map[string]*peer // by name
+	tokens float64          // budget of hedged requests: requests that are sent to a second node
 }
 
-// recent is how many times of a node are remembered.
-const recent = 128
+// recentTimes is how many times of a node and an operation are remembered.
+const recentTimes = 128
 
+// peer holds the knowledge about one node.
 type peer struct {
-	running   int           // requests of this process
-	average   time.Duration // exponentially weighted
-	latencies map[string]*latencies
+	running   int                   // requests of this process
+	average   time.Duration         // exponentially weighted
+	latencies map[string]*latencies // by the kind of the request
 
-	failures int  // in turn: it said nothing that counts, or others were faster
-	away     bool // it has failed, and has not said since that it lives
+	failures int  // consecutive: no useful answer, or others were faster
+	away     bool // it has failed, and has not answered since that it is alive
 }
 
-// latencies are the times of one operation.
+// latencies are the times of one kind of requests.
 type latencies struct {
-	times [recent]time.Duration
-	n     int // that were ever put into times
-	p95   time.Duration
+	times [recentTimes]time.Duration // a ring
+	count int                        // times that were ever added
+	p95   time.Duration              // 95th percentile
 }
 
 const (
-	// A node that fails is passed over until it says that it lives. It is asked at once, and after each failure a
-	// second later than after the one before, until maxFailures. Then it gets one request at a time until it has
-	// answered one: a node that refuses quickly would otherwise look like the fastest.
+	// A node that fails is avoided until it answers that it is alive. It is asked at once, and after each further
+	// failure one second later than after the one before, up to maxFailures. After that it gets one request at a time
+	// until it has answered one: a node that refuses quickly would otherwise look like the fastest.
 	maxFailures = 6
-	// hedgeShare is the share of requests that may be made twice, and maxTokens how many at once.
+	// hedgeShare is the share of requests that may be hedged, and maxTokens limits how many at once.
 	hedgeShare, maxTokens = 0.1, 10
-	hedgeFloor            = 2 * time.Millisecond
+	hedgeFloor            = 2 * time.Millisecond // shortest hedgeDelay
 )
 
-func (p *peers) of(node string) *peer {
+// lookUpPeer returns a node by name. p.mu is held.
+func (p *peers) lookUpPeer(node string) *peer {
 	if p.nodes == nil {
 		p.nodes, p.tokens = map[string]*peer{}, 1
 	}
@@ -57,47 +59,48 @@ func (p *peers) of(node string) *peer {
 	return n
 }
 
-// ill reports whether a node is to be passed over.
-func (n *peer) ill() bool { return n.away || n.failures > 0 && n.running > 0 }
+// shouldSkip reports whether a node is avoided if there are others.
+func (n *peer) shouldSkip() bool { return n.away || n.failures > 0 && n.running > 0 }
 
-// healthy is the place of the first node of a list that has not failed a moment ago; 0 if all have.
-func (p *peers) healthy(all []*Node) int {
+// firstHealthy returns the index of the first node that is not to be skipped, 0 if all are.
+func (p *peers) firstHealthy(nodes []*Node) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(slices.IndexFunc(all, func(n *Node) bool { return !p.of(n.Name).ill() }), 0)
+	return max(slices.IndexFunc(nodes, func(n *Node) bool { return !p.lookUpPeer(n.Name).shouldSkip() }), 0)
 }
 
-// cost estimates the time that a node takes: its running requests times its average.
-func (n *peer) cost() float64 {
+// estimatedTime estimates the time of one more request: the number of requests times the average.
+func (n *peer) estimatedTime() float64 {
 	return float64(n.running+1) * float64(max(n.average, 50*time.Microsecond))
 }
 
-// fail counts a request that was in vain. It reports whether the node is away only from now on.
-func (p *peers) fail(node string) (first bool) {
+// noteFailure notes a failed request. first reports whether the node was not away before.
+func (p *peers) noteFailure(node string) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.of(node)
+	n := p.lookUpPeer(node)
 	n.failures = min(n.failures+1, maxFailures)
 	first, n.away = !n.away, true
 	return first
 }
 
-// rest is how long a node is left alone that has failed: not at all after the first time, which may be chance.
-func (p *peers) rest(node string) time.Duration {
+// probeDelay returns how long to wait before asking a failed node whether it is alive: not at all after the first
+// failure, which may be chance.
+func (p *peers) probeDelay(node string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Duration(p.of(node).failures-1) * time.Second
+	return time.Duration(p.lookUpPeer(node).failures-1) * time.Second
 }
 
-// returned notes that a node has said that it lives.
-func (p *peers) returned(node string) {
+// noteAlive notes that a node has answered that it is alive.
+func (p *peers) noteAlive(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(node).away = false
+	p.lookUpPeer(node).away = false
 }
 
-// keep forgets the nodes that are not among some, and have no request of this process.
-func (p *peers) keep(nodes []*Node) {
+// forgetOthers forgets nodes that are not in a list and have no running request of this process.
+func (p *peers) forgetOthers(nodes []*Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.nodes, func(name string, n *peer) bool {
@@ -105,34 +108,34 @@ func (p *peers) keep(nodes []*Node) {
 	})
 }
 
-// works counts a request that is no search, until done is called. Its time says nothing of searches.
-func (p *peers) works(node string) (done func(answered bool)) {
+// beginOther counts a request that is not a search, until done is called. Its time says nothing about searches.
+func (p *peers) beginOther(node string) (done func(answered bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(node).running++
+	p.lookUpPeer(node).running++
 	return func(answered bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		n := p.of(node)
+		n := p.lookUpPeer(node)
 		if n.running--; answered {
 			n.failures = 0
 		}
 	}
 }
 
-// begin counts a request.
-func (p *peers) begin(node string) {
+// beginSearch counts a search, and adds to the budget of hedged requests.
+func (p *peers) beginSearch(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of(node).running++
+	p.lookUpPeer(node).running++
 	p.tokens = min(p.tokens+hedgeShare, maxTokens)
 }
 
-// done takes over how a request went. One that failed or was given up took at least so long.
-func (p *peers) done(node, op string, took time.Duration, answered bool) {
+// endSearch notes how a search went. If it was not answered, it would have taken at least the time that it took.
+func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.of(node)
+	n := p.lookUpPeer(node)
 	n.running--
 	if !answered && took < n.average {
 		return
@@ -150,26 +153,26 @@ func (p *peers) done(node, op string, took time.Duration, answered bool) {
 		l = &latencies{}
 		n.latencies[op] = l
 	}
-	l.times[l.n%recent] = took
-	l.n++
-	if l.n%16 == 0 || l.n < 16 {
-		sorted := slices.Sorted(slices.Values(l.times[:min(l.n, recent)]))
+	l.times[l.count%recentTimes] = took
+	l.count++
+	if l.count%16 == 0 || l.count < 16 {
+		sorted := slices.Sorted(slices.Values(l.times[:min(l.count, recentTimes)]))
 		l.p95 = sorted[len(sorted)*95/100]
 	}
 }
 
-// patience is how long to wait for a node alone: the time that 95 of 100 of its answers take.
-func (p *peers) patience(node, op string) time.Duration {
+// hedgeDelay returns how long to wait for a node before asking another one: the 95th percentile of its times.
+func (p *peers) hedgeDelay(node, op string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.of(node).latencies[op]; l != nil && l.n >= 8 {
+	if l := p.lookUpPeer(node).latencies[op]; l != nil && l.count >= 8 {
 		return max(hedgeFloor, l.p95)
 	}
 	return 50 * time.Millisecond
 }
 
-// again allows a request to be made a second time, within the budget.
-func (p *peers) again() bool {
+// allowHedge reports whether the budget allows a hedged request, and takes it from the budget.
+func (p *peers) allowHedge() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tokens < 1 {
@@ -179,43 +182,44 @@ func (p *peers) again() bool {
 	return true
 }
 
-// near are the nodes of a list that have not failed, and of these those of a zone; all, where there are none.
-func (p *peers) near(all []*Node, zone string) []*Node {
-	for _, not := range []func(n *Node) bool{
-		func(n *Node) bool { return p.of(n.Name).ill() },
+// preferredNodes returns the nodes of a list that are not to be skipped, and of these those in the zone. A criterion
+// that would leave no node is ignored. p.mu is held.
+func (p *peers) preferredNodes(nodes []*Node, zone string) []*Node {
+	for _, excluded := range []func(n *Node) bool{
+		func(n *Node) bool { return p.lookUpPeer(n.Name).shouldSkip() },
 		func(n *Node) bool { return zone != "" && n.Zone != zone },
 	} {
-		if some := slices.DeleteFunc(slices.Clone(all), not); len(some) > 0 {
-			all = some
+		if remaining := slices.DeleteFunc(slices.Clone(nodes), excluded); len(remaining) > 0 {
+			nodes = remaining
 		}
 	}
-	return all
+	return nodes
 }
 
-// assign gives each shard one of its holders, of those that are near. A node computes the centroid scores of a
-// pruned search once for all of its shards: such a request is joint, and goes to few nodes. Others go to as many
-// nodes as are idle, so that these work at the same time.
+// assignShards assigns each shard to one of its preferred holders. In a joint request, such as a pruned search, a node
+// does some work once for all of its shards: it is sent to few nodes. Other requests go to as many idle nodes as
+// possible, which work at the same time.
 func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node, joint bool) map[*Node][]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	near := make([][]*Node, len(shards))
-	for i, all := range holders {
-		near[i] = p.near(all, zone)
+	preferred := make([][]*Node, len(shards))
+	for i, nodes := range holders {
+		preferred[i] = p.preferredNodes(nodes, zone)
 	}
 	chosen := map[*Node][]int{}
 	if joint {
-		p.cover(chosen, shards, near, self)
+		p.assignToFew(chosen, shards, preferred, self)
 		return chosen
 	}
-	free := func(n *Node) bool { return p.of(n.Name).running == 0 && len(chosen[n]) == 0 }
-	rank := rand.Int() // the first holders of shards are different nodes, and most of the second too
-	for i, all := range near {
-		n := all[rank%len(all)]
+	free := func(n *Node) bool { return p.lookUpPeer(n.Name).running == 0 && len(chosen[n]) == 0 }
+	rank := rand.Int() // one rank for all shards: holders with the same rank mostly are different nodes
+	for i, nodes := range preferred {
+		n := nodes[rank%len(nodes)]
 		if !free(n) {
-			if first := slices.IndexFunc(all, free); first >= 0 {
-				n = all[first]
+			if first := slices.IndexFunc(nodes, free); first >= 0 {
+				n = nodes[first]
 			} else {
-				n = p.better(all)
+				n = p.betterOfTwo(nodes)
 			}
 		}
 		chosen[n] = append(chosen[n], shards[i])
@@ -223,50 +227,52 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 	return chosen
 }
 
-// better is the better of two nodes at random (Mitzenmacher, 2001).
-func (p *peers) better(all []*Node) *Node {
-	i := rand.IntN(len(all))
-	a, b := all[i], all[(i+1+rand.IntN(max(len(all)-1, 1)))%len(all)]
-	if p.of(b.Name).cost() < p.of(a.Name).cost() {
+// betterOfTwo returns the faster of two random nodes (the power of two choices, Mitzenmacher, 2001). p.mu is held.
+func (p *peers) betterOfTwo(nodes []*Node) *Node {
+	i := rand.IntN(len(nodes))
+	a, b := nodes[i], nodes[(i+1+rand.IntN(max(len(nodes)-1, 1)))%len(nodes)]
+	if p.lookUpPeer(b.Name).estimatedTime() < p.lookUpPeer(a.Name).estimatedTime() {
 		return b
 	}
 	return a
 }
 
-// cover gives shards to few nodes: again and again to the one that has most of the rest, among those that cost at
-// most twice as much as the cheapest.
-func (p *peers) cover(chosen map[*Node][]int, shards []int, near [][]*Node, self *Node) {
-	left := map[*Node][]int{} // places in shards
-	for i, all := range near {
-		for _, n := range all {
-			left[n] = append(left[n], i)
+// assignToFew assigns shards to few nodes: repeatedly to the node that has the most remaining shards, among the nodes
+// whose estimated time is at most twice the shortest. p.mu is held.
+func (p *peers) assignToFew(chosen map[*Node][]int, shards []int, preferred [][]*Node, self *Node) {
+	uncovered := map[*Node][]int{} // indices in shards of the shards that a node could still get
+	for i, nodes := range preferred {
+		for _, n := range nodes {
+			uncovered[n] = append(uncovered[n], i)
 		}
 	}
-	taken := make([]bool, len(shards))
+	assigned := make([]bool, len(shards))
 	for {
-		least := math.Inf(1)
-		for n, has := range left {
-			has = slices.DeleteFunc(has, func(i int) bool { return taken[i] })
-			if left[n] = has; len(has) == 0 {
-				delete(left, n)
+		// Drop assigned shards, and find the cheapest node.
+		cheapest := math.Inf(1)
+		for n, indices := range uncovered {
+			indices = slices.DeleteFunc(indices, func(i int) bool { return assigned[i] })
+			if uncovered[n] = indices; len(indices) == 0 {
+				delete(uncovered, n)
 				continue
 			}
-			least = min(least, p.of(n.Name).cost())
+			cheapest = min(cheapest, p.lookUpPeer(n.Name).estimatedTime())
 		}
-		if len(left) == 0 {
+		if len(uncovered) == 0 {
 			return
 		}
+		// Choose the node with the most shards; this node if there is a tie, otherwise a random one.
 		var best *Node
-		for n, has := range left { // in an order that is random
-			if p.of(n.Name).cost() > 2*least {
+		for n, indices := range uncovered {
+			if p.lookUpPeer(n.Name).estimatedTime() > 2*cheapest {
 				continue
 			}
-			if best == nil || len(has) > len(left[best]) || len(has) == len(left[best]) && n == self {
+			if best == nil || len(indices) > len(uncovered[best]) || len(indices) == len(uncovered[best]) && n == self {
 				best = n
 			}
 		}
-		for _, i := range left[best] {
-			taken[i], chosen[best] = true, append(chosen[best], shards[i])
+		for _, i := range uncovered[best] {
+			assigned[i], chosen[best] = true, append(chosen[best], shards[i])
 		}
 	}
 }

@@ -38,11 +38,11 @@ func TestAssign(t *testing.T) {
 		idle := true
 		for _, node := range nodes {
 			for range rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "running") {
-				p.begin(node.Name)
+				p.beginSearch(node.Name)
 				idle = false
 			}
 			if rapid.IntRange(0, 4).Draw(t, "failed") == 0 {
-				p.fail(node.Name)
+				p.noteFailure(node.Name)
 				idle = false
 			}
 		}
@@ -59,13 +59,13 @@ func TestAssign(t *testing.T) {
 		for i, all := range holders {
 			node := at[shards[i]]
 			require.Contains(t, all, node)
-			healthy := slices.ContainsFunc(all, func(n *Node) bool { return !p.of(n.Name).ill() })
+			healthy := slices.ContainsFunc(all, func(n *Node) bool { return !p.lookUpPeer(n.Name).shouldSkip() })
 			near := slices.ContainsFunc(all, func(n *Node) bool {
-				return n.Zone == zone && (!healthy || !p.of(n.Name).ill())
+				return n.Zone == zone && (!healthy || !p.lookUpPeer(n.Name).shouldSkip())
 			})
 			require.False(t, zone != "" && near && node.Zone != zone, "%s is of another zone", node.Name)
 			if healthy {
-				require.False(t, p.of(node.Name).ill(), "%s has failed, and another node has shard %d", node.Name,
+				require.False(t, p.lookUpPeer(node.Name).shouldSkip(), "%s has failed, and another node has shard %d", node.Name,
 					shards[i])
 			}
 		}
@@ -99,15 +99,15 @@ func TestAssignSpreads(t *testing.T) {
 func TestAway(t *testing.T) {
 	p := &peers{}
 	all := []*Node{{Name: "bad"}, {Name: "good"}}
-	require.True(t, p.fail("bad"))
-	require.False(t, p.fail("bad"), "it is asked already")
-	require.Equal(t, 1, p.healthy(all))
-	p.begin("bad")
-	p.done("bad", "search", 0, true)
-	require.Equal(t, 1, p.healthy(all), "an answer that was under way")
-	require.True(t, p.fail("good"))
-	p.returned("bad")
-	require.Equal(t, 0, p.healthy(all))
+	require.True(t, p.noteFailure("bad"))
+	require.False(t, p.noteFailure("bad"), "it is asked already")
+	require.Equal(t, 1, p.firstHealthy(all))
+	p.beginSearch("bad")
+	p.endSearch("bad", "search", 0, true)
+	require.Equal(t, 1, p.firstHealthy(all), "an answer that was under way")
+	require.True(t, p.noteFailure("good"))
+	p.noteAlive("bad")
+	require.Equal(t, 0, p.firstHealthy(all))
 }
 
 // A node of the own zone that has failed is passed over, too, if one of another zone has the shard.
@@ -119,11 +119,11 @@ func TestAssignOutOfZone(t *testing.T) {
 			return p.assign([]int{0}, [][]*Node{{near, far}}, "a", &Node{Name: "front"}, joint)
 		}
 		require.Equal(t, map[*Node][]int{near: {0}}, assign())
-		p.fail("near")
+		p.noteFailure("near")
 		require.Equal(t, map[*Node][]int{far: {0}}, assign())
-		p.fail("far")
+		p.noteFailure("far")
 		require.Equal(t, map[*Node][]int{near: {0}}, assign(), "no other is better")
-		p.returned("near")
+		p.noteAlive("near")
 		require.Equal(t, map[*Node][]int{near: {0}}, assign())
 	}
 }
@@ -131,12 +131,12 @@ func TestAssignOutOfZone(t *testing.T) {
 // What is known of nodes that are gone is forgotten: their names may all differ.
 func TestPeersThatAreGone(t *testing.T) {
 	c := startNodes(t, 1, 1, nil)[0]
-	c.front.peers.begin("busy")
+	c.front.peers.beginSearch("busy")
 	for i := range 100 {
 		n := &Node{Name: fmt.Sprint("pod", i), Started: fmt.Sprint(i)}
-		c.front.peers.begin(n.Name)
-		c.front.peers.done(n.Name, "search", time.Millisecond, true)
-		c.takeNodes([]*Node{c.node, n}, nil)
+		c.front.peers.beginSearch(n.Name)
+		c.front.peers.endSearch(n.Name, "search", time.Millisecond, true)
+		c.setNodes([]*Node{c.node, n}, nil)
 	}
 	c.front.peers.mu.Lock()
 	defer c.front.peers.mu.Unlock()
@@ -171,5 +171,5 @@ func TestChangeGivenUp(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
 	client.front.peers.mu.Lock()
 	defer client.front.peers.mu.Unlock()
-	require.Zero(t, client.front.peers.of("n").failures)
+	require.Zero(t, client.front.peers.lookUpPeer("n").failures)
 }

@@ -7,11 +7,13 @@ import (
 	"slices"
 )
 
-// placeShards gives each shard of a collection its nodes, the same ones at every node that knows the same
-// nodes. Which ones is a matter of rendezvous hashing (Thaler and Ravishankar, 1998) with bounded loads
-// (Mirrokni et al., arXiv 1608.01350): of all pairs of a shard and a node, those with the highest hashes
-// come true, one place of the shards after the other, and no node gets more than its even part of each,
-// rounded up. A zone has two replicas of a shard only where there are fewer zones than replicas.
+// placeShards assigns each shard of a collection its nodes. Every process that knows the same nodes gets the same
+// result.
+//
+// It uses rendezvous hashing (Thaler and Ravishankar, 1998) with bounded loads (Mirrokni et al., arXiv 1608.01350). All
+// pairs of a shard and a node are ordered by a hash. Round r takes the best pairs for the r-th replica of each shard,
+// and gives no node more than its even share of all replicas so far, rounded up. Replicas of a shard are in different
+// zones, as far as there are enough zones.
 func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
 	holders := make([][]*Node, shards)
 	replicas = min(replicas, len(nodes))
@@ -33,40 +35,42 @@ func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.shard, b.shard),
 			cmp.Compare(nodes[a.node].Name, nodes[b.node].Name))
 	})
+	// In each round, take pairs in order, as long as nodes have room.
 	load := make([]int, len(nodes))
 	for r := range replicas {
-		most := (shards*(r+1) + len(nodes) - 1) / len(nodes)
-		may := func(p pair) bool {
+		maxLoad := (shards*(r+1) + len(nodes) - 1) / len(nodes)
+		isPossible := func(p pair) bool {
 			has := holders[p.shard]
 			return len(has) == r && !slices.ContainsFunc(has, func(n *Node) bool {
 				return n == nodes[p.node] || n.Zone == nodes[p.node].Zone && r < len(zones)
 			})
 		}
-		give := func(p pair) {
+		assign := func(p pair) {
 			holders[p.shard] = append(holders[p.shard], nodes[p.node])
 			load[p.node]++
 		}
 		for _, p := range pairs {
-			if load[p.node] < most && may(p) {
-				give(p)
+			if load[p.node] < maxLoad && isPossible(p) {
+				assign(p)
 			}
 		}
-		var rest []pair // those that no node with room may have: the node with the least load
+		// For shards whose possible nodes are all full, take the node with the lowest load.
+		var unplaced []pair
 		for _, p := range pairs {
-			if may(p) {
-				rest = append(rest, p)
+			if isPossible(p) {
+				unplaced = append(unplaced, p)
 			}
 		}
-		for len(rest) > 0 {
-			best := slices.MinFunc(rest, func(a, b pair) int { return cmp.Compare(load[a.node], load[b.node]) })
-			give(best)
-			rest = slices.DeleteFunc(rest, func(p pair) bool { return p.shard == best.shard })
+		for len(unplaced) > 0 {
+			best := slices.MinFunc(unplaced, func(a, b pair) int { return cmp.Compare(load[a.node], load[b.node]) })
+			assign(best)
+			unplaced = slices.DeleteFunc(unplaced, func(p pair) bool { return p.shard == best.shard })
 		}
 	}
 	return holders
 }
 
-// weight is FNV-1a, mixed by the finalizer of MurmurHash3.
+// weight returns the hash of a pair: FNV-1a, mixed by the finalizer of MurmurHash3.
 func weight(id, node string, shard int) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(shard)))
@@ -78,7 +82,7 @@ func weight(id, node string, shard int) uint64 {
 	return x ^ x>>33
 }
 
-// coordinator is the node that looks after a collection.
+// coordinator returns the node that coordinates a collection, nil without nodes.
 func coordinator(nodes []*Node, id string) *Node {
 	if len(nodes) == 0 {
 		return nil

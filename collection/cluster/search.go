@@ -16,34 +16,35 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// searchAsk asks shards for the best documents of some queries.
-type searchAsk struct {
-	Queries []askedQuery         `json:"queries"`
+// searchRequest asks shards for the best documents of queries.
+type searchRequest struct {
+	Queries []wireQuery          `json:"queries"`
 	Only    collection.Selection `json:"only"`
-	Options search.Options       `json:"options"` // without a filter, and the next two, which have no form in JSON
-	Effort  float64              `json:"effort,omitempty"`
-	Share   float64              `json:"share,omitempty"`
+	// Options has no filter. Effort and Share are two of its fields, which have no form in JSON.
+	Options search.Options `json:"options"`
+	Effort  float64        `json:"effort,omitempty"`
+	Share   float64        `json:"share,omitempty"`
 }
 
-// kind tells searches that take different times apart: by their mode, and the magnitude of their number. Pruned
-// searches are joint.
-func (in *searchAsk) kind() (name string, joint bool) {
+// latencyKind groups searches that take about the same time: by mode, and by the order of magnitude of the number of
+// queries. Pruned searches are joint: a node computes the centroid scores once for all its shards.
+func (in *searchRequest) latencyKind() (name string, joint bool) {
 	return fmt.Sprintf("/%d/%d", in.Options.Mode, bits.Len(uint(len(in.Queries)))), in.Options.Mode == search.Pruned
 }
 
-// askedQuery is a query without a filter.
-type askedQuery struct {
+// wireQuery is a query without a filter.
+type wireQuery struct {
 	plainQuery
 	Vectors floats `json:",omitzero"`
 	Weights floats `json:",omitzero"`
 	Only    collection.Selection
 }
 
-// plainQuery is a query without its form in JSON, which is long.
+// plainQuery is a query without its JSON methods, whose form is long.
 type plainQuery search.Query
 
-// wheres are the conditions of a search.
-func (in *searchAsk) wheres() []*condition.Condition {
+// wheres returns the conditions of a search: that of all queries, and one of each query. They may be nil.
+func (in *searchRequest) wheres() []*condition.Condition {
 	all := []*condition.Condition{in.Only.Where}
 	for i := range in.Queries {
 		all = append(all, in.Queries[i].Only.Where)
@@ -51,52 +52,53 @@ func (in *searchAsk) wheres() []*condition.Condition {
 	return all
 }
 
-// searchFound are the results of a shard, one for each query.
-type searchFound struct {
-	answered
-	Results []foundResult `json:"results,omitzero"`
+// searchAnswer has the results of a shard, one for each query.
+type searchAnswer struct {
+	answerHead
+	Results []wireResult `json:"results,omitzero"`
 }
 
-type foundResult struct {
-	Hits  []foundHit   `json:"hits,omitzero"`
+// wireResult is the result of a query in one shard.
+type wireResult struct {
+	Hits  []wireHit    `json:"hits,omitzero"`
 	Stats search.Stats `json:"stats"`
-	// More says that the shard may have other hits. None of them scores more than Floor.
+	// More says that the shard may have further hits. Their scores are at most Floor.
 	More  bool    `json:"more,omitempty"`
 	Floor float32 `json:"floor,omitempty"`
 }
 
-// foundHit is a hit; payloads do not travel in it, since JSON would change their form.
-type foundHit struct {
+// wireHit is a hit. Payloads are encoded separately, since JSON would change their form.
+type wireHit struct {
 	search.Hit
-	// Payloads are those of the hit, or of its passages; nil: there was no room.
+	// Payloads are those of the hit's passages, or its own. nil means that they did not fit into the answer.
 	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
-// bare reports whether payloads are missing.
-func (h *foundHit) bare() bool { return len(h.Payloads) != max(len(h.Passages), 1) }
+// lacksPayloads reports whether the payloads did not fit into the answer.
+func (h *wireHit) lacksPayloads() bool { return len(h.Payloads) != max(len(h.Passages), 1) }
 
-// found adds payloads to a hit, if they are wanted and there is room.
-func (h *held) found(hit *search.Hit, payload bool, room *int) (foundHit, error) {
-	out := foundHit{Hit: *hit}
+// toWireHit returns a hit with its payloads, if they are wanted and remaining bytes allow it.
+func (h *openShard) toWireHit(hit *search.Hit, payload bool, remaining *int) (wireHit, error) {
+	out := wireHit{Hit: *hit}
 	if !payload {
 		return out, nil
 	}
 	var payloads [][]byte
 	for p := range passagesOf(hit) {
-		payload, err := h.view.MetadataOf(p)
+		payload, err := h.snapshot.MetadataOf(p)
 		if err != nil {
 			return out, err
 		}
-		*room -= len(payload)
+		*remaining -= len(payload)
 		payloads = append(payloads, payload)
 	}
-	if *room >= 0 {
+	if *remaining >= 0 {
 		out.Payloads = payloads
 	}
 	return out, nil
 }
 
-// passagesOf are the passages of a hit, or the hit itself.
+// passagesOf returns the passages of a hit, or the hit itself if it has none.
 func passagesOf(h *search.Hit) iter.Seq[*search.Hit] {
 	return func(yield func(*search.Hit) bool) {
 		if len(h.Passages) == 0 {
@@ -111,7 +113,7 @@ func passagesOf(h *search.Hit) iter.Seq[*search.Hit] {
 	}
 }
 
-// setPayloads gives a hit those of its passages, or its own.
+// setPayloads sets the payloads of the passages of a hit, or its own.
 func setPayloads(h *search.Hit, payloads [][]byte) {
 	i := 0
 	for p := range passagesOf(h) {
@@ -126,50 +128,54 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 	}
 }
 
-// queriesAtOnce is how many queries of a batch have a deadline together.
+// queriesAtOnce is how many queries of a batch share one deadline.
 const queriesAtOnce = 32
 
 // Search implements [collection.Snapshot].
-func (v *view) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result, err error) {
+func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
+	err error) {
 	if o.K == 0 {
 		o.K = 10
 	}
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	err = v.s.settled(ctx, func() error {
-		results, err = v.batch(ctx, qs, o)
+	err = v.coll.withinOneGeneration(ctx, func() error {
+		results, err = v.searchInChunks(ctx, qs, o)
 		return err
 	})
 	return results, err
 }
 
-// batch searches for queries, some at a time.
-func (v *view) batch(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
-	var all []search.Result
-	for some := range slices.Chunk(qs, queriesAtOnce) {
-		results, err := v.some(ctx, some, o)
+// searchInChunks searches for queries, queriesAtOnce at a time.
+func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
+	error) {
+	var results []search.Result
+	for chunk := range slices.Chunk(qs, queriesAtOnce) {
+		found, err := v.searchChunk(ctx, chunk, o)
 		if e, ok := errors.AsType[*search.QueryError](err); ok {
-			err = &search.QueryError{Index: e.Index + len(all), Err: e.Err}
+			err = &search.QueryError{Index: e.Index + len(results), Err: e.Err}
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, results...)
+		results = append(results, found...)
 	}
-	return all, nil
+	return results, nil
 }
 
-// some searches for some queries.
-func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
+// searchChunk searches for a chunk of queries: with feedback, in blocks, or directly.
+func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
+	error) {
 	if o.Feedback != nil {
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
-			// Neither a condition that was given to Filter nor a shard that does not answer is the fault of a query.
+			// The error belongs to the query, except for an unknown field in a condition of Filter, and a shard that
+			// does not answer.
 			_, placed := errors.AsType[*search.QueryError](err)
-			if final(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
-				err = &search.QueryError{Index: i, Err: ofQuery(err)}
+			if isFinal(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
+				err = &search.QueryError{Index: i, Err: withoutQueryIndex(err)}
 			}
 			if err != nil {
 				return nil, err
@@ -179,120 +185,123 @@ func (v *view) some(ctx context.Context, qs []search.Query, o search.Options) ([
 		return results, nil
 	}
 	if o.InBlocks() {
-		return search.Paged(o, func(o search.Options) ([]search.Result, error) { return v.whole(ctx, qs, o) })
+		return search.Paged(o, func(o search.Options) ([]search.Result, error) { return v.searchFromBest(ctx, qs, o) })
 	}
-	return v.whole(ctx, qs, o)
+	return v.searchFromBest(ctx, qs, o)
 }
 
-// ofQuery is an error of the only query of a batch, without its place.
-func ofQuery(err error) error {
+// withoutQueryIndex returns the cause of a [search.QueryError], for callers with one query.
+func withoutQueryIndex(err error) error {
 	if e, ok := errors.AsType[*search.QueryError](err); ok {
 		return e.Err
 	}
 	return err
 }
 
-// ranking is a search from the best hit on, of some queries.
-type ranking struct {
-	v       *view
-	in      searchAsk
-	missing bool // ids that name nothing are no error
+// shardSearch is a search of queries in the shards, from the best hit on.
+type shardSearch struct {
+	v            *shardedSnapshot
+	in           searchRequest
+	allowMissing bool // ids that name no document are no error
 }
 
-// ranking checks queries as far as that can be done here.
-func (v *view) ranking(qs []search.Query, o search.Options) (*ranking, error) {
-	r := &ranking{v: v, in: searchAsk{Options: o, Effort: o.Effort, Queries: make([]askedQuery, len(qs))}}
+// newShardSearch checks queries, as far as that is possible without shards.
+func (v *shardedSnapshot) newShardSearch(qs []search.Query, o search.Options) (*shardSearch, error) {
+	r := &shardSearch{v: v, in: searchRequest{Options: o, Effort: o.Effort, Queries: make([]wireQuery, len(qs))}}
 	r.in.Options.Filter = nil
-	r.missing = o.AllowMissing || o.Mode != search.Candidates
-	take := func(f *search.Filter) (collection.Selection, error) {
+	r.allowMissing = o.AllowMissing || o.Mode != search.Candidates
+	toSelection := func(f *search.Filter) (collection.Selection, error) {
 		s, err := v.selectionOf(f)
-		r.missing = r.missing && (f == nil || f.AllowMissing || s.IDs == nil)
+		r.allowMissing = r.allowMissing && (f == nil || f.AllowMissing || s.IDs == nil)
 		return s, err
 	}
 	var err error
-	if r.in.Only, err = take(o.Filter); err != nil {
+	if r.in.Only, err = toSelection(o.Filter); err != nil {
 		return nil, err
 	}
 	for i := range qs {
-		own, err := take(qs[i].Filter)
+		selection, err := toSelection(qs[i].Filter)
 		if err == nil {
 			err = v.Check(&qs[i])
 		}
 		if err != nil {
 			return nil, &search.QueryError{Index: i, Err: err}
 		}
-		r.in.Queries[i] = askedQuery{plainQuery(qs[i]), qs[i].Vectors, qs[i].Weights, own}
+		r.in.Queries[i] = wireQuery{plainQuery(qs[i]), qs[i].Vectors, qs[i].Weights, selection}
 		r.in.Queries[i].Filter = nil
 	}
 	return r, nil
 }
 
-// candidates are those of a search by candidates, as a selection.
-func candidates(o *search.Options) collection.Selection {
+// candidateSelection returns the candidates of the options as a selection.
+func candidateSelection(o *search.Options) collection.Selection {
 	return collection.Selection{IDs: append([]string{}, o.Candidates...)}
 }
 
-// shards are those that may have documents that all filters let through; all, if there is a condition, whose
-// fields any shard may know.
-func (r *ranking) shards(m *Map) []int {
+// shards returns the shards that may have documents that all filters let through. With a condition it returns all
+// shards, since any of them may know its fields.
+func (r *shardSearch) shards(m *Map) []int {
 	if slices.ContainsFunc(r.in.wheres(), func(c *condition.Condition) bool { return c != nil }) {
-		return every(m)
+		return allShards(m)
 	}
 	s := r.in.Only
 	if r.in.Options.Mode == search.Candidates && s.IDs == nil {
-		s = candidates(&r.in.Options)
+		s = candidateSelection(&r.in.Options)
 	}
-	if shards := split(&s, m.Shards).shards(); len(shards) > 0 {
+	if shards := newSplitSelection(&s, m.Shards).shardNumbers(); len(shards) > 0 {
 		return shards
 	}
-	return []int{0} // which finds the faults of the query
+	return []int{0} // the request itself may be faulty, which a shard has to find out
 }
 
-// ask asks shards for results of queries.
-func (r *ranking) ask(ctx context.Context, which func(*Map) []int, in *searchAsk) (m *Map, found map[int]*searchFound,
-	missing map[int]error, err error) {
-	if m, found, missing, err = read[searchFound](ctx, r.v.s, "search", which, in); err != nil {
+// askShards asks shards for results of queries, and checks their number.
+func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []int, in *searchRequest) (m *Map,
+	found map[int]*searchAnswer, missing map[int]error, err error) {
+	if m, found, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", selectShards, in); err != nil {
 		return nil, nil, nil, err
 	}
 	for shard, f := range found {
 		if f.Docs == 0 && f.Results == nil {
-			f.Results = make([]foundResult, len(in.Queries))
+			f.Results = make([]wireResult, len(in.Queries))
 		}
 		if len(f.Results) != len(in.Queries) {
-			return nil, nil, nil, fmt.Errorf("shard %d: %w: %d results of %d queries", shard, errMessage, len(f.Results),
-				len(in.Queries))
+			return nil, nil, nil, fmt.Errorf("shard %d: %w: %d results of %d queries", shard, errMessage,
+				len(f.Results), len(in.Queries))
 		}
 	}
 	return m, found, missing, nil
 }
 
-// whole searches for queries from the best hit on.
-func (v *view) whole(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
-	r, err := v.ranking(qs, o)
+// searchFromBest searches for queries from the best hit on.
+func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
+	error) {
+	r, err := v.newShardSearch(qs, o)
 	if err != nil {
 		return nil, err
 	}
-	m, err := v.s.current(ctx)
+	m, err := v.coll.currentMap(ctx)
 	if err != nil {
 		return nil, err
 	}
+	// Ask each shard for its share of the hits.
 	in := r.in
 	if n := len(r.shards(m)); n > 1 && o.Group == "" {
 		in.Share = 1 / float64(n)
 	}
-	m, found, missing, err := r.ask(ctx, r.shards, &in)
+	m, found, missing, err := r.askShards(ctx, r.shards, &in)
 	if err == nil {
-		err = r.deeper(ctx, m, found, missing)
+		err = r.askDeeper(ctx, m, found, missing)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.merge(ctx, m, found, missing)
+	return r.mergeAnswers(ctx, m, found, missing)
 }
 
-// deeper asks shards again that may hide better hits than the last of all: they were asked for as many as
-// they have by chance.
-func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) error {
+// askDeeper asks some shards for all hits. At first they were asked only for as many hits as they have on average. A
+// shard may hide better hits than the last one of all if it has more hits whose score may be high enough.
+func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) error {
+	// Find the queries and the shards for which that is so.
 	in, k := r.in, r.in.Options.K
 	in.Queries = nil
 	var queries []int
@@ -318,7 +327,8 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 	if len(queries) == 0 {
 		return nil
 	}
-	now, again, lost, err := r.ask(ctx, func(*Map) []int { return sorted(hiding) }, &in)
+	// Ask these shards again, and replace their results. The statistics count both searches.
+	now, deeper, unanswered, err := r.askShards(ctx, func(*Map) []int { return sortedKeys(hiding) }, &in)
 	if err != nil {
 		return err
 	}
@@ -326,10 +336,10 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 		return errGeneration
 	}
 	for shard := range hiding {
-		f := again[shard]
+		f := deeper[shard]
 		if f == nil {
 			delete(found, shard)
-			missing[shard] = lost[shard]
+			missing[shard] = unanswered[shard]
 			continue
 		}
 		for i, query := range queries {
@@ -344,35 +354,38 @@ func (r *ranking) deeper(ctx context.Context, m *Map, found map[int]*searchFound
 	return nil
 }
 
-// merge makes the results of those of shards.
-func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound, missing map[int]error) (
+// mergeAnswers merges the results of the shards.
+func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) (
 	[]search.Result, error) {
-	s, wanted := r.v.s, r.shards(m)
-	c := coverage(s, m, wanted, found, missing)
-	if len(found) < len(wanted) && (!s.c.c.Partial || len(found) == 0) {
-		return nil, s.unanswered(ctx, c, missing)
+	s, shards := r.v.coll, r.shards(m)
+	// Check that enough shards have answered, and that the fields of conditions exist.
+	c := coverage(s, m, shards, found, missing)
+	if len(found) < len(shards) && (!s.c.cfg.Partial || len(found) == 0) {
+		return nil, s.missingError(ctx, c, missing)
 	}
-	if len(found) == len(wanted) { // a shard that does not answer may have the field
+	if len(found) == len(shards) { // otherwise a missing shard may know the fields
 		for i, where := range r.in.wheres() {
-			if err := checkFound(ctx, s, where, found); err != nil {
-				return nil, r.v.ofFilter(max(i-1, 0), where, err)
+			if err := checkAnsweredFields(ctx, s, where, found); err != nil {
+				return nil, r.v.toFilterError(max(i-1, 0), where, err)
 			}
 		}
 	}
-	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]foundHit, len(r.in.Queries))
+	// Merge the hits of each query.
+	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]wireHit, len(r.in.Queries))
 	for i := range results {
-		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, summedStats(m, found, i)
-		if n := results[i].Stats.FilterMissing; n > 0 && !r.missing && len(c.Missing) == 0 {
-			return nil, &search.QueryError{Index: i, Err: fmt.Errorf("%w: %d of the ids that were given",
-				search.ErrUnknownID, n)}
+		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, sumStats(m, found, i)
+		if n := results[i].Stats.FilterMissing; n > 0 && !r.allowMissing && len(c.Missing) == 0 {
+			err := fmt.Errorf("%w: %d of the given ids", search.ErrUnknownID, n)
+			return nil, &search.QueryError{Index: i, Err: err}
 		}
-		hits := map[int][]foundHit{}
+		hits := map[int][]wireHit{}
 		for shard, f := range found {
 			hits[shard] = f.Results[i].Hits
 		}
-		rankings[i] = merged(hits, r.in.Options.K)
+		rankings[i] = mergeHits(hits, r.in.Options.K)
 	}
-	complete, err := s.withPayloads(ctx, m, r.in.Options.Payload, rankings...)
+	// Complete the payloads.
+	complete, err := s.hitsWithPayloads(ctx, m, r.in.Options.Payload, rankings...)
 	if err != nil {
 		return nil, err
 	}
@@ -387,8 +400,8 @@ func (r *ranking) merge(ctx context.Context, m *Map, found map[int]*searchFound,
 	return results, nil
 }
 
-// summedStats adds up the figures of the search for a query in shards.
-func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stats) {
+// sumStats adds up the statistics of a query in the shards.
+func sumStats(m *Map, found map[int]*searchAnswer, query int) (sum search.Stats) {
 	if m.Shards > 1 {
 		sum.Shards = make([]search.ShardStats, m.Shards)
 		for shard := range sum.Shards {
@@ -396,10 +409,10 @@ func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stat
 		}
 	}
 	tokens, parts := 0, sum.Shards
-	for _, shard := range sorted(found) {
+	for _, shard := range sortedKeys(found) {
 		st := found[shard].Results[query].Stats
 		part := search.ShardStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
-		if len(st.Shards) > 0 { // it was searched with others
+		if len(st.Shards) > 0 { // the shard was searched together with others
 			part = st.Shards[0]
 		}
 		if parts != nil {
@@ -414,23 +427,23 @@ func summedStats(m *Map, found map[int]*searchFound, query int) (sum search.Stat
 	return sum
 }
 
-// merged are the k best hits of shards.
-func merged(found map[int][]foundHit, k int) []foundHit {
-	var all []foundHit
-	for shard, hits := range found {
-		for _, h := range hits {
+// mergeHits returns the k best hits of the shards.
+func mergeHits(found map[int][]wireHit, k int) []wireHit {
+	var hits []wireHit
+	for shard, ofShard := range found {
+		for _, h := range ofShard {
 			h.Shard, h.Passages = shard, slices.Clone(h.Passages)
 			for i := range h.Passages {
 				h.Passages[i].Shard = shard
 			}
-			all = append(all, h)
+			hits = append(hits, h)
 		}
 	}
-	slices.SortFunc(all, func(x, y foundHit) int {
+	slices.SortFunc(hits, func(x, y wireHit) int {
 		return cmp.Or(cmp.Compare(y.Score, x.Score), cmp.Compare(x.Shard, y.Shard), cmp.Compare(x.Ordinal, y.Ordinal))
 	})
-	return all[:min(k, len(all))]
+	return hits[:min(k, len(hits))]
 }
 
-// sorted are the keys of a map in order.
-func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys returns the keys of a map in order.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -38,19 +38,19 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 	})
 	t.Cleanup(func() { innerClient.Transport = transport })
 	n := startNodes(t, 1, 2, nil)[0]
-	client, err := Open(t.Context(), Config{Store: n.c.Store, Dir: t.TempDir(), Beat: testBeat})
+	client, err := Open(t.Context(), Config{Store: n.cfg.Store, Dir: t.TempDir(), Beat: testBeat})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close(context.Background())) })
 	declared(t, n, randomDocs(60, 0)...)
 	seed := uint64(0)
 	rebuild = func() {
-		before, err := n.mapOf(t.Context(), "wiki")
+		before, err := n.findMap(t.Context(), "wiki")
 		require.NoError(t, err)
 		seed++
-		_, err = Build(t.Context(), n.c.Store, "wiki", BuildOptions{}, sourceOf(t, randomDocs(60+int(seed), seed)))
+		_, err = Build(t.Context(), n.cfg.Store, "wiki", BuildOptions{}, sourceOf(t, randomDocs(60+int(seed), seed)))
 		require.NoError(t, err)
 		await(t, "what was built is searched", func() bool {
-			m, err := n.mapOf(t.Context(), "wiki")
+			m, err := n.findMap(t.Context(), "wiki")
 			return err == nil && m.Current.Number != before.Current.Number
 		})
 	}
@@ -115,8 +115,8 @@ func TestAnswersOfOneGeneration(t *testing.T) {
 				return text
 			}
 			await(t, "the client has heard", func() bool {
-				a, aerr := n.mapOf(t.Context(), "wiki")
-				b, berr := client.mapOf(t.Context(), "wiki")
+				a, aerr := n.findMap(t.Context(), "wiki")
+				b, berr := client.findMap(t.Context(), "wiki")
 				return aerr == nil && berr == nil && a.Version == b.Version
 			})
 			before := answer()
@@ -146,12 +146,12 @@ func TestPassagesOfOneState(t *testing.T) {
 		}
 		return docs
 	}
-	wiki := declared(t, c, book("a")...).(*shards)
+	wiki := declared(t, c, book("a")...).(*shardedCollection)
 	read := func(first func()) (n int, texts map[string]bool, err error) {
 		texts = map[string]bool{}
 		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 		defer stop()
-		err = wiki.documents(ctx, collection.Selection{IDs: []string{"book"}}, collection.ReadOptions{Metadata: true},
+		err = wiki.readDocuments(ctx, collection.Selection{IDs: []string{"book"}}, collection.ReadOptions{Metadata: true},
 			func(d collection.StoredDocument) bool {
 				if n++; n == 1 && first != nil {
 					first()
@@ -171,7 +171,7 @@ func TestPassagesOfOneState(t *testing.T) {
 	})
 	require.ErrorIs(t, err, collection.ErrUnreachable, "%d passages of 60", n)
 	n, _, err = read(func() {
-		_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, testDim)))
+		_, err := Build(t.Context(), c.cfg.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(1000, 300, testDim)))
 		require.NoError(t, err)
 		await(t, "what was built is searched", func() bool { return numbersOf(t, wiki).Documents == 300 })
 	})
@@ -181,18 +181,18 @@ func TestPassagesOfOneState(t *testing.T) {
 // Documents of a long list are those of one generation.
 func TestListOfOneGeneration(t *testing.T) {
 	c := startNodes(t, 1, 2, nil)[0]
-	wiki := declared(t, c, testDocs(0, 300, testDim)...).(*shards)
+	wiki := declared(t, c, testDocs(0, 300, testDim)...).(*shardedCollection)
 	var ids []string
 	for i := range 300 {
 		ids = append(ids, fmt.Sprint("d", i))
 	}
 	n, o := 0, collection.ReadOptions{Metadata: true}
-	err := wiki.documents(t.Context(), collection.Selection{IDs: ids}, o, func(d collection.StoredDocument) bool {
+	err := wiki.readDocuments(t.Context(), collection.Selection{IDs: ids}, o, func(d collection.StoredDocument) bool {
 		if n++; n == 1 {
-			_, err := Build(t.Context(), c.c.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(200, 300, testDim)))
+			_, err := Build(t.Context(), c.cfg.Store, "wiki", BuildOptions{}, sourceOf(t, testDocs(200, 300, testDim)))
 			require.NoError(t, err)
 			await(t, "what was built is searched", func() bool {
-				m, err := c.mapOf(t.Context(), "wiki")
+				m, err := c.findMap(t.Context(), "wiki")
 				return err == nil && m.Current.Number > 1
 			})
 		}

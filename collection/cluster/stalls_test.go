@@ -14,7 +14,7 @@ import (
 func TestBeatsWhileReplicasClose(t *testing.T) {
 	nodes := startNodes(t, 2, 4, nil)
 	declared(t, nodes[0], testDocs(0, 40, 8)...)
-	open := func() []*kept { return nodes[0].opened(func(replicaKey) bool { return true }) }
+	open := func() []*cachedReplica { return nodes[0].openReplicas(func(replicaKey) bool { return true }) }
 	for _, r := range open() {
 		v, _, err := r.Snapshot(t.Context(), 0)
 		require.NoError(t, err)
@@ -24,7 +24,7 @@ func TestBeatsWhileReplicasClose(t *testing.T) {
 	require.NoError(t, err)
 	await(t, "the replicas are closed", func() bool { return len(open()) == 0 })
 	for began := time.Now(); time.Since(began) < 12*testBeat; time.Sleep(testBeat / 2) {
-		require.True(t, nodes[1].runs(nodes[0].node.Started), "after %v", time.Since(began))
+		require.True(t, nodes[1].isProcessAlive(nodes[0].node.Started), "after %v", time.Since(began))
 	}
 }
 
@@ -32,8 +32,8 @@ func TestBeatsWhileReplicasClose(t *testing.T) {
 func TestDimensionDuringTraining(t *testing.T) {
 	c := startNodes(t, 1, 2, nil)[0]
 	wiki := declared(t, c, collection.DocumentInput{ID: "w", Metadata: []byte(`{"n":1}`)})
-	c.heavy <- struct{}{}
-	defer func() { <-c.heavy }()
+	c.heavySlot <- struct{}{}
+	defer func() { <-c.heavySlot }()
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	_, err := wiki.Update(ctx, testDocs(0, 10, 16), collection.UpdateOptions{})

@@ -15,31 +15,32 @@ import (
 	"github.com/plaid-ir/plaid/collection/cluster/replica"
 )
 
-// newsAsk says that a collection has a map, or that there is something of the map's next generation in the store.
-type newsAsk struct {
+// newsRequest announces a version of a map, or new objects of its next generation.
+type newsRequest struct {
 	Name    string `json:"collection"`
 	Version uint64 `json:"version"`
 }
 
-func (c *Cluster) doNews(ctx context.Context, in *newsAsk) (*nothing, error) {
-	if m := c.lastMap(in.Name); m == nil || m.Version < in.Version {
-		if _, err := c.renew(ctx, in.Name); err != nil {
-			return &nothing{}, nil // the next look says why
+// doNews reads the announced map if it is newer, and wakes the loop.
+func (c *Cluster) doNews(ctx context.Context, in *newsRequest) (*emptyAnswer, error) {
+	if m := c.knownMap(in.Name); m == nil || m.Version < in.Version {
+		if _, err := c.rereadMap(ctx, in.Name); err != nil {
+			return &emptyAnswer{}, nil // the next beat reports the error
 		}
 	}
-	c.poke()
-	return &nothing{}, nil
+	c.wakeLoop()
+	return &emptyAnswer{}, nil
 }
 
-// statusAsk asks for the open replicas of collections, by identity; nil means all.
-type statusAsk struct {
+// statusRequest asks for the open replicas of collections, by id. nil means all collections.
+type statusRequest struct {
 	IDs   []string `json:"ids"`
 	Stats bool     `json:"stats,omitempty"`
 }
 
 type statusAnswer struct {
 	Replicas []replicaStatus `json:"replicas"`
-	Twin     string          `json:"twin,omitempty"` // the address of another process that has the name of the node
+	Twin     string          `json:"twin,omitempty"` // address of another process with the name of the node
 }
 
 type replicaStatus struct {
@@ -50,14 +51,16 @@ type replicaStatus struct {
 	Stats      *collection.Stats `json:"stats,omitempty"`
 }
 
-func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, error) {
+// doStatus describes the replicas that are open on this node.
+func (c *Cluster) doStatus(ctx context.Context, in *statusRequest) (*statusAnswer, error) {
 	answer := &statusAnswer{Replicas: []replicaStatus{}}
 	c.mu.Lock()
 	if c.twin != nil {
 		answer.Twin = c.twin.Address
 	}
 	c.mu.Unlock()
-	for _, r := range c.opened(func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }) {
+	chosen := func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }
+	for _, r := range c.openReplicas(chosen) {
 		s := replicaStatus{ID: r.id, Shard: r.shard, Generation: r.generation, State: r.State()}
 		if in.Stats && s.State.Phase == replica.Ready {
 			if stats, err := r.Stats(ctx); err == nil {
@@ -69,19 +72,20 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusAsk) (*statusAnswer, e
 	return answer, nil
 }
 
-// ask asks all living nodes for the replicas that they have open. Those that do not answer soon are missing.
-func (c *Cluster) ask(ctx context.Context, in *statusAsk) map[*Node]*statusAnswer {
-	answers, _ := c.askAll(ctx, in)
+// askStatus asks all living nodes for their open replicas. Nodes that do not answer soon are missing.
+func (c *Cluster) askStatus(ctx context.Context, in *statusRequest) map[*Node]*statusAnswer {
+	answers, _ := c.askStatusErrors(ctx, in)
 	return answers
 }
 
-// askAll is ask with the reasons why nodes are silent.
-func (c *Cluster) askAll(ctx context.Context, in *statusAsk) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
+// askStatusErrors is askStatus, with the reasons why nodes have not answered.
+func (c *Cluster) askStatusErrors(ctx context.Context, in *statusRequest) (answers map[*Node]*statusAnswer,
+	silent map[*Node]error) {
 	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
 	c.eachNode(ctx, 3*time.Second, func(ctx context.Context, n *Node) {
 		var answer statusAnswer
-		err := c.call(ctx, n, "status", in, &answer)
+		err := c.callNode(ctx, n, "status", in, &answer)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -93,7 +97,8 @@ func (c *Cluster) askAll(ctx context.Context, in *statusAsk) (answers map[*Node]
 	return answers, silent
 }
 
-type sampleAsk struct {
+// sampleRequest asks for a sample of the tokens of a shard, for a training.
+type sampleRequest struct {
 	ID         string `json:"id"`
 	Shard      int    `json:"shard"`
 	Generation uint64 `json:"generation"`
@@ -105,101 +110,103 @@ type sampleAnswer struct {
 	Vectors floats `json:"vectors"`
 }
 
-func (c *Cluster) doSample(ctx context.Context, in *sampleAsk) (*sampleAnswer, error) {
-	r, done, err := c.borrow(ctx, in.ID, in.Shard, in.Generation)
+// doSample returns a sample of about the requested number of values, at most maxSample bytes.
+func (c *Cluster) doSample(ctx context.Context, in *sampleRequest) (*sampleAnswer, error) {
+	r, release, err := c.acquireReplica(ctx, in.ID, in.Shard, in.Generation)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer release()
 	sample, err := r.Sample(ctx, min(max(in.Tokens, 0), maxSample/4), in.Seed)
 	if err != nil {
 		return nil, err
 	}
-	if len(sample) > maxSample/4*5/4 {
+	if len(sample) > maxSample/4*5/4 { // the last document may exceed the request, within reason
 		return nil, fmt.Errorf("%w: a sample of %d values", collection.ErrTooLarge, len(sample))
 	}
 	return &sampleAnswer{sample}, nil
 }
 
-// Status is the state of a cluster, as one of its processes sees it.
+// Status is the state of a cluster, as this process sees it.
 type Status struct {
 	Place       string             `json:"place"`
 	Nodes       []NodeStatus       `json:"nodes"`
 	Collections []CollectionStatus `json:"collections"`
-	// Faults are sentences; there are none when all is well.
+	// Faults are sentences about faults. None means that all is well.
 	Faults []string `json:"faults"`
-	// Notes are sentences about states that are not as wanted and do no harm, such as fewer nodes than replicas.
+	// Notes are sentences about harmless deviations from the configuration, such as fewer nodes than replicas.
 	Notes []string `json:"notes"`
 }
 
-// NodeStatus describes a node that lives.
+// NodeStatus describes a living node.
 type NodeStatus struct {
 	Node
 	Answers  bool `json:"answers"`
-	Replicas int  `json:"replicas"` // that it has open
+	Replicas int  `json:"replicas"` // open ones
 }
 
 // CollectionStatus describes a collection.
 type CollectionStatus struct {
 	Name       string           `json:"name"`
-	Generation uint64           `json:"generation"` // 0: nothing is searched yet
+	Generation uint64           `json:"generation"` // 0 means that nothing is searched yet
 	Stage      collection.Stage `json:"stage"`
 	Documents  uint64           `json:"documents"`
 	Bytes      int64            `json:"bytes"` // of one replica of each shard
 	Replicas   int              `json:"replicas"`
 	Shards     []ShardStatus    `json:"shards"`
-	// Work names the work that is under way; "" means none.
+	// Work names the running work, such as a training. "" means none.
 	Work string `json:"work,omitempty"`
-	// Fault is why nothing of the collection is touched.
+	// Fault says why the collection is left alone. "" means that it is not.
 	Fault string `json:"fault,omitempty"`
 }
 
-// ShardStatus describes a shard. Replicas are those of its holders, in order: the first one gathers the changes.
+// ShardStatus describes a shard. Replicas are in the order of its holders: the first one gathers the changes.
 type ShardStatus struct {
-	Entry     uint64          `json:"entry"` // the newest of its log that is known
+	Entry     uint64          `json:"entry"` // newest known entry of its log
 	Documents uint64          `json:"documents"`
 	Replicas  []ReplicaStatus `json:"replicas"`
 }
 
-// ReplicaStatus describes a replica.
+// ReplicaStatus describes the replica of a shard on a holder.
 type ReplicaStatus struct {
 	Node string `json:"node"`
-	// State is "ready", another phase of the replica, "empty", "closed", or "silent".
+	// State is the phase of the replica: "fetching", "catching up", "ready" or "failed"; or "empty" (the collection has
+	// no documents), "closed" (it has not been opened yet), or "silent" (the node does not answer).
 	State  string `json:"state"`
-	Behind uint64 `json:"behind"` // entries
+	Behind uint64 `json:"behind"` // entries that it has not applied yet
 	Error  string `json:"error,omitempty"`
 }
 
-// replicaStates are the states of replicas by the name of their node. Nodes that are silent have none.
+// replicaStates are the states of open replicas by node. Nodes that have not answered have no map.
 type replicaStates map[string]map[replicaKey]replica.State
 
-// Status asks all nodes.
+// Status describes the cluster. It asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
-	answers, silent := c.askAll(ctx, &statusAsk{})
+	answers, silent := c.askStatusErrors(ctx, &statusRequest{})
 	s := &Status{
-		Place: c.c.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{},
+		Place: c.cfg.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{},
 		Faults: []string{}, Notes: []string{},
 	}
 	if err := c.Ready(); err != nil {
-		s.fault("%v", err)
+		s.addFault("%v", err)
 	}
 	c.mu.Lock()
 	nodes := c.nodes
-	for _, name := range slices.Sorted(maps.Keys(c.lost)) {
-		s.fault("%s: the store has no map of it any more: nothing of it is changed or deleted", name)
+	for _, name := range slices.Sorted(maps.Keys(c.lostMaps)) {
+		s.addFault("%s: the store has lost its map: nothing of it is changed or deleted", name)
 	}
 	c.mu.Unlock()
 	if len(nodes) == 0 {
-		s.fault("%v", errNoNode)
+		s.addFault("%v", errNoNode)
 	}
 	states := replicaStates{}
 	for _, n := range nodes {
-		s.Nodes = append(s.Nodes, s.node(n, answers[n], silent[n], states))
+		s.Nodes = append(s.Nodes, s.nodeStatus(n, answers[n], silent[n], states))
 	}
 	for _, name := range c.Names() {
-		m, err := c.mapOf(ctx, name)
+		m, err := c.findMap(ctx, name)
 		if err != nil {
-			s.fault("%s: %v", name, err)
+			s.addFault("%s: %v", name, err)
 			s.Collections = append(s.Collections, CollectionStatus{
 				Name: name, Stage: collection.StageEmpty, Shards: []ShardStatus{}, Fault: err.Error(),
 			})
@@ -212,17 +219,17 @@ func (c *Cluster) Status(ctx context.Context) *Status {
 	return s
 }
 
-// node takes down the answer of a node, and the states of its replicas.
-func (s *Status) node(n *Node, answer *statusAnswer, silent error, states replicaStates) NodeStatus {
+// nodeStatus describes a node by its answer, and adds the states of its replicas.
+func (s *Status) nodeStatus(n *Node, answer *statusAnswer, silent error, states replicaStates) NodeStatus {
 	if answer == nil {
-		if e, ok := errors.AsType[*url.Error](silent); ok { // which says again where the node is
+		if e, ok := errors.AsType[*url.Error](silent); ok { // it would repeat the address
 			silent = e.Err
 		}
-		s.fault("node %s does not answer at %s: %v", n.Name, n.Address, silent)
+		s.addFault("node %s does not answer at %s: %v", n.Name, n.Address, silent)
 		return NodeStatus{Node: *n}
 	}
 	if answer.Twin != "" {
-		s.fault("node %s at %s: another process, at %s, has its name: names have to differ",
+		s.addFault("node %s at %s: another process, at %s, has the same name: give each node its own name",
 			n.Name, n.Address, answer.Twin)
 	}
 	states[n.Name] = map[replicaKey]replica.State{}
@@ -232,7 +239,7 @@ func (s *Status) node(n *Node, answer *statusAnswer, silent error, states replic
 	return NodeStatus{*n, true, len(answer.Replicas)}
 }
 
-// noteVersions notes that nodes run different versions.
+// noteVersions adds a note if nodes run different versions.
 func (s *Status) noteVersions() {
 	nodes := map[string][]string{} // by version
 	for _, n := range s.Nodes {
@@ -253,7 +260,7 @@ func (s *Status) noteVersions() {
 		strings.Join(which, "; ")))
 }
 
-// noteFewNodes notes the collections that have fewer replicas than wanted because there are fewer nodes.
+// noteFewNodes adds notes about collections with fewer replicas than configured, because there are fewer nodes.
 func (s *Status) noteFewNodes() {
 	if !slices.ContainsFunc(s.Nodes, func(n NodeStatus) bool { return n.Answers }) {
 		return
@@ -278,35 +285,40 @@ func (s *Status) noteFewNodes() {
 	}
 }
 
-func (s *Status) fault(format string, a ...any) {
+// addFault adds a fault.
+func (s *Status) addFault(format string, a ...any) {
 	s.Faults = append(s.Faults, fmt.Sprintf(format, a...))
 }
 
-// collectionStatus takes down the state of a collection.
+// collectionStatus describes a collection, and adds its faults to s.
 func (c *Cluster) collectionStatus(s *Status, m *Map, states replicaStates) CollectionStatus {
 	out := CollectionStatus{
-		Name: m.Name, Stage: collection.StageEmpty, Replicas: m.Replicas, Work: m.work(), Shards: []ShardStatus{},
+		Name:     m.Name,
+		Stage:    collection.StageEmpty,
+		Replicas: m.Replicas,
+		Work:     m.currentWork(),
+		Shards:   []ShardStatus{},
 	}
 	if m.Failed != nil {
-		s.fault("%s: the last training failed: %s", m.Name, m.Failed.Cause.Message)
+		s.addFault("%s: the last training failed: %s", m.Name, m.Failed.Cause.Message)
 	}
 	if m.Current != nil {
 		out.Generation, out.Stage = m.Current.Number, m.Current.Stage
 	}
 	for shard := range m.Shards {
-		sh, bytes := s.shard(m, shard, c.holders(m, shard), states)
+		sh, bytes := s.shardStatus(m, shard, c.holders(m, shard), states)
 		out.Documents, out.Bytes, out.Shards = out.Documents+sh.Documents, out.Bytes+bytes, append(out.Shards, sh)
 	}
 	return out
 }
 
-// shard takes down the state of a shard, and the size of its largest replica.
-func (s *Status) shard(m *Map, shard int, holders []*Node, states replicaStates) (sh ShardStatus, bytes int64) {
+// shardStatus describes a shard, and adds its faults to s. bytes is the size of its largest replica.
+func (s *Status) shardStatus(m *Map, shard int, holders []*Node, states replicaStates) (sh ShardStatus, bytes int64) {
 	k := replicaKey{shardKey: shardKey{m.ID, shard}}
 	if m.Current != nil {
 		k.generation = m.Current.Number
 	}
-	can := m.Current == nil || len(holders) == 0
+	usable := m.Current == nil || len(holders) == 0
 	for _, n := range holders {
 		state := states[n.Name][k]
 		sh.Entry, sh.Documents = max(sh.Entry, state.Entry, state.Known), max(sh.Documents, state.Documents)
@@ -321,23 +333,23 @@ func (s *Status) shard(m *Map, shard int, holders []*Node, states replicaStates)
 		case states[n.Name] == nil:
 			r.State = "silent"
 		case !known:
-			r.State, can = "closed", true // the first request opens it
+			r.State, usable = "closed", true // the first request will open it
 		case state.Phase == replica.Ready:
-			can, r.Behind = true, sh.Entry-state.Entry
+			usable, r.Behind = true, sh.Entry-state.Entry
 		}
 		if r.Error != "" {
-			s.fault("%s: shard %d on node %s: %s", m.Name, shard, n.Name, r.Error)
+			s.addFault("%s: shard %d on node %s: %s", m.Name, shard, n.Name, r.Error)
 		}
 		sh.Replicas = append(sh.Replicas, r)
 	}
-	if !can {
-		s.fault("%s: no replica of shard %d is ready", m.Name, shard)
+	if !usable {
+		s.addFault("%s: no replica of shard %d is ready", m.Name, shard)
 	}
 	return sh, bytes
 }
 
-// work names the work on a collection that is under way; "" means none.
-func (m *Map) work() string {
+// currentWork names the running work on a collection. "" means none.
+func (m *Map) currentWork() string {
 	switch {
 	case m.Next != nil:
 		return fmt.Sprintf("generation %d is being encoded", m.Next.Number)
@@ -356,11 +368,11 @@ func (c *Cluster) Layout() collection.Layout {
 	for _, n := range s.Nodes {
 		l.Nodes = append(l.Nodes, collection.Node{Name: n.Name, Heard: n.Answers})
 	}
-	for _, held := range s.Collections {
+	for _, status := range s.Collections {
 		p := collection.Placement{
-			Name: held.Name, Generation: held.Generation, Replicas: held.Replicas, Shards: []collection.Shard{},
+			Name: status.Name, Generation: status.Generation, Replicas: status.Replicas, Shards: []collection.Shard{},
 		}
-		for _, shard := range held.Shards {
+		for _, shard := range status.Shards {
 			sh := collection.Shard{Documents: shard.Documents, Replicas: []collection.Replica{}}
 			for _, r := range shard.Replicas {
 				sh.Replicas = append(sh.Replicas, collection.Replica{Node: r.Node, State: r.State})

@@ -46,7 +46,7 @@ func TestStatusOfNodesThatDiffer(t *testing.T) {
 	says := func(c, other *Cluster) func() bool {
 		return func() bool {
 			return slices.ContainsFunc(c.Status(t.Context()).Faults, func(fault string) bool {
-				return strings.HasSuffix(fault, "another process, at "+other.node.Address+", has its name: names have to differ")
+				return strings.HasSuffix(fault, "another process, at "+other.node.Address+", has the same name: give each node its own name")
 			})
 		}
 	}
@@ -61,7 +61,7 @@ func TestStatusOfNodesThatDiffer(t *testing.T) {
 	count := uint64(0)
 	await(t, "the third node is seen", func() bool {
 		count++
-		_, err = beat(t.Context(), s, newer, count)
+		_, err = putBeat(t.Context(), s, newer, count)
 		require.NoError(t, err)
 		is = a.Status(t.Context())
 		return len(is.Nodes) == 2

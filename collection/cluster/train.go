@@ -17,74 +17,76 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// shardStats are the statistics of a shard, of the node that has applied most of its log.
+// shardStats are the statistics of a shard, from the node that has applied most of its log.
 type shardStats struct {
-	node *Node
-	at   uint64
+	node  *Node
+	entry uint64 // last entry that the node has applied
 	collection.Stats
 }
 
-// statsOf are those of all shards; ok is false if those of one are not known.
-func statsOf(m *Map, from map[*Node]*statusAnswer) (all []shardStats, ok bool) {
-	all = make([]shardStats, m.Shards)
+// newestStats returns the statistics of all shards. ok is false if those of a shard are missing.
+func newestStats(m *Map, from map[*Node]*statusAnswer) (perShard []shardStats, ok bool) {
+	perShard = make([]shardStats, m.Shards)
 	for n, answer := range from {
 		for _, r := range answer.Replicas {
 			if r.ID != m.ID || r.Generation != m.Current.Number || r.Shard < 0 || r.Shard >= m.Shards ||
 				r.Stats == nil {
 				continue
 			}
-			if s := &all[r.Shard]; s.node == nil || s.at < r.State.Entry {
+			if s := &perShard[r.Shard]; s.node == nil || s.entry < r.State.Entry {
 				*s = shardStats{n, r.State.Entry, *r.Stats}
 			}
 		}
 	}
-	return all, !slices.ContainsFunc(all, func(s shardStats) bool { return s.node == nil })
+	return perShard, !slices.ContainsFunc(perShard, func(s shardStats) bool { return s.node == nil })
 }
 
 // Growth implements [collection.Trainer].
-func (c *Cluster) Growth() collection.Growth { return c.c.Index.Growth }
+func (c *Cluster) Growth() collection.Growth { return c.cfg.Index.Growth }
 
-// grow has collections trained that have grown, or whose training is wanted, when all their shards answer.
-func (c *Cluster) grow(ctx context.Context, growing []*Map) {
-	ask := &statusAsk{Stats: true}
+// trainGrown trains collections that have grown, or whose training was requested, if all their shards answer.
+func (c *Cluster) trainGrown(ctx context.Context, growing []*Map) {
+	ask := &statusRequest{Stats: true}
 	for _, m := range growing {
 		ask.IDs = append(ask.IDs, m.ID)
 	}
-	answers := c.ask(ctx, ask)
+	answers := c.askStatus(ctx, ask)
 	for _, m := range growing {
-		all, ok := statsOf(m, answers)
-		if ok && (m.Wanted != "" || m.Current.Dim > 0 && !c.rests(m.ID)) {
-			c.aside("training "+m.ID, func(ctx context.Context) { c.train(ctx, m, all) })
+		perShard, ok := newestStats(m, answers)
+		if ok && (m.Wanted != "" || m.Current.Dim > 0 && !c.isPostponed(m.ID)) {
+			c.startTask("training "+m.ID, func(ctx context.Context) { c.trainCollection(ctx, m, perShard) })
 		}
 	}
 }
 
-// train makes the next codec of a collection if that is due or wanted.
-func (c *Cluster) train(ctx context.Context, known *Map, all []shardStats) {
+// trainCollection trains the next codec of a collection, if that is due or was requested.
+func (c *Cluster) trainCollection(ctx context.Context, before *Map, perShard []shardStats) {
+	// Is a training due?
 	tokens := int64(0)
-	for _, s := range all {
+	for _, s := range perShard {
 		tokens += int64(s.Tokens)
 	}
-	now := known.Current
-	coded := collection.Coded{Stage: now.Stage, Nbits: now.Nbits, Trained: int64(now.Trained)}
-	growth := &c.c.Index.Growth
-	t, due := growth.Due(coded, tokens, known.Config)
-	if known.Wanted != "" {
-		t, due = growth.Again(coded, tokens, known.Config), true
-	} else if known.Failed != nil && collection.FailedAgain(int64(known.Failed.Tokens), tokens) {
+	now := before.Current
+	coded := collection.Encoding{Stage: now.Stage, Nbits: now.Nbits, Trained: int64(now.Trained)}
+	growth := &c.cfg.Index.Growth
+	t, due := growth.NextTraining(coded, tokens, before.Config)
+	if before.Wanted != "" {
+		t, due = growth.Retraining(coded, tokens, before.Config), true
+	} else if before.Failed != nil && collection.SkipFailedTraining(int64(before.Failed.Tokens), tokens) {
 		return
 	}
 	if !due {
 		return
 	}
-	end, err := take(ctx, c.heavy)
+	// Reserve a generation.
+	release, err := acquireSlot(ctx, c.heavySlot)
 	if err != nil {
 		return
 	}
-	defer end()
-	m, err := c.updateID(ctx, known.ID, func(m *Map) error {
-		if m.Next != nil || m.Current == nil || m.Current.Number != now.Number || m.Wanted != known.Wanted ||
-			m.Training != nil && m.Training.By != c.node.Started && c.runs(m.Training.By) {
+	defer release()
+	m, err := c.changeMapByID(ctx, before.ID, func(m *Map) error {
+		if m.Next != nil || m.Current == nil || m.Current.Number != now.Number || m.Wanted != before.Wanted ||
+			m.Training != nil && m.Training.By != c.node.Started && c.isProcessAlive(m.Training.By) {
 			return ErrConflict
 		}
 		m.reserve(&m.Training, c.node.Started)
@@ -92,57 +94,65 @@ func (c *Cluster) train(ctx context.Context, known *Map, all []shardStats) {
 	})
 	if err != nil {
 		if !errors.Is(err, ErrConflict) {
-			c.failed(ctx, err, "a collection that has grown was not trained", known)
+			c.logFailure(ctx, err, "a collection that has grown was not trained", before)
 		}
 		return
 	}
-	g, failed := c.makeCodec(ctx, m, t, tokens, all)
+	// Train the codec.
+	g, failed := c.makeCodec(ctx, m, t, tokens, perShard)
 	if ctx.Err() != nil {
-		return // another node goes on
+		return // another coordinator will continue
 	}
 	number := m.Training.Generation
-	if passing(failed) { // it is tried again, however much the collection has grown
+	if isPassing(failed) { // it is tried again later, even if the collection has not grown
 		tokens = 0
-		c.rest(m.ID)
+		c.postponeWork(m.ID)
 	}
-	_, err = c.updateID(ctx, m.ID, func(m *Map) error {
-		if !m.Training.is(number) {
+	// Make it the next generation, or note the failure.
+	_, err = c.changeMapByID(ctx, m.ID, func(m *Map) error {
+		if !m.Training.reserves(number) {
 			return ErrConflict
 		}
-		if m.Next != nil { // of first vectors, which wait for it: a training that is wanted begins again after that
+		if m.Next != nil { // a generation for first vectors, which wait for it, has priority: train again after it
 			m.release(&m.Training)
 			return nil
 		}
 		m.Training, m.Next, m.For, m.Wanted, m.Failed = nil, g, m.Wanted, "", nil
 		if failed != nil {
 			m.Next = &replica.Generation{Number: number, Trained: uint64(tokens)}
-			m.giveUp(failed)
+			m.giveUpNext(failed)
 		}
 		return nil
 	})
-	c.failed(ctx, errors.Join(failed, err), "a collection was not trained", m)
+	c.logFailure(ctx, errors.Join(failed, err), "a collection was not trained", m)
 }
 
-// passing reports whether an error says that the store or other nodes do not answer now, or were late, or end.
-func passing(err error) bool {
-	return isAny(err, collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy,
+// isPassing reports whether an error may be temporary: the store or a node does not answer, is late, or ends.
+func isPassing(err error) bool {
+	return wrapsAny(err, collection.ErrUnreachable, errNoAnswer, errUnsent, errNotHere, errGeneration, errTooBusy,
 		context.Canceled, context.DeadlineExceeded, collection.ErrClosed, collection.ErrReopened, storage.ErrClosed)
 }
 
-// release lets the generation go of a coordinator that has ended.
-func (c *Cluster) release(ctx context.Context, m *Map) {
-	_, err := c.updateID(ctx, m.ID, when(func(now *Map) bool { return now.Training.is(m.Training.Generation) },
-		func(now *Map) { now.release(&now.Training) }))
-	c.failed(ctx, err, "a training that was interrupted was not given up", m)
+// releaseTraining gives up the reservation of a coordinator that has ended.
+func (c *Cluster) releaseTraining(ctx context.Context, m *Map) {
+	reserved := func(now *Map) bool { return now.Training.reserves(m.Training.Generation) }
+	release := func(now *Map) { now.release(&now.Training) }
+	_, err := c.changeMapByID(ctx, m.ID, changeIf(reserved, release))
+	c.logFailure(ctx, err, "a training that was interrupted was not given up", m)
 }
 
-// makeCodec trains the codec of the generation that is reserved, and puts it into the store.
-func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, all []shardStats) (
+// makeCodec trains the codec of the reserved generation on samples of the shards, and puts it into the store.
+func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, perShard []shardStats) (
 	*replica.Generation, error) {
 	now := m.Current
 	g := &replica.Generation{
-		Number: m.Training.Generation, Dim: now.Dim, Nbits: t.Nbits, Stage: t.Stage, Model: now.Model,
-		Trained: uint64(tokens), Base: now.Base,
+		Number:  m.Training.Generation,
+		Dim:     now.Dim,
+		Nbits:   t.Nbits,
+		Stage:   t.Stage,
+		Model:   now.Model,
+		Trained: uint64(tokens),
+		Base:    now.Base,
 	}
 	if t.Stage == collection.StageFlat {
 		return g, nil
@@ -150,17 +160,28 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 	if now.Dim == 0 || tokens == 0 {
 		return nil, index.ErrNoTokens
 	}
-	o := &c.c.Index
+	// Draw a sample. faiss recommends up to 256 tokens for each centroid. The sample may take two fifths of the memory:
+	// a token takes 4 bytes for each component, and 16 bytes besides.
+	o := &c.cfg.Index
 	k := cmp.Or(int64(t.Centroids), int64(codec.DefaultK(tokens)))
-	most := min(k*256, cmp.Or(o.Memory, index.DefaultMemory)*2/5/int64(4*now.Dim+16), tokens)
+	maxByMemory := cmp.Or(o.Memory, index.DefaultMemory) * 2 / 5 / int64(4*now.Dim+16)
+	maxTokens := min(k*256, maxByMemory, tokens)
 	var docs []vectors.Document
-	for s, stats := range all {
+	for s, stats := range perShard {
 		if stats.Tokens == 0 {
 			continue
 		}
-		n := min(int64(float64(most)*float64(stats.Tokens)/float64(tokens))+1, int64(maxSample/4/now.Dim))
+		proportional := float64(maxTokens) * float64(stats.Tokens) / float64(tokens)
+		n := min(int64(proportional)+1, int64(maxSample/4/now.Dim))
 		var answer sampleAnswer
-		err := c.call(ctx, stats.node, "sample", &sampleAsk{m.ID, s, now.Number, int(n), t.Seed + uint64(s)}, &answer)
+		in := &sampleRequest{
+			ID:         m.ID,
+			Shard:      s,
+			Generation: now.Number,
+			Tokens:     int(n),
+			Seed:       t.Seed + uint64(s),
+		}
+		err := c.callNode(ctx, stats.node, "sample", in, &answer)
 		sample := answer.Vectors
 		if err == nil && len(sample)%now.Dim != 0 {
 			err = errMessage
@@ -168,27 +189,36 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 		if err != nil {
 			return nil, fmt.Errorf("a sample of shard %d: %w", s, err)
 		}
-		for piece := range slices.Chunk(sample, sampleRows*now.Dim) {
-			docs = append(docs, vectors.Document{Tokens: piece})
+		for rows := range slices.Chunk(sample, sampleRows*now.Dim) {
+			docs = append(docs, vectors.Document{Tokens: rows})
 		}
 	}
+	// Train on it.
 	src, err := vectors.FromDocuments(now.Dim, docs)
 	if err != nil {
 		return nil, err
 	}
-	dir, remove, err := c.scratch()
+	dir, remove, err := c.makeScratch()
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
 	path := filepath.Join(dir, "codec.plaid")
 	_, err = index.Train(ctx, path, src, &index.BuildOptions{
-		Nbits: t.Nbits, Centroids: int(min(k, most)), SampleDocs: max(len(docs), 1), HeldOut: t.HeldOut(),
-		Seed: t.Seed, Model: now.Model, Threads: max(o.Threads/2, 1), Memory: o.Memory, Backend: o.Backend, Logger: c.log,
+		Nbits:      t.Nbits,
+		Centroids:  int(min(k, maxTokens)),
+		SampleDocs: max(len(docs), 1),
+		HeldOut:    t.HeldOut(),
+		Seed:       t.Seed,
+		Model:      now.Model,
+		Threads:    max(o.Threads/2, 1),
+		Memory:     o.Memory,
+		Backend:    o.Backend,
+		Logger:     c.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	g.Codec, err = objects.PutFile(ctx, c.c.Store, codecName(m.ID, g.Number), path)
+	g.Codec, err = objects.PutFile(ctx, c.cfg.Store, codecObject(m.ID, g.Number), path)
 	return g, err
 }

@@ -16,25 +16,25 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// VerifyOptions choose the objects that are read.
+// VerifyOptions select collections.
 type VerifyOptions struct {
-	Name string // of a collection; "": all
-	Dir  string // for files; "": a temporary folder
+	Name string // of a collection. "" means all
+	Dir  string // for temporary files. "" means the default folder
 }
 
 // VerifyReport describes the objects of a store.
 type VerifyReport struct {
-	Collections int   `json:"collections"` // that were looked at
-	Objects     int   `json:"objects"`     // that were read, or are waiting to be deleted
-	Bytes       int64 `json:"bytes"`       // of the objects
-	// Faults say in words which objects are damaged or missing.
+	Collections int   `json:"collections"` // that were verified
+	Objects     int   `json:"objects"`     // that were read, or that are waiting to be deleted
+	Bytes       int64 `json:"bytes"`       // of these objects
+	// Faults are sentences about damaged or missing objects.
 	Faults []string `json:"faults"`
-	// Unclaimed are objects that no map names, such as those of an interrupted training. No program deletes them.
+	// Unclaimed are objects that no map names, such as those of an interrupted training. They are never deleted.
 	Unclaimed []string `json:"unclaimed"`
 }
 
-// Verify reads every byte that a store has of its collections: maps, logs, codecs and checkpoints. Nodes need
-// not run; if they do, objects that are deleted meanwhile are passed over.
+// Verify reads and checks every byte that a store has of its collections: maps, logs, codecs and checkpoints. Nodes
+// need not run. If they run, objects that are deleted meanwhile are ignored.
 func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyReport, err error) {
 	dir, err := os.MkdirTemp(o.Dir, "plaid-verify-")
 	if err != nil {
@@ -42,21 +42,22 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	v := &verifier{store: s, dir: dir, report: &VerifyReport{Faults: []string{}, Unclaimed: []string{}}}
-	claimed := map[string]bool{} // by identity
+	claimed := map[string]bool{} // ids of collections that a map claims
 	claim := func(m *Map) {
 		claimed[m.ID] = claimed[m.ID] || !m.Removed
 		for _, r := range m.Retired {
 			claimed[r.ID] = true
 		}
 	}
-	names := map[string]bool{} // true: of a map that can be read
-	asked := map[string]bool{} // identities that no map claimed at first
+	names := map[string]bool{}    // whether the map of a name can be read
+	lookedUp := map[string]bool{} // ids that no map had claimed, and that were looked up again
+	// List the maps.
 	err = eachObject(ctx, s, mapsPrefix, func(e objects.Entry) error {
-		if name, _, ok := mapVersion(e.Name); !ok {
-			v.unclaimed(e)
+		if name, _, ok := parseVersionObject(e.Name); !ok {
+			v.addUnclaimed(e)
 		} else if o.Name == "" || o.Name == name {
 			names[name] = true
-			v.read(e.Size)
+			v.countObject(e.Size)
 		}
 		return nil
 	})
@@ -64,12 +65,13 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 		return nil, err
 	}
 	if o.Name != "" && !names[o.Name] {
-		return nil, unknown(o.Name)
+		return nil, unknownError(o.Name)
 	}
+	// Verify the collections.
 	for name := range names {
 		m, err := newestMap(ctx, s, name)
 		if unreadable(err) {
-			v.fault("%v", err)
+			v.addFault("%v", err)
 			names[name] = false
 			continue
 		}
@@ -80,30 +82,31 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 			continue
 		}
 		v.report.Collections++
-		if err := v.settled(ctx, m); err != nil {
+		if err := v.verifyUnchanged(ctx, m); err != nil {
 			return nil, err
 		}
 	}
+	// Find objects that no map claims.
 	if o.Name == "" {
 		err = eachObject(ctx, s, "data/", func(e objects.Entry) error {
 			id, _, _ := strings.Cut(strings.TrimPrefix(e.Name, "data/"), "/")
-			if readable, there := names[nameOf(id)]; claimed[id] || there && !readable {
+			if readable, known := names[nameFromID(id)]; claimed[id] || known && !readable {
 				return nil
 			}
-			if !asked[id] { // it may have come since
-				asked[id] = true
-				m, err := newestMap(ctx, s, nameOf(id))
+			if !lookedUp[id] { // the collection may be new
+				lookedUp[id] = true
+				m, err := newestMap(ctx, s, nameFromID(id))
 				switch {
 				case err == nil:
 					claim(m)
 				case unreadable(err):
-					claimed[id] = true // which is not known
-				case !isAny(err, collection.ErrUnknown, collection.ErrName):
+					claimed[id] = true // an unreadable map may claim it
+				case !wrapsAny(err, collection.ErrUnknown, collection.ErrName):
 					return err
 				}
 			}
 			if !claimed[id] {
-				v.unclaimed(e)
+				v.addUnclaimed(e)
 			}
 			return nil
 		})
@@ -112,42 +115,49 @@ func Verify(ctx context.Context, s objects.Store, o VerifyOptions) (r *VerifyRep
 	return v.report, err
 }
 
+// verifier adds its findings to a report.
 type verifier struct {
 	store  objects.Store
 	dir    string
 	report *VerifyReport
 }
 
-func (v *verifier) fault(format string, a ...any) {
+// addFault adds a fault.
+func (v *verifier) addFault(format string, a ...any) {
 	v.report.Faults = append(v.report.Faults, fmt.Sprintf(format, a...))
 }
 
-// judge takes down an error that finds fault with an object. It returns other errors, such as that of a store that
-// does not answer.
-func (v *verifier) judge(ctx context.Context, what string, err error) error {
-	faults := []error{objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile}
-	of := func(fault error) bool { return errors.Is(err, fault) }
-	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, of) {
+// noteFault adds a fault if the error says that an object is damaged or missing. It returns other errors, such as those
+// of a store that does not answer.
+func (v *verifier) noteFault(ctx context.Context, object string, err error) error {
+	faults := []error{
+		objects.ErrNotFound, objects.ErrDamaged, journal.ErrFork, journal.ErrBehind, errFile,
+	}
+	wraps := func(fault error) bool { return errors.Is(err, fault) }
+	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(faults, wraps) {
 		return errors.Join(err, ctx.Err())
 	}
-	v.fault("%s: %v", what, err)
+	v.addFault("%s: %v", object, err)
 	return nil
 }
 
-func (v *verifier) unclaimed(e objects.Entry) {
+// addUnclaimed adds an object that no map names.
+func (v *verifier) addUnclaimed(e objects.Entry) {
 	v.report.Unclaimed = append(v.report.Unclaimed, e.Name)
 }
 
-func (v *verifier) read(bytes int64) {
+// countObject counts an object of some bytes.
+func (v *verifier) countObject(bytes int64) {
 	v.report.Objects++
 	v.report.Bytes += bytes
 }
 
-// settled is collection, again if something was found and the map was changed meanwhile: it may not be so.
-func (v *verifier) settled(ctx context.Context, m *Map) error {
+// verifyUnchanged verifies a collection. If it finds a fault and the map has changed meanwhile, it starts again, since
+// the fault may not be real.
+func (v *verifier) verifyUnchanged(ctx context.Context, m *Map) error {
 	for {
 		before := *v.report
-		if err := v.collection(ctx, m); err != nil {
+		if err := v.verifyCollection(ctx, m); err != nil {
 			return err
 		}
 		if len(v.report.Faults) == len(before.Faults) && len(v.report.Unclaimed) == len(before.Unclaimed) {
@@ -155,7 +165,7 @@ func (v *verifier) settled(ctx context.Context, m *Map) error {
 		}
 		now, err := newestMap(ctx, v.store, m.Name)
 		if err != nil || now.Version == m.Version {
-			return nil // it is as it was found
+			return nil // the findings are real
 		}
 		*v.report = before
 		if m = now; m.Removed {
@@ -164,9 +174,9 @@ func (v *verifier) settled(ctx context.Context, m *Map) error {
 	}
 }
 
-// collection reads the objects of a collection.
-func (v *verifier) collection(ctx context.Context, m *Map) error {
-	waiting := map[uint64]bool{} // generations that are not used yet, or not any more
+// verifyCollection verifies the objects of a collection.
+func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
+	waiting := map[uint64]bool{} // generations that are not used yet or any more: their objects are not read
 	for _, r := range m.Retired {
 		waiting[r.Generation] = true
 	}
@@ -175,56 +185,59 @@ func (v *verifier) collection(ctx context.Context, m *Map) error {
 			waiting[r.Generation] = true
 		}
 	}
+	// List the objects, and find out what each belongs to.
 	files := make([][]journal.Checkpoint, m.Shards)
-	err := eachObject(ctx, v.store, dataOf(m.ID), func(e objects.Entry) error {
+	err := eachObject(ctx, v.store, dataPrefix(m.ID), func(e objects.Entry) error {
 		var generation uint64
-		shard, p, ok := checkpointOf(m, e)
-		rest := strings.TrimPrefix(e.Name, dataOf(m.ID))
+		shard, p, ok := parseCheckpoint(m, e)
+		object := strings.TrimPrefix(e.Name, dataPrefix(m.ID))
 		if ok {
 			generation = p.Generation
-		} else if n, _ := fmt.Sscanf(rest, "codec/%08d", &generation); n == 1 && codecName(m.ID, generation) != e.Name {
+		} else if n, _ := fmt.Sscanf(object, "codec/%08d", &generation); n == 1 &&
+			codecObject(m.ID, generation) != e.Name {
 			generation = 0
 		}
 		log := 0
-		n, _ := fmt.Sscanf(rest, "log/%04d/", &log)
+		n, _ := fmt.Sscanf(object, "log/%04d/", &log)
 		used := generation > 0 && m.generation(generation) != nil
 		switch {
 		case used && ok:
-			files[shard] = append(files[shard], p) // it is read below, as the codec
-		case used:
+			files[shard] = append(files[shard], p) // read below
+		case used: // the codec, read below
 		case n == 1 && log < m.Shards, generation > 0 && waiting[generation]:
-			v.read(e.Size)
+			v.countObject(e.Size)
 		default:
-			v.unclaimed(e)
+			v.addUnclaimed(e)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	// Read the codec, the checkpoints and the logs.
 	if m.Current != nil && m.Current.Codec.Name != "" {
 		ref := m.Current.Codec
 		err := objects.FetchRef(ctx, v.store, ref, filepath.Join(v.dir, "codec.plaid"))
 		if err == nil {
-			v.read(ref.Size)
+			v.countObject(ref.Size)
 		}
-		if err := v.judge(ctx, ref.Name, err); err != nil {
+		if err := v.noteFault(ctx, ref.Name, err); err != nil {
 			return err
 		}
 	}
 	for shard := range m.Shards {
-		if err := v.shard(ctx, m, shard, files[shard]); err != nil {
+		if err := v.verifyShard(ctx, m, shard, files[shard]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// errFile: a file that came as a whole, and is damaged.
+// errFile means that an index file was read completely, and is damaged.
 var errFile = errors.New("the index file is damaged")
 
-// shard reads the checkpoints of a shard, and its log after the oldest of them from which it goes on.
-func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal.Checkpoint) error {
+// verifyShard reads the checkpoints of a shard, and its log after the oldest checkpoint that the log continues.
+func (v *verifier) verifyShard(ctx context.Context, m *Map, shard int, files []journal.Checkpoint) error {
 	var starts []journal.Position
 	current := m.Current == nil || m.Current.Begun
 	if current {
@@ -233,14 +246,15 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 	for _, p := range files {
 		starts = append(starts, p.Position)
 		current = current || p.Generation == m.Current.Number
-		if err := v.checkpoint(ctx, p); !errors.Is(err, objects.ErrNotFound) { // else it was deleted since
-			if err := v.judge(ctx, p.Name, err); err != nil {
+		// A checkpoint that is not found was deleted since.
+		if err := v.verifyCheckpoint(ctx, p); !errors.Is(err, objects.ErrNotFound) {
+			if err := v.noteFault(ctx, p.Name, err); err != nil {
 				return err
 			}
 		}
 	}
 	if !current {
-		v.fault("shard %d of %q has no checkpoint of generation %d", shard, m.Name, m.Current.Number)
+		v.addFault("shard %d of %q has no checkpoint of generation %d", shard, m.Name, m.Current.Number)
 	}
 	slices.SortFunc(starts, func(a, b journal.Position) int { return cmp.Compare(a.Number, b.Number) })
 	log := journal.New(v.store, m.ID, shard, journal.Options{})
@@ -251,11 +265,11 @@ func (v *verifier) shard(ctx context.Context, m *Map, shard int, files []journal
 			break
 		}
 	}
-	return v.judge(ctx, fmt.Sprintf("the log of shard %d of %q", shard, m.Name), err)
+	return v.noteFault(ctx, fmt.Sprintf("the log of shard %d of %q", shard, m.Name), err)
 }
 
-// checkpoint fetches a checkpoint, and reads every byte of it.
-func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err error) {
+// verifyCheckpoint fetches a checkpoint, and reads and checks every byte of it.
+func (v *verifier) verifyCheckpoint(ctx context.Context, p journal.Checkpoint) (err error) {
 	path := filepath.Join(v.dir, "checkpoint.plaid")
 	if err := objects.Fetch(ctx, v.store, p.Name, p.Size, path); err != nil {
 		return err
@@ -266,7 +280,7 @@ func (v *verifier) checkpoint(ctx context.Context, p journal.Checkpoint) (err er
 		}
 		err = errors.Join(err, os.Remove(path))
 	}()
-	v.read(p.Size)
+	v.countObject(p.Size)
 	ix, err := index.Open(ctx, path, nil)
 	if err != nil {
 		return err

@@ -15,29 +15,32 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// batch has the documents that one transaction adds, of one request or more.
+// batch collects the documents that one transaction adds, of one request or more.
 type batch struct {
-	dim       int // 0: not known
-	docs      []vectors.Document
-	requests  []*request
-	fresh     bool           // the collection has no index yet
-	replace   bool           // a request may replace documents
-	first     uint32         // ordinal
-	model     *storage.Model // of the collection; nil if it is unknown
-	admission *index.Admission
-	snap      *index.Snapshot // before the batch, while it is admitted; nil without an index
-	undecided bool            // the index has no dimension yet
-	logged    bool            // there is a journal
+	dim          int // 0 means not known yet
+	docs         []vectors.Document
+	requests     []*request
+	newIndex     bool           // the collection has no index yet
+	replace      bool           // at least one request may replace documents
+	firstOrdinal uint32         // of the first document of the batch
+	model        *storage.Model // of the collection, nil if it is unknown
+	admission    *index.Admission
+	snap         *index.Snapshot // the index before the batch, nil without an index
+	undecided    bool            // the index has no dimension yet
+	hasJournal   bool            // the collection follows a log
 }
 
-// newBatch is a batch without documents; snap is nil without an index.
+// newBatch returns a batch without documents. A nil snap means that the collection has no index yet.
 func newBatch(snap *index.Snapshot) *batch {
 	if snap == nil {
-		return &batch{fresh: true, admission: index.NewAdmission()}
+		return &batch{newIndex: true, admission: index.NewAdmission()}
 	}
 	b := &batch{
-		first: snap.State().Docs, model: snap.Header().Model, snap: snap,
-		undecided: collection.Undecided(snap), admission: index.NewAdmission(snap),
+		firstOrdinal: snap.State().Docs,
+		model:        snap.Header().Model,
+		snap:         snap,
+		undecided:    collection.Undecided(snap),
+		admission:    index.NewAdmission(snap),
 	}
 	if !b.undecided {
 		b.dim = snap.Dim()
@@ -45,29 +48,31 @@ func newBatch(snap *index.Snapshot) *batch {
 	return b
 }
 
-// Admits returns the error with which an update of the state of the view would be refused. It does not
-// check vectors.
-func (v *Snapshot) Admits(ctx context.Context, docs []collection.DocumentInput, o collection.UpdateOptions) error {
-	_, err := newBatch(v.snap).admit(ctx, &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model})
+// CheckUpdate returns the error with which an update would be refused in the state of the snapshot. It
+// does not check vectors.
+func (v *Snapshot) CheckUpdate(ctx context.Context, docs []collection.DocumentInput, o collection.UpdateOptions) error {
+	r := &request{kind: updating, docs: docs, replace: o.Replace, model: o.Model}
+	_, err := newBatch(v.snap).admitRequest(ctx, r)
 	return err
 }
 
-// update does as many updates of a group as can share a transaction: no two of them name one document.
-func (w *worker) update(ctx context.Context, group []*request) (n int) {
-	o, snap, err := w.snapshot()
+// updateDocuments carries out the first n updates of a group: as many as can share a transaction, because no two of
+// them name the same document.
+func (w *worker) updateDocuments(ctx context.Context, group []*request) (n int) {
+	o, snap, err := w.newestSnapshot()
 	if err != nil {
 		group[0].err = err
 		return 1
 	}
-	// The updates that fit.
+	// Admit requests until one of them overlaps an earlier one.
 	b := newBatch(snap)
-	b.logged = w.journal() != nil
+	b.hasJournal = w.journal() != nil
 	for _, r := range group {
-		if r.entry > 0 { // it was done before
+		if r.entry > 0 { // the log has it already
 			n++
 			continue
 		}
-		overlap, err := b.admit(ctx, r)
+		overlap, err := b.admitRequest(ctx, r)
 		if overlap {
 			break
 		}
@@ -76,45 +81,46 @@ func (w *worker) update(ctx context.Context, group []*request) (n int) {
 			b.requests = append(b.requests, r)
 		}
 	}
-	// Receipts in a log have the documents that are evicted, also those that a later entry evicts.
-	most := w.c.Config().MaxDocuments
-	if b.logged && most != nil && len(b.requests) > 0 {
+	// With a log, a receipt counts the documents that this entry evicts and those that a later entry will evict.
+	maxDocuments := w.c.Config().MaxDocuments
+	if b.hasJournal && maxDocuments != nil && len(b.requests) > 0 {
 		var now, later int
-		if now, later, err = b.admission.Evict(ctx, *most); err == nil {
+		if now, later, err = b.admission.Evict(ctx, *maxDocuments); err == nil {
 			b.requests[0].receipt.Evicted = now + later
-			stay := *most + uint64(later)
-			most = &stay
+			limit := *maxDocuments + uint64(later)
+			maxDocuments = &limit
 		}
 	}
 	if snap != nil {
 		err = errors.Join(err, snap.Close())
 	}
 	if err == nil && len(b.requests) > 0 {
-		err = w.store(ctx, o, b, most)
+		err = w.storeBatch(ctx, o, b, maxDocuments)
 	}
-	// The answers.
+	// Give every request its entry or its error.
 	switch {
 	case err == nil:
 		for _, r := range b.requests {
 			r.entry = w.appended
 		}
-	case len(b.requests) > 1 && !b.logged && !errors.Is(err, storage.ErrOutcomeUnknown): // one may be at fault
+	case len(b.requests) > 1 && !b.hasJournal && !errors.Is(err, storage.ErrOutcomeUnknown):
+		// One of the requests may be at fault.
 		w.c.log.Warn("a transaction of several requests failed; each is tried alone",
 			"requests", len(b.requests), "error", err)
 		for _, r := range b.requests {
-			w.update(ctx, []*request{r})
+			w.updateDocuments(ctx, []*request{r})
 		}
 	default:
 		for _, r := range b.requests {
-			r.err = errorOf(err, r.docs)
+			r.err = toDocumentError(err, r.docs)
 		}
 	}
 	return n
 }
 
-// admit adds the documents of a request, unless one of them is faulty. overlap reports that the
-// request names a document of an earlier one, and has to wait for it.
-func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error) {
+// admitRequest adds the documents of a request to the batch, unless one of them is refused. overlap reports that the
+// request names a document of an earlier request, and therefore has to wait for it.
+func (b *batch) admitRequest(ctx context.Context, r *request) (overlap bool, err error) {
 	if err := b.model.Check(r.model); err != nil {
 		return false, err
 	}
@@ -123,24 +129,24 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	}
 	receipt := collection.Receipt{Numbers: make([]uint64, len(r.docs)), IDs: make([]string, len(r.docs))}
 	rows := make([]index.Arrival, len(r.docs))
-	own := map[string]bool{} // ids of the request
+	requestIDs := map[string]bool{} // all ids of the request, including those of documents with passages
 	payloads := make([]json.RawMessage, len(r.docs))
-	name := func(i int, id string) (err error) {
-		if payloads[i], err = b.payload(&r.docs[i], id); err != nil {
+	setID := func(i int, id string) (err error) {
+		if payloads[i], err = b.payloadToStore(&r.docs[i], id); err != nil {
 			return err
 		}
 		passage, err := vectors.PassageOf(id, payloads[i])
 		if err != nil {
 			return fault(i, err)
 		}
-		if own[id] = true; passage != nil {
+		if requestIDs[id] = true; passage != nil {
 			rows[i].Parent = passage.Of
-			own[passage.Of] = true
+			requestIDs[passage.Of] = true
 		}
 		rows[i].ID, receipt.IDs[i] = id, id
 		return nil
 	}
-	// Documents with ids first: the others get ids that are free.
+	// Documents with ids come first, so that the others can get ids that are still free.
 	for i := range r.docs {
 		d := &r.docs[i]
 		if err := b.checkDim(d); err != nil {
@@ -152,32 +158,32 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 		if d.ID == "" {
 			continue
 		}
-		if err := name(i, d.ID); err != nil {
+		if err := setID(i, d.ID); err != nil {
 			return false, err
 		}
 	}
 	for i, d := range r.docs {
-		receipt.Numbers[i] = uint64(b.first) + uint64(len(b.docs)+i)
+		receipt.Numbers[i] = uint64(b.firstOrdinal) + uint64(len(b.docs)+i)
 		if d.ID != "" {
 			continue
 		}
-		id, err := b.admission.Free(strconv.FormatUint(receipt.Numbers[i], 10), own)
+		id, err := b.admission.Free(strconv.FormatUint(receipt.Numbers[i], 10), requestIDs)
 		if err == nil {
-			err = name(i, id)
+			err = setID(i, id)
 		}
 		if err != nil {
 			return false, err
 		}
 	}
 	for i, d := range r.docs {
-		if b.logged { // an entry of the log has to be possible
+		if b.hasJournal { // an entry that is in the log must not fail when it is applied
 			if err := b.snap.CheckPage(payloads[i], len(d.Vectors)/max(d.Dim, 1)); err != nil {
 				return false, fault(i, err)
 			}
 		}
 	}
-	// What the index and the earlier requests say.
-	before := b.admission.Replaced()
+	// Check the request against the index and the earlier requests.
+	replacedBefore := b.admission.Replaced()
 	overlap, err = b.admission.Admit(ctx, rows, r.replace)
 	var refused *index.ArrivalError
 	if errors.As(err, &refused) {
@@ -186,10 +192,10 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	if overlap || err != nil {
 		return overlap, err
 	}
-	receipt.Stored, receipt.Replaced = counted(rows), b.admission.Replaced()-before
+	receipt.Stored, receipt.Replaced = countArrivals(rows), b.admission.Replaced()-replacedBefore
 	r.receipt = receipt
-	// The request is in.
-	if b.fresh && b.model == nil {
+	// The request is admitted: add its documents.
+	if b.newIndex && b.model == nil {
 		b.model = r.model
 	}
 	b.replace = b.replace || r.replace
@@ -200,8 +206,8 @@ func (b *batch) admit(ctx context.Context, r *request) (overlap bool, err error)
 	return false, nil
 }
 
-// payload is the metadata that a document gets, which may be that of the document it replaces.
-func (b *batch) payload(d *collection.DocumentInput, id string) (json.RawMessage, error) {
+// payloadToStore returns the metadata of a document, which may be kept from the document that it replaces.
+func (b *batch) payloadToStore(d *collection.DocumentInput, id string) (json.RawMessage, error) {
 	if d.Metadata != nil || !d.KeepMetadata || b.snap == nil {
 		return d.Metadata, nil
 	}
@@ -209,9 +215,9 @@ func (b *batch) payload(d *collection.DocumentInput, id string) (json.RawMessage
 	return bytes.Clone(kept), err
 }
 
-// checkDim refuses documents of another dimension than that of the collection.
+// checkDim returns an error if a document has another dimension than the collection.
 func (b *batch) checkDim(d *collection.DocumentInput) error {
-	if b.logged && b.undecided && len(d.Vectors) > 0 && d.Dim != b.snap.Dim() {
+	if b.hasJournal && b.undecided && len(d.Vectors) > 0 && d.Dim != b.snap.Dim() {
 		return ErrUndecided
 	}
 	if b.dim != 0 && d.Dim != 0 && d.Dim != b.dim {
@@ -220,8 +226,8 @@ func (b *batch) checkDim(d *collection.DocumentInput) error {
 	return nil
 }
 
-// counted counts documents and passages. The passages of a document are in a row.
-func counted(rows []index.Arrival) (n index.Affected) {
+// countArrivals counts documents and passages. The passages of one document are next to each other.
+func countArrivals(rows []index.Arrival) (n index.Affected) {
 	for i, r := range rows {
 		if r.Parent != "" {
 			n.Passages++

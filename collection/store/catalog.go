@@ -11,26 +11,26 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Set is the store as a service takes it: its collections, behind the interfaces of
-// package collection. It stays open until the store is closed.
-func (s *Store) Set() collection.Catalog { return set{s} }
+// Set returns the collections of the store behind the interfaces of package collection, as a service uses them. The
+// catalog stays open until the store is closed.
+func (s *Store) Set() collection.Catalog { return catalog{s} }
 
-// set gives collections and views as what they implement.
-type set struct{ *Store }
+// catalog adapts a Store to [collection.Catalog].
+type catalog struct{ *Store }
 
 // Place implements [collection.Catalog].
-func (s set) Place() string { return s.place() }
+func (s catalog) Place() string { return s.location() }
 
 var (
-	_ collection.Catalog  = set{}
-	_ collection.Disker   = set{}
-	_ collection.Panicker = set{}
-	_ collection.Restorer = set{}
+	_ collection.Catalog  = catalog{}
+	_ collection.Disker   = catalog{}
+	_ collection.Panicker = catalog{}
+	_ collection.Restorer = catalog{}
 
-	_ collection.Collection = member{}
-	_ collection.Backuper   = member{}
-	_ collection.Retrainer  = member{}
-	_ collection.Verifier   = member{}
+	_ collection.Collection = catalogMember{}
+	_ collection.Backuper   = catalogMember{}
+	_ collection.Retrainer  = catalogMember{}
+	_ collection.Verifier   = catalogMember{}
 
 	_ collection.Snapshot  = (*Snapshot)(nil)
 	_ collection.Explainer = (*Snapshot)(nil)
@@ -40,49 +40,51 @@ var (
 )
 
 // Get implements [collection.Catalog].
-func (s set) Get(name string) (collection.Collection, error) { return asMember(s.Store.Get(name)) }
-
-// Declare implements [collection.Catalog].
-func (s set) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
-	return asMember(s.Store.Declare(ctx, name, c))
+func (s catalog) Get(name string) (collection.Collection, error) {
+	return toCatalogMember(s.Store.Get(name))
 }
 
-type member struct{ *Collection }
+// Declare implements [collection.Catalog].
+func (s catalog) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
+	return toCatalogMember(s.Store.Declare(ctx, name, c))
+}
 
-func asMember(c *Collection, err error) (collection.Collection, error) {
+// catalogMember adapts a Collection to [collection.Collection].
+type catalogMember struct{ *Collection }
+
+func toCatalogMember(c *Collection, err error) (collection.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return member{c}, nil
+	return catalogMember{c}, nil
 }
 
 // Snapshot implements [collection.Collection].
-func (m member) Snapshot(ctx context.Context) (collection.Snapshot, error) {
+func (m catalogMember) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 	v, err := m.Collection.Snapshot(ctx)
 	if err != nil {
-		return nil, err // and no nil of a type
+		return nil, err // a nil *Snapshot would not be a nil interface
 	}
 	return v, nil
 }
 
 // Snapshot is one state of a collection. It is safe for concurrent use until Close.
 type Snapshot struct {
-	c      *Collection
-	snap   *index.Snapshot
-	engine *search.Engine
-	done   func()
-	once   sync.Once
-	err    error
+	c         *Collection
+	snap      *index.Snapshot
+	engine    *search.Engine
+	release   func() // lets the index file be closed
+	closeOnce sync.Once
+	closeErr  error // result of the first Close
 }
 
-// Snapshot takes the state as it is now, with every change that has been answered. Taking
-// one is cheap; close it soon, since the space of what is replaced meanwhile is not
-// used again before.
+// Snapshot returns the present state, with every change that has been answered. Taking one is cheap. Close it soon:
+// the space of documents that are replaced meanwhile is not reused until then.
 //
 // Errors: [collection.ErrEmpty], [collection.ErrUnknown], [collection.ErrDamaged],
 // [collection.ErrClosed], that of ctx, and those of [index.Index.Snapshot].
 func (c *Collection) Snapshot(ctx context.Context) (*Snapshot, error) {
-	o, done, err := c.use(ctx)
+	o, done, err := c.acquireIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,38 +93,36 @@ func (c *Collection) Snapshot(ctx context.Context) (*Snapshot, error) {
 		done()
 		return nil, err
 	}
-	return &Snapshot{c: c, snap: snap, engine: o.engine.At(snap), done: done}, nil
+	return &Snapshot{c: c, snap: snap, engine: o.engine.At(snap), release: done}, nil
 }
 
-// Close ends the view. It may be called more than once; the searches of the view must
-// have ended.
+// Close releases the snapshot. It may be called more than once. The searches of the snapshot must have ended.
 func (v *Snapshot) Close() error {
-	v.once.Do(func() {
-		v.err = v.snap.Close()
-		v.done()
+	v.closeOnce.Do(func() {
+		v.closeErr = v.snap.Close()
+		v.release()
 	})
-	return v.err
+	return v.closeErr
 }
 
-// Search answers queries with the same options. It leaves metadata out, which MetadataOf
-// reads when it is asked for: that of many documents is never in memory at a time without
-// being counted.
+// Search answers queries with the same options. Hits have no metadata: MetadataOf reads it on demand, so that the
+// metadata of many documents is never in memory at once without being counted.
 func (v *Snapshot) Search(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result, error) {
 	o.Payload = false
 	if collection.Undecided(v.snap) {
 		qs, o.Feedback = slices.Clone(qs), nil
 		for i := range qs {
-			qs[i] = v.asked(qs[i])
+			qs[i] = v.adaptQuery(qs[i])
 		}
 	}
 	results, err := v.engine.SearchBatch(ctx, qs, o)
 	if err == nil {
-		v.sample(qs, &o)
+		v.sampleQuestions(qs, &o)
 	}
 	return results, err
 }
 
-// Check finds what is wrong with a query, without searching.
+// Check returns an error if the query is faulty. It does not search.
 func (v *Snapshot) Check(q *search.Query) error {
 	_, err := v.QueryTokens(context.Background(), q)
 	return err
@@ -130,36 +130,37 @@ func (v *Snapshot) Check(q *search.Query) error {
 
 // QueryTokens implements [collection.Explainer].
 func (v *Snapshot) QueryTokens(_ context.Context, q *search.Query) ([]float32, error) {
-	asked := v.asked(*q)
-	vectors, _, err := asked.Tokens(v.snap)
+	adapted := v.adaptQuery(*q)
+	vectors, _, err := adapted.Tokens(v.snap)
 	return vectors, err
 }
 
-// MetadataOf is what was stored beside a hit; nil if nothing was.
+// MetadataOf returns the metadata that was stored with a hit. nil means that it has none.
 func (v *Snapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return v.snap.Payload(h.Ordinal)
 }
 
-// Explain says how the score of a document comes about, and how far it got.
-func (v *Snapshot) Explain(ctx context.Context, q search.Query, id string, o search.Options) (*search.Explanation, error) {
-	return v.engine.Explain(ctx, v.asked(q), id, o)
+// Explain returns how the score of a document comes about, and how far the document got in the search.
+func (v *Snapshot) Explain(ctx context.Context, q search.Query, id string,
+	o search.Options) (*search.Explanation, error) {
+	return v.engine.Explain(ctx, v.adaptQuery(q), id, o)
 }
 
-// Describe says what is searched.
+// Describe describes the index that is searched.
 func (v *Snapshot) Describe(ctx context.Context) (search.Description, error) {
 	return v.engine.Describe(ctx)
 }
 
-// Snapshot is what the view shows. It ends with the view.
+// Snapshot returns the state of the index. It ends with the collection's snapshot.
 func (v *Snapshot) Snapshot() *index.Snapshot { return v.snap }
 
 // Traced implements [collection.Measured].
 func (v *Snapshot) Traced() collection.Traced { return v.engine }
 
-// Most is how many documents a search may return at most: all that there are.
+// Most returns how many documents a search may return: the number of all documents.
 func (v *Snapshot) Most() int { return v.snap.Len() }
 
-// Dim is the dimension of the vectors, 0 while it is undecided.
+// Dim returns the dimension of the vectors, 0 while it is undecided.
 func (v *Snapshot) Dim() int {
 	if collection.Undecided(v.snap) {
 		return 0
@@ -167,9 +168,9 @@ func (v *Snapshot) Dim() int {
 	return v.snap.Dim()
 }
 
-// asked is a query as the index takes it. While the dimension is undecided, vectors of every dimension
-// find nothing.
-func (v *Snapshot) asked(q search.Query) search.Query {
+// adaptQuery returns a query that the index accepts. While its dimension is undecided, a query with vectors of any
+// dimension is valid and finds nothing.
+func (v *Snapshot) adaptQuery(q search.Query) search.Query {
 	if len(q.Vectors) > 0 && collection.Undecided(v.snap) {
 		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil
 	}

@@ -20,56 +20,55 @@ import (
 
 // Collection is a named collection of documents. It is safe for concurrent use.
 type Collection struct {
-	s     *Store
-	name  string
-	dir   string
-	given *Opened // nil: the index file is the collection's own
-	file  string  // of [OpenFile]; "": it is in dir, with its configuration
-	log   *slog.Logger
+	store    *Store
+	name     string
+	dir      string
+	external *Opened // an index that the program has open. nil means that the collection owns its index file
+	filePath string  // of [OpenFile]. "" means that the index is in dir, together with its configuration
+	log      *slog.Logger
 
-	queue  *queue
-	writer sync.Once     // starts it
-	ended  chan struct{} // closed when the writer has ended, or will not start
-	// alive ends with the collection, and with it trainings.
-	alive  context.Context
-	kill   context.CancelCauseFunc
-	beside sync.WaitGroup // trainings and the like
-	work   worker         // of the writer's goroutine alone
+	queue       *queue
+	startWriter sync.Once     // starts the writer's goroutine
+	writerEnded chan struct{} // closed when the writer has ended, or will never start
+	lifetime    context.Context
+	endLifetime context.CancelCauseFunc
+	background  sync.WaitGroup // trainings and other work that ends with lifetime
+	worker      worker         // used by the writer's goroutine only
 
-	derived derived
+	derived derivedData
 
-	mu     sync.Mutex
-	cfg    collection.Config
-	fault  error         // why it could not be opened
-	opened *opened       // nil: no documents yet, or being opened again
-	again  chan struct{} // not nil while the file is opened again; closed then
-	// fresh ends when the file is to be opened again, and with it what goes on for long.
-	fresh  context.Context
-	stale  context.CancelCauseFunc
-	closed error
-	growth growthState
-	// sampler begins with the first question; unsampled says that none begins any more.
-	sampler   *quality.Sampler
-	unsampled bool
-	counts    collection.Counts
+	mu        sync.Mutex // guards all fields below
+	cfg       collection.Config
+	failure   error         // why the collection cannot be used
+	opened    *openedIndex  // nil without documents, and while the file is being reopened
+	reopening chan struct{} // closed when the file has been reopened, nil while it is not being reopened
+	// fileContext ends when the file is about to be reopened. Background work ends with it.
+	fileContext    context.Context
+	endFileContext context.CancelCauseFunc
+	closedErr      error // why the files were closed, nil while they are open
+	growth         growthState
+	// sampler is created for the first question. samplingEnded means that none is created any more.
+	sampler       *quality.Sampler
+	samplingEnded bool
+	counts        collection.Counts
 }
 
-// opened is the index file of a collection, and its searcher.
-type opened struct {
-	ix     *index.Index
-	engine *search.Engine
-	views  sync.WaitGroup
-	close  func() error
+// openedIndex is the open index file of a collection, with its search engine.
+type openedIndex struct {
+	ix        *index.Index
+	engine    *search.Engine
+	snapshots sync.WaitGroup
+	close     func() error
 }
 
 func (s *Store) newCollection(name string) *Collection {
 	c := &Collection{
-		s: s, name: name, dir: filepath.Join(s.dir, name), log: s.o.Logger.With("collection", name),
-		queue: newQueue(s.o.Queue), ended: make(chan struct{}),
+		store: s, name: name, dir: filepath.Join(s.dir, name), log: s.opts.Logger.With("collection", name),
+		queue: newQueue(s.opts.Queue), writerEnded: make(chan struct{}),
 	}
-	c.alive, c.kill = context.WithCancelCause(context.Background())
-	c.fresh, c.stale = context.WithCancelCause(context.Background())
-	c.work.c = c
+	c.lifetime, c.endLifetime = context.WithCancelCause(context.Background())
+	c.fileContext, c.endFileContext = context.WithCancelCause(context.Background())
+	c.worker.c = c
 	return c
 }
 
@@ -80,7 +79,7 @@ func (c *Collection) create(ctx context.Context, cfg collection.Config) error {
 		return err
 	}
 	defer d.Close()
-	if err := d.Write(configFile, fillConfig(cfg)); err != nil {
+	if err := d.Write(configFile, configWriter(cfg)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -90,41 +89,40 @@ func (c *Collection) create(ctx context.Context, cfg collection.Config) error {
 	return d.Commit()
 }
 
-// open reads a collection that is there. What it fails with is kept in c.fault.
+// open opens a collection that exists. A failure is kept in c.failure.
 func (c *Collection) open(ctx context.Context) {
-	c.sweep()
+	c.removeLeftovers()
 	path := filepath.Join(c.dir, configFile)
 	var err error
 	if c.cfg, err = readConfig(path); err == nil {
 		c.opened, err = c.openIndex(ctx)
 	}
 	if err != nil {
-		c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, c.name, err)
+		c.failure = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, c.name, err)
 		c.log.Error("a collection cannot be opened", "error", err)
 		return
 	}
-	if c.opened != nil { // an update may have ended between its documents and what went for them
-		c.work.evict(ctx)
+	if c.opened != nil { // the process may have ended after an update and before its eviction
+		c.worker.evictOldest(ctx)
 	}
 }
 
 func (c *Collection) indexPath() string {
-	if c.given != nil {
-		return c.given.Index.Path()
+	if c.external != nil {
+		return c.external.Index.Path()
 	}
-	if c.file != "" {
-		return c.file
+	if c.filePath != "" {
+		return c.filePath
 	}
 	return filepath.Join(c.dir, indexFile)
 }
 
-// openIndex opens the index file; nil if there is none yet, or what is there was
-// never finished.
-func (c *Collection) openIndex(ctx context.Context) (*opened, error) {
+// openIndex opens the index file. It returns nil if the file does not exist yet, or if its build was interrupted.
+func (c *Collection) openIndex(ctx context.Context) (*openedIndex, error) {
 	ix, err := index.Open(ctx, c.indexPath(), &index.Options{
-		Write: true, LockTimeout: c.s.o.LockTimeout, Backend: c.s.o.Backend, Logger: c.log,
+		Write: true, LockTimeout: c.store.opts.LockTimeout, Backend: c.store.opts.Backend, Logger: c.log,
 	})
-	if c.file == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished)) {
+	if c.filePath == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished)) {
 		return nil, nil
 	}
 	if err != nil {
@@ -134,67 +132,69 @@ func (c *Collection) openIndex(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
-	return &opened{ix: ix, engine: engine, close: func() error { return errors.Join(engine.Close(), ix.Close()) }}, nil
+	closeBoth := func() error { return errors.Join(engine.Close(), ix.Close()) }
+	return &openedIndex{ix: ix, engine: engine, close: closeBoth}, nil
 }
 
 func (c *Collection) newEngine(ctx context.Context, ix *index.Index) (*search.Engine, error) {
 	return search.New(ctx, ix, &search.EngineOptions{
-		Threads: c.s.o.Threads, Device: c.s.o.Device, Attach: c.s.o.Attach, Logger: c.log,
+		Threads: c.store.opts.Threads, Device: c.store.opts.Device, Attach: c.store.opts.Attach, Logger: c.log,
 	})
 }
 
-// start starts the writer if there are documents, whose codec may have to grow. An empty collection
-// needs no goroutine until its first change.
-func (c *Collection) start() {
+// startWriterForGrowth starts the writer if there are documents, since their codec may be due for training. An empty
+// collection needs no goroutine before its first change.
+func (c *Collection) startWriterForGrowth() {
 	if c.opened != nil {
-		c.write()
+		c.ensureWriter()
 	}
 }
 
-// write starts the writer unless it has started already or nothing will be written any more.
-func (c *Collection) write() {
-	c.writer.Do(func() {
+// ensureWriter starts the writer unless it has been started or the collection has ended.
+func (c *Collection) ensureWriter() {
+	c.startWriter.Do(func() {
 		go func() {
-			defer close(c.ended)
-			c.work.run()
+			defer close(c.writerEnded)
+			c.worker.run()
 		}()
 	})
 }
 
-// drain takes no more changes.
-func (c *Collection) drain() {
-	c.queue.drain(collection.ErrClosed)
-	c.stopBeside(collection.ErrClosed)
+// refuseNewChanges refuses new changes with [collection.ErrClosed]. Waiting ones are still written.
+func (c *Collection) refuseNewChanges() {
+	c.queue.refuseNew(collection.ErrClosed)
+	c.stopBackground(collection.ErrClosed)
 }
 
-// end refuses what waits and what comes, and ends trainings.
-func (c *Collection) end(why error) {
-	c.queue.end(why)
-	c.stopBeside(why)
+// refuseAllChanges refuses waiting and new changes, and ends background work.
+func (c *Collection) refuseAllChanges(why error) {
+	c.queue.refuseAll(why)
+	c.stopBackground(why)
 }
 
-func (c *Collection) stopBeside(why error) {
+// stopBackground ends background work, and lets none begin.
+func (c *Collection) stopBackground(why error) {
 	c.stopSampling()
-	c.mu.Lock() // nothing begins any more
+	c.mu.Lock() // startBackground holds it too
 	defer c.mu.Unlock()
-	c.kill(why)
+	c.endLifetime(why)
 }
 
-// wait returns when nothing is written any more. Its caller has drained or ended the
-// collection: a writer that has not started has nothing to do.
-func (c *Collection) wait() {
-	c.writer.Do(func() { close(c.ended) })
-	<-c.ended
-	c.beside.Wait()
+// waitForWriter waits until the writer and all background work have ended. Its caller has called refuseNewChanges or
+// refuseAllChanges before, so that a writer that never started has nothing to do.
+func (c *Collection) waitForWriter() {
+	c.startWriter.Do(func() { close(c.writerEnded) })
+	<-c.writerEnded
+	c.background.Wait()
 }
 
-// closeFiles is for when nothing is written any more.
+// closeFiles closes the derived data and the index. Its caller has waited for the writer.
 func (c *Collection) closeFiles() error {
 	c.mu.Lock()
 	o := c.opened
 	c.opened = nil
-	if c.closed == nil {
-		c.closed = context.Cause(c.alive)
+	if c.closedErr == nil {
+		c.closedErr = context.Cause(c.lifetime)
 	}
 	c.mu.Unlock()
 	err := c.derived.close()
@@ -204,33 +204,32 @@ func (c *Collection) closeFiles() error {
 	return err
 }
 
-// Name of the collection.
+// Name returns the name of the collection.
 func (c *Collection) Name() string { return c.name }
 
-// Err is why the collection could not be opened, an [collection.ErrDamaged]; nil if it was.
+// Err returns why the collection cannot be used, which wraps [collection.ErrDamaged], nil if it can be used.
 func (c *Collection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.fault
+	return c.failure
 }
 
-// Config is what the collection was declared with, and what was set since.
+// Config returns the present configuration.
 func (c *Collection) Config() collection.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cfg
 }
 
-// SetMaxDocuments changes how many documents are kept; nil: all. What is too much is
-// deleted with the next update.
-func (c *Collection) SetMaxDocuments(ctx context.Context, most *uint64) (cfg collection.Config, err error) {
-	if err := c.fixed("a largest number of documents"); err != nil {
+// SetMaxDocuments changes the limit of documents. nil means no limit. The next update evicts the documents beyond it.
+func (c *Collection) SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (cfg collection.Config, err error) {
+	if err := c.checkOwnsFolder("a largest number of documents"); err != nil {
 		return cfg, err
 	}
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
+	r.action = func(ctx context.Context) error {
 		changed := c.Config()
-		changed.MaxDocuments = most
+		changed.MaxDocuments = maxDocuments
 		if cfg, err = changed.Completed(); err != nil {
 			return err
 		}
@@ -242,23 +241,23 @@ func (c *Collection) SetMaxDocuments(ctx context.Context, most *uint64) (cfg col
 		c.mu.Unlock()
 		return nil
 	}
-	if err := c.do(ctx, r); err != nil {
+	if err := c.submit(ctx, r); err != nil {
 		return collection.Config{}, err
 	}
 	return cfg, nil
 }
 
-// do queues a request and waits for its answer. When ctx ends before the request has
-// begun it is withdrawn, and nothing of it happens; one that has begun is finished,
-// and answered, unless it looks for what it is to change (request.ctx).
-func (c *Collection) do(ctx context.Context, r *request) error {
-	if err := c.writable(); err != nil {
+// submit queues a request and waits for its answer. If ctx ends while the request is waiting, the request is
+// withdrawn and nothing of it happens. A request whose writing has begun is finished and answered, unless it is still
+// looking for its documents: that ends with request.ctx.
+func (c *Collection) submit(ctx context.Context, r *request) error {
+	if err := c.checkWritable(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c.write() // before the request is queued: a queue that has ended takes none
+	c.ensureWriter() // before queueing: the writer of a collection that ends refuses later requests
 	if err := c.queue.put(r); err != nil {
 		return err
 	}
@@ -274,35 +273,36 @@ func (c *Collection) do(ctx context.Context, r *request) error {
 	return r.err
 }
 
-// use takes the index file, until done is called.
-func (c *Collection) use(ctx context.Context) (o *opened, done func(), err error) {
+// acquireIndex returns the open index file, which stays open until release is called. It waits while the file is
+// being reopened.
+func (c *Collection) acquireIndex(ctx context.Context) (o *openedIndex, release func(), err error) {
 	for {
 		c.mu.Lock()
-		o, again, closed, fault := c.opened, c.again, c.closed, c.fault
+		o, reopening, closed, failure := c.opened, c.reopening, c.closedErr, c.failure
 		if o != nil {
-			o.views.Add(1)
+			o.snapshots.Add(1)
 		}
 		c.mu.Unlock()
 		switch {
 		case o != nil:
-			return o, o.views.Done, nil
-		case fault != nil:
-			return nil, nil, fault
+			return o, o.snapshots.Done, nil
+		case failure != nil:
+			return nil, nil, failure
 		case closed != nil:
 			return nil, nil, closed
-		case again == nil:
+		case reopening == nil:
 			return nil, nil, fmt.Errorf("%w: %q", collection.ErrEmpty, c.name)
 		}
 		select {
-		case <-again:
+		case <-reopening:
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
 		}
 	}
 }
 
-// dim is the dimension of the vectors, 0 as long as it is not known.
-func (c *Collection) dim(ctx context.Context) (int, error) {
+// dimension returns the dimension of the vectors, 0 while it is not known.
+func (c *Collection) dimension(ctx context.Context) (int, error) {
 	v, err := c.Snapshot(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
 		return 0, nil
@@ -312,8 +312,8 @@ func (c *Collection) dim(ctx context.Context) (int, error) {
 	return v.Dim(), v.Close()
 }
 
-// size is the length of the index file in bytes, 0 as long as there is none.
-func (c *Collection) size() int64 {
+// fileBytes returns the size of the index file, 0 if it does not exist.
+func (c *Collection) fileBytes() int64 {
 	info, err := os.Stat(c.indexPath())
 	if err != nil {
 		return 0

@@ -14,9 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// The file of a configuration is its JSON with a checksum (CRC-32C) as its last member, of
-// all bytes before that: with one bit changed a name is not known any more, or a number is
-// another one, and either would take effect in silence.
+// A configuration file is JSON whose last member is a checksum (CRC-32C) of all bytes before it. Without it, a flipped
+// bit could make a field name unknown or change a number, and either would take effect unnoticed.
 const (
 	checksumBegin = ",\n  \"checksum\": \"crc32c:"
 	checksumEnd   = "\"\n}\n"
@@ -24,7 +23,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func fillConfig(c collection.Config) func(w io.Writer) error {
+// configWriter returns a function that writes the file of a configuration.
+func configWriter(c collection.Config) func(w io.Writer) error {
 	return func(w io.Writer) error {
 		text, err := json.MarshalIndent(c, "", "  ")
 		if err != nil {
@@ -36,8 +36,7 @@ func fillConfig(c collection.Config) func(w io.Writer) error {
 	}
 }
 
-// readConfig reads a file of a configuration. The error of one that is not whole is
-// [storage.ErrCorrupt].
+// readConfig reads a configuration file. The error of a damaged one wraps [storage.ErrCorrupt].
 func readConfig(path string) (c collection.Config, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -52,14 +51,14 @@ func readConfig(path string) (c collection.Config, err error) {
 	}
 	want := fmt.Sprintf("%s%08x%s", checksumBegin, crc32.Checksum(text[:i], castagnoli), checksumEnd)
 	if string(text[i:]) != want {
-		return broken("its checksum is not that of its bytes")
+		return broken("its checksum does not match its bytes")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(&c); err != nil {
 		return broken("%v", err)
 	}
-	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
-		return broken("there is more after the configuration")
+	if trailing := bytes.TrimSpace(text[d.InputOffset():]); len(trailing) > 0 {
+		return broken("bytes follow the configuration")
 	}
 	if c, err = c.Completed(); err != nil {
 		return broken("%v", err)
@@ -68,5 +67,5 @@ func readConfig(path string) (c collection.Config, err error) {
 }
 
 func writeConfig(ctx context.Context, path string, c collection.Config) error {
-	return files.WriteAtomic(ctx, path, fillConfig(c))
+	return files.WriteAtomic(ctx, path, configWriter(c))
 }

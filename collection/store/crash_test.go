@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 
 var crashOptions = &Options{
 	Growth: collection.Growth{Flat: 60, Until: 400, Factor: 1.25}, Threads: 1, Derive: DeriveKeywords(nil),
-	LeastWaste: 1, // compacts after every few changes
+	MinWaste: 1, // compacts after every few changes
 }
 
 // crashOp is a request of a client to its own documents, or to a collection of its own.

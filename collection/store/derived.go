@@ -17,47 +17,44 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Derived is data computed from a collection, such as keywords, and kept next to it, or elsewhere
-// if the collection is read-only. It can always be computed again, and may be out of date or
-// missing when it is opened.
+// Derived is data computed from a collection, such as a word index. It is kept next to the collection, or elsewhere
+// if the collection is read-only. It can always be computed again, and may be out of date or missing when opened.
 type Derived interface {
-	// Sync brings it up to a snapshot.
+	// Sync brings the data up to date with a snapshot.
 	Sync(ctx context.Context, snap *index.Snapshot) error
 	Close() error
 }
 
-// derived is that of one collection: nil until it is first asked for.
-type derived struct {
-	mu     sync.Mutex // held while it is brought up to date, so that it never goes back
-	data   Derived
-	making *making // nil: none runs
-	closed bool
-	keep   func(Derived) // if set, gets data that rests instead of being closed
+// derivedData is the [Derived] of one collection. It is opened on first use.
+type derivedData struct {
+	mu          sync.Mutex // held during a Sync, so that the data never returns to an older state
+	data        Derived
+	running     *derivedWork // opening or repair in progress. nil means none
+	closed      bool
+	keepResting func(Derived) // if set, close hands over data that implements rester instead of closing it
 }
 
-// resting is data that can release its file for others, and be used again after a Sync.
-type resting interface{ Rest() error }
+// rester is implemented by data that can release its file for others, and be used again after a Sync.
+type rester interface{ Rest() error }
 
-// making is the work of opening or mending derived data, which may take long: everybody who asks
-// meanwhile waits for the same.
-type making struct {
+// derivedWork is the opening or the repair of derived data. It may take long, so all callers wait for the same one.
+type derivedWork struct {
 	done chan struct{}
-	err  error // once done
+	err  error // valid once done is closed
 }
 
-// Derived returns the data that [Options.Derive] has opened for the collection, up to
-// date with every change that was answered when it was called. It is opened when it is
-// first asked for; from then on each change brings it up to date before it is answered.
-// It ends with the collection, and is not to be closed. Opening goes on beside searches
-// and changes, and when ctx ends: who asks again waits for the rest only.
+// Derived returns the data that [Options.Derive] opens for the collection, up to date with every change that was
+// answered before the call. The first call opens it. From then on, each change updates it before the change is
+// answered. It ends with the collection, and the caller must not close it. Opening goes on in the background, also
+// when ctx ends, so that a second call waits only for the remaining work.
 //
 // Errors: [errors.ErrUnsupported] without Options.Derive, those of [Collection.Snapshot], and
 // those of opening it and bringing it up to date.
 func (c *Collection) Derived(ctx context.Context) (Derived, error) {
-	if c.s.o.Derive == nil {
+	if c.store.opts.Derive == nil {
 		return nil, fmt.Errorf("derived data: %w", errors.ErrUnsupported)
 	}
-	v, err := c.Snapshot(ctx) // says why there is none
+	v, err := c.Snapshot(ctx) // for the error of a collection without documents
 	if err != nil {
 		return nil, err
 	}
@@ -69,28 +66,28 @@ func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 		d.mu.Lock()
 		if d.closed {
 			d.mu.Unlock()
-			return nil, context.Cause(c.alive)
+			return nil, context.Cause(c.lifetime)
 		}
 		if d.data != nil {
 			defer d.mu.Unlock()
-			if c.given != nil { // its program may have changed it
+			if c.external != nil { // the program may have changed the index
 				err = c.syncDerived(ctx, d.data)
 			}
 			return d.data, err
 		}
-		m, err := c.makeDerived(nil)
+		m, err := c.startDeriving(nil)
 		d.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
-		if err := m.wait(ctx); err != nil {
+		if err := m.waitUntilDone(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// wait returns the error of the work, or that of ctx if it ends before.
-func (m *making) wait(ctx context.Context) error {
+// waitUntilDone returns the error of the work, or that of ctx if ctx ends first.
+func (m *derivedWork) waitUntilDone(ctx context.Context) error {
 	select {
 	case <-m.done:
 		return m.err
@@ -99,20 +96,19 @@ func (m *making) wait(ctx context.Context) error {
 	}
 }
 
-// mendDerived brings data up to date that a use of it found damaged, as Derived does for
-// data that is not there: the Sync of the data is what mends it.
-func (c *Collection) mendDerived(ctx context.Context, damaged Derived) (Derived, error) {
+// repairDerived repairs data that turned out to be damaged: the Sync of such data rebuilds it.
+func (c *Collection) repairDerived(ctx context.Context, damaged Derived) (Derived, error) {
 	d := &c.derived
 	d.mu.Lock()
-	if d.data == damaged && !d.closed { // otherwise somebody was here
+	if d.data == damaged && !d.closed { // otherwise another caller has repaired it
 		d.data = nil
-		m, err := c.makeDerived(damaged)
+		m, err := c.startDeriving(damaged)
 		if err != nil {
 			d.data = damaged
 		}
 		d.mu.Unlock()
 		if err == nil {
-			err = m.wait(ctx)
+			err = m.waitUntilDone(ctx)
 		}
 		if err != nil {
 			return nil, err
@@ -123,29 +119,29 @@ func (c *Collection) mendDerived(ctx context.Context, damaged Derived) (Derived,
 	return c.Derived(ctx)
 }
 
-// makeDerived begins to open the data, or to mend it, unless that goes on. It is for who
-// holds the mutex and has no data.
-func (c *Collection) makeDerived(open Derived) (*making, error) {
+// startDeriving begins to open the data, or to repair damaged data if that is not nil. It returns the running work if
+// there is one. d.mu is held, and d.data is nil.
+func (c *Collection) startDeriving(open Derived) (*derivedWork, error) {
 	d := &c.derived
-	if d.making != nil {
-		return d.making, nil
+	if d.running != nil {
+		return d.running, nil
 	}
-	ctx, done, err := c.aside(context.Background())
+	ctx, done, err := c.startBackground(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	m := &making{done: make(chan struct{})}
-	d.making = m
+	m := &derivedWork{done: make(chan struct{})}
+	d.running = m
 	go func() {
 		defer done()
-		c.derive(ctx, m, open)
+		c.runDeriving(ctx, m, open)
 	}()
 	return m, nil
 }
 
-// derive opens the data, or mends what was open. Only the changes that came meanwhile
-// are left for when the writer has to wait.
-func (c *Collection) derive(ctx context.Context, m *making, open Derived) {
+// runDeriving opens or repairs the data. The last Sync runs under the mutex, when only the most recent changes are
+// missing, so that the writer waits for a short time only.
+func (c *Collection) runDeriving(ctx context.Context, m *derivedWork, open Derived) {
 	d := &c.derived
 	data, err := c.openDerived(ctx, open)
 	d.mu.Lock()
@@ -160,22 +156,22 @@ func (c *Collection) derive(ctx context.Context, m *making, open Derived) {
 	} else if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	c.s.noteGuarded(err)
-	m.err, d.making = err, nil
+	c.store.countPanic(err)
+	m.err, d.running = err, nil
 	close(m.done)
 }
 
-// openDerived opens the data, unless it is open, and brings it up to date. It runs in a
-// goroutine of its own, where a panic would end the process. After an error the data is
-// closed.
+// openDerived opens the data, unless open is not nil, and brings it up to date. It turns a panic into an error, since
+// it runs in a goroutine of its own. After an error the data is closed.
 func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derived, err error) {
 	defer storage.Guard(c.indexPath(), &err)()
 	if data = open; data == nil {
-		if data, err = c.s.o.Derive(ctx, c.indexPath(), c.given == nil || c.given.Write, c.Config()); err != nil {
-			return nil, err // whatever data is: perhaps a nil of a type
+		write := c.external == nil || c.external.Write
+		if data, err = c.store.opts.Derive(ctx, c.indexPath(), write, c.Config()); err != nil {
+			return nil, err // not data, which may be a nil pointer in an interface
 		}
 	}
-	for range 2 { // the first may take long
+	for range 2 { // the first Sync may take long, and changes arrive meanwhile
 		if err := c.syncDerived(ctx, data); err != nil {
 			return nil, errors.Join(err, data.Close())
 		}
@@ -183,7 +179,7 @@ func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derive
 	return data, nil
 }
 
-// syncDerived brings the data up to the collection as it is now.
+// syncDerived brings the data up to date with the present state of the collection.
 func (c *Collection) syncDerived(ctx context.Context, data Derived) (err error) {
 	defer storage.Guard(c.indexPath(), &err)()
 	v, err := c.Snapshot(ctx)
@@ -194,22 +190,23 @@ func (c *Collection) syncDerived(ctx context.Context, data Derived) (err error) 
 	return data.Sync(ctx, v.snap)
 }
 
-// follow brings derived data up to a change. That it cannot be is no fault of the
-// change: it is opened anew when it is next asked for.
-func (d *derived) follow(ctx context.Context, c *Collection) {
+// syncAfterChange updates the data after a change. A failure does not fail the change: the data is closed, and opened
+// again at its next use.
+func (d *derivedData) syncAfterChange(ctx context.Context, c *Collection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.data == nil {
 		return
 	}
 	if err := c.syncDerived(ctx, d.data); err != nil {
-		c.s.noteGuarded(err)
-		c.log.Error("derived data is behind the collection, and will be opened anew", "error", errors.Join(err, d.data.Close()))
+		c.store.countPanic(err)
+		c.log.Error("derived data is out of date, and will be opened again",
+			"error", errors.Join(err, d.data.Close()))
 		d.data = nil
 	}
 }
 
-func (d *derived) close() error {
+func (d *derivedData) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
@@ -218,20 +215,19 @@ func (d *derived) close() error {
 	}
 	data := d.data
 	d.data = nil
-	if r, ok := data.(resting); ok && d.keep != nil {
+	if r, ok := data.(rester); ok && d.keepResting != nil {
 		if err := r.Rest(); err != nil {
 			return errors.Join(err, data.Close())
 		}
-		d.keep(data)
+		d.keepResting(data)
 		return nil
 	}
 	return data.Close()
 }
 
-// DeriveKeywords is what [Options] derive for searches by keywords: a file next to the index of each
-// collection that is searched so. Without it such searches are [collection.ErrUnsupported]. A
-// collection that is only read takes the file that is there, with its settings, or makes a
-// temporary one.
+// DeriveKeywords returns a function for [Options].Derive: it opens the word index of a collection, in a file next to
+// its index. Without it, searches by keywords are [collection.ErrUnsupported]. A read-only collection uses the file
+// that exists, with its settings, or builds a temporary one.
 func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, write bool,
 	c collection.Config) (Derived, error) {
 	return func(ctx context.Context, path string, write bool, c collection.Config) (Derived, error) {
@@ -241,7 +237,7 @@ func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, wri
 		}
 		ix, err := keywords.Open(ctx, path, &keywords.Options{Settings: settings, Write: write, Logger: log})
 		if err != nil {
-			return nil, err // and no nil of a type, which is not nil to who gets it
+			return nil, err // a nil *keywords.Index would not be a nil interface
 		}
 		return ix, nil
 	}
@@ -249,35 +245,34 @@ func DeriveKeywords(log *slog.Logger) func(ctx context.Context, path string, wri
 
 // SearchKeywords implements [collection.Keywords].
 func (v *Snapshot) SearchKeywords(ctx context.Context, q collection.KeywordQuery) (hits []search.Hit, err error) {
-	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
+	err = v.withKeywords(ctx, func(ix *keywords.Index) (err error) {
 		hits, err = v.searchKeywords(ctx, ix, &q)
 		return err
 	})
 	return hits, err
 }
 
-// KeywordStatistics is what a query finds in the collection: of several that are searched as one, the sums
-// are [collection.KeywordQuery].Statistics for each.
+// KeywordStatistics returns the statistics of a query in the collection. If several collections are searched as one,
+// their sum is the [collection.KeywordQuery].Statistics of each.
 func (v *Snapshot) KeywordStatistics(ctx context.Context, q keywords.Query) (st keywords.Statistics, err error) {
-	err = v.useKeywords(ctx, func(ix *keywords.Index) (err error) {
+	err = v.withKeywords(ctx, func(ix *keywords.Index) (err error) {
 		st, err = ix.Statistics(ctx, q)
 		return err
 	})
 	return st, err
 }
 
-// useKeywords calls use with the keywords of the collection, and once more if it finds them
-// damaged. If they were closed first because they could not follow a change, they are opened again;
-// the error says why that failed.
-func (v *Snapshot) useKeywords(ctx context.Context, use func(*keywords.Index) error) error {
-	ix, err := keywordsOf(v.c.Derived(ctx))
-	for mended := false; err == nil; {
+// withKeywords calls use with the word index of the collection. If use finds the index damaged, it is repaired and
+// use is called once more. If the index was closed because it could not follow a change, it is opened again.
+func (v *Snapshot) withKeywords(ctx context.Context, use func(*keywords.Index) error) error {
+	ix, err := toKeywords(v.c.Derived(ctx))
+	for repaired := false; err == nil; {
 		switch err = use(ix); {
 		case errors.Is(err, storage.ErrClosed):
-			ix, err = keywordsOf(v.c.Derived(ctx))
-		case errors.Is(err, keywords.ErrDamaged) && !mended:
-			mended = true
-			ix, err = keywordsOf(v.c.mendDerived(ctx, ix))
+			ix, err = toKeywords(v.c.Derived(ctx))
+		case errors.Is(err, keywords.ErrDamaged) && !repaired:
+			repaired = true
+			ix, err = toKeywords(v.c.repairDerived(ctx, ix))
 		default:
 			return err
 		}
@@ -285,8 +280,8 @@ func (v *Snapshot) useKeywords(ctx context.Context, use func(*keywords.Index) er
 	return err
 }
 
-// keywordsOf are the keywords of a collection, if that is what its store derives.
-func keywordsOf(derived Derived, err error) (*keywords.Index, error) {
+// toKeywords returns derived data as a word index. The error is [collection.ErrUnsupported] if it is something else.
+func toKeywords(derived Derived, err error) (*keywords.Index, error) {
 	ix, ok := derived.(*keywords.Index)
 	if errors.Is(err, errors.ErrUnsupported) || err == nil && !ok {
 		return nil, collection.Unsupported("a search by keywords")
@@ -294,15 +289,17 @@ func keywordsOf(derived Derived, err error) (*keywords.Index, error) {
 	return ix, err
 }
 
-func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index, q *collection.KeywordQuery) ([]search.Hit, error) {
-	var among *roaring.Bitmap
+// searchKeywords ranks the live documents that all filters of the query let through.
+func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index,
+	q *collection.KeywordQuery) ([]search.Hit, error) {
+	var allowed *roaring.Bitmap
 	for _, f := range q.Filters {
 		switch {
 		case f == nil:
-		case among == nil:
-			among = f.Docs
+		case allowed == nil:
+			allowed = f.Docs
 		default:
-			among = roaring.And(among, f.Docs)
+			allowed = roaring.And(allowed, f.Docs)
 		}
 	}
 	page := q.Page()
@@ -310,7 +307,13 @@ func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index, q *co
 		return nil, err
 	}
 	rank := func(k int) ([]keywords.ScoredDocument, error) {
-		return ix.Search(ctx, keywords.Query{Text: q.Text, Mode: q.Mode, K: k, Filter: among, Statistics: q.Statistics})
+		return ix.Search(ctx, keywords.Query{
+			Text:       q.Text,
+			Mode:       q.Mode,
+			K:          k,
+			Filter:     allowed,
+			Statistics: q.Statistics,
+		})
 	}
 	if q.Passages > 0 {
 		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, false, rank)
@@ -322,7 +325,7 @@ func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index, q *co
 	}
 	hits := make([]search.Hit, 0, len(found))
 	for _, h := range found {
-		if v.snap.Live(h.Ordinal) { // the keywords may know of a later change than the view
+		if v.snap.Live(h.Ordinal) { // the word index may be newer than the snapshot
 			hits = append(hits, search.Hit{ID: v.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score})
 		}
 	}

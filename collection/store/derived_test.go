@@ -205,7 +205,7 @@ func TestDerivedIsMendedBeside(t *testing.T) {
 	have, err := c.Derived(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 3, d.syncs)
-	answered := thrice(t, func() (Derived, error) { return c.mendDerived(t.Context(), have) })
+	answered := thrice(t, func() (Derived, error) { return c.repairDerived(t.Context(), have) })
 	<-d.began
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err)
 	close(d.goOn)
@@ -214,14 +214,14 @@ func TestDerivedIsMendedBeside(t *testing.T) {
 	require.Equal(t, 2, d.docs)
 
 	d.err = errors.New("boom")
-	_, err = c.mendDerived(t.Context(), have)
+	_, err = c.repairDerived(t.Context(), have)
 	require.ErrorIs(t, err, d.err)
 	require.True(t, d.closed)
-	_, err = c.mendDerived(t.Context(), have)
+	_, err = c.repairDerived(t.Context(), have)
 	require.ErrorIs(t, err, d.err)
 	require.Equal(t, 2, *made, "from the beginning")
 	require.NoError(t, s.Close(t.Context()))
-	_, err = c.mendDerived(t.Context(), have)
+	_, err = c.repairDerived(t.Context(), have)
 	require.ErrorIs(t, err, collection.ErrClosed)
 }
 
@@ -235,9 +235,9 @@ func TestKeywordsThatCannotFollow(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	uses := 0
-	require.NoError(t, v.useKeywords(t.Context(), func(ix *keywords.Index) error {
+	require.NoError(t, v.withKeywords(t.Context(), func(ix *keywords.Index) error {
 		if uses++; uses < 3 {
-			c.derived.follow(ended, c) // as a change does
+			c.derived.syncAfterChange(ended, c) // as a change does
 		}
 		_, err := ix.Search(t.Context(), keywords.Query{Text: "a", K: 1})
 		return err

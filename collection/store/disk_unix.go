@@ -4,7 +4,7 @@ package store
 
 import "golang.org/x/sys/unix"
 
-// freeBytes is how much a program without privileges may still write to a folder.
+// freeBytes returns the bytes that an unprivileged process can still write to a folder.
 func freeBytes(dir string) (bytes uint64, known bool) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -18,28 +18,29 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// change is the effect of one transaction on an index. It depends on nothing but the index before it:
-// applied to equal indexes, it gives equal ones (I3).
+// change is the effect of one transaction on an index. It depends only on the index before it: applied to equal
+// indexes, it gives equal indexes (I3 of docs/lab/cluster.md: replicas are functions of objects).
 type change struct {
 	changeHead
-	docs   []vectors.Document // of an addition
-	chosen *roaring.Bitmap    // live ordinals that are deleted, or that get fields
-	fields condition.Fields   // that are set; null removes one
-	// check may refuse new payloads. It is nil for entries of a log, which were checked before.
+	docs   []vectors.Document // documents to add
+	chosen *roaring.Bitmap    // live ordinals to delete, or whose fields are set
+	fields condition.Fields   // fields to set; a null removes one
+	// check may refuse new payloads. It is nil for entries of a log, which were checked before they were put.
 	check func(ordinal uint32, payload []byte) error
 }
 
-// changeHead is the part of an entry that is JSON.
+// changeHead is the JSON part of an entry.
 type changeHead struct {
 	Kind    changeKind `json:"kind"`
 	Batches []outcome  `json:"batches,omitempty"`
-	// Of an addition: the number of the first document, the dimension of vectors, whether documents
-	// may be replaced, and the largest number of documents of the index.
+	// First to MaxDocuments are set in an addition: the ordinal of the first document, the dimension of the vectors,
+	// whether documents may be replaced, and the limit of documents of the index.
 	First        uint32  `json:"first,omitempty"`
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
 	MaxDocuments *uint64 `json:"max_documents,omitempty"`
-	// Base is that of the index for which the change was decided, and IDs stand for the chosen ordinals ([namesOf]).
+	// Base is the [Opened].Base of the index for which the change was decided. IDs name the chosen documents for
+	// indexes with another Base ([idsFromOrdinals]).
 	Base uint64   `json:"base,omitempty"`
 	IDs  []string `json:"ids,omitempty"`
 }
@@ -50,35 +51,40 @@ const (
 	addDocuments    changeKind = "add"
 	deleteDocuments changeKind = "delete"
 	setFields       changeKind = "set"
-	// sealLog: no change comes after the entry, since the collection was removed.
+	// sealLog ends the log: the collection was removed, and no change follows.
 	sealLog changeKind = "seal"
 )
 
-// outcome is the answer to one of the requests of a change, also when the request is sent again.
+// outcome is the answer to one request of a change. A request that is sent again gets the same answer.
 type outcome struct {
 	ID       string         `json:"id"`
-	Rows     int            `json:"rows,omitempty"` // documents of an addition
+	Rows     int            `json:"rows,omitempty"` // number of documents and passages of an addition
 	Stored   index.Affected `json:"stored,omitzero"`
 	Replaced int            `json:"replaced,omitempty"`
 	Empty    int            `json:"empty,omitempty"`
 	Evicted  int            `json:"evicted,omitempty"`
 	Affected index.Affected `json:"affected,omitzero"`
-	// Refused says why the request was refused, by [noted], and Says is the error.
+	// Refused is the name of a refusal in [notedRefusals], and Message its text. "" means that the request was done.
 	Refused string `json:"refused,omitempty"`
-	Says    string `json:"says,omitempty"`
+	Message string `json:"says,omitempty"`
 }
 
-// outcomeOf returns the outcome of a request that was done.
-func outcomeOf(r *request) outcome {
+// newOutcome returns the outcome of a request that was done.
+func newOutcome(r *request) outcome {
 	a := &r.receipt
 	return outcome{
-		ID: r.batch.ID, Rows: len(r.docs), Stored: a.Stored, Replaced: a.Replaced, Empty: a.Empty, Evicted: a.Evicted,
+		ID:       r.batch.ID,
+		Rows:     len(r.docs),
+		Stored:   a.Stored,
+		Replaced: a.Replaced,
+		Empty:    a.Empty,
+		Evicted:  a.Evicted,
 		Affected: r.affected,
 	}
 }
 
-// answer gives a request the outcome of its batch, and reports whether the change has the batch.
-func (c *change) answer(r *request) bool {
+// answerRequest answers a request with the outcome of its batch. It reports whether the change has the batch.
+func (c *change) answerRequest(r *request) bool {
 	row := 0
 	for i := range c.Batches {
 		b := &c.Batches[i]
@@ -97,18 +103,24 @@ func (c *change) answer(r *request) bool {
 	return false
 }
 
-// An entry is, with numbers of 32 bits, little-endian: a version (one byte); the length of the head, and the head;
-// the number of records, and for each the lengths of its name and value, the number of its vectors' components, and
-// these three; the length of the ordinals, and these as a Roaring bitmap. Records are the documents of an addition,
-// or the fields that are set.
+// The format of an entry. Numbers are 32 bits, little-endian:
+//
+//	version (one byte)
+//	length of the head; the head
+//	number of records; each record: length of the name, length of the value, number of the vectors' components;
+//	name; value; components
+//	length of the ordinals; the ordinals as a Roaring bitmap
+//
+// Records are the documents of an addition, or the fields that are set.
 const (
 	entryVersion = 1
 	recordHead   = 12
 )
 
-// ErrEntry: an entry of a log that cannot be read.
+// ErrEntry means that an entry of a log cannot be read.
 var ErrEntry = errors.New("entry of the log is damaged, or of a newer program")
 
+// encode returns the entry of the change.
 func (c *change) encode() ([]byte, error) {
 	head, err := json.Marshal(&c.changeHead)
 	if err != nil {
@@ -149,7 +161,7 @@ func (c *change) encode() ([]byte, error) {
 	return append(le.AppendUint32(b, uint32(len(ordinals))), ordinals...), nil
 }
 
-// Seal is the body of the entry that ends a log: an index that has it takes no changes.
+// Seal returns the body of the entry that ends a log: an index that has applied it takes no changes.
 func Seal() ([]byte, error) { return (&change{changeHead: changeHead{Kind: sealLog}}).encode() }
 
 // Sealed reports whether the body of an entry is a [Seal].
@@ -161,70 +173,72 @@ func Sealed(body []byte) bool {
 	return err == nil && c.Kind == sealLog
 }
 
-// entryReader takes an entry apart; short says that bytes were missing.
+// entryReader reads the parts of an entry; truncated means that bytes were missing.
 type entryReader struct {
-	b     []byte
-	short bool
+	remaining []byte
+	truncated bool
 }
 
-func (r *entryReader) take(n int) []byte {
-	if r.short = r.short || n > len(r.b); r.short {
+// nextBytes returns the next n bytes, or nil if fewer are left.
+func (r *entryReader) nextBytes(n int) []byte {
+	if r.truncated = r.truncated || n > len(r.remaining); r.truncated {
 		return nil
 	}
-	out := r.b[:n:n]
-	r.b = r.b[n:]
+	out := r.remaining[:n:n]
+	r.remaining = r.remaining[n:]
 	return out
 }
 
-func (r *entryReader) number() int {
-	if b := r.take(4); b != nil {
+// nextNumber returns the next 32-bit number, or 0 at the end.
+func (r *entryReader) nextNumber() int {
+	if b := r.nextBytes(4); b != nil {
 		return int(binary.LittleEndian.Uint32(b))
 	}
 	return 0
 }
 
-// decodeChange is the inverse of encode. Names and values are slices of b.
+// decodeChange is the inverse of encode. Payloads are slices of b.
 func decodeChange(b []byte) (*change, error) {
 	bad := func(format string, args ...any) (*change, error) {
 		return nil, fmt.Errorf("%w: %s", ErrEntry, fmt.Sprintf(format, args...))
 	}
-	r := &entryReader{b: b}
-	if v := r.take(1); v == nil || v[0] != entryVersion {
-		return bad("it begins with %x, and not with the version %d", v, entryVersion)
+	r := &entryReader{remaining: b}
+	if v := r.nextBytes(1); v == nil || v[0] != entryVersion {
+		return bad("it begins with %x, not with version %d", v, entryVersion)
 	}
 	c := &change{}
-	head := r.take(r.number())
-	if r.short {
+	head := r.nextBytes(r.nextNumber())
+	if r.truncated {
 		return bad("%d bytes are too few", len(b))
 	}
 	if err := json.Unmarshal(head, &c.changeHead); err != nil {
 		return bad("its head: %v", err)
 	}
-	n := r.number()
-	if n > len(r.b)/recordHead {
-		return bad("%d records in %d bytes", n, len(r.b))
+	n := r.nextNumber()
+	if n > len(r.remaining)/recordHead {
+		return bad("%d records in %d bytes", n, len(r.remaining))
 	}
 	c.docs = make([]vectors.Document, n)
 	for i := range c.docs {
 		d := &c.docs[i]
-		name, value, values := r.number(), r.number(), r.number()
-		d.ID = string(r.take(name))
+		name, value, values := r.nextNumber(), r.nextNumber(), r.nextNumber()
+		d.ID = string(r.nextBytes(name))
 		if value > 0 {
-			d.Payload = r.take(value)
+			d.Payload = r.nextBytes(value)
 		}
-		if raw := r.take(4 * values); len(raw) > 0 {
+		if raw := r.nextBytes(4 * values); len(raw) > 0 {
 			d.Tokens = make([]float32, values)
 			for j := range d.Tokens {
 				d.Tokens[j] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:]))
 			}
 		}
-		if r.short {
+		if r.truncated {
 			return bad("it ends in record %d of %d", i, n)
 		}
 	}
-	ordinals := r.take(r.number())
-	if r.short || len(r.b) > 0 {
-		return bad("its ordinals are %d bytes, and %d more follow", len(ordinals), len(r.b))
+	ordinals := r.nextBytes(r.nextNumber())
+	if r.truncated || len(r.remaining) > 0 {
+		return bad("its ordinals have %d bytes, and %d more bytes follow", len(ordinals), len(r.remaining))
 	}
 	if len(ordinals) > 0 {
 		c.chosen = roaring.New()
@@ -235,11 +249,11 @@ func decodeChange(b []byte) (*change, error) {
 			return bad("its ordinals: %v", err)
 		}
 	}
-	return c, c.complete()
+	return c, c.finishDecoding()
 }
 
-// complete checks a change that was read, and moves its fields to their place.
-func (c *change) complete() error {
+// finishDecoding checks a decoded change, and turns its records into fields if it sets fields.
+func (c *change) finishDecoding() error {
 	rows := 0
 	for i := range c.Batches {
 		b := &c.Batches[i]
@@ -264,7 +278,7 @@ func (c *change) complete() error {
 		c.docs = nil
 	}
 	if !ok {
-		return fmt.Errorf("%w: it is of the kind %q with %d documents", ErrEntry, c.Kind, len(c.docs))
+		return fmt.Errorf("%w: it has the kind %q and %d documents", ErrEntry, c.Kind, len(c.docs))
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func FuzzEntry(f *testing.F) {
 		r := &request{}
 		for _, o := range c.Batches {
 			r.batch.ID = o.ID
-			require.True(t, c.answer(r))
+			require.True(t, c.answerRequest(r))
 		}
 		if c.chosen != nil {
 			c.chosen.GetCardinality()

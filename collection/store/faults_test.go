@@ -178,8 +178,8 @@ func TestPanicsOfTheWriter(t *testing.T) {
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("b", 1))().err)
 	require.EqualValues(t, 1, s.Panics())
 	boom = false
-	r := &request{kind: acting, act: func(context.Context) error { panic("a third fault") }}
-	err := c.do(t.Context(), r)
+	r := &request{kind: acting, action: func(context.Context) error { panic("a third fault") }}
+	err := c.submit(t.Context(), r)
 	require.ErrorIs(t, err, storage.ErrInternal)
 	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
 	require.ErrorContains(t, err, "a third fault")

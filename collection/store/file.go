@@ -9,11 +9,10 @@ import (
 	"github.com/plaid-ir/plaid/index"
 )
 
-// OpenFile makes a store of one index file, which is there and which nobody else writes to.
-// Its collection is named as the file is, without its suffix, as far as names allow; it
-// takes changes and grows as one in a folder does. What else a folder keeps, its
-// configuration, is the program's, so that largest numbers of documents, declaring and
-// dropping are [collection.ErrUnsupported].
+// OpenFile returns a store of one existing index file that no other process writes to. Its collection has the name of
+// the file without its suffix, as far as names allow. It takes changes and grows as a collection of a folder does. The
+// configuration belongs to the program, not to the file. So limits of documents, and creating or removing collections,
+// are [collection.ErrUnsupported].
 //
 // Errors: [collection.ErrConfig], and those of [index.Open].
 func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Options) (*Collection, error) {
@@ -21,8 +20,8 @@ func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Option
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCollection(nameOf(path))
-	c.file, c.dir = path, filepath.Dir(path)
+	c := s.newCollection(collectionName(path))
+	c.filePath, c.dir = path, filepath.Dir(path)
 	if c.cfg, err = cfg.Completed(); err != nil {
 		return nil, err
 	}
@@ -32,12 +31,12 @@ func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Option
 	if c.opened, err = c.openIndex(ctx); err != nil {
 		return nil, err
 	}
-	s.put(c)
+	s.addCollection(c)
 	return c, nil
 }
 
-// nameOf is a name for the collection of a file.
-func nameOf(path string) string {
+// collectionName derives a valid collection name from the path of a file.
+func collectionName(path string) string {
 	name := strings.Map(func(r rune) rune {
 		if r < 128 && collection.CheckName("a"+string(r)+"a") == nil {
 			return r
@@ -53,14 +52,14 @@ func nameOf(path string) string {
 	return name
 }
 
-// Store is the store that the collection is in.
-func (c *Collection) Store() *Store { return c.s }
+// Store returns the store of the collection.
+func (c *Collection) Store() *Store { return c.store }
 
-// Index is the index file as it is open now; after a fault of the disk the collection opens
-// it again. It is to be read: changes that it is not the collection's own writer for may be
-// refused. Errors are those of [Collection.Snapshot].
+// Index returns the index file as it is open now. After a disk fault the collection opens the file again, so do not
+// keep the result for long. Use it for reading only: the index may refuse changes that do not come from the
+// collection's writer. Errors are those of [Collection.Snapshot].
 func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
-	o, done, err := c.use(ctx)
+	o, done, err := c.acquireIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +67,8 @@ func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
 	return o.ix, nil
 }
 
-// Grown waits for a training that growth has begun, and for those that are due after it.
-// The error is that of the context.
+// Grown waits until no training that growth has begun is running, including those that become due meanwhile. The
+// error is that of ctx.
 func (c *Collection) Grown(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -86,24 +85,25 @@ func (c *Collection) Grown(ctx context.Context) error {
 	}
 }
 
-// fixed is what cannot be done with an index file that no folder is around; nil: it can.
-func (c *Collection) fixed(what string) error {
-	if c.given != nil || c.file != "" {
-		return collection.Unsupported(what)
+// checkOwnsFolder returns an error if the collection is an index file without a folder of its own, for which
+// operation is not supported.
+func (c *Collection) checkOwnsFolder(operation string) error {
+	if c.external != nil || c.filePath != "" {
+		return collection.Unsupported(operation)
 	}
 	return nil
 }
 
-// place is where the collections are, in words.
-func (s *Store) place() string {
+// location describes where the collections are, for users.
+func (s *Store) location() string {
 	if s.dir != "" {
 		return s.dir
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.collections {
-		if c.file != "" {
-			return c.file
+		if c.filePath != "" {
+			return c.filePath
 		}
 	}
 	return "indexes that are open"

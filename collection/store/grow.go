@@ -18,22 +18,23 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// build makes the index file of the first documents: beside, so that one that was never
-// finished is not there under the name of the index.
-func (w *worker) build(ctx context.Context, src vectors.Source, dim int, model *storage.Model) (err error) {
+// buildIndex builds the index file of the first documents in a temporary folder and renames it, so that an unfinished
+// file never has the name of the index.
+func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, model *storage.Model) (err error) {
 	c := w.c
-	o, err := c.s.o.Growth.First(src, dim, c.Config())
+	o, err := c.store.opts.Growth.FirstBuild(src, dim, c.Config())
 	if err != nil {
 		return err
 	}
-	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, c.s.o.Threads, c.s.o.Memory, c.s.o.Backend, c.log
+	opts := &c.store.opts
+	o.Model, o.Threads, o.Memory, o.Backend, o.Logger = model, opts.Threads, opts.Memory, opts.Backend, c.log
 	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
 	if err != nil {
 		return err
 	}
-	defer func() { // what stays is removed at the next start
+	defer func() { // a folder that cannot be removed now is removed at the next start
 		if rerr := os.RemoveAll(dir); rerr != nil {
-			c.log.Warn("the remains of a build stay", "path", dir, "error", rerr)
+			c.log.Warn("the temporary folder of a build was not removed", "path", dir, "error", rerr)
 		}
 	}()
 	path := filepath.Join(dir, indexFile)
@@ -51,7 +52,7 @@ func (w *worker) build(ctx context.Context, src vectors.Source, dim int, model *
 		err = fmt.Errorf("%s: %w: what was built is not there", c.indexPath(), storage.ErrInternal)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(c.indexPath())) // nobody was told of what is in it
+		return errors.Join(err, os.Remove(c.indexPath())) // no request has been answered yet
 	}
 	c.mu.Lock()
 	c.opened = opened
@@ -59,40 +60,41 @@ func (w *worker) build(ctx context.Context, src vectors.Source, dim int, model *
 	return nil
 }
 
-// decide gives an index that is undecided the dimension of its first vectors.
-func (w *worker) decide(ctx context.Context, o *opened, dim int) error {
+// setDimension gives an undecided index the dimension of its first vectors.
+func (w *worker) setDimension(ctx context.Context, o *openedIndex, dim int) error {
 	fixed, err := codec.Flat(dim)
 	if err != nil {
 		return err
 	}
-	_, err = o.ix.Retrain(ctx, &index.RetrainOptions{Codec: fixed, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory})
-	return w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
+	opts := &w.c.store.opts
+	_, err = o.ix.Retrain(ctx, &index.RetrainOptions{Codec: fixed, Threads: opts.Threads, Memory: opts.Memory})
+	return w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) { return snap.Dim() == dim, nil })
 }
 
 // Growth implements [collection.Trainer].
-func (s *Store) Growth() collection.Growth { return s.o.Growth }
+func (s *Store) Growth() collection.Growth { return s.opts.Growth }
 
-// growthState is guarded by Collection.mu.
+// growthState is the state of trainings that growth begins. Collection.mu guards it.
 type growthState struct {
-	running chan struct{} // closed when the training has ended; nil: none runs
-	cancel  context.CancelFunc
-	failed  int64 // tokens of the collection when a training failed; 0: none has
-	err     error // of that
-	advised bool
+	running  chan struct{} // closed when the training has ended. nil means that none is running
+	cancel   context.CancelFunc
+	failedAt int64 // tokens of the collection when the last training failed. 0 means that it did not fail
+	failure  error // the error of that training
+	advised  bool  // the present advice has been logged
 }
 
-// aside lets something run beside the writer for long. It ends with the collection, and
-// when the file is to be opened again: the cause of within says so. done is to be called.
-func (c *Collection) aside(ctx context.Context) (within context.Context, done func(), err error) {
+// startBackground registers background work. The returned context ends with the collection and before the file is
+// reopened; its cause says which. The caller calls done at the end of the work.
+func (c *Collection) startBackground(ctx context.Context) (within context.Context, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.alive.Err() != nil {
-		return nil, nil, context.Cause(c.alive)
+	if c.lifetime.Err() != nil {
+		return nil, nil, context.Cause(c.lifetime)
 	}
-	c.beside.Add(1)
+	c.background.Add(1)
 	within, cancel := context.WithCancelCause(ctx)
 	var stops []func() bool
-	for _, end := range []context.Context{c.alive, c.fresh} {
+	for _, end := range []context.Context{c.lifetime, c.fileContext} {
 		stops = append(stops, context.AfterFunc(end, func() { cancel(context.Cause(end)) }))
 	}
 	return within, func() {
@@ -100,13 +102,13 @@ func (c *Collection) aside(ctx context.Context) (within context.Context, done fu
 			stop()
 		}
 		cancel(nil)
-		c.beside.Done()
+		c.background.Done()
 	}, nil
 }
 
-// long does something aside; an error of its end is the cause.
-func (c *Collection) long(ctx context.Context, do func(ctx context.Context) error) error {
-	ctx, done, err := c.aside(ctx)
+// runInBackground runs work as startBackground describes. If the work was ended early, the error is the cause.
+func (c *Collection) runInBackground(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, done, err := c.startBackground(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,31 +119,31 @@ func (c *Collection) long(ctx context.Context, do func(ctx context.Context) erro
 	return err
 }
 
-// due says whether the collection is to be trained anew because it has grown.
-func (c *Collection) due(h *storage.Header, tokens int64) (collection.Training, bool) {
-	return c.s.o.Growth.Due(c.s.o.Growth.CodedBy(h), tokens, c.Config())
+// dueTraining returns the training that is due because the collection has grown. due is false if no training is due.
+func (c *Collection) dueTraining(h *storage.Header, tokens int64) (t collection.Training, due bool) {
+	return c.store.opts.Growth.NextTraining(c.store.opts.Growth.EncodingOf(h), tokens, c.Config())
 }
 
-// grow begins a training beside everything else if one is due and none runs.
-func (c *Collection) grow() {
-	if c.given != nil {
-		return // when, its program decides
+// startDueTraining starts a training in the background if one is due and none is running.
+func (c *Collection) startDueTraining() {
+	if c.external != nil {
+		return // the program that opened the index decides about trainings
 	}
 
 	// Is a training due, or advised?
-	v, err := c.Snapshot(c.alive)
+	v, err := c.Snapshot(c.lifetime)
 	if err != nil {
 		return
 	}
 	h, tokens, drift := v.snap.Header(), int64(v.snap.State().LiveTokens), v.snap.Drift()
 	_ = v.Close()
-	_, due := c.due(&h, tokens)
+	_, due := c.dueTraining(&h, tokens)
 	c.mu.Lock()
 	g := &c.growth
-	advice := c.s.o.Growth.Advice(c.s.o.Growth.CodedBy(&h).Stage, drift)
+	advice := c.store.opts.Growth.Advice(c.store.opts.Growth.EncodingOf(&h).Stage, drift)
 	advise := advice != "" && !g.advised
 	g.advised = advice != ""
-	if !due || g.running != nil || collection.FailedAgain(g.failed, tokens) {
+	if !due || g.running != nil || collection.SkipFailedTraining(g.failedAt, tokens) {
 		due = false
 	}
 	c.mu.Unlock()
@@ -152,15 +154,15 @@ func (c *Collection) grow() {
 		return
 	}
 
-	// It is the only one that growth begins, and ends with the collection.
-	ctx, done, err := c.aside(context.Background())
+	// Register the training: growth runs only one at a time, and it ends with the collection.
+	ctx, done, err := c.startBackground(context.Background())
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	running := make(chan struct{})
 	c.mu.Lock()
-	if g.running != nil { // another was faster
+	if g.running != nil { // another goroutine was faster
 		c.mu.Unlock()
 		cancel()
 		done()
@@ -169,39 +171,40 @@ func (c *Collection) grow() {
 	g.running, g.cancel = running, cancel
 	c.mu.Unlock()
 
-	// A failure is kept, so that it is not tried again at once.
+	// Train. A failure is kept, so that the training is not repeated at once.
 	go func() {
 		defer done()
 		var err error
-		if fault := c.s.guard(c.log, "a training", func() { _, err = c.train(ctx, c.due) }); fault != nil {
+		train := func() { _, err = c.trainNext(ctx, c.dueTraining) }
+		if fault := c.store.runGuarded(c.log, "a training", train); fault != nil {
 			err = fault
 		}
 		c.mu.Lock()
-		g.running, g.cancel, g.failed, g.err = nil, nil, 0, nil
+		g.running, g.cancel, g.failedAt, g.failure = nil, nil, 0, nil
 		if err != nil && ctx.Err() == nil {
-			g.failed, g.err = tokens, err
+			g.failedAt, g.failure = tokens, err
 		}
 		c.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
-			c.log.Error("the collection was not trained anew", "tokens", tokens, "error", err)
+			c.log.Error("training the grown collection failed", "tokens", tokens, "error", err)
 		}
 		ended := ctx.Err() != nil
 		cancel()
 		close(running)
 		if !ended {
-			c.grow() // it may have grown further meanwhile
+			c.startDueTraining() // it may have grown further meanwhile
 		}
 	}()
 }
 
-// isTraining reports whether a training runs that growth has begun.
+// isTraining reports whether a training that growth has begun is running.
 func (c *Collection) isTraining() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.growth.running != nil
 }
 
-// stopTraining ends the training that growth has begun, and waits for that.
+// stopTraining ends the training that growth has begun, and waits for its end.
 func (c *Collection) stopTraining() {
 	c.mu.Lock()
 	running, cancel := c.growth.running, c.growth.cancel
@@ -212,35 +215,36 @@ func (c *Collection) stopTraining() {
 	}
 }
 
-// Retrain trains the collection anew, on what is stored, as its size asks for, whatever it has grown by:
-// beside searches and changes, which go on. When it returns the new codec is in use; see
-// [collection.Growth.Again].
+// Retrain trains the collection on its stored vectors, with the settings for its size, whether or not it has grown.
+// Searches and changes go on. When Retrain returns, the new codec is in use; see [collection.Growth.Retraining].
 //
 // Errors: those of [Collection.Snapshot] and of [index.Index.Retrain].
 func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) {
-	if err := c.writable(); err != nil {
+	if err := c.checkWritable(); err != nil {
 		return nil, err
 	}
 	var r *index.RetrainReport
-	err := c.long(ctx, func(ctx context.Context) (err error) {
-		r, err = c.train(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
-			return c.s.o.Growth.Again(c.s.o.Growth.CodedBy(h), tokens, c.Config()), true
+	err := c.runInBackground(ctx, func(ctx context.Context) (err error) {
+		r, err = c.trainNext(ctx, func(h *storage.Header, tokens int64) (collection.Training, bool) {
+			return c.store.opts.Growth.Retraining(c.store.opts.Growth.EncodingOf(h), tokens, c.Config()), true
 		})
 		return err
 	})
 	return r, err
 }
 
-// train trains one collection of the store at a time, as choose says when its turn has
-// come.
-func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+// trainNext waits until no other collection of the store is training, and then trains this one. choose decides at that
+// time how to train; false means not at all.
+func (c *Collection) trainNext(ctx context.Context,
+	choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+	// Wait for the slot, and read the state of the collection.
 	select {
-	case c.s.training <- struct{}{}:
-		defer func() { <-c.s.training }()
+	case c.store.training <- struct{}{}:
+		defer func() { <-c.store.training }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	opened, done, err := c.use(ctx)
+	opened, done, err := c.acquireIndex(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -253,37 +257,44 @@ func (c *Collection) train(ctx context.Context, choose func(*storage.Header, int
 	if err := v.Close(); err != nil {
 		return nil, err
 	}
+	// Train.
 	t, ok := choose(&h, tokens)
 	if !ok {
 		return nil, nil
 	}
 	ro := &index.RetrainOptions{
-		Nbits: t.Nbits, Centroids: t.Centroids, HeldOut: t.HeldOut(), Seed: t.Seed, Threads: max(c.s.o.Threads/2, 1), Memory: c.s.o.Memory,
+		Nbits:     t.Nbits,
+		Centroids: t.Centroids,
+		HeldOut:   t.HeldOut(),
+		Seed:      t.Seed,
+		Threads:   max(c.store.opts.Threads/2, 1),
+		Memory:    c.store.opts.Memory,
 	}
 	if ro.Codec, err = t.Codec(h.Dim); err != nil {
 		return nil, err
 	}
 	r, err := opened.ix.Retrain(ctx, ro)
-	if errors.Is(err, storage.ErrOutcomeUnknown) { // no changes are taken until the file is opened again
-		again := &request{kind: acting}
-		again.act = func(ctx context.Context) error { return c.work.reopen(ctx) }
-		_ = c.queue.put(again) // if the queue has ended nobody needs it
+	if errors.Is(err, storage.ErrOutcomeUnknown) { // the index takes no changes until it is reopened
+		reopen := &request{kind: acting}
+		reopen.action = func(ctx context.Context) error { return c.worker.reopen(ctx) }
+		_ = c.queue.put(reopen) // it fails only if the collection ends
 	}
 	if err != nil {
 		return nil, err
 	}
+	// Measure what searches find with the new codec.
 	c.mu.Lock()
 	c.counts.Trainings++
 	c.mu.Unlock()
-	if err := c.measure(ctx, opened.ix, ro.Threads, t.Seed); err != nil && ctx.Err() == nil {
+	if err := c.measureSearches(ctx, opened.ix, ro.Threads, t.Seed); err != nil && ctx.Err() == nil {
 		c.log.Warn("the recall of the collection's searches was not measured", "error", err)
 	}
 	return r, nil
 }
 
-// Measure finds what searches of an index have to look at with the codec of a generation, by
-// [quality.SelfCheck]; nil if that does not pay.
-func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
+// MeasureSearches measures what searches of an index find with the codec of its present generation
+// ([quality.SelfCheck]). found is nil if measuring does not pay.
+func MeasureSearches(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
 	found *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -299,16 +310,16 @@ func Measure(ctx context.Context, ix *index.Index, threads int, o quality.SelfCh
 	return found, snap.Generation(), err
 }
 
-// measure stores what searches of the collection have to look at, now that its codec is
-// another one.
-func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
-	found, generation, err := Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: seed, Questions: c.s.questions})
+// measureSearches measures searches with a new codec, and stores the result unless the codec has changed since.
+func (c *Collection) measureSearches(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
+	o := quality.SelfCheckOptions{Seed: seed, Questions: c.store.checkQuestions}
+	found, generation, err := MeasureSearches(ctx, ix, threads, o)
 	if err != nil || found == nil {
 		return err
 	}
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
-		o, now, err := c.work.snapshot()
+	r.action = func(ctx context.Context) error {
+		o, now, err := c.worker.newestSnapshot()
 		if err != nil || o == nil {
 			return err
 		}
@@ -316,36 +327,36 @@ func (c *Collection) measure(ctx context.Context, ix *index.Index, threads int, 
 		if err := now.Close(); err != nil || !same {
 			return err
 		}
-		return c.work.settle(ctx, o.ix.SetDefaults(found), nil)
+		return c.worker.settleOutcome(ctx, o.ix.SetDefaults(found), nil)
 	}
 	return c.queue.put(r)
 }
 
-// Compact writes the index without the deleted documents, with its segments merged into one. Searches go on, and
-// changes wait for it. When ctx or the collection ends, it is given up. It returns the bytes of the file before
-// and after.
+// Compact rewrites the index without the deleted documents, with its segments merged into one. Searches go on, and
+// changes wait. It ends early with ctx and with the collection. It returns the bytes of the file before and after.
 //
 // Errors: those of [Collection.Snapshot] and of [index.Index.Compact].
 func (c *Collection) Compact(ctx context.Context) (before, after int64, err error) {
 	r := &request{kind: acting}
-	r.act = func(context.Context) error {
-		o, err := c.work.nonEmpty()
+	r.action = func(context.Context) error {
+		o, err := c.worker.requireIndex()
 		if err != nil {
 			return err
 		}
-		before = c.size()
-		err = c.work.compact(ctx, o)
-		after = c.size()
+		before = c.fileBytes()
+		err = c.worker.compact(ctx, o)
+		after = c.fileBytes()
 		return err
 	}
-	if err := c.do(ctx, r); err != nil {
+	if err := c.submit(ctx, r); err != nil {
 		return 0, 0, err
 	}
 	return before, after, nil
 }
 
-func (w *worker) compact(ctx context.Context, o *opened) error {
-	within, done, err := w.c.aside(ctx)
+// compact compacts the index; see [Collection.Compact].
+func (w *worker) compact(ctx context.Context, o *openedIndex) error {
+	within, done, err := w.c.startBackground(ctx)
 	if err != nil {
 		return err
 	}
@@ -353,7 +364,7 @@ func (w *worker) compact(ctx context.Context, o *opened) error {
 		err = context.Cause(within)
 	}
 	done()
-	if err = w.settle(context.Background(), err, nil); err != nil {
+	if err = w.settleOutcome(context.Background(), err, nil); err != nil {
 		return err
 	}
 	w.c.mu.Lock()
@@ -362,15 +373,16 @@ func (w *worker) compact(ctx context.Context, o *opened) error {
 	return nil
 }
 
-// tidy rewrites the file of the index if a quarter of it, and [Options.LeastWaste], are not in use: pages that
-// changes and merges have left free, and deleted documents in segments that are not merged yet. It runs between
-// requests, which wait for it, and is given up when the collection is closed. A training that runs writes another
-// file anyway.
-func (w *worker) tidy(ctx context.Context) {
-	if w.c.given != nil && w.journal() == nil || w.c.isTraining() {
+// compactIfWasteful compacts the index if at least [Options.MinWaste] bytes and a quarter of the file are not in use:
+// pages that changes and merges have left free, and deleted documents in segments that are not merged yet. It runs
+// between requests, which wait for it, and ends early with the collection. During a training it does nothing, because
+// the training writes a new file anyway. After a failure it waits until a tenth more is wasted.
+func (w *worker) compactIfWasteful(ctx context.Context) {
+	notOurs := w.c.external != nil && w.journal() == nil // the program that opened the index compacts it
+	if notOurs || w.c.isTraining() {
 		return
 	}
-	o, snap, err := w.snapshot()
+	o, snap, err := w.newestSnapshot()
 	if err != nil || snap == nil {
 		return
 	}
@@ -381,25 +393,27 @@ func (w *worker) tidy(ctx context.Context) {
 		w.c.log.Error("the free pages of the collection were not counted", "error", err)
 		return
 	}
-	waste := wasteOf(pages, st)
-	w.notCompacted = min(w.notCompacted, waste)
-	if waste < w.c.s.o.LeastWaste || 4*waste < pages.Size || waste < w.notCompacted+w.notCompacted/10 {
+	waste := wastedBytes(pages, st)
+	w.wasteAtFailure = min(w.wasteAtFailure, waste)
+	tooLittle := waste < w.c.store.opts.MinWaste || 4*waste < pages.Size
+	if tooLittle || waste < w.wasteAtFailure+w.wasteAtFailure/10 {
 		return
 	}
 	start := time.Now()
 	switch err := w.compact(ctx, o); {
 	case err == nil:
-		w.notCompacted = 0
+		w.wasteAtFailure = 0
 		w.c.log.Info("the collection was compacted", "tokens", st.LiveTokens, "deleted_tokens", st.Tokens-st.LiveTokens,
 			"bytes_before", pages.Size, "bytes_unused", waste, "took", time.Since(start))
-	case w.c.alive.Err() == nil:
-		w.notCompacted = waste
-		w.c.log.Error("the collection was not compacted", "error", err)
+	case w.c.lifetime.Err() == nil:
+		w.wasteAtFailure = waste
+		w.c.log.Error("compacting the collection failed", "error", err)
 	}
 }
 
-// wasteOf returns how many bytes of a file a compaction gives back, about.
-func wasteOf(p storage.Pages, st storage.State) int64 {
+// wastedBytes estimates how many bytes a compaction gives back: free pages, and deleted documents by their share of
+// the tokens.
+func wastedBytes(p storage.Pages, st storage.State) int64 {
 	free := min(int64(p.Free+p.Pending)*int64(p.Page), p.Size)
 	if st.Tokens == 0 {
 		return free

@@ -44,7 +44,7 @@ func settled(t *testing.T, c *Collection) collection.Stats {
 // A collection that grows by single documents goes through all stages, and keeps every
 // document with its ordinal, while it is searched.
 func TestGrowth(t *testing.T) {
-	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1, LeastWaste: 1})
+	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1, MinWaste: 1})
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
 	var docs []collection.DocumentInput
 	stages := map[collection.Stage]bool{}
@@ -111,7 +111,7 @@ func TestGrowth(t *testing.T) {
 // What changes leave unused in a file is given back, and the documents stay.
 func TestFreePagesAreGivenBack(t *testing.T) {
 	for _, least := range []int64{1 << 16, 1 << 40} {
-		s := openStore(t, testenv.RAMDir(t), &Options{LeastWaste: least, Threads: 1})
+		s := openStore(t, testenv.RAMDir(t), &Options{MinWaste: least, Threads: 1})
 		c := declare(t, s, "docs", collection.Config{})
 		var docs []collection.DocumentInput
 		for i := range 3000 {
@@ -130,7 +130,7 @@ func TestFreePagesAreGivenBack(t *testing.T) {
 		v := view(t, c)
 		pages, err := v.snap.Pages()
 		require.NoError(t, err)
-		unused := wasteOf(pages, v.snap.State())
+		unused := wastedBytes(pages, v.snap.State())
 		loose := unused >= 1<<16 && 4*unused >= pages.Size
 		require.Equal(t, least == 1<<40, loose, "%d bytes of %d are not used", unused, pages.Size)
 		require.Equal(t, least == 1<<40, st.Counts.Compactions == 0)
@@ -143,20 +143,20 @@ func TestFreePagesAreGivenBack(t *testing.T) {
 // A collection that is closed does not wait for a compaction, and one whose caller has gone away is given up.
 func TestCompactionsEnd(t *testing.T) {
 	var log bytes.Buffer
-	s := openStore(t, testenv.RAMDir(t), &Options{LeastWaste: 1 << 40, Threads: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s := openStore(t, testenv.RAMDir(t), &Options{MinWaste: 1 << 40, Threads: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	c := declare(t, s, "docs", collection.Config{})
 	for i := range 3 {
 		require.NoError(t, update(c, collection.UpdateOptions{Replace: true}, randomDoc("d", uint64(i)))().err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, c.do(ctx, &request{kind: acting, act: func(context.Context) error {
+	require.NoError(t, c.submit(ctx, &request{kind: acting, action: func(context.Context) error {
 		cancel()
-		o, err := c.work.nonEmpty()
+		o, err := c.worker.requireIndex()
 		require.NoError(t, err)
-		require.ErrorIs(t, c.work.compact(ctx, o), context.Canceled)
-		c.s.o.LeastWaste = 1 // from here on the writer would compact
-		c.kill(collection.ErrClosed)
-		require.ErrorIs(t, c.work.compact(t.Context(), o), collection.ErrClosed)
+		require.ErrorIs(t, c.worker.compact(ctx, o), context.Canceled)
+		c.store.opts.MinWaste = 1 // from here on the writer would compact
+		c.endLifetime(collection.ErrClosed)
+		require.ErrorIs(t, c.worker.compact(t.Context(), o), collection.ErrClosed)
 		return nil
 	}}))
 	require.NoError(t, s.Close(t.Context()))
@@ -189,7 +189,7 @@ func TestChangesBesideATrainingReleaseTheFile(t *testing.T) {
 // A training ends with a check of what searches find, which is stored with the index.
 func TestTrainingsMeasureRecall(t *testing.T) {
 	s := openStore(t, testenv.RAMDir(t), &Options{Growth: smallGrowth, Threads: 1})
-	s.questions = 20
+	s.checkQuestions = 20
 	c := declare(t, s, "docs", collection.Config{Nbits: 2})
 	stored := func() (d *storage.Defaults) {
 		require.Eventually(t, func() bool {
@@ -235,7 +235,7 @@ func TestChangesWhileGrowing(t *testing.T) {
 		n = 25
 	}
 	s := openStore(t, testenv.RAMDir(t), &Options{
-		Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2, LeastWaste: 1,
+		Growth: collection.Growth{Flat: 50, Until: 2000, Factor: 1.25}, Threads: 2, MinWaste: 1,
 	})
 	c := declare(t, s, "docs", collection.Config{})
 	type state struct {

@@ -15,7 +15,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-func (c *Collection) counted(rs []*request, took time.Duration) {
+// countRequests adds answered requests, which took a time together, to the counters.
+func (c *Collection) countRequests(rs []*request, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := &c.counts
@@ -35,10 +36,13 @@ func (c *Collection) counted(rs []*request, took time.Duration) {
 	}
 }
 
-// Stats describes the collection as it is now. A collection without documents has
-// zeros.
+// Stats describes the present state of the collection. Without documents all counts are zero.
 func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
-	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}, Queue: c.queue.stats(), FileBytes: c.size()}
+	st := collection.Stats{
+		Growth:    collection.GrowthStats{Stage: collection.StageEmpty},
+		Queue:     c.queue.statistics(),
+		FileBytes: c.fileBytes(),
+	}
 	c.mu.Lock()
 	st.Counts = c.counts
 	c.mu.Unlock()
@@ -51,43 +55,43 @@ func (c *Collection) Stats(ctx context.Context) (collection.Stats, error) {
 	s, h := v.snap.State(), v.snap.Header()
 	st.Documents, st.Passages, st.Deleted = uint64(v.snap.Documents()), uint64(s.Passages), uint64(s.Docs-s.Live)
 	st.Tokens, st.Metadata = s.LiveTokens, documentsWithMetadata(v.snap)
-	st.Dim, st.Nbits, st.Centroids, st.Generation, st.Model = v.Dim(), h.Nbits, h.Centroids, v.snap.Generation(), h.Model
-	st.Growth = collection.GrowthStats{Stage: c.s.o.Growth.CodedBy(&h).Stage, Drift: v.snap.Drift()}
-	st.Growth.Advice = c.s.o.Growth.Advice(st.Growth.Stage, st.Growth.Drift)
-	if st.Defaults, err = v.snap.Defaults(); err != nil { // searches do without a damaged record
-		c.log.Warn("what searches were seen to find could not be read", "error", err)
+	st.Dim, st.Nbits, st.Centroids = v.Dim(), h.Nbits, h.Centroids
+	st.Generation, st.Model = v.snap.Generation(), h.Model
+	st.Growth = collection.GrowthStats{Stage: c.store.opts.Growth.EncodingOf(&h).Stage, Drift: v.snap.Drift()}
+	st.Growth.Advice = c.store.opts.Growth.Advice(st.Growth.Stage, st.Growth.Drift)
+	if st.Defaults, err = v.snap.Defaults(); err != nil { // searches work without a damaged record
+		c.log.Warn("the stored search defaults cannot be read", "error", err)
 	}
-	st.Sampled = v.sampled(st.Defaults)
+	st.Sampled = v.sampledRecall(st.Defaults)
 	c.mu.Lock()
 	st.Growth.Training = c.growth.running != nil
-	if c.growth.err != nil {
-		st.Growth.Failed = c.growth.err.Error()
+	if c.growth.failure != nil {
+		st.Growth.Failed = c.growth.failure.Error()
 	}
 	c.mu.Unlock()
 	return st, v.Close()
 }
 
-// documentsWithMetadata counts the documents that have metadata. All passages have some, which say
-// so.
+// documentsWithMetadata counts the documents that have metadata. Every passage has metadata, which says that it is a
+// passage; a document of passages counts once.
 func documentsWithMetadata(snap *index.Snapshot) uint64 {
 	st := snap.State()
 	return snap.Payloads() - min(snap.Payloads(), uint64(st.Passages)) + uint64(st.PassageParents)
 }
 
-// disk remembers that the disk was full.
-type disk struct {
+// diskState remembers that the disk was full.
+type diskState struct {
 	mu   sync.Mutex
 	full bool
-	free uint64 // bytes, when it was found full
+	free uint64 // bytes that were free when it was found full
 }
 
-// muchFree is how many bytes must have come free before a disk counts as not full any
-// more, though nothing was written since.
-const muchFree = 16 << 20
+// minFreed is how many bytes must have been freed before a full disk counts as usable again without a successful
+// write.
+const minFreed = 16 << 20
 
-// diskFull is the error by which a disk is known to be full, or a share of it; nil: it is
-// none.
-func diskFull(err error) error {
+// diskFullError returns the error in err that says that the disk, or the quota, is full. nil means that it is not.
+func diskFullError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, full) {
 			return full
@@ -96,17 +100,17 @@ func diskFull(err error) error {
 	return nil
 }
 
-// noteDisk notes whether something failed because the disk is full. A success shows that it is
-// not, if something was written.
+// noteDisk updates whether the disk is full after an operation that ended with err. A success clears the state only if
+// something was written.
 func (s *Store) noteDisk(err error, wrote bool) {
-	full := diskFull(err) != nil
+	full := diskFullError(err) != nil
 	if !full && (err != nil || !wrote) {
 		return
 	}
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	if full && !s.disk.full {
-		s.o.Logger.Error("the disk is full: changes are refused until there is room", "folder", s.dir)
+		s.opts.Logger.Error("the disk is full: changes are refused until there is room", "folder", s.dir)
 	}
 	s.disk.full = full
 	if full && s.dir != "" {
@@ -114,41 +118,39 @@ func (s *Store) noteDisk(err error, wrote bool) {
 	}
 }
 
-// Disk says whether the disk was full when something was last written, and how many bytes
-// are free now, if that is known.
+// Disk reports whether the disk was full at the last write, and how many bytes are free now, if that is known.
 func (s *Store) Disk() (full bool, free uint64, known bool) {
 	if s.dir != "" {
 		free, known = freeBytes(s.dir)
 	}
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
-	if s.disk.full && known && free >= s.disk.free+muchFree {
+	if s.disk.full && known && free >= s.disk.free+minFreed {
 		s.disk.full = false
 	}
 	return s.disk.full, free, known
 }
 
-// guard does something, and makes an error ([storage.ErrInternal]) of a panic in it, which
-// is logged and counted: it is a fault of one request or collection, and no reason to end
-// all others.
-func (s *Store) guard(log *slog.Logger, what string, do func()) (err error) {
+// runGuarded calls do. A panic in it is logged, counted, and returned as [storage.ErrInternal]: it is a fault of one
+// request or collection and must not end the others.
+func (s *Store) runGuarded(log *slog.Logger, task string, do func()) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			s.panics.Add(1)
-			log.Error("a panic", "in", what, "panic", fault, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, what, fault)
+			log.Error("a panic", "in", task, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, task, fault)
 		}
 	}()
 	do()
 	return nil
 }
 
-// noteGuarded counts a panic that is an error already.
-func (s *Store) noteGuarded(err error) {
+// countPanic counts a panic that has been turned into an error already.
+func (s *Store) countPanic(err error) {
 	if errors.Is(err, storage.ErrInternal) {
 		s.panics.Add(1)
 	}
 }
 
-// Panics is how many panics there were in work that is no request's own goroutine.
+// Panics returns the number of panics in background work, which no request's goroutine reports.
 func (s *Store) Panics() uint64 { return s.panics.Load() }

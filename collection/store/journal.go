@@ -2,10 +2,8 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -16,98 +14,103 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Journal is the log of changes that the index of a collection follows ([Opened]). Its entries are
-// durable: each change is put into it first and then applied to the index, and other writers put
-// entries as well. The writer of the collection calls its methods, one at a time. They bound their
-// time themselves.
+// Journal is the log of changes that the index of a collection follows ([Opened]). Invariants:
+//
+//  1. Entries are durable. A change is put into the log first, and then applied to the index.
+//  2. Other writers put entries too. A writer puts an entry only after the last entry that its index has.
+//  3. An index applies every entry, in order, and nothing else.
+//
+// The collection's writer calls the methods, one at a time. Each method bounds its own time.
 type Journal interface {
-	// Append puts an entry after the last one that the index has, and returns it. batches are the
-	// ids of the requests in it. The error wraps [ErrTaken] if another entry is there,
-	// [storage.ErrOutcomeUnknown] if the entry may or may not be there, and [collection.ErrUnknown]
-	// if the log was removed.
+	// Append puts an entry after the last entry that the index has, and returns it. batches are the ids of the
+	// requests in it. The error wraps [ErrTaken] if another entry is in its place, [storage.ErrOutcomeUnknown] if
+	// the entry may or may not be in the log, and [collection.ErrUnknown] if the collection was removed.
 	Append(ctx context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error)
-	// Read calls use for each entry that follows, in order; an error of use ends it.
-	Read(ctx context.Context, after storage.Applied, use func(at storage.Applied, body []byte) error) error
-	// Find looks for the entry of a batch after an entry; a nil body means that there is none.
+	// Read calls visit for each entry after a position, in order. An error of visit ends it.
+	Read(ctx context.Context, after storage.Applied, visit func(entry storage.Applied, body []byte) error) error
+	// Find returns the entry of a batch among those after an entry. A nil body means that none has it.
 	Find(ctx context.Context, batch string, after uint64) (entry uint64, body []byte, err error)
-	// Failed says that an entry could not be applied, and that no more are. The log stands; the
-	// index is to be opened again, or made again.
-	Failed(err error)
+	// Failed reports that an entry could not be applied, and that no more will be. The log stays valid, but the index
+	// has to be reopened or replaced.
+	ReportFailure(err error)
 }
 
 var (
-	// ErrTaken: the log has another entry at the place of one that was to be put.
+	// ErrTaken means that another writer's entry is in the place of one that was put.
 	ErrTaken = errors.New("the next entry of the log is another's")
-	// ErrLate: a change was sent so long ago that it is not known whether it was done since.
+	// ErrLate means that a change was sent so long ago that the log cannot tell any more whether it was made.
 	ErrLate = errors.New("the change was sent long ago: send it again, after a newer entry")
-	// ErrUndecided: the index has no dimension yet, and an entry of its log gives it none.
+	// ErrUndecided means that the index has no dimension yet, and that no entry of its log sets one.
 	ErrUndecided = errors.New("vectors for an index without a dimension")
 )
 
-// Batch identifies a change, for collections with a [Journal].
+// Batch identifies a change of a collection with a [Journal].
 type Batch struct {
-	ID string // "": one at random
-	// After is an entry that the log had before the change was sent first. If the batches of later
-	// entries are not all known, the change is looked for in the log, or refused ([ErrLate]). Sent says
-	// that it was sent before, with an unknown outcome: it is then looked for, however long that takes.
+	ID string // "" means a random one
+	// Sent says that the change was sent before, with an unknown outcome. It is then looked for in the log, however
+	// long that takes. After is an entry that the log had before the change was first sent: the search begins there.
+	// Even without Sent the change is looked for, or refused ([ErrLate]), if it may be in an entry whose batches are
+	// not remembered.
 	Sent  bool
 	After uint64
-	// Entry is set to the entry that has the change; if there was nothing to change, to the last
-	// entry of the state that shows this.
+	// Entry is set to the entry that has the change. If there was nothing to change, it is the last entry of the
+	// state in which that was found.
 	Entry uint64
 }
 
-// Follow applies the entries of the log that the index lacks.
+// Follow applies the entries of the log that the index does not have yet.
 func (c *Collection) Follow(ctx context.Context) error {
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
-		_, err := c.work.follow(ctx)
+	r.action = func(ctx context.Context) error {
+		_, err := c.worker.followJournal(ctx)
 		return err
 	}
-	return c.do(ctx, r)
+	return c.submit(ctx, r)
 }
 
-// Leave waits a while, or until ctx ends, for open views: their searches end when the collection is
-// closed. Its caller has no more taken.
-func (c *Collection) Leave(ctx context.Context) {
+// WaitForSnapshots waits a few seconds, or until ctx ends, for open snapshots, whose searches would end when the
+// collection is closed. Its caller makes sure that no new ones are taken.
+func (c *Collection) WaitForSnapshots(ctx context.Context) {
 	c.mu.Lock()
 	o := c.opened
 	c.mu.Unlock()
 	if o != nil {
-		waitViews(ctx, o)
+		waitForSnapshots(ctx, o)
 	}
 }
 
-// SetMost sets the largest number of documents of a collection with a [Journal]; nil means no limit. The
-// entries of later additions have it.
-func (c *Collection) SetMost(most *uint64) {
+// LimitDocuments sets the limit of documents of a collection with a [Journal]. nil means no limit. It is part of the
+// entries of later additions.
+func (c *Collection) LimitDocuments(most *uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cfg.MaxDocuments = most
 }
 
-// journal is nil for a collection without one.
+// journal returns the log of the collection. nil means that it has none.
 func (w *worker) journal() Journal {
-	if w.c.given == nil {
+	if w.c.external == nil {
 		return nil
 	}
-	return w.c.given.Journal
+	return w.c.external.Journal
 }
 
-// commit puts a change into the log, where there is one, and applies it.
-func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applied, err error) {
+// commitChange applies a change to the index, after putting it into the log if there is one.
+func (w *worker) commitChange(ctx context.Context, o *openedIndex, ch *change) (done effect, err error) {
 	j := w.journal()
 	if j == nil {
-		return w.apply(ctx, o, o.ix.Change(), ch)
+		return w.applyChange(ctx, o, o.ix.Change(), ch)
 	}
-	last, err := w.applied(o)
+	// Check that the log still takes changes.
+	last, err := w.lastApplied(o)
 	if err != nil {
 		return done, err
 	}
 	if w.sealed {
-		return done, w.removed()
+		return done, w.removedError()
 	}
-	if err := w.name(o, ch); err != nil {
+	// Put the entry.
+	if err := w.noteChosenIDs(o, ch); err != nil {
 		return done, err
 	}
 	body, err := ch.encode()
@@ -124,20 +127,21 @@ func (w *worker) commit(ctx context.Context, o *opened, ch *change) (done applie
 		w.sealed = errors.Is(err, collection.ErrUnknown)
 		return done, err
 	}
+	// Apply it.
 	w.appended = next.Sequence
 	if done, err = w.applyEntry(ctx, o, next, ch); err == nil {
 		w.behind = false
 	}
-	return done, w.passed // the entry stands, also if it was not applied
+	return done, w.skipErr // the entry stays in the log, even if the index skipped it
 }
 
-// removed is the error of changes after a [Seal].
-func (w *worker) removed() error {
+// removedError returns the error of changes after a [Seal].
+func (w *worker) removedError() error {
 	return fmt.Errorf("%w: %q was removed", collection.ErrUnknown, w.c.name)
 }
 
-// applied is the last entry that the index has.
-func (w *worker) applied(o *opened) (last storage.Applied, err error) {
+// lastApplied returns the last entry that the index has.
+func (w *worker) lastApplied(o *openedIndex) (last storage.Applied, err error) {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
 		return last, err
@@ -146,39 +150,41 @@ func (w *worker) applied(o *opened) (last storage.Applied, err error) {
 	return last, errors.Join(err, snap.Close())
 }
 
-// applyEntry applies an entry of the log. If that fails the collection takes no more changes.
-func (w *worker) applyEntry(ctx context.Context, o *opened, at storage.Applied, ch *change) (applied, error) {
-	e := o.ix.Entry(at.Sequence).Marked(at.Mark)
-	done, err := w.apply(ctx, o, e, ch)
-	w.passed = nil
+// applyEntry applies an entry of the log. An entry that every index refuses is skipped, and w.skipErr says why. After
+// another failure the collection takes no more changes.
+func (w *worker) applyEntry(ctx context.Context, o *openedIndex, entry storage.Applied, ch *change) (effect, error) {
+	e := o.ix.Entry(entry.Sequence).Marked(entry.Mark)
+	done, err := w.applyChange(ctx, o, e, ch)
+	w.skipErr = nil
 	switch {
-	case errors.Is(err, index.ErrApplied): // by a change that failed after that
+	case errors.Is(err, index.ErrApplied): // the index has the entry: a later step of that transaction failed
 		err = nil
-	case refused(err), w.foreign(ch) && errors.Is(err, index.ErrDimension):
-		w.c.log.Error("an entry of the log cannot be done, and is passed over", "entry", at.Sequence, "error", err)
-		w.passed = err
+	case isRefusal(err), w.fromOtherBase(ch) && errors.Is(err, index.ErrDimension):
+		w.c.log.Error("an entry of the log cannot be applied, and is skipped", "entry", entry.Sequence, "error", err)
+		w.skipErr = err
 		err = e.Skip(ctx)
 	}
 	if err != nil {
-		err = fmt.Errorf("entry %d of the log: %w", at.Sequence, err)
-		w.broken(err)
+		err = fmt.Errorf("entry %d of the log: %w", entry.Sequence, err)
+		w.failJournal(err)
 		return done, err
 	}
-	w.recent.note(at.Sequence, ch.Batches)
+	w.recent.addBatches(entry.Sequence, ch.Batches)
 	return done, nil
 }
 
-// recentBatches are the batches of the last entries that were applied.
+// recentBatches remembers the batches of the last entries that were applied.
 type recentBatches struct {
-	entries map[string]uint64 // of each batch
-	order   []string
-	after   uint64 // the batches of all later entries are there
+	entries map[string]uint64 // entry by batch id, nil until an entry is applied
+	order   []string          // batch ids, the oldest first
+	after   uint64            // all batches of entries after this one are remembered
 }
 
-// mostRecent is the number of batches that are remembered.
-const mostRecent = 4096
+// maxRecent is how many batches are remembered.
+const maxRecent = 4096
 
-func (m *recentBatches) note(entry uint64, batches []outcome) {
+// addBatches remembers the batches of an entry, and forgets the oldest beyond maxRecent.
+func (m *recentBatches) addBatches(entry uint64, batches []outcome) {
 	if m.entries == nil {
 		m.entries, m.after = map[string]uint64{}, entry-1
 	}
@@ -186,41 +192,43 @@ func (m *recentBatches) note(entry uint64, batches []outcome) {
 		m.entries[batches[i].ID] = entry
 		m.order = append(m.order, batches[i].ID)
 	}
-	for len(m.order) > mostRecent {
+	for len(m.order) > maxRecent {
 		m.after = max(m.after, m.entries[m.order[0]])
 		delete(m.entries, m.order[0])
 		m.order = m.order[1:]
 	}
 }
 
-// refusals are errors that follow from the index and the entry alone: each index that follows the log has them.
+// refusals are errors that depend only on the index and the entry: every index that follows the log gives them.
 var refusals = []error{
 	index.ErrDuplicateID, index.ErrPassages, index.ErrTooMany, index.ErrOption,
 	vectors.ErrID, vectors.ErrShape, vectors.ErrPayload, vectors.ErrFormat,
 }
 
-func refused(err error) bool {
+// isRefusal reports whether every index that follows the log refuses the entry with this error.
+func isRefusal(err error) bool {
 	return slices.ContainsFunc(refusals, func(e error) bool { return errors.Is(err, e) })
 }
 
-// broken ends the changes of a collection that cannot follow its log.
-func (w *worker) broken(err error) {
+// failJournal marks the collection as damaged, because its index cannot follow the log any more.
+func (w *worker) failJournal(err error) {
 	w.c.mu.Lock()
-	w.c.fault = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, w.c.name, err)
+	w.c.failure = fmt.Errorf("%w: %q: %w", collection.ErrDamaged, w.c.name, err)
 	w.c.mu.Unlock()
-	w.journal().Failed(err)
+	w.journal().ReportFailure(err)
 }
 
-// applied is the effect of a change.
-type applied struct {
-	index.Affected
-	evicted int
+// effect counts what a change did.
+type effect struct {
+	index.Affected     // documents that were deleted or whose fields were set
+	evicted        int // documents beyond the limit that were deleted
 }
 
-// apply does a change to the index, in one transaction. All changes come here: those of requests,
-// and entries of a log.
-func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change) (done applied, err error) {
-	foreign := w.foreign(ch)
+// applyChange applies a change to the index in one transaction. All changes go through it: those of requests and those
+// of the log.
+func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry, ch *change) (done effect, err error) {
+	foreign := w.fromOtherBase(ch)
+	// A change from an index with other ordinals names its documents by ids.
 	choose := func(snap *index.Snapshot) (chosen *roaring.Bitmap, err error) {
 		if foreign {
 			chosen, _, err = snap.Named(ctx, ch.IDs)
@@ -242,28 +250,32 @@ func (w *worker) apply(ctx context.Context, o *opened, e index.Entry, ch *change
 			return done, err
 		}
 		report, err := e.Add(ctx, src, &index.AddOptions{
-			Replace: ch.Replace || foreign, MaxDocuments: ch.MaxDocuments, Threads: w.c.s.o.Threads, Memory: w.c.s.o.Memory,
+			Replace:      ch.Replace || foreign,
+			MaxDocuments: ch.MaxDocuments,
+			Threads:      w.c.store.opts.Threads,
+			Memory:       w.c.store.opts.Memory,
 		})
 		if err != nil {
 			return done, err
 		}
 		if done.evicted = report.Evicted; report.First != ch.First && !foreign {
-			return done, fmt.Errorf("%w: documents have ordinals from %d, not %d", storage.ErrInternal, report.First, ch.First)
+			return done, fmt.Errorf("%w: documents have ordinals from %d, not %d",
+				storage.ErrInternal, report.First, ch.First)
 		}
 	}
 	return done, err
 }
 
-// follow applies the entries that other writers have put, and returns their number.
-func (w *worker) follow(ctx context.Context) (came int, err error) {
-	o, err := w.nonEmpty()
+// followJournal applies the entries that other writers have put, and returns their number.
+func (w *worker) followJournal(ctx context.Context) (applied int, err error) {
+	o, err := w.requireIndex()
 	if err != nil {
 		return 0, err
 	}
 	if err := w.c.Err(); err != nil {
 		return 0, err
 	}
-	last, err := w.applied(o)
+	last, err := w.lastApplied(o)
 	if err != nil {
 		return 0, err
 	}
@@ -272,191 +284,31 @@ func (w *worker) follow(ctx context.Context) (came int, err error) {
 		ch, err := decodeChange(body)
 		if err != nil {
 			err = fmt.Errorf("entry %d of the log: %w", e.Sequence, err)
-			w.broken(err)
+			w.failJournal(err)
 			return err
 		}
 		if _, err := w.applyEntry(ctx, o, e, ch); err != nil {
 			return err
 		}
-		came++
+		applied++
 		return nil
 	})
 	w.behind = err != nil
-	return came, err
+	return applied, err
 }
 
-// logged does requests of a collection with a journal by do, until they are decided at the end of
-// the log: a request that is refused, or finds nothing to change, may lack entries of others.
-func (w *worker) logged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
-	if _, err := w.nonEmpty(); err != nil { // there is always an index
-		return fail(group[:1], err)
-	}
-	for _, r := range group {
-		if r.batch.ID == "" { // it cannot have been sent before
-			r.batch.ID, r.batch.After = rand.Text(), math.MaxUint64
-		}
-	}
-	if w.behind {
-		if _, err := w.follow(ctx); err != nil {
-			return fail(group, err)
-		}
-	}
-	for {
-		// Requests that the log has already are answered.
-		found, err := w.findAll(ctx, group)
-		if group = group[:found]; err != nil {
-			return fail(group, err)
-		}
-		if w.sealed {
-			return fail(group, w.removed())
-		}
-		// The others, as many as fit into an entry.
-		w.appended = 0
-		if n = do(group); w.appended > 0 {
-			return n
-		}
-		group = group[:n]
-		if w.sealed {
-			return fail(group, w.removed())
-		}
-		undecided, taken := false, false
-		for _, r := range group {
-			if errors.Is(r.err, storage.ErrOutcomeUnknown) {
-				return n
-			}
-			undecided = undecided || r.entry == 0
-			taken = taken || errors.Is(r.err, ErrTaken)
-		}
-		if !undecided {
-			return n
-		}
-		// Those without an entry are decided if the log has no more; else they are done again.
-		came, err := w.follow(ctx)
-		if err != nil {
-			return fail(group, err)
-		}
-		r := group[0]
-		if came == 0 && !taken && r.batch.Sent && (r.err == nil || notedAs(r.err) != "") {
-			switch err := w.noteNothing(ctx, r); {
-			case errors.Is(err, ErrTaken):
-				taken = true
-			case err != nil:
-				r.err = err
-				return n
-			default:
-				return n
-			}
-		}
-		if came == 0 && !taken {
-			if last, err := w.last(); err == nil {
-				for _, r := range group {
-					r.decided = last
-				}
-			}
-			return n
-		}
-		for _, r := range group {
-			if r.entry == 0 {
-				r.err, r.receipt, r.affected = nil, collection.Receipt{}, index.Affected{}
-			}
-		}
-	}
-}
-
-// fail gives an error to the requests of a group that have no entry.
-func fail(group []*request, err error) (n int) {
-	for _, r := range group {
-		if r.entry == 0 {
-			r.err = err
-		}
-	}
-	return len(group)
-}
-
-// findAll answers the requests of a group that the log has, and returns the number of those that can be done now: all,
-// or those before the first that fails. An error is that of the first request of the group.
-func (w *worker) findAll(ctx context.Context, group []*request) (n int, err error) {
-	for i, r := range group {
-		err := w.find(ctx, r)
-		switch {
-		case err == nil:
-		case i > 0:
-			return i, nil
-		case errors.Is(err, ErrLate):
-			return 1, err
-		default:
-			return 1, fmt.Errorf("%w: looking for what was sent before: %w", storage.ErrOutcomeUnknown, err)
-		}
-	}
-	return len(group), nil
-}
-
-// mostLooked is the number of entries in which a request is looked for that does not say that it was sent before.
-const mostLooked = 256
-
-// last is the number of the last entry that the index has.
-func (w *worker) last() (uint64, error) {
-	o, err := w.nonEmpty()
-	if err != nil {
-		return 0, err
-	}
-	last, err := w.applied(o)
-	return last.Sequence, err
-}
-
-// find answers a request that the log has already (I11): it was sent again, and overtook the first one or followed
-// one without an answer; or it comes late, from a socket of a process that slept for example. An entry that comes
-// into the log after the last one of the index is found when the request's own is put there.
-func (w *worker) find(ctx context.Context, r *request) error {
-	if r.entry > 0 {
-		return nil
-	}
-	after, remembered := w.recent.entries[r.batch.ID]
-	from, err := w.recent.after, error(nil)
-	if w.recent.entries == nil {
-		from, err = w.last()
-	}
-	switch {
-	case err != nil:
-		return err
-	case remembered:
-		after--
-	case r.batch.After >= from: // it would be remembered
-		return nil
-	case !r.batch.Sent && from-r.batch.After > mostLooked:
-		return fmt.Errorf("%w: it came after entry %d, and %d are here", ErrLate, r.batch.After, from)
-	default:
-		after = r.batch.After
-	}
-	entry, body, err := w.journal().Find(ctx, r.batch.ID, after)
-	if err != nil || body == nil {
-		return err
-	}
-	ch, err := decodeChange(body)
-	if err == nil && !ch.answer(r) {
-		err = fmt.Errorf("entry %d of the log has no batch %q", entry, r.batch.ID)
-	}
-	if err != nil {
-		return err
-	}
-	if _, err = w.follow(ctx); err == nil { // views have the change once it is answered
-		r.entry = entry
-	}
-	return err
-}
-
-// evictMore deletes the oldest documents beyond the limit, after additions of more than may stay: an
-// entry is one transaction, and evicts none of its own documents. A failure is only logged: the next
+// evictAfterAdd deletes the oldest documents beyond the limit after additions. It is needed when an entry adds more
+// documents than may stay, since a transaction never evicts its own documents. A failure is only logged: the next
 // addition evicts them.
-func (w *worker) evictMore(ctx context.Context, group []*request) {
-	most := w.c.Config().MaxDocuments
-	if group[0].kind != updating || most == nil {
+func (w *worker) evictAfterAdd(ctx context.Context, group []*request) {
+	maxDocuments := w.c.Config().MaxDocuments
+	if group[0].kind != updating || maxDocuments == nil {
 		return
 	}
-	err := w.evictOnce(ctx, group, *most)
-	for again := 2; err != nil && again > 0; again-- {
-		if _, err = w.follow(ctx); err == nil {
-			err = w.evictOnce(ctx, group, *most)
+	err := w.evictOnce(ctx, group, *maxDocuments)
+	for retries := 2; err != nil && retries > 0; retries-- {
+		if _, err = w.followJournal(ctx); err == nil {
+			err = w.evictOnce(ctx, group, *maxDocuments)
 		}
 	}
 	if err != nil {
@@ -464,23 +316,25 @@ func (w *worker) evictMore(ctx context.Context, group []*request) {
 	}
 }
 
-func (w *worker) evictOnce(ctx context.Context, group []*request, most uint64) error {
-	o, snap, err := w.snapshot()
+// evictOnce puts an entry that deletes the oldest documents beyond the limit. Requests of the group then name that
+// entry, so that readers of their change see no more documents than may stay.
+func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments uint64) error {
+	o, snap, err := w.newestSnapshot()
 	if err != nil {
 		return err
 	}
 	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
-	if uint64(snap.Documents()) > most {
-		ch.chosen, err = snap.Beyond(ctx, most)
+	if uint64(snap.Documents()) > maxDocuments {
+		ch.chosen, err = snap.Beyond(ctx, maxDocuments)
 	}
 	last, lastErr := snap.Applied()
 	entry := last.Sequence
 	if err = errors.Join(err, lastErr, snap.Close()); err == nil && !ch.chosen.IsEmpty() {
-		_, err = w.commit(ctx, o, ch)
+		_, err = w.commitChange(ctx, o, ch)
 		entry = w.appended
 	}
 	for _, r := range group {
-		if r.entry > 0 && err == nil { // readers of the change see no more documents than may stay
+		if r.entry > 0 && err == nil {
 			r.entry = max(r.entry, entry)
 		}
 	}

@@ -91,7 +91,7 @@ func (f *follower) Find(_ context.Context, batch string, after uint64) (uint64, 
 	return 0, nil, nil
 }
 
-func (f *follower) Failed(err error) { f.failed = err }
+func (f *follower) ReportFailure(err error) { f.failed = err }
 
 // openFollower opens a collection without documents that follows a log.
 func openFollower(t *testing.T, l *memoryLog, most *uint64) (*Collection, *follower, *index.Index) {
@@ -253,12 +253,12 @@ func TestJournalOvertaken(t *testing.T) {
 		require.EqualValues(t, 2, late.Entry)
 	}
 	require.Len(t, l.entries, 2)
-	for i := range mostRecent { // what is forgotten is looked for
-		a.work.recent.note(uint64(i+3), []outcome{{ID: fmt.Sprint("other", i)}})
+	for i := range maxRecent { // what is forgotten is looked for
+		a.worker.recent.addBatches(uint64(i+3), []outcome{{ID: fmt.Sprint("other", i)}})
 	}
 	updateBatch(t, a, &Batch{ID: "x", Sent: true, After: 1}, "", "")
 	require.Len(t, l.entries, 2)
-	require.Len(t, a.work.recent.entries, mostRecent)
+	require.Len(t, a.worker.recent.entries, maxRecent)
 	has, err := ixa.Has("3")
 	require.NoError(t, err)
 	require.False(t, has)
@@ -286,7 +286,7 @@ func TestJournalEvicts(t *testing.T) {
 	r = updateBatch(t, b, &Batch{}, "j")
 	require.Zero(t, r.Evicted)
 	two := uint64(2)
-	a.SetMost(&two)
+	a.LimitDocuments(&two)
 	r = updateBatch(t, a, &Batch{}, "k")
 	require.Equal(t, 3, r.Evicted)
 }
@@ -370,17 +370,17 @@ func TestJournalRefusedEntry(t *testing.T) {
 	b, _, _ := openFollower(t, l, nil)
 	updateBatch(t, a, &Batch{}, "a")
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
-		o, err := a.work.nonEmpty()
+	r.action = func(ctx context.Context) error {
+		o, err := a.worker.requireIndex()
 		if err != nil {
 			return err
 		}
 		d := randomDoc("a", 1)
 		docs := []vectors.Document{{ID: "a", Tokens: d.Vectors}}
-		_, err = a.work.commit(ctx, o, &change{docs: docs, changeHead: changeHead{Kind: addDocuments, First: 1, Dim: d.Dim}})
+		_, err = a.worker.commitChange(ctx, o, &change{docs: docs, changeHead: changeHead{Kind: addDocuments, First: 1, Dim: d.Dim}})
 		return err
 	}
-	require.ErrorIs(t, a.do(t.Context(), r), index.ErrDuplicateID)
+	require.ErrorIs(t, a.submit(t.Context(), r), index.ErrDuplicateID)
 	updateBatch(t, a, &Batch{}, "b")
 	require.NoError(t, b.Follow(t.Context()))
 	has, err := ix.Has("b")

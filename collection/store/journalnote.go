@@ -14,24 +14,24 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// name notes the ids of the chosen documents in a change, for indexes of another [Opened.Base].
-func (w *worker) name(o *opened, ch *change) error {
-	if ch.Base = w.c.given.Base; ch.chosen == nil {
+// noteChosenIDs notes the ids of the chosen documents in a change, for indexes with another [Opened.Base].
+func (w *worker) noteChosenIDs(o *openedIndex, ch *change) error {
+	if ch.Base = w.c.external.Base; ch.chosen == nil {
 		return nil
 	}
 	snap, err := o.ix.Snapshot()
 	if err != nil {
 		return err
 	}
-	ch.IDs, err = namesOf(snap, ch.chosen)
+	ch.IDs, err = idsFromOrdinals(snap, ch.chosen)
 	return errors.Join(err, snap.Close())
 }
 
-// namesOf returns the ids of documents that are chosen with all of their parts, and of single passages: another index
-// may have the text of a document in other passages.
-func namesOf(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
+// idsFromOrdinals returns the ids of the chosen documents. A document of passages is named once if all of its passages
+// are chosen, since another index may have split its text differently; otherwise each chosen passage is named.
+func idsFromOrdinals(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
 	ids := make([]string, 0, chosen.GetCardinality())
-	last, whole := "", false // a document with passages, and whether all of them are chosen
+	last, allChosen := "", false // the last document with passages, and whether all of them are chosen
 	for it := chosen.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
 		id := snap.ID(ordinal)
@@ -45,68 +45,70 @@ func namesOf(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			other := func(part uint32) bool { return !chosen.Contains(part) }
-			last, whole = document, !slices.ContainsFunc(parts, other)
-			if whole {
+			notChosen := func(part uint32) bool { return !chosen.Contains(part) }
+			last, allChosen = document, !slices.ContainsFunc(parts, notChosen)
+			if allChosen {
 				ids = append(ids, strings.Clone(document))
 			}
 		}
-		if !whole {
+		if !allChosen {
 			ids = append(ids, strings.Clone(id))
 		}
 	}
 	return ids, nil
 }
 
-// foreign reports whether a change was decided for an index with other ordinals.
-func (w *worker) foreign(ch *change) bool { return w.journal() != nil && ch.Base != w.c.given.Base }
+// fromOtherBase reports whether a change was decided for an index with other ordinals.
+func (w *worker) fromOtherBase(ch *change) bool {
+	return w.journal() != nil && ch.Base != w.c.external.Base
+}
 
-// noted are the refusals that depend on the documents that are there, by their names in a log.
-var noted = []struct {
+// notedRefusals are the refusals that depend on the stored documents, with their names in a log.
+var notedRefusals = []struct {
 	name string
-	is   error
+	err  error
 }{
 	{"duplicate", index.ErrDuplicateID}, {"metadata", collection.ErrMetadata}, {"option", index.ErrOption},
 	{"too large", collection.ErrTooLarge},
 }
 
-// notedAs is the name of a refusal; "" means that it is not noted.
-func notedAs(err error) string {
-	for _, n := range noted {
-		if errors.Is(err, n.is) {
+// refusalName returns the name of a refusal in a log. "" means that the log does not note it.
+func refusalName(err error) string {
+	for _, n := range notedRefusals {
+		if errors.Is(err, n.err) {
 			return n.name
 		}
 	}
 	return ""
 }
 
-// refusal is the error of a request that was refused; nil means that it was done.
+// refusal returns the error of a refused request. nil means that the request was done.
 func (o *outcome) refusal() error {
 	if o.Refused == "" {
 		return nil
 	}
-	kind := storage.ErrOutcomeUnknown // of a newer program
-	for _, n := range noted {
+	kind := storage.ErrOutcomeUnknown // a newer program may note refusals that this one does not know
+	for _, n := range notedRefusals {
 		if n.name == o.Refused {
-			kind = n.is
+			kind = n.err
 		}
 	}
-	return fmt.Errorf("%w: %s", kind, o.Says)
+	return fmt.Errorf("%w: %s", kind, o.Message)
 }
 
-// noteNothing puts an entry that says that a request which is sent again has changed nothing, or was refused. Else the
-// first sending of it, which waits at another node, could change documents that came after this answer.
-func (w *worker) noteNothing(ctx context.Context, r *request) error {
-	o, err := w.nonEmpty()
+// logNoChange puts an entry that says that a repeated request has changed nothing, or was refused. Without it, the
+// first sending, which may still be waiting at another node, could change documents that are added after this answer.
+func (w *worker) logNoChange(ctx context.Context, r *request) error {
+	o, err := w.requireIndex()
 	if err != nil {
 		return err
 	}
 	out := outcome{ID: r.batch.ID}
 	if r.err != nil {
-		out.Refused, out.Says = notedAs(r.err), r.err.Error()
+		out.Refused, out.Message = refusalName(r.err), r.err.Error()
 	}
 	none := changeHead{Kind: deleteDocuments, Batches: []outcome{out}}
-	if _, err = w.commit(ctx, o, &change{changeHead: none, chosen: roaring.New()}); err == nil {
+	if _, err = w.commitChange(ctx, o, &change{changeHead: none, chosen: roaring.New()}); err == nil {
 		r.entry = w.appended
 	}
 	return err

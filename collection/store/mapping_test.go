@@ -19,10 +19,10 @@ func TestFileIsMappedAgain(t *testing.T) {
 	_, err := c.Update(t.Context(), []collection.DocumentInput{randomDoc("a", 1)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	for failures, want := range []error{nil, nil, storage.ErrTooLarge} {
-		before, err := c.work.current()
+		before, err := c.worker.currentIndex()
 		require.NoError(t, err)
 		tries := 0
-		err = c.do(t.Context(), &request{kind: acting, act: func(context.Context) error {
+		err = c.submit(t.Context(), &request{kind: acting, action: func(context.Context) error {
 			if tries++; tries <= failures {
 				return fmt.Errorf("writing: %w", storage.ErrTooLarge)
 			}
@@ -30,7 +30,7 @@ func TestFileIsMappedAgain(t *testing.T) {
 		}})
 		require.ErrorIs(t, err, want)
 		require.Equal(t, min(failures+1, 2), tries)
-		now, err := c.work.current()
+		now, err := c.worker.currentIndex()
 		require.NoError(t, err)
 		require.Equal(t, failures == 0, before == now)
 	}

@@ -12,92 +12,101 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// request is one change that waits, or runs.
+// request is one change that is waiting or running.
 type request struct {
 	kind    kind
-	docs    []collection.DocumentInput // of an update
-	replace bool
-	model   *storage.Model
-	chosen  collection.Selection // of a deletion
-	ctx     context.Context      // of who asks, heard until it is known what is chosen
-	fields  condition.Fields     // that are set
-	act     func(context.Context) error
-	cost    int64 // bytes
+	docs    []collection.DocumentInput // to store, of an update
+	replace bool                       // of an update: documents with the same ids are replaced
+	model   *storage.Model             // of an update: the model of the vectors
+	chosen  collection.Selection       // of a deletion or a change of metadata
+	ctx     context.Context            // the caller's; it cancels the search for the chosen documents
+	fields  condition.Fields           // to set, of a change of metadata
+	action  func(context.Context) error
+	bytes   int64 // that the request occupies in the queue
 	batch   Batch // with a journal
 
 	// The answer.
-	receipt  collection.Receipt
-	affected index.Affected
-	entry    uint64 // of the journal, that has the change
-	decided  uint64 // of the journal, in whose state nothing was to be changed
-	err      error
-	done     chan struct{} // closed when the rest stands
+	receipt   collection.Receipt
+	affected  index.Affected
+	entry     uint64 // entry of the journal that has the change
+	decidedAt uint64 // last entry of the state in which there was nothing to change
+	err       error
+	done      chan struct{} // closed when the answer is complete
 }
 
+// kind is the kind of a request. Only updates and deletions share a transaction with others of their kind.
 type kind uint8
 
 const (
-	updating kind = iota
-	deleting
-	setting
-	acting
+	updating kind = iota // adds or replaces documents
+	deleting             // deletes documents
+	setting              // sets fields of metadata
+	acting               // runs request.action between changes
 )
 
 // queue holds the requests of one collection in order.
 type queue struct {
 	limits QueueLimits
 
-	mu        sync.Mutex
-	waiting   []*request
-	documents int // that wait or are being written
-	bytes     int64
-	running   int // requests
-	closed    error
-	draining  error         // no more are taken, what waits is done
-	wake      chan struct{} // capacity 1
-	// pace is the moving average of the time that a document takes.
-	pace time.Duration
+	mu          sync.Mutex
+	waiting     []*request
+	documents   int           // of waiting and running requests
+	bytes       int64         // of waiting and running requests
+	running     int           // number of running requests
+	closedErr   error         // why all requests are refused. nil means that they are not
+	drainingErr error         // why new requests are refused, while waiting ones are done. nil means that they are not
+	wake        chan struct{} // capacity 1: signals that the queue has changed
+	// documentTime is the moving average of the time to write a document.
+	documentTime time.Duration
 }
 
 func newQueue(limits QueueLimits) *queue {
 	return &queue{limits: limits, wake: make(chan struct{}, 1)}
 }
 
-// put queues a request; the error is a [*collection.BusyError], or why the queue has ended.
+// put queues a request. The error is a [*collection.BusyError], or says why the queue has ended. A request that is
+// larger than the limits is accepted if the queue is empty.
 func (q *queue) put(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.closed != nil:
-		return q.closed
-	case q.draining != nil:
-		return q.draining
+	case q.closedErr != nil:
+		return q.closedErr
+	case q.drainingErr != nil:
+		return q.drainingErr
 	}
 	r.done = make(chan struct{})
-	if len(q.waiting)+q.running > 0 && (q.documents+len(r.docs) > q.limits.Documents || q.bytes+r.cost > q.limits.Bytes || len(q.waiting) >= q.limits.Documents) {
-		return q.busy()
+	full := q.documents+len(r.docs) > q.limits.Documents || q.bytes+r.bytes > q.limits.Bytes ||
+		len(q.waiting) >= q.limits.Documents
+	if len(q.waiting)+q.running > 0 && full {
+		return q.busyError()
 	}
 	q.waiting = append(q.waiting, r)
 	q.documents += len(r.docs)
-	q.bytes += r.cost
-	q.ring()
+	q.bytes += r.bytes
+	q.notify()
 	return nil
 }
 
-// busy says when there will be room, about.
-func (q *queue) busy() *collection.BusyError {
-	wait := q.pace * time.Duration(q.documents) / 2
-	return &collection.BusyError{Documents: q.documents, Bytes: q.bytes, RetryAfter: min(max(wait.Round(time.Second), time.Second), time.Minute)}
+// busyError returns the error of a full queue, with an estimate of when half of it will be written.
+func (q *queue) busyError() *collection.BusyError {
+	wait := q.documentTime * time.Duration(q.documents) / 2
+	return &collection.BusyError{
+		Documents:  q.documents,
+		Bytes:      q.bytes,
+		RetryAfter: min(max(wait.Round(time.Second), time.Second), time.Minute),
+	}
 }
 
-func (q *queue) ring() {
+// notify wakes nextGroup.
+func (q *queue) notify() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// withdraw takes a request out of the queue again; ok is false when it has begun.
+// withdraw removes a waiting request from the queue. ok is false if it has begun.
 func (q *queue) withdraw(r *request) (ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,20 +116,20 @@ func (q *queue) withdraw(r *request) (ok bool) {
 	}
 	q.waiting = slices.Delete(q.waiting, i, i+1)
 	q.documents -= len(r.docs)
-	q.bytes -= r.cost
-	q.ring() // a drained queue may be empty now
+	q.bytes -= r.bytes
+	q.notify() // an ending queue may be empty now
 	return true
 }
 
-// Bounds of what one transaction takes.
+// Limits of one transaction.
 const (
-	groupDocuments = 8192
-	groupBytes     = 64 << 20
+	maxGroupDocuments = 8192
+	maxGroupBytes     = 64 << 20
 )
 
-// take waits for requests and returns the first ones, which are of one kind and can
-// share a transaction; nil when the queue has ended.
-func (q *queue) take() []*request {
+// nextGroup waits for requests and returns the first ones, which are of one kind and can share a transaction. It
+// returns nil when the queue has ended.
+func (q *queue) nextGroup() []*request {
 	for {
 		q.mu.Lock()
 		if n := q.groupLen(); n > 0 {
@@ -130,7 +139,7 @@ func (q *queue) take() []*request {
 			q.mu.Unlock()
 			return group
 		}
-		ended := q.closed != nil || q.draining != nil
+		ended := q.closedErr != nil || q.drainingErr != nil
 		q.mu.Unlock()
 		if ended {
 			return nil
@@ -139,21 +148,23 @@ func (q *queue) take() []*request {
 	}
 }
 
+// groupLen returns how many of the first waiting requests can share a transaction. A repeated request runs alone.
 func (q *queue) groupLen() int {
 	docs, bytes := 0, int64(0)
 	for i, r := range q.waiting {
 		docs += len(r.docs)
-		bytes += r.cost
-		if i > 0 && (r.kind != q.waiting[0].kind || r.kind >= setting || docs > groupDocuments || bytes > groupBytes ||
-			r.batch.Sent || q.waiting[0].batch.Sent) {
+		bytes += r.bytes
+		alone := r.kind >= setting || r.batch.Sent || q.waiting[0].batch.Sent
+		tooMuch := docs > maxGroupDocuments || bytes > maxGroupBytes
+		if i > 0 && (r.kind != q.waiting[0].kind || alone || tooMuch) {
 			return i
 		}
 	}
 	return len(q.waiting)
 }
 
-// giveBack puts requests that were taken, but not begun, before all others.
-func (q *queue) giveBack(rs []*request) {
+// requeue puts requests that were taken, but have not begun, in front of all others.
+func (q *queue) requeue(rs []*request) {
 	if len(rs) == 0 {
 		return
 	}
@@ -161,21 +172,21 @@ func (q *queue) giveBack(rs []*request) {
 	defer q.mu.Unlock()
 	q.waiting = slices.Insert(q.waiting, 0, rs...)
 	q.running -= len(rs)
-	q.ring()
+	q.notify()
 }
 
-// answered ends requests that were taken, in order.
-func (q *queue) answered(rs []*request, took time.Duration) {
+// finish ends requests that were taken, in order, and completes their answers.
+func (q *queue) finish(rs []*request, took time.Duration) {
 	q.mu.Lock()
 	docs := 0
 	for _, r := range rs {
 		docs += len(r.docs)
-		q.bytes -= r.cost
+		q.bytes -= r.bytes
 	}
 	q.documents -= docs
 	q.running -= len(rs)
 	if docs > 0 {
-		q.pace += (took/time.Duration(docs) - q.pace) / 8
+		q.documentTime += (took/time.Duration(docs) - q.documentTime) / 8
 	}
 	q.mu.Unlock()
 	for _, r := range rs {
@@ -183,37 +194,38 @@ func (q *queue) answered(rs []*request, took time.Duration) {
 	}
 }
 
-// drain takes no more requests; those that wait are still done.
-func (q *queue) drain(why error) {
+// refuseNew refuses new requests; waiting ones are still done.
+func (q *queue) refuseNew(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.draining == nil {
-		q.draining = why
+	if q.drainingErr == nil {
+		q.drainingErr = why
 	}
-	q.ring()
+	q.notify()
 }
 
-// end refuses what waits and what comes.
-func (q *queue) end(why error) {
+// refuseAll refuses waiting and new requests.
+func (q *queue) refuseAll(why error) {
 	q.mu.Lock()
-	if q.closed == nil {
-		q.closed = why
+	if q.closedErr == nil {
+		q.closedErr = why
 	}
-	rest := q.waiting
+	refused := q.waiting
 	q.waiting = nil
-	for _, r := range rest {
+	for _, r := range refused {
 		q.documents -= len(r.docs)
-		q.bytes -= r.cost
-		r.err = q.closed
+		q.bytes -= r.bytes
+		r.err = q.closedErr
 	}
-	q.ring()
+	q.notify()
 	q.mu.Unlock()
-	for _, r := range rest {
+	for _, r := range refused {
 		close(r.done)
 	}
 }
 
-func (q *queue) stats() collection.QueueStats {
+// statistics describes the waiting and running requests.
+func (q *queue) statistics() collection.QueueStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return collection.QueueStats{Requests: len(q.waiting) + q.running, Documents: q.documents, Bytes: q.bytes}

@@ -46,10 +46,10 @@ type answer struct {
 // later runs a request beside the test, and returns when it is queued.
 func later(t *testing.T, c *Collection, f func() answer) chan answer {
 	t.Helper()
-	before := c.queue.stats().Requests
+	before := c.queue.statistics().Requests
 	ch := make(chan answer, 1)
 	go func() { ch <- f() }()
-	require.Eventually(t, func() bool { return c.queue.stats().Requests > before || len(ch) > 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return c.queue.statistics().Requests > before || len(ch) > 0 }, time.Minute, time.Millisecond)
 	return ch
 }
 
@@ -160,7 +160,7 @@ func TestQueueIsBounded(t *testing.T) {
 	s.stops.Store(false)
 	s.gone <- struct{}{}
 	require.NoError(t, (<-large).err)
-	require.Eventually(t, func() bool { return c.queue.stats() == collection.QueueStats{} }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return c.queue.statistics() == collection.QueueStats{} }, time.Minute, time.Millisecond)
 	require.NoError(t, update(c, collection.UpdateOptions{}, randomDoc("5", 1))().err)
 }
 

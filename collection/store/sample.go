@@ -10,16 +10,17 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// sampledMemory bounds the bytes of the sampled questions of a store that wait.
+// sampledMemory limits the bytes of sampled questions that are waiting, for all collections of a store.
 const sampledMemory = 16 << 20
 
-// sample offers questions that were answered to be measured.
-func (v *Snapshot) sample(qs []search.Query, o *search.Options) {
+// sampleQuestions offers answered questions to the sampler. Searches with a filter, and those that do not prune, are
+// not measured.
+func (v *Snapshot) sampleQuestions(qs []search.Query, o *search.Options) {
 	c := v.c
-	if c.s.o.Sampling.Rate == 0 || o.Filter != nil || o.Mode != search.Pruned || collection.Undecided(v.snap) {
+	if c.store.opts.Sampling.Rate == 0 || o.Filter != nil || o.Mode != search.Pruned || collection.Undecided(v.snap) {
 		return
 	}
-	s := c.sampling()
+	s := c.questionSampler()
 	if s == nil {
 		return
 	}
@@ -28,16 +29,20 @@ func (v *Snapshot) sample(qs []search.Query, o *search.Options) {
 	}
 }
 
-// sampling returns the sampler, and makes it for the first question; nil means that the collection ends.
-func (c *Collection) sampling() *quality.Sampler {
+// questionSampler returns the sampler, which is created for the first question. nil means that the collection ends.
+func (c *Collection) questionSampler() *quality.Sampler {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sampler == nil && !c.unsampled {
-		s, err := quality.NewSampler(c.pinSample, quality.SamplerOptions{
-			Rate: c.s.o.Sampling.Rate, Busy: 1, Memory: sampledMemory, Together: &c.s.sampledBytes, Logger: c.log,
+	if c.sampler == nil && !c.samplingEnded {
+		s, err := quality.NewSampler(c.pinSnapshot, quality.SamplerOptions{
+			Rate:     c.store.opts.Sampling.Rate,
+			Busy:     1, // pinSnapshot limits the time instead, for all collections together
+			Memory:   sampledMemory,
+			Together: &c.store.sampledBytes,
+			Logger:   c.log,
 		})
 		if err != nil {
-			c.unsampled = true
+			c.samplingEnded = true
 			c.log.Error("no questions are sampled", "error", err)
 			return nil
 		}
@@ -46,57 +51,56 @@ func (c *Collection) sampling() *quality.Sampler {
 	return c.sampler
 }
 
-// stopSampling ends the measuring of questions, and waits for that.
+// stopSampling ends the measuring of questions, and waits for its end.
 func (c *Collection) stopSampling() {
 	c.mu.Lock()
 	s := c.sampler
-	c.unsampled = true
+	c.samplingEnded = true
 	c.mu.Unlock()
 	if s != nil {
 		_ = s.Close() // never fails
 	}
 }
 
-// pinSample lets one collection of the store at a time measure a question, and the next one after a
-// pause by which all of them stay within their share of the time.
-func (c *Collection) pinSample(ctx context.Context) (*quality.Pinned, error) {
+// pinSnapshot returns a snapshot to measure a question with. Only one collection of the store measures at a time. The
+// next one begins after a pause that keeps all of them within Sampling.Busy of the time.
+func (c *Collection) pinSnapshot(ctx context.Context) (*quality.Pinned, error) {
 	select {
-	case c.s.measuring <- struct{}{}:
+	case c.store.measuring <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	start := time.Now()
-	rest := func() {
-		pause := time.Duration(float64(time.Since(start)) * (1/c.s.o.Sampling.Busy - 1))
-		time.AfterFunc(pause, func() { <-c.s.measuring })
+	releaseAfterPause := func() {
+		pause := time.Duration(float64(time.Since(start)) * (1/c.store.opts.Sampling.Busy - 1))
+		time.AfterFunc(pause, func() { <-c.store.measuring })
 	}
-	ctx, done, err := c.aside(ctx)
+	ctx, done, err := c.startBackground(ctx)
 	if err != nil {
-		rest()
+		releaseAfterPause()
 		return nil, err
 	}
 	v, err := c.Snapshot(ctx)
 	if err != nil {
 		done()
-		rest()
+		releaseAfterPause()
 		return nil, err
 	}
-	return &quality.Pinned{Searcher: &sampledView{v.engine, search.InBackground(ctx)}, Release: func() error {
-		defer rest()
+	return &quality.Pinned{Searcher: &backgroundSearcher{v.engine, search.InBackground(ctx)}, Release: func() error {
+		defer releaseAfterPause()
 		defer done()
 		return v.Close()
 	}}, nil
 }
 
-// sampledView searches a view in the background, until the collection ends or its file is opened
-// again.
-type sampledView struct {
+// backgroundSearcher searches a snapshot with low priority, until the collection ends or its file is reopened.
+type backgroundSearcher struct {
 	search.Searcher
 	ctx context.Context
 }
 
 // Search implements [search.Searcher].
-func (s *sampledView) Search(_ context.Context, q search.Query, o search.Options) (*search.Result, error) {
+func (s *backgroundSearcher) Search(_ context.Context, q search.Query, o search.Options) (*search.Result, error) {
 	r, err := s.Searcher.Search(s.ctx, q, o)
 	if err != nil && s.ctx.Err() != nil {
 		err = context.Cause(s.ctx)
@@ -104,14 +108,14 @@ func (s *sampledView) Search(_ context.Context, q search.Query, o search.Options
 	return r, err
 }
 
-// sampled returns the recall of sampled questions together with the one stored with the index; nil means that no
-// question has been offered.
-func (v *Snapshot) sampled(d *storage.Defaults) *collection.Sampled {
+// sampledRecall returns the recall of the sampled questions, together with the recall stored with the index. nil means
+// that no question has been offered.
+func (v *Snapshot) sampledRecall(d *storage.Defaults) *collection.Sampled {
 	v.c.mu.Lock()
 	s := v.c.sampler
 	v.c.mu.Unlock()
 	if s == nil {
 		return nil
 	}
-	return collection.SampledOf(s.Sampled(), d)
+	return collection.NewSampled(s.Sampled(), d)
 }

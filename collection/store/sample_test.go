@@ -132,7 +132,7 @@ func TestSamplingOff(t *testing.T) {
 	ask(t, c, qs, search.Options{})
 	require.Nil(t, c.sampler)
 	v := view(t, c)
-	require.Zero(t, testing.AllocsPerRun(100, func() { v.sample(qs, &search.Options{}) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { v.sampleQuestions(qs, &search.Options{}) }))
 	st, err := c.Stats(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, st.Sampled)
@@ -152,16 +152,16 @@ func TestSampledInCompany(t *testing.T) {
 		big.Vectors[i] = 1
 	}
 	for range 2 {
-		a.sampling().Offer(big) // 12 MiB
-		b.sampling().Offer(big)
+		a.questionSampler().Offer(big) // 12 MiB
+		b.questionSampler().Offer(big)
 	}
 	require.LessOrEqual(t, s.sampledBytes.Load(), int64(sampledMemory))
-	dropped := a.sampling().Sampled().Dropped + b.sampling().Sampled().Dropped
+	dropped := a.questionSampler().Sampled().Dropped + b.questionSampler().Sampled().Dropped
 	require.Positive(t, dropped)
 	require.NoError(t, s.Close(t.Context()))
 	require.Zero(t, s.sampledBytes.Load(), "nothing of a question is left")
-	require.False(t, a.sampling().Offer(big))
-	require.Equal(t, int64(4), a.sampling().Sampled().Dropped+b.sampling().Sampled().Dropped)
+	require.False(t, a.questionSampler().Offer(big))
+	require.Equal(t, int64(4), a.questionSampler().Sampled().Dropped+b.questionSampler().Sampled().Dropped)
 }
 
 // Questions are asked, documents change, trainings run, files are opened again, collections are
@@ -194,8 +194,8 @@ func TestSamplingBesideEverything(t *testing.T) {
 	}
 	for i := range 5 {
 		require.NoError(t, update(a, collection.UpdateOptions{}, randomDoc("n"+strconv.Itoa(i), 1))().err)
-		reopen := func(ctx context.Context) error { return a.work.reopen(ctx) }
-		require.NoError(t, a.do(t.Context(), &request{kind: acting, act: reopen}))
+		reopen := func(ctx context.Context) error { return a.worker.reopen(ctx) }
+		require.NoError(t, a.submit(t.Context(), &request{kind: acting, action: reopen}))
 		_, err := a.Retrain(t.Context())
 		require.NoError(t, err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// costOf is what a selection takes in the queue.
-func costOf(s *collection.Selection) int64 {
+// selectionBytes estimates the memory of a selection in the queue.
+func selectionBytes(s *collection.Selection) int64 {
 	n := 8*int64(len(s.Numbers)) + 64
 	for _, id := range s.IDs {
 		n += int64(len(id)) + 16
@@ -25,59 +25,59 @@ func costOf(s *collection.Selection) int64 {
 	return n
 }
 
-// resolve finds the live documents of a selection; the bitmap is the caller's.
-func resolve(ctx context.Context, snap *index.Snapshot, s *collection.Selection) (*roaring.Bitmap, error) {
-	var all *roaring.Bitmap
-	and := func(b *roaring.Bitmap) {
-		if all == nil {
-			all = b
+// selectDocuments returns the live documents of a selection. The caller owns the bitmap.
+func selectDocuments(ctx context.Context, snap *index.Snapshot, s *collection.Selection) (*roaring.Bitmap, error) {
+	var selected *roaring.Bitmap
+	intersect := func(b *roaring.Bitmap) {
+		if selected == nil {
+			selected = b
 			return
 		}
-		all.And(b)
+		selected.And(b)
 	}
 	if s.Numbers != nil {
 		b := roaring.New()
 		for _, n := range s.Numbers {
-			if live(snap, n) {
+			if isLive(snap, n) {
 				b.Add(uint32(n))
 			}
 		}
-		and(b)
+		intersect(b)
 	}
 	if s.IDs != nil {
 		b, _, err := snap.Named(ctx, s.IDs)
 		if err != nil {
 			return nil, err
 		}
-		and(b)
+		intersect(b)
 	}
 	if s.Where != nil {
 		b, err := snap.Select(ctx, s.Where)
 		if err != nil {
 			return nil, err
 		}
-		and(b)
+		intersect(b)
 	}
-	if all == nil {
-		all = roaring.New()
-		all.AddRange(0, uint64(snap.State().Docs))
-		all.AndNot(snap.Tombstones())
+	if selected == nil {
+		selected = roaring.New()
+		selected.AddRange(0, uint64(snap.State().Docs))
+		selected.AndNot(snap.Tombstones())
 	}
-	return all, nil
+	return selected, nil
 }
 
-// live tells whether a number is that of a document that was not deleted.
-func live(snap *index.Snapshot, number uint64) bool {
+// isLive reports whether a number is that of a document that was not deleted.
+func isLive(snap *index.Snapshot, number uint64) bool {
 	return number < uint64(snap.State().Docs) && snap.Live(uint32(number))
 }
 
-// Filter lets the documents of a selection through: a set of ordinals, which serves all
-// queries that share it. It is nil for all documents.
+// Filter returns a filter that lets the documents of a selection through. It may be shared by queries. nil means all
+// documents.
 func (v *Snapshot) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
 	if s.All() {
 		return nil, nil
 	}
-	b, err := resolve(ctx, v.snap, &s)
+	b, err := selectDocuments(ctx, v.snap, &s)
 	if err != nil {
 		return nil, err
 	}
@@ -85,34 +85,36 @@ func (v *Snapshot) Filter(ctx context.Context, s collection.Selection) (*search.
 }
 
 // Facets implements [collection.Faceter].
-func (v *Snapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection, o index.FacetOptions) ([]*index.Facet, error) {
-	docs, err := resolve(ctx, v.snap, &s)
+func (v *Snapshot) Facets(ctx context.Context, fields []condition.Field, s collection.Selection,
+	o index.FacetOptions) ([]*index.Facet, error) {
+	docs, err := selectDocuments(ctx, v.snap, &s)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*index.Facet, len(fields))
-	left := cmp.Or(o.Memory, index.DefaultFacetMemory)
+	facets := make([]*index.Facet, len(fields))
+	remaining := cmp.Or(o.Memory, index.DefaultFacetMemory)
 	for i, f := range fields {
-		o.Memory = max(left, 1) // 0 is the default
-		if all[i], err = v.snap.Facet(ctx, f, docs, &o); err != nil {
+		o.Memory = max(remaining, 1) // 0 would mean the default
+		if facets[i], err = v.snap.Facet(ctx, f, docs, &o); err != nil {
 			return nil, err
 		}
-		left -= all[i].Bytes()
+		remaining -= facets[i].Bytes()
 	}
-	return all, nil
+	return facets, nil
 }
 
 // Documents implements [collection.Snapshot].
-func (v *Snapshot) Documents(ctx context.Context, s collection.Selection, o collection.ReadOptions) iter.Seq2[collection.StoredDocument, error] {
+func (v *Snapshot) Documents(ctx context.Context, s collection.Selection,
+	o collection.ReadOptions) iter.Seq2[collection.StoredDocument, error] {
 	return func(yield func(collection.StoredDocument, error) bool) {
 		n := 0
-		for ordinal, err := range v.inOrder(ctx, &s, o.From) {
+		for ordinal, err := range v.ordinals(ctx, &s, o.From) {
 			var d collection.StoredDocument
 			if err == nil {
 				err = ctx.Err()
 			}
 			if err == nil {
-				d, err = v.read(ordinal, &o)
+				d, err = v.readDocument(ordinal, &o)
 			}
 			n++
 			if !yield(d, err) || err != nil || n == o.Limit {
@@ -122,22 +124,22 @@ func (v *Snapshot) Documents(ctx context.Context, s collection.Selection, o coll
 	}
 }
 
-// inOrder are the ordinals of a selection: in the order of its list, or rising from one on.
-func (v *Snapshot) inOrder(ctx context.Context, s *collection.Selection, from uint64) iter.Seq2[uint32, error] {
+// ordinals yields the ordinals of a selection: in the order of its list, or ascending and beginning at from.
+func (v *Snapshot) ordinals(ctx context.Context, s *collection.Selection, from uint64) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {
 		err := s.Check()
 		switch {
 		case err != nil:
 		case s.Numbers != nil:
 			for _, n := range s.Numbers {
-				if live(v.snap, n) && !yield(uint32(n), nil) {
+				if isLive(v.snap, n) && !yield(uint32(n), nil) {
 					return
 				}
 			}
 		case s.IDs != nil:
 			for _, id := range s.IDs {
 				var found []uint32
-				if found, err = v.named(ctx, id); err != nil {
+				if found, err = v.ordinalsByID(ctx, id); err != nil {
 					break
 				}
 				for _, o := range found {
@@ -148,7 +150,7 @@ func (v *Snapshot) inOrder(ctx context.Context, s *collection.Selection, from ui
 			}
 		default:
 			var b *roaring.Bitmap
-			if b, err = resolve(ctx, v.snap, s); err != nil {
+			if b, err = selectDocuments(ctx, v.snap, s); err != nil {
 				break
 			}
 			b.RemoveRange(0, min(from, 1<<32))
@@ -164,8 +166,8 @@ func (v *Snapshot) inOrder(ctx context.Context, s *collection.Selection, from ui
 	}
 }
 
-// named returns the ordinals of a document by its name, or of a passage by its own.
-func (v *Snapshot) named(ctx context.Context, id string) ([]uint32, error) {
+// ordinalsByID returns the ordinals of a document, by its id, or of a passage, by its own.
+func (v *Snapshot) ordinalsByID(ctx context.Context, id string) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -176,8 +178,8 @@ func (v *Snapshot) named(ctx context.Context, id string) ([]uint32, error) {
 	return docs.ToArray(), nil
 }
 
-// read reads what is wanted of a document.
-func (v *Snapshot) read(ordinal uint32, o *collection.ReadOptions) (d collection.StoredDocument, err error) {
+// readDocument reads the parts of a document that the options ask for.
+func (v *Snapshot) readDocument(ordinal uint32, o *collection.ReadOptions) (d collection.StoredDocument, err error) {
 	d.Number, d.ID = uint64(ordinal), v.snap.ID(ordinal)
 	if v.snap.Passages().Contains(ordinal) {
 		d.Of, d.Passage = v.snap.PassageOf(ordinal)

@@ -16,40 +16,42 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Times of files that others change. Whoever wants to write looks for the lock every 10 ms.
+// Times of files that other processes change. A process that waits for the lock tries every 10 ms.
 const (
-	// sharedIdle is how long a file stays open when nothing is asked of it: the requests of
-	// one call of an agent follow each other sooner.
+	// sharedIdle is how long an unused file stays open: the requests of one call of an agent follow each other within
+	// this time.
 	sharedIdle = 100 * time.Millisecond
-	// sharedTurn is how long it stays open at most while it is asked all the time, and
-	// sharedPause how long it is closed then, so that a writer has a turn.
-	sharedTurn  = time.Second
-	sharedPause = 50 * time.Millisecond
-	// sharedPatience is how long a request waits for a writer at least.
-	sharedPatience = 10 * time.Second
+	// sharedMaxOpen is how long a file in constant use stays open, and sharedPause how long it is closed then, so that
+	// a writer can lock it.
+	sharedMaxOpen = time.Second
+	sharedPause   = 50 * time.Millisecond
+	// sharedMinWait is the shortest time for which a request waits for a writer.
+	sharedMinWait = 10 * time.Second
 )
 
-// Shared makes collections of index files that other processes change, by their names. Each
-// file is open, and so locked for them, only while something is asked of the collection, and
-// for a moment after. They are not changed here ([storage.ErrReadOnly]). A file that is
-// changed just now is waited for, for ten seconds or what Options.LockTimeout says if that
-// is longer; then the error is [storage.ErrLocked]. No questions are sampled. end closes all of them.
+// Shared returns a catalog of index files that other processes change; paths are by the names of the collections.
 //
-// Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], but for
-// a file that somebody has locked.
-func Shared(ctx context.Context, paths map[string]string, o *Options) (set collection.Catalog, end func() error, err error) {
-	checked, err := newStore("", o)
+// A file is open, and so locked for other processes, only during requests and for a moment after them. The
+// collections are read-only ([storage.ErrReadOnly]). A request waits for a process that is changing the file, for ten
+// seconds or for Options.LockTimeout if that is longer; then the error is [storage.ErrLocked]. No questions are
+// sampled. closeAll closes all collections.
+//
+// Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], except that a locked file is no
+// error.
+func Shared(ctx context.Context, paths map[string]string, o *Options) (catalog collection.Catalog,
+	closeAll func() error, err error) {
+	settings, err := newStore("", o)
 	if err != nil {
 		return nil, nil, err
 	}
-	checked.o.Sampling.Rate = 0 // a file is open for moments only
-	all := sharedSet{}
+	settings.opts.Sampling.Rate = 0 // files are open for moments only
+	files := sharedCatalog{}
 	for _, name := range slices.Sorted(maps.Keys(paths)) {
 		if err := collection.CheckName(name); err != nil {
-			return nil, nil, errors.Join(err, all.close())
+			return nil, nil, errors.Join(err, files.close())
 		}
-		c := &shared{name: name, path: paths[name], o: checked.o}
-		all[name] = c
+		c := &sharedCollection{name: name, path: paths[name], opts: settings.opts}
+		files[name] = c
 		f, err := c.openNow(ctx, 0)
 		if errors.Is(err, storage.ErrLocked) {
 			continue
@@ -58,22 +60,23 @@ func Shared(ctx context.Context, paths map[string]string, o *Options) (set colle
 			err = f.close()
 		}
 		if err != nil {
-			return nil, nil, errors.Join(err, all.close())
+			return nil, nil, errors.Join(err, files.close())
 		}
 	}
-	return all, all.close, nil
+	return files, files.close, nil
 }
 
-type sharedSet map[string]*shared
+// sharedCatalog has the collections by name.
+type sharedCatalog map[string]*sharedCollection
 
 // Place implements [collection.Catalog].
-func (s sharedSet) Place() string { return "index files" }
+func (s sharedCatalog) Place() string { return "index files" }
 
 // Names implements [collection.Catalog].
-func (s sharedSet) Names() []string { return slices.Sorted(maps.Keys(s)) }
+func (s sharedCatalog) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
 // Get implements [collection.Catalog].
-func (s sharedSet) Get(name string) (collection.Collection, error) {
+func (s sharedCatalog) Get(name string) (collection.Collection, error) {
 	if c := s[name]; c != nil {
 		return c, nil
 	}
@@ -81,90 +84,95 @@ func (s sharedSet) Get(name string) (collection.Collection, error) {
 }
 
 // Declare implements [collection.Catalog].
-func (s sharedSet) Declare(context.Context, string, collection.Config) (collection.Collection, error) {
+func (s sharedCatalog) Declare(context.Context, string, collection.Config) (collection.Collection, error) {
 	return nil, collection.Unsupported("declaring a collection beside index files")
 }
 
 // Drop implements [collection.Catalog].
-func (s sharedSet) Drop(context.Context, string) (bool, error) {
+func (s sharedCatalog) Drop(context.Context, string) (bool, error) {
 	return false, collection.Unsupported("dropping an index file")
 }
 
-func (s sharedSet) close() (err error) {
+// close closes all collections for good.
+func (s sharedCatalog) close() (err error) {
 	for _, name := range s.Names() {
-		err = errors.Join(err, s[name].end())
+		err = errors.Join(err, s[name].closeForGood())
 	}
 	return err
 }
 
-// shared is the collection of a file that others change.
-type shared struct {
+// sharedCollection is the collection of a file that other processes change.
+type sharedCollection struct {
 	name, path string
-	o          Options
+	opts       Options
 
-	mu      sync.Mutex
-	file    *sharedFile   // nil: closed
-	derived Derived       // from when the file was last open, if it can be used again
-	changed chan struct{} // not nil while the file is opened, or wanted closed; closed then
-	ended   bool
+	mu          sync.Mutex
+	file        *sharedFile // nil while it is closed
+	keptDerived Derived     // data from the last time that the file was open, to be used again. nil means none
+	// changing is not nil while the file is being opened, or is about to be closed for a writer. It is closed at the
+	// end of that, and wakes waiting requests.
+	changing chan struct{}
+	ended    bool
 }
 
 // sharedFile is the file while it is open.
 type sharedFile struct {
 	*Collection
-	ix    *index.Index
-	store *Store
-	since time.Time
-	users int
-	idle  *time.Timer
+	ix       *index.Index
+	store    *Store
+	openedAt time.Time
+	users    int         // requests and snapshots that use the file
+	idle     *time.Timer // closes the file when it has not been used for sharedIdle
 }
 
 func (f *sharedFile) close() error {
 	return errors.Join(f.store.Close(context.Background()), f.ix.Close())
 }
 
-// openNow opens the file.
-func (c *shared) openNow(ctx context.Context, wait time.Duration) (*sharedFile, error) {
-	ix, err := index.Open(ctx, c.path, &index.Options{LockTimeout: wait, Backend: c.o.Backend, Logger: c.o.Logger})
+// openNow opens the file. It waits for the lock for at most wait.
+func (c *sharedCollection) openNow(ctx context.Context, wait time.Duration) (*sharedFile, error) {
+	o := &index.Options{LockTimeout: wait, Backend: c.opts.Backend, Logger: c.opts.Logger}
+	ix, err := index.Open(ctx, c.path, o)
 	if err != nil {
 		return nil, err
 	}
-	st, err := Over(ctx, map[string]Opened{c.name: {Index: ix}}, &c.o)
+	st, err := Over(ctx, map[string]Opened{c.name: {Index: ix}}, &c.opts)
 	if err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
-	own, err := st.Get(c.name)
+	inner, err := st.Get(c.name)
 	if err != nil {
 		return nil, errors.Join(err, st.Close(context.Background()), ix.Close())
 	}
 	c.mu.Lock()
-	own.derived.data, c.derived = c.derived, nil
+	inner.derived.data, c.keptDerived = c.keptDerived, nil
 	c.mu.Unlock()
-	own.derived.keep = func(data Derived) { c.derived = data } // called by shut
-	return &sharedFile{Collection: own, ix: ix, store: st, since: time.Now()}, nil
+	inner.derived.keepResting = func(data Derived) { c.keptDerived = data } // called by closeFile, which holds c.mu
+	return &sharedFile{Collection: inner, ix: ix, store: st, openedAt: time.Now()}, nil
 }
 
-// use takes the file, open, until done is called.
-func (c *shared) use(ctx context.Context) (f *sharedFile, done func(), err error) {
+// acquireFile returns the open file, which stays open until release is called. It opens the file if it is closed, and
+// waits while another request opens it or a writer has its pause.
+func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, release func(), err error) {
 	for {
 		c.mu.Lock()
 		switch {
 		case c.ended:
 			c.mu.Unlock()
 			return nil, nil, collection.ErrClosed
-		case c.changed != nil: // somebody opens it, or it is a writer's turn
-			changed := c.changed
+		case c.changing != nil:
+			changing := c.changing
 			c.mu.Unlock()
 			select {
-			case <-changed:
+			case <-changing:
 			case <-ctx.Done():
 				return nil, nil, ctx.Err()
 			}
 			continue
-		case c.file != nil && time.Since(c.file.since) > sharedTurn:
-			c.changed = make(chan struct{})
+		case c.file != nil && time.Since(c.file.openedAt) > sharedMaxOpen: // let a writer lock it
+			c.changing = make(chan struct{})
 			if c.file.users == 0 {
-				c.shut()
+				c.closeFile()
 			}
 			c.mu.Unlock()
 			continue
@@ -173,112 +181,113 @@ func (c *shared) use(ctx context.Context) (f *sharedFile, done func(), err error
 			f.users++
 			f.idle.Stop()
 			c.mu.Unlock()
-			return f, func() { c.leave(f) }, nil
+			return f, func() { c.releaseFile(f) }, nil
 		}
+		// The file is closed: open it, and let other requests wait for that.
 		opening := make(chan struct{})
-		c.changed = opening
+		c.changing = opening
 		c.mu.Unlock()
-		f, err = c.openNow(ctx, max(c.o.LockTimeout, sharedPatience))
+		f, err = c.openNow(ctx, max(c.opts.LockTimeout, sharedMinWait))
 		c.mu.Lock()
-		c.changed = nil
+		c.changing = nil
 		close(opening)
 		if err != nil {
 			c.mu.Unlock()
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) { // somebody makes it anew
+			// Another process may be building the file.
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrUnfinished) {
 				err = fmt.Errorf("%w: %w", collection.ErrEmpty, err)
 			}
 			return nil, nil, err
 		}
-		f.idle = time.AfterFunc(time.Hour, func() { c.rest(f) })
+		f.idle = time.AfterFunc(time.Hour, func() { c.closeIdle(f) })
 		f.users, c.file = 1, f
 		c.mu.Unlock()
-		return f, func() { c.leave(f) }, nil
+		return f, func() { c.releaseFile(f) }, nil
 	}
 }
 
-// leave ends a use.
-func (c *shared) leave(f *sharedFile) {
+// releaseFile ends a use of the file.
+func (c *sharedCollection) releaseFile(f *sharedFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.users--; f.users > 0 {
 		return
 	}
-	if c.ended || c.changed != nil {
-		c.shut()
+	if c.ended || c.changing != nil {
+		c.closeFile()
 		return
 	}
 	f.idle.Reset(sharedIdle)
 }
 
-// rest closes a file that nothing is asked of.
-func (c *shared) rest(f *sharedFile) {
+// closeIdle closes a file that is not used any more.
+func (c *sharedCollection) closeIdle(f *sharedFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.file == f && f.users == 0 {
-		c.shut()
+		c.closeFile()
 	}
 }
 
-// shut closes the file, for who holds the mutex. Those who wait come after a pause.
-func (c *shared) shut() {
+// closeFile closes the file; c.mu is held. Waiting requests open it again after sharedPause.
+func (c *sharedCollection) closeFile() {
 	f := c.file
 	c.file = nil
 	f.idle.Stop()
 	if err := f.close(); err != nil {
-		c.o.Logger.Error("an index file was not closed", "path", c.path, "error", err)
+		c.opts.Logger.Error("an index file was not closed", "path", c.path, "error", err)
 	}
 	if c.ended {
-		c.forget()
+		c.closeDerived()
 	}
-	if again := c.changed; again != nil {
+	if changing := c.changing; changing != nil {
 		time.AfterFunc(sharedPause, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.changed = nil
-			close(again)
+			c.changing = nil
+			close(changing)
 		})
 	}
 }
 
-// forget closes the derived data that was kept. The caller holds the mutex.
-func (c *shared) forget() {
-	if c.derived == nil {
+// closeDerived closes the derived data that was kept; c.mu is held.
+func (c *sharedCollection) closeDerived() {
+	if c.keptDerived == nil {
 		return
 	}
-	if err := c.derived.Close(); err != nil {
-		c.o.Logger.Error("derived data of an index file was not closed", "path", c.path, "error", err)
+	if err := c.keptDerived.Close(); err != nil {
+		c.opts.Logger.Error("derived data of an index file was not closed", "path", c.path, "error", err)
 	}
-	c.derived = nil
+	c.keptDerived = nil
 }
 
-// end closes the file for good. Views have ended.
-func (c *shared) end() error {
+// closeForGood closes the collection. Its last snapshot closes the file.
+func (c *sharedCollection) closeForGood() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
 	if c.file != nil && c.file.users == 0 {
-		c.shut()
+		c.closeFile()
 	}
-	c.forget()
+	c.closeDerived()
 	return nil
 }
 
 // Name implements [collection.Collection].
-func (c *shared) Name() string { return c.name }
+func (c *sharedCollection) Name() string { return c.name }
 
-// Err implements [collection.Collection]: what is wrong with the file is found out when it is
-// opened.
-func (c *shared) Err() error { return nil }
+// Err implements [collection.Collection]. It is always nil: a fault of the file is found when the file is opened.
+func (c *sharedCollection) Err() error { return nil }
 
 // Config implements [collection.Collection].
-func (c *shared) Config() collection.Config {
+func (c *sharedCollection) Config() collection.Config {
 	cfg, _ := (collection.Config{}).Completed()
 	return cfg
 }
 
 // Stats implements [collection.Collection].
-func (c *shared) Stats(ctx context.Context) (collection.Stats, error) {
-	f, done, err := c.use(ctx)
+func (c *sharedCollection) Stats(ctx context.Context) (collection.Stats, error) {
+	f, done, err := c.acquireFile(ctx)
 	if err != nil {
 		return collection.Stats{}, err
 	}
@@ -287,8 +296,8 @@ func (c *shared) Stats(ctx context.Context) (collection.Stats, error) {
 }
 
 // Snapshot implements [collection.Collection].
-func (c *shared) Snapshot(ctx context.Context) (collection.Snapshot, error) {
-	f, done, err := c.use(ctx)
+func (c *sharedCollection) Snapshot(ctx context.Context) (collection.Snapshot, error) {
+	f, done, err := c.acquireFile(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -297,42 +306,44 @@ func (c *shared) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 		done()
 		return nil, err
 	}
-	return &sharedView{Snapshot: v, done: sync.OnceFunc(done)}, nil
+	return &sharedSnapshot{Snapshot: v, release: sync.OnceFunc(done)}, nil
 }
 
-// sharedView is a view of a file, which is open as long as the view is.
-type sharedView struct {
+// sharedSnapshot keeps the file open until it is closed.
+type sharedSnapshot struct {
 	*Snapshot
-	done func()
+	release func()
 }
 
 // Close implements [collection.Snapshot].
-func (v *sharedView) Close() error {
-	defer v.done()
+func (v *sharedSnapshot) Close() error {
+	defer v.release()
 	return v.Snapshot.Close()
 }
 
-func (c *shared) readOnly() error {
+// readOnly returns the error of changes.
+func (c *sharedCollection) readOnly() error {
 	return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)
 }
 
 // SetMaxDocuments implements [collection.Collection].
-func (c *shared) SetMaxDocuments(context.Context, *uint64) (collection.Config, error) {
+func (c *sharedCollection) SetMaxDocuments(context.Context, *uint64) (collection.Config, error) {
 	return collection.Config{}, c.readOnly()
 }
 
 // Update implements [collection.Collection].
-func (c *shared) Update(context.Context, []collection.DocumentInput, collection.UpdateOptions) (collection.Receipt, error) {
+func (c *sharedCollection) Update(context.Context, []collection.DocumentInput,
+	collection.UpdateOptions) (collection.Receipt, error) {
 	return collection.Receipt{}, c.readOnly()
 }
 
 // Delete implements [collection.Collection].
-func (c *shared) Delete(context.Context, collection.Selection) (index.Affected, error) {
+func (c *sharedCollection) Delete(context.Context, collection.Selection) (index.Affected, error) {
 	return index.Affected{}, c.readOnly()
 }
 
 // UpdateMetadata implements [collection.Collection].
-func (c *shared) UpdateMetadata(context.Context, collection.Selection,
+func (c *sharedCollection) UpdateMetadata(context.Context, collection.Selection,
 	map[string]json.RawMessage) (index.Affected, error) {
 	return index.Affected{}, c.readOnly()
 }

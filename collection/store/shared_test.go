@@ -126,7 +126,7 @@ func TestSharedKeywords(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, v.Close())
 		require.Eventually(t, func() bool { // it is closed
-			s := c.(*shared)
+			s := c.(*sharedCollection)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.file == nil
@@ -141,7 +141,7 @@ func TestSharedKeywords(t *testing.T) {
 	require.Equal(t, 1, made)
 	require.NoFileExists(t, keywords.Path(path))
 	require.NoError(t, end())
-	require.Nil(t, c.(*shared).derived)
+	require.Nil(t, c.(*sharedCollection).keptDerived)
 }
 
 // Nobody waits for a file of which nothing is asked, and what is asked waits for who has it.

@@ -1,19 +1,17 @@
 // Package store keeps a folder of named collections, each an index file with one
 // ordered writer.
 //
-//	[Open] → [Store]                      locks the folder, opens what is in it
+//	[Open] → [Store]                      locks the folder, opens its collections
 //	[Store.Declare] → [Collection]        a collection without documents
 //	[Collection.Update], [Collection.Delete], [Collection.UpdateMetadata]
-//	[Collection.Snapshot] → [Snapshot]        one state of a collection, to search and read
+//	[Collection.Snapshot] → [Snapshot]    one state of a collection, to search and to read
 //
-// What a change returns is on the disk and is seen by every view that is taken
-// afterwards. Changes of one collection take effect in the order in which they were
-// queued, whatever their kind; those that wait at the same moment share a transaction.
-// A document that is refused takes no other request with it.
+// When a change returns, it is on the disk, and later snapshots show it. Changes of one collection take effect in the
+// order in which they were queued, whatever their kind. Changes that wait at the same time share a transaction; a
+// document that is refused affects no other request.
 //
-// A collection begins without an index. As long as it is small its vectors are kept
-// with 8 bits a component, and the codec is trained anew as it grows, beside the
-// searches and the writes; see [collection.Growth].
+// A collection begins without an index. While it is small, its vectors have 8 bits a component. The codec is trained
+// again as the collection grows, while searches and changes go on; see [collection.Growth].
 package store
 
 import (
@@ -40,50 +38,48 @@ import (
 
 // Options of a store. The zero value, or nil, is a good choice.
 type Options struct {
-	// Threads bounds the goroutines of one search, and of one commit; 0: one a
-	// processor. Training beside them takes half as many, at least one.
+	// Threads limits the goroutines of one search and of one commit. 0 means one per processor. A training uses half
+	// as many, at least one.
 	Threads int
-	// Device and Attach as in [search.EngineOptions].
+	// Device and Attach are those of [search.EngineOptions].
 	Device kernels.Device
 	Attach kernels.AttachOptions
-	// Backend names the kernels; "": the best there is.
+	// Backend names the kernels. "" means the fastest of this machine.
 	Backend string
-	// Memory is the budget in bytes of one build or training; 0: 1 GiB.
+	// Memory is the budget in bytes of one build or training. 0 means 1 GiB.
 	Memory int64
-	// Queue bounds what waits to be written, for each collection.
+	// Queue limits the waiting requests of each collection.
 	Queue QueueLimits
-	// Growth says how collections grow.
+	// Growth says when collections are trained.
 	Growth collection.Growth
-	// LeastWaste is how many bytes of an index file have to be out of use, as well as a quarter of it,
-	// before the file is compacted; 0 means 4 MiB.
-	LeastWaste int64
-	// Sampling says which questions are measured for what searches find.
+	// MinWaste is how many bytes of an index file have to be unused, besides a quarter of it, before the file is
+	// compacted. 0 means 4 MiB.
+	MinWaste int64
+	// Sampling says which questions are measured in the background.
 	Sampling collection.Sampling
-	// Derive, where set, opens the derived data of the collection whose index file is at a path;
-	// see [Collection.Derived]. Nothing may be written next to the file unless write is set, which
-	// it is not for a read-only collection.
+	// Derive opens the derived data of the collection whose index file is at a path. nil means no derived data. See
+	// [Collection.Derived]. If write is false, as for a read-only collection, nothing may be written next to the file.
 	Derive func(ctx context.Context, index string, write bool, cfg collection.Config) (Derived, error)
-	// Committed, where set, is called after each change of a collection, before it is
-	// answered, by the collection's writer. It may take a view; it must not wait for
-	// another change of the same collection.
+	// Committed is called after each change of a collection, before the change is answered, by the collection's writer;
+	// nil means that nothing is called. It may take a snapshot, and must not wait for another change of the same
+	// collection.
 	Committed func(*Collection)
-	// LockTimeout is how long to wait for another process that has the folder; 0: not
-	// at all.
+	// LockTimeout is how long to wait for another process that has the folder. 0 means not at all.
 	LockTimeout time.Duration
-	// Logger hears of growth, repairs and faults; nil: nobody does.
+	// Logger logs growth, repairs and faults. nil means that nothing is logged.
 	Logger *slog.Logger
 }
 
-// QueueLimits bound what waits to be written to one collection. A request beyond
-// them is refused with [collection.ErrBusy]; one that is larger than them all alone is taken
-// when nothing else waits.
+// QueueLimits limit the requests that wait to be written to one collection. A request beyond them is refused with
+// [collection.ErrBusy]. A request that is larger than the limits is accepted if the queue is empty.
 type QueueLimits struct {
-	Documents int   // 0: 65,536
-	Bytes     int64 // of vectors and metadata; 0: 512 MiB
+	Documents int   // 0 means 65,536
+	Bytes     int64 // of vectors and metadata. 0 means 512 MiB
 }
 
+// complete checks the options and fills in the defaults.
 func (o *Options) complete() error {
-	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 || o.LeastWaste < 0 {
+	if o.Threads < 0 || o.Queue.Documents < 0 || o.Queue.Bytes < 0 || o.Memory < 0 || o.MinWaste < 0 {
 		return fmt.Errorf("%w: no option may be negative", collection.ErrConfig)
 	}
 	if o.Threads == 0 {
@@ -95,8 +91,8 @@ func (o *Options) complete() error {
 	if o.Queue.Bytes == 0 {
 		o.Queue.Bytes = 512 << 20
 	}
-	if o.LeastWaste == 0 {
-		o.LeastWaste = 4 << 20
+	if o.MinWaste == 0 {
+		o.MinWaste = 4 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -114,27 +110,26 @@ func (o *Options) complete() error {
 
 // Store is an open folder of collections. It is safe for concurrent use.
 type Store struct {
-	dir  string
-	o    Options
-	lock *os.File
-	// training lets one collection at a time train: it takes memory and processors.
-	training  chan struct{}
-	questions int // of the check after a training: 0, as many as are worth their time
-	panics    atomic.Uint64
-	// measuring lets one collection at a time measure a sampled question; sampledBytes are those of
-	// the questions that wait.
+	dir  string // "" for a store of indexes outside of a folder
+	opts Options
+	lock *os.File // of the folder, nil without one
+	// training is the slot for a training: one at a time, because it takes memory and processors.
+	training       chan struct{}
+	checkQuestions int // questions of the check after a training. 0 means as many as pay
+	panics         atomic.Uint64
+	// measuring is the slot for measuring a sampled question. sampledBytes are the bytes of the waiting questions.
 	measuring    chan struct{}
 	sampledBytes atomic.Int64
-	disk         disk
+	disk         diskState
 
-	mu          sync.Mutex
-	closed      bool
-	collections map[string]*Collection
-	making      map[string]chan struct{} // names that are being declared or dropped: closed at the end
-	claims      sync.WaitGroup           // of them
+	mu           sync.Mutex
+	closed       bool
+	collections  map[string]*Collection
+	claimedNames map[string]chan struct{} // names that are being declared or dropped; closed at the end
+	claims       sync.WaitGroup           // counts claimedNames
 }
 
-// Files of a store. Names of collections do not begin with a dot.
+// Files of a store. Names of collections do not begin with a dot, so they cannot clash with these.
 const (
 	lockFile      = ".lock"
 	droppedPrefix = ".dropped-"
@@ -142,20 +137,23 @@ const (
 	indexFile     = "index.plaid"
 )
 
+// newStore returns a store without collections. It completes the options.
 func newStore(dir string, o *Options) (*Store, error) {
 	s := &Store{
-		dir: dir, collections: map[string]*Collection{}, making: map[string]chan struct{}{},
-		training: make(chan struct{}, 1), measuring: make(chan struct{}, 1),
+		dir:          dir,
+		collections:  map[string]*Collection{},
+		claimedNames: map[string]chan struct{}{},
+		training:     make(chan struct{}, 1),
+		measuring:    make(chan struct{}, 1),
 	}
 	if o != nil {
-		s.o = *o
+		s.opts = *o
 	}
-	return s, s.o.complete()
+	return s, s.opts.complete()
 }
 
-// Open opens the collections of a folder, which is made if it is not there, and
-// takes its lock. A collection that cannot be opened does not stop the others: it is
-// listed, and [Collection.Err] says why.
+// Open opens the collections of a folder and locks it. The folder is created if it does not exist. A collection that
+// cannot be opened does not stop the others: it is listed, and [Collection.Err] says why.
 //
 // Errors: [ErrLocked], and those of the file system.
 func Open(ctx context.Context, dir string, o *Options) (*Store, error) {
@@ -166,7 +164,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	if s.lock, err = lockFolder(ctx, filepath.Join(dir, lockFile), time.Now().Add(s.o.LockTimeout)); err != nil {
+	if s.lock, err = lockFolder(ctx, filepath.Join(dir, lockFile), time.Now().Add(s.opts.LockTimeout)); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	if err := s.openAll(ctx); err != nil {
@@ -175,6 +173,7 @@ func Open(ctx context.Context, dir string, o *Options) (*Store, error) {
 	return s, nil
 }
 
+// openAll opens the collections of the folder, and removes the remains of dropped ones.
 func (s *Store) openAll(ctx context.Context) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -184,7 +183,8 @@ func (s *Store) openAll(ctx context.Context) error {
 		name := e.Name()
 		if strings.HasPrefix(name, droppedPrefix) {
 			if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
-				s.o.Logger.Warn("the remains of a dropped collection stay", "path", filepath.Join(s.dir, name), "error", err)
+				s.opts.Logger.Warn("the remains of a dropped collection were not removed",
+					"path", filepath.Join(s.dir, name), "error", err)
 			}
 			continue
 		}
@@ -192,40 +192,40 @@ func (s *Store) openAll(ctx context.Context) error {
 			continue
 		}
 		if !IsCollection(filepath.Join(s.dir, name)) {
-			continue // something else that lies here
+			continue // not a collection
 		}
 		c := s.newCollection(name)
 		c.open(ctx)
-		s.put(c)
+		s.addCollection(c)
 	}
 	return ctx.Err()
 }
 
-// IsCollection tells whether a folder holds one of the files of a collection. One of which
-// that cannot be found out is one, which says why it cannot be opened: its documents are not
-// missing in silence.
+// IsCollection reports whether a folder holds one of the files of a collection. A folder that cannot be examined counts
+// as a collection: opening it then fails with a reason, and its documents do not go missing unnoticed.
 func IsCollection(dir string) bool {
 	for _, name := range []string{configFile, indexFile} {
 		info, err := os.Stat(filepath.Join(dir, name))
-		if err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		unknown := err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+		if err == nil && info.Mode().IsRegular() || unknown {
 			return true
 		}
 	}
 	return false
 }
 
-// Dir is the folder; "" of a store that [Over] has made.
+// Dir returns the folder, "" for a store of indexes outside of a folder.
 func (s *Store) Dir() string { return s.dir }
 
-// Names are those of all collections in order, also of those without documents and
-// of those that cannot be opened.
+// Names returns the names of all collections in order, including those without documents and those that cannot be
+// opened.
 func (s *Store) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.collections))
 }
 
-// Declare makes a collection without documents, durable when it returns.
+// Declare creates a collection without documents. It is durable when Declare returns.
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], [collection.ErrExists],
 // [collection.ErrClosed], and those of the file system.
@@ -240,11 +240,11 @@ func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config)
 	if s.dir == "" {
 		return nil, collection.Unsupported("declaring a collection beside indexes that are open")
 	}
-	if err := s.claim(ctx, name); err != nil {
+	if err := s.claimName(ctx, name); err != nil {
 		return nil, err
 	}
-	defer s.unclaim(name)
-	if s.get(name) != nil {
+	defer s.releaseName(name)
+	if s.lookUp(name) != nil {
 		return nil, fmt.Errorf("%w: %q", collection.ErrExists, name)
 	}
 	if err := ctx.Err(); err != nil {
@@ -255,15 +255,15 @@ func (s *Store) Declare(ctx context.Context, name string, cfg collection.Config)
 		s.noteDisk(err, false)
 		return nil, fmt.Errorf("declaring %q: %w", name, err)
 	}
-	s.put(c)
+	s.addCollection(c)
 	return c, nil
 }
 
-// claim keeps others from declaring or dropping a name meanwhile. It waits for those that do: who is
-// told that a collection exists finds it.
-func (s *Store) claim(ctx context.Context, name string) error {
+// claimName keeps others from declaring or dropping a name until releaseName is called. It waits for those that are
+// doing so: when a caller is told that a collection exists, Get finds it.
+func (s *Store) claimName(ctx context.Context, name string) error {
 	for {
-		busy, err := s.claimed(name)
+		busy, err := s.tryClaim(name)
 		if busy == nil || err != nil {
 			return err
 		}
@@ -275,43 +275,46 @@ func (s *Store) claim(ctx context.Context, name string) error {
 	}
 }
 
-// claimed claims a name, or returns what its present claim closes at the end.
-func (s *Store) claimed(name string) (busy <-chan struct{}, err error) {
+// tryClaim claims a name, or returns a channel that is closed when the present claim ends.
+func (s *Store) tryClaim(name string) (busy <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, collection.ErrClosed
 	}
-	if busy, ok := s.making[name]; ok {
+	if busy, ok := s.claimedNames[name]; ok {
 		return busy, nil
 	}
-	s.making[name] = make(chan struct{})
+	s.claimedNames[name] = make(chan struct{})
 	s.claims.Add(1)
 	return nil, nil
 }
 
-func (s *Store) unclaim(name string) {
+// releaseName ends a claim.
+func (s *Store) releaseName(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.making[name])
-	delete(s.making, name)
+	close(s.claimedNames[name])
+	delete(s.claimedNames, name)
 	s.claims.Done()
 }
 
-func (s *Store) put(c *Collection) {
-	c.start()
+// addCollection lists a collection, and starts its writer if it has documents.
+func (s *Store) addCollection(c *Collection) {
+	c.startWriterForGrowth()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.collections[c.name] = c
 }
 
-func (s *Store) get(name string) *Collection {
+// lookUp returns the collection with a name. nil means that it does not exist.
+func (s *Store) lookUp(name string) *Collection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.collections[name]
 }
 
-// Get finds a collection. The error is [collection.ErrUnknown], or [collection.ErrClosed].
+// Get returns the collection of a name. The error is [collection.ErrUnknown], or [collection.ErrClosed].
 func (s *Store) Get(name string) (*Collection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,22 +327,21 @@ func (s *Store) Get(name string) (*Collection, error) {
 	return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
 }
 
-// Drop removes a collection and its files. Requests that wait are refused with
-// [collection.ErrUnknown], searches end; views that are open can be read until they are closed.
-// A name that is not there is no error.
+// Drop removes a collection and its files. Waiting requests are refused with [collection.ErrUnknown], and searches
+// end. Open snapshots can be read until they are closed. If the name does not exist, Drop does nothing.
 func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
-	if err := s.claim(ctx, name); err != nil {
+	if err := s.claimName(ctx, name); err != nil {
 		return false, err
 	}
-	defer s.unclaim(name)
-	c := s.get(name)
+	defer s.releaseName(name)
+	c := s.lookUp(name)
 	if c == nil {
 		return false, nil
 	}
-	if err := c.fixed("dropping an index that a program has open"); err != nil {
+	if err := c.checkOwnsFolder("dropping an index that a program has open"); err != nil {
 		return true, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -348,59 +350,60 @@ func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error)
 	return s.remove(ctx, c)
 }
 
-// undeclare takes a collection away that has no documents; one that has got some is
-// left, with [collection.ErrExists]. Nothing that was acknowledged is lost.
-func (s *Store) undeclare(ctx context.Context, c *Collection) error {
-	if err := s.claim(ctx, c.name); err != nil {
+// dropEmpty removes a collection that has no documents. If it has some by now, it stays, and the error is
+// [collection.ErrExists]: nothing that was acknowledged is lost.
+func (s *Store) dropEmpty(ctx context.Context, c *Collection) error {
+	if err := s.claimName(ctx, c.name); err != nil {
 		return err
 	}
-	defer s.unclaim(c.name)
-	if s.get(c.name) != c {
+	defer s.releaseName(c.name)
+	if s.lookUp(c.name) != c {
 		return nil
 	}
 	r := &request{kind: acting}
-	r.act = func(context.Context) error {
+	r.action = func(context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.opened != nil || c.fault != nil {
+		if c.opened != nil || c.failure != nil {
 			return fmt.Errorf("%w: %q has documents", collection.ErrExists, c.name)
 		}
-		c.queue.end(fmt.Errorf("%w: %q", collection.ErrUnknown, c.name)) // no update comes between this and the end
+		// No update can come between this check and the removal.
+		c.queue.refuseAll(fmt.Errorf("%w: %q", collection.ErrUnknown, c.name))
 		return nil
 	}
-	if err := c.do(ctx, r); err != nil {
+	if err := c.submit(ctx, r); err != nil {
 		return err
 	}
 	_, err := s.remove(ctx, c)
 	return err
 }
 
-// remove takes a collection away. The caller has claimed its name.
+// remove removes a collection. The caller has claimed its name.
 func (s *Store) remove(ctx context.Context, c *Collection) (existed bool, err error) {
 	name := c.name
-	c.end(fmt.Errorf("%w: %q was dropped", collection.ErrUnknown, name))
-	c.wait()
+	c.refuseAllChanges(fmt.Errorf("%w: %q was dropped", collection.ErrUnknown, name))
+	c.waitForWriter()
 	err = c.closeFiles()
-	// The rename is what removes it; the rest is cleaning up.
-	gone := filepath.Join(s.dir, fmt.Sprintf("%s%x", droppedPrefix, time.Now().UnixNano()))
-	if rerr := files.Rename(c.dir, gone); rerr != nil { // on Windows while a view is open, too
-		again := s.newCollection(name)
-		again.open(ctx)
-		s.put(again)
+	// The rename removes the collection; deleting the files is cleaning up.
+	droppedPath := filepath.Join(s.dir, fmt.Sprintf("%s%x", droppedPrefix, time.Now().UnixNano()))
+	if rerr := files.Rename(c.dir, droppedPath); rerr != nil { // for example on Windows while a snapshot is open
+		reopened := s.newCollection(name)
+		reopened.open(ctx)
+		s.addCollection(reopened)
 		return true, fmt.Errorf("dropping %q: %w", name, errors.Join(rerr, err))
 	}
 	s.mu.Lock()
 	delete(s.collections, name)
 	s.mu.Unlock()
-	if err = errors.Join(err, files.SyncFolder(s.dir), os.RemoveAll(gone)); err != nil {
+	if err = errors.Join(err, files.SyncFolder(s.dir), os.RemoveAll(droppedPath)); err != nil {
 		err = fmt.Errorf("dropping %q: %w", name, err)
 	}
 	return true, err
 }
 
-// Close drains: what was queued is written, what comes is refused with [collection.ErrClosed],
-// and trainings are given up. When ctx ends, what still waits is refused too. Then
-// searches end, and the files are closed, with the last view of each.
+// Close writes the queued changes, refuses new ones with [collection.ErrClosed], and ends trainings. When ctx ends,
+// queued changes are refused too. Then searches end and files are closed; a file with open snapshots is closed with
+// the last of them.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -411,20 +414,20 @@ func (s *Store) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.claims.Wait()
 	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.collections))
+	collections := slices.Collect(maps.Values(s.collections))
 	s.mu.Unlock()
-	for _, c := range all {
-		c.drain()
+	for _, c := range collections {
+		c.refuseNewChanges()
 	}
 	stop := context.AfterFunc(ctx, func() {
-		for _, c := range all {
-			c.end(collection.ErrClosed)
+		for _, c := range collections {
+			c.refuseAllChanges(collection.ErrClosed)
 		}
 	})
 	defer stop()
 	var errs []error
-	for _, c := range all {
-		c.wait()
+	for _, c := range collections {
+		c.waitForWriter()
 		if err := c.closeFiles(); err != nil {
 			errs = append(errs, fmt.Errorf("closing %q: %w", c.name, err))
 		}
@@ -435,10 +438,10 @@ func (s *Store) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ErrLocked: another process has the folder open.
+// ErrLocked means that another process has the folder open.
 var ErrLocked = errors.New("data folder is in use by another process")
 
-// Lock takes the lock of a folder, as [Open] does, for files of another kind. unlock gives it back.
+// Lock locks a folder as [Open] does, for files of another kind. unlock releases the lock.
 //
 // Errors: [ErrLocked], and those of the file system.
 func Lock(ctx context.Context, dir string, wait time.Duration) (unlock func() error, err error) {
@@ -449,14 +452,15 @@ func Lock(ctx context.Context, dir string, wait time.Duration) (unlock func() er
 	return f.Close, nil
 }
 
-// lockFolder takes the lock that keeps two processes from one folder. It ends with
-// the process, however that ends.
+// lockFolder locks the folder of a lock file, so that no two processes use it. The lock ends with the process, however
+// that ends.
 func lockFolder(ctx context.Context, path string, deadline time.Time) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	if err = files.WaitLock(ctx, f, true, deadline, nil); err == nil {
+	const exclusive = true
+	if err = files.WaitLock(ctx, f, exclusive, deadline, nil); err == nil {
 		return f, nil
 	}
 	if errors.Is(err, files.ErrLocked) {

@@ -85,7 +85,7 @@ func view(t *testing.T, c *Collection) *Snapshot {
 // all are the ordinals of all documents.
 func all(t *testing.T, v *Snapshot) []uint32 {
 	t.Helper()
-	b, err := resolve(t.Context(), v.snap, &collection.Selection{})
+	b, err := selectDocuments(t.Context(), v.snap, &collection.Selection{})
 	require.NoError(t, err)
 	return b.ToArray()
 }
@@ -242,17 +242,17 @@ func TestBadDocuments(t *testing.T) {
 func TestUndeclare(t *testing.T) {
 	s := openStore(t, t.TempDir(), nil)
 	c := declare(t, s, "a", collection.Config{})
-	require.NoError(t, s.undeclare(t.Context(), c))
+	require.NoError(t, s.dropEmpty(t.Context(), c))
 	_, err := s.Get("a")
 	require.ErrorIs(t, err, collection.ErrUnknown)
-	require.NoError(t, s.undeclare(t.Context(), c), "it is gone")
+	require.NoError(t, s.dropEmpty(t.Context(), c), "it is gone")
 	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("x", 3)}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, collection.ErrUnknown)
 
 	c = declare(t, s, "a", collection.Config{})
 	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("x", 3)}, collection.UpdateOptions{})
 	require.NoError(t, err)
-	require.ErrorIs(t, s.undeclare(t.Context(), c), collection.ErrExists)
+	require.ErrorIs(t, s.dropEmpty(t.Context(), c), collection.ErrExists)
 	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("y", 3)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 }
@@ -270,7 +270,7 @@ func TestADeletionOfNothingShowsNoRoom(t *testing.T) {
 	isFull := func() bool {
 		s.disk.mu.Lock()
 		defer s.disk.mu.Unlock()
-		s.disk.free = math.MaxUint64 - muchFree // room is not seen by itself
+		s.disk.free = math.MaxUint64 - minFreed // room is not seen by itself
 		return s.disk.full
 	}
 	s.noteDisk(fmt.Errorf("a write: %w", syscall.ENOSPC), true)

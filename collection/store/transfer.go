@@ -15,14 +15,14 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Backup writes the collection as it is now to out: an index file, checked before its
-// first byte is written. Searches and changes go on meanwhile.
+// Backup writes the present state of the collection to out: an index file, which is checked before its first byte is
+// written. Searches and changes go on.
 //
 // Errors: those of [Collection.Snapshot] and of [index.Index.Backup].
 func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupReport, error) {
 	var report *index.BackupReport
-	err := c.long(ctx, func(ctx context.Context) error {
-		o, done, err := c.use(ctx)
+	err := c.runInBackground(ctx, func(ctx context.Context) error {
+		o, done, err := c.acquireIndex(ctx)
 		if err != nil {
 			return err
 		}
@@ -33,9 +33,9 @@ func (c *Collection) Backup(ctx context.Context, out io.Writer) (*index.BackupRe
 	return report, err
 }
 
-// Verify looks at every byte of the collection; the error wraps [storage.ErrCorrupt].
+// Verify reads and checks every byte of the collection. The error wraps [storage.ErrCorrupt].
 func (c *Collection) Verify(ctx context.Context) error {
-	return c.long(ctx, func(ctx context.Context) error {
+	return c.runInBackground(ctx, func(ctx context.Context) error {
 		v, err := c.Snapshot(ctx)
 		if err != nil {
 			return err
@@ -44,13 +44,13 @@ func (c *Collection) Verify(ctx context.Context) error {
 	})
 }
 
-// Restore fills a collection from an index file, such as [Collection.Backup] writes; see
-// [collection.Restorer]. The file is checked before it takes its place.
+// Restore fills a collection from an index file, such as [Collection.Backup] writes; see [collection.Restorer]. The
+// file is checked before it is put in place.
 //
 // Errors: [collection.ErrExists], those of reading in and of [index.Open], and those of
 // [Collection.Update].
 func (s *Store) Restore(ctx context.Context, name string, in io.Reader) error {
-	return s.fill(ctx, name, func(_ *Collection, path string) error {
+	return s.fillCollection(ctx, name, func(_ *Collection, path string) error {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err != nil {
 			return err
@@ -62,9 +62,9 @@ func (s *Store) Restore(ctx context.Context, name string, in io.Reader) error {
 	})
 }
 
-// fill fills a collection that has no documents yet, and is declared if it is not there: it
-// goes again if filling it failed, unless somebody has put something into it meanwhile.
-func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, path string) error) error {
+// fillCollection fills a collection without documents from the index file that fill writes. The collection is declared
+// if it does not exist. If filling fails it is dropped again, unless it has got documents meanwhile.
+func (s *Store) fillCollection(ctx context.Context, name string, fill func(c *Collection, path string) error) error {
 	c, err := s.Get(name)
 	declared := errors.Is(err, collection.ErrUnknown)
 	if declared {
@@ -74,34 +74,35 @@ func (s *Store) fill(ctx context.Context, name string, fill func(c *Collection, 
 		return err
 	}
 	if err = c.receive(ctx, func(path string) error { return fill(c, path) }); err != nil && declared {
-		if uerr := s.undeclare(context.WithoutCancel(ctx), c); uerr != nil && !errors.Is(uerr, collection.ErrExists) {
-			c.log.Warn("a collection that was declared to be filled stays", "error", uerr)
+		if uerr := s.dropEmpty(context.WithoutCancel(ctx), c); uerr != nil && !errors.Is(uerr, collection.ErrExists) {
+			c.log.Warn("a collection that was declared to be filled was not removed", "error", uerr)
 		}
 	}
 	return err
 }
 
-// Import fills a collection from the index folder of another engine. Documents are named as
-// [interop.Index.IDs] says, else by their row.
+// Import fills a collection from the index folder of another engine. The ids of documents are those of
+// [interop.Index.IDs], otherwise their rows.
 //
-// Errors: as of [Store.Restore], and those of [index.Import].
+// Errors: those of [Store.Restore], and those of [index.Import].
 func (s *Store) Import(ctx context.Context, name, dir string) (r *index.ImportReport, err error) {
-	err = s.fill(ctx, name, func(c *Collection, path string) (err error) {
+	err = s.fillCollection(ctx, name, func(c *Collection, path string) (err error) {
 		r, err = index.Import(ctx, dir, path, &index.ImportOptions{
-			Threads: s.o.Threads, Memory: s.o.Memory, Backend: s.o.Backend, Logger: c.log,
+			Threads: s.opts.Threads, Memory: s.opts.Memory, Backend: s.opts.Backend, Logger: c.log,
 		})
 		return err
 	})
 	return r, err
 }
 
-// receivedPrefix begins the names of files that are to become the index file.
+// receivedPrefix begins the names of temporary folders whose file will become the index file.
 const receivedPrefix = ".received-"
 
-// receive makes an index file beside, checks it, and has the writer put it in place.
+// receive lets fill write an index file in a temporary folder, checks it, and has the writer put it in place.
 func (c *Collection) receive(ctx context.Context, fill func(path string) error) (err error) {
-	empty := func() error {
-		_, done, err := c.use(ctx)
+	// checkEmpty returns an error if the collection has documents.
+	checkEmpty := func() error {
+		_, done, err := c.acquireIndex(ctx)
 		switch {
 		case err == nil:
 			done()
@@ -111,14 +112,16 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		}
 		return err
 	}
-	if err := empty(); err != nil {
+	if err := checkEmpty(); err != nil {
 		return err
 	}
+	// Write and check the file.
 	defer func() {
-		if why := context.Cause(c.alive); why != nil && errors.Is(err, fs.ErrNotExist) { // the files went with the collection
+		// The temporary files disappear with a collection that is dropped.
+		if why := context.Cause(c.lifetime); why != nil && errors.Is(err, fs.ErrNotExist) {
 			err = why
 		}
-		c.s.noteDisk(err, false)
+		c.store.noteDisk(err, false)
 	}()
 	dir, err := os.MkdirTemp(c.dir, receivedPrefix)
 	if err != nil {
@@ -129,19 +132,20 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 	if err := fill(path); err != nil {
 		return err
 	}
-	ix, err := index.Open(ctx, path, &index.Options{Backend: c.s.o.Backend, Logger: c.log})
+	ix, err := index.Open(ctx, path, &index.Options{Backend: c.store.opts.Backend, Logger: c.log})
 	if err == nil {
 		err = errors.Join(ix.Verify(ctx), ix.Close())
 	}
 	if err != nil {
 		return err
 	}
+	// Put it in place between two changes.
 	r := &request{kind: acting}
-	r.act = func(ctx context.Context) error {
-		if err := empty(); err != nil {
+	r.action = func(ctx context.Context) error {
+		if err := checkEmpty(); err != nil {
 			return err
 		}
-		if err := os.Rename(path, c.indexPath()); err != nil { // over what an interrupted build left
+		if err := os.Rename(path, c.indexPath()); err != nil { // it replaces the file of an interrupted build
 			return err
 		}
 		if err := files.SyncFolder(c.dir); err != nil {
@@ -156,19 +160,19 @@ func (c *Collection) receive(ctx context.Context, fill func(path string) error) 
 		c.mu.Unlock()
 		return nil
 	}
-	return c.do(ctx, r)
+	return c.submit(ctx, r)
 }
 
-// sweep removes what receptions that were interrupted have left.
-func (c *Collection) sweep() {
+// removeLeftovers removes the temporary folders of builds and uploads that were interrupted.
+func (c *Collection) removeLeftovers() {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
-		return // opening the rest says so
+		return // opening the index reports the error
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), receivedPrefix) {
 			if err := os.RemoveAll(filepath.Join(c.dir, e.Name())); err != nil {
-				c.log.Warn("the remains of an upload stay", "path", e.Name(), "error", err)
+				c.log.Warn("the temporary folder of an upload was not removed", "path", e.Name(), "error", err)
 			}
 		}
 	}

@@ -17,108 +17,110 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// worker is the one writer of a collection. All of it runs in one goroutine.
+// worker is the one writer of a collection. It runs in one goroutine.
 type worker struct {
 	c *Collection
-	// With a journal: whether it may have entries that the index lacks, and the last own entry.
-	behind   bool
-	appended uint64
+
+	// With a journal:
+	behind   bool   // the log may have entries that the index lacks
+	appended uint64 // the entry that the running group has put. 0 means none
 	recent   recentBatches
-	sealed   bool  // the log takes no changes any more
-	passed   error // why the last entry was passed over
-	// notCompacted is how many bytes of the file were not in use when a compaction failed; 0 means that none has.
-	notCompacted int64
+	sealed   bool  // the log takes no more changes
+	skipErr  error // why the last entry was skipped. nil means that it was applied
+
+	// wasteAtFailure is how many bytes of the file were unused when a compaction failed. 0 means that none has failed.
+	wasteAtFailure int64
 }
 
-// run does what is queued until the queue has ended.
+// run processes requests until the queue has ended.
 func (w *worker) run() {
 	q := w.c.queue
-	ctx := context.Background() // what has begun is finished
-	w.guard("growth", w.c.grow)
-	for group := q.take(); group != nil; group = q.take() {
+	ctx := context.Background() // a request that has begun is finished
+	w.runGuarded("growth", w.c.startDueTraining)
+	for group := q.nextGroup(); group != nil; group = q.nextGroup() {
 		start := time.Now()
-		n := w.do(ctx, group)
+		n := w.runGroup(ctx, group)
 		for _, r := range group[:n] {
-			w.c.s.noteDisk(r.err, r.kind == updating || r.kind == deleting && r.affected != index.Affected{})
+			w.c.store.noteDisk(r.err, r.kind == updating || r.kind == deleting && r.affected != index.Affected{})
 		}
-		w.c.counted(group[:n], time.Since(start))
-		q.giveBack(group[n:])
-		q.answered(group[:n], time.Since(start))
-		w.guard("tidying up", func() { w.tidy(ctx) })
+		w.c.countRequests(group[:n], time.Since(start))
+		q.requeue(group[n:])
+		q.finish(group[:n], time.Since(start))
+		w.runGuarded("compacting", func() { w.compactIfWasteful(ctx) })
 	}
 }
 
-// guard does work that is no part of a request: a panic of it is logged and counted.
-func (w *worker) guard(task string, do func()) { _ = w.c.s.guard(w.c.log, task, do) }
+// runGuarded runs work that belongs to no request. A panic is logged and counted.
+func (w *worker) runGuarded(task string, do func()) { _ = w.c.store.runGuarded(w.c.log, task, do) }
 
-// do does the first n requests of a group, at least one. Those for which the file would have outgrown
-// its mapping are done once more after it was mapped again: the mapping is small if the process had
-// little address space left.
-func (w *worker) do(ctx context.Context, group []*request) (n int) {
-	n = w.try(ctx, group)
-	full := func(r *request) bool { return errors.Is(r.err, storage.ErrTooLarge) }
-	if w.c.given != nil || !slices.ContainsFunc(group[:n], full) {
+// runGroup runs the first n requests of a group, at least one. Requests that failed because the file would outgrow its
+// mapping are run once more after the file was reopened: the mapping is small if the process had little address space
+// left.
+func (w *worker) runGroup(ctx context.Context, group []*request) (n int) {
+	n = w.tryGroup(ctx, group)
+	outgrown := func(r *request) bool { return errors.Is(r.err, storage.ErrTooLarge) }
+	if w.c.external != nil || !slices.ContainsFunc(group[:n], outgrown) {
 		return n
 	}
 	if err := w.reopen(ctx); err != nil {
-		w.c.log.Error("the file of the index was not mapped again", "error", err)
+		w.c.log.Error("mapping the index file again failed", "error", err)
 		return n
 	}
 	for _, r := range group[:n] {
-		if full(r) {
+		if outgrown(r) {
 			r.err = nil
-			w.try(ctx, []*request{r})
+			w.tryGroup(ctx, []*request{r})
 		}
 	}
 	return n
 }
 
-// try is do without a second time.
-func (w *worker) try(ctx context.Context, group []*request) (n int) {
-	err := w.c.s.guard(w.c.log, "a change", func() {
+// tryGroup runs the first n requests of a group once.
+func (w *worker) tryGroup(ctx context.Context, group []*request) (n int) {
+	err := w.c.store.runGuarded(w.c.log, "a change", func() {
 		do := func(group []*request) int {
 			switch group[0].kind {
 			case updating:
-				return w.update(ctx, group)
+				return w.updateDocuments(ctx, group)
 			case deleting:
-				return w.delete(ctx, group)
+				return w.deleteSelected(ctx, group)
 			case setting:
 				w.updateMetadata(ctx, group[0])
 			default:
-				group[0].err = group[0].act(ctx)
+				group[0].err = group[0].action(ctx)
 			}
 			return 1
 		}
 		if w.journal() != nil && group[0].kind != acting {
-			n = w.logged(ctx, group, do)
-			w.evictMore(ctx, group[:n])
+			n = w.runLogged(ctx, group, do)
+			w.evictAfterAdd(ctx, group[:n])
 		} else {
 			n = do(group)
 		}
 	})
-	if err != nil { // it may have been done in part
+	if err != nil { // a panic, so that some of it may have been done
 		n = len(group)
 		for _, r := range group {
 			r.err = fmt.Errorf("%w: %w", storage.ErrOutcomeUnknown, err)
 		}
 	}
 	if slices.ContainsFunc(group[:n], func(r *request) bool { return r.err == nil }) {
-		w.changed()
+		w.afterChange()
 	}
 	return n
 }
 
-// changed is called after each transaction, before it is answered.
-func (w *worker) changed() {
-	w.guard("derived data", func() { w.c.derived.follow(context.Background(), w.c) })
-	if f := w.c.s.o.Committed; f != nil {
-		w.guard("telling of a change", func() { f(w.c) })
+// afterChange is called after each transaction with a success, before it is answered.
+func (w *worker) afterChange() {
+	w.runGuarded("derived data", func() { w.c.derived.syncAfterChange(context.Background(), w.c) })
+	if f := w.c.store.opts.Committed; f != nil {
+		w.runGuarded("the function Committed", func() { f(w.c) })
 	}
-	w.guard("growth", w.c.grow)
+	w.runGuarded("growth", w.c.startDueTraining)
 }
 
-// current is the index of the collection; nil if there is none yet.
-func (w *worker) current() (*opened, error) {
+// currentIndex returns the open index, nil if the collection has none yet.
+func (w *worker) currentIndex() (*openedIndex, error) {
 	w.c.mu.Lock()
 	o := w.c.opened
 	w.c.mu.Unlock()
@@ -128,9 +130,9 @@ func (w *worker) current() (*opened, error) {
 	return o, nil
 }
 
-// snapshot returns the index and its newest snapshot; nil if there is no index yet.
-func (w *worker) snapshot() (*opened, *index.Snapshot, error) {
-	o, err := w.current()
+// newestSnapshot returns the index and its newest snapshot, both nil if the collection has no index yet.
+func (w *worker) newestSnapshot() (*openedIndex, *index.Snapshot, error) {
+	o, err := w.currentIndex()
 	if o == nil {
 		return nil, nil, err
 	}
@@ -138,41 +140,43 @@ func (w *worker) snapshot() (*opened, *index.Snapshot, error) {
 	return o, snap, err
 }
 
-// nonEmpty is the index, which has to be there.
-func (w *worker) nonEmpty() (*opened, error) {
-	o, err := w.current()
+// requireIndex returns the open index. The error is [collection.ErrEmpty] if the collection has none.
+func (w *worker) requireIndex() (*openedIndex, error) {
+	o, err := w.currentIndex()
 	if err == nil && o == nil {
 		err = fmt.Errorf("%w: %q", collection.ErrEmpty, w.c.name)
 	}
 	return o, err
 }
 
-// store writes a batch and completes the receipts. most is the largest number of documents; nil means no limit.
-func (w *worker) store(ctx context.Context, o *opened, b *batch, most *uint64) error {
+// storeBatch writes a batch and completes the receipts. maxDocuments nil means no limit.
+func (w *worker) storeBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) error {
 	evicted, err := 0, error(nil)
+	// Write the documents: in a new index, or in the existing one.
 	if o == nil {
 		var src vectors.Source
 		if src, err = vectors.FromDocuments(b.dim, b.docs); err != nil {
 			return err
 		}
-		if err = w.build(ctx, src, b.dim, b.model); err == nil {
-			evicted = w.evict(ctx)
+		if err = w.buildIndex(ctx, src, b.dim, b.model); err == nil {
+			evicted = w.evictOldest(ctx)
 		}
 	} else {
-		if b.undecided && b.dim != 0 && !b.logged {
-			if err = w.decide(ctx, o, b.dim); err != nil {
+		if b.undecided && b.dim != 0 && !b.hasJournal {
+			if err = w.setDimension(ctx, o, b.dim); err != nil {
 				return err
 			}
-			if o, err = w.current(); err != nil {
+			if o, err = w.currentIndex(); err != nil {
 				return err
 			}
 		}
-		evicted, err = w.add(ctx, o, b, most)
+		evicted, err = w.addBatch(ctx, o, b, maxDocuments)
 	}
 	if err != nil {
 		return err
 	}
-	_, snap, err := w.snapshot()
+	// Complete the receipts.
+	_, snap, err := w.newestSnapshot()
 	generation := uint64(0)
 	if err == nil && snap != nil {
 		generation = snap.Generation()
@@ -184,59 +188,65 @@ func (w *worker) store(ctx context.Context, o *opened, b *batch, most *uint64) e
 	for _, r := range b.requests {
 		r.receipt.Generation = generation
 	}
-	if !b.logged {
-		b.requests[0].receipt.Evicted = evicted // counted once
+	if !b.hasJournal {
+		b.requests[0].receipt.Evicted = evicted // only once for the transaction
 	}
 	return nil
 }
 
-func (w *worker) add(ctx context.Context, o *opened, b *batch, most *uint64) (evicted int, err error) {
+// addBatch adds the documents of a batch to an existing index, and evicts the oldest beyond the limit.
+func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) (evicted int,
+	err error) {
 	ch := &change{docs: b.docs, changeHead: changeHead{
-		Kind: addDocuments, First: b.first, Dim: b.dim, Replace: b.replace, MaxDocuments: most,
+		Kind:         addDocuments,
+		First:        b.firstOrdinal,
+		Dim:          b.dim,
+		Replace:      b.replace,
+		MaxDocuments: maxDocuments,
 	}}
 	for _, r := range b.requests {
-		ch.Batches = append(ch.Batches, outcomeOf(r))
+		ch.Batches = append(ch.Batches, newOutcome(r))
 	}
-	done, err := w.commit(ctx, o, ch)
+	done, err := w.commitChange(ctx, o, ch)
 	last := b.docs[len(b.docs)-1].ID
-	return done.evicted, w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
+	return done.evicted, w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) {
 		ordinal, ok, err := snap.Ordinal(last)
-		return ok && ordinal == b.first+uint32(len(b.docs))-1, err
+		return ok && ordinal == b.firstOrdinal+uint32(len(b.docs))-1, err
 	})
 }
 
-// evict deletes the oldest documents of a new index beyond the limit. The index is complete by
-// then, so a failure is only logged: the next update tries again.
-func (w *worker) evict(ctx context.Context) (n int) {
-	o, err := w.current()
-	most := w.c.Config().MaxDocuments
-	if err != nil || o == nil || most == nil {
+// evictOldest deletes the oldest documents of a new index beyond the limit. The documents are stored already, so a
+// failure is only logged: the next update tries again.
+func (w *worker) evictOldest(ctx context.Context) (n int) {
+	o, err := w.currentIndex()
+	maxDocuments := w.c.Config().MaxDocuments
+	if err != nil || o == nil || maxDocuments == nil {
 		return 0
 	}
-	removed, err := o.ix.Evict(ctx, *most)
-	if err = w.settle(ctx, err, nil); err != nil {
+	removed, err := o.ix.Evict(ctx, *maxDocuments)
+	if err = w.settleOutcome(ctx, err, nil); err != nil {
 		w.c.log.Error("the oldest documents were not deleted", "error", err)
 		return 0
 	}
 	return removed.Documents
 }
 
-// delete deletes the documents that a group of requests chose, in one transaction. A document that
-// two of them chose counts for the first.
-func (w *worker) delete(ctx context.Context, group []*request) int {
-	o, err := w.nonEmpty()
+// deleteSelected deletes the documents that a group of requests selects, in one transaction. A document that two
+// requests select counts for the first.
+func (w *worker) deleteSelected(ctx context.Context, group []*request) int {
+	o, err := w.requireIndex()
 	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
 	if err == nil {
-		err = w.choose(ctx, o, group, ch)
+		err = w.chooseDeleted(ctx, o, group, ch)
 	}
 	if err == nil && !ch.chosen.IsEmpty() {
-		_, err = w.commit(ctx, o, ch)
+		_, err = w.commitChange(ctx, o, ch)
 		first := ch.chosen.Minimum()
-		err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) { return !snap.Live(first), nil })
+		err = w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) { return !snap.Live(first), nil })
 	}
 	for _, r := range group {
 		switch {
-		case r.entry > 0: // it was done before
+		case r.entry > 0: // the log has it already
 		case err != nil:
 			r.affected, r.err = index.Affected{}, cmp.Or(r.err, err)
 		case r.err == nil:
@@ -246,8 +256,8 @@ func (w *worker) delete(ctx context.Context, group []*request) int {
 	return len(group)
 }
 
-// choose finds the documents that a group of deletions deletes.
-func (w *worker) choose(ctx context.Context, o *opened, group []*request, ch *change) error {
+// chooseDeleted adds the documents that a group of deletions selects to the change, and counts them for each request.
+func (w *worker) chooseDeleted(ctx context.Context, o *openedIndex, group []*request, ch *change) error {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
 		return err
@@ -258,7 +268,7 @@ func (w *worker) choose(ctx context.Context, o *opened, group []*request, ch *ch
 			continue
 		}
 		var chosen *roaring.Bitmap
-		if chosen, r.err = resolve(r.ctx, snap, &r.chosen); r.err != nil {
+		if chosen, r.err = selectDocuments(r.ctx, snap, &r.chosen); r.err != nil {
 			continue
 		}
 		more := roaring.AndNot(chosen, ch.chosen)
@@ -267,22 +277,23 @@ func (w *worker) choose(ctx context.Context, o *opened, group []*request, ch *ch
 			return r.err
 		}
 		if !more.IsEmpty() {
-			ch.Batches = append(ch.Batches, outcomeOf(r))
+			ch.Batches = append(ch.Batches, newOutcome(r))
 		}
 	}
 	return nil
 }
 
-// settle finds out whether the file has a change that failed in its last step: it opens the
-// file again and looks. done reports whether a state has the change; nil means that every state has.
-func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
+// settleOutcome finds out whether the file has a change that failed in its last step: it reopens the file and looks.
+// done reports whether a snapshot has the change. nil means that every snapshot has it. Other errors, and those of
+// collections with a journal, which look in the log, are returned as they are.
+func (w *worker) settleOutcome(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
 	if !errors.Is(err, storage.ErrOutcomeUnknown) || w.journal() != nil {
 		return err
 	}
 	if rerr := w.reopen(ctx); rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	_, snap, serr := w.snapshot()
+	_, snap, serr := w.newestSnapshot()
 	if serr != nil || snap == nil {
 		return errors.Join(err, serr)
 	}
@@ -297,40 +308,42 @@ func (w *worker) settle(ctx context.Context, err error, done func(*index.Snapsho
 	if ok {
 		return nil
 	}
-	if full := diskFull(err); full != nil {
+	if full := diskFullError(err); full != nil {
 		return fmt.Errorf("not done: %w: %v", full, err)
 	}
-	return fmt.Errorf("not done: %v", err) // no longer of unknown outcome
+	return fmt.Errorf("not done: %v", err) // %v: the outcome is known now, so the error must not say otherwise
 }
 
-// updateMetadata sets fields of the documents that are chosen. Until the new payloads are known,
-// the caller's context cancels it.
+// updateMetadata sets fields of the selected documents. The caller's context can cancel it until the new payloads are
+// known.
 func (w *worker) updateMetadata(ctx context.Context, r *request) {
-	if r.entry > 0 { // it was answered before
+	if r.entry > 0 { // the log has it already
 		return
 	}
-	o, err := w.nonEmpty()
+	o, err := w.requireIndex()
 	if err != nil {
 		r.err = err
 		return
 	}
-	var last uint32 // ordinal that is changed
+	// The last document that is changed, and its new payload: they tell whether the file has the change.
+	var last uint32
 	var payload []byte
 	ch := &change{changeHead: changeHead{Kind: setFields}, fields: r.fields}
 	ch.check = func(ordinal uint32, p []byte) error {
 		if last, payload = ordinal, p; len(p) > collection.MaxMetadata {
-			return fmt.Errorf("%w: %d bytes, at most %d are possible", collection.ErrMetadata, len(p), collection.MaxMetadata)
+			return fmt.Errorf("%w: %d bytes, at most %d are possible",
+				collection.ErrMetadata, len(p), collection.MaxMetadata)
 		}
 		return r.ctx.Err()
 	}
-	if ch.chosen, err = w.toUpdate(o, r, ch); err != nil || ch.chosen.IsEmpty() {
+	if ch.chosen, err = w.chooseUpdated(o, r, ch); err != nil || ch.chosen.IsEmpty() {
 		r.err = err
 		return
 	}
-	done, err := w.commit(ctx, o, ch)
-	err = w.settle(ctx, err, func(snap *index.Snapshot) (bool, error) {
-		got, err := snap.Payload(last)
-		return bytes.Equal(got, payload), err
+	done, err := w.commitChange(ctx, o, ch)
+	err = w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) {
+		stored, err := snap.Payload(last)
+		return bytes.Equal(stored, payload), err
 	})
 	if r.err = err; err == nil {
 		r.entry = w.appended
@@ -340,20 +353,20 @@ func (w *worker) updateMetadata(ctx context.Context, r *request) {
 	}
 }
 
-// toUpdate finds the documents that get fields. An entry of a log has to be possible, and is tried
-// here; without a log the change itself finds out.
-func (w *worker) toUpdate(o *opened, r *request, ch *change) (*roaring.Bitmap, error) {
+// chooseUpdated returns the documents whose fields are set. With a log the update is tried here, because an entry must
+// not fail when it is applied; without a log, the change itself checks it.
+func (w *worker) chooseUpdated(o *openedIndex, r *request, ch *change) (*roaring.Bitmap, error) {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = snap.Close() }()
-	chosen, err := resolve(r.ctx, snap, &r.chosen)
+	chosen, err := selectDocuments(r.ctx, snap, &r.chosen)
 	if err != nil || w.journal() == nil {
 		return chosen, err
 	}
 	r.affected, err = snap.TryUpdate(r.ctx, chosen, ch.fields.NullRemoves(), ch.check)
-	ch.check, ch.Batches = nil, []outcome{outcomeOf(r)}
+	ch.check, ch.Batches = nil, []outcome{newOutcome(r)}
 	if r.affected == (index.Affected{}) {
 		chosen = roaring.New()
 	}

@@ -116,7 +116,7 @@ func TestFetcher(t *testing.T) {
 // nothing that others wait for.
 func TestFetcherFaults(t *testing.T) {
 	s, _ := open(t, "folder")
-	want := large(t, s, 5*fetchPiece/FetchBlock)
+	want := large(t, s, 5*writeBytes/FetchBlock)
 	size := int64(len(want))
 	var mu sync.Mutex
 	begun := map[int64]int{}
@@ -125,11 +125,11 @@ func TestFetcherFaults(t *testing.T) {
 		defer mu.Unlock()
 		begun[from]++
 		r, e, err := s.Get(ctx, name, from, length)
-		if begun[from] == 1 && length > 2*fetchPiece {
+		if begun[from] == 1 && length > 2*writeBytes {
 			return struct {
 				io.Reader
 				io.Closer
-			}{io.LimitReader(r, 2*fetchPiece+7), r}, e, err
+			}{io.LimitReader(r, 2*writeBytes+7), r}, e, err
 		}
 		return r, e, err
 	}}
@@ -140,7 +140,7 @@ func TestFetcherFaults(t *testing.T) {
 	if got, _ := os.ReadFile(file.Name()); !bytes.Equal(got, want) {
 		t.Error("another file")
 	}
-	if begun[0] != 1 || begun[2*fetchPiece] != 1 {
+	if begun[0] != 1 || begun[2*writeBytes] != 1 {
 		t.Errorf("it did not go on: %v", begun)
 	}
 	failure := errors.New("the store is away")

@@ -14,24 +14,23 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// readTries is how often a body that breaks off is read. Stores repeat other requests themselves.
-const readTries = 5
+// maxReadTries is how often a body that is cut short is read again. Stores repeat other failed requests themselves.
+const maxReadTries = 5
 
-// Read reads a whole object; one of more than most bytes is [ErrDamaged].
-func Read(ctx context.Context, s Store, name string, most int64) ([]byte, Entry, error) {
-	b, e, err := ReadRange(ctx, s, name, 0, most)
-	if err == nil && e.Size > most {
-		err = fmt.Errorf("object %s: %w: it has %d bytes, where %d are the most", name, ErrDamaged, e.Size, most)
+// Read reads a whole object. The error is [ErrDamaged] if it has more than maxBytes.
+func Read(ctx context.Context, s Store, name string, maxBytes int64) ([]byte, Entry, error) {
+	b, e, err := ReadRange(ctx, s, name, 0, maxBytes)
+	if err == nil && e.Size > maxBytes {
+		err = fmt.Errorf("object %s: %w: it has %d bytes; at most %d are possible", name, ErrDamaged, e.Size, maxBytes)
 	}
 	return b, e, err
 }
 
-// ReadRange reads at most length bytes of an object from an offset on, as many as there are. A body
-// that breaks off is read again.
+// ReadRange reads up to length bytes of an object, from an offset on. A body that is cut short is read again.
 func ReadRange(ctx context.Context, s Store, name string, from, length int64) (b []byte, e Entry, err error) {
-	for try := range readTries {
+	for try := range maxReadTries {
 		if try > 0 {
-			pause(ctx, try)
+			waitBeforeRetry(ctx, try)
 		}
 		var r io.ReadCloser
 		if r, e, err = s.Get(ctx, name, from, length); err != nil {
@@ -51,8 +50,8 @@ func ReadRange(ctx context.Context, s Store, name string, from, length int64) (b
 	return nil, e, err
 }
 
-// pause waits before another try.
-func pause(ctx context.Context, try int) {
+// waitBeforeRetry waits before another try, longer after each one.
+func waitBeforeRetry(ctx context.Context, try int) {
 	select {
 	case <-time.After(min(50*time.Millisecond<<try, 2*time.Second)):
 	case <-ctx.Done():
@@ -66,19 +65,20 @@ type Ref struct {
 	Size   int64  `json:"bytes"`
 }
 
-// maxRef is the largest size of a reference, in bytes: a damaged one shall not take all memory.
-const maxRef = 1 << 40
+// maxRefBytes is the largest size in a reference: a damaged reference must not use up the disk or the memory.
+const maxRefBytes = 1 << 40
 
-// Check returns an error if a reference cannot be followed.
+// Check returns an error if a reference is not valid.
 func (r Ref) Check() error {
-	if sum, err := hex.DecodeString(r.SHA256); err != nil || len(sum) != sha256.Size || r.Size < 0 || r.Size > maxRef {
+	sum, err := hex.DecodeString(r.SHA256)
+	if err != nil || len(sum) != sha256.Size || r.Size < 0 || r.Size > maxRefBytes {
 		return fmt.Errorf("%w: %q has the checksum %q and %d bytes", ErrName, r.Name, r.SHA256, r.Size)
 	}
 	return CheckName(r.Name)
 }
 
-// PutFile makes an object of a file. One that is there with the same content, as after an
-// attempt that was interrupted, is no error.
+// PutFile puts a file as an object. It succeeds if the object exists with the same content, for example from an
+// attempt that was interrupted.
 func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -86,7 +86,7 @@ func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 	}
 	defer f.Close()
 	ref := Ref{Name: name}
-	if ref.SHA256, ref.Size, err = sum(ctx, f); err != nil {
+	if ref.SHA256, ref.Size, err = hashReader(ctx, f); err != nil {
 		return Ref{}, fmt.Errorf("%s: %w", file, err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -99,41 +99,44 @@ func PutFile(ctx context.Context, s Store, name, file string) (Ref, error) {
 			return ref, errors.Join(err, getErr)
 		}
 		defer r.Close()
-		if there, size, sumErr := sum(ctx, r); sumErr == nil && there == ref.SHA256 && size == ref.Size {
+		if existing, size, sumErr := hashReader(ctx, r); sumErr == nil && existing == ref.SHA256 && size == ref.Size {
 			return ref, nil
 		}
 	}
 	return ref, err
 }
 
-func sum(ctx context.Context, r io.Reader) (hexSum string, size int64, err error) {
+// hashReader returns the SHA-256 of a reader in hexadecimal, and the number of bytes.
+func hashReader(ctx context.Context, r io.Reader) (hexSum string, size int64, err error) {
 	h := sha256.New()
-	size, err = io.Copy(h, &reader{ctx, r})
+	size, err = io.Copy(h, &contextReader{ctx, r})
 	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
-// FetchRef writes the object of a reference to a file, which appears when it is complete and has the
-// checksum; otherwise the error is [ErrDamaged].
+// FetchRef writes the object of a reference to a file. The file appears when it is complete and its checksum is right;
+// otherwise the error is [ErrDamaged].
 func FetchRef(ctx context.Context, s Store, ref Ref, file string) error {
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	return fetch(ctx, s, ref.Name, ref.Size, file, func(f *os.File) error {
-		there, _, err := sum(ctx, io.NewSectionReader(f, 0, ref.Size))
-		if err == nil && there != ref.SHA256 {
-			err = fmt.Errorf("object %s: %w: it has the SHA-256 %s, and %s was written", ref.Name, ErrDamaged, there, ref.SHA256)
+	return fetchToFile(ctx, s, ref.Name, ref.Size, file, func(f *os.File) error {
+		actual, _, err := hashReader(ctx, io.NewSectionReader(f, 0, ref.Size))
+		if err == nil && actual != ref.SHA256 {
+			err = fmt.Errorf("object %s: %w: its SHA-256 is %s, not %s", ref.Name, ErrDamaged, actual, ref.SHA256)
 		}
 		return err
 	})
 }
 
-// Fetch writes an object of a size to a file, in parallel ranges. The file appears when it is complete. It is
-// not made durable: what is fetched can be fetched again.
+// Fetch writes an object with a size to a file, in concurrent ranges. The file appears when it is complete. It is not
+// synced to the disk, because it can be fetched again.
 func Fetch(ctx context.Context, s Store, name string, size int64, file string) error {
-	return fetch(ctx, s, name, size, file, nil)
+	return fetchToFile(ctx, s, name, size, file, nil)
 }
 
-func fetch(ctx context.Context, s Store, name string, size int64, file string, check func(*os.File) error) (err error) {
+// fetchToFile fetches an object to a temporary file, lets check examine it, and renames it. A nil check accepts all.
+func fetchToFile(ctx context.Context, s Store, name string, size int64, file string,
+	check func(*os.File) error) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".fetch-*")
 	if err != nil {
 		return err
@@ -158,10 +161,10 @@ func fetch(ctx context.Context, s Store, name string, size int64, file string, c
 	if err := tmp.Close(); err != nil {
 		return err
 	}
-	made := tmp.Name()
+	tmpPath := tmp.Name()
 	tmp = nil
-	if err := files.Rename(made, file); err != nil {
-		return errors.Join(err, os.Remove(made))
+	if err := files.Rename(tmpPath, file); err != nil {
+		return errors.Join(err, os.Remove(tmpPath))
 	}
 	return nil
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Folder is a store in a folder. Several processes, and machines that share a file
-// system with hard links, may use it at a time.
+// Folder is a store in a folder. Several processes may use it concurrently, also on several machines that share a file
+// system with hard links.
 type Folder struct {
 	dir  string
-	link func(from, to string) error // os.Link; tests lose its answer
+	link func(from, to string) error // os.Link; tests replace it by one whose result is lost
 }
 
-// OpenFolder makes the folder if it is not there.
+// OpenFolder opens the store in a folder, which is created if it does not exist.
 func OpenFolder(dir string) (*Folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -35,60 +35,61 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir, os.Link}, nil
 }
 
-func (f *Folder) path(name string) (string, error) {
+// filePath returns the path of the file of an object.
+func (f *Folder) filePath(name string) (string, error) {
 	return filepath.Join(f.dir, filepath.FromSlash(name)), CheckName(name)
 }
 
-// putPrefix is at the beginning of the names of files that are to become objects.
+// putPrefix begins the names of temporary files that will become objects.
 const putPrefix = ".put-"
 
-// sameFile reports whether an open file has a name.
+// sameFile reports whether a name belongs to an open file.
 func sameFile(open *os.File, name string) bool {
 	a, openErr := open.Stat()
 	b, err := os.Stat(name)
 	return openErr == nil && err == nil && os.SameFile(a, b)
 }
 
-// Put implements [Store]. The object gets its name by a hard link, which fails if the
-// name is taken, and after its bytes are durable; then the name is made durable.
+// Put implements [Store]. First the bytes are written and synced in a temporary file. Then a hard link gives the file
+// the name of the object, which fails if the name is in use. Then the name is synced.
 func (f *Folder) Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error) {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err != nil {
 		return made, err
 	}
 	dir := filepath.Dir(file)
-	tmp, err := f.written(ctx, dir, r, size)
+	tmp, err := f.writeTemporary(ctx, dir, r, size)
 	if err != nil {
 		return made, fmt.Errorf("object %s: %w: %w", name, ErrNotMade, err)
 	}
 	defer func() {
 		_ = tmp.Close()
 		removeErr := os.Remove(tmp.Name())
-		if err != nil { // else the object is there, and RemoveLeftovers removes the second name
+		if err != nil { // otherwise the object exists, and RemoveLeftovers removes its second name later
 			err = errors.Join(err, removeErr)
 		}
 	}()
 	err = f.link(tmp.Name(), file)
 	switch {
 	case errors.Is(err, fs.ErrExist) && sameFile(tmp, file):
-		// A network file system has made the link, lost the answer and asked again.
+		// A network file system has made the link, lost the answer, and tried again.
 	case errors.Is(err, fs.ErrExist):
 		return made, fmt.Errorf("%w: %s", ErrExists, name)
 	case err != nil:
 		return made, fmt.Errorf("object %s: %w", name, err)
 	}
-	return settled(dir)
+	return syncFolder(dir)
 }
 
-// written makes a file of size bytes that is to become an object. The bytes are durable.
-func (f *Folder) written(ctx context.Context, dir string, r io.Reader, size int64) (*os.File, error) {
-	tmp, err := f.create(dir)
+// writeTemporary writes size bytes of r to a temporary file, and syncs it.
+func (f *Folder) writeTemporary(ctx context.Context, dir string, r io.Reader, size int64) (*os.File, error) {
+	tmp, err := f.createTemporary(dir)
 	if err != nil {
 		return nil, err
 	}
-	n, err := io.Copy(tmp, &reader{ctx, io.LimitReader(r, size+1)})
+	n, err := io.Copy(tmp, &contextReader{ctx, io.LimitReader(r, size+1)})
 	if err == nil && n != size {
-		err = fmt.Errorf("%d bytes came where %d were announced: %w", n, size, io.ErrUnexpectedEOF)
+		err = fmt.Errorf("%d bytes came instead of the announced %d: %w", n, size, io.ErrUnexpectedEOF)
 	}
 	if err == nil {
 		err = tmp.Chmod(0o644)
@@ -102,8 +103,8 @@ func (f *Folder) written(ctx context.Context, dir string, r io.Reader, size int6
 	return tmp, nil
 }
 
-// create makes a file that is to become an object, and its folder, which is durable.
-func (f *Folder) create(dir string) (*os.File, error) {
+// createTemporary creates a temporary file in a folder. It creates and syncs the folder if that does not exist.
+func (f *Folder) createTemporary(dir string) (*os.File, error) {
 	tmp, err := os.CreateTemp(dir, putPrefix+"*")
 	if !errors.Is(err, fs.ErrNotExist) {
 		return tmp, err
@@ -114,6 +115,7 @@ func (f *Folder) create(dir string) (*os.File, error) {
 	return os.CreateTemp(dir, putPrefix+"*")
 }
 
+// makeFolder creates a folder of the store, and syncs its parents up to the folder of the store.
 func (f *Folder) makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -127,9 +129,9 @@ func (f *Folder) makeFolder(dir string) error {
 	return nil
 }
 
-// settled makes the names in a folder durable, and returns the time of the newest. The time of a file is that of its
-// last write, which may be long before.
-func settled(dir string) (made time.Time, err error) {
+// syncFolder makes the names in a folder durable, and returns the time of its last change. That is when the newest
+// object appeared; the time of its file is that of the last write, which may be long before.
+func syncFolder(dir string) (made time.Time, err error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return made, err
@@ -139,12 +141,12 @@ func settled(dir string) (made time.Time, err error) {
 
 // Replace implements [Store].
 func (f *Folder) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err != nil {
 		return made, err
 	}
 	dir := filepath.Dir(file)
-	tmp, err := f.written(ctx, dir, bytes.NewReader(body), int64(len(body)))
+	tmp, err := f.writeTemporary(ctx, dir, bytes.NewReader(body), int64(len(body)))
 	if err == nil {
 		if err = errors.Join(tmp.Close(), files.Rename(tmp.Name(), file)); err != nil {
 			err = errors.Join(err, os.Remove(tmp.Name()))
@@ -153,12 +155,12 @@ func (f *Folder) Replace(ctx context.Context, name string, body []byte) (made ti
 	if err != nil {
 		return made, fmt.Errorf("object %s: %w", name, err)
 	}
-	return settled(dir)
+	return syncFolder(dir)
 }
 
 // Get implements [Store].
 func (f *Folder) Get(_ context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err != nil {
 		return nil, Entry{}, err
 	}
@@ -176,13 +178,13 @@ func (f *Folder) Get(_ context.Context, name string, from, length int64) (io.Rea
 		return nil, Entry{}, errors.Join(err, r.Close())
 	}
 	from = max(from, 0)
-	if rest := max(info.Size()-from, 0); length < 0 || length > rest {
-		length = rest
+	if remaining := max(info.Size()-from, 0); length < 0 || length > remaining {
+		length = remaining
 	}
-	return &portion{io.NewSectionReader(r, from, length), r}, Entry{name, info.Size(), info.ModTime()}, nil
+	return &rangeReader{io.NewSectionReader(r, from, length), r}, Entry{name, info.Size(), info.ModTime()}, nil
 }
 
-// List implements [Store]. It looks into no folder that has none of the objects.
+// List implements [Store]. It reads only folders that can have such objects.
 func (f *Folder) List(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
 	top := prefix[:strings.LastIndexByte(prefix, '/')+1]
 	if top != "" {
@@ -190,13 +192,13 @@ func (f *Folder) List(ctx context.Context, prefix, after string, limit int) (ent
 			return nil, err
 		}
 	}
-	err = f.list(ctx, top, prefix, after, limit, &entries)
+	err = f.appendObjects(ctx, top, prefix, after, limit, &entries)
 	return entries, err
 }
 
-// list appends the objects in a folder of the store, whose name ends with a slash. Files that disappear meanwhile are
-// no error.
-func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
+// appendObjects appends the objects in a folder of the store, whose name ends with a slash. Files that disappear
+// meanwhile are ignored.
+func (f *Folder) appendObjects(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -213,13 +215,13 @@ func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int,
 	var items []item
 	for _, e := range in {
 		name := dir + e.Name()
-		fits := strings.HasPrefix(name, prefix) && name > after
+		matches := strings.HasPrefix(name, prefix) && name > after
 		if e.IsDir() {
 			name += "/"
-			fits = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) &&
+			matches = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) &&
 				(name > after || strings.HasPrefix(after, name))
 		}
-		if fits && !strings.HasPrefix(e.Name(), ".") {
+		if matches && !strings.HasPrefix(e.Name(), ".") {
 			items = append(items, item{e, name})
 		}
 	}
@@ -229,7 +231,7 @@ func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int,
 			return nil
 		}
 		if e.IsDir() {
-			if err := f.list(ctx, e.name, prefix, after, limit, to); err != nil {
+			if err := f.appendObjects(ctx, e.name, prefix, after, limit, to); err != nil {
 				return err
 			}
 			continue
@@ -245,7 +247,7 @@ func (f *Folder) list(ctx context.Context, dir, prefix, after string, limit int,
 	return nil
 }
 
-// RemoveLeftovers implements [Store]: files of a Put whose process was killed.
+// RemoveLeftovers implements [Store]. Leftovers are the temporary files of a Put whose process was killed.
 func (f *Folder) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
 	err = filepath.WalkDir(f.dir, func(file string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
@@ -259,7 +261,7 @@ func (f *Folder) RemoveLeftovers(ctx context.Context, before time.Time) (removed
 				}
 			}
 		}
-		if errors.Is(err, fs.ErrNotExist) { // it has disappeared meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // another process has removed it
 			return nil
 		}
 		return err
@@ -269,7 +271,7 @@ func (f *Folder) RemoveLeftovers(ctx context.Context, before time.Time) (removed
 
 // Delete implements [Store].
 func (f *Folder) Delete(_ context.Context, name string) error {
-	file, err := f.path(name)
+	file, err := f.filePath(name)
 	if err == nil {
 		err = os.Remove(file)
 	}

@@ -1,5 +1,5 @@
-// Package objects keeps files that are written once, known by name, and never changed. A
-// [Store] is a folder, which may be on a network file system, or a bucket of an S3 service.
+// Package objects stores files that have a name, are written once, and never change. A [Store] is a folder, which may
+// be on a network file system, or a bucket of an S3 service.
 package objects
 
 import (
@@ -13,41 +13,42 @@ import (
 )
 
 var (
-	// ErrNotFound: no object has the name.
+	// ErrNotFound means that no object has the name.
 	ErrNotFound = errors.New("no such object")
-	// ErrExists: an object has the name already. Objects are never replaced.
+	// ErrExists means that an object has the name already. Put never replaces an object.
 	ErrExists = errors.New("the object is there already")
-	// ErrNotMade: the store has refused a Put. There is no object of it, and there will be none.
+	// ErrNotMade means that the store has refused a Put: the object does not exist, and will not appear later.
 	ErrNotMade = errors.New("the object was not made")
-	// ErrName: a name that no object may have.
+	// ErrName means that an object cannot have the name.
 	ErrName = errors.New("bad object name")
-	// ErrAddress: an address that is none of a store.
+	// ErrAddress means that an address is not one of a store.
 	ErrAddress = errors.New("bad address of a store")
-	// ErrDamaged: the bytes of an object are not those that were written.
+	// ErrDamaged means that the bytes of an object are not those that were written.
 	ErrDamaged = errors.New("object is damaged")
 )
 
-// Store keeps objects. Implementations are safe for concurrent use.
+// Store stores objects. Implementations are safe for concurrent use.
 type Store interface {
-	// Put makes an object of size bytes from r, if no object has the name (If-None-Match). The
-	// object is there as a whole, and durable, when Put returns. If several callers put one name, one
-	// of them succeeds, also if it had to ask twice; the others get [ErrExists], or [ErrNotMade] where
-	// the store refuses them for another reason. After another error the object may be there, or
-	// appear later, as a whole. made is a time between the moment at which the object appeared and
-	// that at which Put returns, by the clock of the store, perhaps in whole seconds.
+	// Put creates an object with size bytes from r, if no object has the name (If-None-Match). When Put returns, the
+	// object is complete and durable.
+	//
+	// If several callers put the same name, one of them succeeds, even if it had to try twice. The others get
+	// [ErrExists], or [ErrNotMade] if the store refuses them for another reason. After any other error, the complete
+	// object may exist or appear later. made is a time between the moment at which the object appeared and the one at
+	// which Put returns, by the clock of the store, which may have whole seconds only.
 	Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error)
-	// Replace makes a small object, or takes the place of the one with the name. made is as for Put.
+	// Replace creates a small object, or replaces the one with the name. made is that of Put.
 	Replace(ctx context.Context, name string, body []byte) (made time.Time, err error)
-	// Get opens length bytes of an object from an offset on, or as many as there are; a length below 0
-	// means up to its end. The entry describes the whole object. The error is [ErrNotFound] if there is none.
+	// Get opens length bytes of an object, from an offset on, or fewer at its end; a negative length means up to the
+	// end. The entry describes the whole object. The error is [ErrNotFound] if it does not exist.
 	Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error)
-	// List returns the objects whose names begin with prefix and sort after the name after, in
-	// the order of the names: the first limit of them, all if limit is 0. after may be "".
+	// List returns the objects whose names begin with prefix and come after the name after, which may be "". They are
+	// in the order of their names. limit is the maximum number. 0 means all.
 	List(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
-	// Delete removes an object; one that is not there is no error.
+	// Delete deletes an object. If it does not exist, Delete does nothing.
 	Delete(ctx context.Context, name string) error
-	// RemoveLeftovers removes the remains of Puts that began before a time and were
-	// interrupted. They are no objects, and in no list.
+	// RemoveLeftovers removes the remains of Puts that began before a time and were interrupted. Leftovers are not
+	// objects, and List does not show them.
 	RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error)
 }
 
@@ -55,11 +56,11 @@ type Store interface {
 type Entry struct {
 	Name string
 	Size int64
-	Made time.Time // by the clock of the store: when it appeared, or its bytes were complete before that
+	Made time.Time // by the clock of the store; not before its bytes were complete, and not after it appeared
 }
 
-// CheckName refuses a string that is no name: parts of letters, digits and -_.@ between
-// slashes, none of which begins with a dot.
+// CheckName returns an error if an object cannot have a name. Names have up to 900 bytes. They are parts of ASCII
+// letters, digits and -_.@ between slashes. A part does not begin with a dot.
 func CheckName(name string) error {
 	ok := len(name) <= 900
 	for part := range strings.SplitSeq(name, "/") {
@@ -75,19 +76,19 @@ func CheckName(name string) error {
 	return nil
 }
 
-// portion reads a part of a source, and closes that.
-type portion struct {
+// rangeReader reads a range of a source, and closes the source.
+type rangeReader struct {
 	io.Reader
 	io.Closer
 }
 
-// reader ends with a context.
-type reader struct {
+// contextReader is a reader that ends with a context.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (r *reader) Read(p []byte) (int, error) {
+func (r *contextReader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -364,7 +364,7 @@ func TestStandingStill(t *testing.T) {
 	client := &http.Client{Transport: &transport{http.DefaultTransport, 50 * time.Millisecond}}
 	for _, path := range []string{"/silent", "/half"} {
 		for try := range 2 {
-			heard, ctx := listen(t.Context())
+			heard, ctx := withNotes(t.Context())
 			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
 			answer, err := client.Do(r)
 			var text []byte
@@ -372,7 +372,7 @@ func TestStandingStill(t *testing.T) {
 				text, err = io.ReadAll(answer.Body)
 				_ = answer.Body.Close()
 			}
-			if first := try == 0; errors.Is(err, errStill) != first || first == (string(text) == "ab") || heard.requests.Load() != 1 {
+			if first := try == 0; errors.Is(err, errStalled) != first || first == (string(text) == "ab") || heard.requests.Load() != 1 {
 				t.Errorf("%s, %d: %q %v", path, try, text, err)
 			}
 		}

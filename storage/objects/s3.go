@@ -19,17 +19,16 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3 is a store in a bucket. The service must know conditional writes (If-None-Match),
-// as AWS, MinIO, Ceph and R2 do.
+// S3 is a store in a bucket. The service must support conditional writes (If-None-Match), as AWS, MinIO, Ceph and R2
+// do.
 type S3 struct {
 	client         minio.Core
 	bucket, prefix string
 }
 
-// Open opens the store of an address: a folder, which may be written as file:///PATH, or
-// s3://BUCKET/PREFIX, with ?endpoint=http://HOST:PORT and &region=NAME for services other than AWS.
-// Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from the AWS file of the user, or
-// from the machine's role.
+// Open opens the store with an address: a folder, also in the form file:///PATH, or s3://BUCKET/PREFIX, for services
+// other than AWS with ?endpoint=http://HOST:PORT and &region=NAME. Credentials come from AWS_ACCESS_KEY_ID and
+// AWS_SECRET_ACCESS_KEY, from the user's AWS file, or from the machine's role.
 func Open(address string) (Store, error) {
 	scheme, _, found := strings.Cut(address, "://")
 	mistyped := strings.HasPrefix(address, "s3:") || strings.HasPrefix(address, "file:") // without both slashes
@@ -49,12 +48,13 @@ func Open(address string) (Store, error) {
 	return nil, fmt.Errorf("%w: %q: a folder, or %s, is one", ErrAddress, address, addressForm)
 }
 
-// addressForm is that of the address of a bucket, for messages.
+// addressForm is the form of an S3 address, for messages.
 const addressForm = "s3://BUCKET/PREFIX?endpoint=http://HOST:PORT&region=NAME"
 
+// openS3 opens the store of an S3 address.
 func openS3(u *url.URL) (*S3, error) {
-	bad := func(what string) (*S3, error) {
-		return nil, fmt.Errorf("%w: %s in %q, which is to be like %s", ErrAddress, what, u.Redacted(), addressForm)
+	bad := func(problem string) (*S3, error) {
+		return nil, fmt.Errorf("%w: %s in %q: use the form %s", ErrAddress, problem, u.Redacted(), addressForm)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -78,12 +78,14 @@ func openS3(u *url.URL) (*S3, error) {
 	if err != nil {
 		return nil, err
 	}
-	base.MaxIdleConnsPerHost = 64 // Fetcher, and many shards
+	base.MaxIdleConnsPerHost = 64 // Fetcher and many shards use connections concurrently
 	client, err := minio.New(endpoint, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		}),
-		Secure: secure, Region: query.Get("region"), Transport: &transport{base, 20 * time.Second},
+		Secure:    secure,
+		Region:    query.Get("region"),
+		Transport: &transport{base, 20 * time.Second},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
@@ -98,7 +100,8 @@ func openS3(u *url.URL) (*S3, error) {
 	return &S3{minio.Core{Client: client}, u.Host, prefix}, nil
 }
 
-func (s *S3) explain(name string, err error) error {
+// toStoreError turns an error of the client into one of this package, with advice if it has some. nil stays nil.
+func (s *S3) toStoreError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -114,50 +117,50 @@ func (s *S3) explain(name string, err error) error {
 	return fmt.Errorf("object %s: %w", name, err)
 }
 
-// putMark is metadata of an object that says which Put has made it.
+// putMark is the metadata key of an object whose value says which Put has created it.
 const putMark = "Plaid-Put"
 
 const (
-	// lookTime bounds the requests after a Put that has failed.
-	lookTime    = 10 * time.Second
-	contentType = "application/octet-stream"
+	// checkTimeout limits the requests after a Put that has failed.
+	checkTimeout = 10 * time.Second
+	contentType  = "application/octet-stream"
 )
 
-// Put implements [Store]. The service may have made the object and its answer may be lost:
-// the client then asks again and hears that the object is there. So the object bears a
-// mark, and one that bears the mark of this Put was made by it, whatever the answer.
+// Put implements [Store]. The service may create the object and its answer may get lost: the client then tries again,
+// and is told that the object exists. So each Put gives its object a unique mark, and an object with the mark of this
+// Put was created by it, whatever the answer says.
 func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error) {
 	if err := CheckName(name); err != nil {
 		return made, err
 	}
 	mark := rand.Text()
-	heard, ctx := listen(ctx)
+	notes, ctx := withNotes(ctx)
 	parts := size > partSize
-	err = s.put(ctx, s.prefix+name, r, size, mark)
-	if err == nil && !parts { // parts may be put together after the answer has begun
-		return heard.date(), nil
+	err = s.putIfAbsent(ctx, s.prefix+name, r, size, mark)
+	if err == nil && !parts { // the answer to an upload of parts may begin before they are put together
+		return notes.lastAnswer(), nil
 	}
-	requests := heard.requests.Load()
-	look, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+	requests := notes.requests.Load()
+	checkCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer stop()
-	there, lookErr := s.client.StatObject(look, s.bucket, s.prefix+name, minio.StatObjectOptions{})
+	existing, checkErr := s.client.StatObject(checkCtx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
 	status := minio.ToErrorResponse(err).StatusCode
 	refused := status == http.StatusPreconditionFailed || status == http.StatusConflict
 	switch {
-	case err == nil && lookErr != nil:
-		return made, s.explain(name, lookErr)
-	case lookErr == nil && there.UserMetadata[putMark] == mark:
-		return heard.date(), nil
-	case lookErr == nil && refused:
+	case err == nil && checkErr != nil:
+		return made, s.toStoreError(name, checkErr)
+	case checkErr == nil && existing.UserMetadata[putMark] == mark:
+		return notes.lastAnswer(), nil
+	case checkErr == nil && refused:
 		return made, fmt.Errorf("%w: %s", ErrExists, name)
-	case status/100 == 4 && !slices.Contains(passing, status) && (requests == 1 || parts):
-		return made, fmt.Errorf("%w: %w", ErrNotMade, s.explain(name, err))
+	case status/100 == 4 && !slices.Contains(retryableStatus, status) && (requests == 1 || parts):
+		return made, fmt.Errorf("%w: %w", ErrNotMade, s.toStoreError(name, err))
 	}
-	return made, s.explain(name, err) // two at a time may both be refused: neither is there
+	return made, s.toStoreError(name, err) // if two Puts conflict, the service may refuse both: no object exists then
 }
 
-// passing are refusals after which another try may succeed.
-var passing = []int{
+// retryableStatus are refusals after which the same request may succeed later.
+var retryableStatus = []int{
 	http.StatusRequestTimeout, http.StatusConflict, http.StatusPreconditionFailed, http.StatusTooManyRequests, 499,
 }
 
@@ -166,18 +169,18 @@ func (s *S3) Replace(ctx context.Context, name string, body []byte) (made time.T
 	if err := CheckName(name); err != nil {
 		return made, err
 	}
-	heard, ctx := listen(ctx)
+	notes, ctx := withNotes(ctx)
 	o := minio.PutObjectOptions{ContentType: contentType, DisableMultipart: true}
 	_, err = s.client.Client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(body), int64(len(body)), o)
-	return heard.date(), s.explain(name, err)
+	return notes.lastAnswer(), s.toStoreError(name, err)
 }
 
-// partSize is how large an object may be that is put in one part.
+// partSize is the size of the largest object that is put in one part.
 const partSize = 16 << 20
 
-// put makes an object on the condition that there is none of the name. The client's own
-// way of putting in parts drops the condition.
-func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
+// putIfAbsent puts an object if the name is free. It uploads large objects in parts itself, because the client's own
+// way of doing that drops the condition.
+func (s *S3) putIfAbsent(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
 	o := minio.PutObjectOptions{ContentType: contentType, UserMetadata: map[string]string{putMark: mark}}
 	condition := minio.PutObjectOptions{}
 	condition.SetMatchETagExcept("*")
@@ -196,8 +199,8 @@ func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark 
 		return err
 	}
 	defer func() {
-		if err != nil { // if this fails too, RemoveLeftovers removes the parts
-			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+		if err != nil { // if the abort fails too, RemoveLeftovers removes the parts later
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 			defer stop()
 			_ = s.client.AbortMultipartUpload(ctx, s.bucket, key, upload)
 		}
@@ -220,17 +223,17 @@ func (s *S3) put(ctx context.Context, key string, r io.Reader, size int64, mark 
 	return err
 }
 
-// Get implements [Store]: one request.
+// Get implements [Store]. It sends one request.
 func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, Entry, error) {
 	if err := CheckName(name); err != nil {
 		return nil, Entry{}, err
 	}
 	if length == 0 {
-		return s.nothing(ctx, name)
+		return s.emptyRange(ctx, name)
 	}
 	o, part := minio.GetObjectOptions{}, from > 0 || length > 0
 	if part {
-		end := int64(0) // up to its end
+		end := int64(0) // means up to the end
 		if length > 0 {
 			end = from + length - 1
 		}
@@ -240,43 +243,43 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 	}
 	r, info, header, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, o)
 	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		return s.nothing(ctx, name)
+		return s.emptyRange(ctx, name)
 	}
 	if err != nil {
-		return nil, Entry{}, s.explain(name, err)
+		return nil, Entry{}, s.toStoreError(name, err)
 	}
 	e := Entry{name, info.Size, info.LastModified}
 	if sent := header.Get("Content-Range"); sent != "" { // bytes FROM-TO/SIZE
 		_, size, _ := strings.Cut(sent, "/")
 		if e.Size, err = strconv.ParseInt(size, 10, 64); err != nil {
-			err = fmt.Errorf("object %s: the store answers with the range %q", name, sent)
+			err = fmt.Errorf("object %s: the store answered with the invalid range %q", name, sent)
 			return nil, Entry{}, errors.Join(err, r.Close())
 		}
-	} else if part { // the service has sent the whole object
+	} else if part { // the service has ignored the range and sent the whole object
 		if _, err := io.CopyN(io.Discard, r, from); err != nil && err != io.EOF {
-			return nil, Entry{}, errors.Join(s.explain(name, err), r.Close())
+			return nil, Entry{}, errors.Join(s.toStoreError(name, err), r.Close())
 		}
 		if length > 0 {
-			r = &portion{io.LimitReader(r, length), r}
+			r = &rangeReader{io.LimitReader(r, length), r}
 		}
 	}
 	return r, e, nil
 }
 
-// nothing returns the answer of Get for a range without bytes.
-func (s *S3) nothing(ctx context.Context, name string) (io.ReadCloser, Entry, error) {
+// emptyRange returns the result of Get for a range without bytes.
+func (s *S3) emptyRange(ctx context.Context, name string) (io.ReadCloser, Entry, error) {
 	info, err := s.client.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
-	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.explain(name, err)
+	return http.NoBody, Entry{name, info.Size, info.LastModified}, s.toStoreError(name, err)
 }
 
-// List implements [Store]: a request for each 1,000 objects. The client does not ask again where the
-// body of an answer was cut.
+// List implements [Store]. It sends a request for each 1,000 objects. The client does not retry an answer whose body
+// was cut short, so List does.
 func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
-	for try := range readTries {
+	for try := range maxReadTries {
 		if try > 0 {
-			pause(ctx, try)
+			waitBeforeRetry(ctx, try)
 		}
-		entries, err = s.list(ctx, prefix, after, limit)
+		entries, err = s.listOnce(ctx, prefix, after, limit)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, io.ErrUnexpectedEOF) {
 			break
 		}
@@ -284,7 +287,8 @@ func (s *S3) List(ctx context.Context, prefix, after string, limit int) (entries
 	return entries, err
 }
 
-func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
+// listOnce is List without retries.
+func (s *S3) listOnce(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
 	var entries []Entry
 	owner := false
 	o := minio.ListObjectsOptions{
@@ -295,11 +299,12 @@ func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry
 	}
 	for o := range s.client.ListObjectsIter(ctx, s.bucket, o) {
 		if o.Err != nil {
-			return nil, s.explain(prefix, o.Err)
+			return nil, s.toStoreError(prefix, o.Err)
 		}
 		name := strings.TrimPrefix(o.Key, s.prefix)
-		if after != "" && name <= after { // else a service that repeats a page is asked for ever
-			return nil, fmt.Errorf("object %s: the store lists it after %s, and not in the order of names", name, after)
+		if after != "" && name <= after { // otherwise a service that repeats a page would be asked forever
+			return nil, fmt.Errorf("object %s: the store lists it after %s, which is not in the order of names",
+				name, after)
 		}
 		entries, after = append(entries, Entry{name, o.Size, o.LastModified}), name
 		if limit > 0 && len(entries) == limit {
@@ -309,18 +314,18 @@ func (s *S3) list(ctx context.Context, prefix, after string, limit int) ([]Entry
 	return entries, ctx.Err()
 }
 
-// RemoveLeftovers implements [Store]: parts of uploads that were never completed.
+// RemoveLeftovers implements [Store]. Leftovers are the parts of uploads that were never completed.
 func (s *S3) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
 	for upload := range s.client.ListIncompleteUploads(ctx, s.bucket, s.prefix, true) {
 		if upload.Err != nil {
-			return removed, s.explain(s.prefix, upload.Err)
+			return removed, s.toStoreError(s.prefix, upload.Err)
 		}
 		if !upload.Initiated.Before(before) {
 			continue
 		}
-		// This upload alone: others of the name may be under way.
+		// Abort only this upload: other uploads of the same name may be running.
 		if err := s.client.AbortMultipartUpload(ctx, s.bucket, upload.Key, upload.UploadID); err != nil {
-			return removed, s.explain(strings.TrimPrefix(upload.Key, s.prefix), err)
+			return removed, s.toStoreError(strings.TrimPrefix(upload.Key, s.prefix), err)
 		}
 		removed++
 	}
@@ -332,5 +337,5 @@ func (s *S3) Delete(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	return s.explain(name, s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}))
+	return s.toStoreError(name, s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}))
 }

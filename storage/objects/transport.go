@@ -9,54 +9,53 @@ import (
 	"time"
 )
 
-// transport tells callers when the service answered, by its clock, and ends requests that
-// stand still: the client then tries them again.
+// transport notes when the service answers, by its clock, and ends requests that stall, which the client then retries.
 type transport struct {
 	next     http.RoundTripper
-	patience time.Duration // without a byte
+	patience time.Duration // longest time without a byte
 }
 
-// heard has notes of the requests of one call.
-type heard struct {
+// requestNotes are notes about the requests of one call.
+type requestNotes struct {
 	requests atomic.Int32
-	answered atomic.Pointer[time.Time] // by the clock of the service; nil before the first answer
+	answered atomic.Pointer[time.Time] // last answer, by the clock of the service, nil before the first one
 }
 
-type heardKey struct{}
+type notesKey struct{}
 
-// listen returns a context, and notes of its requests.
-func listen(ctx context.Context) (*heard, context.Context) {
-	h := &heard{}
-	return h, context.WithValue(ctx, heardKey{}, h)
+// withNotes returns a context, and the notes about requests with it.
+func withNotes(ctx context.Context) (*requestNotes, context.Context) {
+	h := &requestNotes{}
+	return h, context.WithValue(ctx, notesKey{}, h)
 }
 
-// date is that of the last answer; zero: there was none.
-func (h *heard) date() (date time.Time) {
+// lastAnswer returns the time of the last answer; zero means that there was none.
+func (h *requestNotes) lastAnswer() (date time.Time) {
 	if d := h.answered.Load(); d != nil {
 		date = *d
 	}
 	return date
 }
 
-// slowest is the least rate at which a request is sent, in bytes a second.
-const slowest = 256 << 10
+// minSendRate is the lowest rate at which a request may be sent, in bytes per second.
+const minSendRate = 256 << 10
 
-var errStill = errors.New("the store stands still")
+var errStalled = errors.New("the store stands still")
 
 // RoundTrip implements [http.RoundTripper].
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	h, _ := r.Context().Value(heardKey{}).(*heard)
+	h, _ := r.Context().Value(notesKey{}).(*requestNotes)
 	if h != nil {
 		h.requests.Add(1)
 	}
 	ctx, end := context.WithCancelCause(r.Context())
-	sending := time.Duration(max(r.ContentLength, 0)/slowest) * time.Second
-	wait := time.AfterFunc(t.patience+sending, func() { end(errStill) })
+	sending := time.Duration(max(r.ContentLength, 0)/minSendRate) * time.Second
+	wait := time.AfterFunc(t.patience+sending, func() { end(errStalled) })
 	answer, err := t.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		wait.Stop()
-		if context.Cause(ctx) == errStill {
-			err = errStill
+		if context.Cause(ctx) == errStalled {
+			err = errStalled
 		}
 		end(nil)
 		return answer, err
@@ -68,34 +67,34 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	wait.Stop()
 	if answer.StatusCode == http.StatusPreconditionFailed && r.Header.Get("If-None-Match") == "" {
-		// The request has no condition that could have failed: the client tries again.
+		// The request has no condition that could have failed. Let the client retry it.
 		answer.StatusCode = http.StatusServiceUnavailable
 	}
-	answer.Body = &body{answer.Body, ctx, wait, t.patience, end}
+	answer.Body = &watchedBody{answer.Body, ctx, wait, t.patience, end}
 	return answer, nil
 }
 
-// body ends a read that stands still.
-type body struct {
+// watchedBody ends a read that stalls.
+type watchedBody struct {
 	io.ReadCloser
 	ctx      context.Context
 	wait     *time.Timer
 	patience time.Duration
-	end      context.CancelCauseFunc
+	cancel   context.CancelCauseFunc
 }
 
-func (b *body) Read(p []byte) (int, error) {
+func (b *watchedBody) Read(p []byte) (int, error) {
 	b.wait.Reset(b.patience)
 	n, err := b.ReadCloser.Read(p)
 	b.wait.Stop()
-	if err != nil && err != io.EOF && context.Cause(b.ctx) == errStill {
-		err = errStill
+	if err != nil && err != io.EOF && context.Cause(b.ctx) == errStalled {
+		err = errStalled
 	}
 	return n, err
 }
 
-func (b *body) Close() error {
+func (b *watchedBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.end(nil)
+	b.cancel(nil)
 	return err
 }

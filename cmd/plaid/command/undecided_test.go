@@ -17,7 +17,7 @@ import (
 func TestIndexWithoutVectors(t *testing.T) {
 	src, err := vectors.FromDocuments(0, []vectors.Document{{ID: "a", Payload: []byte(`{"text":"cats sleep"}`)}})
 	require.NoError(t, err)
-	o, err := collection.Growth{}.First(src, 0, collection.Config{})
+	o, err := collection.Growth{}.FirstBuild(src, 0, collection.Config{})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "x.plaid")
 	_, err = index.Build(t.Context(), path, src, o)

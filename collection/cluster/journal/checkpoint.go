@@ -16,43 +16,44 @@ import (
 // Checkpoint is an index file in the store: the state of a shard after an entry, encoded with the codec of a
 // generation.
 type Checkpoint struct {
-	Name       string // of its object
+	Name       string // name of the object
 	Generation uint64
-	Position   // of its last entry
+	Position   // of the last entry in it
 	Size       int64
 	Made       time.Time // by the clock of the store
 }
 
-// CheckpointName is the name of the object of a checkpoint.
+// CheckpointName returns the name of the object of a checkpoint.
 func (l *Log) CheckpointName(generation uint64, position Position) string {
-	return fmt.Sprintf("%s%08d-%016x-%s", l.files, generation, position.Number, position.Hash)
+	return fmt.Sprintf("%s%08d-%016x-%s", l.filesPrefix, generation, position.Number, position.Hash)
 }
 
 // Checkpoints lists the checkpoints of one generation of the shard, the newest last.
 func (l *Log) Checkpoints(ctx context.Context, generation uint64) ([]Checkpoint, error) {
-	return l.checkpoints(ctx, fmt.Sprintf("%s%08d-", l.files, generation))
+	return l.checkpoints(ctx, fmt.Sprintf("%s%08d-", l.filesPrefix, generation))
 }
 
+// checkpoints lists the checkpoints with a prefix, ordered by generation and entry.
 func (l *Log) checkpoints(ctx context.Context, prefix string) ([]Checkpoint, error) {
 	found, err := l.store.List(ctx, prefix, "", 0)
 	if err != nil {
 		return nil, err
 	}
-	var all []Checkpoint
+	var checkpoints []Checkpoint
 	for _, object := range found {
 		if c, ok := ParseCheckpoint(object); ok {
-			all = append(all, c)
+			checkpoints = append(checkpoints, c)
 		}
 	}
-	slices.SortStableFunc(all, byNumber)
-	return all, nil
+	slices.SortStableFunc(checkpoints, byNumber)
+	return checkpoints, nil
 }
 
 func byNumber(a, b Checkpoint) int {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Number, b.Number))
 }
 
-// ParseCheckpoint makes a checkpoint of an object; ok is false if its name is not that of one.
+// ParseCheckpoint parses the name of an object. ok is false if the object is not a checkpoint.
 func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 	file := e.Name[strings.LastIndexByte(e.Name, '/')+1:]
 	parts := strings.Split(file, "-")
@@ -72,31 +73,34 @@ func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 	return c, err == nil && c.Hash.String() == parts[2]
 }
 
-// Unneeded decides which entries and checkpoints of a shard may be removed (I4): entries before a number, for
-// [Log.Cut]. all are the checkpoints of the shard, generations those that are in use or built, and now a time that is
-// not after that of the store, such as the newest of an object.
+// SelectRemovable decides which entries and checkpoints of a shard may be removed (I4: what may be cut). Entries before
+// the returned number may be passed to [Log.Cut].
 //
-// Each generation keeps its newest checkpoint, the newest of the others that is older than the grace, and the entries
-// after both.
-func Unneeded(all []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
-	before uint64, drop []Checkpoint) {
+// checkpoints are those of the shard, generations those that are searched or being built. now must not be later than
+// the time of the store, so use the time of a new object.
+//
+// Each generation keeps its newest checkpoint, the newest of those before it that is older than the grace, and all
+// entries after the older of the two.
+func SelectRemovable(checkpoints []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
+	before uint64, removable []Checkpoint) {
 	if len(generations) == 0 {
 		return 0, nil
 	}
 	before = math.MaxUint64
 	for _, g := range generations {
-		own := slices.DeleteFunc(slices.Clone(all), func(c Checkpoint) bool { return c.Generation != g })
-		slices.SortStableFunc(own, byNumber)
-		keep := len(own) - 2
-		for keep >= 0 && now.Sub(own[keep].Made) < grace {
-			keep--
+		other := func(c Checkpoint) bool { return c.Generation != g }
+		ofGeneration := slices.DeleteFunc(slices.Clone(checkpoints), other)
+		slices.SortStableFunc(ofGeneration, byNumber)
+		oldestKept := len(ofGeneration) - 2
+		for oldestKept >= 0 && now.Sub(ofGeneration[oldestKept].Made) < grace {
+			oldestKept--
 		}
-		if keep < 0 { // it needs all that is there
+		if oldestKept < 0 { // no checkpoint is old enough: the generation needs everything
 			before = 0
 			continue
 		}
-		before = min(before, own[keep].Number)
-		drop = append(drop, own[:keep]...)
+		before = min(before, ofGeneration[oldestKept].Number)
+		removable = append(removable, ofGeneration[:oldestKept]...)
 	}
-	return before, drop
+	return before, removable
 }

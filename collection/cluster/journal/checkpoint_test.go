@@ -22,7 +22,7 @@ func TestCheckpoints(t *testing.T) {
 	}
 	for _, stranger := range []string{"x", "00000001-0-0", "00000001-0000000000000007-XY",
 		"1-0000000000000007-07ab0000000000000000000000000000"} {
-		s.Set(l.files+stranger, nil)
+		s.Set(l.filesPrefix+stranger, nil)
 	}
 	files, err := l.Checkpoints(t.Context(), 1)
 	if err != nil || len(files) != 3 {
@@ -34,7 +34,7 @@ func TestCheckpoints(t *testing.T) {
 	if files[0].Name != "data/wiki.1/files/0003/00000001-0000000000000007-07ab0000000000000000000000000000" {
 		t.Error(files[0].Name)
 	}
-	if all, err := l.checkpoints(t.Context(), l.files); len(all) != 5 || err != nil {
+	if all, err := l.checkpoints(t.Context(), l.filesPrefix); len(all) != 5 || err != nil {
 		t.Error(all, err)
 	}
 }
@@ -67,7 +67,7 @@ func TestUnneeded(t *testing.T) {
 		{[]Checkpoint{cp(1, 10, 5*grace), cp(1, 20, 3*grace), cp(1, 30, 1)}, []uint64{1, 2}, 0, "1-10"},
 		{[]Checkpoint{cp(1, 10, 5*grace), cp(2, 15, 3*grace), cp(2, 30, 1)}, []uint64{2}, 15, ""},
 	} {
-		before, drop := Unneeded(c.all, c.generations, begin, grace)
+		before, drop := SelectRemovable(c.all, c.generations, begin, grace)
 		var names []string
 		for _, d := range drop {
 			names = append(names, d.Name)

@@ -10,31 +10,31 @@ import (
 	"hash/crc32"
 )
 
-// The object of an entry, little-endian. The hash is of all before it: the next entry names it (I2), and it shows
-// damage. The sum does so for readers of the head alone.
+// The object of an entry, little-endian. The hash covers all bytes before it. The next entry contains it (I2: a chain),
+// and it reveals damage. The CRC reveals damage to readers of the head alone.
 //
-//	"plaidlog", format u32, size of the head u32, number u64, hash of the entry before,
+//	"plaidlog", format u32, size of the head u32, number u64, hash of the previous entry,
 //	token [16], size of the body u64, count of batches u32, batches (size u8, id), CRC-32C of all that u32
 //	body
 //	hash: the first 16 bytes of the SHA-256
 const (
-	magic      = "plaidlog"
-	format     = 1
-	fixedSize  = 68 // of a head up to the batches
-	sumSize    = 4
-	maxBatches = 1 << 16
-	maxBatch   = 255 // bytes of an id
-	maxHead    = fixedSize + maxBatches*(1+maxBatch) + sumSize
+	magic        = "plaidlog"
+	format       = 1
+	fixedSize    = 68 // of a head up to the batches
+	checksumSize = 4
+	maxBatches   = 1 << 16
+	maxBatch     = 255 // bytes of an id
+	maxHead      = fixedSize + maxBatches*(1+maxBatch) + checksumSize
 	// MaxBody is the largest size of the body of an entry.
-	MaxBody   = 256 << 20
-	maxObject = maxHead + MaxBody + int64(len(Hash{}))
-	headRead  = 16 << 10 // most heads are shorter
+	MaxBody       = 256 << 20
+	maxObject     = maxHead + MaxBody + int64(len(Hash{}))
+	headReadBytes = 16 << 10 // first read of a head; most heads are shorter
 )
 
-// Hash is that of an entry. It is written in hexadecimal.
+// Hash is the hash of an entry. Its text is hexadecimal.
 type Hash [16]byte
 
-// String is the hash as it is in names.
+// String returns the hash as it is written in names.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -44,7 +44,7 @@ func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 func (h *Hash) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err != nil || len(b) != len(h) {
-		return fmt.Errorf("hash %.40q has not %d hexadecimal digits", text, 2*len(h))
+		return fmt.Errorf("hash %.40q does not have %d hexadecimal digits", text, 2*len(h))
 	}
 	copy(h[:], b)
 	return nil
@@ -56,14 +56,14 @@ var (
 	errDamaged = errors.New("its bytes are not those that were written")
 )
 
-// encode makes the object of an entry.
+// encode returns the object of an entry, and its hash.
 func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (
 	object []byte, hash Hash, err error) {
 	if len(body) > MaxBody || len(batches) > maxBatches {
-		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches, where %d and %d are the most",
+		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches; at most %d and %d are possible",
 			ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)
 	}
-	size := fixedSize + sumSize
+	size := fixedSize + checksumSize
 	for _, b := range batches {
 		if b == "" || len(b) > maxBatch {
 			return nil, hash, fmt.Errorf("batch %.40q: an id has 1 to %d bytes", b, maxBatch)
@@ -88,59 +88,67 @@ func encode(number uint64, parent Hash, token [16]byte, batches []string, body [
 	return append(o, hash[:]...), hash, nil
 }
 
-// head is all of an entry but its body.
-type head struct {
+// entryHead is everything in an entry before its body.
+type entryHead struct {
 	number  uint64
 	parent  Hash
-	size    int // of the head
-	body    uint64
+	size    int    // bytes of the head
+	body    uint64 // bytes of the body
 	batches []string
-	bytes   []byte
+	bytes   []byte // the encoded head
 }
 
-// same reports whether it is the head of an object.
-func (h head) same(object []byte) bool { return h.bytes != nil && bytes.HasPrefix(object, h.bytes) }
+// isHeadOf reports whether an object begins with this head.
+func (h entryHead) isHeadOf(object []byte) bool {
+	return h.bytes != nil && bytes.HasPrefix(object, h.bytes)
+}
 
-// parseHead reads the head at the beginning of an object. If b ends before the head does, the error is
-// errShort, and need the size to read.
-func parseHead(b []byte) (h head, need int, err error) {
+// parseHead parses the head at the beginning of an object. If b ends before the head does, the error is errShort, and
+// need is the number of bytes to read.
+func parseHead(b []byte) (h entryHead, need int, err error) {
 	if len(b) < fixedSize {
 		return h, fixedSize, errShort
 	}
 	if string(b[:8]) != magic {
-		return h, 0, errors.New("it is no entry of a log")
+		return h, 0, errors.New("it is not an entry of a log")
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != format {
-		return h, 0, fmt.Errorf("it has format %d, and this program knows %d: use a newer one", v, format)
+		return h, 0, fmt.Errorf("it has format %d, and this program reads format %d: use a newer version of plaid",
+			v, format)
 	}
 	size := int(binary.LittleEndian.Uint32(b[12:]))
-	if size < fixedSize+sumSize || size > maxHead {
+	if size < fixedSize+checksumSize || size > maxHead {
 		return h, 0, errDamaged
 	}
 	if len(b) < size {
 		return h, size, errShort
 	}
 	b = b[:size]
-	rest := b[fixedSize : size-sumSize]
-	if crc32.Checksum(b[:size-sumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-sumSize:]) {
+	remaining := b[fixedSize : size-checksumSize]
+	if crc32.Checksum(b[:size-checksumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-checksumSize:]) {
 		return h, 0, errDamaged
 	}
-	h = head{number: binary.LittleEndian.Uint64(b[16:]), size: size, body: binary.LittleEndian.Uint64(b[56:]), bytes: b}
+	h = entryHead{
+		number: binary.LittleEndian.Uint64(b[16:]),
+		size:   size,
+		body:   binary.LittleEndian.Uint64(b[56:]),
+		bytes:  b,
+	}
 	copy(h.parent[:], b[24:])
 	for range binary.LittleEndian.Uint32(b[64:]) {
-		if len(rest) == 0 || rest[0] == 0 || len(rest) <= int(rest[0]) {
+		if len(remaining) == 0 || remaining[0] == 0 || len(remaining) <= int(remaining[0]) {
 			return h, 0, errDamaged
 		}
-		end := 1 + int(rest[0])
-		h.batches, rest = append(h.batches, string(rest[1:end])), rest[end:]
+		end := 1 + int(remaining[0])
+		h.batches, remaining = append(h.batches, string(remaining[1:end])), remaining[end:]
 	}
-	if len(rest) > 0 || h.body > MaxBody || h.number == 0 {
+	if len(remaining) > 0 || h.body > MaxBody || h.number == 0 {
 		return h, 0, errDamaged
 	}
 	return h, size, nil
 }
 
-// decode reads the object of an entry. The body is a part of it.
+// decode decodes the object of an entry. The body is a slice of it.
 func decode(object []byte) (e Entry, err error) {
 	h, _, err := parseHead(object)
 	if err != nil {
@@ -148,7 +156,7 @@ func decode(object []byte) (e Entry, err error) {
 	}
 	end := h.size + int(h.body)
 	if len(object) != end+len(e.Hash) {
-		return e, fmt.Errorf("it has %d bytes in place of %d", len(object), end+len(e.Hash))
+		return e, fmt.Errorf("it has %d bytes instead of %d", len(object), end+len(e.Hash))
 	}
 	sum := sha256.Sum256(object[:end])
 	copy(e.Hash[:], sum[:])

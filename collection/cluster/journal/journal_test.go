@@ -129,26 +129,26 @@ func TestFindLongHeads(t *testing.T) {
 // where a checkpoint has what comes after, the log was cut.
 func TestForks(t *testing.T) {
 	for what, damage := range map[string]func(l *Log, s *memory.Store){
-		"gap": func(l *Log, s *memory.Store) { must(t, s.Delete(t.Context(), l.name(4))) },
+		"gap": func(l *Log, s *memory.Store) { must(t, s.Delete(t.Context(), l.objectName(4))) },
 		"swap": func(l *Log, s *memory.Store) {
-			s.Set(l.name(4), s.Body(l.name(5)))
-			must(t, s.Delete(t.Context(), l.name(5)))
+			s.Set(l.objectName(4), s.Body(l.objectName(5)))
+			must(t, s.Delete(t.Context(), l.objectName(5)))
 		},
 		"end": func(l *Log, s *memory.Store) {
 			for n := uint64(3); n <= 6; n++ {
-				must(t, s.Delete(t.Context(), l.name(n)))
+				must(t, s.Delete(t.Context(), l.objectName(n)))
 			}
 		},
-		"bit of a body": func(l *Log, s *memory.Store) { flip(s, l.name(4), -20) },
-		"bit of a head": func(l *Log, s *memory.Store) { flip(s, l.name(4), 30) },
-		"bit of a hash": func(l *Log, s *memory.Store) { flip(s, l.name(4), -1) },
-		"last":          func(l *Log, s *memory.Store) { flip(s, l.name(6), -20) },
-		"half":          func(l *Log, s *memory.Store) { s.Set(l.name(4), s.Body(l.name(4))[:90]) },
-		"stranger":      func(l *Log, s *memory.Store) { s.Set(l.log+"x", nil) },
+		"bit of a body": func(l *Log, s *memory.Store) { flip(s, l.objectName(4), -20) },
+		"bit of a head": func(l *Log, s *memory.Store) { flip(s, l.objectName(4), 30) },
+		"bit of a hash": func(l *Log, s *memory.Store) { flip(s, l.objectName(4), -1) },
+		"last":          func(l *Log, s *memory.Store) { flip(s, l.objectName(6), -20) },
+		"half":          func(l *Log, s *memory.Store) { s.Set(l.objectName(4), s.Body(l.objectName(4))[:90]) },
+		"stranger":      func(l *Log, s *memory.Store) { s.Set(l.logPrefix+"x", nil) },
 		"other log": func(l *Log, s *memory.Store) {
 			other, from := openLog()
 			fill(t, other, Position{}, 6)
-			s.Set(l.name(4), from.Body(l.name(4)))
+			s.Set(l.objectName(4), from.Body(l.objectName(4)))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestSleeper(t *testing.T) {
 	if *lists != 1 {
 		t.Errorf("%d lists", *lists)
 	}
-	if at, err := l.confirm(t.Context(), all[2], nil); err != nil || at.Number != 3 {
+	if at, err := l.confirmEntry(t.Context(), all[2], nil); err != nil || at.Number != 3 {
 		t.Error(at, err)
 	}
 }
@@ -298,7 +298,7 @@ func TestLateLists(t *testing.T) {
 	l, s := openLog()
 	all := fill(t, l, Position{}, 6)
 	s.Listed(func(all []objects.Entry) []objects.Entry {
-		return slices.DeleteFunc(all, func(e objects.Entry) bool { return e.Name > l.name(3) })
+		return slices.DeleteFunc(all, func(e objects.Entry) bool { return e.Name > l.objectName(3) })
 	})
 	for _, c := range []struct{ after, known, want uint64 }{{3, 0, 3}, {3, 5, 5}, {5, 0, 5}, {1, 0, 3}, {1, 4, 4}} {
 		if _, at, err := read(t, l, all[c.after-1], c.known); err != nil || at.Hash != all[c.want-1].Hash {
@@ -310,7 +310,7 @@ func TestLateLists(t *testing.T) {
 	}
 	// An entry that is not found by its name is gone.
 	s.Listed(nil)
-	if err := errors.Join(s.Delete(t.Context(), l.name(6)), s.Delete(t.Context(), l.name(5))); err != nil {
+	if err := errors.Join(s.Delete(t.Context(), l.objectName(6)), s.Delete(t.Context(), l.objectName(5))); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := read(t, l, all[5], 0); !errors.Is(err, ErrFork) {
@@ -368,7 +368,7 @@ func TestLostAnswers(t *testing.T) {
 	if _, err := l.Append(ctx, at, nil, nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown) {
 		t.Error(err)
 	}
-	if log := s.Names(l.log); len(log) != 4 {
+	if log := s.Names(l.logPrefix); len(log) != 4 {
 		t.Error(log)
 	}
 }

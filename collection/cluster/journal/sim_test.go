@@ -246,7 +246,7 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 	}()
 	store := &scripted{s: s, state: st, answers: answers}
 	l := New(store, "c", 0, Options{Grace: 2 * tick})
-	l.ahead, l.token = 1, func() [16]byte { return [16]byte{st.kind, st.left} }
+	l.readAhead, l.token = 1, func() [16]byte { return [16]byte{st.kind, st.left} }
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	slept := 0
@@ -347,14 +347,14 @@ func (s *simulation) call(st simState, answers []simAnswer) (r simRequest, out *
 		if s.o.noGrace {
 			grace = 0
 		}
-		before, drop := Unneeded(files, []uint64{1}, simTime(now), grace)
+		before, drop := SelectRemovable(files, []uint64{1}, simTime(now), grace)
 		if err != nil {
 			break
 		}
 		if s.o.cutNewest && before > 0 {
 			before = files[len(files)-1].Number + 1
 			for n := uint64(1); n < before; n++ {
-				_ = store.Delete(ctx, l.name(n))
+				_ = store.Delete(ctx, l.objectName(n))
 			}
 			break
 		}

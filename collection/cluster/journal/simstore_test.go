@@ -67,7 +67,7 @@ func (c *scripted) List(ctx context.Context, prefix, after string, limit int) (l
 		a := c.ask(simRequest{op: opFiles})
 		for _, f := range a.files {
 			if f.number > 0 {
-				l := &Log{files: prefix[:strings.LastIndexByte(prefix, '/')+1]}
+				l := &Log{filesPrefix: prefix[:strings.LastIndexByte(prefix, '/')+1]}
 				name := l.CheckpointName(1, Position{Number: uint64(f.number), Hash: c.s.hash(f.entry)})
 				listed = append(listed, objects.Entry{Name: name, Made: simTime(f.made)})
 			}

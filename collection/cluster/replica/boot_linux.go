@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// bootID tells one start of the machine from another; "" if that is not known.
+// bootID identifies the present boot of the machine, "" if it is not known.
 var bootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package replica
 
-// bootID is not known: caches that were not closed are fetched again.
+// bootID is not known on this system: caches that were not closed are fetched again.
 var bootID = func() string { return "" }

@@ -17,18 +17,18 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// checkpointBytes is the least that makes a checkpoint due, unless [Config.CheckpointBytes] says otherwise.
-const checkpointBytes = 64 << 20
+// minCheckpointBytes is the least size of entries that makes a checkpoint due, unless [Config.CheckpointBytes] is set.
+const minCheckpointBytes = 64 << 20
 
-// checkpointIfDue puts a checkpoint in the background.
-func (r *Replica) checkpointIfDue(open *opened) {
-	limit := r.c.CheckpointBytes
+// checkpointIfDue puts a checkpoint in the background, if this replica is the writer and enough entries have come.
+func (r *Replica) checkpointIfDue(open *openShard) {
+	limit := r.cfg.CheckpointBytes
 	if limit == 0 {
 		info, err := os.Stat(open.ix.Path())
 		if err != nil {
 			return
 		}
-		limit = max(checkpointBytes, info.Size()/4)
+		limit = max(minCheckpointBytes, info.Size()/4)
 	}
 	r.mu.Lock()
 	due := r.writer && r.behind >= limit
@@ -36,15 +36,16 @@ func (r *Replica) checkpointIfDue(open *opened) {
 	if !due {
 		return
 	}
+	// Only one copy of the file is made at a time.
 	select {
-	case r.copies <- struct{}{}:
+	case r.copySlot <- struct{}{}:
 	default:
-		return // one is being made
+		return
 	}
 	r.background.Go(func() {
-		defer func() { <-r.copies }()
-		if err := r.checkpoint(r.until, open, limit); err != nil && !r.ending() {
-			r.log.Error("a checkpoint was not put, which is tried again after some entries more", "error", err)
+		defer func() { <-r.copySlot }()
+		if err := r.putCheckpointIf(r.running, open, limit); err != nil && !r.isEnding() {
+			r.log.Error("a checkpoint was not put; it will be tried again after some more entries", "error", err)
 			r.mu.Lock()
 			r.behind -= limit / 8
 			r.mu.Unlock()
@@ -52,16 +53,16 @@ func (r *Replica) checkpointIfDue(open *opened) {
 	})
 }
 
-// copying calls do with the open replica while no other copy of its file is being made.
-func (r *Replica) copying(ctx context.Context, do func(context.Context, *opened) error) error {
-	return r.with(ctx, 0, false, func(open *opened) error {
+// withCopySlot calls do with the open replica while no other copy of its file is being made.
+func (r *Replica) withCopySlot(ctx context.Context, do func(context.Context, *openShard) error) error {
+	return r.withOpen(ctx, 0, false, func(open *openShard) error {
 		select {
-		case r.copies <- struct{}{}:
-			defer func() { <-r.copies }()
+		case r.copySlot <- struct{}{}:
+			defer func() { <-r.copySlot }()
 			return do(ctx, open)
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-r.until.Done():
+		case <-r.running.Done():
 			return collection.ErrClosed
 		}
 	})
@@ -69,46 +70,53 @@ func (r *Replica) copying(ctx context.Context, do func(context.Context, *opened)
 
 // Checkpoint puts a checkpoint, unless the newest one has all entries of the file.
 func (r *Replica) Checkpoint(ctx context.Context) error {
-	return r.copying(ctx, func(ctx context.Context, open *opened) error { return r.checkpoint(ctx, open, 0) })
+	return r.withCopySlot(ctx, func(ctx context.Context, open *openShard) error {
+		return r.putCheckpointIf(ctx, open, 0)
+	})
 }
 
-// checkpoint puts a checkpoint if entries of some size have come since the newest one, which another node
+// putCheckpointIf puts a checkpoint if entries of at least minBytes have come since the newest one, which another node
 // may have put.
-func (r *Replica) checkpoint(ctx context.Context, open *opened, least int64) error {
-	number := r.s.Generation.Number
-	there, err := r.journal.Checkpoints(ctx, number)
+func (r *Replica) putCheckpointIf(ctx context.Context, open *openShard, minBytes int64) error {
+	number := r.shard.Generation.Number
+	checkpoints, err := r.journal.Checkpoints(ctx, number)
 	if err != nil {
 		return err
 	}
 	newest := uint64(0)
-	if n := len(there); n > 0 {
-		newest = there[n-1].Number
+	if n := len(checkpoints); n > 0 {
+		newest = checkpoints[n-1].Number
 	}
 	r.mu.Lock()
 	entry := r.entry
 	r.mu.Unlock()
-	behind, err := r.count(ctx, newest)
-	if err != nil || behind < least || newest >= entry && (len(there) > 0 || r.s.Generation.Begun) {
+	behind, err := r.countBehind(ctx, newest)
+	if err != nil || behind < minBytes {
 		return err
 	}
-	path := r.path("checkpoint")
+	// The newest checkpoint may have everything. A first one is needed even so, unless the generation begins empty.
+	if newest >= entry && (len(checkpoints) > 0 || r.shard.Generation.Begun) {
+		return err
+	}
+	path := r.filePath("checkpoint")
 	defer func() { _ = os.Remove(path) }()
 	_ = os.Remove(path)
 	if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
 		return err
 	}
-	if entry, err = r.put(ctx, path, number); err == nil {
-		_, err = r.count(ctx, entry)
+	if entry, err = r.putFile(ctx, path, number); err == nil {
+		_, err = r.countBehind(ctx, entry)
 	}
 	return err
 }
 
-// count notes the size of the entries after a checkpoint, and returns it. Entries that come meanwhile may count twice.
-func (r *Replica) count(ctx context.Context, checkpoint uint64) (behind int64, err error) {
+// countBehind counts the size of the entries after a checkpoint, and notes it. Entries that come meanwhile may be
+// counted twice.
+func (r *Replica) countBehind(ctx context.Context, checkpoint uint64) (behind int64, err error) {
 	r.mu.Lock()
 	counted := r.behind
 	r.mu.Unlock()
-	if behind, err = r.journal.Bytes(ctx, checkpoint, entryCost); err != nil {
+	if behind, err = r.journal.Bytes(ctx, checkpoint, minEntryBytes); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()
@@ -117,9 +125,9 @@ func (r *Replica) count(ctx context.Context, checkpoint uint64) (behind int64, e
 	return behind, nil
 }
 
-// put puts an index file as a checkpoint of a generation, and returns the last entry that it has.
-func (r *Replica) put(ctx context.Context, path string, generation uint64) (entry uint64, err error) {
-	ix, err := index.Open(ctx, path, &index.Options{Backend: r.c.Index.Backend})
+// putFile puts an index file as a checkpoint of a generation, and returns the last entry in it.
+func (r *Replica) putFile(ctx context.Context, path string, generation uint64) (entry uint64, err error) {
+	ix, err := index.Open(ctx, path, &index.Options{Backend: r.cfg.Index.Backend})
 	if err != nil {
 		return 0, err
 	}
@@ -141,65 +149,64 @@ func (r *Replica) put(ctx context.Context, path string, generation uint64) (entr
 		return 0, err
 	}
 	name := r.journal.CheckpointName(generation, journal.Position{Number: has.Sequence, Hash: has.Mark})
-	_, err = r.c.Store.Put(ctx, name, f, info.Size())
-	if errors.Is(err, objects.ErrExists) { // another copy of the same entries
+	_, err = r.cfg.Store.Put(ctx, name, f, info.Size())
+	if errors.Is(err, objects.ErrExists) { // another replica has put a checkpoint with the same entries
 		err = nil
 	}
 	return has.Sequence, err
 }
 
-// BuildNext encodes the shard with the codec of another generation, and puts that as its checkpoint,
-// unless there is one.
+// BuildNext encodes the shard with the codec of the next generation, and puts it as a checkpoint, unless there is one.
 func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
-	return r.copying(ctx, func(ctx context.Context, open *opened) error {
-		there, err := r.journal.Checkpoints(ctx, next.Number)
-		if err != nil || len(there) > 0 {
+	return r.withCopySlot(ctx, func(ctx context.Context, open *openShard) error {
+		checkpoints, err := r.journal.Checkpoints(ctx, next.Number)
+		if err != nil || len(checkpoints) > 0 {
 			return err
 		}
-		path, codec := r.path("next"), r.path("codec")
+		path, codec := r.filePath("next"), r.filePath("codec")
 		clean := func() { _, _ = os.Remove(path), os.Remove(codec) }
 		clean()
 		defer clean()
-		if err := r.empty(ctx, &next, codec); err != nil {
+		if err := r.createEmpty(ctx, &next, codec); err != nil {
 			return fmt.Errorf("codec of generation %d: %w", next.Number, err)
 		}
 		if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
 			return err
 		}
-		if err := r.recode(ctx, path, codec); err != nil {
+		if err := r.reencode(ctx, path, codec); err != nil {
 			return fmt.Errorf("generation %d: %w", next.Number, err)
 		}
-		_, err = r.put(ctx, path, next.Number)
+		_, err = r.putFile(ctx, path, next.Number)
 		return err
 	})
 }
 
-// recode encodes an index file with the codec of another, and sets the defaults of its searches.
-func (r *Replica) recode(ctx context.Context, path, codec string) (err error) {
+// reencode encodes an index file again, with the codec of the index file codec, and stores its search defaults.
+func (r *Replica) reencode(ctx context.Context, path, codec string) (err error) {
 	closing := func(close func() error) { err = errors.Join(err, close()) }
-	like, err := index.Open(ctx, codec, &index.Options{Backend: r.c.Index.Backend})
+	like, err := index.Open(ctx, codec, &index.Options{Backend: r.cfg.Index.Backend})
 	if err != nil {
 		return err
 	}
 	defer closing(like.Close)
-	as, err := like.Snapshot()
+	snap, err := like.Snapshot()
 	if err != nil {
 		return err
 	}
-	defer closing(as.Close)
+	defer closing(snap.Close)
 	ix, err := index.Open(ctx, path, &index.Options{
-		Write: true, NoSync: true, Backend: r.c.Index.Backend, Logger: r.log,
+		Write: true, NoSync: true, Backend: r.cfg.Index.Backend, Logger: r.log,
 	})
 	if err != nil {
 		return err
 	}
 	defer closing(ix.Close)
-	threads := max(r.c.Index.Threads/2, 1)
-	_, err = ix.Retrain(ctx, &index.RetrainOptions{Like: as, Threads: threads, Memory: r.c.Index.Memory})
+	threads := max(r.cfg.Index.Threads/2, 1)
+	_, err = ix.Retrain(ctx, &index.RetrainOptions{Like: snap, Threads: threads, Memory: r.cfg.Index.Memory})
 	if err != nil {
 		return err
 	}
-	found, _, err := store.Measure(ctx, ix, threads, quality.SelfCheckOptions{Seed: as.Header().Build.Seed})
+	found, _, err := store.MeasureSearches(ctx, ix, threads, quality.SelfCheckOptions{Seed: snap.Header().Build.Seed})
 	if err == nil && found != nil {
 		err = ix.SetDefaults(found)
 	}
@@ -210,14 +217,14 @@ func (r *Replica) recode(ctx context.Context, path, codec string) (err error) {
 	return err
 }
 
-// Sample returns about n tokens of the shard's documents for a training, [rows, dim], row-major.
+// Sample returns about n random tokens of the shard for a training, [rows, dim], row-major.
 func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []float32, err error) {
 	v, _, err := r.Snapshot(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	snap, rng := v.Snapshot(), rand.New(rand.NewPCG(seed, uint64(r.s.Number)))
+	snap, rng := v.Snapshot(), rand.New(rand.NewPCG(seed, uint64(r.shard.Number)))
 	words, docs := snap.LiveSet()
 	ordinals := make([]uint32, 0, docs)
 	for i, w := range words {

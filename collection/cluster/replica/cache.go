@@ -23,110 +23,119 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Files of the folder of a replica. Others are temporary, except derived data, whose names begin with
-// that of the index.
+// Files in the folder of a replica. All others are temporary, except derived data, whose names begin with that of the
+// index.
 const (
 	indexFile = "index.plaid"
-	// openFile is there while the index is open, and names the boot of the machine: the index is
-	// on the disk only when it was closed.
+	// openFile exists while the index is open, and contains the boot of the machine. The index is written without
+	// waiting for the disk, so after a crash of the machine it is complete only if it was closed.
 	openFile = "open"
 )
 
-// lockTime bounds the wait for views of a file that is opened again.
-const lockTime = 10 * time.Second
+// lockTimeout limits the wait for snapshots of a file that is opened again.
+const lockTimeout = 10 * time.Second
 
 var (
-	// errStale: the cache is to be fetched again.
+	// errStale means that the cache has to be fetched again.
 	errStale        = errors.New("the cache does not follow the log")
 	errNoCheckpoint = errors.New("no checkpoint of it is there: build the collection again (plaid cluster build)")
 )
 
-func (r *Replica) path(name string) string { return filepath.Join(r.dir, name) }
+// filePath returns the path of a file in the folder of the replica.
+func (r *Replica) filePath(name string) string { return filepath.Join(r.dir, name) }
 
-// open opens the cache, or fetches the shard first.
-func (r *Replica) open(ctx context.Context) (open *opened, err error) {
+// open opens the file in the cache. If the cache is empty, it fetches a checkpoint first.
+func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	if err := os.MkdirAll(r.dir, 0o777); err != nil {
 		return nil, err
 	}
-	if err := r.sweep(); err != nil {
+	if err := r.removeTemporary(); err != nil {
 		return nil, err
 	}
-	// The newest checkpoint, or the one before it if the newest was of no use.
-	checkpoints, err := r.journal.Checkpoints(ctx, r.s.Generation.Number)
+	// Find the newest checkpoint. Use the one before it every second time that the cache was of no use.
+	checkpoints, err := r.journal.Checkpoints(ctx, r.shard.Generation.Number)
 	if err != nil {
 		return nil, err
 	}
 	newest := journal.Checkpoint{}
 	if n := len(checkpoints); n > 0 {
-		newest = checkpoints[n-1-r.lost%min(n, 2)]
+		newest = checkpoints[n-1-r.cleared%min(n, 2)]
 	}
-	// The file.
-	_, err = os.Stat(r.path(indexFile))
-	cold := func() {}
+	// Fetch the file if it is not there.
+	_, err = os.Stat(r.filePath(indexFile))
+	endReads := func() {}
 	defer func() {
 		if open == nil {
-			cold()
+			endReads()
 		}
 	}()
-	if r.fresh = errors.Is(err, fs.ErrNotExist); r.fresh {
-		if cold, err = r.fetch(ctx, newest); err != nil {
+	if r.fetched = errors.Is(err, fs.ErrNotExist); r.fetched {
+		if endReads, err = r.fetchFile(ctx, newest); err != nil {
 			return nil, err
 		}
 	}
-	// The index and its collection.
-	if err := r.mark(ctx); err != nil {
+	// Open the index and its collection.
+	if err := r.markOpen(ctx); err != nil {
 		return nil, err
 	}
-	ix, err := index.Open(ctx, r.path(indexFile), &index.Options{
-		Write: true, NoSync: true, LockTimeout: lockTime, Backend: r.c.Index.Backend, Logger: r.log,
+	ix, err := index.Open(ctx, r.filePath(indexFile), &index.Options{
+		Write: true, NoSync: true, LockTimeout: lockTimeout, Backend: r.cfg.Index.Backend, Logger: r.log,
 	})
 	if err != nil {
-		if is(err, storage.ErrUnfinished, storage.ErrNotIndex, storage.ErrVersion) {
+		if wrapsAny(err, storage.ErrUnfinished, storage.ErrNotIndex, storage.ErrVersion) {
 			err = fmt.Errorf("%w: %w", errStale, err)
 		}
 		return nil, err
 	}
-	if open, err = r.over(ctx, ix, newest); err != nil {
+	if open, err = r.openCollection(ctx, ix, newest); err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}
-	open.cold = cold
+	open.endReads = endReads
 	return open, nil
 }
 
-// over makes the collection of an open index. newest is the checkpoint that was fetched, or would be.
-func (r *Replica) over(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*opened, error) {
-	sealed, err := r.check(ctx, ix, newest)
+// openCollection opens the collection of an open index. newest is the checkpoint that was fetched, or would be.
+func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (*openShard, error) {
+	sealed, err := r.compareWithLog(ctx, ix, newest)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.count(ctx, newest.Number); err != nil {
+	if _, err := r.countBehind(ctx, newest.Number); err != nil {
 		return nil, err
 	}
-	open := &opened{r: r, ix: ix, broken: make(chan error, 1)}
-	o := r.c.Index
+	open := &openShard{r: r, ix: ix, broken: make(chan error, 1)}
+	o := r.cfg.Index
 	o.Logger = r.log
 	committed := o.Committed
 	o.Committed = func(c *store.Collection) {
-		open.note()
+		open.noteApplied()
 		if committed != nil {
 			committed(c)
 		}
 	}
 	r.mu.Lock()
-	cfg := r.s.Config
-	cfg.MaxDocuments = r.most
+	cfg := r.shard.Config
+	cfg.MaxDocuments = r.maxDocuments
 	r.mu.Unlock()
-	given := store.Opened{Index: ix, Write: true, Journal: open, Sealed: sealed, Config: cfg, Base: r.s.Generation.Base}
-	if open.set, err = store.Over(ctx, map[string]store.Opened{r.name(): given}, &o); err == nil {
-		open.col, err = open.set.Get(r.name())
+	opened := store.Opened{
+		Index:   ix,
+		Write:   true,
+		Journal: open,
+		Sealed:  sealed,
+		Config:  cfg,
+		Base:    r.shard.Generation.Base,
 	}
-	open.note()
+	if open.store, err = store.Over(ctx, map[string]store.Opened{r.collectionName(): opened}, &o); err == nil {
+		open.collection, err = open.store.Get(r.collectionName())
+	}
+	open.noteApplied()
 	return open, err
 }
 
-// check compares an open index with its generation and with the log. sealed reports whether its last entry
-// is a seal.
-func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool, err error) {
+// compareWithLog compares an open index with its generation and with the log. sealed reports whether the last entry
+// that it has is a seal.
+func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool,
+	err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return false, err
@@ -136,57 +145,58 @@ func (r *Replica) check(ctx context.Context, ix *index.Index, newest journal.Che
 	if err = errors.Join(err, snap.Close()); err != nil {
 		return false, err
 	}
-	switch g := &r.s.Generation; {
-	case r.fresh && (has.Sequence != newest.Number || has.Mark != newest.Hash):
+	switch g := &r.shard.Generation; {
+	case r.fetched && (has.Sequence != newest.Number || has.Mark != newest.Hash):
 		err = fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
 	case g.Dim != dim && !(g.Dim == 0 && undecided):
 		err = fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
-	case has.Sequence == 0:
+	case has.Sequence == 0: // no entry to compare
 	default:
-		e, readErr := r.journal.At(ctx, has.Sequence)
+		e, readErr := r.journal.ReadEntry(ctx, has.Sequence)
 		switch {
 		case readErr == nil && e.Hash == has.Mark:
 			sealed = store.Sealed(e.Body)
-		case readErr == nil && !r.fresh:
+		case readErr == nil && !r.fetched:
 			err = fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
-		case !errors.Is(readErr, objects.ErrNotFound): // else it was cut, and the next read finds out
+		case !errors.Is(readErr, objects.ErrNotFound): // otherwise it was cut, which the next read of the log finds out
 			err = readErr
 		}
 	}
 	return sealed, err
 }
 
-// fetch makes the index file: of a checkpoint, or one without documents. The file may have been read
-// meanwhile, and is until cold is called.
-func (r *Replica) fetch(ctx context.Context, c journal.Checkpoint) (cold func(), err error) {
-	made, cold := r.path("fetched"), func() {}
+// fetchFile creates the index file: from a checkpoint, or without documents. The file may already be read while it is
+// being fetched; those reads end when endReads is called.
+func (r *Replica) fetchFile(ctx context.Context, c journal.Checkpoint) (endReads func(), err error) {
+	path, endReads := r.filePath("fetched"), func() {}
 	if c.Name != "" {
-		cold, err = r.fetchCheckpoint(ctx, c, made)
-	} else if r.s.Generation.Begun {
-		err = r.empty(ctx, &r.s.Generation, made)
+		endReads, err = r.fetchCheckpoint(ctx, c, path)
+	} else if r.shard.Generation.Begun {
+		err = r.createEmpty(ctx, &r.shard.Generation, path)
 	} else {
-		err = fmt.Errorf("generation %d: %w", r.s.Generation.Number, errNoCheckpoint)
+		err = fmt.Errorf("generation %d: %w", r.shard.Generation.Number, errNoCheckpoint)
 	}
 	r.mu.Lock()
-	read := r.cold != nil
+	read := r.partial != nil
 	r.mu.Unlock()
-	if err == nil && read { // it is locked by its readers
-		err = copyFile(made, made+"-copy")
-		made += "-copy"
+	if err == nil && read { // the readers have locked the file: use a copy
+		err = copyFile(path, path+"-copy")
+		path += "-copy"
 	}
 	if err == nil {
-		err = os.Rename(made, r.path(indexFile))
+		err = os.Rename(path, r.filePath(indexFile))
 	}
 	if err != nil {
-		cold()
+		endReads()
 	}
-	return cold, err
+	return endReads, err
 }
 
-var beforeFill, beforeShown = func() {}, func(context.Context) {} // tests wait there
+// Tests replace these to wait at certain points.
+var beforeFill, beforeReads = func() {}, func(context.Context) {}
 
-// fetchCheckpoint fetches a checkpoint. If it has all entries of the log, the file is read meanwhile.
-func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, path string) (cold func(), err error) {
+// fetchCheckpoint fetches a checkpoint to a file. If it has all entries of the log, it is read while it is fetched.
+func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, path string) (endReads func(), err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return func() {}, err
@@ -194,21 +204,23 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 	if err := f.Truncate(c.Size); err != nil {
 		return func() {}, errors.Join(err, f.Close())
 	}
+	// Let the file be read in the background.
 	reading, stop := context.WithCancel(ctx)
-	source := objects.NewFetcher(r.c.Store, c.Name, c.Size, f)
+	source := objects.NewFetcher(r.cfg.Store, c.Name, c.Size, f)
 	shown, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		err := r.show(reading, c, path, readSource{source, reading}, func() { close(shown) })
+		err := r.readWhileFetching(reading, c, path, readSource{source, reading}, func() { close(shown) })
 		if err != nil && reading.Err() == nil {
 			r.log.Warn("a file cannot be read while it is fetched", "error", err)
 		}
 	}()
+	// Fetch all of it.
 	beforeFill()
 	err = source.Fill(ctx)
 	select {
 	case <-shown:
-	default: // too late
+	default: // nothing has read it yet: it is too late now
 		stop()
 		<-ended
 	}
@@ -216,11 +228,11 @@ func (r *Replica) fetchCheckpoint(ctx context.Context, c journal.Checkpoint, pat
 		stop()
 		<-ended
 		_ = f.Close()
-		_ = os.Remove(path) // unless it has become the index file
+		_ = os.Remove(path) // fails if it has become the index file
 	}, err
 }
 
-// readSource is a source of reads, which end when ctx does.
+// readSource is a source whose reads also end with a context.
 type readSource struct {
 	*objects.Fetcher
 	ctx context.Context
@@ -241,37 +253,39 @@ func (s readSource) Ensure(ctx context.Context, off, n int64) error {
 	return err
 }
 
-// show lets a file be read that is being fetched, until ctx ends and its views are closed. shown is
-// called when it can be.
-func (r *Replica) show(ctx context.Context, c journal.Checkpoint, path string, source storage.Source,
+// readWhileFetching lets a file be read that is being fetched, until ctx ends and its snapshots are closed. It calls
+// shown when the file can be read.
+func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, path string, source storage.Source,
 	shown func()) error {
+	// Do so only if the checkpoint has all entries. On Windows, a file that is open cannot be renamed later.
 	end, err := r.journal.End(ctx, c.Position)
-	if err != nil || end != c.Number || files.AsOnWindows { // an open file cannot be renamed there
+	if err != nil || end != c.Number || files.AsOnWindows {
 		return err
 	}
-	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.c.Index.Backend, Logger: r.log})
+	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.cfg.Index.Backend, Logger: r.log})
 	if err != nil {
 		return err
 	}
-	o := r.c.Index
+	o := r.cfg.Index
 	o.Logger, o.Committed = r.log, nil
-	set, err := store.Over(ctx, map[string]store.Opened{r.name(): {Index: ix, Config: r.s.Config}}, &o)
+	st, err := store.Over(ctx, map[string]store.Opened{r.collectionName(): {Index: ix, Config: r.shard.Config}}, &o)
 	if err != nil {
 		return errors.Join(err, ix.Close())
 	}
-	col, err := set.Get(r.name())
+	col, err := st.Get(r.collectionName())
 	if err == nil {
-		beforeShown(ctx)
-		r.set(func() { r.cold = &opened{r: r, ix: ix, set: set, col: col, last: c.Position} })
+		beforeReads(ctx)
+		partial := &openShard{r: r, ix: ix, store: st, collection: col, lastPosition: c.Position}
+		r.changeState(func() { r.partial = partial })
 		shown()
 		<-ctx.Done()
-		r.set(func() { r.cold = nil })
-		col.Leave(r.ctx)
+		r.changeState(func() { r.partial = nil })
+		col.WaitForSnapshots(r.ctx)
 	}
-	return errors.Join(err, set.Close(context.WithoutCancel(ctx)), ix.Close())
+	return errors.Join(err, st.Close(context.WithoutCancel(ctx)), ix.Close())
 }
 
-// copyFile copies a file; the system may do so without reading it.
+// copyFile copies a file. The system may share the blocks instead of reading them.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -286,65 +300,66 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// is reports whether an error wraps one of some.
-func is(err error, some ...error) bool {
+// wrapsAny reports whether an error wraps one of the targets.
+func wrapsAny(err error, some ...error) bool {
 	return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
 }
 
-// empty makes an index file without documents, which has the codec of a generation.
-func (r *Replica) empty(ctx context.Context, g *Generation, path string) error {
+// createEmpty creates an index file without documents and with the codec of a generation.
+func (r *Replica) createEmpty(ctx context.Context, g *Generation, path string) error {
 	if g.Codec.Name != "" {
-		return objects.FetchRef(ctx, r.c.Store, g.Codec, path)
+		return objects.FetchRef(ctx, r.cfg.Store, g.Codec, path)
 	}
 	if g.Stage != collection.StageFlat {
 		return fmt.Errorf("%w: generation %d has the stage %q and no codec", collection.ErrConfig, g.Number, g.Stage)
 	}
-	none, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
+	dummy, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
 	if err != nil {
 		return err
 	}
-	o, err := r.c.Index.Growth.First(none, g.Dim, r.s.Config)
+	o, err := r.cfg.Index.Growth.FirstBuild(dummy, g.Dim, r.shard.Config)
 	if err != nil {
 		return err
 	}
-	o.Model, o.Backend, o.Logger = g.Model, r.c.Index.Backend, r.log
-	_, err = index.Train(ctx, path, none, o)
+	o.Model, o.Backend, o.Logger = g.Model, r.cfg.Index.Backend, r.log
+	_, err = index.Train(ctx, path, dummy, o)
 	return err
 }
 
-// sweep removes temporary files, and a cache that may be damaged.
-func (r *Replica) sweep() error {
-	left, err := os.ReadFile(r.path(openFile))
+// removeTemporary removes temporary files, and also the cache if the machine has stopped while it was open.
+func (r *Replica) removeTemporary() error {
+	bootWhenOpened, err := os.ReadFile(r.filePath(openFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return err
-	case bootID() == "" || string(left) != bootID():
-		r.log.Info("the cache of a shard is thrown away: it was open when the machine stopped")
-		return r.clear()
+	case bootID() == "" || string(bootWhenOpened) != bootID():
+		r.log.Info("the cache of a shard is removed: it was open when the machine stopped")
+		return r.clearCache()
 	}
-	return r.removeIn(func(name string) bool { return name != openFile && !strings.HasPrefix(name, indexFile) })
+	return r.removeFiles(func(name string) bool { return name != openFile && !strings.HasPrefix(name, indexFile) })
 }
 
-// clear throws the cache away.
-func (r *Replica) clear() error {
-	return r.removeIn(func(name string) bool { return name != openFile }) // the next index replaces that
+// clearCache removes the cache.
+func (r *Replica) clearCache() error {
+	return r.removeFiles(func(name string) bool { return name != openFile }) // the next index replaces openFile
 }
 
-func (r *Replica) removeIn(which func(name string) bool) error {
+// removeFiles removes the files in the folder that which selects.
+func (r *Replica) removeFiles(chosen func(name string) bool) error {
 	entries, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		if which(e.Name()) {
-			err = errors.Join(err, removeAll(r.path(e.Name())))
+		if chosen(e.Name()) {
+			err = errors.Join(err, removeAll(r.filePath(e.Name())))
 		}
 	}
 	return err
 }
 
-// removeAll removes a file or folder. On Windows a file that is mapped stays until it is not.
+// removeAll removes a file or folder. On Windows, a mapped file is removed when its mapping ends.
 func removeAll(path string) error {
 	err := os.RemoveAll(path)
 	if err != nil {
@@ -353,17 +368,17 @@ func removeAll(path string) error {
 	return err
 }
 
-// mark notes that the index is open.
-func (r *Replica) mark(ctx context.Context) error {
-	return files.WriteAtomic(ctx, r.path(openFile), func(w io.Writer) error {
+// markOpen notes in the cache that the index is open.
+func (r *Replica) markOpen(ctx context.Context) error {
+	return files.WriteAtomic(ctx, r.filePath(openFile), func(w io.Writer) error {
 		_, err := io.WriteString(w, cmp.Or(bootID(), "unknown"))
 		return err
 	})
 }
 
-// closedCleanly notes that the index is on the disk.
-func (r *Replica) closedCleanly() error {
-	if err := os.Remove(r.path(openFile)); err != nil {
+// markClosed notes in the cache that the index is complete on the disk.
+func (r *Replica) markClosed() error {
+	if err := os.Remove(r.filePath(openFile)); err != nil {
 		return err
 	}
 	return files.SyncFolder(r.dir)

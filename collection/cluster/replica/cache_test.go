@@ -265,7 +265,7 @@ func TestBuildNext(t *testing.T) {
 // A checkpoint is put by the replica that writes when enough has come, and by no other.
 func TestCheckpointWhenDue(t *testing.T) {
 	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
-	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 5 * entryCost}
+	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 5 * minEntryBytes}
 	a, err := Open(c, shardOf(flat))
 	require.NoError(t, err)
 	for i := range 8 {
@@ -293,12 +293,12 @@ func TestCheckpointWhenDue(t *testing.T) {
 // A checkpoint is put when enough bytes have come in few entries, also if the replica was opened again meanwhile.
 func TestCheckpointAfterRestart(t *testing.T) {
 	s := memory.New()
-	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 9 * entryCost}
+	c := &Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 9 * minEntryBytes}
 	for i := range 3 {
 		a, err := Open(c, shardOf(flat))
 		require.NoError(t, err)
 		a.SetWriter(true)
-		add(t, a, collection.DocumentInput{ID: fmt.Sprint("d", i), Dim: testDim, Vectors: make([]float32, entryCost)})
+		add(t, a, collection.DocumentInput{ID: fmt.Sprint("d", i), Dim: testDim, Vectors: make([]float32, minEntryBytes)})
 		require.Eventually(t, func() bool {
 			all, err := a.journal.Checkpoints(t.Context(), 1)
 			return err == nil && (len(all) == 1 || i < 2)
@@ -311,7 +311,7 @@ func TestCheckpointAfterRestart(t *testing.T) {
 func TestCheckpointOfNextWriter(t *testing.T) {
 	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	open := func() *Replica {
-		r, err := Open(&Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 5 * entryCost}, shardOf(flat))
+		r, err := Open(&Config{Store: s, Dir: t.TempDir(), CheckpointBytes: 5 * minEntryBytes}, shardOf(flat))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, r.Close(context.Background())) })
 		return r
@@ -330,14 +330,14 @@ func TestCheckpointOfNextWriter(t *testing.T) {
 	}
 	require.NoError(t, b.Poll(t.Context()))
 	for i := range 8 {
-		b.Hint(add(t, a, randomDoc(rng, fmt.Sprint("d", i))))
+		b.NoteEntry(add(t, a, randomDoc(rng, fmt.Sprint("d", i))))
 	}
 	require.NoError(t, a.Checkpoint(t.Context()))
 	add(t, a, randomDoc(rng, "later"))
 	require.NoError(t, b.Poll(t.Context()))
-	require.EqualValues(t, 9*entryCost, counted())
+	require.EqualValues(t, 9*minEntryBytes, counted())
 	b.SetWriter(true)
-	require.Eventually(t, func() bool { return counted() == entryCost }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return counted() == minEntryBytes }, 20*time.Second, time.Millisecond)
 	for i := range 4 {
 		require.True(t, put(1)())
 		add(t, b, randomDoc(rng, fmt.Sprint("e", i)))

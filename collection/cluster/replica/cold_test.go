@@ -62,7 +62,7 @@ func TestCold(t *testing.T) {
 	}
 	find()
 	last = add(t, a, collection.DocumentInput{ID: "more"})
-	b.Hint(last)
+	b.NoteEntry(last)
 	short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	_, _, err = b.Snapshot(short, 0)
@@ -82,10 +82,10 @@ func TestColdTooLate(t *testing.T) {
 	a := openReplica(t, s, t.TempDir(), shardOf(g))
 	last := add(t, a, collection.DocumentInput{ID: "a"}, collection.DocumentInput{ID: "b"})
 	require.NoError(t, a.Checkpoint(ctx))
-	defer func(f func(), g func(context.Context)) { beforeFill, beforeShown = f, g }(beforeFill, beforeShown)
+	defer func(f func(), g func(context.Context)) { beforeFill, beforeReads = f, g }(beforeFill, beforeReads)
 	begun := make(chan struct{})
 	beforeFill = func() { <-begun }
-	beforeShown = func(ctx context.Context) { close(begun); <-ctx.Done() }
+	beforeReads = func(ctx context.Context) { close(begun); <-ctx.Done() }
 	b := openReplica(t, s, t.TempDir(), shardOf(g))
 	require.NoError(t, b.Poll(ctx))
 	require.Equal(t, Ready, b.State().Phase)

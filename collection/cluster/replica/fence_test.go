@@ -93,7 +93,7 @@ func TestSleptUntilDeleted(t *testing.T) {
 		gone := false
 		r, err := Open(&Config{
 			Store: s, Dir: t.TempDir(), Index: store.Options{Threads: 1}, Logger: slog.New(slog.DiscardHandler),
-			Living: func(context.Context, string) error {
+			CheckExists: func(context.Context, string) error {
 				if gone {
 					return collection.ErrUnknown
 				}
@@ -211,9 +211,9 @@ func TestCorrupt(t *testing.T) {
 	r := openReplica(t, s, dir, shardOf(flat))
 	_, err := put1(t, r, Batch{}, "a")
 	require.NoError(t, err)
-	mark := r.path(indexFile + "-mark") // which goes with the file
+	mark := r.filePath(indexFile + "-mark") // which goes with the file
 	require.NoError(t, os.WriteFile(mark, nil, 0o666))
-	r.Corrupt(fmt.Errorf("%w: a test", storage.ErrCorrupt))
+	r.ReportDamage(fmt.Errorf("%w: a test", storage.ErrCorrupt))
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(mark)
 		return os.IsNotExist(err) && r.State().Phase == Ready
@@ -227,7 +227,7 @@ func TestTooLargeForAnEntry(t *testing.T) {
 	s, err := objects.OpenFolder(t.TempDir())
 	require.NoError(t, err)
 	r := &Replica{ctx: t.Context(), journal: journal.New(s, "wiki.1", 0, journal.Options{})}
-	_, err = (&opened{r: r}).Append(t.Context(), storage.Applied{}, []string{"b"}, make([]byte, journal.MaxBody+1))
+	_, err = (&openShard{r: r}).Append(t.Context(), storage.Applied{}, []string{"b"}, make([]byte, journal.MaxBody+1))
 	require.ErrorIs(t, err, collection.ErrTooLarge)
 	require.ErrorContains(t, err, "send fewer documents at a time")
 	require.NotErrorIs(t, err, storage.ErrOutcomeUnknown)

@@ -15,155 +15,157 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Times of a replica; variables for tests.
+// Times of a replica; variables, so that tests can change them.
 var (
-	appendTime = 20 * time.Second // bounds the put of an entry, with all tries
-	retryFirst = time.Second      // after a fault; twice as long after each
-	hintTime   = time.Minute      // how long a log is read in vain for an entry that a hint spoke of
+	appendTimeout = 20 * time.Second // limits putting an entry, with all tries
+	minRetry      = time.Second      // wait after a first fault; it doubles after each further one
+	hintTimeout   = time.Minute      // how long to look for a hinted entry that the log does not have
 )
 
 const (
-	readTime  = 30 * time.Second // for the next of the entries that are read
-	retryMost = time.Minute
+	readTimeout = 30 * time.Second // limits the wait for each entry that is read
+	maxRetry    = time.Minute
 )
 
-// entryCost is the least that an entry counts for [Config.CheckpointBytes]: reading it is a request.
-const entryCost = 64 << 10
+// minEntryBytes is the least that an entry counts for [Config.CheckpointBytes], since reading it takes a request.
+const minEntryBytes = 64 << 10
 
-// opened is a replica whose file is open. It is the [store.Journal] of its collection.
-type opened struct {
-	r      *Replica
-	ix     *index.Index
-	set    *store.Store
-	col    *store.Collection
-	last   journal.Position // the last that was read or put; of the collection's writer alone
-	broken chan error       // capacity 1: it cannot follow any more
-	cold   func()           // ends reads of the file that was fetched
+// openShard is a replica whose file is open. It is the [store.Journal] of its collection.
+type openShard struct {
+	r            *Replica
+	ix           *index.Index
+	store        *store.Store
+	collection   *store.Collection
+	lastPosition journal.Position // last entry that was read or put; used by the collection's writer only
+	broken       chan error       // capacity 1: why the file cannot follow the log any more
+	endReads     func()           // ends reads of the file that was being fetched
 }
 
-// run opens the file, and again after each fault, until the replica ends.
-func (r *Replica) run() {
+// keepOpen opens the file, and again after each fault, until the replica ends.
+func (r *Replica) keepOpen() {
 	defer close(r.ended)
 	defer r.background.Wait()
-	again := retryFirst
+	retryDelay := minRetry
 	for {
 		begun := time.Now()
-		err := r.live()
-		if r.ending() {
+		err := r.openAndFollow()
+		if r.isEnding() {
 			return
 		}
-		// A cache of no use is fetched again at once, some times.
-		lost := is(err, errStale, journal.ErrBehind, journal.ErrFork, storage.ErrCorrupt, objects.ErrDamaged)
-		if lost {
-			r.log.Info("the cache of a shard is thrown away", "because", err)
-			err = errors.Join(err, r.clear())
+		// A useless cache is removed and fetched again, the first few times at once.
+		useless := wrapsAny(err, errStale, journal.ErrBehind, journal.ErrFork, storage.ErrCorrupt, objects.ErrDamaged)
+		if useless {
+			r.log.Info("the cache of a shard is removed", "because", err)
+			err = errors.Join(err, r.clearCache())
 		}
-		if r.lost++; lost && r.lost < 4 {
+		if r.cleared++; useless && r.cleared < 4 {
 			continue
 		}
-		// Other faults need time.
-		if time.Since(begun) > retryMost {
-			again = retryFirst
+		// After other faults, wait.
+		if time.Since(begun) > maxRetry {
+			retryDelay = minRetry
 		}
-		r.set(func() { r.phase, r.err = Failed, err })
-		r.log.Error("a shard cannot be read on this node, which tries again", "error", err, "in", again)
+		r.changeState(func() { r.phase, r.err = Failed, err })
+		r.log.Error("a shard cannot be read on this node; it will be tried again", "error", err, "in", retryDelay)
 		select {
-		case <-time.After(again):
-		case <-r.until.Done():
+		case <-time.After(retryDelay):
+		case <-r.running.Done():
 			return
 		}
-		again = min(2*again, retryMost)
+		retryDelay = min(2*retryDelay, maxRetry)
 	}
 }
 
-func (r *Replica) ending() bool { return r.until.Err() != nil }
+// isEnding reports whether the replica is being closed.
+func (r *Replica) isEnding() bool { return r.running.Err() != nil }
 
-// live opens the file and follows the log, until that fails or the replica ends.
-func (r *Replica) live() (err error) {
-	r.set(func() { r.phase, r.err, r.entry, r.known = Fetching, nil, 0, 0 })
-	open, err := r.open(r.until)
+// openAndFollow opens the file and follows the log, until that fails or the replica ends.
+func (r *Replica) openAndFollow() (err error) {
+	r.changeState(func() { r.phase, r.err, r.entry, r.known = Fetching, nil, 0, 0 })
+	open, err := r.open(r.running)
 	if err != nil {
 		return err
 	}
-	cold := sync.OnceFunc(open.cold)
+	endReads := sync.OnceFunc(open.endReads)
 	defer func() {
-		cold()
-		r.set(func() { r.ready = nil })
-		open.col.Leave(r.ctx)
-		if r.left = open.close(); err == nil {
-			err = r.left
+		endReads()
+		r.changeState(func() { r.ready = nil })
+		open.collection.WaitForSnapshots(r.ctx)
+		if r.closeErr = open.close(); err == nil {
+			err = r.closeErr
 		}
 	}()
-	r.set(func() { r.phase = CatchingUp })
-	if err := open.follow(r.until); err != nil {
+	r.changeState(func() { r.phase = CatchingUp })
+	if err := open.followLog(r.running); err != nil {
 		return err
 	}
-	r.set(func() {
-		r.phase, r.ready, r.lost = Ready, open, 0
-		open.col.SetMost(r.most)
+	r.changeState(func() {
+		r.phase, r.ready, r.cleared = Ready, open, 0
+		open.collection.LimitDocuments(r.maxDocuments)
 	})
-	go cold()
+	go endReads()
 	return r.stayReady(open)
 }
 
-// stayReady reads the log after hints, and puts checkpoints, until the file cannot follow any more or the replica ends.
-func (r *Replica) stayReady(open *opened) error {
-	wait := retryFirst
-	var missed time.Time // when the log was first read in vain for an entry that it should have; zero: it was not
+// stayReady reads the log after hints and puts checkpoints, until the file cannot follow the log or the replica ends.
+func (r *Replica) stayReady(open *openShard) error {
+	wait := minRetry
+	var missed time.Time // when a known entry was first not found in the log; zero means that none is missing
 	for {
 		var retry <-chan time.Time
-		if r.missing() {
+		if r.lagsBehind() {
 			retry = time.After(wait)
 		}
 		r.checkpointIfDue(open)
 		select {
-		case <-r.until.Done():
+		case <-r.running.Done():
 			return nil
 		case err := <-open.broken:
 			return err
 		case <-r.wake:
-			if !r.missing() {
+			if !r.lagsBehind() {
 				continue
 			}
 		case <-retry:
 		}
-		err := open.follow(r.until)
+		err := open.followLog(r.running)
 		if err != nil {
-			r.log.Warn("the log of a shard was not read, which is tried again", "error", err)
+			r.log.Warn("the log of a shard was not read; it will be tried again", "error", err)
 		}
-		if !r.missing() {
-			wait, missed = retryFirst, time.Time{}
+		if !r.lagsBehind() {
+			wait, missed = minRetry, time.Time{}
 			continue
 		}
-		wait = min(2*wait, retryMost)
+		// A hinted entry is not there: look again later, and forget the hint after some time.
+		wait = min(2*wait, maxRetry)
 		if missed.IsZero() {
 			missed = time.Now()
-		} else if err == nil && time.Since(missed) >= hintTime {
-			wait, missed = retryFirst, time.Time{}
-			r.set(func() { r.known = r.entry })
-			if r.c.Misled != nil {
-				r.c.Misled(r.s)
+		} else if err == nil && time.Since(missed) >= hintTimeout {
+			wait, missed = minRetry, time.Time{}
+			r.changeState(func() { r.known = r.entry })
+			if r.cfg.HintFailed != nil {
+				r.cfg.HintFailed(r.shard)
 			}
 		}
 	}
 }
 
-// missing reports whether the log is known to have more.
-func (r *Replica) missing() bool {
+// lagsBehind reports whether the log is said to have entries that the file does not have.
+func (r *Replica) lagsBehind() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.known > r.entry
 }
 
-// follow applies the entries that follow in the log.
-func (o *opened) follow(ctx context.Context) error {
-	err := o.col.Follow(ctx)
-	o.note()
+// followLog applies the entries of the log that the file lacks.
+func (o *openShard) followLog(ctx context.Context) error {
+	err := o.collection.Follow(ctx)
+	o.noteApplied()
 	return err
 }
 
-// note notes the last entry that is applied.
-func (o *opened) note() {
+// noteApplied notes the last entry that the file has.
+func (o *openShard) noteApplied() {
 	snap, err := o.ix.Snapshot()
 	if err != nil {
 		return
@@ -172,49 +174,50 @@ func (o *opened) note() {
 	_ = snap.Close()
 	if err == nil {
 		r := o.r
-		r.set(func() { r.entry, r.known = has.Sequence, max(r.known, has.Sequence) })
+		r.changeState(func() { r.entry, r.known = has.Sequence, max(r.known, has.Sequence) })
 	}
 }
 
-// fault ends an open file that cannot follow the log, because of an error that it returns.
-func (o *opened) fault(err error) error {
-	if is(err, journal.ErrBehind, journal.ErrFork) {
-		o.Failed(err)
+// endOnFault makes the file unusable if an error says that it cannot follow the log. It returns the error.
+func (o *openShard) endOnFault(err error) error {
+	if wrapsAny(err, journal.ErrBehind, journal.ErrFork) {
+		o.ReportFailure(err)
 	}
 	return err
 }
 
-// Failed implements [store.Journal].
-func (o *opened) Failed(err error) {
+// ReportFailure implements [store.Journal].
+func (o *openShard) ReportFailure(err error) {
 	select {
 	case o.broken <- err:
 	default:
 	}
 }
 
-// position is that of an entry which the index has.
-func (o *opened) position(a storage.Applied) journal.Position {
-	if o.last.Number == a.Sequence && o.last.Hash == a.Mark {
-		return o.last
+// position returns the position of an entry that the index has. The last one that was read or put also has its time.
+func (o *openShard) position(a storage.Applied) journal.Position {
+	if o.lastPosition.Number == a.Sequence && o.lastPosition.Hash == a.Mark {
+		return o.lastPosition
 	}
 	return journal.Position{Number: a.Sequence, Hash: a.Mark}
 }
 
-// took notes an entry that was read or put.
-func (o *opened) took(body []byte) {
+// noteEntry adds the size of an entry that was read or put to the entries after the newest checkpoint.
+func (o *openShard) noteEntry(body []byte) {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
-	if o.r.behind += max(int64(len(body)), entryCost); o.r.writer {
-		o.r.ring() // a checkpoint may be due
+	if o.r.behind += max(int64(len(body)), minEntryBytes); o.r.writer {
+		o.r.wakeUp() // a checkpoint may be due
 	}
 }
 
 // Append implements [store.Journal].
-func (o *opened) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
+func (o *openShard) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
 	next storage.Applied, err error) {
 	r := o.r
-	ctx, cancel := context.WithTimeout(r.ctx, appendTime)
+	ctx, cancel := context.WithTimeout(r.ctx, appendTimeout)
 	defer cancel()
+	// Put the entry.
 	from := o.position(after)
 	put, err := r.journal.Append(ctx, from, batches, body)
 	switch {
@@ -225,57 +228,59 @@ func (o *opened) Append(_ context.Context, after storage.Applied, batches []stri
 	case errors.Is(err, journal.ErrTooLarge):
 		return next, fmt.Errorf("%w: send fewer documents at a time: %w", collection.ErrTooLarge, err)
 	case err != nil:
-		return next, o.fault(err)
+		return next, o.endOnFault(err)
 	}
-	o.last = put
-	o.took(body)
-	if r.c.Living != nil && r.journal.Slept(from, put) {
-		if err := r.c.Living(ctx, r.s.Collection); errors.Is(err, collection.ErrUnknown) {
+	// A writer that may have slept checks that the collection still exists.
+	o.lastPosition = put
+	o.noteEntry(body)
+	if r.cfg.CheckExists != nil && r.journal.MayHaveSlept(from, put) {
+		if err := r.cfg.CheckExists(ctx, r.shard.Collection); errors.Is(err, collection.ErrUnknown) {
 			return next, err
 		} else if err != nil {
-			return next, fmt.Errorf("%w: is the collection there? %w", storage.ErrOutcomeUnknown, err)
+			return next, fmt.Errorf("%w: whether the collection exists could not be found out: %w",
+				storage.ErrOutcomeUnknown, err)
 		}
 	}
-	if told := r.c.Appended; told != nil {
-		told(r.s, put.Number)
+	if told := r.cfg.Appended; told != nil {
+		told(r.shard, put.Number)
 	}
 	return storage.Applied{Sequence: put.Number, Mark: put.Hash}, nil
 }
 
 // Read implements [store.Journal].
-func (o *opened) Read(_ context.Context, after storage.Applied, use func(storage.Applied, []byte) error) error {
+func (o *openShard) Read(_ context.Context, after storage.Applied, visit func(storage.Applied, []byte) error) error {
 	ctx, cancel := context.WithCancelCause(o.r.ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(readTime, func() {
-		cancel(fmt.Errorf("the store did not answer within %v: %w", readTime, context.DeadlineExceeded))
+	late := time.AfterFunc(readTimeout, func() {
+		cancel(fmt.Errorf("the store did not answer within %v: %w", readTimeout, context.DeadlineExceeded))
 	})
 	defer late.Stop()
 	o.r.mu.Lock()
 	known := o.r.known
 	o.r.mu.Unlock()
 	last, err := o.r.journal.Read(ctx, o.position(after), known, func(e journal.Entry) error {
-		late.Stop() // to apply an entry may take longer
-		defer late.Reset(readTime)
-		if o.r.ending() {
+		late.Stop() // the timeout is for reading, not for applying
+		defer late.Reset(readTimeout)
+		if o.r.isEnding() {
 			return collection.ErrClosed
 		}
-		if err := use(storage.Applied{Sequence: e.Number, Mark: e.Hash}, e.Body); err != nil {
+		if err := visit(storage.Applied{Sequence: e.Number, Mark: e.Hash}, e.Body); err != nil {
 			return err
 		}
-		o.took(e.Body)
-		o.note()
+		o.noteEntry(e.Body)
+		o.noteApplied()
 		return nil
 	})
-	o.last = last
+	o.lastPosition = last
 	if cause := context.Cause(ctx); err != nil && cause != nil && o.r.ctx.Err() == nil {
-		err = cause // it was late
+		err = cause // the timeout is the cause
 	}
-	return o.fault(err)
+	return o.endOnFault(err)
 }
 
 // Find implements [store.Journal].
-func (o *opened) Find(_ context.Context, batch string, after uint64) (uint64, []byte, error) {
-	ctx, cancel := context.WithTimeout(o.r.ctx, readTime)
+func (o *openShard) Find(_ context.Context, batch string, after uint64) (uint64, []byte, error) {
+	ctx, cancel := context.WithTimeout(o.r.ctx, readTimeout)
 	defer cancel()
 	end, err := o.r.journal.End(ctx, journal.Position{Number: after})
 	if err != nil {
@@ -285,16 +290,16 @@ func (o *opened) Find(_ context.Context, batch string, after uint64) (uint64, []
 	if err != nil || !found {
 		return 0, nil, err
 	}
-	e, err := o.r.journal.At(ctx, n)
+	e, err := o.r.journal.ReadEntry(ctx, n)
 	return n, e.Body, err
 }
 
-// close ends the collection, and closes the file. The cache can be used again if that succeeds.
-func (o *opened) close() error {
-	err := o.set.Close(o.r.ctx)
-	o.note()
+// close closes the collection and the file. If that succeeds, the cache can be used again.
+func (o *openShard) close() error {
+	err := o.store.Close(o.r.ctx)
+	o.noteApplied()
 	if cerr := o.ix.Close(); cerr != nil || len(o.broken) > 0 {
 		return errors.Join(err, cerr)
 	}
-	return errors.Join(err, o.r.closedCleanly())
+	return errors.Join(err, o.r.markClosed())
 }

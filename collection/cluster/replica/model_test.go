@@ -291,8 +291,8 @@ func (m *model) check() {
 // have the same bits: while answers of the store are lost, replicas end and lose their caches, and
 // the log is cut.
 func TestModel(t *testing.T) {
-	defer func(d time.Duration) { appendTime = d }(appendTime)
-	appendTime = 45 * time.Millisecond // less than the log waits before it asks again
+	defer func(d time.Duration) { appendTimeout = d }(appendTimeout)
+	appendTimeout = 45 * time.Millisecond // less than the log waits before it asks again
 	rounds := 3
 	if effort.Long() {
 		rounds = 30

@@ -1,28 +1,39 @@
-// Package replica keeps a copy of a shard on this machine: a cache that is a function of a
-// checkpoint of the shard and the entries of its log after that (I3). docs/lab/cluster.md has the
-// invariants that comments here name.
+// Package replica keeps a copy of a shard on this machine. The copy is a cache: a function of a checkpoint of the shard
+// and of the entries after it in the log (I3 of docs/lab/cluster.md: replicas are functions of objects).
 //
 //	fetching ──► catching up ──► ready
 //	   ▲              │            │
 //	   └── failed ◄───┴────────────┘
 //
-// It begins with a checkpoint, or empty, applies the entries up to the end of the log, and then those
-// that come. After a fault of this machine or of the store it tries again.
+// The phases, and what causes a transition:
 //
-// Its index file is written without waiting for the disk. A transaction that applies an entry notes
-// its number and hash, so that a process that is killed goes on from there. The file is thrown away,
-// and fetched again, if it was open when the machine stopped, if the log has another entry of the
-// number, or if the log was cut after it.
+//	fetching      the file is opened, or a checkpoint is fetched. It begins here, and again after failed.
+//	catching up   the file is open (openAndFollow), and entries are applied up to the end of the log.
+//	ready         the end of the log was reached. Entries are applied as they come (stayReady).
+//	failed        opening, fetching or following has failed (keepOpen). After a wait it is fetching again. If the
+//	              cache was of no use, it is removed and fetched again without this phase, a few times.
 //
-// Replicas that have applied the same entries have the same documents at the same ordinals, with the
-// same payloads and vectors in the same bits: which processor, device or number of threads encodes
-// them makes no difference, as package kernels promises. Their files differ in layout, which depends
-// on when segments were merged and deleted documents removed. There is one exception. A generation
-// after the first begins with a checkpoint of vectors that were decoded, and encoded again. If two
-// nodes put one at different entries, the documents between these entries were encoded
-// from decoded vectors in one and from the original ones in the other.
+// Only keepOpen, and functions that it calls, change the phase. Close ends every phase. Other packages ask for changes:
+// a search that finds damage calls [Replica.ReportDamage], and a journal that cannot be followed calls ReportFailure;
+// both make a ready replica fetch again. For a user, cluster.ReplicaStatus adds: empty (the collection has no
+// documents), closed (a holder has not opened it yet; the first request does), and silent (the node does not answer).
 //
-// A shard can be read while its checkpoint is fetched, if that has all entries of the log.
+// The index file is written without waiting for the disk. A transaction that applies an entry notes its number and
+// hash, so a process that was killed continues from there. The cache is removed and fetched again in these cases:
+//
+//  1. It was open when the machine stopped.
+//  2. The log has another entry with the number of its last one.
+//  3. The log was cut after its last entry.
+//  4. It is damaged.
+//
+// Replicas that have applied the same entries have the same documents at the same ordinals, with the same payloads, and
+// vectors with the same bits: they do not depend on the processor, device or threads that encode them, as package
+// kernels promises. Their files differ in layout, which depends on when segments were merged and deleted documents
+// removed. There is one exception. A generation after the first begins with a checkpoint of vectors that were decoded
+// and encoded again. If two nodes put such a checkpoint at different entries, the documents between these entries were
+// encoded from decoded vectors in one and from the original vectors in the other.
+//
+// A shard can be read while its checkpoint is being fetched, if the checkpoint has all entries of the log.
 package replica
 
 import (
@@ -45,59 +56,59 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Shard names the shard of a replica, and its objects.
+// Shard identifies the shard of a replica, and its objects.
 type Shard struct {
-	Collection string // its identity: objects are below data/Collection/
+	Collection string // id of the collection: objects are below data/Collection/
 	Number     int
 	Generation Generation
-	// Config is as the collection was declared. MaxDocuments is the share of the shard.
+	// Config is the configuration of the collection, except that MaxDocuments is the share of the shard.
 	Config collection.Config
 }
 
 // Generation is a codec, and the checkpoints that are encoded with it.
 type Generation struct {
 	Number uint64 `json:"number"`
-	Dim    int    `json:"dim"` // 0: only documents without vectors so far
+	Dim    int    `json:"dim"` // 0 means that there are only documents without vectors so far
 	Nbits  int    `json:"nbits"`
-	// Stage of the collection's growth. The codec of [collection.StageFlat] is a function
-	// of the dimension; that of other stages is the object Codec, an index file without documents.
+	// Stage is the growth stage of the collection. The codec of [collection.StageFlat] follows from the dimension. That
+	// of other stages is the object Codec, an index file without documents.
 	Stage collection.Stage `json:"stage"`
 	Codec objects.Ref      `json:"codec,omitzero"`
 	Model *storage.Model   `json:"model,omitempty"`
 	// Trained is the number of tokens that the collection had when the codec was trained.
 	Trained uint64 `json:"trained,omitempty"`
-	// Base is the generation whose first checkpoints gave documents their ordinals: it is that of another one
-	// if that was encoded again, and the own number after a bulk build. 0 is the first.
+	// Base is the generation whose first checkpoints gave the documents their ordinals. A generation that encodes
+	// another one again has the Base of that one; a bulk build has its own number. 0 is the first generation.
 	Base uint64 `json:"base,omitempty"`
-	// Begun says that shards may have no checkpoint of the generation: they begin empty, and have
-	// all entries of their logs. Otherwise each has one.
+	// Begun says that shards may have no checkpoint of the generation: they begin empty, and their logs have all
+	// entries. Otherwise each shard has a checkpoint.
 	Begun bool `json:"begun,omitempty"`
 }
 
-// Config has the settings that the replicas of a process share.
+// Config has the settings that all replicas of a process share.
 type Config struct {
 	Store objects.Store
 	Dir   string        // of the cache; each replica has a folder in it
 	Index store.Options // threads, backend, device, derived data, queue
 	Grace time.Duration // as in the journal
-	// CheckpointBytes of entries after a checkpoint make the writer put another; 0: 64 MiB or a
-	// quarter of the file, whichever is more. An entry counts 64 KiB at least. A shard with less has no checkpoint:
-	// its replicas read the log from the beginning.
+	// CheckpointBytes is the size of the entries after a checkpoint that makes the writer put another one. 0 means
+	// 64 MiB or a quarter of the file, whichever is more. An entry counts at least 64 KiB. A shard with less has no
+	// checkpoint: its replicas read the log from the beginning.
 	CheckpointBytes int64
-	// Appended is called after an own entry has been put, to tell other nodes; nil means that nothing is called.
+	// Appended is called after this process has put an entry, to tell other nodes. nil means that nothing is called.
 	// Changes of the shard wait for it.
 	Appended func(s Shard, entry uint64)
-	// Misled is called when the log still lacks an entry a minute after it was hinted at; nil means that nothing
-	// is called.
-	Misled func(s Shard)
-	// Living asks the store whether a collection is there: the error is [collection.ErrUnknown] if
-	// it was removed. A writer that has slept calls it before it acknowledges a change: the log of a
-	// collection that was removed long ago is gone with its seal (I10). nil: none are removed.
-	Living func(ctx context.Context, collection string) error
-	Logger *slog.Logger
+	// HintFailed is called when the log still lacks a hinted entry after a minute. nil means that nothing is called.
+	HintFailed func(s Shard)
+	// CheckExists asks the store whether a collection exists: the error is [collection.ErrUnknown] if it was removed. A
+	// writer that has slept calls it before it acknowledges a change, since the log of a collection that was removed
+	// long ago may have been deleted together with its seal (I10: a removal is a fence). nil means that no collection
+	// is ever removed.
+	CheckExists func(ctx context.Context, collection string) error
+	Logger      *slog.Logger
 }
 
-// Phases of a replica.
+// Phases of a replica; see the comment of the package.
 const (
 	Fetching   = "fetching"
 	CatchingUp = "catching up"
@@ -105,44 +116,44 @@ const (
 	Failed     = "failed"
 )
 
-// ErrFailed: a replica cannot answer now. The error has the reason, and advice.
+// ErrFailed means that a replica cannot answer now. The error has the reason, and advice.
 var ErrFailed = errors.New("a shard cannot be read on this node")
 
 // Replica is a copy of a shard. It is safe for concurrent use.
 type Replica struct {
-	c       *Config
-	s       Shard
+	cfg     *Config
+	shard   Shard
 	log     *slog.Logger
 	journal *journal.Log
 	dir     string
 
-	until, ctx  context.Context // until ends when Close begins; ctx, of requests to the store, with the context of Close
-	stop, abort context.CancelFunc
-	ended       chan struct{}  // closed when it has ended
-	wake        chan struct{}  // capacity 1: there may be entries
-	copies      chan struct{}  // capacity 1: a checkpoint is being made
-	background  sync.WaitGroup // checkpoints that run begins, before it ends
+	running, ctx context.Context // running ends when Close begins; ctx, for requests to the store, with that of Close
+	stop, abort  context.CancelFunc
+	ended        chan struct{}  // closed when keepOpen has ended
+	wake         chan struct{}  // capacity 1: there may be entries, or a checkpoint may be due
+	copySlot     chan struct{}  // capacity 1: held while a copy of the file is made
+	background   sync.WaitGroup // checkpoints that are being put
 
-	fresh bool // the file was fetched when it was opened; of run alone
-	lost  int  // caches that were thrown away since it was ready; of run alone
+	// Used by keepOpen only:
+	fetched bool // the file was fetched when it was opened
+	cleared int  // attempts since the replica was last ready
 
-	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when a field below changes
-	phase   string
-	err     error   // of the phase Failed
-	ready   *opened // nil: it is not
-	cold    *opened // a checkpoint that is being fetched, for reads; nil means none
-	entry   uint64  // the last that is applied
-	known   uint64  // the last that the log is known to have
-	most    *uint64 // documents; nil means no limit
-	writer  bool
-	behind  int64 // about the size of the entries after the newest checkpoint
-	stopped bool
-	left    error // of closing
+	mu           sync.Mutex
+	changed      chan struct{} // closed and replaced when a field below changes
+	phase        string
+	err          error      // of the phase Failed
+	ready        *openShard // nil unless the replica is ready
+	partial      *openShard // a checkpoint that can be read while it is fetched. nil means none
+	entry        uint64     // last applied entry
+	known        uint64     // last entry that the log is said to have
+	maxDocuments *uint64    // nil means no limit
+	writer       bool       // this replica gathers the changes of the shard
+	behind       int64      // about the size of the entries after the newest checkpoint
+	stopped      bool
+	closeErr     error
 }
 
-// Open makes a replica from the cache or from the store. It returns at once: the file is fetched in
-// the background, and calls wait for it.
+// Open opens a replica. It returns at once: the file is opened or fetched in the background, and calls wait for it.
 func Open(c *Config, s Shard) (*Replica, error) {
 	if c.Store == nil || c.Dir == "" || s.Collection == "" || s.Generation.Number == 0 || s.Number < 0 {
 		return nil, fmt.Errorf("%w: shard %d of %q, generation %d, in the folder %q", collection.ErrConfig,
@@ -153,46 +164,52 @@ func Open(c *Config, s Shard) (*Replica, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	r := &Replica{
-		c: c, s: s, log: log.With("collection", s.Collection, "shard", s.Number, "generation", s.Generation.Number),
-		journal: journal.New(c.Store, s.Collection, s.Number, journal.Options{Grace: c.Grace}),
-		dir:     filepath.Join(c.Dir, s.Collection, fmt.Sprintf("%04d-%08d", s.Number, s.Generation.Number)),
-		ended:   make(chan struct{}), wake: make(chan struct{}, 1), copies: make(chan struct{}, 1),
-		changed: make(chan struct{}), phase: Fetching, most: s.Config.MaxDocuments,
+		cfg:          c,
+		shard:        s,
+		log:          log.With("collection", s.Collection, "shard", s.Number, "generation", s.Generation.Number),
+		journal:      journal.New(c.Store, s.Collection, s.Number, journal.Options{Grace: c.Grace}),
+		dir:          filepath.Join(c.Dir, s.Collection, fmt.Sprintf("%04d-%08d", s.Number, s.Generation.Number)),
+		ended:        make(chan struct{}),
+		wake:         make(chan struct{}, 1),
+		copySlot:     make(chan struct{}, 1),
+		changed:      make(chan struct{}),
+		phase:        Fetching,
+		maxDocuments: s.Config.MaxDocuments,
 	}
 	r.ctx, r.abort = context.WithCancel(context.Background())
-	r.until, r.stop = context.WithCancel(r.ctx)
-	go r.run()
+	r.running, r.stop = context.WithCancel(r.ctx)
+	go r.keepOpen()
 	return r, nil
 }
 
-// State is a report on a replica.
+// State describes a replica.
 type State struct {
 	Phase     string `json:"phase"` // "fetching", "catching up", "ready", "failed"
-	Entry     uint64 `json:"entry"` // the last that it has applied
-	Known     uint64 `json:"known"` // the last entry of the log that it knows of
+	Entry     uint64 `json:"entry"` // last applied entry
+	Known     uint64 `json:"known"` // last entry that the log is said to have
 	Error     string `json:"error,omitempty"`
 	Documents uint64 `json:"documents"`
 	Bytes     int64  `json:"bytes"`
 }
 
-// State of the replica.
+// State returns the present state of the replica.
 func (r *Replica) State() State {
 	r.mu.Lock()
-	s, open := State{Phase: r.phase, Entry: r.entry, Known: max(r.known, r.entry)}, cmp.Or(r.ready, r.cold)
+	s, open := State{Phase: r.phase, Entry: r.entry, Known: max(r.known, r.entry)}, cmp.Or(r.ready, r.partial)
 	if r.err != nil {
 		s.Error = r.err.Error()
 	}
 	r.mu.Unlock()
 	if open != nil {
-		if st, err := open.col.Stats(r.ctx); err == nil {
+		if st, err := open.collection.Stats(r.ctx); err == nil {
 			s.Documents, s.Bytes = st.Documents, st.FileBytes
 		}
 	}
 	return s
 }
 
-// set changes fields that the mutex guards, and wakes calls that wait for a change.
-func (r *Replica) set(change func()) {
+// changeState changes fields that the mutex guards, and wakes calls that wait for a change.
+func (r *Replica) changeState(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change()
@@ -200,17 +217,17 @@ func (r *Replica) set(change func()) {
 	r.changed = make(chan struct{})
 }
 
-// ring wakes run: there may be entries to read, or a checkpoint may be due.
-func (r *Replica) ring() {
+// wakeUp wakes stayReady: there may be entries to read, or a checkpoint may be due.
+func (r *Replica) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// use waits until the replica is ready and has an entry. Reads get a file that is being fetched, as
-// long as the log is not known to have more.
-func (r *Replica) use(ctx context.Context, after uint64, read bool) (*opened, error) {
+// waitUntilUsable waits until the replica is ready and has an entry. A read may get a file that is still being fetched,
+// as long as the log is not known to have more entries.
+func (r *Replica) waitUntilUsable(ctx context.Context, after uint64, read bool) (*openShard, error) {
 	for {
 		open, changed, err := r.usable(after, read)
 		if open != nil || err != nil {
@@ -222,46 +239,48 @@ func (r *Replica) use(ctx context.Context, after uint64, read bool) (*opened, er
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return nil, fmt.Errorf("waiting for shard %d of %s, which is %s and has entry %d of %d: %w",
-				r.s.Number, r.s.Collection, r.phase, r.entry, after, ctx.Err())
+				r.shard.Number, r.shard.Collection, r.phase, r.entry, after, ctx.Err())
 		}
 	}
 }
 
-// usable returns the results of use if there is no need to wait; otherwise only changed, which is closed at the
-// next change.
-func (r *Replica) usable(after uint64, read bool) (open *opened, changed chan struct{}, err error) {
+// usable returns what waitUntilUsable returns if that need not wait. Otherwise it returns only changed, which is
+// closed at the next change.
+func (r *Replica) usable(after uint64, read bool) (open *openShard, changed chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hear(after)
+	r.noteKnown(after)
 	switch {
 	case r.stopped:
 		return nil, nil, collection.ErrClosed
 	case r.ready != nil && r.entry >= after:
 		return r.ready, nil, nil
-	case r.ready == nil && read && r.cold != nil && r.cold.last.Number >= r.known:
-		return r.cold, nil, nil
+	case r.ready == nil && read && r.partial != nil && r.partial.lastPosition.Number >= r.known:
+		return r.partial, nil, nil
 	case r.ready == nil && r.phase == Failed:
-		return nil, nil, fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.s.Number, r.s.Collection, r.err)
+		return nil, nil, fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.shard.Number, r.shard.Collection, r.err)
 	}
 	return nil, r.changed, nil
 }
 
-// closing are the errors of a collection whose replica closes it, or is about to. Nothing was done.
-var closing = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
+// closingErrors are the errors of a collection that its replica closes, or is about to close. Nothing was done.
+var closingErrors = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
 
-// with calls do with the open replica, and again if this was closed before anything was done.
-func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*opened) error) error {
+// withOpen calls do with the open replica. It calls do again with the next one if the first was closed before anything
+// was done.
+func (r *Replica) withOpen(ctx context.Context, after uint64, read bool, do func(*openShard) error) error {
 	for {
-		open, err := r.use(ctx, after, read)
+		open, err := r.waitUntilUsable(ctx, after, read)
 		if err != nil {
 			return err
 		}
 		err = do(open)
-		if !is(err, closing...) || errors.Is(err, storage.ErrOutcomeUnknown) {
+		if !wrapsAny(err, closingErrors...) || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
+		// Wait until the replica has noticed that it is closing.
 		r.mu.Lock()
-		same, changed := r.ready == open || r.cold == open, r.changed
+		same, changed := r.ready == open || r.partial == open, r.changed
 		r.mu.Unlock()
 		if !same {
 			continue
@@ -274,15 +293,14 @@ func (r *Replica) with(ctx context.Context, after uint64, read bool, do func(*op
 	}
 }
 
-// Snapshot waits until the replica has an entry, and returns a state of the shard, with the last entry
-// that it has.
+// Snapshot waits until the replica has an entry, and returns a snapshot of the shard with the last entry that it has.
 func (r *Replica) Snapshot(ctx context.Context, after uint64) (v *store.Snapshot, entry uint64, err error) {
-	err = r.with(ctx, after, true, func(open *opened) error {
-		if v, err = open.col.Snapshot(ctx); err != nil {
+	err = r.withOpen(ctx, after, true, func(open *openShard) error {
+		if v, err = open.collection.Snapshot(ctx); err != nil {
 			return err
 		}
 		has, err := v.Snapshot().Applied()
-		if entry = has.Sequence; err == nil && entry < after { // the file was fetched again meanwhile
+		if entry = has.Sequence; err == nil && entry < after { // the file was fetched again: try once more
 			err = collection.ErrClosed
 		}
 		if err != nil {
@@ -296,23 +314,22 @@ func (r *Replica) Snapshot(ctx context.Context, after uint64) (v *store.Snapshot
 	return v, entry, nil
 }
 
-// Batch identifies a change. Sent says that it was sent before, with an unknown outcome, when the log
-// ended with the entry After: the change is then looked for in the log first (I11).
+// Batch identifies a change. Sent says that it was sent before, with an unknown outcome, when the log ended with the
+// entry After: the change is then looked for in the log first (I11: a change is made once).
 type Batch struct {
 	ID    string `json:"id"`
 	Sent  bool   `json:"sent,omitempty"`
 	After uint64 `json:"after,omitempty"`
 }
 
-// change does a change, and returns the entry that has it.
+// change makes a change, and returns the entry that has it.
 func (r *Replica) change(ctx context.Context, b Batch, do func(*store.Collection, *store.Batch) error) (uint64, error) {
-	given := &store.Batch{ID: b.ID, Sent: b.Sent, After: b.After}
-	err := r.with(ctx, 0, false, func(open *opened) error { return do(open.col, given) })
-	return given.Entry, err
+	batch := &store.Batch{ID: b.ID, Sent: b.Sent, After: b.After}
+	err := r.withOpen(ctx, 0, false, func(open *openShard) error { return do(open.collection, batch) })
+	return batch.Entry, err
 }
 
-// Update, Delete and UpdateMetadata are those of [collection.Collection] for the documents of the
-// shard; entry is the one that has the change, 0 if nothing was changed. After
+// Update stores documents of the shard, as [collection.Collection] does. entry has the change. After
 // [storage.ErrOutcomeUnknown] the change may have been made: send the same batch again.
 func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.DocumentInput, o collection.UpdateOptions) (
 	receipt collection.Receipt, entry uint64, err error) {
@@ -323,7 +340,7 @@ func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.Documen
 	return receipt, entry, err
 }
 
-// Delete deletes documents, see [Replica.Update].
+// Delete deletes documents of the shard, see [Replica.Update].
 func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
 	n index.Affected, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
@@ -333,7 +350,7 @@ func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
 	return n, entry, err
 }
 
-// UpdateMetadata sets fields of documents, see [Replica.Update].
+// UpdateMetadata sets fields of documents of the shard, see [Replica.Update].
 func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Selection,
 	set map[string]json.RawMessage) (n index.Affected, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
@@ -343,32 +360,33 @@ func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Sele
 	return n, entry, err
 }
 
-// Stats of the shard.
+// Stats describes the shard.
 func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
-	err = r.with(ctx, 0, true, func(open *opened) (err error) {
-		st, err = open.col.Stats(ctx)
+	err = r.withOpen(ctx, 0, true, func(open *openShard) (err error) {
+		st, err = open.collection.Stats(ctx)
 		return err
 	})
 	return st, err
 }
 
-// Hint says that the log has an entry.
-func (r *Replica) Hint(entry uint64) {
+// NoteEntry tells the replica that the log has an entry.
+func (r *Replica) NoteEntry(entry uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hear(entry)
+	r.noteKnown(entry)
 }
 
-// hear notes that the log has an entry, also if a higher one is known, which may be an error. r.mu is held.
-func (r *Replica) hear(entry uint64) {
+// noteKnown notes that the log is said to have an entry, and wakes the replica if it lacks it. It does so even if a
+// higher entry is known already, since that one may be wrong. r.mu is held.
+func (r *Replica) noteKnown(entry uint64) {
 	if entry > r.entry {
 		r.known = max(r.known, entry)
-		r.ring()
+		r.wakeUp()
 	}
 }
 
-// Seal ends the log of a shard of a collection that was removed (I10): an entry after which nothing comes, also if the
-// last one is damaged.
+// Seal ends the log of a shard of a collection that was removed (I10: a removal is a fence): it puts an entry after
+// which no other may follow, even if the last entry is damaged.
 func Seal(ctx context.Context, c *Config, collection string, shard int) error {
 	l := journal.New(c.Store, collection, shard, journal.Options{Grace: c.Grace})
 	body, err := store.Seal()
@@ -377,7 +395,7 @@ func Seal(ctx context.Context, c *Config, collection string, shard int) error {
 	}
 	for {
 		last, err := l.Last(ctx)
-		damaged := errors.Is(err, journal.ErrFork) && last.Number > 0 // its number fences writers all the same
+		damaged := errors.Is(err, journal.ErrFork) && last.Number > 0 // its number is enough to put the next entry
 		if err != nil && !damaged || store.Sealed(last.Body) {
 			return err
 		}
@@ -387,69 +405,69 @@ func Seal(ctx context.Context, c *Config, collection string, shard int) error {
 	}
 }
 
-// Corrupt says that a search has found damage in the file, which is then fetched again.
-func (r *Replica) Corrupt(err error) {
+// ReportDamage reports damage in the file, which is then fetched again.
+func (r *Replica) ReportDamage(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ready != nil {
-		r.ready.Failed(err)
+		r.ready.ReportFailure(err)
 	}
 }
 
-// Poll looks for entries without a hint.
+// Poll reads the log without a hint.
 func (r *Replica) Poll(ctx context.Context) error {
-	return r.with(ctx, 0, false, func(open *opened) error { return open.follow(ctx) })
+	return r.withOpen(ctx, 0, false, func(open *openShard) error { return open.followLog(ctx) })
 }
 
-// SetMost sets the largest number of documents that the shard keeps; nil means no limit.
-func (r *Replica) SetMost(most *uint64) {
+// SetMaxDocuments sets the limit of documents of the shard. nil means no limit.
+func (r *Replica) SetMaxDocuments(most *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.most = most; r.ready != nil {
-		r.ready.col.SetMost(most)
+	if r.maxDocuments = most; r.ready != nil {
+		r.ready.collection.LimitDocuments(most)
 	}
 }
 
-// SetWriter says whether this replica gathers the changes of the shard. The one that does puts a
-// checkpoint when enough entries have come since the last ([Config.CheckpointBytes]).
+// SetWriter sets whether this replica gathers the changes of the shard. The writer puts a checkpoint when enough
+// entries have come since the last one ([Config.CheckpointBytes]).
 func (r *Replica) SetWriter(is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writer = is
-	r.ring()
+	r.wakeUp()
 }
 
-// Verify reads every byte of the file. One that is damaged is thrown away and fetched again.
+// Verify reads and checks every byte of the file. A damaged file is removed and fetched again.
 func (r *Replica) Verify(ctx context.Context) error {
-	return r.with(ctx, 0, false, func(open *opened) error {
-		err := open.col.Verify(ctx)
+	return r.withOpen(ctx, 0, false, func(open *openShard) error {
+		err := open.collection.Verify(ctx)
 		if errors.Is(err, storage.ErrCorrupt) {
-			open.Failed(err)
+			open.ReportFailure(err)
 		}
 		return err
 	})
 }
 
-// Close ends the replica. The cache stays. Changes that wait are done until ctx ends.
+// Close ends the replica, and keeps the cache. Changes that wait are finished until ctx ends.
 func (r *Replica) Close(ctx context.Context) error {
-	r.set(func() { r.stopped = true })
+	r.changeState(func() { r.stopped = true })
 	r.stop()
 	defer context.AfterFunc(ctx, r.abort)()
 	<-r.ended
 	r.abort()
-	return r.left
+	return r.closeErr
 }
 
-// Remove ends the replica and removes its cache.
+// Remove ends the replica, and removes its cache.
 func (r *Replica) Remove(ctx context.Context) error {
 	err := r.Close(ctx)
 	return errors.Join(err, removeAll(r.dir))
 }
 
-// name is the collection's, for messages: its identity without the random part.
-func (r *Replica) name() string {
-	if i := strings.LastIndexByte(r.s.Collection, '.'); i > 0 {
-		return r.s.Collection[:i]
+// collectionName returns the name of the collection, for messages: its id without the random part.
+func (r *Replica) collectionName() string {
+	if i := strings.LastIndexByte(r.shard.Collection, '.'); i > 0 {
+		return r.shard.Collection[:i]
 	}
-	return r.s.Collection
+	return r.shard.Collection
 }

@@ -21,8 +21,8 @@ import (
 // Writers and readers use several replicas at a time, some end and begin again, and requests and answers are
 // lost: a reader that asks for the entry of an acknowledged change sees it, and in the end it is there once.
 func TestManyAtATime(t *testing.T) {
-	defer func(d time.Duration) { appendTime = d }(appendTime)
-	appendTime = 45 * time.Millisecond
+	defer func(d time.Duration) { appendTimeout = d }(appendTimeout)
+	appendTimeout = 45 * time.Millisecond
 	ctx, s := t.Context(), memory.New()
 	lose := rand.New(rand.NewPCG(3, 4))
 	var mu sync.RWMutex
@@ -135,22 +135,22 @@ func TestManyAtATime(t *testing.T) {
 
 // A log that does not have an entry a hint spoke of is read some times in vain. Meanwhile hints that are right count.
 func TestHintThatIsWrong(t *testing.T) {
-	defer func(first, hint time.Duration) { retryFirst, hintTime = first, hint }(retryFirst, hintTime)
-	retryFirst, hintTime = 20*time.Millisecond, 200*time.Millisecond
+	defer func(first, hint time.Duration) { minRetry, hintTimeout = first, hint }(minRetry, hintTimeout)
+	minRetry, hintTimeout = 20*time.Millisecond, 200*time.Millisecond
 	ctx, s, rng := t.Context(), memory.New(), rand.New(rand.NewPCG(1, 2))
 	misled := make(chan Shard, 10)
 	a := openReplica(t, s, t.TempDir(), shardOf(flat))
-	b, err := Open(&Config{Store: s, Dir: t.TempDir(), Misled: func(s Shard) { misled <- s }}, shardOf(flat))
+	b, err := Open(&Config{Store: s, Dir: t.TempDir(), HintFailed: func(s Shard) { misled <- s }}, shardOf(flat))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close(ctx)) }()
 	require.NoError(t, b.Poll(ctx))
-	b.Hint(100)
+	b.NoteEntry(100)
 	require.Eventually(t, func() bool { return len(misled) == 1 }, 20*time.Second, time.Millisecond)
 	require.Zero(t, b.State().Known)
-	b.Hint(100)
+	b.NoteEntry(100)
 	_, entry, err := a.Update(ctx, Batch{}, []collection.DocumentInput{randomDoc(rng, "d")}, collection.UpdateOptions{})
 	require.NoError(t, err)
-	b.Hint(entry)
+	b.NoteEntry(entry)
 	require.Eventually(t, func() bool { return b.State().Entry == entry }, 20*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return len(misled) == 2 }, 20*time.Second, time.Millisecond)
 }

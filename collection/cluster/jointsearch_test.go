@@ -15,16 +15,16 @@ import (
 func TestTogetherKeepsNoState(t *testing.T) {
 	c := startNodes(t, 1, 2, nil)[0]
 	wiki := declared(t, c, testDocs(0, 20, testDim)...)
-	all := &together{same: map[*kernels.Codec]int{}}
+	all := &jointSearcher{codecNumbers: map[*kernels.Codec]int{}}
 	first := func() (kept []weak.Pointer[index.Snapshot]) {
 		var parts []*index.Snapshot
-		for _, r := range c.opened(func(replicaKey) bool { return true }) {
+		for _, r := range c.openReplicas(func(replicaKey) bool { return true }) {
 			v, _, err := r.Snapshot(t.Context(), 0)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, v.Close()) }()
 			parts, kept = append(parts, v.Snapshot()), append(kept, weak.Make(v.Snapshot()))
 		}
-		_, err := all.at(t.Context(), c, parts)
+		_, err := all.searcherFor(t.Context(), c, parts)
 		require.NoError(t, err)
 		return kept
 	}()

@@ -85,12 +85,12 @@ func TestMistakes(t *testing.T) {
 		is   error
 		says string
 	}{
-		{"no model", create(plaid.Options{}), plaid.ErrOption, "wants a model, or a dimension"},
+		{"no model", create(plaid.Options{}), plaid.ErrOption, "set Model, Encoder or Dim"},
 		{"two dimensions", create(plaid.Options{Model: model, Dim: 3}), plaid.ErrOption, "the model has 128"},
 		{"no folder of a model", create(plaid.Options{Model: "nosuch"}), fs.ErrNotExist, "nosuch"},
 		{"bits", create(plaid.Options{Dim: 4, Bits: 3}), plaid.ErrOption, "nbits is 3"},
 		{"keywords", create(plaid.Options{Dim: 4, Keywords: &keywords.Settings{Tokenizer: "nosuch"}}), plaid.ErrOption, `tokenizer "nosuch"`},
-		{"read only", create(plaid.Options{Dim: 4, ReadOnly: true}), plaid.ErrOption, "read only"},
+		{"read only", create(plaid.Options{Dim: 4, ReadOnly: true}), plaid.ErrOption, "ReadOnly"},
 		{"payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`[1]`)}), plaid.ErrPayload, "no JSON object"},
 		{"broken payload", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"a":`)}), plaid.ErrPayload, "document 0"},
 		{"text twice", add(plaid.Document{ID: "b", Text: "x", Payload: []byte(`{"text": 1}`)}), plaid.ErrPayload, `field "text"`},
@@ -124,8 +124,8 @@ func TestMistakes(t *testing.T) {
 		{"like", search(plaid.Query{Text: "x", Like: []string{"nosuch"}}), plaid.ErrNotFound, "nosuch"},
 		{"words and vectors", search(plaid.Query{Text: "x", Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
 		{"words without text", search(plaid.Query{Keywords: true, Vectors: []float32{1}}), plaid.ErrOption, "Keywords goes with Text"},
-		{"nothing chosen", remove(c, plaid.Selection{}), collection.ErrSelection, "IDs or Where is needed"},
-		{"chosen twice", remove(c, plaid.Selection{IDs: []string{"a"}, Where: "1=1"}), collection.ErrSelection, "IDs and Where: one of them"},
+		{"nothing chosen", remove(c, plaid.Selection{}), collection.ErrSelection, "set IDs or Where"},
+		{"chosen twice", remove(c, plaid.Selection{IDs: []string{"a"}, Where: "1=1"}), collection.ErrSelection, "set IDs or Where, not both"},
 		{"args alone", remove(c, plaid.Selection{IDs: []string{"a"}, Args: []any{1}}), plaid.ErrOption, "Args without Where"},
 		{"condition of a deletion", remove(c, plaid.Selection{Where: "year >"}), plaid.ErrSyntax, ""},
 		{"a passage of a payload", set(c, map[string]any{"_PASSAGE": nil}), plaid.ErrPayload, "_PASSAGE"},

@@ -14,20 +14,20 @@ func TestReplicasCloseInTheBackground(t *testing.T) {
 	away, logs := hang(b)
 	a := testNode(t, b, "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
 	of := declared(t, a, testDocs(0, 2, 4)...)
-	m, err := a.mapByID(of.(*shards).id)
+	m, err := a.mapByID(of.(*shardedCollection).id)
 	require.NoError(t, err)
-	r, err := a.replica(t.Context(), m.ID, 0, m.Current.Number)
+	r, err := a.ensureReplica(t.Context(), m.ID, 0, m.Current.Number)
 	require.NoError(t, err)
 	_, err = a.Drop(t.Context(), "wiki")
 	require.NoError(t, err)
 	away.Store(true)
 	defer away.Store(false)
-	r.Hint(100)
+	r.NoteEntry(100)
 	await(t, "the log is read", func() bool { return logs.Load() > 0 })
 	held := make(chan struct{})
 	go func() {
 		defer close(held)
-		a.hold(time.Now().Add(2 * linger))
+		a.updateReplicas(time.Now().Add(2 * lingerTime))
 	}()
 	select {
 	case <-held:
@@ -38,7 +38,7 @@ func TestReplicasCloseInTheBackground(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		require.Nil(t, a.replicas[r.replicaKey])
-		return a.ending[r.replicaKey]
+		return a.closing[r.replicaKey]
 	}
 	require.True(t, ending())
 	away.Store(false)
@@ -50,9 +50,9 @@ func TestReplicasCloseInTheBackground(t *testing.T) {
 func TestLogsAreReadWhenHoldersEnd(t *testing.T) {
 	a := testNode(t, memory.New(), "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
 	of := declared(t, a, testDocs(0, 2, 4)...)
-	m, err := a.mapByID(of.(*shards).id)
+	m, err := a.mapByID(of.(*shardedCollection).id)
 	require.NoError(t, err)
-	r, err := a.replica(t.Context(), m.ID, 0, m.Current.Number)
+	r, err := a.ensureReplica(t.Context(), m.ID, 0, m.Current.Number)
 	require.NoError(t, err)
 	other := &Node{Name: "b"}
 	for placeShards([]*Node{a.node, other}, m.ID, 1, 2)[0][0] != a.node {
@@ -60,14 +60,14 @@ func TestLogsAreReadWhenHoldersEnd(t *testing.T) {
 	}
 	live := func(nodes ...*Node) (polled bool) {
 		a.mu.Lock()
-		a.nodes, r.poll = nodes, time.Now().Add(time.Hour)
-		poll := r.poll
-		clear(a.placed)
+		a.nodes, r.nextPoll = nodes, time.Now().Add(time.Hour)
+		poll := r.nextPoll
+		clear(a.placements)
 		a.mu.Unlock()
-		a.hold(time.Now())
+		a.updateReplicas(time.Now())
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return r.poll.Before(poll)
+		return r.nextPoll.Before(poll)
 	}
 	live(a.node, other)
 	require.False(t, live(a.node, other))
@@ -78,28 +78,28 @@ func TestLogsAreReadWhenHoldersEnd(t *testing.T) {
 func TestLimitOfReplicaThatIsOpened(t *testing.T) {
 	a := testNode(t, memory.New(), "a", func(c *Config) { c.Beat = time.Hour }) // the test acts
 	wiki := declared(t, a, testDocs(0, 2, 4)...)
-	m, err := a.mapByID(wiki.(*shards).id)
+	m, err := a.mapByID(wiki.(*shardedCollection).id)
 	require.NoError(t, err)
-	r, err := a.replica(t.Context(), m.ID, 0, m.Current.Number)
+	r, err := a.ensureReplica(t.Context(), m.ID, 0, m.Current.Number)
 	require.NoError(t, err)
-	a.opening.Lock()
+	a.openMutex.Lock()
 	a.mu.Lock()
-	a.retire(r, false)
+	a.closeReplica(r, false)
 	a.mu.Unlock()
 	await(t, "the replica is closed", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return !a.ending[r.replicaKey]
+		return !a.closing[r.replicaKey]
 	})
 	opened := make(chan error, 1)
 	go func() {
-		_, err := a.open(m, m.Current, 0)
+		_, err := a.openReplica(m, m.Current, 0)
 		opened <- err
 	}()
 	most := uint64(5)
 	_, err = wiki.SetMaxDocuments(t.Context(), &most)
 	require.NoError(t, err)
-	a.opening.Unlock()
+	a.openMutex.Unlock()
 	require.NoError(t, <-opened)
 	add(t, wiki, testDocs(10, 10, 4))
 	require.EqualValues(t, most, numbersOf(t, wiki).Documents)
