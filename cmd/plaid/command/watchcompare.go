@@ -89,7 +89,7 @@ func (c *comparison) findMissing() (*missingFiles, error) {
 	if c.work.deleted, err = missing.deletedFiles(); err != nil {
 		return nil, err
 	}
-	for _, path := range missing.kept {
+	for _, path := range missing.keptFiles {
 		c.next[path] = s.known[path].unread()
 	}
 	return missing, nil
