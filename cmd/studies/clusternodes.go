@@ -193,7 +193,7 @@ func (c *countingStore) Delete(ctx context.Context, name string) error {
 // randomDocuments is a source of random documents, which are made when they are read.
 type randomDocuments struct {
 	options *clusterOptions
-	count int
+	count   int
 }
 
 func (d *randomDocuments) Dim() int        { return d.options.dim }

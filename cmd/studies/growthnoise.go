@@ -18,9 +18,9 @@ import (
 // share of the vector's length, and the sum is scaled to unit length. Documents are made when they
 // are read, and are the same each time.
 type noisy struct {
-	source  vectors.Source
-	noise float64
-	seed  uint64
+	source vectors.Source
+	noise  float64
+	seed   uint64
 	// origins are the real documents that the documents are made from.
 	origins []int32
 	// deviates are normal deviates; the noise of a token is a run of them.
@@ -41,7 +41,7 @@ func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*n
 		return nil, fmt.Errorf("%w: a collection without tokens cannot grow", vectors.ErrShape)
 	}
 	g := &noisy{
-		source:     real,
+		source:   real,
 		noise:    noise,
 		seed:     seed,
 		deviates: make([]float32, deviateCount+real.Dim()),

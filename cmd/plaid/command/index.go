@@ -87,10 +87,10 @@ func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 
 // buildFlags holds the flags of commands that train a codec and build an index with it.
 type buildFlags struct {
-	input          input
+	input       input
 	work        flags.Resources
 	device      flags.Device
-	options           index.BuildOptions
+	options     index.BuildOptions
 	scales      []string
 	noNormalize bool
 	// codec is the file whose codec is used. "" means that one is trained.

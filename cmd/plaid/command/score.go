@@ -108,7 +108,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 	}
 	// Read queries and candidates; map the documents if that is possible.
 	run := &scoring{
-		app:      a,
+		app:    a,
 		flags:  s,
 		docs:   docs,
 		scored: make([][]topk.Scored, queries.Len()),
@@ -143,7 +143,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 
 // scoring is one run of plaid score.
 type scoring struct {
-	app       *app
+	app     *app
 	flags   *scoreFlags
 	backend maxsim.Backend
 	// onDevice reports whether the backend computes on a device.

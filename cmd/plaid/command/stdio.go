@@ -225,6 +225,7 @@ type stages struct {
 	stageBegan time.Time
 }
 
+// report logs the last stage when another one begins.
 func (s *stages) report(p index.Progress) {
 	if p.Stage != s.last.Stage {
 		s.logLast()

@@ -23,7 +23,7 @@ import (
 // tuneFlags holds the flags of plaid tune.
 type tuneFlags struct {
 	queries              flags.Queries
-	options                    quality.TuneOptions
+	options              quality.TuneOptions
 	threads              int
 	force, dryRun, reset bool
 	format               flags.Format

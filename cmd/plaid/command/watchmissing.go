@@ -24,6 +24,7 @@ type devices struct {
 	err error
 }
 
+// newDevices returns an empty record for one look.
 func (s *folderSync) newDevices() *devices { return &devices{sync: s, dirs: map[string]string{}} }
 
 // wholePath returns the full path of a file or folder, given its path within the watched folder,
