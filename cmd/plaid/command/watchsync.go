@@ -208,10 +208,12 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	if err != nil {
 		return nil, err
 	}
-	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.keptFiles), missing.keptReason()
+	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.keptFiles),
+		missing.keptReason()
 	r.Passed += passed.All()
 	r.PassedFiles = passed.Files
-	// Change the index. With --moved, it is opened even if no file has changed, to change their root.
+	// Change the index. With --moved, it is opened even if no file has changed, to change the root of
+	// its files.
 	if s.sinceRead != nil {
 		s.sinceRead()
 	}
