@@ -59,8 +59,8 @@ func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shard
 		}
 		waitUntil(ctx, func() bool { // until all nodes know each other
 			return !slices.ContainsFunc(s.nodes, func(node *studyNode) bool {
-				known := node.Layout().Nodes
-				return len(known) < n || slices.ContainsFunc(known,
+				knownNodes := node.Layout().Nodes
+				return len(knownNodes) < n || slices.ContainsFunc(knownNodes,
 					func(other collection.Node) bool { return !other.Heard })
 			})
 		})
@@ -192,21 +192,21 @@ func (c *countingStore) Delete(ctx context.Context, name string) error {
 
 // randomDocuments is a source of random documents, which are made when they are read.
 type randomDocuments struct {
-	o *clusterOptions
-	n int
+	options *clusterOptions
+	count   int
 }
 
-func (d *randomDocuments) Dim() int        { return d.o.dim }
-func (d *randomDocuments) Len() int        { return d.n }
-func (d *randomDocuments) Rows(int) int    { return d.o.tokens }
+func (d *randomDocuments) Dim() int        { return d.options.dim }
+func (d *randomDocuments) Len() int        { return d.count }
+func (d *randomDocuments) Rows(int) int    { return d.options.tokens }
 func (d *randomDocuments) ID(i int) string { return fmt.Sprintf("d%d", i) }
 func (d *randomDocuments) Close() error    { return nil }
 
 func (d *randomDocuments) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		for i := from; i < to; i++ {
-			doc := d.o.document(uint64(i), d.o.tokens)
-			codec.Normalize(doc.Vectors, d.o.dim)
+			doc := d.options.document(uint64(i), d.options.tokens)
+			codec.Normalize(doc.Vectors, d.options.dim)
 			d := vectors.Document{ID: doc.ID, Tokens: doc.Vectors, Payload: doc.Metadata}
 			if !yield(d, ctx.Err()) || ctx.Err() != nil {
 				return

@@ -18,9 +18,9 @@ import (
 // share of the vector's length, and the sum is scaled to unit length. Documents are made when they
 // are read, and are the same each time.
 type noisy struct {
-	real  vectors.Source
-	noise float64
-	seed  uint64
+	source vectors.Source
+	noise  float64
+	seed   uint64
 	// origins are the real documents that the documents are made from.
 	origins []int32
 	// deviates are normal deviates; the noise of a token is a run of them.
@@ -41,7 +41,7 @@ func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*n
 		return nil, fmt.Errorf("%w: a collection without tokens cannot grow", vectors.ErrShape)
 	}
 	g := &noisy{
-		real:     real,
+		source:   real,
 		noise:    noise,
 		seed:     seed,
 		deviates: make([]float32, deviateCount+real.Dim()),
@@ -58,11 +58,11 @@ func newNoisy(real vectors.Source, tokens int64, noise float64, seed uint64) (*n
 	return g, nil
 }
 
-func (g *noisy) Dim() int        { return g.real.Dim() }
+func (g *noisy) Dim() int        { return g.source.Dim() }
 func (g *noisy) Len() int        { return len(g.origins) }
-func (g *noisy) Rows(i int) int  { return g.real.Rows(int(g.origins[i])) }
+func (g *noisy) Rows(i int) int  { return g.source.Rows(int(g.origins[i])) }
 func (g *noisy) ID(i int) string { return strconv.Itoa(i) }
-func (g *noisy) Close() error    { return g.real.Close() }
+func (g *noisy) Close() error    { return g.source.Close() }
 
 // Docs adds the noise on all processors, since that takes longer than encoding the result.
 func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
@@ -91,7 +91,7 @@ func (g *noisy) noiseless(ctx context.Context, from, to int) iter.Seq2[noiseless
 	return func(yield func(noiseless, error) bool) {
 		for i := from; i < to; i++ {
 			origin := int(g.origins[i])
-			for d, err := range g.real.Docs(ctx, origin, origin+1) {
+			for d, err := range g.source.Docs(ctx, origin, origin+1) {
 				if err != nil {
 					yield(noiseless{}, err)
 					return

@@ -85,6 +85,7 @@ func rewordExclusiveFlags(err error) error {
 // Root returns the command line without running it; manual pages are generated from it.
 func Root() *cobra.Command { return newApp(streams{}, nil).rootCommand() }
 
+// newApp returns a run of the program with these streams and arguments.
 func newApp(s streams, args []string) *app {
 	a := &app{opener: opener{stdio: stdio{
 		streams: s,

@@ -163,10 +163,10 @@ build from vectors.`,
 	}
 	f := cmd.Flags()
 	b.register(f)
-	b.in.registerStored(f)
+	b.input.registerStored(f)
 	f.StringVar(&scratch, "scratch", "", "`DIR` for files before they are in the store; it is created if necessary "+
 		"(default: that of temporary files, and the current one for the spool)")
-	f.BoolVar(&b.o.Resume, "resume", false,
+	f.BoolVar(&b.options.Resume, "resume", false,
 		"continue an interrupted build from the same files in the same --scratch")
 	for _, name := range []string{"nbits", "seed"} {
 		f.Lookup(name).Usage += " (default: as for the index)"
@@ -181,7 +181,7 @@ build from vectors.`,
 		if err := b.finishOptions(a, f); err != nil {
 			return err
 		}
-		if b.o.Resume && scratch == "" {
+		if b.options.Resume && scratch == "" {
 			return flags.Usagef("--resume needs --scratch, the folder of the interrupted build")
 		}
 		if scratch != "" {
@@ -191,14 +191,14 @@ build from vectors.`,
 		}
 		c := collection.Config()
 		if !f.Changed("nbits") {
-			if b.o.Nbits = c.Nbits; c.Binary {
-				b.o.Nbits = 1
+			if b.options.Nbits = c.Nbits; c.Binary {
+				b.options.Nbits = 1
 			}
 		}
 		if !f.Changed("seed") && c.Seed != nil {
-			b.o.Seed = *c.Seed
+			b.options.Seed = *c.Seed
 		}
-		b.o.Force = true // replace the files of an earlier build
+		b.options.Force = true // replace the files of an earlier build
 		use := func(src vectors.Source, texts *textsReport, o index.BuildOptions) error {
 			build := cluster.BuildOptions{Train: o, Dir: scratch, Logger: a.logger()}
 			if show := a.progress(); show != nil {

@@ -67,9 +67,9 @@ func clusterStatusText(b *bytes.Buffer, s *cluster.Status) {
 			return cmp.Compare(y.Bytes, x.Bytes)
 		})
 		for _, c := range firstLines(largest) {
-			state, known := collectionState(&c)
+			state, sizesKnown := collectionState(&c)
 			documents, size := out.Count(c.Documents), out.Bytes(c.Bytes)
-			if !known {
+			if !sizesKnown {
 				documents, size = "?", "?"
 			}
 			t.Line(c.Name, state, documents, out.Count(len(c.Shards)), out.Count(c.Replicas), size)
@@ -95,11 +95,11 @@ func clusterStatusText(b *bytes.Buffer, s *cluster.Status) {
 
 // collectionState names the stage of a collection and the work on it. known reports whether the
 // sizes of all shards are known.
-func collectionState(c *cluster.CollectionStatus) (state string, known bool) {
+func collectionState(c *cluster.CollectionStatus) (state string, sizesKnown bool) {
 	if c.Fault != "" {
 		return "not touched", false
 	}
-	state, known = cmp.Or(c.Work, string(c.Stage)), true
+	state, sizesKnown = cmp.Or(c.Work, string(c.Stage)), true
 	if c.Generation == 0 {
 		return state, true
 	}
@@ -114,12 +114,12 @@ func collectionState(c *cluster.CollectionStatus) (state string, known bool) {
 				notReady++
 			}
 		}
-		known = known && ready > 0
+		sizesKnown = sizesKnown && ready > 0
 	}
 	if notReady > 0 {
 		state += fmt.Sprintf("; %s not ready or behind", out.Plural(notReady, "replica"))
 	}
-	return state, known
+	return state, sizesKnown
 }
 
 // firstLines returns the items that are shown.

@@ -244,6 +244,8 @@ const (
 	highlightLines = 3
 )
 
+// write prints the results of a batch: below their questions, if these are arguments, or else as
+// rows.
 func (t *hitTable) write(queries *querySet, results []search.Result) error {
 	var b bytes.Buffer
 	var err error

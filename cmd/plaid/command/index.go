@@ -87,10 +87,10 @@ func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 
 // buildFlags holds the flags of commands that train a codec and build an index with it.
 type buildFlags struct {
-	in          input
+	input       input
 	work        flags.Resources
 	device      flags.Device
-	o           index.BuildOptions
+	options     index.BuildOptions
 	scales      []string
 	noNormalize bool
 	// codec is the file whose codec is used. "" means that one is trained.
@@ -102,8 +102,8 @@ type buildFlags struct {
 }
 
 func (b *buildFlags) register(f *pflag.FlagSet) {
-	o := &b.o
-	b.in.register(f)
+	o := &b.options
+	b.input.register(f)
 	b.work.Register(f)
 	b.device.Register(f)
 	f.Var(flags.Nbits(&o.Nbits), "nbits", "residual bits a component")
@@ -143,9 +143,9 @@ func (b *buildFlags) finishOptions(a *app, f *pflag.FlagSet) error {
 				return flags.Usagef("--%s goes with a codec that is trained, not with --codec", name)
 			}
 		}
-		b.o.Nbits = 0
+		b.options.Nbits = 0
 	}
-	o := &b.o
+	o := &b.options
 	o.NoDimScales, o.NoCentroidScales = !slices.Contains(b.scales, "dim"), !slices.Contains(b.scales, "centroid")
 	o.Unnormalized = b.noNormalize
 	o.Threads, o.Memory = b.work.Threads, b.work.Memory
@@ -157,10 +157,10 @@ func (b *buildFlags) finishOptions(a *app, f *pflag.FlagSet) error {
 			}
 		}
 	}
-	if o.Resume && b.in.texts.Given() {
+	if o.Resume && b.input.texts.Given() {
 		return flags.Usagef("--resume is for vectors: with texts, repeat the command and it resumes")
 	}
-	return b.in.checkFlags()
+	return b.input.checkFlags()
 }
 
 func (a *app) indexCommand() *cobra.Command {
@@ -214,9 +214,9 @@ Sizes are bytes, or have a unit: MiB or M for 2²⁰ bytes, MB for 10⁶ and so 
 	}
 	f := cmd.Flags()
 	b.register(f)
-	b.in.registerStored(f)
-	f.BoolVar(&b.o.Force, "force", false, "replace an existing index")
-	f.BoolVar(&b.o.Resume, "resume", false, "continue an interrupted build from the same files, or, if this "+
+	b.input.registerStored(f)
+	f.BoolVar(&b.options.Force, "force", false, "replace an existing index")
+	f.BoolVar(&b.options.Resume, "resume", false, "continue an interrupted build from the same files, or, if this "+
 		"build is interrupted, leave it so that it can be continued")
 	f.BoolVar(&b.noCheck, "no-check", false, noCheckHelp)
 	f.StringVar(&b.codec, "codec", "", "`FILE` with the codec to use: an index, or the output of --codec-only")
@@ -245,7 +245,7 @@ func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *b
 		return a.openAndBuild(ctx, path, b, check, use)
 	}
 	return a.openSnapshot(ctx, b.codec, func(snap *index.Snapshot) error {
-		b.o.Like = snap
+		b.options.Like = snap
 		return a.openAndBuild(ctx, path, b, check, use)
 	})
 }
@@ -255,13 +255,13 @@ func (a *app) buildFile(ctx context.Context, f *pflag.FlagSet, path string, b *b
 // it calls check, which returns an error if the index could not be written.
 func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, check func(*index.BuildOptions) error,
 	use func(src vectors.Source, texts *textsReport, o index.BuildOptions) error) (err error) {
-	input, work := &b.in, &b.work
+	input, work := &b.input, &b.work
 	defer work.LimitMemory()()
 	b.begin = a.now()
-	if b.o.Device, err = a.openDevice(ctx, &b.device); err != nil {
+	if b.options.Device, err = a.openDevice(ctx, &b.device); err != nil {
 		return err
 	}
-	o := b.o
+	o := b.options
 	// Vectors are read from files.
 	if !input.texts.Given() {
 		if o.Input, err = input.docs.Identity(); err != nil {

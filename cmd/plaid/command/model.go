@@ -268,11 +268,11 @@ func modelText(b *bytes.Buffer, r *modelReport) {
 	}
 	line("skipped", fmt.Sprintf("%d: %s", len(skipped), strings.Join(skipped, " ")), "skip")
 	if len(c.Keep) > 0 {
-		var kept []string
+		var keptPieces []string
 		for _, id := range c.Keep {
-			kept = append(kept, c.Tokenizer.Piece(id))
+			keptPieces = append(keptPieces, c.Tokenizer.Piece(id))
 		}
-		line("kept of documents", fmt.Sprintf("%d: %s", len(kept), strings.Join(kept, " ")), "keep")
+		line("kept of documents", fmt.Sprintf("%d: %s", len(keptPieces), strings.Join(keptPieces, " ")), "keep")
 	}
 	if p := c.Pooling; p != nil {
 		line("pooling", fmt.Sprintf("one vector for %g, after the first %d", p.Factor, p.Protected), "pooling")

@@ -108,7 +108,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 	}
 	// Read queries and candidates; map the documents if that is possible.
 	run := &scoring{
-		a:      a,
+		app:    a,
 		flags:  s,
 		docs:   docs,
 		scored: make([][]topk.Scored, queries.Len()),
@@ -143,7 +143,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 
 // scoring is one run of plaid score.
 type scoring struct {
-	a       *app
+	app     *app
 	flags   *scoreFlags
 	backend maxsim.Backend
 	// onDevice reports whether the backend computes on a device.
@@ -205,7 +205,7 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 			x.queriesByDoc[h.Doc] = append(x.queriesByDoc[h.Doc], int32(i))
 		}
 	}
-	x.a.warnOfMissingQueries(withoutCandidates, first, x.flags.candidates)
+	x.app.warnOfMissingQueries(withoutCandidates, first, x.flags.candidates)
 	missing := make(map[string]bool, len(x.queriesByDoc))
 	for id := range x.queriesByDoc {
 		missing[id] = true
@@ -216,7 +216,7 @@ func (x *scoring) readCandidates(ctx context.Context, queries vectors.Source) er
 	if len(missing) == 0 {
 		return nil
 	}
-	x.a.printWarning("%s: of the documents that it lists, %s not in %s, such as %q, and skipped", x.flags.candidates,
+	x.app.printWarning("%s: of the documents that it lists, %s not in %s, such as %q, and skipped", x.flags.candidates,
 		out.Plural(len(missing), "is", "are"), strings.Join(x.flags.docs.Vectors, ", "),
 		slices.Min(slices.Collect(maps.Keys(missing))))
 	return nil
@@ -293,7 +293,7 @@ func (x *scoring) readBlocks(ctx context.Context) iter.Seq2[*docBlock, error] {
 
 // scoringTerms returns the options of the scoring.
 func (x *scoring) scoringTerms() maxsim.Terms {
-	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.a.warner()}
+	return maxsim.Terms{Normalize: x.flags.normalize, Threads: x.flags.threads, Logger: x.app.warner()}
 }
 
 // scoreBatch scores documents for all queries, or, with candidates, for the queries that list them.

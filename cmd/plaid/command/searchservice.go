@@ -106,11 +106,11 @@ func (a *app) searchService(ctx context.Context, f *pflag.FlagSet, args []string
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], explainRefusal(ctx, service, name, err))
 		}
-		switch more := len(notes) - 1; {
-		case more == 0:
+		switch further := len(notes) - 1; {
+		case further == 0:
 			a.printWarning("%s", notes[0])
-		case more > 0:
-			a.printWarning("%s (and %s)", notes[0], out.Plural(more, "more note"))
+		case further > 0:
+			a.printWarning("%s (and %s)", notes[0], out.Plural(further, "more note"))
 		}
 		if err := write(set, results); err != nil {
 			return err

@@ -106,14 +106,14 @@ func (t *stdio) forTerminal(msg string) string {
 func (t *stdio) warner() *slog.Logger { return slog.New(warnHandler{t}) }
 
 // warnHandler is the handler of [stdio.warner].
-type warnHandler struct{ t *stdio }
+type warnHandler struct{ stdio *stdio }
 
 func (h warnHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 func (h warnHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
 func (h warnHandler) WithGroup(string) slog.Handler                { return h }
 
 func (h warnHandler) Handle(_ context.Context, r slog.Record) error {
-	h.t.printWarning("%s", r.Message)
+	h.stdio.printWarning("%s", r.Message)
 	return nil
 }
 
@@ -225,6 +225,7 @@ type stages struct {
 	stageBegan time.Time
 }
 
+// report logs the last stage when another one begins.
 func (s *stages) report(p index.Progress) {
 	if p.Stage != s.last.Stage {
 		s.logLast()
@@ -301,10 +302,10 @@ func (t *stdio) isStdout(path string) bool {
 	if !ok {
 		return false
 	}
-	named, err := os.Stat(path)
+	pathInfo, err := os.Stat(path)
 	if err != nil {
 		return false
 	}
 	info, err := stdout.Stat()
-	return err == nil && os.SameFile(named, info)
+	return err == nil && os.SameFile(pathInfo, info)
 }

@@ -97,6 +97,7 @@ func (s *spooling) admittedTexts(
 				}
 				return
 			}
+			// Pass the last group on if the text does not belong to it.
 			document := index.Arrival{ID: t.ID}
 			if p != nil {
 				document.Parent = p.Of
@@ -104,6 +105,7 @@ func (s *spooling) admittedTexts(
 			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !passGroup() {
 				return
 			}
+			// Add the text to the group, which is complete if the text is a whole document.
 			group, documents = append(group, t), append(documents, document)
 			if p == nil && !passGroup() {
 				return

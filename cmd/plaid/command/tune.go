@@ -23,7 +23,7 @@ import (
 // tuneFlags holds the flags of plaid tune.
 type tuneFlags struct {
 	queries              flags.Queries
-	o                    quality.TuneOptions
+	options              quality.TuneOptions
 	threads              int
 	force, dryRun, reset bool
 	format               flags.Format
@@ -32,10 +32,10 @@ type tuneFlags struct {
 
 func (t *tuneFlags) register(f *pflag.FlagSet) {
 	t.queries.Register(f)
-	f.Var(flags.Portion(&t.o.Recall, 0.995), "recall", "share of the exhaustive result to find")
-	f.Var(flags.Weight(&t.o.Worst, 0), "worst",
+	f.Var(flags.Portion(&t.options.Recall, 0.995), "recall", "share of the exhaustive result to find")
+	f.Var(flags.Weight(&t.options.Worst, 0), "worst",
 		"share of it to find for the worst query (0: derived from --recall, 0.7 for 0.995)")
-	f.VarP(flags.Ints(&t.o.K, 1, 10, 100), "k", "k",
+	f.VarP(flags.Ints(&t.options.K, 1, 10, 100), "k", "k",
 		"classes of k to tune for; a search uses the next larger class")
 	f.Var(flags.Int(&t.threads, 1, 0), "threads", "queries searched at a time (0: one a processor)")
 	t.device.RegisterEncoding(f)
@@ -124,7 +124,7 @@ var errUnconfirmed = errors.New("the queries held out do not reach the target")
 
 // tuneIndex finds the cheapest search parameters of an index and stores them.
 func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
-	t.o.Progress = a.progress()
+	t.options.Progress = a.progress()
 	var tuning *quality.Tuning
 	var state storage.State
 	var generation uint64
@@ -139,7 +139,7 @@ func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 			snap := target.snap
 			state, generation = snap.State(), snap.Generation()
 			rep.Queries = len(set.queries)
-			tuning, err = quality.Tune(ctx, engine, snap, set.queries, t.o)
+			tuning, err = quality.Tune(ctx, engine, snap, set.queries, t.options)
 			return err
 		})
 	if err != nil {
@@ -171,7 +171,7 @@ func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
 	}
 	return false, fmt.Errorf("%w, so nothing is stored. Give more queries (a few hundred), lower the target "+
 		"(--recall %s, --worst), leave out the k that failed (-k), or store the parameters anyway (--force); "+
-		"until then, searches derive theirs", errUnconfirmed, out.Float(lowerTarget(t.o.Recall)))
+		"until then, searches derive theirs", errUnconfirmed, out.Float(lowerTarget(t.options.Recall)))
 }
 
 // lowerTarget returns a recall to try after one that was not reached: the distance to 1 is doubled.

@@ -13,8 +13,8 @@ import (
 // comparison compares the files of a folder with those that the index has.
 type comparison struct {
 	sync    *folderSync
-	begin   time.Time
-	cut     string
+	begin   time.Time // of the look
+	cut     string    // how files are split, as folder.Cut describes it
 	devices *devices
 	passed  *folder.Passed
 	report  *folderReport
@@ -29,6 +29,7 @@ type comparison struct {
 func (c *comparison) compareFile(f *folder.File) error {
 	state, known := c.sync.known[f.Path]
 	device := cmp.Or(c.devices.ofFile(f.Path), state.device)
+	// Size, mode and time show that the file is unchanged: at most its device is new.
 	if known && state.isUnchanged(f) && state.cut == c.cut {
 		if state.device != device {
 			c.work.addDevice(device, f.Path)
@@ -37,6 +38,7 @@ func (c *comparison) compareFile(f *folder.File) error {
 		c.next[f.Path] = state
 		return nil
 	}
+	// Read the file, and skip it if it is not a text.
 	content, err := f.Read(c.sync.largest)
 	switch {
 	case errors.Is(err, folder.ErrBinary), errors.Is(err, folder.ErrLarge), errors.Is(err, fs.ErrNotExist):
@@ -58,6 +60,7 @@ func (c *comparison) compareFile(f *folder.File) error {
 	case state.device != device:
 		c.work.addDevice(device, f.Path)
 	}
+	// Record its state.
 	state = fileState{content.Digest, device, c.cut, f.Size, f.Time, f.Mode}
 	if c.begin.Sub(f.Time).Abs() < settledAge { // a further change may leave its time as it is
 		state.time, c.report.lookAgain = time.Time{}, true
@@ -89,7 +92,7 @@ func (c *comparison) findMissing() (*missingFiles, error) {
 	if c.work.deleted, err = missing.deletedFiles(); err != nil {
 		return nil, err
 	}
-	for _, path := range missing.kept {
+	for _, path := range missing.keptFiles {
 		c.next[path] = s.known[path].unread()
 	}
 	return missing, nil

@@ -80,21 +80,21 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 		if err := s.checkFolder(ctx, nil, snap); err != nil {
 			return err
 		}
-		known, err := filesOf(ctx, snap)
+		files, err := filesOf(ctx, snap)
 		if err != nil {
 			return err
 		}
-		if err := s.checkCut(known); err != nil {
+		if err := s.checkCut(files); err != nil {
 			return err
 		}
 		// Keep sizes and times, so that only files that may differ are read.
-		for path, state := range known {
+		for path, state := range files {
 			if previous := s.known[path]; state.digest != "" && previous.digest == state.digest {
 				state.size, state.time, state.mode = previous.size, previous.time, previous.mode
-				known[path] = state
+				files[path] = state
 			}
 		}
-		s.known, s.indexed = known, current
+		s.known, s.indexed = files, current
 		return nil
 	})
 }
@@ -102,7 +102,7 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 // filesOf returns the files that an index has. A file that has lost passages, or with passages that
 // were changed, has no digest.
 func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, error) {
-	known := map[string]fileState{}
+	files := map[string]fileState{}
 	missing := map[string]int{} // number of passages of a file that were not found yet
 	for ordinal := range snap.State().Docs {
 		if err := ctx.Err(); err != nil {
@@ -123,7 +123,7 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 		if name != entry.Path { // a copy of a passage under another id
 			continue
 		}
-		state, seen := known[name]
+		state, seen := files[name]
 		if !seen {
 			state = fileState{digest: entry.Digest, device: entry.Device, cut: entry.Cut}
 			missing[name] = entry.Parts
@@ -132,16 +132,16 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 		if !entry.Intact || entry.Root == "" || entry.Digest != state.digest || entry.Cut != state.cut {
 			state.digest = ""
 		}
-		known[name] = state
+		files[name] = state
 	}
 	for name, n := range missing {
 		if n != 0 {
-			state := known[name]
+			state := files[name]
 			state.digest = ""
-			known[name] = state
+			files[name] = state
 		}
 	}
-	return known, nil
+	return files, nil
 }
 
 // errOtherCut reports that another process keeps the same index with other settings, so that each
@@ -224,7 +224,7 @@ func (s *folderSync) storeDevices(ctx context.Context, ix *index.Index, work *pe
 			return err
 		}
 		for paths := range slices.Chunk(work.devices[device], devicesPerTransaction) {
-			where, err := condition.Parse("root = ? AND path IN (?" + strings.Repeat(", ?", len(paths)-1) + ")")
+			expression, err := condition.Parse("root = ? AND path IN (?" + strings.Repeat(", ?", len(paths)-1) + ")")
 			if err != nil {
 				return err
 			}
@@ -232,7 +232,7 @@ func (s *folderSync) storeDevices(ctx context.Context, ix *index.Index, work *pe
 			for _, path := range paths {
 				params = append(params, path)
 			}
-			bound, err := where.Bind(params...)
+			bound, err := expression.Bind(params...)
 			if err != nil {
 				return err
 			}

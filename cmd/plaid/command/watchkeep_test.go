@@ -132,15 +132,15 @@ func TestWatchFewFilesVanish(t *testing.T) {
 		}
 		all := m.paths
 		for gone := range files + 1 {
-			m.paths, m.kept, m.visible = slices.Clone(all[:gone]), nil, files
+			m.paths, m.keptFiles, m.visible = slices.Clone(all[:gone]), nil, files
 			deleted, err := m.deletedFiles()
 			require.NoError(t, err)
 			if gone <= most {
 				require.Len(t, deleted, gone, "%d of %d", gone, files)
-				require.Empty(t, m.kept)
+				require.Empty(t, m.keptFiles)
 			} else {
 				require.Empty(t, deleted, "%d of %d", gone, files)
-				require.Len(t, m.kept, gone)
+				require.Len(t, m.keptFiles, gone)
 			}
 		}
 	}

@@ -24,6 +24,7 @@ type devices struct {
 	err error
 }
 
+// newDevices returns an empty record for one look.
 func (s *folderSync) newDevices() *devices { return &devices{sync: s, dirs: map[string]string{}} }
 
 // wholePath returns the full path of a file or folder, given its path within the watched folder,
@@ -100,7 +101,7 @@ type missingFiles struct {
 	visible    int
 	allowEmpty bool
 
-	kept []string
+	keptFiles []string
 	// away counts the kept files by the folder whose file system is away.
 	away map[string]int
 	// vanished is the number of the other kept files.
@@ -148,7 +149,7 @@ func (m *missingFiles) deletedFiles() (deleted []string, err error) {
 		switch {
 		case folder.err != nil, err != nil && !isAbsent(err), folder.onOtherDevice(state.device):
 			m.away[folder.dir]++
-			m.kept = append(m.kept, file)
+			m.keptFiles = append(m.keptFiles, file)
 		case err == nil:
 			deleted = append(deleted, file)
 		case state.digest != "" && m.arrived[state.digest] > 0:
@@ -158,9 +159,9 @@ func (m *missingFiles) deletedFiles() (deleted []string, err error) {
 			vanished = append(vanished, file)
 		}
 	}
-	m.visible -= len(m.kept)
+	m.visible -= len(m.keptFiles)
 	if n := len(vanished); n > 0 && (n == m.visible || m.visible > fewFiles && 2*n > m.visible) {
-		m.kept = append(m.kept, vanished...)
+		m.keptFiles = append(m.keptFiles, vanished...)
 		m.vanished = n
 		return deleted, nil
 	}

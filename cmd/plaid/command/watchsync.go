@@ -208,10 +208,12 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	if err != nil {
 		return nil, err
 	}
-	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.kept), missing.keptReason()
+	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.keptFiles),
+		missing.keptReason()
 	r.Passed += passed.All()
 	r.PassedFiles = passed.Files
-	// Change the index. With --moved, it is opened even if no file has changed, to change their root.
+	// Change the index. With --moved, it is opened even if no file has changed, to change the root of
+	// its files.
 	if s.sinceRead != nil {
 		s.sinceRead()
 	}
@@ -262,11 +264,11 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 	if err != nil {
 		return err
 	}
-	where, err := e.Bind(s.home)
+	otherFiles, err := e.Bind(s.home)
 	if err != nil {
 		return err
 	}
-	docs, err := snap.Select(ctx, where)
+	docs, err := snap.Select(ctx, otherFiles)
 	switch {
 	case errors.Is(err, condition.ErrUnknownField): // no document has the fields of a file
 		return nil
@@ -277,7 +279,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 		if err != nil {
 			return err
 		}
-		_, err = ix.UpdatePayload(ctx, where, condition.Fields{"root": home})
+		_, err = ix.UpdatePayload(ctx, otherFiles, condition.Fields{"root": home})
 		return err
 	case s.moved:
 		return nil

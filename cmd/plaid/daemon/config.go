@@ -256,8 +256,8 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 			file = value
 		}
 	}
-	given := map[string]string{}
-	f.Visit(func(flag *pflag.Flag) { given[flag.Name] = flag.Value.String() })
+	flagTexts := map[string]string{}
+	f.Visit(func(flag *pflag.Flag) { flagTexts[flag.Name] = flag.Value.String() })
 	if file != "" {
 		if err := c.readFile(file); err != nil {
 			return err
@@ -267,7 +267,7 @@ func (c *Config) Load(environ []string, f *pflag.FlagSet) error {
 		return err
 	}
 	for _, s := range c.settings {
-		text, ok := given[s.name]
+		text, ok := flagTexts[s.name]
 		if !ok {
 			continue
 		}

@@ -310,8 +310,10 @@ func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store
 // closers are functions that close files, models and indexes. They are called in reverse order.
 type closers struct{ functions []func() error }
 
+// add adds a function that close calls.
 func (c *closers) add(f func() error) { c.functions = append(c.functions, f) }
 
+// close calls the functions in reverse order and joins their errors.
 func (c *closers) close() error {
 	var errs []error
 	for i := len(c.functions) - 1; i >= 0; i-- {
@@ -344,6 +346,7 @@ func unlimited[T int | int64 | time.Duration](n T) T {
 // reloader reads files again when it receives a signal.
 type reloader struct{ functions []func() }
 
+// add adds a function that reads files again.
 func (r *reloader) add(f func()) { r.functions = append(r.functions, f) }
 
 // reloadOnSignal calls the functions at each signal, until stop is called.

@@ -26,7 +26,7 @@ func openCertificate(cert, key string, log *slog.Logger) (*files.Kept[*tls.Certi
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		return &pair, err
 	}
-	kept, err := files.Keep(read, func(_ *tls.Certificate, err error) {
+	certificate, err := files.Keep(read, func(_ *tls.Certificate, err error) {
 		if err != nil {
 			log.Error("the certificate could not be read again and stays as it was", "file", cert, "error", err)
 			return
@@ -36,7 +36,7 @@ func openCertificate(cert, key string, log *slog.Logger) (*files.Kept[*tls.Certi
 	if err != nil {
 		return nil, fmt.Errorf("%w: certificate %s: %w", ErrConfig, cert, err)
 	}
-	return kept, nil
+	return certificate, nil
 }
 
 // unixPrefix begins the address of a Unix socket.

@@ -30,11 +30,11 @@ const innerRoutes = "/cluster/v1/"
 // checkStore returns an error for settings of a store that do not go together, or that need one.
 func (c *Config) checkStore() error {
 	if c.Store == "" {
-		for name, given := range map[string]bool{
+		for name, changed := range map[string]bool{
 			"node": c.Node != "", "zone": c.Zone != "", "advertise": c.Advertise != "",
 			"shards": c.Shards != 1, "replicas": c.Replicas != 2, "partial": c.Partial != "refuse",
 		} {
-			if given {
+			if changed {
 				return fmt.Errorf("%s is for services that share a store, and store is not set", name)
 			}
 		}

@@ -178,11 +178,11 @@ func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logg
 		return "", nil, err
 	}
 	if e.settings != "" {
-		given, err := modeldir.ReadOverride(e.settings)
+		override, err := modeldir.ReadOverride(e.settings)
 		if err != nil {
 			return "", nil, err
 		}
-		settings = given.Over(settings)
+		settings = override.Over(settings)
 	}
 	if e.documentLength > 0 {
 		settings.DocumentLength = &e.documentLength

@@ -21,15 +21,15 @@ func Once(v pflag.Value) pflag.Value { return &onceValue{Value: v} }
 
 type onceValue struct {
 	pflag.Value
-	given bool
+	alreadySet bool
 }
 
 // Set implements [pflag.Value].
 func (v *onceValue) Set(s string) error {
-	if v.given {
+	if v.alreadySet {
 		return errors.New("the flag is set twice")
 	}
-	v.given = true
+	v.alreadySet = true
 	return v.Value.Set(s)
 }
 

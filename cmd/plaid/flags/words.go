@@ -108,11 +108,11 @@ func (k *KeywordSettings) Register(f *pflag.FlagSet) {
 
 // Settings returns the settings of the flags, or nil if no flag is set.
 func (k *KeywordSettings) Settings() (*keywords.Settings, error) {
-	given := false
+	anySet := false
 	for _, name := range []string{"tokenizer", "stemmer", "stop-words", "fields"} {
-		given = given || k.set.Changed(name)
+		anySet = anySet || k.set.Changed(name)
 	}
-	if !given {
+	if !anySet {
 		return nil, nil
 	}
 	if k.fields != "" {
