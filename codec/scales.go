@@ -50,7 +50,7 @@ type clusters struct {
 }
 
 // squaredResidual returns the squared length of the residual u − C of a vector, given its inner product with
-// the centroid and its squared length. See Quantizer.offset for u.
+// the centroid and its squared length. See Quantizer.searchResidual for u.
 func squaredResidual(score float32, n2 float64) float64 {
 	cos := max(float64(score)/math.Sqrt(n2), minCosine)
 	return max(1/(cos*cos)-1, 0)

@@ -32,17 +32,17 @@ const (
 
 // TrainOptions are the options of [Train]. The zero value is usable.
 type TrainOptions struct {
-	// K is the number of centroids; 0 means DefaultK(Tokens). It is limited to the number of vectors
+	// K is the number of centroids. 0 means DefaultK(Tokens). It is limited to the number of vectors
 	// in the sample.
 	K int
-	// Tokens is the estimated number of tokens of the collection, for K; 0 means that of the sample.
+	// Tokens is the estimated number of tokens of the collection, for K. 0 means that of the sample.
 	Tokens int64
-	// Nbits is the number of bits per component: 1, 2, 4 or 8; 0 means 2.
+	// Nbits is the number of bits per component: 1, 2, 4 or 8. 0 means 2.
 	Nbits int
-	// Iterations is the maximum number of rounds of k-means over the sample; 0 means 4, as in ColBERT.
+	// Iterations is the maximum number of rounds of k-means over the sample. 0 means 4, as in ColBERT.
 	// More rounds gain little; a round over All gains much (docs/lab/codec.md has figures).
 	Iterations int
-	// MaxPointsPerCentroid limits the number of vectors for k-means to a multiple of K; 0 means 256.
+	// MaxPointsPerCentroid limits the number of vectors for k-means to a multiple of K. 0 means 256.
 	// More vectors cost time and move centroids little.
 	MaxPointsPerCentroid int
 	// All, if not nil, yields the vectors of the collection in blocks, scaled as the sample is. A last
@@ -62,9 +62,9 @@ type TrainOptions struct {
 	// NoDimScales and NoCentroidScales omit the scale of the residuals for each dimension and for each
 	// centroid.
 	NoDimScales, NoCentroidScales bool
-	// Backend assigns vectors to centroids; nil means the default one.
+	// Backend assigns vectors to centroids. nil means the default one.
 	Backend kernels.Backend
-	// AllVectors is the number of vectors that All yields, for Progress; 0 means Tokens.
+	// AllVectors is the number of vectors that All yields, for Progress. 0 means Tokens.
 	AllVectors int64
 	// Progress, if not nil, is called with the number of vectors that were assigned to centroids, and
 	// their total. Calls do not overlap.

@@ -25,7 +25,7 @@ const MaxPayload = 64 << 20
 
 // Draft is a document before it is stored.
 type Draft struct {
-	// ID is the id of the document; "" means that the index assigns one.
+	// ID is the id of the document. "" means that the index assigns one.
 	ID string
 	// Title and Text are encoded. If both are empty, the document has no tokens.
 	Title, Text string

@@ -19,7 +19,7 @@ type arraySource struct {
 }
 
 // openDocuments opens the arrays of a file in which each array is a document: there are several, all are
-// floats of rank 2, and none has a name that byName knows. It returns nil for other files. Documents are
+// floats of rank 2, and none has a name that openByName knows. It returns nil for other files. Documents are
 // in the order of the numbers in their names. Without such an order, a file of ids is [ErrID].
 func (p *arrays) openDocuments(c container, files Files) (*arraySource, error) {
 	names := c.Names()

@@ -23,7 +23,7 @@ type Files struct {
 	// [tokens, dim], each array is a document, and its name is the id. They are ordered by the numbers
 	// in their names ([SortNumbered]), or, without numbers, in the order in which .npz saved them.
 	Vectors string
-	// Format is the format of Vectors, "npy", "npz", "safetensors" or "jsonl"; "" means by its suffix.
+	// Format is the format of Vectors, "npy", "npz", "safetensors" or "jsonl". "" means by its suffix.
 	Format string
 	// Queries means that the documents are queries: errors call them queries, and an array
 	// [tokens, dim] without lengths is one query, unless it is too long for one.

@@ -46,7 +46,7 @@ func SortNumbered(names []string) bool {
 type numberedName struct {
 	name     string
 	text     []string
-	numbers  []string // digits without leading zeros; "" is zero
+	numbers  []string // digits without leading zeros. "" is zero
 	negative bool     // the name is a negative integer
 }
 

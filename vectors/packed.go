@@ -37,7 +37,7 @@ func compressedError(err error) error {
 	return withoutPath(err)
 }
 
-// maxUnpacked is the maximum size in bytes of the temporary file of openLookedUp.
+// maxUnpacked is the maximum size in bytes of the temporary file of openRandomAccess.
 const maxUnpacked = 64 << 30
 
 // randomAccess is text that is read at random offsets.

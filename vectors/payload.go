@@ -17,7 +17,7 @@ type payloads struct {
 	path  string
 	r     io.ReaderAt
 	spans []span   // location of the object of each document
-	ids   []string // ids of the documents; nil means that objects are in the order of documents
+	ids   []string // ids of the documents. nil means that objects are in the order of documents
 	matchCount
 	io.Closer
 }

@@ -48,7 +48,7 @@ type Spool struct {
 // SpoolOptions are the options of [NewSpool]. The zero value, or nil, spools float32 vectors to a
 // temporary file, which is removed when the spool is closed.
 type SpoolOptions struct {
-	// Path is the file, which stays after Close; "" means a temporary one.
+	// Path is the file, which stays after Close. "" means a temporary one.
 	Path string
 	// Resume continues the spool at Path, if there is one. Without Resume an existing file is an error
 	// ([fs.ErrExist]).
@@ -71,7 +71,7 @@ type SpoolOptions struct {
 	Keyed bool
 }
 
-// Key is a digest of the input of which vectors were computed ([SpoolOptions].Keyed).
+// Key is a digest of the input from which vectors were computed ([SpoolOptions].Keyed).
 type Key [16]byte
 
 // ErrSpool means that a file cannot be resumed: it is not a spool, or one with another dimension, number

@@ -81,7 +81,7 @@ func (m *matrix) encodeVectors(b []byte, s *Spool, tokens []float32) (_ []byte, 
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(m.next, castagnoli)), nil
 }
 
-// commitVectors moves the vectors that append has encoded to the buffer, once the document is added.
+// commitVectors moves the vectors that encodeVectors has encoded to the buffer, once the document is added.
 func (m *matrix) commitVectors() {
 	m.buf = append(m.buf, m.next...)
 	m.size += int64(len(m.next))

@@ -39,7 +39,7 @@ type (
 		storage *pickleStorage
 		offset  int64 // in elements
 		shape   []int
-		stride  []int64 // in elements; nil means row-major
+		stride  []int64 // in elements. nil means row-major
 		numel   int64
 	}
 )
