@@ -106,7 +106,9 @@ func (p *devicePoints) read(ctx context.Context, numbers []uint32) ([][]float32,
 	return rows, nil
 }
 
-func (p *devicePoints) copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
+func (p *devicePoints) copyToDevice(
+	ctx context.Context, b kernels.Backend, numbers []uint32,
+) (kernels.KeptRows, error) {
 	return p.prepareOnDevice(ctx, b, p.vectorNumbers(numbers))
 }
 

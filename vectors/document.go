@@ -60,7 +60,8 @@ func CheckDocument(d Draft) error {
 			return err
 		}
 		if limit := MaxIDBytes - maxPassageSuffix; d.Split && len(d.ID) > limit {
-			return fmt.Errorf("%w: %d bytes; at most %d leave room for the numbers of passages", ErrID, len(d.ID), limit)
+			return fmt.Errorf("%w: %d bytes; at most %d leave room for the numbers of passages",
+				ErrID, len(d.ID), limit)
 		}
 	}
 	for _, field := range []struct{ name, text string }{{"title", d.Title}, {"text", d.Text}} {
@@ -117,7 +118,8 @@ func checkPayload(id string, payload []byte) error {
 			return checkReserved(name)
 		}
 		if payloadID, err := ParseID(value); err != nil || payloadID != id {
-			return fmt.Errorf("%s is %.60s, and the document's id %.80q: leave it out, or rename it", IDField, value, id)
+			return fmt.Errorf("%s is %.60s, and the document's id %.80q: leave it out, or rename it",
+				IDField, value, id)
 		}
 		return nil
 	})

@@ -46,7 +46,8 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 		defer a.Close()
 		return readInts(a)
 	case ".npz", ".safetensors":
-		return nil, faultf(path, ErrFormat, "lengths are read from .npy, from a .json list or from text, not from %s", ext)
+		return nil, faultf(path, ErrFormat,
+			"lengths are read from .npy, from a .json list or from text, not from %s", ext)
 	}
 	f, _, err := in.openFile(path)
 	if err != nil {

@@ -161,7 +161,8 @@ func (w *NPYWriter) checkRemaining(n int) error {
 	case w.closed:
 		return fmt.Errorf("write to a closed array: %w", os.ErrClosed)
 	case n > w.remaining:
-		return w.setError(fmt.Errorf("%w: %d elements for the last %d of an array of %d", ErrShape, n, w.remaining, w.n))
+		return w.setError(fmt.Errorf("%w: %d elements for the last %d of an array of %d",
+			ErrShape, n, w.remaining, w.n))
 	}
 	return nil
 }

@@ -45,7 +45,8 @@ func (m *matchCount) report(path string, n int, exampleID func() string, notice 
 	case n == 0 && m.foreign == 0, m.docs == n && m.foreign == 0:
 		return nil
 	case m.docs == 0 && m.foreign > 0 && n > 0:
-		return faultf(path, ErrID, "none of its objects is of a document: line %d has the id %.80q, and a document %.80q",
+		return faultf(path, ErrID,
+			"none of its objects is of a document: line %d has the id %.80q, and a document %.80q",
 			m.line, m.id, exampleID())
 	case notice == nil:
 		return nil

@@ -241,7 +241,8 @@ func (s *Spool) mismatchError() error {
 		return fmt.Errorf("%w: it has vectors of dimension %d with %d bytes a number, wanted are %d and %d",
 			ErrSpool, dim, width, s.dim, s.numberBytes())
 	}
-	return fmt.Errorf("%w: its vectors come from something else, such as another model or other settings of it", ErrSpool)
+	return fmt.Errorf("%w: its vectors come from something else, such as another model or other settings of it",
+		ErrSpool)
 }
 
 // magicBytes returns the first bytes of the file, which depend on its layout.

@@ -74,7 +74,8 @@ func (s *Spool) Add(doc Document) error {
 	}
 	rows := len(doc.Tokens) / s.dim
 	if int64(len(doc.Payload)) >= math.MaxUint32 || int64(rows) > math.MaxUint32 {
-		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many", ErrShape, rows, len(doc.Payload))
+		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many",
+			ErrShape, rows, len(doc.Payload))
 		return inFile(err, "", i, -1, id)
 	}
 	// Encode its record.

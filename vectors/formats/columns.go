@@ -47,7 +47,8 @@ func chooseColumns(schema *arrow.Schema) (columns, error) {
 	case len(matrices) == 1:
 		c.vectors = slices.Index(c.names, matrices[0])
 	case len(matrices) == 0:
-		return c, fmt.Errorf("%w: no column is a list of lists of floats; there is %s", vectors.ErrShape, describe(schema))
+		return c, fmt.Errorf("%w: no column is a list of lists of floats; there is %s",
+			vectors.ErrShape, describe(schema))
 	default:
 		return c, fmt.Errorf("%w: the columns %s are lists of lists of floats: name the one with the vectors %s",
 			vectors.ErrShape, strings.Join(matrices, ", "), vectorNames[0])
