@@ -43,10 +43,14 @@ var (
 		1: noFields, 2: number, 3: {int16s}, 4: noFields, 5: noFields, 6: noFields,
 		// decimal, date, time, timestamp
 		7: {int32s, int32s, int32s}, 8: {int16s}, 9: {int16s, int32s}, 10: {int16s, text},
-		11: {int16s}, 12: noFields, 13: noFields, 14: {int16s, {size: 4, vector: true}}, // interval, list, struct, union
-		15: {int32s}, 16: {int32s}, 17: {int8s}, 18: {int16s}, // fixed size: binary, list; map, duration
-		19: noFields, 20: noFields, 21: noFields, 22: noFields, // large: binary, text, list; run ends
-		23: noFields, 24: noFields, 25: noFields, 26: noFields, // views: binary, text, list, large list
+		// interval, list, struct, union
+		11: {int16s}, 12: noFields, 13: noFields, 14: {int16s, {size: 4, vector: true}},
+		// fixed size: binary, list; map, duration
+		15: {int32s}, 16: {int32s}, 17: {int8s}, 18: {int16s},
+		// large: binary, text, list; run ends
+		19: noFields, 20: noFields, 21: noFields, 22: noFields,
+		// views: binary, text, list, large list
+		23: noFields, 24: noFields, 25: noFields, 26: noFields,
 	}
 	// name, nullable, type, dictionary (id, type of the indices, ordered, kind), children
 	fieldLayout = &layout{
