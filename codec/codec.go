@@ -195,8 +195,8 @@ func (c *Quantizer) Centroids() []float32 {
 	return c.rows.f32
 }
 
-// scale returns a_code, the scale of the residuals of a centroid.
-func (c *Quantizer) scale(code uint32) float32 {
+// centroidScale returns a_code, the scale of the residuals of a centroid.
+func (c *Quantizer) centroidScale(code uint32) float32 {
 	if c.kernel.CentroidScale == nil {
 		return 1
 	}

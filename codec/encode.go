@@ -49,8 +49,8 @@ func (b *Block) Chunk(c *Quantizer, offsets []uint32) kernels.Chunk {
 	}
 }
 
-// grow extends the block by n tokens, and returns their uninitialized memory.
-func (b *Block) grow(c *Quantizer, n int) (codes, residuals, factors []byte) {
+// appendTokens extends the block by n tokens, and returns their uninitialized memory.
+func (b *Block) appendTokens(c *Quantizer, n int) (codes, residuals, factors []byte) {
 	extend := func(s *[]byte, n int) []byte {
 		end := len(*s)
 		*s = slices.Grow(*s, n)[:end+n]
@@ -60,8 +60,8 @@ func (b *Block) grow(c *Quantizer, n int) (codes, residuals, factors []byte) {
 	return extend(&b.Codes, n*c.CodeBytes()), extend(&b.Residuals, n*c.RowBytes()), extend(&b.Factors, 2*n)
 }
 
-// shrink removes the last n tokens, after a failure.
-func (b *Block) shrink(c *Quantizer, n int) {
+// removeTokens removes the last n tokens, after a failure.
+func (b *Block) removeTokens(c *Quantizer, n int) {
 	b.Tokens -= n
 	b.Codes = b.Codes[:len(b.Codes)-n*c.CodeBytes()]
 	b.Residuals = b.Residuals[:len(b.Residuals)-n*c.RowBytes()]
@@ -70,11 +70,11 @@ func (b *Block) shrink(c *Quantizer, n int) {
 
 // encodeJob is one call of Encode or EncodeFixed, which runs in blocks of rows.
 type encodeJob struct {
-	codec   *Quantizer
-	backend kernels.Backend
-	x       []float32
-	unit    bool     // scale x to unit length first, in place
-	fixed   []uint32 // the given codes of EncodeFixed, or nil
+	codec      *Quantizer
+	backend    kernels.Backend
+	x          []float32
+	unit       bool     // scale x to unit length first, in place
+	fixedCodes []uint32 // the given codes of EncodeFixed, or nil
 
 	codes, residuals, factors []byte // of the new tokens
 
@@ -98,8 +98,8 @@ type blockTotal struct {
 	sumSq         float64
 }
 
-// addTo adds the totals to those of b.
-func (t *blockTotal) addTo(b *Block) {
+// addToBlock adds the totals to those of b.
+func (t *blockTotal) addToBlock(b *Block) {
 	b.Clamped += t.clamped
 	b.Zero += t.zero
 	b.SumSq += t.sumSq
@@ -113,7 +113,7 @@ func (t *blockTotal) addTo(b *Block) {
 // [kernels.ErrUnavailable].
 func (c *Quantizer) Encode(ctx context.Context, dst *Block, x []float32, threads int, be kernels.Backend) error {
 	e := Encoder{codec: c, threads: threads}
-	if err := e.prepare(ctx, be); err != nil {
+	if err := e.prepareBackend(ctx, be); err != nil {
 		return err
 	}
 	defer e.Close()
@@ -128,7 +128,7 @@ func (c *Quantizer) EncodeFixed(ctx context.Context, dst *Block, codes []uint32,
 		return err
 	}
 	c.Centroids()
-	dst.job.fixed = codes
+	dst.job.fixedCodes = codes
 	dst.job.residuals = residuals // copied by runJob
 	return c.runJob(ctx, dst, len(codes), threads)
 }
@@ -139,8 +139,8 @@ func (c *Quantizer) runJob(ctx context.Context, dst *Block, n, threads int) erro
 	j := &dst.job
 	fixedResiduals := j.residuals
 	j.ctx, j.codec = ctx, c
-	j.codes, j.residuals, j.factors = dst.grow(c, n)
-	if j.fixed != nil {
+	j.codes, j.residuals, j.factors = dst.appendTokens(c, n)
+	if j.fixedCodes != nil {
 		copy(j.residuals, fixedResiduals)
 	}
 	// Encode them in blocks.
@@ -148,14 +148,14 @@ func (c *Quantizer) runJob(ctx context.Context, dst *Block, n, threads int) erro
 	j.blocks = resize(j.blocks, (n+blockRows-1)/blockRows)
 	err := j.pool.Run(ctx, len(j.blocks), threads, j)
 	if err != nil {
-		dst.shrink(c, n)
+		dst.removeTokens(c, n)
 	} else {
 		for _, t := range j.blocks {
-			t.addTo(dst)
+			t.addToBlock(dst)
 		}
 	}
 	// Keep the scratch memory, but no references to memory of the caller.
-	j.ctx, j.codec, j.backend, j.x, j.unit, j.fixed = nil, nil, nil, nil, false, nil
+	j.ctx, j.codec, j.backend, j.x, j.unit, j.fixedCodes = nil, nil, nil, nil, false, nil
 	j.codes, j.residuals, j.factors = nil, nil, nil
 	return err
 }
@@ -169,19 +169,19 @@ func resize[T any](s []T, n int) []T {
 func (j *encodeJob) Run(worker, block int) error {
 	lo, hi := parallel.Block(block, len(j.factors)/2, blockRows)
 	c, s := j.codec, &j.workers[worker]
-	s.prepare(c)
+	s.allocate(c)
 	total := &j.blocks[block]
 	*total = blockTotal{}
 	rowBytes := c.RowBytes()
 	// With given codes and residuals, compute the factors.
-	if j.fixed != nil {
+	if j.fixedCodes != nil {
 		for t := lo; t < hi; t++ {
-			code := j.fixed[t]
+			code := j.fixedCodes[t]
 			packed := j.residuals[t*rowBytes : (t+1)*rowBytes]
 			c.clearPadding(packed)
 			y := c.reconstruct(s.values[:c.Dim], code, packed)
 			f, clamped := c.storeFactor(dot64(y, y))
-			j.put(t, code, f, clamped, total)
+			j.putToken(t, code, f, clamped, total)
 		}
 		return nil
 	}
@@ -196,7 +196,7 @@ func (j *encodeJob) Run(worker, block int) error {
 	for t := lo; t < hi; t++ {
 		code := s.codes[t-lo]
 		r := c.encodeToken(j.residuals[t*rowBytes:(t+1)*rowBytes], s, j.x[t*c.Dim:(t+1)*c.Dim], code)
-		j.put(t, code, r.factor, r.clamped, total)
+		j.putToken(t, code, r.factor, r.clamped, total)
 		total.sumSq += r.error
 		if r.zero {
 			total.zero++
@@ -205,8 +205,8 @@ func (j *encodeJob) Run(worker, block int) error {
 	return nil
 }
 
-// prepare allocates the memory that encodeToken needs.
-func (s *encodeScratch) prepare(c *Quantizer) {
+// allocate allocates the memory that encodeToken needs.
+func (s *encodeScratch) allocate(c *Quantizer) {
 	s.values, s.buckets = resize(s.values, 2*c.Dim), resize(s.buckets, c.Dim)
 }
 
@@ -235,8 +235,8 @@ func squaredErrorOf(xx, xy, yy, f float64) float64 {
 	return max(xx-float64(2*f*xy)+float64(f*f*yy), 0)
 }
 
-// put stores the code and the factor of token t, and counts a clamped factor.
-func (j *encodeJob) put(t int, code uint32, factor int16, clamped bool, total *blockTotal) {
+// putToken stores the code and the factor of token t, and counts a clamped factor.
+func (j *encodeJob) putToken(t int, code uint32, factor int16, clamped bool, total *blockTotal) {
 	if j.codec.CodeBytes() == 2 {
 		binary.LittleEndian.PutUint16(j.codes[2*t:], uint16(code))
 	} else {
@@ -256,7 +256,7 @@ func (c *Quantizer) encodeRow(packed []byte, s *encodeScratch, x []float32, code
 	} else {
 		r := s.values[c.Dim : 2*c.Dim]
 		c.residual(r, x, code)
-		c.buckets.row(s.buckets, r)
+		c.buckets.bucketRow(s.buckets, r)
 	}
 	pack(packed, s.buckets, c.Nbits)
 	return c.reconstruct(s.values[:c.Dim], code, packed)
@@ -269,23 +269,23 @@ func (c *Quantizer) residual(r, x []float32, code uint32) {
 	for j, v := range centroid[:len(r)] {
 		r[j] = x[j] - v
 	}
-	c.unscale(r, code)
+	c.divideByScales(r, code)
 }
 
-// offset sets r to (u − C_code) / (a_code·g), where u is x, scaled so that ⟨u, C_code⟩ is 1. This is the
+// searchResidual sets r to (u − C_code) / (a_code·g), where u is x, scaled so that ⟨u, C_code⟩ is 1. This is the
 // residual with which searchLevels begins.
-func (c *Quantizer) offset(r, x []float32, code uint32) {
+func (c *Quantizer) searchResidual(r, x []float32, code uint32) {
 	centroid := c.Centroids()[int(code)*c.Dim : (int(code)+1)*c.Dim]
-	inv := c.reach(x, centroid)
+	inv := c.searchScale(x, centroid)
 	for j, v := range centroid[:len(r)] {
 		r[j] = float32(x[j]*inv) - v
 	}
-	c.unscale(r, code)
+	c.divideByScales(r, code)
 }
 
-// reach returns the scale of x with which searchLevels begins: 1/⟨x, centroid⟩, limited if x is far from the
+// searchScale returns the scale of x with which searchLevels begins: 1/⟨x, centroid⟩, limited if x is far from the
 // centroid, and 0 for a zero vector. For a flat codec it scales the largest component to the last level.
-func (c *Quantizer) reach(x, centroid []float32) float32 {
+func (c *Quantizer) searchScale(x, centroid []float32) float32 {
 	if c.flat {
 		return inverseLargest(x)
 	}
@@ -296,9 +296,9 @@ func (c *Quantizer) reach(x, centroid []float32) float32 {
 	return float32(1 / max(dot64(x, centroid), minCosine*math.Sqrt(n2)))
 }
 
-// unscale divides a residual by a_code·g.
-func (c *Quantizer) unscale(r []float32, code uint32) {
-	a, g := c.scale(code), c.kernel.DimScale
+// divideByScales divides a residual by a_code·g.
+func (c *Quantizer) divideByScales(r []float32, code uint32) {
+	a, g := c.centroidScale(code), c.kernel.DimScale
 	switch {
 	case g != nil:
 		for j := range r {

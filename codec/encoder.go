@@ -42,14 +42,14 @@ type deviceEncoder struct {
 // finds the nearest centroids.
 func (c *Quantizer) NewEncoder(ctx context.Context, threads int, be kernels.Backend, unit bool) (*Encoder, error) {
 	e := &Encoder{codec: c, threads: threads, unit: unit}
-	if err := e.prepare(ctx, be); err != nil {
+	if err := e.prepareBackend(ctx, be); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// prepare prepares the backend. After an error nothing has to be released.
-func (e *Encoder) prepare(ctx context.Context, be kernels.Backend) (err error) {
+// prepareBackend prepares the backend. After an error nothing has to be released.
+func (e *Encoder) prepareBackend(ctx context.Context, be kernels.Backend) (err error) {
 	// Check that the codec can encode.
 	c := e.codec
 	uniform := c.kernel.Codebook.Uniform()
@@ -96,12 +96,12 @@ func (e *Encoder) Encode(ctx context.Context, dst *Block, x []float32) error {
 		dst.job.x, dst.job.backend, dst.job.unit = x, e.backend, e.unit
 		return c.runJob(ctx, dst, n, e.threads)
 	}
-	tokens := e.device.room(dst, n)
+	tokens := e.device.appendTokens(dst, n)
 	err := e.device.EncodeTokens(ctx, tokens, x)
 	if err == nil {
-		err = e.encodeLeft(ctx, tokens, x)
+		err = e.encodeSkippedRows(ctx, tokens, x)
 	}
-	return e.device.settle(ctx, dst, n, err)
+	return e.device.completeOrRemove(ctx, dst, n, err)
 }
 
 // Resident reports whether the vectors are on the device of the encoder, and the device encodes whole
@@ -117,31 +117,31 @@ func (e *Encoder) Resident(v kernels.ResidentVectors) bool {
 
 // EncodeResident is Encode for n vectors on the device ([Encoder.Resident]), from first on.
 func (e *Encoder) EncodeResident(ctx context.Context, dst *Block, v kernels.ResidentVectors, first, n int) error {
-	tokens := e.device.room(dst, n)
+	tokens := e.device.appendTokens(dst, n)
 	err := e.device.TokenEncoder.(kernels.ResidentEncoder).EncodeResident(ctx, tokens, v, first)
-	return e.device.settle(ctx, dst, n, err)
+	return e.device.completeOrRemove(ctx, dst, n, err)
 }
 
-// room appends n tokens to a block, and returns the memory into which the device encodes them.
-func (d *deviceEncoder) room(dst *Block, n int) kernels.EncodedTokens {
-	_, residuals, _ := dst.grow(d.codec, n)
+// appendTokens appends n tokens to a block, and returns the memory into which the device encodes them.
+func (d *deviceEncoder) appendTokens(dst *Block, n int) kernels.EncodedTokens {
+	_, residuals, _ := dst.appendTokens(d.codec, n)
 	d.codes, d.factors, d.errors = resize(d.codes, n), resize(d.factors, n), resize(d.errors, n)
 	return kernels.EncodedTokens{Codes: d.codes, Residuals: residuals, Factors: d.factors, Errors: d.errors}
 }
 
-// settle completes the last n tokens of the block, or removes them after an error of the device.
-func (d *deviceEncoder) settle(ctx context.Context, dst *Block, n int, err error) error {
+// completeOrRemove completes the last n tokens of the block, or removes them after an error of the device.
+func (d *deviceEncoder) completeOrRemove(ctx context.Context, dst *Block, n int, err error) error {
 	if err == nil {
-		err = d.complete(ctx, dst, n)
+		err = d.storeTokens(ctx, dst, n)
 	}
 	if err != nil {
-		dst.shrink(d.codec, n)
+		dst.removeTokens(d.codec, n)
 	}
 	return err
 }
 
-// complete stores codes and factors of the last n tokens in the block, and adds their totals.
-func (d *deviceEncoder) complete(ctx context.Context, dst *Block, n int) error {
+// storeTokens stores codes and factors of the last n tokens in the block, and adds their totals.
+func (d *deviceEncoder) storeTokens(ctx context.Context, dst *Block, n int) error {
 	c := d.codec
 	codes, factors := dst.Codes[len(dst.Codes)-n*c.CodeBytes():], dst.Factors[len(dst.Factors)-2*n:]
 	// Sum in the same blocks as on the processor, so that sums have the same bits.
@@ -169,13 +169,13 @@ func (d *deviceEncoder) complete(ctx context.Context, dst *Block, n int) error {
 		return err
 	}
 	for _, total := range totals {
-		total.addTo(dst)
+		total.addToBlock(dst)
 	}
 	return nil
 }
 
-// encodeLeft encodes the rows that the device could not encode.
-func (e *Encoder) encodeLeft(ctx context.Context, tokens kernels.EncodedTokens, x []float32) error {
+// encodeSkippedRows encodes the rows that the device could not encode.
+func (e *Encoder) encodeSkippedRows(ctx context.Context, tokens kernels.EncodedTokens, x []float32) error {
 	c := e.codec
 	rowBytes := c.RowBytes()
 	for t, code := range tokens.Codes {
@@ -190,7 +190,7 @@ func (e *Encoder) encodeLeft(ctx context.Context, tokens kernels.EncodedTokens, 
 			return err
 		}
 		s := &e.device.scratch
-		s.prepare(c)
+		s.allocate(c)
 		r := c.encodeToken(tokens.Residuals[t*rowBytes:(t+1)*rowBytes], s, row, tokens.Codes[t])
 		if tokens.Factors[t], tokens.Errors[t] = r.factor, r.error; r.clamped {
 			tokens.Errors[t] = -r.error

@@ -13,15 +13,15 @@ import (
 // inner product, centroids of unit length. Each sum is of the rows of one centroid, in their order, so that
 // its bits do not depend on threads.
 type kmeans struct {
-	points  points
-	dim     int
-	rows    []uint32 // numbers of the points, ascending
-	k       int
-	threads int
-	backend kernels.Backend
-	tick    func(rows int)
-	kept    kernels.KeptRows // the rows on a device, or nil if the backend gets them in every round
-	squares []float64        // squared lengths of rows on a device, by position in rows
+	points     points
+	dim        int
+	rows       []uint32 // numbers of the points, ascending
+	k          int
+	threads    int
+	backend    kernels.Backend
+	progress   func(rows int)
+	deviceRows kernels.KeptRows // the rows on a device, or nil if the backend gets them in every round
+	squares    []float64        // squared lengths of rows on a device, by position in rows
 
 	centroids []float32
 	codes     []uint32 // by position in rows
@@ -37,9 +37,9 @@ type kmeans struct {
 	similarity float64 // mean over rows, last assignment
 }
 
-// init selects k of the shuffled candidates as first centroids. It avoids equal rows as long as there are
+// selectInitial selects k of the shuffled candidates as first centroids. It avoids equal rows as long as there are
 // others.
-func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
+func (km *kmeans) selectInitial(ctx context.Context, candidates []uint32) error {
 	km.centroids = make([]float32, km.k*km.dim)
 	n := len(km.rows)
 	km.codes, km.previous = make([]uint32, n), make([]uint32, n)
@@ -51,7 +51,7 @@ func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
 	set := rowSet{}
 	var duplicates [][]float32
 	c := 0
-	for block := range slices.Chunk(candidates, max(km.k, initRows)) {
+	for block := range slices.Chunk(candidates, max(km.k, minInitRows)) {
 		rows, err := km.points.read(ctx, block)
 		if err != nil {
 			return err
@@ -87,38 +87,38 @@ func (km *kmeans) init(ctx context.Context, candidates []uint32) error {
 	return nil
 }
 
-// initRows is the minimum number of candidates that init reads at a time.
-const initRows = 1024
+// minInitRows is the minimum number of candidates that init reads at a time.
+const minInitRows = 1024
 
 // centroid returns centroid c.
 func (km *kmeans) centroid(c int) []float32 {
 	return km.centroids[c*km.dim : (c+1)*km.dim]
 }
 
-// row returns the row at a position in rows, which must be in memory.
-func (km *kmeans) row(pos uint32) []float32 { return km.points.(memory).row(km.rows[pos]) }
+// rowAt returns the row at a position in rows, which must be in memory.
+func (km *kmeans) rowAt(pos uint32) []float32 { return km.points.(matrixPoints).row(km.rows[pos]) }
 
-// square returns the squared length of the row at a position in rows.
-func (km *kmeans) square(pos uint32) float64 {
+// squaredLength returns the squared length of the row at a position in rows.
+func (km *kmeans) squaredLength(pos uint32) float64 {
 	if km.squares != nil {
 		return km.squares[pos]
 	}
-	x := km.row(pos)
+	x := km.rowAt(pos)
 	return dot64(x, x)
 }
 
 // run runs at most this number of iterations. It stops when assignments do not change.
 func (km *kmeans) run(ctx context.Context, iterations int) error {
-	kept, err := km.points.keep(ctx, km.backend, km.rows)
+	kept, err := km.points.copyToDevice(ctx, km.backend, km.rows)
 	if err != nil {
 		return err
 	}
-	if km.kept = kept; kept != nil {
-		defer func() { km.kept = nil; kept.Release() }()
+	if km.deviceRows = kept; kept != nil {
+		defer func() { km.deviceRows = nil; kept.Release() }()
 	}
 	for it := range iterations {
 		km.codes, km.previous = km.previous, km.codes
-		if err := km.assign(ctx); err != nil {
+		if err := km.assignRows(ctx); err != nil {
 			return err
 		}
 		km.iterations = it + 1
@@ -129,16 +129,16 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 			return err
 		}
 	}
-	if kept, ok := km.kept.(kernels.ResidentRows); ok {
+	if kept, ok := km.deviceRows.(kernels.ResidentRows); ok {
 		km.squares = make([]float64, len(km.rows))
 		return kept.Squares(ctx, km.squares)
 	}
 	return nil
 }
 
-// assign assigns rows to centroids, and computes the mean similarity.
-func (km *kmeans) assign(ctx context.Context) error {
-	if err := km.nearest(ctx); err != nil {
+// assignRows assigns rows to centroids, and computes the mean similarity.
+func (km *kmeans) assignRows(ctx context.Context) error {
+	if err := km.findNearest(ctx); err != nil {
 		return err
 	}
 	var sum float64
@@ -149,10 +149,10 @@ func (km *kmeans) assign(ctx context.Context) error {
 	return nil
 }
 
-// nearest sets the codes and scores of all rows.
-func (km *kmeans) nearest(ctx context.Context) error {
-	if km.kept != nil {
-		return km.kept.Nearest(ctx, km.codes, km.scores, km.centroids, km.tick)
+// findNearest sets the codes and scores of all rows.
+func (km *kmeans) findNearest(ctx context.Context) error {
+	if km.deviceRows != nil {
+		return km.deviceRows.Nearest(ctx, km.codes, km.scores, km.centroids, km.progress)
 	}
 	backend, release, err := kernels.Prepare(ctx, km.backend, km.centroids, km.dim)
 	if err != nil {
@@ -160,11 +160,11 @@ func (km *kmeans) nearest(ctx context.Context) error {
 	}
 	defer release()
 	return forBlocks(ctx, len(km.rows), blockRows, km.threads, func(w, _, lo, hi int) error {
-		x := km.points.(memory).gather(&km.gather[w], km.rows[lo:hi])
+		x := km.points.(matrixPoints).gather(&km.gather[w], km.rows[lo:hi])
 		if err := backend.Nearest(ctx, km.codes[lo:hi], km.scores[lo:hi], km.centroids, x, km.dim); err != nil {
 			return err
 		}
-		km.tick(hi - lo)
+		km.progress(hi - lo)
 		return nil
 	})
 }
@@ -172,7 +172,7 @@ func (km *kmeans) nearest(ctx context.Context) error {
 // update moves each centroid to the direction of the mean of its rows.
 func (km *kmeans) update(ctx context.Context) error {
 	byCode(km.starts, km.order, km.codes)
-	if err := km.means(ctx); err != nil {
+	if err := km.updateMeans(ctx); err != nil {
 		return err
 	}
 	return km.reseed(ctx)
@@ -197,10 +197,10 @@ func byCode(starts []int, order, codes []uint32) {
 // meansBlock is the number of centroids that a goroutine computes at a time.
 const meansBlock = 64
 
-// means computes the direction of the mean for each centroid.
-func (km *kmeans) means(ctx context.Context) error {
-	if km.kept != nil {
-		return km.kept.Means(ctx, km.centroids, km.order, km.starts)
+// updateMeans computes the direction of the mean for each centroid.
+func (km *kmeans) updateMeans(ctx context.Context) error {
+	if km.deviceRows != nil {
+		return km.deviceRows.Means(ctx, km.centroids, km.order, km.starts)
 	}
 	sums := make([][]float64, workers(km.k, meansBlock, km.threads))
 	return forBlocks(ctx, km.k, meansBlock, km.threads, func(w, _, lo, hi int) error {
@@ -208,19 +208,19 @@ func (km *kmeans) means(ctx context.Context) error {
 			sums[w] = make([]float64, km.dim)
 		}
 		for c := lo; c < hi; c++ {
-			km.mean(c, sums[w])
+			km.updateMean(c, sums[w])
 		}
 		return nil
 	})
 }
 
-// mean sets a centroid to the direction of the mean of its rows, unless they cancel out. sum is scratch
+// updateMean sets a centroid to the direction of the mean of its rows, unless they cancel out. sum is scratch
 // memory.
-func (km *kmeans) mean(c int, sum []float64) {
+func (km *kmeans) updateMean(c int, sum []float64) {
 	members := km.order[km.starts[c]:km.starts[c+1]]
 	clear(sum)
 	for _, pos := range members {
-		for j, v := range km.row(pos) {
+		for j, v := range km.rowAt(pos) {
 			sum[j] += float64(v)
 		}
 	}
@@ -251,7 +251,7 @@ func (km *kmeans) reseed(ctx context.Context) error {
 	}
 	set := rowSet{}
 	for n, tried := 2*len(empty), 0; len(empty) > 0 && tried < len(km.rows); n *= 4 {
-		candidates := km.worst(n)
+		candidates := km.lowestScores(n)
 		numbers := make([]uint32, 0, len(candidates)-tried)
 		for _, pos := range candidates[tried:] {
 			numbers = append(numbers, km.rows[pos])
@@ -278,9 +278,9 @@ func (km *kmeans) reseed(ctx context.Context) error {
 	return nil
 }
 
-// worst returns the n positions with the lowest scores, the lowest first, and the first position on ties. It
+// lowestScores returns the n positions with the lowest scores, the lowest first, and the first position on ties. It
 // does not sort all rows, which would take longer than assigning them: few centroids have no rows.
-func (km *kmeans) worst(n int) []uint32 {
+func (km *kmeans) lowestScores(n int) []uint32 {
 	n = min(n, len(km.rows))
 	order := func(a, b uint32) int { return cmp.Or(cmp.Compare(km.scores[a], km.scores[b]), cmp.Compare(a, b)) }
 	list := make([]uint32, 0, min(2*n, len(km.rows)))

@@ -45,7 +45,7 @@ func (c *Quantizer) searchLevels(dst []uint8, s *levelSearch, x []float32, code 
 	top := int32(1)<<c.Nbits - 1 // the highest bucket
 	best, bestTarget := float32(math.Inf(-1)), float32(1)
 	try := func(t float32) {
-		if q := c.quality(s.round(t, top)); q > best {
+		if q := c.quality(s.roundLevels(t, top)); q > best {
 			best, bestTarget = q, t
 		}
 	}
@@ -60,9 +60,9 @@ func (c *Quantizer) searchLevels(dst []uint8, s *levelSearch, x []float32, code 
 
 // prepareSearch computes the slices of a search.
 func (c *Quantizer) prepareSearch(s *levelSearch, x, centroid []float32, code uint32) {
-	inv := c.reach(x, centroid)
+	inv := c.searchScale(x, centroid)
 	half := float32(float32(int(1)<<c.Nbits) / 2)
-	a, g := c.scale(code)*c.kernel.Codebook.Step, c.kernel.DimScale
+	a, g := c.centroidScale(code)*c.kernel.Codebook.Step, c.kernel.DimScale
 	unit, slope, shift := s.unit[:len(x)], s.slope[:len(x)], s.shift[:len(x)]
 	base, width := s.base[:len(x)], s.width[:len(x)]
 	w, iw := a, 1/a
@@ -80,14 +80,14 @@ func (c *Quantizer) prepareSearch(s *levelSearch, x, centroid []float32, code ui
 	}
 }
 
-// round returns ⟨u, y⟩ and ‖y‖², where y is the vector of the levels nearest to t·u − C.
-func (s *levelSearch) round(t float32, top int32) (dot, norm float32) {
+// roundLevels returns ⟨u, y⟩ and ‖y‖², where y is the vector of the levels nearest to t·u − C.
+func (s *levelSearch) roundLevels(t float32, top int32) (dot, norm float32) {
 	n := len(s.unit)
 	unit, slope, shift, base, width := s.unit, s.slope[:n], s.shift[:n], s.base[:n], s.width[:n]
 	var d0, d1, n0, n1 float32
 	for j := 0; j+1 < n; j += 2 {
-		y := base[j] + float32(width[j]*level(float32(t*slope[j])-shift[j], top))
-		z := base[j+1] + float32(width[j+1]*level(float32(t*slope[j+1])-shift[j+1], top))
+		y := base[j] + float32(width[j]*clampLevel(float32(t*slope[j])-shift[j], top))
+		z := base[j+1] + float32(width[j+1]*clampLevel(float32(t*slope[j+1])-shift[j+1], top))
 		d0 += float32(unit[j] * y)
 		n0 += float32(y * y)
 		d1 += float32(unit[j+1] * z)
@@ -95,15 +95,15 @@ func (s *levelSearch) round(t float32, top int32) (dot, norm float32) {
 	}
 	if n&1 != 0 {
 		j := n - 1
-		y := base[j] + float32(width[j]*level(float32(t*slope[j])-shift[j], top))
+		y := base[j] + float32(width[j]*clampLevel(float32(t*slope[j])-shift[j], top))
 		d0 += float32(unit[j] * y)
 		n0 += float32(y * y)
 	}
 	return d0 + d1, n0 + n1
 }
 
-// level rounds z down, and limits it to 0 … top.
-func level(z float32, top int32) float32 {
+// clampLevel rounds z down, and limits it to 0 … top.
+func clampLevel(z float32, top int32) float32 {
 	return float32(max(min(int32(z), top), 0))
 }
 
@@ -122,18 +122,18 @@ func (c *Quantizer) quality(dot, norm float32) float32 {
 // largest for y_j = u_j·N/D, where N and D are the sums of ‖y‖² and ⟨u, y⟩ over the other dimensions. It uses
 // the level nearest to that value if it is better.
 func (c *Quantizer) descend(dst []uint8, s *levelSearch, t float32, top int32) {
-	dot, norm := s.round(t, top)
+	dot, norm := s.roundLevels(t, top)
 	n := len(s.unit)
 	unit, slope, shift, base, width := s.unit, s.slope[:n], s.shift[:n], s.base[:n], s.width[:n]
 	dst = dst[:n]
 	for j, u := range unit {
-		b := level(float32(t*slope[j])-shift[j], top)
+		b := clampLevel(float32(t*slope[j])-shift[j], top)
 		y := base[j] + float32(width[j]*b)
 		d, m := dot-float32(u*y), norm-float32(y*y)
 		if d > 0 {
 			// If d is tiny, the value is beyond int32, and its conversion would depend on the
 			// processor: hence the limit.
-			nb := level(min(float32(slope[j]*(m/d))-shift[j], 1<<30), top)
+			nb := clampLevel(min(float32(slope[j]*(m/d))-shift[j], 1<<30), top)
 			if nb != b {
 				z := base[j] + float32(width[j]*nb)
 				nd, nn := d+float32(u*z), m+float32(z*z)

@@ -37,7 +37,7 @@ func TestLevelsGiveGoodDirections(t *testing.T) {
 			row, code := x[i*tc.dim:(i+1)*tc.dim], ch.Code(i)
 			got := cosine(row, c.reconstruct(y, code, b.Residuals[i*rb:(i+1)*rb]))
 
-			c.offset(r, row, code)
+			c.searchResidual(r, row, code)
 			for j, v := range r {
 				buckets[j] = nearestLevel(v, c.weights)
 			}

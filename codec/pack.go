@@ -78,37 +78,37 @@ func midpoints(weights []float32) (cuts []float32, increasing bool) {
 	return cuts, increasing
 }
 
-// row sets dst to the bucket of each value of x.
-func (b *bucketer) row(dst []uint8, x []float32) {
+// bucketRow sets dst to the bucket of each value of x.
+func (b *bucketer) bucketRow(dst []uint8, x []float32) {
 	dst = dst[:len(x)]
 	switch {
 	case len(b.cuts) == 1:
 		c := b.cuts[0]
 		for j, v := range x {
-			dst[j] = above(v, c)
+			dst[j] = isAbove(v, c)
 		}
 	case len(b.cuts) == 3:
 		c0, c1, c2 := b.cuts[0], b.cuts[1], b.cuts[2]
 		for j, v := range x {
-			dst[j] = above(v, c0) + above(v, c1) + above(v, c2)
+			dst[j] = isAbove(v, c0) + isAbove(v, c1) + isAbove(v, c2)
 		}
 	default:
 		for j, v := range x {
-			dst[j] = b.search(v)
+			dst[j] = b.bucketOf(v)
 		}
 	}
 }
 
-// above returns 1 if v is above the cut, otherwise 0. It compiles to a comparison without a branch.
-func above(v, cut float32) uint8 {
+// isAbove returns 1 if v is above the cut, otherwise 0. It compiles to a comparison without a branch.
+func isAbove(v, cut float32) uint8 {
 	if v > cut {
 		return 1
 	}
 	return 0
 }
 
-// search returns the bucket of v by binary search.
-func (b *bucketer) search(v float32) uint8 {
+// bucketOf returns the bucket of v by binary search.
+func (b *bucketer) bucketOf(v float32) uint8 {
 	lo, hi := 0, len(b.cuts)
 	for lo < hi {
 		if m := (lo + hi) / 2; v > b.cuts[m] {
@@ -140,7 +140,7 @@ func (c *Quantizer) DecodeTokens(dst []float32, ch *kernels.Chunk, from, to int)
 // that every machine decodes to the same bits.
 func (c *Quantizer) addResidual(y []float32, code uint32, packed []byte) {
 	fields := 8 / c.Nbits // of a byte
-	a, g := c.scale(code), c.kernel.DimScale
+	a, g := c.centroidScale(code), c.kernel.DimScale
 	// With scales.
 	if g != nil || a != 1 {
 		for i, p := range packed {

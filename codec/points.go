@@ -15,18 +15,18 @@ type points interface {
 	// read returns vectors, which must not be changed.
 	read(ctx context.Context, numbers []uint32) ([][]float32, error)
 	// keep copies vectors to the device of a backend. It returns nil if they stay in memory.
-	keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error)
+	copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error)
 }
 
-// memory is points that are the rows of a matrix in memory.
-type memory struct {
+// matrixPoints is points that are the rows of a matrix in memory.
+type matrixPoints struct {
 	x   []float32
 	dim int
 }
 
-func (m memory) row(i uint32) []float32 { return m.x[int(i)*m.dim : (int(i)+1)*m.dim] }
+func (m matrixPoints) row(i uint32) []float32 { return m.x[int(i)*m.dim : (int(i)+1)*m.dim] }
 
-func (m memory) read(_ context.Context, numbers []uint32) ([][]float32, error) {
+func (m matrixPoints) read(_ context.Context, numbers []uint32) ([][]float32, error) {
 	rows := make([][]float32, len(numbers))
 	for i, r := range numbers {
 		rows[i] = m.row(r)
@@ -34,8 +34,8 @@ func (m memory) read(_ context.Context, numbers []uint32) ([][]float32, error) {
 	return rows, nil
 }
 
-// keep returns nil if the backend has no device, or too little memory on it.
-func (m memory) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
+// copyToDevice returns nil if the backend has no device, or too little memory on it.
+func (m matrixPoints) copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
 	keeper, ok := b.(kernels.RowKeeper)
 	if !ok {
 		return nil, nil
@@ -49,7 +49,7 @@ func (m memory) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (
 
 // gather returns rows as a contiguous matrix: a part of m if they are contiguous there, otherwise a copy in
 // buf, which it allocates for blockRows rows.
-func (m memory) gather(buf *[]float32, rows []uint32) []float32 {
+func (m matrixPoints) gather(buf *[]float32, rows []uint32) []float32 {
 	first, n := int(rows[0]), len(rows)
 	if int(rows[n-1]) == first+n-1 { // ascending and distinct
 		return m.x[first*m.dim : (first+n)*m.dim]
@@ -78,20 +78,20 @@ type ResidentSample struct {
 // has the same bits. The error wraps [kernels.ErrDeviceMemory] if the device has too little memory for the
 // training in addition to the vectors.
 func TrainResident(ctx context.Context, s *ResidentSample, opts TrainOptions) (*Quantizer, TrainReport, error) {
-	t := &trainer{on: s, dim: s.Vectors.Dim(), opts: opts}
+	t := &trainer{resident: s, dim: s.Vectors.Dim(), opts: opts}
 	return t.run(ctx)
 }
 
-// residentPoints is points on a device.
-type residentPoints struct {
+// devicePoints is points on a device.
+type devicePoints struct {
 	*ResidentSample
 	threads int
 }
 
-func (p *residentPoints) read(ctx context.Context, numbers []uint32) ([][]float32, error) {
+func (p *devicePoints) read(ctx context.Context, numbers []uint32) ([][]float32, error) {
 	dim, n := p.Vectors.Dim(), len(numbers)
 	halves := make([]byte, 2*n*dim)
-	if err := p.Vectors.Read(ctx, halves, p.inVectors(numbers)); err != nil {
+	if err := p.Vectors.Read(ctx, halves, p.vectorNumbers(numbers)); err != nil {
 		return nil, err
 	}
 	x := make([]float32, n*dim)
@@ -106,12 +106,14 @@ func (p *residentPoints) read(ctx context.Context, numbers []uint32) ([][]float3
 	return rows, nil
 }
 
-func (p *residentPoints) keep(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
-	return p.keepNumbers(ctx, b, p.inVectors(numbers))
+func (p *devicePoints) copyToDevice(
+	ctx context.Context, b kernels.Backend, numbers []uint32,
+) (kernels.KeptRows, error) {
+	return p.prepareOnDevice(ctx, b, p.vectorNumbers(numbers))
 }
 
-// inVectors converts numbers in the sample to numbers of vectors on the device.
-func (p *residentPoints) inVectors(numbers []uint32) []uint32 {
+// vectorNumbers converts numbers in the sample to numbers of vectors on the device.
+func (p *devicePoints) vectorNumbers(numbers []uint32) []uint32 {
 	mapped := make([]uint32, len(numbers))
 	for i, r := range numbers {
 		mapped[i] = p.Numbers[r]
@@ -119,8 +121,8 @@ func (p *residentPoints) inVectors(numbers []uint32) []uint32 {
 	return mapped
 }
 
-// keepNumbers prepares vectors on the device, by their numbers there, for k-means.
-func (p *residentPoints) keepNumbers(
+// prepareOnDevice prepares vectors on the device, by their numbers there, for k-means.
+func (p *devicePoints) prepareOnDevice(
 	ctx context.Context, b kernels.Backend, numbers []uint32,
 ) (kernels.ResidentRows, error) {
 	keeper, ok := b.(kernels.ResidentBuilder)
@@ -135,13 +137,13 @@ func (p *residentPoints) keepNumbers(
 func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
 	// Assign the vectors, and sum those of each centroid, on the device.
 	n := len(s.All)
-	kept, err := km.points.(*residentPoints).keepNumbers(ctx, km.backend, s.All)
+	kept, err := km.points.(*devicePoints).prepareOnDevice(ctx, km.backend, s.All)
 	if err != nil {
 		return err
 	}
 	defer kept.Release()
 	codes, scores, squares := make([]uint32, n), make([]float32, n), make([]float64, n)
-	if err := kept.Nearest(ctx, codes, scores, km.centroids, km.tick); err != nil {
+	if err := kept.Nearest(ctx, codes, scores, km.centroids, km.progress); err != nil {
 		return err
 	}
 	if err := kept.Squares(ctx, squares); err != nil {
@@ -164,14 +166,14 @@ func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
 				km.clusters.counts[c]++
 				km.clusters.spread[c] += squaredResidual(scores[pos], squares[pos])
 			}
-			km.direct(c, sums[c*km.dim:(c+1)*km.dim], km.clusters.counts[c])
+			km.setDirection(c, sums[c*km.dim:(c+1)*km.dim], km.clusters.counts[c])
 		}
 		return nil
 	})
 }
 
-// direct sets a centroid to the direction of the sum of n rows, unless they cancel out.
-func (km *kmeans) direct(c int, sum []float32, n int) {
+// setDirection sets a centroid to the direction of the sum of n rows, unless they cancel out.
+func (km *kmeans) setDirection(c int, sum []float32, n int) {
 	if length := math.Sqrt(dot64(sum, sum)); length > 1e-6*float64(n) && n > 0 {
 		row := km.centroid(c)
 		for j, v := range sum {

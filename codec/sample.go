@@ -38,8 +38,8 @@ func (r *rng) next() uint64 {
 	return z ^ z>>31
 }
 
-// below returns a random number in 0..n−1. The bias of the multiplication is n/2⁶⁴.
-func (r *rng) below(n int) int {
+// intn returns a random number in 0..n−1. The bias of the multiplication is n/2⁶⁴.
+func (r *rng) intn(n int) int {
 	hi, _ := bits.Mul64(r.next(), uint64(n))
 	return int(hi)
 }
@@ -52,27 +52,27 @@ func shuffled(n int, seed uint64) []uint32 {
 		p[i] = uint32(i)
 	}
 	for i := n - 1; i > 0; i-- {
-		j := r.below(i + 1)
+		j := r.intn(i + 1)
 		p[i], p[j] = p[j], p[i]
 	}
 	return p
 }
 
-// heldRun is the maximum number of neighbouring rows that are held out together. Tokens of one document are
+// maxHeldRun is the maximum number of neighbouring rows that are held out together. Tokens of one document are
 // similar, so that single held-out tokens would be nearer to the centroids than those of other documents.
-const heldRun = 1024
+const maxHeldRun = 1024
 
-// isHeld reports whether a row of n is held out. One in every runs of rows is; runs are shorter in a small
+// isHeldOut reports whether a row of n is held out. One in every runs of rows is; runs are shorter in a small
 // sample, so that about 8 runs are held out.
-func isHeld(row, n, every int) bool {
-	runLength := max(min(heldRun, n/(8*every)), 1)
+func isHeldOut(row, n, every int) bool {
+	runLength := max(min(maxHeldRun, n/(8*every)), 1)
 	return row/runLength%every == every-1
 }
 
-// countHeld returns the number of rows of n that are held out.
-func countHeld(n, every int) (held int) {
+// countHeldOut returns the number of rows of n that are held out.
+func countHeldOut(n, every int) (held int) {
 	for row := range n {
-		if isHeld(row, n, every) {
+		if isHeldOut(row, n, every) {
 			held++
 		}
 	}
@@ -85,7 +85,7 @@ func holdOut(rows []uint32, every int) []uint32 {
 	moved := make([]uint32, 0, n)
 	for _, want := range []bool{false, true} {
 		for _, r := range rows {
-			if isHeld(int(r), n, every) == want {
+			if isHeldOut(int(r), n, every) == want {
 				moved = append(moved, r)
 			}
 		}

@@ -26,7 +26,7 @@ func (s *tuneSet) dimScales(c *Quantizer) []float32 {
 	sum := make([]float64, s.dim)
 	r := make([]float32, s.dim)
 	for i, code := range s.codes {
-		c.offset(r, s.rows[i], code)
+		c.searchResidual(r, s.rows[i], code)
 		for j, v := range r {
 			sum[j] += float64(float64(v) * float64(v))
 		}
@@ -50,7 +50,7 @@ type clusters struct {
 }
 
 // squaredResidual returns the squared length of the residual u − C of a vector, given its inner product with
-// the centroid and its squared length. See Quantizer.offset for u.
+// the centroid and its squared length. See Quantizer.searchResidual for u.
 func squaredResidual(score float32, n2 float64) float64 {
 	cos := max(float64(score)/math.Sqrt(n2), minCosine)
 	return max(1/(cos*cos)-1, 0)
@@ -62,7 +62,7 @@ func (km *kmeans) sampleClusters(ctx context.Context) (clusters, error) {
 	err := forBlocks(ctx, km.k, meansBlock, km.threads, func(_, _, lo, hi int) error {
 		for c := lo; c < hi; c++ {
 			for _, pos := range km.order[km.starts[c]:km.starts[c+1]] {
-				if n2 := km.square(pos); n2 > 0 {
+				if n2 := km.squaredLength(pos); n2 > 0 {
 					s.counts[c]++
 					s.spread[c] += squaredResidual(km.scores[pos], n2)
 				}
@@ -97,21 +97,21 @@ func relativeScale(square, reference float64) float32 {
 	return float32(max(minScale, min(math.Sqrt(square/reference), maxScale)))
 }
 
-// step returns the step of the levels with the least squared error for rounding.
-func (s *tuneSet) step(c *Quantizer) float32 {
+// roundingStep returns the step of the levels with the least squared error for rounding.
+func (s *tuneSet) roundingStep(c *Quantizer) float32 {
 	h := newStepHistogram()
 	r := make([]float32, s.dim)
 	g := c.kernel.DimScale
 	for i, code := range s.codes {
-		c.offset(r, s.rows[i], code)
-		a := c.scale(code)
+		c.searchResidual(r, s.rows[i], code)
+		a := c.centroidScale(code)
 		for j, v := range r {
 			w := a
 			if g != nil {
 				w *= g[j]
 			}
-			h.count(v, w)
+			h.addResidual(v, w)
 		}
 	}
-	return h.step(c.Nbits)
+	return h.bestStep(c.Nbits)
 }

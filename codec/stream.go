@@ -10,8 +10,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// collection is a round of k-means over vectors that are not in memory.
-type collection struct {
+// streamRound is a round of k-means over vectors that are not in memory.
+type streamRound struct {
 	km      *kmeans
 	backend kernels.Backend // prepared for the centroids of the round
 	sums    []float32       // [k, dim]
@@ -31,7 +31,7 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 		return err
 	}
 	defer release()
-	s := &collection{
+	s := &streamRound{
 		km:      km,
 		backend: backend,
 		sums:    make([]float32, km.k*km.dim),
@@ -57,19 +57,19 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 		}
 		return nil
 	}
-	err = parallel.Line(ctx, buffers, readBlocks, func(b *[]float32) error { return s.assign(ctx, *b) })
+	err = parallel.Line(ctx, buffers, readBlocks, func(b *[]float32) error { return s.assignBlock(ctx, *b) })
 	if err != nil {
 		return err
 	}
 	for c := range km.k {
-		km.direct(c, s.sums[c*km.dim:(c+1)*km.dim], s.counts[c])
+		km.setDirection(c, s.sums[c*km.dim:(c+1)*km.dim], s.counts[c])
 	}
 	km.clusters = clusters{s.counts, s.spread}
 	return nil
 }
 
-// assign assigns the vectors of a block, and adds them to the sums of their centroids.
-func (s *collection) assign(ctx context.Context, x []float32) error {
+// assignBlock assigns the vectors of a block, and adds them to the sums of their centroids.
+func (s *streamRound) assignBlock(ctx context.Context, x []float32) error {
 	// Assign the vectors.
 	km := s.km
 	n := len(x) / km.dim
@@ -87,7 +87,7 @@ func (s *collection) assign(ctx context.Context, x []float32) error {
 		if err != nil {
 			return err
 		}
-		km.tick(hi - lo)
+		km.progress(hi - lo)
 		return nil
 	})
 	if err != nil {

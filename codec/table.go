@@ -21,7 +21,7 @@ type GridReport struct {
 //
 //   - K × dim centroids, stored without rounding in the given type;
 //   - 2ⁿ weights, rounded to a grid of −32767 … 32767 steps up to the largest absolute weight;
-//   - 2ⁿ−1 cutoffs for documents that are added later; nil means half-way between neighbouring weights.
+//   - 2ⁿ−1 cutoffs for documents that are added later. nil means half-way between neighbouring weights.
 //
 // FactorMax is the maximum. Fit it to the tokens with [Quantizer.MaxFactor] and [Quantizer.WithFactorMax].
 // Errors wrap [ErrValue] (a value that is not finite, or a centroid that its type cannot represent),

@@ -16,14 +16,14 @@ import (
 const (
 	// maxMagnitude is the maximum absolute value of a component of vectors that are not normalised.
 	maxMagnitude = 1e4
-	// tuneRows is the maximum number of vectors to which step and scales are fitted, as in ColBERT.
-	tuneRows = 50_000
+	// maxTuneRows is the maximum number of vectors to which step and scales are fitted, as in ColBERT.
+	maxTuneRows = 50_000
 	// stepRows is the approximate number of these vectors that each trial of searchStep encodes.
 	stepRows = 8192
-	// stepTrials is the maximum number of trials of searchStep. Its interval is 0.6 to 1.25 of the
+	// maxStepTrials is the maximum number of trials of searchStep. Its interval is 0.6 to 1.25 of the
 	// first guess, and ends at 0.01 of its upper bound, which is at least 0.6: golden sections, each of
 	// which multiplies the length by 0.618, reduce 0.65 to 0.006 in 10 steps, after 2 trials.
-	stepTrials = 12
+	maxStepTrials = 12
 
 	defaultNbits                = 2
 	defaultIterations           = 4
@@ -32,17 +32,17 @@ const (
 
 // TrainOptions are the options of [Train]. The zero value is usable.
 type TrainOptions struct {
-	// K is the number of centroids; 0 means DefaultK(Tokens). It is limited to the number of vectors
+	// K is the number of centroids. 0 means DefaultK(Tokens). It is limited to the number of vectors
 	// in the sample.
 	K int
-	// Tokens is the estimated number of tokens of the collection, for K; 0 means that of the sample.
+	// Tokens is the estimated number of tokens of the collection, for K. 0 means that of the sample.
 	Tokens int64
-	// Nbits is the number of bits per component: 1, 2, 4 or 8; 0 means 2.
+	// Nbits is the number of bits per component: 1, 2, 4 or 8. 0 means 2.
 	Nbits int
-	// Iterations is the maximum number of rounds of k-means over the sample; 0 means 4, as in ColBERT.
+	// Iterations is the maximum number of rounds of k-means over the sample. 0 means 4, as in ColBERT.
 	// More rounds gain little; a round over All gains much (docs/lab/codec.md has figures).
 	Iterations int
-	// MaxPointsPerCentroid limits the number of vectors for k-means to a multiple of K; 0 means 256.
+	// MaxPointsPerCentroid limits the number of vectors for k-means to a multiple of K. 0 means 256.
 	// More vectors cost time and move centroids little.
 	MaxPointsPerCentroid int
 	// All, if not nil, yields the vectors of the collection in blocks, scaled as the sample is. A last
@@ -62,9 +62,9 @@ type TrainOptions struct {
 	// NoDimScales and NoCentroidScales omit the scale of the residuals for each dimension and for each
 	// centroid.
 	NoDimScales, NoCentroidScales bool
-	// Backend assigns vectors to centroids; nil means the default one.
+	// Backend assigns vectors to centroids. nil means the default one.
 	Backend kernels.Backend
-	// AllVectors is the number of vectors that All yields, for Progress; 0 means Tokens.
+	// AllVectors is the number of vectors that All yields, for Progress. 0 means Tokens.
 	AllVectors int64
 	// Progress, if not nil, is called with the number of vectors that were assigned to centroids, and
 	// their total. Calls do not overlap.
@@ -110,7 +110,7 @@ func Train(ctx context.Context, sample []float32, dim int, opts TrainOptions) (*
 
 // run trains, and returns the report unless it fails.
 func (t *trainer) run(ctx context.Context) (*Quantizer, TrainReport, error) {
-	c, err := t.train(ctx)
+	c, err := t.trainCodec(ctx)
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
@@ -119,13 +119,13 @@ func (t *trainer) run(ctx context.Context) (*Quantizer, TrainReport, error) {
 
 // trainer is the state of one training.
 type trainer struct {
-	x      []float32       // the sample, or nil if it is on a device
-	on     *ResidentSample // the sample on a device, or nil if it is in memory
-	points points          // the vectors of the sample
-	dim    int
-	opts   TrainOptions
-	report TrainReport
-	held   int // vectors that are held out of k-means
+	x        []float32       // the sample, or nil if it is on a device
+	resident *ResidentSample // the sample on a device, or nil if it is in memory
+	points   points          // the vectors of the sample
+	dim      int
+	opts     TrainOptions
+	report   TrainReport
+	heldOut  int // vectors that are held out of k-means
 
 	mu     sync.Mutex
 	assign ticker
@@ -135,15 +135,15 @@ type trainer struct {
 // ticker counts vectors for progress.
 type ticker struct{ done, total int64 }
 
-// train runs the steps of a training.
-func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
+// trainCodec runs the steps of a training.
+func (t *trainer) trainCodec(ctx context.Context) (*Quantizer, error) {
 	if err := t.prepare(ctx); err != nil {
 		return nil, err
 	}
 	// Select the vectors for k-means, and those to fit step and scales.
 	r := &t.report
 	perm := shuffled(r.Vectors, t.opts.Seed)
-	if t.held > 0 {
+	if t.heldOut > 0 {
 		perm = holdOut(perm, t.opts.HeldOut)
 	}
 	points := perm[:r.Points]
@@ -151,29 +151,29 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 
 	// Compute the centroids.
 	km := &kmeans{
-		points:  t.points,
-		dim:     t.dim,
-		rows:    sorted(points, r.Vectors),
-		k:       r.K,
-		threads: t.opts.Threads,
-		backend: t.opts.Backend,
-		tick:    t.tick,
+		points:   t.points,
+		dim:      t.dim,
+		rows:     sorted(points, r.Vectors),
+		k:        r.K,
+		threads:  t.opts.Threads,
+		backend:  t.opts.Backend,
+		progress: t.countAssigned,
 	}
-	if err := km.init(ctx, points); err != nil {
+	if err := km.selectInitial(ctx, points); err != nil {
 		return nil, err
 	}
 	if err := km.run(ctx, t.opts.Iterations); err != nil {
 		return nil, err
 	}
 	r.Iterations, r.Reseeded = km.iterations, km.reseeded
-	t.tick((t.opts.Iterations - km.iterations) * r.Points) // rounds that were not needed
+	t.countAssigned((t.opts.Iterations - km.iterations) * r.Points) // rounds that were not needed
 	// Run a last round over all vectors, if there are more than the sample.
 	var err error
 	switch {
 	case t.opts.All != nil:
 		err = km.runAll(ctx, t.opts.All)
-	case t.on != nil && t.on.All != nil:
-		err = km.runResident(ctx, t.on)
+	case t.resident != nil && t.resident.All != nil:
+		err = km.runResident(ctx, t.resident)
 	default:
 		km.clusters, err = km.sampleClusters(ctx)
 	}
@@ -185,7 +185,7 @@ func (t *trainer) train(ctx context.Context) (*Quantizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.fit(ctx, km, rows)
+	return t.fitCodec(ctx, km, rows)
 }
 
 // prepare checks the input, and determines the sizes of all steps.
@@ -199,8 +199,8 @@ func (t *trainer) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %d values are no whole vectors of dimension %d", ErrShape, len(t.x), t.dim)
 	}
 	n := len(t.x) / t.dim
-	if t.points = (memory{t.x, t.dim}); t.on != nil {
-		n, t.points = len(t.on.Numbers), &residentPoints{t.on, t.opts.Threads}
+	if t.points = (matrixPoints{t.x, t.dim}); t.resident != nil {
+		n, t.points = len(t.resident.Numbers), &devicePoints{t.resident, t.opts.Threads}
 	}
 	switch {
 	case n == 0:
@@ -225,7 +225,7 @@ func (t *trainer) prepare(ctx context.Context) error {
 		}
 		o.Backend = be
 	}
-	if t.on == nil { // vectors on a device come from an encoder, and are finite
+	if t.resident == nil { // vectors on a device come from an encoder, and are finite
 		if err := t.checkValues(ctx, n); err != nil {
 			return err
 		}
@@ -238,20 +238,20 @@ func (t *trainer) prepare(ctx context.Context) error {
 	setDefault(&r.WantedK, DefaultK(o.Tokens))
 	tune := n
 	if o.HeldOut > 0 {
-		if t.held = countHeld(n, o.HeldOut); t.held > 0 {
-			tune = t.held
+		if t.heldOut = countHeldOut(n, o.HeldOut); t.heldOut > 0 {
+			tune = t.heldOut
 		}
 	}
-	r.Points = n - t.held
+	r.Points = n - t.heldOut
 	r.K = min(r.WantedK, r.Points)
 	if o.MaxPointsPerCentroid < r.Points/r.K {
 		r.Points = r.K * o.MaxPointsPerCentroid
 	}
-	r.TuneVectors = min(tune, tuneRows)
+	r.TuneVectors = min(tune, maxTuneRows)
 	// Determine the number of assignments, for progress.
 	t.assign.total = int64(o.Iterations)*int64(r.Points) + int64(r.TuneVectors)
-	if t.on != nil && t.on.All != nil {
-		o.AllVectors = int64(len(t.on.All))
+	if t.resident != nil && t.resident.All != nil {
+		o.AllVectors = int64(len(t.resident.All))
 		t.assign.total += o.AllVectors
 	} else if o.All != nil {
 		setDefault(&o.AllVectors, o.Tokens)
@@ -289,11 +289,11 @@ func (t *trainer) checkValues(ctx context.Context, n int) error {
 	return err
 }
 
-// tick reports vectors that were assigned to centroids.
-func (t *trainer) tick(rows int) { t.count(&t.assign, t.opts.Progress, rows) }
+// countAssigned reports vectors that were assigned to centroids.
+func (t *trainer) countAssigned(rows int) { t.countProgress(&t.assign, t.opts.Progress, rows) }
 
-// count adds vectors to a ticker, and calls progress, unless that is nil.
-func (t *trainer) count(c *ticker, progress func(done, total int64), rows int) {
+// countProgress adds vectors to a ticker, and calls progress, unless that is nil.
+func (t *trainer) countProgress(c *ticker, progress func(done, total int64), rows int) {
 	if progress == nil || rows == 0 {
 		return
 	}
@@ -303,8 +303,8 @@ func (t *trainer) count(c *ticker, progress func(done, total int64), rows int) {
 	progress(c.done, c.total)
 }
 
-// fit fits scales, step and FactorMax to tuning vectors, for trained centroids.
-func (t *trainer) fit(ctx context.Context, km *kmeans, rows [][]float32) (*Quantizer, error) {
+// fitCodec fits scales, step and FactorMax to tuning vectors, for trained centroids.
+func (t *trainer) fitCodec(ctx context.Context, km *kmeans, rows [][]float32) (*Quantizer, error) {
 	// Residuals can be computed with any step.
 	k := kernels.Codec{
 		Centroids: kernels.Centroids{K: t.report.K, Dim: t.dim, Type: kernels.BF16, Data: bf16Bytes(km.centroids)},
@@ -326,7 +326,7 @@ func (t *trainer) fit(ctx context.Context, km *kmeans, rows [][]float32) (*Quant
 	if !t.opts.NoCentroidScales {
 		c.kernel.CentroidScale = km.clusters.scales()
 	}
-	if c, err = t.searchStep(ctx, c.withStep(set.step(c)), set); err != nil {
+	if c, err = t.searchStep(ctx, c.withStep(set.roundingStep(c)), set); err != nil {
 		return nil, err
 	}
 	// Select FactorMax: a quarter more than tuning vectors need.
@@ -360,7 +360,7 @@ func (t *trainer) assignTune(ctx context.Context, c *Quantizer, set *tuneSet) er
 		if err := backend.Nearest(ctx, set.codes[lo:hi], scores[lo:hi], centroids, x, t.dim); err != nil {
 			return err
 		}
-		t.tick(hi - lo)
+		t.countAssigned(hi - lo)
 		return nil
 	})
 	if err != nil {
@@ -388,7 +388,7 @@ func (t *trainer) searchStep(ctx context.Context, c *Quantizer, set *tuneSet) (*
 	for i := 0; i < len(set.rows); i += max(len(set.rows)/stepRows, 1) {
 		subset.rows, subset.codes = append(subset.rows, set.rows[i]), append(subset.codes, set.codes[i])
 	}
-	t.encode.total = stepTrials*int64(len(subset.rows)) + int64(len(set.rows))
+	t.encode.total = maxStepTrials*int64(len(subset.rows)) + int64(len(set.rows))
 	var err error
 	loss := func(step float64) float64 {
 		m, measureErr := t.measure(ctx, c.withStep(float32(step)), subset)
@@ -401,17 +401,17 @@ func (t *trainer) searchStep(ctx context.Context, c *Quantizer, set *tuneSet) (*
 	step := goldenSection(start*0.6, start*1.25, 0.01, loss)
 	// Count trials that were not needed. The last measurement of all vectors follows.
 	skipped := int(t.encode.total-t.encode.done) - len(set.rows)
-	t.count(&t.encode, t.opts.FitProgress, skipped)
+	t.countProgress(&t.encode, t.opts.FitProgress, skipped)
 	return c.withStep(float32(step)), err
 }
 
-// measured is the largest factor, and the sum of squared errors, of some vectors.
-type measured struct{ factor, sumSq float64 }
+// encodeMeasure is the largest factor, and the sum of squared errors, of some vectors.
+type encodeMeasure struct{ factor, sumSq float64 }
 
 // measure encodes vectors, and returns the largest factor that they need and the sum of their squared errors.
-func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (measured, error) {
-	results := make([]measured, len(set.rows))
-	err := forBlocks(ctx, len(results), measuredRows, t.opts.Threads, func(_, _, lo, hi int) error {
+func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (encodeMeasure, error) {
+	results := make([]encodeMeasure, len(set.rows))
+	err := forBlocks(ctx, len(results), measureBlockRows, t.opts.Threads, func(_, _, lo, hi int) error {
 		s := encodeScratch{buckets: make([]uint8, t.dim), values: make([]float32, 2*t.dim)}
 		packed := make([]byte, c.RowBytes())
 		for i := lo; i < hi; i++ {
@@ -419,13 +419,13 @@ func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (meas
 			y := c.encodeRow(packed, &s, x, set.codes[i])
 			yy := dot64(y, y)
 			f := inverseNorm(yy)
-			results[i] = measured{f, squaredErrorOf(dot64(x, x), dot64(x, y), yy, f)}
+			results[i] = encodeMeasure{f, squaredErrorOf(dot64(x, x), dot64(x, y), yy, f)}
 		}
-		t.count(&t.encode, t.opts.FitProgress, hi-lo)
+		t.countProgress(&t.encode, t.opts.FitProgress, hi-lo)
 		return nil
 	})
 	// Sum per block of blockRows, and then the sums, as Encode does: so the bits do not depend on threads.
-	var total measured
+	var total encodeMeasure
 	for block := range slices.Chunk(results, blockRows) {
 		var sumSq float64
 		for _, m := range block {
@@ -437,9 +437,9 @@ func (t *trainer) measure(ctx context.Context, c *Quantizer, set *tuneSet) (meas
 	return total, err
 }
 
-// measuredRows is the number of vectors that a goroutine encodes at a time in a trial. It is less than
+// measureBlockRows is the number of vectors that a goroutine encodes at a time in a trial. It is less than
 // blockRows, since a trial has few vectors.
-const measuredRows = 128
+const measureBlockRows = 128
 
 // bf16Bytes returns x rounded to bfloat16, little-endian.
 func bf16Bytes(x []float32) []byte {

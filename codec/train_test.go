@@ -283,15 +283,15 @@ func TestReseed(t *testing.T) {
 	const dim = 8
 	x := clustered(400, dim, 8, 0.02, 3)
 	km := &kmeans{
-		points: memory{x, dim}, dim: dim, rows: sorted(shuffled(400, 1), 400), k: 8, threads: 2,
-		backend: backend(t), tick: func(int) {},
+		points: matrixPoints{x, dim}, dim: dim, rows: sorted(shuffled(400, 1), 400), k: 8, threads: 2,
+		backend: backend(t), progress: func(int) {},
 	}
 	// All first centroids come from one cluster.
 	var first []uint32
 	for i := range 8 {
 		first = append(first, uint32(8*i))
 	}
-	require.NoError(t, km.init(context.Background(), first))
+	require.NoError(t, km.selectInitial(context.Background(), first))
 	require.NoError(t, km.run(context.Background(), 30))
 	require.Positive(t, km.reseeded)
 	used := map[uint32]bool{}
@@ -459,6 +459,6 @@ func TestWorstRows(t *testing.T) {
 			all[i] = uint32(i)
 		}
 		slices.SortStableFunc(all, func(a, b uint32) int { return cmp.Compare(scores[a], scores[b]) })
-		require.Equal(t, all[:min(n, len(all))], km.worst(n))
+		require.Equal(t, all[:min(n, len(all))], km.lowestScores(n))
 	})
 }

@@ -22,8 +22,8 @@ func newStepHistogram() *stepHistogram {
 	return &stepHistogram{bins: make([]stepBin, 1<<18)}
 }
 
-// count adds a residual x with scale s.
-func (h *stepHistogram) count(x, s float32) {
+// addResidual adds a residual x with scale s.
+func (h *stepHistogram) addResidual(x, s float32) {
 	v := math.Abs(float64(x))
 	b := &h.bins[math.Float32bits(float32(v))>>13]
 	w := float64(float64(s) * float64(s))
@@ -32,8 +32,8 @@ func (h *stepHistogram) count(x, s float32) {
 	b.wxx += float64(w * v * v)
 }
 
-// step returns the step of 2ⁿ levels with the least squared error.
-func (h *stepHistogram) step(nbits int) float32 {
+// bestStep returns the step of 2ⁿ levels with the least squared error.
+func (h *stepHistogram) bestStep(nbits int) float32 {
 	var used []stepBin
 	for _, b := range h.bins {
 		if b.wx > 0 {

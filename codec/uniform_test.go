@@ -51,7 +51,7 @@ func TestUniformBucketIsNearestLevel(t *testing.T) {
 		}
 		x = append(x, 0, w[0], w[len(w)-1], float32(1e3*span), float32(-1e3*span), float32(math.Inf(1)), float32(math.Inf(-1)))
 		got := make([]uint8, len(x))
-		b.row(got, x)
+		b.bucketRow(got, x)
 		for i, v := range x {
 			want := nearestLevel(v, w)
 			if math.IsInf(float64(v), 1) {
@@ -68,7 +68,7 @@ func TestBucketOfNaNIsInRange(t *testing.T) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		cuts, _ := midpoints((&kernels.Codebook{Nbits: nbits, Step: 1}).Weights())
 		got := make([]uint8, 1)
-		(&bucketer{cuts}).row(got, []float32{float32(math.NaN())})
+		(&bucketer{cuts}).bucketRow(got, []float32{float32(math.NaN())})
 		require.Less(t, int(got[0]), 1<<nbits)
 	}
 }
@@ -85,7 +85,7 @@ func TestTableBucketCountsCutoffs(t *testing.T) {
 		x := rapid.SliceOfN(rapid.Float32Range(-2, v+1), 1, 20).Draw(t, "x")
 		x = append(x, cuts...)
 		got := make([]uint8, len(x))
-		(&bucketer{cuts}).row(got, x)
+		(&bucketer{cuts}).bucketRow(got, x)
 		for i, v := range x {
 			var want uint8
 			for _, c := range cuts {
@@ -110,20 +110,20 @@ func TestStepHasLeastError(t *testing.T) {
 	for _, nbits := range []int{1, 2, 4, 8} {
 		h := newStepHistogram()
 		for _, v := range x {
-			h.count(v, 1)
+			h.addResidual(v, 1)
 		}
 		loss := func(step float32) (sum float64) {
 			w := (&kernels.Codebook{Nbits: nbits, Step: step}).Weights()
 			cuts, _ := midpoints(w)
 			got := make([]uint8, len(x))
-			(&bucketer{cuts}).row(got, x)
+			(&bucketer{cuts}).bucketRow(got, x)
 			for i, v := range x {
 				d := float64(v - w[got[i]])
 				sum += d * d
 			}
 			return sum
 		}
-		step := h.step(nbits)
+		step := h.bestStep(nbits)
 		least := loss(step)
 		for i := range 400 {
 			s := float32(math.Exp2(-float64(i) / 30))
@@ -134,11 +134,11 @@ func TestStepHasLeastError(t *testing.T) {
 
 func TestStepOfNothing(t *testing.T) {
 	h := newStepHistogram()
-	require.Equal(t, float32(minStep), h.step(2))
-	h.count(0, 1)
-	require.Equal(t, float32(minStep), h.step(2))
-	h.count(1e-20, 1)
-	require.Equal(t, float32(minStep), h.step(8))
+	require.Equal(t, float32(minStep), h.bestStep(2))
+	h.addResidual(0, 1)
+	require.Equal(t, float32(minStep), h.bestStep(2))
+	h.addResidual(1e-20, 1)
+	require.Equal(t, float32(minStep), h.bestStep(8))
 }
 
 // What was never trained keeps vectors of any kind within what its comment promises.

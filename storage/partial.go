@@ -27,7 +27,7 @@ import (
 //   - residuals and factors: a search reads those of some hundred documents;
 //   - the leaves of ids, payloads and field runs: a look-up reads one.
 //
-// [Snapshot.Chunk], [Snapshot.ChunkFor] and lookups.get fetch these before they read them. All other
+// [Snapshot.Chunk], [Snapshot.ChunkFor] and lookupBucket.get fetch these before they read them. All other
 // readers read everything, and wait for the complete file (whole). So bytes that have not been
 // fetched are never read, and a checksum is compared only when all of its bytes are in the file.
 
@@ -111,7 +111,7 @@ func (p *partialFile) fetchForOpen(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// isLookup reports whether a bucket is read by lookups.get, so that its leaves are fetched on demand.
+// isLookup reports whether a bucket is read by lookupBucket.get, so that its leaves are fetched on demand.
 func isLookup(bucket [][]byte) bool {
 	if len(bucket) < 2 {
 		return false

@@ -31,29 +31,29 @@ type Array struct {
 	// Shape is empty for a scalar, which has one element.
 	Shape []int
 
-	path  string
-	kind  kind
-	big   bool // big-endian
-	n     int  // number of elements
-	r     io.ReaderAt
-	off   int64 // of the first element
-	buf   []byte
-	owner // closes r, if the array owns it
+	path      string
+	kind      kind
+	bigEndian bool // big-endian
+	n         int  // number of elements
+	r         io.ReaderAt
+	off       int64 // of the first element
+	buf       []byte
+	owner     // closes r, if the array owns it
 }
 
 // NewRaw returns an array whose elements are contiguous in r, from element first on. r has size bytes.
 // dtype is spelt as in Array. Errors show name in place of a path.
 func NewRaw(r io.ReaderAt, size int64, name, dtype string, first int64, shape []int) (*Array, error) {
 	a := &Array{Shape: shape, path: name, kind: kindBF16, r: r}
-	if dtype != kindBF16.dtype(false) {
+	if dtype != kindBF16.dtypeName(false) {
 		var err error
-		if a.kind, a.big, err = parseDtype(dtype); err != nil {
+		if a.kind, a.bigEndian, err = parseDtype(dtype); err != nil {
 			return nil, faultf(name, ErrFormat, "%v", err)
 		}
 	}
-	a.Dtype = a.kind.dtype(a.big)
+	a.Dtype = a.kind.dtypeName(a.bigEndian)
 	var ok bool
-	if a.n, ok = elements(shape, a.kind.size()); !ok || first < 0 || first > size/int64(a.kind.size())-int64(a.n) {
+	if a.n, ok = elementCount(shape, a.kind.size()); !ok || first < 0 || first > size/int64(a.kind.size())-int64(a.n) {
 		return nil, faultf(name, ErrFormat, "%d bytes have no %s %s from element %d on",
 			size, a.Dtype, shapeString(shape), first)
 	}
@@ -71,11 +71,11 @@ func (a *Array) Width() int { return a.kind.size() }
 // integers are rounded. Values are not checked. Errors are [*FileError], and [ErrShape] for a range
 // outside of the array.
 func (a *Array) Float32s(dst []float32, from int) error {
-	if a.kind == kindF32 && !a.big && littleEndian {
-		return a.readInto(bytesOf(dst), from, len(dst))
+	if a.kind == kindF32 && !a.bigEndian && littleEndian {
+		return a.readInto(memoryOf(dst), from, len(dst))
 	}
 	return a.blocks(from, len(dst), func(i int, raw []byte) error {
-		decodeWide(dst[i:i+len(raw)/a.kind.size()], raw, a.kind)
+		decodeParallel(dst[i:i+len(raw)/a.kind.size()], raw, a.kind)
 		return nil
 	})
 }
@@ -85,8 +85,8 @@ func (a *Array) Float16s(dst []uint16, from int) error {
 	if a.kind != kindF16 && a.kind != kindBF16 {
 		return faultf(a.path, ErrShape, "elements are %s, want floats of 16 bits", a.Dtype)
 	}
-	if !a.big && littleEndian {
-		return a.readInto(bytesOf(dst), from, len(dst))
+	if !a.bigEndian && littleEndian {
+		return a.readInto(memoryOf(dst), from, len(dst))
 	}
 	return a.blocks(from, len(dst), func(first int, raw []byte) error {
 		for i := range len(raw) / 2 {
@@ -99,8 +99,8 @@ func (a *Array) Float16s(dst []uint16, from int) error {
 // littleEndian is true if this processor has the byte order of most files.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// bytesOf returns the memory of values.
-func bytesOf[T float32 | uint16](values []T) []byte {
+// memoryOf returns the memory of values.
+func memoryOf[T float32 | uint16](values []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(*new(T))))
 }
 
@@ -115,8 +115,8 @@ func (a *Array) readInto(p []byte, from, n int) error {
 // wideBlock is the number of values that a goroutine converts or checks at a time.
 const wideBlock = 1 << 15
 
-// decodeWide is decodeFloats in several goroutines.
-func decodeWide(dst []float32, raw []byte, k kind) {
+// decodeParallel is decodeFloats in several goroutines.
+func decodeParallel(dst []float32, raw []byte, k kind) {
 	n := parallel.Blocks(len(dst), wideBlock)
 	_ = parallel.Do(context.Background(), n, 0, func(i int) error {
 		lo, hi := parallel.Block(i, len(dst), wideBlock)
@@ -199,7 +199,7 @@ func (a *Array) blocks(from, n int, visit func(first int, raw []byte) error) err
 		if err := a.readAt(raw, int64(from+first)*int64(size)); err != nil {
 			return err
 		}
-		if a.big {
+		if a.bigEndian {
 			swapBytes(raw, size)
 		}
 		if err := visit(first, raw); err != nil {
@@ -209,9 +209,9 @@ func (a *Array) blocks(from, n int, visit func(first int, raw []byte) error) err
 	return nil
 }
 
-// elements returns the number of elements of a shape. ok is false if the number, or the size in bytes,
+// elementCount returns the number of elements of a shape. ok is false if the number, or the size in bytes,
 // is beyond the range of int, also if a length of 0 makes the product 0, as in NumPy.
-func elements(shape []int, size int) (n int, ok bool) {
+func elementCount(shape []int, size int) (n int, ok bool) {
 	n, zero := 1, false
 	for _, d := range shape {
 		if d == 0 {

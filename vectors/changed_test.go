@@ -251,7 +251,7 @@ func FuzzPayloads(f *testing.F) {
 			return
 		}
 		defer p.Close()
-		for id := range p.at {
+		for id := range p.objects {
 			b, err := p.Get(id)
 			if err != nil || !bytes.Contains([]byte(content), b) {
 				t.Fatalf("object of %q: %q, %v", id, b, err)

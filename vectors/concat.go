@@ -16,8 +16,8 @@ type concatSource struct {
 	numbers bool // ids are row numbers in the concatenation
 }
 
-// nameOf returns the name of a source for errors: its file, if it has one.
-func nameOf(s Source, i int) string {
+// sourceName returns the name of a source for errors: its file, if it has one.
+func sourceName(s Source, i int) string {
 	if n, ok := s.(interface{ name() string }); ok {
 		return n.name()
 	}
@@ -44,7 +44,7 @@ func Concat(sources ...Source) (Source, error) {
 	withoutIDs := -1 // that has documents without ids
 	for i, s := range sources {
 		c.starts[i+1] = c.starts[i] + s.Len()
-		if err := checkCount(c.starts[i+1], nameOf(s, i)); err != nil {
+		if err := checkCount(c.starts[i+1], sourceName(s, i)); err != nil {
 			return nil, err
 		}
 		switch d := s.Dim(); {
@@ -52,8 +52,8 @@ func Concat(sources ...Source) (Source, error) {
 		case withDim < 0:
 			withDim, c.dim = i, d
 		default:
-			return nil, faultf(nameOf(s, i), ErrShape, "dimension %d, %s has %d",
-				d, nameOf(sources[withDim], withDim), c.dim)
+			return nil, faultf(sourceName(s, i), ErrShape, "dimension %d, %s has %d",
+				d, sourceName(sources[withDim], withDim), c.dim)
 		}
 		switch {
 		case s.Len() == 0:
@@ -65,8 +65,8 @@ func Concat(sources ...Source) (Source, error) {
 		}
 	}
 	if withIDs >= 0 && withoutIDs >= 0 {
-		return nil, faultf(nameOf(sources[withoutIDs], withoutIDs), ErrID,
-			"has no ids, %s has: give ids to all or to none", nameOf(sources[withIDs], withIDs))
+		return nil, faultf(sourceName(sources[withoutIDs], withoutIDs), ErrID,
+			"has no ids, %s has: give ids to all or to none", sourceName(sources[withIDs], withIDs))
 	}
 	if c.numbers {
 		return c, nil
@@ -74,24 +74,24 @@ func Concat(sources ...Source) (Source, error) {
 	seen := idSet{}
 	for i := range c.Len() {
 		id := c.ID(i)
-		if first, twice := seen.note(id, i); twice {
-			a, b := c.find(first), c.find(i)
+		if first, twice := seen.add(id, i); twice {
+			a, b := c.sourceOf(first), c.sourceOf(i)
 			err := fmt.Errorf("%w: %q is also the id of document %d of %s",
-				ErrID, id, first-c.starts[a], nameOf(sources[a], a))
-			return nil, inFile(err, nameOf(sources[b], b), i-c.starts[b], -1, "")
+				ErrID, id, first-c.starts[a], sourceName(sources[a], a))
+			return nil, inFile(err, sourceName(sources[b], b), i-c.starts[b], -1, "")
 		}
 	}
 	return c, nil
 }
 
-// find returns the index of the source of document i.
-func (c *concatSource) find(i int) int { return sort.SearchInts(c.starts, i+1) - 1 }
+// sourceOf returns the index of the source of document i.
+func (c *concatSource) sourceOf(i int) int { return sort.SearchInts(c.starts, i+1) - 1 }
 
 func (c *concatSource) Dim() int { return c.dim }
 func (c *concatSource) Len() int { return c.starts[len(c.sources)] }
 
 func (c *concatSource) Rows(i int) int {
-	s := c.find(i)
+	s := c.sourceOf(i)
 	return c.sources[s].Rows(i - c.starts[s])
 }
 
@@ -99,13 +99,13 @@ func (c *concatSource) ID(i int) string {
 	if c.numbers {
 		return strconv.Itoa(i)
 	}
-	s := c.find(i)
+	s := c.sourceOf(i)
 	return c.sources[s].ID(i - c.starts[s])
 }
 
 func (c *concatSource) name() string {
 	if len(c.sources) == 1 {
-		return nameOf(c.sources[0], 0)
+		return sourceName(c.sources[0], 0)
 	}
 	return fmt.Sprintf("%d sources", len(c.sources))
 }

@@ -17,15 +17,15 @@ const blockFloats = 1 << 20
 // of the documents, or [docs, rows, dim], padded.
 type denseSource struct {
 	source
-	vec    *Array
-	mask   *Array // [docs, rows], or nil
-	dim, n int
-	starts []int // the first row of each document, and the number of rows, or nil if padded
-	stride int   // rows of a padded document
-	empty  bool  // no document has vectors
-	kept   []int // real rows of each padded document, or nil if all are
-	floats []float32
-	masks  []int64
+	vec      *Array
+	mask     *Array // [docs, rows], or nil
+	dim, n   int
+	starts   []int // the first row of each document, and the number of rows, or nil if padded
+	stride   int   // rows of a padded document
+	empty    bool  // no document has vectors
+	realRows []int // real rows of each padded document, or nil if all are
+	floats   []float32
+	masks    []int64
 }
 
 // maxEmptyDocs is the maximum number of documents that an array without data may claim.
@@ -62,10 +62,10 @@ func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSour
 	case rank == 2 && lengths == nil:
 		return nil, faultf(vec.path, ErrNoLengths, "how many of the %d tokens each document has", rows)
 	case rank == 2:
-		s.starts, err = startsOf(lengths, lengthsPath, rows, vec.path)
+		s.starts, err = firstRows(lengths, lengthsPath, rows, vec.path)
 		s.n = len(lengths)
 	default:
-		err = s.padded(lengths, lengthsPath)
+		err = s.initPadded(lengths, lengthsPath)
 	}
 	if err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func newDense(vec, mask *Array, lengths []int64, lengthsPath string) (*denseSour
 	return s, nil
 }
 
-// padded computes the real rows of the documents of an array [docs, rows, dim] from lengths or the mask.
-func (s *denseSource) padded(lengths []int64, lengthsPath string) (err error) {
+// initPadded computes the real rows of the documents of an array [docs, rows, dim] from lengths or the mask.
+func (s *denseSource) initPadded(lengths []int64, lengthsPath string) (err error) {
 	s.n, s.stride = s.vec.Shape[0], s.vec.Shape[1]
 	if err := checkCount(s.n, s.vec.path); err != nil {
 		return err
@@ -88,9 +88,9 @@ func (s *denseSource) padded(lengths []int64, lengthsPath string) (err error) {
 	}
 	switch {
 	case lengths != nil:
-		s.kept, err = paddedLengths(lengths, lengthsPath, s.n, s.stride, s.vec.path)
+		s.realRows, err = paddedLengths(lengths, lengthsPath, s.n, s.stride, s.vec.path)
 	case s.mask != nil:
-		s.kept, err = maskedLengths(s.mask, s.n, s.stride, s.vec.path)
+		s.realRows, err = maskedLengths(s.mask, s.n, s.stride, s.vec.path)
 	}
 	return err
 }
@@ -108,14 +108,14 @@ func (s *denseSource) Rows(i int) int {
 	switch {
 	case s.starts != nil:
 		return s.starts[i+1] - s.starts[i]
-	case s.kept != nil:
-		return s.kept[i]
+	case s.realRows != nil:
+		return s.realRows[i]
 	}
 	return s.stride
 }
 
-// start returns the first row of document i in the array, padding included.
-func (s *denseSource) start(i int) int {
+// firstRow returns the first row of document i in the array, padding included.
+func (s *denseSource) firstRow(i int) int {
 	if s.starts != nil {
 		return s.starts[i]
 	}
@@ -123,7 +123,7 @@ func (s *denseSource) start(i int) int {
 }
 
 func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.files.guard(from, func(yield func(Document, error) bool) {
+	return s.files.guardDocs(from, func(yield func(Document, error) bool) {
 		// Take the buffers from s during the loop, so that a nested loop allocates others.
 		floats, masks, payload := s.floats, s.masks, []byte(nil)
 		s.floats, s.masks = nil, nil
@@ -133,7 +133,7 @@ func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 		eachDocument(ctx, s.path, from, to, s.n, yield, func(i int) (doc Document, err error) {
 			// Read the next documents that fit a block.
 			if i == end {
-				for base, end = s.start(i), i+1; end < to && (s.start(end+1)-base)*s.dim <= blockFloats; {
+				for base, end = s.firstRow(i), i+1; end < to && (s.firstRow(end+1)-base)*s.dim <= blockFloats; {
 					end++
 				}
 				if floats, masks, err = s.read(floats, masks, i, end); err != nil {
@@ -143,17 +143,17 @@ func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 			}
 			// Get this one from the buffers.
 			doc.ID = s.ID(i)
-			lo, hi := s.start(i)-base, s.start(i+1)-base
+			lo, hi := s.firstRow(i)-base, s.firstRow(i+1)-base
 			var mask []int64
 			if s.mask != nil {
 				mask = masks[lo:hi]
 			}
-			doc.Tokens = s.keep(floats[lo*s.dim:hi*s.dim], mask, i)
+			doc.Tokens = s.removePadding(floats[lo*s.dim:hi*s.dim], mask, i)
 			if !finite {
 				err = checkFinite(doc.Tokens, s.dim)
 			}
 			if err == nil && s.payload != nil {
-				doc.Payload, payload, err = s.payload.get(payload, i)
+				doc.Payload, payload, err = s.payload.readPayload(payload, i)
 			}
 			if err != nil {
 				err = inFile(err, s.path, i, -1, doc.ID)
@@ -165,8 +165,8 @@ func (s *denseSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 
 // read reads the rows, and the mask, of the documents from from on and before end into the buffers.
 func (s *denseSource) read(floats []float32, masks []int64, from, end int) ([]float32, []int64, error) {
-	first := s.start(from)
-	rows := s.start(end) - first
+	first := s.firstRow(from)
+	rows := s.firstRow(end) - first
 	floats = slices.Grow(floats[:0], rows*s.dim)[:rows*s.dim]
 	if err := s.vec.Float32s(floats, first*s.dim); err != nil {
 		return floats, masks, err
@@ -178,13 +178,13 @@ func (s *denseSource) read(floats []float32, masks []int64, from, end int) ([]fl
 	return floats, masks, s.mask.Ints(masks, first)
 }
 
-// keep removes the padding from the tokens of document i, in place.
-func (s *denseSource) keep(tokens []float32, mask []int64, i int) []float32 {
-	if s.kept == nil {
+// removePadding removes the padding from the tokens of document i, in place.
+func (s *denseSource) removePadding(tokens []float32, mask []int64, i int) []float32 {
+	if s.realRows == nil {
 		return tokens
 	}
 	if mask == nil {
-		return tokens[:s.kept[i]*s.dim]
+		return tokens[:s.realRows[i]*s.dim]
 	}
 	kept := 0 // floats
 	for t, isToken := range mask {

@@ -25,7 +25,7 @@ const MaxPayload = 64 << 20
 
 // Draft is a document before it is stored.
 type Draft struct {
-	// ID is the id of the document; "" means that the index assigns one.
+	// ID is the id of the document. "" means that the index assigns one.
 	ID string
 	// Title and Text are encoded. If both are empty, the document has no tokens.
 	Title, Text string
@@ -59,8 +59,9 @@ func CheckDocument(d Draft) error {
 		if err := CheckID(d.ID); err != nil {
 			return err
 		}
-		if limit := MaxIDBytes - passageRoom; d.Split && len(d.ID) > limit {
-			return fmt.Errorf("%w: %d bytes; at most %d leave room for the numbers of passages", ErrID, len(d.ID), limit)
+		if limit := MaxIDBytes - maxPassageSuffix; d.Split && len(d.ID) > limit {
+			return fmt.Errorf("%w: %d bytes; at most %d leave room for the numbers of passages",
+				ErrID, len(d.ID), limit)
 		}
 	}
 	for _, field := range []struct{ name, text string }{{"title", d.Title}, {"text", d.Text}} {
@@ -71,8 +72,8 @@ func CheckDocument(d Draft) error {
 	return checkPayload(d.ID, d.Payload)
 }
 
-// passageRoom is the length of the longest suffix of a passage's id. Passages have ordinals of 32 bits.
-const passageRoom = len("#4294967295")
+// maxPassageSuffix is the length of the longest suffix of a passage's id. Passages have ordinals of 32 bits.
+const maxPassageSuffix = len("#4294967295")
 
 // checkUTF8 returns an error for the first byte of a field that is not UTF-8.
 func checkUTF8(name, text string) error {
@@ -114,10 +115,11 @@ func checkPayload(id string, payload []byte) error {
 	}
 	err := checkObject(payload, func(name string, value []byte) error {
 		if name != IDField {
-			return reserved(name)
+			return checkReserved(name)
 		}
 		if payloadID, err := ParseID(value); err != nil || payloadID != id {
-			return fmt.Errorf("%s is %.60s, and the document's id %.80q: leave it out, or rename it", IDField, value, id)
+			return fmt.Errorf("%s is %.60s, and the document's id %.80q: leave it out, or rename it",
+				IDField, value, id)
 		}
 		return nil
 	})
@@ -136,9 +138,9 @@ func checkPayload(id string, payload []byte) error {
 // IDField is the key of a document's id in metadata.
 const IDField = "_id"
 
-// reserved returns an error for a key that has another meaning in responses. It ignores case, as
+// checkReserved returns an error for a key that has another meaning in responses. It ignores case, as
 // conditions do.
-func reserved(name string) error {
+func checkReserved(name string) error {
 	if name == "" || name[0] != '_' {
 		return nil
 	}
@@ -152,7 +154,7 @@ func reserved(name string) error {
 
 // CheckKey returns [ErrPayload] for a key that cannot be set in a payload.
 func CheckKey(name string) error {
-	if err := reserved(name); err != nil {
+	if err := checkReserved(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrPayload, err)
 	}
 	return nil
@@ -172,7 +174,7 @@ func checkObject(text []byte, visit func(name string, value []byte) error) error
 	}
 	err := jsontext.Check(text, jsontext.Options{})
 	if b := bytes.TrimLeft(text, " \t\r\n"); err == nil && b[0] != '{' {
-		err = fmt.Errorf("it is no JSON object but %s", excerpt(b))
+		err = fmt.Errorf("it is no JSON object but %s", quoteExcerpt(b))
 	}
 	if err == nil {
 		seen := map[string]bool{}

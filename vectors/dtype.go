@@ -52,15 +52,15 @@ var kinds = [...]kindNames{
 	kindBF16: {"", "BF16", 2},
 }
 
-// kindOf returns the first kind whose names match, and false if none does.
-func kindOf(matches func(kindNames) bool) (kind, bool) {
+// findKind returns the first kind whose names match, and false if none does.
+func findKind(matches func(kindNames) bool) (kind, bool) {
 	i := slices.IndexFunc(kinds[1:], matches) + 1
 	return kind(i), i > 0
 }
 
 // safetensorsKind returns the kind with a name in safetensors.
 func safetensorsKind(name string) (kind, bool) {
-	return kindOf(func(k kindNames) bool { return k.safetensors == name })
+	return findKind(func(k kindNames) bool { return k.safetensors == name })
 }
 
 // size returns the number of bytes of an element.
@@ -68,8 +68,8 @@ func (k kind) size() int { return kinds[k].size }
 
 func (k kind) isFloat() bool { return k >= kindF16 }
 
-// dtype returns the normalised name: NumPy's, or bf16. big means big-endian.
-func (k kind) dtype(big bool) string {
+// dtypeName returns the normalised name: NumPy's, or bf16. big means big-endian.
+func (k kind) dtypeName(big bool) string {
 	switch {
 	case k == kindBF16:
 		return "bf16"
@@ -104,7 +104,7 @@ func parseDtype(s string) (k kind, big bool, err error) {
 		return 0, false, fmt.Errorf("type %.40q is not known", s)
 	}
 	order, code := s[0], s[1:]
-	k, ok := kindOf(func(k kindNames) bool { return k.numpy == code })
+	k, ok := findKind(func(k kindNames) bool { return k.numpy == code })
 	switch {
 	case order == '<' || order == '>' || order == '|':
 	default:
@@ -159,7 +159,7 @@ func decodeFloats(dst []float32, raw []byte, k kind) {
 		}
 	default:
 		for i := range dst {
-			dst[i] = float32(intAt(raw, i, k))
+			dst[i] = float32(intElement(raw, i, k))
 		}
 	}
 }
@@ -168,7 +168,7 @@ func decodeFloats(dst []float32, raw []byte, k kind) {
 // not fit, or −1.
 func decodeInts(dst []int64, raw []byte, k kind) (bad int) {
 	for i := range dst {
-		dst[i] = intAt(raw, i, k)
+		dst[i] = intElement(raw, i, k)
 		if k == kindU64 && dst[i] < 0 {
 			return i
 		}
@@ -176,9 +176,9 @@ func decodeInts(dst []int64, raw []byte, k kind) (bad int) {
 	return -1
 }
 
-// intAt returns element i of little-endian integers. An unsigned 64-bit value beyond int64 becomes
+// intElement returns element i of little-endian integers. An unsigned 64-bit value beyond int64 becomes
 // negative.
-func intAt(raw []byte, i int, k kind) int64 {
+func intElement(raw []byte, i int, k kind) int64 {
 	le := binary.LittleEndian
 	switch k {
 	case kindBool, kindU8:

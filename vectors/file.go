@@ -18,20 +18,20 @@ type inputs struct {
 	queries bool // errors say query in place of document
 }
 
-// open opens a regular file: reading a pipe or device here would hang.
-func (in *inputs) open(path string) (*os.File, int64, error) {
+// openFile opens a regular file: reading a pipe or device here would hang.
+func (in *inputs) openFile(path string) (*os.File, int64, error) {
 	f, size, err := in.watch.Open(path)
 	if err != nil {
-		return nil, 0, openFault(path, err)
+		return nil, 0, openError(path, err)
 	}
 	return f, size, nil
 }
 
 // openAs opens a file and calls parse, which reads its header. The result owns the file.
-func openAs[T interface{ own(io.Closer) }](
+func openAs[T interface{ setFile(io.Closer) }](
 	in *inputs, path string, parse func(io.ReaderAt, int64, string) (T, error),
 ) (v T, err error) {
-	f, size, err := in.open(path)
+	f, size, err := in.openFile(path)
 	if err != nil {
 		return v, err
 	}
@@ -39,15 +39,15 @@ func openAs[T interface{ own(io.Closer) }](
 		f.Close()
 		return v, err
 	}
-	v.own(f)
+	v.setFile(f)
 	return v, nil
 }
 
 // owner closes a file, if it has one.
 type owner struct{ file io.Closer }
 
-// own makes Close close c.
-func (o *owner) own(c io.Closer) { o.file = c }
+// setFile makes Close close c.
+func (o *owner) setFile(c io.Closer) { o.file = c }
 
 // Close releases the file. It may be called twice.
 func (o *owner) Close() error {
@@ -59,26 +59,26 @@ func (o *owner) Close() error {
 	return c.Close()
 }
 
-// stream opens a file that is read once, in order, and may be a pipe.
-func (in *inputs) stream(ctx context.Context, path string) (io.ReadCloser, error) {
+// openStream opens a file that is read once, in order, and may be a pipe.
+func (in *inputs) openStream(ctx context.Context, path string) (io.ReadCloser, error) {
 	s, err := in.watch.Stream(ctx, path)
 	if err != nil {
-		return nil, openFault(path, err)
+		return nil, openError(path, err)
 	}
 	return s, nil
 }
 
-// openFault adds the path to an error of opening a file. A file that is not regular is [ErrFormat].
-func openFault(path string, err error) error {
-	err = cause(err)
+// openError adds the path to an error of opening a file. A file that is not regular is [ErrFormat].
+func openError(path string, err error) error {
+	err = withoutPath(err)
 	if errors.Is(err, files.ErrNotRegular) {
 		err = fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	return NewFileError(path, err)
 }
 
-// check returns [ErrChanged] for the first file that has changed since it was opened.
-func (in *inputs) check() error {
+// checkUnchanged returns [ErrChanged] for the first file that has changed since it was opened.
+func (in *inputs) checkUnchanged() error {
 	err := in.watch.Unchanged()
 	if c, ok := errors.AsType[*files.ChangedError](err); ok {
 		return faultf(c.Path, ErrChanged, "%s", c.How)
@@ -86,48 +86,48 @@ func (in *inputs) check() error {
 	return err
 }
 
-// blame returns the error of a changed file ([ErrChanged]), which explains err, or else err.
-func (in *inputs) blame(err error) error {
+// explainByChange returns the error of a changed file ([ErrChanged]), which explains err, or else err.
+func (in *inputs) explainByChange(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	if fe := (*FileError)(nil); in.queries && errors.As(err, &fe) {
 		fe.Query = true
 	}
-	if changed := in.check(); changed != nil {
+	if changed := in.checkUnchanged(); changed != nil {
 		return changed
 	}
 	return err
 }
 
-// guard checks that the files have not changed: when a pass over all documents begins, and at the end
+// guardDocs checks that the files have not changed: when a pass over all documents begins, and at the end
 // of every sequence, which then ends with [ErrChanged]. So a caller that reads to the end before it uses
 // documents never uses those of a changed file.
-func (in *inputs) guard(from int, docs iter.Seq2[Document, error]) iter.Seq2[Document, error] {
+func (in *inputs) guardDocs(from int, docs iter.Seq2[Document, error]) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		if from == 0 {
-			if err := in.check(); err != nil {
+			if err := in.checkUnchanged(); err != nil {
 				yield(Document{}, err)
 				return
 			}
 		}
 		for doc, err := range docs {
 			if err != nil {
-				yield(Document{}, in.blame(err))
+				yield(Document{}, in.explainByChange(err))
 				return
 			}
 			if !yield(doc, nil) {
 				return
 			}
 		}
-		if err := in.check(); err != nil {
+		if err := in.checkUnchanged(); err != nil {
 			yield(Document{}, err)
 		}
 	}
 }
 
-// cause removes the path from an error of the operating system, since [FileError] names it.
-func cause(err error) error {
+// withoutPath removes the path from an error of the operating system, since [FileError] names it.
+func withoutPath(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
 		return pe.Err

@@ -38,11 +38,11 @@ func RegisterFormat(f Format) {
 	registered.Add(f, f.Suffixes, f.Folder)
 }
 
-// elsewhere are suffixes that only the larger program of vectors/formats reads.
-var elsewhere = []string{".parquet", ".arrow", ".feather"}
+// extraSuffixes are suffixes that only the larger program of vectors/formats reads.
+var extraSuffixes = []string{".parquet", ".arrow", ".feather"}
 
-// suffixes lists the suffixes that can be read, for messages.
-func suffixes() string {
+// knownSuffixes lists the suffixes that can be read, for messages.
+func knownSuffixes() string {
 	known := []string{".npy", ".npz", ".safetensors", ".jsonl", ".ndjson"}
 	known = append(known, registered.Suffixes()...)
 	return strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
@@ -58,34 +58,34 @@ func (in *inputs) openRegistered(ctx context.Context, f Format, files Files) (So
 	if err != nil {
 		return nil, err
 	}
-	s := &overlaid{source: source{path: files.Vectors, files: in, closers: []io.Closer{src}}, under: src}
+	s := &overlaySource{source: source{path: files.Vectors, files: in, closers: []io.Closer{src}}, base: src}
 	if !isNumbered(src) && files.IDs == "" {
 		s.ids = make([]string, src.Len())
 		for i := range s.ids {
 			s.ids[i] = src.ID(i)
 		}
 	}
-	if err := s.openBeside(ctx, files, src.Len()); err != nil {
+	if err := s.openIDsAndPayloads(ctx, files, src.Len()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// overlaid is a source with ids and payloads from other files.
-type overlaid struct {
+// overlaySource is a source with ids and payloads from other files.
+type overlaySource struct {
 	source
-	under Source
+	base Source
 }
 
-func (s *overlaid) Dim() int       { return s.under.Dim() }
-func (s *overlaid) Len() int       { return s.under.Len() }
-func (s *overlaid) Rows(i int) int { return s.under.Rows(i) }
+func (s *overlaySource) Dim() int       { return s.base.Dim() }
+func (s *overlaySource) Len() int       { return s.base.Len() }
+func (s *overlaySource) Rows(i int) int { return s.base.Rows(i) }
 
-func (s *overlaid) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.files.guard(from, func(yield func(Document, error) bool) {
+func (s *overlaySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return s.files.guardDocs(from, func(yield func(Document, error) bool) {
 		var payload []byte
 		i := from
-		for doc, err := range s.under.Docs(ctx, from, to) {
+		for doc, err := range s.base.Docs(ctx, from, to) {
 			if err != nil {
 				if fault, ok := errors.AsType[*FileError](err); ok && fault.ID == "" && i < s.Len() {
 					fault.ID = s.ID(i)
@@ -95,7 +95,7 @@ func (s *overlaid) Docs(ctx context.Context, from, to int) iter.Seq2[Document, e
 			}
 			doc.ID = s.ID(i)
 			if s.payload != nil {
-				if doc.Payload, payload, err = s.payload.get(payload, i); err != nil {
+				if doc.Payload, payload, err = s.payload.readPayload(payload, i); err != nil {
 					yield(Document{}, inFile(err, "", i, -1, doc.ID))
 					return
 				}

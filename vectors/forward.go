@@ -21,16 +21,16 @@ func (f *forward) ReadAt(p []byte, off int64) (int, error) {
 		n, err := io.CopyN(io.Discard, f.r, skip)
 		f.at += n
 		if err != nil {
-			return 0, ended(err)
+			return 0, readerAtEnd(err)
 		}
 	}
 	n, err := io.ReadFull(f.r, p)
 	f.at += int64(n)
-	return n, ended(err)
+	return n, readerAtEnd(err)
 }
 
-// ended converts an unexpected end to io.EOF, as [io.ReaderAt] requires.
-func ended(err error) error {
+// readerAtEnd converts an unexpected end to io.EOF, as [io.ReaderAt] requires.
+func readerAtEnd(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
 	}

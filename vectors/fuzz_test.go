@@ -120,8 +120,8 @@ func readContainer(t *testing.T, c container, err error) {
 			a.Close()
 		}
 	}
-	var p parts
-	checked(t, p.byName(c, Files{Vectors: "f"}))
+	var p arrays
+	checked(t, p.openByName(c, Files{Vectors: "f"}))
 	closeAll(p.closers)
 }
 
@@ -255,13 +255,13 @@ func FuzzIDs(f *testing.F) {
 			lengths, err := parseLengths(bytes.NewReader(b), "l.txt")
 			checked(t, err)
 			if err == nil {
-				_, err = startsOf(lengths, "l.txt", n, "d.npy")
+				_, err = firstRows(lengths, "l.txt", n, "d.npy")
 				checked(t, err)
 			}
 			_, err = parseLengthList(bytes.NewReader(b), "l.json")
 			checked(t, err)
-			p := &payloads{path: "p.jsonl", at: make([]span, 3)}
-			checked(t, p.scan(bytes.NewReader(b), []string{"a", "b", "7"}))
+			p := &payloads{path: "p.jsonl", spans: make([]span, 3)}
+			checked(t, p.findObjects(bytes.NewReader(b), []string{"a", "b", "7"}))
 		})
 	})
 }

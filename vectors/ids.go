@@ -40,8 +40,8 @@ func CheckID(id string) error {
 // idSet finds duplicate ids: it maps an id to the document or line where it was first seen.
 type idSet map[string]int
 
-// note adds the id of a document or line. If the id was seen before, it returns where.
-func (s idSet) note(id string, position int) (first int, duplicate bool) {
+// add adds the id of a document or line. If the id was seen before, it returns where.
+func (s idSet) add(id string, position int) (first int, duplicate bool) {
 	if first, duplicate = s[id]; !duplicate {
 		s[id] = position
 	}
@@ -58,7 +58,7 @@ type wantedIDs struct {
 	n    int    // number of documents; −1 means any
 	file string // the file of the documents
 	// loose means that the ids are for look-ups: they may repeat, and text may have blank lines.
-	loose bool
+	forLookup bool
 }
 
 // ReadIDs reads distinct ids of documents: text with one per line, or a .json list, which may be
@@ -72,7 +72,7 @@ func ReadIDs(ctx context.Context, path string) ([]string, error) {
 // ReadIDList reads ids to look up. It is [ReadIDs], except that ids may repeat, and that blank lines of
 // text are skipped. A file without ids is an empty list, which is not nil.
 func ReadIDList(ctx context.Context, path string) ([]string, error) {
-	return readIDList(ctx, path, wantedIDs{n: -1, loose: true})
+	return readIDList(ctx, path, wantedIDs{n: -1, forLookup: true})
 }
 
 // readIDList reads ids from a file of any form.
@@ -80,10 +80,10 @@ func readIDList(ctx context.Context, path string, want wantedIDs) ([]string, err
 	in := new(inputs)
 	ids, err := in.readIDs(ctx, path, want)
 	if err == nil {
-		err = in.check()
+		err = in.checkUnchanged()
 	}
 	if err != nil {
-		return nil, in.blame(err)
+		return nil, in.explainByChange(err)
 	}
 	return ids, nil
 }
@@ -101,23 +101,23 @@ func (in *inputs) readIDs(ctx context.Context, path string, want wantedIDs) ([]s
 	case ".npz", ".safetensors", ".jsonl", ".ndjson": // as text, each line of JSON would be an id
 		return nil, faultf(path, ErrID, "ids are read from text, one a line, from a .json list or from .npy integers")
 	case ".json":
-		f, _, err := in.open(path)
+		f, _, err := in.openFile(path)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		b, err := unpacked(f, path)
+		b, err := decompress(f, path)
 		if err != nil {
 			return nil, err
 		}
 		return parseIDList(b, path, want)
 	}
-	f, err := in.stream(ctx, path)
+	f, err := in.openStream(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := unpacked(f, path)
+	b, err := decompress(f, path)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && want.loose && len(text) == 0 {
+		if err == nil && want.forLookup && len(text) == 0 {
 			continue
 		}
 		if errors.Is(err, files.ErrLongLine) {
@@ -146,8 +146,8 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 			return nil, inFile(err, path, -1, lines.Number, "")
 		}
 		id := string(text)
-		if !want.loose {
-			if first, twice := seen.note(id, lines.Number); twice {
+		if !want.forLookup {
+			if first, twice := seen.add(id, lines.Number); twice {
 				return nil, inFile(duplicateID(id, "line", first, lines.Number), path, -1, lines.Number, "")
 			}
 		}
@@ -156,7 +156,7 @@ func parseIDs(r io.Reader, path string, want wantedIDs) ([]string, error) {
 			return nil, inFile(err, path, -1, lines.Number, "")
 		}
 	}
-	return ids, want.check(path, len(ids))
+	return ids, want.checkCount(path, len(ids))
 }
 
 // parseIDList parses a JSON list of strings or integers.
@@ -168,7 +168,7 @@ func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if first, twice := seen.note(id, i); twice && !want.loose {
+		if first, twice := seen.add(id, i); twice && !want.forLookup {
 			return duplicateID(id, "row", first, i)
 		}
 		ids = append(ids, id)
@@ -177,7 +177,7 @@ func parseIDList(r io.Reader, path string, want wantedIDs) ([]string, error) {
 	if err != nil {
 		return nil, inFile(err, path, -1, -1, "")
 	}
-	return ids, want.check(path, len(ids))
+	return ids, want.checkCount(path, len(ids))
 }
 
 // idsOfArray converts an array of integers to ids.
@@ -186,10 +186,10 @@ func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 		return nil, faultf(a.path, ErrID, "ids are %s %s, want one row of integers: .astype(int) converts numbers",
 			a.typeName(), shapeString(a.Shape))
 	}
-	if err := want.check(a.path, a.n); err != nil {
+	if err := want.checkCount(a.path, a.n); err != nil {
 		return nil, err
 	}
-	numbers, err := intsOf(a)
+	numbers, err := readInts(a)
 	if err != nil {
 		return nil, err
 	}
@@ -197,15 +197,15 @@ func idsOfArray(a *Array, want wantedIDs) ([]string, error) {
 	seen := idSet{}
 	for i, v := range numbers {
 		ids[i] = strconv.FormatInt(v, 10)
-		if first, twice := seen.note(ids[i], i); twice && !want.loose {
+		if first, twice := seen.add(ids[i], i); twice && !want.forLookup {
 			return nil, inFile(duplicateID(ids[i], "row", first, i), a.path, i, -1, "")
 		}
 	}
 	return ids, nil
 }
 
-// check checks the number of ids.
-func (w wantedIDs) check(path string, have int) error {
+// checkCount checks the number of ids.
+func (w wantedIDs) checkCount(path string, have int) error {
 	if w.n >= 0 && have != w.n {
 		return NewFileError(path, &subError{ErrID, fmt.Sprintf("%d ids, and %s needs %d", have, w.file, w.n)})
 	}
@@ -216,7 +216,7 @@ func (w wantedIDs) check(path string, have int) error {
 func jsonList(r io.Reader, visit func(i int, raw []byte) error) error {
 	b, err := files.UnmarkedReader(r)
 	if err != nil {
-		return packedFault(err)
+		return compressedError(err)
 	}
 	dec := json.NewDecoder(b)
 	dec.UseNumber()

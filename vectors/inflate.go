@@ -20,12 +20,12 @@ type inflated struct {
 	open func() (io.ReadCloser, error)
 	size int64
 
-	src    io.ReadCloser
-	filled int64 // bytes that were read
-	mem    []byte
-	tmp    *files.Temporary // in place of mem, if they are many
-	err    error            // of the stream after these bytes
-	block  []byte
+	src       io.ReadCloser
+	bytesRead int64 // bytes that were read
+	mem       []byte
+	tmp       *files.Temporary // in place of mem, if they are many
+	err       error            // of the stream after these bytes
+	block     []byte
 }
 
 // ReadAt reads bytes that were kept, after reading the stream up to their end.
@@ -34,9 +34,9 @@ func (s *inflated) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	end := min(off+int64(len(p)), s.size)
-	for s.filled < end {
+	for s.bytesRead < end {
 		if s.err == nil {
-			s.err = s.fill()
+			s.err = s.readBlock()
 		}
 		if s.err != nil {
 			return 0, s.err
@@ -53,7 +53,7 @@ func (s *inflated) ReadAt(p []byte, off int64) (int, error) {
 		if n, err = s.tmp.ReadAt(p, off); err != nil && !errors.Is(err, io.EOF) {
 			return n, err
 		}
-	} else if off < s.filled {
+	} else if off < s.bytesRead {
 		n = copy(p, s.mem[off:])
 	}
 	if off+int64(n) == s.size {
@@ -62,23 +62,23 @@ func (s *inflated) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// fill reads one block of the stream.
-func (s *inflated) fill() error {
+// readBlock reads one block of the stream.
+func (s *inflated) readBlock() error {
 	if s.block == nil {
 		src, err := s.open()
 		if err != nil {
-			return zipFault(err)
+			return zipError(err)
 		}
 		s.src, s.block = src, make([]byte, 64<<10)
 	}
-	n, err := io.ReadFull(s.src, s.block[:min(int64(len(s.block)), s.size-s.filled)])
+	n, err := io.ReadFull(s.src, s.block[:min(int64(len(s.block)), s.size-s.bytesRead)])
 	if err != nil {
 		return s.inflateFault(err)
 	}
-	if err := s.keep(s.block[:n]); err != nil {
+	if err := s.appendBlock(s.block[:n]); err != nil {
 		return err
 	}
-	if s.filled < s.size {
+	if s.bytesRead < s.size {
 		return nil
 	}
 	// The stream must end here. Reading on also verifies its checksum.
@@ -90,12 +90,12 @@ func (s *inflated) fill() error {
 	return nil
 }
 
-// keep appends a block to the bytes that were read. It moves them to a file when memory would exceed
+// appendBlock appends a block to the bytes that were read. It moves them to a file when memory would exceed
 // inflatedMemory.
-func (s *inflated) keep(b []byte) error {
-	if s.tmp == nil && s.filled+int64(len(b)) <= inflatedMemory {
+func (s *inflated) appendBlock(b []byte) error {
+	if s.tmp == nil && s.bytesRead+int64(len(b)) <= inflatedMemory {
 		s.mem = append(s.mem, b...)
-		s.filled += int64(len(b))
+		s.bytesRead += int64(len(b))
 		return nil
 	}
 	if s.tmp == nil {
@@ -109,10 +109,10 @@ func (s *inflated) keep(b []byte) error {
 		}
 		s.mem = nil
 	}
-	if _, err := s.tmp.WriteAt(b, s.filled); err != nil {
+	if _, err := s.tmp.WriteAt(b, s.bytesRead); err != nil {
 		return err
 	}
-	s.filled += int64(len(b))
+	s.bytesRead += int64(len(b))
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (s *inflated) Close() error {
 		s.src = nil
 	}
 	s.err = os.ErrClosed
-	s.filled, s.mem = 0, nil
+	s.bytesRead, s.mem = 0, nil
 	if s.tmp == nil {
 		return nil
 	}

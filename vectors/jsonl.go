@@ -52,7 +52,7 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && blanks(text) == len(text) {
+		if err == nil && blankCount(text) == len(text) {
 			continue
 		}
 		doc := len(s.docs)
@@ -71,7 +71,7 @@ func newJSONL(ctx context.Context, r io.ReaderAt, size int64, path string, ownID
 		if !ownIDs {
 			continue
 		}
-		if err := s.addID(rec.id, seen); err != nil {
+		if err := s.appendID(rec.id, seen); err != nil {
 			return nil, inFile(err, path, doc, lines.Number, "")
 		}
 	}
@@ -98,7 +98,7 @@ func (s *jsonlSource) checkOwn(rawID, payload []byte) error {
 
 // checkDim compares the dimension of a row with that of the rows before it. It counts commas.
 func (s *jsonlSource) checkDim(token int, text []byte) error {
-	n := components(text)
+	n := componentCount(text)
 	if n == s.dim && n > 0 {
 		return nil
 	}
@@ -116,9 +116,9 @@ func (s *jsonlSource) checkDim(token int, text []byte) error {
 	return fe
 }
 
-// addID adds the id of the last document. raw is JSON, or nil if the line has no id; then no line may
+// appendID adds the id of the last document. raw is JSON, or nil if the line has no id; then no line may
 // have one.
-func (s *jsonlSource) addID(raw []byte, seen idSet) error {
+func (s *jsonlSource) appendID(raw []byte, seen idSet) error {
 	n := len(s.docs)
 	if raw == nil {
 		if s.ids != nil {
@@ -134,7 +134,7 @@ func (s *jsonlSource) addID(raw []byte, seen idSet) error {
 		return err
 	}
 	line := s.docs[n-1].line
-	if first, twice := seen.note(id, line); twice {
+	if first, twice := seen.add(id, line); twice {
 		return duplicateID(id, "line", first, line)
 	}
 	s.ids = append(s.ids, id)
@@ -147,7 +147,7 @@ func parseRecord(line []byte, payload *[]byte, visitRow func(token int, text []b
 	var plainID []byte // of the key id; _id takes precedence
 	err = members(line, func(key, text []byte) (int, error) {
 		// The vectors.
-		if keyIs(key, "vectors") || keyIs(key, "embeddings") {
+		if keyEquals(key, "vectors") || keyEquals(key, "embeddings") {
 			if rec.vectors != nil {
 				return 0, fmt.Errorf("%w: vectors (or embeddings) twice", ErrFormat)
 			}
@@ -161,20 +161,20 @@ func parseRecord(line []byte, payload *[]byte, visitRow func(token int, text []b
 		// Any other field.
 		n := valueEnd(text)
 		if n <= 0 || !json.Valid(text[:n]) {
-			return 0, fmt.Errorf("%w: field %s: malformed value", ErrFormat, excerpt(key))
+			return 0, fmt.Errorf("%w: field %s: malformed value", ErrFormat, quoteExcerpt(key))
 		}
 		value := text[:n]
 		if !utf8.Valid(key) || !utf8.Valid(value) {
 			kind := ErrFormat
-			if keyIs(key, "_id") || keyIs(key, "id") {
+			if keyEquals(key, "_id") || keyEquals(key, "id") {
 				kind = ErrID
 			}
-			return 0, fmt.Errorf("%w: field %s is not UTF-8", kind, excerpt(key))
+			return 0, fmt.Errorf("%w: field %s is not UTF-8", kind, quoteExcerpt(key))
 		}
 		switch {
-		case keyIs(key, "_id"):
+		case keyEquals(key, "_id"):
 			rec.id = value
-		case keyIs(key, "id"):
+		case keyEquals(key, "id"):
 			plainID = value
 		default:
 			rec.extra = true
@@ -207,7 +207,7 @@ func (s *jsonlSource) Len() int       { return len(s.docs) }
 func (s *jsonlSource) Rows(i int) int { return s.docs[i].rows }
 
 func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.files.guard(from, func(yield func(Document, error) bool) {
+	return s.files.guardDocs(from, func(yield func(Document, error) bool) {
 		// Take the buffers from s during the loop, so that a nested loop allocates others.
 		line, tokens, payload := s.line, s.tokens, []byte(nil)
 		s.line, s.tokens = nil, nil
@@ -219,7 +219,7 @@ func (s *jsonlSource) Docs(ctx context.Context, from, to int) iter.Seq2[Document
 				doc.Payload, err = s.parse(line, &tokens, &payload, i)
 			}
 			if err == nil && s.payload != nil {
-				doc.Payload, payload, err = s.payload.get(payload, i)
+				doc.Payload, payload, err = s.payload.readPayload(payload, i)
 			}
 			if err != nil {
 				err = inFile(err, s.path, i, s.docs[i].line, doc.ID)
@@ -250,7 +250,7 @@ func (s *jsonlSource) parse(line []byte, tokens *[]float32, payload *[]byte, i i
 	if rec.rows != s.docs[i].rows || len(*tokens) != rec.rows*s.dim {
 		return nil, fmt.Errorf("%w: the line has other vectors", ErrChanged)
 	}
-	if s.ownIDs && s.ids != nil && !isID(rec.id, s.ids[i]) {
+	if s.ownIDs && s.ids != nil && !idEquals(rec.id, s.ids[i]) {
 		return nil, fmt.Errorf("%w: the line has another id", ErrChanged)
 	}
 	if rec.extra && payload != nil {

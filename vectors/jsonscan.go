@@ -14,8 +14,8 @@ import (
 // The functions here walk JSON text in place. They find structure by hand, since vectors are megabytes
 // of numbers. Everything else is validated by encoding/json, which also limits nesting.
 
-// blanks returns the number of blanks at the beginning of b.
-func blanks(b []byte) int {
+// blankCount returns the number of blanks at the beginning of b.
+func blankCount(b []byte) int {
 	for i, c := range b {
 		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
 			return i
@@ -85,7 +85,7 @@ func valueEnd(b []byte) int {
 // members calls visit for every member of the JSON object text, with its raw key and the text from its
 // value on. visit returns the length of the value.
 func members(text []byte, visit func(key, value []byte) (int, error)) error {
-	i := blanks(text)
+	i := blankCount(text)
 	fault := func(reason string) error {
 		return fmt.Errorf("%w: column %d: %s", ErrFormat, i+1, reason)
 	}
@@ -94,7 +94,7 @@ func members(text []byte, visit func(key, value []byte) (int, error)) error {
 	}
 	i++
 	for first := true; ; first = false {
-		i += blanks(text[i:])
+		i += blankCount(text[i:])
 		if i == len(text) {
 			return fault("object without an end")
 		}
@@ -111,12 +111,12 @@ func members(text []byte, visit func(key, value []byte) (int, error)) error {
 		}
 		key := text[i : i+n]
 		i += n
-		i += blanks(text[i:])
+		i += blankCount(text[i:])
 		if i == len(text) || text[i] != ':' {
 			return fault("want a colon")
 		}
 		i++
-		i += blanks(text[i:])
+		i += blankCount(text[i:])
 		// The value, and a comma or the end.
 		n, err := visit(key, text[i:])
 		if err != nil {
@@ -126,7 +126,7 @@ func members(text []byte, visit func(key, value []byte) (int, error)) error {
 			return fault("malformed value")
 		}
 		i += n
-		i += blanks(text[i:])
+		i += blankCount(text[i:])
 		if i == len(text) {
 			return fault("object without an end")
 		}
@@ -139,14 +139,14 @@ func members(text []byte, visit func(key, value []byte) (int, error)) error {
 		i++
 	}
 	i++
-	if i += blanks(text[i:]); i != len(text) {
+	if i += blankCount(text[i:]); i != len(text) {
 		return fault("text after the object")
 	}
 	return nil
 }
 
-// keyIs reports whether a raw JSON string is a name.
-func keyIs(key []byte, name string) bool {
+// keyEquals reports whether a raw JSON string is a name.
+func keyEquals(key []byte, name string) bool {
 	if bytes.IndexByte(key, '\\') < 0 {
 		return string(key[1:len(key)-1]) == name
 	}
@@ -157,11 +157,11 @@ func keyIs(key []byte, name string) bool {
 // integers parses a list of integers in valid JSON. Its result is not nil if the list is empty.
 func integers[T int | int64](raw []byte) ([]T, error) {
 	if len(raw) < 2 || raw[0] != '[' {
-		return nil, fmt.Errorf("%w: %s in the place of a list of integers", ErrFormat, excerpt(raw))
+		return nil, fmt.Errorf("%w: %s in the place of a list of integers", ErrFormat, quoteExcerpt(raw))
 	}
 	list := []T{}
 	for unread := raw[1 : len(raw)-1]; ; {
-		unread = unread[blanks(unread):]
+		unread = unread[blankCount(unread):]
 		if len(unread) == 0 {
 			return list, nil
 		}
@@ -171,11 +171,11 @@ func integers[T int | int64](raw []byte) ([]T, error) {
 		}
 		v, err := strconv.ParseInt(string(unread[:n]), 10, int(8*unsafe.Sizeof(T(0))))
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s in the place of an integer", ErrFormat, excerpt(unread))
+			return nil, fmt.Errorf("%w: %s in the place of an integer", ErrFormat, quoteExcerpt(unread))
 		}
 		list = append(list, T(v))
 		if unread = unread[n:]; len(unread) > 0 {
-			unread = unread[blanks(unread):]
+			unread = unread[blankCount(unread):]
 			unread = bytes.TrimPrefix(unread, []byte{','})
 		}
 	}
@@ -192,7 +192,7 @@ func jsonString(raw []byte) (string, error) {
 	}
 	if jsontext.LoneSurrogate(raw) >= 0 { // encoding/json would decode all of them to U+FFFD
 		return "", fmt.Errorf("%w: string %s has one half of a surrogate pair, which is no character",
-			ErrFormat, excerpt(raw))
+			ErrFormat, quoteExcerpt(raw))
 	}
 	return s, nil
 }
@@ -205,7 +205,7 @@ func jsonID(raw []byte) (string, error) {
 		}
 		if jsontext.LoneSurrogate(raw) >= 0 {
 			return "", fmt.Errorf("%w: %s has one half of a surrogate pair, which is no character",
-				ErrID, excerpt(raw))
+				ErrID, quoteExcerpt(raw))
 		}
 		s, err := jsonString(raw)
 		if err != nil {
@@ -214,13 +214,13 @@ func jsonID(raw []byte) (string, error) {
 		return s, CheckID(s)
 	}
 	if n := numberEnd(raw); n == 0 || n != len(raw) || bytes.ContainsAny(raw, ".eE") {
-		return "", fmt.Errorf("%w: %s is neither a string nor an integer", ErrID, excerpt(raw))
+		return "", fmt.Errorf("%w: %s is neither a string nor an integer", ErrID, quoteExcerpt(raw))
 	}
 	return string(raw), CheckID(string(raw))
 }
 
-// isID reports whether raw is the JSON of an id. raw may be nil.
-func isID(raw []byte, id string) bool {
+// idEquals reports whether raw is the JSON of an id. raw may be nil.
+func idEquals(raw []byte, id string) bool {
 	if raw == nil {
 		return false
 	}
@@ -263,8 +263,8 @@ func numberEnd(b []byte) int {
 	return i
 }
 
-// excerpt quotes the beginning of a token for an error.
-func excerpt(b []byte) string {
+// quoteExcerpt quotes the beginning of a token for an error.
+func quoteExcerpt(b []byte) string {
 	if end := bytes.IndexAny(b, ", \t\r\n]}"); end > 0 {
 		b = b[:end]
 	}
@@ -283,20 +283,20 @@ func walkRows(b []byte, visit func(token int, text []byte) error) (length, rows 
 		return 0, 0, fe
 	}
 	if len(b) == 0 || b[0] != '[' {
-		return 0, 0, fmt.Errorf("%w: vectors: want an array of arrays, not %s", ErrFormat, excerpt(b))
+		return 0, 0, fmt.Errorf("%w: vectors: want an array of arrays, not %s", ErrFormat, quoteExcerpt(b))
 	}
 	i := 1
-	i += blanks(b[i:])
+	i += blankCount(b[i:])
 	if i < len(b) && b[i] == ']' {
 		return i + 1, 0, nil
 	}
 	for {
-		i += blanks(b[i:])
+		i += blankCount(b[i:])
 		if i == len(b) {
 			return fault("array without an end")
 		}
 		if b[i] != '[' {
-			return fault("want an array of numbers, not " + excerpt(b[i:]))
+			return fault("want an array of numbers, not " + quoteExcerpt(b[i:]))
 		}
 		i++
 		n := bytes.IndexByte(b[i:], ']')
@@ -311,22 +311,22 @@ func walkRows(b []byte, visit func(token int, text []byte) error) (length, rows 
 		}
 		rows++
 		i += n + 1
-		i += blanks(b[i:])
+		i += blankCount(b[i:])
 		switch {
 		case i == len(b):
 			return fault("array without an end")
 		case b[i] == ']':
 			return i + 1, rows, nil
 		case b[i] != ',':
-			return fault("want a comma or a bracket, not " + excerpt(b[i:]))
+			return fault("want a comma or a bracket, not " + quoteExcerpt(b[i:]))
 		}
 		i++
 	}
 }
 
-// components returns the number of values between the brackets of a row. It counts commas.
-func components(text []byte) int {
-	if blanks(text) == len(text) {
+// componentCount returns the number of values between the brackets of a row. It counts commas.
+func componentCount(text []byte) int {
+	if blankCount(text) == len(text) {
 		return 0
 	}
 	return bytes.Count(text, []byte{','}) + 1
@@ -341,27 +341,27 @@ func parseRow(dst []float32, token int, text []byte) ([]float32, error) {
 		return dst, fe
 	}
 	for i := 0; ; component++ {
-		i += blanks(text[i:])
+		i += blankCount(text[i:])
 		n := numberEnd(text[i:])
 		if n == 0 {
 			word := bytes.TrimLeft(text[i:], "+-")
 			if bytes.HasPrefix(word, []byte("NaN")) || bytes.HasPrefix(word, []byte("Inf")) {
-				return fault(fmt.Errorf("%w: %s", ErrValue, excerpt(text[i:])))
+				return fault(fmt.Errorf("%w: %s", ErrValue, quoteExcerpt(text[i:])))
 			}
-			return fault(fmt.Errorf("%w: %s is not a number", ErrFormat, excerpt(text[i:])))
+			return fault(fmt.Errorf("%w: %s is not a number", ErrFormat, quoteExcerpt(text[i:])))
 		}
 		v, err := strconv.ParseFloat(string(text[i:i+n]), 32)
 		if err != nil {
-			return fault(fmt.Errorf("%w: %s does not fit float32", ErrValue, excerpt(text[i:i+n])))
+			return fault(fmt.Errorf("%w: %s does not fit float32", ErrValue, quoteExcerpt(text[i:i+n])))
 		}
 		dst = append(dst, float32(v))
 		i += n
-		i += blanks(text[i:])
+		i += blankCount(text[i:])
 		if i == len(text) {
 			return dst, nil
 		}
 		if text[i] != ',' {
-			return fault(fmt.Errorf("%w: want a comma, not %s", ErrFormat, excerpt(text[i:])))
+			return fault(fmt.Errorf("%w: want a comma, not %s", ErrFormat, quoteExcerpt(text[i:])))
 		}
 		i++
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// intsOf reads all integers of an array of rank 1. Its result grows with the data read, not with the
+// readInts reads all integers of an array of rank 1. Its result grows with the data read, not with the
 // length that the header claims.
-func intsOf(a *Array) ([]int64, error) {
+func readInts(a *Array) ([]int64, error) {
 	if a.kind.isFloat() {
 		return nil, faultf(a.path, ErrType, "lengths are %s, want integers: .astype(int) converts", a.typeName())
 	}
@@ -44,16 +44,17 @@ func (in *inputs) readLengths(ctx context.Context, path string) ([]int64, error)
 			return nil, err
 		}
 		defer a.Close()
-		return intsOf(a)
+		return readInts(a)
 	case ".npz", ".safetensors":
-		return nil, faultf(path, ErrFormat, "lengths are read from .npy, from a .json list or from text, not from %s", ext)
+		return nil, faultf(path, ErrFormat,
+			"lengths are read from .npy, from a .json list or from text, not from %s", ext)
 	}
-	f, _, err := in.open(path)
+	f, _, err := in.openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := unpacked(files.UntilDone(ctx, f), path)
+	b, err := decompress(files.UntilDone(ctx, f), path)
 	if err != nil {
 		return nil, err
 	}
@@ -103,24 +104,24 @@ func parseLength(s string) (int64, error) {
 		return 0, fmt.Errorf("%w: length %s", ErrShape, s)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s is not a length", ErrFormat, excerpt([]byte(s)))
+		return 0, fmt.Errorf("%w: %s is not a length", ErrFormat, quoteExcerpt([]byte(s)))
 	}
 	return v, nil
 }
 
-// startsOf returns the first row of each document, and the number of rows at the end. The lengths are
+// firstRows returns the first row of each document, and the number of rows at the end. The lengths are
 // those in the file at path; they must add up to the rows of the array vecPath.
-func startsOf(lengths []int64, path string, rows int, vecPath string) ([]int, error) {
+func firstRows(lengths []int64, path string, rows int, vecPath string) ([]int, error) {
 	if err := checkCount(len(lengths), path); err != nil {
 		return nil, err
 	}
 	sum := uint64(0)
 	for i, l := range lengths {
 		if l < 0 || l > int64(rows) {
-			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows", l, vecPath, rows))
+			return nil, lengthError(path, i, fmt.Sprintf("length %d, %s has %d rows", l, vecPath, rows))
 		}
 		if sum += uint64(l); sum > math.MaxInt64 { // no overflow: both are below 2⁶³
-			return nil, lengthFault(path, i, "lengths up to here sum to more than any file can hold")
+			return nil, lengthError(path, i, "lengths up to here sum to more than any file can hold")
 		}
 	}
 	if sum != uint64(rows) {
@@ -133,8 +134,8 @@ func startsOf(lengths []int64, path string, rows int, vecPath string) ([]int, er
 	return starts, nil
 }
 
-// lengthFault returns the error of the length of a document.
-func lengthFault(path string, doc int, reason string) error {
+// lengthError returns the error of the length of a document.
+func lengthError(path string, doc int, reason string) error {
 	return inFile(fmt.Errorf("%w: %s", ErrShape, reason), path, doc, -1, "")
 }
 
@@ -158,7 +159,7 @@ func paddedLengths(lengths []int64, path string, docs, rows int, vecPath string)
 	out := make([]int, docs)
 	for i, l := range lengths {
 		if l < 0 || l > int64(rows) {
-			return nil, lengthFault(path, i, fmt.Sprintf("length %d, %s has %d rows for each", l, vecPath, rows))
+			return nil, lengthError(path, i, fmt.Sprintf("length %d, %s has %d rows for each", l, vecPath, rows))
 		}
 		out[i] = int(l)
 	}

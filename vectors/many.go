@@ -9,19 +9,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels"
 )
 
-// manySource reads documents that are separate arrays [tokens, dim] in one file. The name of an array is
+// arraySource reads documents that are separate arrays [tokens, dim] in one file. The name of an array is
 // the id of its document.
-type manySource struct {
+type arraySource struct {
 	source
 	arrays []*Array
 	dim    int
 	floats []float32
 }
 
-// documents opens the arrays of a file in which each array is a document: there are several, all are
-// floats of rank 2, and none has a name that byName knows. It returns nil for other files. Documents are
+// openDocuments opens the arrays of a file in which each array is a document: there are several, all are
+// floats of rank 2, and none has a name that openByName knows. It returns nil for other files. Documents are
 // in the order of the numbers in their names. Without such an order, a file of ids is [ErrID].
-func (p *parts) documents(c container, files Files) (*manySource, error) {
+func (p *arrays) openDocuments(c container, files Files) (*arraySource, error) {
 	names := c.Names()
 	if len(names) < 2 || files.Lengths != "" || files.Mask != "" {
 		return nil, nil
@@ -32,7 +32,7 @@ func (p *parts) documents(c container, files Files) (*manySource, error) {
 	}
 	_, savedInOrder := c.(*NPZ)
 	names, orderErr := arrayOrder(files.Vectors, names, savedInOrder)
-	s := &manySource{}
+	s := &arraySource{}
 	for _, name := range names {
 		a, err := c.Array(name)
 		if err != nil {
@@ -64,18 +64,18 @@ func (p *parts) documents(c container, files Files) (*manySource, error) {
 	return s, nil
 }
 
-func (s *manySource) Dim() int { return s.dim }
-func (s *manySource) Len() int { return len(s.arrays) }
+func (s *arraySource) Dim() int { return s.dim }
+func (s *arraySource) Len() int { return len(s.arrays) }
 
-func (s *manySource) Rows(i int) int {
+func (s *arraySource) Rows(i int) int {
 	if s.arrays[i].n == 0 {
 		return 0
 	}
 	return s.arrays[i].Shape[0]
 }
 
-func (s *manySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
-	return s.files.guard(from, func(yield func(Document, error) bool) {
+func (s *arraySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document, error] {
+	return s.files.guardDocs(from, func(yield func(Document, error) bool) {
 		// Take the buffer from s during the loop, so that a nested loop allocates another.
 		floats, payload := s.floats, []byte(nil)
 		s.floats = nil
@@ -88,7 +88,7 @@ func (s *manySource) Docs(ctx context.Context, from, to int) iter.Seq2[Document,
 				err = checkFinite(floats, s.dim)
 			}
 			if err == nil && s.payload != nil {
-				doc.Payload, payload, err = s.payload.get(payload, i)
+				doc.Payload, payload, err = s.payload.readPayload(payload, i)
 			}
 			if err != nil {
 				err = inFile(err, a.path, i, -1, doc.ID)

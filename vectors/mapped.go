@@ -40,7 +40,7 @@ func Map(s Source) *Mapped {
 	f, ok := d.vec.r.(*os.File)
 	size := int64(d.vec.kind.size())
 	mappable := d.vec.kind == kindF32 || d.vec.kind == kindF16 || d.vec.kind == kindBF16
-	if !ok || !mappable || d.vec.big || !littleEndian || d.vec.off%size != 0 {
+	if !ok || !mappable || d.vec.bigEndian || !littleEndian || d.vec.off%size != 0 {
 		return nil
 	}
 	memory, err := files.Map(f, d.vec.off+int64(d.vec.n)*size)
@@ -50,7 +50,7 @@ func Map(s Source) *Mapped {
 	m := &Mapped{
 		Dim:    d.dim,
 		Starts: d.starts,
-		Rows:   d.kept,
+		Rows:   d.realRows,
 		Brain:  d.vec.kind == kindBF16,
 		ids:    d.ID,
 		files:  d.files,
@@ -83,7 +83,7 @@ func (m *Mapped) Span(i int) (lo, hi int) {
 // Check returns the error that [Source].Docs would return for the documents from from on and before to:
 // for values that are not finite, or files that changed.
 func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
-	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), m.fault)
+	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), m.readError)
 	for i := from; i < to; i++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -95,7 +95,7 @@ func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 			err = checkFinite16(m.U16[lo*m.Dim:hi*m.Dim], m.Dim, m.Brain)
 		}
 		if err != nil {
-			return m.files.blame(inFile(err, m.path, i, -1, m.ids(i)))
+			return m.files.explainByChange(inFile(err, m.path, i, -1, m.ids(i)))
 		}
 	}
 	return nil
@@ -118,14 +118,14 @@ func checkFinite16(values []uint16, dim int, brain bool) error {
 	return fe
 }
 
-// fault returns the error of reading a mapped page of a file that was cut short.
-func (m *Mapped) fault(err error) error {
-	return m.files.blame(faultf(m.path, ErrFormat, "cannot be read any more: %v", err))
+// readError returns the error of reading a mapped page of a file that was cut short.
+func (m *Mapped) readError(err error) error {
+	return m.files.explainByChange(faultf(m.path, ErrFormat, "cannot be read any more: %v", err))
 }
 
 // Unchanged returns [ErrChanged] for the first file of the source that has changed since it was opened.
 // Call it before using results that were computed from the values.
-func (m *Mapped) Unchanged() error { return m.files.check() }
+func (m *Mapped) Unchanged() error { return m.files.checkUnchanged() }
 
 // Close ends the mapping. It may be called twice.
 func (m *Mapped) Close() error {

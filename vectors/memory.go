@@ -44,7 +44,7 @@ func FromDocuments(dim int, docs []Document) (Source, error) {
 			continue
 		}
 		err := CheckID(d.ID)
-		if first, twice := seen.note(d.ID, i); err == nil && twice {
+		if first, twice := seen.add(d.ID, i); err == nil && twice {
 			err = duplicateID(d.ID, "document", first, i)
 		}
 		if err != nil {

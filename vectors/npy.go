@@ -18,7 +18,7 @@ const (
 
 // openNPY opens a .npy file.
 func (in *inputs) openNPY(path string) (*Array, error) {
-	if err := refusePacked(path); err != nil {
+	if err := checkNotCompressed(path); err != nil {
 		return nil, err
 	}
 	return openAs(in, path, NewNPY)
@@ -77,7 +77,7 @@ func NewNPY(r io.ReaderAt, size int64, name string) (*Array, error) {
 	}
 	// The number of elements, compared with the size of the file.
 	a.r, a.off, a.path = r, off, name
-	n, ok := elements(a.Shape, a.kind.size())
+	n, ok := elementCount(a.Shape, a.kind.size())
 	if !ok {
 		return nil, faultf(name, ErrFormat, "header claims shape %s, more than any file can hold", shapeString(a.Shape))
 	}
@@ -100,11 +100,11 @@ func parseNPYHeader(text string) (*Array, error) {
 	a := &Array{}
 	var fortran bool
 	seen := map[string]bool{}
-	if !p.accept('{') {
+	if !p.acceptByte('{') {
 		return nil, p.errorf("want a dictionary")
 	}
-	for !p.accept('}') {
-		key, err := p.str()
+	for !p.acceptByte('}') {
+		key, err := p.parseString()
 		if err != nil {
 			return nil, err
 		}
@@ -112,37 +112,37 @@ func parseNPYHeader(text string) (*Array, error) {
 			return nil, p.errorf("key %.40q twice", key)
 		}
 		seen[key] = true
-		if !p.accept(':') {
+		if !p.acceptByte(':') {
 			return nil, p.errorf("want a colon")
 		}
 		switch key {
 		case "descr":
-			if p.peek() == '[' || p.peek() == '(' {
+			if p.nextByte() == '[' || p.nextByte() == '(' {
 				return nil, errors.New("structured types are not read")
 			}
-			descr, err := p.str()
+			descr, err := p.parseString()
 			if err != nil {
 				return nil, err
 			}
-			if a.kind, a.big, err = parseDtype(descr); err != nil {
+			if a.kind, a.bigEndian, err = parseDtype(descr); err != nil {
 				return nil, err
 			}
-			a.Dtype = a.kind.dtype(a.big)
+			a.Dtype = a.kind.dtypeName(a.bigEndian)
 		case "fortran_order":
-			fortran, err = p.boolean()
+			fortran, err = p.parseBool()
 		case "shape":
-			a.Shape, err = p.shape()
+			a.Shape, err = p.parseShape()
 		default:
 			err = p.errorf("key %.40q is not known", key)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if !p.accept(',') && p.peek() != '}' {
+		if !p.acceptByte(',') && p.nextByte() != '}' {
 			return nil, p.errorf("want a comma or a brace")
 		}
 	}
-	if p.peek() != 0 || p.i != len(p.s) {
+	if p.nextByte() != 0 || p.pos != len(p.s) {
 		return nil, p.errorf("text after the dictionary")
 	}
 	for _, key := range []string{"descr", "fortran_order", "shape"} {
@@ -159,74 +159,74 @@ func parseNPYHeader(text string) (*Array, error) {
 
 // pyReader parses the Python literals of a header.
 type pyReader struct {
-	s string
-	i int // position in s
+	s   string
+	pos int // position in s
 }
 
 func (p *pyReader) errorf(format string, args ...any) error {
-	return fmt.Errorf("header, byte %d: %s", p.i, fmt.Sprintf(format, args...))
+	return fmt.Errorf("header, byte %d: %s", p.pos, fmt.Sprintf(format, args...))
 }
 
-// peek skips blanks and returns the next byte, 0 at the end.
-func (p *pyReader) peek() byte {
-	for p.i < len(p.s) && strings.IndexByte(" \t\r\n", p.s[p.i]) >= 0 {
-		p.i++
+// nextByte skips blanks and returns the next byte, 0 at the end.
+func (p *pyReader) nextByte() byte {
+	for p.pos < len(p.s) && strings.IndexByte(" \t\r\n", p.s[p.pos]) >= 0 {
+		p.pos++
 	}
-	if p.i == len(p.s) {
+	if p.pos == len(p.s) {
 		return 0
 	}
-	return p.s[p.i]
+	return p.s[p.pos]
 }
 
-// accept skips blanks and the byte c. It returns false if another byte follows.
-func (p *pyReader) accept(c byte) bool {
-	if p.peek() != c || p.i == len(p.s) {
+// acceptByte skips blanks and the byte c. It returns false if another byte follows.
+func (p *pyReader) acceptByte(c byte) bool {
+	if p.nextByte() != c || p.pos == len(p.s) {
 		return false
 	}
-	p.i++
+	p.pos++
 	return true
 }
 
-// str parses a string. Escapes are not decoded.
-func (p *pyReader) str() (string, error) {
-	quote := p.peek()
+// parseString parses a string. Escapes are not decoded.
+func (p *pyReader) parseString() (string, error) {
+	quote := p.nextByte()
 	if quote != '\'' && quote != '"' {
 		return "", p.errorf("want a string")
 	}
-	n := strings.IndexByte(p.s[p.i+1:], quote)
+	n := strings.IndexByte(p.s[p.pos+1:], quote)
 	if n < 0 {
 		return "", p.errorf("string without an end")
 	}
-	s := p.s[p.i+1 : p.i+1+n]
-	p.i += n + 2
+	s := p.s[p.pos+1 : p.pos+1+n]
+	p.pos += n + 2
 	return s, nil
 }
 
-// boolean parses True or False.
-func (p *pyReader) boolean() (bool, error) {
-	p.peek()
+// parseBool parses True or False.
+func (p *pyReader) parseBool() (bool, error) {
+	p.nextByte()
 	for name, value := range map[string]bool{"False": false, "True": true} {
-		if strings.HasPrefix(p.s[p.i:], name) {
-			p.i += len(name)
+		if strings.HasPrefix(p.s[p.pos:], name) {
+			p.pos += len(name)
 			return value, nil
 		}
 	}
 	return false, p.errorf("want True or False")
 }
 
-// shape parses a tuple of lengths. Python 2 wrote some of them with an L, as in 3L.
-func (p *pyReader) shape() ([]int, error) {
-	if !p.accept('(') {
+// parseShape parses a tuple of lengths. Python 2 wrote some of them with an L, as in 3L.
+func (p *pyReader) parseShape() ([]int, error) {
+	if !p.acceptByte('(') {
 		return nil, p.errorf("want a tuple")
 	}
 	shape := []int{}
-	for !p.accept(')') {
-		p.peek()
-		start := p.i
-		for p.i < len(p.s) && p.s[p.i] >= '0' && p.s[p.i] <= '9' {
-			p.i++
+	for !p.acceptByte(')') {
+		p.nextByte()
+		start := p.pos
+		for p.pos < len(p.s) && p.s[p.pos] >= '0' && p.s[p.pos] <= '9' {
+			p.pos++
 		}
-		digits := p.s[start:p.i]
+		digits := p.s[start:p.pos]
 		if digits == "" {
 			return nil, p.errorf("want a length, 0 or more")
 		}
@@ -239,8 +239,8 @@ func (p *pyReader) shape() ([]int, error) {
 			return nil, fmt.Errorf("header claims more than %d axes", maxRank)
 		}
 		shape = append(shape, d)
-		p.accept('L')
-		if !p.accept(',') && (p.peek() != ')' || len(shape) == 1) {
+		p.acceptByte('L')
+		if !p.acceptByte(',') && (p.nextByte() != ')' || len(shape) == 1) {
 			return nil, p.errorf("want a comma")
 		}
 	}

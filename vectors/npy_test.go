@@ -292,10 +292,10 @@ func TestNPYRoundTrip(t *testing.T) {
 		dtype := rapid.SampledFrom([]string{"|i1", "<i2", ">i4", "<i8", ">i8", "|u1", ">u2", "<u4", ">u8"}).Draw(t, "type")
 		k, big, err := parseDtype(dtype)
 		require.NoError(t, err)
-		require.Equal(t, dtype, k.dtype(big))
+		require.Equal(t, dtype, k.dtypeName(big))
 		values := rapid.SliceOf(rapid.Int64()).Draw(t, "values")
 		for i := range values {
-			values[i] = intAt(binary.LittleEndian.AppendUint64(nil, uint64(values[i])), 0, k)
+			values[i] = intElement(binary.LittleEndian.AppendUint64(nil, uint64(values[i])), 0, k)
 			if k == kindU64 {
 				values[i] &= math.MaxInt64
 			}

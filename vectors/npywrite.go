@@ -23,10 +23,10 @@ func npyHeader(dtype string, shape []int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrFormat, err)
 	}
-	if _, ok := elements(shape, k.size()); !ok || len(shape) > maxRank {
+	if _, ok := elementCount(shape, k.size()); !ok || len(shape) > maxRank {
 		return nil, fmt.Errorf("%w: shape %s cannot be written", ErrShape, shapeString(shape))
 	}
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", k.dtype(big), shapeString(shape))
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", k.dtypeName(big), shapeString(shape))
 	// The text fits the 64 KiB of version 1.0: it has at most maxRank lengths of 19 digits. The total is
 	// 10 bytes of magic, version and length, the text, and a line end, rounded up to 64.
 	total := (10 + len(text) + 1 + 63) / 64 * 64
@@ -42,16 +42,16 @@ func npyHeader(dtype string, shape []int) ([]byte, error) {
 
 // NPYWriter writes the elements of a .npy file in several calls. Its shape must be known before.
 type NPYWriter struct {
-	w     *bufio.Writer
-	kind  kind
-	big   bool // big-endian
-	left  int  // elements not written yet
-	n     int  // elements of the array
-	buf   []byte
-	file  *files.AtomicFile // nil if the caller owns the writer
-	path  string            // of file
-	err   error             // the first error; nothing is written after it
-	ended bool              // Close was called
+	w         *bufio.Writer
+	kind      kind
+	bigEndian bool // big-endian
+	remaining int  // elements not written yet
+	n         int  // elements of the array
+	buf       []byte
+	file      *files.AtomicFile // nil if the caller owns the writer
+	path      string            // of file
+	err       error             // the first error; nothing is written after it
+	closed    bool              // Close was called
 }
 
 // NewNPYWriter writes the header. The methods of the result write the elements, in row-major order.
@@ -63,8 +63,8 @@ func NewNPYWriter(w io.Writer, dtype string, shape ...int) (*NPYWriter, error) {
 		return nil, err
 	}
 	k, big, _ := parseDtype(dtype)
-	n, _ := elements(shape, k.size())
-	nw := &NPYWriter{w: bufio.NewWriterSize(w, 1<<16), kind: k, big: big, left: n, n: n}
+	n, _ := elementCount(shape, k.size())
+	nw := &NPYWriter{w: bufio.NewWriterSize(w, 1<<16), kind: k, bigEndian: big, remaining: n, n: n}
 	if _, err := nw.w.Write(head); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
 	}
 	f, err := files.CreateAtomic(context.Background(), path)
 	if err != nil {
-		return nil, NewFileError(path, cause(err))
+		return nil, NewFileError(path, withoutPath(err))
 	}
 	w, err := NewNPYWriter(f, dtype, shape...)
 	if err != nil {
@@ -93,15 +93,15 @@ func CreateNPY(path, dtype string, shape ...int) (*NPYWriter, error) {
 // [ErrValue] for a finite value beyond the range of the type.
 func (w *NPYWriter) Float32s(values []float32) error {
 	if !w.kind.isFloat() {
-		return w.fail(fmt.Errorf("%w: floats for an array of %s", ErrShape, w.kind.dtype(w.big)))
+		return w.setError(fmt.Errorf("%w: floats for an array of %s", ErrShape, w.kind.dtypeName(w.bigEndian)))
 	}
-	return w.pieces(len(values), func(b []byte, i int) ([]byte, error) {
+	return w.writeBlocks(len(values), func(b []byte, i int) ([]byte, error) {
 		v := values[i]
 		switch w.kind {
 		case kindF16:
 			h := kernels.F16FromF32(v)
 			if h&0x7fff == 0x7c00 && !math.IsInf(float64(v), 0) { // rounded to ±infinity
-				return b, fmt.Errorf("%w: element %d, %v, as float16", ErrValue, w.n-w.left+i, v)
+				return b, fmt.Errorf("%w: element %d, %v, as float16", ErrValue, w.n-w.remaining+i, v)
 			}
 			return binary.LittleEndian.AppendUint16(b, h), nil
 		case kindF64:
@@ -115,16 +115,16 @@ func (w *NPYWriter) Float32s(values []float32) error {
 // the range of the type.
 func (w *NPYWriter) Ints(values []int64) error {
 	if w.kind.isFloat() {
-		return w.fail(fmt.Errorf("%w: integers for an array of %s", ErrShape, w.kind.dtype(w.big)))
+		return w.setError(fmt.Errorf("%w: integers for an array of %s", ErrShape, w.kind.dtypeName(w.bigEndian)))
 	}
 	size := w.kind.size()
-	return w.pieces(len(values), func(b []byte, i int) ([]byte, error) {
+	return w.writeBlocks(len(values), func(b []byte, i int) ([]byte, error) {
 		start := len(b)
 		b = binary.LittleEndian.AppendUint64(b, uint64(values[i]))[:start+size]
-		truncated := intAt(b[start:], 0, w.kind) != values[i]
+		truncated := intElement(b[start:], 0, w.kind) != values[i]
 		if truncated || w.kind == kindU64 && values[i] < 0 || w.kind == kindBool && values[i]&^1 != 0 {
 			return b, fmt.Errorf("%w: element %d, %d, does not fit %s",
-				ErrShape, w.n-w.left+i, values[i], w.kind.dtype(w.big))
+				ErrShape, w.n-w.remaining+i, values[i], w.kind.dtypeName(w.bigEndian))
 		}
 		return b, nil
 	})
@@ -133,48 +133,49 @@ func (w *NPYWriter) Ints(values []int64) error {
 // Bytes appends elements to an array whose elements have one byte.
 func (w *NPYWriter) Bytes(values []byte) error {
 	if w.kind.size() != 1 {
-		return w.fail(fmt.Errorf("%w: bytes for an array of %s", ErrShape, w.kind.dtype(w.big)))
+		return w.setError(fmt.Errorf("%w: bytes for an array of %s", ErrShape, w.kind.dtypeName(w.bigEndian)))
 	}
-	if err := w.room(len(values)); err != nil {
+	if err := w.checkRemaining(len(values)); err != nil {
 		return err
 	}
 	if _, err := w.w.Write(values); err != nil {
-		return w.fail(err)
+		return w.setError(err)
 	}
-	w.left -= len(values)
+	w.remaining -= len(values)
 	return nil
 }
 
-// fail records the first error, and returns err.
-func (w *NPYWriter) fail(err error) error {
+// setError records the first error, and returns err.
+func (w *NPYWriter) setError(err error) error {
 	if w.err == nil {
 		w.err = err
 	}
 	return err
 }
 
-// room checks that n more elements can be written.
-func (w *NPYWriter) room(n int) error {
+// checkRemaining checks that n more elements can be written.
+func (w *NPYWriter) checkRemaining(n int) error {
 	switch {
 	case w.err != nil:
 		return w.err
-	case w.ended:
+	case w.closed:
 		return fmt.Errorf("write to a closed array: %w", os.ErrClosed)
-	case n > w.left:
-		return w.fail(fmt.Errorf("%w: %d elements for the last %d of an array of %d", ErrShape, n, w.left, w.n))
+	case n > w.remaining:
+		return w.setError(fmt.Errorf("%w: %d elements for the last %d of an array of %d",
+			ErrShape, n, w.remaining, w.n))
 	}
 	return nil
 }
 
-// pieces writes n elements in blocks. encode appends element i, little-endian.
-func (w *NPYWriter) pieces(n int, encode func(b []byte, i int) ([]byte, error)) error {
-	if err := w.room(n); err != nil {
+// writeBlocks writes n elements in blocks. encode appends element i, little-endian.
+func (w *NPYWriter) writeBlocks(n int, encode func(b []byte, i int) ([]byte, error)) error {
+	if err := w.checkRemaining(n); err != nil {
 		return err
 	}
 	size := w.kind.size()
 	w.buf = slices.Grow(w.buf[:0], min(n*size+8, blockBytes+8))
 	flush := func() error {
-		if w.big {
+		if w.bigEndian {
 			swapBytes(w.buf, size)
 		}
 		_, err := w.w.Write(w.buf)
@@ -184,29 +185,29 @@ func (w *NPYWriter) pieces(n int, encode func(b []byte, i int) ([]byte, error)) 
 	var err error
 	for i := range n {
 		if w.buf, err = encode(w.buf, i); err != nil {
-			return w.fail(err)
+			return w.setError(err)
 		}
 		if len(w.buf) >= blockBytes {
 			if err = flush(); err != nil {
-				return w.fail(err)
+				return w.setError(err)
 			}
 		}
 	}
-	w.left -= n
+	w.remaining -= n
 	if err = flush(); err != nil {
-		return w.fail(err)
+		return w.setError(err)
 	}
 	return nil
 }
 
 // Close flushes, and returns the first error, or one for missing elements. It may be called twice.
 func (w *NPYWriter) Close() error {
-	if w.ended {
+	if w.closed {
 		return w.err
 	}
-	w.ended = true
-	if w.err == nil && w.left > 0 {
-		w.err = fmt.Errorf("%w: %d elements of an array of %d were never written", ErrShape, w.left, w.n)
+	w.closed = true
+	if w.err == nil && w.remaining > 0 {
+		w.err = fmt.Errorf("%w: %d elements of an array of %d were never written", ErrShape, w.remaining, w.n)
 	}
 	if err := w.w.Flush(); w.err == nil {
 		w.err = err
@@ -217,7 +218,7 @@ func (w *NPYWriter) Close() error {
 		}
 		w.file.Close() // removes the file unless it was committed
 		if w.err != nil {
-			w.err = NewFileError(w.path, cause(w.err))
+			w.err = NewFileError(w.path, withoutPath(w.err))
 		}
 	}
 	return w.err

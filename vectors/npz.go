@@ -37,7 +37,7 @@ func readNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
 	section := io.NewSectionReader(r, 0, size)
 	zr, err := zip.NewReader(section, size)
 	if err != nil {
-		return nil, NewFileError(name, zipFault(err))
+		return nil, NewFileError(name, zipError(err))
 	}
 	if len(zr.File) > maxMembers {
 		return nil, faultf(name, ErrFormat, "archive of %d members, more than %d", len(zr.File), maxMembers)
@@ -57,8 +57,8 @@ func readNPZ(r io.ReaderAt, size int64, name string) (*NPZ, error) {
 	return z, nil
 }
 
-// zipFault marks errors of archive/zip about the content as [ErrFormat].
-func zipFault(err error) error {
+// zipError marks errors of archive/zip about the content as [ErrFormat].
+func zipError(err error) error {
 	for _, contentErr := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, zip.ErrInsecurePath} {
 		if errors.Is(err, contentErr) {
 			return fmt.Errorf("%w: %v", ErrFormat, err)
@@ -85,7 +85,7 @@ func (z *NPZ) Array(name string) (*Array, error) {
 	packed, plain := f.CompressedSize64, f.UncompressedSize64
 	start, err := f.DataOffset()
 	if err != nil {
-		return nil, NewFileError(label, zipFault(err))
+		return nil, NewFileError(label, zipError(err))
 	}
 	switch {
 	case f.Flags&1 != 0:
@@ -108,7 +108,7 @@ func (z *NPZ) Array(name string) (*Array, error) {
 			s.Close()
 			break
 		}
-		a.own(s)
+		a.setFile(s)
 	default:
 		return nil, faultf(label, ErrFormat, "compression method %d is not read", f.Method)
 	}

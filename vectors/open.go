@@ -23,7 +23,7 @@ type Files struct {
 	// [tokens, dim], each array is a document, and its name is the id. They are ordered by the numbers
 	// in their names ([SortNumbered]), or, without numbers, in the order in which .npz saved them.
 	Vectors string
-	// Format is the format of Vectors, "npy", "npz", "safetensors" or "jsonl"; "" means by its suffix.
+	// Format is the format of Vectors, "npy", "npz", "safetensors" or "jsonl". "" means by its suffix.
 	Format string
 	// Queries means that the documents are queries: errors call them queries, and an array
 	// [tokens, dim] without lengths is one query, unless it is too long for one.
@@ -57,7 +57,7 @@ func Open(ctx context.Context, files Files) (Source, error) {
 	in := &inputs{queries: files.Queries}
 	s, err := in.openSource(ctx, files)
 	if err != nil {
-		return nil, in.blame(err)
+		return nil, in.explainByChange(err)
 	}
 	return s, nil
 }
@@ -83,7 +83,7 @@ func (in *inputs) openJSONL(ctx context.Context, files Files) (_ Source, err err
 		return nil, faultf(files.Vectors, ErrShape,
 			"lines of JSON have lengths of their own: lengths and mask are for arrays")
 	}
-	f, size, err := in.open(files.Vectors)
+	f, size, err := in.openFile(files.Vectors)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (in *inputs) openJSONL(ctx context.Context, files Files) (_ Source, err err
 		return nil, err
 	}
 	s.files, s.closers = in, []io.Closer{f}
-	if err := s.openBeside(ctx, files, s.Len()); err != nil {
+	if err := s.openIDsAndPayloads(ctx, files, s.Len()); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -127,8 +127,8 @@ func (s *source) Close() error {
 	return err
 }
 
-// openBeside opens the separate files of ids and payloads of n documents.
-func (s *source) openBeside(ctx context.Context, files Files, n int) (err error) {
+// openIDsAndPayloads opens the separate files of ids and payloads of n documents.
+func (s *source) openIDsAndPayloads(ctx context.Context, files Files, n int) (err error) {
 	if files.IDs != "" {
 		if s.ids, err = s.files.readIDs(ctx, files.IDs, wantedIDs{n: n, file: s.path}); err != nil {
 			return err
@@ -143,15 +143,15 @@ func (s *source) openBeside(ctx context.Context, files Files, n int) (err error)
 	return err
 }
 
-// parts are the arrays of a collection. An absent one is nil.
-type parts struct {
+// arrays are the arrays of a collection. An absent one is nil.
+type arrays struct {
 	vec, lengths, mask, ids *Array
 	closers                 []io.Closer // of all files and arrays
 }
 
 // openDense opens a collection in arrays.
 func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ Source, err error) {
-	var p parts
+	var p arrays
 	defer func() {
 		if err != nil {
 			closeAll(p.closers)
@@ -159,25 +159,25 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 	}()
 	// The array of vectors, or one array per document.
 	if format == "npy" {
-		if p.vec, err = p.npy(in, files.Vectors); err != nil {
+		if p.vec, err = p.openNPY(in, files.Vectors); err != nil {
 			return nil, err
 		}
 	} else {
-		c, err := p.container(in, files.Vectors, format)
+		c, err := p.openContainer(in, files.Vectors, format)
 		if err != nil {
 			return nil, err
 		}
-		many, err := p.documents(c, files)
+		many, err := p.openDocuments(c, files)
 		if err != nil {
 			return nil, err
 		}
 		if many != nil {
 			many.source = source{path: files.Vectors, ids: many.ids, files: in, closers: p.closers}
-			err = many.openBeside(ctx, files, len(many.arrays))
+			err = many.openIDsAndPayloads(ctx, files, len(many.arrays))
 			p.closers = many.closers
 			return many, err
 		}
-		if err := p.byName(c, files); err != nil {
+		if err := p.openByName(c, files); err != nil {
 			return nil, err
 		}
 	}
@@ -186,7 +186,7 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 		if ext := filepath.Ext(files.Mask); !strings.EqualFold(ext, ".npy") {
 			return nil, faultf(files.Mask, ErrFormat, "a mask is read from .npy, not from %q", ext)
 		}
-		if p.mask, err = p.npy(in, files.Mask); err != nil {
+		if p.mask, err = p.openNPY(in, files.Mask); err != nil {
 			return nil, err
 		}
 	}
@@ -205,13 +205,13 @@ func (in *inputs) openDense(ctx context.Context, files Files, format string) (_ 
 			return nil, err
 		}
 	}
-	err = s.openBeside(ctx, files, s.n)
+	err = s.openIDsAndPayloads(ctx, files, s.n)
 	p.closers = s.closers
 	return s, err
 }
 
-// npy opens an array in a separate file.
-func (p *parts) npy(in *inputs, path string) (*Array, error) {
+// openNPY opens an array in a separate file.
+func (p *arrays) openNPY(in *inputs, path string) (*Array, error) {
 	a, err := in.openNPY(path)
 	if err == nil {
 		p.closers = append(p.closers, a)
@@ -221,14 +221,14 @@ func (p *parts) npy(in *inputs, path string) (*Array, error) {
 
 // readLengths reads the number of rows of each document, and returns the path of their file. lengths is
 // nil if neither a file nor an array has them.
-func (p *parts) readLengths(ctx context.Context, in *inputs, files Files) (lengths []int64, path string, err error) {
+func (p *arrays) readLengths(ctx context.Context, in *inputs, files Files) (lengths []int64, path string, err error) {
 	switch {
 	case files.Lengths != "":
 		path = files.Lengths
 		lengths, err = in.readLengths(ctx, path)
 	case p.lengths != nil:
 		path = p.lengths.path
-		lengths, err = intsOf(p.lengths)
+		lengths, err = readInts(p.lengths)
 	case files.Queries && p.mask == nil && len(p.vec.Shape) == 2:
 		return oneQuery(p.vec, files.QueryLength)
 	default:
@@ -265,8 +265,8 @@ type container interface {
 	Close() error
 }
 
-// container opens a file of named arrays.
-func (p *parts) container(in *inputs, path, format string) (c container, err error) {
+// openContainer opens a file of named arrays.
+func (p *arrays) openContainer(in *inputs, path, format string) (c container, err error) {
 	if format == "npz" {
 		c, err = in.openNPZ(path)
 	} else {
@@ -285,34 +285,34 @@ var (
 	idNames     = []string{"ids", "doc_ids"}
 )
 
-// byName opens the arrays of a container by their names, except those that other files replace.
-func (p *parts) byName(c container, files Files) (err error) {
-	if p.vec, err = p.named(c, files.Vectors, vectorNames); err != nil {
+// openByName opens the arrays of a container by their names, except those that other files replace.
+func (p *arrays) openByName(c container, files Files) (err error) {
+	if p.vec, err = p.openNamed(c, files.Vectors, vectorNames); err != nil {
 		return err
 	}
 	if p.vec == nil {
-		if p.vec, err = p.onlyFloats(c, files.Vectors); err != nil {
+		if p.vec, err = p.openOnlyFloats(c, files.Vectors); err != nil {
 			return err
 		}
 	}
 	if files.Lengths == "" && files.Mask == "" {
-		if p.lengths, err = p.named(c, files.Vectors, lengthNames); err != nil {
+		if p.lengths, err = p.openNamed(c, files.Vectors, lengthNames); err != nil {
 			return err
 		}
-		if p.mask, err = p.named(c, files.Vectors, maskNames); err != nil {
+		if p.mask, err = p.openNamed(c, files.Vectors, maskNames); err != nil {
 			return err
 		}
 	}
 	if files.IDs == "" {
-		if p.ids, err = p.named(c, files.Vectors, idNames); err != nil {
+		if p.ids, err = p.openNamed(c, files.Vectors, idNames); err != nil {
 			return fmt.Errorf("%w; give ids that are not integers as a file of text", err)
 		}
 	}
 	return nil
 }
 
-// named opens the array that has one of the names. It returns nil if none has; several are an error.
-func (p *parts) named(c container, path string, names []string) (*Array, error) {
+// openNamed opens the array that has one of the names. It returns nil if none has; several are an error.
+func (p *arrays) openNamed(c container, path string, names []string) (*Array, error) {
 	var found []string
 	for _, name := range c.Names() {
 		if slices.Contains(names, name) {
@@ -333,8 +333,8 @@ func (p *parts) named(c container, path string, names []string) (*Array, error) 
 	return nil, faultf(path, ErrShape, "holds arrays named %s: want one of them", strings.Join(found, " and "))
 }
 
-// onlyFloats opens the only array of floats of rank 2 or 3.
-func (p *parts) onlyFloats(c container, path string) (*Array, error) {
+// openOnlyFloats opens the only array of floats of rank 2 or 3.
+func (p *arrays) openOnlyFloats(c container, path string) (*Array, error) {
 	var only *Array
 	var fault error // of an array that cannot be read and may be the one
 	for _, name := range c.Names() {
@@ -383,14 +383,14 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if path == "" {
 		return "", faultf("", ErrFormat, "no file of vectors is named")
 	}
-	if err := refusePacked(path); err != nil {
+	if err := checkNotCompressed(path); err != nil {
 		return "", err
 	}
 	// The format by the suffix.
 	ext := strings.ToLower(filepath.Ext(path))
 	switch {
 	case format == "":
-		if format = formats[ext]; format == "" && slices.Contains(elsewhere, ext) {
+		if format = formats[ext]; format == "" && slices.Contains(extraSuffixes, ext) {
 			return "", NewFileError(path, fmt.Errorf("%w: %s is read by the program that has more formats: "+
 				"vectors/formats/cmd/plaid in plaid's repository (docs/formats.md)", ErrSuffix, ext))
 		} else if info, err := os.Stat(path); format == "" && err == nil && info.IsDir() {
@@ -402,7 +402,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 		return "", faultf(path, ErrFormat, "format %q is not known: there is %s", format, strings.Join(Formats(), ", "))
 	}
 	// The format by the first bytes.
-	f, size, err := in.open(path)
+	f, size, err := in.openFile(path)
 	if err != nil {
 		return "", err
 	}
@@ -410,7 +410,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 	if size == 0 && format != "jsonl" {
 		return "", NewFileError(path, errEmptyFile)
 	}
-	content, err := sniff(f, size)
+	content, err := detectFormat(f, size)
 	if err != nil {
 		return "", NewFileError(path, err)
 	}
@@ -432,7 +432,7 @@ func (in *inputs) checkSuffix(path, format string) (string, error) {
 
 // notVectors returns the message for a file with a suffix that is not read.
 func notVectors(ext string) string {
-	switch want := "vectors are read from " + suffixes(); ext {
+	switch want := "vectors are read from " + knownSuffixes(); ext {
 	case "":
 		return want + ": the name has none"
 	case ".csv", ".tsv", ".txt", ".md", ".html", ".ipynb":
@@ -444,8 +444,8 @@ func notVectors(ext string) string {
 	}
 }
 
-// sniff recognises content by its first bytes. "" means unknown.
-func sniff(f *os.File, size int64) (string, error) {
+// detectFormat recognises content by its first bytes. "" means unknown.
+func detectFormat(f *os.File, size int64) (string, error) {
 	head := make([]byte, 16)
 	n, err := readAtMost(f, head, size)
 	if err != nil {

@@ -46,7 +46,7 @@ func SortNumbered(names []string) bool {
 type numberedName struct {
 	name     string
 	text     []string
-	numbers  []string // digits without leading zeros; "" is zero
+	numbers  []string // digits without leading zeros. "" is zero
 	negative bool     // the name is a negative integer
 }
 
@@ -106,17 +106,17 @@ func arrayOrder(path string, saved []string, savedInOrder bool) (names []string,
 	case !numbered:
 		orderErr = faultf(path, ErrID, "its arrays (%s) have no order: the format does not keep the one "+
 			"in which they were saved, and no number of each tells it; without a file of ids their names are the ids",
-			someOf(saved))
+			listFirst(saved))
 	case savedInOrder:
 		names = slices.Clone(saved)
 		orderErr = faultf(path, ErrID, "its arrays are in another order (%s) than that of the numbers in their names, "+
-			"and ids by position could mean either; without a file of ids their names are the ids", someOf(saved))
+			"and ids by position could mean either; without a file of ids their names are the ids", listFirst(saved))
 	}
 	return names, orderErr
 }
 
-// someOf lists the first names, for messages.
-func someOf(names []string) string {
+// listFirst lists the first names, for messages.
+func listFirst(names []string) string {
 	const limit = 4
 	var b strings.Builder
 	for i, name := range names[:min(len(names), limit)] {

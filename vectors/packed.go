@@ -10,9 +10,9 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// refusePacked returns an error for a compressed file of vectors, which cannot be read at random
+// checkNotCompressed returns an error for a compressed file of vectors, which cannot be read at random
 // offsets.
-func refusePacked(path string) error {
+func checkNotCompressed(path string) error {
 	if _, suffix := files.Unpacked(path); suffix != "" {
 		tool := map[string]string{".gz": "gunzip", ".zst": "unzstd", ".xz": "unxz"}[suffix]
 		return faultf(path, ErrFormat, "compressed files of vectors are not read: run %s first", tool)
@@ -20,36 +20,36 @@ func refusePacked(path string) error {
 	return nil
 }
 
-// unpacked returns a reader of the text of a file that may be compressed.
-func unpacked(r io.Reader, path string) (*bufio.Reader, error) {
+// decompress returns a reader of the text of a file that may be compressed.
+func decompress(r io.Reader, path string) (*bufio.Reader, error) {
 	b, err := files.Unpack(r, path)
 	if err != nil {
-		return nil, NewFileError(path, packedFault(err))
+		return nil, NewFileError(path, compressedError(err))
 	}
 	return b, nil
 }
 
-// packedFault marks an error of the compressed content as [ErrFormat].
-func packedFault(err error) error {
+// compressedError marks an error of the compressed content as [ErrFormat].
+func compressedError(err error) error {
 	if errors.Is(err, files.ErrPacked) {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	return cause(err)
+	return withoutPath(err)
 }
 
-// maxUnpacked is the maximum size in bytes of the temporary file of openLookedUp.
+// maxUnpacked is the maximum size in bytes of the temporary file of openRandomAccess.
 const maxUnpacked = 64 << 30
 
-// lookedUp is text that is read at random offsets.
-type lookedUp interface {
+// randomAccess is text that is read at random offsets.
+type randomAccess interface {
 	io.ReaderAt
 	io.Closer
 }
 
-// openLookedUp opens a regular file of text for reading at random offsets. It decompresses a compressed
+// openRandomAccess opens a regular file of text for reading at random offsets. It decompresses a compressed
 // file into a temporary one.
-func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int64, error) {
-	f, size, err := in.open(path)
+func (in *inputs) openRandomAccess(ctx context.Context, path string) (randomAccess, int64, error) {
+	f, size, err := in.openFile(path)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -62,7 +62,7 @@ func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int6
 		return f, size, nil
 	}
 	defer f.Close()
-	b, err := unpacked(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), path)
+	b, err := decompress(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), path)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -73,7 +73,7 @@ func (in *inputs) openLookedUp(ctx context.Context, path string) (lookedUp, int6
 	size, err = io.Copy(t, io.LimitReader(b, maxUnpacked+1))
 	switch {
 	case err != nil:
-		err = NewFileError(path, packedFault(err))
+		err = NewFileError(path, compressedError(err))
 	case size > maxUnpacked:
 		err = faultf(path, ErrFormat, "has more than %d GiB when it is unpacked", maxUnpacked>>30)
 	default:

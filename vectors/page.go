@@ -20,11 +20,11 @@ type Page struct {
 	// Image is the address of the image, which begins with http:// or https://, or the path of a
 	// file, with slashes, below a folder that the reader knows.
 	Image string `json:"image"`
-	// Grid maps tokens to cells of the image; nil means that this is unknown.
+	// Grid maps tokens to cells of the image. nil means that this is unknown.
 	Grid *Grid `json:"grid,omitempty"`
 }
 
-// Grid divides an image into cells, each of which has a token. The tokens of the cells are in order,
+// Grid divides an image into cells. Each cell has a token. The tokens of the cells are in order,
 // row after row, from the top left, and follow First other tokens. Tokens without cell are special.
 // In JSON a grid is [rows, columns] or [rows, columns, first].
 type Grid struct{ Rows, Columns, First int }

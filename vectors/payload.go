@@ -14,38 +14,39 @@ import (
 
 // payloads is a JSON-lines file with the locations of the objects of documents.
 type payloads struct {
-	path string
-	r    io.ReaderAt
-	at   []span   // location of the object of each document
-	ids  []string // ids of the documents; nil means that objects are in the order of documents
-	matches
+	path  string
+	r     io.ReaderAt
+	spans []span   // location of the object of each document
+	ids   []string // ids of the documents. nil means that objects are in the order of documents
+	matchCount
 	io.Closer
 }
 
-// matches counts the objects of a file by whether a document has them.
-type matches struct {
+// matchCount counts the objects of a file by whether a document has them.
+type matchCount struct {
 	docs    int    // documents with an object
 	foreign int    // objects without document
 	line    int    // of the first object without document
 	id      string // of that object
 }
 
-// strange counts an object without document.
-func (m *matches) strange(line int, id string) {
+// addForeign counts an object without document.
+func (m *matchCount) addForeign(line int, id string) {
 	if m.foreign++; m.foreign == 1 || line < m.line {
 		m.line, m.id = line, id
 	}
 }
 
-// tell returns an error if the file has objects but none for any of n documents. If only some objects
+// report returns an error if the file has objects but none for any of n documents. If only some objects
 // and documents match, it calls notice, which may be nil, with a text about that. exampleID returns the
 // id of a document, for the error.
-func (m *matches) tell(path string, n int, exampleID func() string, notice func(string)) error {
+func (m *matchCount) report(path string, n int, exampleID func() string, notice func(string)) error {
 	switch {
 	case n == 0 && m.foreign == 0, m.docs == n && m.foreign == 0:
 		return nil
 	case m.docs == 0 && m.foreign > 0 && n > 0:
-		return faultf(path, ErrID, "none of its objects is of a document: line %d has the id %.80q, and a document %.80q",
+		return faultf(path, ErrID,
+			"none of its objects is of a document: line %d has the id %.80q, and a document %.80q",
 			m.line, m.id, exampleID())
 	case notice == nil:
 		return nil
@@ -72,14 +73,14 @@ type span struct {
 func (in *inputs) openPayloads(
 	ctx context.Context, path string, n int, ids []string, notice func(string),
 ) (*payloads, error) {
-	f, size, err := in.openLookedUp(ctx, path)
+	f, size, err := in.openRandomAccess(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	p := &payloads{path: path, r: f, Closer: f, at: make([]span, n)}
-	err = p.scan(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), ids)
+	p := &payloads{path: path, r: f, Closer: f, spans: make([]span, n)}
+	err = p.findObjects(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), ids)
 	if err == nil && ids != nil {
-		err = p.tell(path, n, func() string { return ids[0] }, notice)
+		err = p.report(path, n, func() string { return ids[0] }, notice)
 	}
 	if err != nil {
 		f.Close()
@@ -88,8 +89,8 @@ func (in *inputs) openPayloads(
 	return p, nil
 }
 
-// scan finds the objects of documents, and checks that they can be stored.
-func (p *payloads) scan(r io.Reader, ids []string) error {
+// findObjects finds the objects of documents, and checks that they can be stored.
+func (p *payloads) findObjects(r io.Reader, ids []string) error {
 	p.ids = ids
 	var rows idSet       // the document of each id
 	var objectLine []int // the line of the object of each document
@@ -104,12 +105,12 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 		doc, id := row, ""
 		if ids != nil {
 			var err error
-			if id, err = o.needID(); err != nil {
+			if id, err = o.requireID(); err != nil {
 				return err
 			}
 			var known bool
 			if doc, known = rows[id]; !known {
-				p.strange(o.line, id)
+				p.addForeign(o.line, id)
 				return nil
 			}
 			if objectLine[doc] > 0 {
@@ -118,11 +119,11 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 			objectLine[doc] = o.line
 			p.docs++
 		}
-		if err := o.check(id, row); err != nil {
+		if err := o.checkStorable(id, row); err != nil {
 			return inFile(err, p.path, doc, o.line, id)
 		}
-		if doc < len(p.at) {
-			p.at[doc] = o.span
+		if doc < len(p.spans) {
+			p.spans[doc] = o.span
 		}
 		row++
 		return nil
@@ -130,20 +131,20 @@ func (p *payloads) scan(r io.Reader, ids []string) error {
 	if err != nil {
 		return err
 	}
-	if ids == nil && row != len(p.at) {
+	if ids == nil && row != len(p.spans) {
 		return faultf(p.path, ErrShape, "%d objects for %d documents without ids: "+
-			"objects are matched in order, so give ids or as many of both", row, len(p.at))
+			"objects are matched in order, so give ids or as many of both", row, len(p.spans))
 	}
 	return nil
 }
 
 // object is an object of a JSON-lines file.
 type object struct {
-	text []byte
-	id   []byte // raw value of _id, or else of id, or nil
-	own  []byte // raw value of _id, or nil
-	span span
-	line int // from 1
+	text         []byte
+	id           []byte // raw value of _id, or else of id, or nil
+	underscoreID []byte // raw value of _id, or nil
+	span         span
+	line         int // from 1
 }
 
 // eachObject calls visit for every object of a JSON-lines file, and adds the line to its errors.
@@ -157,7 +158,7 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 		if err != nil {
 			return inFile(err, path, -1, lines.Number, "")
 		}
-		lead := blanks(text)
+		lead := blankCount(text)
 		off, text = off+int64(lead), bytes.TrimRight(text[lead:], " \t\r")
 		if len(text) == 0 {
 			continue
@@ -165,11 +166,11 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 		id, own, err := objectID(text)
 		if err == nil {
 			err = visit(object{
-				text: text,
-				id:   id,
-				own:  own,
-				span: span{off, uint32(len(text))},
-				line: lines.Number,
+				text:         text,
+				id:           id,
+				underscoreID: own,
+				span:         span{off, uint32(len(text))},
+				line:         lines.Number,
 			})
 		}
 		if err != nil {
@@ -178,21 +179,21 @@ func eachObject(r io.Reader, path string, visit func(object) error) error {
 	}
 }
 
-// needID returns the id of an object, or an error if it has none.
-func (o object) needID() (string, error) {
+// requireID returns the id of an object, or an error if it has none.
+func (o object) requireID() (string, error) {
 	if o.id == nil {
 		return "", fmt.Errorf("%w: object has neither _id nor id", ErrID)
 	}
 	return jsonID(o.id)
 }
 
-// check checks that the object may be stored with the document of an id. "" means a document whose id is
+// checkStorable checks that the object may be stored with the document of an id. "" means a document whose id is
 // the number of its row.
-func (o object) check(id string, row int) error {
-	if id == "" && o.own != nil {
-		if ownID, err := ParseID(o.own); err != nil || ownID != "" && ownID != strconv.Itoa(row) {
+func (o object) checkStorable(id string, row int) error {
+	if id == "" && o.underscoreID != nil {
+		if ownID, err := ParseID(o.underscoreID); err != nil || ownID != "" && ownID != strconv.Itoa(row) {
 			return fmt.Errorf("%w: object has the %s %.80s, and the documents have no ids, "+
-				"but numbers from 0: give them ids", ErrID, IDField, o.own)
+				"but numbers from 0: give them ids", ErrID, IDField, o.underscoreID)
 		}
 		id = strconv.Itoa(row)
 	}
@@ -215,9 +216,9 @@ func findID(text []byte) (id, own []byte, err error) {
 		n := valueEnd(value)
 		if n > 0 {
 			switch {
-			case keyIs(key, "_id"):
+			case keyEquals(key, "_id"):
 				own = value[:n]
-			case keyIs(key, "id"):
+			case keyEquals(key, "id"):
 				plainID = value[:n]
 			}
 		}
@@ -229,10 +230,10 @@ func findID(text []byte) (id, own []byte, err error) {
 	return id, own, err
 }
 
-// get reads the payload of a document into buf, which it may grow. payload is nil if the document has
+// readPayload reads the payload of a document into buf, which it may grow. payload is nil if the document has
 // none.
-func (p *payloads) get(buf []byte, doc int) (payload, grown []byte, err error) {
-	s := p.at[doc]
+func (p *payloads) readPayload(buf []byte, doc int) (payload, grown []byte, err error) {
+	s := p.spans[doc]
 	if s.n == 0 {
 		return nil, buf, nil
 	}
@@ -240,15 +241,15 @@ func (p *payloads) get(buf []byte, doc int) (payload, grown []byte, err error) {
 		return nil, buf, err
 	}
 	if p.ids != nil {
-		err = stillHas(buf, p.ids[doc], p.path)
+		err = checkObjectID(buf, p.ids[doc], p.path)
 	}
 	return buf, buf, err
 }
 
-// stillHas checks that an object has the id that it had when the file was opened. It does not rely on
+// checkObjectID checks that an object has the id that it had when the file was opened. It does not rely on
 // the size and time of the file.
-func stillHas(text []byte, id, path string) error {
-	if raw, _, err := findID(text); err != nil || !isID(raw, id) {
+func checkObjectID(text []byte, id, path string) error {
+	if raw, _, err := findID(text); err != nil || !idEquals(raw, id) {
 		return faultf(path, ErrChanged, "the object of %q is not where it was", id)
 	}
 	return nil
@@ -269,48 +270,48 @@ func readSpan(r io.ReaderAt, buf []byte, s span, path string) ([]byte, error) {
 // Payloads is a JSON-lines file that finds objects by their _id or id. Only the locations of objects are
 // in memory. It is for one goroutine at a time.
 type Payloads struct {
-	path  string
-	f     io.ReaderAt
-	at    map[string]placed
-	files inputs
-	asked int    // calls of Get
-	last  string // id of the last call
+	path    string
+	f       io.ReaderAt
+	objects map[string]objectLocation
+	files   inputs
+	calls   int    // calls of Get
+	lastID  string // id of the last call
 	io.Closer
 }
 
-// placed is the location of an object.
-type placed struct {
+// objectLocation is the location of an object.
+type objectLocation struct {
 	span
-	line  int  // from 1
-	asked bool // Get was called for it
+	line    int  // from 1
+	matched bool // Get was called for it
 }
 
 // OpenPayloads finds the objects of a file, which must have distinct ids. Errors are [*FileError] and
 // wrap [ErrFormat], [ErrID], [ErrChanged] or an error of ctx or the operating system.
 func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
-	p := &Payloads{path: path, at: map[string]placed{}}
-	f, size, err := p.files.openLookedUp(ctx, path)
+	p := &Payloads{path: path, objects: map[string]objectLocation{}}
+	f, size, err := p.files.openRandomAccess(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	p.f, p.Closer = f, f
 	err = eachObject(files.UntilDone(ctx, io.NewSectionReader(f, 0, size)), path, func(o object) error {
-		id, err := o.needID()
+		id, err := o.requireID()
 		if err != nil {
 			return err
 		}
-		if first, twice := p.at[id]; twice {
+		if first, twice := p.objects[id]; twice {
 			return duplicateID(id, "line", first.line, o.line)
 		}
 		const noRow = 0 // objects with an id need none
-		if err := o.check(id, noRow); err != nil {
+		if err := o.checkStorable(id, noRow); err != nil {
 			return inFile(err, path, -1, o.line, id)
 		}
-		p.at[id] = placed{span: o.span, line: o.line}
+		p.objects[id] = objectLocation{span: o.span, line: o.line}
 		return nil
 	})
 	if err != nil {
-		err = p.files.blame(err)
+		err = p.files.explainByChange(err)
 		f.Close()
 		return nil, err
 	}
@@ -319,20 +320,20 @@ func OpenPayloads(ctx context.Context, path string) (*Payloads, error) {
 
 // Get returns the object of an id, or nil if the file has none.
 func (p *Payloads) Get(id string) ([]byte, error) {
-	p.asked++
-	p.last = id
-	object, ok := p.at[id]
+	p.calls++
+	p.lastID = id
+	object, ok := p.objects[id]
 	if !ok {
 		return nil, nil
 	}
-	object.asked = true
-	p.at[id] = object
+	object.matched = true
+	p.objects[id] = object
 	b, err := readSpan(p.f, nil, object.span, p.path)
 	if err == nil {
-		err = stillHas(b, id, p.path)
+		err = checkObjectID(b, id, p.path)
 	}
 	if err != nil {
-		return nil, p.files.blame(err)
+		return nil, p.files.explainByChange(err)
 	}
 	return b, nil
 }
@@ -341,17 +342,17 @@ func (p *Payloads) Get(id string) ([]byte, error) {
 // document. It calls notice, if not nil, with a text about objects without document, and documents
 // without object.
 func (p *Payloads) Matched(notice func(string)) error {
-	var m matches
-	for id, object := range p.at {
-		if object.asked {
+	var m matchCount
+	for id, object := range p.objects {
+		if object.matched {
 			m.docs++
 		} else {
-			m.strange(object.line, id)
+			m.addForeign(object.line, id)
 		}
 	}
-	return m.tell(p.path, p.asked, func() string { return p.last }, notice)
+	return m.report(p.path, p.calls, func() string { return p.lastID }, notice)
 }
 
 // Unchanged returns [ErrChanged] if the file has changed since it was opened. Call it after the last Get,
 // before using the objects.
-func (p *Payloads) Unchanged() error { return p.files.check() }
+func (p *Payloads) Unchanged() error { return p.files.checkUnchanged() }

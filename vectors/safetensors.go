@@ -145,15 +145,15 @@ func parseTensor(description []byte) (t tensorInfo, err error) {
 			return n, nil
 		}
 		switch raw := value[:n]; {
-		case keyIs(key, "dtype"):
+		case keyEquals(key, "dtype"):
 			t.dtype, err = jsonString(raw)
 			hasDtype = true
-		case keyIs(key, "shape"):
+		case keyEquals(key, "shape"):
 			t.shape, err = integers[int](raw)
-		case keyIs(key, "data_offsets"):
+		case keyEquals(key, "data_offsets"):
 			offsets, err = integers[int64](raw)
 		default:
-			err = fmt.Errorf("unknown field %s", excerpt(key))
+			err = fmt.Errorf("unknown field %s", quoteExcerpt(key))
 		}
 		return n, err
 	})
@@ -174,7 +174,7 @@ func parseTensor(description []byte) (t tensorInfo, err error) {
 		}
 	}
 	if k, known := safetensorsKind(t.dtype); known {
-		n, ok := elements(t.shape, k.size())
+		n, ok := elementCount(t.shape, k.size())
 		if !ok {
 			return t, fmt.Errorf("shape %s is more than any file can hold", shapeString(t.shape))
 		}
@@ -238,9 +238,9 @@ func (s *Safetensors) Array(name string) (*Array, error) {
 	if !ok {
 		return nil, faultf(label, ErrFormat, "type %.40q is not read", t.dtype)
 	}
-	n, _ := elements(t.shape, k.size())
+	n, _ := elementCount(t.shape, k.size())
 	return &Array{
-		Dtype: k.dtype(false),
+		Dtype: k.dtypeName(false),
 		Shape: t.shape,
 		path:  label,
 		kind:  k,

@@ -28,7 +28,7 @@ func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
 		if !known {
 			return nil, fmt.Errorf("%w: no type %q of tensors", ErrFormat, t.Dtype)
 		}
-		n, ok := elements(t.Shape, k.size())
+		n, ok := elementCount(t.Shape, k.size())
 		if !ok {
 			return nil, fmt.Errorf("%w: tensor %q of shape %s", ErrShape, t.Name, shapeString(t.Shape))
 		}
@@ -50,7 +50,7 @@ func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
 // the same byte order.
 func LittleEndian(values []float32) []byte {
 	if littleEndian {
-		return bytesOf(values)
+		return memoryOf(values)
 	}
 	raw := make([]byte, 0, 4*len(values))
 	for _, v := range values {

@@ -33,8 +33,8 @@ type Spool struct {
 	size   int64     // bytes of the file, with buf
 	buf    []byte    // records not written yet
 
-	apart   *matrix // the separate file of vectors, or nil if the records have them
-	at      []int64 // offset of each document
+	matrix  *matrix // the separate file of vectors, or nil if the records have them
+	offsets []int64 // offset of each document
 	rows    []uint32
 	ids     []string // nil means row numbers
 	seen    idSet
@@ -48,7 +48,7 @@ type Spool struct {
 // SpoolOptions are the options of [NewSpool]. The zero value, or nil, spools float32 vectors to a
 // temporary file, which is removed when the spool is closed.
 type SpoolOptions struct {
-	// Path is the file, which stays after Close; "" means a temporary one.
+	// Path is the file, which stays after Close. "" means a temporary one.
 	Path string
 	// Resume continues the spool at Path, if there is one. Without Resume an existing file is an error
 	// ([fs.ErrExist]).
@@ -71,7 +71,7 @@ type SpoolOptions struct {
 	Keyed bool
 }
 
-// Key is a digest of the input of which vectors were computed ([SpoolOptions].Keyed).
+// Key is a digest of the input from which vectors were computed ([SpoolOptions].Keyed).
 type Key [16]byte
 
 // ErrSpool means that a file cannot be resumed: it is not a spool, or one with another dimension, number
@@ -126,9 +126,9 @@ func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 		return nil, err
 	}
 	if s.o.Vectors != "" {
-		s.apart = &matrix{}
+		s.matrix = &matrix{}
 	}
-	if err := s.begin(); err != nil {
+	if err := s.openRecords(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -169,7 +169,7 @@ func (s *Spool) openFile() (err error) {
 		flags |= os.O_EXCL
 	}
 	if s.file, err = os.OpenFile(s.o.Path, flags, 0o600); err != nil {
-		return NewFileError(s.o.Path, cause(err))
+		return NewFileError(s.o.Path, withoutPath(err))
 	}
 	s.closer = s.file
 	info, err := s.file.Stat()
@@ -180,77 +180,78 @@ func (s *Spool) openFile() (err error) {
 		err = ErrSpoolInUse
 	}
 	if err != nil {
-		return errors.Join(NewFileError(s.o.Path, cause(err)), s.file.Close())
+		return errors.Join(NewFileError(s.o.Path, withoutPath(err)), s.file.Close())
 	}
 	return nil
 }
 
-// begin reads the header and the documents of an existing spool, or writes the header of a new one. A
+// openRecords reads the header and the documents of an existing spool, or writes the header of a new one. A
 // file that has only a part of the header is a new one, too.
-func (s *Spool) begin() error {
+func (s *Spool) openRecords() error {
 	head := s.header()
 	info, err := s.file.Stat()
 	if err != nil {
-		return s.at0(err)
+		return s.fileError(err)
 	}
 	// Continue an existing spool.
 	if n := info.Size(); n > 0 {
 		stored := make([]byte, min(n, int64(len(head))))
 		if _, err := s.file.ReadAt(stored, 0); err != nil {
-			return s.at0(err)
+			return s.fileError(err)
 		}
 		if !slices.Equal(stored, head[:len(stored)]) {
-			return s.at0(s.other())
+			return s.fileError(s.mismatchError())
 		}
 		if len(stored) == len(head) {
 			s.size = int64(len(head))
 			if err := s.openMatrix(n > s.size); err != nil {
 				return err
 			}
-			return s.recover(n)
+			return s.recoverDocs(n)
 		}
 	}
 	// Begin a new spool.
 	if err := s.file.Truncate(0); err != nil {
-		return s.at0(err)
+		return s.fileError(err)
 	}
 	const hasDocuments = false
 	if err := s.openMatrix(hasDocuments); err != nil {
 		return err
 	}
 	if _, err := s.file.WriteAt(head, 0); err != nil {
-		return s.at0(err)
+		return s.fileError(err)
 	}
 	s.size = int64(len(head))
-	return s.cutMatrix()
+	return s.truncateMatrix()
 }
 
-// other returns the reason why a file cannot be resumed, whose header differs from that of the options.
-func (s *Spool) other() error {
+// mismatchError returns the reason why a file cannot be resumed, whose header differs from that of the options.
+func (s *Spool) mismatchError() error {
 	head := make([]byte, len(spoolMagic)+12)
 	_, err := s.file.ReadAt(head, 0)
 	magic := string(head[:len(spoolMagic)])
-	if err != nil || !slices.Contains([]string{spoolMagic, apartMagic, keyedMagic, keyedApartMagic}, magic) {
+	if err != nil || !slices.Contains([]string{spoolMagic, matrixMagic, keyedMagic, keyedMatrixMagic}, magic) {
 		return fmt.Errorf("%w: it is not a spool of this version", ErrSpool)
 	}
-	if magic != s.magic() {
+	if magic != s.magicBytes() {
 		return fmt.Errorf("%w: it is a spool for another purpose", ErrSpool)
 	}
 	dim, width := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
-	if int(dim) != s.dim || int(width) != s.width() {
+	if int(dim) != s.dim || int(width) != s.numberBytes() {
 		return fmt.Errorf("%w: it has vectors of dimension %d with %d bytes a number, wanted are %d and %d",
-			ErrSpool, dim, width, s.dim, s.width())
+			ErrSpool, dim, width, s.dim, s.numberBytes())
 	}
-	return fmt.Errorf("%w: its vectors come from something else, such as another model or other settings of it", ErrSpool)
+	return fmt.Errorf("%w: its vectors come from something else, such as another model or other settings of it",
+		ErrSpool)
 }
 
-// magic returns the first bytes of the file, which depend on its layout.
-func (s *Spool) magic() string {
+// magicBytes returns the first bytes of the file, which depend on its layout.
+func (s *Spool) magicBytes() string {
 	switch {
-	case s.apart != nil && s.keys != nil:
-		return keyedApartMagic
-	case s.apart != nil:
-		return apartMagic
+	case s.matrix != nil && s.keys != nil:
+		return keyedMatrixMagic
+	case s.matrix != nil:
+		return matrixMagic
 	case s.keys != nil:
 		return keyedMagic
 	}
@@ -259,24 +260,24 @@ func (s *Spool) magic() string {
 
 // header returns the header of the file.
 func (s *Spool) header() []byte {
-	b := []byte(s.magic())
+	b := []byte(s.magicBytes())
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.dim))
-	b = binary.LittleEndian.AppendUint32(b, uint32(s.width()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.numberBytes()))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.o.Tag)))
 	b = append(b, s.o.Tag...)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// width returns the number of bytes of a stored number.
-func (s *Spool) width() int {
+// numberBytes returns the number of bytes of a stored number.
+func (s *Spool) numberBytes() int {
 	if s.o.Float16 {
 		return 2
 	}
 	return 4
 }
 
-// at0 adds the path of the file to an error.
-func (s *Spool) at0(err error) error { return NewFileError(s.o.Path, cause(err)) }
+// fileError adds the path of the file to an error.
+func (s *Spool) fileError(err error) error { return NewFileError(s.o.Path, withoutPath(err)) }
 
 // Tokens returns the number of token vectors of all documents.
 func (s *Spool) Tokens() int64 { return s.tokens }
@@ -296,7 +297,7 @@ func (s *Spool) Dim() int {
 }
 
 // Len implements [Source].
-func (s *Spool) Len() int { return len(s.at) }
+func (s *Spool) Len() int { return len(s.offsets) }
 
 // Rows implements [Source].
 func (s *Spool) Rows(i int) int { return int(s.rows[i]) }

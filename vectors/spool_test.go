@@ -158,7 +158,7 @@ func TestSpoolResumesNoDamage(t *testing.T) {
 			require.NoError(t, s.Add(d))
 			ends = append(ends, s.size)
 		}
-		begin := s.at[0]
+		begin := s.offsets[0]
 		require.NoError(t, s.Close())
 		whole := readFile(t, o.Path)
 		o.Resume = true
@@ -208,7 +208,7 @@ func TestSpoolSearchesBehindDamage(t *testing.T) {
 	tokens := make([]float32, spoolBuffer/4-40) // so that the second head is cut
 	require.NoError(t, s.Add(Document{ID: "a", Tokens: tokens[:len(tokens)/dim*dim], Payload: make([]byte, 63)}))
 	require.NoError(t, s.Add(Document{ID: "b", Tokens: tokens[:len(tokens)/dim*dim]}))
-	first, second := s.at[0], s.at[1]
+	first, second := s.offsets[0], s.offsets[1]
 	require.NoError(t, s.Close())
 	o.Resume = true
 	content := readFile(t, o.Path)
@@ -224,9 +224,9 @@ func TestSpoolSearchesBehindDamage(t *testing.T) {
 		require.ErrorIs(t, err, ErrFormat)
 		require.ErrorContains(t, err, fmt.Sprintf("a whole one is at byte %d", second-int64(shift)))
 	}
-	searched := searchedBytes
-	defer func() { searchedBytes = searched }()
-	searchedBytes = 1000
+	searched := maxSearchedBytes
+	defer func() { maxSearchedBytes = searched }()
+	maxSearchedBytes = 1000
 	require.NoError(t, os.WriteFile(o.Path, content[:len(content)-1], 0o600))
 	_, err = NewSpool(dim, o)
 	require.ErrorIs(t, err, ErrFormat)
@@ -239,7 +239,7 @@ func TestSpoolNoticesDamage(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Add(Document{ID: "a", Tokens: []float32{1, 2}, Payload: []byte("x")}))
-	first := s.at[0]
+	first := s.offsets[0]
 	require.NoError(t, s.Flush())
 	for i := first; i < s.size; i++ {
 		b := readFile(t, o.Path)

@@ -78,14 +78,14 @@ func TestSpoolMatrixResumesAfterACut(t *testing.T) {
 	o := &SpoolOptions{Path: filepath.Join(dir, "s"), Vectors: filepath.Join(dir, "v"), Resume: true}
 	s, err := NewSpool(dim, o)
 	require.NoError(t, err)
-	records, rows := []int64{s.size}, []int64{s.apart.size}
+	records, rows := []int64{s.size}, []int64{s.matrix.size}
 	for _, d := range docs {
 		require.NoError(t, s.Add(d))
-		records, rows = append(records, s.size), append(rows, s.apart.size)
+		records, rows = append(records, s.size), append(rows, s.matrix.size)
 	}
 	require.NoError(t, s.Close())
 	whole, vectors := readFile(t, o.Path), readFile(t, o.Vectors)
-	cuts := []int64{0, matrixHead - 1}
+	cuts := []int64{0, matrixHeaderBytes - 1}
 	for _, end := range rows {
 		cuts = append(cuts, end, end+1, end+4)
 	}
@@ -106,7 +106,7 @@ func TestSpoolMatrixResumesAfterACut(t *testing.T) {
 			}
 			require.NoError(t, s.Close())
 			require.Equal(t, whole, readFile(t, o.Path))
-			require.Equal(t, vectors[matrixHead:], readFile(t, o.Vectors)[matrixHead:])
+			require.Equal(t, vectors[matrixHeaderBytes:], readFile(t, o.Vectors)[matrixHeaderBytes:])
 		}
 	}
 }
@@ -122,11 +122,11 @@ func TestSpoolMatrixResumesNoDamage(t *testing.T) {
 	var ends []int64
 	for i := range n {
 		require.NoError(t, s.Add(Document{ID: fmt.Sprint(i), Tokens: make([]float32, (1+i%2)*dim)}))
-		ends = append(ends, s.apart.size)
+		ends = append(ends, s.matrix.size)
 	}
 	require.NoError(t, s.Close())
 	whole, vectors := readFile(t, o.Path), readFile(t, o.Vectors)
-	for at := matrixHead; at < len(vectors); at++ {
+	for at := matrixHeaderBytes; at < len(vectors); at++ {
 		damaged := bytes.Clone(vectors)
 		damaged[at] ^= 8
 		require.NoError(t, os.WriteFile(o.Path, whole, 0o600))

@@ -38,34 +38,34 @@ type spoolLengths struct {
 
 // headBytes returns the number of bytes of a record before its id.
 func (s *Spool) headBytes() int {
-	if s.apart != nil {
+	if s.matrix != nil {
 		return recordBytes + 4 // the checksum of its vectors
 	}
 	return recordBytes
 }
 
-// lengths parses the head of a record.
-func (s *Spool) lengths(head []byte) (l spoolLengths) {
+// parseRecordHead parses the head of a record.
+func (s *Spool) parseRecordHead(head []byte) (l spoolLengths) {
 	l.id = int64(binary.LittleEndian.Uint32(head[0:]))
 	l.payload = int64(binary.LittleEndian.Uint32(head[4:]))
 	l.hasPayload = l.payload > 0
 	l.payload = max(l.payload-1, 0)
 	l.head, l.rows = int64(s.headBytes()), int64(binary.LittleEndian.Uint32(head[8:]))
-	if s.apart == nil {
-		l.vectors = l.rows * int64(s.dim*s.width())
+	if s.matrix == nil {
+		l.vectors = l.rows * int64(s.dim*s.numberBytes())
 	}
 	return l
 }
 
-// record returns the size of the record in bytes.
-func (l *spoolLengths) record() int64 { return l.head + l.id + l.payload + l.vectors }
+// recordBytes returns the size of the record in bytes.
+func (l *spoolLengths) recordBytes() int64 { return l.head + l.id + l.payload + l.vectors }
 
-// fit reports whether the lengths are possible for a record that has at most limit bytes.
-func (l *spoolLengths) fit(limit int64) bool { return l.id <= MaxIDBytes && l.record() <= limit }
+// fitIn reports whether the lengths are possible for a record that has at most limit bytes.
+func (l *spoolLengths) fitIn(limit int64) bool { return l.id <= MaxIDBytes && l.recordBytes() <= limit }
 
-// read reads and verifies the record at off in a file of n bytes. Its error is a [*brokenRecord] if the
+// readRecord reads and verifies the record at off in a file of n bytes. Its error is a [*brokenRecord] if the
 // record is damaged.
-func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
+func (s *Spool) readRecord(off, n int64) (r spoolRecord, err error) {
 	head := make([]byte, s.headBytes())
 	if n-off < int64(len(head)) {
 		return r, &brokenRecord{"its head is cut short"}
@@ -73,18 +73,18 @@ func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
 	if _, err := s.file.ReadAt(head, off); err != nil {
 		return r, err
 	}
-	l := s.lengths(head)
-	if !l.fit(n - off) {
+	l := s.parseRecordHead(head)
+	if !l.fitIn(n - off) {
 		return r, &brokenRecord{"it is longer than the file"}
 	}
-	b := make([]byte, l.record()-l.head)
+	b := make([]byte, l.recordBytes()-l.head)
 	if _, err := s.file.ReadAt(b, off+l.head); err != nil {
 		return r, err
 	}
-	if !wholeRecord(head, b) {
+	if !checksumMatches(head, b) {
 		return r, &brokenRecord{"its checksum differs"}
 	}
-	r.size, r.rows = l.record(), l.rows
+	r.size, r.rows = l.recordBytes(), l.rows
 	r.sum = binary.LittleEndian.Uint32(head[12:])
 	r.id, r.vectors = b[:l.id], b[l.id+l.payload:]
 	if l.hasPayload {
@@ -93,28 +93,28 @@ func (s *Spool) read(off, n int64) (r spoolRecord, err error) {
 	return r, nil
 }
 
-// recordSum returns the checksum of a record: of its head, except the last four bytes, where the
+// recordChecksum returns the checksum of a record: of its head, except the last four bytes, where the
 // checksum is stored, and of its body.
-func recordSum(head, body []byte) uint32 {
+func recordChecksum(head, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(head[:len(head)-4], castagnoli), castagnoli, body)
 }
 
-// wholeRecord reports whether the checksum of a record is right.
-func wholeRecord(head, body []byte) bool {
-	return recordSum(head, body) == binary.LittleEndian.Uint32(head[len(head)-4:])
+// checksumMatches reports whether the checksum of a record is right.
+func checksumMatches(head, body []byte) bool {
+	return recordChecksum(head, body) == binary.LittleEndian.Uint32(head[len(head)-4:])
 }
 
-// recover adds the documents of the sound records in a file of n bytes, and truncates the file after
+// recoverDocs adds the documents of the sound records in a file of n bytes, and truncates the file after
 // them: the last record was cut short when the writer died. If a sound record follows a damaged one, the
 // file is damaged otherwise: recover returns an error and leaves the file unchanged.
-func (s *Spool) recover(n int64) error {
+func (s *Spool) recoverDocs(n int64) error {
 	for s.size < n {
 		// Read the next record.
-		r, err := s.read(s.size, n)
-		findSound := s.wholeBehind
-		if err == nil && s.apart != nil {
+		r, err := s.readRecord(s.size, n)
+		findSound := s.findSoundRecord
+		if err == nil && s.matrix != nil {
 			if err = s.readVectors(&r, s.tokens); err != nil {
-				findSound = s.wholeVectorsBehind
+				findSound = s.findSoundVectors
 			}
 		}
 		// A damaged record must be the last.
@@ -126,34 +126,34 @@ func (s *Spool) recover(n int64) error {
 					"remove it to start again", broken, s.size, sound)
 			}
 			if err != nil {
-				return inFile(cause(err), s.o.Path, len(s.at), -1, "")
+				return inFile(withoutPath(err), s.o.Path, len(s.offsets), -1, "")
 			}
 			break
 		}
 		if err != nil {
-			return s.at0(err)
+			return s.fileError(err)
 		}
-		if err := s.note(r.id, int(r.rows), r.size); err != nil {
-			return s.at0(err)
+		if err := s.addRecord(r.id, int(r.rows), r.size); err != nil {
+			return s.fileError(err)
 		}
 	}
 	if s.size < n {
 		if err := s.file.Truncate(s.size); err != nil {
-			return s.at0(err)
+			return s.fileError(err)
 		}
 	}
-	return s.cutMatrix()
+	return s.truncateMatrix()
 }
 
-// searchedBytes is the maximum number of bytes that a search for sound records checksums. Without it a
+// maxSearchedBytes is the maximum number of bytes that a search for sound records checksums. Without it a
 // file in which all bytes look like lengths would take time quadratic in its size. A variable, for tests.
-var searchedBytes int64 = 4 << 30
+var maxSearchedBytes int64 = 4 << 30
 
-// wholeBehind returns the offset of the first sound record after the one at off, in a file of n bytes. 0
+// findSoundRecord returns the offset of the first sound record after the one at off, in a file of n bytes. 0
 // means none. The lengths of a damaged record cannot be trusted, so that a record may begin at any byte.
-func (s *Spool) wholeBehind(off, n int64) (int64, error) {
+func (s *Spool) findSoundRecord(off, n int64) (int64, error) {
 	window := make([]byte, min(spoolBuffer, n-off))
-	remaining := searchedBytes
+	remaining := maxSearchedBytes
 	headBytes := s.headBytes()
 	for lo := off + 1; lo+int64(headBytes) <= n; lo += int64(len(window)-headBytes) + 1 {
 		window = window[:min(int64(len(window)), n-lo)]
@@ -162,22 +162,22 @@ func (s *Spool) wholeBehind(off, n int64) (int64, error) {
 		}
 		for i := range len(window) - headBytes + 1 {
 			head, start := window[i:i+headBytes], lo+int64(i)
-			l := s.lengths(head)
-			if !l.fit(n - start) {
+			l := s.parseRecordHead(head)
+			if !l.fitIn(n - start) {
 				continue
 			}
-			if size := l.record(); size > int64(len(window)-i) { // it ends beyond the window
-				_, err := s.read(start, n)
+			if size := l.recordBytes(); size > int64(len(window)-i) { // it ends beyond the window
+				_, err := s.readRecord(start, n)
 				if err == nil {
 					return start, nil
 				}
 				if broken := (*brokenRecord)(nil); !errors.As(err, &broken) {
 					return 0, err
 				}
-			} else if wholeRecord(head, window[i+headBytes:i+int(size)]) {
+			} else if checksumMatches(head, window[i+headBytes:i+int(size)]) {
 				return start, nil
 			}
-			if remaining -= l.record(); remaining < 0 {
+			if remaining -= l.recordBytes(); remaining < 0 {
 				return 0, &brokenRecord{fmt.Sprintf("at byte %d, and too much behind it looks like a whole one; "+
 					"remove the file to start again", off)}
 			}
@@ -193,36 +193,36 @@ func (s *Spool) Docs(ctx context.Context, from, to int) iter.Seq2[Document, erro
 			yield(Document{}, err)
 			return
 		}
-		eachDocument(ctx, s.o.Path, from, to, len(s.at), yield, s.doc)
+		eachDocument(ctx, s.o.Path, from, to, len(s.offsets), yield, s.readDoc)
 	}
 }
 
 // Doc returns document i, as [Spool.Docs] yields it.
 func (s *Spool) Doc(i int) (Document, error) {
-	if err := errors.Join(checkRange(s.o.Path, i, i+1, len(s.at)), s.Flush()); err != nil {
+	if err := errors.Join(checkRange(s.o.Path, i, i+1, len(s.offsets)), s.Flush()); err != nil {
 		return Document{}, err
 	}
-	return s.doc(i)
+	return s.readDoc(i)
 }
 
-// doc reads document i, which must have been flushed.
-func (s *Spool) doc(i int) (Document, error) {
-	if err := s.usable(); err != nil {
+// readDoc reads document i, which must have been flushed.
+func (s *Spool) readDoc(i int) (Document, error) {
+	if err := s.checkUsable(); err != nil {
 		return Document{}, err
 	}
 	id := s.ID(i)
-	r, err := s.read(s.at[i], s.size)
-	if err == nil && s.apart != nil {
-		err = s.readVectors(&r, s.apart.firsts[i])
+	r, err := s.readRecord(s.offsets[i], s.size)
+	if err == nil && s.matrix != nil {
+		err = s.readVectors(&r, s.matrix.firstRows[i])
 	}
-	if err == nil && (!s.has(i, r.id) || len(r.vectors) != s.Rows(i)*s.dim*s.width()) {
+	if err == nil && (!s.hasID(i, r.id) || len(r.vectors) != s.Rows(i)*s.dim*s.numberBytes()) {
 		err = &brokenRecord{"it is another document's"}
 	}
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = &brokenRecord{"the file was cut short"}
 		}
-		return Document{}, inFile(cause(err), s.o.Path, i, -1, id)
+		return Document{}, inFile(withoutPath(err), s.o.Path, i, -1, id)
 	}
 	s.scratch = slices.Grow(s.scratch[:0], s.Rows(i)*s.dim)[:s.Rows(i)*s.dim]
 	k := kindF32
@@ -233,8 +233,8 @@ func (s *Spool) doc(i int) (Document, error) {
 	return Document{ID: id, Tokens: s.scratch, Payload: r.payload}, nil
 }
 
-// has reports whether an id in the file is that of document i.
-func (s *Spool) has(i int, id []byte) bool {
+// hasID reports whether an id in the file is that of document i.
+func (s *Spool) hasID(i int, id []byte) bool {
 	switch {
 	case s.keys != nil:
 		if len(id) != len(Key{}) {

@@ -10,9 +10,9 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// note records a document whose record of size bytes ends the file. It checks the id.
-func (s *Spool) note(id []byte, rows int, size int64) error {
-	i := len(s.at)
+// addRecord records a document whose record of size bytes ends the file. It checks the id.
+func (s *Spool) addRecord(id []byte, rows int, size int64) error {
+	i := len(s.offsets)
 	switch {
 	case s.keys != nil:
 		if len(id) != len(Key{}) {
@@ -28,7 +28,7 @@ func (s *Spool) note(id []byte, rows int, size int64) error {
 		return inFile(err, s.o.Path, i, -1, string(id))
 	case len(id) > 0:
 		err := CheckID(string(id))
-		if first, twice := s.seen.note(string(id), i); err == nil && twice {
+		if first, twice := s.seen.add(string(id), i); err == nil && twice {
 			err = duplicateID(string(id), "document", first, i)
 		}
 		if err != nil {
@@ -36,10 +36,10 @@ func (s *Spool) note(id []byte, rows int, size int64) error {
 		}
 		s.ids = append(s.ids, string(id))
 	}
-	if s.apart != nil {
-		s.apart.firsts = append(s.apart.firsts, s.tokens)
+	if s.matrix != nil {
+		s.matrix.firstRows = append(s.matrix.firstRows, s.tokens)
 	}
-	s.at = append(s.at, s.size)
+	s.offsets = append(s.offsets, s.size)
 	s.rows = append(s.rows, uint32(rows))
 	s.tokens += int64(rows)
 	s.size += size
@@ -52,11 +52,11 @@ func (s *Spool) note(id []byte, rows int, size int64) error {
 //
 // Errors: [ErrID], [ErrShape], [ErrValue] (also for a value beyond float16), and those of the file.
 func (s *Spool) Add(doc Document) error {
-	if err := s.usable(); err != nil {
+	if err := s.checkUsable(); err != nil {
 		return err
 	}
 	// Check the document.
-	i, id := len(s.at), doc.ID // for errors
+	i, id := len(s.offsets), doc.ID // for errors
 	if s.keys != nil {
 		id = "" // a key cannot be printed
 	}
@@ -74,7 +74,8 @@ func (s *Spool) Add(doc Document) error {
 	}
 	rows := len(doc.Tokens) / s.dim
 	if int64(len(doc.Payload)) >= math.MaxUint32 || int64(rows) > math.MaxUint32 {
-		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many", ErrShape, rows, len(doc.Payload))
+		err := fmt.Errorf("%w: %d token vectors and %d bytes of metadata are too many",
+			ErrShape, rows, len(doc.Payload))
 		return inFile(err, "", i, -1, id)
 	}
 	// Encode its record.
@@ -91,14 +92,14 @@ func (s *Spool) Add(doc Document) error {
 		return inFile(err, "", i, -1, id)
 	}
 	// Add the record to the buffer.
-	if err := s.note([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
+	if err := s.addRecord([]byte(doc.ID), rows, int64(len(b)-start)); err != nil {
 		return err
 	}
 	s.buf = b
-	if s.apart != nil {
-		s.apart.take()
+	if s.matrix != nil {
+		s.matrix.commitVectors()
 	}
-	if s.buffered() >= spoolBuffer {
+	if s.bufferedBytes() >= spoolBuffer {
 		return s.Flush()
 	}
 	return nil
@@ -106,27 +107,27 @@ func (s *Spool) Add(doc Document) error {
 
 // appendRecord appends a record except its lengths, which b has already, from start on.
 func (s *Spool) appendRecord(b []byte, start int, doc Document) (_ []byte, err error) {
-	if s.apart != nil {
-		if b, err = s.apart.append(b, s, doc.Tokens); err != nil {
+	if s.matrix != nil {
+		if b, err = s.matrix.encodeVectors(b, s, doc.Tokens); err != nil {
 			return b, err
 		}
 	}
 	head := start + s.headBytes()
 	b = append(b, 0, 0, 0, 0)
 	b = append(append(b, doc.ID...), doc.Payload...)
-	if s.apart == nil {
+	if s.matrix == nil {
 		if b, err = s.appendVectors(b, doc.Tokens); err != nil {
 			return b, err
 		}
 	}
-	binary.LittleEndian.PutUint32(b[head-4:], recordSum(b[start:head], b[head:]))
+	binary.LittleEndian.PutUint32(b[head-4:], recordChecksum(b[start:head], b[head:]))
 	return b, nil
 }
 
-// buffered returns the number of bytes that were not written yet.
-func (s *Spool) buffered() int {
-	if s.apart != nil {
-		return len(s.buf) + len(s.apart.buf)
+// bufferedBytes returns the number of bytes that were not written yet.
+func (s *Spool) bufferedBytes() int {
+	if s.matrix != nil {
+		return len(s.buf) + len(s.matrix.buf)
 	}
 	return len(s.buf)
 }
@@ -135,7 +136,7 @@ func (s *Spool) buffered() int {
 // finite as float16.
 func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
 	n := len(b)
-	b = slices.Grow(b, len(values)*s.width())
+	b = slices.Grow(b, len(values)*s.numberBytes())
 	if !s.o.Float16 {
 		for _, v := range values {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
@@ -156,8 +157,8 @@ func (s *Spool) appendVectors(b []byte, values []float32) ([]byte, error) {
 	return b, nil
 }
 
-// usable returns an error if the spool is closed, or a write has failed.
-func (s *Spool) usable() error {
+// checkUsable returns an error if the spool is closed, or a write has failed.
+func (s *Spool) checkUsable() error {
 	if s.closed {
 		return NewFileError(s.o.Path, os.ErrClosed)
 	}
@@ -166,7 +167,7 @@ func (s *Spool) usable() error {
 
 // Flush writes buffered documents to the file, so that a kill does not lose them. It does not sync.
 func (s *Spool) Flush() error {
-	if err := s.usable(); err != nil {
+	if err := s.checkUsable(); err != nil {
 		return err
 	}
 	if err := s.flushMatrix(); err != nil { // before the records that need these vectors
@@ -174,7 +175,7 @@ func (s *Spool) Flush() error {
 		return s.fault
 	}
 	if _, err := s.file.WriteAt(s.buf, s.size-int64(len(s.buf))); err != nil {
-		s.fault = s.at0(err)
+		s.fault = s.fileError(err)
 		return s.fault
 	}
 	s.buf = s.buf[:0]

@@ -16,9 +16,9 @@ import (
 func checkArrow(ctx context.Context, f io.ReaderAt, size int64, stream bool) error {
 	c := &arrowCheck{ctx: ctx, f: f, size: size, dictionaries: map[int64]needs{}}
 	if stream {
-		return c.stream()
+		return c.checkStream()
 	}
-	return c.file()
+	return c.checkFile()
 }
 
 // arrowCheck checks one file or stream.
@@ -51,9 +51,9 @@ var typeBuffers = []int{
 	18: 2, 19: 3, 20: 3, 21: 2, 22: 0, 23: 2, 24: 2, 25: 3, 26: 3,
 }
 
-// field returns the needs of a field in a batch, and records those of its dictionaries.
-func (c *arrowCheck) field(t table) needs {
-	kind := t.uint8(2)
+// fieldNeeds returns the needs of a field in a batch, and records those of its dictionaries.
+func (c *arrowCheck) fieldNeeds(t table) needs {
+	kind := t.uint8Field(2)
 	n := needs{nodes: 1}
 	if int(kind) < len(typeBuffers) {
 		n.buffers = typeBuffers[kind]
@@ -61,7 +61,7 @@ func (c *arrowCheck) field(t table) needs {
 	switch kind {
 	case 14: // union
 		n.old = 1
-		if t.table(3).int16(0) == 1 { // dense
+		if t.tableField(3).int16Field(0) == 1 { // dense
 			n.buffers++
 		}
 	case 22: // run ends
@@ -70,19 +70,19 @@ func (c *arrowCheck) field(t table) needs {
 		n.views = 1
 	}
 	for _, child := range t.tables(5) {
-		n.add(c.field(child))
+		n.add(c.fieldNeeds(child))
 	}
-	if !t.has(4) {
+	if !t.hasField(4) {
 		return n
 	}
-	c.dictionaries[t.table(4).int64(0)] = n
+	c.dictionaries[t.tableField(4).int64Field(0)] = n
 	return needs{nodes: 1, buffers: 2}
 }
 
 // setSchema records the needs of the fields of a schema.
 func (c *arrowCheck) setSchema(t table) {
 	for _, field := range t.tables(1) {
-		c.schema.add(c.field(field))
+		c.schema.add(c.fieldNeeds(field))
 	}
 }
 
@@ -96,8 +96,8 @@ func (c *arrowCheck) read(offset, n int64) ([]byte, error) {
 	return b, err
 }
 
-// stream checks the messages of a stream: the schema, and then batches.
-func (c *arrowCheck) stream() error {
+// checkStream checks the messages of a stream: the schema, and then batches.
+func (c *arrowCheck) checkStream() error {
 	for offset, first := int64(0), true; offset < c.size || first; first = false {
 		if err := c.ctx.Err(); err != nil {
 			return err
@@ -130,16 +130,16 @@ func (c *arrowCheck) stream() error {
 		}
 		// The body.
 		offset += int64(length)
-		body := m.int64(3)
+		body := m.int64Field(3)
 		if body < 0 || body > c.size-offset {
 			return damaged("a body of %d bytes at %d of a file of %d", body, offset, c.size)
 		}
-		if first != (m.uint8(1) == headerSchema) {
-			return damaged("a message of kind %d: the first one is the schema, and no other", m.uint8(1))
+		if first != (m.uint8Field(1) == headerSchema) {
+			return damaged("a message of kind %d: the first one is the schema, and no other", m.uint8Field(1))
 		}
 		if first {
-			c.setSchema(m.table(2))
-		} else if err := c.message(m, offset, body); err != nil {
+			c.setSchema(m.tableField(2))
+		} else if err := c.checkMessage(m, offset, body); err != nil {
 			return err
 		}
 		offset += body
@@ -150,8 +150,8 @@ func (c *arrowCheck) stream() error {
 // continuation is the first four bytes of a message since version 0.15 of Arrow.
 const continuation = 0xffffffff
 
-// file checks the messages of a file. The footer lists them; it is followed by its length and the magic.
-func (c *arrowCheck) file() error {
+// checkFile checks the messages of a file. The footer lists them; it is followed by its length and the magic.
+func (c *arrowCheck) checkFile() error {
 	const end = 4 + int64(len(arrowMagic))
 	tail, err := c.read(c.size-end, end)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *arrowCheck) file() error {
 	if err != nil {
 		return err
 	}
-	c.setSchema(footer.table(1))
+	c.setSchema(footer.tableField(1))
 	remaining := c.size // bytes, since blocks do not overlap
 	for _, kind := range []uint8{headerDictionary, headerBatch} {
 		count, blocks := footer.vector(int(kind)) // the number of a field is that of its kind
@@ -177,7 +177,7 @@ func (c *arrowCheck) file() error {
 			if err := c.ctx.Err(); err != nil {
 				return err
 			}
-			used, err := c.block(i, kind, blocks[24*i:], remaining)
+			used, err := c.checkBlock(i, kind, blocks[24*i:], remaining)
 			if err != nil {
 				return err
 			}
@@ -187,9 +187,9 @@ func (c *arrowCheck) file() error {
 	return nil
 }
 
-// block checks the message of block i in the footer: its offset, the length of its metadata, and that of
+// checkBlock checks the message of block i in the footer: its offset, the length of its metadata, and that of
 // its body. It returns its size, which must be at most remaining bytes.
-func (c *arrowCheck) block(i int, kind uint8, location []byte, remaining int64) (used int64, err error) {
+func (c *arrowCheck) checkBlock(i int, kind uint8, location []byte, remaining int64) (used int64, err error) {
 	offset, body := int64At(location, 0), int64At(location, 2)
 	length := int64(int32(binary.LittleEndian.Uint32(location[8:])))
 	if length < 8 || body < 0 || body > remaining-length {
@@ -207,43 +207,43 @@ func (c *arrowCheck) block(i int, kind uint8, location []byte, remaining int64) 
 	if err != nil {
 		return 0, err
 	}
-	if m.uint8(1) != kind || body > c.size-offset-length {
+	if m.uint8Field(1) != kind || body > c.size-offset-length {
 		return 0, damaged("block %d is a message of kind %d (want %d), of %d bytes at %d",
-			i, m.uint8(1), kind, body, offset)
+			i, m.uint8Field(1), kind, body, offset)
 	}
-	return length + body, c.message(m, offset+length, body)
+	return length + body, c.checkMessage(m, offset+length, body)
 }
 
 // int64At returns integer i of little-endian 64-bit integers.
 func int64At(b []byte, i int) int64 { return int64(binary.LittleEndian.Uint64(b[8*i:])) }
 
-// message checks a record batch or a dictionary. Its body of the given length is at an offset in the file.
-func (c *arrowCheck) message(m table, offset, body int64) error {
-	t := m.table(2)
-	switch m.uint8(1) {
+// checkMessage checks a record batch or a dictionary. Its body of the given length is at an offset in the file.
+func (c *arrowCheck) checkMessage(m table, offset, body int64) error {
+	t := m.tableField(2)
+	switch m.uint8Field(1) {
 	case headerBatch:
 		n := c.schema
-		if m.int16(0) < 4 {
+		if m.int16Field(0) < 4 {
 			n.buffers += n.old
 		}
-		return c.batch(t, n, offset, body)
+		return c.checkBatch(t, n, offset, body)
 	case headerDictionary:
-		n, ok := c.dictionaries[t.int64(0)]
+		n, ok := c.dictionaries[t.int64Field(0)]
 		if !ok {
-			return damaged("no column has dictionary %d", t.int64(0))
+			return damaged("no column has dictionary %d", t.int64Field(0))
 		}
 		n.buffers += n.old // the library reads every dictionary as version 1
-		return c.batch(t.table(1), n, offset, body)
+		return c.checkBatch(t.tableField(1), n, offset, body)
 	}
-	return damaged("a message of kind %d", m.uint8(1))
+	return damaged("a message of kind %d", m.uint8Field(1))
 }
 
 // believed and believedTimes limit the decompressed size that the buffers of a batch may claim: believed
 // bytes, plus believedTimes the size of the body. Beyond that a buffer is decompressed to check its claim.
 const believed, believedTimes = 16 << 20, 16
 
-// batch checks that a batch has the descriptions that the schema needs, and not more values than bytes.
-func (c *arrowCheck) batch(t table, need needs, offset, body int64) error {
+// checkBatch checks that a batch has the descriptions that the schema needs, and not more values than bytes.
+func (c *arrowCheck) checkBatch(t table, need needs, offset, body int64) error {
 	// The numbers of descriptions.
 	nodes, node := t.vector(1)
 	buffers, buffer := t.vector(2)
@@ -270,8 +270,8 @@ func (c *arrowCheck) batch(t table, need needs, offset, body int64) error {
 		if from < 0 || size < 0 || from > body || size > body-from {
 			return damaged("buffer %d has %d bytes at %d of %d", i, size, from, body)
 		}
-		if t.has(3) && size > 0 {
-			codec, credible := t.table(3).uint8(0), believed+believedTimes*body-total
+		if t.hasField(3) && size > 0 {
+			codec, credible := t.tableField(3).uint8Field(0), believed+believedTimes*body-total
 			var err error
 			if size, err = c.decompressed(i, codec, offset+from, size, credible); err != nil {
 				return err
@@ -281,7 +281,7 @@ func (c *arrowCheck) batch(t table, need needs, offset, body int64) error {
 	}
 	// The numbers of values: of the rows (i = -1), and of each column.
 	for i := -1; i < nodes; i++ {
-		values := t.int64(0)
+		values := t.int64Field(0)
 		if i >= 0 {
 			values = int64At(node, 2*i)
 		}
@@ -307,7 +307,7 @@ func (c *arrowCheck) decompressed(i int, codec uint8, offset, size, credible int
 		return size - 8, nil
 	}
 	if claim < 0 || claim > credible {
-		if err := c.count(codec, offset+8, size-8, claim); c.ctx.Err() != nil {
+		if err := c.checkDecompressed(codec, offset+8, size-8, claim); c.ctx.Err() != nil {
 			return 0, err
 		} else if err != nil {
 			return 0, damaged("buffer %d of %d bytes is not one of %d compressed: %v", i, size-8, claim, err)
@@ -316,9 +316,9 @@ func (c *arrowCheck) decompressed(i int, codec uint8, offset, size, credible int
 	return claim, nil
 }
 
-// count checks that a compressed buffer of n bytes has at least size bytes. It decompresses the buffer
+// checkDecompressed checks that a compressed buffer of n bytes has at least size bytes. It decompresses the buffer
 // without keeping it.
-func (c *arrowCheck) count(codec uint8, offset, n, size int64) error {
+func (c *arrowCheck) checkDecompressed(codec uint8, offset, n, size int64) error {
 	if size < 0 {
 		return io.ErrUnexpectedEOF
 	}

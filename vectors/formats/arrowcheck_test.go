@@ -133,14 +133,14 @@ func partsOf(t testing.TB, b []byte) (p parts) {
 		at, length := binary.LittleEndian.Uint64(blocks[24*i:]), binary.LittleEndian.Uint32(blocks[24*i+8:])
 		m, err := verify(b[at+8:at+uint64(length)], messageLayout)
 		require.NoError(t, err)
-		p.messages, p.batches = append(p.messages, m), append(p.batches, m.table(2))
+		p.messages, p.batches = append(p.messages, m), append(p.batches, m.tableField(2))
 	}
 	return p
 }
 
 // grow adds to the length of a vector.
 func grow(t table, field int, by uint32) {
-	at := t.place(field)
+	at := t.fieldPos(field)
 	at += int(binary.LittleEndian.Uint32(t.b[at:]))
 	binary.LittleEndian.PutUint32(t.b[at:], binary.LittleEndian.Uint32(t.b[at:])+by)
 }
@@ -207,7 +207,7 @@ func TestArrowCompressedWell(t *testing.T) {
 func TestDamagedArrow(t *testing.T) {
 	good := arrowFile(t, false, []arrow.RecordBatch{recordOf(words, arrow.BinaryTypes.StringView, words)}, ipc.WithLZ4())
 	put := func(in table, field int, v uint64, size int) {
-		at := in.place(field)
+		at := in.fieldPos(field)
 		require.Positive(t, at)
 		var b [8]byte
 		binary.LittleEndian.PutUint64(b[:], v)
@@ -219,13 +219,13 @@ func TestDamagedArrow(t *testing.T) {
 		change func(p parts)
 		text   string
 	}{
-		"columns":              {func(p parts) { grow(p.footer.table(1), 1, 1<<28) }, "a vector of 268435460 elements of 4 bytes"},
-		"metadata":             {func(p parts) { grow(p.footer.table(1), 2, math.MaxUint32-4) }, "a vector of"},
-		"children":             {func(p parts) { grow(p.footer.table(1).tables(1)[0], 5, 1<<31) }, "a vector of"},
-		"name":                 {func(p parts) { grow(p.footer.table(1).tables(1)[0], 0, 1<<20) }, "a vector of 1048583 elements of 1 bytes"},
-		"type":                 {func(p parts) { put(p.footer.table(1).tables(1)[0], 2, 99, 1) }, "unknown kind 99"},
+		"columns":              {func(p parts) { grow(p.footer.tableField(1), 1, 1<<28) }, "a vector of 268435460 elements of 4 bytes"},
+		"metadata":             {func(p parts) { grow(p.footer.tableField(1), 2, math.MaxUint32-4) }, "a vector of"},
+		"children":             {func(p parts) { grow(p.footer.tableField(1).tables(1)[0], 5, 1<<31) }, "a vector of"},
+		"name":                 {func(p parts) { grow(p.footer.tableField(1).tables(1)[0], 0, 1<<20) }, "a vector of 1048583 elements of 1 bytes"},
+		"type":                 {func(p parts) { put(p.footer.tableField(1).tables(1)[0], 2, 99, 1) }, "unknown kind 99"},
 		"where the schema is":  {func(p parts) { put(p.footer, 1, math.MaxUint32, 4) }, "4 bytes at"},
-		"where its fields are": {func(p parts) { put(p.footer.table(1), 1, 1<<30, 4) }, "4 bytes at 1073"},
+		"where its fields are": {func(p parts) { put(p.footer.tableField(1), 1, 1<<30, 4) }, "4 bytes at 1073"},
 		"places of fields":     {func(p parts) { put64(p.b[len(p.b)-10-len(p.footer.b)+p.footer.pos:], math.MaxUint32<<31) }, "4 bytes at"},
 		"length of the footer": {func(p parts) { binary.LittleEndian.PutUint32(p.b[len(p.b)-10:], 1<<30) }, "of a file of"},
 		"the end":              {func(p parts) { p.b[len(p.b)-1] = 0 }, "no ARROW1 at its end"},
@@ -235,7 +235,7 @@ func TestDamagedArrow(t *testing.T) {
 		"length of a block":    {func(p parts) { binary.LittleEndian.PutUint32(p.blocks[8:], 1<<30) }, "block 0 has"},
 		"body of a block":      {func(p parts) { put64(p.blocks[16:], 1<<40) }, "block 0 has"},
 		"block of another":     {func(p parts) { copy(vector(p.footer, 2)[:24], p.blocks[:24]) }, "block 0 is a message of kind 3 (want 2)"},
-		"dictionary":           {func(p parts) { put(p.footer.table(1).tables(1)[3].table(4), 0, 77, 8) }, "no column has dictionary"},
+		"dictionary":           {func(p parts) { put(p.footer.tableField(1).tables(1)[3].tableField(4), 0, 77, 8) }, "no column has dictionary"},
 		"rows":                 {func(p parts) { put(p.batches[0], 0, 1<<40, 8) }, "1099511627776 values in"},
 		"rows below none":      {func(p parts) { put(p.batches[0], 0, 1<<63, 8) }, "values in"},
 		"values of a column":   {func(p parts) { put64(vector(p.batches[0], 1)[16:], 1<<33) }, "8589934592 values in"},

@@ -43,10 +43,14 @@ var (
 		1: noFields, 2: number, 3: {int16s}, 4: noFields, 5: noFields, 6: noFields,
 		// decimal, date, time, timestamp
 		7: {int32s, int32s, int32s}, 8: {int16s}, 9: {int16s, int32s}, 10: {int16s, text},
-		11: {int16s}, 12: noFields, 13: noFields, 14: {int16s, {size: 4, vector: true}}, // interval, list, struct, union
-		15: {int32s}, 16: {int32s}, 17: {int8s}, 18: {int16s}, // fixed size: binary, list; map, duration
-		19: noFields, 20: noFields, 21: noFields, 22: noFields, // large: binary, text, list; run ends
-		23: noFields, 24: noFields, 25: noFields, 26: noFields, // views: binary, text, list, large list
+		// interval, list, struct, union
+		11: {int16s}, 12: noFields, 13: noFields, 14: {int16s, {size: 4, vector: true}},
+		// fixed size: binary, list; map, duration
+		15: {int32s}, 16: {int32s}, 17: {int8s}, 18: {int16s},
+		// large: binary, text, list; run ends
+		19: noFields, 20: noFields, 21: noFields, 22: noFields,
+		// views: binary, text, list, large list
+		23: noFields, 24: noFields, 25: noFields, 26: noFields,
 	}
 	// name, nullable, type, dictionary (id, type of the indices, ordered, kind), children
 	fieldLayout = &layout{
@@ -100,13 +104,13 @@ func verify(b []byte, l *layout) (table, error) {
 	v := &verifier{b: b, left: 8*len(b) + 64}
 	root, err := v.follow(0)
 	if err == nil {
-		err = v.table(root, l, 0)
+		err = v.checkTable(root, l, 0)
 	}
 	return table{b, root}, err
 }
 
-// spend checks that n bytes exist at a position, and that not too many have been visited.
-func (v *verifier) spend(pos, n int) error {
+// visitBytes checks that n bytes exist at a position, and that not too many have been visited.
+func (v *verifier) visitBytes(pos, n int) error {
 	if pos < 0 || n < 0 || pos > len(v.b) || n > len(v.b)-pos {
 		return damaged("%d bytes at %d of %d", n, pos, len(v.b))
 	}
@@ -118,54 +122,54 @@ func (v *verifier) spend(pos, n int) error {
 
 // follow returns the position to which the offset at pos leads.
 func (v *verifier) follow(pos int) (int, error) {
-	if err := v.spend(pos, 4); err != nil {
+	if err := v.visitBytes(pos, 4); err != nil {
 		return 0, err
 	}
 	return pos + int(binary.LittleEndian.Uint32(v.b[pos:])), nil
 }
 
-// table checks the table at a position.
-func (v *verifier) table(pos int, l *layout, depth int) error {
+// checkTable checks the table at a position.
+func (v *verifier) checkTable(pos int, l *layout, depth int) error {
 	if depth > maxTables {
 		return damaged("fields within fields, more than 64 times")
 	}
-	if err := v.spend(pos, 4); err != nil {
+	if err := v.visitBytes(pos, 4); err != nil {
 		return err
 	}
 	t := table{v.b, pos}
-	places := t.places()
-	if err := v.spend(places, 4); err != nil {
+	vtable := t.vtablePos()
+	if err := v.visitBytes(vtable, 4); err != nil {
 		return err
 	}
 	// The size of the table, which follows this length, cannot be checked: writers in Go let tables of
 	// different sizes share a vtable.
-	length := int(binary.LittleEndian.Uint16(v.b[places:]))
+	length := int(binary.LittleEndian.Uint16(v.b[vtable:]))
 	if length < 4 || length%2 != 0 {
 		return damaged("a table of places of %d bytes", length)
 	}
-	if err := v.spend(places, length); err != nil {
+	if err := v.visitBytes(vtable, length); err != nil {
 		return err
 	}
 	for i, s := range *l {
-		if err := v.slot(t, i, s, depth); err != nil {
+		if err := v.checkSlot(t, i, s, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// slot checks field i of a table.
-func (v *verifier) slot(t table, i int, s slot, depth int) error {
-	pos := t.place(i)
+// checkSlot checks field i of a table.
+func (v *verifier) checkSlot(t table, i int, s slot, depth int) error {
+	pos := t.fieldPos(i)
 	if pos < 0 {
 		return nil
 	}
 	// A number.
 	if s.size > 0 && !s.vector {
-		return v.spend(pos, s.size)
+		return v.visitBytes(pos, s.size)
 	}
 	// A table.
-	if err := v.spend(pos, 4); err != nil {
+	if err := v.visitBytes(pos, 4); err != nil {
 		return err
 	}
 	target, err := v.follow(pos)
@@ -174,16 +178,16 @@ func (v *verifier) slot(t table, i int, s slot, depth int) error {
 	}
 	if !s.vector {
 		if s.union != nil {
-			kind := int(t.uint8(i - 1))
+			kind := int(t.uint8Field(i - 1))
 			if kind >= len(s.union) || s.union[kind] == nil {
 				return damaged("a table of the unknown kind %d", kind)
 			}
 			s.table = s.union[kind]
 		}
-		return v.table(target, s.table, depth+1)
+		return v.checkTable(target, s.table, depth+1)
 	}
 	// A vector: its length, and then elements or offsets of tables.
-	if err := v.spend(target, 4); err != nil {
+	if err := v.visitBytes(target, 4); err != nil {
 		return err
 	}
 	width := s.size
@@ -195,12 +199,12 @@ func (v *verifier) slot(t table, i int, s slot, depth int) error {
 		return damaged("a vector of %d elements of %d bytes in %d bytes", n, width, len(v.b)-target-4)
 	}
 	if s.table == nil {
-		return v.spend(target+4, n*width)
+		return v.visitBytes(target+4, n*width)
 	}
 	for j := range n {
 		element, err := v.follow(target + 4 + 4*j)
 		if err == nil {
-			err = v.table(element, s.table, depth+1)
+			err = v.checkTable(element, s.table, depth+1)
 		}
 		if err != nil {
 			return err
@@ -215,15 +219,15 @@ type table struct {
 	pos int
 }
 
-// places returns the position of the vtable, which has the offsets of the fields.
-func (t table) places() int { return t.pos - int(int32(binary.LittleEndian.Uint32(t.b[t.pos:]))) }
+// vtablePos returns the position of the vtable, which has the offsets of the fields.
+func (t table) vtablePos() int { return t.pos - int(int32(binary.LittleEndian.Uint32(t.b[t.pos:]))) }
 
-// place returns the position of field i, or −1 if it is missing.
-func (t table) place(i int) int {
+// fieldPos returns the position of field i, or −1 if it is missing.
+func (t table) fieldPos(i int) int {
 	if t.b == nil {
 		return -1
 	}
-	p := t.places()
+	p := t.vtablePos()
 	if 4+2*i >= int(binary.LittleEndian.Uint16(t.b[p:])) {
 		return -1
 	}
@@ -234,36 +238,36 @@ func (t table) place(i int) int {
 	return t.pos + off
 }
 
-// uint8 returns the number in field i.
-func (t table) uint8(i int) uint8 {
-	if pos := t.place(i); pos >= 0 {
+// uint8Field returns the number in field i.
+func (t table) uint8Field(i int) uint8 {
+	if pos := t.fieldPos(i); pos >= 0 {
 		return t.b[pos]
 	}
 	return 0
 }
 
-// int16 returns the number in field i.
-func (t table) int16(i int) int16 {
-	if pos := t.place(i); pos >= 0 {
+// int16Field returns the number in field i.
+func (t table) int16Field(i int) int16 {
+	if pos := t.fieldPos(i); pos >= 0 {
 		return int16(binary.LittleEndian.Uint16(t.b[pos:]))
 	}
 	return 0
 }
 
-// int64 returns the number in field i.
-func (t table) int64(i int) int64 {
-	if pos := t.place(i); pos >= 0 {
+// int64Field returns the number in field i.
+func (t table) int64Field(i int) int64 {
+	if pos := t.fieldPos(i); pos >= 0 {
 		return int64(binary.LittleEndian.Uint64(t.b[pos:]))
 	}
 	return 0
 }
 
-// has reports whether the table has field i.
-func (t table) has(i int) bool { return t.place(i) >= 0 }
+// hasField reports whether the table has field i.
+func (t table) hasField(i int) bool { return t.fieldPos(i) >= 0 }
 
-// table returns the table in field i.
-func (t table) table(i int) table {
-	if pos := t.place(i); pos >= 0 {
+// tableField returns the table in field i.
+func (t table) tableField(i int) table {
+	if pos := t.fieldPos(i); pos >= 0 {
 		return table{t.b, pos + int(binary.LittleEndian.Uint32(t.b[pos:]))}
 	}
 	return table{}
@@ -271,7 +275,7 @@ func (t table) table(i int) table {
 
 // vector returns the number of elements of the vector in field i, and the bytes from the first one on.
 func (t table) vector(i int) (n int, elements []byte) {
-	pos := t.place(i)
+	pos := t.fieldPos(i)
 	if pos < 0 {
 		return 0, nil
 	}

@@ -47,7 +47,8 @@ func chooseColumns(schema *arrow.Schema) (columns, error) {
 	case len(matrices) == 1:
 		c.vectors = slices.Index(c.names, matrices[0])
 	case len(matrices) == 0:
-		return c, fmt.Errorf("%w: no column is a list of lists of floats; there is %s", vectors.ErrShape, describe(schema))
+		return c, fmt.Errorf("%w: no column is a list of lists of floats; there is %s",
+			vectors.ErrShape, describe(schema))
 	default:
 		return c, fmt.Errorf("%w: the columns %s are lists of lists of floats: name the one with the vectors %s",
 			vectors.ErrShape, strings.Join(matrices, ", "), vectorNames[0])
@@ -242,8 +243,8 @@ func appendVectors(dst []float32, a arrow.Array, i, dim int) ([]float32, error) 
 	return dst, nil
 }
 
-// idOf returns the id of row i: text, or the digits of an integer.
-func idOf(a arrow.Array, i int) (string, error) {
+// rowID returns the id of row i: text, or the digits of an integer.
+func rowID(a arrow.Array, i int) (string, error) {
 	a = stored(a)
 	if a.IsNull(i) {
 		return "", fmt.Errorf("%w: there is none (null)", vectors.ErrID)
@@ -252,7 +253,7 @@ func idOf(a arrow.Array, i int) (string, error) {
 	case array.StringLike:
 		return v.Value(i), nil
 	case *array.Dictionary:
-		return idOf(v.Dictionary(), v.GetValueIndex(i))
+		return rowID(v.Dictionary(), v.GetValueIndex(i))
 	case *array.Int64, *array.Uint64, *array.Int32, *array.Uint32,
 		*array.Int16, *array.Uint16, *array.Int8, *array.Uint8:
 		return a.ValueStr(i), nil

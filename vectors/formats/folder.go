@@ -33,7 +33,7 @@ func filesOf(path string) ([]string, error) {
 		return namedFiles(path, text)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, vectors.NewFileError(path, cause(err))
+		return nil, vectors.NewFileError(path, withoutPath(err))
 	}
 	if _, err := os.Stat(filepath.Join(path, "dataset_dict.json")); err == nil {
 		return nil, vectors.NewFileError(path, fmt.Errorf("%w: it holds several datasets: name the folder of one (%s)",

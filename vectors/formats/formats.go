@@ -62,7 +62,7 @@ func Open(ctx context.Context, path string) (vectors.Source, error) {
 		}
 	}
 	for _, p := range paths {
-		s, err := openFile(ctx, p, (*source).scan)
+		s, err := openFile(ctx, p, (*source).scanRows)
 		if err != nil {
 			closeAll()
 			return nil, err
@@ -83,7 +83,7 @@ func Open(ctx context.Context, path string) (vectors.Source, error) {
 func filesAt(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, vectors.NewFileError(path, cause(err))
+		return nil, vectors.NewFileError(path, withoutPath(err))
 	}
 	if info.IsDir() {
 		return filesOf(path)
@@ -96,10 +96,10 @@ func openFile(ctx context.Context, path string, prepare func(*source, context.Co
 	s := &source{path: path}
 	f, size, err := s.watch.Open(path)
 	if errors.Is(err, files.ErrNotRegular) {
-		err = fmt.Errorf("%w: %w", vectors.ErrFormat, cause(err))
+		err = fmt.Errorf("%w: %w", vectors.ErrFormat, withoutPath(err))
 	}
 	if err != nil {
-		return nil, vectors.NewFileError(path, cause(err))
+		return nil, vectors.NewFileError(path, withoutPath(err))
 	}
 	s.file = f
 	err = guarded(func() error {
@@ -116,7 +116,7 @@ func openFile(ctx context.Context, path string, prepare func(*source, context.Co
 	if err != nil {
 		f.Close()
 		const noRow = -1
-		return nil, s.fault(err, noRow)
+		return nil, s.toFileError(err, noRow)
 	}
 	return s, nil
 }

@@ -54,8 +54,8 @@ type source struct {
 	closed  bool
 }
 
-// scan reads the lengths and ids of all rows, and checks the vectors' dimensions.
-func (s *source) scan(ctx context.Context) (err error) {
+// scanRows reads the lengths and ids of all rows, and checks the vectors' dimensions.
+func (s *source) scanRows(ctx context.Context) (err error) {
 	if s.columns, err = chooseColumns(s.rows.schema()); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *source) scan(ctx context.Context) (err error) {
 			// The id.
 			if err == nil && c.id >= 0 {
 				var id string
-				if id, err = idOf(r.Column(c.id), i); err == nil {
+				if id, err = rowID(r.Column(c.id), i); err == nil {
 					err = vectors.CheckID(id)
 				}
 				if first, twice := seen[id]; err == nil && twice {
@@ -95,7 +95,7 @@ func (s *source) scan(ctx context.Context) (err error) {
 				s.ids = append(s.ids, id)
 			}
 			if err != nil {
-				return s.fault(err, row)
+				return s.toFileError(err, row)
 			}
 			s.lengths = append(s.lengths, uint32(tokens))
 		}
@@ -150,7 +150,7 @@ func (s *source) rewind() {
 // Docs implements [vectors.Source].
 func (s *source) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
-		fail := func(err error, row int) { yield(vectors.Document{}, s.fault(err, row)) }
+		fail := func(err error, row int) { yield(vectors.Document{}, s.toFileError(err, row)) }
 		switch {
 		case s.closed:
 			fail(os.ErrClosed, -1)
@@ -164,7 +164,7 @@ func (s *source) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docum
 			return
 		}
 		for i := from; i < to; i++ {
-			doc, err := s.doc(ctx, i)
+			doc, err := s.readDoc(ctx, i)
 			if err != nil {
 				s.rewind()
 				if changed := s.unchanged(); changed != nil {
@@ -183,8 +183,8 @@ func (s *source) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docum
 	}
 }
 
-// doc reads document i.
-func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err error) {
+// readDoc reads document i.
+func (s *source) readDoc(ctx context.Context, i int) (doc vectors.Document, err error) {
 	if err := ctx.Err(); err != nil {
 		return doc, err
 	}
@@ -196,7 +196,7 @@ func (s *source) doc(ctx context.Context, i int) (doc vectors.Document, err erro
 		c, row := s.columns.within(r.Schema()), i-int(r.first) // in the record
 		doc.ID = s.ID(i)
 		if c.id >= 0 {
-			if id, err := idOf(r.Column(c.id), row); err != nil || id != doc.ID {
+			if id, err := rowID(r.Column(c.id), row); err != nil || id != doc.ID {
 				return fmt.Errorf("%w: the row has another id", vectors.ErrChanged)
 			}
 		}
@@ -252,8 +252,8 @@ func (s *source) unchanged() error {
 	return err
 }
 
-// fault adds the file, and the document, to an error. A negative row means no document.
-func (s *source) fault(err error, row int) error {
+// toFileError adds the file, and the document, to an error. A negative row means no document.
+func (s *source) toFileError(err error, row int) error {
 	var fe *vectors.FileError
 	if errors.As(err, &fe) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		if fe != nil && fe.Path == "" {
@@ -261,7 +261,7 @@ func (s *source) fault(err error, row int) error {
 		}
 		return err
 	}
-	fe = vectors.NewFileError(s.path, cause(err))
+	fe = vectors.NewFileError(s.path, withoutPath(err))
 	fe.Doc = row
 	if row >= 0 && row < len(s.lengths) && s.ids != nil {
 		fe.ID = s.ID(row)
@@ -269,8 +269,8 @@ func (s *source) fault(err error, row int) error {
 	return fe
 }
 
-// cause removes the path from an error of the system, since FileError names it.
-func cause(err error) error {
+// withoutPath removes the path from an error of the system, since FileError names it.
+func withoutPath(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return pe.Err

@@ -79,10 +79,10 @@ func fileTexts(
 			row++
 		}
 		if changed := s.unchanged(); changed != nil {
-			return false, s.fault(changed, noRow)
+			return false, s.toFileError(changed, noRow)
 		}
 		if err != nil {
-			return false, s.fault(err, row)
+			return false, s.toFileError(err, row)
 		}
 		if ended {
 			return true, nil
@@ -144,7 +144,7 @@ func (c textColumns) within(schema *arrow.Schema) textColumns {
 // textAt returns the text of row i, which does not share memory with the record.
 func (c textColumns) textAt(r arrow.RecordBatch, i int) (t encode.Text, err error) {
 	if c.id >= 0 && !r.Column(c.id).IsNull(i) {
-		if t.ID, err = idOf(r.Column(c.id), i); err != nil {
+		if t.ID, err = rowID(r.Column(c.id), i); err != nil {
 			return t, err
 		}
 	}

@@ -107,7 +107,7 @@ func appendStruct(b []byte, v *array.Struct, i int) ([]byte, error) {
 }
 
 // appendTime appends a time as Python's isoformat does: a fraction has 6 digits, or 9 if necessary. The
-// layout of the time zone follows the fraction; "" means none.
+// layout of the time zone follows the fraction. "" means none.
 func appendTime(b []byte, t time.Time, layout, zoneLayout string) []byte {
 	switch n := t.Nanosecond(); {
 	case n%1000 != 0:

@@ -21,27 +21,27 @@ func (p *Pooler) Hierarchy(dst, x []float32, dim int, h *Hierarchy) []float32 {
 	dst, x = append(dst, x[:n]...), x[n:]
 	for len(x) > 0 {
 		w := min(windowTokens*dim, len(x))
-		dst = p.hierarchy(dst, x[:w], dim, max(int(float64(w/dim)/h.Factor), 1))
+		dst = p.poolHierarchy(dst, x[:w], dim, max(int(float64(w/dim)/h.Factor), 1))
 		x = x[w:]
 	}
 	if h.Unit {
 		sum := make([]float64, dim)
 		for i := start; i < len(dst); i += dim {
 			clear(sum)
-			add(sum, dst[i:i+dim])
-			unit(dst[:i], sum) // overwrites the vector at i
+			addVector(sum, dst[i:i+dim])
+			appendUnit(dst[:i], sum) // overwrites the vector at i
 		}
 	}
 	return dst
 }
 
-// hierarchy pools the tokens of a window to at most keep means.
-func (p *Pooler) hierarchy(dst, x []float32, dim, keep int) []float32 {
+// poolHierarchy pools the tokens of a window to at most keep means.
+func (p *Pooler) poolHierarchy(dst, x []float32, dim, keep int) []float32 {
 	rows := len(x) / dim
 	if keep >= rows {
 		return append(dst, x...)
 	}
-	p.start(x, dim, rows, func(x, y []float32) float32 {
+	p.initClusters(x, dim, rows, func(x, y []float32) float32 {
 		var cosine float32
 		for j, v := range x {
 			cosine += float32(v * y[j])
@@ -50,10 +50,10 @@ func (p *Pooler) hierarchy(dst, x []float32, dim, keep int) []float32 {
 		return float32(d * d)
 	})
 	lastDistance := float32(-1)
-	for len(p.alive) > keep || len(p.alive) > 1 && p.least(rows) == lastDistance {
-		lastDistance = p.merge(rows)
+	for len(p.alive) > keep || len(p.alive) > 1 && p.closestDistance(rows) == lastDistance {
+		lastDistance = p.mergeClosest(rows)
 	}
-	p.sums(x, dim, rows, func(sum []float64, size float32) {
+	p.visitSums(x, dim, rows, func(sum []float64, size float32) {
 		for _, v := range sum {
 			dst = append(dst, float32(v/float64(size)))
 		}
@@ -61,12 +61,12 @@ func (p *Pooler) hierarchy(dst, x []float32, dim, keep int) []float32 {
 	return dst
 }
 
-// least returns the distance of the two closest clusters.
-func (p *Pooler) least(rows int) float32 {
+// closestDistance returns the distance of the two closest clusters.
+func (p *Pooler) closestDistance(rows int) float32 {
 	minimum := float32(math.Inf(1))
 	for _, c := range p.alive[:len(p.alive)-1] {
-		if near := p.near[c]; near >= 0 {
-			minimum = min(minimum, *p.between(c, near, rows))
+		if near := p.nearest[c]; near >= 0 {
+			minimum = min(minimum, *p.distanceOf(c, near, rows))
 		}
 	}
 	return minimum

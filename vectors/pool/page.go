@@ -92,15 +92,15 @@ func (p *Pooler) Page(dst, x []float32, dim, n int, by Method, g *vectors.Grid) 
 	lo, hi := g.First*dim, g.End()*dim
 	dst = append(dst, x[:lo]...)
 	if by == Tiles {
-		dst = tiles(dst, x[lo:hi], dim, Side(n), g)
+		dst = poolTiles(dst, x[lo:hi], dim, Side(n), g)
 	} else {
-		dst = p.neighbours(dst, x[lo:hi], dim, Rows(g.Cells(), n), g)
+		dst = p.poolNeighbours(dst, x[lo:hi], dim, Rows(g.Cells(), n), g)
 	}
 	return append(dst, x[hi:]...)
 }
 
-// tiles appends the mean of each square of side × side cells.
-func tiles(dst, x []float32, dim, side int, g *vectors.Grid) []float32 {
+// poolTiles appends the mean of each square of side × side cells.
+func poolTiles(dst, x []float32, dim, side int, g *vectors.Grid) []float32 {
 	sum := make([]float64, dim)
 	for r := 0; r < g.Rows; r += side {
 		for c := 0; c < g.Columns; c += side {
@@ -108,24 +108,24 @@ func tiles(dst, x []float32, dim, side int, g *vectors.Grid) []float32 {
 			for i := r; i < min(r+side, g.Rows); i++ {
 				for j := c; j < min(c+side, g.Columns); j++ {
 					cell := (i*g.Columns + j) * dim
-					add(sum, x[cell:cell+dim])
+					addVector(sum, x[cell:cell+dim])
 				}
 			}
-			dst = unit(dst, sum)
+			dst = appendUnit(dst, sum)
 		}
 	}
 	return dst
 }
 
-// add adds x to sum.
-func add(sum []float64, x []float32) {
+// addVector adds x to sum.
+func addVector(sum []float64, x []float32) {
 	for j, v := range x {
 		sum[j] += float64(v)
 	}
 }
 
-// unit appends a vector, scaled to unit length. A zero vector stays zero.
-func unit(dst []float32, sum []float64) []float32 {
+// appendUnit appends a vector, scaled to unit length. A zero vector stays zero.
+func appendUnit(dst []float32, sum []float64) []float32 {
 	var square float64
 	for _, v := range sum {
 		square += float64(v * v)
@@ -140,19 +140,19 @@ func unit(dst []float32, sum []float64) []float32 {
 	return dst
 }
 
-// part is a connected region of cells of an image. Its number is that of its first cell.
-type part struct {
-	size  float64   // number of cells
-	sum   []float64 // of their vectors
-	next  []int32   // touching regions
-	joins int       // number of regions that it absorbed; −1 means that another one absorbed it
+// region is a connected region of cells of an image. Its number is that of its first cell.
+type region struct {
+	size       float64   // number of cells
+	sum        []float64 // of their vectors
+	neighbours []int32   // touching regions
+	version    int       // number of regions that it absorbed; −1 means that another one absorbed it
 }
 
 // union is a candidate for joining two regions. It is outdated once one of them has changed.
 type union struct {
-	cost           float64 // increase of the sum of squares
-	a, b           int32
-	joinsA, joinsB int // part.joins when the cost was computed
+	cost               float64 // increase of the sum of squares
+	a, b               int32
+	versionA, versionB int // part.joins when the cost was computed
 }
 
 // unions is a priority queue by ascending cost.
@@ -162,7 +162,7 @@ type unions []union
 func (u unions) Len() int           { return len(u) }
 func (u unions) Swap(i, j int)      { u[i], u[j] = u[j], u[i] }
 func (u *unions) Push(x any)        { *u = append(*u, x.(union)) }
-func (u unions) Less(i, j int) bool { return order(&u[i], &u[j]) < 0 }
+func (u unions) Less(i, j int) bool { return compareUnions(&u[i], &u[j]) < 0 }
 
 // Pop implements heap.Interface.
 func (u *unions) Pop() any {
@@ -171,32 +171,32 @@ func (u *unions) Pop() any {
 	return last
 }
 
-// order compares two unions by cost, and then by the numbers of their regions.
-func order(x, y *union) int {
+// compareUnions compares two unions by cost, and then by the numbers of their regions.
+func compareUnions(x, y *union) int {
 	return cmp.Or(cmp.Compare(x.cost, y.cost), cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b))
 }
 
-// neighbours joins touching regions until keep remain, and appends their means.
-func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []float32 {
+// poolNeighbours joins touching regions until keep remain, and appends their means.
+func (p *Pooler) poolNeighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []float32 {
 	// Each cell is a region at first.
-	parts := make([]part, g.Cells())
+	parts := make([]region, g.Cells())
 	sums := make([]float64, len(x))
 	for i := range parts {
 		q := &parts[i]
 		q.size, q.sum = 1, sums[i*dim:(i+1)*dim]
-		add(q.sum, x[i*dim:(i+1)*dim])
+		addVector(q.sum, x[i*dim:(i+1)*dim])
 		row, column := i/g.Columns, i%g.Columns
 		if row > 0 {
-			q.next = append(q.next, int32(i-g.Columns))
+			q.neighbours = append(q.neighbours, int32(i-g.Columns))
 		}
 		if column > 0 {
-			q.next = append(q.next, int32(i-1))
+			q.neighbours = append(q.neighbours, int32(i-1))
 		}
 		if column < g.Columns-1 {
-			q.next = append(q.next, int32(i+1))
+			q.neighbours = append(q.neighbours, int32(i+1))
 		}
 		if row < g.Rows-1 {
-			q.next = append(q.next, int32(i+g.Columns))
+			q.neighbours = append(q.neighbours, int32(i+g.Columns))
 		}
 	}
 	// Queue all pairs of touching cells.
@@ -204,15 +204,15 @@ func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []
 	enqueue := func(a, b int32) {
 		a, b = min(a, b), max(a, b)
 		queue = append(queue, union{
-			cost:   cost(&parts[a], &parts[b]),
-			a:      a,
-			b:      b,
-			joinsA: parts[a].joins,
-			joinsB: parts[b].joins,
+			cost:     unionCost(&parts[a], &parts[b]),
+			a:        a,
+			b:        b,
+			versionA: parts[a].version,
+			versionB: parts[b].version,
 		})
 	}
 	for i := range parts {
-		for _, n := range parts[i].next {
+		for _, n := range parts[i].neighbours {
 			if n > int32(i) {
 				enqueue(int32(i), n)
 			}
@@ -223,7 +223,7 @@ func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []
 	for remaining := len(parts); remaining > keep; {
 		u := heap.Pop(&queue).(union)
 		a, b := &parts[u.a], &parts[u.b]
-		if a.joins != u.joinsA || b.joins != u.joinsB {
+		if a.version != u.versionA || b.version != u.versionB {
 			continue // outdated
 		}
 		remaining--
@@ -231,31 +231,31 @@ func (p *Pooler) neighbours(dst, x []float32, dim, keep int, g *vectors.Grid) []
 		for j, v := range b.sum {
 			a.sum[j] += v
 		}
-		a.joins++
-		b.joins = -1
-		for _, n := range b.next { // regions that touched b touch a now
+		a.version++
+		b.version = -1
+		for _, n := range b.neighbours { // regions that touched b touch a now
 			q := &parts[n]
-			q.next = slices.DeleteFunc(q.next, func(m int32) bool { return m == u.b })
-			if n != u.a && !slices.Contains(a.next, n) {
-				a.next, q.next = append(a.next, n), append(q.next, u.a)
+			q.neighbours = slices.DeleteFunc(q.neighbours, func(m int32) bool { return m == u.b })
+			if n != u.a && !slices.Contains(a.neighbours, n) {
+				a.neighbours, q.neighbours = append(a.neighbours, n), append(q.neighbours, u.a)
 			}
 		}
-		for _, n := range a.next {
+		for _, n := range a.neighbours {
 			enqueue(u.a, n)
 			heap.Fix(&queue, len(queue)-1)
 		}
 	}
 	for i := range parts {
-		if parts[i].joins >= 0 {
-			dst = unit(dst, parts[i].sum)
+		if parts[i].version >= 0 {
+			dst = appendUnit(dst, parts[i].sum)
 		}
 	}
 	return dst
 }
 
-// cost returns the increase of the sum of squares if two regions are joined, and the maximum for values
+// unionCost returns the increase of the sum of squares if two regions are joined, and the maximum for values
 // that are not finite.
-func cost(a, b *part) float64 {
+func unionCost(a, b *region) float64 {
 	var square float64
 	for j, v := range a.sum {
 		d := float64(v/a.size) - float64(b.sum[j]/b.size)

@@ -21,11 +21,11 @@ func Rows(rows, n int) int {
 // Pooler pools the token vectors of documents. The zero value is ready to use,
 // by one goroutine at a time.
 type Pooler struct {
-	dist  []float32 // [L, L] distances of clusters; only entries right of the diagonal are used
-	near  []int32   // nearest cluster with a higher number, by cluster; −1 means none
-	size  []float32 // tokens of each cluster
-	owner []int32   // cluster of each token; the number of a cluster is that of its first token
-	alive []int32   // numbers of the remaining clusters, ascending
+	dist      []float32 // [L, L] distances of clusters; only entries right of the diagonal are used
+	nearest   []int32   // nearest cluster with a higher number, by cluster; −1 means none
+	size      []float32 // tokens of each cluster
+	clusterOf []int32   // cluster of each token; the number of a cluster is that of its first token
+	alive     []int32   // numbers of the remaining clusters, ascending
 }
 
 // Pool appends to dst the vectors of a document, len(x)/dim of unit length, reduced to one in n, rounded
@@ -41,44 +41,44 @@ func (p *Pooler) Pool(dst, x []float32, dim, n int) []float32 {
 	window := max(windowTokens/n, 1) * n * dim // a multiple of n, so that the windows add up to Rows
 	for len(x) > 0 {
 		w := min(window, len(x))
-		dst = p.window(dst, x[:w], dim, Rows(w/dim, n))
+		dst = p.poolWindow(dst, x[:w], dim, Rows(w/dim, n))
 		x = x[w:]
 	}
 	return dst
 }
 
-// window pools the tokens of a window to keep vectors.
-func (p *Pooler) window(dst, x []float32, dim, keep int) []float32 {
+// poolWindow pools the tokens of a window to keep vectors.
+func (p *Pooler) poolWindow(dst, x []float32, dim, keep int) []float32 {
 	rows := len(x) / dim
 	// The squared distance of two tokens is twice the increase of the sum of squares if they are merged.
-	p.start(x, dim, rows, squaredDistance)
+	p.initClusters(x, dim, rows, squaredDistance)
 	for len(p.alive) > keep {
-		p.merge(rows)
+		p.mergeClosest(rows)
 	}
-	p.sums(x, dim, rows, func(sum []float64, _ float32) { dst = unit(dst, sum) })
+	p.visitSums(x, dim, rows, func(sum []float64, _ float32) { dst = appendUnit(dst, sum) })
 	return dst
 }
 
-// sums calls visit with the sum of the vectors of each cluster, and their number.
-func (p *Pooler) sums(x []float32, dim, rows int, visit func(sum []float64, size float32)) {
+// visitSums calls visit with the sum of the vectors of each cluster, and their number.
+func (p *Pooler) visitSums(x []float32, dim, rows int, visit func(sum []float64, size float32)) {
 	sum := make([]float64, dim)
 	for _, c := range p.alive {
 		clear(sum)
 		for t := int(c); t < rows; t++ {
-			if p.owner[t] == c {
-				add(sum, x[t*dim:(t+1)*dim])
+			if p.clusterOf[t] == c {
+				addVector(sum, x[t*dim:(t+1)*dim])
 			}
 		}
 		visit(sum, p.size[c])
 	}
 }
 
-// start makes every token a cluster, and computes the distances of all pairs.
-func (p *Pooler) start(x []float32, dim, rows int, distance func(x, y []float32) float32) {
-	p.dist, p.near = resize(p.dist, rows*rows), resize(p.near, rows)
-	p.size, p.owner, p.alive = resize(p.size, rows), resize(p.owner, rows), resize(p.alive, rows)
+// initClusters makes every token a cluster, and computes the distances of all pairs.
+func (p *Pooler) initClusters(x []float32, dim, rows int, distance func(x, y []float32) float32) {
+	p.dist, p.nearest = resize(p.dist, rows*rows), resize(p.nearest, rows)
+	p.size, p.clusterOf, p.alive = resize(p.size, rows), resize(p.clusterOf, rows), resize(p.alive, rows)
 	for i := range rows {
-		p.size[i], p.owner[i], p.alive[i] = 1, int32(i), int32(i)
+		p.size[i], p.clusterOf[i], p.alive[i] = 1, int32(i), int32(i)
 		row := p.dist[i*rows : (i+1)*rows]
 		for j := i + 1; j < rows; j++ {
 			row[j] = distance(x[i*dim:(i+1)*dim], x[j*dim:(j+1)*dim])
@@ -119,26 +119,26 @@ func (p *Pooler) findNear(i, rows int) {
 			nearest, minimum = d, row[d]
 		}
 	}
-	p.near[c] = nearest
+	p.nearest[c] = nearest
 }
 
-// between returns a pointer to the distance of two clusters.
-func (p *Pooler) between(a, b int32, rows int) *float32 {
+// distanceOf returns a pointer to the distance of two clusters.
+func (p *Pooler) distanceOf(a, b int32, rows int) *float32 {
 	if a > b {
 		a, b = b, a
 	}
 	return &p.dist[int(a)*rows+int(b)]
 }
 
-// merge joins the two closest clusters, the first pair on ties, under the lower of their numbers, and
+// mergeClosest joins the two closest clusters, the first pair on ties, under the lower of their numbers, and
 // updates distances (Lance and Williams, The Computer Journal 9, 1967). It returns their distance.
-func (p *Pooler) merge(rows int) (distance float32) {
+func (p *Pooler) mergeClosest(rows int) (distance float32) {
 	// Find the closest pair.
 	a, b := int32(-1), int32(-1)
 	distance = float32(math.Inf(1))
 	for _, c := range p.alive[:len(p.alive)-1] {
-		if near := p.near[c]; near >= 0 {
-			if d := *p.between(c, near, rows); d < distance || a < 0 {
+		if near := p.nearest[c]; near >= 0 {
+			if d := *p.distanceOf(c, near, rows); d < distance || a < 0 {
 				a, b, distance = c, near, d
 			}
 		}
@@ -158,26 +158,26 @@ func (p *Pooler) merge(rows int) (distance float32) {
 			continue
 		}
 		nc := p.size[c]
-		da, db := p.between(a, c, rows), p.between(b, c, rows)
+		da, db := p.distanceOf(a, c, rows), p.distanceOf(b, c, rows)
 		*da = (float32((na+nc)**da) + float32((nb+nc)**db) - float32(nc*distance)) / (na + nb + nc)
 	}
 	// Make it one cluster.
 	p.alive = kept
 	p.size[a] = na + nb
-	for t, c := range p.owner[:rows] {
+	for t, c := range p.clusterOf[:rows] {
 		if c == b {
-			p.owner[t] = a
+			p.clusterOf[t] = a
 		}
 	}
 	// Update nearest clusters. The distance to a merged cluster is never less than the distances to both
 	// clusters that were merged (Ward), so that only clusters whose nearest was one of these have to
 	// search again.
 	for i, c := range p.alive {
-		if c == a || p.near[c] == a || p.near[c] == b {
+		if c == a || p.nearest[c] == a || p.nearest[c] == b {
 			p.findNear(i, rows)
 		} else if c < a {
-			if near := p.near[c]; near >= 0 && *p.between(c, a, rows) < *p.between(c, near, rows) {
-				p.near[c] = a
+			if near := p.nearest[c]; near >= 0 && *p.distanceOf(c, a, rows) < *p.distanceOf(c, near, rows) {
+				p.nearest[c] = a
 			}
 		}
 	}

@@ -39,7 +39,7 @@ type (
 		storage *pickleStorage
 		offset  int64 // in elements
 		shape   []int
-		stride  []int64 // in elements; nil means row-major
+		stride  []int64 // in elements. nil means row-major
 		numel   int64
 	}
 )
@@ -117,7 +117,7 @@ func pickleError(kind error, offset int, format string, args ...any) error {
 // unpickler runs a pickle.
 type unpickler struct {
 	data     []byte
-	most     int // maximum number of memo entries
+	maxMemo  int // maximum number of memo entries
 	pos      int // offset of the next byte
 	opcodeAt int // offset of the current opcode
 	stack    []any
@@ -132,7 +132,7 @@ func unpickle(data []byte, maxSize, maxMemo int) (any, error) {
 	if len(data) > maxSize {
 		return nil, fmt.Errorf("%w: pickle of %d bytes, more than %d", ErrUnsupported, len(data), maxSize)
 	}
-	u := &unpickler{data: data, most: maxMemo, memo: map[uint32]any{}}
+	u := &unpickler{data: data, maxMemo: maxMemo, memo: map[uint32]any{}}
 	return u.runAll()
 }
 
@@ -140,13 +140,13 @@ func unpickle(data []byte, maxSize, maxMemo int) (any, error) {
 func (u *unpickler) runAll() (any, error) {
 	for {
 		u.opcodeAt = u.pos
-		op, err := u.takeBytes(1)
+		op, err := u.readBytes(1)
 		if err != nil {
 			return nil, err
 		}
 		if op[0] == opStop {
 			if len(u.stack) != 1 || len(u.marks) != 0 {
-				return nil, u.broken("STOP with %d values and %d marks on the stack", len(u.stack), len(u.marks))
+				return nil, u.malformed("STOP with %d values and %d marks on the stack", len(u.stack), len(u.marks))
 			}
 			return u.stack[0], nil
 		}
@@ -160,7 +160,7 @@ func (u *unpickler) runAll() (any, error) {
 func (u *unpickler) runOpcode(op byte) error {
 	switch op {
 	case opProto:
-		v, err := u.takeBytes(1)
+		v, err := u.readBytes(1)
 		if err != nil {
 			return err
 		}
@@ -169,69 +169,69 @@ func (u *unpickler) runOpcode(op byte) error {
 		}
 		return nil
 	case opFrame: // a hint for buffering
-		_, err := u.takeBytes(8)
+		_, err := u.readBytes(8)
 		return err
 
 	case opNone:
-		return u.push(nil)
+		return u.pushValue(nil)
 	case opNewTrue:
-		return u.push(true)
+		return u.pushValue(true)
 	case opNewFalse:
-		return u.push(false)
+		return u.pushValue(false)
 	case opBinInt, opBinInt1, opBinInt2, opLong1:
 		return u.pushInteger(op)
 	case opBinFloat:
-		b, err := u.takeBytes(8)
+		b, err := u.readBytes(8)
 		if err != nil {
 			return err
 		}
-		return u.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
+		return u.pushValue(math.Float64frombits(binary.BigEndian.Uint64(b)))
 	case opBinUnicode, opShortBinUni, opBinUnicode8:
 		return u.pushText(op)
 
 	case opBinPut, opLongBinPut, opMemoize, opBinGet, opLongBinGet:
-		return u.useMemo(op)
+		return u.runMemoOpcode(op)
 
 	case opMark:
-		if err := u.push(pickleMark{}); err != nil {
+		if err := u.pushValue(pickleMark{}); err != nil {
 			return err
 		}
 		u.marks = append(u.marks, len(u.stack)-1)
 		return nil
 	case opEmptyTuple:
-		return u.push(pickleTuple(nil))
+		return u.pushValue(pickleTuple(nil))
 	case opEmptyList:
-		return u.push(&pickleList{})
+		return u.pushValue(&pickleList{})
 	case opEmptyDict:
-		return u.push(&pickleDict{})
+		return u.pushValue(&pickleDict{})
 	case opTuple1, opTuple2, opTuple3:
-		items, err := u.pop(int(op) - opTuple1 + 1)
+		items, err := u.popValues(int(op) - opTuple1 + 1)
 		if err != nil {
 			return err
 		}
-		return u.push(pickleTuple(items))
+		return u.pushValue(pickleTuple(items))
 	case opTuple:
 		items, err := u.popMark()
 		if err != nil {
 			return err
 		}
-		return u.push(pickleTuple(items))
+		return u.pushValue(pickleTuple(items))
 	case opAppend, opAppends, opSetItem, opSetItems:
 		return u.fillContainer(op)
 	case opBuild:
-		return u.build()
+		return u.ignoreAttributes()
 
 	case opGlobal, opStackGlobal:
-		return u.global(op)
+		return u.pushGlobal(op)
 	case opBinPersID:
-		return u.storage()
+		return u.pushStorage()
 	case opReduce:
-		return u.reduce()
+		return u.runCall()
 	}
 	return u.unsupported("opcode %s is not one of a saved tensor", strconv.QuoteToASCII(string(rune(op))))
 }
 
-func (u *unpickler) broken(format string, args ...any) error {
+func (u *unpickler) malformed(format string, args ...any) error {
 	return pickleError(vectors.ErrFormat, u.opcodeAt, format, args...)
 }
 
@@ -239,31 +239,31 @@ func (u *unpickler) unsupported(format string, args ...any) error {
 	return pickleError(ErrUnsupported, u.opcodeAt, format, args...)
 }
 
-// takeBytes reads the next n bytes of the pickle.
-func (u *unpickler) takeBytes(n int) ([]byte, error) {
+// readBytes reads the next n bytes of the pickle.
+func (u *unpickler) readBytes(n int) ([]byte, error) {
 	if n < 0 || n > len(u.data)-u.pos {
-		return nil, u.broken("%d bytes wanted, %d left", n, len(u.data)-u.pos)
+		return nil, u.malformed("%d bytes wanted, %d left", n, len(u.data)-u.pos)
 	}
 	b := u.data[u.pos : u.pos+n]
 	u.pos += n
 	return b, nil
 }
 
-// takeLine reads the bytes before the next line feed, and skips that.
-func (u *unpickler) takeLine() (string, error) {
+// readLine reads the bytes before the next line feed, and skips that.
+func (u *unpickler) readLine() (string, error) {
 	n := bytes.IndexByte(u.data[u.pos:], '\n')
 	if n < 0 {
-		return "", u.broken("line without end")
+		return "", u.malformed("line without end")
 	}
-	b, err := u.takeBytes(n + 1)
+	b, err := u.readBytes(n + 1)
 	if err != nil {
 		return "", err
 	}
 	return string(b[:n]), nil
 }
 
-// push pushes a value on the stack.
-func (u *unpickler) push(v any) error {
+// pushValue pushes a value on the stack.
+func (u *unpickler) pushValue(v any) error {
 	if len(u.stack) >= maxStack {
 		return u.unsupported("stack deeper than %d", maxStack)
 	}
@@ -271,14 +271,14 @@ func (u *unpickler) push(v any) error {
 	return nil
 }
 
-// pop pops n values. They must be above the innermost mark.
-func (u *unpickler) pop(n int) ([]any, error) {
+// popValues pops n values. They must be above the innermost mark.
+func (u *unpickler) popValues(n int) ([]any, error) {
 	floor := 0
 	if len(u.marks) > 0 {
 		floor = u.marks[len(u.marks)-1] + 1
 	}
 	if n > len(u.stack)-floor {
-		return nil, u.broken("stack holds %d values, %d wanted", len(u.stack)-floor, n)
+		return nil, u.malformed("stack holds %d values, %d wanted", len(u.stack)-floor, n)
 	}
 	height := len(u.stack) - n
 	items := slices.Clone(u.stack[height:])
@@ -289,7 +289,7 @@ func (u *unpickler) pop(n int) ([]any, error) {
 // popMark pops the innermost mark and the values above it, which it returns.
 func (u *unpickler) popMark() ([]any, error) {
 	if len(u.marks) == 0 {
-		return nil, u.broken("no mark on the stack")
+		return nil, u.malformed("no mark on the stack")
 	}
 	height := u.marks[len(u.marks)-1]
 	u.marks = u.marks[:len(u.marks)-1]
@@ -301,24 +301,24 @@ func (u *unpickler) popMark() ([]any, error) {
 // pushInteger runs the opcodes of integers.
 func (u *unpickler) pushInteger(op byte) error {
 	width := map[byte]int{opBinInt: 4, opBinInt1: 1, opBinInt2: 2, opLong1: 1}[op]
-	b, err := u.takeBytes(width)
+	b, err := u.readBytes(width)
 	if err != nil {
 		return err
 	}
 	switch op {
 	case opBinInt:
-		return u.push(int64(int32(binary.LittleEndian.Uint32(b))))
+		return u.pushValue(int64(int32(binary.LittleEndian.Uint32(b))))
 	case opBinInt1:
-		return u.push(int64(b[0]))
+		return u.pushValue(int64(b[0]))
 	case opBinInt2:
-		return u.push(int64(binary.LittleEndian.Uint16(b)))
+		return u.pushValue(int64(binary.LittleEndian.Uint16(b)))
 	}
 	n := int(b[0]) // LONG1: n bytes in two's complement, little endian
-	if b, err = u.takeBytes(n); err != nil {
+	if b, err = u.readBytes(n); err != nil {
 		return err
 	}
 	if n > 8 {
-		return u.broken("integer of %d bytes", n)
+		return u.malformed("integer of %d bytes", n)
 	}
 	var v int64
 	if n > 0 && b[n-1]&0x80 != 0 {
@@ -327,13 +327,13 @@ func (u *unpickler) pushInteger(op byte) error {
 	for i := n - 1; i >= 0; i-- {
 		v = v<<8 | int64(b[i])
 	}
-	return u.push(v)
+	return u.pushValue(v)
 }
 
 // pushText runs the opcodes of strings.
 func (u *unpickler) pushText(op byte) error {
 	width := map[byte]int{opBinUnicode: 4, opShortBinUni: 1, opBinUnicode8: 8}[op]
-	b, err := u.takeBytes(width)
+	b, err := u.readBytes(width)
 	if err != nil {
 		return err
 	}
@@ -341,26 +341,26 @@ func (u *unpickler) pushText(op byte) error {
 	copy(n[:], b)
 	size := binary.LittleEndian.Uint64(n[:])
 	if size > uint64(len(u.data)-u.pos) {
-		return u.broken("string of %d bytes, %d left", size, len(u.data)-u.pos)
+		return u.malformed("string of %d bytes, %d left", size, len(u.data)-u.pos)
 	}
-	if b, err = u.takeBytes(int(size)); err != nil {
+	if b, err = u.readBytes(int(size)); err != nil {
 		return err
 	}
-	return u.push(string(b))
+	return u.pushValue(string(b))
 }
 
-// useMemo runs the opcodes of the memo.
-func (u *unpickler) useMemo(op byte) error {
+// runMemoOpcode runs the opcodes of the memo.
+func (u *unpickler) runMemoOpcode(op byte) error {
 	key := uint32(len(u.memo))
 	switch op {
 	case opBinPut, opBinGet:
-		b, err := u.takeBytes(1)
+		b, err := u.readBytes(1)
 		if err != nil {
 			return err
 		}
 		key = uint32(b[0])
 	case opLongBinPut, opLongBinGet:
-		b, err := u.takeBytes(4)
+		b, err := u.readBytes(4)
 		if err != nil {
 			return err
 		}
@@ -369,20 +369,20 @@ func (u *unpickler) useMemo(op byte) error {
 	if op == opBinGet || op == opLongBinGet {
 		v, ok := u.memo[key]
 		if !ok {
-			return u.broken("memo %d is empty", key)
+			return u.malformed("memo %d is empty", key)
 		}
-		return u.push(v)
+		return u.pushValue(v)
 	}
 	if len(u.stack) == 0 {
-		return u.broken("nothing to remember")
+		return u.malformed("nothing to remember")
 	}
 	v := u.stack[len(u.stack)-1]
 	if _, mark := v.(pickleMark); mark {
-		return u.broken("a mark cannot be remembered")
+		return u.malformed("a mark cannot be remembered")
 	}
 	u.memo[key] = v
-	if len(u.memo) > u.most {
-		return u.unsupported("more than %d memo entries", u.most)
+	if len(u.memo) > u.maxMemo {
+		return u.unsupported("more than %d memo entries", u.maxMemo)
 	}
 	return nil
 }
@@ -393,9 +393,9 @@ func (u *unpickler) fillContainer(op byte) error {
 	var err error
 	switch op {
 	case opAppend:
-		items, err = u.pop(1)
+		items, err = u.popValues(1)
 	case opSetItem:
-		items, err = u.pop(2)
+		items, err = u.popValues(2)
 	default:
 		items, err = u.popMark()
 	}
@@ -403,7 +403,7 @@ func (u *unpickler) fillContainer(op byte) error {
 		return err
 	}
 	if len(u.stack) == 0 {
-		return u.broken("no container for %d values", len(items))
+		return u.malformed("no container for %d values", len(items))
 	}
 	switch c := u.stack[len(u.stack)-1].(type) {
 	case *pickleList:
@@ -419,13 +419,13 @@ func (u *unpickler) fillContainer(op byte) error {
 			return nil
 		}
 	}
-	return u.broken("values do not fit their container")
+	return u.malformed("values do not fit their container")
 }
 
-// build pops and ignores the attributes of the dictionary below them on the stack. The dictionary of a
+// ignoreAttributes pops and ignores the attributes of the dictionary below them on the stack. The dictionary of a
 // model's weights has the versions of its modules as attributes.
-func (u *unpickler) build() error {
-	if _, err := u.pop(1); err != nil {
+func (u *unpickler) ignoreAttributes() error {
+	if _, err := u.popValues(1); err != nil {
 		return err
 	}
 	if n := len(u.stack); n > 0 {

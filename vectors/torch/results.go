@@ -19,7 +19,7 @@ func Dict(pickle []byte) (keys, values []any, err error) {
 		return nil, nil, fmt.Errorf("%w: the pickle holds no dictionary", ErrUnsupported)
 	}
 	for i := range d.keys {
-		if !isPlain(d.keys[i]) || !isPlain(d.values[i]) {
+		if !isStringOrInt(d.keys[i]) || !isStringOrInt(d.values[i]) {
 			return nil, nil, fmt.Errorf("%w: entry %d of the dictionary is not of strings and integers",
 				ErrUnsupported, i)
 		}
@@ -27,8 +27,8 @@ func Dict(pickle []byte) (keys, values []any, err error) {
 	return d.keys, d.values, nil
 }
 
-// isPlain reports whether a value is a string or an integer.
-func isPlain(v any) bool {
+// isStringOrInt reports whether a value is a string or an integer.
+func isStringOrInt(v any) bool {
 	switch v.(type) {
 	case string, int64:
 		return true
@@ -42,7 +42,7 @@ func Plain(pickle []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if isPlain(v) {
+	if isStringOrInt(v) {
 		return v, nil
 	}
 	return nil, fmt.Errorf("%w: pickle holds neither a string nor an integer", ErrUnsupported)

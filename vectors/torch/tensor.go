@@ -2,20 +2,20 @@ package torch
 
 import "math"
 
-// global pushes a global of pickleGlobals. Its name is in the pickle for GLOBAL, and on the stack for
+// pushGlobal pushes a global of pickleGlobals. Its name is in the pickle for GLOBAL, and on the stack for
 // STACK_GLOBAL.
-func (u *unpickler) global(op byte) error {
+func (u *unpickler) pushGlobal(op byte) error {
 	var module, name string
 	if op == opGlobal {
 		var err error
-		if module, err = u.takeLine(); err != nil {
+		if module, err = u.readLine(); err != nil {
 			return err
 		}
-		if name, err = u.takeLine(); err != nil {
+		if name, err = u.readLine(); err != nil {
 			return err
 		}
 	} else {
-		args, err := u.pop(2)
+		args, err := u.popValues(2)
 		if err != nil {
 			return err
 		}
@@ -23,26 +23,26 @@ func (u *unpickler) global(op byte) error {
 		module, moduleOK = args[0].(string)
 		name, nameOK = args[1].(string)
 		if !moduleOK || !nameOK {
-			return u.broken("the name of a global is no string")
+			return u.malformed("the name of a global is no string")
 		}
 	}
 	full := module + " " + name
 	if _, ok := pickleGlobals[full]; !ok {
 		return u.unsupported("global %.80q is not one of a saved tensor", module+"."+name)
 	}
-	return u.push(pickleGlobal(full))
+	return u.pushValue(pickleGlobal(full))
 }
 
-// storage pops the persistent id ("storage", class, key, device, number of elements), and pushes a
+// pushStorage pops the persistent id ("storage", class, key, device, number of elements), and pushes a
 // reference to an entry of the archive.
-func (u *unpickler) storage() error {
-	top, err := u.pop(1)
+func (u *unpickler) pushStorage() error {
+	top, err := u.popValues(1)
 	if err != nil {
 		return err
 	}
 	id, ok := top[0].(pickleTuple)
 	if !ok || len(id) != 5 || id[0] != "storage" {
-		return u.broken("persistent id is not that of a storage")
+		return u.malformed("persistent id is not that of a storage")
 	}
 	class, _ := id[1].(pickleGlobal)
 	key, isText := id[2].(string)
@@ -50,15 +50,15 @@ func (u *unpickler) storage() error {
 	numel, isInt := id[4].(int64)
 	kind := pickleGlobals[string(class)]
 	if kind == "" || !isText || !hasDevice || !isInt || numel < 0 || numel > math.MaxInt64/8 {
-		return u.broken("persistent id of a storage is malformed")
+		return u.malformed("persistent id of a storage is malformed")
 	}
-	return u.push(&pickleStorage{dtype: kind, key: key, numel: numel})
+	return u.pushValue(&pickleStorage{dtype: kind, key: key, numel: numel})
 }
 
-// reduce runs the calls that a saved tensor needs: of a tensor, of a parameter, which is a tensor, and of
+// runCall runs the calls that a saved tensor needs: of a tensor, of a parameter, which is a tensor, and of
 // an empty OrderedDict, for hooks or for later entries.
-func (u *unpickler) reduce() error {
-	top, err := u.pop(2)
+func (u *unpickler) runCall() error {
+	top, err := u.popValues(2)
 	if err != nil {
 		return err
 	}
@@ -66,40 +66,40 @@ func (u *unpickler) reduce() error {
 	args, ok := top[1].(pickleTuple)
 	switch {
 	case !ok:
-		return u.broken("arguments of REDUCE are no tuple")
+		return u.malformed("arguments of REDUCE are no tuple")
 	case callee == globalDict && len(args) == 0:
-		return u.push(&pickleDict{})
+		return u.pushValue(&pickleDict{})
 	case callee == globalParam && len(args) > 0:
 		if t, ok := args[0].(*pickleTensor); ok {
-			return u.push(t)
+			return u.pushValue(t)
 		}
-		return u.broken("parameter without a tensor")
+		return u.malformed("parameter without a tensor")
 	case callee == globalTensor:
-		t, err := u.tensor(args)
+		t, err := u.newTensor(args)
 		if err != nil {
 			return err
 		}
-		return u.push(t)
+		return u.pushValue(t)
 	}
 	return u.unsupported("REDUCE of a value that is not a tensor")
 }
 
-// tensor checks the arguments of torch._utils._rebuild_tensor_v2: storage,
+// newTensor checks the arguments of torch._utils._rebuild_tensor_v2: storage,
 // offset, size, stride, requires_grad, backward hooks and, in later versions,
 // metadata.
-func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
+func (u *unpickler) newTensor(args pickleTuple) (*pickleTensor, error) {
 	if u.tensors++; u.tensors > maxTensors {
 		return nil, u.unsupported("more than %d tensors", maxTensors)
 	}
 	if len(args) != 6 && len(args) != 7 {
-		return nil, u.broken("tensor with %d arguments", len(args))
+		return nil, u.malformed("tensor with %d arguments", len(args))
 	}
 	storage, ok0 := args[0].(*pickleStorage)
 	offset, ok1 := args[1].(int64)
 	size, ok2 := args[2].(pickleTuple)
 	stride, ok3 := args[3].(pickleTuple)
 	if !ok0 || !ok1 || !ok2 || !ok3 || len(size) != len(stride) || len(size) > maxDims {
-		return nil, u.broken("arguments of a tensor are malformed")
+		return nil, u.malformed("arguments of a tensor are malformed")
 	}
 	t := &pickleTensor{storage: storage, offset: offset, numel: 1}
 	t.shape, t.stride = make([]int, len(size)), make([]int64, len(size))
@@ -110,13 +110,13 @@ func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 		n, okN := size[i].(int64)
 		s, okS := stride[i].(int64)
 		if !okN || !okS || n < 0 || n > math.MaxInt || s < 0 {
-			return nil, u.broken("dimension %d of a tensor is malformed", i)
+			return nil, u.malformed("dimension %d of a tensor is malformed", i)
 		}
 		if n > 1 && s != t.numel {
 			contiguous = false
 		}
 		if n > 1 && (t.numel > math.MaxInt64/8/n || s > math.MaxInt64/16/n) {
-			return nil, u.broken("shape of a tensor is too large")
+			return nil, u.malformed("shape of a tensor is too large")
 		}
 		t.numel *= n
 		t.shape[i], t.stride[i] = int(n), s
@@ -124,7 +124,7 @@ func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 			last += (n - 1) * s
 		}
 		if last < 0 || last > math.MaxInt64/16 {
-			return nil, u.broken("shape of a tensor is too large")
+			return nil, u.malformed("shape of a tensor is too large")
 		}
 	}
 	if t.numel == 0 {
@@ -136,7 +136,7 @@ func (u *unpickler) tensor(args pickleTuple) (*pickleTensor, error) {
 	// A tensor with more elements than its storage would repeat some, and a small file could claim a huge
 	// one.
 	if offset < 0 || offset > storage.numel || t.numel > storage.numel || last >= storage.numel-offset {
-		return nil, u.broken("tensor of shape %v at %d exceeds its storage of %d elements",
+		return nil, u.malformed("tensor of shape %v at %d exceeds its storage of %d elements",
 			t.shape, offset, storage.numel)
 	}
 	return t, nil

@@ -26,12 +26,12 @@ const maxMembers = 1 << 15
 // for a single tensor.
 type File struct {
 	names   []string
-	tensors map[string]stored
+	tensors map[string]storedTensor
 	closer  io.Closer
 }
 
-// stored is a tensor and its storage.
-type stored struct {
+// storedTensor is a tensor and its storage.
+type storedTensor struct {
 	*pickleTensor
 	member *io.SectionReader // the bytes of the storage
 	label  string            // for errors
@@ -67,7 +67,7 @@ func New(r io.ReaderAt, size int64, name string) (*File, error) {
 	if len(z.File) > maxMembers {
 		return nil, fmt.Errorf("%w: torch archive of %d members", ErrUnsupported, len(z.File))
 	}
-	members, prefix, err := membersOf(z)
+	members, prefix, err := archiveMembers(z)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func New(r io.ReaderAt, size int64, name string) (*File, error) {
 		return nil, err
 	}
 	// The storages.
-	t := &File{tensors: make(map[string]stored, len(described))}
+	t := &File{tensors: make(map[string]storedTensor, len(described))}
 	for _, d := range described {
 		f := members[prefix+"data/"+d.storage.key]
 		if f == nil {
@@ -100,7 +100,7 @@ func New(r io.ReaderAt, size int64, name string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := stored{d.pickleTensor, m, fmt.Sprintf("%s[%.80s]", name, d.name)}
+		s := storedTensor{d.pickleTensor, m, fmt.Sprintf("%s[%.80s]", name, d.name)}
 		if _, err := s.storageArray(); err != nil {
 			return nil, fmt.Errorf("storage %.40q: %w", d.storage.key, withoutPath(err))
 		}
@@ -136,7 +136,7 @@ func (f *File) Close() error {
 
 // storageArray returns the range of the storage that has the elements of the tensor: exactly these if the
 // tensor is contiguous, otherwise the complete storage.
-func (s *stored) storageArray() (*vectors.Array, error) {
+func (s *storedTensor) storageArray() (*vectors.Array, error) {
 	shape, first := s.shape, s.offset
 	if s.stride != nil {
 		shape, first = []int{int(s.storage.numel)}, 0
@@ -145,7 +145,7 @@ func (s *stored) storageArray() (*vectors.Array, error) {
 }
 
 // gather copies the elements of a tensor with strides to memory in row-major order.
-func (s *stored) gather() (*vectors.Array, error) {
+func (s *storedTensor) gather() (*vectors.Array, error) {
 	storage, err := s.storageArray()
 	if err != nil {
 		return nil, err
@@ -200,8 +200,8 @@ func checkMagic(r io.ReaderAt) error {
 	return fmt.Errorf("%w: not a torch archive", vectors.ErrFormat)
 }
 
-// membersOf returns the members by name, and the folder of data.pkl.
-func membersOf(z *zip.Reader) (members map[string]*zip.File, prefix string, err error) {
+// archiveMembers returns the members by name, and the folder of data.pkl.
+func archiveMembers(z *zip.Reader) (members map[string]*zip.File, prefix string, err error) {
 	members = make(map[string]*zip.File, len(z.File))
 	found := 0
 	for _, f := range z.File {

@@ -55,11 +55,11 @@ type database struct {
 	name    string
 	db      *sql.DB
 	conn    *sql.Conn
-	copied  string // temporary folder of a copy; "" means that the original file is open
+	copied  string // temporary folder of a copy. "" means that the original file is open
 	get     *sql.Stmt
 	columns []column
 	rows    []int64 // rowid of each document, or noRow
-	left    int64   // bytes of values that Get may still return, see take
+	left    int64   // bytes of values that Get may still return, see countBytes
 	bytes   bool    // Get has warned about a value that is not text
 	warn    func(string)
 }
@@ -82,13 +82,13 @@ func Open(ctx context.Context, path string, docs int, warn func(string)) (_ inte
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(d.fault(ctx, err), d.Close())
+			err = errors.Join(d.toImportError(ctx, err), d.Close())
 		}
 	}()
 	if err := d.open(ctx, path); err != nil {
 		return nil, err
 	}
-	meta, err := d.table(ctx, metadataTable)
+	meta, err := d.describeTable(ctx, metadataTable)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func Open(ctx context.Context, path string, docs int, warn func(string)) (_ inte
 	if err := d.prepare(ctx, meta); err != nil {
 		return nil, err
 	}
-	if err := d.find(ctx, meta); err != nil {
+	if err := d.findRows(ctx, meta); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -182,8 +182,8 @@ func (d *database) prepare(ctx context.Context, meta *table) (err error) {
 		}
 	}
 	add("m", meta)
-	if meta.has(contentColumn) {
-		content, err := d.table(ctx, contentTable)
+	if meta.hasColumn(contentColumn) {
+		content, err := d.describeTable(ctx, contentTable)
 		if err != nil {
 			return err
 		}
@@ -206,13 +206,13 @@ type table struct {
 	rowid   string // a name of the rowid
 }
 
-// has reports whether the table has a column.
-func (t *table) has(name string) bool {
+// hasColumn reports whether the table has a column.
+func (t *table) hasColumn(name string) bool {
 	return slices.ContainsFunc(t.columns, func(c column) bool { return strings.EqualFold(c.name, name) })
 }
 
-// table returns the description of a table, or nil if none has that name.
-func (d *database) table(ctx context.Context, name string) (*table, error) {
+// describeTable returns the description of a table, or nil if none has that name.
+func (d *database) describeTable(ctx context.Context, name string) (*table, error) {
 	found, err := d.conn.QueryContext(ctx, `SELECT
 			t.type = 'table' AND NOT t.wr, c.name, c.type LIKE 'BLOB%', c.pk > 0 AND sum(c.pk > 0) OVER () = 1
 		FROM pragma_table_list t, pragma_table_info(t.name) c
@@ -243,7 +243,7 @@ func (d *database) table(ctx context.Context, name string) (*table, error) {
 		return nil, err
 	}
 	names := []string{"rowid", "_rowid_", "oid"} // columns may have some of these names
-	i := slices.IndexFunc(names, func(n string) bool { return !t.has(n) })
+	i := slices.IndexFunc(names, func(n string) bool { return !t.hasColumn(n) })
 	if i < 0 {
 		return nil, d.broken("columns of table %s have all names of the rowid", name)
 	}
@@ -251,9 +251,9 @@ func (d *database) table(ctx context.Context, name string) (*table, error) {
 	return t, nil
 }
 
-// find finds the row of each document.
-func (d *database) find(ctx context.Context, meta *table) (err error) {
-	if !meta.has(subsetColumn) {
+// findRows finds the row of each document.
+func (d *database) findRows(ctx context.Context, meta *table) (err error) {
+	if !meta.hasColumn(subsetColumn) {
 		return d.broken("table %s has no column %s", metadataTable, subsetColumn)
 	}
 	found, err := d.conn.QueryContext(ctx, "SELECT "+meta.rowid+", +"+subsetColumn+" FROM "+metadataTable)
@@ -298,7 +298,7 @@ func (d *database) Get(ctx context.Context, doc int) ([]byte, error) {
 		return nil, nil
 	}
 	out, err := d.object(ctx, d.rows[doc])
-	return out, d.fault(ctx, err)
+	return out, d.toImportError(ctx, err)
 }
 
 // object reads a row as a JSON object. It returns nil if all values are NULL.
@@ -323,7 +323,7 @@ func (d *database) object(ctx context.Context, rowid int64) ([]byte, error) {
 		if v == nil {
 			continue
 		}
-		text, err := d.value(c, v)
+		text, err := d.valueJSON(c, v)
 		if err != nil {
 			return nil, err
 		}
@@ -338,8 +338,8 @@ func (d *database) object(ctx context.Context, rowid int64) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// value returns a value as JSON.
-func (d *database) value(c column, v any) ([]byte, error) {
+// valueJSON returns a value as JSON.
+func (d *database) valueJSON(c column, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case int64:
 		return strconv.AppendInt(nil, v, 10), nil
@@ -354,9 +354,9 @@ func (d *database) value(c column, v any) ([]byte, error) {
 			d.bytes = true
 			d.warn(fmt.Sprintf("%s has bytes in column %s: base64 in the metadata", d.name, c.name))
 		}
-		return quoted(base64.StdEncoding.EncodeToString(v)), d.take(len(v))
+		return quoted(base64.StdEncoding.EncodeToString(v)), d.countBytes(len(v))
 	case string:
-		err := d.take(len(v))
+		err := d.countBytes(len(v))
 		switch {
 		case err == nil && !utf8.ValidString(v):
 			err = d.broken("column %s is not valid UTF-8", c.name)
@@ -368,9 +368,9 @@ func (d *database) value(c column, v any) ([]byte, error) {
 	return nil, d.broken("column %s has a %T", c.name, v)
 }
 
-// take subtracts the bytes of a value from those that the file can have. Documents of a damaged file may
+// countBytes subtracts the bytes of a value from those that the file can have. Documents of a damaged file may
 // share values, so that their total would be unlimited.
-func (d *database) take(n int) error {
+func (d *database) countBytes(n int) error {
 	if d.left -= int64(n); d.left < 0 {
 		return d.broken("documents have more bytes than the file")
 	}
@@ -419,8 +419,8 @@ var systemErrors = []int{
 	sqlite3.SQLITE_PERM,
 }
 
-// fault converts an error of SQLite into [interop.ErrBroken], except errors of the system and of ctx.
-func (d *database) fault(ctx context.Context, err error) error {
+// toImportError converts an error of SQLite into [interop.ErrBroken], except errors of the system and of ctx.
+func (d *database) toImportError(ctx context.Context, err error) error {
 	var sqliteErr *sqlite.Error
 	switch {
 	case err != nil && ctx.Err() != nil:
