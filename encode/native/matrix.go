@@ -4,44 +4,44 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// tileRows is the number of rows that products are computed for at least: the
-// rows of what they read and write are padded to a multiple of it.
+// tileRows is the minimum of rows that products are computed for: their inputs and outputs are padded
+// to a multiple of it.
 const tileRows = 8
 
-// roundUp is n rounded up to a multiple of size.
+// roundUp returns n rounded up to a multiple of size.
 func roundUp(n, size int) int { return (n + size - 1) / size * size }
 
-// panels cuts n columns, a multiple of 16, into panels of at most so many
-// vectors and about one size, and calls f with the first column and the number
-// of vectors of each.
-func panels(n, columns, most int, f func(first, vectors int)) {
+// visitPanels divides n columns, a multiple of 16, into panels of at most maxVectors
+// vectors and about the same size, and calls visit with the first column and the number
+// of vectors of each. A vector has the given columns.
+func panels(n, columns, maxVectors int, visit func(first, vectors int)) {
 	vectors := n / columns
-	count := (vectors + most - 1) / most
+	count := (vectors + maxVectors - 1) / maxVectors
 	first := 0
 	for i := range count {
 		v := vectors / count
 		if i < vectors%count {
 			v++
 		}
-		f(first, v)
+		visit(first, v)
 		first += v * columns
 	}
 }
 
 // matrix is a weight, repacked for the loops of a tier: in panels, each of which
-// has all of k for a few columns. k and n are padded with zeros to multiples of 16.
+// has all k rows of a few columns. k and n are padded with zeros to multiples of 16.
 type matrix struct {
 	k, n int
 	data []float32
 	bias []float32 // [n]
 
-	// of precision Int8
+	// Of precision Int8.
 	bytes   []int8
-	starts  []int32   // [n]: what a sum begins with
+	starts  []int32   // [n]: the initial values of sums, which remove the offset of activations
 	columns []float32 // for each panel, the scales of its columns, then their biases
 }
 
-// pack repacks linear maps with the same input of so many dimensions, one
+// pack repacks linear maps that share an input of in dimensions as one matrix, one
 // after the other.
 func pack(l *loops, p Precision, in int, parts ...Linear) *matrix {
 	out := 0
@@ -74,7 +74,7 @@ func pack(l *loops, p Precision, in int, parts ...Linear) *matrix {
 	return m
 }
 
-// packBytes rounds each row (a column of the product) to bytes.
+// packBytes rounds each row, which is a column of the product, to bytes.
 func (m *matrix) packBytes(l *loops, rows [][]float32, bias []float32) {
 	m.bytes = make([]int8, m.k*m.n)
 	m.starts, m.columns = make([]int32, m.n), make([]float32, 2*m.n)
@@ -93,12 +93,12 @@ func (m *matrix) packBytes(l *loops, rows [][]float32, bias []float32) {
 				panel[i/4*4*width+4*j+i%4] = int8(q)
 				sum += int32(int8(q))
 			}
-			m.starts[first+j] = -l.bytes.offset * sum
+			m.starts[first+j] = -l.bytes.offset * sum // activations are offset: Σ(a+offset)·w = Σa·w + offset·Σw
 		}
 	})
 }
 
-// mul writes the products of m rows of a with the matrix, and its bias, to c.
+// multiply writes the products of m rows of a with the matrix, plus its bias, to c.
 // m is a multiple of tileRows.
 func (w *matrix) mul(l *loops, sc *scratch, c []float32, ldc int, a []float32, lda, m int) {
 	if w.bytes == nil {
@@ -116,7 +116,7 @@ func (w *matrix) mul(l *loops, sc *scratch, c []float32, ldc int, a []float32, l
 	})
 }
 
-// grow returns x with room for n values.
+// resize returns x with length n, or new memory if x is too small. Its contents are undefined.
 func grow[T any](x []T, n int) []T {
 	if cap(x) < n {
 		return make([]T, n)

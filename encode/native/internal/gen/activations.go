@@ -6,10 +6,10 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// activation writes a function of each value of m rows of n. prepare takes registers and
-// constants, and returns a function that writes the value of v to v.
-func (a *asm) activation(name, more string, prepare func() (value func(v vec))) {
-	a.function(name, "x []float32, stride, m, n int"+more)
+// activation writes an assembler function that replaces each value of m rows of n. prepare allocates
+// registers and constants, and returns a function that emits the code for a vector v.
+func (a *asm) activation(name, parameters string, prepare func() (value func(v vec))) {
+	a.function(name, "x []float32, stride, m, n int"+parameters)
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
 	a.shift(n, -4)
 	p, count := a.reg(), a.reg()
@@ -26,6 +26,7 @@ func (a *asm) activation(name, more string, prepare func() (value func(v vec))) 
 	})
 }
 
+// geluConstants are the constants of plain.GELUOf.
 type geluConstants struct {
 	limit, minus, scale, minusOne, half *constant
 	c                                   []*constant
@@ -44,7 +45,7 @@ func (a *asm) geluConstants() geluConstants {
 	return g
 }
 
-// gelu is x = x·Φ(x).
+// emitGELU emits x = x·Φ(x).
 func (a *asm) gelu(x vec, g geluConstants, tmp []vec) {
 	y, t, q, s := tmp[0], tmp[1], tmp[2], tmp[3]
 	a.vmin(y, x, g.limit)
@@ -68,14 +69,14 @@ func gelu(a *asm) {
 	})
 }
 
-// swish is x = x / (1 + e^−z) with z = y·(linear + cubic·y²) and y near x.
+// swish writes x = x / (1 + e^−z) with z = y·(linear + cubic·y²) and y = x, clamped.
 func swish(a *asm) {
 	a.activation("Swish", ", linear, cubic float32", func() func(vec) {
 		y, q, tmp, linear, cubic := a.vec(), a.vec(), a.vecs(4), a.vec(), a.vec()
 		a.spreadArg(q, "linear")
 		a.spreadArg(cubic, "cubic")
 		a.zero(linear)
-		a.vsub(linear, linear, q) // so that z changes its sign
+		a.vsub(linear, linear, q) // −linear, for the sign of −z
 		limit := a.float("limit", -plain.ExpMin)
 		a.pin(limit)
 		e := a.expConstants()
@@ -95,7 +96,7 @@ func swish(a *asm) {
 	})
 }
 
-// tanh is x = 2/(1 + e^−2y) − 1 with y near x, and not a number where x is not.
+// tanh writes x = 2/(1 + e^−2y) − 1 with y = x, clamped. NaN stays NaN.
 func tanh(a *asm) {
 	a.activation("Tanh", "", func() func(vec) {
 		y, z, zero, tmp := a.vec(), a.vec(), a.vec(), a.vecs(4)
@@ -104,7 +105,7 @@ func tanh(a *asm) {
 		a.pin(limit, two, minusTwo)
 		e := a.expConstants()
 		return func(v vec) {
-			// Of two operands x86 takes the second if one is not a number.
+			// Minimum and maximum of x86 return the second operand if one is NaN.
 			a.copy(z, limit)
 			a.vmin(z, z, v)
 			a.copy(y, e.least)
@@ -121,7 +122,7 @@ func tanh(a *asm) {
 	})
 }
 
-// relu adds 0 for the sign of zeros, and takes the second operand, which may be not a number.
+// relu writes x = max(0, x), with x as the second operand so that NaN stays. Adding 0 turns −0 into 0.
 func relu(a *asm) {
 	a.activation("ReLU", "", func() func(vec) {
 		zero := a.vec()
@@ -133,6 +134,7 @@ func relu(a *asm) {
 	})
 }
 
+// gate writes the product of each row's first n values and the n values after them.
 func gate(a *asm) {
 	a.function("Gate", "x []float32, stride, m, n int")
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")

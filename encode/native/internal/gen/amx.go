@@ -2,15 +2,15 @@ package main
 
 import "fmt"
 
-// Of AMX there are eight tiles of 16 rows of 64 bytes: 0 to 3 sums, 4 and 5
-// rows of a, 6 and 7 columns of b. A panel for VNNI is one for it too: 16 groups
+// AMX has eight tiles of 16 rows of 64 bytes: 0 to 3 hold sums, 4 and 5
+// rows of a, 6 and 7 columns of b. It uses the same panels as VNNI: 16 groups
 // of four bytes of k are the rows of a tile.
 const (
 	amxRows  = 16
 	amxFrame = 4*1024 + 64 // sums, aligned
 )
 
-// bits writes an instruction that Go's assembler does not know.
+// emitBytes emits an instruction that Go's assembler does not support.
 func (a *asm) bits(comment string, code ...byte) {
 	line := ""
 	for _, c := range code {
@@ -23,7 +23,7 @@ func (a *asm) bits(comment string, code ...byte) {
 var amxBase = map[string]byte{"DX": 2, "DI": 7, "R9": 9, "R10": 10}
 var amxIndex = map[string]byte{"BX": 3, "CX": 1}
 
-// tileMove is TILELOADD (map 7b) or TILESTORED (7a) at disp(base)(index*1).
+// tileMove emits TILELOADD (prefix 7b) or TILESTORED (7a) at disp(base)(index*1).
 func (a *asm) tileMove(name string, prefix byte, tile, disp int, base, index string) {
 	b := amxBase[base]
 	first := byte(0xe2)
@@ -39,6 +39,7 @@ func (a *asm) tileLoad(tile, disp int, base, index string) {
 	a.tileMove("TILELOADD", 0x7b, tile, disp, base, index)
 }
 
+// amxProducts writes byteTiles, and the table of the shapes of tiles.
 func amxProducts(a *asm) {
 	fmt.Fprintf(&a.out, "\n// func byteTiles(%s)\nTEXT ·byteTiles(SB), 0, $%d-184\n", byteParameters, amxFrame)
 	a.emit("NO_LOCAL_POINTERS")
@@ -91,7 +92,7 @@ func amxProducts(a *asm) {
 	fmt.Fprintf(&a.out, "GLOBL config<>(SB), RODATA|NOPTR, $64\n")
 }
 
-// amxBlock multiplies one or two tiles of rows with one or two of columns.
+// amxBlock emits the product of one or two tiles of rows with one or two tiles of columns.
 func (a *asm) amxBlock(rows, vectors int) {
 	for t := range rows * vectors {
 		a.bits(fmt.Sprintf("TILEZERO T%d", t), 0xc4, 0xe2, 0x7b, 0x49, 0xc0|byte(t)<<3)
@@ -112,7 +113,8 @@ func (a *asm) amxBlock(rows, vectors int) {
 		a.tileLoad(4+i, 0, []string{"R9", "R10"}[i], "BX")
 		for j := range vectors {
 			x, y, sum := byte(4+i), byte(6+j), byte(i*vectors+j)
-			a.bits(fmt.Sprintf("TDPBUSD T%d += T%d·T%d", sum, x, y), 0xc4, 0xe2, 0x01|(15-y)<<3, 0x5e, 0xc0|sum<<3|x)
+			a.bits(fmt.Sprintf("TDPBUSD T%d += T%d·T%d", sum, x, y),
+				0xc4, 0xe2, 0x01|(15-y)<<3, 0x5e, 0xc0|sum<<3|x)
 		}
 	}
 	a.emit("ADDQ $64, R9")

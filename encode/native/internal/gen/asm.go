@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// isa is an instruction set: how many registers of how many float32, and how
-// many vectors a panel of products has at most, of float32 and of bytes.
+// isa is an instruction set: the number of its vector registers and of the float32 in each, and the
+// maximum of vectors in a panel of products, of float32 and of bytes.
 type isa struct {
 	name, arch           string
 	lanes, registers     int
@@ -31,7 +31,7 @@ type (
 	constant struct {
 		name string
 		bits uint32
-		in   vec // -1: memory
+		in   vec // the register that holds it. -1 means that it is in memory
 	}
 )
 
@@ -41,28 +41,32 @@ type asm struct {
 	out       bytes.Buffer
 	constants []*constant
 
-	// of the function at hand
-	params map[string]int // offsets
-	free   []reg
-	used   vec
+	// Of the current function.
+	params map[string]int // offsets of parameters
+	free   []reg          // general registers
+	used   vec            // the number of vector registers in use
 	labels int
 }
 
+// arm reports whether the instruction set is of arm64.
 func (a *asm) arm() bool { return a.arch == "arm64" }
 
-// parts is how many registers hold the sums of a row.
+// parts returns how many registers hold the 16 partial sums of a row.
 func (a *asm) parts() int { return 16 / a.lanes }
 
+// emit writes an instruction.
 func (a *asm) emit(format string, args ...any) { fmt.Fprintf(&a.out, "\t"+format+"\n", args...) }
 
+// label writes a label.
 func (a *asm) label(name string) { fmt.Fprintf(&a.out, "\n%s:\n", name) }
 
+// newLabel returns a unique label.
 func (a *asm) newLabel(name string) string {
 	a.labels++
 	return fmt.Sprintf("%s%d", name, a.labels)
 }
 
-// function begins one with parameters as Go declares them.
+// function begins a function with the parameters of its Go declaration.
 func (a *asm) function(name, parameters string) {
 	a.params, a.used, a.labels = map[string]int{}, 0, 0
 	list := strings.Split(parameters, ", ")
@@ -100,6 +104,7 @@ func (a *asm) function(name, parameters string) {
 	fmt.Fprintf(&a.out, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, parameters, name, offset)
 }
 
+// ret ends a function.
 func (a *asm) ret() {
 	if !a.arm() {
 		a.emit("VZEROUPPER")
@@ -107,6 +112,7 @@ func (a *asm) ret() {
 	a.emit("RET")
 }
 
+// reg allocates a general register.
 func (a *asm) reg() reg {
 	if len(a.free) == 0 {
 		panic("no general register left")
@@ -116,6 +122,7 @@ func (a *asm) reg() reg {
 	return r
 }
 
+// vec allocates a vector register.
 func (a *asm) vec() vec {
 	if int(a.used) == a.registers {
 		panic("no vector register left")
@@ -124,6 +131,7 @@ func (a *asm) vec() vec {
 	return a.used - 1
 }
 
+// vecs allocates n vector registers.
 func (a *asm) vecs(n int) []vec {
 	v := make([]vec, n)
 	for i := range v {
@@ -132,13 +140,14 @@ func (a *asm) vecs(n int) []vec {
 	return v
 }
 
-// arg loads a parameter; of a slice, where it begins.
+// arg loads a parameter into a new register. For a slice, NAME_base is its address.
 func (a *asm) arg(name string) reg {
 	r := a.reg()
 	a.argTo(name, r)
 	return r
 }
 
+// argTo loads a parameter into a register.
 func (a *asm) argTo(name string, r reg) {
 	param, _, _ := strings.Cut(name, "_")
 	offset, ok := a.params[param]
@@ -148,7 +157,7 @@ func (a *asm) argTo(name string, r reg) {
 	a.either("MOVD %s+%d(FP), %s", "MOVQ %s+%d(FP), %s", name, offset, r)
 }
 
-// either emits an instruction that takes the same operands on arm64 and on x86.
+// either emits an instruction that has the same operands on arm64 and on x86.
 func (a *asm) either(arm, x86 string, args ...any) {
 	if a.arm() {
 		a.emit(arm, args...)
@@ -157,10 +166,13 @@ func (a *asm) either(arm, x86 string, args ...any) {
 	}
 }
 
+// add emits r += n.
 func (a *asm) add(r reg, n int) { a.either("ADD $%d, %s", "ADDQ $%d, %s", n, r) }
 
+// addReg emits r += s.
 func (a *asm) addReg(r, s reg) { a.either("ADD %s, %s", "ADDQ %s, %s", s, r) }
 
+// shift emits a shift of r to the left, or to the right if left is negative.
 func (a *asm) shift(r reg, left int) {
 	if left >= 0 {
 		a.either("LSL $%d, %s", "SHLQ $%d, %s", left, r)
@@ -169,9 +181,10 @@ func (a *asm) shift(r reg, left int) {
 	}
 }
 
+// move emits dst = src.
 func (a *asm) move(src, dst reg) { a.either("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
 
-// loop runs body count times, at least once; it uses count up.
+// loop emits a loop that runs body count times, at least once, and leaves count 0.
 func (a *asm) loop(name string, count reg, body func()) {
 	l := a.newLabel(name)
 	a.label(l)
@@ -179,12 +192,13 @@ func (a *asm) loop(name string, count reg, body func()) {
 	a.countDown(count, l)
 }
 
+// countDown emits a decrement of count, and a jump to label unless it is 0.
 func (a *asm) countDown(count reg, label string) {
 	a.either("SUBS $1, %s", "DECQ %s", count)
 	a.either("BNE %s", "JNZ %s", label)
 }
 
-// jumpZero jumps where a register is 0.
+// jumpZero emits a jump to label if a register is 0.
 func (a *asm) jumpZero(r reg, label string) {
 	if a.arm() {
 		a.emit("CBZ %s, %s", r, label)
@@ -194,9 +208,10 @@ func (a *asm) jumpZero(r reg, label string) {
 	}
 }
 
+// jump emits a jump to label.
 func (a *asm) jump(label string) { a.either("B %s", "JMP %s", label) }
 
-// constant is one that a function may use as an operand.
+// constant returns a constant that functions of the file may use as an operand.
 func (a *asm) constant(name string, bits uint32) *constant {
 	i := slices.IndexFunc(a.constants, func(c *constant) bool { return c.bits == bits })
 	if i < 0 {
@@ -206,10 +221,11 @@ func (a *asm) constant(name string, bits uint32) *constant {
 	return a.constants[i]
 }
 
+// float is constant for a float32.
 func (a *asm) float(name string, x float32) *constant { return a.constant(name, math.Float32bits(x)) }
 
-// pin loads constants into registers, where there are enough: always on arm64,
-// whose operations take no operand from memory.
+// pin loads constants into registers if the instruction set has 32. arm64 requires that, since its
+// operations have no operands in memory.
 func (a *asm) pin(cs ...*constant) {
 	if a.registers < 32 {
 		return

@@ -7,7 +7,7 @@ func addNorm(a *asm) { normRows(a, "AddNorm", true, true) }
 func rms(a *asm)     { normRows(a, "RMS", false, false) }
 func addRMS(a *asm)  { normRows(a, "AddRMS", true, false) }
 
-// normRows writes a norm, of a sum or not, which subtracts a mean or not.
+// normRows writes a norm: of the sum x + r if add, and of the differences from the mean if center.
 func normRows(a *asm, name string, add, center bool) {
 	rows := "dst, x"
 	if add {
@@ -96,12 +96,13 @@ func normRows(a *asm, name string, add, center bool) {
 	})
 }
 
-// loadFMA is d += x·y with y from memory, through tmp.
+// loadFMA emits d += x·y with y from memory. It overwrites tmp.
 func (a *asm) loadFMA(d, x vec, r reg, disp int, tmp vec) {
 	a.load(tmp, r, disp)
 	a.fma(d, x, tmp)
 }
 
+// quantize writes plain.Quantize.
 func quantize(a *asm) {
 	a.function("Quantize", "dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32")
 	dst, dstStride, scales, x := a.arg("dst_base"), a.arg("dstStride"), a.arg("scales_base"), a.arg("x_base")
@@ -152,7 +153,7 @@ func quantize(a *asm) {
 	})
 }
 
-// spare is a register that the rounding of a row does not need.
+// spare returns a register that the rounding of a row does not use.
 func (a *asm) spare(acc, v []vec) vec {
 	if len(acc) > 1 {
 		return acc[1]

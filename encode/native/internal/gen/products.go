@@ -2,19 +2,19 @@ package main
 
 import "fmt"
 
-// tileRows is how many rows of a the caller's m is a multiple of.
+// tileRows is the number that the caller's m is a multiple of.
 const tileRows = 8
 
-// The products of a tile of rows with a panel stay in registers while k runs.
-// x86 has a tile of 8 (AVX-512) or 4 rows (AVX2) and up to three vectors, each
-// value of a spread over a register; arm64 has 8 rows and two vectors, and
-// multiplies with a lane.
+// products writes the products of float32. The sums of a tile of rows and a panel stay in registers
+// during the loop over k. On x86, a tile has 8 (AVX-512) or 4 rows (AVX2) and up to three vectors, and
+// each value of a is spread over a register. On arm64, it has 8 rows and two vectors, and
+// instructions multiply with a lane.
 func products(a *asm) {
 	a.function("Products", "c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int")
 	a.tiles(a.vectors, false)
 }
 
-// byteParameters are those of products of bytes.
+// byteParameters are the parameters of products of bytes.
 const byteParameters = "c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, " +
 	"b []int8, starts []int32, columns []float32, vectors int"
 
@@ -23,20 +23,21 @@ func byteProducts(a *asm) {
 	a.tiles(a.byteVectors, true)
 }
 
-// tile is what the code of a tile needs.
+// tile holds the registers and sizes for the code of a tile.
 type tile struct {
 	rows, vectors     int
 	bytes             bool
 	c, ldc, x, ldx, b reg
-	scales            reg // and columns, of bytes
-	columns, bias     reg
+	scales, columns   reg // of bytes
+	bias              reg // of float32. For bytes it points to starts
 	count             reg
-	lda3, y           reg
-	m                 reg
-	pointers          []reg // arm64: a row each
+	lda3, y           reg   // of x86: three strides, and the address of row 4
+	m                 reg   // counts tiles
+	pointers          []reg // of arm64: the address of each row
 }
 
-func (a *asm) tiles(most int, bytes bool) {
+// emitTiles emits the loops over tiles, one for each number of vectors up to maxVectors.
+func (a *asm) tiles(maxVectors int, bytes bool) {
 	t := tile{rows: tileRows, bytes: bytes}
 	if a.lanes == 8 {
 		t.rows = 4
@@ -57,12 +58,12 @@ func (a *asm) tiles(most int, bytes bool) {
 	a.shift(t.m, map[int]int{8: -3, 4: -2}[t.rows])
 	a.jumpZero(t.m, "return")
 	a.argTo("vectors", t.count)
-	for v := most; v > 1; v-- {
+	for v := maxVectors; v > 1; v-- {
 		a.either("CMP $%d, %s", "CMPQ %[2]s, $%[1]d", v, t.count)
 		a.either("BEQ vectors%d", "JEQ vectors%d", v)
 	}
 	free := a.free
-	for v := 1; v <= most; v++ {
+	for v := 1; v <= maxVectors; v++ {
 		if v > 1 {
 			a.label(fmt.Sprintf("vectors%d", v))
 		}
@@ -79,7 +80,7 @@ func (a *asm) tiles(most int, bytes bool) {
 	a.ret()
 }
 
-// rowAddress is the memory operand of row i from x, with y four rows on.
+// rowAddress returns the memory operand of row i. x is the address of row 0, and y of row 4.
 func rowAddress(t *tile, i, disp int) string {
 	base := t.x
 	if i >= 4 {
@@ -94,6 +95,7 @@ func rowAddress(t *tile, i, disp int) string {
 	return fmt.Sprintf("%d(%s)(%s*%d)", disp, base, t.ldx, i%4)
 }
 
+// x86Tile emits the loop over tiles for x86. shift turns k into the count of its loop.
 func (a *asm) x86Tile(t tile, shift int) {
 	x := t.x
 	t.x, t.lda3, t.y = a.reg(), a.reg(), a.reg()
@@ -132,7 +134,7 @@ func (a *asm) x86Tile(t tile, shift int) {
 			}
 		}
 	} else {
-		// |x|·(w with the sign of x): pairs add up to at most 2·127², which 16 bits hold.
+		// |x|·(w with the sign of x): the sum of a pair is at most 2·127², which fits into 16 bits.
 		v, m, p, q, ones := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
 		a.emit("VPCMPEQW Y%d, Y%d, Y%d", ones, ones, ones)
 		a.emit("VPSRLW $15, Y%d, Y%d", ones, ones)
@@ -177,7 +179,7 @@ func (a *asm) x86Tile(t tile, shift int) {
 		for j := range n {
 			s := sums[i*n+j]
 			if t.bytes { // s = s·scale + bias
-				r := a.name(vec(int(w[0]) + n)) // one that the steps used
+				r := a.name(vec(int(w[0]) + n)) // a register that the steps used before
 				a.emit("VMOVUPS %d(%s), %s", j*size, t.columns, r)
 				a.emit("VFMADD213PS %d(%s), %s, %s", (n+j)*size, t.columns, r, a.name(s))
 			}
@@ -193,6 +195,7 @@ func (a *asm) x86Tile(t tile, shift int) {
 	a.countDown(t.m, fmt.Sprintf("tile%d", n))
 }
 
+// armTile emits the loop over tiles for arm64. shift turns k into the count of its loop.
 func (a *asm) armTile(t tile, shift int) {
 	for range t.rows {
 		t.pointers = append(t.pointers, a.reg())

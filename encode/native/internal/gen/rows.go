@@ -7,17 +7,17 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// block is the bytes of 16 values.
+// block is the size of 16 values in bytes.
 const block = 16 * 4
 
-// each runs body for the vectors of a block, with their offsets.
+// visitVectors calls body for each vector of a block, with its number and its offset in bytes.
 func (a *asm) each(body func(i, disp int)) {
 	for i := range a.parts() {
 		body(i, i*a.lanes*4)
 	}
 }
 
-// rows runs body for each of m rows; x advances by the stride.
+// emitRows emits a loop that runs body for each of m rows, and returns. body advances its pointers.
 func (a *asm) rows(m reg, body func()) {
 	a.jumpZero(m, "return")
 	a.loop("row", m, body)
@@ -25,20 +25,21 @@ func (a *asm) rows(m reg, body func()) {
 	a.ret()
 }
 
+// strideArg loads a stride, converted from values to bytes.
 func (a *asm) strideArg(name string) reg {
 	r := a.arg(name)
 	a.shift(r, 2)
 	return r
 }
 
-// blocks runs body for each block of a row of n blocks; it uses up count.
+// blocks emits a loop that runs body for each of the n blocks of a row, and leaves count 0.
 func (a *asm) blocks(name string, n, count reg, body func()) {
 	a.move(n, count)
 	a.loop(name, count, body)
 }
 
-// stream runs body for the vectors of a row of n blocks, with their offsets in a block;
-// pointers advance with the blocks. It uses up count.
+// stream emits a loop that runs body for each vector of a row of n blocks, with its offset in the block.
+// pointers advance with the blocks. It leaves count 0.
 func (a *asm) stream(name string, n, count reg, body func(i, disp int), pointers ...reg) {
 	a.blocks(name, n, count, func() {
 		a.each(body)
@@ -48,6 +49,7 @@ func (a *asm) stream(name string, n, count reg, body func(i, disp int), pointers
 	})
 }
 
+// expConstants are the constants of plain.Exp.
 type expConstants struct {
 	least, log2e, magic, hi, lo, one *constant
 	c                                []*constant
@@ -55,8 +57,12 @@ type expConstants struct {
 
 func (a *asm) expConstants() expConstants {
 	e := expConstants{
-		least: a.float("least", plain.ExpMin), log2e: a.float("log2e", plain.Log2E), magic: a.float("magic", plain.Magic),
-		hi: a.float("ln2hi", plain.Ln2Hi), lo: a.float("ln2lo", plain.Ln2Lo), one: a.float("one", 1),
+		least: a.float("least", plain.ExpMin),
+		log2e: a.float("log2e", plain.Log2E),
+		magic: a.float("magic", plain.Magic),
+		hi:    a.float("ln2hi", plain.Ln2Hi),
+		lo:    a.float("ln2lo", plain.Ln2Lo),
+		one:   a.float("one", 1),
 	}
 	for i, c := range plain.ExpCoefficients {
 		e.c = append(e.c, a.float(fmt.Sprintf("exp%d", i), c))
@@ -66,7 +72,7 @@ func (a *asm) expConstants() expConstants {
 	return e
 }
 
-// exp leaves e^x in one of the temporaries, which it returns; x is overwritten.
+// exp emits e^x in one of the temporaries, which it returns. x is overwritten.
 func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 	t, n, p, q := tmp[0], tmp[1], tmp[2], tmp[3]
 	a.vmax(x, x, e.least)
@@ -84,6 +90,7 @@ func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 	return p
 }
 
+// softmax writes plain.Softmax.
 func softmax(a *asm) {
 	a.function("Softmax", "x []float32, stride, m, n int, scale float32")
 	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
@@ -130,9 +137,11 @@ func softmax(a *asm) {
 	})
 }
 
+// rotate writes plain.Rotate.
 func rotate(a *asm) {
 	a.function("Rotate", "x []float32, stride, m, heads, half int, cos, sin []float32")
-	x, stride, m, heads, half := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("heads"), a.strideArg("half")
+	x, stride, m := a.arg("x_base"), a.strideArg("stride"), a.arg("m")
+	heads, half := a.arg("heads"), a.strideArg("half")
 	cos, sin := a.arg("cos_base"), a.arg("sin_base")
 	p, q, c, head, count := a.reg(), a.reg(), a.reg(), a.reg(), a.reg()
 	s := a.reg()

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// name of a vector register, or of the memory that an operand is in.
+// name returns the name of a vector register, or of the memory that holds an operand.
 func (a *asm) name(o operand) string {
 	switch o := o.(type) {
 	case vec:
@@ -28,7 +28,7 @@ func (a *asm) name(o operand) string {
 	panic(fmt.Sprintf("operand %v", o))
 }
 
-// number of the register of an operand, on arm64.
+// number returns the number of an operand's register, on arm64.
 func (a *asm) number(o operand) int {
 	if c, ok := o.(*constant); ok {
 		if c.in < 0 {
@@ -39,14 +39,14 @@ func (a *asm) number(o operand) int {
 	return int(o.(vec))
 }
 
-// word is an instruction of arm64 that the assembler of Go lacks: d = n op m.
+// word emits an instruction of arm64 that Go's assembler does not support: d = n op m.
 func (a *asm) word(code uint32, comment string, m, n, d operand) {
 	a.emit("WORD $%#08x // %s V%d.4S, V%d.4S, V%d.4S",
 		code|uint32(a.number(m))<<16|uint32(a.number(n))<<5|uint32(a.number(d)),
 		comment, a.number(d), a.number(n), a.number(m))
 }
 
-// op is d = x op y.
+// op emits d = x op y.
 func (a *asm) op(mnemonic string, code uint32, d vec, x, y operand) {
 	if a.arm() {
 		a.word(code, mnemonic, y, x, d)
@@ -71,13 +71,13 @@ func (a *asm) vmin(d vec, x, y operand) { a.op("MIN", 0x4ea0f400, d, x, y) }
 
 func (a *asm) vsqrt(d, x vec) {
 	if a.arm() {
-		a.word(0x6ea1f800, "FSQRT", vec(0), x, d) // bits 16 to 20 are those of the code
+		a.word(0x6ea1f800, "FSQRT", vec(0), x, d) // bits 16 to 20 belong to the code, so m is 0
 		return
 	}
 	a.emit("VSQRTPS %s, %s", a.name(x), a.name(d))
 }
 
-// fma is d += x·y, fnma d −= x·y.
+// fma emits d += x·y.
 func (a *asm) fma(d vec, x vec, y operand) {
 	if a.arm() {
 		a.word(0x4e20cc00, "FMLA", y, x, d)
@@ -86,6 +86,7 @@ func (a *asm) fma(d vec, x vec, y operand) {
 	a.emit("VFMADD231PS %s, %s, %s", a.name(y), a.name(x), a.name(d))
 }
 
+// fnma emits d −= x·y.
 func (a *asm) fnma(d vec, x vec, y operand) {
 	if a.arm() {
 		a.word(0x4ea0cc00, "FMLS", y, x, d)
@@ -94,8 +95,8 @@ func (a *asm) fnma(d vec, x vec, y operand) {
 	a.emit("VFNMADD231PS %s, %s, %s", a.name(y), a.name(x), a.name(d))
 }
 
-// horner is p = p·x + c; on arm64 with the help of tmp, and the registers have
-// changed places.
+// horner emits p = p·x + c. On arm64 it computes the result in tmp, and swaps the two
+// registers.
 func (a *asm) horner(p, tmp *vec, x vec, c operand) {
 	if a.arm() {
 		a.copy(*tmp, c)
@@ -133,7 +134,7 @@ func (a *asm) zero(d vec) {
 	}
 }
 
-// exponent is d = t<<23 + one, in integers.
+// exponent emits d = t<<23 + one, in integers.
 func (a *asm) exponent(d, t vec, one operand) {
 	if a.arm() {
 		a.emit("VSHL $23, V%d.S4, V%d.S4", t, d)
@@ -160,7 +161,7 @@ func (a *asm) store(s vec, r reg, disp int) {
 	a.emit("VMOVUPS %s, %d(%s)", a.name(s), disp, r)
 }
 
-// spreadArg fills a register with a float32 parameter.
+// spreadArg emits code that fills a register with a float32 parameter.
 func (a *asm) spreadArg(d vec, name string) {
 	if a.arm() {
 		a.emit("FMOVS %s+%d(FP), F%d", name, a.params[name], d)
@@ -170,7 +171,7 @@ func (a *asm) spreadArg(d vec, name string) {
 	a.emit("VBROADCASTSS %s+%d(FP), %s", name, a.params[name], a.name(d))
 }
 
-// spread fills a register with its lane 0.
+// spread emits code that fills a register with its lane 0.
 func (a *asm) spread(d vec) {
 	if a.arm() {
 		a.emit("VDUP V%d.S[0], V%d.S4", d, d)
@@ -179,8 +180,8 @@ func (a *asm) spread(d vec) {
 	a.emit("VBROADCASTSS X%d, %s", d, a.name(d))
 }
 
-// fold combines the 16 lanes of parts: those eight apart, then four, two and
-// one; every lane of parts[0] gets the result. tmp is overwritten.
+// fold emits code that combines the 16 lanes of parts: those eight apart, then four, two and
+// one. Every lane of parts[0] gets the result. tmp is overwritten.
 func (a *asm) fold(parts []vec, tmp vec, op func(d vec, x, y operand), mnemonic string) {
 	for n := len(parts) / 2; n > 0; n /= 2 {
 		for i := range n {
@@ -212,7 +213,7 @@ func (a *asm) fold(parts []vec, tmp vec, op func(d vec, x, y operand), mnemonic 
 func (a *asm) sum(parts []vec, tmp vec)     { a.fold(parts, tmp, a.vadd, "ADD") }
 func (a *asm) largest(parts []vec, tmp vec) { a.fold(parts, tmp, a.vmax, "MAX") }
 
-// storeBytes stores the low bytes of the 16 lanes of v; mask has 255 in each.
+// storeBytes emits code that stores the low bytes of the 16 lanes of v. Each lane of mask is 255.
 func (a *asm) storeBytes(v []vec, mask operand, r reg) {
 	switch a.lanes {
 	case 16:

@@ -4,17 +4,17 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// GELULinear and GELUCubic make [Swish] the GELU that has a hyperbolic tangent for Φ:
-// ½·(1 + tanh y) = σ(2y) with y = √(2/π)·(x + 0.044715·x³).
+// GELULinear and GELUCubic are the arguments of [Swish] for the GELU that approximates Φ by a
+// hyperbolic tangent: ½·(1 + tanh y) = σ(2y) with y = √(2/π)·(x + 0.044715·x³).
 const (
 	GELULinear float32 = 2 * 0.797884560802865355879892
 	GELUCubic  float32 = 2 * 0.797884560802865355879892 * 0.044715
 )
 
-// GELU applies x·Φ(x) to m rows of n values, a multiple of 16, as the other activations do.
+// GELU applies x·Φ(x) to m rows of n values, a multiple of 16.
 func GELU(x []float32, stride, m, n int) { each(x, stride, m, n, GELUOf) }
 
-// Swish is x·σ(x·(linear + cubic·x²)) with the logistic function σ; neither factor is negative.
+// Swish applies x·σ(x·(linear + cubic·x²)) with the logistic function σ. Neither factor may be negative.
 func Swish(x []float32, stride, m, n int, linear, cubic float32) {
 	each(x, stride, m, n, func(v float32) float32 {
 		y := clamp(v)
@@ -22,7 +22,7 @@ func Swish(x []float32, stride, m, n int, linear, cubic float32) {
 	})
 }
 
-// Tanh is 2·σ(2x) − 1.
+// Tanh applies tanh x = 2·σ(2x) − 1.
 func Tanh(x []float32, stride, m, n int) {
 	each(x, stride, m, n, func(v float32) float32 {
 		v = clamp(v)
@@ -30,7 +30,7 @@ func Tanh(x []float32, stride, m, n int) {
 	})
 }
 
-// ReLU is the larger of x and 0.
+// ReLU replaces negative values by 0.
 func ReLU(x []float32, stride, m, n int) {
 	each(x, stride, m, n, func(v float32) float32 { return max(v, 0) })
 }
@@ -45,6 +45,7 @@ func Gate(x []float32, stride, m, n int) {
 	}
 }
 
+// applyToRows replaces each value of m rows of n values by f of it.
 func each(x []float32, stride, m, n int, f func(float32) float32) {
 	for i := range m {
 		row := x[i*stride:][:n]
@@ -54,8 +55,8 @@ func each(x []float32, stride, m, n int, f func(float32) float32) {
 	}
 }
 
-// clamp keeps x where [Exp] is not 0, and squares are finite.
+// clampToExp clamps x to the range where [Exp] is not 0, and squares are finite.
 func clamp(x float32) float32 { return max(min(x, -ExpMin), ExpMin) }
 
-// logistic is 1/σ(x).
+// logistic returns 1/σ(x).
 func logistic(x float32) float32 { return 1 + Exp(min(-x, -ExpMin)) }
