@@ -222,7 +222,7 @@ func unit(x []float32) bool {
 }
 
 // runBatch computes a batch of texts that are padded to the same length, and calls visit with the
-// vector of each id, including padding. Row is the index of the id.
+// vector of each id, including padding. row is the index of the id.
 func (m *Model) run(
 	ctx context.Context, ids []int32, attended []int, length int, visit func(row int, x []float32) error,
 ) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// find looks at searches by vectors, and at what they are limited to.
+// testSearch tests searches by vectors, with selections.
 func (s *suite) find() {
 	s.view(func(v collection.Snapshot) {
 		along := func(axis int) search.Query {
@@ -63,7 +63,7 @@ func (s *suite) find() {
 	s.searcher()
 }
 
-// searcher looks at what searches a collection by itself.
+// testSearcher tests [collection.Searcher].
 func (s *suite) searcher() {
 	by := collection.NewSearcher(s.c)
 	d, err := by.Describe(s.Context())
@@ -95,7 +95,7 @@ func (s *suite) searcher() {
 	require.ErrorIs(s, err, search.ErrClosed)
 }
 
-// count looks at facets.
+// testFacets tests facets.
 func (s *suite) count() {
 	s.view(func(v collection.Snapshot) {
 		counting, ok := v.(collection.Faceter)
@@ -141,7 +141,7 @@ func (s *suite) count() {
 	})
 }
 
-// lists looks at conditions and facets over lists and nested fields, which update and delete too.
+// testLists tests conditions and facets over lists and nested fields, also in updates and deletions.
 func (s *suite) lists() {
 	var docs []collection.DocumentInput
 	for i, id := range slices.Sorted(maps.Keys(conditiontest.ListDocs)) {
@@ -167,15 +167,15 @@ func (s *suite) lists() {
 		for name, want := range conditiontest.ListFacets {
 			field, err := condition.ParseField(name)
 			require.NoError(s, err)
-			all, err := v.(collection.Faceter).Facets(s.Context(), []condition.Field{field},
+			facets, err := v.(collection.Faceter).Facets(s.Context(), []condition.Field{field},
 				collection.Selection{Where: conditiontest.Bind(s, "list = TRUE")}, index.FacetOptions{})
 			require.NoError(s, err)
 			got := map[string]uint64{}
-			for _, v := range all[0].Values {
+			for _, v := range facets[0].Values {
 				got[v.Value.String()] = v.Docs
 			}
 			require.Equal(s, want, got, name)
-			require.EqualValues(s, len(docs), all[0].Docs)
+			require.EqualValues(s, len(docs), facets[0].Docs)
 		}
 	})
 	n, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "author.name = 'Ann'")})
@@ -186,7 +186,7 @@ func (s *suite) lists() {
 	require.Equal(s, 1, n.Documents)
 }
 
-// words looks at searches by words, and at explanations.
+// testKeywords tests searches by words, and explanations.
 func (s *suite) words() {
 	s.view(func(v collection.Snapshot) {
 		by, ok := v.(collection.Keywords)
