@@ -72,7 +72,7 @@ func (l *loops) panelWidth() int { return l.columns * l.vectors }
 // packKeys transposes the keys of a head into panels, padded with zeros to a multiple of 16.
 func (m *Model) packKeys(sc *scratch, k []float32, ld, n, d int) {
 	padded := roundUp(n, 16)
-	sc.keys = grow(sc.keys, padded*d)
+	sc.keys = resize(sc.keys, padded*d)
 	for j := 0; j < padded; {
 		width := min(m.loops.panelWidth(), padded-j)
 		panel := sc.keys[j*d:][:width*d]
@@ -95,8 +95,8 @@ func (m *Model) packKeys(sc *scratch, k []float32, ld, n, d int) {
 // multiple of 16.
 func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 	padded := roundUp(n, 16)
-	sc.values = grow(sc.values, padded*d)
-	panels(d, m.loops.columns, m.loops.vectors, func(first, vectors int) {
+	sc.values = resize(sc.values, padded*d)
+	visitPanels(d, m.loops.columns, m.loops.vectors, func(first, vectors int) {
 		width := vectors * m.loops.columns
 		panel := sc.values[first*padded:][:width*padded]
 		for j := range n {
@@ -130,7 +130,7 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 	padded := roundUp(b.attended, 16)
 	n := min(roundUp(to-from, 16), padded-from)
 	ld, tiles := stride(min(roundUp(to-from, keyStep), padded-from)), roundUp(b.rows, tileRows)
-	sc.scores = grow(sc.scores, tiles*ld)
+	sc.scores = resize(sc.scores, tiles*ld)
 	scores := sc.scores
 	for j := 0; j < n; {
 		width := min(l.panelWidth(), padded-from-j)
@@ -161,7 +161,7 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 	for i := seeing; i < b.rows; i++ {
 		clear(scores[i*ld:][:n])
 	}
-	panels(d, l.columns, l.vectors, func(column, vectors int) {
+	visitPanels(d, l.columns, l.vectors, func(column, vectors int) {
 		w := vectors * l.columns
 		l.products(out[column:], given, scores, ld, tiles, n, sc.values[column*padded+from*w:], zeros[:], vectors)
 	})

@@ -40,7 +40,7 @@ func stride(n int) int { return n + 16 }
 const blockRows = 12 * tileRows
 
 // setTexts selects texts i to j of a batch, and makes room for them.
-func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
+func (sc *scratch) setTexts(m *Model, b *engine.Batch, i, j int) {
 	first := b.Offsets[i]
 	sc.ids, sc.texts = b.IDs[first:b.Offsets[j]], sc.texts[:0]
 	sc.rows = len(sc.ids)
@@ -52,16 +52,16 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 	// Tiles of products reach beyond the last row, and by up to one more tile if a text does not
 	// begin at a multiple of tileRows.
 	rows, h := roundUp(sc.rows, tileRows)+tileRows, m.config.Hidden
-	sc.x, sc.context = grow(sc.x, rows*stride(h)), grow(sc.context, rows*stride(m.contextWidth))
-	sc.qkv = grow(sc.qkv, rows*stride(m.qkvWidth))
+	sc.x, sc.context = resize(sc.x, rows*stride(h)), resize(sc.context, rows*stride(m.contextWidth))
+	sc.qkv = resize(sc.qkv, rows*stride(m.qkvWidth))
 	if m.config.NormPlace != transformer.PostNorm {
-		sc.a = grow(sc.a, rows*stride(h))
+		sc.a = resize(sc.a, rows*stride(h))
 	}
-	sc.wide, sc.add = grow(sc.wide, blockRows*stride(m.width())), grow(sc.add, blockRows*stride(h))
+	sc.wide, sc.add = resize(sc.wide, blockRows*stride(m.feedForwardWidth())), resize(sc.add, blockRows*stride(h))
 }
 
 // feedForwardWidth returns the width of the widest rows of the feed-forward part.
-func (m *Model) width() int {
+func (m *Model) feedForwardWidth() int {
 	if m.config.Gated {
 		return 2 * m.config.Intermediate
 	}
@@ -70,7 +70,7 @@ func (m *Model) width() int {
 
 // visitBlocks calls visit for each block of rows with its first row, the number of its rows, and
 // that number rounded up to tiles.
-func (m *Model) blocks(sc *scratch, visit func(first, rows, padded int)) {
+func (m *Model) visitBlocks(sc *scratch, visit func(first, rows, padded int)) {
 	for i := 0; i < sc.rows; i += blockRows {
 		rows := min(blockRows, sc.rows-i)
 		visit(i, rows, roundUp(rows, tileRows))
@@ -80,8 +80,8 @@ func (m *Model) blocks(sc *scratch, visit func(first, rows, padded int)) {
 // forward computes the layers for a chunk.
 func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	h, l := m.config.Hidden, m.loops
-	s, given, qkv, wide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.width())
-	m.embed(sc)
+	s, given, qkv, wide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.feedForwardWidth())
+	m.embedTokens(sc)
 	in := sc.x // input of a layer: x itself, or its norm
 	if m.config.NormPlace != transformer.PostNorm {
 		in = sc.a
@@ -97,8 +97,8 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		}
 		// Attention or convolution.
 		y := &m.layers[i]
-		m.blocks(sc, func(first, _, padded int) {
-			y.qkv.mul(l, sc, sc.qkv[first*qkv:], qkv, in[first*s:], s, padded)
+		m.visitBlocks(sc, func(first, _, padded int) {
+			y.qkv.multiply(l, sc, sc.qkv[first*qkv:], qkv, in[first*s:], s, padded)
 		})
 		if y.convolution != nil {
 			m.convolve(sc, y)
@@ -110,16 +110,16 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		if m.config.NormPlace == transformer.PostNorm {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
-		m.blocks(sc, func(first, rows, padded int) {
+		m.visitBlocks(sc, func(first, rows, padded int) {
 			x, a := sc.x[first*s:], in[first*s:]
-			y.output.mul(l, sc, sc.add, s, sc.context[first*given:], given, padded)
+			y.output.multiply(l, sc, sc.add, s, sc.context[first*given:], given, padded)
 			m.addNormRows(a, x, sc.add, s, rows, y.attentionOutputNorm, middle)
-			y.up.mul(l, sc, sc.wide, wide, a, s, padded)
+			y.up.multiply(l, sc, sc.wide, wide, a, s, padded)
 			l.activate(m.config.Activation, sc.wide, wide, rows, m.config.Intermediate)
 			if m.config.Gated {
 				l.gate(sc.wide, wide, rows, m.config.Intermediate)
 			}
-			y.down.mul(l, sc, sc.add, s, sc.wide, wide, padded)
+			y.down.multiply(l, sc, sc.add, s, sc.wide, wide, padded)
 			m.addNormRows(a, x, sc.add, s, rows, y.feedForwardOutputNorm, last)
 		})
 	}
@@ -176,7 +176,7 @@ func (m *Model) normBefore(i int) Norm {
 
 // embedTokens writes the embeddings of tokens to x: the sums of the embeddings of words, types and
 // positions, in this order, normalized if the model has a norm, and projected to its size.
-func (m *Model) embed(sc *scratch) {
+func (m *Model) embedTokens(sc *scratch) {
 	e, h := m.config.EmbeddingSize(), m.config.Hidden
 	out := sc.x
 	if m.expand != nil {
@@ -203,8 +203,8 @@ func (m *Model) embed(sc *scratch) {
 		m.normRows(out, out, s, sc.rows, m.norm)
 	}
 	if m.expand != nil {
-		m.blocks(sc, func(first, _, padded int) {
-			m.expand.mul(m.loops, sc, sc.x[first*stride(h):], stride(h), out[first*s:], s, padded)
+		m.visitBlocks(sc, func(first, _, padded int) {
+			m.expand.multiply(m.loops, sc, sc.x[first*stride(h):], stride(h), out[first*s:], s, padded)
 		})
 	}
 }
@@ -218,14 +218,14 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 	if m.config.NormPlace != transformer.PostNorm {
 		out = sc.a
 	}
-	m.blocks(sc, func(first, rows, padded int) {
+	m.visitBlocks(sc, func(first, rows, padded int) {
 		x, ldx := out[first*s:], s
 		for i := range m.heads {
 			d := &m.heads[i]
 			ldy := stride(d.weight.n)
-			sc.nextHead = grow(sc.nextHead, padded*ldy)
+			sc.nextHead = resize(sc.nextHead, padded*ldy)
 			y := sc.nextHead
-			d.weight.mul(m.loops, sc, y, ldy, x, ldx, padded)
+			d.weight.multiply(m.loops, sc, y, ldy, x, ldx, padded)
 			m.loops.activate(d.Activation, y, ldy, rows, d.weight.n)
 			if d.Residual {
 				d.addResidual(m.loops, sc, y, ldy, x, ldx, rows, padded)
@@ -236,7 +236,7 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 		for r := range rows {
 			v := dst[(first+r)*m.dim:][:m.dim]
 			copy(v, x[r*ldx:])
-			if !unit(v) && bad < 0 {
+			if !normalize(v) && bad < 0 {
 				bad = first + r
 			}
 		}
@@ -247,8 +247,8 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 // addResidual adds the input x of a head, or its product with the residual weight, to the output y.
 func (d *head) addResidual(l *loops, sc *scratch, y []float32, ldy int, x []float32, ldx, rows, padded int) {
 	if d.residual != nil {
-		r := grow(sc.add, padded*ldy)
-		d.residual.mul(l, sc, r, ldy, x, ldx, padded)
+		r := resize(sc.add, padded*ldy)
+		d.residual.multiply(l, sc, r, ldy, x, ldx, padded)
 		sc.add, x, ldx = r, r, ldy
 	}
 	for i := range rows {

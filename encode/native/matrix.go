@@ -14,7 +14,7 @@ func roundUp(n, size int) int { return (n + size - 1) / size * size }
 // visitPanels divides n columns, a multiple of 16, into panels of at most maxVectors
 // vectors and about the same size, and calls visit with the first column and the number
 // of vectors of each. A vector has the given columns.
-func panels(n, columns, maxVectors int, visit func(first, vectors int)) {
+func visitPanels(n, columns, maxVectors int, visit func(first, vectors int)) {
 	vectors := n / columns
 	count := (vectors + maxVectors - 1) / maxVectors
 	first := 0
@@ -62,7 +62,7 @@ func pack(l *loops, p Precision, in int, parts ...Linear) *matrix {
 	}
 	m.bias = bias
 	m.data = make([]float32, m.k*m.n)
-	panels(m.n, l.columns, l.vectors, func(first, vectors int) {
+	visitPanels(m.n, l.columns, l.vectors, func(first, vectors int) {
 		width := vectors * l.columns
 		panel := m.data[first*m.k:][:width*m.k]
 		for j := range min(width, len(rows)-first) {
@@ -80,7 +80,7 @@ func (m *matrix) packBytes(l *loops, rows [][]float32, bias []float32) {
 	m.starts, m.columns = make([]int32, m.n), make([]float32, 2*m.n)
 	quantized, scale := make([]byte, m.k), make([]float32, 1)
 	row := make([]float32, m.k)
-	panels(m.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
+	visitPanels(m.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
 		width := vectors * l.bytes.columns
 		panel, columns := m.bytes[first*m.k:][:width*m.k], m.columns[2*first:][:2*width]
 		copy(columns[width:], bias[first:][:width])
@@ -100,24 +100,24 @@ func (m *matrix) packBytes(l *loops, rows [][]float32, bias []float32) {
 
 // multiply writes the products of m rows of a with the matrix, plus its bias, to c.
 // m is a multiple of tileRows.
-func (w *matrix) mul(l *loops, sc *scratch, c []float32, ldc int, a []float32, lda, m int) {
+func (w *matrix) multiply(l *loops, sc *scratch, c []float32, ldc int, a []float32, lda, m int) {
 	if w.bytes == nil {
-		panels(w.n, l.columns, l.vectors, func(first, vectors int) {
+		visitPanels(w.n, l.columns, l.vectors, func(first, vectors int) {
 			l.products(c[first:], ldc, a, lda, m, w.k, w.data[first*w.k:], w.bias[first:], vectors)
 		})
 		return
 	}
 	stride := w.k + 64
-	sc.bytes, sc.scales = grow(sc.bytes, m*stride), grow(sc.scales, m)
+	sc.bytes, sc.scales = resize(sc.bytes, m*stride), resize(sc.scales, m)
 	l.quantize(sc.bytes, stride, sc.scales, a, lda, m, w.k, plain.Magic+float32(l.bytes.offset))
-	panels(w.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
+	visitPanels(w.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
 		l.bytes.products(c[first:], ldc, sc.bytes, stride, sc.scales, m, w.k,
 			w.bytes[first*w.k:], w.starts[first:], w.columns[2*first:], vectors)
 	})
 }
 
 // resize returns x with length n, or new memory if x is too small. Its contents are undefined.
-func grow[T any](x []T, n int) []T {
+func resize[T any](x []T, n int) []T {
 	if cap(x) < n {
 		return make([]T, n)
 	}

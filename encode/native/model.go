@@ -61,7 +61,7 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	if o.Precision != F32 && o.Precision != Int8 {
 		return nil, fmt.Errorf("encoder: %w: %v", ErrConfig, o.Precision)
 	}
-	l, err := tier(o.Tier)
+	l, err := findTier(o.Tier)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 		contextWidth: e,
 	}
 	m.pool.New = func() any { return new(scratch) }
-	m.norm, m.final = whole(w.Norm), whole(w.Final)
+	m.norm, m.final = withBeta(w.Norm), withBeta(w.Final)
 	if e != c.Hidden {
 		m.expand = pack(l, o.Precision, e, w.Project)
 	}
@@ -108,7 +108,7 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 }
 
 // withBeta returns a norm that has a beta: zeros if it has none. An empty norm stays empty.
-func whole(n Norm) Norm {
+func withBeta(n Norm) Norm {
 	if n.Gamma != nil && n.Beta == nil {
 		n.Beta = make([]float32, len(n.Gamma))
 	}
@@ -119,12 +119,12 @@ func whole(n Norm) Norm {
 func packLayer(l *loops, p Precision, c *Config, x *Layer, form transformer.LayerForm) layer {
 	y := layer{
 		form:                  form,
-		attentionNorm:         whole(x.AttentionNorm),
-		attentionOutputNorm:   whole(x.AttentionOutputNorm),
-		feedForwardNorm:       whole(x.FeedForwardNorm),
-		feedForwardOutputNorm: whole(x.FeedForwardOutputNorm),
-		queryNorm:             whole(x.QueryNorm),
-		keyNorm:               whole(x.KeyNorm),
+		attentionNorm:         withBeta(x.AttentionNorm),
+		attentionOutputNorm:   withBeta(x.AttentionOutputNorm),
+		feedForwardNorm:       withBeta(x.FeedForwardNorm),
+		feedForwardOutputNorm: withBeta(x.FeedForwardOutputNorm),
+		queryNorm:             withBeta(x.QueryNorm),
+		keyNorm:               withBeta(x.KeyNorm),
 		up:                    pack(l, p, c.Hidden, x.Up),
 		down:                  pack(l, p, c.Intermediate, x.Down),
 	}
@@ -172,7 +172,7 @@ func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error
 		for j < n && b.Offsets[j+1]-b.Offsets[i] <= chunkTokens {
 			j++
 		}
-		sc.begin(m, &b, i, j)
+		sc.setTexts(m, &b, i, j)
 		if err := m.forward(ctx, sc); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error
 
 // normalize divides a vector by its length, or by 1e-12 if that is more, as PyTorch
 // does, and reports whether the length is finite.
-func unit(x []float32) bool {
+func normalize(x []float32) bool {
 	var sums [plain.Lanes]float32
 	for j, v := range x {
 		sums[j%plain.Lanes] = floats.FMA(v, v, sums[j%plain.Lanes])

@@ -127,7 +127,7 @@ func Tiers() (names []string) {
 
 // findTier returns the loops of a name, see [Options.Tier]. An unknown name is an error
 // that wraps [kernels.ErrUnavailable]; it never falls back to another tier.
-func tier(name string) (*loops, error) {
+func findTier(name string) (*loops, error) {
 	var from string
 	if name == "" {
 		if name = os.Getenv(kernels.EnvCPU); name == "" {

@@ -110,7 +110,7 @@ var loaded struct {
 }
 
 // loadLibrary opens a library, or returns the one that was opened before.
-func load(path string) (*api, error) {
+func loadLibrary(path string) (*api, error) {
 	loaded.Lock()
 	defer loaded.Unlock()
 	if a := loaded.byPath[path]; a != nil {
@@ -165,12 +165,12 @@ func open(path string) (*api, error) {
 	a.register(table)
 	// The level fatal keeps messages off the standard error: errors are returned as a status.
 	const fatal, arena, defaultMemory = 4, 1, 0
-	err = a.check(a.createEnv(fatal, "plaid", &a.env))
+	err = a.statusError(a.createEnv(fatal, "plaid", &a.env))
 	if err == nil {
-		err = a.check(a.defaultAllocator(&a.allocator))
+		err = a.statusError(a.defaultAllocator(&a.allocator))
 	}
 	if err == nil {
-		err = a.check(a.createMemory(arena, defaultMemory, &a.memory))
+		err = a.statusError(a.createMemory(arena, defaultMemory, &a.memory))
 	}
 	if err != nil {
 		return nil, fail("", err)
@@ -216,7 +216,7 @@ func (a *api) register(table *[slotsOfVersion12]uintptr) {
 }
 
 // statusError converts a status to an error with its message, and releases it. nil means success.
-func (a *api) check(status handle) error {
+func (a *api) statusError(status handle) error {
 	if status == nil {
 		return nil
 	}
@@ -225,9 +225,9 @@ func (a *api) check(status handle) error {
 }
 
 // firstError returns the error of the first status that is one, and releases all.
-func (a *api) first(statuses ...handle) (err error) {
+func (a *api) firstError(statuses ...handle) (err error) {
 	for _, s := range statuses {
-		if e := a.check(s); err == nil {
+		if e := a.statusError(s); err == nil {
 			err = e
 		}
 	}

@@ -27,7 +27,7 @@ type Model struct {
 	session handle
 	in      []port // ids, mask, and possibly types
 	out     port
-	all     []port // all inputs and outputs, whose names have to be freed
+	ports   []port // all inputs and outputs, whose names have to be freed
 	dim     int
 	length  int  // every text is padded to this length. 0 means any length
 	single  bool // the graph computes one text at a time
@@ -49,7 +49,7 @@ func Open(path string, o Options) (*Model, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
-	a, err := load(lib)
+	a, err := loadLibrary(lib)
 	if err != nil {
 		return nil, fmt.Errorf("onnxruntime: %w", err)
 	}
@@ -71,35 +71,35 @@ func (m *Model) open(path string) error {
 	// Create the session.
 	a := m.api
 	var options handle
-	if err := a.check(a.createOptions(&options)); err != nil {
+	if err := a.statusError(a.createOptions(&options)); err != nil {
 		return err
 	}
 	defer a.releaseOptions(options)
 	const allOptimizations = 99
 	// One thread computes a batch, since several batches run at the same time.
-	if err := a.first(a.disableMemPattern(options), a.optimization(options, allOptimizations),
+	if err := a.firstError(a.disableMemPattern(options), a.optimization(options, allOptimizations),
 		a.intraThreads(options, 1), a.interThreads(options, 1)); err != nil {
 		return err
 	}
-	if err := a.check(a.createSession(a.env, path, options, &m.session)); err != nil {
+	if err := a.statusError(a.createSession(a.env, path, options, &m.session)); err != nil {
 		return fmt.Errorf("%w: %w", ErrGraph, err)
 	}
 	// Select the inputs and the output.
-	in, err := a.ports(m.session, inputs)
-	m.all = append(m.all, in...)
+	in, err := a.listPorts(m.session, inputs)
+	m.ports = append(m.ports, in...)
 	if err != nil {
 		return err
 	}
-	out, err := a.ports(m.session, outputs)
-	m.all = append(m.all, out...)
+	out, err := a.listPorts(m.session, outputs)
+	m.ports = append(m.ports, out...)
 	if err != nil {
 		return err
 	}
-	if err := m.choose(in, out); err != nil {
+	if err := m.selectPorts(in, out); err != nil {
 		return err
 	}
 	// Run the graph once, to learn the dimension and to check that it works.
-	if err := m.run(context.Background(), []int32{0}, []int{1}, 1, func(_ int, x []float32) error {
+	if err := m.runBatch(context.Background(), []int32{0}, []int{1}, 1, func(_ int, x []float32) error {
 		m.dim = len(x)
 		return nil
 	}); err != nil {
@@ -131,11 +131,11 @@ func (m *Model) Close() error {
 
 // release frees the memory and handles of the library.
 func (m *Model) release() {
-	m.api.freeNames(m.all)
+	m.api.freeNames(m.ports)
 	if m.session != nil {
 		m.api.releaseSession(m.session)
 	}
-	m.all, m.session = nil, nil
+	m.ports, m.session = nil, nil
 }
 
 // Encode implements [engine.Engine]. Texts are sorted by length and padded to the
@@ -182,11 +182,11 @@ func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error
 			copy(ids[r*length:], b.IDs[b.Offsets[i]:b.Offsets[i+1]])
 			attended = append(attended, b.Attends(i))
 		}
-		err := m.run(ctx, ids, attended, length, func(row int, x []float32) error {
+		err := m.runBatch(ctx, ids, attended, length, func(row int, x []float32) error {
 			if i, token := order[row/length], row%length; token < b.Length(i) {
 				vector := dst[(b.Offsets[i]+token)*m.dim:][:m.dim]
 				copy(vector, x)
-				if !unit(vector) {
+				if !normalize(vector) {
 					return fmt.Errorf("%w: token %d of text %d", engine.ErrNotFinite, token, i)
 				}
 			}
@@ -206,7 +206,7 @@ const unitTolerance = 1e-3
 
 // normalize scales a vector to unit length, unless it has that, and reports whether it is
 // finite. As in PyTorch, a length below 1e-12 counts as 1e-12.
-func unit(x []float32) bool {
+func normalize(x []float32) bool {
 	sum := 0.0
 	for _, v := range x {
 		sum += float64(v) * float64(v)
@@ -223,7 +223,7 @@ func unit(x []float32) bool {
 
 // runBatch computes a batch of texts that are padded to the same length, and calls visit with the
 // vector of each id, including padding. row is the index of the id.
-func (m *Model) run(
+func (m *Model) runBatch(
 	ctx context.Context, ids []int32, attended []int, length int, visit func(row int, x []float32) error,
 ) error {
 	if err := ctx.Err(); err != nil {
@@ -247,7 +247,7 @@ func (m *Model) run(
 	}()
 	for i, p := range m.in {
 		cnames[i] = p.cname
-		data, bytes := input(&pin, p.kind, len(ids), func(j int) int32 {
+		data, bytes := pinnedInput(&pin, p.kind, len(ids), func(j int) int32 {
 			switch {
 			case i == 0:
 				return ids[j]
@@ -256,23 +256,23 @@ func (m *Model) run(
 			}
 			return 0
 		})
-		if err := a.check(a.createTensor(a.memory, data, bytes, &shape[0], 2, p.kind, &values[i])); err != nil {
+		if err := a.statusError(a.createTensor(a.memory, data, bytes, &shape[0], 2, p.kind, &values[i])); err != nil {
 			return err
 		}
 	}
 	// Run the graph, and stop it when the context ends.
 	var options, result handle
-	if err := a.check(a.createRunOptions(&options)); err != nil {
+	if err := a.statusError(a.createRunOptions(&options)); err != nil {
 		return err
 	}
 	defer a.releaseRunOptions(options)
 	terminated := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(terminated)
-		a.check(a.terminate(options))
+		a.statusError(a.terminate(options))
 	})
 	outName := m.out.cname
-	err := a.check(a.run(m.session, options, &cnames[0], &values[0], uintptr(len(values)), &outName, 1, &result))
+	err := a.statusError(a.run(m.session, options, &cnames[0], &values[0], uintptr(len(values)), &outName, 1, &result))
 	if !stop() {
 		<-terminated // options is not used any longer
 	}
@@ -285,11 +285,11 @@ func (m *Model) run(
 	if err != nil {
 		return fmt.Errorf("batch of %d texts of %d ids: %w", len(attended), length, err)
 	}
-	return m.read(result, len(attended), length, visit)
+	return m.readVectors(result, len(attended), length, visit)
 }
 
 // pinnedInput returns pinned memory with n numbers of a type, and its size in bytes.
-func input(pin *runtime.Pinner, kind int32, n int, value func(i int) int32) (unsafe.Pointer, uintptr) {
+func pinnedInput(pin *runtime.Pinner, kind int32, n int, value func(i int) int32) (unsafe.Pointer, uintptr) {
 	if kind == typeInt32 {
 		x := make([]int32, n)
 		for j := range x {
@@ -307,14 +307,14 @@ func input(pin *runtime.Pinner, kind int32, n int, value func(i int) int32) (uns
 }
 
 // readVectors checks the shape of a tensor, and calls visit with its vectors.
-func (m *Model) read(result handle, texts, length int, visit func(row int, x []float32) error) error {
+func (m *Model) readVectors(result handle, texts, length int, visit func(row int, x []float32) error) error {
 	a := m.api
 	var info handle
-	if err := a.check(a.shapeOf(result, &info)); err != nil {
+	if err := a.statusError(a.shapeOf(result, &info)); err != nil {
 		return err
 	}
 	defer a.releaseTensorInfo(info)
-	kind, shape, err := a.shape(info)
+	kind, shape, err := a.readShape(info)
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (m *Model) read(result handle, texts, length int, visit func(row int, x []f
 		return fmt.Errorf("output %s has shape %v, want [%d, %d, dimensions]", m.out.name, shape, texts, length)
 	}
 	var data unsafe.Pointer
-	if err := a.check(a.data(result, &data)); err != nil {
+	if err := a.statusError(a.data(result, &data)); err != nil {
 		return err
 	}
 	if data == nil {

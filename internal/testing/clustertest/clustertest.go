@@ -42,10 +42,10 @@ type Options struct {
 
 // Cluster is a cluster in the process of a test.
 type Cluster struct {
-	T     testing.TB
-	Dir   string
-	Store *Store // each node reaches it through its gate
-	o     Options
+	T       testing.TB
+	Dir     string
+	Store   *Store // each node reaches it through its gate
+	options Options
 
 	mu    sync.Mutex
 	nodes map[string]*Node
@@ -65,7 +65,7 @@ type Node struct {
 // New starts a cluster for as long as a test runs.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	c := &Cluster{T: t, Dir: t.TempDir(), o: o, nodes: map[string]*Node{}}
+	c := &Cluster{T: t, Dir: t.TempDir(), options: o, nodes: map[string]*Node{}}
 	if o.Store == nil {
 		folder, err := objects.OpenFolder(filepath.Join(c.Dir, "store"))
 		require.NoError(t, err)
@@ -141,8 +141,8 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 		Logger:  logger(name),
 		Index:   store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
 	}
-	if c.o.Change != nil {
-		c.o.Change(&cfg)
+	if c.options.Change != nil {
+		c.options.Change(&cfg)
 	}
 	n.Cluster, err = cluster.Open(ctx, cfg)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *Cluster) Nodes() (nodes []*Node) {
 }
 
 // removeNode removes a node from the running nodes.
-func (c *Cluster) leave(name string) *Node {
+func (c *Cluster) removeNode(name string) *Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.nodes[name]
@@ -186,7 +186,7 @@ func (c *Cluster) leave(name string) *Node {
 // Stop ends a node in an orderly way.
 func (c *Cluster) Stop(name string) {
 	c.T.Helper()
-	n := c.leave(name)
+	n := c.removeNode(name)
 	n.Resume()
 	ctx, stop := context.WithTimeout(context.Background(), Patience)
 	defer stop()
@@ -200,7 +200,7 @@ func (c *Cluster) Stop(name string) {
 // store may be performed or not. Kill returns when the node has ended.
 func (c *Cluster) Kill(name string) {
 	c.T.Helper()
-	n := c.leave(name)
+	n := c.removeNode(name)
 	n.gate.set(cut)
 	n.door.set(cut)
 	_ = n.server.Close()

@@ -49,7 +49,7 @@ func (v *valve) set(s state) {
 }
 
 // waitOpen waits until the valve is open. It returns an error when the valve is cut or the context ends.
-func (v *valve) pass(ctx context.Context) error {
+func (v *valve) waitOpen(ctx context.Context) error {
 	for {
 		v.mu.Lock()
 		s, changed := v.state, v.changed
@@ -73,14 +73,14 @@ func (v *valve) pass(ctx context.Context) error {
 func through[T any](
 	ctx context.Context, v *valve, perform func(context.Context) (T, error),
 ) (answer T, err error) {
-	if err := v.pass(ctx); err != nil {
+	if err := v.waitOpen(ctx); err != nil {
 		return answer, err
 	}
 	within, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(v.life, func() { stop(ErrCut) })()
 	answer, err = perform(within)
-	if waitErr := v.pass(ctx); waitErr != nil {
+	if waitErr := v.waitOpen(ctx); waitErr != nil {
 		err = waitErr
 	}
 	return answer, err
@@ -117,11 +117,11 @@ func (g *gate) RemoveLeftovers(ctx context.Context, before time.Time) (int, erro
 }
 
 func (g *gate) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry, err error) {
-	if err := g.pass(ctx); err != nil { // not through: the body needs the context
+	if err := g.waitOpen(ctx); err != nil { // not through: the body needs the context
 		return nil, e, err
 	}
 	r, e, err = g.next.Get(ctx, name, from, length)
-	if waitErr := g.pass(ctx); waitErr != nil {
+	if waitErr := g.waitOpen(ctx); waitErr != nil {
 		if err == nil {
 			_ = r.Close()
 		}
@@ -141,7 +141,7 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if err := b.v.pass(b.ctx); err != nil {
+	if err := b.v.waitOpen(b.ctx); err != nil {
 		return 0, err
 	}
 	return b.ReadCloser.Read(p)
@@ -156,7 +156,7 @@ type door struct {
 // ServeHTTP implements http.Handler.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	next := d.next.Load()
-	if d.pass(r.Context()) != nil || next == nil {
+	if d.waitOpen(r.Context()) != nil || next == nil {
 		panic(http.ErrAbortHandler)
 	}
 	(*next).ServeHTTP(w, r)

@@ -27,15 +27,15 @@ var (
 type Store struct {
 	next objects.Store
 
-	mu      sync.Mutex
-	r       *rand.Rand
-	share   float64                  // of requests that fail
-	most    time.Duration            // the longest delay of an answer
-	ahead   time.Duration            // how much the clock is ahead of the other store's
-	made    map[string]time.Duration // the value of ahead when each object was made
-	counts  map[string]int           // requests and faults, by kinds
-	decide  func(op, name string) Fault
-	arrives sync.WaitGroup // changes that arrive late
+	mu       sync.Mutex
+	r        *rand.Rand
+	share    float64                  // of requests that fail
+	maxDelay time.Duration            // the longest delay of an answer
+	ahead    time.Duration            // how much the clock is ahead of the other store's
+	made     map[string]time.Duration // the value of ahead when each object was made
+	counts   map[string]int           // requests and faults, by kinds
+	decide   func(op, name string) Fault
+	arrives  sync.WaitGroup // changes that arrive late
 }
 
 // Fault is the fault of a request.
@@ -57,7 +57,7 @@ var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn
 // NewStore returns a store without faults; see [Store.Faults].
 func NewStore(next objects.Store, seed uint64) *Store {
 	return &Store{
-		next: next, r: rand.New(rand.NewPCG(seed, 39)), most: 20 * time.Millisecond,
+		next: next, r: rand.New(rand.NewPCG(seed, 39)), maxDelay: 20 * time.Millisecond,
 		made: map[string]time.Duration{}, counts: map[string]int{},
 	}
 }
@@ -97,13 +97,13 @@ func (s *Store) Counts() map[string]int {
 
 // drawFault counts a request and chooses its fault, at random among candidates. It delays slow requests,
 // and returns the error of those that are not performed.
-func (s *Store) fault(ctx context.Context, op, name string, candidates ...Fault) (Fault, error) {
+func (s *Store) drawFault(ctx context.Context, op, name string, candidates ...Fault) (Fault, error) {
 	s.mu.Lock()
 	s.counts[op]++
 	f, delay, decide := None, time.Duration(0), s.decide
 	if s.r.Float64() < s.share {
 		f = candidates[s.r.IntN(len(candidates))]
-		delay = time.Duration(s.r.Int64N(int64(s.most)))
+		delay = time.Duration(s.r.Int64N(int64(s.maxDelay)))
 	}
 	s.mu.Unlock()
 	if decide != nil {
@@ -118,7 +118,7 @@ func (s *Store) fault(ctx context.Context, op, name string, candidates ...Fault)
 	}
 	switch f {
 	case Slow:
-		return None, sleep(ctx, delay)
+		return None, sleepContext(ctx, delay)
 	case Lost:
 		return f, fmt.Errorf("%s %s: %w", op, name, ErrFault)
 	case Refused:
@@ -128,7 +128,7 @@ func (s *Store) fault(ctx context.Context, op, name string, candidates ...Fault)
 }
 
 // sleepContext sleeps until the context ends.
-func sleep(ctx context.Context, d time.Duration) error {
+func sleepContext(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -156,7 +156,7 @@ func (s *Store) change(
 	switch f {
 	case Late:
 		s.mu.Lock()
-		delay := time.Duration(s.r.Int64N(int64(25 * s.most)))
+		delay := time.Duration(s.r.Int64N(int64(25 * s.maxDelay)))
 		s.mu.Unlock()
 		s.arrives.Go(func() {
 			time.Sleep(delay)
@@ -174,7 +174,7 @@ func (s *Store) change(
 
 // Put implements [objects.Store].
 func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	f, err := s.fault(ctx, "put", name, Lost, Refused, Mute, Late, Slow)
+	f, err := s.drawFault(ctx, "put", name, Lost, Refused, Mute, Late, Slow)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -192,7 +192,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 
 // Replace implements [objects.Store].
 func (s *Store) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
-	f, err := s.fault(ctx, "replace", name, Lost, Mute, Late, Slow)
+	f, err := s.drawFault(ctx, "replace", name, Lost, Mute, Late, Slow)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -203,7 +203,7 @@ func (s *Store) Replace(ctx context.Context, name string, body []byte) (time.Tim
 
 // Delete implements [objects.Store].
 func (s *Store) Delete(ctx context.Context, name string) error {
-	f, err := s.fault(ctx, "delete", name, Lost, Mute, Late, Slow)
+	f, err := s.drawFault(ctx, "delete", name, Lost, Mute, Late, Slow)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 }
 
 // withClock returns an entry with the time of this store's clock.
-func (s *Store) shown(e objects.Entry) objects.Entry {
+func (s *Store) withClock(e objects.Entry) objects.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.Made = e.Made.Add(s.made[e.Name])
@@ -223,7 +223,7 @@ func (s *Store) shown(e objects.Entry) objects.Entry {
 
 // Get implements [objects.Store].
 func (s *Store) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
-	f, err := s.fault(ctx, "get", name, Lost, Slow, Torn)
+	f, err := s.drawFault(ctx, "get", name, Lost, Slow, Torn)
 	if err != nil {
 		return nil, objects.Entry{}, err
 	}
@@ -238,7 +238,7 @@ func (s *Store) Get(ctx context.Context, name string, from, length int64) (io.Re
 		}
 		r = torn{io.LimitReader(r, bodyBytes/2), r}
 	}
-	return r, s.shown(e), nil
+	return r, s.withClock(e), nil
 }
 
 // torn is a body that ends too early, with an error.
@@ -257,12 +257,12 @@ func (t torn) Read(p []byte) (int, error) {
 
 // List implements [objects.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
-	if _, err := s.fault(ctx, "list", prefix, Lost, Slow); err != nil {
+	if _, err := s.drawFault(ctx, "list", prefix, Lost, Slow); err != nil {
 		return nil, err
 	}
 	entries, err := s.next.List(ctx, prefix, after, limit)
 	for i := range entries {
-		entries[i] = s.shown(entries[i])
+		entries[i] = s.withClock(entries[i])
 	}
 	return entries, err
 }

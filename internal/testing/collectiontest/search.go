@@ -16,8 +16,8 @@ import (
 )
 
 // testSearch tests searches by vectors, with selections.
-func (s *suite) find() {
-	s.view(func(v collection.Snapshot) {
+func (s *suite) testSearch() {
+	s.withSnapshot(func(v collection.Snapshot) {
 		along := func(axis int) search.Query {
 			d := document("", axis)
 			return search.Query{Vectors: d.Vectors, Dim: dim}
@@ -60,11 +60,11 @@ func (s *suite) find() {
 		wrong := search.Query{Vectors: []float32{1, 0}, Dim: 2}
 		require.Error(s, v.Check(&wrong))
 	})
-	s.searcher()
+	s.testSearcher()
 }
 
 // testSearcher tests [collection.Searcher].
-func (s *suite) searcher() {
+func (s *suite) testSearcher() {
 	by := collection.NewSearcher(s.c)
 	d, err := by.Describe(s.Context())
 	require.NoError(s, err)
@@ -96,8 +96,8 @@ func (s *suite) searcher() {
 }
 
 // testFacets tests facets.
-func (s *suite) count() {
-	s.view(func(v collection.Snapshot) {
+func (s *suite) testFacets() {
+	s.withSnapshot(func(v collection.Snapshot) {
 		counting, ok := v.(collection.Faceter)
 		require.True(s, ok, "facets")
 		n, err := condition.ParseField("n")
@@ -142,7 +142,7 @@ func (s *suite) count() {
 }
 
 // testLists tests conditions and facets over lists and nested fields, also in updates and deletions.
-func (s *suite) lists() {
+func (s *suite) testLists() {
 	var docs []collection.DocumentInput
 	for i, id := range slices.Sorted(maps.Keys(conditiontest.ListDocs)) {
 		d := document(id, i)
@@ -151,7 +151,7 @@ func (s *suite) lists() {
 	}
 	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		for text, want := range conditiontest.ListCases {
 			f, err := v.Filter(s.Context(), collection.Selection{Where: conditiontest.Bind(s, text)})
 			require.NoError(s, err)
@@ -187,8 +187,8 @@ func (s *suite) lists() {
 }
 
 // testKeywords tests searches by words, and explanations.
-func (s *suite) words() {
-	s.view(func(v collection.Snapshot) {
+func (s *suite) testKeywords() {
+	s.withSnapshot(func(v collection.Snapshot) {
 		by, ok := v.(collection.Keywords)
 		require.True(s, ok, "keywords")
 		find := func(text string, chosen ...collection.Selection) (ids []string) {

@@ -43,14 +43,14 @@ func RunShards(t *testing.T, set collection.Catalog, shards int) {
 	s.declare()
 	s.update()
 	s.read()
-	s.find()
-	s.count()
-	s.words()
-	s.whole()
-	s.lists()
+	s.testSearch()
+	s.testFacets()
+	s.testKeywords()
+	s.testWhole()
+	s.testLists()
 	s.change()
 	s.passages()
-	s.limit()
+	s.testLimit()
 	existed, err := set.Drop(t.Context(), Name)
 	require.NoError(t, err)
 	require.True(t, existed)
@@ -60,8 +60,8 @@ func RunShards(t *testing.T, set collection.Catalog, shards int) {
 }
 
 // countDocuments counts the documents that a search finds for an id.
-func (s *suite) having(id string) (n int) {
-	s.view(func(v collection.Snapshot) {
+func (s *suite) countDocuments(id string) (n int) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		filter, err := v.Filter(s.Context(), collection.Selection{IDs: []string{id}})
 		require.NoError(s, err)
 		r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 1).Vectors, Dim: dim}},
@@ -148,7 +148,7 @@ func (s *suite) update() {
 }
 
 // withSnapshot calls test with a snapshot of the newest state.
-func (s *suite) view(test func(v collection.Snapshot)) {
+func (s *suite) withSnapshot(test func(v collection.Snapshot)) {
 	s.Helper()
 	v, err := s.c.Snapshot(s.Context())
 	require.NoError(s, err)
@@ -157,7 +157,7 @@ func (s *suite) view(test func(v collection.Snapshot)) {
 }
 
 // readIDs returns the ids of the documents of a selection, in their order.
-func (s *suite) ids(v collection.Snapshot, chosen collection.Selection, o collection.ReadOptions) []string {
+func (s *suite) readIDs(v collection.Snapshot, chosen collection.Selection, o collection.ReadOptions) []string {
 	s.Helper()
 	ids := []string{}
 	for d, err := range v.Documents(s.Context(), chosen, o) {
@@ -170,7 +170,7 @@ func (s *suite) ids(v collection.Snapshot, chosen collection.Selection, o collec
 
 // read tests reading documents.
 func (s *suite) read() {
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		require.Equal(s, dim, v.Dim())
 		require.GreaterOrEqual(s, v.Most(), 5)
 		d, err := v.Describe(s.Context())
@@ -195,7 +195,7 @@ func (s *suite) read() {
 			"a false one":     {collection.Selection{Where: conditiontest.Bind(s, "n > 3")}, []string{}},
 			"several of them": {collection.Selection{Where: conditiontest.Bind(s, "n = 0 OR n = 2")}, nil},
 		} {
-			got := s.ids(v, c.chosen, collection.ReadOptions{})
+			got := s.readIDs(v, c.chosen, collection.ReadOptions{})
 			if c.want == nil { // in the order of the numbers
 				require.ElementsMatch(s, []string{"a", "c", "e"}, got, name)
 				require.True(s, slices.IsSortedFunc(got,
@@ -205,10 +205,10 @@ func (s *suite) read() {
 			require.Equal(s, c.want, got, name)
 		}
 		require.ElementsMatch(s, []string{"a", "b", "c", "d", "e"},
-			s.ids(v, collection.Selection{}, collection.ReadOptions{}))
-		require.Len(s, s.ids(v, collection.Selection{}, collection.ReadOptions{Limit: 2}), 2)
+			s.readIDs(v, collection.Selection{}, collection.ReadOptions{}))
+		require.Len(s, s.readIDs(v, collection.Selection{}, collection.ReadOptions{Limit: 2}), 2)
 		require.Equal(s, []string{"c"},
-			s.ids(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
+			s.readIDs(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
 		for d, err := range v.Documents(s.Context(), collection.Selection{IDs: []string{"b"}},
 			collection.ReadOptions{Metadata: true, Vectors: true}) {
 			require.NoError(s, err)
@@ -235,7 +235,7 @@ func (s *suite) read() {
 
 // testWhole tests operations on all documents: verification, training, backup and
 // restoration.
-func (s *suite) whole() {
+func (s *suite) testWhole() {
 	checks, ok := s.c.(collection.Verifier)
 	require.True(s, ok, "a check")
 	require.NoError(s, checks.Verify(s.Context()))
@@ -301,8 +301,8 @@ func (s *suite) change() {
 		map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
 	require.NoError(s, err)
 	require.Equal(s, index.Affected{Documents: 2}, n)
-	s.view(func(v collection.Snapshot) {
-		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v,
+	s.withSnapshot(func(v collection.Snapshot) {
+		require.ElementsMatch(s, []string{"a", "e"}, s.readIDs(v,
 			collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
@@ -318,9 +318,9 @@ func (s *suite) change() {
 		require.NoError(s, err)
 		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		require.ElementsMatch(s, []string{"b", "c", "d"},
-			s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
+			s.readIDs(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
 		chosen collection.Selection
@@ -335,8 +335,8 @@ func (s *suite) change() {
 		require.NoError(s, err)
 		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
-	s.view(func(v collection.Snapshot) {
-		require.ElementsMatch(s, []string{"d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
+	s.withSnapshot(func(v collection.Snapshot) {
+		require.ElementsMatch(s, []string{"d", "e"}, s.readIDs(v, collection.Selection{}, collection.ReadOptions{}))
 	})
 	st, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
@@ -357,7 +357,7 @@ func (s *suite) passages() {
 	}
 	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		q := search.Query{Vectors: docs[1].Vectors, Dim: dim}
 		r, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Group: search.GroupBest, Passages: 2})
 		require.NoError(s, err)
@@ -389,12 +389,12 @@ func (s *suite) passages() {
 	}
 	_, err = s.c.Update(s.Context(), append(docs[:1:1], other...), collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	require.Equal(s, 1, s.having("long"), "what comes takes the place of all passages")
+	require.Equal(s, 1, s.countDocuments("long"), "what comes takes the place of all passages")
 	_, err = s.c.Update(s.Context(), []collection.DocumentInput{document("long", 1)},
 		collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	require.Equal(s, 1, s.having("long"))
-	require.Equal(s, 1, s.having("o3"))
+	require.Equal(s, 1, s.countDocuments("long"))
+	require.Equal(s, 1, s.countDocuments("o3"))
 	n, err := s.c.Delete(s.Context(),
 		collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
 	require.NoError(s, err)
@@ -404,7 +404,7 @@ func (s *suite) passages() {
 }
 
 // testLimit tests the limit on documents.
-func (s *suite) limit() {
+func (s *suite) testLimit() {
 	_, err := s.c.Delete(s.Context(), collection.Selection{IDs: []string{"long"}})
 	require.NoError(s, err)
 	zero, two := uint64(0), uint64(2)
@@ -426,9 +426,9 @@ func (s *suite) limit() {
 		require.NoError(s, err)
 		require.EqualValues(s, 2, st.Documents)
 		s.numbers[id] = r.Numbers[0]
-		s.view(func(v collection.Snapshot) {
+		s.withSnapshot(func(v collection.Snapshot) {
 			require.Equal(s, []string{id},
-				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+				s.readIDs(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
 	}
 	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
@@ -455,9 +455,9 @@ func (s *suite) limitShards() {
 		require.NoError(s, err)
 		evicted += r.Evicted
 		s.numbers[id] = r.Numbers[0]
-		s.view(func(v collection.Snapshot) {
+		s.withSnapshot(func(v collection.Snapshot) {
 			require.Equal(s, []string{id},
-				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+				s.readIDs(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
 	}
 	st, err := s.c.Stats(s.Context())

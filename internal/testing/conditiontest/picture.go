@@ -39,12 +39,12 @@ func Found(payload []byte, f condition.Field) []json.RawMessage {
 	if !json.Valid(payload) || payload[0] != '{' {
 		return nil
 	}
-	return found(payload, strings.Split(strings.Join(f.Keys(), "."), "."), true)
+	return findValues(payload, strings.Split(strings.Join(f.Keys(), "."), "."), true)
 }
 
 // findValues is Found for an object and the remaining parts of a path. top means the object of the
 // payload, whose own fields _id and _subset_ do not count.
-func found(object json.RawMessage, parts []string, top bool) (values []json.RawMessage) {
+func findValues(object json.RawMessage, parts []string, top bool) (values []json.RawMessage) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(object, &members) != nil {
 		return nil
@@ -54,7 +54,7 @@ func found(object json.RawMessage, parts []string, top bool) (values []json.RawM
 		wanted, best := strings.Join(parts[:n], "."), ""
 		exists := false
 		for key := range members {
-			if lower(key) == wanted && (!exists || key > best) {
+			if lowerASCII(key) == wanted && (!exists || key > best) {
 				best, exists = key, true
 			}
 		}
@@ -67,11 +67,11 @@ func found(object json.RawMessage, parts []string, top bool) (values []json.RawM
 		case n == len(parts):
 			values = append(values, value)
 		case value[0] == '{':
-			values = append(values, found(value, parts[n:], false)...)
+			values = append(values, findValues(value, parts[n:], false)...)
 		case json.Unmarshal(value, &elements) == nil:
 			for _, e := range elements {
 				if e[0] == '{' {
-					values = append(values, found(e, parts[n:], false)...)
+					values = append(values, findValues(e, parts[n:], false)...)
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func found(object json.RawMessage, parts []string, top bool) (values []json.RawM
 }
 
 // lowerASCII lowers the ASCII letters of a key.
-func lower(key string) string {
+func lowerASCII(key string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
 			r += 'a' - 'A'
@@ -104,7 +104,7 @@ func Literals(payload []byte, f condition.Field) (literals []json.RawMessage, ex
 }
 
 // testTruth returns the truth of a test for a document: the greatest truth for any of its values.
-func (p Picture) truth(t *condition.Test, d *Doc) condition.Truth {
+func (p Picture) testTruth(t *condition.Test, d *Doc) condition.Truth {
 	var values []json.RawMessage
 	switch t.Field {
 	case condition.FieldID:
@@ -157,7 +157,7 @@ func (p Picture) filter(keep func(i int) bool) map[int]bool {
 
 // Test implements [condition.Sets].
 func (p Picture) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
-	return p.filter(func(i int) bool { return p.truth(t, &p.Docs[i]) == is }), nil
+	return p.filter(func(i int) bool { return p.testTruth(t, &p.Docs[i]) == is }), nil
 }
 
 // All implements [condition.Sets].

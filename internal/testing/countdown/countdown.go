@@ -11,26 +11,26 @@ import (
 // closed.
 type Context struct {
 	context.Context
-	left atomic.Int64
-	done chan struct{}
+	remaining atomic.Int64
+	done      chan struct{}
 }
 
 // New returns a context that ends after a number of calls of Err.
 func New(calls int) *Context {
 	c := &Context{Context: context.Background(), done: make(chan struct{})}
-	c.left.Store(int64(calls))
+	c.remaining.Store(int64(calls))
 	return c
 }
 
 // Left returns the number of calls until the end. A negative number counts the calls after it.
-func (c *Context) Left() int { return int(c.left.Load()) }
+func (c *Context) Left() int { return int(c.remaining.Load()) }
 
 // Done returns a channel that is never closed.
 func (c *Context) Done() <-chan struct{} { return c.done }
 
 // Err counts a call, and returns an error after the last one.
 func (c *Context) Err() error {
-	if c.left.Add(-1) < 0 {
+	if c.remaining.Add(-1) < 0 {
 		return context.Canceled
 	}
 	return nil

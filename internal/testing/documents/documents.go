@@ -55,7 +55,7 @@ func (p *Picture) Passages() (n int) {
 }
 
 // findPart returns the part with an id, or nil.
-func (p *Picture) find(id string) *Part {
+func (p *Picture) findPart(id string) *Part {
 	if i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.ID == id }); i >= 0 {
 		return &p.Parts[i]
 	}
@@ -136,7 +136,7 @@ func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 		rows[i] = a.Part
 		if a.Bare {
 			rows[i] = Part{ID: a.ID}
-			if old := p.find(a.ID); old != nil {
+			if old := p.findPart(a.ID); old != nil {
 				rows[i] = *old
 			} else if first := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Of == a.ID }); first >= 0 {
 				rows[i].N = p.Parts[first].N // of its first passage

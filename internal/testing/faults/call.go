@@ -17,7 +17,7 @@ import (
 
 // parseCall reads the arguments of a call. nil means that it does not concern files below the
 // root.
-func (r *Run) understand(n notification) (*Call, error) {
+func (r *Run) parseCall(n notification) (*Call, error) {
 	tid := int(n.pid)
 	c := &Call{tid: tid, req: n}
 	var s spec
@@ -30,20 +30,20 @@ func (r *Run) understand(n notification) (*Call, error) {
 	var err error
 	switch s.shape {
 	case onFD:
-		return r.understandFD(c)
+		return r.parseFDCall(c)
 	case onPath:
-		c.Path, err = path(tid, unix.AT_FDCWD, n.args[0])
+		c.Path, err = readPath(tid, unix.AT_FDCWD, n.args[0])
 	case atPath:
-		c.Path, err = path(tid, int(int32(n.args[0])), n.args[1])
+		c.Path, err = readPath(tid, int(int32(n.args[0])), n.args[1])
 	case twoPaths:
-		c.Path, err = path(tid, unix.AT_FDCWD, n.args[0])
+		c.Path, err = readPath(tid, unix.AT_FDCWD, n.args[0])
 		if err == nil {
-			c.To, err = path(tid, unix.AT_FDCWD, n.args[1])
+			c.To, err = readPath(tid, unix.AT_FDCWD, n.args[1])
 		}
 	case atPaths:
-		c.Path, err = path(tid, int(int32(n.args[0])), n.args[1])
+		c.Path, err = readPath(tid, int(int32(n.args[0])), n.args[1])
 		if err == nil {
-			c.To, err = path(tid, int(int32(n.args[2])), n.args[3])
+			c.To, err = readPath(tid, int(int32(n.args[2])), n.args[3])
 		}
 	default:
 		return nil, fmt.Errorf("system call %d is not followed", n.nr)
@@ -67,7 +67,7 @@ func (r *Run) understand(n notification) (*Call, error) {
 }
 
 // parseFDCall is parseCall for calls with a file descriptor.
-func (r *Run) understandFD(c *Call) (*Call, error) {
+func (r *Run) parseFDCall(c *Call) (*Call, error) {
 	fd, a := int(int32(c.req.args[0])), c.req.args
 	if c.Op == Map {
 		fd = int(int32(a[4]))
@@ -80,7 +80,7 @@ func (r *Run) understandFD(c *Call) (*Call, error) {
 	}
 	if c.Op == Write && fd == 1 {
 		c.Op = Print
-		c.Data, err = memory(c.tid, a[1], int64(a[2]))
+		c.Data, err = readMemory(c.tid, a[1], int64(a[2]))
 		return c, err
 	}
 	if !r.within(name) {
@@ -100,12 +100,12 @@ func (r *Run) understandFD(c *Call) (*Call, error) {
 	case Write:
 		c.Size, c.Offset = int64(a[2]), int64(a[3])
 		if c.req.nr == unix.SYS_WRITE {
-			if c.Offset, err = position(c.tid, fd); err != nil {
+			if c.Offset, err = writeOffset(c.tid, fd); err != nil {
 				return nil, err
 			}
 		}
-		if r.o.Record {
-			c.Data, err = memory(c.tid, a[1], c.Size)
+		if r.options.Record {
+			c.Data, err = readMemory(c.tid, a[1], c.Size)
 		}
 	case Truncate:
 		c.Size = int64(a[1])
@@ -127,10 +127,10 @@ func opening(path string, flags uint64) Op {
 }
 
 // readPath reads the path argument at an address and makes it absolute.
-func path(tid, dir int, address uint64) (string, error) {
+func readPath(tid, dir int, address uint64) (string, error) {
 	var text []byte
 	for len(text) < unix.PathMax { // page by page: the next page may not be mapped
-		b, err := memory(tid, address, int64(4096-address%4096))
+		b, err := readMemory(tid, address, int64(4096-address%4096))
 		if err != nil {
 			return "", err
 		}
@@ -153,8 +153,8 @@ func path(tid, dir int, address uint64) (string, error) {
 	return filepath.Join(base, name), err
 }
 
-// memory reads n bytes of the memory of a process.
-func memory(tid int, address uint64, n int64) ([]byte, error) {
+// readMemory reads n bytes of the memory of a process.
+func readMemory(tid int, address uint64, n int64) ([]byte, error) {
 	b := make([]byte, n)
 	for done := 0; done < len(b); {
 		local := []unix.Iovec{{Base: &b[done]}}
@@ -172,8 +172,8 @@ func memory(tid int, address uint64, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// position returns the offset of the next write to an open file.
-func position(tid, fd int) (int64, error) {
+// writeOffset returns the offset of the next write to an open file.
+func writeOffset(tid, fd int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", tid, fd))
 	if err != nil {
 		return 0, err
@@ -265,7 +265,7 @@ func (r *Run) write(c *Call, fd int, n int64) (int64, error) {
 	data := c.Data
 	if data == nil {
 		var err error
-		if data, err = memory(c.tid, c.req.args[1], c.Size); err != nil {
+		if data, err = readMemory(c.tid, c.req.args[1], c.Size); err != nil {
 			return 0, err
 		}
 	}

@@ -33,7 +33,7 @@ type Options struct {
 // Run is a process whose calls are intercepted.
 type Run struct {
 	cmd      *exec.Cmd
-	o        Options
+	options  Options
 	listener int
 	pidfd    int
 	starter  int // the thread that started the child
@@ -41,7 +41,7 @@ type Run struct {
 	wake     [2]int // a pipe. Closing it tells the supervisor that no more calls will come
 	done     chan struct{}
 
-	n      int // calls with a number
+	calls  int // calls with a number
 	killed bool
 	dying  bool // the process is killed at its next call
 	err    error
@@ -72,12 +72,12 @@ func Start(cmd *exec.Cmd, o Options) (*Run, error) {
 	if o.Decide == nil {
 		o.Decide = func(*Call) Action { return Pass() }
 	}
-	r := &Run{cmd: cmd, o: o, started: make(chan struct{}), done: make(chan struct{})}
+	r := &Run{cmd: cmd, options: o, started: make(chan struct{}), done: make(chan struct{})}
 	if err := unix.Pipe2(r.wake[:], unix.O_CLOEXEC); err != nil {
 		return nil, err
 	}
 	begun := make(chan error)
-	go r.start(begun)
+	go r.startChild(begun)
 	if err := <-begun; err != nil {
 		return nil, err
 	}
@@ -86,10 +86,10 @@ func Start(cmd *exec.Cmd, o Options) (*Run, error) {
 
 // startChild starts the child from a thread that has the filter, and that ends with
 // this goroutine.
-func (r *Run) start(begun chan<- error) {
+func (r *Run) startChild(begun chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() { // the main thread would never end
-		go r.start(begun)
+		go r.startChild(begun)
 		// Keep this thread until the other goroutine has locked another one.
 		<-r.started
 		runtime.UnlockOSThread()
@@ -162,7 +162,7 @@ func (r *Run) Wait() error {
 }
 
 // Calls returns the number of calls that had a number. It is valid after Wait.
-func (r *Run) Calls() int { return r.n }
+func (r *Run) Calls() int { return r.calls }
 
 // Killed reports whether an action killed the process. It is valid after Wait.
 func (r *Run) Killed() bool { return r.killed }
@@ -180,7 +180,7 @@ func (r *Run) supervise() {
 		if _, err := unix.Poll(fds, -1); errors.Is(err, unix.EINTR) {
 			continue
 		} else if err != nil {
-			r.fault(err)
+			r.failRun(err)
 			return
 		}
 		if fds[0].Revents&unix.POLLIN == 0 {
@@ -193,27 +193,27 @@ func (r *Run) supervise() {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) { // the caller died, or the wait was interrupted
 			continue
 		} else if err != nil {
-			r.fault(err)
+			r.failRun(err)
 			return
 		}
 		if err := r.handle(n); err != nil {
-			r.fault(err)
+			r.failRun(err)
 		}
 	}
 }
 
 // failRun kills the process after an error, since its later calls would not be intercepted.
-func (r *Run) fault(err error) {
+func (r *Run) failRun(err error) {
 	if r.killed { // calls of a killed process may fail
 		return
 	}
 	r.err = errors.Join(r.err, err)
 	<-r.started
-	r.kill()
+	r.killChild()
 }
 
 // killChild kills the process, once.
-func (r *Run) kill() {
+func (r *Run) killChild() {
 	if !r.killed {
 		r.killed = true
 		_ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
@@ -229,7 +229,7 @@ func (r *Run) handle(n notification) error {
 	if r.killed {
 		return nil
 	}
-	c, err := r.understand(n)
+	c, err := r.parseCall(n)
 	if err != nil {
 		if errors.Is(answer(r.listener, goOn), unix.ENOENT) { // the thread has ended, since another one exited
 			return nil
@@ -241,19 +241,19 @@ func (r *Run) handle(n notification) error {
 	}
 	<-r.started // calls before the program runs, such as a failure to start it, are not below the root
 	if r.dying {
-		r.kill()
+		r.killChild()
 		return nil
 	}
 	if c.Op == Print {
-		r.o.Decide(c)
+		r.options.Decide(c)
 		return r.answer(goOn)
 	}
-	r.n++
-	c.N = r.n
-	act := r.o.Decide(c)
+	r.calls++
+	c.N = r.calls
+	act := r.options.Decide(c)
 	switch act.kind {
 	case killBefore:
-		r.kill()
+		r.killChild()
 		return nil
 	case tear:
 		if c.Op == Write {
@@ -261,7 +261,7 @@ func (r *Run) handle(n notification) error {
 				return err
 			}
 		}
-		r.kill()
+		r.killChild()
 		return nil
 	case killAfter:
 		if !performable(c.Op) {
@@ -272,7 +272,7 @@ func (r *Run) handle(n notification) error {
 		if _, err := r.perform(c, c.Size); err != nil && !errors.As(err, &errno) { // the call itself may fail
 			return err
 		}
-		r.kill()
+		r.killChild()
 		return nil
 	case fail:
 		return r.answer(response{id: n.id, errno: -int32(act.errno)})
@@ -281,7 +281,7 @@ func (r *Run) handle(n notification) error {
 			return err
 		}
 	}
-	if r.o.Record && performable(c.Op) {
+	if r.options.Record && performable(c.Op) {
 		val, err := r.perform(c, c.Size)
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
@@ -304,7 +304,7 @@ func (r *Run) answer(a response) error {
 
 // within reports whether a path is the root or below it.
 func (r *Run) within(path string) bool {
-	return path == r.o.Root || strings.HasPrefix(path, r.o.Root+"/")
+	return path == r.options.Root || strings.HasPrefix(path, r.options.Root+"/")
 }
 
 // CheckedWait is Wait, but kills the process after a time limit.

@@ -85,7 +85,7 @@ func (h *Hub) Add(name, branch string, files map[string][]byte) string {
 	sum := sha1.New()
 	for _, path := range sorted(files) {
 		fmt.Fprintf(sum, "%s %x\n", path, sha1.Sum(files[path]))
-		if large(path) {
+		if isLarge(path) {
 			h.blobs[SHA256(files[path])] = files[path]
 		}
 	}
@@ -128,7 +128,7 @@ func (h *Hub) Requests() []Request {
 }
 
 // isLarge reports whether a file is served by the other host.
-func large(path string) bool {
+func isLarge(path string) bool {
 	return slices.Contains([]string{".safetensors", ".bin", ".onnx"}, filepath.Ext(path))
 }
 
@@ -165,14 +165,14 @@ func (h *Hub) handler(store bool) http.HandlerFunc {
 		}
 		switch {
 		case len(parts) == 6 && parts[0] == "api" && parts[4] == "revision":
-			h.serve(w, r, parts[2]+"/"+parts[3], parts[5], h.info)
+			h.serveModel(w, r, parts[2]+"/"+parts[3], parts[5], h.serveInfo)
 		case len(parts) >= 6 && parts[0] == "api" && parts[4] == "tree":
-			h.serve(w, r, parts[2]+"/"+parts[3], parts[5], h.tree)
+			h.serveModel(w, r, parts[2]+"/"+parts[3], parts[5], h.serveTree)
 		case len(parts) >= 5 && parts[2] == "resolve":
 			answer := func(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
 				h.resolve(w, r, strings.Join(parts[4:], "/"), commit, files)
 			}
-			h.serve(w, r, parts[0]+"/"+parts[1], parts[3], answer)
+			h.serveModel(w, r, parts[0]+"/"+parts[1], parts[3], answer)
 		default:
 			Refuse(w, http.StatusNotFound, "", "")
 		}
@@ -189,7 +189,7 @@ func Refuse(w http.ResponseWriter, status int, code, message string) {
 }
 
 // serveModel finds the model and the commit of a request, checks its token, and calls answer.
-func (h *Hub) serve(w http.ResponseWriter, r *http.Request, name, revision string,
+func (h *Hub) serveModel(w http.ResponseWriter, r *http.Request, name, revision string,
 	answer func(http.ResponseWriter, *http.Request, string, map[string][]byte)) {
 	h.mu.Lock()
 	m := h.models[name]
@@ -230,14 +230,14 @@ type entry struct {
 }
 
 // serveInfo answers with the description of a commit.
-func (h *Hub) info(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
+func (h *Hub) serveInfo(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
 	var entries []entry
 	for _, path := range sorted(files) {
 		e := entry{RFilename: path}
 		if b := files[path]; !h.Plain && r.URL.Query().Has("blobs") {
 			n := len(b)
 			e.Size, e.BlobID = &n, SHA1(b)
-			if large(path) {
+			if isLarge(path) {
 				e.LFS = map[string]any{"sha256": SHA256(b), "size": n, "pointerSize": 130}
 			}
 		}
@@ -247,12 +247,12 @@ func (h *Hub) info(w http.ResponseWriter, r *http.Request, commit string, files 
 }
 
 // serveTree answers with the files of a commit.
-func (h *Hub) tree(w http.ResponseWriter, _ *http.Request, _ string, files map[string][]byte) {
+func (h *Hub) serveTree(w http.ResponseWriter, _ *http.Request, _ string, files map[string][]byte) {
 	var entries []entry
 	for _, path := range sorted(files) {
 		n := len(files[path])
 		e := entry{Type: "file", Path: path, Size: &n, OID: SHA1(files[path])}
-		if large(path) {
+		if isLarge(path) {
 			e.LFS = map[string]any{"oid": SHA256(files[path]), "size": n, "pointerSize": 130}
 		}
 		entries = append(entries, e)
@@ -272,7 +272,7 @@ func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, path, commit strin
 	switch {
 	case !ok:
 		Refuse(w, http.StatusNotFound, "EntryNotFound", "Entry not found")
-	case large(path):
+	case isLarge(path):
 		w.Header().Set("X-Linked-Etag", `"`+SHA256(b)+`"`)
 		w.Header().Set("X-Linked-Size", fmt.Sprint(len(b)))
 		w.Header().Set("Location", h.Store+"/"+SHA256(b)+"?signature=x")

@@ -39,30 +39,30 @@ func (d *Device) Transformer(
 
 type model struct {
 	*native.Model
-	d       *Device
+	device  *Device
 	batches int64
 }
 
 // About implements [transformer.Model].
 func (m *model) About() transformer.About {
 	return transformer.About{
-		Device:    m.d.Info(),
+		Device:    m.device.Info(),
 		Precision: transformer.F16,
 		Dim:       m.Dim(),
-		Tokens:    cmp.Or(m.d.Tokens, 500),
-		Weights:   m.d.Weights,
+		Tokens:    cmp.Or(m.device.Tokens, 500),
+		Weights:   m.device.Weights,
 		Batches:   m.batches,
 	}
 }
 
 // Encode implements [transformer.Model].
 func (m *model) Encode(ctx context.Context, dst []float32, b transformer.Batch) error {
-	m.d.Floats.Add(int64(len(b.IDs)))
+	m.device.Floats.Add(int64(len(b.IDs)))
 	return m.Model.Encode(ctx, dst, b)
 }
 
 // EncodeHalves implements [transformer.Model].
 func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
-	m.d.Halves.Add(int64(len(kept)))
+	m.device.Halves.Add(int64(len(kept)))
 	return kerneltest.EncodeHalves(ctx, m.Model.Encode, m.Dim(), dst, b, kept)
 }

@@ -73,7 +73,7 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && key == "" && r.URL.Query().Has("location"):
 		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
 	case r.Method == http.MethodGet && key == "":
-		b.list(w, r.URL.Query())
+		b.listObjects(w, r.URL.Query())
 	case r.Method == http.MethodPut:
 		body, err := io.ReadAll(unchunked(r))
 		if err != nil {
@@ -99,7 +99,7 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 // listObjects answers ListObjectsV2. The token of the next page is its first key.
-func (b *Bucket) list(w http.ResponseWriter, query url.Values) {
+func (b *Bucket) listObjects(w http.ResponseWriter, query url.Values) {
 	type entry struct {
 		Key          string
 		Size         int
@@ -147,25 +147,25 @@ func unchunked(r *http.Request) io.Reader {
 
 // chunks reads a body of signed chunks.
 type chunks struct {
-	r    *bufio.Reader
-	left int64 // bytes of the current chunk
-	end  bool
+	r         *bufio.Reader
+	remaining int64 // bytes of the current chunk
+	end       bool
 }
 
 func (c *chunks) Read(p []byte) (int, error) {
 	if c.end {
 		return 0, io.EOF
 	}
-	if c.left == 0 {
+	if c.remaining == 0 {
 		line, err := c.r.ReadString('\n')
 		if err != nil {
 			return 0, err
 		}
 		size, _, _ := strings.Cut(strings.TrimSpace(line), ";")
-		if c.left, err = strconv.ParseInt(size, 16, 64); err != nil {
+		if c.remaining, err = strconv.ParseInt(size, 16, 64); err != nil {
 			return 0, err
 		}
-		if c.left == 0 {
+		if c.remaining == 0 {
 			c.end = true
 			_, err := io.Copy(io.Discard, c.r)
 			if err != nil {
@@ -174,9 +174,9 @@ func (c *chunks) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
-	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
-	c.left -= int64(n)
-	if c.left == 0 && err == nil {
+	n, err := c.r.Read(p[:min(int64(len(p)), c.remaining)])
+	c.remaining -= int64(n)
+	if c.remaining == 0 && err == nil {
 		_, err = c.r.Discard(2) // the end of the line
 	}
 	return n, err

@@ -51,7 +51,7 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch fault := decide(f.Before, r); fault {
 	case None:
 	case Late:
-		late()
+		sleepRandomly()
 	case Cut:
 		r.Body = &half{r.Body, r.ContentLength / 2}
 	case Twice:
@@ -65,7 +65,7 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		first, second := httptest.NewRecorder(), httptest.NewRecorder()
 		f.Next.ServeHTTP(first, r)
 		f.Next.ServeHTTP(second, copied)
-		send(w, []*httptest.ResponseRecorder{first, second}[rand.IntN(2)], None)
+		sendAnswer(w, []*httptest.ResponseRecorder{first, second}[rand.IntN(2)], None)
 		return
 	default:
 		answer(w, fault)
@@ -77,7 +77,7 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer.Code/100 == 2 {
 		fault = decide(f.After, r)
 	}
-	send(w, answer, fault)
+	sendAnswer(w, answer, fault)
 }
 
 // answer sends the answer of a fault.
@@ -97,12 +97,12 @@ func answer(w http.ResponseWriter, f Fault) {
 }
 
 // sendAnswer sends an answer with a fault.
-func send(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
+func sendAnswer(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
 	body := a.Body.Bytes()
 	switch f {
 	case None, Twice:
 	case Late:
-		late()
+		sleepRandomly()
 	case Cut:
 		if len(body) == 0 {
 			panic(http.ErrAbortHandler)
@@ -127,22 +127,22 @@ func send(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
 }
 
 // sleepRandomly delays a request or an answer.
-func late() { time.Sleep(time.Duration(1+rand.IntN(30)) * time.Millisecond) }
+func sleepRandomly() { time.Sleep(time.Duration(1+rand.IntN(30)) * time.Millisecond) }
 
 // half is a body that ends too early.
 type half struct {
 	io.ReadCloser
-	left int64
+	remaining int64
 }
 
 var errCut = errors.New("the connection broke")
 
 func (h *half) Read(p []byte) (int, error) {
-	if h.left <= 0 {
+	if h.remaining <= 0 {
 		return 0, errCut
 	}
-	n, err := h.ReadCloser.Read(p[:min(int64(len(p)), h.left)])
-	h.left -= int64(n)
+	n, err := h.ReadCloser.Read(p[:min(int64(len(p)), h.remaining)])
+	h.remaining -= int64(n)
 	return n, err
 }
 
@@ -161,16 +161,16 @@ func NewChance(seed uint64, share float64) *Chance {
 
 // Before is a [Faulty.Before].
 func (c *Chance) Before(r *http.Request) Fault {
-	return c.one(r, Busy, Broken, Refused, Lost, Late, Cut, Twice)
+	return c.draw(r, Busy, Broken, Refused, Lost, Late, Cut, Twice)
 }
 
 // After is a [Faulty.After].
 func (c *Chance) After(r *http.Request) Fault {
-	return c.one(r, Busy, Broken, Refused, Lost, Late, Cut)
+	return c.draw(r, Busy, Broken, Refused, Lost, Late, Cut)
 }
 
 // draw chooses a fault among candidates.
-func (c *Chance) one(r *http.Request, candidates ...Fault) Fault {
+func (c *Chance) draw(r *http.Request, candidates ...Fault) Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.r.Float64() >= c.share {

@@ -27,7 +27,7 @@ type Source struct {
 	file    *os.File
 	mu      sync.Mutex
 	content []byte // of the whole file
-	there   []bool // the pages that are present
+	present []bool // the pages that are present
 	fences  []fence
 	rand    *rand.Rand
 	fails   float64       // the share of calls that fail
@@ -51,7 +51,7 @@ func New(t testing.TB, path string, seed uint64) *Source {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.file.Close()) })
 	require.NoError(t, s.file.Truncate(int64(len(content))))
-	s.there = make([]bool, (int64(len(content))+s.page-1)/s.page)
+	s.present = make([]bool, (int64(len(content))+s.page-1)/s.page)
 	return s
 }
 
@@ -81,8 +81,8 @@ func (s *Source) Ensure(ctx context.Context, off, n int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for p := off / s.page; p < int64(len(s.there)) && p*s.page < off+n; p++ {
-		if err := s.bring(p); err != nil {
+	for p := off / s.page; p < int64(len(s.present)) && p*s.page < off+n; p++ {
+		if err := s.copyPage(p); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Source) Bring(pages int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range pages {
-		if err := s.bring(s.rand.Int64N(int64(len(s.there)))); err != nil {
+		if err := s.copyPage(s.rand.Int64N(int64(len(s.present)))); err != nil {
 			return err
 		}
 	}
@@ -102,15 +102,15 @@ func (s *Source) Bring(pages int) error {
 }
 
 // copyPage copies a page, unless it is present.
-func (s *Source) bring(p int64) error {
-	if s.there[p] {
+func (s *Source) copyPage(p int64) error {
+	if s.present[p] {
 		return nil
 	}
 	from, to := p*s.page, min((p+1)*s.page, int64(len(s.content)))
 	if _, err := s.file.WriteAt(s.content[from:to], from); err != nil {
 		return err
 	}
-	s.there[p] = true
+	s.present[p] = true
 	s.bytes += to - from
 	for _, f := range s.fences {
 		if err := f.allow(from, s.page); err != nil {
@@ -127,7 +127,7 @@ func (s *Source) Fence(t testing.TB) {
 	defer s.mu.Unlock()
 	s.fences = mappings(t, s.Path)
 	for _, f := range s.fences {
-		for p, there := range s.there {
+		for p, there := range s.present {
 			if !there {
 				require.NoError(t, f.forbid(int64(p)*s.page, s.page))
 			}

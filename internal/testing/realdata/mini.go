@@ -24,7 +24,7 @@ func Mini(t testing.TB) string {
 	t.Helper()
 	from := Path(t, "models", "colbert-mini")
 	to := t.TempDir()
-	b, err := mini(filepath.Join(from, "model.onnx"))
+	b, err := cachedMini(filepath.Join(from, "model.onnx"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ var (
 )
 
 // cachedMini returns the safetensors file of a graph. A process converts it once.
-func mini(path string) ([]byte, error) {
+func cachedMini(path string) ([]byte, error) {
 	miniLock.Lock()
 	defer miniLock.Unlock()
 	if b := miniFile[path]; b != nil {

@@ -16,7 +16,7 @@ const Required = "PLAID_REQUIRE_SHARED"
 // PLAID_REQUIRE_SHARED is set.
 func Path(t testing.TB, elem ...string) string {
 	t.Helper()
-	path := filepath.Join(append([]string{root(t), "..", "shared"}, elem...)...)
+	path := filepath.Join(append([]string{repositoryRoot(t), "..", "shared"}, elem...)...)
 	if _, err := os.Stat(path); err != nil {
 		if os.Getenv(Required) != "" {
 			t.Fatalf("%s is set: %v", Required, err)
@@ -27,7 +27,7 @@ func Path(t testing.TB, elem ...string) string {
 }
 
 // repositoryRoot returns the folder of the repository, from any package in it.
-func root(t testing.TB) string {
+func repositoryRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {

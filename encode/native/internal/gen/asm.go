@@ -48,17 +48,17 @@ type asm struct {
 	labels int
 }
 
-// arm reports whether the instruction set is of arm64.
-func (a *asm) arm() bool { return a.arch == "arm64" }
+// isARM64 reports whether the instruction set is of arm64.
+func (a *asm) isARM64() bool { return a.arch == "arm64" }
 
-// parts returns how many registers hold the 16 partial sums of a row.
-func (a *asm) parts() int { return 16 / a.lanes }
+// sumRegisters returns how many registers hold the 16 partial sums of a row.
+func (a *asm) sumRegisters() int { return 16 / a.lanes }
 
-// emit writes an instruction.
-func (a *asm) emit(format string, args ...any) { fmt.Fprintf(&a.out, "\t"+format+"\n", args...) }
+// emitLine writes an instruction.
+func (a *asm) emitLine(format string, args ...any) { fmt.Fprintf(&a.out, "\t"+format+"\n", args...) }
 
-// label writes a label.
-func (a *asm) label(name string) { fmt.Fprintf(&a.out, "\n%s:\n", name) }
+// writeLabel writes a label.
+func (a *asm) writeLabel(name string) { fmt.Fprintf(&a.out, "\n%s:\n", name) }
 
 // newLabel returns a unique label.
 func (a *asm) newLabel(name string) string {
@@ -90,7 +90,7 @@ func (a *asm) function(name, parameters string) {
 		}
 		offset += size
 	}
-	if a.arm() {
+	if a.isARM64() {
 		a.free = []reg{
 			"R0", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15",
 			"R19", "R20", "R21", "R22", "R23",
@@ -104,16 +104,16 @@ func (a *asm) function(name, parameters string) {
 	fmt.Fprintf(&a.out, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, parameters, name, offset)
 }
 
-// ret ends a function.
-func (a *asm) ret() {
-	if !a.arm() {
-		a.emit("VZEROUPPER")
+// emitReturn ends a function.
+func (a *asm) emitReturn() {
+	if !a.isARM64() {
+		a.emitLine("VZEROUPPER")
 	}
-	a.emit("RET")
+	a.emitLine("RET")
 }
 
-// reg allocates a general register.
-func (a *asm) reg() reg {
+// newReg allocates a general register.
+func (a *asm) newReg() reg {
 	if len(a.free) == 0 {
 		panic("no general register left")
 	}
@@ -122,8 +122,8 @@ func (a *asm) reg() reg {
 	return r
 }
 
-// vec allocates a vector register.
-func (a *asm) vec() vec {
+// newVec allocates a vector register.
+func (a *asm) newVec() vec {
 	if int(a.used) == a.registers {
 		panic("no vector register left")
 	}
@@ -131,24 +131,24 @@ func (a *asm) vec() vec {
 	return a.used - 1
 }
 
-// vecs allocates n vector registers.
-func (a *asm) vecs(n int) []vec {
+// newVecs allocates n vector registers.
+func (a *asm) newVecs(n int) []vec {
 	v := make([]vec, n)
 	for i := range v {
-		v[i] = a.vec()
+		v[i] = a.newVec()
 	}
 	return v
 }
 
-// arg loads a parameter into a new register. For a slice, NAME_base is its address.
-func (a *asm) arg(name string) reg {
-	r := a.reg()
-	a.argTo(name, r)
+// loadArg loads a parameter into a new register. For a slice, NAME_base is its address.
+func (a *asm) loadArg(name string) reg {
+	r := a.newReg()
+	a.loadArgTo(name, r)
 	return r
 }
 
-// argTo loads a parameter into a register.
-func (a *asm) argTo(name string, r reg) {
+// loadArgTo loads a parameter into a register.
+func (a *asm) loadArgTo(name string, r reg) {
 	param, _, _ := strings.Cut(name, "_")
 	offset, ok := a.params[param]
 	if !ok {
@@ -159,10 +159,10 @@ func (a *asm) argTo(name string, r reg) {
 
 // either emits an instruction that has the same operands on arm64 and on x86.
 func (a *asm) either(arm, x86 string, args ...any) {
-	if a.arm() {
-		a.emit(arm, args...)
+	if a.isARM64() {
+		a.emitLine(arm, args...)
 	} else {
-		a.emit(x86, args...)
+		a.emitLine(x86, args...)
 	}
 }
 
@@ -172,8 +172,8 @@ func (a *asm) add(r reg, n int) { a.either("ADD $%d, %s", "ADDQ $%d, %s", n, r) 
 // addReg emits r += s.
 func (a *asm) addReg(r, s reg) { a.either("ADD %s, %s", "ADDQ %s, %s", s, r) }
 
-// shift emits a shift of r to the left, or to the right if left is negative.
-func (a *asm) shift(r reg, left int) {
+// shiftReg emits a shift of r to the left, or to the right if left is negative.
+func (a *asm) shiftReg(r reg, left int) {
 	if left >= 0 {
 		a.either("LSL $%d, %s", "SHLQ $%d, %s", left, r)
 	} else {
@@ -181,13 +181,13 @@ func (a *asm) shift(r reg, left int) {
 	}
 }
 
-// move emits dst = src.
-func (a *asm) move(src, dst reg) { a.either("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
+// moveReg emits dst = src.
+func (a *asm) moveReg(src, dst reg) { a.either("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
 
-// loop emits a loop that runs body count times, at least once, and leaves count 0.
-func (a *asm) loop(name string, count reg, body func()) {
+// emitLoop emits a loop that runs body count times, at least once, and leaves count 0.
+func (a *asm) emitLoop(name string, count reg, body func()) {
 	l := a.newLabel(name)
-	a.label(l)
+	a.writeLabel(l)
 	body()
 	a.countDown(count, l)
 }
@@ -200,16 +200,16 @@ func (a *asm) countDown(count reg, label string) {
 
 // jumpZero emits a jump to label if a register is 0.
 func (a *asm) jumpZero(r reg, label string) {
-	if a.arm() {
-		a.emit("CBZ %s, %s", r, label)
+	if a.isARM64() {
+		a.emitLine("CBZ %s, %s", r, label)
 	} else {
-		a.emit("TESTQ %s, %s", r, r)
-		a.emit("JEQ %s", label)
+		a.emitLine("TESTQ %s, %s", r, r)
+		a.emitLine("JEQ %s", label)
 	}
 }
 
-// jump emits a jump to label.
-func (a *asm) jump(label string) { a.either("B %s", "JMP %s", label) }
+// emitJump emits a jump to label.
+func (a *asm) emitJump(label string) { a.either("B %s", "JMP %s", label) }
 
 // constant returns a constant that functions of the file may use as an operand.
 func (a *asm) constant(name string, bits uint32) *constant {
@@ -221,29 +221,31 @@ func (a *asm) constant(name string, bits uint32) *constant {
 	return a.constants[i]
 }
 
-// float is constant for a float32.
-func (a *asm) float(name string, x float32) *constant { return a.constant(name, math.Float32bits(x)) }
+// float32Constant is constant for a float32.
+func (a *asm) float32Constant(name string, x float32) *constant {
+	return a.constant(name, math.Float32bits(x))
+}
 
-// pin loads constants into registers if the instruction set has 32. arm64 requires that, since its
+// pinConstants loads constants into registers if the instruction set has 32. arm64 requires that, since its
 // operations have no operands in memory.
-func (a *asm) pin(cs ...*constant) {
+func (a *asm) pinConstants(cs ...*constant) {
 	if a.registers < 32 {
 		return
 	}
 	var table reg
-	if a.arm() {
-		table = a.reg()
-		a.emit("MOVD $constants<>(SB), %s", table)
+	if a.isARM64() {
+		table = a.newReg()
+		a.emitLine("MOVD $constants<>(SB), %s", table)
 	}
 	for _, c := range cs {
 		if c.in >= 0 {
 			continue
 		}
-		c.in = a.vec()
-		if a.arm() {
-			a.emit("FMOVQ %d(%s), F%d", 4*a.lanes*slices.Index(a.constants, c), table, c.in)
+		c.in = a.newVec()
+		if a.isARM64() {
+			a.emitLine("FMOVQ %d(%s), F%d", 4*a.lanes*slices.Index(a.constants, c), table, c.in)
 		} else {
-			a.emit("VMOVUPS constants<>+%d(SB), %s", 4*a.lanes*slices.Index(a.constants, c), a.name(c.in))
+			a.emitLine("VMOVUPS constants<>+%d(SB), %s", 4*a.lanes*slices.Index(a.constants, c), a.operandName(c.in))
 		}
 	}
 	if table != "" {

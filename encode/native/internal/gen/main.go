@@ -31,8 +31,8 @@ func Files() map[string][]byte {
 		for name, functions := range map[string][]func(*asm){
 			"products":    {products, byteProducts},
 			"rows":        {softmax, rotate},
-			"activations": {gelu, swish, tanh, relu, gate},
-			"norm":        {norm, addNorm, rms, addRMS, quantize},
+			"activations": {writeGELU, writeSwish, writeTanh, writeReLU, writeGate},
+			"norm":        {norm, addNorm, writeRMS, addRMS, quantize},
 		} {
 			a := &asm{isa: set}
 			for _, f := range functions {

@@ -11,38 +11,38 @@ import (
 const block = 16 * 4
 
 // visitVectors calls body for each vector of a block, with its number and its offset in bytes.
-func (a *asm) each(body func(i, disp int)) {
-	for i := range a.parts() {
+func (a *asm) visitVectors(body func(i, disp int)) {
+	for i := range a.sumRegisters() {
 		body(i, i*a.lanes*4)
 	}
 }
 
 // emitRows emits a loop that runs body for each of m rows, and returns. body advances its pointers.
-func (a *asm) rows(m reg, body func()) {
+func (a *asm) emitRows(m reg, body func()) {
 	a.jumpZero(m, "return")
-	a.loop("row", m, body)
-	a.label("return")
-	a.ret()
+	a.emitLoop("row", m, body)
+	a.writeLabel("return")
+	a.emitReturn()
 }
 
 // strideArg loads a stride, converted from values to bytes.
 func (a *asm) strideArg(name string) reg {
-	r := a.arg(name)
-	a.shift(r, 2)
+	r := a.loadArg(name)
+	a.shiftReg(r, 2)
 	return r
 }
 
 // blocks emits a loop that runs body for each of the n blocks of a row, and leaves count 0.
 func (a *asm) blocks(name string, n, count reg, body func()) {
-	a.move(n, count)
-	a.loop(name, count, body)
+	a.moveReg(n, count)
+	a.emitLoop(name, count, body)
 }
 
 // stream emits a loop that runs body for each vector of a row of n blocks, with its offset in the block.
 // pointers advance with the blocks. It leaves count 0.
 func (a *asm) stream(name string, n, count reg, body func(i, disp int), pointers ...reg) {
 	a.blocks(name, n, count, func() {
-		a.each(body)
+		a.visitVectors(body)
 		for _, p := range pointers {
 			a.add(p, block)
 		}
@@ -57,18 +57,18 @@ type expConstants struct {
 
 func (a *asm) expConstants() expConstants {
 	e := expConstants{
-		least: a.float("least", plain.ExpMin),
-		log2e: a.float("log2e", plain.Log2E),
-		magic: a.float("magic", plain.Magic),
-		hi:    a.float("ln2hi", plain.Ln2Hi),
-		lo:    a.float("ln2lo", plain.Ln2Lo),
-		one:   a.float("one", 1),
+		least: a.float32Constant("least", plain.ExpMin),
+		log2e: a.float32Constant("log2e", plain.Log2E),
+		magic: a.float32Constant("magic", plain.Magic),
+		hi:    a.float32Constant("ln2hi", plain.Ln2Hi),
+		lo:    a.float32Constant("ln2lo", plain.Ln2Lo),
+		one:   a.float32Constant("one", 1),
 	}
 	for i, c := range plain.ExpCoefficients {
-		e.c = append(e.c, a.float(fmt.Sprintf("exp%d", i), c))
+		e.c = append(e.c, a.float32Constant(fmt.Sprintf("exp%d", i), c))
 	}
-	a.pin(e.least, e.log2e, e.magic, e.hi, e.lo, e.one)
-	a.pin(e.c...)
+	a.pinConstants(e.least, e.log2e, e.magic, e.hi, e.lo, e.one)
+	a.pinConstants(e.c...)
 	return e
 }
 
@@ -93,29 +93,29 @@ func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 // softmax writes plain.Softmax.
 func softmax(a *asm) {
 	a.function("Softmax", "x []float32, stride, m, n int, scale float32")
-	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
-	a.shift(n, -4)
-	p, count := a.reg(), a.reg()
-	acc, scale, top, v, tmp := a.vecs(a.parts()), a.vec(), a.vec(), a.vec(), a.vecs(4)
+	x, stride, m, n := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
+	a.shiftReg(n, -4)
+	p, count := a.newReg(), a.newReg()
+	acc, scale, top, v, tmp := a.newVecs(a.sumRegisters()), a.newVec(), a.newVec(), a.newVec(), a.newVecs(4)
 	a.spreadArg(scale, "scale")
-	least := a.float("-inf", float32(math.Inf(-1)))
-	a.pin(least)
+	least := a.float32Constant("-inf", float32(math.Inf(-1)))
+	a.pinConstants(least)
 	e := a.expConstants()
-	a.rows(m, func() {
+	a.emitRows(m, func() {
 		for _, s := range acc {
 			a.copy(s, least)
 		}
-		a.move(x, p)
+		a.moveReg(x, p)
 		a.stream("max", n, count, func(i, disp int) {
 			a.load(v, p, disp)
 			a.vmax(acc[i], acc[i], v)
 		}, p)
-		a.largest(acc, v)
+		a.maxLanes(acc, v)
 		a.copy(top, acc[0])
 		for _, s := range acc {
-			a.zero(s)
+			a.setZero(s)
 		}
-		a.move(x, p)
+		a.moveReg(x, p)
 		a.stream("exp", n, count, func(i, disp int) {
 			a.load(v, p, disp)
 			a.vsub(v, v, top)
@@ -124,10 +124,10 @@ func softmax(a *asm) {
 			a.store(r, p, disp)
 			a.vadd(acc[i], acc[i], r)
 		}, p)
-		a.sum(acc, v)
+		a.sumLanes(acc, v)
 		a.copy(v, e.one)
 		a.vdiv(top, v, acc[0])
-		a.move(x, p)
+		a.moveReg(x, p)
 		a.stream("divide", n, count, func(_, disp int) {
 			a.load(v, p, disp)
 			a.vmul(v, v, top)
@@ -140,24 +140,24 @@ func softmax(a *asm) {
 // rotate writes plain.Rotate.
 func rotate(a *asm) {
 	a.function("Rotate", "x []float32, stride, m, heads, half int, cos, sin []float32")
-	x, stride, m := a.arg("x_base"), a.strideArg("stride"), a.arg("m")
-	heads, half := a.arg("heads"), a.strideArg("half")
-	cos, sin := a.arg("cos_base"), a.arg("sin_base")
-	p, q, c, head, count := a.reg(), a.reg(), a.reg(), a.reg(), a.reg()
-	s := a.reg()
-	u, v, vc, vs, t := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
-	a.rows(m, func() {
-		a.move(x, p)
-		a.move(heads, head)
-		a.loop("head", head, func() {
-			a.move(p, q)
+	x, stride, m := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m")
+	heads, half := a.loadArg("heads"), a.strideArg("half")
+	cos, sin := a.loadArg("cos_base"), a.loadArg("sin_base")
+	p, q, c, head, count := a.newReg(), a.newReg(), a.newReg(), a.newReg(), a.newReg()
+	s := a.newReg()
+	u, v, vc, vs, t := a.newVec(), a.newVec(), a.newVec(), a.newVec(), a.newVec()
+	a.emitRows(m, func() {
+		a.moveReg(x, p)
+		a.moveReg(heads, head)
+		a.emitLoop("head", head, func() {
+			a.moveReg(p, q)
 			a.addReg(q, half)
-			a.move(cos, c)
-			a.move(sin, s)
-			a.move(half, count)
-			a.shift(count, -6)
-			a.loop("pair", count, func() {
-				a.each(func(_, disp int) {
+			a.moveReg(cos, c)
+			a.moveReg(sin, s)
+			a.moveReg(half, count)
+			a.shiftReg(count, -6)
+			a.emitLoop("pair", count, func() {
+				a.visitVectors(func(_, disp int) {
 					a.load(u, p, disp)
 					a.load(v, q, disp)
 					a.load(vc, c, disp)
@@ -173,7 +173,7 @@ func rotate(a *asm) {
 					a.add(r, block)
 				}
 			})
-			a.move(q, p)
+			a.moveReg(q, p)
 		})
 		a.addReg(cos, half)
 		a.addReg(sin, half)

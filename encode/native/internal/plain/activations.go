@@ -12,27 +12,27 @@ const (
 )
 
 // GELU applies x·Φ(x) to m rows of n values, a multiple of 16.
-func GELU(x []float32, stride, m, n int) { each(x, stride, m, n, GELUOf) }
+func GELU(x []float32, stride, m, n int) { applyToRows(x, stride, m, n, GELUOf) }
 
 // Swish applies x·σ(x·(linear + cubic·x²)) with the logistic function σ. Neither factor may be negative.
 func Swish(x []float32, stride, m, n int, linear, cubic float32) {
-	each(x, stride, m, n, func(v float32) float32 {
-		y := clamp(v)
+	applyToRows(x, stride, m, n, func(v float32) float32 {
+		y := clampToExp(v)
 		return v / logistic(float32(y*floats.FMA(float32(y*y), cubic, linear)))
 	})
 }
 
 // Tanh applies tanh x = 2·σ(2x) − 1.
 func Tanh(x []float32, stride, m, n int) {
-	each(x, stride, m, n, func(v float32) float32 {
-		v = clamp(v)
+	applyToRows(x, stride, m, n, func(v float32) float32 {
+		v = clampToExp(v)
 		return float32(2/logistic(float32(v+v))) - 1
 	})
 }
 
 // ReLU replaces negative values by 0.
 func ReLU(x []float32, stride, m, n int) {
-	each(x, stride, m, n, func(v float32) float32 { return max(v, 0) })
+	applyToRows(x, stride, m, n, func(v float32) float32 { return max(v, 0) })
 }
 
 // Gate multiplies the first n values of each of m rows with the n values after them.
@@ -46,7 +46,7 @@ func Gate(x []float32, stride, m, n int) {
 }
 
 // applyToRows replaces each value of m rows of n values by f of it.
-func each(x []float32, stride, m, n int, f func(float32) float32) {
+func applyToRows(x []float32, stride, m, n int, f func(float32) float32) {
 	for i := range m {
 		row := x[i*stride:][:n]
 		for j, v := range row {
@@ -56,7 +56,7 @@ func each(x []float32, stride, m, n int, f func(float32) float32) {
 }
 
 // clampToExp clamps x to the range where [Exp] is not 0, and squares are finite.
-func clamp(x float32) float32 { return max(min(x, -ExpMin), ExpMin) }
+func clampToExp(x float32) float32 { return max(min(x, -ExpMin), ExpMin) }
 
 // logistic returns 1/σ(x).
 func logistic(x float32) float32 { return 1 + Exp(min(-x, -ExpMin)) }

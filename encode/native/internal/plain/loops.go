@@ -36,7 +36,7 @@ func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, 
 		row, out := x[i*stride:][:n], dst[i*dstStride:][:n]
 		top := QuantMin
 		for _, v := range row {
-			top = max(top, abs(v))
+			top = max(top, absFloat32(v))
 		}
 		scales[i] = top * QuantScale
 		inverse := QuantTop / top
@@ -46,7 +46,7 @@ func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, 
 	}
 }
 
-func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+func absFloat32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
 // Rotate rotates the pairs (x[j], x[j+half]) of each head of m rows. A row has heads of 2·half values
 // each. The rows of cos and sin have the cosines and sines of half angles; half is a multiple of 16.

@@ -81,7 +81,7 @@ func (s *Store) Fail(part string, err error) {
 }
 
 // request calls the hook and performs a request.
-func (s *Store) do(ctx context.Context, op, name string, perform func() error) error {
+func (s *Store) request(ctx context.Context, op, name string, perform func() error) error {
 	var before, after error
 	if h := s.hook.Load(); h != nil && *h != nil {
 		before, after = (*h)(ctx, op, name)
@@ -103,7 +103,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 	if err != nil || int64(len(body)) != size {
 		return made, fmt.Errorf("%d bytes of %d: %w", len(body), size, err)
 	}
-	err = s.do(ctx, "put", name, func() error {
+	err = s.request(ctx, "put", name, func() error {
 		if _, there := s.objects[name]; there {
 			return fmt.Errorf("%w: %s", objects.ErrExists, name)
 		}
@@ -116,7 +116,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 
 // Replace implements [objects.Store].
 func (s *Store) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
-	err = s.do(ctx, "replace", name, func() error {
+	err = s.request(ctx, "replace", name, func() error {
 		made = s.now
 		s.objects[name] = object{bytes.Clone(body), made}
 		return nil
@@ -127,7 +127,7 @@ func (s *Store) Replace(ctx context.Context, name string, body []byte) (made tim
 // Get implements [objects.Store].
 func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry,
 	err error) {
-	err = s.do(ctx, "get", name, func() error {
+	err = s.request(ctx, "get", name, func() error {
 		o, there := s.objects[name]
 		if !there {
 			return fmt.Errorf("%w: %s", objects.ErrNotFound, name)
@@ -145,7 +145,7 @@ func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.
 
 // List implements [objects.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) (listed []objects.Entry, err error) {
-	err = s.do(ctx, "list", prefix, func() error {
+	err = s.request(ctx, "list", prefix, func() error {
 		for _, name := range slices.Sorted(maps.Keys(s.objects)) {
 			if strings.HasPrefix(name, prefix) && name > after && (limit == 0 || len(listed) < limit) {
 				o := s.objects[name]
@@ -162,7 +162,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 
 // Delete implements [objects.Store].
 func (s *Store) Delete(ctx context.Context, name string) error {
-	return s.do(ctx, "delete", name, func() error { delete(s.objects, name); return nil })
+	return s.request(ctx, "delete", name, func() error { delete(s.objects, name); return nil })
 }
 
 // RemoveLeftovers implements [objects.Store].
