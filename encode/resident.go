@@ -59,7 +59,13 @@ func (e *Encoder) beginResident(ctx context.Context) (*residentEncoding, error) 
 		e.endCall()
 		return nil, errors.Join(err, p.close())
 	}
-	k := &residentEncoding{encoder: e, vectors: v, payloads: p, ctx: ctx, call: &encodeCall{role: Document, resident: v}}
+	k := &residentEncoding{
+		encoder:  e,
+		vectors:  v,
+		payloads: p,
+		ctx:      ctx,
+		call:     &encodeCall{role: Document, resident: v},
+	}
 	k.call.ctx, k.cancel = context.WithCancel(ctx)
 	return k, nil
 }

@@ -28,8 +28,8 @@ func visitPanels(n, columns, maxVectors int, visit func(first, vectors int)) {
 	}
 }
 
-// matrix is a weight, repacked for the loops of a tier: in panels, each of which
-// has all k rows of a few columns. k and n are padded with zeros to multiples of 16.
+// matrix is a weight, repacked for the loops of a tier: in panels that have
+// all k rows of a few columns each. k and n are padded with zeros to multiples of 16.
 type matrix struct {
 	k, n int
 	data []float32

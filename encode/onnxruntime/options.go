@@ -57,7 +57,8 @@ const chunkBatches = 16
 func library(named string) (string, error) {
 	path := cmp.Or(named, os.Getenv(EnvLibrary))
 	if path == "" {
-		return "", &engine.LibraryError{Wanted: wanted, Err: fmt.Errorf("none is named, by the option or %s", EnvLibrary)}
+		err := fmt.Errorf("none is named, by the option or %s", EnvLibrary)
+		return "", &engine.LibraryError{Wanted: wanted, Err: err}
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {

@@ -187,8 +187,10 @@ func (s *suite) read() {
 			chosen collection.Selection
 			want   []string
 		}{
-			"ids":             {collection.Selection{IDs: []string{"d", "nobody", "a"}}, []string{"d", "a"}},
-			"numbers":         {collection.Selection{Numbers: append(numbersOf("e", "b"), none, 99<<32)}, []string{"e", "b"}},
+			"ids": {collection.Selection{IDs: []string{"d", "nobody", "a"}}, []string{"d", "a"}},
+			"numbers": {
+				collection.Selection{Numbers: append(numbersOf("e", "b"), none, 99<<32)}, []string{"e", "b"},
+			},
 			"a condition":     {collection.Selection{Where: conditiontest.Bind(s, "n >= 3")}, []string{"d"}},
 			"no ids":          {collection.Selection{IDs: []string{}}, []string{}},
 			"no numbers":      {collection.Selection{Numbers: []uint64{}}, []string{}},
@@ -341,7 +343,8 @@ func (s *suite) change() {
 	st, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
 	require.EqualValues(s, 2, st.Documents)
-	r, err := s.c.Update(s.Context(), []collection.DocumentInput{document("d", 1)}, collection.UpdateOptions{Replace: true})
+	r, err := s.c.Update(s.Context(), []collection.DocumentInput{document("d", 1)},
+		collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
 }
@@ -436,7 +439,7 @@ func (s *suite) testLimit() {
 	require.Nil(s, cfg.MaxDocuments)
 }
 
-// limitShards is testLimit for several shards, each of which may have one document.
+// limitShards is testLimit for several shards that may have one document each.
 func (s *suite) limitShards() {
 	limit := uint64(s.shards)
 	fewer := limit - 1

@@ -278,7 +278,9 @@ func PyLate(t testing.TB, dir, family string) {
 		"attend_to_expansion_tokens": false, "similarity_fn_name": "MaxSim", "prompts": map[string]any{},
 		"default_prompt_name": nil, "skiplist_words": []string{"!", ","},
 	})
-	JSON(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{"max_seq_length": 39, "do_lower_case": false})
+	JSON(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{
+		"max_seq_length": 39, "do_lower_case": false,
+	})
 	Safetensors(t, filepath.Join(dir, "model.safetensors"), "F32", Tensors(family))
 	modules := []map[string]any{{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}}
 	head := func(in, out int, activation string, bias, residual bool) {

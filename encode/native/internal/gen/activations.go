@@ -35,7 +35,9 @@ type geluConstants struct {
 func (a *asm) geluConstants() geluConstants {
 	g := geluConstants{
 		limit: a.float32Constant("limit", plain.GELULimit), minus: a.float32Constant("-limit", -plain.GELULimit),
-		scale: a.float32Constant("scale", plain.GELUScale), minusOne: a.float32Constant("-1", -1), half: a.float32Constant("half", 0.5),
+		scale:    a.float32Constant("scale", plain.GELUScale),
+		minusOne: a.float32Constant("-1", -1),
+		half:     a.float32Constant("half", 0.5),
 	}
 	for i, c := range plain.GELUCoefficients {
 		g.c = append(g.c, a.float32Constant(fmt.Sprintf("gelu%d", i), c))
@@ -101,7 +103,8 @@ func writeTanh(a *asm) {
 	a.activation("Tanh", "", func() func(vec) {
 		y, z, zero, tmp := a.newVec(), a.newVec(), a.newVec(), a.newVecs(4)
 		a.setZero(zero)
-		limit, two, minusTwo := a.float32Constant("limit", -plain.ExpMin), a.float32Constant("2", 2), a.float32Constant("-2", -2)
+		limit := a.float32Constant("limit", -plain.ExpMin)
+		two, minusTwo := a.float32Constant("2", 2), a.float32Constant("-2", -2)
 		a.pinConstants(limit, two, minusTwo)
 		e := a.expConstants()
 		return func(v vec) {

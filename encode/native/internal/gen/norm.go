@@ -14,7 +14,8 @@ func normRows(a *asm, name string, add, center bool) {
 		rows += ", r"
 	}
 	a.function(name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
-	dst, x, stride, m, n := a.loadArg("dst_base"), a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
+	dst, x := a.loadArg("dst_base"), a.loadArg("x_base")
+	stride, m, n := a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	a.shiftReg(n, -4)
 	var r reg
 	if add {
@@ -25,8 +26,8 @@ func normRows(a *asm, name string, add, center bool) {
 	epsilon, inverse := a.newVec(), a.newVec()
 	a.spreadArg(epsilon, "epsilon")
 	a.spreadArg(inverse, "inverse")
-	one := a.float32Constant("one", 1)
-	a.pinConstants(one)
+	oneConstant := a.float32Constant("one", 1)
+	a.pinConstants(oneConstant)
 	zero := func() {
 		for _, s := range acc {
 			a.setZero(s)
@@ -72,7 +73,7 @@ func normRows(a *asm, name string, add, center bool) {
 		a.copy(t, epsilon)
 		a.fma(t, acc[0], inverse)
 		a.vsqrt(t, t)
-		a.copy(v, one)
+		a.copy(v, oneConstant)
 		a.vdiv(t, v, t)
 		a.moveReg(x, p)
 		a.moveReg(dst, q)
@@ -105,7 +106,8 @@ func (a *asm) loadFMA(d, x vec, r reg, disp int, tmp vec) {
 // quantize writes plain.Quantize.
 func quantize(a *asm) {
 	a.function("Quantize", "dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32")
-	dst, dstStride, scales, x := a.loadArg("dst_base"), a.loadArg("dstStride"), a.loadArg("scales_base"), a.loadArg("x_base")
+	dst, dstStride := a.loadArg("dst_base"), a.loadArg("dstStride")
+	scales, x := a.loadArg("scales_base"), a.loadArg("x_base")
 	stride, m, n := a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	a.shiftReg(n, -4)
 	p, q, count := a.newReg(), a.newReg(), a.newReg()

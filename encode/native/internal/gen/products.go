@@ -42,7 +42,8 @@ func (a *asm) emitTiles(maxVectors int, bytes bool) {
 	if a.lanes == 8 {
 		t.rows = 4
 	}
-	t.c, t.ldc, t.x, t.ldx, t.m = a.loadArg("c_base"), a.strideArg("ldc"), a.loadArg("a_base"), a.loadArg("lda"), a.loadArg("m")
+	t.c, t.ldc = a.loadArg("c_base"), a.strideArg("ldc")
+	t.x, t.ldx, t.m = a.loadArg("a_base"), a.loadArg("lda"), a.loadArg("m")
 	if !bytes {
 		a.shiftReg(t.ldx, 2)
 		t.bias = a.loadArg("bias_base")
@@ -129,7 +130,8 @@ func (a *asm) x86Tile(t tile, shift int) {
 				v := v[i%len(v)]
 				a.emitLine("%s %s, %s", spread, rowAddress(&t, i, 4*s), a.operandName(v))
 				for j := range n {
-					a.emitLine("%s %s, %s, %s", multiply, a.operandName(w[j]), a.operandName(v), a.operandName(sums[i*n+j]))
+					a.emitLine("%s %s, %s, %s",
+						multiply, a.operandName(w[j]), a.operandName(v), a.operandName(sums[i*n+j]))
 				}
 			}
 		}
