@@ -83,8 +83,8 @@ func (k *residentEncoding) abandon(err error) {
 	k.encoder.warnNotResident(err)
 }
 
-// addText adds a text, whose payload is stored aside and which has kept vectors. After abandon it
-// does nothing.
+// addText adds a text with kept vectors to the current chunk, and stores its payload. It submits the
+// chunk when it is full. After abandon it does nothing.
 func (k *residentEncoding) addText(t chunkText, payload []byte, kept int) error {
 	if k.abandoned {
 		return nil

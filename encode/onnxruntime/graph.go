@@ -161,6 +161,7 @@ func (m *Model) selectPorts(in, out []port) error {
 	return nil
 }
 
+// String reads like: input_ids (int64 [-1 -1]).
 func (p port) String() string {
 	kind := map[int32]string{
 		typeFloat32: "float32", typeFloat16: "float16", typeInt32: "int32", typeInt64: "int64",

@@ -35,6 +35,7 @@ func newValve() *valve {
 	return v
 }
 
+// set changes the state. A valve that was cut stays cut.
 func (v *valve) set(s state) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -283,6 +283,7 @@ func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, path, commit strin
 	}
 }
 
+// serveBlob answers with a large file, by its hash.
 func (h *Hub) serveBlob(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	b, ok := h.blobs[strings.TrimPrefix(r.URL.Path, "/")]

@@ -43,6 +43,7 @@ func mappings(t testing.TB, path string) (fences []fence) {
 func (f fence) allow(off, n int64) error  { return f.protect(off, n, syscall.PROT_READ) }
 func (f fence) forbid(off, n int64) error { return f.protect(off, n, syscall.PROT_NONE) }
 
+// protect sets the access to a range of the file, if it is in the mapping.
 func (f fence) protect(off, n int64, access int) error {
 	if off < f.from || off+n > f.from+f.length {
 		return nil

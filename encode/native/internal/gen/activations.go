@@ -32,6 +32,7 @@ type geluConstants struct {
 	c                                   []*constant
 }
 
+// geluConstants returns the constants in registers.
 func (a *asm) geluConstants() geluConstants {
 	g := geluConstants{
 		limit: a.float32Constant("limit", plain.GELULimit), minus: a.float32Constant("-limit", -plain.GELULimit),
@@ -64,6 +65,7 @@ func (a *asm) emitGELU(x vec, g geluConstants, tmp []vec) {
 	a.vmul(x, x, t)
 }
 
+// writeGELU writes plain.GELU.
 func writeGELU(a *asm) {
 	a.activation("GELU", "", func() func(vec) {
 		tmp, g := a.newVecs(4), a.geluConstants()

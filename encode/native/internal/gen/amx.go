@@ -19,7 +19,7 @@ func (a *asm) emitBytes(comment string, code ...byte) {
 	a.emitLine("%s// %s", line, comment)
 }
 
-// Numbers of the registers that tiles are addressed with, R9 and R10 with a prefix.
+// amxBase and amxIndex hold the numbers of the registers that address tiles. R9 and R10 need a prefix.
 var amxBase = map[string]byte{"DX": 2, "DI": 7, "R9": 9, "R10": 10}
 var amxIndex = map[string]byte{"BX": 3, "CX": 1}
 

@@ -55,6 +55,7 @@ type expConstants struct {
 	c                                []*constant
 }
 
+// expConstants returns the constants in registers.
 func (a *asm) expConstants() expConstants {
 	e := expConstants{
 		least: a.float32Constant("least", plain.ExpMin),

@@ -69,6 +69,7 @@ func (a *asm) vdiv(d vec, x, y operand) { a.emitBinary("DIV", 0x6e20fc00, d, x, 
 func (a *asm) vmax(d vec, x, y operand) { a.emitBinary("MAX", 0x4e20f400, d, x, y) }
 func (a *asm) vmin(d vec, x, y operand) { a.emitBinary("MIN", 0x4ea0f400, d, x, y) }
 
+// vsqrt emits d = √x.
 func (a *asm) vsqrt(d, x vec) {
 	if a.isARM64() {
 		a.emitWord(0x6ea1f800, "FSQRT", vec(0), x, d) // bits 16 to 20 belong to the code, so m is 0
@@ -107,6 +108,7 @@ func (a *asm) horner(p, tmp *vec, x vec, c operand) {
 	a.emitLine("VFMADD213PS %s, %s, %s", a.operandName(c), a.operandName(x), a.operandName(*p))
 }
 
+// copy emits d = x.
 func (a *asm) copy(d vec, x operand) {
 	if a.isARM64() {
 		a.emitLine("VMOV V%d.B16, V%d.B16", a.number(x), d)
@@ -115,6 +117,7 @@ func (a *asm) copy(d vec, x operand) {
 	a.emitLine("VMOVUPS %s, %s", a.operandName(x), a.operandName(d))
 }
 
+// andMask emits d = x & y, bit by bit.
 func (a *asm) andMask(d vec, x vec, y operand) {
 	if a.isARM64() {
 		a.emitLine("VAND V%d.B16, V%d.B16, V%d.B16", a.number(y), x, d)
@@ -123,6 +126,7 @@ func (a *asm) andMask(d vec, x vec, y operand) {
 	a.emitLine("VANDPS %s, %s, %s", a.operandName(y), a.operandName(x), a.operandName(d))
 }
 
+// setZero emits d = 0.
 func (a *asm) setZero(d vec) {
 	switch a.lanes {
 	case 16:
@@ -145,6 +149,7 @@ func (a *asm) exponent(d, t vec, one operand) {
 	a.emitLine("VPADDD %s, %s, %s", a.operandName(one), a.operandName(d), a.operandName(d))
 }
 
+// load emits a load of d from memory at disp(r).
 func (a *asm) load(d vec, r reg, disp int) {
 	if a.isARM64() {
 		a.emitLine("FMOVQ %d(%s), F%d", disp, r, d)
@@ -153,6 +158,7 @@ func (a *asm) load(d vec, r reg, disp int) {
 	a.emitLine("VMOVUPS %d(%s), %s", disp, r, a.operandName(d))
 }
 
+// store emits a store of s to memory at disp(r).
 func (a *asm) store(s vec, r reg, disp int) {
 	if a.isARM64() {
 		a.emitLine("FMOVQ F%d, %d(%s)", s, disp, r)
