@@ -178,6 +178,7 @@ func modelDirError(err error) error {
 func (l *local) dimension() int { return l.engine.Dim() }
 func (l *local) close() error   { return l.engine.Close() }
 
+// roleSettings returns the settings of a role.
 func (l *local) roleSettings(r Role) *modeldir.Role {
 	if r == Query {
 		return &l.config.Query
@@ -343,6 +344,8 @@ func (l *local) isFull(c *chunk) bool {
 // chunkTexts returns how many texts a chunk may have.
 func (l *local) chunkTexts() int { return max(maxTexts, l.chunkIDs/8) }
 
+// canJoin reports whether all chunks together are no larger than one full chunk. Resident vectors are
+// computed chunk by chunk.
 func (l *local) canJoin(batch []*chunk, c *chunk) bool {
 	ids, texts := len(c.batch.IDs), len(c.texts)
 	if c.call.resident != nil || batch[0].call.resident != nil {

@@ -102,7 +102,7 @@ func (s *server) prepare(_ Role, text string) (sequence, error) {
 
 func (s *server) readAhead(*chunk) (bytes, goroutines int) { return 0, 1 }
 
-// checkUTF8 returns an error for a text that the tokenizers here would refuse too.
+// checkUTF8Text returns an error for a text that the tokenizers here would refuse too.
 func checkUTF8Text(text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("%w: not valid UTF-8", tokenizer.ErrText)
@@ -126,6 +126,7 @@ func (s *server) canJoin(batch []*chunk, c *chunk) bool {
 	return c.call.role == batch[0].call.role && n <= s.client.Batch()
 }
 
+// compute requests the vectors of all texts of a batch that are not empty.
 func (s *server) compute(ctx context.Context, r Role, batch []*chunk) error {
 	var texts []string
 	for _, c := range batch {

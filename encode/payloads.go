@@ -42,6 +42,7 @@ func (p *payloads) add(b []byte) error {
 	return nil
 }
 
+// flush writes the buffered bytes to the file.
 func (p *payloads) flush() error {
 	if len(p.buffer) == 0 {
 		return nil

@@ -59,7 +59,13 @@ func (e *Encoder) beginResident(ctx context.Context) (*residentEncoding, error) 
 		e.endCall()
 		return nil, errors.Join(err, p.close())
 	}
-	k := &residentEncoding{encoder: e, vectors: v, payloads: p, ctx: ctx, call: &encodeCall{role: Document, resident: v}}
+	k := &residentEncoding{
+		encoder:  e,
+		vectors:  v,
+		payloads: p,
+		ctx:      ctx,
+		call:     &encodeCall{role: Document, resident: v},
+	}
 	k.call.ctx, k.cancel = context.WithCancel(ctx)
 	return k, nil
 }
@@ -77,8 +83,8 @@ func (k *residentEncoding) abandon(err error) {
 	k.encoder.warnNotResident(err)
 }
 
-// addText adds a text, whose payload is stored aside and which has kept vectors. After abandon it
-// does nothing.
+// addText adds a text with kept vectors to the current chunk, and stores its payload. It submits the
+// chunk when it is full. After abandon it does nothing.
 func (k *residentEncoding) addText(t chunkText, payload []byte, kept int) error {
 	if k.abandoned {
 		return nil

@@ -159,6 +159,7 @@ type SameIDError struct {
 	From  Place
 }
 
+// Error reads like: corpus.jsonl: line 3 has this id too.
 func (e *SameIDError) Error() string {
 	first := &TextError{Path: e.From.Path, Line: e.From.Line, Row: -1}
 	if first.Line == 0 {

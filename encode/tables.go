@@ -137,6 +137,7 @@ type rowLimitReader struct {
 	remaining int
 }
 
+// Read returns an error once remaining bytes of a row were read.
 func (b *rowLimitReader) Read(p []byte) (int, error) {
 	if b.remaining <= 0 {
 		return 0, fmt.Errorf("%w: a row has more than %d bytes: is a quotation mark not closed?",

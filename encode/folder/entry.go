@@ -32,7 +32,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checksum returns a checksum of the fields that change only with the file or the cut.
 func (s *stored) checksum() string {
 	h := crc32.New(castagnoli)
-	for _, part := range []string{s.Path, strconv.Itoa(s.Line), s.Digest, s.Title, s.Text, s.Cut, strconv.Itoa(s.Parts)} {
+	for _, part := range []string{
+		s.Path, strconv.Itoa(s.Line), s.Digest, s.Title, s.Text, s.Cut, strconv.Itoa(s.Parts),
+	} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return fmt.Sprintf("%08x", h.Sum32())

@@ -136,6 +136,7 @@ type timedBody struct {
 	cancel context.CancelCauseFunc
 }
 
+// Read reads bytes, and fails if none arrive within the time limit.
 func (p *timedBody) Read(b []byte) (int, error) {
 	p.timer.Reset(p.wait)
 	n, err := p.ReadCloser.Read(b)
@@ -146,6 +147,7 @@ func (p *timedBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Close closes the body and ends its context.
 func (p *timedBody) Close() error {
 	p.timer.Stop()
 	err := p.ReadCloser.Close()

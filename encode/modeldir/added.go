@@ -93,7 +93,8 @@ func (r *reader) mergeAddedTokens(t *tokenizer.Tokenizer) ([]tokenizer.AddedToke
 		add(listed[id], true)
 	}
 	for _, key := range specialKeys {
-		if a, _, err := decodeValue[addedToken](f, key, "a token"); err == nil { // a wrong value fails where it is needed
+		// A wrong value is an error only where the token is needed.
+		if a, _, err := decodeValue[addedToken](f, key, "a token"); err == nil {
 			a.Special = true
 			add(a, false)
 		}

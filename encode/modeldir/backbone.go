@@ -164,7 +164,8 @@ func (v values) readSizes(f *family, b *Backbone) {
 	}
 	name := v.stringOr(f.activation.name, f.activation.defaultValue)
 	if b.Activation = activationNames[name]; b.Activation == transformer.Identity {
-		v.setError(f.activation.name, ErrFamily, "is %q, want one of %v", name, slices.Sorted(maps.Keys(activationNames)))
+		v.setError(f.activation.name, ErrFamily, "is %q, want one of %v",
+			name, slices.Sorted(maps.Keys(activationNames)))
 	}
 	epsilon := v.floatOr(f.epsilon.name, math.Inf(-1), f.epsilon.defaultValue)
 	if !(epsilon >= 0 && epsilon < 1) {

@@ -69,7 +69,8 @@ func (r *reader) checkValues() error {
 		}
 		if l.n > c.Backbone.MaxPositions {
 			return Errorf(r.dir, l.name, ErrContradiction, "is %d by %s, but the model takes %d tokens by %s",
-				l.n, r.origin[l.name], c.Backbone.MaxPositions, cmp.Or(r.origin["backbone"], byDefault)).withSetting(l.name)
+				l.n, r.origin[l.name], c.Backbone.MaxPositions, cmp.Or(r.origin["backbone"], byDefault),
+			).withSetting(l.name)
 		}
 	}
 	if c.Expand.Length > c.Query.Length {

@@ -100,7 +100,8 @@ func (r *reader) checkTransformer() error {
 	} else if kwargs != nil {
 		for _, key := range sortedKeys(kwargs.m) {
 			if o, err := kwargs.objectValue(key); err != nil || o != nil && len(o.m) > 0 {
-				return firstError(err, kwargs.errorf(key, ErrFamily, "is %s, want none", abbreviate(kwargs.rawValue(key))))
+				value := abbreviate(kwargs.rawValue(key))
+				return firstError(err, kwargs.errorf(key, ErrFamily, "is %s, want none", value))
 			}
 		}
 	}
@@ -154,7 +155,8 @@ func (r *reader) readMask(folder string) error {
 		case "document":
 			r.c.Document.Skip = true
 		default:
-			r.warnf("%s: skiplist_tasks has %q, which is neither query nor document: ignored", r.relativePath(f.path), task)
+			r.warnf("%s: skiplist_tasks has %q, which is neither query nor document: ignored",
+				r.relativePath(f.path), task)
 		}
 	}
 	return nil
@@ -205,7 +207,8 @@ func (r *reader) readPooling(folder string) error {
 	}
 	if ok {
 		if !(factor >= 1 && factor <= maxSize) {
-			return f.errorf("pool_factor", ErrConfig, "is %s, want a number from 1 on", abbreviate(f.rawValue("pool_factor")))
+			return f.errorf("pool_factor", ErrConfig, "is %s, want a number from 1 on",
+				abbreviate(f.rawValue("pool_factor")))
 		}
 		h.Factor = factor
 	}

@@ -372,7 +372,8 @@ func (r *reader) readOlderModel(form *olderForm) (vocab map[string]int, model ma
 // olderAddedTokens returns all added tokens with their ids: those that files list, then the special ones.
 func (r *reader) olderAddedTokens(vocab map[string]int, special []addedToken) ([]addedToken, error) {
 	config := r.special.config
-	listed, ok, err := decodeValue[map[string]addedToken](config, "added_tokens_decoder", "an object of tokens by their ids")
+	listed, ok, err := decodeValue[map[string]addedToken](
+		config, "added_tokens_decoder", "an object of tokens by their ids")
 	if err != nil {
 		return nil, err
 	}

@@ -144,7 +144,8 @@ func (r *reader) read() error {
 		return err
 	}
 	for _, step := range []func() error{
-		r.applyOverrides, r.applySentence, r.applySentenceBert, r.applyColBERT, r.applyArtifact, r.applyONNX, r.applyDefaults, r.checkValues,
+		r.applyOverrides, r.applySentence, r.applySentenceBert, r.applyColBERT, r.applyArtifact, r.applyONNX,
+		r.applyDefaults, r.checkValues,
 	} {
 		if err := step(); err != nil {
 			return err

@@ -135,7 +135,8 @@ func (r *reader) checkTokenTypes() error {
 	case DistilBERT, MPNet, ModernBERT, EuroBERT, Gemma3, LFM2:
 		return nil // no table
 	}
-	return Errorf(r.tokenizerPath, "post_processor", ErrFamily, "gives tokens another type than 0, which is not supported")
+	return Errorf(r.tokenizerPath, "post_processor", ErrFamily,
+		"gives tokens another type than 0, which is not supported")
 }
 
 // checkPadding returns an error for models whose padding token has no position, if it is put around

@@ -30,8 +30,10 @@ func (r *reader) applyColBERT() error {
 		}
 	}
 	if err := firstError(
-		r.queryMarker.setFromKeys(f, r.readMarker, "query_marker"), r.queryMarker.setFromKeys(f, r.readTokenID, "query_marker_id"),
-		r.documentMarker.setFromKeys(f, r.readMarker, "doc_marker"), r.documentMarker.setFromKeys(f, r.readTokenID, "doc_marker_id"),
+		r.queryMarker.setFromKeys(f, r.readMarker, "query_marker"),
+		r.queryMarker.setFromKeys(f, r.readTokenID, "query_marker_id"),
+		r.documentMarker.setFromKeys(f, r.readMarker, "doc_marker"),
+		r.documentMarker.setFromKeys(f, r.readTokenID, "doc_marker_id"),
 		r.mask.setFromKeys(f, r.readTokenID, "mask_id"),
 	); err != nil {
 		return err
@@ -71,8 +73,10 @@ func (r *reader) applyStanfordKeys(f *file) error {
 		return firstError(err, f.errorf("similarity", ErrFamily, "is %q, want cosine", s))
 	}
 	if err := firstError(
-		r.queryLength.setFromKeys(f, lengthValue, "query_maxlen"), r.documentLength.setFromKeys(f, lengthValue, "doc_maxlen"),
-		r.attend.setFromKeys(f, (*file).boolValue, "attend_to_mask_tokens"), r.dim.setFromKeys(f, (*file).dimensionValue, "dim"),
+		r.queryLength.setFromKeys(f, lengthValue, "query_maxlen"),
+		r.documentLength.setFromKeys(f, lengthValue, "doc_maxlen"),
+		r.attend.setFromKeys(f, (*file).boolValue, "attend_to_mask_tokens"),
+		r.dim.setFromKeys(f, (*file).dimensionValue, "dim"),
 	); err != nil {
 		return err
 	}
@@ -102,11 +106,15 @@ func (r *reader) applyONNX() error {
 		return nil
 	}
 	if err := firstError(
-		r.queryMarker.setFromKeys(f, r.readTokenID, "query_prefix_id"), r.queryMarker.setFromKeys(f, r.readMarker, "query_prefix"),
-		r.documentMarker.setFromKeys(f, r.readTokenID, "document_prefix_id"), r.documentMarker.setFromKeys(f, r.readMarker, "document_prefix"),
+		r.queryMarker.setFromKeys(f, r.readTokenID, "query_prefix_id"),
+		r.queryMarker.setFromKeys(f, r.readMarker, "query_prefix"),
+		r.documentMarker.setFromKeys(f, r.readTokenID, "document_prefix_id"),
+		r.documentMarker.setFromKeys(f, r.readMarker, "document_prefix"),
 		r.mask.setFromKeys(f, r.readTokenID, "mask_token_id"),
-		r.queryLength.setFromKeys(f, lengthValue, "query_length"), r.documentLength.setFromKeys(f, lengthValue, "document_length"),
-		r.attend.setFromKeys(f, (*file).boolValue, "attend_to_expansion_tokens"), r.dim.setFromKeys(f, (*file).dimensionValue, "embedding_dim"),
+		r.queryLength.setFromKeys(f, lengthValue, "query_length"),
+		r.documentLength.setFromKeys(f, lengthValue, "document_length"),
+		r.attend.setFromKeys(f, (*file).boolValue, "attend_to_expansion_tokens"),
+		r.dim.setFromKeys(f, (*file).dimensionValue, "embedding_dim"),
 		r.skip.setFromKeys(f, stringList, "skiplist_words"),
 	); err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 )
 
 // queryRows is how many tokens of a text attend together: their scores, and a
-// panel of keys or all values, should stay in L1. keyStep is what the first key
-// that such a block looks at is a multiple of, in the window of local attention: a multiple of
+// panel of keys or all values, should stay in L1. The first key that such a block attends to,
+// in local attention, is rounded down to a multiple of keyStep. This is a multiple of
 // the columns of any panel, so that the order of sums does not depend on the tier.
 const (
 	queryRows = 32
@@ -21,9 +21,9 @@ var (
 )
 
 // attention computes, for each text and head, softmax(Q·Kᵀ·scale + relative)·V. Products of a
-// text are computed in tiles of rows, of which the last may reach into the next
-// text, whose own come afterwards, or beyond the last row. Heads of queries that
-// share keys and values find them packed.
+// text are computed in tiles of rows. The last tile may write rows of the next text, which are
+// computed later, or rows beyond the last one. Keys and values are packed once for all heads of
+// queries that share them.
 func (m *Model) attention(sc *scratch, y *layer) {
 	c := &m.config
 	d, ld, given := c.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
@@ -49,7 +49,7 @@ func (m *Model) attention(sc *scratch, y *layer) {
 	}
 }
 
-// normHeads norms each head of n rows, if there is a norm.
+// normHeads normalizes each head of n rows, unless the model has no such norm.
 func (m *Model) normHeads(rows []float32, n, heads int, norm Norm) {
 	for head := range heads {
 		if norm.Gamma == nil {
@@ -60,20 +60,19 @@ func (m *Model) normHeads(rows []float32, n, heads int, norm Norm) {
 	}
 }
 
-// block is rows of a head of a text, from its row first on.
+// block is the rows from to from+rows of a head of a text.
 type block struct {
 	text
 	head, from, rows int
 }
 
-// panelWidth is the number of columns of a full panel.
+// panelWidth returns the number of columns of a full panel.
 func (l *loops) panelWidth() int { return l.columns * l.vectors }
 
-// packKeys transposes the keys of a head into panels, up to a multiple of 16
-// with zeros.
+// packKeys transposes the keys of a head into panels, padded with zeros to a multiple of 16.
 func (m *Model) packKeys(sc *scratch, k []float32, ld, n, d int) {
 	padded := roundUp(n, 16)
-	sc.keys = grow(sc.keys, padded*d)
+	sc.keys = resize(sc.keys, padded*d)
 	for j := 0; j < padded; {
 		width := min(m.loops.panelWidth(), padded-j)
 		panel := sc.keys[j*d:][:width*d]
@@ -92,12 +91,12 @@ func (m *Model) packKeys(sc *scratch, k []float32, ld, n, d int) {
 	}
 }
 
-// packValues copies the values of a head into panels of their columns, up to a
-// multiple of 16 with zeros.
+// packValues copies the values of a head into panels of their columns, padded with zeros to a
+// multiple of 16.
 func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 	padded := roundUp(n, 16)
-	sc.values = grow(sc.values, padded*d)
-	panels(d, m.loops.columns, m.loops.vectors, func(first, vectors int) {
+	sc.values = resize(sc.values, padded*d)
+	visitPanels(d, m.loops.columns, m.loops.vectors, func(first, vectors int) {
 		width := vectors * m.loops.columns
 		panel := sc.values[first*padded:][:width*padded]
 		for j := range n {
@@ -107,13 +106,13 @@ func (m *Model) packValues(sc *scratch, v []float32, ld, n, d int) {
 	})
 }
 
-// attend computes a block of rows of a head. Rows of a query's filling may be so far behind the
-// last token that is attended to that their window has no key: attention gives them 0.
+// attend computes a block of rows of a head. The window of a mask token may have no key, if the last
+// attended token is too far before it: its row is 0.
 func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer.LayerForm) {
 	l, d, qkv, given := m.loops, m.config.HeadSize, stride(m.qkvWidth), stride(m.contextWidth)
 	q, out = q[b.from*qkv:], out[b.from*given:]
-	// The keys that any row of the block looks at, and how many rows, from the first one on,
-	// look at one.
+	// The range of keys that any row of the block attends to, and the number of rows, from the
+	// first one on, that attend to any key.
 	from, _ := form.Sees(b.from, b.attended)
 	_, to := form.Sees(b.from+b.rows-1, b.attended)
 	from = from / keyStep * keyStep
@@ -127,16 +126,18 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 		}
 		return
 	}
+	// Multiply queries with keys.
 	padded := roundUp(b.attended, 16)
 	n := min(roundUp(to-from, 16), padded-from)
 	ld, tiles := stride(min(roundUp(to-from, keyStep), padded-from)), roundUp(b.rows, tileRows)
-	sc.scores = grow(sc.scores, tiles*ld)
+	sc.scores = resize(sc.scores, tiles*ld)
 	scores := sc.scores
 	for j := 0; j < n; {
 		width := min(l.panelWidth(), padded-from-j)
 		l.products(scores[j:], ld, q, qkv, tiles, d, sc.keys[(from+j)*d:], zeros[:], width/l.columns)
 		j += width
 	}
+	// Mask the keys outside of each row's window, and add relative positions.
 	for i := range seeing {
 		lo, hi := form.Sees(b.from+i, b.attended)
 		row := scores[i*ld:][:n]
@@ -155,11 +156,12 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 			}
 		}
 	}
+	// Multiply the probabilities with values. Rows without keys are 0.
 	l.softmax(scores, ld, seeing, n, m.config.Scale())
 	for i := seeing; i < b.rows; i++ {
 		clear(scores[i*ld:][:n])
 	}
-	panels(d, l.columns, l.vectors, func(column, vectors int) {
+	visitPanels(d, l.columns, l.vectors, func(column, vectors int) {
 		w := vectors * l.columns
 		l.products(out[column:], given, scores, ld, tiles, n, sc.values[column*padded+from*w:], zeros[:], vectors)
 	})

@@ -34,7 +34,7 @@ func BenchmarkProducts(b *testing.B) {
 					best := time.Duration(math.MaxInt64) // as the roof is
 					for b.Loop() {
 						start := time.Now()
-						w.mul(l, sc, y, stride(n), x, stride(k), rows)
+						w.multiply(l, sc, y, stride(n), x, stride(k), rows)
 						best = min(best, time.Since(start))
 					}
 					flops := 2 * float64(rows*k*n) / best.Seconds()

@@ -2,12 +2,14 @@ package native
 
 import "github.com/plaid-ir/plaid/kernels/transformer"
 
-// convolution has the taps of a layer as rows: of a tap, the weights of all dimensions.
+// convolution holds the weights of a layer's convolution. A row of taps has the weights of one tap for all
+// dimensions.
 type convolution struct {
 	taps, bias []float32
-	unattended []float32 // output of the input map for zeros
+	unattended []float32 // the output of the input map for a row of zeros
 }
 
+// newConvolution transposes the weights of h dimensions.
 func newConvolution(h int, form *transformer.LayerForm, c *transformer.Convolution) *convolution {
 	taps := form.Taps()
 	y := &convolution{make([]float32, taps*h), make([]float32, h), make([]float32, 3*h)}
@@ -21,7 +23,8 @@ func newConvolution(h int, form *transformer.LayerForm, c *transformer.Convoluti
 	return y
 }
 
-// convolve computes the convolution of each text, of rows that hold in, out and x.
+// convolve computes the convolution of each text. A row of qkv holds the gates in and out, and x:
+// the result is out · (taps * (in · x)), with elementwise products and the convolution *.
 func (m *Model) convolve(sc *scratch, y *layer) {
 	h, ld, given := m.config.Hidden, stride(m.qkvWidth), stride(m.contextWidth)
 	for _, t := range sc.texts {

@@ -15,10 +15,10 @@ type scratch struct {
 	texts []text
 	rows  int // tokens of the chunk
 
-	// Rows of tokens: the residual stream, its norm (PreNorm), queries, keys
-	// and values, or inputs of a convolution, and the outputs of these. Strides are those of stride.
+	// Rows of tokens: the residual stream, its norm (PreNorm); queries, keys
+	// and values, or inputs of a convolution; and the outputs of these. Their strides come from stride.
 	x, a, qkv, context []float32
-	// Rows of a block: the feed-forward part, what is added to x, and the heads.
+	// Rows of a block: the feed-forward part, the values to be added to x, and the heads.
 	wide, add, head, nextHead []float32
 	// One head of attention.
 	keys, values, scores []float32
@@ -27,21 +27,20 @@ type scratch struct {
 	scales []float32
 }
 
-// text is the tokens first to first + n of a chunk, of which the first
-// attended are attended to.
+// text is n tokens of a chunk from first on. Tokens attend to the first attended of them.
 type text struct{ first, n, attended int }
 
-// stride is the distance of rows of n values: rows a power of two apart would
+// stride returns the distance of rows of n values. Rows a power of two apart would
 // share few sets of the cache.
 func stride(n int) int { return n + 16 }
 
-// blockRows is the rows of a block: enough that a panel of weights is read seldom, and few
-// enough that the rows of the feed-forward part, which are written and read again at once, stay
-// near.
+// blockRows is the rows of a block: enough that panels of weights are read rarely, and few
+// enough that the rows of the feed-forward part, which are read right after they are written, stay
+// in the cache.
 const blockRows = 12 * tileRows
 
-// begin takes texts i to j of a batch.
-func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
+// setTexts selects texts i to j of a batch, and makes room for them.
+func (sc *scratch) setTexts(m *Model, b *engine.Batch, i, j int) {
 	first := b.Offsets[i]
 	sc.ids, sc.texts = b.IDs[first:b.Offsets[j]], sc.texts[:0]
 	sc.rows = len(sc.ids)
@@ -50,39 +49,39 @@ func (sc *scratch) begin(m *Model, b *engine.Batch, i, j int) {
 			sc.texts = append(sc.texts, text{b.Offsets[i] - first, n, b.Attends(i)})
 		}
 	}
-	// Tiles of products reach beyond the last row, those of a text that begins
-	// in the middle of one by up to a tile more.
+	// Tiles of products reach beyond the last row, and by up to one more tile if a text does not
+	// begin at a multiple of tileRows.
 	rows, h := roundUp(sc.rows, tileRows)+tileRows, m.config.Hidden
-	sc.x, sc.context = grow(sc.x, rows*stride(h)), grow(sc.context, rows*stride(m.contextWidth))
-	sc.qkv = grow(sc.qkv, rows*stride(m.qkvWidth))
+	sc.x, sc.context = resize(sc.x, rows*stride(h)), resize(sc.context, rows*stride(m.contextWidth))
+	sc.qkv = resize(sc.qkv, rows*stride(m.qkvWidth))
 	if m.config.NormPlace != transformer.PostNorm {
-		sc.a = grow(sc.a, rows*stride(h))
+		sc.a = resize(sc.a, rows*stride(h))
 	}
-	sc.wide, sc.add = grow(sc.wide, blockRows*stride(m.width())), grow(sc.add, blockRows*stride(h))
+	sc.wide, sc.add = resize(sc.wide, blockRows*stride(m.feedForwardWidth())), resize(sc.add, blockRows*stride(h))
 }
 
-// width is that of the widest rows of the feed-forward part.
-func (m *Model) width() int {
+// feedForwardWidth returns the width of the widest rows of the feed-forward part.
+func (m *Model) feedForwardWidth() int {
 	if m.config.Gated {
 		return 2 * m.config.Intermediate
 	}
 	return m.config.Intermediate
 }
 
-// blocks calls f for each block of rows: its first, how many there are, and
-// that rounded up to tiles.
-func (m *Model) blocks(sc *scratch, f func(first, rows, padded int)) {
+// visitBlocks calls visit for each block of rows with its first row, the number of its rows, and
+// that number rounded up to tiles.
+func (m *Model) visitBlocks(sc *scratch, visit func(first, rows, padded int)) {
 	for i := 0; i < sc.rows; i += blockRows {
 		rows := min(blockRows, sc.rows-i)
-		f(i, rows, roundUp(rows, tileRows))
+		visit(i, rows, roundUp(rows, tileRows))
 	}
 }
 
-// forward runs a chunk through the layers.
+// forward computes the layers for a chunk.
 func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	h, l := m.config.Hidden, m.loops
-	s, given, qkv, wide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.width())
-	m.embed(sc)
+	s, given, qkv, wide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.feedForwardWidth())
+	m.embedTokens(sc)
 	in := sc.x // input of a layer: x itself, or its norm
 	if m.config.NormPlace != transformer.PostNorm {
 		in = sc.a
@@ -96,37 +95,38 @@ func (m *Model) forward(ctx context.Context, sc *scratch) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("encoder: %w", context.Cause(ctx))
 		}
+		// Attention or convolution.
 		y := &m.layers[i]
-		m.blocks(sc, func(first, _, padded int) {
-			y.qkv.mul(l, sc, sc.qkv[first*qkv:], qkv, in[first*s:], s, padded)
+		m.visitBlocks(sc, func(first, _, padded int) {
+			y.qkv.multiply(l, sc, sc.qkv[first*qkv:], qkv, in[first*s:], s, padded)
 		})
 		if y.convolution != nil {
 			m.convolve(sc, y)
 		} else {
 			m.attention(sc, y)
 		}
-		// The norms that follow attention and the feed-forward part.
+		// The feed-forward part, with the norms after it and before it.
 		middle, last := y.feedForwardNorm, m.normBefore(i+1)
 		if m.config.NormPlace == transformer.PostNorm {
 			middle, last = y.attentionNorm, y.feedForwardNorm
 		}
-		m.blocks(sc, func(first, rows, padded int) {
+		m.visitBlocks(sc, func(first, rows, padded int) {
 			x, a := sc.x[first*s:], in[first*s:]
-			y.output.mul(l, sc, sc.add, s, sc.context[first*given:], given, padded)
+			y.output.multiply(l, sc, sc.add, s, sc.context[first*given:], given, padded)
 			m.addNormRows(a, x, sc.add, s, rows, y.attentionOutputNorm, middle)
-			y.up.mul(l, sc, sc.wide, wide, a, s, padded)
+			y.up.multiply(l, sc, sc.wide, wide, a, s, padded)
 			l.activate(m.config.Activation, sc.wide, wide, rows, m.config.Intermediate)
 			if m.config.Gated {
 				l.gate(sc.wide, wide, rows, m.config.Intermediate)
 			}
-			y.down.mul(l, sc, sc.add, s, sc.wide, wide, padded)
+			y.down.multiply(l, sc, sc.add, s, sc.wide, wide, padded)
 			m.addNormRows(a, x, sc.add, s, rows, y.feedForwardOutputNorm, last)
 		})
 	}
 	return nil
 }
 
-// normRows writes the norms of rows of x to dst, which may be x.
+// normRows writes the normalized rows of x to dst, which may be x.
 func (m *Model) normRows(dst, x []float32, stride, rows int, n Norm) {
 	f := m.loops.norm
 	if m.config.Norm == transformer.RMSNorm {
@@ -136,8 +136,8 @@ func (m *Model) normRows(dst, x []float32, stride, rows int, n Norm) {
 	f(dst, x, stride, rows, size, n.Gamma, n.Beta, m.config.Epsilon, 1/float32(size))
 }
 
-// addNormRows adds r to x, normed by inner if that is a norm, and writes the norms of the sums
-// to dst, which may be x.
+// addNormRows adds r to x, and writes the normalized sums to dst, which may be x. If inner is a norm, it is
+// applied to r first.
 func (m *Model) addNormRows(dst, x, r []float32, stride, rows int, inner, n Norm) {
 	if inner.Gamma != nil {
 		m.normRows(r, r, stride, rows, inner)
@@ -166,7 +166,7 @@ func (l *loops) activate(a Activation, x []float32, stride, m, n int) {
 	}
 }
 
-// normBefore is the norm of PreNorm before a layer, or after the last.
+// normBefore returns the norm of PreNorm before layer i, or the one after the last layer.
 func (m *Model) normBefore(i int) Norm {
 	if i < len(m.layers) {
 		return m.layers[i].attentionNorm
@@ -174,18 +174,18 @@ func (m *Model) normBefore(i int) Norm {
 	return m.final
 }
 
-// embed writes the first rows of tokens to x: the sums of the embeddings of words, types and
-// positions, in this order, normed where the model has a norm, and brought to its size.
-func (m *Model) embed(sc *scratch) {
+// embedTokens writes the embeddings of tokens to x: the sums of the embeddings of words, types and
+// positions, in this order, normalized if the model has a norm, and projected to its size.
+func (m *Model) embedTokens(sc *scratch) {
 	e, h := m.config.EmbeddingSize(), m.config.Hidden
-	to := sc.x
+	out := sc.x
 	if m.expand != nil {
-		to = sc.context
+		out = sc.context
 	}
 	s := stride(e)
 	for _, t := range sc.texts {
 		for i := range t.n {
-			x := to[(t.first+i)*s:][:e]
+			x := out[(t.first+i)*s:][:e]
 			copy(x, m.words[int(sc.ids[t.first+i])*e:])
 			if m.types != nil {
 				for j, v := range m.types[:e] {
@@ -200,16 +200,16 @@ func (m *Model) embed(sc *scratch) {
 		}
 	}
 	if m.norm.Gamma != nil {
-		m.normRows(to, to, s, sc.rows, m.norm)
+		m.normRows(out, out, s, sc.rows, m.norm)
 	}
 	if m.expand != nil {
-		m.blocks(sc, func(first, _, padded int) {
-			m.expand.mul(m.loops, sc, sc.x[first*stride(h):], stride(h), to[first*s:], s, padded)
+		m.visitBlocks(sc, func(first, _, padded int) {
+			m.expand.multiply(m.loops, sc, sc.x[first*stride(h):], stride(h), out[first*s:], s, padded)
 		})
 	}
 }
 
-// project runs the heads over a chunk and writes unit vectors. bad is the first token whose
+// project applies the heads to a chunk and writes unit vectors. bad is the first token whose
 // vector is not finite, or −1.
 func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 	bad = -1
@@ -218,14 +218,14 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 	if m.config.NormPlace != transformer.PostNorm {
 		out = sc.a
 	}
-	m.blocks(sc, func(first, rows, padded int) {
+	m.visitBlocks(sc, func(first, rows, padded int) {
 		x, ldx := out[first*s:], s
 		for i := range m.heads {
 			d := &m.heads[i]
 			ldy := stride(d.weight.n)
-			sc.nextHead = grow(sc.nextHead, padded*ldy)
+			sc.nextHead = resize(sc.nextHead, padded*ldy)
 			y := sc.nextHead
-			d.weight.mul(m.loops, sc, y, ldy, x, ldx, padded)
+			d.weight.multiply(m.loops, sc, y, ldy, x, ldx, padded)
 			m.loops.activate(d.Activation, y, ldy, rows, d.weight.n)
 			if d.Residual {
 				d.addResidual(m.loops, sc, y, ldy, x, ldx, rows, padded)
@@ -236,7 +236,7 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 		for r := range rows {
 			v := dst[(first+r)*m.dim:][:m.dim]
 			copy(v, x[r*ldx:])
-			if !unit(v) && bad < 0 {
+			if !normalize(v) && bad < 0 {
 				bad = first + r
 			}
 		}
@@ -244,17 +244,17 @@ func (m *Model) project(sc *scratch, dst []float32) (bad int) {
 	return bad
 }
 
-// addResidual adds what the head was given to what it gives.
+// addResidual adds the input x of a head, or its product with the residual weight, to the output y.
 func (d *head) addResidual(l *loops, sc *scratch, y []float32, ldy int, x []float32, ldx, rows, padded int) {
 	if d.residual != nil {
-		r := grow(sc.add, padded*ldy)
-		d.residual.mul(l, sc, r, ldy, x, ldx, padded)
+		r := resize(sc.add, padded*ldy)
+		d.residual.multiply(l, sc, r, ldy, x, ldx, padded)
 		sc.add, x, ldx = r, r, ldy
 	}
 	for i := range rows {
-		to := y[i*ldy:][:d.Out]
+		row := y[i*ldy:][:d.Out]
 		for j, v := range x[i*ldx:][:d.Out] {
-			to[j] += v
+			row[j] += v
 		}
 	}
 }

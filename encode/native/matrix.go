@@ -4,44 +4,44 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// tileRows is the number of rows that products are computed for at least: the
-// rows of what they read and write are padded to a multiple of it.
+// tileRows is the minimum of rows that products are computed for: their inputs and outputs are padded
+// to a multiple of it.
 const tileRows = 8
 
-// roundUp is n rounded up to a multiple of size.
+// roundUp returns n rounded up to a multiple of size.
 func roundUp(n, size int) int { return (n + size - 1) / size * size }
 
-// panels cuts n columns, a multiple of 16, into panels of at most so many
-// vectors and about one size, and calls f with the first column and the number
-// of vectors of each.
-func panels(n, columns, most int, f func(first, vectors int)) {
+// visitPanels divides n columns, a multiple of 16, into panels of at most maxVectors
+// vectors and about the same size, and calls visit with the first column and the number
+// of vectors of each. A vector has the given columns.
+func visitPanels(n, columns, maxVectors int, visit func(first, vectors int)) {
 	vectors := n / columns
-	count := (vectors + most - 1) / most
+	count := (vectors + maxVectors - 1) / maxVectors
 	first := 0
 	for i := range count {
 		v := vectors / count
 		if i < vectors%count {
 			v++
 		}
-		f(first, v)
+		visit(first, v)
 		first += v * columns
 	}
 }
 
-// matrix is a weight, repacked for the loops of a tier: in panels, each of which
-// has all of k for a few columns. k and n are padded with zeros to multiples of 16.
+// matrix is a weight, repacked for the loops of a tier: in panels that have
+// all k rows of a few columns each. k and n are padded with zeros to multiples of 16.
 type matrix struct {
 	k, n int
 	data []float32
 	bias []float32 // [n]
 
-	// of precision Int8
+	// Of precision Int8.
 	bytes   []int8
-	starts  []int32   // [n]: what a sum begins with
+	starts  []int32   // [n]: the initial values of sums, which remove the offset of activations
 	columns []float32 // for each panel, the scales of its columns, then their biases
 }
 
-// pack repacks linear maps with the same input of so many dimensions, one
+// pack repacks linear maps that share an input of in dimensions as one matrix, one
 // after the other.
 func pack(l *loops, p Precision, in int, parts ...Linear) *matrix {
 	out := 0
@@ -62,7 +62,7 @@ func pack(l *loops, p Precision, in int, parts ...Linear) *matrix {
 	}
 	m.bias = bias
 	m.data = make([]float32, m.k*m.n)
-	panels(m.n, l.columns, l.vectors, func(first, vectors int) {
+	visitPanels(m.n, l.columns, l.vectors, func(first, vectors int) {
 		width := vectors * l.columns
 		panel := m.data[first*m.k:][:width*m.k]
 		for j := range min(width, len(rows)-first) {
@@ -74,13 +74,13 @@ func pack(l *loops, p Precision, in int, parts ...Linear) *matrix {
 	return m
 }
 
-// packBytes rounds each row (a column of the product) to bytes.
+// packBytes rounds each row, which is a column of the product, to bytes.
 func (m *matrix) packBytes(l *loops, rows [][]float32, bias []float32) {
 	m.bytes = make([]int8, m.k*m.n)
 	m.starts, m.columns = make([]int32, m.n), make([]float32, 2*m.n)
 	quantized, scale := make([]byte, m.k), make([]float32, 1)
 	row := make([]float32, m.k)
-	panels(m.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
+	visitPanels(m.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
 		width := vectors * l.bytes.columns
 		panel, columns := m.bytes[first*m.k:][:width*m.k], m.columns[2*first:][:2*width]
 		copy(columns[width:], bias[first:][:width])
@@ -93,31 +93,31 @@ func (m *matrix) packBytes(l *loops, rows [][]float32, bias []float32) {
 				panel[i/4*4*width+4*j+i%4] = int8(q)
 				sum += int32(int8(q))
 			}
-			m.starts[first+j] = -l.bytes.offset * sum
+			m.starts[first+j] = -l.bytes.offset * sum // activations are offset: Σ(a+offset)·w = Σa·w + offset·Σw
 		}
 	})
 }
 
-// mul writes the products of m rows of a with the matrix, and its bias, to c.
+// multiply writes the products of m rows of a with the matrix, plus its bias, to c.
 // m is a multiple of tileRows.
-func (w *matrix) mul(l *loops, sc *scratch, c []float32, ldc int, a []float32, lda, m int) {
+func (w *matrix) multiply(l *loops, sc *scratch, c []float32, ldc int, a []float32, lda, m int) {
 	if w.bytes == nil {
-		panels(w.n, l.columns, l.vectors, func(first, vectors int) {
+		visitPanels(w.n, l.columns, l.vectors, func(first, vectors int) {
 			l.products(c[first:], ldc, a, lda, m, w.k, w.data[first*w.k:], w.bias[first:], vectors)
 		})
 		return
 	}
 	stride := w.k + 64
-	sc.bytes, sc.scales = grow(sc.bytes, m*stride), grow(sc.scales, m)
+	sc.bytes, sc.scales = resize(sc.bytes, m*stride), resize(sc.scales, m)
 	l.quantize(sc.bytes, stride, sc.scales, a, lda, m, w.k, plain.Magic+float32(l.bytes.offset))
-	panels(w.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
+	visitPanels(w.n, l.bytes.columns, l.bytes.vectors, func(first, vectors int) {
 		l.bytes.products(c[first:], ldc, sc.bytes, stride, sc.scales, m, w.k,
 			w.bytes[first*w.k:], w.starts[first:], w.columns[2*first:], vectors)
 	})
 }
 
-// grow returns x with room for n values.
-func grow[T any](x []T, n int) []T {
+// resize returns x with length n, or new memory if x is too small. Its contents are undefined.
+func resize[T any](x []T, n int) []T {
 	if cap(x) < n {
 		return make([]T, n)
 	}

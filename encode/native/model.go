@@ -12,7 +12,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Model is an encoder, safe for concurrent use.
+// Model is an encoder. It is safe for concurrent use.
 type Model struct {
 	config           Config
 	loops            *loops
@@ -20,13 +20,13 @@ type Model struct {
 	dim              int
 	words            []float32
 	positions, types []float32
-	norm             Norm    // of embeddings, or none
-	expand           *matrix // embeddings to the size of the model; nil if they have it
-	// relative is [transformer.Weights.Relative] over the scale of attention, so that it can be
+	norm             Norm    // of embeddings. It may be empty
+	expand           *matrix // projects embeddings to the size of the model. nil means that they have it
+	// relative is [transformer.Weights.Relative] divided by the scale of attention, so that it can be
 	// added before products are scaled.
 	relative               []float32
 	layers                 []layer
-	qkvWidth, contextWidth int // the widest rows that layers make of their input, and give to their output
+	qkvWidth, contextWidth int // the widest rows of qkv and context in scratch
 	final                  Norm
 	heads                  []head
 	pool                   sync.Pool // of *scratch
@@ -40,8 +40,8 @@ type layer struct {
 	queryNorm, keyNorm                     Norm
 	qkv                                    *matrix // queries, keys and values, or inputs of a convolution
 	output, up, down                       *matrix
-	angles                                 *transformer.Rotary // nil: queries and keys are not rotated
-	convolution                            *convolution        // nil: attention
+	angles                                 *transformer.Rotary // nil means that queries and keys are not rotated
+	convolution                            *convolution        // nil means attention
 }
 
 // head is a Dense with packed weights.
@@ -61,17 +61,23 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	if o.Precision != F32 && o.Precision != Int8 {
 		return nil, fmt.Errorf("encoder: %w: %v", ErrConfig, o.Precision)
 	}
-	l, err := tier(o.Tier)
+	l, err := findTier(o.Tier)
 	if err != nil {
 		return nil, err
 	}
 	e := c.EmbeddingSize()
 	m := &Model{
-		config: c, loops: l, vocab: len(w.Words) / e, dim: c.Hidden,
-		words: w.Words, positions: w.Positions, types: w.Types, contextWidth: e,
+		config:       c,
+		loops:        l,
+		vocab:        len(w.Words) / e,
+		dim:          c.Hidden,
+		words:        w.Words,
+		positions:    w.Positions,
+		types:        w.Types,
+		contextWidth: e,
 	}
 	m.pool.New = func() any { return new(scratch) }
-	m.norm, m.final = whole(w.Norm), whole(w.Final)
+	m.norm, m.final = withBeta(w.Norm), withBeta(w.Final)
 	if e != c.Hidden {
 		m.expand = pack(l, o.Precision, e, w.Project)
 	}
@@ -101,8 +107,8 @@ func New(c Config, w *Weights, o Options) (*Model, error) {
 	return m, nil
 }
 
-// whole is a norm with a beta, of zeros where it has none.
-func whole(n Norm) Norm {
+// withBeta returns a norm that has a beta: zeros if it has none. An empty norm stays empty.
+func withBeta(n Norm) Norm {
 	if n.Gamma != nil && n.Beta == nil {
 		n.Beta = make([]float32, len(n.Gamma))
 	}
@@ -112,11 +118,15 @@ func whole(n Norm) Norm {
 // packLayer packs the weights of a layer.
 func packLayer(l *loops, p Precision, c *Config, x *Layer, form transformer.LayerForm) layer {
 	y := layer{
-		form:          form,
-		attentionNorm: whole(x.AttentionNorm), attentionOutputNorm: whole(x.AttentionOutputNorm),
-		feedForwardNorm: whole(x.FeedForwardNorm), feedForwardOutputNorm: whole(x.FeedForwardOutputNorm),
-		queryNorm: whole(x.QueryNorm), keyNorm: whole(x.KeyNorm),
-		up: pack(l, p, c.Hidden, x.Up), down: pack(l, p, c.Intermediate, x.Down),
+		form:                  form,
+		attentionNorm:         withBeta(x.AttentionNorm),
+		attentionOutputNorm:   withBeta(x.AttentionOutputNorm),
+		feedForwardNorm:       withBeta(x.FeedForwardNorm),
+		feedForwardOutputNorm: withBeta(x.FeedForwardOutputNorm),
+		queryNorm:             withBeta(x.QueryNorm),
+		keyNorm:               withBeta(x.KeyNorm),
+		up:                    pack(l, p, c.Hidden, x.Up),
+		down:                  pack(l, p, c.Intermediate, x.Down),
 	}
 	if form.Convolution {
 		y.qkv, y.output = pack(l, p, c.Hidden, x.Convolution.In), pack(l, p, c.Hidden, x.Output)
@@ -127,24 +137,23 @@ func packLayer(l *loops, p Precision, c *Config, x *Layer, form transformer.Laye
 	return y
 }
 
-// Dim is the dimension of the vectors.
+// Dim returns the dimension of the vectors.
 func (m *Model) Dim() int { return m.dim }
 
-// Tier is the instruction set in use.
+// Tier returns the name of the instruction set in use.
 func (m *Model) Tier() string { return m.loops.name }
 
-// Chunk implements [engine.Engine]: as many ids as go through the layers
-// together, so that more would gain nothing.
+// Chunk implements [engine.Engine]. It is about chunkTokens: larger chunks would not be faster.
 func (m *Model) Chunk() int { return 500 }
 
 // Workers implements [engine.Engine].
 func (m *Model) Workers() int { return 0 }
 
-// Close implements [engine.Engine]. There is nothing to give back.
+// Close implements [engine.Engine]. A model holds no resources other than memory.
 func (m *Model) Close() error { return nil }
 
-// chunkTokens is how many tokens go through a layer together, unless one text
-// alone has more: enough to read weights seldom, and little enough that
+// chunkTokens is how many tokens a layer computes together, unless one text
+// has more: enough that weights are read rarely, and few enough that
 // activations stay in the caches.
 const chunkTokens = 512
 
@@ -163,7 +172,7 @@ func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error
 		for j < n && b.Offsets[j+1]-b.Offsets[i] <= chunkTokens {
 			j++
 		}
-		sc.begin(m, &b, i, j)
+		sc.setTexts(m, &b, i, j)
 		if err := m.forward(ctx, sc); err != nil {
 			return err
 		}
@@ -176,9 +185,9 @@ func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error
 	return nil
 }
 
-// unit divides a vector by its length, or by 1e-12 if that is more, as PyTorch
+// normalize divides a vector by its length, or by 1e-12 if that is more, as PyTorch
 // does, and reports whether the length is finite.
-func unit(x []float32) bool {
+func normalize(x []float32) bool {
 	var sums [plain.Lanes]float32
 	for j, v := range x {
 		sums[j%plain.Lanes] = floats.FMA(v, v, sums[j%plain.Lanes])

@@ -1,22 +1,21 @@
-// Package native runs text encoders of any form that package transformer describes:
-// token ids in, unit vectors out, in pure Go and assembler.
+// Package native runs text encoders of any form that package transformer describes, in pure Go
+// and assembler: it computes unit vectors from token ids.
 //
-// Texts are packed one after the other, without padding, and each attends only
-// within itself. One call of [Model.Encode] is the work of one goroutine; a
-// program that wants more cores calls it from as many goroutines, over texts of
-// its own. The vectors of a text have the same bits whatever its company in a
-// batch, the number of goroutines, and the instruction set: every element of a
-// product is one chain of fused multiply-adds (or, in precision [Int8], one exact
-// integer sum), and sums over a row are kept in 16 lanes everywhere.
+// Texts are packed one after the other, without padding, and each attends only to
+// itself. One call of [Model.Encode] uses one goroutine; to use more cores, a
+// program calls it from several goroutines with different texts. The bits of a text's vectors do
+// not depend on the other texts of a batch, the number of goroutines, or the instruction set:
+// every element of a product is one chain of fused multiply-adds (or, in precision [Int8], one
+// exact integer sum), and sums over a row are computed in 16 lanes everywhere.
 //
-// The package knows nothing of files and tokenizers.
+// The package does not use files or tokenizers.
 //
 //	tiers        the loops of instruction sets
 //	matrix       weights in panels, and products with them
 //	model        weights of a model, the loop over a batch
 //	forward      a chunk of texts through layers and heads
 //	attention    attention of the texts of a chunk
-//	convolution  that some layers have in its place
+//	convolution  the convolution that some layers have instead
 package native
 
 import (
@@ -33,13 +32,13 @@ import (
 
 // Errors that New and Encode wrap.
 var (
-	// ErrConfig: sizes that contradict each other or that cannot be computed here.
+	// ErrConfig reports sizes that contradict each other or that are not supported.
 	ErrConfig = transformer.ErrConfig
-	// ErrWeights: a tensor of another size than the config says, or not finite.
+	// ErrWeights reports a tensor that is not finite, or has another size than in the config.
 	ErrWeights = transformer.ErrWeights
 )
 
-// What a model is: the contract of package transformer.
+// The types of package transformer that describe a model.
 type (
 	// Config has the sizes of a model.
 	Config = transformer.Config
@@ -53,13 +52,13 @@ type (
 	Layer = transformer.Layer
 	// Dense is a head.
 	Dense = transformer.Dense
-	// Activation is that of a head, or of the feed-forward part.
+	// Activation is the activation of a head, or of the feed-forward part.
 	Activation = transformer.Activation
 	// Precision is how products with weights are computed.
 	Precision = transformer.Precision
 )
 
-// The activations, and the precisions that the processor has.
+// The activations, and the precisions that this package supports.
 const (
 	Identity = transformer.Identity
 	ReLU     = transformer.ReLU
@@ -72,19 +71,19 @@ const (
 	Int8 = transformer.Int8
 )
 
-// Options say how a model is run.
+// Options of a model.
 type Options struct {
 	Precision Precision
-	// Tier names the instruction set: generic, avx2, avx512 or neon. "" stands for
-	// what PLAID_CPU names, or else for the best one. See [Tiers].
+	// Tier names the instruction set: generic, avx2, avx512 or neon. "" means
+	// the one that PLAID_CPU names, or else the best one. See [Tiers].
 	Tier string
 }
 
-// loops are the inner loops of a tier; package plain says what they compute.
-// Everything else is the same Go code on every processor.
+// loops are the inner loops of a tier; package plain defines their results.
+// All other code is the same on every processor.
 type loops struct {
 	name string
-	// columns of a vector, and how many vectors a panel has at most.
+	// columns is the width of a vector, and vectors the maximum of vectors in a panel.
 	columns, vectors int
 	products         func(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
 	softmax          func(x []float32, stride, m, n int, scale float32)
@@ -101,11 +100,12 @@ type loops struct {
 // byteLoops are the products of bytes, whose panels may have another shape.
 type byteLoops struct {
 	columns, vectors int
-	offset           int32 // what is added to the bytes of activations
+	offset           int32 // is added to the bytes of activations
 	products         func(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
 		b []int8, starts []int32, columns []float32, vectors int)
 }
 
+// portable is the tier "generic".
 var portable = loops{
 	name: "generic", columns: plain.Columns, vectors: plain.MaxVectors,
 	products: plain.Products, softmax: plain.Softmax, rotate: plain.Rotate, quantize: plain.Quantize,
@@ -114,7 +114,7 @@ var portable = loops{
 	bytes: byteLoops{plain.Columns, plain.MaxVectors, 0, plain.ByteProducts},
 }
 
-// tiers are those that this processor can run, slowest first.
+// tiers are the tiers that this processor supports, slowest first.
 var tiers = append([]*loops{&portable}, simdTiers()...)
 
 // Tiers lists the instruction sets that [Options.Tier] may name here, slowest first.
@@ -125,9 +125,9 @@ func Tiers() (names []string) {
 	return names
 }
 
-// tier returns the loops of that name. A name that is not there is an error
-// that wraps [kernels.ErrUnavailable]; there is no fallback.
-func tier(name string) (*loops, error) {
+// findTier returns the loops of a name, see [Options.Tier]. An unknown name is an error
+// that wraps [kernels.ErrUnavailable]; it never falls back to another tier.
+func findTier(name string) (*loops, error) {
 	var from string
 	if name == "" {
 		if name = os.Getenv(kernels.EnvCPU); name == "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/avx512"
 )
 
+// simdTiers returns the tiers with assembler that this processor supports, slowest first.
 func simdTiers() (tiers []*loops) {
 	if avx2.Supported() {
 		tiers = append(tiers, &loops{

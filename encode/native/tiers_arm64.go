@@ -4,6 +4,7 @@ package native
 
 import "github.com/plaid-ir/plaid/encode/native/internal/neon"
 
+// simdTiers returns the tier neon, with the portable products of bytes if the processor has none.
 func simdTiers() []*loops {
 	bytes := portable.bytes
 	if neon.SupportedBytes() {

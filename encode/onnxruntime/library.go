@@ -15,11 +15,11 @@ import (
 	"github.com/plaid-ir/plaid/encode/engine"
 )
 
-// handle is a pointer to an object of the library, in its own memory.
+// handle is a pointer to an object of the library, in the library's memory.
 type handle = unsafe.Pointer
 
-// slots are places of functions in the table that GetApi gives. They never
-// change: later versions add at the end.
+// slots are the indexes of functions in the table that GetApi returns. They never
+// change: later versions append functions.
 const (
 	slotGetErrorMessage                  = 2
 	slotCreateEnv                        = 3
@@ -59,18 +59,19 @@ const (
 	slotsOfVersion12                     = 219
 )
 
-// api has the functions that are used. Those that give a status give nil where
-// nothing was wrong.
+// api holds the functions that are used. Functions that return a status return nil for
+// success.
 type api struct {
 	path, version string
 	env           handle
 	allocator     handle // of the library, never released
 	memory        handle // describes memory of the processor
 
-	errorMessage      func(status handle) string
-	createEnv         func(level int32, id string, out *handle) handle
-	createSession     func(env handle, path string, options handle, out *handle) handle
-	run               func(session, options handle, names *handle, values *handle, n uintptr, outNames *handle, m uintptr, out *handle) handle
+	errorMessage  func(status handle) string
+	createEnv     func(level int32, id string, out *handle) handle
+	createSession func(env handle, path string, options handle, out *handle) handle
+	run           func(session, options handle, names *handle, values *handle, n uintptr,
+		outNames *handle, m uintptr, out *handle) handle
 	createOptions     func(out *handle) handle
 	disableMemPattern func(options handle) handle
 	optimization      func(options handle, level int32) handle
@@ -81,34 +82,35 @@ type api struct {
 	name              [2]func(session handle, i uintptr, a handle, out *handle) handle
 	createRunOptions  func(out *handle) handle
 	terminate         func(options handle) handle
-	createTensor      func(memory handle, data unsafe.Pointer, bytes uintptr, shape *int64, dims uintptr, kind int32, out *handle) handle
-	data              func(value handle, out *unsafe.Pointer) handle
-	tensorInfo        func(typeInfo handle, out *handle) handle
-	elementType       func(info handle, out *int32) handle
-	dimsCount         func(info handle, out *uintptr) handle
-	dims              func(info handle, out *int64, n uintptr) handle
-	shapeOf           func(value handle, out *handle) handle
-	createMemory      func(allocator, kind int32, out *handle) handle
-	free              func(allocator, p handle) handle
-	defaultAllocator  func(out *handle) handle
+	createTensor      func(memory handle, data unsafe.Pointer, bytes uintptr, shape *int64, dims uintptr,
+		kind int32, out *handle) handle
+	data             func(value handle, out *unsafe.Pointer) handle
+	tensorInfo       func(typeInfo handle, out *handle) handle
+	elementType      func(info handle, out *int32) handle
+	dimsCount        func(info handle, out *uintptr) handle
+	dims             func(info handle, out *int64, n uintptr) handle
+	shapeOf          func(value handle, out *handle) handle
+	createMemory     func(allocator, kind int32, out *handle) handle
+	free             func(allocator, p handle) handle
+	defaultAllocator func(out *handle) handle
 
 	releaseStatus, releaseMemory, releaseSession, releaseValue, releaseRunOptions func(handle)
 	releaseTypeInfo, releaseTensorInfo, releaseOptions                            func(handle)
 }
 
-// base is what OrtGetApiBase gives.
+// base is the struct that OrtGetApiBase returns: two functions.
 type base struct {
 	getAPI, versionString uintptr
 }
 
-// loaded are the libraries that were opened, which stay open.
+// loaded holds the libraries that were opened. They stay open.
 var loaded struct {
 	sync.Mutex
 	byPath map[string]*api
 }
 
-// load opens a library, or gives the one that was opened before.
-func load(path string) (*api, error) {
+// loadLibrary opens a library, or returns the one that was opened before.
+func loadLibrary(path string) (*api, error) {
 	loaded.Lock()
 	defer loaded.Unlock()
 	if a := loaded.byPath[path]; a != nil {
@@ -125,6 +127,7 @@ func load(path string) (*api, error) {
 	return a, nil
 }
 
+// open opens a library, checks its version, and registers its functions.
 func open(path string) (*api, error) {
 	fail := func(version string, err error) error {
 		return &engine.LibraryError{Path: path, Found: version, Wanted: wanted, Err: err}
@@ -160,14 +163,14 @@ func open(path string) (*api, error) {
 		return nil, fail(a.version, fmt.Errorf("has no functions of API version %d", apiVersion))
 	}
 	a.register(table)
-	// Messages would go to the standard error: what is wrong comes as a status.
+	// The level fatal keeps messages off the standard error: errors are returned as a status.
 	const fatal, arena, defaultMemory = 4, 1, 0
-	err = a.check(a.createEnv(fatal, "plaid", &a.env))
+	err = a.statusError(a.createEnv(fatal, "plaid", &a.env))
 	if err == nil {
-		err = a.check(a.defaultAllocator(&a.allocator))
+		err = a.statusError(a.defaultAllocator(&a.allocator))
 	}
 	if err == nil {
-		err = a.check(a.createMemory(arena, defaultMemory, &a.memory))
+		err = a.statusError(a.createMemory(arena, defaultMemory, &a.memory))
 	}
 	if err != nil {
 		return nil, fail("", err)
@@ -175,7 +178,7 @@ func open(path string) (*api, error) {
 	return a, nil
 }
 
-// usable says whether the version, like 1.31.1, is one that can be used.
+// usable reports whether a version, like 1.31.1, is supported.
 func usable(version string) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -186,9 +189,11 @@ func usable(version string) bool {
 	return err == nil && err2 == nil && major == 1 && minor >= apiVersion
 }
 
+// register sets the functions of a from the library's table.
 func (a *api) register(table *[slotsOfVersion12]uintptr) {
 	for slot, f := range map[int]any{
-		slotGetErrorMessage: &a.errorMessage, slotCreateEnv: &a.createEnv, slotCreateSession: &a.createSession, slotRun: &a.run,
+		slotGetErrorMessage: &a.errorMessage, slotCreateEnv: &a.createEnv,
+		slotCreateSession: &a.createSession, slotRun: &a.run,
 		slotCreateSessionOptions: &a.createOptions, slotDisableMemPattern: &a.disableMemPattern,
 		slotSetSessionGraphOptimizationLevel: &a.optimization,
 		slotSetIntraOpNumThreads:             &a.intraThreads, slotSetInterOpNumThreads: &a.interThreads,
@@ -199,17 +204,19 @@ func (a *api) register(table *[slotsOfVersion12]uintptr) {
 		slotCreateTensorWithData: &a.createTensor, slotGetTensorMutableData: &a.data,
 		slotCastTypeInfoToTensorInfo: &a.tensorInfo, slotGetTensorElementType: &a.elementType,
 		slotGetDimensionsCount: &a.dimsCount, slotGetDimensions: &a.dims, slotGetTensorTypeAndShape: &a.shapeOf,
-		slotCreateCPUMemoryInfo: &a.createMemory, slotAllocatorFree: &a.free, slotGetAllocatorWithDefaultOptions: &a.defaultAllocator,
-		slotReleaseStatus: &a.releaseStatus, slotReleaseMemoryInfo: &a.releaseMemory, slotReleaseSession: &a.releaseSession,
-		slotReleaseValue: &a.releaseValue, slotReleaseRunOptions: &a.releaseRunOptions, slotReleaseTypeInfo: &a.releaseTypeInfo,
+		slotCreateCPUMemoryInfo: &a.createMemory, slotAllocatorFree: &a.free,
+		slotGetAllocatorWithDefaultOptions: &a.defaultAllocator,
+		slotReleaseStatus:                  &a.releaseStatus, slotReleaseMemoryInfo: &a.releaseMemory,
+		slotReleaseSession: &a.releaseSession, slotReleaseValue: &a.releaseValue,
+		slotReleaseRunOptions: &a.releaseRunOptions, slotReleaseTypeInfo: &a.releaseTypeInfo,
 		slotReleaseTensorInfo: &a.releaseTensorInfo, slotReleaseSessionOptions: &a.releaseOptions,
 	} {
 		purego.RegisterFunc(f, table[slot])
 	}
 }
 
-// check turns a status into an error with its text, and releases it.
-func (a *api) check(status handle) error {
+// statusError converts a status to an error with its message, and releases it. nil means success.
+func (a *api) statusError(status handle) error {
 	if status == nil {
 		return nil
 	}
@@ -217,10 +224,10 @@ func (a *api) check(status handle) error {
 	return errors.New(a.errorMessage(status))
 }
 
-// first is the first status that is one; the later ones are released.
-func (a *api) first(statuses ...handle) (err error) {
+// firstError returns the error of the first status that is one, and releases all.
+func (a *api) firstError(statuses ...handle) (err error) {
 	for _, s := range statuses {
-		if e := a.check(s); err == nil {
+		if e := a.statusError(s); err == nil {
 			err = e
 		}
 	}

@@ -1,13 +1,13 @@
-// Package onnxruntime runs graphs of token vectors by the library onnxruntime,
-// which is loaded while the program runs, without cgo.
+// Package onnxruntime runs graphs of token vectors with the library onnxruntime,
+// which it loads at run time, without cgo.
 //
-// The library is the one that [Options.Library] or $PLAID_ONNXRUNTIME names; it
-// is not searched for. A graph has the inputs input_ids and attention_mask, and
-// maybe token_type_ids, of shape [texts, ids], and an output of shape
+// The library is the one that [Options.Library] or $PLAID_ONNXRUNTIME names; the package
+// does not search for it. A graph has the inputs input_ids and attention_mask, and
+// possibly token_type_ids, of shape [texts, ids], and an output of shape
 // [texts, ids, dimensions].
 //
-// The build tag noonnxruntime leaves the package empty: every call of Open is an
-// [engine.ErrNotBuiltIn] then, as on platforms other than Linux and macOS.
+// With the build tag noonnxruntime, and on platforms other than Linux and macOS, the package is
+// empty: every call of Open returns an [engine.ErrNotBuiltIn].
 package onnxruntime
 
 import (
@@ -24,14 +24,14 @@ import (
 // EnvLibrary is the environment variable with the path of the library.
 const EnvLibrary = "PLAID_ONNXRUNTIME"
 
-// ErrGraph: the graph is damaged, or not one of token vectors.
+// ErrGraph reports a graph that is damaged, or does not compute token vectors.
 var ErrGraph = errors.New("unusable graph")
 
-// ErrClosed: the model was closed.
+// ErrClosed reports a call after Close.
 var ErrClosed = errors.New("onnxruntime: model is closed")
 
-// wanted are the versions that can be used: functions up to API version 12 are
-// called, and later versions have them all.
+// wanted names the supported versions: the package calls functions up to API version 12,
+// which later versions have too.
 const (
 	apiVersion = 12
 	wanted     = "1.12 or later"
@@ -39,24 +39,26 @@ const (
 
 // Options of Open.
 type Options struct {
-	// Library is the path of libonnxruntime; "": that of $PLAID_ONNXRUNTIME.
+	// Library is the path of libonnxruntime. "" means that of $PLAID_ONNXRUNTIME.
 	Library string
-	Logger  *slog.Logger // nil: silent
+	// Logger may be nil, which means silence.
+	Logger *slog.Logger
 }
 
-// batchTokens is how many ids a batch has at most, with padding, unless one text alone has
-// more. This many are the fastest: more no longer fit the caches, and pad more.
+// batchTokens is the maximum of ids in a batch, including padding, unless one text has
+// more. This size is the fastest: larger batches do not fit into the caches, and have more padding.
 const batchTokens = 512
 
-// chunkBatches is how many batches' worth of texts are sorted by length together.
+// chunkBatches is the number of batches whose texts are sorted by length together.
 const chunkBatches = 16
 
-// library is the path of the library. The loader of the system would look for a
-// bare name in its own folders, so the path is made absolute.
+// library returns the absolute path of the library. The loader of the system would look for a
+// bare name in its own folders.
 func library(named string) (string, error) {
 	path := cmp.Or(named, os.Getenv(EnvLibrary))
 	if path == "" {
-		return "", &engine.LibraryError{Wanted: wanted, Err: fmt.Errorf("none is named, by the option or %s", EnvLibrary)}
+		err := fmt.Errorf("none is named, by the option or %s", EnvLibrary)
+		return "", &engine.LibraryError{Wanted: wanted, Err: err}
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {

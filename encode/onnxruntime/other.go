@@ -10,15 +10,16 @@ import (
 	"github.com/plaid-ir/plaid/encode/engine"
 )
 
-// BuiltIn tells whether this build has the engine.
+// BuiltIn reports whether this build has the engine.
 const BuiltIn = false
 
-// Model is a graph. There is none in this build.
+// Model is a graph. This build cannot open graphs.
 type Model struct{}
 
 // Open always fails in this build, with [engine.ErrNotBuiltIn].
 func Open(string, Options) (*Model, error) {
-	return nil, fmt.Errorf("onnxruntime: %w: on %s/%s, or with the tag noonnxruntime", engine.ErrNotBuiltIn, runtime.GOOS, runtime.GOARCH)
+	return nil, fmt.Errorf("onnxruntime: %w: on %s/%s, or with the tag noonnxruntime",
+		engine.ErrNotBuiltIn, runtime.GOOS, runtime.GOARCH)
 }
 
 // Dim implements [engine.Engine].

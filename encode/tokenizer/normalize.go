@@ -61,8 +61,8 @@ func newNormalizers(v value, depth int) ([]normalizer, error) {
 	return []normalizer{n}, o.checkAllRead()
 }
 
-// mostGrowth limits how many times longer normalizers may make a text: normalization forms need at most 54
-// bytes for a character, but a file may replace characters by any text, several times. leastGrown is the
+// maxGrowth limits how many times longer normalizers may make a text: normalization forms need at most 54
+// bytes for a character, but a file may replace characters by any text, several times. minGrowthLimit is the
 // limit in bytes for short texts.
 const (
 	maxGrowth      = 128
@@ -149,6 +149,7 @@ func (stripAccents) normalize(w *work) {
 // strip removes white space at the ends.
 type strip struct{ left, right bool }
 
+// newStrip reads a Strip.
 func newStrip(o object) (n strip, err error) {
 	if n.left, err = o.read("strip_left").boolValue(); err == nil {
 		n.right, err = o.read("strip_right").boolValue()
@@ -179,6 +180,7 @@ type replace struct {
 	content []byte
 }
 
+// newReplace reads a Replace.
 func newReplace(o object) (n replace, err error) {
 	if n.pattern, err = newMatcher(o.read("pattern")); err != nil {
 		return n, err
@@ -236,6 +238,7 @@ func (b *buffer) emptySpanBefore() span {
 // form is a normalization form of Unicode, by the tables of chars.
 type form struct{ compose, compatible bool }
 
+// normalize rewrites the runs of characters that the form may change, and copies the text between them.
 func (n form) normalize(w *work) {
 	text := w.cur.text
 	moves := chars.Joins | chars.Decomposes

@@ -105,7 +105,8 @@ func newByteLevel(o object) ([]preTokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := o.read("trim_offsets").boolValue(); err != nil { // it only concerns spans, and ours are whole characters
+	// trim_offsets only changes spans, and those of this package are always whole characters.
+	if _, err := o.read("trim_offsets").boolValue(); err != nil {
 		return nil, err
 	}
 	regex, err := o.read("use_regex").boolOr(true)

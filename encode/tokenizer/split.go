@@ -24,6 +24,7 @@ const (
 
 var behaviors = []string{"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}
 
+// newBehavior reads the name of a behavior.
 func newBehavior(v value) (behavior, error) {
 	s, err := v.stringValue()
 	if err != nil {
@@ -43,6 +44,7 @@ type splitter struct {
 	invert   bool
 }
 
+// newSplit reads a Split.
 func newSplit(o object) (s splitter, err error) {
 	if s.pattern, err = newMatcher(o.read("pattern")); err != nil {
 		return s, err

@@ -318,7 +318,7 @@ func (t *Tokenizer) Unknown() (id int32, ok bool) {
 }
 
 // MaxWordLength returns the maximum length, in normalized characters, of words that the model splits into
-// pieces. A longer word becomes one unknown token. 0 means that there is no maximum.
+// pieces. A longer word becomes one unknown token. 0 means any length.
 func (t *Tokenizer) MaxWordLength() int {
 	if m, ok := t.model.(*wordPiece); ok {
 		return m.maxWordLength

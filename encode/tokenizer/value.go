@@ -85,6 +85,7 @@ func (v value) stringOr(def string) (string, error) {
 	return v.stringValue()
 }
 
+// listValue returns the elements of a list, with their paths.
 func (v value) listValue() ([]value, error) {
 	var raws []json.RawMessage
 	if err := v.decode(&raws, "a list"); err != nil {

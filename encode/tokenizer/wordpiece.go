@@ -197,7 +197,7 @@ func (s *cachedWord) appendIDs(dst []int32, word []byte) ([]int32, bool) {
 	return append(dst, s.ids[:s.idCount]...), true
 }
 
-// newCachedWord returns nil for a word of more than cacheIDs ids.
+// newCachedWord returns nil for a word of more than maxCachedIDs ids.
 func newCachedWord(word []byte, ids []int32) *cachedWord {
 	if len(ids) > maxCachedIDs {
 		return nil

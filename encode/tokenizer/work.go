@@ -103,7 +103,7 @@ func (w *work) reset(track bool) {
 	w.ids, w.spans, w.track = w.ids[:0], w.spans[:0], track
 }
 
-// rewrite returns the buffer of a pair that is not current, emptied, to write the text anew.
+// rewrite returns the buffer of a pair that is not current, emptied, to write the next text.
 func (w *work) rewrite(pair *[2]buffer) *buffer {
 	b := &pair[0]
 	if w.cur == b {

@@ -32,8 +32,8 @@ func Load(c *modeldir.Config) (native.Config, *native.Weights, error) {
 		dim = w.Heads[len(w.Heads)-1].Out
 	}
 	if c.Dim != 0 && dim != c.Dim {
-		return n, nil, modeldir.Errorf(c.Weights[0], "", modeldir.ErrContradiction, "gives vectors of %d dimensions, but %s says %d",
-			dim, c.Origin["dim"], c.Dim)
+		return n, nil, modeldir.Errorf(c.Weights[0], "", modeldir.ErrContradiction,
+			"gives vectors of %d dimensions, but %s says %d", dim, c.Origin["dim"], c.Dim)
 	}
 	return n, w, nil
 }

@@ -25,33 +25,33 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Patience is how long tests wait for what must happen: much longer than it takes on a
-// machine with nothing else to do.
+// Patience is how long tests wait for an event: much longer than it takes on an idle
+// machine.
 const Patience = 2 * time.Minute
 
-// Beat is that of nodes.
+// Beat is [cluster.Config.Beat] of the nodes.
 const Beat = 250 * time.Millisecond
 
 // Options of a cluster. The zero value is three nodes over a folder.
 type Options struct {
-	Nodes  int           // n0, n1 …; 0: 3
-	Store  objects.Store // nil: a folder
-	Seed   uint64        // of the faults
-	Change func(*cluster.Config)
+	Nodes  int                   // n0, n1 … 0 means 3
+	Store  objects.Store         // nil means a folder
+	Seed   uint64                // of the faults
+	Change func(*cluster.Config) // changes the configuration of each node. It may be nil
 }
 
-// Cluster is some nodes.
+// Cluster is a cluster in the process of a test.
 type Cluster struct {
-	T     testing.TB
-	Dir   string
-	Store *Store // that the nodes reach through a gate each
-	o     Options
+	T       testing.TB
+	Dir     string
+	Store   *Store // each node reaches it through its gate
+	options Options
 
 	mu    sync.Mutex
 	nodes map[string]*Node
 }
 
-// Node is a process, as far as a process can be in another.
+// Node is a node, which stands for a process.
 type Node struct {
 	*cluster.Cluster
 	Name string
@@ -65,7 +65,7 @@ type Node struct {
 // New starts a cluster for as long as a test runs.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	c := &Cluster{T: t, Dir: t.TempDir(), o: o, nodes: map[string]*Node{}}
+	c := &Cluster{T: t, Dir: t.TempDir(), options: o, nodes: map[string]*Node{}}
 	if o.Store == nil {
 		folder, err := objects.OpenFolder(filepath.Join(c.Dir, "store"))
 		require.NoError(t, err)
@@ -86,7 +86,7 @@ func New(t testing.TB, o Options) *Cluster {
 	for i := range o.Nodes {
 		c.Start(fmt.Sprint("n", i))
 	}
-	c.Await(func() bool { // all know all, so that shards stay where they are
+	c.Await(func() bool { // all nodes know each other, so that shards do not move
 		return !slices.ContainsFunc(c.Nodes(), func(n *Node) bool {
 			s := n.Status(t.Context())
 			return len(s.Nodes) < o.Nodes ||
@@ -96,7 +96,7 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// logger shows what happens where PLAID_CLUSTER_LOG is set.
+// logger returns a logger to the standard error if PLAID_CLUSTER_LOG is set, or else nil.
 func logger(name string) *slog.Logger {
 	if os.Getenv("PLAID_CLUSTER_LOG") == "" {
 		return nil
@@ -104,7 +104,7 @@ func logger(name string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", name)
 }
 
-// Start starts a node, or one again: with the cache that it has.
+// Start starts a node, with the cache that it has from an earlier start.
 func (c *Cluster) Start(name string) *Node {
 	c.T.Helper()
 	for end := time.Now().Add(Patience); ; {
@@ -117,23 +117,32 @@ func (c *Cluster) Start(name string) *Node {
 	}
 }
 
-// TryStart is Start where the store may not let it.
+// TryStart is Start, and returns an error if the store has faults.
 func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	n := &Node{
-		Name: name, Dir: filepath.Join(c.Dir, name), gate: &gate{newValve(), c.Store}, door: &door{valve: newValve()},
+		Name: name,
+		Dir:  filepath.Join(c.Dir, name),
+		gate: &gate{newValve(), c.Store},
+		door: &door{valve: newValve()},
 	}
 	n.server = &http.Server{Handler: n.door, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	go func() { _ = n.server.Serve(listener) }()
 	cfg := cluster.Config{
-		Store: n.gate, Place: "a test", Dir: n.Dir, Name: name, Address: "http://" + listener.Addr().String(),
-		Beat: Beat, Logger: logger(name), Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
+		Store:   n.gate,
+		Place:   "a test",
+		Dir:     n.Dir,
+		Name:    name,
+		Address: "http://" + listener.Addr().String(),
+		Beat:    Beat,
+		Logger:  logger(name),
+		Index:   store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
 	}
-	if c.o.Change != nil {
-		c.o.Change(&cfg)
+	if c.options.Change != nil {
+		c.options.Change(&cfg)
 	}
 	n.Cluster, err = cluster.Open(ctx, cfg)
 	if err != nil {
@@ -148,25 +157,25 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// Node returns a node that runs; nil: it does not.
+// Node returns a running node. nil means that it does not run.
 func (c *Cluster) Node(name string) *Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodes[name]
 }
 
-// Nodes are those that run.
-func (c *Cluster) Nodes() (all []*Node) {
+// Nodes returns the running nodes.
+func (c *Cluster) Nodes() (nodes []*Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range c.nodes {
-		all = append(all, n)
+		nodes = append(nodes, n)
 	}
-	return all
+	return nodes
 }
 
-// leave takes a node off the list.
-func (c *Cluster) leave(name string) *Node {
+// removeNode removes a node from the running nodes.
+func (c *Cluster) removeNode(name string) *Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.nodes[name]
@@ -174,10 +183,10 @@ func (c *Cluster) leave(name string) *Node {
 	return n
 }
 
-// Stop ends a node as it should be.
+// Stop ends a node in an orderly way.
 func (c *Cluster) Stop(name string) {
 	c.T.Helper()
-	n := c.leave(name)
+	n := c.removeNode(name)
 	n.Resume()
 	ctx, stop := context.WithTimeout(context.Background(), Patience)
 	defer stop()
@@ -187,11 +196,11 @@ func (c *Cluster) Stop(name string) {
 	_ = n.server.Close()
 }
 
-// Kill ends a node as a power failure would: others are not told, and what it has sent to the
-// store may arrive or not. It returns when nothing of the node is left.
+// Kill ends a node as a power failure would: it does not notify others, and its requests to the
+// store may be performed or not. Kill returns when the node has ended.
 func (c *Cluster) Kill(name string) {
 	c.T.Helper()
-	n := c.leave(name)
+	n := c.removeNode(name)
 	n.gate.set(cut)
 	n.door.set(cut)
 	_ = n.server.Close()
@@ -200,7 +209,7 @@ func (c *Cluster) Kill(name string) {
 		defer close(ended)
 		ctx, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
-		_ = n.Close(ctx) // it cannot tell others
+		_ = n.Close(ctx) // it fails, since the node is cut off
 	}()
 	select {
 	case <-ended:
@@ -215,13 +224,13 @@ func (c *Cluster) Forget(name string) {
 	require.NoError(c.T, os.RemoveAll(filepath.Join(c.Dir, name)))
 }
 
-// Pause makes a node hang: what it asks the store, and what it is asked.
+// Pause makes all requests of a node to the store, and of others to the node, hang.
 func (n *Node) Pause() {
 	n.gate.set(hung)
 	n.door.set(hung)
 }
 
-// Hang makes a node hang for others, while the store is there for it.
+// Hang makes the requests of others to a node hang, while it reaches the store.
 func (n *Node) Hang() { n.door.set(hung) }
 
 // Resume ends Pause and Hang.
@@ -263,12 +272,12 @@ func (c *Cluster) Get(n *Node, name string) collection.Collection {
 	return found
 }
 
-// Await waits until something is true.
-func (c *Cluster) Await(ok func() bool) {
+// Await waits until condition returns true, and fails the test after Patience.
+func (c *Cluster) Await(condition func() bool) {
 	c.T.Helper()
-	for end := time.Now().Add(Patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(Patience); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			c.T.Fatal("what must happen does not")
+			c.T.Fatal("the condition does not become true")
 		}
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// state is whether something lets through what wants to pass.
+// state is the state of a valve.
 type state int
 
 const (
 	open state = iota
-	hung       // everything waits
-	cut        // everything fails, also what is under way
+	hung       // requests wait
+	cut        // requests fail, also those that are running
 )
 
-// valve has a state.
+// valve lets requests pass, delays them or fails them.
 type valve struct {
 	mu      sync.Mutex
 	state   state
@@ -35,6 +35,7 @@ func newValve() *valve {
 	return v
 }
 
+// set changes the state. A valve that was cut stays cut.
 func (v *valve) set(s state) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -48,8 +49,8 @@ func (v *valve) set(s state) {
 	v.changed = make(chan struct{})
 }
 
-// pass waits as long as the valve is hung.
-func (v *valve) pass(ctx context.Context) error {
+// waitOpen waits until the valve is open. It returns an error when the valve is cut or the context ends.
+func (v *valve) waitOpen(ctx context.Context) error {
 	for {
 		v.mu.Lock()
 		s, changed := v.state, v.changed
@@ -68,22 +69,25 @@ func (v *valve) pass(ctx context.Context) error {
 	}
 }
 
-// through does something that a cut ends, and whose answer waits while the valve is hung.
-func through[T any](ctx context.Context, v *valve, do func(context.Context) (T, error)) (answer T, err error) {
-	if err := v.pass(ctx); err != nil {
+// through calls perform when the valve is open, and returns when it is open again. A cut ends the context
+// of perform.
+func through[T any](
+	ctx context.Context, v *valve, perform func(context.Context) (T, error),
+) (answer T, err error) {
+	if err := v.waitOpen(ctx); err != nil {
 		return answer, err
 	}
 	within, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(v.life, func() { stop(ErrCut) })()
-	answer, err = do(within)
-	if gone := v.pass(ctx); gone != nil {
-		err = gone
+	answer, err = perform(within)
+	if waitErr := v.waitOpen(ctx); waitErr != nil {
+		err = waitErr
 	}
 	return answer, err
 }
 
-// gate is the way of one node to the store.
+// gate is the connection of one node to the store.
 type gate struct {
 	*valve
 	next objects.Store
@@ -114,15 +118,15 @@ func (g *gate) RemoveLeftovers(ctx context.Context, before time.Time) (int, erro
 }
 
 func (g *gate) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry, err error) {
-	if err := g.pass(ctx); err != nil { // the context is the body's too
+	if err := g.waitOpen(ctx); err != nil { // not through: the body needs the context
 		return nil, e, err
 	}
 	r, e, err = g.next.Get(ctx, name, from, length)
-	if gone := g.pass(ctx); gone != nil {
+	if waitErr := g.waitOpen(ctx); waitErr != nil {
 		if err == nil {
 			_ = r.Close()
 		}
-		return nil, e, gone
+		return nil, e, waitErr
 	}
 	if err == nil {
 		r = &body{r, g.valve, ctx}
@@ -130,7 +134,7 @@ func (g *gate) Get(ctx context.Context, name string, from, length int64) (r io.R
 	return r, e, err
 }
 
-// body is one that is read through a valve.
+// body is a body that is read through a valve.
 type body struct {
 	io.ReadCloser
 	v   *valve
@@ -138,22 +142,22 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if err := b.v.pass(b.ctx); err != nil {
+	if err := b.v.waitOpen(b.ctx); err != nil {
 		return 0, err
 	}
 	return b.ReadCloser.Read(p)
 }
 
-// door is the way of others to one node.
+// door is the connection of others to one node.
 type door struct {
 	*valve
-	next atomic.Pointer[http.Handler] // nil: it has not begun
+	next atomic.Pointer[http.Handler] // nil until the node has started
 }
 
 // ServeHTTP implements http.Handler.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	next := d.next.Load()
-	if d.pass(r.Context()) != nil || next == nil {
+	if d.waitOpen(r.Context()) != nil || next == nil {
 		panic(http.ErrAbortHandler)
 	}
 	(*next).ServeHTTP(w, r)

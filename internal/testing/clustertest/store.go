@@ -14,42 +14,42 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// ErrFault is what a [Store] with faults answers, and [ErrCut] what a node hears that is cut off.
+// ErrFault is the error of a [Store] with faults, and ErrCut that of a node that is cut off.
 var (
 	ErrFault = errors.New("503 SlowDown (a fault of the test)")
 	ErrCut   = errors.New("the store cannot be reached (cut off by the test)")
 )
 
-// Store is another store with the faults that networks and services have: requests that are lost,
-// answers that are lost, puts that arrive long after they were given up, bodies that end too early,
-// delays, and a clock that jumps. A seed decides. Nothing that it does breaks the contract of
+// Store adds the faults of networks and services to another store: lost requests,
+// lost answers, puts that arrive long after the caller gave up, bodies that end too early,
+// delays, and a clock that jumps. A seed determines the faults. They never break the contract of
 // [objects.Store].
 type Store struct {
 	next objects.Store
 
-	mu      sync.Mutex
-	r       *rand.Rand
-	share   float64
-	most    time.Duration            // that an answer is delayed
-	ahead   time.Duration            // the clock, of the clock of the other store
-	made    map[string]time.Duration // what ahead was when an object was made
-	counts  map[string]int           // of requests by kind, and of faults by kind
-	decide  func(op, name string) Fault
-	arrives sync.WaitGroup // puts and deletions that are under way still
+	mu       sync.Mutex
+	r        *rand.Rand
+	share    float64                  // of requests that fail
+	maxDelay time.Duration            // the longest delay of an answer
+	ahead    time.Duration            // how much the clock is ahead of the other store's
+	made     map[string]time.Duration // the value of ahead when each object was made
+	counts   map[string]int           // requests and faults, by kinds
+	decide   func(op, name string) Fault
+	arrives  sync.WaitGroup // changes that arrive late
 }
 
-// Fault is what becomes of a request.
+// Fault is the fault of a request.
 type Fault int
 
-// Faults. After those that say so the request is carried out.
+// Faults. Requests with faults from Mute on are performed.
 const (
 	None    Fault = iota
-	Lost          // nothing is done, and the answer is an error
-	Refused       // nothing is done, and the answer says so
-	Mute          // it is carried out, and the answer is an error
-	Late          // the answer is an error; a change is carried out some time later, unless it cannot be then
-	Slow          // it is carried out before or after a delay
-	Torn          // the body that is read ends too early
+	Lost          // it is not performed, and the answer is an error
+	Refused       // it is not performed, and the answer says so
+	Mute          // it is performed, and the answer is an error
+	Late          // the answer is an error, and a change is performed later, if that is possible then
+	Slow          // it is performed after a delay
+	Torn          // the body ends too early
 )
 
 var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn"}
@@ -57,7 +57,7 @@ var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn
 // NewStore returns a store without faults; see [Store.Faults].
 func NewStore(next objects.Store, seed uint64) *Store {
 	return &Store{
-		next: next, r: rand.New(rand.NewPCG(seed, 39)), most: 20 * time.Millisecond,
+		next: next, r: rand.New(rand.NewPCG(seed, 39)), maxDelay: 20 * time.Millisecond,
 		made: map[string]time.Duration{}, counts: map[string]int{},
 	}
 }
@@ -69,12 +69,13 @@ func (s *Store) Faults(share float64) {
 	s.share = share
 }
 
-// Decide sets what decides about each request first, by its kind (put, replace, get, list, delete)
-// and the name of the object; nil: chance alone. It may wait.
-func (s *Store) Decide(by func(op, name string) Fault) {
+// Decide sets a function that chooses the fault of each request, by its kind (put, replace, get, list,
+// delete) and the name of the object. For None, and if the function is nil, faults are random. It may
+// wait.
+func (s *Store) Decide(decide func(op, name string) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.decide = by
+	s.decide = decide
 }
 
 // Turn sets the clock of the store forward.
@@ -87,21 +88,22 @@ func (s *Store) Turn(by time.Duration) {
 // Wait waits for the changes that arrive late.
 func (s *Store) Wait() { s.arrives.Wait() }
 
-// Counts are how many requests there were, and how many faults.
+// Counts returns the numbers of requests and of faults, by kinds.
 func (s *Store) Counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.counts)
 }
 
-// fault decides about a request.
-func (s *Store) fault(ctx context.Context, op, name string, among ...Fault) (Fault, error) {
+// drawFault counts a request and chooses its fault, at random among candidates. It delays slow requests,
+// and returns the error of those that are not performed.
+func (s *Store) drawFault(ctx context.Context, op, name string, candidates ...Fault) (Fault, error) {
 	s.mu.Lock()
 	s.counts[op]++
 	f, delay, decide := None, time.Duration(0), s.decide
 	if s.r.Float64() < s.share {
-		f = among[s.r.IntN(len(among))]
-		delay = time.Duration(s.r.Int64N(int64(s.most)))
+		f = candidates[s.r.IntN(len(candidates))]
+		delay = time.Duration(s.r.Int64N(int64(s.maxDelay)))
 	}
 	s.mu.Unlock()
 	if decide != nil {
@@ -116,7 +118,7 @@ func (s *Store) fault(ctx context.Context, op, name string, among ...Fault) (Fau
 	}
 	switch f {
 	case Slow:
-		return None, sleep(ctx, delay)
+		return None, sleepContext(ctx, delay)
 	case Lost:
 		return f, fmt.Errorf("%s %s: %w", op, name, ErrFault)
 	case Refused:
@@ -125,7 +127,8 @@ func (s *Store) fault(ctx context.Context, op, name string, among ...Fault) (Fau
 	return f, nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+// sleepContext sleeps until the context ends.
+func sleepContext(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -134,11 +137,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// change carries out a change, and notes the time of what it makes.
-func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(context.Context) (time.Time, error)) (
-	time.Time, error) {
-	carryOut := func(ctx context.Context) (time.Time, error) {
-		made, err := do(ctx)
+// change performs a change with a fault, and records the clock of the object that it makes.
+func (s *Store) change(
+	ctx context.Context, f Fault, op, name string, perform func(context.Context) (time.Time, error),
+) (time.Time, error) {
+	performNow := func(ctx context.Context) (time.Time, error) {
+		made, err := perform(ctx)
 		if err != nil {
 			return made, err
 		}
@@ -152,29 +156,29 @@ func (s *Store) change(ctx context.Context, f Fault, op, name string, do func(co
 	switch f {
 	case Late:
 		s.mu.Lock()
-		delay := time.Duration(s.r.Int64N(int64(25 * s.most)))
+		delay := time.Duration(s.r.Int64N(int64(25 * s.maxDelay)))
 		s.mu.Unlock()
 		s.arrives.Go(func() {
 			time.Sleep(delay)
-			_, _ = carryOut(context.WithoutCancel(ctx)) // the caller hears nothing
+			_, _ = performNow(context.WithoutCancel(ctx)) // the caller has its error already
 		})
 	case Mute:
-		if _, err := carryOut(ctx); err != nil {
+		if _, err := performNow(ctx); err != nil {
 			return time.Time{}, err
 		}
 	default:
-		return carryOut(ctx)
+		return performNow(ctx)
 	}
 	return time.Time{}, fmt.Errorf("%s %s: the answer was lost: %w", op, name, ErrFault)
 }
 
 // Put implements [objects.Store].
 func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (time.Time, error) {
-	f, err := s.fault(ctx, "put", name, Lost, Refused, Mute, Late, Slow)
+	f, err := s.drawFault(ctx, "put", name, Lost, Refused, Mute, Late, Slow)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if f == Late { // the reader is the caller's
+	if f == Late { // the caller may close the reader
 		body, err := io.ReadAll(io.LimitReader(r, size))
 		if err != nil {
 			return time.Time{}, err
@@ -188,7 +192,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 
 // Replace implements [objects.Store].
 func (s *Store) Replace(ctx context.Context, name string, body []byte) (time.Time, error) {
-	f, err := s.fault(ctx, "replace", name, Lost, Mute, Late, Slow)
+	f, err := s.drawFault(ctx, "replace", name, Lost, Mute, Late, Slow)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -199,7 +203,7 @@ func (s *Store) Replace(ctx context.Context, name string, body []byte) (time.Tim
 
 // Delete implements [objects.Store].
 func (s *Store) Delete(ctx context.Context, name string) error {
-	f, err := s.fault(ctx, "delete", name, Lost, Mute, Late, Slow)
+	f, err := s.drawFault(ctx, "delete", name, Lost, Mute, Late, Slow)
 	if err != nil {
 		return err
 	}
@@ -209,7 +213,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-func (s *Store) shown(e objects.Entry) objects.Entry {
+// withClock returns an entry with the time of this store's clock.
+func (s *Store) withClock(e objects.Entry) objects.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.Made = e.Made.Add(s.made[e.Name])
@@ -218,7 +223,7 @@ func (s *Store) shown(e objects.Entry) objects.Entry {
 
 // Get implements [objects.Store].
 func (s *Store) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry, error) {
-	f, err := s.fault(ctx, "get", name, Lost, Slow, Torn)
+	f, err := s.drawFault(ctx, "get", name, Lost, Slow, Torn)
 	if err != nil {
 		return nil, objects.Entry{}, err
 	}
@@ -227,15 +232,16 @@ func (s *Store) Get(ctx context.Context, name string, from, length int64) (io.Re
 		return nil, e, err
 	}
 	if f == Torn {
-		left := e.Size - from
+		bodyBytes := e.Size - from
 		if length >= 0 {
-			left = min(left, length)
+			bodyBytes = min(bodyBytes, length)
 		}
-		r = torn{io.LimitReader(r, left/2), r}
+		r = torn{io.LimitReader(r, bodyBytes/2), r}
 	}
-	return r, s.shown(e), nil
+	return r, s.withClock(e), nil
 }
 
+// torn is a body that ends too early, with an error.
 type torn struct {
 	io.Reader
 	io.Closer
@@ -251,12 +257,12 @@ func (t torn) Read(p []byte) (int, error) {
 
 // List implements [objects.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]objects.Entry, error) {
-	if _, err := s.fault(ctx, "list", prefix, Lost, Slow); err != nil {
+	if _, err := s.drawFault(ctx, "list", prefix, Lost, Slow); err != nil {
 		return nil, err
 	}
 	entries, err := s.next.List(ctx, prefix, after, limit)
 	for i := range entries {
-		entries[i] = s.shown(entries[i])
+		entries[i] = s.withClock(entries[i])
 	}
 	return entries, err
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// find looks at searches by vectors, and at what they are limited to.
-func (s *suite) find() {
-	s.view(func(v collection.Snapshot) {
+// testSearch tests searches by vectors, with selections.
+func (s *suite) testSearch() {
+	s.withSnapshot(func(v collection.Snapshot) {
 		along := func(axis int) search.Query {
 			d := document("", axis)
 			return search.Query{Vectors: d.Vectors, Dim: dim}
@@ -60,11 +60,11 @@ func (s *suite) find() {
 		wrong := search.Query{Vectors: []float32{1, 0}, Dim: 2}
 		require.Error(s, v.Check(&wrong))
 	})
-	s.searcher()
+	s.testSearcher()
 }
 
-// searcher looks at what searches a collection by itself.
-func (s *suite) searcher() {
+// testSearcher tests [collection.Searcher].
+func (s *suite) testSearcher() {
 	by := collection.NewSearcher(s.c)
 	d, err := by.Describe(s.Context())
 	require.NoError(s, err)
@@ -95,9 +95,9 @@ func (s *suite) searcher() {
 	require.ErrorIs(s, err, search.ErrClosed)
 }
 
-// count looks at facets.
-func (s *suite) count() {
-	s.view(func(v collection.Snapshot) {
+// testFacets tests facets.
+func (s *suite) testFacets() {
+	s.withSnapshot(func(v collection.Snapshot) {
 		counting, ok := v.(collection.Faceter)
 		require.True(s, ok, "facets")
 		n, err := condition.ParseField("n")
@@ -141,8 +141,8 @@ func (s *suite) count() {
 	})
 }
 
-// lists looks at conditions and facets over lists and nested fields, which update and delete too.
-func (s *suite) lists() {
+// testLists tests conditions and facets over lists and nested fields, also in updates and deletions.
+func (s *suite) testLists() {
 	var docs []collection.DocumentInput
 	for i, id := range slices.Sorted(maps.Keys(conditiontest.ListDocs)) {
 		d := document(id, i)
@@ -151,7 +151,7 @@ func (s *suite) lists() {
 	}
 	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		for text, want := range conditiontest.ListCases {
 			f, err := v.Filter(s.Context(), collection.Selection{Where: conditiontest.Bind(s, text)})
 			require.NoError(s, err)
@@ -167,15 +167,15 @@ func (s *suite) lists() {
 		for name, want := range conditiontest.ListFacets {
 			field, err := condition.ParseField(name)
 			require.NoError(s, err)
-			all, err := v.(collection.Faceter).Facets(s.Context(), []condition.Field{field},
+			facets, err := v.(collection.Faceter).Facets(s.Context(), []condition.Field{field},
 				collection.Selection{Where: conditiontest.Bind(s, "list = TRUE")}, index.FacetOptions{})
 			require.NoError(s, err)
 			got := map[string]uint64{}
-			for _, v := range all[0].Values {
+			for _, v := range facets[0].Values {
 				got[v.Value.String()] = v.Docs
 			}
 			require.Equal(s, want, got, name)
-			require.EqualValues(s, len(docs), all[0].Docs)
+			require.EqualValues(s, len(docs), facets[0].Docs)
 		}
 	})
 	n, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "author.name = 'Ann'")})
@@ -186,9 +186,9 @@ func (s *suite) lists() {
 	require.Equal(s, 1, n.Documents)
 }
 
-// words looks at searches by words, and at explanations.
-func (s *suite) words() {
-	s.view(func(v collection.Snapshot) {
+// testKeywords tests searches by words, and explanations.
+func (s *suite) testKeywords() {
+	s.withSnapshot(func(v collection.Snapshot) {
 		by, ok := v.(collection.Keywords)
 		require.True(s, ok, "keywords")
 		find := func(text string, chosen ...collection.Selection) (ids []string) {

@@ -1,4 +1,4 @@
-// Package collectiontest is the suite that every [collection.Catalog] has to pass.
+// Package collectiontest is a test suite that every [collection.Catalog] has to pass.
 package collectiontest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Name is that of the collection that the suite declares and drops.
+// Name is the name of the collection that the suite declares and drops.
 const Name = "suite"
 
 const dim = 4
@@ -30,27 +30,27 @@ type suite struct {
 	set     collection.Catalog
 	c       collection.Collection
 	numbers map[string]uint64
-	shards  int // that limits are shared out to
+	shards  int // of the collection, among which limits are divided
 }
 
-// Run runs the suite over a set that has no collection called [Name].
+// Run runs the suite on a catalog without a collection called [Name].
 func Run(t *testing.T, set collection.Catalog) { RunShards(t, set, 1) }
 
-// RunShards is Run over a set whose collections have several shards, each with its share of the largest number of
-// documents.
+// RunShards is Run for a catalog whose collections have several shards, which divide the limit on
+// documents among them.
 func RunShards(t *testing.T, set collection.Catalog, shards int) {
 	s := &suite{T: t, set: set, numbers: map[string]uint64{}, shards: shards}
 	s.declare()
 	s.update()
 	s.read()
-	s.find()
-	s.count()
-	s.words()
-	s.whole()
-	s.lists()
+	s.testSearch()
+	s.testFacets()
+	s.testKeywords()
+	s.testWhole()
+	s.testLists()
 	s.change()
 	s.passages()
-	s.limit()
+	s.testLimit()
 	existed, err := set.Drop(t.Context(), Name)
 	require.NoError(t, err)
 	require.True(t, existed)
@@ -59,9 +59,9 @@ func RunShards(t *testing.T, set collection.Catalog, shards int) {
 	require.NotContains(t, set.Names(), Name)
 }
 
-// having counts the documents that an id stands for.
-func (s *suite) having(id string) (n int) {
-	s.view(func(v collection.Snapshot) {
+// countDocuments counts the documents that a search finds for an id.
+func (s *suite) countDocuments(id string) (n int) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		filter, err := v.Filter(s.Context(), collection.Selection{IDs: []string{id}})
 		require.NoError(s, err)
 		r, err := v.Search(s.Context(), []search.Query{{Vectors: document("", 1).Vectors, Dim: dim}},
@@ -72,6 +72,7 @@ func (s *suite) having(id string) (n int) {
 	return n
 }
 
+// declare tests declarations, and declares the collection.
 func (s *suite) declare() {
 	existed, err := s.set.Drop(s.Context(), Name)
 	require.NoError(s, err, "a name that is not there is no error")
@@ -101,23 +102,28 @@ func (s *suite) declare() {
 	require.Equal(s, collection.StageEmpty, st.Growth.Stage)
 }
 
-// document points along an axis, and has its place as metadata.
-func document(id string, place int) collection.DocumentInput {
-	d := collection.DocumentInput{ID: id, Dim: dim, Vectors: make([]float32, dim),
-		Metadata: fmt.Appendf(nil, `{"n":%d}`, place)}
-	d.Vectors[place%dim] = 1
+// document returns a document with one vector along an axis, and with n as metadata.
+func document(id string, n int) collection.DocumentInput {
+	d := collection.DocumentInput{
+		ID:       id,
+		Dim:      dim,
+		Vectors:  make([]float32, dim),
+		Metadata: fmt.Appendf(nil, `{"n":%d}`, n),
+	}
+	d.Vectors[n%dim] = 1
 	return d
 }
 
+// update tests updates, and adds the documents.
 func (s *suite) update() {
 	docs := []collection.DocumentInput{document("a", 0), document("b", 1), document("c", 2), document("d", 3),
 		document("e", 0)}
 	bad := slices.Clone(docs)
 	bad[3].Vectors, bad[3].Dim = []float32{1, 0}, 2
 	_, err := s.c.Update(s.Context(), bad, collection.UpdateOptions{})
-	var of *collection.DocumentError
-	require.ErrorAs(s, err, &of)
-	require.Equal(s, 3, of.Document)
+	var documentErr *collection.DocumentError
+	require.ErrorAs(s, err, &documentErr)
+	require.Equal(s, 3, documentErr.Document)
 	require.ErrorIs(s, err, index.ErrDimension)
 	bad = slices.Clone(docs)
 	bad[1].Metadata = []byte(`{"_subset_":1}`)
@@ -141,17 +147,17 @@ func (s *suite) update() {
 	require.Equal(s, dim, st.Dim)
 }
 
-// view calls use with the newest state.
-func (s *suite) view(use func(v collection.Snapshot)) {
+// withSnapshot calls test with a snapshot of the newest state.
+func (s *suite) withSnapshot(test func(v collection.Snapshot)) {
 	s.Helper()
 	v, err := s.c.Snapshot(s.Context())
 	require.NoError(s, err)
 	defer func() { require.NoError(s, v.Close()) }()
-	use(v)
+	test(v)
 }
 
-// ids are those of the documents of a selection, as they come.
-func (s *suite) ids(v collection.Snapshot, chosen collection.Selection, o collection.ReadOptions) []string {
+// readIDs returns the ids of the documents of a selection, in their order.
+func (s *suite) readIDs(v collection.Snapshot, chosen collection.Selection, o collection.ReadOptions) []string {
 	s.Helper()
 	ids := []string{}
 	for d, err := range v.Documents(s.Context(), chosen, o) {
@@ -162,14 +168,15 @@ func (s *suite) ids(v collection.Snapshot, chosen collection.Selection, o collec
 	return ids
 }
 
+// read tests reading documents.
 func (s *suite) read() {
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		require.Equal(s, dim, v.Dim())
 		require.GreaterOrEqual(s, v.Most(), 5)
 		d, err := v.Describe(s.Context())
 		require.NoError(s, err)
 		require.EqualValues(s, 5, d.Docs)
-		of := func(ids ...string) (numbers []uint64) {
+		numbersOf := func(ids ...string) (numbers []uint64) {
 			for _, id := range ids {
 				numbers = append(numbers, s.numbers[id])
 			}
@@ -180,15 +187,17 @@ func (s *suite) read() {
 			chosen collection.Selection
 			want   []string
 		}{
-			"ids":             {collection.Selection{IDs: []string{"d", "nobody", "a"}}, []string{"d", "a"}},
-			"numbers":         {collection.Selection{Numbers: append(of("e", "b"), none, 99<<32)}, []string{"e", "b"}},
+			"ids": {collection.Selection{IDs: []string{"d", "nobody", "a"}}, []string{"d", "a"}},
+			"numbers": {
+				collection.Selection{Numbers: append(numbersOf("e", "b"), none, 99<<32)}, []string{"e", "b"},
+			},
 			"a condition":     {collection.Selection{Where: conditiontest.Bind(s, "n >= 3")}, []string{"d"}},
 			"no ids":          {collection.Selection{IDs: []string{}}, []string{}},
 			"no numbers":      {collection.Selection{Numbers: []uint64{}}, []string{}},
 			"a false one":     {collection.Selection{Where: conditiontest.Bind(s, "n > 3")}, []string{}},
 			"several of them": {collection.Selection{Where: conditiontest.Bind(s, "n = 0 OR n = 2")}, nil},
 		} {
-			got := s.ids(v, c.chosen, collection.ReadOptions{})
+			got := s.readIDs(v, c.chosen, collection.ReadOptions{})
 			if c.want == nil { // in the order of the numbers
 				require.ElementsMatch(s, []string{"a", "c", "e"}, got, name)
 				require.True(s, slices.IsSortedFunc(got,
@@ -198,10 +207,10 @@ func (s *suite) read() {
 			require.Equal(s, c.want, got, name)
 		}
 		require.ElementsMatch(s, []string{"a", "b", "c", "d", "e"},
-			s.ids(v, collection.Selection{}, collection.ReadOptions{}))
-		require.Len(s, s.ids(v, collection.Selection{}, collection.ReadOptions{Limit: 2}), 2)
+			s.readIDs(v, collection.Selection{}, collection.ReadOptions{}))
+		require.Len(s, s.readIDs(v, collection.Selection{}, collection.ReadOptions{Limit: 2}), 2)
 		require.Equal(s, []string{"c"},
-			s.ids(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
+			s.readIDs(v, collection.Selection{IDs: []string{"nobody", "c", "a"}}, collection.ReadOptions{Limit: 1}))
 		for d, err := range v.Documents(s.Context(), collection.Selection{IDs: []string{"b"}},
 			collection.ReadOptions{Metadata: true, Vectors: true}) {
 			require.NoError(s, err)
@@ -226,9 +235,9 @@ func (s *suite) read() {
 	})
 }
 
-// whole looks at what is done with all documents at a time: they are checked, trained on,
-// written to a file, and come back from it.
-func (s *suite) whole() {
+// testWhole tests operations on all documents: verification, training, backup and
+// restoration.
+func (s *suite) testWhole() {
 	checks, ok := s.c.(collection.Verifier)
 	require.True(s, ok, "a check")
 	require.NoError(s, checks.Verify(s.Context()))
@@ -258,14 +267,14 @@ func (s *suite) whole() {
 	contents := func(c collection.Collection) map[string]string {
 		v, err := c.Snapshot(s.Context())
 		require.NoError(s, err)
-		all := map[string]string{}
+		documents := map[string]string{}
 		for d, err := range v.Documents(s.Context(), collection.Selection{},
 			collection.ReadOptions{Metadata: true, Vectors: true}) {
 			require.NoError(s, err)
-			all[d.ID] = fmt.Sprintf("%s %v", d.Metadata, d.Vectors)
+			documents[d.ID] = fmt.Sprintf("%s %v", d.Metadata, d.Vectors)
 		}
 		require.NoError(s, v.Close())
-		return all
+		return documents
 	}
 	require.Len(s, contents(s.c), 5)
 	require.Equal(s, contents(s.c), contents(c))
@@ -276,6 +285,7 @@ func (s *suite) whole() {
 	require.NoError(s, err)
 }
 
+// change tests updates of metadata, and deletions.
 func (s *suite) change() {
 	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}},
 		{IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
@@ -293,8 +303,8 @@ func (s *suite) change() {
 		map[string]json.RawMessage{"x": []byte("7"), "n": []byte("null")})
 	require.NoError(s, err)
 	require.Equal(s, index.Affected{Documents: 2}, n)
-	s.view(func(v collection.Snapshot) {
-		require.ElementsMatch(s, []string{"a", "e"}, s.ids(v,
+	s.withSnapshot(func(v collection.Snapshot) {
+		require.ElementsMatch(s, []string{"a", "e"}, s.readIDs(v,
 			collection.Selection{Where: conditiontest.Bind(s, "x = 7 AND n IS NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
@@ -310,9 +320,9 @@ func (s *suite) change() {
 		require.NoError(s, err)
 		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		require.ElementsMatch(s, []string{"b", "c", "d"},
-			s.ids(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
+			s.readIDs(v, collection.Selection{Where: conditiontest.Bind(s, "y IS NOT NULL")}, collection.ReadOptions{}))
 	})
 	for _, c := range []struct {
 		chosen collection.Selection
@@ -327,18 +337,19 @@ func (s *suite) change() {
 		require.NoError(s, err)
 		require.Equal(s, index.Affected{Documents: c.want}, n)
 	}
-	s.view(func(v collection.Snapshot) {
-		require.ElementsMatch(s, []string{"d", "e"}, s.ids(v, collection.Selection{}, collection.ReadOptions{}))
+	s.withSnapshot(func(v collection.Snapshot) {
+		require.ElementsMatch(s, []string{"d", "e"}, s.readIDs(v, collection.Selection{}, collection.ReadOptions{}))
 	})
 	st, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
 	require.EqualValues(s, 2, st.Documents)
-	r, err := s.c.Update(s.Context(), []collection.DocumentInput{document("d", 1)}, collection.UpdateOptions{Replace: true})
+	r, err := s.c.Update(s.Context(), []collection.DocumentInput{document("d", 1)},
+		collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
 }
 
-// passages of a document are found, replaced and deleted as documents, also where they come in
+// passages tests that passages are found, replaced and deleted as documents, even if they arrive for
 // several files or shards.
 func (s *suite) passages() {
 	var docs []collection.DocumentInput
@@ -349,7 +360,7 @@ func (s *suite) passages() {
 	}
 	_, err := s.c.Update(s.Context(), docs, collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	s.view(func(v collection.Snapshot) {
+	s.withSnapshot(func(v collection.Snapshot) {
 		q := search.Query{Vectors: docs[1].Vectors, Dim: dim}
 		r, err := v.Search(s.Context(), []search.Query{q}, search.Options{K: 10, Group: search.GroupBest, Passages: 2})
 		require.NoError(s, err)
@@ -381,12 +392,12 @@ func (s *suite) passages() {
 	}
 	_, err = s.c.Update(s.Context(), append(docs[:1:1], other...), collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	require.Equal(s, 1, s.having("long"), "what comes takes the place of all passages")
+	require.Equal(s, 1, s.countDocuments("long"), "what comes takes the place of all passages")
 	_, err = s.c.Update(s.Context(), []collection.DocumentInput{document("long", 1)},
 		collection.UpdateOptions{Replace: true})
 	require.NoError(s, err)
-	require.Equal(s, 1, s.having("long"))
-	require.Equal(s, 1, s.having("o3"))
+	require.Equal(s, 1, s.countDocuments("long"))
+	require.Equal(s, 1, s.countDocuments("o3"))
 	n, err := s.c.Delete(s.Context(),
 		collection.Selection{IDs: []string{"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7", "long"}})
 	require.NoError(s, err)
@@ -395,8 +406,8 @@ func (s *suite) passages() {
 	require.NoError(s, err)
 }
 
-// limit looks at the largest number of documents.
-func (s *suite) limit() {
+// testLimit tests the limit on documents.
+func (s *suite) testLimit() {
 	_, err := s.c.Delete(s.Context(), collection.Selection{IDs: []string{"long"}})
 	require.NoError(s, err)
 	zero, two := uint64(0), uint64(2)
@@ -418,9 +429,9 @@ func (s *suite) limit() {
 		require.NoError(s, err)
 		require.EqualValues(s, 2, st.Documents)
 		s.numbers[id] = r.Numbers[0]
-		s.view(func(v collection.Snapshot) {
+		s.withSnapshot(func(v collection.Snapshot) {
 			require.Equal(s, []string{id},
-				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+				s.readIDs(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
 	}
 	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
@@ -428,34 +439,34 @@ func (s *suite) limit() {
 	require.Nil(s, cfg.MaxDocuments)
 }
 
-// limitShards is limit where each shard keeps one document.
+// limitShards is testLimit for several shards that may have one document each.
 func (s *suite) limitShards() {
-	most := uint64(s.shards)
-	fewer := most - 1
+	limit := uint64(s.shards)
+	fewer := limit - 1
 	_, err := s.c.SetMaxDocuments(s.Context(), &fewer)
 	require.ErrorIs(s, err, collection.ErrConfig, "a shard without documents")
-	cfg, err := s.c.SetMaxDocuments(s.Context(), &most)
+	cfg, err := s.c.SetMaxDocuments(s.Context(), &limit)
 	require.NoError(s, err)
-	require.Equal(s, &most, cfg.MaxDocuments)
-	require.Equal(s, &most, s.c.Config().MaxDocuments)
+	require.Equal(s, &limit, cfg.MaxDocuments)
+	require.Equal(s, &limit, s.c.Config().MaxDocuments)
 	before, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
-	evicted, brought := 0, 8*s.shards
-	for n := range brought {
+	evicted, added := 0, 8*s.shards
+	for n := range added {
 		id := fmt.Sprintf("m%d", n)
 		r, err := s.c.Update(s.Context(), []collection.DocumentInput{document(id, n)}, collection.UpdateOptions{})
 		require.NoError(s, err)
 		evicted += r.Evicted
 		s.numbers[id] = r.Numbers[0]
-		s.view(func(v collection.Snapshot) {
+		s.withSnapshot(func(v collection.Snapshot) {
 			require.Equal(s, []string{id},
-				s.ids(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
+				s.readIDs(v, collection.Selection{IDs: []string{id}}, collection.ReadOptions{}), "the newest one stays")
 		})
 	}
 	st, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
-	require.EqualValues(s, most, st.Documents, "so many documents are anywhere")
-	require.EqualValues(s, before.Documents+uint64(brought)-most, evicted)
+	require.EqualValues(s, limit, st.Documents, "of all shards together")
+	require.EqualValues(s, before.Documents+uint64(added)-limit, evicted)
 	cfg, err = s.c.SetMaxDocuments(s.Context(), nil)
 	require.NoError(s, err)
 	require.Nil(s, cfg.MaxDocuments)

@@ -7,7 +7,7 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Bind is the condition of a text with the values of its placeholders.
+// Bind parses a condition and binds its placeholders to values.
 func Bind(t require.TestingT, text string, params ...any) *condition.Condition {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()

@@ -2,7 +2,7 @@ package conditiontest
 
 import "encoding/json"
 
-// ListDocs are metadata with lists and nested fields, by id, for tests of whoever answers
+// ListDocs holds metadata with lists and nested fields, by ids, for tests of packages that evaluate
 // conditions.
 var ListDocs = map[string]json.RawMessage{
 	"l1": json.RawMessage(`{"tags": ["red", "big"], "sizes": [1, 9], "author": {"name": "Ann"}, "list": true}`),
@@ -11,7 +11,7 @@ var ListDocs = map[string]json.RawMessage{
 	"l4": json.RawMessage(`{"tags": "red", "sizes": null, "list": true}`),
 }
 
-// ListCases are conditions, and the ids of ListDocs that they are true of.
+// ListCases maps conditions to the ids of ListDocs that they are true for.
 var ListCases = map[string][]string{
 	"tags = 'red'":                        {"l1", "l2", "l4"},
 	"tags = 'red' AND tags = 'big'":       {"l1"},
@@ -28,7 +28,7 @@ var ListCases = map[string][]string{
 	"author.name <> 'Bo' AND list = TRUE": {"l1", "l2"},
 }
 
-// ListFacets are how many of ListDocs have each value of a field.
+// ListFacets holds the number of ListDocs with each value of a field.
 var ListFacets = map[string]map[string]uint64{
 	"tags": {`"red"`: 3, `"big"`: 1}, "sizes": {"1": 1, "9": 1, "5": 1}, "author.name": {`"Ann"`: 3, `"Bo"`: 1},
 }

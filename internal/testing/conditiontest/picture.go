@@ -11,9 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Picture evaluates conditions on documents by the definition of docs/conditions.md: it reads
-// payloads with encoding/json, tries all paths, and asks a test of one value after the other. It
-// is a [condition.Sets].
+// Picture evaluates conditions on documents by the definition in docs/conditions.md: it parses
+// payloads with encoding/json, tries all paths, and tests one value after the other. It
+// implements [condition.Sets].
 type Picture struct {
 	T    require.TestingT
 	Docs []Doc
@@ -26,57 +26,61 @@ type Doc struct {
 	Payload []byte
 }
 
-// Select are the places of the documents that a condition is true of.
+// Select returns the indexes of the documents that a condition is true for.
 func (p Picture) Select(c *condition.Condition) map[int]bool {
 	set, err := condition.Select(context.Background(), c, condition.Sets[map[int]bool](p))
 	require.NoError(p.T, err)
 	return set
 }
 
-// Found is all JSON that a payload has in a field: scalars, objects, and whole arrays.
+// Found returns all JSON values that a payload has in a field: scalars, objects, and whole arrays.
 func Found(payload []byte, f condition.Field) []json.RawMessage {
 	payload = bytes.TrimSpace(payload)
 	if !json.Valid(payload) || payload[0] != '{' {
 		return nil
 	}
-	return found(payload, strings.Split(strings.Join(f.Keys(), "."), "."), true)
+	return findValues(payload, strings.Split(strings.Join(f.Keys(), "."), "."), true)
 }
 
-func found(object json.RawMessage, parts []string, top bool) (all []json.RawMessage) {
+// findValues is Found for an object and the remaining parts of a path. top means the object of the
+// payload, whose own fields _id and _subset_ do not count.
+func findValues(object json.RawMessage, parts []string, top bool) (values []json.RawMessage) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(object, &members) != nil {
 		return nil
 	}
 	for n := 1; n <= len(parts); n++ {
+		// Of keys that differ in case, the greatest counts.
 		wanted, best := strings.Join(parts[:n], "."), ""
-		there := false
+		exists := false
 		for key := range members {
-			if lower(key) == wanted && (!there || key > best) {
-				best, there = key, true
+			if lowerASCII(key) == wanted && (!exists || key > best) {
+				best, exists = key, true
 			}
 		}
-		if !there || top && (wanted == "_id" || wanted == "_subset_") {
+		if !exists || top && (wanted == "_id" || wanted == "_subset_") {
 			continue
 		}
 		value := bytes.TrimSpace(members[best])
 		var elements []json.RawMessage
 		switch {
 		case n == len(parts):
-			all = append(all, value)
+			values = append(values, value)
 		case value[0] == '{':
-			all = append(all, found(value, parts[n:], false)...)
+			values = append(values, findValues(value, parts[n:], false)...)
 		case json.Unmarshal(value, &elements) == nil:
 			for _, e := range elements {
 				if e[0] == '{' {
-					all = append(all, found(e, parts[n:], false)...)
+					values = append(values, findValues(e, parts[n:], false)...)
 				}
 			}
 		}
 	}
-	return all
+	return values
 }
 
-func lower(key string) string {
+// lowerASCII lowers the ASCII letters of a key.
+func lowerASCII(key string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
 			r += 'a' - 'A'
@@ -85,22 +89,23 @@ func lower(key string) string {
 	}, key)
 }
 
-// Literals are what facets count of a field: elements in place of arrays.
-func Literals(payload []byte, f condition.Field) (all []json.RawMessage, there bool) {
+// Literals returns the values that facets count for a field: the elements of arrays, and other values.
+// exists reports whether the payload has the field.
+func Literals(payload []byte, f condition.Field) (literals []json.RawMessage, exists bool) {
 	for _, value := range Found(payload, f) {
 		var elements []json.RawMessage
-		if there = true; value[0] == '[' && json.Unmarshal(value, &elements) == nil {
-			all = append(all, elements...)
+		if exists = true; value[0] == '[' && json.Unmarshal(value, &elements) == nil {
+			literals = append(literals, elements...)
 			continue
 		}
-		all = append(all, value)
+		literals = append(literals, value)
 	}
-	return all, there
+	return literals, exists
 }
 
-// truth is the value of a test for a document.
-func (p Picture) truth(t *condition.Test, d *Doc) condition.Truth {
-	var all []json.RawMessage
+// testTruth returns the truth of a test for a document: the greatest truth for any of its values.
+func (p Picture) testTruth(t *condition.Test, d *Doc) condition.Truth {
+	var values []json.RawMessage
 	switch t.Field {
 	case condition.FieldID:
 		return t.Truth(condition.Value{Kind: condition.Text, Text: d.ID})
@@ -108,37 +113,38 @@ func (p Picture) truth(t *condition.Test, d *Doc) condition.Truth {
 		return t.Truth(condition.Value{Kind: condition.Integer, Int: int64(d.Ordinal)})
 	}
 	_, _, ranges := t.Spans(condition.True)
-	given := false
+	hasValue := false
 	for _, value := range Found(d.Payload, t.Field) {
-		given = given || string(value) != "null"
+		hasValue = hasValue || string(value) != "null"
 		var elements []json.RawMessage
 		if value[0] != '[' {
-			all = append(all, value)
+			values = append(values, value)
 			continue
 		}
 		if !ranges {
-			all = append(all, value)
+			values = append(values, value)
 		}
 		require.NoError(p.T, json.Unmarshal(value, &elements))
-		all = append(all, elements...)
+		values = append(values, elements...)
 	}
-	if !given {
+	if !hasValue {
 		return t.Truth(condition.Value{})
 	}
-	most := condition.False
+	greatest := condition.False
 	if t.NeverFalse() {
-		most = condition.Unknown
+		greatest = condition.Unknown
 	}
-	for _, value := range all {
+	for _, value := range values {
 		v, err := condition.ValueOf(value)
 		require.NoError(p.T, err)
 		if v.Kind != condition.Null {
-			most = max(most, t.Truth(v))
+			greatest = max(greatest, t.Truth(v))
 		}
 	}
-	return most
+	return greatest
 }
 
+// filter returns the indexes of the documents for which keep returns true.
 func (p Picture) filter(keep func(i int) bool) map[int]bool {
 	set := map[int]bool{}
 	for i := range p.Docs {
@@ -151,7 +157,7 @@ func (p Picture) filter(keep func(i int) bool) map[int]bool {
 
 // Test implements [condition.Sets].
 func (p Picture) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
-	return p.filter(func(i int) bool { return p.truth(t, &p.Docs[i]) == is }), nil
+	return p.filter(func(i int) bool { return p.testTruth(t, &p.Docs[i]) == is }), nil
 }
 
 // All implements [condition.Sets].

@@ -1,5 +1,5 @@
-// Package countdown is for tests of what ends with its context, at whatever place it looks
-// at it.
+// Package countdown has a context for tests that code returns when its context ends, at any of the
+// places where it checks.
 package countdown
 
 import (
@@ -7,30 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// Context ends when it has been asked for its error so many times. Its channel is never
+// Context ends after a number of calls of Err. Its channel is never
 // closed.
 type Context struct {
 	context.Context
-	left atomic.Int64
-	done chan struct{}
+	remaining atomic.Int64
+	done      chan struct{}
 }
 
-// New returns a context that goes on for so many looks at it.
-func New(looks int) *Context {
+// New returns a context that ends after a number of calls of Err.
+func New(calls int) *Context {
 	c := &Context{Context: context.Background(), done: make(chan struct{})}
-	c.left.Store(int64(looks))
+	c.remaining.Store(int64(calls))
 	return c
 }
 
-// Left is for how many looks it goes on; below 0: it was asked so often after its end.
-func (c *Context) Left() int { return int(c.left.Load()) }
+// Left returns the number of calls until the end. A negative number counts the calls after it.
+func (c *Context) Left() int { return int(c.remaining.Load()) }
 
 // Done returns a channel that is never closed.
 func (c *Context) Done() <-chan struct{} { return c.done }
 
-// Err takes one look away.
+// Err counts a call, and returns an error after the last one.
 func (c *Context) Err() error {
-	if c.left.Add(-1) < 0 {
+	if c.remaining.Add(-1) < 0 {
 		return context.Canceled
 	}
 	return nil

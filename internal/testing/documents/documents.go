@@ -1,6 +1,6 @@
-// Package documents is a picture of documents and their passages, for tests to compare a room
-// with that stores them: what ought to be there after each change, and what the change ought to
-// say that it did. It looks at everything one by one, and imports none of these rooms.
+// Package documents is a model of stored documents and their passages. Tests compare a package that
+// stores documents with it: the contents after each change, and the report of
+// the change. It is written without indexes, and imports none of these packages.
 package documents
 
 import (
@@ -9,32 +9,32 @@ import (
 	"slices"
 )
 
-// Part is what is stored under one ordinal: a document, or a passage of one.
+// Part is a document or passage that is stored under one ordinal.
 type Part struct {
 	ID string
 	Of string // the document that it is a passage of. "" means that it is a document
-	// N and Text stand for what else is stored.
+	// N and Text stand for the other stored data.
 	N    int
 	Text string
 }
 
-// Document is the id of the document that a part belongs to.
+// Document returns the id of the document that a part belongs to.
 func (p *Part) Document() string { return cmp.Or(p.Of, p.ID) }
 
 // Affected counts documents and passages as index.Affected does.
 type Affected struct{ Documents, Passages int }
 
-// Picture is what is stored, in the order in which it came. The zero value has nothing.
+// Picture holds the stored parts, oldest first. The zero value is empty.
 type Picture struct {
 	Parts []Part
-	// Most is the number of documents that an addition leaves. 0 means all.
+	// Most limits the documents: an addition evicts the oldest ones. 0 means no limit.
 	Most int
 }
 
-// Clone is a copy.
+// Clone returns a copy.
 func (p *Picture) Clone() *Picture { return &Picture{slices.Clone(p.Parts), p.Most} }
 
-// Documents are the ids of all documents, the oldest first.
+// Documents returns the ids of all documents, oldest first.
 func (p *Picture) Documents() (ids []string) {
 	for i := range p.Parts {
 		if id := p.Parts[i].Document(); !slices.Contains(ids, id) {
@@ -44,7 +44,7 @@ func (p *Picture) Documents() (ids []string) {
 	return ids
 }
 
-// Passages is the number of parts that are passages.
+// Passages returns the number of passages.
 func (p *Picture) Passages() (n int) {
 	for i := range p.Parts {
 		if p.Parts[i].Of != "" {
@@ -54,16 +54,16 @@ func (p *Picture) Passages() (n int) {
 	return n
 }
 
-// find returns the part of an id, or nil.
-func (p *Picture) find(id string) *Part {
+// findPart returns the part with an id, or nil.
+func (p *Picture) findPart(id string) *Part {
 	if i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.ID == id }); i >= 0 {
 		return &p.Parts[i]
 	}
 	return nil
 }
 
-// Named chooses what ids stand for: that of a document stands for all of its passages. missing
-// are the ids that stand for nothing.
+// Named returns a function that reports whether a part belongs to ids. The id of a document includes all
+// of its passages. missing are the ids that no part has.
 func (p *Picture) Named(ids ...string) (chosen func(*Part) bool, missing []string) {
 	for _, id := range ids {
 		if !slices.ContainsFunc(p.Parts, func(part Part) bool { return part.ID == id || part.Of == id }) {
@@ -73,7 +73,7 @@ func (p *Picture) Named(ids ...string) (chosen func(*Part) bool, missing []strin
 	return func(part *Part) bool { return slices.Contains(ids, part.ID) || slices.Contains(ids, part.Of) }, missing
 }
 
-// Delete deletes the parts that are chosen. Its documents are those that have no part left.
+// Delete deletes the chosen parts. It counts the documents that have no more parts.
 func (p *Picture) Delete(chosen func(*Part) bool) (n Affected) {
 	before := len(p.Documents())
 	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part Part) bool {
@@ -89,7 +89,7 @@ func (p *Picture) Delete(chosen func(*Part) bool) (n Affected) {
 	return n
 }
 
-// Set sets N of the parts that are chosen. Its documents are those of these parts.
+// Set sets N of the chosen parts. It counts their documents.
 func (p *Picture) Set(chosen func(*Part) bool, value int) (n Affected) {
 	touched := map[string]bool{}
 	p.Parts = slices.Clone(p.Parts)
@@ -108,41 +108,42 @@ func (p *Picture) Set(chosen func(*Part) bool, value int) (n Affected) {
 	return n
 }
 
-// Arrival is a part that is to be stored.
+// Arrival is a part to store.
 type Arrival struct {
 	Part
-	// Bare means that it comes without a payload and keeps that of the part with its id, or of the
-	// first passage of the document. Where there is none it is a document without anything.
+	// Bare means that it has no payload, and keeps that of the part with its id, or of the
+	// first passage of the document, if there is such a part.
 	Bare bool
 }
 
-// Addition says how parts are stored.
+// Addition holds the options of Add.
 type Addition struct {
-	Replace bool     // a document takes the place of the one with its id, with all of its passages
-	Delete  []string // what these ids stand for goes, but for documents that are added
+	Replace bool     // a document replaces the one with its id, including all of its passages
+	Delete  []string // the ids of documents to delete, except for those that are added
 }
 
 // Report counts what an addition did, as index.AddReport does.
 type Report struct{ Docs, Replaced, Passages, Deleted, Evicted int }
 
-// ErrTaken means that an id is taken, in the picture or among what comes.
+// ErrTaken reports an id that exists, in the picture or twice among the arrivals.
 var ErrTaken = errors.New("an id is taken")
 
 // Add stores parts, all of them or none.
 func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
+	// Complete bare arrivals.
 	rows := make([]Part, len(arrivals))
 	for i, a := range arrivals {
 		rows[i] = a.Part
 		if a.Bare {
 			rows[i] = Part{ID: a.ID}
-			if old := p.find(a.ID); old != nil {
+			if old := p.findPart(a.ID); old != nil {
 				rows[i] = *old
-			} else if at := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Of == a.ID }); at >= 0 {
-				rows[i].N = p.Parts[at].N // of passages
+			} else if first := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Of == a.ID }); first >= 0 {
+				rows[i].N = p.Parts[first].N // of its first passage
 			}
 		}
 	}
-	// An id is that of one part, or of one document whose passages come in a row.
+	// An id belongs to one part, or to one document with consecutive passages.
 	claimed, comes := map[string]bool{}, map[string]bool{}
 	for i := range rows {
 		ids := []string{rows[i].ID}
@@ -160,6 +161,7 @@ func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 		}
 		comes[rows[i].Document()] = true
 	}
+	// Delete, replace, add, evict.
 	after := p.Clone()
 	gone, _ := p.Named(slices.DeleteFunc(slices.Clone(how.Delete), func(id string) bool { return comes[id] })...)
 	r.Deleted = after.Delete(gone).Documents
@@ -179,7 +181,7 @@ func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 	return r, nil
 }
 
-// Evict deletes the oldest documents beyond Most, whole, and counts them.
+// Evict deletes the oldest documents beyond Most, with all parts, and counts them.
 func (p *Picture) Evict() (documents int) {
 	for ids := p.Documents(); p.Most > 0 && len(ids) > p.Most; ids = ids[1:] {
 		p.Delete(func(part *Part) bool { return part.Document() == ids[0] })

@@ -2,5 +2,5 @@
 
 package effort
 
-// RaceDetector says that the race detector watches.
+// RaceDetector reports whether the race detector is on.
 const RaceDetector = false

@@ -2,6 +2,6 @@
 
 package effort
 
-// RaceDetector says that the race detector watches, which makes a test about ten times
-// slower and needs address space without limit.
+// RaceDetector reports whether the race detector is on, which makes a test about ten times
+// slower and requires unlimited address space.
 const RaceDetector = true

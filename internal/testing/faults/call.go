@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// understand reads what a call is about; nil if it concerns nothing of the
+// parseCall reads the arguments of a call. nil means that it does not concern files below the
 // root.
-func (r *Run) understand(n notification) (*Call, error) {
+func (r *Run) parseCall(n notification) (*Call, error) {
 	tid := int(n.pid)
 	c := &Call{tid: tid, req: n}
 	var s spec
@@ -30,20 +30,20 @@ func (r *Run) understand(n notification) (*Call, error) {
 	var err error
 	switch s.shape {
 	case onFD:
-		return r.understandFD(c)
+		return r.parseFDCall(c)
 	case onPath:
-		c.Path, err = path(tid, unix.AT_FDCWD, n.args[0])
+		c.Path, err = readPath(tid, unix.AT_FDCWD, n.args[0])
 	case atPath:
-		c.Path, err = path(tid, int(int32(n.args[0])), n.args[1])
+		c.Path, err = readPath(tid, int(int32(n.args[0])), n.args[1])
 	case twoPaths:
-		c.Path, err = path(tid, unix.AT_FDCWD, n.args[0])
+		c.Path, err = readPath(tid, unix.AT_FDCWD, n.args[0])
 		if err == nil {
-			c.To, err = path(tid, unix.AT_FDCWD, n.args[1])
+			c.To, err = readPath(tid, unix.AT_FDCWD, n.args[1])
 		}
 	case atPaths:
-		c.Path, err = path(tid, int(int32(n.args[0])), n.args[1])
+		c.Path, err = readPath(tid, int(int32(n.args[0])), n.args[1])
 		if err == nil {
-			c.To, err = path(tid, int(int32(n.args[2])), n.args[3])
+			c.To, err = readPath(tid, int(int32(n.args[2])), n.args[3])
 		}
 	default:
 		return nil, fmt.Errorf("system call %d is not followed", n.nr)
@@ -66,20 +66,21 @@ func (r *Run) understand(n notification) (*Call, error) {
 	return c, nil
 }
 
-func (r *Run) understandFD(c *Call) (*Call, error) {
+// parseFDCall is parseCall for calls with a file descriptor.
+func (r *Run) parseFDCall(c *Call) (*Call, error) {
 	fd, a := int(int32(c.req.args[0])), c.req.args
 	if c.Op == Map {
 		fd = int(int32(a[4]))
 	}
 	name, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.tid, fd))
-	if errors.Is(err, fs.ErrNotExist) { // not open: the kernel will say so
+	if errors.Is(err, fs.ErrNotExist) { // not open: the call itself will fail
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	if c.Op == Write && fd == 1 {
 		c.Op = Print
-		c.Data, err = memory(c.tid, a[1], int64(a[2]))
+		c.Data, err = readMemory(c.tid, a[1], int64(a[2]))
 		return c, err
 	}
 	if !r.within(name) {
@@ -99,12 +100,12 @@ func (r *Run) understandFD(c *Call) (*Call, error) {
 	case Write:
 		c.Size, c.Offset = int64(a[2]), int64(a[3])
 		if c.req.nr == unix.SYS_WRITE {
-			if c.Offset, err = position(c.tid, fd); err != nil {
+			if c.Offset, err = writeOffset(c.tid, fd); err != nil {
 				return nil, err
 			}
 		}
-		if r.o.Record {
-			c.Data, err = memory(c.tid, a[1], c.Size)
+		if r.options.Record {
+			c.Data, err = readMemory(c.tid, a[1], c.Size)
 		}
 	case Truncate:
 		c.Size = int64(a[1])
@@ -112,7 +113,7 @@ func (r *Run) understandFD(c *Call) (*Call, error) {
 	return c, err
 }
 
-// opening tells an open that changes something from one that does not.
+// opening returns Create for an open that changes something, and otherwise Open.
 func opening(path string, flags uint64) Op {
 	if flags&unix.O_TRUNC != 0 {
 		return Create
@@ -125,11 +126,11 @@ func opening(path string, flags uint64) Op {
 	return Open
 }
 
-// path reads a path argument and makes it absolute.
-func path(tid, dir int, at uint64) (string, error) {
+// readPath reads the path argument at an address and makes it absolute.
+func readPath(tid, dir int, address uint64) (string, error) {
 	var text []byte
-	for len(text) < unix.PathMax { // up to the end of a page at a time: the next may not be there
-		b, err := memory(tid, at, int64(4096-at%4096))
+	for len(text) < unix.PathMax { // page by page: the next page may not be mapped
+		b, err := readMemory(tid, address, int64(4096-address%4096))
 		if err != nil {
 			return "", err
 		}
@@ -138,7 +139,7 @@ func path(tid, dir int, at uint64) (string, error) {
 			break
 		}
 		text = append(text, b...)
-		at += uint64(len(b))
+		address += uint64(len(b))
 	}
 	name := string(text)
 	if filepath.IsAbs(name) {
@@ -152,13 +153,13 @@ func path(tid, dir int, at uint64) (string, error) {
 	return filepath.Join(base, name), err
 }
 
-// memory reads the memory of a process.
-func memory(tid int, at uint64, n int64) ([]byte, error) {
+// readMemory reads n bytes of the memory of a process.
+func readMemory(tid int, address uint64, n int64) ([]byte, error) {
 	b := make([]byte, n)
 	for done := 0; done < len(b); {
 		local := []unix.Iovec{{Base: &b[done]}}
 		local[0].SetLen(len(b) - done)
-		remote := []unix.RemoteIovec{{Base: uintptr(at) + uintptr(done), Len: len(b) - done}}
+		remote := []unix.RemoteIovec{{Base: uintptr(address) + uintptr(done), Len: len(b) - done}}
 		m, err := unix.ProcessVMReadv(tid, local, remote, 0)
 		if err != nil {
 			return nil, fmt.Errorf("reading memory of process %d: %w", tid, err)
@@ -171,8 +172,8 @@ func memory(tid int, at uint64, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// position is where the next write of an open file goes.
-func position(tid, fd int) (int64, error) {
+// writeOffset returns the offset of the next write to an open file.
+func writeOffset(tid, fd int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", tid, fd))
 	if err != nil {
 		return 0, err
@@ -200,8 +201,8 @@ func position(tid, fd int) (int64, error) {
 	return info.Size(), nil
 }
 
-// performable tells whether this process can carry a call out in place of the
-// other. What opens, locks or maps must happen there.
+// performable reports whether this process can perform a call instead of the
+// other process. Opening, locking and mapping must happen in the other process.
 func performable(op Op) bool {
 	switch op {
 	case Create, Open, Lock, Unlock, Map:
@@ -210,7 +211,7 @@ func performable(op Op) bool {
 	return true
 }
 
-// perform carries a call out; of a write the first n bytes.
+// perform performs a call, or the first n bytes of a write.
 func (r *Run) perform(c *Call, n int64) (val int64, err error) {
 	a := c.req.args
 	switch c.Op {
@@ -240,7 +241,7 @@ func (r *Run) perform(c *Call, n int64) (val int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// At once: with the file its lock would stay.
+	// Close it at once: an open file would keep its lock.
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
 	switch c.Op {
 	case Write:
@@ -259,11 +260,12 @@ func (r *Run) perform(c *Call, n int64) (val int64, err error) {
 	return 0, fmt.Errorf("%s cannot be carried out", c.Op)
 }
 
+// write writes the first n bytes of a write.
 func (r *Run) write(c *Call, fd int, n int64) (int64, error) {
 	data := c.Data
 	if data == nil {
 		var err error
-		if data, err = memory(c.tid, c.req.args[1], c.Size); err != nil {
+		if data, err = readMemory(c.tid, c.req.args[1], c.Size); err != nil {
 			return 0, err
 		}
 	}
@@ -278,7 +280,7 @@ func (r *Run) write(c *Call, fd int, n int64) (int64, error) {
 	return int64(max(m, 0)), err
 }
 
-// modeArg is the argument behind the path.
+// modeArg returns the index of the argument after the path.
 func modeArg(c *Call) int {
 	for _, s := range specs {
 		if s.nr == uint32(c.req.nr) && s.shape == atPath {

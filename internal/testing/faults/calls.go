@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Op is what a call does.
+// Op is the kind of a call.
 type Op string
 
 // The kinds of calls. Those up to Chown change files; the others may fail too.
@@ -17,7 +17,7 @@ const (
 	Write    Op = "write"
 	Truncate Op = "truncate"
 	Allocate Op = "allocate"
-	Sync     Op = "sync" // fsync, fdatasync; of a folder, too
+	Sync     Op = "sync" // fsync, fdatasync, also of a folder
 	Create   Op = "create"
 	Rename   Op = "rename"
 	Link     Op = "link"
@@ -27,31 +27,30 @@ const (
 	Chmod    Op = "chmod"
 	Chown    Op = "chown"
 
-	Open   Op = "open" // of what is there
+	Open   Op = "open" // of an existing file
 	Lock   Op = "lock"
 	Unlock Op = "unlock"
 	Map    Op = "map"
 
-	// Print is a write to standard output. It has no number, and what it is
-	// answered with is not looked at.
+	// Print is a write to standard output. It has no number, and the action for it is
+	// ignored.
 	Print Op = "print"
 )
 
-// Node names a file or folder whatever its path.
+// Node identifies a file or folder independently of its path.
 type Node struct{ Dev, Ino uint64 }
 
-// Call is a system call about to happen.
+// Call is a system call before it is performed.
 type Call struct {
-	N    int // from 1; 0 for Print
+	N    int // from 1, or 0 for Print
 	Op   Op
-	Path string // absolute; of an open file as the kernel tells it, with " (deleted)" when that name is gone
-	To   string // of Rename and Link: the new path
+	Path string // absolute. The path of an open file is the kernel's, with " (deleted)" after removal
+	To   string // the new path of Rename and Link
 	Node Node   // of an open file
-	// Offset and Size: of Write, where and how much; Size is the new size of
-	// Truncate. The offset of a write that goes where the file stands is found
-	// out.
+	// Offset and Size are the range of a Write, also if it is written at the file's
+	// position. Size is the new size of a Truncate.
 	Offset, Size int64
-	// Data is what is written, if the run records; of Print always.
+	// Data holds the written bytes of a Print, and of a Write if the run records.
 	Data []byte
 
 	tid int
@@ -71,7 +70,7 @@ func (c *Call) String() string {
 	return s
 }
 
-// Action is what becomes of a call.
+// Action is the decision about a call.
 type Action struct {
 	kind  kind
 	errno syscall.Errno
@@ -90,26 +89,26 @@ const (
 	interrupt
 )
 
-// Pass lets the call happen.
+// Pass lets the call be performed.
 func Pass() Action { return Action{} }
 
-// KillBefore kills the process before the call has happened.
+// KillBefore kills the process before the call is performed.
 func KillBefore() Action { return Action{kind: killBefore} }
 
-// KillAfter kills the process when the call has happened and nothing more has.
+// KillAfter kills the process directly after the call is performed.
 func KillAfter() Action { return Action{kind: killAfter} }
 
-// Tear lets the first n bytes of a write happen and kills the process. It is
-// KillBefore for other calls.
+// Tear writes the first n bytes of a write and kills the process. For other calls it is
+// KillBefore.
 func Tear(n int) Action { return Action{kind: tear, bytes: n} }
 
-// Fail lets the call fail without effect.
+// Fail makes the call fail without effect.
 func Fail(errno syscall.Errno) Action { return Action{kind: fail, errno: errno} }
 
-// Signal sends a signal and lets the call happen.
+// Signal sends a signal and lets the call be performed.
 func Signal(sig syscall.Signal) Action { return Action{kind: interrupt, sig: sig} }
 
-// shape is how the arguments of a call are laid out.
+// shape is the layout of a call's arguments.
 type shape int
 
 const (
@@ -118,17 +117,17 @@ const (
 	atPath                // folder fd, path
 	twoPaths              // path, path
 	atPaths               // folder fd, path, folder fd, path
-	unknown               // not understood: the run ends with an error
+	unknown               // not supported: the run ends with an error
 )
 
-// spec is a call that is stopped.
+// spec is a call that is intercepted.
 type spec struct {
 	nr    uint32
 	op    Op
 	shape shape
 }
 
-// specs of both architectures; legacySpecs are those that only amd64 has.
+// specs are the intercepted calls. legacySpecs exist only on amd64.
 var specs = append([]spec{
 	{unix.SYS_WRITE, Write, onFD},
 	{unix.SYS_PWRITE64, Write, onFD},
@@ -157,7 +156,7 @@ var specs = append([]spec{
 	{unix.SYS_SYMLINKAT, Link, unknown},
 }, legacySpecs...)
 
-// refused calls fail at once, so that the program goes on with plain writes.
+// refused calls fail at once, so that the program uses plain writes instead.
 var refused = map[uint32]syscall.Errno{
 	unix.SYS_COPY_FILE_RANGE: unix.ENOSYS,
 	unix.SYS_SENDFILE:        unix.EINVAL,

@@ -6,7 +6,7 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_X86_64
 
-// legacySpecs are the calls that later ones with a folder have replaced.
+// legacySpecs are older calls, which calls with a folder descriptor have replaced.
 var legacySpecs = []spec{
 	{unix.SYS_OPEN, Open, onPath},
 	{unix.SYS_CREAT, Create, onPath},

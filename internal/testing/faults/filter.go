@@ -10,19 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in what the filter sees of a call (struct seccomp_data).
+// Offsets in struct seccomp_data, the filter's input.
 const (
 	dataNr   = 0
 	dataArch = 4
 	dataArgs = 16 // low half of the first argument, on machines with the low byte first
 )
 
-// filter stops the calls of specs and lets all others pass.
+// filter returns the program that intercepts the calls of specs, fails refused calls, and lets all others
+// pass.
 func filter() []unix.SockFilter {
 	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
-	load := func(at uint32) unix.SockFilter { return stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, at) }
+	load := func(offset uint32) unix.SockFilter { return stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
 	ret := func(v uint32) unix.SockFilter { return stmt(unix.BPF_RET|unix.BPF_K, v) }
-	// unless skips so many instructions if the value is not k.
+	// unless skips instructions if the value is not k.
 	unless := func(k uint32, skip uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: skip, K: k}
 	}
@@ -37,10 +38,10 @@ func filter() []unix.SockFilter {
 	}
 	for _, s := range specs {
 		switch s.nr {
-		case unix.SYS_WRITE: // standard error is of no interest
+		case unix.SYS_WRITE: // except to standard error
 			p = append(p, unless(s.nr, 4), load(dataArgs),
 				unless(2, 1), ret(unix.SECCOMP_RET_ALLOW), ret(unix.SECCOMP_RET_USER_NOTIF))
-		case unix.SYS_MMAP: // nor is memory
+		case unix.SYS_MMAP: // except of anonymous memory
 			p = append(p, unless(s.nr, 4), load(dataArgs+3*8),
 				unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jf: 1, K: unix.MAP_ANONYMOUS},
 				ret(unix.SECCOMP_RET_ALLOW), ret(unix.SECCOMP_RET_USER_NOTIF))
@@ -51,7 +52,7 @@ func filter() []unix.SockFilter {
 	return append(p, ret(unix.SECCOMP_RET_ALLOW))
 }
 
-// install puts the filter on the calling thread alone, for good, and returns
+// install installs the filter permanently on the calling thread only, and returns
 // the descriptor on which its calls arrive.
 func install() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -59,10 +60,11 @@ func install() (int, error) {
 	}
 	insns := filter()
 	prog := unix.SockFprog{Len: uint16(len(insns)), Filter: &insns[0]}
-	// A call that has been received waits for its answer whatever signal comes:
-	// with the interruptions of the runtime's scheduler it would arrive twice.
+	// A received call waits for its answer despite signals: otherwise the
+	// signals of the runtime's scheduler would make it arrive twice.
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(insns)
 	if errno != 0 {
 		return -1, fmt.Errorf("seccomp filter with user notification: %w", errno)
@@ -89,16 +91,20 @@ type response struct {
 	flags uint32
 }
 
+// receive waits for the next call.
 func receive(fd int) (n notification, err error) {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV,
+		uintptr(unsafe.Pointer(&n)))
 	if errno != 0 {
 		return n, errno
 	}
 	return n, nil
 }
 
+// answer sends the response to a call.
 func answer(fd int, r response) error {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND,
+		uintptr(unsafe.Pointer(&r)))
 	if errno != 0 {
 		return errno
 	}

@@ -17,37 +17,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options for Start.
+// Options of Start.
 type Options struct {
-	// Root is the folder that matters: calls on other files pass unseen.
+	// Root is the folder whose files are observed: calls on other files pass.
 	Root string
-	// Decide says what becomes of a call. It is called from one goroutine; the call
-	// is its own. nil lets all pass.
+	// Decide decides about a call, which it may keep. It is called from one goroutine. nil lets
+	// all calls pass.
 	Decide func(*Call) Action
-	// Record fills in Data, and has this process carry out all calls that change
-	// files but those that open, so that their order is that in which Decide hears
-	// of them.
+	// Record sets Data, and makes this process perform all calls that change
+	// files, except for those that open them, so that they are performed in the order of the
+	// calls of Decide.
 	Record bool
 }
 
-// Run is a process whose calls are decided about.
+// Run is a process whose calls are intercepted.
 type Run struct {
 	cmd      *exec.Cmd
-	o        Options
+	options  Options
 	listener int
 	pidfd    int
 	starter  int // the thread that started the child
 	started  chan struct{}
-	wake     [2]int // a pipe: its end tells the supervisor that there is nothing to come
+	wake     [2]int // a pipe. Closing it tells the supervisor that no more calls will come
 	done     chan struct{}
 
-	n      int
+	calls  int // calls with a number
 	killed bool
-	dying  bool // kill at the next call
+	dying  bool // the process is killed at its next call
 	err    error
 }
 
-// Available returns why calls cannot be decided about on this machine, nil if
+// Available returns why calls cannot be intercepted on this machine. nil means that
 // they can.
 var Available = sync.OnceValue(func() error {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
@@ -72,25 +72,25 @@ func Start(cmd *exec.Cmd, o Options) (*Run, error) {
 	if o.Decide == nil {
 		o.Decide = func(*Call) Action { return Pass() }
 	}
-	r := &Run{cmd: cmd, o: o, started: make(chan struct{}), done: make(chan struct{})}
+	r := &Run{cmd: cmd, options: o, started: make(chan struct{}), done: make(chan struct{})}
 	if err := unix.Pipe2(r.wake[:], unix.O_CLOEXEC); err != nil {
 		return nil, err
 	}
 	begun := make(chan error)
-	go r.start(begun)
+	go r.startChild(begun)
 	if err := <-begun; err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// start starts the child from a thread that has the filter, and that ends with
+// startChild starts the child from a thread that has the filter, and that ends with
 // this goroutine.
-func (r *Run) start(begun chan<- error) {
+func (r *Run) startChild(begun chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() { // the main thread would never end
-		go r.start(begun)
-		// Until the other has a thread of its own, this one stays taken.
+		go r.startChild(begun)
+		// Keep this thread until the other goroutine has locked another one.
 		<-r.started
 		runtime.UnlockOSThread()
 		return
@@ -125,10 +125,10 @@ func (r *Run) start(begun chan<- error) {
 	begun <- err
 }
 
-// startable returns why a program cannot be started. A child that fails to become the
-// program tells of it in a call that waits for the supervisor, and until then the
-// goroutine that forked keeps its place in the scheduler: with one place both would wait
-// for good.
+// startable returns why a program cannot be started. A child that fails to execute the
+// program reports that by a call that waits for the supervisor, and until then the
+// goroutine that forked blocks its processor of the scheduler: with one processor, both would wait
+// forever.
 func startable(cmd *exec.Cmd) error {
 	if cmd.Err != nil {
 		return cmd.Err
@@ -137,19 +137,19 @@ func startable(cmd *exec.Cmd) error {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(cmd.Dir, name)
 	}
-	for _, at := range []string{cmd.Dir, name} {
-		if at == "" {
+	for _, path := range []string{cmd.Dir, name} {
+		if path == "" {
 			continue
 		}
-		if err := unix.Access(at, unix.X_OK); err != nil {
-			return &os.PathError{Op: "fork/exec", Path: at, Err: err}
+		if err := unix.Access(path, unix.X_OK); err != nil {
+			return &os.PathError{Op: "fork/exec", Path: path, Err: err}
 		}
 	}
 	return nil
 }
 
-// Wait waits for the end of the process and returns what [exec.Cmd.Wait] does;
-// where the calls could not be followed, that.
+// Wait waits for the end of the process and returns the error of [exec.Cmd.Wait], or
+// that of intercepting its calls.
 func (r *Run) Wait() error {
 	err := r.cmd.Wait()
 	_ = unix.Close(r.wake[1])
@@ -161,22 +161,26 @@ func (r *Run) Wait() error {
 	return err
 }
 
-// Calls is how many calls had a number; valid after Wait.
-func (r *Run) Calls() int { return r.n }
+// Calls returns the number of calls that had a number. It is valid after Wait.
+func (r *Run) Calls() int { return r.calls }
 
-// Killed tells whether an action killed the process; valid after Wait.
+// Killed reports whether an action killed the process. It is valid after Wait.
 func (r *Run) Killed() bool { return r.killed }
 
+// supervise receives calls and handles them until the process has ended.
 func (r *Run) supervise() {
 	defer close(r.done)
 	defer unix.Close(r.wake[0])
 	defer unix.Close(r.listener)
 	for {
-		fds := []unix.PollFd{{Fd: int32(r.listener), Events: unix.POLLIN}, {Fd: int32(r.wake[0]), Events: unix.POLLIN}}
+		fds := []unix.PollFd{
+			{Fd: int32(r.listener), Events: unix.POLLIN},
+			{Fd: int32(r.wake[0]), Events: unix.POLLIN},
+		}
 		if _, err := unix.Poll(fds, -1); errors.Is(err, unix.EINTR) {
 			continue
 		} else if err != nil {
-			r.fault(err)
+			r.failRun(err)
 			return
 		}
 		if fds[0].Revents&unix.POLLIN == 0 {
@@ -186,68 +190,70 @@ func (r *Run) supervise() {
 			continue
 		}
 		n, err := receive(r.listener)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) { // it died, or came back from waiting
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) { // the caller died, or the wait was interrupted
 			continue
 		} else if err != nil {
-			r.fault(err)
+			r.failRun(err)
 			return
 		}
 		if err := r.handle(n); err != nil {
-			r.fault(err)
+			r.failRun(err)
 		}
 	}
 }
 
-// fault ends the process, since what follows is not decided about.
-func (r *Run) fault(err error) {
-	if r.killed { // the dead answer no questions
+// failRun kills the process after an error, since its later calls would not be intercepted.
+func (r *Run) failRun(err error) {
+	if r.killed { // calls of a killed process may fail
 		return
 	}
 	r.err = errors.Join(r.err, err)
 	<-r.started
-	r.kill()
+	r.killChild()
 }
 
-func (r *Run) kill() {
+// killChild kills the process, once.
+func (r *Run) killChild() {
 	if !r.killed {
 		r.killed = true
 		_ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
+// handle decides about a call, and performs the action.
 func (r *Run) handle(n notification) error {
-	again := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	goOn := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	if int(n.pid) == r.starter {
-		return r.answer(again)
+		return r.answer(goOn)
 	}
 	if r.killed {
 		return nil
 	}
-	c, err := r.understand(n)
+	c, err := r.parseCall(n)
 	if err != nil {
-		if errors.Is(answer(r.listener, again), unix.ENOENT) { // the thread ended meanwhile, as where another one exits
+		if errors.Is(answer(r.listener, goOn), unix.ENOENT) { // the thread has ended, since another one exited
 			return nil
 		}
 		return err
 	}
 	if c == nil {
-		return r.answer(again)
+		return r.answer(goOn)
 	}
-	<-r.started // what comes before the program itself, as a failure to start it, is not of the root
+	<-r.started // calls before the program runs, such as a failure to start it, are not below the root
 	if r.dying {
-		r.kill()
+		r.killChild()
 		return nil
 	}
 	if c.Op == Print {
-		r.o.Decide(c)
-		return r.answer(again)
+		r.options.Decide(c)
+		return r.answer(goOn)
 	}
-	r.n++
-	c.N = r.n
-	act := r.o.Decide(c)
+	r.calls++
+	c.N = r.calls
+	act := r.options.Decide(c)
 	switch act.kind {
 	case killBefore:
-		r.kill()
+		r.killChild()
 		return nil
 	case tear:
 		if c.Op == Write {
@@ -255,18 +261,18 @@ func (r *Run) handle(n notification) error {
 				return err
 			}
 		}
-		r.kill()
+		r.killChild()
 		return nil
 	case killAfter:
 		if !performable(c.Op) {
 			r.dying = true
-			return r.answer(again)
+			return r.answer(goOn)
 		}
 		var errno syscall.Errno
-		if _, err := r.perform(c, c.Size); err != nil && !errors.As(err, &errno) { // it may fail, as in removing what is not there
+		if _, err := r.perform(c, c.Size); err != nil && !errors.As(err, &errno) { // the call itself may fail
 			return err
 		}
-		r.kill()
+		r.killChild()
 		return nil
 	case fail:
 		return r.answer(response{id: n.id, errno: -int32(act.errno)})
@@ -275,7 +281,7 @@ func (r *Run) handle(n notification) error {
 			return err
 		}
 	}
-	if r.o.Record && performable(c.Op) {
+	if r.options.Record && performable(c.Op) {
 		val, err := r.perform(c, c.Size)
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
@@ -285,22 +291,23 @@ func (r *Run) handle(n notification) error {
 		}
 		return r.answer(response{id: n.id, val: val})
 	}
-	return r.answer(again)
+	return r.answer(goOn)
 }
 
+// answer sends the response to a call, unless its thread was killed.
 func (r *Run) answer(a response) error {
-	if err := answer(r.listener, a); err != nil && !errors.Is(err, unix.ENOENT) { // the thread was killed meanwhile
+	if err := answer(r.listener, a); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	return nil
 }
 
-// within tells whether a path is the root or below it.
+// within reports whether a path is the root or below it.
 func (r *Run) within(path string) bool {
-	return path == r.o.Root || strings.HasPrefix(path, r.o.Root+"/")
+	return path == r.options.Root || strings.HasPrefix(path, r.options.Root+"/")
 }
 
-// CheckedWait is Wait with a limit, after which the process is killed.
+// CheckedWait is Wait, but kills the process after a time limit.
 func (r *Run) CheckedWait(limit time.Duration) error {
 	timer := time.AfterFunc(limit, func() { _ = r.cmd.Process.Signal(os.Kill) })
 	err := r.Wait()

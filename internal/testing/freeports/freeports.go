@@ -1,4 +1,4 @@
-// Package freeports finds ports for tests whose servers are to know each other's
+// Package freeports finds ports for tests whose servers must know each other's
 // addresses before they start.
 package freeports
 
@@ -17,7 +17,7 @@ func Find(t testing.TB, n int) []string {
 	var ports []string
 	for tries := 0; len(ports) < n; tries++ {
 		require.Less(t, tries, 10_000)
-		port := strconv.Itoa(12_000 + rand.IntN(18_000)) // below those that connections get by themselves
+		port := strconv.Itoa(12_000 + rand.IntN(18_000)) // below the ports that the system gives to connections
 		l, err := net.Listen("tcp", "127.0.0.1:"+port)
 		if err != nil {
 			continue

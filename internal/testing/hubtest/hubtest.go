@@ -1,5 +1,5 @@
-// Package hubtest is a model hub for tests: it serves models as hubs do, large files from
-// another host, and can be told to fail.
+// Package hubtest has a model hub for tests: it serves models as hubs do, with large files on
+// another host, and can be made to fail.
 package hubtest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"time"
 )
 
-// Hub is a hub that listens.
+// Hub is a running hub.
 type Hub struct {
-	// URL is its address, and Store that of the host that it has large files on.
+	// URL is the address of the hub, and Store that of the host with its large files.
 	URL, Store string
-	// Plain says that the list of files has no sizes and hashes, as that of some mirrors.
+	// Plain means that lists of files have no sizes and hashes, as on some mirrors.
 	Plain bool
 
 	hub, store *httptest.Server
@@ -34,20 +34,20 @@ type Hub struct {
 	mu       sync.Mutex
 	fault    func(w http.ResponseWriter, r *http.Request) bool
 	models   map[string]*model
-	blobs    map[string][]byte // large ones, by SHA-256
+	blobs    map[string][]byte // large files, by SHA-256
 	requests []Request
 }
 
-// Request is one that was made.
+// Request is a request that the hub received.
 type Request struct {
 	Method, Path, Range, Token string
 	Store                      bool // of the other host
 }
 
 type model struct {
-	token    string                       // that may read it. "" means any
-	branches map[string]string            // commits
-	commits  map[string]map[string][]byte // files
+	token    string                       // required to read it. "" means none
+	branches map[string]string            // commits by branches
+	commits  map[string]map[string][]byte // files by commits and paths
 }
 
 // New starts a hub, which Close ends.
@@ -58,8 +58,8 @@ func New() *Hub {
 	return h
 }
 
-// SetFault sets a function that may answer a request in the hub's place, and reports whether it has.
-// nil takes it away.
+// SetFault sets a function that may answer a request instead of the hub, and reports whether it has.
+// nil removes it.
 func (h *Hub) SetFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +72,8 @@ func (h *Hub) Close() {
 	h.store.Close()
 }
 
-// Add adds a commit to a branch of a model, which is made if it is not there, and says what the
-// commit is called.
+// Add adds a commit to a branch of a model, creates the model if it does not exist, and returns the
+// hash of the commit.
 func (h *Hub) Add(name, branch string, files map[string][]byte) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,7 +85,7 @@ func (h *Hub) Add(name, branch string, files map[string][]byte) string {
 	sum := sha1.New()
 	for _, path := range sorted(files) {
 		fmt.Fprintf(sum, "%s %x\n", path, sha1.Sum(files[path]))
-		if large(path) {
+		if isLarge(path) {
 			h.blobs[SHA256(files[path])] = files[path]
 		}
 	}
@@ -94,7 +94,7 @@ func (h *Hub) Add(name, branch string, files map[string][]byte) string {
 	return commit
 }
 
-// AddFolder is Add of the files of a folder.
+// AddFolder is Add for the files of a folder.
 func (h *Hub) AddFolder(name, branch, dir string) (string, error) {
 	files := map[string][]byte{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -118,7 +118,7 @@ func (h *Hub) Gate(name, token string) {
 	h.models[name].token = token
 }
 
-// Requests are those that were made since the last call.
+// Requests returns the requests since the last call of Requests.
 func (h *Hub) Requests() []Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,15 +127,15 @@ func (h *Hub) Requests() []Request {
 	return requests
 }
 
-// large reports whether a file is kept on the other host.
-func large(path string) bool {
+// isLarge reports whether a file is served by the other host.
+func isLarge(path string) bool {
 	return slices.Contains([]string{".safetensors", ".bin", ".onnx"}, filepath.Ext(path))
 }
 
-// SHA256 is the hash of a large file, SHA1 that of another one, as hubs write them.
+// SHA256 returns the hash of a large file, as hubs write it.
 func SHA256(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 
-// SHA1 is described at SHA256.
+// SHA1 returns the hash of a small file, as git and hubs write it.
 func SHA1(b []byte) string {
 	return fmt.Sprintf("%x", sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...)))
 }
@@ -144,6 +144,7 @@ func sorted(files map[string][]byte) []string {
 	return slices.Sorted(maps.Keys(files))
 }
 
+// handler returns the handler of the hub, or of the other host if store is set.
 func (h *Hub) handler(store bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
@@ -164,21 +165,21 @@ func (h *Hub) handler(store bool) http.HandlerFunc {
 		}
 		switch {
 		case len(parts) == 6 && parts[0] == "api" && parts[4] == "revision":
-			h.serve(w, r, parts[2]+"/"+parts[3], parts[5], h.info)
+			h.serveModel(w, r, parts[2]+"/"+parts[3], parts[5], h.serveInfo)
 		case len(parts) >= 6 && parts[0] == "api" && parts[4] == "tree":
-			h.serve(w, r, parts[2]+"/"+parts[3], parts[5], h.tree)
+			h.serveModel(w, r, parts[2]+"/"+parts[3], parts[5], h.serveTree)
 		case len(parts) >= 5 && parts[2] == "resolve":
-			give := func(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
+			answer := func(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
 				h.resolve(w, r, strings.Join(parts[4:], "/"), commit, files)
 			}
-			h.serve(w, r, parts[0]+"/"+parts[1], parts[3], give)
+			h.serveModel(w, r, parts[0]+"/"+parts[1], parts[3], answer)
 		default:
 			Refuse(w, http.StatusNotFound, "", "")
 		}
 	}
 }
 
-// Refuse answers as hubs do.
+// Refuse answers with an error, as hubs do.
 func Refuse(w http.ResponseWriter, status int, code, message string) {
 	if code != "" {
 		w.Header().Set("X-Error-Code", code)
@@ -187,9 +188,9 @@ func Refuse(w http.ResponseWriter, status int, code, message string) {
 	w.WriteHeader(status)
 }
 
-// serve looks the model and the commit up.
-func (h *Hub) serve(w http.ResponseWriter, r *http.Request, name, revision string,
-	give func(http.ResponseWriter, *http.Request, string, map[string][]byte)) {
+// serveModel finds the model and the commit of a request, checks its token, and calls answer.
+func (h *Hub) serveModel(w http.ResponseWriter, r *http.Request, name, revision string,
+	answer func(http.ResponseWriter, *http.Request, string, map[string][]byte)) {
 	h.mu.Lock()
 	m := h.models[name]
 	h.mu.Unlock()
@@ -213,11 +214,11 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request, name, revision strin
 			Refuse(w, http.StatusNotFound, "RevisionNotFound", "Invalid rev id: "+revision)
 			return
 		}
-		give(w, r, commit, files)
+		answer(w, r, commit, files)
 	}
 }
 
-// entry is a file as lists have it.
+// entry is a file in a list.
 type entry struct {
 	Type      string         `json:"type,omitempty"`
 	Path      string         `json:"path,omitempty"`
@@ -228,33 +229,35 @@ type entry struct {
 	LFS       map[string]any `json:"lfs,omitempty"`
 }
 
-func (h *Hub) info(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
-	var all []entry
+// serveInfo answers with the description of a commit.
+func (h *Hub) serveInfo(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
+	var entries []entry
 	for _, path := range sorted(files) {
 		e := entry{RFilename: path}
 		if b := files[path]; !h.Plain && r.URL.Query().Has("blobs") {
 			n := len(b)
 			e.Size, e.BlobID = &n, SHA1(b)
-			if large(path) {
+			if isLarge(path) {
 				e.LFS = map[string]any{"sha256": SHA256(b), "size": n, "pointerSize": 130}
 			}
 		}
-		all = append(all, e)
+		entries = append(entries, e)
 	}
-	answer(w, map[string]any{"id": "x/y", "sha": commit, "siblings": all})
+	answer(w, map[string]any{"id": "x/y", "sha": commit, "siblings": entries})
 }
 
-func (h *Hub) tree(w http.ResponseWriter, _ *http.Request, _ string, files map[string][]byte) {
-	var all []entry
+// serveTree answers with the files of a commit.
+func (h *Hub) serveTree(w http.ResponseWriter, _ *http.Request, _ string, files map[string][]byte) {
+	var entries []entry
 	for _, path := range sorted(files) {
 		n := len(files[path])
 		e := entry{Type: "file", Path: path, Size: &n, OID: SHA1(files[path])}
-		if large(path) {
+		if isLarge(path) {
 			e.LFS = map[string]any{"oid": SHA256(files[path]), "size": n, "pointerSize": 130}
 		}
-		all = append(all, e)
+		entries = append(entries, e)
 	}
-	answer(w, all)
+	answer(w, entries)
 }
 
 func answer(w http.ResponseWriter, v any) {
@@ -262,13 +265,14 @@ func answer(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
+// resolve answers with a small file, or redirects to a large one.
 func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, path, commit string, files map[string][]byte) {
 	w.Header().Set("X-Repo-Commit", commit)
 	b, ok := files[path]
 	switch {
 	case !ok:
 		Refuse(w, http.StatusNotFound, "EntryNotFound", "Entry not found")
-	case large(path):
+	case isLarge(path):
 		w.Header().Set("X-Linked-Etag", `"`+SHA256(b)+`"`)
 		w.Header().Set("X-Linked-Size", fmt.Sprint(len(b)))
 		w.Header().Set("Location", h.Store+"/"+SHA256(b)+"?signature=x")
@@ -279,6 +283,7 @@ func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, path, commit strin
 	}
 }
 
+// serveBlob answers with a large file, by its hash.
 func (h *Hub) serveBlob(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	b, ok := h.blobs[strings.TrimPrefix(r.URL.Path, "/")]

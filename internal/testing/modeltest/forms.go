@@ -8,8 +8,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Weights are random weights for a config. With the series "" they are those of golden.py where its
-// sizes are. Their scale lets activations neither grow nor vanish.
+// Weights returns random weights for a config. With the series "" they are those of golden.py, for its
+// sizes. Their scale keeps activations from growing and from vanishing.
 func Weights(c *transformer.Config, vocabulary int, series string, heads ...transformer.Dense) *transformer.Weights {
 	h, e, bert := c.Hidden, c.EmbeddingSize(), c.NormPlace == transformer.PostNorm
 	scale := math.Ldexp(1, -int(math.Round(math.Log2(float64(h))/2))+1)
@@ -75,7 +75,7 @@ func Weights(c *transformer.Config, vocabulary int, series string, heads ...tran
 	return w
 }
 
-// NormHeads gives layers norms of queries and keys.
+// NormHeads adds norms of queries and keys to all layers.
 func NormHeads(c *transformer.Config, w *transformer.Weights) {
 	for i := range w.Layers {
 		if !c.Layers[i].Convolution {
@@ -85,8 +85,8 @@ func NormHeads(c *transformer.Config, w *transformer.Weights) {
 	}
 }
 
-// AnyForm draws a config out of all that [transformer.Config.Check] lets pass, with heads of one of
-// some sizes, and a change of its random weights: parts that need not be there go.
+// AnyForm draws a config among all that [transformer.Config.Check] accepts, with heads of one of the
+// sizes, and a function that removes optional parts of its random weights.
 func AnyForm(rng *rand.Rand, positions int, headSizes ...int) (
 	transformer.Config, func(*transformer.Config, *transformer.Weights),
 ) {
@@ -99,7 +99,7 @@ func AnyForm(rng *rand.Rand, positions int, headSizes ...int) (
 		Norm: transformer.NormKind(pick(0, 1)), NormPlace: transformer.NormPlace(pick(0, 1, 2)), Epsilon: 1e-5,
 		Activation: transformer.Activation(pick(1, 2, 3, 4, 5)), Gated: coin(),
 	}
-	// Products scaled by more than usual make attention a choice of one token, which rounding turns over.
+	// A larger scale would make attention select a single token, which rounding could change.
 	c.AttentionScale = []float32{0, 0.3, 0.8}[rng.IntN(3)] * c.Scale()
 	if c.LearnedPositions {
 		c.PositionOffset = pick(0, 2)

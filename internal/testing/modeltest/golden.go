@@ -16,19 +16,19 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Golden is a tiny model in a folder of encode/testdata/golden that published classes saved, and
-// the vectors that such a class gave for it.
+// Golden is a tiny model in a folder of encode/testdata/golden that a published class saved, with
+// the vectors that such a class computed.
 type Golden struct {
 	Name   string // of the file of vectors
 	Folder string
-	Over   string // a folder that lies over it
-	// Change is made in config.json.
+	Over   string // a folder whose files replace those of Folder
+	// Change holds changes of config.json.
 	Change map[string]any
-	// Foreign says that the vectors are another package's than the folder is of.
+	// Foreign means that another package than the folder's computed the vectors.
 	Foreign bool
 }
 
-// Goldens are those of texts.json.
+// Goldens returns the models whose vectors are those of texts.json.
 func Goldens() []Golden {
 	var list []Golden
 	for _, name := range []string{
@@ -57,7 +57,7 @@ func Goldens() []Golden {
 		Golden{Name: "lfm25", Folder: "lfm2", Change: change{"architectures": []string{"Lfm2BidirectionalModel"}}})
 }
 
-// Open gives the folder of the model, and its vectors, below the path of encode/testdata/golden.
+// Open returns the folder of the model, and its vectors. root is the path of encode/testdata/golden.
 func (g Golden) Open(t testing.TB, root string) (dir string, z *vectors.NPZ) {
 	t.Helper()
 	dir = filepath.Join(root, g.Folder)
@@ -74,7 +74,7 @@ func (g Golden) Open(t testing.TB, root string) (dir string, z *vectors.NPZ) {
 	return dir, OpenNPZ(t, filepath.Join(root, "golden-"+g.Name+".npz"))
 }
 
-// copyOver copies the files of a folder, in the place of those that are there.
+// copyOver copies the files of a folder, and replaces existing files.
 func copyOver(t testing.TB, to, from string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
@@ -90,7 +90,7 @@ func copyOver(t testing.TB, to, from string) {
 	}))
 }
 
-// GoldenTexts are the queries and documents of the vectors.
+// GoldenTexts returns the queries and documents of the vectors.
 func GoldenTexts(t testing.TB, root string) (queries, documents []string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "texts.json"))
@@ -100,42 +100,42 @@ func GoldenTexts(t testing.TB, root string) (queries, documents []string) {
 	return texts.Queries, texts.Documents
 }
 
-// Update says that tests record their figures.
+// Update makes tests record their figures.
 var Update = flag.Bool("update", false, "record what is found, for the table of models in docs/encoder.md")
 
-// Found has the figures of a model: the largest difference of a number of its vectors from those of
+// Found has the figures of a model: the largest difference of a value of its vectors from those of
 // its package, on the processor, and the largest 1 − cosine on a device.
 type Found struct {
 	Processor float64 `json:"processor"`
 	Device    float64 `json:"device,omitempty"`
 }
 
-// ReadFound reads all that was recorded, by the names of goldens.
+// ReadFound reads the recorded figures, by the names of goldens.
 func ReadFound(t testing.TB, root string) map[string]*Found {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "found.json"))
 	require.NoError(t, err)
-	var all map[string]*Found
-	require.NoError(t, json.Unmarshal(b, &all))
-	return all
+	var figures map[string]*Found
+	require.NoError(t, json.Unmarshal(b, &figures))
+	return figures
 }
 
-// Record holds a figure against the recorded one, within half of it, or records it with two digits.
+// Record requires that a figure is within half of the recorded one, or records it with two digits.
 func Record(t testing.TB, root, name string, part func(f *Found) *float64, x float64) {
 	t.Helper()
-	all := ReadFound(t, root)
-	if all[name] == nil {
-		all[name] = new(Found)
+	figures := ReadFound(t, root)
+	if figures[name] == nil {
+		figures[name] = new(Found)
 	}
-	recorded := part(all[name])
+	recorded := part(figures[name])
 	if !*Update {
 		require.InEpsilon(t, *recorded, x, .5, "%s: go test -run Golden -update records what is found", name)
 		return
 	}
 	*recorded, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'e', 1, 64), 64)
 	b := []byte("{")
-	for i, name := range slices.Sorted(maps.Keys(all)) {
-		line, err := json.Marshal(all[name])
+	for i, name := range slices.Sorted(maps.Keys(figures)) {
+		line, err := json.Marshal(figures[name])
 		require.NoError(t, err)
 		if i > 0 {
 			b = append(b, ',')

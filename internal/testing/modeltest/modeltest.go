@@ -1,6 +1,6 @@
 // Package modeltest writes folders of tiny models for tests. Their weights are
-// those of encode/native/testdata/golden.py, so that its vectors, which numpy
-// computed in float64, are theirs.
+// those of encode/native/testdata/golden.py, so that they have its vectors, which numpy
+// computed in float64.
 package modeltest
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Tensor is one of a safetensors file.
+// Tensor is a tensor of a safetensors file.
 type Tensor struct {
 	Shape []int
 	Data  []float32
 }
 
-// Random is the tensor of a name, as golden.py has it.
+// Random returns the random tensor of a name, as golden.py computes it (splitmix64).
 func Random(name string, scale, offset float64, shape ...int) Tensor {
 	n := 1
 	for _, s := range shape {
@@ -47,7 +47,7 @@ func Random(name string, scale, offset float64, shape ...int) Tensor {
 	return Tensor{shape, x}
 }
 
-// Floats are the values of an array of a file of named arrays.
+// Floats returns the values of an array in a file.
 func Floats(t testing.TB, file *vectors.NPZ, name string) []float32 {
 	t.Helper()
 	a, err := file.Array(name)
@@ -57,7 +57,7 @@ func Floats(t testing.TB, file *vectors.NPZ, name string) []float32 {
 	return x
 }
 
-// Ints are the numbers of an array of integers.
+// Ints returns the values of an array of integers in a file.
 func Ints(t testing.TB, file *vectors.NPZ, name string) []int32 {
 	t.Helper()
 	a, err := file.Array(name)
@@ -79,7 +79,7 @@ func OpenNPZ(t testing.TB, path string) *vectors.NPZ {
 	return z
 }
 
-// Safetensors writes a file; kind is F32, F16 or BF16.
+// Safetensors writes a file of tensors. kind is F32, F16 or BF16.
 func Safetensors(t testing.TB, path, kind string, tensors map[string]Tensor) {
 	t.Helper()
 	header, data := map[string]any{"__metadata__": map[string]string{"format": "pt"}}, []byte{}
@@ -110,7 +110,7 @@ func WriteFile(t testing.TB, path string, b []byte) {
 	require.NoError(t, os.WriteFile(path, b, 0o600))
 }
 
-// JSON writes a value.
+// JSON writes a value to a file.
 func JSON(t testing.TB, path string, v any) {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -118,7 +118,7 @@ func JSON(t testing.TB, path string, v any) {
 	WriteFile(t, path, b)
 }
 
-// Edit changes an object in a file; a nil value removes the key.
+// Edit changes keys of an object in a file. A nil value removes the key.
 func Edit(t testing.TB, path string, changes map[string]any) {
 	t.Helper()
 	m := map[string]any{}
@@ -133,25 +133,28 @@ func Edit(t testing.TB, path string, changes map[string]any) {
 	JSON(t, path, m)
 }
 
-// Null is a null in a file, where nil would remove the key.
+// Null is null as a value for Edit, where nil removes the key.
 var Null = json.RawMessage("null")
 
-// Pieces are the tokens of the tiny models, by id. The markers have the blank of
-// PyLate's; [unused0] and [unused1] are Stanford's.
+// Pieces are the tokens of the tiny models, by ids. The markers end with a blank, as in
+// PyLate's models; [unused0] and [unused1] are Stanford's markers.
 var Pieces = []string{
-	"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[Q] ", "[D] ", "[unused0]", "[unused1]", "!", ",", ".", "-", "cell", "cells", "the", "of", "search",
-	"query", ":", "a", "b", "c", "##a", "##b", "##c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x",
+	"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[Q] ", "[D] ", "[unused0]", "[unused1]",
+	"!", ",", ".", "-", "cell", "cells", "the", "of", "search", "query", ":",
+	"a", "b", "c", "##a", "##b", "##c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m",
+	"n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x",
 	"Cell", "y", "z",
 }
 
-// Tokenizer is a tokenizer.json with these pieces. It does not make lower case.
+// Tokenizer returns a tokenizer.json with these pieces. It does not lower texts.
 func Tokenizer() map[string]any {
 	vocab, added := map[string]int{}, []map[string]any{}
 	for i, p := range Pieces {
 		vocab[p] = i
 		if i < 9 {
 			added = append(added, map[string]any{
-				"id": i, "content": p, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+				"id": i, "content": p, "special": true,
+				"single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
 			})
 		}
 	}
@@ -164,31 +167,38 @@ func Tokenizer() map[string]any {
 	return map[string]any{
 		"version": "1.0", "added_tokens": added,
 		"normalizer": map[string]any{
-			"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": false, "lowercase": false,
+			"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+			"strip_accents": false, "lowercase": false,
 		},
 		"pre_tokenizer": map[string]any{"type": "BertPreTokenizer"},
 		"post_processor": map[string]any{
-			"type":           "TemplateProcessing",
-			"single":         []any{piece("[CLS]"), map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}, piece("[SEP]")},
+			"type": "TemplateProcessing",
+			"single": []any{
+				piece("[CLS]"), map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}, piece("[SEP]"),
+			},
 			"pair":           []any{},
 			"special_tokens": map[string]any{"[CLS]": special("[CLS]", 2), "[SEP]": special("[SEP]", 3)},
 		},
 		"model": map[string]any{
-			"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": vocab,
+			"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+			"max_input_chars_per_word": 100, "vocab": vocab,
 		},
 	}
 }
 
 const hidden, wide, layers, positions = 64, 48, 4, 64
 
-// Config is the config.json of a family.
+// Config returns the config.json of a family.
 func Config(family string) map[string]any {
 	c := map[string]any{
-		"model_type": family, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": 2, "intermediate_size": wide,
-		"max_position_embeddings": positions, "vocab_size": len(Pieces),
+		"model_type": family, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": 2,
+		"intermediate_size": wide, "max_position_embeddings": positions, "vocab_size": len(Pieces),
 	}
 	if family == "bert" {
-		maps.Copy(c, map[string]any{"hidden_act": "gelu", "layer_norm_eps": 1e-12, "type_vocab_size": 2, "position_embedding_type": "absolute"})
+		maps.Copy(c, map[string]any{
+			"hidden_act": "gelu", "layer_norm_eps": 1e-12, "type_vocab_size": 2,
+			"position_embedding_type": "absolute",
+		})
 	} else {
 		maps.Copy(c, map[string]any{
 			"hidden_activation": "gelu", "norm_eps": 1e-5, "global_attn_every_n_layers": 3, "local_attention": 16,
@@ -198,8 +208,8 @@ func Config(family string) map[string]any {
 	return c
 }
 
-// Tensors are those of a family, by the names of transformers. The golden BERT's
-// positions begin at row 2.
+// Tensors returns the tensors of a family, by their names in transformers. The positions of the golden
+// BERT begin at row 2.
 func Tensors(family string) map[string]Tensor {
 	m := map[string]Tensor{}
 	norm := func(to, name string) {
@@ -257,25 +267,31 @@ func Tensors(family string) map[string]Tensor {
 	return m
 }
 
-// PyLate writes a folder of PyLate's, with three heads: GELU with a bias and a
-// residual through a weight, tanh, identity with a residual.
+// PyLate writes a folder of PyLate with three heads: GELU with a bias and a
+// residual through a weight, tanh, and identity with a residual.
 func PyLate(t testing.TB, dir, family string) {
 	t.Helper()
 	JSON(t, filepath.Join(dir, "tokenizer.json"), Tokenizer())
 	JSON(t, filepath.Join(dir, "config.json"), Config(family))
 	JSON(t, filepath.Join(dir, "config_sentence_transformers.json"), map[string]any{
-		"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 16, "document_length": 40, "attend_to_expansion_tokens": false,
-		"similarity_fn_name": "MaxSim", "prompts": map[string]any{}, "default_prompt_name": nil, "skiplist_words": []string{"!", ","},
+		"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 16, "document_length": 40,
+		"attend_to_expansion_tokens": false, "similarity_fn_name": "MaxSim", "prompts": map[string]any{},
+		"default_prompt_name": nil, "skiplist_words": []string{"!", ","},
 	})
-	JSON(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{"max_seq_length": 39, "do_lower_case": false})
+	JSON(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{
+		"max_seq_length": 39, "do_lower_case": false,
+	})
 	Safetensors(t, filepath.Join(dir, "model.safetensors"), "F32", Tensors(family))
 	modules := []map[string]any{{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}}
 	head := func(in, out int, activation string, bias, residual bool) {
 		i := len(modules)
 		path := fmt.Sprintf("%d_Dense", i)
-		modules = append(modules, map[string]any{"idx": i, "name": fmt.Sprint(i), "path": path, "type": "pylate.models.Dense.Dense"})
+		modules = append(modules, map[string]any{
+			"idx": i, "name": fmt.Sprint(i), "path": path, "type": "pylate.models.Dense.Dense",
+		})
 		JSON(t, filepath.Join(dir, path, "config.json"), map[string]any{
-			"in_features": in, "out_features": out, "bias": bias, "activation_function": "torch.nn.modules." + activation, "use_residual": residual,
+			"in_features": in, "out_features": out, "bias": bias,
+			"activation_function": "torch.nn.modules." + activation, "use_residual": residual,
 		})
 		name := fmt.Sprintf("head%d", i-1)
 		m := map[string]Tensor{"linear.weight": Random(name, 0.25, 0, out, in)}
@@ -293,7 +309,7 @@ func PyLate(t testing.TB, dir, family string) {
 	JSON(t, filepath.Join(dir, "modules.json"), modules)
 }
 
-// Stanford writes a folder of Stanford's kind, with one head.
+// Stanford writes a folder of Stanford's ColBERT, with one head.
 func Stanford(t testing.TB, dir string) {
 	t.Helper()
 	JSON(t, filepath.Join(dir, "tokenizer.json"), Tokenizer())
@@ -301,8 +317,8 @@ func Stanford(t testing.TB, dir string) {
 	c["architectures"] = []string{"HF_ColBERT"}
 	JSON(t, filepath.Join(dir, "config.json"), c)
 	JSON(t, filepath.Join(dir, "artifact.metadata"), map[string]any{
-		"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 16, "doc_maxlen": 40, "dim": 32, "similarity": "cosine",
-		"attend_to_mask_tokens": false, "mask_punctuation": true, "nbits": 2,
+		"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 16, "doc_maxlen": 40,
+		"dim": 32, "similarity": "cosine", "attend_to_mask_tokens": false, "mask_punctuation": true, "nbits": 2,
 	})
 	m := map[string]Tensor{"linear.weight": Random("linear", 0.25, 0, 32, hidden)}
 	for name, x := range Tensors("bert") {
@@ -320,19 +336,25 @@ func MultiVector(t testing.TB, dir string) {
 		"prompts": map[string]string{"query": "[Q] query: ", "document": "[D] "},
 	})
 	JSON(t, filepath.Join(dir, "sentence_bert_config.json"), map[string]any{
-		"query_length": nil, "document_length": 30, "query_expansion": map[string]any{"strategy": "min", "attend": false, "token": nil, "length": 12},
+		"query_length": nil, "document_length": 30,
+		"query_expansion": map[string]any{"strategy": "min", "attend": false, "token": nil, "length": 12},
 	})
 	const base = "sentence_transformers."
 	JSON(t, filepath.Join(dir, "modules.json"), []map[string]any{
 		{"idx": 0, "path": "", "type": base + "base.modules.transformer.Transformer"},
 		{"idx": 1, "path": "1_Dense", "type": base + "base.modules.dense.Dense"},
-		{"idx": 2, "path": "2_MultiVectorMask", "type": base + "multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"},
+		{
+			"idx": 2, "path": "2_MultiVectorMask",
+			"type": base + "multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+		},
 		{"idx": 3, "path": "3_Normalize", "type": base + "sentence_transformer.modules.normalize.Normalize"},
 	})
 	for _, stale := range []string{"2_Dense", "3_Dense"} {
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, stale)))
 	}
-	Edit(t, filepath.Join(dir, "1_Dense", "config.json"), map[string]any{"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"})
+	Edit(t, filepath.Join(dir, "1_Dense", "config.json"), map[string]any{
+		"module_input_name": "token_embeddings", "module_output_name": "token_embeddings",
+	})
 	JSON(t, filepath.Join(dir, "2_MultiVectorMask", "config.json"), map[string]any{
 		"skiplist_words": []string{".", "!"}, "skiplist_tasks": []string{"document"}, "keep_only_token_ids": nil,
 	})
@@ -341,8 +363,8 @@ func MultiVector(t testing.TB, dir string) {
 	})
 }
 
-// AlternateLayers is n layers as ModernBERT has them: each one that every divides attends to the whole
-// text, the others to tokens at most half a window away.
+// AlternateLayers returns n layers like those of ModernBERT: layers whose number is a multiple of every
+// attend to the whole text, the others to tokens at most half a window away.
 func AlternateLayers(n, every, window int, globalTheta, localTheta float64) []transformer.LayerForm {
 	layers := transformer.EqualLayers(n, globalTheta)
 	for i := range layers {

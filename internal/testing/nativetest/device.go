@@ -1,4 +1,4 @@
-// Package nativetest has a device without hardware that runs models.
+// Package nativetest has a device for tests that runs models on the processor.
 package nativetest
 
 import (
@@ -11,21 +11,23 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Device runs models as the processor does, and says that it does so in half precision.
+// Device runs models on the processor, and reports half precision.
 type Device struct {
 	kerneltest.Device
-	// Tokens, Weights and Batches are what models say that they take; 0: 500 tokens, no weights,
-	// and the memory that they were given.
+	// Tokens, Weights and Batches are the limits and sizes that models report. 0 means 500 tokens, no
+	// weights, and batches of the memory in their options.
 	Tokens           int
 	Weights, Batches int64
-	// Refuses, where set, gives an error for models that there is no room for.
+	// Refuses returns an error for models that do not fit on the device. It may be nil.
 	Refuses func(transformer.Options) error
-	// Floats and Halves count the vectors that have left it.
+	// Floats and Halves count the vectors that were copied from the device.
 	Floats, Halves atomic.Int64
 }
 
 // Transformer implements transformer.On.
-func (d *Device) Transformer(_ context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+func (d *Device) Transformer(
+	_ context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options,
+) (transformer.Model, error) {
 	if d.Refuses != nil {
 		if err := d.Refuses(o); err != nil {
 			return nil, err
@@ -37,23 +39,30 @@ func (d *Device) Transformer(_ context.Context, c transformer.Config, w *transfo
 
 type model struct {
 	*native.Model
-	d       *Device
+	device  *Device
 	batches int64
 }
 
 // About implements [transformer.Model].
 func (m *model) About() transformer.About {
-	return transformer.About{Device: m.d.Info(), Precision: transformer.F16, Dim: m.Dim(), Tokens: cmp.Or(m.d.Tokens, 500), Weights: m.d.Weights, Batches: m.batches}
+	return transformer.About{
+		Device:    m.device.Info(),
+		Precision: transformer.F16,
+		Dim:       m.Dim(),
+		Tokens:    cmp.Or(m.device.Tokens, 500),
+		Weights:   m.device.Weights,
+		Batches:   m.batches,
+	}
 }
 
 // Encode implements [transformer.Model].
 func (m *model) Encode(ctx context.Context, dst []float32, b transformer.Batch) error {
-	m.d.Floats.Add(int64(len(b.IDs)))
+	m.device.Floats.Add(int64(len(b.IDs)))
 	return m.Model.Encode(ctx, dst, b)
 }
 
 // EncodeHalves implements [transformer.Model].
 func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batch, kept []int32) error {
-	m.d.Halves.Add(int64(len(kept)))
+	m.device.Halves.Add(int64(len(kept)))
 	return kerneltest.EncodeHalves(ctx, m.Model.Encode, m.Dim(), dst, b, kept)
 }

@@ -1,4 +1,4 @@
-// Package objectstest has an S3 service for tests, with the faults of real ones.
+// Package objectstest has an S3 service for tests, with the faults of real services.
 package objectstest
 
 import (
@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// Bucket is as much of an S3 service as the client of package objects needs: the bucket
+// Bucket is the part of an S3 service that the client of package objects uses, with the bucket
 // "shelf".
 type Bucket struct {
 	Faulty
-	// Now, where set, is the clock of the service.
+	// Now is the clock of the service. nil means time.Now.
 	Now     func() time.Time
 	mu      sync.Mutex
 	objects map[string]*object
@@ -35,8 +35,8 @@ type object struct {
 	made time.Time
 }
 
-// Open starts a service of the bucket for as long as a test runs, and returns the bucket
-// and its address; credentials are in the environment.
+// Open starts a service for the time of a test, and returns the bucket
+// and its address. It sets credentials in the environment.
 func Open(t testing.TB) (b *Bucket, address string) {
 	b = &Bucket{objects: map[string]*object{}}
 	b.Next = http.HandlerFunc(b.answer)
@@ -47,14 +47,14 @@ func Open(t testing.TB) (b *Bucket, address string) {
 	return b, "s3://shelf/some/where?region=us-east-1&endpoint=" + server.URL
 }
 
-// Flip flips a bit of an object.
-func (b *Bucket) Flip(key string, at int) {
+// Flip flips a bit of an object, in the byte at offset.
+func (b *Bucket) Flip(key string, offset int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.objects[key].body[at] ^= 1
+	b.objects[key].body[offset] ^= 1
 }
 
-// answer is the service without faults.
+// answer answers a request without faults.
 func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && key == "" && r.URL.Query().Has("location"):
 		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
 	case r.Method == http.MethodGet && key == "":
-		b.list(w, r.URL.Query())
+		b.listObjects(w, r.URL.Query())
 	case r.Method == http.MethodPut:
 		body, err := io.ReadAll(unchunked(r))
 		if err != nil {
@@ -98,8 +98,8 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list answers ListObjectsV2; the token of the next page is its first key.
-func (b *Bucket) list(w http.ResponseWriter, query url.Values) {
+// listObjects answers ListObjectsV2. The token of the next page is its first key.
+func (b *Bucket) listObjects(w http.ResponseWriter, query url.Values) {
 	type entry struct {
 		Key          string
 		Size         int
@@ -111,16 +111,16 @@ func (b *Bucket) list(w http.ResponseWriter, query url.Values) {
 		NextContinuationToken string
 		Contents              []entry
 	}{}
-	most, err := strconv.Atoi(query.Get("max-keys"))
-	if err != nil || most <= 0 || most > 1000 {
-		most = 1000
+	limit, err := strconv.Atoi(query.Get("max-keys"))
+	if err != nil || limit <= 0 || limit > 1000 {
+		limit = 1000
 	}
 	after, from := query.Get("start-after"), query.Get("continuation-token")
 	for _, k := range slices.Sorted(maps.Keys(b.objects)) {
 		if !strings.HasPrefix(k, query.Get("prefix")) || k <= after || k < from {
 			continue
 		}
-		if len(list.Contents) == most {
+		if len(list.Contents) == limit {
 			list.IsTruncated, list.NextContinuationToken = true, k
 			break
 		}
@@ -130,12 +130,13 @@ func (b *Bucket) list(w http.ResponseWriter, query url.Values) {
 	_ = xml.NewEncoder(w).Encode(list)
 }
 
+// refuse answers with an error of S3.
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.WriteHeader(status)
 	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, code)
 }
 
-// unchunked is the body of a request without the signatures of its chunks
+// unchunked returns the body of a request without the signatures of its chunks
 // (docs.aws.amazon.com, "Signature calculations: transferring payload in multiple chunks").
 func unchunked(r *http.Request) io.Reader {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
@@ -144,26 +145,27 @@ func unchunked(r *http.Request) io.Reader {
 	return &chunks{r: bufio.NewReader(r.Body)}
 }
 
+// chunks reads a body of signed chunks.
 type chunks struct {
-	r    *bufio.Reader
-	left int64
-	end  bool
+	r         *bufio.Reader
+	remaining int64 // bytes of the current chunk
+	end       bool
 }
 
 func (c *chunks) Read(p []byte) (int, error) {
 	if c.end {
 		return 0, io.EOF
 	}
-	if c.left == 0 {
+	if c.remaining == 0 {
 		line, err := c.r.ReadString('\n')
 		if err != nil {
 			return 0, err
 		}
 		size, _, _ := strings.Cut(strings.TrimSpace(line), ";")
-		if c.left, err = strconv.ParseInt(size, 16, 64); err != nil {
+		if c.remaining, err = strconv.ParseInt(size, 16, 64); err != nil {
 			return 0, err
 		}
-		if c.left == 0 {
+		if c.remaining == 0 {
 			c.end = true
 			_, err := io.Copy(io.Discard, c.r)
 			if err != nil {
@@ -172,9 +174,9 @@ func (c *chunks) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
-	n, err := c.r.Read(p[:min(int64(len(p)), c.left)])
-	c.left -= int64(n)
-	if c.left == 0 && err == nil {
+	n, err := c.r.Read(p[:min(int64(len(p)), c.remaining)])
+	c.remaining -= int64(n)
+	if c.remaining == 0 && err == nil {
 		_, err = c.r.Discard(2) // the end of the line
 	}
 	return n, err

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Fault is what becomes of a request or of its answer.
+// Fault is the fault of a request or of its answer.
 type Fault int
 
-// Faults. Busy, Broken, Refused and Denied are answers; a request is not carried out where one of
-// them is given before it.
+// Faults. Busy, Broken, Refused and Denied are answers: before a request, they replace it, and it is not
+// performed.
 const (
 	None    Fault = iota
 	Busy          // 503
@@ -25,24 +25,25 @@ const (
 	Refused       // 412
 	Denied        // 403
 	Lost          // the connection breaks
-	Late          // some milliseconds go by
-	Cut           // half of the body comes, then the connection breaks
-	Twice         // before only: the request comes a second time, with the answer to either
+	Late          // it is delayed by some milliseconds
+	Cut           // half of the body arrives, then the connection breaks
+	Twice         // only before: the request arrives twice, and one of the answers is sent
 )
 
-// Faulty is a service behind a network that has faults.
+// Faulty is a service behind a network with faults.
 type Faulty struct {
 	Next http.Handler
-	// Before, where set, decides about a request before anything is done; After, when it was
-	// carried out (2xx) and the answer is still to be sent. Several requests may ask at a time.
+	// Before chooses the fault of a request before it is performed, and After that of its
+	// answer (2xx) before it is sent. Both may be nil, and are called concurrently.
 	Before, After func(r *http.Request) Fault
 }
 
-func decide(by func(*http.Request) Fault, r *http.Request) Fault {
-	if by == nil {
+// decide calls choose, which may be nil.
+func decide(choose func(*http.Request) Fault, r *http.Request) Fault {
+	if choose == nil {
 		return None
 	}
-	return by(r)
+	return choose(r)
 }
 
 // ServeHTTP implements http.Handler.
@@ -50,7 +51,7 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch fault := decide(f.Before, r); fault {
 	case None:
 	case Late:
-		late()
+		sleepRandomly()
 	case Cut:
 		r.Body = &half{r.Body, r.ContentLength / 2}
 	case Twice:
@@ -58,13 +59,13 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		again := r.Clone(r.Context())
-		again.Body = io.NopCloser(bytes.NewReader(body))
+		copied := r.Clone(r.Context())
+		copied.Body = io.NopCloser(bytes.NewReader(body))
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		first, second := httptest.NewRecorder(), httptest.NewRecorder()
 		f.Next.ServeHTTP(first, r)
-		f.Next.ServeHTTP(second, again)
-		send(w, []*httptest.ResponseRecorder{first, second}[rand.IntN(2)], None)
+		f.Next.ServeHTTP(second, copied)
+		sendAnswer(w, []*httptest.ResponseRecorder{first, second}[rand.IntN(2)], None)
 		return
 	default:
 		answer(w, fault)
@@ -76,10 +77,10 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer.Code/100 == 2 {
 		fault = decide(f.After, r)
 	}
-	send(w, answer, fault)
+	sendAnswer(w, answer, fault)
 }
 
-// answer is what a fault is answered with in place of a service.
+// answer sends the answer of a fault.
 func answer(w http.ResponseWriter, f Fault) {
 	switch f {
 	case Busy:
@@ -95,12 +96,13 @@ func answer(w http.ResponseWriter, f Fault) {
 	}
 }
 
-func send(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
+// sendAnswer sends an answer with a fault.
+func sendAnswer(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
 	body := a.Body.Bytes()
 	switch f {
 	case None, Twice:
 	case Late:
-		late()
+		sleepRandomly()
 	case Cut:
 		if len(body) == 0 {
 			panic(http.ErrAbortHandler)
@@ -124,26 +126,27 @@ func send(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
 	_, _ = w.Write(body)
 }
 
-func late() { time.Sleep(time.Duration(1+rand.IntN(30)) * time.Millisecond) }
+// sleepRandomly delays a request or an answer.
+func sleepRandomly() { time.Sleep(time.Duration(1+rand.IntN(30)) * time.Millisecond) }
 
 // half is a body that ends too early.
 type half struct {
 	io.ReadCloser
-	left int64
+	remaining int64
 }
 
 var errCut = errors.New("the connection broke")
 
 func (h *half) Read(p []byte) (int, error) {
-	if h.left <= 0 {
+	if h.remaining <= 0 {
 		return 0, errCut
 	}
-	n, err := h.ReadCloser.Read(p[:min(int64(len(p)), h.left)])
-	h.left -= int64(n)
+	n, err := h.ReadCloser.Read(p[:min(int64(len(p)), h.remaining)])
+	h.remaining -= int64(n)
 	return n, err
 }
 
-// Chance has faults at random, in a share of requests and of answers each, and counts them.
+// Chance chooses random faults, for a share of the requests and of the answers, and counts them.
 type Chance struct {
 	mu    sync.Mutex
 	r     *rand.Rand
@@ -151,36 +154,37 @@ type Chance struct {
 	done  map[Fault]int
 }
 
-// NewChance returns faults that a seed decides.
+// NewChance returns random faults of a seed.
 func NewChance(seed uint64, share float64) *Chance {
 	return &Chance{r: rand.New(rand.NewPCG(seed, 24)), share: share, done: map[Fault]int{}}
 }
 
-// Before and After are for [Faulty].
+// Before is a [Faulty.Before].
 func (c *Chance) Before(r *http.Request) Fault {
-	return c.one(r, Busy, Broken, Refused, Lost, Late, Cut, Twice)
+	return c.draw(r, Busy, Broken, Refused, Lost, Late, Cut, Twice)
 }
 
-// After see Before.
+// After is a [Faulty.After].
 func (c *Chance) After(r *http.Request) Fault {
-	return c.one(r, Busy, Broken, Refused, Lost, Late, Cut)
+	return c.draw(r, Busy, Broken, Refused, Lost, Late, Cut)
 }
 
-func (c *Chance) one(r *http.Request, of ...Fault) Fault {
+// draw chooses a fault among candidates.
+func (c *Chance) draw(r *http.Request, candidates ...Fault) Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.r.Float64() >= c.share {
 		return None
 	}
-	f := of[c.r.IntN(len(of))]
-	if f == Refused && r.Method == http.MethodGet { // which has no condition
+	f := candidates[c.r.IntN(len(candidates))]
+	if f == Refused && r.Method == http.MethodGet { // a get has no condition
 		f = Busy
 	}
 	c.done[f]++
 	return f
 }
 
-// String says how many faults of each kind there were.
+// String returns the number of faults of each kind.
 func (c *Chance) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 	"github.com/plaid-ir/plaid/internal/testing/freeports"
 )
 
-// gateway is the S3 server that tests run: a program of its own, which is in no module of
-// this repository.
+// gateway is the S3 server that tests run: a separate program, which no module of
+// this repository contains.
 const gateway = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
-// program is the S3 server: PLAID_S3_SERVER, or one that is built from its module. Where
-// that cannot be had the test is skipped, or fails if PLAID_REQUIRE_S3 is set.
+// program returns the path of the S3 server: PLAID_S3_SERVER, or a program that is built from its module. If
+// it cannot be built, the test is skipped, or fails if PLAID_REQUIRE_S3 is set.
 func program(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("PLAID_S3_SERVER"); path != "" {
@@ -28,7 +28,7 @@ func program(t testing.TB) string {
 	}
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "go", "install", gateway)
-	cmd.Dir = dir // of no module
+	cmd.Dir = dir // outside of any module
 	cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=-mod=mod", "GOWORK=off")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		missing := t.Skipf
@@ -40,8 +40,8 @@ func program(t testing.TB) string {
 	return filepath.Join(dir, "versitygw")
 }
 
-// OpenServer starts an S3 server for as long as a test runs. Its address has the faults of
-// the network that is returned, and direct has none.
+// OpenServer starts an S3 server for the time of a test. Requests to address pass through
+// network, which can have faults; requests to direct do not.
 func OpenServer(t testing.TB) (network *Faulty, address, direct string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func OpenServer(t testing.TB) (network *Faulty, address, direct string) {
 		}
 	}
 	network = &Faulty{Next: &httputil.ReverseProxy{
-		Rewrite:      func(p *httputil.ProxyRequest) { p.SetURL(origin); p.Out.Host = p.In.Host }, // which is signed
+		Rewrite:      func(p *httputil.ProxyRequest) { p.SetURL(origin); p.Out.Host = p.In.Host }, // the host is signed
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}}
 	proxy := httptest.NewServer(network)

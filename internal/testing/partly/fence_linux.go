@@ -19,8 +19,8 @@ type fence struct {
 	length int64
 }
 
-// mappings are those of a file in this process.
-func mappings(t testing.TB, path string) (all []fence) {
+// mappings returns the mappings of a file in this process.
+func mappings(t testing.TB, path string) (fences []fence) {
 	t.Helper()
 	maps, err := os.Open("/proc/self/maps")
 	require.NoError(t, err)
@@ -34,15 +34,16 @@ func mappings(t testing.TB, path string) (all []fence) {
 		var from int64
 		_, err := fmt.Sscanf(lines.Text(), "%x-%x %s %x", &lo, &hi, &perm, &from)
 		require.NoError(t, err)
-		all = append(all, fence{lo, from, int64(hi - lo)})
+		fences = append(fences, fence{lo, from, int64(hi - lo)})
 	}
-	require.NotEmpty(t, all)
-	return all
+	require.NotEmpty(t, fences)
+	return fences
 }
 
 func (f fence) allow(off, n int64) error  { return f.protect(off, n, syscall.PROT_READ) }
 func (f fence) forbid(off, n int64) error { return f.protect(off, n, syscall.PROT_NONE) }
 
+// protect sets the access to a range of the file, if it is in the mapping.
 func (f fence) protect(off, n int64, access int) error {
 	if off < f.from || off+n > f.from+f.length {
 		return nil

@@ -1,4 +1,4 @@
-// Package partly gives tests an index file of which only some pages are there.
+// Package partly has index files for tests that are present only in part.
 package partly
 
 import (
@@ -14,46 +14,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ErrSource is what a source fails with.
+// ErrSource is the error of a source that fails.
 var ErrSource = errors.New("the source has failed")
 
-// Source is a storage.Source that copies the pages of another file. Where the system allows it, pages
-// that are not there cannot be read in mapped memory once Fence was called: a read of one is an error
-// of the index in place of zeros.
+// Source is a storage.Source that copies pages from another file to a file that is present in part. On
+// systems that support it, missing pages cannot be read in mapped memory after Fence: the index
+// reports an error for such a read, instead of using zeros.
 type Source struct {
-	Path string // of the file in part
+	Path string // of the file that is present in part
 
-	page   int64
-	file   *os.File
-	mu     sync.Mutex
-	all    []byte
-	there  []bool
-	fences []fence
-	rand   *rand.Rand
-	fails  float64 // share of calls
-	slow   time.Duration
-	bytes  int64
-	calls  int
+	page    int64 // bytes of a page
+	file    *os.File
+	mu      sync.Mutex
+	content []byte // of the whole file
+	present []bool // the pages that are present
+	fences  []fence
+	rand    *rand.Rand
+	fails   float64       // the share of calls that fail
+	slow    time.Duration // the longest delay of a call
+	bytes   int64         // that are present
+	calls   int
 }
 
-// New makes a file of the length of another one, of which nothing is there.
+// New creates a file of the length of another one, with no page present.
 func New(t testing.TB, path string, seed uint64) *Source {
 	t.Helper()
-	all, err := os.ReadFile(path)
+	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	s := &Source{
-		Path: filepath.Join(t.TempDir(), "part.plaid"), all: all, page: int64(os.Getpagesize()),
-		rand: rand.New(rand.NewPCG(seed, 7)),
+		Path:    filepath.Join(t.TempDir(), "part.plaid"),
+		content: content,
+		page:    int64(os.Getpagesize()),
+		rand:    rand.New(rand.NewPCG(seed, 7)),
 	}
 	s.file, err = os.Create(s.Path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.file.Close()) })
-	require.NoError(t, s.file.Truncate(int64(len(all))))
-	s.there = make([]bool, (int64(len(all))+s.page-1)/s.page)
+	require.NoError(t, s.file.Truncate(int64(len(content))))
+	s.present = make([]bool, (int64(len(content))+s.page-1)/s.page)
 	return s
 }
 
-// Fail makes a share of the later calls fail, and the others take up to a time.
+// Fail makes a share of the later calls fail, and delays the others by up to slow.
 func (s *Source) Fail(share float64, slow time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,35 +81,36 @@ func (s *Source) Ensure(ctx context.Context, off, n int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for p := off / s.page; p < int64(len(s.there)) && p*s.page < off+n; p++ {
-		if err := s.bring(p); err != nil {
+	for p := off / s.page; p < int64(len(s.present)) && p*s.page < off+n; p++ {
+		if err := s.copyPage(p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Bring makes random pages be there that nobody asked for.
+// Bring copies random pages without a request.
 func (s *Source) Bring(pages int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range pages {
-		if err := s.bring(s.rand.Int64N(int64(len(s.there)))); err != nil {
+		if err := s.copyPage(s.rand.Int64N(int64(len(s.present)))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Source) bring(p int64) error {
-	if s.there[p] {
+// copyPage copies a page, unless it is present.
+func (s *Source) copyPage(p int64) error {
+	if s.present[p] {
 		return nil
 	}
-	from, to := p*s.page, min((p+1)*s.page, int64(len(s.all)))
-	if _, err := s.file.WriteAt(s.all[from:to], from); err != nil {
+	from, to := p*s.page, min((p+1)*s.page, int64(len(s.content)))
+	if _, err := s.file.WriteAt(s.content[from:to], from); err != nil {
 		return err
 	}
-	s.there[p] = true
+	s.present[p] = true
 	s.bytes += to - from
 	for _, f := range s.fences {
 		if err := f.allow(from, s.page); err != nil {
@@ -117,14 +120,14 @@ func (s *Source) bring(p int64) error {
 	return nil
 }
 
-// Fence forbids to read pages that are not there in the mappings that there are of the file.
+// Fence makes missing pages unreadable in the present mappings of the file.
 func (s *Source) Fence(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fences = mappings(t, s.Path)
 	for _, f := range s.fences {
-		for p, there := range s.there {
+		for p, there := range s.present {
 			if !there {
 				require.NoError(t, f.forbid(int64(p)*s.page, s.page))
 			}
@@ -132,9 +135,10 @@ func (s *Source) Fence(t testing.TB) {
 	}
 }
 
-// Fetched is how many bytes are there, of how many, and how often it was asked for some.
-func (s *Source) Fetched() (bytes, of int64, calls int) {
+// Fetched returns the number of bytes that are present, the size of the file, and the number of calls of
+// Ensure.
+func (s *Source) Fetched() (bytes, size int64, calls int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.bytes, int64(len(s.all)), s.calls
+	return s.bytes, int64(len(s.content)), s.calls
 }

@@ -1,4 +1,4 @@
-// Package pyenv makes virtual environments of Python for tests.
+// Package pyenv creates virtual environments of Python for tests.
 package pyenv
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Required is set in CI: tests may not be skipped then for want of Python or of a
-// virtual environment, but only because the package index is out of reach.
+// Required names the variable that CI sets: then a test fails without Python or a
+// virtual environment, and is only skipped if the package index cannot be reached.
 const Required = "PLAID_REQUIRE_CLIENTS"
 
-// makingLimit is for each step of making an environment. It is well below what go test
-// gives a package: a package index that does not answer skips a test and fails none.
+// makingLimit limits the time of each step of creating an environment. It is well below the timeout of go
+// test, so that a package index that does not answer skips a test instead of failing it.
 const makingLimit = 4 * time.Minute
 
-// Python is that of a virtual environment with what a file of requirements lists, and
-// what that needs in the versions of the file constraints.txt beside it: what others
-// publish changes no test. It is made once for each list and kept in the user's cache
-// folder: whoever installs more makes an environment of their own ([Fresh]).
+// Python returns the Python of a virtual environment with the packages of a requirements file, in
+// the versions of constraints.txt in the same folder, so that new versions of packages
+// do not affect tests. The environment is created once for each list, in the user's cache
+// folder. Tests that install other packages use [Fresh].
 func Python(t *testing.T, requirements string) string {
 	t.Helper()
 	skip := func(format string, args ...any) {
@@ -40,7 +40,7 @@ func Python(t *testing.T, requirements string) string {
 	}
 	base, err := exec.LookPath("python3")
 	if err != nil {
-		skip("python3 is not there")
+		skip("python3 is missing")
 	}
 	list, err := os.ReadFile(requirements)
 	require.NoError(t, err)
@@ -62,16 +62,19 @@ func Python(t *testing.T, requirements string) string {
 		return python
 	}
 	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o777))
-	// What is half made has another name, so that two runs do not meet.
+	// Create it under a temporary name, so that concurrent runs do not conflict.
 	made, err := os.MkdirTemp(filepath.Dir(dir), "making-")
 	require.NoError(t, err)
 	defer os.RemoveAll(made)
 	if out, err := run(makingLimit, nil, base, "-m", "venv", made); err != nil {
 		skip("no virtual environment can be made (python3 -m venv): %v\n%s", err, out)
 	}
-	pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "30", "-r", requirements, "-c", constraints}
+	pip := []string{
+		"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "30",
+		"-r", requirements, "-c", constraints,
+	}
 	if out, err := run(makingLimit, nil, filepath.Join(made, "bin", "python"), pip...); err != nil {
-		// A package index that is out of reach is no fault of this program.
+		// A package index that cannot be reached is not an error of this program.
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		fmt.Fprintf(os.Stderr, "%s skipped: pip cannot install %s: %s\n", t.Name(), requirements, lines[len(lines)-1])
 		t.Skipf("pip cannot install %s: %v\n%s", requirements, err, out)
@@ -87,8 +90,8 @@ func Python(t *testing.T, requirements string) string {
 	return python
 }
 
-// Fresh is the Python of an environment that goes with the test. It sees what the one
-// of base has, and what pip installs there stays there.
+// Fresh returns the Python of a new environment that is removed after the test. It includes the packages of
+// base's environment, which it does not change.
 func Fresh(t *testing.T, base string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "venv")
@@ -104,12 +107,13 @@ func Fresh(t *testing.T, base string) string {
 	return python
 }
 
-// Run runs a program, for ten minutes at most, and returns what it says. environ is
+// Run runs a program for at most ten minutes, and returns its output. environ is
 // added to the environment.
 func Run(environ []string, name string, args ...string) (string, error) {
 	return run(10*time.Minute, environ, name, args...)
 }
 
+// run is Run with a time limit.
 func run(limit time.Duration, environ []string, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -18,13 +18,13 @@ import (
 )
 
 // Mini returns a folder of the model colbert-mini with its weights as safetensors. In
-// shared they are the initializers of a graph of ONNX, float16 and transposed. The folder
-// goes when the test ends.
+// shared, they are the initializers of an ONNX graph, in float16 and transposed. The folder
+// is removed when the test ends.
 func Mini(t testing.TB) string {
 	t.Helper()
 	from := Path(t, "models", "colbert-mini")
 	to := t.TempDir()
-	b, err := mini(filepath.Join(from, "model.onnx"))
+	b, err := cachedMini(filepath.Join(from, "model.onnx"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +48,8 @@ var (
 	miniFile = map[string][]byte{}
 )
 
-// mini is the safetensors file of a graph. A process makes it once.
-func mini(path string) ([]byte, error) {
+// cachedMini returns the safetensors file of a graph. A process converts it once.
+func cachedMini(path string) ([]byte, error) {
 	miniLock.Lock()
 	defer miniLock.Unlock()
 	if b := miniFile[path]; b != nil {
@@ -67,9 +67,9 @@ func mini(path string) ([]byte, error) {
 	return out, nil
 }
 
-// unpack makes a safetensors file of the initializers of a graph whose names are those of
-// a BERT, but for "word", "pos" (which has the row of token type 0 in it), and the ending
-// _h of what is stored as float16. Weights of products are transposed.
+// unpack converts the initializers of a graph to a safetensors file. Their names are those of
+// a BERT, except for "word", "pos" (which includes the row of token type 0), and the suffix
+// _h of float16 tensors. Weights of products are transposed.
 func unpack(model []byte) ([]byte, error) {
 	type tensor struct {
 		DType   string `json:"dtype"`
@@ -123,7 +123,11 @@ func unpack(model []byte) ([]byte, error) {
 		return nil, errors.Join(errors.New("is no graph of colbert-mini"), err)
 	}
 	hidden := words.Shape[1]
-	tensors["bert.embeddings.token_type_embeddings.weight"] = &tensor{DType: "F32", Shape: []int{2, hidden}, data: make([]byte, 8*hidden)}
+	tensors["bert.embeddings.token_type_embeddings.weight"] = &tensor{
+		DType: "F32",
+		Shape: []int{2, hidden},
+		data:  make([]byte, 8*hidden),
+	}
 	end := 0
 	var data []byte
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
@@ -138,6 +142,7 @@ func unpack(model []byte) ([]byte, error) {
 	return slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header, data), nil
 }
 
+// transposed returns a transposed matrix of values of width bytes.
 func transposed(b []byte, rows, columns, width int) []byte {
 	out := make([]byte, len(b))
 	for i := range rows {
@@ -148,8 +153,8 @@ func transposed(b []byte, rows, columns, width int) []byte {
 	return out
 }
 
-// fields calls f for each field of a message with the number or the bytes that it holds.
-func fields(b []byte, f func(field protowire.Number, n uint64, b []byte) error) error {
+// fields calls visit for each field of a protobuf message, with its number or its bytes.
+func fields(b []byte, visit func(field protowire.Number, n uint64, b []byte) error) error {
 	for len(b) > 0 {
 		field, kind, size := protowire.ConsumeTag(b)
 		if size < 0 {
@@ -169,7 +174,7 @@ func fields(b []byte, f func(field protowire.Number, n uint64, b []byte) error) 
 		if size < 0 {
 			return protowire.ParseError(size)
 		}
-		if err := f(field, n, body); err != nil {
+		if err := visit(field, n, body); err != nil {
 			return err
 		}
 		b = value[size:]

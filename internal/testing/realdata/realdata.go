@@ -1,5 +1,5 @@
-// Package realdata finds what tests need and the repository is too small for: models and
-// real collections in the folder shared beside the checkout.
+// Package realdata finds data that is too large for the repository: models and
+// real collections in the folder shared next to the checkout.
 package realdata
 
 import (
@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// Required names the variable that makes a failure of what is missing. CI sets it where
-// the folder is.
+// Required names the variable that makes tests fail if data is missing. CI sets it on machines with
+// the folder.
 const Required = "PLAID_REQUIRE_SHARED"
 
-// Path is a file or folder in shared. Without it a test is skipped, or fails where
+// Path returns a file or folder in shared. If it is missing, the test is skipped, or fails if
 // PLAID_REQUIRE_SHARED is set.
 func Path(t testing.TB, elem ...string) string {
 	t.Helper()
-	path := filepath.Join(append([]string{root(t), "..", "shared"}, elem...)...)
+	path := filepath.Join(append([]string{repositoryRoot(t), "..", "shared"}, elem...)...)
 	if _, err := os.Stat(path); err != nil {
 		if os.Getenv(Required) != "" {
 			t.Fatalf("%s is set: %v", Required, err)
@@ -26,8 +26,8 @@ func Path(t testing.TB, elem ...string) string {
 	return path
 }
 
-// root is the folder of the repository, however deep a test's package lies in it.
-func root(t testing.TB) string {
+// repositoryRoot returns the folder of the repository, from any package in it.
+func repositoryRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {

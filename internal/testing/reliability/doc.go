@@ -1,22 +1,22 @@
-// Package reliability holds tests and nothing else: what becomes of an index
-// when the process that changes it is killed, when the system calls that it
-// makes fail, when the power goes, and when it is interrupted.
+// Package reliability only holds tests: they check an index
+// after the process that changes it was killed, after its system calls
+// failed, after the power failed, and after it was interrupted.
 //
 //	go test ./internal/testing/reliability                                             some sixty points
 //	go test ./internal/testing/reliability -run Series -full -seed 1 -timeout 60m -v   all of them
 //	go test ./internal/testing/reliability -run Series/kill/add -full                  one series, one command
 //
-// The programs under test are the command plaid as it is, and a process that
-// makes fourteen changes on one open index. Package faults stops each of their
-// system calls that change files, so that a point is the number of a call and
-// what becomes of it:
+// The programs under test are the command plaid, and a process that
+// makes fourteen changes to one open index. Package faults intercepts each of their
+// system calls that change files, so that a point is the number of a call and a
+// fault:
 //
-//	kill      the process is killed before the call, after it, or when a part of it is written
-//	fail      the call fails, or it and all that follow
-//	power     what was not synced until the call is lost in part, in any order
+//	kill      the process is killed before the call, after it, or after a part of it is written
+//	fail      the call fails, or the call and all later ones
+//	power     changes that were not synced before the call are lost in part, in any order
 //	signal    SIGINT or SIGTERM arrives at the call
 //
-// After each the index must open, verify, hold what was acknowledged and at
-// most the change that was under way, keep nothing of what came to nothing once
-// it has been opened for writing, and take further changes.
+// After each point the index must open, verify, and hold all acknowledged changes and at
+// most the change that was running. After it was opened for writing, it must keep no leftovers
+// of a failed change, and accept further changes.
 package reliability

@@ -1,4 +1,4 @@
-// Package searchtest makes small indexes of clustered documents for tests.
+// Package searchtest builds small indexes of clustered documents for tests.
 package searchtest
 
 import (
@@ -36,7 +36,7 @@ func New(seed uint64, dim, topics int) *Maker {
 	return m
 }
 
-// Vector returns a unit vector near center, at random without one.
+// Vector returns a unit vector near center, or a random one if center is nil.
 func (m *Maker) Vector(center []float32, noise float64) []float32 {
 	v := make([]float32, m.dim)
 	var sum float64
@@ -71,8 +71,8 @@ func (m *Maker) Tokens(n int) []float32 {
 	return out
 }
 
-// Docs returns n documents named prefix0 on: some empty, some of one token,
-// some copies of the one before.
+// Docs returns n documents with the ids prefix0, prefix1 …: some are empty, some have one token,
+// and some are copies of the document before.
 func (m *Maker) Docs(prefix string, n, tokens int) []vectors.Document {
 	docs := make([]vectors.Document, n)
 	for i := range docs {
@@ -92,7 +92,7 @@ func (m *Maker) Docs(prefix string, n, tokens int) []vectors.Document {
 	return docs
 }
 
-// Source is documents in memory.
+// Source returns a source of documents in memory.
 func Source(t testing.TB, dim int, docs []vectors.Document) vectors.Source {
 	t.Helper()
 	src, err := vectors.FromDocuments(dim, docs)
@@ -100,7 +100,7 @@ func Source(t testing.TB, dim int, docs []vectors.Document) vectors.Source {
 	return src
 }
 
-// Lines are documents of a dimension as lines of JSON.
+// Lines returns documents of a dimension as lines of JSON.
 func Lines(dim int, docs ...vectors.Document) []byte {
 	var lines []byte
 	for _, d := range docs {
@@ -120,7 +120,7 @@ func Lines(dim int, docs ...vectors.Document) []byte {
 	return lines
 }
 
-// Build makes an index that is open for changes.
+// Build builds an index and opens it for changes, until the test ends.
 func Build(t testing.TB, dim int, docs []vectors.Document, o *index.BuildOptions) *index.Index {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "test.plaid")
@@ -138,7 +138,7 @@ func Open(t testing.TB, path string) *index.Index {
 	return ix
 }
 
-// Snapshot is the index as it is now, until the test ends.
+// Snapshot returns a snapshot of the index, until the test ends.
 func Snapshot(t testing.TB, ix *index.Index) *index.Snapshot {
 	t.Helper()
 	snap, err := ix.Snapshot()

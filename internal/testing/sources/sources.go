@@ -1,4 +1,4 @@
-// Package sources is for tests of what they compile or run as other programs.
+// Package sources is for tests that compile source files or run them as other programs.
 package sources
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Watch makes the result of a test depend on the names, sizes and times of all files
-// below a folder: go test knows of those that the test itself opens, and would give an
+// Watch makes the cached result of a test depend on the names, sizes and times of all files
+// below a folder. go test only tracks files that the test itself opens, and would return an
 // old result for a program that has changed.
 func Watch(t *testing.T, root string) {
 	t.Helper()

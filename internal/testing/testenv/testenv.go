@@ -1,5 +1,5 @@
-// Package testenv is what tests of several rooms stand on: the test binary as a program of
-// its own, which can be killed, and folders in memory.
+// Package testenv has helpers for tests of several packages: the test binary as a separate
+// process, which can be killed, and folders in memory.
 package testenv
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
-// Children are what the test binary does when a test runs it as a process of its own, by
-// the name that ChildVariable has.
+// Children holds the functions that the test binary runs as a separate process, by
+// the value of ChildVariable.
 var Children = map[string]func() error{}
 
-// ChildVariable is that of the environment.
+// ChildVariable is the environment variable with the name of a child.
 const ChildVariable = "PLAID_TEST_CHILD"
 
-// Main is TestMain of a package that has children, or changes index files.
+// Main is the TestMain of a package that has children, or changes index files.
 func Main(m *testing.M) {
 	SetFilesAsOnWindows()
 	if name := os.Getenv(ChildVariable); name != "" {
@@ -44,20 +44,20 @@ func SetFilesAsOnWindows() {
 	files.AsOnWindows = files.AsOnWindows || os.Getenv("PLAID_AS_ON_WINDOWS") != ""
 }
 
-// RAMDir is a folder for tests that commit often and do not depend on the disk: in memory,
-// where there is such a place.
+// RAMDir returns a folder for tests that commit often and do not depend on the disk: in memory,
+// if the system has such a folder.
 func RAMDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "plaid-test-")
-	if err != nil || runtime.GOOS == "windows" { // where it may be something else
+	if err != nil || runtime.GOOS == "windows" { // where /dev/shm is an ordinary folder
 		return t.TempDir()
 	}
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
 }
 
-// WaitUnlocked waits until nothing holds a lock of these files, after a process that held
-// them was killed: some sandboxes free its locks a moment after Wait has returned. A file
-// that does not exist has no lock.
+// WaitUnlocked waits until the files are not locked, after the process that held their locks
+// was killed: some sandboxes release its locks a moment after Wait has returned. A file
+// that does not exist counts as unlocked.
 func WaitUnlocked(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -76,7 +76,7 @@ var (
 	shellQuoted = regexp.MustCompile(`'[^']*'|"[^"]*"`)
 )
 
-// ShellWords are the words of a command line up to a redirection, as a shell finds them.
+// ShellWords splits a command line, up to a redirection, into words as a shell does.
 func ShellWords(line string) []string {
 	words := shellWord.FindAllString(line, -1)
 	for i, word := range words {

@@ -1,4 +1,4 @@
-// Package torchtest makes files as torch.save writes them.
+// Package torchtest writes files in the format of torch.save.
 package torchtest
 
 import (
@@ -10,17 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tensor is a tensor to be saved.
+// Tensor is a tensor to save.
 type Tensor struct {
 	Class   string // of its storage
 	Shape   []int
 	Data    []byte
-	Strides []int  // nil: row after row
-	Name    string // of an entry of a dictionary
+	Strides []int  // nil means row by row
+	Name    string // its key in a dictionary
 }
 
-// Pickle describes tensors, two as a tuple, and named ones as the OrderedDict of a model's weights.
-// The storage of each is named by its number.
+// Pickle returns the pickle of tensors: two tensors as a tuple, and named ones as the OrderedDict of a
+// model's weights. The storage of each is named by its number.
 func Pickle(tensors ...Tensor) []byte {
 	var b bytes.Buffer
 	text := func(s string) {
@@ -80,7 +80,7 @@ func Pickle(tensors ...Tensor) []byte {
 	return b.Bytes()
 }
 
-// Archive zips entries.
+// Archive returns a ZIP archive of entries.
 func Archive(t require.TestingT, method uint16, entries map[string][]byte) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -94,10 +94,12 @@ func Archive(t require.TestingT, method uint16, entries map[string][]byte) []byt
 	return b.Bytes()
 }
 
-// File is a file of tensors.
+// File returns a file of tensors.
 func File(t require.TestingT, tensors ...Tensor) []byte {
 	entries := map[string][]byte{
-		"any name/data.pkl": Pickle(tensors...), "any name/byteorder": []byte("little"), "any name/version": []byte("3\n"),
+		"any name/data.pkl":  Pickle(tensors...),
+		"any name/byteorder": []byte("little"),
+		"any name/version":   []byte("3\n"),
 	}
 	for i, s := range tensors {
 		entries[fmt.Sprintf("any name/data/%d", i)] = s.Data

@@ -1,7 +1,7 @@
 //go:build !purego
 
-// Package amx has the products of bytes of package native for AMX; everything
-// else is done by avx512.
+// Package amx has the products of bytes of package native for AMX. The tier uses avx512 for
+// everything else.
 package amx
 
 import (
@@ -9,29 +9,32 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// MaxByteVectors is how many vectors a panel has at most.
+// MaxByteVectors is the maximum of vectors in a panel.
 const MaxByteVectors = 2
 
-// Supported reports whether the processor and the operating system have what
-// [ByteProducts] needs.
+// Supported reports whether the processor and the operating system support
+// [ByteProducts].
 func Supported() bool { return avx512.Supported() && floats.AMXAllowed() }
 
+// byteTiles is ByteProducts for m a multiple of 16 and k a multiple of 64.
+//
 //go:noescape
 func byteTiles(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
 	b []int8, starts []int32, columns []float32, vectors int)
 
-// ByteProducts does what [avx512.ByteProducts] does, to the bit, for panels of
-// up to two vectors.
+// ByteProducts returns the same bits as [avx512.ByteProducts], for panels of
+// up to two vectors. avx512 computes the rows that do not fill a tile.
 func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,
 	b []int8, starts []int32, columns []float32, vectors int) {
-	whole := m / 16 * 16
+	tiled := m / 16 * 16 // rows
 	if k%64 != 0 {
-		whole = 0
+		tiled = 0
 	}
-	if whole > 0 {
-		byteTiles(c, ldc, a, lda, scales, whole, k, b, starts, columns, vectors)
+	if tiled > 0 {
+		byteTiles(c, ldc, a, lda, scales, tiled, k, b, starts, columns, vectors)
 	}
-	if whole < m {
-		avx512.ByteProducts(c[whole*ldc:], ldc, a[whole*lda:], lda, scales[whole:], m-whole, k, b, starts, columns, vectors)
+	if tiled < m {
+		avx512.ByteProducts(c[tiled*ldc:], ldc, a[tiled*lda:], lda, scales[tiled:], m-tiled, k,
+			b, starts, columns, vectors)
 	}
 }

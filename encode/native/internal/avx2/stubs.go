@@ -1,24 +1,24 @@
 //go:build amd64 && !purego
 
 // Package avx2 holds the inner loops of package native in AVX2 and FMA. The assembler
-// is written by package gen. Lengths are not checked: package native does that.
-// Call nothing here unless Supported.
+// is written by package gen. Package native checks lengths. Call these functions only if
+// Supported returns true.
 package avx2
 
 import (
 	"golang.org/x/sys/cpu"
 )
 
-// Supported reports whether the processor and the operating system have what
-// the functions of this package need.
+// Supported reports whether the processor and the operating system support
+// the functions of this package.
 func Supported() bool {
 	return cpu.X86.HasAVX2 && cpu.X86.HasFMA
 }
 
-// The functions do what those of package plain do, to the bit.
+// The functions return the same bits as those of package plain.
 
-// Columns is how many columns a vector of a panel has, MaxVectors and
-// MaxByteVectors how many vectors a panel has at most.
+// Columns is the number of columns of a vector in a panel. MaxVectors and
+// MaxByteVectors are the maximum of vectors in a panel.
 const (
 	Columns        = 8
 	MaxVectors     = 3

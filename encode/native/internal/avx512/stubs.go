@@ -1,25 +1,25 @@
 //go:build amd64 && !purego
 
 // Package avx512 holds the inner loops of package native in AVX-512. The assembler
-// is written by package gen. Lengths are not checked: package native does that.
-// Call nothing here unless Supported.
+// is written by package gen. Package native checks lengths. Call these functions only if
+// Supported returns true.
 package avx512
 
 import (
 	"golang.org/x/sys/cpu"
 )
 
-// Supported reports whether the processor and the operating system have what the
-// functions of this package need.
+// Supported reports whether the processor and the operating system support the
+// functions of this package.
 func Supported() bool {
 	x := &cpu.X86
 	return x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512VNNI && x.HasAVX2 && x.HasFMA
 }
 
-// The functions do what those of package plain do, to the bit.
+// The functions return the same bits as those of package plain.
 
-// Columns is how many columns a vector of a panel has, MaxVectors and
-// MaxByteVectors how many vectors a panel has at most.
+// Columns is the number of columns of a vector in a panel. MaxVectors and
+// MaxByteVectors are the maximum of vectors in a panel.
 const (
 	Columns        = 16
 	MaxVectors     = 3
@@ -31,8 +31,8 @@ const (
 //go:noescape
 func Products(c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int)
 
-// ByteProducts computes tiles of 8 rows. It needs bytes of a with 128 added to them,
-// which starts takes off again.
+// ByteProducts computes tiles of 8 rows. The bytes of a must have 128 added to them;
+// starts compensates for that.
 //
 //go:noescape
 func ByteProducts(c []float32, ldc int, a []byte, lda int, scales []float32, m, k int,

@@ -6,17 +6,17 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// activation writes a function of each value of m rows of n. prepare takes registers and
-// constants, and returns a function that writes the value of v to v.
-func (a *asm) activation(name, more string, prepare func() (value func(v vec))) {
-	a.function(name, "x []float32, stride, m, n int"+more)
-	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
-	a.shift(n, -4)
-	p, count := a.reg(), a.reg()
-	v := a.vec()
+// activation writes an assembler function that replaces each value of m rows of n. prepare allocates
+// registers and constants, and returns a function that emits the code for a vector v.
+func (a *asm) activation(name, parameters string, prepare func() (value func(v vec))) {
+	a.function(name, "x []float32, stride, m, n int"+parameters)
+	x, stride, m, n := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
+	a.shiftReg(n, -4)
+	p, count := a.newReg(), a.newReg()
+	v := a.newVec()
 	value := prepare()
-	a.rows(m, func() {
-		a.move(x, p)
+	a.emitRows(m, func() {
+		a.moveReg(x, p)
 		a.stream("value", n, count, func(_, disp int) {
 			a.load(v, p, disp)
 			value(v)
@@ -26,26 +26,30 @@ func (a *asm) activation(name, more string, prepare func() (value func(v vec))) 
 	})
 }
 
+// geluConstants are the constants of plain.GELUOf.
 type geluConstants struct {
 	limit, minus, scale, minusOne, half *constant
 	c                                   []*constant
 }
 
+// geluConstants returns the constants in registers.
 func (a *asm) geluConstants() geluConstants {
 	g := geluConstants{
-		limit: a.float("limit", plain.GELULimit), minus: a.float("-limit", -plain.GELULimit),
-		scale: a.float("scale", plain.GELUScale), minusOne: a.float("-1", -1), half: a.float("half", 0.5),
+		limit: a.float32Constant("limit", plain.GELULimit), minus: a.float32Constant("-limit", -plain.GELULimit),
+		scale:    a.float32Constant("scale", plain.GELUScale),
+		minusOne: a.float32Constant("-1", -1),
+		half:     a.float32Constant("half", 0.5),
 	}
 	for i, c := range plain.GELUCoefficients {
-		g.c = append(g.c, a.float(fmt.Sprintf("gelu%d", i), c))
+		g.c = append(g.c, a.float32Constant(fmt.Sprintf("gelu%d", i), c))
 	}
-	a.pin(g.limit, g.minus, g.scale, g.minusOne, g.half)
-	a.pin(g.c...)
+	a.pinConstants(g.limit, g.minus, g.scale, g.minusOne, g.half)
+	a.pinConstants(g.c...)
 	return g
 }
 
-// gelu is x = x·Φ(x).
-func (a *asm) gelu(x vec, g geluConstants, tmp []vec) {
+// emitGELU emits x = x·Φ(x).
+func (a *asm) emitGELU(x vec, g geluConstants, tmp []vec) {
 	y, t, q, s := tmp[0], tmp[1], tmp[2], tmp[3]
 	a.vmin(y, x, g.limit)
 	a.vmax(y, y, g.minus)
@@ -61,23 +65,24 @@ func (a *asm) gelu(x vec, g geluConstants, tmp []vec) {
 	a.vmul(x, x, t)
 }
 
-func gelu(a *asm) {
+// writeGELU writes plain.GELU.
+func writeGELU(a *asm) {
 	a.activation("GELU", "", func() func(vec) {
-		tmp, g := a.vecs(4), a.geluConstants()
-		return func(v vec) { a.gelu(v, g, tmp) }
+		tmp, g := a.newVecs(4), a.geluConstants()
+		return func(v vec) { a.emitGELU(v, g, tmp) }
 	})
 }
 
-// swish is x = x / (1 + e^−z) with z = y·(linear + cubic·y²) and y near x.
-func swish(a *asm) {
+// writeSwish writes x = x / (1 + e^−z) with z = y·(linear + cubic·y²) and y = x, clamped.
+func writeSwish(a *asm) {
 	a.activation("Swish", ", linear, cubic float32", func() func(vec) {
-		y, q, tmp, linear, cubic := a.vec(), a.vec(), a.vecs(4), a.vec(), a.vec()
+		y, q, tmp, linear, cubic := a.newVec(), a.newVec(), a.newVecs(4), a.newVec(), a.newVec()
 		a.spreadArg(q, "linear")
 		a.spreadArg(cubic, "cubic")
-		a.zero(linear)
-		a.vsub(linear, linear, q) // so that z changes its sign
-		limit := a.float("limit", -plain.ExpMin)
-		a.pin(limit)
+		a.setZero(linear)
+		a.vsub(linear, linear, q) // −linear, for the sign of −z
+		limit := a.float32Constant("limit", -plain.ExpMin)
+		a.pinConstants(limit)
 		e := a.expConstants()
 		return func(v vec) {
 			a.vmin(y, v, limit)
@@ -95,16 +100,17 @@ func swish(a *asm) {
 	})
 }
 
-// tanh is x = 2/(1 + e^−2y) − 1 with y near x, and not a number where x is not.
-func tanh(a *asm) {
+// writeTanh writes x = 2/(1 + e^−2y) − 1 with y = x, clamped. NaN stays NaN.
+func writeTanh(a *asm) {
 	a.activation("Tanh", "", func() func(vec) {
-		y, z, zero, tmp := a.vec(), a.vec(), a.vec(), a.vecs(4)
-		a.zero(zero)
-		limit, two, minusTwo := a.float("limit", -plain.ExpMin), a.float("2", 2), a.float("-2", -2)
-		a.pin(limit, two, minusTwo)
+		y, z, zero, tmp := a.newVec(), a.newVec(), a.newVec(), a.newVecs(4)
+		a.setZero(zero)
+		limit := a.float32Constant("limit", -plain.ExpMin)
+		two, minusTwo := a.float32Constant("2", 2), a.float32Constant("-2", -2)
+		a.pinConstants(limit, two, minusTwo)
 		e := a.expConstants()
 		return func(v vec) {
-			// Of two operands x86 takes the second if one is not a number.
+			// Minimum and maximum of x86 return the second operand if one is NaN.
 			a.copy(z, limit)
 			a.vmin(z, z, v)
 			a.copy(y, e.least)
@@ -121,11 +127,11 @@ func tanh(a *asm) {
 	})
 }
 
-// relu adds 0 for the sign of zeros, and takes the second operand, which may be not a number.
-func relu(a *asm) {
+// writeReLU writes x = max(0, x), with x as the second operand so that NaN stays. Adding 0 turns −0 into 0.
+func writeReLU(a *asm) {
 	a.activation("ReLU", "", func() func(vec) {
-		zero := a.vec()
-		a.zero(zero)
+		zero := a.newVec()
+		a.setZero(zero)
 		return func(v vec) {
 			a.vmax(v, zero, v)
 			a.vadd(v, v, zero)
@@ -133,17 +139,18 @@ func relu(a *asm) {
 	})
 }
 
-func gate(a *asm) {
+// writeGate writes the product of each row's first n values and the n values after them.
+func writeGate(a *asm) {
 	a.function("Gate", "x []float32, stride, m, n int")
-	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
-	p, q, count, bytes := a.reg(), a.reg(), a.reg(), a.reg()
-	a.move(n, bytes)
-	a.shift(bytes, 2)
-	a.shift(n, -4)
-	v, w := a.vec(), a.vec()
-	a.rows(m, func() {
-		a.move(x, p)
-		a.move(x, q)
+	x, stride, m, n := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
+	p, q, count, bytes := a.newReg(), a.newReg(), a.newReg(), a.newReg()
+	a.moveReg(n, bytes)
+	a.shiftReg(bytes, 2)
+	a.shiftReg(n, -4)
+	v, w := a.newVec(), a.newVec()
+	a.emitRows(m, func() {
+		a.moveReg(x, p)
+		a.moveReg(x, q)
 		a.addReg(q, bytes)
 		a.stream("gate", n, count, func(_, disp int) {
 			a.load(v, p, disp)

@@ -2,35 +2,35 @@ package main
 
 import "fmt"
 
-// Of AMX there are eight tiles of 16 rows of 64 bytes: 0 to 3 sums, 4 and 5
-// rows of a, 6 and 7 columns of b. A panel for VNNI is one for it too: 16 groups
+// AMX has eight tiles of 16 rows of 64 bytes: 0 to 3 hold sums, 4 and 5
+// rows of a, 6 and 7 columns of b. It uses the same panels as VNNI: 16 groups
 // of four bytes of k are the rows of a tile.
 const (
 	amxRows  = 16
 	amxFrame = 4*1024 + 64 // sums, aligned
 )
 
-// bits writes an instruction that Go's assembler does not know.
-func (a *asm) bits(comment string, code ...byte) {
+// emitBytes emits an instruction that Go's assembler does not support.
+func (a *asm) emitBytes(comment string, code ...byte) {
 	line := ""
 	for _, c := range code {
 		line += fmt.Sprintf("BYTE $%#02x; ", c)
 	}
-	a.emit("%s// %s", line, comment)
+	a.emitLine("%s// %s", line, comment)
 }
 
-// Numbers of the registers that tiles are addressed with, R9 and R10 with a prefix.
+// amxBase and amxIndex hold the numbers of the registers that address tiles. R9 and R10 need a prefix.
 var amxBase = map[string]byte{"DX": 2, "DI": 7, "R9": 9, "R10": 10}
 var amxIndex = map[string]byte{"BX": 3, "CX": 1}
 
-// tileMove is TILELOADD (map 7b) or TILESTORED (7a) at disp(base)(index*1).
+// tileMove emits TILELOADD (prefix 7b) or TILESTORED (7a) at disp(base)(index*1).
 func (a *asm) tileMove(name string, prefix byte, tile, disp int, base, index string) {
 	b := amxBase[base]
 	first := byte(0xe2)
 	if b >= 8 {
 		first = 0xc2
 	}
-	a.bits(fmt.Sprintf("%s T%d, %d(%s)(%s*1)", name, tile, disp, base, index),
+	a.emitBytes(fmt.Sprintf("%s T%d, %d(%s)(%s*1)", name, tile, disp, base, index),
 		0xc4, first, prefix, 0x4b, 0x84|byte(tile)<<3, amxIndex[index]<<3|b&7,
 		byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
 }
@@ -39,41 +39,42 @@ func (a *asm) tileLoad(tile, disp int, base, index string) {
 	a.tileMove("TILELOADD", 0x7b, tile, disp, base, index)
 }
 
+// amxProducts writes byteTiles, and the table of the shapes of tiles.
 func amxProducts(a *asm) {
 	fmt.Fprintf(&a.out, "\n// func byteTiles(%s)\nTEXT ·byteTiles(SB), 0, $%d-184\n", byteParameters, amxFrame)
-	a.emit("NO_LOCAL_POINTERS")
-	a.emit("LEAQ config<>(SB), AX")
-	a.bits("LDTILECFG (AX)", 0xc4, 0xe2, 0x78, 0x49, 0x00)
-	a.emit("LEAQ 63(SP), DI")
-	a.emit("ANDQ $~63, DI")
-	a.emit("MOVQ c_base+0(FP), R11")
-	a.emit("MOVQ ldc+24(FP), R8")
-	a.emit("SHLQ $2, R8")
-	a.emit("MOVQ a_base+32(FP), SI")
-	a.emit("MOVQ lda+56(FP), BX")
-	a.emit("MOVQ scales_base+64(FP), R12")
-	a.emit("MOVQ m+88(FP), R13")
-	a.emit("SHRQ $4, R13")
-	a.emit("MOVQ vectors+176(FP), CX")
-	a.emit("SHLQ $6, CX")
-	a.emit("CMPQ CX, $64")
-	a.emit("JEQ vectors1")
+	a.emitLine("NO_LOCAL_POINTERS")
+	a.emitLine("LEAQ config<>(SB), AX")
+	a.emitBytes("LDTILECFG (AX)", 0xc4, 0xe2, 0x78, 0x49, 0x00)
+	a.emitLine("LEAQ 63(SP), DI")
+	a.emitLine("ANDQ $~63, DI")
+	a.emitLine("MOVQ c_base+0(FP), R11")
+	a.emitLine("MOVQ ldc+24(FP), R8")
+	a.emitLine("SHLQ $2, R8")
+	a.emitLine("MOVQ a_base+32(FP), SI")
+	a.emitLine("MOVQ lda+56(FP), BX")
+	a.emitLine("MOVQ scales_base+64(FP), R12")
+	a.emitLine("MOVQ m+88(FP), R13")
+	a.emitLine("SHRQ $4, R13")
+	a.emitLine("MOVQ vectors+176(FP), CX")
+	a.emitLine("SHLQ $6, CX")
+	a.emitLine("CMPQ CX, $64")
+	a.emitLine("JEQ vectors1")
 	for v := 2; v >= 1; v-- {
-		a.label(fmt.Sprintf("vectors%d", v))
-		a.emit("CMPQ R13, $2")
-		a.emit("JLT rest%d", v)
+		a.writeLabel(fmt.Sprintf("vectors%d", v))
+		a.emitLine("CMPQ R13, $2")
+		a.emitLine("JLT rest%d", v)
 		a.amxBlock(2, v)
-		a.emit("SUBQ $2, R13")
-		a.emit("JMP vectors%d", v)
-		a.label(fmt.Sprintf("rest%d", v))
-		a.emit("TESTQ R13, R13")
-		a.emit("JEQ return")
+		a.emitLine("SUBQ $2, R13")
+		a.emitLine("JMP vectors%d", v)
+		a.writeLabel(fmt.Sprintf("rest%d", v))
+		a.emitLine("TESTQ R13, R13")
+		a.emitLine("JEQ return")
 		a.amxBlock(1, v)
-		a.emit("JMP return")
+		a.emitLine("JMP return")
 	}
-	a.label("return")
-	a.bits("TILERELEASE", 0xc4, 0xe2, 0x78, 0x49, 0xc0)
-	a.ret()
+	a.writeLabel("return")
+	a.emitBytes("TILERELEASE", 0xc4, 0xe2, 0x78, 0x49, 0xc0)
+	a.emitReturn()
 	// The shapes of the tiles.
 	config := make([]byte, 64)
 	config[0] = 1
@@ -91,20 +92,20 @@ func amxProducts(a *asm) {
 	fmt.Fprintf(&a.out, "GLOBL config<>(SB), RODATA|NOPTR, $64\n")
 }
 
-// amxBlock multiplies one or two tiles of rows with one or two of columns.
+// amxBlock emits the product of one or two tiles of rows with one or two tiles of columns.
 func (a *asm) amxBlock(rows, vectors int) {
 	for t := range rows * vectors {
-		a.bits(fmt.Sprintf("TILEZERO T%d", t), 0xc4, 0xe2, 0x7b, 0x49, 0xc0|byte(t)<<3)
+		a.emitBytes(fmt.Sprintf("TILEZERO T%d", t), 0xc4, 0xe2, 0x7b, 0x49, 0xc0|byte(t)<<3)
 	}
-	a.emit("MOVQ SI, R9")
-	a.emit("MOVQ BX, R10")
-	a.emit("SHLQ $4, R10")
-	a.emit("ADDQ SI, R10")
-	a.emit("MOVQ b_base+104(FP), DX")
-	a.emit("MOVQ k+96(FP), AX")
-	a.emit("SHRQ $6, AX")
+	a.emitLine("MOVQ SI, R9")
+	a.emitLine("MOVQ BX, R10")
+	a.emitLine("SHLQ $4, R10")
+	a.emitLine("ADDQ SI, R10")
+	a.emitLine("MOVQ b_base+104(FP), DX")
+	a.emitLine("MOVQ k+96(FP), AX")
+	a.emitLine("SHRQ $6, AX")
 	k := fmt.Sprintf("k%d_%d", rows, vectors)
-	a.label(k)
+	a.writeLabel(k)
 	for j := range vectors {
 		a.tileLoad(6+j, 64*j, "DX", "CX")
 	}
@@ -112,45 +113,46 @@ func (a *asm) amxBlock(rows, vectors int) {
 		a.tileLoad(4+i, 0, []string{"R9", "R10"}[i], "BX")
 		for j := range vectors {
 			x, y, sum := byte(4+i), byte(6+j), byte(i*vectors+j)
-			a.bits(fmt.Sprintf("TDPBUSD T%d += T%d·T%d", sum, x, y), 0xc4, 0xe2, 0x01|(15-y)<<3, 0x5e, 0xc0|sum<<3|x)
+			a.emitBytes(fmt.Sprintf("TDPBUSD T%d += T%d·T%d", sum, x, y),
+				0xc4, 0xe2, 0x01|(15-y)<<3, 0x5e, 0xc0|sum<<3|x)
 		}
 	}
-	a.emit("ADDQ $64, R9")
-	a.emit("ADDQ $64, R10")
-	a.emit("ADDQ $%d, DX", 1024*vectors)
-	a.emit("DECQ AX")
-	a.emit("JNZ %s", k)
+	a.emitLine("ADDQ $64, R9")
+	a.emitLine("ADDQ $64, R10")
+	a.emitLine("ADDQ $%d, DX", 1024*vectors)
+	a.emitLine("DECQ AX")
+	a.emitLine("JNZ %s", k)
 
 	for i := range rows {
 		for j := range vectors {
 			a.tileMove("TILESTORED", 0x7a, i*vectors+j, i*1024*vectors+64*j, "DI", "CX")
 		}
 	}
-	a.emit("MOVQ starts_base+128(FP), AX")
-	a.emit("MOVQ columns_base+152(FP), DX")
+	a.emitLine("MOVQ starts_base+128(FP), AX")
+	a.emitLine("MOVQ columns_base+152(FP), DX")
 	for j := range vectors {
-		a.emit("VMOVDQU32 %d(AX), Z%d", 64*j, 8+j)
-		a.emit("VMOVUPS %d(DX), Z%d", 64*j, 16+j)
-		a.emit("VMOVUPS %d(DX), Z%d", 64*(vectors+j), 24+j)
+		a.emitLine("VMOVDQU32 %d(AX), Z%d", 64*j, 8+j)
+		a.emitLine("VMOVUPS %d(DX), Z%d", 64*j, 16+j)
+		a.emitLine("VMOVUPS %d(DX), Z%d", 64*(vectors+j), 24+j)
 	}
-	a.emit("MOVQ DI, DX")
-	a.emit("MOVL $%d, AX", amxRows*rows)
+	a.emitLine("MOVQ DI, DX")
+	a.emitLine("MOVL $%d, AX", amxRows*rows)
 	row := fmt.Sprintf("row%d_%d", rows, vectors)
-	a.label(row)
-	a.emit("VBROADCASTSS (R12), Z31")
+	a.writeLabel(row)
+	a.emitLine("VBROADCASTSS (R12), Z31")
 	for j := range vectors {
-		a.emit("VPADDD %d(DX), Z%d, Z%d", 64*j, 8+j, j)
-		a.emit("VCVTDQ2PS Z%d, Z%d", j, j)
-		a.emit("VMULPS Z31, Z%d, Z%d", j, j)
-		a.emit("VFMADD213PS Z%d, Z%d, Z%d", 24+j, 16+j, j)
-		a.emit("VMOVUPS Z%d, %d(R11)", j, 64*j)
+		a.emitLine("VPADDD %d(DX), Z%d, Z%d", 64*j, 8+j, j)
+		a.emitLine("VCVTDQ2PS Z%d, Z%d", j, j)
+		a.emitLine("VMULPS Z31, Z%d, Z%d", j, j)
+		a.emitLine("VFMADD213PS Z%d, Z%d, Z%d", 24+j, 16+j, j)
+		a.emitLine("VMOVUPS Z%d, %d(R11)", j, 64*j)
 	}
-	a.emit("ADDQ $4, R12")
-	a.emit("ADDQ CX, DX")
-	a.emit("ADDQ R8, R11")
-	a.emit("DECL AX")
-	a.emit("JNZ %s", row)
-	a.emit("MOVQ BX, AX")
-	a.emit("SHLQ $%d, AX", 3+rows) // 16 or 32 rows
-	a.emit("ADDQ AX, SI")
+	a.emitLine("ADDQ $4, R12")
+	a.emitLine("ADDQ CX, DX")
+	a.emitLine("ADDQ R8, R11")
+	a.emitLine("DECL AX")
+	a.emitLine("JNZ %s", row)
+	a.emitLine("MOVQ BX, AX")
+	a.emitLine("SHLQ $%d, AX", 3+rows) // 16 or 32 rows
+	a.emitLine("ADDQ AX, SI")
 }

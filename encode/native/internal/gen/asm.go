@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// isa is an instruction set: how many registers of how many float32, and how
-// many vectors a panel of products has at most, of float32 and of bytes.
+// isa is an instruction set: the number of its vector registers and of the float32 in each, and the
+// maximum of vectors in a panel of products, of float32 and of bytes.
 type isa struct {
 	name, arch           string
 	lanes, registers     int
@@ -31,7 +31,7 @@ type (
 	constant struct {
 		name string
 		bits uint32
-		in   vec // -1: memory
+		in   vec // the register that holds it. -1 means that it is in memory
 	}
 )
 
@@ -41,28 +41,32 @@ type asm struct {
 	out       bytes.Buffer
 	constants []*constant
 
-	// of the function at hand
-	params map[string]int // offsets
-	free   []reg
-	used   vec
+	// Of the current function.
+	params map[string]int // offsets of parameters
+	free   []reg          // general registers
+	used   vec            // the number of vector registers in use
 	labels int
 }
 
-func (a *asm) arm() bool { return a.arch == "arm64" }
+// isARM64 reports whether the instruction set is of arm64.
+func (a *asm) isARM64() bool { return a.arch == "arm64" }
 
-// parts is how many registers hold the sums of a row.
-func (a *asm) parts() int { return 16 / a.lanes }
+// sumRegisters returns how many registers hold the 16 partial sums of a row.
+func (a *asm) sumRegisters() int { return 16 / a.lanes }
 
-func (a *asm) emit(format string, args ...any) { fmt.Fprintf(&a.out, "\t"+format+"\n", args...) }
+// emitLine writes an instruction.
+func (a *asm) emitLine(format string, args ...any) { fmt.Fprintf(&a.out, "\t"+format+"\n", args...) }
 
-func (a *asm) label(name string) { fmt.Fprintf(&a.out, "\n%s:\n", name) }
+// writeLabel writes a label.
+func (a *asm) writeLabel(name string) { fmt.Fprintf(&a.out, "\n%s:\n", name) }
 
+// newLabel returns a unique label.
 func (a *asm) newLabel(name string) string {
 	a.labels++
 	return fmt.Sprintf("%s%d", name, a.labels)
 }
 
-// function begins one with parameters as Go declares them.
+// function begins a function with the parameters of its Go declaration.
 func (a *asm) function(name, parameters string) {
 	a.params, a.used, a.labels = map[string]int{}, 0, 0
 	list := strings.Split(parameters, ", ")
@@ -86,7 +90,7 @@ func (a *asm) function(name, parameters string) {
 		}
 		offset += size
 	}
-	if a.arm() {
+	if a.isARM64() {
 		a.free = []reg{
 			"R0", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15",
 			"R19", "R20", "R21", "R22", "R23",
@@ -100,14 +104,16 @@ func (a *asm) function(name, parameters string) {
 	fmt.Fprintf(&a.out, "\n// func %s(%s)\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, parameters, name, offset)
 }
 
-func (a *asm) ret() {
-	if !a.arm() {
-		a.emit("VZEROUPPER")
+// emitReturn ends a function.
+func (a *asm) emitReturn() {
+	if !a.isARM64() {
+		a.emitLine("VZEROUPPER")
 	}
-	a.emit("RET")
+	a.emitLine("RET")
 }
 
-func (a *asm) reg() reg {
+// newReg allocates a general register.
+func (a *asm) newReg() reg {
 	if len(a.free) == 0 {
 		panic("no general register left")
 	}
@@ -116,7 +122,8 @@ func (a *asm) reg() reg {
 	return r
 }
 
-func (a *asm) vec() vec {
+// newVec allocates a vector register.
+func (a *asm) newVec() vec {
 	if int(a.used) == a.registers {
 		panic("no vector register left")
 	}
@@ -124,22 +131,24 @@ func (a *asm) vec() vec {
 	return a.used - 1
 }
 
-func (a *asm) vecs(n int) []vec {
+// newVecs allocates n vector registers.
+func (a *asm) newVecs(n int) []vec {
 	v := make([]vec, n)
 	for i := range v {
-		v[i] = a.vec()
+		v[i] = a.newVec()
 	}
 	return v
 }
 
-// arg loads a parameter; of a slice, where it begins.
-func (a *asm) arg(name string) reg {
-	r := a.reg()
-	a.argTo(name, r)
+// loadArg loads a parameter into a new register. For a slice, NAME_base is its address.
+func (a *asm) loadArg(name string) reg {
+	r := a.newReg()
+	a.loadArgTo(name, r)
 	return r
 }
 
-func (a *asm) argTo(name string, r reg) {
+// loadArgTo loads a parameter into a register.
+func (a *asm) loadArgTo(name string, r reg) {
 	param, _, _ := strings.Cut(name, "_")
 	offset, ok := a.params[param]
 	if !ok {
@@ -148,20 +157,23 @@ func (a *asm) argTo(name string, r reg) {
 	a.either("MOVD %s+%d(FP), %s", "MOVQ %s+%d(FP), %s", name, offset, r)
 }
 
-// either emits an instruction that takes the same operands on arm64 and on x86.
+// either emits an instruction that has the same operands on arm64 and on x86.
 func (a *asm) either(arm, x86 string, args ...any) {
-	if a.arm() {
-		a.emit(arm, args...)
+	if a.isARM64() {
+		a.emitLine(arm, args...)
 	} else {
-		a.emit(x86, args...)
+		a.emitLine(x86, args...)
 	}
 }
 
+// add emits r += n.
 func (a *asm) add(r reg, n int) { a.either("ADD $%d, %s", "ADDQ $%d, %s", n, r) }
 
+// addReg emits r += s.
 func (a *asm) addReg(r, s reg) { a.either("ADD %s, %s", "ADDQ %s, %s", s, r) }
 
-func (a *asm) shift(r reg, left int) {
+// shiftReg emits a shift of r to the left, or to the right if left is negative.
+func (a *asm) shiftReg(r reg, left int) {
 	if left >= 0 {
 		a.either("LSL $%d, %s", "SHLQ $%d, %s", left, r)
 	} else {
@@ -169,34 +181,37 @@ func (a *asm) shift(r reg, left int) {
 	}
 }
 
-func (a *asm) move(src, dst reg) { a.either("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
+// moveReg emits dst = src.
+func (a *asm) moveReg(src, dst reg) { a.either("MOVD %s, %s", "MOVQ %s, %s", src, dst) }
 
-// loop runs body count times, at least once; it uses count up.
-func (a *asm) loop(name string, count reg, body func()) {
+// emitLoop emits a loop that runs body count times, at least once, and leaves count 0.
+func (a *asm) emitLoop(name string, count reg, body func()) {
 	l := a.newLabel(name)
-	a.label(l)
+	a.writeLabel(l)
 	body()
 	a.countDown(count, l)
 }
 
+// countDown emits a decrement of count, and a jump to label unless it is 0.
 func (a *asm) countDown(count reg, label string) {
 	a.either("SUBS $1, %s", "DECQ %s", count)
 	a.either("BNE %s", "JNZ %s", label)
 }
 
-// jumpZero jumps where a register is 0.
+// jumpZero emits a jump to label if a register is 0.
 func (a *asm) jumpZero(r reg, label string) {
-	if a.arm() {
-		a.emit("CBZ %s, %s", r, label)
+	if a.isARM64() {
+		a.emitLine("CBZ %s, %s", r, label)
 	} else {
-		a.emit("TESTQ %s, %s", r, r)
-		a.emit("JEQ %s", label)
+		a.emitLine("TESTQ %s, %s", r, r)
+		a.emitLine("JEQ %s", label)
 	}
 }
 
-func (a *asm) jump(label string) { a.either("B %s", "JMP %s", label) }
+// emitJump emits a jump to label.
+func (a *asm) emitJump(label string) { a.either("B %s", "JMP %s", label) }
 
-// constant is one that a function may use as an operand.
+// constant returns a constant that functions of the file may use as an operand.
 func (a *asm) constant(name string, bits uint32) *constant {
 	i := slices.IndexFunc(a.constants, func(c *constant) bool { return c.bits == bits })
 	if i < 0 {
@@ -206,28 +221,31 @@ func (a *asm) constant(name string, bits uint32) *constant {
 	return a.constants[i]
 }
 
-func (a *asm) float(name string, x float32) *constant { return a.constant(name, math.Float32bits(x)) }
+// float32Constant is constant for a float32.
+func (a *asm) float32Constant(name string, x float32) *constant {
+	return a.constant(name, math.Float32bits(x))
+}
 
-// pin loads constants into registers, where there are enough: always on arm64,
-// whose operations take no operand from memory.
-func (a *asm) pin(cs ...*constant) {
+// pinConstants loads constants into registers if the instruction set has 32. arm64 requires that, since its
+// operations have no operands in memory.
+func (a *asm) pinConstants(cs ...*constant) {
 	if a.registers < 32 {
 		return
 	}
 	var table reg
-	if a.arm() {
-		table = a.reg()
-		a.emit("MOVD $constants<>(SB), %s", table)
+	if a.isARM64() {
+		table = a.newReg()
+		a.emitLine("MOVD $constants<>(SB), %s", table)
 	}
 	for _, c := range cs {
 		if c.in >= 0 {
 			continue
 		}
-		c.in = a.vec()
-		if a.arm() {
-			a.emit("FMOVQ %d(%s), F%d", 4*a.lanes*slices.Index(a.constants, c), table, c.in)
+		c.in = a.newVec()
+		if a.isARM64() {
+			a.emitLine("FMOVQ %d(%s), F%d", 4*a.lanes*slices.Index(a.constants, c), table, c.in)
 		} else {
-			a.emit("VMOVUPS constants<>+%d(SB), %s", 4*a.lanes*slices.Index(a.constants, c), a.name(c.in))
+			a.emitLine("VMOVUPS constants<>+%d(SB), %s", 4*a.lanes*slices.Index(a.constants, c), a.operandName(c.in))
 		}
 	}
 	if table != "" {

@@ -2,84 +2,86 @@ package main
 
 import "fmt"
 
-// tileRows is how many rows of a the caller's m is a multiple of.
+// tileRows is the number that the caller's m is a multiple of.
 const tileRows = 8
 
-// The products of a tile of rows with a panel stay in registers while k runs.
-// x86 has a tile of 8 (AVX-512) or 4 rows (AVX2) and up to three vectors, each
-// value of a spread over a register; arm64 has 8 rows and two vectors, and
-// multiplies with a lane.
+// products writes the products of float32. The sums of a tile of rows and a panel stay in registers
+// during the loop over k. On x86, a tile has 8 (AVX-512) or 4 rows (AVX2) and up to three vectors, and
+// each value of a is spread over a register. On arm64, it has 8 rows and two vectors, and
+// instructions multiply with a lane.
 func products(a *asm) {
 	a.function("Products", "c []float32, ldc int, a []float32, lda, m, k int, b, bias []float32, vectors int")
-	a.tiles(a.vectors, false)
+	a.emitTiles(a.vectors, false)
 }
 
-// byteParameters are those of products of bytes.
+// byteParameters are the parameters of products of bytes.
 const byteParameters = "c []float32, ldc int, a []byte, lda int, scales []float32, m, k int, " +
 	"b []int8, starts []int32, columns []float32, vectors int"
 
 func byteProducts(a *asm) {
 	a.function("ByteProducts", byteParameters)
-	a.tiles(a.byteVectors, true)
+	a.emitTiles(a.byteVectors, true)
 }
 
-// tile is what the code of a tile needs.
+// tile holds the registers and sizes for the code of a tile.
 type tile struct {
 	rows, vectors     int
 	bytes             bool
 	c, ldc, x, ldx, b reg
-	scales            reg // and columns, of bytes
-	columns, bias     reg
+	scales, columns   reg // of bytes
+	bias              reg // of float32. For bytes it points to starts
 	count             reg
-	lda3, y           reg
-	m                 reg
-	pointers          []reg // arm64: a row each
+	lda3, y           reg   // of x86: three strides, and the address of row 4
+	m                 reg   // counts tiles
+	pointers          []reg // of arm64: the address of each row
 }
 
-func (a *asm) tiles(most int, bytes bool) {
+// emitTiles emits the loops over tiles, one for each number of vectors up to maxVectors.
+func (a *asm) emitTiles(maxVectors int, bytes bool) {
 	t := tile{rows: tileRows, bytes: bytes}
 	if a.lanes == 8 {
 		t.rows = 4
 	}
-	t.c, t.ldc, t.x, t.ldx, t.m = a.arg("c_base"), a.strideArg("ldc"), a.arg("a_base"), a.arg("lda"), a.arg("m")
+	t.c, t.ldc = a.loadArg("c_base"), a.strideArg("ldc")
+	t.x, t.ldx, t.m = a.loadArg("a_base"), a.loadArg("lda"), a.loadArg("m")
 	if !bytes {
-		a.shift(t.ldx, 2)
-		t.bias = a.arg("bias_base")
+		a.shiftReg(t.ldx, 2)
+		t.bias = a.loadArg("bias_base")
 	} else {
-		t.bias, t.scales, t.columns = a.arg("starts_base"), a.arg("scales_base"), a.arg("columns_base")
+		t.bias, t.scales, t.columns = a.loadArg("starts_base"), a.loadArg("scales_base"), a.loadArg("columns_base")
 	}
 	// Groups of four steps: of k, or of four bytes of k.
 	shift := -2
 	if bytes {
 		shift = -4
 	}
-	t.b, t.count = a.reg(), a.reg()
-	a.shift(t.m, map[int]int{8: -3, 4: -2}[t.rows])
+	t.b, t.count = a.newReg(), a.newReg()
+	a.shiftReg(t.m, map[int]int{8: -3, 4: -2}[t.rows])
 	a.jumpZero(t.m, "return")
-	a.argTo("vectors", t.count)
-	for v := most; v > 1; v-- {
+	a.loadArgTo("vectors", t.count)
+	for v := maxVectors; v > 1; v-- {
 		a.either("CMP $%d, %s", "CMPQ %[2]s, $%[1]d", v, t.count)
 		a.either("BEQ vectors%d", "JEQ vectors%d", v)
 	}
 	free := a.free
-	for v := 1; v <= most; v++ {
+	for v := 1; v <= maxVectors; v++ {
 		if v > 1 {
-			a.label(fmt.Sprintf("vectors%d", v))
+			a.writeLabel(fmt.Sprintf("vectors%d", v))
 		}
 		t.vectors = v
 		a.free, a.used = free, 0
-		if a.arm() {
+		if a.isARM64() {
 			a.armTile(t, shift)
 		} else {
 			a.x86Tile(t, shift)
 		}
-		a.jump("return")
+		a.emitJump("return")
 	}
-	a.label("return")
-	a.ret()
+	a.writeLabel("return")
+	a.emitReturn()
 }
 
-// rowAddress is the memory operand of row i from x, with y four rows on.
+// rowAddress returns the memory operand of row i. x is the address of row 0, and y of row 4.
 func rowAddress(t *tile, i, disp int) string {
 	base := t.x
 	if i >= 4 {
@@ -94,17 +96,18 @@ func rowAddress(t *tile, i, disp int) string {
 	return fmt.Sprintf("%d(%s)(%s*%d)", disp, base, t.ldx, i%4)
 }
 
+// x86Tile emits the loop over tiles for x86. shift turns k into the count of its loop.
 func (a *asm) x86Tile(t tile, shift int) {
 	x := t.x
-	t.x, t.lda3, t.y = a.reg(), a.reg(), a.reg()
-	a.emit("LEAQ (%s)(%s*2), %s", t.ldx, t.ldx, t.lda3)
+	t.x, t.lda3, t.y = a.newReg(), a.newReg(), a.newReg()
+	a.emitLine("LEAQ (%s)(%s*2), %s", t.ldx, t.ldx, t.lda3)
 	size := 4 * a.lanes // bytes of a vector, of float32 or of four bytes a column
 	n := t.vectors
-	sums, w := a.vecs(t.rows*n), a.vecs(n)
-	a.label(fmt.Sprintf("tile%d", n))
-	a.move(x, t.x)
+	sums, w := a.newVecs(t.rows*n), a.newVecs(n)
+	a.writeLabel(fmt.Sprintf("tile%d", n))
+	a.moveReg(x, t.x)
 	if t.rows == 8 {
-		a.emit("LEAQ (%s)(%s*4), %s", t.x, t.ldx, t.y)
+		a.emitLine("LEAQ (%s)(%s*4), %s", t.x, t.ldx, t.y)
 	}
 	for j := range n {
 		a.load(sums[j], t.bias, j*size)
@@ -112,45 +115,46 @@ func (a *asm) x86Tile(t tile, shift int) {
 			a.copy(sums[i*n+j], sums[j])
 		}
 	}
-	a.argTo("b_base", t.b)
-	a.argTo("k", t.count)
-	a.shift(t.count, shift)
+	a.loadArgTo("b_base", t.b)
+	a.loadArgTo("k", t.count)
+	a.shiftReg(t.count, shift)
 	var step func(s int)
 	if !t.bytes || a.lanes == 16 {
 		spread, multiply := "VBROADCASTSS", "VFMADD231PS"
 		if t.bytes {
 			spread, multiply = "VPBROADCASTD", "VPDPBUSD"
 		}
-		v := a.vecs(min(a.registers-int(a.used), 2))
+		v := a.newVecs(min(a.registers-int(a.used), 2))
 		step = func(s int) {
 			for i := range t.rows {
 				v := v[i%len(v)]
-				a.emit("%s %s, %s", spread, rowAddress(&t, i, 4*s), a.name(v))
+				a.emitLine("%s %s, %s", spread, rowAddress(&t, i, 4*s), a.operandName(v))
 				for j := range n {
-					a.emit("%s %s, %s, %s", multiply, a.name(w[j]), a.name(v), a.name(sums[i*n+j]))
+					a.emitLine("%s %s, %s, %s",
+						multiply, a.operandName(w[j]), a.operandName(v), a.operandName(sums[i*n+j]))
 				}
 			}
 		}
 	} else {
-		// |x|·(w with the sign of x): pairs add up to at most 2·127², which 16 bits hold.
-		v, m, p, q, ones := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
-		a.emit("VPCMPEQW Y%d, Y%d, Y%d", ones, ones, ones)
-		a.emit("VPSRLW $15, Y%d, Y%d", ones, ones)
+		// |x|·(w with the sign of x): the sum of a pair is at most 2·127², which fits into 16 bits.
+		v, m, p, q, ones := a.newVec(), a.newVec(), a.newVec(), a.newVec(), a.newVec()
+		a.emitLine("VPCMPEQW Y%d, Y%d, Y%d", ones, ones, ones)
+		a.emitLine("VPSRLW $15, Y%d, Y%d", ones, ones)
 		step = func(s int) {
 			for i := range t.rows {
-				a.emit("VPBROADCASTD %s, %s", rowAddress(&t, i, 4*s), a.name(v))
-				a.emit("VPABSB Y%d, Y%d", v, m)
+				a.emitLine("VPBROADCASTD %s, %s", rowAddress(&t, i, 4*s), a.operandName(v))
+				a.emitLine("VPABSB Y%d, Y%d", v, m)
 				for j := range n {
 					r := []vec{p, q}[j%2]
-					a.emit("VPSIGNB Y%d, Y%d, Y%d", v, w[j], r)
-					a.emit("VPMADDUBSW Y%d, Y%d, Y%d", r, m, r)
-					a.emit("VPMADDWD Y%d, Y%d, Y%d", ones, r, r)
-					a.emit("VPADDD Y%d, Y%d, Y%d", r, sums[i*n+j], sums[i*n+j])
+					a.emitLine("VPSIGNB Y%d, Y%d, Y%d", v, w[j], r)
+					a.emitLine("VPMADDUBSW Y%d, Y%d, Y%d", r, m, r)
+					a.emitLine("VPMADDWD Y%d, Y%d, Y%d", ones, r, r)
+					a.emitLine("VPADDD Y%d, Y%d, Y%d", r, sums[i*n+j], sums[i*n+j])
 				}
 			}
 		}
 	}
-	a.loop(fmt.Sprintf("k%d_", n), t.count, func() {
+	a.emitLoop(fmt.Sprintf("k%d_", n), t.count, func() {
 		for s := range 4 {
 			for j := range n {
 				a.load(w[j], t.b, (s*n+j)*size)
@@ -163,48 +167,49 @@ func (a *asm) x86Tile(t tile, shift int) {
 		}
 		a.add(t.b, 4*n*size)
 	})
-	a.move(t.c, t.b)
+	a.moveReg(t.c, t.b)
 	for i := range t.rows {
 		if t.bytes {
 			v := w[0]
-			a.emit("VBROADCASTSS %d(%s), %s", 4*i, t.scales, a.name(v))
+			a.emitLine("VBROADCASTSS %d(%s), %s", 4*i, t.scales, a.operandName(v))
 			for j := range n {
 				s := sums[i*n+j]
-				a.emit("VCVTDQ2PS %s, %s", a.name(s), a.name(s))
+				a.emitLine("VCVTDQ2PS %s, %s", a.operandName(s), a.operandName(s))
 				a.vmul(s, s, v)
 			}
 		}
 		for j := range n {
 			s := sums[i*n+j]
 			if t.bytes { // s = s·scale + bias
-				r := a.name(vec(int(w[0]) + n)) // one that the steps used
-				a.emit("VMOVUPS %d(%s), %s", j*size, t.columns, r)
-				a.emit("VFMADD213PS %d(%s), %s, %s", (n+j)*size, t.columns, r, a.name(s))
+				r := a.operandName(vec(int(w[0]) + n)) // a register that the steps used before
+				a.emitLine("VMOVUPS %d(%s), %s", j*size, t.columns, r)
+				a.emitLine("VFMADD213PS %d(%s), %s, %s", (n+j)*size, t.columns, r, a.operandName(s))
 			}
 			a.store(s, t.b, j*size)
 		}
 		a.addReg(t.b, t.ldc)
 	}
-	a.move(t.b, t.c)
+	a.moveReg(t.b, t.c)
 	if t.bytes {
 		a.add(t.scales, 4*t.rows)
 	}
-	a.emit("LEAQ (%s)(%s*%d), %s", x, t.ldx, t.rows, x)
+	a.emitLine("LEAQ (%s)(%s*%d), %s", x, t.ldx, t.rows, x)
 	a.countDown(t.m, fmt.Sprintf("tile%d", n))
 }
 
+// armTile emits the loop over tiles for arm64. shift turns k into the count of its loop.
 func (a *asm) armTile(t tile, shift int) {
 	for range t.rows {
-		t.pointers = append(t.pointers, a.reg())
+		t.pointers = append(t.pointers, a.newReg())
 	}
 	n := t.vectors
-	sums, v, w := a.vecs(t.rows*n), a.vecs(t.rows), a.vecs(2*n)
-	a.label(fmt.Sprintf("tile%d", n))
+	sums, v, w := a.newVecs(t.rows*n), a.newVecs(t.rows), a.newVecs(2*n)
+	a.writeLabel(fmt.Sprintf("tile%d", n))
 	for i, p := range t.pointers {
 		if i == 0 {
-			a.move(t.x, p)
+			a.moveReg(t.x, p)
 		} else {
-			a.emit("ADD %s, %s, %s", t.ldx, t.pointers[i-1], p)
+			a.emitLine("ADD %s, %s, %s", t.ldx, t.pointers[i-1], p)
 		}
 	}
 	for j := range n {
@@ -213,16 +218,16 @@ func (a *asm) armTile(t tile, shift int) {
 			a.copy(sums[i*n+j], sums[j])
 		}
 	}
-	a.argTo("b_base", t.b)
-	a.argTo("k", t.count)
-	a.shift(t.count, shift)
+	a.loadArgTo("b_base", t.b)
+	a.loadArgTo("k", t.count)
+	a.shiftReg(t.count, shift)
 	multiply, comment := uint32(0x4f801000), "FMLA" // by a lane
 	if t.bytes {
 		multiply, comment = 0x4f80e000, "SDOT"
 	}
-	a.loop(fmt.Sprintf("k%d_", n), t.count, func() {
+	a.emitLoop(fmt.Sprintf("k%d_", n), t.count, func() {
 		for i, p := range t.pointers {
-			a.emit("FMOVQ (%s), F%d", p, v[i])
+			a.emitLine("FMOVQ (%s), F%d", p, v[i])
 			a.add(p, 16)
 		}
 		for s := range 4 {
@@ -234,7 +239,7 @@ func (a *asm) armTile(t tile, shift int) {
 				for j := range n {
 					sum := sums[i*n+j]
 					lane := uint32(s&1)<<21 | uint32(s>>1)<<11
-					a.emit("WORD $%#08x // %s V%d.4S, V%d.4S, V%d.S[%d]",
+					a.emitLine("WORD $%#08x // %s V%d.4S, V%d.4S, V%d.S[%d]",
 						multiply|lane|uint32(v[i])<<16|uint32(u[j])<<5|uint32(sum), comment, sum, u[j], v[i], s)
 				}
 			}
@@ -243,13 +248,13 @@ func (a *asm) armTile(t tile, shift int) {
 	})
 	for i := range t.rows {
 		if t.bytes {
-			a.emit("FMOVS %d(%s), F%d", 4*i, t.scales, v[0])
+			a.emitLine("FMOVS %d(%s), F%d", 4*i, t.scales, v[0])
 			a.spread(v[0])
 		}
 		for j := range n {
 			s := sums[i*n+j]
 			if t.bytes {
-				a.word(0x4e21d800, "SCVTF", vec(0), s, s)
+				a.emitWord(0x4e21d800, "SCVTF", vec(0), s, s)
 				a.vmul(s, s, v[0])
 				a.load(v[1], t.columns, 16*j)
 				a.load(v[2], t.columns, 16*(n+j))
@@ -263,6 +268,6 @@ func (a *asm) armTile(t tile, shift int) {
 	if t.bytes {
 		a.add(t.scales, 4*t.rows)
 	}
-	a.emit("ADD %s<<3, %s", t.ldx, t.x)
+	a.emitLine("ADD %s<<3, %s", t.ldx, t.x)
 	a.countDown(t.m, fmt.Sprintf("tile%d", n))
 }

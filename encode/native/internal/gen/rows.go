@@ -7,66 +7,73 @@ import (
 	"github.com/plaid-ir/plaid/encode/native/internal/plain"
 )
 
-// block is the bytes of 16 values.
+// block is the size of 16 values in bytes.
 const block = 16 * 4
 
-// each runs body for the vectors of a block, with their offsets.
-func (a *asm) each(body func(i, disp int)) {
-	for i := range a.parts() {
+// visitVectors calls body for each vector of a block, with its number and its offset in bytes.
+func (a *asm) visitVectors(body func(i, disp int)) {
+	for i := range a.sumRegisters() {
 		body(i, i*a.lanes*4)
 	}
 }
 
-// rows runs body for each of m rows; x advances by the stride.
-func (a *asm) rows(m reg, body func()) {
+// emitRows emits a loop that runs body for each of m rows, and returns. body advances its pointers.
+func (a *asm) emitRows(m reg, body func()) {
 	a.jumpZero(m, "return")
-	a.loop("row", m, body)
-	a.label("return")
-	a.ret()
+	a.emitLoop("row", m, body)
+	a.writeLabel("return")
+	a.emitReturn()
 }
 
+// strideArg loads a stride, converted from values to bytes.
 func (a *asm) strideArg(name string) reg {
-	r := a.arg(name)
-	a.shift(r, 2)
+	r := a.loadArg(name)
+	a.shiftReg(r, 2)
 	return r
 }
 
-// blocks runs body for each block of a row of n blocks; it uses up count.
+// blocks emits a loop that runs body for each of the n blocks of a row, and leaves count 0.
 func (a *asm) blocks(name string, n, count reg, body func()) {
-	a.move(n, count)
-	a.loop(name, count, body)
+	a.moveReg(n, count)
+	a.emitLoop(name, count, body)
 }
 
-// stream runs body for the vectors of a row of n blocks, with their offsets in a block;
-// pointers advance with the blocks. It uses up count.
+// stream emits a loop that runs body for each vector of a row of n blocks, with its offset in the block.
+// pointers advance with the blocks. It leaves count 0.
 func (a *asm) stream(name string, n, count reg, body func(i, disp int), pointers ...reg) {
 	a.blocks(name, n, count, func() {
-		a.each(body)
+		a.visitVectors(body)
 		for _, p := range pointers {
 			a.add(p, block)
 		}
 	})
 }
 
+// expConstants are the constants of plain.Exp.
 type expConstants struct {
 	least, log2e, magic, hi, lo, one *constant
 	c                                []*constant
 }
 
+// expConstants returns the constants in registers.
 func (a *asm) expConstants() expConstants {
 	e := expConstants{
-		least: a.float("least", plain.ExpMin), log2e: a.float("log2e", plain.Log2E), magic: a.float("magic", plain.Magic),
-		hi: a.float("ln2hi", plain.Ln2Hi), lo: a.float("ln2lo", plain.Ln2Lo), one: a.float("one", 1),
+		least: a.float32Constant("least", plain.ExpMin),
+		log2e: a.float32Constant("log2e", plain.Log2E),
+		magic: a.float32Constant("magic", plain.Magic),
+		hi:    a.float32Constant("ln2hi", plain.Ln2Hi),
+		lo:    a.float32Constant("ln2lo", plain.Ln2Lo),
+		one:   a.float32Constant("one", 1),
 	}
 	for i, c := range plain.ExpCoefficients {
-		e.c = append(e.c, a.float(fmt.Sprintf("exp%d", i), c))
+		e.c = append(e.c, a.float32Constant(fmt.Sprintf("exp%d", i), c))
 	}
-	a.pin(e.least, e.log2e, e.magic, e.hi, e.lo, e.one)
-	a.pin(e.c...)
+	a.pinConstants(e.least, e.log2e, e.magic, e.hi, e.lo, e.one)
+	a.pinConstants(e.c...)
 	return e
 }
 
-// exp leaves e^x in one of the temporaries, which it returns; x is overwritten.
+// exp emits e^x in one of the temporaries, which it returns. x is overwritten.
 func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 	t, n, p, q := tmp[0], tmp[1], tmp[2], tmp[3]
 	a.vmax(x, x, e.least)
@@ -84,31 +91,32 @@ func (a *asm) exp(x vec, e expConstants, tmp []vec) vec {
 	return p
 }
 
+// softmax writes plain.Softmax.
 func softmax(a *asm) {
 	a.function("Softmax", "x []float32, stride, m, n int, scale float32")
-	x, stride, m, n := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("n")
-	a.shift(n, -4)
-	p, count := a.reg(), a.reg()
-	acc, scale, top, v, tmp := a.vecs(a.parts()), a.vec(), a.vec(), a.vec(), a.vecs(4)
+	x, stride, m, n := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
+	a.shiftReg(n, -4)
+	p, count := a.newReg(), a.newReg()
+	acc, scale, top, v, tmp := a.newVecs(a.sumRegisters()), a.newVec(), a.newVec(), a.newVec(), a.newVecs(4)
 	a.spreadArg(scale, "scale")
-	least := a.float("-inf", float32(math.Inf(-1)))
-	a.pin(least)
+	least := a.float32Constant("-inf", float32(math.Inf(-1)))
+	a.pinConstants(least)
 	e := a.expConstants()
-	a.rows(m, func() {
+	a.emitRows(m, func() {
 		for _, s := range acc {
 			a.copy(s, least)
 		}
-		a.move(x, p)
+		a.moveReg(x, p)
 		a.stream("max", n, count, func(i, disp int) {
 			a.load(v, p, disp)
 			a.vmax(acc[i], acc[i], v)
 		}, p)
-		a.largest(acc, v)
+		a.maxLanes(acc, v)
 		a.copy(top, acc[0])
 		for _, s := range acc {
-			a.zero(s)
+			a.setZero(s)
 		}
-		a.move(x, p)
+		a.moveReg(x, p)
 		a.stream("exp", n, count, func(i, disp int) {
 			a.load(v, p, disp)
 			a.vsub(v, v, top)
@@ -117,10 +125,10 @@ func softmax(a *asm) {
 			a.store(r, p, disp)
 			a.vadd(acc[i], acc[i], r)
 		}, p)
-		a.sum(acc, v)
+		a.sumLanes(acc, v)
 		a.copy(v, e.one)
 		a.vdiv(top, v, acc[0])
-		a.move(x, p)
+		a.moveReg(x, p)
 		a.stream("divide", n, count, func(_, disp int) {
 			a.load(v, p, disp)
 			a.vmul(v, v, top)
@@ -130,25 +138,27 @@ func softmax(a *asm) {
 	})
 }
 
+// rotate writes plain.Rotate.
 func rotate(a *asm) {
 	a.function("Rotate", "x []float32, stride, m, heads, half int, cos, sin []float32")
-	x, stride, m, heads, half := a.arg("x_base"), a.strideArg("stride"), a.arg("m"), a.arg("heads"), a.strideArg("half")
-	cos, sin := a.arg("cos_base"), a.arg("sin_base")
-	p, q, c, head, count := a.reg(), a.reg(), a.reg(), a.reg(), a.reg()
-	s := a.reg()
-	u, v, vc, vs, t := a.vec(), a.vec(), a.vec(), a.vec(), a.vec()
-	a.rows(m, func() {
-		a.move(x, p)
-		a.move(heads, head)
-		a.loop("head", head, func() {
-			a.move(p, q)
+	x, stride, m := a.loadArg("x_base"), a.strideArg("stride"), a.loadArg("m")
+	heads, half := a.loadArg("heads"), a.strideArg("half")
+	cos, sin := a.loadArg("cos_base"), a.loadArg("sin_base")
+	p, q, c, head, count := a.newReg(), a.newReg(), a.newReg(), a.newReg(), a.newReg()
+	s := a.newReg()
+	u, v, vc, vs, t := a.newVec(), a.newVec(), a.newVec(), a.newVec(), a.newVec()
+	a.emitRows(m, func() {
+		a.moveReg(x, p)
+		a.moveReg(heads, head)
+		a.emitLoop("head", head, func() {
+			a.moveReg(p, q)
 			a.addReg(q, half)
-			a.move(cos, c)
-			a.move(sin, s)
-			a.move(half, count)
-			a.shift(count, -6)
-			a.loop("pair", count, func() {
-				a.each(func(_, disp int) {
+			a.moveReg(cos, c)
+			a.moveReg(sin, s)
+			a.moveReg(half, count)
+			a.shiftReg(count, -6)
+			a.emitLoop("pair", count, func() {
+				a.visitVectors(func(_, disp int) {
 					a.load(u, p, disp)
 					a.load(v, q, disp)
 					a.load(vc, c, disp)
@@ -164,7 +174,7 @@ func rotate(a *asm) {
 					a.add(r, block)
 				}
 			})
-			a.move(q, p)
+			a.moveReg(q, p)
 		})
 		a.addReg(cos, half)
 		a.addReg(sin, half)

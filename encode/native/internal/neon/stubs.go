@@ -1,28 +1,28 @@
 //go:build arm64 && !purego
 
 // Package neon holds the inner loops of package native in Advanced SIMD (NEON). The assembler
-// is written by package gen. Lengths are not checked: package native does that.
-// Call nothing here unless Supported.
+// is written by package gen. Package native checks lengths. Call these functions only if
+// Supported returns true.
 package neon
 
 import (
 	"golang.org/x/sys/cpu"
 )
 
-// Supported reports whether the processor and the operating system have what
-// the functions of this package need, but for [ByteProducts].
+// Supported reports whether the processor and the operating system support
+// the functions of this package, except for [ByteProducts].
 func Supported() bool {
 	return true
 }
 
-// SupportedBytes reports whether the processor also multiplies bytes (the dot
-// product extension of ARMv8.2), for [ByteProducts].
+// SupportedBytes reports whether the processor supports [ByteProducts], by the dot
+// product extension of ARMv8.2.
 func SupportedBytes() bool { return cpu.ARM64.HasASIMDDP }
 
-// The functions do what those of package plain do, to the bit.
+// The functions return the same bits as those of package plain.
 
-// Columns is how many columns a vector of a panel has, MaxVectors and
-// MaxByteVectors how many vectors a panel has at most.
+// Columns is the number of columns of a vector in a panel. MaxVectors and
+// MaxByteVectors are the maximum of vectors in a panel.
 const (
 	Columns        = 4
 	MaxVectors     = 2

@@ -6,8 +6,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/floats"
 )
 
-// Softmax turns each of m rows of n values, a multiple of 16, into
-// e^(scale·(x − max)) over the sum of these.
+// Softmax replaces each of m rows of n values, a multiple of 16, by
+// e^(scale·(x − max)) divided by their sum.
 func Softmax(x []float32, stride, m, n int, scale float32) {
 	for i := range m {
 		row := x[i*stride:][:n]
@@ -36,7 +36,7 @@ func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, 
 		row, out := x[i*stride:][:n], dst[i*dstStride:][:n]
 		top := QuantMin
 		for _, v := range row {
-			top = max(top, abs(v))
+			top = max(top, absFloat32(v))
 		}
 		scales[i] = top * QuantScale
 		inverse := QuantTop / top
@@ -46,11 +46,10 @@ func Quantize(dst []byte, dstStride int, scales, x []float32, stride, m, n int, 
 	}
 }
 
-func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
+func absFloat32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 
-// Rotate turns pairs (x[j], x[j+half]) of each of heads parts of 2·half values
-// of m rows by the angles whose cosines and sines the rows of cos and sin have,
-// half values a row; half is a multiple of 16.
+// Rotate rotates the pairs (x[j], x[j+half]) of each head of m rows. A row has heads of 2·half values
+// each. The rows of cos and sin have the cosines and sines of half angles; half is a multiple of 16.
 func Rotate(x []float32, stride, m, heads, half int, cos, sin []float32) {
 	for i := range m {
 		c, s := cos[i*half:][:half], sin[i*half:][:half]

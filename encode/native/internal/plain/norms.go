@@ -7,14 +7,14 @@ import (
 )
 
 // Norm writes the layer norms of m rows of n values, a multiple of 16, to dst, which may
-// be x. The two have one stride. inverse is 1/n.
+// be x. Both have the same stride. inverse is 1/n.
 func Norm(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32) {
 	for i := range m {
 		normRow(dst[i*stride:][:n], x[i*stride:][:n], gamma, beta, epsilon, inverse)
 	}
 }
 
-// AddNorm is Norm of x after r is added to it.
+// AddNorm adds r to x, and applies Norm to the sums.
 func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32) {
 	for i := range m {
 		addRow(x[i*stride:][:n], r[i*stride:][:n])
@@ -22,14 +22,14 @@ func AddNorm(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsil
 	}
 }
 
-// RMS is Norm without a mean: rows are divided by their root mean squares.
+// RMS is Norm without subtracting a mean: rows are divided by their root mean squares.
 func RMS(dst, x []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32) {
 	for i := range m {
 		scaleRow(dst[i*stride:][:n], x[i*stride:][:n], 0, gamma, beta, epsilon, inverse)
 	}
 }
 
-// AddRMS is RMS of x after r is added to it.
+// AddRMS adds r to x, and applies RMS to the sums.
 func AddRMS(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32) {
 	for i := range m {
 		addRow(x[i*stride:][:n], r[i*stride:][:n])
@@ -37,12 +37,14 @@ func AddRMS(dst, x, r []float32, stride, m, n int, gamma, beta []float32, epsilo
 	}
 }
 
+// addRow adds r to x.
 func addRow(x, r []float32) {
 	for j, v := range r {
 		x[j] += v
 	}
 }
 
+// normRow writes the layer norm of a row.
 func normRow(dst, row, gamma, beta []float32, epsilon, inverse float32) {
 	var sums [Lanes]float32
 	for j, v := range row {
@@ -51,7 +53,8 @@ func normRow(dst, row, gamma, beta []float32, epsilon, inverse float32) {
 	scaleRow(dst, row, float32(Sum(&sums)*inverse), gamma, beta, epsilon, inverse)
 }
 
-// scaleRow divides the distances from the mean by the root of their mean square.
+// scaleRow divides the differences from the mean by the root of their mean square, and applies gamma and
+// beta.
 func scaleRow(dst, row []float32, mean float32, gamma, beta []float32, epsilon, inverse float32) {
 	var sums [Lanes]float32
 	for j, v := range row {

@@ -1,5 +1,5 @@
-// Package memory has an object store for tests whose requests fail or wait as a test wants. It is apart from
-// objectstest, which the tests of package objects import.
+// Package memory has an object store for tests that can make requests fail or wait. It is a separate
+// package, since the tests of package objects import objectstest.
 package memory
 
 import (
@@ -17,13 +17,14 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Store is an object store in memory. Its clock stands still.
+// Store is an object store in memory. Its clock only moves by [Store.Pass].
 type Store struct {
 	*shelf
 	hook   atomic.Pointer[Hook]
 	listed atomic.Pointer[func([]objects.Entry) []objects.Entry]
 }
 
+// shelf holds the objects that the handles of a store share.
 type shelf struct {
 	mu       sync.Mutex
 	objects  map[string]object
@@ -36,9 +37,9 @@ type object struct {
 	made time.Time
 }
 
-// Hook decides about a request (put, replace, get, list, delete) before it is carried out, and may wait. With an error
-// before, nothing is done; with one after, the request is carried out and that is the answer.
-// Several requests may ask at a time.
+// Hook is called before a request (put, replace, get, list, delete) is performed, and may wait. If before
+// is an error, the request is not performed and returns it. If after is an error, the request is performed
+// and returns it. It may be called concurrently.
 type Hook func(ctx context.Context, op, name string) (before, after error)
 
 // New returns a store without objects.
@@ -46,29 +47,30 @@ func New() *Store {
 	return &Store{shelf: &shelf{objects: map[string]object{}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}}
 }
 
-// Twin returns another handle of the same objects, with hooks of its own.
+// Twin returns another handle of the same objects, with its own hooks.
 func (s *Store) Twin() *Store { return &Store{shelf: s.shelf} }
 
-// Hook sets the hook; nil removes it.
+// Hook sets the hook. nil removes it.
 func (s *Store) Hook(h Hook) { s.hook.Store(&h) }
 
-// Listed sets a function that changes lists; nil removes it.
+// Listed sets a function that changes lists. nil removes it.
 func (s *Store) Listed(change func([]objects.Entry) []objects.Entry) { s.listed.Store(&change) }
 
-// HoldPut makes the next put wait, and those after it: begun is closed when it comes, and release lets it go on.
+// HoldPut makes the next put, and those after it, wait until release is called. begun is closed when it
+// arrives.
 func (s *Store) HoldPut() (begun <-chan struct{}, release func()) {
-	came, going := make(chan struct{}), make(chan struct{})
-	hold := sync.OnceFunc(func() { close(came); <-going })
+	arrived, released := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() { close(arrived); <-released })
 	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
 		if op == "put" {
 			hold()
 		}
 		return nil, nil
 	})
-	return came, func() { close(going) }
+	return arrived, func() { close(released) }
 }
 
-// Fail makes the puts of objects fail whose names contain a part.
+// Fail makes puts of objects fail if their names contain a part.
 func (s *Store) Fail(part string, err error) {
 	s.Hook(func(_ context.Context, op, name string) (before, after error) {
 		if op == "put" && strings.Contains(name, part) {
@@ -78,7 +80,8 @@ func (s *Store) Fail(part string, err error) {
 	})
 }
 
-func (s *Store) do(ctx context.Context, op, name string, carryOut func() error) error {
+// request calls the hook and performs a request.
+func (s *Store) request(ctx context.Context, op, name string, perform func() error) error {
 	var before, after error
 	if h := s.hook.Load(); h != nil && *h != nil {
 		before, after = (*h)(ctx, op, name)
@@ -88,7 +91,7 @@ func (s *Store) do(ctx context.Context, op, name string, carryOut func() error) 
 	if s.requests++; before != nil {
 		return before
 	}
-	if err := carryOut(); after == nil {
+	if err := perform(); after == nil {
 		return err
 	}
 	return after
@@ -100,7 +103,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 	if err != nil || int64(len(body)) != size {
 		return made, fmt.Errorf("%d bytes of %d: %w", len(body), size, err)
 	}
-	err = s.do(ctx, "put", name, func() error {
+	err = s.request(ctx, "put", name, func() error {
 		if _, there := s.objects[name]; there {
 			return fmt.Errorf("%w: %s", objects.ErrExists, name)
 		}
@@ -113,7 +116,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 
 // Replace implements [objects.Store].
 func (s *Store) Replace(ctx context.Context, name string, body []byte) (made time.Time, err error) {
-	err = s.do(ctx, "replace", name, func() error {
+	err = s.request(ctx, "replace", name, func() error {
 		made = s.now
 		s.objects[name] = object{bytes.Clone(body), made}
 		return nil
@@ -124,7 +127,7 @@ func (s *Store) Replace(ctx context.Context, name string, body []byte) (made tim
 // Get implements [objects.Store].
 func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry,
 	err error) {
-	err = s.do(ctx, "get", name, func() error {
+	err = s.request(ctx, "get", name, func() error {
 		o, there := s.objects[name]
 		if !there {
 			return fmt.Errorf("%w: %s", objects.ErrNotFound, name)
@@ -142,7 +145,7 @@ func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.
 
 // List implements [objects.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) (listed []objects.Entry, err error) {
-	err = s.do(ctx, "list", prefix, func() error {
+	err = s.request(ctx, "list", prefix, func() error {
 		for _, name := range slices.Sorted(maps.Keys(s.objects)) {
 			if strings.HasPrefix(name, prefix) && name > after && (limit == 0 || len(listed) < limit) {
 				o := s.objects[name]
@@ -159,13 +162,13 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (list
 
 // Delete implements [objects.Store].
 func (s *Store) Delete(ctx context.Context, name string) error {
-	return s.do(ctx, "delete", name, func() error { delete(s.objects, name); return nil })
+	return s.request(ctx, "delete", name, func() error { delete(s.objects, name); return nil })
 }
 
 // RemoveLeftovers implements [objects.Store].
 func (s *Store) RemoveLeftovers(context.Context, time.Time) (int, error) { return 0, nil }
 
-// Set makes an object, or another one of a name, without a request.
+// Set creates or replaces an object without a request.
 func (s *Store) Set(name string, body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +189,7 @@ func (s *Store) Clear() {
 	clear(s.objects)
 }
 
-// Names lists the objects whose names have a prefix.
+// Names returns the names of objects that have a prefix.
 func (s *Store) Names(prefix string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,21 +198,21 @@ func (s *Store) Names(prefix string) []string {
 	})
 }
 
-// Requests counts the requests so far.
+// Requests returns the number of requests so far.
 func (s *Store) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests
 }
 
-// Now is the clock of the store.
+// Now returns the time of the store's clock.
 func (s *Store) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now
 }
 
-// Pass sets the clock forward, or back.
+// Pass moves the clock forward, or back if d is negative.
 func (s *Store) Pass(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
