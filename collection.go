@@ -144,7 +144,7 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 
 // create creates an index file without documents. Its codec needs no training.
 func (c *Collection) create(ctx context.Context, dim int, build *index.BuildOptions) (err error) {
-	if build.Codec, err = codec.Flat(dim); err != nil {
+	if build.Codec, err = codec.NewFlat(dim); err != nil {
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	// Training needs at least one document, which is not stored.
@@ -263,7 +263,7 @@ func (c *Collection) open(ctx context.Context) error {
 		return err
 	}
 	const only = "index"
-	s, err := store.Over(ctx, map[string]store.Opened{only: {Index: ix}}, o)
+	s, err := store.FromIndexes(ctx, map[string]store.OpenIndex{only: {Index: ix}}, o)
 	if err != nil {
 		return optionError(errors.Join(err, ix.Close()))
 	}
@@ -282,7 +282,7 @@ func optionError(err error) error {
 
 // Close ends searches and other reads, finishes the changes that have begun and the training that growth has begun, and
 // closes the files. That training may take as long as building the index. When Close returns, the file can be opened
-// again, unless the caller still holds a snapshot of [Collection.Index] or of [Collection.Set]. Later calls return
+// again, unless the caller still holds a snapshot of [Collection.Index] or of [Collection.Catalog]. Later calls return
 // [ErrClosed]. Close may be called more than once; concurrent calls wait for the first.
 func (c *Collection) Close() error { return c.closeOnce() }
 
@@ -291,7 +291,7 @@ func (c *Collection) closeAll() error {
 	c.closed = true
 	c.mu.Unlock()
 	ctx := context.Background()
-	err := c.docs.Grown(ctx)
+	err := c.docs.WaitForGrowth(ctx)
 	c.endReads()
 	err = errors.Join(err, c.docs.Store().Close(ctx))
 	c.calls.Wait()
@@ -414,7 +414,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 	}
 	m, err := modelof.Of(e, dir, o)
 	if err == nil && !c.opts.AnyModel {
-		m.Near = e.Config().Near
+		m.NearFingerprint = e.Config().Near
 		err = indexModel.CheckQueries(m)
 	}
 	if err != nil {
@@ -423,7 +423,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 		}
 		return nil, nil, err
 	}
-	m.Near = ""
+	m.NearFingerprint = ""
 	return e, m, nil
 }
 
@@ -440,10 +440,10 @@ func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 	return m, err
 }
 
-// Set returns the collection as a catalog for package server: server.New makes a [net/http.Handler] of it and of the
+// Catalog returns the collection as a catalog for package server: server.New makes a [net/http.Handler] of it and of the
 // encoder. This package does not do so itself, because that would link the service into every program. The catalog ends
 // with the collection, and both may be used at the same time.
-func (c *Collection) Set() collection.Catalog { return c.docs.Store().Set() }
+func (c *Collection) Catalog() collection.Catalog { return c.docs.Store().Catalog() }
 
 // Backup writes a copy of the index to a file, and checks it. Searches and changes may go on meanwhile. An existing
 // backup is replaced. Errors are those of [index.Index.BackupTo].

@@ -7,7 +7,7 @@
 //	hits, err := docs.Search(ctx, plaid.Query{Text: "what hunts in the dark?"})
 //
 // A [Collection] is one index file with its encoder, its searcher and its word index. It may begin empty, takes changes
-// while it is searched, and can be served over HTTP by package server ([Collection.Set]).
+// while it is searched, and can be served over HTTP by package server ([Collection.Catalog]).
 //
 // A model reads a few hundred tokens of a text. A longer text is split into passages when it is added, so that all of
 // it can be found; [Options.Passages] says how. Searches return documents with their best passages, or passages alone

@@ -47,7 +47,7 @@ func (c *Collection) storedPayload(d *Document) ([]byte, error) {
 		return nil, err
 	}
 	p := bytes.TrimSpace(d.Payload)
-	if vectors.NoPayload(p) {
+	if vectors.IsEmptyPayload(p) {
 		p = nil
 	}
 	err = jsontext.Members(objectOrEmpty(p), func(key string, _ json.RawMessage) error {
@@ -84,7 +84,7 @@ func withText(payload []byte, title, text string) ([]byte, error) {
 		if f.value == "" {
 			continue
 		}
-		text, err := jsontext.Plain(f.value)
+		text, err := jsontext.MarshalUnescaped(f.value)
 		if err != nil {
 			return nil, err
 		}
@@ -141,14 +141,14 @@ func (c *Collection) Get(ctx context.Context, id string) (d Document, err error)
 // readDocument reads a document, and puts its text together if it is stored as passages.
 func readDocument(ctx context.Context, snap *index.Snapshot, id string) (d Document, err error) {
 	// Find the document, or its passages.
-	named, _, err := snap.Named(ctx, []string{id})
+	named, _, err := snap.OrdinalsOfIDs(ctx, []string{id})
 	if err != nil {
 		return d, err
 	}
 	ordinals := named.ToArray()
 	switch {
 	case len(ordinals) == 0:
-		return d, snap.NotFound(id)
+		return d, snap.NotFoundError(id)
 	case snap.ID(ordinals[0]) == id:
 		stored, err := snap.Payload(ordinals[0])
 		return splitStored(id, slices.Clone(stored)), err
@@ -162,7 +162,7 @@ func readDocument(ctx context.Context, snap *index.Snapshot, id string) (d Docum
 			return d, err
 		}
 		p := splitStored(id, slices.Clone(stored))
-		passage, err := vectors.PassageOf(snap.ID(ordinal), stored)
+		passage, err := vectors.PassageFromPayload(snap.ID(ordinal), stored)
 		if err == nil && passage != nil && passage.End-passage.Start == len(p.Text) {
 			gap := passage.Start - len(text)
 			if gap > remainingGaps { // the positions in the payloads are not true: use one blank
@@ -255,7 +255,7 @@ func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 		if isReservedField(key) {
 			return index.Affected{}, fmt.Errorf("%w: field %q belongs to the vectors: use Update", ErrPayload, key)
 		}
-		if set[key], err = jsontext.Plain(value); err != nil {
+		if set[key], err = jsontext.MarshalUnescaped(value); err != nil {
 			return index.Affected{}, fmt.Errorf("%w: field %q: %w", ErrPayload, key, err)
 		}
 	}

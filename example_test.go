@@ -151,7 +151,7 @@ func ExampleCollection_Update() {
 }
 
 // The HTTP service over a collection that the program goes on using.
-func ExampleCollection_Set() {
+func ExampleCollection_Catalog() {
 	ctx := context.Background()
 	docs, remove := animals(ctx)
 	defer remove()
@@ -159,7 +159,7 @@ func ExampleCollection_Set() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	handler, err := server.New(docs.Set(), encoder, nil)
+	handler, err := server.New(docs.Catalog(), encoder, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func ExampleCollection_Set() {
 		log.Fatal(err)
 	}
 	defer answer.Body.Close()
-	fmt.Println(answer.Status, docs.Set().Names())
+	fmt.Println(answer.Status, docs.Catalog().Names())
 	// Output:
 	// 200 OK [docs]
 }

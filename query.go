@@ -197,7 +197,7 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 	q := r.query
 	if q.Keywords {
 		hits, err := r.searchKeywords(q.rankingPage())
-		return search.Ranked(hits), err
+		return search.RankedHits(hits), err
 	}
 	sq := search.Query{Vectors: q.Vectors}
 	if q.Vectors == nil {
@@ -218,8 +218,8 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 		}
 		sq.Vectors, sq.Dim = encoded.Vectors, r.encoder.Dim()
 		if q.Highlight {
-			r.queryTokens, r.noTokens = highlight.Kept(r.encoder, encode.Query, q.Text)
-			if r.noTokens != nil && !highlight.Unknown(r.noTokens) {
+			r.queryTokens, r.noTokens = highlight.KeptTokens(r.encoder, encode.Query, q.Text)
+			if r.noTokens != nil && !highlight.IsUnknown(r.noTokens) {
 				return nil, r.noTokens
 			}
 		}
@@ -228,10 +228,10 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 	o.Filter = r.filter
 	if !q.Hybrid {
 		hits, err := r.searchVectors(sq, o)
-		return search.Ranked(hits), err
+		return search.RankedHits(hits), err
 	}
 	p := q.rankingPage()
-	sidePage := p.Sides(r.snapshot.Most())
+	sidePage := p.RankingPage(r.snapshot.MaxHits())
 	o.SetPage(sidePage)
 	byVectors, err := r.searchVectors(sq, o)
 	if err != nil {
@@ -242,7 +242,7 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 		return nil, err
 	}
 	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sidePage,
-		search.Ranked(byVectors), search.Ranked(byWords))
+		search.RankedHits(byVectors), search.RankedHits(byWords))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.coll.path, ErrOption, err)
 	}
@@ -291,7 +291,7 @@ func (r *searchRun) readHit(h *search.Hit) (Hit, error) {
 	d := splitStored(h.ID, slices.Clone(stored))
 	hit := Hit{ID: h.ID, Score: float64(h.Score), Title: d.Title, Text: d.Text, Payload: d.Payload, Passage: h.Passage}
 	if hit.Passage == nil && len(h.Passages) == 0 {
-		if hit.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
+		if hit.Passage, err = vectors.PassageFromPayload(h.ID, stored); err != nil {
 			hit.Passage = nil // the payload of another program: it does not describe a passage
 		}
 	}
@@ -314,9 +314,9 @@ func (r *searchRun) highlightSpans(h *search.Hit, stored json.RawMessage) (spans
 		return nil, r.noTokens, nil
 	}
 	pool := max(r.snapshot.Snapshot().Header().Build.Pool, r.encoder.Config().Pool)
-	d, err := highlight.Find(r.encoder, stored, nil, h.Tokens, pool)
+	d, err := highlight.FindSourceText(r.encoder, stored, nil, h.Tokens, pool)
 	switch {
-	case highlight.Unknown(err):
+	case highlight.IsUnknown(err):
 		return nil, err, nil
 	case err != nil:
 		return nil, nil, err

@@ -47,7 +47,7 @@ func newHost(w *work) (*host, error) {
 	}
 	switch w.pairs.kind {
 	case C.PLAID_OWN:
-		h.pairs = maxsim.Own(int(w.pairs.count))
+		h.pairs = maxsim.OwnDocuments(int(w.pairs.count))
 	case C.PLAID_LISTED:
 		queries := cSlice((*int32)(w.pairs.queries), w.pairCount)
 		h.pairs = maxsim.Listed(queries, cSlice((*int32)(w.pairs.docs), w.pairCount))
@@ -108,7 +108,7 @@ func (h *hostSide) setBatch(s *side) error {
 	l := &h.batch.Layout
 	switch {
 	case s.offsets != nil:
-		l.Longest = int(s.longest)
+		l.MaxItemRows = int(s.longest)
 		return h.setOffsets(s)
 	case s.longest == 0: // items without rows
 		h.offsets = slices.Grow(h.offsets[:0], int(s.items)+1)[:s.items+1]
@@ -116,9 +116,9 @@ func (h *hostSide) setBatch(s *side) error {
 		l.Offsets = h.offsets
 		return nil
 	}
-	l.Count, l.Longest, l.Stride = int(s.items), int(s.longest), int(s.stride)
+	l.Count, l.MaxItemRows, l.Stride = int(s.items), int(s.longest), int(s.stride)
 	if s.items < 2 {
-		l.Stride = max(l.Stride, l.Longest)
+		l.Stride = max(l.Stride, l.MaxItemRows)
 	}
 	if s.items == 0 {
 		return nil

@@ -79,7 +79,7 @@ type Quantizer struct {
 	lut     []float32 // 256 rows: the weights of the 8/n fields of a byte
 	buckets *bucketer // of a table codebook; without it the codec cannot encode (ErrNoCutoffs)
 	rows    *centroidRows
-	flat    bool // a codec of [Flat]
+	flat    bool // a codec of [NewFlat]
 }
 
 // centroidRows is the centroids as float32. They are computed when the first vector is
@@ -206,23 +206,23 @@ func (c *Quantizer) centroidScale(code uint32) float32 {
 // Normalize scales each row of x to unit length, in place. It sums in float64. A zero row stays zero.
 func Normalize(x []float32, dim int) {
 	for ; len(x) >= dim && dim > 0; x = x[dim:] {
-		Unit(x[:dim], Square(x[:dim]))
+		ScaleToUnit(x[:dim], SquaredNorm(x[:dim]))
 	}
 }
 
-// NormalizeWide is Normalize in several goroutines. A number of threads below 1 means one per processor.
-func NormalizeWide(x []float32, dim, threads int) {
+// NormalizeParallel is Normalize in several goroutines. A number of threads below 1 means one per processor.
+func NormalizeParallel(x []float32, dim, threads int) {
 	_ = forBlocks(context.Background(), len(x)/dim, blockRows, threads, func(_, _, lo, hi int) error {
 		Normalize(x[lo*dim:hi*dim], dim)
 		return nil
 	})
 }
 
-// Square returns the squared length of x, summed in float64.
-func Square(x []float32) float64 { return floats.SquaredNorm(x) }
+// SquaredNorm returns the squared length of x, summed in float64.
+func SquaredNorm(x []float32) float64 { return floats.SquaredNorm(x) }
 
-// Unit scales a row with a known [Square] to unit length, in place, as [Normalize] does.
-func Unit(x []float32, square float64) {
+// ScaleToUnit scales a row with a known [SquaredNorm] to unit length, in place, as [Normalize] does.
+func ScaleToUnit(x []float32, square float64) {
 	if square > 0 {
 		floats.Scale(x, 1/math.Sqrt(square))
 	}
@@ -247,12 +247,12 @@ func dot64(x, y []float32) float64 {
 	return s0 + s1 + s2 + s3
 }
 
-// Flat returns a codec without training, for collections that are too small to train on: one zero centroid,
+// NewFlat returns a codec without training, for collections that are too small to train on: one zero centroid,
 // and 256 equally spaced levels for each component. A vector is scaled so that its largest component is the
 // last level, and the factor undoes that. So the error depends on the vector alone: it is at most
 // m·√dim/255 of its length, where m is the largest component of the vector at unit length. The error wraps
 // [ErrShape].
-func Flat(dim int) (*Quantizer, error) {
+func NewFlat(dim int) (*Quantizer, error) {
 	if dim < 1 || dim > kernels.MaxDim {
 		return nil, fmt.Errorf("%w: dimension %d is not in 1..%d", ErrShape, dim, kernels.MaxDim)
 	}

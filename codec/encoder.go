@@ -38,7 +38,7 @@ type deviceEncoder struct {
 // [Quantizer.Encode]. unit means that vectors are scaled to unit length first, as by [Normalize]. Errors are
 // those of ctx and be, or wrap [ErrNoCutoffs] or [kernels.ErrUnavailable].
 //
-// A device encodes whole tokens if it can. For codecs with a table of weights, and for [Flat] codecs, it only
+// A device encodes whole tokens if it can. For codecs with a table of weights, and for [NewFlat] codecs, it only
 // finds the nearest centroids.
 func (c *Quantizer) NewEncoder(ctx context.Context, threads int, be kernels.Backend, unit bool) (*Encoder, error) {
 	e := &Encoder{codec: c, threads: threads, unit: unit}
@@ -104,18 +104,18 @@ func (e *Encoder) Encode(ctx context.Context, dst *Block, x []float32) error {
 	return e.device.completeOrRemove(ctx, dst, n, err)
 }
 
-// Resident reports whether the vectors are on the device of the encoder, and the device encodes whole
+// CanEncodeResident reports whether the vectors are on the device of the encoder, and the device encodes whole
 // tokens.
-func (e *Encoder) Resident(v kernels.ResidentVectors) bool {
+func (e *Encoder) CanEncodeResident(v kernels.ResidentVectors) bool {
 	b, ok := e.backend.(kernels.ResidentBuilder)
 	if !ok || e.device == nil {
 		return false
 	}
 	_, encodes := e.device.TokenEncoder.(kernels.ResidentEncoder)
-	return encodes && b.Holds(v)
+	return encodes && b.HasVectors(v)
 }
 
-// EncodeResident is Encode for n vectors on the device ([Encoder.Resident]), from first on.
+// EncodeResident is Encode for n vectors on the device ([Encoder.CanEncodeResident]), from first on.
 func (e *Encoder) EncodeResident(ctx context.Context, dst *Block, v kernels.ResidentVectors, first, n int) error {
 	tokens := e.device.appendTokens(dst, n)
 	err := e.device.TokenEncoder.(kernels.ResidentEncoder).EncodeResident(ctx, tokens, v, first)

@@ -20,8 +20,8 @@ type kmeans struct {
 	threads    int
 	backend    kernels.Backend
 	progress   func(rows int)
-	deviceRows kernels.KeptRows // the rows on a device, or nil if the backend gets them in every round
-	squares    []float64        // squared lengths of rows on a device, by position in rows
+	deviceRows kernels.DeviceRows // the rows on a device, or nil if the backend gets them in every round
+	squares    []float64          // squared lengths of rows on a device, by position in rows
 
 	centroids []float32
 	codes     []uint32 // by position in rows
@@ -131,7 +131,7 @@ func (km *kmeans) run(ctx context.Context, iterations int) error {
 	}
 	if kept, ok := km.deviceRows.(kernels.ResidentRows); ok {
 		km.squares = make([]float64, len(km.rows))
-		return kept.Squares(ctx, km.squares)
+		return kept.SquaredLengths(ctx, km.squares)
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ const meansBlock = 64
 // updateMeans computes the direction of the mean for each centroid.
 func (km *kmeans) updateMeans(ctx context.Context) error {
 	if km.deviceRows != nil {
-		return km.deviceRows.Means(ctx, km.centroids, km.order, km.starts)
+		return km.deviceRows.UpdateCentroids(ctx, km.centroids, km.order, km.starts)
 	}
 	sums := make([][]float64, workers(km.k, meansBlock, km.threads))
 	return forBlocks(ctx, km.k, meansBlock, km.threads, func(w, _, lo, hi int) error {

@@ -15,7 +15,7 @@ type points interface {
 	// read returns vectors, which must not be changed.
 	read(ctx context.Context, numbers []uint32) ([][]float32, error)
 	// keep copies vectors to the device of a backend. It returns nil if they stay in memory.
-	copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error)
+	copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.DeviceRows, error)
 }
 
 // matrixPoints is points that are the rows of a matrix in memory.
@@ -35,12 +35,12 @@ func (m matrixPoints) read(_ context.Context, numbers []uint32) ([][]float32, er
 }
 
 // copyToDevice returns nil if the backend has no device, or too little memory on it.
-func (m matrixPoints) copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.KeptRows, error) {
-	keeper, ok := b.(kernels.RowKeeper)
+func (m matrixPoints) copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.DeviceRows, error) {
+	keeper, ok := b.(kernels.RowUploader)
 	if !ok {
 		return nil, nil
 	}
-	kept, err := keeper.KeepRows(ctx, m.x, m.dim, numbers)
+	kept, err := keeper.UploadRows(ctx, m.x, m.dim, numbers)
 	if errors.Is(err, kernels.ErrDeviceMemory) {
 		return nil, nil
 	}
@@ -97,7 +97,7 @@ func (p *devicePoints) read(ctx context.Context, numbers []uint32) ([][]float32,
 	x := make([]float32, n*dim)
 	floats.DecodeFloat16(x, halves)
 	if p.Unit {
-		NormalizeWide(x, dim, p.threads)
+		NormalizeParallel(x, dim, p.threads)
 	}
 	rows := make([][]float32, n)
 	for i := range rows {
@@ -108,7 +108,7 @@ func (p *devicePoints) read(ctx context.Context, numbers []uint32) ([][]float32,
 
 func (p *devicePoints) copyToDevice(
 	ctx context.Context, b kernels.Backend, numbers []uint32,
-) (kernels.KeptRows, error) {
+) (kernels.DeviceRows, error) {
 	return p.prepareOnDevice(ctx, b, p.vectorNumbers(numbers))
 }
 
@@ -126,11 +126,11 @@ func (p *devicePoints) prepareOnDevice(
 	ctx context.Context, b kernels.Backend, numbers []uint32,
 ) (kernels.ResidentRows, error) {
 	keeper, ok := b.(kernels.ResidentBuilder)
-	if !ok || !keeper.Holds(p.Vectors) {
+	if !ok || !keeper.HasVectors(p.Vectors) {
 		return nil, fmt.Errorf("codec: %w: vectors that are not on the device of %s",
 			kernels.ErrUnavailable, b.Name())
 	}
-	return keeper.KeepResident(ctx, p.Vectors, numbers, p.Unit)
+	return keeper.SelectRows(ctx, p.Vectors, numbers, p.Unit)
 }
 
 // runResident is runAll for vectors on a device.
@@ -146,13 +146,13 @@ func (km *kmeans) runResident(ctx context.Context, s *ResidentSample) error {
 	if err := kept.Nearest(ctx, codes, scores, km.centroids, km.progress); err != nil {
 		return err
 	}
-	if err := kept.Squares(ctx, squares); err != nil {
+	if err := kept.SquaredLengths(ctx, squares); err != nil {
 		return err
 	}
 	starts, order := make([]int, km.k+1), make([]uint32, n)
 	byCode(starts, order, codes)
 	sums := make([]float32, km.k*km.dim)
-	if err := kept.Sums(ctx, sums, order, starts); err != nil {
+	if err := kept.SumRows(ctx, sums, order, starts); err != nil {
 		return err
 	}
 	// Count vectors and residuals, and move the centroids.

@@ -57,7 +57,7 @@ func (km *kmeans) runAll(ctx context.Context, blocks iter.Seq2[[]float32, error]
 		}
 		return nil
 	}
-	err = parallel.Line(ctx, buffers, readBlocks, func(b *[]float32) error { return s.assignBlock(ctx, *b) })
+	err = parallel.Pipeline(ctx, buffers, readBlocks, func(b *[]float32) error { return s.assignBlock(ctx, *b) })
 	if err != nil {
 		return err
 	}

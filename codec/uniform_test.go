@@ -145,7 +145,7 @@ func TestStepOfNothing(t *testing.T) {
 func TestFlat(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, dim := range []int{1, 2, 3, 48, 128, 300} {
-		c, err := Flat(dim)
+		c, err := NewFlat(dim)
 		require.NoError(t, err)
 		for _, spread := range []float64{0, 1, 4} { // from equal components to one large one
 			const n = 50
@@ -166,6 +166,6 @@ func TestFlat(t *testing.T) {
 			require.LessOrEqual(t, math.Sqrt(got/n), math.Sqrt(want/n)+1e-4, "dim %d, spread %g", dim, spread)
 		}
 	}
-	_, err := Flat(0)
+	_, err := NewFlat(0)
 	require.ErrorIs(t, err, ErrShape)
 }

@@ -10,9 +10,9 @@
 // Package collectiontest tests that implementations do what these interfaces say. What only some of them can do is an
 // interface of its own, which callers look for by a type assertion:
 //
-//	a [Catalog]       [Readier], [Disker], [Panicker], [Restorer], [Spread], [Trainer]
+//	a [Catalog]       [ReadinessReporter], [DiskReporter], [PanicCounter], [Restorer], [Distributed], [Trainer]
 //	a [Collection]    [Backuper], [Retrainer], [Verifier], [Compacter]
-//	a [Snapshot]      [Explainer], [Keywords], [Faceter], [Measured]
+//	a [Snapshot]      [Explainer], [Keywords], [Faceter], [Traceable]
 //
 // A method of such an interface may still return [ErrUnsupported].
 package collection
@@ -34,15 +34,15 @@ import (
 // Catalog holds the collections of a service by name. It is safe for concurrent use.
 type Catalog interface {
 	// Place returns where the collections are, such as a folder or an address, for messages.
-	Place() string
+	Location() string
 	// Names returns the names of all collections, in order.
 	Names() []string
 	// Get returns a collection. The error is [ErrUnknown] if it does not exist.
 	Get(name string) (Collection, error)
 	// Declare creates a collection without documents. It is durable when Declare returns.
-	Declare(ctx context.Context, name string, c Config) (Collection, error)
+	Create(ctx context.Context, name string, c Config) (Collection, error)
 	// Drop removes a collection. If the name does not exist, it does nothing.
-	Drop(ctx context.Context, name string) (existed bool, err error)
+	Remove(ctx context.Context, name string) (existed bool, err error)
 }
 
 // Collection is a collection of documents. When a method that changes it returns, the change is durable, and later
@@ -59,7 +59,7 @@ type Collection interface {
 	Snapshot(ctx context.Context) (Snapshot, error)
 	Update(ctx context.Context, docs []DocumentInput, o UpdateOptions) (Receipt, error)
 	// Delete and UpdateMetadata return how many documents and passages they changed. The selection must have exactly
-	// one criterion ([Selection.CheckOne]).
+	// one criterion ([Selection.CheckExactlyOne]).
 	Delete(ctx context.Context, chosen Selection) (index.Affected, error)
 	UpdateMetadata(ctx context.Context, chosen Selection, set map[string]json.RawMessage) (index.Affected, error)
 }
@@ -101,7 +101,7 @@ type Snapshot interface {
 	// Dim returns the dimension of the vectors, 0 while it is not known.
 	Dim() int
 	// Most returns how many documents a search may return.
-	Most() int
+	MaxHits() int
 	// Filter returns a filter for Search that lets the documents of a selection through. nil means all documents.
 	Filter(ctx context.Context, s Selection) (*search.Filter, error)
 	// Check returns an error for a faulty query. It does not search.
@@ -126,8 +126,8 @@ type ReadOptions struct {
 	Metadata, Vectors bool
 }
 
-// NumberOf returns the number of a hit's document: the shard in the upper 32 bits, and the ordinal in the lower ones.
-func NumberOf(h *search.Hit) uint64 { return uint64(h.Shard)<<32 | uint64(h.Ordinal) }
+// HitNumber returns the number of a hit's document: the shard in the upper 32 bits, and the ordinal in the lower ones.
+func HitNumber(h *search.Hit) uint64 { return uint64(h.Shard)<<32 | uint64(h.Ordinal) }
 
 // Selection selects documents. A document has to meet all criteria that are not nil. A list without entries selects
 // nothing, and the zero Selection selects all documents. Entries of a list that do not exist are ignored.
@@ -171,8 +171,8 @@ func (s *Selection) criteria() (n int) {
 	return n
 }
 
-// All reports whether the selection selects all documents.
-func (s *Selection) All() bool { return s.criteria() == 0 }
+// SelectsAll reports whether the selection selects all documents.
+func (s *Selection) SelectsAll() bool { return s.criteria() == 0 }
 
 // Check returns [ErrSelection] if the selection has more than one criterion.
 func (s *Selection) Check() error {
@@ -182,10 +182,10 @@ func (s *Selection) Check() error {
 	return nil
 }
 
-// CheckOne returns [ErrSelection] unless the selection has exactly one criterion: an empty request must not delete all
+// CheckExactlyOne returns [ErrSelection] unless the selection has exactly one criterion: an empty request must not delete all
 // documents.
-func (s *Selection) CheckOne() error {
-	if s.All() {
+func (s *Selection) CheckExactlyOne() error {
+	if s.SelectsAll() {
 		return fmt.Errorf("%w: it is empty: give document_ids, ids or a condition", ErrSelection)
 	}
 	return s.Check()

@@ -24,13 +24,13 @@ type DocumentInput struct {
 	// Metadata is a JSON object or nothing; [vectors.CheckDocument] has the rules. A key _id is not kept.
 	Metadata json.RawMessage
 	// KeepMetadata says that a document without metadata keeps that of the document that it replaces
-	// ([index.Snapshot.KeptPayload]).
+	// ([index.Snapshot.PayloadToKeep]).
 	KeepMetadata bool
 }
 
 // StoredDocument is a document as it was stored.
 type StoredDocument struct {
-	Number uint64 // see [NumberOf]
+	Number uint64 // see [HitNumber]
 	ID     string
 	// Of is the id of the document that this passage belongs to, and Passage its number. An Of of "" means that this
 	// is a document.
@@ -87,13 +87,13 @@ func CheckDocuments(docs []DocumentInput, dim int) ([]DocumentInput, error) {
 
 // withoutID returns metadata without _id, in its stored form: nil for nothing, null and {}.
 func withoutID(m json.RawMessage) (json.RawMessage, error) {
-	if vectors.NoPayload(m) {
+	if vectors.IsEmptyPayload(m) {
 		return nil, nil
 	}
 	if m = bytes.TrimSpace(m); len(m) > MaxMetadata {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are possible", ErrMetadata, len(m), MaxMetadata)
 	}
-	if _, found := IDOf(m); !found {
+	if _, found := MetadataID(m); !found {
 		return m, nil
 	}
 	out := []byte{'{'}
@@ -103,14 +103,14 @@ func withoutID(m json.RawMessage) (json.RawMessage, error) {
 		}
 		return nil
 	})
-	if out = append(out, '}'); vectors.NoPayload(out) {
+	if out = append(out, '}'); vectors.IsEmptyPayload(out) {
 		return nil, err
 	}
 	return out, err
 }
 
-// IDOf returns the value of _id in metadata, if there is one. The key is case-sensitive.
-func IDOf(metadata json.RawMessage) (value json.RawMessage, found bool) {
+// MetadataID returns the value of _id in metadata, if there is one. The key is case-sensitive.
+func MetadataID(metadata json.RawMessage) (value json.RawMessage, found bool) {
 	err := jsontext.Members(metadata, func(key string, v json.RawMessage) error {
 		if key == vectors.IDField {
 			value, found = v, true

@@ -58,9 +58,9 @@ func (e *BusyError) Error() string {
 // Unwrap returns [ErrBusy].
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
-// PartlyError means that a change was made in some shards of a collection but not, or not certainly, in others. Err is
+// PartialError means that a change was made in some shards of a collection but not, or not certainly, in others. Err is
 // the reason; it wraps [storage.ErrOutcomeUnknown] if the other shards may have made the change.
-type PartlyError struct {
+type PartialError struct {
 	// Documents has the indices in the request of the documents that were stored, in order, nil for other changes.
 	Documents []int
 	// Done counts the documents and passages that were changed.
@@ -68,7 +68,7 @@ type PartlyError struct {
 	Err  error
 }
 
-func (e *PartlyError) Error() string {
+func (e *PartialError) Error() string {
 	const maxShown = 20 // indices in the message
 	var b strings.Builder
 	fmt.Fprintf(&b, "the change was made in part: %d documents and %d passages", e.Done.Documents, e.Done.Passages)
@@ -82,7 +82,7 @@ func (e *PartlyError) Error() string {
 }
 
 // Unwrap returns the cause.
-func (e *PartlyError) Unwrap() error { return e.Err }
+func (e *PartialError) Unwrap() error { return e.Err }
 
 // DocumentError says which document of a request is refused, and why. Err wraps [ErrMetadata], [vectors.ErrText],
 // [vectors.ErrShape], [vectors.ErrValue], [vectors.ErrID], [index.ErrDimension] or [index.ErrDuplicateID]. Nothing of

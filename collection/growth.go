@@ -50,8 +50,8 @@ func (g Growth) Completed() (Growth, error) {
 	return g, nil
 }
 
-// Least returns the number of tokens from which a collection is trained.
-func (g *Growth) Least() int64 { return max(g.Flat, 1) }
+// MinTokens returns the number of tokens from which a collection is trained.
+func (g *Growth) MinTokens() int64 { return max(g.Flat, 1) }
 
 // Stage is how far a collection has grown; see [Growth].
 type Stage string
@@ -86,7 +86,7 @@ func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	if t.Stage != StageFlat {
 		return nil, nil
 	}
-	return codec.Flat(dim)
+	return codec.NewFlat(dim)
 }
 
 // Encoding describes how a collection is encoded at present.

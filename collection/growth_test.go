@@ -109,9 +109,9 @@ func TestSelectionWays(t *testing.T) {
 		{Selection{Numbers: []uint64{1}}, false, true, true},
 		{Selection{Numbers: []uint64{1}, IDs: []string{"a"}}, false, false, false},
 	} {
-		require.Equal(t, c.all, c.s.All())
+		require.Equal(t, c.all, c.s.SelectsAll())
 		require.Equal(t, c.check, c.s.Check() == nil)
-		require.Equal(t, c.one, c.s.CheckOne() == nil)
+		require.Equal(t, c.one, c.s.CheckExactlyOne() == nil)
 	}
-	require.ErrorIs(t, (&Selection{}).CheckOne(), ErrSelection)
+	require.ErrorIs(t, (&Selection{}).CheckExactlyOne(), ErrSelection)
 }

@@ -47,7 +47,7 @@ var kindTable = []struct {
 	kind    Kind
 	matches func(err error) bool
 }{
-	{KindPartlyDone, isType[*PartlyError]},
+	{KindPartlyDone, isType[*PartialError]},
 	{KindUnreachable, unlessUnknown(is(ErrUnreachable))},
 	{KindQueueFull, isType[*BusyError]},
 	{KindDiskFull, unlessUnknown(is(syscall.ENOSPC, syscall.EDQUOT))},

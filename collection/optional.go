@@ -10,25 +10,25 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// Readier is a [Catalog] that may be unreachable as a whole. Ready returns the reason. nil means that it is reachable.
+// ReadinessReporter is a [Catalog] that may be unreachable as a whole. Ready returns the reason. nil means that it is reachable.
 // Load balancers use it to send requests elsewhere.
-type Readier interface {
+type ReadinessReporter interface {
 	Ready() error
 }
 
-// Disker is a [Catalog] on a disk. Disk reports whether the disk was full at the last write, and how many bytes are
+// DiskReporter is a [Catalog] on a disk. Disk reports whether the disk was full at the last write, and how many bytes are
 // free if that is known.
-type Disker interface {
+type DiskReporter interface {
 	Disk() (full bool, free uint64, known bool)
 }
 
-// Panicker is a [Catalog] that counts panics in background work, which no request's goroutine reports.
-type Panicker interface {
+// PanicCounter is a [Catalog] that counts panics in background work, which no request's goroutine reports.
+type PanicCounter interface {
 	Panics() uint64
 }
 
-// Spread is a [Catalog] on several nodes. Layout returns on which, as far as that is known.
-type Spread interface {
+// Distributed is a [Catalog] on several nodes. Layout returns on which, as far as that is known.
+type Distributed interface {
 	Layout() Layout
 }
 
@@ -140,14 +140,14 @@ func (q *KeywordQuery) Page() search.Page {
 	return search.Page{Offset: q.Offset, K: q.K, MinScore: q.MinScore}
 }
 
-// Measured is a [Snapshot] whose searches can be compared with exhaustive ones.
-type Measured interface {
+// Traceable is a [Snapshot] whose searches can be compared with exhaustive ones.
+type Traceable interface {
 	// Traced returns a searcher of the snapshot, which ends with it.
-	Traced() Traced
+	Tracer() Tracer
 }
 
-// Traced is a searcher that can follow a document through a search, such as a [search.Engine].
-type Traced interface {
+// Tracer is a searcher that can follow a document through a search, such as a [search.Engine].
+type Tracer interface {
 	search.Searcher
 	// Trace returns the stage that a document reaches.
 	Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error)

@@ -49,7 +49,7 @@ type Sampled struct {
 
 // SampledClass is what searches for K documents find.
 type SampledClass struct {
-	quality.Found
+	quality.MeasuredRecall
 	// Promised is the recall that the index expects for real questions, from its self-check or its tuning. nil means
 	// that neither was done.
 	Promised *float64 `json:"promised,omitempty"`
@@ -66,9 +66,9 @@ func NewSampled(s quality.Sampled, d *storage.Defaults) *Sampled {
 		Time:     s.Time,
 	}
 	for _, f := range s.Classes {
-		class := SampledClass{Found: f}
+		class := SampledClass{MeasuredRecall: f}
 		if d != nil {
-			if c, ok := d.For(f.K); ok {
+			if c, ok := d.ClassFor(f.K); ok {
 				class.Promised = &c.HeldOut
 			}
 		}

@@ -14,7 +14,7 @@ import (
 func TestSampledJoin(t *testing.T) {
 	part := func(questions int, recall, worst, e, promised float64) *Sampled {
 		return NewSampled(quality.Sampled{
-			Classes: []quality.Found{{K: 10, Questions: questions, Recall: recall, Worst: worst, Error: e}},
+			Classes: []quality.MeasuredRecall{{K: 10, Questions: questions, Recall: recall, Worst: worst, Error: e}},
 			Offered: 50, Measured: int64(questions), Dropped: 1, Failed: 2, Waiting: 3, Time: 4,
 		}, &storage.Defaults{Classes: []storage.DefaultClass{{K: 10, HeldOut: promised}}})
 	}
@@ -36,6 +36,6 @@ func TestSampledJoin(t *testing.T) {
 	require.Same(t, a, a.Join(nil))
 	unasked := a.Join(part(0, 1, 1, 0, .97)).Classes[0]
 	require.Equal(t, []float64{1, .9, .97}, []float64{unasked.Recall, unasked.Worst, *unasked.Promised})
-	require.Nil(t, NewSampled(quality.Sampled{Classes: []quality.Found{{K: 10}}}, nil).Classes[0].Promised)
-	require.Len(t, a.Join(&Sampled{Classes: []SampledClass{{Found: quality.Found{K: 100}}}}).Classes, 2)
+	require.Nil(t, NewSampled(quality.Sampled{Classes: []quality.MeasuredRecall{{K: 10}}}, nil).Classes[0].Promised)
+	require.Len(t, a.Join(&Sampled{Classes: []SampledClass{{MeasuredRecall: quality.MeasuredRecall{K: 100}}}}).Classes, 2)
 }

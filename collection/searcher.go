@@ -105,7 +105,7 @@ func setPayloads(v Snapshot, hits []search.Hit) error {
 		if err == nil {
 			stored = slices.Clone(stored) // the hit outlives the snapshot
 			if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
-				stored = vectors.WholePayload(stored)
+				stored = vectors.DocumentPayload(stored)
 			}
 			h.Payload = search.Payload(stored)
 			err = setPayloads(v, h.Passages)

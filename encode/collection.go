@@ -163,9 +163,9 @@ func (c *Collection) DropVectors() {
 	}
 }
 
-// Bare implements [vectors.Resident]. It does not read the texts again: the payloads are in an
+// DocsWithoutTokens implements [vectors.Resident]. It does not read the texts again: the payloads are in an
 // unnamed file.
-func (c *Collection) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+func (c *Collection) DocsWithoutTokens(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		_, err := c.rowRange(from, to)
 		if err == nil && c.payloads == nil {
@@ -210,11 +210,11 @@ func (c *Collection) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.D
 	if err != nil {
 		return func(yield func(vectors.Document, error) bool) { yield(vectors.Document{}, err) }
 	}
-	return c.Pick(ctx, rows)
+	return c.Select(ctx, rows)
 }
 
-// Pick implements [vectors.Picker].
-func (c *Collection) Pick(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
+// Select implements [vectors.Selector].
+func (c *Collection) Select(ctx context.Context, rows []int) iter.Seq2[vectors.Document, error] {
 	if v := c.vectors; v != nil && int64(v.Len()) <= math.MaxUint32 {
 		return c.readFromDevice(ctx, v, rows)
 	}

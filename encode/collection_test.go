@@ -80,7 +80,7 @@ func TestCollectionIsItsSpool(t *testing.T) {
 						}
 					}
 				}
-			}, c.Pick(t.Context(), rows))
+			}, c.Select(t.Context(), rows))
 		}
 	}
 }

@@ -119,7 +119,7 @@ func isBlankless(r rune) bool {
 	case r >= 0x3000 && r <= 0x30ff, r >= 0xff00 && r <= 0xffef: // with punctuation
 		return true
 	}
-	return human.Blankless(r)
+	return human.HasNoBlanks(r)
 }
 
 // sentenceEnds ends pieces where sentences end.

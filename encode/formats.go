@@ -98,7 +98,7 @@ type Reader struct {
 // registered format ([RegisterFormat]). A suffix without a format is an [ErrSuffix]. A sequence over
 // a regular file or a folder can be iterated again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
-	if f, ok := registeredFormats.Of(name); ok && r.Format == "" {
+	if f, ok := registeredFormats.Find(name); ok && r.Format == "" {
 		return r.convertTexts(ctx, checkedTexts(f.Texts(ctx, name, r.Fields), name))
 	}
 	info, err := os.Stat(name)
@@ -201,7 +201,7 @@ func foreignContentError(begin []byte) error {
 // their first bytes. name is that of the file, and threads parse lines of JSON.
 func (r *Reader) newParser(f Format, name string, threads int) parser {
 	p, fields := r.jsonlParser(threads), true
-	bare, _ := files.Unpacked(name)
+	bare, _ := files.TrimPackedSuffix(name)
 	switch f {
 	case FormatCSV:
 		p = r.parseCSV
@@ -226,7 +226,7 @@ func (r *Reader) newParser(f Format, name string, threads int) parser {
 		if len(begin) == 0 && err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if packing := files.Packing(begin); packing != "" {
+		if packing := files.PackingName(begin); packing != "" {
 			return fmt.Errorf("what is unpacked is compressed by %s once more: unpack it first", packing)
 		}
 		if err := foreignContentError(begin); err != nil {

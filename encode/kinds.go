@@ -77,9 +77,9 @@ func KindOf(name string) (Kind, bool) {
 // Text converts the content of a file to its title, which may be "", and its text. A byte order mark
 // at the beginning is removed.
 func (k Kind) Text(content []byte) (title, text string, err error) {
-	text = string(jsontext.WithoutMark(content))
+	text = string(jsontext.TrimByteOrderMark(content))
 	if err := checkUTF8(text); err != nil {
-		if packing := files.Packing(content); packing != "" {
+		if packing := files.PackingName(content); packing != "" {
 			err = fmt.Errorf("it is compressed by %s: unpack it first", packing)
 		}
 		return "", "", cmp.Or(foreignContentError(content), err)

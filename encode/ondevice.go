@@ -43,7 +43,7 @@ func (l *local) openDevice(ctx context.Context, dir string, o *Options) (*transf
 	if err != nil {
 		return nil, err
 	}
-	m, err := transformer.On(ctx, o.On, c, w, transformer.Options{Memory: o.DeviceMemory})
+	m, err := transformer.OnDevice(ctx, o.On, c, w, transformer.Options{Memory: o.DeviceMemory})
 	if err != nil {
 		if kind := modelDirError(err); kind != err {
 			return nil, &modeldir.ModelError{Path: dir, Err: kind}

@@ -200,7 +200,7 @@ func (p *splitText) passageTexts() iter.Seq2[Text, error] {
 		}
 		for n, part := range p.passages {
 			t := p.text
-			p := vectors.Passage{Of: t.ID, Number: n, Start: part.start, End: part.end}
+			p := vectors.Passage{ParentID: t.ID, Number: n, Start: part.start, End: part.end}
 			t.ID, t.Text, t.Title = p.ID(), t.Text[part.start:part.end], part.title
 			var err error
 			if t.Payload, err = p.Payload(t.Payload); err != nil {
@@ -224,7 +224,7 @@ type passage struct {
 // row of the text. A text that is a passage already stays as it is.
 func (p *passageRules) split(t Text) (splitText, error) {
 	out := splitText{text: t}
-	passage, err := vectors.PassageOf(t.ID, t.Payload)
+	passage, err := vectors.PassageFromPayload(t.ID, t.Payload)
 	if err != nil || passage != nil {
 		out.err = err
 		return out, nil

@@ -186,7 +186,7 @@ func TestPassagesCoverTheText(t *testing.T) {
 		}
 		end := 0
 		for n, p := range got {
-			at, err := vectors.PassageOf(p.ID, p.Payload)
+			at, err := vectors.PassageFromPayload(p.ID, p.Payload)
 			require.NoError(t, err)
 			require.True(t, json.Valid(p.Payload))
 			require.Equal(t, n, at.Number)

@@ -59,7 +59,7 @@ func (p parser) readFile(ctx context.Context, name string) iter.Seq2[Text, error
 		stopped := false
 		err = p(ctx, f, func(t Text, err error) bool {
 			if t.From.Path = name; err == nil {
-				err = changedError(watch.Look())
+				err = changedError(watch.UnchangedSometimes())
 			}
 			stopped = !yield(t, err) || err != nil
 			return !stopped
@@ -202,7 +202,7 @@ func (r *Reader) parseRecord(l textLine) (got record, err error) {
 
 // parseObject parses a JSON object into the text and the fields of rec.
 func (r *Reader) parseObject(line []byte, got *record) error {
-	line = bytes.TrimSpace(jsontext.WithoutMark(line)) // concatenated files have byte order marks inside
+	line = bytes.TrimSpace(jsontext.TrimByteOrderMark(line)) // concatenated files have byte order marks inside
 	if err := checkUTF8(string(line)); err != nil {
 		return err
 	}
@@ -254,14 +254,14 @@ func (r *Reader) parseObject(line []byte, got *record) error {
 	for _, key := range used {
 		delete(m, key)
 	}
-	if vectors.NoPayload(m["metadata"]) {
+	if vectors.IsEmptyPayload(m["metadata"]) {
 		delete(m, "metadata")
 	}
 	if len(m) == 0 {
 		return nil
 	}
 	var err error
-	t.Payload, err = jsontext.Plain(m)
+	t.Payload, err = jsontext.MarshalUnescaped(m)
 	return err
 }
 

@@ -41,7 +41,7 @@ func (e *Encoder) beginResident(ctx context.Context) (*residentEncoding, error) 
 	if !ok {
 		return nil, nil
 	}
-	keeper, ok := d.Model.(transformer.Keeper)
+	keeper, ok := d.Model.(transformer.ResidentModel)
 	if !ok {
 		return nil, nil
 	}
@@ -175,7 +175,7 @@ func (k *residentEncoding) close() {
 
 // computeResident encodes a chunk and leaves its vectors on the device.
 func (l *local) computeResident(ctx context.Context, c *chunk, b *engineBatch) error {
-	keeper, ok := l.engine.(*onDevice).Model.(transformer.Keeper)
+	keeper, ok := l.engine.(*onDevice).Model.(transformer.ResidentModel)
 	if !ok {
 		return fmt.Errorf("%w: vectors stay on no device", errors.ErrUnsupported)
 	}

@@ -293,12 +293,12 @@ func (s *Spooled) InOrder() bool {
 	return len(s.rows) == s.store.Len()
 }
 
-// Matrix calls [vectors.Spool.Matrix]. The documents have to be in order.
+// Matrix calls [vectors.Spool.CompleteMatrix]. The documents have to be in order.
 func (s *Spooled) Matrix(path string) error {
 	if !s.InOrder() {
 		return fmt.Errorf("%w: the vectors are not in the order of the documents", vectors.ErrShape)
 	}
-	return s.store.Matrix(path)
+	return s.store.CompleteMatrix(path)
 }
 
 // Close implements [vectors.Source]. A file that is not temporary stays, with all vectors.

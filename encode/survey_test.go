@@ -125,8 +125,8 @@ func TestChangedWhileRead(t *testing.T) {
 // A file that is replaced by the same bytes while it is read has not changed. Other bytes are noticed
 // before the file ends, and what was read until then was of the file as it was.
 func TestReplacedWhileRead(t *testing.T) {
-	defer func(every time.Duration) { files.LookEvery = every }(files.LookEvery)
-	files.LookEvery = time.Microsecond
+	defer func(every time.Duration) { files.LookInterval = every }(files.LookInterval)
+	files.LookInterval = time.Microsecond
 	content := strings.Repeat(`{"text": "x"}`+"\n", 20_000)
 	for _, name := range []string{"a.jsonl", "a.txt", "a.csv"} {
 		dir := t.TempDir()

@@ -58,7 +58,7 @@ func (c *columns) textFromRow(cells []string, line func(column int) int) (t Text
 	}
 	t.ID, t.Title, t.Text = cell(c.id), cell(c.title), cell(c.text)
 	if len(metadata) > 0 {
-		t.Payload, err = jsontext.Plain(metadata)
+		t.Payload, err = jsontext.MarshalUnescaped(metadata)
 	}
 	return t, err
 }
@@ -88,7 +88,7 @@ func cellValue(cell string) any {
 // parseCSV reads a table as RFC 4180 describes it: a cell in quotation marks may have commas and line
 // ends. The first line names the columns ([Fields.Columns]).
 func (r *Reader) parseCSV(ctx context.Context, in io.Reader, yield func(Text, error) bool) error {
-	unmarked, err := files.UnmarkedReader(in)
+	unmarked, err := files.SkipByteOrderMark(in)
 	if err != nil {
 		return err
 	}

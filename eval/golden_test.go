@@ -132,7 +132,7 @@ func TestGoldenAverages(t *testing.T) {
 func TestPublishedNDCG(t *testing.T) {
 	for set, want := range map[string]float64{"cranfield": 0.5470, "lotte-500": 0.9687, "scifact-sample": 0.8731} {
 		t.Run(set, func(t *testing.T) {
-			qrels, err := eval.LoadQrelsOf(realdata.Path(t, "data", set), "test")
+			qrels, err := eval.LoadSplit(realdata.Path(t, "data", set), "test")
 			require.NoError(t, err)
 			run, err := eval.LoadRun(realdata.Path(t, "data", set, "vectors", "exact-top100.tsv"))
 			require.NoError(t, err)

@@ -106,8 +106,8 @@ func ParseMeasures(names ...string) ([]Measure, error) {
 	return measures, nil
 }
 
-// UsualMeasures is the list of default measures.
-const UsualMeasures = "nDCG@10,R@100,RR@10,AP,Success@5"
+// DefaultMeasures is the list of default measures.
+const DefaultMeasures = "nDCG@10,R@100,RR@10,AP,Success@5"
 
 // ParseMeasureList parses names separated by commas or white space, as in "nDCG@10, P(rel=2)@10".
 // Separators within parentheses belong to the name. A list without a name, or with a measure twice,

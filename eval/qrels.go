@@ -99,11 +99,11 @@ var qrelsHeader = header{
 // LoadQrels reads a regular file with [ReadQrels].
 func LoadQrels(path string) (*Qrels, error) { return load(path, ReadQrels) }
 
-// LoadQrelsOf reads the judgements of a split of a collection in BEIR's layout,
+// LoadSplit reads the judgements of a split of a collection in BEIR's layout,
 // <dir>/qrels/<split>.tsv, plain or compressed, with [ReadQrels]. It needs no other file of the
 // folder. If the split does not exist, the error wraps [fs.ErrNotExist] and names the splits of the
 // folder.
-func LoadQrelsOf(dir, split string) (*Qrels, error) {
+func LoadSplit(dir, split string) (*Qrels, error) {
 	if split == "" || strings.ContainsAny(split, `/\`) || !filepath.IsLocal(split) {
 		return nil, fmt.Errorf("split %q is not the name of a file in qrels", shorten(split))
 	}
@@ -118,7 +118,7 @@ func LoadQrelsOf(dir, split string) (*Qrels, error) {
 		entries, _ := os.ReadDir(filepath.Join(dir, "qrels")) // err describes the problem already
 		var splits []string
 		for _, e := range entries {
-			bare, _ := files.Unpacked(e.Name())
+			bare, _ := files.TrimPackedSuffix(e.Name())
 			if name, ok := strings.CutSuffix(bare, ".tsv"); ok {
 				splits = append(splits, name)
 			}

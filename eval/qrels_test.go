@@ -152,27 +152,27 @@ func TestLoadQrelsOf(t *testing.T) {
 	write := func(name string, data []byte) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "qrels", name), data, 0o644))
 	}
-	_, err := eval.LoadQrelsOf(dir, "test")
+	_, err := eval.LoadSplit(dir, "test")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	write("dev.tsv", []byte("query-id\tcorpus-id\tscore\r\nq 1\td\t1\r\n"))
 	write("train.tsv.gz", gzipped(t, "q d 1\nr d 1\n"))
 	write("notes.txt", nil)
 
 	for split, queries := range map[string][]string{"dev": {"q 1"}, "train": {"q", "r"}} {
-		q, err := eval.LoadQrelsOf(dir, split)
+		q, err := eval.LoadSplit(dir, split)
 		require.NoError(t, err)
 		require.Equal(t, queries, q.Queries())
 	}
-	_, err = eval.LoadQrelsOf(dir, "test")
+	_, err = eval.LoadSplit(dir, "test")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "test.tsv")
 	require.ErrorContains(t, err, "there is dev, train")
 	for _, split := range []string{"", "../dev", `a\b`, ".."} {
-		_, err = eval.LoadQrelsOf(dir, split)
+		_, err = eval.LoadSplit(dir, split)
 		require.ErrorContains(t, err, "is not the name of a file in qrels", split)
 	}
 	write("dev.tsv", []byte("q d 1\nq d 2\n"))
-	_, err = eval.LoadQrelsOf(dir, "dev")
+	_, err = eval.LoadSplit(dir, "dev")
 	require.ErrorIs(t, err, eval.ErrDuplicate)
 	require.ErrorContains(t, err, "dev.tsv:2: ")
 }

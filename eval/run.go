@@ -27,7 +27,7 @@ type Run struct {
 	Tag string
 	// Before is how many better documents of each query the run omits. WriteRun starts ranks after
 	// them.
-	Before int
+	RankOffset int
 
 	queries []string
 	hits    map[string][]ScoredDocument
@@ -241,7 +241,7 @@ func (l Layout) WriteHits(w io.Writer, run *Run) error {
 					shorten(query), shorten(h.Doc), h.Score)
 			}
 			line = append(append(append(append(line[:0], query...), afterQuery...), h.Doc...), separator...)
-			line = append(strconv.AppendInt(line, int64(run.Before+i+1), 10), separator...)
+			line = append(strconv.AppendInt(line, int64(run.RankOffset+i+1), 10), separator...)
 			line = append(appendScore(line, float32(h.Score)), lineEnd...)
 			if _, err := w.Write(line); err != nil {
 				return fmt.Errorf("writing run: %w", err)

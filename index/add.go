@@ -18,10 +18,10 @@ type AddOptions struct {
 	// [ErrDuplicateID].
 	Replace bool
 	// KeepPayload gives an ordinal that comes without a payload, and replaces another of its id,
-	// the payload of the old one ([Snapshot.KeptPayload]). So a passage stays a passage, and a
+	// the payload of the old one ([Snapshot.PayloadToKeep]). So a passage stays a passage, and a
 	// document that had passages keeps the fields that these had in common.
 	KeepPayload bool
-	// Delete lists ids of documents and passages ([Snapshot.Named]) to delete in the same
+	// Delete lists ids of documents and passages ([Snapshot.OrdinalsOfIDs]) to delete in the same
 	// transaction, if documents are added. Unknown ids are ignored, and so are those of documents
 	// that are added.
 	Delete []string
@@ -53,7 +53,7 @@ type AddReport struct {
 	// Kept counts the documents that kept the payload of another document, or of some of its
 	// passages. Deleted and Evicted count the documents that AddOptions.Delete and
 	// AddOptions.MaxDocuments removed.
-	Kept, Deleted, Evicted int
+	KeptPayloads, Deleted, Evicted int
 	// First is the ordinal of the first document; the others follow it.
 	First uint32
 	// Tokens, Zero and Clamped are as in [BuildReport].
@@ -122,19 +122,19 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		return nil, err
 	}
 	report := &AddReport{
-		Docs:      a.admission.docs,
-		Replaced:  a.admission.replaced,
-		Passages:  a.passages,
-		Empty:     enc.Empty,
-		Kept:      a.keptPayloads,
-		Deleted:   a.deletions.Documents - a.admission.replaced - a.evicted,
-		Evicted:   a.evicted,
-		First:     c.snap.State().Docs,
-		Tokens:    enc.Tokens,
-		Zero:      enc.Zero,
-		Clamped:   enc.Clamped,
-		RMSE:      rootMeanSquare(enc.SumSq, enc.Tokens),
-		BuildRMSE: h.Build.RMSE,
+		Docs:         a.admission.docs,
+		Replaced:     a.admission.replaced,
+		Passages:     a.passages,
+		Empty:        enc.Empty,
+		KeptPayloads: a.keptPayloads,
+		Deleted:      a.deletions.Documents - a.admission.replaced - a.evicted,
+		Evicted:      a.evicted,
+		First:        c.snap.State().Docs,
+		Tokens:       enc.Tokens,
+		Zero:         enc.Zero,
+		Clamped:      enc.Clamped,
+		RMSE:         rootMeanSquare(enc.SumSq, enc.Tokens),
+		BuildRMSE:    h.Build.RMSE,
 	}
 	// Evict the added documents that may not stay either.
 	if a.surplus > 0 {
@@ -296,13 +296,13 @@ func (a *addition) payloadToKeep(id string) ([]byte, error) {
 }
 
 // storedPayload is payloadToKeep without the note.
-func (a *addition) storedPayload(id string) ([]byte, error) { return a.snap.KeptPayload(id) }
+func (a *addition) storedPayload(id string) ([]byte, error) { return a.snap.PayloadToKeep(id) }
 
-// KeptPayload returns the payload that a new document of an id takes over if it has none: the
+// PayloadToKeep returns the payload that a new document of an id takes over if it has none: the
 // payload of the document or passage with this id. For a document that is stored as passages, it is
-// the payload of the first one without its text ([vectors.WholePayload]). nil means that the id has
+// the payload of the first one without its text ([vectors.DocumentPayload]). nil means that the id has
 // no payload.
-func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
+func (s *Snapshot) PayloadToKeep(id string) ([]byte, error) {
 	ordinals, _, err := s.findOrdinals(id)
 	if err != nil || len(ordinals) == 0 {
 		return nil, err
@@ -311,7 +311,7 @@ func (s *Snapshot) KeptPayload(id string) ([]byte, error) {
 	if err != nil || s.ID(ordinals[0]) == id {
 		return payload, err
 	}
-	if payload = vectors.WholePayload(payload); vectors.NoPayload(payload) {
+	if payload = vectors.DocumentPayload(payload); vectors.IsEmptyPayload(payload) {
 		return nil, nil
 	}
 	return payload, nil
@@ -352,7 +352,7 @@ func (ix *Index) beginAppend(
 ) (stager *stager, merged []storage.Segment, err error) {
 	state := snap.State()
 	tokensOf := func(s storage.Segment) uint64 { return s.Tokens }
-	keep := storage.KeepParts(segmentMergePolicy, state.Segments, tokensOf, uint64(tokens))
+	keep := storage.UnmergedCount(segmentMergePolicy, state.Segments, tokensOf, uint64(tokens))
 	merged = state.Segments[keep:]
 	chunks := snap.Chunks()
 	for _, g := range merged {
@@ -362,7 +362,7 @@ func (ix *Index) beginAppend(
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
 	stager = newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
-	stager.base, stager.docSets = snap, snap.fileSnapshot.DocSets()
+	stager.base, stager.docSets = snap, snap.fileSnapshot.CloneDocSets()
 	for ; chunks < snap.Chunks(); chunks++ {
 		if err := stager.copyChunk(ctx, snap, chunks, sameFile); err != nil {
 			return nil, nil, err

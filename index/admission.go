@@ -219,9 +219,9 @@ func (a *Admission) checkUnused(rows []Arrival, row int, id string, removed []*r
 	return nil
 }
 
-// Free returns an unused id for a document that has none: plain, or plain with a hyphen and a
+// UnusedID returns an unused id for a document that has none: plain, or plain with a hyphen and a
 // number. Only Admit claims it.
-func (a *Admission) Free(plain string, taken map[string]bool) (id string, err error) {
+func (a *Admission) UnusedID(plain string, taken map[string]bool) (id string, err error) {
 	id = plain
 	for n := 1; ; n++ {
 		_, used := a.claimed[id]
@@ -252,7 +252,7 @@ func (a *Admission) markRemoved(ctx context.Context, ids []string, rows []Arriva
 	}
 	removed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return arriving[id] })
 	for i, snap := range a.snaps {
-		named, _, err := snap.Named(ctx, removed)
+		named, _, err := snap.OrdinalsOfIDs(ctx, removed)
 		if err != nil {
 			return nil, err
 		}

@@ -20,13 +20,13 @@ type Checks int
 const (
 	// CheckAll verifies everything, as [Snapshot.Verify] does.
 	CheckAll Checks = iota
-	// CheckSums verifies pages and checksums.
-	CheckSums
+	// CheckChecksums verifies pages and checksums.
+	CheckChecksums
 	// CheckNothing verifies nothing, for callers who verify the copy themselves.
 	CheckNothing
 )
 
-var checkNames = map[Checks]string{CheckAll: "full", CheckSums: "checksums", CheckNothing: "none"}
+var checkNames = map[Checks]string{CheckAll: "full", CheckChecksums: "checksums", CheckNothing: "none"}
 
 func (c Checks) String() string { return checkNames[c] }
 
@@ -69,9 +69,9 @@ type BackupReport struct {
 	Size    int64 `json:"file_bytes"`
 	Written int64 `json:"written_bytes"`
 	// Incremental means that the existing copy was updated. If an incremental backup was asked for,
-	// but not possible, Whole is the reason.
+	// but not possible, WholeReason is the reason.
 	Incremental bool   `json:"incremental"`
-	Whole       string `json:"whole_because,omitempty"`
+	WholeReason string `json:"whole_because,omitempty"`
 	// Seconds is the duration of writing, including the disk, and of checking.
 	Seconds struct {
 		Write float64 `json:"write"`
@@ -124,7 +124,7 @@ func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions)
 		if err != nil {
 			return err
 		}
-		storage.SweepSuccessors(path, ix.log)
+		storage.RemoveAbandonedSuccessors(path, ix.log)
 		if o.Incremental && hasIndex {
 			switch reason, err := r.updateInPlace(ctx, s, path, o); {
 			case err != nil:
@@ -133,10 +133,10 @@ func (ix *Index) BackupTo(ctx context.Context, path string, opts *BackupOptions)
 				r.Incremental = true
 				return nil
 			default:
-				r.Whole = reason.Error()
+				r.WholeReason = reason.Error()
 			}
 		} else if o.Incremental {
-			r.Whole = "there is no copy yet"
+			r.WholeReason = "there is no copy yet"
 		}
 		return r.writeWhole(ctx, s, path, o)
 	})
@@ -181,7 +181,7 @@ func (r *BackupReport) checkSnapshot(ctx context.Context, snap *storage.Snapshot
 	switch c {
 	case CheckAll:
 		return verifyFileSnapshot(ctx, snap)
-	case CheckSums:
+	case CheckChecksums:
 		return snap.VerifyChecksums(ctx)
 	}
 	return nil
@@ -248,7 +248,7 @@ func (r *BackupReport) writeWhole(ctx context.Context, s *Snapshot, path string,
 		}
 	}()
 	stopTimer := r.startTimer(&r.Seconds.Write)
-	if r.Size, r.Written, err = dst.Fill(ctx, s.fileSnapshot, o.progress()); err != nil {
+	if r.Size, r.Written, err = dst.WriteSnapshot(ctx, s.fileSnapshot, o.progress()); err != nil {
 		return err
 	}
 	stopTimer()
@@ -302,7 +302,7 @@ func (r *BackupReport) updateInPlace(
 	}
 	if info, err := os.Stat(path); err != nil {
 		return err, nil
-	} else if storage.SharedWith(path, info) {
+	} else if storage.HasOtherNames(path, info) {
 		return errors.New("the copy has other names, which would change too"), nil
 	}
 	f, err := storage.Open(ctx, path, storage.Options{Write: true})
@@ -326,7 +326,7 @@ func (r *BackupReport) updateInPlace(
 	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
 		return nil, ctxErr
 	}
-	for _, kind := range []error{storage.ErrManyChanges, storage.ErrUnrelated} {
+	for _, kind := range []error{storage.ErrTooManyChanges, storage.ErrUnrelated} {
 		if errors.Is(err, kind) {
 			return kind, nil
 		}

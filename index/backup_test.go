@@ -40,7 +40,7 @@ func TestBackupIncremental(t *testing.T) {
 	}
 	r := backup()
 	require.False(t, r.Incremental)
-	require.Equal(t, "there is no copy yet", r.Whole)
+	require.Equal(t, "there is no copy yet", r.WholeReason)
 	require.Equal(t, 400, r.Docs)
 	r = backup()
 	require.True(t, r.Incremental)
@@ -52,7 +52,7 @@ func TestBackupIncremental(t *testing.T) {
 		require.NoError(t, err)
 		change()
 		r := backup()
-		require.True(t, r.Incremental, r.Whole)
+		require.True(t, r.Incremental, r.WholeReason)
 		require.NotZero(t, r.Written)
 		require.Less(t, r.Written, r.Size/3)
 		after, err := os.Stat(to)
@@ -79,7 +79,7 @@ func TestBackupIncremental(t *testing.T) {
 		t.Helper()
 		r := backup()
 		require.False(t, r.Incremental)
-		require.Contains(t, r.Whole, why)
+		require.Contains(t, r.WholeReason, why)
 	}
 	add(t, ix, 8, corpus(421, 8, 8, 9)[420:]...)
 	reader, err := Open(context.Background(), to, nil)
@@ -185,7 +185,7 @@ func TestBackupOfDamage(t *testing.T) {
 	require.Positive(t, at)
 	raw[at] ^= 1
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
-	for _, o := range []BackupOptions{{}, {Check: CheckSums}, {Incremental: true}} {
+	for _, o := range []BackupOptions{{}, {Check: CheckChecksums}, {Incremental: true}} {
 		err := backup(&o)
 		require.ErrorIs(t, err, storage.ErrCorrupt)
 		require.ErrorContains(t, err, "payload/30")

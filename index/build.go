@@ -267,7 +267,7 @@ func (b *building) prepare(ctx context.Context, src vectors.Source) (err error) 
 	b.provenance = storage.Build{Source: "vectors", Seed: b.Seed}
 	if b.Pool > 1 {
 		b.provenance.Pool = b.Pool
-		if b.PoolBy.OfPages() {
+		if b.PoolBy.NeedsPage() {
 			b.provenance.PoolBy = string(b.PoolBy)
 		}
 	}

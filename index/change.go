@@ -61,7 +61,7 @@ func (c *change) update(s *storage.State, apply func(*storage.Generation, storag
 		if err := c.confirmUnchanged(tx, g); err != nil {
 			return err
 		}
-		sets := c.snap.fileSnapshot.DocSets()
+		sets := c.snap.fileSnapshot.CloneDocSets()
 		if err := apply(g, sets); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (a *Affected) Add(other Affected) {
 }
 
 // Delete removes documents by id with all of their passages, and passages by their own ids
-// ([Snapshot.Named]), in one transaction. Unknown ids are returned in missing and are not an error.
+// ([Snapshot.OrdinalsOfIDs]), in one transaction. Unknown ids are returned in missing and are not an error.
 // The space is reused after [Index.Compact].
 func (ix *Index) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
 	return Entry{ix: ix}.Delete(ctx, ids)
@@ -119,8 +119,8 @@ func (ix *Index) Delete(ctx context.Context, ids []string) (removed Affected, mi
 
 // Delete does [Index.Delete] as this entry.
 func (e Entry) Delete(ctx context.Context, ids []string) (removed Affected, missing []string, err error) {
-	removed, err = e.DeleteChosen(ctx, func(snap *Snapshot) (victims *roaring.Bitmap, err error) {
-		victims, missing, err = snap.Named(ctx, ids)
+	removed, err = e.DeleteSelected(ctx, func(snap *Snapshot) (victims *roaring.Bitmap, err error) {
+		victims, missing, err = snap.OrdinalsOfIDs(ctx, ids)
 		return victims, err
 	})
 	if err != nil {
@@ -137,20 +137,20 @@ func (ix *Index) DeleteWhere(ctx context.Context, where *condition.Condition) (A
 
 // DeleteWhere does [Index.DeleteWhere] as this entry.
 func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error) {
-	return e.DeleteChosen(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
+	return e.DeleteSelected(ctx, func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) })
 }
 
 // Selection selects live ordinals of a snapshot for a change.
 type Selection = func(*Snapshot) (*roaring.Bitmap, error)
 
-// DeleteChosen removes the live ordinals that selectDocs returns, in one transaction. selectDocs is
+// DeleteSelected removes the live ordinals that selectDocs returns, in one transaction. selectDocs is
 // called under the write lock with the newest snapshot. nil selects nothing.
-func (ix *Index) DeleteChosen(ctx context.Context, selectDocs Selection) (Affected, error) {
-	return Entry{ix: ix}.DeleteChosen(ctx, selectDocs)
+func (ix *Index) DeleteSelected(ctx context.Context, selectDocs Selection) (Affected, error) {
+	return Entry{ix: ix}.DeleteSelected(ctx, selectDocs)
 }
 
-// DeleteChosen does [Index.DeleteChosen] as this entry.
-func (e Entry) DeleteChosen(ctx context.Context, selectDocs Selection) (Affected, error) {
+// DeleteSelected does [Index.DeleteSelected] as this entry.
+func (e Entry) DeleteSelected(ctx context.Context, selectDocs Selection) (Affected, error) {
 	c, err := e.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
@@ -162,11 +162,11 @@ func (e Entry) DeleteChosen(ctx context.Context, selectDocs Selection) (Affected
 // Evict deletes the oldest documents beyond the limit, with all of their passages, in one
 // transaction.
 func (ix *Index) Evict(ctx context.Context, limit uint64) (Affected, error) {
-	return ix.DeleteChosen(ctx, selectOldestBeyond(ctx, limit))
+	return ix.DeleteSelected(ctx, selectOldestBeyond(ctx, limit))
 }
 
-// Beyond returns the ordinals of the oldest documents beyond the limit.
-func (s *Snapshot) Beyond(ctx context.Context, limit uint64) (*roaring.Bitmap, error) {
+// OldestBeyond returns the ordinals of the oldest documents beyond the limit.
+func (s *Snapshot) OldestBeyond(ctx context.Context, limit uint64) (*roaring.Bitmap, error) {
 	a := NewAdmission(s)
 	_, _, err := a.markOldest(ctx, limit, 0)
 	return a.removed[0], err
@@ -175,7 +175,7 @@ func (s *Snapshot) Beyond(ctx context.Context, limit uint64) (*roaring.Bitmap, e
 // selectOldestBeyond returns a function for DeleteChosen that selects the oldest documents beyond
 // the limit.
 func selectOldestBeyond(ctx context.Context, limit uint64) Selection {
-	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Beyond(ctx, limit) }
+	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.OldestBeyond(ctx, limit) }
 }
 
 // deleteAfterwards makes a second deletion under the write lock of a change that is done.

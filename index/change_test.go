@@ -102,7 +102,7 @@ func (m *model) add(t *rapid.T) {
 			deleted++
 		}
 	}
-	require.Equal(t, kept, r.Kept)
+	require.Equal(t, kept, r.KeptPayloads)
 	require.Equal(t, deleted, r.Deleted)
 	m.docs = append(slices.Clone(m.docs), docs...)
 }

@@ -18,7 +18,7 @@ type Contents struct {
 	Codec string
 	// Parts are digests of the documents, grouped by the [HashShard] of their ids: two indexes that
 	// differ in one of them differ in documents of that group.
-	Parts [][sha256.Size]byte
+	Groups [][sha256.Size]byte
 }
 
 // Contents reads all documents and returns their digests in the given number of parts. If a
@@ -27,12 +27,12 @@ func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err er
 	if parts < 1 {
 		return nil, fmt.Errorf("%w: %d parts", ErrOption, parts)
 	}
-	c = &Contents{Parts: make([][sha256.Size]byte, parts)}
+	c = &Contents{Groups: make([][sha256.Size]byte, parts)}
 	if c.Codec, err = s.CodecDigest(); err != nil {
 		return nil, err
 	}
 	err = s.visitDigests(ctx, func(id string, sum [sha256.Size]byte) {
-		part := &c.Parts[HashShard(id, parts)]
+		part := &c.Groups[HashShard(id, parts)]
 		for i := range part { // XOR, so that the order does not matter
 			part[i] ^= sum[i]
 		}
@@ -95,7 +95,7 @@ func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [
 func (c *Contents) Digest() string {
 	sum := sha256.New()
 	sum.Write([]byte(c.Codec))
-	for _, part := range c.Parts {
+	for _, part := range c.Groups {
 		sum.Write(part[:])
 	}
 	return hex.EncodeToString(sum.Sum(nil))

@@ -247,7 +247,7 @@ func readEach(s *index.Snapshot, show func(...any)) (err error) {
 		}
 		show(ordinal, s.ID(ordinal), s.HasPayload(ordinal), string(p), v)
 	}
-	return s.PayloadSums(context.Background(), 0, func(ordinal uint32, sum storage.PayloadSum) error {
+	return s.VisitPayloadChecksums(context.Background(), 0, func(ordinal uint32, sum storage.PayloadChecksum) error {
 		show(ordinal, sum)
 		return nil
 	})

@@ -67,9 +67,9 @@ func (s *Snapshot) PassagesOf(id string) (ordinals []uint32, err error) {
 	return ordinals, err
 }
 
-// Spelled returns an id of the index that is another Unicode form of the given id
+// FindOtherSpelling returns an id of the index that is another Unicode form of the given id
 // ([condition.Spellings]), or "".
-func (s *Snapshot) Spelled(id string) (string, error) {
+func (s *Snapshot) FindOtherSpelling(id string) (string, error) {
 	for _, other := range condition.Spellings(id) {
 		if ordinals, _, err := s.findOrdinals(other); err != nil || len(ordinals) > 0 {
 			return other, err
@@ -78,10 +78,10 @@ func (s *Snapshot) Spelled(id string) (string, error) {
 	return "", nil
 }
 
-// NotFound returns an [ErrNotFound] for an id. It names an id of the index that looks the same
-// ([Snapshot.Spelled]).
-func (s *Snapshot) NotFound(id string) error {
-	if other, err := s.Spelled(id); err != nil {
+// NotFoundError returns an [ErrNotFound] for an id. It names an id of the index that looks the same
+// ([Snapshot.FindOtherSpelling]).
+func (s *Snapshot) NotFoundError(id string) error {
+	if other, err := s.FindOtherSpelling(id); err != nil {
 		return err
 	} else if other != "" {
 		return fmt.Errorf("%w: %.100q; the index has %.200s, which looks the same "+
@@ -96,7 +96,7 @@ func (s *Snapshot) NotFound(id string) error {
 
 // findOrdinals returns the live ordinals of an id: those of a document, or the one of a passage.
 func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, err error) {
-	first, n, isRun, err := s.fileSnapshot.Run(id)
+	first, n, isRun, err := s.fileSnapshot.PassageRange(id)
 	if err != nil {
 		return nil, false, err
 	}
@@ -114,10 +114,10 @@ func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, e
 	return []uint32{ordinal}, s.Passages().Contains(ordinal), nil
 }
 
-// Named returns the live ordinals of ids: the id of a document selects all of its passages
+// OrdinalsOfIDs returns the live ordinals of ids: the id of a document selects all of its passages
 // ([Snapshot.PassagesOf]), the id of a passage that passage alone. missing are the ids without
 // ordinals, in order.
-func (s *Snapshot) Named(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
+func (s *Snapshot) OrdinalsOfIDs(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
 	docs = roaring.New()
 	for i, id := range ids {
 		if i%1024 == 1023 && ctx.Err() != nil {
@@ -143,24 +143,24 @@ func (s *Snapshot) ordinalsOf(id string) ([]uint32, error) {
 // parentFromPayload returns the id of the document that the payload makes the id a passage of; ""
 // means that it is not a passage. i is the number of the document, for errors.
 func parentFromPayload(i int, id string, payload []byte) (string, error) {
-	p, err := vectors.PassageOf(id, payload)
+	p, err := vectors.PassageFromPayload(id, payload)
 	switch {
 	case err != nil:
 		return "", documentError(i, id, err)
 	case p == nil:
 		return "", nil
 	}
-	return p.Of, nil
+	return p.ParentID, nil
 }
 
 // withPassageField returns the payload that replaces that of an ordinal: with the field of a
 // passage if the ordinal is one. A payload cannot turn a document into a passage.
 func (s *Snapshot) withPassageField(ordinal uint32, payload []byte) ([]byte, error) {
 	id, isPassage := s.ID(ordinal), s.Passages().Contains(ordinal)
-	passage, err := vectors.PassageOf(id, payload)
+	passage, err := vectors.PassageFromPayload(id, payload)
 	if err == nil && passage != nil && !isPassage {
 		err = fmt.Errorf("%w: field %s would make it a passage of %q: replace it by the passages of that document",
-			ErrOption, vectors.PassageField, passage.Of)
+			ErrOption, vectors.PassageField, passage.ParentID)
 	}
 	if err != nil || passage != nil || !isPassage {
 		return payload, err
@@ -169,7 +169,7 @@ func (s *Snapshot) withPassageField(ordinal uint32, payload []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	passage, err = vectors.PassageOf(id, stored)
+	passage, err = vectors.PassageFromPayload(id, stored)
 	if err != nil || passage == nil {
 		return payload, err
 	}

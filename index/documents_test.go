@@ -27,7 +27,7 @@ func longer(t tb, round int, passages map[string]int) (docs []vectors.Document) 
 			docs = append(docs, vectors.Document{ID: of, Tokens: []float32{1, 2, 3, float32(rng)}, Payload: plain})
 		}
 		for n := range passages[of] {
-			p := vectors.Passage{Of: of, Number: n, Start: 10 * n, End: 10*n + 10}
+			p := vectors.Passage{ParentID: of, Number: n, Start: 10 * n, End: 10*n + 10}
 			payload, err := p.Payload(plain)
 			require.NoError(t, err)
 			docs = append(docs, vectors.Document{ID: p.ID(), Tokens: []float32{1, float32(n), 3, float32(rng)}, Payload: payload})
@@ -135,7 +135,7 @@ func TestSetAddDeletesPassages(t *testing.T) {
 	require.NoError(t, err)
 	defer all.Close()
 	for _, p := range all.Snapshots() {
-		docs, missing, err := p.Named(t.Context(), []string{"a", "c", "h"})
+		docs, missing, err := p.OrdinalsOfIDs(t.Context(), []string{"a", "c", "h"})
 		require.NoError(t, err)
 		require.True(t, docs.IsEmpty())
 		require.Len(t, missing, 3)
@@ -297,7 +297,7 @@ func TestKeptCountsDocuments(t *testing.T) {
 	}
 	r, err := ix.Add(t.Context(), fromDocs(t, 4, docs), &AddOptions{Replace: true, KeepPayload: true})
 	require.NoError(t, err)
-	require.Equal(t, []int{3, 3, 3, 5}, []int{r.Docs, r.Replaced, r.Kept, r.Passages})
+	require.Equal(t, []int{3, 3, 3, 5}, []int{r.Docs, r.Replaced, r.KeptPayloads, r.Passages})
 }
 
 // A document that had passages keeps what these have in common, in one file as in several.
@@ -316,7 +316,7 @@ func TestKeptOfPassages(t *testing.T) {
 	for files := 1; files <= 2; files++ {
 		dir := t.TempDir()
 		paths := []string{filepath.Join(dir, "x.plaid"), filepath.Join(dir, "y.plaid")}[:files]
-		text := vectors.Passage{Of: "a", Number: 0, Start: 0, End: 3}
+		text := vectors.Passage{ParentID: "a", Number: 0, Start: 0, End: 3}
 		payload, err := text.Payload([]byte(`{"year":1999,"text":"owl"}`))
 		require.NoError(t, err)
 		build(t, paths[0], 4, []vectors.Document{{ID: "a#0", Tokens: []float32{1, 2, 3, 4}, Payload: payload}}, &BuildOptions{Centroids: 1})
@@ -329,7 +329,7 @@ func TestKeptOfPassages(t *testing.T) {
 		require.NoError(t, err)
 		r, err := add(t.Context(), fromDocs(t, 4, []vectors.Document{{ID: "a", Tokens: []float32{4, 3, 2, 1}}}), set)
 		require.NoError(t, err)
-		require.Equal(t, []int{1, 1, 1, 0}, []int{r.Docs, r.Replaced, r.Kept, r.Passages})
+		require.Equal(t, []int{1, 1, 1, 0}, []int{r.Docs, r.Replaced, r.KeptPayloads, r.Passages})
 		d, err := set.Files()[0].Get("a")
 		require.NoError(t, err)
 		require.Equal(t, `{"year":1999}`, string(d.Payload))
@@ -410,7 +410,7 @@ func TestVerifyPassagesOfOthers(t *testing.T) {
 				return err
 			}
 			g, err := tx.Generation(gen)
-			return errors.Join(err, g.PutRun("a", 0, n))
+			return errors.Join(err, g.PutPassageRange("a", 0, n))
 		}))
 		v, err := file.Snapshot()
 		require.NoError(t, err)

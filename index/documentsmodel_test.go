@@ -26,10 +26,10 @@ func pictured(t tb, id string, payload []byte) documents.Part {
 		require.NoError(t, json.Unmarshal(payload, &p))
 	}
 	part := documents.Part{ID: id, N: p.Round}
-	passage, err := vectors.PassageOf(id, payload)
+	passage, err := vectors.PassageFromPayload(id, payload)
 	require.NoError(t, err)
 	if passage != nil {
-		part.Of = passage.Of
+		part.Of = passage.ParentID
 	}
 	return part
 }
@@ -160,7 +160,7 @@ func (m *documentsModel) step() {
 		Delete(ctx context.Context, ids []string) (Affected, []string, error)
 		DeleteWhere(ctx context.Context, where *condition.Condition) (Affected, error)
 		UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error)
-		UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (Affected, []string, error)
+		UpdateByID(ctx context.Context, ids []string, set condition.Fields) (Affected, []string, error)
 	}
 	var change changer = m.ix
 	if m.set != nil {
@@ -213,7 +213,7 @@ func (m *documentsModel) step() {
 		}
 	case "name":
 		of := m.name("name")
-		n, missing, err := change.UpdateNamed(ctx, []string{of}, rounds(300+m.round))
+		n, missing, err := change.UpdateByID(ctx, []string{of}, rounds(300+m.round))
 		require.NoError(m, err)
 		chosen, gone := m.p.Named(of)
 		require.Equal(m, m.p.Set(chosen, 300+m.round), documents.Affected(n))

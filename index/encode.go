@@ -225,8 +225,8 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 	// Decide whether the vectors are encoded where they lie.
 	from := e.Doc
 	docs, resident, firstToken := src.Docs, residentSource(src), 0
-	if resident != nil && tokenEncoder.Resident(resident.Vectors()) {
-		docs, firstToken = resident.Bare, tokensBefore(src, from)
+	if resident != nil && tokenEncoder.CanEncodeResident(resident.Vectors()) {
+		docs, firstToken = resident.DocsWithoutTokens, tokensBefore(src, from)
 	} else {
 		resident = nil
 	}
@@ -255,7 +255,7 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 	}
 	// Run the pipeline of batches inside of one that writes transactions.
 	pending := make([]*transaction, transactionsInFlight)
-	err = parallel.Line(ctx, pending, func(acquire func() (*transaction, error), send func(*transaction)) error {
+	err = parallel.Pipeline(ctx, pending, func(acquire func() (*transaction, error), send func(*transaction)) error {
 		e.stager.sendTransaction = func(t *transaction) error {
 			_, err := acquire()
 			if err == nil {
@@ -263,7 +263,7 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 			}
 			return err
 		}
-		return parallel.Line(ctx, batches, readAll, stages...)
+		return parallel.Pipeline(ctx, batches, readAll, stages...)
 	}, e.stager.writeTransaction)
 	e.stager.sendTransaction = nil
 	if resident != nil && err == nil {

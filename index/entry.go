@@ -34,16 +34,16 @@ func (ix *Index) Entry(sequence uint64) Entry {
 	return Entry{ix, &storage.Applied{Sequence: sequence}}
 }
 
-// Marked returns the entry with a mark that distinguishes it from another entry of its number, such
+// WithMark returns the entry with a mark that distinguishes it from another entry of its number, such
 // as a digest of it: a log that was lost and grew again has other entries. [Snapshot.Applied]
 // returns the mark of the last entry, to compare before a log is followed further.
-func (e Entry) Marked(mark [16]byte) Entry {
+func (e Entry) WithMark(mark [16]byte) Entry {
 	return Entry{e.ix, &storage.Applied{Sequence: e.applied.Sequence, Mark: mark}}
 }
 
 // Skip records the number and changes nothing else.
 func (e Entry) Skip(ctx context.Context) error {
-	_, err := e.DeleteChosen(ctx, nil)
+	_, err := e.DeleteSelected(ctx, nil)
 	return err
 }
 

@@ -132,7 +132,7 @@ func TestFollowBackups(t *testing.T) {
 	requireIndex(t, held, docs)
 	require.NoError(t, held.Close())
 	own := 1
-	if files.AsOnWindows {
+	if files.EmulateWindows {
 		own = 2 // a second one of the file for its views
 	}
 	require.Equal(t, own+3, descriptors(t, dir), "the index and three copies")
@@ -147,7 +147,7 @@ func TestFollowBackups(t *testing.T) {
 	// Nobody holds it: now it can be brought up to date.
 	r, err := ix.BackupTo(ctx, to, &BackupOptions{Incremental: true})
 	require.NoError(t, err)
-	require.True(t, r.Incremental, r.Whole)
+	require.True(t, r.Incremental, r.WholeReason)
 }
 
 // corpusUpTo are the first n documents of one sequence.

@@ -314,7 +314,7 @@ func TestLittleAddressSpace(t *testing.T) {
 	if effort.RaceDetector || !effort.Long() {
 		t.Skip("long, and the race detector needs address space without limit")
 	}
-	if files.AsOnWindows {
+	if files.EmulateWindows {
 		t.Skip("the file is mapped anew")
 	}
 	require.Contains(t, child(t, "address space", "PLAID_TEST_PATH="+filepath.Join(testenv.RAMDir(t), "as.plaid"),

@@ -242,9 +242,9 @@ func differsSums(s *Snapshot) error {
 			with.Remove(ordinal)
 		}
 	}
-	err := s.PayloadSums(context.Background(), 0, func(ordinal uint32, sum storage.PayloadSum) error {
+	err := s.VisitPayloadChecksums(context.Background(), 0, func(ordinal uint32, sum storage.PayloadChecksum) error {
 		p, err := s.Payload(ordinal)
-		if err == nil && (!with.CheckedRemove(ordinal) || sum != storage.SumPayload(ordinal, p)) {
+		if err == nil && (!with.CheckedRemove(ordinal) || sum != storage.ChecksumPayload(ordinal, p)) {
 			err = fmt.Errorf("sum of the payload of document %d", ordinal)
 		}
 		return err

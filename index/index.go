@@ -192,8 +192,8 @@ func (m ctxMutex) unlock() { <-m }
 // Path returns the path of the index file.
 func (ix *Index) Path() string { return ix.file.Path() }
 
-// Writes reports whether the index was opened for writing ([Options.Write]).
-func (ix *Index) Writes() bool { return ix.file.Writes() }
+// Writable reports whether the index was opened for writing ([Options.Write]).
+func (ix *Index) Writable() bool { return ix.file.Writes() }
 
 // Backend returns the name of the kernels in use.
 func (ix *Index) Backend() string { return ix.backend.Name() }

@@ -39,7 +39,7 @@ func TestPagesArePooled(t *testing.T) {
 		for _, d := range docs {
 			x := append([]float32(nil), d.Tokens...)
 			codec.Normalize(x, dim)
-			page, err := vectors.PageOf(d.Payload)
+			page, err := vectors.PageFromPayload(d.Payload)
 			require.NoError(t, err)
 			d.Tokens = p.Page(nil, x, dim, c.factor, c.method, page.Grid)
 			want = append(want, d)
@@ -69,8 +69,8 @@ func TestPagesArePooled(t *testing.T) {
 		s := taken(t, ix)
 		require.Equal(t, string(c.method), s.Header().Build.PoolBy)
 		requireIndex(t, s, append(append(append([]vectors.Document(nil), want[:7]...), want[8:]...), want[7]))
-		page, _ := vectors.PageOf(docs[3].Payload)
-		stored, side, err := s.Grid(page, len(want[3].Tokens)/dim)
+		page, _ := vectors.PageFromPayload(docs[3].Payload)
+		stored, side, err := s.StoredGrid(page, len(want[3].Tokens)/dim)
 		require.NoError(t, err)
 		if c.method == pool.Tiles {
 			require.Equal(t, 2, side)

@@ -21,7 +21,7 @@ import (
 // UpdatePayload sets fields in all payloads for which a condition is true, in one transaction that
 // writes no vectors; "_id IN (…)" selects ids. [condition.Fields] describes what happens to the
 // other fields. An ordinal without payload gets one. If a payload is not a JSON object
-// ([condition.ErrNoObject]), or has one of the fields within another one ([condition.ErrNested]),
+// ([condition.ErrNotObject]), or has one of the fields within another one ([condition.ErrNested]),
 // nothing is changed.
 //
 // The new payloads are in memory until the transaction is committed.
@@ -34,16 +34,16 @@ func (ix *Index) UpdatePayload(
 // UpdatePayload does [Index.UpdatePayload] as this entry.
 func (e Entry) UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (Affected, error) {
 	selectDocs := func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.Select(ctx, where) }
-	return e.UpdateChosen(ctx, selectDocs, set, nil)
+	return e.UpdateSelected(ctx, selectDocs, set, nil)
 }
 
-// UpdateNamed is UpdatePayload for ids of documents and passages ([Snapshot.Named]). Unknown ids
+// UpdateByID is UpdatePayload for ids of documents and passages ([Snapshot.OrdinalsOfIDs]). Unknown ids
 // are returned in missing and are not an error.
-func (ix *Index) UpdateNamed(
+func (ix *Index) UpdateByID(
 	ctx context.Context, ids []string, set condition.Fields,
 ) (updated Affected, missing []string, err error) {
-	updated, err = ix.UpdateChosen(ctx, func(snap *Snapshot) (docs *roaring.Bitmap, err error) {
-		docs, missing, err = snap.Named(ctx, ids)
+	updated, err = ix.UpdateSelected(ctx, func(snap *Snapshot) (docs *roaring.Bitmap, err error) {
+		docs, missing, err = snap.OrdinalsOfIDs(ctx, ids)
 		return docs, err
 	}, set, nil)
 	if err != nil {
@@ -52,17 +52,17 @@ func (ix *Index) UpdateNamed(
 	return updated, missing, nil
 }
 
-// UpdateChosen is UpdatePayload for the live ordinals that selectDocs returns, which is called
+// UpdateSelected is UpdatePayload for the live ordinals that selectDocs returns, which is called
 // under the write lock with the newest snapshot. check may refuse a new payload. nil accepts all.
-func (ix *Index) UpdateChosen(
+func (ix *Index) UpdateSelected(
 	ctx context.Context, selectDocs Selection, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error,
 ) (Affected, error) {
-	return Entry{ix: ix}.UpdateChosen(ctx, selectDocs, set, check)
+	return Entry{ix: ix}.UpdateSelected(ctx, selectDocs, set, check)
 }
 
-// UpdateChosen does [Index.UpdateChosen] as this entry.
-func (e Entry) UpdateChosen(
+// UpdateSelected does [Index.UpdateSelected] as this entry.
+func (e Entry) UpdateSelected(
 	ctx context.Context, selectDocs Selection, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error,
 ) (updated Affected, err error) {
@@ -79,9 +79,9 @@ func (e Entry) UpdateChosen(
 	return updated, err
 }
 
-// TryUpdate returns the errors of [Index.UpdateChosen] for the snapshot, and counts the documents
+// CheckUpdate returns the errors of [Index.UpdateSelected] for the snapshot, and counts the documents
 // that it would change.
-func (s *Snapshot) TryUpdate(
+func (s *Snapshot) CheckUpdate(
 	ctx context.Context, docs *roaring.Bitmap, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error,
 ) (Affected, error) {

@@ -23,7 +23,7 @@ type pooling struct {
 // poolingFromBuild returns the pooling that the header of an index records.
 func poolingFromBuild(b storage.Build) pooling {
 	p := pooling{max(b.Pool, 1), pool.Similar}
-	if m := pool.Method(b.PoolBy); m.OfPages() {
+	if m := pool.Method(b.PoolBy); m.NeedsPage() {
 		p.method = m
 	}
 	return p
@@ -32,12 +32,12 @@ func poolingFromBuild(b storage.Build) pooling {
 // checkPage checks a payload with a page whose document is stored with the given number of tokens.
 // Other payloads pass.
 func (p pooling) checkPage(payload []byte, tokens int) error {
-	page, err := vectors.PageOf(payload)
+	page, err := vectors.PageFromPayload(payload)
 	if err != nil || page == nil || page.Grid == nil {
 		return err
 	}
 	if stored, side := p.method.Grid(page.Grid, p.factor); side > 0 {
-		return stored.Check(tokens)
+		return stored.CheckTokens(tokens)
 	}
 	return nil
 }
@@ -45,10 +45,10 @@ func (p pooling) checkPage(payload []byte, tokens int) error {
 // checkNewPage checks a payload of a document that will be added with the given number of tokens,
 // before pooling.
 func (p pooling) checkNewPage(payload []byte, tokens int) error {
-	if p.factor == 1 || !p.method.OfPages() {
+	if p.factor == 1 || !p.method.NeedsPage() {
 		return p.checkPage(payload, tokens)
 	}
-	page, err := vectors.PageOf(payload)
+	page, err := vectors.PageFromPayload(payload)
 	if err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (s *Snapshot) CheckPage(payload []byte, tokens int) error {
 	return poolingFromBuild(s.Header().Build).checkNewPage(payload, tokens)
 }
 
-// Grid returns the grid in which the cells of a page are stored, which may be coarser: each stored
+// StoredGrid returns the grid in which the cells of a page are stored, which may be coarser: each stored
 // cell stands for side rows and columns of the page's own cells. side is 0 if tokens were pooled in
 // a way that leaves no grid. The error is [vectors.ErrShape] if a document with this number of
 // tokens has too few for the grid.
-func (s *Snapshot) Grid(page *vectors.Page, tokens int) (stored *vectors.Grid, side int, err error) {
+func (s *Snapshot) StoredGrid(page *vectors.Page, tokens int) (stored *vectors.Grid, side int, err error) {
 	p := poolingFromBuild(s.Header().Build)
 	if stored, side = p.method.Grid(page.Grid, p.factor); side > 0 {
-		err = stored.Check(tokens)
+		err = stored.CheckTokens(tokens)
 	}
 	return stored, side, err
 }
@@ -96,7 +96,7 @@ func newPooledSource(ctx context.Context, p *pooledSource) (vectors.Source, erro
 		return p.Source, nil
 	}
 	p.poolers.New = func() any { return new(pool.Pooler) }
-	if p.method.OfPages() {
+	if p.method.NeedsPage() {
 		if err := p.readGrids(ctx); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (p *pooledSource) readGrids(ctx context.Context) error {
 				return err
 			}
 		}
-		page, err := vectors.PageOf(payload)
+		page, err := vectors.PageFromPayload(payload)
 		if err == nil {
 			err = p.method.CheckPage(page, p.Source.Rows(i))
 		}
@@ -141,9 +141,9 @@ func (p *pooledSource) readGrids(ctx context.Context) error {
 func (p *pooledSource) Rows(i int) int {
 	rows := p.Source.Rows(i)
 	if p.grids != nil {
-		return pool.PageRows(rows, p.factor, p.method, &p.grids[i])
+		return pool.PooledPageRows(rows, p.factor, p.method, &p.grids[i])
 	}
-	return pool.Rows(rows, p.factor)
+	return pool.PooledRows(rows, p.factor)
 }
 
 // Docs implements [vectors.Source]. It pools a batch of documents at a time.
@@ -187,7 +187,7 @@ func (p *pooledSource) Docs(ctx context.Context, from, to int) iter.Seq2[vectors
 // poolBatch returns the pooled documents of a batch. It reuses the memory of docs.
 func (p *pooledSource) poolBatch(ctx context.Context, docs []vectors.Document, b *batch) []vectors.Document {
 	if p.normalize {
-		codec.NormalizeWide(b.tokens, b.dim, p.threads)
+		codec.NormalizeParallel(b.tokens, b.dim, p.threads)
 	}
 	old := docs[:cap(docs)]
 	docs = make([]vectors.Document, len(b.ids))

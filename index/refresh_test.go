@@ -42,7 +42,7 @@ func many(prefix string, n, dim int) []vectors.Document {
 func TestSnapshotsShare(t *testing.T) {
 	const dim = 32
 	small(t)
-	if files.AsOnWindows {
+	if files.EmulateWindows {
 		t.Skip("snapshots of two mappings share nothing")
 	}
 	path := newPath(t)

@@ -30,7 +30,7 @@ func residentSource(src vectors.Source) vectors.Resident {
 // residentOnBackend returns src if its vectors lie where the backend computes, otherwise nil.
 func residentOnBackend(src vectors.Source, backend kernels.Backend) vectors.Resident {
 	b, ok := backend.(kernels.ResidentBuilder)
-	if r := residentSource(src); ok && r != nil && b.Holds(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
+	if r := residentSource(src); ok && r != nil && b.HasVectors(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
 		return r
 	}
 	return nil

@@ -132,7 +132,7 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 		if c.Run.ID != "" {
 			openParent = c.Run.First
 		}
-		if err := g.Keep(staged, openParent); err != nil {
+		if err := g.RemoveBeyond(staged, openParent); err != nil {
 			return err
 		}
 		// Restore the memory from the staged documents.

@@ -251,7 +251,7 @@ func TestResumePassages(t *testing.T) {
 			docs = append(docs, vectors.Document{ID: id, Payload: []byte(`{"n":1}`)})
 		}
 		for i := range min(n%3, 1) * (1 + 7*n%5) {
-			p := vectors.Passage{Of: id, Number: i, Start: i, End: i + 1}
+			p := vectors.Passage{ParentID: id, Number: i, Start: i, End: i + 1}
 			payload, err := p.Payload(fmt.Appendf(nil, `{"t":%q}`, strings.Repeat("x", 40*(len(docs)%5))))
 			require.NoError(t, err)
 			docs = append(docs, vectors.Document{ID: p.ID(), Payload: payload})

@@ -182,10 +182,10 @@ func (r *retraining) retrain(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, r.target.setCurrent(nil), r.rewrite.Close()) }()
 	start := time.Now()
 	if err := r.encodeSnapshot(ctx, snap, src); err != nil {
-		return r.rewrite.Failed(err)
+		return r.rewrite.ToIndexError(err)
 	}
 	if err := r.catchUp(ctx); err != nil {
-		return r.rewrite.Failed(err)
+		return r.rewrite.ToIndexError(err)
 	}
 	r.report.Seconds.Encode = time.Since(start).Seconds()
 	return r.swapFiles(ctx)
@@ -361,7 +361,7 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 		})
 	}
 	if err = errors.Join(err, newest.Close(), r.target.setCurrent(nil)); err != nil {
-		return r.rewrite.Failed(err)
+		return r.rewrite.ToIndexError(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err

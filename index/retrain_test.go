@@ -340,7 +340,7 @@ func TestRetrainFollowsPassages(t *testing.T) {
 		replace(map[string]int{"d": 4, "i": 5})
 		drop(Affected{Passages: 4}, "d#0", "d#2", "e#2", "i#3")
 		replace(map[string]int{"g": 3})
-		_, _, err := ix.UpdateNamed(ctx, []string{"h", "d"}, condition.Fields{"round": json.RawMessage("7")})
+		_, _, err := ix.UpdateByID(ctx, []string{"h", "d"}, condition.Fields{"round": json.RawMessage("7")})
 		require.NoError(t, err)
 		replace(map[string]int{"a": 3, "c": 0, "e": 0})
 		drop(Affected{Documents: 1, Passages: 2}, "d")

@@ -43,8 +43,8 @@ type SalvageReport struct {
 	Passages int    `json:"passages"`
 	Tokens   uint64 `json:"tokens"`
 	// LostDocs counts the documents, or passages, in Lost.
-	LostDocs int64  `json:"lost_docs"`
-	Lost     []Lost `json:"lost"`
+	LostDocs int64           `json:"lost_docs"`
+	Lost     []LostDocuments `json:"lost"`
 	// LostPayloads are the ids of documents that the new index has without their payload.
 	LostPayloads []string `json:"lost_metadata"`
 	// UnknownPayloads counts the lost payloads of unknown documents: no record names the documents
@@ -69,8 +69,8 @@ func (r *SalvageReport) Complete() bool {
 	return nothingListed && r.LostDocs == 0 && r.UnknownPayloads == 0 && !r.StateLost && !r.Transaction.DamagedMeta
 }
 
-// Lost is a run of documents that the new index does not have.
-type Lost struct {
+// LostDocuments is a run of documents that the new index does not have.
+type LostDocuments struct {
 	// First and Last are the ordinals of the run, Docs the number of documents in it that were not
 	// known to be deleted.
 	First uint32 `json:"first_ordinal"`
@@ -107,7 +107,7 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 	defer func() { err = errors.Join(err, w.Close()) }()
 	r = &SalvageReport{
 		Transaction:       w.Transaction(),
-		Lost:              []Lost{},
+		Lost:              []LostDocuments{},
 		LostPayloads:      []string{},
 		UncertainPayloads: []string{},
 		Uncertain:         []string{},
@@ -116,7 +116,7 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 	if err != nil {
 		return r, err
 	}
-	if !w.Certain() && !o.WithDeleted {
+	if !w.LivenessKnown() && !o.WithDeleted {
 		return r, fmt.Errorf("%s: %w: the tombstones are lost, and too few ids are left to tell "+
 			"which documents were deleted; --with-deleted (SalvageOptions.WithDeleted) copies and lists them",
 			in, storage.ErrCorrupt)
@@ -197,7 +197,7 @@ func (s *salvage) survey(ctx context.Context) error {
 			twice.Add(hashedIDs[i].ordinal)
 		}
 	}
-	if err := s.resolveDuplicateIDs(ctx, twice); err != nil || s.reader.Certain() {
+	if err := s.resolveDuplicateIDs(ctx, twice); err != nil || s.reader.LivenessKnown() {
 		return err
 	}
 	return s.resolveNewestDocuments(ctx)
@@ -226,10 +226,10 @@ func (s *salvage) addGap(gaps *roaring.Bitmap, from, to uint32) {
 // reportDamaged reports the documents of a chunk with damaged arrays, one entry for each run of
 // documents.
 func (s *salvage) reportDamaged(ch *wreck.Chunk) {
-	if len(ch.Lost) == 0 {
+	if len(ch.Damaged) == 0 {
 		return
 	}
-	var run Lost
+	var run LostDocuments
 	finishRun := func() {
 		if run.Docs > 0 {
 			s.addLost(run)
@@ -237,13 +237,13 @@ func (s *salvage) reportDamaged(ch *wreck.Chunk) {
 	}
 	for d, id := range ch.Table.IDs {
 		ordinal := ch.Table.First + uint32(d)
-		why := ch.Lost[d]
+		why := ch.Damaged[d]
 		if why == nil || !s.isWanted(ordinal, id) {
 			continue
 		}
 		if run.Docs == 0 || run.Last+1 != ordinal || run.Why != why.Error() {
 			finishRun()
-			run = Lost{First: ordinal, Why: why.Error()}
+			run = LostDocuments{First: ordinal, Why: why.Error()}
 		}
 		run.Last, run.IDs = ordinal, append(run.IDs, id)
 		run.Docs++
@@ -253,7 +253,7 @@ func (s *salvage) reportDamaged(ch *wreck.Chunk) {
 }
 
 // addLost adds a run to the report.
-func (s *salvage) addLost(l Lost) {
+func (s *salvage) addLost(l LostDocuments) {
 	s.report.Lost = append(s.report.Lost, l)
 	s.report.LostDocs += l.Docs
 }
@@ -265,14 +265,14 @@ func (s *salvage) reportGaps(ctx context.Context, gaps *roaring.Bitmap) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var run *Lost
+	var run *LostDocuments
 	for it := gaps.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
 		if run == nil || ordinal != run.Last+1 {
 			if run != nil {
 				s.addLost(*run)
 			}
-			run = &Lost{
+			run = &LostDocuments{
 				First: ordinal,
 				IDs:   []string{},
 				Why:   "the chunk that holds them, or its document table, is lost",
@@ -305,7 +305,7 @@ func (s *salvage) resolveDuplicateIDs(ctx context.Context, twice *roaring.Bitmap
 			}
 			if old, ok := s.newestOrdinal[id]; ok {
 				s.docs--
-				s.addLost(Lost{
+				s.addLost(LostDocuments{
 					First: old,
 					Last:  old,
 					Docs:  1,
@@ -420,7 +420,7 @@ func (s *salvage) copyDocument(
 	}
 	// Skip a document with a bad id, or for which there is a newer one.
 	if err := vectors.CheckID(id); err != nil {
-		s.addLost(Lost{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
+		s.addLost(LostDocuments{First: ordinal, Last: ordinal, Docs: 1, IDs: []string{id}, Why: err.Error()})
 		return nil
 	}
 	payload, err := s.reader.Payload(ordinal)
@@ -430,7 +430,7 @@ func (s *salvage) copyDocument(
 	parent := s.parentID(ordinal, id, payload, err, s.lastPassage)
 	if s.newestFirst[id] > ordinal || s.newestFirst[parent] > ordinal {
 		s.docs--
-		s.addLost(Lost{
+		s.addLost(LostDocuments{
 			First: ordinal,
 			Last:  ordinal,
 			Docs:  1,
@@ -453,7 +453,7 @@ func (s *salvage) copyDocument(
 		s.lastPassage = id
 	}
 	if parent != "" && payload == nil { // a passage needs a payload that names its document
-		p := vectors.Passage{Of: parent}
+		p := vectors.Passage{ParentID: parent}
 		_, p.Number = vectors.SplitPassageID(id)
 		if payload, err = p.Payload(nil); err != nil {
 			return err
@@ -480,8 +480,8 @@ func (s *salvage) parentID(ordinal uint32, id string, payload []byte, payloadErr
 		}
 		return ""
 	}
-	if p, err := vectors.PassageOf(id, payload); err == nil && p != nil {
-		return p.Of
+	if p, err := vectors.PassageFromPayload(id, payload); err == nil && p != nil {
+		return p.ParentID
 	}
 	if (payloadErr != nil || payload == nil && !s.reader.PayloadsKnown()) && continuesPassages(previous, id) {
 		return parent

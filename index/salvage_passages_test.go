@@ -23,7 +23,7 @@ func parted(t *testing.T, version int, id string, n int) (docs []vectors.Documen
 		return []vectors.Document{{ID: id, Tokens: []float32{1, 2, 3, 4}, Payload: payload}}
 	}
 	for i := range n {
-		p := vectors.Passage{Of: id, Number: i, Start: i, End: i + 1}
+		p := vectors.Passage{ParentID: id, Number: i, Start: i, End: i + 1}
 		own, err := p.Payload(payload)
 		require.NoError(t, err)
 		docs = append(docs, vectors.Document{ID: p.ID(), Tokens: []float32{1, float32(i), 3, 4}, Payload: own})

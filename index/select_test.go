@@ -181,7 +181,7 @@ func (m *model) updateWhere(t *rapid.T) {
 	case !ok:
 		require.ErrorIs(t, err, condition.ErrUnknownField)
 	case fault != nil:
-		require.ErrorIs(t, err, condition.ErrNoObject)
+		require.ErrorIs(t, err, condition.ErrNotObject)
 	default:
 		require.NoError(t, err)
 		require.Equal(t, Affected{Documents: len(ids)}, n)
@@ -218,7 +218,7 @@ func TestPayloadChangesThatAreRefused(t *testing.T) {
 	set := condition.Fields{"x": json.RawMessage("1")}
 
 	_, err := ix.UpdatePayload(ctx, where(t, "1=1"), set)
-	require.ErrorIs(t, err, condition.ErrNoObject)
+	require.ErrorIs(t, err, condition.ErrNotObject)
 	require.ErrorContains(t, err, `document "d4"`)
 	_, err = ix.UpdatePayload(ctx, where(t, "yeer = 3"), set)
 	require.ErrorIs(t, err, condition.ErrUnknownField)

@@ -229,11 +229,11 @@ func (s *Shards) release(state *shardsState) error {
 	return state.close()
 }
 
-// Together joins snapshots of several indexes, which the caller closes after the result. same caches the
+// JoinSnapshots joins snapshots of several indexes, which the caller closes after the result. same caches the
 // comparisons of codecs between calls: codecs that were found equal have the same number.
 //
 // Errors: [*CodecError], [storage.ErrModel].
-func Together(same map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnapshot, error) {
+func JoinSnapshots(same map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnapshot, error) {
 	if len(same) > 1024 { // most of these codecs are of files that were replaced
 		clear(same)
 	}
@@ -275,8 +275,8 @@ func (s *ShardsSnapshot) Len() int64 {
 	return n
 }
 
-// Find returns the first shard with a live ordinal of an id, or -1 if none has it.
-func (s *ShardsSnapshot) Find(id string) (shard int, ordinal uint32, err error) {
+// FindShard returns the first shard with a live ordinal of an id, or -1 if none has it.
+func (s *ShardsSnapshot) FindShard(id string) (shard int, ordinal uint32, err error) {
 	for i, snap := range s.state.snaps {
 		ordinal, ok, err := snap.Ordinal(id)
 		if err != nil || ok {

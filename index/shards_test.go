@@ -69,10 +69,10 @@ func TestSetFailsInTheMiddle(t *testing.T) {
 	snap, err := set.Snapshot()
 	require.NoError(t, err)
 	require.EqualValues(t, 41, snap.Len())
-	part, _, err := snap.Find(ids[0])
+	part, _, err := snap.FindShard(ids[0])
 	require.NoError(t, err)
 	require.Zero(t, part)
-	part, _, err = snap.Find(ids[1])
+	part, _, err = snap.FindShard(ids[1])
 	require.NoError(t, err)
 	require.Equal(t, -1, part)
 	require.NoError(t, snap.Close())
@@ -216,7 +216,7 @@ func TestTogether(t *testing.T) {
 	a, b := snapshotOf(t, paths[0]), snapshotOf(t, paths[1])
 	same := map[*kernels.Codec]int{}
 	for _, parts := range [][]*Snapshot{{a}, {b}, {a, b}, {b, a}} {
-		snap, err := Together(same, parts...)
+		snap, err := JoinSnapshots(same, parts...)
 		require.NoError(t, err)
 		require.Equal(t, parts, snap.Snapshots())
 		require.NoError(t, snap.Close())
@@ -227,9 +227,9 @@ func TestTogether(t *testing.T) {
 	other := newPath(t)
 	build(t, other, 8, docs[:20], &BuildOptions{Seed: 4, Nbits: 2})
 	var differ *CodecError
-	_, err := Together(same, a, b, snapshotOf(t, other))
+	_, err := JoinSnapshots(same, a, b, snapshotOf(t, other))
 	require.ErrorAs(t, err, &differ)
-	_, err = Together(same, snapshotOf(t, other), a)
+	_, err = JoinSnapshots(same, snapshotOf(t, other), a)
 	require.ErrorAs(t, err, &differ)
 }
 
@@ -250,7 +250,7 @@ func TestSetPayloads(t *testing.T) {
 	before := digests()
 	checked := condition.Fields{"checked": json.RawMessage("true")}
 	_, err = set.UpdatePayload(ctx, where(t, "1=1"), checked)
-	require.ErrorIs(t, err, condition.ErrNoObject)
+	require.ErrorIs(t, err, condition.ErrNotObject)
 	require.ErrorContains(t, err, `document "d33"`)
 	require.ErrorContains(t, err, paths[1])
 	_, err = set.UpdatePayload(ctx, where(t, "part2 = 1"), checked)

@@ -142,11 +142,11 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		}
 		changes[i] = func(ix *Index) error {
 			if len(rows) == 0 {
-				_, err := ix.DeleteChosen(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
+				_, err := ix.DeleteSelected(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
 					if err := recheck(newest); err != nil {
 						return nil, fmt.Errorf("%s: %w", ix.Path(), err)
 					}
-					docs, _, err := newest.Named(ctx, deleted)
+					docs, _, err := newest.OrdinalsOfIDs(ctx, deleted)
 					return docs, err
 				})
 				return err
@@ -170,7 +170,7 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 		r.Docs += f.Docs
 		r.Empty += f.Empty
 		r.Passages += f.Passages
-		r.Kept += f.Kept
+		r.KeptPayloads += f.KeptPayloads
 		r.Zero += f.Zero
 		r.Tokens += f.Tokens
 		r.Clamped += f.Clamped
@@ -329,7 +329,7 @@ func (s *Shards) Delete(ctx context.Context, ids []string) (removed Affected, mi
 	return removed, missing, nil
 }
 
-// hasOrdinals reports whether an id has ordinals in a shard ([Snapshot.Named]).
+// hasOrdinals reports whether an id has ordinals in a shard ([Snapshot.OrdinalsOfIDs]).
 func hasOrdinals(snap *Snapshot, id string) (bool, error) {
 	ordinals, err := snap.ordinalsOf(id)
 	return len(ordinals) > 0, err
@@ -372,7 +372,7 @@ func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (r
 	changes := make([]func(*Index) error, len(s.files))
 	for i := range changes {
 		changes[i] = func(ix *Index) error {
-			n, err := ix.DeleteChosen(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
+			n, err := ix.DeleteSelected(ctx, func(newest *Snapshot) (*roaring.Bitmap, error) {
 				return newest.selectWithoutCheck(ctx, where)
 			})
 			removed.Add(n)
@@ -399,8 +399,8 @@ func (s *Shards) UpdatePayload(
 	})
 }
 
-// UpdateNamed does UpdatePayload for ids; see [Index.UpdateNamed].
-func (s *Shards) UpdateNamed(
+// UpdateByID does UpdatePayload for ids; see [Index.UpdateByID].
+func (s *Shards) UpdateByID(
 	ctx context.Context, ids []string, set condition.Fields,
 ) (updated Affected, missing []string, err error) {
 	check := func(snap *ShardsSnapshot) error {
@@ -408,7 +408,7 @@ func (s *Shards) UpdateNamed(
 		return err
 	}
 	updated, err = s.updatePayloads(ctx, set, check, func(shardSnap *Snapshot) (*roaring.Bitmap, error) {
-		docs, _, err := shardSnap.Named(ctx, ids)
+		docs, _, err := shardSnap.OrdinalsOfIDs(ctx, ids)
 		return docs, err
 	})
 	if err != nil {
@@ -448,7 +448,7 @@ func (s *Shards) updatePayloads(
 			continue
 		}
 		changes[i] = func(ix *Index) error {
-			n, err := ix.UpdateChosen(ctx, selectDocs, set, nil)
+			n, err := ix.UpdateSelected(ctx, selectDocs, set, nil)
 			updated.Add(n)
 			return err
 		}

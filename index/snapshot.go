@@ -130,12 +130,12 @@ func (s *Snapshot) Get(id string) (*StoredDocument, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: %.100q", s.Path(), ErrNotFound, id)
 	}
-	return s.At(ordinal)
+	return s.DocumentAt(ordinal)
 }
 
-// At returns the live document of an ordinal, or [ErrNotFound]. Its payload is valid until the
+// DocumentAt returns the live document of an ordinal, or [ErrNotFound]. Its payload is valid until the
 // snapshot is closed.
-func (s *Snapshot) At(ordinal uint32) (*StoredDocument, error) {
+func (s *Snapshot) DocumentAt(ordinal uint32) (*StoredDocument, error) {
 	chunk, doc, ok := s.Locate(ordinal)
 	if !ok || !s.Live(ordinal) {
 		return nil, fmt.Errorf("%s: %w: ordinal %d", s.Path(), ErrNotFound, ordinal)

@@ -141,8 +141,8 @@ func TestContents(t *testing.T) {
 	require.Equal(t, before, contents(many))
 
 	differing := func(a, b *Contents) (where []int) {
-		for i := range a.Parts {
-			if a.Parts[i] != b.Parts[i] {
+		for i := range a.Groups {
+			if a.Groups[i] != b.Groups[i] {
 				where = append(where, i)
 			}
 		}

@@ -139,7 +139,7 @@ type stagedID struct {
 // put enters the id in the generation.
 func (d *stagedID) put(g *storage.Generation) error {
 	if d.N > 0 {
-		return g.PutRun(d.ID, d.First, d.N)
+		return g.PutPassageRange(d.ID, d.First, d.N)
 	}
 	return g.PutID(d.ID, d.First)
 }

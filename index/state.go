@@ -163,7 +163,7 @@ func (ix *Index) readState(snap *storage.Snapshot, older *snapshotState) (state 
 	defer storage.Guard(ix.Path(), &err)()
 	if older != nil {
 		// Searches would meet the same damage, and report it, so it is not an error here.
-		if err := snap.CheckNew(older.fileSnapshot); err != nil {
+		if err := snap.VerifyUnshared(older.fileSnapshot); err != nil {
 			ix.log.Warn("data written by a change is damaged", "index", ix.Path(), "error", err)
 		}
 	}

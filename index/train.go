@@ -196,7 +196,7 @@ func readSample(ctx context.Context, src vectors.Source, drawn *sample, o BuildO
 		reportProgress(o.Progress, Progress{"sample", int64(len(vecs) / dim), drawn.tokens, "tokens"})
 	}
 	if !o.Unnormalized {
-		codec.NormalizeWide(vecs, dim, o.Threads)
+		codec.NormalizeParallel(vecs, dim, o.Threads)
 	}
 	return vecs, nil
 }
@@ -209,7 +209,7 @@ func streamSample(ctx context.Context, src vectors.Source, drawn *sample, o Buil
 		var block []float32
 		flush := func() bool {
 			if !o.Unnormalized {
-				codec.NormalizeWide(block, dim, o.Threads)
+				codec.NormalizeParallel(block, dim, o.Threads)
 			}
 			more := yield(block, nil)
 			block = block[:0]
@@ -269,8 +269,8 @@ func readSpans(ctx context.Context, src vectors.Source, spans []span) iter.Seq2[
 // readDocuments yields the documents with ascending numbers rows: in one call if the source can,
 // and otherwise with one call for each run of neighbours.
 func readDocuments(ctx context.Context, src vectors.Source, rows []int) iter.Seq2[vectors.Document, error] {
-	if p, ok := src.(vectors.Picker); ok {
-		return p.Pick(ctx, rows)
+	if p, ok := src.(vectors.Selector); ok {
+		return p.Select(ctx, rows)
 	}
 	return func(yield func(vectors.Document, error) bool) {
 		for n := 0; len(rows) > 0; rows = rows[n:] {

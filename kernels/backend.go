@@ -59,16 +59,16 @@ type Query interface {
 	// All three do nothing unless Screen has been called. Require and RequireTokens may
 	// run at the same time, and so may calls of Fill whose ranges do not overlap and
 	// begin at multiples of 64.
-	Require(c *Chunk, docs []uint32)
-	RequireTokens(c *Chunk, lo, hi int)
-	Fill(lo, hi int)
+	RequireRows(c *Chunk, docs []uint32)
+	RequireRowsOfTokens(c *Chunk, lo, hi int)
+	ComputeRequiredRows(lo, hi int)
 	// Scores returns S, in which entry (c, s) is at c·stride + s. It is valid until
 	// Reset. After Screen only rows that Fill has computed are defined.
 	Scores() (s []float32, stride int)
 	// Top writes the n ≤ K best centroids of query token t to dst[t·n] on, best
 	// first, the lowest number on ties. After Screen no other method may run at the
 	// same time.
-	Top(dst []CentroidScore, n int)
+	TopCentroids(dst []CentroidScore, n int)
 
 	// Approx writes the centroid-only scores of documents: the score of the
 	// tokens as if each were its centroid, without its factor. docs lists
@@ -83,7 +83,7 @@ type Query interface {
 	// for one core is scored in ranges of tokens, whose maxima MergeMaxima merges.
 	// Total returns the score of merged maxima: that of MaxSim, to the bit.
 	Maxima(dst []float64, c *Chunk, lo, hi int, level Level)
-	Total(maxima []float64, level Level) float32
+	TotalScore(maxima []float64, level Level) float32
 	// ErrorBound returns the largest possible difference between MaxSim at the level
 	// and the oracle, for this query and any document.
 	ErrorBound(level Level) float32
@@ -92,11 +92,11 @@ type Query interface {
 	Shortfall(b Bound) Shortfall
 }
 
-// Ender is a [Query] whose preparation can be stopped early. Tables and bounds of a
+// EarlyEnder is a [Query] whose preparation can be stopped early. Tables and bounds of a
 // query take time in proportion to its tokens; building them stops when ended returns
 // true. All results of the query are undefined from then on until Reset. Several
 // goroutines may call ended at once.
-type Ender interface{ EndWith(ended func() bool) }
+type EarlyEnder interface{ EndWith(ended func() bool) }
 
 // MergeMaxima raises dst to the maxima of another range of the document's tokens.
 func MergeMaxima(dst, part []float64) {

@@ -101,17 +101,17 @@ type Preparer interface {
 	Prepare(ctx context.Context, centroids []float32, dim int) (b Backend, release func(), err error)
 }
 
-// RowKeeper is a [Builder] that keeps the rows of k-means on the device, so that they are
+// RowUploader is a [Builder] that keeps the rows of k-means on the device, so that they are
 // copied there once and not in every round.
-type RowKeeper interface {
+type RowUploader interface {
 	// KeepRows copies the listed rows of x, a matrix of dim columns, to the device, in the
 	// order of the list. Both slices must not change before the rows are released. The error
 	// wraps [ErrDeviceMemory] if the rows do not fit; Nearest works without them.
-	KeepRows(ctx context.Context, x []float32, dim int, rows []uint32) (KeptRows, error)
+	UploadRows(ctx context.Context, x []float32, dim int, rows []uint32) (DeviceRows, error)
 }
 
-// KeptRows are n rows on a device. Only one goroutine at a time may use them.
-type KeptRows interface {
+// DeviceRows are n rows on a device. Only one goroutine at a time may use them.
+type DeviceRows interface {
 	// Nearest finds the nearest centroids of all rows, as [Backend] does: codes and scores
 	// are [n]. It calls tick with the number of rows done since the last call.
 	Nearest(ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int)) error
@@ -119,7 +119,7 @@ type KeptRows interface {
 	// rows, scaled to unit length. Centroid c has the rows order[starts[c]:starts[c+1]],
 	// numbered as they were kept. Rows are added in float64, in their order. A centroid
 	// without rows, or whose sum is at most 10⁻¹² times their number long, does not change.
-	Means(ctx context.Context, centroids []float32, order []uint32, starts []int) error
+	UpdateCentroids(ctx context.Context, centroids []float32, order []uint32, starts []int) error
 	// Release frees the rows.
 	Release()
 }
@@ -233,7 +233,7 @@ type DeviceQuery struct {
 	Probes int
 	// Keep limits how many of these documents are scored: those that gain most by probed
 	// centroids. 0 means no limit.
-	Keep int
+	MaxCandidates int
 }
 
 // DeviceAnswer is the K best documents, score descending, then ordinal
@@ -373,7 +373,7 @@ func Devices() (devices []DeviceInfo, why []error) {
 // which d is nil. "auto" means the first device that can be opened, or else the
 // processor; note then says which it is and why. "" means the name in [EnvDevice], or
 // else "cpu". Several names, separated by commas, or "cuda:all" for all devices of a
-// kind, are opened as one by [Several]. If a named device cannot be used, the error
+// kind, are opened as one by [CombineDevices]. If a named device cannot be used, the error
 // wraps [ErrUnavailable] and the cause: nothing replaces the device.
 func OpenDevice(ctx context.Context, name string) (d Device, note string, err error) {
 	source := "" // of the name, for errors

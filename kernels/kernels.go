@@ -294,5 +294,7 @@ type Shortfall struct {
 	Factor float64 // times the largest |factor| of the document's tokens
 }
 
-// Of returns the bound for a document whose largest |factor| is given.
-func (s Shortfall) Of(factor float32) float64 { return s.Fixed + float64(s.Factor*float64(factor)) }
+// ForFactor returns the bound for a document whose largest |factor| is given.
+func (s Shortfall) ForFactor(factor float32) float64 {
+	return s.Fixed + float64(s.Factor*float64(factor))
+}

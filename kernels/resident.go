@@ -18,21 +18,21 @@ type ResidentVectors interface {
 // [TokenEncoder] is a [ResidentEncoder].
 type ResidentBuilder interface {
 	// Holds reports whether the vectors are in the memory of the builder's device.
-	Holds(v ResidentVectors) bool
+	HasVectors(v ResidentVectors) bool
 	// KeepResident selects the vectors with these numbers as the rows of k-means, as
-	// [RowKeeper.KeepRows] does; with unit they are scaled to unit length. It does not copy
+	// [RowUploader.UploadRows] does; with unit they are scaled to unit length. It does not copy
 	// them: the vectors must not be released before the rows.
-	KeepResident(ctx context.Context, v ResidentVectors, numbers []uint32, unit bool) (ResidentRows, error)
+	SelectRows(ctx context.Context, v ResidentVectors, numbers []uint32, unit bool) (ResidentRows, error)
 }
 
 // ResidentRows are rows of k-means that were selected from [ResidentVectors].
 type ResidentRows interface {
-	KeptRows
+	DeviceRows
 	// Squares writes the squared lengths of the n rows, summed in float64.
-	Squares(ctx context.Context, dst []float64) error
+	SquaredLengths(ctx context.Context, dst []float64) error
 	// Sums writes for each centroid, [k, dim], the sum of its rows. order and starts list these
-	// as for [KeptRows.Means]. Rows are added in float32, in their order.
-	Sums(ctx context.Context, dst []float32, order []uint32, starts []int) error
+	// as for [DeviceRows.UpdateCentroids]. Rows are added in float32, in their order.
+	SumRows(ctx context.Context, dst []float32, order []uint32, starts []int) error
 }
 
 // ResidentEncoder is a [TokenEncoder] that encodes [ResidentVectors].

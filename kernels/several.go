@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Several returns one device that distributes work over several. Each of them stores the
+// CombineDevices returns one device that distributes work over several. Each of them stores the
 // whole index, and the queries of a call are divided evenly among them. Memory in
 // [AttachOptions] is that of each device. Builds run on the first. Close closes all.
-func Several(devices ...Device) Device { return &several{devices: devices} }
+func CombineDevices(devices ...Device) Device { return &several{devices: devices} }
 
-// MemberDevices returns the devices that [Several] combined, or d itself if it is not such
+// MemberDevices returns the devices that [CombineDevices] combined, or d itself if it is not such
 // a device.
 func MemberDevices(d Device) []Device {
 	if s, ok := d.(*several); ok {

@@ -78,7 +78,7 @@ func TestSeveralDevicesFindWhatOneFinds(t *testing.T) {
 		for range rapid.IntRange(2, 4).Draw(t, "devices") {
 			parts = append(parts, &kerneltest.Device{})
 		}
-		several := kernels.Several(parts...)
+		several := kernels.CombineDevices(parts...)
 		one, err := (&kerneltest.Device{}).Attach(ctx, c, kernels.AttachOptions{})
 		require.NoError(t, err)
 		all, err := several.Attach(ctx, c, kernels.AttachOptions{})
@@ -126,13 +126,13 @@ func TestOneOfSeveralDevicesFails(t *testing.T) {
 	c := newMemory(cs)
 	broken := errors.New("broken")
 	bad := &kerneltest.Device{}
-	d := kernels.Several(&kerneltest.Device{}, bad)
+	d := kernels.CombineDevices(&kerneltest.Device{}, bad)
 	a, err := d.Attach(ctx, c, kernels.AttachOptions{})
 	require.NoError(t, err)
 	none, err := a.Search(ctx, c, nil)
 	require.NoError(t, err)
 	require.Empty(t, none)
-	bad.Fail = func() error { return broken }
+	bad.FailWith = func() error { return broken }
 	_, err = a.Search(ctx, c, []kernels.DeviceQuery{{Vectors: cs.Query(2), K: 3}, {Vectors: cs.Query(2), K: 3}})
 	require.ErrorIs(t, err, broken)
 	_, err = d.Attach(ctx, c, kernels.AttachOptions{})

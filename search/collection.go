@@ -97,7 +97,7 @@ func documentChunk(snap *index.Snapshot, ordinal uint32) (ch *kernels.Chunk, doc
 // coverage returns the Coverage of a search that reaches all shards.
 func (c *collection) coverage() Coverage {
 	docs, _ := c.countLive()
-	return Coverage{Docs: docs, Of: docs, Shards: len(c.shards)}
+	return Coverage{Docs: docs, TotalDocs: docs, Shards: len(c.shards)}
 }
 
 // storedDefaults returns the stored search parameters for results of k documents, if all shards
@@ -119,7 +119,7 @@ func (c *collection) storedDefaults(k int) (d storage.DefaultClass, ok bool, err
 	if common == nil {
 		return d, false, nil
 	}
-	d, ok = common.For(k)
+	d, ok = common.ClassFor(k)
 	return d, ok, nil
 }
 

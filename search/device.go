@@ -226,7 +226,7 @@ func (q *deviceQueries) prepareQuery(c *call, i int, query *kernels.DeviceQuery)
 	live, liveCount := snap.LiveSet()
 	query.K = min(c.request.k, allowed.count)
 	kind, probes, keep := devicePlan(c, allowed, len(query.Vectors)/snap.Dim())
-	query.Probes, query.Keep = probes, keep
+	query.Probes, query.MaxCandidates = probes, keep
 	switch {
 	case sentAsList(c.coll.firstSnapshot(), allowed):
 		query.Docs = allowed.ordinals()

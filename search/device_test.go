@@ -114,9 +114,9 @@ func TestEngineOnDevice(t *testing.T) {
 
 	search(t, e, q, Options{K: 2, Probes: 3})
 	require.Equal(t, 3, last().Probes)
-	require.Zero(t, last().Keep)
+	require.Zero(t, last().MaxCandidates)
 	search(t, e, q, Options{K: 2, Probes: 3, Approx: 50})
-	require.Equal(t, 50, last().Keep)
+	require.Equal(t, 50, last().MaxCandidates)
 	search(t, e, q, Options{Mode: Candidates, Candidates: []string{docs[9].ID, docs[2].ID}})
 	require.Equal(t, []uint32{2, 9}, last().Docs)
 	require.Equal(t, 2, last().K)
@@ -255,7 +255,7 @@ func TestErrorsOfBatches(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled, where)
 	}
 	broken := errors.New("broken")
-	d.Fail = func() error { return broken }
+	d.FailWith = func() error { return broken }
 	_, err := dev.SearchBatch(ctx, []Query{q}, Options{})
 	var failed *QueryError
 	require.ErrorAs(t, err, &failed)

@@ -301,7 +301,7 @@ func (c *core) answer(ctx context.Context, coll *collection, qs []Query, o *Opti
 	if o.Feedback != nil {
 		return c.answerWithFeedback(ctx, coll, qs, o)
 	}
-	if !o.InBlocks() {
+	if !o.NeedsPaging() {
 		return c.rankFromStart(ctx, call)
 	}
 	return Paged(*o, func(o Options) ([]Result, error) {
@@ -361,14 +361,14 @@ func (engine *core) searchUngrouped(ctx context.Context, c *call) ([]Result, err
 		return nil, err
 	}
 	for i := range results {
-		rescoredHits := map[Place]*Hit{}
+		rescoredHits := map[Location]*Hit{}
 		for j := range rescored[i].Hits {
 			h := &rescored[i].Hits[j]
-			rescoredHits[Place{h.Shard, h.Ordinal}] = h
+			rescoredHits[Location{h.Shard, h.Ordinal}] = h
 		}
 		for j := range results[i].Hits {
 			h := &results[i].Hits[j]
-			if t := rescoredHits[Place{h.Shard, h.Ordinal}]; t != nil {
+			if t := rescoredHits[Location{h.Shard, h.Ordinal}]; t != nil {
 				h.Matches, h.Tokens = t.Matches, t.Tokens
 			}
 		}

@@ -343,7 +343,7 @@ func (x *Explanation) addPage(
 	if err != nil {
 		return err
 	}
-	page, err := vectors.PageOf(payload)
+	page, err := vectors.PageFromPayload(payload)
 	if page == nil {
 		if err != nil {
 			x.NoGrid = err.Error() // another program stored it
@@ -354,7 +354,7 @@ func (x *Explanation) addPage(
 	if page.Grid == nil {
 		return nil
 	}
-	stored, side, err := snap.Grid(page, x.Tokens)
+	stored, side, err := snap.StoredGrid(page, x.Tokens)
 	switch {
 	case err != nil:
 		x.NoGrid = err.Error()

@@ -88,7 +88,7 @@ func TestStats(t *testing.T) {
 // Each figure of two searches is added, or the larger one taken; none is forgotten.
 func TestStatsAdd(t *testing.T) {
 	s := Stats{Queries: 1, QueryTokens: 2, Plans: map[string]int{"scan": 1}, Allowed: 3, FilterMissing: 4, Probed: 5, Postings: 6, Candidates: 7,
-		Widened: 8, ApproxDocs: 9, ApproxTokens: 10, ExactDocs: 11, ExactTokens: 12, RefinedDocs: 13, BoundShare: .25, Worst: 21,
+		Widened: 8, ApproxDocs: 9, ApproxTokens: 10, ExactDocs: 11, ExactTokens: 12, RefinedDocs: 13, BoundShare: .25, WorstBound: 21,
 		Times: Times{Wait: 20, Centroids: 14, Probe: 15, Approx: 16, Exact: 17, Refine: 18, Total: 19}}
 	var fields map[string]any
 	text, err := json.Marshal(s)
@@ -273,14 +273,14 @@ func TestExplainTellsOfCells(t *testing.T) {
 	docs[2].Payload = []byte(`{"title": "no page"}`)
 	for _, o := range []index.BuildOptions{{}, {Pool: 4, PoolBy: pool.Tiles}, {Pool: 3, PoolBy: pool.Neighbours}, {Pool: 2}} {
 		some := docs
-		if o.PoolBy.OfPages() {
+		if o.PoolBy.NeedsPage() {
 			some = docs[3:]
 		}
 		ix := searchtest.Build(t, dim, some, &o)
 		e := on(t, ix, 1)
 		q := m.query(6)
 		q.Mask = []bool{true, false, true, true, true, true}
-		if !o.PoolBy.OfPages() {
+		if !o.PoolBy.NeedsPage() {
 			x := explain(t, e, q, "p1", Options{})
 			require.Equal(t, "https://example.org/1.png", x.Image)
 			require.Nil(t, x.Grid)

@@ -39,8 +39,8 @@ type Feedback struct {
 	Weight float64 `json:"weight,omitempty"`
 }
 
-// UsualFeedbackTerms is how many query tokens [Feedback] adds without Terms.
-const UsualFeedbackTerms = 16
+// DefaultFeedbackTerms is how many query tokens [Feedback] adds without Terms.
+const DefaultFeedbackTerms = 16
 
 // Limits and defaults of feedback.
 const (
@@ -74,9 +74,9 @@ func (f *Feedback) Check() error {
 	return nil
 }
 
-// First returns the options of the search whose best documents count as relevant, given those of
+// FirstSearch returns the options of the search whose best documents count as relevant, given those of
 // the whole search. It requests more documents than Docs, as any of Unlike may be among them.
-func (f *Feedback) First(o Options) Options {
+func (f *Feedback) FirstSearch(o Options) Options {
 	return Options{
 		K:            f.Docs + len(f.Unlike),
 		Group:        GroupBest,
@@ -92,23 +92,23 @@ func (f *Feedback) First(o Options) Options {
 	}
 }
 
-// Place is the location of a document: its shard, as in [Hit], and its ordinal there.
-type Place struct {
+// Location is the location of a document: its shard, as in [Hit], and its ordinal there.
+type Location struct {
 	Shard   int
 	Ordinal uint32
 }
 
-// Good returns the relevant documents, each once: the liked ones, and the best Docs of a ranking,
-// which a search with [Feedback.First] returned. It excludes unliked documents. If that excludes
+// RelevantDocuments returns the relevant documents, each once: the liked ones, and the best Docs of a ranking,
+// which a search with [Feedback.FirstSearch] returned. It excludes unliked documents. If that excludes
 // every liked document, Good returns [ErrOption].
-func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
-	seen := make(map[Place]bool, len(unliked)+len(liked))
+func (f *Feedback) RelevantDocuments(liked, unliked []Location, ranked []Hit) ([]Location, error) {
+	seen := make(map[Location]bool, len(unliked)+len(liked))
 	for _, p := range unliked {
 		seen[p] = true
 	}
 	bad := maps.Clone(seen)
-	good := []Place{}
-	add := func(p Place) {
+	good := []Location{}
+	add := func(p Location) {
 		if !seen[p] {
 			seen[p] = true
 			good = append(good, p)
@@ -122,7 +122,7 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 	}
 	fromRanking := 0
 	for i := range ranked {
-		p := Place{ranked[i].Shard, ranked[i].Ordinal}
+		p := Location{ranked[i].Shard, ranked[i].Ordinal}
 		if fromRanking == f.Docs || bad[p] {
 			continue
 		}
@@ -135,7 +135,7 @@ func (f *Feedback) Good(liked, unliked []Place, ranked []Hit) ([]Place, error) {
 // answerWithFeedback answers queries that feedback expands.
 func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Query, o *Options) ([]Result, error) {
 	f := o.Feedback
-	var liked, unliked []Place
+	var liked, unliked []Location
 	slots := c.newSlots(ctx) // reading the index needs a slot, as a search does
 	waited, err := slots.withSlot(ctx, f.memoryBytes(coll, 0), func() (err error) {
 		if liked, err = locateIDs(ctx, coll, "like", f.Like); err == nil {
@@ -149,7 +149,7 @@ func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Qu
 	// The first search finds the best documents.
 	firstResults := make([]Result, len(qs))
 	if f.Docs > 0 {
-		firstOptions := f.First(*o)
+		firstOptions := f.FirstSearch(*o)
 		if firstResults, err = c.answer(ctx, coll, qs, &firstOptions); err != nil {
 			return nil, err
 		}
@@ -160,7 +160,7 @@ func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Qu
 			return nil, &QueryError{i, err}
 		}
 		wait, err := slots.withSlot(ctx, f.memoryBytes(coll, len(liked)+len(unliked)), func() error {
-			good, err := f.Good(liked, unliked, firstResults[i].Hits)
+			good, err := f.RelevantDocuments(liked, unliked, firstResults[i].Hits)
 			if err != nil {
 				return err
 			}
@@ -171,7 +171,7 @@ func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Qu
 			return nil, err
 		}
 		dim, centroids := coll.firstSnapshot().Dim(), coll.sharedCodec().Centroids.K
-		dropped[i] = FitFeedback(&expanded[i], dim, len(qs[i].Vectors), centroids)
+		dropped[i] = TrimFeedback(&expanded[i], dim, len(qs[i].Vectors), centroids)
 		waited += wait
 	}
 	// The second search answers the expanded queries.
@@ -199,16 +199,16 @@ func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Qu
 // and passages, including the named ones, and for the added terms.
 func (f *Feedback) memoryBytes(c *collection, named int) int64 {
 	const ofCentroid, ofDocument, ofTerm = 192, 96, 64
-	terms := 2 * int64(cmp.Or(f.Terms, UsualFeedbackTerms))
+	terms := 2 * int64(cmp.Or(f.Terms, DefaultFeedbackTerms))
 	centroids := min(int64(c.sharedCodec().Centroids.K), 2*maxFeedbackTokens)
 	docs, vector := int64(named+f.Docs+len(f.Unlike)), 4*int64(c.firstSnapshot().Dim())
 	return centroids*ofCentroid + docs*ofDocument + terms*(vector+ofTerm)
 }
 
-// FitFeedback drops the lightest tokens that feedback added to a query until the query fits a
+// TrimFeedback drops the lightest tokens that feedback added to a query until the query fits a
 // collection whose codec has this many centroids. It returns how many it dropped. The query had
 // valuesBefore values in Vectors before.
-func FitFeedback(q *Query, dim, valuesBefore, centroids int) (dropped int) {
+func TrimFeedback(q *Query, dim, valuesBefore, centroids int) (dropped int) {
 	return dropLightest(q, dim, valuesBefore, maxScoreBytes/4/max(centroids, 1))
 }
 
@@ -241,35 +241,35 @@ func dropLightest(q *Query, dim, ownTokens, maxTokens int) (dropped int) {
 }
 
 // locateIDs returns the documents with these ids, and their passages.
-func locateIDs(ctx context.Context, c *collection, what string, ids []string) (docs []Place, err error) {
+func locateIDs(ctx context.Context, c *collection, what string, ids []string) (docs []Location, err error) {
 	a, err := lookUpIDs(ctx, c, what, ids, false)
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range a.shards {
 		for _, o := range s.appendOrdinals(nil) {
-			docs = append(docs, Place{i, o})
+			docs = append(docs, Location{i, o})
 		}
 	}
 	return docs, nil
 }
 
 // Evidence is what feedback needs to know about relevant and irrelevant documents. An engine reads
-// it from its index. A program that searches shards elsewhere combines it from [Counts], [Sums] and
-// [Frequencies] of each shard.
+// it from its index. A program that searches shards elsewhere combines it from [TermCounts], [TokenSums] and
+// [DocumentFrequencies] of each shard.
 type Evidence interface {
 	// Counts returns, for each centroid of the good documents, or of the bad ones, how many of these
 	// documents have it, and the number of these documents.
-	Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error)
+	TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error)
 	// Sums returns, for each of some centroids, the sum of these documents' tokens with it.
-	Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error)
+	TokenSums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error)
 	// Frequencies returns, for each of some centroids, how many of all live documents have it, and
 	// the number of live documents.
-	Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error)
+	DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error)
 }
 
-// FeedbackTokens returns how many tokens feedback reads of each of this many documents, at least 1.
-func FeedbackTokens(docs int) int { return max(maxFeedbackTokens/max(docs, 1), 1) }
+// FeedbackTokensPerDocument returns how many tokens feedback reads of each of this many documents, at least 1.
+func FeedbackTokensPerDocument(docs int) int { return max(maxFeedbackTokens/max(docs, 1), 1) }
 
 // term is a centroid of documents, with its weight.
 type term struct {
@@ -280,14 +280,14 @@ type term struct {
 // Expand returns the query, which has vectors of this dimension, with the tokens that feedback
 // adds.
 func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Query, error) {
-	terms, weight := cmp.Or(f.Terms, UsualFeedbackTerms), cmp.Or(f.Weight, defaultFeedbackWeight)
+	terms, weight := cmp.Or(f.Terms, DefaultFeedbackTerms), cmp.Or(f.Weight, defaultFeedbackWeight)
 	// Count terms in good documents, and terms in bad ones that no good one has.
 	var docs [2]map[uint32]int // good, bad
 	var counts [2]int
 	var codes []uint32
 	for side := range docs {
 		var err error
-		if docs[side], counts[side], err = e.Counts(ctx, side == 1); err != nil {
+		if docs[side], counts[side], err = e.TermCounts(ctx, side == 1); err != nil {
 			return Query{}, err
 		}
 		if side == 1 {
@@ -298,7 +298,7 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 		codes = slices.AppendSeq(codes, maps.Keys(docs[side]))
 	}
 	slices.Sort(codes)
-	frequencies, live, err := e.Frequencies(ctx, codes)
+	frequencies, live, err := e.DocumentFrequencies(ctx, codes)
 	if err != nil {
 		return Query{}, err
 	}
@@ -319,16 +319,16 @@ func (f *Feedback) Expand(ctx context.Context, q *Query, dim int, e Evidence) (Q
 		for i, t := range best {
 			chosen[i] = t.code
 		}
-		sums, err := e.Sums(ctx, side == 1, chosen)
+		sums, err := e.TokenSums(ctx, side == 1, chosen)
 		if err != nil {
 			return Query{}, err
 		}
 		for i, t := range best {
-			square := codec.Square(sums[i])
+			square := codec.SquaredNorm(sums[i])
 			if square == 0 || t.weight <= 0 {
 				continue
 			}
-			codec.Unit(sums[i], square)
+			codec.ScaleToUnit(sums[i], square)
 			out.Vectors = append(out.Vectors, sums[i]...)
 			out.Weights = append(out.Weights, float32(sideWeight*t.weight))
 			if out.Mask != nil {
@@ -363,9 +363,9 @@ type centroidEvidence struct {
 	documents [2]int
 }
 
-func newCentroidEvidence(c *collection, good, bad []Place) *centroidEvidence {
+func newCentroidEvidence(c *collection, good, bad []Location) *centroidEvidence {
 	e := &centroidEvidence{c: c, documents: [2]int{len(good), len(bad)}}
-	for side, places := range [][]Place{good, bad} {
+	for side, places := range [][]Location{good, bad} {
 		e.docs[side] = make([][]uint32, len(c.shards))
 		for _, p := range places {
 			e.docs[side][p.Shard] = append(e.docs[side][p.Shard], p.Ordinal)
@@ -391,36 +391,36 @@ func (e *centroidEvidence) visitShards(
 		if len(ordinals) == 0 {
 			continue
 		}
-		if err := fn(e.c.shards[i].snap, ordinals, FeedbackTokens(e.documents[side])); err != nil {
+		if err := fn(e.c.shards[i].snap, ordinals, FeedbackTokensPerDocument(e.documents[side])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *centroidEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
+func (e *centroidEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
 	docs = map[uint32]int{}
 	err = e.visitShards(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
-		n, err := Counts(ctx, snap, ordinals, tokens, docs)
+		n, err := CountByCentroid(ctx, snap, ordinals, tokens, docs)
 		total += n
 		return err
 	})
 	return docs, total, err
 }
 
-func (e *centroidEvidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
+func (e *centroidEvidence) TokenSums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	dim := e.c.firstSnapshot().Dim()
 	sums := slices.Collect(slices.Chunk(make([]float32, len(codes)*dim), dim))
 	err := e.visitShards(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
-		return Sums(ctx, snap, ordinals, tokens, codes, sums)
+		return SumByCentroid(ctx, snap, ordinals, tokens, codes, sums)
 	})
 	return sums, err
 }
 
-func (e *centroidEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+func (e *centroidEvidence) DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
 	for i := range e.c.shards {
-		if err := Frequencies(ctx, e.c.shards[i].snap, codes, docs); err != nil {
+		if err := CentroidFrequencies(ctx, e.c.shards[i].snap, codes, docs); err != nil {
 			return nil, 0, err
 		}
 	}

@@ -28,7 +28,7 @@ import (
 // Documents that are said to be good draw those that are like them, and those that are
 // said to be bad push theirs away.
 func TestFeedback(t *testing.T) {
-	require.Equal(t, []int{1 << 16, 1 << 15, 1}, []int{FeedbackTokens(0), FeedbackTokens(2), FeedbackTokens(1 << 20)}, "of many passages a token each")
+	require.Equal(t, []int{1 << 16, 1 << 15, 1}, []int{FeedbackTokensPerDocument(0), FeedbackTokensPerDocument(2), FeedbackTokensPerDocument(1 << 20)}, "of many passages a token each")
 	m := newMaker(11, 16, 12)
 	docs := m.Docs("d", 300, 12)
 	ix := searchtest.Build(t, 16, docs, nil)
@@ -85,23 +85,23 @@ func TestFeedback(t *testing.T) {
 func TestFeedbackByVectors(t *testing.T) {
 	m := newMaker(12, 16, 200)
 	docs := m.Docs("d", 200, 12)
-	passage := vectors.Passage{Of: "page", Number: 1, End: 1}
+	passage := vectors.Passage{ParentID: "page", Number: 1, End: 1}
 	payload, err := passage.Payload(nil)
 	require.NoError(t, err)
 	docs = append(docs, vectors.Document{ID: passage.ID(), Tokens: docs[0].Tokens, Payload: payload})
 	ix := searchtest.Build(t, 16, docs, &index.BuildOptions{Centroids: 1, Nbits: 8})
 	snap := searchtest.Snapshot(t, ix)
 	all := newCollection(snap)
-	liked := []Place{{0, 200}, {0, 0}}
+	liked := []Location{{0, 200}, {0, 0}}
 	for i := range uint32(9) {
-		liked = append(liked, Place{0, 6 + i})
+		liked = append(liked, Location{0, 6 + i})
 	}
-	e, ok := all.feedbackEvidence(liked, []Place{{0, 23}, {0, 24}}).(*tokenEvidence)
+	e, ok := all.feedbackEvidence(liked, []Location{{0, 23}, {0, 24}}).(*tokenEvidence)
 	require.True(t, ok)
-	good, of, err := e.Counts(t.Context(), false)
+	good, of, err := e.TermCounts(t.Context(), false)
 	require.NoError(t, err)
 	require.Equal(t, 11, of)
-	bad, _, err := e.Counts(t.Context(), true)
+	bad, _, err := e.TermCounts(t.Context(), true)
 	require.NoError(t, err)
 	for _, n := range good {
 		require.LessOrEqual(t, n, 11)
@@ -110,7 +110,7 @@ func TestFeedbackByVectors(t *testing.T) {
 	codes := slices.Sorted(maps.Keys(good))
 	codes = append(codes, slices.Sorted(maps.Keys(bad))...)
 	require.Greater(t, len(codes), termsAtOnce)
-	have, live, err := e.Frequencies(t.Context(), codes)
+	have, live, err := e.DocumentFrequencies(t.Context(), codes)
 	require.NoError(t, err)
 	require.EqualValues(t, 201, live)
 	rows := make([][]float32, len(docs))
@@ -273,7 +273,7 @@ func TestFeedbackModel(t *testing.T) {
 				docs = append(docs, vectors.Document{ID: of, Tokens: m.Tokens(3), Payload: []byte(`{"round":0}`)})
 			}
 			for j := range n {
-				p := vectors.Passage{Of: of, Number: j, End: 1}
+				p := vectors.Passage{ParentID: of, Number: j, End: 1}
 				payload, err := p.Payload([]byte(`{"round":0}`))
 				require.NoError(t, err)
 				docs = append(docs, vectors.Document{ID: p.ID(), Tokens: m.Tokens(rapid.IntRange(0, 4).Draw(t, "tokens")), Payload: payload})

@@ -32,9 +32,9 @@ func visitTokens(
 	return nil
 }
 
-// Counts adds to docs, for each centroid, how many of the documents have it among their first
+// CountByCentroid adds to docs, for each centroid, how many of the documents have it among their first
 // tokens. It returns the number of these documents: all passages of a document count as one.
-func Counts(
+func CountByCentroid(
 	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int,
 ) (total int, err error) {
 	var ids []string // documents
@@ -61,9 +61,9 @@ func Counts(
 	return len(ids), nil
 }
 
-// Sums adds the tokens of each of some centroids, among the first tokens of the documents, to the
+// SumByCentroid adds the tokens of each of some centroids, among the first tokens of the documents, to the
 // centroid's sum.
-func Sums(
+func SumByCentroid(
 	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32,
 ) error {
 	sumIndex := make(map[uint32]int, len(codes))
@@ -83,8 +83,8 @@ func Sums(
 	})
 }
 
-// Frequencies adds to docs how many live documents have a token with each of some centroids.
-func Frequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs []uint64) (err error) {
+// CentroidFrequencies adds to docs how many live documents have a token with each of some centroids.
+func CentroidFrequencies(ctx context.Context, snap *index.Snapshot, codes []uint32, docs []uint64) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	deleted := snap.Tombstones()
 	for i, code := range codes {

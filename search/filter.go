@@ -287,7 +287,7 @@ func lookUpIDs(
 	missingByShard := make([][]string, len(c.shards)) // in the order of ids
 	for i := range c.shards {
 		snap := c.shards[i].snap
-		docs, missing, err := snap.Named(ctx, ids)
+		docs, missing, err := snap.OrdinalsOfIDs(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -313,7 +313,7 @@ func lookUpIDs(
 		case !allowMissing:
 			err := fmt.Errorf("%s: %w: %.100q", listName, ErrUnknownID, id)
 			for i := range c.shards {
-				if other, e := c.shards[i].snap.Spelled(id); e == nil && other != "" {
+				if other, e := c.shards[i].snap.FindOtherSpelling(id); e == nil && other != "" {
 					other = strconv.QuoteToASCII(other)
 					return nil, fmt.Errorf("%w; there is %.200s, which looks the same", err, other)
 				}

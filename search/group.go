@@ -233,7 +233,7 @@ func (r *run) livePassages(docs []*groupedDoc) (members []*roaring.Bitmap, err e
 	for i, wanted := range ids {
 		members[i] = roaring.New()
 		if len(wanted) > 0 {
-			if members[i], _, err = shards[i].snap.Named(r.ctx, wanted); err != nil {
+			if members[i], _, err = shards[i].snap.OrdinalsOfIDs(r.ctx, wanted); err != nil {
 				return nil, err
 			}
 		}
@@ -313,7 +313,7 @@ func (r *run) visitPassages(sh *shard, ordinals []uint32,
 // requirePassageRows requests the rows of S that the passages of a document need.
 func (r *run) requirePassageRows(sh *shard, ordinals []uint32) error {
 	return r.visitPassages(sh, ordinals, func(_ uint32, ch *kernels.Chunk, lo, hi int) {
-		r.query.RequireTokens(ch, lo, hi)
+		r.query.RequireRowsOfTokens(ch, lo, hi)
 	})
 }
 
@@ -342,7 +342,7 @@ func (s *groupScorer) scoreGroup(sh *shard, ordinals []uint32) (float32, error) 
 			kernels.MergeMaxima(s.maxima, s.passageMaxima)
 		}
 		first = false
-		s.best = append(s.best, located{sh, o, r.query.Total(s.passageMaxima, kernels.Fine)})
+		s.best = append(s.best, located{sh, o, r.query.TotalScore(s.passageMaxima, kernels.Fine)})
 		if n := len(s.best); n >= 64 && n/2 >= r.request.passages {
 			s.keepBestPassages()
 		}
@@ -359,7 +359,7 @@ func (s *groupScorer) scoreGroup(sh *shard, ordinals []uint32) (float32, error) 
 		}
 		return float32(sum), nil
 	case GroupMaxSim:
-		return r.query.Total(s.maxima, kernels.Fine), nil
+		return r.query.TotalScore(s.maxima, kernels.Fine), nil
 	}
 	return s.best[0].score, nil
 }
@@ -397,13 +397,13 @@ func (r *run) newGroupHits(docs []*groupedDoc, query, weights []float32) ([]Hit,
 		}
 		for j := range h.Passages {
 			p := &h.Passages[j]
-			if p.Passage, err = vectors.PassageOf(p.ID, p.Payload); err != nil {
+			if p.Passage, err = vectors.PassageFromPayload(p.ID, p.Payload); err != nil {
 				p.Passage = nil // another program stored it
 			}
 			if j == 0 && r.request.payload {
 				h.Payload = p.Payload
 				if p.Passage != nil {
-					h.Payload = vectors.WholePayload(p.Payload)
+					h.Payload = vectors.DocumentPayload(p.Payload)
 				}
 			}
 			if !r.request.payload {

@@ -43,10 +43,10 @@ func picture(t require.TestingT, snap *index.Snapshot) (all []pictured) {
 		payload, err := snap.Payload(o)
 		require.NoError(t, err)
 		p := pictured{id: snap.ID(o), of: snap.ID(o)}
-		own, err := vectors.PassageOf(p.id, payload)
+		own, err := vectors.PassageFromPayload(p.id, payload)
 		require.NoError(t, err)
 		if own != nil {
-			p.of = own.Of
+			p.of = own.ParentID
 		}
 		var fields struct{ Round int }
 		require.NoError(t, json.Unmarshal(payload, &fields))
@@ -106,7 +106,7 @@ func checkGroups(t require.TestingT, res *Result, o Options, docs map[string]flo
 			require.InDelta(t, passages[h.ID][p.ID], p.Score, near)
 			require.InDelta(t, best[j], p.Score, near)
 			if p.Passage != nil {
-				require.Equal(t, h.ID, p.Passage.Of)
+				require.Equal(t, h.ID, p.Passage.ParentID)
 				require.Equal(t, p.ID, p.Passage.ID())
 			} else {
 				require.Equal(t, h.ID, p.ID)
@@ -144,7 +144,7 @@ func TestGroupModel(t *testing.T) {
 					docs = append(docs, vectors.Document{ID: of, Tokens: m.Tokens(rapid.IntRange(0, 4).Draw(t, "tokens")), Payload: plain})
 				}
 				for i := range n {
-					p := vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
+					p := vectors.Passage{ParentID: of, Number: i, Start: i, End: i + 1}
 					payload, err := p.Payload(plain)
 					require.NoError(t, err)
 					docs = append(docs, vectors.Document{ID: p.ID(), Tokens: m.Tokens(rapid.IntRange(0, 4).Draw(t, "tokens")), Payload: payload})
@@ -224,7 +224,7 @@ func long(t testing.TB, m maker, docs, passages int) []vectors.Document {
 	for d := range docs {
 		n := 1 + m.Rand.IntN(2*passages)
 		for i := range n {
-			p := vectors.Passage{Of: fmt.Sprint("d", d), Number: i, End: 5}
+			p := vectors.Passage{ParentID: fmt.Sprint("d", d), Number: i, End: 5}
 			payload, err := p.Payload([]byte(fmt.Sprintf(`{"title":"t%d","text":"p%d"}`, d, i)))
 			require.NoError(t, err)
 			all = append(all, vectors.Document{ID: p.ID(), Tokens: m.Tokens(1 + m.Rand.IntN(12)), Payload: payload})
@@ -281,7 +281,7 @@ func TestGroupHits(t *testing.T) {
 		require.Equal(t, h.Score, h.Passages[0].Score)
 		for _, p := range h.Passages {
 			require.Contains(t, string(p.Payload), `"text":"p`)
-			require.Equal(t, h.ID, p.Passage.Of)
+			require.Equal(t, h.ID, p.Passage.ParentID)
 		}
 	}
 	res = search(t, e, q, Options{K: 3, Group: GroupBest})
@@ -331,20 +331,20 @@ func TestMatches(t *testing.T) {
 
 	// Of hits that something else has found, whole or in passages, it is told afterwards.
 	for _, o := range []Options{{K: 7}, {K: 4, Group: GroupBest, Passages: 3}} {
-		ranked := Ranked(search(t, e, q, o).Hits)
+		ranked := RankedHits(search(t, e, q, o).Hits)
 		require.NoError(t, MatchRanked(ranked, func(o Options) ([]Hit, error) { return search(t, e, q, o).Hits, nil }))
 		for i, h := range search(t, e, q, with(o, func(o *Options) { o.Matches = true })).Hits {
 			require.Equal(t, h, ranked[i].Hit)
 		}
 	}
 	boom := errors.New("boom")
-	require.ErrorIs(t, MatchRanked(Ranked(res.Hits), func(Options) ([]Hit, error) { return nil, boom }), boom)
+	require.ErrorIs(t, MatchRanked(RankedHits(res.Hits), func(Options) ([]Hit, error) { return nil, boom }), boom)
 	require.NoError(t, MatchRanked(nil, func(Options) ([]Hit, error) { return nil, boom }), "nothing is asked for")
 }
 
 // Two rankings become one by ids, with what vectors have found as they have found it.
 func TestFuseRanked(t *testing.T) {
-	byVectors := Ranked([]Hit{{ID: "b", Ordinal: 7, Score: 3, Tokens: 1}, {ID: "a", Ordinal: 2, Score: 1}})
+	byVectors := RankedHits([]Hit{{ID: "b", Ordinal: 7, Score: 3, Tokens: 1}, {ID: "a", Ordinal: 2, Score: 1}})
 	others := []RankedHit{{Hit{ID: "c", Ordinal: 1}, 9}, {Hit{ID: "b", Ordinal: 3}, 5}, {Hit{ID: "d", Shard: 1}, 5}}
 	got, err := FuseRanked(fuse.RelativeScore, .5, Page{K: 3}, Page{K: 9, Block: 9}, byVectors, others)
 	require.NoError(t, err)

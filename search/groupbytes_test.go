@@ -32,7 +32,7 @@ func allocated(fn func()) int64 {
 func passagesOf(t testing.TB, m maker, prefix string, docs int, each func(doc int) int) (all []vectors.Document) {
 	for d := range docs {
 		for i := range each(d) {
-			p := vectors.Passage{Of: fmt.Sprint(prefix, d), Number: i, Start: i, End: i + 1}
+			p := vectors.Passage{ParentID: fmt.Sprint(prefix, d), Number: i, Start: i, End: i + 1}
 			payload, err := p.Payload(nil)
 			require.NoError(t, err)
 			all = append(all, vectors.Document{ID: p.ID(), Tokens: m.Tokens(1), Payload: payload})

@@ -14,8 +14,8 @@ type RankedHit struct {
 	Score float64 // in the ranking
 }
 
-// Ranked converts hits, each with its own score.
-func Ranked(hits []Hit) []RankedHit {
+// RankedHits converts hits, each with its own score.
+func RankedHits(hits []Hit) []RankedHit {
 	ranked := make([]RankedHit, len(hits))
 	for i := range hits {
 		ranked[i] = RankedHit{hits[i], float64(hits[i].Score)}
@@ -24,7 +24,7 @@ func Ranked(hits []Hit) []RankedHit {
 }
 
 // FuseRanked returns a page of the fusion of two rankings: by vectors, with weight alpha, and by
-// words or other means, with weight 1 − alpha. Each ranking must have the hits that [Page.Sides]
+// words or other means, with weight 1 − alpha. Each ranking must have the hits that [Page.RankingPage]
 // requests. Documents are identified by id; the first hit of an id in a ranking counts, as a
 // ranking may have a document whole and in passages. A document that both rankings have gets the
 // hit of the vectors. Ties are ordered by shard and ordinal.

@@ -207,7 +207,7 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 	case json.Valid(p) && standsForItself(p):
 		return p, nil
 	}
-	return jsontext.Plain(string(p)) // escapes of HTML are for the encoder around this one
+	return jsontext.MarshalUnescaped(string(p)) // escapes of HTML are for the encoder around this one
 }
 
 // standsForItself reports whether valid JSON can be written as it is.

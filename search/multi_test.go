@@ -79,7 +79,7 @@ func TestMultiIsOneIndex(t *testing.T) {
 					require.Equal(t, []int64{x.Allowed, x.FilterMissing, x.Probed, x.Candidates, x.Widened, x.ApproxDocs, x.ApproxTokens},
 						[]int64{y.Allowed, y.FilterMissing, y.Probed, y.Candidates, y.Widened, y.ApproxDocs, y.ApproxTokens}, what)
 					require.Equal(t, want[i].K, got[i].K)
-					require.Equal(t, Coverage{Docs: 1500, Of: 1500, Shards: n}, got[i].Coverage)
+					require.Equal(t, Coverage{Docs: 1500, TotalDocs: 1500, Shards: n}, got[i].Coverage)
 					require.True(t, got[i].Coverage.Complete())
 					sumParts(t, n, &got[i])
 				}

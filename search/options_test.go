@@ -402,10 +402,10 @@ func TestStoredEffort(t *testing.T) {
 		require.NoError(t, ix.SetDefaults(nil))
 		e := on(t, ix, 1)
 		least, most := o, o
-		least.Effort, most.Effort = LeastEffort, MostEffort
+		least.Effort, most.Effort = MinEffort, MaxEffort
 		little, much := exact(e, least), exact(e, most)
 		require.Less(t, little, much)
-		require.NoError(t, ix.SetDefaults(stored(MostEffort)))
+		require.NoError(t, ix.SetDefaults(stored(MaxEffort)))
 		require.Equal(t, much, exact(e, o))
 		with := q
 		with.Filter = o.Filter
@@ -415,8 +415,8 @@ func TestStoredEffort(t *testing.T) {
 		all := set.Files()
 		little, much = exact(s, least), exact(s, most)
 		require.Less(t, little, much)
-		require.NoError(t, all[0].SetDefaults(stored(LeastEffort)))
-		require.NoError(t, all[1].SetDefaults(stored(MostEffort)))
+		require.NoError(t, all[0].SetDefaults(stored(MinEffort)))
+		require.NoError(t, all[1].SetDefaults(stored(MaxEffort)))
 		require.NoError(t, all[2].SetDefaults(nil))
 		require.Equal(t, much, exact(s, o))
 	}

@@ -98,7 +98,7 @@ func TestProbeSelection(t *testing.T) {
 		var a, b prober
 		a.selected, b.selected = n, n
 		a.best, b.best = make([]kernels.CentroidScore, 5*n), make([]kernels.CentroidScore, 5*n)
-		r.query.Top(a.best, n)
+		r.query.TopCentroids(a.best, n)
 		require.NoError(t, b.selectColumns(context.Background(), s, stride, 5, 200))
 		require.Equal(t, a.best, b.best, "%d probes", n)
 		for token := range 5 {

@@ -34,11 +34,11 @@ func UsesOwnTerms(centroids int, tokens uint64) bool {
 
 // feedbackEvidence returns the evidence of documents: by centroids, if there are enough to tell
 // documents apart.
-func (c *collection) feedbackEvidence(good, bad []Place) Evidence {
+func (c *collection) feedbackEvidence(good, bad []Location) Evidence {
 	if _, tokens := c.countLive(); !UsesOwnTerms(c.sharedCodec().Centroids.K, tokens) {
 		return newCentroidEvidence(c, good, bad)
 	}
-	return &tokenEvidence{OwnTerms: OwnTerms{Dim: c.firstSnapshot().Dim()}, c: c, docs: [2][]Place{good, bad}}
+	return &tokenEvidence{OwnTerms: OwnTerms{Dim: c.firstSnapshot().Dim()}, c: c, docs: [2][]Location{good, bad}}
 }
 
 // OwnTerms numbers the terms of documents: first those of good documents, then those that only bad
@@ -70,9 +70,9 @@ func ReadTerms(
 	return d, err
 }
 
-// Count returns how many documents of a side have each term, and the number of these documents, as
+// CountTerms returns how many documents of a side have each term, and the number of these documents, as
 // [Evidence] counts them. Call it for the good side first.
-func (t *OwnTerms) Count(bad bool, termDocs []TermDocument) (docs map[uint32]int, total int) {
+func (t *OwnTerms) CountTerms(bad bool, termDocs []TermDocument) (docs map[uint32]int, total int) {
 	side, dim := feedbackSide(bad), t.Dim
 	// the order must not depend on how documents are spread over shards
 	slices.SortFunc(termDocs, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
@@ -87,7 +87,7 @@ func (t *OwnTerms) Count(bad bool, termDocs []TermDocument) (docs map[uint32]int
 		documents[d.Of] = true
 		for row := range slices.Chunk(d.Tokens, dim) {
 			copy(unit, row)
-			codec.Unit(unit, codec.Square(unit))
+			codec.ScaleToUnit(unit, codec.SquaredNorm(unit))
 			code, ok := t.termOf(unit)
 			if !ok {
 				continue
@@ -120,15 +120,15 @@ func (t *OwnTerms) termOf(unit []float32) (code uint32, ok bool) {
 			best, code, ok = dot, uint32(i/dim), true
 		}
 	}
-	if n := len(t.terms) / dim; !ok && n < maxOwnTerms && codec.Square(unit) > 0 {
+	if n := len(t.terms) / dim; !ok && n < maxOwnTerms && codec.SquaredNorm(unit) > 0 {
 		t.terms = append(t.terms, unit...)
 		return uint32(n), true
 	}
 	return code, ok
 }
 
-// Sums implements [Evidence].
-func (t *OwnTerms) Sums(_ context.Context, bad bool, codes []uint32) ([][]float32, error) {
+// TokenSums implements [Evidence].
+func (t *OwnTerms) TokenSums(_ context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	sums := make([][]float32, len(codes))
 	for i, code := range codes {
 		sums[i] = slices.Clone(t.sums[feedbackSide(bad)][int(code)*t.Dim : (int(code)+1)*t.Dim])
@@ -136,8 +136,8 @@ func (t *OwnTerms) Sums(_ context.Context, bad bool, codes []uint32) ([][]float3
 	return sums, nil
 }
 
-// Terms returns the vectors of terms.
-func (t *OwnTerms) Terms(codes []uint32) (terms []float32) {
+// TermVectors returns the vectors of terms.
+func (t *OwnTerms) TermVectors(codes []uint32) (terms []float32) {
 	for _, code := range codes {
 		terms = append(terms, t.terms[int(code)*t.Dim:(int(code)+1)*t.Dim]...)
 	}
@@ -166,11 +166,11 @@ func TermFrequencies(ctx context.Context, snap *index.Snapshot, terms []float32,
 type tokenEvidence struct {
 	OwnTerms
 	c    *collection
-	docs [2][]Place
+	docs [2][]Location
 }
 
-// Counts finds the terms of a side. Call it for the good side first.
-func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
+// TermCounts finds the terms of a side. Call it for the good side first.
+func (e *tokenEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
 	places := e.docs[feedbackSide(bad)]
 	documents := make([]TermDocument, len(places))
 	for i, p := range places {
@@ -178,16 +178,16 @@ func (e *tokenEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]i
 			return nil, 0, err
 		}
 	}
-	docs, total = e.Count(bad, documents)
+	docs, total = e.CountTerms(bad, documents)
 	return docs, total, nil
 }
 
-// Frequencies implements [Evidence].
-func (e *tokenEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+// DocumentFrequencies implements [Evidence].
+func (e *tokenEvidence) DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
 	live, tokens := e.c.countLive()
 	for i := range e.c.shards {
-		if err := TermFrequencies(ctx, e.c.shards[i].snap, e.Terms(codes), tokens, docs); err != nil {
+		if err := TermFrequencies(ctx, e.c.shards[i].snap, e.TermVectors(codes), tokens, docs); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -220,7 +220,7 @@ func countDocumentsNear(
 		query.Maxima(maxima, ch, lo, hi, kernels.Fast)
 		for i, x := range maxima {
 			single[i] = x
-			if float64(query.Total(single, kernels.Fast)) >= nearTerm {
+			if float64(query.TotalScore(single, kernels.Fast)) >= nearTerm {
 				docs[i] += uint64(stride)
 			}
 			single[i] = 0

@@ -47,7 +47,7 @@ func (p Page) End() int { return p.Offset + p.K }
 
 // Hits returns the hits of the page. ranked must have the End best hits, or all if there are fewer.
 func (p Page) Hits(ranked []Hit) []Hit {
-	return pageHits(p, ranked, func(h *Hit) bool { return p.Enough(h.Score) })
+	return pageHits(p, ranked, func(h *Hit) bool { return p.HasMinScore(h.Score) })
 }
 
 // pageRanked is Hits for a ranking by other means than vectors.
@@ -61,14 +61,16 @@ func pageHits[H any](p Page, ranked []H, enough func(*H) bool) []H {
 	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
 }
 
-// Enough reports whether the score of a hit reaches MinScore. MinScore is rounded to float32, as
+// HasMinScore reports whether the score of a hit reaches MinScore. MinScore is rounded to float32, as
 // printed scores are: a printed score admits its own hit.
-func (p Page) Enough(score float32) bool { return p.MinScore == nil || score >= float32(*p.MinScore) }
+func (p Page) HasMinScore(score float32) bool {
+	return p.MinScore == nil || score >= float32(*p.MinScore)
+}
 
-// Sides returns the page to request from each of two rankings that are fused to this page, in a
+// RankingPage returns the page to request from each of two rankings that are fused to this page, in a
 // collection of this many documents. For the first pages its K is three times K: a document that is
 // third in both rankings may be the best of all. Later pages need more, in blocks that double.
-func (p Page) Sides(docs int) Page {
+func (p Page) RankingPage(docs int) Page {
 	docs = max(docs, 1)
 	sides := Page{K: docs}
 	if p.K <= docs/3 {
@@ -86,9 +88,9 @@ func (o *Options) SetPage(p Page) {
 	o.K, o.Offset, o.MinScore, o.Block = p.K, p.Offset, p.MinScore, p.Block
 }
 
-// InBlocks reports whether [Paged] has to assemble the answer from rankings that begin with the
+// NeedsPaging reports whether [Paged] has to assemble the answer from rankings that begin with the
 // best hit.
-func (o *Options) InBlocks() bool {
+func (o *Options) NeedsPaging() bool {
 	p := o.Page()
 	return p.Offset != 0 || p.MinScore != nil || o.Mode == Pruned && p.Block != 0 && p.Block < p.K
 }

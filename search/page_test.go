@@ -114,7 +114,7 @@ func TestPagesOfCrudeSearch(t *testing.T) {
 	late, both, all := 0, 0, 0
 	for range effort.Cases(40, 150) {
 		q, k := m.query(4), 5
-		o := Options{Effort: LeastEffort}
+		o := Options{Effort: MinEffort}
 		seen := map[string]bool{}
 		var paged []Hit
 		for page := range 8 {
@@ -245,7 +245,7 @@ func TestFusedPages(t *testing.T) {
 		alpha := rapid.SampledFrom([]float64{0, .3, .75, 1}).Draw(t, "alpha")
 		// Each side gives what is asked of it, as searches do.
 		fused := func(p Page) []RankedHit {
-			sides := p.Sides(most)
+			sides := p.RankingPage(most)
 			require.GreaterOrEqual(t, sides.K, min(p.End(), most))
 			got, err := FuseRanked(method, alpha, p, sides, firstHits(a, sides.K), firstHits(b, sides.K))
 			require.NoError(t, err)

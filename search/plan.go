@@ -82,7 +82,7 @@ func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err
 		return q, err
 	}
 	if d.Effort > 0 {
-		q.effort = min(max(d.Effort, LeastEffort), MostEffort)
+		q.effort = min(max(d.Effort, MinEffort), MaxEffort)
 	}
 	if filtered || o.Filter != nil {
 		return q, err
@@ -192,13 +192,13 @@ func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centr
 }
 
 // shareMissChance is the chance that a share of a collection has more of its K best documents than
-// [Keep] returns.
+// [KForShare] returns.
 const shareMissChance = 1e-4
 
-// Keep returns how many of the k best documents of a collection a share of it has at most, except
+// KForShare returns how many of the k best documents of a collection a share of it has at most, except
 // with a chance of 10⁻⁴: documents are spread at random, so their number is binomial. Of k = 100 a
 // share of a quarter has 25 ± 4.3, and Keep returns 42.
-func Keep(k int, share float64) int {
+func KForShare(k int, share float64) int {
 	if share >= 1 || share <= 0 || k <= 1 {
 		return k
 	}
@@ -223,12 +223,12 @@ const normalFromK = 1 << 14
 // scaleToShare turns a request for the K best documents of a collection into one to a share of it:
 // K becomes the number that the share may have of them, and the budgets shrink with the share.
 func (q *request) scaleToShare(share float64) {
-	q.k = Keep(q.k, share)
+	q.k = KForShare(q.k, share)
 	if q.approxBudget > 0 {
-		q.approxBudget = Keep(q.approxBudget, share)
+		q.approxBudget = KForShare(q.approxBudget, share)
 	}
 	if q.exactBudget > 0 {
-		q.exactBudget = Keep(q.exactBudget, share)
+		q.exactBudget = KForShare(q.exactBudget, share)
 	}
 }
 

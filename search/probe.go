@@ -65,7 +65,7 @@ func (p *prober) selectCentroids(r *run, weights []float32) error {
 	p.probes, p.selected = n, min(n+1, k)
 	p.best = slices.Grow(p.best[:0], lq*p.selected)[:lq*p.selected]
 	if n <= maxInsertProbes {
-		r.query.Top(p.best, p.selected)
+		r.query.TopCentroids(p.best, p.selected)
 	} else if err := p.selectColumns(r.ctx, s, stride, lq, k); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (p *processor) acquireRun(s kernels.Scorer) *run {
 	r, _ := p.pool.Get().(*run)
 	if r == nil || r.scorer != s {
 		r = &run{scorer: s, query: s.NewQuery()}
-		if q, ok := r.query.(kernels.Ender); ok {
+		if q, ok := r.query.(kernels.EarlyEnder); ok {
 			q.EndWith(func() bool { return r.ctx.Err() != nil })
 		}
 	}

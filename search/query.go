@@ -81,7 +81,7 @@ type Options struct {
 	Exact  int `json:"exact,omitempty"`
 	// Effort multiplies the derived ones of these three: with 2 about twice as many documents get
 	// an approximate score, and 1.5 times as many an exact one. 0 means 1. It is between
-	// [LeastEffort] and [MostEffort]. The JSON form leaves it out, and devices ignore it.
+	// [MinEffort] and [MaxEffort]. The JSON form leaves it out, and devices ignore it.
 	Effort float64 `json:"-"`
 	// Derive ignores the defaults that are stored in the index. Without it, a search uses them if
 	// it has no filter and sets none of the three.
@@ -105,7 +105,7 @@ type Options struct {
 	// Feedback, where set, adds tokens of relevant documents to each query.
 	Feedback *Feedback `json:"feedback,omitempty"`
 	// Share, between 0 and 1, is the fraction of a larger collection that is searched here, if
-	// the documents of that collection are spread at random and its K best are wanted. Then [Keep]
+	// the documents of that collection are spread at random and its K best are wanted. Then [KForShare]
 	// documents come back, and budgets shrink with the share. A caller that merges the results of
 	// shares must search a share again, with a Share of 0, if the share returned fewer than K hits
 	// and its [Result.Floor] is not below the last merged hit.
@@ -119,8 +119,8 @@ const AllProbes = math.MaxInt32
 
 // Limits of Options.Effort.
 const (
-	LeastEffort = 1.0 / 8
-	MostEffort  = 64
+	MinEffort = 1.0 / 8
+	MaxEffort = 64
 )
 
 const defaultK = 10
@@ -137,8 +137,8 @@ func (o *Options) Check() error {
 	if o.Probes < 0 || o.Approx < 0 || o.Exact < 0 {
 		bad("probes %d, approximate budget %d, exact budget %d: none may be negative", o.Probes, o.Approx, o.Exact)
 	}
-	if o.Effort != 0 && !(o.Effort >= LeastEffort && o.Effort <= MostEffort) {
-		bad("effort %v; it is between %v and %v", o.Effort, LeastEffort, MostEffort)
+	if o.Effort != 0 && !(o.Effort >= MinEffort && o.Effort <= MaxEffort) {
+		bad("effort %v; it is between %v and %v", o.Effort, MinEffort, MaxEffort)
 	}
 	if !(o.Share >= 0 && o.Share <= 1) {
 		bad("share %v; it is between 0 and 1", o.Share)
@@ -229,7 +229,7 @@ func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32
 	}
 	for t := range n {
 		row := q.Vectors[t*dim : (t+1)*dim]
-		square := codec.Square(row)
+		square := codec.SquaredNorm(row)
 		if math.IsNaN(square) || math.IsInf(square, 0) { // no square of a float32 overflows
 			for j, v := range row {
 				if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
@@ -247,7 +247,7 @@ func (q *Query) tokens(c *collection, dst []float32) (vectors, weights []float32
 		}
 		vectors = append(vectors, row...)
 		if unit {
-			codec.Unit(vectors[len(vectors)-dim:], square)
+			codec.ScaleToUnit(vectors[len(vectors)-dim:], square)
 		} else if length < minMagnitude {
 			clear(vectors[len(vectors)-dim:])
 		}

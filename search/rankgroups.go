@@ -129,7 +129,7 @@ func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument
 		best := &h.Passages[0]
 		h.ID, h.Shard, h.Ordinal, h.Score, h.Payload = d.key.ID, d.key.Shard, best.Ordinal, best.Score, best.Payload
 		if best.Passage != nil && h.Payload != nil {
-			h.Payload = vectors.WholePayload(h.Payload)
+			h.Payload = vectors.DocumentPayload(h.Payload)
 		}
 	}
 	return hits, nil
@@ -166,7 +166,7 @@ func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, paylo
 			return h, err
 		}
 		if passage {
-			if h.Passage, err = vectors.PassageOf(h.ID, stored); err != nil {
+			if h.Passage, err = vectors.PassageFromPayload(h.ID, stored); err != nil {
 				h.Passage = nil // another program stored it
 			}
 		}

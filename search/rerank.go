@@ -156,7 +156,7 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 // rerankLevel returns Fast, or Fine if the error of Fast probably leaves many of the documents in
 // doubt, judged by their approximate scores.
 func (r *run) rerankLevel(docs []topk.Scored, g gaps) kernels.Level {
-	breakEven := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).Of(r.call.coll.sharedCodec().FactorMax)
+	breakEven := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).ForFactor(r.call.coll.sharedCodec().FactorMax)
 	doubtful := 0
 	for _, s := range docs {
 		if float64(s.Score) > breakEven {
@@ -377,7 +377,7 @@ func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 			break
 		}
 		bound = kernels.Worst
-		r.stats.Worst++
+		r.stats.WorstBound++
 	}
 	return r.refined, err
 }
@@ -388,7 +388,7 @@ func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels
 	below []topk.Scored, err error,
 ) {
 	factorMax := r.call.coll.sharedCodec().FactorMax
-	lowestDoubtful := limit - shortfall.Of(factorMax) // with the largest factor of all documents
+	lowestDoubtful := limit - shortfall.ForFactor(factorMax) // with the largest factor of all documents
 	r.doubtful, below = r.doubtful[:0], coarse[:0]
 	for _, s := range coarse {
 		doubtful := float64(s.Score) >= lowestDoubtful
@@ -397,7 +397,7 @@ func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels
 			if err != nil {
 				return nil, err
 			}
-			doubtful = float64(s.Score) >= limit-shortfall.Of(factor)
+			doubtful = float64(s.Score) >= limit-shortfall.ForFactor(factor)
 		}
 		if doubtful {
 			r.doubtful = append(r.doubtful, s)
@@ -427,7 +427,7 @@ func (r *run) recordBoundShare(coarse, fine []topk.Scored) error {
 		if err != nil {
 			return err
 		}
-		share := min(below/shortfall.Of(factor), math.MaxFloat64)
+		share := min(below/shortfall.ForFactor(factor), math.MaxFloat64)
 		r.stats.BoundShare = max(r.stats.BoundShare, share)
 	}
 	return nil
@@ -473,6 +473,6 @@ func (r *run) maxSim(level kernels.Level) kernel {
 		maxima: func(dst []float64, ch *kernels.Chunk, lo, hi int) {
 			r.query.Maxima(dst, ch, lo, hi, level)
 		},
-		total: func(maxima []float64) float32 { return r.query.Total(maxima, level) },
+		total: func(maxima []float64) float32 { return r.query.TotalScore(maxima, level) },
 	}
 }

@@ -81,10 +81,10 @@ func TestQueryDecidesHowManyAreScored(t *testing.T) {
 // TestEffort: more effort is more of everything, and that of 1 is what is derived.
 func TestEffort(t *testing.T) {
 	require.InDelta(t, 4, neededDeviations(10, 5000, 2), 1e-9)
-	require.InDelta(t, 0.5, neededDeviations(100, 5000, LeastEffort/8), 1e-9)
+	require.InDelta(t, 0.5, neededDeviations(100, 5000, MinEffort/8), 1e-9)
 	for _, k := range []int{10, 100, 1000} {
 		probes, tokens := 0, 0.0
-		for _, effort := range []float64{LeastEffort, 0.5, 1, 2, MostEffort} {
+		for _, effort := range []float64{MinEffort, 0.5, 1, 2, MaxEffort} {
 			p, n := derivedBudgets(k, effort)
 			require.GreaterOrEqual(t, p, max(probes, 1))
 			require.LessOrEqual(t, p, maxInsertProbes)
@@ -92,7 +92,7 @@ func TestEffort(t *testing.T) {
 			probes, tokens = p, n
 		}
 	}
-	for _, effort := range []float64{-1, LeastEffort / 2, 2 * MostEffort, math.NaN()} {
+	for _, effort := range []float64{-1, MinEffort / 2, 2 * MaxEffort, math.NaN()} {
 		require.ErrorIs(t, (&Options{Effort: effort}).Check(), ErrOption)
 	}
 }
@@ -284,7 +284,7 @@ func TestManyCentroidsOfPassages(t *testing.T) {
 	m := newMaker(33, dim, 60)
 	docs := m.Docs("d", effort.Cases(400, 1200), effort.Cases(5, 9))
 	for i := range docs {
-		p := vectors.Passage{Of: fmt.Sprint("w", i/40), Number: i % 40, Start: i, End: i + 1}
+		p := vectors.Passage{ParentID: fmt.Sprint("w", i/40), Number: i % 40, Start: i, End: i + 1}
 		payload, err := p.Payload(nil)
 		require.NoError(t, err)
 		docs[i].ID, docs[i].Payload = p.ID(), payload
@@ -383,7 +383,7 @@ func boundShares(t *testing.T, nbits int, path string, queries []vectors.Documen
 			nbits, tier, with.BoundShare, without.BoundShare, with.RefinedDocs, without.RefinedDocs)
 		require.Less(t, with.BoundShare, kernels.NearBound)
 		require.Positive(t, with.BoundShare)
-		require.Zero(t, with.Worst)
+		require.Zero(t, with.WorstBound)
 		require.LessOrEqual(t, with.RefinedDocs, without.RefinedDocs)
 		require.NoError(t, probable.Close())
 		require.NoError(t, worst.Close())
@@ -415,7 +415,7 @@ func (l *lower) MaxSim(dst []float32, ch *kernels.Chunk, docs []uint32, level ke
 	}
 	for i, doc := range docs {
 		if doc%l.one == 0 {
-			dst[i] -= float32(l.share * l.Shortfall(kernels.Probable).Of(l.snap.Codec().LargestFactor(ch, doc)))
+			dst[i] -= float32(l.share * l.Shortfall(kernels.Probable).ForFactor(l.snap.Codec().LargestFactor(ch, doc)))
 		}
 	}
 }
@@ -452,9 +452,9 @@ func TestRefineHoldsUpAgainstErrors(t *testing.T) {
 				require.ElementsMatch(t, want, topk.Best(got, 12))
 				require.InDelta(t, share, r.stats.BoundShare, 0.02+math.Abs(share)/50)
 				if share > kernels.NearBound {
-					require.EqualValues(t, 1, r.stats.Worst)
+					require.EqualValues(t, 1, r.stats.WorstBound)
 				} else {
-					require.Zero(t, r.stats.Worst)
+					require.Zero(t, r.stats.WorstBound)
 				}
 			}
 		}

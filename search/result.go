@@ -52,8 +52,8 @@ func (r *Result) Floor() (score float32, ok bool) {
 // Coverage is the part of a collection that a result covers.
 type Coverage struct {
 	// Docs is the number of live documents in the shards that were searched, Of in all shards.
-	Docs int64 `json:"docs"`
-	Of   int64 `json:"of"`
+	Docs      int64 `json:"docs"`
+	TotalDocs int64 `json:"of"`
 	// Shards is how many the collection has.
 	Shards int `json:"shards"`
 	// Missing are the shards that were not searched. A searcher of this package returns an error
@@ -62,7 +62,7 @@ type Coverage struct {
 }
 
 // Complete reports whether the result covers the whole collection.
-func (c *Coverage) Complete() bool { return len(c.Missing) == 0 && c.Docs == c.Of }
+func (c *Coverage) Complete() bool { return len(c.Missing) == 0 && c.Docs == c.TotalDocs }
 
 // MissingShard is a shard that was not searched.
 type MissingShard struct {
@@ -95,7 +95,7 @@ type Stats struct {
 	// documents that got a fine score, too.
 	BoundShare float64 `json:"bound_share"`
 	// Worst counts queries that used the worst bound because errors came near the probable one.
-	Worst int64 `json:"worst_bound_queries"`
+	WorstBound int64 `json:"worst_bound_queries"`
 
 	// FeedbackCut is how many tokens of feedback did not fit their queries.
 	FeedbackCut int `json:"feedback_cut,omitempty"`
@@ -150,7 +150,7 @@ func (s *Stats) Add(o Stats) {
 	s.ExactTokens += o.ExactTokens
 	s.RefinedDocs += o.RefinedDocs
 	s.BoundShare = max(s.BoundShare, o.BoundShare)
-	s.Worst += o.Worst
+	s.WorstBound += o.WorstBound
 	s.FeedbackCut += o.FeedbackCut
 	s.Times.Wait += o.Times.Wait
 	s.Times.Centroids += o.Times.Centroids

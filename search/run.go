@@ -216,7 +216,7 @@ func (r *run) fetchPayloads(n int, locatedOf func(i int) []located) error {
 	var missing map[*shard][]uint32
 	for i := range n {
 		for _, l := range locatedOf(i) {
-			if l.shard.snap.Partial() {
+			if l.shard.snap.IsPartial() {
 				if missing == nil {
 					missing = map[*shard][]uint32{}
 				}

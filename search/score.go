@@ -91,9 +91,9 @@ func (r *run) fillJobRows(docs []uint32, what storage.Arrays) error {
 			return err
 		}
 		if j.tokenRange[0] < j.tokenRange[1] {
-			r.query.RequireTokens(ch, j.tokenRange[0], j.tokenRange[1])
+			r.query.RequireRowsOfTokens(ch, j.tokenRange[0], j.tokenRange[1])
 		} else {
-			r.query.Require(ch, docs[j.first:j.end])
+			r.query.RequireRows(ch, docs[j.first:j.end])
 		}
 		return nil
 	})
@@ -111,7 +111,7 @@ func (r *run) fillRows(n int, require func(i int) error) error {
 	k := r.call.coll.sharedCodec().Centroids.K
 	return r.forEach(parallel.Blocks(k, fillJob), func(i int) error {
 		lo, hi := parallel.Block(i, k, fillJob)
-		r.query.Fill(lo, hi)
+		r.query.ComputeRequiredRows(lo, hi)
 		return nil
 	})
 }

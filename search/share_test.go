@@ -27,7 +27,7 @@ func TestKeep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(2, 300).Draw(t, "k")
 		share := rapid.Float64Range(.001, .999).Draw(t, "share")
-		n := Keep(k, share)
+		n := KForShare(k, share)
 		beyond := func(n int) float64 {
 			sum := 0.0
 			for i := n + 1; i <= k; i++ {
@@ -42,12 +42,12 @@ func TestKeep(t *testing.T) {
 		}
 	})
 	for _, share := range []float64{.01, .25, .9} {
-		near := Keep(normalFromK, share)
-		assert.InEpsilon(t, near, Keep(normalFromK+1, share), .02)
+		near := KForShare(normalFromK, share)
+		assert.InEpsilon(t, near, KForShare(normalFromK+1, share), .02)
 	}
-	assert.Equal(t, 42, Keep(100, .25))
-	assert.Equal(t, 7, Keep(7, 1))
-	assert.Equal(t, 1, Keep(1, .1))
+	assert.Equal(t, 42, KForShare(100, .25))
+	assert.Equal(t, 7, KForShare(7, 1))
+	assert.Equal(t, 1, KForShare(1, .1))
 }
 
 // merged asks shares for the k best of all, and those again that may hide some; it returns how
@@ -76,7 +76,7 @@ func merged(t *testing.T, shares []*Multi, q Query, o Options, share float64) (h
 		var err error
 		all[i], err = s.Search(ctx, q, o)
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(all[i].Hits), Keep(o.K, share))
+		require.LessOrEqual(t, len(all[i].Hits), KForShare(o.K, share))
 		exact += all[i].Stats.ExactDocs
 	}
 	last := kth()
@@ -219,7 +219,7 @@ func TestMultiOnDevices(t *testing.T) {
 	require.Equal(t, []string{"new"}, ids(r.Hits), "documents that are added follow")
 
 	broken := errors.New("broken")
-	b.Fail = func() error { return broken }
+	b.FailWith = func() error { return broken }
 	_, err = dev.Search(ctx, qs[0], Options{})
 	require.ErrorIs(t, err, broken, "no result without all parts")
 	require.NoError(t, dev.Close())

@@ -373,13 +373,13 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 		tasks[i].query = qs[i]
 	}
 	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
-		measured, ok := v.(collection.Measured)
+		measured, ok := v.(collection.Traceable)
 		if !ok {
 			return collection.Unsupported("a measured recall")
 		}
 
 		// The options.
-		page := in.Params.searchPage(v.Most())
+		page := in.Params.searchPage(v.MaxHits())
 		k := page.K
 		if page.Offset != 0 || page.MinScore != nil {
 			return badRequest("recall is measured of the best documents, without params.offset and params.min_score")
@@ -393,11 +393,11 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 		}
 
 		// The exhaustive search, and the comparison with it.
-		reference, err := quality.Reference(q.ctx, measured.Traced(), qs, k, nil)
+		reference, err := quality.Reference(q.ctx, measured.Tracer(), qs, k, nil)
 		if err != nil {
 			return q.dimensionError(v, tasks, err)
 		}
-		r, err := quality.MeasureRecall(q.ctx, measured.Traced(), qs, o, reference, nil)
+		r, err := quality.MeasureRecall(q.ctx, measured.Tracer(), qs, o, reference, nil)
 		if err != nil {
 			return err
 		}

@@ -314,7 +314,7 @@ func accessRoutes() []route {
 
 // answerAccess answers GET /tokens.
 func (q *request) answerAccess(*noBody) (accessOut, error) {
-	_, isCluster := q.server.collections.(collection.Spread)
+	_, isCluster := q.server.collections.(collection.Distributed)
 	if q.token == nil {
 		return accessOut{Nodes: isCluster}, nil
 	}
@@ -345,7 +345,7 @@ func newAccessOf(t *Token) *accessOf {
 
 // answerNodes answers GET /nodes.
 func (q *request) answerNodes(*noBody) (collection.Layout, error) {
-	c, ok := q.server.collections.(collection.Spread)
+	c, ok := q.server.collections.(collection.Distributed)
 	if !ok {
 		return collection.Layout{}, problem(CodeNotSupported, "nodes exist in a cluster only")
 	}
@@ -353,7 +353,7 @@ func (q *request) answerNodes(*noBody) (collection.Layout, error) {
 }
 
 // TokenFile is a TokenSource that reads a file again when it changes.
-type TokenFile struct{ tokens *files.Kept[Tokens] }
+type TokenFile struct{ tokens *files.WatchedValue[Tokens] }
 
 // OpenTokenFile reads a file in the form of [ParseTokens]. If a later version cannot be parsed, the error
 // is logged, and the earlier tokens stay valid.
@@ -365,7 +365,7 @@ func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFi
 		}
 		return tokens, err
 	}
-	kept, err := files.Keep(read, func(tokens Tokens, err error) {
+	kept, err := files.WatchValue(read, func(tokens Tokens, err error) {
 		if err != nil {
 			log.Error("tokens stay as they were", "file", path, "error", err)
 			return

@@ -44,7 +44,7 @@ func (t *tensorBody) scoreBatches(
 	ctx, cancel := context.WithCancel(t.incoming.ctx)
 	defer cancel()
 	var readErr error
-	err = parallel.Line(ctx, batches, func(free func() (*vectorBatch, error), put func(*vectorBatch)) (err error) {
+	err = parallel.Pipeline(ctx, batches, func(free func() (*vectorBatch, error), put func(*vectorBatch)) (err error) {
 		defer func() {
 			if readErr = err; err != nil {
 				cancel()
@@ -153,9 +153,9 @@ func firstNotFinite(m *maxsim.Matrix) int {
 	i, n := 0, len(m.U16)
 	switch m.Type {
 	case maxsim.F16:
-		i = floats.NotFinite16(m.U16, floats.Exponent16)
+		i = floats.FirstNotFinite16(m.U16, floats.Exponent16)
 	case maxsim.BF16:
-		i = floats.NotFinite16(m.U16, floats.ExponentB16)
+		i = floats.FirstNotFinite16(m.U16, floats.ExponentB16)
 	default:
 		n = len(m.F32)
 		if floats.Finite(m.F32) {

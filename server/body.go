@@ -124,7 +124,7 @@ const initialCapacity = 64 << 10
 // they are allocated. Unknown fields are errors, since most are misspelt; "Prefer: handling=lenient"
 // ignores them, for clients of later versions.
 func (q *request) decodeJSON(text []byte, into any) error {
-	text = jsontext.WithoutMark(text)
+	text = jsontext.TrimByteOrderMark(text)
 	if err := q.body.reserve(int64(len(text))); err != nil { // texts and metadata are copied
 		return err
 	}

@@ -33,7 +33,7 @@ var turns = effort.Cases(1, 4)
 func startCompany(t *testing.T) *company {
 	st := openStore(t, nil)
 	limits := server.Limits{Stall: time.Hour, Concurrent: turns, Wait: time.Hour}
-	s, err := server.New(st.Set(), words{}, patient(&server.Options{Limits: limits}))
+	s, err := server.New(st.Catalog(), words{}, patient(&server.Options{Limits: limits}))
 	require.NoError(t, err)
 	h := &service{Server: s, store: st}
 	for _, name := range []string{"healthy", "a"} {

@@ -298,7 +298,7 @@ func addMetadata(docs []collection.DocumentInput, metadata []json.RawMessage) er
 	}
 	for i, m := range metadata {
 		docs[i].Metadata = m
-		id, found := collection.IDOf(m)
+		id, found := collection.MetadataID(m)
 		if !found {
 			continue // the collection checks metadata itself
 		}
@@ -403,13 +403,13 @@ func metadataWithTexts(in *updateTextIn) ([]json.RawMessage, error) {
 			return nil, err
 		}
 		if _, found := fields[in.TextField]; !found {
-			value, err := jsontext.Plain(text)
+			value, err := jsontext.MarshalUnescaped(text)
 			if err != nil {
 				return nil, err
 			}
 			fields[in.TextField] = value
 		}
-		if metadata[i], err = jsontext.Plain(fields); err != nil {
+		if metadata[i], err = jsontext.MarshalUnescaped(fields); err != nil {
 			return nil, err
 		}
 	}

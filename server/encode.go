@@ -254,7 +254,7 @@ func (s *Server) documentModel() *storage.Model {
 	if e == nil {
 		return nil
 	}
-	if m, ok := e.(Maker); ok {
+	if m, ok := e.(ModelEncoder); ok {
 		return m.Model()
 	}
 	c := e.Config()
@@ -269,7 +269,7 @@ func (s *Server) queryModel() *storage.Model {
 	}
 	e, _ := s.encoder()
 	forQueries := *m
-	forQueries.Near = e.Config().Near
+	forQueries.NearFingerprint = e.Config().Near
 	return &forQueries
 }
 

@@ -68,7 +68,7 @@ func (q *request) reserveEvidence(tasks, highlighted []task, in *searchFields, k
 		dim := tasks[0].query.Dim
 		docs := max(f.Documents, f.Documents+len(f.Like)+len(f.Unlike)) // f.Documents, if the sum overflows
 		sums := saturatingProduct(docs, tokensPerDocument, 4*dim+sumBytes)
-		queries := saturatingProduct(4*dim, tokens+2*search.UsualFeedbackTerms*len(tasks))
+		queries := saturatingProduct(4*dim, tokens+2*search.DefaultFeedbackTerms*len(tasks))
 		return q.reserveAnswer(sums + queries)
 	}
 	return nil
@@ -101,7 +101,7 @@ func (r *ranking) addPassages(q *request, in *searchFields, out *resultOut) erro
 		for j := range h.Passages {
 			passage, p := &h.Passages[j], &out.Passages[i][j]
 			*p = passageOut{
-				DocumentID: collection.NumberOf(passage),
+				DocumentID: collection.HitNumber(passage),
 				ID:         passage.ID,
 				Score:      float64(passage.Score),
 				Number:     -1,
@@ -165,9 +165,9 @@ func (x *highlighter) addSpans(r *ranking, t *task, out *resultOut) error {
 	if err != nil {
 		return err
 	}
-	queryTokens, err := highlight.Kept(x.encoder, encode.Query, t.text)
+	queryTokens, err := highlight.KeptTokens(x.encoder, encode.Query, t.text)
 	done()
-	if highlight.Unknown(err) {
+	if highlight.IsUnknown(err) {
 		out.Notes = append(out.Notes, err.Error())
 		return nil
 	}
@@ -188,9 +188,9 @@ func (x *highlighter) addSpans(r *ranking, t *task, out *resultOut) error {
 		if err != nil {
 			return nil, err
 		}
-		d, err := highlight.Find(x.encoder, json.RawMessage(payload), nil, h.Tokens, x.pool)
+		d, err := highlight.FindSourceText(x.encoder, json.RawMessage(payload), nil, h.Tokens, x.pool)
 		done()
-		if highlight.Unknown(err) {
+		if highlight.IsUnknown(err) {
 			note := err.Error()
 			if !errors.Is(err, highlight.ErrPooled) { // pooling is the same for all documents
 				note = fmt.Sprintf("document %q: %v", h.ID, err)

@@ -31,7 +31,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer collections.Close(context.Background())
-	service, err := server.New(collections.Set(), nil, &server.Options{
+	service, err := server.New(collections.Catalog(), nil, &server.Options{
 		Limits: server.Limits{Rate: 100}, // and Tokens, where others can reach it
 	})
 	if err != nil {
@@ -87,12 +87,12 @@ func ExampleNew_openIndex() {
 	}
 	defer ix.Close()
 
-	opened, err := store.Over(ctx, map[string]store.Opened{"pets": {Index: ix}}, nil)
+	opened, err := store.FromIndexes(ctx, map[string]store.OpenIndex{"pets": {Index: ix}}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer opened.Close(ctx)
-	service, err := server.New(opened.Set(), nil, nil)
+	service, err := server.New(opened.Catalog(), nil, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

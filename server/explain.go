@@ -129,7 +129,7 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 		if err != nil {
 			return err
 		}
-		page := in.Params.searchPage(v.Most())
+		page := in.Params.searchPage(v.MaxHits())
 		page.K = max(1, page.K)
 		o, err := in.Params.searchOptions(page)
 		if err != nil {
@@ -141,7 +141,7 @@ func explainDocument(q *request, in *explainIn) (out explainOut, err error) {
 			return err
 		}
 		out = explainOut{
-			DocumentID: collection.NumberOf(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}),
+			DocumentID: collection.HitNumber(&search.Hit{Shard: x.Shard, Ordinal: x.Ordinal}),
 			ID:         x.ID,
 			Tokens:     x.Tokens,
 			Score:      x.Score,
@@ -236,13 +236,13 @@ func (q *request) explainTexts(
 	if err != nil {
 		return err
 	}
-	text, err := highlight.Find(e, out.Metadata, in.TextFields, out.Tokens, described.Pool)
+	text, err := highlight.FindSourceText(e, out.Metadata, in.TextFields, out.Tokens, described.Pool)
 	switch {
 	case err == nil:
 		out.DocumentText, out.DocumentTokens = text.Text, keptTokens(text.Tokens)
 	case errors.Is(err, highlight.ErrPooled), errors.Is(err, highlight.ErrNoPieces):
 		out.Notes = append(out.Notes, err.Error())
-	case highlight.Unknown(err):
+	case highlight.IsUnknown(err):
 		out.Notes = append(out.Notes, err.Error()+", or it was pooled (see text_fields)")
 	default:
 		return err

@@ -182,7 +182,7 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 	out := healthOut{
 		Status:   "healthy",
 		Version:  s.options.Version,
-		Dir:      s.collections.Place(),
+		Dir:      s.collections.Location(),
 		Memory:   mem.Sys - mem.HeapReleased,
 		Device:   s.device(),
 		Indices:  []summaryOut{},
@@ -191,7 +191,7 @@ func (q *request) answerHealth(*noBody) (healthOut, error) {
 	}
 	if t, ok := s.collections.(collection.Trainer); ok {
 		growth := t.Growth()
-		out.Train = growth.Least()
+		out.Train = growth.MinTokens()
 	}
 
 	// Its indexes.
@@ -248,13 +248,13 @@ func (q *request) answerReady(*noBody) (readyOut, error) {
 	if _, none := q.server.encoder(); none != nil && none.Code == CodeModelLoading {
 		return readyOut{}, none
 	}
-	if r, ok := q.server.collections.(collection.Readier); ok {
+	if r, ok := q.server.collections.(collection.ReadinessReporter); ok {
 		if err := r.Ready(); err != nil {
 			return readyOut{}, problem(CodeBusy, "%w", err).withRetryAfter(time.Second)
 		}
 	}
 	out := readyOut{Status: "ready"}
-	if d, ok := q.server.collections.(collection.Disker); ok {
+	if d, ok := q.server.collections.(collection.DiskReporter); ok {
 		if full, _, _ := d.Disk(); full {
 			out.Disk = "full"
 		}

@@ -62,7 +62,7 @@ func start(t testing.TB, e server.Encoder, o *server.Options) *service {
 
 func startAt(t testing.TB, st *store.Store, e server.Encoder, o *server.Options) *service {
 	t.Helper()
-	s, err := server.New(st.Set(), e, patient(o))
+	s, err := server.New(st.Catalog(), e, patient(o))
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)

@@ -74,16 +74,16 @@ type pausing struct {
 	entered, free chan struct{}
 }
 
-func (p pausing) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
+func (p pausing) Create(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
 	p.entered <- struct{}{}
 	<-p.free
-	return p.Catalog.Declare(ctx, name, c)
+	return p.Catalog.Create(ctx, name, c)
 }
 
 // An index counts from the moment at which a request begins to make it, and no longer than it is
 // there.
 func TestIndexesThatAreBeingMadeCount(t *testing.T) {
-	set := pausing{openStore(t, nil).Set(), make(chan struct{}), make(chan struct{})}
+	set := pausing{openStore(t, nil).Catalog(), make(chan struct{}), make(chan struct{})}
 	s, err := server.New(set, nil, &server.Options{Limits: server.Limits{Indexes: 1}})
 	require.NoError(t, err)
 	at := &service{Server: s}

@@ -140,7 +140,7 @@ func createIndex(q *request, in *declareIn) (configOut, error) {
 		return configOut{}, err
 	}
 	defer done()
-	c, err := q.server.collections.Declare(q.ctx, in.Name, collection.Config(in.Config))
+	c, err := q.server.collections.Create(q.ctx, in.Name, collection.Config(in.Config))
 	if err != nil {
 		return configOut{}, err
 	}
@@ -185,7 +185,7 @@ func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (info
 	}
 	if st.Defaults != nil {
 		for _, c := range st.Defaults.Classes {
-			out.Found = append(out.Found, fmt.Sprintf("k ≤ %d: %s", c.K, quality.InWords(c, st.Defaults.Passages)))
+			out.Found = append(out.Found, fmt.Sprintf("k ≤ %d: %s", c.K, quality.DescribeClass(c, st.Defaults.Passages)))
 		}
 	}
 	return out, nil
@@ -193,7 +193,7 @@ func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (info
 
 // deleteIndex answers DELETE /indices/{name}.
 func deleteIndex(q *request, _ *noBody) (deletedOut, error) {
-	existed, err := q.server.collections.Drop(q.ctx, q.indexName())
+	existed, err := q.server.collections.Remove(q.ctx, q.indexName())
 	if err != nil {
 		return deletedOut{}, err
 	}

@@ -24,12 +24,12 @@ func (in *searchFields) keywordMode() keywords.Mode {
 // its size. It must be called before memory of answers is reserved: requests always wait for memory of
 // bodies first, so that two of them never wait for each other.
 func (q *request) reserveKeywordMemory(v collection.Snapshot, in *searchFields) (size int64, err error) {
-	memory, page := &q.body.reservation, in.Params.searchPage(v.Most())
+	memory, page := &q.body.reservation, in.Params.searchPage(v.MaxHits())
 	for _, text := range in.TextQuery {
 		query := keywords.Query{Text: text, Mode: in.keywordMode()}
-		bytes := query.Bytes(v.Most())
+		bytes := query.Bytes(v.MaxHits())
 		if in.Group != "" {
-			bytes += search.RankGroupsBytes(page.Sides(v.Most()).K, in.passagesPerDocument(), v.Most())
+			bytes += search.RankGroupsBytes(page.RankingPage(v.MaxHits()).K, in.passagesPerDocument(), v.MaxHits())
 		}
 		size = max(size, memory.limitToRemaining(bytes))
 	}
@@ -89,7 +89,7 @@ func (q *request) rankHybrid(
 ) ([]ranking, error) {
 	sides := search.Page{} // the two rankings from their beginning, without a minimum score
 	if page.K > 0 {
-		sides = page.Sides(v.Most())
+		sides = page.RankingPage(v.MaxHits())
 	}
 	words, err := q.rankByKeywords(v, in, f, sides)
 	if err != nil {

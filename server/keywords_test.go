@@ -110,7 +110,7 @@ func TestMemoryOfGroupsByText(t *testing.T) {
 	require.NoError(t, err)
 	docs := make([]collection.DocumentInput, 2000)
 	for i := range docs {
-		p := vectors.Passage{Of: "long", Number: i, Start: i, End: i + 1}
+		p := vectors.Passage{ParentID: "long", Number: i, Start: i, End: i + 1}
 		payload, err := p.Payload(fmt.Appendf(nil, `{"text":"birds","f":%q}`, strings.Repeat("x", 5000)))
 		require.NoError(t, err)
 		docs[i] = collection.DocumentInput{ID: p.ID(), Vectors: flat("birds"), Dim: wordDim, Metadata: payload}

@@ -139,7 +139,7 @@ func TestDeadlines(t *testing.T) {
 // longService has what long requests look through.
 func longService(t *testing.T, o *server.Options) *server.Server {
 	st := openStore(t, nil)
-	s, err := server.New(st.Set(), realEncoder(t), o)
+	s, err := server.New(st.Catalog(), realEncoder(t), o)
 	require.NoError(t, err)
 	c, err := st.Declare(context.Background(), "a", collection.Config{})
 	require.NoError(t, err)

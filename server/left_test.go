@@ -44,12 +44,12 @@ func (c undecidedIndex) Delete(ctx context.Context, _ collection.Selection) (ind
 // That a client leaves during its change is no failure of the service.
 func TestClientLeavesDuringChange(t *testing.T) {
 	st := openStore(t, nil)
-	_, err := st.Set().Declare(t.Context(), "pets", collection.Config{})
+	_, err := st.Catalog().Create(t.Context(), "pets", collection.Config{})
 	require.NoError(t, err)
 	var log bytes.Buffer
 	began := make(chan struct{})
 	o := &server.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	s, err := server.New(undecided{st.Set(), began}, nil, o)
+	s, err := server.New(undecided{st.Catalog(), began}, nil, o)
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -258,10 +258,10 @@ func (indexCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c indexCollector) Collect(to chan<- prometheus.Metric) {
-	if p, ok := c.s.collections.(collection.Panicker); ok {
+	if p, ok := c.s.collections.(collection.PanicCounter); ok {
 		to <- prometheus.MustNewConstMetric(descPanics, prometheus.CounterValue, float64(p.Panics()))
 	}
-	if d, ok := c.s.collections.(collection.Disker); ok {
+	if d, ok := c.s.collections.(collection.DiskReporter); ok {
 		full, free, known := d.Disk()
 		to <- prometheus.MustNewConstMetric(descDiskFull, prometheus.GaugeValue, gaugeFromBool(full))
 		if known {

@@ -211,7 +211,7 @@ func TestConcurrencyAndTimeouts(t *testing.T) {
 // A client that sends its body slowly, or not at all, is cut off; so is one whose
 // headers do not come.
 func TestSlowClients(t *testing.T) {
-	s, err := server.New(openStore(t, nil).Set(), nil, &server.Options{Limits: server.Limits{Stall: 200 * time.Millisecond}})
+	s, err := server.New(openStore(t, nil).Catalog(), nil, &server.Options{Limits: server.Limits{Stall: 200 * time.Millisecond}})
 	require.NoError(t, err)
 	address, hasty := listen(t, s, nil), listen(t, s, &server.ServeOptions{Header: time.Second})
 	for name, c := range map[string]struct{ address, sent string }{
@@ -238,7 +238,7 @@ func TestSlowClients(t *testing.T) {
 func TestDrain(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		b := &blocking{entered: make(chan struct{}, 1), free: make(chan struct{})}
-		s, err := server.New(openStore(t, nil).Set(), b, nil)
+		s, err := server.New(openStore(t, nil).Catalog(), b, nil)
 		require.NoError(t, err)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)

@@ -120,7 +120,7 @@ func (*oneCollection) Names() []string {
 	return names
 }
 
-func (*oneCollection) Declare(context.Context, string, collection.Config) (collection.Collection, error) {
+func (*oneCollection) Create(context.Context, string, collection.Config) (collection.Collection, error) {
 	return nil, collection.ErrName
 }
 

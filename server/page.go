@@ -109,7 +109,7 @@ func sendImage(q *request) error {
 		if d == nil {
 			return problem(CodeDocumentNotFound, "there is no such document")
 		}
-		page, err := vectors.PageOf(d.Metadata)
+		page, err := vectors.PageFromPayload(d.Metadata)
 		if err != nil { // stored by another program
 			return problem(CodeImageNotFound, "the document: %w", err)
 		}

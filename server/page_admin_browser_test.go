@@ -87,7 +87,7 @@ pets  read:pets,write:p-*  a-secret-of-pets-readers rate=50 indexes=1000
 	require.NoError(t, err)
 	st := openStore(t, nil)
 	startAt(t, st, words{}, nil).addZoo(t)
-	h, err := server.New(spread{st.Set()}, words{}, &server.Options{Tokens: tokens})
+	h, err := server.New(spread{st.Catalog()}, words{}, &server.Options{Tokens: tokens})
 	require.NoError(t, err)
 	web := httptest.NewServer(h)
 	t.Cleanup(web.Close)

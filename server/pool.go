@@ -78,15 +78,15 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 		if m.Tokens == 0 {
 			continue
 		}
-		page, err := vectors.PageOf(docs[i].Metadata)
-		if err == nil && in.By.OfPages() {
+		page, err := vectors.PageFromPayload(docs[i].Metadata)
+		if err == nil && in.By.NeedsPage() {
 			err = in.By.CheckPage(page, m.Tokens)
 		}
 		if err != nil {
 			return nil, documentProblem(i, err)
 		}
 		codec.Normalize(m.Data, m.Dim)
-		if in.By.OfPages() {
+		if in.By.NeedsPage() {
 			m.Data = p.Page(nil, m.Data, m.Dim, n, in.By, page.Grid)
 		} else {
 			m.Data = p.Pool(nil, m.Data, m.Dim, n)

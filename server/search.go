@@ -355,10 +355,10 @@ func (q *request) prepareSearch(
 	}
 
 	// Memory of the answer.
-	page = in.Params.searchPage(v.Most())
+	page = in.Params.searchPage(v.MaxHits())
 	perHit := 1 // the document, and its passages
 	if in.Group != "" {
-		perHit += min(in.passagesPerDocument(), v.Most())
+		perHit += min(in.passagesPerDocument(), v.MaxHits())
 	}
 	if err := q.reserveEvidence(tasks, highlighted, in, page.End(), perHit); err != nil {
 		return f, page, err
@@ -366,7 +366,7 @@ func (q *request) prepareSearch(
 	const hitBytes = 64 // while it is found and sent, without its metadata
 	hits := page.End()
 	if len(tasks) > 0 && len(in.TextQuery) > 0 {
-		hits = page.Sides(v.Most()).K
+		hits = page.RankingPage(v.MaxHits()).K
 	}
 	return f, page, q.reserveAnswer(saturatingProduct(hitBytes, perHit, n, hits))
 }

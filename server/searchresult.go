@@ -18,7 +18,7 @@ type ranking struct {
 
 // newRanking returns a ranking of hits without statistics.
 func newRanking(v collection.Snapshot, hits []search.Hit) ranking {
-	return ranking{snapshot: v, hits: search.Ranked(hits)}
+	return ranking{snapshot: v, hits: search.RankedHits(hits)}
 }
 
 // toResult returns the answer to query i.
@@ -34,7 +34,7 @@ func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, erro
 	// Ids and scores, statistics, and passages.
 	for j := range r.hits {
 		out.IDs[j] = r.hits[j].Hit.ID
-		out.Documents[j], out.Scores[j] = collection.NumberOf(&r.hits[j].Hit), r.hits[j].Score
+		out.Documents[j], out.Scores[j] = collection.HitNumber(&r.hits[j].Hit), r.hits[j].Score
 	}
 	if in.Stats {
 		out.Stats = r.stats
@@ -60,9 +60,9 @@ func (r *ranking) toResult(q *request, i int, in *searchFields) (resultOut, erro
 			return out, err
 		}
 		if len(h.Passages) > 0 && h.Passages[0].Passage != nil {
-			payload = vectors.WholePayload(payload)
+			payload = vectors.DocumentPayload(payload)
 		}
-		document := &collection.StoredDocument{Number: collection.NumberOf(h), ID: h.ID, Metadata: payload}
+		document := &collection.StoredDocument{Number: collection.HitNumber(h), ID: h.ID, Metadata: payload}
 		if out.Metadata[j], err = q.documentMetadata(document); err != nil {
 			return out, err
 		}

@@ -40,9 +40,9 @@ type Encoder interface {
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
-// Maker is an Encoder that says how indexes shall record it. For other encoders they record the folder,
+// ModelEncoder is an Encoder that says how indexes shall record it. For other encoders they record the folder,
 // the fingerprint and the precision.
-type Maker interface {
+type ModelEncoder interface {
 	Encoder
 	Model() *storage.Model
 }

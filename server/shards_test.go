@@ -23,7 +23,7 @@ func TestErrorsOfShards(t *testing.T) {
 	require.Equal(t, CodeOutcomeUnknown, p.Code, "it may have been made")
 	require.Equal(t, CodeTooLarge, problemFromError(context.Background(), fmt.Errorf("shard 2: %w", collection.ErrTooLarge)).Code)
 	refused := &collection.DocumentError{Document: 4, Token: -1, Err: index.ErrDuplicateID}
-	p = problemFromError(context.Background(), &collection.PartlyError{Documents: []int{1, 3}, Done: index.Affected{Documents: 2}, Err: refused})
+	p = problemFromError(context.Background(), &collection.PartialError{Documents: []int{1, 3}, Done: index.Affected{Documents: 2}, Err: refused})
 	require.Equal(t, CodeOutcomeUnknown, p.Code, "a bad request would say that nothing was stored")
 	require.Contains(t, p.Message, "1, 3")
 }

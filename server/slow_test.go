@@ -38,12 +38,12 @@ func listen(t *testing.T, s *server.Server, o *server.ServeOptions) string {
 func TestRefusalsWaitForNoBody(t *testing.T) {
 	st := openStore(t, nil)
 	storeLarge(t, st, 1)
-	s, err := server.New(st.Set(), nil, &server.Options{
+	s, err := server.New(st.Catalog(), nil, &server.Options{
 		Tokens: allTokens(), Origins: []string{"https://a.example"}, Limits: server.Limits{Stall: time.Hour, Body: 5000, Indexes: 1},
 	})
 	require.NoError(t, err)
 	address := listen(t, s, nil)
-	limited, err := server.New(openStore(t, nil).Set(), nil, &server.Options{Limits: server.Limits{Stall: time.Hour, Rate: 1e-6, Burst: 1}})
+	limited, err := server.New(openStore(t, nil).Catalog(), nil, &server.Options{Limits: server.Limits{Stall: time.Hour, Rate: 1e-6, Burst: 1}})
 	require.NoError(t, err)
 	atRate := listen(t, limited, nil)
 	for name, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestSteadyReadersGetAllOfIt(t *testing.T) {
 	const stall = 10 * time.Second
 	st := openStore(t, nil)
 	storeLarge(t, st, 24)
-	s, err := server.New(st.Set(), nil, patient(&server.Options{Limits: server.Limits{Stall: stall}}))
+	s, err := server.New(st.Catalog(), nil, patient(&server.Options{Limits: server.Limits{Stall: stall}}))
 	require.NoError(t, err)
 	address := listen(t, s, nil)
 	conn, err := net.Dial("tcp", address)

@@ -297,7 +297,7 @@ func TestRerankOfSlowClients(t *testing.T) {
 	body, query, values := rerankBody(128, slices.Repeat([]int{100}, 100)...)
 	st := openStore(t, nil)
 	limits := server.Limits{Stall: time.Hour, Concurrent: 1, Wait: time.Hour}
-	s, err := server.New(st.Set(), nil, patient(&server.Options{Limits: limits}))
+	s, err := server.New(st.Catalog(), nil, patient(&server.Options{Limits: limits}))
 	require.NoError(t, err)
 	address := listen(t, s, nil)
 	var conns []net.Conn
@@ -334,7 +334,7 @@ func TestRerankOfSlowClients(t *testing.T) {
 func TestRerankTakesNoLongerThanWork(t *testing.T) {
 	body, _, _ := rerankBody(128, slices.Repeat([]int{100}, 100)...)
 	limits := server.Limits{Stall: time.Hour, Work: 300 * time.Millisecond}
-	s, err := server.New(openStore(t, nil).Set(), nil, &server.Options{Limits: limits})
+	s, err := server.New(openStore(t, nil).Catalog(), nil, &server.Options{Limits: limits})
 	require.NoError(t, err)
 	conn := begun(t, listen(t, s, nil), len(body), body[:len(body)/2])
 	defer conn.Close()
@@ -467,7 +467,7 @@ func TestAnswersOfTensors(t *testing.T) {
 // Whatever file of tensors comes, the answer is JSON, and no fault.
 func FuzzTensors(f *testing.F) {
 	st := openStore(f, nil)
-	s, err := server.New(st.Set(), words{}, nil)
+	s, err := server.New(st.Catalog(), words{}, nil)
 	require.NoError(f, err)
 	svc := &service{Server: s, store: st}
 	svc.addPets(f)

@@ -64,7 +64,7 @@ func (q *request) sendTensors(answer any, matrices []Matrix, dim int) error {
 	write := func(b []byte) { _, err = q.w.Write(b) }
 	write(append(head, lengths...))
 	for i := 0; i < len(matrices) && err == nil; i++ { // a client that has left needs no answer
-		write(vectors.LittleEndian(matrices[i].Data))
+		write(vectors.LittleEndianBytes(matrices[i].Data))
 	}
 	if err == nil {
 		write(text)

@@ -262,7 +262,7 @@ func (b bare) Snapshot(ctx context.Context) (collection.Snapshot, error) {
 // A service over any collections does what their interface has, and says of the rest that it
 // does not.
 func TestCollectionsElsewhere(t *testing.T) {
-	e := &elsewhere{Catalog: openStore(t, nil).Set()}
+	e := &elsewhere{Catalog: openStore(t, nil).Catalog()}
 	h, err := server.New(e, words{}, nil)
 	require.NoError(t, err)
 	web := httptest.NewServer(h)

@@ -140,7 +140,7 @@ func (q *request) splitText(
 		}
 		passageFields := maps.Clone(fields)
 		set := func(key, value string) error {
-			b, err := jsontext.Plain(value)
+			b, err := jsontext.MarshalUnescaped(value)
 			passageFields[key] = b
 			return err
 		}
@@ -158,7 +158,7 @@ func (q *request) splitText(
 		if err != nil {
 			return err
 		}
-		metadata, err := jsontext.Plain(passageFields)
+		metadata, err := jsontext.MarshalUnescaped(passageFields)
 		if err != nil {
 			return err
 		}

@@ -93,7 +93,7 @@ func FuzzMatrix(f *testing.F) {
 // Whatever body comes to whatever route, the answer is JSON as described, and no fault.
 func FuzzRequests(f *testing.F) {
 	st := openStore(f, nil)
-	s, err := server.New(st.Set(), words{}, nil)
+	s, err := server.New(st.Catalog(), words{}, nil)
 	require.NoError(f, err)
 	svc := &service{Server: s, store: st}
 	svc.addPets(f)

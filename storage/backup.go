@@ -58,7 +58,7 @@ func (v *Snapshot) copyTo(ctx context.Context, out copyTarget, progress func(don
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
 	}
 	defer Guard(v.file.path, &err)()
-	if err := v.Whole(ctx); err != nil {
+	if err := v.WaitComplete(ctx); err != nil {
 		return 0, err
 	}
 	// The meta pages, which name the list of free pages.
@@ -167,7 +167,7 @@ func (w *metaWriter) Write(p []byte) (int, error) {
 // that detects a damaged disk or copy.
 func (v *Snapshot) VerifyChecksums(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
-	if err := v.Whole(ctx); err != nil {
+	if err := v.WaitComplete(ctx); err != nil {
 		return err
 	}
 	if err := boltfile.CheckTransaction(ctx, v.handle.file, uint64(v.tx.ID())); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // Successor is a new file that is written next to another and then replaces it. It is locked
 // until it is committed or discarded. When its process dies, the lock is released, which shows
-// [SweepSuccessors] that the file can be removed.
+// [RemoveAbandonedSuccessors] that the file can be removed.
 type Successor struct {
 	path string
 	file *os.File
@@ -30,7 +30,7 @@ func NewSuccessor(path string) (*Successor, error) {
 	} else if _, lerr := os.Lstat(path); lerr == nil {
 		return nil, err // a link to nowhere
 	}
-	f, err := files.Claim(path, 0o600)
+	f, err := files.CreatePartial(path, 0o600)
 	if pe, ok := errors.AsType[*fs.PathError](err); ok { // the temporary name would not help the user
 		err = &fs.PathError{Op: "create a file", Path: "in " + filepath.Dir(path), Err: pe.Err}
 	}
@@ -40,13 +40,13 @@ func NewSuccessor(path string) (*Successor, error) {
 	return &Successor{path: path, file: f}, nil
 }
 
-// SweepSuccessors removes the successors of path whose processes died. It ignores errors, since
+// RemoveAbandonedSuccessors removes the successors of path whose processes died. It ignores errors, since
 // such files do no harm.
-func SweepSuccessors(path string, log *slog.Logger) {
+func RemoveAbandonedSuccessors(path string, log *slog.Logger) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	for _, name := range files.Sweep(path) {
+	for _, name := range files.RemoveLeftovers(path) {
 		log.Info("removed an interrupted backup", "file", name)
 	}
 }
@@ -54,9 +54,9 @@ func SweepSuccessors(path string, log *slog.Logger) {
 // Name returns the current, temporary name of the file.
 func (s *Successor) Name() string { return s.file.Name() }
 
-// Fill writes a copy of the snapshot. It returns the size of the file, and the number of bytes
+// WriteSnapshot writes a copy of the snapshot. It returns the size of the file, and the number of bytes
 // written: free pages become holes.
-func (s *Successor) Fill(
+func (s *Successor) WriteSnapshot(
 	ctx context.Context, v *Snapshot, progress func(done, total int64),
 ) (size, written int64, err error) {
 	offset := int64(0)

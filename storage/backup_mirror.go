@@ -16,8 +16,8 @@ import (
 var (
 	// ErrUnrelated means that the file was not copied from the index of the snapshot.
 	ErrUnrelated = errors.New("it is no copy of this index")
-	// ErrManyChanges means that a full copy is cheaper than writing the changes.
-	ErrManyChanges = errors.New("too much of it has changed")
+	// ErrTooManyChanges means that a full copy is cheaper than writing the changes.
+	ErrTooManyChanges = errors.New("too much of it has changed")
 )
 
 // mirrorEdit is one change that makes a copy equal to its original: it puts or removes a value, or
@@ -35,13 +35,13 @@ type mirrorEdit struct {
 // if they have no more than limit bytes together. It returns the number of bytes written, pages of
 // the B+tree included.
 //
-// Errors: [ErrUnrelated], [ErrManyChanges], [ErrCorrupt], [ErrReadOnly].
+// Errors: [ErrUnrelated], [ErrTooManyChanges], [ErrCorrupt], [ErrReadOnly].
 func (v *Snapshot) Mirror(ctx context.Context, dst *File, limit int64) (written int64, err error) {
 	if v.closed.Load() {
 		return 0, fmt.Errorf("%s: %w", v.file.path, ErrClosed)
 	}
 	defer Guard(v.file.path, &err)()
-	if err := v.Whole(ctx); err != nil {
+	if err := v.WaitComplete(ctx); err != nil {
 		return 0, err
 	}
 	var tx *bolt.Tx
@@ -178,7 +178,7 @@ func (m *mirror) compareValue(from, to *bolt.Bucket, pair valuePair, path [][]by
 		return fault
 	}
 	if m.remaining -= int64(len(k) + len(pair.from)); m.remaining < 0 {
-		return ErrManyChanges
+		return ErrTooManyChanges
 	}
 	m.edits = append(m.edits, mirrorEdit{path: path, key: k, value: pair.from})
 	return nil
@@ -204,6 +204,6 @@ func (e *mirrorEdit) apply(b *bolt.Bucket) error {
 	return b.Put(e.key, e.value)
 }
 
-// SharedWith reports whether the file has several names (hard links), so that a change would
+// HasOtherNames reports whether the file has several names (hard links), so that a change would
 // show under the others, too.
-func SharedWith(path string, info os.FileInfo) bool { return linkCount(path, info) > 1 }
+func HasOtherNames(path string, info os.FileInfo) bool { return linkCount(path, info) > 1 }

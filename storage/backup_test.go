@@ -58,7 +58,7 @@ func dropDoc(t *testing.T, f *File, id string) {
 	require.True(t, ok, id)
 	chunk, doc, _ := v.Locate(ordinal)
 	_, offsets := v.ChunkDocs(chunk)
-	sets := v.DocSets()
+	sets := v.CloneDocSets()
 	sets.Deleted.Add(ordinal)
 	sets.Payload.Remove(ordinal)
 	require.NoError(t, f.Update(func(tx *Tx) error {
@@ -258,7 +258,7 @@ func TestMirror(t *testing.T) {
 	before := digestAt(t, to)
 	addDocs(t, f, "large", 50, 4000)
 	_, err = mirror(100_000)
-	require.ErrorIs(t, err, ErrManyChanges)
+	require.ErrorIs(t, err, ErrTooManyChanges)
 	require.Equal(t, before, digestAt(t, to), "nothing of it is left")
 	_, err = mirror(1 << 30)
 	require.NoError(t, err)
@@ -302,7 +302,7 @@ func copied(t *testing.T, f *File) string {
 	path := filepath.Join(testenv.RAMDir(t), "now.plaid")
 	s, err := NewSuccessor(path)
 	require.NoError(t, err)
-	_, _, err = s.Fill(context.Background(), v, nil)
+	_, _, err = s.WriteSnapshot(context.Background(), v, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Commit(0o600))
 	return path

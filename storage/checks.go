@@ -129,7 +129,7 @@ func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
 // adviseArrays begins to read arrays of a chunk.
 func (v *Snapshot) adviseArrays(c *chunkView, part Arrays) {
 	switch {
-	case v.Partial():
+	case v.IsPartial():
 	case part == All:
 		adviseValues(c.Codes, c.Factors, c.Residuals)
 	default:
@@ -147,7 +147,7 @@ func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk,
 		if hasBit(passed, doc) {
 			continue
 		}
-		if part == All && !fetched && v.Partial() {
+		if part == All && !fetched && v.IsPartial() {
 			if err := v.fetchRows(c, docs[n:]); err != nil {
 				return nil, err
 			}

@@ -54,8 +54,8 @@ type DefaultClass struct {
 // Confirmed reports whether the held-out queries reach the targets, too.
 func (c DefaultClass) Confirmed() bool { return c.HeldOut >= c.Target && c.Worst >= c.WorstTarget }
 
-// For returns the class of a search for k documents. ok is false if k is larger than every K.
-func (d *Defaults) For(k int) (c DefaultClass, ok bool) {
+// ClassFor returns the class of a search for k documents. ok is false if k is larger than every K.
+func (d *Defaults) ClassFor(k int) (c DefaultClass, ok bool) {
 	for _, c := range d.Classes {
 		if k <= c.K {
 			return c, true

@@ -119,7 +119,7 @@ func TestDefaultsFor(t *testing.T) {
 		}
 		require.NoError(t, d.Validate())
 		k := rapid.IntRange(1, last+5).Draw(t, "asked")
-		c, ok := d.For(k)
+		c, ok := d.ClassFor(k)
 		require.Equal(t, k <= last, ok)
 		if ok {
 			require.GreaterOrEqual(t, c.K, k)

@@ -123,7 +123,7 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 	create := o.Write && o.Create
 	// Finish an interrupted replacement.
 	info, err := os.Stat(f.path)
-	if errors.Is(err, fs.ErrNotExist) && files.AsOnWindows {
+	if errors.Is(err, fs.ErrNotExist) && files.EmulateWindows {
 		if done, err := undoInterruptedReplace(ctx, f.path, deadline); err != nil {
 			return err
 		} else if done {

@@ -241,7 +241,7 @@ type Model struct {
 	Settings  string `json:"settings,omitempty"`
 	// Near is set for the model of queries only: the fingerprint of a model whose vectors differ
 	// from these by less than a search notices, such as the same one in another precision.
-	Near string `json:"near,omitempty"`
+	NearFingerprint string `json:"near,omitempty"`
 }
 
 func (m Model) String() string {
@@ -273,7 +273,7 @@ func (m *Model) Check(other *Model) error {
 
 // CheckQueries is [Model.Check] for the model of queries, which may also be a near one (see Model.Near).
 func (m *Model) CheckQueries(other *Model) error {
-	if m != nil && other != nil && other.Near != "" && m.Fingerprint == other.Near {
+	if m != nil && other != nil && other.NearFingerprint != "" && m.Fingerprint == other.NearFingerprint {
 		return nil
 	}
 	return m.Check(other)
@@ -295,7 +295,7 @@ func (m *Model) Validate() error {
 		{"fingerprint", m.Fingerprint},
 		{"precision", m.Precision},
 		{"settings", m.Settings},
-		{"near", m.Near},
+		{"near", m.NearFingerprint},
 	} {
 		if len(field.value) > maxModelBytes || !utf8.ValidString(field.value) {
 			return fmt.Errorf("a model's %s of %d bytes: at most %d of UTF-8 are possible",

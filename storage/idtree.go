@@ -45,7 +45,7 @@ func (v *Snapshot) checkIDs() error {
 	if ids.since > 0 && v.tx.ID() >= ids.since {
 		return nil
 	}
-	if err := v.Whole(context.Background()); err != nil {
+	if err := v.WaitComplete(context.Background()); err != nil {
 		return err
 	}
 	if v.idsFault == nil {

@@ -47,7 +47,7 @@ func (s Sizes) Total() int64 {
 // the same codec, documents, postings and payloads, byte for byte.
 func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err error) {
 	defer Guard(v.file.path, &err)()
-	if err := v.Whole(ctx); err != nil {
+	if err := v.WaitComplete(ctx); err != nil {
 		return "", sizes, err
 	}
 	sum := sha256.New()
@@ -137,7 +137,7 @@ func walkBuckets(ctx context.Context, b *bolt.Bucket, path [][]byte,
 // returns only that fault.
 func (v *Snapshot) Verify(ctx context.Context) (err error) {
 	defer Guard(v.file.path, &err)()
-	if err := v.Whole(ctx); err != nil {
+	if err := v.WaitComplete(ctx); err != nil {
 		return err
 	}
 	var faults []error
@@ -235,7 +235,7 @@ func (v *Snapshot) verifyPassage(ordinal uint32, id string, last passageRun) (pa
 		return last, nil
 	}
 	parent := id[:max(strings.LastIndexByte(id, '#'), 0)]
-	first, n, ok, err := v.Run(parent)
+	first, n, ok, err := v.PassageRange(parent)
 	run := passageRun{uint64(first), uint64(first) + uint64(n)}
 	switch {
 	case err != nil:

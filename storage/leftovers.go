@@ -41,20 +41,20 @@ func (f *File) removeLeftovers() error {
 		if err != nil {
 			return err
 		}
-		if err := g.Keep(s, s.Docs); err != nil {
+		if err := g.RemoveBeyond(s, s.Docs); err != nil {
 			return err
 		}
 		return tx.keepGeneration(n)
 	})
 }
 
-// Keep removes the content beyond the counters of s: chunks, postings, payloads, field runs and ids.
+// RemoveBeyond removes the content beyond the counters of s: chunks, postings, payloads, field runs and ids.
 // Anything else stays, committed or staged. A damaged key is an error, since it may be that of
 // content to keep.
 //
 // The passages of a document may continue beyond s. open is the first ordinal of that document, so
 // that its own id is removed as well; State.Docs means no document.
-func (g *Generation) Keep(s State, open uint32) error {
+func (g *Generation) RemoveBeyond(s State, open uint32) error {
 	buckets := []struct {
 		*bolt.Bucket
 		end uint32 // the first number to remove

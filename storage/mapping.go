@@ -60,7 +60,7 @@ const growStepBytes = 32 << 10
 // checkCanWrite returns an error on systems that cannot write an index: those of 32 bits have too little
 // address space, and on Windows bbolt's mapping lock is needed.
 func checkCanWrite() error {
-	if bits.UintSize < 64 || files.AsOnWindows && boltMappingLock(new(bolt.DB)) == nil {
+	if bits.UintSize < 64 || files.EmulateWindows && boltMappingLock(new(bolt.DB)) == nil {
 		return fmt.Errorf("writing an index on %s/%s: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
 	}
 	return nil
@@ -90,7 +90,7 @@ func openMapped(file *os.File, write bool, expected int64, smaller int) (h *hand
 	}
 	isSmallest := true
 	h = &handle{file: file, opened: info, refs: 1}
-	if write && !files.AsOnWindows {
+	if write && !files.EmulateWindows {
 		sizes := mapSizes(max(info.Size(), expected))
 		i := min(firstAllowedSize(sizes)+smaller, len(sizes)-1)
 		isSmallest = i == len(sizes)-1
@@ -109,7 +109,7 @@ func openMapped(file *os.File, write bool, expected int64, smaller int) (h *hand
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	// Select how the file grows.
-	if write && files.AsOnWindows {
+	if write && files.EmulateWindows {
 		h.remapLock = boltMappingLock(db)
 		db.AllocSize = 1 << 30 // the step of bbolt's mappings, which are as long as the file on Windows
 	} else {

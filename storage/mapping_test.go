@@ -18,7 +18,7 @@ import (
 // A file that reaches the end of its mapping is an error at once, also while
 // snapshots are open, for which bbolt would wait. Opened again it goes on growing.
 func TestFileReachesTheEndOfItsMapping(t *testing.T) {
-	if files.AsOnWindows {
+	if files.EmulateWindows {
 		t.Skip("the file is mapped anew")
 	}
 	old := mappedBytes
@@ -86,7 +86,7 @@ func TestMapSizes(t *testing.T) {
 // A process may have many indexes open for writing: each leaves address space for the
 // others, and gives it back.
 func TestManyWriters(t *testing.T) {
-	if files.AsOnWindows || mappedBytes != 16<<40 {
+	if files.EmulateWindows || mappedBytes != 16<<40 {
 		t.Skip("only where all of it is mapped")
 	}
 	before := reservedBytes.Load()

@@ -14,16 +14,16 @@ type MergePolicy struct {
 }
 
 // Absorbs reports whether a new segment, which has grown to a size, absorbs the one before it. It is
-// for callers that learn the size of a merged segment only by merging; [KeepParts] is for sizes that
+// for callers that learn the size of a merged segment only by merging; [UnmergedCount] is for sizes that
 // add up.
 func (p MergePolicy) Absorbs(grown, previous uint64) bool {
 	halfPrevious := previous - previous/2 // rounded up
 	return previous <= p.Largest && halfPrevious <= grown && (p.Full == 0 || grown < p.Full)
 }
 
-// KeepParts returns the number of segments, older ones first, that stay unmerged when a new segment
+// UnmergedCount returns the number of segments, older ones first, that stay unmerged when a new segment
 // of the given size is added. The ones after them are merged into the new one.
-func KeepParts[S any](p MergePolicy, segments []S, size func(S) uint64, newSize uint64) int {
+func UnmergedCount[S any](p MergePolicy, segments []S, size func(S) uint64, newSize uint64) int {
 	unmerged := len(segments)
 	for ; unmerged > 0; unmerged-- {
 		previous := size(segments[unmerged-1])

@@ -45,10 +45,10 @@ func TestKeepParts(t *testing.T) {
 		{[]uint64{1, 3}, 1, 2},        // nothing is looked at behind one that stays
 		{[]uint64{65, 40, 20}, 10, 1}, // 70 would take 65, which is too large
 	} {
-		require.Equal(t, c.keep, KeepParts(p, c.parts, itself, c.size), "%+v", c)
+		require.Equal(t, c.keep, UnmergedCount(p, c.parts, itself, c.size), "%+v", c)
 	}
 	p.Full = 5
-	require.Equal(t, 1, KeepParts(p, []uint64{7, 3, 1}, itself, 1), "it is full with 5")
+	require.Equal(t, 1, UnmergedCount(p, []uint64{7, 3, 1}, itself, 1), "it is full with 5")
 }
 
 // However parts come, they stay few, and little is written again.
@@ -60,7 +60,7 @@ func TestPartsStayFew(t *testing.T) {
 		for range n {
 			size := rapid.Uint64Range(1, rapid.SampledFrom([]uint64{1, 9, 200}).Draw(t, "up to")).Draw(t, "size")
 			total += size
-			keep := KeepParts(p, parts, itself, size)
+			keep := UnmergedCount(p, parts, itself, size)
 			for _, merged := range parts[keep:] {
 				size += merged
 			}

@@ -131,7 +131,7 @@ func (v *Snapshot) Pages() (p Pages, err error) {
 		return Pages{}, fmt.Errorf("%s: %w", v.file.path, err)
 	}
 	size := info.Size()
-	if files.AsOnWindows { // the file is as long as its mapping; see read_mapping.go
+	if files.EmulateWindows { // the file is as long as its mapping; see read_mapping.go
 		size = min(size, v.tx.Size())
 	}
 	stats := v.handle.db.Stats()
@@ -148,7 +148,7 @@ func (v *Snapshot) Pages() (p Pages, err error) {
 			return Pages{}, v.corruptError(err, "meta page")
 		}
 		var file io.ReaderAt = v.handle.file
-		if v.Partial() {
+		if v.IsPartial() {
 			file = v.handle.partial
 		}
 		free, err := m.ReadFreeList(file)

@@ -243,11 +243,11 @@ func (p *partialFile) fetchLeaf(ctx context.Context, b *bolt.Bucket, key []byte)
 	return corruptError(p.file.Name(), nil, "B+tree of more than %d levels", boltfile.MaxDepth)
 }
 
-// Partial reports whether some of the file may not have been fetched yet.
-func (v *Snapshot) Partial() bool { return !v.handle.partial.isComplete() }
+// IsPartial reports whether some of the file may not have been fetched yet.
+func (v *Snapshot) IsPartial() bool { return !v.handle.partial.isComplete() }
 
-// Whole waits until the file is complete, if it is being fetched.
-func (v *Snapshot) Whole(ctx context.Context) error { return v.handle.partial.waitComplete(ctx) }
+// WaitComplete waits until the file is complete, if it is being fetched.
+func (v *Snapshot) WaitComplete(ctx context.Context) error { return v.handle.partial.waitComplete(ctx) }
 
 // appendRowSpans appends the spans of the factors and residuals of a document of a chunk.
 func (v *Snapshot) appendRowSpans(spans []boltfile.Span, c *chunkView, doc uint32) []boltfile.Span {
@@ -280,7 +280,7 @@ func (v *Snapshot) fetchRows(c *chunkView, docs []uint32) error {
 
 // FetchPayloads fetches the payloads of documents in parallel, for later calls of [Snapshot.Payload].
 func (v *Snapshot) FetchPayloads(ctx context.Context, ordinals []uint32) error {
-	if !v.Partial() {
+	if !v.IsPartial() {
 		return nil
 	}
 	return parallel.Do(ctx, len(ordinals), maxParallelFetches, func(i int) (err error) {

@@ -124,8 +124,8 @@ var wholeReads = map[string]func(v *storage.Snapshot) (any, error){
 		return b.Bytes(), err
 	},
 	"sums": func(v *storage.Snapshot) (any, error) {
-		var sums []storage.PayloadSum
-		err := v.PayloadSums(context.Background(), 0, func(_ uint32, s storage.PayloadSum) error {
+		var sums []storage.PayloadChecksum
+		err := v.VisitPayloadChecksums(context.Background(), 0, func(_ uint32, s storage.PayloadChecksum) error {
 			sums = append(sums, s)
 			return nil
 		})
@@ -176,13 +176,13 @@ func TestPartialReadsAreThoseOfTheWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := partly.New(t, path, 1)
 			_, v := openPart(t, s)
-			require.True(t, v.Partial())
+			require.True(t, v.IsPartial())
 			want, err := read(whole)
 			require.NoError(t, err)
 			got, err := read(v)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
-			require.False(t, v.Partial())
+			require.False(t, v.IsPartial())
 			bytes, of, _ := s.Fetched()
 			require.Equal(t, of, bytes)
 		})
@@ -205,7 +205,7 @@ func TestPartialFetchesLittle(t *testing.T) {
 	require.True(t, ok)
 	read, _, _ := s.Fetched()
 	require.LessOrEqual(t, read-opened, int64(12*os.Getpagesize()))
-	require.True(t, v.Partial())
+	require.True(t, v.IsPartial())
 }
 
 // Sources that fail, are slow, and bring what was not asked for: a read gives what the whole file gives,
@@ -283,7 +283,7 @@ func TestPartialEnds(t *testing.T) {
 	s.Fail(0, time.Hour)
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
-	require.ErrorIs(t, v.Whole(ctx), context.DeadlineExceeded)
+	require.ErrorIs(t, v.WaitComplete(ctx), context.DeadlineExceeded)
 	require.ErrorIs(t, v.Prefetch(ctx, storage.All, []uint32{3, 900}), context.DeadlineExceeded)
 	require.ErrorIs(t, v.FetchPayloads(ctx, []uint32{3, 900}), context.DeadlineExceeded)
 	require.ErrorIs(t, v.Verify(ctx), context.DeadlineExceeded)
@@ -402,7 +402,7 @@ func TestPartialFindsDamagedDocument(t *testing.T) {
 	require.NoError(t, err)
 	_, err = v.ChunkFor(0, storage.Codes, 7)
 	require.NoError(t, err)
-	require.True(t, v.Partial())
+	require.True(t, v.IsPartial())
 	_, err = v.ChunkFor(0, storage.All, 6, 7)
 	require.ErrorIs(t, err, storage.ErrCorrupt)
 	require.ErrorContains(t, err, "factors and residuals of document 7")

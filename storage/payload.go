@@ -22,8 +22,8 @@ type DocSets struct {
 	Passages *roaring.Bitmap
 }
 
-// DocSets returns copies of the sets of the snapshot.
-func (v *Snapshot) DocSets() DocSets {
+// CloneDocSets returns copies of the sets of the snapshot.
+func (v *Snapshot) CloneDocSets() DocSets {
 	return DocSets{Deleted: v.tombstones.Clone(), Payload: v.payloadDocs.Clone(), Passages: v.passages.Clone()}
 }
 

@@ -114,9 +114,9 @@ func (v *Snapshot) lookUpID(id string) (ordinal uint32, ok bool, err error) {
 	return ordinal, true, nil
 }
 
-// Run finds the passages of a document by its id: the ordinals among the n from first on that are in
+// PassageRange finds the passages of a document by its id: the ordinals among the n from first on that are in
 // [Snapshot.Passages]. ok is false if no document with this id is stored as passages.
-func (v *Snapshot) Run(id string) (first, n uint32, ok bool, err error) {
+func (v *Snapshot) PassageRange(id string) (first, n uint32, ok bool, err error) {
 	if id == "" || v.state.PassageParents == 0 {
 		return 0, 0, false, nil
 	}

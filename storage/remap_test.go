@@ -24,9 +24,9 @@ import (
 
 // asOnWindows has the test write as one has to there.
 func asOnWindows(t *testing.T) {
-	old := files.AsOnWindows
-	files.AsOnWindows = true
-	t.Cleanup(func() { files.AsOnWindows = old })
+	old := files.EmulateWindows
+	files.EmulateWindows = true
+	t.Cleanup(func() { files.EmulateWindows = old })
 }
 
 // bbolt's lock of its mapping is where it is looked for.
@@ -46,7 +46,7 @@ func TestMappingLock(t *testing.T) {
 
 // What is true of commits, snapshots and rewrites is true of those of Windows.
 func TestAsOnWindows(t *testing.T) {
-	if files.AsOnWindows {
+	if files.EmulateWindows {
 		t.Skip("all tests are")
 	}
 	asOnWindows(t)

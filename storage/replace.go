@@ -34,7 +34,7 @@ const (
 // renameOver renames a new file to the path of the index, which may be open. gone is the path of the
 // old file if that must be removed after it is closed. "" means that it was removed.
 func renameOver(tmp, path string) (gone string, err error) {
-	if _, err := os.Lstat(path); !files.AsOnWindows || errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(path); !files.EmulateWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)
 	}
 	if runtime.GOOS == "windows" && os.Rename(tmp, path) == nil { // the old file was not open
@@ -95,7 +95,7 @@ func undoInterruptedReplace(ctx context.Context, path string, deadline time.Time
 // Remove removes the file, which is open for writing. On Windows its content is removed when it is
 // closed.
 func (f *File) Remove() error {
-	if !files.AsOnWindows {
+	if !files.EmulateWindows {
 		return os.Remove(f.path)
 	}
 	gone := removalPath(f.path)
@@ -118,7 +118,7 @@ func removalPath(path string) string {
 // removeReplaced removes the leftovers of replacements. The file at the path of the index is open and
 // locked, so that no replacement is in progress.
 func (f *File) removeReplaced() {
-	if !files.AsOnWindows {
+	if !files.EmulateWindows {
 		return
 	}
 	if os.Remove(siblingPath(f.path, replacedSuffix)) == nil {

@@ -117,9 +117,9 @@ func (r *Rewrite) replaceOriginal(keepLineage bool) error {
 	return f.release(stale)
 }
 
-// Failed converts an error of a change to the new file into an error of the index. The index is
+// ToIndexError converts an error of a change to the new file into an error of the index. The index is
 // unchanged, so that the result never wraps [ErrOutcomeUnknown].
-func (r *Rewrite) Failed(err error) error {
+func (r *Rewrite) ToIndexError(err error) error {
 	if r.newFile != nil && r.newFile.broken != nil && errors.Is(err, ErrOutcomeUnknown) {
 		err = r.newFile.cause
 	}
@@ -162,7 +162,7 @@ func (f *File) Replace(fill func(dst *File) error) error {
 		return err
 	}
 	if err := fill(r.newFile); err != nil {
-		return r.Failed(err)
+		return r.ToIndexError(err)
 	}
 	return r.replaceOriginal(true)
 }

@@ -65,9 +65,9 @@ func (v *Snapshot) SharedChunks(other *Snapshot) int {
 	return n
 }
 
-// CheckNew verifies the chunks and postings that are not shared with an older snapshot of the same
+// VerifyUnshared verifies the chunks and postings that are not shared with an older snapshot of the same
 // file. Otherwise searches do so when they first read them.
-func (v *Snapshot) CheckNew(older *Snapshot) (err error) {
+func (v *Snapshot) VerifyUnshared(older *Snapshot) (err error) {
 	if older.handle != v.handle {
 		return nil
 	}

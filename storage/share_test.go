@@ -81,7 +81,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 		if v.readTx.from == older.readTx.from {
 			require.Equal(t, len(older.chunks), v.SharedChunks(older))
 		} else {
-			require.True(t, files.AsOnWindows)
+			require.True(t, files.EmulateWindows)
 			mappings++
 		}
 		require.Len(t, v.chunks, len(older.chunks)+1)
@@ -108,7 +108,7 @@ func TestViewsShareWhatHasNotChanged(t *testing.T) {
 			require.NoError(t, fresh.Close())
 		}
 	}
-	require.Equal(t, files.AsOnWindows, mappings > 1)
+	require.Equal(t, files.EmulateWindows, mappings > 1)
 	require.Equal(t, 1, f.handle.db.Stats().OpenTxN)
 
 	// Nothing has changed but a record beside the generation.
@@ -181,7 +181,7 @@ func TestViewAfterAnotherFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, v.SharedChunks(views[1]))
 	require.NotSame(t, v.codec, views[1].codec)
-	require.NoError(t, v.CheckNew(views[1]))
+	require.NoError(t, v.VerifyUnshared(views[1]))
 	for i := range files {
 		require.NoError(t, views[i].Close())
 		require.NoError(t, files[i].Close())

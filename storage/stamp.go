@@ -33,19 +33,19 @@ func (v *Snapshot) Stamp() (Stamp, error) {
 	return s, nil
 }
 
-// PayloadSum identifies the bytes of a payload: CRC32C and length. 0 means no payload.
-type PayloadSum uint64
+// PayloadChecksum identifies the bytes of a payload: CRC32C and length. 0 means no payload.
+type PayloadChecksum uint64
 
 const payloadsPerCheck = 1024 // payloads between checks of the context
 
-// PayloadSums calls visit with the checksums of the payloads of live documents, in the order of their
+// VisitPayloadChecksums calls visit with the checksums of the payloads of live documents, in the order of their
 // ordinals from the given one on. Documents without payload are skipped. It does not read or verify
 // payloads, but checks that each of these documents has one.
-func (v *Snapshot) PayloadSums(
-	ctx context.Context, from uint32, visit func(ordinal uint32, sum PayloadSum) error,
+func (v *Snapshot) VisitPayloadChecksums(
+	ctx context.Context, from uint32, visit func(ordinal uint32, sum PayloadChecksum) error,
 ) (err error) {
 	defer Guard(v.file.path, &err)()
-	if err := v.Whole(ctx); err != nil {
+	if err := v.WaitComplete(ctx); err != nil {
 		return err
 	}
 	docs := v.payloadDocs.Iterator()
@@ -72,14 +72,14 @@ func (v *Snapshot) PayloadSums(
 	return nil
 }
 
-// SumPayload returns the checksum of the payload of a document.
-func SumPayload(ordinal uint32, p []byte) PayloadSum {
+// ChecksumPayload returns the checksum of the payload of a document.
+func ChecksumPayload(ordinal uint32, p []byte) PayloadChecksum {
 	return packPayloadSum(layout.Checksum(layout.NumberKey(ordinal), p), len(p))
 }
 
 // packPayloadSum packs a checksum and a length. It adds 1, so that the result is not 0.
-func packPayloadSum(crc uint32, n int) PayloadSum {
-	return PayloadSum(crc)<<32 | PayloadSum(uint32(n)+1)
+func packPayloadSum(crc uint32, n int) PayloadChecksum {
+	return PayloadChecksum(crc)<<32 | PayloadChecksum(uint32(n)+1)
 }
 
 // lineageCount is the number of lineages of all files in this process, so that no two files share one,

@@ -330,7 +330,7 @@ func TestPayloadSums(t *testing.T) {
 	path := writeTestIndex(t)
 	f := openWriting(t, path)
 	defer f.Close()
-	want := map[uint32]PayloadSum{0: SumPayload(0, []byte(testDocs[0].payload)), 2: SumPayload(2, []byte(testDocs[2].payload))}
+	want := map[uint32]PayloadChecksum{0: ChecksumPayload(0, []byte(testDocs[0].payload)), 2: ChecksumPayload(2, []byte(testDocs[2].payload))}
 	require.NoError(t, f.Update(func(tx *Tx) error {
 		g, s, err := currentState(tx)
 		if err != nil {
@@ -341,7 +341,7 @@ func TestPayloadSums(t *testing.T) {
 			d := testDoc{id: fmt.Sprint("more", i)}
 			if ordinal := s.Docs + i; i%5 != 4 {
 				d.payload = fmt.Sprintf("payload %d", i/2)
-				want[ordinal] = SumPayload(ordinal, []byte(d.payload))
+				want[ordinal] = ChecksumPayload(ordinal, []byte(d.payload))
 				require.NotZero(t, want[ordinal])
 			}
 			docs = append(docs, d)
@@ -351,9 +351,9 @@ func TestPayloadSums(t *testing.T) {
 	v, err := f.Snapshot()
 	require.NoError(t, err)
 	defer v.Close()
-	got := map[uint32]PayloadSum{}
+	got := map[uint32]PayloadChecksum{}
 	last := -1
-	require.NoError(t, v.PayloadSums(context.Background(), 0, func(o uint32, s PayloadSum) error {
+	require.NoError(t, v.VisitPayloadChecksums(context.Background(), 0, func(o uint32, s PayloadChecksum) error {
 		require.Greater(t, int(o), last)
 		last = int(o)
 		got[o] = s
@@ -362,5 +362,5 @@ func TestPayloadSums(t *testing.T) {
 	require.Equal(t, want, got)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.ErrorIs(t, v.PayloadSums(ctx, 0, func(uint32, PayloadSum) error { return nil }), context.Canceled)
+	require.ErrorIs(t, v.VisitPayloadChecksums(ctx, 0, func(uint32, PayloadChecksum) error { return nil }), context.Canceled)
 }

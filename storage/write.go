@@ -347,9 +347,9 @@ func (g *Generation) PutID(id string, ordinal uint32) error {
 	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, ordinal, 0)))
 }
 
-// PutRun maps the id of a document to the range of n ordinals, from first on, that contains its
+// PutPassageRange maps the id of a document to the range of n ordinals, from first on, that contains its
 // passages; n is positive. Ids of documents and of ordinals are in one tree, so that all are distinct.
-func (g *Generation) PutRun(id string, first, n uint32) error {
+func (g *Generation) PutPassageRange(id string, first, n uint32) error {
 	return g.ids.Put([]byte(id), layout.Seal([]byte(id), layout.AppendID(nil, first, n)))
 }
 

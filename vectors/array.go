@@ -41,9 +41,9 @@ type Array struct {
 	owner     // closes r, if the array owns it
 }
 
-// NewRaw returns an array whose elements are contiguous in r, from element first on. r has size bytes.
+// NewRawArray returns an array whose elements are contiguous in r, from element first on. r has size bytes.
 // dtype is spelt as in Array. Errors show name in place of a path.
-func NewRaw(r io.ReaderAt, size int64, name, dtype string, first int64, shape []int) (*Array, error) {
+func NewRawArray(r io.ReaderAt, size int64, name, dtype string, first int64, shape []int) (*Array, error) {
 	a := &Array{Shape: shape, path: name, kind: kindBF16, r: r}
 	if dtype != kindBF16.dtypeName(false) {
 		var err error

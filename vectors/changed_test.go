@@ -191,9 +191,9 @@ func TestOpenPayloads(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, string(b))
 	}
-	require.NoError(t, p.Unchanged())
+	require.NoError(t, p.CheckUnchanged())
 	require.NoError(t, appendTo(path, "x"))
-	require.ErrorIs(t, p.Unchanged(), ErrChanged)
+	require.ErrorIs(t, p.CheckUnchanged(), ErrChanged)
 	require.NoError(t, p.Close())
 
 	for content, want := range map[string]struct {
@@ -225,16 +225,16 @@ func TestMatched(t *testing.T) {
 	defer p.Close()
 	var told []string
 	notice := func(text string) { told = append(told, text) }
-	require.NoError(t, p.Matched(notice), "nothing was asked for")
+	require.NoError(t, p.CheckMatched(notice), "nothing was asked for")
 	_, err = p.Get("b")
 	require.NoError(t, err)
-	err = p.Matched(notice)
+	err = p.CheckMatched(notice)
 	require.ErrorIs(t, err, ErrID)
 	require.ErrorContains(t, err, `none of its objects is of a document: line 1 has the id "x", and a document "b"`)
 	told = nil
 	_, err = p.Get("a")
 	require.NoError(t, err)
-	require.NoError(t, p.Matched(notice))
+	require.NoError(t, p.CheckMatched(notice))
 	require.Len(t, told, 1)
 	require.Contains(t, told[0], `has objects for 1 of 2 documents; 2 lines are of none (the first is line 1, id "x")`)
 }

@@ -50,7 +50,7 @@ type Draft struct {
 //     [MaxPayload] bytes ([CheckObject]).
 //  7. A payload has no key twice.
 //  8. If it has the key _id, its value is the id. The keys _subset_ and _content_id_, and _id in other
-//     letters, are reserved: answers use them. [PassageField] must be true of the id ([PassageOf]).
+//     letters, are reserved: answers use them. [PassageField] must be true of the id ([PassageFromPayload]).
 //
 // It does not check for duplicate ids, which concern several documents. The error wraps [ErrID],
 // [ErrText] or [ErrPayload], and does not name the document.
@@ -94,8 +94,8 @@ func checkUTF8(name, text string) error {
 	}
 }
 
-// NoPayload reports whether a payload means no payload: no bytes, white space, null or an empty object.
-func NoPayload(payload []byte) bool {
+// IsEmptyPayload reports whether a payload means no payload: no bytes, white space, null or an empty object.
+func IsEmptyPayload(payload []byte) bool {
 	p := bytes.TrimSpace(payload)
 	switch {
 	case len(p) == 0 || string(p) == "null":
@@ -110,7 +110,7 @@ func NoPayload(payload []byte) bool {
 
 // checkPayload checks the payload of a document by rules 5 to 8 of [CheckDocument].
 func checkPayload(id string, payload []byte) error {
-	if NoPayload(payload) {
+	if IsEmptyPayload(payload) {
 		return nil
 	}
 	err := checkObject(payload, func(name string, value []byte) error {
@@ -126,7 +126,7 @@ func checkPayload(id string, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	switch p, err := PassageOf(id, payload); {
+	switch p, err := PassageFromPayload(id, payload); {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrPayload, err)
 	case p != nil && id == "":

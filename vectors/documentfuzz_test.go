@@ -34,7 +34,7 @@ func FuzzCheckDocument(f *testing.F) {
 			}
 			return
 		}
-		line, err := jsontext.Plain(map[string]string{"_id": id, "title": title, "text": text})
+		line, err := jsontext.MarshalUnescaped(map[string]string{"_id": id, "title": title, "text": text})
 		require.NoError(t, err)
 		require.NoError(t, CheckObject(line))
 		var back map[string]json.RawMessage
@@ -49,25 +49,25 @@ func FuzzCheckDocument(f *testing.F) {
 			require.NoError(t, json.Unmarshal(back[name], &got))
 			require.Equal(t, want, got)
 		}
-		if NoPayload(d.Payload) {
+		if IsEmptyPayload(d.Payload) {
 			require.NoError(t, CheckDocument(Draft{ID: id, Title: title, Text: text, Split: split}))
 			return
 		}
 		// As others write the same object.
 		var fields map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(d.Payload, &fields))
-		again, err := jsontext.Plain(fields)
+		again, err := jsontext.MarshalUnescaped(fields)
 		require.NoError(t, err)
 		require.NoError(t, CheckDocument(Draft{ID: id, Payload: again}))
-		if p, err := PassageOf(id, d.Payload); id == "" || !split || p != nil || err != nil || fields[IDField] != nil {
+		if p, err := PassageFromPayload(id, d.Payload); id == "" || !split || p != nil || err != nil || fields[IDField] != nil {
 			return
 		}
-		p := Passage{Of: id, Number: 1<<32 - 1, End: 1}
+		p := Passage{ParentID: id, Number: 1<<32 - 1, End: 1}
 		own, err := p.Payload(d.Payload)
 		require.NoError(t, err)
 		require.NoError(t, CheckDocument(Draft{ID: p.ID(), Payload: own}))
 		if fields["text"] == nil {
-			require.JSONEq(t, string(again), string(WholePayload(own)))
+			require.JSONEq(t, string(again), string(DocumentPayload(own)))
 		}
 	})
 }

@@ -18,7 +18,7 @@ type Format struct {
 	// Suffixes are those of its files, in lower case, with the dot.
 	Suffixes []string
 	// Folder, if not nil, reports whether a folder is of the format.
-	Folder func(path string) bool
+	IsFolder func(path string) bool
 	// Open opens a file or a folder. If the documents have no ids, they get the ids "0", "1", …, and
 	// a method Numbered() bool of the source returns true.
 	Open func(ctx context.Context, path string) (Source, error)
@@ -35,7 +35,7 @@ func RegisterFormat(f Format) {
 			panic(fmt.Sprintf("vectors: suffix %s is read already", suffix))
 		}
 	}
-	registered.Add(f, f.Suffixes, f.Folder)
+	registered.Add(f, f.Suffixes, f.IsFolder)
 }
 
 // extraSuffixes are suffixes that only the larger program of vectors/formats reads.

@@ -214,7 +214,7 @@ func (w wantedIDs) checkCount(path string, have int) error {
 
 // jsonList calls visit with every element of a JSON list. Its errors name the element as a document.
 func jsonList(r io.Reader, visit func(i int, raw []byte) error) error {
-	b, err := files.UnmarkedReader(r)
+	b, err := files.SkipByteOrderMark(r)
 	if err != nil {
 		return compressedError(err)
 	}

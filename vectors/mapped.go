@@ -18,7 +18,7 @@ type Mapped struct {
 	F32 []float32 // all rows, [rows, Dim], or nil if U16 has them
 	U16 []uint16  // all rows of binary16, or, if Brain is true, of bfloat16
 	// Brain means that U16 is bfloat16.
-	Brain bool
+	IsBFloat16 bool
 	// Starts has the first row of each document, and the number of rows at the end. Rows, if not nil,
 	// has the number of tokens of each document; its other rows are padding.
 	Starts, Rows []int
@@ -48,14 +48,14 @@ func Map(s Source) *Mapped {
 		return nil
 	}
 	m := &Mapped{
-		Dim:    d.dim,
-		Starts: d.starts,
-		Rows:   d.realRows,
-		Brain:  d.vec.kind == kindBF16,
-		ids:    d.ID,
-		files:  d.files,
-		path:   d.vec.path,
-		memory: memory,
+		Dim:        d.dim,
+		Starts:     d.starts,
+		Rows:       d.realRows,
+		IsBFloat16: d.vec.kind == kindBF16,
+		ids:        d.ID,
+		files:      d.files,
+		path:       d.vec.path,
+		memory:     memory,
 	}
 	if m.Starts == nil {
 		m.Starts = make([]int, d.n+1)
@@ -92,7 +92,7 @@ func (m *Mapped) Check(ctx context.Context, from, to int) (err error) {
 		if m.F32 != nil {
 			err = checkFinite(m.F32[lo*m.Dim:hi*m.Dim], m.Dim)
 		} else {
-			err = checkFinite16(m.U16[lo*m.Dim:hi*m.Dim], m.Dim, m.Brain)
+			err = checkFinite16(m.U16[lo*m.Dim:hi*m.Dim], m.Dim, m.IsBFloat16)
 		}
 		if err != nil {
 			return m.files.explainByChange(inFile(err, m.path, i, -1, m.ids(i)))
@@ -107,7 +107,7 @@ func checkFinite16(values []uint16, dim int, brain bool) error {
 	if brain {
 		exponent, kind = floats.ExponentB16, kindBF16
 	}
-	i := floats.NotFinite16(values, exponent)
+	i := floats.FirstNotFinite16(values, exponent)
 	if i == len(values) {
 		return nil
 	}
@@ -123,9 +123,9 @@ func (m *Mapped) readError(err error) error {
 	return m.files.explainByChange(faultf(m.path, ErrFormat, "cannot be read any more: %v", err))
 }
 
-// Unchanged returns [ErrChanged] for the first file of the source that has changed since it was opened.
+// CheckUnchanged returns [ErrChanged] for the first file of the source that has changed since it was opened.
 // Call it before using results that were computed from the values.
-func (m *Mapped) Unchanged() error { return m.files.checkUnchanged() }
+func (m *Mapped) CheckUnchanged() error { return m.files.checkUnchanged() }
 
 // Close ends the mapping. It may be called twice.
 func (m *Mapped) Close() error {

@@ -64,7 +64,7 @@ func TestMap(t *testing.T) {
 				}
 				i++
 			}
-			require.NoError(t, m.Unchanged())
+			require.NoError(t, m.CheckUnchanged())
 			require.NoError(t, m.Close())
 			require.NoError(t, m.Close())
 		})
@@ -91,7 +91,7 @@ func TestMapSafetensors(t *testing.T) {
 	defer s.Close()
 	m := vectors.Map(s)
 	defer m.Close()
-	require.True(t, m.Brain)
+	require.True(t, m.IsBFloat16)
 	require.Equal(t, values, m.U16)
 	require.Equal(t, []int{0, 1, 3}, m.Starts)
 	require.NoError(t, m.Check(ctx, 0, 2))
@@ -129,7 +129,7 @@ func TestMapFaults(t *testing.T) {
 
 		if err := os.Truncate(path, 200); err == nil { // Windows refuses
 			require.ErrorIs(t, m.Check(ctx, 0, 20000), vectors.ErrChanged)
-			require.ErrorIs(t, m.Unchanged(), vectors.ErrChanged)
+			require.ErrorIs(t, m.CheckUnchanged(), vectors.ErrChanged)
 		}
 		require.NoError(t, m.Close())
 		require.NoError(t, s.Close())

@@ -64,7 +64,7 @@ func Open(ctx context.Context, files Files) (Source, error) {
 
 // openSource opens a collection in any format.
 func (in *inputs) openSource(ctx context.Context, files Files) (Source, error) {
-	if f, ok := registered.Of(files.Vectors); ok && files.Format == "" {
+	if f, ok := registered.Find(files.Vectors); ok && files.Format == "" {
 		return in.openRegistered(ctx, f, files)
 	}
 	format, err := in.checkSuffix(files.Vectors, files.Format)
@@ -465,7 +465,7 @@ func detectFormat(f *os.File, size int64) (string, error) {
 			return known.content, nil
 		}
 	}
-	if packing := files.Packing(head); packing != "" {
+	if packing := files.PackingName(head); packing != "" {
 		return packing, nil
 	}
 	if n >= 9 && head[8] == '{' {

@@ -13,7 +13,7 @@ import (
 // checkNotCompressed returns an error for a compressed file of vectors, which cannot be read at random
 // offsets.
 func checkNotCompressed(path string) error {
-	if _, suffix := files.Unpacked(path); suffix != "" {
+	if _, suffix := files.TrimPackedSuffix(path); suffix != "" {
 		tool := map[string]string{".gz": "gunzip", ".zst": "unzstd", ".xz": "unxz"}[suffix]
 		return faultf(path, ErrFormat, "compressed files of vectors are not read: run %s first", tool)
 	}
@@ -58,7 +58,7 @@ func (in *inputs) openRandomAccess(ctx context.Context, path string) (randomAcce
 	if err != nil {
 		return nil, 0, errors.Join(NewFileError(path, err), f.Close())
 	}
-	if _, suffix := files.Unpacked(path); suffix == "" && files.Packing(magic[:n]) == "" {
+	if _, suffix := files.TrimPackedSuffix(path); suffix == "" && files.PackingName(magic[:n]) == "" {
 		return f, size, nil
 	}
 	defer f.Close()

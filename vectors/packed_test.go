@@ -53,7 +53,7 @@ func TestPackedBeside(t *testing.T) {
 		got, err := p.Get("b")
 		require.NoError(t, err)
 		require.Equal(t, object, string(got))
-		require.NoError(t, p.Unchanged())
+		require.NoError(t, p.CheckUnchanged())
 		require.NoError(t, p.Close())
 		left, err := os.ReadDir(temporary)
 		require.NoError(t, err)

@@ -43,8 +43,8 @@ func (g *Grid) Tiles(side int) *Grid {
 	return &Grid{Rows: (g.Rows + side - 1) / side, Columns: (g.Columns + side - 1) / side, First: g.First}
 }
 
-// Check returns [ErrShape] if a document has fewer tokens than the grid needs.
-func (g *Grid) Check(tokens int) error {
+// CheckTokens returns [ErrShape] if a document has fewer tokens than the grid needs.
+func (g *Grid) CheckTokens(tokens int) error {
 	if g.End() <= tokens {
 		return nil
 	}
@@ -76,9 +76,9 @@ func (g *Grid) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// PageOf returns the page in the payload of a document, or nil if [ImageField] is not a string. The
+// PageFromPayload returns the page in the payload of a document, or nil if [ImageField] is not a string. The
 // error is [ErrFormat] for an invalid grid of a page.
-func PageOf(payload []byte) (*Page, error) {
+func PageFromPayload(payload []byte) (*Page, error) {
 	// Most payloads need not be parsed: they contain neither the name nor an escape of its letters.
 	mayHaveImage := bytes.Contains(payload, []byte(`"`+ImageField+`"`)) || bytes.Contains(payload, []byte(`\u006`))
 	if !mayHaveImage || !json.Valid(payload) {

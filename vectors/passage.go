@@ -19,14 +19,14 @@ const PassageField = "_passage"
 // document, whose id is that of the longer one, "#" and its number, and whose payload has the Passage
 // in the field [PassageField].
 type Passage struct {
-	Of     string `json:"of"`    // id of the longer document
-	Number int    `json:"n"`     // from 0
-	Start  int    `json:"start"` // first byte in the text of that document
-	End    int    `json:"end"`   // byte after the last
+	ParentID string `json:"of"`    // id of the longer document
+	Number   int    `json:"n"`     // from 0
+	Start    int    `json:"start"` // first byte in the text of that document
+	End      int    `json:"end"`   // byte after the last
 }
 
 // ID returns the id of the passage.
-func (p *Passage) ID() string { return p.Of + "#" + strconv.Itoa(p.Number) }
+func (p *Passage) ID() string { return p.ParentID + "#" + strconv.Itoa(p.Number) }
 
 // SplitPassageID splits the id of a passage into the id of its document and its number. For an id of
 // another form it returns that and −1. An id of this form does not make a document a passage.
@@ -39,9 +39,9 @@ func SplitPassageID(id string) (parent string, number int) {
 	return id, -1
 }
 
-// PassageOf returns the passage in the payload of the document with an id, or nil if the document is
+// PassageFromPayload returns the passage in the payload of the document with an id, or nil if the document is
 // not a passage. The error is [ErrFormat] for an invalid field, or one that contradicts the id.
-func PassageOf(id string, payload []byte) (*Passage, error) {
+func PassageFromPayload(id string, payload []byte) (*Passage, error) {
 	raw, count, name := passageField(payload)
 	switch {
 	case count == 0:
@@ -66,7 +66,7 @@ func PassageOf(id string, payload []byte) (*Passage, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: field %s: %w", ErrFormat, PassageField, err)
-	case p.Of == "" || p.Number < 0 || p.Start < 0 || p.End < p.Start:
+	case p.ParentID == "" || p.Number < 0 || p.Start < 0 || p.End < p.Start:
 		return nil, fmt.Errorf("%w: field %s: %s is no part of a document", ErrFormat, PassageField, raw)
 	case p.ID() != id:
 		return nil, fmt.Errorf("%w: field %s: the id of that passage has to be %q", ErrFormat, PassageField, p.ID())
@@ -75,7 +75,7 @@ func PassageOf(id string, payload []byte) (*Passage, error) {
 }
 
 // HasPassage reports whether a payload has the field of a passage. It does not validate the field, as
-// [PassageOf] does.
+// [PassageFromPayload] does.
 func HasPassage(payload []byte) bool {
 	_, count, _ := passageField(payload)
 	return count > 0
@@ -133,9 +133,9 @@ func (p *Passage) Payload(payload []byte) ([]byte, error) {
 	return append(append(b[:len(b)-1], ','), members...), nil
 }
 
-// WholePayload returns the payload of the document of a passage: that of the passage without the
+// DocumentPayload returns the payload of the document of a passage: that of the passage without the
 // fields [PassageField] and text.
-func WholePayload(payload []byte) []byte {
+func DocumentPayload(payload []byte) []byte {
 	out := []byte{'{'}
 	err := jsontext.Members(payload, func(key string, value json.RawMessage) error {
 		if key != PassageField && key != "text" {

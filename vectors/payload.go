@@ -338,10 +338,10 @@ func (p *Payloads) Get(id string) ([]byte, error) {
 	return b, nil
 }
 
-// Matched returns [ErrID] if Get found no object for any document. It assumes one call of Get for each
+// CheckMatched returns [ErrID] if Get found no object for any document. It assumes one call of Get for each
 // document. It calls notice, if not nil, with a text about objects without document, and documents
 // without object.
-func (p *Payloads) Matched(notice func(string)) error {
+func (p *Payloads) CheckMatched(notice func(string)) error {
 	var m matchCount
 	for id, object := range p.objects {
 		if object.matched {
@@ -353,6 +353,6 @@ func (p *Payloads) Matched(notice func(string)) error {
 	return m.report(p.path, p.calls, func() string { return p.lastID }, notice)
 }
 
-// Unchanged returns [ErrChanged] if the file has changed since it was opened. Call it after the last Get,
+// CheckUnchanged returns [ErrChanged] if the file has changed since it was opened. Call it after the last Get,
 // before using the objects.
-func (p *Payloads) Unchanged() error { return p.files.checkUnchanged() }
+func (p *Payloads) CheckUnchanged() error { return p.files.checkUnchanged() }

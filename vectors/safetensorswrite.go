@@ -46,9 +46,9 @@ func SafetensorsHeader(tensors ...Tensor) ([]byte, error) {
 	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
 }
 
-// LittleEndian returns the little-endian bytes of values, which share their memory if the machine has
+// LittleEndianBytes returns the little-endian bytes of values, which share their memory if the machine has
 // the same byte order.
-func LittleEndian(values []float32) []byte {
+func LittleEndianBytes(values []float32) []byte {
 	if littleEndian {
 		return memoryOf(values)
 	}

@@ -58,7 +58,7 @@ type SpoolOptions struct {
 	Tag string
 	// Float16 stores vectors in half the bytes, rounded to 11 bits.
 	Float16 bool
-	// Vectors, if set, is a separate file for the vectors; Path has everything else. [Spool.Matrix]
+	// Vectors, if set, is a separate file for the vectors; Path has everything else. [Spool.CompleteMatrix]
 	// completes it to a .npy file without copying the vectors.
 	Vectors string
 	// Matrix, if set, is the path of that .npy file. If a process was killed after Spool.Matrix and
@@ -134,8 +134,8 @@ func NewSpool(dim int, o *SpoolOptions) (*Spool, error) {
 	return s, nil
 }
 
-// Collect spools a sequence of documents, until its first error.
-func Collect(ctx context.Context, dim int, docs iter.Seq2[Document, error], o *SpoolOptions) (*Spool, error) {
+// SpoolDocuments spools a sequence of documents, until its first error.
+func SpoolDocuments(ctx context.Context, dim int, docs iter.Seq2[Document, error], o *SpoolOptions) (*Spool, error) {
 	s, err := NewSpool(dim, o)
 	if err != nil {
 		return nil, err

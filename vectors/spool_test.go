@@ -63,7 +63,7 @@ func TestSpoolIsASourceOfWhatWasAdded(t *testing.T) {
 				o.Vectors = o.Path + ".vectors"
 			}
 		}
-		s, err := Collect(context.Background(), dim, sequence(docs), o)
+		s, err := SpoolDocuments(context.Background(), dim, sequence(docs), o)
 		require.NoError(rt, err)
 		plain, err := FromDocuments(dim, docs)
 		require.NoError(rt, err)
@@ -314,7 +314,7 @@ func TestSpoolRefuses(t *testing.T) {
 
 func TestCollectEndsAtAnError(t *testing.T) {
 	boom := errors.New("boom")
-	_, err := Collect(context.Background(), 2, func(yield func(Document, error) bool) {
+	_, err := SpoolDocuments(context.Background(), 2, func(yield func(Document, error) bool) {
 		if yield(Document{ID: "a"}, nil) {
 			yield(Document{}, boom)
 		}
@@ -322,7 +322,7 @@ func TestCollectEndsAtAnError(t *testing.T) {
 	require.ErrorIs(t, err, boom)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err = Collect(ctx, 2, sequence([]Document{{ID: "a"}}), nil)
+	_, err = SpoolDocuments(ctx, 2, sequence([]Document{{ID: "a"}}), nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -138,10 +138,10 @@ func (s *Spool) findSoundVectors(off, n int64) (int64, error) {
 	return 0, nil
 }
 
-// Matrix completes the separate file of vectors ([SpoolOptions].Vectors) to a .npy file [tokens, dim],
+// CompleteMatrix completes the separate file of vectors ([SpoolOptions].Vectors) to a .npy file [tokens, dim],
 // and renames it to path, where it replaces any file. Afterwards the spool can neither add documents
 // nor read vectors.
-func (s *Spool) Matrix(path string) error {
+func (s *Spool) CompleteMatrix(path string) error {
 	if s.matrix == nil || s.matrix.file == nil {
 		return NewFileError(s.o.Path, fmt.Errorf("its vectors are not in a file of their own: %w", os.ErrClosed))
 	}

@@ -25,7 +25,7 @@ func TestSpoolMatrix(t *testing.T) {
 		at := func(name string) string { return filepath.Join(dir, fmt.Sprint(n, name)) }
 		o := &SpoolOptions{Path: at("spool"), Vectors: at("part"), Float16: rapid.Bool().Draw(rt, "float16"), Resume: true}
 		cut := rapid.IntRange(0, len(docs)).Draw(rt, "closed after")
-		s, err := Collect(context.Background(), dim, sequence(docs[:cut]), o)
+		s, err := SpoolDocuments(context.Background(), dim, sequence(docs[:cut]), o)
 		require.NoError(rt, err)
 		require.NoError(rt, s.Close())
 		if rapid.Bool().Draw(rt, "more vectors than documents") { // as a kill between two writes leaves them
@@ -42,7 +42,7 @@ func TestSpoolMatrix(t *testing.T) {
 			}
 			tokens = append(tokens, d.Tokens...)
 		}
-		require.NoError(rt, s.Matrix(at("npy")))
+		require.NoError(rt, s.CompleteMatrix(at("npy")))
 		dtype := "<f4"
 		if o.Float16 {
 			dtype = "<f2"
@@ -57,7 +57,7 @@ func TestSpoolMatrix(t *testing.T) {
 			require.ErrorIs(rt, err, os.ErrClosed)
 		}
 		require.ErrorIs(rt, s.Add(Document{}), os.ErrClosed)
-		require.ErrorIs(rt, s.Matrix(at("again")), os.ErrClosed)
+		require.ErrorIs(rt, s.CompleteMatrix(at("again")), os.ErrClosed)
 		require.NoError(rt, s.Close())
 	})
 	_, err := NewSpool(2, &SpoolOptions{Vectors: filepath.Join(dir, "alone")})
@@ -171,10 +171,10 @@ func TestSpoolTakesItsMatrixBack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			o := SpoolOptions{Path: filepath.Join(dir, "s"), Vectors: filepath.Join(dir, "v"), Matrix: filepath.Join(dir, "m"), Resume: true}
-			s, err := Collect(t.Context(), 2, sequence(docs), &o)
+			s, err := SpoolDocuments(t.Context(), 2, sequence(docs), &o)
 			require.NoError(t, err)
 			defer s.Close()
-			require.NoError(t, s.Matrix(o.Matrix))
+			require.NoError(t, s.CompleteMatrix(o.Matrix))
 			if !c.open {
 				require.NoError(t, s.Close())
 			}
@@ -202,7 +202,7 @@ func TestSpoolTakesItsMatrixBack(t *testing.T) {
 			}
 			require.NoFileExists(t, o.Matrix)
 			require.Equal(t, len(docs), s.Len())
-			require.NoError(t, s.Matrix(o.Matrix))
+			require.NoError(t, s.CompleteMatrix(o.Matrix))
 			require.Equal(t, matrix, readFile(t, o.Matrix))
 		})
 	}

@@ -208,12 +208,12 @@ type Source interface {
 	Close() error
 }
 
-// Picker is a Source for which each call of Docs is expensive, such as one that computes vectors when
+// Selector is a Source for which each call of Docs is expensive, such as one that computes vectors when
 // they are read.
-type Picker interface {
+type Selector interface {
 	Source
 	// Pick yields selected documents in one sequence, as Docs does. docs ascends.
-	Pick(ctx context.Context, docs []int) iter.Seq2[Document, error]
+	Select(ctx context.Context, docs []int) iter.Seq2[Document, error]
 }
 
 // Resident is a Source whose vectors may be in the memory of a device, for a build on that device.
@@ -224,7 +224,7 @@ type Resident interface {
 	// DropVectors frees them. Docs then computes them again.
 	DropVectors()
 	// Bare yields documents without their tokens, otherwise as Docs does, until DropVectors is called.
-	Bare(ctx context.Context, from, to int) iter.Seq2[Document, error]
+	DocsWithoutTokens(ctx context.Context, from, to int) iter.Seq2[Document, error]
 }
 
 // MaxIDBytes is the maximum length of an id, in bytes.

@@ -164,10 +164,10 @@ func (o *clusterOptions) measureChanges(ctx context.Context) {
 	defer nodes.close()
 	folder := must(store.Open(ctx, filepath.Join(o.dir, "plain"), &store.Options{}))
 	defer folder.Close(context.WithoutCancel(ctx))
-	for i, catalogs := range [][]collection.Catalog{{folder.Set()}, nodes.catalogs()} {
+	for i, catalogs := range [][]collection.Catalog{{folder.Catalog()}, nodes.catalogs()} {
 		kind := []string{"a folder of files, on this disk", "4 shards × 2 on 4 nodes"}[i]
 		name := fmt.Sprintf("changes-%x", time.Now().UnixNano())
-		must(catalogs[0].Declare(ctx, name, collection.Config{}))
+		must(catalogs[0].Create(ctx, name, collection.Config{}))
 		var collections []collection.Collection
 		for _, catalog := range catalogs {
 			collections = append(collections, awaitCollection(ctx, catalog, name))
@@ -195,7 +195,7 @@ func (o *clusterOptions) measureSearches(ctx context.Context) {
 	name := fmt.Sprintf("search-%x", time.Now().UnixNano())
 	restore(ctx, folder, name, file)
 	restore(ctx, nodes.nodes[0], name, file)
-	single, sharded := awaitCollection(ctx, folder.Set(), name), awaitCollection(ctx, nodes.nodes[0].Cluster, name)
+	single, sharded := awaitCollection(ctx, folder.Catalog(), name), awaitCollection(ctx, nodes.nodes[0].Cluster, name)
 	nodes.awaitReplicas(ctx, name)
 	for _, mode := range []search.Mode{search.Pruned, search.Exhaustive} {
 		modeName, p99 := []string{"pruned", "exhaustive"}[mode], 0.
@@ -264,7 +264,7 @@ func (o *clusterOptions) measureIdle(ctx context.Context) {
 	}
 	runID, indexCount := time.Now().UnixNano(), max(o.idleShards/shardsPerIndex, 1)
 	for n := range indexCount {
-		c := must(nodes.nodes[n%8].Declare(ctx, fmt.Sprintf("idle-%x-%d", runID, n), collection.Config{}))
+		c := must(nodes.nodes[n%8].Create(ctx, fmt.Sprintf("idle-%x-%d", runID, n), collection.Config{}))
 		must(c.Update(ctx, docs, collection.UpdateOptions{}))
 	}
 	pauseFor(ctx, 2*o.period) // until all replicas are open

@@ -45,15 +45,15 @@ func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shard
 			go func() { _ = node.server.Serve(listener) }()
 			name := fmt.Sprintf("%s-%d", prefix, i)
 			node.Cluster = must(cluster.Open(ctx, cluster.Config{
-				Store:    o.store,
-				Place:    o.address,
-				Dir:      filepath.Join(o.dir, prefix, name),
-				Name:     name,
-				Address:  "http://" + listener.Addr().String(),
-				Shards:   shards,
-				Replicas: replicas,
-				Index:    store.Options{Threads: o.threads},
-				Deadline: patience,
+				Store:        o.store,
+				StoreAddress: o.address,
+				Dir:          filepath.Join(o.dir, prefix, name),
+				Name:         name,
+				Address:      "http://" + listener.Addr().String(),
+				Shards:       shards,
+				Replicas:     replicas,
+				Index:        store.Options{Threads: o.threads},
+				Deadline:     patience,
 			}))
 			node.door.handler.Store(node.Handler())
 		}

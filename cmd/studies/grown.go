@@ -127,12 +127,12 @@ func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *
 			return err
 		}
 		if o.settle {
-			if err := c.Grown(ctx); err != nil {
+			if err := c.WaitForGrowth(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	if err := c.Grown(ctx); err != nil {
+	if err := c.WaitForGrowth(ctx); err != nil {
 		return err
 	}
 	took := time.Since(start)

@@ -30,7 +30,7 @@ type service struct {
 
 // startService starts a service with the collection of the study.
 func startService(ctx context.Context, o *loadOptions, in *loadInput) (s *service, err error) {
-	parallel.Spare()
+	parallel.AddSpareProcessors()
 	s = &service{}
 	if s.store, err = store.Open(ctx, o.data, nil); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func startService(ctx context.Context, o *loadOptions, in *loadInput) (s *servic
 		return nil, errors.Join(err, s.store.Close(ctx))
 	}
 	fail := func(err error) (*service, error) { return nil, errors.Join(err, log.Close(), s.store.Close(ctx)) }
-	h, err := server.New(s.store.Set(), nil, &server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	h, err := server.New(s.store.Catalog(), nil, &server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		return fail(err)
 	}

@@ -67,10 +67,10 @@ func TestFiguresOfNoDocuments(t *testing.T) {
 	wiki := answering(t, "evidence", `{"shards":[{"shard":0,"counts":[1,2,3],"sums":"AAAAAAAAAAAAAAAAAAAAAA=="}]}`)
 	v, err := wiki.Snapshot(t.Context())
 	require.NoError(t, err)
-	e := &evidence{v: v.(*shardedSnapshot), good: []search.Place{{}}}
+	e := &evidence{v: v.(*shardedSnapshot), good: []search.Location{{}}}
 	e.v.dim = 1
-	_, _, err = e.Frequencies(t.Context(), []uint32{0})
+	_, _, err = e.DocumentFrequencies(t.Context(), []uint32{0})
 	require.ErrorIs(t, err, errMessage)
-	_, err = e.Sums(t.Context(), false, []uint32{0})
+	_, err = e.TokenSums(t.Context(), false, []uint32{0})
 	require.ErrorIs(t, err, errMessage)
 }

@@ -267,7 +267,7 @@ func (b *bulkBuild) putShard(ctx context.Context, shard int, generation uint64, 
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(ix.Entry(end.Number).Marked(end.Hash).Skip(ctx), ix.Close()); err != nil {
+		if err := errors.Join(ix.Entry(end.Number).WithMark(end.Hash).Skip(ctx), ix.Close()); err != nil {
 			return err
 		}
 	}

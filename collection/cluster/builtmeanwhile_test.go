@@ -145,7 +145,7 @@ func TestPassagesDuringBuild(t *testing.T) {
 	passages := func(from int, of string, n int) []collection.DocumentInput {
 		docs := testDocs(from, n, 16)
 		for i := range docs {
-			p := &vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
+			p := &vectors.Passage{ParentID: of, Number: i, Start: i, End: i + 1}
 			payload, err := p.Payload(docs[i].Metadata)
 			require.NoError(t, err)
 			docs[i].ID, docs[i].Metadata = p.ID(), payload

@@ -20,15 +20,15 @@ import (
 )
 
 var (
-	_ collection.Catalog  = (*Cluster)(nil)
-	_ collection.Readier  = (*Cluster)(nil)
-	_ collection.Panicker = (*Cluster)(nil)
-	_ collection.Restorer = (*Cluster)(nil)
-	_ collection.Spread   = (*Cluster)(nil)
+	_ collection.Catalog           = (*Cluster)(nil)
+	_ collection.ReadinessReporter = (*Cluster)(nil)
+	_ collection.PanicCounter      = (*Cluster)(nil)
+	_ collection.Restorer          = (*Cluster)(nil)
+	_ collection.Distributed       = (*Cluster)(nil)
 )
 
-// Place implements [collection.Catalog]: the address of the store.
-func (c *Cluster) Place() string { return c.cfg.Place }
+// Location implements [collection.Catalog]: the address of the store.
+func (c *Cluster) Location() string { return c.cfg.StoreAddress }
 
 // Names implements [collection.Catalog]. It includes collections whose maps cannot be read.
 func (c *Cluster) Names() []string {
@@ -56,9 +56,9 @@ func (c *Cluster) Get(name string) (collection.Collection, error) {
 // CreateOptions are the options of a new collection. 0 means the value of the [Config].
 type CreateOptions struct{ Shards, Replicas int }
 
-// Declare implements [collection.Catalog].
-func (c *Cluster) Declare(ctx context.Context, name string, cfg collection.Config) (collection.Collection, error) {
-	return c.Create(ctx, name, cfg, CreateOptions{})
+// Create implements [collection.Catalog].
+func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config) (collection.Collection, error) {
+	return c.CreateSharded(ctx, name, cfg, CreateOptions{})
 }
 
 // checkSpread returns an error if a number of shards or replicas is out of range.
@@ -79,8 +79,8 @@ func checkMaxDocuments(maxDocuments *uint64, shards int) error {
 	return nil
 }
 
-// Create is Declare with a number of shards, which cannot be changed later, and a number of replicas.
-func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
+// CreateSharded is Declare with a number of shards, which cannot be changed later, and a number of replicas.
+func (c *Cluster) CreateSharded(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
 	collection.Collection, error) {
 	o.Shards, o.Replicas = cmp.Or(o.Shards, c.cfg.Shards), cmp.Or(o.Replicas, c.cfg.Replicas)
 	cfg, err := cfg.Completed()
@@ -125,10 +125,10 @@ func (c *Cluster) Create(ctx context.Context, name string, cfg collection.Config
 	}
 }
 
-// Drop implements [collection.Catalog]. First the map says that the collection is removed, and then the logs of its
+// Remove implements [collection.Catalog]. First the map says that the collection is removed, and then the logs of its
 // shards are sealed. When Drop returns, no node acknowledges a change of it, even if the node does not know of the
 // removal yet (I10: a removal is a fence). The objects are deleted after the grace.
-func (c *Cluster) Drop(ctx context.Context, name string) (existed bool, err error) {
+func (c *Cluster) Remove(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}
@@ -222,7 +222,7 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	return err
 }
 
-// Ready implements [collection.Readier]. The error says why the store does not answer. Searches go on meanwhile with
+// Ready implements [collection.ReadinessReporter]. The error says why the store does not answer. Searches go on meanwhile with
 // the replicas of this node and the others.
 func (c *Cluster) Ready() error {
 	c.mu.Lock()
@@ -234,14 +234,14 @@ func (c *Cluster) Ready() error {
 	case silent < beatsToDie*c.cfg.Beat || c.storeErr == nil && silent < 3*beatsToDie*c.cfg.Beat:
 		return nil
 	}
-	err := fmt.Errorf("the store %s has not answered for %v", c.cfg.Place, silent.Round(time.Second))
+	err := fmt.Errorf("the store %s has not answered for %v", c.cfg.StoreAddress, silent.Round(time.Second))
 	if c.storeErr != nil {
 		err = fmt.Errorf("%w: %w", err, c.storeErr)
 	}
 	return err
 }
 
-// Panics implements [collection.Panicker].
+// Panics implements [collection.PanicCounter].
 func (c *Cluster) Panics() uint64 { return c.panics.Load() }
 
 // Restore implements [collection.Restorer].
@@ -293,7 +293,7 @@ func (c *Cluster) fillCollection(ctx context.Context, name string, write func(pa
 	}
 	// Publish it.
 	if declared {
-		if _, err := c.Declare(ctx, name, collection.Config{}); err != nil {
+		if _, err := c.Create(ctx, name, collection.Config{}); err != nil {
 			return err
 		}
 		if m, err = c.findMap(ctx, name); err != nil {

@@ -178,7 +178,7 @@ func worstError(errs map[int]error) (first error) {
 
 // Update implements [collection.Collection]. Faults of documents are found before any document is sent, as far as that
 // is possible. Each shard stores its documents as a whole or not at all. If some shards have stored theirs and others
-// have not, the error is a [*collection.PartlyError].
+// have not, the error is a [*collection.PartialError].
 func (s *shardedCollection) Update(ctx context.Context, input []collection.DocumentInput,
 	o collection.UpdateOptions) (collection.Receipt, error) {
 	if err := o.Model.Validate(); err != nil {
@@ -231,7 +231,7 @@ func (s *shardedCollection) Update(ctx context.Context, input []collection.Docum
 	}
 	if err = worstError(errs); len(stored) > 0 {
 		slices.Sort(stored)
-		err = &collection.PartlyError{Documents: stored, Done: r.Stored, Err: err}
+		err = &collection.PartialError{Documents: stored, Done: r.Stored, Err: err}
 	}
 	return collection.Receipt{}, err
 }
@@ -281,7 +281,7 @@ func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput
 		if d.ID == "" { // not its number: after a build that ends meanwhile, another document may have that id
 			d.ID = randomID()
 		}
-		if _, err := vectors.PassageOf(d.ID, d.Metadata); err != nil {
+		if _, err := vectors.PassageFromPayload(d.ID, d.Metadata); err != nil {
 			return nil, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
 		}
 		shard := m.shardOf(d.ID)
@@ -318,7 +318,7 @@ func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*chan
 			d := &l.Documents[i]
 			d.Vectors = nil
 			d.KeepMetadata = d.KeepMetadata && d.Metadata == nil
-			if passage, _ := vectors.PassageOf(d.ID, d.Metadata); passage == nil {
+			if passage, _ := vectors.PassageFromPayload(d.ID, d.Metadata); passage == nil {
 				d.Metadata = nil
 			}
 		}
@@ -335,7 +335,7 @@ func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*chan
 func (s *shardedCollection) changeSelected(ctx context.Context, op string, sel collection.Selection,
 	in changeRequest) (index.Affected, error) {
 	var n index.Affected
-	if err := sel.CheckOne(); err != nil {
+	if err := sel.CheckExactlyOne(); err != nil {
 		return n, err
 	}
 	m, err := s.nonEmptyMap(ctx)
@@ -364,7 +364,7 @@ func (s *shardedCollection) changeSelected(ctx context.Context, op string, sel c
 		}
 	}
 	if err = worstError(errs); err != nil && n != (index.Affected{}) {
-		err = &collection.PartlyError{Done: n, Err: err}
+		err = &collection.PartialError{Done: n, Err: err}
 	}
 	if err != nil {
 		return index.Affected{}, err

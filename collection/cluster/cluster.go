@@ -28,9 +28,9 @@ import (
 
 // Config is the configuration of a process. Store and Dir are required.
 type Config struct {
-	Store objects.Store
-	Place string // the address of the store, for messages
-	Dir   string // folder of the cache
+	Store        objects.Store
+	StoreAddress string // the address of the store, for messages
+	Dir          string // folder of the cache
 	// Name is the name of the node, the same after a restart. Nodes of one Zone may fail together.
 	Name, Zone string
 	// Address is the URL under which other nodes reach [Cluster.Handler]. "" means a client: it has no shards and asks
@@ -186,7 +186,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := c.joinStore(ctx, rawStore); err != nil {
 		c.cancel()
-		return nil, fmt.Errorf("%s: %w", cfg.Place, err)
+		return nil, fmt.Errorf("%s: %w", cfg.StoreAddress, err)
 	}
 	c.background.Go(c.runLoop)
 	return c, nil

@@ -43,15 +43,15 @@ func (s *inTurn) Get(name string) (collection.Collection, error) {
 	return &oneInTurn{s, name}, nil
 }
 
-func (s *inTurn) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
-	if _, err := s.next().Declare(ctx, name, c); err != nil {
+func (s *inTurn) Create(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
+	if _, err := s.next().Create(ctx, name, c); err != nil {
 		return nil, err
 	}
 	return &oneInTurn{s, name}, nil
 }
 
-func (s *inTurn) Drop(ctx context.Context, name string) (bool, error) {
-	return s.next().Drop(ctx, name)
+func (s *inTurn) Remove(ctx context.Context, name string) (bool, error) {
+	return s.next().Remove(ctx, name)
 }
 
 func (s *inTurn) Restore(ctx context.Context, name string, in io.Reader) error {

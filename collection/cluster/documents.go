@@ -427,7 +427,7 @@ func (s *shardedCollection) hitsWithPayloads(ctx context.Context, m *Map, withPa
 		for i := range hits {
 			for p := range passagesOf(&hits[i].Hit) {
 				if withPayloads && hits[i].lacksPayloads() {
-					missing[collection.NumberOf(p)] = true
+					missing[collection.HitNumber(p)] = true
 				}
 			}
 		}
@@ -464,7 +464,7 @@ func (h *wireHit) fillPayloads(payloads map[uint64]json.RawMessage) bool {
 	if h.lacksPayloads() {
 		h.Payloads = nil
 		for p := range passagesOf(&h.Hit) {
-			payload, found := payloads[collection.NumberOf(p)]
+			payload, found := payloads[collection.HitNumber(p)]
 			if !found {
 				return false
 			}

@@ -106,7 +106,7 @@ func FuzzFailure(f *testing.F) {
 
 // The error of a change that was made in part names the documents that were stored.
 func TestPartly(t *testing.T) {
-	e := &collection.PartlyError{Documents: []int{0, 2, 3}, Done: index.Affected{Documents: 3},
+	e := &collection.PartialError{Documents: []int{0, 2, 3}, Done: index.Affected{Documents: 3},
 		Err: index.ErrDuplicateID}
 	require.Equal(t,
 		"the change was made in part: 3 documents and 0 passages; stored are the documents 0, 2, 3 of the request: "+

@@ -203,7 +203,7 @@ func coverage[T any](s *shardedCollection, m *Map, selected []int, found map[int
 	c := search.Coverage{Shards: m.Shards}
 	for shard := range m.Shards {
 		docs := s.documentCount(shard)
-		if c.Of += docs; found[shard] != nil || !slices.Contains(selected, shard) {
+		if c.TotalDocs += docs; found[shard] != nil || !slices.Contains(selected, shard) {
 			c.Docs += docs
 			continue
 		}

@@ -66,7 +66,7 @@ func TestLostMapDeletesNothing(t *testing.T) {
 			require.NoError(t, err)
 			replace(m, body)
 		}
-		_, err := c.Node("n0").Declare(t.Context(), name, collection.Config{})
+		_, err := c.Node("n0").Create(t.Context(), name, collection.Config{})
 		require.ErrorIs(t, err, collection.ErrExists)
 	}
 	before := c.Objects("data/", "")
@@ -189,7 +189,7 @@ func TestSearchesGoOn(t *testing.T) {
 	err := change()
 	require.ErrorIs(t, err, collection.ErrUnreachable)
 	require.NotErrorIs(t, err, storage.ErrOutcomeUnknown, "no node has tried")
-	_, err = n.Declare(t.Context(), "other", collection.Config{})
+	_, err = n.Create(t.Context(), "other", collection.Config{})
 	for _, err := range []error{err, n.Ready()} {
 		require.True(t, isLabelled(err), "%v", err)
 	}
@@ -207,7 +207,7 @@ func TestRemovedIsCollected(t *testing.T) {
 	want := fill(t, n.Declared(t, "stays", collection.Config{}), "d", 10)
 	fill(t, n.Declared(t, "goes", collection.Config{}), "d", 10)
 	stays := c.Objects("data/stays", "")
-	existed, err := n.Drop(t.Context(), "goes")
+	existed, err := n.Remove(t.Context(), "goes")
 	require.NoError(t, err)
 	require.True(t, existed)
 	require.NotEmpty(t, c.Objects("data/goes", ""), "others may be reading them")
@@ -301,7 +301,7 @@ func TestPartialAnswers(t *testing.T) {
 	require.False(t, r.Coverage.Complete())
 	require.NotEmpty(t, r.Coverage.Missing)
 	require.EqualValues(t, len(r.Hits), r.Coverage.Docs)
-	require.EqualValues(t, 60, r.Coverage.Of)
+	require.EqualValues(t, 60, r.Coverage.TotalDocs)
 	_, err = look("n2")
 	require.ErrorIs(t, err, collection.ErrUnreachable)
 	require.ErrorContains(t, err, "shard ")

@@ -17,23 +17,23 @@ import (
 //   - Documents and Centroids: the sums of their tokens with these centroids
 //   - Terms, or Centroids alone: in how many documents of the shard each of them is
 type evidenceRequest struct {
-	Named     []string       `json:"named,omitzero"`
-	Documents []search.Place `json:"documents,omitzero"` // may be of any shard
-	Rows      bool           `json:"rows,omitempty"`
-	Centroids []uint32       `json:"centroids,omitzero"`
-	Terms     floats         `json:"terms,omitzero"`
-	Tokens    uint64         `json:"tokens,omitempty"` // number of tokens of the collection
+	Named     []string          `json:"named,omitzero"`
+	Documents []search.Location `json:"documents,omitzero"` // may be of any shard
+	Rows      bool              `json:"rows,omitempty"`
+	Centroids []uint32          `json:"centroids,omitzero"`
+	Terms     floats            `json:"terms,omitzero"`
+	Tokens    uint64            `json:"tokens,omitempty"` // number of tokens of the collection
 }
 
 type evidenceAnswer struct {
 	answerHead
-	Places    []search.Place `json:"places,omitzero"`
-	Missing   []string       `json:"missing,omitzero"` // ids without a document
-	Rows      []wireRows     `json:"rows,omitzero"`
-	Centroids map[uint32]int `json:"centroids,omitzero"` // in how many documents each is
-	Counted   int            `json:"of,omitempty"`       // counted documents; one of passages counts once
-	Counts    []uint64       `json:"counts,omitzero"`    // of the centroids or terms of the request
-	Sums      floats         `json:"sums,omitzero"`      // [centroids, dimension]
+	Places    []search.Location `json:"places,omitzero"`
+	Missing   []string          `json:"missing,omitzero"` // ids without a document
+	Rows      []wireRows        `json:"rows,omitzero"`
+	Centroids map[uint32]int    `json:"centroids,omitzero"` // in how many documents each is
+	Counted   int               `json:"of,omitempty"`       // counted documents; one of passages counts once
+	Counts    []uint64          `json:"counts,omitzero"`    // of the centroids or terms of the request
+	Sums      floats            `json:"sums,omitzero"`      // [centroids, dimension]
 }
 
 // wireRows are the first tokens of a document.
@@ -63,14 +63,14 @@ func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evide
 		docs := len(in.Documents)
 		switch {
 		case in.Named != nil:
-			docs, missing, err := snap.Named(ctx, named.forShards(shard).IDs)
+			docs, missing, err := snap.OrdinalsOfIDs(ctx, named.forShards(shard).IDs)
 			if err != nil {
 				return err
 			}
 			filled, _ := snap.LiveSet() // documents without tokens are left out, since no search finds them
 			for it := docs.Iterator(); it.HasNext(); {
 				if o := it.Next(); filled == nil || filled[o/64]>>(o%64)&1 == 1 {
-					out.Places = append(out.Places, search.Place{Shard: shard, Ordinal: o})
+					out.Places = append(out.Places, search.Location{Shard: shard, Ordinal: o})
 				}
 			}
 			out.Missing = missing
@@ -84,7 +84,7 @@ func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evide
 			}
 		case in.Documents != nil && in.Centroids == nil:
 			out.Centroids = map[uint32]int{}
-			out.Counted, err = search.Counts(ctx, snap, live, search.FeedbackTokens(docs), out.Centroids)
+			out.Counted, err = search.CountByCentroid(ctx, snap, live, search.FeedbackTokensPerDocument(docs), out.Centroids)
 			return err
 		case in.Documents != nil:
 			out.Sums = make(floats, len(in.Centroids)*snap.Dim())
@@ -92,7 +92,7 @@ func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evide
 			for row := range slices.Chunk(out.Sums, snap.Dim()) {
 				rows = append(rows, row)
 			}
-			return search.Sums(ctx, snap, live, search.FeedbackTokens(docs), in.Centroids, rows)
+			return search.SumByCentroid(ctx, snap, live, search.FeedbackTokensPerDocument(docs), in.Centroids, rows)
 		case in.Terms != nil:
 			if len(in.Terms)%snap.Dim() != 0 {
 				return fmt.Errorf("%w: %d values of dimension %d", errMessage, len(in.Terms), snap.Dim())
@@ -101,7 +101,7 @@ func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evide
 			return search.TermFrequencies(ctx, snap, in.Terms, in.Tokens, out.Counts)
 		default:
 			out.Counts = make([]uint64, len(in.Centroids))
-			return search.Frequencies(ctx, snap, in.Centroids, out.Counts)
+			return search.CentroidFrequencies(ctx, snap, in.Centroids, out.Counts)
 		}
 		return nil
 	})
@@ -143,12 +143,12 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 	var first []search.Result
 	var ranked []search.Hit
 	if f.Docs > 0 {
-		if first, err = v.searchFromBest(ctx, []search.Query{q}, f.First(o)); err != nil {
+		if first, err = v.searchFromBest(ctx, []search.Query{q}, f.FirstSearch(o)); err != nil {
 			return nil, err
 		}
 		ranked = first[0].Hits
 	}
-	good, err := f.Good(liked, unliked, ranked)
+	good, err := f.RelevantDocuments(liked, unliked, ranked)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 	if err != nil {
 		return nil, err
 	}
-	cut := search.FitFeedback(&expanded, v.dim, len(q.Vectors), d.Centroids)
+	cut := search.TrimFeedback(&expanded, v.dim, len(q.Vectors), d.Centroids)
 	// Search again. The statistics count both searches.
 	r, err := searchOnce(expanded)
 	if err != nil {
@@ -181,7 +181,7 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 // evidence reads the evidence of good and bad documents from the shards.
 type evidence struct {
 	v         *shardedSnapshot
-	good, bad []search.Place
+	good, bad []search.Location
 	tokens    uint64 // of the collection
 }
 
@@ -208,7 +208,7 @@ func (e *evidence) askSide(ctx context.Context, bad bool, in evidenceRequest) (m
 
 // findNamed returns the places of documents with ids. The error is [search.ErrUnknownID] if an id has no document;
 // option is the name of the option, for messages.
-func (e *evidence) findNamed(ctx context.Context, option string, ids []string) (places []search.Place, err error) {
+func (e *evidence) findNamed(ctx context.Context, option string, ids []string) (places []search.Location, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -235,8 +235,8 @@ func (e *evidence) findNamed(ctx context.Context, option string, ids []string) (
 	return places, nil
 }
 
-// Counts implements [search.Evidence].
-func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+// TermCounts implements [search.Evidence].
+func (e *evidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
 	found, err := e.askSide(ctx, bad, evidenceRequest{})
 	docs = map[uint32]int{}
 	for _, f := range found {
@@ -248,8 +248,8 @@ func (e *evidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, o
 	return docs, of, err
 }
 
-// Sums implements [search.Evidence]. It adds shard by shard, in their order, so that the result is reproducible.
-func (e *evidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
+// TokenSums implements [search.Evidence]. It adds shard by shard, in their order, so that the result is reproducible.
+func (e *evidence) TokenSums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	found, err := e.askSide(ctx, bad, evidenceRequest{Centroids: codes})
 	sums := make([]float32, e.v.dim*len(codes))
 	for _, shard := range sortedKeys(found) {
@@ -283,8 +283,8 @@ func (e *evidence) frequencies(ctx context.Context, n int, in evidenceRequest) (
 	return docs, live, err
 }
 
-// Frequencies implements [search.Evidence].
-func (e *evidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+// DocumentFrequencies implements [search.Evidence].
+func (e *evidence) DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
 	return e.frequencies(ctx, len(codes), evidenceRequest{Centroids: codes})
 }
 
@@ -294,8 +294,8 @@ type ownTermsEvidence struct {
 	*evidence
 }
 
-// Counts implements [search.Evidence].
-func (e *ownTermsEvidence) Counts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
+// TermCounts implements [search.Evidence].
+func (e *ownTermsEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
 	found, err := e.askSide(ctx, bad, evidenceRequest{Rows: true})
 	if err != nil {
 		return nil, 0, err
@@ -310,16 +310,16 @@ func (e *ownTermsEvidence) Counts(ctx context.Context, bad bool) (docs map[uint3
 			documents = append(documents, r.TermDocument)
 		}
 	}
-	docs, of = e.Count(bad, documents)
+	docs, of = e.CountTerms(bad, documents)
 	return docs, of, nil
 }
 
-// Sums implements [search.Evidence].
-func (e *ownTermsEvidence) Sums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
-	return e.OwnTerms.Sums(ctx, bad, codes)
+// TokenSums implements [search.Evidence].
+func (e *ownTermsEvidence) TokenSums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
+	return e.OwnTerms.TokenSums(ctx, bad, codes)
 }
 
-// Frequencies implements [search.Evidence].
-func (e *ownTermsEvidence) Frequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
-	return e.frequencies(ctx, len(codes), evidenceRequest{Terms: e.Terms(codes), Tokens: e.tokens})
+// DocumentFrequencies implements [search.Evidence].
+func (e *ownTermsEvidence) DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+	return e.frequencies(ctx, len(codes), evidenceRequest{Terms: e.TermVectors(codes), Tokens: e.tokens})
 }

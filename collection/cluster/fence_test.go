@@ -53,7 +53,7 @@ func TestDropFences(t *testing.T) {
 	b := s.Twin()
 	spread := func(c *Config) { c.Shards, c.Replicas = 3, 2 }
 	here, deaf := testNode(t, s, "a", spread), testNode(t, b, "b", spread)
-	wiki, err := here.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := here.Create(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	there, err := deaf.Get("wiki")
@@ -67,14 +67,14 @@ func TestDropFences(t *testing.T) {
 			return strings.HasPrefix(e.Name, mapsPrefix) && !slices.Contains(maps, e.Name)
 		})
 	})
-	existed, err := here.Drop(t.Context(), "wiki")
+	existed, err := here.Remove(t.Context(), "wiki")
 	require.NoError(t, err)
 	require.True(t, existed)
 	m, err := newestMap(t.Context(), s, "wiki")
 	require.NoError(t, err)
 	require.Len(t, m.Retired, 1)
 	require.Zero(t, m.Retired[0].Shards, "all are sealed")
-	again, err := here.Declare(t.Context(), "wiki", collection.Config{})
+	again, err := here.Create(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), again, "another"))
 	for i := range 6 {
@@ -108,11 +108,11 @@ func TestDropInterrupted(t *testing.T) {
 					c.Beat = time.Minute
 				}
 			})
-			wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
+			wiki, err := c.Create(t.Context(), "wiki", collection.Config{})
 			require.NoError(t, err)
 			require.NoError(t, store1(t, t.Context(), wiki, "one"))
 			b.Fail("/log/0001/", objects.ErrNotMade)
-			existed, err := c.Drop(t.Context(), "wiki")
+			existed, err := c.Remove(t.Context(), "wiki")
 			require.Error(t, err)
 			require.True(t, existed)
 			open := func() int {
@@ -123,7 +123,7 @@ func TestDropInterrupted(t *testing.T) {
 			require.Equal(t, 2, open())
 			b.Hook(nil)
 			if who == "again" {
-				_, err = c.Drop(t.Context(), "wiki")
+				_, err = c.Remove(t.Context(), "wiki")
 				require.NoError(t, err)
 				require.Zero(t, open())
 				return
@@ -138,7 +138,7 @@ func TestEmptyIsLookedAt(t *testing.T) {
 	s := memory.New()
 	client, node := testNode(t, s, "c", func(c *Config) { c.Address, c.Beat = "", time.Hour }), testNode(t, s, "a", nil)
 	require.NoError(t, client.refreshFromStore(t.Context())) // it sees the node
-	wiki, err := client.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := client.Create(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	there, err := node.Get("wiki")
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestChangeWhoseHolderIsCut(t *testing.T) {
 	ways := map[string]*memory.Store{"a": s, "b": s.Twin()}
 	spread := func(c *Config) { c.Replicas = 2 }
 	nodes := map[string]*Cluster{"a": testNode(t, ways["a"], "a", spread), "b": testNode(t, ways["b"], "b", spread)}
-	wiki, err := nodes["b"].Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := nodes["b"].Create(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	for _, c := range nodes {
@@ -199,7 +199,7 @@ func TestFirstChangeOfAFrontIsLost(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	}, nil)
-	wiki, err := node.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := node.Create(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	for i := range 8 {
 		require.NoError(t, store1(t, t.Context(), wiki, fmt.Sprint("d", i)))
@@ -227,7 +227,7 @@ func TestCloseWithoutAStore(t *testing.T) {
 	t.Parallel()
 	b := memory.New()
 	c := testNode(t, b, "a", nil)
-	wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := c.Create(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	require.NoError(t, store1(t, t.Context(), wiki, "one"))
 	away, logs := hang(b)

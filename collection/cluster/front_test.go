@@ -60,8 +60,8 @@ func folderAndCluster(t *testing.T, nodes, shards int, docs []collection.Documen
 	folder, err := store.Open(t.Context(), t.TempDir(), &store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, folder.Close(context.Background())) })
-	for _, set := range []collection.Catalog{folder.Set(), startNodes(t, nodes, shards, nil)[nodes-1]} {
-		c, err := set.Declare(t.Context(), "notes", collection.Config{})
+	for _, set := range []collection.Catalog{folder.Catalog(), startNodes(t, nodes, shards, nil)[nodes-1]} {
+		c, err := set.Create(t.Context(), "notes", collection.Config{})
 		require.NoError(t, err)
 		single, many = many, c
 		for some := range slices.Chunk(docs, len(docs)/2) {
@@ -339,7 +339,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // Lists, passages and payloads that have no room in one answer are read in several.
 func TestMuchMetadata(t *testing.T) {
 	t.Parallel()
-	c, err := startNodes(t, 2, 2, nil)[1].Declare(t.Context(), "notes", collection.Config{})
+	c, err := startNodes(t, 2, 2, nil)[1].Create(t.Context(), "notes", collection.Config{})
 	require.NoError(t, err)
 	docs := make([]collection.DocumentInput, 60)
 	var ids []string
@@ -400,7 +400,7 @@ func TestLostAnswers(t *testing.T) {
 		return answer, err
 	})
 	t.Cleanup(func() { innerClient.Transport = before })
-	c, err := client.Declare(t.Context(), "notes", collection.Config{})
+	c, err := client.Create(t.Context(), "notes", collection.Config{})
 	require.NoError(t, err)
 	var docs []collection.DocumentInput
 	for i := range 30 {

@@ -93,7 +93,7 @@ func TestBackupAndRestore(t *testing.T) {
 	require.ErrorIs(t, err, collection.ErrEmpty)
 	docs := testDocs(0, 60, 16)
 	for i := range 3 { // passages, and a document that looks like one
-		p := &vectors.Passage{Of: "long#1", Number: i, Start: i, End: i + 1}
+		p := &vectors.Passage{ParentID: "long#1", Number: i, Start: i, End: i + 1}
 		docs[20+i].ID = p.ID()
 		payload, err := p.Payload(docs[20+i].Metadata)
 		require.NoError(t, err)
@@ -207,9 +207,9 @@ func TestMaxDocuments(t *testing.T) {
 	nodes := startNodes(t, 2, 3, nil)
 	a, b := nodes[0], nodes[1]
 	n := func(n uint64) *uint64 { return &n }
-	_, err := a.Declare(t.Context(), "small", collection.Config{MaxDocuments: n(2)})
+	_, err := a.Create(t.Context(), "small", collection.Config{MaxDocuments: n(2)})
 	require.ErrorIs(t, err, collection.ErrConfig)
-	wiki, err := a.Declare(t.Context(), "wiki", collection.Config{MaxDocuments: n(30)})
+	wiki, err := a.Create(t.Context(), "wiki", collection.Config{MaxDocuments: n(30)})
 	require.NoError(t, err)
 	there, err := b.Get("wiki")
 	require.NoError(t, err)

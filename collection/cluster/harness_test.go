@@ -70,7 +70,7 @@ func folder(t *testing.T) *front {
 	st, err := store.Open(t.Context(), t.TempDir(), &store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
-	return serve(t, st.Set(), nil, nil)
+	return serve(t, st.Catalog(), nil, nil)
 }
 
 // try sends a request, and returns the status and the answer.

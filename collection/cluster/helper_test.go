@@ -59,7 +59,7 @@ func testNodeBehind(t testing.TB, s objects.Store, name string,
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	cfg := Config{
-		Store: s, Place: "a test", Dir: filepath.Join(t.TempDir(), name), Name: name,
+		Store: s, StoreAddress: "a test", Dir: filepath.Join(t.TempDir(), name), Name: name,
 		Address: "http://" + server.Listener.Addr().String(), Beat: testBeat, Deadline: 20 * time.Second,
 		Index: store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
 	}
@@ -109,7 +109,7 @@ func nodesOver(t testing.TB, s objects.Store, nodes int, change func(*Config)) (
 // declared declares a collection, and adds documents.
 func declared(t *testing.T, c *Cluster, docs ...collection.DocumentInput) collection.Collection {
 	t.Helper()
-	wiki, err := c.Declare(t.Context(), "wiki", collection.Config{})
+	wiki, err := c.Create(t.Context(), "wiki", collection.Config{})
 	require.NoError(t, err)
 	if len(docs) > 0 {
 		add(t, wiki, docs)

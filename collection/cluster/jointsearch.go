@@ -19,7 +19,7 @@ import (
 type jointSearcher struct {
 	generation   uint64
 	mu           sync.Mutex
-	codecNumbers map[*kernels.Codec]int // of codecs that are known to be equal, see [index.Together]
+	codecNumbers map[*kernels.Codec]int // of codecs that are known to be equal, see [index.JoinSnapshots]
 	multi        *search.Multi          // nil before the first search
 }
 
@@ -27,12 +27,12 @@ type jointSearcher struct {
 func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster, parts []*index.Snapshot) (*search.Multi, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	snap, err := index.Together(t.codecNumbers, parts...)
+	snap, err := index.JoinSnapshots(t.codecNumbers, parts...)
 	if err != nil {
 		return nil, err
 	}
 	if t.multi == nil { // create it without shards: it would keep them in memory
-		none, err := index.Together(t.codecNumbers)
+		none, err := index.JoinSnapshots(t.codecNumbers)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (in *searchRequest) toQueries(ctx context.Context, target *shardTarget, gro
 	filter := func(s *collection.Selection) (*search.Filter, error) {
 		part := newSplitSelection(s, target.ShardCount).forShards(shards...)
 		switch {
-		case part.All():
+		case part.SelectsAll():
 			return nil, nil
 		case part.Numbers != nil:
 			return group[0].snapshot.Filter(ctx, part)

@@ -99,7 +99,7 @@ func (m *model) phoenix(r *rand.Rand) {
 	for m.ctx.Err() == nil && !m.Failed() {
 		life++
 		for !try("a declaration", func(ctx context.Context, n *clustertest.Node) error {
-			_, err := n.Declare(ctx, "phoenix", collection.Config{})
+			_, err := n.Create(ctx, "phoenix", collection.Config{})
 			if errors.Is(err, collection.ErrExists) { // by an attempt whose answer did not come
 				err = nil
 			}
@@ -140,7 +140,7 @@ func (m *model) phoenix(r *rand.Rand) {
 			})
 		}
 		for !try("a removal", func(ctx context.Context, n *clustertest.Node) error {
-			_, err := n.Drop(ctx, "phoenix")
+			_, err := n.Remove(ctx, "phoenix")
 			return err
 		}) && m.ctx.Err() == nil {
 		}

@@ -38,7 +38,7 @@ func TestNodesWithinReach(t *testing.T) {
 
 	s := memory.New()
 	open := func(name, address string) *Cluster {
-		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address,
+		c, err := Open(t.Context(), Config{Store: s, StoreAddress: "store", Dir: t.TempDir(), Name: name, Address: address,
 			Beat: 100 * time.Millisecond})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close(t.Context()) })
@@ -67,7 +67,7 @@ func TestAnotherNodeAnswers(t *testing.T) {
 	s := memory.New()
 	server := httptest.NewUnstartedServer(nil)
 	open := func(name, address string) *Cluster {
-		c, err := Open(t.Context(), Config{Store: s, Place: "store", Dir: t.TempDir(), Name: name, Address: address})
+		c, err := Open(t.Context(), Config{Store: s, StoreAddress: "store", Dir: t.TempDir(), Name: name, Address: address})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close(t.Context()) })
 		return c
@@ -98,7 +98,7 @@ func TestEndedNodesLeaveNothing(t *testing.T) {
 		require.NoError(t, err)
 	}
 	c, err := Open(t.Context(),
-		Config{Store: s, Place: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+		Config{Store: s, StoreAddress: "store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	require.NoError(t, c.Close(t.Context()))
 	require.Equal(t, []string{other.object()}, s.Names(nodesPrefix))
@@ -117,7 +117,7 @@ func TestStartWithoutAStore(t *testing.T) {
 			return nil, nil
 		})
 		_, err = Open(t.Context(),
-			Config{Store: s, Place: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
+			Config{Store: s, StoreAddress: "the store", Dir: t.TempDir(), Name: "one", Address: "http://127.0.0.1:1"})
 		require.ErrorIs(t, err, errLost, at)
 		require.ErrorIs(t, err, collection.ErrUnreachable, at)
 		require.ErrorContains(t, err, "the store: ", at)

@@ -172,7 +172,7 @@ func (s *share) documents(id string, v value) (docs []collection.DocumentInput) 
 	for i := range parts(id, v.version) {
 		name, metadata := id, fmt.Appendf(nil, `{"w":%q,"v":%d,"n":%d,"part":%d}`, s.writer, v.version, v.n, i)
 		if hasPassages(id) {
-			p := vectors.Passage{Of: id, Number: i, Start: 10 * i, End: 10*i + 9}
+			p := vectors.Passage{ParentID: id, Number: i, Start: 10 * i, End: 10*i + 9}
 			name = p.ID()
 			var err error
 			if metadata, err = p.Payload(metadata); err != nil {

@@ -55,7 +55,7 @@ func runNode(address, dir, name string) error {
 	}
 	url := "http://" + l.Addr().String()
 	c, err := cluster.Open(context.Background(), cluster.Config{
-		Store: s, Place: address, Dir: dir, Name: name, Address: url, Shards: 2, Replicas: 2, Beat: clustertest.Beat,
+		Store: s, StoreAddress: address, Dir: dir, Name: name, Address: url, Shards: 2, Replicas: 2, Beat: clustertest.Beat,
 		Index: store.Options{Threads: 1},
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ func TestReplicasCloseInTheBackground(t *testing.T) {
 	require.NoError(t, err)
 	r, err := a.ensureReplica(t.Context(), m.ID, 0, m.Current.Number)
 	require.NoError(t, err)
-	_, err = a.Drop(t.Context(), "wiki")
+	_, err = a.Remove(t.Context(), "wiki")
 	require.NoError(t, err)
 	away.Store(true)
 	defer away.Store(false)

@@ -123,7 +123,7 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 	if len(h.Passages) > 0 {
 		h.Payload = h.Passages[0].Payload
 		if h.Passages[0].Passage != nil && h.Payload != nil {
-			h.Payload = vectors.WholePayload(h.Payload)
+			h.Payload = vectors.DocumentPayload(h.Payload)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o 
 		}
 		return results, nil
 	}
-	if o.InBlocks() {
+	if o.NeedsPaging() {
 		return search.Paged(o, func(o search.Options) ([]search.Result, error) { return v.searchFromBest(ctx, qs, o) })
 	}
 	return v.searchFromBest(ctx, qs, o)

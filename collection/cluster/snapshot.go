@@ -33,7 +33,7 @@ var (
 	_ collection.Explainer = (*shardedSnapshot)(nil)
 	_ collection.Faceter   = (*shardedSnapshot)(nil)
 	_ collection.Keywords  = (*shardedSnapshot)(nil)
-	_ collection.Measured  = (*shardedSnapshot)(nil)
+	_ collection.Traceable = (*shardedSnapshot)(nil)
 )
 
 // Close implements [collection.Snapshot].
@@ -42,9 +42,9 @@ func (v *shardedSnapshot) Close() error { return nil }
 // Dim implements [collection.Snapshot].
 func (v *shardedSnapshot) Dim() int { return v.dim }
 
-// Most implements [collection.Snapshot]. It is higher than the number of documents, since other processes may be adding
+// MaxHits implements [collection.Snapshot]. It is higher than the number of documents, since other processes may be adding
 // some.
-func (v *shardedSnapshot) Most() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
+func (v *shardedSnapshot) MaxHits() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
 
 // Describe implements [collection.Snapshot].
 func (v *shardedSnapshot) Describe(ctx context.Context) (search.Description, error) {
@@ -80,7 +80,7 @@ func (v *shardedSnapshot) Describe(ctx context.Context) (search.Description, err
 
 // Filter implements [collection.Snapshot]. Shards evaluate its conditions and ids.
 func (v *shardedSnapshot) Filter(_ context.Context, s collection.Selection) (*search.Filter, error) {
-	if s.All() {
+	if s.SelectsAll() {
 		return nil, nil
 	}
 	f := &search.Filter{AllowMissing: true, Where: s.Where, IDs: s.IDs}
@@ -144,8 +144,8 @@ func (v *shardedSnapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return json.RawMessage(h.Payload), nil
 }
 
-// Traced implements [collection.Measured]. Its searches may show later changes.
-func (v *shardedSnapshot) Traced() collection.Traced { return tracedSnapshot{v} }
+// Tracer implements [collection.Traceable]. Its searches may show later changes.
+func (v *shardedSnapshot) Tracer() collection.Tracer { return tracedSnapshot{v} }
 
 // tracedSnapshot is a snapshot as a searcher.
 type tracedSnapshot struct{ *shardedSnapshot }
@@ -164,7 +164,7 @@ func (t tracedSnapshot) SearchBatch(ctx context.Context, qs []search.Query, o se
 	return t.shardedSnapshot.Search(ctx, qs, o)
 }
 
-// Trace implements [collection.Traced].
+// Trace implements [collection.Tracer].
 func (t tracedSnapshot) Trace(ctx context.Context, q search.Query, id string, o search.Options) (search.Stage, error) {
 	explanation, err := t.Explain(ctx, q, id, o)
 	if err != nil {

@@ -20,7 +20,7 @@ func TestBeatsWhileReplicasClose(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { _ = v.Close() }()
 	}
-	_, err := nodes[1].Drop(t.Context(), "wiki")
+	_, err := nodes[1].Remove(t.Context(), "wiki")
 	require.NoError(t, err)
 	await(t, "the replicas are closed", func() bool { return len(open()) == 0 })
 	for began := time.Now(); time.Since(began) < 12*testBeat; time.Sleep(testBeat / 2) {

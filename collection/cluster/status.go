@@ -129,9 +129,9 @@ func (c *Cluster) doSample(ctx context.Context, in *sampleRequest) (*sampleAnswe
 
 // Status is the state of a cluster, as this process sees it.
 type Status struct {
-	Place       string             `json:"place"`
-	Nodes       []NodeStatus       `json:"nodes"`
-	Collections []CollectionStatus `json:"collections"`
+	StoreAddress string             `json:"place"`
+	Nodes        []NodeStatus       `json:"nodes"`
+	Collections  []CollectionStatus `json:"collections"`
 	// Faults are sentences about faults. None means that all is well.
 	Faults []string `json:"faults"`
 	// Notes are sentences about harmless deviations from the configuration, such as fewer nodes than replicas.
@@ -184,7 +184,7 @@ type replicaStates map[string]map[replicaKey]replica.State
 func (c *Cluster) Status(ctx context.Context) *Status {
 	answers, silent := c.askStatusErrors(ctx, &statusRequest{})
 	s := &Status{
-		Place: c.cfg.Place, Nodes: []NodeStatus{}, Collections: []CollectionStatus{},
+		StoreAddress: c.cfg.StoreAddress, Nodes: []NodeStatus{}, Collections: []CollectionStatus{},
 		Faults: []string{}, Notes: []string{},
 	}
 	if err := c.Ready(); err != nil {
@@ -361,7 +361,7 @@ func (m *Map) currentWork() string {
 	return ""
 }
 
-// Layout implements [collection.Spread].
+// Layout implements [collection.Distributed].
 func (c *Cluster) Layout() collection.Layout {
 	s := c.Status(c.ctx)
 	l := collection.Layout{Nodes: []collection.Node{}, Collections: []collection.Placement{}}

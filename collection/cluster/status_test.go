@@ -23,7 +23,7 @@ func TestFewNodesAreNoFault(t *testing.T) {
 	is := a.Status(t.Context())
 	require.Empty(t, is.Faults)
 	require.Equal(t, []string{"one node: every shard has one replica of 2 wanted"}, is.Notes)
-	_, err := a.Declare(t.Context(), "other", collection.Config{})
+	_, err := a.Create(t.Context(), "other", collection.Config{})
 	require.NoError(t, err)
 	require.Len(t, a.Status(t.Context()).Notes, 1, "once for all")
 	require.NoError(t, a.SetReplicas(t.Context(), "other", 3))

@@ -26,7 +26,7 @@ func (s careless) Put(ctx context.Context, name string, r io.Reader, _ int64) (t
 func TestStoreWithoutConditions(t *testing.T) {
 	s := careless{memory.New()}
 	_, err := Open(t.Context(),
-		Config{Store: s, Place: "the shelf", Dir: t.TempDir(), Name: "a", Address: "http://127.0.0.1:1"})
+		Config{Store: s, StoreAddress: "the shelf", Dir: t.TempDir(), Name: "a", Address: "http://127.0.0.1:1"})
 	require.ErrorIs(t, err, ErrStore)
 	require.ErrorContains(t, err, "the shelf: ")
 	left, err := s.List(t.Context(), "probe/", "", 0)

@@ -135,13 +135,13 @@ func (b *batch) admitRequest(ctx context.Context, r *request) (overlap bool, err
 		if payloads[i], err = b.payloadToStore(&r.docs[i], id); err != nil {
 			return err
 		}
-		passage, err := vectors.PassageOf(id, payloads[i])
+		passage, err := vectors.PassageFromPayload(id, payloads[i])
 		if err != nil {
 			return fault(i, err)
 		}
 		if requestIDs[id] = true; passage != nil {
-			rows[i].Parent = passage.Of
-			requestIDs[passage.Of] = true
+			rows[i].Parent = passage.ParentID
+			requestIDs[passage.ParentID] = true
 		}
 		rows[i].ID, receipt.IDs[i] = id, id
 		return nil
@@ -167,7 +167,7 @@ func (b *batch) admitRequest(ctx context.Context, r *request) (overlap bool, err
 		if d.ID != "" {
 			continue
 		}
-		id, err := b.admission.Free(strconv.FormatUint(receipt.Numbers[i], 10), requestIDs)
+		id, err := b.admission.UnusedID(strconv.FormatUint(receipt.Numbers[i], 10), requestIDs)
 		if err == nil {
 			err = setID(i, id)
 		}
@@ -211,7 +211,7 @@ func (b *batch) payloadToStore(d *collection.DocumentInput, id string) (json.Raw
 	if d.Metadata != nil || !d.KeepMetadata || b.snap == nil {
 		return d.Metadata, nil
 	}
-	kept, err := b.snap.KeptPayload(id)
+	kept, err := b.snap.PayloadToKeep(id)
 	return bytes.Clone(kept), err
 }
 

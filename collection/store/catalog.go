@@ -11,21 +11,21 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Set returns the collections of the store behind the interfaces of package collection, as a service uses them. The
+// Catalog returns the collections of the store behind the interfaces of package collection, as a service uses them. The
 // catalog stays open until the store is closed.
-func (s *Store) Set() collection.Catalog { return catalog{s} }
+func (s *Store) Catalog() collection.Catalog { return catalog{s} }
 
 // catalog adapts a Store to [collection.Catalog].
 type catalog struct{ *Store }
 
-// Place implements [collection.Catalog].
-func (s catalog) Place() string { return s.location() }
+// Location implements [collection.Catalog].
+func (s catalog) Location() string { return s.location() }
 
 var (
-	_ collection.Catalog  = catalog{}
-	_ collection.Disker   = catalog{}
-	_ collection.Panicker = catalog{}
-	_ collection.Restorer = catalog{}
+	_ collection.Catalog      = catalog{}
+	_ collection.DiskReporter = catalog{}
+	_ collection.PanicCounter = catalog{}
+	_ collection.Restorer     = catalog{}
 
 	_ collection.Collection = catalogMember{}
 	_ collection.Backuper   = catalogMember{}
@@ -36,7 +36,7 @@ var (
 	_ collection.Explainer = (*Snapshot)(nil)
 	_ collection.Keywords  = (*Snapshot)(nil)
 	_ collection.Faceter   = (*Snapshot)(nil)
-	_ collection.Measured  = (*Snapshot)(nil)
+	_ collection.Traceable = (*Snapshot)(nil)
 )
 
 // Get implements [collection.Catalog].
@@ -44,8 +44,8 @@ func (s catalog) Get(name string) (collection.Collection, error) {
 	return toCatalogMember(s.Store.Get(name))
 }
 
-// Declare implements [collection.Catalog].
-func (s catalog) Declare(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
+// Create implements [collection.Catalog].
+func (s catalog) Create(ctx context.Context, name string, c collection.Config) (collection.Collection, error) {
 	return toCatalogMember(s.Store.Declare(ctx, name, c))
 }
 
@@ -154,11 +154,11 @@ func (v *Snapshot) Describe(ctx context.Context) (search.Description, error) {
 // Snapshot returns the state of the index. It ends with the collection's snapshot.
 func (v *Snapshot) Snapshot() *index.Snapshot { return v.snap }
 
-// Traced implements [collection.Measured].
-func (v *Snapshot) Traced() collection.Traced { return v.engine }
+// Tracer implements [collection.Traceable].
+func (v *Snapshot) Tracer() collection.Tracer { return v.engine }
 
-// Most returns how many documents a search may return: the number of all documents.
-func (v *Snapshot) Most() int { return v.snap.Len() }
+// MaxHits returns how many documents a search may return: the number of all documents.
+func (v *Snapshot) MaxHits() int { return v.snap.Len() }
 
 // Dim returns the dimension of the vectors, 0 while it is undecided.
 func (v *Snapshot) Dim() int {

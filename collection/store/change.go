@@ -68,7 +68,7 @@ func (c *Collection) Delete(ctx context.Context, chosen collection.Selection) (i
 
 // DeleteBatch is [Collection.Delete] for a change that a [Batch] identifies.
 func (c *Collection) DeleteBatch(ctx context.Context, b *Batch, chosen collection.Selection) (index.Affected, error) {
-	if err := chosen.CheckOne(); err != nil {
+	if err := chosen.CheckExactlyOne(); err != nil {
 		return index.Affected{}, err
 	}
 	r := &request{kind: deleting, chosen: chosen, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}
@@ -94,7 +94,7 @@ func (c *Collection) UpdateMetadataBatch(ctx context.Context, b *Batch, chosen c
 	if err := collection.CheckFields(set); err != nil {
 		return index.Affected{}, err
 	}
-	if err := chosen.CheckOne(); err != nil {
+	if err := chosen.CheckExactlyOne(); err != nil {
 		return index.Affected{}, err
 	}
 	r := &request{kind: setting, chosen: chosen, fields: set, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}

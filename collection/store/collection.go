@@ -23,8 +23,8 @@ type Collection struct {
 	store    *Store
 	name     string
 	dir      string
-	external *Opened // an index that the program has open. nil means that the collection owns its index file
-	filePath string  // of [OpenFile]. "" means that the index is in dir, together with its configuration
+	external *OpenIndex // an index that the program has open. nil means that the collection owns its index file
+	filePath string     // of [OpenFile]. "" means that the index is in dir, together with its configuration
 	log      *slog.Logger
 
 	queue       *queue

@@ -158,7 +158,7 @@ func (op *crashOp) run(ctx context.Context, s *Store, c *Collection) (r collecti
 			err = nil
 		}
 	case "drop":
-		_, err = s.Drop(ctx, op.IDs[0])
+		_, err = s.Remove(ctx, op.IDs[0])
 	}
 	if errors.Is(err, collection.ErrEmpty) {
 		err = nil

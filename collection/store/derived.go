@@ -35,7 +35,7 @@ type derivedData struct {
 }
 
 // rester is implemented by data that can release its file for others, and be used again after a Sync.
-type rester interface{ Rest() error }
+type rester interface{ ReleaseFile() error }
 
 // derivedWork is the opening or the repair of derived data. It may take long, so all callers wait for the same one.
 type derivedWork struct {
@@ -216,7 +216,7 @@ func (d *derivedData) close() error {
 	data := d.data
 	d.data = nil
 	if r, ok := data.(rester); ok && d.keepResting != nil {
-		if err := r.Rest(); err != nil {
+		if err := r.ReleaseFile(); err != nil {
 			return errors.Join(err, data.Close())
 		}
 		d.keepResting(data)

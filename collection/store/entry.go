@@ -39,7 +39,7 @@ type changeHead struct {
 	Dim          int     `json:"dim,omitempty"`
 	Replace      bool    `json:"replace,omitempty"`
 	MaxDocuments *uint64 `json:"max_documents,omitempty"`
-	// Base is the [Opened].Base of the index for which the change was decided. IDs name the chosen documents for
+	// Base is the [OpenIndex].Base of the index for which the change was decided. IDs name the chosen documents for
 	// indexes with another Base ([idsFromOrdinals]).
 	Base uint64   `json:"base,omitempty"`
 	IDs  []string `json:"ids,omitempty"`

@@ -237,7 +237,7 @@ func TestFirstBuildIsBeside(t *testing.T) {
 func passagesOf(t *testing.T, of string, n int) (docs []collection.DocumentInput) {
 	t.Helper()
 	for i := range n {
-		p := vectors.Passage{Of: of, Number: i, Start: i, End: i + 1}
+		p := vectors.Passage{ParentID: of, Number: i, Start: i, End: i + 1}
 		d := randomDoc(p.ID(), 1)
 		var err error
 		d.Metadata, err = p.Payload([]byte(`{"word":"owl"}`))

@@ -67,9 +67,9 @@ func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
 	return o.ix, nil
 }
 
-// Grown waits until no training that growth has begun is running, including those that become due meanwhile. The
+// WaitForGrowth waits until no training that growth has begun is running, including those that become due meanwhile. The
 // error is that of ctx.
-func (c *Collection) Grown(ctx context.Context) error {
+func (c *Collection) WaitForGrowth(ctx context.Context) error {
 	for {
 		c.mu.Lock()
 		running := c.growth.running

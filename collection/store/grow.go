@@ -62,7 +62,7 @@ func (w *worker) buildIndex(ctx context.Context, src vectors.Source, dim int, mo
 
 // setDimension gives an undecided index the dimension of its first vectors.
 func (w *worker) setDimension(ctx context.Context, o *openedIndex, dim int) error {
-	fixed, err := codec.Flat(dim)
+	fixed, err := codec.NewFlat(dim)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Journal is the log of changes that the index of a collection follows ([Opened]). Invariants:
+// Journal is the log of changes that the index of a collection follows ([OpenIndex]). Invariants:
 //
 //  1. Entries are durable. A change is put into the log first, and then applied to the index.
 //  2. Other writers put entries too. A writer puts an entry only after the last entry that its index has.
@@ -153,7 +153,7 @@ func (w *worker) lastApplied(o *openedIndex) (last storage.Applied, err error) {
 // applyEntry applies an entry of the log. An entry that every index refuses is skipped, and w.skipErr says why. After
 // another failure the collection takes no more changes.
 func (w *worker) applyEntry(ctx context.Context, o *openedIndex, entry storage.Applied, ch *change) (effect, error) {
-	e := o.ix.Entry(entry.Sequence).Marked(entry.Mark)
+	e := o.ix.Entry(entry.Sequence).WithMark(entry.Mark)
 	done, err := w.applyChange(ctx, o, e, ch)
 	w.skipErr = nil
 	switch {
@@ -231,7 +231,7 @@ func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry,
 	// A change from an index with other ordinals names its documents by ids.
 	choose := func(snap *index.Snapshot) (chosen *roaring.Bitmap, err error) {
 		if foreign {
-			chosen, _, err = snap.Named(ctx, ch.IDs)
+			chosen, _, err = snap.OrdinalsOfIDs(ctx, ch.IDs)
 			return chosen, err
 		}
 		return ch.chosen, nil
@@ -241,9 +241,9 @@ func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry,
 		w.sealed = true
 		return done, e.Skip(ctx)
 	case deleteDocuments:
-		done.Affected, err = e.DeleteChosen(ctx, choose)
+		done.Affected, err = e.DeleteSelected(ctx, choose)
 	case setFields:
-		done.Affected, err = e.UpdateChosen(ctx, choose, ch.fields.NullRemoves(), ch.check)
+		done.Affected, err = e.UpdateSelected(ctx, choose, ch.fields.WithNullRemoving(), ch.check)
 	default:
 		src, err := vectors.FromDocuments(ch.Dim, ch.docs)
 		if err != nil {
@@ -325,7 +325,7 @@ func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments u
 	}
 	ch := &change{changeHead: changeHead{Kind: deleteDocuments}, chosen: roaring.New()}
 	if uint64(snap.Documents()) > maxDocuments {
-		ch.chosen, err = snap.Beyond(ctx, maxDocuments)
+		ch.chosen, err = snap.OldestBeyond(ctx, maxDocuments)
 	}
 	last, lastErr := snap.Applied()
 	entry := last.Sequence

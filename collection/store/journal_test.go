@@ -97,7 +97,7 @@ func (f *follower) ReportFailure(err error) { f.failed = err }
 func openFollower(t *testing.T, l *memoryLog, most *uint64) (*Collection, *follower, *index.Index) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "own.plaid")
-	flat, err := codec.Flat(testDim)
+	flat, err := codec.NewFlat(testDim)
 	require.NoError(t, err)
 	src, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
 	require.NoError(t, err)
@@ -106,8 +106,8 @@ func openFollower(t *testing.T, l *memoryLog, most *uint64) (*Collection, *follo
 	ix, err := index.Open(t.Context(), path, &index.Options{Write: true, NoSync: true})
 	require.NoError(t, err)
 	f := &follower{memoryLog: l}
-	given := Opened{Index: ix, Write: true, Journal: f, Config: collection.Config{MaxDocuments: most}}
-	s, err := Over(t.Context(), map[string]Opened{"docs": given}, nil)
+	given := OpenIndex{Index: ix, Write: true, Journal: f, Config: collection.Config{MaxDocuments: most}}
+	s, err := FromIndexes(t.Context(), map[string]OpenIndex{"docs": given}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, s.Close(context.Background()))

@@ -14,7 +14,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// noteChosenIDs notes the ids of the chosen documents in a change, for indexes with another [Opened.Base].
+// noteChosenIDs notes the ids of the chosen documents in a change, for indexes with another [OpenIndex.Base].
 func (w *worker) noteChosenIDs(o *openedIndex, ch *change) error {
 	if ch.Base = w.c.external.Base; ch.chosen == nil {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Opened is an index that the program has open, to be served as a collection.
-type Opened struct {
+// OpenIndex is an index that the program has open, to be served as a collection.
+type OpenIndex struct {
 	Index *index.Index
 	// Write lets the collection change the index, which must be open for writing. The program then changes it only by
 	// [Collection.Update] and the like, so that all changes have one order. Without Write, changes are refused
@@ -34,13 +34,13 @@ type Opened struct {
 	Config collection.Config
 }
 
-// Over returns a store of indexes that are open, by the names of their collections. The indexes belong to the program:
+// FromIndexes returns a store of indexes that are open, by the names of their collections. The indexes belong to the program:
 // the store does not close or retrain them, and it does not create or remove collections
 // ([collection.ErrUnsupported]).
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], [storage.ErrReadOnly] for an Opened with Write whose index is
 // not open for writing, and those of [search.New].
-func Over(ctx context.Context, indexes map[string]Opened, o *Options) (*Store, error) {
+func FromIndexes(ctx context.Context, indexes map[string]OpenIndex, o *Options) (*Store, error) {
 	s, err := newStore("", o)
 	if err != nil {
 		return nil, err
@@ -54,14 +54,14 @@ func Over(ctx context.Context, indexes map[string]Opened, o *Options) (*Store, e
 }
 
 // addOpened adds the collection of an open index.
-func (s *Store) addOpened(ctx context.Context, name string, opened Opened) (err error) {
+func (s *Store) addOpened(ctx context.Context, name string, opened OpenIndex) (err error) {
 	if err := collection.CheckName(name); err != nil {
 		return err
 	}
 	switch {
 	case opened.Index == nil:
 		return fmt.Errorf("%w: collection %q has no index", collection.ErrConfig, name)
-	case opened.Write && !opened.Index.Writes():
+	case opened.Write && !opened.Index.Writable():
 		return fmt.Errorf("collection %q: %s: %w", name, opened.Index.Path(), storage.ErrReadOnly)
 	}
 	c := s.newCollection(name)
@@ -97,14 +97,14 @@ func (c *Collection) checkWritable() error {
 // followInterval is how often a reader checks whether an index file has been replaced.
 const followInterval = 2 * time.Second
 
-// ReadOnly opens the collections of a folder for reading: those that have documents when it is called. It writes
+// OpenReadOnly opens the collections of a folder for reading: those that have documents when it is called. It writes
 // nothing to the folder. Any number of processes may open a folder like this, and none may change it meanwhile. An
 // index file that is replaced is reopened. A file that cannot be read is logged and does not stop the others. closeAll
 // closes the store and its files.
 //
 // Errors: [storage.ErrLocked] if a process has one of them open for writing, and those of
-// the file system and of [Over].
-func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll func(context.Context) error, err error) {
+// the file system and of [FromIndexes].
+func OpenReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll func(context.Context) error, err error) {
 	settings, err := newStore("", o)
 	if err != nil {
 		return nil, nil, err
@@ -113,7 +113,7 @@ func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll f
 	if err != nil {
 		return nil, nil, fmt.Errorf("data folder: %w", err)
 	}
-	indexes := map[string]Opened{}
+	indexes := map[string]OpenIndex{}
 	closeIndexes := func() (err error) {
 		for _, opened := range indexes {
 			err = errors.Join(err, opened.Index.Close())
@@ -140,9 +140,9 @@ func ReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll f
 			settings.opts.Logger.Error("a collection cannot be opened", "collection", e.Name(), "error", err)
 			continue
 		}
-		indexes[e.Name()] = Opened{Index: ix}
+		indexes[e.Name()] = OpenIndex{Index: ix}
 	}
-	if s, err = Over(ctx, indexes, o); err != nil {
+	if s, err = FromIndexes(ctx, indexes, o); err != nil {
 		return nil, nil, errors.Join(err, closeIndexes())
 	}
 	return s, func(ctx context.Context) error { return errors.Join(s.Close(ctx), closeIndexes()) }, nil

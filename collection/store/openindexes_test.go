@@ -43,7 +43,7 @@ func TestOver(t *testing.T) {
 	a, b, extra := randomDoc("a", 1), randomDoc("b", 2), randomDoc("extra", 3)
 	own := openIndex(t, &index.Options{Write: true}, a, b)
 	changing := openIndex(t, &index.Options{Write: true}, a, b) // by the program, not by the store
-	s, err := Over(t.Context(), map[string]Opened{
+	s, err := FromIndexes(t.Context(), map[string]OpenIndex{
 		"writes": {Index: own, Write: true}, "reads": {Index: changing},
 	}, &Options{Derive: DeriveKeywords(nil)})
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestOver(t *testing.T) {
 	require.NoError(t, reads.Verify(t.Context()))
 	for what, err := range map[string]error{
 		"declare": func() error { _, err := s.Declare(t.Context(), "new", collection.Config{}); return err }(),
-		"drop":    func() error { _, err := s.Drop(t.Context(), "writes"); return err }(),
+		"drop":    func() error { _, err := s.Remove(t.Context(), "writes"); return err }(),
 		"most":    func() error { _, err := writes.SetMaxDocuments(t.Context(), new(uint64)); return err }(),
 		"restore": s.Restore(t.Context(), "new", &file),
 	} {
@@ -117,10 +117,10 @@ func TestOver(t *testing.T) {
 	require.Equal(t, "extra", again.ID)
 
 	still := openIndex(t, nil, a)
-	_, err = Over(t.Context(), map[string]Opened{"x": {Index: still, Write: true}}, nil)
+	_, err = FromIndexes(t.Context(), map[string]OpenIndex{"x": {Index: still, Write: true}}, nil)
 	require.ErrorIs(t, err, storage.ErrReadOnly)
-	_, err = Over(t.Context(), map[string]Opened{"x": {}}, nil)
+	_, err = FromIndexes(t.Context(), map[string]OpenIndex{"x": {}}, nil)
 	require.ErrorIs(t, err, collection.ErrConfig)
-	_, err = Over(t.Context(), map[string]Opened{".x": {Index: still}}, nil)
+	_, err = FromIndexes(t.Context(), map[string]OpenIndex{".x": {Index: still}}, nil)
 	require.ErrorIs(t, err, collection.ErrName)
 }

@@ -203,7 +203,7 @@ func TestCloseDrains(t *testing.T) {
 	refused := later(t, d, update(d, collection.UpdateOptions{}, randomDoc("2", 1)))
 	dropped := make(chan error, 1)
 	go func() {
-		_, err := s.Drop(context.Background(), "dropped")
+		_, err := s.Remove(context.Background(), "dropped")
 		dropped <- err
 	}()
 	require.ErrorIs(t, (<-refused).err, collection.ErrUnknown)
@@ -312,7 +312,7 @@ func TestGivenNames(t *testing.T) {
 			require.True(t, ok && at == ordinal)
 		}
 		require.NoError(t, v.Close())
-		_, err = s.Drop(context.Background(), c.Name())
+		_, err = s.Remove(context.Background(), c.Name())
 		require.NoError(t, err)
 	})
 }

@@ -27,7 +27,7 @@ func TestReadOnly(t *testing.T) {
 	_, err = c.Update(ctx, []collection.DocumentInput{{ID: "cat", Dim: 2, Vectors: []float32{1, 0}}, {ID: "dog", Dim: 2, Vectors: []float32{0, 1}}}, collection.UpdateOptions{})
 	require.NoError(t, err)
 
-	_, _, err = store.ReadOnly(ctx, dir, nil)
+	_, _, err = store.OpenReadOnly(ctx, dir, nil)
 	require.ErrorIs(t, err, storage.ErrLocked)
 	require.NoError(t, s.Close(ctx))
 
@@ -36,7 +36,7 @@ func TestReadOnly(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken", "index.plaid"), []byte("no index"), 0o666))
 	before := list(t, dir)
 	open := func() (*store.Store, func(context.Context) error) {
-		r, closeAll, err := store.ReadOnly(ctx, dir, nil)
+		r, closeAll, err := store.OpenReadOnly(ctx, dir, nil)
 		require.NoError(t, err)
 		require.Equal(t, []string{"pets"}, r.Names())
 		return r, closeAll
@@ -62,7 +62,7 @@ func TestReadOnly(t *testing.T) {
 	s, err = store.Open(ctx, dir, nil) // nothing holds it any more
 	require.NoError(t, err)
 	require.NoError(t, s.Close(ctx))
-	_, _, err = store.ReadOnly(ctx, filepath.Join(dir, "nowhere"), nil)
+	_, _, err = store.OpenReadOnly(ctx, filepath.Join(dir, "nowhere"), nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -92,7 +92,7 @@ func TestReadOnlyKeywords(t *testing.T) {
 		t.Helper()
 		before := list(t, dir)
 		for range 2 { // at a time
-			r, closeAll, err := store.ReadOnly(ctx, dir, o)
+			r, closeAll, err := store.OpenReadOnly(ctx, dir, o)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, closeAll(ctx)) }()
 			c, err := r.Get("pets")

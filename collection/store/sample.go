@@ -35,11 +35,11 @@ func (c *Collection) questionSampler() *quality.Sampler {
 	defer c.mu.Unlock()
 	if c.sampler == nil && !c.samplingEnded {
 		s, err := quality.NewSampler(c.pinSnapshot, quality.SamplerOptions{
-			Rate:     c.store.opts.Sampling.Rate,
-			Busy:     1, // pinSnapshot limits the time instead, for all collections together
-			Memory:   sampledMemory,
-			Together: &c.store.sampledBytes,
-			Logger:   c.log,
+			Rate:        c.store.opts.Sampling.Rate,
+			MaxBusy:     1, // pinSnapshot limits the time instead, for all collections together
+			Memory:      sampledMemory,
+			SharedBytes: &c.store.sampledBytes,
+			Logger:      c.log,
 		})
 		if err != nil {
 			c.samplingEnded = true
@@ -64,7 +64,7 @@ func (c *Collection) stopSampling() {
 
 // pinSnapshot returns a snapshot to measure a question with. Only one collection of the store measures at a time. The
 // next one begins after a pause that keeps all of them within Sampling.Busy of the time.
-func (c *Collection) pinSnapshot(ctx context.Context) (*quality.Pinned, error) {
+func (c *Collection) pinSnapshot(ctx context.Context) (*quality.PinnedSearcher, error) {
 	select {
 	case c.store.measuring <- struct{}{}:
 	case <-ctx.Done():
@@ -86,7 +86,7 @@ func (c *Collection) pinSnapshot(ctx context.Context) (*quality.Pinned, error) {
 		releaseAfterPause()
 		return nil, err
 	}
-	return &quality.Pinned{Searcher: &backgroundSearcher{v.engine, search.InBackground(ctx)}, Release: func() error {
+	return &quality.PinnedSearcher{Searcher: &backgroundSearcher{v.engine, search.InBackground(ctx)}, Release: func() error {
 		defer releaseAfterPause()
 		defer done()
 		return v.Close()

@@ -88,7 +88,7 @@ func TestSampledRecall(t *testing.T) {
 	require.Positive(t, got.Time)
 	for i, promised := range []float64{.98, .97} {
 		f := got.Classes[i]
-		want, err := quality.MeasureRecall(t.Context(), view(t, c).Traced(), qs, search.Options{K: f.K}, nil, nil)
+		want, err := quality.MeasureRecall(t.Context(), view(t, c).Tracer(), qs, search.Options{K: f.K}, nil, nil)
 		require.NoError(t, err)
 		require.InDelta(t, want.Mean(), f.Recall, 1e-9)
 		require.Less(t, f.Recall, .9, "it misses much")
@@ -199,7 +199,7 @@ func TestSamplingBesideEverything(t *testing.T) {
 		_, err := a.Retrain(t.Context())
 		require.NoError(t, err)
 	}
-	_, err := s.Drop(t.Context(), "b")
+	_, err := s.Remove(t.Context(), "b")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		st, err := a.Stats(t.Context())

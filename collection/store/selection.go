@@ -45,7 +45,7 @@ func selectDocuments(ctx context.Context, snap *index.Snapshot, s *collection.Se
 		intersect(b)
 	}
 	if s.IDs != nil {
-		b, _, err := snap.Named(ctx, s.IDs)
+		b, _, err := snap.OrdinalsOfIDs(ctx, s.IDs)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func isLive(snap *index.Snapshot, number uint64) bool {
 // Filter returns a filter that lets the documents of a selection through. It may be shared by queries. nil means all
 // documents.
 func (v *Snapshot) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
-	if s.All() {
+	if s.SelectsAll() {
 		return nil, nil
 	}
 	b, err := selectDocuments(ctx, v.snap, &s)
@@ -171,7 +171,7 @@ func (v *Snapshot) ordinalsByID(ctx context.Context, id string) ([]uint32, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	docs, _, err := v.snap.Named(ctx, []string{id})
+	docs, _, err := v.snap.OrdinalsOfIDs(ctx, []string{id})
 	if err != nil {
 		return nil, err
 	}

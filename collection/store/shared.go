@@ -29,7 +29,7 @@ const (
 	sharedMinWait = 10 * time.Second
 )
 
-// Shared returns a catalog of index files that other processes change; paths are by the names of the collections.
+// OpenShared returns a catalog of index files that other processes change; paths are by the names of the collections.
 //
 // A file is open, and so locked for other processes, only during requests and for a moment after them. The
 // collections are read-only ([storage.ErrReadOnly]). A request waits for a process that is changing the file, for ten
@@ -38,7 +38,7 @@ const (
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], except that a locked file is no
 // error.
-func Shared(ctx context.Context, paths map[string]string, o *Options) (catalog collection.Catalog,
+func OpenShared(ctx context.Context, paths map[string]string, o *Options) (catalog collection.Catalog,
 	closeAll func() error, err error) {
 	settings, err := newStore("", o)
 	if err != nil {
@@ -69,8 +69,8 @@ func Shared(ctx context.Context, paths map[string]string, o *Options) (catalog c
 // sharedCatalog has the collections by name.
 type sharedCatalog map[string]*sharedCollection
 
-// Place implements [collection.Catalog].
-func (s sharedCatalog) Place() string { return "index files" }
+// Location implements [collection.Catalog].
+func (s sharedCatalog) Location() string { return "index files" }
 
 // Names implements [collection.Catalog].
 func (s sharedCatalog) Names() []string { return slices.Sorted(maps.Keys(s)) }
@@ -83,13 +83,13 @@ func (s sharedCatalog) Get(name string) (collection.Collection, error) {
 	return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
 }
 
-// Declare implements [collection.Catalog].
-func (s sharedCatalog) Declare(context.Context, string, collection.Config) (collection.Collection, error) {
+// Create implements [collection.Catalog].
+func (s sharedCatalog) Create(context.Context, string, collection.Config) (collection.Collection, error) {
 	return nil, collection.Unsupported("declaring a collection beside index files")
 }
 
-// Drop implements [collection.Catalog].
-func (s sharedCatalog) Drop(context.Context, string) (bool, error) {
+// Remove implements [collection.Catalog].
+func (s sharedCatalog) Remove(context.Context, string) (bool, error) {
 	return false, collection.Unsupported("dropping an index file")
 }
 
@@ -136,7 +136,7 @@ func (c *sharedCollection) openNow(ctx context.Context, wait time.Duration) (*sh
 	if err != nil {
 		return nil, err
 	}
-	st, err := Over(ctx, map[string]Opened{c.name: {Index: ix}}, &c.opts)
+	st, err := FromIndexes(ctx, map[string]OpenIndex{c.name: {Index: ix}}, &c.opts)
 	if err != nil {
 		return nil, errors.Join(err, ix.Close())
 	}

@@ -26,7 +26,7 @@ func sharedIndex(t *testing.T) (path string, c collection.Collection) {
 	path = filepath.Join(t.TempDir(), "own.plaid")
 	_, err := index.Build(t.Context(), path, sourceOf(t, "first"), &index.BuildOptions{Nbits: 8})
 	require.NoError(t, err)
-	set, end, err := Shared(t.Context(), map[string]string{"own": path}, &Options{Derive: DeriveKeywords(nil), LockTimeout: time.Minute})
+	set, end, err := OpenShared(t.Context(), map[string]string{"own": path}, &Options{Derive: DeriveKeywords(nil), LockTimeout: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, end()) })
 	c, err = set.Get("own")
@@ -105,7 +105,7 @@ func TestShared(t *testing.T) {
 func TestSharedKeywords(t *testing.T) {
 	path, _ := sharedIndex(t)
 	read, made := 0, 0
-	set, end, err := Shared(t.Context(), map[string]string{"own": path}, &Options{
+	set, end, err := OpenShared(t.Context(), map[string]string{"own": path}, &Options{
 		Derive: func(ctx context.Context, path string, write bool, _ collection.Config) (Derived, error) {
 			require.False(t, write)
 			made++
@@ -184,13 +184,13 @@ func TestSharedTurns(t *testing.T) {
 // What is wrong with a file is said at once, unless somebody is changing it.
 func TestSharedMistakes(t *testing.T) {
 	path, _ := sharedIndex(t)
-	_, _, err := Shared(t.Context(), map[string]string{"none": path + "x"}, nil)
+	_, _, err := OpenShared(t.Context(), map[string]string{"none": path + "x"}, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, _, err = Shared(t.Context(), map[string]string{"a/b": path}, nil)
+	_, _, err = OpenShared(t.Context(), map[string]string{"a/b": path}, nil)
 	require.ErrorIs(t, err, collection.ErrName)
 	ix, err := index.Open(t.Context(), path, &index.Options{Write: true, LockTimeout: time.Minute})
 	require.NoError(t, err)
-	set, end, err := Shared(t.Context(), map[string]string{"own": path}, nil)
+	set, end, err := OpenShared(t.Context(), map[string]string{"own": path}, nil)
 	require.NoError(t, err)
 	require.NoError(t, ix.Close())
 	c, err := set.Get("own")

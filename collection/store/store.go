@@ -2,7 +2,7 @@
 // ordered writer.
 //
 //	[Open] → [Store]                      locks the folder, opens its collections
-//	[Store.Declare] → [Collection]        a collection without documents
+//	[Store.Create] → [Collection]        a collection without documents
 //	[Collection.Update], [Collection.Delete], [Collection.UpdateMetadata]
 //	[Collection.Snapshot] → [Snapshot]    one state of a collection, to search and to read
 //
@@ -327,9 +327,9 @@ func (s *Store) Get(name string) (*Collection, error) {
 	return nil, fmt.Errorf("%w: %q", collection.ErrUnknown, name)
 }
 
-// Drop removes a collection and its files. Waiting requests are refused with [collection.ErrUnknown], and searches
+// Remove removes a collection and its files. Waiting requests are refused with [collection.ErrUnknown], and searches
 // end. Open snapshots can be read until they are closed. If the name does not exist, Drop does nothing.
-func (s *Store) Drop(ctx context.Context, name string) (existed bool, err error) {
+func (s *Store) Remove(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err
 	}

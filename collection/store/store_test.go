@@ -160,7 +160,7 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "../x", "a/b", `a\b`, ".hidden", "end.", "ä", "a b", "a%2fb", "\x00", string(make([]byte, 300))} {
 		_, err := s.Declare(t.Context(), name, collection.Config{})
 		require.ErrorIs(t, err, collection.ErrName, "%q", name)
-		_, err = s.Drop(t.Context(), name)
+		_, err = s.Remove(t.Context(), name)
 		require.ErrorIs(t, err, collection.ErrName, "%q", name)
 	}
 	entries, err := os.ReadDir(dir)
@@ -258,7 +258,7 @@ func TestUndeclare(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	collectiontest.Run(t, openStore(t, t.TempDir(), &Options{Derive: DeriveKeywords(nil)}).Set())
+	collectiontest.Run(t, openStore(t, t.TempDir(), &Options{Derive: DeriveKeywords(nil)}).Catalog())
 }
 
 // A deletion that finds nothing writes nothing: it does not show that there is room again.
@@ -349,7 +349,7 @@ func TestIdleCollectionsAreCheap(t *testing.T) {
 	_, err = written.Update(ctx, []collection.DocumentInput{randomDoc("a", 1)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 	for _, name := range []string{"c1", "c2"} {
-		existed, err := st.Drop(ctx, name)
+		existed, err := st.Remove(ctx, name)
 		require.NoError(t, err)
 		require.True(t, existed)
 	}

@@ -139,10 +139,10 @@ func TestDamagedCollection(t *testing.T) {
 		_, err = s.Declare(t.Context(), name, collection.Config{})
 		require.ErrorIs(t, err, collection.ErrExists)
 	}
-	existed, err := s.Drop(t.Context(), "bad")
+	existed, err := s.Remove(t.Context(), "bad")
 	require.NoError(t, err)
 	require.True(t, existed)
-	existed, err = s.Drop(t.Context(), "bad")
+	existed, err = s.Remove(t.Context(), "bad")
 	require.NoError(t, err)
 	require.False(t, existed)
 	good, err := s.Get("good")

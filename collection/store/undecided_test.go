@@ -57,7 +57,7 @@ func TestFirstDocumentsWithoutVectors(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []uint64{4, 5}, r.Numbers, "numbers of others stay")
 			require.Equal(t, []int{1, 1}, []int{r.Empty, r.Replaced})
-			require.NoError(t, c.Grown(ctx))
+			require.NoError(t, c.WaitForGrowth(ctx))
 			v = view(t, c)
 			require.Equal(t, testDim, v.Dim())
 			found, err := v.Search(ctx, []search.Query{{Vectors: late.Vectors, Dim: testDim}}, search.Options{K: 3})

@@ -365,7 +365,7 @@ func (w *worker) chooseUpdated(o *openedIndex, r *request, ch *change) (*roaring
 	if err != nil || w.journal() == nil {
 		return chosen, err
 	}
-	r.affected, err = snap.TryUpdate(r.ctx, chosen, ch.fields.NullRemoves(), ch.check)
+	r.affected, err = snap.CheckUpdate(r.ctx, chosen, ch.fields.WithNullRemoving(), ch.check)
 	ch.check, ch.Batches = nil, []outcome{newOutcome(r)}
 	if r.affected == (index.Affected{}) {
 		chosen = roaring.New()

@@ -55,7 +55,7 @@ func (c *Content) payload(t *encode.Text, cut string, parts, line int, passage *
 		Parts:  parts,
 	}
 	s.Check = s.checksum()
-	text, err := jsontext.Plain(s)
+	text, err := jsontext.MarshalUnescaped(s)
 	if err != nil || passage == nil {
 		return text, err
 	}

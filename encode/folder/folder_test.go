@@ -110,11 +110,11 @@ func TestTextsKnowTheirLines(t *testing.T) {
 			require.Equal(t, name, own.Path)
 			require.Equal(t, c.Digest, own.Digest)
 			require.Equal(t, p.Text, own.Text)
-			at, err := vectors.PassageOf(p.ID, p.Payload)
+			at, err := vectors.PassageFromPayload(p.ID, p.Payload)
 			require.NoError(t, err)
 			start, end := 0, len(text)
 			if at != nil {
-				require.Equal(t, name, at.Of)
+				require.Equal(t, name, at.ParentID)
 				start, end = at.Start, at.End
 			}
 			require.Equal(t, 1+strings.Count(text[:start], "\n"), own.Line)

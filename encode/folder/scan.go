@@ -403,7 +403,7 @@ func (c *Content) Texts(how encode.Splitting) iter.Seq2[encode.Text, error] {
 		}
 		line, offset := 1, 0 // of the passage before
 		for _, t := range parts {
-			passage, err := vectors.PassageOf(t.ID, t.Payload)
+			passage, err := vectors.PassageFromPayload(t.ID, t.Payload)
 			if err != nil {
 				yield(t, fmt.Errorf("%s: %w", c.Path, err))
 				return

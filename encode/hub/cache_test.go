@@ -35,7 +35,7 @@ func TestProgressOfAnother(t *testing.T) {
 	lock, err := os.Create(filepath.Join(h.Cache, ".locks", "models--org--model", filepath.Base(blob)+".lock"))
 	require.NoError(t, err)
 	defer lock.Close()
-	require.NoError(t, files.LockFirst(lock))
+	require.NoError(t, files.LockLikeFilelock(lock))
 	require.NoError(t, os.WriteFile(blob+".incomplete", weights[:1000], 0o600))
 	told := make(chan hub.Progress, 100)
 	h.Progress = func(p hub.Progress) { told <- p }
@@ -237,7 +237,7 @@ func lock(t *testing.T, path string) (release func()) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o777))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	require.NoError(t, err)
-	require.NoError(t, files.LockFirst(f))
+	require.NoError(t, files.LockLikeFilelock(f))
 	return func() { require.NoError(t, f.Close()) }
 }
 

@@ -77,7 +77,7 @@ func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error
 		if err != nil {
 			return nil, localError(err)
 		}
-		err = files.LockFirst(f)
+		err = files.LockLikeFilelock(f)
 		if err == nil || !errors.Is(err, files.ErrLocked) {
 			now, serr := os.Stat(path)
 			opened, ferr := f.Stat()

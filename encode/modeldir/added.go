@@ -23,7 +23,7 @@ func (r *reader) withAdded(t *tokenizer.Tokenizer, b []byte, lowers bool) (*toke
 		}
 	}
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(jsontext.WithoutMark(b), &m); err != nil {
+	if err := json.Unmarshal(jsontext.TrimByteOrderMark(b), &m); err != nil {
 		return nil, unpath(err)
 	}
 	if m["added_tokens"], err = json.Marshal(added); err != nil {

@@ -48,7 +48,7 @@ func readJSON(path string) ([]byte, error) {
 	if err != nil {
 		return nil, &ModelError{Path: path, Err: pathless(err)}
 	}
-	return jsontext.WithoutMark(b), nil
+	return jsontext.TrimByteOrderMark(b), nil
 }
 
 // pathless returns an error without its path, which ModelError names.

@@ -89,7 +89,7 @@ func (r *reader) withClassSettings(b []byte) ([]byte, error) {
 	}
 	f := r.special.config
 	var m map[string]json.RawMessage
-	if json.Unmarshal(jsontext.WithoutMark(b), &m) != nil {
+	if json.Unmarshal(jsontext.TrimByteOrderMark(b), &m) != nil {
 		return b, nil
 	}
 	changed := false
@@ -128,7 +128,7 @@ func (r *reader) withPieceSteps(b []byte) ([]byte, error) {
 		Type        string
 		Normalizers []json.RawMessage
 	}
-	if json.Unmarshal(jsontext.WithoutMark(b), &m) != nil {
+	if json.Unmarshal(jsontext.TrimByteOrderMark(b), &m) != nil {
 		return b, nil
 	}
 	// Find the table of characters among the steps of the normalizer.

@@ -231,7 +231,7 @@ func (r *reader) readTokenizer() (t *tokenizer.Tokenizer, err error) {
 // withLowercase parses a tokenizer.json with an additional first step that lowers texts.
 func withLowercase(b []byte) (t *tokenizer.Tokenizer, err error) {
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(jsontext.WithoutMark(b), &m); err != nil {
+	if err := json.Unmarshal(jsontext.TrimByteOrderMark(b), &m); err != nil {
 		return nil, err
 	}
 	steps := []json.RawMessage{json.RawMessage(`{"type":"Lowercase"}`)}

@@ -113,8 +113,8 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 	q, out = q[b.from*qkv:], out[b.from*given:]
 	// The range of keys that any row of the block attends to, and the number of rows, from the
 	// first one on, that attend to any key.
-	from, _ := form.Sees(b.from, b.attended)
-	_, to := form.Sees(b.from+b.rows-1, b.attended)
+	from, _ := form.AttendedRange(b.from, b.attended)
+	_, to := form.AttendedRange(b.from+b.rows-1, b.attended)
 	from = from / keyStep * keyStep
 	seeing := b.rows
 	if form.Before != transformer.Unbounded {
@@ -139,7 +139,7 @@ func (m *Model) attend(sc *scratch, b block, q, out []float32, form *transformer
 	}
 	// Mask the keys outside of each row's window, and add relative positions.
 	for i := range seeing {
-		lo, hi := form.Sees(b.from+i, b.attended)
+		lo, hi := form.AttendedRange(b.from+i, b.attended)
 		row := scores[i*ld:][:n]
 		for j := range lo - from {
 			row[j] = minusInf

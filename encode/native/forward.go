@@ -46,7 +46,7 @@ func (sc *scratch) setTexts(m *Model, b *engine.Batch, i, j int) {
 	sc.rows = len(sc.ids)
 	for ; i < j; i++ {
 		if n := b.Offsets[i+1] - b.Offsets[i]; n > 0 {
-			sc.texts = append(sc.texts, text{b.Offsets[i] - first, n, b.Attends(i)})
+			sc.texts = append(sc.texts, text{b.Offsets[i] - first, n, b.AttendedLength(i)})
 		}
 	}
 	// Tiles of products reach beyond the last row, and by up to one more tile if a text does not

@@ -327,7 +327,7 @@ func expected(c *Config, w *Weights, b engine.Batch) (want []float32) {
 		if b.Length(i) == 0 {
 			continue
 		}
-		for _, r := range oracle(c, w, b.IDs[b.Offsets[i]:b.Offsets[i+1]], b.Attends(i)) {
+		for _, r := range oracle(c, w, b.IDs[b.Offsets[i]:b.Offsets[i+1]], b.AttendedLength(i)) {
 			for _, v := range r {
 				want = append(want, float32(v))
 			}

@@ -180,7 +180,7 @@ func (m *Model) Encode(ctx context.Context, dst []float32, b engine.Batch) error
 		clear(ids)
 		for r, i := range order[:n] {
 			copy(ids[r*length:], b.IDs[b.Offsets[i]:b.Offsets[i+1]])
-			attended = append(attended, b.Attends(i))
+			attended = append(attended, b.AttendedLength(i))
 		}
 		err := m.runBatch(ctx, ids, attended, length, func(row int, x []float32) error {
 			if i, token := order[row/length], row%length; token < b.Length(i) {

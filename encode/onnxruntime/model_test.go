@@ -52,7 +52,7 @@ func vector(id int32, attended int) []float32 {
 func expected(b engine.Batch) (want []float32) {
 	for i := range b.Texts() {
 		for _, id := range b.IDs[b.Offsets[i]:b.Offsets[i+1]] {
-			want = append(want, vector(id, b.Attends(i))...)
+			want = append(want, vector(id, b.AttendedLength(i))...)
 		}
 	}
 	return want

@@ -40,7 +40,7 @@ func Read(path string) (*Tokenizer, error) {
 // Parse parses the contents of a tokenizer.json. Errors are of type [*Error].
 func Parse(b []byte) (*Tokenizer, error) {
 	chars.Load()
-	b = jsontext.WithoutMark(b)
+	b = jsontext.TrimByteOrderMark(b)
 	if err := checkJSON(b); err != nil {
 		return nil, err
 	}

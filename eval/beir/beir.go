@@ -162,11 +162,11 @@ func Run(ctx context.Context, dir string, in Vectors, o Options) (r *Report, err
 		o.Split = "test"
 	}
 	if len(o.Measures) == 0 {
-		if o.Measures, err = eval.ParseMeasureList(eval.UsualMeasures); err != nil {
+		if o.Measures, err = eval.ParseMeasureList(eval.DefaultMeasures); err != nil {
 			return nil, err
 		}
 	}
-	qrels, err := eval.LoadQrelsOf(dir, o.Split)
+	qrels, err := eval.LoadSplit(dir, o.Split)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (r *Report) search(ctx context.Context, ix *index.Index, in *Vectors, qrels
 	}
 	r.Unsearched = r.Queries - len(ids)
 	if len(ids) == 0 {
-		return NoneJudged(in.QueriesName)
+		return NoneJudgedError(in.QueriesName)
 	}
 	start := time.Now()
 	o.Search.K = r.K
@@ -351,8 +351,8 @@ func AddHits(run *eval.Run, query string, hits []search.Hit) error {
 	return run.Add(query, list...)
 }
 
-// NoneJudged returns the error for queries without judgements.
-func NoneJudged(queries string) error {
+// NoneJudgedError returns the error for queries without judgements.
+func NoneJudgedError(queries string) error {
 	return fmt.Errorf("%w: none of the queries of %s is judged in the split", ErrNoMatch, queries)
 }
 

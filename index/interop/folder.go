@@ -77,7 +77,7 @@ func (f *folder) readObject(name string) (object, error) {
 		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrBroken, name, maxJSON)
 	}
 	var o object
-	if err := json.Unmarshal(jsontext.WithoutMark(text), &o); err != nil {
+	if err := json.Unmarshal(jsontext.TrimByteOrderMark(text), &o); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBroken, name, err)
 	}
 	return o, nil
@@ -110,7 +110,7 @@ func (f *folder) appendLengths(dst []int32, name string) ([]int32, int64, error)
 		return dst, 0, err
 	}
 	defer file.Close()
-	b, err := files.UnmarkedReader(file)
+	b, err := files.SkipByteOrderMark(file)
 	if err != nil {
 		return dst, 0, err
 	}

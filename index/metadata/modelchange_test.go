@@ -123,8 +123,8 @@ func (m *model) updateWhere() {
 	case !ok:
 		require.ErrorIs(m.t, err, condition.ErrUnknownField)
 	case fault != nil:
-		require.True(m.t, errors.Is(err, condition.ErrNoObject) || errors.Is(err, condition.ErrNested), "%v", err)
-		require.True(m.t, errors.Is(fault, condition.ErrNoObject) || errors.Is(fault, condition.ErrNested), "%v", fault)
+		require.True(m.t, errors.Is(err, condition.ErrNotObject) || errors.Is(err, condition.ErrNested), "%v", err)
+		require.True(m.t, errors.Is(fault, condition.ErrNotObject) || errors.Is(fault, condition.ErrNested), "%v", fault)
 	default:
 		require.NoError(m.t, err)
 		require.Equal(m.t, index.Affected{Documents: len(ids)}, n)

@@ -18,8 +18,8 @@ import (
 var (
 	// ErrFolder reports a folder where a file is expected.
 	ErrFolder = errors.New("is a folder")
-	// ErrSame reports an output that is one of the files to keep.
-	ErrSame = errors.New("is a file that is being read")
+	// ErrOutputIsInput reports an output that is one of the files to keep.
+	ErrOutputIsInput = errors.New("is a file that is being read")
 	// ErrOutcomeUnknown reports that the file was written, but may be gone after a power failure.
 	ErrOutcomeUnknown = errors.New("outcome unknown: it is there, but may be gone after a power failure")
 )
@@ -38,7 +38,7 @@ type AtomicFile struct {
 // replaced, such as an open file of /dev/fd, is written in place; ctx limits the wait for the other
 // end of a pipe.
 //
-// A folder at path is an [ErrFolder], and a path to one of the files in keep an [ErrSame].
+// A folder at path is an [ErrFolder], and a path to one of the files in keep an [ErrOutputIsInput].
 func CreateAtomic(ctx context.Context, path string, keep ...string) (*AtomicFile, error) {
 	existing, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +46,7 @@ func CreateAtomic(ctx context.Context, path string, keep ...string) (*AtomicFile
 	}
 	for _, k := range keep {
 		if info, err := os.Stat(k); existing != nil && err == nil && os.SameFile(existing, info) {
-			return nil, writeError(path, fmt.Errorf("%w: %s", ErrSame, k))
+			return nil, writeError(path, fmt.Errorf("%w: %s", ErrOutputIsInput, k))
 		}
 	}
 	if existing != nil && existing.IsDir() {
@@ -61,7 +61,7 @@ func CreateAtomic(ctx context.Context, path string, keep ...string) (*AtomicFile
 			return openInPlace(ctx, path)
 		}
 	}
-	f, err := Claim(target, 0o666)
+	f, err := CreatePartial(target, 0o666)
 	if err != nil {
 		return nil, folderError(path, err)
 	}
@@ -163,7 +163,7 @@ func WriteAtomic(ctx context.Context, path string, fill func(io.Writer) error, k
 		return err
 	}
 	if f.target != "" {
-		Sweep(f.target)
+		RemoveLeftovers(f.target)
 	}
 	if err := fill(f); err != nil {
 		if ctx.Err() != nil {
@@ -269,9 +269,9 @@ func partialPrefix(target string) string {
 	return base + partialInfix
 }
 
-// Claim creates a file next to target, with a temporary name that [Sweep] recognizes, and locks it
+// CreatePartial creates a file next to target, with a temporary name that [RemoveLeftovers] recognizes, and locks it
 // shared, so that Sweep does not remove it.
-func Claim(target string, mode fs.FileMode) (*os.File, error) {
+func CreatePartial(target string, mode fs.FileMode) (*os.File, error) {
 	return createLocked(target, func(name string) (*os.File, error) {
 		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	})
@@ -307,8 +307,8 @@ func isOpenFile(f *os.File, name string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Sweep removes leftovers of killed writers for target, and returns their names. It ignores errors.
-func Sweep(target string) (removed []string) {
+// RemoveLeftovers removes leftovers of killed writers for target, and returns their names. It ignores errors.
+func RemoveLeftovers(target string) (removed []string) {
 	dir, pre := filepath.Dir(target), partialPrefix(target)
 	d, err := os.Open(dir)
 	if err != nil {

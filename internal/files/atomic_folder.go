@@ -41,7 +41,7 @@ func CreateAtomicFolder(path string) (*AtomicFolder, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	Sweep(target)
+	RemoveLeftovers(target)
 	lock, err := createLocked(target, func(name string) (*os.File, error) {
 		if err := os.Mkdir(name, 0o777); err != nil {
 			return nil, err

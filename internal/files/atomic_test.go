@@ -100,7 +100,7 @@ func TestWriteKeeps(t *testing.T) {
 	symlink(t, "f", filepath.Join(dir, "soft"))
 	for _, name := range []string{"f", "hard", "soft", "./f"} {
 		err := WriteAtomic(t.Context(), filepath.Join(dir, name), text("x"), filepath.Join(dir, "none"), path)
-		require.ErrorIs(t, err, ErrSame, name)
+		require.ErrorIs(t, err, ErrOutputIsInput, name)
 		require.Equal(t, "kept", content(t, path))
 	}
 }

@@ -98,8 +98,8 @@ func TestWatchContent(t *testing.T) {
 		return func(path string) error { return errors.Join(os.WriteFile(path, []byte(content), 0o644), touch(path)) }
 	}
 	begin, end := "One line\nanother line\n", "one line\nanother Line\n"
-	defer func(every time.Duration) { LookEvery = every }(LookEvery)
-	LookEvery = time.Hour
+	defer func(every time.Duration) { LookInterval = every }(LookInterval)
+	LookInterval = time.Hour
 	for _, x := range []struct {
 		name            string
 		change          func(string) error
@@ -135,15 +135,15 @@ func TestWatchContent(t *testing.T) {
 				_, err = io.ReadFull(s, make([]byte, n))
 				require.NoError(t, err)
 			}
-			require.NoError(t, w.Look())
+			require.NoError(t, w.UnchangedSometimes())
 			require.NoError(t, x.change(path))
 			for range 2 {
-				require.NoError(t, w.Look(), "not so soon")
+				require.NoError(t, w.UnchangedSometimes(), "not so soon")
 				err := w.Unchanged()
 				require.Equal(t, same, err == nil, "%s, %s: %v", x.name, how, err)
 			}
 			w.nextLook = time.Now().Add(-time.Second)
-			require.Equal(t, same, w.Look() == nil)
+			require.Equal(t, same, w.UnchangedSometimes() == nil)
 		}
 	}
 }
@@ -223,8 +223,8 @@ func TestKept(t *testing.T) {
 		}
 		return string(b), err
 	}
-	keep := func() (*Kept[string], error) {
-		return Keep(read, func(v string, err error) {
+	keep := func() (*WatchedValue[string], error) {
+		return WatchValue(read, func(v string, err error) {
 			if err != nil {
 				v = "error"
 			}

@@ -36,8 +36,8 @@ func Cells(cells [][]byte, line []byte) [][]byte {
 	return cells
 }
 
-// UnmarkedReader skips the byte order mark that Windows editors put at the start of files.
-func UnmarkedReader(r io.Reader) (*bufio.Reader, error) {
+// SkipByteOrderMark skips the byte order mark that Windows editors put at the start of files.
+func SkipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	b := bufio.NewReader(r)
 	mark, err := b.Peek(len(byteOrderMark))
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -56,6 +56,6 @@ func AfterSync(path string) error {
 	return HookSynced(path)
 }
 
-// AsOnWindows makes index files be mapped again when they grow, and open files be renamed before
+// EmulateWindows makes index files be mapped again when they grow, and open files be renamed before
 // another file gets their name. Tests set it on other systems, while no file is open.
-var AsOnWindows = runtime.GOOS == "windows"
+var EmulateWindows = runtime.GOOS == "windows"

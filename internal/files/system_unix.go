@@ -45,8 +45,8 @@ func RenameNew(_, _ string) error { return errors.ErrUnsupported }
 func LockShared(f *os.File) error    { return lockFile(f, unix.LOCK_SH|unix.LOCK_NB) }
 func LockExclusive(f *os.File) error { return lockFile(f, unix.LOCK_EX|unix.LOCK_NB) }
 
-// LockFirst acquires the lock that the Python package filelock uses. It does not wait.
-func LockFirst(f *os.File) error { return LockExclusive(f) }
+// LockLikeFilelock acquires the lock that the Python package filelock uses. It does not wait.
+func LockLikeFilelock(f *os.File) error { return LockExclusive(f) }
 
 // Unlock releases a lock before the file is closed.
 func Unlock(f *os.File) { _ = lockFile(f, unix.LOCK_UN) }

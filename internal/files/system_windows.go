@@ -131,9 +131,9 @@ func lock(f *os.File, how uint32) error {
 	return err
 }
 
-// LockFirst acquires the lock that the Python package filelock uses, on the first byte. It does not
+// LockLikeFilelock acquires the lock that the Python package filelock uses, on the first byte. It does not
 // wait.
-func LockFirst(f *os.File) error {
+func LockLikeFilelock(f *os.File) error {
 	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{})
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {

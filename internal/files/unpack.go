@@ -68,9 +68,9 @@ func PackedSuffixes() []string {
 	return suffixes
 }
 
-// Unpacked splits a name into the name without the suffix of a compressed file, and that suffix, or
+// TrimPackedSuffix splits a name into the name without the suffix of a compressed file, and that suffix, or
 // "".
-func Unpacked(name string) (bare, suffix string) {
+func TrimPackedSuffix(name string) (bare, suffix string) {
 	ext := filepath.Ext(name)
 	for _, p := range packingFormats {
 		if strings.EqualFold(ext, p.suffix) {
@@ -82,13 +82,13 @@ func Unpacked(name string) (bare, suffix string) {
 
 // Suffix returns the suffix of a name in lower case, without that of a compressed file.
 func Suffix(name string) string {
-	bare, _ := Unpacked(name)
+	bare, _ := TrimPackedSuffix(name)
 	return strings.ToLower(filepath.Ext(bare))
 }
 
-// Packing returns the format of compressed data by its first bytes, or "" if it is not gzip, zstd
+// PackingName returns the format of compressed data by its first bytes, or "" if it is not gzip, zstd
 // or xz.
-func Packing(begin []byte) string {
+func PackingName(begin []byte) string {
 	if p := findPacking(begin); p != nil {
 		return p.name
 	}
@@ -116,7 +116,7 @@ func Unpack(r io.Reader, name string) (*bufio.Reader, error) {
 	}
 	p := findPacking(begin)
 	if p == nil {
-		if _, suffix := Unpacked(name); suffix != "" {
+		if _, suffix := TrimPackedSuffix(name); suffix != "" {
 			return nil, fmt.Errorf("%w: the name ends in %s, the bytes are neither of gzip nor of zstd or xz",
 				ErrPacked, suffix)
 		}

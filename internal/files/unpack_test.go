@@ -146,7 +146,7 @@ func TestCells(t *testing.T) {
 
 func TestUnmarked(t *testing.T) {
 	for in, want := range map[string]string{"\ufeff{}": "{}", "{}": "{}", "": "", "\xef": "\xef", "\ufeff": ""} {
-		r, err := UnmarkedReader(strings.NewReader(in))
+		r, err := SkipByteOrderMark(strings.NewReader(in))
 		require.NoError(t, err)
 		b, err := io.ReadAll(r)
 		require.NoError(t, err)

@@ -135,16 +135,16 @@ func (w *Watch) Unchanged() error {
 	return nil
 }
 
-// LookEvery is the interval of [Watch.Look]. It is a variable for tests.
-var LookEvery = time.Second
+// LookInterval is the interval of [Watch.UnchangedSometimes]. It is a variable for tests.
+var LookInterval = time.Second
 
-// Look calls Unchanged once a second, or less often if that is slow, and otherwise returns nil. It
+// UnchangedSometimes calls Unchanged once a second, or less often if that is slow, and otherwise returns nil. It
 // is for slow readers that must notice a change soon.
-func (w *Watch) Look() error {
+func (w *Watch) UnchangedSometimes() error {
 	now := time.Now()
 	w.mu.Lock()
 	if w.nextLook.IsZero() {
-		w.nextLook = now.Add(LookEvery)
+		w.nextLook = now.Add(LookInterval)
 	}
 	due := !now.Before(w.nextLook)
 	w.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *Watch) Look() error {
 	err := w.Unchanged()
 	end := time.Now()
 	w.mu.Lock()
-	w.nextLook = end.Add(max(LookEvery, 10*end.Sub(now)))
+	w.nextLook = end.Add(max(LookInterval, 10*end.Sub(now)))
 	w.mu.Unlock()
 	return err
 }
@@ -235,9 +235,9 @@ func sameBytes(a, b io.Reader) bool {
 	}
 }
 
-// Kept is a value that was read from files, and is read again when one of them changes. It is safe
+// WatchedValue is a value that was read from files, and is read again when one of them changes. It is safe
 // for concurrent use.
-type Kept[T any] struct {
+type WatchedValue[T any] struct {
 	paths  []string
 	read   func() (T, error)
 	report func(T, error)
@@ -252,12 +252,12 @@ type Kept[T any] struct {
 // recheckAfter is how long a change of the files may go unnoticed.
 const recheckAfter = time.Second
 
-// Keep reads a value for the first time. report is called with the result of later readings: a
+// WatchValue reads a value for the first time. report is called with the result of later readings: a
 // value, or an error, which leaves the earlier value in place, as happens while several files are
 // being replaced. The same files are read again after a failure, but report is not called again for
 // them.
-func Keep[T any](read func() (T, error), heard func(T, error), paths ...string) (*Kept[T], error) {
-	k := &Kept[T]{paths: paths, read: read, report: heard, checkedAt: time.Now()}
+func WatchValue[T any](read func() (T, error), heard func(T, error), paths ...string) (*WatchedValue[T], error) {
+	k := &WatchedValue[T]{paths: paths, read: read, report: heard, checkedAt: time.Now()}
 	k.loadedFrom = k.stat()
 	var err error
 	k.value, err = read()
@@ -265,7 +265,7 @@ func Keep[T any](read func() (T, error), heard func(T, error), paths ...string) 
 }
 
 // Get returns the value for the files as they are now, or were a second ago.
-func (k *Kept[T]) Get() T {
+func (k *WatchedValue[T]) Get() T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now := time.Now(); now.Sub(k.checkedAt) >= recheckAfter {
@@ -278,14 +278,14 @@ func (k *Kept[T]) Get() T {
 }
 
 // Reload reads the files, even if they have not changed.
-func (k *Kept[T]) Reload() {
+func (k *WatchedValue[T]) Reload() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.reload(k.stat(), true)
 }
 
 // reload reads the value from files in the state current, and reports a new value, or an error if notify is set.
-func (k *Kept[T]) reload(current []os.FileInfo, notify bool) {
+func (k *WatchedValue[T]) reload(current []os.FileInfo, notify bool) {
 	v, err := k.read()
 	if err != nil {
 		k.failedFrom = current
@@ -298,7 +298,7 @@ func (k *Kept[T]) reload(current []os.FileInfo, notify bool) {
 }
 
 // stat returns the state of the files. nil for one that does not exist.
-func (k *Kept[T]) stat() []os.FileInfo {
+func (k *WatchedValue[T]) stat() []os.FileInfo {
 	infos := make([]os.FileInfo, len(k.paths))
 	for i, path := range k.paths {
 		if info, err := os.Stat(path); err == nil {

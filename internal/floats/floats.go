@@ -160,9 +160,9 @@ const (
 	ExponentB16 = 0x7f80
 )
 
-// NotFinite16 returns the index of the first value of x whose exponent bits are all set, so that it
+// FirstNotFinite16 returns the index of the first value of x whose exponent bits are all set, so that it
 // is infinite or not a number. It returns len(x) if all are finite.
-func NotFinite16(x []uint16, exponent uint16) int {
+func FirstNotFinite16(x []uint16, exponent uint16) int {
 	const lanes = 0x0001000100010001
 	mask, lowest := uint64(exponent)*lanes, uint64(exponent&-exponent)*lanes
 	const step = 8

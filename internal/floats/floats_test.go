@@ -189,7 +189,7 @@ func TestNotFinite16(t *testing.T) {
 	for _, exponent := range []uint16{0x7c00, 0x7f80} {
 		for n := range 40 {
 			x := make([]uint16, n)
-			require.Equal(t, n, NotFinite16(x, exponent))
+			require.Equal(t, n, FirstNotFinite16(x, exponent))
 		}
 		x := make([]uint16, 19)
 		for v := range 1 << 16 {
@@ -203,7 +203,7 @@ func TestNotFinite16(t *testing.T) {
 			if uint16(v)&exponent == exponent {
 				want = i
 			}
-			require.Equal(t, want, NotFinite16(x, exponent), "%x at %d", v, i)
+			require.Equal(t, want, FirstNotFinite16(x, exponent), "%x at %d", v, i)
 		}
 	}
 }

@@ -2,9 +2,9 @@ package human
 
 import "unicode"
 
-// Blankless reports whether a letter belongs to a script without blanks between words, such as
+// HasNoBlanks reports whether a letter belongs to a script without blanks between words, such as
 // Chinese, Japanese and Thai.
-func Blankless(r rune) bool {
+func HasNoBlanks(r rune) bool {
 	switch {
 	case r < 0xe00:
 		return false
@@ -15,13 +15,13 @@ func Blankless(r rune) bool {
 		unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan, unicode.Javanese, unicode.Balinese)
 }
 
-// Paired reports whether a character is a letter of a script in which searches use pairs of
+// UsesPairs reports whether a character is a letter of a script in which searches use pairs of
 // characters, because words have no blanks between them or, in Korean, have endings behind them.
 // Tibetan is excluded, since it has a mark between syllables. Signs that end a sentence in Thai,
 // Khmer and Burmese are not letters.
-func Paired(r rune) bool {
+func UsesPairs(r rune) bool {
 	if r < 0xe00 || unicode.In(r, unicode.P, unicode.S) {
 		return false
 	}
-	return Blankless(r) && !unicode.Is(unicode.Tibetan, r) || unicode.Is(unicode.Hangul, r)
+	return HasNoBlanks(r) && !unicode.Is(unicode.Tibetan, r) || unicode.Is(unicode.Hangul, r)
 }

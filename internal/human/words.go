@@ -8,27 +8,27 @@ import (
 )
 
 // Words are the words of a question: runs of letters and digits, in lower case, and in scripts that
-// are [Paired] each two consecutive characters. They serve to find the best part of a text to show.
+// are [UsesPairs] each two consecutive characters. They serve to find the best part of a text to show.
 type Words map[string]bool
 
-// WordsOf returns the words of a question that have at least three characters, and so carry
+// QuestionWords returns the words of a question that have at least three characters, and so carry
 // meaning.
-func WordsOf(question string) Words {
+func QuestionWords(question string) Words {
 	s := Words{}
 	pairEnd := 0 // where the last pair ended
 	for offset, word := range textWords(question) {
 		first, _ := utf8.DecodeRuneInString(word)
-		if single := firstCharLen(word) == len(word); Paired(first) && (!single || offset >= pairEnd) {
+		if single := firstCharLen(word) == len(word); UsesPairs(first) && (!single || offset >= pairEnd) {
 			s[word] = true
 			pairEnd = offset + len(word)
-		} else if !Paired(first) && utf8.RuneCountInString(word) > 2 {
+		} else if !UsesPairs(first) && utf8.RuneCountInString(word) > 2 {
 			s[strings.ToLower(word)] = true
 		}
 	}
 	return s
 }
 
-// textWords yields the words of a text with their byte offsets. In scripts that are [Paired] it
+// textWords yields the words of a text with their byte offsets. In scripts that are [UsesPairs] it
 // yields the two characters that begin at each character, and the last one alone.
 func textWords(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
@@ -36,10 +36,10 @@ func textWords(text string) iter.Seq2[int, string] {
 			r, size := utf8.DecodeRuneInString(text[offset:])
 			end := offset + size
 			switch {
-			case Paired(r):
+			case UsesPairs(r):
 				next := offset + firstCharLen(text[offset:])
 				if end = next; next < len(text) {
-					if r, _ := utf8.DecodeRuneInString(text[next:]); Paired(r) {
+					if r, _ := utf8.DecodeRuneInString(text[next:]); UsesPairs(r) {
 						end += firstCharLen(text[next:])
 					}
 				}
@@ -48,7 +48,7 @@ func textWords(text string) iter.Seq2[int, string] {
 				offset = end
 				continue
 			default:
-				endsWord := func(r rune) bool { return isSeparator(r) || Paired(r) }
+				endsWord := func(r rune) bool { return isSeparator(r) || UsesPairs(r) }
 				if n := strings.IndexFunc(text[offset:], endsWord); n >= 0 {
 					end = offset + n
 				} else {
@@ -80,14 +80,14 @@ func firstCharLen(text string) int {
 // Count returns how many different words of s a text has.
 func (s Words) Count(text string) int {
 	found := Words{}
-	for _, word := range s.In(text) {
+	for _, word := range s.Find(text) {
 		found[word] = true
 	}
 	return len(found)
 }
 
-// In yields the byte offsets of the words in a text, in order.
-func (s Words) In(text string) iter.Seq2[int, string] {
+// Find yields the byte offsets of the words in a text, in order.
+func (s Words) Find(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for offset, word := range textWords(text) {
 			word = strings.ToLower(word)

@@ -470,6 +470,6 @@ func (s *scanner) readNumber(finite bool) error {
 	return nil
 }
 
-// WithoutMark removes the byte order mark that Windows editors put at the start of files, and that
+// TrimByteOrderMark removes the byte order mark that Windows editors put at the start of files, and that
 // JSON does not allow.
-func WithoutMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\ufeff")) }
+func TrimByteOrderMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\ufeff")) }

@@ -44,9 +44,9 @@ func pieceEnd(raw []byte, from, step int) int {
 	return pos
 }
 
-// Plain returns the JSON of v without escapes of <, > and &, which only HTML needs: conditions
+// MarshalUnescaped returns the JSON of v without escapes of <, > and &, which only HTML needs: conditions
 // compare lists as their text, and people and agents read it.
-func Plain(v any) ([]byte, error) {
+func MarshalUnescaped(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -9,7 +9,7 @@ import (
 
 var errStopped = errors.New("parallel: a later stage has failed")
 
-// Line passes items through stages. Each stage has its own goroutine and processes the items in
+// Pipeline passes items through stages. Each stage has its own goroutine and processes the items in
 // order: while one item is in the last stage, later ones are in the stages before. first runs on the
 // caller's goroutine: it fills items that free returns, and passes them on with put. After the last
 // stage an item is free again. first must return an error of free.
@@ -18,7 +18,7 @@ var errStopped = errors.New("parallel: a later stage has failed")
 // all stages before the next one was filled: where a stage fails the items behind go no
 // further, and those before it are finished. A panic of a stage appears on the goroutine
 // of the caller.
-func Line[T any](
+func Pipeline[T any](
 	ctx context.Context, items []T,
 	first func(free func() (T, error), put func(T)) error, stages ...func(T) error,
 ) error {

@@ -55,7 +55,7 @@ func TestLine(t *testing.T) {
 		for i := range items {
 			items[i] = new(int)
 		}
-		err := Line(context.Background(), items, func(free func() (*int, error), put func(*int)) error {
+		err := Pipeline(context.Background(), items, func(free func() (*int, error), put func(*int)) error {
 			for i := range n {
 				item, err := free()
 				if err != nil {
@@ -100,7 +100,7 @@ func TestLineEndsWithTheContextAndCarriesPanics(t *testing.T) {
 		}
 	}
 	n := 0
-	require.ErrorIs(t, Line(ctx, []int{1, 2}, fill, func(int) error {
+	require.ErrorIs(t, Pipeline(ctx, []int{1, 2}, fill, func(int) error {
 		if n++; n == 5 {
 			cancel()
 		}
@@ -113,10 +113,10 @@ func TestLineEndsWithTheContextAndCarriesPanics(t *testing.T) {
 			p.Stack = []byte("stack")
 			panic(p)
 		}()
-		_ = Line(context.Background(), []int{1, 2}, fill, func(int) error { return nil }, func(int) error { panic("no") })
+		_ = Pipeline(context.Background(), []int{1, 2}, fill, func(int) error { return nil }, func(int) error { panic("no") })
 	})
 	require.PanicsWithValue(t, "first", func() {
-		_ = Line(context.Background(), []int{1, 2}, func(func() (int, error), func(int)) error { panic("first") }, func(int) error { return nil })
+		_ = Pipeline(context.Background(), []int{1, 2}, func(func() (int, error), func(int)) error { panic("first") }, func(int) error { return nil })
 	})
 }
 

@@ -145,14 +145,14 @@ func Block(i, n, size int) (lo, hi int) { return i * size, min((i+1)*size, n) }
 var spareProcessors atomic.Int64
 
 // Processors returns how many goroutines should compute at the same time: GOMAXPROCS, less the
-// number that [Spare] added.
+// number that [AddSpareProcessors] added.
 func Processors() int { return max(1, runtime.GOMAXPROCS(0)-int(spareProcessors.Load())) }
 
-// Spare raises GOMAXPROCS above the number of processors, once, so that a goroutine that waits for
+// AddSpareProcessors raises GOMAXPROCS above the number of processors, once, so that a goroutine that waits for
 // a network or a clock runs as soon as that is ready. Go polls them when a computing goroutine
 // stops, or after 10 ms, unless one of GOMAXPROCS is idle: while all are computing, requests and
 // answers wait for several times as long as a search takes. It is for programs that serve.
-func Spare() { addSpare() }
+func AddSpareProcessors() { addSpare() }
 
 var addSpare = sync.OnceFunc(func() {
 	n := runtime.GOMAXPROCS(0)

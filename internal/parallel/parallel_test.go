@@ -126,7 +126,7 @@ func TestSpare(t *testing.T) {
 	runtime.GOMAXPROCS(3)
 	require.Equal(t, 3, parallel.Processors())
 	for range 2 {
-		parallel.Spare()
+		parallel.AddSpareProcessors()
 		require.Equal(t, 4, runtime.GOMAXPROCS(0))
 		require.Equal(t, 3, parallel.Processors())
 		require.Equal(t, 3, parallel.Threads(0, 100), "no more compute than before")

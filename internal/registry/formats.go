@@ -36,8 +36,8 @@ func (f *Formats[T]) Add(v T, suffixes []string, folder func(path string) bool) 
 	f.formats = append(f.formats, format[T]{v, suffixes, folder})
 }
 
-// Of returns the format of a file or folder, if it is one of these.
-func (f *Formats[T]) Of(path string) (v T, ok bool) {
+// Find returns the format of a file or folder, if it is one of these.
+func (f *Formats[T]) Find(path string) (v T, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if len(f.formats) == 0 {

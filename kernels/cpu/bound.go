@@ -96,7 +96,7 @@ func (q *query) Shortfall(b kernels.Bound) kernels.Shortfall {
 		q.shortfalls[b] = q.computeShortfall(b, fast)
 		// For a query of few roundings, the bound by worst errors is the smaller one.
 		worst := q.computeShortfall(kernels.Worst, fast)
-		if factorMax := q.scorer.codec.FactorMax; worst.Of(factorMax) < q.shortfalls[b].Of(factorMax) {
+		if factorMax := q.scorer.codec.FactorMax; worst.ForFactor(factorMax) < q.shortfalls[b].ForFactor(factorMax) {
 			q.shortfalls[b] = worst
 		}
 	})

@@ -31,7 +31,7 @@ func TestShortfall(t *testing.T) {
 			require.NoError(t, err)
 			of := func(vectors, weights []float32, b kernels.Bound) float64 {
 				short := kerneltest.Prepare(t, s.NewQuery(), c.K, vectors, weights).Shortfall(b)
-				return short.Of(c.Codec.FactorMax)
+				return short.ForFactor(c.Codec.FactorMax)
 			}
 			few, many := of(vectors[:16*c.Dim], nil, kernels.Probable), of(vectors, nil, kernels.Probable)
 			if worst := of(vectors[:16*c.Dim], nil, kernels.Worst); few < worst {
@@ -89,7 +89,7 @@ func TestShortfallOfTokensThatShareComponents(t *testing.T) {
 						q.MaxSim(fine, c.Chunk, nil, kernels.Fine)
 						short := q.Shortfall(kernels.Probable)
 						for d := range lengths {
-							share := (float64(fine[d]) - float64(fast[d])) / short.Of(c.Codec.LargestFactor(c.Chunk, uint32(d)))
+							share := (float64(fine[d]) - float64(fast[d])) / short.ForFactor(c.Codec.LargestFactor(c.Chunk, uint32(d)))
 							most = max(most, share)
 							require.Less(t, share, 0.8, "%s, dim %d, %d bits, %d moved by %g", b.Name(), dim, nbits, moved, by)
 						}

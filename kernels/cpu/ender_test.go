@@ -37,7 +37,7 @@ func TestQueriesThatAreGivenUp(t *testing.T) {
 				vectors := c.Query(tokens)
 				dst := make([]float32, c.Chunk.Docs())
 				stages := []func(q kernels.Query){
-					func(q kernels.Query) { q.Top(make([]kernels.CentroidScore, 3*tokens), 3) },
+					func(q kernels.Query) { q.TopCentroids(make([]kernels.CentroidScore, 3*tokens), 3) },
 					func(q kernels.Query) { q.Approx(dst, c.Chunk, nil) },
 					func(q kernels.Query) { q.MaxSim(dst, c.Chunk, nil, kernels.Fast) },
 					func(q kernels.Query) { q.MaxSim(dst, c.Chunk, nil, kernels.Fine) },
@@ -45,7 +45,7 @@ func TestQueriesThatAreGivenUp(t *testing.T) {
 				}
 				all := func(q kernels.Query) (looks []int) { // of Reset to Seal and of each stage
 					asked := 0
-					q.(kernels.Ender).EndWith(func() bool { asked++; return false })
+					q.(kernels.EarlyEnder).EndWith(func() bool { asked++; return false })
 					kerneltest.Prepare(t, q, c.K, vectors, nil)
 					looks = append(looks, asked)
 					for _, stage := range stages {
@@ -68,10 +68,10 @@ func TestQueriesThatAreGivenUp(t *testing.T) {
 				for i, stage := range stages {
 					for last := 0; last < looks[i+1]; last += 1 + looks[i+1]/places {
 						q := s.NewQuery()
-						q.(kernels.Ender).EndWith(nil)
+						q.(kernels.EarlyEnder).EndWith(nil)
 						kerneltest.Prepare(t, q, c.K, vectors, nil)
 						asked := 0
-						q.(kernels.Ender).EndWith(func() bool { asked++; return asked > last })
+						q.(kernels.EarlyEnder).EndWith(func() bool { asked++; return asked > last })
 						stage(q)
 						// One stage makes several things, each of which hears of the end once.
 						require.LessOrEqual(t, asked, last+6, "stage %d", i)

@@ -102,7 +102,7 @@ func TestTop(t *testing.T) {
 				}
 				n := min(9, k)
 				got := make([]kernels.CentroidScore, lq*n)
-				q.Top(got, n)
+				q.TopCentroids(got, n)
 				for token := range lq {
 					all := make([]kernels.CentroidScore, k)
 					for j := range all {

@@ -168,8 +168,8 @@ func (q *query) Maxima(dst []float64, c *kernels.Chunk, lo, hi int, level kernel
 	q.scorer.scratchPool.Put(sc)
 }
 
-// Total implements [kernels.Query].
-func (q *query) Total(maxima []float64, level kernels.Level) float32 {
+// TotalScore implements [kernels.Query].
+func (q *query) TotalScore(maxima []float64, level kernels.Level) float32 {
 	sc := q.scorer.scratchPool.Get().(*scratch)
 	p := q.preparePath(sc, level)
 	group, _ := p.groupAndCallSize()

@@ -9,10 +9,10 @@ import (
 // probeRows is the number of rows of S that are compared with the same limits.
 const probeRows = 256
 
-// Top implements [kernels.Query]. It reads S once, in groups of 32 query tokens. A row
+// TopCentroids implements [kernels.Query]. It reads S once, in groups of 32 query tokens. A row
 // matters only if it exceeds, for some query token, the last of the n best found so far.
 // Such rows become rare soon, and a vector loop finds them.
-func (q *query) Top(dst []kernels.CentroidScore, n int) {
+func (q *query) TopCentroids(dst []kernels.CentroidScore, n int) {
 	if q.screen.enabled {
 		q.topScreened(dst, n)
 		return
@@ -141,7 +141,7 @@ func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
 			q.requireRow(c.centroid())
 		}
 	}
-	q.Fill(0, q.scorer.codec.Centroids.K)
+	q.ComputeRequiredRows(0, q.scorer.codec.Centroids.K)
 	// Sort each list again, by scores of S, and write the first n.
 	for t := range q.N {
 		top := best[t*x.listLen : (t+1)*x.listLen]

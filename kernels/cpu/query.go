@@ -40,7 +40,7 @@ type query struct {
 	ended func() bool    // see kernels.Ender. nil means that the query never ends early
 }
 
-// EndWith implements [kernels.Ender].
+// EndWith implements [kernels.EarlyEnder].
 func (q *query) EndWith(ended func() bool) { q.ended = ended }
 
 // endedAt reports whether the query has been ended early. Loops over query tokens call it

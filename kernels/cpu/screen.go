@@ -422,16 +422,16 @@ func listLimit(last ranked) float32 {
 	return last.scoreValue() - 1 // sums are integers
 }
 
-// Require implements [kernels.Query].
-func (q *query) Require(c *kernels.Chunk, docs []uint32) {
+// RequireRows implements [kernels.Query].
+func (q *query) RequireRows(c *kernels.Chunk, docs []uint32) {
 	for i := range countDocs(c, docs) {
 		lo, hi := tokenRange(c, docs, i)
-		q.RequireTokens(c, lo, hi)
+		q.RequireRowsOfTokens(c, lo, hi)
 	}
 }
 
-// RequireTokens implements [kernels.Query].
-func (q *query) RequireTokens(c *kernels.Chunk, lo, hi int) {
+// RequireRowsOfTokens implements [kernels.Query].
+func (q *query) RequireRowsOfTokens(c *kernels.Chunk, lo, hi int) {
 	switch {
 	case !q.screen.enabled:
 	case c.CodeBytes == 2:
@@ -456,9 +456,9 @@ func (q *query) requireRow(code uint32) {
 // rowsPerFill is the number of rows of S that one call of the loop computes.
 const rowsPerFill = 36
 
-// Fill implements [kernels.Query]. It computes rows in ascending order, with the bits of
+// ComputeRequiredRows implements [kernels.Query]. It computes rows in ascending order, with the bits of
 // CentroidScores.
-func (q *query) Fill(lo, hi int) {
+func (q *query) ComputeRequiredRows(lo, hi int) {
 	x := &q.screen
 	if !x.enabled {
 		return

@@ -150,10 +150,10 @@ func (d *device) Attach(ctx context.Context, c kernels.Corpus, o kernels.AttachO
 // Builder returns a backend for index builds; see [kernels.Device].
 func (d *device) Builder(cpu kernels.Backend) kernels.Builder { return nearest.NewBuilder(d.dev, cpu) }
 
-// MaxSim returns a backend for plain token vectors; see [maxsim.On].
+// MaxSim returns a backend for plain token vectors; see [maxsim.OnDevice].
 func (d *device) MaxSim() (maxsim.Backend, error) { return dense.New(d.dev), nil }
 
-// Transformer brings a text encoder to the device; see [transformer.On].
+// Transformer brings a text encoder to the device; see [transformer.OnDevice].
 func (d *device) Transformer(ctx context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
 	return encoder.New(ctx, d.dev, c, w, o)
 }

@@ -19,7 +19,7 @@ type Layout struct {
 	// Longest is the largest number of rows of an item, and the number of its argmaxima; 0
 	// means that it follows from the items. Rows of a padded item beyond it are not
 	// tokens, and those of the last item may be missing from the matrix.
-	Longest int
+	MaxItemRows int
 	// Mask has an entry for each row of the matrix, in either layout: false means that the
 	// row is not a token. nil means that all rows of the items are.
 	Mask []bool
@@ -49,8 +49,8 @@ func (l *Layout) IsToken(row int) bool { return l.Mask == nil || l.Mask[row] }
 
 // MaxRows returns the largest number of rows of an item, padding included.
 func (l *Layout) MaxRows() int {
-	if l.Longest > 0 {
-		return l.Longest
+	if l.MaxItemRows > 0 {
+		return l.MaxItemRows
 	}
 	if l.Offsets == nil {
 		return l.Stride
@@ -95,10 +95,10 @@ func (l *Layout) validate(rows int) error {
 
 // validatePadding checks count, stride and longest of padded items.
 func (l *Layout) validatePadding(rows int) error {
-	if l.Longest != 0 {
-		if l.Count < 0 || l.Longest < 0 || l.Stride < l.Longest ||
-			l.Count > 0 && (rows < l.Longest || l.Count-1 > (rows-l.Longest)/l.Stride) {
-			return shapeErrorf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.Longest, l.Stride, rows)
+	if l.MaxItemRows != 0 {
+		if l.Count < 0 || l.MaxItemRows < 0 || l.Stride < l.MaxItemRows ||
+			l.Count > 0 && (rows < l.MaxItemRows || l.Count-1 > (rows-l.MaxItemRows)/l.Stride) {
+			return shapeErrorf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.MaxItemRows, l.Stride, rows)
 		}
 		return nil
 	}
@@ -110,9 +110,9 @@ func (l *Layout) validatePadding(rows int) error {
 
 // validateLongest checks that no packed item is longer.
 func (l *Layout) validateLongest() error {
-	for i := 1; i < len(l.Offsets) && l.Longest != 0; i++ {
-		if n := l.Offsets[i] - l.Offsets[i-1]; n > l.Longest {
-			return shapeErrorf("item %d has %d rows, of at most %d", i-1, n, l.Longest)
+	for i := 1; i < len(l.Offsets) && l.MaxItemRows != 0; i++ {
+		if n := l.Offsets[i] - l.Offsets[i-1]; n > l.MaxItemRows {
+			return shapeErrorf("item %d has %d rows, of at most %d", i-1, n, l.MaxItemRows)
 		}
 	}
 	return nil

@@ -218,7 +218,7 @@ const (
 // if reversed, of a query.
 func (w *Work) checkWinners(p *Pairs, argmax []int32, stride int, reversed bool) error {
 	for i := range w.Pairs {
-		from, to := p.At(i, w.D.Len())
+		from, to := p.PairAt(i, w.D.Len())
 		lo, hi := w.Q.Span(from)
 		otherLo, otherHi := w.D.Span(to)
 		if reversed {

@@ -14,7 +14,7 @@ const (
 	L1                      // Σ |x−y|
 )
 
-// ChamferCall has the arguments and results of [Chamfers.Chamfer]. The distance of a pair of
+// ChamferCall has the arguments and results of [ChamferScorer.Chamfer]. The distance of a pair of
 // X and Y is
 //
 //	Σ_{x∈X} min_{y∈Y} δ(x, y) + Σ_{y∈Y} min_{x∈X} δ(x, y)
@@ -34,7 +34,7 @@ type ChamferCall struct {
 	NearestX, NearestY []int32
 }
 
-// ChamferGradCall has the arguments and results of [Chamfers.ChamferGradients], the
+// ChamferGradCall has the arguments and results of [ChamferScorer.ChamferGradients], the
 // gradients of the distances of a ChamferCall. The gradient of |x−y| is 0 where both are
 // equal.
 type ChamferGradCall struct {
@@ -48,16 +48,16 @@ type ChamferGradCall struct {
 	DX, DY             *Gradient
 }
 
-// Chamfers is a [Backend] that computes Chamfer distances.
-type Chamfers interface {
+// ChamferScorer is a [Backend] that computes Chamfer distances.
+type ChamferScorer interface {
 	Chamfer(ctx context.Context, c *ChamferCall) error
 	ChamferGradients(ctx context.Context, g *ChamferGradCall) error
 }
 
 // Chamfer computes distances on a backend. The error wraps [ErrUnsupported] if the backend
-// does not implement [Chamfers].
+// does not implement [ChamferScorer].
 func Chamfer(ctx context.Context, b Backend, c *ChamferCall) error {
-	if x, ok := b.(Chamfers); ok {
+	if x, ok := b.(ChamferScorer); ok {
 		return x.Chamfer(ctx, c)
 	}
 	return fmt.Errorf("%w: Chamfer distances on %s", ErrUnsupported, b.Name())
@@ -65,7 +65,7 @@ func Chamfer(ctx context.Context, b Backend, c *ChamferCall) error {
 
 // ChamferGradients computes gradients of distances on a backend, as [Chamfer] does.
 func ChamferGradients(ctx context.Context, b Backend, g *ChamferGradCall) error {
-	if x, ok := b.(Chamfers); ok {
+	if x, ok := b.(ChamferScorer); ok {
 		return x.ChamferGradients(ctx, g)
 	}
 	return fmt.Errorf("%w: Chamfer distances on %s", ErrUnsupported, b.Name())

@@ -29,7 +29,7 @@ func Example() {
 	query := maxsim.Single(maxsim.Float32([]float32{1, 0, 0.8, 0.6}, 2))
 
 	// Documents that are scored again and again are handed over once.
-	held, err := backend.Hold(ctx, docs)
+	held, err := backend.Prepare(ctx, docs)
 	if err != nil {
 		panic(err)
 	}

@@ -16,7 +16,7 @@ type Head struct {
 	Bias []float32
 }
 
-// HeadCall has the arguments and results of [Heads.ScoreHead]: the scores of
+// HeadCall has the arguments and results of [HeadScorer.ScoreHead]: the scores of
 // [Backend.Score] for documents given as hidden states. Their token vectors are computed
 // block by block and never all in memory.
 type HeadCall struct {
@@ -31,15 +31,15 @@ type HeadCall struct {
 	Scores []float32
 }
 
-// Heads is a [Backend] that scores hidden states.
-type Heads interface {
+// HeadScorer is a [Backend] that scores hidden states.
+type HeadScorer interface {
 	ScoreHead(ctx context.Context, c *HeadCall) error
 }
 
 // ScoreHead scores hidden states on a backend. The error wraps [ErrUnsupported] if the
-// backend does not implement [Heads].
+// backend does not implement [HeadScorer].
 func ScoreHead(ctx context.Context, b Backend, c *HeadCall) error {
-	if x, ok := b.(Heads); ok {
+	if x, ok := b.(HeadScorer); ok {
 		return x.ScoreHead(ctx, c)
 	}
 	return fmt.Errorf("%w: scores of hidden states on %s", ErrUnsupported, b.Name())
@@ -112,7 +112,7 @@ func (c *HeadCall) Oracle() []float64 {
 	scores := make([]float64, n)
 	tokens := c.Head.OracleTokens(d, c.Normalize)
 	for p := range n {
-		qi, di := c.At(p, d.Len())
+		qi, di := c.PairAt(p, d.Len())
 		first, _ := q.Span(qi)
 		lo, hi := d.Span(di)
 		for s, x := range oracleItem(q, qi, false) {

@@ -22,12 +22,12 @@
 // A [Batch] is a matrix of tokens, and their division into items: packed, with
 // offsets (the cu_seqlens of varlen kernels), or padded, with lengths or a mask.
 // [Pairs] select the query and the document of each score. A [Backend] executes a [Call]
-// on them; [Backend.Gradients] computes the gradients for training. [Backend.Hold] prepares
+// on them; [Backend.Gradients] computes the gradients for training. [Backend.Prepare] prepares
 // documents once for many calls: a device stores them in its memory, the processor rounds
 // them for screening. Results are the same.
 //
 // Backends of the processor register themselves when kernels/maxsim/cpu is
-// imported. [On] returns the backend of a device.
+// imported. [OnDevice] returns the backend of a device.
 package maxsim
 
 import (
@@ -59,22 +59,22 @@ type Backend interface {
 	Name() string
 	// Hold prepares a batch for many calls. The batch must not change until the held
 	// operand is closed.
-	Hold(ctx context.Context, b *Batch) (Held, error)
+	Prepare(ctx context.Context, b *Batch) (PreparedBatch, error)
 	// Score writes scores, and argmaxima if the call's Argmax is not nil.
 	Score(ctx context.Context, c *Call) error
 	// Gradients writes the gradients of scores that Score computed.
 	Gradients(ctx context.Context, g *GradCall) error
 }
 
-// Operand is a [*Batch], or a [Held] batch.
+// Operand is a [*Batch], or a [PreparedBatch] batch.
 type Operand interface {
 	// Shape describes the tokens.
 	Shape() Shape
 }
 
-// Held is a batch that a backend has prepared. Any number of calls may use it at the
+// PreparedBatch is a batch that a backend has prepared. Any number of calls may use it at the
 // same time.
-type Held interface {
+type PreparedBatch interface {
 	Operand
 	// Close releases the backend's memory. All calls with the operand must have
 	// returned. It may be called more than once.
@@ -99,9 +99,9 @@ func Select(name string) (Backend, error) {
 	return backends.Select(name, kernels.EnvCPU, "kernels/maxsim/cpu", kernels.ErrUnavailable)
 }
 
-// On returns the backend of an opened device. It is valid until the device is closed. The
+// OnDevice returns the backend of an opened device. It is valid until the device is closed. The
 // error wraps [kernels.ErrUnavailable] if the device has none.
-func On(d kernels.Device) (Backend, error) {
+func OnDevice(d kernels.Device) (Backend, error) {
 	if m, ok := d.(interface{ MaxSim() (Backend, error) }); ok {
 		return m.MaxSim()
 	}

@@ -90,7 +90,7 @@ func (c *Call) Oracle() (scores []float64, argmax []int32) {
 		for s := range row {
 			row[s] = -1
 		}
-		qi, di := c.At(p, d.Len())
+		qi, di := c.PairAt(p, d.Len())
 		first, _ := q.Span(qi)
 		for s, x := range queries[qi] {
 			best := math.Inf(-1)
@@ -120,7 +120,7 @@ func (g *GradCall) Oracle() (dq, dd []float64) {
 	qs, ds := oracleRows(qb, g.Normalize), oracleRows(db, g.Normalize)
 	for p := range n {
 		up := upstream64(g.Upstream, p)
-		qi, di := g.At(p, db.Len())
+		qi, di := g.PairAt(p, db.Len())
 		qlo, _ := qb.Span(qi)
 		dlo, _ := db.Span(di)
 		for s, a := range g.Argmax[p*stride : (p+1)*stride] {
@@ -188,7 +188,7 @@ func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32)
 	sx, sy := x.MaxRows(), y.MaxRows()
 	distances, nearestX, nearestY = make([]float64, n), make([]int32, n*sx), make([]int32, n*sy)
 	for p := range n {
-		xi, yi := c.At(p, y.Len())
+		xi, yi := c.PairAt(p, y.Len())
 		xs, ys := oracleItem(c.X, xi, false), oracleItem(c.Y, yi, false)
 		distances[p] = c.oracleSide(xs, ys, nearestX[p*sx:(p+1)*sx]) + c.oracleSide(ys, xs, nearestY[p*sy:(p+1)*sy])
 	}
@@ -230,7 +230,7 @@ func (g *ChamferGradCall) Oracle() (dx, dy []float64) {
 	dx, dy = make([]float64, xb.Tokens.Rows()*dim), make([]float64, yb.Tokens.Rows()*dim)
 	n, _ := g.countPairs(xb.Len(), yb.Len())
 	for p := range n {
-		xi, yi := g.At(p, yb.Len())
+		xi, yi := g.PairAt(p, yb.Len())
 		xlo, _ := xb.Span(xi)
 		ylo, _ := yb.Span(yi)
 		up := upstream64(g.Upstream, p)

@@ -38,17 +38,17 @@ func Range(first, count int) Pairs { return Pairs{First: first, Count: count} }
 // Candidates pairs every query with k documents, docs [Nq, k].
 func Candidates(k int, docs []int32) Pairs { return Pairs{Kind: CandidatePairs, K: k, Docs: docs} }
 
-// Own pairs query i with the documents i·k to i·k+k, which no other query has. With k = 1,
+// OwnDocuments pairs query i with the documents i·k to i·k+k, which no other query has. With k = 1,
 // it pairs query i with document i.
-func Own(k int) Pairs { return Pairs{Kind: CandidatePairs, K: k} }
+func OwnDocuments(k int) Pairs { return Pairs{Kind: CandidatePairs, K: k} }
 
 // Listed pairs queries[i] with docs[i].
 func Listed(queries, docs []int32) Pairs {
 	return Pairs{Kind: ListedPairs, Queries: queries, Docs: docs}
 }
 
-// At returns the query and the document of pair i. nd is the number of documents.
-func (p *Pairs) At(i, nd int) (query, doc int) {
+// PairAt returns the query and the document of pair i. nd is the number of documents.
+func (p *Pairs) PairAt(i, nd int) (query, doc int) {
 	switch p.Kind {
 	case CandidatePairs:
 		if p.Docs == nil {

@@ -31,8 +31,8 @@ func (b *Batch) Texts() int { return max(len(b.Offsets)-1, 0) }
 // Length returns the number of ids of text i.
 func (b *Batch) Length(i int) int { return b.Offsets[i+1] - b.Offsets[i] }
 
-// Attends returns the number of ids of text i that attention reads.
-func (b *Batch) Attends(i int) int {
+// AttendedLength returns the number of ids of text i that attention reads.
+func (b *Batch) AttendedLength(i int) int {
 	if b.Attended != nil {
 		return b.Attended[i]
 	}
@@ -54,7 +54,7 @@ func (b *Batch) Check(room, dim int) error {
 			ErrBatch, room, len(b.IDs), dim, len(b.IDs))
 	}
 	for i := range n - 1 {
-		switch a, length := b.Attends(i), b.Length(i); {
+		switch a, length := b.AttendedLength(i), b.Length(i); {
 		case length < 0:
 			return fmt.Errorf("%w: text %d ends before it begins", ErrBatch, i)
 		case a < min(1, length) || a > length:

@@ -97,9 +97,9 @@ type LayerForm struct {
 // Taps returns the length of a convolution.
 func (f *LayerForm) Taps() int { return f.Before + 1 + f.After }
 
-// Sees returns the tokens first to end that token i of a text attends to. Only the first
+// AttendedRange returns the tokens first to end that token i of a text attends to. Only the first
 // attended tokens of the text count. The range may be empty, with first above end.
-func (f *LayerForm) Sees(i, attended int) (first, end int) {
+func (f *LayerForm) AttendedRange(i, attended int) (first, end int) {
 	first, end = 0, attended
 	if f.Before != Unbounded {
 		first = max(0, i-f.Before)

@@ -66,7 +66,7 @@ func TestSeveralDevices(t *testing.T) {
 	w := &Weights{Words: make([]float32, 32), Positions: make([]float32, 8*16), Norm: norm}
 	a := &listed{name: "a:0", begun: make(chan struct{}), going: make(chan struct{})}
 	b := &listed{name: "b:0"}
-	m, err := On(t.Context(), kernels.Several(a, b), c, w, Options{})
+	m, err := OnDevice(t.Context(), kernels.CombineDevices(a, b), c, w, Options{})
 	require.NoError(t, err)
 	require.Equal(t, "a:0,b:0", m.About().Device.Name)
 	done := make(chan error)
@@ -82,13 +82,13 @@ func TestSeveralDevices(t *testing.T) {
 	require.True(t, a.closed && b.closed)
 
 	a.closed, b.full = false, errors.New("full")
-	_, err = On(t.Context(), kernels.Several(a, b), c, w, Options{})
+	_, err = OnDevice(t.Context(), kernels.CombineDevices(a, b), c, w, Options{})
 	require.ErrorIs(t, err, b.full)
 	require.True(t, a.closed)
 	c.KeyHeads = 3
-	_, err = On(t.Context(), a, c, w, Options{})
+	_, err = OnDevice(t.Context(), a, c, w, Options{})
 	require.ErrorIs(t, err, ErrConfig)
-	_, err = On(t.Context(), struct{ kernels.Device }{a}, good, w, Options{})
+	_, err = OnDevice(t.Context(), struct{ kernels.Device }{a}, good, w, Options{})
 	require.ErrorIs(t, err, kernels.ErrUnavailable)
 }
 

@@ -34,8 +34,8 @@ type Model interface {
 	Close() error
 }
 
-// Keeper is a [Model] that can leave vectors in its device's memory.
-type Keeper interface {
+// ResidentModel is a [Model] that can leave vectors in its device's memory.
+type ResidentModel interface {
 	// NewVectors returns an empty list of vectors on the device. It may grow to half of the
 	// free memory.
 	NewVectors(ctx context.Context) (kernels.ResidentVectors, error)
@@ -56,7 +56,7 @@ type About struct {
 	Batches int64 `json:"batches"`
 }
 
-// Options configure [On].
+// Options configure [OnDevice].
 type Options struct {
 	// Memory limits the bytes of the device's memory for weights and batches. 0 means the
 	// free memory.
@@ -71,11 +71,11 @@ type device interface {
 	Transformer(ctx context.Context, c Config, w *Weights, o Options) (Model, error)
 }
 
-// On loads a model onto an opened device; onto each of them if it is one of
-// [kernels.Several]. The model is valid until the device is closed. Errors wrap [ErrConfig],
+// OnDevice loads a model onto an opened device; onto each of them if it is one of
+// [kernels.CombineDevices]. The model is valid until the device is closed. Errors wrap [ErrConfig],
 // [ErrWeights], [kernels.ErrUnavailable] if the device runs no models, or errors of the
 // device, such as full memory.
-func On(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
+func OnDevice(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}

@@ -26,18 +26,18 @@ func BenchmarkFind(b *testing.B) {
 	for d := range documents(b, filepath.Join(quick, "scifact-sample", "corpus.jsonl")) {
 		var fields struct{ Title, Text string }
 		require.NoError(b, json.Unmarshal(d, &fields))
-		kept, err := highlight.Kept(e, encode.Document, fields.Title+" "+fields.Text)
+		kept, err := highlight.KeptTokens(e, encode.Document, fields.Title+" "+fields.Text)
 		require.NoError(b, err)
 		if len(kept) > 195 && len(kept) < 205 {
 			payload = d
-			found, err = highlight.Find(e, d, nil, len(kept), 0)
+			found, err = highlight.FindSourceText(e, d, nil, len(kept), 0)
 			require.NoError(b, err)
 			break
 		}
 	}
 	require.NotNil(b, found)
 	question := "do proteins that are outside of the cell serve as nutrients of cells in tumours where blood vessels bring few amino acids?"
-	asked, err := highlight.Kept(e, encode.Query, question)
+	asked, err := highlight.KeptTokens(e, encode.Query, question)
 	require.NoError(b, err)
 	matches := make([]search.Match, len(asked))
 	for i := range matches {
@@ -45,7 +45,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 	b.Run("text", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := highlight.Find(e, payload, nil, len(found.Tokens), 0); err != nil {
+			if _, err := highlight.FindSourceText(e, payload, nil, len(found.Tokens), 0); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -27,8 +27,8 @@ var (
 	ErrOtherText = errors.New("the text beside the document is not the one that was encoded")
 )
 
-// Unknown reports whether an error is one of these reasons.
-func Unknown(err error) bool {
+// IsUnknown reports whether an error is one of these reasons.
+func IsUnknown(err error) bool {
 	return errors.Is(err, ErrNoText) || errors.Is(err, ErrPooled) ||
 		errors.Is(err, ErrNoPieces) || errors.Is(err, ErrOtherText)
 }
@@ -38,9 +38,9 @@ type Tokenizer interface {
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
-// Kept returns the tokens of a text that have vectors, or [ErrNoPieces] if the encoder cannot split
+// KeptTokens returns the tokens of a text that have vectors, or [ErrNoPieces] if the encoder cannot split
 // the text.
-func Kept(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err error) {
+func KeptTokens(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err error) {
 	tokens, err := e.Tokenize(r, text)
 	if err == nil && tokens == nil && strings.TrimSpace(text) != "" {
 		return nil, ErrNoPieces
@@ -102,10 +102,10 @@ func sourceTexts(payload []byte, names []string) (texts []*SourceText) {
 	return texts
 }
 
-// Find returns the first text of a payload that has as many tokens as the document. pool is how
+// FindSourceText returns the first text of a payload that has as many tokens as the document. pool is how
 // many tokens of a document share one vector in the index. 1 or less means one vector a token. If
 // the text is unknown, the error is one of the reasons above.
-func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*SourceText, error) {
+func FindSourceText(e Tokenizer, payload []byte, names []string, tokens, pool int) (*SourceText, error) {
 	encoder, ok := e.(interface{ Config() encode.Config })
 	if ok {
 		c := encoder.Config()
@@ -121,7 +121,7 @@ func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Sourc
 	first := 0
 	for i, d := range texts {
 		var err error
-		if d.Tokens, err = Kept(e, encode.Document, d.Text); err != nil {
+		if d.Tokens, err = KeptTokens(e, encode.Document, d.Text); err != nil {
 			return nil, err
 		}
 		if len(d.Tokens) == tokens {
@@ -134,9 +134,9 @@ func Find(e Tokenizer, payload []byte, names []string, tokens, pool int) (*Sourc
 	return nil, fmt.Errorf("%w: the text has %d tokens and the document %d", ErrOtherText, first, tokens)
 }
 
-// Place returns where a token is: the name and text of its field, and the bytes of that text. The
+// Locate returns where a token is: the name and text of its field, and the bytes of that text. The
 // name is "" for tokens that a model adds around a text.
-func (d *SourceText) Place(t encode.Token) (name, text string, start, end int) {
+func (d *SourceText) Locate(t encode.Token) (name, text string, start, end int) {
 	if t.Start == t.End {
 		return "", "", 0, 0
 	}
@@ -164,7 +164,7 @@ type Span struct {
 }
 
 // Spans returns the words of a document that a question matched, in the order of the fields and of
-// the text. queryTokens are the tokens of the question that have vectors ([Kept]).
+// the text. queryTokens are the tokens of the question that have vectors ([KeptTokens]).
 func (d *SourceText) Spans(question string, queryTokens []encode.Token, matches []search.Match) []Span {
 	var spans []Span
 	order := map[string]int{}
@@ -177,7 +177,7 @@ func (d *SourceText) Spans(question string, queryTokens []encode.Token, matches 
 			continue
 		}
 		q := queryTokens[m.QueryToken]
-		name, text, start, end := d.Place(d.Tokens[m.DocToken])
+		name, text, start, end := d.Locate(d.Tokens[m.DocToken])
 		if name == "" || start >= end || q.Start >= q.End || q.End > len(question) {
 			continue
 		}
@@ -232,12 +232,12 @@ func widenToWords(text string, start, end int) (int, int) {
 
 // isWordChar reports whether a character belongs to a word of a script with blanks between words.
 func isWordChar(r rune) bool {
-	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) && !human.Blankless(r)
+	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) && !human.HasNoBlanks(r)
 }
 
-// Mark returns the text of a field with its spans between the marks before and after. It passes all
+// MarkSpans returns the text of a field with its spans between the marks before and after. It passes all
 // other text through escape. Spans that touch are marked as one.
-func Mark(text, field string, spans []Span, before, after string, escape func(string) string) string {
+func MarkSpans(text, field string, spans []Span, before, after string, escape func(string) string) string {
 	var b strings.Builder
 	end := 0
 	open := false
@@ -264,12 +264,12 @@ func Mark(text, field string, spans []Span, before, after string, escape func(st
 
 // HTML returns the text of a field as HTML, with its spans in <mark>. The text itself is escaped.
 func HTML(text, field string, spans []Span) string {
-	return Mark(text, field, spans, "<mark>", "</mark>", html.EscapeString)
+	return MarkSpans(text, field, spans, "<mark>", "</mark>", html.EscapeString)
 }
 
-// Window returns the range of a field, of at most size bytes, in which the words of the question
+// BestWindow returns the range of a field, of at most size bytes, in which the words of the question
 // have the highest total score. Each word of the question counts once, with its best span.
-func Window(text, field string, spans []Span, size int) (start, end int) {
+func BestWindow(text, field string, spans []Span, size int) (start, end int) {
 	best := -1.0
 	for i, first := range spans {
 		if first.Field != field {

@@ -37,7 +37,7 @@ func (pooling) Config() encode.Config { return encode.Config{Pool: 2} }
 
 func TestSpans(t *testing.T) {
 	payload := []byte(`{"title":"About birds","text":"Singing birds & <b>fish</b>, 鳥が鳴く","page_content":"x"}`)
-	d, err := Find(threes{}, payload, nil, len(mustKept(t, "About birds Singing birds & <b>fish</b>, 鳥が鳴く")), 0)
+	d, err := FindSourceText(threes{}, payload, nil, len(mustKept(t, "About birds Singing birds & <b>fish</b>, 鳥が鳴く")), 0)
 	require.NoError(t, err)
 	question := "singing bird?"
 	asked := mustKept(t, question)
@@ -62,26 +62,26 @@ func TestSpans(t *testing.T) {
 	text := "Singing birds & <b>fish</b>, 鳥が鳴く"
 	require.Equal(t, "<mark>Singing</mark> birds &amp; &lt;b&gt;fish&lt;/b&gt;, ", HTML(text, "text", spans[:2])[:len("<mark>Singing</mark> birds &amp; &lt;b&gt;fish&lt;/b&gt;, ")])
 
-	_, err = Find(threes{}, []byte(`{"n":1}`), nil, 1, 0)
+	_, err = FindSourceText(threes{}, []byte(`{"n":1}`), nil, 1, 0)
 	require.ErrorIs(t, err, ErrNoText)
-	_, err = Find(threes{}, payload, nil, 999, 0)
+	_, err = FindSourceText(threes{}, payload, nil, 999, 0)
 	require.ErrorIs(t, err, ErrOtherText)
-	require.True(t, Unknown(err))
-	_, err = Find(threes{}, payload, nil, 2, 2)
+	require.True(t, IsUnknown(err))
+	_, err = FindSourceText(threes{}, payload, nil, 2, 2)
 	require.ErrorIs(t, err, ErrPooled, "whatever the number of tokens")
-	_, err = Find(pooling{}, payload, nil, 2, 0)
+	_, err = FindSourceText(pooling{}, payload, nil, 2, 0)
 	require.ErrorIs(t, err, ErrPooled, "by the model")
-	_, err = Kept(placeless{}, encode.Query, "birds")
+	_, err = KeptTokens(placeless{}, encode.Query, "birds")
 	require.ErrorIs(t, err, ErrNoPieces)
-	_, err = Kept(placeless{}, encode.Query, " ")
+	_, err = KeptTokens(placeless{}, encode.Query, " ")
 	require.NoError(t, err)
-	d, err = Find(threes{}, payload, []string{"page_content"}, 2, 0)
+	d, err = FindSourceText(threes{}, payload, []string{"page_content"}, 2, 0)
 	require.NoError(t, err)
 	require.Equal(t, "x", d.Text)
 }
 
 func mustKept(t *testing.T, text string) []encode.Token {
-	kept, err := Kept(threes{}, encode.Query, text)
+	kept, err := KeptTokens(threes{}, encode.Query, text)
 	require.NoError(t, err)
 	return kept
 }
@@ -102,8 +102,8 @@ func TestSpansOfAnyText(t *testing.T) {
 			}
 		}
 		question := strings.Join(parts.Draw(t, "question"), "")
-		d.Tokens, _ = Kept(threes{}, encode.Document, d.Text)
-		asked, _ := Kept(threes{}, encode.Query, question)
+		d.Tokens, _ = KeptTokens(threes{}, encode.Document, d.Text)
+		asked, _ := KeptTokens(threes{}, encode.Query, question)
 		var matches []search.Match
 		for i := range asked {
 			matches = append(matches, search.Match{
@@ -128,7 +128,7 @@ func TestSpansOfAnyText(t *testing.T) {
 			require.NotContains(t, plain, "<")
 			require.Equal(t, f.text, html.UnescapeString(plain))
 			size := rapid.IntRange(1, 30).Draw(t, "size")
-			start, end := Window(f.text, f.name, spans, size)
+			start, end := BestWindow(f.text, f.name, spans, size)
 			require.True(t, utf8.ValidString(f.text[start:end]))
 		}
 	})

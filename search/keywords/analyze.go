@@ -92,7 +92,7 @@ func (a *analyzer) appendTokens(dst []token, text string, pos uint32) ([]token, 
 }
 
 // appendWords appends the words of a text: runs of letters and digits, case-folded, without
-// accents. Stop words leave a gap. In scripts that are [human.Paired] each character is a word, and
+// accents. Stop words leave a gap. In scripts that are [human.UsesPairs] each character is a word, and
 // so is each pair of consecutive characters, at the position of the first.
 func (a *analyzer) appendWords(dst []token, text string, pos uint32) ([]token, uint32) {
 	text = a.decompose(text)
@@ -137,7 +137,7 @@ func (a *analyzer) appendWords(dst []token, text string, pos uint32) ([]token, u
 			} else if !stripMarks && len(a.buf) > 0 {
 				a.buf = utf8.AppendRune(a.buf, r)
 			}
-		case !a.wholeRuns && human.Paired(r):
+		case !a.wholeRuns && human.UsesPairs(r):
 			if len(a.buf) > 0 {
 				endWord()
 			}

@@ -156,7 +156,7 @@ func TestLocks(t *testing.T) {
 	require.Len(t, search1(t, b, Query{Text: "fox"}), 1, "as before")
 	_, err = Open(ctx, Path(path), &Options{Write: true})
 	require.ErrorIs(t, err, storage.ErrLocked, "by b")
-	require.NoError(t, b.Rest())
+	require.NoError(t, b.ReleaseFile())
 	owner = open(t, Path(path), &Options{Write: true})
 	_, err = b.Search(ctx, Query{Text: "fox", K: 1})
 	require.ErrorIs(t, err, ErrNotSynced, "it rests")
@@ -171,7 +171,7 @@ func TestLocks(t *testing.T) {
 	require.Len(t, search1(t, b, Query{Text: "fox"}), 2)
 
 	// A temporary file stays while it rests, and follows the index.
-	require.NoError(t, a.Rest())
+	require.NoError(t, a.ReleaseFile())
 	require.Len(t, search1(t, a, Query{Text: "fox"}), 2)
 	_, err = ix.Add(ctx, documents(t, 2, texts("blue fox")...), nil)
 	require.NoError(t, err)

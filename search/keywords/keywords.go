@@ -206,9 +206,9 @@ func (ix *Index) Close() error {
 	return ix.closeFile()
 }
 
-// Rest closes the file next to the index until the next Sync, so that other processes can write it.
+// ReleaseFile closes the file next to the index until the next Sync, so that other processes can write it.
 // It keeps a temporary file open.
-func (ix *Index) Rest() error {
+func (ix *Index) ReleaseFile() error {
 	ix.syncing <- struct{}{}
 	defer func() { <-ix.syncing }()
 	ix.mu.Lock()

@@ -117,7 +117,7 @@ func (a *analyzer) wordUnits(text string) []unit {
 	plain := analyzer{Settings: Settings{Tokenizer: Unicode61}, wholeRuns: true}
 	tokens, _ := plain.appendWords(nil, text, 0)
 	for _, t := range tokens {
-		if r := []rune(t.term); len(r) > 3 && human.Blankless(r[0]) { // word boundaries are unknown
+		if r := []rune(t.term); len(r) > 3 && human.HasNoBlanks(r[0]) { // word boundaries are unknown
 			for i := range len(r) - 2 {
 				units = append(units, a.textUnits(string(r[i:i+3]))...)
 			}
@@ -258,7 +258,7 @@ func (a *analyzer) wordOrPrefix(text string, prefix bool) ([]unit, error) {
 	}
 	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}, isQuery: true} // a prefix is not stemmed
 	tokens, places := bare.appendWords(nil, text, 0)
-	if places > 0 && !strings.ContainsFunc(text, func(r rune) bool { return isWord(r) && !human.Paired(r) }) {
+	if places > 0 && !strings.ContainsFunc(text, func(r rune) bool { return isWord(r) && !human.UsesPairs(r) }) {
 		return a.phraseUnits(text), nil // a phrase of single characters matches before any others
 	}
 	if len(tokens) != 1 {

@@ -79,7 +79,7 @@ func decodeDocs(b []byte) (*segment, error) {
 	le := binary.LittleEndian
 	for i := range docs {
 		r := b[i*docInfoBytes:]
-		docs[i] = docInfo{le.Uint32(r), le.Uint32(r[4:]), storage.PayloadSum(le.Uint64(r[8:]))}
+		docs[i] = docInfo{le.Uint32(r), le.Uint32(r[4:]), storage.PayloadChecksum(le.Uint64(r[8:]))}
 		if i > 0 && docs[i].ordinal <= docs[i-1].ordinal {
 			return nil, ErrDamaged
 		}
@@ -249,7 +249,7 @@ func numberDocuments(sources []*mergeSource) []docInfo {
 type docInfo struct {
 	ordinal uint32
 	length  uint32 // in tokens
-	sum     storage.PayloadSum
+	sum     storage.PayloadChecksum
 }
 
 // batch has documents in memory, in ascending order of ordinals.
@@ -281,7 +281,7 @@ func newBatch() *batch { return &batch{termIndex: map[string]int{}} }
 const termBytes = 160
 
 // add adds a document. Its ordinal must be above all earlier ones.
-func (b *batch) add(ordinal uint32, sum storage.PayloadSum, a *analyzer, texts []string) {
+func (b *batch) add(ordinal uint32, sum storage.PayloadChecksum, a *analyzer, texts []string) {
 	b.tokens = a.documentTokens(b.tokens[:0], texts)
 	doc := int64(len(b.docs))
 	b.docs = append(b.docs, docInfo{ordinal: ordinal, length: uint32(len(b.tokens) - a.pairTokens), sum: sum})

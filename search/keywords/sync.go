@@ -197,9 +197,9 @@ func (c *changes) markDead(p *snapshot, ordinal uint32) {
 
 // compareSums finds the documents that differ by the checksums of their payloads.
 func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snapshot) error {
-	const absent = storage.PayloadSum(math.MaxUint64)
+	const absent = storage.PayloadChecksum(math.MaxUint64)
 	docs := snap.State().Docs
-	stored := make([]storage.PayloadSum, max(docs, p.state.Docs))
+	stored := make([]storage.PayloadChecksum, max(docs, p.state.Docs))
 	for i := range stored {
 		stored[i] = absent
 	}
@@ -216,9 +216,9 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 	}
 	next := uint32(0)
 	stale, equal := roaring.New(), 0
-	compareUpTo := func(upTo uint32, sum storage.PayloadSum) { // the documents in between have no payload
+	compareUpTo := func(upTo uint32, sum storage.PayloadChecksum) { // the documents in between have no payload
 		for ; next <= upTo && next < docs; next++ {
-			current := storage.PayloadSum(0)
+			current := storage.PayloadChecksum(0)
 			if next == upTo {
 				current = sum
 			}
@@ -240,7 +240,7 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 			}
 		}
 	}
-	err := snap.PayloadSums(ctx, 0, func(ordinal uint32, sum storage.PayloadSum) error {
+	err := snap.VisitPayloadChecksums(ctx, 0, func(ordinal uint32, sum storage.PayloadChecksum) error {
 		compareUpTo(ordinal, sum)
 		return nil
 	})
@@ -267,10 +267,10 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 
 // withID returns the checksum of a document that is searched by its id, too. In a rebuilt index
 // another document may have the same payload.
-func withID(sum storage.PayloadSum, id string) storage.PayloadSum {
+func withID(sum storage.PayloadChecksum, id string) storage.PayloadChecksum {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, id)
-	return sum ^ storage.PayloadSum(h.Sum64())
+	return sum ^ storage.PayloadChecksum(h.Sum64())
 }
 
 // writer writes the changes of one Sync.
@@ -304,9 +304,9 @@ func (w *writer) write(snap *index.Snapshot) error {
 		if err != nil {
 			return err
 		}
-		sum := storage.PayloadSum(0)
+		sum := storage.PayloadChecksum(0)
 		if payload != nil {
-			sum = storage.SumPayload(ordinal, payload)
+			sum = storage.ChecksumPayload(ordinal, payload)
 			texts = payloadTexts(texts[:0], payload, w.settings.Fields)
 		} else {
 			texts = texts[:0]
@@ -405,7 +405,7 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 	}
 	// Choose the segments to merge: by the policy, and those with many dead documents.
 	segmentBytes := func(s segmentSnapshot) uint64 { return uint64(s.Bytes) }
-	keepCount := storage.KeepParts(segmentMerges, keep, segmentBytes, uint64(b.bytes))
+	keepCount := storage.UnmergedCount(segmentMerges, keep, segmentBytes, uint64(b.bytes))
 	merge := slices.Clone(keep[keepCount:])
 	keep = slices.DeleteFunc(keep[:keepCount], func(s segmentSnapshot) bool {
 		mostlyDead := 4*s.Dead > s.Docs

@@ -29,10 +29,10 @@ type Compression struct {
 	Scores int     `json:"scores"`
 	RMSE   float64 `json:"score_rmse"`
 	Bias   float64 `json:"score_bias"`
-	// Docs is how many documents were compared. Passed counts originals that the index lacks,
+	// Docs is how many documents were compared. Skipped counts originals that the index lacks,
 	// Reshaped documents that have another number of tokens in the index.
 	Docs     int `json:"docs"`
-	Passed   int `json:"passed_over"`
+	Skipped  int `json:"passed_over"`
 	Reshaped int `json:"reshaped"`
 }
 

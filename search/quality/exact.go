@@ -110,7 +110,7 @@ func (x *exactSearch) run(
 			return nil, err
 		}
 		if !ok {
-			c.Passed++
+			c.Skipped++
 			continue
 		}
 		if live[ordinal/64]>>(ordinal%64)&1 == 0 || len(d.Tokens) == 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Found is the recall of searches for K documents: how much of the exhaustive results of some
+// MeasuredRecall is the recall of searches for K documents: how much of the exhaustive results of some
 // questions they return.
-type Found struct {
-	K         int `json:"k"`
-	Questions int `json:"questions"`
+type MeasuredRecall struct {
+	K         int `json:"k"`         // documents that each question asks for
+	Questions int `json:"questions"` // number of questions
 	// Recall is the mean share that was found, Worst the share of the worst question. Both are 1 if
 	// there are no questions.
 	Recall float64 `json:"recall"`
@@ -22,8 +22,8 @@ type Found struct {
 }
 
 // summarizeShares summarizes the shares of questions.
-func summarizeShares(k int, shares []float64) Found {
-	f := Found{K: k, Questions: len(shares), Recall: 1, Worst: 1}
+func summarizeShares(k int, shares []float64) MeasuredRecall {
+	f := MeasuredRecall{K: k, Questions: len(shares), Recall: 1, Worst: 1}
 	if len(shares) == 0 {
 		return f
 	}
@@ -54,9 +54,9 @@ func sharesFound(results []search.Result, reference [][]search.Hit, k int) []flo
 	return shares
 }
 
-// InWords describes the measured recall of a class of [storage.Defaults]. passages means that
+// DescribeClass describes the measured recall of a class of [storage.Defaults]. passages means that
 // test questions were made from passages.
-func InWords(c storage.DefaultClass, passages bool) string {
+func DescribeClass(c storage.DefaultClass, passages bool) string {
 	questions := "held-out queries"
 	if passages {
 		questions = "test questions"

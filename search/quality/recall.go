@@ -71,8 +71,8 @@ func (r *Recall) Mean() float64 {
 	return sum / float64(len(r.Queries))
 }
 
-// Wanted returns the number of documents in all exhaustive results.
-func (r *Recall) Wanted() int {
+// ExhaustiveHits returns the number of documents in all exhaustive results.
+func (r *Recall) ExhaustiveHits() int {
 	n := 0
 	for _, q := range r.Queries {
 		n += q.Want

@@ -14,8 +14,8 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Pinned is a snapshot that a [Sampler] measures.
-type Pinned struct {
+// PinnedSearcher is a snapshot that a [Sampler] measures.
+type PinnedSearcher struct {
 	// Searcher answers queries as users get them answered.
 	Searcher search.Searcher
 	// Exhaustive scores all documents. nil means that Searcher does.
@@ -34,13 +34,13 @@ type SamplerOptions struct {
 	Seed uint64
 	// Busy is the share of the time that measuring may take, at most 1, which means no pauses. 0
 	// means 0.1.
-	Busy float64
+	MaxBusy float64
 	// Memory limits the bytes of waiting questions. 0 means 4 MiB.
 	Memory int
 	// Together, where set, counts these bytes for several samplers, which share the limit Memory.
-	Together *atomic.Int64
+	SharedBytes *atomic.Int64
 	// Keep is how many of the last questions the figures cover. 0 means 1,000.
-	Keep int
+	KeptQuestions int
 	// Logger receives the errors of questions that could not be measured. nil means no log.
 	Logger *slog.Logger
 }
@@ -68,7 +68,7 @@ func (o *SamplerOptions) setDefaults() error {
 		usual float64
 	}{
 		{"rate", &o.Rate, defaultSampleRate},
-		{"share of the time", &o.Busy, defaultBusyShare},
+		{"share of the time", &o.MaxBusy, defaultBusyShare},
 	} {
 		if *share.value == 0 {
 			*share.value = share.usual
@@ -81,15 +81,15 @@ func (o *SamplerOptions) setDefaults() error {
 	if o.Memory == 0 {
 		o.Memory = defaultSamplerMemory
 	}
-	if o.Keep == 0 {
-		o.Keep = defaultSamplerKeep
+	if o.KeptQuestions == 0 {
+		o.KeptQuestions = defaultSamplerKeep
 	}
-	if o.Memory < 0 || o.Keep < 0 || o.Keep > maxKept {
+	if o.Memory < 0 || o.KeptQuestions < 0 || o.KeptQuestions > maxKept {
 		return fmt.Errorf("%w: memory of %d bytes, %d questions kept; 1 to %d can be kept", search.ErrOption,
-			o.Memory, o.Keep, maxKept)
+			o.Memory, o.KeptQuestions, maxKept)
 	}
-	if o.Together == nil {
-		o.Together = new(atomic.Int64)
+	if o.SharedBytes == nil {
+		o.SharedBytes = new(atomic.Int64)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -100,7 +100,7 @@ func (o *SamplerOptions) setDefaults() error {
 // Sampled is the result of a [Sampler].
 type Sampled struct {
 	// Classes are in the order of K. They cover the last questions since the codec was trained.
-	Classes []Found `json:"classes"`
+	Classes []MeasuredRecall `json:"classes"`
 	// Offered counts the questions that were offered. Those that the rate selected are Measured,
 	// Dropped (for lack of memory), Failed or Waiting.
 	Offered  int64 `json:"offered"`
@@ -118,7 +118,7 @@ type Sampled struct {
 // give the same figures if none is dropped. It is safe for concurrent use.
 type Sampler struct {
 	options SamplerOptions
-	pin     func(context.Context) (*Pinned, error)
+	pin     func(context.Context) (*PinnedSearcher, error)
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the worker has ended
 
@@ -139,7 +139,7 @@ type Sampler struct {
 // NewSampler starts a sampler. It calls pin for each question that it measures. End it with Close.
 //
 // Errors: [search.ErrOption].
-func NewSampler(pin func(context.Context) (*Pinned, error), o SamplerOptions) (*Sampler, error) {
+func NewSampler(pin func(context.Context) (*PinnedSearcher, error), o SamplerOptions) (*Sampler, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
@@ -165,8 +165,8 @@ func (s *Sampler) Offer(q search.Query) bool {
 		return false
 	}
 	size := questionBytes(&q)
-	if s.options.Together.Add(int64(size)) > int64(s.options.Memory) {
-		s.options.Together.Add(-int64(size))
+	if s.options.SharedBytes.Add(int64(size)) > int64(s.options.Memory) {
+		s.options.SharedBytes.Add(-int64(size))
 		s.sampled.Dropped++
 		return false
 	}
@@ -232,7 +232,7 @@ func (s *Sampler) Close() error {
 		s.closed = true
 		s.sampled.Dropped += int64(len(s.queue))
 		for i := range s.queue {
-			s.options.Together.Add(-int64(questionBytes(&s.queue[i])))
+			s.options.SharedBytes.Add(-int64(questionBytes(&s.queue[i])))
 		}
 		s.queue = nil
 		s.stop()
@@ -260,7 +260,7 @@ func (s *Sampler) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			s.options.Logger.Warn("the recall of a sampled question was not measured", "error", err)
 		}
-		if pause := time.Duration(float64(took) * (1/s.options.Busy - 1)); pause > 0 {
+		if pause := time.Duration(float64(took) * (1/s.options.MaxBusy - 1)); pause > 0 {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -279,7 +279,7 @@ func (s *Sampler) nextQuestion() (q search.Query, ok bool) {
 	}
 	q = s.queue[0]
 	s.queue = slices.Delete(s.queue, 0, 1) // also clears the slot behind the last
-	s.options.Together.Add(-int64(questionBytes(&q)))
+	s.options.SharedBytes.Add(-int64(questionBytes(&q)))
 	s.measuring = true
 	return q, true
 }
@@ -352,13 +352,13 @@ func (s *Sampler) addShares(shares []float64, generation uint64) {
 		}
 	}
 	for i, share := range shares {
-		if len(s.shares[i]) < s.options.Keep {
+		if len(s.shares[i]) < s.options.KeptQuestions {
 			s.shares[i] = append(s.shares[i], share)
 		} else {
 			s.shares[i][s.nextIndex] = share
 		}
 	}
-	if s.nextIndex++; s.nextIndex == s.options.Keep {
+	if s.nextIndex++; s.nextIndex == s.options.KeptQuestions {
 		s.nextIndex = 0
 	}
 }

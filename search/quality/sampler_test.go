@@ -65,7 +65,9 @@ func (p *planted) SearchBatch(ctx context.Context, qs []search.Query, o search.O
 	return all, nil
 }
 
-func (p *planted) pin(context.Context) (*Pinned, error) { return &Pinned{Searcher: p}, nil }
+func (p *planted) pin(context.Context) (*PinnedSearcher, error) {
+	return &PinnedSearcher{Searcher: p}, nil
+}
 
 func sampler(t *testing.T, p *planted, o SamplerOptions) *Sampler {
 	t.Helper()
@@ -88,7 +90,7 @@ func offer(s *Sampler, n int) (taken int) {
 func TestSamplerFindsWhatIsMissing(t *testing.T) {
 	for _, miss := range []float64{0, 0.01, 0.3} {
 		p := &planted{miss: miss}
-		s := sampler(t, p, SamplerOptions{Rate: 1, Busy: 1, Memory: 1 << 30})
+		s := sampler(t, p, SamplerOptions{Rate: 1, MaxBusy: 1, Memory: 1 << 30})
 		require.Equal(t, 400, offer(s, 400))
 		require.NoError(t, s.Wait(t.Context()))
 		got := s.Sampled()
@@ -105,7 +107,7 @@ func TestSamplerFindsWhatIsMissing(t *testing.T) {
 			require.LessOrEqual(t, c.Worst, c.Recall)
 			require.Equal(t, miss == 0, c.Worst == 1)
 		}
-		again := sampler(t, p, SamplerOptions{Rate: 1, Busy: 1, Memory: 1 << 30})
+		again := sampler(t, p, SamplerOptions{Rate: 1, MaxBusy: 1, Memory: 1 << 30})
 		offer(again, 400)
 		require.NoError(t, again.Wait(t.Context()))
 		require.Equal(t, got.Classes, again.Sampled().Classes)
@@ -115,7 +117,7 @@ func TestSamplerFindsWhatIsMissing(t *testing.T) {
 // The rate chooses the same questions for the same seed.
 func TestSamplerRate(t *testing.T) {
 	classes := func(seed uint64) (Sampled, int) {
-		s := sampler(t, &planted{miss: 0.2}, SamplerOptions{Rate: 0.1, Busy: 1, Seed: seed, Memory: 1 << 30})
+		s := sampler(t, &planted{miss: 0.2}, SamplerOptions{Rate: 0.1, MaxBusy: 1, Seed: seed, Memory: 1 << 30})
 		n := offer(s, 2000)
 		require.NoError(t, s.Wait(t.Context()))
 		return s.Sampled(), n
@@ -133,10 +135,10 @@ func TestSamplerRate(t *testing.T) {
 // Figures are of the last questions, and of one codec.
 func TestSamplerForgets(t *testing.T) {
 	p := &planted{miss: 1}
-	s := sampler(t, p, SamplerOptions{K: []int{5}, Rate: 1, Busy: 1, Keep: 50, Memory: 1 << 30})
+	s := sampler(t, p, SamplerOptions{K: []int{5}, Rate: 1, MaxBusy: 1, KeptQuestions: 50, Memory: 1 << 30})
 	offer(s, 60)
 	require.NoError(t, s.Wait(t.Context()))
-	require.Equal(t, []Found{{K: 5, Questions: 50, Recall: 0, Worst: 0, Error: 0.004}}, s.Sampled().Classes)
+	require.Equal(t, []MeasuredRecall{{K: 5, Questions: 50, Recall: 0, Worst: 0, Error: 0.004}}, s.Sampled().Classes)
 	p.miss = 0 // nothing searches now
 	offer(s, 30)
 	require.NoError(t, s.Wait(t.Context()))
@@ -146,7 +148,7 @@ func TestSamplerForgets(t *testing.T) {
 	p.generation.Add(1)
 	offer(s, 20)
 	require.NoError(t, s.Wait(t.Context()))
-	require.Equal(t, []Found{{K: 5, Questions: 20, Recall: 1, Worst: 1, Error: 0.01}}, s.Sampled().Classes)
+	require.Equal(t, []MeasuredRecall{{K: 5, Questions: 20, Recall: 1, Worst: 1, Error: 0.01}}, s.Sampled().Classes)
 	require.Equal(t, int64(110), s.Sampled().Measured)
 }
 
@@ -181,15 +183,15 @@ func TestSamplerIsBoundedAndEnds(t *testing.T) {
 func TestSamplerFailures(t *testing.T) {
 	boom := errors.New("boom")
 	p := &planted{fail: boom}
-	s := sampler(t, p, SamplerOptions{Rate: 1, Busy: 1})
+	s := sampler(t, p, SamplerOptions{Rate: 1, MaxBusy: 1})
 	offer(s, 3)
 	require.NoError(t, s.Wait(t.Context()))
 	require.Equal(t, []int64{0, 3}, []int64{s.Sampled().Measured, s.Sampled().Failed})
-	require.Equal(t, Found{K: 10, Recall: 1, Worst: 1}, s.Sampled().Classes[0])
+	require.Equal(t, MeasuredRecall{K: 10, Recall: 1, Worst: 1}, s.Sampled().Classes[0])
 	require.False(t, s.Offer(search.Query{Vectors: []float32{1}, Filter: &search.Filter{}}))
 
-	unpinnable := func(context.Context) (*Pinned, error) { return nil, boom }
-	unpinned, err := NewSampler(unpinnable, SamplerOptions{Rate: 1, Busy: 1})
+	unpinnable := func(context.Context) (*PinnedSearcher, error) { return nil, boom }
+	unpinned, err := NewSampler(unpinnable, SamplerOptions{Rate: 1, MaxBusy: 1})
 	require.NoError(t, err)
 	offer(unpinned, 1)
 	require.NoError(t, unpinned.Wait(t.Context()))
@@ -197,7 +199,7 @@ func TestSamplerFailures(t *testing.T) {
 	require.NoError(t, unpinned.Close())
 
 	for _, o := range []SamplerOptions{
-		{K: []int{0}}, {Rate: 1.5}, {Rate: math.NaN()}, {Busy: -1}, {Memory: -1}, {Keep: -1}, {Keep: maxKept + 1},
+		{K: []int{0}}, {Rate: 1.5}, {Rate: math.NaN()}, {MaxBusy: -1}, {Memory: -1}, {KeptQuestions: -1}, {KeptQuestions: maxKept + 1},
 	} {
 		_, err := NewSampler(p.pin, o)
 		require.ErrorIs(t, err, search.ErrOption, "%+v", o)
@@ -208,9 +210,9 @@ func TestSamplerFailures(t *testing.T) {
 func TestSamplerOfAnIndex(t *testing.T) {
 	e, snap, qs, _ := recallIndex(t)
 	released := 0
-	s, err := NewSampler(func(context.Context) (*Pinned, error) {
-		return &Pinned{Searcher: e.At(snap), Exhaustive: e.At(snap), Release: func() error { released++; return nil }}, nil
-	}, SamplerOptions{K: []int{20, 3}, Rate: 1, Busy: 1})
+	s, err := NewSampler(func(context.Context) (*PinnedSearcher, error) {
+		return &PinnedSearcher{Searcher: e.At(snap), Exhaustive: e.At(snap), Release: func() error { released++; return nil }}, nil
+	}, SamplerOptions{K: []int{20, 3}, Rate: 1, MaxBusy: 1})
 	require.NoError(t, err)
 	for _, q := range qs {
 		given := search.Query{Vectors: append([]float32(nil), q.Vectors...)}

@@ -66,7 +66,7 @@ type Tuned struct {
 type Trial struct {
 	Setting
 	Recall float64 `json:"recall"` // the mean share of the exhaustive result that was found
-	// Worst is the share for the worst query, Error the standard error of Recall, both as in [Found].
+	// Worst is the share for the worst query, Error the standard error of Recall, both as in [MeasuredRecall].
 	Worst float64 `json:"worst"`
 	Error float64 `json:"standard_error"`
 	// Work is the average work of a query, by which settings are compared. It is computed from

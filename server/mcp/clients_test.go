@@ -166,7 +166,7 @@ const addressVariable = "PLAID_TEST_SERVICE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(testenv.ChildVariable) == "agent" {
-		service, err := mcp.At(os.Getenv(addressVariable), "")
+		service, err := mcp.NewRemote(os.Getenv(addressVariable), "")
 		if err == nil {
 			err = mcp.New(service, "1").Run(context.Background(), io.NopCloser(os.Stdin), os.Stdout)
 		}

@@ -42,7 +42,7 @@ func refuse(id json.RawMessage, code int64, format string, args ...any) *refusal
 
 // encode returns the refusal as a message.
 func (r *refusal) encode() []byte {
-	text, err := jsontext.Plain(answer{Version: version, ID: idOrNull(r.id),
+	text, err := jsontext.MarshalUnescaped(answer{Version: version, ID: idOrNull(r.id),
 		Error: &jsonrpc.Error{Code: r.code, Message: r.message}})
 	if err != nil { // an id that was read, numbers and texts: cannot happen
 		panic(err)
@@ -79,7 +79,7 @@ func withID(text []byte, id json.RawMessage) ([]byte, error) {
 	if a.Error != nil && a.Error.Code == 0 { // some errors of the library have no code
 		a.Error.Code = jsonrpc.CodeInvalidRequest
 	}
-	return jsontext.Plain(a)
+	return jsontext.MarshalUnescaped(a)
 }
 
 // parseFrame parses a message by the rules of JSON-RPC 2.0 and of the protocol, or returns the refusal that
@@ -242,7 +242,7 @@ func withoutNulls(value json.RawMessage) json.RawMessage {
 	default:
 		return value
 	}
-	text, err := jsontext.Plain(cleaned)
+	text, err := jsontext.MarshalUnescaped(cleaned)
 	if err != nil {
 		return value
 	}

@@ -1,7 +1,7 @@
 // Package mcp lets agents search the collections of a service by the Model Context Protocol, with tools
 // that list, search, read, compare and explain, and with documents as resources.
 //
-// A [Server] sends requests to a service like any client, in the same process ([In]) or elsewhere ([At]),
+// A [Server] sends requests to a service like any client, in the same process ([NewInProcess]) or elsewhere ([NewRemote]),
 // so that the tokens and limits of the service hold. It only reads.
 package mcp
 
@@ -104,7 +104,7 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 
 // toolFunc answers a call of a tool. header is that of the agent's request by HTTP, or nil if it came over a
 // pipe.
-type toolFunc[In, Out any] func(ctx context.Context, header http.Header, in *In) (Out, error)
+type toolFunc[NewInProcess, Out any] func(ctx context.Context, header http.Header, in *NewInProcess) (Out, error)
 
 // addTool adds a tool that changes nothing.
 func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, answer toolFunc[In, Out]) {
@@ -122,7 +122,7 @@ func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, answe
 			return nil, out, t.suggestIndexes(ctx, header, r.Params.Arguments, err)
 		}
 		// The library would write < as \u003c, which is six bytes for an agent to read.
-		text, err := jsontext.Plain(out)
+		text, err := jsontext.MarshalUnescaped(out)
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}, out, err
 	})
 }

@@ -45,7 +45,7 @@ func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
 		with.Agents = agents
 	}
 	e := encoder(t)
-	maker, err := server.New(st.Set(), e, nil)
+	maker, err := server.New(st.Catalog(), e, nil)
 	require.NoError(t, err)
 	for _, name := range []string{"notes", "empty"} {
 		post(t, maker, "/indices", map[string]any{"name": name}, http.StatusOK)
@@ -60,11 +60,11 @@ func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
 		},
 	}, http.StatusAccepted)
 	if encodes {
-		s, err := server.New(st.Set(), e, &with)
+		s, err := server.New(st.Catalog(), e, &with)
 		require.NoError(t, err)
 		return s
 	}
-	s, err := server.New(st.Set(), nil, &with)
+	s, err := server.New(st.Catalog(), nil, &with)
 	require.NoError(t, err)
 	return s
 }
@@ -134,7 +134,7 @@ func TestTools(t *testing.T) {
 	s := newService(t, true, nil)
 	elsewhere := httptest.NewServer(s)
 	defer elsewhere.Close()
-	at, err := mcp.At(elsewhere.URL, "")
+	at, err := mcp.NewRemote(elsewhere.URL, "")
 	require.NoError(t, err)
 	for name, service := range map[string]*mcp.Service{"in": mcp.In(s), "at": at} {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestMistakes(t *testing.T) {
 		err := call(t, c, x.tool, x.args, new(any))
 		require.ErrorContains(t, err, x.want, "%s %v", x.tool, x.args)
 	}
-	_, err := mcp.At("ftp://x", "")
+	_, err := mcp.NewRemote("ftp://x", "")
 	require.ErrorContains(t, err, "no http://")
 }
 

@@ -204,7 +204,7 @@ func (p *pipe) cancelCall(r *jsonrpc.Request) *jsonrpc.Request {
 	for n, c := range p.calls {
 		if !c.cancelled && bytes.Equal(c.id, params.ID) {
 			c.cancelled = true
-			text, err := jsontext.Plain(map[string]any{"requestId": n, "reason": params.Reason})
+			text, err := jsontext.MarshalUnescaped(map[string]any{"requestId": n, "reason": params.Reason})
 			if err != nil {
 				return nil
 			}

@@ -207,7 +207,7 @@ func fitHits(hits []searchHit, words string, budget int) (foundOut, error) {
 		if err != nil {
 			return out, err
 		}
-		text, err := jsontext.Plain(hit)
+		text, err := jsontext.MarshalUnescaped(hit)
 		if err != nil {
 			return out, err
 		}

@@ -201,7 +201,7 @@ func TestListDamaged(t *testing.T) {
 	open := func() (*store.Store, *server.Server) {
 		st, err := store.Open(t.Context(), dir, nil)
 		require.NoError(t, err)
-		s, err := server.New(st.Set(), e, nil)
+		s, err := server.New(st.Catalog(), e, nil)
 		require.NoError(t, err)
 		return st, s
 	}

@@ -33,8 +33,8 @@ func In(h http.Handler) *Service {
 	return &Service{base: "http://localhost", client: http.Client{Transport: handlerTransport{h}}}
 }
 
-// At returns a service at an address. Requests have a bearer token. "" means none.
-func At(address, token string) (*Service, error) {
+// NewRemote returns a service at an address. Requests have a bearer token. "" means none.
+func NewRemote(address, token string) (*Service, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("address of the service: %w", err)
@@ -63,7 +63,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s (%s)", e.Message, e.Code)
 }
 
-// Ask sends a request with the token of [At], with in as its body unless in is nil, and decodes the answer
+// Ask sends a request with the token of [NewRemote], with in as its body unless in is nil, and decodes the answer
 // into out. If the service refuses the request, the error is a [*RefusedError].
 func (s *Service) Ask(ctx context.Context, method, path string, in, out any) error {
 	return s.send(ctx, nil, method, path, in, out)

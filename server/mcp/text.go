@@ -157,7 +157,7 @@ func matchesFromSpans(spans []span, field, text string) (matches []textMatch) {
 
 // matchesOfWords returns the positions of the words of a question in a text, in order.
 func matchesOfWords(words, text string) (matches []textMatch) {
-	for offset, word := range human.WordsOf(words).In(text) {
+	for offset, word := range human.QuestionWords(words).Find(text) {
 		matches = append(matches, textMatch{offset, word, 1})
 	}
 	return matches
@@ -238,7 +238,7 @@ func fitDocument(m json.RawMessage, start int, budget *int) (documentOut, error)
 		// Show a short text, or another value, as a whole.
 		text, ok := fields[name].(string)
 		if !ok || len(text) <= shortField {
-			value, err := jsontext.Plain(fields[name])
+			value, err := jsontext.MarshalUnescaped(fields[name])
 			if err != nil {
 				return documentOut{}, err
 			}

@@ -289,7 +289,7 @@ func resourceText(m json.RawMessage, start int) (text string, next int, err erro
 	if doc.Left > 0 {
 		doc.Fields[leftKey] = doc.Left
 	}
-	b, err := jsontext.Plain(doc.Fields)
+	b, err := jsontext.MarshalUnescaped(doc.Fields)
 	return string(b), doc.Next, err
 }
 

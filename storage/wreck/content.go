@@ -154,8 +154,8 @@ func (w *Reader) Standing(ordinal uint32) Standing {
 	return Uncertain
 }
 
-// Certain reports whether no document is Uncertain.
-func (w *Reader) Certain() bool { return w.liveness != uncertain }
+// LivenessKnown reports whether no document is Uncertain.
+func (w *Reader) LivenessKnown() bool { return w.liveness != uncertain }
 
 // Docs returns the number of ordinals: that of the state or, if the state is damaged, one more than
 // the largest ordinal found.
@@ -179,9 +179,9 @@ func (w *Reader) Chunks() int { return len(w.chunks) }
 
 // Chunk is the readable content of a chunk.
 type Chunk struct {
-	Table  *storage.DocTable
-	Arrays *kernels.Chunk // nil if the arrays do not fit the table or the codec
-	Lost   map[int]error  // the errors of damaged documents, by their index in the table
+	Table   *storage.DocTable
+	Arrays  *kernels.Chunk // nil if the arrays do not fit the table or the codec
+	Damaged map[int]error  // the errors of damaged documents, by their index in the table
 }
 
 // Chunk reads chunk i. Its errors do not name the file.
@@ -191,7 +191,7 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("document table of chunk %d: %w", c.number, err) // it was sound in Open
 	}
-	found := &Chunk{Table: &storage.DocTable{First: t.First}, Lost: map[int]error{}}
+	found := &Chunk{Table: &storage.DocTable{First: t.First}, Damaged: map[int]error{}}
 	for d := range t.Count {
 		found.Table.Lengths = append(found.Table.Lengths, t.Length(d))
 		found.Table.IDs = append(found.Table.IDs, t.ID(d))
@@ -206,17 +206,17 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	if err != nil {
 		w.noteChunk(c, err)
 		for d := range t.Count {
-			found.Lost[d] = fmt.Errorf("chunk %d: %w", c.number, err)
+			found.Damaged[d] = fmt.Errorf("chunk %d: %w", c.number, err)
 		}
 		return found, nil
 	}
 	found.Arrays = &stored.Chunk
 	for d := range t.Count {
 		if err := w.checkDoc(stored, d); err != nil {
-			found.Lost[d] = fmt.Errorf("chunk %d: %w", c.number, err)
+			found.Damaged[d] = fmt.Errorf("chunk %d: %w", c.number, err)
 		}
 	}
-	if n := len(found.Lost); n > 0 {
+	if n := len(found.Damaged); n > 0 {
 		w.noteChunk(c, fmt.Errorf("%d of %d documents are damaged", n, t.Count))
 	}
 	return found, nil

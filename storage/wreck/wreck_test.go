@@ -70,7 +70,7 @@ func TestReadsWhatIsThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, testIDs, chunk.Table.IDs)
 	require.Equal(t, []byte{1, 2, 3}, chunk.Arrays.Residuals)
-	require.Empty(t, chunk.Lost)
+	require.Empty(t, chunk.Damaged)
 	for i, id := range testIDs {
 		require.Equal(t, Alive, w.Standing(uint32(i)))
 		payload, err := w.Payload(uint32(i))

@@ -273,7 +273,7 @@ func appendPayload(b []byte, r arrow.RecordBatch, i int, without ...int) ([]byte
 		if err != nil {
 			return b, fmt.Errorf("%w: column %s: %w", vectors.ErrPayload, name, err)
 		}
-		key, err := jsontext.Plain(name)
+		key, err := jsontext.MarshalUnescaped(name)
 		if err != nil {
 			return b, err
 		}

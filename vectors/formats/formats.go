@@ -35,7 +35,7 @@ func Register() {
 	vectors.RegisterFormat(vectors.Format{
 		Name:     "Parquet and Arrow",
 		Suffixes: Suffixes,
-		Folder:   isFolder,
+		IsFolder: isFolder,
 		Open:     func(ctx context.Context, path string) (vectors.Source, error) { return Open(ctx, path) },
 	})
 	encode.RegisterFormat(encode.TextFormat{Suffixes: Suffixes, Folder: isFolder, Texts: Texts})

@@ -69,7 +69,7 @@ func appendValue(b []byte, a arrow.Array, i int) ([]byte, error) {
 	case math.IsInf(number, 0):
 		return b, fmt.Errorf("%v: null stands for a number that is missing", number)
 	}
-	value, err := jsontext.Plain(a.GetOneForMarshal(i))
+	value, err := jsontext.MarshalUnescaped(a.GetOneForMarshal(i))
 	return append(b, value...), err
 }
 
@@ -95,7 +95,7 @@ func appendStruct(b []byte, v *array.Struct, i int) ([]byte, error) {
 		if j > 0 {
 			b = append(b, ',')
 		}
-		key, err := jsontext.Plain(field.Name)
+		key, err := jsontext.MarshalUnescaped(field.Name)
 		if err != nil {
 			return b, err
 		}

@@ -26,8 +26,8 @@ const (
 // Methods returns all methods.
 func Methods() []Method { return []Method{Similar, Tiles, Neighbours} }
 
-// OfPages reports whether the method needs the grid of a page.
-func (m Method) OfPages() bool { return m == Tiles || m == Neighbours }
+// NeedsPage reports whether the method needs the grid of a page.
+func (m Method) NeedsPage() bool { return m == Tiles || m == Neighbours }
 
 // Check checks that the method can pool to one vector in n. "" means [Similar].
 func (m Method) Check(n int) error {
@@ -36,7 +36,7 @@ func (m Method) Check(n int) error {
 		return fmt.Errorf("pooling by %q; there are %v", m, Methods())
 	case m == Tiles && n > 1 && Side(n) == 0:
 		return fmt.Errorf("tiles of %d cells; they are squares: 4, 9, 16 and so on are possible", n)
-	case m.OfPages() && n < 2:
+	case m.NeedsPage() && n < 2:
 		return fmt.Errorf("pooling by %s, one vector for %d; 2 or more are possible", m, n)
 	}
 	return nil
@@ -48,7 +48,7 @@ func (m Method) CheckPage(page *vectors.Page, tokens int) error {
 		return fmt.Errorf("%w: pooling by %s needs pages: the fields %s and %s", vectors.ErrFormat, m,
 			vectors.ImageField, vectors.GridField)
 	}
-	return page.Grid.Check(tokens)
+	return page.Grid.CheckTokens(tokens)
 }
 
 // Grid returns the grid of a page after pooling to one vector in n, and the number of rows and columns of
@@ -73,9 +73,9 @@ func Side(n int) int {
 	return side
 }
 
-// PageRows returns the number of vectors to which Page reduces a page of this many rows.
-func PageRows(rows, n int, by Method, g *vectors.Grid) int {
-	cells := Rows(g.Cells(), n)
+// PooledPageRows returns the number of vectors to which Page reduces a page of this many rows.
+func PooledPageRows(rows, n int, by Method, g *vectors.Grid) int {
+	cells := PooledRows(g.Cells(), n)
 	if by == Tiles {
 		cells = g.Tiles(Side(n)).Cells()
 	}
@@ -94,7 +94,7 @@ func (p *Pooler) Page(dst, x []float32, dim, n int, by Method, g *vectors.Grid) 
 	if by == Tiles {
 		dst = poolTiles(dst, x[lo:hi], dim, Side(n), g)
 	} else {
-		dst = p.poolNeighbours(dst, x[lo:hi], dim, Rows(g.Cells(), n), g)
+		dst = p.poolNeighbours(dst, x[lo:hi], dim, PooledRows(g.Cells(), n), g)
 	}
 	return append(dst, x[hi:]...)
 }

@@ -51,11 +51,11 @@ func TestPagesArePooledByTheirGrids(t *testing.T) {
 			parts [][]int
 		}{
 			{4, Tiles, tilesOf(2, g)}, {9, Tiles, tilesOf(3, g)},
-			{2, Neighbours, partsOf(cells, dim, Rows(g.Cells(), 2), g)}, {5, Neighbours, partsOf(cells, dim, Rows(g.Cells(), 5), g)},
+			{2, Neighbours, partsOf(cells, dim, PooledRows(g.Cells(), 2), g)}, {5, Neighbours, partsOf(cells, dim, PooledRows(g.Cells(), 5), g)},
 		} {
 			got := p.Page([]float32{7}, x, dim, c.n, c.by, g)[1:]
 			require.Equal(t, before, x, "input was changed")
-			require.Len(t, got, PageRows(rows, c.n, c.by, g)*dim)
+			require.Len(t, got, PooledPageRows(rows, c.n, c.by, g)*dim)
 			require.Equal(t, x[:g.First*dim], got[:g.First*dim], "special tokens stay")
 			require.Equal(t, x[g.End()*dim:], got[len(got)-(rows-g.End())*dim:])
 			for i, part := range c.parts {

@@ -10,8 +10,8 @@ import (
 // its square.
 const windowTokens = 1024
 
-// Rows returns the number of vectors to which Pool reduces this many rows.
-func Rows(rows, n int) int {
+// PooledRows returns the number of vectors to which Pool reduces this many rows.
+func PooledRows(rows, n int) int {
 	if n < 2 {
 		return rows
 	}
@@ -41,7 +41,7 @@ func (p *Pooler) Pool(dst, x []float32, dim, n int) []float32 {
 	window := max(windowTokens/n, 1) * n * dim // a multiple of n, so that the windows add up to Rows
 	for len(x) > 0 {
 		w := min(window, len(x))
-		dst = p.poolWindow(dst, x[:w], dim, Rows(w/dim, n))
+		dst = p.poolWindow(dst, x[:w], dim, PooledRows(w/dim, n))
 		x = x[w:]
 	}
 	return dst

@@ -57,8 +57,8 @@ func TestPoolIsWardClustering(t *testing.T) {
 		before := slices.Clone(x)
 		got := p.Pool([]float32{7}, x, dim, n)[1:]
 		require.Equal(t, before, x, "input was changed")
-		require.Len(t, got, Rows(rows, n)*dim)
-		want := wardPools(x, dim, Rows(rows, n), func([]int, []int) bool { return true })
+		require.Len(t, got, PooledRows(rows, n)*dim)
+		want := wardPools(x, dim, PooledRows(rows, n), func([]int, []int) bool { return true })
 		for i, pool := range want {
 			mean := make([]float32, dim)
 			for _, r := range pool {
@@ -97,7 +97,7 @@ func TestPoolLongDocuments(t *testing.T) {
 	var p Pooler
 	for _, n := range []int{2, 3, 7} {
 		got := p.Pool(nil, x, dim, n)
-		require.Len(t, got, Rows(rows, n)*dim)
+		require.Len(t, got, PooledRows(rows, n)*dim)
 		for i := 0; i < len(got); i += dim {
 			require.InDelta(t, 1, dot64(got[i:i+dim], got[i:i+dim]), 1e-5)
 		}

@@ -121,7 +121,7 @@ func (f *File) Array(name string) (*vectors.Array, error) {
 		return nil, fmt.Errorf("%w: there is no tensor named %.80q", vectors.ErrFormat, name)
 	}
 	if s.stride == nil {
-		return vectors.NewRaw(s.member, s.member.Size(), s.label, s.storage.dtype, s.offset, s.shape)
+		return vectors.NewRawArray(s.member, s.member.Size(), s.label, s.storage.dtype, s.offset, s.shape)
 	}
 	return s.gather()
 }
@@ -141,7 +141,7 @@ func (s *storedTensor) storageArray() (*vectors.Array, error) {
 	if s.stride != nil {
 		shape, first = []int{int(s.storage.numel)}, 0
 	}
-	return vectors.NewRaw(s.member, s.member.Size(), s.label, s.storage.dtype, first, shape)
+	return vectors.NewRawArray(s.member, s.member.Size(), s.label, s.storage.dtype, first, shape)
 }
 
 // gather copies the elements of a tensor with strides to memory in row-major order.
@@ -170,7 +170,7 @@ func (s *storedTensor) gather() (*vectors.Array, error) {
 			index[i] = 0
 		}
 	}
-	return vectors.NewRaw(bytes.NewReader(dst), int64(len(dst)), s.label, s.storage.dtype, 0, s.shape)
+	return vectors.NewRawArray(bytes.NewReader(dst), int64(len(dst)), s.label, s.storage.dtype, 0, s.shape)
 }
 
 // withoutPath returns the cause of a [vectors.FileError].

@@ -202,7 +202,7 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0 if unknown, as for an imported index
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.Kept, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE,
+		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.KeptPayloads, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE,
 			texts},
 			func(b *bytes.Buffer) {
 				if texts != nil {
@@ -214,9 +214,9 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 					fmt.Fprintf(b, " (%.4f when the index was built)", r.BuildRMSE)
 				}
 				b.WriteByte('\n')
-				if r.Kept > 0 {
+				if r.KeptPayloads > 0 {
 					fmt.Fprintf(b, "%s the metadata of the document that was replaced\n",
-						out.Plural(r.Kept, "document keeps", "documents keep"))
+						out.Plural(r.KeptPayloads, "document keeps", "documents keep"))
 				}
 			})
 	}

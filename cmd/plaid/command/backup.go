@@ -124,10 +124,10 @@ func backupText(to string, r *index.BackupReport, c index.Checks) string {
 	switch {
 	case r.Incremental:
 		method = "brought up to date"
-	case r.Whole != "":
-		method += " (" + r.Whole + ")"
+	case r.WholeReason != "":
+		method += " (" + r.WholeReason + ")"
 	}
-	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckSums: "checksums verified",
+	checked := map[index.Checks]string{index.CheckAll: "verified", index.CheckChecksums: "checksums verified",
 		index.CheckNothing: "not verified"}[c]
 	return fmt.Sprintf("%s: %s, %s, %s of %s written, %s\n",
 		to, out.Documents(r.Docs, r.Passages), method, out.Bytes(r.Written), out.Bytes(r.Size), checked)

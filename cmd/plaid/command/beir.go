@@ -289,7 +289,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		s.untilEnd = true
 	}
 	// Read judgements and queries: their errors end the command before documents are encoded.
-	qrels, err := eval.LoadQrelsOf(c.dir, o.Split)
+	qrels, err := eval.LoadSplit(c.dir, o.Split)
 	if err != nil {
 		return err
 	}
@@ -299,7 +299,7 @@ func (c *beirInput) open(ctx context.Context, o *beir.Options, use func(beir.Vec
 		return err
 	}
 	if len(queryTexts) == 0 {
-		return beir.NoneJudged(queries)
+		return beir.NoneJudgedError(queries)
 	}
 	return s.finish(use(beir.Vectors{
 		Docs: func(ctx context.Context, use func(vectors.Source) error) error {

@@ -172,7 +172,7 @@ func storedSetting(snaps []*index.Snapshot, k int) (first *quality.Setting, err 
 		if err != nil || d == nil {
 			return nil, err
 		}
-		c, ok := d.For(k)
+		c, ok := d.ClassFor(k)
 		s := settingFromDefaults(c)
 		if !ok || i > 0 && s != *first {
 			return nil, nil

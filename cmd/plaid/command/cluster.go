@@ -124,7 +124,7 @@ share.`,
 			n := uint64(maxDocuments)
 			c.MaxDocuments = &n
 		}
-		created, err := opened.Declare(ctx, opened.args[0], c)
+		created, err := opened.Create(ctx, opened.args[0], c)
 		if err != nil {
 			return err
 		}
@@ -295,7 +295,7 @@ training, are listed; they do no harm.`,
 	}
 	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
 		var o cluster.VerifyOptions
-		subject := opened.Place()
+		subject := opened.Location()
 		if len(opened.args) > 0 {
 			if _, err := findStoreIndex(opened.Cluster, opened.args[0]); err != nil {
 				return err
@@ -347,12 +347,12 @@ needed. Nodes delete its objects within two hours. The name can be used again at
 		case !a.interactive:
 			return flags.Usagef("%s would be removed with all its documents: --yes confirms that", name)
 		default:
-			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, opened.Place())
+			question := fmt.Sprintf("This removes %s of %s with all its documents.", name, opened.Location())
 			if err := a.confirm(ctx, question); err != nil {
 				return err
 			}
 		}
-		existed, err := opened.Drop(ctx, name)
+		existed, err := opened.Remove(ctx, name)
 		if err != nil {
 			return err
 		}

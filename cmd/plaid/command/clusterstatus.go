@@ -33,7 +33,7 @@ or if nodes have different versions.`,
 		s := opened.Status(ctx)
 		err := a.report(s, func(b *bytes.Buffer) { clusterStatusText(b, s) })
 		if err == nil && len(s.Faults) > 0 {
-			err = fmt.Errorf("%s: %w", s.Place, errNotWell)
+			err = fmt.Errorf("%s: %w", s.StoreAddress, errNotWell)
 		}
 		return err
 	})

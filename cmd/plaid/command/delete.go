@@ -130,7 +130,7 @@ func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n 
 		return n, total, nil, err
 	}
 	for _, s := range target.shards {
-		docs, unknown, err := s.Named(ctx, d.ids)
+		docs, unknown, err := s.OrdinalsOfIDs(ctx, d.ids)
 		if err == nil {
 			err = add(s, docs)
 		}
@@ -258,7 +258,7 @@ type changeableIndex interface {
 	DeleteWhere(ctx context.Context, where *condition.Condition) (deleted index.Affected, err error)
 	UpdatePayload(ctx context.Context, where *condition.Condition,
 		set condition.Fields) (updated index.Affected, err error)
-	UpdateNamed(ctx context.Context, ids []string,
+	UpdateByID(ctx context.Context, ids []string,
 		set condition.Fields) (updated index.Affected, missing []string, err error)
 }
 

@@ -104,7 +104,7 @@ func payloadOfPart(part *documents.Part) ([]byte, error) {
 		return payload, err
 	}
 	_, n := vectors.SplitPassageID(part.ID)
-	own := vectors.Passage{Of: part.Of, Number: n, Start: 10 * n, End: 10*n + 10}
+	own := vectors.Passage{ParentID: part.Of, Number: n, Start: 10 * n, End: 10*n + 10}
 	return own.Payload(payload)
 }
 
@@ -130,7 +130,7 @@ type changer interface {
 	Delete(ctx context.Context, ids []string) (index.Affected, []string, error)
 	DeleteWhere(ctx context.Context, where *condition.Condition) (index.Affected, error)
 	UpdatePayload(ctx context.Context, where *condition.Condition, set condition.Fields) (index.Affected, error)
-	UpdateNamed(ctx context.Context, ids []string, set condition.Fields) (index.Affected, []string, error)
+	UpdateByID(ctx context.Context, ids []string, set condition.Fields) (index.Affected, []string, error)
 }
 
 func (d *filesDoor) changer() changer {
@@ -227,7 +227,7 @@ func (d *filesDoor) setN(t *rapid.T, s selection) change {
 		apply: func(p *documents.Picture) outcome { return s.sets(p, n) },
 		do: func(ctx context.Context) (outcome, error) {
 			if s.ids != nil {
-				return affected(d.changer().UpdateNamed(ctx, s.ids, fields))
+				return affected(d.changer().UpdateByID(ctx, s.ids, fields))
 			}
 			where, err := s.condition()
 			if err != nil {

@@ -44,7 +44,7 @@ func TestWhatADocumentMayBe(t *testing.T) {
 	defer func() { require.NoError(t, st.Close(context.Background())) }()
 	_, err = st.Declare(ctx, served, collection.Config{})
 	require.NoError(t, err)
-	service, err := server.New(st.Set(), tinyEncoder{}, nil)
+	service, err := server.New(st.Catalog(), tinyEncoder{}, nil)
 	require.NoError(t, err)
 	program, err := plaid.Create(ctx, filepath.Join(dir, "go.plaid"), &plaid.Options{Model: nano})
 	require.NoError(t, err)

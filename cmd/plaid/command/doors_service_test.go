@@ -51,7 +51,7 @@ func (d *serviceDoor) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.server, err = server.New(d.store.Set(), tinyEncoder{}, &server.Options{Limits: server.Limits{Quick: -1, Work: -1}})
+	d.server, err = server.New(d.store.Catalog(), tinyEncoder{}, &server.Options{Limits: server.Limits{Quick: -1, Work: -1}})
 	return err
 }
 
@@ -185,7 +185,7 @@ func (d *serviceDoor) update(arrivals []documents.Arrival) change {
 		m := map[string]any{"_id": a.ID, "n": a.N, "text": a.Text}
 		if a.Of != "" {
 			_, n := vectors.SplitPassageID(a.ID)
-			m[vectors.PassageField] = vectors.Passage{Of: a.Of, Number: n, Start: n, End: n + 1}
+			m[vectors.PassageField] = vectors.Passage{ParentID: a.Of, Number: n, Start: n, End: n + 1}
 		}
 		metadata = append(metadata, m)
 	}

@@ -411,9 +411,9 @@ func nothing(alone bool, do func(context.Context) error) func(*rapid.T, *documen
 // partOf reads what is stored.
 func partOf(id string, payload []byte) (documents.Part, error) {
 	part := documents.Part{ID: id}
-	passage, err := vectors.PassageOf(id, payload)
+	passage, err := vectors.PassageFromPayload(id, payload)
 	if passage != nil {
-		part.Of = passage.Of
+		part.Of = passage.ParentID
 	}
 	if len(payload) > 0 {
 		err = errors.Join(err, json.Unmarshal(payload, &part))

@@ -247,7 +247,7 @@ func (e *encoding) write(ctx context.Context, src vectors.Source, payloads *enco
 	// Lengths after pooling.
 	lens := make([]int64, src.Len())
 	for i := range lens {
-		lens[i] = int64(pool.Rows(src.Rows(i), e.pool))
+		lens[i] = int64(pool.PooledRows(src.Rows(i), e.pool))
 		rep.Vectors += lens[i]
 	}
 	if e.matrixSpool == nil {

@@ -24,7 +24,7 @@ func encodingServer(t *testing.T) *httptest.Server {
 	st, err := folders.Open(t.Context(), t.TempDir(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
-	return serving(t, st.Set(), e)
+	return serving(t, st.Catalog(), e)
 }
 
 // serving is a service of some indexes, and of what encodes texts for them.

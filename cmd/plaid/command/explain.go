@@ -123,7 +123,7 @@ func (a *app) explain(ctx context.Context, names *indexNames, path string, quest
 		if question != "" && len(r.Matches) > 0 {
 			r.Pieces, err = findPieces(queries.encoder, question, shard, r.Explanation)
 			switch {
-			case highlight.Unknown(err):
+			case highlight.IsUnknown(err):
 				r.NoPieces = err.Error()
 			case err != nil:
 				return err
@@ -223,11 +223,11 @@ func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search
 	if err != nil {
 		return nil, err
 	}
-	queryTokens, err := highlight.Kept(e, encode.Query, query)
+	queryTokens, err := highlight.KeptTokens(e, encode.Query, query)
 	if err != nil {
 		return nil, err
 	}
-	source, err := highlight.Find(e, payload, nil, x.Tokens, snap.Header().Build.Pool)
+	source, err := highlight.FindSourceText(e, payload, nil, x.Tokens, snap.Header().Build.Pool)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func findPieces(e *encode.Encoder, query string, snap *index.Snapshot, x *search
 			Score:      m.Score,
 		}
 		var text string
-		if p.Field, text, p.Start, p.End = source.Place(d); p.Field != "" {
+		if p.Field, text, p.Start, p.End = source.Locate(d); p.Field != "" {
 			p.Text, p.context = text[p.Start:p.End], markInContext(text, p.Start, p.End)
 		}
 		pieces = append(pieces, p)

@@ -41,7 +41,7 @@ func (oracleDevices) Open(_ context.Context, ordinal int) (kernels.Device, error
 	case 0:
 	case 1:
 		requests := make(chan struct{}, 1)
-		d.Fail = func() error {
+		d.FailWith = func() error {
 			select {
 			case requests <- struct{}{}:
 				return nil

@@ -108,7 +108,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		case err != nil:
 			return err
 		case len(passages) == 0: // NotFound shortens a long id
-			return fmt.Errorf("%s: %w", snap.Path(), snap.NotFound(id))
+			return fmt.Errorf("%s: %w", snap.Path(), snap.NotFoundError(id))
 		case file != "":
 			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
 				out.Plural(len(passages), "passage"))
@@ -162,7 +162,7 @@ func (a *app) showDocuments(ctx context.Context, snap *index.Snapshot, docs []ui
 
 // showDocument prints a live document.
 func (a *app) showDocument(snap *index.Snapshot, ordinal uint32) error {
-	d, err := snap.At(ordinal)
+	d, err := snap.DocumentAt(ordinal)
 	if err != nil {
 		return err
 	}

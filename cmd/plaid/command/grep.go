@@ -90,7 +90,7 @@ const maxLineRunes = 200
 
 // bestLine returns the first line with most of a question's words, and its number, counted from 0.
 func bestLine(text, question string) (number int, line string) {
-	words := human.WordsOf(question)
+	words := human.QuestionWords(question)
 	best := -1
 	i := 0
 	for l := range strings.Lines(text) {

@@ -66,16 +66,16 @@ func (h *highlighter) findSpans(question string, hit *search.Hit) (spans []highl
 		return nil, nil
 	}
 	if question != h.question {
-		h.queryTokens, h.queryError = highlight.Kept(h.encoder, encode.Query, question)
+		h.queryTokens, h.queryError = highlight.KeptTokens(h.encoder, encode.Query, question)
 		h.question = question
 	}
 	if err = h.queryError; err == nil {
 		var d *highlight.SourceText
-		if d, err = highlight.Find(h.encoder, hit.Payload, nil, hit.Tokens, h.poolFactor(hit.Shard)); err == nil {
+		if d, err = highlight.FindSourceText(h.encoder, hit.Payload, nil, hit.Tokens, h.poolFactor(hit.Shard)); err == nil {
 			return d.Spans(question, h.queryTokens, hit.Matches), nil
 		}
 	}
-	if !highlight.Unknown(err) {
+	if !highlight.IsUnknown(err) {
 		return nil, err
 	}
 	if !h.warned {
@@ -99,7 +99,7 @@ func (t *hitTable) payloadSnippet(payload search.Payload, spans []highlight.Span
 		return t.colours.Wrap(out.Clean(out.Snippet([]byte(payload))), limit, 1)
 	}
 	available := limit * t.lines
-	start, end := highlight.Window(text, best, spans, available-available/5)
+	start, end := highlight.BestWindow(text, best, spans, available-available/5)
 	var windowSpans []highlight.Span
 	for _, s := range spans {
 		if s.Field == best && s.Start >= start && s.End <= end {
@@ -107,7 +107,7 @@ func (t *hitTable) payloadSnippet(payload search.Payload, spans []highlight.Span
 			windowSpans = append(windowSpans, s)
 		}
 	}
-	marked := highlight.Mark(text[start:end], best, windowSpans, out.MarkBegin, out.MarkEnd, out.Clean)
+	marked := highlight.MarkSpans(text[start:end], best, windowSpans, out.MarkBegin, out.MarkEnd, out.Clean)
 	if start > 0 {
 		marked = "…" + marked
 	}

@@ -171,7 +171,7 @@ func hitsJSON(payload bool, queries *querySet, i, offset int, found []search.Hit
 		if payload {
 			h.Payload = hit.Payload
 		}
-		if page, _ := vectors.PageOf(hit.Payload); page != nil { // plaid explain reports a bad grid
+		if page, _ := vectors.PageFromPayload(hit.Payload); page != nil { // plaid explain reports a bad grid
 			h.Image, h.Grid = page.Image, page.Grid
 		}
 		if p := hit.Passage; p != nil {
@@ -218,7 +218,7 @@ func (t *stdio) writeRun(layout eval.Layout, header string, queries *querySet, r
 		if err := beir.AddHits(run, queries.ids[i], r.Hits); err != nil {
 			return err
 		}
-		run.Before = r.Offset
+		run.RankOffset = r.Offset
 	}
 	b := bytes.NewBufferString(header)
 	if err := layout.WriteHits(b, run); err != nil {

@@ -100,10 +100,10 @@ func (a *app) importIndex(ctx context.Context, source, path, payload string, o i
 		defer func() { err = errors.Join(err, objects.Close()) }()
 		o.Payload = func(_ int, id string) ([]byte, error) { return objects.Get(id) }
 		o.Unchanged = func() error {
-			if err := objects.Matched(func(text string) { notices = append(notices, text) }); err != nil {
+			if err := objects.CheckMatched(func(text string) { notices = append(notices, text) }); err != nil {
 				return err
 			}
-			return objects.Unchanged()
+			return objects.CheckUnchanged()
 		}
 	}
 	o.LockTimeout = a.lockTimeout

@@ -362,7 +362,7 @@ func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, t
 		Resumed:       r.Resumed,
 		Defaults:      defaults,
 	}
-	if o.PoolBy.OfPages() {
+	if o.PoolBy.NeedsPage() {
 		rep.PoolBy = string(o.PoolBy)
 	}
 	if o.Like != nil {

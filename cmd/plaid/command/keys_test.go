@@ -37,7 +37,7 @@ func TestKeysOfAnyText(t *testing.T) {
 	dir := t.TempDir()
 	st, err := folder.Open(t.Context(), dir, nil)
 	require.NoError(t, err)
-	handler, err := server.New(st.Set(), nil, nil)
+	handler, err := server.New(st.Catalog(), nil, nil)
 	require.NoError(t, err)
 	service := httptest.NewServer(handler)
 	ask := func(path string, body any) (answer map[string]any) {

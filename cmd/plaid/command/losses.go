@@ -95,7 +95,7 @@ func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
 		Setting: s,
 		Recall:  x.Mean(),
 		Worst:   1,
-		Wanted:  x.Wanted(),
+		Wanted:  x.ExhaustiveHits(),
 		Lost:    x.Lost(),
 	}
 	for i := range x.Queries {
@@ -112,7 +112,7 @@ func (r *losses) addPruning(s quality.Setting, x *quality.Recall) {
 func (r *losses) addCompression(c *quality.Compression, k int) {
 	r.Compression = &compressionLoss{
 		Docs:       c.Docs,
-		PassedOver: c.Passed,
+		PassedOver: c.Skipped,
 		Reshaped:   c.Reshaped,
 		Overlap:    c.Overlap(k),
 		Worst:      1,

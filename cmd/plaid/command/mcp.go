@@ -90,7 +90,7 @@ A service offers the same tools at /mcp (streamable HTTP), for its tokens.`,
 			if len(args) > 0 {
 				return flags.Usagef("--url is a service with indexes of its own: INDEX does not go with it")
 			}
-			service, err := mcp.At(url, os.Getenv(EnvToken))
+			service, err := mcp.NewRemote(url, os.Getenv(EnvToken))
 			if err != nil {
 				return flags.UsageError{Err: err}
 			}
@@ -117,7 +117,7 @@ A service offers the same tools at /mcp (streamable HTTP), for its tokens.`,
 func (a *app) answerAgent(ctx context.Context, service *mcp.Service) error {
 	if a.interactive {
 		plaid := map[string]any{"command": "plaid", "args": a.args}
-		settings, err := jsontext.Plain(map[string]any{"mcpServers": map[string]any{"plaid": plaid}})
+		settings, err := jsontext.MarshalUnescaped(map[string]any{"mcpServers": map[string]any{"plaid": plaid}})
 		if err != nil {
 			return err
 		}

@@ -201,7 +201,7 @@ func (a *app) openEncoder(ctx context.Context, f *flags.Encoder, indexName strin
 	if err != nil {
 		return nil, nil, err
 	}
-	if indexModel != nil && indexModel.Fingerprint == m.Near && indexModel.Fingerprint != "" {
+	if indexModel != nil && indexModel.Fingerprint == m.NearFingerprint && indexModel.Fingerprint != "" {
 		a.printHint("queries are encoded in %s, the index in %s: their vectors agree to a cosine of .9999",
 			m.Precision, indexModel.Precision)
 	}
@@ -382,7 +382,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 			}
 		}
 	}
-	q.Spool, err = vectors.Collect(ctx, e.Dim(), docs, &vectors.SpoolOptions{Float16: float16})
+	q.Spool, err = vectors.SpoolDocuments(ctx, e.Dim(), docs, &vectors.SpoolOptions{Float16: float16})
 	if err != nil {
 		return nil, err
 	}

@@ -128,7 +128,7 @@ func (a *app) scoreFiles(ctx context.Context, s *scoreFlags, printed *resultFlag
 		return err
 	}
 	if run.onDevice = dev != nil; run.onDevice {
-		run.backend, err = maxsim.On(dev)
+		run.backend, err = maxsim.OnDevice(dev)
 	} else {
 		run.backend, err = maxsim.Select("")
 	}
@@ -380,7 +380,7 @@ func mapDocs(src vectors.Source) *mappedDocs {
 		return nil
 	}
 	switch {
-	case m.Brain:
+	case m.IsBFloat16:
 		return &mappedDocs{m, maxsim.BFloat16(m.U16, m.Dim)}
 	case m.U16 != nil:
 		return &mappedDocs{m, maxsim.Float16(m.U16, m.Dim)}
@@ -434,12 +434,12 @@ func (x *scoring) scoreMapped(ctx context.Context) error {
 				func(i int) error { return w.Check(ctx, i, i+1) })
 		}
 		if err != nil {
-			if changed := w.Unchanged(); changed != nil && errors.Is(err, maxsim.ErrFault) {
+			if changed := w.CheckUnchanged(); changed != nil && errors.Is(err, maxsim.ErrFault) {
 				return changed
 			}
 			return err
 		}
 		from = to
 	}
-	return w.Unchanged()
+	return w.CheckUnchanged()
 }

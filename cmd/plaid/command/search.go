@@ -271,7 +271,7 @@ func (w *answerer) cutToPage(page search.Page, results []search.Result) {
 					"are fewer; is one file a copy of another?", h.ID)
 			}
 			seen[h.ID] = h.Shard
-			return seenBefore || toSkip >= 0 || !page.Enough(h.Score)
+			return seenBefore || toSkip >= 0 || !page.HasMinScore(h.Score)
 		})
 	}
 }
@@ -359,7 +359,7 @@ func statsTable(b *bytes.Buffer, s search.Stats) {
 	count("… tokens", s.ExactTokens)
 	count("refined scores", s.RefinedDocs)
 	table.Line("… largest share of the error bound", fmt.Sprintf("%.3f", s.BoundShare), "")
-	count("… queries that took the worst bound", s.Worst)
+	count("… queries that took the worst bound", s.WorstBound)
 	for _, p := range s.Shards {
 		count(fmt.Sprintf("hits of file %d", p.Shard), p.Hits)
 	}

@@ -41,7 +41,7 @@ func parseServiceAddress(address string) (service *mcp.Service, name string, err
 		return nil, "", flags.Usagef("%s: an address of an index ends in its name", address)
 	}
 	u.Path = strings.Join(append([]string{""}, parts...), "/")
-	service, err = mcp.At(u.String(), os.Getenv(EnvToken))
+	service, err = mcp.NewRemote(u.String(), os.Getenv(EnvToken))
 	if err != nil {
 		return nil, "", flags.UsageError{Err: err}
 	}
@@ -218,10 +218,10 @@ func askService(ctx context.Context, service *mcp.Service, name, text string, s 
 			_, hit.Payload = splitMetadata(passage.Metadata)
 			if passage.Number != nil && *passage.Number >= 0 {
 				hit.Passage = &vectors.Passage{
-					Of:     h.ID,
-					Number: *passage.Number,
-					Start:  passage.Start,
-					End:    passage.End,
+					ParentID: h.ID,
+					Number:   *passage.Number,
+					Start:    passage.Start,
+					End:      passage.End,
 				}
 			}
 			set.serviceSpans[hit] = passage.Spans
@@ -248,7 +248,7 @@ func splitMetadata(metadata json.RawMessage) (id string, payload search.Payload)
 	}
 	_ = json.Unmarshal(metadata, &withID) // an error leaves the id empty
 	stored, err := condition.Fields{"_id": json.RawMessage("null"),
-		"_subset_": json.RawMessage("null")}.NullRemoves().Merge(metadata)
+		"_subset_": json.RawMessage("null")}.WithNullRemoving().Merge(metadata)
 	if err != nil {
 		return withID.ID, search.Payload(metadata)
 	}

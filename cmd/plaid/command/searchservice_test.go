@@ -48,7 +48,7 @@ func TestSearchService(t *testing.T) {
 	defer docs.Close()
 	encoder, err := docs.Encoder(ctx)
 	require.NoError(t, err)
-	service := serving(t, docs.Set(), encoder)
+	service := serving(t, docs.Catalog(), encoder)
 	for i, more := range args {
 		for _, address := range []string{"/docs", "/indices/docs/"} {
 			code, stdout, stderr := try(t, append([]string{"search", service.URL + address, "who makes honey?"}, more...)...)
@@ -110,7 +110,7 @@ func TestWhyThereAreNoWords(t *testing.T) {
 	defer docs.Close()
 	encoder, err := docs.Encoder(ctx)
 	require.NoError(t, err)
-	service := serving(t, docs.Set(), encoder)
+	service := serving(t, docs.Catalog(), encoder)
 	for _, where := range []string{path, service.URL + "/index"} {
 		code, _, stderr := try(t, "search", where, "who hunts?", "--highlight", "--json")
 		require.Equal(t, exitOK, code, stderr)

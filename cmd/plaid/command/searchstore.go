@@ -33,7 +33,7 @@ func (op *opener) withStore(ctx context.Context, address string, c cluster.Confi
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
-	c.Place, c.Logger = address, op.logger()
+	c.StoreAddress, c.Logger = address, op.logger()
 	collections, err := cluster.Open(ctx, c)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (op *opener) withStore(ctx context.Context, address string, c cluster.Confi
 func findStoreIndex(collections *cluster.Cluster, name string) (collection.Collection, error) {
 	c, err := collections.Get(name)
 	if errors.Is(err, collection.ErrUnknown) {
-		err = fmt.Errorf("%s: %w; %s", collections.Place(), err, availableIndexes(collections.Names(), name))
+		err = fmt.Errorf("%s: %w; %s", collections.Location(), err, availableIndexes(collections.Names(), name))
 	}
 	return c, err
 }

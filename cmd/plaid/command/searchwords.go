@@ -150,16 +150,16 @@ func (m *wordSearch) questionText(batch *querySet, i int) string {
 // fuseBatch fuses the results of a batch by vectors with the results by the words of its questions.
 func (m *wordSearch) fuseBatch(ctx context.Context, batch *querySet, results []search.Result) error {
 	p := m.options.Page()
-	sides := p.Sides(m.docCount)
+	sides := p.RankingPage(m.docCount)
 	for i := range results {
 		wordHits, err := m.rankWords(ctx, m.questionText(batch, i), sides.K)
 		if err == nil {
 			var fused []search.RankedHit
 			allScores := search.Page{Offset: p.Offset, K: p.K}
-			fused, err = m.flags.Fuse(search.Ranked(results[i].Hits), search.Ranked(wordHits), allScores, sides)
+			fused, err = m.flags.Fuse(search.RankedHits(results[i].Hits), search.RankedHits(wordHits), allScores, sides)
 			if err == nil {
 				fused = slices.DeleteFunc(fused, func(h search.RankedHit) bool {
-					return !p.Enough(float32(h.Score)) // the score that is printed
+					return !p.HasMinScore(float32(h.Score)) // the score that is printed
 				})
 				results[i].Hits, err = m.completeHits(ctx, batch, i, fused)
 				results[i].K, results[i].Offset = p.K, p.Offset
@@ -224,7 +224,7 @@ func (m *wordSearch) answerHybrid(ctx context.Context, questions []string, answe
 		}
 	}
 	m.engine = engine
-	o.SetPage(o.Page().Sides(m.docCount))
+	o.SetPage(o.Page().RankingPage(m.docCount))
 	// Matches, and payloads that can be read later, are added to the fused hits alone.
 	o.Payload, o.Matches = o.Payload && (o.Group != "" || m.payload == nil), false
 	return m.open(ctx, func() error {
@@ -290,7 +290,7 @@ func (m *wordSearch) answerWords(ctx context.Context, ids, texts []string, fromA
 				wordHits, err := m.rankWords(ctx, batch.questions[i], p.End())
 				if err == nil {
 					results[i].Offset = p.Offset
-					results[i].Hits, err = m.completeHits(ctx, batch, i, search.Ranked(p.Hits(wordHits)))
+					results[i].Hits, err = m.completeHits(ctx, batch, i, search.RankedHits(p.Hits(wordHits)))
 				}
 				if err != nil {
 					return fmt.Errorf("query %q: %w", batch.displayName(i), err)

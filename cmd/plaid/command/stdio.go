@@ -278,7 +278,7 @@ func (t *stdio) writeFile(ctx context.Context, flag, path, index string, fill fu
 		return fill(t.out)
 	}
 	err := files.WriteAtomic(ctx, path, fill, index)
-	if errors.Is(err, files.ErrSame) {
+	if errors.Is(err, files.ErrOutputIsInput) {
 		return flags.Usagef("--%s names the index itself", flag)
 	}
 	return err

@@ -87,7 +87,7 @@ func (s *spooling) admittedTexts(
 			var p *vectors.Passage
 			if err == nil && t.ID != "" {
 				// Errors of PassageOf are reported later.
-				if p, _ = vectors.PassageOf(t.ID, t.Payload); p != nil && !passages {
+				if p, _ = vectors.PassageFromPayload(t.ID, t.Payload); p != nil && !passages {
 					err = errPassages
 				}
 			}
@@ -100,9 +100,9 @@ func (s *spooling) admittedTexts(
 			// Pass the last group on if the text does not belong to it.
 			document := index.Arrival{ID: t.ID}
 			if p != nil {
-				document.Parent = p.Of
+				document.Parent = p.ParentID
 			}
-			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.Of) && !passGroup() {
+			if n := len(documents); n > 0 && (p == nil || documents[n-1].Parent != p.ParentID) && !passGroup() {
 				return
 			}
 			// Add the text to the group, which is complete if the text is a whole document.

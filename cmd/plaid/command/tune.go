@@ -260,7 +260,7 @@ func defaultsText(line func(name, format string, args ...any), d *storage.Defaul
 	}
 	line(method, "%s%s", d.Time.Format("2006-01-02 15:04:05 MST"), grown)
 	for _, c := range d.Classes {
-		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingFromDefaults(c), quality.InWords(c, d.Passages))
+		line(fmt.Sprintf("  k ≤ %d", c.K), "%v; %s", settingFromDefaults(c), quality.DescribeClass(c, d.Passages))
 	}
 }
 
@@ -310,6 +310,6 @@ func checkedLines(b *bytes.Buffer, d *storage.Defaults) {
 		if c.Effort != 0 && c.Effort != 1 {
 			setting = quality.Setting{Effort: c.Effort}.String() + "; "
 		}
-		fmt.Fprintf(b, "k ≤ %d: %s%s\n", c.K, setting, quality.InWords(c, d.Passages))
+		fmt.Fprintf(b, "k ≤ %d: %s%s\n", c.K, setting, quality.DescribeClass(c, d.Passages))
 	}
 }

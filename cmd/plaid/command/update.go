@@ -68,7 +68,7 @@ condition need only be in one of them.`,
 			if c != nil {
 				n, err = ix.UpdatePayload(ctx, c, fields)
 			} else {
-				n, _, err = ix.UpdateNamed(ctx, args[1:], fields)
+				n, _, err = ix.UpdateByID(ctx, args[1:], fields)
 			}
 			if err != nil {
 				return err

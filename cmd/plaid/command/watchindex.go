@@ -111,7 +111,7 @@ func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, e
 		if !snap.Live(ordinal) {
 			continue
 		}
-		d, err := snap.At(ordinal)
+		d, err := snap.DocumentAt(ordinal)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ func (m *watchModel) documents(ix *index.Index) map[string][]*index.StoredDocume
 		if !snap.Live(ordinal) {
 			continue
 		}
-		d, err := snap.At(ordinal)
+		d, err := snap.DocumentAt(ordinal)
 		require.NoError(m.t, err)
 		d.Payload = bytes.Clone(d.Payload)
 		var is struct{ Path string }

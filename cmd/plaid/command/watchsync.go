@@ -284,7 +284,7 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 	case s.moved:
 		return nil
 	}
-	d, err := snap.At(docs.Minimum())
+	d, err := snap.DocumentAt(docs.Minimum())
 	if err != nil {
 		return err
 	}

@@ -66,11 +66,11 @@ type Config struct {
 	Partial string
 
 	// Files are paths of index files that are served in place of a folder, and are not changed: see
-	// [store.Shared]. Each index has the name of its file, without .plaid. No setting names Files
+	// [store.OpenShared]. Each index has the name of its file, without .plaid. No setting names Files
 	// or the next three fields: a Go program sets them.
 	Files []string
 	// ReadOnly serves the folder without a lock on it and without changing it: see
-	// [store.ReadOnly].
+	// [store.OpenReadOnly].
 	ReadOnly bool
 	// Backend names the kernels; LockTimeout is how long to wait for another process that has the
 	// data folder open.

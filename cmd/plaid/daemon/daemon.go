@@ -35,7 +35,7 @@ import (
 // queued changes are written, and files are closed. Run writes its log to log; environ is the
 // environment. It calls ready, if that is not nil, with the address when the service listens.
 func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready func(address string)) (err error) {
-	parallel.Spare()
+	parallel.AddSpareProcessors()
 	defer delayCollection()()
 	logger := Logger(log, c.LogFormat, c.LogLevel)
 	closing, reload := &closers{}, &reloader{}
@@ -87,7 +87,7 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 	serving.Handler = stripBasePath(c.BasePath, routeInner(indexes.inner, s))
 	err = c.withModel(ctx, s, indexes.model, logger, closing, func(ctx context.Context) error {
 		c.warnOfRisks(l, o.Tokens != nil, logger)
-		logger.Info("serving", "address", publicAddress(l, c), "data", collections.Place(), "indexes",
+		logger.Info("serving", "address", publicAddress(l, c), "data", collections.Location(), "indexes",
 			len(collections.Names()), "model", c.modelName(), "version", o.Version)
 		if ready != nil {
 			ready(l.Addr().String())
@@ -216,7 +216,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 		if err != nil {
 			return nil, err
 		}
-		collections, closeFiles, err := store.Shared(ctx, paths, &store.Options{
+		collections, closeFiles, err := store.OpenShared(ctx, paths, &store.Options{
 			Threads:     c.Threads,
 			Backend:     c.Backend,
 			LockTimeout: c.LockTimeout,
@@ -256,7 +256,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 			return nil, err
 		}
 		o.Device = device.Info().Name
-		if o.Scorer, err = maxsim.On(kernels.MemberDevices(device)[0]); err != nil {
+		if o.Scorer, err = maxsim.OnDevice(kernels.MemberDevices(device)[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -270,7 +270,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	} else {
 		var st *store.Store
 		if st, closeStore, err = c.openFolder(ctx, storeOptions); err == nil {
-			indexes.collections = st.Set()
+			indexes.collections = st.Catalog()
 		}
 	}
 	if err != nil {
@@ -295,7 +295,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 // openFolder opens the folder of the indexes. It returns the function that closes it.
 func (c *Config) openFolder(ctx context.Context, o *store.Options) (*store.Store, func(context.Context) error, error) {
 	if c.ReadOnly {
-		return store.ReadOnly(ctx, c.Data, o)
+		return store.OpenReadOnly(ctx, c.Data, o)
 	}
 	st, err := store.Open(ctx, c.Data, o)
 	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {

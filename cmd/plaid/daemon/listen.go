@@ -21,12 +21,12 @@ import (
 // openCertificate reads the certificate of the service, and reads it again when its files change.
 // While the files do not match, as happens for a moment when they are replaced, it logs that and
 // keeps the last certificate.
-func openCertificate(cert, key string, log *slog.Logger) (*files.Kept[*tls.Certificate], error) {
+func openCertificate(cert, key string, log *slog.Logger) (*files.WatchedValue[*tls.Certificate], error) {
 	read := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		return &pair, err
 	}
-	certificate, err := files.Keep(read, func(_ *tls.Certificate, err error) {
+	certificate, err := files.WatchValue(read, func(_ *tls.Certificate, err error) {
 		if err != nil {
 			log.Error("the certificate could not be read again and stays as it was", "file", cert, "error", err)
 			return

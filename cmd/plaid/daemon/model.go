@@ -36,7 +36,7 @@ type loadedEncoder struct {
 	model *storage.Model
 }
 
-// Model implements [server.Maker].
+// Model implements [server.ModelEncoder].
 func (m loadedEncoder) Model() *storage.Model { return m.model }
 
 // loadModel loads the model while the service already answers the requests that need none. It calls

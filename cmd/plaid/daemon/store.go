@@ -71,14 +71,14 @@ func nodeName(text string) string {
 func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener, log *slog.Logger, closing *closers) (
 	nodes *cluster.Cluster, data string, err error) {
 	config := cluster.Config{
-		Place:    c.Store,
-		Zone:     c.Zone,
-		Shards:   c.Shards,
-		Replicas: c.Replicas,
-		Index:    *o,
-		Deadline: c.WorkTimeout / 10,
-		Partial:  c.Partial == "allow",
-		Logger:   log,
+		StoreAddress: c.Store,
+		Zone:         c.Zone,
+		Shards:       c.Shards,
+		Replicas:     c.Replicas,
+		Index:        *o,
+		Deadline:     c.WorkTimeout / 10,
+		Partial:      c.Partial == "allow",
+		Logger:       log,
 	}
 	if l == nil {
 		if data, err = os.MkdirTemp("", "plaid-"); err != nil {

@@ -234,7 +234,7 @@ func (e *Encoder) Open(ctx context.Context, opening Opening) (*encode.Encoder, *
 	}
 	m, err := modelof.Of(enc, dir, o)
 	if err == nil && opening.Queries {
-		m.Near = enc.Config().Near
+		m.NearFingerprint = enc.Config().Near
 	}
 	if err == nil {
 		err = checkModel(indexModel, m)
@@ -277,7 +277,7 @@ func ParseModel(s string) (*storage.Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(jsontext.WithoutMark(b), m); err != nil {
+		if err := json.Unmarshal(jsontext.TrimByteOrderMark(b), m); err != nil {
 			return nil, fmt.Errorf("%s: not as plaid encode writes it: %w", s, err)
 		}
 		if err := m.Validate(); err != nil {

@@ -296,7 +296,7 @@ func (q *Queries) Texts(ctx context.Context, questions []string, stdin io.Reader
 		packed, err := files.Unpack(files.ContextReader(ctx, stdin), "stdin")
 		var r *bufio.Reader
 		if err == nil {
-			r, err = files.UnmarkedReader(packed)
+			r, err = files.SkipByteOrderMark(packed)
 		}
 		if err != nil {
 			yield(encode.Text{}, &encode.TextError{Path: "stdin", Row: -1, Err: err})

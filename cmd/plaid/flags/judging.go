@@ -58,7 +58,7 @@ func (e *Judging) Load(ctx context.Context) (*eval.Qrels, error) {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
-		return eval.LoadQrelsOf(e.Qrels, cmp.Or(e.split, "test"))
+		return eval.LoadSplit(e.Qrels, cmp.Or(e.split, "test"))
 	case e.split != "":
 		return nil, Usagef("--split is for a folder, and %s is a file", e.Qrels)
 	}

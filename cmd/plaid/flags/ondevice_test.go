@@ -42,7 +42,7 @@ func TestEncoderOnDevice(t *testing.T) {
 	require.Equal(t, []string{encode.Native, "f32", encode.Device, "f16"}, []string{exact.Backend, exact.Precision, half.Backend, half.Precision})
 	require.EqualValues(t, 99, half.Device.Batches)
 	require.Equal(t, "f16", inF16.Precision)
-	require.Empty(t, inF16.Near, "an index does not keep it")
+	require.Empty(t, inF16.NearFingerprint, "an index does not keep it")
 	require.NotContains(t, inF16.Settings, "device", "nor on what its vectors were made")
 	require.NotEqual(t, inF32.Fingerprint, inF16.Fingerprint)
 
@@ -57,7 +57,7 @@ func TestEncoderOnDevice(t *testing.T) {
 	}{{inF16, nil}, {inF32, on(nil, false)}} {
 		_, m, err := open(x.of, x.on, true)
 		require.NoError(t, err)
-		require.Equal(t, x.of.Fingerprint, m.Near)
+		require.Equal(t, x.of.Fingerprint, m.NearFingerprint)
 		require.NoError(t, x.of.CheckQueries(m))
 		require.ErrorIs(t, x.of.Check(m), storage.ErrModel)
 		_, _, err = open(x.of, x.on, false)

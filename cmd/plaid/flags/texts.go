@@ -244,7 +244,7 @@ func (t *Texts) withPayload(text encode.Text) (encode.Text, error) {
 		text.Payload = payload
 		return text, err
 	}
-	object, err := jsontext.Plain(struct {
+	object, err := jsontext.MarshalUnescaped(struct {
 		Title string `json:"title,omitempty"`
 		Text  string `json:"text"`
 	}{text.Title, text.Text})
@@ -279,7 +279,7 @@ func (t *Texts) payloadWithoutOwnFields(text encode.Text) (payload []byte, err e
 	case 0:
 		return nil, nil
 	}
-	return jsontext.Plain(fields)
+	return jsontext.MarshalUnescaped(fields)
 }
 
 // ownFields are the names that the id, the title and the text have in metadata.

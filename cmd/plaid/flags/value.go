@@ -212,7 +212,7 @@ func Size(p *int64, def int64) pflag.Value { return Value(p, def, "SIZE", human.
 
 // Measures is the value of a flag for a list of measures; the default is the usual ones.
 func Measures(p *[]eval.Measure) pflag.Value {
-	usual, err := eval.ParseMeasureList(eval.UsualMeasures)
+	usual, err := eval.ParseMeasureList(eval.DefaultMeasures)
 	if err != nil {
 		panic(err) // a constant of the program is wrong
 	}

@@ -31,7 +31,7 @@ func TestValues(t *testing.T) {
 		{Nbits(new(int)), "1|2|4|8", "2", map[string]string{"8": "8"}, []string{"3", "0", "", "02"}, "must be 1, 2, 4 or 8"},
 		{Portion(new(float64), 0.99), "X", "0.99", map[string]string{"1": "1", "1e-3": "0.001"}, []string{"0", "1.01", "NaN", ""}, "want a number above 0 and at most 1"},
 		{Enum(new(eval.Ties), eval.TiesTREC, eval.TiesRank), "trec|rank", "trec", map[string]string{"rank": "rank"}, []string{"x"}, "must be trec or rank"},
-		{Measures(new([]eval.Measure)), "LIST", eval.UsualMeasures, map[string]string{"MRR": "RR"}, []string{"foo"}, `measure "foo"`},
+		{Measures(new([]eval.Measure)), "LIST", eval.DefaultMeasures, map[string]string{"MRR": "RR"}, []string{"foo"}, `measure "foo"`},
 	} {
 		require.Equal(t, c.kind, c.value.Type())
 		require.Equal(t, c.def, c.value.String(), c.kind)

@@ -11,7 +11,7 @@ import (
 
 // JSONLine encodes v as one line of JSON.
 func JSONLine(v any) ([]byte, error) {
-	text, err := jsontext.Plain(v)
+	text, err := jsontext.MarshalUnescaped(v)
 	return append(text, '\n'), err
 }
 

@@ -101,7 +101,7 @@ func (r *Replica) putCheckpointIf(ctx context.Context, open *openShard, minBytes
 	path := r.filePath("checkpoint")
 	defer func() { _ = os.Remove(path) }()
 	_ = os.Remove(path)
-	if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
+	if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckChecksums}); err != nil {
 		return err
 	}
 	if entry, err = r.putFile(ctx, path, number); err == nil {
@@ -170,7 +170,7 @@ func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 		if err := r.createEmpty(ctx, &next, codec); err != nil {
 			return fmt.Errorf("codec of generation %d: %w", next.Number, err)
 		}
-		if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckSums}); err != nil {
+		if _, err := open.ix.BackupTo(ctx, path, &index.BackupOptions{Check: index.CheckChecksums}); err != nil {
 			return err
 		}
 		if err := r.reencode(ctx, path, codec); err != nil {

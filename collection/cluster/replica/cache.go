@@ -117,7 +117,7 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 	cfg := r.shard.Config
 	cfg.MaxDocuments = r.maxDocuments
 	r.mu.Unlock()
-	opened := store.Opened{
+	opened := store.OpenIndex{
 		Index:   ix,
 		Write:   true,
 		Journal: open,
@@ -125,7 +125,7 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 		Config:  cfg,
 		Base:    r.shard.Generation.Base,
 	}
-	if open.store, err = store.Over(ctx, map[string]store.Opened{r.collectionName(): opened}, &o); err == nil {
+	if open.store, err = store.FromIndexes(ctx, map[string]store.OpenIndex{r.collectionName(): opened}, &o); err == nil {
 		open.collection, err = open.store.Get(r.collectionName())
 	}
 	open.noteApplied()
@@ -259,7 +259,7 @@ func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, p
 	shown func()) error {
 	// Do so only if the checkpoint has all entries. On Windows, a file that is open cannot be renamed later.
 	end, err := r.journal.End(ctx, c.Position)
-	if err != nil || end != c.Number || files.AsOnWindows {
+	if err != nil || end != c.Number || files.EmulateWindows {
 		return err
 	}
 	ix, err := index.Open(ctx, path, &index.Options{Source: source, Backend: r.cfg.Index.Backend, Logger: r.log})
@@ -268,7 +268,7 @@ func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, p
 	}
 	o := r.cfg.Index
 	o.Logger, o.Committed = r.log, nil
-	st, err := store.Over(ctx, map[string]store.Opened{r.collectionName(): {Index: ix, Config: r.shard.Config}}, &o)
+	st, err := store.FromIndexes(ctx, map[string]store.OpenIndex{r.collectionName(): {Index: ix, Config: r.shard.Config}}, &o)
 	if err != nil {
 		return errors.Join(err, ix.Close())
 	}

@@ -49,7 +49,7 @@ func (b *bench) measurePlainShape(
 	var o maxsim.Operand = d
 	method := "Score"
 	if hold {
-		prepared, err := be.Hold(ctx, d)
+		prepared, err := be.Prepare(ctx, d)
 		if err != nil {
 			return err
 		}

@@ -217,7 +217,7 @@ func TestMerge(t *testing.T) {
 	}
 	for _, payload := range []string{"text", "[1]", "null", `"x"`, "{"} {
 		_, err := fields.Merge([]byte(payload))
-		require.ErrorIs(t, err, condition.ErrNoObject, payload)
+		require.ErrorIs(t, err, condition.ErrNotObject, payload)
 	}
 	dotted := condition.Fields{"a.B": json.RawMessage("1")}
 	for payload, want := range map[string]string{
@@ -264,7 +264,7 @@ func TestMergeSetsWhatItSays(t *testing.T) {
 		}
 		was, set := parts(object.Draw(t, "was")), parts(object.Draw(t, "set"))
 		if rapid.Bool().Draw(t, "null removes") {
-			set = set.NullRemoves()
+			set = set.WithNullRemoving()
 		}
 		if set.Validate() != nil {
 			t.Skip("names that differ in case only")

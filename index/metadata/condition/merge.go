@@ -13,8 +13,8 @@ import (
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
-// ErrNoObject reports a payload that is not a JSON object, and so has no fields to set.
-var ErrNoObject = errors.New("metadata is not a JSON object")
+// ErrNotObject reports a payload that is not a JSON object, and so has no fields to set.
+var ErrNotObject = errors.New("metadata is not a JSON object")
 
 // ErrNested reports an update of a field by a name with dots, if the field is within an object.
 var ErrNested = errors.New("field is within an object, which can only be set as a whole")
@@ -23,8 +23,8 @@ var ErrNested = errors.New("field is within an object, which can only be set as 
 // others.
 type Fields map[string]json.RawMessage
 
-// NullRemoves returns the fields with null replaced by an empty value, which removes the field.
-func (f Fields) NullRemoves() Fields {
+// WithNullRemoving returns the fields with null replaced by an empty value, which removes the field.
+func (f Fields) WithNullRemoving() Fields {
 	out := maps.Clone(f)
 	for key, value := range f {
 		if string(bytes.TrimSpace(value)) == "null" {
@@ -61,7 +61,7 @@ func (f Fields) Validate() error {
 
 // Merge returns the payload with the fields set. Existing fields keep their place and the spelling
 // of their key; new ones follow, sorted. An empty payload is an object without fields; a payload
-// that is not an object is [ErrNoObject]. A name with dots is a key with dots; if the payload has
+// that is not an object is [ErrNotObject]. A name with dots is a key with dots; if the payload has
 // such a field within an object, the error is [ErrNested]. Merge returns nil if fields were removed
 // and none is left.
 func (f Fields) Merge(payload []byte) ([]byte, error) {
@@ -69,7 +69,7 @@ func (f Fields) Merge(payload []byte) ([]byte, error) {
 		payload = []byte("{}")
 	}
 	if !json.Valid(payload) || bytes.TrimSpace(payload)[0] != '{' {
-		return nil, ErrNoObject
+		return nil, ErrNotObject
 	}
 	record := &Record{raw: payload}
 	// Refuse names with dots that lead into an object: only the member of that name may be found.

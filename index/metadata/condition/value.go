@@ -195,7 +195,7 @@ func (v Value) appendJSON(dst []byte) []byte {
 
 // appendQuoted appends a text as JSON, with <, > and & unescaped.
 func appendQuoted(dst []byte, text string) []byte {
-	quoted, _ := jsontext.Plain(text) // never fails: every text can be written as JSON
+	quoted, _ := jsontext.MarshalUnescaped(text) // never fails: every text can be written as JSON
 	return append(dst, quoted...)
 }
 

@@ -132,14 +132,14 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 	n.server = &http.Server{Handler: n.door, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	go func() { _ = n.server.Serve(listener) }()
 	cfg := cluster.Config{
-		Store:   n.gate,
-		Place:   "a test",
-		Dir:     n.Dir,
-		Name:    name,
-		Address: "http://" + listener.Addr().String(),
-		Beat:    Beat,
-		Logger:  logger(name),
-		Index:   store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
+		Store:        n.gate,
+		StoreAddress: "a test",
+		Dir:          n.Dir,
+		Name:         name,
+		Address:      "http://" + listener.Addr().String(),
+		Beat:         Beat,
+		Logger:       logger(name),
+		Index:        store.Options{Threads: 1, Derive: store.DeriveKeywords(nil)},
 	}
 	if c.options.Change != nil {
 		c.options.Change(&cfg)
@@ -255,7 +255,7 @@ func (c *Cluster) Objects(prefix, with string) (names []string) {
 // Declared declares a collection at a node.
 func (n *Node) Declared(t testing.TB, name string, cfg collection.Config) collection.Collection {
 	t.Helper()
-	c, err := n.Declare(t.Context(), name, cfg)
+	c, err := n.Create(t.Context(), name, cfg)
 	require.NoError(t, err)
 	return c
 }

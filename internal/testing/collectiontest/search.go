@@ -36,7 +36,7 @@ func (s *suite) testSearch() {
 		}
 		best := hits(along(2), collection.Selection{}, 1)
 		require.Equal(s, "c", best[0].ID)
-		require.Equal(s, s.numbers["c"], collection.NumberOf(&best[0]))
+		require.Equal(s, s.numbers["c"], collection.HitNumber(&best[0]))
 		m, err := v.MetadataOf(&best[0])
 		require.NoError(s, err)
 		require.JSONEq(s, `{"n":2}`, string(m))
@@ -203,7 +203,7 @@ func (s *suite) testKeywords() {
 			require.NoError(s, err)
 			ids = []string{}
 			for i, h := range hits {
-				require.Equal(s, s.numbers[h.ID], collection.NumberOf(&hits[i]))
+				require.Equal(s, s.numbers[h.ID], collection.HitNumber(&hits[i]))
 				m, err := v.MetadataOf(&hits[i])
 				require.NoError(s, err)
 				require.Contains(s, string(m), `"n"`)
@@ -233,9 +233,9 @@ func (s *suite) testKeywords() {
 		x, err = explains.Explain(s.Context(), q, "d", search.Options{K: 1})
 		require.NoError(s, err)
 		require.NotEqual(s, search.StageReturned, x.Stage)
-		measured, ok := v.(collection.Measured)
+		measured, ok := v.(collection.Traceable)
 		require.True(s, ok, "a measured recall")
-		stage, err := measured.Traced().Trace(s.Context(), q, "c", search.Options{K: 1})
+		stage, err := measured.Tracer().Trace(s.Context(), q, "c", search.Options{K: 1})
 		require.NoError(s, err)
 		require.Equal(s, search.StageReturned, stage)
 		tokens, err := explains.QueryTokens(s.Context(), &q)

@@ -51,7 +51,7 @@ func RunShards(t *testing.T, set collection.Catalog, shards int) {
 	s.change()
 	s.passages()
 	s.testLimit()
-	existed, err := set.Drop(t.Context(), Name)
+	existed, err := set.Remove(t.Context(), Name)
 	require.NoError(t, err)
 	require.True(t, existed)
 	_, err = set.Get(Name)
@@ -74,21 +74,21 @@ func (s *suite) countDocuments(id string) (n int) {
 
 // declare tests declarations, and declares the collection.
 func (s *suite) declare() {
-	existed, err := s.set.Drop(s.Context(), Name)
+	existed, err := s.set.Remove(s.Context(), Name)
 	require.NoError(s, err, "a name that is not there is no error")
 	require.False(s, existed)
 	_, err = s.set.Get(Name)
 	require.ErrorIs(s, err, collection.ErrUnknown)
-	_, err = s.set.Declare(s.Context(), ".bad", collection.Config{})
+	_, err = s.set.Create(s.Context(), ".bad", collection.Config{})
 	require.ErrorIs(s, err, collection.ErrName)
-	_, err = s.set.Declare(s.Context(), Name, collection.Config{Nbits: 3})
+	_, err = s.set.Create(s.Context(), Name, collection.Config{Nbits: 3})
 	require.ErrorIs(s, err, collection.ErrConfig)
-	s.c, err = s.set.Declare(s.Context(), Name, collection.Config{Nbits: 2})
+	s.c, err = s.set.Create(s.Context(), Name, collection.Config{Nbits: 2})
 	require.NoError(s, err)
 	require.Equal(s, Name, s.c.Name())
 	require.Equal(s, 2, s.c.Config().Nbits)
 	require.NoError(s, s.c.Err())
-	_, err = s.set.Declare(s.Context(), Name, collection.Config{})
+	_, err = s.set.Create(s.Context(), Name, collection.Config{})
 	require.ErrorIs(s, err, collection.ErrExists)
 	require.Contains(s, s.set.Names(), Name)
 	_, err = s.c.Snapshot(s.Context())
@@ -172,7 +172,7 @@ func (s *suite) readIDs(v collection.Snapshot, chosen collection.Selection, o co
 func (s *suite) read() {
 	s.withSnapshot(func(v collection.Snapshot) {
 		require.Equal(s, dim, v.Dim())
-		require.GreaterOrEqual(s, v.Most(), 5)
+		require.GreaterOrEqual(s, v.MaxHits(), 5)
 		d, err := v.Describe(s.Context())
 		require.NoError(s, err)
 		require.EqualValues(s, 5, d.Docs)
@@ -281,7 +281,7 @@ func (s *suite) testWhole() {
 	_, err = c.Update(s.Context(), []collection.DocumentInput{document("f", 1)}, collection.UpdateOptions{})
 	require.NoError(s, err)
 	require.Len(s, contents(c), 6)
-	_, err = s.set.Drop(s.Context(), copied)
+	_, err = s.set.Remove(s.Context(), copied)
 	require.NoError(s, err)
 }
 

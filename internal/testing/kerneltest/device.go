@@ -16,7 +16,7 @@ import (
 type Device struct {
 	// Fail is called before each search and each call of Nearest, which return its error. nil
 	// means that none fails.
-	Fail func() error
+	FailWith func() error
 	// Searched counts the queries that were answered.
 	Searched atomic.Int64
 }
@@ -41,10 +41,10 @@ func (d *Device) Close() error { return nil }
 
 // failure returns the error of Fail.
 func (d *Device) failure() error {
-	if d.Fail == nil {
+	if d.FailWith == nil {
 		return nil
 	}
-	return d.Fail()
+	return d.FailWith()
 }
 
 type deviceBuilder struct {

@@ -134,8 +134,8 @@ func checkFast(t *testing.T, c *Case, q kernels.Query, vectors, weights []float3
 		}
 		checkParts(t, c, q, doc, kernels.Fast, v)
 	}
-	q.Require(c.Chunk, nil)
-	q.Fill(0, c.K)
+	q.RequireRows(c.Chunk, nil)
+	q.ComputeRequiredRows(0, c.K)
 	checkShortfall(t, c, q, nil, listed)
 }
 
@@ -155,7 +155,7 @@ func screened(
 	wg.Wait()
 	q.Seal()
 	top := make([]kernels.CentroidScore, q.Len()*n)
-	q.Top(top, n)
+	q.TopCentroids(top, n)
 	return q, top
 }
 
@@ -163,7 +163,7 @@ func screened(
 func checkTop(t *testing.T, plain kernels.Query, got []kernels.CentroidScore, n int) {
 	t.Helper()
 	want := make([]kernels.CentroidScore, len(got))
-	plain.Top(want, n)
+	plain.TopCentroids(want, n)
 	same := 0
 	for i, w := range want {
 		if got[i] == w {
@@ -199,12 +199,12 @@ func sameMaxSim(t *testing.T, c *Case, plain, q kernels.Query) {
 		if docs == nil {
 			n = c.Chunk.Docs()
 			lo := c.Chunk.Offsets[n-1]
-			q.RequireTokens(c.Chunk, int(lo), c.Chunk.Tokens())
+			q.RequireRowsOfTokens(c.Chunk, int(lo), c.Chunk.Tokens())
 		}
-		q.Require(c.Chunk, docs)
+		q.RequireRows(c.Chunk, docs)
 		var wg sync.WaitGroup
 		for lo := 0; lo < c.K; lo += 4096 {
-			wg.Go(func() { q.Fill(lo, min(lo+4096, c.K)) })
+			wg.Go(func() { q.ComputeRequiredRows(lo, min(lo+4096, c.K)) })
 		}
 		wg.Wait()
 		want, got := make([]float32, n), make([]float32, n)

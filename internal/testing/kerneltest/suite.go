@@ -110,7 +110,7 @@ func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, listed []uint3
 			require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%v: %+v", b, short)
 		}
 		for i, doc := range listed {
-			bound := short.Of(c.Codec.LargestFactor(c.Chunk, doc))
+			bound := short.ForFactor(c.Codec.LargestFactor(c.Chunk, doc))
 			if below := float64(fine[i]) - float64(fast[i]); !(below <= bound+1e-30) {
 				t.Fatalf("document %d of %d tokens: level Fast %g, level Fine %g, bound %v %g",
 					doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], fast[i], fine[i], b, bound)
@@ -135,7 +135,7 @@ func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.L
 		q.Maxima(part, c.Chunk, r[0], r[1], level)
 		kernels.MergeMaxima(maxima, part)
 	}
-	if got := q.Total(maxima, level); math.Float32bits(got) != math.Float32bits(want) {
+	if got := q.TotalScore(maxima, level); math.Float32bits(got) != math.Float32bits(want) {
 		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once",
 			level, doc, hi-lo, got, a-lo, b-lo, want)
 	}

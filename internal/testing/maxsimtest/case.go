@@ -31,8 +31,8 @@ func Small(rng *rand.Rand, n int) []float32 {
 	return x
 }
 
-// As rounds rows of dim values to a type. With affine, I8 has zero points.
-func As(t maxsim.Type, x []float32, dim int, affine bool) maxsim.Matrix {
+// RoundedTo rounds rows of dim values to a type. With affine, I8 has zero points.
+func RoundedTo(t maxsim.Type, x []float32, dim int, affine bool) maxsim.Matrix {
 	switch t {
 	case maxsim.F16:
 		return maxsim.ToFloat16(x, dim)
@@ -81,11 +81,11 @@ func (s Side) fromValues(rng *rand.Rand, dim int, values func(*rand.Rand, int) [
 		rows = len(s.Lengths) * longest
 		layout = maxsim.Layout{Count: len(s.Lengths), Stride: longest, Lengths: s.Lengths}
 		if s.Apart > 0 { // the matrix ends with the last item
-			layout.Longest, layout.Stride = longest, longest+s.Apart
+			layout.MaxItemRows, layout.Stride = longest, longest+s.Apart
 			rows += max(len(s.Lengths)-1, 0) * s.Apart
 		}
 	} else if s.Apart > 0 {
-		layout.Longest = longest + 3
+		layout.MaxItemRows = longest + 3
 		rows += s.Apart
 	}
 	if s.Masked > 0 {
@@ -112,7 +112,7 @@ func (s Side) fromValues(rng *rand.Rand, dim int, values func(*rand.Rand, int) [
 			}
 		}
 	}
-	return &maxsim.Batch{Tokens: As(t, x, dim, s.Affine), Layout: layout}
+	return &maxsim.Batch{Tokens: RoundedTo(t, x, dim, s.Affine), Layout: layout}
 }
 
 // Stretch multiplies a share of the rows by numbers of 1e-33 to 1e-28 or of 1e28 to 1e36, so

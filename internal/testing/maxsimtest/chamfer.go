@@ -49,7 +49,7 @@ func (s *suite) checkChamfer(
 	t *testing.T, c *maxsim.ChamferCall, upstream []float32,
 ) (want []float64, g *maxsim.ChamferGradCall) {
 	t.Helper()
-	chamfers := s.b.(maxsim.Chamfers)
+	chamfers := s.b.(maxsim.ChamferScorer)
 	require.NoError(t, chamfers.Chamfer(background(), c))
 	want, _, _ = c.Oracle()
 	requireDistances(t, want, c.Distances)
@@ -71,7 +71,7 @@ func requireDistances(t *testing.T, want []float64, got []float32) {
 
 // chamferTypes covers every type, lengths about those of tiles, and held operands.
 func (s *suite) chamferTypes(t *testing.T) {
-	chamfers := s.b.(maxsim.Chamfers)
+	chamfers := s.b.(maxsim.ChamferScorer)
 	for i, kind := range s.o.typesOrAll() {
 		rng := Rand(uint64(50 + i))
 		dim, xs, ys := []int{2, 40, 33, 130, 64}[i%5], []int{63, 130, 1}, []int{64, 0, 65, 200}
@@ -83,9 +83,9 @@ func (s *suite) chamferTypes(t *testing.T) {
 		for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 			c := newChamferCall(x, y, maxsim.All(), metric, i%2 == 0)
 			want, g := s.checkChamfer(t, c, Normal(rng, len(c.Distances)))
-			hx, err := s.b.Hold(background(), x)
+			hx, err := s.b.Prepare(background(), x)
 			require.NoError(t, err)
-			hy, err := s.b.Hold(background(), y)
+			hy, err := s.b.Prepare(background(), y)
 			require.NoError(t, err)
 			heldCall := *c
 			heldCall.X, heldCall.Y, heldCall.Distances = hx, hy, make([]float32, len(want))
@@ -106,7 +106,7 @@ func (s *suite) chamferTypes(t *testing.T) {
 // chamferReads checks that the vectors of a call do not change, neither by it nor by later ones.
 func (s *suite) chamferReads(t *testing.T) {
 	rng := Rand(62)
-	chamfers := s.b.(maxsim.Chamfers)
+	chamfers := s.b.(maxsim.ChamferScorer)
 	for range 10 {
 		x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1}}.Batch(rng, 4)
 		want := slices.Clone(x.Tokens.F32)
@@ -120,7 +120,7 @@ func (s *suite) chamferReads(t *testing.T) {
 // chamferDifferences compares gradients with central differences of the oracle's distances.
 func (s *suite) chamferDifferences(t *testing.T) {
 	rng := Rand(60)
-	chamfers := s.b.(maxsim.Chamfers)
+	chamfers := s.b.(maxsim.ChamferScorer)
 	for i, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 		x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1, 0, 5}}.Batch(rng, 4)
 		c := newChamferCall(x, y, maxsim.All(), metric, i == 0)
@@ -143,7 +143,7 @@ func (s *suite) chamferDifferences(t *testing.T) {
 // chamferFaults checks that invalid calls are refused, and that canceled contexts end calls.
 func (s *suite) chamferFaults(t *testing.T) {
 	rng := Rand(61)
-	chamfers := s.b.(maxsim.Chamfers)
+	chamfers := s.b.(maxsim.ChamferScorer)
 	x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1}}.Batch(rng, 4)
 	good := newChamferCall(x, y, maxsim.All(), maxsim.L1, false)
 	require.NoError(t, chamfers.Chamfer(background(), good))

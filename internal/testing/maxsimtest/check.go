@@ -54,7 +54,7 @@ func (s *suite) checkScores(t *testing.T, c *maxsim.Call, x *expectation) {
 	stride := q.MaxRows()
 	sizes := x.sizes
 	for p, got := range c.Scores {
-		qi, di := c.At(p, d.Len())
+		qi, di := c.PairAt(p, d.Len())
 		lo, _ := q.Span(qi)
 		var allowed float64
 		for r, a := range argmax[p*stride : (p+1)*stride] {
@@ -111,7 +111,7 @@ func magnitudes(c *maxsim.Call) []float64 {
 	stride := q.MaxRows()
 	sizes := make([]float64, len(c.Scores)*stride)
 	for p := range c.Scores {
-		qi, di := c.At(p, d.Len())
+		qi, di := c.PairAt(p, d.Len())
 		lo, hi := d.Span(di)
 		var longest float64
 		for _, l := range dl[lo:hi] {

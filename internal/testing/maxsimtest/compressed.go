@@ -80,7 +80,7 @@ func (s *suite) compressed(t *testing.T) {
 						require.InDelta(t, want, c.Scores[p], 1e-4*(1+math.Abs(want)))
 					}
 				}
-				h, err := s.b.Hold(background(), d)
+				h, err := s.b.Prepare(background(), d)
 				require.NoError(t, err)
 				defer h.Close()
 				held := *c

@@ -15,10 +15,10 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// Gone returns documents of 128 rows of float32 in a mapped file that has been truncated to
+// TruncatedFile returns documents of 128 rows of float32 in a mapped file that has been truncated to
 // zero bytes, so that reading them is a fault. It skips the test where faults have no address,
 // as in an emulator.
-func Gone(t *testing.T, rows, dim int) *maxsim.Batch {
+func TruncatedFile(t *testing.T, rows, dim int) *maxsim.Batch {
 	t.Helper()
 	path, size := filepath.Join(t.TempDir(), "values"), 4*dim*rows
 	require.NoError(t, os.WriteFile(path, make([]byte, size), 0o666))

@@ -134,8 +134,8 @@ func (s *suite) gradientBuffers(t *testing.T) {
 	for _, kind := range []maxsim.Type{maxsim.F32, maxsim.F16, maxsim.BF16} {
 		for _, add := range []bool{false, true} {
 			g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, kind), DD: NewGradient(d, kind)}
-			before := As(kind, Normal(rng, len(d.Tokens.F32)), 16, false)
-			g.DQ.Matrix = As(kind, Normal(rng, len(q.Tokens.F32)), 16, false)
+			before := RoundedTo(kind, Normal(rng, len(d.Tokens.F32)), 16, false)
+			g.DQ.Matrix = RoundedTo(kind, Normal(rng, len(q.Tokens.F32)), 16, false)
 			g.DD.Matrix = before.Slice(0, before.Rows())
 			if kind == maxsim.F32 {
 				g.DD.F32 = append([]float32{}, before.F32...)
@@ -242,7 +242,7 @@ func requireDifferences(t *testing.T, loss func() (float64, []int32), x, gradien
 // chamfer compares distances, nearest rows and gradients with the oracle.
 func (s *suite) chamfer(t *testing.T) {
 	rng := Rand(24)
-	chamfers := s.b.(maxsim.Chamfers)
+	chamfers := s.b.(maxsim.ChamferScorer)
 	for i, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1, maxsim.SquaredL2, maxsim.L1} {
 		for _, dim := range []int{1, 3, 40} {
 			x := Side{Lengths: []int{9, 0, 33}, Masked: 0.2 * float64(i/2), Padded: i == 3}.Batch(rng, dim)
@@ -273,7 +273,7 @@ func (s *suite) checkNearest(t *testing.T, c *maxsim.ChamferCall) {
 				require.Equal(t, w, got[i])
 				continue
 			}
-			xi, yi := c.At(i/stride, yb.Len())
+			xi, yi := c.PairAt(i/stride, yb.Len())
 			if back {
 				xi, yi = yi, xi
 			}

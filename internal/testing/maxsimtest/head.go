@@ -32,7 +32,7 @@ func (s *suite) headScores(t *testing.T) {
 					Padded:  j == 2,
 					Masked:  float64(i%2) / 4,
 				}.Batch(rng, shape.hidden)
-				weights := As(kind, Normal(rng, shape.hidden*shape.dim), shape.hidden, false)
+				weights := RoundedTo(kind, Normal(rng, shape.hidden*shape.dim), shape.hidden, false)
 				c := &maxsim.HeadCall{Q: q, D: d, Head: maxsim.Head{Weights: weights}}
 				if j%2 == 0 {
 					c.Head.Bias = Normal(rng, shape.dim)
@@ -72,7 +72,7 @@ func (s *suite) checkHead(t *testing.T, c *maxsim.HeadCall) {
 	for i := range c.Scores {
 		c.Scores[i] = float32(math.NaN())
 	}
-	require.NoError(t, s.b.(maxsim.Heads).ScoreHead(background(), c))
+	require.NoError(t, s.b.(maxsim.HeadScorer).ScoreHead(background(), c))
 	want := c.Oracle()
 	q, d := c.Q.(*maxsim.Batch), c.D.(*maxsim.Batch)
 	w := maxsim.Single(c.Head.Weights)
@@ -88,7 +88,7 @@ func (s *suite) checkHead(t *testing.T, c *maxsim.HeadCall) {
 	tokens := c.Head.OracleTokens(d, false)
 	e := s.o.epsilon(d.Tokens.Type, d.Tokens.Dim) + s.o.epsilon(d.Tokens.Type, q.Tokens.Dim)
 	for p, got := range c.Scores {
-		qi, di := c.At(p, d.Len())
+		qi, di := c.PairAt(p, d.Len())
 		dlo, dhi := d.Span(di)
 		var largest float64 // bound of the sum of the magnitudes of a token vector's terms
 		for r := dlo; r < dhi; r++ {
@@ -129,11 +129,11 @@ func (s *suite) headHeld(t *testing.T) {
 	}
 	s.checkHead(t, c)
 	want := append([]float32(nil), c.Scores...)
-	hd, err := s.b.Hold(background(), d)
+	hd, err := s.b.Prepare(background(), d)
 	require.NoError(t, err)
-	hq, err := s.b.Hold(background(), q)
+	hq, err := s.b.Prepare(background(), q)
 	require.NoError(t, err)
-	heads := s.b.(maxsim.Heads)
+	heads := s.b.(maxsim.HeadScorer)
 	heldCall := *c
 	heldCall.D, heldCall.Q, heldCall.Scores = hd, hq, make([]float32, 6)
 	require.NoError(t, heads.ScoreHead(background(), &heldCall))

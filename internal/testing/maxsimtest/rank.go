@@ -28,7 +28,7 @@ func (s *suite) ranking(t *testing.T) {
 		allScores := NewCall(q, d, maxsim.All(), terms)
 		allScores.Argmax = nil
 		require.NoError(t, s.b.Score(background(), allScores))
-		h, err := s.b.Hold(background(), d)
+		h, err := s.b.Prepare(background(), d)
 		require.NoError(t, err)
 		for _, k := range []int{0, 1, 10, 300, nd + 3} {
 			for _, documents := range []maxsim.Operand{d, h} {

@@ -62,7 +62,7 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 	if _, ok := s.b.(maxsim.Ranker); ok {
 		t.Run("Rank", s.ranking)
 	}
-	if _, ok := s.b.(maxsim.Heads); ok {
+	if _, ok := s.b.(maxsim.HeadScorer); ok {
 		t.Run("Head", s.headScores)
 	}
 	t.Run("Held", s.heldOperands)
@@ -72,7 +72,7 @@ func Run(t *testing.T, b maxsim.Backend, o Options) {
 	t.Run("Concurrent", s.concurrent)
 	t.Run("Context", s.contexts)
 	t.Run("BadInput", s.badInput)
-	if _, ok := b.(maxsim.Chamfers); ok {
+	if _, ok := b.(maxsim.ChamferScorer); ok {
 		t.Run("Chamfer", s.chamfer)
 		t.Run("ChamferTypes", s.chamferTypes)
 		t.Run("ChamferDifferences", s.chamferDifferences)
@@ -158,7 +158,7 @@ func pairsOf(rng *rand.Rand, nq, nd int) map[string]maxsim.Pairs {
 		"range":       maxsim.Range(1, nd-2),
 		"empty range": maxsim.Range(1, 0),
 		"candidates":  maxsim.Candidates(4, list(4*nq, nd)),
-		"own":         maxsim.Own(nd / nq),
+		"own":         maxsim.OwnDocuments(nd / nq),
 		"listed":      maxsim.Listed(list(9, nq), list(9, nd)),
 		"none listed": maxsim.Listed(nil, nil),
 	}
@@ -326,9 +326,9 @@ func (s *suite) heldOperands(t *testing.T) {
 				}
 				clear(d.Tokens.F32[3*dim : 9*dim])
 			}
-			hd, err := s.b.Hold(background(), d)
+			hd, err := s.b.Prepare(background(), d)
 			require.NoError(t, err)
-			hq, err := s.b.Hold(background(), q)
+			hq, err := s.b.Prepare(background(), q)
 			require.NoError(t, err)
 			for _, p := range pairsOf(rng, q.Len(), d.Len()-1) {
 				if p.Kind == maxsim.CandidatePairs && p.Docs == nil {
@@ -356,7 +356,7 @@ func (s *suite) heldOperands(t *testing.T) {
 	c := NewCall(side.Batch(rng, 4), side.Batch(rng, 4), maxsim.All(), maxsim.Terms{})
 	c.Q = foreign{c.Q}
 	require.ErrorIs(t, s.b.Score(background(), c), maxsim.ErrForeign)
-	_, err := s.b.Hold(background(), maxsim.Packed(maxsim.Float32(nil, 4), []int{1}))
+	_, err := s.b.Prepare(background(), maxsim.Packed(maxsim.Float32(nil, 4), []int{1}))
 	require.ErrorIs(t, err, kernels.ErrShape)
 }
 
@@ -367,7 +367,7 @@ type foreign struct{ maxsim.Operand }
 func (s *suite) concurrent(t *testing.T) {
 	rng := Rand(11)
 	d := Side{Lengths: []int{30, 5, 0, 70, 12}}.Batch(rng, 32)
-	h, err := s.b.Hold(background(), d)
+	h, err := s.b.Prepare(background(), d)
 	require.NoError(t, err)
 	defer h.Close()
 	var wg sync.WaitGroup
@@ -404,7 +404,7 @@ func (s *suite) contexts(t *testing.T) {
 	q, d := Side{Lengths: []int{8, 5}}.Batch(rng, 32), Side{Lengths: []int{30, 5}}.Batch(rng, 32)
 	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
 	require.ErrorIs(t, s.b.Score(over, c), context.Canceled)
-	_, err := s.b.Hold(over, d)
+	_, err := s.b.Prepare(over, d)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, s.b.Score(background(), c))
 	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, maxsim.F32)}

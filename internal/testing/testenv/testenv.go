@@ -38,10 +38,10 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// SetFilesAsOnWindows sets [files.AsOnWindows] if the variable PLAID_AS_ON_WINDOWS is set. Main
+// SetFilesAsOnWindows sets [files.EmulateWindows] if the variable PLAID_AS_ON_WINDOWS is set. Main
 // calls it; another TestMain has to, before anything is open.
 func SetFilesAsOnWindows() {
-	files.AsOnWindows = files.AsOnWindows || os.Getenv("PLAID_AS_ON_WINDOWS") != ""
+	files.EmulateWindows = files.EmulateWindows || os.Getenv("PLAID_AS_ON_WINDOWS") != ""
 }
 
 // RAMDir returns a folder for tests that commit often and do not depend on the disk: in memory,

@@ -25,9 +25,9 @@ func TestNoAllocations(t *testing.T) {
 			q := side.Batch(rng, 48)
 			side.Lengths = []int{5, 70, 0, 3}
 			d := side.Batch(rng, 48)
-			h, err := b.Hold(ctx, d)
+			h, err := b.Prepare(ctx, d)
 			require.NoError(t, err)
-			for _, p := range []maxsim.Pairs{maxsim.All(), maxsim.Own(2), maxsim.Listed([]int32{1, 0}, []int32{3, 1})} {
+			for _, p := range []maxsim.Pairs{maxsim.All(), maxsim.OwnDocuments(2), maxsim.Listed([]int32{1, 0}, []int32{3, 1})} {
 				c := maxsimtest.NewCall(q, d, p, maxsim.Terms{Threads: 1, Normalize: true})
 				held := *c
 				held.D = h

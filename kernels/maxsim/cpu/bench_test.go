@@ -57,7 +57,7 @@ func BenchmarkScore(b *testing.B) {
 						call := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{Threads: 1})
 						call.Argmax = nil
 						if hold {
-							call.D, err = be.Hold(context.Background(), d)
+							call.D, err = be.Prepare(context.Background(), d)
 							require.NoError(b, err)
 						}
 						for b.Loop() {

@@ -31,7 +31,7 @@ type chamfer struct {
 	pool        parallel.Pool
 }
 
-// Chamfer implements [maxsim.Chamfers].
+// Chamfer implements [maxsim.ChamferScorer].
 func (b *backend) Chamfer(ctx context.Context, call *maxsim.ChamferCall) (err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := call.Check()
@@ -74,7 +74,7 @@ func (c *chamfer) run(ctx context.Context) error {
 			c.pairItems[i] = resize(c.pairItems[i], n)
 		}
 		for p := range n {
-			x, y := c.call.At(p, c.work.Y.Len())
+			x, y := c.call.PairAt(p, c.work.Y.Len())
 			c.pairItems[0][p], c.pairItems[1][p] = int32(x), int32(y)
 		}
 		c.chooseCentres()
@@ -148,7 +148,7 @@ func (c *chamfer) findNearestL2(ctx context.Context, side int, x, y *maxsim.Batc
 // Run adds up the distances of a pair.
 func (c *chamfer) Run(_, p int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	x, y := c.call.At(p, c.work.Y.Len())
+	x, y := c.call.PairAt(p, c.work.Y.Len())
 	c.call.Distances[p] = float32(c.sideDistance(p, 0, c.x, c.y, x, y) + c.sideDistance(p, 1, c.y, c.x, y, x))
 	return nil
 }
@@ -297,7 +297,7 @@ type chamferGradients struct {
 	pool    parallel.Pool
 }
 
-// ChamferGradients implements [maxsim.Chamfers].
+// ChamferGradients implements [maxsim.ChamferScorer].
 func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) (err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := call.Check()
@@ -348,7 +348,7 @@ func (g *chamferGradients) Run(worker, item int) error {
 	clear(sums)
 	for i := range g.grouped.pairCount(item) {
 		p := g.grouped.pairOfItem(item, i)
-		x, y := g.call.At(p, g.work.Y.Len())
+		x, y := g.call.PairAt(p, g.work.Y.Len())
 		if g.side == 1 {
 			y = x
 		}

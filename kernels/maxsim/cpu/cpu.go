@@ -43,7 +43,7 @@ type backend struct {
 // Name implements [maxsim.Backend].
 func (b *backend) Name() string { return b.tier.Name }
 
-// held is a batch that [backend.Hold] validated and, where that pays, rounded.
+// held is a batch that [backend.Prepare] validated and, where that pays, rounded.
 type held struct {
 	owner  *backend
 	batch  *maxsim.Batch
@@ -54,14 +54,14 @@ type held struct {
 // Shape implements [maxsim.Operand].
 func (h *held) Shape() maxsim.Shape { return h.batch.Shape() }
 
-// Close implements [maxsim.Held].
+// Close implements [maxsim.PreparedBatch].
 func (h *held) Close() error {
 	h.closed.Store(true)
 	return nil
 }
 
-// Hold implements [maxsim.Backend].
-func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (_ maxsim.Held, err error) {
+// Prepare implements [maxsim.Backend].
+func (b *backend) Prepare(ctx context.Context, batch *maxsim.Batch) (_ maxsim.PreparedBatch, err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	if err := batch.Validate(); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 func TestFault(t *testing.T) {
 	ctx := context.Background()
 	const dim, rows = 64, 4096
-	d := maxsimtest.Gone(t, rows, dim)
+	d := maxsimtest.TruncatedFile(t, rows, dim)
 	q := maxsimtest.Side{Lengths: []int{32}}.Batch(maxsimtest.Rand(1), dim)
 	for _, name := range maxsim.Backends() {
 		b, err := maxsim.Select(name)
@@ -26,7 +26,7 @@ func TestFault(t *testing.T) {
 			terms := maxsim.Terms{Threads: threads}
 			c := maxsimtest.NewCall(q, d, maxsim.All(), terms)
 			require.ErrorIs(t, b.Score(ctx, c), maxsim.ErrFault, name)
-			if held, err := b.Hold(ctx, d); err == nil {
+			if held, err := b.Prepare(ctx, d); err == nil {
 				c.D = held
 				require.ErrorIs(t, b.Score(ctx, c), maxsim.ErrFault, name)
 			} else {

@@ -21,7 +21,7 @@ type head struct {
 // headValues is about the number of hidden values of a block.
 const headValues = 1 << 16
 
-// ScoreHead implements [maxsim.Heads].
+// ScoreHead implements [maxsim.HeadScorer].
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), faultError)
 	w, err := c.Check()

@@ -45,7 +45,7 @@ func (x *gradients) pullQueryRows(w *puller, q, first int) {
 				if a < 0 {
 					continue
 				}
-				_, d := x.call.At(p, x.work.D.Len())
+				_, d := x.call.PairAt(p, x.work.D.Len())
 				dlo, _ := x.d.Span(d)
 				w.sources = append(w.sources, uint32(dlo+int(a)))
 				w.factors = append(w.factors, x.sourceFactor(w, p, r, 1, dlo+int(a), w.inverse[r-from]))
@@ -97,7 +97,7 @@ func (x *gradients) visitWinners(p piece, visit func(pair, row int, token int32)
 	d := int(p.item)
 	for i := range x.grouped.pairCount(d) {
 		pair := x.grouped.pairOfItem(d, i)
-		q, _ := x.call.At(pair, x.work.D.Len())
+		q, _ := x.call.PairAt(pair, x.work.D.Len())
 		lo, hi := x.q.Span(q)
 		for s, a := range x.call.Argmax[pair*x.work.Stride:][:hi-lo] {
 			if a >= p.from && a < p.to {

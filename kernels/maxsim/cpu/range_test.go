@@ -45,7 +45,7 @@ func TestRowsApartSameBits(t *testing.T) {
 				require.NoError(t, b.Score(ctx, got))
 				requireBest(t, d, want.Scores, got.Scores, got.Argmax)
 				for _, c := range []*maxsim.Call{want, got} {
-					require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, &maxsim.HeadCall{
+					require.NoError(t, b.(maxsim.HeadScorer).ScoreHead(ctx, &maxsim.HeadCall{
 						Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: terms, Scores: c.Scores, Head: head}))
 				}
 				requireBest(t, d, want.Scores, got.Scores, nil)

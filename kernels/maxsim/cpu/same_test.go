@@ -103,7 +103,7 @@ func TestScreenedSameBits(t *testing.T) {
 			for r := range d.Tokens.Rows() {
 				change(d.Tokens.F32[r*dim:(r+1)*dim], base, r)
 			}
-			d.Tokens = maxsimtest.As(kind, d.Tokens.F32, dim, false)
+			d.Tokens = maxsimtest.RoundedTo(kind, d.Tokens.F32, dim, false)
 			requireScreened(t, q, d, func(bool) bool { return dim > 31 })
 		}
 	}
@@ -168,7 +168,7 @@ func requireScreened(t *testing.T, q, d *maxsim.Batch, want func(normalize bool)
 			require.NoError(t, plain.Score(context.Background(), c))
 		}
 		for _, b := range screening {
-			held, err := b.Hold(context.Background(), d)
+			held, err := b.Prepare(context.Background(), d)
 			require.NoError(t, err)
 			for _, docs := range []maxsim.Operand{d, held} {
 				got := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
@@ -242,7 +242,7 @@ func FuzzScore(f *testing.F) {
 			requireSame(t, first, c)
 			if layout&8 > 0 {
 				held := maxsimtest.NewCall(q, d, maxsim.All(), c.Terms)
-				held.D, err = b.Hold(context.Background(), d)
+				held.D, err = b.Prepare(context.Background(), d)
 				require.NoError(t, err)
 				require.NoError(t, b.Score(context.Background(), held))
 				requireSame(t, c, held)
@@ -282,10 +282,10 @@ func TestSegmentsSameBits(t *testing.T) {
 		for kind, pairs := range map[string]maxsim.Pairs{"all": maxsim.All(), "listed": maxsim.Listed(lists[0], lists[1]), "first": maxsim.Range(0, 1)} {
 			want := maxsimtest.NewCall(q, d, pairs, maxsim.Terms{Threads: 1})
 			require.NoError(t, generic.Score(ctx, want))
-			h, err := b.Hold(ctx, d)
+			h, err := b.Prepare(ctx, d)
 			require.NoError(t, err)
 			head := headCall(rng, q, d, pairs)
-			require.NoError(t, generic.(maxsim.Heads).ScoreHead(ctx, head))
+			require.NoError(t, generic.(maxsim.HeadScorer).ScoreHead(ctx, head))
 			wantHead := append([]float32(nil), head.Scores...)
 			for _, threads := range []int{2, 7} {
 				if !effort.Long() && (threads == 7) == (kind == "all") {
@@ -299,7 +299,7 @@ func TestSegmentsSameBits(t *testing.T) {
 						requireSame(t, want, got)
 					}
 					head.Threads = threads
-					require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, head))
+					require.NoError(t, b.(maxsim.HeadScorer).ScoreHead(ctx, head))
 					require.Equal(t, wantHead, head.Scores)
 				})
 			}
@@ -327,12 +327,12 @@ func TestHeadSameBits(t *testing.T) {
 		q := maxsimtest.Side{Type: kind, Lengths: []int{45, 7}}.Batch(rng, 50+i)
 		d := maxsimtest.Side{Type: kind, Lengths: []int{70, 0, 5}, Masked: float64(i) / 5}.Batch(rng, 65+i)
 		c := headCall(rng, q, d, maxsim.All())
-		require.NoError(t, generic.(maxsim.Heads).ScoreHead(ctx, c))
+		require.NoError(t, generic.(maxsim.HeadScorer).ScoreHead(ctx, c))
 		want := append([]float32(nil), c.Scores...)
 		for _, name := range maxsim.Backends() {
 			b, err := maxsim.Select(name)
 			require.NoError(t, err)
-			require.NoError(t, b.(maxsim.Heads).ScoreHead(ctx, c))
+			require.NoError(t, b.(maxsim.HeadScorer).ScoreHead(ctx, c))
 			require.Equal(t, want, c.Scores, name)
 		}
 	}

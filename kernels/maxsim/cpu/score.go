@@ -170,7 +170,7 @@ func (s *scorer) document(unit int) int {
 	case unitDocument:
 		return unit
 	}
-	_, d := s.call.At(unit, s.work.D.Len())
+	_, d := s.call.PairAt(unit, s.work.D.Len())
 	return d
 }
 
@@ -193,7 +193,7 @@ func (s *scorer) pairAndQuery(unit, j int) (pair, query int) {
 	case unitDocument:
 		unit = s.grouped.pairOfItem(unit, j)
 	}
-	query, _ = s.call.At(unit, s.work.D.Len())
+	query, _ = s.call.PairAt(unit, s.work.D.Len())
 	return unit, query
 }
 
@@ -381,7 +381,7 @@ func (g *pairGroups) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {
 
 // itemOfPair returns the query or the document of a pair.
 func (g *pairGroups) itemOfPair(pair int) int {
-	q, d := g.pairs.At(pair, g.work.D.Len())
+	q, d := g.pairs.PairAt(pair, g.work.D.Len())
 	if g.byDoc {
 		return d
 	}

@@ -384,7 +384,7 @@ func isNested(text string) bool {
 
 // quoted returns a string as JSON.
 func quoted(s string) []byte {
-	text, _ := jsontext.Plain(s) // a string never fails
+	text, _ := jsontext.MarshalUnescaped(s) // a string never fails
 	return text
 }
 

@@ -33,7 +33,7 @@ func TestSearchesMakeFewCalls(t *testing.T) {
 			counts{0, 5, 0, 1, 1, 1}},
 		"probed":     {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Probes: 3}}, counts{1, 0, 0, 0, 0, 0}},
 		"two probed": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Probes: 3}, {Vectors: cs.Query(4), K: 3, Probes: 3}}, counts{0, 15, 1, 1, 1, 1}},
-		"two cut": {[]kernels.DeviceQuery{{Vectors: cs.Query(32), K: 3, Probes: 3, Keep: 20}, {Vectors: cs.Query(32), K: 3, Probes: 3, Keep: 20}},
+		"two cut": {[]kernels.DeviceQuery{{Vectors: cs.Query(32), K: 3, Probes: 3, MaxCandidates: 20}, {Vectors: cs.Query(32), K: 3, Probes: 3, MaxCandidates: 20}},
 			counts{0, 17, 1, 1, 1, 1}},
 		"listed": {[]kernels.DeviceQuery{{Vectors: cs.Query(4), K: 3, Docs: []uint32{1, 5, 7}}}, counts{0, 6, 0, 1, 1, 1}},
 	} {

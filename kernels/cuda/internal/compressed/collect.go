@@ -152,7 +152,7 @@ func (t *request) countAlike() {
 func (t *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
 	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && sameSlice(t.live, o.live) &&
-		t.query.Probes == o.query.Probes && t.query.Keep == o.query.Keep && t.query.K <= maxTopK && o.query.K <= maxTopK &&
+		t.query.Probes == o.query.Probes && t.query.MaxCandidates == o.query.MaxCandidates && t.query.K <= maxTopK && o.query.K <= maxTopK &&
 		sameSlice(t.query.Docs, o.query.Docs) && sameSlice(t.query.Allowed, o.query.Allowed)
 }
 

@@ -64,7 +64,7 @@ func TestEngineOnDeviceFollowsTheIndex(t *testing.T) {
 func TestEngineOnTwoDevicesFollowsTheIndex(t *testing.T) {
 	one, _ := newFake()
 	two, _ := newFake()
-	compareEngines(t, kernels.Several(attaching{runtimetest.OpenFake(t, one), 0}, attaching{runtimetest.OpenFake(t, two), 1 << 11}), 5, 60)
+	compareEngines(t, kernels.CombineDevices(attaching{runtimetest.OpenFake(t, one), 0}, attaching{runtimetest.OpenFake(t, two), 1 << 11}), 5, 60)
 	require.Empty(t, one.Faults())
 	require.Empty(t, two.Faults())
 }

@@ -107,17 +107,17 @@ func requireKept(t checker, c *corpus, q *kernels.DeviceQuery, a kernels.DeviceA
 	}
 	require.Equal(t, int64(len(gains)), a.Stats.Candidates)
 	kept := int(a.Stats.ScanDocs)
-	if q.Keep == 0 || len(gains) <= q.Keep {
+	if q.MaxCandidates == 0 || len(gains) <= q.MaxCandidates {
 		require.Len(t, gains, kept)
 		return
 	}
-	require.LessOrEqual(t, kept, q.Keep)
+	require.LessOrEqual(t, kept, q.MaxCandidates)
 	const level = 1.01 / gainLevels
 	reach := 0 // documents that may be of the next level, or above
 	for reach < len(most) && most[reach] >= least[kept]-level {
 		reach++
 	}
-	require.Greater(t, reach, q.Keep, "the next level does not fit")
+	require.Greater(t, reach, q.MaxCandidates, "the next level does not fit")
 	if kept == 0 {
 		return
 	}
@@ -149,7 +149,7 @@ func checkKept(t checker, d *runtime.Device, cfg kerneltest.Config, rng *rand.Ra
 	probes, keep := 1+rng.IntN(8), 1+rng.IntN(c.docs())
 	for range 1 + rng.IntN(4) {
 		lq := []int{1, 5, 32, 33, 70}[rng.IntN(5)]
-		q := kernels.DeviceQuery{Vectors: cs.Query(lq), K: 1 + rng.IntN(10), Probes: probes, Keep: keep}
+		q := kernels.DeviceQuery{Vectors: cs.Query(lq), K: 1 + rng.IntN(10), Probes: probes, MaxCandidates: keep}
 		if rng.IntN(2) == 0 {
 			q.Weights = cs.Weights(lq, -0.5, 1)
 		}

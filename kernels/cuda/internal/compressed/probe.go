@@ -128,7 +128,7 @@ func (b *batch) pickedCentroids() int { return min(b.requests[0].query.Probes+1,
 
 // keptDocs is how many documents of a target that is probed get scores, 0: all that are found.
 func (b *batch) keptDocs(docs int64) int64 {
-	if keep := int64(b.requests[0].query.Keep); keep < docs {
+	if keep := int64(b.requests[0].query.MaxCandidates); keep < docs {
 		return keep
 	}
 	return 0

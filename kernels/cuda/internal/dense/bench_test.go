@@ -64,8 +64,8 @@ func equal(n, tokens int) []int {
 	return l
 }
 
-func holdBatch(b *testing.B, be *backend, x *maxsim.Batch) maxsim.Held {
-	h, err := be.Hold(ctx, x)
+func holdBatch(b *testing.B, be *backend, x *maxsim.Batch) maxsim.PreparedBatch {
+	h, err := be.Prepare(ctx, x)
 	require.NoError(b, err)
 	b.Cleanup(func() { h.Close() })
 	return h
@@ -415,7 +415,7 @@ func BenchmarkGPUChamfer(b *testing.B) {
 				x, y := side.Batch(rng, c.dim), side.Batch(rng, c.dim)
 				hx := holdBatch(b, be, x)
 				hy := holdBatch(b, be, y)
-				call := &maxsim.ChamferCall{X: hx, Y: hy, Pairs: maxsim.Own(1), Metric: metric, Mean: true, Distances: make([]float32, c.sets),
+				call := &maxsim.ChamferCall{X: hx, Y: hy, Pairs: maxsim.OwnDocuments(1), Metric: metric, Mean: true, Distances: make([]float32, c.sets),
 					NearestX: make([]int32, c.sets*c.points), NearestY: make([]int32, c.sets*c.points)}
 				grad := &maxsim.ChamferGradCall{X: hx, Y: hy, Pairs: call.Pairs, Metric: metric, Mean: true, NearestX: call.NearestX, NearestY: call.NearestY,
 					DX: maxsimtest.NewGradient(x, maxsim.F32), DY: maxsimtest.NewGradient(y, maxsim.F32)}

@@ -40,7 +40,7 @@ type chamfer struct {
 	call   *maxsim.ChamferCall
 }
 
-// Chamfer implements [maxsim.Chamfers].
+// Chamfer implements [maxsim.ChamferScorer].
 func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 	w, err := c.Check()
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *chamfer) preparePairs(
 ) (*denseChamferParams, error) {
 	w, n := &rt.Work, len(pairs)
 	for i := range pairs {
-		x, y := c.call.At(lo+i, c.work.Y.Len())
+		x, y := c.call.PairAt(lo+i, c.work.Y.Len())
 		pairs[i] = c.chamferPair(x, y)
 		pairs[i].keyX, pairs[i].keyY = uint64(i*pieces.strides[0]), uint64(n*pieces.strides[0]+i*pieces.strides[1])
 	}
@@ -192,7 +192,7 @@ func (c *chamfer) spreadNearest(lo, n int) {
 		return
 	}
 	for i := lo; i < lo+n; i++ {
-		x, y := c.call.At(i, c.work.Y.Len())
+		x, y := c.call.PairAt(i, c.work.Y.Len())
 		if list := c.call.NearestX; list != nil {
 			spreadRow(&c.x, &c.y, list[i*c.work.StrideX:(i+1)*c.work.StrideX], x, y)
 		}

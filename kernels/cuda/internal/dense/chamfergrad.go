@@ -21,7 +21,7 @@ type chamferGrads struct {
 	lists [2]pairLists // of listed pairs
 }
 
-// ChamferGradients implements [maxsim.Chamfers]: by pulling, the same bits each time.
+// ChamferGradients implements [maxsim.ChamferScorer]: by pulling, the same bits each time.
 func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) error {
 	w, err := call.Check()
 	if err != nil {
@@ -43,7 +43,7 @@ func (g *chamferGrads) makeTables() error {
 	n, ny := g.work.Pairs, g.work.Y.Len()
 	g.pairs = make([]denseChamferPair, n)
 	for p := range n {
-		g.pairs[p] = g.chamferPair(g.call.At(p, ny))
+		g.pairs[p] = g.chamferPair(g.call.PairAt(p, ny))
 	}
 	for i, s := range g.bothSides() {
 		g.items[i] = offsetsOf(s.first)
@@ -57,7 +57,7 @@ func (g *chamferGrads) makeTables() error {
 		given := g.near[i]
 		g.near[i] = make([]int32, len(given))
 		for p := range n {
-			x, y := g.call.At(p, ny)
+			x, y := g.call.PairAt(p, ny)
 			items := [2]int{x, y}
 			lo, hi := p*strides[i], (p+1)*strides[i]
 			if err := gatherRow(s, g.bothSides()[1-i], g.near[i][lo:hi], given[lo:hi], items[i], items[1-i], p); err != nil {

@@ -76,7 +76,7 @@ func TestEveryCallFailsInTurn(t *testing.T) {
 			return driver.Success
 		}
 		work := func() error {
-			h, err := b.Hold(ctx, d)
+			h, err := b.Prepare(ctx, d)
 			if err != nil {
 				return err
 			}
@@ -127,7 +127,7 @@ func TestClosedDevice(t *testing.T) {
 	b := New(dev)
 	rng := maxsimtest.Rand(42)
 	q, d := maxsimtest.Side{Lengths: []int{3}}.Batch(rng, 8), maxsimtest.Side{Lengths: []int{5}}.Batch(rng, 8)
-	h, err := b.Hold(ctx, d)
+	h, err := b.Prepare(ctx, d)
 	require.NoError(t, err)
 	other := New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels())))
 	c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
@@ -356,7 +356,7 @@ func TestWarmCallsTakeLittleMemory(t *testing.T) {
 	b := New(runtimetest.OpenFake(t, runtimetest.Fake(idle))).(*backend)
 	rng := maxsimtest.Rand(1)
 	q, d := maxsimtest.Side{Lengths: []int{3, 40}}.Batch(rng, 8), maxsimtest.Side{Lengths: equal(4000, 2)}.Batch(rng, 8)
-	h, err := b.Hold(ctx, d)
+	h, err := b.Prepare(ctx, d)
 	require.NoError(t, err)
 	defer h.Close()
 	c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})

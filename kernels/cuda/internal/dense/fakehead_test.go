@@ -102,7 +102,7 @@ func TestHeadsInOneKernel(t *testing.T) {
 			q := maxsimtest.Side{Lengths: []int{shape.lq}}.Batch(rng, shape.dim)
 			d := maxsimtest.Side{Type: kind, Lengths: []int{9, 0, 70, 1, 33}, Masked: float64(i%2) / 4}.Batch(rng, shape.hidden)
 			w := maxsimtest.Side{Type: kind, Lengths: []int{shape.dim}}.Batch(rng, shape.hidden).Tokens
-			h, err := b.Hold(ctx, d)
+			h, err := b.Prepare(ctx, d)
 			require.NoError(t, err)
 			for j, docs := range []maxsim.Operand{d, h, d} {
 				if kind == maxsim.I8 && docs == h {

@@ -66,7 +66,7 @@ func TestGPURank(t *testing.T) {
 	c := maxsimtest.NewCall(q, d, maxsim.All(), maxsim.Terms{})
 	c.Argmax = nil
 	require.NoError(t, b.Score(ctx, c))
-	h, err := b.Hold(ctx, d)
+	h, err := b.Prepare(ctx, d)
 	require.NoError(t, err)
 	defer h.Close()
 	for _, k := range []int{1, 100, 7000} {
@@ -101,7 +101,7 @@ func TestGPUHeads(t *testing.T) {
 			head := maxsim.Head{Weights: randomBatch(kind, shape.hidden, equal(1, shape.dim)).Tokens, Bias: maxsimtest.Normal(rng, shape.dim)}
 			q := maxsimtest.Side{Lengths: []int{shape.lq}, Unit: true}.Batch(rng, shape.dim)
 			two := maxsim.Packed(maxsim.Float32(append(slices.Clone(q.Tokens.F32), q.Tokens.F32...), shape.dim), []int{0, shape.lq, 2 * shape.lq})
-			h, err := b.Hold(ctx, d)
+			h, err := b.Prepare(ctx, d)
 			require.NoError(t, err)
 			for _, terms := range []maxsim.Terms{{}, {Normalize: true}} {
 				want := &maxsim.HeadCall{Q: two, D: d, Head: head, Terms: terms, Scores: make([]float32, 2*d.Len())}

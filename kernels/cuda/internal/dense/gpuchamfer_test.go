@@ -43,7 +43,7 @@ func TestGPUChamferIsExact(t *testing.T) {
 				nx, ny := 1500, 700
 				x := maxsim.Single(maxsim.Float32(hardPoints(rng, kind, nx, dim), dim))
 				y := maxsim.Single(maxsim.Float32(hardPoints(rng, kind, ny, dim), dim))
-				hx, err := b.Hold(ctx, x)
+				hx, err := b.Prepare(ctx, x)
 				require.NoError(t, err)
 				c := &maxsim.ChamferCall{X: hx, Y: y, Metric: metric, Distances: make([]float32, 1),
 					NearestX: make([]int32, nx), NearestY: make([]int32, ny)}
@@ -169,7 +169,7 @@ func TestGPUChamferInPlace(t *testing.T) {
 	b := New(runtimetest.OpenGPU(t)).(*backend)
 	for _, dim := range []int{3, 6, 50, 200} {
 		listed := maxsim.Listed([]int32{2, 0, 2}, []int32{1, 1, 5})
-		for kind, pairs := range []maxsim.Pairs{maxsim.All(), maxsim.Own(2), listed} {
+		for kind, pairs := range []maxsim.Pairs{maxsim.All(), maxsim.OwnDocuments(2), listed} {
 			for _, metric := range []maxsim.Metric{maxsim.SquaredL2, maxsim.L1} {
 				rng := maxsimtest.Rand(uint64(dim + kind))
 				stride := [2]int{70, 150}

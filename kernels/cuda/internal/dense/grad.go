@@ -74,8 +74,8 @@ func newPairLists(items, pairs int, item func(pair int) int) (l pairLists) {
 // listBoth lists n pairs by the items of both sides.
 func listBoth(p *maxsim.Pairs, n, nq, nd int) [2]pairLists {
 	return [2]pairLists{
-		newPairLists(nq, n, func(i int) int { query, _ := p.At(i, nd); return query }),
-		newPairLists(nd, n, func(i int) int { _, doc := p.At(i, nd); return doc }),
+		newPairLists(nq, n, func(i int) int { query, _ := p.PairAt(i, nd); return query }),
+		newPairLists(nd, n, func(i int) int { _, doc := p.PairAt(i, nd); return doc }),
 	}
 }
 
@@ -132,7 +132,7 @@ func (d *gradientCall) gather() error {
 	stride, nd := d.size.Stride, d.d.shape.Len()
 	d.arg = make([]int32, len(d.call.Argmax))
 	for i := range d.size.Pairs {
-		query, doc := d.call.At(i, nd)
+		query, doc := d.call.PairAt(i, nd)
 		lo, hi := i*stride, (i+1)*stride
 		if err := gatherRow(&d.q, &d.d, d.arg[lo:hi], d.call.Argmax[lo:hi], query, doc, i); err != nil {
 			return err

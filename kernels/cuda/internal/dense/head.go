@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ScoreHead implements [maxsim.Heads]. For one short query a kernel scores the token
+// ScoreHead implements [maxsim.HeadScorer]. For one short query a kernel scores the token
 // vectors that it makes. For others they are made of hidden states a piece at a time, in
 // rows that are scored while they are in the cache: once for all queries.
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {

@@ -219,7 +219,7 @@ type heldBatch struct {
 // Shape implements [maxsim.Operand].
 func (h *heldBatch) Shape() maxsim.Shape { return h.tokens.shape }
 
-// Close implements [maxsim.Held].
+// Close implements [maxsim.PreparedBatch].
 func (h *heldBatch) Close() error {
 	_ = h.dev.FreeOwner(h)
 	return nil
@@ -235,9 +235,9 @@ func (h *heldBatch) Free() {
 	h.rt.Disown(h)
 }
 
-// Hold implements [maxsim.Backend]. There is one stage on a device: Screen changes
+// Prepare implements [maxsim.Backend]. There is one stage on a device: Screen changes
 // nothing.
-func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, error) {
+func (b *backend) Prepare(ctx context.Context, batch *maxsim.Batch) (maxsim.PreparedBatch, error) {
 	if batch == nil {
 		return nil, fmt.Errorf("%w: no batch", kernels.ErrShape)
 	}

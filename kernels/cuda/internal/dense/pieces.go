@@ -44,8 +44,8 @@ type pairList struct {
 
 func newPairList(p *maxsim.Pairs, n, nd int) pairList {
 	l := pairList{
-		query: func(i int) int { q, _ := p.At(i, nd); return q },
-		doc:   func(i int) int { _, d := p.At(i, nd); return d },
+		query: func(i int) int { q, _ := p.PairAt(i, nd); return q },
+		doc:   func(i int) int { _, d := p.PairAt(i, nd); return d },
 		byDoc: make([]int32, n),
 	}
 	for i := range l.byDoc {
@@ -220,7 +220,7 @@ func (s *scoring) cutDocuments() error {
 		work = (s.d.first[hi] - s.d.first[lo]) * blocks
 	} else {
 		for i := range s.size.Pairs {
-			_, doc := s.call.At(i, nd)
+			_, doc := s.call.PairAt(i, nd)
 			work += s.d.rowCount(doc) * blocks
 		}
 	}

@@ -442,7 +442,7 @@ func (s *scoring) copyResults(slot *slot) {
 		row := s.call.Argmax[to*stride : (to+1)*stride]
 		copy(row, arg[from*stride:(from+1)*stride])
 		if s.q.hasHoles || s.d.hasHoles {
-			query, doc := s.call.At(to, s.d.shape.Len())
+			query, doc := s.call.PairAt(to, s.d.shape.Len())
 			spreadRow(&s.q, &s.d, row, query, doc)
 		}
 	}

@@ -209,7 +209,7 @@ func (x *inPlace) pairs(p *maxsim.Pairs, n, nq, nd int) PairList {
 		if p.Kind == maxsim.AllPairs {
 			q, d = i/(n/nq), p.First+i%(n/nq)
 		} else {
-			q, d = p.At(i, nd)
+			q, d = p.PairAt(i, nd)
 		}
 		queries[i], docs[i] = int32(q), int32(d)
 	}

@@ -53,7 +53,7 @@ func (x *inPlace) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 	}
 	b, ok := batches(c.X, c.Y)
 	if !ok {
-		return x.Backend.(maxsim.Chamfers).Chamfer(ctx, c)
+		return x.Backend.(maxsim.ChamferScorer).Chamfer(ctx, c)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (x *inPlace) ChamferGradients(ctx context.Context, g *maxsim.ChamferGradCal
 	b, ok := batches(g.X, g.Y)
 	ok = ok && (g.DX == nil || b[0].Tokens.Type < maxsim.I8) && (g.DY == nil || b[1].Tokens.Type < maxsim.I8)
 	if !ok {
-		return x.Backend.(maxsim.Chamfers).ChamferGradients(ctx, g)
+		return x.Backend.(maxsim.ChamferScorer).ChamferGradients(ctx, g)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (x *inPlace) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	}
 	b, ok := batches(c.Q, c.D)
 	if !ok || c.Head.Weights.Type > maxsim.BF16 {
-		return x.Backend.(maxsim.Heads).ScoreHead(ctx, c)
+		return x.Backend.(maxsim.HeadScorer).ScoreHead(ctx, c)
 	}
 	if err := ctx.Err(); err != nil {
 		return err

@@ -133,7 +133,7 @@ func (c *card) side(rng *rand.Rand, l layout, kind maxsim.Type, affine bool, dim
 			lay.Mask[i] = rng.Float64() >= l.masked
 		}
 	}
-	m := maxsimtest.As(kind, maxsimtest.Normal(rng, rows*dim), dim, affine)
+	m := maxsimtest.RoundedTo(kind, maxsimtest.Normal(rng, rows*dim), dim, affine)
 	s.Batch = &maxsim.Batch{Tokens: m, Layout: lay}
 	token := make([]bool, rows)
 	for i := range l.lengths {
@@ -182,7 +182,7 @@ func (c *card) checkGradients(t *testing.T, rng *rand.Rand, x *gradTest) {
 	argmax, there := call.Argmax, make([]int32, n*q.longer)
 	queries, docs := make([]int32, n), make([]int32, n)
 	for p := range n {
-		qi, di := x.pairs.At(p, d.Len())
+		qi, di := x.pairs.PairAt(p, d.Len())
 		queries[p], docs[p] = int32(qi), int32(di)
 		lost := x.lost > 0 && p%x.lost == 0
 		if lost {
@@ -288,7 +288,7 @@ func testGradients(t *testing.T, c *card, dims []int, longQuery, longDoc, share 
 		for di, d := range docs {
 			for _, dim := range dims {
 				for pi, p := range []maxsim.Pairs{
-					maxsim.All(), maxsim.Own(2), maxsim.Listed([]int32{2, 0, 0, 2, 1, 0, 2, 0}, []int32{1, 1, 4, 1, 1, 0, 5, 1}), maxsim.Listed(nil, nil),
+					maxsim.All(), maxsim.OwnDocuments(2), maxsim.Listed([]int32{2, 0, 0, 2, 1, 0, 2, 0}, []int32{1, 1, 4, 1, 1, 0, 5, 1}), maxsim.Listed(nil, nil),
 				} {
 					if n++; n%share > 0 && !effort.Long() {
 						continue

@@ -33,7 +33,7 @@ func manyGradients(t *testing.T, c *card, dims []int) {
 				{q: layout{lengths: equal(40, 300)}, d: layout{lengths: equal(1, 100)}, winStep: 2},
 				{q: layout{lengths: equal(300, 3), packed: true}, d: layout{lengths: []int{9, 1, 0, 5, 5, 5, 80}, packed: true}, pairs: maxsim.Listed(many, other)},
 				{q: layout{lengths: equal(1, 9)}, d: layout{lengths: ragged(1000, 0, 9), packed: true}},
-				{q: layout{lengths: equal(2, 33)}, d: layout{lengths: ragged(1000, 0, 9), packed: true, lead: 1}, pairs: maxsim.Own(500)},
+				{q: layout{lengths: equal(2, 33)}, d: layout{lengths: ragged(1000, 0, 9), packed: true, lead: 1}, pairs: maxsim.OwnDocuments(500)},
 			} {
 				x.qType, x.dType, x.out, x.dim = kind, kind, [2]maxsim.Type{kind, kind}, dim
 				x.upstream, x.normalize = true, normalize
@@ -69,7 +69,7 @@ func randomGradients(t *testing.T, c *card, n int) {
 		}
 		switch rng.IntN(3) {
 		case 0:
-			x.pairs = maxsim.Own(own)
+			x.pairs = maxsim.OwnDocuments(own)
 		case 1:
 			list := [2][]int32{make([]int32, 1+rng.IntN(60)), nil}
 			list[1] = make([]int32, len(list[0]))

@@ -187,7 +187,7 @@ func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batc
 	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, bytes: dst}, len(b.IDs)*m.about.Dim)
 }
 
-// NewVectors implements [transformer.Keeper].
+// NewVectors implements [transformer.ResidentModel].
 func (m *model) NewVectors(ctx context.Context) (kernels.ResidentVectors, error) {
 	v, err := resident.New(ctx, m.dev, m.about.Dim)
 	if err != nil {
@@ -196,7 +196,7 @@ func (m *model) NewVectors(ctx context.Context) (kernels.ResidentVectors, error)
 	return v, nil
 }
 
-// EncodeResident implements [transformer.Keeper].
+// EncodeResident implements [transformer.ResidentModel].
 func (m *model) EncodeResident(
 	ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32,
 ) error {

@@ -254,7 +254,7 @@ func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 			n := b.Length(i)
 			for part := range runtime.CeilDiv(n, partQueries) {
 				w.spans = append(w.spans, encoderSpan{
-					first: uint32(s.row + b.Offsets[i] - b.Offsets[s.first]), length: uint32(n), attended: uint32(b.Attends(i)), part: uint32(part),
+					first: uint32(s.row + b.Offsets[i] - b.Offsets[s.first]), length: uint32(n), attended: uint32(b.AttendedLength(i)), part: uint32(part),
 				})
 			}
 		}

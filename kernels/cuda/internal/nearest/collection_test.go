@@ -142,7 +142,7 @@ func TestCollectionThatIsClosed(t *testing.T) {
 	c, err := encode.NewCollection(ctx, e, few)
 	require.NoError(t, err)
 	n := 0
-	for d, err := range c.Bare(ctx, 0, c.Len()) {
+	for d, err := range c.DocsWithoutTokens(ctx, 0, c.Len()) {
 		require.NoError(t, err)
 		require.Nil(t, d.Tokens)
 		n++
@@ -152,7 +152,7 @@ func TestCollectionThatIsClosed(t *testing.T) {
 	for _, err := range c.Docs(ctx, 0, 2) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.Bare(ctx, 0, 2) {
+	for _, err := range c.DocsWithoutTokens(ctx, 0, 2) {
 		require.ErrorIs(t, err, os.ErrClosed)
 	}
 }

@@ -45,7 +45,7 @@ func scaleRows(f *drivertest.Fake, l *driver.Launch) {
 			copy(row, drivertest.Slice[float32](f, p.in+driver.Ptr(4*from*dim), dim))
 		}
 		by := 1.0
-		if square := codec.Square(row); p.unit != 0 && square > 0 {
+		if square := codec.SquaredNorm(row); p.unit != 0 && square > 0 {
 			by = 1 / math.Sqrt(square)
 		}
 		if p.unit != 0 {
@@ -55,7 +55,7 @@ func scaleRows(f *drivertest.Fake, l *driver.Launch) {
 			drivertest.Slice[float64](f, p.by+driver.Ptr(8*i), 1)[0] = by
 		}
 		if p.squares != 0 {
-			drivertest.Slice[float64](f, p.squares+driver.Ptr(8*i), 1)[0] = codec.Square(row)
+			drivertest.Slice[float64](f, p.squares+driver.Ptr(8*i), 1)[0] = codec.SquaredNorm(row)
 		}
 		if p.x != 0 {
 			copy(drivertest.Slice[float32](f, p.x+driver.Ptr(4*i*dim), dim), row)
@@ -313,7 +313,7 @@ func TestOtherCodecsStayWithTheProcessor(t *testing.T) {
 	d := runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))
 	cpu, err := kernels.Select("")
 	require.NoError(t, err)
-	flat, err := codec.Flat(8)
+	flat, err := codec.NewFlat(8)
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(6, 8))
 	centroids := make([]float32, 16)

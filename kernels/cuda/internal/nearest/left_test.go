@@ -64,7 +64,7 @@ func (s *left) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Documen
 	}
 }
 
-func (s *left) Bare(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
+func (s *left) DocsWithoutTokens(ctx context.Context, from, to int) iter.Seq2[vectors.Document, error] {
 	return func(yield func(vectors.Document, error) bool) {
 		i := from
 		for d, err := range s.Source.Docs(ctx, from, to) {

@@ -16,8 +16,8 @@ import (
 // errNoCentroid cannot be: resident vectors are finite, and within half precision.
 var errNoCentroid = errors.New("a vector that an encoder left there has no nearest centroid")
 
-// Holds is that of [kernels.ResidentBuilder].
-func (b *builder) Holds(v kernels.ResidentVectors) bool {
+// HasVectors is that of [kernels.ResidentBuilder].
+func (b *builder) HasVectors(v kernels.ResidentVectors) bool {
 	r, ok := v.(*resident.Vectors)
 	return ok && r.On(b.dev)
 }
@@ -33,8 +33,8 @@ type place struct {
 	done                 driver.Event // of the last Nearest
 }
 
-// KeepResident is that of [kernels.ResidentBuilder].
-func (b *builder) KeepResident(
+// SelectRows is that of [kernels.ResidentBuilder].
+func (b *builder) SelectRows(
 	ctx context.Context, v kernels.ResidentVectors, numbers []uint32, unit bool,
 ) (kernels.ResidentRows, error) {
 	vectors, ok := v.(*resident.Vectors)
@@ -122,8 +122,8 @@ func (p *place) waitForStream() error {
 // numberPtr is where the numbers are from one on.
 func (p *place) numberPtr(first int) driver.Ptr { return p.rows.mem.At(p.numbers + 4*int64(first)) }
 
-// Squares is that of [kernels.ResidentRows].
-func (k residentRows) Squares(ctx context.Context, dst []float64) error {
+// SquaredLengths is that of [kernels.ResidentRows].
+func (k residentRows) SquaredLengths(ctx context.Context, dst []float64) error {
 	for i := range parallel.Blocks(len(dst), 1<<20) {
 		lo, hi := parallel.Block(i, len(dst), 1<<20)
 		err := k.dev.Call(ctx, func(rt *runtime.Runtime) error {
@@ -151,9 +151,9 @@ func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 	return nil
 }
 
-// Sums is that of [kernels.ResidentRows]. They take the place of the centroids, which nothing
+// SumRows is that of [kernels.ResidentRows]. They take the place of the centroids, which nothing
 // asks for any more.
-func (k residentRows) Sums(ctx context.Context, dst []float32, order []uint32, starts []int) error {
+func (k residentRows) SumRows(ctx context.Context, dst []float32, order []uint32, starts []int) error {
 	defer k.releaseCentroids()
 	return k.cluster(ctx, "cluster_sums", dst, order, starts)
 }

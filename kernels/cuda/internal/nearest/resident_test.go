@@ -122,10 +122,10 @@ func requireSameResidentTokens(t *testing.T, d *runtime.Device, rng *rand.Rand, 
 	for _, unit := range []bool{false, true} {
 		on, err := q.NewEncoder(ctx, 3, NewBuilder(d, cpu), unit)
 		require.NoError(t, err)
-		require.True(t, on.Resident(v))
+		require.True(t, on.CanEncodeResident(v))
 		e, err := q.NewEncoder(ctx, 1, cpu, unit)
 		require.NoError(t, err)
-		require.False(t, e.Resident(v))
+		require.False(t, e.CanEncodeResident(v))
 		for _, cut := range [][2]int{{0, n}, {n / 3, n/3 + 1}, {n / 2, n - n/2}} {
 			var want, got codec.Block
 			require.NoError(t, on.EncodeResident(ctx, &got, v, cut[0], cut[1]))
@@ -172,7 +172,7 @@ func TestResidentFailsInTurn(t *testing.T) {
 			return fmt.Errorf("cuda:0: %w", err)
 		}
 		b := NewBuilder(d, cpu)
-		kept, err := b.(kernels.ResidentBuilder).KeepResident(ctx, v, []uint32{0, 5, 9}, true)
+		kept, err := b.(kernels.ResidentBuilder).SelectRows(ctx, v, []uint32{0, 5, 9}, true)
 		if err != nil {
 			return err
 		}
@@ -181,11 +181,11 @@ func TestResidentFailsInTurn(t *testing.T) {
 		if err := kept.Nearest(ctx, codes, scores, append([]float32{}, x[:k*dim]...), func(int) {}); err != nil {
 			return err
 		}
-		if err := kept.Squares(ctx, make([]float64, 3)); err != nil {
+		if err := kept.SquaredLengths(ctx, make([]float64, 3)); err != nil {
 			return err
 		}
 		order, starts := byCentroid(codes, k)
-		if err := kept.Sums(ctx, make([]float32, k*dim), order, starts); err != nil {
+		if err := kept.SumRows(ctx, make([]float32, k*dim), order, starts); err != nil {
 			return err
 		}
 		if err := v.Read(ctx, make([]byte, 4*dim), []uint32{2, 1}); err != nil {

@@ -27,9 +27,9 @@ type keptRows struct {
 	release   func()
 }
 
-// KeepRows uploads rows, which may take half of the memory that is free; see
-// [kernels.RowKeeper].
-func (b *builder) KeepRows(ctx context.Context, x []float32, dim int, rows []uint32) (kernels.KeptRows, error) {
+// UploadRows uploads rows, which may take half of the memory that is free; see
+// [kernels.RowUploader].
+func (b *builder) UploadRows(ctx context.Context, x []float32, dim int, rows []uint32) (kernels.DeviceRows, error) {
 	k := &keptRows{builder: b, x: x, rows: rows, dim: dim}
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		k.rt = rt
@@ -92,7 +92,7 @@ func (k *keptRows) sourceRow(i int) []float32 {
 	return k.x[r*k.dim : (r+1)*k.dim]
 }
 
-// Nearest is that of [kernels.KeptRows].
+// Nearest is that of [kernels.DeviceRows].
 func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int)) error {
 	k.releaseCentroids()
 	backend, release, err := k.Prepare(ctx, centroids, k.dim)
@@ -172,8 +172,8 @@ type meansParams struct {
 	k, dim                                           uint32
 }
 
-// Means is that of [kernels.KeptRows].
-func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint32, starts []int) error {
+// UpdateCentroids is that of [kernels.DeviceRows].
+func (k *keptRows) UpdateCentroids(ctx context.Context, centroids []float32, order []uint32, starts []int) error {
 	return k.cluster(ctx, "cluster_means", centroids, order, starts)
 }
 

@@ -151,7 +151,7 @@ func TestKeptRowsFailInTurn(t *testing.T) {
 		rows[i] = uint32(i)
 	}
 	failInTurn(t, 15, func(d *runtime.Device) error {
-		kept, err := NewBuilder(d, cpu).(kernels.RowKeeper).KeepRows(ctx, x, dim, rows)
+		kept, err := NewBuilder(d, cpu).(kernels.RowUploader).UploadRows(ctx, x, dim, rows)
 		if err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func TestKeptRowsFailInTurn(t *testing.T) {
 			return err
 		}
 		order, starts := byCentroid(codes, k)
-		return kept.Means(ctx, centroids, order, starts)
+		return kept.UpdateCentroids(ctx, centroids, order, starts)
 	})
 }
 
@@ -186,21 +186,21 @@ func TestKeptRowsErrors(t *testing.T) {
 	d := runtimetest.OpenFake(t, f)
 	const dim = 16
 	x := kerneltest.UnitVectors(rand.New(rand.NewPCG(1, 1)), 3, dim)
-	kept, err := NewBuilder(d, cpu).(kernels.RowKeeper).KeepRows(ctx, x, dim, []uint32{2, 0})
+	kept, err := NewBuilder(d, cpu).(kernels.RowUploader).UploadRows(ctx, x, dim, []uint32{2, 0})
 	require.NoError(t, err)
 	codes, scores := make([]uint32, 2), make([]float32, 2)
-	require.ErrorIs(t, kept.Means(ctx, x[:dim], []uint32{0, 1}, []int{0, 2}), kernels.ErrShape)
+	require.ErrorIs(t, kept.UpdateCentroids(ctx, x[:dim], []uint32{0, 1}, []int{0, 2}), kernels.ErrShape)
 	require.ErrorIs(t, kept.Nearest(ctx, codes, scores, nil, func(int) {}), kernels.ErrShape)
 	require.NoError(t, kept.Nearest(ctx, codes, scores, x, func(int) {}))
 	require.Equal(t, []uint32{2, 0}, codes)
-	require.ErrorIs(t, kept.Means(ctx, x[:dim], []uint32{0, 1}, []int{0, 2}), kernels.ErrShape, "other centroids")
+	require.ErrorIs(t, kept.UpdateCentroids(ctx, x[:dim], []uint32{0, 1}, []int{0, 2}), kernels.ErrShape, "other centroids")
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, kept.Nearest(canceled, codes, scores, x, func(int) {}), context.Canceled)
 	require.NoError(t, kept.Nearest(ctx, codes, scores, x, func(int) {}))
 	require.NoError(t, d.Close())
-	require.ErrorIs(t, kept.Means(ctx, slices.Clone(x), []uint32{1, 0}, []int{0, 1, 1, 2}), kernels.ErrDeviceClosed)
+	require.ErrorIs(t, kept.UpdateCentroids(ctx, slices.Clone(x), []uint32{1, 0}, []int{0, 1, 1, 2}), kernels.ErrDeviceClosed)
 	kept.Release()
-	_, err = NewBuilder(d, cpu).(kernels.RowKeeper).KeepRows(ctx, x, dim, []uint32{2, 0})
+	_, err = NewBuilder(d, cpu).(kernels.RowUploader).UploadRows(ctx, x, dim, []uint32{2, 0})
 	require.ErrorIs(t, err, kernels.ErrDeviceClosed)
 }
