@@ -92,7 +92,7 @@ func (p Splitting) resolveRules() (*passageRules, error) {
 	case ByBlocks:
 		rules.cuts = []cutFunc{codeBlockEnds, lineEnds}
 	default:
-		return nil, fmt.Errorf("passages by %q: there are %v", p.By, Units())
+		return nil, fmt.Errorf("passages by %q: want one of %v", p.By, Units())
 	}
 	rules.cuts = append(rules.cuts, wordEnds, characterEnds, runeEnds)
 	counted := "words"
