@@ -227,7 +227,7 @@ func (r *Reader) newParser(f Format, name string, threads int) parser {
 			return err
 		}
 		if packing := files.PackingName(begin); packing != "" {
-			return fmt.Errorf("what is unpacked is compressed by %s once more: unpack it first", packing)
+			return fmt.Errorf("it is compressed twice, by %s inside: unpack it first", packing)
 		}
 		if err := foreignContentError(begin); err != nil {
 			return err

@@ -35,8 +35,8 @@ func TestNotebook(t *testing.T) {
 		require.Equal(t, want, [2]string{title, text})
 	}
 	for content, says := range map[string]string{
-		"": "is no notebook", "{}": "it has no cells", "[]": "is no notebook", `{"cells": [{"source": 3}]}`: "the source of a cell is not text",
-		strings.Repeat("[", 200): "is no notebook",
+		"": "is not a notebook", "{}": "it has no cells", "[]": "is not a notebook", `{"cells": [{"source": 3}]}`: "the source of a cell is not text",
+		strings.Repeat("[", 200): "is not a notebook",
 	} {
 		_, _, err := k.Text([]byte(content))
 		require.ErrorContains(t, err, says, content)

@@ -62,17 +62,17 @@ func (l *jsonLines) UnmarshalJSON(b []byte) error {
 func notebookText(content string) (title, text string, err error) {
 	var n notebook
 	if err := jsontext.Check([]byte(content), jsontext.Options{Vectors: true}); err != nil {
-		return "", "", fmt.Errorf("is no notebook: %w", err)
+		return "", "", fmt.Errorf("is not a notebook: %w", err)
 	}
 	if err := json.Unmarshal([]byte(content), &n); err != nil {
-		return "", "", fmt.Errorf("is no notebook: %w", err)
+		return "", "", fmt.Errorf("is not a notebook: %w", err)
 	}
 	cells := n.Cells
 	for _, sheet := range n.Worksheets {
 		cells = append(cells, sheet.Cells...)
 	}
 	if cells == nil {
-		return "", "", errors.New("is no notebook: it has no cells")
+		return "", "", errors.New("is not a notebook: it has no cells")
 	}
 	language := string(cmp.Or(n.Metadata.Language.Name, n.Metadata.Kernel.Language))
 	language = strings.ReplaceAll(language, "`", "")

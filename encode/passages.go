@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/vectors"
 )
 
-// Splitting says how long texts are split into passages.
+// Splitting holds the settings of splitting texts into passages.
 type Splitting struct {
 	// By is the unit that is kept whole if it fits in a passage. "" means ByWords. A longer unit is
 	// split: a section or a block into sentences or lines, these into words, and a word, or a line
@@ -92,7 +92,7 @@ func (p Splitting) resolveRules() (*passageRules, error) {
 	case ByBlocks:
 		rules.cuts = []cutFunc{codeBlockEnds, lineEnds}
 	default:
-		return nil, fmt.Errorf("passages by %q: there are %v", p.By, Units())
+		return nil, fmt.Errorf("passages by %q: want one of %v", p.By, Units())
 	}
 	rules.cuts = append(rules.cuts, wordEnds, characterEnds, runeEnds)
 	counted := "words"
@@ -309,7 +309,7 @@ func (p *passageRules) countTokens(text string) (int, error) {
 // tokenEnds returns the ends of the tokens or words of a text, ascending. An unknown token that stands
 // for a long run has an end for each of its characters; extra is how many more ends than tokens that
 // makes.
-func (p *passageRules) tokenEnds(text string) (ends []int, spread int, err error) {
+func (p *passageRules) tokenEnds(text string) (ends []int, extra int, err error) {
 	if p.tokenizer == nil {
 		countWords(text, func(end int) { ends = append(ends, end) })
 		return ends, 0, nil

@@ -175,8 +175,8 @@ func (r *Reader) parseTSV(ctx context.Context, in io.Reader, yield func(Text, er
 			c = columns{names: []string{"id", "text"}, id: 0, title: -1, text: 1}
 		}
 		if len(row) != len(c.names) {
-			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs part them, "+
-				"and no quotation marks keep them together", len(row), first, len(c.names))
+			return false, fmt.Errorf("wrong number of fields: %d, line %d has %d; tabs separate fields, "+
+				"and quotation marks do not join them", len(row), first, len(c.names))
 		}
 		t, err := c.textFromRow(row, func(int) int { return n })
 		return err == nil && yield(t, nil), err

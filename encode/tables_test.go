@@ -81,7 +81,7 @@ func TestTSVWithoutHeader(t *testing.T) {
 	_, err := all(named.Read(t.Context(), strings.NewReader("0\tThe ferry was late.\n"), "a.tsv"))
 	require.ErrorContains(t, err, "there is no column body, only 0, The ferry was late.")
 	_, err = all((&Reader{Format: FormatTSV}).Read(t.Context(), strings.NewReader("0\ta\n1\tb\tc\n"), "a.tsv"))
-	require.EqualError(t, err, "a.tsv: line 2: wrong number of fields: 3, line 1 has 2; tabs part them, and no quotation marks keep them together")
+	require.EqualError(t, err, "a.tsv: line 2: wrong number of fields: 3, line 1 has 2; tabs separate fields, and quotation marks do not join them")
 }
 
 // A field that was named has to be in some object; the error says what there is.

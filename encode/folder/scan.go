@@ -84,7 +84,7 @@ func (p *Passed) Name(path, why string) {
 // Close adds a file or folder that may not be read.
 func (p *Passed) Close(path string) {
 	p.Closed = append(p.Closed, path)
-	p.Name(path, "it, or what its .gitignore leaves out, cannot be read")
+	p.Name(path, "it, or its .gitignore, cannot be read")
 }
 
 // All returns the number of skipped files and folders.
@@ -197,7 +197,7 @@ type rulesError struct {
 }
 
 func (e *rulesError) Error() string {
-	return fmt.Sprintf("what %s leaves out is not known: %v", e.path, e.err)
+	return fmt.Sprintf("%s cannot be read, so that the ignored files are unknown: %v", e.path, e.err)
 }
 
 func (e *rulesError) Unwrap() error { return e.err }

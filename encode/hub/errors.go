@@ -32,7 +32,7 @@ var (
 	// ErrAnswer reports an answer that cannot be parsed.
 	ErrAnswer = errors.New("answer of the hub is not understood")
 	// ErrDamaged reports a fetched file whose size or hash differs from the hub's.
-	ErrDamaged = errors.New("what was fetched is damaged")
+	ErrDamaged = errors.New("the fetched file is damaged")
 	// ErrTooLarge reports a file that is larger than any valid file of its kind.
 	ErrTooLarge = errors.New("too large")
 )
@@ -117,14 +117,14 @@ func (e *Error) cure() string {
 	case is(ErrRevision):
 		return fmt.Sprintf("%s is neither branch, tag nor commit of %s at %s", e.Name.revision(), e.Name.Repo, e.Hub)
 	case is(ErrEndpoint):
-		return envEndpoint + " is to be http:// or https:// and a host"
+		return envEndpoint + " must be http:// or https:// and a host"
 	case e.noNetwork() && e.cachedCommit != "":
 		return "the cache has commit " + e.cachedCommit + ", which is used where the newest is not asked for"
 	case e.noNetwork():
 		return fmt.Sprintf("there is no folder %s here; looked in %s; where there is network, %s fetches it: "+
 			"bring its folder %s there", e.Name, e.Cache, e.Name.downloadCommand(), e.Name.folder())
 	case is(syscall.ENOSPC):
-		return "what was fetched is kept in " + e.Cache + ", and the same command continues; " + envCache +
+		return "the fetched part is kept in " + e.Cache + ", and the same command continues; " + envCache +
 			" names another place"
 	case is(syscall.EROFS), is(fs.ErrPermission):
 		return "models are fetched into " + e.Cache + "; " + envCache + " names another place"

@@ -86,7 +86,7 @@ func (r *reader) mergeAddedTokens(t *tokenizer.Tokenizer) ([]tokenizer.AddedToke
 			tokens[i] = token
 		}
 		changed = true
-		r.warnf("%s: %q is no added token of %s, or has other settings there: the class takes the first",
+		r.warnf("%s: %q is not an added token of %s, or has other settings there: the class takes the first",
 			r.relativePath(f.path), a.Content, r.relativePath(r.tokenizerPath))
 	}
 	for _, id := range sortedKeys(listed) {

@@ -26,7 +26,7 @@ func (r *reader) skipIDs() {
 			c.Skip = append(c.Skip, unknown)
 			outcome = "as in PyLate, " + c.Tokenizer.Piece(unknown) + " is skipped in their place"
 		}
-		r.warnf("%s: words to skip that are no tokens: %s: %s",
+		r.warnf("%s: words to skip that are not tokens: %s: %s",
 			cmp.Or(r.origin["skip"], byDefault), strings.Join(missing, " "), outcome)
 	}
 	slices.Sort(c.Skip)

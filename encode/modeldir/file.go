@@ -70,7 +70,7 @@ func parse(path string, b []byte) (*file, error) {
 	}
 	f := &file{path: path}
 	if err := json.Unmarshal(b, &f.m); err != nil {
-		return nil, Errorf(path, "", ErrConfig, "is no JSON object: %w", err)
+		return nil, Errorf(path, "", ErrConfig, "is not a JSON object: %w", err)
 	}
 	if f.m == nil {
 		return nil, Errorf(path, "", ErrConfig, "is null, not a JSON object")

@@ -207,7 +207,7 @@ func TestFaultsOfModules(t *testing.T) {
 		{pylate, tokens, object{"mask_token": 3},
 			modeldir.ErrConfig, "mask_token: unusable configuration: is 3, want a string"},
 		{pylate, tokens, object{"mask_token": "<m>"},
-			modeldir.ErrTokenizer, `mask_token: unusable tokenizer: "<m>" is no token`},
+			modeldir.ErrTokenizer, `mask_token: unusable tokenizer: "<m>" is not a token`},
 		{pylate, tokens, object{"tokenizer_class": "BertTokenizer", "do_lower_case": "x"},
 			modeldir.ErrConfig, `do_lower_case: unusable configuration: is "x"`},
 		{pylate, tokens, object{"padding_side": "left"},

@@ -267,7 +267,7 @@ func (r *reader) readMarker(f *file, key string) (int32, bool, error) {
 	}
 	id, found := r.tokenByName(name)
 	if !found {
-		return -1, false, f.errorf(key, ErrTokenizer, "%q is no token of %s", name, r.relativePath(r.tokenizerPath))
+		return -1, false, f.errorf(key, ErrTokenizer, "%q is not a token of %s", name, r.relativePath(r.tokenizerPath))
 	}
 	return id, true, nil
 }
@@ -276,7 +276,7 @@ func (r *reader) readMarker(f *file, key string) (int32, bool, error) {
 func (r *reader) readTokenID(f *file, key string) (int32, bool, error) {
 	n, ok, err := f.intValue(key, 0)
 	if err == nil && ok && r.c.Tokenizer.Piece(int32(n)) == "" {
-		err = f.errorf(key, ErrTokenizer, "%d is no token of %s", n, r.relativePath(r.tokenizerPath))
+		err = f.errorf(key, ErrTokenizer, "%d is not a token of %s", n, r.relativePath(r.tokenizerPath))
 	}
 	return int32(n), ok, err
 }
@@ -299,7 +299,7 @@ func (r *reader) applyOverrides() error {
 		}
 		id, ok := r.tokenByName(*m.name)
 		if !ok && *m.name != "" {
-			return f.errorf(m.key, ErrTokenizer, "%q is no token of %s", *m.name, r.relativePath(r.tokenizerPath))
+			return f.errorf(m.key, ErrTokenizer, "%q is not a token of %s", *m.name, r.relativePath(r.tokenizerPath))
 		}
 		m.setting.set(byOverride, id)
 	}
@@ -459,7 +459,7 @@ func (r *reader) applyDefaults() error {
 		id, ok := r.tokenByName(m.name)
 		if !ok {
 			err := Errorf(r.dir, m.setting.name, ErrConfig,
-				"no file names the marker of %s, and %q is no token", m.texts, m.name)
+				"no file names the marker of %s, and %q is not a token", m.texts, m.name)
 			return err.withSetting(m.setting.name)
 		}
 		m.setting.set(byDefault, id)

@@ -77,7 +77,7 @@ func TestPyLate(t *testing.T) {
 	require.True(t, c.Expand.On)
 	require.Equal(t, []int32{1, 9, 10, 11, 12, 19}, c.Skip, "those of ASCII's punctuation that are tokens, and unknown pieces")
 	require.Len(t, c.Warnings, 1)
-	require.Regexp(t, `^default: words to skip that are no tokens: ("\S+" ){26}"\S+": as in PyLate, \[UNK\] is skipped`, c.Warnings[0])
+	require.Regexp(t, `^default: words to skip that are not tokens: ("\S+" ){26}"\S+": as in PyLate, \[UNK\] is skipped`, c.Warnings[0])
 	_, err := modeldir.Read(dir, &modeldir.Override{DocumentLength: ptr(180)})
 	require.ErrorIs(t, err, modeldir.ErrConfig)
 	require.ErrorContains(t, err, "document_length: 180: the model takes 64 at most")
@@ -106,7 +106,7 @@ func TestStanford(t *testing.T) {
 	require.Equal(t, int32(-1), c.Document.Marker)
 	require.Equal(t, "query: ", c.Query.Prompt)
 	require.Equal(t, "override", c.Origin["attend"])
-	require.Contains(t, c.Warnings[0], `override: words to skip that are no tokens: "nowhere": ignored`)
+	require.Contains(t, c.Warnings[0], `override: words to skip that are not tokens: "nowhere": ignored`)
 	require.Equal(t, int32(5), c.Query.Marker)
 }
 
@@ -222,13 +222,13 @@ func TestFaults(t *testing.T) {
 		kind    error
 		message string
 	}{
-		{pylate, "config.json", nil, modeldir.ErrConfig, "is no JSON object"},
+		{pylate, "config.json", nil, modeldir.ErrConfig, "is not a JSON object"},
 		{pylate, "tokenizer.json", nil, modeldir.ErrTokenizer, "not JSON"},
-		{pylate, sentence, nil, modeldir.ErrConfig, "is no JSON object"},
-		{pylate, "modules.json", nil, modeldir.ErrConfig, "is no JSON object"},
-		{pylate, "1_Dense/config.json", nil, modeldir.ErrConfig, "is no JSON object"},
-		{stanford, "artifact.metadata", nil, modeldir.ErrConfig, "is no JSON object"},
-		{export, "onnx_config.json", nil, modeldir.ErrConfig, "is no JSON object"},
+		{pylate, sentence, nil, modeldir.ErrConfig, "is not a JSON object"},
+		{pylate, "modules.json", nil, modeldir.ErrConfig, "is not a JSON object"},
+		{pylate, "1_Dense/config.json", nil, modeldir.ErrConfig, "is not a JSON object"},
+		{stanford, "artifact.metadata", nil, modeldir.ErrConfig, "is not a JSON object"},
+		{export, "onnx_config.json", nil, modeldir.ErrConfig, "is not a JSON object"},
 		{pylate, "config.json", map[string]any{"model_type": "llama"}, modeldir.ErrFamily, `model_type: kind of model is not supported: is "llama"`},
 		{pylate, "config.json", map[string]any{"hidden_act": "mish"}, modeldir.ErrFamily, `hidden_act: kind of model is not supported: is "mish"`},
 		{pylate, "config.json", map[string]any{"position_embedding_type": "relative_key"}, modeldir.ErrFamily, "position_embedding_type"},
@@ -242,7 +242,7 @@ func TestFaults(t *testing.T) {
 		{multiVector, "config.json", map[string]any{"layer_types": []string{"full_attention", "full_attention", "x", "x"}}, modeldir.ErrFamily, "layer_types[2]"},
 		{multiVector, "config.json", map[string]any{"rope_parameters": map[string]any{"full_attention": map[string]any{"rope_theta": 5}}},
 			modeldir.ErrContradiction, "rope_parameters.full_attention.rope_theta"},
-		{pylate, sentence, map[string]any{"query_prefix": "[nope]"}, modeldir.ErrTokenizer, `query_prefix: unusable tokenizer: "[nope]" is no token`},
+		{pylate, sentence, map[string]any{"query_prefix": "[nope]"}, modeldir.ErrTokenizer, `query_prefix: unusable tokenizer: "[nope]" is not a token`},
 		{pylate, sentence, map[string]any{"query_length": 2}, modeldir.ErrConfig, "query_length"},
 		{pylate, sentence, map[string]any{"similarity_fn_name": "euclidean"}, modeldir.ErrFamily, "similarity_fn_name"},
 		{pylate, sentence, map[string]any{"default_prompt_name": "x"}, modeldir.ErrConfig, "default_prompt_name"},

@@ -146,7 +146,7 @@ func open(path string) (*api, error) {
 	b := getBase()
 	if b == nil || b.getAPI == 0 || b.versionString == 0 {
 		purego.Dlclose(lib)
-		return nil, fail("", errors.New("gives no table of functions"))
+		return nil, fail("", errors.New("returns no table of functions"))
 	}
 	var versionString func() string
 	purego.RegisterFunc(&versionString, b.versionString)

@@ -158,7 +158,7 @@ func (o *Options) resolve() (*url.URL, *api, error) {
 	}
 	u, err := url.Parse(o.URL)
 	if err != nil {
-		return fail("is no URL")
+		return fail("is not a URL")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return fail("want an address that begins with http:// or https:// and a host")

@@ -301,14 +301,14 @@ func TestFaults(t *testing.T) {
 			m[query].Data[7] = float32(math.NaN())
 		}),
 		"embeddings.LayerNorm.bias: unusable weights: is missing": change(func(m map[string]modeltest.Tensor) { delete(m, "embeddings.LayerNorm.bias") }),
-		"encoder.layer.4.extra: unusable weights: is no tensor of such a model": change(func(m map[string]modeltest.Tensor) {
+		"encoder.layer.4.extra: unusable weights: is not a tensor of this kind of model": change(func(m map[string]modeltest.Tensor) {
 			m["encoder.layer.4.extra"] = modeltest.Random("x", 1, 0, 2)
 		}),
 		"1_Dense/model.safetensors: residual.weight: unusable weights: is missing": func(t *testing.T, dir string) {
 			modeltest.Safetensors(t, filepath.Join(dir, "1_Dense", "model.safetensors"), "F32", map[string]modeltest.Tensor{
 				"linear.weight": modeltest.Random("head0", 1, 0, 90, 64), "linear.bias": modeltest.Random("b", 1, 0, 90)})
 		},
-		"2_Dense/model.safetensors: linear.bias: unusable weights: is no tensor": func(t *testing.T, dir string) {
+		"2_Dense/model.safetensors: linear.bias: unusable weights: is not a tensor": func(t *testing.T, dir string) {
 			modeltest.Safetensors(t, filepath.Join(dir, "2_Dense", "model.safetensors"), "F32", map[string]modeltest.Tensor{
 				"linear.weight": modeltest.Random("head1", 1, 0, 40, 90), "linear.bias": modeltest.Random("b", 1, 0, 40)})
 		},

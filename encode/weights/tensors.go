@@ -185,7 +185,7 @@ func (t *tensors) finish() error {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		t.setError(names[0], "is no tensor of such a model (%d are not)", len(names))
+		t.setError(names[0], "is not a tensor of this kind of model (%d tensors are not)", len(names))
 	}
 	return t.err
 }

@@ -138,15 +138,15 @@ func (a *asm) setZero(d vec) {
 	}
 }
 
-// exponent emits d = t<<23 + one, in integers.
-func (a *asm) exponent(d, t vec, one operand) {
+// exponent emits d = t<<23 + addend, in integers.
+func (a *asm) exponent(d, t vec, addend operand) {
 	if a.isARM64() {
 		a.emitLine("VSHL $23, V%d.S4, V%d.S4", t, d)
-		a.emitLine("VADD V%d.S4, V%d.S4, V%d.S4", a.number(one), d, d)
+		a.emitLine("VADD V%d.S4, V%d.S4, V%d.S4", a.number(addend), d, d)
 		return
 	}
 	a.emitLine("VPSLLD $23, %s, %s", a.operandName(t), a.operandName(d))
-	a.emitLine("VPADDD %s, %s, %s", a.operandName(one), a.operandName(d), a.operandName(d))
+	a.emitLine("VPADDD %s, %s, %s", a.operandName(addend), a.operandName(d), a.operandName(d))
 }
 
 // load emits a load of d from memory at disp(r).
