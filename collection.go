@@ -412,7 +412,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 			return nil, nil, fmt.Errorf("the model: %w", err)
 		}
 	}
-	m, err := modelof.Of(e, dir, o)
+	m, err := modelof.Describe(e, dir, o)
 	if err == nil && !c.opts.AnyModel {
 		m.NearFingerprint = e.Config().Near
 		err = indexModel.CheckQueries(m)

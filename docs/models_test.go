@@ -52,7 +52,7 @@ func TestModels(t *testing.T) {
 	}
 	for _, m := range modeldir.KnownModels() {
 		by, f := "its weights", modeltest.Found{}
-		switch m.Checked {
+		switch m.CheckedBy {
 		case modeldir.ByWeights:
 			f = found(path.Base(m.Name))
 		case modeldir.ByShape:

@@ -61,7 +61,7 @@ func NewCollection(
 			c.seq, err = l.sequence(Document, trimmed, false)
 		}
 		if err != nil {
-			return c, t.Fault(-1, err)
+			return c, t.ErrorAt(-1, err)
 		}
 		for i := range c.seq.ids {
 			if l.keepsVector(Document, c.seq, i) {
@@ -244,7 +244,7 @@ func (c *Collection) textsOfRows(ctx context.Context, rows []int) iter.Seq2[Text
 		}
 		last := rows[len(rows)-1]
 		row, next := 0, 0 // of the texts, and an index in rows
-		for t, err := range c.survey.Same(c.open(ctx)) {
+		for t, err := range c.survey.VerifyUnchanged(c.open(ctx)) {
 			switch {
 			case err != nil:
 				yield(t, err)

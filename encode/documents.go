@@ -292,7 +292,7 @@ func (e *Encoder) prepareTexts(c *chunk, role Role, first, goroutines int) bool 
 		// parallel.Do returns the error of the lowest text that failed: find it.
 		for prepared = 0; prepare(prepared) == nil; prepared++ {
 		}
-		c.streamErr = added[prepared].text.Fault(added[prepared].row, err)
+		c.streamErr = added[prepared].text.ErrorAt(added[prepared].row, err)
 		clear(added[prepared:])
 	}
 	c.texts = c.texts[:first+prepared]

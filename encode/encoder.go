@@ -48,7 +48,7 @@ const (
 const (
 	// Native is package [native], and needs nothing else. It is the default.
 	Native = "native"
-	// Device is a device that was opened, such as a GPU. See [Options.On].
+	// Device is a device that was opened, such as a GPU. See [Options.OpenedDevice].
 	Device = "device"
 	// ONNXRuntime is the library onnxruntime, with any graph that returns token
 	// vectors. See package [onnxruntime].
@@ -71,7 +71,7 @@ type Options struct {
 	// On is the device of Device, opened by [kernels.OpenDevice]. It has to be closed
 	// after the encoder. DeviceMemory limits the bytes that the weights and batches use
 	// there. 0 means all that is free.
-	On           kernels.Device
+	OpenedDevice kernels.Device
 	DeviceMemory int64
 	// Threads is how many texts all calls together compute at once. 0 means one per
 	// processor. For Device it is how many processors tokenize texts; for Remote, how many
@@ -221,7 +221,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 	if err := o.resolveBackend(dir); err != nil {
 		return nil, err
 	}
-	if o.Backend == Device && o.On == nil {
+	if o.Backend == Device && o.OpenedDevice == nil {
 		return nil, fmt.Errorf("%w: %s needs an opened device", engine.ErrBackend, Device)
 	}
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -247,7 +247,7 @@ func OpenContext(ctx context.Context, dir string, o *Options) (*Encoder, error) 
 // belong to another backend.
 func (o *Options) resolveBackend(dir string) error {
 	if o.Backend == "" {
-		if o.Backend = Native; o.On != nil {
+		if o.Backend = Native; o.OpenedDevice != nil {
 			o.Backend = Device
 		}
 	}
@@ -273,7 +273,7 @@ func (o *Options) resolveBackend(dir string) error {
 		{"a library", o.Library != "", ONNXRuntime},
 		{"a graph", o.Graph != "", ONNXRuntime},
 		{"a server", o.Remote != nil, Remote},
-		{"an opened device", o.On != nil, Device},
+		{"an opened device", o.OpenedDevice != nil, Device},
 		{"memory of a device", o.DeviceMemory != 0, Device},
 	} {
 		if option.set && !slices.Contains(strings.Fields(option.backends), o.Backend) {

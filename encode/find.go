@@ -52,7 +52,7 @@ func findModel(ctx context.Context, dir string, o *Options) (*Model, error) {
 	if o.Backend == ONNXRuntime {
 		names = graphFiles(o)
 	}
-	if name, ok := hub.Named(dir); ok {
+	if name, ok := hub.ParseUnlessPath(dir); ok {
 		return findHubModel(ctx, name, names, o, &override)
 	}
 	var c *modeldir.Config
@@ -90,14 +90,14 @@ func findHubModel(
 ) (*Model, error) {
 	h := o.Hub
 	if h == nil {
-		h = hub.FromEnv().With(o.Logger, nil)
+		h = hub.FromEnv().WithLogger(o.Logger, nil)
 	}
 	s, err := h.Open(ctx, name)
 	if err != nil {
 		return nil, withSuggestion(err, name.Repo)
 	}
 	c, err := modeldir.ReadFiles(fetchingFiles{ctx, s}, graphs, override)
-	guessed, hubErr := s.Guessed()
+	guessed, hubErr := s.AssumedMissing()
 	if errors.Is(err, modeldir.ErrIncomplete) && hubErr != nil {
 		err = fmt.Errorf("%w; the cache has a part of the model: %w", err, hubErr)
 	}
@@ -149,7 +149,7 @@ func (m *Model) Fetch(ctx context.Context) error {
 	if err := m.snapshot.Get(ctx, names...); err != nil {
 		return err
 	}
-	return m.snapshot.Keep()
+	return m.snapshot.RecordRevision()
 }
 
 // WeightFiles returns the files with the weights of a hub's model: their sizes, and whether the cache

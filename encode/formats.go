@@ -88,13 +88,13 @@ type Reader struct {
 	Format Format
 	Fields Fields
 	// PassedOver is called with each file of a folder that is not read; it may be nil.
-	PassedOver func(name string)
+	OnSkipped func(name string)
 	// Each converts each text before it is yielded. nil leaves texts as they are. Lines of JSON in
 	// a file are parsed on all processors, and Each is called there, concurrently.
-	Each func(Text) (Text, error)
+	Convert func(Text) (Text, error)
 }
 
-// Texts reads a folder with a file per text ([KindOf]), a file with texts, or a file or folder of a
+// Texts reads a folder with a file per text ([KindByName]), a file with texts, or a file or folder of a
 // registered format ([RegisterFormat]). A suffix without a format is an [ErrSuffix]. A sequence over
 // a regular file or a folder can be iterated again.
 func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] {
@@ -106,7 +106,7 @@ func (r *Reader) Texts(ctx context.Context, name string) iter.Seq2[Text, error] 
 		if r.Fields != (Fields{}) {
 			return failedTexts(r.noFieldsError(name))
 		}
-		return r.convertTexts(ctx, folderTexts(ctx, name, r.PassedOver))
+		return r.convertTexts(ctx, folderTexts(ctx, name, r.OnSkipped))
 	}
 	f := r.Format
 	if f == "" {
@@ -140,7 +140,7 @@ func (r *Reader) noFieldsError(name string) error {
 
 // convertTexts calls Each with the texts of a stream, one after the other.
 func (r *Reader) convertTexts(ctx context.Context, texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
-	if r.Each == nil {
+	if r.Convert == nil {
 		return texts
 	}
 	return parallel.Map(ctx, texts, 1, nil, r.convertText)
@@ -148,9 +148,9 @@ func (r *Reader) convertTexts(ctx context.Context, texts iter.Seq2[Text, error])
 
 // convertText calls Each with a text. Errors have the place of the text.
 func (r *Reader) convertText(t Text) (Text, error) {
-	converted, err := r.Each(t)
+	converted, err := r.Convert(t)
 	if err != nil {
-		err = t.Fault(-1, err)
+		err = t.ErrorAt(-1, err)
 	}
 	return converted, err
 }
@@ -232,7 +232,7 @@ func (r *Reader) newParser(f Format, name string, threads int) parser {
 		if err := foreignContentError(begin); err != nil {
 			return err
 		}
-		if f == FormatJSONL || f == "" || r.Each == nil { // the parser of JSON calls Each itself
+		if f == FormatJSONL || f == "" || r.Convert == nil { // the parser of JSON calls Each itself
 			return p(ctx, b, yield)
 		}
 		var convertErr error

@@ -148,7 +148,7 @@ func TestPartInCache(t *testing.T) {
 	s, err := h.Open(t.Context(), n)
 	require.NoError(t, err)
 	require.NoError(t, s.Get(t.Context(), "config.json", "model.safetensors"))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	offline := *h
 	offline.Offline = "HF_HUB_OFFLINE=1"
 	_, err = Open("org/pylate-heads", &Options{Hub: &offline})

@@ -63,9 +63,9 @@ var kindsByEnd, kindsByName = func() (ends, names map[string]Kind) {
 	return ends, names
 }()
 
-// KindOf returns the kind of a file by its name; false means a kind other than [Kinds]. Reading a
+// KindByName returns the kind of a file by its name; false means a kind other than [Kinds]. Reading a
 // folder and watching one select files by it.
-func KindOf(name string) (Kind, bool) {
+func KindByName(name string) (Kind, bool) {
 	name = strings.ToLower(path.Base(filepath.ToSlash(name)))
 	if k, ok := kindsByName[name]; ok {
 		return k, true
@@ -116,7 +116,7 @@ func parseWhole(name string, k Kind) parser {
 	}
 }
 
-// folderTexts reads the files below a folder that are texts by their names ([KindOf]), in the order of
+// folderTexts reads the files below a folder that are texts by their names ([KindByName]), in the order of
 // their names. Ids are paths within the folder, with slashes. Links in it, and files and folders
 // whose names begin with a dot, are skipped. skipped, if not nil, is called with each other file that
 // is not read.
@@ -142,7 +142,7 @@ func folderTexts(ctx context.Context, dir string, skipped func(string)) iter.Seq
 			if !d.Type().IsRegular() || hidden {
 				return nil
 			}
-			kind, ok := KindOf(name)
+			kind, ok := KindByName(name)
 			if !ok {
 				if others++; skipped != nil {
 					skipped(name)

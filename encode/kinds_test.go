@@ -22,7 +22,7 @@ func TestNotebook(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []Text{{ID: "a.ipynb", Title: "Owls", Text: body}}, got)
 	}
-	k, ok := KindOf("x/A.IPYNB")
+	k, ok := KindByName("x/A.IPYNB")
 	require.True(t, ok)
 	require.Equal(t, ByHeadings, k.Unit)
 	for content, want := range map[string][2]string{
@@ -45,7 +45,7 @@ func TestNotebook(t *testing.T) {
 
 // A file that is no text is refused with advice, in a folder as elsewhere.
 func TestKindOfOtherContent(t *testing.T) {
-	k, _ := KindOf("a.md")
+	k, _ := KindByName("a.md")
 	for content, says := range map[string]string{
 		"\xff\xfea\x00": "it is UTF-16: iconv -f UTF-16", "%PDF-1.4\n\xe2": "it is a PDF", "\x1f\x8b\x08\xff": "it is compressed by gzip",
 		"caf\xe9": "if it is Latin-1",
@@ -60,13 +60,13 @@ func TestKindOf(t *testing.T) {
 	for name, unit := range map[string]Unit{
 		"a.MD": ByHeadings, "sub/b.txt": BySentences, "c.html": BySentences, "d.htm": BySentences, "e.go": ByBlocks, "CMakeLists.txt": ByBlocks, "README": BySentences,
 	} {
-		k, ok := KindOf(name)
+		k, ok := KindByName(name)
 		require.True(t, ok, name)
 		require.Equal(t, unit, k.Unit, name)
 		require.Equal(t, !strings.Contains(name, "htm"), k.Written, name)
 	}
 	for _, name := range []string{"a.pdf", "a.json", "a.gz", "noending", ""} {
-		_, ok := KindOf(name)
+		_, ok := KindByName(name)
 		require.False(t, ok, name)
 	}
 }

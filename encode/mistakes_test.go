@@ -53,7 +53,7 @@ func TestMistakesInFiles(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.pdf"), nil, 0o666))
 	var passed []string
-	r := Reader{PassedOver: func(name string) { passed = append(passed, filepath.Base(name)) }}
+	r := Reader{OnSkipped: func(name string) { passed = append(passed, filepath.Base(name)) }}
 	_, err := all(r.Texts(t.Context(), dir))
 	require.ErrorIs(t, err, ErrNoTexts)
 	require.ErrorContains(t, err, "no text files: none is one of text, Markdown, web pages (.html), notebooks (.ipynb) and source code by its name; other files: 1")

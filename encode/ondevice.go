@@ -43,12 +43,12 @@ func (l *local) openDevice(ctx context.Context, dir string, o *Options) (*transf
 	if err != nil {
 		return nil, err
 	}
-	m, err := transformer.OnDevice(ctx, o.On, c, w, transformer.Options{Memory: o.DeviceMemory})
+	m, err := transformer.OnDevice(ctx, o.OpenedDevice, c, w, transformer.Options{Memory: o.DeviceMemory})
 	if err != nil {
 		if kind := modelDirError(err); kind != err {
 			return nil, &modeldir.ModelError{Path: dir, Err: kind}
 		}
-		return nil, fmt.Errorf("%w: %s on %s: %w", engine.ErrDevice, dir, o.On.Info().Name, err)
+		return nil, fmt.Errorf("%w: %s on %s: %w", engine.ErrDevice, dir, o.OpenedDevice.Info().Name, err)
 	}
 	d := &onDevice{m, m.About()}
 	l.engine = d

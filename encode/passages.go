@@ -167,7 +167,7 @@ func Passages(ctx context.Context, texts iter.Seq2[Text, error], how Splitting) 
 			}
 			for t, err := range split.passageTexts() {
 				if err != nil {
-					err = split.text.Fault(row, err)
+					err = split.text.ErrorAt(row, err)
 				}
 				if !yield(t, err) || err != nil {
 					return

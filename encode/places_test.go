@@ -68,6 +68,6 @@ func TestSurveyPlaces(t *testing.T) {
 	s, err := SurveyTexts(Texts(Text{From: Place{Path: "f", Line: 3}}, Text{From: Place{Path: "g", Row: 4}}, Text{}))
 	require.NoError(t, err)
 	for row, want := range []string{"f: line 3: EOF", "g: text 4: EOF", "text 3: EOF"} {
-		require.EqualError(t, s.Fault(row, "", io.EOF), want)
+		require.EqualError(t, s.ErrorAt(row, "", io.EOF), want)
 	}
 }

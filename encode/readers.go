@@ -194,7 +194,7 @@ func (r *Reader) parseRecord(l textLine) (got record, err error) {
 	switch {
 	case err != nil:
 		err = &TextError{Line: l.n, Row: -1, Err: err}
-	case r.Each != nil:
+	case r.Convert != nil:
 		got.text, err = r.convertText(got.text)
 	}
 	return got, err

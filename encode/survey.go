@@ -76,10 +76,10 @@ func surveyTexts(texts iter.Seq2[inspectedText, error]) (*Survey, error) {
 	return s, nil
 }
 
-// Fault returns an error of the text of a row, with its place.
-func (s *Survey) Fault(row int, id string, err error) *TextError {
+// ErrorAt returns an error of the text of a row, with its place.
+func (s *Survey) ErrorAt(row int, id string, err error) *TextError {
 	t := Text{ID: id, From: s.places.get(row)}
-	return t.Fault(row, err)
+	return t.ErrorAt(row, err)
 }
 
 // textChecker checks the texts of a stream against those before, and keeps their places.
@@ -94,10 +94,10 @@ type textChecker struct {
 func (r *textChecker) checkNext(t *Text, fault error) error {
 	row := r.n
 	if fault != nil {
-		return t.Fault(row, fault)
+		return t.ErrorAt(row, fault)
 	}
 	if row > 0 && (t.ID == "") != (len(r.rows) == 0) {
-		return t.Fault(row, errors.New("some texts have an id and others have none"))
+		return t.ErrorAt(row, errors.New("some texts have an id and others have none"))
 	}
 	if t.ID != "" {
 		if first, ok := r.rows[t.ID]; ok {
@@ -105,7 +105,7 @@ func (r *textChecker) checkNext(t *Text, fault error) error {
 			if from.Path == t.From.Path && from.Line+from.Row > 0 {
 				from.Path = "" // the error names it already
 			}
-			return t.Fault(row, &SameIDError{First: first, From: from})
+			return t.ErrorAt(row, &SameIDError{First: first, From: from})
 		}
 		if r.rows == nil {
 			r.rows = map[string]int{}
@@ -193,16 +193,16 @@ func (t *Text) checksum() uint64 {
 	return h.Sum64()
 }
 
-// Same yields texts that are read again, and checks that they are those of the survey. At the
+// VerifyUnchanged yields texts that are read again, and checks that they are those of the survey. At the
 // first difference it ends with an error, [vectors.ErrChanged].
-func (s *Survey) Same(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
+func (s *Survey) VerifyUnchanged(texts iter.Seq2[Text, error]) iter.Seq2[Text, error] {
 	return func(yield func(Text, error) bool) {
 		row := 0
 		for t, err := range texts {
 			if err == nil && row == s.Texts {
-				err = t.Fault(row, fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, s.Texts))
+				err = t.ErrorAt(row, fmt.Errorf("%w: there were %d texts", vectors.ErrChanged, s.Texts))
 			} else if err == nil && t.checksum() != s.checksums[row] {
-				err = t.Fault(row, fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged))
+				err = t.ErrorAt(row, fmt.Errorf("%w: this is another text than when all were read", vectors.ErrChanged))
 			}
 			if err != nil {
 				yield(Text{}, err)

@@ -46,7 +46,7 @@ func TestSurveyNoticesChanges(t *testing.T) {
 	texts := []Text{{ID: "a", Text: "cells divide"}, {ID: "b", Title: "T", Text: "z", Payload: []byte("{}")}}
 	s, err := SurveyTexts(Texts(texts...))
 	require.NoError(t, err)
-	got, err := all(s.Same(Texts(texts...)))
+	got, err := all(s.VerifyUnchanged(Texts(texts...)))
 	require.NoError(t, err)
 	require.Equal(t, texts, got)
 	for message, other := range map[string][]Text{
@@ -55,13 +55,13 @@ func TestSurveyNoticesChanges(t *testing.T) {
 		`text 3: id "c": changed while it was read: there were 2 texts`:                           append(texts[:2:2], Text{ID: "c"}),
 		`changed while it was read: there are 1 texts, there were 2`:                              texts[:1],
 	} {
-		got, err := all(s.Same(Texts(other...)))
+		got, err := all(s.VerifyUnchanged(Texts(other...)))
 		require.ErrorIs(t, err, vectors.ErrChanged)
 		require.EqualError(t, err, message)
 		require.Equal(t, append([]Text{}, texts[:len(got)]...), append([]Text{}, got...))
 	}
 	got = nil
-	for text, err := range s.Same(Texts(texts...)) { // its user may have enough
+	for text, err := range s.VerifyUnchanged(Texts(texts...)) { // its user may have enough
 		require.NoError(t, err)
 		got = append(got, text)
 		break

@@ -209,7 +209,7 @@ func TestLinesOfJSON(t *testing.T) {
 // Errors of Each have the place of the text, in every format.
 func TestEachHasPlace(t *testing.T) {
 	dir := t.TempDir()
-	r := &Reader{Each: func(t Text) (Text, error) {
+	r := &Reader{Convert: func(t Text) (Text, error) {
 		if t.Text == "bad" {
 			return t, errors.New("refused")
 		}

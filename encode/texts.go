@@ -44,9 +44,9 @@ func (p Place) errorRow(streamRow int) int {
 	return streamRow
 }
 
-// Fault returns an error of a text with the place where it was read, or with its row in a stream,
+// ErrorAt returns an error of a text with the place where it was read, or with its row in a stream,
 // from 0.
-func (t *Text) Fault(row int, err error) *TextError {
+func (t *Text) ErrorAt(row int, err error) *TextError {
 	return &TextError{Path: t.From.Path, Line: t.From.Line, Row: t.From.errorRow(row), ID: t.ID, Err: err}
 }
 
@@ -178,7 +178,7 @@ func checkedTexts(texts iter.Seq2[Text, error], name string) iter.Seq2[Text, err
 				err = fmt.Errorf("has more than %d bytes", maxTextLine)
 			}
 			if err != nil {
-				yield(Text{}, t.Fault(row, err))
+				yield(Text{}, t.ErrorAt(row, err))
 				return
 			}
 			if !yield(t, nil) {

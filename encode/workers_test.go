@@ -224,7 +224,7 @@ func TestHalvesOfDevices(t *testing.T) {
 	d := &nativetest.Device{Tokens: 700}
 	docs := append(load(t, "scifact-sample").docs[:effort.Cases(3, 12):effort.Cases(3, 12)], Text{ID: "empty"}, Text{ID: "dots", Text: ". , !"}, Text{ID: "last", Text: "cells, divide!"})
 	open := func(o Options) *Encoder { return open(t, nano(t), &o) }
-	onProcessor, onDevice := open(Options{Threads: 2}), open(Options{Threads: 2, On: d})
+	onProcessor, onDevice := open(Options{Threads: 2}), open(Options{Threads: 2, OpenedDevice: d})
 	spooled := func(e *Encoder, o *SpoolOptions) (all []vectors.Document, vectors int64) {
 		s, r, err := Spool(t.Context(), e, Texts(docs...), "", o)
 		require.NoError(t, err)
@@ -259,7 +259,7 @@ func TestHalvesOfDevices(t *testing.T) {
 	}{"whole numbers": {Options{}, &SpoolOptions{Float32: true}}, "pooled": {Options{Pool: 2}, nil}} {
 		x.o.Threads = 2
 		want, _ := spooled(open(x.o), x.spool)
-		x.o.On = d
+		x.o.OpenedDevice = d
 		got, _ := spooled(open(x.o), x.spool)
 		require.Equal(t, want, got, name)
 		n := left()

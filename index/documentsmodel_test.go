@@ -43,7 +43,7 @@ func arrivalsOf(t tb, docs []vectors.Document) []documents.Arrival {
 }
 
 // checkDocuments compares what is there with a picture. A document is in one file.
-func checkDocuments(t *rapid.T, snaps []*Snapshot, p *documents.Picture) {
+func checkDocuments(t *rapid.T, snaps []*Snapshot, p *documents.Model) {
 	var got []documents.Part
 	names := map[string][]string{} // ids by document
 	count := 0
@@ -96,7 +96,7 @@ func checkDocuments(t *rapid.T, snaps []*Snapshot, p *documents.Picture) {
 // documentsModel is an index, or with set the files of a set, and a picture of it.
 type documentsModel struct {
 	*rapid.T
-	p         documents.Picture
+	p         documents.Model
 	dir, path string
 	ix        *Index
 	set       *Shards
@@ -183,7 +183,7 @@ func (m *documentsModel) step() {
 		m.add(op)
 	case "delete":
 		ids := []string{"nobody", m.name("of"), "x"}
-		chosen, missing := m.p.Named(ids...)
+		chosen, missing := m.p.Select(ids...)
 		n := m.p.Delete(chosen)
 		deleted, gotMissing, err := change.Delete(ctx, ids)
 		require.NoError(m, err)
@@ -197,7 +197,7 @@ func (m *documentsModel) step() {
 		require.Equal(m, n, documents.Affected(deleted))
 	case "where":
 		of := m.name("where")
-		chosen, _ := m.p.Named(of)
+		chosen, _ := m.p.Select(of)
 		n := m.p.Delete(chosen)
 		deleted, err := change.DeleteWhere(ctx, bind(m, "_id = ? OR _passage.of = ?", of, of))
 		require.NoError(m, err)
@@ -215,7 +215,7 @@ func (m *documentsModel) step() {
 		of := m.name("name")
 		n, missing, err := change.UpdateByID(ctx, []string{of}, rounds(300+m.round))
 		require.NoError(m, err)
-		chosen, gone := m.p.Named(of)
+		chosen, gone := m.p.Select(of)
 		require.Equal(m, m.p.Set(chosen, 300+m.round), documents.Affected(n))
 		require.Equal(m, gone, missing)
 	case "set one":
@@ -261,15 +261,15 @@ func (m *documentsModel) add(op string) {
 	}
 	o := AddOptions{Replace: op != "add", KeepPayload: op == "keep"}
 	if op == "most" && m.set == nil {
-		m.p.Most = rapid.IntRange(1, 3).Draw(m.T, "most")
-		most := uint64(m.p.Most)
+		m.p.MaxDocuments = rapid.IntRange(1, 3).Draw(m.T, "most")
+		most := uint64(m.p.MaxDocuments)
 		o.MaxDocuments = &most
 	}
 	if rapid.Bool().Draw(m.T, "delete") {
 		o.Delete = []string{"x", m.name("deleted"), "nobody"}
 	}
 	want, refused := m.p.Add(arrivalsOf(m, docs), documents.Addition{Replace: o.Replace, Delete: o.Delete})
-	m.p.Most = 0
+	m.p.MaxDocuments = 0
 	var r AddReport
 	var err error
 	if src := fromDocs(m, 4, docs); m.set == nil {

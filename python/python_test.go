@@ -54,7 +54,7 @@ func TestWheel(t *testing.T) {
 	wheels, err := filepath.Glob(filepath.Join(dist, "*.whl"))
 	require.NoError(t, err)
 	require.Len(t, wheels, 1)
-	python := pyenv.Fresh(t, base)
+	python := pyenv.Temporary(t, base)
 	must(t, []string{"PIP_PYTHON=" + python}, base, append(pip, wheels[0])...)
 	checkLibrary(t, wheels[0], python)
 	must(t, nil, python, "-m", "mypy", "--python-executable", python, "--cache-dir", t.TempDir())

@@ -55,11 +55,11 @@ func TestSdist(t *testing.T) {
 	}
 
 	install := append(pip, "--no-build-isolation", "--no-cache-dir", sdist)
-	python := pyenv.Fresh(t, base)
+	python := pyenv.Temporary(t, base)
 	must(t, []string{"PIP_PYTHON=" + python}, base, install...)
 	require.Contains(t, must(t, []string{"PLAID_BINARY="}, python, smoke...), packageVersion(t))
 
-	out, err := pyenv.Run([]string{"PATH=" + t.TempDir(), "PIP_PYTHON=" + pyenv.Fresh(t, base)}, base, install...)
+	out, err := pyenv.Run([]string{"PATH=" + t.TempDir(), "PIP_PYTHON=" + pyenv.Temporary(t, base)}, base, install...)
 	require.Error(t, err, out)
 	require.Contains(t, out, "there is no go on the PATH: install Go 1.")
 	require.NotContains(t, out, "Traceback")
@@ -77,7 +77,7 @@ func TestEditable(t *testing.T) {
 	name := "plaid_ir-" + packageVersion(t)
 	out, err := exec.Command("tar", "-xzf", filepath.Join(dist, name+".tar.gz"), "-C", dist).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	python := pyenv.Fresh(t, base)
+	python := pyenv.Temporary(t, base)
 	install := append(pip, "--no-build-isolation", "--no-cache-dir", "-e", filepath.Join(dist, name))
 
 	must(t, []string{"PIP_PYTHON=" + python, "PLAID_BINARY=" + os.Args[0]}, base, install...)

@@ -259,7 +259,7 @@ func TestPartialOfBadSource(t *testing.T) {
 							}
 						}
 					}
-					if err := s.Bring(3); err != nil {
+					if err := s.CopyRandomPages(3); err != nil {
 						t.Error(err)
 					}
 				}

@@ -71,7 +71,7 @@ func TestLostMapDeletesNothing(t *testing.T) {
 	}
 	before := c.Objects("data/", "")
 	for i := range 4 {
-		c.Store.Turn(2 * time.Hour)
+		c.Store.AdvanceClock(2 * time.Hour)
 		time.Sleep(2 * clustertest.Beat)
 		if i < 3 {
 			c.Kill(fmt.Sprint("n", i))

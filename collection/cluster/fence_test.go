@@ -22,7 +22,7 @@ import (
 // hang makes requests to a store wait while away is set, and counts those to logs.
 func hang(s *memory.Store) (away *atomic.Bool, logs *atomic.Int64) {
 	away, logs = new(atomic.Bool), new(atomic.Int64)
-	s.Hook(func(ctx context.Context, _, name string) (before, after error) {
+	s.SetHook(func(ctx context.Context, _, name string) (before, after error) {
 		if away.Load() && strings.Contains(name, "/log/") {
 			logs.Add(1)
 		}
@@ -62,7 +62,7 @@ func TestDropFences(t *testing.T) {
 		require.NoError(t, store1(t, t.Context(), there, fmt.Sprint("before", i)))
 	}
 	maps := s.Names(mapsPrefix)
-	b.Listed(func(all []objects.Entry) []objects.Entry {
+	b.ChangeLists(func(all []objects.Entry) []objects.Entry {
 		return slices.DeleteFunc(all, func(e objects.Entry) bool {
 			return strings.HasPrefix(e.Name, mapsPrefix) && !slices.Contains(maps, e.Name)
 		})
@@ -85,7 +85,7 @@ func TestDropFences(t *testing.T) {
 		require.True(t, errors.Is(err, collection.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, collection.ErrUnreachable), "%v", err)
 	}
-	b.Listed(nil)
+	b.ChangeLists(nil)
 	require.Eventually(t, func() bool {
 		return errors.Is(store1(t, t.Context(), there, "after"), collection.ErrUnknown)
 	}, 20*time.Second, testBeat)
@@ -121,7 +121,7 @@ func TestDropInterrupted(t *testing.T) {
 				return m.Retired[0].Shards
 			}
 			require.Equal(t, 2, open())
-			b.Hook(nil)
+			b.SetHook(nil)
 			if who == "again" {
 				_, err = c.Remove(t.Context(), "wiki")
 				require.NoError(t, err)
@@ -254,8 +254,8 @@ func TestClockOfTheStoreComesBack(t *testing.T) {
 	b := memory.New()
 	c := testNode(t, b, "a", nil)
 	right := b.Now()
-	b.Pass(2 * time.Hour)
+	b.AdvanceClock(2 * time.Hour)
 	await(t, "the clock is ahead", func() bool { return c.storeTime().Sub(right) > time.Hour })
-	b.Pass(-2 * time.Hour)
+	b.AdvanceClock(-2 * time.Hour)
 	await(t, "the clock is right", func() bool { return c.storeTime().Sub(right) < time.Hour })
 }

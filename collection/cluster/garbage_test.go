@@ -54,13 +54,13 @@ func TestGarbage(t *testing.T) {
 		s.Set(name, []byte("x"))
 	}
 	all := s.Names("data/")
-	s.Pass(1000 * time.Hour) // however old objects are
+	s.AdvanceClock(1000 * time.Hour) // however old objects are
 	collect(t, s)
 	require.Equal(t, all, s.Names("data/"), "it is only marked")
-	s.Pass(time.Hour)
+	s.AdvanceClock(time.Hour)
 	collect(t, s)
 	require.Equal(t, all, s.Names("data/"))
-	s.Pass(time.Minute)
+	s.AdvanceClock(time.Minute)
 	collect(t, s)
 	left := s.Names("data/")
 	got := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(left, name) })
@@ -72,7 +72,7 @@ func TestGarbage(t *testing.T) {
 	require.Empty(t, m.Retired)
 
 	// A build that does not end is given up, and then logs are cut: behind both generations.
-	s.Pass(buildGrace)
+	s.AdvanceClock(buildGrace)
 	for shard := range 2 {
 		log := journal.New(s, id, shard, journal.Options{})
 		// the newest one, and too young to cut behind
@@ -82,7 +82,7 @@ func TestGarbage(t *testing.T) {
 	m = inStore(t, s)
 	require.Nil(t, m.Building)
 	require.Len(t, m.Retired, 1)
-	s.Pass(2 * time.Hour)
+	s.AdvanceClock(2 * time.Hour)
 	collect(t, s)
 	for shard := range 2 {
 		left := s.Names(fmt.Sprintf("data/%s/log/%04d/", id, shard))
@@ -119,7 +119,7 @@ func TestGarbageOfBuilds(t *testing.T) {
 		changeMap(t, s, change)
 		for range 3 {
 			collect(t, s)
-			s.Pass(2 * time.Hour)
+			s.AdvanceClock(2 * time.Hour)
 		}
 		_, err := b.publishIndex(t.Context(), ix, t.TempDir())
 		require.ErrorIs(t, err, want)
@@ -137,7 +137,7 @@ func TestVerifyWhileMapsCome(t *testing.T) {
 		other := testMap(t, s.Twin(), "other", nil)
 		s.Set(dataPrefix(other.ID)+"log/0000/0000000000000001", []byte("x"))
 	})
-	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, name string) (before, after error) {
 		if op == "list" && strings.HasPrefix(name, dataPrefix(m.ID)) {
 			change()
 		}
@@ -155,7 +155,7 @@ func TestGarbageOfNodes(t *testing.T) {
 	dead := &Node{Name: "dead", Started: "1"}
 	_, err := putBeat(t.Context(), s, dead, 1)
 	require.NoError(t, err)
-	s.Pass(2 * time.Hour)
+	s.AdvanceClock(2 * time.Hour)
 	_, err = putBeat(t.Context(), s, &Node{Name: "b", Started: "2"}, 1)
 	require.NoError(t, err)
 	require.NoError(t, removeOldBeats(t.Context(), s, s.Now().Add(-time.Hour)))
@@ -190,7 +190,7 @@ func TestLivesByOwnClock(t *testing.T) {
 	}
 	a, b, dead := node("a", "1", 1), node("b", "1b", 1), node("dead", "0", 0)
 	say(dead)
-	s.Pass(24 * time.Hour)
+	s.AdvanceClock(24 * time.Hour)
 	say(a, b)
 	require.Equal(t, "a@1 b@1b ", look(), "one of yesterday is not taken for alive")
 	now = now.Add(3 * time.Second)
@@ -199,7 +199,7 @@ func TestLivesByOwnClock(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	say(a) // the clock of the store stands still: the size changes
 	require.Equal(t, "a@1 ", look())
-	s.Pass(-2000 * time.Hour) // or goes back
+	s.AdvanceClock(-2000 * time.Hour) // or goes back
 	say(b)
 	require.Equal(t, "a@1 b@1b ", look())
 	again := node("a", "2", 2)
@@ -303,11 +303,11 @@ func TestLogsAreCutAtATime(t *testing.T) {
 			}
 		}
 	}
-	s.Pass(2 * time.Hour)
+	s.AdvanceClock(2 * time.Hour)
 	both := make(chan struct{})
 	var mu sync.Mutex
 	cut := map[string][]string{} // by log
-	s.Hook(func(ctx context.Context, op, name string) (before, after error) {
+	s.SetHook(func(ctx context.Context, op, name string) (before, after error) {
 		if op == "delete" && strings.Contains(name, "/log/") {
 			mu.Lock()
 			log := name[:strings.LastIndexByte(name, '/')]

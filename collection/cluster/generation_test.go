@@ -168,7 +168,7 @@ func TestDimensionWhileTraining(t *testing.T) {
 		ended <- err
 	}()
 	looks(t, c, 5)
-	s.Hook(nil)
+	s.SetHook(nil)
 	require.NoError(t, <-ended)
 	require.EqualValues(t, 11, numbersOf(t, wiki).Documents)
 }
@@ -180,7 +180,7 @@ func TestDimensionInPlaceOfTraining(t *testing.T) {
 	c := testNode(t, s, "a", nil)
 	wiki := declared(t, c, collection.DocumentInput{ID: "w", Metadata: []byte(`{"n":1}`)})
 	begun := atomic.Bool{}
-	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, name string) (before, after error) {
 		m, err := existingMap(t.Context(), s.Twin(), "wiki")
 		if err == nil && op == "put" && name == versionObject("wiki", m.Version+1) && m.Training != nil && !begun.Swap(true) {
 			changeMap(t, s.Twin(), func(m *Map) {
@@ -265,7 +265,7 @@ func TestTrainingThatFails(t *testing.T) {
 			require.ErrorContains(t, err, says)
 			require.Nil(t, inStore(t, s).Next)
 			last := inStore(t, s).Last
-			s.Hook(nil)
+			s.SetHook(nil)
 			add(t, wiki, testDocs(100, 2, 16))
 			looks(t, nodes[0], 10)
 			require.Equal(t, last, inStore(t, s).Last, "it is not tried again")
@@ -290,7 +290,7 @@ func TestTrainingWhileStoreIsAway(t *testing.T) {
 	await(t, "it is tried again", func() bool { return inStore(t, s).Next != nil })
 	looks(t, c, 3*waitBeats)
 	require.NotNil(t, inStore(t, s).Next, "it is not given up")
-	s.Hook(nil)
+	s.SetHook(nil)
 	trained(t, wiki)
 }
 

@@ -27,7 +27,7 @@ func TestMapsModel(t *testing.T) {
 		testMap(t, s, "wiki", nil)
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var mu sync.Mutex
-		s.Hook(func(context.Context, string, string) (before, after error) {
+		s.SetHook(func(context.Context, string, string) (before, after error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch rng.IntN(10) {
@@ -53,7 +53,7 @@ func TestMapsModel(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		s.Hook(nil)
+		s.SetHook(nil)
 		made, n := map[string]int{}, 0
 		for _, r := range inStore(t, s).Retired {
 			made[r.ID]++
@@ -77,10 +77,10 @@ func TestMapsSleeper(t *testing.T) {
 	s := memory.New()
 	old := testMap(t, s, "wiki", nil).copyMap()
 	for range 4 {
-		s.Pass(time.Minute)
+		s.AdvanceClock(time.Minute)
 		changeMap(t, s, func(m *Map) { m.Replicas++ })
 	}
-	s.Pass(24 * time.Hour)
+	s.AdvanceClock(24 * time.Hour)
 	collect(t, s)
 	require.Equal(t, []string{versionObject("wiki", 5)}, s.Names(mapsPrefix), "old versions go, never the newest")
 	old.Version++
@@ -98,7 +98,7 @@ func TestMapsSleeperOfFirstVersion(t *testing.T) {
 	s := memory.New()
 	testMap(t, s, "wiki", nil)
 	changeMap(t, s, func(m *Map) { m.Replicas++ })
-	s.Pass(24 * time.Hour)
+	s.AdvanceClock(24 * time.Hour)
 	collect(t, s)
 	require.Equal(t, []string{versionObject("wiki", 2)}, s.Names(mapsPrefix))
 	m := inStore(t, s)
@@ -143,7 +143,7 @@ func TestMapsOfOthers(t *testing.T) {
 	_, err = c.Remove(t.Context(), "wiki")
 	require.ErrorIs(t, err, collection.ErrDamaged)
 	before := s.Names("data/")
-	s.Pass(48 * time.Hour)
+	s.AdvanceClock(48 * time.Hour)
 	collect(t, s)
 	require.Equal(t, before, s.Names("data/"))
 	require.Len(t, c.openReplicas(func(replicaKey) bool { return true }), 1, "its replica stays")

@@ -327,7 +327,7 @@ func (m *model) work(s *share) {
 func (m *model) settle(shares []*share, r *ring) {
 	m.calm.Lock()
 	defer m.calm.Unlock()
-	m.c.Store.Faults(0)
+	m.c.Store.SetFaultShare(0)
 	m.c.Store.Decide(nil)
 	for _, n := range m.c.Nodes() {
 		n.Resume()
@@ -400,7 +400,7 @@ func TestModel(t *testing.T) {
 		c.Get(n, "main")
 		c.Get(n, "ring")
 	}
-	c.Store.Faults(.02)
+	c.Store.SetFaultShare(.02)
 	var shares []*share
 	ring := &ring{m: m, acked: map[string]uint64{}}
 	var working sync.WaitGroup
@@ -428,7 +428,7 @@ func TestModel(t *testing.T) {
 		}
 		if i%6 == 5 && i+1 < n {
 			m.settle(shares, ring)
-			c.Store.Faults(.02)
+			c.Store.SetFaultShare(.02)
 		}
 	}
 	if !m.Failed() {

@@ -56,11 +56,11 @@ func (m *model) fail(r *rand.Rand, i int) {
 		time.Sleep(time.Duration(r.IntN(6)) * clustertest.Beat)
 		n.Resume()
 	case "store":
-		m.c.Store.Faults(.3)
+		m.c.Store.SetFaultShare(.3)
 		pause()
-		m.c.Store.Faults(.02)
+		m.c.Store.SetFaultShare(.02)
 	case "clock":
-		m.c.Store.Turn(time.Duration(r.IntN(10)) * time.Second)
+		m.c.Store.AdvanceClock(time.Duration(r.IntN(10)) * time.Second)
 	case "store away":
 		for _, n := range m.c.Nodes() {
 			n.Pause()

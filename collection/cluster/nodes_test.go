@@ -110,7 +110,7 @@ func TestStartWithoutAStore(t *testing.T) {
 		s := memory.New()
 		_, err := readSecret(t.Context(), s, true)
 		require.NoError(t, err)
-		s.Hook(func(_ context.Context, _, name string) (before, after error) {
+		s.SetHook(func(_ context.Context, _, name string) (before, after error) {
 			if strings.HasPrefix(name, at) {
 				return errLost, nil
 			}

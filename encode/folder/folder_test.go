@@ -41,7 +41,7 @@ func TestScan(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	require.Equal(t, []string{"Makefile", "a.md", "sub/b.go"}, paths)
-	require.Equal(t, Passed{Kinds: 1, Large: 1, Files: []PassedFile{
+	require.Equal(t, Skipped{Kinds: 1, Large: 1, Files: []SkippedFile{
 		{"large.txt", "101 bytes, more than --max-file"}, {"picture.png", "no kind of text by its name"},
 	}}, passed)
 	require.Equal(t, []string{root, filepath.Join(root, "sub")}, dirs)
@@ -94,7 +94,7 @@ func TestTextsKnowTheirLines(t *testing.T) {
 		name := rapid.SampledFrom([]string{"x.md", "x.go", "x.txt", "odd#3.md"}).Draw(t, "name")
 		text := strings.Join(rapid.SliceOfN(part, 0, 30).Draw(t, "parts"), rapid.SampledFrom([]string{"\n", "\r\n", "\n\n"}).Draw(t, "end"))
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o666))
-		k, _ := encode.KindOf(name)
+		k, _ := encode.KindByName(name)
 		f := File{Path: name, kind: k, root: root}
 		c, err := f.Read(0)
 		require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestScanClosed(t *testing.T) {
 	require.Len(t, files, 1)
 	require.Equal(t, []string{"closed", "hidden", "listed"}, passed.Closed)
 	for path, hidden := range map[string]bool{"closed": true, "closed/a.md": true, "closed.md": false, "good.md": false} {
-		require.Equal(t, hidden, passed.Hides(path), path)
+		require.Equal(t, hidden, passed.MayHide(path), path)
 	}
 	require.NoError(t, os.Chmod(root, 0))
 	t.Cleanup(func() { _ = os.Chmod(root, 0o700) })

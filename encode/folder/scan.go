@@ -51,8 +51,8 @@ type Content struct {
 	Root, Device string
 }
 
-// Passed counts the files that were skipped, by reasons.
-type Passed struct {
+// Skipped counts the files that were skipped, by reasons.
+type Skipped struct {
 	Kinds int // not of a kind of text, by their names
 	Large int // larger than the limit
 	Names int // with paths that cannot be ids: not UTF-8, with control characters, or too long
@@ -60,13 +60,13 @@ type Passed struct {
 	// are unknown: their files are unknown, too.
 	Closed []string
 	// Files names the first files that were skipped.
-	Files []PassedFile
+	Files []SkippedFile
 	// Rules are paths of .gitignore files that are too large: their folders are in Closed.
 	Rules []string
 }
 
-// PassedFile is a file or folder that was skipped, and why.
-type PassedFile struct {
+// SkippedFile is a file or folder that was skipped, and why.
+type SkippedFile struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
@@ -74,24 +74,24 @@ type PassedFile struct {
 // maxNamed is how many skipped files are named.
 const maxNamed = 100
 
-// Name names a skipped file, unless the list is full.
-func (p *Passed) Name(path, why string) {
+// AddFile names a skipped file, unless the list is full.
+func (p *Skipped) AddFile(path, why string) {
 	if len(p.Files) < maxNamed {
-		p.Files = append(p.Files, PassedFile{path, why})
+		p.Files = append(p.Files, SkippedFile{path, why})
 	}
 }
 
-// Close adds a file or folder that may not be read.
-func (p *Passed) Close(path string) {
+// AddClosed adds a file or folder that may not be read.
+func (p *Skipped) AddClosed(path string) {
 	p.Closed = append(p.Closed, path)
-	p.Name(path, "it, or its .gitignore, cannot be read")
+	p.AddFile(path, "it, or its .gitignore, cannot be read")
 }
 
-// All returns the number of skipped files and folders.
-func (p *Passed) All() int { return p.Kinds + p.Large + p.Names + len(p.Closed) }
+// Count returns the number of skipped files and folders.
+func (p *Skipped) Count() int { return p.Kinds + p.Large + p.Names + len(p.Closed) }
 
-// Hides reports whether a file may still exist, since it is in one of Closed.
-func (p *Passed) Hides(path string) bool {
+// MayHide reports whether a file may still exist, since it is in one of Closed.
+func (p *Skipped) MayHide(path string) bool {
 	return slices.ContainsFunc(p.Closed, func(closed string) bool {
 		below, in := strings.CutPrefix(path, closed)
 		return in && (below == "" || below[0] == '/')
@@ -111,7 +111,7 @@ var ErrFolder = errors.New("no folder")
 // each folder before it is read. It may be nil.
 func Scan(
 	ctx context.Context, root string, largest int64, visitDir func(path string),
-) (files []File, passed Passed, err error) {
+) (files []File, passed Skipped, err error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return nil, passed, err
@@ -136,7 +136,7 @@ type scan struct {
 	largest  int64
 	visitDir func(string)
 	files    []File
-	passed   Passed
+	passed   Skipped
 }
 
 // maxRules is the size of the largest .gitignore file that is read, in bytes.
@@ -285,15 +285,15 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 			continue
 		}
 		path := strings.Join(inside, "/")
-		k, ok := encode.KindOf(name)
+		k, ok := encode.KindByName(name)
 		if !ok {
 			s.passed.Kinds++
-			s.passed.Name(path, "no kind of text by its name")
+			s.passed.AddFile(path, "no kind of text by its name")
 			continue
 		}
 		if !canBeID(path) {
 			s.passed.Names++
-			s.passed.Name(path, "the path cannot be an id")
+			s.passed.AddFile(path, "the path cannot be an id")
 			continue
 		}
 		info, err := e.Info()
@@ -307,7 +307,7 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 		}
 		if info.Size() > s.largest {
 			s.passed.Large++
-			s.passed.Name(path, fmt.Sprintf("%d bytes, more than --max-file", info.Size()))
+			s.passed.AddFile(path, fmt.Sprintf("%d bytes, more than --max-file", info.Size()))
 			continue
 		}
 		s.files = append(s.files, File{
@@ -323,7 +323,7 @@ func (s *scan) scanDir(names []string, above *ruleChain) error {
 }
 
 // close skips a file or folder that may not be read. Its documents in the index stay.
-func (s *scan) close(names []string) { s.passed.Close(strings.Join(names, "/")) }
+func (s *scan) close(names []string) { s.passed.AddClosed(strings.Join(names, "/")) }
 
 // canBeID reports whether a path can be a document's id: a path that cannot must not keep the other files
 // out of an index.

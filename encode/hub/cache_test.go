@@ -154,7 +154,7 @@ func TestReadOnlyCache(t *testing.T) {
 	_, h, _ := start(t)
 	s := open(t, h, model)
 	require.NoError(t, s.Get(t.Context(), "config.json"))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	require.NoError(t, filepath.WalkDir(h.Cache, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			t.Cleanup(func() { _ = os.Chmod(path, 0o777) })
@@ -209,7 +209,7 @@ func TestTreeOfOthers(t *testing.T) {
 	server, h, commit := start(t)
 	s := open(t, h, model)
 	require.NoError(t, s.Get(t.Context(), "config.json"))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	b, err := json.Marshal(map[string]any{"format_version": 1, "files": map[string]any{
 		"config.json": map[string]any{"size": 22, "blob_id": hubtest.SHA1(content()["config.json"])},
 		"model.safetensors": map[string]any{

@@ -119,7 +119,7 @@ func TestNewestOffline(t *testing.T) {
 	server, h, commit := start(t)
 	s := open(t, h, model)
 	require.NoError(t, s.Get(t.Context(), all()...))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	h.Refresh = true
 	check := func(kind error) {
 		t.Helper()
@@ -181,7 +181,7 @@ func TestOffline(t *testing.T) {
 
 	s := open(t, h, model)
 	require.NoError(t, s.Get(t.Context(), "config.json"))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	server.Close()
 	unreachable := *h
 	for _, none := range []*hub.Hub{&offline, &unreachable} {
@@ -191,7 +191,7 @@ func TestOffline(t *testing.T) {
 		has, err := s.Has(t.Context(), "modules.json")
 		require.NoError(t, err)
 		require.False(t, has)
-		guessed, why := s.Guessed()
+		guessed, why := s.AssumedMissing()
 		require.Equal(t, []string{"modules.json"}, guessed)
 		kind := map[bool]error{true: hub.ErrOffline, false: hub.ErrUnreachable}[none.Offline != ""]
 		require.ErrorIs(t, why, kind)

@@ -161,9 +161,9 @@ func expand(path string) string {
 // logger returns Logger or, if it is nil, a silent one.
 func (h *Hub) logger() *slog.Logger { return cmp.Or(h.Logger, slog.New(slog.DiscardHandler)) }
 
-// With returns a copy of the hub with another logger and progress function. nil keeps the present
+// WithLogger returns a copy of the hub with another logger and progress function. nil keeps the present
 // ones.
-func (h *Hub) With(log *slog.Logger, progress func(Progress)) *Hub {
+func (h *Hub) WithLogger(log *slog.Logger, progress func(Progress)) *Hub {
 	other := *h
 	other.Logger = cmp.Or(log, h.Logger)
 	if progress != nil {

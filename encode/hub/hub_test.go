@@ -104,10 +104,10 @@ func TestNames(t *testing.T) {
 		require.False(t, ok, s)
 	}
 	t.Chdir(t.TempDir())
-	_, ok := hub.Named(model)
+	_, ok := hub.ParseUnlessPath(model)
 	require.True(t, ok)
 	require.NoError(t, os.MkdirAll(model, 0o777))
-	_, ok = hub.Named(model)
+	_, ok = hub.ParseUnlessPath(model)
 	require.False(t, ok, "a folder goes before a name")
 }
 
@@ -122,7 +122,7 @@ func TestFetch(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, has)
 	require.NoError(t, s.Get(t.Context(), all()...))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	requireFiles(t, s, all()...)
 
 	place := filepath.Join(h.Cache, "models--org--model")
@@ -171,7 +171,7 @@ func TestBranches(t *testing.T) {
 	server, h, first := start(t)
 	s := open(t, h, model)
 	require.NoError(t, s.Get(t.Context(), "config.json"))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	changed := content()
 	changed["config.json"] = []byte(`{"changed": true}`)
 	second := server.Add(model, "main", changed)
@@ -183,12 +183,12 @@ func TestBranches(t *testing.T) {
 	require.Equal(t, second, s.Commit)
 	require.Equal(t, first, open(t, h, model).Commit, "not before its files are there")
 	require.NoError(t, s.Get(t.Context(), all()...))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	require.Equal(t, second, open(t, h, model).Commit)
 	require.Equal(t, first, open(t, &newest, model+"@"+first).Commit)
 	pr := open(t, h, model+"@refs/pr/4")
 	require.NoError(t, pr.Get(t.Context(), "config.json"))
-	require.NoError(t, pr.Keep())
+	require.NoError(t, pr.RecordRevision())
 	require.Equal(t, pr.Commit, open(t, h, model+"@refs/pr/4").Commit)
 	// What two commits have in common is fetched once.
 	gets := 0

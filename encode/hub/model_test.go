@@ -122,7 +122,7 @@ func (p *picture) fetch(rt *rapid.T) {
 		}
 	}
 	if complete {
-		require.NoError(rt, s.Keep())
+		require.NoError(rt, s.RecordRevision())
 		if p.commits[branch] == nil {
 			p.kept[branch] = want
 		}

@@ -38,9 +38,9 @@ func Parse(s string) (Name, bool) {
 	return Name{repo, revision}, true
 }
 
-// Named parses a hub's name that a user typed instead of a folder. It returns false if a file or
+// ParseUnlessPath parses a hub's name that a user typed instead of a folder. It returns false if a file or
 // folder of that name exists: folders are preferred.
-func Named(dir string) (Name, bool) {
+func ParseUnlessPath(dir string) (Name, bool) {
 	n, ok := Parse(dir)
 	if !ok {
 		return n, false

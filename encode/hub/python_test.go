@@ -38,7 +38,7 @@ func TestPythonsCache(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, has)
 	require.NoError(t, s.Get(t.Context(), all()...))
-	require.NoError(t, s.Keep())
+	require.NoError(t, s.RecordRevision())
 	server.Requests()
 	require.Equal(t, s.Dir(), ask(h.Cache, nil, "print(snapshot_download(name, local_files_only=True))"))
 	require.Equal(t, s.Dir(), ask(h.Cache, []string{"HF_HUB_OFFLINE=1"}, "print(snapshot_download(name))"))
@@ -74,7 +74,7 @@ func TestPythonsCache(t *testing.T) {
 		has, err := s.Has(t.Context(), "modules.json")
 		require.NoError(t, err)
 		require.False(t, has)
-		guessed, _ := s.Guessed()
+		guessed, _ := s.AssumedMissing()
 		if name == "snapshot" { // which leaves a list
 			require.Empty(t, guessed)
 		}

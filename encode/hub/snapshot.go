@@ -84,7 +84,7 @@ func isFile(path string) bool {
 }
 
 // Has reports whether the model has a file, by the cache or by the hub's list. If the hub cannot be
-// reached, a file that the cache lacks counts as missing, and [Snapshot.Guessed] returns it.
+// reached, a file that the cache lacks counts as missing, and [Snapshot.AssumedMissing] returns it.
 // Errors are of type [*Error].
 func (s *Snapshot) Has(ctx context.Context, file string) (bool, error) {
 	if isFile(s.filePath(file)) {
@@ -182,9 +182,9 @@ func (s *Snapshot) markAbsent(file string) {
 	}
 }
 
-// Guessed returns the files that were assumed missing, because the cache does not have them and the hub
+// AssumedMissing returns the files that were assumed missing, because the cache does not have them and the hub
 // could not be reached, with the error of the request.
-func (s *Snapshot) Guessed() ([]string, error) {
+func (s *Snapshot) AssumedMissing() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guessed, s.hub.modelError(s.Name, "", s.listingErr)
@@ -287,9 +287,9 @@ func (s *Snapshot) createFolders() error {
 	return nil
 }
 
-// Keep records in the cache that the revision is this commit. It is called when all required files are
+// RecordRevision records in the cache that the revision is this commit. It is called when all required files are
 // fetched. A read-only cache is not an error.
-func (s *Snapshot) Keep() error {
+func (s *Snapshot) RecordRevision() error {
 	if s.Name.revision() == s.Commit || s.hub.cachedCommit(s.Name) == s.Commit {
 		return nil
 	}

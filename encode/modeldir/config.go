@@ -117,8 +117,8 @@ type Override struct {
 	LowerCase      *bool     `json:"lower_case,omitempty"`
 }
 
-// Over returns the override with nil values replaced by those of base.
-func (o Override) Over(base *Override) *Override {
+// WithDefaults returns the override with nil values replaced by those of base.
+func (o Override) WithDefaults(base *Override) *Override {
 	setIfNil(&o.QueryMarker, base.QueryMarker)
 	setIfNil(&o.DocumentMarker, base.DocumentMarker)
 	setIfNil(&o.QueryPrompt, base.QueryPrompt)

@@ -60,14 +60,14 @@ func (e *ModelError) Error() string {
 func (e *ModelError) Unwrap() error { return e.Err }
 
 // LengthError reports a length of texts, set by an [Override], that the model does not support.
-type LengthError struct{ Length, Least, Most int }
+type LengthError struct{ Length, Min, Max int }
 
 // Error reads like: 100000: the model takes 512 at most.
 func (e *LengthError) Error() string {
-	if e.Length < e.Least {
-		return fmt.Sprintf("%d: %d are the least", e.Length, e.Least)
+	if e.Length < e.Min {
+		return fmt.Sprintf("%d: %d are the least", e.Length, e.Min)
 	}
-	return fmt.Sprintf("%d: the model takes %d at most", e.Length, e.Most)
+	return fmt.Sprintf("%d: the model takes %d at most", e.Length, e.Max)
 }
 
 // Unwrap returns ErrConfig.

@@ -18,8 +18,8 @@ type Known struct {
 	// Parameters is about how many numbers the weights have.
 	Parameters int64 `json:"parameters"`
 	// Layout is the package that wrote the model's folder.
-	Layout  string `json:"layout"`
-	Checked Check  `json:"checked"`
+	Layout    string `json:"layout"`
+	CheckedBy Check  `json:"checked"`
 	// Shape is the tiny random model of plaid's tests, in encode/testdata/golden, that was run
 	// instead of the model's own weights.
 	Shape string `json:"shape,omitempty"`
@@ -53,7 +53,7 @@ func KnownModels() []Known {
 	euro := Known{Layers: 12, Hidden: 768, Dim: 128, Parameters: 210 * million}
 	liquid := Known{Layers: 16, Hidden: 1024, Dim: 128, Parameters: 350 * million}
 	pylate := func(name string, family Family, shape string, m Known) Known {
-		m.Name, m.Family, m.Shape, m.Layout, m.Checked = name, family, shape, PyLate, ByShape
+		m.Name, m.Family, m.Shape, m.Layout, m.CheckedBy = name, family, shape, PyLate, ByShape
 		return m
 	}
 	modern := func(name string, m Known) Known { return pylate(name, ModernBERT, "pylate-heads", m) }
@@ -89,7 +89,7 @@ func NearestKnown(name string) string {
 		if m.Name == name {
 			return ""
 		}
-		if m.Checked == ByWeights { // a folder of the repository
+		if m.CheckedBy == ByWeights { // a folder of the repository
 			continue
 		}
 		base := path.Base(m.Name)

@@ -365,7 +365,7 @@ func TestReadOverride(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &modeldir.Override{QueryMarker: ptr("[Q] "), Attend: ptr(true), Skip: &[]string{}, QueryLength: ptr(9)}, o)
 	require.Equal(t, &modeldir.Override{QueryMarker: ptr("[Q] "), Attend: ptr(true), Skip: &[]string{}, QueryLength: ptr(9), DocumentLength: ptr(50)},
-		o.Over(&modeldir.Override{Attend: ptr(false), DocumentLength: ptr(50)}))
+		o.WithDefaults(&modeldir.Override{Attend: ptr(false), DocumentLength: ptr(50)}))
 	for _, bad := range []string{`{"querymarker": ""}`, `{"attend": 1}`, `[]`, `null`} {
 		modeltest.WriteFile(t, path, []byte(bad))
 		_, err := modeldir.ReadOverride(path)

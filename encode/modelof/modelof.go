@@ -38,9 +38,9 @@ func IsServer(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }
 
-// Of describes an encoder, for an index, that was opened with options from a folder; dir is ""
+// Describe describes an encoder, for an index, that was opened with options from a folder; dir is ""
 // for a server.
-func Of(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error) {
+func Describe(e *encode.Encoder, dir string, o *encode.Options) (*storage.Model, error) {
 	if o.Remote != nil {
 		return describeServer(e, o.Remote)
 	}

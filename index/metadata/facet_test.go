@@ -150,13 +150,13 @@ func TestFacetsEndWithTheirContext(t *testing.T) {
 		f, err := snap.Facet(ctx, field, nil, all)
 		require.NoError(t, err)
 		require.EqualValues(t, len(payloads), f.Docs)
-		looks := math.MaxInt - ctx.Left()
+		looks := math.MaxInt - ctx.Remaining()
 		require.Greater(t, looks, len(payloads)/4096, field)
 		for left := 0; left < 3*looks/4; left += 1 + looks/effort.Cases(4, 20) { // how often it looks while it sorts differs
 			ctx := countdown.New(left)
 			_, err := snap.Facet(ctx, field, nil, all)
 			require.ErrorIs(t, err, context.Canceled, field)
-			require.Greater(t, ctx.Left(), -100)
+			require.Greater(t, ctx.Remaining(), -100)
 		}
 	}
 }

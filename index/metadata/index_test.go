@@ -117,7 +117,7 @@ func TestConditionsEndWithTheirContext(t *testing.T) {
 		ctx := countdown.New(100)
 		_, err := snap.Select(ctx, c)
 		require.ErrorIs(t, err, context.Canceled)
-		require.Greater(t, ctx.Left(), -100, "it is asked by each goroutine that works")
+		require.Greater(t, ctx.Remaining(), -100, "it is asked by each goroutine that works")
 	}
 }
 
@@ -152,7 +152,7 @@ func TestOneLongPayloadEndsWithItsContext(t *testing.T) {
 	} {
 		ctx := countdown.New(math.MaxInt)
 		require.NoError(t, read(ctx), name)
-		looks := math.MaxInt - ctx.Left()
+		looks := math.MaxInt - ctx.Remaining()
 		require.Greater(t, looks, size>>17, name)
 		require.ErrorIs(t, read(countdown.New(looks/2)), context.Canceled, name)
 	}

@@ -19,7 +19,7 @@ import (
 // are, and blocks in which a document has several of them are among them.
 func TestManyMembers(t *testing.T) {
 	n := effort.Cases(3000, 6000)
-	p := conditiontest.Picture{T: t}
+	p := conditiontest.Evaluator{T: t}
 	var b Builder
 	for i := range n {
 		payload := fmt.Appendf(nil, `{"tags": ["t%d", "u%d", %d, %d.5, null], "pair": [%d, %d], "few": [true, %d],

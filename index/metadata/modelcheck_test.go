@@ -63,14 +63,14 @@ func (m *model) matching(c *condition.Condition) (ids []string, ok bool) {
 	snap, err := m.ix.Snapshot()
 	require.NoError(m.t, err)
 	defer snap.Close()
-	p, known := conditiontest.Picture{T: m.t}, map[condition.Field]bool{}
+	p, known := conditiontest.Evaluator{T: m.t}, map[condition.Field]bool{}
 	for _, id := range slices.Sorted(maps.Keys(m.docs)) {
 		ordinal, there, err := snap.Ordinal(id)
 		require.NoError(m.t, err)
 		require.True(m.t, there, id)
 		p.Docs = append(p.Docs, conditiontest.Doc{ID: id, Ordinal: ordinal, Payload: m.docs[id]})
 		for _, f := range c.Fields() {
-			known[f] = known[f] || len(conditiontest.Found(m.docs[id], f)) > 0
+			known[f] = known[f] || len(conditiontest.ValuesIn(m.docs[id], f)) > 0
 		}
 	}
 	matches := p.Select(c)
@@ -149,7 +149,7 @@ func (m *model) checkFacet(snap *index.Snapshot, docs *roaring.Bitmap) {
 	require.NoError(m.t, err)
 	known := false
 	for _, p := range m.docs {
-		known = known || len(conditiontest.Found(p, field)) > 0
+		known = known || len(conditiontest.ValuesIn(p, field)) > 0
 	}
 	var missing, null uint64
 	ids, counts := m.among(snap, docs), map[string]uint64{}

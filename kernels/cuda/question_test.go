@@ -40,7 +40,7 @@ func newAsking(t testing.TB, d kernels.Device, model, path, questions string) *a
 	ix, err := index.Open(ctx, path, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ix.Close()) })
-	a.encoder, err = encode.OpenContext(ctx, model, &encode.Options{On: d})
+	a.encoder, err = encode.OpenContext(ctx, model, &encode.Options{OpenedDevice: d})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, a.encoder.Close()) })
 	a.engine, err = search.New(ctx, ix, &search.EngineOptions{Device: d})
@@ -109,7 +109,7 @@ func TestQuestions(t *testing.T) {
 	examples := filepath.Join("..", "..", "docs", "examples", "quickstart")
 	model, questions := filepath.Join(examples, "colbert-nano"), filepath.Join(examples, "scifact-sample", "queries.jsonl")
 	d := new(nativetest.Device)
-	enc, err := encode.OpenContext(ctx, model, &encode.Options{On: d})
+	enc, err := encode.OpenContext(ctx, model, &encode.Options{OpenedDevice: d})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, enc.Close()) }()
 	var docs []encode.Text

@@ -118,5 +118,5 @@ func TestSyncEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, kw.Sync(countdown.New(30), s), context.Canceled)
 	ctx := countdown.New(math.MaxInt)
 	require.NoError(t, kw.Sync(ctx, s))
-	require.Greater(t, math.MaxInt-ctx.Left(), 60)
+	require.Greater(t, math.MaxInt-ctx.Remaining(), 60)
 }

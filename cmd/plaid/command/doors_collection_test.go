@@ -52,7 +52,7 @@ func newGoDoor(t *rapid.T, dir string, model *encode.Encoder) *goDoor {
 	return d
 }
 
-func (d *goDoor) changes() map[string]func(*rapid.T, *documents.Picture) change {
+func (d *goDoor) changes() map[string]func(*rapid.T, *documents.Model) change {
 	ix := func(do func(ctx context.Context, ix *index.Index) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			ix, err := d.c.Index()
@@ -62,13 +62,13 @@ func (d *goDoor) changes() map[string]func(*rapid.T, *documents.Picture) change 
 			return do(ctx, ix)
 		}
 	}
-	return map[string]func(*rapid.T, *documents.Picture) change{
-		"add":          func(t *rapid.T, _ *documents.Picture) change { return d.add(t, false) },
-		"update":       func(t *rapid.T, _ *documents.Picture) change { return d.add(t, true) },
-		"delete":       func(t *rapid.T, _ *documents.Picture) change { return d.delete(drawIDs(t, names)) },
-		"delete where": func(t *rapid.T, p *documents.Picture) change { return d.delete(drawWhere(t, p, names)) },
-		"set":          func(t *rapid.T, _ *documents.Picture) change { return d.set(t, drawIDs(t, names)) },
-		"set where":    func(t *rapid.T, p *documents.Picture) change { return d.set(t, drawWhere(t, p, names)) },
+	return map[string]func(*rapid.T, *documents.Model) change{
+		"add":          func(t *rapid.T, _ *documents.Model) change { return d.add(t, false) },
+		"update":       func(t *rapid.T, _ *documents.Model) change { return d.add(t, true) },
+		"delete":       func(t *rapid.T, _ *documents.Model) change { return d.delete(drawIDs(t, names)) },
+		"delete where": func(t *rapid.T, p *documents.Model) change { return d.delete(drawWhere(t, p, names)) },
+		"set":          func(t *rapid.T, _ *documents.Model) change { return d.set(t, drawIDs(t, names)) },
+		"set where":    func(t *rapid.T, p *documents.Model) change { return d.set(t, drawWhere(t, p, names)) },
 		"retrain": nothing(false, ix(func(ctx context.Context, ix *index.Index) error {
 			_, err := ix.Retrain(ctx, &index.RetrainOptions{Centroids: 2})
 			if errors.Is(err, index.ErrNoTokens) {
@@ -98,7 +98,7 @@ func (d *goDoor) add(t *rapid.T, replace bool) change {
 		arrivals = append(arrivals, own...)
 	}
 	return change{
-		apply: func(p *documents.Picture) outcome {
+		apply: func(p *documents.Model) outcome {
 			_, err := p.Add(arrivals, documents.Addition{Replace: replace})
 			return outcome{Refused: err != nil}
 		},
@@ -119,7 +119,7 @@ func selected(s *selection) plaid.Selection {
 
 func (d *goDoor) delete(s selection) change {
 	return change{
-		apply: func(p *documents.Picture) outcome { return outcome{Affected: s.deletes(p).Affected} },
+		apply: func(p *documents.Model) outcome { return outcome{Affected: s.deletes(p).Affected} },
 		do: func(ctx context.Context) (outcome, error) {
 			n, err := d.c.Delete(ctx, selected(&s))
 			return affected(n, nil, err)
@@ -130,7 +130,7 @@ func (d *goDoor) delete(s selection) change {
 func (d *goDoor) set(t *rapid.T, s selection) change {
 	n := rapid.IntRange(1, 9).Draw(t, "new n")
 	return change{
-		apply: func(p *documents.Picture) outcome { return outcome{Affected: s.sets(p, n).Affected} },
+		apply: func(p *documents.Model) outcome { return outcome{Affected: s.sets(p, n).Affected} },
 		do: func(ctx context.Context) (outcome, error) {
 			n, err := d.c.UpdatePayload(ctx, selected(&s), map[string]any{"n": n})
 			return affected(n, nil, err)

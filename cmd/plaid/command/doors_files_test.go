@@ -29,7 +29,7 @@ type filesDoor struct {
 }
 
 // newFileDoor makes an index file. "page#1" is no passage of "page" there.
-func newFileDoor(t *rapid.T, dir string, p *documents.Picture) door {
+func newFileDoor(t *rapid.T, dir string, p *documents.Model) door {
 	d := &filesDoor{paths: []string{filepath.Join(dir, "x.plaid")}, names: names, dim: tinyDim}
 	var all []documents.Arrival
 	for _, id := range []string{"page", "page#1", "x"} {
@@ -46,7 +46,7 @@ func newFileDoor(t *rapid.T, dir string, p *documents.Picture) door {
 }
 
 // newFilesDoor splits an index file into three.
-func newFilesDoor(t *rapid.T, dir string, p *documents.Picture) door {
+func newFilesDoor(t *rapid.T, dir string, p *documents.Model) door {
 	ctx, one := context.Background(), newFileDoor(t, dir, p).(*filesDoor)
 	snap, err := one.ix.Snapshot()
 	require.NoError(t, err)
@@ -140,22 +140,22 @@ func (d *filesDoor) changer() changer {
 	return d.set
 }
 
-func (d *filesDoor) changes() map[string]func(*rapid.T, *documents.Picture) change {
-	all := map[string]func(*rapid.T, *documents.Picture) change{
-		"add":          func(t *rapid.T, _ *documents.Picture) change { return d.add(t, false, false, 0) },
-		"replace":      func(t *rapid.T, _ *documents.Picture) change { return d.add(t, true, false, 0) },
-		"keep":         func(t *rapid.T, _ *documents.Picture) change { return d.add(t, true, true, 0) },
-		"delete":       func(t *rapid.T, _ *documents.Picture) change { return d.delete(drawIDs(t, d.names)) },
-		"delete where": func(t *rapid.T, p *documents.Picture) change { return d.delete(drawWhere(t, p, d.names)) },
-		"set":          func(t *rapid.T, _ *documents.Picture) change { return d.setN(t, drawIDs(t, d.names)) },
-		"set where":    func(t *rapid.T, p *documents.Picture) change { return d.setN(t, drawWhere(t, p, d.names)) },
+func (d *filesDoor) changes() map[string]func(*rapid.T, *documents.Model) change {
+	all := map[string]func(*rapid.T, *documents.Model) change{
+		"add":          func(t *rapid.T, _ *documents.Model) change { return d.add(t, false, false, 0) },
+		"replace":      func(t *rapid.T, _ *documents.Model) change { return d.add(t, true, false, 0) },
+		"keep":         func(t *rapid.T, _ *documents.Model) change { return d.add(t, true, true, 0) },
+		"delete":       func(t *rapid.T, _ *documents.Model) change { return d.delete(drawIDs(t, d.names)) },
+		"delete where": func(t *rapid.T, p *documents.Model) change { return d.delete(drawWhere(t, p, d.names)) },
+		"set":          func(t *rapid.T, _ *documents.Model) change { return d.setN(t, drawIDs(t, d.names)) },
+		"set where":    func(t *rapid.T, p *documents.Model) change { return d.setN(t, drawWhere(t, p, d.names)) },
 		"open":         nothing(true, func(ctx context.Context) error { return errors.Join(d.close(), d.open(ctx)) }),
 	}
 	if d.ix == nil {
 		return all
 	}
-	all["most"] = func(t *rapid.T, _ *documents.Picture) change { return d.add(t, true, false, mostMeets) }
-	all["most, keep"] = func(t *rapid.T, _ *documents.Picture) change { return d.add(t, true, true, mostMeets) }
+	all["most"] = func(t *rapid.T, _ *documents.Model) change { return d.add(t, true, false, mostMeets) }
+	all["most, keep"] = func(t *rapid.T, _ *documents.Model) change { return d.add(t, true, true, mostMeets) }
 	all["compact"] = nothing(false, func(ctx context.Context) error { return d.ix.Compact(ctx, nil) })
 	all["retrain"] = nothing(false, func(ctx context.Context) error {
 		_, err := d.ix.Retrain(ctx, &index.RetrainOptions{Centroids: 2})
@@ -177,10 +177,10 @@ func (d *filesDoor) add(t *rapid.T, replace, keep bool, most int) change {
 		o.MaxDocuments = &limit
 	}
 	return change{
-		apply: func(p *documents.Picture) outcome {
-			p.Most = most
+		apply: func(p *documents.Model) outcome {
+			p.MaxDocuments = most
 			r, err := p.Add(arrivals, documents.Addition{Replace: replace, Delete: o.Delete})
-			p.Most = 0
+			p.MaxDocuments = 0
 			return outcome{Refused: err != nil, Report: r}
 		},
 		do: func(ctx context.Context) (outcome, error) {
@@ -224,7 +224,7 @@ func (d *filesDoor) setN(t *rapid.T, s selection) change {
 	n := rapid.IntRange(1, 9).Draw(t, "new n")
 	fields := condition.Fields{"n": json.RawMessage(fmt.Sprint(n))}
 	return change{
-		apply: func(p *documents.Picture) outcome { return s.sets(p, n) },
+		apply: func(p *documents.Model) outcome { return s.sets(p, n) },
 		do: func(ctx context.Context) (outcome, error) {
 			if s.ids != nil {
 				return affected(d.changer().UpdateByID(ctx, s.ids, fields))

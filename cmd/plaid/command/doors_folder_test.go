@@ -45,10 +45,10 @@ func newFolderDoor(t *rapid.T, dir string, model *encode.Encoder) *folderDoor {
 // strangers are ids of documents that other commands store. Passages of files are called so, too.
 var strangers = []string{"x", "x#0", "readme#1"}
 
-func (d *folderDoor) changes() map[string]func(*rapid.T, *documents.Picture) change {
+func (d *folderDoor) changes() map[string]func(*rapid.T, *documents.Model) change {
 	all := append(slices.Clone(fileNames), strangers...)
-	changes := map[string]func(*rapid.T, *documents.Picture) change{"look": d.look, "look too": d.look}
-	type picture = *documents.Picture
+	changes := map[string]func(*rapid.T, *documents.Model) change{"look": d.look, "look too": d.look}
+	type picture = *documents.Model
 	others := map[string]func(*filesDoor, *rapid.T, picture) change{
 		"add":          func(f *filesDoor, t *rapid.T, _ picture) change { return f.add(t, true, false, 0) },
 		"delete":       func(f *filesDoor, t *rapid.T, _ picture) change { return f.delete(drawIDs(t, all)) },
@@ -57,7 +57,7 @@ func (d *folderDoor) changes() map[string]func(*rapid.T, *documents.Picture) cha
 		"set where":    func(f *filesDoor, t *rapid.T, p picture) change { return f.setN(t, drawWhere(t, p, all)) },
 	}
 	for name, draw := range others {
-		changes["another "+name] = func(t *rapid.T, p *documents.Picture) change {
+		changes["another "+name] = func(t *rapid.T, p *documents.Model) change {
 			f := &filesDoor{texts: d.texts, names: strangers, dim: d.sync.encoder.Dim()}
 			c := draw(f, t, p)
 			d.texts = f.texts
@@ -72,7 +72,7 @@ func (d *folderDoor) inFile(f *filesDoor, c change) change {
 	_, err := os.Stat(d.sync.path)
 	there := err == nil
 	in := change{once: !there}
-	in.apply = func(p *documents.Picture) outcome {
+	in.apply = func(p *documents.Model) outcome {
 		if !there {
 			return outcome{}
 		}
@@ -93,7 +93,7 @@ func (d *folderDoor) inFile(f *filesDoor, c change) change {
 }
 
 // look changes some files and has the index follow.
-func (d *folderDoor) look(t *rapid.T, _ *documents.Picture) change {
+func (d *folderDoor) look(t *rapid.T, _ *documents.Model) change {
 	for range rapid.IntRange(0, 3).Draw(t, "files") {
 		path := filepath.Join(d.sync.root, rapid.SampledFrom(fileNames).Draw(t, "file"))
 		if rapid.Bool().Draw(t, "remove") {
@@ -108,10 +108,10 @@ func (d *folderDoor) look(t *rapid.T, _ *documents.Picture) change {
 		// Where others change the index meanwhile it looks again: of two others, one may come between
 		// its looks, and another one before it.
 		once: true,
-		apply: func(p *documents.Picture) outcome {
+		apply: func(p *documents.Model) outcome {
 			changed, gone := d.differ(t, p)
 			if len(changed) == 0 {
-				chosen, _ := p.Named(gone...)
+				chosen, _ := p.Select(gone...)
 				p.Delete(chosen)
 				return outcome{}
 			}
@@ -131,7 +131,7 @@ func (d *folderDoor) look(t *rapid.T, _ *documents.Picture) change {
 
 // differ returns the parts of files that a picture has otherwise, but for their numbers, and the
 // documents of files that are not there.
-func (d *folderDoor) differ(t *rapid.T, p *documents.Picture) (changed []documents.Arrival, gone []string) {
+func (d *folderDoor) differ(t *rapid.T, p *documents.Model) (changed []documents.Arrival, gone []string) {
 	want := map[string][]documents.Arrival{}
 	files, _, err := folder.Scan(context.Background(), d.sync.root, 0, nil)
 	require.NoError(t, err)

@@ -34,13 +34,13 @@ type serviceDoor struct {
 
 const served = "docs"
 
-func newServiceDoor(t *rapid.T, dir string, p *documents.Picture) door {
+func newServiceDoor(t *rapid.T, dir string, p *documents.Model) door {
 	ctx, d := context.Background(), &serviceDoor{dir: dir}
 	require.NoError(t, d.open(ctx))
 	most := uint64(mostMeets)
 	_, err := d.store.Declare(ctx, served, collection.Config{MaxDocuments: &most, Nbits: 2})
 	require.NoError(t, err)
-	p.Most = mostMeets
+	p.MaxDocuments = mostMeets
 	return d
 }
 
@@ -115,30 +115,30 @@ func (d *serviceDoor) ask(ctx context.Context, method, path string, body, answer
 
 const indexPath = "/indices/" + served
 
-func (d *serviceDoor) changes() map[string]func(*rapid.T, *documents.Picture) change {
-	return map[string]func(*rapid.T, *documents.Picture) change{
-		"update":          func(t *rapid.T, _ *documents.Picture) change { return d.update(d.drawArrivals(t, names, false)) },
-		"update texts":    func(t *rapid.T, _ *documents.Picture) change { return d.updateTexts(t, 0) },
-		"update passages": func(t *rapid.T, _ *documents.Picture) change { return d.updateTexts(t, 4) },
-		"delete":          func(t *rapid.T, _ *documents.Picture) change { return d.delete(drawIDs(t, names)) },
-		"delete where":    func(t *rapid.T, p *documents.Picture) change { return d.delete(drawWhere(t, p, names)) },
+func (d *serviceDoor) changes() map[string]func(*rapid.T, *documents.Model) change {
+	return map[string]func(*rapid.T, *documents.Model) change{
+		"update":          func(t *rapid.T, _ *documents.Model) change { return d.update(d.drawArrivals(t, names, false)) },
+		"update texts":    func(t *rapid.T, _ *documents.Model) change { return d.updateTexts(t, 0) },
+		"update passages": func(t *rapid.T, _ *documents.Model) change { return d.updateTexts(t, 4) },
+		"delete":          func(t *rapid.T, _ *documents.Model) change { return d.delete(drawIDs(t, names)) },
+		"delete where":    func(t *rapid.T, p *documents.Model) change { return d.delete(drawWhere(t, p, names)) },
 		"delete numbers":  d.deleteNumbers,
-		"set":             func(t *rapid.T, _ *documents.Picture) change { return d.set(t, drawIDs(t, names)) },
-		"set where":       func(t *rapid.T, p *documents.Picture) change { return d.set(t, drawWhere(t, p, names)) },
-		"most": func(t *rapid.T, _ *documents.Picture) change {
+		"set":             func(t *rapid.T, _ *documents.Model) change { return d.set(t, drawIDs(t, names)) },
+		"set where":       func(t *rapid.T, p *documents.Model) change { return d.set(t, drawWhere(t, p, names)) },
+		"most": func(t *rapid.T, _ *documents.Model) change {
 			most := rapid.IntRange(1, mostMeets+1).Draw(t, "most")
 			return change{
 				once:  true, // no answer tells which one of two came last
-				apply: func(p *documents.Picture) outcome { p.Most = most; return outcome{} },
+				apply: func(p *documents.Model) outcome { p.MaxDocuments = most; return outcome{} },
 				do: func(ctx context.Context) (outcome, error) {
 					_, err := d.ask(ctx, "PUT", indexPath+"/config", map[string]any{"max_documents": most}, nil)
 					return outcome{}, err
 				},
 			}
 		},
-		"open": func(*rapid.T, *documents.Picture) change { // which deletes what an update has left beyond the limit
+		"open": func(*rapid.T, *documents.Model) change { // which deletes what an update has left beyond the limit
 			return change{
-				alone: true, apply: func(p *documents.Picture) outcome { p.Evict(); return outcome{} },
+				alone: true, apply: func(p *documents.Model) outcome { p.Evict(); return outcome{} },
 				do: func(ctx context.Context) (outcome, error) { return outcome{}, errors.Join(d.close(), d.open(ctx)) },
 			}
 		},
@@ -148,7 +148,7 @@ func (d *serviceDoor) changes() map[string]func(*rapid.T, *documents.Picture) ch
 // stores is the change of an update.
 func (d *serviceDoor) stores(arrivals []documents.Arrival, path string, body any) change {
 	return change{
-		apply: func(p *documents.Picture) outcome {
+		apply: func(p *documents.Model) outcome {
 			r, err := p.Add(arrivals, documents.Addition{Replace: true})
 			return outcome{Refused: err != nil, Report: documents.Report{
 				Docs: r.Docs, Passages: r.Passages, Replaced: r.Replaced, Evicted: r.Evicted,
@@ -237,7 +237,7 @@ func (d *serviceDoor) changed(ctx context.Context, method, path string, body map
 
 func (d *serviceDoor) delete(s selection) change {
 	return change{
-		apply: func(p *documents.Picture) outcome { return outcome{Affected: s.deletes(p).Affected} },
+		apply: func(p *documents.Model) outcome { return outcome{Affected: s.deletes(p).Affected} },
 		do: func(ctx context.Context) (outcome, error) {
 			return d.changed(ctx, "DELETE", "/documents", d.selected(&s))
 		},
@@ -245,7 +245,7 @@ func (d *serviceDoor) delete(s selection) change {
 }
 
 // deleteNumbers deletes some of what is there by numbers, which mean nothing else later.
-func (d *serviceDoor) deleteNumbers(t *rapid.T, p *documents.Picture) change {
+func (d *serviceDoor) deleteNumbers(t *rapid.T, p *documents.Model) change {
 	numbers, gone := []uint64{1 << 20}, map[string]bool{}
 	stored, err := d.stored(context.Background())
 	require.NoError(t, err)
@@ -256,7 +256,7 @@ func (d *serviceDoor) deleteNumbers(t *rapid.T, p *documents.Picture) change {
 		}
 	}
 	return change{
-		apply: func(p *documents.Picture) outcome {
+		apply: func(p *documents.Model) outcome {
 			return outcome{Affected: p.Delete(func(part *documents.Part) bool { return gone[part.Text] })}
 		},
 		do: func(ctx context.Context) (outcome, error) {
@@ -270,7 +270,7 @@ func (d *serviceDoor) set(t *rapid.T, s selection) change {
 	body := d.selected(&s)
 	body["updates"] = map[string]any{"n": n}
 	return change{
-		apply: func(p *documents.Picture) outcome { return outcome{Affected: s.sets(p, n).Affected} },
+		apply: func(p *documents.Model) outcome { return outcome{Affected: s.sets(p, n).Affected} },
 		do: func(ctx context.Context) (outcome, error) {
 			return d.changed(ctx, "POST", "/metadata/update", body)
 		},

@@ -31,7 +31,7 @@ import (
 // files, of a folder that is watched.
 type door interface {
 	// changes draws a change of each kind that the door knows.
-	changes() map[string]func(*rapid.T, *documents.Picture) change
+	changes() map[string]func(*rapid.T, *documents.Model) change
 	// parts are those that are stored, in their order; that of several files is the order of ids.
 	parts(ctx context.Context) ([]documents.Part, error)
 	// count counts documents, and parts that are passages.
@@ -54,7 +54,7 @@ type change struct {
 	name  string
 	alone bool // nothing else is done at the same time
 	once  bool // one other change, and none that is so, is done at the same time
-	apply func(*documents.Picture) outcome
+	apply func(*documents.Model) outcome
 	do    func(context.Context) (outcome, error)
 }
 
@@ -81,12 +81,12 @@ var names = []string{
 func TestDoors(t *testing.T) {
 	ram := testenv.RAMDir(t)
 	model := tinyModel(t, ram)
-	doors := map[string]func(t *rapid.T, dir string, p *documents.Picture) door{
-		"Go":      func(t *rapid.T, dir string, _ *documents.Picture) door { return newGoDoor(t, dir, model) },
+	doors := map[string]func(t *rapid.T, dir string, p *documents.Model) door{
+		"Go":      func(t *rapid.T, dir string, _ *documents.Model) door { return newGoDoor(t, dir, model) },
 		"HTTP":    newServiceDoor,
 		"file":    newFileDoor,
 		"several": newFilesDoor,
-		"watch":   func(t *rapid.T, dir string, p *documents.Picture) door { return newFolderDoor(t, dir, model) },
+		"watch":   func(t *rapid.T, dir string, p *documents.Model) door { return newFolderDoor(t, dir, model) },
 	}
 	for _, name := range slices.Sorted(maps.Keys(doors)) {
 		// Cases of a door run beside each other in the long form.
@@ -109,9 +109,9 @@ func TestDoors(t *testing.T) {
 
 // walkDoor makes some changes, one or several in each step.
 func walkDoor(
-	t *rapid.T, open func(*rapid.T, string, *documents.Picture) door, dir string, log func(...any),
+	t *rapid.T, open func(*rapid.T, string, *documents.Model) door, dir string, log func(...any),
 ) (steps int) {
-	ctx, p := context.Background(), &documents.Picture{}
+	ctx, p := context.Background(), &documents.Model{}
 	d := open(t, dir, p)
 	defer func() { require.NoError(t, d.close()) }()
 	kinds := d.changes()
@@ -155,7 +155,7 @@ func walkDoor(
 	return steps + 1
 }
 
-func textsOf(p *documents.Picture) map[string]bool {
+func textsOf(p *documents.Model) map[string]bool {
 	all := map[string]bool{}
 	for i := range p.Parts {
 		all[p.Parts[i].Text] = true
@@ -193,8 +193,8 @@ func orders(n int) (all [][]int) {
 // doTogether makes changes at the same time, and searches meanwhile. It returns the picture of the
 // order in which they were made: there is one that says what they say, and has what is there.
 func doTogether(
-	ctx context.Context, t *rapid.T, d door, p *documents.Picture, todo []change, log func(...any),
-) *documents.Picture {
+	ctx context.Context, t *rapid.T, d door, p *documents.Model, todo []change, log func(...any),
+) *documents.Model {
 	got, errs := make([]outcome, len(todo)), make([]error, len(todo)+1)
 	var kinds []string
 	var wg sync.WaitGroup
@@ -234,7 +234,7 @@ func doTogether(
 		}
 		same := slices.Equal(arranged(d, after.Parts), parts)
 		for i := range want {
-			same = same && said(want[i], after.Most) == said(got[i], after.Most)
+			same = same && said(want[i], after.MaxDocuments) == said(got[i], after.MaxDocuments)
 		}
 		if same {
 			return after
@@ -256,14 +256,14 @@ func arranged(d door, parts []documents.Part) []documents.Part {
 	return parts
 }
 
-func checkParts(ctx context.Context, t *rapid.T, d door, p *documents.Picture) {
+func checkParts(ctx context.Context, t *rapid.T, d door, p *documents.Model) {
 	got, err := d.parts(ctx)
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint(arranged(d, p.Parts)), fmt.Sprint(got))
 }
 
 // checkDoor looks at what a door counts and finds.
-func checkDoor(ctx context.Context, t *rapid.T, d door, p *documents.Picture, dead []string) {
+func checkDoor(ctx context.Context, t *rapid.T, d door, p *documents.Model, dead []string) {
 	docs, passages, err := d.count(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []int{len(p.Documents()), p.Passages()}, []int{docs, passages})
@@ -320,7 +320,7 @@ type selection struct {
 	ids   []string
 	where string
 	args  []any
-	in    func(*documents.Picture) (chosen chooser, missing []string)
+	in    func(*documents.Model) (chosen chooser, missing []string)
 }
 
 // chooser tells of each part whether it is chosen.
@@ -332,15 +332,15 @@ func drawIDs(t *rapid.T, names []string) selection {
 	if other := rapid.SampledFrom(names).Draw(t, "other id"); other != ids[0] {
 		ids = append(ids, other)
 	}
-	return selection{ids: ids, in: func(p *documents.Picture) (chooser, []string) { return p.Named(ids...) }}
+	return selection{ids: ids, in: func(p *documents.Model) (chooser, []string) { return p.Select(ids...) }}
 }
 
 // drawWhere chooses by a condition.
-func drawWhere(t *rapid.T, p *documents.Picture, names []string) selection {
+func drawWhere(t *rapid.T, p *documents.Model, names []string) selection {
 	by := func(where string, arg any, chosen chooser) selection {
 		return selection{
 			where: where, args: slices.Repeat([]any{arg}, strings.Count(where, "?")),
-			in: func(*documents.Picture) (chooser, []string) { return chosen, nil },
+			in: func(*documents.Model) (chooser, []string) { return chosen, nil },
 		}
 	}
 	id := rapid.SampledFrom(names).Draw(t, "where")
@@ -370,13 +370,13 @@ func (s *selection) condition() (*condition.Condition, error) {
 }
 
 // deletes is what deleting a selection says.
-func (s *selection) deletes(p *documents.Picture) outcome {
+func (s *selection) deletes(p *documents.Model) outcome {
 	chosen, missing := s.in(p)
 	return outcome{Affected: p.Delete(chosen), Missing: missing}
 }
 
 // sets is what setting N of a selection says.
-func (s *selection) sets(p *documents.Picture, n int) outcome {
+func (s *selection) sets(p *documents.Model, n int) outcome {
 	chosen, missing := s.in(p)
 	return outcome{Affected: p.Set(chosen, n), Missing: missing}
 }
@@ -399,10 +399,10 @@ func taken(o outcome, err error) (outcome, error) {
 }
 
 // nothing is a change of how documents are stored.
-func nothing(alone bool, do func(context.Context) error) func(*rapid.T, *documents.Picture) change {
-	return func(*rapid.T, *documents.Picture) change {
+func nothing(alone bool, do func(context.Context) error) func(*rapid.T, *documents.Model) change {
+	return func(*rapid.T, *documents.Model) change {
 		return change{
-			alone: alone, apply: func(*documents.Picture) outcome { return outcome{} },
+			alone: alone, apply: func(*documents.Model) outcome { return outcome{} },
 			do: func(ctx context.Context) (outcome, error) { return outcome{}, do(ctx) },
 		}
 	}

@@ -93,7 +93,7 @@ With --device, show how the device runs the model, and how much memory that take
 		if o.Hub = a.modelHub(); fetch {
 			o.Hub.Refresh = true
 		}
-		if _, named := hub.Named(dir); settings || named && !fetch {
+		if _, named := hub.ParseUnlessPath(dir); settings || named && !fetch {
 			r, err := readModelSettings(ctx, dir, o)
 			if err != nil {
 				return enc.Explain(err)
@@ -127,7 +127,7 @@ func (a *app) listModels() error {
 		for _, m := range models {
 			t.Line(m.Name, string(m.Family), fmt.Sprint(m.Layers), fmt.Sprint(m.Hidden), fmt.Sprint(m.Dim),
 				fmt.Sprintf("%dM", m.Parameters/1_000_000))
-			t.Remark("its " + string(m.Checked))
+			t.Remark("its " + string(m.CheckedBy))
 		}
 		t.Print(b)
 		b.WriteString("\nplaid model MODEL shows whether any other model can be read.\n")

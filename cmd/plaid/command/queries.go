@@ -360,7 +360,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 			}
 			for i, embedding := range embeddings {
 				if len(embedding.Vectors) == 0 {
-					err = batchTexts[i].Fault(lo+i, errEmptyQuery)
+					err = batchTexts[i].ErrorAt(lo+i, errEmptyQuery)
 				}
 				if embedding.Dropped > 0 {
 					q.truncated++
@@ -410,7 +410,7 @@ func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from st
 		}
 		t.Title, t.Text, t.Payload = "", t.Full(), nil
 		if empty == nil && strings.TrimSpace(t.Text) == "" && (t.Text == "" || !e.Config().KeepSpace) {
-			empty = t.Fault(len(list), errEmptyQuery)
+			empty = t.ErrorAt(len(list), errEmptyQuery)
 		}
 		list = append(list, t)
 	}

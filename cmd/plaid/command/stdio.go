@@ -214,7 +214,7 @@ func (t *stdio) modelHub() *hub.Hub {
 	if !t.verbose {
 		log = t.warner()
 	}
-	return hub.FromEnv().With(log, report)
+	return hub.FromEnv().WithLogger(log, report)
 }
 
 // stages logs the stages of a long operation when they end.

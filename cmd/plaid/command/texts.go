@@ -46,7 +46,7 @@ type spooling struct {
 
 	textless textlessDocuments
 	// passed are the files of folders that are not read.
-	passed folder.Passed
+	passed folder.Skipped
 	// passedEndings counts them by the endings of their names.
 	passedEndings map[string]int
 }
@@ -149,7 +149,7 @@ func (s *spooling) encode(ctx context.Context, path string, total out.Texts) (*e
 	}
 	texts := s.texts.Open(ctx, s.app.in)
 	if s.surveyed != nil {
-		texts = s.surveyed.Same(texts)
+		texts = s.surveyed.VerifyUnchanged(texts)
 	} else {
 		texts = s.admittedTexts(ctx, texts, true)
 	}

@@ -36,7 +36,7 @@ func (s *spooling) retryWithPassages(pass func(passages bool) error) error {
 	passages := s.texts.SplitsTexts()
 	err := pass(passages)
 	if errors.Is(err, errPassages) && !passages {
-		s.passed, s.passedEndings = folder.Passed{}, nil // the second pass counts them again
+		s.passed, s.passedEndings = folder.Skipped{}, nil // the second pass counts them again
 		err = pass(true)
 	}
 	return err
@@ -55,7 +55,7 @@ func (s *spooling) prepare() error {
 		}
 		s.passedEndings[strings.ToLower(filepath.Ext(name))]++
 		s.passed.Kinds++
-		s.passed.Name(name, "no kind of text by its name")
+		s.passed.AddFile(name, "no kind of text by its name")
 	}
 	return s.texts.CheckModel()
 }
@@ -73,7 +73,7 @@ func (s *spooling) admittedTexts(
 		passGroup := func() bool {
 			err := admitGroup(ctx, stream, s.admit, documents, passages)
 			if refused := (*index.ArrivalError)(nil); errors.As(err, &refused) {
-				err = group[refused.Row].Fault(-1, refused.Err)
+				err = group[refused.Row].ErrorAt(-1, refused.Err)
 			}
 			for _, t := range group {
 				if !yield(t, err) || err != nil {

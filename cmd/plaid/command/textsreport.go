@@ -39,8 +39,8 @@ type textsReport struct {
 	// device, the vectors.
 	Streamed bool `json:"streamed,omitempty"`
 	// PassedOver counts the files of folders that are not read; PassedFiles are the first of them.
-	PassedOver  int                 `json:"passed_over,omitempty"`
-	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
+	PassedOver  int                  `json:"passed_over,omitempty"`
+	PassedFiles []folder.SkippedFile `json:"passed_over_files,omitempty"`
 	// added reports that the texts went into an existing index.
 	added bool
 }
@@ -199,7 +199,7 @@ func (s *spooling) warnOfPassedFiles() {
 }
 
 // logPassed logs the names of the first files that are not read.
-func (a *app) logPassed(total int, named []folder.PassedFile) {
+func (a *app) logPassed(total int, named []folder.SkippedFile) {
 	for _, f := range named {
 		a.logger().Info("passed over", "file", f.Path, "why", f.Why)
 	}

@@ -16,7 +16,7 @@ type comparison struct {
 	begin   time.Time // of the look
 	cut     string    // how files are split, as folder.Cut describes it
 	devices *devices
-	passed  *folder.Passed
+	passed  *folder.Skipped
 	report  *folderReport
 	// next are the files that the index shall have.
 	next map[string]fileState
@@ -43,10 +43,10 @@ func (c *comparison) compareFile(f *folder.File) error {
 	switch {
 	case errors.Is(err, folder.ErrBinary), errors.Is(err, folder.ErrLarge), errors.Is(err, fs.ErrNotExist):
 		c.report.Passed++
-		c.passed.Name(f.Path, strings.TrimPrefix(err.Error(), f.Path+": "))
+		c.passed.AddFile(f.Path, strings.TrimPrefix(err.Error(), f.Path+": "))
 		return nil
 	case errors.Is(err, fs.ErrPermission):
-		c.passed.Close(f.Path)
+		c.passed.AddClosed(f.Path)
 		return nil
 	case err != nil:
 		return err
@@ -81,7 +81,7 @@ func (c *comparison) findMissing() (*missingFiles, error) {
 	for path, state := range s.known {
 		if _, stays := c.next[path]; stays {
 			continue
-		} else if c.passed.Hides(path) { // it cannot be seen now: keep it, and read it when it can be
+		} else if c.passed.MayHide(path) { // it cannot be seen now: keep it, and read it when it can be
 			c.next[path] = state.unread()
 			missing.visible--
 			continue

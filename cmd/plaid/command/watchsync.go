@@ -96,8 +96,8 @@ type folderReport struct {
 	Tokens    int64 `json:"tokens"`
 	Truncated int   `json:"truncated"`
 	// Passed counts files that are not texts, or too large; PassedFiles names the first of them.
-	Passed      int                 `json:"passed_over"`
-	PassedFiles []folder.PassedFile `json:"passed_over_files,omitempty"`
+	Passed      int                  `json:"passed_over"`
+	PassedFiles []folder.SkippedFile `json:"passed_over_files,omitempty"`
 	// Kept counts files that have vanished and whose documents stay.
 	Kept    int     `json:"kept"`
 	Seconds float64 `json:"seconds"`
@@ -210,7 +210,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	}
 	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.keptFiles),
 		missing.keptReason()
-	r.Passed += passed.All()
+	r.Passed += passed.Count()
 	r.PassedFiles = passed.Files
 	// Change the index. With --moved, it is opened even if no file has changed, to change the root of
 	// its files.

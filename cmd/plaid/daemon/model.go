@@ -159,7 +159,7 @@ func (c *Config) modelOptions(log *slog.Logger) (f *flags.Encoder, dir string, o
 	if dir, o, err = f.Options(nil, c.Threads, log); err != nil {
 		return nil, "", nil, err
 	}
-	o.Hub = hub.FromEnv().With(log, logFetching(log, time.Now))
+	o.Hub = hub.FromEnv().WithLogger(log, logFetching(log, time.Now))
 	return f, dir, o, nil
 }
 
@@ -187,7 +187,7 @@ func (c *Config) openModel(ctx context.Context, log *slog.Logger, openDevice fla
 	if err != nil {
 		return loadedEncoder{}, err
 	}
-	model, err := modelof.Of(e, dir, o)
+	model, err := modelof.Describe(e, dir, o)
 	if err != nil {
 		return loadedEncoder{}, errors.Join(err, e.Close())
 	}

@@ -182,7 +182,7 @@ func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logg
 		if err != nil {
 			return "", nil, err
 		}
-		settings = override.Over(settings)
+		settings = override.WithDefaults(settings)
 	}
 	if e.documentLength > 0 {
 		settings.DocumentLength = &e.documentLength
@@ -232,7 +232,7 @@ func (e *Encoder) Open(ctx context.Context, opening Opening) (*encode.Encoder, *
 		}
 		return nil, nil, err
 	}
-	m, err := modelof.Of(enc, dir, o)
+	m, err := modelof.Describe(enc, dir, o)
 	if err == nil && opening.Queries {
 		m.NearFingerprint = enc.Config().Near
 	}

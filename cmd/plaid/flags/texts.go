@@ -198,10 +198,10 @@ func (t *Texts) readFiles(ctx context.Context, stdin io.Reader,
 	convert func(encode.Text) (encode.Text, error)) iter.Seq2[encode.Text, error] {
 	return func(yield func(encode.Text, error) bool) {
 		r := encode.Reader{
-			Format:     encode.Format(t.format),
-			Fields:     t.fields,
-			PassedOver: t.PassedOver,
-			Each:       convert,
+			Format:    encode.Format(t.format),
+			Fields:    t.fields,
+			OnSkipped: t.PassedOver,
+			Convert:   convert,
 		}
 		for _, path := range t.Paths {
 			texts := r.Texts(ctx, path)

@@ -234,7 +234,7 @@ func TestCut(t *testing.T) {
 // counting counts the lists of a store.
 func counting(s *memory.Store) *int {
 	lists := new(int)
-	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, _ string) (before, after error) {
 		if op == "list" {
 			*lists++
 		}
@@ -260,7 +260,7 @@ func TestSleeper(t *testing.T) {
 		if _, err := l.Cut(t.Context(), gone+1); err != nil {
 			t.Fatal(err)
 		}
-		s.Pass(2 * time.Hour)
+		s.AdvanceClock(2 * time.Hour)
 		want := ErrUnknown
 		if gone == 3 {
 			want = ErrTaken
@@ -282,7 +282,7 @@ func TestSleeper(t *testing.T) {
 	l, s := openLog()
 	lists := counting(s)
 	all := fill(t, l, Position{}, 2)
-	s.Pass(2 * time.Hour)
+	s.AdvanceClock(2 * time.Hour)
 	*lists = 0
 	all = append(all, fill(t, l, all[1], 2)...)
 	if *lists != 1 {
@@ -297,7 +297,7 @@ func TestSleeper(t *testing.T) {
 func TestLateLists(t *testing.T) {
 	l, s := openLog()
 	all := fill(t, l, Position{}, 6)
-	s.Listed(func(all []objects.Entry) []objects.Entry {
+	s.ChangeLists(func(all []objects.Entry) []objects.Entry {
 		return slices.DeleteFunc(all, func(e objects.Entry) bool { return e.Name > l.objectName(3) })
 	})
 	for _, c := range []struct{ after, known, want uint64 }{{3, 0, 3}, {3, 5, 5}, {5, 0, 5}, {1, 0, 3}, {1, 4, 4}} {
@@ -309,7 +309,7 @@ func TestLateLists(t *testing.T) {
 		t.Error(end, err)
 	}
 	// An entry that is not found by its name is gone.
-	s.Listed(nil)
+	s.ChangeLists(nil)
 	if err := errors.Join(s.Delete(t.Context(), l.objectName(6)), s.Delete(t.Context(), l.objectName(5))); err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestLostAnswers(t *testing.T) {
 	l.sleep = func(context.Context, time.Duration) {}
 	all := fill(t, l, Position{}, 2)
 	lose, refuse := 2, false
-	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, _ string) (before, after error) {
 		switch {
 		case op == "put" && refuse:
 			refuse = false

@@ -35,7 +35,7 @@ func add(t testing.TB, r *Replica, docs ...collection.DocumentInput) uint64 {
 func TestCacheAfterReboot(t *testing.T) {
 	s, rng := memory.New(), rand.New(rand.NewPCG(1, 2))
 	var fetched atomic.Int64 // requests for checkpoints
-	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, name string) (before, after error) {
 		if op == "get" && strings.Contains(name, "/files/") {
 			fetched.Add(1)
 		}
@@ -113,7 +113,7 @@ func TestKilled(t *testing.T) {
 	}
 	a := openReplica(t, s, dir, shardOf(flat))
 	require.NoError(t, a.Poll(t.Context()))
-	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, name string) (before, after error) {
 		if op == "put" && strings.Contains(name, "/log/") {
 			took()
 		}
@@ -130,7 +130,7 @@ func TestKilled(t *testing.T) {
 			took() // after it was applied
 		}
 	}
-	s.Hook(nil)
+	s.SetHook(nil)
 	want, _ := content(t, a, last)
 	for _, c := range copies {
 		r := openReplica(t, s, c, shardOf(flat))
@@ -348,7 +348,7 @@ func TestCheckpointOfNextWriter(t *testing.T) {
 // Close does not return while a checkpoint is still being put.
 func TestCloseWaitsForCheckpoint(t *testing.T) {
 	s, begun, finish := memory.New(), make(chan struct{}), make(chan struct{})
-	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, name string) (before, after error) {
 		if op == "put" && strings.Contains(name, "/files/") {
 			close(begun)
 			<-finish

@@ -108,7 +108,7 @@ func TestSleptUntilDeleted(t *testing.T) {
 		content(t, r, 0)
 		gone = true
 		s.Clear()
-		s.Pass(3 * time.Hour)
+		s.AdvanceClock(3 * time.Hour)
 		_, err = put1(t, r, Batch{}, "late")
 		require.Error(t, err)
 		require.NoError(t, r.Close(t.Context()))

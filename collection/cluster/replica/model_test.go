@@ -261,7 +261,7 @@ func (m *model) cut() {
 	if len(all) < 2 {
 		return
 	}
-	m.store.Pass(2 * time.Hour)
+	m.store.AdvanceClock(2 * time.Hour)
 	n, err := r.journal.Cut(m.t.Context(), all[len(all)-2].Number)
 	require.NoError(m.t, err)
 	m.counts["cut"] += n
@@ -307,7 +307,7 @@ func TestModel(t *testing.T) {
 				m.picture.most = &most
 			}
 			lose, lost := rand.New(rand.NewPCG(uint64(round), 6)), 0
-			m.store.Hook(func(_ context.Context, op, name string) (before, after error) {
+			m.store.SetHook(func(_ context.Context, op, name string) (before, after error) {
 				if op != "put" || !strings.Contains(name, "/log/") {
 					return nil, nil
 				}

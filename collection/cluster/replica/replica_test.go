@@ -26,7 +26,7 @@ func TestManyAtATime(t *testing.T) {
 	ctx, s := t.Context(), memory.New()
 	lose := rand.New(rand.NewPCG(3, 4))
 	var mu sync.RWMutex
-	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, name string) (before, after error) {
 		if op != "put" || !strings.Contains(name, "/log/") {
 			return nil, nil
 		}
@@ -121,7 +121,7 @@ func TestManyAtATime(t *testing.T) {
 	writers.Wait()
 	close(done)
 	others.Wait()
-	s.Hook(nil)
+	s.SetHook(nil)
 	require.NoError(t, replicas[0].Poll(ctx))
 	end := replicas[0].State().Entry
 	want, docs := content(t, replicas[0], end)

@@ -29,7 +29,7 @@ func TestStaleEntryIsNotFound(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, awake.Checkpoint(t.Context()))
-	s.Pass(3 * time.Hour)
+	s.AdvanceClock(3 * time.Hour)
 	log := journal.New(s, "notes.x1", 0, journal.Options{})
 	_, err = log.Cut(t.Context(), 5)
 	require.NoError(t, err)

@@ -41,10 +41,10 @@ func TestEvaluationEndsWithItsContext(t *testing.T) {
 		matched, err := e.Match(c, new(Evaluation).Document(payload, "", 0))
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, matched)
-		require.Equal(t, -1, ctx.Left(), "it is asked no more once it has ended")
+		require.Equal(t, -1, ctx.Remaining(), "it is asked no more once it has ended")
 		_, err = e.Match(c, new(Evaluation).Document(payload, "", 0))
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, -1, ctx.Left())
+		require.Equal(t, -1, ctx.Remaining())
 	}
 	text := Value{Kind: Text, Text: letters}
 	e := NewEvaluation(countdown.New(2))

@@ -95,7 +95,7 @@ func TestConditionsByDefinition(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		payload := object(t, 0)
-		p := conditiontest.Picture{T: t, Docs: []conditiontest.Doc{{ID: "the id", Ordinal: 7, Payload: []byte(payload)}}}
+		p := conditiontest.Evaluator{T: t, Docs: []conditiontest.Doc{{ID: "the id", Ordinal: 7, Payload: []byte(payload)}}}
 		operands := slices.Concat(scalars, []string{"[1]", `["a","b"]`, "[]", `{"a":1}`, "[null]"})
 		for range 5 {
 			var params []any

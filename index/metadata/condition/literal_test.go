@@ -103,21 +103,21 @@ func TestLongPayloadsEndWithTheirContext(t *testing.T) {
 			e := NewEvaluation(ctx)
 			fn(e.Document([]byte(payload), "", 0))
 			require.NoError(t, e.Err())
-			looks := math.MaxInt - ctx.Left()
+			looks := math.MaxInt - ctx.Remaining()
 			require.GreaterOrEqual(t, looks, size/checkInterval, "%s: %s", name, what)
 			for left := 0; left < looks; left += 1 + looks/effort.Cases(3, 7) {
 				ctx := countdown.New(left)
 				e := NewEvaluation(ctx)
 				fn(e.Document([]byte(payload), "", 0))
 				require.ErrorIs(t, e.Err(), context.Canceled, "%s: %s", name, what)
-				require.Equal(t, -1, ctx.Left(), "it is asked no more once it has ended")
+				require.Equal(t, -1, ctx.Remaining(), "it is asked no more once it has ended")
 			}
 		}
 		ctx := countdown.New(3)
 		e := NewEvaluation(ctx)
 		_, err := e.Match(c, e.Document([]byte(payload), "", 0))
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, -1, ctx.Left())
+		require.Equal(t, -1, ctx.Remaining())
 	}
 }
 

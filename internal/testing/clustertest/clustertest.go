@@ -73,7 +73,7 @@ func New(t testing.TB, o Options) *Cluster {
 	}
 	c.Store = NewStore(o.Store, o.Seed)
 	t.Cleanup(func() {
-		c.Store.Faults(0)
+		c.Store.SetFaultShare(0)
 		c.Store.Decide(nil)
 		for _, n := range c.Nodes() {
 			c.Stop(n.Name)

@@ -54,7 +54,7 @@ const (
 
 var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn"}
 
-// NewStore returns a store without faults; see [Store.Faults].
+// NewStore returns a store without faults; see [Store.SetFaultShare].
 func NewStore(next objects.Store, seed uint64) *Store {
 	return &Store{
 		next: next, r: rand.New(rand.NewPCG(seed, 39)), maxDelay: 20 * time.Millisecond,
@@ -62,8 +62,8 @@ func NewStore(next objects.Store, seed uint64) *Store {
 	}
 }
 
-// Faults makes a share of the requests fail.
-func (s *Store) Faults(share float64) {
+// SetFaultShare makes a share of the requests fail.
+func (s *Store) SetFaultShare(share float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.share = share
@@ -78,8 +78,8 @@ func (s *Store) Decide(decide func(op, name string) Fault) {
 	s.decide = decide
 }
 
-// Turn sets the clock of the store forward.
-func (s *Store) Turn(by time.Duration) {
+// AdvanceClock sets the clock of the store forward.
+func (s *Store) AdvanceClock(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ahead += by

@@ -11,15 +11,15 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Picture evaluates conditions on documents by the definition in docs/conditions.md: it parses
+// Evaluator evaluates conditions on documents by the definition in docs/conditions.md: it parses
 // payloads with encoding/json, tries all paths, and tests one value after the other. It
 // implements [condition.Sets].
-type Picture struct {
+type Evaluator struct {
 	T    require.TestingT
 	Docs []Doc
 }
 
-// Doc is a document of a [Picture].
+// Doc is a document of a [Evaluator].
 type Doc struct {
 	ID      string
 	Ordinal uint32
@@ -27,14 +27,14 @@ type Doc struct {
 }
 
 // Select returns the indexes of the documents that a condition is true for.
-func (p Picture) Select(c *condition.Condition) map[int]bool {
+func (p Evaluator) Select(c *condition.Condition) map[int]bool {
 	set, err := condition.Select(context.Background(), c, condition.Sets[map[int]bool](p))
 	require.NoError(p.T, err)
 	return set
 }
 
-// Found returns all JSON values that a payload has in a field: scalars, objects, and whole arrays.
-func Found(payload []byte, f condition.Field) []json.RawMessage {
+// ValuesIn returns all JSON values that a payload has in a field: scalars, objects, and whole arrays.
+func ValuesIn(payload []byte, f condition.Field) []json.RawMessage {
 	payload = bytes.TrimSpace(payload)
 	if !json.Valid(payload) || payload[0] != '{' {
 		return nil
@@ -92,7 +92,7 @@ func lowerASCII(key string) string {
 // Literals returns the values that facets count for a field: the elements of arrays, and other values.
 // exists reports whether the payload has the field.
 func Literals(payload []byte, f condition.Field) (literals []json.RawMessage, exists bool) {
-	for _, value := range Found(payload, f) {
+	for _, value := range ValuesIn(payload, f) {
 		var elements []json.RawMessage
 		if exists = true; value[0] == '[' && json.Unmarshal(value, &elements) == nil {
 			literals = append(literals, elements...)
@@ -104,7 +104,7 @@ func Literals(payload []byte, f condition.Field) (literals []json.RawMessage, ex
 }
 
 // testTruth returns the truth of a test for a document: the greatest truth for any of its values.
-func (p Picture) testTruth(t *condition.Test, d *Doc) condition.Truth {
+func (p Evaluator) testTruth(t *condition.Test, d *Doc) condition.Truth {
 	var values []json.RawMessage
 	switch t.Field {
 	case condition.FieldID:
@@ -114,7 +114,7 @@ func (p Picture) testTruth(t *condition.Test, d *Doc) condition.Truth {
 	}
 	_, _, ranges := t.Spans(condition.True)
 	hasValue := false
-	for _, value := range Found(d.Payload, t.Field) {
+	for _, value := range ValuesIn(d.Payload, t.Field) {
 		hasValue = hasValue || string(value) != "null"
 		var elements []json.RawMessage
 		if value[0] != '[' {
@@ -145,7 +145,7 @@ func (p Picture) testTruth(t *condition.Test, d *Doc) condition.Truth {
 }
 
 // filter returns the indexes of the documents for which keep returns true.
-func (p Picture) filter(keep func(i int) bool) map[int]bool {
+func (p Evaluator) filter(keep func(i int) bool) map[int]bool {
 	set := map[int]bool{}
 	for i := range p.Docs {
 		if keep(i) {
@@ -156,22 +156,22 @@ func (p Picture) filter(keep func(i int) bool) map[int]bool {
 }
 
 // Test implements [condition.Sets].
-func (p Picture) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
+func (p Evaluator) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
 	return p.filter(func(i int) bool { return p.testTruth(t, &p.Docs[i]) == is }), nil
 }
 
 // All implements [condition.Sets].
-func (p Picture) All() map[int]bool { return p.filter(func(int) bool { return true }) }
+func (p Evaluator) All() map[int]bool { return p.filter(func(int) bool { return true }) }
 
 // None implements [condition.Sets].
-func (p Picture) None() map[int]bool { return map[int]bool{} }
+func (p Evaluator) None() map[int]bool { return map[int]bool{} }
 
 // And implements [condition.Sets].
-func (p Picture) And(a, b map[int]bool) map[int]bool {
+func (p Evaluator) And(a, b map[int]bool) map[int]bool {
 	return p.filter(func(i int) bool { return a[i] && b[i] })
 }
 
 // Or implements [condition.Sets].
-func (p Picture) Or(a, b map[int]bool) map[int]bool {
+func (p Evaluator) Or(a, b map[int]bool) map[int]bool {
 	return p.filter(func(i int) bool { return a[i] || b[i] })
 }

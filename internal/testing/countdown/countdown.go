@@ -22,8 +22,8 @@ func New(calls int) *Context {
 	return c
 }
 
-// Left returns the number of calls until the end. A negative number counts the calls after it.
-func (c *Context) Left() int { return int(c.remaining.Load()) }
+// Remaining returns the number of calls until the end. A negative number counts the calls after it.
+func (c *Context) Remaining() int { return int(c.remaining.Load()) }
 
 // Done returns a channel that is never closed.
 func (c *Context) Done() <-chan struct{} { return c.done }

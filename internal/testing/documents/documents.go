@@ -24,18 +24,18 @@ func (p *Part) Document() string { return cmp.Or(p.Of, p.ID) }
 // Affected counts documents and passages as index.Affected does.
 type Affected struct{ Documents, Passages int }
 
-// Picture holds the stored parts, oldest first. The zero value is empty.
-type Picture struct {
+// Model holds the stored parts, oldest first. The zero value is empty.
+type Model struct {
 	Parts []Part
 	// Most limits the documents: an addition evicts the oldest ones. 0 means no limit.
-	Most int
+	MaxDocuments int
 }
 
 // Clone returns a copy.
-func (p *Picture) Clone() *Picture { return &Picture{slices.Clone(p.Parts), p.Most} }
+func (p *Model) Clone() *Model { return &Model{slices.Clone(p.Parts), p.MaxDocuments} }
 
 // Documents returns the ids of all documents, oldest first.
-func (p *Picture) Documents() (ids []string) {
+func (p *Model) Documents() (ids []string) {
 	for i := range p.Parts {
 		if id := p.Parts[i].Document(); !slices.Contains(ids, id) {
 			ids = append(ids, id)
@@ -45,7 +45,7 @@ func (p *Picture) Documents() (ids []string) {
 }
 
 // Passages returns the number of passages.
-func (p *Picture) Passages() (n int) {
+func (p *Model) Passages() (n int) {
 	for i := range p.Parts {
 		if p.Parts[i].Of != "" {
 			n++
@@ -55,16 +55,16 @@ func (p *Picture) Passages() (n int) {
 }
 
 // findPart returns the part with an id, or nil.
-func (p *Picture) findPart(id string) *Part {
+func (p *Model) findPart(id string) *Part {
 	if i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.ID == id }); i >= 0 {
 		return &p.Parts[i]
 	}
 	return nil
 }
 
-// Named returns a function that reports whether a part belongs to ids. The id of a document includes all
+// Select returns a function that reports whether a part belongs to ids. The id of a document includes all
 // of its passages. missing are the ids that no part has.
-func (p *Picture) Named(ids ...string) (chosen func(*Part) bool, missing []string) {
+func (p *Model) Select(ids ...string) (chosen func(*Part) bool, missing []string) {
 	for _, id := range ids {
 		if !slices.ContainsFunc(p.Parts, func(part Part) bool { return part.ID == id || part.Of == id }) {
 			missing = append(missing, id)
@@ -74,7 +74,7 @@ func (p *Picture) Named(ids ...string) (chosen func(*Part) bool, missing []strin
 }
 
 // Delete deletes the chosen parts. It counts the documents that have no more parts.
-func (p *Picture) Delete(chosen func(*Part) bool) (n Affected) {
+func (p *Model) Delete(chosen func(*Part) bool) (n Affected) {
 	before := len(p.Documents())
 	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part Part) bool {
 		if !chosen(&part) {
@@ -90,7 +90,7 @@ func (p *Picture) Delete(chosen func(*Part) bool) (n Affected) {
 }
 
 // Set sets N of the chosen parts. It counts their documents.
-func (p *Picture) Set(chosen func(*Part) bool, value int) (n Affected) {
+func (p *Model) Set(chosen func(*Part) bool, value int) (n Affected) {
 	touched := map[string]bool{}
 	p.Parts = slices.Clone(p.Parts)
 	for i := range p.Parts {
@@ -129,7 +129,7 @@ type Report struct{ Docs, Replaced, Passages, Deleted, Evicted int }
 var ErrTaken = errors.New("an id is taken")
 
 // Add stores parts, all of them or none.
-func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
+func (p *Model) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 	// Complete bare arrivals.
 	rows := make([]Part, len(arrivals))
 	for i, a := range arrivals {
@@ -163,7 +163,7 @@ func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 	}
 	// Delete, replace, add, evict.
 	after := p.Clone()
-	gone, _ := p.Named(slices.DeleteFunc(slices.Clone(how.Delete), func(id string) bool { return comes[id] })...)
+	gone, _ := p.Select(slices.DeleteFunc(slices.Clone(how.Delete), func(id string) bool { return comes[id] })...)
 	r.Deleted = after.Delete(gone).Documents
 	r.Docs = len(comes)
 	r.Replaced = after.Delete(func(part *Part) bool { return comes[part.Document()] }).Documents
@@ -182,8 +182,8 @@ func (p *Picture) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 }
 
 // Evict deletes the oldest documents beyond Most, with all parts, and counts them.
-func (p *Picture) Evict() (documents int) {
-	for ids := p.Documents(); p.Most > 0 && len(ids) > p.Most; ids = ids[1:] {
+func (p *Model) Evict() (documents int) {
+	for ids := p.Documents(); p.MaxDocuments > 0 && len(ids) > p.MaxDocuments; ids = ids[1:] {
 		p.Delete(func(part *Part) bool { return part.Document() == ids[0] })
 		documents++
 	}

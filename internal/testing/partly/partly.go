@@ -89,8 +89,8 @@ func (s *Source) Ensure(ctx context.Context, off, n int64) error {
 	return nil
 }
 
-// Bring copies random pages without a request.
-func (s *Source) Bring(pages int) error {
+// CopyRandomPages copies random pages without a request.
+func (s *Source) CopyRandomPages(pages int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range pages {

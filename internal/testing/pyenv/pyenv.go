@@ -28,7 +28,7 @@ const makingLimit = 4 * time.Minute
 // Python returns the Python of a virtual environment with the packages of a requirements file, in
 // the versions of constraints.txt in the same folder, so that new versions of packages
 // do not affect tests. The environment is created once for each list, in the user's cache
-// folder. Tests that install other packages use [Fresh].
+// folder. Tests that install other packages use [Temporary].
 func Python(t *testing.T, requirements string) string {
 	t.Helper()
 	skip := func(format string, args ...any) {
@@ -90,9 +90,9 @@ func Python(t *testing.T, requirements string) string {
 	return python
 }
 
-// Fresh returns the Python of a new environment that is removed after the test. It includes the packages of
+// Temporary returns the Python of a new environment that is removed after the test. It includes the packages of
 // base's environment, which it does not change.
-func Fresh(t *testing.T, base string) string {
+func Temporary(t *testing.T, base string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "venv")
 	out, err := Run(nil, base, "-m", "venv", "--without-pip", dir)

@@ -17,7 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/storage/objects"
 )
 
-// Store is an object store in memory. Its clock only moves by [Store.Pass].
+// Store is an object store in memory. Its clock only moves by [Store.AdvanceClock].
 type Store struct {
 	*shelf
 	hook   atomic.Pointer[Hook]
@@ -50,18 +50,18 @@ func New() *Store {
 // Twin returns another handle of the same objects, with its own hooks.
 func (s *Store) Twin() *Store { return &Store{shelf: s.shelf} }
 
-// Hook sets the hook. nil removes it.
-func (s *Store) Hook(h Hook) { s.hook.Store(&h) }
+// SetHook sets the hook. nil removes it.
+func (s *Store) SetHook(h Hook) { s.hook.Store(&h) }
 
-// Listed sets a function that changes lists. nil removes it.
-func (s *Store) Listed(change func([]objects.Entry) []objects.Entry) { s.listed.Store(&change) }
+// ChangeLists sets a function that changes lists. nil removes it.
+func (s *Store) ChangeLists(change func([]objects.Entry) []objects.Entry) { s.listed.Store(&change) }
 
 // HoldPut makes the next put, and those after it, wait until release is called. begun is closed when it
 // arrives.
 func (s *Store) HoldPut() (begun <-chan struct{}, release func()) {
 	arrived, released := make(chan struct{}), make(chan struct{})
 	hold := sync.OnceFunc(func() { close(arrived); <-released })
-	s.Hook(func(_ context.Context, op, _ string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, _ string) (before, after error) {
 		if op == "put" {
 			hold()
 		}
@@ -72,7 +72,7 @@ func (s *Store) HoldPut() (begun <-chan struct{}, release func()) {
 
 // Fail makes puts of objects fail if their names contain a part.
 func (s *Store) Fail(part string, err error) {
-	s.Hook(func(_ context.Context, op, name string) (before, after error) {
+	s.SetHook(func(_ context.Context, op, name string) (before, after error) {
 		if op == "put" && strings.Contains(name, part) {
 			return err, nil
 		}
@@ -212,8 +212,8 @@ func (s *Store) Now() time.Time {
 	return s.now
 }
 
-// Pass moves the clock forward, or back if d is negative.
-func (s *Store) Pass(d time.Duration) {
+// AdvanceClock moves the clock forward, or back if d is negative.
+func (s *Store) AdvanceClock(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now = s.now.Add(d)

@@ -40,7 +40,7 @@ func hopperFake(t testing.TB) *runtime.Device {
 // openFolder opens a model's folder on a device.
 func openFolder(t testing.TB, dir string, d *runtime.Device) *encode.Encoder {
 	t.Helper()
-	e, err := encode.Open(dir, &encode.Options{On: encoding{dev: d}})
+	e, err := encode.Open(dir, &encode.Options{OpenedDevice: encoding{dev: d}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.Equal(t, encode.Device, e.Config().Backend)

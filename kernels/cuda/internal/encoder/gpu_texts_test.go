@@ -69,7 +69,7 @@ func TestGPUEncodesAsTheProcessor(t *testing.T) {
 	for name, dir := range encoders(t) {
 		exact, err := encode.Open(dir, nil)
 		require.NoError(t, err)
-		half, err := encode.OpenContext(context.Background(), dir, &encode.Options{On: d})
+		half, err := encode.OpenContext(context.Background(), dir, &encode.Options{OpenedDevice: d})
 		require.NoError(t, err)
 		want, got := vectorsOf(t, exact, docs, queries), vectorsOf(t, half, docs, queries)
 		require.Len(t, got, len(want))

@@ -32,7 +32,7 @@ func few(context.Context) iter.Seq2[encode.Text, error] {
 // Who does not build on the device reads vectors that stay there: texts are encoded once.
 func TestTextsAreAddedOnce(t *testing.T) {
 	on, _ := openWords(t, 100<<20)
-	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{OpenedDevice: on, Threads: 2})
 	require.NoError(t, err)
 	defer e.Close()
 	spool, _, err := encode.Spool(ctx, e, few(ctx), "", nil)
@@ -79,7 +79,7 @@ func TestTextsAreAddedOnce(t *testing.T) {
 // Without a place for payloads texts are encoded again.
 func TestCollectionWithoutTemporaryFiles(t *testing.T) {
 	on, _ := openWords(t, 100<<20)
-	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{OpenedDevice: on, Threads: 2})
 	require.NoError(t, err)
 	defer e.Close()
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func TestCollectionWithoutTemporaryFiles(t *testing.T) {
 // Builds at the same time, of an encoder and a device, make the same index.
 func TestBuildsAtOnce(t *testing.T) {
 	on, _ := openWords(t, 300<<20)
-	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{OpenedDevice: on, Threads: 2})
 	require.NoError(t, err)
 	defer e.Close()
 	dir := t.TempDir()
@@ -136,7 +136,7 @@ func TestBuildsAtOnce(t *testing.T) {
 
 func TestCollectionThatIsClosed(t *testing.T) {
 	on, _ := openWords(t, 100<<20)
-	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{OpenedDevice: on, Threads: 2})
 	require.NoError(t, err)
 	defer e.Close()
 	c, err := encode.NewCollection(ctx, e, few)
@@ -161,7 +161,7 @@ func TestCollectionThatIsClosed(t *testing.T) {
 // they are read leaves nothing.
 func TestCollectionOfFewTexts(t *testing.T) {
 	on, f := openWords(t, 100<<20)
-	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{OpenedDevice: on, Threads: 2})
 	require.NoError(t, err)
 	defer e.Close()
 	for name, all := range map[string][]encode.Text{

@@ -111,7 +111,7 @@ func indexOfTexts(
 	t *testing.T, on *wordDevice, device kernels.Device, source func(*encode.Encoder) vectors.Source,
 ) (*index.Contents, index.BuildReport) {
 	t.Helper()
-	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on, Threads: 2})
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{OpenedDevice: on, Threads: 2})
 	require.NoError(t, err)
 	defer e.Close()
 	src := source(e)
@@ -189,7 +189,7 @@ func TestIndexOfTextsOnDevice(t *testing.T) {
 // What is wrong with a text, or ends while texts are encoded, leaves nothing on the device.
 func TestTextsThatEndLeaveNothing(t *testing.T) {
 	on, _ := openWords(t, 100<<20)
-	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{On: on})
+	e, err := encode.Open("../../../../docs/examples/quickstart/colbert-nano", &encode.Options{OpenedDevice: on})
 	require.NoError(t, err)
 	defer e.Close()
 	_, err = encode.NewCollection(ctx, e, func(context.Context) iter.Seq2[encode.Text, error] {
