@@ -24,8 +24,11 @@ var limits = map[string]int{
 	"foreign":   178,  // the same in Python, JavaScript, C and CUDA
 	"functions": 1517, // names of at most five letters, see goVerbs
 	"variables": 472,  // names of looseNames that live longer than five lines
-	"columns":   1685, // lines of Go, Python, C and CUDA with more than 120
+	"columns":   1685, // lines of more than 120, in sources that wrapped lists
 }
+
+// wrapped are the sources whose lines have at most 120 columns. Device code has tables of instructions.
+var wrapped = []string{".go", ".py", ".c", ".h"}
 
 // phrases read as translated: CONTRIBUTING.md says how to write instead.
 var phrases = regexp.MustCompile(strings.Join([]string{
@@ -56,7 +59,7 @@ func TestWords(t *testing.T) {
 		code := path[strings.LastIndexByte(path, '.'):]
 		for i, line := range strings.Split(string(src), "\n") {
 			place := fmt.Sprintf("%s:%d", path, i+1)
-			if len([]rune(strings.ReplaceAll(line, "\t", "    "))) > 120 && code != ".js" {
+			if len([]rune(strings.ReplaceAll(line, "\t", "    "))) > 120 && slices.Contains(wrapped, code) {
 				found["columns"] = append(found["columns"], place)
 			}
 			if code != ".go" {
