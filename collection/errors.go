@@ -8,40 +8,41 @@ import (
 	"time"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/vectors"
 )
 
 // Errors of this package, in addition to those of index, storage and search; test with errors.Is.
 var (
 	// ErrName means that a collection cannot have the name.
-	ErrName = errors.New("bad name of an index")
+	ErrName = errkind.New(errkind.BadRequest, "bad name of an index")
 	// ErrConfig means that a setting is out of range.
-	ErrConfig = errors.New("bad configuration")
+	ErrConfig = errkind.New(errkind.BadRequest, "bad configuration")
 	// ErrExists means that a collection exists, or has documents where it must have none.
-	ErrExists = errors.New("index exists")
+	ErrExists = errkind.New(errkind.Exists, "index exists")
 	// ErrUnknown means that no collection has the name, or that it was removed.
-	ErrUnknown = errors.New("no such collection")
+	ErrUnknown = errkind.New(errkind.NotFound, "no such collection")
 	// ErrEmpty means that the collection has no documents yet.
-	ErrEmpty = errors.New("collection has no documents yet")
+	ErrEmpty = errkind.New(errkind.Empty, "collection has no documents yet")
 	// ErrBusy means that the queue of the collection is full; see [BusyError].
 	ErrBusy = errors.New("too much waits to be written")
 	// ErrClosed means that the catalog was closed.
-	ErrClosed = errors.New("store is closed")
+	ErrClosed = errkind.New(errkind.Closing, "store is closed")
 	// ErrReopened means that long work was ended because the disk failed at the last step of a change, and the index
 	// file had to be opened again. The work may be tried again.
-	ErrReopened = errors.New("given up: the index file had to be opened again")
+	ErrReopened = errkind.New(errkind.Reopened, "given up: the index file had to be opened again")
 	// ErrDamaged means that the collection cannot be opened. The error wraps the reason.
-	ErrDamaged = errors.New("collection cannot be opened")
+	ErrDamaged = errkind.New(errkind.Damaged, "collection cannot be opened")
 	// ErrMetadata means that metadata of a document is not an object, has a bad key or is too large.
 	ErrMetadata = vectors.ErrPayload
 	// ErrUnreachable means that machines with a part of the collection do not answer. Nothing was changed.
-	ErrUnreachable = errors.New("a part of the collection cannot be reached")
+	ErrUnreachable = errkind.New(errkind.Unreachable, "a part of the collection cannot be reached")
 	// ErrSelection means that a selection has more criteria than possible, or none.
-	ErrSelection = errors.New("bad selection")
+	ErrSelection = errkind.New(errkind.BadRequest, "bad selection")
 	// ErrTooLarge means that a change or an answer is too large for one request. Nothing was changed.
-	ErrTooLarge = errors.New("too large")
+	ErrTooLarge = errkind.New(errkind.TooLarge, "too large")
 	// ErrUnsupported means that these collections cannot do something.
-	ErrUnsupported = errors.New("this service cannot do that")
+	ErrUnsupported = errkind.New(errkind.NotSupported, "this service cannot do that")
 )
 
 // BusyError is the [ErrBusy] of a full queue.
@@ -54,6 +55,9 @@ type BusyError struct {
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("%v: %d documents, %d bytes; try again in %v", ErrBusy, e.Documents, e.Bytes, e.RetryAfter)
 }
+
+// Kind classifies the error for [errkind.Of].
+func (e *BusyError) Kind() errkind.Kind { return errkind.QueueFull }
 
 // Unwrap returns [ErrBusy].
 func (e *BusyError) Unwrap() error { return ErrBusy }
@@ -81,6 +85,9 @@ func (e *PartialError) Error() string {
 	return b.String() + " of the request: " + e.Err.Error()
 }
 
+// Kind classifies the error for [errkind.Of].
+func (e *PartialError) Kind() errkind.Kind { return errkind.PartlyDone }
+
 // Unwrap returns the cause.
 func (e *PartialError) Unwrap() error { return e.Err }
 
@@ -104,6 +111,14 @@ func (e *DocumentError) Error() string {
 		fmt.Fprintf(&b, ", token %d", e.Token)
 	}
 	return b.String() + ": " + e.Err.Error()
+}
+
+// Kind classifies the error for [errkind.Of]: the fault of a document is the fault of its request.
+func (e *DocumentError) Kind() errkind.Kind {
+	if errors.Is(e.Err, index.ErrDimension) {
+		return errkind.BadDimension
+	}
+	return errkind.BadRequest
 }
 
 // Unwrap returns the cause.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/kernels"
 	_ "github.com/plaid-ir/plaid/kernels/cpu" // the backends of the processor
 	"github.com/plaid-ir/plaid/storage"
@@ -44,20 +45,20 @@ var (
 	// ErrNoDocuments reports a build without documents.
 	ErrNoDocuments = errors.New("no documents")
 	// ErrNoTokens reports a build from documents that are all empty.
-	ErrNoTokens = errors.New("every document is empty: there is nothing to train on")
+	ErrNoTokens = errkind.New(errkind.BadRequest, "every document is empty: there is nothing to train on")
 	// ErrDimension reports vectors whose dimension differs from that of the index.
-	ErrDimension = errors.New("dimension differs from that of the index")
+	ErrDimension = errkind.New(errkind.BadDimension, "dimension differs from that of the index")
 	// ErrDuplicateID reports an id that the index has already, or that the input has twice.
 	ErrDuplicateID = errors.New("id is taken")
 	// ErrPassages reports passages of a document that are not consecutive, or not in the order of
 	// their numbers.
 	ErrPassages = errors.New("passages of a document are out of order")
 	// ErrNotFound reports that no live document has the id.
-	ErrNotFound = errors.New("no such document")
+	ErrNotFound = errkind.New(errkind.DocumentNotFound, "no such document")
 	// ErrTooMany reports more documents than there are ordinals.
 	ErrTooMany = errors.New("too many documents")
 	// ErrOption reports an option out of range.
-	ErrOption = errors.New("bad option")
+	ErrOption = errkind.New(errkind.BadRequest, "bad option")
 )
 
 // Options configures Open. The zero value, or nil, opens for reading.

@@ -21,10 +21,10 @@ package search
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/plaid-ir/plaid/index"
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage"
 )
@@ -83,7 +83,7 @@ type Description struct {
 var (
 	// ErrQuery reports a query without tokens, with too many, of another dimension, or
 	// with a value that is not finite or beyond ±10¹².
-	ErrQuery = errors.New("bad query")
+	ErrQuery = errkind.New(errkind.BadRequest, "bad query")
 	// ErrOption reports an option that is out of range. It is also an [index.ErrOption].
 	ErrOption error = &sentinel{"bad search option", index.ErrOption}
 	// ErrUnknownID reports that a filter or candidate list names a document that does not

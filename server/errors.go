@@ -12,6 +12,7 @@ import (
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/search"
 	"github.com/plaid-ir/plaid/search/keywords"
 )
@@ -238,7 +239,7 @@ func writeProblem(w http.ResponseWriter, p *Problem, jsonRPC bool) {
 // problemFromCollection turns an error of a collection, or of a package below it, into a Problem. nil
 // means that the error says nothing about the request.
 func problemFromCollection(err error) *Problem {
-	kind := collection.KindOf(err)
+	kind := errkind.Of(err)
 	if row, ok := changeProblems[kind]; ok { // these are about all queries, not about one
 		return row.problem(err)
 	}
@@ -254,7 +255,7 @@ func problemFromCollection(err error) *Problem {
 		p.Message = fmt.Sprintf("query %d: %s", query.Index, p.Message)
 		return p
 	}
-	if busy, ok := errors.AsType[*collection.BusyError](err); ok && kind == collection.KindQueueFull {
+	if busy, ok := errors.AsType[*collection.BusyError](err); ok && kind == errkind.QueueFull {
 		// Its text names no index: clients take a 503 with "model" in it for another error.
 		return problem(CodeBusy, "too much waits to be written: %d documents, %d bytes", busy.Documents, busy.Bytes).
 			withRetryAfter(busy.RetryAfter)
@@ -296,69 +297,69 @@ func (row kindProblem) problem(err error) *Problem {
 
 // changeProblems are the answers to errors that are about the whole request, even if a QueryError wraps their
 // cause.
-var changeProblems = map[collection.Kind]kindProblem{
-	collection.KindPartlyDone:  {code: CodeOutcomeUnknown},
-	collection.KindUnreachable: {code: CodeBusy, retry: time.Second},
+var changeProblems = map[errkind.Kind]kindProblem{
+	errkind.PartlyDone:  {code: CodeOutcomeUnknown},
+	errkind.Unreachable: {code: CodeBusy, retry: time.Second},
 }
 
 // kindProblems are the answers to all other errors.
-var kindProblems = map[collection.Kind]kindProblem{
-	collection.KindBadTextQuery:     {code: CodeBadRequest, prefix: "text_query: "},
-	collection.KindBadDimension:     {code: CodeDimension},
-	collection.KindBadRequest:       {code: CodeBadRequest},
-	collection.KindTooLarge:         {code: CodeTooLarge},
-	collection.KindNotSupported:     {code: CodeNotSupported},
-	collection.KindExists:           {code: CodeIndexExists},
-	collection.KindDocumentNotFound: {code: CodeDocumentNotFound},
-	collection.KindNotFound:         {code: CodeIndexNotFound, message: "index not found"},
-	collection.KindEmpty: {
+var kindProblems = map[errkind.Kind]kindProblem{
+	errkind.BadTextQuery:     {code: CodeBadRequest, prefix: "text_query: "},
+	errkind.BadDimension:     {code: CodeDimension},
+	errkind.BadRequest:       {code: CodeBadRequest},
+	errkind.TooLarge:         {code: CodeTooLarge},
+	errkind.NotSupported:     {code: CodeNotSupported},
+	errkind.Exists:           {code: CodeIndexExists},
+	errkind.DocumentNotFound: {code: CodeDocumentNotFound},
+	errkind.NotFound:         {code: CodeIndexNotFound, message: "index not found"},
+	errkind.Empty: {
 		code:    CodeIndexNotFound,
 		message: "index not found: it is declared and has no documents yet",
 	},
-	collection.KindDiskFull: {
+	errkind.DiskFull: {
 		code:    CodeDiskFull,
 		message: "the disk of the service is full: nothing was changed",
 		retry:   diskRetry,
 	},
-	collection.KindNoAddressSpace: {
+	errkind.NoAddressSpace: {
 		code: CodeBusy,
 		message: "there is no address space for the index to grow: nothing was changed; " +
 			"the service has too many indexes",
 		retry: diskRetry,
 	},
-	collection.KindReopened: {
+	errkind.Reopened: {
 		code:    CodeBusy,
 		message: "the disk failed, and the file was opened again; try again",
 		retry:   time.Second,
 	},
-	collection.KindClosed: {
+	errkind.Closed: {
 		code:    CodeBusy,
 		message: "the index was closed meanwhile; try again",
 		retry:   time.Second,
 	},
-	collection.KindLocked: {
+	errkind.Locked: {
 		code:    CodeBusy,
 		message: "another process is changing the index; try again",
 		retry:   time.Second,
 	},
-	collection.KindClosing: {code: CodeBusy, message: "the service is ending", retry: time.Second},
-	collection.KindOutcomeUnknown: {
+	errkind.Closing: {code: CodeBusy, message: "the service is ending", retry: time.Second},
+	errkind.OutcomeUnknown: {
 		code: CodeOutcomeUnknown,
 		message: "the disk, or the object store, failed at the last step: " +
 			"the change was made or was not; look before you repeat it",
 		seeLog: true,
 	},
-	collection.KindDamaged: {code: CodeCorrupt, message: "the index is damaged", seeLog: true},
+	errkind.Damaged: {code: CodeCorrupt, message: "the index is damaged", seeLog: true},
 }
 
 // placeOf returns the place in the request that an error is about, or nil if it names none.
-func placeOf(err error, kind collection.Kind) *Where {
+func placeOf(err error, kind errkind.Kind) *Where {
 	switch kind {
-	case collection.KindBadTextQuery:
+	case errkind.BadTextQuery:
 		if syntax, ok := errors.AsType[*keywords.SyntaxError](err); ok {
 			return &Where{Position: &syntax.Offset}
 		}
-	case collection.KindBadRequest, collection.KindBadDimension:
+	case errkind.BadRequest, errkind.BadDimension:
 		if doc, ok := errors.AsType[*collection.DocumentError](err); ok {
 			w := &Where{Document: &doc.Document, ID: doc.ID}
 			if doc.Token >= 0 {

@@ -116,7 +116,7 @@ type Server struct {
 // New returns a service for collections, such as those of a store.Store or a cluster. The encoder may be
 // nil: routes that take texts then answer MODEL_NOT_LOADED. The caller closes both.
 //
-// Errors of collections are answered by their [collection.KindOf]; one that is a [*Problem] is answered
+// Errors of collections are answered by their [errkind.Of]; one that is a [*Problem] is answered
 // as it is.
 func New(collections collection.Catalog, e Encoder, o *Options) (*Server, error) {
 	if collections == nil {

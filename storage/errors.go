@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/storage/internal/boltfile"
 )
 
@@ -26,18 +27,18 @@ var (
 	// this use.
 	ErrLocked = boltfile.ErrLocked
 	// ErrClosed means that the file or snapshot was closed.
-	ErrClosed = errors.New("index is closed")
+	ErrClosed = errkind.New(errkind.Closed, "index is closed")
 	// ErrReadOnly means a change to a file that was opened for reading.
-	ErrReadOnly = errors.New("index was opened read-only")
+	ErrReadOnly = errkind.New(errkind.NotSupported, "index was opened read-only")
 	// ErrExists means that an index exists already.
 	ErrExists = errors.New("index exists")
 	// ErrOutcomeUnknown means that the last step of a change failed when its pages were written, so
 	// that the disk may have the change or not. The open file shows the state before it and refuses
 	// further changes. After it is opened again, it shows one of the two states.
-	ErrOutcomeUnknown = errors.New("outcome unknown, open again")
+	ErrOutcomeUnknown = errkind.New(errkind.OutcomeUnknown, "outcome unknown, open again")
 	// ErrTooLarge means that the file would outgrow the address space that is mapped for it.
 	// Opening it again maps more, if the system has more.
-	ErrTooLarge = errors.New("index is larger than the address space mapped for it")
+	ErrTooLarge = errkind.New(errkind.NoAddressSpace, "index is larger than the address space mapped for it")
 	// ErrInternal means a fault of this program, not of the file.
 	ErrInternal = errors.New("internal error")
 )

@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
@@ -227,7 +228,7 @@ func decodeJSON(key, sealed []byte, v any) error {
 
 // ErrModel means that vectors come from another model than those of the index. The vectors of two
 // models have nothing in common, and scores between them mean nothing.
-var ErrModel = errors.New("vectors of another model than those of the index")
+var ErrModel = errkind.New(errkind.BadRequest, "vectors of another model than those of the index")
 
 // Model identifies the model that computed vectors.
 type Model struct {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/internal/jsontext"
 )
 
@@ -16,7 +17,7 @@ var (
 	// ErrText means that a title or a text is not UTF-8.
 	ErrText = errors.New("bad text")
 	// ErrPayload means that a payload is not a JSON object, has an invalid field, or is too large.
-	ErrPayload = errors.New("bad metadata")
+	ErrPayload = errkind.New(errkind.BadRequest, "bad metadata")
 )
 
 // MaxPayload is the maximum size of a payload in bytes. It equals the maximum length of a line of

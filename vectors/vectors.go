@@ -13,6 +13,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/internal/floats"
 	"github.com/plaid-ir/plaid/kernels"
 )
@@ -23,12 +24,12 @@ var (
 	// short, or that a field of metadata is invalid.
 	ErrFormat = errors.New("malformed")
 	// ErrShape means that arrays do not match each other (lengths, dimension, rank).
-	ErrShape = errors.New("shapes do not match")
+	ErrShape = errkind.New(errkind.BadRequest, "shapes do not match")
 	// ErrValue means that a component is NaN or infinite.
-	ErrValue = errors.New("value is not finite")
+	ErrValue = errkind.New(errkind.BadRequest, "value is not finite")
 	// ErrID means that an id is empty, duplicate, missing, too long, not UTF-8, or has a control
 	// character.
-	ErrID = errors.New("bad id")
+	ErrID = errkind.New(errkind.BadRequest, "bad id")
 	// ErrChanged means that a file has changed since it was opened.
 	ErrChanged = errors.New("changed while it was read")
 	// ErrNoLengths means that an array [tokens, dim] has no lengths of documents. It wraps ErrShape.

@@ -3,7 +3,6 @@ package metadata
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/plaid-ir/plaid/index/metadata/condition"
+	"github.com/plaid-ir/plaid/internal/errkind"
 )
 
 // Facet has the number of documents with each value of a field; each passage counts by itself. A
@@ -62,7 +62,7 @@ const (
 )
 
 // ErrTooManyValues reports that the distinct values of a field exceed the memory for them.
-var ErrTooManyValues = errors.New("too many distinct values")
+var ErrTooManyValues = errkind.New(errkind.BadRequest, "too many distinct values")
 
 // Counter counts the values of a field over the documents of several indexes, one after another.
 type Counter struct {

@@ -7,11 +7,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
 // ErrSyntax reports an invalid query in [Expression] mode. The error is a [*SyntaxError].
-var ErrSyntax = errors.New("syntax error in a keyword query")
+var ErrSyntax = errkind.New(errkind.BadTextQuery, "syntax error in a keyword query")
 
 // SyntaxError is a syntax error in a query, with its location. It wraps [ErrSyntax].
 type SyntaxError struct {
@@ -37,7 +38,7 @@ const (
 )
 
 // ErrTooLong reports a query of more than [MaxWords] or [MaxQueryBytes].
-var ErrTooLong = errors.New("a keyword query is too long")
+var ErrTooLong = errkind.New(errkind.BadRequest, "a keyword query is too long")
 
 // occur is the requirement of a part of a query.
 type occur int

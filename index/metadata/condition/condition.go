@@ -18,18 +18,19 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/internal/human"
 )
 
 // Errors of this package, each wrapped in an [*Error]; test with errors.Is.
 var (
 	// ErrSyntax reports a text that is not a condition.
-	ErrSyntax = errors.New("not a condition")
+	ErrSyntax = errkind.New(errkind.BadRequest, "not a condition")
 	// ErrParameter reports too few or too many parameters, one of a type that cannot be compared,
 	// or a bad pattern.
-	ErrParameter = errors.New("bad parameter of a condition")
+	ErrParameter = errkind.New(errkind.BadRequest, "bad parameter of a condition")
 	// ErrUnknownField reports a field that no document has.
-	ErrUnknownField = errors.New("unknown field")
+	ErrUnknownField = errkind.New(errkind.BadRequest, "unknown field")
 	// ErrTooComplex reports a condition with more tests, words or pattern instructions than the
 	// limits allow. It comes together with ErrSyntax or ErrParameter.
 	ErrTooComplex = errors.New("too complex")

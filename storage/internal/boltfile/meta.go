@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/plaid-ir/plaid/internal/errkind"
 	"github.com/plaid-ir/plaid/internal/files"
 )
 
@@ -63,8 +64,8 @@ func ReadMeta(r io.ReaderAt, offset int64) (Meta, error) {
 
 // Errors that package storage exports under its own names.
 var (
-	ErrCorrupt = errors.New("index is corrupt")
-	ErrLocked  = errors.New("index is locked: it is open elsewhere")
+	ErrCorrupt = errkind.New(errkind.Damaged, "index is corrupt")
+	ErrLocked  = errkind.New(errkind.Locked, "index is locked: it is open elsewhere")
 )
 
 // WithPath returns an error of the system with the path in front, in place of fs.PathError's
