@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from plaid_ir import Index
-from plaid_ir._conditions import of_haystack, of_llama_index
+from plaid_ir._conditions import from_haystack, from_llama_index
 
 ROWS: list[dict[str, Any]] = [
     {"year": 1999, "lang": "en", "tags": ["a", "b"], "draft": True, "at": datetime.date(2020, 1, 2)},
@@ -150,7 +150,7 @@ class Dictionaries(unittest.TestCase):
         ):  # fmt: skip
             with self.subTest(str(where)):
                 self.assertEqual("".join(index.ids(where)), want)
-        empty = of_llama_index(SimpleNamespace(filters=[SimpleNamespace(key="tags", value=None, operator="is_empty")], condition="and"))
+        empty = from_llama_index(SimpleNamespace(filters=[SimpleNamespace(key="tags", value=None, operator="is_empty")], condition="and"))
         assert empty is not None
         self.assertEqual(index.ids(*empty), ["3", "4"])
 
@@ -190,7 +190,7 @@ class Dictionaries(unittest.TestCase):
     def test_what_is_wrong_with_a_list_of_haystack(self) -> None:
         for bad in (None, "x", {"field": "a", "operator": "==", "value": 1}, 7):
             with self.assertRaisesRegex(ValueError, "conditions is of type .*want a list"):
-                of_haystack({"operator": "AND", "conditions": bad})
+                from_haystack({"operator": "AND", "conditions": bad})
 
     def test_searches_changes_and_none(self) -> None:
         query = np.eye(4)
@@ -230,7 +230,7 @@ class Dictionaries(unittest.TestCase):
             (several(one("year", None, "is_empty")), {"2", "3"}),
         ):  # fmt: skip
             with self.subTest(str(filters)):
-                self.assertEqual(self.found(of_llama_index(filters) or None), want)
+                self.assertEqual(self.found(from_llama_index(filters) or None), want)
         for error, want, bad in (
             (ValueError, "'~' is not known", one("year", 1, "~")),
             (ValueError, "'xor' is not known", several(condition="xor")),
@@ -238,7 +238,7 @@ class Dictionaries(unittest.TestCase):
             (TypeError, "want a list", one("year", 1, "in")),
         ):
             with self.subTest(want), self.assertRaisesRegex(error, want):
-                of_llama_index(bad)
+                from_llama_index(bad)
 
     def test_haystack(self) -> None:
         index = Index(None).add_documents([str(i) for i in range(len(ROWS))], [np.eye(4)] * len(ROWS), [{"meta": row, "content": "c"} for row in ROWS])
@@ -271,10 +271,10 @@ class Dictionaries(unittest.TestCase):
             (several("AND", {}, one("==", 1999)), {"0"}),
         ):  # fmt: skip
             with self.subTest(str(filters)):
-                self.assertEqual(set(index.ids(*(of_haystack(filters) or (None,)))), want)
+                self.assertEqual(set(index.ids(*(from_haystack(filters) or (None,)))), want)
         for bad in (one("~", 1), one(">", "x"), one("in", (1, 2)), several("NAND", one("==", 1)), several("AND"), {"field": "meta.year", "value": 1}):
             with self.subTest(str(bad)), self.assertRaises((TypeError, ValueError)):
-                of_haystack(bad)
+                from_haystack(bad)
 
 
 if __name__ == "__main__":

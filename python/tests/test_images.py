@@ -23,7 +23,7 @@ import numpy as np
 from plaid_ir import Index, PageModel, Region, RequestError, _images, _page_model
 from plaid_ir._binary import find_binary
 from plaid_ir._connection import Connection
-from plaid_ir._heatmap import as_html, best_region
+from plaid_ir._heatmap import heatmap_html, best_region
 
 from . import page_models
 from .common import maxsim
@@ -203,7 +203,7 @@ class Reading(Folder):
 
     def test_pictures_are_kept(self) -> None:
         kept = _images.Pictures(os.path.join(self.folder, "pictures"), "docs")
-        name = kept.keep("reports/Q3 report.pdf#12", noise(3000, 1000, 1))
+        name = kept.store("reports/Q3 report.pdf#12", noise(3000, 1000, 1))
         self.assertRegex(name, r"^[0-9a-f]{2}/reports-Q3-report.pdf-12-[0-9a-f]{12}\.jpg$")
         path = kept.find(name)
         self.assertIsNotNone(path)
@@ -211,8 +211,8 @@ class Reading(Folder):
 
         with Image.open(str(path)) as found:
             self.assertEqual((found.format, found.size), ("JPEG", (1600, 533)))
-        self.assertEqual(kept.keep("reports/Q3 report.pdf#12", picture()), name)
-        self.assertRegex(kept.keep("../../x", picture()), r"^[0-9a-f]{2}/x-[0-9a-f]{12}\.jpg$")
+        self.assertEqual(kept.store("reports/Q3 report.pdf#12", picture()), name)
+        self.assertRegex(kept.store("../../x", picture()), r"^[0-9a-f]{2}/x-[0-9a-f]{12}\.jpg$")
         self.write("secret.jpg", b"\xff\xd8\xff")
         os.symlink(os.path.join(self.folder, "secret.jpg"), os.path.join(self.folder, "pictures", "docs", "link.jpg"))
         for name in ("../../secret.jpg", os.path.join(self.folder, "secret.jpg"), "link.jpg", "", ".", "none.jpg", "a\0b"):
@@ -243,7 +243,7 @@ class PDFs(Folder):
                 read(self.write(name, data))
 
     def test_a_page_that_cannot_be_drawn(self) -> None:
-        path, draw = self.write("a.pdf", plain_pdf(3)), _images._render
+        path, draw = self.write("a.pdf", plain_pdf(3)), _images._render_page
 
         def fail(document: Any, i: int, dpi: int) -> Any:
             if i == 1:
@@ -270,11 +270,11 @@ class HeatMaps(unittest.TestCase):
         self.assertEqual(best_region(-np.ones((1, 1, 1))).box, (0, 0, 1, 1))
 
     def test_html(self) -> None:
-        html = as_html(np.random.default_rng(1).random((3, 4, 4), dtype=np.float32), 'https://example.org/a.png?"onload="x')
+        html = heatmap_html(np.random.default_rng(1).random((3, 4, 4), dtype=np.float32), 'https://example.org/a.png?"onload="x')
         self.assertIn('href="https://example.org/a.png?&quot;onload=&quot;x"', html)
         self.assertIn('stroke="#0b57d0"', html)
-        self.assertEqual(as_html(np.zeros((1, 200, 200), dtype=np.float32), None), "")
-        self.assertNotIn("<image", as_html(np.zeros((1, 4, 4), dtype=np.float32), str(ROOT / "README.md")))
+        self.assertEqual(heatmap_html(np.zeros((1, 200, 200), dtype=np.float32), None), "")
+        self.assertNotIn("<image", heatmap_html(np.zeros((1, 4, 4), dtype=np.float32), str(ROOT / "README.md")))
 
     def test_explanation(self) -> None:
         """A page without a model: vectors that are given, and a picture that is kept elsewhere."""

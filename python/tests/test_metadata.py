@@ -21,7 +21,7 @@ import numpy as np
 
 from plaid_ir import Index, PlaidError, RequestError, ServiceError, _build, _reader
 from plaid_ir._binary import find_binary
-from plaid_ir._conditions import condition
+from plaid_ir._conditions import to_condition
 from plaid_ir._connection import Connection, device_names
 from plaid_ir._metadata import to_json_value
 
@@ -67,13 +67,13 @@ class Values(unittest.TestCase):
                 to_json_value(duration, "it")
 
     def test_condition(self) -> None:
-        self.assertIsNone(condition(None))
-        self.assertEqual(condition("a > ?", [np.int64(1)]), ("a > ?", [1]))
-        self.assertEqual(condition({"a b": 1, 'c"': [2, 3], "d": None, "e": []}), ('("a b" = ? AND "c""" IN (?, ?) AND "d" IS NULL AND "e" IN ())', [1, 2, 3]))
-        self.assertEqual(condition({"a": ["en", None], "b": [None], "c": 1}), ('(("a" IN (?) OR "a" IS NULL) AND "b" IS NULL AND "c" = ?)', ["en", 1]))
+        self.assertIsNone(to_condition(None))
+        self.assertEqual(to_condition("a > ?", [np.int64(1)]), ("a > ?", [1]))
+        self.assertEqual(to_condition({"a b": 1, 'c"': [2, 3], "d": None, "e": []}), ('("a b" = ? AND "c""" IN (?, ?) AND "d" IS NULL AND "e" IN ())', [1, 2, 3]))
+        self.assertEqual(to_condition({"a": ["en", None], "b": [None], "c": 1}), ('(("a" IN (?) OR "a" IS NULL) AND "b" IS NULL AND "c" = ?)', ["en", 1]))
         for none in ({}, {"$and": [{}]}, {"$or": [{"a": 1}, {}]}):
-            self.assertIsNone(condition(none))
-        self.assertEqual(condition({"$not": {}}), ("_id IS NULL", []))
+            self.assertIsNone(to_condition(none))
+        self.assertEqual(to_condition({"$not": {}}), ("_id IS NULL", []))
         for error, args in (
             (ValueError, (" ",)), (ValueError, ({"a": 1}, [1])), (ValueError, ({"a": {"b": 1}},)), (TypeError, ("a = ?", [{}])), (TypeError, ("a = ?", "x")), (TypeError, ({1: 2},)), (TypeError, (7,)),
             (TypeError, (len,)), (ValueError, ({"a": {}},)), (ValueError, ({"$or": []},)), (TypeError, ({"$and": [1]},)), (ValueError, ({"$nor": [{"a": 1}]},)), (ValueError, ({"a": {"$regex": "x"}},)),
@@ -81,7 +81,7 @@ class Values(unittest.TestCase):
             (TypeError, ({"a": {"$exists": 1}},)), (ValueError, ({"a": {"$between": [1]}},)), (TypeError, ({"a": {"$like": 1}},)), (TypeError, ({"a": {"$not": 1}},)), (ValueError, (deep(300),)),
         ):  # fmt: skip
             with self.subTest(str(args)), self.assertRaises(error):
-                condition(*args)
+                to_condition(*args)
 
 
 class Metadata(unittest.TestCase):

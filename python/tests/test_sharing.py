@@ -77,7 +77,7 @@ class Stores(unittest.TestCase):
     def test_addresses(self) -> None:
         self.assertTrue(all(map(_service.is_store, ("s3://bucket/prefix", "s3:/mistyped"))))
         self.assertFalse(any(map(_service.is_store, ("indexes", "C:\\indexes", Path("/x"), None))))
-        self.assertNotEqual(_service.cache_of("s3://a"), _service.cache_of("s3://b"))
+        self.assertNotEqual(_service.cache_folder("s3://a"), _service.cache_folder("s3://b"))
 
 
 class Sharing(unittest.TestCase):

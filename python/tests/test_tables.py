@@ -13,7 +13,7 @@ import numpy as np
 
 from plaid_ir import Documents, Facets, Hits, Index, Results
 from plaid_ir._arrays import to_float32, to_matrices
-from plaid_ir._frames import BOOL, FLOAT, FLOAT32, INT, NULL, TEXT, UINT, Columns, Kind, as_kind, kind_of
+from plaid_ir._frames import BOOL, FLOAT, FLOAT32, INT, NULL, TEXT, UINT, Columns, Kind, to_kind, infer_kind
 
 EYE = np.eye(4, dtype=np.float32)
 
@@ -142,8 +142,8 @@ class Lists(unittest.TestCase):
             ([EYE[:1], None], Kind("list", Kind("list", FLOAT32)), [[[1, 0, 0, 0]], None]), ([EYE[:1], 1], TEXT, ["[[1.0,0.0,0.0,0.0]]", "1"]),
         ):  # fmt: skip
             with self.subTest(str(values)):
-                self.assertEqual(kind_of(values), kind)
-                got = [as_kind(v, kind) for v in values]
+                self.assertEqual(infer_kind(values), kind)
+                got = [to_kind(v, kind) for v in values]
                 self.assertEqual((got, [type(v) for v in got]), (want, [type(v) for v in want]))
         self.assertEqual(Columns([], {"id": NULL, "n": INT}).kinds, {"id": NULL, "n": INT})
 

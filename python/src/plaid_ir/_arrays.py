@@ -10,9 +10,9 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Protocol, Seque
 import numpy as np
 import numpy.typing as npt
 
-from ._checks import wrong_type
+from ._checks import unexpected_type
 from ._metadata import is_missing
-from ._tables import lists_of, vectors_of
+from ._tables import to_numbers, column_vectors
 
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
@@ -90,13 +90,13 @@ def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
         raise TypeError(f"vectors are numbers, not {a.dtype}")
     if a.dtype.str not in _TYPES:
         if a.dtype.kind == "f" and a.dtype.itemsize > 4 and a.size:
-            a = _without_underflow(a, unit)
+            a = _scale_up_tiny(a, unit)
         with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused
             a = a.astype("<f4")
     return np.ascontiguousarray(a)
 
 
-def _without_underflow(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
+def _scale_up_tiny(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
     """Vectors of more than 32 bits a number, scaled by powers of two where float32 would make zeros of them."""
     largest = np.abs(a).max(axis=-1, keepdims=True, initial=0)
     lost = (largest > 0) & (largest < 2.0**-126)
@@ -115,23 +115,23 @@ def to_float32(m: Matrix) -> Vectors:
     return m.astype("<f4", copy=False)
 
 
-def _number_of_axes(x: Any) -> int:
+def _count_axes(x: Any) -> int:
     if isinstance(x, (list, tuple, np.ndarray)) and getattr(cast("Any", x), "dtype", _OBJECT) == _OBJECT:
-        return 1 + _number_of_axes(next((v for v in cast("Iterable[Any]", x) if not _is_empty(v)), None))
+        return 1 + _count_axes(next((v for v in cast("Iterable[Any]", x) if not _is_empty(v)), None))
     ndim = getattr(cast("Any", x), "ndim", None)
     return 0 if ndim is None else int(ndim)
 
 
-def _without_padding(m: Matrix) -> Matrix:
+def _drop_padding(m: Matrix) -> Matrix:
     """The rows up to the last that is not zero: encoders pad batches with zeros."""
-    m_or_bits = _bits(m)
+    m_or_bits = _nonzero_bits(m)
     if len(m) and m_or_bits[-1].any():
         return m
     used = np.flatnonzero(m_or_bits.any(axis=1))
     return m[: used[-1] + 1] if len(used) else m[:0]
 
 
-def _bits(m: Matrix) -> Matrix:
+def _nonzero_bits(m: Matrix) -> Matrix:
     """Numbers that are zero where those of an array are."""
     return m if m.dtype != _BFLOAT16 else m.view("<u2") & 0x7FFF
 
@@ -143,29 +143,29 @@ def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Ma
     `to_array`."""
     if type(embeddings) is np.ndarray and embeddings.ndim == 2 and embeddings.dtype.str in _TYPES and embeddings.size:
         return [np.ascontiguousarray(embeddings)]
-    rows = vectors_of(embeddings, what)
-    axes = _number_of_axes(embeddings) if rows is None else 3
+    rows = column_vectors(embeddings, what)
+    axes = _count_axes(embeddings) if rows is None else 3
     if rows is not None:
-        matrices = [_document(m, what, i, unit, True) for i, m in enumerate(rows)]
+        matrices = [_to_matrix(m, what, i, unit, True) for i, m in enumerate(rows)]
     elif isinstance(embeddings, (list, tuple)):
         if not embeddings:
             return []
         if axes == 2 and not hasattr(embeddings[0], "ndim") and not _is_empty(embeddings[0]):  # numbers: one matrix
-            matrices = [_document(embeddings, what, 0, unit)]
+            matrices = [_to_matrix(embeddings, what, 0, unit)]
         elif axes == 2:
             raise ValueError(f"{what} 0 has one axis; want matrices, [tokens, dim]")
         else:
-            matrices = [_document(m, what, i, unit) for i, m in enumerate(embeddings)]
+            matrices = [_to_matrix(m, what, i, unit) for i, m in enumerate(embeddings)]
     elif axes == 3 and not np.ma.isMaskedArray(embeddings) and getattr(embeddings, "itemsize", 0) <= 4:
-        matrices = [_without_padding(m) for m in to_array(embeddings, unit)]
+        matrices = [_drop_padding(m) for m in to_array(embeddings, unit)]
     elif axes == 2:
-        matrices = [_document(embeddings, what, 0, unit)]
+        matrices = [_to_matrix(embeddings, what, 0, unit)]
     elif not hasattr(embeddings, "__iter__"):
-        raise wrong_type(f"{what} 0", embeddings, "a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
+        raise unexpected_type(f"{what} 0", embeddings, "a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
     else:  # any other sequence
-        matrices = [_document(m, what, i, unit) for i, m in enumerate(cast("Any", embeddings))]
+        matrices = [_to_matrix(m, what, i, unit) for i, m in enumerate(cast("Any", embeddings))]
         if axes == 3:
-            matrices = [_without_padding(m) for m in matrices]
+            matrices = [_drop_padding(m) for m in matrices]
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ValueError(f"{what} {i} has {m.ndim} axes; want a matrix, [tokens, dim]")
@@ -173,36 +173,36 @@ def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Ma
             raise ValueError(f"{what} {i} has vectors of dimension 0")
         if m.shape[0] == 0 and what != "document":
             raise ValueError(f"{what} {i} has no vectors")
-    return alike(matrices, what)
+    return to_uniform(matrices, what)
 
 
-def _document(given: Any, what: str, position: int, unit: bool, one_vector: bool = False) -> Matrix:
+def _to_matrix(given: Any, what: str, position: int, unit: bool, one_vector: bool = False) -> Matrix:
     """The matrix of one document. With ``one_vector`` a list of numbers is one of one row."""
     if type(given) is np.ndarray and given.ndim == 2 and given.dtype in _AS_THEY_ARE:
         return np.ascontiguousarray(given)
     if type(given) is not np.ndarray:
-        given = lists_of(given)
+        given = to_numbers(given)
         if _is_empty(given) or is_missing(given):
-            return _empty()
+            return _empty_matrix()
         if isinstance(given, (str, bytes)) or not (hasattr(given, "__len__") or hasattr(given, "ndim")):
-            raise wrong_type(f"{what} {position}", given, "a matrix, [tokens, dim]")
+            raise unexpected_type(f"{what} {position}", given, "a matrix, [tokens, dim]")
     try:
         if isinstance(given, (list, np.ndarray)) and getattr(cast("Any", given), "dtype", _OBJECT) == _OBJECT:
             rows: list[Any] = list(cast("Any", given))
             given = rows
-            given = _stacked([lists_of(row) for row in rows])
+            given = _stack_tokens([to_numbers(row) for row in rows])
         if isinstance(given, np.ma.MaskedArray):
-            given = _without_masked(given)
+            given = _drop_masked(given)
         m = to_array(given, unit)
     except (TypeError, ValueError) as e:
-        raise type(e)(f"{what} {position}{_fault_of(given) or f': {e}'}") from None
+        raise type(e)(f"{what} {position}{_describe_fault(given) or f': {e}'}") from None
     if m.ndim == 1 and one_vector:
-        return m[None] if len(m) else _empty()
+        return m[None] if len(m) else _empty_matrix()
     # PyLate pads like this: a list of [1, tokens, dim].
-    return _without_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m
+    return _drop_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m
 
 
-def _stacked(rows: list[Any]) -> Any:
+def _stack_tokens(rows: list[Any]) -> Any:
     """A list of tokens that are arrays or tensors as one array; a list of other things as it is."""
     if not any(hasattr(row, "ndim") for row in rows):
         return rows
@@ -212,7 +212,7 @@ def _stacked(rows: list[Any]) -> Any:
     return np.stack([np.asarray(row.tolist()) if row.dtype == _OBJECT else row for row in tensors])
 
 
-def _fault_of(given: Any) -> str:
+def _describe_fault(given: Any) -> str:
     """The fault of the first token of a list that differs from those before it."""
     if not isinstance(given, (list, tuple)):
         return ""
@@ -227,10 +227,10 @@ def _fault_of(given: Any) -> str:
     return ""
 
 
-def _without_masked(given: Any) -> Any:
+def _drop_masked(given: Any) -> Any:
     """A masked array without the tokens that are masked."""
     if given.ndim == 3 and len(given) == 1:
-        return _without_masked(given[0])
+        return _drop_masked(given[0])
     mask = np.ma.getmaskarray(given)
     gone = mask.all(axis=-1)
     if (mask.any(axis=-1) & ~gone).any():
@@ -239,7 +239,7 @@ def _without_masked(given: Any) -> Any:
     return np.asarray(given.data)[~gone] if given.ndim > 1 else np.asarray(given.data)
 
 
-def _empty() -> Matrix:
+def _empty_matrix() -> Matrix:
     """The matrix of a document without vectors, whose dimension `alike` sets."""
     return np.zeros((0, 0), dtype="<f4")
 
@@ -248,16 +248,16 @@ def _is_empty(m: Any) -> bool:
     return m is None or isinstance(m, (list, tuple)) and not m
 
 
-def without_vectors(count: int) -> list[Matrix]:
+def empty_matrices(count: int) -> list[Matrix]:
     """The matrices of documents without vectors."""
-    return [_empty()] * count
+    return [_empty_matrix()] * count
 
 
-def alike(matrices: list[Matrix], what: str) -> list[Matrix]:
+def to_uniform(matrices: list[Matrix], what: str) -> list[Matrix]:
     """Matrices as those of one request: of one dimension, which they must have, and of one type of numbers."""
     first = next(((i, m) for i, m in enumerate(matrices) if len(m)), None)
     if first is None:
-        return without_vectors(len(matrices))
+        return empty_matrices(len(matrices))
     for i, m in enumerate(matrices):
         if len(m) and m.shape[1] != first[1].shape[1]:
             raise ValueError(f"{what} {i} has dimension {m.shape[1]}, {what} {first[0]} has {first[1].shape[1]}")
@@ -299,19 +299,19 @@ def tensors_body(
         head.append(text)
     if query is not None:
         add("query", _TYPES[query.dtype.str], f"{query.shape[0]},{query.shape[1]}", query.nbytes)
-        head.append(_bytes_of(query))
+        head.append(_to_bytes(query))
     vectors: list[memoryview] = []
     if matrices is not None:
         shape = f"{sum(lengths)},{matrices[0].shape[1]}"
         add("vectors", _TYPES[matrices[0].dtype.str], shape, sum(m.nbytes for m in matrices))
-        vectors = [_bytes_of(m) for m in matrices if len(m)]
+        vectors = [_to_bytes(m) for m in matrices if len(m)]
     header = ("{" + ",".join(entries) + "}").encode()
     header += b" " * (-len(header) % 8)
     start = b"".join([struct.pack("<Q", len(header)), header, *head])
     return Body([start, *vectors], 8 + len(header) + offset, TENSORS)
 
 
-def _bytes_of(m: Matrix) -> memoryview:
+def _to_bytes(m: Matrix) -> memoryview:
     return m.view("u1").data.cast("B")
 
 
@@ -332,7 +332,7 @@ def read_tensors(body: bytes) -> dict[str, Any]:
     return answer
 
 
-def batches(
+def split_batches(
     sizes: Sequence[int], max_bytes: int, max_items: int, together: Sequence[str | None] | None = None
 ) -> Iterator[slice]:
     """Splits items of some sizes into batches within both limits, with at least one item each. Items next to each

@@ -14,7 +14,7 @@ PACKAGED = os.path.join(_FOLDER, "bin", _NAME)
 BUILD = os.path.join(os.path.dirname(os.path.dirname(_FOLDER)), "build.py")
 
 
-def compiling() -> str | None:
+def compile_command() -> str | None:
     """The command that compiles what an editable install lacks; None for a package that is installed."""
     if not os.path.isfile(BUILD):
         return None
@@ -33,7 +33,7 @@ def find_binary(given: str | os.PathLike[str] | None) -> str:
     if not os.path.isfile(path):
         hint = ""
         if source == "this package":
-            command = compiling()
+            command = compile_command()
             none = "no wheel has it for this platform: compile it (go build ./cmd/plaid)"
             way = f"compile it by Go: {command}" if command else none
             hint = f"; {way}, or name one in {ENVIRONMENT}, or use Index(url=...)"

@@ -14,9 +14,9 @@ from typing import IO, Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ._arrays import Matrix, batches, to_float32, to_json
+from ._arrays import Matrix, split_batches, to_float32, to_json
 from ._errors import PlaidError, RequestError, ServiceError
-from ._metadata import passage_of
+from ._metadata import parent_document
 
 #: Tokens at which a spool is full: 4 GiB of float32 of dimension 128.
 MAX_TOKENS = 1 << 23
@@ -104,8 +104,8 @@ class Spool:
             sizes = [k * self._dim * np.dtype(f.kind).itemsize for k in f.lengths]
             with open(f.paths["vectors"], "rb") as vectors:
                 vectors.seek(_HEADER_SIZE)
-                together = [passage_of(metadata.get(i, {})) for i in f.ids]
-                for part in batches(sizes, max_bytes, max_items, together):
+                together = [parent_document(metadata.get(i, {})) for i in f.ids]
+                for part in split_batches(sizes, max_bytes, max_items, together):
                     counts = f.lengths[part]
                     matrices = [np.fromfile(vectors, f.kind, k * self._dim).reshape(k, self._dim) for k in counts]
                     yield matrices, [metadata.get(i, {"_id": i}) for i in f.ids[part]]

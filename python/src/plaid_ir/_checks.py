@@ -14,7 +14,7 @@ import numpy as np
 _MAX_SHOWN = 80
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value as messages show it: its beginning, if it is long."""
     if isinstance(value, str) and len(value) > _MAX_SHOWN:
         return f"{value[:_MAX_SHOWN]!r}… ({len(value)} characters)"
@@ -22,17 +22,17 @@ def shown(value: Any) -> str:
     return text if len(text) <= 2 * _MAX_SHOWN else text[: 2 * _MAX_SHOWN] + "…"
 
 
-def wrong(name: str, value: Any, wanted: str) -> TypeError:
+def unexpected_value(name: str, value: Any, wanted: str) -> TypeError:
     """The error of a parameter that is of a wrong type."""
-    return TypeError(f"{name} is {shown(value)}; want {wanted}")
+    return TypeError(f"{name} is {describe_value(value)}; want {wanted}")
 
 
-def wrong_type(place: str, value: Any, wanted: str) -> TypeError:
+def unexpected_type(place: str, value: Any, wanted: str) -> TypeError:
     """The error of a value that is of a wrong type and may be long: its type is named."""
     return TypeError(f"{place} is of type {type(value).__name__}; want {wanted}")
 
 
-def library(module: str, needed: str, package: str) -> Any:
+def import_extra(module: str, needed: str, package: str) -> Any:
     """A module of a package that need not be installed. ``needed`` says for what it is needed."""
     try:
         return importlib.import_module(module)
@@ -40,68 +40,68 @@ def library(module: str, needed: str, package: str) -> Any:
         raise ImportError(f"{needed}: pip install {package}") from e
 
 
-def whole(value: Any, name: str, least: int | None = None) -> int:
+def check_int(value: Any, name: str, least: int | None = None) -> int:
     """A whole number, of Python or numpy."""
     wanted = "a whole number" if least is None else f"a whole number, {least} or more"
     if isinstance(value, (bool, np.bool_)):
-        raise wrong(name, value, wanted)
+        raise unexpected_value(name, value, wanted)
     try:
         number = operator.index(value)
     except TypeError:
-        raise wrong(name, value, wanted) from None
+        raise unexpected_value(name, value, wanted) from None
     if least is not None and number < least:
         raise ValueError(f"{name} is {number}; want {least} or more")
     return number
 
 
-def number(value: Any, name: str) -> float:
+def check_number(value: Any, name: str) -> float:
     if isinstance(value, (bool, np.bool_, str, bytes)) or not hasattr(value, "__float__") or np.ndim(value) > 0:
-        raise wrong(name, value, "a number")
+        raise unexpected_value(name, value, "a number")
     return float(value)
 
 
-def flag(value: Any, name: str) -> bool:
+def check_bool(value: Any, name: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
-        raise wrong(name, value, "True or False")
+        raise unexpected_value(name, value, "True or False")
     return bool(cast("Any", value))
 
 
-def choice(value: Any, name: str, literal: Any) -> str:
+def check_choice(value: Any, name: str, literal: Any) -> str:
     """A value of a ``Literal`` type."""
     choices: tuple[str, ...] = get_args(literal)
     there = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
     if not isinstance(value, str):
-        raise wrong(name, value, there)
+        raise unexpected_value(name, value, there)
     if value not in choices:
-        raise ValueError(f"{name} is {shown(value)}; want {there}")
+        raise ValueError(f"{name} is {describe_value(value)}; want {there}")
     return value
 
 
-def text(value: Any, name: str) -> str:
+def check_str(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise wrong(name, value, "a text")
+        raise unexpected_value(name, value, "a text")
     return str.__str__(value)
 
 
-def path_of(value: Any, name: str) -> str:
+def check_path(value: Any, name: str) -> str:
     """The path of a file or folder."""
     if isinstance(value, bytes) or not isinstance(value, (str, os.PathLike)):
-        raise wrong(name, value, "a path")
+        raise unexpected_value(name, value, "a path")
     return os.fspath(value)  # type: ignore[no-any-return,unused-ignore]
 
 
-def several(value: Any, name: str, items: str) -> Any:
+def check_iterable(value: Any, name: str, items: str) -> Any:
     """An iterable of ``items``: no text, and no dictionary but one whose keys are ids."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{name} is one text; want a list of {items}")
     if isinstance(cast("object", value), Mapping) and items != "ids":
         raise TypeError(f"{name} is a dictionary; want a list of {items}")
     if not any(hasattr(value, method) for method in ("__iter__", "__getitem__", "__array__", "detach")):
-        raise wrong(name, value, f"a list of {items}")
+        raise unexpected_value(name, value, f"a list of {items}")
     return value
 
 
-def in_order(value: Any, name: str, items: str) -> Any:
+def check_ordered(value: Any, name: str, items: str) -> Any:
     """Anything but a set, which has no order."""
     if isinstance(value, (set, frozenset)):
         raise TypeError(f"{name} is a set, which has no order; want a list of {items}")
@@ -110,10 +110,10 @@ def in_order(value: Any, name: str, items: str) -> Any:
 
 def check_progress(value: Any) -> Any:
     if value is not None and not isinstance(value, (bool, np.bool_)) and not callable(value):
-        raise wrong("progress", value, "True, False, or a function of (done, all)")
+        raise unexpected_value("progress", value, "True, False, or a function of (done, all)")
     return cast("Any", value)
 
 
-def optional(check: Callable[..., Any], value: Any, *rest: Any) -> Any:
+def check_optional(check: Callable[..., Any], value: Any, *rest: Any) -> Any:
     """A value that may be None."""
     return None if value is None else check(value, *rest)

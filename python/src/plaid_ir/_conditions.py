@@ -16,9 +16,9 @@ from typing import Any, Callable, Iterable, Literal, NamedTuple, Sequence, TypeA
 import numpy as np
 
 from ._arrays import to_json
-from ._checks import wrong_type
-from ._metadata import json_key, to_json_value
-from ._tables import is_several, item_of, items_of
+from ._checks import unexpected_type
+from ._metadata import check_key, to_json_value
+from ._tables import is_several, to_item, to_items
 
 #: A condition: ``"year >= 2000"``, ``"year >= ?"`` with parameters, or fields and their values or tests.
 Where: TypeAlias = Union[str, Mapping[str, Any]]
@@ -58,20 +58,20 @@ _Make: TypeAlias = Callable[[str, Any, str], _Condition]
 _Written: TypeAlias = Union[bool, tuple[str, list[Any]]]
 
 
-def _write(condition: _Condition, negated: bool = False) -> _Written:
+def _write_condition(condition: _Condition, negated: bool = False) -> _Written:
     """The text of a condition, or of its negation, and the values. It is never unknown: negations are written at the
     tests."""
     if isinstance(condition, bool):
         return condition != negated
     if isinstance(condition, _Not):
-        return _write(condition.condition, not negated)
+        return _write_condition(condition.condition, not negated)
     if isinstance(condition, _Test):
         return (condition.negation if negated else condition.text), list(condition.values)
     is_all = (condition.how == "AND") != negated
     texts: list[str] = []
     values: list[Any] = []
     for part in condition.parts:
-        written = _write(part, negated)
+        written = _write_condition(part, negated)
         if isinstance(written, bool):
             if written != is_all:
                 return written
@@ -83,8 +83,8 @@ def _write(condition: _Condition, negated: bool = False) -> _Written:
     return "(" + (" AND " if is_all else " OR ").join(texts) + ")", values
 
 
-def _finish(condition: _Condition) -> tuple[str, list[Any]] | None:
-    written = _write(condition)
+def _to_text(condition: _Condition) -> tuple[str, list[Any]] | None:
+    written = _write_condition(condition)
     if isinstance(written, bool):
         return None if written else ("_id IS NULL", [])  # 1=0 would be no part of a longer condition
     return written
@@ -93,25 +93,25 @@ def _finish(condition: _Condition) -> tuple[str, list[Any]] | None:
 # Tests of one field
 
 
-def quoted(key: str) -> str:
+def quote_key(key: str) -> str:
     """A key of metadata, of any characters, as conditions name it."""
     return '"' + key.replace('"', '""') + '"'
 
 
-def _test(name: str, text: str, *values: Any) -> _Test:
+def _field_test(name: str, text: str, *values: Any) -> _Test:
     return _Test(f"{name} {text}", f"({name} IS NULL OR NOT {name} {text})", values)
 
 
-def _null(name: str) -> _Test:
+def _null_test(name: str) -> _Test:
     return _Test(f"{name} IS NULL", f"{name} IS NOT NULL")
 
 
-def _value(value: Any, place: str) -> Any:
-    value = item_of(value)
+def _check_value(value: Any, place: str) -> Any:
+    value = to_item(value)
     if isinstance(value, Mapping):
         raise TypeError(f"{place} is a dictionary; want a value")
     if not isinstance(value, str) and not is_several(value) and (hasattr(value, "__iter__") or callable(value)):
-        raise wrong_type(place, value, "a value, or a list of values")
+        raise unexpected_type(place, value, "a value, or a list of values")
     several = isinstance(value, (range, KeysView, ValuesView))
     made = to_json_value(list(cast("Iterable[Any]", value)) if several else value, place)
     if made is None:
@@ -120,137 +120,141 @@ def _value(value: Any, place: str) -> Any:
     return made
 
 
-def _scalar(value: Any, place: str) -> Any:
-    made = _value(value, place)
+def _check_scalar(value: Any, place: str) -> Any:
+    made = _check_value(value, place)
     if isinstance(made, list):
         raise TypeError(f"{place} is a list; want one value")
     return made
 
 
-def _text(value: Any, place: str) -> str:
+def _check_text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise wrong_type(place, value, "a text")
+        raise unexpected_type(place, value, "a text")
     return str.__str__(value)
 
 
-def _items(value: Any, place: str) -> list[Any]:
+def _check_items(value: Any, place: str) -> list[Any]:
     if not is_several(value):
-        raise wrong_type(place, value, "a list")
+        raise unexpected_type(place, value, "a list")
     if isinstance(value, range) and len(value) > _MAX_RANGE:
         raise ValueError(
             f"{place} is {value}, of {len(value)} numbers; {_MAX_RANGE} are the most. Want {{'$gte': …, '$lt': …}}"
         )
-    return list(cast("Iterable[Any]", items_of(value, place)))
+    return list(cast("Iterable[Any]", to_items(value, place)))
 
 
-def _equal(name: str, value: Any, place: str) -> _Condition:
+def _equal_test(name: str, value: Any, place: str) -> _Condition:
     if value is None:
-        return _null(name)
-    made = _value(_items(value, place) if is_several(value) else value, place)
-    return _test(name, "= ?", to_json(made).decode() if isinstance(made, list) else made)
+        return _null_test(name)
+    made = _check_value(_check_items(value, place) if is_several(value) else value, place)
+    return _field_test(name, "= ?", to_json(made).decode() if isinstance(made, list) else made)
 
 
-def _within(name: str, value: Any, place: str) -> _Condition:
-    items = _items(value, place)
-    values = [_scalar(v, f"{place}, item {i}") for i, v in enumerate(items) if v is not None]
-    test = _test(name, f"IN ({', '.join('?' * len(values))})", *values)
+def _in_test(name: str, value: Any, place: str) -> _Condition:
+    items = _check_items(value, place)
+    values = [_check_scalar(v, f"{place}, item {i}") for i, v in enumerate(items) if v is not None]
+    test = _field_test(name, f"IN ({', '.join('?' * len(values))})", *values)
     if len(values) == len(items):
         return test
-    return _Joined("OR", [test, _null(name)]) if values else _null(name)  # NULL is in no list
+    return _Joined("OR", [test, _null_test(name)]) if values else _null_test(name)  # NULL is in no list
 
 
-def _between(name: str, value: Any, place: str) -> _Condition:
-    ends = _items(value, place)
+def _between_test(name: str, value: Any, place: str) -> _Condition:
+    ends = _check_items(value, place)
     if len(ends) != 2:
         raise ValueError(f"{place} has {len(ends)} values; want two, the least and the greatest")
-    return _test(name, "BETWEEN ? AND ?", *(_scalar(v, f"{place}, item {i}") for i, v in enumerate(ends)))
+    return _field_test(name, "BETWEEN ? AND ?", *(_check_scalar(v, f"{place}, item {i}") for i, v in enumerate(ends)))
 
 
-def _exists(name: str, value: Any, place: str) -> _Condition:
+def _exists_test(name: str, value: Any, place: str) -> _Condition:
     if not isinstance(value, (bool, np.bool_)):
-        raise wrong_type(place, value, "True or False")
-    return _Not(_null(name)) if value else _null(name)
+        raise unexpected_type(place, value, "True or False")
+    return _Not(_null_test(name)) if value else _null_test(name)
 
 
-def _regexp(name: str, pattern: str) -> _Test:
-    return _test(name, "REGEXP ?", pattern)
+def _regexp_test(name: str, pattern: str) -> _Test:
+    return _field_test(name, "REGEXP ?", pattern)
 
 
-def _literal(text: str) -> str:
+def _escape_regexp(text: str) -> str:
     return re.sub(r"[\\.+*?()|\[\]{}^$]", r"\\\g<0>", text)
 
 
-def _contains(name: str, value: Any, place: str) -> _Condition:
+def _contains_test(name: str, value: Any, place: str) -> _Condition:
     """True of a list with the value in it, of the value itself, and of a text with the text in it."""
-    made = _scalar(value, place)
-    equal = _test(name, "= ?", made)
+    made = _check_scalar(value, place)
+    equal = _field_test(name, "= ?", made)
     if not isinstance(made, str):
         return equal
     # Arrays are also the text of their JSON.
-    return _Joined("OR", [equal, _Joined("AND", [_regexp(name, _literal(made)), _Not(_regexp(name, _ARRAY))])])
+    return _Joined(
+        "OR", [equal, _Joined("AND", [_regexp_test(name, _escape_regexp(made)), _Not(_regexp_test(name, _ARRAY))])]
+    )
 
 
 def _for_each(how: Literal["AND", "OR"], make: _Make) -> _Make:
     def several(name: str, value: Any, place: str) -> _Condition:
-        items = _items(value, place)
+        items = _check_items(value, place)
         return _Joined(how, [make(name, v, f"{place}, item {i}") for i, v in enumerate(items)])
 
     return several
 
 
-def _negation(make: _Make) -> _Make:
+def _negate(make: _Make) -> _Make:
     return lambda name, value, place: _Not(make(name, value, place))
 
 
-def _order(sign: str) -> _Make:
-    return lambda name, value, place: _test(name, f"{sign} ?", _scalar(value, place))
+def _comparison(sign: str) -> _Make:
+    return lambda name, value, place: _field_test(name, f"{sign} ?", _check_scalar(value, place))
 
 
-def _like(name: str, value: Any, place: str) -> _Condition:
-    return _test(name, "LIKE ?", _text(value, place))
+def _like_test(name: str, value: Any, place: str) -> _Condition:
+    return _field_test(name, "LIKE ?", _check_text(value, place))
 
 
 def _text_match(flags: str) -> _Make:
-    return lambda name, value, place: _regexp(name, flags + _literal(_text(value, place)))
+    return lambda name, value, place: _regexp_test(name, flags + _escape_regexp(_check_text(value, place)))
 
 
-def _is_empty(name: str, value: Any, place: str) -> _Condition:
-    text = _Joined("AND", [_test(name, "= ?", ""), _Not(_test(name, "LIKE ?", "[%"))])  # no list with an empty text
-    return _Joined("OR", [_null(name), text, _test(name, "= ?", "[]")])
+def _empty_test(name: str, value: Any, place: str) -> _Condition:
+    text = _Joined(
+        "AND", [_field_test(name, "= ?", ""), _Not(_field_test(name, "LIKE ?", "[%"))]
+    )  # no list with an empty text
+    return _Joined("OR", [_null_test(name), text, _field_test(name, "= ?", "[]")])
 
 
 #: Tests by the operators of dictionaries.
 _OPERATORS: dict[str, _Make] = {
-    "$eq": _equal,
-    "$ne": _negation(_equal),
-    "$gt": _order(">"),
-    "$gte": _order(">="),
-    "$lt": _order("<"),
-    "$lte": _order("<="),
-    "$in": _within,
-    "$nin": _negation(_within),
-    "$exists": _exists,
-    "$like": _like,
-    "$ilike": _like,
-    "$contains": _contains,
-    "$all": _for_each("AND", _equal),
-    "$between": _between,
+    "$eq": _equal_test,
+    "$ne": _negate(_equal_test),
+    "$gt": _comparison(">"),
+    "$gte": _comparison(">="),
+    "$lt": _comparison("<"),
+    "$lte": _comparison("<="),
+    "$in": _in_test,
+    "$nin": _negate(_in_test),
+    "$exists": _exists_test,
+    "$like": _like_test,
+    "$ilike": _like_test,
+    "$contains": _contains_test,
+    "$all": _for_each("AND", _equal_test),
+    "$between": _between_test,
 }
 _LLAMA_INDEX: dict[str, _Make] = {
-    "==": _equal,
+    "==": _equal_test,
     "!=": _OPERATORS["$ne"],
     ">": _OPERATORS["$gt"],
     ">=": _OPERATORS["$gte"],
     "<": _OPERATORS["$lt"],
     "<=": _OPERATORS["$lte"],
-    "in": _within,
+    "in": _in_test,
     "nin": _OPERATORS["$nin"],
-    "any": _for_each("OR", _contains),
-    "all": _for_each("AND", _contains),
-    "contains": _contains,
+    "any": _for_each("OR", _contains_test),
+    "all": _for_each("AND", _contains_test),
+    "contains": _contains_test,
     "text_match": _text_match(""),
     "text_match_insensitive": _text_match("(?i)"),
-    "is_empty": _is_empty,
+    "is_empty": _empty_test,
 }
 _HAYSTACK: dict[str, _Make] = {op: _LLAMA_INDEX[op] for op in ("==", "!=", ">", ">=", "<", "<=", "in")}
 _HAYSTACK["not in"] = _OPERATORS["$nin"]
@@ -264,38 +268,38 @@ def _check_depth(depth: int, what: str) -> None:
 # Dictionaries
 
 
-def _of_dictionary(where: Mapping[Any, Any], place: str, depth: int) -> _Condition:
+def _parse_dictionary(where: Mapping[Any, Any], place: str, depth: int) -> _Condition:
     _check_depth(depth, "where")
     parts: list[_Condition] = []
     for key, value in where.items():
         at = f"{place}, key {key!r}"
-        name = json_key(key, place)
+        name = check_key(key, place)
         if name in ("$and", "$or"):
             several = list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else []
             if not several:
                 raise ValueError(f"{at} wants a list of dictionaries, with one at least")
-            some = [_nested(v, f"{at}, item {i}", depth) for i, v in enumerate(several)]
+            some = [_parse_nested(v, f"{at}, item {i}", depth) for i, v in enumerate(several)]
             parts.append(_Joined("AND" if name == "$and" else "OR", some))
         elif name == "$not":
-            parts.append(_Not(_nested(value, at, depth)))
+            parts.append(_Not(_parse_nested(value, at, depth)))
         elif name.startswith("$"):
             there = "$and, $or and $not, and in a field " + ", ".join(_OPERATORS)
             raise ValueError(f"{at}: there is no such operator; there are {there}")
         else:
-            parts.append(_of_field(quoted(name), value, at, depth))
+            parts.append(_parse_field(quote_key(name), value, at, depth))
     return _Joined("AND", parts)
 
 
-def _nested(given: Any, place: str, depth: int) -> _Condition:
+def _parse_nested(given: Any, place: str, depth: int) -> _Condition:
     if not isinstance(given, Mapping):
-        raise wrong_type(place, given, "a dictionary")
-    return _of_dictionary(cast("Mapping[Any, Any]", cast("object", given)), place, depth + 1)
+        raise unexpected_type(place, given, "a dictionary")
+    return _parse_dictionary(cast("Mapping[Any, Any]", cast("object", given)), place, depth + 1)
 
 
-def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
-    value = item_of(value)
+def _parse_field(name: str, value: Any, place: str, depth: int) -> _Condition:
+    value = to_item(value)
     if not isinstance(value, Mapping):
-        return (_within if is_several(value) else _equal)(name, value, place)
+        return (_in_test if is_several(value) else _equal_test)(name, value, place)
     _check_depth(depth, "where")
     tests = cast("Mapping[Any, Any]", cast("object", value))
     parts: list[_Condition] = []
@@ -303,8 +307,8 @@ def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
         at = f"{place}, {op}"
         if op == "$not":
             if not isinstance(operand, Mapping):
-                raise wrong_type(at, operand, "a dictionary of tests")
-            parts.append(_Not(_of_field(name, operand, at, depth + 1)))
+                raise unexpected_type(at, operand, "a dictionary of tests")
+            parts.append(_Not(_parse_field(name, operand, at, depth + 1)))
         elif op in _OPERATORS:
             parts.append(_OPERATORS[op](name, operand, at))
         else:
@@ -318,10 +322,10 @@ def _of_field(name: str, value: Any, place: str, depth: int) -> _Condition:
     return _Joined("AND", parts)
 
 
-def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]] | None:
+def to_condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]] | None:
     """A condition and its parameters as the service takes them. None, of None and of an empty dictionary, is no
     condition."""
-    values = _parameters(parameters)
+    values = _check_parameters(parameters)
     if where is None:
         if values:
             raise ValueError("there are parameters without a condition (where)")
@@ -331,36 +335,36 @@ def condition(where: Where | None, parameters: Sequence[Any] = ()) -> tuple[str,
             raise ValueError("the condition is empty; want where=None, or a test such as 'year >= 2000'")
         for i, p in enumerate(values):
             if isinstance(p, Mapping) or is_several(p):
-                raise wrong_type(f"parameter {i}", p, "one value for each ? (IN takes as many ? as values)")
-        return where, [None if p is None else _scalar(p, f"parameter {i}") for i, p in enumerate(values)]
+                raise unexpected_type(f"parameter {i}", p, "one value for each ? (IN takes as many ? as values)")
+        return where, [None if p is None else _check_scalar(p, f"parameter {i}") for i, p in enumerate(values)]
     if not isinstance(where, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong_type("the condition", where, "a text or a dictionary")
+        raise unexpected_type("the condition", where, "a text or a dictionary")
     if values:
         raise ValueError("there are parameters for a where that is a dictionary, which has its values")
-    return _finish(_of_dictionary(where, "where", 0))
+    return _to_text(_parse_dictionary(where, "where", 0))
 
 
-def _parameters(given: Any) -> list[Any]:
+def _check_parameters(given: Any) -> list[Any]:
     if isinstance(given, (str, bytes)):
         raise TypeError("parameters is one text; want a list, with a value for each ?")
     if isinstance(given, (Mapping, set, frozenset)) or not is_several(given):
-        raise wrong_type("parameters", given, "a list, with a value for each ?")
-    return list(cast("Iterable[Any]", items_of(given, "parameters")))
+        raise unexpected_type("parameters", given, "a list, with a value for each ?")
+    return list(cast("Iterable[Any]", to_items(given, "parameters")))
 
 
 # Frameworks
 
 
-def of_llama_index(filters: Any, name: Callable[[str], str] = quoted) -> tuple[str, list[Any]] | None:
+def from_llama_index(filters: Any, name: Callable[[str], str] = quote_key) -> tuple[str, list[Any]] | None:
     """``MetadataFilters`` of LlamaIndex, or None, as `condition` returns it. ``name`` is how conditions name a key."""
-    return None if filters is None else _finish(_of_llama_index(filters, name, "filters", 0))
+    return None if filters is None else _to_text(_parse_llama_index(filters, name, "filters", 0))
 
 
-def _of_llama_index(given: Any, name: Callable[[str], str], place: str, depth: int) -> _Condition:
+def _parse_llama_index(given: Any, name: Callable[[str], str], place: str, depth: int) -> _Condition:
     _check_depth(depth, "filters")
     if hasattr(given, "filters"):
-        parts = [_of_llama_index(f, name, f"{place}.filters[{i}]", depth + 1) for i, f in enumerate(given.filters)]
-        how = _member(given.condition) or "and"
+        parts = [_parse_llama_index(f, name, f"{place}.filters[{i}]", depth + 1) for i, f in enumerate(given.filters)]
+        how = _enum_value(given.condition) or "and"
         if how not in ("and", "or", "not"):
             raise ValueError(f"{place}: condition {how!r} is not known; there are and, or and not")
         if not parts:
@@ -368,24 +372,24 @@ def _of_llama_index(given: Any, name: Callable[[str], str], place: str, depth: i
         joined = _Joined("AND" if how == "and" else "OR", parts)
         return _Not(joined) if how == "not" else joined
     if not all(hasattr(given, name) for name in ("key", "value", "operator")):
-        raise wrong_type(place, given, "MetadataFilters of LlamaIndex")
-    op = _member(given.operator)
+        raise unexpected_type(place, given, "MetadataFilters of LlamaIndex")
+    op = _enum_value(given.operator)
     if op not in _LLAMA_INDEX:
         raise ValueError(f"{place}: operator {op!r} is not known; there are {', '.join(_LLAMA_INDEX)}")
     return _LLAMA_INDEX[op](name(given.key), given.value, f"{place}, key {given.key!r}, {op}")
 
 
-def _member(value: Any) -> Any:
+def _enum_value(value: Any) -> Any:
     """The value of a member of an enumeration, or anything else as it is."""
     return getattr(value, "value", value)
 
 
-def of_haystack(filters: Mapping[str, Any] | None) -> tuple[str, list[Any]] | None:
+def from_haystack(filters: Mapping[str, Any] | None) -> tuple[str, list[Any]] | None:
     """Filters of Haystack, or None, as `condition` returns it."""
-    return _finish(_of_haystack(filters, "filters", 0)) if filters else None
+    return _to_text(_parse_haystack(filters, "filters", 0)) if filters else None
 
 
-def _of_haystack(given: Any, place: str, depth: int) -> _Condition:
+def _parse_haystack(given: Any, place: str, depth: int) -> _Condition:
     _check_depth(depth, "filters")
     if not isinstance(given, Mapping) or "operator" not in given:
         raise ValueError(f"{place} has no operator: {given!r}")
@@ -398,7 +402,7 @@ def _of_haystack(given: Any, place: str, depth: int) -> _Condition:
         if not isinstance(conditions, (list, tuple)):
             raise ValueError(f"{place}: conditions is of type {type(conditions).__name__}; want a list: {f!r}")
         parts = [
-            True if c is None or c == {} else _of_haystack(c, f"{place}.conditions[{i}]", depth + 1)
+            True if c is None or c == {} else _parse_haystack(c, f"{place}.conditions[{i}]", depth + 1)
             for i, c in enumerate(cast("Sequence[Any]", conditions))
         ]
         if not parts:
@@ -424,9 +428,9 @@ def _haystack_name(path: str) -> str:
     if path == "id":
         return '"_id"'
     if path == "content":
-        return quoted(path)
+        return quote_key(path)
     head, dot, key = path.partition(".")
-    return f'"meta".{quoted(key if head == "meta" and dot else path)}'
+    return f'"meta".{quote_key(key if head == "meta" and dot else path)}'
 
 
 def _is_date(text: str) -> bool:

@@ -15,14 +15,23 @@ from urllib.parse import quote
 import numpy as np
 
 from ._arrays import Body
-from ._checks import number, optional, path_of, several, shown, text, whole, wrong
+from ._checks import (
+    check_number,
+    check_optional,
+    check_path,
+    check_iterable,
+    describe_value,
+    check_str,
+    check_int,
+    unexpected_value,
+)
 from ._errors import EmptyIndexError, PlaidError, ServiceError, Unreachable
 from ._http import Client
 from ._images import PICTURES_FOLDER, Pictures
 from ._model import find_model
 from ._page_model import PageModel
-from ._service import Service, cache_of, is_store
-from ._tables import item_of, items_of
+from ._service import Service, cache_folder, is_store
+from ._tables import to_item, to_items
 
 _NAME = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 _PREFER = "return=representation"
@@ -51,19 +60,19 @@ class Connection:
         binary: str | os.PathLike[str] | None,
     ) -> None:
         if id_type is not str and id_type is not int:
-            raise wrong("id_type", id_type, "str or int")
+            raise unexpected_value("id_type", id_type, "str or int")
         if index_folder is not None:
-            path_of(index_folder, "index_folder")
-        optional(text, url, "url")
-        optional(text, token, "token")
-        optional(path_of, model, "model")
-        optional(path_of, binary, "binary")
-        optional(whole, threads, "threads", 1)
-        if number(timeout, "timeout") <= 0:
+            check_path(index_folder, "index_folder")
+        check_optional(check_str, url, "url")
+        check_optional(check_str, token, "token")
+        check_optional(check_path, model, "model")
+        check_optional(check_path, binary, "binary")
+        check_optional(check_int, threads, "threads", 1)
+        if check_number(timeout, "timeout") <= 0:
             raise ValueError(f"timeout is {timeout}; want seconds, more than 0")
-        if not _NAME.fullmatch(text(index_name, "index_name")):
+        if not _NAME.fullmatch(check_str(index_name, "index_name")):
             raise ValueError(
-                f"index_name is {shown(index_name)}; want 1 to 128 of A-Z a-z 0-9 . _ -, "
+                f"index_name is {describe_value(index_name)}; want 1 to 128 of A-Z a-z 0-9 . _ -, "
                 "not beginning or ending with a dot"
             )
         if url is not None and index_folder not in ("indexes", None):
@@ -109,28 +118,28 @@ class Connection:
             }
             flags = {name: str(value) for name, value in options.items() if value is not None}
             try:
-                folder = cache_of(flags["store"]) if "store" in flags else index_folder
+                folder = cache_folder(flags["store"]) if "store" in flags else index_folder
                 # The cache of a store can be written to, whether or not its indexes are changed.
                 self.service = Service.acquire(
                     folder, binary, flags, timeout, temporary is not None, read_only and "store" not in flags
                 )
             except BaseException:
-                _release(None, temporary, os.getpid())
+                _release_service(None, temporary, os.getpid())
                 raise
             address, self._token = self.service.url, self.service.token
         self.index_folder = None if temporary or self.service is None else os.fspath(cast("str", index_folder))
-        self._release = weakref.finalize(self, _release, self.service, temporary, os.getpid())
+        self._release = weakref.finalize(self, _release_service, self.service, temporary, os.getpid())
         self.client = Client(address, self._token, timeout)
         try:
-            self._open(override)
+            self._prepare_index(override)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, override: bool) -> None:
+    def _prepare_index(self, override: bool) -> None:
         """Removes the index if override is set, or compares its configuration with the wanted one."""
         if override:
-            self.change("DELETE", self.path)
+            self.send_change("DELETE", self.path)
         if self.index_name not in self.request("GET", "/indices"):
             return
         self.declared = True
@@ -150,12 +159,12 @@ class Connection:
         elif self.service is not None and "store" not in self.service.options:
             self.pictures = Pictures(os.path.join(self.service.folder, PICTURES_FOLDER), self.index_name)
             if override:
-                self.pictures.remove()
+                self.pictures.remove_all()
 
     def use_page_model(self, model: PageModel) -> None:
         """Lets a model of this process encode pages and questions. An index whose vectors are of another one is a
         ValueError."""
-        stored = self.made_by()
+        stored = self.stored_model()
         for key in ("fingerprint", "name"):
             own, other = model.identity.get(key), stored.get(key)
             if own is not None and other is not None:
@@ -167,7 +176,7 @@ class Connection:
                 break
         self.page_model = model
 
-    def made_by(self) -> Mapping[str, str]:
+    def stored_model(self) -> Mapping[str, str]:
         """The model that the vectors of the index are of, as far as it is known."""
         try:
             stats = self.stats() if self.declared else {}
@@ -181,12 +190,12 @@ class Connection:
             self.client.close()
             self._release()
 
-    def declare(self) -> None:
+    def create_index(self) -> None:
         """Creates the index at the service, unless it is there."""
         if self.declared:
             return
         try:
-            self.change("POST", "/indices", {"name": self.index_name, "config": self.config})
+            self.send_change("POST", "/indices", {"name": self.index_name, "config": self.config})
         except PlaidError as e:
             if e.code != "INDEX_ALREADY_EXISTS":
                 raise
@@ -214,9 +223,9 @@ class Connection:
         if isinstance(ids, (str, int, np.integer)) and not isinstance(ids, bool):
             ids = [ids]
         names: list[str] = []
-        for n, i in enumerate(several(items_of(ids, what), what, "ids")):
+        for n, i in enumerate(check_iterable(to_items(ids, what), what, "ids")):
             if not isinstance(i, (str, int, np.integer)):
-                i = item_of(i)
+                i = to_item(i)
             if self.id_type is str and isinstance(i, str):
                 names.append(str(i))
             elif self.id_type is int and isinstance(i, (int, np.integer)) and not isinstance(i, bool):
@@ -225,10 +234,12 @@ class Connection:
                 hint = "; Index(id_type=int) is for whole numbers" if isinstance(i, (int, np.integer)) else ""
                 wanted = "a text" if self.id_type is str else "a whole number"
                 place = what if what == "id" else f"{what}, item {start + n},"
-                raise wrong(place, i, f"{wanted}, as the ids of this index are{hint}")
+                raise unexpected_value(place, i, f"{wanted}, as the ids of this index are{hint}")
         for name in names:
             if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
-                raise ValueError(f"id {shown(name)} has half of a character: write both halves, or \\ufffd ({what})")
+                raise ValueError(
+                    f"id {describe_value(name)} has half of a character: write both halves, or \\ufffd ({what})"
+                )
         return names
 
     def to_id(self, name: str) -> Any:
@@ -239,7 +250,7 @@ class Connection:
             return int(name)
         except ValueError:
             raise TypeError(
-                f"the index has the id {shown(name)}, which is no whole number: open it without id_type=int"
+                f"the index has the id {describe_value(name)}, which is no whole number: open it without id_type=int"
             ) from None
 
     def to_ids(self, names: list[str]) -> list[Any]:
@@ -247,12 +258,12 @@ class Connection:
 
     # Requests
 
-    def change(self, method: str, path: str, body: Mapping[str, Any] | Body | None = None) -> Any:
+    def send_change(self, method: str, path: str, body: Mapping[str, Any] | Body | None = None) -> Any:
         """Sends a request that changes something."""
         self._check_writable()
         return self.request(method, path, body)
 
-    def fill(self, route: str, body: Body, is_stored: Callable[[], bool]) -> None:
+    def upload_index(self, route: str, body: Body, is_stored: Callable[[], bool]) -> None:
         """Uploads an index. The service takes one only as long as the index has no documents. It refuses one that is
         repeated because the answer was lost: then ``is_stored`` reports whether the index holds it."""
         self._check_writable()
@@ -268,7 +279,7 @@ class Connection:
                 raise
 
         try:
-            self.repeat(upload)
+            self.retry(upload)
         except PlaidError as e:
             if not lost or e.code != "INDEX_ALREADY_EXISTS":
                 raise
@@ -289,15 +300,15 @@ class Connection:
         """Sends a request. ``prefer`` has preferences in addition to the one for the representation."""
         sent = {"Prefer": ", ".join(filter(None, (_PREFER, prefer))), **(headers or {})}
         try:
-            return self.repeat(lambda: self.client.request(method, path, body, sent))
+            return self.retry(lambda: self.client.request(method, path, body, sent))
         except PlaidError as e:
             if e.code == "MODEL_NOT_LOADED":
-                name = self.made_by().get("name")
+                name = self.stored_model().get("name")
                 made_by = "" if name is None else f" (the vectors of this index are of {name!r})"
                 e.args = (f"texts need a model{made_by}: Index(..., model=FOLDER), or a service started with --model",)
             raise
 
-    def repeat(self, call: Callable[[], T]) -> T:
+    def retry(self, call: Callable[[], T]) -> T:
         """Calls something that sends a request. If the service was killed, this starts it again and repeats the
         call."""
         self._check_open()
@@ -332,7 +343,7 @@ def device_names(device: Any) -> str:
     return ",".join("cuda:0" if d == "cuda" else d for d in devices)
 
 
-def _release(service: Service | None, temporary: str | None, pid: int) -> None:
+def _release_service(service: Service | None, temporary: str | None, pid: int) -> None:
     if pid != os.getpid():  # a forked child: the index is its parent's
         return
     if service is not None:

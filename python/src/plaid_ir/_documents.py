@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from ._arrays import TENSORS, Matrix, Vectors, batches, documents_body
-from ._checks import in_order, several, shown, wrong_type
+from ._arrays import TENSORS, Matrix, Vectors, split_batches, documents_body
+from ._checks import check_ordered, check_iterable, describe_value, unexpected_type
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position, caller_level
-from ._metadata import cells_of, is_missing, passage_of
-from ._tables import items_of
+from ._metadata import count_cells, is_missing, parent_document
+from ._tables import to_items
 
 #: Bytes of the vectors of one request. A request is one transaction.
 MAX_VECTOR_BYTES = 32 << 20
@@ -39,7 +39,7 @@ _MAX_SHOWN = 5
 _MAX_ADDRESS = 6000
 
 
-class Stored:
+class StoredCount:
     """Counts the documents of a call that are stored, and says so in an error that ends it."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Stored:
         self.count += len(ids)
         self._last = ids[-1] if ids else self._last
 
-    def __enter__(self) -> Stored:
+    def __enter__(self) -> StoredCount:
         return self
 
     def __exit__(
@@ -61,11 +61,13 @@ class Stored:
         if isinstance(error, PlaidError):
             error.stored = self.count
         if self.count:
-            remark = f"{self.count} of the documents of this call are stored, the last of them {shown(self._last)}"
+            remark = (
+                f"{self.count} of the documents of this call are stored, the last of them {describe_value(self._last)}"
+            )
             add_remark(error, remark)
 
 
-class Run:
+class PassageBuffer:
     """Holds the passages of a document back until all of them are there: a document is replaced as a whole, and so has
     to come in one request."""
 
@@ -75,57 +77,57 @@ class Run:
         self._complete: set[str] = set()
 
     @property
-    def document(self) -> str | None:
+    def unfinished_document(self) -> str | None:
         """The document whose passages are held."""
-        return passage_of(self._rows[0]) if self._rows else None
+        return parent_document(self._rows[0]) if self._rows else None
 
-    def push(self, items: Sequence[Any], rows: Sequence[dict[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:
+    def add_batch(self, items: Sequence[Any], rows: Sequence[dict[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:
         """Takes a batch, and returns what is held and the batch without the passages at its end, which may go on.
         ``rows`` have ids and metadata. A document whose passages are not in a row is an error."""
         items, rows = [*self._items, *items], [*self._rows, *rows]
-        end, last = len(rows), passage_of(rows[-1]) if rows else None
+        end, last = len(rows), parent_document(rows[-1]) if rows else None
         before: str | None = None
         for row in rows:
-            document = passage_of(row)
+            document = parent_document(row)
             if before is not None and document != before:
                 self._complete.add(before)
             if document is not None and document in self._complete:
                 raise ValueError(
-                    f"passages of document {shown(document)} are not in a row: {shown(row['_id'])} comes after others. "
+                    f"passages of document {describe_value(document)} are not in a row: {describe_value(row['_id'])} comes after others. "
                     "Give all passages of a document one after another, since a document is replaced as a whole"
                 )
             before = document
-        while last is not None and end > 0 and passage_of(rows[end - 1]) == last:
+        while last is not None and end > 0 and parent_document(rows[end - 1]) == last:
             end -= 1
         self._items, self._rows = items[end:], rows[end:]
         return items[:end], rows[:end]
 
-    def end(self) -> tuple[list[Any], list[dict[str, Any]]]:
+    def flush(self) -> tuple[list[Any], list[dict[str, Any]]]:
         """Returns what is held."""
         items, rows = self._items, self._rows
         self._items, self._rows = [], []
         return items, rows
 
 
-def document_batches(
+def split_documents(
     connection: Connection, sizes: Sequence[int], rows: Sequence[Mapping[str, Any]], max_bytes: int, max_items: int
 ) -> list[slice]:
     """Splits documents of some sizes into batches of one request, and never the passages of one document.
     ``rows`` have ids and metadata."""
-    together = [passage_of(row) for row in rows]
-    parts = list(batches(sizes, max_bytes, max_items, together))
+    together = [parent_document(row) for row in rows]
+    parts = list(split_batches(sizes, max_bytes, max_items, together))
     for part in parts:
         size = sum(sizes[part])
         # The limits of other services are not known: they refuse the request.
         if connection.service is not None and size > MAX_BODY_BYTES and part.stop - part.start > 1:
             raise ValueError(
-                f"the passages of document {shown(together[part.start])} have {size} bytes, and one request has "
+                f"the passages of document {describe_value(together[part.start])} have {size} bytes, and one request has "
                 f"at most {MAX_BODY_BYTES}: make several documents of it, since a document comes as a whole"
             )
     return parts
 
 
-def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], kept: Container[str]) -> None:
+def refuse_partial_documents(connection: Connection, rows: Sequence[Mapping[str, Any]], kept: Container[str]) -> None:
     """Refuses passages in place of a stored document that has other passages, which would be lost. ``rows`` have ids
     and metadata. Of the documents ``kept`` they have the metadata that are stored.
 
@@ -133,7 +135,7 @@ def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], ke
     """
     given: dict[str, list[str]] = {}
     for row in rows:
-        document = passage_of(row)
+        document = parent_document(row)
         if document is not None:
             given.setdefault(document, []).append(row["_id"])
     for document, ids in list(given.items()):
@@ -141,7 +143,7 @@ def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], ke
             del given[document]
     if not given or not connection.count():
         return
-    for some in id_batches(list(given)):
+    for some in split_ids(list(given)):
         body = {"condition": f'"_passage"."of" IN ({", ".join("?" * len(some))})', "parameters": list(some)}
         lost: dict[str, list[str]] = {}
         # Most indexes have no passages, and then not this field.
@@ -151,19 +153,19 @@ def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], ke
             if row["_id"] not in given[document]:
                 lost.setdefault(document, []).append(row["_id"])
         for document, ids in lost.items():
-            first = ", ".join(map(shown, ids[:_MAX_SHOWN])) + (", …" if len(ids) > _MAX_SHOWN else "")
+            first = ", ".join(map(describe_value, ids[:_MAX_SHOWN])) + (", …" if len(ids) > _MAX_SHOWN else "")
             raise ValueError(
-                f"document {shown(document)} is stored as passages, and would lose those that are not given "
-                f"({len(ids)}): {first}. Give all of its passages at once, or delete([{shown(document)}]) before"
+                f"document {describe_value(document)} is stored as passages, and would lose those that are not given "
+                f"({len(ids)}): {first}. Give all of its passages at once, or delete([{describe_value(document)}]) before"
             )
 
 
-def id_batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for part in batches([len(name) for name in names], _MAX_ID_BYTES, MAX_DOCUMENTS):
+def split_ids(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for part in split_batches([len(name) for name in names], _MAX_ID_BYTES, MAX_DOCUMENTS):
         yield names[part]
 
 
-def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
+def check_texts(texts: Iterable[Any]) -> Iterator[str]:
     """Texts; one that is missing (None, NaN) is empty. Anything else is an error."""
     for i, text in enumerate(texts):
         if isinstance(text, str):
@@ -171,16 +173,16 @@ def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
         elif is_missing(text):
             yield ""
         else:
-            raise wrong_type(f"text {i}", text, "a text")
+            raise unexpected_type(f"text {i}", text, "a text")
 
 
-def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
+def split_texts(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
     """Texts in batches of one request. An error of their source comes after the texts before it."""
     batch: list[str] = []
     size = 0
     failure: Exception | None = None
     try:
-        for text in checked_texts(texts):
+        for text in check_texts(texts):
             if batch and (len(batch) >= batch_size or size + len(text) > MAX_TEXT_BYTES):
                 yield batch
                 batch, size = [], 0
@@ -194,7 +196,7 @@ def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
         raise failure
 
 
-class Cut:
+class TruncatedTexts:
     """Counts texts that are longer than the model reads, for one warning about all of them."""
 
     def __init__(self) -> None:
@@ -223,15 +225,15 @@ def send_vectors(
     fields: Sequence[Mapping[str, Any]],
     pooling: Mapping[str, Any],
     start: int,
-    stored: Stored,
+    stored: StoredCount,
 ) -> None:
     """Stores one batch of documents; ``fields`` have their ids and metadata, ``pooling`` further fields of the request.
     ``start`` is the position of the first among all that were given: errors count from there."""
-    connection.declare()
+    connection.create_index()
     request: dict[str, Any] = {"metadata": fields, **pooling}
     if connection.page_model is not None:
         request["model"] = connection.page_model.identity
-    _send(connection, "/update", documents_body(matrices, request), start)
+    _send_batch(connection, "/update", documents_body(matrices, request), start)
     stored.add([connection.to_id(row["_id"]) for row in fields])
 
 
@@ -241,19 +243,19 @@ def send_texts(
     fields: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
     start: int,
-    cut: Cut,
-    stored: Stored,
+    cut: TruncatedTexts,
+    stored: StoredCount,
 ) -> None:
     """Stores one batch of texts, which the service encodes; ``options`` are further fields of the request."""
-    connection.declare()
+    connection.create_index()
     body: dict[str, Any] = {"documents": texts, "metadata": fields, **options}
-    cut.add(_send(connection, "/update_with_encoding", body, start))
+    cut.add(_send_batch(connection, "/update_with_encoding", body, start))
     stored.add([connection.to_id(row["_id"]) for row in fields])
 
 
-def _send(connection: Connection, path: str, body: Any, start: int) -> Any:
+def _send_batch(connection: Connection, path: str, body: Any, start: int) -> Any:
     try:
-        return connection.change("POST", connection.path + path, body)
+        return connection.send_change("POST", connection.path + path, body)
     except PlaidError as e:
         add_to_position(e, "document", start)
         raise
@@ -263,16 +265,18 @@ def encode(
     connection: Connection,
     texts: Sequence[str],
     is_query: bool,
-    cut: Cut,
+    cut: TruncatedTexts,
     pool_factor: int | None = None,
     start: int = 0,
 ) -> list[Vectors]:
     """The vectors of texts by the model of the service. ``cut`` counts those that are cut."""
-    texts = list(checked_texts(several(items_of(in_order(texts, "texts", "texts"), "texts"), "texts", "texts")))
+    texts = list(
+        check_texts(check_iterable(to_items(check_ordered(texts, "texts", "texts"), "texts"), "texts", "texts"))
+    )
     if connection.page_model is not None and is_query:
         return connection.page_model.encode_queries(texts)
     vectors: list[Vectors] = []
-    left = list(batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS))
+    left = list(split_batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS))
     while left:
         part = left.pop(0)
         body: dict[str, Any] = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
@@ -299,11 +303,11 @@ def fetch_documents(
     are wanted. An id that is not there is a KeyError."""
     too_long = next((i for i in names if len(i.encode()) > MAX_ID), None)
     if too_long is not None:
-        raise KeyError(shown(too_long))
+        raise KeyError(describe_value(too_long))
     headers = {"Accept": TENSORS} if vectors else None
     found: dict[str, dict[str, Any]] = {}
     passages: dict[str, list[str]] = {}
-    for part in batches([len(quote(i, safe="")) + 4 for i in names], _MAX_ADDRESS, MAX_QUERIES):
+    for part in split_batches([len(quote(i, safe="")) + 4 for i in names], _MAX_ADDRESS, MAX_QUERIES):
         offset: int | None = 0
         while offset is not None:
             query = urlencode([("offset", offset), *(("id", i) for i in names[part])])
@@ -346,7 +350,7 @@ def fetch_ids(connection: Connection, chosen: tuple[str, list[Any]] | None) -> I
 
 def fetch_metadata(connection: Connection, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The metadata of the documents that are there, with their ids."""
-    left = list(id_batches(names))
+    left = list(split_ids(names))
     while left:
         some = left.pop(0)
         body = {"condition": f"_id IN ({', '.join('?' * len(some))})", "parameters": list(some)}
@@ -362,7 +366,7 @@ def fetch_metadata(connection: Connection, names: Sequence[str]) -> Iterator[dic
         yield from answer["metadata"]
 
 
-class Kept:
+class KeptMetadata:
     """Collects the documents that keep their metadata, for one warning after they are stored."""
 
     def __init__(self, keep: bool | None) -> None:
@@ -382,7 +386,7 @@ class Kept:
         """Warns the caller of this package, unless they asked for it."""
         if not self._count or self.keep is not None:
             return
-        names = ", ".join(map(shown, self._ids)) + (", …" if self._count > len(self._ids) else "")
+        names = ", ".join(map(describe_value, self._ids)) + (", …" if self._count > len(self._ids) else "")
         without = " without " + " and ".join(sorted(self._dropped)) if self._dropped else ""
         warnings.warn(
             f"documents that were there keep their metadata{without} ({self._count}): {names}. "
@@ -392,10 +396,10 @@ class Kept:
         )
 
 
-def with_stored_metadata(
+def add_stored_metadata(
     connection: Connection,
     fields: list[dict[str, Any]],
-    kept: Kept,
+    kept: KeptMetadata,
     matrices: Sequence[Matrix] | None,
     text_field: str = "",
 ) -> list[dict[str, Any]]:
@@ -411,7 +415,7 @@ def with_stored_metadata(
     for row in fetch_metadata(connection, names):
         name = row["_id"]
         stale = {"text", "grid"} if kept.keep is None else set[str]()
-        if cells_of(row.get("grid")) > lengths[name]:
+        if count_cells(row.get("grid")) > lengths[name]:
             stale.add("grid")
         gone = stale & row.keys() - {text_field}
         dropped |= gone

@@ -8,7 +8,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ._heatmap import Region, as_html, best_region
+from ._heatmap import Region, heatmap_html, best_region
 from ._images import Pictures
 
 #: Rows of the table that are printed.
@@ -94,7 +94,7 @@ class Explanation(dict[str, Any]):
         return _token_texts(self.get("document_tokens"), self.similarities.shape[1])
 
     def __str__(self) -> str:
-        return _as_text(self)
+        return _explanation_text(self)
 
     def __repr__(self) -> str:
         rank = f", rank {self['rank']}" if self.get("rank") else ""
@@ -107,7 +107,7 @@ class Explanation(dict[str, Any]):
         parts = [f"<p><b>{escape(str(self['id']))}</b>: {self.score:.4f}, {escape(self.stage)}{rank}</p>"]
         cells = self.cells
         if cells is not None:
-            parts.append(as_html(cells, self.picture))
+            parts.append(heatmap_html(cells, self.picture))
         parts.append('<table style="font-size:small"><tr><th></th><th>best</th>')
         shown = range(min(len(there), 200))
         parts += [f"<th>{escape(there[j])}</th>" for j in shown]
@@ -134,7 +134,7 @@ def _token_texts(tokens: Sequence[dict[str, Any]] | None, count: int) -> list[st
     return [str(t["piece"]) for t in tokens]
 
 
-def _as_text(e: Mapping[str, Any]) -> str:
+def _explanation_text(e: Mapping[str, Any]) -> str:
     """Where a document left a search, and a row for each token of the query with the token that it matches best."""
     stage = str(e["stage"])
     if e.get("rank"):
@@ -146,14 +146,14 @@ def _as_text(e: Mapping[str, Any]) -> str:
     grid = e.get("grid")
     if grid:
         head["grid"] = f"{grid['rows']} rows, {grid['columns']} columns"
-    lines = [f"{key + ':':<10}{_printable(value, 200)}" for key, value in head.items()]
+    lines = [f"{key + ':':<10}{_replace_unprintable(value, 200)}" for key, value in head.items()]
     matches = e.get("matches") or ()
     if not matches:
         return "\n".join(lines)
     rows = [("QUERY", "", "DOCUMENT", "", "SCORE")]
     for m in matches[:_MAX_ROWS]:
         q, d = m["query_token"], m["doc_token"]
-        asked, there = _piece(e.get("query_tokens"), q), _piece(e.get("document_tokens"), d)
+        asked, there = _token_text(e.get("query_tokens"), q), _token_text(e.get("document_tokens"), d)
         rows.append((str(q), asked, str(d), there, f"{m['score']:.4f}"))
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     lines.append("")
@@ -166,13 +166,13 @@ def _as_text(e: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _piece(tokens: Any, i: int) -> str:
+def _token_text(tokens: Any, i: int) -> str:
     """The text of a token; empty if it is not known."""
     if tokens is None or not 0 <= i < len(tokens):
         return ""
-    return _printable(str(tokens[i]["piece"]), _MAX_PIECE)
+    return _replace_unprintable(str(tokens[i]["piece"]), _MAX_PIECE)
 
 
-def _printable(text: str, most: int) -> str:
+def _replace_unprintable(text: str, most: int) -> str:
     shown = "".join(c if c.isprintable() else "\ufffd" for c in text[:most])
     return shown + ("…" if len(text) > most else "")

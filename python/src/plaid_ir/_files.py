@@ -12,13 +12,13 @@ import tempfile
 from typing import IO, Callable, Sequence
 
 from ._arrays import Body
-from ._checks import in_order, path_of, shown
+from ._checks import check_ordered, check_path, describe_value
 from ._connection import Connection
 from ._http import FilePieces
 
 
 def save(connection: Connection, path: str | os.PathLike[str]) -> None:
-    path = path_of(path, "path")
+    path = check_path(path, "path")
     unfinished = os.path.join(os.path.dirname(path), f".plaid-save-{secrets.token_hex(8)}")
     with open(unfinished, "x+b") as file:
 
@@ -28,7 +28,7 @@ def save(connection: Connection, path: str | os.PathLike[str]) -> None:
             connection.client.download(connection.path + "/backup", file)
 
         try:
-            connection.repeat(download)
+            connection.retry(download)
             file.flush()
             os.fsync(file.fileno())
             file.close()
@@ -44,23 +44,23 @@ def load(
     path: str | os.PathLike[str],
     documents_ids: Sequence[str] | Sequence[int] | None,
 ) -> None:
-    path = path_of(path, "path")
+    path = check_path(path, "path")
     if not os.path.isdir(path):
         if documents_ids is not None:
             raise ValueError("an index file has ids: documents_ids is for the folder of another engine")
         with open(path, "rb") as given:
-            _upload(connection, "backup", given, "application/octet-stream", lambda: _holds(connection, path))
+            _upload(connection, "backup", given, "application/octet-stream", lambda: _has_same_tokens(connection, path))
         return
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
             if documents_ids is None:
-                _add_folder(archive, os.fspath(path), _add_ids_of_pylate(archive, os.path.abspath(path)), None)
+                _add_folder(archive, os.fspath(path), _add_pylate_ids(archive, os.path.abspath(path)), None)
             else:
                 _add_folder(archive, os.fspath(path), "index", "index/ids.txt")
-                names = connection.to_names(in_order(documents_ids, "documents_ids", "ids"), "documents_ids")
+                names = connection.to_names(check_ordered(documents_ids, "documents_ids", "ids"), "documents_ids")
                 for n in names:
                     if "\n" in n or "\r" in n or n.startswith("\ufeff"):  # which lines of text would lose
-                        said = f"id {shown(n)} has a line break or begins with a byte order mark: leave it out"
+                        said = f"id {describe_value(n)} has a line break or begins with a byte order mark: leave it out"
                         raise ValueError(said)
                 text = "".join(n + "\n" for n in names).encode()
                 member = tarfile.TarInfo("index/ids.txt")
@@ -73,10 +73,10 @@ def _upload(
     connection: Connection, route: str, file: IO[bytes], media_type: str, is_stored: Callable[[], bool]
 ) -> None:
     size = file.seek(0, os.SEEK_END)
-    connection.fill(route, Body(FilePieces(file), size, media_type), is_stored)
+    connection.upload_index(route, Body(FilePieces(file), size, media_type), is_stored)
 
 
-def _holds(connection: Connection, path: str | os.PathLike[str]) -> bool:
+def _has_same_tokens(connection: Connection, path: str | os.PathLike[str]) -> bool:
     """Reports whether the index has as many tokens as a file, which the program counts."""
     assert connection.service is not None
     command = [connection.service.binary, "info", os.fspath(path), "--json"]
@@ -86,7 +86,7 @@ def _holds(connection: Connection, path: str | os.PathLike[str]) -> bool:
     return bool(json.loads(told.stdout)["tokens"] == connection.stats()["tokens"])
 
 
-def _add_ids_of_pylate(archive: tarfile.TarFile, path: str) -> str:
+def _add_pylate_ids(archive: tarfile.TarFile, path: str) -> str:
     """Adds the ids that PyLate keeps above its engine's folder, and returns the name of the folder in the archive."""
     above, name = os.path.split(path)
     if name == "fast_plaid_index" and not os.path.exists(os.path.join(path, "ids.txt")):

@@ -81,7 +81,7 @@ def best_region(cells: npt.NDArray[np.float32]) -> Region:
     return Region((first, last), (left, right), box, top)
 
 
-def as_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
+def heatmap_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
     """The cells coloured by their mean similarity to the tokens of the query, over the picture of the page (an address
     or a file) if it is there, with a frame around the region. Empty if there are too many cells."""
     rows, columns = cells.shape[1:]
@@ -90,7 +90,7 @@ def as_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
     mean = cells.mean(axis=0)
     low, high = float(mean.min()), float(mean.max())
     heat = ((mean - low) / (high - low or 1)) ** 2 * 0.6
-    address, shape = _address(picture)
+    address, shape = _picture_url(picture)
     width, height = shape if shape is not None else (columns, rows)
     depth = _WIDTH * height / width
     x, y = _WIDTH / columns, depth / rows
@@ -112,7 +112,7 @@ def as_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
     return "".join(parts)
 
 
-def _address(picture: str | None) -> tuple[str | None, tuple[int, int] | None]:
+def _picture_url(picture: str | None) -> tuple[str | None, tuple[int, int] | None]:
     """The address of a picture for a page of HTML, with width and height if Pillow can tell them."""
     if picture is None:
         return None, None
@@ -130,10 +130,10 @@ def _address(picture: str | None) -> tuple[str | None, tuple[int, int] | None]:
         kind = "webp"
     if kind is None:
         return None, None
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}", _size_of(picture)
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}", _picture_size(picture)
 
 
-def _size_of(picture: str) -> tuple[int, int] | None:
+def _picture_size(picture: str) -> tuple[int, int] | None:
     try:
         from PIL import Image  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
     except ImportError:

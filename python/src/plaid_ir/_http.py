@@ -70,7 +70,7 @@ def _read_response(response: http.client.HTTPResponse) -> _Response:
     return _Response(response.status, cast("Mapping[str, str]", response.headers), response.will_close, body)
 
 
-def _in_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+def _join_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
     """Joins pieces that are so small that a system call for each would cost more than copying them."""
     small: list[bytes | memoryview] = []
     size = 0
@@ -93,7 +93,7 @@ def _in_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryv
 def _send_pieces(sock: socket.socket, pieces: Iterable[bytes | memoryview]) -> None:
     """Sends pieces: many with one system call, where the socket has one for that. TLS and Windows have none."""
     if type(sock) is not socket.socket or not hasattr(sock, "sendmsg"):
-        for block in _in_blocks(pieces):
+        for block in _join_pieces(pieces):
             sock.sendall(block)
         return
     held: list[bytes | memoryview] = []
@@ -102,12 +102,12 @@ def _send_pieces(sock: socket.socket, pieces: Iterable[bytes | memoryview]) -> N
         held.append(piece)
         size += len(piece)
         if len(held) == _PIECES or size >= _AT_ONCE:
-            _send_all(sock, held)
+            _send_vectored(sock, held)
             held, size = [], 0
-    _send_all(sock, held)
+    _send_vectored(sock, held)
 
 
-def _send_all(sock: socket.socket, pieces: list[bytes | memoryview]) -> None:
+def _send_vectored(sock: socket.socket, pieces: list[bytes | memoryview]) -> None:
     while pieces:
         sent, whole = sock.sendmsg(pieces), 0
         while whole < len(pieces) and sent >= len(pieces[whole]):
@@ -118,7 +118,7 @@ def _send_all(sock: socket.socket, pieces: list[bytes | memoryview]) -> None:
             pieces[0] = memoryview(pieces[0])[sent:]
 
 
-def _exchange(
+def _exchange_raw(
     connection: http.client.HTTPConnection,
     method: str,
     path: str,
@@ -251,7 +251,7 @@ class Client:
             fields["Content-Type"], fields["Content-Length"] = "application/json", str(len(text))
         deadline, pause = time.monotonic() + self._timeout, 0.01
         while True:
-            response = self._send(method, self._base + path, pieces, fields)
+            response = self._send_with_retry(method, self._base + path, pieces, fields)
             said = response.headers.get("Retry-After", "")
             if response.status not in (429, 503) or not said.isdigit():
                 break
@@ -262,7 +262,7 @@ class Client:
                 break
             time.sleep(delay)
         if response.status >= 300:
-            raise _error(response.status, response.body)
+            raise _to_error(response.status, response.body)
         try:
             if response.headers.get("Content-Type") == TENSORS:
                 return read_tensors(response.body)
@@ -270,13 +270,13 @@ class Client:
         except (ValueError, KeyError, struct.error) as e:
             raise ServiceError(f"{self.url} does not answer as plaid does: {e}", status=response.status) from e
 
-    def _send(
+    def _send_with_retry(
         self, method: str, path: str, pieces: Iterable[bytes | memoryview] | None, headers: Mapping[str, str]
     ) -> _Response:
         while True:
             connection, reused = self._connection()
             try:
-                response = _exchange(connection, method, path, pieces, headers, reused)
+                response = _exchange_raw(connection, method, path, pieces, headers, reused)
             except (*_CONNECTION_LOST, FileNotFoundError) as e:
                 self.close()
                 if reused:  # the service closed it while it was idle
@@ -301,7 +301,7 @@ class Client:
             connection.request("GET", self._base + path, headers=self._headers)
             response = connection.getresponse()
             if response.status >= 300:
-                raise _error(response.status, response.read())
+                raise _to_error(response.status, response.read())
             while piece := response.read(1 << 20):
                 into.write(piece)
             if response.length:  # read with a size is silent about that
@@ -326,7 +326,7 @@ class FilePieces:
             yield piece
 
 
-def _error(status: int, body: bytes) -> PlaidError:
+def _to_error(status: int, body: bytes) -> PlaidError:
     try:
         problem = json.loads(body)
         message, code = str(problem["message"]), str(problem["code"])

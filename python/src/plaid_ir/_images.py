@@ -18,9 +18,9 @@ from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, cast
 
 import numpy as np
 
-from ._checks import choice, library, wrong, wrong_type
+from ._checks import check_choice, import_extra, unexpected_value, unexpected_type
 from ._errors import add_remark, caller_level
-from ._tables import items_of, rows_of
+from ._tables import to_items, to_rows
 
 #: Files of a folder that are taken, by the ends of their names.
 SUFFIXES = (".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".jp2")
@@ -55,7 +55,7 @@ class Problems:
     """Turns pages that cannot be read into an error, or into one warning at the end about all of them."""
 
     def __init__(self, on_error: str) -> None:
-        self._skips = choice(on_error, "on_error", OnError) == "skip"
+        self._skips = check_choice(on_error, "on_error", OnError) == "skip"
         self._said: list[str] = []
         self._count = 0
 
@@ -76,46 +76,44 @@ class Problems:
             )
 
 
-def pillow(part: str) -> Any:
+def import_pillow(part: str) -> Any:
     """A module of Pillow."""
-    return library(f"PIL.{part}", "page images need Pillow", "pillow")
+    return import_extra(f"PIL.{part}", "page images need Pillow", "pillow")
 
 
-def read_pages(
-    images: Any, ids: Any, metadata: Any, dpi: int, problems: Problems, numbered: bool
-) -> Iterator[Page]:
+def read_pages(images: Any, ids: Any, metadata: Any, dpi: int, problems: Problems, numbered: bool) -> Iterator[Page]:
     """The pages of inputs, one after another. ``ids`` and ``metadata`` are None, or have an item for each input.
     Inputs without a path and an id are ``numbered``, or an error."""
-    inputs = [images] if _is_one(images) else items_of(images, "images")
+    inputs = [images] if _is_single_input(images) else to_items(images, "images")
     if not hasattr(inputs, "__iter__"):
-        raise wrong("images", images, "paths, pictures, arrays or bytes")
-    names = None if ids is None else iter([ids] if isinstance(ids, (str, int)) else items_of(ids, "ids"))
-    one_row = isinstance(metadata, Mapping) and _is_one(images)
+        raise unexpected_value("images", images, "paths, pictures, arrays or bytes")
+    names = None if ids is None else iter([ids] if isinstance(ids, (str, int)) else to_items(ids, "ids"))
+    one_row = isinstance(metadata, Mapping) and _is_single_input(images)
     rows: Iterator[Any] | None = None
     if metadata is not None:
-        rows = iter(cast("Any", [metadata] if one_row else rows_of(metadata)))
+        rows = iter(cast("Any", [metadata] if one_row else to_rows(metadata)))
     nothing = object()
     for n, given in enumerate(inputs):
         name, row = (None if more is None else next(more, nothing) for more in (names, rows))
         for what, value in (("ids", name), ("metadata", row)):
             if value is nothing:
                 raise ValueError(f"there are {n} {what}, and more images: want one for each input")
-        fields = _fields_of(row, n)
+        fields = _check_metadata(row, n)
         if isinstance(given, (str, os.PathLike)):
-            files, several = _files_of(os.fspath(cast("str", given)), n)
+            files, several = _find_files(os.fspath(cast("str", given)), n)
             if several and name is not None:
                 path = os.fspath(cast("str", given))
                 raise ValueError(f"input {n}, {path!r}, is several files, and ids are for single ones")
         else:
             files = [given]
         for file in files:
-            yield from _pages_of(file, n, None if name is None else str(name), fields, dpi, problems, numbered)
+            yield from _read_input(file, n, None if name is None else str(name), fields, dpi, problems, numbered)
     for what, more in (("ids", names), ("metadata", rows)):
         if more is not None and next(more, nothing) is not nothing:
             raise ValueError(f"there are more {what} than images: want one for each input")
 
 
-def _is_one(images: Any) -> bool:
+def _is_single_input(images: Any) -> bool:
     """Reports whether something is one input, and not several."""
     if isinstance(images, np.ndarray):
         return cast("Any", images).ndim in (2, 3) and cast("Any", images).dtype != object
@@ -126,11 +124,11 @@ def _is_picture(x: Any) -> bool:
     return hasattr(x, "convert") and hasattr(x, "getbands")
 
 
-def _fields_of(row: Any, n: int) -> dict[str, Any]:
+def _check_metadata(row: Any, n: int) -> dict[str, Any]:
     if row is None:
         return {}
     if not isinstance(row, Mapping):
-        raise wrong_type(f"metadata of input {n}", row, "a dictionary")
+        raise unexpected_type(f"metadata of input {n}", row, "a dictionary")
     fields = dict(cast("Mapping[str, Any]", row))
     for key in _OWN_KEYS:
         if key in fields:
@@ -138,12 +136,12 @@ def _fields_of(row: Any, n: int) -> dict[str, Any]:
     return fields
 
 
-def _files_of(path: str, n: int) -> tuple[list[str], bool]:
+def _find_files(path: str, n: int) -> tuple[list[str], bool]:
     """The files that a path, a folder or a pattern names, and whether it may name several."""
     if re.match(r"[a-z]+://", path, re.IGNORECASE):
         raise ValueError(f"input {n}, {path!r}, is an address: fetch the file, and give its path or its bytes")
     if os.path.isdir(path):
-        files = sorted(_walk(path))
+        files = sorted(_walk_folder(path))
         if not files:
             raise FileNotFoundError(f"input {n}: the folder {path} has no files of pages ({' '.join(SUFFIXES)})")
         return files, True
@@ -155,7 +153,7 @@ def _files_of(path: str, n: int) -> tuple[list[str], bool]:
     return [path], False
 
 
-def _walk(folder: str) -> Iterator[str]:
+def _walk_folder(folder: str) -> Iterator[str]:
     def fail(e: OSError) -> None:
         raise e
 
@@ -166,7 +164,7 @@ def _walk(folder: str) -> Iterator[str]:
                 yield os.path.join(root, name)
 
 
-def _pages_of(
+def _read_input(
     given: Any, n: int, name: str | None, fields: dict[str, Any], dpi: int, problems: Problems, numbered: bool
 ) -> Iterator[Page]:
     """The pages of a file, a picture, an array or the bytes of a file, which is input number ``n``."""
@@ -180,7 +178,7 @@ def _pages_of(
     elif isinstance(given, (bytes, bytearray, memoryview)):
         data = bytes(cast("bytes", given))
     elif not isinstance(given, np.ndarray):
-        raise wrong_type(f"input {n}", given, "a path, bytes, an array, or a picture of Pillow")
+        raise unexpected_type(f"input {n}", given, "a path, bytes, an array, or a picture of Pillow")
     if not (name or source or numbered):
         raise ValueError(f"input {n} has no path, and the index has documents already: name it by ids")
     name = name or source or str(n)
@@ -188,9 +186,9 @@ def _pages_of(
     fields = {"source": source, **fields} if source is not None else fields
     pages: Iterator[tuple[int | None, Any]]
     try:
-        pages = iter(_pdf_pages(data, place, dpi, problems) if _is_pdf(data) else _frames(data, place))
+        pages = iter(_read_pdf(data, place, dpi, problems) if _is_pdf(data) else _read_picture(data, place))
     except (OSError, ValueError) as e:
-        problems.add(_named(e, place))
+        problems.add(_name_place(e, place))
         return
     while True:
         try:
@@ -198,7 +196,7 @@ def _pages_of(
         except StopIteration:
             return
         except (OSError, ValueError) as e:
-            problems.add(_named(e, place))
+            problems.add(_name_place(e, place))
             return
         if number is None:
             yield Page(name, picture, fields)
@@ -206,7 +204,7 @@ def _pages_of(
             yield Page(f"{name}#{number}", picture, {"page": number, **fields})
 
 
-def _named(e: Exception, place: str) -> Exception:
+def _name_place(e: Exception, place: str) -> Exception:
     """An error that names its file."""
     if isinstance(e, OSError) and e.filename is not None or place in str(e):
         return e
@@ -224,8 +222,8 @@ def _is_pdf(data: Any) -> bool:
     return b"%PDF-" in head
 
 
-def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[tuple[int, Any]]:
-    pdfium = library("pypdfium2", f"{place} is a PDF, which pypdfium2 reads", "pypdfium2")
+def _read_pdf(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[tuple[int, Any]]:
+    pdfium = import_extra("pypdfium2", f"{place} is a PDF, which pypdfium2 reads", "pypdfium2")
     try:
         with _pdf_lock:
             document = pdfium.PdfDocument(data)
@@ -242,7 +240,7 @@ def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[
             raise ValueError(f"{place}: the PDF has {count} pages; 1 to {MAX_PAGES} are possible")
         for i in range(count):
             try:
-                picture = _render(document, i, dpi)
+                picture = _render_page(document, i, dpi)
             except Exception as e:
                 problems.add(ValueError(f"{place}, page {i + 1}: the page cannot be drawn: {e}"))
                 continue
@@ -252,7 +250,7 @@ def _pdf_pages(data: Any, place: str, dpi: int, problems: Problems) -> Iterator[
             document.close()
 
 
-def _render(document: Any, i: int, dpi: int) -> Any:
+def _render_page(document: Any, i: int, dpi: int) -> Any:
     with _pdf_lock:
         page = document[i]
         try:
@@ -265,11 +263,11 @@ def _render(document: Any, i: int, dpi: int) -> Any:
             page.close()
 
 
-def _frames(data: Any, place: str) -> Iterator[tuple[int | None, Any]]:
+def _read_picture(data: Any, place: str) -> Iterator[tuple[int | None, Any]]:
     """The pages of a picture: those of a TIFF file, or the first picture of an animation."""
-    image = pillow("Image")
+    image = import_pillow("Image")
     if isinstance(data, np.ndarray):
-        data = _from_array(data, place)
+        data = _picture_from_array(data, place)
     if _is_picture(data):
         yield None, to_rgb(data, place)
         return
@@ -294,7 +292,7 @@ def _frames(data: Any, place: str) -> Iterator[tuple[int | None, Any]]:
             yield i + 1, to_rgb(opened, f"{place}, page {i + 1}")
 
 
-def _from_array(a: Any, place: str) -> Any:
+def _picture_from_array(a: Any, place: str) -> Any:
     """A picture of an array [rows, columns] or [rows, columns, channels]."""
     if a.ndim not in (2, 3) or 0 in a.shape or a.ndim == 3 and a.shape[2] not in (1, 3, 4):
         raise ValueError(f"{place}: the array is {list(a.shape)}; want [rows, columns] or [rows, columns, 3 or 4]")
@@ -315,7 +313,7 @@ def _from_array(a: Any, place: str) -> Any:
         a = a.astype("u1")
     else:
         raise TypeError(f"{place}: the array has numbers of type {a.dtype}")
-    return pillow("Image").fromarray(np.ascontiguousarray(a[:, :, 0] if a.ndim == 3 and a.shape[2] == 1 else a))
+    return import_pillow("Image").fromarray(np.ascontiguousarray(a[:, :, 0] if a.ndim == 3 and a.shape[2] == 1 else a))
 
 
 def to_rgb(picture: Any, place: str, own: bool = False) -> Any:
@@ -323,25 +321,25 @@ def to_rgb(picture: Any, place: str, own: bool = False) -> Any:
     not ``own`` stays as it is."""
     _check_size(picture.size, place)
     try:
-        turned = pillow("ImageOps").exif_transpose(picture, in_place=own)
+        turned = import_pillow("ImageOps").exif_transpose(picture, in_place=own)
         picture = picture if own else turned
         picture.load()
     except Exception as e:  # the decoders of Pillow raise many types
         raise ValueError(f"{place}: the picture is damaged: {e}") from e
     if picture.mode.startswith("I;16"):
-        picture = pillow("Image").fromarray((np.asarray(picture).astype("u2") >> 8).astype("u1"))
+        picture = import_pillow("Image").fromarray((np.asarray(picture).astype("u2") >> 8).astype("u1"))
     elif picture.mode in ("I", "F"):
         numbers = np.asarray(picture, dtype="f8")
         top = float(numbers.max())
         most = 1.0 if top <= 1 and picture.mode == "F" else 255.0 if top <= 255 else 65535.0
-        picture = pillow("Image").fromarray((np.clip(numbers / most, 0, 1) * 255).astype("u1"))
+        picture = import_pillow("Image").fromarray((np.clip(numbers / most, 0, 1) * 255).astype("u1"))
     if max(picture.size) > MAX_SIDE:
         if picture.mode in ("1", "P"):
             picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
         picture.thumbnail((MAX_SIDE, MAX_SIDE), reducing_gap=2.0)
     if picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info:
         picture = picture.convert("RGBA")
-        white = pillow("Image").new("RGBA", picture.size, "white")
+        white = import_pillow("Image").new("RGBA", picture.size, "white")
         white.alpha_composite(picture)
         picture = white
     return picture if picture.mode == "RGB" else picture.convert("RGB")
@@ -353,7 +351,7 @@ def _check_size(size: tuple[int, int], place: str) -> None:
         raise ValueError(f"{place}: the picture has {width} × {height} pixels; 1 to {MAX_PIXELS} are possible")
 
 
-def _picture_name(id: str) -> str:
+def _picture_path(id: str) -> str:
     """The path of the picture of a page in the folder of its index."""
     code = hashlib.sha256(id.encode(errors="surrogatepass")).hexdigest()[:12]
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", id).strip("-.")[-60:].strip("-.")
@@ -368,10 +366,10 @@ class Pictures:
         self.folder = folder
         self._own = os.path.join(folder, index_name)
 
-    def keep(self, id: str, picture: Any) -> str:
+    def store(self, id: str, picture: Any) -> str:
         """Stores the picture of a page, and returns the path that its metadata name. A page of the same id loses its
         own."""
-        name = _picture_name(id)
+        name = _picture_path(id)
         path = os.path.join(self._own, *name.split("/"))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         small = picture.copy()
@@ -387,17 +385,17 @@ class Pictures:
             raise
         return name
 
-    def are_kept(self) -> bool:
+    def exist(self) -> bool:
         """Reports whether there may be pictures."""
         return os.path.isdir(self._own)
 
-    def discard(self, ids: Iterable[str]) -> None:
+    def remove_pages(self, ids: Iterable[str]) -> None:
         """Removes the pictures of pages that `keep` has stored."""
         for id in ids:
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._own, *_picture_name(id).split("/")))
+                os.unlink(os.path.join(self._own, *_picture_path(id).split("/")))
 
-    def remove(self) -> None:
+    def remove_all(self) -> None:
         """Removes the pictures of all pages."""
         shutil.rmtree(self._own, ignore_errors=True)
 
@@ -410,16 +408,16 @@ class Pictures:
         return path if path.startswith(root + os.sep) and os.path.isfile(path) else None
 
 
-def batches_of(
+def encode_batches(
     model: Any, pages: Iterable[Page], pictures: Pictures | None, batch_size: int, problems: Problems
 ) -> Iterator[tuple[list[str], Sequence[Any], list[dict[str, Any]]]]:
     """The ids, vectors and metadata of pages, which a model encodes in batches."""
     source = iter(pages)
     try:
         while batch := list(itertools.islice(source, batch_size)):
-            done = _encoded(model, batch, problems)
+            done = _encode_pages(model, batch, problems)
             for page, encoded in done:
-                kept = None if pictures is None else pictures.keep(page.id, page.picture)
+                kept = None if pictures is None else pictures.store(page.id, page.picture)
                 page.fields["image"] = kept or str(page.fields.get("source") or page.id)
                 if encoded.grid is not None:
                     page.fields["grid"] = encoded.grid
@@ -429,7 +427,7 @@ def batches_of(
         problems.warn()
 
 
-def _encoded(model: Any, batch: list[Page], problems: Problems) -> list[tuple[Page, Any]]:
+def _encode_pages(model: Any, batch: list[Page], problems: Problems) -> list[tuple[Page, Any]]:
     """Pages with their vectors by a model. After an error each page is encoded by itself, to name the one at fault."""
     try:
         return list(zip(batch, model.encode_pages([page.picture for page in batch])))
@@ -441,4 +439,4 @@ def _encoded(model: Any, batch: list[Page], problems: Problems) -> list[tuple[Pa
             add_remark(e, f"the page is {batch[0].id!r}")
             problems.add(e)
             return []
-    return [pair for page in batch for pair in _encoded(model, [page], problems)]
+    return [pair for page in batch for pair in _encode_pages(model, [page], problems)]

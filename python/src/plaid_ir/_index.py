@@ -15,7 +15,7 @@ from typing import (
 import numpy as np
 
 from ._arrays import Embeddings, to_matrices
-from ._checks import choice, flag, optional, path_of, several, whole, wrong
+from ._checks import check_choice, check_bool, check_optional, check_path, check_iterable, check_int, unexpected_value
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, add_remark
 from ._images import OnError
@@ -24,7 +24,7 @@ from ._page_model import PageModel, to_page_model
 from ._progress import Progress
 from ._reader import ignore_pylate_options
 from ._results import Hits
-from ._tables import items_of
+from ._tables import to_items
 from ._writer import IndexWriter, Metadata
 
 #: A model of texts by its folder or name, or one of page images: a name, or a pair (model, processor).
@@ -38,7 +38,7 @@ R = TypeVar("R")
 def check_index(value: Any, library: str | None = None) -> Index:
     """An index that an adapter was given. That of a ``library`` whose ids are texts has such ids."""
     if not isinstance(value, Index):
-        raise wrong("index", value, "an Index of plaid_ir")
+        raise unexpected_value("index", value, "an Index of plaid_ir")
     if library is not None and value.id_type is not str:
         raise ValueError(f"{library}'s ids are texts: want an index with id_type=str")
     return value
@@ -145,14 +145,14 @@ class Index(IndexWriter):
         **ignored: Any,
     ) -> None:
         ignore_pylate_options(ignored, "Index()")
-        choice(mode, "mode", _Mode)
+        check_choice(mode, "mode", _Mode)
         for name, value in (("override", override), ("read_only", read_only)):
-            flag(value, name)
-        if nbits is not None and whole(nbits, "nbits") not in (1, 2, 4, 8):
+            check_bool(value, name)
+        if nbits is not None and check_int(nbits, "nbits") not in (1, 2, 4, 8):
             raise ValueError(f"nbits is {nbits}; want 1, 2, 4 or 8")
         if seed is not None:
-            whole(seed, "seed", 0)
-        optional(path_of, pictures, "pictures")
+            check_int(seed, "seed", 0)
+        check_optional(check_path, pictures, "pictures")
         config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
         page_model = to_page_model(model)
         text_model = None if page_model is not None else cast("Union[str, os.PathLike[str], None]", model)
@@ -228,9 +228,9 @@ class Index(IndexWriter):
         ...     print(index.search(np.eye(4)[3:], k=1)[0]["id"])
         1
         """
-        ids = documents_ids = items_of(documents_ids, "documents_ids")
+        ids = documents_ids = to_items(documents_ids, "documents_ids")
         if ids is None:
-            several(documents_embeddings, "documents_embeddings", "matrices")
+            check_iterable(documents_embeddings, "documents_embeddings", "matrices")
             documents_embeddings = to_matrices(documents_embeddings, "document")
             ids = range(len(documents_embeddings))
         with cls._open_new(documents_ids, options) as index:
@@ -278,7 +278,7 @@ class Index(IndexWriter):
         ...     print(index.search("who barks?", k=1)[0]["id"])
         1
         """
-        ids = items_of(ids, "ids")
+        ids = to_items(ids, "ids")
         with cls._open_new(ids, {"model": model, **options}) as index:
             return index.add_texts(
                 texts, ids, metadata, text_field=text_field, pool_factor=pool_factor, window=window, overlap=overlap,

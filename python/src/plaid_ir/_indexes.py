@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import cast
 
-from ._checks import path_of, shown, text
+from ._checks import check_path, describe_value, check_str
 from ._connection import Connection
 from ._service import is_store
 
@@ -14,9 +14,9 @@ from ._service import is_store
 def _connect(
     index_folder: str | os.PathLike[str], url: str | None, token: str | None, name: str, read_only: bool
 ) -> Connection:
-    folder = path_of(index_folder, "index_folder")
+    folder = check_path(index_folder, "index_folder")
     if url is None and not is_store(folder) and not os.path.isdir(folder):
-        raise FileNotFoundError(f"there is no folder {shown(folder)}")
+        raise FileNotFoundError(f"there is no folder {describe_value(folder)}")
     return Connection(
         index_folder, name, override=False, config={}, id_type=str, model=None, read_only=read_only, url=url,
         token=token, device=None, threads=None, timeout=300.0, binary=None,
@@ -75,8 +75,8 @@ def delete_index(
     bool
         Whether it was there.
     """
-    text(index_name, "index_name")
+    check_str(index_name, "index_name")
     with contextlib.closing(_connect(index_folder, url, token, index_name, False)) as connection:
-        deleted = bool(connection.change("DELETE", connection.path)["deleted"])
+        deleted = bool(connection.send_change("DELETE", connection.path)["deleted"])
         connection.use_pictures(None, override=True)
         return deleted

@@ -11,15 +11,15 @@ import numpy.typing as npt
 
 from . import _files
 from ._arrays import Vectors
-from ._checks import several, whole, wrong
-from ._conditions import Where, condition
+from ._checks import check_iterable, check_int, unexpected_value
+from ._conditions import Where, to_condition
 from ._connection import Connection
 from ._documents import fetch_documents, fetch_ids, fetch_metadata
 from ._errors import EmptyIndexError
-from ._metadata import own_fields
+from ._metadata import without_service_keys
 from ._results import Documents, Facets
 from ._search import filter_fields
-from ._tables import is_several, items_of
+from ._tables import is_several, to_items
 
 IdList: TypeAlias = Union[Sequence[str], Sequence[int], npt.NDArray[np.integer[Any]]]
 IdLists: TypeAlias = Sequence[Union[list[str], list[int], tuple[str, ...], tuple[int, ...], set[str], set[int]]]
@@ -50,7 +50,9 @@ class StoredDocuments:
         list of numpy.ndarray, or list of list of numpy.ndarray
             A matrix [tokens, dim] for each id; for lists of ids lists of matrices.
         """
-        given: Any = several(items_of(documents_ids, "documents_ids"), "documents_ids", "ids, or of lists of ids")
+        given: Any = check_iterable(
+            to_items(documents_ids, "documents_ids"), "documents_ids", "ids, or of lists of ids"
+        )
         given = list(given)
         nested = len(given) > 0 and is_several(given[0])
         to_names = self._connection.to_names
@@ -97,11 +99,11 @@ class StoredDocuments:
         [{'n': 2}] ['a'] 1
         ['b']
         """
-        chosen = condition(where, parameters)
+        chosen = to_condition(where, parameters)
         if (ids is None) == (where is None):
             raise TypeError("get() takes ids or a condition (where), one of the two; where={} is true of all documents")
         if limit is not None:
-            limit = whole(limit, "limit", 0)
+            limit = check_int(limit, "limit", 0)
             if where is None:
                 raise TypeError("limit goes with a condition (where)")
         if ids is not None:
@@ -110,7 +112,7 @@ class StoredDocuments:
             names = list(itertools.islice(fetch_ids(self._connection, chosen), limit))
         found: dict[str, Mapping[str, Any]] = {}
         for row in fetch_metadata(self._connection, list(dict.fromkeys(names))):
-            found[str(row["_id"])] = own_fields(row)
+            found[str(row["_id"])] = without_service_keys(row)
         missing = [name for name in dict.fromkeys(names) if name not in found]
         while True:
             try:
@@ -121,7 +123,7 @@ class StoredDocuments:
                     raise
                 missing.remove(str(e.args[0]))  # it was deleted meanwhile
         for name, passages in parts.items():
-            rows = [own_fields(p["metadata"]) for p in passages]
+            rows = [without_service_keys(p["metadata"]) for p in passages]
             found[name] = {
                 key: value
                 for key, value in rows[0].items()
@@ -146,7 +148,7 @@ class StoredDocuments:
             each once.
         """
         to_id = self._connection.to_id
-        return [to_id(name) for name in fetch_ids(self._connection, condition(where, parameters))]
+        return [to_id(name) for name in fetch_ids(self._connection, to_condition(where, parameters))]
 
     def facets(
         self,
@@ -183,11 +185,11 @@ class StoredDocuments:
         ...     print(index.facets("lang")[0]["values"])
         [{'value': 'en', 'docs': 2}, {'value': 'de', 'docs': 1}]
         """
-        names = [fields] if isinstance(fields, str) else list(several(fields, "fields", "texts"))
+        names = [fields] if isinstance(fields, str) else list(check_iterable(fields, "fields", "texts"))
         for i, name in enumerate(names):
             if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise wrong(f"fields, item {i},", name, "a text")
-        body: dict[str, Any] = {"fields": names, "values": whole(values, "values", 1)}
+                raise unexpected_value(f"fields, item {i},", name, "a text")
+        body: dict[str, Any] = {"fields": names, "values": check_int(values, "values", 1)}
         body |= filter_fields(where, parameters)
         if subset is not None:
             body["ids"] = self._connection.to_names(subset, "subset")

@@ -11,8 +11,8 @@ from typing import Any, Iterable, Sequence, cast
 
 import numpy as np
 
-from ._checks import shown, wrong_type
-from ._tables import rows_of
+from ._checks import describe_value, unexpected_type
+from ._tables import to_rows
 
 #: Keys that the engine keeps for itself, in any case.
 _RESERVED = ("_id", "_subset_", "_content_id_")
@@ -52,16 +52,16 @@ def to_json_value(value: Any, place: str) -> Any:
     if isinstance(value, np.bool_):
         return bool(cast("Any", value))
     if isinstance(value, decimal.Decimal):
-        return _of_decimal(value, place)
+        return _number_from_decimal(value, place)
     if isinstance(value, np.datetime64):
-        return _of_datetime64(value)
+        return _text_from_datetime64(value)
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, Mapping):
         fields = cast("Mapping[Any, Any]", cast("object", value))
-        return {json_key(k, place): to_json_value(v, f"{place}, key {shown(k)}") for k, v in fields.items()}
+        return {check_key(k, place): to_json_value(v, f"{place}, key {describe_value(k)}") for k, v in fields.items()}
     if isinstance(value, np.ndarray):
         array: Any = cast("Any", value)
         # Times as a list would be whole numbers.
@@ -76,7 +76,7 @@ def to_json_value(value: Any, place: str) -> Any:
     raise TypeError(f"{place} is of type {type(value).__name__}; metadata has {kinds}")
 
 
-def _of_decimal(value: decimal.Decimal, place: str) -> int | float:
+def _number_from_decimal(value: decimal.Decimal, place: str) -> int | float:
     if value.is_infinite() or value.adjusted() > _MAX_EXPONENT:
         raise ValueError(f"{place} is {value}, which is no number in JSON: take None, or leave the key out")
     if value == value.to_integral_value():
@@ -87,7 +87,7 @@ def _of_decimal(value: decimal.Decimal, place: str) -> int | float:
     return number
 
 
-def _of_datetime64(value: Any) -> str:
+def _text_from_datetime64(value: Any) -> str:
     """As Python writes the same date or time; units finer than its own, years beyond its own, as numpy does."""
     exact = value.astype("datetime64[us]")
     date = value.item() if np.datetime_data(value.dtype)[0] == "D" else exact.item()
@@ -96,7 +96,7 @@ def _of_datetime64(value: Any) -> str:
     return str(cast("Any", np).datetime_as_string(value))
 
 
-def json_key(key: Any, place: str) -> str:
+def check_key(key: Any, place: str) -> str:
     """A key of a dictionary, which has to be a text."""
     if not isinstance(key, str):
         raise TypeError(f"{place} has the key {key!r}, of type {type(key).__name__}: keys are texts")
@@ -106,24 +106,24 @@ def json_key(key: Any, place: str) -> str:
 def metadata_rows(metadata: Any, ids: Sequence[str], start: int = 0) -> list[dict[str, Any]]:
     """The metadata of documents with their ids, from dictionaries or a table with a row for each. ``start`` is the
     position of the first among all that were given: errors count from there."""
-    given: list[Any] = list(rows_of(metadata))
+    given: list[Any] = list(to_rows(metadata))
     if len(given) != len(ids):
         raise ValueError(f"there are {len(ids)} documents and {len(given)} metadata: want one for each")
-    return [{"_id": i, **_fields_of(more, i, n)} for n, (i, more) in enumerate(zip(ids, given), start)]
+    return [{"_id": i, **_to_fields(more, i, n)} for n, (i, more) in enumerate(zip(ids, given), start)]
 
 
 def check_metadata(metadata: Iterable[Any], ids: Iterable[str]) -> None:
     """Refuses what `metadata_rows` would, without keeping any of it."""
     for n, (i, more) in enumerate(zip(ids, metadata)):
-        _fields_of(more, i, n)
+        _to_fields(more, i, n)
 
 
-def _fields_of(given: Any, id: str, position: int) -> dict[str, Any]:
-    place = f"row {position}: metadata of document {shown(id)}"
+def _to_fields(given: Any, id: str, position: int) -> dict[str, Any]:
+    place = f"row {position}: metadata of document {describe_value(id)}"
     if is_missing(given):
         return {}
     if not isinstance(given, Mapping):
-        raise wrong_type(place, given, "a dictionary")
+        raise unexpected_type(place, given, "a dictionary")
     fields: dict[str, Any] = to_json_value(given, place)
     if "_id" in fields:
         raise ValueError(f"{place} has the key _id: ids are given by documents_ids")
@@ -133,7 +133,7 @@ def _fields_of(given: Any, id: str, position: int) -> dict[str, Any]:
     return fields
 
 
-def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+def without_service_keys(row: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata without the keys that the service adds."""
     fields = dict(row)
     fields.pop("_id", None)
@@ -141,14 +141,14 @@ def own_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def passage_of(row: Mapping[str, Any]) -> str | None:
+def parent_document(row: Mapping[str, Any]) -> str | None:
     """The id of the document that metadata make a passage of. The service checks the other fields."""
     passage: Any = row.get("_passage")
     document = cast("Mapping[str, Any]", passage).get("of") if isinstance(passage, Mapping) else None
     return document if isinstance(document, str) else None
 
 
-def cells_of(grid: Any) -> int:
+def count_cells(grid: Any) -> int:
     """The number of cells of a ``grid``, which a page that is a picture has."""
     sides: list[Any] = cast("Any", grid)[:2] if isinstance(grid, list) else []
     return int(np.prod(sides)) if len(sides) == 2 and all(isinstance(n, int) for n in sides) else 0

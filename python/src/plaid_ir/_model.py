@@ -24,13 +24,13 @@ def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | N
     if os.path.isdir(name):
         return os.path.realpath(name)
     program = find_binary(binary)
-    found = _describe(program, name, "--no-weights")
+    found = _run_model_command(program, name, "--no-weights")
     if found.get("missing"):
-        found = _describe(program, name, "--fetch")
+        found = _run_model_command(program, name, "--fetch")
     return str(found["name"])
 
 
-def _describe(program: str, name: str, *flags: str) -> dict[str, Any]:
+def _run_model_command(program: str, name: str, *flags: str) -> dict[str, Any]:
     """The output of `plaid model` about a model."""
     shown = "--fetch" in flags and sys.stderr is not None and sys.stderr.isatty()
     try:

@@ -16,7 +16,7 @@ import threading
 from typing import Any, Iterator, NamedTuple, Sequence, cast
 
 from ._arrays import Matrix, to_array, to_float32
-from ._checks import library, wrong_type
+from ._checks import import_extra, unexpected_type
 
 #: Files of a model that name the class of its processor.
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
@@ -66,7 +66,7 @@ class PageModel:
             path = os.fspath(cast("str", model))
             if processor is not None:
                 raise TypeError("processor goes with a model that is loaded already, and this is a name")
-            model, processor = _load(path, device)
+            model, processor = _load_model(path, device)
             local = os.path.isdir(path)
         else:
             if device is not None:
@@ -103,7 +103,7 @@ class PageModel:
         """
         with self._lock:
             batch = self.processor.process_images(list(pictures))
-            vectors = self._forward(batch)
+            vectors = self._run_model(batch)
             ids = batch["input_ids"].tolist()
             attention = batch["attention_mask"].bool().cpu()
             image_mask = self._image_mask(batch)
@@ -111,7 +111,7 @@ class PageModel:
             for i, picture in enumerate(pictures):
                 used = attention[i] & (vectors[i] != 0).any(dim=1)
                 cells: list[int] = [] if image_mask is None else (image_mask[i] & used).nonzero().flatten().tolist()
-                shape, cells = self._grid(batch, i, ids[i], cells, picture)
+                shape, cells = self._find_grid(batch, i, ids[i], cells, picture)
                 there: list[int] = used.nonzero().flatten().tolist()
                 if shape is None:
                     pages.append(EncodedPage(to_array(vectors[i][there]), None))
@@ -160,22 +160,22 @@ class PageModel:
                 alike.setdefault(batch["input_ids"].shape[1], []).append((i, batch))
             for items in alike.values():
                 for begin in range(0, len(items), _QUERIES):
-                    done.update(self._questions(items[begin : begin + _QUERIES]))
+                    done.update(self._encode_padded(items[begin : begin + _QUERIES]))
         return [done[i] for i in range(len(texts))]
 
-    def _questions(self, items: list[tuple[int, Any]]) -> Iterator[tuple[int, tuple[Matrix, list[str]]]]:
+    def _encode_padded(self, items: list[tuple[int, Any]]) -> Iterator[tuple[int, tuple[Matrix, list[str]]]]:
         """The vectors and tokens of questions of one length, which come with their numbers."""
         torch = importlib.import_module("torch")
         batch = items[0][1]
         for name in list(batch.keys()):
             batch[name] = torch.cat([item[name] for _, item in items])
-        vectors = self._forward(batch)
+        vectors = self._run_model(batch)
         masks = batch["attention_mask"].bool().cpu()
         for (number, _), rows, ids, mask in zip(items, vectors, batch["input_ids"].cpu(), masks):
             used = mask & (rows != 0).any(dim=1)
-            yield number, (to_float32(to_array(rows[used])), self._pieces(ids[used]))
+            yield number, (to_float32(to_array(rows[used])), self._token_texts(ids[used]))
 
-    def _forward(self, batch: Any) -> Any:
+    def _run_model(self, batch: Any) -> Any:
         """The vectors of a batch, [texts or pages, tokens, dim], in the memory of the processor."""
         torch = importlib.import_module("torch")
         device = getattr(self.model, "device", None) or next(self.model.parameters()).device
@@ -184,7 +184,7 @@ class PageModel:
         vectors: Any = out if hasattr(out, "detach") else out.embeddings  # as models of transformers return them
         return vectors.detach().cpu()
 
-    def _pieces(self, ids: Any) -> list[str]:
+    def _token_texts(self, ids: Any) -> list[str]:
         tokenizer = getattr(self.processor, "tokenizer", None)
         names = tokenizer.convert_ids_to_tokens(ids.tolist()) if tokenizer is not None else ids.tolist()
         return [str(name).replace("\u2581", " ").replace("\u0120", " ").strip() or str(name) for name in names]
@@ -198,19 +198,19 @@ class PageModel:
         token = next((t for t in ids if t is not None), None)
         return None if token is None else (batch["input_ids"] == token).cpu()
 
-    def _grid(
+    def _find_grid(
         self, batch: Any, i: int, ids: list[int], cells: list[int], picture: Any
     ) -> tuple[list[int] | None, list[int]]:
         """Rows and columns of page ``i``, and its tokens that are cells, row after row; None if they are not known."""
         if not cells:
             return None, []
-        tiles = self._tiles(ids, cells)
+        tiles = self._order_tiles(ids, cells)
         if tiles is not None:
             return tiles
-        shape = self._shape(batch, i, len(cells), picture)
+        shape = self._picture_shape(batch, i, len(cells), picture)
         return (shape, cells) if shape is not None and shape[0] * shape[1] == len(cells) else (None, [])
 
-    def _tiles(self, ids: list[int], cells: list[int]) -> tuple[list[int], list[int]] | None:
+    def _order_tiles(self, ids: list[int], cells: list[int]) -> tuple[list[int], list[int]] | None:
         """Cells of a picture that is cut into square tiles. The tiles come one after another, and last the whole
         picture, whose cells are among the other tokens. None if the model makes no tiles."""
         size = int(getattr(self.processor, "image_seq_len", None) or 0)
@@ -230,14 +230,14 @@ class PageModel:
             cells[((r // side) * columns + c // side) * size + (r % side) * side + c % side] for r, c in places
         ]
 
-    def _shape(self, batch: Any, i: int, count: int, picture: Any) -> list[int] | None:
+    def _picture_shape(self, batch: Any, i: int, count: int, picture: Any) -> list[int] | None:
         """Rows and columns of a picture that has ``count`` cells."""
         pixels = getattr(self.processor, "image_processor", None)
         sizes = batch.get("image_grid_thw")
         if sizes is not None:  # patches, before they are merged
             merge = int(getattr(pixels, "merge_size", 1))
             return [int(sizes[i][1]) // merge, int(sizes[i][2]) // merge]
-        rows, columns = self._patches(picture)
+        rows, columns = self._count_patches(picture)
         merged = math.isqrt(rows * columns // count) if rows * columns else 0
         if merged and rows % merged == 0 and columns % merged == 0 and rows * columns == count * merged * merged:
             return [rows // merged, columns // merged]
@@ -248,7 +248,7 @@ class PageModel:
                 return [side, side]
         return None
 
-    def _patches(self, picture: Any) -> tuple[int, int]:
+    def _count_patches(self, picture: Any) -> tuple[int, int]:
         """Rows and columns of patches by the processor; 0 where it does not say."""
         count = getattr(self.processor, "get_n_patches", None)
         if count is None:
@@ -282,7 +282,7 @@ def to_page_model(model: Any, *, text: bool = True) -> PageModel | None:
     if isinstance(model, (str, os.PathLike)):
         is_page_model = not text or _processor_class(os.fspath(cast("str", model)), fetch=False) is not None
         return PageModel(model) if is_page_model else None
-    raise wrong_type("model", model, "a name, a folder, a PageModel, or a pair (model, processor)")
+    raise unexpected_type("model", model, "a name, a folder, a PageModel, or a pair (model, processor)")
 
 
 def _processor_class(name: str, *, fetch: bool) -> str | None:
@@ -290,7 +290,7 @@ def _processor_class(name: str, *, fetch: bool) -> str | None:
     Files that are not in the hub's cache are fetched if ``fetch`` is set, and else not read."""
     if importlib.util.find_spec("colpali_engine") is None:
         return None
-    for path in _files(name, fetch):
+    for path in _model_files(name, fetch):
         with contextlib.suppress(OSError, ValueError, AttributeError), open(path, encoding="utf-8") as f:
             kind = str(cast("dict[str, Any]", json.load(f)).get("processor_class"))
             if kind.startswith("Col") and _model_class(kind):
@@ -298,12 +298,12 @@ def _processor_class(name: str, *, fetch: bool) -> str | None:
     return None
 
 
-def _files(name: str, fetch: bool) -> Iterator[str]:
+def _model_files(name: str, fetch: bool) -> Iterator[str]:
     """The files of a model that may name the class of its processor."""
     if os.path.isdir(name):
         yield from (path for path in (os.path.join(name, file) for file in _PROCESSOR_FILES) if os.path.isfile(path))
         return
-    name, revision = _parts(name)
+    name, revision = _split_revision(name)
     if _HUB_NAME.fullmatch(name) is None:
         return
     hub, errors = importlib.import_module("huggingface_hub"), importlib.import_module("huggingface_hub.errors")
@@ -322,7 +322,7 @@ def _files(name: str, fetch: bool) -> Iterator[str]:
             yield path
 
 
-def _parts(name: str) -> tuple[str, str | None]:
+def _split_revision(name: str) -> tuple[str, str | None]:
     """The name of a model at the hub, and its revision."""
     name, _, revision = name.partition("@")
     return name, revision or None
@@ -337,12 +337,12 @@ def _model_class(processor_class: str) -> str | None:
     return name if hasattr(importlib.import_module("colpali_engine.models"), name) else None
 
 
-def _load(name: str, device: Any) -> tuple[Any, Any]:
+def _load_model(name: str, device: Any) -> tuple[Any, Any]:
     """A model and its processor, by name."""
-    library("colpali_engine", "models of page images need colpali-engine", "colpali-engine")
+    import_extra("colpali_engine", "models of page images need colpali-engine", "colpali-engine")
     kind = _processor_class(name, fetch=True)
-    if kind is None and not os.path.isdir(name) and not any(_files(name, fetch=False)):
-        place, revision = _parts(name)
+    if kind is None and not os.path.isdir(name) and not any(_model_files(name, fetch=False)):
+        place, revision = _split_revision(name)
         command = f"hf download {place}" + (f" --revision {revision}" if revision else "")
         hint = f"; where there is network, {command} fetches it" if _HUB_NAME.fullmatch(place) else ""
         raise FileNotFoundError(
@@ -358,7 +358,7 @@ def _load(name: str, device: Any) -> tuple[Any, Any]:
     if device is None:
         device = importlib.import_module("colpali_engine.utils.torch_utils").get_torch_device("auto")
     dtype = torch.float32 if str(device).startswith("cpu") else torch.bfloat16
-    place, revision = (name, None) if os.path.isdir(name) else _parts(name)
+    place, revision = (name, None) if os.path.isdir(name) else _split_revision(name)
     model = getattr(models, str(_model_class(kind))).from_pretrained(place, revision=revision, dtype=dtype)
     return model.to(device).eval(), getattr(models, kind).from_pretrained(place, revision=revision)
 

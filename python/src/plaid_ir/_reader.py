@@ -9,9 +9,9 @@ import numpy as np
 
 from . import _search
 from ._arrays import Embeddings, Matrix, Vectors, to_float32
-from ._checks import choice, flag, several, whole
-from ._conditions import Where, condition
-from ._documents import Cut, encode, fetch_documents
+from ._checks import check_choice, check_bool, check_iterable, check_int
+from ._conditions import Where, to_condition
+from ._documents import TruncatedTexts, encode, fetch_documents
 from ._errors import caller_level
 from ._explanation import Explanation
 from ._lookup import StoredDocuments
@@ -134,7 +134,7 @@ class IndexReader(StoredDocuments):
         if isinstance(query, str):
             queries = [query]
         elif query is not None:
-            queries = [_search.one_query(query)]
+            queries = [_search.to_query_matrix(query)]
         words: list[str] | bool = [keywords] if isinstance(keywords, str) else keywords
         return self.search_batch(
             queries, k, subset, where=where, parameters=parameters, metadata=metadata, keywords=words, hybrid=hybrid,
@@ -189,15 +189,22 @@ class IndexReader(StoredDocuments):
         """
         to_names = self._connection.to_names
         request = _search.base_request(k, self.mode if mode is None else mode, offset, min_score)
-        highlight = flag(highlight, "highlight")
-        request |= {"metadata": flag(metadata, "metadata") or highlight, **_search.filter_fields(where, parameters)}
+        highlight = check_bool(highlight, "highlight")
+        request |= {
+            "metadata": check_bool(metadata, "metadata") or highlight,
+            **_search.filter_fields(where, parameters),
+        }
         if highlight:
             request["highlight"] = True
         if group is not None:
-            request["group"] = choice(group, "group", Group)
+            request["group"] = check_choice(group, "group", Group)
         if passages is not None:
-            request["passages"] = whole(passages, "passages", 0)
-        feedback, liked, unliked = whole(feedback, "feedback", 0), to_names(like, "like"), to_names(unlike, "unlike")
+            request["passages"] = check_int(passages, "passages", 0)
+        feedback, liked, unliked = (
+            check_int(feedback, "feedback", 0),
+            to_names(like, "like"),
+            to_names(unlike, "unlike"),
+        )
         if feedback or liked or unliked:
             request["feedback"] = {"documents": feedback, "like": liked, "unlike": unliked}
         asked = Queries(queries, keywords, hybrid, fusion, expression)
@@ -229,7 +236,7 @@ class IndexReader(StoredDocuments):
         if isinstance(queries_embeddings, str):
             queries_embeddings = [queries_embeddings]
         if queries_embeddings is not None:  # pyright: ignore[reportUnnecessaryComparison]
-            several(queries_embeddings, "queries_embeddings", "texts or matrices")
+            check_iterable(queries_embeddings, "queries_embeddings", "texts or matrices")
         return self.search_batch(queries_embeddings, k, subset, **known)
 
     def search_token_scores(
@@ -260,7 +267,7 @@ class IndexReader(StoredDocuments):
         results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)
         if matrices is None:
             # The search has warned of texts that are cut.
-            matrices = cast("list[Matrix]", encode(self._connection, texts or [], True, Cut()))
+            matrices = cast("list[Matrix]", encode(self._connection, texts or [], True, TruncatedTexts()))
         ids = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         documents = dict(zip(ids, self.get_documents_embeddings(ids))) if ids else {}
         for m, hits in zip(matrices, results):
@@ -292,7 +299,7 @@ class IndexReader(StoredDocuments):
         names = self._connection.to_names([id], "id")
         (parts,) = fetch_documents(self._connection, names, vectors=True).values()
         text, values = f"_id NOT IN ({', '.join('?' * len(parts))})", [d["id"] for d in parts]
-        chosen = condition(options.pop("where", None), options.pop("parameters", ()))
+        chosen = to_condition(options.pop("where", None), options.pop("parameters", ()))
         if chosen is not None:
             text, values = f"{text} AND ({chosen[0]})", [*values, *chosen[1]]
         return self.search(np.concatenate([d["vectors"] for d in parts]), k, where=text, parameters=values, **options)
@@ -368,7 +375,7 @@ class IndexReader(StoredDocuments):
         list of numpy.ndarray
             A matrix [tokens, dim] of float32 for each.
         """
-        cut = Cut()
-        vectors = encode(self._connection, texts, flag(is_query, "is_query"), cut)
+        cut = TruncatedTexts()
+        vectors = encode(self._connection, texts, check_bool(is_query, "is_query"), cut)
         cut.warn()
         return vectors

@@ -95,7 +95,7 @@ class TableList(list[T]):
 
     def copy(self: L) -> L:
         """A list of the same items."""
-        return self._like(self)
+        return self._new_list(self)
 
     @overload
     def __getitem__(self, key: SupportsIndex, /) -> T: ...
@@ -105,12 +105,12 @@ class TableList(list[T]):
 
     def __getitem__(self, key: Any, /) -> Any:
         found: Any = cast("Any", super()).__getitem__(key)
-        return self._like(found) if isinstance(key, slice) else found
+        return self._new_list(found) if isinstance(key, slice) else found
 
     def __add__(self: L, other: list[Any], /) -> L:  # type: ignore[override]
-        return self._like(super().__add__(other))
+        return self._new_list(super().__add__(other))
 
-    def _like(self: L, items: Iterable[Any]) -> L:
+    def _new_list(self: L, items: Iterable[Any]) -> L:
         made = type(self)()
         made.extend(items)
         return made
@@ -136,7 +136,7 @@ class Hits(TableList[Hit]):
         return Columns(_flat_rows(self), {"rank": INT, "id": NULL, "score": FLOAT})
 
     def _repr_html_(self) -> str:
-        return _hits_as_html(self)
+        return _hits_html(self)
 
 
 class Results(TableList[Hits]):
@@ -148,7 +148,7 @@ class Results(TableList[Hits]):
         return Columns(rows, {"query": INT, "rank": INT, "id": NULL, "score": FLOAT})
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>query {i}</p>{_hits_as_html(hits)}" for i, hits in enumerate(self))
+        return "".join(f"<p>query {i}</p>{_hits_html(hits)}" for i, hits in enumerate(self))
 
 
 class Document(dict[str, Any]):
@@ -184,7 +184,7 @@ class Documents(TableList[dict[str, Any]]):
         return [getattr(row, "id", None) for row in self]
 
     def _columns(self) -> Columns:
-        rows = [{"id": i, **{_name(k, ("id",)): v for k, v in row.items()}} for i, row in zip(self.ids, self)]
+        rows = [{"id": i, **{_column_name(k, ("id",)): v for k, v in row.items()}} for i, row in zip(self.ids, self)]
         return Columns(rows, {"id": NULL})
 
 
@@ -203,12 +203,12 @@ def _flat_rows(hits: Iterable[Hit]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for rank, hit in enumerate(hits, 1):
         row: dict[str, Any] = {"rank": rank, **{k: v for k, v in hit.items() if k != "metadata"}}
-        row |= {_name(key, _COLUMNS): value for key, value in hit.get("metadata", {}).items()}
+        row |= {_column_name(key, _COLUMNS): value for key, value in hit.get("metadata", {}).items()}
         rows.append(row)
     return rows
 
 
-def _name(key: str, columns: Sequence[str]) -> str:
+def _column_name(key: str, columns: Sequence[str]) -> str:
     """The name of the column of a key: no two keys have the same."""
     plain = key
     while plain.startswith("metadata."):
@@ -216,7 +216,7 @@ def _name(key: str, columns: Sequence[str]) -> str:
     return "metadata." + key if plain in columns else key
 
 
-def _text_with_marks(text: str, spans: Sequence[Span], field: str) -> str:
+def _mark_spans(text: str, spans: Sequence[Span], field: str) -> str:
     """A text as HTML, in which the spans of a field are marked."""
     done = 0
     parts: list[str] = []
@@ -229,7 +229,7 @@ def _text_with_marks(text: str, spans: Sequence[Span], field: str) -> str:
     return "".join(parts) + escape(rest) + ("…" if done + len(rest) < len(text) else "")
 
 
-def _hits_as_html(hits: Sequence[Hit]) -> str:
+def _hits_html(hits: Sequence[Hit]) -> str:
     """A table of hits. Texts of documents are escaped."""
     keys = list(dict.fromkeys(k for hit in hits for k in hit.get("metadata", {})))
     head = "".join(f"<th>{escape(str(k))}</th>" for k in ("", "id", "score", *keys))
@@ -239,12 +239,12 @@ def _hits_as_html(hits: Sequence[Hit]) -> str:
         for key in keys:
             value = hit.get("metadata", {}).get(key, "")
             text = value if isinstance(value, str) else str(value)
-            cells.append(_text_with_marks(text, hit.get("spans", []), key))
+            cells.append(_mark_spans(text, hit.get("spans", []), key))
         lines.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def spans_of(found: Sequence[dict[str, Any]], metadata: dict[str, Any]) -> list[Span]:
+def to_character_spans(found: Sequence[dict[str, Any]], metadata: dict[str, Any]) -> list[Span]:
     """Spans whose places count characters; those of the service count bytes of UTF-8."""
     spans: list[Span] = []
     for s in found:

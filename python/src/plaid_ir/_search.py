@@ -8,16 +8,26 @@ from typing import Any, Literal, Sequence, Union, cast
 
 import numpy as np
 
-from ._arrays import Body, Embeddings, Matrix, MatrixLike, batches, tensors_body, to_matrices
-from ._checks import choice, flag, in_order, number, several, shown, text, whole, wrong
-from ._conditions import Where, condition
+from ._arrays import Body, Embeddings, Matrix, MatrixLike, split_batches, tensors_body, to_matrices
+from ._checks import (
+    check_choice,
+    check_bool,
+    check_ordered,
+    check_number,
+    check_iterable,
+    describe_value,
+    check_str,
+    check_int,
+    unexpected_value,
+)
+from ._conditions import Where, to_condition
 from ._connection import Connection
-from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, Cut
+from ._documents import MAX_ID, MAX_QUERIES, MAX_VECTOR_BYTES, TruncatedTexts
 from ._errors import EmptyIndexError, PlaidError, add_to_position
 from ._explanation import Explanation
-from ._metadata import own_fields
-from ._results import Hits, Passage, Results, spans_of
-from ._tables import is_several, item_of, items_of, vectors_of
+from ._metadata import without_service_keys
+from ._results import Hits, Passage, Results, to_character_spans
+from ._tables import is_several, to_item, to_items, column_vectors
 
 #: One query: a text for the model of the service, or a matrix [tokens, dim].
 Query = Union[str, MatrixLike]
@@ -43,11 +53,11 @@ class Queries:
         fusion: Fusion,
         expression: bool,
     ) -> None:
-        choice(fusion, "fusion", Fusion)
-        flag(expression, "expression")
-        hybrid = bool(hybrid) if isinstance(hybrid, (bool, np.bool_)) else number(hybrid, "hybrid")
+        check_choice(fusion, "fusion", Fusion)
+        check_bool(expression, "expression")
+        hybrid = bool(hybrid) if isinstance(hybrid, (bool, np.bool_)) else check_number(hybrid, "hybrid")
         self.texts, self.matrices = texts_or_matrices(queries)
-        self.words = _words(self.texts, self.matrices, keywords, hybrid)
+        self.words = _query_words(self.texts, self.matrices, keywords, hybrid)
         #: The part of a request about the words.
         self.options: dict[str, Any] = {}
         if self.words is None:
@@ -69,25 +79,23 @@ class Queries:
 
 def base_request(k: Any, mode: str, offset: int = 0, min_score: float | None = None) -> dict[str, Any]:
     """The part of a request that every search has."""
-    params: dict[str, Any] = {"top_k": whole(k, "k", 1), "mode": choice(mode, "mode", Mode)}
-    offset = whole(offset, "offset", 0)
+    params: dict[str, Any] = {"top_k": check_int(k, "k", 1), "mode": check_choice(mode, "mode", Mode)}
+    offset = check_int(offset, "offset", 0)
     if offset:
         params["offset"] = offset
     if min_score is not None:
-        params["min_score"] = number(min_score, "min_score")
+        params["min_score"] = check_number(min_score, "min_score")
         if not math.isfinite(params["min_score"]):
             raise ValueError(f"min_score is {min_score}; want a number that is finite, or None")
     return {"params": params}
 
 
-def search(
-    connection: Connection, queries: Queries, request: dict[str, Any], subset: Sequence[Any] | None
-) -> Results:
+def search(connection: Connection, queries: Queries, request: dict[str, Any], subset: Sequence[Any] | None) -> Results:
     """Sends queries in batches; ``request`` is the part that all share."""
     subsets: list[list[str]] | None = None
     if subset is not None:
-        given: Any = items_of(subset, "subset")
-        subset = [given] if isinstance(given, (str, int)) else list(several(given, "subset", "ids"))
+        given: Any = to_items(subset, "subset")
+        subset = [given] if isinstance(given, (str, int)) else list(check_iterable(given, "subset", "ids"))
         if len(subset) and is_several(subset[0]):
             subsets = [connection.to_names(s, "subset") for s in subset]
             if len(subsets) != len(queries):
@@ -103,10 +111,10 @@ def search(
         queries.matrices = to_matrices(connection.page_model.encode_queries(queries.texts), "query")
         queries.texts = None
     results = Results()
-    cut = Cut()
-    for part in batches(queries.sizes(), MAX_VECTOR_BYTES, MAX_QUERIES):
+    cut = TruncatedTexts()
+    for part in split_batches(queries.sizes(), MAX_VECTOR_BYTES, MAX_QUERIES):
         try:
-            answer = _send(connection, queries, part, request, None if subsets is None else subsets[part])
+            answer = _send_queries(connection, queries, part, request, None if subsets is None else subsets[part])
         except EmptyIndexError as e:
             message = f"index {connection.index_name!r} is empty: add documents before asking for them"
             raise EmptyIndexError(message, e.code, e.status) from e
@@ -114,12 +122,12 @@ def search(
             add_to_position(e, "query", part.start)
             raise
         cut.add(answer)
-        results += [_hits_of(connection, r, request["metadata"]) for r in answer["results"]]
+        results += [_to_hits(connection, r, request["metadata"]) for r in answer["results"]]
     cut.warn(_LONGER)
     return results
 
 
-def _send(
+def _send_queries(
     connection: Connection, queries: Queries, part: slice, shared: Mapping[str, Any], subsets: list[list[str]] | None
 ) -> Any:
     request, path = {**shared, **queries.options}, connection.path + "/search"
@@ -136,26 +144,26 @@ def _send(
     return connection.request("POST", path, request)
 
 
-def _hits_of(connection: Connection, result: Mapping[str, Any], metadata: bool) -> Hits:
+def _to_hits(connection: Connection, result: Mapping[str, Any], metadata: bool) -> Hits:
     hits = Hits([{"id": i, "score": float(s)} for i, s in zip(connection.to_ids(result["ids"]), result["scores"])])
     if metadata:
         for hit, row in zip(hits, result["metadata"]):
-            hit["metadata"] = own_fields(row)
+            hit["metadata"] = without_service_keys(row)
     for hit, spans in zip(hits, result.get("spans") or ()):
-        hit["spans"] = spans_of(spans or (), hit.get("metadata", {}))
+        hit["spans"] = to_character_spans(spans or (), hit.get("metadata", {}))
     passages: list[list[dict[str, Any]]] = result.get("passages") or []
     for hit, some in zip(hits, passages):
-        hit["passages"] = [_passage_of(connection, p) for p in some]
+        hit["passages"] = [_to_passage(connection, p) for p in some]
     return hits
 
 
-def _passage_of(connection: Connection, p: Mapping[str, Any]) -> Passage:
+def _to_passage(connection: Connection, p: Mapping[str, Any]) -> Passage:
     # The id of a passage is a text even where ids of documents are numbers.
     passage_id = p["id"] if p["n"] >= 0 else connection.to_id(p["id"])
     passage: Passage = {"id": passage_id, "score": p["score"], "n": p["n"], "start": p["start"], "end": p["end"]}
     if "metadata" in p:
-        passage["metadata"] = own_fields(p["metadata"])
-        passage["spans"] = spans_of(p.get("spans") or (), passage["metadata"])
+        passage["metadata"] = without_service_keys(p["metadata"])
+        passage["spans"] = to_character_spans(p.get("spans") or (), passage["metadata"])
     return passage
 
 
@@ -171,14 +179,14 @@ def explain(
     if isinstance(query, str):
         asked = {**body, "text": query}
     else:
-        asked = tensors_body(None, body, one_query(query))
+        asked = tensors_body(None, body, to_query_matrix(query))
     try:
         answer = connection.request("POST", connection.path + "/explain", asked)
     except PlaidError as e:
         if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
-            raise KeyError(shown(id) if len(str(id)) > MAX_ID else id) from e
+            raise KeyError(describe_value(id) if len(str(id)) > MAX_ID else id) from e
         raise
-    answer["metadata"] = own_fields(answer["metadata"])
+    answer["metadata"] = without_service_keys(answer["metadata"])
     if pieces is not None:
         answer["query_tokens"] = [{"piece": piece} for piece in pieces]
     answer["id"] = connection.to_id(answer["id"]) if answer["id"] == body["id"] else answer["id"]
@@ -187,7 +195,7 @@ def explain(
     return explanation
 
 
-def one_query(query: Any, unit: bool = True) -> Matrix:
+def to_query_matrix(query: Any, unit: bool = True) -> Matrix:
     """The matrix of one query."""
     if isinstance(query, (list, tuple)) and query and isinstance(query[0], str):
         raise TypeError("query is a list of texts; want one text, or a matrix (search_batch takes several)")
@@ -198,7 +206,7 @@ def one_query(query: Any, unit: bool = True) -> Matrix:
 
 
 def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
-    several(documents, "documents", "texts or matrices")  # None is neither
+    check_iterable(documents, "documents", "texts or matrices")  # None is neither
     texts, matrices = texts_or_matrices(documents, "documents", "document", unit=False)
     if not texts and not matrices:
         return []
@@ -208,15 +216,15 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
         answer = connection.request("POST", "/rerank_with_encoding", {"query": query, "documents": texts})
     else:
         if query is None:  # pyright: ignore[reportUnnecessaryComparison]
-            raise wrong("query", query, "a text, or a matrix, [tokens, dim]")
+            raise unexpected_value("query", query, "a text, or a matrix, [tokens, dim]")
         if matrices is None:
             raise TypeError("the query is vectors, and the documents are texts")
-        q = one_query(query, unit=False)
+        q = to_query_matrix(query, unit=False)
         if not any(len(m) for m in matrices):
             raise ValueError("the documents have no vectors")
         body = tensors_body(matrices, None, q)
         answer = connection.request("POST", "/rerank", body)
-    cut = Cut()
+    cut = TruncatedTexts()
     cut.add(answer)
     cut.warn()
     return cast("list[dict[str, Any]]", answer["results"])
@@ -224,7 +232,7 @@ def rerank(connection: Connection, query: Query, documents: Sequence[str] | Embe
 
 def filter_fields(where: Where | None, parameters: Sequence[Any]) -> dict[str, Any]:
     """The part of a request with a condition."""
-    chosen = condition(where, parameters)
+    chosen = to_condition(where, parameters)
     return {} if chosen is None else {"filter_condition": chosen[0], "filter_parameters": chosen[1]}
 
 
@@ -235,16 +243,16 @@ def texts_or_matrices(
     its number. ``unit``: see `to_array`."""
     if given is None:
         return None, None
-    several(in_order(given, name, "texts or matrices"), name, "texts or matrices")
-    rows = vectors_of(given, what)
+    check_iterable(check_ordered(given, name, "texts or matrices"), name, "texts or matrices")
+    rows = column_vectors(given, what)
     if rows is not None:
         items = rows
     elif isinstance(given, np.ndarray) and cast("Matrix", given).dtype.kind == "U":
         items = list(cast("Any", given))
     elif hasattr(cast("Any", given), "__iter__") and not hasattr(cast("Any", given), "ndim"):  # no array or tensor
         items = given = list(cast("Any", given))
-        if items and isinstance(item_of(items[0]), str):  # texts of Arrow
-            items = list(map(item_of, items))
+        if items and isinstance(to_item(items[0]), str):  # texts of Arrow
+            items = list(map(to_item, items))
     else:
         items = []
     is_text = [isinstance(t, str) for t in items]
@@ -257,7 +265,7 @@ def texts_or_matrices(
     return None, to_matrices(cast("Any", given), what, unit)
 
 
-def _words(
+def _query_words(
     texts: list[str] | None, matrices: list[Matrix] | None, keywords: Sequence[str] | bool, hybrid: bool | float
 ) -> list[str] | None:
     """The words to look for, or None for a search by vectors alone."""
@@ -274,7 +282,7 @@ def _words(
         return list(texts)
     if isinstance(keywords, str):
         raise TypeError("keywords is one text; want one for each query")
-    words = [text(w, f"keywords, item {i},") for i, w in enumerate(several(keywords, "keywords", "texts"))]
+    words = [check_str(w, f"keywords, item {i},") for i, w in enumerate(check_iterable(keywords, "keywords", "texts"))]
     if queries is None:
         if hybrid is not False:
             raise ValueError("hybrid joins keywords with a query, and there is none")

@@ -42,7 +42,7 @@ def is_store(place: object) -> bool:
     return isinstance(place, str) and ("://" in place or place.startswith("s3:"))  # the program says what is wrong
 
 
-def cache_of(store: str) -> str:
+def cache_folder(store: str) -> str:
     """The folder where a service of this user caches the indexes of a store."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
@@ -144,7 +144,7 @@ class Service:
     def _has_socket(self) -> bool:
         return UNIX and "store" not in self.options
 
-    def _open(self, restart: bool = False) -> None:
+    def _find_or_start(self, restart: bool = False) -> None:
         """Finds the service of the folder, or starts it. A restart keeps the options of the service that has ended."""
         run_folder = self.run_folder
         deadline = time.monotonic() + self.timeout
@@ -357,9 +357,9 @@ class Service:
                 self.process.kill()  # it runs, and does not answer
                 self.process.wait()
             try:
-                self._open(restart=True)
+                self._find_or_start(restart=True)
             except _Killed:
-                self._open(restart=True)
+                self._find_or_start(restart=True)
             finally:
                 if self._ended:  # the last index was closed meanwhile
                     self._program.stop(self.pid)
@@ -384,7 +384,7 @@ class Service:
             _wait_or_kill(process)
         self.options.update(options)
         try:
-            self._open(restart=True)
+            self._find_or_start(restart=True)
         except BaseException:
             self.options = before  # the next call starts it with these
             raise
@@ -423,19 +423,19 @@ class Service:
                 if service._ended:  # another thread could not start it, or has closed the last index
                     continue
                 try:
-                    service._join(options, None if binary is None else found)
+                    service._start_or_add_options(options, None if binary is None else found)
                 except BaseException:
                     service.release()
                     raise
                 return service
 
-    def _join(self, options: Mapping[str, str], binary: str | None) -> None:
+    def _start_or_add_options(self, options: Mapping[str, str], binary: str | None) -> None:
         """Starts the service for the first index of this process, or gives it the options of a further one."""
         if not self._started:
             try:
-                self._open()
+                self._find_or_start()
             except BaseException:
-                self._end()  # threads that wait for it have options of their own
+                self._stop_program()  # threads that wait for it have options of their own
                 raise
             self._started = True
         elif binary is not None and self.binary != binary:
@@ -453,9 +453,9 @@ class Service:
             self.index_count -= 1
             if self.index_count > 0:
                 return
-        self._end()
+        self._stop_program()
 
-    def _end(self) -> None:
+    def _stop_program(self) -> None:
         with self._lock:
             if self._ended:
                 return
@@ -482,7 +482,7 @@ def _read_options(run_folder: str) -> dict[str, str] | None:
         return None
 
 
-def _after_fork() -> None:
+def _reset_after_fork() -> None:
     # Another thread of the parent may have had a lock, and the services are the parent's.
     Service._lock = threading.RLock()
     for service in Service._by_folder.values():
@@ -491,4 +491,4 @@ def _after_fork() -> None:
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_reset_after_fork)

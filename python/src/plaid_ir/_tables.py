@@ -9,7 +9,7 @@ from typing import Any, Iterable, Iterator, KeysView, Mapping, ValuesView, cast
 import numpy as np
 import numpy.typing as npt
 
-from ._checks import library, wrong_type
+from ._checks import import_extra, unexpected_type
 
 #: Rows that become dictionaries at a time.
 _CHUNK = 1024
@@ -21,17 +21,17 @@ _SEVERAL = (list, tuple, set, frozenset, range, KeysView, ValuesView, np.ndarray
 _LISTS = ("ListArray", "LargeListArray", "FixedSizeListArray", "ListViewArray", "LargeListViewArray")
 
 
-def _origin(x: Any) -> tuple[str, str]:
+def _library_and_type(x: Any) -> tuple[str, str]:
     """The library of an object, and the name of its type."""
     return type(x).__module__.partition(".")[0], type(x).__name__
 
 
-def _table_of(x: Any) -> tuple[str, Any] | None:
+def _to_table(x: Any) -> tuple[str, Any] | None:
     """The library of a table, and the table as a frame of pandas or polars or a table of Arrow; None for any other
     object."""
     if isinstance(x, (list, tuple, str, bytes, np.ndarray)):
         return None
-    library, name = _origin(x)
+    library, name = _library_and_type(x)
     if library == "polars":
         tables = {"DataFrame": lambda: x, "LazyFrame": lambda: x.collect()}
         return ("polars", tables[name]()) if name in tables else None
@@ -55,16 +55,16 @@ def _table_of(x: Any) -> tuple[str, Any] | None:
         if inspect.isawaitable(table):
             cast("Any", table).close()
             raise TypeError(f"a {name} has its rows for asyncio only: await its to_arrow()")
-        found = _table_of(table)
+        found = _to_table(table)
         if found is not None:
             return found
     if hasattr(x, "__arrow_c_stream__"):
-        return "pyarrow", _pyarrow(f"a table of {library}").table(x)
+        return "pyarrow", _import_pyarrow(f"a table of {library}").table(x)
     return None
 
 
 def _is_column(x: Any) -> bool:
-    library, name = _origin(x)
+    library, name = _library_and_type(x)
     return (
         library == "polars" and name == "Series"
         or library == "pyarrow" and name.endswith(("Array", "Scalar"))
@@ -73,8 +73,8 @@ def _is_column(x: Any) -> bool:
     )  # fmt: skip
 
 
-def _pyarrow(what: str) -> Any:
-    return library("pyarrow", f"{what} needs pyarrow", "pyarrow")
+def _import_pyarrow(what: str) -> Any:
+    return import_extra("pyarrow", f"{what} needs pyarrow", "pyarrow")
 
 
 class _Rows:
@@ -95,7 +95,11 @@ class _Rows:
         if self._kind == "polars":
             yield from self._table.iter_rows(named=True)
             return
-        whole = [_is_whole(self._table.iloc[:, j]) for j in range(len(self._names))] if self._kind == "pandas" else []
+        whole = (
+            [_has_missing_integers(self._table.iloc[:, j]) for j in range(len(self._names))]
+            if self._kind == "pandas"
+            else []
+        )
         for begin in range(0, len(self), _CHUNK):
             if self._kind == "pyarrow":
                 # A slice of a table without columns has as many rows as it was asked for.
@@ -110,7 +114,7 @@ class _Rows:
                 yield {name: column[i] for name, column in zip(self._names, columns)}
 
 
-def _is_whole(column: Any) -> bool:
+def _has_missing_integers(column: Any) -> bool:
     """Reports whether a column of floats has values that are missing, and whole numbers: pandas makes floats of whole
     numbers next to a missing one."""
     if getattr(column.dtype, "kind", "") != "f":
@@ -120,9 +124,9 @@ def _is_whole(column: Any) -> bool:
     return len(there) < len(values) and bool((np.abs(there) <= MAX_WHOLE).all() and (there == np.rint(there)).all())
 
 
-def rows_of(metadata: Any) -> Iterable[Any]:
+def to_rows(metadata: Any) -> Iterable[Any]:
     """Dictionaries with metadata: those given, or the rows of a table."""
-    found = _table_of(metadata)
+    found = _to_table(metadata)
     if found is not None:
         return _Rows(*found)
     if isinstance(metadata, Mapping):
@@ -133,34 +137,34 @@ def rows_of(metadata: Any) -> Iterable[Any]:
     if isinstance(metadata, (str, bytes)):
         raise TypeError("metadata is one text; want a list with a dictionary for each document")
     if _is_column(metadata):
-        return cast("Iterable[Any]", items_of(metadata, "metadata"))
+        return cast("Iterable[Any]", to_items(metadata, "metadata"))
     if not hasattr(metadata, "__iter__"):
-        raise wrong_type("metadata", metadata, "a list with a dictionary for each document")
+        raise unexpected_type("metadata", metadata, "a list with a dictionary for each document")
     return cast("Iterable[Any]", metadata)
 
 
 def refuse_table(x: Any, what: str, want: str) -> None:
     """Raises an error if something is a table."""
-    if _table_of(x) is not None:
+    if _to_table(x) is not None:
         raise TypeError(f"{what} is a table; want {want}")
 
 
-def items_of(column: Any, what: str) -> Any:
+def to_items(column: Any, what: str) -> Any:
     """Texts or ids: those given, or the items of a column of a table or of a tensor, as a list. ``what`` names them in
     errors."""
     if isinstance(column, (list, tuple)):
         items: list[Any] = cast("Any", column)
-        return [item_of(v) for v in items] if items and item_of(items[0]) is not items[0] else items
+        return [to_item(v) for v in items] if items and to_item(items[0]) is not items[0] else items
     if isinstance(column, str):
         return column
     if type(column) is np.ndarray:
         return cast("Any", column if column.ndim else [column.item()])
-    if _table_of(column) is not None:
+    if _to_table(column) is not None:
         raise TypeError(f"{what} is a table; want one of its columns")
     if hasattr(column, "as_py") or hasattr(column, "detach"):
         found: Any = column.as_py() if hasattr(column, "as_py") else column.tolist()
         return cast("Any", found if isinstance(found, list) else [found])
-    arrow = _arrow_of(column)
+    arrow = _to_arrow_array(column)
     column = column if arrow is None else arrow
     for method in ("to_pylist", "to_list"):  # of pyarrow, of pandas and polars
         if hasattr(column, method):
@@ -178,16 +182,16 @@ def is_several(value: Any) -> bool:
     )  # fmt: skip
 
 
-def item_of(value: Any) -> Any:
+def to_item(value: Any) -> Any:
     """A value of Python, of a scalar of Arrow or a tensor with one number; all else as it is."""
     if hasattr(value, "as_py"):
         return value.as_py()
     return value.item() if hasattr(value, "detach") and getattr(value, "ndim", None) == 0 else value
 
 
-def _arrow_of(column: Any) -> Any:
+def _to_arrow_array(column: Any) -> Any:
     """The array of Arrow in a column; None if the column has another form."""
-    library, name = _origin(column)
+    library, name = _library_and_type(column)
     if library == "pyarrow":
         return column if name.endswith("Array") else None
     if library == "datasets" and name == "Column":
@@ -195,20 +199,20 @@ def _arrow_of(column: Any) -> Any:
         if hasattr(source, "with_format"):
             return source.with_format("arrow")[:][column.column_name]
         # A field of another column.
-        outer = _arrow_of(source)
-        return None if outer is None else _pyarrow("a column").compute.struct_field(outer, column.column_name)
+        outer = _to_arrow_array(source)
+        return None if outer is None else _import_pyarrow("a column").compute.struct_field(outer, column.column_name)
     if library == "polars" and name == "Series" and "pyarrow" in sys.modules:
         return column.to_arrow() if str(column.dtype).startswith(("List", "Array")) else None
     array = getattr(column, "array", column) if library == "pandas" else None
     return cast("Any", array).__arrow_array__() if type(array).__name__ == "ArrowExtensionArray" else None
 
 
-def vectors_of(column: Any, what: str) -> list[Any] | None:
+def column_vectors(column: Any, what: str) -> list[Any] | None:
     """The items of a column of a table, one for each document; None if ``column`` is not a column. Numbers of Arrow are
     a matrix, and not copied; one list of numbers is a matrix of one row. A missing item is None."""
     if isinstance(column, (list, tuple)) or type(column) is np.ndarray and column.dtype.kind != "O":
         return None
-    library, name = _origin(column)
+    library, name = _library_and_type(column)
     if isinstance(column, np.ndarray):
         array = cast("npt.NDArray[Any]", column)
         return list(array) if array.dtype.kind == "O" and array.ndim == 1 else None
@@ -216,76 +220,76 @@ def vectors_of(column: Any, what: str) -> list[Any] | None:
         return list(column) if column.ndim > 2 else None
     if hasattr(column, "detach"):
         return list(column.unbind()) if getattr(column, "is_nested", False) else None
-    if _table_of(column) is not None:
+    if _to_table(column) is not None:
         raise TypeError(f"the {'queries' if what == 'query' else what + 's'} are a table; want one of its columns")
     if not _is_column(column):
         return None
     if name.endswith("Scalar"):
         return [column]
-    arrow = _arrow_of(column)
+    arrow = _to_arrow_array(column)
     if arrow is not None:
         matrices: list[Any] = []
         for chunk in getattr(arrow, "chunks", [arrow]):
-            some = _matrices_of_arrow(chunk, what, len(matrices))
+            some = _matrices_from_arrow(chunk, what, len(matrices))
             matrices += chunk.to_pylist() if some is None else some
         return matrices
-    return list(items_of(column, what)) if library != "polars" else [column[i] for i in range(len(column))]
+    return list(to_items(column, what)) if library != "polars" else [column[i] for i in range(len(column))]
 
 
-def lists_of(value: Any) -> Any:
+def to_numbers(value: Any) -> Any:
     """The numbers of one document that is an object of a table's library: as an array, or a list of them."""
-    library, name = _origin(value)
+    library, name = _library_and_type(value)
     if library == "pyarrow" and name.endswith("Scalar"):
         value = getattr(value, "values", value) if value.is_valid else None
-        library, name = _origin(value)
+        library, name = _library_and_type(value)
     if library == "pyarrow" and name in _LISTS:
-        rows = _matrices_of_arrow(value, "document", 0)
+        rows = _matrices_from_arrow(value, "document", 0)
         return value if rows is None else [None if row is None else row[0] if len(row) == 1 else row for row in rows]
     if library == "pyarrow" and name.endswith("Array"):
         return value.to_numpy(zero_copy_only=False)
     return value.to_numpy() if library in ("pandas", "polars") and hasattr(value, "to_numpy") else value
 
 
-def _bounds(array: Any) -> tuple[npt.NDArray[np.int64], Any]:
+def _list_bounds(array: Any) -> tuple[npt.NDArray[np.int64], Any]:
     """Where the lists of an array of Arrow begin and end among the values of all."""
     if type(array).__name__ == "FixedSizeListArray":
         return (array.offset + np.arange(len(array) + 1, dtype=np.int64)) * array.type.list_size, array.values
     if "ListView" in type(array).__name__:  # whose lists lie anywhere
-        missing, sizes = _nulls(array), array.sizes.to_numpy(zero_copy_only=False).astype(np.int64)
+        missing, sizes = _null_mask(array), array.sizes.to_numpy(zero_copy_only=False).astype(np.int64)
         if missing is not None:
             sizes[missing] = 0
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), array.flatten()
     return array.offsets.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), array.values
 
 
-def _stored(array: Any) -> Any:
+def _without_extension(array: Any) -> Any:
     """An array without its extension type, whose values are there in each row."""
     while hasattr(array, "storage"):
         array = array.storage
     return array.dictionary_decode() if type(array).__name__ == "DictionaryArray" else array
 
 
-def _nulls(array: Any) -> npt.NDArray[np.bool_] | None:
+def _null_mask(array: Any) -> npt.NDArray[np.bool_] | None:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def _matrices_of_arrow(array: Any, what: str, start: int) -> list[Any] | None:
+def _matrices_from_arrow(array: Any, what: str, start: int) -> list[Any] | None:
     """The matrices of the rows of an array whose rows are lists of numbers, or lists of them; None if it has no lists.
     Those of one size are [1, tokens, dim]: they may be padded. ``start`` is the number of rows before it."""
     if type(array).__name__ == "FixedShapeTensorArray":
-        missing = _nulls(array)
+        missing = _null_mask(array)
         cells = array.to_numpy_ndarray() if missing is None else array.fill_null(0).to_numpy_ndarray()
         return [None if missing is not None and missing[i] else m[None] for i, m in enumerate(cells)]
-    array = _stored(array)
+    array = _without_extension(array)
     if type(array).__name__ not in _LISTS:
         return None
-    missing = _nulls(array)
-    rows, tokens = _bounds(array)
-    tokens = _stored(tokens)
+    missing = _null_mask(array)
+    rows, tokens = _list_bounds(array)
+    tokens = _without_extension(tokens)
     flat = type(tokens).__name__ not in _LISTS
-    ends, numbers = (None, tokens) if flat else _bounds(tokens)
-    no_token = None if flat else _nulls(tokens)
-    numbers = _stored(numbers)
+    ends, numbers = (None, tokens) if flat else _list_bounds(tokens)
+    no_token = None if flat else _null_mask(tokens)
+    numbers = _without_extension(numbers)
     if type(numbers).__name__ in _LISTS:
         raise ValueError(f"{what} {start} has 3 axes; want a matrix, [tokens, dim]")
     if str(numbers.type) == "null":
@@ -294,7 +298,7 @@ def _matrices_of_arrow(array: Any, what: str, start: int) -> list[Any] | None:
         raise TypeError(f"{what} {start}: vectors are numbers, not {numbers.type}")
     else:
         values = numbers.to_numpy(zero_copy_only=False)
-    no_number = _nulls(numbers)
+    no_number = _null_mask(numbers)
     sizes = np.diff(rows if ends is None else ends)
     begins: list[int] = rows.tolist()
     whole = missing is None and no_token is None and no_number is None
@@ -314,23 +318,23 @@ def _matrices_of_arrow(array: Any, what: str, start: int) -> list[Any] | None:
         begin, end = begins[i], begins[i + 1]
         if ends is None:
             if no_number is not None and no_number[begin:end].any():
-                raise ValueError(f"{what} {start + i} has a number that is null, {_first(no_number[begin:end])}")
+                raise ValueError(f"{what} {start + i} has a number that is null, {_first_true(no_number[begin:end])}")
             matrices.append(values[begin:end].reshape(1, -1) if end > begin else values[:0].reshape(0, 0))
             continue
         if no_token is not None and no_token[begin:end].any():
-            raise ValueError(f"{what} {start + i}, token {_first(no_token[begin:end])}: there is no vector (null)")
+            raise ValueError(f"{what} {start + i}, token {_first_true(no_token[begin:end])}: there is no vector (null)")
         low, high = int(ends[begin]), int(ends[end])
         dim = int(sizes[begin]) if end > begin else 0
         if high - low != dim * (end - begin) or (sizes[begin:end] != dim).any():
-            t = _first(sizes[begin:end] != dim)
+            t = _first_true(sizes[begin:end] != dim)
             raise ValueError(f"{what} {start + i}, token {t} has dimension {sizes[begin + t]}, those before it {dim}")
         if no_number is not None and no_number[low:high].any():
-            t, component = divmod(_first(no_number[low:high]), dim)
+            t, component = divmod(_first_true(no_number[low:high]), dim)
             raise ValueError(f"{what} {start + i}, token {t}, component {component} is null")
         matrix = values[low:high].reshape(end - begin, dim)
         matrices.append(matrix[None] if type(array).__name__ == "FixedSizeListArray" else matrix)
     return matrices
 
 
-def _first(which: npt.NDArray[np.bool_]) -> int:
+def _first_true(which: npt.NDArray[np.bool_]) -> int:
     return int(which.argmax())

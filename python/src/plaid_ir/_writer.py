@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, Union, cast
 
 from . import _files, _images, _ingest
 from ._arrays import Embeddings
-from ._checks import flag, optional, several, text, whole, wrong
-from ._conditions import Where, condition
+from ._checks import check_bool, check_optional, check_iterable, check_str, check_int, unexpected_value
+from ._conditions import Where, to_condition
 from ._documents import MAX_TEXTS
 from ._errors import EmptyIndexError
 from ._images import OnError
@@ -94,8 +94,8 @@ class IndexWriter(IndexReader):
             progress = True
         ignore_pylate_options(ignored, "add_documents()")
         _ingest.add_documents(
-            self._connection, documents_ids, documents_embeddings, metadata, _ingest.pooling(pool_factor, pool_by),
-            optional(flag, keep_metadata, "keep_metadata"), optional(whole, batch_size, "batch_size", 1), progress,
+            self._connection, documents_ids, documents_embeddings, metadata, _ingest.pooling_options(pool_factor, pool_by),
+            check_optional(check_bool, keep_metadata, "keep_metadata"), check_optional(check_int, batch_size, "batch_size", 1), progress,
         )  # fmt: skip
         return self._self
 
@@ -145,9 +145,11 @@ class IndexWriter(IndexReader):
             False stores each batch before the next one is asked for, except passages that may go on. Use it for a
             source that goes on for long. An index that has documents already always does so.
         """
-        several(batches, "batches", "(ids, embeddings)")
-        total, wait = optional(whole, total, "total", 0), flag(wait, "wait")
-        _ingest.add_batches(self._connection, batches, _ingest.pooling(pool_factor, pool_by), total, progress, wait)
+        check_iterable(batches, "batches", "(ids, embeddings)")
+        total, wait = check_optional(check_int, total, "total", 0), check_bool(wait, "wait")
+        _ingest.add_batches(
+            self._connection, batches, _ingest.pooling_options(pool_factor, pool_by), total, progress, wait
+        )
         return self._self
 
     def add_texts(
@@ -198,12 +200,12 @@ class IndexWriter(IndexReader):
         wait
             False stores each batch before the next one is asked for.
         """
-        text(text_field, "text_field")
-        parting = _ingest.parting(window, overlap, window_by, text_field)
+        check_str(text_field, "text_field")
+        parting = _ingest.passage_options(window, overlap, window_by, text_field)
         _ingest.add_texts(
-            self._connection, texts, ids, metadata, text_field, optional(whole, pool_factor, "pool_factor", 1), parting,
-            optional(flag, keep_metadata, "keep_metadata"), whole(batch_size, "batch_size", 1), progress,
-            flag(wait, "wait"),
+            self._connection, texts, ids, metadata, text_field, check_optional(check_int, pool_factor, "pool_factor", 1), parting,
+            check_optional(check_bool, keep_metadata, "keep_metadata"), check_int(batch_size, "batch_size", 1), progress,
+            check_bool(wait, "wait"),
         )  # fmt: skip
         return self._self
 
@@ -257,13 +259,13 @@ class IndexWriter(IndexReader):
         connection = self._connection
         if connection.page_model is None:
             raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
-        pooling = {} if pool_factor is None else _ingest.pooling(pool_factor, pool_by)
-        batch_size, dpi = whole(batch_size, "batch_size", 1), whole(dpi, "dpi", 1)
+        pooling = {} if pool_factor is None else _ingest.pooling_options(pool_factor, pool_by)
+        batch_size, dpi = check_int(batch_size, "batch_size", 1), check_int(dpi, "dpi", 1)
         problems = _images.Problems(on_error)
         pages = _images.read_pages(images, ids, metadata, dpi, problems, not connection.count())
-        pictures = connection.pictures if flag(keep_pictures, "keep_pictures") else None
-        batches = _images.batches_of(connection.page_model, pages, pictures, batch_size, problems)
-        _ingest.add_batches(connection, batches, pooling, None, progress, flag(wait, "wait"))
+        pictures = connection.pictures if check_bool(keep_pictures, "keep_pictures") else None
+        batches = _images.encode_batches(connection.page_model, pages, pictures, batch_size, problems)
+        _ingest.add_batches(connection, batches, pooling, None, progress, check_bool(wait, "wait"))
         return self._self
 
     def remove_documents(self, documents_ids: Ids) -> Index:
@@ -292,15 +294,17 @@ class IndexWriter(IndexReader):
         int
             The number of documents that were changed.
         """
-        chosen = condition(where, parameters)
+        chosen = to_condition(where, parameters)
         if chosen is None:
             raise TypeError("update() takes a condition (where): '1=1' is true of every document")
         if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong("values", values, "a dictionary of keys and values")
+            raise unexpected_value("values", values, "a dictionary of keys and values")
         updates = to_json_value(values, "values")
         body = {"condition": chosen[0], "parameters": chosen[1], "updates": updates}
         try:
-            return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
+            return int(
+                self._connection.send_change("POST", self._connection.path + "/metadata/update", body)["updated"]
+            )
         except EmptyIndexError:
             return 0
 
@@ -319,7 +323,7 @@ class IndexWriter(IndexReader):
         int
             The number of documents that are gone. A document that keeps other passages does not count.
         """
-        chosen = condition(where, parameters)
+        chosen = to_condition(where, parameters)
         if (ids is None) == (chosen is None):
             raise TypeError("delete() takes ids or a condition (where), one of the two")
         return _ingest.delete(self._connection, chosen or self._connection.to_names(ids))
@@ -334,14 +338,12 @@ class IndexWriter(IndexReader):
             The bytes by which the index file is smaller.
         """
         try:
-            done = self._connection.change("POST", self._connection.path + "/compact")
+            done = self._connection.send_change("POST", self._connection.path + "/compact")
         except EmptyIndexError:
             return 0
         return int(done["bytes_before"] - done["bytes_after"])
 
-    def load(
-        self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
-    ) -> Index:
+    def load(self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None) -> Index:
         """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
         from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed,
         such as those of the Hugging Face cache.

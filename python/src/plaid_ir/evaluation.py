@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ._results import Hit
 
 
-def _pairs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterable[tuple[str, Sequence[Hit]]]:
+def _pair_results(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterable[tuple[str, Sequence[Hit]]]:
     if len(query_ids) != len(results):
         raise ValueError(f"there are {len(query_ids)} query ids and results of {len(results)} queries: want one each")
     return zip(map(str, query_ids), results)
@@ -36,7 +36,7 @@ def ranx_run(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]], name: s
     """
     import ranx  # pyright: ignore[reportMissingTypeStubs]
 
-    scores = {q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pairs(query_ids, results)}
+    scores = {q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pair_results(query_ids, results)}
     return ranx.Run(scores, name=name)
 
 
@@ -57,5 +57,5 @@ def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> l
     """
     import ir_measures
 
-    pairs = _pairs(query_ids, results)
+    pairs = _pair_results(query_ids, results)
     return [ir_measures.ScoredDoc(q, str(hit["id"]), float(hit["score"])) for q, hits in pairs for hit in hits]

@@ -12,8 +12,8 @@ from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.utils import Secret, deserialize_secrets_inplace
 
-from ._conditions import of_haystack
-from ._documents import id_batches
+from ._conditions import from_haystack
+from ._documents import split_ids
 from ._index import Index, search_for_framework, to_coroutine
 from ._metadata import to_json_value
 
@@ -88,10 +88,10 @@ class PlaidDocumentStore:
 
     def _documents(self, filters: dict[str, Any] | None) -> Iterator[Document]:
         ids = self._ids(filters)
-        return map(_document, ids, self.index.get(ids) if ids else [])
+        return map(_to_document, ids, self.index.get(ids) if ids else [])
 
     def _ids(self, filters: dict[str, Any] | None) -> list[str]:
-        where, values = condition(filters)
+        where, values = to_condition(filters)
         return self.index.ids(where, values)
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
@@ -111,7 +111,7 @@ class PlaidDocumentStore:
             chosen[d.id] = d
         if chosen:
             texts = [d.content or "" for d in chosen.values()]
-            self.index.add_texts(texts, list(chosen), [_row_of(d) for d in chosen.values()], text_field="")
+            self.index.add_texts(texts, list(chosen), [_to_row(d) for d in chosen.values()], text_field="")
         return len(chosen)
 
     def delete_documents(self, document_ids: list[str]) -> None:
@@ -124,7 +124,7 @@ class PlaidDocumentStore:
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
         """Removes the documents that pass filters of Haystack, and returns their number."""
-        where, values = condition(filters)
+        where, values = to_condition(filters)
         if where is None:
             raise FilterError("the filters are empty: delete_all_documents() removes all documents")
         return self.index.delete(where=where, parameters=values)
@@ -142,9 +142,9 @@ class PlaidDocumentStore:
         connection = self.index._connection
         done = 0
         for changed, ids in together.values():
-            for names in id_batches(ids):  # by ids, which are also those of documents stored as passages
+            for names in split_ids(ids):  # by ids, which are also those of documents stored as passages
                 body = {"ids": names, "updates": to_json_value({"meta": changed}, "meta")}
-                done += int(connection.change("POST", connection.path + "/metadata/update", body)["updated"])
+                done += int(connection.send_change("POST", connection.path + "/metadata/update", body)["updated"])
         return done
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
@@ -158,7 +158,7 @@ class PlaidDocumentStore:
         for d in self._documents(filters):
             for name, key in keys.items():
                 if d.meta.get(key) is not None:
-                    found[name].add(_identity(d.meta[key]))
+                    found[name].add(_value_key(d.meta[key]))
         return {name: len(values) for name, values in found.items()}
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
@@ -202,7 +202,7 @@ class PlaidDocumentStore:
             Only those of the documents that pass filters of Haystack.
         """
         key, term = metadata_field.removeprefix("meta."), (search_term or "").lower()
-        values = {_identity(v): v for v in (d.meta.get(key) for d in self._documents(filters)) if v is not None}
+        values = {_value_key(v): v for v in (d.meta.get(key) for d in self._documents(filters)) if v is not None}
         chosen = sorted((str(v), i) for i, v in values.items() if term in str(v).lower())
         return [values[i] for _, i in chosen[from_ : from_ + size]], len(chosen)
 
@@ -221,9 +221,9 @@ class PlaidDocumentStore:
 
     def search(self, query: str, top_k: int, filters: dict[str, Any] | None = None, **options: Any) -> list[Document]:
         """The best documents for a question, with their scores; ``options`` are those of `Index.search`."""
-        where, values = condition(filters)
+        where, values = to_condition(filters)
         hits = search_for_framework(self.index, query, top_k, {**options, "where": where, "parameters": values})
-        return [_document(hit["id"], hit.get("metadata", {}), hit["score"]) for hit in hits]
+        return [_to_document(hit["id"], hit.get("metadata", {}), hit["score"]) for hit in hits]
 
 
 @component
@@ -282,23 +282,23 @@ class PlaidRetriever:
         return await asyncio.to_thread(self.run, query, filters, top_k)
 
 
-def _identity(value: Any) -> str:
+def _value_key(value: Any) -> str:
     """A text that only a value of this type and size has: 1, 1.0, True and "1" are four."""
     return json.dumps(value, sort_keys=True)
 
 
-def _row_of(document: Document) -> dict[str, Any]:
+def _to_row(document: Document) -> dict[str, Any]:
     fields = document.to_dict(flatten=False).items()
     return {k: v for k, v in fields if v is not None and k not in ("id", "score")}
 
 
-def _document(id: Any, row: Mapping[str, Any], score: float | None = None) -> Document:
+def _to_document(id: Any, row: Mapping[str, Any], score: float | None = None) -> Document:
     return Document.from_dict({**row, "id": str(id), "score": score})
 
 
-def condition(filters: dict[str, Any] | None) -> tuple[str | None, list[Any]]:
+def to_condition(filters: dict[str, Any] | None) -> tuple[str | None, list[Any]]:
     """Filters of Haystack as a condition with its parameters; None for none."""
     try:
-        return of_haystack(filters) or (None, [])
+        return from_haystack(filters) or (None, [])
     except (TypeError, ValueError) as e:
         raise FilterError(str(e)) from e

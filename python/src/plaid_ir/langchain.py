@@ -14,11 +14,11 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict
 
-from ._checks import several
+from ._checks import check_iterable
 from ._conditions import Where
 from ._index import Index, check_index, search_for_framework
 from ._metadata import is_missing
-from ._tables import items_of, rows_of
+from ._tables import to_items, to_rows
 
 #: The key of the metadata that has the text of a document.
 TEXT = "page_content"
@@ -26,17 +26,17 @@ TEXT = "page_content"
 _ADD_OPTIONS = frozenset(inspect.signature(Index.add_texts).parameters) - {"self", "texts", "ids", "metadata"}
 
 
-def _document(id: Any, metadata: Mapping[str, Any]) -> Document:
+def _to_document(id: Any, metadata: Mapping[str, Any]) -> Document:
     rest = {k: v for k, v in metadata.items() if k != TEXT}
     return Document(page_content=str(metadata.get(TEXT, "")), metadata=rest, id=str(id))
 
 
-def _found(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
+def _search_documents(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
     hits = search_for_framework(index, query, k, options)
-    return [(_document(hit["id"], hit.get("metadata", {})), hit["score"]) for hit in hits]
+    return [(_to_document(hit["id"], hit.get("metadata", {})), hit["score"]) for hit in hits]
 
 
-def _matrix(embedding: Any) -> Any:
+def _to_matrix(embedding: Any) -> Any:
     vectors = np.asarray(embedding, dtype=np.float32)
     return vectors[None] if vectors.ndim == 1 else vectors
 
@@ -71,13 +71,13 @@ class PlaidVectorStore(VectorStore):
         **kwargs: Any,
     ) -> list[str]:
         """Stores texts and returns their ids. A text whose id is there replaces that one."""
-        texts = list(several(items_of(texts, "texts"), "texts", "texts"))
+        texts = list(check_iterable(to_items(texts, "texts"), "texts", "texts"))
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
-        names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else items_of(ids, "ids"))]
+        names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else to_items(ids, "ids"))]
         rows: list[Any] = [{} for _ in texts]
         if metadatas is not None:
-            rows = [{} if is_missing(m) else m for m in rows_of(metadatas)]
+            rows = [{} if is_missing(m) else m for m in to_rows(metadatas)]
         for i, row in enumerate(rows):
             if isinstance(row, Mapping) and TEXT in row:
                 raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")
@@ -98,7 +98,7 @@ class PlaidVectorStore(VectorStore):
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """The documents of ids, in their order; an id that is not there is ignored."""
         names = [i for i in ids if i in self.index]  # some may be passages, or stored as passages
-        return [_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
+        return [_to_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
@@ -111,11 +111,9 @@ class PlaidVectorStore(VectorStore):
     ) -> list[tuple[Document, float]]:
         if "where" in options:
             raise TypeError("a condition is given as filter here, not as where")
-        return _found(self.index, query, k, {**options, "where": filter})
+        return _search_documents(self.index, query, k, {**options, "where": filter})
 
-    def similarity_search(
-        self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
-    ) -> list[Document]:
+    def similarity_search(self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any) -> list[Document]:
         """The k best documents, best first."""
         return [d for d, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
@@ -123,7 +121,7 @@ class PlaidVectorStore(VectorStore):
         self, embedding: Any, k: int = 4, filter: Where | None = None, **kwargs: Any
     ) -> list[Document]:
         """The k best documents for the vectors of a question, [tokens, dim], or for one vector."""
-        return [d for d, _ in self._search(_matrix(embedding), k, filter, kwargs)]
+        return [d for d, _ in self._search(_to_matrix(embedding), k, filter, kwargs)]
 
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **kwargs: Any
@@ -164,7 +162,7 @@ class PlaidVectorStore(VectorStore):
         **kwargs: Any,
     ) -> list[Document]:
         """`max_marginal_relevance_search` for the vectors of a question, [tokens, dim], or for one vector."""
-        query_vectors = _matrix(embedding)
+        query_vectors = _to_matrix(embedding)
         found = [d for d, _ in self._search(query_vectors, fetch_k, filter, kwargs)]
         return self._unlike_each_other(found, query_vectors, k, lambda_mult)
 
@@ -229,4 +227,4 @@ class PlaidRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **kwargs: Any
     ) -> list[Document]:
-        return [d for d, _ in _found(self.index, query, k or self.k, {**self.options, **kwargs})]
+        return [d for d, _ in _search_documents(self.index, query, k or self.k, {**self.options, **kwargs})]

@@ -28,11 +28,11 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
-from ._checks import wrong
-from ._conditions import of_llama_index, quoted
+from ._checks import unexpected_value
+from ._conditions import from_llama_index, quote_key
 from ._documents import fetch_metadata
 from ._index import Index, check_index, search_for_framework, to_coroutine
-from ._metadata import own_fields, passage_of
+from ._metadata import without_service_keys, parent_document
 
 #: The key of the metadata that has the rest of a node, without its text and its metadata.
 NODE = "_node"
@@ -43,7 +43,7 @@ _ELSEWHERE = {"id_", "metadata", "text", "text_resource", "embedding"}
 _CLASSES: dict[str, type[BaseNode]] = {c.class_name(): c for c in (TextNode, Node, IndexNode, ImageNode, Document)}
 
 
-def _row_of(node: BaseNode, text_field: str) -> dict[str, Any]:
+def _to_row(node: BaseNode, text_field: str) -> dict[str, Any]:
     """A node as metadata. A key for the document is always there, so that conditions know it."""
     for key in (text_field, NODE):
         if key in node.metadata:
@@ -55,7 +55,7 @@ def _row_of(node: BaseNode, text_field: str) -> dict[str, Any]:
     return {**node.metadata, text_field: node.get_content(MetadataMode.NONE), NODE: kept}
 
 
-def _node_of(id: Any, metadata: Mapping[str, Any], text_field: str) -> BaseNode:
+def _to_node(id: Any, metadata: Mapping[str, Any], text_field: str) -> BaseNode:
     """The node of a document, which need not have come as one. A passage has the document that it is of as its
     source."""
     rest = dict(metadata)
@@ -64,14 +64,14 @@ def _node_of(id: Any, metadata: Mapping[str, Any], text_field: str) -> BaseNode:
     kept.pop("ref_doc_id", None)
     node = _CLASSES.get(kept.pop("class", ""), TextNode).from_dict({**kept, "id_": str(id), "metadata": rest})
     node.set_content(text)
-    document = passage_of(metadata)
+    document = parent_document(metadata)
     if document is not None and NodeRelationship.SOURCE not in node.relationships:
         node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
     return node
 
 
-def _name(key: str) -> str:
-    return _REF_DOC_ID if key == "ref_doc_id" else quoted(key)
+def _quote_key(key: str) -> str:
+    return _REF_DOC_ID if key == "ref_doc_id" else quote_key(key)
 
 
 class PlaidVectorStore(BasePydanticVectorStore):
@@ -115,12 +115,12 @@ class PlaidVectorStore(BasePydanticVectorStore):
         `Index.add_texts`."""
         for i, node in enumerate(nodes):
             if not isinstance(node, BaseNode):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise wrong(f"nodes, item {i},", node, "a node of LlamaIndex")
+                raise unexpected_value(f"nodes, item {i},", node, "a node of LlamaIndex")
         if not nodes:
             return []
         ids = [n.node_id for n in nodes]
         texts = [n.get_content(MetadataMode.EMBED) for n in nodes]
-        self._index.add_texts(texts, ids, [_row_of(n, self.text_field) for n in nodes], text_field="", **kwargs)
+        self._index.add_texts(texts, ids, [_to_row(n, self.text_field) for n in nodes], text_field="", **kwargs)
         return ids
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -132,9 +132,9 @@ class PlaidVectorStore(BasePydanticVectorStore):
     ) -> None:
         """Removes nodes: those of ids, those that pass filters, or those of ids that pass filters. An id that is not
         there is ignored."""
-        chosen = of_llama_index(filters, _name)
+        chosen = from_llama_index(filters, _quote_key)
         if node_ids is not None:
-            self._index.delete(self._chosen(node_ids, chosen))
+            self._index.delete(self._select_ids(node_ids, chosen))
         elif chosen is not None:
             self._index.delete(where=chosen[0], parameters=chosen[1])
         else:
@@ -147,13 +147,13 @@ class PlaidVectorStore(BasePydanticVectorStore):
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """The nodes of ids, in their order, or those that pass filters, in the order in which they were added, or
         those of ids that pass filters; without any arguments all nodes. An id that is not there is ignored."""
-        ids = self._chosen(node_ids, of_llama_index(filters, _name))
+        ids = self._select_ids(node_ids, from_llama_index(filters, _quote_key))
         found = fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))
-        rows: dict[str, Mapping[str, Any]] = {row["_id"]: own_fields(row) for row in found}
+        rows: dict[str, Mapping[str, Any]] = {row["_id"]: without_service_keys(row) for row in found}
         for i in ids:
             if i not in rows and i in self._index:  # a document that is stored as passages
                 (rows[i],) = self._index.get(i)
-        return [_node_of(i, rows[i], self.text_field) for i in ids if i in rows]
+        return [_to_node(i, rows[i], self.text_field) for i in ids if i in rows]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The best nodes for a question, by its text.
@@ -163,8 +163,8 @@ class PlaidVectorStore(BasePydanticVectorStore):
         """
         if not query.query_str:
             raise ValueError("the query has no text (query_str), which the model of the index encodes")
-        k, options = _options_of(query)
-        chosen = of_llama_index(query.filters, _name)
+        k, options = _search_options(query)
+        chosen = from_llama_index(query.filters, _quote_key)
         if query.doc_ids:
             made_of = f"{_REF_DOC_ID} IN ({', '.join('?' * len(query.doc_ids))})"
             values: list[Any] = [*query.doc_ids]
@@ -176,7 +176,7 @@ class PlaidVectorStore(BasePydanticVectorStore):
         if query.node_ids:
             options["subset"] = query.node_ids
         found = search_for_framework(self._index, query.query_str, k, {**options, **kwargs})
-        nodes = [_node_of(hit["id"], hit.get("metadata", {}), self.text_field) for hit in found]
+        nodes = [_to_node(hit["id"], hit.get("metadata", {}), self.text_field) for hit in found]
         return VectorStoreQueryResult(nodes, [hit["score"] for hit in found], [n.node_id for n in nodes])
 
     async_add = to_coroutine(add, "async_{}")
@@ -186,7 +186,7 @@ class PlaidVectorStore(BasePydanticVectorStore):
     aget_nodes = to_coroutine(get_nodes)
     aquery = to_coroutine(query)
 
-    def _chosen(self, node_ids: Sequence[str] | None, chosen: tuple[str, list[Any]] | None) -> list[str]:
+    def _select_ids(self, node_ids: Sequence[str] | None, chosen: tuple[str, list[Any]] | None) -> list[str]:
         """The ids of those given, or of all, that meet a condition."""
         if node_ids is not None and chosen is None:
             return list(node_ids)
@@ -198,7 +198,7 @@ class PlaidVectorStore(BasePydanticVectorStore):
         return [i for i in node_ids if i in there]
 
 
-def _options_of(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
+def _search_options(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
     """The number of nodes, and the keywords of `Index.search`."""
     k, mode = query.similarity_top_k, VectorStoreQueryMode(query.mode)
     if mode == VectorStoreQueryMode.DEFAULT:
@@ -240,7 +240,7 @@ class PlaidRetriever(BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self.text_field = text_field
         self.options = dict(options or {})
-        chosen = of_llama_index(filters, _name)
+        chosen = from_llama_index(filters, _quote_key)
         if chosen is not None:
             if self.options.get("where"):
                 raise ValueError("there are filters and a condition (where): want one of the two")
@@ -250,7 +250,7 @@ class PlaidRetriever(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = search_for_framework(self.index, query_bundle.query_str, self.similarity_top_k, self.options)
         return [
-            NodeWithScore(node=_node_of(hit["id"], hit.get("metadata", {}), self.text_field), score=hit["score"])
+            NodeWithScore(node=_to_node(hit["id"], hit.get("metadata", {}), self.text_field), score=hit["score"])
             for hit in found
         ]
 

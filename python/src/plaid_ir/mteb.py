@@ -51,7 +51,7 @@ class PlaidSearchIndex:
             An id for each.
         """
         names = [str(i) for i in idxs]
-        matrices = _matrices(embeddings, "document")
+        matrices = _to_matrices(embeddings, "document")
         if len(names) != len(matrices):
             raise ValueError(f"there are {len(names)} ids and {len(matrices)} documents: want one for each")
         if self._index is None:
@@ -93,7 +93,7 @@ class PlaidSearchIndex:
         """
         if self._index is None:
             raise ValueError("there are no documents: add_documents comes before search")
-        queries = _matrices(embeddings, "query")
+        queries = _to_matrices(embeddings, "query")
         if top_ranked is None:
             results = self._index.search_batch(queries, top_k)
             return [[h["score"] for h in hits] for hits in results], [[int(h["id"]) for h in hits] for hits in results]
@@ -116,7 +116,7 @@ class PlaidSearchIndex:
     def clear(self) -> None:
         """Removes all documents. mteb calls it after each search."""
         if self._index is not None:
-            self._index._connection.change("DELETE", self._index._connection.path)
+            self._index._connection.send_change("DELETE", self._index._connection.path)
             self._index.close()
             self._index = None
         self._ids = []
@@ -158,7 +158,7 @@ def with_index(model: Any, index_backend: PlaidSearchIndex | None = None) -> Any
     return wrapper(encoder, index_backend=PlaidSearchIndex() if index_backend is None else index_backend)
 
 
-def _matrices(embeddings: Any, what: str) -> list[Matrix]:
+def _to_matrices(embeddings: Any, what: str) -> list[Matrix]:
     if not isinstance(embeddings, (list, tuple)) and getattr(embeddings, "ndim", 0) == 2:
         return [cast("Matrix", row[None]) for row in to_array(embeddings)]
     return to_matrices(cast("Any", embeddings), what)

@@ -77,7 +77,7 @@ def install() -> None:
     with _lock:
         if _replaced is not None:
             return
-        _replaced = _taken()
+        _replaced = _remove_modules()
         root = sys.modules[_ROOT] = sys.modules[__name__]
         for name, module in _MODULES.items():
             sys.modules[f"{_ROOT}.{name}"] = module
@@ -90,12 +90,12 @@ def uninstall() -> None:
     global _replaced
     with _lock:
         if _replaced is not None:
-            _taken()
+            _remove_modules()
             sys.modules.update(_replaced)
             _replaced = None
 
 
-def _taken() -> dict[str, ModuleType]:
+def _remove_modules() -> dict[str, ModuleType]:
     """Removes the package of that name from `sys.modules`, and returns its modules."""
     names = [name for name in sys.modules if name == _ROOT or name.startswith(_ROOT + ".")]
     return {name: sys.modules.pop(name) for name in names}

@@ -23,7 +23,7 @@ _BACKWARD = ("auto", "unified", "lowmem")
 _NORM_CHECKED = False
 
 
-def checked_backward(backward: str | None) -> None:
+def check_backward(backward: str | None) -> None:
     """Raises if there is no such way to make gradients. All of them are one here."""
     if backward is not None and backward not in _BACKWARD:
         raise ValueError(f"backward is None or one of {', '.join(_BACKWARD)}, not {backward!r}")
@@ -63,15 +63,15 @@ def maxsim(
 ) -> torch.Tensor:
     """Scores of queries [Nq, Lq, d] with documents [Nd, Ld, d], [Nq, Nd], or with each query's own
     [Nq, K, Ld, d], [Nq, K]. A side with two axes is one item, whose axis the result lacks."""
-    checked_backward(backward)
+    check_backward(backward)
     if D.dim() == 4:
-        _check_own(Q, D, q_mask)
+        _check_candidates(Q, D, q_mask)
     elif not (normalize or _NORM_CHECKED):
         _maybe_warn_unnormalized(Q)
     return scoring.maxsim(Q, D, q_mask, d_mask, normalize=normalize)
 
 
-def _check_own(Q: torch.Tensor, D: torch.Tensor, q_mask: torch.Tensor | None) -> None:
+def _check_candidates(Q: torch.Tensor, D: torch.Tensor, q_mask: torch.Tensor | None) -> None:
     """Raises if documents with four axes do not fit the queries."""
     if Q.dim() != 3:
         raise ValueError(f"D with four axes needs Q to be [Nq, Lq, d], not {tuple(Q.shape)}")
@@ -106,7 +106,7 @@ def maxsim_pairs(
     backward: str | None = None,
 ) -> torch.Tensor:
     """Scores of query i [B, Lq, d] with document i [B, Ld, d]: [B]."""
-    checked_backward(backward)
+    check_backward(backward)
     if Q.dim() != 3 or D.dim() != 3:
         raise ValueError(f"pairs are two tensors [B, L, d], not {tuple(Q.shape)} and {tuple(D.shape)}")
     if Q.shape[0] != D.shape[0]:

@@ -49,7 +49,12 @@ def pack_padded(
         raise ValueError(f"doc_lengths is [{batch}, {count}], not {tuple(doc_lengths.shape)}")
     q_len = query_lengths.to(queries.device, torch.int32)
     d_len = doc_lengths.to(queries.device, torch.int32).reshape(-1)
-    limits = [int(x) for x in torch.stack([_end(q_len, 1), _end(d_len, 1), _end(q_len, -1), _end(d_len, -1)]).tolist()]
+    limits = [
+        int(x)
+        for x in torch.stack(
+            [_largest(q_len, 1), _largest(d_len, 1), _largest(q_len, -1), _largest(d_len, -1)]
+        ).tolist()
+    ]
     if limits[0] > longest_q or limits[1] > longest_d:
         raise ValueError(f"a length exceeds the padded extent, {longest_q} of queries and {longest_d} of documents")
     if validate and batch and limits[2] >= 0:
@@ -58,10 +63,10 @@ def pack_padded(
         raise ValueError("doc_lengths must all be > 0")
     pairs = torch.arange(batch * count, dtype=torch.int32, device=queries.device)
     return PackedBatch(
-        _rows(queries, q_len),
-        _offsets(q_len),
-        _rows(documents.reshape(batch * count, longest_d, dim), d_len),
-        _offsets(d_len),
+        _drop_padding(queries, q_len),
+        _to_offsets(q_len),
+        _drop_padding(documents.reshape(batch * count, longest_d, dim), d_len),
+        _to_offsets(d_len),
         pairs // max(count, 1),
         pairs,
         limits[0],
@@ -69,17 +74,17 @@ def pack_padded(
     )
 
 
-def _end(lengths: torch.Tensor, sign: int) -> torch.Tensor:
+def _largest(lengths: torch.Tensor, sign: int) -> torch.Tensor:
     """The largest length, or with sign -1 the smallest one, negative; 0 of no lengths."""
     return (lengths * sign).max() if lengths.numel() else lengths.new_zeros(())
 
 
-def _rows(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def _drop_padding(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     keep = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
     return padded[keep]
 
 
-def _offsets(lengths: torch.Tensor) -> torch.Tensor:
+def _to_offsets(lengths: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
 

@@ -60,20 +60,20 @@ def maxsim_residual(
     normalize: bool = True,
 ) -> torch.Tensor:
     """Scores [Nq, Nd] with documents of codes [Nd, Ld] and residuals [Nd, Ld, bytes]; differentiable by Q."""
-    _check(Q, residuals, nbits)
+    _check_residuals(Q, residuals, nbits)
     if codes.dim() != 2 or residuals.dim() != 3:
         raise ValueError(
             f"codes is [Nd, Ld] and residuals [Nd, Ld, bytes], not {tuple(codes.shape)} and {tuple(residuals.shape)}"
         )
     if Q.requires_grad and torch.is_grad_enabled() and bool((doc_lengths < 1).any()):
         raise ValueError("gradients with a zero-length document: leave those out, or score without gradients")
-    table = _table(bucket_weights, nbits)
+    table = _weights_table(bucket_weights, nbits)
     step = max(1, _DECODED_BYTES // (4 * Q.shape[-1] * max(1, codes.shape[1])))
     longest = torch.arange(codes.shape[1], device=codes.device)
     parts = [
         scoring.maxsim(
             Q,
-            _decoded(Q, codes[i : i + step], residuals[i : i + step], centroids, table, normalize),
+            _decode(Q, codes[i : i + step], residuals[i : i + step], centroids, table, normalize),
             d_mask=longest < doc_lengths[i : i + step].to(codes.device).unsqueeze(1),
             normalize=normalize,
         )
@@ -96,11 +96,11 @@ def maxsim_residual_varlen(
     normalize: bool = True,
 ) -> torch.Tensor:
     """The same without gradients, of documents whose tokens lie one after another, with offsets."""
-    _check(Q, residuals_flat, nbits)
+    _check_residuals(Q, residuals_flat, nbits)
     if codes_flat.dim() != 1 or residuals_flat.dim() != 2 or cu_seqlens_d.dim() != 1:
         raise ValueError("codes_flat is [tokens], residuals_flat [tokens, bytes], and cu_seqlens_d [Nd + 1]")
     queries = Q.unsqueeze(0) if Q.dim() == 2 else Q
-    table = _table(bucket_weights, nbits)
+    table = _weights_table(bucket_weights, nbits)
     # Pieces of whole documents: their offsets are needed here.
     ends = cu_seqlens_d.tolist()
     longest = max_seqlen_d or max((b - a for a, b in zip(ends, ends[1:])), default=0)
@@ -113,18 +113,16 @@ def maxsim_residual_varlen(
         while last < len(ends) - 1 and ends[last + 1] - ends[first] <= most:
             last += 1
         rows = slice(ends[first], ends[last])
-        docs = _decoded(Q, codes_flat[rows], residuals_flat[rows], centroids, table, normalize)
+        docs = _decode(Q, codes_flat[rows], residuals_flat[rows], centroids, table, normalize)
         offsets = (cu_seqlens_d[first : last + 1] - ends[first]).to(torch.int32)
         flat = queries.reshape(-1, Q.shape[-1])
-        parts.append(
-            scoring.maxsim_varlen(flat, docs, q_ends, offsets, queries.shape[1], longest, normalize=normalize)
-        )
+        parts.append(scoring.maxsim_varlen(flat, docs, q_ends, offsets, queries.shape[1], longest, normalize=normalize))
         first = last
     scores = torch.cat(parts, dim=-1) if parts else Q.new_zeros(queries.shape[0], 0, dtype=torch.float32)
     return scores.squeeze(0) if Q.dim() == 2 else scores
 
 
-def _check(Q: torch.Tensor, residuals: torch.Tensor, nbits: int) -> None:
+def _check_residuals(Q: torch.Tensor, residuals: torch.Tensor, nbits: int) -> None:
     if nbits not in (2, 4, 8):
         raise ValueError(f"nbits must be 2, 4 or 8, not {nbits}")
     need = (Q.shape[-1] * nbits + 7) // 8
@@ -135,14 +133,14 @@ def _check(Q: torch.Tensor, residuals: torch.Tensor, nbits: int) -> None:
         )
 
 
-def _table(bucket_weights: torch.Tensor, nbits: int) -> torch.Tensor:
+def _weights_table(bucket_weights: torch.Tensor, nbits: int) -> torch.Tensor:
     """The weights of every byte, [256, 8 / nbits]."""
     every = torch.arange(256, device=bucket_weights.device, dtype=torch.uint8)
     buckets = reference.unpack_residuals_reference(every.unsqueeze(1), nbits, 8 // nbits)
     return bucket_weights.float()[buckets.clamp_max(bucket_weights.numel() - 1).long()]
 
 
-def _decoded(
+def _decode(
     Q: torch.Tensor,
     codes: torch.Tensor,
     residuals: torch.Tensor,

@@ -24,7 +24,7 @@ NEG_INF = float("-inf")
 _PACKED = ("Q", "D", "cu_seqlens_q", "cu_seqlens_d")
 
 
-def _wide(x: torch.Tensor) -> torch.Tensor:
+def _widen(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -41,15 +41,15 @@ def maxsim_reference(
         raise ValueError(f"embedding dims don't match: queries have {Q.shape[-1]}, documents {D.shape[-1]}")
     q_cut, d_cut = (WHOLE if mask is None else MASK for mask in (q_mask, d_mask))
     terms = Terms(q_cut, d_cut, OWN if D.dim() == 4 else ALL, normalize)
-    return _plain.score(_wide(Q), _wide(D), q_mask, d_mask, None, None, terms)
+    return _plain.score(_widen(Q), _widen(D), q_mask, d_mask, None, None, terms)
 
 
 def maxsim_reference_varlen(
     Q: torch.Tensor, D: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_d: torch.Tensor
 ) -> torch.Tensor:
     """Scores [Nq, Nd] of packed tokens."""
-    terms = Terms(OFFSETS, OFFSETS, ALL, False, _longest(cu_seqlens_q), _longest(cu_seqlens_d), names=_PACKED)
-    return _plain.score(_wide(Q), _wide(D), cu_seqlens_q, cu_seqlens_d, None, None, terms)
+    terms = Terms(OFFSETS, OFFSETS, ALL, False, _longest_item(cu_seqlens_q), _longest_item(cu_seqlens_d), names=_PACKED)
+    return _plain.score(_widen(Q), _widen(D), cu_seqlens_q, cu_seqlens_d, None, None, terms)
 
 
 def maxsim_reference_scatter(
@@ -61,13 +61,13 @@ def maxsim_reference_scatter(
     pair_d_idx: torch.Tensor,
 ) -> torch.Tensor:
     """Scores [pairs] of packed tokens."""
-    longest = _longest(cu_seqlens_q), _longest(cu_seqlens_d)
+    longest = _longest_item(cu_seqlens_q), _longest_item(cu_seqlens_d)
     pairs = ("pair_q_idx", "pair_d_idx")
     terms = Terms(OFFSETS, OFFSETS, LISTED, False, *longest, names=_PACKED, pairs=pairs)
-    return _plain.score(_wide(Q_packed), _wide(D_packed), cu_seqlens_q, cu_seqlens_d, pair_q_idx, pair_d_idx, terms)
+    return _plain.score(_widen(Q_packed), _widen(D_packed), cu_seqlens_q, cu_seqlens_d, pair_q_idx, pair_d_idx, terms)
 
 
-def _longest(offsets: torch.Tensor) -> int:
+def _longest_item(offsets: torch.Tensor) -> int:
     return max(offsets.diff().tolist(), default=0)
 
 
@@ -91,7 +91,7 @@ def maxsim_from_hidden_reference(
 ) -> torch.Tensor:
     """Scores of documents that are hidden states."""
     D = torch.nn.functional.linear(H_d.float(), W.float(), None if b is None else b.float())
-    return maxsim_reference(Q, _plain.unit(D) if normalize else D, d_mask=d_mask)
+    return maxsim_reference(Q, _plain.to_unit_length(D) if normalize else D, d_mask=d_mask)
 
 
 def unpack_residuals_reference(residuals: torch.Tensor, nbits: int, d: int) -> torch.Tensor:
@@ -116,7 +116,7 @@ def maxsim_residual_reference(
     buckets = unpack_residuals_reference(residuals, nbits, Q.shape[-1]).clamp(0, bucket_weights.numel() - 1)
     D = centroids.float()[codes.long()] + bucket_weights.float()[buckets.long()]
     terms = Terms(WHOLE, LENGTHS, ALL, normalize, names=("Q", "D", "q_mask", "doc_lengths"))
-    scores = _plain.score(_wide(Q), D, None, doc_lengths.to(D.device), None, None, terms)
+    scores = _plain.score(_widen(Q), D, None, doc_lengths.to(D.device), None, None, terms)
     return scores.unsqueeze(0) if Q.dim() == 2 else scores
 
 

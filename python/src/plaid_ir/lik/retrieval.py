@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import torch as scoring
-from .autograd import checked_backward, maxsim
+from .autograd import check_backward, maxsim
 
 __all__ = ["MaxSimScorer", "maxsim_topk", "retrieve"]
 
@@ -17,7 +17,7 @@ class MaxSimScorer(torch.nn.Module):
         super().__init__()
         if backward is None:
             raise ValueError("backward is a name, not None")
-        checked_backward(backward)
+        check_backward(backward)
         self.normalize = normalize
         self.backward = backward
         self.mask_pad_token = mask_pad_token

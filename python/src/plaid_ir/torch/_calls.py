@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
-from ._library import MEMORY, Call, error, fail
-from ._operands import LENGTHS, MASK, Plan, Terms, explain, in_order, plan
+from ._library import MEMORY, Call, error, raise_error
+from ._operands import LENGTHS, MASK, Plan, Terms, operand_error, to_contiguous, build_plan
 
 Cut: TypeAlias = Tensor | None  # mask, lengths or offsets
 Pair: TypeAlias = Tensor | None
@@ -39,15 +39,15 @@ def find_plan(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d
     except (AttributeError, TypeError, RuntimeError) as e:
         for name, x in zip(terms.names, (q, d, q_cut, d_cut)):
             if x is not None and (not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided):
-                raise explain(name, x) from e
+                raise operand_error(name, x) from e
         raise
     if found is None:
-        found = plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
-        keep(_plans, key, found)
+        found = build_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
+        remember(_plans, key, found)
     return found
 
 
-def keep(found: dict[Any, Any], key: Any, value: Any) -> None:
+def remember(found: dict[Any, Any], key: Any, value: Any) -> None:
     """Remembers a value for operands, and forgets the oldest where there are many."""
     while len(found) >= _PLANS:
         try:
@@ -75,7 +75,7 @@ def launch(
     # The pointers to offsets, lengths and mask of both sides.
     qo = ql = qm = do = dl = dm = 0
     if q_cut is not None:
-        q_cut = in_order(q_cut, p.how_q) if p.q_fix else q_cut
+        q_cut = to_contiguous(q_cut, p.how_q) if p.q_fix else q_cut
         if p.how_q == MASK:
             qm = q_cut.data_ptr()
         elif p.how_q == LENGTHS:
@@ -83,7 +83,7 @@ def launch(
         else:
             qo = q_cut.data_ptr()
     if d_cut is not None:
-        d_cut = in_order(d_cut, p.how_d) if p.d_fix else d_cut
+        d_cut = to_contiguous(d_cut, p.how_d) if p.d_fix else d_cut
         if p.how_d == MASK:
             dm = d_cut.data_ptr()
         elif p.how_d == LENGTHS:
@@ -115,7 +115,7 @@ def launch(
             return launch(call, p, work, q, d, q_cut, d_cut, pair_q, pair_d, tail, scales)
         code = call.function(call.pack(*fields), error.address)  # for its message
     if code:
-        fail(code, p.words)
+        raise_error(code, p.words)
 
 
 def run(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._functions import score
 from ._library import ALL, METRICS, OWN
-from ._operands import LENGTHS, MASK, WHOLE, Terms, as_integers, describe, explain
+from ._operands import LENGTHS, MASK, WHOLE, Terms, as_integers, describe, operand_error
 
 _NAMES: Final = ("X", "Y", "x_mask", "y_mask")
 _NAMES_OF_LENGTHS: Final = ("X", "Y", "x_lengths", "y_lengths")
@@ -34,7 +34,7 @@ def chamfer(
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; it has to be 'mean' or 'sum'")
     if not isinstance(X, Tensor) or not isinstance(Y, Tensor):
-        raise explain("Y", Y) if isinstance(X, Tensor) else explain("X", X)
+        raise operand_error("Y", Y) if isinstance(X, Tensor) else operand_error("X", X)
     if X.dim() != Y.dim() or X.dim() not in (2, 3) or X.dim() == 3 and X.shape[0] != Y.shape[0]:
         raise ValueError(f"X and Y have to be [points, dim] or [B, points, dim] of the same B; got X {describe(X)}, "
                          f"Y {describe(Y)}")  # fmt: skip

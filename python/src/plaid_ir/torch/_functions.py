@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from . import _plain
 from ._calls import Cut, Pair, find_plan, run, run_gradients
-from ._operands import FLOATS, Plan, Terms, explain
+from ._operands import FLOATS, Plan, Terms, operand_error
 
 _C: Any = torch._C
 _is_compiling: Final = torch.compiler.is_compiling
@@ -26,22 +26,22 @@ _TENSORS: Final = frozenset({Tensor, torch.nn.Parameter})  # others may do somet
 def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms) -> Tensor:
     """Scores, or distances where the terms have a metric."""
     if _is_compiling():
-        return _by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
+        return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     if _autocast():
-        q, d = cast(q), cast(d)
+        q, d = autocast(q), autocast(d)
     if _transforms():
-        if _plain.needed(q, d):
+        if _plain.is_plain_only(q, d):
             return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
         return _differentiable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms, None)[0]
-    if traced(q, d):
+    if needs_operator(q, d):
         for name, x in zip(terms.names, (q, d)):
             if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
-                raise explain(name, x)
-        return _by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
+                raise operand_error(name, x)
+        return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     if p.plain:
         if p.device.type == "meta":
-            return _by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
+            return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
         return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     if _forward._current_level >= 0:
         return _differentiable.apply(q, d, q_cut, d_cut, pair_q, pair_d, terms, p)[0]
@@ -50,9 +50,11 @@ def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pa
     return run(p, q, d, q_cut, d_cut, pair_q, pair_d, False)[0]
 
 
-def _by_operator(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms) -> Tensor:
-    q, d = cast(q), cast(d)
-    if _plain.needed(q, d):
+def _score_by_operator(
+    q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms
+) -> Tensor:
+    q, d = autocast(q), autocast(d)
+    if _plain.is_plain_only(q, d):
         return _plain.score(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     from . import _ops
 
@@ -60,17 +62,17 @@ def _by_operator(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pai
     return _ops.score(q, d, q_cut, d_cut, pair_q, pair_d, *terms.numbers(), winners)[0]
 
 
-def traced(x: Tensor, y: Tensor) -> bool:
+def needs_operator(x: Tensor, y: Tensor) -> bool:
     """Reports whether a mode, a tracer or the class of a tensor is to see an operator."""
     return bool(_modes() or _tracing() or type(x) not in _TENSORS or type(y) not in _TENSORS)
 
 
-def transformed() -> bool:
+def is_transformed() -> bool:
     """Whether torch.func or forward differentiation looks at the call."""
     return bool(_transforms()) or bool(_forward._current_level >= 0)
 
 
-def cast(x: Any) -> Any:
+def autocast(x: Any) -> Any:
     """The tensor as autocast wants it for products."""
     if (_is_compiling() or _autocast()) and isinstance(x, Tensor) and x.dtype in FLOATS:
         kind = x.device.type
@@ -107,7 +109,7 @@ class Scores(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-        return _each(_differentiable.apply, info, in_dims, args)
+        return _apply_to_items(_differentiable.apply, info, in_dims, args)
 
 
 class Gradients(torch.autograd.Function):
@@ -123,11 +125,11 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        raise twice()
+        raise second_order_error()
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-        return _each(_gradients.apply, info, in_dims, args)
+        return _apply_to_items(_gradients.apply, info, in_dims, args)
 
 
 _differentiable: Any = Scores
@@ -136,20 +138,20 @@ _gradients: Any = Gradients
 _apply: Any = getattr(super(torch.autograd.Function, Scores), "apply")
 
 
-def twice() -> RuntimeError:
+def second_order_error() -> RuntimeError:
     return RuntimeError(
         "gradients of plaid_ir.torch cannot be differentiated again; float64 vectors can: they are scored by torch"
     )
 
 
-def _each(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Any, Any]:
+def _apply_to_items(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Any, Any]:
     """Applies a function once for each item of a vmap."""
     if not info.batch_size:  # one item of zeros has the shapes of the results
         args = tuple(
             a.new_zeros([*a.shape[:dim], 1, *a.shape[dim + 1 :]]) if isinstance(a, Tensor) and dim is not None else a
             for a, dim in zip(args, in_dims)
         )
-        results, dims = _each(function, info._replace(batch_size=1), in_dims, args)
+        results, dims = _apply_to_items(function, info._replace(batch_size=1), in_dims, args)
         return tuple(r[:0] for r in results), dims
     results = []
     for i in range(info.batch_size):

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from .._binary import compiling
+from .._binary import compile_command
 
 ENVIRONMENT: Final = "PLAID_MAXSIM_LIBRARY"
 VERSION: Final = 1
@@ -45,7 +45,7 @@ class DeviceError(RuntimeError):
     """The device or its driver failed, or is not there."""
 
 
-def _path() -> str:
+def _find_library() -> str:
     named = os.environ.get(ENVIRONMENT)
     if named:
         path, source = named, ENVIRONMENT
@@ -54,16 +54,20 @@ def _path() -> str:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         path, source = os.path.join(folder, "bin", "libplaid_maxsim." + suffix), "this package"
     if not os.path.isfile(path):
-        command = compiling()
-        way = f"compile it by Go and a C compiler: {command}" if command else (
-            "the wheel was built without a C compiler; build the library in capi/ of the repository (capi/README.md)"
+        command = compile_command()
+        way = (
+            f"compile it by Go and a C compiler: {command}"
+            if command
+            else (
+                "the wheel was built without a C compiler; build the library in capi/ of the repository (capi/README.md)"
+            )
         )
         hint = "" if named else f"; {way}, or name one in {ENVIRONMENT}"
         raise ImportError(f"the library of plaid_ir.torch is not at {path} (from {source}){hint}")
     return path
 
 
-PATH: Final = _path()
+PATH: Final = _find_library()
 
 
 class Error(threading.local):
@@ -78,7 +82,7 @@ class Error(threading.local):
 error: Final = Error()
 
 
-def fail(code: int, words: tuple[tuple[str, str], ...] = ()) -> NoReturn:
+def raise_error(code: int, words: tuple[tuple[str, str], ...] = ()) -> NoReturn:
     """Raises the error of a call of this thread that returned the code, in the caller's words."""
     message = error.buffer.raw[16:].split(b"\0", 1)[0].decode(errors="replace") or f"error {code} of libplaid_maxsim"
     for theirs, ours in words:
@@ -98,7 +102,7 @@ _forked = False
 _lock = threading.RLock()
 
 
-def load() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
     """The library, loaded by the first call, so that processes that fork before it can use it in their children."""
     global _loaded
     with _lock:
@@ -118,14 +122,14 @@ def load() -> ctypes.CDLL:
         return _loaded
 
 
-def _in_child() -> None:
+def _mark_forked() -> None:
     _lock.release()
     if _loaded is not None:
         _loaded.plaid_forked()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_in_child)
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_mark_forked)
 
 
 class Call:
@@ -143,7 +147,7 @@ class Call:
         self.function: Callable[[bytes, int], int] = self._first
 
     def _first(self, record: bytes, address: int) -> int:
-        function: Any = getattr(load(), self._name)
+        function: Any = getattr(load_library(), self._name)
         function.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
         function.restype = ctypes.c_int
         self.function = function
@@ -151,13 +155,13 @@ class Call:
 
     def workspace(self, record: bytes) -> int:
         """The bytes of the device's memory that the call needs."""
-        function: Any = getattr(load(), self._name + "_workspace")
+        function: Any = getattr(load_library(), self._name + "_workspace")
         function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
         function.restype = ctypes.c_int
         count = ctypes.c_int64()
         code = int(function(record, ctypes.addressof(count), error.address))
         if code:
-            fail(code)
+            raise_error(code)
         return count.value
 
 
@@ -185,10 +189,10 @@ def pack_rule(first: int, second: int) -> bytes:
 def backend() -> str:
     """The name of the processor's tier, such as avx512."""
     name = ctypes.create_string_buffer(256)
-    function: Any = load().plaid_backend
+    function: Any = load_library().plaid_backend
     function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
     function.restype = ctypes.c_int
     code = int(function(ctypes.addressof(name), 256, error.address))
     if code:
-        fail(code)
+        raise_error(code)
     return name.value.decode()

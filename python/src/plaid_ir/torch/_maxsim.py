@@ -21,8 +21,8 @@ from ._operands import (
     check_offsets,
     check_range,
     describe,
-    explain,
-    listed,
+    operand_error,
+    to_tensor,
 )
 
 Integers: TypeAlias = Tensor | Sequence[int]
@@ -51,7 +51,7 @@ def maxsim(
     try:
         own = D.dim() == 4
     except AttributeError:
-        raise explain("D", D) from None
+        raise operand_error("D", D) from None
     terms = (_OWN if own else _ALL)[4 * bool(normalize) + 2 * (q_mask is not None) + (d_mask is not None)]
     return score(Q, D, q_mask, d_mask, None, None, terms)
 
@@ -64,7 +64,7 @@ def maxsim_pairs(
     Types, masks, gradients, normalize and errors are those of maxsim.
     """
     if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
-        raise explain("D", D) if isinstance(Q, Tensor) else explain("Q", Q)
+        raise operand_error("D", D) if isinstance(Q, Tensor) else operand_error("Q", Q)
     if D.dim() != 3 or Q.dim() != 3 or Q.shape[0] != D.shape[0]:
         raise ValueError(f"Q and D have to be [B, tokens, dim] of the same B; got Q {describe(Q)}, D {describe(D)}")
     terms = _OWN[4 * bool(normalize) + 2 * (q_mask is not None) + (d_mask is not None)]
@@ -83,7 +83,7 @@ def maxsim_varlen(
     checks the offsets, for which it waits, too; the processor always checks them. Offsets that fall, or go beyond the
     rows, are a ValueError. Types, gradients, normalize and other errors are those of maxsim.
     """
-    q_cut, d_cut, longest_q, longest_d = _packed(
+    q_cut, d_cut, longest_q, longest_d = _prepare_packed(
         Q_packed, D_packed, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate
     )
     terms = Terms(OFFSETS, OFFSETS, ALL, bool(normalize), longest_q, longest_d, names=_PACKED)
@@ -103,7 +103,7 @@ def score_pairs_packed(
     pair_q_idx and pair_d_idx are [pairs], tensors of integers or lists; a number of no item is a ValueError, on a GPU
     with validate alone. A pair may be there more than once.
     """
-    q_cut, d_cut, longest_q, longest_d = _packed(
+    q_cut, d_cut, longest_q, longest_d = _prepare_packed(
         Q_packed, D_packed, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d, validate
     )
     q_index = as_integers("pair_q_idx", pair_q_idx, Q_packed)
@@ -136,7 +136,9 @@ def maxsim_padded(
     maxsim.
     """
     if not isinstance(queries, Tensor) or not isinstance(documents, Tensor):
-        raise explain("documents", documents) if isinstance(queries, Tensor) else explain("queries", queries)
+        raise (
+            operand_error("documents", documents) if isinstance(queries, Tensor) else operand_error("queries", queries)
+        )
     axes = documents.dim()
     if queries.dim() != 3 or axes != 3 and axes != 4:
         raise ValueError(
@@ -172,7 +174,7 @@ def maxsim_candidates(
     other errors are those of maxsim.
     """
     if not isinstance(Q, Tensor):
-        raise explain("Q", Q)
+        raise operand_error("Q", Q)
     index = as_integers("candidates", candidates, Q)
     if isinstance(D, Tensor) and D.dim() != 3:
         raise ValueError(f"D {describe(D)} has to be [items, tokens, dim]")
@@ -189,18 +191,20 @@ def maxsim_candidates(
     return score(Q, D, q_mask, d_mask, queries, index, terms)
 
 
-def _packed(
+def _prepare_packed(
     q: Tensor, d: Tensor, q_offsets: Integers, d_offsets: Integers, longest_q: int | None, longest_d: int | None,
     validate: bool,
 ) -> tuple[Tensor, Tensor, int, int]:  # fmt: skip
     if not isinstance(q, Tensor) or not isinstance(d, Tensor):
-        raise explain("D", d) if isinstance(q, Tensor) else explain("Q", q)
-    q_cut, longest_q = _longest("cu_seqlens_q", q_offsets, q, longest_q, validate)
-    d_cut, longest_d = _longest("cu_seqlens_d", d_offsets, d, longest_d, validate)
+        raise operand_error("D", d) if isinstance(q, Tensor) else operand_error("Q", q)
+    q_cut, longest_q = _prepare_offsets("cu_seqlens_q", q_offsets, q, longest_q, validate)
+    d_cut, longest_d = _prepare_offsets("cu_seqlens_d", d_offsets, d, longest_d, validate)
     return q_cut, d_cut, longest_q, longest_d
 
 
-def _longest(name: str, offsets: Integers, x: Tensor, longest: int | None, validate: bool) -> tuple[Tensor, int]:
+def _prepare_offsets(
+    name: str, offsets: Integers, x: Tensor, longest: int | None, validate: bool
+) -> tuple[Tensor, int]:
     if longest is not None and not _is_compiling() and type(longest) is not int:
         try:
             longest = operator.index(longest)
@@ -210,7 +214,7 @@ def _longest(name: str, offsets: Integers, x: Tensor, longest: int | None, valid
     if longest is not None and not validate and type(offsets) is Tensor:
         return as_integers(name, offsets, x), longest
     if isinstance(offsets, (list, tuple)):
-        offsets = listed(name, offsets)
+        offsets = to_tensor(name, offsets)
     if isinstance(offsets, Tensor) and (offsets.dim() != 1 or not offsets.shape[0]):
         raise ValueError(f"{name} {describe(offsets)} has to be a vector of the items' number and 1")
     cut = as_integers(name, offsets, x)

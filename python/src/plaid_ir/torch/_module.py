@@ -50,15 +50,15 @@ class MaxSim(torch.nn.Module):
         documents_mask: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         if isinstance(queries_embeddings, Tensor) and isinstance(documents_embeddings, Tensor):
-            scores = self._tensors(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
-            tokens = _tokens(queries_embeddings, queries_mask) if self.mean else None
+            scores = self._score_tensors(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
+            tokens = _count_tokens(queries_embeddings, queries_mask) if self.mean else None
         else:
-            scores, tokens = self._lists(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
+            scores, tokens = self._score_lists(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
         if self.mean and tokens is not None:
             scores = scores / (tokens.unsqueeze(-1) if scores.dim() > 1 else tokens)
         return scores
 
-    def _tensors(self, q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None) -> Tensor:
+    def _score_tensors(self, q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None) -> Tensor:
         if self.kind == "pairs":
             return maxsim_pairs(q, d, q_mask, d_mask, normalize=self.normalize)
         if self.kind == "all" and d.dim() == 4:
@@ -68,21 +68,19 @@ class MaxSim(torch.nn.Module):
             raise ValueError(f"documents of {list(d.shape)} have to be [B, N, tokens, dim] for kind='own'")
         return maxsim(q, d, q_mask, d_mask, normalize=self.normalize)
 
-    def _lists(
-        self, q: _Side, d: _Side, q_mask: Tensor | None, d_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _score_lists(self, q: _Side, d: _Side, q_mask: Tensor | None, d_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.kind == "own":
             raise TypeError("kind='own' takes tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
-        queries = _matrices("queries_embeddings", q, q_mask)
-        documents = _matrices("documents_embeddings", d, d_mask)
+        queries = _to_matrices("queries_embeddings", q, q_mask)
+        documents = _to_matrices("documents_embeddings", d, d_mask)
         if self.kind == "pairs" and len(queries) != len(documents):
             raise ValueError(f"there are {len(queries)} queries and {len(documents)} documents for kind='pairs'")
         if not queries or not documents:
             shape = (len(queries), len(documents)) if self.kind == "all" else (0,)
             return torch.zeros(shape), torch.ones(len(queries))
         device = documents[0].device
-        packed_q, offsets_q, longest_q = _pack(queries, device)
-        packed_d, offsets_d, longest_d = _pack(documents, device)
+        packed_q, offsets_q, longest_q = _pack_matrices(queries, device)
+        packed_d, offsets_d, longest_d = _pack_matrices(documents, device)
         if self.kind == "all":
             scores = maxsim_varlen(
                 packed_q, packed_d, offsets_q, offsets_d, longest_q, longest_d, normalize=self.normalize
@@ -96,14 +94,14 @@ class MaxSim(torch.nn.Module):
         return scores, torch.tensor([max(len(x), 1) for x in queries], device=device)
 
 
-def _tokens(q: Tensor, mask: Tensor | None) -> Tensor | None:
+def _count_tokens(q: Tensor, mask: Tensor | None) -> Tensor | None:
     """How many tokens the queries have, 1 at least."""
     if mask is None:
         return torch.tensor(max(q.shape[-2], 1), device=q.device)
     return (mask != 0).sum(-1).clamp_min(1)
 
 
-def _matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
+def _to_matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
     if isinstance(side, Tensor) and side.dim() == 2:
         side = side.unsqueeze(0)
     matrices = [x if isinstance(x, Tensor) else torch.as_tensor(x) for x in side]
@@ -118,7 +116,7 @@ def _matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
     return matrices
 
 
-def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor, int]:
+def _pack_matrices(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor, int]:
     """The rows of all, their offsets, and the rows of the longest."""
     offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32, device="cpu")
     lengths = [len(x) for x in matrices]

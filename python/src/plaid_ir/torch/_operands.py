@@ -74,7 +74,7 @@ class Plan:
     words: tuple[tuple[str, str], ...]  # words of the library's errors, and those of the caller
 
 
-def explain(name: str, x: Any) -> TypeError:
+def operand_error(name: str, x: Any) -> TypeError:
     """Why x is no operand."""
     if not isinstance(x, Tensor):
         hint = ": torch.from_numpy makes one" if type(x).__module__ == "numpy" else ""
@@ -94,7 +94,7 @@ def describe(x: Tensor) -> str:
 
 def check_tensor(name: str, x: Any, types: tuple[torch.dtype, ...]) -> None:
     if not isinstance(x, Tensor) or x.is_nested or x.layout != torch.strided:
-        raise explain(name, x)
+        raise operand_error(name, x)
     named: Any = getattr(x, "has_names", None)  # newer versions have no named tensors
     if named is not None and not torch.compiler.is_compiling() and named():
         raise TypeError(f"{name} has named dimensions; call rename(None) first")
@@ -119,13 +119,13 @@ def check_devices(first: str, a: Tensor, second: str, b: Tensor) -> None:
         )
 
 
-def _check_cut(name: str, owner: str, x: Tensor, cut: Tensor | None, how: int) -> None:
+def _check_extent(name: str, owner: str, x: Tensor, cut: Tensor | None, how: int) -> None:
     if how == WHOLE:
         return
     if not isinstance(cut, Tensor):
-        raise explain(name, cut)
+        raise operand_error(name, cut)
     if cut.layout != torch.strided:
-        raise explain(name, cut)
+        raise operand_error(name, cut)
     check_devices(owner, x, name, cut)
     if how == MASK:
         same = cut.shape == x.shape[:-1]
@@ -140,7 +140,7 @@ def _check_cut(name: str, owner: str, x: Tensor, cut: Tensor | None, how: int) -
         raise TypeError(f"{name} {describe(cut)} has to be a vector of int32")
 
 
-def _lie(x: Tensor, packed: bool) -> tuple[bool, int, int, int]:
+def _layout(x: Tensor, packed: bool) -> tuple[bool, int, int, int]:
     """Whether x has to be copied; its items, rows of an item, and rows from item to item."""
     shape, strides = x.shape, x.stride()
     dim = shape[-1]
@@ -165,11 +165,11 @@ def _lie(x: Tensor, packed: bool) -> tuple[bool, int, int, int]:
     return False, items, longest, longest
 
 
-def _side(
+def _describe_side(
     name: str, x: Tensor, cut: Tensor | None, how: int, longest: int
 ) -> tuple[bool, bytes, bool, int, int]:
     """Whether it is copied, its record, whether the mask is converted, its items and their rows."""
-    copied, items, rows, stride = _lie(x, how == OFFSETS)
+    copied, items, rows, stride = _layout(x, how == OFFSETS)
     fix, mask_stride = cut is not None and not cut.is_contiguous(), 0
     if how == OFFSETS:
         assert cut is not None
@@ -198,7 +198,7 @@ def _check_axes(name: str, x: Tensor, axes: tuple[int, ...]) -> None:
         raise ValueError(f"{name} {describe(x)} has to be {' or '.join(allowed[i] for i in axes)}")
 
 
-def plan(
+def build_plan(
     q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, pair_q: Tensor | None, pair_d: Tensor | None,
     terms: Terms,
 ) -> Plan:  # fmt: skip
@@ -216,8 +216,8 @@ def plan(
             f"({q_name} {describe(q)}, {d_name} {describe(d)})"
         )
     check_devices(q_name, q, d_name, d)
-    _check_cut(q_cut_name, q_name, q, q_cut, terms.how_q)
-    _check_cut(d_cut_name, d_name, d, d_cut, terms.how_d)
+    _check_extent(q_cut_name, q_name, q, q_cut, terms.how_q)
+    _check_extent(d_cut_name, d_name, d, d_cut, terms.how_d)
     if terms.kind == OWN and q.shape[0] != d.shape[0]:
         raise ValueError(
             f"{d_name} has documents for {d.shape[0]} queries, and {q_name} has {q.shape[0]}: "
@@ -226,8 +226,8 @@ def plan(
     p = Plan()
     p.device = q.device
     p.how_q, p.how_d = terms.how_q, terms.how_d
-    p.q_copy, p.q, p.q_fix, q_items, longest_q = _side(q_name, q, q_cut, terms.how_q, terms.longest_q)
-    p.d_copy, p.d, p.d_fix, d_items, longest_d = _side(d_name, d, d_cut, terms.how_d, terms.longest_d)
+    p.q_copy, p.q, p.q_fix, q_items, longest_q = _describe_side(q_name, q, q_cut, terms.how_q, terms.longest_q)
+    p.d_copy, p.d, p.d_fix, d_items, longest_d = _describe_side(d_name, d, d_cut, terms.how_d, terms.longest_d)
     p.q_type, p.d_type = _library.TYPES.get(q.dtype, 0), _library.TYPES.get(d.dtype, 0)
     q_shape = (q_items,) if terms.how_q == OFFSETS else tuple(q.shape[:-2])
     d_shape = (d_items,) if terms.how_d == OFFSETS else tuple(d.shape[:-2])
@@ -258,11 +258,11 @@ def plan(
     if kind == "cuda":
         p.index = q.device.index if q.device.index is not None else torch.cuda.current_device()
     p.scratch = {}
-    p.words = _words(terms)
+    p.words = _error_words(terms)
     return p
 
 
-def _words(terms: Terms) -> tuple[tuple[str, str], ...]:
+def _error_words(terms: Terms) -> tuple[tuple[str, str], ...]:
     words = [("kernels: shapes do not match: ", "")]
     if terms.kind == LISTED:
         words += [("query ", f"{terms.pairs[0]}: query "), ("document ", f"{terms.pairs[1]}: document ")]
@@ -280,14 +280,14 @@ def _words(terms: Terms) -> tuple[tuple[str, str], ...]:
     return tuple(words)
 
 
-def in_order(cut: Tensor, how: int) -> Tensor:
+def to_contiguous(cut: Tensor, how: int) -> Tensor:
     """Lengths, offsets, or a mask as bytes, one after another."""
     if how == MASK and cut.dtype not in (torch.bool, torch.uint8, torch.int8):
         cut = cut != 0
     return cut.contiguous()
 
 
-def listed(name: str, x: Any) -> Tensor:
+def to_tensor(name: str, x: Any) -> Tensor:
     """A list of integers as a tensor."""
     try:
         return torch.tensor(x, device="cpu") if len(x) else torch.zeros(0, dtype=torch.int32, device="cpu")
@@ -317,9 +317,9 @@ def as_integers(name: str, x: Any, like: Tensor, shape: tuple[int, ...] | None =
         if shape is None or x.shape == shape:
             return x
     if isinstance(x, (list, tuple)):
-        x = listed(name, x)
+        x = to_tensor(name, x)
     if not isinstance(x, Tensor) or x.layout != torch.strided:
-        raise explain(name, x)
+        raise operand_error(name, x)
     if x.dtype not in (torch.int32, torch.int64, torch.int16, torch.uint8, torch.int8):
         raise TypeError(f"{name} {describe(x)} has to be of integers: call {name}.int() first")
     if shape is not None and tuple(x.shape) != shape:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _head, _quantised
 from ._calls import find_plan, run, run_gradients
-from ._functions import twice
+from ._functions import second_order_error
 from ._library import ALL, OWN
 from ._operands import OFFSETS, Terms
 
@@ -65,7 +65,7 @@ def _(*args: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape if need_q else [0]), d.new_empty(d.shape if need_d else [0])
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.terms = inputs[6:14]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:6], *output[1:])
@@ -80,10 +80,10 @@ def _backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
 
 
 def _backward_twice(ctx: Any, *_: Any) -> None:
-    raise twice()
+    raise second_order_error()
 
 
-score.register_autograd(_backward, setup_context=_save)
+score.register_autograd(_backward, setup_context=_save_context)
 gradients.register_autograd(_backward_twice)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._maxsim import maxsim
-from ._operands import describe, explain
+from ._operands import describe, operand_error
 
 _SCORES = 1 << 24  # that are kept in memory at a time
 _BYTES = 1 << 28  # of a block that is moved to the queries' device
@@ -24,7 +24,7 @@ def top_k(
     chunk_size at a time, by default as many as have 64 MiB of scores. Scores are float32, numbers int64; there are no
     gradients. Masks, types and errors are those of maxsim; k or chunk_size below 1 is a ValueError."""
     if not isinstance(Q, Tensor) or not isinstance(D, Tensor):
-        raise explain("Q" if not isinstance(Q, Tensor) else "D", D if isinstance(Q, Tensor) else Q)
+        raise operand_error("Q" if not isinstance(Q, Tensor) else "D", D if isinstance(Q, Tensor) else Q)
     if k <= 0:
         raise ValueError(f"k is {k}; it has to be 1 at least")
     if D.dim() == 2:
@@ -60,12 +60,12 @@ def rank(
     if k <= 0:
         raise ValueError(f"k is {k}; it has to be 1 at least")
     if not isinstance(Q, Tensor):
-        raise explain("Q", Q)
+        raise operand_error("Q", Q)
     best, start = _Best(k, True, True), 0
     with torch.no_grad():
-        for block, mask in _blocks(D, d_mask, chunk_size):
+        for block, mask in _split_documents(D, d_mask, chunk_size):
             if not isinstance(block, Tensor):
-                raise explain("a block of D", block)
+                raise operand_error("a block of D", block)
             if block.dim() == 2:
                 block, mask = block.unsqueeze(0), None if mask is None else mask.reshape(1, -1)
             block = block.to(Q.device, non_blocking=True)
@@ -79,7 +79,7 @@ def rank(
         return best.result()
 
 
-def _blocks(
+def _split_documents(
     d: Tensor | Iterable[Tensor | tuple[Tensor, Tensor | None]], d_mask: Tensor | None, chunk: int | None
 ) -> Iterator[tuple[Any, Tensor | None]]:
     if not isinstance(d, Tensor):
