@@ -1,4 +1,4 @@
-"""Vectors: from the outputs of encoders to arrays, and from arrays to the body of a request and back."""
+"""Converts the outputs of encoders to arrays, arrays to the body of a request, and answers to arrays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ._tables import to_numbers, column_vectors
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
 
-#: The vectors of a text or a document, [tokens, dim].
+#: The float32 vectors of a text or a document, [tokens, dim].
 Vectors: TypeAlias = npt.NDArray[np.float32]
 
 
 class Tensor(Protocol):
-    """A tensor of torch, on any device."""
+    """A torch tensor on any device."""
 
     def detach(self) -> Any: ...
 
@@ -37,18 +37,18 @@ Embeddings: TypeAlias = Union[
 
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-#: Bytes of bfloat16, a type that numpy does not have.
+#: Stands for bfloat16, which numpy does not have.
 _BFLOAT16 = np.dtype("V2")
 _OBJECT = np.dtype("O")
-#: numpy's types that go to the service as they are, and their names in safetensors.
+#: The types that are sent to the service unchanged, and their names in safetensors.
 _TYPES = {"<f2": "F16", "<f4": "F32", "|V2": "BF16"}
-_AS_THEY_ARE = frozenset(map(np.dtype, ("<f2", "<f4")))
+_UNCHANGED_TYPES = frozenset(map(np.dtype, ("<f2", "<f4")))
 #: The media type of safetensors files.
 TENSORS = "application/safetensors"
 
 
 class Body(NamedTuple):
-    """The body of a request in pieces."""
+    """The body of a request, in pieces that need not be joined."""
 
     pieces: Iterable[bytes | memoryview]
     size: int
@@ -56,8 +56,10 @@ class Body(NamedTuple):
 
 
 def to_json(value: Any) -> bytes:
-    """JSON without escapes for letters that are not ASCII: metadata is stored as it is written, and lists are compared
-    by their text."""
+    """Encodes a value as JSON without escaping non-ASCII letters.
+
+    The service stores metadata as it is written, and compares lists by their text.
+    """
     try:
         return _JSON.encode(value).encode()
     except UnicodeEncodeError:  # half of a character, which the service refuses and names
@@ -65,9 +67,11 @@ def to_json(value: Any) -> bytes:
 
 
 def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
-    """An array of anything that numpy takes, or of a torch tensor on any device. float16, bfloat16 and float32 share
-    memory with it where they can; all other types become float32. With ``unit`` only the directions of vectors count,
-    and those whose numbers are all too small for float32 are scaled."""
+    """Converts vectors to a contiguous array. Accepts all that numpy accepts, and torch tensors on any device.
+
+    float16, bfloat16 and float32 are not copied if possible; other types become float32. ``unit`` means that only the
+    directions of vectors count: then vectors whose numbers are all too small for float32 are scaled up.
+    """
     if cast("Any", type(x)) is np.ndarray and x.dtype.str in _TYPES:
         return np.ascontiguousarray(x)
     is_bfloat16 = False
@@ -83,7 +87,7 @@ def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
             x = x.float()
         x = x.numpy()
     a = np.asarray(x)
-    # That of ml_dtypes is known by its name, which takes numpy longer than all the rest.
+    # The bfloat16 of ml_dtypes is recognized by its name. Reading it is slow, and so comes last.
     if is_bfloat16 or a.dtype.kind == "V" and (a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16"):
         return np.ascontiguousarray(a).view(_BFLOAT16)
     if a.dtype.kind not in "fiu" and not a.dtype.name.startswith("float"):  # the small types of ml_dtypes
@@ -91,25 +95,25 @@ def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
     if a.dtype.str not in _TYPES:
         if a.dtype.kind == "f" and a.dtype.itemsize > 4 and a.size:
             a = _scale_up_tiny(a, unit)
-        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which the service refuses
             a = a.astype("<f4")
     return np.ascontiguousarray(a)
 
 
 def _scale_up_tiny(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
-    """Vectors of more than 32 bits a number, scaled by powers of two where float32 would make zeros of them."""
+    """Scales vectors by powers of two if all of their numbers would become zero in float32."""
     largest = np.abs(a).max(axis=-1, keepdims=True, initial=0)
     lost = (largest > 0) & (largest < 2.0**-126)
     if not unit:
         if lost.any():
             token = int(np.flatnonzero(lost.ravel())[0])
-            raise ValueError(f"token {token} has only numbers below 1.2e-38, which float32 does not hold: scale them")
+            raise ValueError(f"token {token} has only numbers below 1.2e-38, too small for float32: scale them up")
         return a
     return np.ldexp(a, np.where(lost, -np.frexp(np.where(lost, largest, 1))[1], 0)) if lost.any() else a
 
 
 def to_float32(m: Matrix) -> Vectors:
-    """A matrix as numbers that numpy calculates with."""
+    """Converts a matrix to float32."""
     if m.dtype == _BFLOAT16:
         return (m.view("<u2").astype("<u4") << 16).view("<f4")
     return m.astype("<f4", copy=False)
@@ -123,7 +127,7 @@ def _count_axes(x: Any) -> int:
 
 
 def _drop_padding(m: Matrix) -> Matrix:
-    """The rows up to the last that is not zero: encoders pad batches with zeros."""
+    """Removes rows of zeros at the end, with which encoders pad batches."""
     m_or_bits = _nonzero_bits(m)
     if len(m) and m_or_bits[-1].any():
         return m
@@ -132,15 +136,22 @@ def _drop_padding(m: Matrix) -> Matrix:
 
 
 def _nonzero_bits(m: Matrix) -> Matrix:
-    """Numbers that are zero where those of an array are."""
+    """Returns an array that is zero exactly where ``m`` is, for types that numpy cannot compare."""
     return m if m.dtype != _BFLOAT16 else m.view("<u2") & 0x7FFF
 
 
 def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Matrix]:
-    """The matrices of documents or queries: from a list of matrices, one matrix [tokens, dim], a padded array
-    [documents, tokens, dim], whose last rows of zeros are left out, or a column of a table, where a list of numbers is
-    a matrix of one row. ``what`` names them in errors. A matrix of a document may have no rows. ``unit``: see
-    `to_array`."""
+    """Returns the matrices of documents or queries, all of one dimension and type.
+
+    ``embeddings`` is one of:
+
+    - a list of matrices;
+    - one matrix [tokens, dim];
+    - a padded array [documents, tokens, dim], whose rows of zeros at the end of a document are removed;
+    - a column of a table, in which a list of numbers is a matrix with one row.
+
+    ``what`` names them in errors. Only documents may have no rows. For ``unit`` see `to_array`.
+    """
     if type(embeddings) is np.ndarray and embeddings.ndim == 2 and embeddings.dtype.str in _TYPES and embeddings.size:
         return [np.ascontiguousarray(embeddings)]
     rows = column_vectors(embeddings, what)
@@ -177,8 +188,8 @@ def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Ma
 
 
 def _to_matrix(given: Any, what: str, position: int, unit: bool, one_vector: bool = False) -> Matrix:
-    """The matrix of one document. With ``one_vector`` a list of numbers is one of one row."""
-    if type(given) is np.ndarray and given.ndim == 2 and given.dtype in _AS_THEY_ARE:
+    """Returns the matrix of one document or query. With ``one_vector`` a list of numbers is a matrix with one row."""
+    if type(given) is np.ndarray and given.ndim == 2 and given.dtype in _UNCHANGED_TYPES:
         return np.ascontiguousarray(given)
     if type(given) is not np.ndarray:
         given = to_numbers(given)
@@ -198,12 +209,12 @@ def _to_matrix(given: Any, what: str, position: int, unit: bool, one_vector: boo
         raise type(e)(f"{what} {position}{_describe_fault(given) or f': {e}'}") from None
     if m.ndim == 1 and one_vector:
         return m[None] if len(m) else _empty_matrix()
-    # PyLate pads like this: a list of [1, tokens, dim].
+    # PyLate returns a list of padded arrays [1, tokens, dim].
     return _drop_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m
 
 
 def _stack_tokens(rows: list[Any]) -> Any:
-    """A list of tokens that are arrays or tensors as one array; a list of other things as it is."""
+    """Joins token vectors that are arrays or tensors into one array. Returns other lists unchanged."""
     if not any(hasattr(row, "ndim") for row in rows):
         return rows
     if any(map(np.ma.isMaskedArray, rows)):
@@ -213,13 +224,13 @@ def _stack_tokens(rows: list[Any]) -> Any:
 
 
 def _describe_fault(given: Any) -> str:
-    """The fault of the first token of a list that differs from those before it."""
+    """Describes the first token of a list that is missing or has another dimension; "" if there is none."""
     if not isinstance(given, (list, tuple)):
         return ""
     rows = cast("list[Any]", given)
     for t, row in enumerate(rows):
         if row is None:
-            return f", token {t}: there is no vector"
+            return f", token {t}: the vector is missing"
         if not hasattr(row, "__len__"):
             return ""
         if len(row) != len(rows[0]):
@@ -228,19 +239,19 @@ def _describe_fault(given: Any) -> str:
 
 
 def _drop_masked(given: Any) -> Any:
-    """A masked array without the tokens that are masked."""
+    """Removes masked tokens from a masked array."""
     if given.ndim == 3 and len(given) == 1:
         return _drop_masked(given[0])
     mask = np.ma.getmaskarray(given)
-    gone = mask.all(axis=-1)
-    if (mask.any(axis=-1) & ~gone).any():
-        token = int(np.flatnonzero((mask.any(axis=-1) & ~gone).ravel())[0])
-        raise ValueError(f"token {token} is masked in part: mask all of it, which leaves it out, or nothing")
-    return np.asarray(given.data)[~gone] if given.ndim > 1 else np.asarray(given.data)
+    masked = mask.all(axis=-1)
+    if (mask.any(axis=-1) & ~masked).any():
+        token = int(np.flatnonzero((mask.any(axis=-1) & ~masked).ravel())[0])
+        raise ValueError(f"token {token} is partly masked: mask all of its numbers, which removes the token, or none")
+    return np.asarray(given.data)[~masked] if given.ndim > 1 else np.asarray(given.data)
 
 
 def _empty_matrix() -> Matrix:
-    """The matrix of a document without vectors, whose dimension `alike` sets."""
+    """Returns the matrix of a document without vectors. `to_uniform` sets its dimension."""
     return np.zeros((0, 0), dtype="<f4")
 
 
@@ -249,12 +260,12 @@ def _is_empty(m: Any) -> bool:
 
 
 def empty_matrices(count: int) -> list[Matrix]:
-    """The matrices of documents without vectors."""
+    """Returns the matrices of documents without vectors."""
     return [_empty_matrix()] * count
 
 
 def to_uniform(matrices: list[Matrix], what: str) -> list[Matrix]:
-    """Matrices as those of one request: of one dimension, which they must have, and of one type of numbers."""
+    """Converts matrices to one type for a request. Raises ValueError if their dimensions differ."""
     first = next(((i, m) for i, m in enumerate(matrices) if len(m)), None)
     if first is None:
         return empty_matrices(len(matrices))
@@ -267,7 +278,7 @@ def to_uniform(matrices: list[Matrix], what: str) -> list[Matrix]:
 
 
 def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body | Mapping[str, Any]:
-    """The request of documents: without any vectors there is no dimension, and it is plain JSON."""
+    """Returns the request that stores documents. If none of them has vectors, it is JSON."""
     if any(len(m) for m in matrices):
         return tensors_body(matrices, request)
     return {"documents": [{"embeddings": []} for _ in matrices], **request}
@@ -276,9 +287,11 @@ def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Bo
 def tensors_body(
     matrices: Sequence[Matrix] | None, request: Mapping[str, Any] | None, query: Matrix | None = None
 ) -> Body:
-    """A safetensors file of the vectors as they lie in memory, the number of vectors of each matrix, and the request
-    as JSON; ``query`` has the vectors of the only query of a route. The vectors come last: the service uses them while
-    they come."""
+    """Returns a request as a safetensors file, without copying vectors.
+
+    The file has the vectors, the number of vectors of each matrix, and ``request`` as JSON. ``query`` has the vectors
+    of a single query. The vectors come last, so that the service can process them while it receives them.
+    """
     entries: list[str] = []
     head: list[bytes | memoryview] = []
     lengths = [len(m) for m in matrices or ()]
@@ -294,7 +307,7 @@ def tensors_body(
         head.append(struct.pack(f"<{len(lengths)}q", *lengths))
     if request is not None:
         text = to_json(request)
-        text += b" " * (-len(text) % 8)  # so that what follows is aligned
+        text += b" " * (-len(text) % 8)  # aligns the next tensor
         add("request", "U8", str(len(text)), len(text))
         head.append(text)
     if query is not None:
@@ -316,7 +329,7 @@ def _to_bytes(m: Matrix) -> memoryview:
 
 
 def read_tensors(body: bytes) -> dict[str, Any]:
-    """The JSON of an answer that is a safetensors file. ``vectors`` in it has the matrices, which can be written to."""
+    """Decodes an answer that is a safetensors file. Its key ``vectors`` has the matrices, which are writable."""
     (size,) = struct.unpack_from("<Q", body)
     tensors = json.loads(body[8 : 8 + size])
 
@@ -335,9 +348,11 @@ def read_tensors(body: bytes) -> dict[str, Any]:
 def split_batches(
     sizes: Sequence[int], max_bytes: int, max_items: int, together: Sequence[str | None] | None = None
 ) -> Iterator[slice]:
-    """Splits items of some sizes into batches within both limits, with at least one item each. Items next to each
-    other for which ``together`` has the same text stay together, and are a batch of their own if they are over a limit
-    themselves."""
+    """Splits items into batches within both limits. A batch has at least one item.
+
+    ``sizes`` has the bytes of each item. Consecutive items with the same text in ``together`` are not split. If they
+    exceed a limit, they are a batch by themselves.
+    """
     begin, total, i = 0, 0, 0
     while i < len(sizes):
         end = i + 1
