@@ -1,5 +1,7 @@
-"""Tables of pandas, polars and Arrow from rows that are dictionaries. One rule finds the type of a column, so that the
-three agree."""
+"""Converts rows, which are dictionaries, to tables of pandas, polars and Arrow.
+
+The type of a column is inferred here, so that the three libraries agree.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from ._tables import MAX_WHOLE
 
 
 class Kind(NamedTuple):
-    """The type of a column: ``name``, that of the items of a list, and those of the fields of a dictionary."""
+    """The type of a column: its name, the type of the items of a list, and the types of the fields of a dictionary."""
 
     name: str
     item: Kind | None = None
@@ -27,28 +29,30 @@ NULL, BOOL, INT, UINT, FLOAT, FLOAT32, TEXT = map(
 
 
 def infer_kind(values: Iterable[Any]) -> Kind:
-    """The type that all values have but None: texts, truth values, whole numbers of 64 bits, numbers, lists and
-    dictionaries of one type. Whole numbers next to others are numbers if that keeps them exact. Values of no one type
-    are texts."""
-    there = [v for v in values if v is not None]
-    types = {bool if isinstance(v, (bool, np.bool_)) else _value_type(v) for v in there}
+    """Returns the type of a column. None does not count.
+
+    A column has texts, booleans, 64-bit integers, floats, lists or dictionaries. Integers and floats together are
+    floats, if all integers are exact as floats. Other mixtures are texts.
+    """
+    present = [v for v in values if v is not None]
+    types = {bool if isinstance(v, (bool, np.bool_)) else _value_type(v) for v in present}
     if not types:
         return NULL
-    if types == {float, int} and all(abs(v) <= MAX_WHOLE for v in there):
+    if types == {float, int} and all(abs(v) <= MAX_WHOLE for v in present):
         return FLOAT
     if len(types) > 1:
         return TEXT
     (kind,) = types
     if kind is int:
-        low, high = min(there), max(there)
+        low, high = min(present), max(present)
         return INT if -(1 << 63) <= low and high < 1 << 63 else UINT if 0 <= low and high < 1 << 64 else TEXT
     if kind is list:
-        return Kind("list", infer_kind(itertools.chain.from_iterable(there)))
+        return Kind("list", infer_kind(itertools.chain.from_iterable(present)))
     if kind is np.ndarray:
-        return Kind("list", Kind("list", FLOAT32)) if all(v.ndim == 2 for v in there) else Kind("list", FLOAT32)
+        return Kind("list", Kind("list", FLOAT32)) if all(v.ndim == 2 for v in present) else Kind("list", FLOAT32)
     if kind is dict:
-        names = dict.fromkeys(name for v in there for name in v)
-        fields = tuple((name, infer_kind(v.get(name) for v in there)) for name in names)
+        names = dict.fromkeys(name for v in present for name in v)
+        fields = tuple((name, infer_kind(v.get(name) for v in present)) for name in names)
         return Kind("struct", None, fields) if fields else TEXT
     return BOOL if kind is bool else FLOAT if kind is float else TEXT
 
@@ -64,7 +68,7 @@ def _value_type(value: Any) -> type:
 
 
 def to_kind(value: Any, kind: Kind) -> Any:
-    """A value as one of a type. In a column of texts other values are their JSON."""
+    """Converts a value to the type of its column. In a column of texts, other values become JSON."""
     if value is None:
         return None
     if kind.name == "text":
@@ -85,12 +89,12 @@ def _to_plain(value: Any) -> Any:
 
 
 class Columns:
-    """The columns of rows. ``always`` are those that are there without any rows, too, and their types then."""
+    """The columns of rows. ``empty`` has the columns, and their types, of a table without rows."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], always: Mapping[str, Kind]) -> None:
-        names = dict.fromkeys(itertools.chain(always if not rows else (), *rows))
+    def __init__(self, rows: Sequence[Mapping[str, Any]], empty: Mapping[str, Kind]) -> None:
+        names = dict.fromkeys(itertools.chain(empty if not rows else (), *rows))
         self.values: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
-        self.kinds = {name: infer_kind(values) if rows else always[name] for name, values in self.values.items()}
+        self.kinds = {name: infer_kind(values) if rows else empty[name] for name, values in self.values.items()}
 
     def to_pandas(self) -> Any:
         pandas = import_extra("pandas", "to_pandas needs pandas", "pandas")
@@ -116,8 +120,10 @@ class Columns:
 
 
 def _to_series(pandas: Any, values: list[Any], kind: Kind) -> Any:
-    """A column of pandas: with whole numbers and truth values that stay so next to missing ones. Lists, dictionaries
-    and arrays are objects."""
+    """Returns a pandas column. Integers and booleans keep their type if values are missing.
+
+    Lists, dictionaries and arrays are objects.
+    """
     missing = any(v is None for v in values)
     if kind.name in ("int64", "uint64", "bool"):
         nullable = {"int64": "Int64", "uint64": "UInt64", "bool": "boolean"}
