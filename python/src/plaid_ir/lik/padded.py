@@ -1,4 +1,4 @@
-"""Batches of queries with candidates of their own, padded, with lengths."""
+"""Padded batches, with lengths, of queries and each query's own candidates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PackedBatch", "maxsim_padded", "pack_padded"]
 
 
 class PackedBatch(NamedTuple):
-    """The tokens of a padded batch one after another, and its pairs: the arguments of score_pairs_packed."""
+    """The packed tokens and the pairs of a padded batch: the arguments of score_pairs_packed."""
 
     Q_packed: torch.Tensor
     cu_seqlens_q: torch.Tensor
@@ -32,7 +32,7 @@ def pack_padded(
     *,
     validate: bool = False,
 ) -> PackedBatch:
-    """Packs queries [B, Lq, d] and documents [B, C, Ld, d]; validate refuses lengths of 0 as well."""
+    """Packs queries [B, Lq, d] and documents [B, C, Ld, d]. validate also refuses lengths of 0."""
     if queries.dim() != 3 or documents.dim() != 4:
         raise ValueError(
             f"queries are [B, Lq, d] and documents [B, C, Ld, d], not {tuple(queries.shape)} and {tuple(documents.shape)}"
@@ -75,7 +75,7 @@ def pack_padded(
 
 
 def _largest(lengths: torch.Tensor, sign: int) -> torch.Tensor:
-    """The largest length, or with sign -1 the smallest one, negative; 0 of no lengths."""
+    """Returns the largest of lengths * sign; 0 without lengths."""
     return (lengths * sign).max() if lengths.numel() else lengths.new_zeros(())
 
 
@@ -96,5 +96,5 @@ def maxsim_padded(
     *,
     validate: bool = False,
 ) -> torch.Tensor:
-    """Scores [B, C] of queries [B, Lq, d] with candidates [B, C, Ld, d]; a length says how many tokens count."""
+    """Computes scores [B, C] of queries [B, Lq, d] with candidates [B, C, Ld, d]. Tokens beyond a length are ignored."""
     return scoring.maxsim_padded(queries, documents, query_lengths, doc_lengths, validate=validate)

@@ -1,4 +1,4 @@
-"""The way that a call takes: directly to the library, through autograd, through an operator, or by torch alone."""
+"""Chooses how to compute scores: by the library directly, through autograd or an operator, or by torch alone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _is_compiling: Final = torch.compiler.is_compiling
 _transforms: Any = _C._are_functorch_transforms_active
 _modes: Any = _C._len_torch_dispatch_stack
 _tracing: Any = _C._get_tracing_state
-_unwrap: Any = _C._functorch.unwrap_if_dead  # of a tensor that has left a transform
+_unwrap: Any = _C._functorch.unwrap_if_dead  # for a tensor that has left a transform
 _autocast: Any = _C._is_any_autocast_enabled
 _forward: Any = forward_ad
-_TENSORS: Final = frozenset({Tensor, torch.nn.Parameter})  # others may do something else when they are called
+_TENSORS: Final = frozenset({Tensor, torch.nn.Parameter})  # other classes may override functions
 
 
 def score(q: Tensor, d: Tensor, q_cut: Cut, d_cut: Cut, pair_q: Pair, pair_d: Pair, terms: Terms) -> Tensor:
-    """Scores, or distances where the terms have a metric."""
+    """Computes scores, or distances if the terms have a metric."""
     if _is_compiling():
         return _score_by_operator(q, d, q_cut, d_cut, pair_q, pair_d, terms)
     if _autocast():
@@ -63,17 +63,17 @@ def _score_by_operator(
 
 
 def needs_operator(x: Tensor, y: Tensor) -> bool:
-    """Reports whether a mode, a tracer or the class of a tensor is to see an operator."""
+    """Reports whether a mode, a tracer or the class of a tensor must see an operator."""
     return bool(_modes() or _tracing() or type(x) not in _TENSORS or type(y) not in _TENSORS)
 
 
 def is_transformed() -> bool:
-    """Whether torch.func or forward differentiation looks at the call."""
+    """Reports whether the call is inside a transform of torch.func or forward-mode differentiation."""
     return bool(_transforms()) or bool(_forward._current_level >= 0)
 
 
 def autocast(x: Any) -> Any:
-    """The tensor as autocast wants it for products."""
+    """Converts a tensor to the type that autocast uses for matrix products."""
     if (_is_compiling() or _autocast()) and isinstance(x, Tensor) and x.dtype in FLOATS:
         kind = x.device.type
         if kind != "meta" and torch.is_autocast_enabled(kind):
@@ -82,7 +82,7 @@ def autocast(x: Any) -> Any:
 
 
 class Scores(torch.autograd.Function):
-    """Scores or distances, and the winning rows, which have no gradient."""
+    """Scores or distances with gradients, and the winning rows, which have none."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
@@ -103,8 +103,8 @@ class Scores(torch.autograd.Function):
         dq = dd = None
         if grad_outputs[0] is not None:
             args = (ctx.terms, need_q, need_d, grad_outputs[0], *ctx.saved_tensors)
-            seen = torch.is_grad_enabled() or _transforms()
-            dq, dd = _gradients.apply(*args) if seen else run_gradients(*args)
+            is_recorded = torch.is_grad_enabled() or _transforms()
+            dq, dd = _gradients.apply(*args) if is_recorded else run_gradients(*args)
         return dq if need_q else None, dd if need_d else None, None, None, None, None, None, None
 
     @staticmethod
@@ -113,7 +113,7 @@ class Scores(torch.autograd.Function):
 
 
 class Gradients(torch.autograd.Function):
-    """Gradients, which have no gradients themselves."""
+    """Gradients, which cannot be differentiated again."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor]:
@@ -134,19 +134,19 @@ class Gradients(torch.autograd.Function):
 
 _differentiable: Any = Scores
 _gradients: Any = Gradients
-# Function.apply, which looks after transforms first, takes three times as long. It does what _unwrap does, too.
+# Function.apply checks for transforms first, and takes three times as long. It also unwraps tensors, as _unwrap does.
 _apply: Any = getattr(super(torch.autograd.Function, Scores), "apply")
 
 
 def second_order_error() -> RuntimeError:
     return RuntimeError(
-        "gradients of plaid_ir.torch cannot be differentiated again; float64 vectors can: they are scored by torch"
+        "gradients of plaid_ir.torch cannot be differentiated again; use float64 vectors, which torch scores"
     )
 
 
 def _apply_to_items(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Applies a function once for each item of a vmap."""
-    if not info.batch_size:  # one item of zeros has the shapes of the results
+    """Applies a function to each item of a vmap, and stacks the results."""
+    if not info.batch_size:  # an item of zeros gives the shapes of the results
         args = tuple(
             a.new_zeros([*a.shape[:dim], 1, *a.shape[dim + 1 :]]) if isinstance(a, Tensor) and dim is not None else a
             for a, dim in zip(args, in_dims)

@@ -1,4 +1,4 @@
-"""Scores of hidden states, whose token vectors a linear layer makes."""
+"""Scores documents by their hidden states, from which a linear layer computes token vectors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _TERMS: Final = tuple(
 def maxsim_from_hidden(
     Q: Tensor, H_d: Tensor, W: Tensor, b: Tensor | None = None, d_mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
-    """Scores [Nq, Nd] of queries Q [Nq, Lq, dim] and documents whose token vectors are W h + b: H_d is
-    [Nd, Ld, hidden], W [dim, hidden], as torch.nn.Linear(hidden, dim).weight, and b [dim].
+    """Computes scores [Nq, Nd] of queries with documents given as hidden states.
 
-    Token vectors are in memory piece by piece, 33 MiB at most, or not at all; for gradients torch computes them again.
-    normalize divides the documents' vectors by their lengths, and leaves the queries as they are. d_mask is [Nd, Ld].
+    Q is [Nq, Lq, dim]. The token vectors of documents are W h + b: H_d is [Nd, Ld, hidden], W is [dim, hidden], as
+    torch.nn.Linear(hidden, dim).weight, and b is [dim]. At most 33 MiB of token vectors are in memory at a time. For
+    gradients, torch computes the vectors again. normalize scales the documents' vectors to length 1, not the queries'.
+    d_mask is [Nd, Ld].
 
-    All are float32, float16 or bfloat16, each its own (float64 is computed by torch). TypeError and ValueError name the
-    argument that does not fit, with its shape, type and device.
+    Each tensor is float32, float16 or bfloat16; the types may differ (torch itself computes float64). TypeError and
+    ValueError name an invalid argument, with its shape, type and device.
     """
     compiling = _is_compiling()
     direct = not (compiling or needs_operator(Q, H_d) or needs_operator(W, W) or is_transformed() or Q.is_meta)
@@ -57,7 +58,7 @@ _doubles: dict[object, bool] = {}
 
 
 def _check_once(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
-    """_check, once for operands of the same shapes, types and devices."""
+    """Calls _check_operands, but only once for the same shapes, types and devices."""
     try:
         key = (
             q.shape, q.dtype, q.device, h.shape, h.dtype, h.device, w.shape, w.dtype, w.device,
@@ -74,7 +75,7 @@ def _check_once(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
 
 
 def _check_operands(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
-    """Raises if the operands do not fit each other; reports whether there is one of float64."""
+    """Raises if the operands do not fit each other. Returns True if one of them is float64."""
     for name, x in (("Q", q), ("H_d", h), ("W", w), ("b", b)):
         if x is not None or name != "b":
             check_tensor(name, x, (*FLOATS, torch.float64))
@@ -91,7 +92,7 @@ def _check_operands(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
 def _score_by_torch(
     q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
 ) -> Tensor:
-    """Scores of token vectors that are in memory."""
+    """Computes all token vectors by torch, and scores them."""
     kind = torch.promote_types(h.dtype, w.dtype)
     d = torch.nn.functional.linear(h.to(kind), w.to(kind), None if b is None else b.to(kind))
     if normalize:
@@ -118,7 +119,7 @@ def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor |
 
 
 class Head(torch.autograd.Function):
-    """Scores of the fused kernel; for gradients the token vectors are computed again."""
+    """Scores of the fused kernel. The backward pass computes the token vectors again."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""The module and functions that losses of other libraries call."""
+"""A module and functions for the losses of other libraries."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _Side: TypeAlias = Tensor | Sequence[Any]
 
 
 class MaxSim(torch.nn.Module):
-    """A score for losses: `score_metric=` of PyLate and `similarity_fct=` of sentence-transformers.
+    """MaxSim for losses: `score_metric=` of PyLate and `similarity_fct=` of sentence-transformers.
 
-    kind says which query meets which document:
+    kind selects the queries and documents that are scored with each other:
 
-    - "all": each query with each document, [B, N]. Documents [Bd, N, tokens, dim] are one list of Bd * N, those of a
-      query one after another: the result is [B, Bd * N].
-    - "own": query i with its own documents: [B, N, tokens, dim] gives [B, N].
-    - "pairs": query i with document i: [B].
+    - "all": each query with each document; the result is [B, N]. Documents [Bd, N, tokens, dim] count as Bd * N
+      documents, those of a query one after another; the result is [B, Bd * N].
+    - "own": query i with its own documents [B, N, tokens, dim]; the result is [B, N].
+    - "pairs": query i with document i; the result is [B].
 
-    normalize divides vectors by their length; mean divides scores by the query's number of tokens. Sides may also be
-    lists of matrices [tokens, dim]. The module has no parameters.
+    normalize scales vectors to length 1. mean divides scores by the query's number of tokens. Queries and documents may
+    also be lists of matrices [tokens, dim]. The module has no parameters.
 
-    Its arguments are queries_embeddings [B, tokens, dim], documents_embeddings, queries_mask and documents_mask, by
-    place or by name; types, masks, gradients and errors are those of maxsim.
+    Its arguments are queries_embeddings [B, tokens, dim], documents_embeddings, queries_mask and documents_mask,
+    positional or by name. Types, masks, gradients and errors are as for maxsim.
     """
 
     def __init__(self, kind: str = "all", *, normalize: bool = False, mean: bool = False) -> None:
@@ -42,7 +42,7 @@ class MaxSim(torch.nn.Module):
         return f"{self.kind!r}, normalize={self.normalize}, mean={self.mean}"
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The arguments, for sentence-transformers' model cards."""
+        """Returns the arguments, for model cards of sentence-transformers."""
         return {"kind": self.kind, "normalize": self.normalize, "mean": self.mean}
 
     def forward(
@@ -70,7 +70,7 @@ class MaxSim(torch.nn.Module):
 
     def _score_lists(self, q: _Side, d: _Side, q_mask: Tensor | None, d_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.kind == "own":
-            raise TypeError("kind='own' takes tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
+            raise TypeError("kind='own' needs tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
         queries = _to_matrices("queries_embeddings", q, q_mask)
         documents = _to_matrices("documents_embeddings", d, d_mask)
         if self.kind == "pairs" and len(queries) != len(documents):
@@ -95,7 +95,7 @@ class MaxSim(torch.nn.Module):
 
 
 def _count_tokens(q: Tensor, mask: Tensor | None) -> Tensor | None:
-    """How many tokens the queries have, 1 at least."""
+    """Returns the number of tokens of each query, at least 1."""
     if mask is None:
         return torch.tensor(max(q.shape[-2], 1), device=q.device)
     return (mask != 0).sum(-1).clamp_min(1)
@@ -117,7 +117,7 @@ def _to_matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
 
 
 def _pack_matrices(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor, int]:
-    """The rows of all, their offsets, and the rows of the longest."""
+    """Returns the rows of all matrices in one tensor, their offsets, and the number of rows of the longest matrix."""
     offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32, device="cpu")
     lengths = [len(x) for x in matrices]
     torch.cumsum(torch.tensor(lengths, device="cpu"), 0, dtype=torch.int32, out=offsets[1:])
@@ -125,11 +125,13 @@ def _pack_matrices(matrices: list[Tensor], device: torch.device) -> tuple[Tensor
 
 
 def maxsim_inbatch(query: Tensor, doc: Tensor) -> Tensor:
-    """Scores [Bq, Bd] of query [Bq, tokens, dim] and doc [Bd, tokens, dim], as colpali_engine.utils.maxsim has them:
-    padding is of zeros, and takes part."""
+    """Computes scores [Bq, Bd] of query [Bq, tokens, dim] and doc [Bd, tokens, dim].
+
+    The result is that of colpali_engine.utils.maxsim, for which padding with zeros counts as tokens.
+    """
     return maxsim(query, doc)
 
 
 def maxsim_kd(query: Tensor, doc: Tensor) -> Tensor:
-    """Scores [B, N] of query [B, tokens, dim] and doc [B, N, tokens, dim], as colpali_engine.utils.maxsim has them."""
+    """Computes scores [B, N] of query [B, tokens, dim] and doc [B, N, tokens, dim], as colpali_engine.utils.maxsim."""
     return maxsim(query, doc)

@@ -1,4 +1,4 @@
-"""Custom operators, which torch.compile, fake tensors and subclasses see instead of direct calls."""
+"""Defines custom operators, which torch.compile, fake tensors and subclasses see instead of direct calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._functions import second_order_error
 from ._library import ALL, OWN
 from ._operands import OFFSETS, Terms
 
-# The arguments of both: those of Terms are its first fields.
+# The arguments of both operators. _TERMS are the first fields of Terms.
 _OPERANDS: Final = "Tensor q, Tensor d, Tensor? q_cut, Tensor? d_cut, Tensor? pair_q, Tensor? pair_d"
 _TERMS: Final = (
     "int how_q, int how_d, int kind, bool normalize, SymInt longest_q, SymInt longest_d, int metric, bool mean"
@@ -24,7 +24,7 @@ _TERMS: Final = (
     "plaid::score", mutates_args=(), schema=f"({_OPERANDS}, {_TERMS}, bool winners) -> (Tensor, Tensor, Tensor)"
 )
 def score(*args: Any) -> tuple[Tensor, ...]:
-    """Scores or distances, and the winning rows of q and of d, which are empty where there are none."""
+    """Computes scores or distances, and the winning rows of q and d, which may be empty."""
     q, d, q_cut, d_cut, pair_q, pair_d, *numbers, winners = args
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, Terms(*numbers))
     outputs = run(p, q, d, q_cut, d_cut, pair_q, pair_d, winners)
