@@ -224,7 +224,7 @@ def _stack_tokens(rows: list[Any]) -> Any:
 
 
 def _describe_fault(given: Any) -> str:
-    """Describes the first token of a list that is missing or has another dimension; "" if there is none."""
+    """Describes the first token of a list that is missing or has another dimension. Returns "" for other lists."""
     if not isinstance(given, (list, tuple)):
         return ""
     rows = cast("list[Any]", given)

@@ -190,7 +190,7 @@ class Spool:
         return path
 
     def _error(self, exit_code: int, last_line: str) -> PlaidError:
-        """Converts the error of the program to one of the service, without names of files that the user did not give."""
+        """Converts the error of the program to one of the service, without the names of the spool's files."""
         try:
             message = str(json.loads(last_line)["error"])
         except (ValueError, KeyError, TypeError):

@@ -130,7 +130,7 @@ class Connection:
         return Service.acquire(index_folder, binary, flags, self._timeout, temporary, self.read_only)
 
     def _prepare_index(self, override: bool) -> None:
-        """Removes the index if ``override`` is set. Otherwise compares a stored index's configuration with ``config``."""
+        """Removes the index if ``override`` is set. Otherwise checks the configuration of a stored index."""
         if override:
             self.send_change("DELETE", self.path)
         if self.index_name not in self.request("GET", "/indices"):

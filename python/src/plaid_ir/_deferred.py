@@ -199,5 +199,5 @@ def _min_characters(connection: Connection, pool_factor: int | None) -> int:
 
 
 def parent_documents(rows: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Returns the ids of the documents of which ``rows`` are passages."""
+    """Returns the ids of the documents that have passages in ``rows``."""
     return {document for document in map(parent_document, rows) if document is not None}

@@ -172,7 +172,7 @@ def _explanation_text(e: Mapping[str, Any]) -> str:
 
 
 def _token_text(tokens: Any, i: int) -> str:
-    """Returns the text of token ``i``; "" if it is not known."""
+    """Returns the text of token ``i``, or "" if it is not known."""
     if tokens is None or not 0 <= i < len(tokens):
         return ""
     return _replace_unprintable(str(tokens[i]["piece"]), _MAX_PIECE)

@@ -136,7 +136,7 @@ def _check_metadata(row: Any, n: int) -> dict[str, Any]:
     for key in _OWN_KEYS:
         if key in fields:
             raise ValueError(
-                f"metadata of input {n} has the key {key!r}, which describes the page and is set automatically: leave it out"
+                f"metadata of input {n} has the key {key!r}, which is set automatically to describe the page: leave it out"
             )
     return fields
 

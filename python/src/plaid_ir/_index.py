@@ -408,7 +408,7 @@ class Index(IndexWriter):
 
 
 def search_for_framework(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> Hits:
-    """Returns the hits of a search with their metadata; none if the index is empty, since frameworks expect no error."""
+    """Returns the hits of a search with their metadata. An empty index has no hits: frameworks expect no error."""
     try:
         return index.search(query, k, metadata=True, **options)
     except EmptyIndexError:

@@ -229,7 +229,7 @@ def add_texts(
 
 
 def pooling_options(factor: int | None, by: str) -> dict[str, Any]:
-    """Returns the fields of a request for pooling; none for a factor of 1."""
+    """Returns the fields of a request for pooling. A factor of 1 needs no fields."""
     check_choice(by, "pool_by", PoolBy)
     factor = 1 if factor is None else check_int(factor, "pool_factor", 1)
     if factor == 1 and by != "similar":

@@ -93,7 +93,7 @@ def _number_from_decimal(value: decimal.Decimal, place: str) -> int | float:
 
 
 def _text_from_datetime64(value: Any) -> str:
-    """Writes a date or time as Python does; as numpy does if its unit is too fine, or its year too large, for Python."""
+    """Writes a date or time as Python does; as numpy does if Python cannot represent its unit or year."""
     exact = value.astype("datetime64[us]")
     date = value.item() if np.datetime_data(value.dtype)[0] == "D" else exact.item()
     if isinstance(date, datetime.date) and exact == value:
@@ -149,7 +149,7 @@ def without_service_keys(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parent_document(row: Mapping[str, Any]) -> str | None:
-    """Returns the id of the document of which ``row`` is a passage; None for other rows.
+    """Returns the id of a passage's document; None for other rows.
 
     The service checks the other fields of a passage.
     """
@@ -159,6 +159,6 @@ def parent_document(row: Mapping[str, Any]) -> str | None:
 
 
 def count_cells(grid: Any) -> int:
-    """Returns the number of cells of a page image, from its ``grid``; 0 if the grid is missing or invalid."""
+    """Returns the number of cells of a page image, from its ``grid``, or 0 if the grid is missing or invalid."""
     sides: list[Any] = cast("Any", grid)[:2] if isinstance(grid, list) else []
     return int(np.prod(sides)) if len(sides) == 2 and all(isinstance(n, int) for n in sides) else 0

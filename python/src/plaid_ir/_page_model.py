@@ -255,7 +255,7 @@ class PageModel:
         return None
 
     def _count_patches(self, picture: Any) -> tuple[int, int]:
-        """Returns rows and columns of patches according to the processor; 0 if they are not known."""
+        """Returns rows and columns of patches according to the processor, or 0 if they are not known."""
         count = getattr(self.processor, "get_n_patches", None)
         if count is None:
             return 0, 0

@@ -144,7 +144,7 @@ def to_rows(metadata: Any) -> Iterable[Any]:
 
 
 def refuse_table(x: Any, what: str, want: str) -> None:
-    """Raises TypeError if ``x`` is a table. The error names it by ``what``, and says what is wanted."""
+    """Raises TypeError if ``x`` is a table. The error names it by ``what``, and asks for ``want``."""
     if _to_table(x) is not None:
         raise TypeError(f"{what} is a table; want {want}")
 

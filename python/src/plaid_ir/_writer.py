@@ -343,7 +343,7 @@ class IndexWriter(IndexReader):
         Returns
         -------
         int
-            The number of deleted documents. A document of which some passages remain is not counted.
+            The number of deleted documents. A document is not counted if some of its passages remain.
         """
         condition = to_condition(where, parameters)
         if (ids is None) == (condition is None):

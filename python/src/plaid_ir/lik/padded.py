@@ -35,7 +35,8 @@ def pack_padded(
     """Packs queries [B, Lq, d] and documents [B, C, Ld, d]. validate also refuses lengths of 0."""
     if queries.dim() != 3 or documents.dim() != 4:
         raise ValueError(
-            f"queries are [B, Lq, d] and documents [B, C, Ld, d], not {tuple(queries.shape)} and {tuple(documents.shape)}"
+            f"queries are [B, Lq, d] and documents [B, C, Ld, d], "
+            f"not {tuple(queries.shape)} and {tuple(documents.shape)}"
         )
     batch, longest_q, dim = queries.shape
     count, longest_d = documents.shape[1:3]
@@ -75,7 +76,7 @@ def pack_padded(
 
 
 def _largest(lengths: torch.Tensor, sign: int) -> torch.Tensor:
-    """Returns the largest of lengths * sign; 0 without lengths."""
+    """Returns the largest of lengths * sign, or 0 without lengths."""
     return (lengths * sign).max() if lengths.numel() else lengths.new_zeros(())
 
 
@@ -96,5 +97,5 @@ def maxsim_padded(
     *,
     validate: bool = False,
 ) -> torch.Tensor:
-    """Computes scores [B, C] of queries [B, Lq, d] with candidates [B, C, Ld, d]. Tokens beyond a length are ignored."""
+    """Computes scores [B, C] of queries [B, Lq, d] with candidates [B, C, Ld, d], without tokens beyond the lengths."""
     return scoring.maxsim_padded(queries, documents, query_lengths, doc_lengths, validate=validate)

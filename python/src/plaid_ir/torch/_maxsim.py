@@ -43,7 +43,7 @@ def maxsim(
     one document, and the result lacks that axis, too.
 
     Masks are [Nq, Lq] and [Nd, Ld] or [Nq, K, Ld]. Tokens with the value 0 or False are ignored: they are never the
-    best match, and add nothing to a score. A document without tokens scores 0. normalize scales each vector to length 1.
+    best match, and add nothing to a score. A document without tokens scores 0. normalize scales vectors to length 1.
 
     Vectors are float32, float16 or bfloat16; the sides may differ in type (torch itself computes float64). Both sides
     get gradients. TypeError and ValueError name an invalid argument, with its shape, type and device.

@@ -58,7 +58,7 @@ class Plan:
     pairs: bytes
     q_copy: bool  # the vectors must be copied, since their rows are not contiguous
     d_copy: bool
-    q_fix: bool  # the mask, lengths or offsets must be converted, since they are not contiguous, or the mask is not of bytes
+    q_fix: bool  # the mask, lengths or offsets must be made contiguous, or the mask converted to bytes
     d_fix: bool
     q_type: int
     d_type: int
