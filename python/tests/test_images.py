@@ -111,7 +111,7 @@ class Reading(Folder):
         self.assertEqual(self.only(array[:, :, 0] > 100).getpixel((0, 0))[0], 255 * int(array[0, 0, 0] > 100))
         self.assertEqual(len(read(np.stack([array, array]))), 2)
         self.assertEqual([p.id for p in read(iter([path, image, array]))], ["a.png", "1", "2"])
-        with self.assertRaisesRegex(ValueError, "input 1 has no path, and the index has documents already: name it by ids"):
+        with self.assertRaisesRegex(ValueError, "input 1 has no path, and the index has documents already: pass ids"):
             read([path, image], numbered=False)
 
     def test_colours(self) -> None:
@@ -161,7 +161,7 @@ class Reading(Folder):
         self.assertEqual([p.id for p in read([Path("in/a"), "in/*.webp"])], ["in/a/z.JPG", "in/c.webp"])
         self.assertEqual([p.id for p in read("in/**/*.png")], ["in/b.png"])
         os.makedirs("empty")
-        for given, said in (("empty", "the folder empty has no files of pages"), ("in/*.pdf", "no file is like"), ("none.png", "none.png")):
+        for given, said in (("empty", "the folder empty has no files that can be read"), ("in/*.pdf", "no file matches"), ("none.png", "none.png")):
             with self.assertRaisesRegex(FileNotFoundError, said):
                 read(given)
         strange = self.write("in/a[1].png", encoded(picture(), "PNG"))
@@ -178,7 +178,7 @@ class Reading(Folder):
             ((["a.png"], None, []), "there are 0 metadata, and more images"),
             ((["a.png"], None, [{"grid": 1}]), "metadata of input 0 has the key 'grid'"),
             ((["a.png"], None, [3]), "metadata of input 0 is of type int"),
-            (([self.folder], ["a"]), "is several files"),
+            (([self.folder], ["a"]), "names several files"),
             ((["https://example.org/a.png"],), "is an address"),
             (([3],), "input 0 is of type int; want a path"),
             ((None,), "images is None; want paths"),
@@ -251,7 +251,7 @@ class PDFs(Folder):
             return draw(document, i, dpi)
 
         with mock.patch.object(_images, "_render", fail):
-            with self.assertRaisesRegex(ValueError, "a.pdf, page 2: the page cannot be drawn: no room"):
+            with self.assertRaisesRegex(ValueError, "a.pdf, page 2: the page cannot be rendered: no room"):
                 read(path)
             self.assertEqual([p.id for p in read(path, on_error="skip")], ["a.pdf#1", "a.pdf#3"])
 
@@ -293,7 +293,7 @@ class HeatMaps(unittest.TestCase):
 
 class Models(unittest.TestCase):
     def test_what_is_no_model(self) -> None:
-        for given, said in ((3, "model is of type int"), ((1, 2, 3), "model has 3 parts"), ((object(), object()), "has no forward")):
+        for given, said in ((3, "model is of type int"), ((1, 2, 3), "model has 3 items"), ((object(), object()), "has no forward")):
             with self.assertRaisesRegex(TypeError, said):
                 Index(None, model=given)  # type: ignore[arg-type]
         with Index(None) as index, self.assertRaisesRegex(TypeError, "page images need a model"):
@@ -399,10 +399,10 @@ class Engine(Folder):
                 index.add_images(noise(70, 70, 7))
             self.assertEqual(len(index), 4)
         for other in (self.models["colqwen2"], PageModel(*own, name="vidore/other")):
-            with self.assertRaisesRegex(ValueError, "are of the model 'ColPali'"):
+            with self.assertRaisesRegex(ValueError, "has vectors of the model 'ColPali', not of"):
                 Index("indexes", model=other)
         with Index("indexes") as index:
-            with self.assertRaisesRegex(RequestError, r"texts need a model \(the vectors of this index are of 'ColPali'\)"):
+            with self.assertRaisesRegex(RequestError, r"texts need a model \('ColPali' encoded this index\)"):
                 index.search(self.QUESTIONS[0])
             with self.assertRaisesRegex(TypeError, "page images need a model"):
                 index.add_images(pages)
@@ -425,7 +425,7 @@ class Engine(Folder):
             self.assertEqual(index.search("owl")[0]["id"], "a")
         for name in ("lightonai/none", "a..b/c--d", "none/at/all", "x.git", "a@b@c", ""):
             self.assertIsNone(_page_model.to_page_model(name), "a model of texts, or none")
-        with self.assertRaisesRegex(FileNotFoundError, "there is no folder of a model at /none/at/all"):
+        with self.assertRaisesRegex(FileNotFoundError, "model /none/at/all was not found"):
             PageModel("/none/at/all")
         from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -34,7 +34,7 @@ class Stores(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.store = Path(folder.name, "store").as_uri()
-        caches = mock.patch.object(_connection, "cache_of", lambda store: os.path.join(folder.name, self.cache))
+        caches = mock.patch.object(_connection, "cache_folder", lambda store: os.path.join(folder.name, self.cache))
         caches.start()
         self.addCleanup(caches.stop)
         self.cache = "cache"

@@ -34,7 +34,7 @@ class Vectors(unittest.TestCase):
         self.same([list(two)], [want])  # a list of masked tokens
         self.same([np.ma.masked_array(EYE)], [EYE])
         self.same([np.ma.masked_array(EYE, mask=True), EYE], [EYE[:0], EYE])
-        with self.assertRaisesRegex(ValueError, "^document 1: token 2 is masked in part"):
+        with self.assertRaisesRegex(ValueError, "^document 1: token 2 is partly masked"):
             to_matrices([EYE, np.ma.masked_array(EYE, mask=np.eye(4)[::-1] * [0, 1, 0, 0])], "document")
         with Index(None) as index:
             index.add_documents(["a"], [two])
@@ -60,7 +60,7 @@ class Vectors(unittest.TestCase):
     def test_what_is_wrong_is_named(self) -> None:
         for error, want, given in (
             (ValueError, "^document 1, token 1 has dimension 1, those before it 2", [[[1, 2]], [[1, 2], [3]]]),
-            (ValueError, "^document 1, token 1: there is no vector", [[[1, 2]], [[1, 2], None]]),
+            (ValueError, "^document 1, token 1: the vector is missing", [[[1, 2]], [[1, 2], None]]),
             (TypeError, "^document 1: vectors are numbers, not <U1", [EYE, [["a"]]]),
             (TypeError, "^document 0: vectors are numbers, not complex128", [np.ones((2, 2), complex)]),
             (TypeError, "^document 1 is of type str; want a matrix", [EYE, "x"]),

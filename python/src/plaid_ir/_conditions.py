@@ -139,7 +139,7 @@ def _check_items(value: Any, place: str) -> list[Any]:
         raise unexpected_type(place, value, "a list")
     if isinstance(value, range) and len(value) > _MAX_RANGE:
         raise ValueError(
-            f"{place} is {value}, which has {len(value)} numbers, more than {_MAX_RANGE}: use {{'$gte': …, '$lt': …}}"
+            f"{place} is {value}, with {len(value)} numbers, more than {_MAX_RANGE}: use {{'$gte': …, '$lt': …}}"
         )
     return list(cast("Iterable[Any]", to_items(value, place)))
 

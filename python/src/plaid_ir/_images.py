@@ -135,9 +135,7 @@ def _check_metadata(row: Any, n: int) -> dict[str, Any]:
     fields = dict(cast("Mapping[str, Any]", row))
     for key in _OWN_KEYS:
         if key in fields:
-            raise ValueError(
-                f"metadata of input {n} has the key {key!r}, which is set automatically to describe the page: leave it out"
-            )
+            raise ValueError(f"metadata of input {n} has the key {key!r}, which is set automatically: leave it out")
     return fields
 
 

@@ -72,7 +72,7 @@ class TextSource:
 
     def refuse_remaining(self) -> None:
         """Raises ValueError if ids or metadata remain after the last text."""
-        ids: Iterator[Any] = iter(()) if self._numbered else self._ids
+        ids: Iterator[Any] = iter(()) if isinstance(self._ids, itertools.count) else self._ids  # count() never ends
         for what, remaining in (("ids", ids), ("metadata", self._metadata or iter(()))):
             for _ in remaining:
                 raise ValueError(f"there are {self.count} texts, which are stored, and more {what}: want one for each")

@@ -10,8 +10,8 @@ in torch's current stream, without waiting. docs/torch.md of the repository desc
 this with the losses of PyLate, sentence-transformers and colpali-engine.
 
 Vectors are float32, float16 or bfloat16 (torch itself computes float64). Queries and documents are on the same device.
-Masks are of bool, integers or floats, with 0 for padding. Offsets, lengths and document numbers are lists, or tensors of
-integers on the device of the vectors or on the processor. Scores are float32, and have gradients unless the function
+Masks are of bool, integers or floats, with 0 for padding. Offsets, lengths and document numbers are lists, or tensors
+of integers on the device of the vectors or on the processor. Scores are float32, and have gradients unless the function
 says otherwise.
 
 TypeError and ValueError name an invalid argument, with its shape, type and device. NotImplementedError means that the
