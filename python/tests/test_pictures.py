@@ -9,7 +9,7 @@ import numpy as np
 
 from plaid_ir import Index, RequestError, _images, delete_index
 
-from .test_images import Folder, needs_pillow, picture
+from .image_files import Folder, needs_pillow, picture
 
 
 @needs_pillow
