@@ -83,7 +83,7 @@ func TestEditable(t *testing.T) {
 	must(t, []string{"PIP_PYTHON=" + python, "PLAID_BINARY=" + os.Args[0]}, base, install...)
 	said, err := pyenv.Run([]string{"PLAID_BINARY="}, python, "-c", "import plaid_ir; plaid_ir.Index(None)")
 	require.Error(t, err)
-	command := regexp.MustCompile(`compile it by Go: (.*) --in-place, or`).FindStringSubmatch(said)
+	command := regexp.MustCompile(`compile it with Go: (.*) --in-place, or`).FindStringSubmatch(said)
 	require.NotEmpty(t, command, said)
 	require.Equal(t, python+" "+filepath.Join(dist, name, "build.py"), command[1])
 

@@ -80,7 +80,7 @@ class Way:
             self.took.append((time.perf_counter() - begin) * 1e3)
         self.python += (time.thread_time() - python) * 1e3
         self.service += processor_time(pid) - program
-        real = _search._hits_of
+        real = _search._to_hits
 
         def note(connection: Any, result: Any, metadata: bool) -> Any:
             self.engine.append(result["stats"]["times"]["total_ns"] / 1e6)

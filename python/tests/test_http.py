@@ -172,7 +172,7 @@ class Served(unittest.TestCase):
     def test_an_interrupt_loses_the_answer_only(self) -> None:
         client = self.serve([OK, OK.replace(b"1}", b"2}")], [OK.replace(b"1}", b"3}")])
         self.get(client)
-        with mock.patch.object(plaid_ir._http, "_exchange", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+        with mock.patch.object(plaid_ir._http, "_exchange_raw", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
             self.get(client)
         self.assertEqual(self.get(client), {"ok": 3})
 
@@ -257,7 +257,7 @@ class Served(unittest.TestCase):
 
     def test_tokens(self) -> None:
         for token in ("a\nb", "a\r\nX: y", "gehe\u00efm"):
-            with self.subTest(token), self.assertRaisesRegex(ValueError, "^token has a letter"):
+            with self.subTest(token), self.assertRaisesRegex(ValueError, "^token has a non-ASCII letter"):
                 Client(self.url, token, 1)
         client = self.serve([problem(401, "UNAUTHORIZED")])
         client._headers = Client(self.url, "secret", 1)._headers

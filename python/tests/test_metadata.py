@@ -21,7 +21,7 @@ import numpy as np
 
 from plaid_ir import Index, PlaidError, RequestError, ServiceError, _build, _reader
 from plaid_ir._binary import find_binary
-from plaid_ir._conditions import condition
+from plaid_ir._conditions import to_condition
 from plaid_ir._connection import Connection, device_names
 from plaid_ir._metadata import to_json_value
 
@@ -67,13 +67,13 @@ class Values(unittest.TestCase):
                 to_json_value(duration, "it")
 
     def test_condition(self) -> None:
-        self.assertIsNone(condition(None))
-        self.assertEqual(condition("a > ?", [np.int64(1)]), ("a > ?", [1]))
-        self.assertEqual(condition({"a b": 1, 'c"': [2, 3], "d": None, "e": []}), ('("a b" = ? AND "c""" IN (?, ?) AND "d" IS NULL AND "e" IN ())', [1, 2, 3]))
-        self.assertEqual(condition({"a": ["en", None], "b": [None], "c": 1}), ('(("a" IN (?) OR "a" IS NULL) AND "b" IS NULL AND "c" = ?)', ["en", 1]))
+        self.assertIsNone(to_condition(None))
+        self.assertEqual(to_condition("a > ?", [np.int64(1)]), ("a > ?", [1]))
+        self.assertEqual(to_condition({"a b": 1, 'c"': [2, 3], "d": None, "e": []}), ('("a b" = ? AND "c""" IN (?, ?) AND "d" IS NULL AND "e" IN ())', [1, 2, 3]))
+        self.assertEqual(to_condition({"a": ["en", None], "b": [None], "c": 1}), ('(("a" IN (?) OR "a" IS NULL) AND "b" IS NULL AND "c" = ?)', ["en", 1]))
         for none in ({}, {"$and": [{}]}, {"$or": [{"a": 1}, {}]}):
-            self.assertIsNone(condition(none))
-        self.assertEqual(condition({"$not": {}}), ("_id IS NULL", []))
+            self.assertIsNone(to_condition(none))
+        self.assertEqual(to_condition({"$not": {}}), ("_id IS NULL", []))
         for error, args in (
             (ValueError, (" ",)), (ValueError, ({"a": 1}, [1])), (ValueError, ({"a": {"b": 1}},)), (TypeError, ("a = ?", [{}])), (TypeError, ("a = ?", "x")), (TypeError, ({1: 2},)), (TypeError, (7,)),
             (TypeError, (len,)), (ValueError, ({"a": {}},)), (ValueError, ({"$or": []},)), (TypeError, ({"$and": [1]},)), (ValueError, ({"$nor": [{"a": 1}]},)), (ValueError, ({"a": {"$regex": "x"}},)),
@@ -81,7 +81,7 @@ class Values(unittest.TestCase):
             (TypeError, ({"a": {"$exists": 1}},)), (ValueError, ({"a": {"$between": [1]}},)), (TypeError, ({"a": {"$like": 1}},)), (TypeError, ({"a": {"$not": 1}},)), (ValueError, (deep(300),)),
         ):  # fmt: skip
             with self.subTest(str(args)), self.assertRaises(error):
-                condition(*args)
+                to_condition(*args)
 
 
 class Metadata(unittest.TestCase):
@@ -243,7 +243,7 @@ class Metadata(unittest.TestCase):
 
     def test_keywords_of_pylate(self) -> None:
         _reader._warned_options.clear()
-        with self.assertWarnsRegex(UserWarning, "use_triton is a parameter of PyLate's index") as w, Index(None, use_triton=False, kmeans_niters=4) as index:
+        with self.assertWarnsRegex(UserWarning, "use_triton is ignored: it is a parameter of PyLate's index") as w, Index(None, use_triton=False, kmeans_niters=4) as index:
             index.add_documents(self.ids, self.docs, show_progress=False, batch_size=7)
             index(self.queries, k=2, n_ivf_probe=8)
         self.assertEqual(w.filename, __file__)
@@ -263,7 +263,7 @@ class Metadata(unittest.TestCase):
     def test_numbers_for_texts(self) -> None:
         with tempfile.TemporaryDirectory() as folder, Index(folder) as index:
             index.add_documents(["a"], self.docs[:1])
-            with Index(folder, id_type=int) as other, self.assertRaisesRegex(TypeError, "'a', which is no whole number"):
+            with Index(folder, id_type=int) as other, self.assertRaisesRegex(TypeError, "'a', which is not a whole number"):
                 other.search(self.queries[0])
 
     def test_batches(self) -> None:
@@ -272,7 +272,7 @@ class Metadata(unittest.TestCase):
         self.index.add_batches(source, total=20, progress=lambda *x: told.append(x))
         self.assertEqual(told, [(6, 20), (12, 20), (18, 20), (20, 20)])
         self.assertEqual((len(self.index), self.index.get("d19")), (20, [{"i": 18}]))
-        with self.assertRaisesRegex(ValueError, "batch 0 has 1 parts"):
+        with self.assertRaisesRegex(ValueError, "batch 0 has 1 items"):
             self.index.add_batches([(["a"],)])
 
     def test_a_big_build_is_that_of_plaid_index(self) -> None:
@@ -435,7 +435,7 @@ os.execv({find_binary(None)!r}, sys.argv)
                 self.assertEqual(len(index), 40)
                 self.assertEqual(index.search(docs[3], 1)[0]["id"], "3")
             os.symlink("../snapshot", f"{folder}/snapshot/round")
-            with Index(None) as index, self.assertRaisesRegex(ValueError, "a link to a folder that it is in"):
+            with Index(None) as index, self.assertRaisesRegex(ValueError, "a link to a folder that contains it"):
                 index.load(f"{folder}/snapshot")
 
     def test_load_takes_the_ids_of_pylate(self) -> None:

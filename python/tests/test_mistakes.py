@@ -156,7 +156,7 @@ class Mistakes(unittest.TestCase):
         """Every public method of an index is in the table, or has no parameters."""
         for name, method in inspect.getmembers(Index, inspect.isfunction):
             twin = name[0] == "a" and hasattr(Index, name[1:])
-            if name == "add_images":  # needs a model; test_images has it
+            if name == "add_images":  # needs a model; test_page_models has it
                 continue
             if name[0] != "_" and not twin and len(inspect.signature(method).parameters) > 1:
                 self.assertIn(name, CALLS)

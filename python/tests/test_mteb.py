@@ -24,7 +24,7 @@ class Backend(unittest.TestCase):
 
     def test_searches(self) -> None:
         backend = PlaidSearchIndex()
-        with self.assertRaisesRegex(ValueError, "comes before search"):
+        with self.assertRaisesRegex(ValueError, "call add_documents before search"):
             backend.search(self.queries, 3, None)
         backend.add_documents(self.docs[:40], self.ids[:40])
         backend.add_documents(self.docs[40:], iter(self.ids[40:]))
@@ -50,7 +50,7 @@ class Backend(unittest.TestCase):
         best = ranking(self.queries[0], {i: self.docs[30 + i] for i in range(10)})
         self.assertEqual(places[0][0], best[0][1])  # the place in the list of this query
         self.assertAlmostEqual(scores[0][0], best[0][0], delta=0.01 * len(self.queries[0]))
-        with self.assertRaisesRegex(KeyError, "'nobody', which is to be ranked for query 'q0'"):
+        with self.assertRaisesRegex(KeyError, "'nobody', in top_ranked of query 'q0'"):
             backend.search(self.queries[:1], 3, None, {"q0": ["nobody"]}, {0: "q0"})
         with self.assertRaisesRegex(ValueError, "query_idx_to_id"):
             backend.search(self.queries[:1], 3, None, {"q0": []})

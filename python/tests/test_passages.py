@@ -67,7 +67,7 @@ class Passages(unittest.TestCase):
 
     def test_passages_in_a_row(self) -> None:
         docs = joined(parts("page", 0, 1), plain("a"), parts("page", 2))
-        with self.assertRaisesRegex(ValueError, "passages of document 'page' are not in a row: 'page#2'"):
+        with self.assertRaisesRegex(ValueError, "passages of document 'page' are not next to each other: 'page#2'"):
             self.index.add_documents(*docs, batch_size=2)
         self.assertEqual(len(self.index), 0)
 
@@ -105,7 +105,7 @@ class Passages(unittest.TestCase):
 
     def test_a_document_that_returns(self) -> None:
         for wait in (True, False):
-            with self.assertRaisesRegex(ValueError, "passages of document 'page' are not in a row: 'page#2'"):
+            with self.assertRaisesRegex(ValueError, "passages of document 'page' are not next to each other: 'page#2'"):
                 self.index.add_batches([joined(parts("page", 0, 1), plain("a")), parts("page", 2, 3)], wait=wait)
             self.assertEqual((len(self.index), self.stored("page")), (2, [0, 1]))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from plaid_ir import Index, RequestError, _images, delete_index
 
-from .test_images import Folder, needs_pillow, picture
+from .image_files import Folder, needs_pillow, picture
 
 
 @needs_pillow
@@ -19,11 +19,11 @@ class Deleting(Folder):
         with Index("indexes", "docs") as index:
             kept = index._connection.pictures
             assert kept is not None
-            index.add_documents(ids, [np.eye(4)] * 4, [{"image": kept.keep(i, picture()), "n": n} for n, i in enumerate(ids)])
+            index.add_documents(ids, [np.eye(4)] * 4, [{"image": kept.store(i, picture()), "n": n} for n, i in enumerate(ids)])
             own = self.write("indexes/.images/docs/own.jpg", b"")
 
             def there() -> set[str]:
-                return {i for i in ids if kept.find(_images._picture_name(i))}
+                return {i for i in ids if kept.find(_images._picture_path(i))}
 
             self.assertEqual((index.delete(where="n = 1"), there()), (1, {"a#1", "b", "c"}))
             self.assertEqual((index.delete(["b", "nobody"]), there()), (1, {"a#1", "c"}))

@@ -12,7 +12,7 @@ import numpy as np
 
 from plaid_ir import Index, RequestError
 from plaid_ir._arrays import Body, read_tensors, tensors_body, to_array, to_float32, to_matrices
-from plaid_ir._http import _in_blocks, _send_pieces
+from plaid_ir._http import _join_pieces, _send_pieces
 
 from .common import DIM, maxsim, unit
 
@@ -117,7 +117,7 @@ class Wire(unittest.TestCase):
         lib = importlib.util.find_spec("safetensors")
         matrices = [np.arange(6, dtype="<f4").reshape(2, 3), np.zeros((0, 3), "<f4"), np.ones((1, 3), "<f4")]
         body = tensors_body(matrices, {"a": "ü"}, np.ones((2, 3), "<f2"))
-        raw = b"".join(_in_blocks(body.pieces))
+        raw = b"".join(_join_pieces(body.pieces))
         self.assertEqual((len(raw), body.media_type), (body.size, "application/safetensors"))
         if lib is None:
             return
@@ -132,7 +132,7 @@ class Wire(unittest.TestCase):
     def test_blocks(self) -> None:
         rng = np.random.default_rng(1)
         pieces = [bytes(rng.integers(0, 256, n, dtype="u1")) for n in (0, 5, 300_000, 31 << 10, 40 << 10, *[20_000] * 40)]
-        blocks = list(_in_blocks([memoryview(p) for p in pieces]))
+        blocks = list(_join_pieces([memoryview(p) for p in pieces]))
         self.assertEqual(b"".join(blocks), b"".join(pieces))
         self.assertLess(len(blocks), 10)
 

@@ -122,11 +122,11 @@ class Listing(unittest.TestCase):
             self.assertEqual(found.ids, ["d10", "d11", "d12", "d13"])
             self.assertEqual([row["n"] for row in found], [10, 11, 12, 13])
             self.assertEqual(index.get(["d2", "d0", "d2"]).ids, ["d2", "d0", "d2"])
-            with self.assertRaisesRegex(TypeError, "one of the two"):
+            with self.assertRaisesRegex(TypeError, "either ids or a condition"):
                 index.get()
-            with self.assertRaisesRegex(TypeError, "one of the two"):
+            with self.assertRaisesRegex(TypeError, "either ids or a condition"):
                 index.get("d1", where="n = 1")
-            with self.assertRaisesRegex(TypeError, "limit goes with"):
+            with self.assertRaisesRegex(TypeError, "limit needs a condition"):
                 index.get("d1", limit=1)
             self.assertEqual(asyncio.run(index.aget(where="n < 2")).ids, ["d0", "d1"])
 

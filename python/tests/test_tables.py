@@ -13,7 +13,7 @@ import numpy as np
 
 from plaid_ir import Documents, Facets, Hits, Index, Results
 from plaid_ir._arrays import to_float32, to_matrices
-from plaid_ir._frames import BOOL, FLOAT, FLOAT32, INT, NULL, TEXT, UINT, Columns, Kind, as_kind, kind_of
+from plaid_ir._frames import BOOL, FLOAT, FLOAT32, INT, NULL, TEXT, UINT, Columns, Kind, to_kind, infer_kind
 
 EYE = np.eye(4, dtype=np.float32)
 
@@ -34,7 +34,7 @@ class Vectors(unittest.TestCase):
         self.same([list(two)], [want])  # a list of masked tokens
         self.same([np.ma.masked_array(EYE)], [EYE])
         self.same([np.ma.masked_array(EYE, mask=True), EYE], [EYE[:0], EYE])
-        with self.assertRaisesRegex(ValueError, "^document 1: token 2 is masked in part"):
+        with self.assertRaisesRegex(ValueError, "^document 1: token 2 is partly masked"):
             to_matrices([EYE, np.ma.masked_array(EYE, mask=np.eye(4)[::-1] * [0, 1, 0, 0])], "document")
         with Index(None) as index:
             index.add_documents(["a"], [two])
@@ -60,7 +60,7 @@ class Vectors(unittest.TestCase):
     def test_what_is_wrong_is_named(self) -> None:
         for error, want, given in (
             (ValueError, "^document 1, token 1 has dimension 1, those before it 2", [[[1, 2]], [[1, 2], [3]]]),
-            (ValueError, "^document 1, token 1: there is no vector", [[[1, 2]], [[1, 2], None]]),
+            (ValueError, "^document 1, token 1: the vector is missing", [[[1, 2]], [[1, 2], None]]),
             (TypeError, "^document 1: vectors are numbers, not <U1", [EYE, [["a"]]]),
             (TypeError, "^document 0: vectors are numbers, not complex128", [np.ones((2, 2), complex)]),
             (TypeError, "^document 1 is of type str; want a matrix", [EYE, "x"]),
@@ -142,8 +142,8 @@ class Lists(unittest.TestCase):
             ([EYE[:1], None], Kind("list", Kind("list", FLOAT32)), [[[1, 0, 0, 0]], None]), ([EYE[:1], 1], TEXT, ["[[1.0,0.0,0.0,0.0]]", "1"]),
         ):  # fmt: skip
             with self.subTest(str(values)):
-                self.assertEqual(kind_of(values), kind)
-                got = [as_kind(v, kind) for v in values]
+                self.assertEqual(infer_kind(values), kind)
+                got = [to_kind(v, kind) for v in values]
                 self.assertEqual((got, [type(v) for v in got]), (want, [type(v) for v in want]))
         self.assertEqual(Columns([], {"id": NULL, "n": INT}).kinds, {"id": NULL, "n": INT})
 

@@ -82,7 +82,7 @@ class Texts(unittest.TestCase):
             self.index.search(vectors)
         with self.assertRaisesRegex(TypeError, "k is '3'"):
             self.index.search("a", k="3")
-        with self.assertRaisesRegex(ValueError, "no query"):
+        with self.assertRaisesRegex(ValueError, "neither a query nor keywords"):
             self.index.search()
 
     def test_words(self) -> None:
@@ -97,10 +97,10 @@ class Texts(unittest.TestCase):
         self.assertEqual(self.index.search("who barks?", hybrid=True, fusion="rrf", k=1)[0]["id"], "dogs")
         self.assertEqual(self.index.search(keywords="of", where={"n": 3})[0]["id"], "cells")
         for want, options in (
-            ("share", {"query": "a", "hybrid": 2}),
-            ("joins", {"query": "a", "keywords": "b"}),
-            ("there is none", {"keywords": "b", "hybrid": True}),
-            ("not known", {"query": np.eye(128), "keywords": True}),
+            ("weight", {"query": "a", "hybrid": 2}),
+            ("combines them", {"query": "a", "keywords": "b"}),
+            ("pass a query, too", {"keywords": "b", "hybrid": True}),
+            ("needs queries that are texts", {"query": np.eye(128), "keywords": True}),
         ):
             with self.subTest(want), self.assertRaisesRegex(ValueError, want):
                 self.index.search(**options)
@@ -201,7 +201,7 @@ class Texts(unittest.TestCase):
     def test_long_texts(self) -> None:
         long = "Owls hunt at night. " * 200
         with Index(None, model=MODEL) as index:
-            with self.assertWarnsRegex(UserWarning, r"cut, since the model does not read all of them: 1\. \d+ tokens .*window=N"):
+            with self.assertWarnsRegex(UserWarning, r"truncated: 1\. \d+ tokens .*window=N"):
                 index.add_texts([long, "bees fly"], ["owls", "bees"])
             for asking in (
                 lambda: index.encode([long]),
@@ -212,7 +212,7 @@ class Texts(unittest.TestCase):
                 lambda: index.rerank(long, ["owls"]),
                 lambda: index.rerank("owls", ["bees", long]),
             ):
-                with self.assertWarnsRegex(UserWarning, r"does not read all of them: 1\. \d+ tokens") as w:
+                with self.assertWarnsRegex(UserWarning, r"truncated: 1\. \d+ tokens") as w:
                     asking()
                 self.assertEqual((w.filename, len(w.warnings)), (__file__, 1))
             with warnings.catch_warnings():
@@ -250,7 +250,7 @@ class Texts(unittest.TestCase):
             index.add_texts((f"text {i}" for i in range(7)), batch_size=3, progress=lambda *x: told.append(x))
             self.assertEqual(told, [(3, None), (6, None), (7, None)])
             self.assertEqual(index.ids(), list(range(7)))
-            with self.assertRaisesRegex(ValueError, "name the new ones"):
+            with self.assertRaisesRegex(ValueError, "give ids for the new ones"):
                 index.add_texts(["a"])
             with self.assertRaisesRegex(ValueError, "2 texts and 1 ids"):
                 index.add_texts(["a", "b"], [9])
@@ -309,7 +309,7 @@ class Texts(unittest.TestCase):
                 index.add_texts((t for t in texts), ids, pool_factor=3)
                 self.assertEqual((index.stats()["nbits"], index.stats()["tokens"]), (4, tokens))
             with Index(None, model=MODEL) as index:
-                with self.assertRaisesRegex(ValueError, "id '3' is there twice"):
+                with self.assertRaisesRegex(ValueError, "id '3' is given twice"):
                     index.add_texts((t for t in texts[:9] + texts[:1]), [*ids[:9], "3"], batch_size=4)
                 index.add_texts((t for t in texts[:9] + texts[:1]), iter([*ids[:9], "3"]), batch_size=4)
                 self.assertEqual((len(index), index.get("3")[0]["text"]), (9, texts[0]))
@@ -387,11 +387,11 @@ class Texts(unittest.TestCase):
         two = ["who sleeps?", "who barks?"]
         self.assertEqual(self.index.search_batch((q for q in two), 2), self.index.search_batch(two, 2))  # type: ignore[arg-type]
         for none in (float("nan"), float("inf"), -float("inf")):
-            with self.assertRaisesRegex(ValueError, f"^min_score is {none}; want a number"):
+            with self.assertRaisesRegex(ValueError, f"^min_score is {none}; want a finite number"):
                 self.index.search("a", min_score=none)
         with self.assertRaisesRegex(TypeError, "^offset is 1.0; want a whole number"):
             self.index.search("a", offset=1.0)  # type: ignore[arg-type]
-        with self.assertWarnsRegex(UserWarning, "ask shorter queries, or raise the query length: query_length in the model's folder"):
+        with self.assertWarnsRegex(UserWarning, "ask shorter queries, or raise query_length in the model's folder"):
             self.index.search("who sleeps " * 60)
 
     def test_texts_and_ids_that_are_none(self) -> None:

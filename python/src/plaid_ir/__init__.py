@@ -1,8 +1,8 @@
 """An index for late-interaction (ColBERT-style, multi-vector) retrieval.
 
-A document is a matrix of token vectors, [tokens, dim], and so is a query. The score
-of a document is MaxSim: for each vector of the query the largest inner product with a
-vector of the document, summed up.
+A document is a matrix of token vectors, [tokens, dim], and so is a query. Documents are
+ranked by MaxSim: for each vector of the query, the largest inner product with a vector
+of the document; the score is the sum of these.
 
     from plaid_ir import Index
 
@@ -10,9 +10,8 @@ vector of the document, summed up.
         index.add_documents(["a", "b"], [matrix_a, matrix_b])
         results = index([query], k=10)      # [[{"id": "a", "score": 12.3}, ...]]
 
-`Index` has the interface of PyLate's indexes. The work is done by the program plaid,
-which comes with this package: it runs as long as an index is open, or somewhere else
-(`Index(url=...)`).
+`Index` has the interface of PyLate's indexes. The program plaid does the work. It comes
+with this package and runs while an index is open; with `Index(url=...)` it runs elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ __all__ = [
     "PlaidError", "Region", "RequestError", "Results", "ServiceError", "Span", "__version__", "delete_index",
     "list_indexes",
 ]  # fmt: skip
-#: Modules of the names that are neither errors nor results.
+#: The modules that define names other than errors and results.
 _MODULES = {
     "Explanation": "_explanation", "Index": "_index", "PageModel": "_page_model", "Region": "_heatmap",
     "delete_index": "_indexes", "list_indexes": "_indexes",
@@ -43,7 +42,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # The command line needs no numpy: a name is imported when it is asked for.
+    # Names are imported on first use, since the command line works without numpy.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

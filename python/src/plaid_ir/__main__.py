@@ -12,7 +12,7 @@ from ._binary import find_binary
 def main() -> None:
     try:
         binary = find_binary(None)
-        if os.name == "nt":  # where exec ends the process before its child has
+        if os.name == "nt":  # exec on Windows ends this process before the program ends
             sys.exit(subprocess.run([binary, *sys.argv[1:]]).returncode)
         os.execv(binary, ["plaid", *sys.argv[1:]])
     except OSError as e:

@@ -1,4 +1,4 @@
-"""Vectors: from the outputs of encoders to arrays, and from arrays to the body of a request and back."""
+"""Converts the outputs of encoders to arrays, arrays to the body of a request, and answers to arrays."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Protocol, Seque
 import numpy as np
 import numpy.typing as npt
 
-from ._checks import wrong_type
+from ._checks import unexpected_type
 from ._metadata import is_missing
-from ._tables import lists_of, vectors_of
+from ._tables import to_numbers, column_vectors
 
 #: A float matrix, [tokens, dim].
 Matrix: TypeAlias = npt.NDArray[Any]
 
-#: The vectors of a text or a document, [tokens, dim].
+#: The float32 vectors of a text or a document, [tokens, dim].
 Vectors: TypeAlias = npt.NDArray[np.float32]
 
 
 class Tensor(Protocol):
-    """A tensor of torch, on any device."""
+    """A torch tensor on any device."""
 
     def detach(self) -> Any: ...
 
@@ -37,18 +37,18 @@ Embeddings: TypeAlias = Union[
 
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-#: Bytes of bfloat16, a type that numpy does not have.
+#: Stands for bfloat16, which numpy does not have.
 _BFLOAT16 = np.dtype("V2")
 _OBJECT = np.dtype("O")
-#: numpy's types that go to the service as they are, and their names in safetensors.
+#: The types that are sent to the service unchanged, and their names in safetensors.
 _TYPES = {"<f2": "F16", "<f4": "F32", "|V2": "BF16"}
-_AS_THEY_ARE = frozenset(map(np.dtype, ("<f2", "<f4")))
+_UNCHANGED_TYPES = frozenset(map(np.dtype, ("<f2", "<f4")))
 #: The media type of safetensors files.
 TENSORS = "application/safetensors"
 
 
 class Body(NamedTuple):
-    """The body of a request in pieces."""
+    """The body of a request, in pieces that need not be joined."""
 
     pieces: Iterable[bytes | memoryview]
     size: int
@@ -56,8 +56,10 @@ class Body(NamedTuple):
 
 
 def to_json(value: Any) -> bytes:
-    """JSON without escapes for letters that are not ASCII: metadata is stored as it is written, and lists are compared
-    by their text."""
+    """Encodes a value as JSON without escaping non-ASCII letters.
+
+    The service stores metadata as it is written, and compares lists by their text.
+    """
     try:
         return _JSON.encode(value).encode()
     except UnicodeEncodeError:  # half of a character, which the service refuses and names
@@ -65,9 +67,11 @@ def to_json(value: Any) -> bytes:
 
 
 def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
-    """An array of anything that numpy takes, or of a torch tensor on any device. float16, bfloat16 and float32 share
-    memory with it where they can; all other types become float32. With ``unit`` only the directions of vectors count,
-    and those whose numbers are all too small for float32 are scaled."""
+    """Converts vectors to a contiguous array. Accepts all that numpy accepts, and torch tensors on any device.
+
+    float16, bfloat16 and float32 are not copied if possible; other types become float32. ``unit`` means that only the
+    directions of vectors count: then vectors whose numbers are all too small for float32 are scaled up.
+    """
     if cast("Any", type(x)) is np.ndarray and x.dtype.str in _TYPES:
         return np.ascontiguousarray(x)
     is_bfloat16 = False
@@ -83,89 +87,96 @@ def to_array(x: Any, unit: bool = True) -> npt.NDArray[Any]:
             x = x.float()
         x = x.numpy()
     a = np.asarray(x)
-    # That of ml_dtypes is known by its name, which takes numpy longer than all the rest.
+    # The bfloat16 of ml_dtypes is recognized by its name. Reading it is slow, and so comes last.
     if is_bfloat16 or a.dtype.kind == "V" and (a.dtype == _BFLOAT16 or a.dtype.name == "bfloat16"):
         return np.ascontiguousarray(a).view(_BFLOAT16)
     if a.dtype.kind not in "fiu" and not a.dtype.name.startswith("float"):  # the small types of ml_dtypes
         raise TypeError(f"vectors are numbers, not {a.dtype}")
     if a.dtype.str not in _TYPES:
         if a.dtype.kind == "f" and a.dtype.itemsize > 4 and a.size:
-            a = _without_underflow(a, unit)
-        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, and is refused
+            a = _scale_up_tiny(a, unit)
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which the service refuses
             a = a.astype("<f4")
     return np.ascontiguousarray(a)
 
 
-def _without_underflow(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
-    """Vectors of more than 32 bits a number, scaled by powers of two where float32 would make zeros of them."""
+def _scale_up_tiny(a: npt.NDArray[Any], unit: bool) -> npt.NDArray[Any]:
+    """Scales vectors by powers of two if all of their numbers would become zero in float32."""
     largest = np.abs(a).max(axis=-1, keepdims=True, initial=0)
     lost = (largest > 0) & (largest < 2.0**-126)
     if not unit:
         if lost.any():
             token = int(np.flatnonzero(lost.ravel())[0])
-            raise ValueError(f"token {token} has only numbers below 1.2e-38, which float32 does not hold: scale them")
+            raise ValueError(f"token {token} has only numbers below 1.2e-38, too small for float32: scale them up")
         return a
     return np.ldexp(a, np.where(lost, -np.frexp(np.where(lost, largest, 1))[1], 0)) if lost.any() else a
 
 
 def to_float32(m: Matrix) -> Vectors:
-    """A matrix as numbers that numpy calculates with."""
+    """Converts a matrix to float32."""
     if m.dtype == _BFLOAT16:
         return (m.view("<u2").astype("<u4") << 16).view("<f4")
     return m.astype("<f4", copy=False)
 
 
-def _number_of_axes(x: Any) -> int:
+def _count_axes(x: Any) -> int:
     if isinstance(x, (list, tuple, np.ndarray)) and getattr(cast("Any", x), "dtype", _OBJECT) == _OBJECT:
-        return 1 + _number_of_axes(next((v for v in cast("Iterable[Any]", x) if not _is_empty(v)), None))
+        return 1 + _count_axes(next((v for v in cast("Iterable[Any]", x) if not _is_empty(v)), None))
     ndim = getattr(cast("Any", x), "ndim", None)
     return 0 if ndim is None else int(ndim)
 
 
-def _without_padding(m: Matrix) -> Matrix:
-    """The rows up to the last that is not zero: encoders pad batches with zeros."""
-    m_or_bits = _bits(m)
+def _drop_padding(m: Matrix) -> Matrix:
+    """Removes rows of zeros at the end, with which encoders pad batches."""
+    m_or_bits = _nonzero_bits(m)
     if len(m) and m_or_bits[-1].any():
         return m
     used = np.flatnonzero(m_or_bits.any(axis=1))
     return m[: used[-1] + 1] if len(used) else m[:0]
 
 
-def _bits(m: Matrix) -> Matrix:
-    """Numbers that are zero where those of an array are."""
+def _nonzero_bits(m: Matrix) -> Matrix:
+    """Returns an array that is zero exactly where ``m`` is, for types that numpy cannot compare."""
     return m if m.dtype != _BFLOAT16 else m.view("<u2") & 0x7FFF
 
 
 def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Matrix]:
-    """The matrices of documents or queries: from a list of matrices, one matrix [tokens, dim], a padded array
-    [documents, tokens, dim], whose last rows of zeros are left out, or a column of a table, where a list of numbers is
-    a matrix of one row. ``what`` names them in errors. A matrix of a document may have no rows. ``unit``: see
-    `to_array`."""
+    """Returns the matrices of documents or queries, all of one dimension and type.
+
+    ``embeddings`` is one of:
+
+    - a list of matrices;
+    - one matrix [tokens, dim];
+    - a padded array [documents, tokens, dim], whose rows of zeros at the end of a document are removed;
+    - a column of a table, in which a list of numbers is a matrix with one row.
+
+    ``what`` names them in errors. Only documents may have no rows. For ``unit`` see `to_array`.
+    """
     if type(embeddings) is np.ndarray and embeddings.ndim == 2 and embeddings.dtype.str in _TYPES and embeddings.size:
         return [np.ascontiguousarray(embeddings)]
-    rows = vectors_of(embeddings, what)
-    axes = _number_of_axes(embeddings) if rows is None else 3
+    rows = column_vectors(embeddings, what)
+    axes = _count_axes(embeddings) if rows is None else 3
     if rows is not None:
-        matrices = [_document(m, what, i, unit, True) for i, m in enumerate(rows)]
+        matrices = [_to_matrix(m, what, i, unit, True) for i, m in enumerate(rows)]
     elif isinstance(embeddings, (list, tuple)):
         if not embeddings:
             return []
         if axes == 2 and not hasattr(embeddings[0], "ndim") and not _is_empty(embeddings[0]):  # numbers: one matrix
-            matrices = [_document(embeddings, what, 0, unit)]
+            matrices = [_to_matrix(embeddings, what, 0, unit)]
         elif axes == 2:
             raise ValueError(f"{what} 0 has one axis; want matrices, [tokens, dim]")
         else:
-            matrices = [_document(m, what, i, unit) for i, m in enumerate(embeddings)]
+            matrices = [_to_matrix(m, what, i, unit) for i, m in enumerate(embeddings)]
     elif axes == 3 and not np.ma.isMaskedArray(embeddings) and getattr(embeddings, "itemsize", 0) <= 4:
-        matrices = [_without_padding(m) for m in to_array(embeddings, unit)]
+        matrices = [_drop_padding(m) for m in to_array(embeddings, unit)]
     elif axes == 2:
-        matrices = [_document(embeddings, what, 0, unit)]
+        matrices = [_to_matrix(embeddings, what, 0, unit)]
     elif not hasattr(embeddings, "__iter__"):
-        raise wrong_type(f"{what} 0", embeddings, "a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
+        raise unexpected_type(f"{what} 0", embeddings, "a matrix, [tokens, dim]" + ", or a text" * (what == "query"))
     else:  # any other sequence
-        matrices = [_document(m, what, i, unit) for i, m in enumerate(cast("Any", embeddings))]
+        matrices = [_to_matrix(m, what, i, unit) for i, m in enumerate(cast("Any", embeddings))]
         if axes == 3:
-            matrices = [_without_padding(m) for m in matrices]
+            matrices = [_drop_padding(m) for m in matrices]
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ValueError(f"{what} {i} has {m.ndim} axes; want a matrix, [tokens, dim]")
@@ -173,37 +184,37 @@ def to_matrices(embeddings: Embeddings, what: str, unit: bool = True) -> list[Ma
             raise ValueError(f"{what} {i} has vectors of dimension 0")
         if m.shape[0] == 0 and what != "document":
             raise ValueError(f"{what} {i} has no vectors")
-    return alike(matrices, what)
+    return to_uniform(matrices, what)
 
 
-def _document(given: Any, what: str, position: int, unit: bool, one_vector: bool = False) -> Matrix:
-    """The matrix of one document. With ``one_vector`` a list of numbers is one of one row."""
-    if type(given) is np.ndarray and given.ndim == 2 and given.dtype in _AS_THEY_ARE:
+def _to_matrix(given: Any, what: str, position: int, unit: bool, one_vector: bool = False) -> Matrix:
+    """Returns the matrix of one document or query. With ``one_vector`` a list of numbers is a matrix with one row."""
+    if type(given) is np.ndarray and given.ndim == 2 and given.dtype in _UNCHANGED_TYPES:
         return np.ascontiguousarray(given)
     if type(given) is not np.ndarray:
-        given = lists_of(given)
+        given = to_numbers(given)
         if _is_empty(given) or is_missing(given):
-            return _empty()
+            return _empty_matrix()
         if isinstance(given, (str, bytes)) or not (hasattr(given, "__len__") or hasattr(given, "ndim")):
-            raise wrong_type(f"{what} {position}", given, "a matrix, [tokens, dim]")
+            raise unexpected_type(f"{what} {position}", given, "a matrix, [tokens, dim]")
     try:
         if isinstance(given, (list, np.ndarray)) and getattr(cast("Any", given), "dtype", _OBJECT) == _OBJECT:
             rows: list[Any] = list(cast("Any", given))
             given = rows
-            given = _stacked([lists_of(row) for row in rows])
+            given = _stack_tokens([to_numbers(row) for row in rows])
         if isinstance(given, np.ma.MaskedArray):
-            given = _without_masked(given)
+            given = _drop_masked(given)
         m = to_array(given, unit)
     except (TypeError, ValueError) as e:
-        raise type(e)(f"{what} {position}{_fault_of(given) or f': {e}'}") from None
+        raise type(e)(f"{what} {position}{_describe_fault(given) or f': {e}'}") from None
     if m.ndim == 1 and one_vector:
-        return m[None] if len(m) else _empty()
-    # PyLate pads like this: a list of [1, tokens, dim].
-    return _without_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m
+        return m[None] if len(m) else _empty_matrix()
+    # PyLate returns a list of padded arrays [1, tokens, dim].
+    return _drop_padding(m[0]) if m.ndim == 3 and len(m) == 1 else m
 
 
-def _stacked(rows: list[Any]) -> Any:
-    """A list of tokens that are arrays or tensors as one array; a list of other things as it is."""
+def _stack_tokens(rows: list[Any]) -> Any:
+    """Joins token vectors that are arrays or tensors into one array. Returns other lists unchanged."""
     if not any(hasattr(row, "ndim") for row in rows):
         return rows
     if any(map(np.ma.isMaskedArray, rows)):
@@ -212,14 +223,14 @@ def _stacked(rows: list[Any]) -> Any:
     return np.stack([np.asarray(row.tolist()) if row.dtype == _OBJECT else row for row in tensors])
 
 
-def _fault_of(given: Any) -> str:
-    """The fault of the first token of a list that differs from those before it."""
+def _describe_fault(given: Any) -> str:
+    """Describes the first token of a list that is missing or has another dimension. Returns "" for other lists."""
     if not isinstance(given, (list, tuple)):
         return ""
     rows = cast("list[Any]", given)
     for t, row in enumerate(rows):
         if row is None:
-            return f", token {t}: there is no vector"
+            return f", token {t}: the vector is missing"
         if not hasattr(row, "__len__"):
             return ""
         if len(row) != len(rows[0]):
@@ -227,20 +238,20 @@ def _fault_of(given: Any) -> str:
     return ""
 
 
-def _without_masked(given: Any) -> Any:
-    """A masked array without the tokens that are masked."""
+def _drop_masked(given: Any) -> Any:
+    """Removes masked tokens from a masked array."""
     if given.ndim == 3 and len(given) == 1:
-        return _without_masked(given[0])
+        return _drop_masked(given[0])
     mask = np.ma.getmaskarray(given)
-    gone = mask.all(axis=-1)
-    if (mask.any(axis=-1) & ~gone).any():
-        token = int(np.flatnonzero((mask.any(axis=-1) & ~gone).ravel())[0])
-        raise ValueError(f"token {token} is masked in part: mask all of it, which leaves it out, or nothing")
-    return np.asarray(given.data)[~gone] if given.ndim > 1 else np.asarray(given.data)
+    masked = mask.all(axis=-1)
+    if (mask.any(axis=-1) & ~masked).any():
+        token = int(np.flatnonzero((mask.any(axis=-1) & ~masked).ravel())[0])
+        raise ValueError(f"token {token} is partly masked: mask all of its numbers, which removes the token, or none")
+    return np.asarray(given.data)[~masked] if given.ndim > 1 else np.asarray(given.data)
 
 
-def _empty() -> Matrix:
-    """The matrix of a document without vectors, whose dimension `alike` sets."""
+def _empty_matrix() -> Matrix:
+    """Returns the matrix of a document without vectors. `to_uniform` sets its dimension."""
     return np.zeros((0, 0), dtype="<f4")
 
 
@@ -248,16 +259,16 @@ def _is_empty(m: Any) -> bool:
     return m is None or isinstance(m, (list, tuple)) and not m
 
 
-def without_vectors(count: int) -> list[Matrix]:
-    """The matrices of documents without vectors."""
-    return [_empty()] * count
+def empty_matrices(count: int) -> list[Matrix]:
+    """Returns the matrices of documents without vectors."""
+    return [_empty_matrix()] * count
 
 
-def alike(matrices: list[Matrix], what: str) -> list[Matrix]:
-    """Matrices as those of one request: of one dimension, which they must have, and of one type of numbers."""
+def to_uniform(matrices: list[Matrix], what: str) -> list[Matrix]:
+    """Converts matrices to one type for a request. Raises ValueError if their dimensions differ."""
     first = next(((i, m) for i, m in enumerate(matrices) if len(m)), None)
     if first is None:
-        return without_vectors(len(matrices))
+        return empty_matrices(len(matrices))
     for i, m in enumerate(matrices):
         if len(m) and m.shape[1] != first[1].shape[1]:
             raise ValueError(f"{what} {i} has dimension {m.shape[1]}, {what} {first[0]} has {first[1].shape[1]}")
@@ -267,7 +278,7 @@ def alike(matrices: list[Matrix], what: str) -> list[Matrix]:
 
 
 def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Body | Mapping[str, Any]:
-    """The request of documents: without any vectors there is no dimension, and it is plain JSON."""
+    """Returns the request that stores documents. If none of them has vectors, it is JSON."""
     if any(len(m) for m in matrices):
         return tensors_body(matrices, request)
     return {"documents": [{"embeddings": []} for _ in matrices], **request}
@@ -276,9 +287,11 @@ def documents_body(matrices: Sequence[Matrix], request: Mapping[str, Any]) -> Bo
 def tensors_body(
     matrices: Sequence[Matrix] | None, request: Mapping[str, Any] | None, query: Matrix | None = None
 ) -> Body:
-    """A safetensors file of the vectors as they lie in memory, the number of vectors of each matrix, and the request
-    as JSON; ``query`` has the vectors of the only query of a route. The vectors come last: the service uses them while
-    they come."""
+    """Returns a request as a safetensors file, without copying vectors.
+
+    The file has the vectors, the number of vectors of each matrix, and ``request`` as JSON. ``query`` has the vectors
+    of a single query. The vectors come last, so that the service can process them while it receives them.
+    """
     entries: list[str] = []
     head: list[bytes | memoryview] = []
     lengths = [len(m) for m in matrices or ()]
@@ -294,29 +307,29 @@ def tensors_body(
         head.append(struct.pack(f"<{len(lengths)}q", *lengths))
     if request is not None:
         text = to_json(request)
-        text += b" " * (-len(text) % 8)  # so that what follows is aligned
+        text += b" " * (-len(text) % 8)  # aligns the next tensor
         add("request", "U8", str(len(text)), len(text))
         head.append(text)
     if query is not None:
         add("query", _TYPES[query.dtype.str], f"{query.shape[0]},{query.shape[1]}", query.nbytes)
-        head.append(_bytes_of(query))
+        head.append(_to_bytes(query))
     vectors: list[memoryview] = []
     if matrices is not None:
         shape = f"{sum(lengths)},{matrices[0].shape[1]}"
         add("vectors", _TYPES[matrices[0].dtype.str], shape, sum(m.nbytes for m in matrices))
-        vectors = [_bytes_of(m) for m in matrices if len(m)]
+        vectors = [_to_bytes(m) for m in matrices if len(m)]
     header = ("{" + ",".join(entries) + "}").encode()
     header += b" " * (-len(header) % 8)
     start = b"".join([struct.pack("<Q", len(header)), header, *head])
     return Body([start, *vectors], 8 + len(header) + offset, TENSORS)
 
 
-def _bytes_of(m: Matrix) -> memoryview:
+def _to_bytes(m: Matrix) -> memoryview:
     return m.view("u1").data.cast("B")
 
 
 def read_tensors(body: bytes) -> dict[str, Any]:
-    """The JSON of an answer that is a safetensors file. ``vectors`` in it has the matrices, which can be written to."""
+    """Decodes an answer that is a safetensors file. Its key ``vectors`` has the matrices, which are writable."""
     (size,) = struct.unpack_from("<Q", body)
     tensors = json.loads(body[8 : 8 + size])
 
@@ -332,12 +345,14 @@ def read_tensors(body: bytes) -> dict[str, Any]:
     return answer
 
 
-def batches(
+def split_batches(
     sizes: Sequence[int], max_bytes: int, max_items: int, together: Sequence[str | None] | None = None
 ) -> Iterator[slice]:
-    """Splits items of some sizes into batches within both limits, with at least one item each. Items next to each
-    other for which ``together`` has the same text stay together, and are a batch of their own if they are over a limit
-    themselves."""
+    """Splits items into batches within both limits. A batch has at least one item.
+
+    ``sizes`` has the bytes of each item. Consecutive items with the same text in ``together`` are not split. If they
+    exceed a limit, they are a batch by themselves.
+    """
     begin, total, i = 0, 0, 0
     while i < len(sizes):
         end = i + 1

@@ -1,4 +1,4 @@
-"""Requests about documents, in batches that are not too large."""
+"""Sends and fetches documents, in batches that one request can hold."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from types import TracebackType
 from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from ._arrays import TENSORS, Matrix, Vectors, batches, documents_body
-from ._checks import in_order, several, shown, wrong_type
+from ._arrays import TENSORS, Matrix, Vectors, split_batches, documents_body
+from ._checks import check_ordered, check_iterable, describe_value, unexpected_type
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, RequestError, add_remark, add_to_position, caller_level
-from ._metadata import cells_of, is_missing, passage_of
-from ._tables import items_of
+from ._metadata import count_cells, is_missing, parent_document
+from ._tables import to_items
 
-#: Bytes of the vectors of one request. A request is one transaction.
+#: The largest number of bytes of vectors in one request. A request is one transaction.
 MAX_VECTOR_BYTES = 32 << 20
-#: Bytes of the texts of one request.
+#: The largest number of bytes of texts in one request.
 MAX_TEXT_BYTES = 4 << 20
-#: Queries, or documents that are asked for by id, of one request.
+#: The largest number of queries in one request, and of documents that one request fetches by id.
 MAX_QUERIES = 1000
-#: Documents with vectors of one request.
+#: The largest number of documents with vectors in one request.
 MAX_DOCUMENTS = 10 * MAX_QUERIES
-#: Texts of one request.
+#: The largest number of texts in one request.
 MAX_TEXTS = 128
-#: Bytes of a request that a service takes which is started here.
+#: The largest request, in bytes, that a service accepts if this process starts it.
 MAX_BODY_BYTES = 100 << 20
-#: Bytes of an id.
+#: The largest id, in bytes.
 MAX_ID = 4096
-#: Bytes of all ids of one request.
+#: The largest number of bytes of ids in one request.
 _MAX_ID_BYTES = 1 << 20
-#: Ids of one page of a listing.
+#: The number of ids in one page of a listing.
 _MAX_IDS = 100_000
-#: Ids that a message names.
+#: The number of ids that a message names.
 _MAX_SHOWN = 5
-#: Bytes of an address with ids in it: proxies often refuse more than 8 KiB.
+#: The largest URL with ids in it, in bytes: proxies often refuse more than 8 KiB.
 _MAX_ADDRESS = 6000
 
 
-class Stored:
-    """Counts the documents of a call that are stored, and says so in an error that ends it."""
+class StoredCount:
+    """Counts the stored documents of a call. An error that ends the call reports the count."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ class Stored:
         self.count += len(ids)
         self._last = ids[-1] if ids else self._last
 
-    def __enter__(self) -> Stored:
+    def __enter__(self) -> StoredCount:
         return self
 
     def __exit__(
@@ -61,126 +61,146 @@ class Stored:
         if isinstance(error, PlaidError):
             error.stored = self.count
         if self.count:
-            remark = f"{self.count} of the documents of this call are stored, the last of them {shown(self._last)}"
+            remark = (
+                f"{self.count} of the documents of this call are stored, the last of them {describe_value(self._last)}"
+            )
             add_remark(error, remark)
 
 
-class Run:
-    """Holds the passages of a document back until all of them are there: a document is replaced as a whole, and so has
-    to come in one request."""
+class PassageBuffer:
+    """Collects the passages of a document until all of them have arrived.
+
+    A document is replaced as a whole, so one request must have all of its passages.
+    """
 
     def __init__(self) -> None:
+        #: Matrices or texts.
         self._items: list[Any] = []
         self._rows: list[dict[str, Any]] = []
         self._complete: set[str] = set()
 
     @property
-    def document(self) -> str | None:
-        """The document whose passages are held."""
-        return passage_of(self._rows[0]) if self._rows else None
+    def unfinished_document(self) -> str | None:
+        """The id of the document whose passages are in the buffer; None if it is empty."""
+        return parent_document(self._rows[0]) if self._rows else None
 
-    def push(self, items: Sequence[Any], rows: Sequence[dict[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:
-        """Takes a batch, and returns what is held and the batch without the passages at its end, which may go on.
-        ``rows`` have ids and metadata. A document whose passages are not in a row is an error."""
+    def add_batch(self, items: Sequence[Any], rows: Sequence[dict[str, Any]]) -> tuple[list[Any], list[dict[str, Any]]]:
+        """Adds a batch, and returns the documents that are complete.
+
+        The passages at the end of the batch stay in the buffer, since the next batch may have more of them. ``rows``
+        have ids and metadata. Raises ValueError if the passages of a document are not next to each other.
+        """
         items, rows = [*self._items, *items], [*self._rows, *rows]
-        end, last = len(rows), passage_of(rows[-1]) if rows else None
-        before: str | None = None
+        end, last = len(rows), parent_document(rows[-1]) if rows else None
+        previous: str | None = None
         for row in rows:
-            document = passage_of(row)
-            if before is not None and document != before:
-                self._complete.add(before)
+            document = parent_document(row)
+            if previous is not None and document != previous:
+                self._complete.add(previous)
             if document is not None and document in self._complete:
                 raise ValueError(
-                    f"passages of document {shown(document)} are not in a row: {shown(row['_id'])} comes after others. "
-                    "Give all passages of a document one after another, since a document is replaced as a whole"
+                    f"passages of document {describe_value(document)} are not next to each other: "
+                    f"{describe_value(row['_id'])} comes after another document. Give all passages of a document "
+                    "one after another, since a document is replaced as a whole"
                 )
-            before = document
-        while last is not None and end > 0 and passage_of(rows[end - 1]) == last:
+            previous = document
+        while last is not None and end > 0 and parent_document(rows[end - 1]) == last:
             end -= 1
         self._items, self._rows = items[end:], rows[end:]
         return items[:end], rows[:end]
 
-    def end(self) -> tuple[list[Any], list[dict[str, Any]]]:
-        """Returns what is held."""
+    def flush(self) -> tuple[list[Any], list[dict[str, Any]]]:
+        """Empties the buffer, and returns the documents that were in it."""
         items, rows = self._items, self._rows
         self._items, self._rows = [], []
         return items, rows
 
 
-def document_batches(
+def split_documents(
     connection: Connection, sizes: Sequence[int], rows: Sequence[Mapping[str, Any]], max_bytes: int, max_items: int
 ) -> list[slice]:
-    """Splits documents of some sizes into batches of one request, and never the passages of one document.
-    ``rows`` have ids and metadata."""
-    together = [passage_of(row) for row in rows]
-    parts = list(batches(sizes, max_bytes, max_items, together))
-    for part in parts:
-        size = sum(sizes[part])
-        # The limits of other services are not known: they refuse the request.
-        if connection.service is not None and size > MAX_BODY_BYTES and part.stop - part.start > 1:
+    """Splits documents into batches, each for one request, without splitting the passages of a document.
+
+    ``sizes`` are in bytes. ``rows`` have ids and metadata.
+    """
+    parents = [parent_document(row) for row in rows]
+    batches = list(split_batches(sizes, max_bytes, max_items, parents))
+    for batch in batches:
+        size = sum(sizes[batch])
+        # The limits of a service at a url are not known: it refuses a request that is too large.
+        if connection.service is not None and size > MAX_BODY_BYTES and batch.stop - batch.start > 1:
             raise ValueError(
-                f"the passages of document {shown(together[part.start])} have {size} bytes, and one request has "
-                f"at most {MAX_BODY_BYTES}: make several documents of it, since a document comes as a whole"
+                f"the passages of document {describe_value(parents[batch.start])} have {size} bytes, and one request "
+                f"has at most {MAX_BODY_BYTES}: split it into several documents, since one request stores a document"
             )
-    return parts
+    return batches
 
 
-def check_complete(connection: Connection, rows: Sequence[Mapping[str, Any]], kept: Container[str]) -> None:
-    """Refuses passages in place of a stored document that has other passages, which would be lost. ``rows`` have ids
-    and metadata. Of the documents ``kept`` they have the metadata that are stored.
+def refuse_partial_documents(
+    connection: Connection, rows: Sequence[Mapping[str, Any]], kept_documents: Container[str]
+) -> None:
+    """Raises ValueError if a stored document would lose passages, because ``rows`` have only some of them.
 
-    Two passages or more of another document that are numbered from 0 replace all of it: it may have become shorter.
+    ``rows`` have ids and metadata. Passages that are numbered from 0 without a gap, two or more, are a complete
+    document: it may have become shorter. For ``kept_documents`` this does not hold, since their metadata came from
+    the stored passages.
     """
     given: dict[str, list[str]] = {}
     for row in rows:
-        document = passage_of(row)
+        document = parent_document(row)
         if document is not None:
             given.setdefault(document, []).append(row["_id"])
     for document, ids in list(given.items()):
-        if document not in kept and len(ids) > 1 and ids == [f"{document}#{n}" for n in range(len(ids))]:
+        is_numbered = len(ids) > 1 and ids == [f"{document}#{n}" for n in range(len(ids))]
+        if is_numbered and document not in kept_documents:
             del given[document]
     if not given or not connection.count():
         return
-    for some in id_batches(list(given)):
-        body = {"condition": f'"_passage"."of" IN ({", ".join("?" * len(some))})', "parameters": list(some)}
+    for names in split_ids(list(given)):
+        body = {"condition": f'"_passage"."of" IN ({", ".join("?" * len(names))})', "parameters": list(names)}
         lost: dict[str, list[str]] = {}
-        # Most indexes have no passages, and then not this field.
-        answer = connection.request("POST", connection.path + "/metadata/get", body, prefer="unknown-fields=null")
+        # Most indexes have no passages, and then the field _passage is unknown.
+        answer = connection.request("POST", connection.path + "/metadata/get", body, prefer="unknown-rows=null")
         for row in answer["metadata"]:
             document = row["_id"].rpartition("#")[0]
             if row["_id"] not in given[document]:
                 lost.setdefault(document, []).append(row["_id"])
         for document, ids in lost.items():
-            first = ", ".join(map(shown, ids[:_MAX_SHOWN])) + (", …" if len(ids) > _MAX_SHOWN else "")
+            first = ", ".join(map(describe_value, ids[:_MAX_SHOWN])) + (", …" if len(ids) > _MAX_SHOWN else "")
             raise ValueError(
-                f"document {shown(document)} is stored as passages, and would lose those that are not given "
-                f"({len(ids)}): {first}. Give all of its passages at once, or delete([{shown(document)}]) before"
+                f"document {describe_value(document)} is stored as passages, and would lose those that are not given "
+                f"({len(ids)}): {first}. Give all of its passages at once, "
+                f"or call delete([{describe_value(document)}]) first"
             )
 
 
-def id_batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for part in batches([len(name) for name in names], _MAX_ID_BYTES, MAX_DOCUMENTS):
-        yield names[part]
+def split_ids(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yields ids in batches, each for one request."""
+    for batch in split_batches([len(name) for name in names], _MAX_ID_BYTES, MAX_DOCUMENTS):
+        yield names[batch]
 
 
-def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
-    """Texts; one that is missing (None, NaN) is empty. Anything else is an error."""
+def check_texts(texts: Iterable[Any]) -> Iterator[str]:
+    """Yields texts. A missing text (None, NaN) becomes an empty one. Raises TypeError for other values."""
     for i, text in enumerate(texts):
         if isinstance(text, str):
             yield str.__str__(text)
         elif is_missing(text):
             yield ""
         else:
-            raise wrong_type(f"text {i}", text, "a text")
+            raise unexpected_type(f"text {i}", text, "a text")
 
 
-def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
-    """Texts in batches of one request. An error of their source comes after the texts before it."""
+def split_texts(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
+    """Yields texts in batches, each for one request.
+
+    If the source of the texts raises an error, the texts before it are yielded first.
+    """
     batch: list[str] = []
     size = 0
     failure: Exception | None = None
     try:
-        for text in checked_texts(texts):
+        for text in check_texts(texts):
             if batch and (len(batch) >= batch_size or size + len(text) > MAX_TEXT_BYTES):
                 yield batch
                 batch, size = [], 0
@@ -194,24 +214,24 @@ def text_batches(texts: Iterable[Any], batch_size: int) -> Iterator[list[str]]:
         raise failure
 
 
-class Cut:
-    """Counts texts that are longer than the model reads, for one warning about all of them."""
+class TruncatedTexts:
+    """Counts texts that the model truncated, for one warning about all of them."""
 
     def __init__(self) -> None:
         self._texts = self._tokens = 0
 
     def add(self, answer: Mapping[str, Any]) -> None:
-        """Adds the counts in an answer of the service."""
+        """Adds the counts of an answer of the service."""
         self._texts += answer.get("truncated", 0)
         self._tokens += answer.get("dropped_tokens", 0)
 
     def warn(self, advice: str = "") -> None:
-        """Warns the caller of this package, if there were any."""
+        """Warns the caller of this package if texts were truncated."""
         if not self._texts:
             return
         warnings.warn(
-            f"texts that were cut, since the model does not read all of them: {self._texts}. {self._tokens} tokens "
-            f"have no vectors{advice}",
+            f"texts that are longer than the model's limit were truncated: {self._texts}. "
+            f"{self._tokens} tokens have no vectors{advice}",
             UserWarning,
             stacklevel=caller_level(),
         )
@@ -220,40 +240,43 @@ class Cut:
 def send_vectors(
     connection: Connection,
     matrices: Sequence[Matrix],
-    fields: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
     pooling: Mapping[str, Any],
     start: int,
-    stored: Stored,
+    stored: StoredCount,
 ) -> None:
-    """Stores one batch of documents; ``fields`` have their ids and metadata, ``pooling`` further fields of the request.
-    ``start`` is the position of the first among all that were given: errors count from there."""
-    connection.declare()
-    request: dict[str, Any] = {"metadata": fields, **pooling}
+    """Stores one batch of documents with vectors.
+
+    ``rows`` have their ids and metadata; ``pooling`` has more fields of the request. ``start`` is the position of the
+    batch in the call, from which errors count.
+    """
+    connection.create_index()
+    request: dict[str, Any] = {"metadata": rows, **pooling}
     if connection.page_model is not None:
         request["model"] = connection.page_model.identity
-    _send(connection, "/update", documents_body(matrices, request), start)
-    stored.add([connection.to_id(row["_id"]) for row in fields])
+    _send_batch(connection, "/update", documents_body(matrices, request), start)
+    stored.add([connection.to_id(row["_id"]) for row in rows])
 
 
 def send_texts(
     connection: Connection,
     texts: Sequence[str],
-    fields: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
     start: int,
-    cut: Cut,
-    stored: Stored,
+    truncated: TruncatedTexts,
+    stored: StoredCount,
 ) -> None:
-    """Stores one batch of texts, which the service encodes; ``options`` are further fields of the request."""
-    connection.declare()
-    body: dict[str, Any] = {"documents": texts, "metadata": fields, **options}
-    cut.add(_send(connection, "/update_with_encoding", body, start))
-    stored.add([connection.to_id(row["_id"]) for row in fields])
+    """Stores one batch of texts, which the service encodes. ``options`` has more fields of the request."""
+    connection.create_index()
+    body: dict[str, Any] = {"documents": texts, "metadata": rows, **options}
+    truncated.add(_send_batch(connection, "/update_with_encoding", body, start))
+    stored.add([connection.to_id(row["_id"]) for row in rows])
 
 
-def _send(connection: Connection, path: str, body: Any, start: int) -> Any:
+def _send_batch(connection: Connection, path: str, body: Any, start: int) -> Any:
     try:
-        return connection.change("POST", connection.path + path, body)
+        return connection.send_change("POST", connection.path + path, body)
     except PlaidError as e:
         add_to_position(e, "document", start)
         raise
@@ -263,31 +286,36 @@ def encode(
     connection: Connection,
     texts: Sequence[str],
     is_query: bool,
-    cut: Cut,
+    truncated: TruncatedTexts,
     pool_factor: int | None = None,
     start: int = 0,
 ) -> list[Vectors]:
-    """The vectors of texts by the model of the service. ``cut`` counts those that are cut."""
-    texts = list(checked_texts(several(items_of(in_order(texts, "texts", "texts"), "texts"), "texts", "texts")))
+    """Encodes texts by the model of the service, and returns their vectors.
+
+    Queries of an index with a page model are encoded by that one.
+    """
+    texts = list(
+        check_texts(check_iterable(to_items(check_ordered(texts, "texts", "texts"), "texts"), "texts", "texts"))
+    )
     if connection.page_model is not None and is_query:
         return connection.page_model.encode_queries(texts)
     vectors: list[Vectors] = []
-    left = list(batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS))
-    while left:
-        part = left.pop(0)
-        body: dict[str, Any] = {"texts": list(texts[part]), "input_type": "query" if is_query else "document"}
+    batches = list(split_batches([len(t) for t in texts], MAX_TEXT_BYTES, MAX_TEXTS))
+    while batches:
+        batch = batches.pop(0)
+        body: dict[str, Any] = {"texts": list(texts[batch]), "input_type": "query" if is_query else "document"}
         if pool_factor is not None:
             body["pool_factor"] = pool_factor
         try:
             answer = connection.request("POST", "/encode", body, headers={"Accept": TENSORS})
         except PlaidError as e:
-            if e.code == "PAYLOAD_TOO_LARGE" and part.stop - part.start > 1:  # the vectors of long texts
-                middle = (part.start + part.stop) // 2
-                left[:0] = slice(part.start, middle), slice(middle, part.stop)
+            if e.code == "PAYLOAD_TOO_LARGE" and batch.stop - batch.start > 1:  # the vectors of long texts
+                middle = (batch.start + batch.stop) // 2
+                batches[:0] = slice(batch.start, middle), slice(middle, batch.stop)
                 continue
-            add_to_position(e, "query" if is_query else "document", start + part.start)
+            add_to_position(e, "query" if is_query else "document", start + batch.start)
             raise
-        cut.add(answer)
+        truncated.add(answer)
         vectors += answer["vectors"]
     return vectors
 
@@ -295,23 +323,25 @@ def encode(
 def fetch_documents(
     connection: Connection, names: Sequence[str], *, vectors: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
-    """For each id the document, or the passages that it is stored as, in their order, with their ``vectors`` if they
-    are wanted. An id that is not there is a KeyError."""
+    """Returns for each id its document, or its passages in order. Raises KeyError for an unknown id.
+
+    With ``vectors`` each has its matrix under that key.
+    """
     too_long = next((i for i in names if len(i.encode()) > MAX_ID), None)
     if too_long is not None:
-        raise KeyError(shown(too_long))
+        raise KeyError(describe_value(too_long))
     headers = {"Accept": TENSORS} if vectors else None
     found: dict[str, dict[str, Any]] = {}
     passages: dict[str, list[str]] = {}
-    for part in batches([len(quote(i, safe="")) + 4 for i in names], _MAX_ADDRESS, MAX_QUERIES):
+    for batch in split_batches([len(quote(i, safe="")) + 4 for i in names], _MAX_ADDRESS, MAX_QUERIES):
         offset: int | None = 0
         while offset is not None:
-            query = urlencode([("offset", offset), *(("id", i) for i in names[part])])
+            query = urlencode([("offset", offset), *(("id", i) for i in names[batch])])
             try:
                 answer = connection.request("GET", f"{connection.path}/documents?{query}", headers=headers)
             except RequestError as e:
                 if e.code in ("DOCUMENT_NOT_FOUND", "INDEX_NOT_FOUND"):
-                    raise KeyError(connection.to_id(str(e.details.get("id", names[part][0])))) from e
+                    raise KeyError(connection.to_id(str(e.details.get("id", names[batch][0])))) from e
                 raise
             for d, m in zip(answer["documents"], answer.get("vectors") or itertools.repeat(None)):
                 if m is not None:
@@ -325,8 +355,10 @@ def fetch_documents(
 
 
 def fetch_ids(connection: Connection, chosen: tuple[str, list[Any]] | None) -> Iterator[str]:
-    """The ids of the documents that a condition is true of, or of all, each once. They come in pages, between which
-    documents may change: one that is replaced is in a later page again."""
+    """Yields the ids of the documents that meet a condition, or of all documents; each id once.
+
+    They are fetched in pages. A document that is replaced in the meantime is in a later page again, which is skipped.
+    """
     body: dict[str, Any] = {"limit": _MAX_IDS}
     if chosen is not None:
         body |= {"condition": chosen[0], "parameters": chosen[1]}
@@ -345,78 +377,81 @@ def fetch_ids(connection: Connection, chosen: tuple[str, list[Any]] | None) -> I
 
 
 def fetch_metadata(connection: Connection, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The metadata of the documents that are there, with their ids."""
-    left = list(id_batches(names))
-    while left:
-        some = left.pop(0)
-        body = {"condition": f"_id IN ({', '.join('?' * len(some))})", "parameters": list(some)}
+    """Yields the metadata of documents, with their ids. Unknown ids are skipped."""
+    batches = list(split_ids(names))
+    while batches:
+        batch = batches.pop(0)
+        body = {"condition": f"_id IN ({', '.join('?' * len(batch))})", "parameters": list(batch)}
         try:
             answer = connection.request("POST", connection.path + "/metadata/get", body)
         except EmptyIndexError:
             return
         except RequestError as e:
-            if e.code == "PAYLOAD_TOO_LARGE" and len(some) > 1:  # long metadata
-                left[:0] = some[: len(some) // 2], some[len(some) // 2 :]
+            if e.code == "PAYLOAD_TOO_LARGE" and len(batch) > 1:  # long metadata
+                batches[:0] = batch[: len(batch) // 2], batch[len(batch) // 2 :]
                 continue
             raise
         yield from answer["metadata"]
 
 
-class Kept:
-    """Collects the documents that keep their metadata, for one warning after they are stored."""
+class KeptMetadata:
+    """Collects the documents that keep their stored metadata, for one warning about all of them."""
 
     def __init__(self, keep: bool | None) -> None:
-        #: True keeps all metadata, None all but what described the old vectors, False none.
+        #: True keeps all metadata, None all except keys that describe the old vectors, False none.
         self.keep = keep
         self._ids: list[Any] = []
         self._count = 0
         self._dropped: set[str] = set()
 
     def add(self, ids: Sequence[Any], dropped: set[str]) -> None:
-        """Takes documents, and the keys that one or another loses."""
+        """Adds documents, and the keys that some of them lose."""
         self._ids += ids[: _MAX_SHOWN - len(self._ids)]
         self._count += len(ids)
         self._dropped |= dropped
 
     def warn(self) -> None:
-        """Warns the caller of this package, unless they asked for it."""
+        """Warns the caller of this package, unless they set ``keep_metadata``."""
         if not self._count or self.keep is not None:
             return
-        names = ", ".join(map(shown, self._ids)) + (", …" if self._count > len(self._ids) else "")
+        names = ", ".join(map(describe_value, self._ids)) + (", …" if self._count > len(self._ids) else "")
         without = " without " + " and ".join(sorted(self._dropped)) if self._dropped else ""
         warnings.warn(
-            f"documents that were there keep their metadata{without} ({self._count}): {names}. "
-            "keep_metadata=True keeps all of it, False empties it",
+            f"replaced documents keep their metadata{without} ({self._count}): {names}. "
+            "keep_metadata=True keeps all metadata, keep_metadata=False removes it",
             UserWarning,
             stacklevel=caller_level(),
         )
 
 
-def with_stored_metadata(
+def add_stored_metadata(
     connection: Connection,
-    fields: list[dict[str, Any]],
-    kept: Kept,
+    rows: list[dict[str, Any]],
+    kept: KeptMetadata,
     matrices: Sequence[Matrix] | None,
     text_field: str = "",
 ) -> list[dict[str, Any]]:
-    """Adds the stored metadata of documents that are given again without any. Unless ``kept`` keeps all, ``text`` and
-    ``grid`` are not added, since they described the old vectors; ``text_field`` is in ``fields`` already."""
+    """Adds stored metadata to the rows of documents that are replaced without new metadata.
+
+    ``text`` and ``grid`` are left out unless ``kept`` keeps all, since they describe the old vectors. ``text_field``
+    is already in ``rows``.
+    """
     if kept.keep is False or not connection.count():
-        return fields
-    names = [f["_id"] for f in fields]
+        return rows
+    names = [row["_id"] for row in rows]
     stored: dict[str, dict[str, Any]] = {}
     dropped: set[str] = set()
-    touched: set[str] = set()
+    kept_names: set[str] = set()
     lengths = dict.fromkeys(names, 0) if matrices is None else {i: len(m) for i, m in zip(names, matrices)}
-    for row in fetch_metadata(connection, names):
-        name = row["_id"]
+    for found in fetch_metadata(connection, names):
+        name = found["_id"]
         stale = {"text", "grid"} if kept.keep is None else set[str]()
-        if cells_of(row.get("grid")) > lengths[name]:
+        if count_cells(found.get("grid")) > lengths[name]:
             stale.add("grid")
-        gone = stale & row.keys() - {text_field}
-        dropped |= gone
-        stored[name] = {k: v for k, v in row.items() if k not in {"_id", "_subset_", text_field, *stale}}
-        if stored[name] or gone:
-            touched.add(name)
-    kept.add([connection.to_id(i) for i in names if i in touched], dropped)
-    return [{**f, **stored.get(f["_id"], {})} for f in fields]
+        removed = stale & found.keys() - {text_field}
+        dropped |= removed
+        stored[name] = {k: v for k, v in found.items() if k not in {"_id", "_subset_", text_field, *stale}}
+        if stored[name] or removed:
+            kept_names.add(name)
+    kept.add([connection.to_id(i) for i in names if i in kept_names], dropped)
+    return [{**row, **stored.get(row["_id"], {})} for row in rows]

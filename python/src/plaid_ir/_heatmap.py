@@ -1,4 +1,4 @@
-"""Where on a page the tokens of a query are: the region of the best cells, and a picture with a heat map."""
+"""Shows where on a page a query matches: the region of the best cells, and a heat map over the picture."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-#: Cells that a heat map draws.
+#: The largest number of cells that a heat map shows.
 _MAX_CELLS = 1 << 14
-#: Bytes of a picture that goes into a notebook.
+#: The largest picture that is embedded in a notebook, in bytes.
 _MAX_BYTES = 8 << 20
-#: Pixels of the width of a heat map.
+#: The width of a heat map in pixels.
 _WIDTH = 480
-#: The first bytes of pictures that browsers draw.
+#: The first bytes of the picture formats that browsers can show.
 _TYPES = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"), (b"BM", "bmp"))
 
 
 @dataclass(frozen=True)
 class Region:
-    """A rectangle of cells of a page, where the query matches best.
+    """The rectangle of a page in which the query matches best.
 
-    It encloses the cells around the best one that are connected with it and at least half as far above the median of
-    the page.
+    It encloses the best cell and all cells connected with it that are at least half as far above the page's median.
 
     Parameters
     ----------
     rows, columns
-        The first one, and the one after the last.
+        The first row or column, and the one after the last.
     box
         Left, top, right and bottom as fractions of the page.
     score
@@ -43,54 +42,59 @@ class Region:
     score: float
 
     def to_pixels(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """The rectangle in a picture of the page.
+        """Returns the rectangle in pixels of a picture of the page.
 
         Parameters
         ----------
         width, height
-            Those of the picture.
+            The size of the picture.
 
         Returns
         -------
         tuple of int
-            Left, top, right and bottom, as ``crop`` of Pillow takes them.
+            Left, top, right and bottom, as Pillow's ``crop`` expects them.
         """
         left, top, right, bottom = self.box
         return round(left * width), round(top * height), round(right * width), round(bottom * height)
 
 
 def best_region(cells: npt.NDArray[np.float32]) -> Region:
-    """The region of similarities [query tokens, rows, columns]."""
+    """Returns the region in which the query matches best, from similarities [query tokens, rows, columns]."""
     mean = cells.mean(axis=0)
     rows, columns = mean.shape
     best = int(mean.argmax())
-    top = float(mean.flat[best])
-    hot = mean >= (top + float(np.median(mean))) / 2
-    # Connected cells: from the best one to the neighbours, until no more come.
+    best_score = float(mean.flat[best])
+    is_hot = mean >= (best_score + float(np.median(mean))) / 2
+    # Find the hot cells that are connected with the best one.
     reached = np.zeros((rows, columns), dtype=bool)
-    waiting = [divmod(best, columns)]
-    while waiting:
-        r, c = waiting.pop()
-        if not (0 <= r < rows and 0 <= c < columns) or reached[r, c] or not (hot[r, c] or mean[r, c] >= top):
+    queue = [divmod(best, columns)]
+    while queue:
+        r, c = queue.pop()
+        is_inside = 0 <= r < rows and 0 <= c < columns
+        if not is_inside or reached[r, c] or not (is_hot[r, c] or mean[r, c] >= best_score):
             continue
         reached[r, c] = True
-        waiting += [(r + i, c + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+        queue += [(r + i, c + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    # Enclose them.
     in_rows, in_columns = np.flatnonzero(reached.any(axis=1)), np.flatnonzero(reached.any(axis=0))
     first, last, left, right = int(in_rows[0]), int(in_rows[-1]) + 1, int(in_columns[0]), int(in_columns[-1]) + 1
     box = left / columns, first / rows, right / columns, last / rows
-    return Region((first, last), (left, right), box, top)
+    return Region((first, last), (left, right), box, best_score)
 
 
-def as_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
-    """The cells coloured by their mean similarity to the tokens of the query, over the picture of the page (an address
-    or a file) if it is there, with a frame around the region. Empty if there are too many cells."""
+def heatmap_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
+    """Returns the heat map of a page as HTML: cells coloured by their mean similarity to the tokens of the query.
+
+    The cells lie over ``picture``, a URL or a file, unless it is None or cannot be read. A frame marks the best
+    region. The result is empty if there are too many cells.
+    """
     rows, columns = cells.shape[1:]
     if not 0 < cells.size <= 1 << 22 or rows * columns > _MAX_CELLS:
         return ""
     mean = cells.mean(axis=0)
     low, high = float(mean.min()), float(mean.max())
     heat = ((mean - low) / (high - low or 1)) ** 2 * 0.6
-    address, shape = _address(picture)
+    address, shape = _picture_url(picture)
     width, height = shape if shape is not None else (columns, rows)
     depth = _WIDTH * height / width
     x, y = _WIDTH / columns, depth / rows
@@ -112,8 +116,8 @@ def as_html(cells: npt.NDArray[np.float32], picture: str | None) -> str:
     return "".join(parts)
 
 
-def _address(picture: str | None) -> tuple[str | None, tuple[int, int] | None]:
-    """The address of a picture for a page of HTML, with width and height if Pillow can tell them."""
+def _picture_url(picture: str | None) -> tuple[str | None, tuple[int, int] | None]:
+    """Returns the URL of a picture for HTML, and its width and height if Pillow can read them."""
     if picture is None:
         return None, None
     if picture.startswith(("http://", "https://")):
@@ -130,10 +134,10 @@ def _address(picture: str | None) -> tuple[str | None, tuple[int, int] | None]:
         kind = "webp"
     if kind is None:
         return None, None
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}", _size_of(picture)
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}", _picture_size(picture)
 
 
-def _size_of(picture: str) -> tuple[int, int] | None:
+def _picture_size(picture: str) -> tuple[int, int] | None:
     try:
         from PIL import Image  # type: ignore[import-not-found,import-untyped,unused-ignore]  # pyright: ignore
     except ImportError:
@@ -142,5 +146,5 @@ def _size_of(picture: str) -> tuple[int, int] | None:
         with Image.open(picture) as opened:  # pyright: ignore
             width, height = opened.size  # pyright: ignore
             return int(width), int(height)  # pyright: ignore
-    except Exception:  # the cells are shown even if the file is damaged
+    except Exception:  # a damaged file: the cells are shown without it
         return None

@@ -1,4 +1,4 @@
-"""The index."""
+"""Defines `Index`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import (
 import numpy as np
 
 from ._arrays import Embeddings, to_matrices
-from ._checks import choice, flag, optional, path_of, several, whole, wrong
+from ._checks import check_choice, check_bool, check_optional, check_path, check_iterable, check_int, unexpected_value
 from ._connection import Connection
 from ._errors import EmptyIndexError, PlaidError, add_remark
 from ._images import OnError
@@ -24,28 +24,28 @@ from ._page_model import PageModel, to_page_model
 from ._progress import Progress
 from ._reader import ignore_pylate_options
 from ._results import Hits
-from ._tables import items_of
+from ._tables import to_items
 from ._writer import IndexWriter, Metadata
 
-#: A model of texts by its folder or name, or one of page images: a name, or a pair (model, processor).
+#: A text model by its folder or name; or a page model by its name, or as a pair (model, processor).
 Model = Union[str, os.PathLike[str], PageModel, tuple[Any, Any]]
-#: How searches choose the documents that they score, unless they say so themselves.
+#: How searches choose the documents that they score, unless they set ``mode``.
 _Mode = Literal["pruned", "exhaustive"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def check_index(value: Any, library: str | None = None) -> Index:
-    """An index that an adapter was given. That of a ``library`` whose ids are texts has such ids."""
+    """Returns the index that an adapter was given. If ``library`` has texts as ids, checks that the index does, too."""
     if not isinstance(value, Index):
-        raise wrong("index", value, "an Index of plaid_ir")
+        raise unexpected_value("index", value, "an Index of plaid_ir")
     if library is not None and value.id_type is not str:
-        raise ValueError(f"{library}'s ids are texts: want an index with id_type=str")
+        raise ValueError(f"the ids of {library} are texts: want an index with id_type=str")
     return value
 
 
 def to_coroutine(method: Callable[P, R], name: str = "a{}") -> Callable[P, CoroutineType[Any, Any, R]]:
-    """A method for asyncio, which waits for the service in a thread. ``name`` is a pattern for its name."""
+    """Returns a coroutine method that runs ``method`` in a thread. ``name`` is a pattern for its name."""
 
     @functools.wraps(method)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -57,55 +57,55 @@ def to_coroutine(method: Callable[P, R], name: str = "a{}") -> Callable[P, Corou
 
 
 class Index(IndexWriter):
-    """An index of documents that are matrices of token vectors.
+    """An index of documents, which are matrices of token vectors.
 
-    It has the interface of PyLate's indexes, and `search`, `add_texts` and more. When a method that changes
-    something returns, the change is on the disk; such a method returns the index itself, or a number of documents.
-    Vectors are scaled to unit length. Any number of threads and processes may use an index: the first process that
-    opens a folder starts a service for it, and the others find that. Methods whose names begin with ``a`` are
+    It has the interface of PyLate's indexes, and more methods such as `search` and `add_texts`. When a method that
+    changes the index returns, the change is on disk; such a method returns the index itself or a number of documents.
+    Vectors are scaled to length 1. Threads and processes can share an index: the first process that opens a folder
+    starts a service for it, and other processes use the same service. Methods whose names begin with ``a`` are
     coroutines for asyncio.
 
     Parameters
     ----------
     index_folder
-        The folder of the indexes; it is made if it is not there. Or the address of an object store,
+        The folder of the indexes, which is created if it does not exist; or the address of an object store,
         ``"s3://BUCKET/PREFIX"`` or ``"file:///FOLDER"``, which this machine caches. None means a temporary folder,
         which is removed when the index is closed.
     index_name
         The name: 1 to 128 of ``A-Z a-z 0-9 . _ -``, not beginning or ending with a dot.
     override
-        Remove an index of this name.
+        True removes an index of this name first.
     nbits
-        Bits a component of large indexes: 1, 2, 4 (the default) or 8. Small ones have 8.
+        Bits for each component of a vector in large indexes: 1, 2, 4 (the default) or 8. Small indexes use 8.
     seed
-        Seed of the trainings; default 42.
+        The random seed of training; default 42.
     id_type
         ``str``, or ``int`` for an index whose ids are whole numbers.
     mode
         ``"pruned"``, or ``"exhaustive"`` to score every document.
     model
-        The folder of a late-interaction model, which encodes texts, or the name of one at the Hugging Face hub,
-        ``"ORG/NAME"`` or ``"ORG/NAME@REVISION"``, which is fetched unless the hub's cache has it. Where the folder of
-        the indexes is open already, leave it out or name the same. Or a model of page images, which encodes in this
+        The model that encodes texts: the folder of a late-interaction model, or its name at the Hugging Face hub,
+        ``"ORG/NAME"`` or ``"ORG/NAME@REVISION"``, which is downloaded unless the hub's cache has it. If another process
+        has the folder open, omit the model or name the same one. Or a page model, which encodes page images in this
         process (`from_images`).
     pictures
-        The folder with pictures of pages; default: ``.images`` in the folder of the indexes.
+        The folder of page pictures; default: ``.images`` in the folder of the indexes.
     read_only
-        Change nothing. This also opens a folder that cannot be written to; then no other process may change the index
-        meanwhile.
+        True refuses all changes, and also opens a folder that is not writable. No other process may change the index of
+        such a folder while it is open.
     url, token
-        The address of a service (``http://``, ``https://`` or ``unix:``) that has the index, and the bearer token for
-        it. Without a url the service runs as long as this object.
+        The address of a service (``http://``, ``https://`` or ``unix:``) that has the index, and its bearer token.
+        Without a url, this object starts a service, which stops when the object is closed.
     device, threads
-        For the service that is started: the devices that search (``"cuda:0"`` or ``"cuda"``, ``"auto"``, a list of
-        several; default the processor), and the number of threads of one search.
+        For a service that this object starts: the devices that search (``"cuda:0"`` or ``"cuda"``, ``"auto"``, or a
+        list; default: the processor), and the number of threads of one search.
     timeout
-        The longest time of a request, and of the start of the service, in seconds.
+        The time limit in seconds, for each request and for the start of the service.
     binary
-        The program plaid; default: that of ``$PLAID_BINARY``, or the one in this package.
+        The path of the program plaid. Default: ``$PLAID_BINARY``, or the program in this package.
     **ignored
-        Keywords of PyLate's PLAID that have no counterpart, such as ``use_triton``. A warning says once that they do
-        nothing.
+        Keywords of PyLate's PLAID without a counterpart, such as ``use_triton``. A warning says once that they are
+        ignored.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class Index(IndexWriter):
     ['a'] True
     """
 
-    #: The index ranks documents by itself; PyLate's retriever only passes queries on.
+    #: Tells PyLate's retriever that the index ranks documents by itself.
     is_end_to_end_index = True
 
     def __init__(
@@ -145,14 +145,14 @@ class Index(IndexWriter):
         **ignored: Any,
     ) -> None:
         ignore_pylate_options(ignored, "Index()")
-        choice(mode, "mode", _Mode)
+        check_choice(mode, "mode", _Mode)
         for name, value in (("override", override), ("read_only", read_only)):
-            flag(value, name)
-        if nbits is not None and whole(nbits, "nbits") not in (1, 2, 4, 8):
+            check_bool(value, name)
+        if nbits is not None and check_int(nbits, "nbits") not in (1, 2, 4, 8):
             raise ValueError(f"nbits is {nbits}; want 1, 2, 4 or 8")
         if seed is not None:
-            whole(seed, "seed", 0)
-        optional(path_of, pictures, "pictures")
+            check_int(seed, "seed", 0)
+        check_optional(check_path, pictures, "pictures")
         config = {name: value for name, value in (("nbits", nbits), ("seed", seed)) if value is not None}
         page_model = to_page_model(model)
         text_model = None if page_model is not None else cast("Union[str, os.PathLike[str], None]", model)
@@ -173,8 +173,10 @@ class Index(IndexWriter):
     @classmethod
     @contextlib.contextmanager
     def _open_new(cls, ids: Any, options: dict[str, Any]) -> Generator[Index, None, None]:
-        """Opens an index that must have no documents yet, and closes it if the block fails. Its ids are whole numbers
-        if ``ids`` are, or are None."""
+        """Opens an index that must be empty, and closes it if the block fails.
+
+        The ids of the index are whole numbers if ``ids`` are, or if ``ids`` is None.
+        """
         is_list = hasattr(ids, "__getitem__") and not isinstance(ids, Mapping) and len(ids) > 0
         if ids is None or is_list and isinstance(ids[0], (int, np.integer)):
             options.setdefault("id_type", int)
@@ -202,24 +204,25 @@ class Index(IndexWriter):
         progress: Progress = None,
         **options: Any,
     ) -> Index:
-        """An index of the output of an encoder, such as the lists of ``encode_document`` of sentence-transformers. It
-        must not be there yet; ``override=True`` replaces it.
+        """Creates an index from the output of an encoder, such as ``encode_document`` of sentence-transformers.
+
+        The index must not exist, or have no documents; ``override=True`` replaces it.
 
         Parameters
         ----------
         documents_embeddings
             Matrices [tokens, dim], or a padded array [documents, tokens, dim].
         documents_ids
-            An id for each. Without them documents are numbered from 0.
+            An id for each document. Default: documents are numbered from 0.
         metadata, pool_factor, pool_by, progress
             As for `add_documents`.
         **options
-            Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+            Options of `Index`. Without ``index_folder`` and ``url``, the folder is temporary.
 
         Returns
         -------
         Index
-            The index, to be closed.
+            The open index; close it after use.
 
         Examples
         --------
@@ -228,9 +231,9 @@ class Index(IndexWriter):
         ...     print(index.search(np.eye(4)[3:], k=1)[0]["id"])
         1
         """
-        ids = documents_ids = items_of(documents_ids, "documents_ids")
+        ids = documents_ids = to_items(documents_ids, "documents_ids")
         if ids is None:
-            several(documents_embeddings, "documents_embeddings", "matrices")
+            check_iterable(documents_embeddings, "documents_embeddings", "matrices")
             documents_embeddings = to_matrices(documents_embeddings, "document")
             ids = range(len(documents_embeddings))
         with cls._open_new(documents_ids, options) as index:
@@ -254,22 +257,22 @@ class Index(IndexWriter):
         progress: Progress = None,
         **options: Any,
     ) -> Index:
-        """An index of texts, which a model encodes.
+        """Creates an index from texts, which a model encodes.
 
         Parameters
         ----------
         texts, ids, metadata, text_field, pool_factor, window, overlap, window_by, progress
-            As for `add_texts`. Without ids texts are numbered from 0.
+            As for `add_texts`. Without ids, texts are numbered from 0.
         model
-            The folder of a late-interaction model, or its name at the Hugging Face hub; left out with ``url``, whose
-            service has one.
+            The folder of a late-interaction model, or its name at the Hugging Face hub. Omit it with ``url``: that
+            service has its own model.
         **options
-            Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+            Options of `Index`. Without ``index_folder`` and ``url``, the folder is temporary.
 
         Returns
         -------
         Index
-            The index, to be closed.
+            The open index; close it after use.
 
         Examples
         --------
@@ -278,7 +281,7 @@ class Index(IndexWriter):
         ...     print(index.search("who barks?", k=1)[0]["id"])
         1
         """
-        ids = items_of(ids, "ids")
+        ids = to_items(ids, "ids")
         with cls._open_new(ids, {"model": model, **options}) as index:
             return index.add_texts(
                 texts, ids, metadata, text_field=text_field, pool_factor=pool_factor, window=window, overlap=overlap,
@@ -302,22 +305,23 @@ class Index(IndexWriter):
         progress: Progress = None,
         **options: Any,
     ) -> Index:
-        """An index of page images, which a model of colpali-engine encodes in this process. Questions as texts are
-        encoded by the same model.
+        """Creates an index from page images, which a model of colpali-engine encodes in this process.
+
+        The same model encodes questions.
 
         Parameters
         ----------
         images, ids, metadata, pool_factor, pool_by, batch_size, dpi, keep_pictures, on_error, progress
             As for `add_images`.
         model
-            The name of a model at the Hugging Face hub or its folder, a pair (model, processor), or a `PageModel`.
+            The name of a model at the Hugging Face hub, its folder, a pair (model, processor), or a `PageModel`.
         **options
-            Those of `Index`. Without ``index_folder`` and ``url`` the folder is a temporary one.
+            Options of `Index`. Without ``index_folder`` and ``url``, the folder is temporary.
 
         Returns
         -------
         Index
-            The index, to be closed.
+            The open index; close it after use.
 
         Examples
         --------
@@ -332,18 +336,20 @@ class Index(IndexWriter):
             )  # fmt: skip
 
     def _abandon(self, e: BaseException) -> None:
-        """Closes an index that could not be filled."""
-        gone = False
+        """Closes an index after the error ``e``. If a temporary index with documents is removed, ``e`` reports it."""
+        loses_documents = False
         if self._connection.service is not None and self.index_folder is None:
             with contextlib.suppress(PlaidError):
-                gone = len(self) > 0
+                loses_documents = len(self) > 0
         self.close()
-        if gone:
-            add_remark(e, "the index was a temporary one, and is gone")
+        if loses_documents:
+            add_remark(e, "the index was temporary, and was removed")
 
     def close(self) -> None:
-        """Closes the index, and stops the service if it was started here and no other index uses it. Closing an index
-        again does nothing."""
+        """Closes the index. Stops the service if this process started it and no other index uses it.
+
+        Closing an index twice does nothing.
+        """
         self._connection.close()
 
     def __enter__(self) -> Index:
@@ -355,7 +361,7 @@ class Index(IndexWriter):
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("an Index cannot be pickled: open one in each process, with the same folder or url")
+        raise TypeError("an Index cannot be pickled: open it again in each process, with the same folder or url")
 
     def __repr__(self) -> str:
         service = self._connection.service
@@ -402,7 +408,7 @@ class Index(IndexWriter):
 
 
 def search_for_framework(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> Hits:
-    """The hits of a search with their metadata. An index without documents has none: frameworks expect no error."""
+    """Returns the hits of a search with their metadata. An empty index has no hits: frameworks expect no error."""
     try:
         return index.search(query, k, metadata=True, **options)
     except EmptyIndexError:

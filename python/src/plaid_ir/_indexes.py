@@ -1,4 +1,4 @@
-"""The indexes of a folder or a service."""
+"""Lists and deletes the indexes of a folder or a service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import cast
 
-from ._checks import path_of, shown, text
+from ._checks import check_path, describe_value, check_str
 from ._connection import Connection
 from ._service import is_store
 
@@ -14,9 +14,9 @@ from ._service import is_store
 def _connect(
     index_folder: str | os.PathLike[str], url: str | None, token: str | None, name: str, read_only: bool
 ) -> Connection:
-    folder = path_of(index_folder, "index_folder")
+    folder = check_path(index_folder, "index_folder")
     if url is None and not is_store(folder) and not os.path.isdir(folder):
-        raise FileNotFoundError(f"there is no folder {shown(folder)}")
+        raise FileNotFoundError(f"folder {describe_value(folder)} does not exist")
     return Connection(
         index_folder, name, override=False, config={}, id_type=str, model=None, read_only=read_only, url=url,
         token=token, device=None, threads=None, timeout=300.0, binary=None,
@@ -26,19 +26,19 @@ def _connect(
 def list_indexes(
     index_folder: str | os.PathLike[str] = "indexes", *, url: str | None = None, token: str | None = None
 ) -> list[str]:
-    """The names of the indexes of a folder or a service, also of those without documents.
+    """Returns the names of the indexes of a folder or a service, including indexes without documents.
 
     Parameters
     ----------
     index_folder
         The folder, or the address of an object store, as for `Index`.
     url, token
-        The address of a service instead, and the bearer token for it.
+        The address of a service, in place of a folder, and its bearer token.
 
     Returns
     -------
     list of str
-        In the order of the alphabet.
+        The names, sorted.
 
     Examples
     --------
@@ -61,22 +61,22 @@ def delete_index(
     url: str | None = None,
     token: str | None = None,
 ) -> bool:
-    """Removes an index and all that is in it, with the pictures of pages in the folder of the indexes.
+    """Deletes an index with all of its documents, and its page pictures in the folder of the indexes.
 
     Parameters
     ----------
     index_name
-        The name. The index need not be there.
+        The name. It is not an error if the index does not exist.
     index_folder, url, token
         As for `list_indexes`.
 
     Returns
     -------
     bool
-        Whether it was there.
+        True if the index existed.
     """
-    text(index_name, "index_name")
+    check_str(index_name, "index_name")
     with contextlib.closing(_connect(index_folder, url, token, index_name, False)) as connection:
-        deleted = bool(connection.change("DELETE", connection.path)["deleted"])
+        deleted = bool(connection.send_change("DELETE", connection.path)["deleted"])
         connection.use_pictures(None, override=True)
         return deleted

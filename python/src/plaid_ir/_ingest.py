@@ -1,54 +1,53 @@
-"""The ways of documents into an index.
+"""Adds documents to an index, and deletes them.
 
-The first documents of an index are held back in files. Once there are many of them, at the end of the source or when
-the files are full, `plaid index` builds the index; fewer go to the service, as do all later documents.
+`_deferred` keeps the first documents of an index back, until it is known whether they are many.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-from types import TracebackType
-from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, cast
+from typing import Any, Iterable, Literal, Mapping, Sequence, cast
 
-from . import _build
-from ._arrays import Embeddings, Matrix, alike, to_matrices, without_vectors
-from ._checks import choice, in_order, several, shown, whole, wrong
+from ._arrays import Embeddings, Matrix, empty_matrices, to_matrices, to_uniform
+from ._checks import check_choice, check_int, check_iterable, check_ordered, unexpected_value
 from ._connection import Connection
+from ._deferred import (
+    DeferredDocuments,
+    are_many,
+    build_and_load,
+    can_build,
+    may_be_many,
+    open_spool,
+    parent_documents,
+)
 from ._documents import (
     MAX_DOCUMENTS,
     MAX_TEXT_BYTES,
     MAX_VECTOR_BYTES,
-    Cut,
-    Kept,
-    Run,
-    Stored,
-    check_complete,
-    checked_texts,
-    document_batches,
-    encode,
+    KeptMetadata,
+    PassageBuffer,
+    StoredCount,
+    TruncatedTexts,
+    add_stored_metadata,
     fetch_ids,
     fetch_metadata,
-    id_batches,
+    refuse_partial_documents,
     send_texts,
     send_vectors,
-    text_batches,
-    with_stored_metadata,
+    split_documents,
+    split_ids,
 )
-from ._errors import EmptyIndexError, PlaidError, RequestError, add_to_position
-from ._files import load
-from ._locks import temporary_build_folder
-from ._metadata import check_metadata, metadata_rows, passage_of
+from ._errors import EmptyIndexError, PlaidError, add_to_position
+from ._metadata import metadata_rows
 from ._progress import Meter, Progress
-from ._tables import items_of, refuse_table, rows_of
+from ._tables import refuse_table, to_rows
+from ._texts import TextSource, refuse_duplicates
 
-#: The vectors of a document that pooling joins.
+#: How pooling chooses the vectors of a document that it joins.
 PoolBy = Literal["similar", "tiles", "neighbours"]
-#: The units of a text that passages keep whole.
+#: The units of a text that passages do not split.
 WindowBy = Literal["words", "sentences", "headings", "blocks"]
-#: Characters of texts that make one token, at most.
-_CHARACTERS_PER_TOKEN = 4
 
 
 def add_documents(
@@ -61,52 +60,59 @@ def add_documents(
     batch_size: int | None,
     progress: Progress,
 ) -> None:
-    matrices, fields = _documents_of(connection, ids, embeddings, metadata, "there are")
-    kept = Kept(False if metadata is not None else keep_metadata)
-    with Stored() as stored, Meter(progress, len(fields)) as meter:
-        _add(connection, matrices, fields, pooling, kept, set(), batch_size, meter, stored)
+    """Adds documents that are all in memory."""
+    matrices, rows = _to_documents(connection, ids, embeddings, metadata, "there are")
+    kept = KeptMetadata(False if metadata is not None else keep_metadata)
+    with StoredCount() as stored, Meter(progress, len(rows)) as meter:
+        _add_matrices(connection, matrices, rows, pooling, kept, set(), batch_size, meter, stored)
     kept.warn()
 
 
-def _add(
+def _add_matrices(
     connection: Connection,
     matrices: list[Matrix],
-    fields: list[dict[str, Any]],
+    rows: list[dict[str, Any]],
     pooling: Mapping[str, Any],
-    kept: Kept,
-    with_kept: set[str],
+    kept: KeptMetadata,
+    kept_documents: set[str],
     batch_size: int | None,
     meter: Meter,
-    stored: Stored,
+    stored: StoredCount,
 ) -> None:
-    """Adds documents. ``with_kept`` are those whose passages have the metadata that are stored."""
-    if not fields:
+    """Adds documents: many by a build, few by requests. ``rows`` have their ids and metadata.
+
+    The passages of ``kept_documents`` have the metadata of the stored passages, which they replace one by one.
+    """
+    if not rows:
         return
-    total = len(fields)
-    may_build = batch_size is None and not pooling and _may_build(connection)
-    if may_build and _are_many(connection, matrices) and not connection.count():
+    # 1. Build the index, if it has no documents yet and gets many.
+    total = len(rows)
+    may_build = batch_size is None and not pooling and can_build(connection)
+    if may_build and are_many(connection, matrices) and not connection.count():
         with contextlib.ExitStack() as stack:
-            spool = _open_spool(connection, stack)
-            spool.add(matrices, fields)
+            spool = open_spool(connection, stack)
+            spool.add(matrices, rows)
 
-            def show(stage: str, part: float) -> None:
-                meter.raise_to(int(part * total) if stage == "encode" else 0)
+            def show_progress(stage: str, share: float) -> None:
+                meter.raise_to(int(share * total) if stage == "encode" else 0)
 
-            if _build_and_load(connection, spool, None, show, stored):
+            if build_and_load(connection, spool, None, show_progress, stored):
                 meter.raise_to(total)
                 return
-    connection.declare()
+    # 2. Check that passages are complete.
+    connection.create_index()
     if kept.keep is not False:
-        fields = with_stored_metadata(connection, fields, kept, matrices)
-        with_kept = _documents_in(fields)
-    Run().push(matrices, fields)  # refuses passages that are not in a row
-    check_complete(connection, fields, with_kept)
+        rows = add_stored_metadata(connection, rows, kept, matrices)
+        kept_documents = parent_documents(rows)
+    PassageBuffer().add_batch(matrices, rows)  # raises if passages of a document are not next to each other
+    refuse_partial_documents(connection, rows, kept_documents)
+    # 3. Send batch by batch.
     sizes = [m.nbytes for m in matrices]
-    if any(len(f) > 1 for f in fields):
-        sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, fields)]
-    for part in document_batches(connection, sizes, fields, MAX_VECTOR_BYTES, batch_size or MAX_DOCUMENTS):
-        send_vectors(connection, matrices[part], fields[part], pooling, part.start, stored)
-        meter.add(part.stop - part.start)
+    if any(len(row) > 1 for row in rows):
+        sizes = [n + len(json.dumps(row)) for n, row in zip(sizes, rows)]
+    for batch in split_documents(connection, sizes, rows, MAX_VECTOR_BYTES, batch_size or MAX_DOCUMENTS):
+        send_vectors(connection, matrices[batch], rows[batch], pooling, batch.start, stored)
+        meter.add(batch.stop - batch.start)
 
 
 def add_batches(
@@ -115,43 +121,52 @@ def add_batches(
     pooling: Mapping[str, Any],
     total: int | None,
     progress: Progress,
-    hold: bool,
+    defer: bool,
 ) -> None:
+    """Adds documents of a source that yields batches of them. ``defer`` allows the first documents to wait."""
     count = 0
-    run = Run()
-    kept = Kept(None)
-    with_kept: set[str] = set()  # documents whose passages came without metadata
-    hold = hold and not pooling
-    with Stored() as stored, Meter(progress, total) as meter, FirstDocuments(connection, meter, hold, stored) as first:
+    passages = PassageBuffer()
+    kept = KeptMetadata(None)
+    kept_documents: set[str] = set()  # documents whose passages were given without metadata
+    with (
+        StoredCount() as stored,
+        Meter(progress, total) as meter,
+        DeferredDocuments(connection, meter, defer and not pooling, stored) as deferred,
+    ):
 
-        def store(matrices: list[Matrix], fields: list[dict[str, Any]]) -> None:
+        def store(matrices: list[Matrix], rows: list[dict[str, Any]]) -> None:
             nonlocal count
-            matrices = alike(matrices, "document")
-            if fields and not first.hold_vectors(matrices, fields):
+            matrices = to_uniform(matrices, "document")
+            if rows and not deferred.defer_vectors(matrices, rows):
+                no_kept, no_meter = KeptMetadata(False), Meter(None, None)
                 try:
-                    _add(connection, matrices, fields, pooling, Kept(False), with_kept, None, Meter(None, None), stored)
+                    _add_matrices(connection, matrices, rows, pooling, no_kept, kept_documents, None, no_meter, stored)
                 except PlaidError as e:
                     add_to_position(e, "document", count)
                     raise
-                meter.add(len(fields))
-            count += len(fields)
+                meter.add(len(rows))
+            count += len(rows)
 
         for i, batch in enumerate(source):
-            refuse_table(batch, f"batch {i}", "(ids, embeddings, metadata), which may be columns and a table")
-            if not isinstance(batch, (tuple, list)):
-                raise wrong(f"batches, item {i},", batch, "(ids, embeddings) or (ids, embeddings, metadata)")
-            if len(batch) not in (2, 3):
-                raise ValueError(
-                    f"batch {i} has {len(batch)} parts; want (ids, embeddings) or (ids, embeddings, metadata)"
-                )
-            metadata = batch[2] if len(batch) == 3 else None
-            matrices, fields = _documents_of(connection, batch[0], batch[1], metadata, f"batch {i} has")
-            if not first.accept(fields, run.document) and metadata is None:
-                fields = with_stored_metadata(connection, fields, kept, matrices)
-                with_kept |= _documents_in(fields)
-            store(*run.push(matrices, fields))
-        store(*run.end())
+            ids, embeddings, metadata = _split_batch(batch, i)
+            matrices, rows = _to_documents(connection, ids, embeddings, metadata, f"batch {i} has")
+            if not deferred.can_defer(rows, passages.unfinished_document) and metadata is None:
+                rows = add_stored_metadata(connection, rows, kept, matrices)
+                kept_documents |= parent_documents(rows)
+            store(*passages.add_batch(matrices, rows))
+        store(*passages.flush())
     kept.warn()
+
+
+def _split_batch(batch: Any, i: int) -> tuple[Any, Any, Any]:
+    """Returns the ids, embeddings and metadata of batch number ``i``; metadata may be None."""
+    refuse_table(batch, f"batch {i}", "(ids, embeddings, metadata), which may be columns and a table")
+    if not isinstance(batch, (tuple, list)):
+        raise unexpected_value(f"batches, item {i},", batch, "(ids, embeddings) or (ids, embeddings, metadata)")
+    items: Sequence[Any] = cast("Any", batch)
+    if len(items) not in (2, 3):
+        raise ValueError(f"batch {i} has {len(items)} items; want (ids, embeddings) or (ids, embeddings, metadata)")
+    return items[0], items[1], items[2] if len(items) == 3 else None
 
 
 def add_texts(
@@ -165,314 +180,125 @@ def add_texts(
     keep_metadata: bool | None,
     batch_size: int,
     progress: Progress,
-    hold: bool,
+    defer: bool,
 ) -> None:
+    """Adds texts, which the service encodes. ``defer`` allows the first texts to wait.
+
+    ``window`` has the options for passages (`passage_options`); None stores each text as one document.
+    """
+    # 1. Refuse faults that can be found before the model encodes anything.
     if isinstance(texts, Mapping):
         raise TypeError("texts is a dictionary; want a list of texts, such as its values()")
-    texts = _in_order(texts, "texts", "texts")
-    numbered = ids is None
-    if ids is None:
-        if connection.count():
-            raise ValueError("the index has documents already: name the new ones by ids")
-        ids = cast("Iterable[int]", itertools.count())
-    else:
-        ids = _in_order(ids, "ids", "ids")
-    metadata = None if metadata is None else several(rows_of(metadata), "metadata", "dictionaries")
-    total = _length(texts)
-    for what, other in (("ids", ids), ("metadata", metadata)):
-        length = _length(other)
-        if total is not None and length is not None and length != total:
-            raise ValueError(f"there are {total} texts and {length} {what}: want one for each")
-    # Faults that can be seen are refused before the model has work.
-    if total is not None:
-        for _ in checked_texts(texts):
-            pass
-    given = connection.to_names(ids) if _length(ids) is not None else None
-    if given is not None:
-        _refuse_duplicates(given)
-    if metadata is not None and _length(metadata) is not None:
-        check_metadata(metadata, map(str, itertools.count()) if given is None else given)
-    # Only the service splits texts into passages: such texts are not built here.
-    hold = hold and window is None and _may_build(connection)
-    hold = hold and (total is None or _may_be_many(connection, texts, pool_factor))
+    source = TextSource(connection, texts, ids, metadata, text_field)
+    # 2. Defer the first texts, unless they are few or split into passages, which only the service can do.
+    defer = defer and window is None and can_build(connection)
+    defer = defer and (source.total is None or may_be_many(connection, source.texts, pool_factor))
     options: dict[str, Any] = {**(window or {}), **({} if pool_factor is None else {"pool_factor": pool_factor})}
-    cut = Cut()
-    all_ids, all_metadata = iter(ids), None if metadata is None else iter(metadata)
-    start = sent = 0
-    run = Run()
-    kept = Kept(keep_metadata)
-    with_kept: set[str] = set()  # documents whose passages came without metadata
-    with Stored() as stored, Meter(progress, total) as meter, FirstDocuments(
-        connection, meter, hold, stored, cut
-    ) as first:
+    # 3. Store batch by batch. The passages of a document stay in one batch.
+    sent = 0
+    truncated = TruncatedTexts()
+    passages = PassageBuffer()
+    kept = KeptMetadata(keep_metadata)
+    kept_documents: set[str] = set()  # documents whose passages were given without metadata
+    with (
+        StoredCount() as stored,
+        Meter(progress, source.total) as meter,
+        DeferredDocuments(connection, meter, defer, stored, truncated) as deferred,
+    ):
 
-        def store(some: list[str], rows: list[dict[str, Any]]) -> None:
+        def store(batch_texts: list[str], rows: list[dict[str, Any]]) -> None:
             nonlocal sent
-            if some and not first.hold_texts(some, rows, pool_factor):
-                check_complete(connection, rows, with_kept)
-                sizes = [len(text) for text in some]
-                for part in document_batches(connection, sizes, rows, MAX_TEXT_BYTES, batch_size):
-                    send_texts(connection, some[part], rows[part], options, sent + part.start, cut, stored)
-                    meter.add(part.stop - part.start)
-            sent += len(some)
+            if batch_texts and not deferred.defer_texts(batch_texts, rows, pool_factor):
+                refuse_partial_documents(connection, rows, kept_documents)
+                sizes = [len(text) for text in batch_texts]
+                for b in split_documents(connection, sizes, rows, MAX_TEXT_BYTES, batch_size):
+                    send_texts(connection, batch_texts[b], rows[b], options, sent + b.start, truncated, stored)
+                    meter.add(b.stop - b.start)
+            sent += len(batch_texts)
 
-        for batch in text_batches(texts, batch_size):
-            some: list[Any] = list(itertools.islice(all_ids, len(batch)))
-            if len(some) < len(batch):
-                raise ValueError(f"there are {start + len(some)} ids, and more texts: want one for each")
-            names = [str(i) for i in some] if numbered else connection.to_names(some, start=start)
-            _refuse_duplicates(names)
-            fields: list[dict[str, Any]] = [{"_id": i} for i in names]
-            if all_metadata is not None:
-                fields = metadata_rows(list(itertools.islice(all_metadata, len(batch))), names, start)
-            if text_field:
-                fields = [{text_field: t, **f} for f, t in zip(fields, batch)]
-            if not first.accept(fields, run.document) and all_metadata is None:
-                fields = with_stored_metadata(connection, fields, kept, None, text_field)
-                with_kept |= _documents_in(fields)
-            store(*run.push(batch, fields))
-            start += len(batch)
-        store(*run.end())
+        for batch_texts, rows in source.batches(batch_size):
+            if not deferred.can_defer(rows, passages.unfinished_document) and not source.has_metadata:
+                rows = add_stored_metadata(connection, rows, kept, None, text_field)
+                kept_documents |= parent_documents(rows)
+            store(*passages.add_batch(batch_texts, rows))
+        store(*passages.flush())
+    # 4. Warn, and refuse ids and metadata without a text.
     kept.warn()
-    cut.warn("; window=N splits long texts into passages" if window is None else "")
-    endless = isinstance(all_ids, itertools.count)
-    for what, rest in (("ids", iter(()) if endless else all_ids), ("metadata", all_metadata or iter(()))):
-        for _ in rest:
-            raise ValueError(f"there are {start} texts, which are stored, and more {what}: want one for each")
+    truncated.warn("; window=N splits long texts into passages" if window is None else "")
+    source.refuse_remaining()
 
 
-def pooling(factor: int | None, by: str) -> dict[str, Any]:
-    """The part of a request about pooling; empty without it."""
-    choice(by, "pool_by", PoolBy)
-    factor = 1 if factor is None else whole(factor, "pool_factor", 1)
+def pooling_options(factor: int | None, by: str) -> dict[str, Any]:
+    """Returns the fields of a request for pooling. A factor of 1 needs no fields."""
+    check_choice(by, "pool_by", PoolBy)
+    factor = 1 if factor is None else check_int(factor, "pool_factor", 1)
     if factor == 1 and by != "similar":
         raise ValueError(f"pool_by={by!r} needs a pool_factor of 2 or more")
     return {} if factor == 1 else {"pool_factor": factor, "pool_by": by}
 
 
-def parting(window: int | None, overlap: int, by: str, text_field: str) -> dict[str, Any] | None:
-    """The part of a request about passages of texts; None without ``window``."""
-    whole(overlap, "overlap", 0)
-    choice(by, "window_by", WindowBy)
+def passage_options(window: int | None, overlap: int, by: str, text_field: str) -> dict[str, Any] | None:
+    """Returns the fields of a request for splitting texts into passages; None without ``window``."""
+    check_int(overlap, "overlap", 0)
+    check_choice(by, "window_by", WindowBy)
     if window is None:
         if overlap or by != "words":
-            raise ValueError("overlap and window_by go with window")
+            raise ValueError("overlap and window_by need window")
         return None
     if not text_field:
-        raise ValueError("passages keep their texts: text_field is empty, and window is given")
-    if overlap >= whole(window, "window", 1):
-        raise ValueError(f"overlap is {overlap}, and window {window}: a passage would repeat all of the one before")
+        raise ValueError("passages keep their texts, so window needs a text_field, which is empty")
+    if overlap >= check_int(window, "window", 1):
+        raise ValueError(
+            f"overlap is {overlap} and window is {window}: want a smaller overlap, or each passage repeats "
+            "all of the one before"
+        )
     return {"window": int(window), "overlap": int(overlap), "window_by": by, "text_field": text_field}
 
 
-def delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) -> int:
-    """Removes the documents of ids, or those that a condition and its parameters choose, and the pictures of pages.
-    Returns their number."""
+def delete(connection: Connection, selection: tuple[str, list[Any]] | list[str]) -> int:
+    """Deletes documents and their page pictures, and returns the number of documents.
+
+    ``selection`` is a list of ids, or a condition and its parameters.
+    """
     pictures = connection.pictures
-    if pictures is None or connection.read_only or not pictures.are_kept():
-        return _delete(connection, chosen)
-    names = list(fetch_ids(connection, chosen)) if isinstance(chosen, tuple) else chosen
-    removed = _delete(connection, chosen)
-    # Another process may have changed or added some meanwhile.
-    stay = {row["_id"] for row in fetch_metadata(connection, names)}
-    pictures.discard(name for name in names if name not in stay)
-    return removed
+    if pictures is None or connection.read_only or not pictures.exist():
+        return _delete_documents(connection, selection)
+    names = list(fetch_ids(connection, selection)) if isinstance(selection, tuple) else selection
+    deleted = _delete_documents(connection, selection)
+    # Another process may have changed or added some of them in the meantime.
+    remaining = {row["_id"] for row in fetch_metadata(connection, names)}
+    pictures.remove_pages(name for name in names if name not in remaining)
+    return deleted
 
 
-def _delete(connection: Connection, chosen: tuple[str, list[Any]] | list[str]) -> int:
+def _delete_documents(connection: Connection, selection: tuple[str, list[Any]] | list[str]) -> int:
     bodies: Iterable[dict[str, Any]]
-    if isinstance(chosen, tuple):
-        bodies = [{"condition": chosen[0], "parameters": chosen[1]}]
+    if isinstance(selection, tuple):
+        bodies = [{"condition": selection[0], "parameters": selection[1]}]
     else:
-        bodies = ({"ids": names} for names in id_batches(chosen))
-    removed = 0
+        bodies = ({"ids": names} for names in split_ids(selection))
+    deleted = 0
     with contextlib.suppress(EmptyIndexError):
         for body in bodies:
-            removed += int(connection.change("DELETE", connection.path + "/documents", body)["deleted"])
-    return removed
+            deleted += int(connection.send_change("DELETE", connection.path + "/documents", body)["deleted"])
+    return deleted
 
 
-class FirstDocuments:
-    """Holds the first documents of an index back, until they are known to be many or few.
-
-    The end of the block stores them, even when it ends by an error: a source that breaks off loses nothing.
-    `accept` is told of documents first. `hold_vectors` and `hold_texts` report whether they are held; the caller stores
-    those that are not.
-    """
-
-    def __init__(
-        self, connection: Connection, meter: Meter, hold: bool, stored: Stored, cut: Cut | None = None
-    ) -> None:
-        self._connection, self._meter, self._stored, self._cut = connection, meter, stored, cut or Cut()
-        self._stack = contextlib.ExitStack()
-        self._spool: _build.Spool | None = None
-        #: Texts that are not many yet: the position of the first, the texts and their ids and metadata.
-        self._texts: list[tuple[int, list[str], list[dict[str, Any]]]] = []
-        self._characters = self._count = 0
-        self._ids: set[str] = set()
-        self._pool_factor: int | None = None
-        #: The model of the service that encoded the texts, as `plaid index` takes it.
-        self._model: Mapping[str, Any] | None = None
-        self._holds = hold and _may_build(connection) and not connection.count()
-
-    def __enter__(self) -> FirstDocuments:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._store()
-
-    def hold_vectors(self, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]]) -> bool:
-        if not self._holds:
-            return False
-        self._add_to_spool(matrices, fields)
-        self._meter.add(len(fields))
-        return True
-
-    def hold_texts(self, texts: list[str], fields: list[dict[str, Any]], pool_factor: int | None) -> bool:
-        if not self._holds:
-            return False
-        self._texts.append((self._count, texts, fields))
-        self._count += len(texts)
-        self._characters += sum(map(len, texts))
-        self._pool_factor = pool_factor
-        if self._characters >= _min_characters(self._connection, pool_factor):
-            while self._texts:
-                start, some, rows = self._texts[0]
-                matrices = encode(self._connection, some, False, self._cut, pool_factor, start)
-                if self._model is None:
-                    model = self._connection.request("GET", "/health")["model"]
-                    keys = {"name": "path", "fingerprint": "fingerprint", "precision": "precision"}
-                    self._model = {name: model[key] for name, key in keys.items()}
-                self._add_to_spool(matrices, rows)
-                self._texts.pop(0)
-                self._meter.add(len(some))
-        return True
-
-    def accept(self, fields: Sequence[Mapping[str, Any]], goes_on: str | None) -> bool:
-        """Reports whether documents may be held. A document whose id is held already replaces that one, which only the
-        service can do. Of ``goes_on`` passages have come before, and more may come."""
-        ids = {row["_id"] for row in fields} | _documents_in(fields) - {goes_on}
-        full = self._spool is not None and self._spool.tokens >= _build.MAX_TOKENS
-        if self._holds and (full or not self._ids.isdisjoint(ids)):
-            self._store()
-        if self._holds:
-            self._ids.update(ids)
-        return self._holds
-
-    def _add_to_spool(self, matrices: Sequence[Matrix], fields: Sequence[Mapping[str, Any]]) -> None:
-        if self._spool is None:
-            self._spool = _open_spool(self._connection, self._stack)
-        self._spool.add(matrices, fields)
-
-    def _store(self) -> None:
-        """Stores the documents that are held, and holds no more."""
-        self._holds = False
-        texts, self._texts = self._texts, []
-        spool, self._spool = self._spool, None
-        with self._stack:
-            if spool is not None and spool.ids:
-                self._store_spool(spool)
-        for start, some, rows in texts:
-            options = {} if self._pool_factor is None else {"pool_factor": self._pool_factor}
-            send_texts(self._connection, some, rows, options, start, self._cut, self._stored)
-            self._meter.add(len(some))
-
-    def _store_spool(self, spool: _build.Spool) -> None:
-        def show(stage: str, part: float) -> None:
-            self._meter.show_stage(f"{stage} {part:.0%}")
-            self._meter.add(0)
-
-        many = spool.tokens >= self._connection.train_tokens or self._model is not None
-        if many and _build_and_load(self._connection, spool, self._model, show, self._stored):
-            return
-        start = 0
-        for matrices, fields in spool.batches(MAX_VECTOR_BYTES, MAX_DOCUMENTS):
-            send_vectors(self._connection, matrices, fields, {}, start, self._stored)
-            start += len(fields)
-
-
-def _may_build(connection: Connection) -> bool:
-    """Reports whether an index without documents can be built here: its service was started here, for a folder. An
-    index of a store is in shards, which its services build."""
-    service = connection.service
-    return service is not None and "store" not in service.options and not connection.read_only
-
-
-def _open_spool(connection: Connection, stack: contextlib.ExitStack) -> _build.Spool:
-    assert connection.service is not None
-    folder = stack.enter_context(temporary_build_folder(connection.service.run_folder))
-    return stack.enter_context(contextlib.closing(_build.Spool(folder)))
-
-
-def _build_and_load(
-    connection: Connection, spool: _build.Spool, model: Mapping[str, Any] | None, show: Any, stored: Stored
-) -> bool:
-    """Builds an index and gives it to the service. Reports false if another process has added documents meanwhile."""
-    assert connection.service is not None
-    connection.declare()
-    if connection.page_model is not None:
-        model = connection.page_model.identity
-    path = spool.build(connection.service.binary, connection.config, model, show)
-    try:
-        load(connection, path, None)
-        stored.add([connection.to_id(i) for i in spool.ids])
-        return True
-    except RequestError as e:
-        if e.code != "INDEX_ALREADY_EXISTS":
-            raise
-        return False
-
-
-def _in_order(given: Any, name: str, items: str) -> Iterable[Any]:
-    listed: Iterable[Any] = several(items_of(in_order(given, name, items), name), name, items)
-    return listed
-
-
-def _length(given: Any) -> int | None:
-    """The number of items of anything that can be gone through more than once; None of an iterator."""
-    return None if isinstance(given, Iterator) or not hasattr(given, "__len__") else len(given)
-
-
-def _are_many(connection: Connection, matrices: Sequence[Matrix]) -> bool:
-    return sum(len(m) for m in matrices) >= connection.train_tokens
-
-
-def _may_be_many(connection: Connection, texts: Iterable[Any], pool_factor: int | None) -> bool:
-    return sum(map(len, checked_texts(texts))) >= _min_characters(connection, pool_factor)
-
-
-def _min_characters(connection: Connection, pool_factor: int | None) -> int:
-    return _CHARACTERS_PER_TOKEN * connection.train_tokens * (pool_factor or 1)
-
-
-def _documents_of(
+def _to_documents(
     connection: Connection, ids: Any, embeddings: Embeddings | None, metadata: Any, subject: str
 ) -> tuple[list[Matrix], list[dict[str, Any]]]:
-    """Documents as matrices and as dictionaries of their ids and metadata; ``subject`` begins an error."""
-    names = connection.to_names(in_order(ids, "documents_ids", "ids"), "documents_ids")
+    """Returns documents as matrices and as rows with their ids and metadata. Errors begin with ``subject``."""
+    names = connection.to_names(check_ordered(ids, "documents_ids", "ids"), "documents_ids")
     if embeddings is None:
-        matrices = without_vectors(len(names))
+        matrices = empty_matrices(len(names))
     else:
-        several(in_order(embeddings, "documents_embeddings", "matrices"), "documents_embeddings", "matrices")
+        ordered = check_ordered(embeddings, "documents_embeddings", "matrices")
+        check_iterable(ordered, "documents_embeddings", "matrices")
         matrices = to_matrices(embeddings, "document")
     if len(names) != len(matrices):
         raise ValueError(f"{subject} {len(names)} ids and {len(matrices)} documents: want one for each")
-    _refuse_duplicates(names)
+    refuse_duplicates(names)
     if metadata is None:
-        return matrices, [{"_id": i} for i in names]
-    several(rows_of(metadata), "metadata", "dictionaries")
+        return matrices, [{"_id": name} for name in names]
+    check_iterable(to_rows(metadata), "metadata", "dictionaries")
     return matrices, metadata_rows(metadata, names)
-
-
-def _documents_in(fields: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The documents that metadata make passages of."""
-    return {document for document in map(passage_of, fields) if document is not None}
-
-
-def _refuse_duplicates(names: Sequence[str]) -> None:
-    if len(set(names)) != len(names):
-        seen: set[str] = set()
-        twice = next(i for i in names if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-        raise ValueError(f"id {shown(twice)} is there twice")

@@ -1,4 +1,4 @@
-"""Locks of files between processes. The system releases them when their process ends."""
+"""File locks between processes. The system releases them when their process ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import IO, Generator
 
 from ._errors import ServiceError
 
-#: The file in the folder of a build that is locked while the build runs.
+#: The file in a build's folder that is locked while the build runs.
 _LOCK = "lock"
 
 if sys.platform == "win32":
     import msvcrt
 
     def try_lock(file: IO[bytes]) -> bool:
-        """Locks a file, and reports whether it did: no if another process has the lock."""
+        """Locks a file and returns True, or returns False if another process has the lock."""
         file.seek(0)
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -35,20 +35,21 @@ else:
     import fcntl
 
     def try_lock(file: IO[bytes]) -> bool:
-        """Locks a file, and reports whether it did: no if another process has the lock."""
+        """Locks a file and returns True, or returns False if another process has the lock."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except OSError:
             return False
 
-    def unlock(file: IO[bytes]) -> None:  # not left to closing: a child that was forked meanwhile has the file open
+    def unlock(file: IO[bytes]) -> None:
+        # Closing the file would not unlock it while a forked child has it open.
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
 def exclusive(path: str, deadline: float) -> Generator[None, None, None]:
-    """Lets one process at a time run the block."""
+    """Lets only one process at a time run the block."""
     with open(path, "a+b") as file:
         while not try_lock(file):
             if time.monotonic() > deadline:
@@ -61,8 +62,10 @@ def exclusive(path: str, deadline: float) -> Generator[None, None, None]:
 
 
 class SharedLock:
-    """A share in the lock of a file, which every process that uses a folder has. Windows has no such locks: a process
-    is always alone there."""
+    """A shared lock on a file. Every process that uses a folder has one.
+
+    Windows has no such locks: there, a process always counts as alone.
+    """
 
     def __init__(self, path: str) -> None:
         self._fd: int | None = None
@@ -70,7 +73,7 @@ class SharedLock:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def is_alone(self) -> bool:
-        """Reports whether no other process has a share. Only the process in `exclusive` may ask."""
+        """Reports whether no other process has the lock. Call it only within `exclusive`."""
         if sys.platform == "win32":
             return True
         assert self._fd is not None
@@ -80,7 +83,7 @@ class SharedLock:
         except OSError:
             return False
         finally:
-            fcntl.flock(self._fd, fcntl.LOCK_SH)  # the whole lock is held for this moment only
+            fcntl.flock(self._fd, fcntl.LOCK_SH)  # the exclusive lock was needed only for the test
 
     def close(self) -> None:
         if self._fd is not None:
@@ -90,22 +93,24 @@ class SharedLock:
 
 @contextlib.contextmanager
 def temporary_build_folder(place: str) -> Generator[str, None, None]:
-    """A folder in ``place`` for a build. It is removed at the end, or by `remove_abandoned_builds` if the process is
-    killed."""
+    """Creates a folder in ``place`` for a build, and removes it at the end.
+
+    If the process is killed, `remove_abandoned_builds` of a later one removes it.
+    """
     with exclusive(os.path.join(place, _LOCK), time.monotonic() + 60):
         remove_abandoned_builds(place)
         folder = tempfile.mkdtemp(prefix="build-", dir=place)
-        held = open(os.path.join(folder, _LOCK), "a+b")
-        try_lock(held)
+        lock_file = open(os.path.join(folder, _LOCK), "a+b")
+        try_lock(lock_file)
     try:
         yield folder
     finally:
-        held.close()
+        lock_file.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned_builds(place: str) -> None:
-    """Removes the folders that builds of killed processes have left. The caller has the lock of the place."""
+    """Removes the folders of builds whose processes were killed. The caller has the lock of ``place``."""
     for entry in os.scandir(place):
         if not entry.name.startswith("build-") or not entry.is_dir():
             continue

@@ -11,22 +11,22 @@ import numpy.typing as npt
 
 from . import _files
 from ._arrays import Vectors
-from ._checks import several, whole, wrong
-from ._conditions import Where, condition
+from ._checks import check_iterable, check_int, unexpected_value
+from ._conditions import Where, to_condition
 from ._connection import Connection
 from ._documents import fetch_documents, fetch_ids, fetch_metadata
 from ._errors import EmptyIndexError
-from ._metadata import own_fields
+from ._metadata import without_service_keys
 from ._results import Documents, Facets
 from ._search import filter_fields
-from ._tables import is_several, items_of
+from ._tables import is_several, to_items
 
 IdList: TypeAlias = Union[Sequence[str], Sequence[int], npt.NDArray[np.integer[Any]]]
 IdLists: TypeAlias = Sequence[Union[list[str], list[int], tuple[str, ...], tuple[int, ...], set[str], set[int]]]
 
 
 class StoredDocuments:
-    """The part of an `Index` that reads documents by id or by condition."""
+    """The methods of an `Index` that read documents by id or by condition."""
 
     _connection: Connection
 
@@ -37,20 +37,22 @@ class StoredDocuments:
     def get_documents_embeddings(self, documents_ids: IdLists) -> list[list[Vectors]]: ...
 
     def get_documents_embeddings(self, documents_ids: IdList | IdLists) -> list[Vectors] | list[list[Vectors]]:
-        """The vectors of documents as they are stored: decoded, of unit length, float32.
+        """Returns the stored vectors of documents: decoded, scaled to length 1, float32.
 
         Parameters
         ----------
         documents_ids
-            Ids, or lists of them. An id that is not there is a KeyError. That of a document that is stored as passages
-            stands for the vectors of all of them, one after another.
+            Ids, or lists of ids. An unknown id is a KeyError. If a document is stored as passages, its matrix has the
+            vectors of all passages, one after another.
 
         Returns
         -------
         list of numpy.ndarray, or list of list of numpy.ndarray
-            A matrix [tokens, dim] for each id; for lists of ids lists of matrices.
+            A matrix [tokens, dim] for each id; for lists of ids, lists of matrices.
         """
-        given: Any = several(items_of(documents_ids, "documents_ids"), "documents_ids", "ids, or of lists of ids")
+        given: Any = check_iterable(
+            to_items(documents_ids, "documents_ids"), "documents_ids", "ids, or of lists of ids"
+        )
         given = list(given)
         nested = len(given) > 0 and is_several(given[0])
         to_names = self._connection.to_names
@@ -69,22 +71,23 @@ class StoredDocuments:
         parameters: Sequence[Any] = (),
         limit: int | None = None,
     ) -> Documents:
-        """The metadata of documents: of those of ids, or of those that meet a condition.
+        """Returns the metadata of documents, selected by ids or by a condition.
 
         Parameters
         ----------
         ids
-            One id or several. An id that is not there is a KeyError.
+            One id or several. An unknown id is a KeyError.
         where, parameters
-            A condition, as for `search`; an empty dictionary: all documents.
+            A condition, as for `search`. An empty dictionary selects all documents.
         limit
-            The number of documents at most, with ``where``.
+            The largest number of documents to return, with ``where``.
 
         Returns
         -------
         Documents
-            A list with the metadata of each, in the order of the ids or of their addition; ``ids`` of it has their ids.
-            The metadata of a document that is stored as passages are those that all of them have, without their places.
+            A list with the metadata of each document, in the order of ``ids``, or in the order in which they were
+            added. Its attribute ``ids`` has their ids. If a document is stored as passages, its metadata are the keys
+            and values that all passages share, without ``_passage`` and ``text``.
 
         Examples
         --------
@@ -97,20 +100,20 @@ class StoredDocuments:
         [{'n': 2}] ['a'] 1
         ['b']
         """
-        chosen = condition(where, parameters)
+        chosen = to_condition(where, parameters)
         if (ids is None) == (where is None):
-            raise TypeError("get() takes ids or a condition (where), one of the two; where={} is true of all documents")
+            raise TypeError("get() needs either ids or a condition (where); where={} selects all documents")
         if limit is not None:
-            limit = whole(limit, "limit", 0)
+            limit = check_int(limit, "limit", 0)
             if where is None:
-                raise TypeError("limit goes with a condition (where)")
+                raise TypeError("limit needs a condition (where)")
         if ids is not None:
             names = self._connection.to_names(ids)
         else:
             names = list(itertools.islice(fetch_ids(self._connection, chosen), limit))
         found: dict[str, Mapping[str, Any]] = {}
         for row in fetch_metadata(self._connection, list(dict.fromkeys(names))):
-            found[str(row["_id"])] = own_fields(row)
+            found[str(row["_id"])] = without_service_keys(row)
         missing = [name for name in dict.fromkeys(names) if name not in found]
         while True:
             try:
@@ -119,9 +122,9 @@ class StoredDocuments:
             except KeyError as e:
                 if ids is not None:
                     raise
-                missing.remove(str(e.args[0]))  # it was deleted meanwhile
+                missing.remove(str(e.args[0]))  # it was deleted in the meantime
         for name, passages in parts.items():
-            rows = [own_fields(p["metadata"]) for p in passages]
+            rows = [without_service_keys(p["metadata"]) for p in passages]
             found[name] = {
                 key: value
                 for key, value in rows[0].items()
@@ -131,22 +134,22 @@ class StoredDocuments:
         return Documents([dict(found[name]) for name in names], [self._connection.to_id(name) for name in names])
 
     def ids(self, where: Where | None = None, parameters: Sequence[Any] = ()) -> list[Any]:
-        """The ids of documents. They are fetched in pages, and without metadata.
+        """Returns the ids of documents. They are fetched in pages, without metadata.
 
         Parameters
         ----------
         where, parameters
-            A condition, as for `search`; None means all documents. A document that is stored as passages is there
-            once, if the condition is true of any of them.
+            A condition, as for `search`; None selects all documents. A document that is stored as passages is listed
+            once, if any of its passages meets the condition.
 
         Returns
         -------
         list of str or int
-            In the order in which the documents were added. Documents may change meanwhile: those that stay are there,
-            each once.
+            The ids, in the order in which the documents were added. If documents change in the meantime, each document
+            that remains is still listed once.
         """
         to_id = self._connection.to_id
-        return [to_id(name) for name in fetch_ids(self._connection, condition(where, parameters))]
+        return [to_id(name) for name in fetch_ids(self._connection, to_condition(where, parameters))]
 
     def facets(
         self,
@@ -157,16 +160,16 @@ class StoredDocuments:
         values: int = 10,
         subset: Sequence[Any] | None = None,
     ) -> Facets:
-        """How many documents have each value of fields of the metadata. Each passage of a document counts by itself.
+        """Counts the documents that have each value of a metadata field. Each passage counts as a document.
 
         Parameters
         ----------
         fields
             One key or several, as conditions name them.
         where, parameters, subset
-            The documents that are counted, as for `search`. Default: all.
+            The documents to count, as for `search`. Default: all.
         values
-            How many values of each field are returned, those of the most documents.
+            The number of values to return for each field: the most frequent ones.
 
         Returns
         -------
@@ -183,11 +186,11 @@ class StoredDocuments:
         ...     print(index.facets("lang")[0]["values"])
         [{'value': 'en', 'docs': 2}, {'value': 'de', 'docs': 1}]
         """
-        names = [fields] if isinstance(fields, str) else list(several(fields, "fields", "texts"))
+        names = [fields] if isinstance(fields, str) else list(check_iterable(fields, "fields", "texts"))
         for i, name in enumerate(names):
             if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise wrong(f"fields, item {i},", name, "a text")
-        body: dict[str, Any] = {"fields": names, "values": whole(values, "values", 1)}
+                raise unexpected_value(f"fields, item {i},", name, "a text")
+        body: dict[str, Any] = {"fields": names, "values": check_int(values, "values", 1)}
         body |= filter_fields(where, parameters)
         if subset is not None:
             body["ids"] = self._connection.to_names(subset, "subset")
@@ -201,24 +204,24 @@ class StoredDocuments:
         return Facets(cast("list[dict[str, Any]]", answer["facets"]))
 
     def stats(self) -> dict[str, Any]:
-        """Figures of the index that cost little to find.
+        """Returns statistics of the index. The call is cheap.
 
         Returns
         -------
         dict
-            ``documents``, ``passages`` (in which some of them are stored), ``tokens``, ``dim``, ``nbits``, sizes,
-            growth and configuration, as the service has them (docs/service.md); ``sampled`` has the recall of the
-            questions that a service samples.
+            ``documents``, ``passages`` (if some documents are stored as passages), ``tokens``, ``dim``, ``nbits``,
+            sizes, growth and configuration, as the service reports them (docs/service.md). ``sampled`` has the recall
+            of the questions that the service samples.
         """
         return self._connection.stats()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the index as it is now to a file, which `load` and the command line (``plaid search FILE``) take.
+        """Writes the current index to a file, which `load` and commands such as ``plaid search FILE`` can read.
 
         Parameters
         ----------
         path
-            The file. A file that is there is replaced when the new one is complete.
+            The file. An existing file is replaced once the new one is complete.
 
         Examples
         --------
@@ -232,18 +235,18 @@ class StoredDocuments:
         _files.save(self._connection, path)
 
     def __len__(self) -> int:
-        """The number of documents; all passages of one count as one."""
+        """Returns the number of documents. A document that is stored as passages counts once."""
         return self._connection.count()
 
     def __bool__(self) -> bool:
-        """True, also of an index without documents."""
+        """Returns True, even if the index has no documents."""
         return True
 
     def __contains__(self, id: object) -> bool:
-        """Reports whether a document is there."""
+        """Reports whether the index has a document with this id."""
         try:
             names = self._connection.to_names([id])
-        except (TypeError, ValueError):  # it can be no id
+        except (TypeError, ValueError):  # not a valid id
             return False
         try:
             fetch_documents(self._connection, names)

@@ -11,34 +11,34 @@ from typing import Any, cast
 from ._binary import find_binary
 from ._errors import ServiceError
 
-#: The exit status of the program where something is not there.
+#: The exit status of the program if a file, folder or model does not exist.
 _NOT_FOUND = 4
 
 
 def find_model(model: str | os.PathLike[str], binary: str | os.PathLike[str] | None) -> str:
-    """A folder, or for the name of a model at the hub its name with the commit, once its files are in the hub's cache.
+    """Returns the folder of a model; for a model at the hub, its name with the commit, after downloading its files.
 
-    A folder goes before a name. The progress of a download is shown if stderr is a terminal.
+    ``model`` is a folder if one of that name exists. A download shows its progress if stderr is a terminal.
     """
     name = os.fspath(model)
     if os.path.isdir(name):
         return os.path.realpath(name)
     program = find_binary(binary)
-    found = _describe(program, name, "--no-weights")
+    found = _run_model_command(program, name, "--no-weights")
     if found.get("missing"):
-        found = _describe(program, name, "--fetch")
+        found = _run_model_command(program, name, "--fetch")
     return str(found["name"])
 
 
-def _describe(program: str, name: str, *flags: str) -> dict[str, Any]:
-    """The output of `plaid model` about a model."""
-    shown = "--fetch" in flags and sys.stderr is not None and sys.stderr.isatty()
+def _run_model_command(program: str, name: str, *flags: str) -> dict[str, Any]:
+    """Runs `plaid model` and returns its output."""
+    shows_progress = "--fetch" in flags and sys.stderr is not None and sys.stderr.isatty()
     try:
         done = subprocess.run(
             [program, "model", name, "--json", *flags],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=None if shown else subprocess.PIPE,
+            stderr=None if shows_progress else subprocess.PIPE,
             check=False,
         )
     except OSError as e:
@@ -46,7 +46,7 @@ def _describe(program: str, name: str, *flags: str) -> dict[str, Any]:
     if done.returncode == 0:
         return cast("dict[str, Any]", json.loads(done.stdout))
     said = (done.stderr or b"").decode(errors="replace").strip()
-    try:  # with --json the last line is the error
+    try:  # with --json the last line has the error
         said = str(json.loads(said.splitlines()[-1])["error"])
     except (ValueError, KeyError, TypeError, IndexError):
         said = said.removeprefix("plaid: ") or f"plaid model {name} ended with exit status {done.returncode}"

@@ -1,4 +1,4 @@
-"""Progress of long calls."""
+"""Reports the progress of long calls."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Callable, TypeAlias, Union
 
 from ._checks import check_progress
 
-#: True for a bar of tqdm, or a function of the documents done and of all (None: unknown).
+#: True shows a tqdm bar. A function gets the number of documents done and the total, which is None if unknown.
 Progress: TypeAlias = Union[bool, Callable[[int, Union[int, None]], None], None]
 
 
 class Meter:
-    """Reports how many documents are done. Without tqdm there is no bar."""
+    """Reports the number of documents done, by a bar or a function. The bar needs tqdm; without it nothing is shown."""
 
     def __init__(self, progress: Progress, total: int | None) -> None:
         check_progress(progress)
@@ -34,11 +34,11 @@ class Meter:
             self._callback(self._done, self._total)
 
     def raise_to(self, documents: int) -> None:
-        """Raises the number of those done to ``documents``, if it is lower."""
+        """Raises the number of documents done to ``documents``, if it is lower."""
         self.add(max(documents - self._done, 0))
 
     def show_stage(self, stage: str) -> None:
-        """Shows the present stage on the bar."""
+        """Shows the current stage on the bar."""
         if self._bar is not None:
             self._bar.set_postfix_str(stage)
 

@@ -9,22 +9,22 @@ import numpy as np
 
 from . import _search
 from ._arrays import Embeddings, Matrix, Vectors, to_float32
-from ._checks import choice, flag, several, whole
-from ._conditions import Where, condition
-from ._documents import Cut, encode, fetch_documents
+from ._checks import check_choice, check_bool, check_iterable, check_int
+from ._conditions import Where, to_condition
+from ._documents import TruncatedTexts, encode, fetch_documents
 from ._errors import caller_level
 from ._explanation import Explanation
 from ._lookup import StoredDocuments
 from ._results import Hits, Results
 from ._search import Fusion, Group, Mode, Queries, Query
 
-#: Parameters of PyLate's PLAID that have no counterpart: the engine derives what they tune.
+#: Parameters of PyLate's PLAID without a counterpart: this engine derives these settings.
 _PYLATE_OPTIONS = frozenset(
     "kmeans_niters max_points_per_centroid n_samples_kmeans n_ivf_probe n_full_scores batch_size use_fast use_triton "
     "low_memory show_progress num_threads ndocs ncells centroid_score_threshold search_batch_size kmeans_seed "
     "rank_device embedding_size nranks index_bsize".split()
 )
-#: Keywords of `search_batch` that `__call__` takes.
+#: Keywords of `search_batch` that `__call__` accepts.
 _SEARCH_OPTIONS = frozenset(
     "where parameters metadata keywords hybrid fusion expression group passages highlight feedback like unlike "
     "mode offset min_score".split()
@@ -33,18 +33,18 @@ _warned_options: set[str] = set()
 
 
 def ignore_pylate_options(given: Iterable[str], what: str) -> None:
-    """Takes keywords of PyLate's index, warns once of each that it does nothing, and refuses other keywords."""
+    """Warns once of each keyword of PyLate's index that it is ignored. Raises TypeError for other keywords."""
     for name in given:
         if name not in _PYLATE_OPTIONS:
             raise TypeError(f"{what} got an unexpected keyword argument {name!r}")
         if name not in _warned_options:
             _warned_options.add(name)
-            text = f"{name} is a parameter of PyLate's index that plaid does not need; it is ignored"
+            text = f"{name} is ignored: it is a parameter of PyLate's index that plaid does not need"
             warnings.warn(text, UserWarning, stacklevel=caller_level())
 
 
 class IndexReader(StoredDocuments):
-    """The part of an `Index` that changes nothing: searches, and the methods of `StoredDocuments`."""
+    """The methods of an `Index` that do not change it: searches, and those of `StoredDocuments`."""
 
     mode: str
 
@@ -71,7 +71,7 @@ class IndexReader(StoredDocuments):
         offset: int = 0,
         min_score: float | None = None,
     ) -> Hits:
-        """The k best documents for one query, best first. Several queries: `search_batch`.
+        """Returns the k best documents for one query, best first. For several queries use `search_batch`.
 
         Parameters
         ----------
@@ -80,45 +80,47 @@ class IndexReader(StoredDocuments):
         k
             The number of documents.
         where, parameters
-            A condition over the metadata: ``"year >= 2000"``, or ``"year >= ?"`` with a value for each ``?`` (pass
-            input of users like this), or a dictionary of keys and their values or tests: ``{"lang": ["en", "de"],
-            "draft": None, "year": {"$gte": 2000}}`` (docs/python.md has the operators). An empty dictionary is no
-            condition. A list in the metadata passes a test if one of its elements does. A key that no document has
-            is an error.
+            A condition on the metadata: ``"year >= 2000"``; or ``"year >= ?"`` with a value for each ``?`` in
+            ``parameters`` (use this for input of users); or a dictionary of keys and their values or tests:
+            ``{"lang": ["en", "de"], "draft": None, "year": {"$gte": 2000}}`` (docs/python.md lists the operators). An
+            empty dictionary means no condition. A list in the metadata passes a test if one of its elements does. A key
+            that no document has is an error.
         subset
-            Ids of the documents that may be returned.
+            Ids of the documents to search. None searches all.
         metadata
-            Return the metadata of the hits.
+            True returns the metadata of the hits.
         keywords
-            Find words in the metadata by BM25, without vectors: ``True`` for those of the query, or the words
-            themselves. With ``hybrid`` the query counts as well.
+            Search the metadata for words by BM25, without vectors. True searches for the words of the query; a text,
+            for its words. With ``hybrid`` the vectors of the query count as well.
         hybrid
-            Join the rankings by vectors and by keywords: the share of the vectors, 0 to 1, or True for 0.75.
+            Combine the rankings by vectors and by keywords. The number is the weight of the vectors, 0 to 1; True means
+            0.75.
         fusion
-            The way to join the two rankings.
+            How the two rankings are combined.
         expression
-            In keywords, accept phrases in quotation marks, prefixes*, +required and -excluded words.
+            True allows phrases in quotation marks, prefixes*, +required and -excluded words in keywords.
         group
-            Return documents, not their passages, by the score of the ``"best"`` passage, the ``"sum"`` of them, or
-            ``"maxsim"`` over all tokens.
+            Return documents instead of passages. The score of a document is that of its ``"best"`` passage, the
+            ``"sum"`` of its passages' scores, or ``"maxsim"`` over all of its tokens.
         passages
-            The number of passages with each document of a ``group``; default 3.
+            The number of passages to return with each document of a ``group``; default 3.
         highlight
-            Return the words of the texts that match words of the query, and the metadata.
+            True returns the words of the texts that match words of the query, and the metadata.
         feedback, like, unlike
-            Search again with a query that has moved towards the ``feedback`` best documents and those of the ids
-            ``like``, and away from those of ``unlike``.
+            Search a second time with a query that is moved towards the ``feedback`` best documents and the documents
+            with the ids ``like``, and away from those with the ids ``unlike``.
         mode
-            ``"pruned"``, ``"exhaustive"``, or ``"candidates"``: score all of ``subset``.
+            ``"pruned"``, ``"exhaustive"``, or ``"candidates"``, which scores all documents of ``subset``. Default: the
+            mode of the index.
         offset
-            Leave this many of the best out: the next page begins where this one ends.
+            Skip this many of the best documents, to get a later page.
         min_score
-            Leave documents out that score less.
+            Return only documents with at least this score.
 
         Returns
         -------
         Hits
-            A list of dictionaries with ``id``, ``score``, and the parts that were asked for.
+            A list of dictionaries with ``id``, ``score``, and the keys that the options add.
 
         Examples
         --------
@@ -134,7 +136,7 @@ class IndexReader(StoredDocuments):
         if isinstance(query, str):
             queries = [query]
         elif query is not None:
-            queries = [_search.one_query(query)]
+            queries = [_search.to_query_matrix(query)]
         words: list[str] | bool = [keywords] if isinstance(keywords, str) else keywords
         return self.search_batch(
             queries, k, subset, where=where, parameters=parameters, metadata=metadata, keywords=words, hybrid=hybrid,
@@ -165,18 +167,18 @@ class IndexReader(StoredDocuments):
         offset: int = 0,
         min_score: float | None = None,
     ) -> Results:
-        """The k best documents for each query, best first.
+        """Returns the k best documents for each query, best first.
 
         Parameters
         ----------
         queries
             Texts, or matrices [tokens, dim]: a list of them, one matrix, or an array [queries, tokens, dim].
         k
-            The number of documents for each.
+            The number of documents for each query.
         subset
-            Ids that may be returned, or a list of such a list for each query.
+            Ids of the documents to search, or a list with such a list for each query.
         keywords
-            Words for each query, or True.
+            A text with words for each query, or True.
         where, parameters, metadata, hybrid, fusion, expression, group
             As for `search`.
         passages, highlight, feedback, like, unlike, mode, offset, min_score
@@ -189,19 +191,26 @@ class IndexReader(StoredDocuments):
         """
         to_names = self._connection.to_names
         request = _search.base_request(k, self.mode if mode is None else mode, offset, min_score)
-        highlight = flag(highlight, "highlight")
-        request |= {"metadata": flag(metadata, "metadata") or highlight, **_search.filter_fields(where, parameters)}
+        highlight = check_bool(highlight, "highlight")
+        request |= {
+            "metadata": check_bool(metadata, "metadata") or highlight,
+            **_search.filter_fields(where, parameters),
+        }
         if highlight:
             request["highlight"] = True
         if group is not None:
-            request["group"] = choice(group, "group", Group)
+            request["group"] = check_choice(group, "group", Group)
         if passages is not None:
-            request["passages"] = whole(passages, "passages", 0)
-        feedback, liked, unliked = whole(feedback, "feedback", 0), to_names(like, "like"), to_names(unlike, "unlike")
+            request["passages"] = check_int(passages, "passages", 0)
+        feedback, liked, unliked = (
+            check_int(feedback, "feedback", 0),
+            to_names(like, "like"),
+            to_names(unlike, "unlike"),
+        )
         if feedback or liked or unliked:
             request["feedback"] = {"documents": feedback, "like": liked, "unlike": unliked}
-        asked = Queries(queries, keywords, hybrid, fusion, expression)
-        return _search.search(self._connection, asked, request, subset)
+        checked_queries = Queries(queries, keywords, hybrid, fusion, expression)
+        return _search.search(self._connection, checked_queries, request, subset)
 
     def __call__(
         self,
@@ -210,14 +219,14 @@ class IndexReader(StoredDocuments):
         subset: Sequence[Any] | None = None,
         **options: Any,
     ) -> Results:
-        """`search_batch`, as PyLate's retriever calls an index.
+        """Does the same as `search_batch`. PyLate's retriever calls an index like this.
 
         Parameters
         ----------
         queries_embeddings, k, subset
-            Those of `search_batch`. One text is one query.
+            As for `search_batch`. A single text is one query.
         **options
-            Those of `search_batch`, and keywords of PyLate's index that have no counterpart.
+            Options of `search_batch`. Keywords of PyLate's index without a counterpart are ignored.
 
         Returns
         -------
@@ -229,7 +238,7 @@ class IndexReader(StoredDocuments):
         if isinstance(queries_embeddings, str):
             queries_embeddings = [queries_embeddings]
         if queries_embeddings is not None:  # pyright: ignore[reportUnnecessaryComparison]
-            several(queries_embeddings, "queries_embeddings", "texts or matrices")
+            check_iterable(queries_embeddings, "queries_embeddings", "texts or matrices")
         return self.search_batch(queries_embeddings, k, subset, **known)
 
     def search_token_scores(
@@ -239,28 +248,28 @@ class IndexReader(StoredDocuments):
         subset: Sequence[Any] | None = None,
         **options: Any,
     ) -> Results:
-        """`search_batch` with the inner products of the tokens in each hit.
+        """Does the same as `search_batch`, and adds the inner products of the tokens to each hit.
 
         Parameters
         ----------
         queries
             Texts, or matrices [tokens, dim].
         k, subset, **options
-            Those of `search_batch`.
+            As for `search_batch`.
 
         Returns
         -------
         Results
-            Hits with ``token_scores``, [query tokens, document tokens] in float32, of vectors of unit length.
+            Hits with ``token_scores``: a float32 matrix [query tokens, document tokens], for vectors of length 1.
         """
         if queries is None:  # pyright: ignore[reportUnnecessaryComparison]
-            raise ValueError("queries is None: there are no tokens that could be scored")
+            raise ValueError("queries is None; want texts or matrices, whose tokens can be scored")
         texts, matrices = _search.texts_or_matrices(queries)
-        # Texts stay texts: a search by keywords needs their words.
+        # Texts are not encoded here: a search by keywords needs their words.
         results = self.search_batch(cast("Any", texts or matrices), k, subset, **options)
         if matrices is None:
-            # The search has warned of texts that are cut.
-            matrices = cast("list[Matrix]", encode(self._connection, texts or [], True, Cut()))
+            # The search has already warned of truncated texts.
+            matrices = cast("list[Matrix]", encode(self._connection, texts or [], True, TruncatedTexts()))
         ids = list(dict.fromkeys(hit["id"] for hits in results for hit in hits))
         documents = dict(zip(ids, self.get_documents_embeddings(ids))) if ids else {}
         for m, hits in zip(matrices, results):
@@ -273,16 +282,16 @@ class IndexReader(StoredDocuments):
         return results
 
     def similar(self, id: Any, k: int = 10, **options: Any) -> Hits:
-        """The documents that a search for the vectors of a stored document finds, without the document itself.
+        """Returns documents similar to a stored one: the hits of a search for its vectors, without the document itself.
 
         Parameters
         ----------
         id
-            The document. If it is stored as passages, its vectors are those of all of them.
+            The id of the document. If it is stored as passages, the vectors of all passages are the query.
         k
             The number of documents.
         **options
-            Those of `search`.
+            As for `search`.
 
         Returns
         -------
@@ -290,12 +299,13 @@ class IndexReader(StoredDocuments):
             Best first.
         """
         names = self._connection.to_names([id], "id")
-        (parts,) = fetch_documents(self._connection, names, vectors=True).values()
-        text, values = f"_id NOT IN ({', '.join('?' * len(parts))})", [d["id"] for d in parts]
-        chosen = condition(options.pop("where", None), options.pop("parameters", ()))
-        if chosen is not None:
-            text, values = f"{text} AND ({chosen[0]})", [*values, *chosen[1]]
-        return self.search(np.concatenate([d["vectors"] for d in parts]), k, where=text, parameters=values, **options)
+        (passages,) = fetch_documents(self._connection, names, vectors=True).values()
+        text, values = f"_id NOT IN ({', '.join('?' * len(passages))})", [p["id"] for p in passages]
+        condition = to_condition(options.pop("where", None), options.pop("parameters", ()))
+        if condition is not None:
+            text, values = f"{text} AND ({condition[0]})", [*values, *condition[1]]
+        vectors = np.concatenate([p["vectors"] for p in passages])
+        return self.search(vectors, k, where=text, parameters=values, **options)
 
     def explain(
         self,
@@ -307,16 +317,16 @@ class IndexReader(StoredDocuments):
         parameters: Sequence[Any] = (),
         mode: Mode | None = None,
     ) -> Explanation:
-        """How the score of a document comes about in a search for the k best, and where it left the search.
+        """Explains the score of a document in a search for the k best, and the stage at which the search dropped it.
 
         Parameters
         ----------
         id
-            The document. An id that is not there is a KeyError.
+            The id of the document. An unknown id is a KeyError.
         query
             A text, or a matrix [tokens, dim].
         k, where, parameters, mode
-            Those of the search, as for `search`.
+            The options of the search, as for `search`.
 
         Returns
         -------
@@ -326,10 +336,10 @@ class IndexReader(StoredDocuments):
         return _search.explain(self._connection, id, query, k, where, parameters, self.mode if mode is None else mode)
 
     def rerank(self, query: Query, documents: Sequence[str] | Embeddings) -> list[dict[str, Any]]:
-        """Scores documents, which need not be in the index: texts for a query that is a text, matrices for
-        a matrix. Vectors are not scaled to unit length.
+        """Scores documents that need not be in the index, and returns them best first.
 
-        To rank documents of the index use ``search(query, len(ids), subset=ids, mode="candidates")``.
+        If the query is a text, the documents are texts; if it is a matrix, they are matrices. Vectors are not scaled to
+        length 1. To rank documents of the index, use ``search(query, len(ids), subset=ids, mode="candidates")``.
 
         Parameters
         ----------
@@ -341,7 +351,7 @@ class IndexReader(StoredDocuments):
         Returns
         -------
         list of dict
-            ``index``, the place in ``documents``, and ``score``, best first.
+            Dictionaries with ``index``, the position in ``documents``, and ``score``; best first.
 
         Examples
         --------
@@ -354,21 +364,21 @@ class IndexReader(StoredDocuments):
         return _search.rerank(self._connection, query, documents)
 
     def encode(self, texts: Sequence[str], *, is_query: bool = False) -> list[Vectors]:
-        """The vectors of texts by the model of the service.
+        """Encodes texts by the model of the service, and returns their vectors.
 
         Parameters
         ----------
         texts
             The texts.
         is_query
-            True for queries, which models encode in another way than documents.
+            True for queries, which models encode differently from documents.
 
         Returns
         -------
         list of numpy.ndarray
-            A matrix [tokens, dim] of float32 for each.
+            A float32 matrix [tokens, dim] for each text.
         """
-        cut = Cut()
-        vectors = encode(self._connection, texts, flag(is_query, "is_query"), cut)
-        cut.warn()
+        truncated = TruncatedTexts()
+        vectors = encode(self._connection, texts, check_bool(is_query, "is_query"), truncated)
+        truncated.warn()
         return vectors

@@ -1,4 +1,4 @@
-"""Hits, documents and facets, as dictionaries, tables and HTML."""
+"""The results of searches and lookups, as dictionaries, tables and HTML."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ._frames import FLOAT, INT, NULL, TEXT, Columns
 
 T = TypeVar("T")
 L = TypeVar("L", bound="TableList[Any]")
-#: Columns of tables of hits that are not metadata.
+#: The columns of tables of hits that are not metadata.
 _COLUMNS = ("query", "rank", "id", "score", "spans", "passages", "token_scores")
-#: Characters of a value that HTML shows.
+#: The number of characters of a value that HTML shows.
 _MAX_SHOWN = 300
 
 
 class Span(TypedDict):
-    """Characters ``start`` to ``end`` of a field, which match a word of the query."""
+    """A match of a word of the query: the characters ``start`` to ``end`` of a field."""
 
     field: str
     start: int
@@ -33,8 +33,8 @@ class _Scored(TypedDict):
 
 
 class Passage(_Scored, total=False):
-    """A passage of a document: its number ``n``, and bytes ``start`` to ``end`` of the
-    document's text in UTF-8. ``n`` is -1 where the document has no passages, and this is it."""
+    """A passage of a document: its number ``n``, and the bytes ``start`` to ``end`` of the
+    document's text in UTF-8. ``n`` is -1 if the document is not split; then this is all of it."""
 
     n: int
     start: int
@@ -44,11 +44,11 @@ class Passage(_Scored, total=False):
 
 
 class Hit(_Scored, total=False):
-    """A document that was found: ``id``, ``score``, and the parts that were asked for.
+    """A document that a search found, with its ``id`` and ``score``.
 
-    ``metadata`` is there for ``metadata=True``, ``spans`` for ``highlight=True``, ``passages``
-    for a ``group``, and ``token_scores`` [query tokens, document tokens] for
-    `Index.search_token_scores`.
+    Options of the search add keys: ``metadata=True`` adds ``metadata``, ``highlight=True`` adds
+    ``spans``, and ``group`` adds ``passages``. `Index.search_token_scores` adds ``token_scores``
+    [query tokens, document tokens].
     """
 
     metadata: dict[str, Any]
@@ -58,44 +58,48 @@ class Hit(_Scored, total=False):
 
 
 class TableList(list[T]):
-    """A list that makes tables. A slice of it, a sum and a copy are such lists as well."""
+    """A list that can be converted to a table. Slices, sums and copies of it are such lists, too."""
 
     def to_pandas(self) -> Any:
-        """The list as a table of pandas. Whole numbers and truth values keep their types next to missing ones
-        (``Int64``, ``boolean``); lists, dictionaries and matrices are objects. A column whose values are of several
-        types has texts: other values become their JSON.
+        """Converts the list to a pandas data frame.
+
+        Columns of integers or booleans with missing values have the types ``Int64`` and ``boolean``. Lists,
+        dictionaries and matrices are objects. If the values of a column have several types, all become texts: those
+        that are not texts, as JSON.
 
         Returns
         -------
         pandas.DataFrame
-            The columns are those of the class.
+            A data frame with the columns that the class of the list describes.
         """
         return self._columns().to_pandas()
 
     def to_polars(self) -> Any:
-        """The list as a table of polars. Lists and matrices are lists, dictionaries structs; a column whose values are
-        of several types has texts: other values become their JSON.
+        """Converts the list to a polars data frame.
+
+        Lists and matrices become lists; dictionaries, structs. If the values of a column have several types, all become
+        texts: those that are not texts, as JSON.
 
         Returns
         -------
         polars.DataFrame
-            The columns are those of the class.
+            A data frame with the columns that the class of the list describes.
         """
         return self._columns().to_polars()
 
     def to_arrow(self) -> Any:
-        """The list as a table of Arrow, with the types of `to_polars`.
+        """Converts the list to an Arrow table, with the same types as `to_polars`.
 
         Returns
         -------
         pyarrow.Table
-            The columns are those of the class.
+            A table with the columns that the class of the list describes.
         """
         return self._columns().to_arrow()
 
     def copy(self: L) -> L:
-        """A list of the same items."""
-        return self._like(self)
+        """Returns a list of the same items."""
+        return self._new_list(self)
 
     @overload
     def __getitem__(self, key: SupportsIndex, /) -> T: ...
@@ -105,15 +109,15 @@ class TableList(list[T]):
 
     def __getitem__(self, key: Any, /) -> Any:
         found: Any = cast("Any", super()).__getitem__(key)
-        return self._like(found) if isinstance(key, slice) else found
+        return self._new_list(found) if isinstance(key, slice) else found
 
     def __add__(self: L, other: list[Any], /) -> L:  # type: ignore[override]
-        return self._like(super().__add__(other))
+        return self._new_list(super().__add__(other))
 
-    def _like(self: L, items: Iterable[Any]) -> L:
-        made = type(self)()
-        made.extend(items)
-        return made
+    def _new_list(self: L, items: Iterable[Any]) -> L:
+        new = type(self)()
+        new.extend(items)
+        return new
 
     def _columns(self) -> Columns:
         raise NotImplementedError
@@ -122,8 +126,8 @@ class TableList(list[T]):
 class Hits(TableList[Hit]):
     """The hits of one query, best first: a list of dictionaries.
 
-    A table of them has the columns ``rank``, ``id``, ``score`` and a column for each key of the metadata; a key that is
-    the name of another column has ``metadata.`` in front.
+    As a table they have the columns ``rank``, ``id`` and ``score``, and a column for each key of the metadata. A key
+    with the name of another column gets the prefix ``metadata.``.
 
     Examples
     --------
@@ -136,35 +140,38 @@ class Hits(TableList[Hit]):
         return Columns(_flat_rows(self), {"rank": INT, "id": NULL, "score": FLOAT})
 
     def _repr_html_(self) -> str:
-        return _hits_as_html(self)
+        return _hits_html(self)
 
 
 class Results(TableList[Hits]):
-    """The hits of several queries, in their order. A table of them has the columns of `Hits` and a column ``query``,
-    which counts from 0."""
+    """The hits of several queries, in the order of the queries.
+
+    As a table they have the columns of `Hits`, and a column ``query``, which counts from 0.
+    """
 
     def _columns(self) -> Columns:
         rows = [{"query": i, **row} for i, hits in enumerate(self) for row in _flat_rows(hits)]
         return Columns(rows, {"query": INT, "rank": INT, "id": NULL, "score": FLOAT})
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>query {i}</p>{_hits_as_html(hits)}" for i, hits in enumerate(self))
+        return "".join(f"<p>query {i}</p>{_hits_html(hits)}" for i, hits in enumerate(self))
 
 
 class Document(dict[str, Any]):
-    """The metadata of a document: a dictionary. ``id`` has its id."""
+    """The metadata of a document: a dictionary with the document's id as its attribute ``id``."""
 
     id: Any = None
 
 
 class Documents(TableList[dict[str, Any]]):
-    """The metadata of documents, in their order. A table of them has the column ``id`` and a column for each key; the
-    key ``id`` becomes ``metadata.id``.
+    """The metadata of documents: a list of dictionaries.
+
+    As a table they have the column ``id`` and a column for each key. A key ``id`` becomes ``metadata.id``.
 
     Parameters
     ----------
     rows, ids
-        The metadata, and the id of each.
+        The metadata and the id of each document.
 
     Examples
     --------
@@ -184,14 +191,18 @@ class Documents(TableList[dict[str, Any]]):
         return [getattr(row, "id", None) for row in self]
 
     def _columns(self) -> Columns:
-        rows = [{"id": i, **{_name(k, ("id",)): v for k, v in row.items()}} for i, row in zip(self.ids, self)]
+        rows = [{"id": i, **{_column_name(k, ("id",)): v for k, v in row.items()}} for i, row in zip(self.ids, self)]
         return Columns(rows, {"id": NULL})
 
 
 class Facets(TableList[dict[str, Any]]):
-    """A dictionary for each field: ``field``, ``docs`` that were counted, those where it is ``missing`` or ``null``,
-    the commonest ``values``, each with a ``value`` and its ``docs``, and how many ``others`` there are. A table of them
-    has a row for each value, with the columns ``field``, ``value`` and ``documents``."""
+    """The counts of the values of metadata fields: a dictionary for each field.
+
+    It has ``field``; ``docs``, the number of documents that were counted; the numbers of documents in which the field
+    is ``missing`` or ``null``; the most frequent ``values``, each with a ``value`` and its ``docs``; and ``others``,
+    the number of other values. As a table they have a row for each value, with the columns ``field``, ``value`` and
+    ``documents``.
+    """
 
     def _columns(self) -> Columns:
         rows = [{"field": f["field"], "value": v["value"], "documents": v["docs"]} for f in self for v in f["values"]]
@@ -199,38 +210,38 @@ class Facets(TableList[dict[str, Any]]):
 
 
 def _flat_rows(hits: Iterable[Hit]) -> list[dict[str, Any]]:
-    """A dictionary for each hit with the metadata in it."""
+    """Returns a dictionary for each hit, with its rank and the keys of its metadata."""
     rows: list[dict[str, Any]] = []
     for rank, hit in enumerate(hits, 1):
         row: dict[str, Any] = {"rank": rank, **{k: v for k, v in hit.items() if k != "metadata"}}
-        row |= {_name(key, _COLUMNS): value for key, value in hit.get("metadata", {}).items()}
+        row |= {_column_name(key, _COLUMNS): value for key, value in hit.get("metadata", {}).items()}
         rows.append(row)
     return rows
 
 
-def _name(key: str, columns: Sequence[str]) -> str:
-    """The name of the column of a key: no two keys have the same."""
+def _column_name(key: str, columns: Sequence[str]) -> str:
+    """Returns the name of the column for a key. Different keys get different names."""
     plain = key
     while plain.startswith("metadata."):
         plain = plain[len("metadata.") :]
     return "metadata." + key if plain in columns else key
 
 
-def _text_with_marks(text: str, spans: Sequence[Span], field: str) -> str:
-    """A text as HTML, in which the spans of a field are marked."""
-    done = 0
+def _mark_spans(text: str, spans: Sequence[Span], field: str) -> str:
+    """Returns the beginning of a text as HTML, with the spans of a field marked."""
+    position = 0
     parts: list[str] = []
     for s in sorted((s for s in spans if s["field"] == field), key=lambda s: s["start"]):
-        if s["start"] < done or s["start"] > _MAX_SHOWN:
+        if s["start"] < position or s["start"] > _MAX_SHOWN:
             continue
-        parts += [escape(text[done : s["start"]]), "<mark>", escape(text[s["start"] : s["end"]]), "</mark>"]
-        done = s["end"]
-    rest = text[done : max(done, _MAX_SHOWN)]
-    return "".join(parts) + escape(rest) + ("…" if done + len(rest) < len(text) else "")
+        parts += [escape(text[position : s["start"]]), "<mark>", escape(text[s["start"] : s["end"]]), "</mark>"]
+        position = s["end"]
+    end = text[position : max(position, _MAX_SHOWN)]
+    return "".join(parts) + escape(end) + ("…" if position + len(end) < len(text) else "")
 
 
-def _hits_as_html(hits: Sequence[Hit]) -> str:
-    """A table of hits. Texts of documents are escaped."""
+def _hits_html(hits: Sequence[Hit]) -> str:
+    """Returns a table of hits as HTML. Texts of documents are escaped."""
     keys = list(dict.fromkeys(k for hit in hits for k in hit.get("metadata", {})))
     head = "".join(f"<th>{escape(str(k))}</th>" for k in ("", "id", "score", *keys))
     lines: list[str] = []
@@ -239,13 +250,13 @@ def _hits_as_html(hits: Sequence[Hit]) -> str:
         for key in keys:
             value = hit.get("metadata", {}).get(key, "")
             text = value if isinstance(value, str) else str(value)
-            cells.append(_text_with_marks(text, hit.get("spans", []), key))
+            cells.append(_mark_spans(text, hit.get("spans", []), key))
         lines.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def spans_of(found: Sequence[dict[str, Any]], metadata: dict[str, Any]) -> list[Span]:
-    """Spans whose places count characters; those of the service count bytes of UTF-8."""
+def to_character_spans(found: Sequence[dict[str, Any]], metadata: dict[str, Any]) -> list[Span]:
+    """Converts the service's spans, which count bytes of UTF-8, to spans that count characters."""
     spans: list[Span] = []
     for s in found:
         text = metadata.get(s["field"])

@@ -23,27 +23,27 @@ from ._errors import PlaidError, ServiceError
 from ._http import Client
 from ._locks import SharedLock, exclusive, remove_abandoned_builds
 
-#: Seconds from a request to stop until the program is killed.
+#: Seconds between asking the program to stop and killing it.
 _STOP_TIMEOUT = 60.0
-#: Seconds from the end of its stdin until the program is asked to stop: a forked child may hold the other end.
+#: Seconds between closing the program's stdin and asking it to stop: a forked child may keep its stdin open.
 _EOF_TIMEOUT = 5.0
-#: How long the program waits for one that ends to release the folder.
+#: How long the program waits for another program, which is stopping, to release the folder.
 _LOCK_TIMEOUT = "5s"
-#: The folder of the socket, in that of the indexes.
+#: The folder of the socket, inside the folder of the indexes.
 _RUN_FOLDER = ".service"
-#: Bytes of an address of a Unix socket that every system takes.
+#: The longest path of a Unix socket that every system accepts, in bytes.
 _MAX_SOCKET_PATH = 100
 
 UNIX = hasattr(socket, "AF_UNIX")
 
 
 def is_store(place: object) -> bool:
-    """Reports whether indexes are in an object store (``s3://BUCKET/PREFIX``, ``file:///FOLDER``)."""
-    return isinstance(place, str) and ("://" in place or place.startswith("s3:"))  # the program says what is wrong
+    """Reports whether ``place`` is an object store (``s3://BUCKET/PREFIX``, ``file:///FOLDER``), not a folder."""
+    return isinstance(place, str) and ("://" in place or place.startswith("s3:"))  # the program reports typos
 
 
-def cache_of(store: str) -> str:
-    """The folder where a service of this user caches the indexes of a store."""
+def cache_folder(store: str) -> str:
+    """Returns the folder in which this user's service caches the indexes of a store."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
     elif sys.platform == "darwin":
@@ -54,11 +54,14 @@ def cache_of(store: str) -> str:
 
 
 class _Killed(ServiceError):
-    """The program was killed while it started."""
+    """The program was killed while it was starting."""
 
 
 class _StartedProgram:
-    """The program that this process started. The finalizer of the service holds it, and so cannot hold the service."""
+    """The program that this process started.
+
+    It is apart from `Service`, since the finalizer of a service must not refer to the service.
+    """
 
     process: subprocess.Popen[bytes] | None = None
     log: IO[bytes] | None = None
@@ -71,7 +74,7 @@ class _StartedProgram:
             assert self.process.stdin is not None
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-            if sys.platform != "win32":  # there is no fork on Windows
+            if sys.platform != "win32":  # Windows has no fork
                 try:
                     self.process.wait(_EOF_TIMEOUT)
                 except subprocess.TimeoutExpired:
@@ -84,7 +87,7 @@ class _StartedProgram:
 
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
-    """Waits for a program that was asked to stop, and kills one that does not."""
+    """Waits for a program that was asked to stop, and kills it if it does not."""
     try:
         process.wait(_STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -93,21 +96,21 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
 
 
 class Service:
-    """`plaid serve` on a folder of indexes, behind a Unix socket in it that only this user can reach.
+    """`plaid serve` for a folder of indexes, behind a Unix socket in the folder that only this user can open.
 
-    The first process that opens the folder starts the program; other processes find it by its socket. After it has
-    ended, the next call of any of them starts it again. The indexes of one process share this object; the last that is
-    closed stops the program if this process started it. The program also ends with this process, however that ends:
-    its stdin does (`plaid serve --until-eof`). A forked child keeps it alive, too.
-
-    With the option ``store`` the folder is a cache of an object store, and the service listens on an address of this
-    machine, with a token: services that share a store ask each other.
+    1. The first process that opens the folder starts the program. Other processes find it by its socket.
+    2. If the program has ended, the next call of any of these processes starts it again.
+    3. The indexes of one process share this object. Closing the last one stops the program, if this process started it.
+    4. The program ends with this process, even if that is killed, because its stdin is closed then (`plaid serve
+       --until-eof`). A forked child keeps the program running.
+    5. With the option ``store`` the folder is the cache of an object store. The service then listens on a port of this
+       machine, with a token, since the services of a store send each other requests.
     """
 
     _by_folder: dict[tuple[str, bool], Service] = {}
-    #: Services that are being stopped, with an event for the end of that.
+    #: Services that are being stopped; the event is set when they have stopped.
     _stopping: dict[Service, threading.Event] = {}
-    #: Guards the two, and is held for moments only. Garbage collection may release a service while another is acquired.
+    #: Guards both, only briefly. Reentrant: garbage collection may release a service while another is acquired.
     _lock = threading.RLock()
 
     def __init__(
@@ -115,37 +118,37 @@ class Service:
     ) -> None:
         self.folder, self.binary, self.timeout = folder, binary, timeout
         self.run_folder = os.path.join(folder, _RUN_FOLDER)
-        #: Flags of the program that this process asked for.
+        #: The flags of the program that this process needs.
         self.options = dict(options)
         self.temporary, self.read_only = temporary, read_only
         self.index_count = 0
-        #: Held while the program is started. Other folders need not wait for that.
+        #: Acquired while the program is being started. Other folders do not wait for it.
         self._starting = threading.RLock()
         self._started = self._ended = False
         self.pid = os.getpid()
         self.url = ""
         self.token: str | None = None
         self._run_folder_fd: int | None = None
-        self._share: SharedLock | None = None
+        self._shared_lock: SharedLock | None = None
         self._program = _StartedProgram()
         self._stop = weakref.finalize(self, self._program.stop, self.pid)
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """The program, if this process started it."""
+        """The program, if this process started it; otherwise None."""
         return self._program.process
 
     @property
     def place(self) -> str:
-        """Where the indexes are."""
+        """The folder or store of the indexes."""
         return self.options.get("store", self.folder)
 
     @property
     def _has_socket(self) -> bool:
         return UNIX and "store" not in self.options
 
-    def _open(self, restart: bool = False) -> None:
-        """Finds the service of the folder, or starts it. A restart keeps the options of the service that has ended."""
+    def _find_or_start(self, restart: bool = False) -> None:
+        """Joins the service of the folder, or starts it. A restart keeps the options of the service that has ended."""
         run_folder = self.run_folder
         deadline = time.monotonic() + self.timeout
         try:
@@ -153,14 +156,15 @@ class Service:
             writable = os.access(run_folder, os.W_OK) and os.access(self.folder, os.W_OK)
         except OSError:
             writable = False
+        # A folder that is not writable: this process starts a service of its own, with its files elsewhere.
         if not writable:
             if os.path.isdir(run_folder) and self._join_running(run_folder):
                 self._refuse_conflicts(_read_options(run_folder), self.options)
                 return
             if not self.read_only:
                 raise PermissionError(
-                    f"{self.folder} cannot be written to: Index(..., read_only=True) reads it, "
-                    "Index(url=...) asks a service that has it"
+                    f"{self.folder} is not writable: use Index(..., read_only=True) to read it, "
+                    "or Index(url=...) for a service that has it"
                 )
             if self._program.remove is None:
                 self._program.remove = tempfile.mkdtemp(prefix="plaid-")
@@ -168,11 +172,12 @@ class Service:
             os.makedirs(run_folder, mode=0o700, exist_ok=True)
             self._start(run_folder, {**self.options, "read-only": "true", "temporary": run_folder}, deadline)
             return
+        # A writable folder: one process at a time joins its service or starts it.
         with exclusive(os.path.join(run_folder, "lock"), deadline):
-            if self._share is None:
-                self._share = SharedLock(os.path.join(run_folder, "users"))
-                weakref.finalize(self, self._share.close)
-            alone = self._share.is_alone()
+            if self._shared_lock is None:
+                self._shared_lock = SharedLock(os.path.join(run_folder, "users"))
+                weakref.finalize(self, self._shared_lock.close)
+            alone = self._shared_lock.is_alone()
             if self._join_running(run_folder):
                 self._refuse_conflicts(_read_options(run_folder), self.options)
                 return
@@ -186,29 +191,29 @@ class Service:
             os.replace(f.name, os.path.join(run_folder, "options"))
 
     def _refuse_conflicts(self, running: Mapping[str, str] | None, options: Mapping[str, str]) -> None:
-        """Refuses options that the running service does not have. None means that its options are not known."""
+        """Raises ValueError if the running service lacks one of the options. ``running`` is None if unknown."""
         for name, value in options.items():
             if running is None or running.get(name) == value:
                 continue
-            conflict = f"{name} is {value} here, and the service of {self.place}, which is open already, "
+            conflict = f"{name} is {value} here, but the service of {self.place}, which is already running, "
             if name in running:
                 raise ValueError(
-                    f"{conflict}has {name} {running[name]}: leave {name} out or take the same, "
+                    f"{conflict}has {name} {running[name]}: omit {name} or use the same, "
                     "or close the other indexes first"
                 )
             raise ValueError(
-                f"{conflict}runs without {name}: close the other indexes and processes that use it first, "
+                f"{conflict}was started without {name}: close the other indexes and processes that use it first, "
                 f"or open the first of them with {name}="
             )
 
     def _socket_path(self, run_folder: str) -> tuple[str, str]:
-        """The folder of the socket, and an address of the socket that is short enough for the system."""
+        """Returns the folder of the socket, and a path of the socket that is short enough for the system."""
         path = os.path.join(run_folder, "socket")
         if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
             return run_folder, path
         if os.path.isdir("/proc/self/fd"):
             fd = self._run_folder_fd
-            if fd is None or not os.path.samestat(os.fstat(fd), os.stat(run_folder)):  # removed and made since
+            if fd is None or not os.path.samestat(os.fstat(fd), os.stat(run_folder)):  # it was replaced
                 fd = self._run_folder_fd = os.open(run_folder, os.O_RDONLY | os.O_DIRECTORY)
                 weakref.finalize(self, os.close, fd)
             return run_folder, f"/proc/self/fd/{fd}/socket"
@@ -216,11 +221,11 @@ class Service:
         short = os.path.join("/tmp", f"plaid-{os.getuid()}-{name}")
         os.makedirs(short, mode=0o700, exist_ok=True)
         if os.lstat(short).st_uid != os.getuid():
-            raise ServiceError(f"{short} is another user's")
+            raise ServiceError(f"{short} belongs to another user: remove it, or use a folder with a shorter path")
         return short, os.path.join(short, "socket")
 
     def _join_running(self, run_folder: str) -> bool:
-        """Reports whether a service of the folder runs already, and takes its address."""
+        """Sets the address of the folder's running service. Returns False if none is running."""
         token: str | None = None
         if self._has_socket:
             path = self._socket_path(run_folder)[1]
@@ -245,6 +250,7 @@ class Service:
 
     def _start(self, run_folder: str, options: Mapping[str, str], deadline: float) -> None:
         """Starts the program, and waits until it has opened the indexes and answers."""
+        # 1. Clean up after an earlier program.
         program = self._program
         if program.process is not None and program.process.stdin is not None:
             program.process.stdin.close()
@@ -252,7 +258,7 @@ class Service:
             program.log = tempfile.TemporaryFile()
         begin = program.log.seek(0, os.SEEK_END)
         remove_abandoned_builds(run_folder)
-        # Variables that configure other services of this user are not for this one.
+        # 2. Build the command. Variables that configure the user's own services do not apply to this one.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLAID_SERVE_")}
         has_socket = self._has_socket
         if has_socket:
@@ -262,13 +268,14 @@ class Service:
             directory, listen, self.url, self.token = run_folder, "127.0.0.1:0", "", secrets.token_hex(24)
             environment["PLAID_SERVE_TOKENS"] = f"python admin {self.token}"
         command = [self.binary, "serve", "--until-eof", "--data", self.folder, "--listen", listen]
-        command += ["--max-indexes", "0"]  # its clients are this user's
+        command += ["--max-indexes", "0"]  # no limit: all clients are programs of this user
         command += ["--log-format", "json", "--log-level", "warn" if has_socket else "info"]
         command += ["--lock-timeout", _LOCK_TIMEOUT]
-        if "store" in options:  # its name among the services of the store, the same after a restart
+        if "store" in options:  # the name of this service among those of the store; it stays the same after a restart
             cache = hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:8]
             command += ["--node", re.sub(r"[^A-Za-z0-9-]+", "-", f"{socket.gethostname()}-python-{cache}")]
         command += [f"--{name}={value}" for name, value in options.items()]
+        # 3. Start it.
         try:
             process = program.process = subprocess.Popen(
                 command,
@@ -277,10 +284,11 @@ class Service:
                 stdout=subprocess.DEVNULL,
                 stderr=program.log,
                 env=environment,
-                start_new_session=True,  # an interrupt of this process does not reach it
+                start_new_session=True,  # Ctrl-C in this process must not stop it
             )
         except OSError as e:
             raise ServiceError(f"{self.binary} cannot be started: {e}") from e
+        # 4. Wait until it answers.
         pause = 0.002
         while True:
             if not has_socket and not self.url:
@@ -297,6 +305,7 @@ class Service:
                 raise (_Killed if ended and code < 0 else ServiceError)(reason)
             time.sleep(pause)
             pause = min(1.2 * pause, 0.05)  # most start within 20 ms
+        # 5. Write its address for other processes.
         if not has_socket:
             temporary = os.path.join(run_folder, f"address-{os.getpid()}")
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
@@ -314,14 +323,14 @@ class Service:
             client.close()
 
     def _log_lines(self, begin: int = 0) -> list[dict[str, Any]]:
-        """The last lines of the program's log."""
+        """Returns the last lines of the program's log."""
         log = self._program.log
         assert log is not None
         begin = max(begin, os.fstat(log.fileno()).st_size - 16000)
         if sys.platform == "win32":
             log.seek(begin)
             text = log.read()
-        else:  # without moving the place where the program writes
+        else:  # pread does not move the file's position, at which the program writes
             text = os.pread(log.fileno(), 16000, begin)
         lines: list[dict[str, Any]] = []
         for line in text.decode(errors="replace").splitlines():
@@ -335,58 +344,61 @@ class Service:
         return next((str(line["address"]) for line in self._log_lines(begin) if line.get("msg") == "serving"), "")
 
     def exit_reason(self) -> str:
-        """The reason why the program has ended."""
+        """Describes why the program has ended."""
         process = self.process
         if process is None:
-            return f"the service of {self.place}, of another process, has ended"
+            return f"the service of {self.place}, which another process started, has ended"
         lines = (" ".join(str(v) for k, v in line.items() if k in ("msg", "error")) for line in self._log_lines()[-5:])
         said = "; ".join(lines).strip()
         if process.returncode == 6:
-            said += "; a program that Python did not start has the folder: ask it by Index(url=...)"
+            said += "; a program that Python did not start is using the folder: use Index(url=...) for it"
         return f"plaid serve ended with exit status {process.returncode}: {said or 'without a message'}"
 
     def revive(self) -> None:
-        """Finds or starts the service after it was killed, or after the process that had started it ended."""
+        """Joins or starts the service after the program, or the process that started it, has ended."""
         with self._starting:
-            if self._is_alive():  # another thread has done it
+            if self._is_alive():  # another thread has restarted it
                 return
-            if self.pid != os.getpid():  # a forked child: the program that it starts is its own
+            if self.pid != os.getpid():  # a forked child: it starts a program of its own
                 self.pid, self._program = os.getpid(), _StartedProgram()
                 self._stop = weakref.finalize(self, self._program.stop, self.pid)
             elif self.process is not None and self.process.poll() is None:
-                self.process.kill()  # it runs, and does not answer
+                self.process.kill()  # it runs but does not answer
                 self.process.wait()
             try:
-                self._open(restart=True)
+                self._find_or_start(restart=True)
             except _Killed:
-                self._open(restart=True)
+                self._find_or_start(restart=True)
             finally:
-                if self._ended:  # the last index was closed meanwhile
+                if self._ended:  # the last index was closed in the meantime
                     self._program.stop(self.pid)
 
     def _add_options(self, options: Mapping[str, str]) -> None:
-        """Takes the options of a further index of this process. If the service lacks some it is restarted with them,
-        provided that this process started it and no other uses it."""
+        """Adds the options of another index of this process.
+
+        If the service lacks some, it is restarted with them. That is possible only if this process started it and no
+        other process uses it.
+        """
         running = _read_options(self.run_folder)
         missing = [name for name, value in options.items() if running is not None and running.get(name) != value]
         if running is None or not missing:
             self.options.update(options)
             return
         process = self.process
-        if any(name in running for name in missing) or process is None or self._share is None:
+        if any(name in running for name in missing) or process is None or self._shared_lock is None:
             self._refuse_conflicts(running, options)
         before = dict(self.options)
-        assert process is not None and self._share is not None
+        assert process is not None and self._shared_lock is not None
         with exclusive(os.path.join(self.run_folder, "lock"), time.monotonic() + self.timeout):
-            if not self._share.is_alone():
+            if not self._shared_lock.is_alone():
                 self._refuse_conflicts(running, options)
             process.terminate()
             _wait_or_kill(process)
         self.options.update(options)
         try:
-            self._open(restart=True)
+            self._find_or_start(restart=True)
         except BaseException:
-            self.options = before  # the next call starts it with these
+            self.options = before  # the next call starts the service with these
             raise
 
     @classmethod
@@ -399,11 +411,11 @@ class Service:
         temporary: bool = False,
         read_only: bool = False,
     ) -> Service:
-        """The service of a folder for one more index of this process. It is started unless it runs."""
+        """Returns the service of a folder, for another index of this process. Starts it if it is not running."""
         if not read_only:
             os.makedirs(folder, exist_ok=True)
         elif not os.path.isdir(folder):
-            raise FileNotFoundError(f"there is no folder {os.fspath(folder)} to read")
+            raise FileNotFoundError(f"folder {os.fspath(folder)} does not exist, and read_only=True does not create it")
         folder = os.path.realpath(folder)
         found = find_binary(binary)
         while True:
@@ -420,26 +432,26 @@ class Service:
                 stopping.wait()
                 continue
             with service._starting:
-                if service._ended:  # another thread could not start it, or has closed the last index
+                if service._ended:  # another thread failed to start it, or has closed the last index
                     continue
                 try:
-                    service._join(options, None if binary is None else found)
+                    service._start_or_add_options(options, None if binary is None else found)
                 except BaseException:
                     service.release()
                     raise
                 return service
 
-    def _join(self, options: Mapping[str, str], binary: str | None) -> None:
-        """Starts the service for the first index of this process, or gives it the options of a further one."""
+    def _start_or_add_options(self, options: Mapping[str, str], binary: str | None) -> None:
+        """Starts the service for the first index of this process, or adds the options of another index."""
         if not self._started:
             try:
-                self._open()
+                self._find_or_start()
             except BaseException:
-                self._end()  # threads that wait for it have options of their own
+                self._stop_program()  # threads that wait for it may succeed with their own options
                 raise
             self._started = True
         elif binary is not None and self.binary != binary:
-            raise ValueError(f"{self.place} is open with another binary: {self.binary}, not {binary}")
+            raise ValueError(f"{self.place} is already open with another binary: {self.binary}, not {binary}")
         else:
             if self.process is not None and self.process.poll() is not None:
                 self.revive()
@@ -453,9 +465,9 @@ class Service:
             self.index_count -= 1
             if self.index_count > 0:
                 return
-        self._end()
+        self._stop_program()
 
-    def _end(self) -> None:
+    def _stop_program(self) -> None:
         with self._lock:
             if self._ended:
                 return
@@ -465,8 +477,8 @@ class Service:
             stopped = Service._stopping[self] = threading.Event()
         try:
             self._stop()
-            if self._share is not None:
-                self._share.close()
+            if self._shared_lock is not None:
+                self._shared_lock.close()
         finally:
             with self._lock:
                 Service._stopping.pop(self, None)
@@ -474,7 +486,7 @@ class Service:
 
 
 def _read_options(run_folder: str) -> dict[str, str] | None:
-    """The options that the service was started with."""
+    """Returns the options with which the service was started; None if they are not known."""
     try:
         with open(os.path.join(run_folder, "options"), encoding="utf-8") as f:
             return dict(json.load(f))
@@ -482,8 +494,8 @@ def _read_options(run_folder: str) -> dict[str, str] | None:
         return None
 
 
-def _after_fork() -> None:
-    # Another thread of the parent may have had a lock, and the services are the parent's.
+def _reset_after_fork() -> None:
+    # Locks may have been acquired by threads of the parent, which the child does not have. Services are the parent's.
     Service._lock = threading.RLock()
     for service in Service._by_folder.values():
         service._starting = threading.RLock()
@@ -491,4 +503,4 @@ def _after_fork() -> None:
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""The methods of an index that change something."""
+"""The methods of an index that change it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, Union, cast
 
 from . import _files, _images, _ingest
 from ._arrays import Embeddings
-from ._checks import flag, optional, several, text, whole, wrong
-from ._conditions import Where, condition
+from ._checks import check_bool, check_optional, check_iterable, check_str, check_int, unexpected_value
+from ._conditions import Where, to_condition
 from ._documents import MAX_TEXTS
 from ._errors import EmptyIndexError
 from ._images import OnError
@@ -26,7 +26,7 @@ Metadata = Union[Sequence[Mapping[str, Any]], Any]
 
 
 class IndexWriter(IndexReader):
-    """The part of an `Index` that changes it. When a method returns, the change is on the disk."""
+    """The methods of an `Index` that change it. When a method returns, the change is on disk."""
 
     @property
     def _self(self) -> Index:
@@ -45,14 +45,14 @@ class IndexWriter(IndexReader):
         progress: Progress = None,
         **ignored: Any,
     ) -> Index:
-        """Adds documents. A document whose id is there replaces that one.
+        """Adds documents. A document with the id of a stored one replaces it.
 
-        Passages (``_passage`` in the metadata, docs/python.md) replace their document as a whole, so that all of them
-        have to be given, one after another; an error names a document that would lose some.
+        Passages (``_passage`` in the metadata, docs/python.md) replace their document as a whole. Give all of them, one
+        after another; otherwise an error names the document that would lose some.
 
-        Documents go in batches; each batch is stored as a whole or not at all. If a batch is refused, those before
-        it are stored. The first documents of an index, if they are many, are built as ``plaid index`` does it: all of
-        them or none.
+        Documents are sent in batches. Each batch is stored as a whole or not at all. If a batch is refused, the batches
+        before it stay stored. If the first documents of an index are many, they are built as ``plaid index`` builds
+        them: all of them or none.
 
         Parameters
         ----------
@@ -60,27 +60,30 @@ class IndexWriter(IndexReader):
             An id for each document.
         documents_embeddings
             A list of matrices [tokens, dim], numpy arrays or torch tensors, or a padded array [documents, tokens,
-            dim], whose zeros at the end of a document are left out. None, or None in the list, is a document without
-            vectors, which words, conditions and ids find. They may come later: add it again, with ``keep_metadata``.
+            dim]. Zeros at the end of a document in such an array are padding, and are not stored. None, or None in the
+            list, stands for a document without vectors; keywords, conditions and ids find it. To add its vectors later,
+            add the document again, with ``keep_metadata=True``.
         metadata
             A dictionary for each document, or a table with a row for each: a data frame of pandas or polars, or a table
-            of pyarrow. Values are texts, numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries;
-            those that are missing (NaN, NaT, NA) are null.
+            of pyarrow. Values are texts, numbers, booleans, None, dates (stored as ISO 8601), lists and dictionaries.
+            Missing values (NaN, NaT, NA) become null.
         pool_factor, pool_by
-            Join vectors of a document, this many into one: ``"similar"`` ones, or of page images (``image`` and
-            ``grid`` in the metadata) squares of cells (``"tiles"``), or ``"neighbours"``, similar cells that touch. The
-            page is stored with the grid of its tiles, or with none.
+            Store one vector for each ``pool_factor`` vectors of a document. ``pool_by`` chooses which are joined:
+            ``"similar"`` vectors; or, for page images (``image`` and ``grid`` in the metadata), square ``"tiles"`` of
+            cells, or ``"neighbours"``, similar cells that touch. With tiles the stored page has the grid of the tiles;
+            otherwise it has no grid.
         keep_metadata
-            Where ``metadata`` is left out: True lets documents that are there already keep theirs (but a ``grid`` with
-            more cells than the document now has vectors), False empties it. None keeps all but ``text`` and ``grid``,
-            which described the old vectors, and a warning names the documents.
+            What happens to stored metadata if ``metadata`` is None. True: replaced documents keep it (except a ``grid``
+            with more cells than the document now has vectors). False: it is removed. None: replaced documents keep all
+            of it except ``text`` and ``grid``, which describe the old vectors, and a warning names the documents.
         batch_size
-            Documents of a batch, default: 32 MiB of vectors. Passages of a document stay together, even if they are
-            more.
+            The number of documents in a batch. Default: as many as have 32 MiB of vectors. The passages of a document
+            stay in one batch, even if they are more.
         progress
-            True shows a bar if tqdm is installed; or a function of the number of documents stored and of all.
+            True shows a progress bar if tqdm is installed. A function gets the number of stored documents and the
+            total.
         **ignored
-            Keywords of PyLate's index that have no counterpart.
+            Keywords of PyLate's index without a counterpart here.
 
         Examples
         --------
@@ -94,9 +97,15 @@ class IndexWriter(IndexReader):
             progress = True
         ignore_pylate_options(ignored, "add_documents()")
         _ingest.add_documents(
-            self._connection, documents_ids, documents_embeddings, metadata, _ingest.pooling(pool_factor, pool_by),
-            optional(flag, keep_metadata, "keep_metadata"), optional(whole, batch_size, "batch_size", 1), progress,
-        )  # fmt: skip
+            self._connection,
+            documents_ids,
+            documents_embeddings,
+            metadata,
+            _ingest.pooling_options(pool_factor, pool_by),
+            check_optional(check_bool, keep_metadata, "keep_metadata"),
+            check_optional(check_int, batch_size, "batch_size", 1),
+            progress,
+        )
         return self._self
 
     def update_documents(
@@ -106,12 +115,12 @@ class IndexWriter(IndexReader):
         metadata: Metadata | None = None,
         **options: Any,
     ) -> Index:
-        """Another name for `add_documents`, since PyLate has both.
+        """Does the same as `add_documents`. PyLate has both names.
 
         Parameters
         ----------
         documents_ids, documents_embeddings, metadata, **options
-            Those of `add_documents`.
+            As for `add_documents`.
         """
         return self.add_documents(documents_ids, documents_embeddings, metadata, **options)
 
@@ -125,29 +134,32 @@ class IndexWriter(IndexReader):
         progress: Progress = None,
         wait: bool = True,
     ) -> Index:
-        """Adds documents of a source that does not fit in memory.
+        """Adds documents from a source that does not fit in memory.
 
-        The first documents of an index wait in a file, until the source ends or there are some gigabytes of them: if
-        they are many they are built as ``plaid index`` does it. They are also stored if the source raises an error; a
-        process that is killed loses them.
+        The first documents of an index wait in a file until the source ends or the file has some gigabytes. If they are
+        many, they are then built as ``plaid index`` builds them. They are stored even if the source raises an error,
+        but lost if the process is killed.
 
         Parameters
         ----------
         batches
-            Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, as `add_documents` takes them. The passages
-            of a document may go on from one batch to the next: those at the end of a batch wait for the next one, and
-            are not stored if the source raises an error instead. A document whose passages return later is an error.
+            Yields ``(ids, embeddings)`` or ``(ids, embeddings, metadata)``, each as in `add_documents`. The passages of
+            a document may be spread over consecutive batches: those at the end of a batch wait for the next batch. If
+            the source raises an error instead, they are not stored. It is an error if passages of a document are not
+            next to each other.
         total
             The number of documents, for ``progress``.
         pool_factor, pool_by, progress
             As for `add_documents`. Pooled documents are stored batch by batch.
         wait
-            False stores each batch before the next one is asked for, except passages that may go on. Use it for a
-            source that goes on for long. An index that has documents already always does so.
+            False stores each batch before the next one is read, except passages at its end. Use it for a source that
+            runs for a long time. If the index has documents already, batches never wait.
         """
-        several(batches, "batches", "(ids, embeddings)")
-        total, wait = optional(whole, total, "total", 0), flag(wait, "wait")
-        _ingest.add_batches(self._connection, batches, _ingest.pooling(pool_factor, pool_by), total, progress, wait)
+        check_iterable(batches, "batches", "(ids, embeddings)")
+        total, wait = check_optional(check_int, total, "total", 0), check_bool(wait, "wait")
+        _ingest.add_batches(
+            self._connection, batches, _ingest.pooling_options(pool_factor, pool_by), total, progress, wait
+        )
         return self._self
 
     def add_texts(
@@ -166,45 +178,54 @@ class IndexWriter(IndexReader):
         progress: Progress = None,
         wait: bool = True,
     ) -> Index:
-        """Adds texts, which the model of the service encodes. Texts, ids and metadata may be generators: they are taken
-        batch by batch. The first documents of an index wait, as in `add_batches`, unless they are known to be few.
+        """Adds texts, which the model of the service encodes.
+
+        Texts, ids and metadata may be generators, which are read batch by batch. The first documents of an index wait,
+        as in `add_batches`, unless they are known to be few.
 
         Parameters
         ----------
         texts
-            The documents. A text that is longer than the model reads is cut off, and a warning counts such texts,
-            unless ``window`` is given. An empty one, or one that is missing (None, NaN), is a document without tokens.
+            The documents. A text longer than the model's limit is truncated, unless ``window`` is given; a warning
+            reports how many were. An empty or missing text (None, NaN) is a document without tokens.
         ids
-            An id for each; without them texts are numbered from 0, if the index is empty.
+            An id for each text. Without ids, texts are numbered from 0; the index must then be empty.
         metadata
             As for `add_documents`.
         text_field
-            The key of the metadata that keeps the text; "" does not keep it, and then neither highlights nor
-            explanations can show it.
+            The key of the metadata that stores the text. "" does not store it; then highlights and explanations cannot
+            show it.
         pool_factor
-            Join similar vectors of a document, this many into one.
+            Store one vector for each ``pool_factor`` similar vectors of a document.
         window
-            Split texts into passages of at most this many tokens of the model, with ids like ``"doc#0"``. A search with
-            ``group`` finds documents. Texts that fit stay whole.
+            Split texts into passages of at most this many tokens of the model, with ids like ``"doc#0"``. Shorter texts
+            are not split. A search with ``group`` returns documents.
         overlap
-            How many tokens a passage repeats of the one before.
+            The number of tokens that a passage repeats from the passage before.
         window_by
-            The units that stay whole if they fit in a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
+            The units that are not split if they fit in a passage: ``"words"``, ``"sentences"``, ``"headings"`` (of
             Markdown) or ``"blocks"`` (of source code).
         keep_metadata, progress
             As for `add_documents`.
         batch_size
-            Texts of a batch. Passages of a document stay together, even if they are more.
+            The number of texts in a batch. The passages of a document stay in one batch, even if they are more.
         wait
-            False stores each batch before the next one is asked for.
+            False stores each batch before the next one is read.
         """
-        text(text_field, "text_field")
-        parting = _ingest.parting(window, overlap, window_by, text_field)
+        check_str(text_field, "text_field")
         _ingest.add_texts(
-            self._connection, texts, ids, metadata, text_field, optional(whole, pool_factor, "pool_factor", 1), parting,
-            optional(flag, keep_metadata, "keep_metadata"), whole(batch_size, "batch_size", 1), progress,
-            flag(wait, "wait"),
-        )  # fmt: skip
+            self._connection,
+            texts,
+            ids,
+            metadata,
+            text_field,
+            check_optional(check_int, pool_factor, "pool_factor", 1),
+            _ingest.passage_options(window, overlap, window_by, text_field),
+            check_optional(check_bool, keep_metadata, "keep_metadata"),
+            check_int(batch_size, "batch_size", 1),
+            progress,
+            check_bool(wait, "wait"),
+        )
         return self._self
 
     def add_images(
@@ -222,33 +243,35 @@ class IndexWriter(IndexReader):
         progress: Progress = None,
         wait: bool = True,
     ) -> Index:
-        """Adds page images, which the model of this index encodes: each page is a document. A page whose id is there
-        replaces that one. Inputs are read one after another, and pages encoded in batches.
+        """Adds page images, which the model of this index encodes. Each page is a document.
+
+        A page with the id of a stored one replaces it. Inputs are read one after another; pages are encoded in batches.
 
         Parameters
         ----------
         images
-            An input or several: paths of pictures, PDFs and folders (with all of their folders), patterns such as
-            ``"scans/**/*.pdf"``, bytes of files, pictures of Pillow, arrays [rows, columns, channels]. May be a
-            generator.
+            One input or several: paths of pictures, PDFs and folders (with all folders inside), patterns such as
+            ``"scans/**/*.pdf"``, bytes of files, Pillow images, arrays [rows, columns, channels]. May be a generator.
         ids
-            An id for each input that is one file. Default: its path as given; its number for one without a path. The
-            pages of a PDF, and of a TIFF file of several, add their numbers: ``"report.pdf#1"`` is the first.
+            An id for each input that is one file. Default: the path as given, or the input's number if it has no path.
+            The pages of a PDF, and of a TIFF file with several pages, add their page numbers: ``"report.pdf#1"`` is the
+            first.
         metadata
-            A dictionary for each input, for all of its pages, or a table. To it come ``source`` (the path), ``page``
-            (from 1, of PDFs and TIFF files), ``image`` and ``grid`` (docs/page-images.md).
+            A dictionary for each input, which all of its pages get, or a table. Pages also get ``source`` (the path),
+            ``page`` (from 1, for PDFs and TIFF files), ``image`` and ``grid`` (docs/page-images.md).
         pool_factor, pool_by
-            Join cells of a page, this many into one: ``"tiles"`` or ``"neighbours"``, as for `add_documents`.
+            Store one vector for each ``pool_factor`` cells of a page: ``"tiles"`` or ``"neighbours"``, as for
+            `add_documents`.
         batch_size
-            Pages that the model gets at a time.
+            The number of pages that the model encodes at a time.
         dpi
-            Dots an inch at which pages of PDFs are drawn, less for those that would have more than 4,096 on a side.
+            The resolution, in dots per inch, at which PDF pages are rendered. It is reduced for pages that would have
+            more than 4,096 pixels on a side.
         keep_pictures
-            Keep a picture of each page, which `explain` shows: a JPEG file of up to 1,600 pixels a side, in the folder
-            ``pictures`` of `Index`. An index at a ``url`` keeps them only if that is given.
+            Store a picture of each page, which `explain` shows: a JPEG file of up to 1,600 pixels a side, in the folder
+            ``pictures`` of `Index`. With a ``url``, pictures are stored only if that folder is given.
         on_error
-            What becomes of files and pages that cannot be read: ``"raise"`` an error, or ``"skip"`` them with a
-            warning.
+            ``"raise"`` an error for files and pages that cannot be read, or ``"skip"`` them with a warning.
         progress
             As for `add_documents`.
         wait
@@ -256,103 +279,107 @@ class IndexWriter(IndexReader):
         """
         connection = self._connection
         if connection.page_model is None:
-            raise TypeError("page images need a model: Index(…, model=…) with a name, or a pair (model, processor)")
-        pooling = {} if pool_factor is None else _ingest.pooling(pool_factor, pool_by)
-        batch_size, dpi = whole(batch_size, "batch_size", 1), whole(dpi, "dpi", 1)
+            raise TypeError("page images need a model: Index(…, model=NAME), or model=(model, processor)")
+        pooling = {} if pool_factor is None else _ingest.pooling_options(pool_factor, pool_by)
+        batch_size, dpi = check_int(batch_size, "batch_size", 1), check_int(dpi, "dpi", 1)
         problems = _images.Problems(on_error)
         pages = _images.read_pages(images, ids, metadata, dpi, problems, not connection.count())
-        pictures = connection.pictures if flag(keep_pictures, "keep_pictures") else None
-        batches = _images.batches_of(connection.page_model, pages, pictures, batch_size, problems)
-        _ingest.add_batches(connection, batches, pooling, None, progress, flag(wait, "wait"))
+        pictures = connection.pictures if check_bool(keep_pictures, "keep_pictures") else None
+        batches = _images.encode_batches(connection.page_model, pages, pictures, batch_size, problems)
+        _ingest.add_batches(connection, batches, pooling, None, progress, check_bool(wait, "wait"))
         return self._self
 
     def remove_documents(self, documents_ids: Ids) -> Index:
-        """Removes documents by their ids, as in PyLate. `delete` also takes a condition, and counts.
+        """Deletes documents by id, as in PyLate. `delete` also accepts a condition, and returns a count.
 
         Parameters
         ----------
         documents_ids
-            Those of `delete`.
+            As ``ids`` of `delete`.
         """
         _ingest.delete(self._connection, self._connection.to_names(documents_ids, "documents_ids"))
         return self._self
 
     def update(self, *, where: Where, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
-        """Sets keys of the metadata of documents. Vectors stay as they are.
+        """Sets keys of the metadata of documents. Their vectors do not change.
 
         Parameters
         ----------
         where, parameters
-            The documents: a condition, as for `search`. An empty one is an error.
+            A condition that selects the documents, as for `search`. An empty condition is an error.
         values
-            Keys and their new values; None removes a key.
+            Keys and their new values. None removes a key.
 
         Returns
         -------
         int
-            The number of documents that were changed.
+            The number of changed documents.
         """
-        chosen = condition(where, parameters)
-        if chosen is None:
-            raise TypeError("update() takes a condition (where): '1=1' is true of every document")
+        condition = to_condition(where, parameters)
+        if condition is None:
+            raise TypeError("update() needs a condition (where); '1=1' selects all documents")
         if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong("values", values, "a dictionary of keys and values")
+            raise unexpected_value("values", values, "a dictionary of keys and values")
         updates = to_json_value(values, "values")
-        body = {"condition": chosen[0], "parameters": chosen[1], "updates": updates}
+        body = {"condition": condition[0], "parameters": condition[1], "updates": updates}
         try:
-            return int(self._connection.change("POST", self._connection.path + "/metadata/update", body)["updated"])
+            return int(
+                self._connection.send_change("POST", self._connection.path + "/metadata/update", body)["updated"]
+            )
         except EmptyIndexError:
             return 0
 
     def delete(self, ids: Ids | None = None, *, where: Where | None = None, parameters: Sequence[Any] = ()) -> int:
-        """Removes documents: those of ids, or those that meet a condition.
+        """Deletes documents by id, or those that meet a condition.
 
         Parameters
         ----------
         ids
-            An id that is not there is ignored; that of a document that is stored as passages removes them.
+            One id or several. Unknown ids are ignored. The id of a document that is stored as passages deletes all of
+            them.
         where, parameters
-            A condition, as for `search`. An empty one is an error.
+            A condition, as for `search`. An empty condition is an error.
 
         Returns
         -------
         int
-            The number of documents that are gone. A document that keeps other passages does not count.
+            The number of deleted documents. A document is not counted if some of its passages remain.
         """
-        chosen = condition(where, parameters)
-        if (ids is None) == (chosen is None):
-            raise TypeError("delete() takes ids or a condition (where), one of the two")
-        return _ingest.delete(self._connection, chosen or self._connection.to_names(ids))
+        condition = to_condition(where, parameters)
+        if (ids is None) == (condition is None):
+            raise TypeError("delete() needs either ids or a condition (where)")
+        return _ingest.delete(self._connection, condition or self._connection.to_names(ids))
 
     def compact(self) -> int:
-        """Writes the index without deleted and replaced documents, and gives the space back. A service does so by
-        itself where more is deleted than there is; the nodes of an object store do it, and refuse this.
+        """Reclaims the disk space of deleted and replaced documents by rewriting the index.
+
+        A service does this by itself once more is deleted than remains. For an index in an object store the nodes do
+        it, and this call is refused.
 
         Returns
         -------
         int
-            The bytes by which the index file is smaller.
+            The number of bytes by which the index file has shrunk.
         """
         try:
-            done = self._connection.change("POST", self._connection.path + "/compact")
+            done = self._connection.send_change("POST", self._connection.path + "/compact")
         except EmptyIndexError:
             return 0
         return int(done["bytes_before"] - done["bytes_after"])
 
-    def load(
-        self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None
-    ) -> Index:
-        """Fills an index that has no documents: from an index file (of `save`, ``plaid index``, ``plaid backup``), or
-        from the index folder of ColBERT, PyLate, fast-plaid or next-plaid. Symbolic links in the folder are followed,
-        such as those of the Hugging Face cache.
+    def load(self, path: str | os.PathLike[str], documents_ids: Sequence[str] | Sequence[int] | None = None) -> Index:
+        """Loads an index file, or an index folder of another engine, into an index without documents.
+
+        Index files come from `save`, ``plaid index`` and ``plaid backup``; folders from ColBERT, PyLate, fast-plaid or
+        next-plaid. Symbolic links in the folder are followed, such as those of the Hugging Face cache.
 
         Parameters
         ----------
         path
             The file or the folder.
         documents_ids
-            The ids of the documents of a folder, in their order. Without them a file ``ids.txt`` in it names them, or
-            the files that PyLate keeps next to its index, or they are numbered from 0.
+            The ids of the documents of a folder, in their order. Default: the ids in its file ``ids.txt``, or in the
+            files that PyLate stores next to its index; without either, documents are numbered from 0.
         """
         _files.load(self._connection, path, documents_ids)
         return self._self

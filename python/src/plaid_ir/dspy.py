@@ -11,7 +11,7 @@ from ._index import Index, check_index, search_for_framework
 
 
 class PlaidRetriever(dspy.Retrieve):
-    """The best documents of an index for a question, as a module of a program.
+    """A module of a DSPy program that returns the best documents of an index for a question.
 
     A call returns a ``Prediction`` with ``passages`` (texts), ``ids``, ``scores`` and ``metadata``, best first.
 
@@ -26,7 +26,7 @@ class PlaidRetriever(dspy.Retrieve):
     options
         Keywords of `Index.search`, such as ``{"where": "year >= 2000", "hybrid": True}``.
     callbacks
-        Those of DSPy.
+        Callbacks of DSPy.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PlaidRetriever(dspy.Retrieve):
         self.options = dict(options or {})
 
     def forward(self, query: str, k: int | None = None, **options: Any) -> dspy.Prediction:
-        """The best documents for a question; ``options`` go before those of the module."""
+        """Returns the best documents for a question. ``options`` override those of the module."""
         hits = search_for_framework(self.index, query, k or self.k, {**self.options, **options})
         rows: list[Any] = [dict(hit.get("metadata", {})) for hit in hits]
         return dspy.Prediction(
@@ -54,15 +54,15 @@ class PlaidRetriever(dspy.Retrieve):
         )
 
     async def acall(self, *args: Any, **kwargs: Any) -> dspy.Prediction:
-        """A call, for asyncio."""
+        """Calls the module, for asyncio."""
         found: Any = await asyncio.to_thread(self, *args, **kwargs)
         return found
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
-        """The part of the module that a saved program keeps: ``k``."""
+        """Returns the state that a saved program keeps: ``k``."""
         return {"k": self.k}
 
     def __deepcopy__(self, memo: Any) -> PlaidRetriever:
-        # Optimizers copy programs; all copies search the same index.
-        callbacks: Any = getattr(self, "callbacks")  # has no type
+        # Optimizers copy programs. All copies search the same index.
+        callbacks: Any = getattr(self, "callbacks")  # untyped in DSPy
         return type(self)(self.index, self.k, self.text_field, self.options, list(callbacks))

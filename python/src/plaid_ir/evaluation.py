@@ -1,4 +1,4 @@
-"""ranx and ir_measures: results of searches for their measures; ``pip install "./python[evaluation]"`` in a clone."""
+"""Converts results for ranx and ir_measures; ``pip install "./python[evaluation]"`` in a clone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from ._results import Hit
 
 
-def _pairs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterable[tuple[str, Sequence[Hit]]]:
+def _pair_results(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> Iterable[tuple[str, Sequence[Hit]]]:
     if len(query_ids) != len(results):
-        raise ValueError(f"there are {len(query_ids)} query ids and results of {len(results)} queries: want one each")
+        raise ValueError(
+            f"there are {len(query_ids)} query ids and results of {len(results)} queries: want one for each"
+        )
     return zip(map(str, query_ids), results)
 
 
 def ranx_run(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]], name: str = "plaid") -> ranx.Run:
-    """Results as a run of ranx.
+    """Converts results to a run of ranx.
 
     Parameters
     ----------
@@ -32,16 +34,16 @@ def ranx_run(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]], name: s
     Returns
     -------
     ranx.Run
-        The scores of the documents of each query, also of a query without a hit.
+        The scores of the hits of each query, including queries without hits.
     """
     import ranx  # pyright: ignore[reportMissingTypeStubs]
 
-    scores = {q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pairs(query_ids, results)}
+    scores = {q: {str(hit["id"]): float(hit["score"]) for hit in hits} for q, hits in _pair_results(query_ids, results)}
     return ranx.Run(scores, name=name)
 
 
 def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> list[ir_measures.ScoredDoc]:
-    """Results for ir_measures.
+    """Converts results to scored documents of ir_measures.
 
     Parameters
     ----------
@@ -57,5 +59,5 @@ def scored_docs(query_ids: Sequence[Any], results: Sequence[Sequence[Hit]]) -> l
     """
     import ir_measures
 
-    pairs = _pairs(query_ids, results)
+    pairs = _pair_results(query_ids, results)
     return [ir_measures.ScoredDoc(q, str(hit["id"]), float(hit["score"])) for q, hits in pairs for hit in hits]

@@ -14,39 +14,39 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict
 
-from ._checks import several
+from ._checks import check_iterable
 from ._conditions import Where
 from ._index import Index, check_index, search_for_framework
 from ._metadata import is_missing
-from ._tables import items_of, rows_of
+from ._tables import to_items, to_rows
 
-#: The key of the metadata that has the text of a document.
+#: The key of the metadata that stores the text of a document.
 TEXT = "page_content"
-#: Keywords of `Index.add_texts` that `PlaidVectorStore.from_texts` passes on.
+#: The keywords that `PlaidVectorStore.from_texts` passes to `Index.add_texts`.
 _ADD_OPTIONS = frozenset(inspect.signature(Index.add_texts).parameters) - {"self", "texts", "ids", "metadata"}
 
 
-def _document(id: Any, metadata: Mapping[str, Any]) -> Document:
+def _to_document(id: Any, metadata: Mapping[str, Any]) -> Document:
     rest = {k: v for k, v in metadata.items() if k != TEXT}
     return Document(page_content=str(metadata.get(TEXT, "")), metadata=rest, id=str(id))
 
 
-def _found(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
+def _search_documents(index: Index, query: Any, k: int, options: Mapping[str, Any]) -> list[tuple[Document, float]]:
     hits = search_for_framework(index, query, k, options)
-    return [(_document(hit["id"], hit.get("metadata", {})), hit["score"]) for hit in hits]
+    return [(_to_document(hit["id"], hit.get("metadata", {})), hit["score"]) for hit in hits]
 
 
-def _matrix(embedding: Any) -> Any:
+def _to_matrix(embedding: Any) -> Any:
     vectors = np.asarray(embedding, dtype=np.float32)
     return vectors[None] if vectors.ndim == 1 else vectors
 
 
 class PlaidVectorStore(VectorStore):
-    """Documents of LangChain in an index.
+    """A vector store of LangChain that stores documents in an index.
 
-    The model of the index encodes the texts. An ``Embeddings`` of LangChain has one vector for a text, and is not
-    used. ``filter`` of a search is a condition or a dictionary with operators such as ``$gte`` (``where`` of
-    `Index.search`); further keywords go to `Index.search`.
+    The model of the index encodes the texts. LangChain's ``Embeddings`` have one vector for a text, and are not used.
+    The ``filter`` of a search is a condition, or a dictionary with operators such as ``$gte`` (``where`` of
+    `Index.search`). Other keywords are passed to `Index.search`.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class PlaidVectorStore(VectorStore):
 
     @property
     def embeddings(self) -> Embeddings | None:
-        """None: the index has its own model."""
+        """None, since the index has its own model."""
         return None
 
     def add_texts(
@@ -70,67 +70,65 @@ class PlaidVectorStore(VectorStore):
         ids: Sequence[str | None] | None = None,
         **kwargs: Any,
     ) -> list[str]:
-        """Stores texts and returns their ids. A text whose id is there replaces that one."""
-        texts = list(several(items_of(texts, "texts"), "texts", "texts"))
+        """Stores texts and returns their ids. A text with the id of a stored one replaces it."""
+        texts = list(check_iterable(to_items(texts, "texts"), "texts", "texts"))
         if ids is not None and len(ids) != len(texts):
             raise ValueError(f"there are {len(texts)} texts and {len(ids)} ids: want one for each")
-        names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else items_of(ids, "ids"))]
+        names = [i or str(uuid.uuid4()) for i in ([None] * len(texts) if ids is None else to_items(ids, "ids"))]
         rows: list[Any] = [{} for _ in texts]
         if metadatas is not None:
-            rows = [{} if is_missing(m) else m for m in rows_of(metadatas)]
+            rows = [{} if is_missing(m) else m for m in to_rows(metadatas)]
         for i, row in enumerate(rows):
             if isinstance(row, Mapping) and TEXT in row:
-                raise ValueError(f"metadata of text {i} has the key {TEXT}, which is for the text")
+                raise ValueError(f"metadata of text {i} has the key {TEXT}, which is reserved for the text")
         if texts:
             self.index.add_texts(texts, names, rows, text_field=TEXT, **kwargs)
         return list(map(str, names))
 
     def delete(self, ids: list[str] | None = None, *, filter: Where | None = None, **kwargs: Any) -> bool | None:
-        """Removes documents by id, or those of a filter; without any arguments all documents."""
+        """Deletes documents by id, or those that pass a filter. Without arguments, deletes all documents."""
         if kwargs:
-            raise TypeError(f"delete() takes ids or a filter, and not {', '.join(kwargs)}")
+            raise TypeError(f"delete() takes ids or a filter, not {', '.join(kwargs)}")
         if filter is not None and not filter:
-            raise ValueError("the filter is empty: delete() without one removes all documents")
+            raise ValueError("the filter is empty: call delete() without arguments to delete all documents")
         everything = "1=1" if ids is None and filter is None else None
         self.index.delete(ids, where=filter or everything)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """The documents of ids, in their order; an id that is not there is ignored."""
+        """Returns documents by id, in the order of the ids. Unknown ids are ignored."""
         names = [i for i in ids if i in self.index]  # some may be passages, or stored as passages
-        return [_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
+        return [_to_document(i, m) for i, m in zip(names, self.index.get(names))] if names else []
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """The k best documents with their scores (MaxSim), best first."""
+        """Returns the k best documents with their MaxSim scores, best first."""
         return self._search(query, k, filter, kwargs)
 
     def _search(
         self, query: Any, k: int, filter: Where | None, options: Mapping[str, Any]
     ) -> list[tuple[Document, float]]:
         if "where" in options:
-            raise TypeError("a condition is given as filter here, not as where")
-        return _found(self.index, query, k, {**options, "where": filter})
+            raise TypeError("where is not accepted here: pass the condition as filter")
+        return _search_documents(self.index, query, k, {**options, "where": filter})
 
-    def similarity_search(
-        self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any
-    ) -> list[Document]:
-        """The k best documents, best first."""
+    def similarity_search(self, query: str, k: int = 4, filter: Where | None = None, **kwargs: Any) -> list[Document]:
+        """Returns the k best documents, best first."""
         return [d for d, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
     def similarity_search_by_vector(
         self, embedding: Any, k: int = 4, filter: Where | None = None, **kwargs: Any
     ) -> list[Document]:
-        """The k best documents for the vectors of a question, [tokens, dim], or for one vector."""
-        return [d for d, _ in self._search(_matrix(embedding), k, filter, kwargs)]
+        """Returns the k best documents for the vectors of a question, [tokens, dim], or for one vector."""
+        return [d for d, _ in self._search(_to_matrix(embedding), k, filter, kwargs)]
 
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, **kwargs: Any
     ) -> list[tuple[Document, float]]:
         # MaxSim is a sum over the tokens of the query, each at most 1.
         if kwargs.get("keywords") or kwargs.get("hybrid") not in (None, False):
-            raise ValueError("relevance scores are those of the vectors: keywords and hybrid have others")
+            raise ValueError("relevance scores need a search by vectors alone, without keywords and hybrid")
         tokens = len(self.index.encode([query], is_query=True)[0])
         found = self.similarity_search_with_score(query, k, **kwargs)
         return [(d, min(max(score / tokens, 0.0), 1.0)) for d, score in found]
@@ -144,15 +142,15 @@ class PlaidVectorStore(VectorStore):
         filter: Where | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """The k of the ``fetch_k`` best documents that are similar to the query and unlike each other.
+        """Selects, from the ``fetch_k`` best documents, k that are similar to the query and unlike each other.
 
-        The similarity is MaxSim divided by the number of tokens, and of two documents the mean of both directions;
-        ``keywords`` and ``hybrid`` only choose the ``fetch_k`` documents. ``lambda_mult`` is the weight of the query,
-        0 to 1.
+        The similarity to the query is MaxSim divided by the number of tokens. The similarity of two documents is the
+        mean of both directions. ``keywords`` and ``hybrid`` affect only the search for the ``fetch_k`` documents.
+        ``lambda_mult`` is the weight of the query, 0 to 1.
         """
         found = self.similarity_search(query, fetch_k, filter, **kwargs)
         query_vectors = self.index.encode([query], is_query=True)[0]
-        return self._unlike_each_other(found, query_vectors, k, lambda_mult)
+        return self._select_diverse(found, query_vectors, k, lambda_mult)
 
     def max_marginal_relevance_search_by_vector(
         self,
@@ -163,19 +161,17 @@ class PlaidVectorStore(VectorStore):
         filter: Where | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """`max_marginal_relevance_search` for the vectors of a question, [tokens, dim], or for one vector."""
-        query_vectors = _matrix(embedding)
+        """Does the same as `max_marginal_relevance_search` for vectors [tokens, dim], or for one vector."""
+        query_vectors = _to_matrix(embedding)
         found = [d for d, _ in self._search(query_vectors, fetch_k, filter, kwargs)]
-        return self._unlike_each_other(found, query_vectors, k, lambda_mult)
+        return self._select_diverse(found, query_vectors, k, lambda_mult)
 
-    def _unlike_each_other(
-        self, found: list[Document], query_vectors: Any, k: int, lambda_mult: float
-    ) -> list[Document]:
+    def _select_diverse(self, found: list[Document], query_vectors: Any, k: int, lambda_mult: float) -> list[Document]:
         vectors = self.index.get_documents_embeddings([str(d.id) for d in found]) if found else []
         vectors = [m if len(m) else np.zeros((1, query_vectors.shape[1]), np.float32) for m in vectors]
         to_query = [float((query_vectors @ m.T).max(axis=1).mean()) for m in vectors]
         chosen: list[int] = []
-        to_chosen = [-1.0] * len(found)  # to the most similar of those
+        to_chosen = [-1.0] * len(found)  # similarity to the most similar chosen document
 
         def gain(i: int) -> float:
             return lambda_mult * to_query[i] - (1 - lambda_mult) * to_chosen[i] * bool(chosen)
@@ -199,12 +195,14 @@ class PlaidVectorStore(VectorStore):
         ids: list[str] | None = None,
         **kwargs: Any,
     ) -> PlaidVectorStore:
-        """A store of texts. ``embedding`` is not used. The keywords are those of `Index`, or ``index``: an open one,
-        and those of `Index.add_texts`, such as ``window``."""
+        """Creates a store with texts. ``embedding`` is not used.
+
+        The keywords are those of `Index` (or ``index``, an open one) and of `Index.add_texts`, such as ``window``.
+        """
         index = kwargs.pop("index", None)
         options = {name: kwargs.pop(name) for name in list(kwargs) if name in _ADD_OPTIONS}
         if index is not None and kwargs:
-            raise TypeError(f"an index that is open takes no {', '.join(kwargs)}")
+            raise TypeError(f"index is already open: omit {', '.join(kwargs)}")
         opened = Index(**kwargs) if index is None else index
         try:
             store = cls(opened)
@@ -217,8 +215,10 @@ class PlaidVectorStore(VectorStore):
 
 
 class PlaidRetriever(BaseRetriever):
-    """The k best documents of an index; ``options`` go to `Index.search`, such as
-    ``{"where": "year >= 2000", "hybrid": True}``."""
+    """A retriever of LangChain that returns the k best documents of an index.
+
+    ``options`` are keywords of `Index.search`, such as ``{"where": "year >= 2000", "hybrid": True}``.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -229,4 +229,4 @@ class PlaidRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **kwargs: Any
     ) -> list[Document]:
-        return [d for d, _ in _found(self.index, query, k or self.k, {**self.options, **kwargs})]
+        return [d for d, _ in _search_documents(self.index, query, k or self.k, {**self.options, **kwargs})]

@@ -28,66 +28,68 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
-from ._checks import wrong
-from ._conditions import of_llama_index, quoted
+from ._checks import unexpected_value
+from ._conditions import from_llama_index, quote_key
 from ._documents import fetch_metadata
 from ._index import Index, check_index, search_for_framework, to_coroutine
-from ._metadata import own_fields, passage_of
+from ._metadata import without_service_keys, parent_document
 
-#: The key of the metadata that has the rest of a node, without its text and its metadata.
+#: The key of the metadata that stores a node, without its text and its metadata.
 NODE = "_node"
-#: The document that a node was made of, as conditions name it.
+#: The document from which a node was created, as conditions name it.
 _REF_DOC_ID = f'"{NODE}"."ref_doc_id"'
-#: Fields of a node that have a place of their own in the index, or are not kept.
+#: Fields of a node that the index stores elsewhere, or not at all.
 _ELSEWHERE = {"id_", "metadata", "text", "text_resource", "embedding"}
 _CLASSES: dict[str, type[BaseNode]] = {c.class_name(): c for c in (TextNode, Node, IndexNode, ImageNode, Document)}
 
 
-def _row_of(node: BaseNode, text_field: str) -> dict[str, Any]:
-    """A node as metadata. A key for the document is always there, so that conditions know it."""
+def _to_row(node: BaseNode, text_field: str) -> dict[str, Any]:
+    """Converts a node to metadata. It always has a key for the document, so that conditions can use it."""
     for key in (text_field, NODE):
         if key in node.metadata:
-            raise ValueError(f"metadata of node {node.node_id!r} has the key {key}, which is for the node itself")
-    rest = node.model_dump(mode="json", exclude=_ELSEWHERE, exclude_defaults=True)
-    kept = {"ref_doc_id": node.ref_doc_id, **{k: v for k, v in rest.items() if k != "class_name"}}
+            raise ValueError(
+                f"metadata of node {node.node_id!r} has the key {key}, which is reserved for the node itself"
+            )
+    fields = node.model_dump(mode="json", exclude=_ELSEWHERE, exclude_defaults=True)
+    stored = {"ref_doc_id": node.ref_doc_id, **{k: v for k, v in fields.items() if k != "class_name"}}
     if node.class_name() != TextNode.class_name():
-        kept["class"] = node.class_name()
-    return {**node.metadata, text_field: node.get_content(MetadataMode.NONE), NODE: kept}
+        stored["class"] = node.class_name()
+    return {**node.metadata, text_field: node.get_content(MetadataMode.NONE), NODE: stored}
 
 
-def _node_of(id: Any, metadata: Mapping[str, Any], text_field: str) -> BaseNode:
-    """The node of a document, which need not have come as one. A passage has the document that it is of as its
-    source."""
-    rest = dict(metadata)
-    kept: dict[str, Any] = dict(rest.pop(NODE, None) or {})
-    text = str(rest.pop(text_field, None) or "")
-    kept.pop("ref_doc_id", None)
-    node = _CLASSES.get(kept.pop("class", ""), TextNode).from_dict({**kept, "id_": str(id), "metadata": rest})
+def _to_node(id: Any, metadata: Mapping[str, Any], text_field: str) -> BaseNode:
+    """Converts a document to a node, even if it was not stored as one. The source of a passage is its document."""
+    user_metadata = dict(metadata)
+    stored: dict[str, Any] = dict(user_metadata.pop(NODE, None) or {})
+    text = str(user_metadata.pop(text_field, None) or "")
+    stored.pop("ref_doc_id", None)
+    node_class = _CLASSES.get(stored.pop("class", ""), TextNode)
+    node = node_class.from_dict({**stored, "id_": str(id), "metadata": user_metadata})
     node.set_content(text)
-    document = passage_of(metadata)
+    document = parent_document(metadata)
     if document is not None and NodeRelationship.SOURCE not in node.relationships:
         node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document)
     return node
 
 
-def _name(key: str) -> str:
-    return _REF_DOC_ID if key == "ref_doc_id" else quoted(key)
+def _quote_key(key: str) -> str:
+    return _REF_DOC_ID if key == "ref_doc_id" else quote_key(key)
 
 
 class PlaidVectorStore(BasePydanticVectorStore):
-    """Nodes of LlamaIndex in an index.
+    """A vector store of LlamaIndex that stores nodes in an index.
 
-    The model of the index encodes the text of a node, with the metadata that LlamaIndex adds for embeddings
-    (``excluded_embed_metadata_keys`` says without which). Embeddings of nodes have one vector, and are not used: give
-    `VectorStoreIndex` the model ``MockEmbedding(embed_dim=1)``. In filters, ``ref_doc_id`` is the document that a node
-    was made of.
+    The model of the index encodes the text of a node with the metadata that LlamaIndex adds for embeddings, except
+    ``excluded_embed_metadata_keys``. Embeddings of nodes have only one vector, and are not used: pass
+    ``MockEmbedding(embed_dim=1)`` to `VectorStoreIndex`. In filters, ``ref_doc_id`` is the document from which a node
+    was created.
 
     Parameters
     ----------
     index
         An index with a model: ``Index("folder", model="DIR")``, or ``Index(url=...)``.
     text_field
-        The key of the index's metadata that has the text.
+        The key of the index's metadata that stores the text.
     """
 
     stores_text: bool = True
@@ -102,7 +104,7 @@ class PlaidVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class."""
+        """Returns the name of the class."""
         return "PlaidVectorStore"
 
     @property
@@ -111,72 +113,77 @@ class PlaidVectorStore(BasePydanticVectorStore):
         return self._index
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Stores nodes and returns their ids. A node whose id is there replaces that one. ``kwargs`` are those of
-        `Index.add_texts`."""
+        """Stores nodes and returns their ids. A node with the id of a stored one replaces it.
+
+        ``kwargs`` are those of `Index.add_texts`.
+        """
         for i, node in enumerate(nodes):
             if not isinstance(node, BaseNode):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise wrong(f"nodes, item {i},", node, "a node of LlamaIndex")
+                raise unexpected_value(f"nodes, item {i},", node, "a node of LlamaIndex")
         if not nodes:
             return []
         ids = [n.node_id for n in nodes]
         texts = [n.get_content(MetadataMode.EMBED) for n in nodes]
-        self._index.add_texts(texts, ids, [_row_of(n, self.text_field) for n in nodes], text_field="", **kwargs)
+        self._index.add_texts(texts, ids, [_to_row(n, self.text_field) for n in nodes], text_field="", **kwargs)
         return ids
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Removes the nodes that were made of a document."""
+        """Deletes the nodes that were created from a document."""
         self._index.delete(where=f"{_REF_DOC_ID} = ?", parameters=[ref_doc_id])
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
-        """Removes nodes: those of ids, those that pass filters, or those of ids that pass filters. An id that is not
-        there is ignored."""
-        chosen = of_llama_index(filters, _name)
+        """Deletes nodes by id, by filters, or by both. Unknown ids are ignored."""
+        condition = from_llama_index(filters, _quote_key)
         if node_ids is not None:
-            self._index.delete(self._chosen(node_ids, chosen))
-        elif chosen is not None:
-            self._index.delete(where=chosen[0], parameters=chosen[1])
+            self._index.delete(self._select_ids(node_ids, condition))
+        elif condition is not None:
+            self._index.delete(where=condition[0], parameters=condition[1])
         else:
-            raise ValueError("delete_nodes() takes ids or filters; clear() removes all nodes")
+            raise ValueError("delete_nodes() needs ids or filters; use clear() to delete all nodes")
 
     def clear(self) -> None:
-        """Removes all nodes."""
+        """Deletes all nodes."""
         self._index.delete(where="1=1")
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """The nodes of ids, in their order, or those that pass filters, in the order in which they were added, or
-        those of ids that pass filters; without any arguments all nodes. An id that is not there is ignored."""
-        ids = self._chosen(node_ids, of_llama_index(filters, _name))
+        """Returns nodes by id, by filters, or by both; without arguments, all nodes. Unknown ids are ignored.
+
+        With ids, the nodes are in the order of the ids; otherwise, in the order in which they were added.
+        """
+        ids = self._select_ids(node_ids, from_llama_index(filters, _quote_key))
         found = fetch_metadata(self._index._connection, list(dict.fromkeys(ids)))
-        rows: dict[str, Mapping[str, Any]] = {row["_id"]: own_fields(row) for row in found}
+        rows: dict[str, Mapping[str, Any]] = {row["_id"]: without_service_keys(row) for row in found}
         for i in ids:
             if i not in rows and i in self._index:  # a document that is stored as passages
                 (rows[i],) = self._index.get(i)
-        return [_node_of(i, rows[i], self.text_field) for i in ids if i in rows]
+        return [_to_node(i, rows[i], self.text_field) for i in ids if i in rows]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The best nodes for a question, by its text.
+        """Returns the best nodes for a question, which must be a text.
 
-        Mode ``default`` ranks by vectors, ``sparse`` and ``text_search`` by keywords, ``hybrid`` by both, with
-        ``alpha`` as the share of the vectors (0.75). ``kwargs`` are those of `Index.search`, such as ``feedback``.
+        Mode ``default`` ranks by vectors; ``sparse`` and ``text_search``, by keywords; ``hybrid``, by both, with
+        ``alpha`` as the weight of the vectors (default 0.75). ``kwargs`` are those of `Index.search`, such as
+        ``feedback``.
         """
         if not query.query_str:
-            raise ValueError("the query has no text (query_str), which the model of the index encodes")
-        k, options = _options_of(query)
-        chosen = of_llama_index(query.filters, _name)
+            raise ValueError("the query has no text (query_str) for the model of the index to encode")
+        k, options = _search_options(query)
+        condition = from_llama_index(query.filters, _quote_key)
         if query.doc_ids:
-            made_of = f"{_REF_DOC_ID} IN ({', '.join('?' * len(query.doc_ids))})"
-            values: list[Any] = [*query.doc_ids]
-            chosen = (made_of, values) if chosen is None else (f"{made_of} AND ({chosen[0]})", values + chosen[1])
-        if chosen is not None:
+            text, values = f"{_REF_DOC_ID} IN ({', '.join('?' * len(query.doc_ids))})", [*query.doc_ids]
+            if condition is not None:
+                text, values = f"{text} AND ({condition[0]})", values + condition[1]
+            condition = (text, values)
+        if condition is not None:
             if kwargs.get("where"):
-                raise ValueError("there are filters and a condition (where): want one of the two")
-            options["where"], options["parameters"] = chosen
+                raise ValueError("the query has filters and a condition (where): pass only one of them")
+            options["where"], options["parameters"] = condition
         if query.node_ids:
             options["subset"] = query.node_ids
         found = search_for_framework(self._index, query.query_str, k, {**options, **kwargs})
-        nodes = [_node_of(hit["id"], hit.get("metadata", {}), self.text_field) for hit in found]
+        nodes = [_to_node(hit["id"], hit.get("metadata", {}), self.text_field) for hit in found]
         return VectorStoreQueryResult(nodes, [hit["score"] for hit in found], [n.node_id for n in nodes])
 
     async_add = to_coroutine(add, "async_{}")
@@ -186,20 +193,20 @@ class PlaidVectorStore(BasePydanticVectorStore):
     aget_nodes = to_coroutine(get_nodes)
     aquery = to_coroutine(query)
 
-    def _chosen(self, node_ids: Sequence[str] | None, chosen: tuple[str, list[Any]] | None) -> list[str]:
-        """The ids of those given, or of all, that meet a condition."""
+    def _select_ids(self, node_ids: Sequence[str] | None, chosen: tuple[str, list[Any]] | None) -> list[str]:
+        """Returns the ids, of ``node_ids`` or of all nodes, that meet a condition."""
         if node_ids is not None and chosen is None:
             return list(node_ids)
         where, values = chosen or (None, [])
         passing: list[str] = self._index.ids(where, values)
         if node_ids is None:
             return passing
-        there = set(passing)
-        return [i for i in node_ids if i in there]
+        passing_set = set(passing)
+        return [i for i in node_ids if i in passing_set]
 
 
-def _options_of(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
-    """The number of nodes, and the keywords of `Index.search`."""
+def _search_options(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
+    """Returns the number of nodes, and the keywords for `Index.search`."""
     k, mode = query.similarity_top_k, VectorStoreQueryMode(query.mode)
     if mode == VectorStoreQueryMode.DEFAULT:
         return k, {}
@@ -207,11 +214,11 @@ def _options_of(query: VectorStoreQuery) -> tuple[int, dict[str, Any]]:
         return query.sparse_top_k or k, {"keywords": True}
     if mode == VectorStoreQueryMode.HYBRID:
         return query.hybrid_top_k or k, {"hybrid": True if query.alpha is None else float(query.alpha)}
-    raise ValueError(f"mode {mode.value!r} is not known; there are default, sparse, text_search and hybrid")
+    raise ValueError(f"unknown mode {mode.value!r}; want default, sparse, text_search or hybrid")
 
 
 class PlaidRetriever(BaseRetriever):
-    """The best documents of an index as nodes. The index may have been filled in any way.
+    """A retriever of LlamaIndex that returns the best documents of any index as nodes.
 
     Parameters
     ----------
@@ -220,11 +227,11 @@ class PlaidRetriever(BaseRetriever):
     similarity_top_k
         The number of nodes.
     text_field
-        The key of the metadata that has the text.
+        The key of the metadata that stores the text.
     options
         Keywords of `Index.search`, such as ``{"where": "year >= 2000", "hybrid": True}``.
     filters
-        Filters of LlamaIndex, in place of ``where``.
+        Filters of LlamaIndex, instead of ``where``.
     """
 
     def __init__(
@@ -240,17 +247,17 @@ class PlaidRetriever(BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self.text_field = text_field
         self.options = dict(options or {})
-        chosen = of_llama_index(filters, _name)
+        chosen = from_llama_index(filters, _quote_key)
         if chosen is not None:
             if self.options.get("where"):
-                raise ValueError("there are filters and a condition (where): want one of the two")
+                raise ValueError("the query has filters and a condition (where): pass only one of them")
             self.options["where"], self.options["parameters"] = chosen
         super().__init__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = search_for_framework(self.index, query_bundle.query_str, self.similarity_top_k, self.options)
         return [
-            NodeWithScore(node=_node_of(hit["id"], hit.get("metadata", {}), self.text_field), score=hit["score"])
+            NodeWithScore(node=_to_node(hit["id"], hit.get("metadata", {}), self.text_field), score=hit["score"])
             for hit in found
         ]
 

@@ -1,4 +1,4 @@
-"""mteb: an `Index` as the index backend of evaluations; ``pip install "./python[mteb]"`` in a clone."""
+"""mteb: an index backend for evaluations, over an `Index`; ``pip install "./python[mteb]"`` in a clone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ._index import Index
 
 
 class PlaidSearchIndex:
-    """An index backend of mteb (``IndexEncoderSearchProtocol``), which scores by MaxSim.
+    """An index backend of mteb (``IndexEncoderSearchProtocol``) that scores by MaxSim.
 
-    It takes the vectors of models with a vector for each token: matrices [tokens, dim], or padded arrays [documents,
-    tokens, dim]. An array [documents, dim], of a model with one vector for a text, is taken for matrices of one row:
-    MaxSim is the cosine then. The similarity function of the model is not used.
+    It accepts the vectors of models with a vector for each token: matrices [tokens, dim], or padded arrays [documents,
+    tokens, dim]. The vectors [documents, dim] of a model with one vector for a text become matrices with one row, for
+    which MaxSim is the cosine. The similarity function of the model is not used.
 
     Parameters
     ----------
     **options
-        Those of `Index`. Without ``index_folder`` and ``url`` the index is a temporary one.
+        Options of `Index`. Without ``index_folder`` and ``url``, the index is temporary.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class PlaidSearchIndex:
             An id for each.
         """
         names = [str(i) for i in idxs]
-        matrices = _matrices(embeddings, "document")
+        matrices = _to_matrices(embeddings, "document")
         if len(names) != len(matrices):
             raise ValueError(f"there are {len(names)} ids and {len(matrices)} documents: want one for each")
         if self._index is None:
@@ -72,58 +72,58 @@ class PlaidSearchIndex:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         query_idx_to_id: Mapping[int, str] | None = None,
     ) -> tuple[list[list[float]], list[list[int]]]:
-        """The best documents for each query.
+        """Returns the best documents for each query.
 
         Parameters
         ----------
         embeddings
-            Queries, in the forms that documents have.
+            The queries, in one of the forms that documents can have.
         top_k
             The number of documents.
         similarity_fn
             Not used.
         top_ranked, query_idx_to_id
-            For each id of a query the ids of the documents to rank, and the id of each query.
+            The ids of the documents to rank, by the id of the query; and the id of each query, by its number.
 
         Returns
         -------
         tuple of list
-            For each query the scores, best first, and the places of the documents: among all, in
-            the order in which they were added, or among those to rank.
+            For each query the scores, best first, and the positions of the documents: among all
+            documents, in the order in which they were added; with ``top_ranked``, among those to rank.
         """
         if self._index is None:
-            raise ValueError("there are no documents: add_documents comes before search")
-        queries = _matrices(embeddings, "query")
+            raise ValueError("the index has no documents: call add_documents before search")
+        queries = _to_matrices(embeddings, "query")
         if top_ranked is None:
             results = self._index.search_batch(queries, top_k)
             return [[h["score"] for h in hits] for hits in results], [[int(h["id"]) for h in hits] for hits in results]
         if query_idx_to_id is None:
-            raise ValueError("top_ranked needs query_idx_to_id: which query is which")
-        place = {name: n for n, name in enumerate(self._ids)}
+            raise ValueError("top_ranked needs query_idx_to_id, the id of each query")
+        positions = {name: n for n, name in enumerate(self._ids)}
         subsets: list[list[int]] = []
         for i in range(len(queries)):
             ranked = top_ranked.get(query_idx_to_id[i], ())
             for name in ranked:
-                if name not in place:
+                if name not in positions:
                     query = query_idx_to_id[i]
-                    raise KeyError(f"document {name!r}, which is to be ranked for query {query!r}, was not added")
-            subsets.append([place[name] for name in ranked])
+                    raise KeyError(f"document {name!r}, in top_ranked of query {query!r}, was not added")
+            subsets.append([positions[name] for name in ranked])
         results = self._index.search_batch(queries, top_k, subsets, mode="candidates")
-        within = [{n: at for at, n in reversed(list(enumerate(some)))} for some in subsets]
-        places = [[own[int(h["id"])] for h in hits] for own, hits in zip(within, results)]
-        return [[h["score"] for h in hits] for hits in results], places
+        ranks = [{n: rank for rank, n in reversed(list(enumerate(subset)))} for subset in subsets]
+        found = [[subset_ranks[int(h["id"])] for h in hits] for subset_ranks, hits in zip(ranks, results)]
+        return [[h["score"] for h in hits] for hits in results], found
 
     def clear(self) -> None:
-        """Removes all documents. mteb calls it after each search."""
+        """Deletes all documents. mteb calls it after each search."""
         if self._index is not None:
-            self._index._connection.change("DELETE", self._index._connection.path)
+            self._index._connection.send_change("DELETE", self._index._connection.path)
             self._index.close()
             self._index = None
         self._ids = []
 
 
 class _Encoder:
-    """The encoder of a model of mteb that has a search of its own."""
+    """The encoder of an mteb model that has its own search."""
 
     def __init__(self, model: Any) -> None:
         self.mteb_model_meta = model.mteb_model_meta
@@ -136,29 +136,29 @@ class _Encoder:
 
 
 def with_index(model: Any, index_backend: PlaidSearchIndex | None = None) -> Any:
-    """A model of mteb that searches by an index.
+    """Returns a model of mteb that searches by an index.
 
-    mteb's wrappers of PyLate's and sentence-transformers' late-interaction models have searches of their own. This
-    one takes only their vectors.
+    mteb's wrappers of late-interaction models of PyLate and sentence-transformers have their own search. This one uses
+    only their vectors.
 
     Parameters
     ----------
     model
         A model of ``mteb.get_model``.
     index_backend
-        The index; default: a temporary one.
+        The index. Default: a temporary index.
 
     Returns
     -------
     mteb.SearchEncoderWrapper
-        For ``mteb.evaluate``.
+        The model to pass to ``mteb.evaluate``.
     """
-    wrapper = import_module("mteb.models").SearchEncoderWrapper  # it brings torch
+    wrapper = import_module("mteb.models").SearchEncoderWrapper  # imported late: it imports torch
     encoder = model if callable(getattr(model, "encode", None)) else _Encoder(model)
     return wrapper(encoder, index_backend=PlaidSearchIndex() if index_backend is None else index_backend)
 
 
-def _matrices(embeddings: Any, what: str) -> list[Matrix]:
+def _to_matrices(embeddings: Any, what: str) -> list[Matrix]:
     if not isinstance(embeddings, (list, tuple)) and getattr(embeddings, "ndim", 0) == 2:
         return [cast("Matrix", row[None]) for row in to_array(embeddings)]
     return to_matrices(cast("Any", embeddings), what)

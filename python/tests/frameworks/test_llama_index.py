@@ -155,7 +155,7 @@ def test_modes(filled: PlaidVectorStore) -> None:
         found = filled.query(asked(words, 2, mode=MODE.HYBRID, alpha=alpha)).ids
         assert found == (filled.query(same).ids or [])[:2]
     assert filled.query(asked(words, 1, mode=MODE.HYBRID), feedback=1).ids
-    with pytest.raises(ValueError, match="mode 'mmr' is not known; there are default"):
+    with pytest.raises(ValueError, match="unknown mode 'mmr'; want default"):
         filled.query(asked(mode=MODE.MMR))
     with pytest.raises(ValueError, match="has no text"):
         filled.query(VectorStoreQuery(query_embedding=[0.5]))
@@ -172,7 +172,7 @@ def test_deletes(filled: PlaidVectorStore) -> None:
     assert {n.node_id for n in filled.get_nodes()} == {"bird", "alone"}
     filled.delete_nodes(filters=filters(one("tags", "wild")))
     for nothing in ({}, {"filters": filters()}):
-        with pytest.raises(ValueError, match="takes ids or filters; clear"):
+        with pytest.raises(ValueError, match="needs ids or filters; use clear"):
             filled.delete_nodes(**nothing)
     assert [n.node_id for n in filled.get_nodes()] == ["alone"]
     filled.clear()
@@ -233,7 +233,7 @@ def test_a_retriever_reads_what_a_store_has_written(filled: PlaidVectorStore) ->
     (found,) = PlaidRetriever(filled.client, similarity_top_k=1).retrieve(TEXTS[1])
     made_of = PlaidRetriever(filled.client, filters=filters(one("ref_doc_id", "others"))).retrieve("cats")
     assert [n.node.node_id for n in made_of] == ["bird"]
-    with pytest.raises(ValueError, match="want one of the two"):
+    with pytest.raises(ValueError, match="pass only one of them"):
         filled.query(asked(filters=filters(one("year", 2019))), where="year = 2020")
     assert found.node == plain(NODES[1])
 

@@ -175,7 +175,7 @@ def test_columns_are_not_copied() -> None:
 def test_what_is_wrong_with_a_column() -> None:
     nested = pyarrow.list_(pyarrow.list_(pyarrow.float32()))
     for error, want, column in (
-        (ValueError, "^document 1, token 1: there is no vector", pyarrow.array([[[1.0]], [[2.0], None]], nested)),
+        (ValueError, "^document 1, token 1: the vector is missing", pyarrow.array([[[1.0]], [[2.0], None]], nested)),
         (ValueError, "^document 1, token 1, component 0 is null", pyarrow.array([[[1.0]], [[2.0], [None]]], nested)),
         (ValueError, "^document 1, token 1 has dimension 2, those before it 1", pyarrow.array([[[1.0]], [[2.0], [3, 4]]], nested)),
         (ValueError, "^document 1 has dimension 2, document 0 has 1", pyarrow.array([[[1.0]], [[3, 4]]], nested)),

@@ -399,7 +399,7 @@ ERRORS = {
         lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 9], 3, 9), ValueError, "cu_seqlens_d.1. is 9, more than the",
     ),
     "offsets validated": (
-        lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 9], validate=True), ValueError, "cu_seqlens_d has to rise",
+        lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 9], validate=True), ValueError, "cu_seqlens_d has to increase",
     ),
     "longest": (
         lambda: plaid.maxsim_varlen(Q[0], D[0], [0, 3], [0, 5], 3, 4, validate=True), ValueError, "longest item has 5",

@@ -40,7 +40,7 @@ def test_workspace_of_data_that_are_not_aligned(monkeypatch: pytest.MonkeyPatch)
     device: Any = Device()
     x = torch.zeros(33, dtype=torch.float16)
     aligned, moved = x[:32].view(1, 2, 16), x[1:].view(1, 2, 16)
-    p = _operands.plan(aligned, aligned, None, None, None, None, _operands.Terms(0, 0, _library.ALL, False))
+    p = _operands.build_plan(aligned, aligned, None, None, None, None, _operands.Terms(0, 0, _library.ALL, False))
     p.index = 0
     rest = aligned, None, None, None, None, (p.rule, 0, 0)
     for data in (aligned, aligned, moved, moved, aligned):

@@ -1,19 +1,22 @@
-"""The functions of late-interaction-kernels 0.4.5, by their names, over `plaid_ir.torch`.
+"""The functions of late-interaction-kernels 0.4.5, implemented by `plaid_ir.torch`.
 
     import plaid_ir.lik
 
-    plaid_ir.lik.install()     # before the first score is asked for
+    plaid_ir.lik.install()     # before the first score is computed
     from late_interaction_kernels import MaxSimScorer, maxsim, retrieve
 
-`install()` answers `import late_interaction_kernels` with this package, so that libraries that look
-for that name (PyLate, colpali-engine) score with plaid, whether or not the other package is there.
-`uninstall()` takes it back. Without `install()` nothing outside this package changes. Types and
-errors are those of `plaid_ir.torch`.
+After `install()`, `import late_interaction_kernels` returns this package. Libraries that use that
+package (PyLate, colpali-engine) then score with plaid, even if it is not installed. `uninstall()`
+undoes this. Without `install()` nothing outside this package changes. Types and errors are those
+of `plaid_ir.torch`.
 
-What differs: tensors of the processor are scored by plaid's own loops, not by plain PyTorch;
-float32 is not rounded to float16; gradients are the same bits on every run, so `backward=` is
-checked and then ignored; `patch_pylate` and its like do nothing; the Triton kernels (`forward`,
-`backward`, `_autotune`) are not there.
+Differences from late-interaction-kernels:
+
+- Tensors on the processor are scored by plaid's own loops, not by plain PyTorch.
+- float32 is not rounded to float16.
+- Gradients are identical on every run, so `backward=` is checked and then ignored.
+- `patch_pylate` and similar functions do nothing.
+- The Triton kernels (`forward`, `backward`, `_autotune`) are missing.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ __all__ = [
 ]
 
 _ROOT = "late_interaction_kernels"
-# The modules of that package, and those here that have their names.
+# The modules of that package, and the modules here that replace them.
 _MODULES: dict[str, ModuleType] = {
     "autograd": autograd,
     "colpali_compat": patches,
@@ -62,40 +65,40 @@ _MODULES: dict[str, ModuleType] = {
     "topk": retrieval,
     "varlen": autograd,
 }
-# The modules that install() replaced; importlib.reload keeps it.
+# The modules that install() replaced. importlib.reload does not reset it.
 _replaced: dict[str, ModuleType] | None = globals().get("_replaced")
 _lock = threading.Lock()
 
 
 def install() -> None:
-    """Answers `import late_interaction_kernels` with this package until `uninstall()`.
+    """Makes `import late_interaction_kernels` return this package, until `uninstall()`.
 
-    Names that a module has imported from the other package before keep what they are. PyLate and
-    colpali-engine ask once whether the package is there, when they score for the first time.
+    Names that a module imported from the other package earlier do not change. PyLate and
+    colpali-engine check only once whether the package is installed, when they first score.
     """
     global _replaced
     with _lock:
         if _replaced is not None:
             return
-        _replaced = _taken()
+        _replaced = _remove_modules()
         root = sys.modules[_ROOT] = sys.modules[__name__]
         for name, module in _MODULES.items():
             sys.modules[f"{_ROOT}.{name}"] = module
-            if not hasattr(root, name):  # of retrieve the function is there
+            if not hasattr(root, name):  # retrieve is a function here, too, which stays
                 setattr(root, name, module)
 
 
 def uninstall() -> None:
-    """Takes `install()` back: the modules that were imported before are there again."""
+    """Undoes `install()`: restores the modules that were imported before."""
     global _replaced
     with _lock:
         if _replaced is not None:
-            _taken()
+            _remove_modules()
             sys.modules.update(_replaced)
             _replaced = None
 
 
-def _taken() -> dict[str, ModuleType]:
-    """Removes the package of that name from `sys.modules`, and returns its modules."""
+def _remove_modules() -> dict[str, ModuleType]:
+    """Removes the package late_interaction_kernels from `sys.modules`, and returns its modules."""
     names = [name for name in sys.modules if name == _ROOT or name.startswith(_ROOT + ".")]
     return {name: sys.modules.pop(name) for name in names}

@@ -23,18 +23,18 @@ _BACKWARD = ("auto", "unified", "lowmem")
 _NORM_CHECKED = False
 
 
-def checked_backward(backward: str | None) -> None:
-    """Raises if there is no such way to make gradients. All of them are one here."""
+def check_backward(backward: str | None) -> None:
+    """Raises ValueError for an unknown way to compute gradients. Here all of them do the same."""
     if backward is not None and backward not in _BACKWARD:
         raise ValueError(f"backward is None or one of {', '.join(_BACKWARD)}, not {backward!r}")
 
 
 def _maybe_warn_unnormalized(Q: torch.Tensor) -> None:
-    """Warns, at the first call of a process, if Q's vectors do not have length 1 and should."""
+    """Warns, in the first call of a process, if Q's vectors do not have length 1."""
     global _NORM_CHECKED
     if _NORM_CHECKED or os.environ.get("LIK_SUPPRESS_NORM_WARN", "0") == "1":
         return
-    # Lengths are read from the device, which neither a graph that is captured nor one that is compiled may do.
+    # Lengths are read from the device, which is impossible during compilation and CUDA graph capture.
     if torch.compiler.is_compiling() or (Q.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
     _NORM_CHECKED = True
@@ -45,8 +45,8 @@ def _maybe_warn_unnormalized(Q: torch.Tensor) -> None:
     if not 0.9 <= length <= 1.1:
         warnings.warn(
             f"late-interaction-kernels, by plaid: query vectors have length {length:.3f} (median of the first 64), and "
-            "models like ColBERT expect 1. Pass normalize=True, or normalize them before; LIK_SUPPRESS_NORM_WARN=1 "
-            "silences this.",
+            "models like ColBERT expect 1. Pass normalize=True, or normalize them first; LIK_SUPPRESS_NORM_WARN=1 "
+            "silences this warning.",
             UserWarning,
             stacklevel=3,
         )
@@ -61,18 +61,21 @@ def maxsim(
     normalize: bool = False,
     backward: str | None = None,
 ) -> torch.Tensor:
-    """Scores of queries [Nq, Lq, d] with documents [Nd, Ld, d], [Nq, Nd], or with each query's own
-    [Nq, K, Ld, d], [Nq, K]. A side with two axes is one item, whose axis the result lacks."""
-    checked_backward(backward)
+    """Computes scores [Nq, Nd] of queries [Nq, Lq, d] with documents [Nd, Ld, d].
+
+    With documents [Nq, K, Ld, d], each query is scored with its own: [Nq, K]. A side with two axes
+    is one item, and the result lacks its axis.
+    """
+    check_backward(backward)
     if D.dim() == 4:
-        _check_own(Q, D, q_mask)
+        _check_candidates(Q, D, q_mask)
     elif not (normalize or _NORM_CHECKED):
         _maybe_warn_unnormalized(Q)
     return scoring.maxsim(Q, D, q_mask, d_mask, normalize=normalize)
 
 
-def _check_own(Q: torch.Tensor, D: torch.Tensor, q_mask: torch.Tensor | None) -> None:
-    """Raises if documents with four axes do not fit the queries."""
+def _check_candidates(Q: torch.Tensor, D: torch.Tensor, q_mask: torch.Tensor | None) -> None:
+    """Raises ValueError if documents with four axes do not fit the queries."""
     if Q.dim() != 3:
         raise ValueError(f"D with four axes needs Q to be [Nq, Lq, d], not {tuple(Q.shape)}")
     if D.shape[0] != Q.shape[0]:
@@ -89,7 +92,7 @@ def maxsim_mps(
     *,
     normalize: bool = True,
 ) -> torch.Tensor:
-    """As maxsim, under the name for Apple's GPUs: PyTorch's own operations do the work there."""
+    """Does the same as maxsim. On Apple's GPUs, PyTorch's own operations compute the scores."""
     return maxsim(Q, D, q_mask, d_mask, normalize=normalize)
 
 
@@ -105,8 +108,8 @@ def maxsim_pairs(
     normalize: bool = False,
     backward: str | None = None,
 ) -> torch.Tensor:
-    """Scores of query i [B, Lq, d] with document i [B, Ld, d]: [B]."""
-    checked_backward(backward)
+    """Computes scores [B] of query i [B, Lq, d] with document i [B, Ld, d]."""
+    check_backward(backward)
     if Q.dim() != 3 or D.dim() != 3:
         raise ValueError(f"pairs are two tensors [B, L, d], not {tuple(Q.shape)} and {tuple(D.shape)}")
     if Q.shape[0] != D.shape[0]:
@@ -122,7 +125,7 @@ def maxsim_varlen(
     max_seqlen_q: int | None = None,
     max_seqlen_d: int | None = None,
 ) -> torch.Tensor:
-    """Scores [Nq, Nd] of queries and documents whose tokens lie one after another, with offsets."""
+    """Computes scores [Nq, Nd] of packed queries and documents, with the offsets of their tokens."""
     _assert_longest(cu_seqlens_q, max_seqlen_q)
     _assert_longest(cu_seqlens_d, max_seqlen_d)
     return scoring.maxsim_varlen(Q_packed, D_packed, cu_seqlens_q, cu_seqlens_d, max_seqlen_q, max_seqlen_d)
@@ -139,7 +142,7 @@ def score_pairs_packed(
     max_seqlen_q: int | None = None,
     max_seqlen_d: int | None = None,
 ) -> torch.Tensor:
-    """Scores [pairs] of query pair_q_idx[i] with document pair_d_idx[i], of packed tokens."""
+    """Computes scores [pairs] of query pair_q_idx[i] with document pair_d_idx[i]; both sides are packed."""
     _assert_longest(cu_seqlens_q, max_seqlen_q)
     _assert_longest(cu_seqlens_d, max_seqlen_d)
     return scoring.score_pairs_packed(
@@ -155,7 +158,7 @@ def score_pairs_packed(
 
 
 def _assert_longest(offsets: torch.Tensor, longest: int | None) -> None:
-    """Lets the device fail, without waiting for it, if an item has more tokens than the caller says."""
+    """Makes the device fail, without waiting for it, if an item has more tokens than ``longest``."""
     if longest is not None and offsets.numel() > 1 and not torch.compiler.is_compiling():
         torch._assert_async((offsets.diff() <= longest).all())
 
@@ -168,7 +171,7 @@ def maxsim_from_hidden(
     d_mask: torch.Tensor | None = None,
     normalize: bool = True,
 ) -> torch.Tensor:
-    """Scores [Nq, Nd] of documents that are hidden states [Nd, Ld, h], whose vectors are W h + b."""
+    """Computes scores [Nq, Nd] of documents given as hidden states [Nd, Ld, h], whose vectors are W h + b."""
     if W.shape != (Q.shape[-1], H_d.shape[-1]):
         raise ValueError(f"W must be [d, h], {[Q.shape[-1], H_d.shape[-1]]}, not {list(W.shape)}")
     return scoring.maxsim_from_hidden(Q, H_d, W, b, d_mask, normalize)

@@ -1,4 +1,4 @@
-"""Vectors in 8-bit floating point, with a scale a tensor or a token."""
+"""Vectors of 8-bit floats, with a scale for the tensor or for each token."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def maxsim_inference_fp8(
     q_mask: torch.Tensor | None = None,
     d_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Scores [Nq, Nd] without gradients; a scale is one number or has one for each row."""
+    """Computes scores [Nq, Nd] without gradients. Scales are one number, or one for each row."""
     return scoring.maxsim_fp8(Q, D, scale_Q=scale_Q, scale_D=scale_D, q_mask=q_mask, d_mask=d_mask)

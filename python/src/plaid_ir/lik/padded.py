@@ -1,4 +1,4 @@
-"""Batches of queries with candidates of their own, padded, with lengths."""
+"""Padded batches, with lengths, of queries and each query's own candidates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PackedBatch", "maxsim_padded", "pack_padded"]
 
 
 class PackedBatch(NamedTuple):
-    """The tokens of a padded batch one after another, and its pairs: the arguments of score_pairs_packed."""
+    """The packed tokens and the pairs of a padded batch: the arguments of score_pairs_packed."""
 
     Q_packed: torch.Tensor
     cu_seqlens_q: torch.Tensor
@@ -32,10 +32,11 @@ def pack_padded(
     *,
     validate: bool = False,
 ) -> PackedBatch:
-    """Packs queries [B, Lq, d] and documents [B, C, Ld, d]; validate refuses lengths of 0 as well."""
+    """Packs queries [B, Lq, d] and documents [B, C, Ld, d]. validate also refuses lengths of 0."""
     if queries.dim() != 3 or documents.dim() != 4:
         raise ValueError(
-            f"queries are [B, Lq, d] and documents [B, C, Ld, d], not {tuple(queries.shape)} and {tuple(documents.shape)}"
+            f"queries are [B, Lq, d] and documents [B, C, Ld, d], "
+            f"not {tuple(queries.shape)} and {tuple(documents.shape)}"
         )
     batch, longest_q, dim = queries.shape
     count, longest_d = documents.shape[1:3]
@@ -49,7 +50,12 @@ def pack_padded(
         raise ValueError(f"doc_lengths is [{batch}, {count}], not {tuple(doc_lengths.shape)}")
     q_len = query_lengths.to(queries.device, torch.int32)
     d_len = doc_lengths.to(queries.device, torch.int32).reshape(-1)
-    limits = [int(x) for x in torch.stack([_end(q_len, 1), _end(d_len, 1), _end(q_len, -1), _end(d_len, -1)]).tolist()]
+    limits = [
+        int(x)
+        for x in torch.stack(
+            [_largest(q_len, 1), _largest(d_len, 1), _largest(q_len, -1), _largest(d_len, -1)]
+        ).tolist()
+    ]
     if limits[0] > longest_q or limits[1] > longest_d:
         raise ValueError(f"a length exceeds the padded extent, {longest_q} of queries and {longest_d} of documents")
     if validate and batch and limits[2] >= 0:
@@ -58,10 +64,10 @@ def pack_padded(
         raise ValueError("doc_lengths must all be > 0")
     pairs = torch.arange(batch * count, dtype=torch.int32, device=queries.device)
     return PackedBatch(
-        _rows(queries, q_len),
-        _offsets(q_len),
-        _rows(documents.reshape(batch * count, longest_d, dim), d_len),
-        _offsets(d_len),
+        _drop_padding(queries, q_len),
+        _to_offsets(q_len),
+        _drop_padding(documents.reshape(batch * count, longest_d, dim), d_len),
+        _to_offsets(d_len),
         pairs // max(count, 1),
         pairs,
         limits[0],
@@ -69,17 +75,17 @@ def pack_padded(
     )
 
 
-def _end(lengths: torch.Tensor, sign: int) -> torch.Tensor:
-    """The largest length, or with sign -1 the smallest one, negative; 0 of no lengths."""
+def _largest(lengths: torch.Tensor, sign: int) -> torch.Tensor:
+    """Returns the largest of lengths * sign, or 0 without lengths."""
     return (lengths * sign).max() if lengths.numel() else lengths.new_zeros(())
 
 
-def _rows(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def _drop_padding(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     keep = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
     return padded[keep]
 
 
-def _offsets(lengths: torch.Tensor) -> torch.Tensor:
+def _to_offsets(lengths: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
 
@@ -91,5 +97,5 @@ def maxsim_padded(
     *,
     validate: bool = False,
 ) -> torch.Tensor:
-    """Scores [B, C] of queries [B, Lq, d] with candidates [B, C, Ld, d]; a length says how many tokens count."""
+    """Computes scores [B, C] of queries [B, Lq, d] with candidates [B, C, Ld, d], without tokens beyond the lengths."""
     return scoring.maxsim_padded(queries, documents, query_lengths, doc_lengths, validate=validate)

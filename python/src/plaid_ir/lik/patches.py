@@ -1,4 +1,4 @@
-"""The names by which late-interaction-kernels patches other packages. As with new versions of them, they do nothing."""
+"""The functions by which late-interaction-kernels patches other packages. They do nothing, as with new versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions in plain PyTorch operations: slow, on any device, in float32 or float64."""
+"""Reference implementations in plain PyTorch operations: slow, for any device, in float32 or float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEG_INF = float("-inf")
 _PACKED = ("Q", "D", "cu_seqlens_q", "cu_seqlens_d")
 
 
-def _wide(x: torch.Tensor) -> torch.Tensor:
+def _widen(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -36,20 +36,20 @@ def maxsim_reference(
     *,
     normalize: bool = False,
 ) -> torch.Tensor:
-    """Scores [Nq, Nd], or [Nq, K] of documents [Nq, K, Ld, d]."""
+    """Computes scores [Nq, Nd], or [Nq, K] with documents [Nq, K, Ld, d]."""
     if Q.shape[-1] != D.shape[-1]:
         raise ValueError(f"embedding dims don't match: queries have {Q.shape[-1]}, documents {D.shape[-1]}")
     q_cut, d_cut = (WHOLE if mask is None else MASK for mask in (q_mask, d_mask))
     terms = Terms(q_cut, d_cut, OWN if D.dim() == 4 else ALL, normalize)
-    return _plain.score(_wide(Q), _wide(D), q_mask, d_mask, None, None, terms)
+    return _plain.score(_widen(Q), _widen(D), q_mask, d_mask, None, None, terms)
 
 
 def maxsim_reference_varlen(
     Q: torch.Tensor, D: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_d: torch.Tensor
 ) -> torch.Tensor:
-    """Scores [Nq, Nd] of packed tokens."""
-    terms = Terms(OFFSETS, OFFSETS, ALL, False, _longest(cu_seqlens_q), _longest(cu_seqlens_d), names=_PACKED)
-    return _plain.score(_wide(Q), _wide(D), cu_seqlens_q, cu_seqlens_d, None, None, terms)
+    """Computes scores [Nq, Nd] of packed queries and documents."""
+    terms = Terms(OFFSETS, OFFSETS, ALL, False, _longest_item(cu_seqlens_q), _longest_item(cu_seqlens_d), names=_PACKED)
+    return _plain.score(_widen(Q), _widen(D), cu_seqlens_q, cu_seqlens_d, None, None, terms)
 
 
 def maxsim_reference_scatter(
@@ -60,21 +60,21 @@ def maxsim_reference_scatter(
     pair_q_idx: torch.Tensor,
     pair_d_idx: torch.Tensor,
 ) -> torch.Tensor:
-    """Scores [pairs] of packed tokens."""
-    longest = _longest(cu_seqlens_q), _longest(cu_seqlens_d)
+    """Computes scores [pairs] of pairs of packed queries and documents."""
+    longest = _longest_item(cu_seqlens_q), _longest_item(cu_seqlens_d)
     pairs = ("pair_q_idx", "pair_d_idx")
     terms = Terms(OFFSETS, OFFSETS, LISTED, False, *longest, names=_PACKED, pairs=pairs)
-    return _plain.score(_wide(Q_packed), _wide(D_packed), cu_seqlens_q, cu_seqlens_d, pair_q_idx, pair_d_idx, terms)
+    return _plain.score(_widen(Q_packed), _widen(D_packed), cu_seqlens_q, cu_seqlens_d, pair_q_idx, pair_d_idx, terms)
 
 
-def _longest(offsets: torch.Tensor) -> int:
+def _longest_item(offsets: torch.Tensor) -> int:
     return max(offsets.diff().tolist(), default=0)
 
 
 def maxsim_padded_reference(
     queries: torch.Tensor, documents: torch.Tensor, query_lengths: torch.Tensor, doc_lengths: torch.Tensor
 ) -> torch.Tensor:
-    """Scores [B, C] of padded queries and candidates, in float32."""
+    """Computes scores [B, C] of padded queries and candidates, in float32."""
     q_cut, d_cut = (x.to(queries.device).reshape(-1) for x in (query_lengths, doc_lengths))
     terms = Terms(LENGTHS, LENGTHS, OWN, False, names=("queries", "documents", "query_lengths", "doc_lengths"))
     return _plain.score(queries.float(), documents.float(), q_cut, d_cut, None, None, terms)
@@ -89,13 +89,13 @@ def maxsim_from_hidden_reference(
     *,
     normalize: bool = True,
 ) -> torch.Tensor:
-    """Scores of documents that are hidden states."""
+    """Computes scores of documents given as hidden states."""
     D = torch.nn.functional.linear(H_d.float(), W.float(), None if b is None else b.float())
-    return maxsim_reference(Q, _plain.unit(D) if normalize else D, d_mask=d_mask)
+    return maxsim_reference(Q, _plain.to_unit_length(D) if normalize else D, d_mask=d_mask)
 
 
 def unpack_residuals_reference(residuals: torch.Tensor, nbits: int, d: int) -> torch.Tensor:
-    """The numbers of buckets [..., d] of bytes [..., ceil(d * nbits / 8)], the lowest bits of a byte first."""
+    """Unpacks bucket numbers [..., d] from bytes [..., ceil(d * nbits / 8)], the lowest bits of a byte first."""
     shifts = torch.arange(0, 8, nbits, device=residuals.device, dtype=torch.int32)
     buckets = (residuals.to(torch.int32).unsqueeze(-1) >> shifts) & (1 << nbits) - 1
     return buckets.flatten(-2)[..., :d]
@@ -112,18 +112,18 @@ def maxsim_residual_reference(
     *,
     normalize: bool = True,
 ) -> torch.Tensor:
-    """Scores [Nq, Nd] of documents that are numbers of centroids and residuals."""
+    """Computes scores [Nq, Nd] of documents given as codes and residuals."""
     buckets = unpack_residuals_reference(residuals, nbits, Q.shape[-1]).clamp(0, bucket_weights.numel() - 1)
     D = centroids.float()[codes.long()] + bucket_weights.float()[buckets.long()]
     terms = Terms(WHOLE, LENGTHS, ALL, normalize, names=("Q", "D", "q_mask", "doc_lengths"))
-    scores = _plain.score(_wide(Q), D, None, doc_lengths.to(D.device), None, None, terms)
+    scores = _plain.score(_widen(Q), D, None, doc_lengths.to(D.device), None, None, terms)
     return scores.unsqueeze(0) if Q.dim() == 2 else scores
 
 
 def plaid_approx_score_reference(
     query_centroid_scores: torch.Tensor, codes: torch.Tensor, doc_lengths: torch.Tensor
 ) -> torch.Tensor:
-    """Scores [B] of documents whose tokens are the centroids codes [B, Ld], of scores [centroids, Lq]."""
+    """Computes approximate scores [B] of documents with codes [B, Ld], from scores [centroids, Lq]."""
     similarities = query_centroid_scores.float()[codes.long()]
     mask = torch.arange(codes.shape[1], device=codes.device) < doc_lengths.to(codes.device).unsqueeze(1)
     best = similarities.masked_fill(~mask.unsqueeze(-1), NEG_INF).amax(1)

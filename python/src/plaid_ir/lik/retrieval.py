@@ -1,11 +1,11 @@
-"""The best documents of a collection that is in memory, and MaxSim as a module."""
+"""Finds the best documents in memory, and has MaxSim as a module."""
 
 from __future__ import annotations
 
 import torch
 
 from .. import torch as scoring
-from .autograd import checked_backward, maxsim
+from .autograd import check_backward, maxsim
 
 __all__ = ["MaxSimScorer", "maxsim_topk", "retrieve"]
 
@@ -16,8 +16,8 @@ class MaxSimScorer(torch.nn.Module):
     def __init__(self, *, normalize: bool = True, backward: str = "auto", mask_pad_token: int | None = None) -> None:
         super().__init__()
         if backward is None:
-            raise ValueError("backward is a name, not None")
-        checked_backward(backward)
+            raise ValueError("backward must not be None")
+        check_backward(backward)
         self.normalize = normalize
         self.backward = backward
         self.mask_pad_token = mask_pad_token
@@ -32,7 +32,7 @@ class MaxSimScorer(torch.nn.Module):
         q_mask: torch.Tensor | None = None,
         d_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Scores [Nq, Nd], or [Nq, K] of documents with four axes; differentiable."""
+        """Computes scores [Nq, Nd], or [Nq, K] with documents with four axes. They have gradients."""
         return maxsim(Q, D, q_mask, d_mask, normalize=self.normalize)
 
     @torch.no_grad()
@@ -43,7 +43,7 @@ class MaxSimScorer(torch.nn.Module):
         q_mask: torch.Tensor | None = None,
         d_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The same without gradients."""
+        """Computes the scores of forward without gradients."""
         return maxsim(Q, D, q_mask, d_mask, normalize=self.normalize)
 
     def retrieve(
@@ -56,13 +56,13 @@ class MaxSimScorer(torch.nn.Module):
         *,
         chunk: int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The scores and numbers of the best top_k documents of each query."""
+        """Returns the scores and numbers of the best top_k documents of each query."""
         return retrieve(Q, D, top_k, q_mask, d_mask, normalize=self.normalize, chunk=chunk)
 
     def forward_with_ids(
         self, Q: torch.Tensor, D: torch.Tensor, q_ids: torch.Tensor, d_ids: torch.Tensor
     ) -> torch.Tensor:
-        """Scores in which tokens whose id is `mask_pad_token` do not count."""
+        """Computes scores without the tokens whose id is `mask_pad_token`."""
         if self.mask_pad_token is None:
             raise ValueError("forward_with_ids needs the mask_pad_token of the scorer")
         return self.forward(Q, D, q_ids != self.mask_pad_token, d_ids != self.mask_pad_token)
@@ -80,7 +80,7 @@ def retrieve(
     largest: bool = True,
     sorted: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The scores and numbers of the best top_k of documents D for each query, without gradients."""
+    """Returns the scores and numbers of the best top_k documents of D for each query, without gradients."""
     if top_k <= 0:
         raise ValueError(f"top_k must be positive, not {top_k}")
     return maxsim_topk(
@@ -100,7 +100,7 @@ def maxsim_topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As retrieve; at most the scores of chunk_size documents and of the best k are in memory."""
+    """Does the same as retrieve. Only the scores of chunk_size documents and of the best k are in memory."""
     if Q.device != D.device:
         raise ValueError(f"Q is on {Q.device} and D on {D.device}: they have to be on the same device")
     return scoring.top_k(

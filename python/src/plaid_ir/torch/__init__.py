@@ -5,15 +5,17 @@
     scores = maxsim(Q, D, q_mask, d_mask)      # [Nq, Lq, dim], [Nd, Ld, dim] -> [Nq, Nd]
     scores.sum().backward()
 
-Tensors stay where they are: the processor's by its own loops, those of an NVIDIA GPU by its kernels, in torch's
-current stream, without waiting. docs/torch.md of the repository says what masks mean, which types there are, and how
-losses of PyLate, sentence-transformers and colpali-engine use this.
+Tensors are not moved. Tensors on the processor are scored by plaid's loops; tensors on an NVIDIA GPU, by its kernels,
+in torch's current stream, without waiting. docs/torch.md of the repository describes masks and types, and how to use
+this with the losses of PyLate, sentence-transformers and colpali-engine.
 
-Vectors are float32, float16 or bfloat16 (float64: computed by torch), both sides on one device. Masks are of bool,
-integers or floats, and 0 says that there is no token. Offsets, lengths and numbers are tensors of integers, on the
-device of the vectors or on the processor, or lists. Scores are float32, and have gradients where the function does not
-say otherwise. An argument that does not fit is a TypeError or a ValueError with its name, shape, type and device;
-NotImplementedError says that the device does not do something, DeviceError that it failed, MemoryError that it is full.
+Vectors are float32, float16 or bfloat16 (torch itself computes float64). Queries and documents are on the same device.
+Masks are of bool, integers or floats, with 0 for padding. Offsets, lengths and document numbers are lists, or tensors
+of integers on the device of the vectors or on the processor. Scores are float32, and have gradients unless the function
+says otherwise.
+
+TypeError and ValueError name an invalid argument, with its shape, type and device. NotImplementedError means that the
+device does not support something; DeviceError, that it failed; MemoryError, that its memory is full.
 """
 
 from __future__ import annotations

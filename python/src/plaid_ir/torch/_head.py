@@ -1,4 +1,4 @@
-"""Scores of hidden states, whose token vectors a linear layer makes."""
+"""Scores documents by their hidden states, from which a linear layer computes token vectors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import _plain
-from ._calls import find_plan, keep, launch
-from ._functions import cast, traced, transformed
+from ._calls import find_plan, remember, launch
+from ._functions import autocast, needs_operator, is_transformed
 from ._library import ALL, HEAD, TYPES
 from ._maxsim import maxsim
 from ._operands import FLOATS, MASK, WHOLE, Terms, check_devices, check_tensor, describe
@@ -26,24 +26,25 @@ _TERMS: Final = tuple(
 def maxsim_from_hidden(
     Q: Tensor, H_d: Tensor, W: Tensor, b: Tensor | None = None, d_mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
-    """Scores [Nq, Nd] of queries Q [Nq, Lq, dim] and documents whose token vectors are W h + b: H_d is
-    [Nd, Ld, hidden], W [dim, hidden], as torch.nn.Linear(hidden, dim).weight, and b [dim].
+    """Computes scores [Nq, Nd] of queries with documents given as hidden states.
 
-    Token vectors are in memory piece by piece, 33 MiB at most, or not at all; for gradients torch computes them again.
-    normalize divides the documents' vectors by their lengths, and leaves the queries as they are. d_mask is [Nd, Ld].
+    Q is [Nq, Lq, dim]. The token vectors of documents are W h + b: H_d is [Nd, Ld, hidden], W is [dim, hidden], as
+    torch.nn.Linear(hidden, dim).weight, and b is [dim]. At most 33 MiB of token vectors are in memory at a time. For
+    gradients, torch computes the vectors again. normalize scales the documents' vectors to length 1, not the queries'.
+    d_mask is [Nd, Ld].
 
-    All are float32, float16 or bfloat16, each its own (float64 is computed by torch). TypeError and ValueError name the
-    argument that does not fit, with its shape, type and device.
+    Each tensor is float32, float16 or bfloat16; the types may differ (torch itself computes float64). TypeError and
+    ValueError name an invalid argument, with its shape, type and device.
     """
     compiling = _is_compiling()
-    direct = not (compiling or traced(Q, H_d) or traced(W, W) or transformed() or Q.is_meta)
-    double = _checked(Q, H_d, W, b) if direct else _check(Q, H_d, W, b)
+    direct = not (compiling or needs_operator(Q, H_d) or needs_operator(W, W) or is_transformed() or Q.is_meta)
+    double = _check_once(Q, H_d, W, b) if direct else _check_operands(Q, H_d, W, b)
     grad = torch.is_grad_enabled() and (
         Q.requires_grad or H_d.requires_grad or W.requires_grad or b is not None and b.requires_grad
     )
-    q, h, w = cast(Q), cast(H_d), cast(W)
-    if double or not direct and (grad or not compiling and transformed()):
-        return _by_torch(q, h, w, b, d_mask, normalize)
+    q, h, w = autocast(Q), autocast(H_d), autocast(W)
+    if double or not direct and (grad or not compiling and is_transformed()):
+        return _score_by_torch(q, h, w, b, d_mask, normalize)
     if not direct:
         from . import _ops
 
@@ -56,8 +57,8 @@ def maxsim_from_hidden(
 _doubles: dict[object, bool] = {}
 
 
-def _checked(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
-    """_check, once for operands of the same shapes, types and devices."""
+def _check_once(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
+    """Calls _check_operands, but only once for the same shapes, types and devices."""
     try:
         key = (
             q.shape, q.dtype, q.device, h.shape, h.dtype, h.device, w.shape, w.dtype, w.device,
@@ -65,16 +66,16 @@ def _checked(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
         )  # fmt: skip
         found = _doubles.get(key)
     except (AttributeError, TypeError, RuntimeError):
-        _check(q, h, w, b)
+        _check_operands(q, h, w, b)
         raise
     if found is None:
-        found = _check(q, h, w, b)
-        keep(_doubles, key, found)
+        found = _check_operands(q, h, w, b)
+        remember(_doubles, key, found)
     return found
 
 
-def _check(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
-    """Raises if the operands do not fit each other; reports whether there is one of float64."""
+def _check_operands(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
+    """Raises if the operands do not fit each other. Returns True if one of them is float64."""
     for name, x in (("Q", q), ("H_d", h), ("W", w), ("b", b)):
         if x is not None or name != "b":
             check_tensor(name, x, (*FLOATS, torch.float64))
@@ -88,12 +89,14 @@ def _check(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None) -> bool:
     return torch.float64 in (q.dtype, h.dtype, w.dtype, None if b is None else b.dtype)
 
 
-def _by_torch(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool) -> Tensor:
-    """Scores of token vectors that are in memory."""
+def _score_by_torch(
+    q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor | None, normalize: bool
+) -> Tensor:
+    """Computes all token vectors by torch, and scores them."""
     kind = torch.promote_types(h.dtype, w.dtype)
     d = torch.nn.functional.linear(h.to(kind), w.to(kind), None if b is None else b.to(kind))
     if normalize:
-        d = _plain.unit(d if d.dtype == torch.float64 else d.float())
+        d = _plain.to_unit_length(d if d.dtype == torch.float64 else d.float())
     return maxsim(q, d, None, d_mask)
 
 
@@ -101,7 +104,7 @@ def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor |
     q = q.contiguous()
     p = find_plan(q, h, None, d_mask, None, None, _TERMS[2 * bool(normalize) + (d_mask is not None)])
     if p.plain:
-        return _by_torch(q, h, w, b, d_mask, normalize)
+        return _score_by_torch(q, h, w, b, d_mask, normalize)
     scores = torch.empty(p.shape, dtype=torch.float32, device=p.device)
     if p.trivial:
         return scores.zero_()
@@ -116,7 +119,7 @@ def run_head(q: Tensor, h: Tensor, w: Tensor, b: Tensor | None, d_mask: Tensor |
 
 
 class Head(torch.autograd.Function):
-    """Scores of the fused kernel; for gradients the token vectors are computed again."""
+    """Scores of the fused kernel. The backward pass computes the token vectors again."""
 
     @staticmethod
     def forward(
@@ -136,7 +139,7 @@ class Head(torch.autograd.Function):
                 for x, needed in zip(saved[:4], ctx.needs_input_grad)
             ]
             q, h, w, b = inputs
-            scores = _by_torch(q, h, w, b, saved[4], ctx.normalize)
+            scores = _score_by_torch(q, h, w, b, saved[4], ctx.normalize)
             wanted = [x for x in inputs if x is not None and x.requires_grad]
             found = iter(torch.autograd.grad(scores, wanted, grad_outputs[0].to(scores.dtype)))
         return *(next(found) if x is not None and x.requires_grad else None for x in inputs), None, None

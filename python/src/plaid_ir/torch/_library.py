@@ -1,6 +1,6 @@
-"""The library libplaid_maxsim: where it is, the records of its calls, and its errors.
+"""Loads the library libplaid_maxsim, and defines the records of its calls and its errors.
 
-This is the only module that knows capi/plaid_maxsim.h.
+This is the only module that depends on capi/plaid_maxsim.h.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from .._binary import compiling
+from .._binary import compile_command
 
 ENVIRONMENT: Final = "PLAID_MAXSIM_LIBRARY"
 VERSION: Final = 1
@@ -42,10 +42,10 @@ _FORKED: Final = 5
 
 
 class DeviceError(RuntimeError):
-    """The device or its driver failed, or is not there."""
+    """The device or its driver failed or is missing."""
 
 
-def _path() -> str:
+def _find_library() -> str:
     named = os.environ.get(ENVIRONMENT)
     if named:
         path, source = named, ENVIRONMENT
@@ -54,20 +54,20 @@ def _path() -> str:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         path, source = os.path.join(folder, "bin", "libplaid_maxsim." + suffix), "this package"
     if not os.path.isfile(path):
-        command = compiling()
-        way = f"compile it by Go and a C compiler: {command}" if command else (
-            "the wheel was built without a C compiler; build the library in capi/ of the repository (capi/README.md)"
-        )
-        hint = "" if named else f"; {way}, or name one in {ENVIRONMENT}"
+        command = compile_command()
+        cure = "the wheel was built without a C compiler; build the library in capi/ of the repository (capi/README.md)"
+        if command:
+            cure = f"compile it with Go and a C compiler: {command}"
+        hint = "" if named else f"; {cure}, or set {ENVIRONMENT} to its path"
         raise ImportError(f"the library of plaid_ir.torch is not at {path} (from {source}){hint}")
     return path
 
 
-PATH: Final = _path()
+PATH: Final = _find_library()
 
 
 class Error(threading.local):
-    """The message of the calls of a thread."""
+    """The buffer for the error message of a thread's calls."""
 
     def __init__(self) -> None:
         self.buffer = ctypes.create_string_buffer(_ERROR_BYTES)
@@ -78,15 +78,18 @@ class Error(threading.local):
 error: Final = Error()
 
 
-def fail(code: int, words: tuple[tuple[str, str], ...] = ()) -> NoReturn:
-    """Raises the error of a call of this thread that returned the code, in the caller's words."""
+def raise_error(code: int, words: tuple[tuple[str, str], ...] = ()) -> NoReturn:
+    """Raises the error of this thread's last call, which returned ``code``.
+
+    ``words`` replaces the library's names of arguments by those of the caller.
+    """
     message = error.buffer.raw[16:].split(b"\0", 1)[0].decode(errors="replace") or f"error {code} of libplaid_maxsim"
     for theirs, ours in words:
         message = message.replace(theirs, ours)
     if code == _FORKED:
         message = (
-            "this process was forked from one that has used plaid_ir.torch, and cannot use it: start workers by "
-            'multiprocessing.get_context("spawn"), or call it only in the parent'
+            "plaid_ir.torch cannot be used in this process, which was forked from one that has used it: start workers "
+            'with multiprocessing.get_context("spawn"), or use it only in the parent'
         )
     kinds: dict[int, type[Exception]] = {1: ValueError, 2: NotImplementedError, 3: DeviceError, MEMORY: MemoryError}
     raise kinds.get(code, RuntimeError)(message)
@@ -94,12 +97,13 @@ def fail(code: int, words: tuple[tuple[str, str], ...] = ()) -> NoReturn:
 
 _loaded: ctypes.CDLL | None = None
 _forked = False
-# Held while a process forks, too: a child never has half of a library. A signal handler may fork within load.
+# Also acquired while a process forks, so that a child never has a half-loaded library. Reentrant, since a signal
+# handler may fork within load_library.
 _lock = threading.RLock()
 
 
-def load() -> ctypes.CDLL:
-    """The library, loaded by the first call, so that processes that fork before it can use it in their children."""
+def load_library() -> ctypes.CDLL:
+    """Returns the library. It is loaded by the first call: children of a process that forks earlier can use it."""
     global _loaded
     with _lock:
         if _loaded is None:
@@ -111,57 +115,62 @@ def load() -> ctypes.CDLL:
                 library.plaid_maxsim_version.restype = ctypes.c_int64
                 version = library.plaid_maxsim_version()
             except AttributeError:
-                raise ImportError(f"{PATH} is a library, but not libplaid_maxsim: look at {ENVIRONMENT}") from None
+                raise ImportError(f"{PATH} is a library, but not libplaid_maxsim: check {ENVIRONMENT}") from None
             if version != VERSION:
-                raise ImportError(f"the library at {PATH} has version {version}, this package needs {VERSION}")
+                raise ImportError(f"the library at {PATH} has version {version}, but this package needs {VERSION}")
             _loaded = library
         return _loaded
 
 
-def _in_child() -> None:
+def _mark_forked() -> None:
     _lock.release()
     if _loaded is not None:
         _loaded.plaid_forked()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_in_child)
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_mark_forked)
 
 
 class Call:
-    """One of the functions, and its record: size and device; stream, workspace, its bytes, threads; of each side the
-    pointers to data, scales, zeros, offsets, lengths and mask, and what pack_batch gives; what pack_pairs gives, and
-    the pointers to the queries and documents of the pairs; then fields of the function's own."""
+    """A function of the library, and the layout of its record:
+
+    1. size and device;
+    2. stream, workspace, bytes of the workspace, threads;
+    3. for each side, pointers to data, scales, zeros, offsets, lengths and mask, and the bytes of pack_batch;
+    4. the bytes of pack_pairs, and pointers to the queries and documents of the pairs;
+    5. additional fields of the function.
+    """
 
     def __init__(self, name: str, tail: str) -> None:
         self._name = name
         record = struct.Struct("=16sQQqq6Q56s6Q56s16sQQ" + tail)
         self.pack: Final = record.pack
         self.size: Final = record.size
-        # The beginning of the record by device, the processor's first.
+        # The beginning of the record for each device. The first is for the processor.
         self.heads: Final = tuple(struct.pack("=qq", record.size, i) for i in range(-1, 64))
         self.function: Callable[[bytes, int], int] = self._first
 
     def _first(self, record: bytes, address: int) -> int:
-        function: Any = getattr(load(), self._name)
+        function: Any = getattr(load_library(), self._name)
         function.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
         function.restype = ctypes.c_int
         self.function = function
         return int(function(record, address))
 
     def workspace(self, record: bytes) -> int:
-        """The bytes of the device's memory that the call needs."""
-        function: Any = getattr(load(), self._name + "_workspace")
+        """Returns the bytes of device memory that the call needs."""
+        function: Any = getattr(load_library(), self._name + "_workspace")
         function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
         function.restype = ctypes.c_int
         count = ctypes.c_int64()
         code = int(function(record, ctypes.addressof(count), error.address))
         if code:
-            fail(code)
+            raise_error(code)
         return count.value
 
 
-# The fields of the functions' own; those of pack_rule are weights and normalize, or metric and mean.
+# The additional fields of each function. pack_rule packs weights and normalize, or metric and mean.
 SCORE: Final = Call("plaid_score", "16sQQ")  # rule, scores, argmax
 GRADIENTS: Final = Call("plaid_gradients", "16sQQQQqq")  # rule, argmax, upstream, dq, dd, dq_type, dd_type
 CHAMFER: Final = Call("plaid_chamfer", "16sQQQ")  # rule, distances, nearest_q, nearest_d
@@ -183,12 +192,12 @@ def pack_rule(first: int, second: int) -> bytes:
 
 
 def backend() -> str:
-    """The name of the processor's tier, such as avx512."""
+    """Returns the tier of kernels that the processor uses, such as avx512."""
     name = ctypes.create_string_buffer(256)
-    function: Any = load().plaid_backend
+    function: Any = load_library().plaid_backend
     function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
     function.restype = ctypes.c_int
     code = int(function(ctypes.addressof(name), 256, error.address))
     if code:
-        fail(code)
+        raise_error(code)
     return name.value.decode()

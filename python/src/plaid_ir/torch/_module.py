@@ -1,4 +1,4 @@
-"""The module and functions that losses of other libraries call."""
+"""A module and functions for the losses of other libraries."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _Side: TypeAlias = Tensor | Sequence[Any]
 
 
 class MaxSim(torch.nn.Module):
-    """A score for losses: `score_metric=` of PyLate and `similarity_fct=` of sentence-transformers.
+    """MaxSim for losses: `score_metric=` of PyLate and `similarity_fct=` of sentence-transformers.
 
-    kind says which query meets which document:
+    kind selects the queries and documents that are scored with each other:
 
-    - "all": each query with each document, [B, N]. Documents [Bd, N, tokens, dim] are one list of Bd * N, those of a
-      query one after another: the result is [B, Bd * N].
-    - "own": query i with its own documents: [B, N, tokens, dim] gives [B, N].
-    - "pairs": query i with document i: [B].
+    - "all": each query with each document; the result is [B, N]. Documents [Bd, N, tokens, dim] count as Bd * N
+      documents, those of a query one after another; the result is [B, Bd * N].
+    - "own": query i with its own documents [B, N, tokens, dim]; the result is [B, N].
+    - "pairs": query i with document i; the result is [B].
 
-    normalize divides vectors by their length; mean divides scores by the query's number of tokens. Sides may also be
-    lists of matrices [tokens, dim]. The module has no parameters.
+    normalize scales vectors to length 1. mean divides scores by the query's number of tokens. Queries and documents may
+    also be lists of matrices [tokens, dim]. The module has no parameters.
 
-    Its arguments are queries_embeddings [B, tokens, dim], documents_embeddings, queries_mask and documents_mask, by
-    place or by name; types, masks, gradients and errors are those of maxsim.
+    Its arguments are queries_embeddings [B, tokens, dim], documents_embeddings, queries_mask and documents_mask,
+    positional or by name. Types, masks, gradients and errors are as for maxsim.
     """
 
     def __init__(self, kind: str = "all", *, normalize: bool = False, mean: bool = False) -> None:
@@ -42,7 +42,7 @@ class MaxSim(torch.nn.Module):
         return f"{self.kind!r}, normalize={self.normalize}, mean={self.mean}"
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The arguments, for sentence-transformers' model cards."""
+        """Returns the arguments, for model cards of sentence-transformers."""
         return {"kind": self.kind, "normalize": self.normalize, "mean": self.mean}
 
     def forward(
@@ -50,15 +50,15 @@ class MaxSim(torch.nn.Module):
         documents_mask: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         if isinstance(queries_embeddings, Tensor) and isinstance(documents_embeddings, Tensor):
-            scores = self._tensors(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
-            tokens = _tokens(queries_embeddings, queries_mask) if self.mean else None
+            scores = self._score_tensors(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
+            tokens = _count_tokens(queries_embeddings, queries_mask) if self.mean else None
         else:
-            scores, tokens = self._lists(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
+            scores, tokens = self._score_lists(queries_embeddings, documents_embeddings, queries_mask, documents_mask)
         if self.mean and tokens is not None:
             scores = scores / (tokens.unsqueeze(-1) if scores.dim() > 1 else tokens)
         return scores
 
-    def _tensors(self, q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None) -> Tensor:
+    def _score_tensors(self, q: Tensor, d: Tensor, q_mask: Tensor | None, d_mask: Tensor | None) -> Tensor:
         if self.kind == "pairs":
             return maxsim_pairs(q, d, q_mask, d_mask, normalize=self.normalize)
         if self.kind == "all" and d.dim() == 4:
@@ -68,21 +68,19 @@ class MaxSim(torch.nn.Module):
             raise ValueError(f"documents of {list(d.shape)} have to be [B, N, tokens, dim] for kind='own'")
         return maxsim(q, d, q_mask, d_mask, normalize=self.normalize)
 
-    def _lists(
-        self, q: _Side, d: _Side, q_mask: Tensor | None, d_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _score_lists(self, q: _Side, d: _Side, q_mask: Tensor | None, d_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.kind == "own":
-            raise TypeError("kind='own' takes tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
-        queries = _matrices("queries_embeddings", q, q_mask)
-        documents = _matrices("documents_embeddings", d, d_mask)
+            raise TypeError("kind='own' needs tensors: queries [B, tokens, dim] and documents [B, N, tokens, dim]")
+        queries = _to_matrices("queries_embeddings", q, q_mask)
+        documents = _to_matrices("documents_embeddings", d, d_mask)
         if self.kind == "pairs" and len(queries) != len(documents):
             raise ValueError(f"there are {len(queries)} queries and {len(documents)} documents for kind='pairs'")
         if not queries or not documents:
             shape = (len(queries), len(documents)) if self.kind == "all" else (0,)
             return torch.zeros(shape), torch.ones(len(queries))
         device = documents[0].device
-        packed_q, offsets_q, longest_q = _pack(queries, device)
-        packed_d, offsets_d, longest_d = _pack(documents, device)
+        packed_q, offsets_q, longest_q = _pack_matrices(queries, device)
+        packed_d, offsets_d, longest_d = _pack_matrices(documents, device)
         if self.kind == "all":
             scores = maxsim_varlen(
                 packed_q, packed_d, offsets_q, offsets_d, longest_q, longest_d, normalize=self.normalize
@@ -96,14 +94,14 @@ class MaxSim(torch.nn.Module):
         return scores, torch.tensor([max(len(x), 1) for x in queries], device=device)
 
 
-def _tokens(q: Tensor, mask: Tensor | None) -> Tensor | None:
-    """How many tokens the queries have, 1 at least."""
+def _count_tokens(q: Tensor, mask: Tensor | None) -> Tensor | None:
+    """Returns the number of tokens of each query, at least 1."""
     if mask is None:
         return torch.tensor(max(q.shape[-2], 1), device=q.device)
     return (mask != 0).sum(-1).clamp_min(1)
 
 
-def _matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
+def _to_matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
     if isinstance(side, Tensor) and side.dim() == 2:
         side = side.unsqueeze(0)
     matrices = [x if isinstance(x, Tensor) else torch.as_tensor(x) for x in side]
@@ -118,8 +116,8 @@ def _matrices(name: str, side: _Side, mask: Tensor | None) -> list[Tensor]:
     return matrices
 
 
-def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor, int]:
-    """The rows of all, their offsets, and the rows of the longest."""
+def _pack_matrices(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor, int]:
+    """Returns the rows of all matrices in one tensor, their offsets, and the number of rows of the longest matrix."""
     offsets = torch.zeros(len(matrices) + 1, dtype=torch.int32, device="cpu")
     lengths = [len(x) for x in matrices]
     torch.cumsum(torch.tensor(lengths, device="cpu"), 0, dtype=torch.int32, out=offsets[1:])
@@ -127,11 +125,13 @@ def _pack(matrices: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor,
 
 
 def maxsim_inbatch(query: Tensor, doc: Tensor) -> Tensor:
-    """Scores [Bq, Bd] of query [Bq, tokens, dim] and doc [Bd, tokens, dim], as colpali_engine.utils.maxsim has them:
-    padding is of zeros, and takes part."""
+    """Computes scores [Bq, Bd] of query [Bq, tokens, dim] and doc [Bd, tokens, dim].
+
+    The result is that of colpali_engine.utils.maxsim, for which padding with zeros counts as tokens.
+    """
     return maxsim(query, doc)
 
 
 def maxsim_kd(query: Tensor, doc: Tensor) -> Tensor:
-    """Scores [B, N] of query [B, tokens, dim] and doc [B, N, tokens, dim], as colpali_engine.utils.maxsim has them."""
+    """Computes scores [B, N] of query [B, tokens, dim] and doc [B, N, tokens, dim], as colpali_engine.utils.maxsim."""
     return maxsim(query, doc)

@@ -1,4 +1,4 @@
-"""Custom operators, which torch.compile, fake tensors and subclasses see instead of direct calls."""
+"""Defines custom operators, which torch.compile, fake tensors and subclasses see instead of direct calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 from . import _head, _quantised
 from ._calls import find_plan, run, run_gradients
-from ._functions import twice
+from ._functions import second_order_error
 from ._library import ALL, OWN
 from ._operands import OFFSETS, Terms
 
-# The arguments of both: those of Terms are its first fields.
+# The arguments of both operators. _TERMS are the first fields of Terms.
 _OPERANDS: Final = "Tensor q, Tensor d, Tensor? q_cut, Tensor? d_cut, Tensor? pair_q, Tensor? pair_d"
 _TERMS: Final = (
     "int how_q, int how_d, int kind, bool normalize, SymInt longest_q, SymInt longest_d, int metric, bool mean"
@@ -24,7 +24,7 @@ _TERMS: Final = (
     "plaid::score", mutates_args=(), schema=f"({_OPERANDS}, {_TERMS}, bool winners) -> (Tensor, Tensor, Tensor)"
 )
 def score(*args: Any) -> tuple[Tensor, ...]:
-    """Scores or distances, and the winning rows of q and of d, which are empty where there are none."""
+    """Computes scores or distances, and the winning rows of q and d, which may be empty."""
     q, d, q_cut, d_cut, pair_q, pair_d, *numbers, winners = args
     p = find_plan(q, d, q_cut, d_cut, pair_q, pair_d, Terms(*numbers))
     outputs = run(p, q, d, q_cut, d_cut, pair_q, pair_d, winners)
@@ -65,7 +65,7 @@ def _(*args: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape if need_q else [0]), d.new_empty(d.shape if need_d else [0])
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.terms = inputs[6:14]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:6], *output[1:])
@@ -80,10 +80,10 @@ def _backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
 
 
 def _backward_twice(ctx: Any, *_: Any) -> None:
-    raise twice()
+    raise second_order_error()
 
 
-score.register_autograd(_backward, setup_context=_save)
+score.register_autograd(_backward, setup_context=_save_context)
 gradients.register_autograd(_backward_twice)
 
 

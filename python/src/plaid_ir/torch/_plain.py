@@ -1,6 +1,6 @@
-"""MaxSim and Chamfer distances by torch's own operations: float64, and devices that the library does not know.
+"""Computes MaxSim and Chamfer distances by torch's operations, for float64 and devices that the library lacks.
 
-All is differentiable, as often as torch can. The product of every query with every document is held in memory.
+The results can be differentiated any number of times. All products of queries and documents are in memory at once.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _C: Any = torch._C
 _transforms: Any = _C._are_functorch_transforms_active
 
 
-def padded(x: Tensor, cut: Tensor | None, how: int, longest: int) -> tuple[Tensor, Tensor | None]:
-    """The items as [items, longest, dim], and which rows are tokens."""
+def to_padded(x: Tensor, cut: Tensor | None, how: int, longest: int) -> tuple[Tensor, Tensor | None]:
+    """Returns the items as [items, longest, dim], and a mask of the rows that are tokens; None means all."""
     if how == OFFSETS:
         assert cut is not None
         rows = torch.arange(longest, device=x.device)
@@ -41,19 +41,20 @@ def padded(x: Tensor, cut: Tensor | None, how: int, longest: int) -> tuple[Tenso
     return x, None
 
 
-def needed(*vectors: Tensor) -> bool:
-    """Whether vectors are scored here: operators and transforms ask, which have no plan to tell."""
+def is_plain_only(*vectors: Tensor) -> bool:
+    """Reports whether only this module can score the vectors. For calls without a plan: operators and transforms."""
     return any(
         x.dtype == torch.float64
         or x.shape[-1] > MAX_DIM
         or x.device.type not in ("cpu", "cuda", "meta")
-        or x.device.type == "cuda" and torch.version.hip is not None
+        or x.device.type == "cuda"
+        and torch.version.hip is not None
         for x in vectors
     )
 
 
-def check(q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, terms: Terms) -> None:
-    """Checks lengths and offsets on the processor, as the library does, where they have values yet."""
+def check_extents(q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, terms: Terms) -> None:
+    """Checks lengths and offsets on the processor, as the library does, if their values are available."""
     for name, x, cut, how, longest in (
         (terms.names[2], q, q_cut, terms.how_q, terms.longest_q),
         (terms.names[3], d, d_cut, terms.how_d, terms.longest_d),
@@ -72,11 +73,11 @@ def _has_values(x: Tensor) -> bool:
     return x.device.type == "cpu" and type(x) is Tensor
 
 
-def unit(x: Tensor) -> Tensor:
+def to_unit_length(x: Tensor) -> Tensor:
     return torch.nn.functional.normalize(x, dim=-1, eps=_SMALLEST)
 
 
-def _working(q: Tensor, d: Tensor) -> torch.dtype:
+def _working_type(q: Tensor, d: Tensor) -> torch.dtype:
     kind = torch.promote_types(q.dtype, d.dtype)
     return torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
 
@@ -85,21 +86,21 @@ def score(
     q: Tensor, d: Tensor, q_cut: Tensor | None, d_cut: Tensor | None, pair_q: Tensor | None, pair_d: Tensor | None,
     terms: Terms,
 ) -> Tensor:  # fmt: skip
-    check(q, d, q_cut, d_cut, terms)
+    check_extents(q, d, q_cut, d_cut, terms)
     if terms.metric >= 0:
         return _chamfer(q, d, q_cut, d_cut, terms)
-    kind = _working(q, d)
+    kind = _working_type(q, d)
     q_shape = (q_cut.shape[0] - 1,) if terms.how_q == OFFSETS and q_cut is not None else tuple(q.shape[:-2])
     d_shape = (d_cut.shape[0] - 1,) if terms.how_d == OFFSETS and d_cut is not None else tuple(d.shape[:-2])
-    q, q_valid = padded(q.to(kind), q_cut, terms.how_q, terms.longest_q)
-    d, d_valid = padded(d.to(kind), d_cut, terms.how_d, terms.longest_d)
-    # Values of rows that are no tokens may be anything, and must not reach a gradient.
+    q, q_valid = to_padded(q.to(kind), q_cut, terms.how_q, terms.longest_q)
+    d, d_valid = to_padded(d.to(kind), d_cut, terms.how_d, terms.longest_d)
+    # Padding may have any values, such as NaN, which must not reach a gradient.
     if q_valid is not None:
         q = torch.where(q_valid.unsqueeze(-1), q, 0)
     if d_valid is not None:
         d = torch.where(d_valid.unsqueeze(-1), d, 0)
     if terms.normalize:
-        q, d = unit(q), unit(d)
+        q, d = to_unit_length(q), to_unit_length(d)
     if terms.kind == ALL:
         products = torch.einsum("ash,bth->abst", q, d)
         d_valid = None if d_valid is None else d_valid[None, :, None, :]
@@ -134,11 +135,11 @@ def score(
 
 
 def _chamfer(x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, terms: Terms) -> Tensor:
-    """Distances of sets with the same number: [N, dim] and [M, dim], or [B, N, dim] and [B, M, dim]."""
-    kind = _working(x, y)
+    """Computes distances between sets [N, dim] and [M, dim], or between B pairs of sets."""
+    kind = _working_type(x, y)
     shape = x.shape[:-2]
-    x, x_valid = padded(x.to(kind), x_cut, terms.how_q, 0)
-    y, y_valid = padded(y.to(kind), y_cut, terms.how_d, 0)
+    x, x_valid = to_padded(x.to(kind), x_cut, terms.how_q, 0)
+    y, y_valid = to_padded(y.to(kind), y_cut, terms.how_d, 0)
     if x_valid is not None:
         x = torch.where(x_valid.unsqueeze(-1), x, 0)
     if y_valid is not None:
@@ -151,11 +152,11 @@ def _chamfer(x: Tensor, y: Tensor, x_cut: Tensor | None, y_cut: Tensor | None, t
         x_valid = x.new_ones(x.shape[:2], dtype=torch.bool)
     if y_valid is None:
         y_valid = y.new_ones(y.shape[:2], dtype=torch.bool)
-    some = x_valid.any(-1) & y_valid.any(-1)
+    has_points = x_valid.any(-1) & y_valid.any(-1)
     distances = distances.masked_fill(~(x_valid.unsqueeze(2) & y_valid.unsqueeze(1)), float("inf"))
     total = distances.new_zeros(distances.shape[0])
     for axis, valid in ((2, x_valid), (1, y_valid)):
-        nearest = torch.where(valid & some.unsqueeze(1), distances.min(dim=axis).values, 0)
-        part = nearest.sum(-1)
-        total = total + (part / valid.sum(-1).clamp_min(1) if terms.mean else part)
+        nearest = torch.where(valid & has_points.unsqueeze(1), distances.min(dim=axis).values, 0)
+        direction = nearest.sum(-1)
+        total = total + (direction / valid.sum(-1).clamp_min(1) if terms.mean else direction)
     return total.reshape(shape)
