@@ -3,7 +3,7 @@
 //
 //	Attach     chunks → staging → pack → tiles of 16 tokens, resident
 //	Search     checks, and asks the device for requests, which batch
-//	batch      prep_query, centroid_scores, [findCandidates], scan, pick, fine
+//	batch      prep_query, centroid_scores, [probe], scan, pick, fine
 //	order      by fine scores, in the asking goroutine
 //
 // The structs of parameters stand beside the launches that they are for. They

@@ -69,8 +69,8 @@ type ScoreCall struct {
 	Pairs     PairList
 	Weights   uint64 // float32 [Q.Rows]; 0: 1. Rows that are not tokens count 0.
 	Normalize bool   // vectors are divided by their length first
-	Scores    uint64 // out, float32 [countPairs]
-	Argmax    uint64 // out, int32 [countPairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
+	Scores    uint64 // out, float32 [pairs]
+	Argmax    uint64 // out, int32 [pairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
 
 	head *HeadCall // makes the token vectors of D; nil means that D has them
 }

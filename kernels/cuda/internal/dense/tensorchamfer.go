@@ -17,8 +17,8 @@ type ChamferCall struct {
 	Pairs              PairList
 	Metric             maxsim.Metric
 	Mean               bool   // of each direction, instead of the sum
-	Distances          uint64 // out, float32 [countPairs]
-	NearestQ, NearestD uint64 // out, int32 [countPairs][Longest] of each side: nearest rows of the other; or 0
+	Distances          uint64 // out, float32 [pairs]
+	NearestQ, NearestD uint64 // out, int32 [pairs][Longest] of each side: nearest rows of the other; or 0
 }
 
 // ChamferGradientCall asks for the gradients of distances, as [maxsim.ChamferGradCall] does.
@@ -30,7 +30,7 @@ type ChamferGradientCall struct {
 	Metric             maxsim.Metric
 	Mean               bool
 	NearestQ, NearestD uint64
-	Upstream           uint64 // float32 [countPairs], the derivative of the loss by each distance; 0: 1
+	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; 0: 1
 	// DQ and DD get the gradients of all rows, in the layout of Data; see GradientCall.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type

@@ -18,8 +18,8 @@ type GradientCall struct {
 	Pairs     PairList
 	Weights   uint64 // float32 [Q.Rows]; 0: 1
 	Normalize bool
-	Argmax    uint64 // int32 [countPairs][Q.Longest]
-	Upstream  uint64 // float32 [countPairs], the derivative of the loss by each score; 0: 1
+	Argmax    uint64 // int32 [pairs][Q.Longest]
+	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; 0: 1
 	// DQ and DD get the gradients of all rows of Q and D, in the layout of Data: float32, float16 or
 	// bfloat16. Rows that are no tokens get 0. 0 means not wanted: integers and FP8 are constants.
 	DQ, DD         uint64

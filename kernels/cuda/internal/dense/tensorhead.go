@@ -20,7 +20,7 @@ type HeadCall struct {
 	Head         uint64 // [Q.Dim][D.Dim]
 	HeadType     maxsim.Type
 	Bias         uint64 // float32 [Q.Dim], or 0
-	Scores       uint64 // out, float32 [countPairs]
+	Scores       uint64 // out, float32 [pairs]
 }
 
 // headKey is the part of a head that a plan depends on.
