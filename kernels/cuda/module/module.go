@@ -35,14 +35,14 @@ func (f Families) Open(name string) (fs.File, error) {
 
 // ReadDir implements [fs.ReadDirFS].
 func (f Families) ReadDir(name string) ([]fs.DirEntry, error) {
-	var all []fs.DirEntry
+	var entries []fs.DirEntry
 	for _, files := range f {
-		some, err := files.ReadDir(name)
+		part, err := files.ReadDir(name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, some...)
+		entries = append(entries, part...)
 	}
-	slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return all, nil
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
 }

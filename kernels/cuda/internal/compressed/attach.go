@@ -31,7 +31,7 @@ const (
 type attachment struct {
 	dev          *runtime.Device
 	rt           *runtime.Runtime
-	limit        int64
+	memoryLimit  int64
 	pieceBytes   int64         // bytes
 	alwaysStream bool          // though it may fit
 	scanBound    kernels.Bound // of scans; with Worst no scan_f*
@@ -47,14 +47,14 @@ type attachment struct {
 	maxTokens    int64   // of a document
 	resident     *packed // nil: streamed
 	streamPiece  *packed // of streaming: the piece at hand
-	live         driver.Mem
+	liveMem      driver.Mem
 	liveSource   *uint64 // the set that live is a copy of
 	maxGroups    int
 	freed        bool
 	replay       replay
 
-	latest  atomic.Pointer[shape] // that of the last search, or an older one
-	surplus atomic.Int64          // documents that searches have listed beyond those asked for
+	latestShape atomic.Pointer[shape] // that of the last search, or an older one
+	surplus     atomic.Int64          // documents that searches have listed beyond those asked for
 
 	mu   sync.Mutex
 	plan kernels.MemoryPlan
@@ -75,18 +75,18 @@ func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 	a := &attachment{dev: d, pieceBytes: piece, alwaysStream: stream, scanBound: o.Bound}
 	err := d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		a.rt = rt
-		rt.Own(a)
+		rt.AddOwner(a)
 		defer func() {
 			if err != nil {
 				a.Free()
 			}
 		}()
-		if a.limit = o.Memory; a.limit == 0 {
+		if a.memoryLimit = o.Memory; a.memoryLimit == 0 {
 			free, _, err := rt.Driver.MemInfo()
 			if err != nil {
 				return err
 			}
-			a.limit = int64(free) - memoryReserve
+			a.memoryLimit = int64(free) - memoryReserve
 		}
 		return a.ensureResident(ctx, c, o.Progress)
 	})
@@ -110,7 +110,7 @@ func (a *attachment) Close() error { return a.dev.FreeOwner(a) }
 func (a *attachment) Free() {
 	a.freeIndex()
 	a.freed = true
-	a.rt.Disown(a)
+	a.rt.RemoveOwner(a)
 }
 
 // freeIndex frees the index but not the attachment.
@@ -125,8 +125,8 @@ func (a *attachment) freeIndex() {
 	_ = c.FreeGraph(a.replay.graph)
 	a.replay = replay{unsupported: a.replay.unsupported}
 	_ = c.Free(a.codec)
-	_ = c.Free(a.live)
-	a.codec, a.live, a.liveSource = driver.Mem{}, driver.Mem{}, nil
+	_ = c.Free(a.liveMem)
+	a.codec, a.liveMem, a.liveSource = driver.Mem{}, driver.Mem{}, nil
 	a.shape = nil
 	a.forgetTiles()
 }
@@ -154,8 +154,8 @@ func (a *attachment) uploadCodec(c kernels.Corpus) (err error) {
 		a.shape = nil
 		return err
 	}
-	a.latest.Store(a.shape)
-	a.arrays = a.shape.arrays(c.Codec())
+	a.latestShape.Store(a.shape)
+	a.arrays = a.shape.layOutCodec(c.Codec())
 	host := make([]byte, a.arrays.size)
 	err = c.Guard(func() error {
 		a.shape.writeCodec(host, a.arrays, c.Codec())

@@ -35,7 +35,7 @@ type batch struct {
 	probedTogether, notFirst, notLast bool
 
 	// each: queries get their fine scores one after another.
-	finePerQuery bool
+	fineSeparately bool
 	// direct: the device reads the query where the host has it, and writes the answer
 	// there itself, which the host watches for.
 	direct bool
@@ -52,10 +52,10 @@ type batch struct {
 // The arrays of a batch in the memory of the workspace.
 type (
 	inLayout struct {
-		query, weights, alike, begin, list, allowed, size int64
+		query, weights, alike, groupBegin, docs, allowed, size int64
 	}
 	outLayout struct {
-		found, clock, cand, kept, tiles, ids, fine, coarse, size int64
+		found, clock, candidates, kept, tiles, ids, fine, coarse, size int64
 	}
 	tmpLayout struct {
 		frags, cols, bound, parts, unit, sRows, scores, part int64
@@ -71,14 +71,14 @@ type (
 
 // target is packed documents that are scanned: the index, a piece, or a list.
 type target struct {
-	packed    *packed
-	docs      int64 // entries to rank: documents, or positions of a list
-	tiles     int64
-	ids       driver.Ptr // numbers of the entries; 0: i
-	allowed   driver.Ptr
-	list      bool
-	walkReady bool       // the walk of the list is there
-	listLen   driver.Ptr // number of entries if only the device knows it
+	packed     *packed
+	docs       int64 // entries to rank: documents, or positions of a list
+	tiles      int64
+	ids        driver.Ptr // numbers of the entries; 0: i
+	allowed    driver.Ptr
+	isList     bool
+	walkReady  bool       // the walk of the list is there
+	listLenPtr driver.Ptr // number of entries if only the device knows it
 	// maxByEntry is 1 where entries are the packed documents, whatever ids says.
 	maxByEntry uint32
 }
@@ -129,9 +129,9 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 	if errors.Is(err, driver.ErrOutOfMemory) && len(requests) > 1 {
 		rt.Work.Release()
 		for _, half := range [][]*request{requests[:len(requests)/2], requests[len(requests)/2:]} {
-			herr := runBatch(rt, half)
+			halfErr := runBatch(rt, half)
 			for _, t := range half {
-				t.Fail(herr)
+				t.Fail(halfErr)
 			}
 		}
 		return nil
@@ -161,12 +161,12 @@ func (b *batch) contextsErr() error {
 
 // searchResident answers a batch, which began at some time, on an index that is on the
 // device: one copy there, one back, and nothing that the host decides in between.
-func (b *batch) searchResident(began time.Time) error {
+func (b *batch) searchResident(start time.Time) error {
 	t := b.requests[0]
 	docs := int64(t.docs)
 	tgt := target{packed: b.attachment.resident, docs: docs, tiles: int64(b.attachment.firstTile[docs])}
 	if t.query.Docs != nil {
-		tgt.list = true
+		tgt.isList = true
 		tgt.docs, tgt.tiles = int64(len(t.query.Docs)), 0
 		for _, d := range t.query.Docs {
 			tgt.tiles += int64(b.attachment.firstTile[d+1] - b.attachment.firstTile[d])
@@ -175,7 +175,7 @@ func (b *batch) searchResident(began time.Time) error {
 	probing := t.query.Probes > 0 && t.query.Docs == nil && docs > 0
 	wide := b.k > maxTopK && tgt.docs > topkBlock
 	if probing {
-		tgt.list = true
+		tgt.isList = true
 	}
 	if err := b.reserve(tgt, probing, wide); err != nil {
 		return err
@@ -184,12 +184,12 @@ func (b *batch) searchResident(began time.Time) error {
 	if err != nil {
 		return err
 	}
-	b.chained = !probing && !wide && !tgt.list
+	b.chained = !probing && !wide && !tgt.isList
 	work := func() error { return b.launchAll(tgt, size, probing, wide) }
 	if wide || t.query.Docs != nil || tgt.docs == 0 {
 		err = work()
 	} else {
-		b.direct = b.groups == 1 && size == b.in.list && 32*b.shape.dim <= maxStagedBytes
+		b.direct = b.groups == 1 && size == b.in.docs && 32*b.shape.dim <= maxStagedBytes
 		b.answerFlag().Store(0)
 		err = b.replayOrLaunch(b.replayKey(tgt, size), work)
 	}
@@ -199,7 +199,7 @@ func (b *batch) searchResident(began time.Time) error {
 	if err := b.waitForAnswer(); err != nil {
 		return err
 	}
-	b.handOut(tgt, began)
+	b.deliverAnswers(tgt, start)
 	return nil
 }
 
@@ -226,7 +226,7 @@ func (b *batch) launchAll(tgt target, size int64, probing, wide bool) error {
 // launchChained launches a kernel that may have a place in a chain, where it is not the
 // first. What it does before it waits is said in plaid.cuh.
 func launchChained[T any](b *batch, name string, gx, gy, gz, block, shared int, args *T) error {
-	return runtime.Follow(b.rt, b.chained, name, gx, gy, gz, block, shared, args)
+	return runtime.LaunchAfter(b.rt, b.chained, name, gx, gy, gz, block, shared, args)
 }
 
 // answerFlag is what the device writes last of an answer, behind it.
@@ -234,9 +234,9 @@ func (b *batch) answerFlag() *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&b.rt.Work.HostOut[b.out.coarse]))
 }
 
-// watchFor is how long an answer is watched for before the driver is asked to wait,
+// watchDuration is how long an answer is watched for before the driver is asked to wait,
 // which takes longer to see that the device is done, but sees errors.
-const watchFor = 2 * time.Millisecond
+const watchDuration = 2 * time.Millisecond
 
 // waitForAnswer returns when the device has answered.
 func (b *batch) waitForAnswer() error {
@@ -246,7 +246,7 @@ func (b *batch) waitForAnswer() error {
 			if answer.Load() != 0 {
 				return nil
 			}
-			if time.Since(start) >= watchFor {
+			if time.Since(start) >= watchDuration {
 				break
 			}
 		}
@@ -289,8 +289,8 @@ type replayKey struct {
 	out                          outLayout
 	tmp                          tmpLayout
 	zeroed, size                 int64
-	t                            target
-	groups, k, room, probes      int
+	target                       target
+	groups, k, capacity, probes  int
 	keep                         int64
 	slack, deviations            float32
 	words, codec                 driver.Ptr
@@ -302,7 +302,7 @@ type replayKey struct {
 func (b *batch) replayKey(t target, size int64) replayKey {
 	w := &b.rt.Work
 	return replayKey{
-		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, t: t, groups: b.groups, k: b.k, room: b.capacity, probes: b.requests[0].query.Probes, keep: b.keptDocs(t.docs),
+		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, target: t, groups: b.groups, k: b.k, capacity: b.capacity, probes: b.requests[0].query.Probes, keep: b.keptDocs(t.docs),
 		slack: b.slack, deviations: b.deviations, words: t.packed.words.Ptr, codec: b.attachment.codec.Ptr,
 		memIn: w.In, memOut: w.Out, scratch: w.Scratch, zero: w.Zeroed,
 		hostIn: unsafe.SliceData(w.HostIn), hostOut: unsafe.SliceData(w.HostOut),

@@ -40,33 +40,33 @@ func (b *batch) fetchAnswers(size int64) error {
 	return b.rt.Driver.ToHost(w.HostOut[:size], w.Out.Ptr, b.rt.Stream)
 }
 
-// listedCount is what pick says of a query: how many documents there are, which the
+// pickResult is what pick says of a query: how many documents there are, which the
 // list has as far as there is room, the limit, and the largest share of the bound.
-func (b *batch) listedCount(query int) (n int, limit, share float32) {
+func (b *batch) pickResult(query int) (n int, limit, share float32) {
 	row := b.rt.Work.HostOut[b.out.found+16*int64(query):]
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(row[4*i:]) }
 	return int(word(0)), math.Float32frombits(word(1)), math.Float32frombits(word(3))
 }
 
 // copyAnswers copies an array of a query out of the output.
-func copyAnswers[T uint32 | float32](b *batch, at int64, query, n int) []T {
+func copyAnswers[T uint32 | float32](b *batch, array int64, query, n int) []T {
 	out := make([]T, n)
-	copy(runtime.Bytes(out), b.rt.Work.HostOut[at+4*int64(query*b.capacity):])
+	copy(runtime.Bytes(out), b.rt.Work.HostOut[array+4*int64(query*b.capacity):])
 	return out
 }
 
-// handOut hands the output to the searches. began is when the batch was.
-func (b *batch) handOut(t target, began time.Time) {
-	times := b.stageTimes(time.Since(began))
+// deliverAnswers hands the output to the searches. began is when the batch was.
+func (b *batch) deliverAnswers(t target, start time.Time) {
+	times := b.stageTimes(time.Since(start))
 	for i, q := range b.requests {
 		n := 0
-		q.listed, q.limit, q.share = b.listedCount(i)
-		n = min(q.listed, b.capacity)
+		q.listedDocs, q.threshold, q.boundShare = b.pickResult(i)
+		n = min(q.listedDocs, b.capacity)
 		q.ids, q.fine = copyAnswers[uint32](b, b.out.ids, i, n), copyAnswers[float32](b, b.out.fine, i, n)
 		q.stats.ScanTokens = t.tiles * tileTokens
 		if q.query.Probes > 0 {
 			count := func(at int64) int64 { return int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[at+4*int64(i):])) }
-			q.stats.Candidates, q.stats.ScanDocs, q.stats.ScanTokens = count(b.out.cand), count(b.out.cand), tileTokens*count(b.out.tiles)
+			q.stats.Candidates, q.stats.ScanDocs, q.stats.ScanTokens = count(b.out.candidates), count(b.out.candidates), tileTokens*count(b.out.tiles)
 			if b.keptDocs(t.docs) > 0 {
 				q.stats.ScanDocs = count(b.out.kept)
 			}
@@ -79,25 +79,25 @@ func (b *batch) handOut(t target, began time.Time) {
 
 // stageTimes is a search's share of the times of the batch, which took so long.
 func (b *batch) stageTimes(took time.Duration) (t kernels.DeviceTimes) {
-	var at [clockPoints]uint64
-	copy(runtime.Bytes(at[:]), b.rt.Work.HostOut[b.out.clock:])
+	var clock [clockPoints]uint64
+	copy(runtime.Bytes(clock[:]), b.rt.Work.HostOut[b.out.clock:])
 	n := time.Duration(b.queries)
-	last := at[clockEnd]
+	last := clock[clockEnd]
 	for _, s := range []struct {
-		dst *time.Duration
-		at  int
+		dst   *time.Duration
+		point int
 	}{{&t.Fine, clockPicked}, {&t.TopK, clockScanned}, {&t.Scan, clockProbed}, {&t.Probe, clockCentroids}, {&t.Centroids, clockStart}} {
-		if at[s.at] == 0 { // no such stage
+		if clock[s.point] == 0 { // no such stage
 			continue
 		}
-		if last > at[s.at] {
-			*s.dst = time.Duration(last-at[s.at]) / n
+		if last > clock[s.point] {
+			*s.dst = time.Duration(last-clock[s.point]) / n
 		}
-		last = at[s.at]
+		last = clock[s.point]
 	}
 	busy := time.Duration(0)
-	if at[clockStart] > 0 && at[clockEnd] > at[clockStart] {
-		busy = time.Duration(at[clockEnd] - at[clockStart])
+	if clock[clockStart] > 0 && clock[clockEnd] > clock[clockStart] {
+		busy = time.Duration(clock[clockEnd] - clock[clockStart])
 	}
 	t.Transfer = max(took-busy, 0) / n
 	return t
@@ -123,24 +123,24 @@ type request struct {
 	live    []uint64
 
 	// Filled by the device.
-	ids    []uint32  // of the listed documents, in no order
-	fine   []float32 // their scores
-	listed int       // documents to be listed; more than ids where there was no room
-	limit  float32   // no document that was not to be listed has this fine score
-	share  float32   // largest error of the scan that was seen, of its bound
-	stats  kernels.DeviceStats
+	ids        []uint32  // of the listed documents, in no order
+	fine       []float32 // their scores
+	listedDocs int       // documents to be listed; more than ids where there was no room
+	threshold  float32   // no document that was not to be listed has this fine score
+	boundShare float32   // largest error of the scan that was seen, of its bound
+	stats      kernels.DeviceStats
 }
 
-func newRequest(at *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, room int, slack float32) *request {
-	t := &request{attachment: at, corpus: c, query: q, groups: groups, slack: slack, docs: corpusDocs(c), lineage: c.Lineage()}
-	t.capacity = max(min(room, t.docs), 1)
+func newRequest(a *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, capacity int, slack float32) *request {
+	t := &request{attachment: a, corpus: c, query: q, groups: groups, slack: slack, docs: documentCount(c), lineage: c.Lineage()}
+	t.capacity = max(min(capacity, t.docs), 1)
 	t.live, _ = c.LiveSet()
 	return t
 }
 
 // countAlike finds out which query tokens are alike, for the codec that the device had last.
 func (t *request) countAlike() {
-	if s := t.attachment.latest.Load(); s != nil && s.dim == t.corpus.Codec().Dim() {
+	if s := t.attachment.latestShape.Load(); s != nil && s.dim == t.corpus.Codec().Dim() {
 		t.alike, t.alikeShape = make([]byte, 4*t.groups*columns), s
 		s.writeAlike(t.alike, t.query.Vectors, t.groups)
 	}
@@ -156,11 +156,11 @@ func (t *request) Joins(other runtime.Request) bool {
 		sameSlice(t.query.Docs, o.query.Docs) && sameSlice(t.query.Allowed, o.query.Allowed)
 }
 
-// Size counts groups of query tokens.
-func (t *request) Size() int { return t.groups }
+// BatchShare counts groups of query tokens.
+func (t *request) BatchShare() int { return t.groups }
 
-// Room is how many groups fit into the workspace.
-func (t *request) Room() int {
+// BatchLimit is how many groups fit into the workspace.
+func (t *request) BatchLimit() int {
 	if t.query.Probes > 0 {
 		return min(t.attachment.maxGroups, maxProbedQueries)
 	}

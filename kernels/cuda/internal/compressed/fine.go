@@ -32,7 +32,7 @@ const (
 // such are rare.
 func (b *batch) blocksPerDocument() int {
 	cells := b.queries * b.capacity
-	if b.finePerQuery {
+	if b.fineSeparately {
 		cells = b.capacity
 	}
 	n := max(runtime.CeilDiv(int(b.attachment.maxTiles), fineTiles), runtime.CeilDiv(fineBlocks, cells))
@@ -43,14 +43,14 @@ func (b *batch) blocksPerDocument() int {
 // fill the device, so that the operands of the query are not loaded for each.
 const fineDocs = 16
 
-// fineGrid is how many blocks the documents of a query have.
-func (b *batch) fineGrid() int {
+// fineBlocksPerQuery is how many blocks the documents of a query have.
+func (b *batch) fineBlocksPerQuery() int {
 	return min(b.capacity, max(runtime.CeilDiv(b.capacity, fineDocs), runtime.CeilDiv(8*fineBlocks, b.queries)))
 }
 
 // fineScores scores the documents that are listed. coarse says that pick has listed
 // them, with their scores.
-func (b *batch) fineScores(p *packed, coarse bool) error {
+func (b *batch) fineScores(p *packed, withCoarse bool) error {
 	s, a := b.shape, b.attachment
 	args := &fineParams{
 		words: p.words.Ptr, rows: p.rows.Ptr, firstTile: p.firstTile.Ptr,
@@ -58,14 +58,14 @@ func (b *batch) fineScores(p *packed, coarse bool) error {
 		parts: b.scratchPtr(b.tmp.parts), unit: b.scratchPtr(b.tmp.unit), groupBegin: b.groupBeginPtr(),
 		ids: b.outputPtr(b.out.ids), found: b.outputPtr(b.out.found), part: b.scratchPtr(b.tmp.fineParts),
 		count: b.rt.Work.Zeroed.At(b.zeroed), scores: b.outputPtr(b.out.fine), clock: b.clockAt(clockPicked),
-		factorMax: s.factorMax / s.aMax, aMax: s.aMax,
+		factorMax: s.factorMax / s.maxCentroidScale, aMax: s.maxCentroidScale,
 		capacity: uint32(b.capacity), laneWords: uint32(s.lanes), maxGroups: uint32(b.maxGroups),
 	}
 	if b.direct {
-		args.out, args.host, args.outWords = b.outputPtr(0), b.rt.Work.AtHostOut(0), uint32(b.out.coarse/16)
+		args.out, args.host, args.outWords = b.outputPtr(0), b.rt.Work.HostOutPtr(0), uint32(b.out.coarse/16)
 		args.done = b.rt.Work.Zeroed.At(b.zeroed + 4*int64(b.queries)*int64(b.capacity))
 	}
-	if coarse {
+	if withCoarse {
 		args.coarse = b.outputPtr(b.out.coarse)
 	}
 	kind := "b"
@@ -76,5 +76,5 @@ func (b *batch) fineScores(p *packed, coarse bool) error {
 	if b.rt.Arch() == halfArch {
 		shared += fineAhead
 	}
-	return launchChained(b, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineGrid(), b.queries, b.blocksPerDocument(), fineThreads, shared, args)
+	return launchChained(b, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineBlocksPerQuery(), b.queries, b.blocksPerDocument(), fineThreads, shared, args)
 }

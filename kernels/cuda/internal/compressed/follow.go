@@ -22,13 +22,13 @@ func (a *attachment) ensureResident(ctx context.Context, c kernels.Corpus, progr
 		return kernels.ErrDeviceClosed
 	}
 	live, _ := c.LiveSet()
-	same := a.shape != nil && a.lineage == c.Lineage()
-	if same && len(live) > 0 && a.residentLive == &live[0] {
+	sameLineage := a.shape != nil && a.lineage == c.Lineage()
+	if sameLineage && len(live) > 0 && a.residentLive == &live[0] {
 		return nil
 	}
-	same = same && a.hasDocumentsOf(c)
-	if same && corpusDocs(c) < len(a.firstTile) {
-		a.noteResident(live)
+	sameLineage = sameLineage && a.hasDocuments(c)
+	if sameLineage && documentCount(c) < len(a.firstTile) {
+		a.setResidentLive(live)
 		return nil
 	}
 	defer func() {
@@ -37,20 +37,20 @@ func (a *attachment) ensureResident(ctx context.Context, c kernels.Corpus, progr
 			a.freeIndex()
 		}
 	}()
-	if !same {
+	if !sameLineage {
 		a.freeIndex()
 		if err := a.uploadCodec(c); err != nil {
 			return err
 		}
 		a.lineage = c.Lineage()
 	}
-	if err := a.measure(c); err != nil {
+	if err := a.measureTiles(c); err != nil {
 		return err
 	}
 	docs, tiles := a.docsAndTiles()
 	plan := a.newPlan(docs, tiles)
 	if !plan.Resident && a.resident != nil { // it may fit without what is gone
-		if err := a.measureAgain(c); err != nil {
+		if err := a.remeasureTiles(c); err != nil {
 			return err
 		}
 		docs, tiles = a.docsAndTiles()
@@ -64,52 +64,52 @@ func (a *attachment) ensureResident(ctx context.Context, c kernels.Corpus, progr
 	if err != nil {
 		return err
 	}
-	a.noteResident(live)
+	a.setResidentLive(live)
 	a.mu.Lock()
 	a.plan = plan
 	a.mu.Unlock()
 	return nil
 }
 
-// noteResident notes that all documents of the snapshot with this live set are here.
+// setResidentLive notes that all documents of the snapshot with this live set are here.
 // Keeping the address keeps the set, so that no other can come to have it.
-func (a *attachment) noteResident(live []uint64) {
+func (a *attachment) setResidentLive(live []uint64) {
 	a.residentLive = nil
 	if len(live) > 0 {
 		a.residentLive = &live[0]
 	}
 }
 
-// hasDocumentsOf reports whether the documents of a snapshot that are not new are here,
+// hasDocuments reports whether the documents of a snapshot that are not new are here,
 // and at least half of what is here is of them.
-func (a *attachment) hasDocumentsOf(c kernels.Corpus) bool {
-	known := len(a.firstTile) - 1
+func (a *attachment) hasDocuments(c kernels.Corpus) bool {
+	knownDocs := len(a.firstTile) - 1
 	kept := uint64(0)
 	for i := range c.Chunks() {
 		first, off := c.ChunkDocs(i)
-		for d := range min(len(off)-1, known-int(first)) {
+		for d := range min(len(off)-1, knownDocs-int(first)) {
 			if off[d] == off[d+1] {
 				continue
 			}
 			tiles := runtime.CeilDiv(off[d+1]-off[d], tileTokens)
-			if at := int(first) + d; a.firstTile[at+1]-a.firstTile[at] != tiles {
+			if doc := int(first) + d; a.firstTile[doc+1]-a.firstTile[doc] != tiles {
 				return false
 			}
 			kept += uint64(tiles)
 		}
 	}
-	return 2*kept >= uint64(a.firstTile[min(known, corpusDocs(c))])
+	return 2*kept >= uint64(a.firstTile[min(knownDocs, documentCount(c))])
 }
 
-// measureAgain measures a snapshot from its first document on, and frees what is
+// remeasureTiles measures a snapshot from its first document on, and frees what is
 // resident.
-func (a *attachment) measureAgain(c kernels.Corpus) error {
+func (a *attachment) remeasureTiles(c kernels.Corpus) error {
 	if a.resident != nil {
 		a.resident.freeArrays(a.rt.Driver)
 		a.resident = nil
 	}
 	a.forgetTiles()
-	return a.measure(c)
+	return a.measureTiles(c)
 }
 
 func (a *attachment) docsAndTiles() (docs, tiles int64) {
@@ -117,8 +117,8 @@ func (a *attachment) docsAndTiles() (docs, tiles int64) {
 	return int64(n), int64(a.firstTile[n])
 }
 
-// measure extends the table of tiles by the documents that are not in it.
-func (a *attachment) measure(c kernels.Corpus) error {
+// measureTiles extends the table of tiles by the documents that are not in it.
+func (a *attachment) measureTiles(c kernels.Corpus) error {
 	if a.firstTile == nil {
 		a.firstTile = []uint32{0}
 	}
@@ -154,24 +154,24 @@ func (a *attachment) extendResident(ctx context.Context, c kernels.Corpus, plan 
 	if old != nil { // an index that grows will grow again
 		docCap, tileCap = docs+docs/8, min(tiles+tiles/8, 1<<32-1-spareTiles)
 	}
-	fresh, err := a.shape.newPacked(dev, docCap, tileCap)
+	grown, err := a.shape.newPacked(dev, docCap, tileCap)
 	if err != nil && old != nil && errors.Is(err, driver.ErrOutOfMemory) {
 		// What is uploaded again is this snapshot, which may lack tokens of
 		// documents that are gone since.
-		if err := a.measureAgain(c); err != nil {
+		if err := a.remeasureTiles(c); err != nil {
 			return err
 		}
 		old = nil
 		docs, tiles = a.docsAndTiles()
 		*plan = a.newPlan(docs, tiles)
-		fresh, err = a.shape.newPacked(dev, docs, tiles)
+		grown, err = a.shape.newPacked(dev, docs, tiles)
 	}
 	if err != nil {
 		return fmt.Errorf("index of %d documents: %w", docs, err)
 	}
-	a.resident = fresh
+	a.resident = grown
 	if old == nil {
-		if err := dev.Set(fresh.firstTile.Ptr, 0, 4, st); err != nil {
+		if err := dev.Set(grown.firstTile.Ptr, 0, 4, st); err != nil {
 			return err
 		}
 		return a.upload(ctx, c, progress)
@@ -179,13 +179,13 @@ func (a *attachment) extendResident(ctx context.Context, c kernels.Corpus, plan 
 	defer old.freeArrays(dev)
 	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // the spare tiles are written anew
 	for i, m := range []struct{ dst, src driver.Mem }{
-		{fresh.words, old.words}, {fresh.rows, old.rows}, {fresh.codes, old.codes}, {fresh.tileDoc, old.tileDoc}, {fresh.firstTile, old.firstTile}, {fresh.docMax, old.docMax},
+		{grown.words, old.words}, {grown.rows, old.rows}, {grown.codes, old.codes}, {grown.tileDoc, old.tileDoc}, {grown.firstTile, old.firstTile}, {grown.docMax, old.docMax},
 	} {
 		if err := dev.OnDevice(m.dst.Ptr, m.src.Ptr, bytes[i], st); err != nil {
 			return err
 		}
 	}
-	fresh.docs, fresh.tiles = old.docs, old.tiles
+	grown.docs, grown.tiles = old.docs, old.tiles
 	if err := a.rt.Sync(); err != nil {
 		return err
 	}
@@ -195,13 +195,13 @@ func (a *attachment) extendResident(ctx context.Context, c kernels.Corpus, plan 
 // upload packs the documents that are not in the resident arrays behind those
 // that are.
 func (a *attachment) upload(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) error {
-	cut := pieceCutter{limit: a.pieceTokens()}
-	cut.addFrom(c, a.resident.docs)
+	cut := pieceCutter{limit: a.maxPieceTokens()}
+	cut.addCorpus(c, a.resident.docs)
 	total, done := int64(0), int64(0)
 	for i := range cut.pieces {
 		total += cut.pieces[i].tokens
 	}
-	if err := a.rt.ReserveStaging(min(a.stageBytes(), a.largestStage(cut.pieces))); err != nil {
+	if err := a.rt.ReserveStaging(min(a.maxStageBytes(), a.largestStage(cut.pieces))); err != nil {
 		return err
 	}
 	for i := range cut.pieces {

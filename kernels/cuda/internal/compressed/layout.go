@@ -15,16 +15,16 @@ import (
 
 // reserve lays the arrays out, and makes room for them.
 func (b *batch) reserve(t target, probing, wide bool) error {
-	if b.sideBySide = 1; !t.list {
-		b.sideBySide = b.shape.sideBySide(b.groups, b.attachment.maxGroups)
+	if b.sideBySide = 1; !t.isList {
+		b.sideBySide = b.shape.chooseSideBySide(b.groups, b.attachment.maxGroups)
 	}
-	k := b.shape.chooseScan(t.list, b.sideBySide)
-	blocks, err := b.scanBlocks(t, k)
+	kernel := b.shape.chooseScan(t.isList, b.sideBySide)
+	blocks, err := b.scanBlocks(t, kernel)
 	if err != nil {
 		return err
 	}
-	warps := int64(blocks * k.threads / 32)
-	b.finePerQuery = probing
+	warps := int64(blocks * kernel.threads / 32)
+	b.fineSeparately = probing
 	b.layOutInput(t)
 	b.layOutAnswers()
 	b.layOutScratch(t, warps, probing, wide)
@@ -37,12 +37,12 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 func (b *batch) layOutInput(t target) {
 	tokens := int64(b.groups) * columns
 	var a runtime.Arena
-	b.in.query = a.Take(4 * tokens * int64(b.shape.dim))
-	b.in.weights = a.Take(4 * tokens)
-	b.in.alike = a.Take(4 * tokens)
-	b.in.begin = a.Take(4 * (int64(b.queries) + 1))
-	b.in.list = a.Take(4 * int64(len(b.requests[0].query.Docs)))
-	b.in.allowed = a.Take((int64(b.requests[0].docs) + 63) / 64 * 8)
+	b.in.query = a.Append(4 * tokens * int64(b.shape.dim))
+	b.in.weights = a.Append(4 * tokens)
+	b.in.alike = a.Append(4 * tokens)
+	b.in.groupBegin = a.Append(4 * (int64(b.queries) + 1))
+	b.in.docs = a.Append(4 * int64(len(b.requests[0].query.Docs)))
+	b.in.allowed = a.Append((int64(b.requests[0].docs) + 63) / 64 * 8)
 	b.in.size = a.Size
 }
 
@@ -51,14 +51,14 @@ func (b *batch) layOutAnswers() {
 	queries := int64(b.queries)
 	fine := queries * int64(b.capacity)
 	var a runtime.Arena
-	b.out.found = a.Take(16 * queries)
-	b.out.clock = a.Take(8 * clockPoints)
-	b.out.cand = a.Take(4 * queries)
-	b.out.kept = a.Take(4 * queries)
-	b.out.tiles = a.Take(4 * queries)
-	b.out.ids = a.Take(4 * fine) // zero in front of it
-	b.out.fine = a.Take(4 * fine)
-	b.out.coarse = a.Take(8 * fine)
+	b.out.found = a.Append(16 * queries)
+	b.out.clock = a.Append(8 * clockPoints)
+	b.out.candidates = a.Append(4 * queries)
+	b.out.kept = a.Append(4 * queries)
+	b.out.tiles = a.Append(4 * queries)
+	b.out.ids = a.Append(4 * fine) // zero in front of it
+	b.out.fine = a.Append(4 * fine)
+	b.out.coarse = a.Append(8 * fine)
 	b.out.size = a.Size
 }
 
@@ -68,26 +68,26 @@ func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 	queries, groups := int64(b.queries), int64(b.groups)
 	tokens := groups * columns
 	var a runtime.Arena
-	m.frags = a.Take(4 * groups * int64(s.fragStride))
-	m.cols = a.Take(16 * tokens)
-	m.bound = a.Take(16 * tokens)
-	m.parts = a.Take(groups * s.partsBytes())
-	m.unit = a.Take(16 * tokens)
-	m.sRows = a.Take(64 * int64(runtime.CeilDiv(b.groups, b.sideBySide)*b.sideBySide) * int64(s.k))
-	m.scores = a.Take(4 * groups * t.docs)
-	m.part = a.Take(8 * tokens * warps)
+	m.frags = a.Append(4 * groups * int64(s.fragStride))
+	m.cols = a.Append(16 * tokens)
+	m.bound = a.Append(16 * tokens)
+	m.parts = a.Append(groups * s.partsBytes())
+	m.unit = a.Append(16 * tokens)
+	m.sRows = a.Append(64 * int64(runtime.CeilDiv(b.groups, b.sideBySide)*b.sideBySide) * int64(s.k))
+	m.scores = a.Append(4 * groups * t.docs)
+	m.part = a.Append(8 * tokens * warps)
 	if n := int64(b.blocksPerDocument()); n > 1 {
-		m.fineParts = a.Take(4 * queries * int64(b.capacity) * n * int64(b.maxGroups) * columns)
+		m.fineParts = a.Append(4 * queries * int64(b.capacity) * n * int64(b.maxGroups) * columns)
 	}
 	if first, k := runtime.CeilDiv(t.docs, topkBlock), int64(b.k); first > 1 && !wide {
-		m.keys = a.Take(8 * queries * first * k)
-		m.keys2 = a.Take(8 * queries * runtime.CeilDiv(first*k, topkBlock) * k)
-		m.kth = a.Take(4 * queries * k)
+		m.keys = a.Append(8 * queries * first * k)
+		m.keys2 = a.Append(8 * queries * runtime.CeilDiv(first*k, topkBlock) * k)
+		m.kth = a.Append(4 * queries * k)
 	}
-	if t.list {
-		m.walk = a.Take(8 * (t.tiles + spareTiles))
-		m.posFirst = a.Take(4 * t.docs)
-		m.posEnd = a.Take(4 * t.docs)
+	if t.isList {
+		m.walk = a.Append(8 * (t.tiles + spareTiles))
+		m.posFirst = a.Append(4 * t.docs)
+		m.posEnd = a.Append(4 * t.docs)
 	}
 	if probing {
 		b.layOutProbing(t, &a)
@@ -98,26 +98,26 @@ func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 func (b *batch) layOutProbing(t target, a *runtime.Arena) {
 	s, m := b.shape, &b.tmp
 	queries, tokens := int64(b.queries), int64(b.groups)*columns
-	m.sFloat = a.Take(4 * tokens * int64(s.k))
+	m.sFloat = a.Append(4 * tokens * int64(s.k))
 	// The keys are of a first pass over all centroids.
 	n, first := int64(b.pickedCentroids()), runtime.CeilDiv(int64(s.k), topkBlock)
-	m.probes = a.Take(4 * tokens * n)
-	m.probeScores = a.Take(4 * tokens * n)
+	m.probes = a.Append(4 * tokens * n)
+	m.probeScores = a.Append(4 * tokens * n)
 	if b.picksByMaxima() {
-		m.maxima = a.Take(4 * tokens * runtime.CeilDiv(int64(s.k), centroidsPerMaximum))
+		m.maxima = a.Append(4 * tokens * runtime.CeilDiv(int64(s.k), centroidsPerMaximum))
 	} else {
-		m.probeKeys = a.Take(8 * tokens * first * n)
-		m.probeKeys2 = a.Take(8 * tokens * runtime.CeilDiv(first*n, topkBlock) * n)
+		m.probeKeys = a.Append(8 * tokens * first * n)
+		m.probeKeys2 = a.Append(8 * tokens * runtime.CeilDiv(first*n, topkBlock) * n)
 	}
-	m.gainCols = a.Take(16 * tokens)
-	m.gaps = a.Take(4 * queries)
-	m.found = a.Take(4 * t.docs)
-	m.kept = a.Take(4 * b.keptDocs(t.docs))
-	m.marks = a.Take(4 * int64(s.k))
-	m.bits = a.Take(4 * (queries + 1) * int64(s.bitWords()))
-	m.levels = a.Take(4 * gainLevels * queries)
-	m.hits = a.Take(4 * t.docs)
-	m.gains = a.Take(4 * t.docs)
+	m.gainCols = a.Append(16 * tokens)
+	m.gaps = a.Append(4 * queries)
+	m.found = a.Append(4 * t.docs)
+	m.kept = a.Append(4 * b.keptDocs(t.docs))
+	m.marks = a.Append(4 * int64(s.k))
+	m.bits = a.Append(4 * (queries + 1) * int64(s.bitWords()))
+	m.levels = a.Append(4 * gainLevels * queries)
+	m.hits = a.Append(4 * t.docs)
+	m.gains = a.Append(4 * t.docs)
 }
 
 func int64FromBool(b bool) int64 {
@@ -136,13 +136,13 @@ const warpTiles, scanWaves = 256, 16
 func (b *batch) scanBlocks(t target, k scanKernel) (int, error) {
 	n, err := b.rt.FillingBlocks(k.name, k.threads, k.shared)
 	warps := k.threads / 32
-	few := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
-	return max(min(n, few, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
+	worthwhile := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
+	return max(min(n, worthwhile, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 
 func (b *batch) inputPtr(offset int64) driver.Ptr {
 	if b.direct {
-		return b.rt.Work.AtHostIn(offset)
+		return b.rt.Work.HostInPtr(offset)
 	}
 	return b.rt.Work.In.At(offset)
 }
@@ -154,7 +154,7 @@ func (b *batch) groupBeginPtr() driver.Ptr {
 	if b.groups == b.queries && b.group == 0 {
 		return 0
 	}
-	return b.inputPtr(b.in.begin)
+	return b.inputPtr(b.in.groupBegin)
 }
 
 // uploadQueries sends the queries, and which documents they are for, in one copy.
@@ -185,17 +185,17 @@ func (b *batch) writeInput(t *target) (size int64, err error) {
 		}
 		return nil
 	})
-	copy(host[b.in.begin:], runtime.Bytes(b.groupBegin))
-	size = b.in.list
+	copy(host[b.in.groupBegin:], runtime.Bytes(b.groupBegin))
+	size = b.in.docs
 	first := b.requests[0]
-	if first.query.Docs != nil && t.list {
-		size += int64(copy(host[b.in.list:], runtime.Bytes(first.query.Docs)))
-		t.ids = b.inputPtr(b.in.list)
+	if first.query.Docs != nil && t.isList {
+		size += int64(copy(host[b.in.docs:], runtime.Bytes(first.query.Docs)))
+		t.ids = b.inputPtr(b.in.docs)
 	}
 	if size, err = b.writeAllowed(first, size); err != nil {
 		return 0, err
 	}
-	if t.allowed = b.attachment.live.Ptr; first.query.Allowed != nil {
+	if t.allowed = b.attachment.liveMem.Ptr; first.query.Allowed != nil {
 		t.allowed = b.inputPtr(b.in.allowed)
 	}
 	return size, nil
@@ -215,17 +215,17 @@ func (b *batch) writeAllowed(t *request, size int64) (int64, error) {
 	if words == 0 || a.liveSource == &live[0] {
 		return size, nil
 	}
-	if a.live.Bytes < int64(8*words) {
-		if err := dev.Free(a.live); err != nil {
+	if a.liveMem.Bytes < int64(8*words) {
+		if err := dev.Free(a.liveMem); err != nil {
 			return 0, err
 		}
-		a.live, a.liveSource = driver.Mem{}, nil
+		a.liveMem, a.liveSource = driver.Mem{}, nil
 		var err error
-		if a.live, err = dev.Alloc(int64(8*words) * 9 / 8); err != nil {
+		if a.liveMem, err = dev.Alloc(int64(8*words) * 9 / 8); err != nil {
 			return 0, err
 		}
 	}
-	if err := dev.ToDevice(a.live.Ptr, runtime.Bytes(live[:words]), b.rt.Stream); err != nil {
+	if err := dev.ToDevice(a.liveMem.Ptr, runtime.Bytes(live[:words]), b.rt.Stream); err != nil {
 		a.liveSource = nil
 		return 0, err
 	}
@@ -259,13 +259,13 @@ func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 	n := len(vectors) / s.dim
 	counter := counters.Get().(*alike.Counter)
 	defer counters.Put(counter)
-	var room [2 * columns]float32
-	of, unit := room[:0:columns], room[columns:columns]
+	var buffer [2 * columns]float32
+	counts, units := buffer[:0:columns], buffer[columns:columns]
 	for i := range n {
-		of, unit = append(of, 0), append(unit, 1/max(s.largestCoefficient(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
+		counts, units = append(counts, 0), append(units, 1/max(s.largestCoefficient(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
 	}
-	counter.Count(of, s.dim, alikeChance, func(i, j int) alike.Code {
-		x := max(vectors[i*s.dim+j], -vectors[i*s.dim+j]) * unit[i]
+	counter.Count(counts, s.dim, alikeChance, func(i, j int) alike.Code {
+		x := max(vectors[i*s.dim+j], -vectors[i*s.dim+j]) * units[i]
 		if s.dimScale != nil {
 			x *= max(s.dimScale[j], -s.dimScale[j])
 		}
@@ -274,7 +274,7 @@ func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 		}
 		return alike.Code(4 * 127 * x)
 	})
-	clear(dst[copy(dst, runtime.Bytes(of)) : 4*groups*columns])
+	clear(dst[copy(dst, runtime.Bytes(counts)) : 4*groups*columns])
 }
 
 // largestCoefficient is the size of the largest coefficient of a token.

@@ -24,37 +24,37 @@ import (
 func (a *attachment) newPlan(docs, tiles int64) kernels.MemoryPlan {
 	s := a.shape
 	bytes := s.packedBytes(docs, tiles)
-	stage := 2 * a.stageBytes()
+	stage := 2 * a.maxStageBytes()
 	p := kernels.MemoryPlan{
 		Tokens: a.tokens, Slots: tiles * tileTokens, Codec: a.arrays.size, Words: bytes[0], Residuals: bytes[1],
-		Tables: bytes[2] + bytes[3] + bytes[4] + bytes[5] + docs/8, Staging: stage, Query: s.workspaceBytes(docs), Limit: a.limit, Resident: true, Pieces: 1,
+		Tables: bytes[2] + bytes[3] + bytes[4] + bytes[5] + docs/8, Staging: stage, Query: s.workspaceBytes(docs), Limit: a.memoryLimit, Resident: true, Pieces: 1,
 	}
-	if a.alwaysStream || p.Index()+stage+2*p.Query > a.limit {
+	if a.alwaysStream || p.Index()+stage+2*p.Query > a.memoryLimit {
 		p.Resident = false
-		cut := pieceCutter{limit: a.pieceTokens()}
+		cut := pieceCutter{limit: a.maxPieceTokens()}
 		p.Pieces = int(runtime.CeilDiv(max(a.tokens, 1), cut.limit))
 	}
 	if !p.Resident {
-		perPiece, _ := a.pieceSize()
-		p.Query = s.workspaceBytes(perPiece)
+		pieceDocuments, _ := a.maxPieceSize()
+		p.Query = s.workspaceBytes(pieceDocuments)
 	}
-	space := min(a.limit/workspaceShare, a.limit-p.Staging-p.Codec)
+	workspace := min(a.memoryLimit/workspaceShare, a.memoryLimit-p.Staging-p.Codec)
 	if p.Resident {
-		space = min(space, a.limit-p.Index()-p.Staging)
+		workspace = min(workspace, a.memoryLimit-p.Index()-p.Staging)
 	}
-	a.maxGroups = int(min(max(space/p.Query, 1), maxBatchGroups))
+	a.maxGroups = int(min(max(workspace/p.Query, 1), maxBatchGroups))
 	return p
 }
 
-// pieceTokens is how many tokens a piece has at most, but for a longer
+// maxPieceTokens is how many tokens a piece has at most, but for a longer
 // document; stageBytes what its staging takes.
-func (a *attachment) pieceTokens() int64 {
-	return max(min(a.pieceBytes, a.limit/16)/int64(a.shape.codeBytes+2+a.shape.rowBytes+2), 1)
+func (a *attachment) maxPieceTokens() int64 {
+	return max(min(a.pieceBytes, a.memoryLimit/16)/int64(a.shape.codeBytes+2+a.shape.rowBytes+2), 1)
 }
 
-func (a *attachment) stageBytes() int64 {
-	tokens := min(max(a.pieceTokens(), a.maxTokens), max(a.tokens, 1))
-	docs := min(int64(len(a.firstTile)-1), a.pieceTokens(), pieceDocs)
+func (a *attachment) maxStageBytes() int64 {
+	tokens := min(max(a.maxPieceTokens(), a.maxTokens), max(a.tokens, 1))
+	docs := min(int64(len(a.firstTile)-1), a.maxPieceTokens(), maxPieceDocs)
 	return a.shape.stageLayout(docs, tokens).size
 }
 
@@ -74,12 +74,12 @@ func (a *attachment) largestStage(pieces []piece) (bytes int64) {
 // prepareStreaming reserves what streaming needs: two pieces as they are stored
 // and one in the layout of the scans.
 func (a *attachment) prepareStreaming(p *kernels.MemoryPlan) error {
-	stage := a.stageBytes()
-	docs, tiles := a.pieceSize()
+	stage := a.maxStageBytes()
+	docs, tiles := a.maxPieceSize()
 	bytes := a.shape.packedBytes(docs, tiles)
 	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + bytes[4] + bytes[5] + a.shape.workspaceBytes(docs)
-	if need > a.limit {
-		return fmt.Errorf("%w: streaming needs %d bytes, the limit is %d", driver.ErrOutOfMemory, need, a.limit)
+	if need > a.memoryLimit {
+		return fmt.Errorf("%w: streaming needs %d bytes, the limit is %d", driver.ErrOutOfMemory, need, a.memoryLimit)
 	}
 	if a.streamPiece != nil && (a.streamPiece.tileCap < tiles || a.streamPiece.docCap < docs) {
 		a.streamPiece.freeArrays(a.rt.Driver)
@@ -95,12 +95,12 @@ func (a *attachment) prepareStreaming(p *kernels.MemoryPlan) error {
 	return a.rt.ReserveStaging(stage)
 }
 
-// pieceSize bounds documents and tiles of a piece.
-func (a *attachment) pieceSize() (docs, tiles int64) {
-	n, all := a.docsAndTiles()
-	tokens := max(a.pieceTokens(), a.maxTokens)
-	docs = min(n, a.pieceTokens(), pieceDocs)
-	return docs, min(all, runtime.CeilDiv(tokens, tileTokens)+docs)
+// maxPieceSize bounds documents and tiles of a piece.
+func (a *attachment) maxPieceSize() (docs, tiles int64) {
+	n, allTiles := a.docsAndTiles()
+	tokens := max(a.maxPieceTokens(), a.maxTokens)
+	docs = min(n, a.maxPieceTokens(), maxPieceDocs)
+	return docs, min(allTiles, runtime.CeilDiv(tokens, tileTokens)+docs)
 }
 
 // Constants of src/plaid.cuh and of the kernels.

@@ -96,10 +96,10 @@ func (b *batch) bestCentroids(n int) error {
 
 // Where few of not too many centroids are picked, the largest scores of maximumOf of them tell
 // which need to be looked at.
-const maxPicked, maxMaxima, centroidsPerMaximum = 64, 2048, 128
+const maxPicked, maxMaximaPerColumn, centroidsPerMaximum = 64, 2048, 128
 
 func (b *batch) picksByMaxima() bool {
-	return b.pickedCentroids() <= maxPicked && b.shape.k <= centroidsPerMaximum*maxMaxima
+	return b.pickedCentroids() <= maxPicked && b.shape.k <= centroidsPerMaximum*maxMaximaPerColumn
 }
 
 // bitThreads is the block of the kernels that look for codes of probed centroids.
@@ -109,8 +109,8 @@ const bitThreads = 512
 // into so much shared memory, of which they take so many bytes.
 func (s *shape) bitWords() int { return runtime.CeilDiv(s.k, 32) }
 
-func (s *shape) stagedBits(most int) (staged uint32, shared int) {
-	if shared = 4 * s.bitWords(); shared > most {
+func (s *shape) stagedBits(maxBytes int) (staged uint32, shared int) {
+	if shared = 4 * s.bitWords(); shared > maxBytes {
 		return 0, 0
 	}
 	return 1, shared
@@ -136,9 +136,9 @@ func (b *batch) keptDocs(docs int64) int64 {
 
 // listFound makes a list of what probing has found for a query, and makes it the target.
 func (b *batch) listFound(t target, query int) (target, error) {
-	t.ids, t.listLen = b.scratchPtr(b.tmp.found), b.outputPtr(b.out.cand+4*int64(query))
+	t.ids, t.listLenPtr = b.scratchPtr(b.tmp.found), b.outputPtr(b.out.candidates+4*int64(query))
 	return t, runtime.Launch(b.rt, "compact", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &compactParams{
-		hits: b.scratchPtr(b.tmp.hits), allowed: t.allowed, list: t.ids, n: t.listLen, docs: uint32(t.docs), query: uint32(query),
+		hits: b.scratchPtr(b.tmp.hits), allowed: t.allowed, list: t.ids, n: t.listLenPtr, docs: uint32(t.docs), query: uint32(query),
 	})
 }
 
@@ -154,7 +154,7 @@ func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	blocks = min(blocks, int(runtime.CeilDiv(t.docs, bitThreads/32)))
 	g, levels := int64(b.group), b.scratchPtr(m.levels+4*gainLevels*int64(query))
 	p := &gainParams{
-		docs: t.ids, nDev: t.listLen, firstTile: t.packed.firstTile.Ptr, codes: t.packed.codes.Ptr, bits: b.bitsAt(query),
+		docs: t.ids, nDev: t.listLenPtr, firstTile: t.packed.firstTile.Ptr, codes: t.packed.codes.Ptr, bits: b.bitsAt(query),
 		sRows: b.scratchPtr(m.sRows + 64*g*int64(s.k)), invScale: b.attachment.codecArray(b.attachment.arrays.invScale),
 		gainCols: b.scratchPtr(m.gainCols + 16*g*columns), gap: b.scratchPtr(m.gaps + 4*int64(query)), gains: b.scratchPtr(m.gains), levels: levels,
 		n: uint32(t.docs), groups: uint32(b.groups), k: uint32(s.k), bitWords: uint32(s.bitWords()), staged: staged, codeBytes: uint32(s.codeBytes),
@@ -167,28 +167,28 @@ func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	}
 	kept := b.outputPtr(b.out.kept + 4*int64(query))
 	err = runtime.Launch(b.rt, "cut", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &cutParams{
-		docs: t.ids, nDev: t.listLen, gains: p.gains, levels: levels, firstTile: p.firstTile, list: b.scratchPtr(m.kept), kept: kept,
+		docs: t.ids, nDev: t.listLenPtr, gains: p.gains, levels: levels, firstTile: p.firstTile, list: b.scratchPtr(m.kept), kept: kept,
 		walk: b.scratchPtr(m.walk), posFirst: b.scratchPtr(m.posFirst), posEnd: b.scratchPtr(m.posEnd), tilesTotal: b.outputPtr(b.out.tiles),
 		n: uint32(t.docs), most: uint32(keep), walkCapacity: uint32(t.tiles),
 	})
-	t.ids, t.listLen, t.docs, t.walkReady = b.scratchPtr(m.kept), kept, keep, true
+	t.ids, t.listLenPtr, t.docs, t.walkReady = b.scratchPtr(m.kept), kept, keep, true
 	return t, err
 }
 
 // singleQuery is the batch as far as a query of it is concerned, which is scanned and
 // picked by itself.
 func (b *batch) singleQuery(query int) *batch {
-	one := *b
+	single := *b
 	q, room := int64(query), int64(b.capacity)
-	one.queries, one.group, one.groups = 1, int(b.groupBegin[query]), int(b.groupBegin[query+1]-b.groupBegin[query])
-	one.in.begin += 4 * q
-	one.out.found += 16 * q
-	one.out.tiles += 4 * q
-	one.out.ids += 4 * q * room
-	one.out.fine += 4 * q * room
-	one.out.coarse += 8 * q * room
-	one.probedTogether, one.notFirst, one.notLast = b.queries > 1, query > 0, query+1 < b.queries
-	return &one
+	single.queries, single.group, single.groups = 1, int(b.groupBegin[query]), int(b.groupBegin[query+1]-b.groupBegin[query])
+	single.in.groupBegin += 4 * q
+	single.out.found += 16 * q
+	single.out.tiles += 4 * q
+	single.out.ids += 4 * q * room
+	single.out.fine += 4 * q * room
+	single.out.coarse += 8 * q * room
+	single.probedTogether, single.notFirst, single.notLast = b.queries > 1, query > 0, query+1 < b.queries
+	return &single
 }
 
 // searchProbed does, for each query, what follows probing.
@@ -201,13 +201,13 @@ func (b *batch) searchProbed(t target, wide bool) error {
 		if err != nil {
 			return err
 		}
-		one := b.singleQuery(i)
+		single := b.singleQuery(i)
 		if keep := b.keptDocs(t.docs); keep > 0 {
-			if found, err = one.cutFound(found, i, keep); err != nil {
+			if found, err = single.cutFound(found, i, keep); err != nil {
 				return err
 			}
 		}
-		if err := one.rankTarget(found, wide); err != nil {
+		if err := single.rankTarget(found, wide); err != nil {
 			return err
 		}
 	}
@@ -229,8 +229,8 @@ type scanParams struct {
 // scanTarget writes a score for each group and entry of the target.
 func (b *batch) scanTarget(t target) error {
 	s := b.shape
-	k := s.chooseScan(t.list, b.sideBySide)
-	blocks, err := b.scanBlocks(t, k)
+	kernel := s.chooseScan(t.isList, b.sideBySide)
+	blocks, err := b.scanBlocks(t, kernel)
 	if err != nil {
 		return err
 	}
@@ -242,13 +242,13 @@ func (b *batch) scanTarget(t target) error {
 		sStride: uint64(columns * s.k), scoreStride: uint64(t.docs), nTiles: uint32(t.tiles),
 		laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride), dim: uint32(s.dim), nbits: uint32(s.nbits), groups: uint32(b.groups),
 	}
-	if t.list {
+	if t.isList {
 		if err := b.walkList(t); err != nil {
 			return err
 		}
 		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.scratchPtr(b.tmp.walk), b.outputPtr(b.out.tiles), b.scratchPtr(b.tmp.posFirst), b.scratchPtr(b.tmp.posEnd)
 	}
-	return launchChained(b, k.name, blocks, runtime.CeilDiv(b.groups, k.side), 1, k.threads, k.shared, p)
+	return launchChained(b, kernel.name, blocks, runtime.CeilDiv(b.groups, kernel.side), 1, kernel.threads, kernel.shared, p)
 }
 
 // walkList makes the walk of a list, where there is none.
@@ -257,7 +257,7 @@ func (b *batch) walkList(t target) error {
 		return nil
 	}
 	return runtime.Launch(b.rt, "list_tiles", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &listParams{
-		docs: t.ids, nDev: t.listLen, firstTile: t.packed.firstTile.Ptr, walk: b.scratchPtr(b.tmp.walk),
+		docs: t.ids, nDev: t.listLenPtr, firstTile: t.packed.firstTile.Ptr, walk: b.scratchPtr(b.tmp.walk),
 		posFirst: b.scratchPtr(b.tmp.posFirst), posEnd: b.scratchPtr(b.tmp.posEnd), tilesTotal: b.outputPtr(b.out.tiles),
 		n: uint32(t.docs), walkCapacity: uint32(t.tiles),
 	})
@@ -272,49 +272,49 @@ type scanKernel struct {
 
 // chooseScan names the scan that takes so many groups side by side.
 func (s *shape) chooseScan(list bool, side int) scanKernel {
-	k := scanKernel{threads: scanThreads, side: side}
-	ring := func() int { return k.threads / 32 * (1024 + 1024*s.lanes + 2048*side) } // of tiles on their way
+	kernel := scanKernel{threads: scanThreads, side: side}
+	ring := func() int { return kernel.threads / 32 * (1024 + 1024*s.lanes + 2048*side) } // of tiles on their way
 	switch {
 	case s.mode == tableMode:
-		k.name, k.shared = "scan_table", 4*s.fragStride+2048
+		kernel.name, kernel.shared = "scan_table", 4*s.fragStride+2048
 	case s.mode > halfMode:
-		k.name = fmt.Sprintf("scan_f%d_w%d", s.mode-halfMode, s.lanes)
+		kernel.name = fmt.Sprintf("scan_f%d_w%d", s.mode-halfMode, s.lanes)
 		if side > 1 {
-			k.name += fmt.Sprintf("_x%d", side)
+			kernel.name += fmt.Sprintf("_x%d", side)
 		}
 		if side == maxSideBySide {
-			k.threads = wideThreads
+			kernel.threads = wideThreads
 		}
-		k.shared = 4*s.fragStride*side + ring()
+		kernel.shared = 4*s.fragStride*side + ring()
 	case s.mode == 1 && s.lanes == 1, s.mode == 2 && s.lanes <= 2, s.mode == 4 && (s.lanes == 2 || s.lanes == 4):
-		k.name, k.shared = fmt.Sprintf("scan_b%d_w%d", s.mode, s.lanes), ring()
+		kernel.name, kernel.shared = fmt.Sprintf("scan_b%d_w%d", s.mode, s.lanes), ring()
 	default:
-		k.name, k.shared = fmt.Sprintf("scan_b%d", s.mode), 4*s.fragStride
+		kernel.name, kernel.shared = fmt.Sprintf("scan_b%d", s.mode), 4*s.fragStride
 	}
 	if list {
-		k.name += "_list"
+		kernel.name += "_list"
 	}
-	return k
+	return kernel
 }
 
 // maxSideBySide is the most groups that a scan takes side by side.
 const maxSideBySide = 4
 
-// sideBySide is how many groups of a scan of all documents share the decoding of
+// chooseSideBySide is how many groups of a scan of all documents share the decoding of
 // tokens: as many as take the least time, measured with 1.3 to 600 million tokens
 // (docs/lab/kernels.md), if there is room for whole sets of them.
-func (s *shape) sideBySide(groups, room int) int {
+func (s *shape) chooseSideBySide(groups, room int) int {
 	if s.mode <= halfMode {
 		return 1
 	}
-	best, least := 1, float64(groups)
+	best, leastTime := 1, float64(groups)
 	for _, k := range []struct {
 		side int
 		time float64 // of so many, where one takes 1
 	}{{2, 1.5}, {maxSideBySide, 2.6}} {
 		sets := runtime.CeilDiv(groups, k.side)
-		if t := float64(sets) * k.time; t < least && (sets*k.side <= room || sets*k.side == groups) {
-			best, least = k.side, t
+		if t := float64(sets) * k.time; t < leastTime && (sets*k.side <= room || sets*k.side == groups) {
+			best, leastTime = k.side, t
 		}
 	}
 	return best

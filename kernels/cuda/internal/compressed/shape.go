@@ -16,7 +16,7 @@ type shape struct {
 	dim, nbits, k              int
 	lanes, rowBytes, codeBytes int
 	mode, fragStride           int
-	aMax                       float32 // largest scale of a centroid
+	maxCentroidScale           float32 // largest scale of a centroid
 	scaled                     bool    // centroids have scales
 	step                       float32 // prep_query's: step, or largest |weight|
 	sMax, sLeast, factorMax    float32
@@ -32,7 +32,7 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	}
 	s := &shape{
 		dim: c.Dim(), nbits: c.Codebook.Nbits, k: c.Centroids.K, rowBytes: c.RowBytes(), codeBytes: 2,
-		aMax: 1, factorMax: c.FactorMax, weights: c.Codebook.Weights(), mode: c.Codebook.Nbits, step: c.Codebook.Step,
+		maxCentroidScale: 1, factorMax: c.FactorMax, weights: c.Codebook.Weights(), mode: c.Codebook.Nbits, step: c.Codebook.Step,
 		dimScale: slices.Clone(c.DimScale),
 	}
 	if s.k > 1<<16 {
@@ -42,15 +42,15 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	ratio, least := float32(1), float32(1)
 	if c.CentroidScale != nil {
 		s.scaled = true
-		s.aMax = 0
+		s.maxCentroidScale = 0
 		lo := float32(math.Inf(1))
 		for _, a := range c.CentroidScale {
-			s.aMax, lo = max(s.aMax, a), min(lo, a)
+			s.maxCentroidScale, lo = max(s.maxCentroidScale, a), min(lo, a)
 		}
-		if !(lo > 0) || math.IsInf(float64(s.aMax), 0) {
-			return nil, fmt.Errorf("%w: scales of centroids from %g to %g", kernels.ErrShape, lo, s.aMax)
+		if !(lo > 0) || math.IsInf(float64(s.maxCentroidScale), 0) {
+			return nil, fmt.Errorf("%w: scales of centroids from %g to %g", kernels.ErrShape, lo, s.maxCentroidScale)
 		}
-		ratio, least = s.aMax/lo, lo
+		ratio, least = s.maxCentroidScale/lo, lo
 	}
 	if !c.Codebook.Uniform() || ratio > maxRatio {
 		s.mode, s.step = tableMode, 0
@@ -66,15 +66,15 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	}
 	s.tableScale, s.centroidUp = 1, 1
 	if s.mode == tableMode && s.step > 0 {
-		s.tableScale = powerTo(9, float64(s.step))
+		s.tableScale = scaleBelow(9, float64(s.step))
 	}
-	s.factorMax *= s.aMax
+	s.factorMax *= s.maxCentroidScale
 	s.fragStride = fragWords(s.mode, s.lanes, s.nbits)
 	norm, err := largestNorm(&c.Centroids)
 	if norm > 0 {
-		s.centroidUp = powerTo(7, float64(norm))
+		s.centroidUp = scaleBelow(7, float64(norm))
 	}
-	s.sMax, s.sLeast = runtime.Above(norm/least), runtime.Above(norm/s.aMax)
+	s.sMax, s.sLeast = runtime.RoundUp(norm/least), runtime.RoundUp(norm/s.maxCentroidScale)
 	return s, err
 }
 
@@ -86,14 +86,14 @@ func (s *shape) partsBytes() int64 { return 4 * int64(s.laneDims()/4) * 128 * 8 
 // centroidStride is how many halves a centroid takes in lane order, and
 // centroidPlace which of them a dimension is.
 func (s *shape) centroidStride() int { return (s.laneDims()/4 + 1) / 2 * 32 }
-func (s *shape) centroidPlace(d int) int {
+func (s *shape) centroidIndex(d int) int {
 	lane, e := d/s.laneDims(), d%s.laneDims()
 	return e/8*32 + lane*8 + e%8
 }
 
-// powerTo is the power of two that brings x to below 2^exponent, and to half of it
+// scaleBelow is the power of two that brings x to below 2^exponent, and to half of it
 // or more.
-func powerTo(exponent int, x float64) float32 {
+func scaleBelow(exponent int, x float64) float32 {
 	_, e := math.Frexp(x)
 	return float32(math.Ldexp(1, max(min(exponent-e, 100), -100)))
 }
@@ -127,36 +127,36 @@ type codecArrays struct {
 	size                                                   int64
 }
 
-// arrays lays the arrays of a codec out one after another, each at a multiple
+// layOutCodec lays the arrays of a codec out one after another, each at a multiple
 // of 256 bytes.
-func (s *shape) arrays(c *kernels.Codec) codecArrays {
+func (s *shape) layOutCodec(c *kernels.Codec) codecArrays {
 	var a runtime.Arena
 	out := codecArrays{fineTable: -1, table: -1, dimScale: -1, ratio: -1, invScale: -1}
-	out.centroids = a.Take(2 * int64(s.k) * int64(s.centroidStride()))
+	out.centroids = a.Append(2 * int64(s.k) * int64(s.centroidStride()))
 	if s.mode == tableMode {
-		out.fineTable = a.Take(4 << s.nbits)
-		out.table = a.Take(2 << s.nbits)
+		out.fineTable = a.Append(4 << s.nbits)
+		out.table = a.Append(2 << s.nbits)
 	}
 	if c.DimScale != nil {
-		out.dimScale = a.Take(4 * int64(s.dim))
+		out.dimScale = a.Append(4 * int64(s.dim))
 	}
 	if s.scaled {
-		out.ratio = a.Take(4 * int64(s.k))
-		out.invScale = a.Take(4 * int64(s.k))
+		out.ratio = a.Append(4 * int64(s.k))
+		out.invScale = a.Append(4 * int64(s.k))
 	}
 	out.size = a.Size
 	return out
 }
 
 // writeCodec writes the arrays into dst.
-func (s *shape) writeCodec(dst []byte, at codecArrays, c *kernels.Codec) {
+func (s *shape) writeCodec(dst []byte, offsets codecArrays, c *kernels.Codec) {
 	le := binary.LittleEndian
 	row := make([]float32, s.dim)
 	for i := range s.k {
 		c.Centroids.Rows(row, i, i+1)
-		out := dst[at.centroids+2*int64(i)*int64(s.centroidStride()):]
+		out := dst[offsets.centroids+2*int64(i)*int64(s.centroidStride()):]
 		for j, v := range row {
-			le.PutUint16(out[2*s.centroidPlace(j):], kernels.F16FromF32(v*s.centroidUp))
+			le.PutUint16(out[2*s.centroidIndex(j):], kernels.F16FromF32(v*s.centroidUp))
 		}
 	}
 	floats := func(offset int64, n int, f func(i int) float32) {
@@ -171,17 +171,17 @@ func (s *shape) writeCodec(dst []byte, at codecArrays, c *kernels.Codec) {
 		for i, w := range s.weights { // s.step is the largest
 			fine := w * s.tableScale
 			high := kernels.F16FromF32(fine)
-			le.PutUint16(dst[at.fineTable+2*int64(i):], high)
-			le.PutUint16(dst[at.fineTable+2*int64(len(s.weights)+i):], kernels.F16FromF32(fine-kernels.F16ToF32(high)))
+			le.PutUint16(dst[offsets.fineTable+2*int64(i):], high)
+			le.PutUint16(dst[offsets.fineTable+2*int64(len(s.weights)+i):], kernels.F16FromF32(fine-kernels.F16ToF32(high)))
 			if s.step > 0 {
 				w /= s.step
 			}
-			le.PutUint16(dst[at.table+2*int64(i):], kernels.F16FromF32(w))
+			le.PutUint16(dst[offsets.table+2*int64(i):], kernels.F16FromF32(w))
 		}
 	}
-	floats(at.dimScale, s.dim, func(i int) float32 { return c.DimScale[i] })
-	floats(at.ratio, s.k, func(i int) float32 { return c.CentroidScale[i] / s.aMax })
-	floats(at.invScale, s.k, func(i int) float32 { return 1 / c.CentroidScale[i] })
+	floats(offsets.dimScale, s.dim, func(i int) float32 { return c.DimScale[i] })
+	floats(offsets.ratio, s.k, func(i int) float32 { return c.CentroidScale[i] / s.maxCentroidScale })
+	floats(offsets.invScale, s.k, func(i int) float32 { return 1 / c.CentroidScale[i] })
 }
 
 // laneWords is W: a row of packed fields takes 16·W bytes.

@@ -40,7 +40,7 @@ import (
 type backend struct {
 	dev    *runtime.Device
 	work   launchWork // of the device's goroutine
-	limits limits
+	limits callLimits
 }
 
 // New returns the backend of a device.
@@ -53,7 +53,7 @@ func (b *backend) Name() string { return b.dev.Info().Name }
 // it does where an operand is a mapped file that was cut short.
 func (b *backend) submit(ctx context.Context, op string, run func(context.Context, *runtime.Runtime) error) error {
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		err := guarded(ctx, rt, run)
+		err := recoverFaults(ctx, rt, run)
 		if err != nil {
 			rt.Drain()
 		}
@@ -65,8 +65,8 @@ func (b *backend) submit(ctx context.Context, op string, run func(context.Contex
 	return nil
 }
 
-// guarded makes faults of mapped memory errors.
-func guarded(ctx context.Context, rt *runtime.Runtime, run func(context.Context, *runtime.Runtime) error) (err error) {
+// recoverFaults makes faults of mapped memory errors.
+func recoverFaults(ctx context.Context, rt *runtime.Runtime, run func(context.Context, *runtime.Runtime) error) (err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), func(err error) error {
 		return fmt.Errorf("%w: %w", maxsim.ErrFault, err)
 	})

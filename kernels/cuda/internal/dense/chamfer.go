@@ -11,7 +11,7 @@ import (
 type sides struct {
 	x, y operand
 	work maxsim.ChamferWork
-	rows [2]rows
+	rows [2]packedRows
 }
 
 func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err error) {
@@ -23,7 +23,7 @@ func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sid
 	return s, err
 }
 
-func (s *sides) bothSides() [2]*operand { return [2]*operand{&s.x, &s.y} }
+func (s *sides) operands() [2]*operand { return [2]*operand{&s.x, &s.y} }
 
 // chamferPair is a pair of items without places of keys.
 func (s *sides) chamferPair(x, y int) denseChamferPair {
@@ -36,7 +36,7 @@ func (s *sides) chamferPair(x, y int) denseChamferPair {
 // chamfer is a call under way.
 type chamfer struct {
 	sides
-	limits limits
+	limits callLimits
 	call   *maxsim.ChamferCall
 }
 
@@ -110,23 +110,23 @@ func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamfe
 		pieces.plans[n] = plan
 	}
 	var in, out, scratch runtime.Arena
-	lay, err := reserveBoth(&scratch, c.bothSides(), false)
+	lay, err := reserveOperands(&scratch, c.operands(), false)
 	if err != nil {
 		return nil, err
 	}
-	pieces.base = scratch.Take(pieces.plans[pieces.pairsPerPiece].bytes)
+	pieces.base = scratch.Append(pieces.plans[pieces.pairsPerPiece].bytes)
 	pieces.table = reserveSlice(&in, make([]denseChamferPair, pieces.pairsPerPiece))
-	pieces.distances = out.Take(4 * int64(pieces.pairsPerPiece))
+	pieces.distances = out.Append(4 * int64(pieces.pairsPerPiece))
 	for i, list := range pieces.lists {
 		if list != nil {
-			pieces.nearest[i] = out.Take(4 * int64(pieces.pairsPerPiece) * int64(pieces.strides[i]))
+			pieces.nearest[i] = out.Append(4 * int64(pieces.pairsPerPiece) * int64(pieces.strides[i]))
 		}
 	}
 	pieces.in, pieces.out = in.Size, out.Size
 	if err := rt.Work.Reserve(pieces.in, pieces.out, scratch.Size, 0); err != nil {
 		return nil, err
 	}
-	c.rows, err = uploadBoth(ctx, rt, c.bothSides(), lay)
+	c.rows, err = uploadOperands(ctx, rt, c.operands(), lay)
 	return pieces, err
 }
 
@@ -148,7 +148,7 @@ func (c *chamfer) preparePairs(
 	for i := range p.side {
 		r := &c.rows[i]
 		p.side[i] = denseChamferSide{
-			rows: r.rows, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format),
+			rows: r.ptr, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format),
 		}
 		if pieces.nearest[i] >= 0 {
 			p.side[i].near = w.Out.At(pieces.nearest[i])

@@ -23,14 +23,14 @@ func reserveCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
 	}
 	c := m.Codec
 	t := &codecTables{codec: c, weights: c.Codebook.Weights()}
-	t.centroids = a.Take(int64(c.Centroids.K) * int64(c.Centroids.Dim) * int64(c.Centroids.Type.Size()))
+	t.centroids = a.Append(int64(c.Centroids.K) * int64(c.Centroids.Dim) * int64(c.Centroids.Type.Size()))
 	t.centroidScale, t.dimScale = reserveSlice(a, c.CentroidScale), reserveSlice(a, c.DimScale)
 	t.table = reserveSlice(a, t.weights)
 	return t
 }
 
-// placedAt says where the room begins.
-func (t *codecTables) placedAt(base driver.Ptr) *codecTables {
+// setBase says where the room begins.
+func (t *codecTables) setBase(base driver.Ptr) *codecTables {
 	if t != nil {
 		t.base, t.uploaded = base, false
 	}
@@ -46,15 +46,15 @@ func (t *codecTables) uploadOnce(rt *runtime.Runtime) error {
 	t.uploaded = true
 	c := t.codec
 	for _, part := range []struct {
-		at   int64
-		data []byte
+		offset int64
+		data   []byte
 	}{
 		{t.centroids, c.Centroids.Data[:c.Centroids.K*c.Centroids.Dim*c.Centroids.Type.Size()]},
 		{t.centroidScale, runtime.Bytes(c.CentroidScale)},
 		{t.dimScale, runtime.Bytes(c.DimScale)},
 		{t.table, runtime.Bytes(t.weights)},
 	} {
-		if err := rt.Driver.ToDevice(t.base.Add(part.at), part.data, rt.Stream); err != nil {
+		if err := rt.Driver.ToDevice(t.base.Add(part.offset), part.data, rt.Stream); err != nil {
 			return err
 		}
 	}

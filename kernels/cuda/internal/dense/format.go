@@ -21,8 +21,8 @@ const (
 	split = format(maxsim.E4M3) + 1
 )
 
-// source is the number of a type as dense_pack takes it.
-func source(t maxsim.Type) uint32 {
+// sourceNumber is the number of a type as dense_pack takes it.
+func sourceNumber(t maxsim.Type) uint32 {
 	if t == maxsim.Compressed {
 		return uint32(split) + 1
 	}
@@ -121,21 +121,21 @@ func elementBytes(m *maxsim.Matrix) []byte {
 	return m.U8
 }
 
-// rows is packed tokens in the device's memory.
-type rows struct {
+// packedRows is packed tokens in the device's memory.
+type packedRows struct {
 	format
 	rowBytes             int
-	rows                 driver.Ptr
+	ptr                  driver.Ptr
 	scale, unit, inverse driver.Ptr   // 0 where there is none; of every row
 	codec                *codecTables // of a batch of compressed tokens
 }
 
 // rowsOf describes rows of a format, without addresses.
-func rowsOf(f format, dim int) rows { return rows{format: f, rowBytes: rowBytes(f, dim)} }
+func rowsOf(f format, dim int) packedRows { return packedRows{format: f, rowBytes: rowBytes(f, dim)} }
 
 // startingAt returns the rows from a row on.
-func (r rows) startingAt(row int) rows {
-	r.rows += driver.Ptr(row * r.rowBytes)
+func (r packedRows) startingAt(row int) packedRows {
+	r.ptr += driver.Ptr(row * r.rowBytes)
 	for _, p := range []*driver.Ptr{&r.scale, &r.unit, &r.inverse} {
 		if *p != 0 {
 			*p += driver.Ptr(4 * row)
@@ -145,7 +145,7 @@ func (r rows) startingAt(row int) rows {
 }
 
 // scaleFor is the scale of rows, with normalisation or without.
-func (r *rows) scaleFor(normalize bool) driver.Ptr {
+func (r *packedRows) scaleFor(normalize bool) driver.Ptr {
 	switch {
 	case !normalize:
 		return r.scale
@@ -157,28 +157,28 @@ func (r *rows) scaleFor(normalize bool) driver.Ptr {
 
 // reserveRows takes room for n rows, with scales and with lengths where they are wanted;
 // what it returns gives the rows once it is known where the room begins.
-func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) rows {
+func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) packedRows {
 	r := rowsOf(f, dim)
-	offset := a.Take(int64(n) * int64(r.rowBytes))
+	offset := a.Append(int64(n) * int64(r.rowBytes))
 	var scale, unit, inverse int64 = -1, -1, -1
 	if scaled {
-		scale = a.Take(4 * int64(n))
+		scale = a.Append(4 * int64(n))
 	}
 	if lengths {
-		inverse = a.Take(4 * int64(n))
+		inverse = a.Append(4 * int64(n))
 		if scaled {
-			unit = a.Take(4 * int64(n))
+			unit = a.Append(4 * int64(n))
 		}
 	}
-	return func(base driver.Ptr) rows {
+	return func(base driver.Ptr) packedRows {
 		r := r
-		r.rows = base.Add(offset)
+		r.ptr = base.Add(offset)
 		for _, p := range []struct {
-			to *driver.Ptr
-			at int64
+			to     *driver.Ptr
+			offset int64
 		}{{&r.scale, scale}, {&r.unit, unit}, {&r.inverse, inverse}} {
-			if p.at >= 0 {
-				*p.to = base.Add(p.at)
+			if p.offset >= 0 {
+				*p.to = base.Add(p.offset)
 			}
 		}
 		return r
@@ -186,12 +186,12 @@ func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) f
 }
 
 // reserveBatch takes room for n rows of a batch in a format, as layRows does.
-func reserveBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) rows {
-	lay := reserveRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
+func reserveBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) packedRows {
+	placeRows := reserveRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
 	codec := reserveCodec(a, &b.Tokens)
-	return func(base driver.Ptr) rows {
-		r := lay(base)
-		r.codec = codec.placedAt(base)
+	return func(base driver.Ptr) packedRows {
+		r := placeRows(base)
+		r.codec = codec.setBase(base)
 		return r
 	}
 }

@@ -68,8 +68,8 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	}
 	p.docBlocks = uint32(docs)
 	if docs > 0 && queries > 0 && p.q.kernel() != p.d.kernel() {
-		alone := *p
-		if err := runtime.Launch(rt, p.q.kernel(), docs, 1, 1, 32*gradWarps, shared, &alone); err != nil {
+		docsOnly := *p
+		if err := runtime.Launch(rt, p.q.kernel(), docs, 1, 1, 32*gradWarps, shared, &docsOnly); err != nil {
 			return err
 		}
 		p.docBlocks, docs, shared = 0, 0, gradParts
@@ -86,12 +86,12 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 func (p *denseGradParams) blocks(pairs int) (docs, queries int) {
 	p.tiles, p.parts = 1, 1
 	if p.d.out != 0 && p.d.nRows > 0 {
-		apart := p.d.longest
+		docStride := p.d.longest
 		if p.d.offsets == 0 {
-			apart = p.d.stride
+			docStride = p.d.stride
 		}
 		for p.rows = 128; ; p.rows /= 2 {
-			p.tiles = max(runtime.CeilDiv(apart, p.rows), 1)
+			p.tiles = max(runtime.CeilDiv(docStride, p.rows), 1)
 			if docs = int(max(p.d.items, 1)) * int(p.tiles); docs >= gradBlocks || p.rows == 32 {
 				break
 			}
@@ -99,8 +99,8 @@ func (p *denseGradParams) blocks(pairs int) (docs, queries int) {
 	}
 	if p.q.out != 0 && p.q.nRows > 0 {
 		n := pairs / int(max(p.q.items, 1)) // of a query
-		const rows, least = 4096, 64
-		for p.parts < gradWarps && p.q.nRows*uint64(p.parts) < rows && n >= least*int(p.parts) {
+		const fewRows, minPairsPerWarp = 4096, 64
+		for p.parts < gradWarps && p.q.nRows*uint64(p.parts) < fewRows && n >= minPairsPerWarp*int(p.parts) {
 			p.parts *= 2
 		}
 		queries = int(runtime.CeilDiv(p.q.nRows*uint64(p.parts), gradWarps))

@@ -30,12 +30,12 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 // head makes token vectors of hidden states.
 type head struct {
 	maxsim.Head
-	layWeights, layHidden  func(driver.Ptr) rows
-	weights, hidden        rows
-	bias, out, layoutPlace int64 // places in the scratch memory
-	kernel                 projector
-	params                 *denseProjectParams
-	fused                  bool // a kernel scores what it makes: documents are hidden states
+	placeWeights, placeHidden           func(driver.Ptr) packedRows
+	weights, hidden                     packedRows
+	biasOffset, outOffset, layoutOffset int64 // places in the scratch memory
+	kernel                              projector
+	params                              *denseProjectParams
+	fused                               bool // a kernel scores what it makes: documents are hidden states
 }
 
 // chooseKernel chooses the formats and the kernels. Where one query is all that hidden states
@@ -56,29 +56,29 @@ func (h *head) chooseKernel(s *scoring) error {
 }
 
 // reserve takes room for the weights, and for most rows at a time.
-func (h *head) reserve(a *runtime.Arena, s *scoring, most int) {
-	h.layWeights = reserveBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
+func (h *head) reserve(a *runtime.Arena, s *scoring, maxRows int) {
+	h.placeWeights = reserveBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
 	if s.d.batch != nil {
-		h.layHidden = reserveBatch(a, h.hidden.format, s.d.batch, most, false)
+		h.placeHidden = reserveBatch(a, h.hidden.format, s.d.batch, maxRows, false)
 	}
-	h.bias = a.Take(4 * int64(len(h.Bias)))
-	h.layoutPlace = h.kernel.reserveLayout(a, s.size.Q.Dim, h.hidden.rowBytes)
+	h.biasOffset = a.Append(4 * int64(len(h.Bias)))
+	h.layoutOffset = h.kernel.reserveLayout(a, s.size.Q.Dim, h.hidden.rowBytes)
 	if h.fused {
-		s.layD = h.layHidden
+		s.placeDocs = h.placeHidden
 		return
 	}
-	s.layD = reserveRows(a, s.shape.docs.format, s.size.Q.Dim, most, true, s.call.Normalize)
+	s.placeDocs = reserveRows(a, s.shape.docs.format, s.size.Q.Dim, maxRows, true, s.call.Normalize)
 	if !h.kernel.packs {
-		h.out = a.Take(4 * int64(most) * int64(s.size.Q.Dim))
+		h.outOffset = a.Append(4 * int64(maxRows) * int64(s.size.Q.Dim))
 	}
 }
 
 // uploadWeights brings the weights to the device.
 func (h *head) uploadWeights(ctx context.Context, s *scoring) error {
 	rt, w := s.rt, &s.rt.Work
-	h.weights = h.layWeights(w.Scratch.Ptr)
-	if h.layHidden != nil {
-		h.hidden = h.layHidden(w.Scratch.Ptr)
+	h.weights = h.placeWeights(w.Scratch.Ptr)
+	if h.placeHidden != nil {
+		h.hidden = h.placeHidden(w.Scratch.Ptr)
 	} else {
 		h.hidden = s.d.held.rows
 	}
@@ -87,25 +87,25 @@ func (h *head) uploadWeights(ctx context.Context, s *scoring) error {
 		return err
 	}
 	p := projectParams(h.hidden, h.weights, s.size.D.Dim, s.size.Q.Dim)
-	if h.layoutPlace >= 0 {
-		if err := h.kernel.layWeights(rt, p, w.Scratch.At(h.layoutPlace)); err != nil {
+	if h.layoutOffset >= 0 {
+		if err := h.kernel.layWeights(rt, p, w.Scratch.At(h.layoutOffset)); err != nil {
 			return err
 		}
 	}
 	if !h.kernel.packs {
-		p.out = w.Scratch.At(h.out)
+		p.out = w.Scratch.At(h.outOffset)
 	}
 	h.params = p
 	if h.Bias == nil {
 		return nil
 	}
-	p.bias = w.Scratch.At(h.bias)
+	p.bias = w.Scratch.At(h.biasOffset)
 	// Not page-locked: it has been read when the call returns.
 	return rt.Driver.ToDevice(p.bias, runtime.Bytes(h.Bias), rt.Stream)
 }
 
-// makeTokens makes the token vectors of the documents lo to hi.
-func (h *head) makeTokens(ctx context.Context, s *scoring, lo, hi int) error {
+// computeTokens makes the token vectors of the documents lo to hi.
+func (h *head) computeTokens(ctx context.Context, s *scoring, lo, hi int) error {
 	first, n := s.d.first[lo], s.d.first[hi]-s.d.first[lo]
 	if n == 0 {
 		return nil
@@ -122,6 +122,6 @@ func (h *head) makeTokens(ctx context.Context, s *scoring, lo, hi int) error {
 // launch scores the hidden states that are there.
 func (h *head) launch(s *scoring) error {
 	k := &s.kernel
-	return runtime.Launch(s.rt, k.name, len(s.buf.units)/k.teams, 1, 1, k.block, k.shared,
+	return runtime.Launch(s.rt, k.name, len(s.work.units)/k.teams, 1, 1, k.block, k.shared,
 		headParams(h.params, s.params, s.dRows, s.call.Normalize))
 }

@@ -33,8 +33,8 @@ func (p *denseFillParams) blocks() int {
 }
 
 // run adds up the groups of n queries, each with most documents at most.
-func (p *denseSumParams) run(rt *runtime.Runtime, n, most int) error {
-	return runtime.Launch(rt, "dense/dense_sum", n, runtime.CeilDiv(most, 256), 1, 256, 0, p)
+func (p *denseSumParams) run(rt *runtime.Runtime, n, maxDocs int) error {
+	return runtime.Launch(rt, "dense/dense_sum", n, runtime.CeilDiv(maxDocs, 256), 1, 256, 0, p)
 }
 
 // run finds the scores of n pairs by the maxima of their segments.

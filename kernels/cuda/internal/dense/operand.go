@@ -75,18 +75,18 @@ func (t *tokens) sourceRow(token int) int {
 	return int(t.original[token])
 }
 
-// placeInSpan is where in its span the token of an item is.
-func (t *tokens) placeInSpan(item, token int) int {
+// positionInSpan is where in its span the token of an item is.
+func (t *tokens) positionInSpan(item, token int) int {
 	lo, _ := t.shape.Span(item)
 	return t.sourceRow(t.first[item]+token) - lo
 }
 
-// tokenAtPlace is the token of an item that is at a place of its span; false where that is
+// tokenAtPosition is the token of an item that is at a place of its span; false where that is
 // masked.
-func (t *tokens) tokenAtPlace(item, place int) (int, bool) {
+func (t *tokens) tokenAtPosition(item, place int) (int, bool) {
 	n := t.rowCount(item)
-	at := sort.Search(n, func(i int) bool { return t.placeInSpan(item, i) >= place })
-	return at, at < n && t.placeInSpan(item, at) == place
+	token := sort.Search(n, func(i int) bool { return t.positionInSpan(item, i) >= place })
+	return token, token < n && t.positionInSpan(item, token) == place
 }
 
 // forEachRun calls fn for runs of rows of the matrix that the tokens lo to hi are.
@@ -107,11 +107,11 @@ func (t *tokens) forEachRun(lo, hi int, fn func(row, n int)) {
 
 // longestItem is the largest number of tokens of an item.
 func (t *tokens) longestItem() int {
-	most := 0
+	longest := 0
 	for i := 1; i < len(t.first); i++ {
-		most = max(most, t.first[i]-t.first[i-1])
+		longest = max(longest, t.first[i]-t.first[i-1])
 	}
-	return most
+	return longest
 }
 
 // stageBytes is how much of an operand crosses the bus at a time.
@@ -120,9 +120,9 @@ const stageBytes = 32 << 20
 // stagedArray is an array of a matrix that is staged, with so many bytes a row; nil: there is
 // none.
 type stagedArray struct {
-	data []byte
-	size int
-	at   int64
+	data   []byte
+	size   int
+	offset int64
 }
 
 // stagedArrays are the arrays of a matrix: elements, scales and zero points, or codes, residuals
@@ -144,10 +144,10 @@ func stagedArrays(m *maxsim.Matrix) [3]stagedArray {
 }
 
 // upload packs the tokens lo to hi of a batch into rows, whose first is token lo.
-func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to rows, lo, hi int) error {
+func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to packedRows, lo, hi int) error {
 	m := &b.Tokens
-	all, size := stagedArrays(m), 0
-	for _, p := range all {
+	arrays, size := stagedArrays(m), 0
+	for _, p := range arrays {
 		if p.data != nil {
 			size += p.size
 		}
@@ -155,27 +155,27 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 	if err := to.codec.uploadOnce(rt); err != nil {
 		return err
 	}
-	per := max(stageBytes/max(size, 1), 1)
-	for ; lo < hi; lo += per {
+	rowsPerStage := max(stageBytes/max(size, 1), 1)
+	for ; lo < hi; lo += rowsPerStage {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(per, hi-lo)
-		var piece runtime.Arena
-		for i := range all {
-			if all[i].data != nil {
-				all[i].at = piece.Take(int64(n) * int64(all[i].size))
+		n := min(rowsPerStage, hi-lo)
+		var arena runtime.Arena
+		for i := range arrays {
+			if arrays[i].data != nil {
+				arrays[i].offset = arena.Append(int64(n) * int64(arrays[i].size))
 			}
 		}
-		st, err := rt.Stage(piece.Size, func(host []byte) error {
-			at := 0
+		st, err := rt.Stage(arena.Size, func(host []byte) error {
+			stagedRows := 0
 			t.forEachRun(lo, lo+n, func(row, n int) {
-				for _, p := range all {
+				for _, p := range arrays {
 					if p.data != nil {
-						runtime.CopyWide(host[p.at+int64(at*p.size):], p.data[row*p.size:(row+n)*p.size])
+						runtime.CopyParallel(host[p.offset+int64(stagedRows*p.size):], p.data[row*p.size:(row+n)*p.size])
 					}
 				}
-				at += n
+				stagedRows += n
 			})
 			return nil
 		})
@@ -183,17 +183,17 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 			return err
 		}
 		p := &densePackParams{
-			rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
-			n: uint32(n), dim: uint32(m.Dim), source: source(m.Type), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+			rows: to.ptr, scale: to.scale, unit: to.unit, inverse: to.inverse,
+			n: uint32(n), dim: uint32(m.Dim), source: sourceNumber(m.Type), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
 		}
-		into := [3]*driver.Ptr{&p.in, &p.scales, &p.zeros}
+		arrayPtrs := [3]*driver.Ptr{&p.in, &p.scales, &p.zeros}
 		if m.Type == maxsim.Compressed {
-			into[1], into[2] = &p.residuals, &p.factors
+			arrayPtrs[1], arrayPtrs[2] = &p.residuals, &p.factors
 			p.codec = to.codec.params(m.Chunk)
 		}
-		for i, part := range all {
+		for i, part := range arrays {
 			if part.data != nil {
-				*into[i] = st.Raw.Add(part.at)
+				*arrayPtrs[i] = st.Raw.Add(part.offset)
 			}
 		}
 		if err := p.run(rt); err != nil {
@@ -212,7 +212,7 @@ type heldBatch struct {
 	dev    *runtime.Device
 	rt     *runtime.Runtime
 	tokens *tokens
-	rows   rows
+	rows   packedRows
 	mem    driver.Mem
 }
 
@@ -232,7 +232,7 @@ func (h *heldBatch) Free() {
 	}
 	_ = h.rt.Driver.Free(h.mem)
 	h.mem = driver.Mem{}
-	h.rt.Disown(h)
+	h.rt.RemoveOwner(h)
 }
 
 // Hold implements [maxsim.Backend]. There is one stage on a device: Screen changes
@@ -249,14 +249,14 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, e
 		h.rt = rt
 		f := naturalFormat(&batch.Tokens)
 		var a runtime.Arena
-		lay := reserveBatch(&a, f, batch, h.tokens.tokenCount(), true)
-		rt.Own(h)
+		placeRows := reserveBatch(&a, f, batch, h.tokens.tokenCount(), true)
+		rt.AddOwner(h)
 		if h.mem, err = rt.Driver.Alloc(max(a.Size, 1)); err != nil {
-			rt.Disown(h)
+			rt.RemoveOwner(h)
 			return err
 		}
-		h.rows = lay(h.mem.Ptr)
-		if err = guarded(ctx, rt, func(ctx context.Context, rt *runtime.Runtime) error {
+		h.rows = placeRows(h.mem.Ptr)
+		if err = recoverFaults(ctx, rt, func(ctx context.Context, rt *runtime.Runtime) error {
 			if err := upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.tokenCount()); err != nil {
 				return err
 			}
@@ -303,9 +303,9 @@ func (s *operand) format() format {
 	return naturalFormat(&s.batch.Tokens)
 }
 
-// reserveBoth takes room for those of two operands that are not held, as rows for gradients and
+// reserveOperands takes room for those of two operands that are not held, as rows for gradients and
 // distances lie.
-func reserveBoth(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(driver.Ptr) rows, err error) {
+func reserveOperands(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(driver.Ptr) packedRows, err error) {
 	for i, s := range both {
 		if s.batch != nil {
 			lay[i] = reserveBatch(a, s.formatFor(), s.batch, s.tokenCount(), lengths)
@@ -316,10 +316,10 @@ func reserveBoth(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(
 	return lay, nil
 }
 
-// uploadBoth brings them to the device, and returns where the rows of both are.
-func uploadBoth(
-	ctx context.Context, rt *runtime.Runtime, both [2]*operand, lay [2]func(driver.Ptr) rows,
-) (r [2]rows, err error) {
+// uploadOperands brings them to the device, and returns where the rows of both are.
+func uploadOperands(
+	ctx context.Context, rt *runtime.Runtime, both [2]*operand, lay [2]func(driver.Ptr) packedRows,
+) (r [2]packedRows, err error) {
 	for i, s := range both {
 		if s.held != nil {
 			r[i] = s.held.rows

@@ -8,8 +8,8 @@ import (
 // How dense_lists sorts: up to how many pairs and items one block of a side does all steps, and how
 // many blocks there are at most.
 const (
-	listAlone, listBlocks   = 1 << 14, 128
-	listThreads, listDigits = 1024, 256
+	listSingleBlock, listBlocks = 1 << 14, 128
+	listThreads, listDigits     = 1024, 256
 )
 
 // itemLists is which item of queries and of documents each listed pair has: addresses of int32 [Count].
@@ -28,9 +28,9 @@ type pairListLayout struct {
 // reserve takes room for the lists of a side, of n pairs.
 func (l *pairListLayout) reserve(a *runtime.Arena, side int, b *Batch, n int) {
 	l.needed[side], l.items[side] = true, b.Items
-	l.first[side] = a.Take(4 * int64(b.Items+1))
-	l.loose[side], l.pairs[side] = a.Take(4*int64(n)), a.Take(4*int64(n))
-	l.counts[side] = a.Take(4 * listDigits * int64(min(runtime.CeilDiv(n, listThreads), listBlocks)))
+	l.first[side] = a.Append(4 * int64(b.Items+1))
+	l.loose[side], l.pairs[side] = a.Append(4*int64(n)), a.Append(4*int64(n))
+	l.counts[side] = a.Append(4 * listDigits * int64(min(runtime.CeilDiv(n, listThreads), listBlocks)))
 }
 
 // sideParams is where the lists of a side are; zero where they are not needed.
@@ -60,12 +60,12 @@ func (x *denseListsParams) run(rt *runtime.Runtime) error {
 	for x.passes = 1; items>>(8*x.passes) > 0; x.passes++ {
 	}
 	steps, blocks := 2*x.passes+1, min(runtime.CeilDiv(int(x.n), listThreads), listBlocks)
-	apart := uint32(1) // steps of a launch
-	if max(x.n, items) <= listAlone {
-		apart, blocks = steps, 1
+	stepsPerLaunch := uint32(1) // steps of a launch
+	if max(x.n, items) <= listSingleBlock {
+		stepsPerLaunch, blocks = steps, 1
 	}
 	for ; x.from < steps; x.from = x.end {
-		x.end = x.from + apart
+		x.end = x.from + stepsPerLaunch
 		if x.from == 2*x.passes { // by item
 			blocks = max(blocks, min(runtime.CeilDiv(int(items)+1, listThreads), listBlocks))
 		}

@@ -157,29 +157,31 @@ type denseChamferGradParams struct {
 }
 
 // reserveSlice takes room for a slice, and put copies it there.
-func reserveSlice[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
-func writeStructs[T any](to []byte, s []T)              { copy(to, runtime.Bytes(s)) }
+func reserveSlice[T any](a *runtime.Arena, s []T) int64 {
+	return a.Append(int64(len(runtime.Bytes(s))))
+}
+func writeStructs[T any](to []byte, s []T) { copy(to, runtime.Bytes(s)) }
 
 // tables are slices that go to the device together.
 type tables struct {
 	runtime.Arena
-	all []tableAt
+	entries []tableEntry
 }
 
-type tableAt struct {
-	at   int64
-	data []byte
+type tableEntry struct {
+	offset int64
+	data   []byte
 }
 
-// add takes room for a slice, which write copies there with all others.
-func add[T any](t *tables, s []T) (at int64) {
-	at = reserveSlice(&t.Arena, s)
-	t.all = append(t.all, tableAt{at, runtime.Bytes(s)})
-	return at
+// addTable takes room for a slice, which write copies there with all others.
+func addTable[T any](t *tables, s []T) (offset int64) {
+	offset = reserveSlice(&t.Arena, s)
+	t.entries = append(t.entries, tableEntry{offset, runtime.Bytes(s)})
+	return offset
 }
 
 func (t *tables) write(host []byte) {
-	for _, x := range t.all {
-		copy(host[x.at:], x.data)
+	for _, x := range t.entries {
+		copy(host[x.offset:], x.data)
 	}
 }

@@ -24,20 +24,20 @@ const (
 
 // cachedPlan is a plan with its tables.
 type cachedPlan struct {
-	place   *list.Element
-	forget  func()
-	score   *scorePlan   // or chamfer
-	chamfer *chamferPlan // has no tables
-	mem     driver.Mem   // tables; empty until they are filled
-	pinned  bool         // a captured stream has the address of mem
-	fresh   bool         // no call that may drop others has come since
+	element  *list.Element
+	forget   func()
+	score    *scorePlan   // or chamfer
+	chamfer  *chamferPlan // has no tables
+	mem      driver.Mem   // tables; empty until they are filled
+	pinned   bool         // a captured stream has the address of mem
+	mayEvict bool         // no call that may drop others has come since
 }
 
 // findPlan returns the plan of a key; nil means that there is none.
 func findPlan[K comparable](s *planCache, plans map[K]*cachedPlan, key K) *cachedPlan {
 	x := plans[key]
 	if x != nil {
-		s.order.MoveToFront(x.place)
+		s.order.MoveToFront(x.element)
 	}
 	return x
 }
@@ -48,19 +48,19 @@ func keepPlan[K comparable](s *planCache, plans *map[K]*cachedPlan, key K, x *ca
 		*plans = map[K]*cachedPlan{}
 	}
 	(*plans)[key] = x
-	x.place, x.forget, x.fresh = s.order.PushFront(x), func() { delete(*plans, key) }, true
+	x.element, x.forget, x.mayEvict = s.order.PushFront(x), func() { delete(*plans, key) }, true
 	return x
 }
 
 // uploadTables copies the tables of a plan to the device, and waits for the copy.
-func (s *planCache) uploadTables(c *driver.Context, aside driver.Stream, x *cachedPlan, tables []byte) error {
+func (s *planCache) uploadTables(c *driver.Context, stream driver.Stream, x *cachedPlan, tables []byte) error {
 	return c.Relaxed(func() error {
 		mem, err := c.Alloc(int64(len(tables)))
 		if err != nil {
 			return err
 		}
-		if err = c.ToDevice(mem.Ptr, tables, aside); err == nil {
-			err = c.Sync(aside)
+		if err = c.ToDevice(mem.Ptr, tables, stream); err == nil {
+			err = c.Sync(stream)
 		}
 		if err != nil { // the next call tries it again
 			_ = c.Free(mem)
@@ -75,11 +75,11 @@ func (s *planCache) uploadTables(c *driver.Context, aside driver.Stream, x *cach
 // evictOld drops the least recently used plans while there are too many. The one last used stays.
 func (s *planCache) evictOld(c *driver.Context) {
 	for e := s.order.Back(); e != nil && (s.bytes > maxPlanBytes || s.order.Len() > maxPlans); {
-		before := e.Prev()
-		if !e.Value.(*cachedPlan).pinned && before != nil {
+		previous := e.Prev()
+		if !e.Value.(*cachedPlan).pinned && previous != nil {
 			s.freePlan(c, e)
 		}
-		e = before
+		e = previous
 	}
 }
 

@@ -32,12 +32,12 @@ const (
 
 // headShared is the shared memory of a kernel for rows of some length, with as many of
 // the weights as there is room for. It reports false where there is too little.
-func headShared(most, columns, rowBytes int, scores bool) (int, bool) {
+func headShared(limit, columns, rowBytes int, scores bool) (int, bool) {
 	fixed, column := headRows+8*columns+headOthers, 128*columns
 	if scores {
 		fixed += columns/4*headQuery + headMaxima
 	}
-	n := min(runtime.CeilDiv(rowBytes, 128), (most-fixed)/column)
+	n := min(runtime.CeilDiv(rowBytes, 128), (limit-fixed)/column)
 	return fixed + n*column, n >= min(headRing, runtime.CeilDiv(rowBytes, 128))
 }
 
@@ -83,7 +83,7 @@ func headFormats(hidden format, held bool, weights *maxsim.Matrix) (h, w format,
 
 // fusedKernel is the kernel that scores the token vectors that it makes, for one short query. It reports
 // false where there is none for the format of hidden states.
-func (k *projector) fusedKernel(rt *runtime.Runtime, s *shape, hidden rows) (fused kernel, ok bool, err error) {
+func (k *projector) fusedKernel(rt *runtime.Runtime, s *shape, hidden packedRows) (fused kernel, ok bool, err error) {
 	if !k.packs || !s.all || s.queryCount != 1 || s.longest > headTokens || s.queries.format != split {
 		return fused, false, nil
 	}
@@ -112,7 +112,7 @@ func (k *projector) reserveLayout(a *runtime.Arena, dim, rowBytes int) int64 {
 		return -1
 	}
 	across, chunks := k.layoutBlocks(dim, rowBytes)
-	return a.Take(int64(across) * int64(chunks) * 128 * int64(k.columns))
+	return a.Append(int64(across) * int64(chunks) * 128 * int64(k.columns))
 }
 
 // layWeights lays the weights out at an address, where the kernel reads them from.
@@ -128,19 +128,19 @@ func (k *projector) layWeights(rt *runtime.Runtime, p *denseProjectParams, out d
 
 // projectParams are those of a kernel for hidden states and weights as they lie: without addresses of
 // hidden states and results.
-func projectParams(hidden, weights rows, hiddenDim, dim int) *denseProjectParams {
+func projectParams(hidden, weights packedRows, hiddenDim, dim int) *denseProjectParams {
 	return &denseProjectParams{
-		weights: weights.rows, weightScale: weights.scale, dim: uint32(dim), hiddenDim: uint32(hiddenDim),
+		weights: weights.ptr, weightScale: weights.scale, dim: uint32(dim), hiddenDim: uint32(hiddenDim),
 		rowBytes: uint32(hidden.rowBytes), weightBytes: uint32(weights.rowBytes),
 		hiddenFormat: uint32(hidden.format), weightFormat: uint32(weights.format),
 	}
 }
 
 // run makes the token vectors of n hidden states: by way of p.out, if the kernel does not pack.
-func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden rows, n int, to rows) error {
-	p.hidden, p.hiddenScale, p.rows = hidden.rows, hidden.scale, uint32(n)
+func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden packedRows, n int, to packedRows) error {
+	p.hidden, p.hiddenScale, p.rows = hidden.ptr, hidden.scale, uint32(n)
 	if k.packs {
-		p.rowsOut, p.outBytes, p.scale, p.unit = to.rows, uint32(to.rowBytes), to.scale, to.unit
+		p.rowsOut, p.outBytes, p.scale, p.unit = to.ptr, uint32(to.rowBytes), to.scale, to.unit
 	}
 	along, across, err := k.gridFor(rt, n, int(p.dim))
 	if err != nil {
@@ -150,16 +150,16 @@ func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden rows,
 		return err
 	}
 	pack := &densePackParams{
-		in: p.out, rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
+		in: p.out, rows: to.ptr, scale: to.scale, unit: to.unit, inverse: to.inverse,
 		n: uint32(n), dim: p.dim, source: uint32(f32), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
 	}
 	return pack.run(rt)
 }
 
 // headParams are those of a kernel that scores the token vectors that it makes of hidden states.
-func headParams(head *denseProjectParams, score *denseParams, hidden rows, normalize bool) *denseHeadParams {
+func headParams(head *denseProjectParams, score *denseParams, hidden packedRows, normalize bool) *denseHeadParams {
 	p := &denseHeadParams{head: *head, score: *score}
-	p.head.hidden, p.head.hiddenScale = hidden.rows, hidden.scale
+	p.head.hidden, p.head.hiddenScale = hidden.ptr, hidden.scale
 	if normalize {
 		p.normalize = 1
 	}

@@ -45,23 +45,23 @@ func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
 // reserve takes room for the best and for the list of each query.
 func (r *ranking) reserve(a *runtime.Arena, s *scoring, docs int) {
 	nq := int64(s.q.shape.Len())
-	r.best = a.Take(8 * nq * int64(r.k))
-	r.list = a.Take(8 * nq * int64(docs+r.k))
+	r.best = a.Append(8 * nq * int64(r.k))
+	r.list = a.Append(8 * nq * int64(docs+r.k))
 }
 
 func (r *ranking) clearBest(s *scoring) error {
 	return s.rt.Driver.Set(s.rt.Work.Scratch.At(r.best), 0, 8*int64(s.q.shape.Len())*int64(r.k), s.rt.Stream)
 }
 
-// takeScores adds the scores of a piece to the best.
-func (r *ranking) takeScores(s *scoring, slot *slot) error {
+// mergeScores adds the scores of a piece to the best.
+func (r *ranking) mergeScores(s *scoring, slot *slot) error {
 	w := &s.rt.Work
 	p := &denseRankParams{
 		scores: w.Out.At(slot.scores), items: s.params.items, best: w.Scratch.At(r.best), list: w.Scratch.At(r.list),
-		n: uint32(slot.piece.hi - slot.piece.lo), nItems: uint32(len(s.buf.items)), k: uint32(r.k), first: uint32(slot.piece.lo),
+		n: uint32(slot.piece.hi - slot.piece.lo), nItems: uint32(len(s.work.items)), k: uint32(r.k), first: uint32(slot.piece.lo),
 	}
 	if s.segment > 0 {
-		p.items, p.nItems = s.whole, uint32(len(s.buf.whole))
+		p.items, p.nItems = s.nonEmptyDocs, uint32(len(s.work.nonEmptyDocs))
 	}
 	return runtime.Launch(s.rt, "dense/dense_rank", s.q.shape.Len(), 1, 1, 1024, 0, p)
 }

@@ -87,29 +87,29 @@ type Device struct {
 	mu sync.Mutex
 	rt *runtime.Runtime // Stream is that of the call in hand
 	// aside is the stream that tables are copied in.
-	aside  driver.Stream
-	plans  planCache
-	limits limits
-	score  placedScore     // the call in hand
-	grad   denseGradParams // parameters of its kernel
+	tableStream driver.Stream
+	plans       planCache
+	limits      callLimits
+	score       scoreLaunch     // the call in hand
+	grad        denseGradParams // parameters of its kernel
 }
 
 // NewDevice loads the code for a device of the driver.
 func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	before, err := driver.Current(api)
+	previous, err := driver.Current(api)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = driver.SetCurrent(api, before) }()
+	defer func() { _ = driver.SetCurrent(api, previous) }()
 	rt, err := runtime.Borrow(api, props, modules, "dense")
 	if err != nil {
 		return nil, err
 	}
 	d := &Device{rt: rt, limits: tensorLimits}
-	if d.aside, err = rt.Driver.NewStream(); err != nil {
-		_ = rt.GiveBack()
+	if d.tableStream, err = rt.Driver.NewStream(); err != nil {
+		_ = rt.CloseBorrowed()
 		return nil, err
 	}
 	return d, nil
@@ -119,8 +119,8 @@ func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, erro
 func (d *Device) Close() error {
 	return d.onStream(0, func() error {
 		d.plans.freeAll(d.rt.Driver)
-		_ = d.rt.Driver.FreeStream(d.aside)
-		return d.rt.GiveBack()
+		_ = d.rt.Driver.FreeStream(d.tableStream)
+		return d.rt.CloseBorrowed()
 	})
 }
 
@@ -130,16 +130,16 @@ func (d *Device) onStream(stream uint64, fn func() error) (err error) {
 	defer goruntime.UnlockOSThread()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before, err := d.rt.Driver.Enter()
+	previous, err := d.rt.Driver.Enter()
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if left := d.rt.Driver.Leave(before); err == nil {
-			err = left
+		if leaveErr := d.rt.Driver.Leave(previous); err == nil {
+			err = leaveErr
 		}
 	}()
-	d.rt.Stream = driver.Given(driver.StreamHandle(stream))
+	d.rt.Stream = driver.StreamFromHandle(driver.StreamHandle(stream))
 	return fn()
 }
 

@@ -38,13 +38,13 @@ type ChamferGradientCall struct {
 
 // pointSides is the part that both calls have in common: operands, pairs and the workspace.
 type pointSides struct {
-	side   [2]*Batch
-	list   *PairList
-	pairs  int
-	placed [2]placedRows
-	table  int64 // of pairs, in the workspace
-	work   int64 // of the kernels
-	room   runtime.Arena
+	side        [2]*Batch
+	list        *PairList
+	pairs       int
+	plans       [2]rowsPlan
+	tableOffset int64 // of pairs, in the workspace
+	workOffset  int64 // of the kernels
+	arena       runtime.Arena
 }
 
 // newPoints validates two sides, and lays out the workspace for their rows and their pairs.
@@ -68,12 +68,12 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 		return x, fmt.Errorf("%w: distances of %d pairs", driver.ErrUnsupported, x.pairs)
 	}
 	for i, b := range x.side {
-		x.placed[i] = b.placeRows(naturalFormat(b.matrix()), true, false)
-		if x.placed[i].prepared {
-			x.placed[i].reserve(&x.room, b, b.Rows, false)
+		x.plans[i] = b.planRows(naturalFormat(b.matrix()), true, false)
+		if x.plans[i].prepared {
+			x.plans[i].reserve(&x.arena, b, b.Rows, false)
 		}
 	}
-	x.table = x.room.Take(40 * int64(x.pairs))
+	x.tableOffset = x.arena.Append(40 * int64(x.pairs))
 	return x, nil
 }
 
@@ -87,12 +87,12 @@ func (x *pointSides) chamferShape(metric maxsim.Metric) chamferShape {
 }
 
 // packSides makes the rows of both sides and the table of pairs.
-func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
-	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind),
+func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]packedRows, err error) {
+	p := &denseChamferPairsParams{pairs: base.Add(x.tableOffset), n: uint32(x.pairs), kind: uint32(x.list.Kind),
 		count: uint32(x.list.Count)}
 	lists := x.list.itemLists()
 	for i, b := range x.side {
-		if r[i], err = x.placed[i].packIfNeeded(rt, b, base, 0, b.Rows); err != nil {
+		if r[i], err = x.plans[i].packIfNeeded(rt, b, base, 0, b.Rows); err != nil {
 			return r, err
 		}
 		p.side[i] = denseChamferItems{
@@ -120,7 +120,7 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 	} else if err = d.uploadTables(keepPlan(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}), nil); err != nil {
 		return x, nil, err
 	}
-	x.work = x.room.Take(plan.bytes)
+	x.workOffset = x.arena.Append(plan.bytes)
 	return x, plan, nil
 }
 
@@ -128,7 +128,7 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
 	err = d.onStream(c.Place.Stream, func() error {
 		x, _, err := d.chamferPlan(c)
-		bytes = x.room.Size
+		bytes = x.arena.Size
 		return err
 	})
 	return bytes, err
@@ -152,7 +152,7 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 			}
 			return d.rt.Driver.Set(driver.Ptr(c.Distances), 0, 4*int64(x.pairs), d.rt.Stream)
 		}
-		if err := c.Place.checkWorkspace(x.room.Size); err != nil {
+		if err := c.Place.checkWorkspace(x.arena.Size); err != nil {
 			return err
 		}
 		base := driver.Ptr(c.Place.Workspace)
@@ -160,29 +160,29 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 		if err != nil {
 			return err
 		}
-		p := &denseChamferParams{pairs: base.Add(x.table), out: driver.Ptr(c.Distances)}
+		p := &denseChamferParams{pairs: base.Add(x.tableOffset), out: driver.Ptr(c.Distances)}
 		if c.Mean {
 			p.mean = 1
 		}
 		for i, b := range x.side {
 			p.side[i] = denseChamferSide{
-				rows: r[i].rows, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
+				rows: r[i].ptr, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
 				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
 				stride: uint32(b.itemStride()), maskStride: uint32(b.MaskStride),
 			}
 		}
-		return plan.run(d.rt, base.Add(x.work), p)
+		return plan.run(d.rt, base.Add(x.workOffset), p)
 	})
 }
 
-// chamferGradPlace is a ChamferGradientCall that was checked, with its workspace laid out.
-type chamferGradPlace struct {
+// plannedChamferGrad is a ChamferGradientCall that was checked, with its workspace laid out.
+type plannedChamferGrad struct {
 	pointSides
 	plan  *chamferGradPlan
 	lists pairListLayout
 }
 
-func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
+func (c *ChamferGradientCall) planWorkspace() (x plannedChamferGrad, err error) {
 	if x.pointSides, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil {
 		return x, err
 	}
@@ -198,10 +198,10 @@ func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
 	if x.plan, err = planChamferGrad(x.chamferShape(c.Metric)); err != nil {
 		return x, err
 	}
-	x.work = x.room.Take(x.plan.bytes)
+	x.workOffset = x.arena.Append(x.plan.bytes)
 	for i, b := range x.side {
 		if c.Pairs.Kind == PairsListed && x.pairs > 0 {
-			x.lists.reserve(&x.room, i, b, x.pairs)
+			x.lists.reserve(&x.arena, i, b, x.pairs)
 		}
 	}
 	return x, nil
@@ -210,7 +210,7 @@ func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
 // ChamferGradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferGradientsWorkspace(c *ChamferGradientCall) (int64, error) {
 	x, err := c.planWorkspace()
-	return x.room.Size, err
+	return x.arena.Size, err
 }
 
 // ChamferGradients puts the work of a call into its stream. Results are the same bits each time.
@@ -224,7 +224,7 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 		if x.pairs == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
 			return c.setZero(d.rt)
 		}
-		if err := c.Place.checkWorkspace(x.room.Size); err != nil {
+		if err := c.Place.checkWorkspace(x.arena.Size); err != nil {
 			return err
 		}
 		base := driver.Ptr(c.Place.Workspace)
@@ -235,7 +235,7 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 		if err := x.lists.run(d.rt, base, x.list, x.pairs); err != nil {
 			return err
 		}
-		return x.plan.run(d.rt, base.Add(x.work), c.params(&x, base, r))
+		return x.plan.run(d.rt, base.Add(x.workOffset), c.params(&x, base, r))
 	})
 }
 
@@ -255,9 +255,9 @@ func (c *ChamferGradientCall) setZero(rt *runtime.Runtime) error {
 }
 
 // params describes both sides, whose points are in r.
-func (c *ChamferGradientCall) params(x *chamferGradPlace, base driver.Ptr, r [2]rows) *denseChamferGradParams {
+func (c *ChamferGradientCall) params(x *plannedChamferGrad, base driver.Ptr, r [2]packedRows) *denseChamferGradParams {
 	p := &denseChamferGradParams{
-		pairs: base.Add(x.table), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+		pairs: base.Add(x.tableOffset), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
 		upstream: driver.Ptr(c.Upstream),
 	}
 	if c.Mean {
@@ -267,7 +267,7 @@ func (c *ChamferGradientCall) params(x *chamferGradPlace, base driver.Ptr, r [2]
 	for i, b := range x.side {
 		lists := x.lists.sideParams(i, base, x.list)
 		p.side[i] = denseChamferGradSide{
-			rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
+			rows: r[i].ptr, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
 			pairFirst: lists.first, pairList: lists.pairs, out: driver.Ptr(outs[i]),
 			bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
 			stride: uint32(b.itemStride()),

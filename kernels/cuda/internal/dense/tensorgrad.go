@@ -49,9 +49,9 @@ func (c *GradientCall) planWorkspace() (p gradPlan, err error) {
 		}
 		p.inverse[i], p.unit[i] = -1, -1
 		if c.Normalize {
-			p.inverse[i] = p.Take(4 * int64(b.Rows))
+			p.inverse[i] = p.Append(4 * int64(b.Rows))
 			if p.unit[i] = p.inverse[i]; b.Scales != 0 {
-				p.unit[i] = p.Take(4 * int64(b.Rows))
+				p.unit[i] = p.Append(4 * int64(b.Rows))
 			}
 		}
 		if outs[i] != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
@@ -112,7 +112,7 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 		}
 		x := &densePackParams{
 			in: driver.Ptr(b.Data), scales: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), inverse: c.workspacePtr(p.inverse[i]),
-			n: uint32(b.Rows), dim: uint32(b.Dim), source: source(b.Type), format: uint32(b.Type),
+			n: uint32(b.Rows), dim: uint32(b.Dim), source: sourceNumber(b.Type), format: uint32(b.Type),
 		}
 		if p.unit[i] != p.inverse[i] {
 			x.unit = c.workspacePtr(p.unit[i])

@@ -26,11 +26,11 @@ type HeadCall struct {
 // headKey is the part of a head that a plan depends on.
 type headKey struct{ hidden, weights batchKey }
 
-// placedHead makes token vectors of hidden states in the workspace.
-type placedHead struct {
+// headPlan makes token vectors of hidden states in the workspace.
+type headPlan struct {
 	kernel          projector
-	hidden, weights placedRows
-	out             int64
+	hidden, weights rowsPlan
+	outOffset       int64
 	fused           bool // the kernel that makes token vectors scores them
 }
 
@@ -91,29 +91,29 @@ func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	rt, h, w := d.rt, &c.head.D, c.head.matrix()
 	f, wf, fast := headFormats(naturalFormat(h.matrix()), false, w.matrix())
-	x := &placedHead{kernel: chooseProjector(rt.Arch(), rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
+	x := &headPlan{kernel: chooseProjector(rt.Arch(), rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
 	plain := x.kernel.rows > 0
-	x.hidden, x.weights = h.placeRows(f, plain, false), w.placeRows(wf, plain, false)
+	x.hidden, x.weights = h.planRows(f, plain, false), w.planRows(wf, plain, false)
 	if !plain {
-		x.weights.inColumns(x.kernel.columns)
+		x.weights.packInColumns(x.kernel.columns)
 	}
 	p.head = x
-	p.d = placedRows{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
+	p.d = rowsPlan{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
 	if p.segments > 1 {
 		return nil
 	}
-	k, ok, err := x.kernel.fusedKernel(rt, s, rows{format: f, rowBytes: x.hidden.rowBytes})
+	k, ok, err := x.kernel.fusedKernel(rt, s, packedRows{format: f, rowBytes: x.hidden.rowBytes})
 	if !ok {
 		return err
 	}
 	p.kernel, x.fused = k, true
-	p.q = c.Q.placeRows(s.queries.format, false, false)
+	p.q = c.Q.planRows(s.queries.format, false, false)
 	p.d.prepared, p.d.rowBytes = x.hidden.prepared, x.hidden.rowBytes
 	return nil
 }
 
 // reserve takes room for n rows at a time.
-func (h *placedHead) reserve(a *runtime.Arena, c *ScoreCall, n int) {
+func (h *headPlan) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 	if h.hidden.prepared {
 		h.hidden.reserve(a, &c.head.D, n, false)
 	}
@@ -121,35 +121,35 @@ func (h *placedHead) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 		h.weights.reserve(a, c.head.matrix(), c.Q.Dim, false)
 	}
 	if !h.kernel.packs {
-		h.out = a.Take(4 * int64(n) * int64(c.Q.Dim))
+		h.outOffset = a.Append(4 * int64(n) * int64(c.Q.Dim))
 	}
 }
 
-// beginHead returns how the weights of the head are prepared; nil means that they are there.
-func (s *placedScore) beginHead() *densePackParams {
+// headPackParams returns how the weights of the head are prepared; nil means that they are there.
+func (s *scoreLaunch) headPackParams() *densePackParams {
 	h, c := s.plan.head, &s.call
-	w, packing := h.weights.packing(c.head.matrix(), s.base, 0, c.Q.Dim)
-	s.head = projectParams(rows{format: h.hidden.format, rowBytes: h.hidden.rowBytes}, w, c.head.D.Dim, c.Q.Dim)
+	w, packing := h.weights.packParams(c.head.matrix(), s.base, 0, c.Q.Dim)
+	s.head = projectParams(packedRows{format: h.hidden.format, rowBytes: h.hidden.rowBytes}, w, c.head.D.Dim, c.Q.Dim)
 	s.head.bias = driver.Ptr(c.head.Bias)
 	if !h.kernel.packs {
-		s.head.out = s.base.Add(h.out)
+		s.head.out = s.base.Add(h.outOffset)
 	}
 	return packing
 }
 
-// makeTokens makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
+// computeTokens makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
 // states.
-func (s *placedScore) makeTokens(first, n int) (rows, error) {
+func (s *scoreLaunch) computeTokens(first, n int) (packedRows, error) {
 	h, c, rt := s.plan.head, &s.call, s.d.rt
 	hidden, err := s.packRows(&h.hidden, &c.head.D, first, n)
 	if err != nil || h.fused {
 		return hidden, err
 	}
 	s.early = false
-	to := rows{format: split, rowBytes: s.plan.d.rowBytes, rows: s.base.Add(s.plan.d.rows),
-		scale: s.base.Add(s.plan.d.scale[0])}
+	to := packedRows{format: split, rowBytes: s.plan.d.rowBytes, ptr: s.base.Add(s.plan.d.rowsOffset),
+		scale: s.base.Add(s.plan.d.scaleOffsets[0])}
 	if c.Normalize {
-		to.unit = s.base.Add(s.plan.d.scale[1])
+		to.unit = s.base.Add(s.plan.d.scaleOffsets[1])
 	}
 	return to, h.kernel.run(rt, s.head, hidden, n, to)
 }

@@ -19,7 +19,7 @@ type kernel struct {
 
 // shape is what a kernel is chosen by.
 type shape struct {
-	docs, queries rows
+	docs, queries packedRows
 	fast          bool // formats fit the kernels of sm_90a
 	all           bool // every query meets the same documents
 	queryCount    int
@@ -52,7 +52,7 @@ func (s *shape) hasFewQueryTokens() bool {
 func chooseKernel(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 	k = kernel{name: "dense/dense_any", block: 128, tokens: 32, groups: 1, teams: 1}
 	if s.fast && rt.Arch() == "90a" {
-		s.pickProduct(&k, rt.Props.Shared)
+		s.pickHopperKernel(&k, rt.Props.Shared)
 	}
 	if s.argmax && k.name != "dense/dense_any" {
 		k.name += "_arg"
@@ -62,9 +62,9 @@ func chooseKernel(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 	return k, err
 }
 
-// pickProduct picks a kernel of sm_90a: query tokens on the rows of the product where there
+// pickHopperKernel picks a kernel of sm_90a: query tokens on the rows of the product where there
 // are many for each document, else documents.
-func (s *shape) pickProduct(k *kernel, shared int) {
+func (s *shape) pickHopperKernel(k *kernel, shared int) {
 	steps, warpgroups := s.docs.rowBytes/32, 2
 	groups := runtime.CeilDiv(s.longest, 16)
 	if s.all {
@@ -93,25 +93,25 @@ func (s *shape) pickProduct(k *kernel, shared int) {
 		columns = 64
 	}
 	// Blocks of several teams need room for one operand.
-	most := 4
+	maxTeams := 4
 	if columns == 64 {
-		most--
+		maxTeams--
 	}
 	if s.argmax {
-		most--
+		maxTeams--
 	}
 	if s.groupsAlone {
-		most = 1
+		maxTeams = 1
 	}
 	if columns*operand > 16<<10 {
-		teams = most
+		teams = maxTeams
 	}
 	if columns*(operand+teams*sums) > shared {
 		return // dense_any
 	}
-	format, take := s.docs.format, vectorsPerStep(s.docs.format, s.docs.rowBytes)
+	format, vectors := s.docs.format, vectorsPerStep(s.docs.format, s.docs.rowBytes)
 	*k = kernel{
-		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.kernelName(), columns, take),
+		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.kernelName(), columns, vectors),
 		block: 128 * teams, shared: columns * (operand + teams*sums), tokens: columns, groups: 1, teams: teams,
 	}
 }
@@ -130,10 +130,10 @@ type launchWork struct {
 	// Where the results of each document are among those of a query, and the end; see
 	// cutDocuments. Pairs of queries and segments, what puts these together, and the
 	// documents with tokens.
-	places   []int
-	segPairs [][2]uint32
-	joins    []denseJoin
-	whole    []denseItem
+	resultStart  []int
+	segmentPairs [][2]uint32
+	joins        []denseJoin
+	nonEmptyDocs []denseItem
 	// What follows the kernel, where it does not give the scores.
 	sums *denseSumParams
 	join *denseJoinParams
@@ -189,15 +189,15 @@ func (w *launchWork) pairAll(q, d spans, lo, hi, base, pitch, stride int, k *ker
 	w.addUnits(0, len(w.groups), k.slots/blocks, k)
 }
 
-// pairLists pairs queries with documents of their own: n pairs, by query, whose rows begin
+// pairListed pairs queries with documents of their own: n pairs, by query, whose rows begin
 // with the token base.
-func (w *launchWork) pairLists(q, d spans, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
+func (w *launchWork) pairListed(q, d spans, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
 	w.reset()
-	most, total := runtime.CeilDiv(q.longestItem(), k.tokens), 0
-	if most > 1 {
-		w.part = most * n
+	maxGroups, total := runtime.CeilDiv(q.longestItem(), k.tokens), 0
+	if maxGroups > 1 {
+		w.part = maxGroups * n
 		w.partAt, w.outAt = append(w.partAt, 0), append(w.outAt, 0)
-		w.sumGroups, w.sumCount = append(w.sumGroups, uint32(most)), append(w.sumCount, uint32(n))
+		w.sumGroups, w.sumCount = append(w.sumGroups, uint32(maxGroups)), append(w.sumCount, uint32(n))
 	}
 	for i := range n {
 		_, doc := pair(i)
@@ -219,7 +219,7 @@ func (w *launchWork) pairLists(q, d spans, n int, pair func(i int) (query, doc i
 			w.addGroup(q, query, r, k, uint64(r/k.tokens)*uint64(n), 0, stride)
 		}
 		blocks := runtime.CeilDiv(len(w.groups)-first, k.groups)
-		w.gaps = w.gaps || blocks < runtime.CeilDiv(most, k.groups) || blocks == 0
+		w.gaps = w.gaps || blocks < runtime.CeilDiv(maxGroups, k.groups) || blocks == 0
 		if blocks == 0 || begin == len(w.items) {
 			continue
 		}
@@ -227,7 +227,7 @@ func (w *launchWork) pairLists(q, d spans, n int, pair func(i int) (query, doc i
 		w.cutRuns(begin, len(w.items), min(max(share, 1), len(w.items)-begin))
 		w.addUnits(first, len(w.groups), share, k)
 	}
-	if most > 1 {
+	if maxGroups > 1 {
 		w.gaps = true // queries with fewer groups than others
 	}
 }
@@ -254,11 +254,11 @@ func (w *launchWork) addGroup(q spans, query, r int, k *kernel, out, arg uint64,
 func (w *launchWork) addUnits(first, end, share int, k *kernel) {
 	if runs := len(w.cuts) - 1; k.teams > 1 { // the teams of a block have one group
 		// Where there are fewer, blocks take fewer than they have teams.
-		some := min(runtime.CeilDiv(runs*k.teams, max(share, 1)), k.teams)
+		teamsUsed := min(runtime.CeilDiv(runs*k.teams, max(share, 1)), k.teams)
 		for g := first; g < end; g++ {
 			for c := 1; c <= runs; c++ {
 				w.addUnit(g, 1, w.cuts[c-1], w.cuts[c])
-				for (c%some == 0 || c == runs) && len(w.units)%k.teams > 0 {
+				for (c%teamsUsed == 0 || c == runs) && len(w.units)%k.teams > 0 {
 					w.units = append(w.units, denseUnit{group: uint32(g), groups: 1})
 				}
 			}
@@ -289,9 +289,9 @@ func (w *launchWork) cutRuns(lo, hi, n int) {
 	for i := lo; i < hi; i++ {
 		// The end of a run is where the sum comes nearest to its share; enough items
 		// are left for the runs to come.
-		made, left := len(w.cuts), hi-i
-		share := total * uint64(made) / uint64(n)
-		if i > w.cuts[made-1] && made < n && (sum+uint64(w.items[i].len)/2 >= share || left <= n-made) {
+		runs, remaining := len(w.cuts), hi-i
+		share := total * uint64(runs) / uint64(n)
+		if i > w.cuts[runs-1] && runs < n && (sum+uint64(w.items[i].len)/2 >= share || remaining <= n-runs) {
 			w.cuts = append(w.cuts, i)
 		}
 		sum += uint64(w.items[i].len)
@@ -302,12 +302,12 @@ func (w *launchWork) cutRuns(lo, hi, n int) {
 // runsThatFill is how many runs the documents are cut into, for blocks of queries each, so
 // that the units fill the device a whole number of times, or nearly.
 func runsThatFill(blocks, items, slots int) int {
-	best, least := 1, 0.0
+	best, leastCost := 1, 0.0
 	for n := 1; n <= min(items, max(2*slots/blocks, 1)); n++ {
 		rounds := runtime.CeilDiv(blocks*n, slots)
 		cost := float64(rounds) * float64(runtime.CeilDiv(items, n))
-		if best == 1 && n == 1 || cost < 0.99*least {
-			best, least = n, cost
+		if best == 1 && n == 1 || cost < 0.99*leastCost {
+			best, leastCost = n, cost
 		}
 	}
 	return best

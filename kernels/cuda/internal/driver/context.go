@@ -15,16 +15,16 @@ type Resources struct {
 	Graphs                       int
 }
 
-// Zero reports whether nothing is out.
-func (r Resources) Zero() bool { return r == Resources{} }
+// IsZero reports whether nothing is out.
+func (r Resources) IsZero() bool { return r == Resources{} }
 
 // Context is a device's primary context, current to the thread that opened it;
 // only that thread may use it.
 type Context struct {
-	api  *API
-	dev  DeviceHandle
-	h    ContextHandle
-	live Resources
+	api    *API
+	dev    DeviceHandle
+	handle ContextHandle
+	live   Resources
 	// What the driver reads and writes in calls that take no memory.
 	current   ContextHandle
 	capturing int32
@@ -38,10 +38,10 @@ func Open(api *API, ordinal int) (*Context, error) {
 	if err := resultError(api.DeviceGet(&c.dev, int32(ordinal)), "cuDeviceGet", "device %d", ordinal); err != nil {
 		return nil, err
 	}
-	if err := resultError(api.PrimaryCtxRetain(&c.h, c.dev), "cuDevicePrimaryCtxRetain", "device %d", ordinal); err != nil {
+	if err := resultError(api.PrimaryCtxRetain(&c.handle, c.dev), "cuDevicePrimaryCtxRetain", "device %d", ordinal); err != nil {
 		return nil, err
 	}
-	if err := resultError(api.CtxSetCurrent(c.h), "cuCtxSetCurrent", "device %d", ordinal); err != nil {
+	if err := resultError(api.CtxSetCurrent(c.handle), "cuCtxSetCurrent", "device %d", ordinal); err != nil {
 		api.PrimaryCtxRelease(c.dev)
 		return nil, err
 	}
@@ -60,22 +60,22 @@ func SetCurrent(api *API, h ContextHandle) error {
 
 // Enter makes the context current to this thread, for a while: Leave, given what Enter
 // returned, makes the one before current again.
-func (c *Context) Enter() (before ContextHandle, err error) {
+func (c *Context) Enter() (previous ContextHandle, err error) {
 	if r := c.api.CtxGetCurrent(&c.current); r != Success {
 		return 0, resultError(r, "cuCtxGetCurrent", "")
 	}
-	if before = c.current; before == c.h {
-		return before, nil
+	if previous = c.current; previous == c.handle {
+		return previous, nil
 	}
-	return before, SetCurrent(c.api, c.h)
+	return previous, SetCurrent(c.api, c.handle)
 }
 
 // Leave ends the use that Enter began.
-func (c *Context) Leave(before ContextHandle) error {
-	if before == c.h {
+func (c *Context) Leave(previous ContextHandle) error {
+	if previous == c.handle {
 		return nil
 	}
-	return SetCurrent(c.api, before)
+	return SetCurrent(c.api, previous)
 }
 
 // Close gives the context back. What it gave out must have been freed.
@@ -159,8 +159,8 @@ func (c *Context) HostFree(m HostMem) error {
 // Stream is a queue of work of the device.
 type Stream struct{ h StreamHandle }
 
-// Given is a stream of the caller's.
-func Given(h StreamHandle) Stream { return Stream{h} }
+// StreamFromHandle is a stream of the caller's.
+func StreamFromHandle(h StreamHandle) Stream { return Stream{h} }
 
 // Handle is the stream as the driver knows it.
 func (s Stream) Handle() StreamHandle { return s.h }
@@ -310,7 +310,7 @@ func (c *Context) LoadModule(image []byte) (Module, error) {
 		image = append(image[:len(image):len(image)], 0) // PTX is text for C
 	}
 	if r := c.api.ModuleLoad(&m.h, image, log); r != Success {
-		return m, &Error{Op: "cuModuleLoadDataEx", Code: r, Note: strings.TrimSpace(cString(log))}
+		return m, &Error{Op: "cuModuleLoadDataEx", Code: r, Note: strings.TrimSpace(stringFromC(log))}
 	}
 	c.live.Modules++
 	return m, nil
@@ -377,17 +377,17 @@ func (c *Context) Capture(s Stream, record func() error) (g Graph, err error) {
 		return g, err
 	}
 	err = record()
-	var drawn GraphHandle
-	if ended := resultError(c.api.CaptureEnd(&drawn, s.h), "cuStreamEndCapture", ""); err == nil {
-		err = ended
+	var captured GraphHandle
+	if endErr := resultError(c.api.CaptureEnd(&captured, s.h), "cuStreamEndCapture", ""); err == nil {
+		err = endErr
 	}
-	if drawn != 0 {
-		defer func() { err = errors.Join(err, resultError(c.api.GraphDestroy(drawn), "cuGraphDestroy", "")) }()
+	if captured != 0 {
+		defer func() { err = errors.Join(err, resultError(c.api.GraphDestroy(captured), "cuGraphDestroy", "")) }()
 	}
 	if err != nil {
 		return g, err
 	}
-	if err := resultError(c.api.GraphInstantiate(&g.h, drawn), "cuGraphInstantiate", ""); err != nil {
+	if err := resultError(c.api.GraphInstantiate(&g.h, captured), "cuGraphInstantiate", ""); err != nil {
 		return Graph{}, err
 	}
 	c.live.Graphs++

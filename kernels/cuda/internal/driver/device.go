@@ -44,7 +44,7 @@ func Devices(api *API) ([]Info, error) {
 	}
 	infos := make([]Info, n)
 	for i := range infos {
-		if err := describe(api, i, &infos[i]); err != nil {
+		if err := describeDevice(api, i, &infos[i]); err != nil {
 			return nil, fmt.Errorf("device %d: %w", i, err)
 		}
 		infos[i].Driver = Version(version)
@@ -52,7 +52,7 @@ func Devices(api *API) ([]Info, error) {
 	return infos, nil
 }
 
-func describe(api *API, ordinal int, info *Info) error {
+func describeDevice(api *API, ordinal int, info *Info) error {
 	var dev DeviceHandle
 	if err := resultError(api.DeviceGet(&dev, int32(ordinal)), "cuDeviceGet", ""); err != nil {
 		return err
@@ -65,7 +65,7 @@ func describe(api *API, ordinal int, info *Info) error {
 	if err := resultError(api.DevicePCIBusID(pci, dev), "cuDeviceGetPCIBusId", ""); err != nil {
 		return err
 	}
-	info.Name, info.PCI = cString(name), cString(pci)
+	info.Name, info.PCI = stringFromC(name), stringFromC(pci)
 	if err := resultError(api.DeviceTotalMem(&info.Memory, dev), "cuDeviceTotalMem", ""); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func describe(api *API, ordinal int, info *Info) error {
 	return nil
 }
 
-func cString(b []byte) string {
+func stringFromC(b []byte) string {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
 	}

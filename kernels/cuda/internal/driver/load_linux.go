@@ -37,7 +37,7 @@ func load() (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
-	s := symbols{lib: lib}
+	s := symbolTable{lib: lib}
 	api := s.loadTable()
 	if s.missing != "" {
 		return nil, fmt.Errorf("%w: it lacks %s", ErrDriverTooOld, s.missing)
@@ -45,12 +45,12 @@ func load() (*API, error) {
 	return api, nil
 }
 
-type symbols struct {
+type symbolTable struct {
 	lib     uintptr
 	missing string
 }
 
-func (s *symbols) lookUp(name string) uintptr {
+func (s *symbolTable) lookUp(name string) uintptr {
 	p, err := purego.Dlsym(s.lib, name)
 	if err != nil && s.missing == "" {
 		s.missing = name
@@ -68,20 +68,20 @@ func callFunction(function uintptr, args ...uintptr) Result {
 	return Result(r)
 }
 
-// callWithTwo is call for what every launch needs first: it takes no memory for the arguments.
+// callWithPair is call for what every launch needs first: it takes no memory for the arguments.
 //
 //go:uintptrescapes
-func callWithTwo(function, a, b uintptr) Result {
-	args := pairs.Get().(*[2]uintptr)
+func callWithPair(function, a, b uintptr) Result {
+	args := argumentPairs.Get().(*[2]uintptr)
 	args[0], args[1] = a, b
 	r, _, _ := purego.SyscallN(function, args[:]...)
-	pairs.Put(args)
+	argumentPairs.Put(args)
 	return Result(r)
 }
 
-var pairs = sync.Pool{New: func() any { return new([2]uintptr) }}
+var argumentPairs = sync.Pool{New: func() any { return new([2]uintptr) }}
 
-func (s *symbols) loadTable() *API {
+func (s *symbolTable) loadTable() *API {
 	api := &API{}
 	s.loadDevices(api)
 	s.loadModules(api)
@@ -91,7 +91,7 @@ func (s *symbols) loadTable() *API {
 	return api
 }
 
-func (s *symbols) loadDevices(api *API) {
+func (s *symbolTable) loadDevices(api *API) {
 	initialise := s.lookUp("cuInit")
 	api.Init = func() Result { return callFunction(initialise, 0) }
 	version := s.lookUp("cuDriverGetVersion")
@@ -125,16 +125,16 @@ func (s *symbols) loadDevices(api *API) {
 	release := s.lookUp("cuDevicePrimaryCtxRelease_v2")
 	api.PrimaryCtxRelease = func(dev DeviceHandle) Result { return callFunction(release, uintptr(dev)) }
 	current := s.lookUp("cuCtxSetCurrent")
-	api.CtxSetCurrent = func(ctx ContextHandle) Result { return callWithTwo(current, uintptr(ctx), 0) }
+	api.CtxSetCurrent = func(ctx ContextHandle) Result { return callWithPair(current, uintptr(ctx), 0) }
 	getCurrent := s.lookUp("cuCtxGetCurrent")
-	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return callWithTwo(getCurrent, uintptr(unsafe.Pointer(ctx)), 0) }
+	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return callWithPair(getCurrent, uintptr(unsafe.Pointer(ctx)), 0) }
 	info := s.lookUp("cuMemGetInfo_v2")
 	api.MemInfo = func(free, total *uint64) Result {
 		return callFunction(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
 	}
 }
 
-func (s *symbols) loadModules(api *API) {
+func (s *symbolTable) loadModules(api *API) {
 	load := s.lookUp("cuModuleLoadDataEx")
 	api.ModuleLoad = func(m *ModuleHandle, image, log []byte) Result {
 		// The driver reads the image and writes the log through pointers within
@@ -169,21 +169,21 @@ func (s *symbols) loadModules(api *API) {
 		if l.Early {
 			return launchEarly(launchEx, l)
 		}
-		x := launches.Get().(*plainLaunch)
-		x.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&x.extra.bytes), launchEnd, l.ArgBytes}
+		x := plainLaunches.Get().(*plainLaunch)
+		x.params = parameterList{launchBuffer, l.Args, launchSize, unsafe.Pointer(&x.params.bytes), launchEnd, l.ArgBytes}
 		x.args = [11]uintptr{uintptr(l.Func),
 			uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z), uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
-			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(&x.extra))}
+			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(&x.params))}
 		r, _, _ := purego.SyscallN(launch, x.args[:]...)
-		x.extra.buffer = nil
-		launches.Put(x)
+		x.params.buffer = nil
+		plainLaunches.Put(x)
 		return Result(r)
 	}
 }
 
-// extra is the last argument of cuLaunchKernel: a list of keys and pointers
+// parameterList is the last argument of cuLaunchKernel: a list of keys and pointers
 // that names the buffer of parameters. The driver has copied them on return.
-type extra struct {
+type parameterList struct {
 	bufferKey uintptr
 	buffer    unsafe.Pointer
 	sizeKey   uintptr
@@ -194,15 +194,15 @@ type extra struct {
 
 // plainLaunch holds the arguments of cuLaunchKernel, and the list that the last one points to.
 type plainLaunch struct {
-	args  [11]uintptr
-	extra extra
+	args   [11]uintptr
+	params parameterList
 }
 
-var launches = sync.Pool{New: func() any { return new(plainLaunch) }}
+var plainLaunches = sync.Pool{New: func() any { return new(plainLaunch) }}
 
-// early holds the arguments of cuLaunchKernelEx and the structs that they point to: a
+// earlyLaunch holds the arguments of cuLaunchKernelEx and the structs that they point to: a
 // CUlaunchConfig, its one CUlaunchAttribute, and the parameters.
-type early struct {
+type earlyLaunch struct {
 	grid, block Dim3
 	shared, _   uint32
 	stream      StreamHandle
@@ -214,25 +214,25 @@ type early struct {
 		_     uint32
 		value [16]uint32 // a union of 64 bytes
 	}
-	extra extra
-	args  [4]uintptr // of cuLaunchKernelEx
+	params parameterList
+	args   [4]uintptr // of cuLaunchKernelEx
 }
 
-var earlies = sync.Pool{New: func() any { return new(early) }}
+var earlyLaunches = sync.Pool{New: func() any { return new(earlyLaunch) }}
 
 func launchEarly(launchEx uintptr, l *Launch) Result {
-	e := earlies.Get().(*early)
-	*e = early{grid: l.Grid, block: l.Block, shared: l.Shared, stream: l.Stream, attributes: unsafe.Pointer(&e.attribute), count: 1}
+	e := earlyLaunches.Get().(*earlyLaunch)
+	*e = earlyLaunch{grid: l.Grid, block: l.Block, shared: l.Shared, stream: l.Stream, attributes: unsafe.Pointer(&e.attribute), count: 1}
 	e.attribute.id, e.attribute.value[0] = launchProgrammaticSerialization, 1
-	e.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.extra.bytes), launchEnd, l.ArgBytes}
-	e.args = [4]uintptr{uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.extra))}
+	e.params = parameterList{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.params.bytes), launchEnd, l.ArgBytes}
+	e.args = [4]uintptr{uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.params))}
 	r, _, _ := purego.SyscallN(launchEx, e.args[:]...)
-	e.extra.buffer = nil
-	earlies.Put(e)
+	e.params.buffer = nil
+	earlyLaunches.Put(e)
 	return Result(r)
 }
 
-func (s *symbols) loadMemory(api *API) {
+func (s *symbolTable) loadMemory(api *API) {
 	alloc := s.lookUp("cuMemAlloc_v2")
 	api.MemAlloc = func(p *Ptr, n uintptr) Result { return callFunction(alloc, uintptr(unsafe.Pointer(p)), n) }
 	free := s.lookUp("cuMemFree_v2")
@@ -261,7 +261,7 @@ func (s *symbols) loadMemory(api *API) {
 	}
 }
 
-func (s *symbols) loadOrdering(api *API) {
+func (s *symbolTable) loadOrdering(api *API) {
 	create := s.lookUp("cuStreamCreate")
 	api.StreamCreate = func(st *StreamHandle) Result {
 		return callFunction(create, uintptr(unsafe.Pointer(st)), streamNonBlocking)
@@ -288,7 +288,7 @@ func (s *symbols) loadOrdering(api *API) {
 	}
 }
 
-func (s *symbols) loadGraphs(api *API) {
+func (s *symbolTable) loadGraphs(api *API) {
 	begin := s.lookUp("cuStreamBeginCapture_v2")
 	api.CaptureBegin = func(st StreamHandle) Result { return callFunction(begin, uintptr(st), captureThreadLocal) }
 	end := s.lookUp("cuStreamEndCapture")
@@ -297,7 +297,7 @@ func (s *symbols) loadGraphs(api *API) {
 	}
 	capturing, mode := s.lookUp("cuStreamIsCapturing"), s.lookUp("cuThreadExchangeStreamCaptureMode")
 	api.IsCapturing = func(status *int32, st StreamHandle) Result {
-		return callWithTwo(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
+		return callWithPair(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
 	}
 	api.CaptureMode = func(m *int32) Result { return callFunction(mode, uintptr(unsafe.Pointer(m))) }
 	instantiate := s.lookUp("cuGraphInstantiateWithFlags")

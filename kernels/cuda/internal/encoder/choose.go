@@ -10,16 +10,16 @@ import (
 // hopper is the architecture that has wide tiles of its own.
 const hopper = "90a"
 
-// product is a kernel for products of rows with a weight, and how it is launched.
-type product struct {
+// productKernel is a kernel for products of rows with a weight, and how it is launched.
+type productKernel struct {
 	name          string
 	gx, gy        int
 	block, shared int
 	stages        uint32
 }
 
-// mostStages is of small tiles of so many rows.
-var mostStages = map[int]int{16: 48, 32: 24}
+// maxStages is of small tiles of so many rows.
+var maxStages = map[int]int{16: 48, 32: 24}
 
 const (
 	largeShared  = 73728 // encoder_tile_*_m128
@@ -27,11 +27,11 @@ const (
 	otherThreads = 128
 )
 
-// wide is how encoder_gemm_*_nN is launched: threads and shared memory of a block, and
+// wideTile is how encoder_gemm_*_nN is launched: threads and shared memory of a block, and
 // blocks that a multiprocessor holds.
-type wide struct{ threads, shared, blocks int }
+type wideTile struct{ threads, shared, blocks int }
 
-var wideTiles = map[int]wide{64: {384, 213120, 1}, 128: {288, 114736, 2}, 192: {384, 221264, 1}, 256: {384, 229440, 1}}
+var wideTiles = map[int]wideTile{64: {384, 213120, 1}, 128: {288, 114736, 2}, 192: {384, 221264, 1}, 256: {384, 229440, 1}}
 
 // wideColumns are the N that there are for an epilogue.
 var wideColumns = map[string][]int{
@@ -51,26 +51,26 @@ const (
 	followRows = 1024 // what launches a kernel early is of use, and costs nothing
 )
 
-// choose picks the kernel of an epilogue for a number of rows. All kernels give the same bits, so
+// chooseKernel picks the kernel of an epilogue for a number of rows. All kernels give the same bits, so
 // that this decides about nothing but speed.
-func choose(props limits, epilogue string, rows, n, k int) product {
+func chooseKernel(props deviceLimits, epilogue string, rows, n, k int) productKernel {
 	columns := 0
 	few := rows <= fewRows || rows <= narrowRows && min(n, k) <= narrow
 	if props.arch == hopper && !few {
-		columns = columnsOf(epilogue, rows, n, k)
+		columns = wideTileColumns(epilogue, rows, n, k)
 	}
 	if columns == 0 {
 		return chooseTile(props, "encoder/encoder_tile_"+epilogue, rows, n, k, 32)
 	}
 	tiles, w := n/columns*runtime.CeilDiv(rows, 128), wideTiles[columns]
-	return product{
+	return productKernel{
 		name: fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
 		gx:   min(w.blocks*props.multiprocessors, tiles), gy: 1, block: w.threads, shared: w.shared,
 	}
 }
 
-// columnsOf is N of the wide tiles for a product; 0: none divides n.
-func columnsOf(epilogue string, rows, n, k int) int {
+// wideTileColumns is N of the wide tiles for a product; 0: none divides n.
+func wideTileColumns(epilogue string, rows, n, k int) int {
 	order := []int{256, 128, 192, 64}
 	switch {
 	case epilogue == "geglu" || epilogue == "swiglu":
@@ -89,26 +89,26 @@ func columnsOf(epilogue string, rows, n, k int) int {
 
 // chooseTile picks among the tiles that every device has; small is the rows, and columns,
 // of one where there are few rows.
-func chooseTile(props limits, name string, rows, n, k, small int) product {
+func chooseTile(props deviceLimits, name string, rows, n, k, small int) productKernel {
 	if rows <= tileRows {
 		stage := 2 * small * tile * 2 // rows and weights, 64 values of each
-		stages := min(k/tile, mostStages[small], props.shared/stage)
-		return product{
+		stages := min(k/tile, maxStages[small], props.shared/stage)
+		return productKernel{
 			name: fmt.Sprintf("%s_m%d", name, small), gx: n / small, gy: runtime.CeilDiv(rows, small), block: otherThreads,
 			shared: stages * stage, stages: uint32(stages),
 		}
 	}
-	return product{
+	return productKernel{
 		name: name + "_m128", gx: n / 64, gy: runtime.CeilDiv(rows, 128), block: otherThreads, shared: largeShared, stages: largeStages,
 	}
 }
 
-// limits are what a choice depends on of a device.
-type limits struct {
+// deviceLimits are what a choice depends on of a device.
+type deviceLimits struct {
 	arch                    string
 	shared, multiprocessors int
 }
 
-func limitsFor(rt *runtime.Runtime) limits {
-	return limits{rt.Arch(), rt.Props.Shared, rt.Props.Multiprocessors}
+func limitsFor(rt *runtime.Runtime) deviceLimits {
+	return deviceLimits{rt.Arch(), rt.Props.Shared, rt.Props.Multiprocessors}
 }

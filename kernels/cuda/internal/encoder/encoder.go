@@ -41,30 +41,30 @@ func headColumns(size int) int {
 // Rows that are embedded and normed: a warp has a whole one in registers. Wide ones have kernels
 // of their own.
 const (
-	fewColumns  = 1024
-	mostColumns = 2560
+	narrowColumns = 1024
+	maxColumns    = 2560
 )
 
 // model is a model on a device. What is not set by New belongs to the device's goroutine.
 type model struct {
-	dev    *runtime.Device
-	rt     *runtime.Runtime
-	config transformer.Config
-	words  int // of the vocabulary
-	about  transformer.About
-	t      *tensors
+	dev        *runtime.Device
+	rt         *runtime.Runtime
+	config     transformer.Config
+	vocabulary int // of the vocabulary
+	about      transformer.About
+	tensors    *tensors
 
-	weights driver.Mem
-	memory  batchMemory // of a batch
-	mem     driver.Mem
-	slots   [2]slot
-	graphs  map[graphKey]driver.Graph
-	noGraph bool // the driver makes none
-	freed   bool
+	weights           driver.Mem
+	memory            batchMemory // of a batch
+	workspace         driver.Mem
+	slots             [2]slot
+	graphs            map[graphKey]driver.Graph
+	graphsUnsupported bool // the driver makes none
+	freed             bool
 
-	mu     sync.Mutex
-	closed bool
-	using  sync.WaitGroup
+	mu          sync.Mutex
+	closed      bool
+	activeCalls sync.WaitGroup
 }
 
 // New brings a model that was checked to a device.
@@ -74,24 +74,24 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 			c.HeadSize, headSizes[len(headSizes)-1])
 	}
 	for _, size := range []int{c.Hidden, c.EmbeddingSize()} {
-		if roundUp(size, tile) > mostColumns {
+		if roundUp(size, tile) > maxColumns {
 			return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values",
-				transformer.ErrConfig, size, mostColumns)
+				transformer.ErrConfig, size, maxColumns)
 		}
 	}
 	p, t := layOutWeights(&c, w)
-	m := &model{dev: d, config: c, words: len(w.Words) / c.EmbeddingSize(), t: t, graphs: map[graphKey]driver.Graph{}}
+	m := &model{dev: d, config: c, vocabulary: len(w.Words) / c.EmbeddingSize(), tensors: t, graphs: map[graphKey]driver.Graph{}}
 	m.about = transformer.About{Device: d.Info(), Precision: transformer.F16, Dim: c.Hidden}
 	if n := len(t.heads); n > 0 {
-		m.about.Dim = t.heads[n-1].out
+		m.about.Dim = t.heads[n-1].outputs
 	}
-	image, err := p.pack(ctx)
+	image, err := p.writeImage(ctx)
 	if err != nil {
 		return nil, err
 	}
 	err = d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		m.rt = rt
-		rt.Own(m)
+		rt.AddOwner(m)
 		if err = m.load(ctx, rt, o, image); err != nil {
 			rt.Drain()
 			m.Free()
@@ -106,25 +106,25 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 
 // load takes the memory and brings the weights there.
 func (m *model) load(ctx context.Context, rt *runtime.Runtime, o transformer.Options, image []byte) error {
-	tokens, err := m.batchTokens(rt, o)
+	tokens, err := m.maxBatchTokens(rt, o)
 	if err != nil {
 		return err
 	}
-	m.memory = m.roomFor(tokens)
-	m.about.Tokens, m.about.Weights, m.about.Batches = tokens, m.t.bytes, m.memory.totalBytes()
+	m.memory = m.layOutBatch(tokens)
+	m.about.Tokens, m.about.Weights, m.about.Batches = tokens, m.tensors.bytes, m.memory.totalBytes()
 	c := rt.Driver
-	if m.weights, err = c.Alloc(m.t.bytes); err != nil {
+	if m.weights, err = c.Alloc(m.tensors.bytes); err != nil {
 		return fmt.Errorf("weights: %w", err)
 	}
-	if m.mem, err = c.Alloc(m.memory.totalBytes()); err != nil {
+	if m.workspace, err = c.Alloc(m.memory.totalBytes()); err != nil {
 		return fmt.Errorf("batches: %w", err)
 	}
 	// Columns that were added to rows must be finite numbers, and stay what they are.
-	if err := c.Set(m.mem.Ptr, 0, m.mem.Bytes, rt.Stream); err != nil {
+	if err := c.Set(m.workspace.Ptr, 0, m.workspace.Bytes, rt.Stream); err != nil {
 		return err
 	}
 	for i := range m.slots {
-		if err := m.slots[i].open(c, m, i); err != nil {
+		if err := m.slots[i].allocate(c, m, i); err != nil {
 			return err
 		}
 	}
@@ -143,12 +143,12 @@ func (m *model) Free() {
 	}
 	m.graphs = nil
 	for i := range m.slots {
-		m.slots[i].freeEvents(c)
+		m.slots[i].release(c)
 	}
-	_ = c.Free(m.mem)
+	_ = c.Free(m.workspace)
 	_ = c.Free(m.weights)
-	m.mem, m.weights = driver.Mem{}, driver.Mem{}
-	m.rt.Disown(m)
+	m.workspace, m.weights = driver.Mem{}, driver.Mem{}
+	m.rt.RemoveOwner(m)
 }
 
 // About implements [transformer.Model].
@@ -159,7 +159,7 @@ func (m *model) Close() error {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	m.using.Wait()
+	m.activeCalls.Wait()
 	return m.dev.FreeOwner(m)
 }
 
@@ -170,7 +170,7 @@ func (m *model) beginCall() error {
 	if m.closed {
 		return fmt.Errorf("encoder: %w", kernels.ErrDeviceClosed)
 	}
-	m.using.Add(1)
+	m.activeCalls.Add(1)
 	return nil
 }
 
@@ -184,7 +184,7 @@ func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batc
 	if err := b.CheckKept(kept, len(dst), m.about.Dim); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, bytes: dst}, len(b.IDs)*m.about.Dim)
+	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, halvesDst: dst}, len(b.IDs)*m.about.Dim)
 }
 
 // NewVectors implements [transformer.Keeper].
@@ -201,20 +201,20 @@ func (m *model) EncodeResident(
 	ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32,
 ) error {
 	v, ok := to.(*resident.Vectors)
-	if !ok || !v.On(m.dev) || v.Dim() != m.about.Dim || first < 0 {
+	if !ok || !v.IsOn(m.dev) || v.Dim() != m.about.Dim || first < 0 {
 		return fmt.Errorf("encoder: %w: vectors of another device or model", transformer.ErrBatch)
 	}
 	if err := b.CheckKept(kept, 2*len(kept)*m.about.Dim, m.about.Dim); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, vectors: v, first: first}, len(b.IDs)*m.about.Dim)
+	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, vectors: v, firstVector: first}, len(b.IDs)*m.about.Dim)
 }
 
 // encode checks a request, which has room for so many values, and sees it through.
-func (m *model) encode(ctx context.Context, r *request, room int) error {
+func (m *model) encode(ctx context.Context, r *request, capacity int) error {
 	b := r.batch
-	r.m = m
-	if err := m.config.CheckBatch(b, room, m.about.Dim, m.words); err != nil {
+	r.model = m
+	if err := m.config.CheckBatch(b, capacity, m.about.Dim, m.vocabulary); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
 	for i := range b.Texts() { // of few tokens that a caller has asked for
@@ -231,8 +231,8 @@ func (m *model) encode(ctx context.Context, r *request, room int) error {
 	if err := m.beginCall(); err != nil {
 		return err
 	}
-	defer m.using.Done()
-	if err := runtime.Do(ctx, m.dev, []*request{r}); err != nil {
+	defer m.activeCalls.Done()
+	if err := runtime.RunRequests(ctx, m.dev, []*request{r}); err != nil {
 		return fmt.Errorf("encoder on %s: %w", m.about.Device.Name, err)
 	}
 	return nil

@@ -13,36 +13,36 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// mostPasses is how many full passes are asked of a device in one go: what else it is
+// maxPasses is how many full passes are asked of a device in one go: what else it is
 // asked for waits for them.
-const mostPasses = 4
+const maxPasses = 4
 
 // request is a call of Encode, of EncodeHalves, or of EncodeResident. Those of a kind that wait
 // at the same time share passes.
 type request struct {
 	runtime.Ticket
-	m       *model
-	batch   *transformer.Batch
-	dst     []float32
-	halves  bool
-	kept    []int32 // of halves
-	bytes   []byte
-	vectors *resident.Vectors // of EncodeResident, in place of bytes
-	first   int               // of these
-	failed  bool
+	model       *model
+	batch       *transformer.Batch
+	dst         []float32
+	halves      bool
+	kept        []int32 // of halves
+	halvesDst   []byte
+	vectors     *resident.Vectors // of EncodeResident, in place of bytes
+	firstVector int               // of these
+	failed      bool
 }
 
 // Joins implements [runtime.Request].
 func (r *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && o.m == r.m && o.halves == r.halves && o.vectors == r.vectors
+	return ok && o.model == r.model && o.halves == r.halves && o.vectors == r.vectors
 }
 
-// Size implements [runtime.Request]: in tokens.
-func (r *request) Size() int { return len(r.batch.IDs) }
+// BatchShare implements [runtime.Request]: in tokens.
+func (r *request) BatchShare() int { return len(r.batch.IDs) }
 
-// Room implements [runtime.Request].
-func (r *request) Room() int { return mostPasses * r.m.memory.tokens }
+// BatchLimit implements [runtime.Request].
+func (r *request) BatchLimit() int { return maxPasses * r.model.memory.tokens }
 
 // failWith is the end of the request.
 func (r *request) failWith(err error) {
@@ -52,12 +52,12 @@ func (r *request) failWith(err error) {
 
 // Run implements [runtime.Request].
 func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
-	w := &passQueue{m: r.m, rt: rt, limits: limitsFor(rt), halves: r.halves, vectors: r.vectors}
+	w := &passQueue{m: r.model, rt: rt, limits: limitsFor(rt), halves: r.halves, vectors: r.vectors}
 	rows := 0
 	for _, b := range batch {
 		r := b.(*request)
 		w.remaining = append(w.remaining, textRange{r: r, last: r.batch.Texts()})
-		rows = max(rows, r.first+len(r.kept))
+		rows = max(rows, r.firstVector+len(r.kept))
 	}
 	if r.vectors != nil {
 		if err := r.vectors.Grow(rows); err != nil {
@@ -89,15 +89,15 @@ func (s *textRange) keptRange() (first, last int) {
 
 // passContent is what is under way in a slot.
 type passContent struct {
-	shares      []textRange
+	ranges      []textRange
 	rows, spans int
 	kept        int // rows whose vectors come as halves
-	at          layout
+	layout      slotLayout
 }
 
 // resultBytes are what comes from the device.
 func (w *passQueue) resultBytes(l *passContent, rows int) int64 {
-	head, dim := l.at.out-l.at.bad, int64(w.m.about.Dim)
+	head, dim := l.layout.out-l.layout.bad, int64(w.m.about.Dim)
 	switch {
 	case w.vectors != nil:
 		return head
@@ -112,7 +112,7 @@ func (w *passQueue) resultBytes(l *passContent, rows int) int64 {
 type passQueue struct {
 	m         *model
 	rt        *runtime.Runtime
-	limits    limits
+	limits    deviceLimits
 	halves    bool              // kind of the requests
 	vectors   *resident.Vectors // where halves stay; nil if they come to the host
 	remaining []textRange
@@ -163,7 +163,7 @@ func (w *passQueue) nextPass() *passContent {
 		s.first = part.last
 		if n := part.rowCount(); n > 0 {
 			first, last := part.keptRange()
-			l.shares = append(l.shares, part)
+			l.ranges = append(l.ranges, part)
 			l.rows += n
 			l.kept += last - first
 		}
@@ -185,13 +185,13 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 		rows = roundUp(rows, graphRows)
 	}
 	w.makeSpans(l, rows, graph)
-	l.spans, l.at = len(w.spans), m.layoutFor(rows, len(w.spans), l.kept)
+	l.spans, l.layout = len(w.spans), m.newSlotLayout(rows, len(w.spans), l.kept)
 	w.writeInput(s.in.Data, l, rows)
-	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, at: l.at, slot: s.at}
-	p.outs = w.halvesTargets(l, p.slotPtr(l.at.out))
+	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, layout: l.layout, slot: s.ptr}
+	p.outs = w.halvesTargets(l, p.slotPtr(l.layout.out))
 	work := func() error {
 		p.err = nil
-		if err := c.ToDevice(s.at, s.in.Data[:l.at.out], rt.Stream); err != nil {
+		if err := c.ToDevice(s.ptr, s.in.Data[:l.layout.out], rt.Stream); err != nil {
 			return err
 		}
 		return p.run()
@@ -204,7 +204,7 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 			if err := work(); err != nil {
 				return err
 			}
-			return c.ToHost(out, s.at.Add(l.at.bad), rt.Stream)
+			return c.ToHost(out, s.ptr.Add(l.layout.bad), rt.Stream)
 		})
 		if err != nil {
 			return err
@@ -220,7 +220,7 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 	if err := c.Wait(rt.Copies, s.computed); err != nil {
 		return err
 	}
-	if err := c.ToHost(out, s.at.Add(l.at.bad), rt.Copies); err != nil {
+	if err := c.ToHost(out, s.ptr.Add(l.layout.bad), rt.Copies); err != nil {
 		return err
 	}
 	if err := c.Record(s.copied, rt.Copies); err != nil {
@@ -236,9 +236,9 @@ func (w *passQueue) halvesTargets(l *passContent, slot driver.Ptr) (outs []halve
 		return []halvesOut{{n: l.kept, to: slot}}
 	}
 	from := 0
-	for _, s := range l.shares {
+	for _, s := range l.ranges {
 		first, last := s.keptRange()
-		outs = append(outs, halvesOut{from, last - first, w.vectors.At(s.r.first + first)})
+		outs = append(outs, halvesOut{from, last - first, w.vectors.RowPtr(s.r.firstVector + first)})
 		from += last - first
 	}
 	return outs
@@ -248,7 +248,7 @@ func (w *passQueue) halvesTargets(l *passContent, slot driver.Ptr) (outs []halve
 // one of rows that are no text's, and repetitions, which compute the same twice.
 func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 	w.spans = w.spans[:0]
-	for _, s := range l.shares {
+	for _, s := range l.ranges {
 		b := s.r.batch
 		for i := s.first; i < s.last; i++ {
 			n := b.Length(i)
@@ -273,8 +273,8 @@ func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 
 // writeInput writes what a pass is given.
 func (w *passQueue) writeInput(host []byte, l *passContent, rows int) {
-	ids, positions := valuesAt[int32](host, l.at.ids, rows), valuesAt[uint32](host, l.at.positions, rows)
-	for _, s := range l.shares {
+	ids, positions := valuesAt[int32](host, l.layout.ids, rows), valuesAt[uint32](host, l.layout.positions, rows)
+	for _, s := range l.ranges {
 		b := s.r.batch
 		copy(ids[s.row:], b.IDs[b.Offsets[s.first]:b.Offsets[s.last]])
 		row := s.row
@@ -287,15 +287,15 @@ func (w *passQueue) writeInput(host []byte, l *passContent, rows int) {
 	}
 	clear(ids[l.rows:])
 	clear(positions[l.rows:])
-	kept := valuesAt[uint32](host, l.at.kept, l.kept)[:0]
-	for _, s := range l.shares {
+	kept := valuesAt[uint32](host, l.layout.kept, l.kept)[:0]
+	for _, s := range l.ranges {
 		first, last := s.keptRange()
 		for _, id := range s.r.kept[first:last] {
 			kept = append(kept, uint32(s.row+int(id)-s.r.batch.Offsets[s.first]))
 		}
 	}
-	copy(valuesAt[encoderSpan](host, l.at.spans, len(w.spans)), w.spans)
-	valuesAt[uint32](host, l.at.bad, 1)[0] = math.MaxUint32
+	copy(valuesAt[encoderSpan](host, l.layout.spans, len(w.spans)), w.spans)
+	valuesAt[uint32](host, l.layout.bad, 1)[0] = math.MaxUint32
 }
 
 // finishSlot waits until the vectors of a slot are here, and gives them to whom they belong.
@@ -309,21 +309,21 @@ func (w *passQueue) finishSlot(i int) error {
 		return err
 	}
 	dim := w.m.about.Dim
-	out := s.out.Data[l.at.out-l.at.bad:]
+	out := s.out.Data[l.layout.out-l.layout.bad:]
 	bad := valuesAt[uint32](s.out.Data, 0, 1)[0]
 	halves := 0 // of the shares before
-	for _, part := range l.shares {
+	for _, part := range l.ranges {
 		b := part.r.batch
 		first, last := part.keptRange()
-		at := 2 * dim * halves
+		begin := 2 * dim * halves
 		halves += last - first
 		lo, n := b.Offsets[part.first], part.rowCount()
 		// Of several bad rows only the first is known: what comes after it is computed again,
 		// without the text that it is of.
-		switch in := int64(bad) - int64(part.row); {
-		case bad >= uint32(l.rows) || in >= int64(n):
-		case in >= 0:
-			part.r.failWith(fmt.Errorf("token %d of the batch: %w", lo+int(in), transformer.ErrNotFinite))
+		switch badRow := int64(bad) - int64(part.row); {
+		case bad >= uint32(l.rows) || badRow >= int64(n):
+		case badRow >= 0:
+			part.r.failWith(fmt.Errorf("token %d of the batch: %w", lo+int(badRow), transformer.ErrNotFinite))
 			continue
 		default:
 			w.remaining = append(w.remaining, part)
@@ -333,10 +333,10 @@ func (w *passQueue) finishSlot(i int) error {
 			continue
 		}
 		if w.halves {
-			runtime.CopyWide(part.r.bytes[2*dim*first:2*dim*last], out[at:at+2*dim*(last-first)])
+			runtime.CopyParallel(part.r.halvesDst[2*dim*first:2*dim*last], out[begin:begin+2*dim*(last-first)])
 			continue
 		}
-		runtime.CopyWide(runtime.Bytes(part.r.dst[lo*dim:(lo+n)*dim]), out[4*part.row*dim:4*(part.row+n)*dim])
+		runtime.CopyParallel(runtime.Bytes(part.r.dst[lo*dim:(lo+n)*dim]), out[4*part.row*dim:4*(part.row+n)*dim])
 	}
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 // encoder encodes tokens by centroids on the device: those of prepared, and the scales
 // of a codec.
 type encoder struct {
-	*prepared
+	*preparedCentroids
 	codec                   *kernels.Codec
 	unit                    bool
 	rowBytes                int
 	dimScale, centroidScale driver.Mem
-	slots                   [2]slot // of EncodeResident
+	slots                   [2]outputSlot // of EncodeResident
 }
 
 // PrepareEncoder uploads a codec; see [kernels.EncoderPreparer].
@@ -29,14 +29,14 @@ func (b *builder) PrepareEncoder(
 	if err != nil {
 		return nil, nil, err
 	}
-	p, ok := backend.(*prepared)
+	p, ok := backend.(*preparedCentroids)
 	if !ok || !c.Codebook.Uniform() {
 		release()
 		return nil, nil, b.wrapError(errors.New("only levels that are equally spaced, around centroids, are encoded on it"))
 	}
-	e := &encoder{prepared: p, codec: c, unit: unit, rowBytes: c.RowBytes()}
+	e := &encoder{preparedCentroids: p, codec: c, unit: unit, rowBytes: c.RowBytes()}
 	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		rt.Own(e)
+		rt.AddOwner(e)
 		err := e.uploadScales()
 		for i := range e.slots {
 			if err == nil {
@@ -86,21 +86,21 @@ func (e *encoder) Free() {
 		e.slots[i].freeEvents(e.rt)
 	}
 	e.dimScale, e.centroidScale = driver.Mem{}, driver.Mem{}
-	e.rt.Disown(e)
+	e.rt.RemoveOwner(e)
 }
 
 // EncodeTokens is that of [kernels.TokenEncoder].
 func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x []float32) error {
 	n := len(dst.Codes)
 	var requests []*request
-	for i := range parallel.Blocks(n, mostRows) {
-		lo, hi := parallel.Block(i, n, mostRows)
+	for i := range parallel.Blocks(n, maxRows) {
+		lo, hi := parallel.Block(i, n, maxRows)
 		requests = append(requests, &request{
-			with: e.prepared, encoder: e, x: x[lo*e.dim : hi*e.dim], codes: dst.Codes[lo:hi],
+			centroids: e.preparedCentroids, encoder: e, vectors: x[lo*e.dim : hi*e.dim], codes: dst.Codes[lo:hi],
 			tokens: e.tokensBetween(dst, lo, hi),
 		})
 	}
-	if err := runtime.Do(ctx, e.dev, requests); err != nil {
+	if err := runtime.RunRequests(ctx, e.dev, requests); err != nil {
 		return e.wrapError(err)
 	}
 	return nil
@@ -148,8 +148,8 @@ func (e *encoder) encode(l *layout) error {
 	w := &e.rt.Work
 	rows, pitch := blockRows(e.dim)
 	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim, &encodeParams{
-		x: l.rows, codes: w.Out.At(l.at + l.codes), centroids: e.exact.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
-		residuals: w.Out.At(l.at + l.residuals), factors: w.Out.At(l.at + l.factors), errors: w.Out.At(l.at + l.errors),
+		x: l.rows, codes: w.Out.At(l.outOffset + l.codes), centroids: e.centroids.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
+		residuals: w.Out.At(l.outOffset + l.residuals), factors: w.Out.At(l.outOffset + l.factors), errors: w.Out.At(l.outOffset + l.errors),
 		step: e.codec.Codebook.Step, factorMax: e.codec.FactorMax,
 		n: uint32(l.n), k: uint32(e.k), dim: uint32(e.dim), rows: uint32(rows), nbits: uint32(e.codec.Codebook.Nbits), rowBytes: uint32(e.rowBytes),
 	})

@@ -19,18 +19,18 @@ var errNoCentroid = errors.New("a vector that an encoder left there has no neare
 // Holds is that of [kernels.ResidentBuilder].
 func (b *builder) Holds(v kernels.ResidentVectors) bool {
 	r, ok := v.(*resident.Vectors)
-	return ok && r.On(b.dev)
+	return ok && r.IsOn(b.dev)
 }
 
-// place has the rows of k-means where these are resident vectors: only their numbers and scales are made
+// residentSource has the rows of k-means where these are resident vectors: only their numbers and scales are made
 // for them.
-type place struct {
+type residentSource struct {
 	rows    *keptRows
 	vectors *resident.Vectors
 	unit    bool
 	// In the memory of the rows: numbers, the factor of each, squared lengths.
-	numbers, by, squares int64
-	done                 driver.Event // of the last Nearest
+	numbers, factors, squaredNorms int64
+	done                           driver.Event // of the last Nearest
 }
 
 // KeepResident is that of [kernels.ResidentBuilder].
@@ -38,21 +38,21 @@ func (b *builder) KeepResident(
 	ctx context.Context, v kernels.ResidentVectors, numbers []uint32, unit bool,
 ) (kernels.ResidentRows, error) {
 	vectors, ok := v.(*resident.Vectors)
-	if !ok || !vectors.On(b.dev) || len(numbers) > math.MaxUint32 {
+	if !ok || !vectors.IsOn(b.dev) || len(numbers) > math.MaxUint32 {
 		return nil, b.wrapError(fmt.Errorf("%w: %d vectors of another device", kernels.ErrShape, len(numbers)))
 	}
 	k := &keptRows{builder: b, rows: numbers, dim: vectors.Dim()}
-	k.place = &place{rows: k, vectors: vectors, unit: unit}
+	k.residents = &residentSource{rows: k, vectors: vectors, unit: unit}
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		k.rt = rt
 		var a runtime.Arena
 		n := int64(len(numbers))
-		k.place.numbers, k.place.by, k.place.squares = a.Take(4*n), a.Take(8*n), a.Take(8*n)
+		k.residents.numbers, k.residents.factors, k.residents.squaredNorms = a.Append(4*n), a.Append(8*n), a.Append(8*n)
 		if k.mem, err = rt.Driver.Alloc(max(a.Size, 1)); err != nil {
 			return err
 		}
-		rt.Own(k)
-		k.place.done, err = rt.Driver.NewSleepingEvent()
+		rt.AddOwner(k)
+		k.residents.done, err = rt.Driver.NewSleepingEvent()
 		return err
 	})
 	for i := range parallel.Blocks(len(numbers), 1<<20) {
@@ -61,7 +61,7 @@ func (b *builder) KeepResident(
 		}
 		lo, hi := parallel.Block(i, len(numbers), 1<<20)
 		err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-			err := k.place.upload(lo, hi)
+			err := k.residents.upload(lo, hi)
 			if err != nil {
 				rt.Drain()
 			}
@@ -76,7 +76,7 @@ func (b *builder) KeepResident(
 }
 
 // upload copies the numbers from lo to hi, and finds the factors of their vectors.
-func (p *place) upload(lo, hi int) error {
+func (p *residentSource) upload(lo, hi int) error {
 	k := p.rows
 	for _, r := range k.rows[lo:hi] {
 		if int(r) >= p.vectors.Len() {
@@ -87,11 +87,11 @@ func (p *place) upload(lo, hi int) error {
 	if err := w.Reserve(4*int64(hi-lo), 0, 0, 0); err != nil {
 		return err
 	}
-	n := runtime.CopyWide(w.HostIn, runtime.Bytes(k.rows[lo:hi]))
+	n := runtime.CopyParallel(w.HostIn, runtime.Bytes(k.rows[lo:hi]))
 	if err := k.rt.Driver.ToDevice(k.mem.At(p.numbers+4*int64(lo)), w.HostIn[:n], k.rt.Stream); err != nil {
 		return err
 	}
-	err := p.scaleRows(scaleParams{by: k.mem.At(p.by + 8*int64(lo)), squares: k.mem.At(p.squares + 8*int64(lo))}, lo, hi-lo)
+	err := p.scaleRows(scaleParams{by: k.mem.At(p.factors + 8*int64(lo)), squares: k.mem.At(p.squaredNorms + 8*int64(lo))}, lo, hi-lo)
 	if err != nil {
 		return err
 	}
@@ -99,8 +99,8 @@ func (p *place) upload(lo, hi int) error {
 }
 
 // scaleRows launches the kernel that makes n rows of the vectors, from one on.
-func (p *place) scaleRows(a scaleParams, first, n int) error {
-	if a.in = p.vectors.At(0); a.in == 0 {
+func (p *residentSource) scaleRows(a scaleParams, first, n int) error {
+	if a.in = p.vectors.RowPtr(0); a.in == 0 {
 		return kernels.ErrDeviceClosed
 	}
 	a.numbers = p.numberPtr(first)
@@ -111,7 +111,7 @@ func (p *place) scaleRows(a scaleParams, first, n int) error {
 type residentRows struct{ *keptRows }
 
 // waitForStream waits until Stream is done, as long as it takes.
-func (p *place) waitForStream() error {
+func (p *residentSource) waitForStream() error {
 	c := p.rows.rt.Driver
 	if err := c.Record(p.done, p.rows.rt.Stream); err != nil {
 		return err
@@ -120,7 +120,9 @@ func (p *place) waitForStream() error {
 }
 
 // numberPtr is where the numbers are from one on.
-func (p *place) numberPtr(first int) driver.Ptr { return p.rows.mem.At(p.numbers + 4*int64(first)) }
+func (p *residentSource) numberPtr(first int) driver.Ptr {
+	return p.rows.mem.At(p.numbers + 4*int64(first))
+}
 
 // Squares is that of [kernels.ResidentRows].
 func (k residentRows) Squares(ctx context.Context, dst []float64) error {
@@ -135,13 +137,13 @@ func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 				return err
 			}
 			host := rt.Work.HostOut[:bytes]
-			if err := rt.Driver.ToHost(host, k.mem.At(k.place.squares+8*int64(lo)), rt.Stream); err != nil {
+			if err := rt.Driver.ToHost(host, k.mem.At(k.residents.squaredNorms+8*int64(lo)), rt.Stream); err != nil {
 				return err
 			}
 			if err := rt.Sync(); err != nil {
 				return err
 			}
-			runtime.CopyWide(runtime.Bytes(dst[lo:hi]), host)
+			runtime.CopyParallel(runtime.Bytes(dst[lo:hi]), host)
 			return nil
 		})
 		if err != nil {
@@ -155,23 +157,23 @@ func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 // asks for any more.
 func (k residentRows) Sums(ctx context.Context, dst []float32, order []uint32, starts []int) error {
 	defer k.releaseCentroids()
-	return k.cluster(ctx, "cluster_sums", dst, order, starts)
+	return k.reduceByCentroid(ctx, "cluster_sums", dst, order, starts)
 }
 
-// slot is a place for results that leave the device while the other one is filled.
-type slot struct{ computed, copied driver.Event }
+// outputSlot is a place for results that leave the device while the other one is filled.
+type outputSlot struct{ computed, copied driver.Event }
 
-func (s *slot) createEvents(rt *runtime.Runtime) (err error) {
+func (s *outputSlot) createEvents(rt *runtime.Runtime) (err error) {
 	if s.computed, err = rt.Driver.NewEvent(false); err == nil {
 		s.copied, err = rt.Driver.NewSleepingEvent()
 	}
 	return err
 }
 
-func (s *slot) freeEvents(rt *runtime.Runtime) {
+func (s *outputSlot) freeEvents(rt *runtime.Runtime) {
 	_ = rt.Driver.FreeEvent(s.computed)
 	_ = rt.Driver.FreeEvent(s.copied)
-	*s = slot{}
+	*s = outputSlot{}
 }
 
 // EncodeResident is that of [kernels.ResidentEncoder].
@@ -179,7 +181,7 @@ func (e *encoder) EncodeResident(
 	ctx context.Context, dst kernels.EncodedTokens, v kernels.ResidentVectors, first int,
 ) error {
 	vectors, ok := v.(*resident.Vectors)
-	if !ok || !vectors.On(e.dev) || vectors.Dim() != e.dim || first < 0 || first+len(dst.Codes) > v.Len() {
+	if !ok || !vectors.IsOn(e.dev) || vectors.Dim() != e.dim || first < 0 || first+len(dst.Codes) > v.Len() {
 		return e.wrapError(fmt.Errorf("%w: vectors that are not there", kernels.ErrShape))
 	}
 	err := e.dev.Call(ctx, func(rt *runtime.Runtime) error {
@@ -198,22 +200,22 @@ func (e *encoder) EncodeResident(
 // encodeResident encodes on the device's goroutine. While a block is computed, the one before
 // leaves the device.
 func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens, v *resident.Vectors, first int) error {
-	if e.exact.Ptr == 0 || v.At(0) == 0 {
+	if e.centroids.Ptr == 0 || v.RowPtr(0) == 0 {
 		return kernels.ErrDeviceClosed
 	}
 	n := len(dst.Codes)
-	most := e.layout(min(n, mostRows), e, true)
-	w, blocks := &e.rt.Work, parallel.Blocks(n, mostRows)
-	if err := w.Reserve(0, 2*most.out.Size, most.scratch.Size, 0); err != nil {
+	largest := e.layout(min(n, maxRows), e, true)
+	w, blocks := &e.rt.Work, parallel.Blocks(n, maxRows)
+	if err := w.Reserve(0, 2*largest.out.Size, largest.scratch.Size, 0); err != nil {
 		return err
 	}
-	var under [2]layout
+	var layouts [2]layout
 	for i := range blocks + 1 {
 		if i < blocks {
-			lo, hi := parallel.Block(i, n, mostRows)
+			lo, hi := parallel.Block(i, n, maxRows)
 			l := e.layout(hi-lo, e, true)
-			l.at, l.rows, l.halves = int64(i%2)*most.out.Size, w.Scratch.At(l.x), v.At(first+lo)
-			under[i%2] = l
+			l.outOffset, l.rows, l.halves = int64(i%2)*largest.out.Size, w.Scratch.At(l.vectors), v.RowPtr(first+lo)
+			layouts[i%2] = l
 			if err := e.launchBlock(&l, &e.slots[i%2]); err != nil {
 				return err
 			}
@@ -224,9 +226,9 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 		if err := e.rt.Driver.SyncEvent(e.slots[(i-1)%2].copied); err != nil {
 			return err
 		}
-		lo, hi := parallel.Block(i-1, n, mostRows)
-		l := &under[(i-1)%2]
-		l.answer(&request{codes: dst.Codes[lo:hi], tokens: e.tokensBetween(dst, lo, hi)}, w.HostOut[l.at:], 0)
+		lo, hi := parallel.Block(i-1, n, maxRows)
+		l := &layouts[(i-1)%2]
+		l.copyResults(&request{codes: dst.Codes[lo:hi], tokens: e.tokensBetween(dst, lo, hi)}, w.HostOut[l.outOffset:], 0)
 		for _, code := range dst.Codes[lo:hi] {
 			if int64(code) >= int64(e.k) {
 				return errNoCentroid
@@ -240,7 +242,7 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 }
 
 // launchBlock gives the device a block of vectors.
-func (e *encoder) launchBlock(l *layout, s *slot) error {
+func (e *encoder) launchBlock(l *layout, s *outputSlot) error {
 	rt := e.rt
 	if err := launchScale(rt, scaleParams{in: l.halves, x: l.rows}, l.n, e.dim, true, e.unit); err != nil {
 		return err
@@ -257,7 +259,7 @@ func (e *encoder) launchBlock(l *layout, s *slot) error {
 	if err := rt.Driver.Wait(rt.Copies, s.computed); err != nil {
 		return err
 	}
-	if err := rt.Driver.ToHost(rt.Work.HostOut[l.at:l.at+l.out.Size], rt.Work.Out.At(l.at), rt.Copies); err != nil {
+	if err := rt.Driver.ToHost(rt.Work.HostOut[l.outOffset:l.outOffset+l.out.Size], rt.Work.Out.At(l.outOffset), rt.Copies); err != nil {
 		return err
 	}
 	return rt.Driver.Record(s.copied, rt.Copies)

@@ -25,7 +25,7 @@ type Vectors struct {
 	dim   int
 	mem   driver.Mem
 	limit int64 // bytes that they may take: half of the memory that was free at first
-	n     atomic.Int64
+	count atomic.Int64
 	freed bool
 }
 
@@ -38,7 +38,7 @@ func New(ctx context.Context, d *runtime.Device, dim int) (*Vectors, error) {
 			return err
 		}
 		v.rt, v.limit = rt, int64(free/2)
-		rt.Own(v)
+		rt.AddOwner(v)
 		return nil
 	})
 	if err != nil {
@@ -55,15 +55,15 @@ func (v *Vectors) wrapError(err error) error {
 func (v *Vectors) Dim() int { return v.dim }
 
 // Len implements [kernels.ResidentVectors], for all.
-func (v *Vectors) Len() int { return int(v.n.Load()) }
+func (v *Vectors) Len() int { return int(v.count.Load()) }
 
-// On reports whether they lie on a device, for all.
-func (v *Vectors) On(d *runtime.Device) bool { return v.dev == d }
+// IsOn reports whether they lie on a device, for all.
+func (v *Vectors) IsOn(d *runtime.Device) bool { return v.dev == d }
 
-// At is the address of a vector, which moves when they grow.
-func (v *Vectors) At(row int) driver.Ptr { return v.mem.At(v.bytesFor(row)) }
+// RowPtr is the address of a vector, which moves when they grow.
+func (v *Vectors) RowPtr(row int) driver.Ptr { return v.mem.At(v.byteSize(row)) }
 
-func (v *Vectors) bytesFor(rows int) int64 { return 2 * int64(rows) * int64(v.dim) }
+func (v *Vectors) byteSize(rows int) int64 { return 2 * int64(rows) * int64(v.dim) }
 
 // Grow makes room for the vectors before a row, and counts them. What Stream was given before is
 // done then. Errors wrap [kernels.ErrDeviceMemory].
@@ -71,20 +71,20 @@ func (v *Vectors) Grow(rows int) error {
 	if v.freed {
 		return kernels.ErrDeviceClosed
 	}
-	if need := v.bytesFor(rows); need > v.mem.Bytes {
+	if need := v.byteSize(rows); need > v.mem.Bytes {
 		if need > v.limit {
 			return fmt.Errorf("%w: %d bytes of vectors, of which there may be %d", driver.ErrOutOfMemory, need, v.limit)
 		}
-		if err := v.moveTo(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
+		if err := v.reallocate(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
 			return err
 		}
 	}
-	v.n.Store(max(v.n.Load(), int64(rows)))
+	v.count.Store(max(v.count.Load(), int64(rows)))
 	return nil
 }
 
-// moveTo takes other memory for them.
-func (v *Vectors) moveTo(bytes int64) error {
+// reallocate takes other memory for them.
+func (v *Vectors) reallocate(bytes int64) error {
 	c := v.rt.Driver
 	mem, err := c.Alloc(bytes)
 	if err != nil {
@@ -104,15 +104,15 @@ func (v *Vectors) moveTo(bytes int64) error {
 	return nil
 }
 
-// readRows is how many vectors are read at a time.
-const readRows = 1 << 16
+// rowsPerRead is how many vectors are read at a time.
+const rowsPerRead = 1 << 16
 
 // Read implements [kernels.ResidentVectors], for all.
 func (v *Vectors) Read(ctx context.Context, dst []byte, numbers []uint32) error {
-	size := int(v.bytesFor(1))
-	for i := range parallel.Blocks(len(numbers), readRows) {
-		lo, hi := parallel.Block(i, len(numbers), readRows)
-		err := v.dev.Call(ctx, func(rt *runtime.Runtime) error { return v.read(dst[lo*size:hi*size], numbers[lo:hi]) })
+	size := int(v.byteSize(1))
+	for i := range parallel.Blocks(len(numbers), rowsPerRead) {
+		lo, hi := parallel.Block(i, len(numbers), rowsPerRead)
+		err := v.dev.Call(ctx, func(rt *runtime.Runtime) error { return v.readRows(dst[lo*size:hi*size], numbers[lo:hi]) })
 		if err != nil {
 			return v.wrapError(err)
 		}
@@ -125,7 +125,7 @@ type gatherParams struct {
 	n, rowBytes      uint32
 }
 
-func (v *Vectors) read(dst []byte, numbers []uint32) error {
+func (v *Vectors) readRows(dst []byte, numbers []uint32) error {
 	if v.freed || v.mem.Ptr == 0 {
 		return kernels.ErrDeviceClosed
 	}
@@ -142,7 +142,7 @@ func (v *Vectors) read(dst []byte, numbers []uint32) error {
 	err := c.ToDevice(w.In.Ptr, w.HostIn[:bytes], st)
 	if err == nil {
 		err = runtime.Launch(v.rt, "gather_rows", runtime.CeilDiv(len(numbers), 8), 1, 1, 256, 0, &gatherParams{
-			in: v.mem.Ptr, numbers: w.In.Ptr, out: w.Out.Ptr, n: uint32(len(numbers)), rowBytes: uint32(v.bytesFor(1)),
+			in: v.mem.Ptr, numbers: w.In.Ptr, out: w.Out.Ptr, n: uint32(len(numbers)), rowBytes: uint32(v.byteSize(1)),
 		})
 	}
 	if err == nil {
@@ -155,7 +155,7 @@ func (v *Vectors) read(dst []byte, numbers []uint32) error {
 	if err := v.rt.Sync(); err != nil {
 		return err
 	}
-	runtime.CopyWide(dst, w.HostOut[:len(dst)])
+	runtime.CopyParallel(dst, w.HostOut[:len(dst)])
 	return nil
 }
 
@@ -170,5 +170,5 @@ func (v *Vectors) Free() {
 	v.freed = true
 	_ = v.rt.Driver.Free(v.mem)
 	v.mem = driver.Mem{}
-	v.rt.Disown(v)
+	v.rt.RemoveOwner(v)
 }

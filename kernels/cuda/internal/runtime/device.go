@@ -37,14 +37,14 @@ const Kind = "cuda"
 type Device struct {
 	info kernels.DeviceInfo
 
-	mu     sync.Mutex
-	wake   sync.Cond
-	queue  []Request
-	closed bool
-	lost   error // what ended the context, or a panic; set by the goroutine
-	done   chan struct{}
+	mu      sync.Mutex
+	wake    sync.Cond
+	queue   []Request
+	closed  bool
+	failure error // what ended the context, or a panic; set by the goroutine
+	done    chan struct{}
 
-	asking      atomic.Int64 // requests that are waited for
+	waiters     atomic.Int64 // requests that are waited for
 	hasRequests atomic.Bool  // something has come since the goroutine last looked
 
 	live atomic.Pointer[driver.Resources]
@@ -76,7 +76,7 @@ func Open(ctx context.Context, api *driver.API, props driver.Info, modules fs.FS
 		return nil, err
 	}
 	ready := make(chan error)
-	go d.serve(ready, func() error { return d.rt.open(api, props, modules) })
+	go d.serveRequests(ready, func() error { return d.rt.open(api, props, modules) })
 	if err := <-ready; err != nil {
 		<-d.done
 		return nil, err
@@ -103,11 +103,11 @@ func (d *Device) Close() error {
 	return nil
 }
 
-func (d *Device) serve(ready chan<- error, start func() error) {
+func (d *Device) serveRequests(ready chan<- error, start func() error) {
 	defer close(d.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := guarded(start)
+	err := recoverPanic(start)
 	if err != nil {
 		d.freeAll()
 	}
@@ -117,14 +117,14 @@ func (d *Device) serve(ready chan<- error, start func() error) {
 	}
 	for {
 		d.mu.Lock()
-		for awake := true; len(d.queue) == 0 && !d.closed; awake = false {
-			d.waitForRequest(awake)
+		for spin := true; len(d.queue) == 0 && !d.closed; spin = false {
+			d.waitForRequest(spin)
 		}
 		if d.closed {
-			rest := d.queue
+			unanswered := d.queue
 			d.queue = nil
 			d.mu.Unlock()
-			for _, r := range rest {
+			for _, r := range unanswered {
 				r.ticket().answer(kernels.ErrDeviceClosed)
 			}
 			d.freeAll()
@@ -132,7 +132,7 @@ func (d *Device) serve(ready chan<- error, start func() error) {
 		}
 		batch := d.takeRequests()
 		d.mu.Unlock()
-		d.answer(batch)
+		d.answerBatch(batch)
 	}
 }
 
@@ -141,34 +141,34 @@ func (d *Device) serve(ready chan<- error, start func() error) {
 // alone stays awake for as long as such a search takes, and the device's goroutine,
 // after an answer, for as long as the next question takes to come.
 const (
-	awakeProcessors = 4
-	askAwake        = 300 * time.Microsecond
-	restAwake       = 300 * time.Microsecond
+	spinProcessors = 4
+	callerSpin     = 300 * time.Microsecond
+	idleSpin       = 300 * time.Microsecond
 )
 
-func mayStayAwake() bool { return parallel.Processors() >= awakeProcessors }
+func canSpin() bool { return parallel.Processors() >= spinProcessors }
 
 // waitForRequest waits until something comes, first awake if asked to. The caller holds mu,
 // and looks again afterwards.
-func (d *Device) waitForRequest(awake bool) {
-	if !awake || !mayStayAwake() {
+func (d *Device) waitForRequest(spin bool) {
+	if !spin || !canSpin() {
 		d.wake.Wait()
 		return
 	}
 	d.hasRequests.Store(false)
 	d.mu.Unlock()
-	for until := time.Now().Add(restAwake); !d.hasRequests.Load() && time.Now().Before(until); {
+	for until := time.Now().Add(idleSpin); !d.hasRequests.Load() && time.Now().Before(until); {
 	}
 	d.mu.Lock()
 }
 
-// answer carries out requests that were taken together.
-func (d *Device) answer(batch []Request) {
+// answerBatch carries out requests that were taken together.
+func (d *Device) answerBatch(batch []Request) {
 	kept := batch[:0]
 	for _, r := range batch {
 		err := r.ticket().ctx.Err()
 		if err == nil {
-			err = d.lost
+			err = d.failure
 		}
 		if err != nil {
 			r.ticket().answer(err)
@@ -179,11 +179,11 @@ func (d *Device) answer(batch []Request) {
 	if len(kept) == 0 {
 		return
 	}
-	err := guarded(func() error { return kept[0].Run(&d.rt, kept) })
+	err := recoverPanic(func() error { return kept[0].Run(&d.rt, kept) })
 	for _, r := range kept {
 		if r.ticket().Fail(err); endsDevice(r.ticket().err) {
 			d.mu.Lock()
-			d.lost = r.ticket().err
+			d.failure = r.ticket().err
 			d.mu.Unlock()
 		}
 	}
@@ -211,7 +211,7 @@ func (d *Device) freeAll() {
 	if d.rt.Driver == nil {
 		return
 	}
-	_ = guarded(d.rt.freeMemory)
+	_ = recoverPanic(d.rt.freeMemory)
 	d.countLive()
 	_ = d.rt.Driver.Close()
 }

@@ -69,32 +69,32 @@ func readImage(modules fs.FS, name string) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// archOf is the architecture in the name of an image.
-func archOf(name string) string {
-	_, rest, _ := strings.Cut(name, "_")
-	arch, _, _ := strings.Cut(rest, ".")
+// archFromName is the architecture in the name of an image.
+func archFromName(name string) string {
+	_, suffix, _ := strings.Cut(name, "_")
+	arch, _, _ := strings.Cut(suffix, ".")
 	return arch
 }
 
 // rankImage orders images by how well they fit a module and a capability: −1 not at
 // all.
 func rankImage(name, module string, capability int) int {
-	rest, ok := strings.CutPrefix(name, module+"_")
+	suffix, ok := strings.CutPrefix(name, module+"_")
 	if !ok {
 		return -1
 	}
-	arch, kind, _ := strings.Cut(rest, ".")
-	number, exact := strings.CutSuffix(arch, "a")
+	arch, kind, _ := strings.Cut(suffix, ".")
+	number, archSpecific := strings.CutSuffix(arch, "a")
 	n, err := strconv.Atoi(number)
 	if err != nil || n > capability {
 		return -1
 	}
 	switch {
-	case kind == "cubin.gz" && exact && n == capability:
+	case kind == "cubin.gz" && archSpecific && n == capability:
 		return 10000
-	case kind == "cubin.gz" && !exact && n/10 == capability/10:
+	case kind == "cubin.gz" && !archSpecific && n/10 == capability/10:
 		return 1000 + n
-	case kind == "ptx.gz" && !exact:
+	case kind == "ptx.gz" && !archSpecific:
 		return n
 	}
 	return -1

@@ -18,8 +18,8 @@ type Request interface {
 	// Size is the request's share of what bounds a batch, and Room how much of it
 	// there is for a batch that begins with this request. Both are in a unit of
 	// the family's own, such as groups of query tokens in the workspace.
-	Size() int
-	Room() int
+	BatchShare() int
+	BatchLimit() int
 	// Run answers a batch that begins with this request. It returns when the
 	// device has nothing more to do for it, after an error as well. The error is
 	// that of all requests which have none of their own.
@@ -56,11 +56,11 @@ func (t *Ticket) answer(err error) {
 	close(t.done)
 }
 
-// Do asks for requests, in one go so that they can be taken together, and
+// RunRequests asks for requests, in one go so that they can be taken together, and
 // returns when every one has been answered, or its context ended before it was
 // begun. Memory that requests refer to is not used afterwards. The error is that
 // of the first request that has one.
-func Do[R Request](ctx context.Context, d *Device, requests []R) error {
+func RunRequests[R Request](ctx context.Context, d *Device, requests []R) error {
 	if len(requests) == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func Do[R Request](ctx context.Context, d *Device, requests []R) error {
 
 // Call runs fn on the device's goroutine.
 func (d *Device) Call(ctx context.Context, fn func(rt *Runtime) error) error {
-	return Do(ctx, d, []*call{{fn: fn}})
+	return RunRequests(ctx, d, []*call{{fn: fn}})
 }
 
 // call is a request that shares nothing.
@@ -88,8 +88,8 @@ type call struct {
 }
 
 func (*call) Joins(Request) bool                   { return false }
-func (*call) Size() int                            { return 0 }
-func (*call) Room() int                            { return 0 }
+func (*call) BatchShare() int                      { return 0 }
+func (*call) BatchLimit() int                      { return 0 }
 func (c *call) Run(rt *Runtime, _ []Request) error { return c.fn(rt) }
 
 func enqueue[R Request](ctx context.Context, d *Device, requests []R) error {
@@ -98,8 +98,8 @@ func enqueue[R Request](ctx context.Context, d *Device, requests []R) error {
 	if d.closed {
 		return kernels.ErrDeviceClosed
 	}
-	if d.lost != nil {
-		return d.lost
+	if d.failure != nil {
+		return d.failure
 	}
 	now := time.Now()
 	for _, r := range requests {
@@ -115,10 +115,10 @@ func enqueue[R Request](ctx context.Context, d *Device, requests []R) error {
 // was begun.
 func (d *Device) waitForAnswer(r Request) error {
 	t := r.ticket()
-	if d.asking.Add(1) == 1 && mayStayAwake() {
+	if d.waiters.Add(1) == 1 && canSpin() {
 		t.spinForAnswer()
 	}
-	defer d.asking.Add(-1)
+	defer d.waiters.Add(-1)
 	select {
 	case <-t.done:
 		return t.err
@@ -139,7 +139,7 @@ func (d *Device) waitForAnswer(r Request) error {
 
 // spinForAnswer waits awake for the answer, or the end of the context, for a while.
 func (t *Ticket) spinForAnswer() {
-	for until := time.Now().Add(askAwake); time.Now().Before(until); {
+	for until := time.Now().Add(callerSpin); time.Now().Before(until); {
 		select {
 		case <-t.done:
 			return
@@ -156,12 +156,12 @@ func (d *Device) takeRequests() []Request {
 	first := d.queue[0]
 	d.queue = d.queue[1:]
 	batch := []Request{first}
-	size, room := first.Size(), first.Room()
+	size, room := first.BatchShare(), first.BatchLimit()
 	kept := d.queue[:0]
 	for _, r := range d.queue {
-		if first.Joins(r) && size+r.Size() <= room {
+		if first.Joins(r) && size+r.BatchShare() <= room {
 			batch = append(batch, r)
-			size += r.Size()
+			size += r.BatchShare()
 		} else {
 			kept = append(kept, r)
 		}

@@ -25,7 +25,7 @@ type Runtime struct {
 	// Copies is beside Stream: what waits for an event of the other.
 	Copies  driver.Stream
 	staging staging
-	points  []driver.Event
+	events  []driver.Event
 	kernels kernelSet
 	owners  map[Owner]bool
 }
@@ -37,8 +37,8 @@ type Owner interface {
 	Free()
 }
 
-// Own makes an owner known, so that it is freed with the device.
-func (rt *Runtime) Own(o Owner) { rt.owners[o] = true }
+// AddOwner makes an owner known, so that it is freed with the device.
+func (rt *Runtime) AddOwner(o Owner) { rt.owners[o] = true }
 
 // FreeOwner has an owner freed on the device's goroutine. A device that is closed or lost,
 // or that a panic has ended, has freed it or will.
@@ -53,9 +53,9 @@ func (d *Device) FreeOwner(o Owner) error {
 	return err
 }
 
-// Disown forgets an owner, which has nothing more. With the last one goes the
+// RemoveOwner forgets an owner, which has nothing more. With the last one goes the
 // memory that batches and uploads share.
-func (rt *Runtime) Disown(o Owner) {
+func (rt *Runtime) RemoveOwner(o Owner) {
 	delete(rt.owners, o)
 	if len(rt.owners) == 0 {
 		rt.Work.Release()
@@ -63,24 +63,24 @@ func (rt *Runtime) Disown(o Owner) {
 	}
 }
 
-// Mark puts a point, a small number, after what Stream has been given so far.
-func (rt *Runtime) Mark(point int) error {
-	for len(rt.points) <= point {
+// RecordPoint puts a point, a small number, after what Stream has been given so far.
+func (rt *Runtime) RecordPoint(point int) error {
+	for len(rt.events) <= point {
 		e, err := rt.Driver.NewEvent(true)
 		if err != nil {
 			return err
 		}
-		rt.points = append(rt.points, e)
+		rt.events = append(rt.events, e)
 	}
-	return rt.Driver.Record(rt.points[point], rt.Stream)
+	return rt.Driver.Record(rt.events[point], rt.Stream)
 }
 
-// SyncMark waits until the device has come to a point that was marked.
-func (rt *Runtime) SyncMark(point int) error { return rt.Driver.SyncEvent(rt.points[point]) }
+// SyncPoint waits until the device has come to a point that was marked.
+func (rt *Runtime) SyncPoint(point int) error { return rt.Driver.SyncEvent(rt.events[point]) }
 
 // Elapsed is the time between two points that the device has passed.
 func (rt *Runtime) Elapsed(from, to int) (time.Duration, error) {
-	ms, err := rt.Driver.Elapsed(rt.points[from], rt.points[to])
+	ms, err := rt.Driver.Elapsed(rt.events[from], rt.events[to])
 	return time.Duration(ms * 1e6), err
 }
 
@@ -128,8 +128,8 @@ func Borrow(api *driver.API, props driver.Info, modules fs.FS, family string) (*
 	return rt, nil
 }
 
-// GiveBack unloads the code of a borrowed runtime, and gives the context back, which is current.
-func (rt *Runtime) GiveBack() error {
+// CloseBorrowed unloads the code of a borrowed runtime, and gives the context back, which is current.
+func (rt *Runtime) CloseBorrowed() error {
 	return errors.Join(rt.kernels.unload(rt.Driver), rt.Driver.Close())
 }
 
@@ -140,7 +140,7 @@ func (rt *Runtime) freeMemory() error {
 	}
 	rt.staging.freeBuffers(rt.Driver)
 	rt.Work.Release()
-	for _, e := range rt.points {
+	for _, e := range rt.events {
 		_ = rt.Driver.FreeEvent(e)
 	}
 	_ = rt.Driver.FreeStream(rt.Copies)
@@ -149,8 +149,8 @@ func (rt *Runtime) freeMemory() error {
 	return nil
 }
 
-// guarded calls fn and makes an error of a panic.
-func guarded(fn func() error) (err error) {
+// recoverPanic calls fn and makes an error of a panic.
+func recoverPanic(fn func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -169,8 +169,8 @@ type Arena struct{ Size int64 }
 // ArenaAlign is what arrays on the device are aligned to, in bytes.
 const ArenaAlign = 256
 
-// Take gives the offset of the next array.
-func (a *Arena) Take(bytes int64) (offset int64) {
+// Append gives the offset of the next array.
+func (a *Arena) Append(bytes int64) (offset int64) {
 	offset = a.Size
 	a.Size += CeilDiv(bytes, ArenaAlign) * ArenaAlign
 	return offset
@@ -179,8 +179,8 @@ func (a *Arena) Take(bytes int64) (offset int64) {
 // CeilDiv is a/b, rounded up.
 func CeilDiv[T int | int64 | uint32 | uint64](a, b T) T { return (a + b - 1) / b }
 
-// Above is a little more than v, for what rounding took from a bound.
-func Above(v float32) float32 { return math.Nextafter32(v*(1+1e-5), float32(math.Inf(1))) }
+// RoundUp is a little more than v, for what rounding took from a bound.
+func RoundUp(v float32) float32 { return math.Nextafter32(v*(1+1e-5), float32(math.Inf(1))) }
 
 // Bytes is the memory of s, numbers or structs of numbers, as the device wants it:
 // both are little-endian.
@@ -189,9 +189,9 @@ func Bytes[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), int(unsafe.Sizeof(zero))*len(s))
 }
 
-// CopyWide is copy by several goroutines, which one is too slow for. Where src is of a
+// CopyParallel is copy by several goroutines, which one is too slow for. Where src is of a
 // mapped file that was cut short it panics (debug.SetPanicOnFault).
-func CopyWide(dst, src []byte) int64 {
+func CopyParallel(dst, src []byte) int64 {
 	const block = 1 << 20
 	n := parallel.Blocks(len(src), block)
 	_ = parallel.Do(context.Background(), n, parallel.Threads(0, n/4), func(i int) error {

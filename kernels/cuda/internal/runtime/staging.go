@@ -9,10 +9,10 @@ import (
 // staging brings pieces of a large upload to the device, one being copied while
 // the one before it is worked on.
 type staging struct {
-	host        [2]driver.HostMem
-	raw         [2]driver.Mem
-	ready, used [2]driver.Event
-	slot        int
+	host             [2]driver.HostMem
+	device           [2]driver.Mem
+	copied, released [2]driver.Event
+	next             int
 }
 
 // Staged is a piece on its way.
@@ -25,13 +25,13 @@ type Staged struct {
 func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 	a, c := &rt.staging, rt.Driver
 	for i := range a.host {
-		if a.ready[i] == (driver.Event{}) {
-			if a.ready[i], err = c.NewEvent(false); err != nil {
+		if a.copied[i] == (driver.Event{}) {
+			if a.copied[i], err = c.NewEvent(false); err != nil {
 				return err
 			}
 		}
-		if a.used[i] == (driver.Event{}) {
-			if a.used[i], err = c.NewEvent(false); err != nil {
+		if a.released[i] == (driver.Event{}) {
+			if a.released[i], err = c.NewEvent(false); err != nil {
 				return err
 			}
 		}
@@ -42,10 +42,10 @@ func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 				return fmt.Errorf("staging: %w", err)
 			}
 		}
-		if a.raw[i].Bytes < bytes {
-			_ = c.Free(a.raw[i])
-			a.raw[i] = driver.Mem{}
-			if a.raw[i], err = c.Alloc(bytes); err != nil {
+		if a.device[i].Bytes < bytes {
+			_ = c.Free(a.device[i])
+			a.device[i] = driver.Mem{}
+			if a.device[i], err = c.Alloc(bytes); err != nil {
 				return fmt.Errorf("staging: %w", err)
 			}
 		}
@@ -60,40 +60,40 @@ func (rt *Runtime) Stage(bytes int64, fill func(host []byte) error) (Staged, err
 	if err := rt.ReserveStaging(bytes); err != nil {
 		return Staged{}, err
 	}
-	i := a.slot
-	a.slot ^= 1
-	st := Staged{slot: i, Raw: a.raw[i].Ptr}
+	i := a.next
+	a.next ^= 1
+	st := Staged{slot: i, Raw: a.device[i].Ptr}
 	host := a.host[i].Data[:bytes]
-	if err := c.SyncEvent(a.ready[i]); err != nil { // the copy before last has left the host's memory
+	if err := c.SyncEvent(a.copied[i]); err != nil { // the copy before last has left the host's memory
 		return st, err
 	}
 	if err := fill(host); err != nil {
 		return st, err
 	}
-	if err := c.Wait(rt.Copies, a.used[i]); err != nil {
+	if err := c.Wait(rt.Copies, a.released[i]); err != nil {
 		return st, err
 	}
 	if err := c.ToDevice(st.Raw, host, rt.Copies); err != nil {
 		return st, err
 	}
-	if err := c.Record(a.ready[i], rt.Copies); err != nil {
+	if err := c.Record(a.copied[i], rt.Copies); err != nil {
 		return st, err
 	}
-	return st, c.Wait(rt.Stream, a.ready[i])
+	return st, c.Wait(rt.Stream, a.copied[i])
 }
 
 // Unstage lets the memory of a piece be used again, after what Stream has been
 // given so far.
 func (rt *Runtime) Unstage(st Staged) error {
-	return rt.Driver.Record(rt.staging.used[st.slot], rt.Stream)
+	return rt.Driver.Record(rt.staging.released[st.slot], rt.Stream)
 }
 
 func (a *staging) freeBuffers(c *driver.Context) {
 	for i := range a.host {
 		_ = c.HostFree(a.host[i])
-		_ = c.Free(a.raw[i])
-		_ = c.FreeEvent(a.ready[i])
-		_ = c.FreeEvent(a.used[i])
+		_ = c.Free(a.device[i])
+		_ = c.FreeEvent(a.copied[i])
+		_ = c.FreeEvent(a.released[i])
 	}
 	*a = staging{}
 }

@@ -65,10 +65,10 @@ func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
 	return nil
 }
 
-// AtHostIn and AtHostOut are the addresses of bytes of HostIn and HostOut for the
+// HostInPtr and AtHostOut are the addresses of bytes of HostIn and HostOut for the
 // device, which has page-locked memory at the addresses of the host.
-func (w *Workspace) AtHostIn(offset int64) driver.Ptr  { return hostPtr(w.HostIn, offset) }
-func (w *Workspace) AtHostOut(offset int64) driver.Ptr { return hostPtr(w.HostOut, offset) }
+func (w *Workspace) HostInPtr(offset int64) driver.Ptr  { return hostPtr(w.HostIn, offset) }
+func (w *Workspace) HostOutPtr(offset int64) driver.Ptr { return hostPtr(w.HostOut, offset) }
 
 func hostPtr(b []byte, offset int64) driver.Ptr {
 	return driver.Ptr(uintptr(unsafe.Pointer(&b[offset])))

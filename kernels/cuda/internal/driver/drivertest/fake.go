@@ -26,25 +26,25 @@ type Fake struct {
 	// Fail, where set, is asked before each call what it is to return.
 	Fail func(op string) driver.Result
 
-	mu      sync.Mutex
-	next    uintptr
-	blocks  []block // by address
-	used    int64
-	host    map[unsafe.Pointer][]byte
-	handles map[uintptr]string
-	funcs   map[uintptr]string
-	current map[int]driver.ContextHandle // of threads
-	relaxed map[int]bool                 // threads that a capture does not restrict
-	faults  []string
-	drawing map[driver.StreamHandle]*[]func() driver.Result // streams that are captured
-	graphs  map[uintptr][]func() driver.Result
-	calls   map[string]int
+	mu              sync.Mutex
+	nextAddress     uintptr
+	allocations     []allocation // by address
+	used            int64
+	hostMemory      map[unsafe.Pointer][]byte
+	handles         map[uintptr]string
+	functionNames   map[uintptr]string
+	currentContexts map[int]driver.ContextHandle // of threads
+	relaxedThreads  map[int]bool                 // threads that a capture does not restrict
+	faults          []string
+	captures        map[driver.StreamHandle]*[]func() driver.Result // streams that are captured
+	graphs          map[uintptr][]func() driver.Result
+	calls           map[string]int
 }
 
-type block struct {
-	at   uintptr
-	data []byte
-	free func()
+type allocation struct {
+	address uintptr
+	data    []byte
+	free    func()
 }
 
 // Faults lists what a real driver would have crashed on.
@@ -54,11 +54,11 @@ func (f *Fake) Faults() []string {
 	return append([]string(nil), f.faults...)
 }
 
-// Out counts what was given out and not taken back.
-func (f *Fake) Out() (n int, bytes int64) {
+// Outstanding counts what was given out and not taken back.
+func (f *Fake) Outstanding() (n int, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.blocks) + len(f.host) + len(f.handles), f.used
+	return len(f.allocations) + len(f.hostMemory) + len(f.handles), f.used
 }
 
 func (f *Fake) reportFault(format string, args ...any) driver.Result {
@@ -91,17 +91,17 @@ func Slice[T any](f *Fake, p driver.Ptr, n int) []T {
 }
 
 func (f *Fake) findMemory(p driver.Ptr, n int64) []byte {
-	for at, b := range f.host { // the device has it where the host has it
+	for at, b := range f.hostMemory { // the device has it where the host has it
 		if lo := int64(uintptr(p)) - int64(uintptr(at)); lo >= 0 && lo+n <= int64(len(b)) {
 			return b[lo : lo+n]
 		}
 	}
-	i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at > uintptr(p) }) - 1
+	i := sort.Search(len(f.allocations), func(i int) bool { return f.allocations[i].address > uintptr(p) }) - 1
 	if i < 0 {
 		return nil
 	}
-	b := f.blocks[i]
-	lo := int64(uintptr(p) - b.at)
+	b := f.allocations[i]
+	lo := int64(uintptr(p) - b.address)
 	if lo+n > int64(len(b.data)) {
 		return nil
 	}
@@ -113,13 +113,13 @@ func (f *Fake) findMemory(p driver.Ptr, n int64) []byte {
 func (f *Fake) enterCall(op string, context bool) driver.Result {
 	f.mu.Lock()
 	if f.calls == nil {
-		f.calls, f.current, f.handles = map[string]int{}, map[int]driver.ContextHandle{}, map[uintptr]string{}
-		f.relaxed = map[int]bool{}
-		f.host, f.funcs, f.next = map[unsafe.Pointer][]byte{}, map[uintptr]string{}, 1<<32
-		f.drawing, f.graphs = map[driver.StreamHandle]*[]func() driver.Result{}, map[uintptr][]func() driver.Result{}
+		f.calls, f.currentContexts, f.handles = map[string]int{}, map[int]driver.ContextHandle{}, map[uintptr]string{}
+		f.relaxedThreads = map[int]bool{}
+		f.hostMemory, f.functionNames, f.nextAddress = map[unsafe.Pointer][]byte{}, map[uintptr]string{}, 1<<32
+		f.captures, f.graphs = map[driver.StreamHandle]*[]func() driver.Result{}, map[uintptr][]func() driver.Result{}
 	}
 	f.calls[op]++
-	if context && f.current[thread()] == 0 {
+	if context && f.currentContexts[threadID()] == 0 {
 		f.faults = append(f.faults, op+" without a context")
 		return driver.InvalidContext
 	}
@@ -130,12 +130,12 @@ func (f *Fake) enterCall(op string, context bool) driver.Result {
 }
 
 func (f *Fake) newHandle(what string) uintptr {
-	f.next += 256
-	f.handles[f.next] = what
-	return f.next
+	f.nextAddress += 256
+	f.handles[f.nextAddress] = what
+	return f.nextAddress
 }
 
-func (f *Fake) dropHandle(h uintptr, what string) driver.Result {
+func (f *Fake) removeHandle(h uintptr, what string) driver.Result {
 	if f.handles[h] != what {
 		return f.reportFault("%s %#x does not exist", what, h)
 	}
@@ -184,7 +184,7 @@ func (f *Fake) API() *driver.API {
 			return f.runCall("cuDeviceGetPCIBusId", false, func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
 		},
 		DeviceTotalMem: func(n *uint64, dev driver.DeviceHandle) driver.Result {
-			return f.runCall("cuDeviceTotalMem", false, func() driver.Result { *n = uint64(f.memory()); return driver.Success })
+			return f.runCall("cuDeviceTotalMem", false, func() driver.Result { *n = uint64(f.memoryLimit()); return driver.Success })
 		},
 		DeviceAttribute: func(v *int32, a driver.Attribute, dev driver.DeviceHandle) driver.Result {
 			return f.runCall("cuDeviceGetAttribute", false, func() driver.Result {
@@ -223,31 +223,31 @@ func (f *Fake) API() *driver.API {
 		},
 		CtxSetCurrent: func(ctx driver.ContextHandle) driver.Result {
 			return f.runCall("cuCtxSetCurrent", false, func() driver.Result {
-				f.current[thread()] = ctx
+				f.currentContexts[threadID()] = ctx
 				return driver.Success
 			})
 		},
 		CtxGetCurrent: func(ctx *driver.ContextHandle) driver.Result {
 			return f.runCall("cuCtxGetCurrent", false, func() driver.Result {
-				*ctx = f.current[thread()]
+				*ctx = f.currentContexts[threadID()]
 				return driver.Success
 			})
 		},
 		MemInfo: func(free, total *uint64) driver.Result {
 			return f.runCall("cuMemGetInfo", true, func() driver.Result {
-				*free, *total = uint64(f.memory()-f.used), uint64(f.memory())
+				*free, *total = uint64(f.memoryLimit()-f.used), uint64(f.memoryLimit())
 				return driver.Success
 			})
 		},
 	}
-	f.modules(api)
-	f.memoryCalls(api)
+	f.addModuleCalls(api)
+	f.addMemoryCalls(api)
 	f.addOrderCalls(api)
-	f.graphCalls(api)
+	f.addGraphCalls(api)
 	return api
 }
 
-func (f *Fake) memory() int64 {
+func (f *Fake) memoryLimit() int64 {
 	if f.Memory == 0 {
 		return 1 << 30
 	}

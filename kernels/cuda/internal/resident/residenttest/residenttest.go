@@ -30,13 +30,13 @@ func Gather(f *drivertest.Fake, l *driver.Launch) {
 	}
 }
 
-// Put writes halves, as an encoder does: from first on.
-func Put(ctx context.Context, d *runtime.Device, v *resident.Vectors, first int, halves []byte) error {
+// WriteHalves writes halves, as an encoder does: from first on.
+func WriteHalves(ctx context.Context, d *runtime.Device, v *resident.Vectors, first int, halves []byte) error {
 	return d.Call(ctx, func(rt *runtime.Runtime) error {
 		if err := v.Grow(first + len(halves)/(2*v.Dim())); err != nil {
 			return err
 		}
-		if err := rt.Driver.ToDevice(v.At(first), halves, rt.Stream); err != nil {
+		if err := rt.Driver.ToDevice(v.RowPtr(first), halves, rt.Stream); err != nil {
 			return err
 		}
 		return rt.Sync()

@@ -84,12 +84,12 @@ func openFake(t testing.TB, f *drivertest.Fake, modules fs.FS) *runtime.Device {
 // RequireNothingOut demands that all that was given out was taken back. The
 // device, nil if there is none, is closed.
 func RequireNothingOut(t testing.TB, f *drivertest.Fake, d *runtime.Device) {
-	n, bytes := f.Out()
+	n, bytes := f.Outstanding()
 	require.Zero(t, n, "handles and allocations")
 	require.Zero(t, bytes)
 	require.Empty(t, f.Faults())
 	if d != nil {
-		require.True(t, d.Live().Zero(), "%+v", d.Live())
+		require.True(t, d.Live().IsZero(), "%+v", d.Live())
 	}
 }
 
@@ -144,7 +144,7 @@ func OpenGPU(t testing.TB) *runtime.Device {
 	require.NoError(t, err, "in the folder of the package, with the device code in ../../module")
 	t.Cleanup(func() {
 		require.NoError(t, d.Close())
-		require.True(t, d.Live().Zero(), "%+v", d.Live())
+		require.True(t, d.Live().IsZero(), "%+v", d.Live())
 	})
 	return d
 }
