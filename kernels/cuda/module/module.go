@@ -1,5 +1,5 @@
-// Package module has the compiled device code of the families of kernels, which src/build.sh
-// makes. A program has that of the families that it names.
+// Package module embeds the compiled device code of the families of kernels, which src/build.sh
+// builds. The linker keeps only the families that a program refers to.
 package module
 
 import (
@@ -20,7 +20,7 @@ var (
 	Encoder embed.FS // text encoders
 )
 
-// Families are the files of several families as one folder.
+// Families presents the files of several families as one folder.
 type Families []embed.FS
 
 // Open implements [fs.FS].

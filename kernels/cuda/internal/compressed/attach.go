@@ -61,7 +61,9 @@ type attachment struct {
 }
 
 // Attach uploads an index; see [kernels.Device].
-func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions) (kernels.Attachment, error) {
+func Attach(
+	ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions,
+) (kernels.Attachment, error) {
 	a, err := attach(ctx, d, c, o, pieceBytes, false)
 	if err != nil {
 		return nil, err
@@ -71,8 +73,15 @@ func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 
 // attach is Attach with pieces of some size, streaming even what would fit if
 // asked to.
-func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool) (*attachment, error) {
-	a := &attachment{dev: d, pieceBytes: piece, alwaysStream: stream, scanBound: o.Bound}
+func attach(
+	ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool,
+) (*attachment, error) {
+	a := &attachment{
+		dev:          d,
+		pieceBytes:   piece,
+		alwaysStream: stream,
+		scanBound:    o.Bound,
+	}
 	err := d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		a.rt = rt
 		rt.AddOwner(a)

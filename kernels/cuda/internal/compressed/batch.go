@@ -86,7 +86,14 @@ type target struct {
 // newBatch is a batch of searches of one attachment.
 func newBatch(rt *runtime.Runtime, requests []*request) *batch {
 	a, worst := requests[0].attachment, requests[0].attachment.scanBound == kernels.Worst
-	b := &batch{rt: rt, attachment: a, shape: a.shape, requests: requests, queries: len(requests), groupBegin: []uint32{0}}
+	b := &batch{
+		rt:         rt,
+		attachment: a,
+		shape:      a.shape,
+		requests:   requests,
+		queries:    len(requests),
+		groupBegin: []uint32{0},
+	}
 	for _, t := range requests {
 		b.groups += t.groups
 		b.maxGroups = max(b.maxGroups, t.groups)
@@ -302,10 +309,27 @@ type replayKey struct {
 func (b *batch) replayKey(t target, size int64) replayKey {
 	w := &b.rt.Work
 	return replayKey{
-		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, target: t, groups: b.groups, k: b.k, capacity: b.capacity, probes: b.requests[0].query.Probes, keep: b.keptDocs(t.docs),
-		slack: b.slack, deviations: b.deviations, words: t.packed.words.Ptr, codec: b.attachment.codec.Ptr,
-		memIn: w.In, memOut: w.Out, scratch: w.Scratch, zero: w.Zeroed,
-		hostIn: unsafe.SliceData(w.HostIn), hostOut: unsafe.SliceData(w.HostOut),
+		in:         b.in,
+		out:        b.out,
+		tmp:        b.tmp,
+		zeroed:     b.zeroed,
+		size:       size,
+		target:     t,
+		groups:     b.groups,
+		k:          b.k,
+		capacity:   b.capacity,
+		probes:     b.requests[0].query.Probes,
+		keep:       b.keptDocs(t.docs),
+		slack:      b.slack,
+		deviations: b.deviations,
+		words:      t.packed.words.Ptr,
+		codec:      b.attachment.codec.Ptr,
+		memIn:      w.In,
+		memOut:     w.Out,
+		scratch:    w.Scratch,
+		zero:       w.Zeroed,
+		hostIn:     unsafe.SliceData(w.HostIn),
+		hostOut:    unsafe.SliceData(w.HostOut),
 	}
 }
 

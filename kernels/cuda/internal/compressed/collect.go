@@ -132,7 +132,15 @@ type request struct {
 }
 
 func newRequest(a *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, capacity int, slack float32) *request {
-	t := &request{attachment: a, corpus: c, query: q, groups: groups, slack: slack, docs: documentCount(c), lineage: c.Lineage()}
+	t := &request{
+		attachment: a,
+		corpus:     c,
+		query:      q,
+		groups:     groups,
+		slack:      slack,
+		docs:       documentCount(c),
+		lineage:    c.Lineage(),
+	}
 	t.capacity = max(min(capacity, t.docs), 1)
 	t.live, _ = c.LiveSet()
 	return t
@@ -151,7 +159,8 @@ func (t *request) countAlike() {
 // one and the same filter or list, and as many probes.
 func (t *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && sameSlice(t.live, o.live) &&
+	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && sameSlice(t.live,
+		o.live) &&
 		t.query.Probes == o.query.Probes && t.query.Keep == o.query.Keep && t.query.K <= maxTopK && o.query.K <= maxTopK &&
 		sameSlice(t.query.Docs, o.query.Docs) && sameSlice(t.query.Allowed, o.query.Allowed)
 }

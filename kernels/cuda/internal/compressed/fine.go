@@ -53,13 +53,26 @@ func (b *batch) fineBlocksPerQuery() int {
 func (b *batch) fineScores(p *packed, withCoarse bool) error {
 	s, a := b.shape, b.attachment
 	args := &fineParams{
-		words: p.words.Ptr, rows: p.rows.Ptr, firstTile: p.firstTile.Ptr,
-		centroids: a.codecArray(a.arrays.centroids), table: a.codecArray(a.arrays.fineTable), centroidRatio: a.codecArray(a.arrays.ratio),
-		parts: b.scratchPtr(b.tmp.parts), unit: b.scratchPtr(b.tmp.unit), groupBegin: b.groupBeginPtr(),
-		ids: b.outputPtr(b.out.ids), found: b.outputPtr(b.out.found), part: b.scratchPtr(b.tmp.fineParts),
-		count: b.rt.Work.Zeroed.At(b.zeroed), scores: b.outputPtr(b.out.fine), clock: b.clockAt(clockPicked),
-		factorMax: s.factorMax / s.maxCentroidScale, aMax: s.maxCentroidScale,
-		capacity: uint32(b.capacity), laneWords: uint32(s.lanes), maxGroups: uint32(b.maxGroups),
+		words:         p.words.Ptr,
+		rows:          p.rows.Ptr,
+		firstTile:     p.firstTile.Ptr,
+		centroids:     a.codecArray(a.arrays.centroids),
+		table:         a.codecArray(a.arrays.fineTable),
+		centroidRatio: a.codecArray(a.arrays.ratio),
+		parts:         b.scratchPtr(b.tmp.parts),
+		unit:          b.scratchPtr(b.tmp.unit),
+		groupBegin:    b.groupBeginPtr(),
+		ids:           b.outputPtr(b.out.ids),
+		found:         b.outputPtr(b.out.found),
+		part:          b.scratchPtr(b.tmp.fineParts),
+		count:         b.rt.Work.Zeroed.At(b.zeroed),
+		scores:        b.outputPtr(b.out.fine),
+		clock:         b.clockAt(clockPicked),
+		factorMax:     s.factorMax / s.maxCentroidScale,
+		aMax:          s.maxCentroidScale,
+		capacity:      uint32(b.capacity),
+		laneWords:     uint32(s.lanes),
+		maxGroups:     uint32(b.maxGroups),
 	}
 	if b.direct {
 		args.out, args.host, args.outWords = b.outputPtr(0), b.rt.Work.HostOutPtr(0), uint32(b.out.coarse/16)
@@ -76,5 +89,6 @@ func (b *batch) fineScores(p *packed, withCoarse bool) error {
 	if b.rt.Arch() == halfArch {
 		shared += fineAhead
 	}
-	return launchChained(b, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineBlocksPerQuery(), b.queries, b.blocksPerDocument(), fineThreads, shared, args)
+	return launchChained(b, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineBlocksPerQuery(), b.queries,
+		b.blocksPerDocument(), fineThreads, shared, args)
 }

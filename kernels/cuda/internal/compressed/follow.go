@@ -17,7 +17,9 @@ import (
 // return it. Where a document of the snapshot is not here, as in one that is
 // older than what was uploaded, or most of what is here is gone, everything is
 // uploaded anew.
-func (a *attachment) ensureResident(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) (err error) {
+func (a *attachment) ensureResident(
+	ctx context.Context, c kernels.Corpus, progress func(done, total int64),
+) (err error) {
 	if a.freed {
 		return kernels.ErrDeviceClosed
 	}
@@ -132,7 +134,8 @@ func (a *attachment) measureTiles(c kernels.Corpus) error {
 			a.tokens += n
 			tile := uint64(a.firstTile[len(a.firstTile)-1]) + uint64(runtime.CeilDiv(n, tileTokens))
 			if tile > 1<<32-1-spareTiles || len(a.firstTile) > maxDocs {
-				return fmt.Errorf("%w: more than %d tokens or %d documents", driver.ErrUnsupported, uint64(1)<<32*tileTokens, maxDocs)
+				return fmt.Errorf("%w: more than %d tokens or %d documents", driver.ErrUnsupported,
+					uint64(1)<<32*tileTokens, maxDocs)
 			}
 			a.firstTile = append(a.firstTile, uint32(tile))
 		}
@@ -143,7 +146,9 @@ func (a *attachment) measureTiles(c kernels.Corpus) error {
 // extendResident makes the resident arrays large enough and uploads the documents that
 // are not in them. Where arrays are too small, what they hold is copied on the
 // device if both fit, else uploaded again.
-func (a *attachment) extendResident(ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64)) error {
+func (a *attachment) extendResident(
+	ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64),
+) error {
 	dev, st := a.rt.Driver, a.rt.Stream
 	docs, tiles := a.docsAndTiles()
 	if a.resident != nil && a.resident.tileCap >= tiles && a.resident.docCap >= docs {

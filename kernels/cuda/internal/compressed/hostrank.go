@@ -62,7 +62,8 @@ func (b *batch) fetchScores(t target, query int) ([]float32, error) {
 		if g == b.groupBegin[query]+1 {
 			row = make([]float32, t.docs)
 		}
-		if err := b.rt.Driver.ToHost(runtime.Bytes(row), b.scratchPtr(b.tmp.scores+4*int64(g)*t.docs), b.rt.Stream); err != nil {
+		if err := b.rt.Driver.ToHost(runtime.Bytes(row), b.scratchPtr(b.tmp.scores+4*int64(g)*t.docs),
+			b.rt.Stream); err != nil {
 			return nil, err
 		}
 		if err := b.rt.Sync(); err != nil {
@@ -157,5 +158,6 @@ func (l *candidateList) keepCandidates() {
 		slices.Sort(low)
 		l.threshold = low[len(low)-l.wanted]
 	}
-	l.candidates = slices.DeleteFunc(l.candidates, func(e candidate) bool { return !(e.score+e.error+l.bound.fine >= l.threshold) })
+	l.candidates = slices.DeleteFunc(l.candidates,
+		func(e candidate) bool { return !(e.score+e.error+l.bound.fine >= l.threshold) })
 }

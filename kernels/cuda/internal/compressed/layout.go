@@ -136,7 +136,8 @@ const warpTiles, scanWaves = 256, 16
 func (b *batch) scanBlocks(t target, k scanKernel) (int, error) {
 	n, err := b.rt.FillingBlocks(k.name, k.threads, k.shared)
 	warps := k.threads / 32
-	worthwhile := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
+	worthwhile := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))),
+		runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
 	return max(min(n, worthwhile, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 
@@ -175,16 +176,18 @@ func (b *batch) sendInput(size int64) error {
 func (b *batch) writeInput(t *target) (size int64, err error) {
 	s, w := b.shape, &b.rt.Work
 	host := w.HostIn
-	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
-		g, t := int64(b.groupBegin[i]), b.requests[i]
-		writeQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim, t.groups)
-		if dst := host[b.in.alike+4*g*columns:]; t.alikeShape == s {
-			copy(dst, t.alike)
-		} else {
-			s.writeAlike(dst, t.query.Vectors, t.groups)
-		}
-		return nil
-	})
+	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16),
+		func(i int) error { // fewer do not pay
+			g, t := int64(b.groupBegin[i]), b.requests[i]
+			writeQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim,
+				t.groups)
+			if dst := host[b.in.alike+4*g*columns:]; t.alikeShape == s {
+				copy(dst, t.alike)
+			} else {
+				s.writeAlike(dst, t.query.Vectors, t.groups)
+			}
+			return nil
+		})
 	copy(host[b.in.groupBegin:], runtime.Bytes(b.groupBegin))
 	size = b.in.docs
 	first := b.requests[0]
@@ -262,7 +265,8 @@ func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 	var buffer [2 * columns]float32
 	counts, units := buffer[:0:columns], buffer[columns:columns]
 	for i := range n {
-		counts, units = append(counts, 0), append(units, 1/max(s.largestCoefficient(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
+		counts, units = append(counts, 0), append(units,
+			1/max(s.largestCoefficient(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
 	}
 	counter.Count(counts, s.dim, alikeChance, func(i, j int) alike.Code {
 		x := max(vectors[i*s.dim+j], -vectors[i*s.dim+j]) * units[i]

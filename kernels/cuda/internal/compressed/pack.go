@@ -80,18 +80,31 @@ func (a *attachment) packPiece(st stagedPiece, p *piece, dst *packed) error {
 	}
 	if p.tiles > 0 {
 		err := runtime.Launch(a.rt, "pack", int(runtime.CeilDiv(p.tiles, 8)), 1, 1, 256, 0, &packParams{
-			codes: st.Raw.Add(st.offsets.codes), factors: st.Raw.Add(st.offsets.factors), residuals: st.Raw.Add(st.offsets.residuals),
-			offsets: st.Raw.Add(st.offsets.offsets), firstTile: st.Raw.Add(st.offsets.firstTile), centroidScale: a.codecArray(a.arrays.ratio),
-			words: dst.words.Ptr, rows: dst.rows.Ptr, tileDoc: dst.tileDoc.Ptr, docMax: dst.docMax.Ptr, codeList: dst.codes.Ptr,
-			docs: uint32(p.docs), docBase: uint32(dst.docs), tiles: uint32(p.tiles),
-			codeBytes: uint32(s.codeBytes), rowBytes: uint32(s.rowBytes), laneWords: uint32(s.lanes),
-			plainMax: uint32(int64FromBool(s.mode > halfMode)),
+			codes:         st.Raw.Add(st.offsets.codes),
+			factors:       st.Raw.Add(st.offsets.factors),
+			residuals:     st.Raw.Add(st.offsets.residuals),
+			offsets:       st.Raw.Add(st.offsets.offsets),
+			firstTile:     st.Raw.Add(st.offsets.firstTile),
+			centroidScale: a.codecArray(a.arrays.ratio),
+			words:         dst.words.Ptr,
+			rows:          dst.rows.Ptr,
+			tileDoc:       dst.tileDoc.Ptr,
+			docMax:        dst.docMax.Ptr,
+			codeList:      dst.codes.Ptr,
+			docs:          uint32(p.docs),
+			docBase:       uint32(dst.docs),
+			tiles:         uint32(p.tiles),
+			codeBytes:     uint32(s.codeBytes),
+			rowBytes:      uint32(s.rowBytes),
+			laneWords:     uint32(s.lanes),
+			plainMax:      uint32(int64FromBool(s.mode > halfMode)),
 		})
 		if err != nil {
 			return err
 		}
 	}
-	err := a.rt.Driver.OnDevice(dst.firstTile.At(4*dst.docs), st.Raw.Add(st.offsets.firstTile), 4*(p.docs+1), a.rt.Stream)
+	err := a.rt.Driver.OnDevice(dst.firstTile.At(4*dst.docs), st.Raw.Add(st.offsets.firstTile), 4*(p.docs+1),
+		a.rt.Stream)
 	if err != nil {
 		return err
 	}

@@ -73,9 +73,13 @@ type stageLayout struct {
 func (s *shape) stageLayout(docs, tokens int64) stageLayout {
 	var a runtime.Arena
 	return stageLayout{
-		offsets: a.Append(4 * (docs + 1)), firstTile: a.Append(4 * (docs + 1)), ids: a.Append(4 * docs),
-		codes: a.Append(tokens * int64(s.codeBytes)), factors: a.Append(2 * tokens), residuals: a.Append(tokens * int64(s.rowBytes)),
-		size: a.Size,
+		offsets:   a.Append(4 * (docs + 1)),
+		firstTile: a.Append(4 * (docs + 1)),
+		ids:       a.Append(4 * docs),
+		codes:     a.Append(tokens * int64(s.codeBytes)),
+		factors:   a.Append(2 * tokens),
+		residuals: a.Append(tokens * int64(s.rowBytes)),
+		size:      a.Size,
 	}
 }
 
@@ -248,10 +252,24 @@ func (b *batch) pickCandidates(t target) error {
 		return nil
 	}
 	p := &pickParams{
-		scores: b.scratchPtr(b.tmp.scores), groupBegin: b.groupBeginPtr(), ids: t.ids, nDev: t.listLenPtr, allowed: t.allowed,
-		docMax: t.packed.docMax.Ptr, bound: b.scratchPtr(b.tmp.bound), outIDs: b.outputPtr(b.out.ids), outScores: b.outputPtr(b.out.coarse),
-		found: b.outputPtr(b.out.found), stride: uint64(t.docs), n: uint32(t.docs), k: uint32(b.k), capacity: uint32(b.capacity),
-		maxByEntry: t.maxByEntry, deviations: b.deviations, slack: b.slack, error: fineError,
+		scores:     b.scratchPtr(b.tmp.scores),
+		groupBegin: b.groupBeginPtr(),
+		ids:        t.ids,
+		nDev:       t.listLenPtr,
+		allowed:    t.allowed,
+		docMax:     t.packed.docMax.Ptr,
+		bound:      b.scratchPtr(b.tmp.bound),
+		outIDs:     b.outputPtr(b.out.ids),
+		outScores:  b.outputPtr(b.out.coarse),
+		found:      b.outputPtr(b.out.found),
+		stride:     uint64(t.docs),
+		n:          uint32(t.docs),
+		k:          uint32(b.k),
+		capacity:   uint32(b.capacity),
+		maxByEntry: t.maxByEntry,
+		deviations: b.deviations,
+		slack:      b.slack,
+		error:      fineError,
 	}
 	gx := int(runtime.CeilDiv(t.docs, topkBlock))
 	if gx == 1 {
@@ -259,14 +277,28 @@ func (b *batch) pickCandidates(t target) error {
 		return launchChained(b, "pick", 1, b.queries, 1, 1024, 0, p)
 	}
 	err := runtime.Launch(b.rt, "topk_first", gx, b.queries, 1, 1024, 0, &topkFirstParams{
-		scores: p.scores, groupBegin: p.groupBegin, ids: p.ids, nDev: p.nDev, allowed: p.allowed, docMax: p.docMax, bound: p.bound,
-		keys: b.scratchPtr(b.tmp.keys), clock: b.clockAt(clockScanned), stride: p.stride, n: p.n, k: p.k, maxByEntry: p.maxByEntry, deviations: p.deviations, slack: p.slack,
+		scores:     p.scores,
+		groupBegin: p.groupBegin,
+		ids:        p.ids,
+		nDev:       p.nDev,
+		allowed:    p.allowed,
+		docMax:     p.docMax,
+		bound:      p.bound,
+		keys:       b.scratchPtr(b.tmp.keys),
+		clock:      b.clockAt(clockScanned),
+		stride:     p.stride,
+		n:          p.n,
+		k:          p.k,
+		maxByEntry: p.maxByEntry,
+		deviations: p.deviations,
+		slack:      p.slack,
 	})
 	if err != nil {
 		return err
 	}
 	p.kth = b.scratchPtr(b.tmp.kth)
-	if err := b.mergeTopK(b.scratchPtr(b.tmp.keys), b.scratchPtr(b.tmp.keys2), gx*b.k, b.queries, b.k, 0, p.kth); err != nil {
+	if err := b.mergeTopK(b.scratchPtr(b.tmp.keys), b.scratchPtr(b.tmp.keys2), gx*b.k, b.queries, b.k, 0,
+		p.kth); err != nil {
 		return err
 	}
 	return runtime.Launch(b.rt, "collect", gx, b.queries, 1, 256, 0, p)
@@ -276,7 +308,12 @@ func (b *batch) pickCandidates(t target) error {
 func (b *batch) mergeTopK(from, to driver.Ptr, n, rows, keep int, ids, scores driver.Ptr) error {
 	for {
 		gx := runtime.CeilDiv(n, topkBlock)
-		p := &topkNextParams{keys: from, out: to, n: uint32(n), k: uint32(keep)}
+		p := &topkNextParams{
+			keys: from,
+			out:  to,
+			n:    uint32(n),
+			k:    uint32(keep),
+		}
 		if gx == 1 {
 			p.outIDs, p.outScores = ids, scores
 		}

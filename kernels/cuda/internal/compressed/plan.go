@@ -26,8 +26,17 @@ func (a *attachment) newPlan(docs, tiles int64) kernels.MemoryPlan {
 	bytes := s.packedBytes(docs, tiles)
 	stage := 2 * a.maxStageBytes()
 	p := kernels.MemoryPlan{
-		Tokens: a.tokens, Slots: tiles * tileTokens, Codec: a.arrays.size, Words: bytes[0], Residuals: bytes[1],
-		Tables: bytes[2] + bytes[3] + bytes[4] + bytes[5] + docs/8, Staging: stage, Query: s.workspaceBytes(docs), Limit: a.memoryLimit, Resident: true, Pieces: 1,
+		Tokens:    a.tokens,
+		Slots:     tiles * tileTokens,
+		Codec:     a.arrays.size,
+		Words:     bytes[0],
+		Residuals: bytes[1],
+		Tables:    bytes[2] + bytes[3] + bytes[4] + bytes[5] + docs/8,
+		Staging:   stage,
+		Query:     s.workspaceBytes(docs),
+		Limit:     a.memoryLimit,
+		Resident:  true,
+		Pieces:    1,
 	}
 	if a.alwaysStream || p.Index()+stage+2*p.Query > a.memoryLimit {
 		p.Resident = false
@@ -146,18 +155,45 @@ func (b *batch) prepareQueries(probing bool) error {
 		shared = 0
 	}
 	err := runtime.Launch(b.rt, "prep_query", 4, b.groups, 1, 512, shared, &prepParams{
-		query: b.inputPtr(b.in.query), weights: b.inputPtr(b.in.weights), alike: b.inputPtr(b.in.alike), dimScale: a.codecArray(a.arrays.dimScale),
-		frags: b.scratchPtr(b.tmp.frags), cols: b.scratchPtr(b.tmp.cols), bound: b.scratchPtr(b.tmp.bound),
-		parts: b.scratchPtr(b.tmp.parts), unit: b.scratchPtr(b.tmp.unit), zeros: b.outputPtr(0), clock: b.clockAt(clockStart),
-		dim: uint32(s.dim), mode: uint32(s.mode), nbits: uint32(s.nbits), laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride),
-		zeroWords: uint32(b.out.ids / 4), step: s.step, sMax: s.sMax, sLeast: s.sLeast, factorMax: s.factorMax, tableScale: s.tableScale, centroidUp: s.centroidUp, staged: staged,
+		query:      b.inputPtr(b.in.query),
+		weights:    b.inputPtr(b.in.weights),
+		alike:      b.inputPtr(b.in.alike),
+		dimScale:   a.codecArray(a.arrays.dimScale),
+		frags:      b.scratchPtr(b.tmp.frags),
+		cols:       b.scratchPtr(b.tmp.cols),
+		bound:      b.scratchPtr(b.tmp.bound),
+		parts:      b.scratchPtr(b.tmp.parts),
+		unit:       b.scratchPtr(b.tmp.unit),
+		zeros:      b.outputPtr(0),
+		clock:      b.clockAt(clockStart),
+		dim:        uint32(s.dim),
+		mode:       uint32(s.mode),
+		nbits:      uint32(s.nbits),
+		laneWords:  uint32(s.lanes),
+		fragStride: uint32(s.fragStride),
+		zeroWords:  uint32(b.out.ids / 4),
+		step:       s.step,
+		sMax:       s.sMax,
+		sLeast:     s.sLeast,
+		factorMax:  s.factorMax,
+		tableScale: s.tableScale,
+		centroidUp: s.centroidUp,
+		staged:     staged,
 	})
 	if err != nil {
 		return err
 	}
 	p := &centroidParams{
-		centroids: a.codecArray(a.arrays.centroids), parts: b.scratchPtr(b.tmp.parts), unit: b.scratchPtr(b.tmp.unit), cols: b.scratchPtr(b.tmp.cols), invScale: a.codecArray(a.arrays.invScale),
-		sRows: b.scratchPtr(b.tmp.sRows), clock: b.clockAt(clockPrepared), k: uint32(s.k), laneDims: uint32(s.laneDims()), side: uint32(b.sideBySide),
+		centroids: a.codecArray(a.arrays.centroids),
+		parts:     b.scratchPtr(b.tmp.parts),
+		unit:      b.scratchPtr(b.tmp.unit),
+		cols:      b.scratchPtr(b.tmp.cols),
+		invScale:  a.codecArray(a.arrays.invScale),
+		sRows:     b.scratchPtr(b.tmp.sRows),
+		clock:     b.clockAt(clockPrepared),
+		k:         uint32(s.k),
+		laneDims:  uint32(s.laneDims()),
+		side:      uint32(b.sideBySide),
 	}
 	if s.mode > halfMode {
 		p.halfRows = 1

@@ -56,9 +56,19 @@ func (b *batch) findCandidates(t target) error {
 		return err
 	}
 	err := runtime.Launch(b.rt, "probe_mark", b.queries, 1, 1, 1024, 0, &markParams{
-		ids: b.scratchPtr(m.probes), scores: b.scratchPtr(m.probeScores), unit: b.scratchPtr(m.unit), cols: b.scratchPtr(m.cols), groupBegin: b.groupBeginPtr(),
-		marks: b.scratchPtr(m.marks), bits: b.scratchPtr(m.bits), gainCols: b.scratchPtr(m.gainCols), gaps: b.scratchPtr(m.gaps),
-		picked: uint32(n), n: uint32(b.probedCentroids()), queries: uint32(b.queries), bitWords: uint32(s.bitWords()),
+		ids:        b.scratchPtr(m.probes),
+		scores:     b.scratchPtr(m.probeScores),
+		unit:       b.scratchPtr(m.unit),
+		cols:       b.scratchPtr(m.cols),
+		groupBegin: b.groupBeginPtr(),
+		marks:      b.scratchPtr(m.marks),
+		bits:       b.scratchPtr(m.bits),
+		gainCols:   b.scratchPtr(m.gainCols),
+		gaps:       b.scratchPtr(m.gaps),
+		picked:     uint32(n),
+		n:          uint32(b.probedCentroids()),
+		queries:    uint32(b.queries),
+		bitWords:   uint32(s.bitWords()),
 	})
 	if err != nil {
 		return err
@@ -70,8 +80,15 @@ func (b *batch) findCandidates(t target) error {
 	}
 	blocks = min(blocks, int(runtime.CeilDiv(t.tiles, bitThreads)))
 	return runtime.Launch(b.rt, "candidates", blocks, 1, 1, bitThreads, shared, &candidateParams{
-		codes: t.packed.codes.Ptr, tileDoc: t.packed.tileDoc.Ptr, marks: b.scratchPtr(m.marks), bits: b.bitsAt(b.queries), hits: b.scratchPtr(m.hits),
-		tiles: uint32(t.tiles), bitWords: uint32(s.bitWords()), staged: staged, codeBytes: uint32(s.codeBytes),
+		codes:     t.packed.codes.Ptr,
+		tileDoc:   t.packed.tileDoc.Ptr,
+		marks:     b.scratchPtr(m.marks),
+		bits:      b.bitsAt(b.queries),
+		hits:      b.scratchPtr(m.hits),
+		tiles:     uint32(t.tiles),
+		bitWords:  uint32(s.bitWords()),
+		staged:    staged,
+		codeBytes: uint32(s.codeBytes),
 	})
 }
 
@@ -80,18 +97,29 @@ func (b *batch) bestCentroids(n int) error {
 	s, m, rows := b.shape, &b.tmp, b.groups*columns
 	if b.picksByMaxima() {
 		return runtime.Launch(b.rt, "probe_pick", rows, 1, 1, 32, 0, &probePickParams{
-			scores: b.scratchPtr(m.sFloat), maxima: b.scratchPtr(m.maxima), ids: b.scratchPtr(m.probes), outScores: b.scratchPtr(m.probeScores),
-			clock: b.clockAt(clockCentroids), k: uint32(s.k), picked: uint32(n),
+			scores:    b.scratchPtr(m.sFloat),
+			maxima:    b.scratchPtr(m.maxima),
+			ids:       b.scratchPtr(m.probes),
+			outScores: b.scratchPtr(m.probeScores),
+			clock:     b.clockAt(clockCentroids),
+			k:         uint32(s.k),
+			picked:    uint32(n),
 		})
 	}
 	gx := runtime.CeilDiv(s.k, topkBlock)
 	err := runtime.Launch(b.rt, "topk_first", gx, rows, 1, 1024, 0, &topkFirstParams{
-		scores: b.scratchPtr(m.sFloat), keys: b.scratchPtr(m.probeKeys), clock: b.clockAt(clockCentroids), stride: uint64(s.k), n: uint32(s.k), k: uint32(n),
+		scores: b.scratchPtr(m.sFloat),
+		keys:   b.scratchPtr(m.probeKeys),
+		clock:  b.clockAt(clockCentroids),
+		stride: uint64(s.k),
+		n:      uint32(s.k),
+		k:      uint32(n),
 	})
 	if err != nil {
 		return err
 	}
-	return b.mergeTopK(b.scratchPtr(m.probeKeys), b.scratchPtr(m.probeKeys2), gx*n, rows, n, b.scratchPtr(m.probes), b.scratchPtr(m.probeScores))
+	return b.mergeTopK(b.scratchPtr(m.probeKeys), b.scratchPtr(m.probeKeys2), gx*n, rows, n, b.scratchPtr(m.probes),
+		b.scratchPtr(m.probeScores))
 }
 
 // Where few of not too many centroids are picked, the largest scores of maximumOf of them tell
@@ -138,7 +166,12 @@ func (b *batch) keptDocs(docs int64) int64 {
 func (b *batch) listFound(t target, query int) (target, error) {
 	t.ids, t.listLenPtr = b.scratchPtr(b.tmp.found), b.outputPtr(b.out.candidates+4*int64(query))
 	return t, runtime.Launch(b.rt, "compact", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &compactParams{
-		hits: b.scratchPtr(b.tmp.hits), allowed: t.allowed, list: t.ids, n: t.listLenPtr, docs: uint32(t.docs), query: uint32(query),
+		hits:    b.scratchPtr(b.tmp.hits),
+		allowed: t.allowed,
+		list:    t.ids,
+		n:       t.listLenPtr,
+		docs:    uint32(t.docs),
+		query:   uint32(query),
 	})
 }
 
@@ -154,10 +187,23 @@ func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	blocks = min(blocks, int(runtime.CeilDiv(t.docs, bitThreads/32)))
 	g, levels := int64(b.group), b.scratchPtr(m.levels+4*gainLevels*int64(query))
 	p := &gainParams{
-		docs: t.ids, nDev: t.listLenPtr, firstTile: t.packed.firstTile.Ptr, codes: t.packed.codes.Ptr, bits: b.bitsAt(query),
-		sRows: b.scratchPtr(m.sRows + 64*g*int64(s.k)), invScale: b.attachment.codecArray(b.attachment.arrays.invScale),
-		gainCols: b.scratchPtr(m.gainCols + 16*g*columns), gap: b.scratchPtr(m.gaps + 4*int64(query)), gains: b.scratchPtr(m.gains), levels: levels,
-		n: uint32(t.docs), groups: uint32(b.groups), k: uint32(s.k), bitWords: uint32(s.bitWords()), staged: staged, codeBytes: uint32(s.codeBytes),
+		docs:      t.ids,
+		nDev:      t.listLenPtr,
+		firstTile: t.packed.firstTile.Ptr,
+		codes:     t.packed.codes.Ptr,
+		bits:      b.bitsAt(query),
+		sRows:     b.scratchPtr(m.sRows + 64*g*int64(s.k)),
+		invScale:  b.attachment.codecArray(b.attachment.arrays.invScale),
+		gainCols:  b.scratchPtr(m.gainCols + 16*g*columns),
+		gap:       b.scratchPtr(m.gaps + 4*int64(query)),
+		gains:     b.scratchPtr(m.gains),
+		levels:    levels,
+		n:         uint32(t.docs),
+		groups:    uint32(b.groups),
+		k:         uint32(s.k),
+		bitWords:  uint32(s.bitWords()),
+		staged:    staged,
+		codeBytes: uint32(s.codeBytes),
 	}
 	if s.mode > halfMode {
 		p.halfRows = 1
@@ -167,9 +213,20 @@ func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	}
 	kept := b.outputPtr(b.out.kept + 4*int64(query))
 	err = runtime.Launch(b.rt, "cut", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &cutParams{
-		docs: t.ids, nDev: t.listLenPtr, gains: p.gains, levels: levels, firstTile: p.firstTile, list: b.scratchPtr(m.kept), kept: kept,
-		walk: b.scratchPtr(m.walk), posFirst: b.scratchPtr(m.posFirst), posEnd: b.scratchPtr(m.posEnd), tilesTotal: b.outputPtr(b.out.tiles),
-		n: uint32(t.docs), most: uint32(keep), walkCapacity: uint32(t.tiles),
+		docs:         t.ids,
+		nDev:         t.listLenPtr,
+		gains:        p.gains,
+		levels:       levels,
+		firstTile:    p.firstTile,
+		list:         b.scratchPtr(m.kept),
+		kept:         kept,
+		walk:         b.scratchPtr(m.walk),
+		posFirst:     b.scratchPtr(m.posFirst),
+		posEnd:       b.scratchPtr(m.posEnd),
+		tilesTotal:   b.outputPtr(b.out.tiles),
+		n:            uint32(t.docs),
+		most:         uint32(keep),
+		walkCapacity: uint32(t.tiles),
 	})
 	t.ids, t.listLenPtr, t.docs, t.walkReady = b.scratchPtr(m.kept), kept, keep, true
 	return t, err
@@ -236,11 +293,27 @@ func (b *batch) scanTarget(t target) error {
 	}
 	first, g := t.packed.firstTile.Ptr, int64(b.group)
 	p := &scanParams{
-		words: t.packed.words.Ptr, rows: t.packed.rows.Ptr, tileDoc: t.packed.tileDoc.Ptr, docFirst: first, docEnd: first + 4,
-		sRows: b.scratchPtr(b.tmp.sRows + 64*g*int64(s.k)), frags: b.scratchPtr(b.tmp.frags + 4*g*int64(s.fragStride)), cols: b.scratchPtr(b.tmp.cols + 16*g*columns),
-		table: b.attachment.codecArray(b.attachment.arrays.table), scores: b.scratchPtr(b.tmp.scores + 4*g*t.docs), part: b.scratchPtr(b.tmp.part), count: b.rt.Work.Zeroed.Ptr, clock: b.clockAt(clockProbed),
-		sStride: uint64(columns * s.k), scoreStride: uint64(t.docs), nTiles: uint32(t.tiles),
-		laneWords: uint32(s.lanes), fragStride: uint32(s.fragStride), dim: uint32(s.dim), nbits: uint32(s.nbits), groups: uint32(b.groups),
+		words:       t.packed.words.Ptr,
+		rows:        t.packed.rows.Ptr,
+		tileDoc:     t.packed.tileDoc.Ptr,
+		docFirst:    first,
+		docEnd:      first + 4,
+		sRows:       b.scratchPtr(b.tmp.sRows + 64*g*int64(s.k)),
+		frags:       b.scratchPtr(b.tmp.frags + 4*g*int64(s.fragStride)),
+		cols:        b.scratchPtr(b.tmp.cols + 16*g*columns),
+		table:       b.attachment.codecArray(b.attachment.arrays.table),
+		scores:      b.scratchPtr(b.tmp.scores + 4*g*t.docs),
+		part:        b.scratchPtr(b.tmp.part),
+		count:       b.rt.Work.Zeroed.Ptr,
+		clock:       b.clockAt(clockProbed),
+		sStride:     uint64(columns * s.k),
+		scoreStride: uint64(t.docs),
+		nTiles:      uint32(t.tiles),
+		laneWords:   uint32(s.lanes),
+		fragStride:  uint32(s.fragStride),
+		dim:         uint32(s.dim),
+		nbits:       uint32(s.nbits),
+		groups:      uint32(b.groups),
 	}
 	if t.isList {
 		if err := b.walkList(t); err != nil {
@@ -248,7 +321,8 @@ func (b *batch) scanTarget(t target) error {
 		}
 		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.scratchPtr(b.tmp.walk), b.outputPtr(b.out.tiles), b.scratchPtr(b.tmp.posFirst), b.scratchPtr(b.tmp.posEnd)
 	}
-	return launchChained(b, kernel.name, blocks, runtime.CeilDiv(b.groups, kernel.side), 1, kernel.threads, kernel.shared, p)
+	return launchChained(b, kernel.name, blocks, runtime.CeilDiv(b.groups, kernel.side), 1, kernel.threads,
+		kernel.shared, p)
 }
 
 // walkList makes the walk of a list, where there is none.
@@ -257,9 +331,15 @@ func (b *batch) walkList(t target) error {
 		return nil
 	}
 	return runtime.Launch(b.rt, "list_tiles", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &listParams{
-		docs: t.ids, nDev: t.listLenPtr, firstTile: t.packed.firstTile.Ptr, walk: b.scratchPtr(b.tmp.walk),
-		posFirst: b.scratchPtr(b.tmp.posFirst), posEnd: b.scratchPtr(b.tmp.posEnd), tilesTotal: b.outputPtr(b.out.tiles),
-		n: uint32(t.docs), walkCapacity: uint32(t.tiles),
+		docs:         t.ids,
+		nDev:         t.listLenPtr,
+		firstTile:    t.packed.firstTile.Ptr,
+		walk:         b.scratchPtr(b.tmp.walk),
+		posFirst:     b.scratchPtr(b.tmp.posFirst),
+		posEnd:       b.scratchPtr(b.tmp.posEnd),
+		tilesTotal:   b.outputPtr(b.out.tiles),
+		n:            uint32(t.docs),
+		walkCapacity: uint32(t.tiles),
 	})
 }
 

@@ -11,7 +11,9 @@ import (
 )
 
 // Search answers queries; see [kernels.Attachment].
-func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+func (a *attachment) Search(
+	ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery,
+) ([]kernels.DeviceAnswer, error) {
 	start := time.Now()
 	docs := documentCount(c)
 	answers := make([]kernels.DeviceAnswer, len(qs))
@@ -26,10 +28,11 @@ func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.
 		pending = append(pending, newRequest(a, c, q, groups, a.capacityFor(q.K), firstSlack))
 		answerIndex = append(answerIndex, i)
 	}
-	_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error { // fewer do not pay
-		pending[i].countAlike()
-		return nil
-	})
+	_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8),
+		func(i int) error { // fewer do not pay
+			pending[i].countAlike()
+			return nil
+		})
 	for len(pending) > 0 {
 		if err := runtime.RunRequests(ctx, a.dev, pending); err != nil {
 			return nil, err

@@ -31,9 +31,17 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 		return nil, err
 	}
 	s := &shape{
-		dim: c.Dim(), nbits: c.Codebook.Nbits, k: c.Centroids.K, rowBytes: c.RowBytes(), codeBytes: 2,
-		maxCentroidScale: 1, factorMax: c.FactorMax, weights: c.Codebook.Weights(), mode: c.Codebook.Nbits, step: c.Codebook.Step,
-		dimScale: slices.Clone(c.DimScale),
+		dim:              c.Dim(),
+		nbits:            c.Codebook.Nbits,
+		k:                c.Centroids.K,
+		rowBytes:         c.RowBytes(),
+		codeBytes:        2,
+		maxCentroidScale: 1,
+		factorMax:        c.FactorMax,
+		weights:          c.Codebook.Weights(),
+		mode:             c.Codebook.Nbits,
+		step:             c.Codebook.Step,
+		dimScale:         slices.Clone(c.DimScale),
 	}
 	if s.k > 1<<16 {
 		s.codeBytes = 4
@@ -131,7 +139,13 @@ type codecArrays struct {
 // of 256 bytes.
 func (s *shape) layOutCodec(c *kernels.Codec) codecArrays {
 	var a runtime.Arena
-	out := codecArrays{fineTable: -1, table: -1, dimScale: -1, ratio: -1, invScale: -1}
+	out := codecArrays{
+		fineTable: -1,
+		table:     -1,
+		dimScale:  -1,
+		ratio:     -1,
+		invScale:  -1,
+	}
 	out.centroids = a.Append(2 * int64(s.k) * int64(s.centroidStride()))
 	if s.mode == tableMode {
 		out.fineTable = a.Append(4 << s.nbits)
@@ -172,7 +186,8 @@ func (s *shape) writeCodec(dst []byte, offsets codecArrays, c *kernels.Codec) {
 			fine := w * s.tableScale
 			high := kernels.F16FromF32(fine)
 			le.PutUint16(dst[offsets.fineTable+2*int64(i):], high)
-			le.PutUint16(dst[offsets.fineTable+2*int64(len(s.weights)+i):], kernels.F16FromF32(fine-kernels.F16ToF32(high)))
+			le.PutUint16(dst[offsets.fineTable+2*int64(len(s.weights)+i):],
+				kernels.F16FromF32(fine-kernels.F16ToF32(high)))
 			if s.step > 0 {
 				w /= s.step
 			}

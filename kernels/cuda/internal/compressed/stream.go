@@ -80,7 +80,9 @@ func (q *request) keepForFine(list *candidateList, capacity int) {
 }
 
 // scanPieces lists the best of all pieces, and says what has crossed the bus.
-func (b *batch) scanPieces(lists []candidateList, from kernels.Corpus, pieces []piece, allowed driver.Ptr, wide bool) (bytes, tiles int64, err error) {
+func (b *batch) scanPieces(
+	lists []candidateList, from kernels.Corpus, pieces []piece, allowed driver.Ptr, wide bool,
+) (bytes, tiles int64, err error) {
 	err = b.forEachPiece(from, pieces, func(t target, p *piece) (func() error, error) {
 		bytes += b.shape.stageLayout(p.docs, p.tokens).size
 		tiles += p.tiles
@@ -120,7 +122,9 @@ func (b *batch) largestPiece() target {
 //	stage 1                crosses the bus while 0 is scanned
 //	wait for scan 0        and take what it has found
 //	pack 1, scan 1, wait   there is nothing more to stage
-func (b *batch) forEachPiece(from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error)) error {
+func (b *batch) forEachPiece(
+	from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error),
+) error {
 	var staged stagedPiece
 	var collect func() error
 	for i := range pieces {
@@ -148,7 +152,9 @@ func (b *batch) forEachPiece(from kernels.Corpus, pieces []piece, scan func(t ta
 }
 
 // startScan packs a staged piece and starts the scan, whose end is marked.
-func (b *batch) startScan(st stagedPiece, p *piece, scan func(t target, p *piece) (func() error, error)) (collect func() error, err error) {
+func (b *batch) startScan(
+	st stagedPiece, p *piece, scan func(t target, p *piece) (func() error, error),
+) (collect func() error, err error) {
 	part := b.attachment.streamPiece
 	part.docs, part.tiles = 0, 0
 	if err := b.attachment.packPiece(st, p, part); err != nil {
@@ -157,7 +163,13 @@ func (b *batch) startScan(st stagedPiece, p *piece, scan func(t target, p *piece
 	collect = func() error { return nil }
 	if p.tiles > 0 {
 		ids := st.Raw.Add(st.offsets.ids)
-		if collect, err = scan(target{packed: part, docs: p.docs, tiles: p.tiles, ids: ids, maxByEntry: 1}, p); err != nil {
+		if collect, err = scan(target{
+			packed:     part,
+			docs:       p.docs,
+			tiles:      p.tiles,
+			ids:        ids,
+			maxByEntry: 1,
+		}, p); err != nil {
 			return nil, err
 		}
 	}

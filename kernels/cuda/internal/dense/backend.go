@@ -66,7 +66,9 @@ func (b *backend) submit(ctx context.Context, op string, run func(context.Contex
 }
 
 // recoverFaults makes faults of mapped memory errors.
-func recoverFaults(ctx context.Context, rt *runtime.Runtime, run func(context.Context, *runtime.Runtime) error) (err error) {
+func recoverFaults(
+	ctx context.Context, rt *runtime.Runtime, run func(context.Context, *runtime.Runtime) error,
+) (err error) {
 	defer files.RecoverFault(&err, debug.SetPanicOnFault(true), func(err error) error {
 		return fmt.Errorf("%w: %w", maxsim.ErrFault, err)
 	})

@@ -28,8 +28,10 @@ func (s *sides) operands() [2]*operand { return [2]*operand{&s.x, &s.y} }
 // chamferPair is a pair of items without places of keys.
 func (s *sides) chamferPair(x, y int) denseChamferPair {
 	return denseChamferPair{
-		x: uint64(s.x.first[x]), y: uint64(s.y.first[y]),
-		xLen: uint32(s.x.rowCount(x)), yLen: uint32(s.y.rowCount(y)),
+		x:    uint64(s.x.first[x]),
+		y:    uint64(s.y.first[y]),
+		xLen: uint32(s.x.rowCount(x)),
+		yLen: uint32(s.y.rowCount(y)),
 	}
 }
 
@@ -86,8 +88,11 @@ func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
 // chamferShape is that of n pairs.
 func (c *chamfer) chamferShape(n int) chamferShape {
 	return chamferShape{
-		metric: c.call.Metric, dim: c.work.X.Dim, pairs: n,
-		rows: [2]int{c.x.tokenCount(), c.y.tokenCount()}, longest: [2]int{c.work.StrideX, c.work.StrideY},
+		metric:  c.call.Metric,
+		dim:     c.work.X.Dim,
+		pairs:   n,
+		rows:    [2]int{c.x.tokenCount(), c.y.tokenCount()},
+		longest: [2]int{c.work.StrideX, c.work.StrideY},
 		nearest: c.call.NearestX != nil || c.call.NearestY != nil,
 	}
 }
@@ -95,8 +100,10 @@ func (c *chamfer) chamferShape(n int) chamferShape {
 // beginPieces cuts the pairs into pieces whose keys and results fit, and brings the tokens.
 func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
 	pieces := &chamferPieces{
-		nearest: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY},
-		strides: [2]int{c.work.StrideX, c.work.StrideY}, plans: map[int]*chamferPlan{},
+		nearest: [2]int64{-1, -1},
+		lists:   [2][]int32{c.call.NearestX, c.call.NearestY},
+		strides: [2]int{c.work.StrideX, c.work.StrideY},
+		plans:   map[int]*chamferPlan{},
 	}
 	pieces.pairsPerPiece = min(max(c.limits.out/(4+20*(pieces.strides[0]+pieces.strides[1])), 1), c.work.Pairs)
 	for _, n := range []int{pieces.pairsPerPiece, c.work.Pairs % pieces.pairsPerPiece} {
@@ -148,7 +155,10 @@ func (c *chamfer) preparePairs(
 	for i := range p.side {
 		r := &c.rows[i]
 		p.side[i] = denseChamferSide{
-			rows: r.ptr, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format),
+			rows:   r.ptr,
+			scale:  r.scale,
+			bytes:  uint32(r.rowBytes),
+			format: uint32(r.format),
 		}
 		if pieces.nearest[i] >= 0 {
 			p.side[i].near = w.Out.At(pieces.nearest[i])

@@ -60,7 +60,8 @@ func (g *chamferGrads) makeTables() error {
 			x, y := g.call.At(p, ny)
 			items := [2]int{x, y}
 			lo, hi := p*strides[i], (p+1)*strides[i]
-			if err := gatherRow(s, g.operands()[1-i], g.near[i][lo:hi], rowsOfPairs[lo:hi], items[i], items[1-i], p); err != nil {
+			if err := gatherRow(s, g.operands()[1-i], g.near[i][lo:hi], rowsOfPairs[lo:hi], items[i], items[1-i],
+				p); err != nil {
 				return err
 			}
 		}
@@ -110,7 +111,8 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	}
 	for i, to := range g.gradients() {
 		if s := g.operands()[i]; to != nil {
-			writeGradient(to, s.tokens, 0, s.shape.Len(), structsFrom[float32](w.HostOut[layout.grads[i]:], s.tokenCount()*g.work.X.Dim))
+			writeGradient(to, s.tokens, 0, s.shape.Len(),
+				structsFrom[float32](w.HostOut[layout.grads[i]:], s.tokenCount()*g.work.X.Dim))
 		}
 	}
 	return nil
@@ -126,8 +128,11 @@ func (g *chamferGrads) uploadAndPlan(ctx context.Context, rt *runtime.Runtime) (
 		return nil, err
 	}
 	plan, err := planChamferGrad(chamferShape{
-		metric: g.call.Metric, dim: g.work.X.Dim, pairs: g.work.Pairs,
-		rows: [2]int{g.x.tokenCount(), g.y.tokenCount()}, longest: [2]int{g.work.StrideX, g.work.StrideY},
+		metric:  g.call.Metric,
+		dim:     g.work.X.Dim,
+		pairs:   g.work.Pairs,
+		rows:    [2]int{g.x.tokenCount(), g.y.tokenCount()},
+		longest: [2]int{g.work.StrideX, g.work.StrideY},
 	})
 	if err != nil {
 		return nil, err
@@ -165,9 +170,16 @@ func (g *chamferGrads) uploadAndPlan(ctx context.Context, rt *runtime.Runtime) (
 	for i := range p.side {
 		r := &g.rows[i]
 		p.side[i] = denseChamferGradSide{
-			rows: r.ptr, scale: r.scale, near: w.In.At(near[i]), offsets: w.In.At(items[i]),
-			pairFirst: w.In.At(first[i]), pairList: w.In.At(list[i]), items: uint32(both[i].shape.Len()),
-			bytes: uint32(r.rowBytes), format: uint32(r.format), outType: uint32(f32),
+			rows:      r.ptr,
+			scale:     r.scale,
+			near:      w.In.At(near[i]),
+			offsets:   w.In.At(items[i]),
+			pairFirst: w.In.At(first[i]),
+			pairList:  w.In.At(list[i]),
+			items:     uint32(both[i].shape.Len()),
+			bytes:     uint32(r.rowBytes),
+			format:    uint32(r.format),
+			outType:   uint32(f32),
 		}
 		if to[i] != nil {
 			p.side[i].out = w.Out.At(layout.grads[i])

@@ -97,13 +97,15 @@ func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks)
 	if p.products > 0 {
 		perBlock = 8
 	}
-	p.addLaunch("dense_chamfer_rows", 256, 0, min(max(runtime.CeilDiv(max(s.rows[0], s.rows[1]), perBlock), 1), 4096), 2, 1)
+	p.addLaunch("dense_chamfer_rows", 256, 0,
+		min(max(runtime.CeilDiv(max(s.rows[0], s.rows[1]), perBlock), 1), 4096), 2, 1)
 	metric := [...]string{maxsim.SquaredL2: "l2", maxsim.L1: "l1"}[s.metric]
 	points := s.longest[0] + s.longest[1]
 	switch {
 	case isFew:
 		d := map[bool]int{true: max(s.dim, 3), false: chamferFew}[s.dim <= 4]
-		err = p.addTiles(filling, fmt.Sprintf("dense_chamfer_few_%s_d%d", metric, d), 128, 0, chamferTileFew, chamferGroup)
+		err = p.addTiles(filling, fmt.Sprintf("dense_chamfer_few_%s_d%d", metric, d), 128, 0, chamferTileFew,
+			chamferGroup)
 		if s.nearest {
 			p.addLaunch("dense_chamfer_find", 256, 0, s.pairs, min(runtime.CeilDiv(points, 8), chamferMaxParts), 1)
 		}

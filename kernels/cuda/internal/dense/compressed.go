@@ -65,9 +65,13 @@ func (t *codecTables) uploadOnce(rt *runtime.Runtime) error {
 func (t *codecTables) params(ch *kernels.Chunk) denseCodec {
 	c := t.codec
 	p := denseCodec{
-		centroids: t.base.Add(t.centroids), weights: t.base.Add(t.table), factor: c.FactorMax / 32767,
-		nbits: uint32(c.Codebook.Nbits), residualBytes: uint32(c.RowBytes()), codeBytes: uint32(ch.CodeBytes),
-		centroidType: uint32(c.Centroids.Type),
+		centroids:     t.base.Add(t.centroids),
+		weights:       t.base.Add(t.table),
+		factor:        c.FactorMax / 32767,
+		nbits:         uint32(c.Codebook.Nbits),
+		residualBytes: uint32(c.RowBytes()),
+		codeBytes:     uint32(ch.CodeBytes),
+		centroidType:  uint32(c.Centroids.Type),
 	}
 	if c.CentroidScale != nil {
 		p.centroidScale = t.base.Add(t.centroidScale)

@@ -165,10 +165,12 @@ func (d *gradientCall) run(ctx context.Context, rt *runtime.Runtime) error {
 		return err
 	}
 	if d.call.DQ != nil {
-		writeGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), structsFrom[float32](w.HostOut[d.outQ:], d.q.tokenCount()*d.size.Q.Dim))
+		writeGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(),
+			structsFrom[float32](w.HostOut[d.outQ:], d.q.tokenCount()*d.size.Q.Dim))
 	}
 	if d.call.DD != nil {
-		writeGradient(d.call.DD, d.d.tokens, d.lo, d.hi, structsFrom[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim))
+		writeGradient(d.call.DD, d.d.tokens, d.lo, d.hi,
+			structsFrom[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim))
 	}
 	return nil
 }
@@ -216,7 +218,11 @@ func (d *gradientCall) uploadAndSetParams(ctx context.Context, rt *runtime.Runti
 		return err
 	}
 	p := &denseGradParams{
-		arg: w.In.At(arg), pitch: uint32(d.size.Stride), dim: uint32(dim), kind: uint32(d.kind), count: uint32(d.pairs),
+		arg:   w.In.At(arg),
+		pitch: uint32(d.size.Stride),
+		dim:   uint32(dim),
+		kind:  uint32(d.kind),
+		count: uint32(d.pairs),
 	}
 	if d.weights != nil {
 		p.weights = w.In.At(weights)
@@ -228,9 +234,15 @@ func (d *gradientCall) uploadAndSetParams(ctx context.Context, rt *runtime.Runti
 	for i, s := range []*denseGradSide{&p.q, &p.d} {
 		rows, first := &r[i], d.offsets[i]
 		*s = denseGradSide{
-			rows: rows.ptr, scale: rows.scaleFor(c.Normalize), format: uint32(rows.format), rowBytes: uint32(rows.rowBytes),
-			offsets: w.In.At(tableOffsets[i].offsets), items: uint32(len(first) - 1), nRows: uint64(first[len(first)-1]),
-			longest: uint32(both[i].longestItem()), outType: uint32(maxsim.F32),
+			rows:     rows.ptr,
+			scale:    rows.scaleFor(c.Normalize),
+			format:   uint32(rows.format),
+			rowBytes: uint32(rows.rowBytes),
+			offsets:  w.In.At(tableOffsets[i].offsets),
+			items:    uint32(len(first) - 1),
+			nRows:    uint64(first[len(first)-1]),
+			longest:  uint32(both[i].longestItem()),
+			outType:  uint32(maxsim.F32),
 		}
 		if c.Normalize {
 			s.inverse = rows.inverse

@@ -57,7 +57,8 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	}
 	docs, queries := p.blocks(pairs)
 	if entries > math.MaxInt32/gradTokens || docs+queries > math.MaxInt32 {
-		return fmt.Errorf("%w: gradients of %d documents by %d rows of queries", driver.ErrUnsupported, p.d.items, p.q.nRows)
+		return fmt.Errorf("%w: gradients of %d documents by %d rows of queries", driver.ErrUnsupported, p.d.items,
+			p.q.nRows)
 	}
 	shared := 0
 	if p.parts > 1 {

@@ -19,7 +19,13 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	if w.Pairs == 0 {
 		return nil
 	}
-	s, err := b.newScoring(&maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w)
+	s, err := b.newScoring(&maxsim.Call{
+		Q:      c.Q,
+		D:      c.D,
+		Pairs:  c.Pairs,
+		Terms:  c.Terms,
+		Scores: c.Scores,
+	}, w)
 	if err != nil {
 		return err
 	}

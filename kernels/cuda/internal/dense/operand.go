@@ -172,7 +172,8 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 			t.forEachRun(lo, lo+n, func(row, n int) {
 				for _, p := range arrays {
 					if p.data != nil {
-						runtime.CopyParallel(host[p.offset+int64(stagedRows*p.size):], p.data[row*p.size:(row+n)*p.size])
+						runtime.CopyParallel(host[p.offset+int64(stagedRows*p.size):],
+							p.data[row*p.size:(row+n)*p.size])
 					}
 				}
 				stagedRows += n
@@ -183,8 +184,15 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 			return err
 		}
 		p := &densePackParams{
-			rows: to.ptr, scale: to.scale, unit: to.unit, inverse: to.inverse,
-			n: uint32(n), dim: uint32(m.Dim), source: sourceNumber(m.Type), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+			rows:     to.ptr,
+			scale:    to.scale,
+			unit:     to.unit,
+			inverse:  to.inverse,
+			n:        uint32(n),
+			dim:      uint32(m.Dim),
+			source:   sourceNumber(m.Type),
+			format:   uint32(to.format),
+			rowBytes: uint32(to.rowBytes),
 		}
 		arrayPtrs := [3]*driver.Ptr{&p.in, &p.scales, &p.zeros}
 		if m.Type == maxsim.Compressed {

@@ -37,8 +37,11 @@ func (l *pairListLayout) reserve(a *runtime.Arena, side int, b *Batch, n int) {
 func (l *pairListLayout) sideParams(i int, base driver.Ptr, list *PairList) (s denseListSide) {
 	if l.needed[i] {
 		s = denseListSide{
-			item: list.itemLists()[i], items: uint32(l.items[i]),
-			first: base.Add(l.first[i]), loose: base.Add(l.loose[i]), pairs: base.Add(l.pairs[i]),
+			item:   list.itemLists()[i],
+			items:  uint32(l.items[i]),
+			first:  base.Add(l.first[i]),
+			loose:  base.Add(l.loose[i]),
+			pairs:  base.Add(l.pairs[i]),
 			counts: base.Add(l.counts[i]),
 		}
 	}

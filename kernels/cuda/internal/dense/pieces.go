@@ -19,7 +19,13 @@ type callLimits struct {
 	segment         int // tokens, no bytes: the least that a document is cut into
 }
 
-var usualLimits = callLimits{docs: 2 * stageBytes, projected: 64 << 20, out: 64 << 20, part: 8 << 20, segment: 512}
+var usualLimits = callLimits{
+	docs:      2 * stageBytes,
+	projected: 64 << 20,
+	out:       64 << 20,
+	part:      8 << 20,
+	segment:   512,
+}
 
 // piece is a part of a call that fits: documents lo to hi with all queries, or pairs of
 // these documents.
@@ -315,7 +321,10 @@ func (s *scoring) makePieceTables(p piece) int {
 // place on.
 func (s *scoring) addJoin(query, doc, firstResult int) {
 	s.work.joins = append(s.work.joins, denseJoin{
-		first: uint64(firstResult), out: uint64(len(s.work.joins)), segments: uint32(s.resultsPerQuery(doc)),
-		row: uint32(s.q.first[query]), count: uint32(s.q.rowCount(query)),
+		first:    uint64(firstResult),
+		out:      uint64(len(s.work.joins)),
+		segments: uint32(s.resultsPerQuery(doc)),
+		row:      uint32(s.q.first[query]),
+		count:    uint32(s.q.rowCount(query)),
 	})
 }

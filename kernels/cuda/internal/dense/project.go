@@ -43,7 +43,12 @@ func headShared(limit, columns, rowBytes int, scores bool) (int, bool) {
 
 // chooseProjector picks the kernel for hidden states of a format, which is that of the weights too if fast.
 func chooseProjector(arch string, shared int, f format, fast bool, rowBytes, dim int) projector {
-	k := projector{name: "dense/dense_project_any", block: 128, columns: 32, rows: 64}
+	k := projector{
+		name:    "dense/dense_project_any",
+		block:   128,
+		columns: 32,
+		rows:    64,
+	}
 	if !fast || arch != "90a" || f != f16 && f != bf16 && f != split {
 		return k
 	}
@@ -53,8 +58,11 @@ func chooseProjector(arch string, shared int, f format, fast bool, rowBytes, dim
 		return k
 	}
 	return projector{
-		name:  fmt.Sprintf("dense/dense_project_%s_n%d", f.kernelName(), columns),
-		block: 128 * headTeams, shared: bytes, columns: columns, packs: dim <= columns,
+		name:    fmt.Sprintf("dense/dense_project_%s_n%d", f.kernelName(), columns),
+		block:   128 * headTeams,
+		shared:  bytes,
+		columns: columns,
+		packs:   dim <= columns,
 	}
 }
 
@@ -92,8 +100,12 @@ func (k *projector) fusedKernel(rt *runtime.Runtime, s *shape, hidden packedRows
 		return fused, false, nil
 	}
 	fused = kernel{
-		name:  fmt.Sprintf("dense/dense_head_%s_n%d", hidden.format.kernelName(), k.columns),
-		block: 128 * headTeams, shared: shared, tokens: headTokens, groups: 1, teams: headTeams,
+		name:   fmt.Sprintf("dense/dense_head_%s_n%d", hidden.format.kernelName(), k.columns),
+		block:  128 * headTeams,
+		shared: shared,
+		tokens: headTokens,
+		groups: 1,
+		teams:  headTeams,
 	}
 	blocks, err := rt.FillingBlocks(fused.name, fused.block, fused.shared)
 	fused.slots = blocks * fused.teams
@@ -130,9 +142,14 @@ func (k *projector) layWeights(rt *runtime.Runtime, p *denseProjectParams, out d
 // hidden states and results.
 func projectParams(hidden, weights packedRows, hiddenDim, dim int) *denseProjectParams {
 	return &denseProjectParams{
-		weights: weights.ptr, weightScale: weights.scale, dim: uint32(dim), hiddenDim: uint32(hiddenDim),
-		rowBytes: uint32(hidden.rowBytes), weightBytes: uint32(weights.rowBytes),
-		hiddenFormat: uint32(hidden.format), weightFormat: uint32(weights.format),
+		weights:      weights.ptr,
+		weightScale:  weights.scale,
+		dim:          uint32(dim),
+		hiddenDim:    uint32(hiddenDim),
+		rowBytes:     uint32(hidden.rowBytes),
+		weightBytes:  uint32(weights.rowBytes),
+		hiddenFormat: uint32(hidden.format),
+		weightFormat: uint32(weights.format),
 	}
 }
 
@@ -150,8 +167,16 @@ func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden packe
 		return err
 	}
 	pack := &densePackParams{
-		in: p.out, rows: to.ptr, scale: to.scale, unit: to.unit, inverse: to.inverse,
-		n: uint32(n), dim: p.dim, source: uint32(f32), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+		in:       p.out,
+		rows:     to.ptr,
+		scale:    to.scale,
+		unit:     to.unit,
+		inverse:  to.inverse,
+		n:        uint32(n),
+		dim:      p.dim,
+		source:   uint32(f32),
+		format:   uint32(to.format),
+		rowBytes: uint32(to.rowBytes),
 	}
 	return pack.run(rt)
 }

@@ -57,8 +57,14 @@ func (r *ranking) clearBest(s *scoring) error {
 func (r *ranking) mergeScores(s *scoring, slot *slot) error {
 	w := &s.rt.Work
 	p := &denseRankParams{
-		scores: w.Out.At(slot.scores), items: s.params.items, best: w.Scratch.At(r.best), list: w.Scratch.At(r.list),
-		n: uint32(slot.piece.hi - slot.piece.lo), nItems: uint32(len(s.work.items)), k: uint32(r.k), first: uint32(slot.piece.lo),
+		scores: w.Out.At(slot.scores),
+		items:  s.params.items,
+		best:   w.Scratch.At(r.best),
+		list:   w.Scratch.At(r.list),
+		n:      uint32(slot.piece.hi - slot.piece.lo),
+		nItems: uint32(len(s.work.items)),
+		k:      uint32(r.k),
+		first:  uint32(slot.piece.lo),
 	}
 	if s.segment > 0 {
 		p.items, p.nItems = s.nonEmptyDocs, uint32(len(s.work.nonEmptyDocs))

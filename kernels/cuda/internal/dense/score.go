@@ -63,7 +63,12 @@ type slot struct {
 }
 
 func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
-	s := &scoring{call: c, size: w, work: &b.work, limits: b.limits}
+	s := &scoring{
+		call:   c,
+		size:   w,
+		work:   &b.work,
+		limits: b.limits,
+	}
 	var err error
 	if s.q, err = b.resolveOperand(c.Q); err != nil {
 		return nil, err
@@ -212,11 +217,19 @@ func (s *scoring) uploadQueries(ctx context.Context, df format) error {
 		}
 	}
 	s.params = &denseParams{
-		queries: queries.ptr, weights: w.Scratch.At(s.weightsOffset),
-		queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
-		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(s.size.Q.Dim),
+		queries:     queries.ptr,
+		weights:     w.Scratch.At(s.weightsOffset),
+		queryFormat: uint32(queries.format),
+		queryBytes:  uint32(queries.rowBytes),
+		docFormat:   uint32(df),
+		rowBytes:    uint32(s.shape.docs.rowBytes),
+		dim:         uint32(s.size.Q.Dim),
 	}
-	p := &denseWeightsParams{scale: queries.scaleFor(s.unitQueries()), out: s.params.weights, n: uint32(s.q.tokenCount())}
+	p := &denseWeightsParams{
+		scale: queries.scaleFor(s.unitQueries()),
+		out:   s.params.weights,
+		n:     uint32(s.q.tokenCount()),
+	}
 	if s.call.Weights != nil {
 		weights := structsFrom[float32](w.HostIn, s.q.tokenCount())
 		for i := range weights {
@@ -300,16 +313,25 @@ func (s *scoring) preparePiece(p piece) (*slot, error) {
 	case s.segment > 0:
 		x.top, x.arg = w.Scratch.At(s.topOffset), w.Scratch.At(s.argOffset)
 		s.work.join = &denseJoinParams{
-			top: x.top, arg: x.arg, weights: x.weights, joins: table.Add(joins), out: w.Out.At(slot.scores),
-			pitch: uint32(stride), segment: uint32(s.segment),
+			top:     x.top,
+			arg:     x.arg,
+			weights: x.weights,
+			joins:   table.Add(joins),
+			out:     w.Out.At(slot.scores),
+			pitch:   uint32(stride),
+			segment: uint32(s.segment),
 		}
 		if slot.arg >= 0 {
 			s.work.join.outArg = w.Out.At(slot.arg)
 		}
 	case s.work.part > 0:
 		s.work.sums = &denseSumParams{
-			part: x.out, out: w.Out.At(slot.scores), partAt: table.Add(partAt), outAt: table.Add(outAt),
-			groups: table.Add(sumGroups), count: table.Add(sumCount),
+			part:   x.out,
+			out:    w.Out.At(slot.scores),
+			partAt: table.Add(partAt),
+			outAt:  table.Add(outAt),
+			groups: table.Add(sumGroups),
+			count:  table.Add(sumCount),
 		}
 	}
 	// 4. Results of pairs that no unit has.
@@ -390,7 +412,8 @@ func (s *scoring) fetchResults(slot *slot) error {
 	if slot.arg >= 0 {
 		out.Append(4 * n * int64(s.size.Stride))
 	}
-	if err := rt.Driver.ToHost(w.HostOut[slot.scores:slot.scores+out.Size], w.Out.At(slot.scores), rt.Stream); err != nil {
+	if err := rt.Driver.ToHost(w.HostOut[slot.scores:slot.scores+out.Size], w.Out.At(slot.scores),
+		rt.Stream); err != nil {
 		return err
 	}
 	return rt.RecordPoint(slotMarks + which)

@@ -194,7 +194,8 @@ func (p *PairList) countPairs(q, d *Batch) (int, error) {
 		return q.Items * d.Items, nil
 	case PairsOwn:
 		if p.Count < 0 || q.Items > 0 && p.Count > d.Items/q.Items || q.Items*p.Count != d.Items {
-			return 0, fmt.Errorf("%w: %d queries with %d documents each, of %d", kernels.ErrShape, q.Items, p.Count, d.Items)
+			return 0, fmt.Errorf("%w: %d queries with %d documents each, of %d", kernels.ErrShape, q.Items, p.Count,
+				d.Items)
 		}
 		return d.Items, nil
 	case PairsListed:
@@ -213,12 +214,14 @@ func (b *Batch) checkGradient(side string, out uint64, kind maxsim.Type) error {
 	case b.Type >= maxsim.I8:
 		return fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, side, b.Type)
 	case kind < maxsim.F32 || kind > maxsim.BF16:
-		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, side,
+		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16",
+			driver.ErrUnsupported, side,
 			kind)
 	case out%uint64(kind.Size()) != 0:
 		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, side, out)
 	case b.itemsShareRows():
-		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, side, b.Longest, b.Stride)
+		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, side, b.Longest,
+			b.Stride)
 	}
 	return nil
 }

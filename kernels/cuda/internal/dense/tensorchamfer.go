@@ -81,23 +81,35 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 func (x *pointSides) chamferShape(metric maxsim.Metric) chamferShape {
 	q, d := x.side[0], x.side[1]
 	return chamferShape{
-		metric: metric, dim: q.Dim, pairs: x.pairs,
-		rows: [2]int{q.Rows, d.Rows}, longest: [2]int{q.Longest, d.Longest},
+		metric:  metric,
+		dim:     q.Dim,
+		pairs:   x.pairs,
+		rows:    [2]int{q.Rows, d.Rows},
+		longest: [2]int{q.Longest, d.Longest},
 	}
 }
 
 // packSides makes the rows of both sides and the table of pairs.
 func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]packedRows, err error) {
-	p := &denseChamferPairsParams{pairs: base.Add(x.tableOffset), n: uint32(x.pairs), kind: uint32(x.list.Kind),
-		count: uint32(x.list.Count)}
+	p := &denseChamferPairsParams{
+		pairs: base.Add(x.tableOffset),
+		n:     uint32(x.pairs),
+		kind:  uint32(x.list.Kind),
+		count: uint32(x.list.Count),
+	}
 	lists := x.list.itemLists()
 	for i, b := range x.side {
 		if r[i], err = x.plans[i].packIfNeeded(rt, b, base, 0, b.Rows); err != nil {
 			return r, err
 		}
 		p.side[i] = denseChamferItems{
-			offsets: driver.Ptr(b.Offsets), lengths: driver.Ptr(b.Lengths), list: lists[i],
-			items: uint32(b.Items), stride: uint32(b.Stride), longest: uint32(b.Longest), rows: uint32(b.Rows),
+			offsets: driver.Ptr(b.Offsets),
+			lengths: driver.Ptr(b.Lengths),
+			list:    lists[i],
+			items:   uint32(b.Items),
+			stride:  uint32(b.Stride),
+			longest: uint32(b.Longest),
+			rows:    uint32(b.Rows),
 		}
 	}
 	return r, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(x.pairs, 256), 1, 1, 256, 0, p)
@@ -117,7 +129,8 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 		plan = found.chamfer
 	} else if plan, err = planChamfer(key, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
-	} else if err = d.uploadTables(keepPlan(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}), nil); err != nil {
+	} else if err = d.uploadTables(keepPlan(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}),
+		nil); err != nil {
 		return x, nil, err
 	}
 	x.workOffset = x.arena.Append(plan.bytes)
@@ -145,7 +158,8 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 		if c.Q.Longest+c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
 			for i, b := range x.side {
 				if near[i] != 0 {
-					if err := d.rt.Driver.Set(driver.Ptr(near[i]), 0xFF, 4*int64(x.pairs)*int64(b.Longest), d.rt.Stream); err != nil {
+					if err := d.rt.Driver.Set(driver.Ptr(near[i]), 0xFF, 4*int64(x.pairs)*int64(b.Longest),
+						d.rt.Stream); err != nil {
 						return err
 					}
 				}
@@ -166,9 +180,14 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 		}
 		for i, b := range x.side {
 			p.side[i] = denseChamferSide{
-				rows: r[i].ptr, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
-				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
-				stride: uint32(b.itemStride()), maskStride: uint32(b.MaskStride),
+				rows:       r[i].ptr,
+				scale:      r[i].scale,
+				mask:       driver.Ptr(b.Mask),
+				near:       driver.Ptr(near[i]),
+				bytes:      uint32(r[i].rowBytes),
+				format:     uint32(r[i].format),
+				stride:     uint32(b.itemStride()),
+				maskStride: uint32(b.MaskStride),
 			}
 		}
 		return plan.run(d.rt, base.Add(x.workOffset), p)
@@ -257,7 +276,9 @@ func (c *ChamferGradientCall) setZero(rt *runtime.Runtime) error {
 // params describes both sides, whose points are in r.
 func (c *ChamferGradientCall) params(x *plannedChamferGrad, base driver.Ptr, r [2]packedRows) *denseChamferGradParams {
 	p := &denseChamferGradParams{
-		pairs: base.Add(x.tableOffset), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+		pairs:    base.Add(x.tableOffset),
+		kind:     uint32(c.Pairs.Kind),
+		count:    uint32(c.Pairs.Count),
 		upstream: driver.Ptr(c.Upstream),
 	}
 	if c.Mean {
@@ -267,10 +288,18 @@ func (c *ChamferGradientCall) params(x *plannedChamferGrad, base driver.Ptr, r [
 	for i, b := range x.side {
 		lists := x.lists.sideParams(i, base, x.list)
 		p.side[i] = denseChamferGradSide{
-			rows: r[i].ptr, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
-			pairFirst: lists.first, pairList: lists.pairs, out: driver.Ptr(outs[i]),
-			bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
-			stride: uint32(b.itemStride()),
+			rows:      r[i].ptr,
+			scale:     r[i].scale,
+			near:      driver.Ptr(near[i]),
+			offsets:   driver.Ptr(b.Offsets),
+			pairFirst: lists.first,
+			pairList:  lists.pairs,
+			out:       driver.Ptr(outs[i]),
+			bytes:     uint32(r[i].rowBytes),
+			format:    uint32(r[i].format),
+			outType:   uint32(kinds[i]),
+			items:     uint32(b.Items),
+			stride:    uint32(b.itemStride()),
 		}
 	}
 	return p

@@ -111,8 +111,14 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 			continue
 		}
 		x := &densePackParams{
-			in: driver.Ptr(b.Data), scales: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), inverse: c.workspacePtr(p.inverse[i]),
-			n: uint32(b.Rows), dim: uint32(b.Dim), source: sourceNumber(b.Type), format: uint32(b.Type),
+			in:      driver.Ptr(b.Data),
+			scales:  driver.Ptr(b.Scales),
+			zeros:   driver.Ptr(b.Zeros),
+			inverse: c.workspacePtr(p.inverse[i]),
+			n:       uint32(b.Rows),
+			dim:     uint32(b.Dim),
+			source:  sourceNumber(b.Type),
+			format:  uint32(b.Type),
 		}
 		if p.unit[i] != p.inverse[i] {
 			x.unit = c.workspacePtr(p.unit[i])
@@ -127,8 +133,13 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 // params describes both sides as they lie, in x.
 func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams {
 	*x = denseGradParams{
-		weights: driver.Ptr(c.Weights), upstream: driver.Ptr(c.Upstream), arg: driver.Ptr(c.Argmax),
-		pitch: uint32(c.Q.Longest), dim: uint32(c.Q.Dim), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+		weights:  driver.Ptr(c.Weights),
+		upstream: driver.Ptr(c.Upstream),
+		arg:      driver.Ptr(c.Argmax),
+		pitch:    uint32(c.Q.Longest),
+		dim:      uint32(c.Q.Dim),
+		kind:     uint32(c.Pairs.Kind),
+		count:    uint32(c.Pairs.Count),
 	}
 	if c.Pairs.Kind == PairsAll {
 		x.count = uint32(c.D.Items)
@@ -138,10 +149,18 @@ func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams 
 	for i, s := range []*denseGradSide{&x.q, &x.d} {
 		b := [2]*Batch{&c.Q, &c.D}[i]
 		*s = denseGradSide{
-			rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), offsets: driver.Ptr(b.Offsets),
-			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]),
-			nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
-			stride: uint32(b.itemStride()), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
+			rows:     driver.Ptr(b.Data),
+			scale:    driver.Ptr(b.Scales),
+			zeros:    driver.Ptr(b.Zeros),
+			offsets:  driver.Ptr(b.Offsets),
+			out:      driver.Ptr(outs[i]),
+			outType:  uint32(kinds[i]),
+			nRows:    uint64(b.Rows),
+			items:    uint32(b.Items),
+			longest:  uint32(b.Longest),
+			stride:   uint32(b.itemStride()),
+			format:   uint32(b.Type),
+			rowBytes: uint32(b.Dim * b.Type.Size()),
 		}
 		if c.Normalize {
 			s.scale, s.inverse = c.workspacePtr(p.unit[i]), c.workspacePtr(p.inverse[i])

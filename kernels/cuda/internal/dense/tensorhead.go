@@ -36,7 +36,15 @@ type headPlan struct {
 
 // matrix returns the weights as a batch of one item.
 func (c *HeadCall) matrix() *Batch {
-	return &Batch{Data: c.Head, Type: c.HeadType, Dim: c.D.Dim, Items: 1, Rows: c.Q.Dim, Stride: c.Q.Dim, Longest: c.Q.Dim}
+	return &Batch{
+		Data:    c.Head,
+		Type:    c.HeadType,
+		Dim:     c.D.Dim,
+		Items:   1,
+		Rows:    c.Q.Dim,
+		Stride:  c.Q.Dim,
+		Longest: c.Q.Dim,
+	}
 }
 
 func (c *HeadCall) planKey() headKey {
@@ -55,7 +63,8 @@ func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 		return nil, err
 	}
 	if c.HeadType > maxsim.BF16 {
-		return nil, fmt.Errorf("%w: a head of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, c.HeadType)
+		return nil, fmt.Errorf("%w: a head of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported,
+			c.HeadType)
 	}
 	if c.Bias%4 != 0 {
 		return nil, fmt.Errorf("%w: biases at %#x are not aligned to an element", kernels.ErrShape, c.Bias)
@@ -63,8 +72,14 @@ func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 	tokens := c.D
 	tokens.Type, tokens.Dim, tokens.Scales, tokens.Zeros, tokens.Data = maxsim.F32, c.Q.Dim, 0, 0, runtime.ArenaAlign
 	return &ScoreCall{
-		Place: c.Place, Q: c.Q, D: tokens, Pairs: c.Pairs, Weights: c.QueryWeights, Normalize: c.Normalize,
-		Scores: c.Scores, head: c,
+		Place:     c.Place,
+		Q:         c.Q,
+		D:         tokens,
+		Pairs:     c.Pairs,
+		Weights:   c.QueryWeights,
+		Normalize: c.Normalize,
+		Scores:    c.Scores,
+		head:      c,
 	}, nil
 }
 
@@ -98,7 +113,12 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 		x.weights.packInColumns(x.kernel.columns)
 	}
 	p.head = x
-	p.d = rowsPlan{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
+	p.d = rowsPlan{
+		format:   split,
+		rowBytes: rowBytes(split, c.Q.Dim),
+		pack:     true,
+		prepared: true,
+	}
 	if p.segments > 1 {
 		return nil
 	}
@@ -146,8 +166,12 @@ func (s *scoreLaunch) computeTokens(first, n int) (packedRows, error) {
 		return hidden, err
 	}
 	s.early = false
-	to := packedRows{format: split, rowBytes: s.plan.d.rowBytes, ptr: s.base.Add(s.plan.d.rowsOffset),
-		scale: s.base.Add(s.plan.d.scaleOffsets[0])}
+	to := packedRows{
+		format:   split,
+		rowBytes: s.plan.d.rowBytes,
+		ptr:      s.base.Add(s.plan.d.rowsOffset),
+		scale:    s.base.Add(s.plan.d.scaleOffsets[0]),
+	}
 	if c.Normalize {
 		to.unit = s.base.Add(s.plan.d.scaleOffsets[1])
 	}

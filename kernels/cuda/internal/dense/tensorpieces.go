@@ -54,21 +54,50 @@ func (p *scorePlan) cutPieces(c *ScoreCall, limit int) (shapes []scorePiece) {
 	switch {
 	case p.kind == PairsAll:
 		forEachRun(c.D.Items, limit, func(lo, n int) {
-			addPiece(scorePiece{queries: nq, doc: lo, docs: n, docsPerQuery: n, pitch: c.D.Items, out: lo})
+			addPiece(scorePiece{
+				queries:      nq,
+				doc:          lo,
+				docs:         n,
+				docsPerQuery: n,
+				pitch:        c.D.Items,
+				out:          lo,
+			})
 		})
 	case p.kind == PairsListed:
 		forEachRun(p.pairs, limit, func(lo, n int) {
-			addPiece(scorePiece{queries: n, doc: lo, docs: n, docsPerQuery: 1, pitch: 1, out: lo})
+			addPiece(scorePiece{
+				queries:      n,
+				doc:          lo,
+				docs:         n,
+				docsPerQuery: 1,
+				pitch:        1,
+				out:          lo,
+			})
 		})
 	case perQuery <= limit:
 		forEachRun(nq, limit/perQuery, func(lo, n int) {
-			addPiece(scorePiece{query: lo, queries: n, doc: lo * perQuery, docs: n * perQuery, docsPerQuery: perQuery, pitch: perQuery,
-				out: lo * perQuery})
+			addPiece(scorePiece{
+				query:        lo,
+				queries:      n,
+				doc:          lo * perQuery,
+				docs:         n * perQuery,
+				docsPerQuery: perQuery,
+				pitch:        perQuery,
+				out:          lo * perQuery,
+			})
 		})
 	default:
 		for q := range nq {
 			forEachRun(perQuery, limit, func(lo, n int) {
-				addPiece(scorePiece{query: q, queries: 1, doc: q*perQuery + lo, docs: n, docsPerQuery: n, pitch: perQuery, out: q*perQuery + lo})
+				addPiece(scorePiece{
+					query:        q,
+					queries:      1,
+					doc:          q*perQuery + lo,
+					docs:         n,
+					docsPerQuery: n,
+					pitch:        perQuery,
+					out:          q*perQuery + lo,
+				})
 			})
 		}
 	}
@@ -118,9 +147,11 @@ func (p *scorePlan) pieceTables(c *ScoreCall, x *scorePiece) (t scoreTables) {
 		for i := range t.nJoins {
 			query := i / x.docsPerQuery
 			w.joins = append(w.joins, denseJoin{
-				first: uint64(i) * uint64(p.segments), out: uint64(query)*uint64(x.pitch) + uint64(i%x.docsPerQuery),
+				first:    uint64(i) * uint64(p.segments),
+				out:      uint64(query)*uint64(x.pitch) + uint64(i%x.docsPerQuery),
 				segments: uint32(p.segments),
-				row:      uint32(q.firstRow(query)), count: uint32(q.rowsPerItem),
+				row:      uint32(q.firstRow(query)),
+				count:    uint32(q.rowsPerItem),
 			})
 		}
 	} else if allMeet && c.D.Offsets != 0 {
@@ -154,7 +185,8 @@ func (w *launchWork) numberRuns() int {
 func (p *scorePlan) addTables(t *scoreTables, w *launchWork, maxSum int) {
 	in := &p.tables
 	t.items, t.groups, t.units = addTable(in, w.items), addTable(in, w.groups), addTable(in, w.units)
-	t.partAt, t.outAt, t.sumGroups, t.sumCount = addTable(in, w.partAt), addTable(in, w.outAt), addTable(in, w.sumGroups), addTable(in,
+	t.partAt, t.outAt, t.sumGroups, t.sumCount = addTable(in, w.partAt), addTable(in,
+		w.outAt), addTable(in, w.sumGroups), addTable(in,
 		w.sumCount)
 	t.joins = addTable(in, w.joins)
 	t.nSums, t.maxSum = len(w.sumCount), maxSum

@@ -125,8 +125,17 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 	if maskStrideDiffers && c.D.itemsShareRows() {
 		return nil, fmt.Errorf("%w: masks of documents that share rows", driver.ErrUnsupported)
 	}
-	p := &scorePlan{kind: c.Pairs.Kind, segments: 1, segment: max(c.D.Longest, 1), weights: -1, part: -1, top: -1,
-		arg: -1, rowMask: -1, ones: -1}
+	p := &scorePlan{
+		kind:     c.Pairs.Kind,
+		segments: 1,
+		segment:  max(c.D.Longest, 1),
+		weights:  -1,
+		part:     -1,
+		top:      -1,
+		arg:      -1,
+		rowMask:  -1,
+		ones:     -1,
+	}
 	p.pairs, _ = c.Pairs.countPairs(&c.Q, &c.D)
 	p.fillItems = c.D.Offsets != 0 || c.D.Lengths != 0 || c.D.Mask != 0 || p.kind == PairsListed || c.D.Items > maxHostTable
 	p.fillGroups = c.Q.Offsets != 0 || p.kind == PairsListed
@@ -139,7 +148,10 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 // chooseKernels chooses formats and the kernel, and cuts long documents.
 func (d *Device) chooseKernels(p *scorePlan, c *ScoreCall) (err error) {
 	s := &shape{
-		all: p.kind == PairsAll, queryCount: c.Q.Items, longest: c.Q.Longest, tokens: c.Q.Items * c.Q.Longest,
+		all:         p.kind == PairsAll,
+		queryCount:  c.Q.Items,
+		longest:     c.Q.Longest,
+		tokens:      c.Q.Items * c.Q.Longest,
 		argmax:      c.Argmax != 0,
 		groupsAlone: p.kind == PairsListed || p.kind == PairsOwn && c.Pairs.Count < 4,
 	}

@@ -61,15 +61,25 @@ func (p *rowsPlan) reserve(a *runtime.Arena, b *Batch, n int, normalize bool) {
 // packParams returns where n rows from a row on are, and how they are prepared; nil means that they are
 // there.
 func (p *rowsPlan) packParams(b *Batch, base driver.Ptr, first, n int) (packedRows, *densePackParams) {
-	r := packedRows{format: p.format, rowBytes: p.rowBytes, ptr: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales)}
+	r := packedRows{
+		format:   p.format,
+		rowBytes: p.rowBytes,
+		ptr:      driver.Ptr(b.Data),
+		scale:    driver.Ptr(b.Scales),
+	}
 	r = r.startingAt(first)
 	if !p.prepared || n == 0 {
 		return r, nil
 	}
 	x := &densePackParams{
-		in: driver.Ptr(b.Data).Add(int64(first) * int64(b.Dim) * int64(b.Type.Size())), scales: r.scale,
-		n: uint32(n), dim: uint32(b.Dim), source: sourceNumber(b.Type), format: uint32(p.format), rowBytes: uint32(p.rowBytes),
-		columns: uint32(p.columns),
+		in:       driver.Ptr(b.Data).Add(int64(first) * int64(b.Dim) * int64(b.Type.Size())),
+		scales:   r.scale,
+		n:        uint32(n),
+		dim:      uint32(b.Dim),
+		source:   sourceNumber(b.Type),
+		format:   uint32(p.format),
+		rowBytes: uint32(p.rowBytes),
+		columns:  uint32(p.columns),
 	}
 	if b.Zeros != 0 {
 		x.zeros = driver.Ptr(b.Zeros).Add(int64(first))

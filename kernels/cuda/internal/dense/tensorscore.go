@@ -36,7 +36,13 @@ func (d *Device) Score(c *ScoreCall) error {
 		if err := d.uploadTables(x, &p.tables); err != nil {
 			return err
 		}
-		d.score = scoreLaunch{d: d, call: *c, plan: p, base: driver.Ptr(c.Place.Workspace), tables: x.mem.Ptr}
+		d.score = scoreLaunch{
+			d:      d,
+			call:   *c,
+			plan:   p,
+			base:   driver.Ptr(c.Place.Workspace),
+			tables: x.mem.Ptr,
+		}
 		err = d.score.run()
 		d.score.call.head, d.score.head = nil, nil
 		return err
@@ -191,7 +197,8 @@ func (s *scoreLaunch) prepareDocs(first, n int) (packedRows, error) {
 func (s *scoreLaunch) run() error {
 	c, p, rt := &s.call, s.plan, s.d.rt
 	if c.Argmax != 0 && c.Q.Offsets != 0 { // queries shorter than the longest leave places
-		if err := rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(p.pairs)*int64(c.Q.Longest), rt.Stream); err != nil {
+		if err := rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(p.pairs)*int64(c.Q.Longest),
+			rt.Stream); err != nil {
 			return err
 		}
 	}
@@ -263,10 +270,16 @@ func (s *scoreLaunch) weightParams() *denseWeightsParams {
 	s.weights = s.base.Add(p.weights)
 	w := &s.weightArgs
 	*w = denseWeightsParams{
-		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.unitQueries()), out: s.weights, n: uint32(c.Q.Rows),
-		stride: uint32(max(c.Q.itemStride(), 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
+		weights:    driver.Ptr(c.Weights),
+		scale:      s.q.scaleFor(c.unitQueries()),
+		out:        s.weights,
+		n:          uint32(c.Q.Rows),
+		stride:     uint32(max(c.Q.itemStride(), 1)),
+		lengths:    driver.Ptr(c.Q.Lengths),
+		mask:       driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
-		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
+		items:      uint32(c.Q.Items),
+		longest:    uint32(c.Q.Longest),
 	}
 	return w
 }
@@ -332,14 +345,24 @@ func (s *scoreLaunch) computePiece(x *scorePiece) error {
 	switch {
 	case p.segments > 1:
 		join := &denseJoinParams{
-			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax,
-			pitch: uint32(c.Q.Longest), segment: uint32(p.segment),
+			top:     a.top,
+			arg:     a.arg,
+			weights: a.weights,
+			joins:   joins,
+			out:     scores,
+			outArg:  argmax,
+			pitch:   uint32(c.Q.Longest),
+			segment: uint32(p.segment),
 		}
 		return join.run(rt, t.nJoins)
 	case p.part >= 0:
 		sum := &denseSumParams{
-			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt),
-			groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
+			part:   a.out,
+			out:    scores,
+			partAt: s.tables.Add(t.partAt),
+			outAt:  s.tables.Add(t.outAt),
+			groups: s.tables.Add(t.sumGroups),
+			count:  s.tables.Add(t.sumCount),
 		}
 		return sum.run(rt, t.nSums, t.maxSum)
 	}
@@ -354,11 +377,18 @@ func (s *scoreLaunch) scoreParams(x *scorePiece, t *scoreTables, docs packedRows
 	}
 	queries := s.q.startingAt(first)
 	*a = denseParams{
-		docs: docs.ptr, docScale: docs.scaleFor(c.Normalize), queries: queries.ptr,
-		weights: s.weights.Add(4 * int64(first)),
-		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
-		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
-		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
+		docs:        docs.ptr,
+		docScale:    docs.scaleFor(c.Normalize),
+		queries:     queries.ptr,
+		weights:     s.weights.Add(4 * int64(first)),
+		items:       s.tables.Add(t.items),
+		groups:      s.tables.Add(t.groups),
+		units:       s.tables.Add(t.units),
+		rowBytes:    uint32(docs.rowBytes),
+		queryBytes:  uint32(queries.rowBytes),
+		docFormat:   uint32(docs.format),
+		queryFormat: uint32(queries.format),
+		dim:         uint32(c.D.Dim),
 	}
 	return a
 }
@@ -369,13 +399,26 @@ func (s *scoreLaunch) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 	c, p := &s.call, s.plan
 	f := &s.fill
 	*f = denseFillParams{
-		unitsIn: s.tables.Add(t.units), groupsIn: s.tables.Add(t.groups),
-		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
-		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
-		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
-		perQuery: uint32(p.perQuery), unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest),
-		runs: uint32(t.runs), joinDocs: uint32(x.docsPerQuery), joinPitch: uint32(x.pitch),
-		dRows: uint32(c.D.Rows), qRows: uint32(c.Q.Rows),
+		unitsIn:     s.tables.Add(t.units),
+		groupsIn:    s.tables.Add(t.groups),
+		dStride:     uint64(c.D.Stride),
+		dMaskStride: uint64(c.D.MaskStride),
+		qStride:     uint64(c.Q.Stride),
+		dItems:      uint32(c.D.Items),
+		dLongest:    uint32(c.D.Longest),
+		qItems:      uint32(c.Q.Items),
+		qLongest:    uint32(c.Q.Longest),
+		segment:     uint32(p.segment),
+		segments:    uint32(p.segments),
+		tokens:      uint32(p.kernel.tokens),
+		perQuery:    uint32(p.perQuery),
+		unitGroups:  uint32(p.kernel.groups),
+		argPitch:    uint32(c.Q.Longest),
+		runs:        uint32(t.runs),
+		joinDocs:    uint32(x.docsPerQuery),
+		joinPitch:   uint32(x.pitch),
+		dRows:       uint32(c.D.Rows),
+		qRows:       uint32(c.Q.Rows),
 	}
 	advance := func(base uint64, bytes int64) driver.Ptr {
 		if base == 0 {

@@ -50,7 +50,13 @@ func (s *shape) hasFewQueryTokens() bool {
 }
 
 func chooseKernel(rt *runtime.Runtime, s *shape) (k kernel, err error) {
-	k = kernel{name: "dense/dense_any", block: 128, tokens: 32, groups: 1, teams: 1}
+	k = kernel{
+		name:   "dense/dense_any",
+		block:  128,
+		tokens: 32,
+		groups: 1,
+		teams:  1,
+	}
 	if s.fast && rt.Arch() == "90a" {
 		s.pickHopperKernel(&k, rt.Props.Shared)
 	}
@@ -75,9 +81,12 @@ func (s *shape) pickHopperKernel(k *kernel, shared int) {
 	}
 	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !s.hasFewQueryTokens() {
 		*k = kernel{
-			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.kernelName(), steps, warpgroups),
-			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16),
-			tokens: 16, groups: 4 * warpgroups, teams: 1,
+			name:   fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.kernelName(), steps, warpgroups),
+			block:  128 * (warpgroups + 1),
+			shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16),
+			tokens: 16,
+			groups: 4 * warpgroups,
+			teams:  1,
 		}
 		return
 	}
@@ -111,8 +120,12 @@ func (s *shape) pickHopperKernel(k *kernel, shared int) {
 	}
 	format, vectors := s.docs.format, vectorsPerStep(s.docs.format, s.docs.rowBytes)
 	*k = kernel{
-		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.kernelName(), columns, vectors),
-		block: 128 * teams, shared: columns * (operand + teams*sums), tokens: columns, groups: 1, teams: teams,
+		name:   fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.kernelName(), columns, vectors),
+		block:  128 * teams,
+		shared: columns * (operand + teams*sums),
+		tokens: columns,
+		groups: 1,
+		teams:  teams,
 	}
 }
 
@@ -244,8 +257,11 @@ func (w *launchWork) addItem(d spans, doc, base, pos int) {
 // addGroup adds the tokens of a query from r on.
 func (w *launchWork) addGroup(q spans, query, r int, k *kernel, out, arg uint64, stride int) {
 	w.groups = append(w.groups, denseGroup{
-		out: out, arg: arg + uint64(r), row: uint32(q.firstRow(query) + r),
-		count: uint32(min(q.rowCount(query)-r, k.tokens)), argPitch: uint32(stride),
+		out:      out,
+		arg:      arg + uint64(r),
+		row:      uint32(q.firstRow(query) + r),
+		count:    uint32(min(q.rowCount(query)-r, k.tokens)),
+		argPitch: uint32(stride),
 	})
 }
 
@@ -274,7 +290,11 @@ func (w *launchWork) addUnits(first, end, share int, k *kernel) {
 
 func (w *launchWork) addUnit(group, groups, lo, hi int) {
 	w.units = append(w.units, denseUnit{
-		group: uint32(group), groups: uint32(groups), begin: uint32(lo), end: uint32(hi), first: w.items[lo],
+		group:  uint32(group),
+		groups: uint32(groups),
+		begin:  uint32(lo),
+		end:    uint32(hi),
+		first:  w.items[lo],
 	})
 }
 

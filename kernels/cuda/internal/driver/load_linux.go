@@ -127,7 +127,10 @@ func (s *symbolTable) loadDevices(api *API) {
 	current := s.lookUp("cuCtxSetCurrent")
 	api.CtxSetCurrent = func(ctx ContextHandle) Result { return callWithPair(current, uintptr(ctx), 0) }
 	getCurrent := s.lookUp("cuCtxGetCurrent")
-	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return callWithPair(getCurrent, uintptr(unsafe.Pointer(ctx)), 0) }
+	api.CtxGetCurrent = func(ctx *ContextHandle) Result {
+		return callWithPair(getCurrent,
+			uintptr(unsafe.Pointer(ctx)), 0)
+	}
 	info := s.lookUp("cuMemGetInfo_v2")
 	api.MemInfo = func(free, total *uint64) Result {
 		return callFunction(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
@@ -154,7 +157,8 @@ func (s *symbolTable) loadModules(api *API) {
 	function := s.lookUp("cuModuleGetFunction")
 	api.ModuleFunc = func(f *FunctionHandle, m ModuleHandle, name string) Result {
 		c := append([]byte(name), 0)
-		return callFunction(function, uintptr(unsafe.Pointer(f)), uintptr(m), uintptr(unsafe.Pointer(unsafe.SliceData(c))))
+		return callFunction(function, uintptr(unsafe.Pointer(f)), uintptr(m),
+			uintptr(unsafe.Pointer(unsafe.SliceData(c))))
 	}
 	set := s.lookUp("cuFuncSetAttribute")
 	api.FuncSet = func(f FunctionHandle, a FuncAttribute, v int32) Result {
@@ -222,7 +226,14 @@ var earlyLaunches = sync.Pool{New: func() any { return new(earlyLaunch) }}
 
 func launchEarly(launchEx uintptr, l *Launch) Result {
 	e := earlyLaunches.Get().(*earlyLaunch)
-	*e = earlyLaunch{grid: l.Grid, block: l.Block, shared: l.Shared, stream: l.Stream, attributes: unsafe.Pointer(&e.attribute), count: 1}
+	*e = earlyLaunch{
+		grid:       l.Grid,
+		block:      l.Block,
+		shared:     l.Shared,
+		stream:     l.Stream,
+		attributes: unsafe.Pointer(&e.attribute),
+		count:      1,
+	}
 	e.attribute.id, e.attribute.value[0] = launchProgrammaticSerialization, 1
 	e.params = parameterList{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.params.bytes), launchEnd, l.ArgBytes}
 	e.args = [4]uintptr{uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.params))}
@@ -271,7 +282,10 @@ func (s *symbolTable) loadOrdering(api *API) {
 	sync := s.lookUp("cuStreamSynchronize")
 	api.StreamSync = func(st StreamHandle) Result { return callFunction(sync, uintptr(st)) }
 	wait := s.lookUp("cuStreamWaitEvent")
-	api.StreamWait = func(st StreamHandle, e EventHandle) Result { return callFunction(wait, uintptr(st), uintptr(e), 0) }
+	api.StreamWait = func(st StreamHandle, e EventHandle) Result {
+		return callFunction(wait, uintptr(st),
+			uintptr(e), 0)
+	}
 	eventCreate := s.lookUp("cuEventCreate")
 	api.EventCreate = func(e *EventHandle, flags EventFlags) Result {
 		return callFunction(eventCreate, uintptr(unsafe.Pointer(e)), uintptr(flags))
@@ -279,7 +293,10 @@ func (s *symbolTable) loadOrdering(api *API) {
 	eventDestroy := s.lookUp("cuEventDestroy_v2")
 	api.EventDestroy = func(e EventHandle) Result { return callFunction(eventDestroy, uintptr(e)) }
 	record := s.lookUp("cuEventRecord")
-	api.EventRecord = func(e EventHandle, st StreamHandle) Result { return callFunction(record, uintptr(e), uintptr(st)) }
+	api.EventRecord = func(e EventHandle, st StreamHandle) Result {
+		return callFunction(record, uintptr(e),
+			uintptr(st))
+	}
 	eventSync := s.lookUp("cuEventSynchronize")
 	api.EventSync = func(e EventHandle) Result { return callFunction(eventSync, uintptr(e)) }
 	elapsed := s.lookUp("cuEventElapsedTime")
@@ -309,5 +326,8 @@ func (s *symbolTable) loadGraphs(api *API) {
 	execDestroy := s.lookUp("cuGraphExecDestroy")
 	api.GraphExecDestroy = func(e GraphExecHandle) Result { return callFunction(execDestroy, uintptr(e)) }
 	launch := s.lookUp("cuGraphLaunch")
-	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result { return callFunction(launch, uintptr(e), uintptr(st)) }
+	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result {
+		return callFunction(launch, uintptr(e),
+			uintptr(st))
+	}
 }

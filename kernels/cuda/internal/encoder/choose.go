@@ -64,8 +64,11 @@ func chooseKernel(props deviceLimits, epilogue string, rows, n, k int) productKe
 	}
 	tiles, w := n/columns*runtime.CeilDiv(rows, 128), wideTiles[columns]
 	return productKernel{
-		name: fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
-		gx:   min(w.blocks*props.multiprocessors, tiles), gy: 1, block: w.threads, shared: w.shared,
+		name:   fmt.Sprintf("encoder/encoder_gemm_%s_n%d", epilogue, columns),
+		gx:     min(w.blocks*props.multiprocessors, tiles),
+		gy:     1,
+		block:  w.threads,
+		shared: w.shared,
 	}
 }
 
@@ -94,12 +97,21 @@ func chooseTile(props deviceLimits, name string, rows, n, k, small int) productK
 		stage := 2 * small * tile * 2 // rows and weights, 64 values of each
 		stages := min(k/tile, maxStages[small], props.shared/stage)
 		return productKernel{
-			name: fmt.Sprintf("%s_m%d", name, small), gx: n / small, gy: runtime.CeilDiv(rows, small), block: otherThreads,
-			shared: stages * stage, stages: uint32(stages),
+			name:   fmt.Sprintf("%s_m%d", name, small),
+			gx:     n / small,
+			gy:     runtime.CeilDiv(rows, small),
+			block:  otherThreads,
+			shared: stages * stage,
+			stages: uint32(stages),
 		}
 	}
 	return productKernel{
-		name: name + "_m128", gx: n / 64, gy: runtime.CeilDiv(rows, 128), block: otherThreads, shared: largeShared, stages: largeStages,
+		name:   name + "_m128",
+		gx:     n / 64,
+		gy:     runtime.CeilDiv(rows, 128),
+		block:  otherThreads,
+		shared: largeShared,
+		stages: largeStages,
 	}
 }
 

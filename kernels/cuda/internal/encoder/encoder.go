@@ -68,7 +68,9 @@ type model struct {
 }
 
 // New brings a model that was checked to a device.
-func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+func New(
+	ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options,
+) (transformer.Model, error) {
 	if headColumns(c.HeadSize) == 0 {
 		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device they have up to %d", transformer.ErrConfig,
 			c.HeadSize, headSizes[len(headSizes)-1])
@@ -80,7 +82,13 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 		}
 	}
 	p, t := layOutWeights(&c, w)
-	m := &model{dev: d, config: c, vocabulary: len(w.Words) / c.EmbeddingSize(), tensors: t, graphs: map[graphKey]driver.Graph{}}
+	m := &model{
+		dev:        d,
+		config:     c,
+		vocabulary: len(w.Words) / c.EmbeddingSize(),
+		tensors:    t,
+		graphs:     map[graphKey]driver.Graph{},
+	}
 	m.about = transformer.About{Device: d.Info(), Precision: transformer.F16, Dim: c.Hidden}
 	if n := len(t.heads); n > 0 {
 		m.about.Dim = t.heads[n-1].outputs
@@ -184,7 +192,12 @@ func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batc
 	if err := b.CheckKept(kept, len(dst), m.about.Dim); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, halvesDst: dst}, len(b.IDs)*m.about.Dim)
+	return m.encode(ctx, &request{
+		batch:     &b,
+		halves:    true,
+		kept:      kept,
+		halvesDst: dst,
+	}, len(b.IDs)*m.about.Dim)
 }
 
 // NewVectors implements [transformer.Keeper].
@@ -207,7 +220,13 @@ func (m *model) EncodeResident(
 	if err := b.CheckKept(kept, 2*len(kept)*m.about.Dim, m.about.Dim); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, vectors: v, firstVector: first}, len(b.IDs)*m.about.Dim)
+	return m.encode(ctx, &request{
+		batch:       &b,
+		halves:      true,
+		kept:        kept,
+		vectors:     v,
+		firstVector: first,
+	}, len(b.IDs)*m.about.Dim)
 }
 
 // encode checks a request, which has room for so many values, and sees it through.

@@ -142,10 +142,19 @@ func (p *pass) embedTokens() {
 	}
 	// It follows a copy, which it cannot wait for itself.
 	p.err = runtime.Launch(p.rt, name, runtime.CeilDiv(p.rows, 8), 1, 1, rowThreads, 0, &encoderEmbedParams{
-		ids: p.slotPtr(p.layout.ids), positions: p.slotPtr(p.layout.positions), words: p.weightPtr(t.words), places: p.weightPtr(t.positions),
-		gamma: p.weightPtr(t.norm.gamma), beta: p.weightPtr(t.norm.beta), x: p.workspacePtr(x), stream: p.workspacePtr(stream),
-		epsilon: m.config.Epsilon, rows: uint32(p.rows), hidden: uint32(m.config.EmbeddingSize()),
-		width: uint32(t.embedding), rms: m.rmsNormFlag(),
+		ids:       p.slotPtr(p.layout.ids),
+		positions: p.slotPtr(p.layout.positions),
+		words:     p.weightPtr(t.words),
+		places:    p.weightPtr(t.positions),
+		gamma:     p.weightPtr(t.norm.gamma),
+		beta:      p.weightPtr(t.norm.beta),
+		x:         p.workspacePtr(x),
+		stream:    p.workspacePtr(stream),
+		epsilon:   m.config.Epsilon,
+		rows:      uint32(p.rows),
+		hidden:    uint32(m.config.EmbeddingSize()),
+		width:     uint32(t.embedding),
+		rms:       m.rmsNormFlag(),
 	})
 	first := noNorm
 	if streams {
@@ -188,10 +197,19 @@ func (p *pass) launchNorm(delta int64, post, n norm, startsStream bool) {
 	}
 	blocks := min(runtime.CeilDiv(p.rows, 8), normBlocks*p.limits.multiprocessors)
 	args := &encoderNormParams{
-		delta: p.workspacePtr(delta), x: p.workspacePtr(m.memory.x), stream: p.workspacePtr(m.memory.stream), gamma: p.weightPtr(n.gamma), beta: p.weightPtr(n.beta),
-		post: p.weightPtr(post.gamma), postBeta: p.weightPtr(post.beta), postEpsilon: post.epsilon,
-		epsilon: n.epsilon, rows: uint32(p.rows), hidden: uint32(m.config.Hidden), width: uint32(m.tensors.width),
-		rms: m.rmsNormFlag(),
+		delta:       p.workspacePtr(delta),
+		x:           p.workspacePtr(m.memory.x),
+		stream:      p.workspacePtr(m.memory.stream),
+		gamma:       p.weightPtr(n.gamma),
+		beta:        p.weightPtr(n.beta),
+		post:        p.weightPtr(post.gamma),
+		postBeta:    p.weightPtr(post.beta),
+		postEpsilon: post.epsilon,
+		epsilon:     n.epsilon,
+		rows:        uint32(p.rows),
+		hidden:      uint32(m.config.Hidden),
+		width:       uint32(m.tensors.width),
+		rms:         m.rmsNormFlag(),
 	}
 	if startsStream {
 		args.fresh = 1
@@ -218,13 +236,24 @@ func (p *pass) rotateHeads(y *layer) {
 	c := &m.config
 	lanes := powerOfTwo(c.HeadSize / rotaryLaneColumns)
 	units := p.rows * (c.Heads + c.KeyHeads)
-	launchAfter(p, "encoder/encoder_turn", runtime.CeilDiv(units*lanes, rowThreads), 1, rowThreads, 0, &encoderTurnParams{
-		qkv: p.workspacePtr(m.memory.qkv), positions: p.slotPtr(p.layout.positions), angles: p.weightPtr(y.angles),
-		query: p.weightPtr(y.queryNorm.gamma), queryBeta: p.weightPtr(y.queryNorm.beta), key: p.weightPtr(y.keyNorm.gamma),
-		keyBeta: p.weightPtr(y.keyNorm.beta), epsilon: c.Epsilon, rows: uint32(p.rows), columns: uint32(y.qkv.n),
-		heads: uint32(c.Heads), keyHeads: uint32(c.KeyHeads), size: uint32(c.HeadSize), stride: uint32(m.tensors.headColumns),
-		rms: m.rmsNormFlag(),
-	})
+	launchAfter(p, "encoder/encoder_turn", runtime.CeilDiv(units*lanes, rowThreads), 1, rowThreads, 0,
+		&encoderTurnParams{
+			qkv:       p.workspacePtr(m.memory.qkv),
+			positions: p.slotPtr(p.layout.positions),
+			angles:    p.weightPtr(y.angles),
+			query:     p.weightPtr(y.queryNorm.gamma),
+			queryBeta: p.weightPtr(y.queryNorm.beta),
+			key:       p.weightPtr(y.keyNorm.gamma),
+			keyBeta:   p.weightPtr(y.keyNorm.beta),
+			epsilon:   c.Epsilon,
+			rows:      uint32(p.rows),
+			columns:   uint32(y.qkv.n),
+			heads:     uint32(c.Heads),
+			keyHeads:  uint32(c.KeyHeads),
+			size:      uint32(c.HeadSize),
+			stride:    uint32(m.tensors.headColumns),
+			rms:       m.rmsNormFlag(),
+		})
 }
 
 // rotaryLaneColumns are those of a lane.
@@ -237,14 +266,21 @@ const convBlockColumns = 256
 func (p *pass) launchConvolution(y *layer) {
 	m := p.m
 	args := &encoderConvParams{
-		in: p.workspacePtr(m.memory.qkv), out: p.workspacePtr(m.memory.convolved), spans: p.slotPtr(p.layout.spans),
-		weights: p.weightPtr(y.taps), bias: p.weightPtr(y.tapsBias), nothing: p.weightPtr(y.qkv.bias),
-		width: uint32(m.tensors.width), taps: uint32(y.form.Taps()), before: uint32(y.form.Before),
+		in:      p.workspacePtr(m.memory.qkv),
+		out:     p.workspacePtr(m.memory.convolved),
+		spans:   p.slotPtr(p.layout.spans),
+		weights: p.weightPtr(y.taps),
+		bias:    p.weightPtr(y.tapsBias),
+		nothing: p.weightPtr(y.qkv.bias),
+		width:   uint32(m.tensors.width),
+		taps:    uint32(y.form.Taps()),
+		before:  uint32(y.form.Before),
 	}
 	if y.form.ConvolveAll {
 		args.all = 1
 	}
-	launchAfter(p, "encoder/encoder_conv", p.spans, runtime.CeilDiv(m.tensors.width, convBlockColumns), rowThreads, 0, args)
+	launchAfter(p, "encoder/encoder_conv", p.spans, runtime.CeilDiv(m.tensors.width, convBlockColumns), rowThreads,
+		0, args)
 }
 
 // unboundedReach is a window without an end.
@@ -271,11 +307,19 @@ func (p *pass) launchAttention(y *layer) {
 	}
 	launchAfter(p, fmt.Sprintf("encoder/encoder_attention_d%d", d), p.spans, c.Heads, attentionThreads, shared,
 		&encoderAttentionParams{
-			qkv: p.workspacePtr(m.memory.qkv), out: p.workspacePtr(m.memory.context), spans: p.slotPtr(p.layout.spans),
-			relative: p.weightPtr(m.tensors.relative), scale: c.Scale(),
-			columns: uint32(y.qkv.n), width: uint32(y.output.k), keys: uint32(c.Heads * d), values: uint32(m.tensors.keyColumns),
-			share: uint32(c.Heads / c.KeyHeads), before: reach(y.form.Before), after: reach(y.form.After),
-			zero: uint32(zeroDistance(c)),
+			qkv:      p.workspacePtr(m.memory.qkv),
+			out:      p.workspacePtr(m.memory.context),
+			spans:    p.slotPtr(p.layout.spans),
+			relative: p.weightPtr(m.tensors.relative),
+			scale:    c.Scale(),
+			columns:  uint32(y.qkv.n),
+			width:    uint32(y.output.k),
+			keys:     uint32(c.Heads * d),
+			values:   uint32(m.tensors.keyColumns),
+			share:    uint32(c.Heads / c.KeyHeads),
+			before:   reach(y.form.Before),
+			after:    reach(y.form.After),
+			zero:     uint32(zeroDistance(c)),
 		})
 }
 
@@ -284,19 +328,34 @@ func (p *pass) runDenseHeads() {
 	m := p.m
 	r := &m.memory
 	unit := encoderUnitParams{
-		inHalf: p.workspacePtr(r.x), bad: p.slotPtr(p.layout.bad), dim: uint32(m.about.Dim), stride: uint32(roundUp(m.about.Dim, tile)),
+		inHalf: p.workspacePtr(r.x),
+		bad:    p.slotPtr(p.layout.bad),
+		dim:    uint32(m.about.Dim),
+		stride: uint32(roundUp(m.about.Dim, tile)),
 	}
 	a := r.x
 	for i := range m.tensors.heads {
 		h := &m.tensors.heads[i]
 		k := chooseTile(p.limits, "encoder/encoder_head", p.rows, h.n, h.k, 16)
 		args := &encoderHeadParams{
-			a: p.workspacePtr(a), w: p.weightPtr(h.weights), bias: p.weightPtr(h.bias), rows: uint32(p.rows), n: uint32(h.n), k: uint32(h.k),
-			activation: uint32(h.activation), stages: k.stages,
+			a:          p.workspacePtr(a),
+			w:          p.weightPtr(h.weights),
+			bias:       p.weightPtr(h.bias),
+			rows:       uint32(p.rows),
+			n:          uint32(h.n),
+			k:          uint32(h.k),
+			activation: uint32(h.activation),
+			stages:     k.stages,
 		}
 		if h.weightedResidual {
 			added := &encoderHeadParams{
-				a: args.a, w: p.weightPtr(h.residual.weights), out: p.workspacePtr(r.sums[1]), rows: args.rows, n: args.n, k: args.k, stages: k.stages,
+				a:      args.a,
+				w:      p.weightPtr(h.residual.weights),
+				out:    p.workspacePtr(r.sums[1]),
+				rows:   args.rows,
+				n:      args.n,
+				k:      args.k,
+				stages: k.stages,
 			}
 			launchAfter(p, k.name, k.gx, k.gy, k.block, k.shared, added)
 			args.add = added.out

@@ -36,7 +36,13 @@ func (m *model) layOutBatch(tokens int) batchMemory {
 	t, a := m.tensors, runtime.Arena{}
 	n := int64(roundUp(tokens, passRows))
 	width, wide := int64(t.width), int64(t.wide)
-	r := batchMemory{tokens: tokens, stream: noArray, context: noArray, convolved: noArray, embedded: noArray}
+	r := batchMemory{
+		tokens:    tokens,
+		stream:    noArray,
+		context:   noArray,
+		convolved: noArray,
+		embedded:  noArray,
+	}
 	columns, attends, convolves := 0, false, false
 	for i := range t.layers {
 		y := &t.layers[i]
@@ -94,7 +100,8 @@ func (m *model) maxBatchTokens(rt *runtime.Runtime, o transformer.Options) (int,
 		if need := m.tensors.bytes + r.totalBytes(); need <= limit {
 			return tokens, nil
 		} else if tokens == minTokens {
-			return 0, fmt.Errorf("%w: %d bytes of weights and %d for a batch of %d tokens; there are %d", driver.ErrOutOfMemory, m.tensors.bytes, r.totalBytes(), minTokens, limit)
+			return 0, fmt.Errorf("%w: %d bytes of weights and %d for a batch of %d tokens; there are %d",
+				driver.ErrOutOfMemory, m.tensors.bytes, r.totalBytes(), minTokens, limit)
 		}
 	}
 }
@@ -106,8 +113,13 @@ type slotLayout struct{ ids, positions, spans, kept, bad, out, size int64 }
 func (m *model) newSlotLayout(tokens, spans, kept int) slotLayout {
 	var a runtime.Arena
 	return slotLayout{
-		ids: a.Append(4 * int64(tokens)), positions: a.Append(4 * int64(tokens)), spans: a.Append(16 * int64(spans)), kept: a.Append(4 * int64(kept)),
-		bad: a.Append(4), out: a.Append(4 * int64(tokens) * int64(m.about.Dim)), size: a.Size,
+		ids:       a.Append(4 * int64(tokens)),
+		positions: a.Append(4 * int64(tokens)),
+		spans:     a.Append(16 * int64(spans)),
+		kept:      a.Append(4 * int64(kept)),
+		bad:       a.Append(4),
+		out:       a.Append(4 * int64(tokens) * int64(m.about.Dim)),
+		size:      a.Size,
 	}
 }
 

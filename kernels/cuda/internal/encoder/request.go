@@ -52,7 +52,13 @@ func (r *request) failWith(err error) {
 
 // Run implements [runtime.Request].
 func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
-	w := &passQueue{m: r.model, rt: rt, limits: limitsFor(rt), halves: r.halves, vectors: r.vectors}
+	w := &passQueue{
+		m:       r.model,
+		rt:      rt,
+		limits:  limitsFor(rt),
+		halves:  r.halves,
+		vectors: r.vectors,
+	}
 	rows := 0
 	for _, b := range batch {
 		r := b.(*request)
@@ -187,7 +193,16 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 	w.makeSpans(l, rows, graph)
 	l.spans, l.layout = len(w.spans), m.newSlotLayout(rows, len(w.spans), l.kept)
 	w.writeInput(s.in.Data, l, rows)
-	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, layout: l.layout, slot: s.ptr}
+	p := &pass{
+		m:      m,
+		rt:     rt,
+		limits: w.limits,
+		rows:   rows,
+		spans:  l.spans,
+		halves: w.halves,
+		layout: l.layout,
+		slot:   s.ptr,
+	}
 	p.outs = w.halvesTargets(l, p.slotPtr(l.layout.out))
 	work := func() error {
 		p.err = nil
@@ -254,7 +269,10 @@ func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 			n := b.Length(i)
 			for part := range runtime.CeilDiv(n, partQueries) {
 				w.spans = append(w.spans, encoderSpan{
-					first: uint32(s.row + b.Offsets[i] - b.Offsets[s.first]), length: uint32(n), attended: uint32(b.Attends(i)), part: uint32(part),
+					first:    uint32(s.row + b.Offsets[i] - b.Offsets[s.first]),
+					length:   uint32(n),
+					attended: uint32(b.Attends(i)),
+					part:     uint32(part),
 				})
 			}
 		}

@@ -113,7 +113,8 @@ func (p *packer) addHeadNorm(n transformer.Norm, order func(j int) int) norm {
 		}
 		return y
 	}
-	return norm{p.addPadded(ordered(n.Gamma), p.config.HeadSize), p.addPadded(ordered(n.Beta), p.config.HeadSize), p.config.Epsilon}
+	return norm{p.addPadded(ordered(n.Gamma), p.config.HeadSize), p.addPadded(ordered(n.Beta),
+		p.config.HeadSize), p.config.Epsilon}
 }
 
 // mapRow is a row of a linear map, and the factor of its weight and bias. A nil map means zeros.
@@ -192,9 +193,12 @@ func layOutWeights(c *transformer.Config, w *transformer.Weights) (*packer, *ten
 	p := &packer{config: c}
 	e, d := c.EmbeddingSize(), headColumns(c.HeadSize)
 	t := &tensors{
-		angles: map[float64]int64{0: noArray}, embedding: roundUp(e, tile), width: roundUp(c.Hidden, tile),
+		angles:      map[float64]int64{0: noArray},
+		embedding:   roundUp(e, tile),
+		width:       roundUp(c.Hidden, tile),
 		wide:        roundUp(c.Intermediate, tile),
-		headColumns: d, keyColumns: roundUp(c.KeyHeads*d, tile),
+		headColumns: d,
+		keyColumns:  roundUp(c.KeyHeads*d, tile),
 	}
 	p.addEmbeddings(t, w)
 	for _, f := range c.Layers {
@@ -212,8 +216,11 @@ func layOutWeights(c *transformer.Config, w *transformer.Weights) (*packer, *ten
 		d := &w.Heads[i]
 		name := fmt.Sprintf("dense head %d", i)
 		x := head{
-			matrix: p.addLinear(name, d.Out, contiguous(in), unchangedRows(&d.Linear)), activation: d.Activation, outputs: d.Out,
-			plainResidual: d.Residual && d.ResidualWeight == nil, weightedResidual: d.ResidualWeight != nil,
+			matrix:           p.addLinear(name, d.Out, contiguous(in), unchangedRows(&d.Linear)),
+			activation:       d.Activation,
+			outputs:          d.Out,
+			plainResidual:    d.Residual && d.ResidualWeight == nil,
+			weightedResidual: d.ResidualWeight != nil,
 		}
 		if x.weightedResidual {
 			x.residual = p.addLinear(name+" residual", d.Out, contiguous(in),
@@ -293,8 +300,11 @@ func (p *packer) addLayer(t *tensors, i int, l *transformer.Layer) layer {
 	h := c.Hidden
 	name := fmt.Sprintf("layer %d ", i)
 	y := layer{
-		form: c.Layers[i], attentionNorm: p.addNorm(l.AttentionNorm, h), feedForwardNorm: p.addNorm(l.FeedForwardNorm, h),
-		attentionOutputNorm: p.addNorm(l.AttentionOutputNorm, h), feedForwardOutput: p.addNorm(l.FeedForwardOutputNorm, h),
+		form:                c.Layers[i],
+		attentionNorm:       p.addNorm(l.AttentionNorm, h),
+		feedForwardNorm:     p.addNorm(l.FeedForwardNorm, h),
+		attentionOutputNorm: p.addNorm(l.AttentionOutputNorm, h),
+		feedForwardOutput:   p.addNorm(l.FeedForwardOutputNorm, h),
 	}
 	if y.form.Convolution {
 		p.addConvolution(t, &y, name, l)

@@ -35,7 +35,9 @@ func (b *builder) wrapError(err error) error {
 }
 
 // Nearest is that of [kernels.Backend].
-func (b *builder) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+func (b *builder) Nearest(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
+) error {
 	p, release, err := b.Prepare(ctx, centroids, dim)
 	if err != nil {
 		return err
@@ -49,7 +51,12 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 	if len(centroids) < dim {
 		return b.Backend, func() {}, nil
 	}
-	p := &preparedCentroids{builder: b, source: &centroids[0], k: len(centroids) / dim, dim: dim}
+	p := &preparedCentroids{
+		builder: b,
+		source:  &centroids[0],
+		k:       len(centroids) / dim,
+		dim:     dim,
+	}
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		p.rt = rt
 		rt.AddOwner(p)
@@ -76,7 +83,9 @@ type preparedCentroids struct {
 }
 
 // Prepare returns the same backend for the same centroids.
-func (p *preparedCentroids) Prepare(ctx context.Context, centroids []float32, dim int) (kernels.Backend, func(), error) {
+func (p *preparedCentroids) Prepare(
+	ctx context.Context, centroids []float32, dim int,
+) (kernels.Backend, func(), error) {
 	if len(centroids) == p.k*p.dim && dim == p.dim && &centroids[0] == p.source {
 		return p, func() {}, nil
 	}
@@ -84,7 +93,9 @@ func (p *preparedCentroids) Prepare(ctx context.Context, centroids []float32, di
 }
 
 // Nearest is that of [kernels.Backend]; centroids are those that were prepared.
-func (p *preparedCentroids) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+func (p *preparedCentroids) Nearest(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
+) error {
 	n := min(len(codes), len(x)/dim)
 	var requests []*request
 	for i := range parallel.Blocks(n, maxRows) {
@@ -104,7 +115,9 @@ func (p *preparedCentroids) Nearest(ctx context.Context, codes []uint32, scores 
 // answerOnCPU asks the processor for the rows that the device has no centroid for. It
 // gives those a number beyond the last whose error it cannot bound: components above
 // 65504, of a row or of a centroid, are infinite in half precision.
-func (p *preparedCentroids) answerOnCPU(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32) error {
+func (p *preparedCentroids) answerOnCPU(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32,
+) error {
 	const maxRun = 256 // rows between two looks at ctx
 	for lo := 0; lo < len(codes); lo++ {
 		hi := lo
@@ -160,7 +173,12 @@ func (p *preparedCentroids) upload(centroids []float32) (err error) {
 			err = ferr
 		}
 	}()
-	if err := p.toHalf(halfParams{in: p.centroids.Ptr, out: p.halfCentroids.Ptr, norms: tmp.Ptr, errors: tmp.At(4 * int64(p.k))}, p.k, rows); err != nil {
+	if err := p.toHalf(halfParams{
+		in:     p.centroids.Ptr,
+		out:    p.halfCentroids.Ptr,
+		norms:  tmp.Ptr,
+		errors: tmp.At(4 * int64(p.k)),
+	}, p.k, rows); err != nil {
 		return err
 	}
 	if err := c.ToHost(runtime.Bytes(norms), tmp.Ptr, st); err != nil {

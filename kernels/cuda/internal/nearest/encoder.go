@@ -34,7 +34,12 @@ func (b *builder) PrepareEncoder(
 		release()
 		return nil, nil, b.wrapError(errors.New("only levels that are equally spaced, around centroids, are encoded on it"))
 	}
-	e := &encoder{preparedCentroids: p, codec: c, unit: unit, rowBytes: c.RowBytes()}
+	e := &encoder{
+		preparedCentroids: p,
+		codec:             c,
+		unit:              unit,
+		rowBytes:          c.RowBytes(),
+	}
 	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		rt.AddOwner(e)
 		err := e.uploadScales()
@@ -96,8 +101,11 @@ func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x
 	for i := range parallel.Blocks(n, maxRows) {
 		lo, hi := parallel.Block(i, n, maxRows)
 		requests = append(requests, &request{
-			centroids: e.preparedCentroids, encoder: e, vectors: x[lo*e.dim : hi*e.dim], codes: dst.Codes[lo:hi],
-			tokens: e.tokensBetween(dst, lo, hi),
+			centroids: e.preparedCentroids,
+			encoder:   e,
+			vectors:   x[lo*e.dim : hi*e.dim],
+			codes:     dst.Codes[lo:hi],
+			tokens:    e.tokensBetween(dst, lo, hi),
 		})
 	}
 	if err := runtime.RunRequests(ctx, e.dev, requests); err != nil {
@@ -147,10 +155,23 @@ func (e *encoder) encode(l *layout) error {
 	}
 	w := &e.rt.Work
 	rows, pitch := blockRows(e.dim)
-	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim, &encodeParams{
-		x: l.rows, codes: w.Out.At(l.outOffset + l.codes), centroids: e.centroids.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
-		residuals: w.Out.At(l.outOffset + l.residuals), factors: w.Out.At(l.outOffset + l.factors), errors: w.Out.At(l.outOffset + l.errors),
-		step: e.codec.Codebook.Step, factorMax: e.codec.FactorMax,
-		n: uint32(l.n), k: uint32(e.k), dim: uint32(e.dim), rows: uint32(rows), nbits: uint32(e.codec.Codebook.Nbits), rowBytes: uint32(e.rowBytes),
-	})
+	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim,
+		&encodeParams{
+			x:             l.rows,
+			codes:         w.Out.At(l.outOffset + l.codes),
+			centroids:     e.centroids.Ptr,
+			dimScale:      e.dimScale.Ptr,
+			centroidScale: e.centroidScale.Ptr,
+			residuals:     w.Out.At(l.outOffset + l.residuals),
+			factors:       w.Out.At(l.outOffset + l.factors),
+			errors:        w.Out.At(l.outOffset + l.errors),
+			step:          e.codec.Codebook.Step,
+			factorMax:     e.codec.FactorMax,
+			n:             uint32(l.n),
+			k:             uint32(e.k),
+			dim:           uint32(e.dim),
+			rows:          uint32(rows),
+			nbits:         uint32(e.codec.Codebook.Nbits),
+			rowBytes:      uint32(e.rowBytes),
+		})
 }

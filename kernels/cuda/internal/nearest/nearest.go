@@ -159,8 +159,16 @@ func (l *layout) copyResults(r *request, out []byte, row int64) {
 func (p *preparedCentroids) launchNearest(l *layout) error {
 	w, n := &p.rt.Work, l.n
 	a := &nearestParams{
-		x: l.rows, centroids: p.centroids.Ptr, codes: w.Out.At(l.outOffset + l.codes), scores: w.Out.At(l.outOffset + l.scores),
-		n: uint32(n), k: uint32(p.k), dim: uint32(p.dim), width: uint32(p.width), cNorm: p.maxNorm, cError: p.maxHalfError,
+		x:         l.rows,
+		centroids: p.centroids.Ptr,
+		codes:     w.Out.At(l.outOffset + l.codes),
+		scores:    w.Out.At(l.outOffset + l.scores),
+		n:         uint32(n),
+		k:         uint32(p.k),
+		dim:       uint32(p.dim),
+		width:     uint32(p.width),
+		cNorm:     p.maxNorm,
+		cError:    p.maxHalfError,
 	}
 	if p.width == 0 {
 		return runtime.Launch(p.rt, "nearest_any", runtime.CeilDiv(n, 32), 1, 1, 256, 0, a)
@@ -168,7 +176,12 @@ func (p *preparedCentroids) launchNearest(l *layout) error {
 	at := w.Scratch.At
 	a.xHalf, a.cHalf, a.xNorms, a.xErrors = at(l.half), p.halfCentroids.Ptr, at(l.norms), at(l.halfErrors)
 	a.slots, a.doubts, a.limits, a.counts, a.listed = at(l.slots), at(l.doubts), at(l.limits), at(l.counts), at(l.listed)
-	half := halfParams{in: a.x, out: a.xHalf, norms: a.xNorms, errors: a.xErrors}
+	half := halfParams{
+		in:     a.x,
+		out:    a.xHalf,
+		norms:  a.xNorms,
+		errors: a.xErrors,
+	}
 	if l.halves != 0 { // the nearest centroid of a vector is that of the vector scaled
 		half.in, half.halves, half.numbers = 0, l.halves, l.numbers
 	}

@@ -91,7 +91,10 @@ func (p *residentSource) upload(lo, hi int) error {
 	if err := k.rt.Driver.ToDevice(k.mem.At(p.numbers+4*int64(lo)), w.HostIn[:n], k.rt.Stream); err != nil {
 		return err
 	}
-	err := p.scaleRows(scaleParams{by: k.mem.At(p.factors + 8*int64(lo)), squares: k.mem.At(p.squaredNorms + 8*int64(lo))}, lo, hi-lo)
+	err := p.scaleRows(scaleParams{
+		by:      k.mem.At(p.factors + 8*int64(lo)),
+		squares: k.mem.At(p.squaredNorms + 8*int64(lo)),
+	}, lo, hi-lo)
 	if err != nil {
 		return err
 	}
@@ -228,7 +231,10 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 		}
 		lo, hi := parallel.Block(i-1, n, maxRows)
 		l := &layouts[(i-1)%2]
-		l.copyResults(&request{codes: dst.Codes[lo:hi], tokens: e.tokensBetween(dst, lo, hi)}, w.HostOut[l.outOffset:], 0)
+		l.copyResults(&request{
+			codes:  dst.Codes[lo:hi],
+			tokens: e.tokensBetween(dst, lo, hi),
+		}, w.HostOut[l.outOffset:], 0)
 		for _, code := range dst.Codes[lo:hi] {
 			if int64(code) >= int64(e.k) {
 				return errNoCentroid
@@ -259,7 +265,8 @@ func (e *encoder) launchBlock(l *layout, s *outputSlot) error {
 	if err := rt.Driver.Wait(rt.Copies, s.computed); err != nil {
 		return err
 	}
-	if err := rt.Driver.ToHost(rt.Work.HostOut[l.outOffset:l.outOffset+l.out.Size], rt.Work.Out.At(l.outOffset), rt.Copies); err != nil {
+	if err := rt.Driver.ToHost(rt.Work.HostOut[l.outOffset:l.outOffset+l.out.Size], rt.Work.Out.At(l.outOffset),
+		rt.Copies); err != nil {
 		return err
 	}
 	return rt.Driver.Record(s.copied, rt.Copies)

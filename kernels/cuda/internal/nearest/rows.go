@@ -30,7 +30,12 @@ type keptRows struct {
 // KeepRows uploads rows, which may take half of the memory that is free; see
 // [kernels.RowKeeper].
 func (b *builder) KeepRows(ctx context.Context, x []float32, dim int, rows []uint32) (kernels.KeptRows, error) {
-	k := &keptRows{builder: b, vectors: x, rows: rows, dim: dim}
+	k := &keptRows{
+		builder: b,
+		vectors: x,
+		rows:    rows,
+		dim:     dim,
+	}
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		k.rt = rt
 		free, _, err := rt.Driver.MemInfo()
@@ -93,7 +98,9 @@ func (k *keptRows) sourceRow(i int) []float32 {
 }
 
 // Nearest is that of [kernels.KeptRows].
-func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int)) error {
+func (k *keptRows) Nearest(
+	ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int),
+) error {
 	k.releaseCentroids()
 	backend, release, err := k.Prepare(ctx, centroids, k.dim)
 	if err != nil {
@@ -102,11 +109,13 @@ func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroid
 	k.release = release
 	k.centroids, _ = backend.(*preparedCentroids)
 	if k.centroids == nil {
-		return k.wrapError(fmt.Errorf("%w: %d values are no centroid of dimension %d", kernels.ErrShape, len(centroids), k.dim))
+		return k.wrapError(fmt.Errorf("%w: %d values are no centroid of dimension %d", kernels.ErrShape,
+			len(centroids), k.dim))
 	}
 	for i := range parallel.Blocks(len(k.rows), maxRows) {
 		lo, hi := parallel.Block(i, len(k.rows), maxRows)
-		if err := k.dev.Call(ctx, func(*runtime.Runtime) error { return k.nearest(codes[lo:hi], scores[lo:hi], lo) }); err != nil {
+		if err := k.dev.Call(ctx,
+			func(*runtime.Runtime) error { return k.nearest(codes[lo:hi], scores[lo:hi], lo) }); err != nil {
 			return k.wrapError(err)
 		}
 		for j := lo; j < hi; j++ {
@@ -117,7 +126,8 @@ func (k *keptRows) Nearest(ctx context.Context, codes []uint32, scores, centroid
 				return k.wrapError(errNoCentroid)
 			}
 			// The device cannot bound the error of its products: see unanswered.
-			if err := k.Backend.Nearest(ctx, codes[j:j+1], scores[j:j+1], centroids, k.sourceRow(j), k.dim); err != nil {
+			if err := k.Backend.Nearest(ctx, codes[j:j+1], scores[j:j+1], centroids, k.sourceRow(j),
+				k.dim); err != nil {
 				return err
 			}
 		}
@@ -178,7 +188,9 @@ func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint3
 }
 
 // reduceByCentroid runs a kernel over the rows of each centroid.
-func (k *keptRows) reduceByCentroid(ctx context.Context, kernel string, dst []float32, order []uint32, starts []int) error {
+func (k *keptRows) reduceByCentroid(
+	ctx context.Context, kernel string, dst []float32, order []uint32, starts []int,
+) error {
 	p := k.centroids
 	if p == nil || len(dst) != p.k*p.dim || len(starts) != p.k+1 || len(order) != len(k.rows) {
 		return k.wrapError(fmt.Errorf("%w: rows by centroids that they were not assigned to", kernels.ErrShape))
@@ -214,7 +226,12 @@ func (k *keptRows) launchReduction(kernel string, dst []float32, order []uint32,
 		return err
 	}
 	a := &meansParams{
-		x: k.mem.Ptr, order: w.In.At(orderOffset), starts: w.In.At(startsOffset), centroids: p.centroids.Ptr, k: uint32(p.k), dim: uint32(p.dim),
+		x:         k.mem.Ptr,
+		order:     w.In.At(orderOffset),
+		starts:    w.In.At(startsOffset),
+		centroids: p.centroids.Ptr,
+		k:         uint32(p.k),
+		dim:       uint32(p.dim),
 	}
 	if k.residents != nil {
 		a.x, a.halves, a.numbers, a.by = 0, k.residents.vectors.RowPtr(0), k.mem.At(k.residents.numbers), k.mem.At(k.residents.factors)

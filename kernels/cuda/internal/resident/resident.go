@@ -112,7 +112,8 @@ func (v *Vectors) Read(ctx context.Context, dst []byte, numbers []uint32) error 
 	size := int(v.byteSize(1))
 	for i := range parallel.Blocks(len(numbers), rowsPerRead) {
 		lo, hi := parallel.Block(i, len(numbers), rowsPerRead)
-		err := v.dev.Call(ctx, func(rt *runtime.Runtime) error { return v.readRows(dst[lo*size:hi*size], numbers[lo:hi]) })
+		err := v.dev.Call(ctx,
+			func(rt *runtime.Runtime) error { return v.readRows(dst[lo*size:hi*size], numbers[lo:hi]) })
 		if err != nil {
 			return v.wrapError(err)
 		}
@@ -142,7 +143,11 @@ func (v *Vectors) readRows(dst []byte, numbers []uint32) error {
 	err := c.ToDevice(w.In.Ptr, w.HostIn[:bytes], st)
 	if err == nil {
 		err = runtime.Launch(v.rt, "gather_rows", runtime.CeilDiv(len(numbers), 8), 1, 1, 256, 0, &gatherParams{
-			in: v.mem.Ptr, numbers: w.In.Ptr, out: w.Out.Ptr, n: uint32(len(numbers)), rowBytes: uint32(v.byteSize(1)),
+			in:       v.mem.Ptr,
+			numbers:  w.In.Ptr,
+			out:      w.Out.Ptr,
+			n:        uint32(len(numbers)),
+			rowBytes: uint32(v.byteSize(1)),
 		})
 	}
 	if err == nil {

@@ -55,8 +55,13 @@ type Device struct {
 // Describe describes a device of the driver. modules has the device code.
 func Describe(p *driver.Info, modules fs.FS) kernels.DeviceInfo {
 	info := kernels.DeviceInfo{
-		Name: fmt.Sprintf("%s:%d", Kind, p.Ordinal), Model: p.Name, Capability: p.Capability(), Memory: p.Memory,
-		Multiprocessors: p.Multiprocessors, PCI: p.PCI, Driver: p.Driver,
+		Name:            fmt.Sprintf("%s:%d", Kind, p.Ordinal),
+		Model:           p.Name,
+		Capability:      p.Capability(),
+		Memory:          p.Memory,
+		Multiprocessors: p.Multiprocessors,
+		PCI:             p.PCI,
+		Driver:          p.Driver,
 	}
 	if _, err := imageFor(modules, mainModule, p.Major, p.Minor); err != nil {
 		info.Unusable = err.Error()

@@ -42,8 +42,11 @@ type occupancyKey struct {
 // load begins with the code of one module, which tells the architecture of all.
 func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS, first string) error {
 	*k = kernelSet{
-		files: files, props: props, modules: map[string]driver.Module{},
-		kernels: map[string]loadedKernel{}, occupancy: map[occupancyKey]int{},
+		files:     files,
+		props:     props,
+		modules:   map[string]driver.Module{},
+		kernels:   map[string]loadedKernel{},
+		occupancy: map[occupancyKey]int{},
 	}
 	_, err := k.loadModule(c, first)
 	return err
@@ -138,7 +141,15 @@ func LaunchAfter[T any](rt *Runtime, early bool, name string, gx, gy, gz, block,
 	if err != nil {
 		return err
 	}
-	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: uint32(gy), Z: uint32(gz)}, driver.Dim3{X: uint32(block), Y: 1, Z: 1},
+	return rt.Driver.Launch(f, driver.Dim3{
+		X: uint32(gx),
+		Y: uint32(gy),
+		Z: uint32(gz),
+	}, driver.Dim3{
+		X: uint32(block),
+		Y: 1,
+		Z: 1,
+	},
 		shared, rt.Stream, early && rt.kernels.supportsWait, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
@@ -152,7 +163,15 @@ func LaunchFunction[T any](rt *Runtime, early bool, f driver.Function, gx, block
 	if gx == 0 {
 		return nil
 	}
-	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: 1, Z: 1}, driver.Dim3{X: uint32(block), Y: 1, Z: 1}, shared,
+	return rt.Driver.Launch(f, driver.Dim3{
+		X: uint32(gx),
+		Y: 1,
+		Z: 1,
+	}, driver.Dim3{
+		X: uint32(block),
+		Y: 1,
+		Z: 1,
+	}, shared,
 		rt.Stream, early && rt.kernels.supportsWait, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 

@@ -50,7 +50,8 @@ func imageFor(modules fs.FS, module string, major, minor int) (name string, err 
 		}
 	}
 	if name == "" {
-		return "", fmt.Errorf("%w: this build has no device code of %s for compute capability %d.%d", driver.ErrUnsupported, module, major, minor)
+		return "", fmt.Errorf("%w: this build has no device code of %s for compute capability %d.%d",
+			driver.ErrUnsupported, module, major, minor)
 	}
 	return name, nil
 }

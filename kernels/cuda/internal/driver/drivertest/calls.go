@@ -39,7 +39,8 @@ func (f *Fake) addModuleCalls(api *driver.API) {
 		return f.runCall("cuFuncSetAttribute", true, nil)
 	}
 	api.FuncOccupancy = func(n *int32, _ driver.FunctionHandle, _ int32, _ uintptr) driver.Result {
-		return f.runCall("cuOccupancyMaxActiveBlocksPerMultiprocessor", true, func() driver.Result { *n = 2; return driver.Success })
+		return f.runCall("cuOccupancyMaxActiveBlocksPerMultiprocessor", true,
+			func() driver.Result { *n = 2; return driver.Success })
 	}
 	api.LaunchKernel = func(l *driver.Launch) driver.Result {
 		r := f.enterCall("cuLaunchKernel", true)
@@ -239,7 +240,8 @@ func (f *Fake) addGraphCalls(api *driver.API) {
 		return f.runCall("cuGraphDestroy", true, func() driver.Result { return f.removeHandle(uintptr(g), "graph") })
 	}
 	api.GraphExecDestroy = func(e driver.GraphExecHandle) driver.Result {
-		return f.runCall("cuGraphExecDestroy", true, func() driver.Result { return f.removeHandle(uintptr(e), "executable graph") })
+		return f.runCall("cuGraphExecDestroy", true,
+			func() driver.Result { return f.removeHandle(uintptr(e), "executable graph") })
 	}
 	api.GraphLaunch = func(e driver.GraphExecHandle, s driver.StreamHandle) driver.Result {
 		var steps []func() driver.Result

@@ -166,7 +166,8 @@ func (f *Fake) API() *driver.API {
 			})
 		},
 		DeviceCount: func(n *int32) driver.Result {
-			return f.runCall("cuDeviceGetCount", false, func() driver.Result { *n = int32(len(f.Devices)); return driver.Success })
+			return f.runCall("cuDeviceGetCount", false,
+				func() driver.Result { *n = int32(len(f.Devices)); return driver.Success })
 		},
 		DeviceGet: func(dev *driver.DeviceHandle, ordinal int32) driver.Result {
 			return f.runCall("cuDeviceGet", false, func() driver.Result {
@@ -178,13 +179,16 @@ func (f *Fake) API() *driver.API {
 			})
 		},
 		DeviceName: func(b []byte, dev driver.DeviceHandle) driver.Result {
-			return f.runCall("cuDeviceGetName", false, func() driver.Result { copy(b, f.Devices[dev].Name); return driver.Success })
+			return f.runCall("cuDeviceGetName", false,
+				func() driver.Result { copy(b, f.Devices[dev].Name); return driver.Success })
 		},
 		DevicePCIBusID: func(b []byte, dev driver.DeviceHandle) driver.Result {
-			return f.runCall("cuDeviceGetPCIBusId", false, func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
+			return f.runCall("cuDeviceGetPCIBusId", false,
+				func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
 		},
 		DeviceTotalMem: func(n *uint64, dev driver.DeviceHandle) driver.Result {
-			return f.runCall("cuDeviceTotalMem", false, func() driver.Result { *n = uint64(f.memoryLimit()); return driver.Success })
+			return f.runCall("cuDeviceTotalMem", false,
+				func() driver.Result { *n = uint64(f.memoryLimit()); return driver.Success })
 		},
 		DeviceAttribute: func(v *int32, a driver.Attribute, dev driver.DeviceHandle) driver.Result {
 			return f.runCall("cuDeviceGetAttribute", false, func() driver.Result {

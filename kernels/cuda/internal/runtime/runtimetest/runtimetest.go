@@ -23,7 +23,15 @@ import (
 
 // Fake is a driver with one device, which has the kernels.
 func Fake(kernels map[string]drivertest.Kernel) *drivertest.Fake {
-	info := driver.Info{Name: "Fake", Major: 8, Minor: 0, Memory: 1 << 30, PCI: "0000:00:00.0", Multiprocessors: 2, Shared: 100 << 10}
+	info := driver.Info{
+		Name:            "Fake",
+		Major:           8,
+		Minor:           0,
+		Memory:          1 << 30,
+		PCI:             "0000:00:00.0",
+		Multiprocessors: 2,
+		Shared:          100 << 10,
+	}
 	return &drivertest.Fake{Devices: []driver.Info{info}, Kernels: kernels}
 }
 
