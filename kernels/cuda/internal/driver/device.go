@@ -34,7 +34,7 @@ func Devices(api *API) ([]Info, error) {
 		return nil, err
 	}
 	if version < MinVersion {
-		return nil, fmt.Errorf("%w: it knows CUDA %s, at least %s is needed", ErrDriverTooOld, Version(version),
+		return nil, fmt.Errorf("%w: it supports CUDA %s, plaid needs at least %s", ErrDriverTooOld, Version(version),
 			Version(MinVersion))
 	}
 	if err := resultError(api.DeviceCount(&n), "cuDeviceGetCount", ""); err != nil {

@@ -20,18 +20,22 @@ func Load() (*API, error) { return loadOnce() }
 var loadOnce = sync.OnceValues(load)
 
 const (
+	// CU_JIT_ERROR_LOG_BUFFER and its size.
 	optErrorLogBuffer = 5
 	optErrorLogSize   = 6
 
+	// CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE.
 	launchEnd, launchBuffer, launchSize = 0, 1, 2
 
-	streamNonBlocking = 1
+	streamNonBlocking = 1 // CU_STREAM_NON_BLOCKING
 
-	captureThreadLocal = 1
+	captureThreadLocal = 1 // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
+	// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
 	launchProgrammaticSerialization = 6
 )
 
+// load opens the library and looks up its functions.
 func load() (*API, error) {
 	lib, err := purego.Dlopen("libcuda.so.1", purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
@@ -40,16 +44,18 @@ func load() (*API, error) {
 	s := symbolTable{lib: lib}
 	api := s.loadTable()
 	if s.missing != "" {
-		return nil, fmt.Errorf("%w: it lacks %s", ErrDriverTooOld, s.missing)
+		return nil, fmt.Errorf("%w: it lacks the function %s; update the driver", ErrDriverTooOld, s.missing)
 	}
 	return api, nil
 }
 
+// symbolTable looks up the functions of the library.
 type symbolTable struct {
 	lib     uintptr
-	missing string
+	missing string // the first function that the library lacks
 }
 
+// lookUp returns the address of a function, 0 if the library lacks it.
 func (s *symbolTable) lookUp(name string) uintptr {
 	p, err := purego.Dlsym(s.lib, name)
 	if err != nil && s.missing == "" {
@@ -58,9 +64,9 @@ func (s *symbolTable) lookUp(name string) uintptr {
 	return p
 }
 
-// callFunction hands addresses of Go memory on as numbers. That is sound as long as
-// they are made in the argument list of call itself, which keeps what they
-// point to alive, and on the heap, for the time of the call.
+// callFunction calls a function of the library with addresses of Go memory as numbers. This is
+// sound only if they are converted in the argument list of callFunction itself: uintptrescapes
+// then keeps the memory alive, and on the heap, during the call.
 //
 //go:uintptrescapes
 func callFunction(function uintptr, args ...uintptr) Result {
@@ -68,7 +74,8 @@ func callFunction(function uintptr, args ...uintptr) Result {
 	return Result(r)
 }
 
-// callWithPair is call for what every launch needs first: it takes no memory for the arguments.
+// callWithPair is callFunction for the two-argument functions that every launch calls: it does not
+// allocate memory for the arguments.
 //
 //go:uintptrescapes
 func callWithPair(function, a, b uintptr) Result {
@@ -81,6 +88,7 @@ func callWithPair(function, a, b uintptr) Result {
 
 var argumentPairs = sync.Pool{New: func() any { return new([2]uintptr) }}
 
+// loadTable returns the table of functions; s.missing is set if the library lacks one.
 func (s *symbolTable) loadTable() *API {
 	api := &API{}
 	s.loadDevices(api)
@@ -148,7 +156,8 @@ func (s *symbolTable) loadModules(api *API) {
 		keys := []uint32{optErrorLogBuffer, optErrorLogSize}
 		values := []uintptr{uintptr(unsafe.Pointer(unsafe.SliceData(log))), uintptr(len(log))}
 		r := callFunction(load, uintptr(unsafe.Pointer(m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
-			uintptr(len(keys)), uintptr(unsafe.Pointer(unsafe.SliceData(keys))), uintptr(unsafe.Pointer(unsafe.SliceData(values))))
+			uintptr(len(keys)), uintptr(unsafe.Pointer(unsafe.SliceData(keys))),
+			uintptr(unsafe.Pointer(unsafe.SliceData(values))))
 		runtime.KeepAlive(log)
 		return r
 	}
@@ -168,35 +177,50 @@ func (s *symbolTable) loadModules(api *API) {
 	api.FuncOccupancy = func(blocks *int32, f FunctionHandle, threads int32, shared uintptr) Result {
 		return callFunction(occupancy, uintptr(unsafe.Pointer(blocks)), uintptr(f), uintptr(threads), shared)
 	}
-	launch, launchEx := s.lookUp("cuLaunchKernel"), s.lookUp("cuLaunchKernelEx")
+	plain, extended := s.lookUp("cuLaunchKernel"), s.lookUp("cuLaunchKernelEx")
 	api.LaunchKernel = func(l *Launch) Result {
 		if l.Early {
-			return launchEarly(launchEx, l)
+			return launchEarly(extended, l)
 		}
 		x := plainLaunches.Get().(*plainLaunch)
-		x.params = parameterList{launchBuffer, l.Args, launchSize, unsafe.Pointer(&x.params.bytes), launchEnd, l.ArgBytes}
-		x.args = [11]uintptr{uintptr(l.Func),
-			uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z), uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
-			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(&x.params))}
-		r, _, _ := purego.SyscallN(launch, x.args[:]...)
+		x.params = newParameterList(l, &x.params.bytes)
+		x.args = [11]uintptr{
+			uintptr(l.Func),
+			uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z),
+			uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
+			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(&x.params)),
+		}
+		r, _, _ := purego.SyscallN(plain, x.args[:]...)
 		x.params.buffer = nil
 		plainLaunches.Put(x)
 		return Result(r)
 	}
 }
 
-// parameterList is the last argument of cuLaunchKernel: a list of keys and pointers
-// that names the buffer of parameters. The driver has copied them on return.
+// parameterList is the last argument of cuLaunchKernel: a list of keys and values that
+// names the buffer of parameters. The driver copies the parameters before it returns.
 type parameterList struct {
 	bufferKey uintptr
 	buffer    unsafe.Pointer
 	sizeKey   uintptr
 	size      unsafe.Pointer
 	end       uintptr
-	bytes     uintptr // what size points to
+	bytes     uintptr // size points here
 }
 
-// plainLaunch holds the arguments of cuLaunchKernel, and the list that the last one points to.
+// newParameterList returns the list for a launch; bytes is the field of the list itself, at its final address.
+func newParameterList(l *Launch, bytes *uintptr) parameterList {
+	return parameterList{
+		bufferKey: launchBuffer,
+		buffer:    l.Args,
+		sizeKey:   launchSize,
+		size:      unsafe.Pointer(bytes),
+		end:       launchEnd,
+		bytes:     l.ArgBytes,
+	}
+}
+
+// plainLaunch holds the arguments of cuLaunchKernel, and the list that the last argument points to.
 type plainLaunch struct {
 	args   [11]uintptr
 	params parameterList
@@ -235,7 +259,7 @@ func launchEarly(launchEx uintptr, l *Launch) Result {
 		count:      1,
 	}
 	e.attribute.id, e.attribute.value[0] = launchProgrammaticSerialization, 1
-	e.params = parameterList{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.params.bytes), launchEnd, l.ArgBytes}
+	e.params = newParameterList(l, &e.params.bytes)
 	e.args = [4]uintptr{uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.params))}
 	r, _, _ := purego.SyscallN(launchEx, e.args[:]...)
 	e.params.buffer = nil

@@ -1,12 +1,12 @@
-// Package runtime runs the work of one GPU, whatever it is: it knows of streams,
-// memory, device code and who waits for what, and nothing of indexes.
+// Package runtime runs the work of one GPU. It manages streams, memory, device code and a
+// queue of requests, and is independent of indexes.
 //
-//	Device     asked by any number of goroutines: a queue of requests
-//	Request    what a family of kernels wants done; says what it can be batched with
-//	Runtime    what requests work with, on the device's own goroutine
+//	Device     a queue of requests from any number of goroutines
+//	Request    a unit of work of a family of kernels; says which others it can share a batch with
+//	Runtime    context, streams, memory and kernels, for requests on the device's goroutine
 //
-// A family of kernels is a package of its own: requests, the structs of
-// parameters that it launches kernels with (as in src), and owners of memory.
+// A family of kernels is a package: its requests, the parameter structs of its kernels
+// (as in src), and its owners of memory.
 package runtime
 
 import (
@@ -24,16 +24,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Kind is the kind of the devices, the part of their names before the colon.
+// Kind is the kind of the devices: the part of their names before the colon.
 const Kind = "cuda"
 
-// Device is one GPU. All calls of the driver for it are made by one goroutine,
-// which is locked to its thread; any number of goroutines may ask.
+// Device is one GPU. It is safe for concurrent use: one goroutine, locked to its thread,
+// makes all calls of the driver.
 //
-// A panic on that goroutine is the error of the requests in hand, a
-// [kernels.PanicError], and of all that come later: what the device's memory
-// holds is in doubt, so that the device is not used again until it is closed,
-// which gives its memory back.
+// A panic on that goroutine becomes a [kernels.PanicError], which the current requests and
+// all later ones return: the content of the device's memory is unknown then, so that the
+// device cannot be used any more. Close frees its memory.
 type Device struct {
 	info kernels.DeviceInfo
 
@@ -41,18 +40,18 @@ type Device struct {
 	wake    sync.Cond
 	queue   []Request
 	closed  bool
-	failure error // what ended the context, or a panic; set by the goroutine
+	failure error // the error that ended the context, or a panic; set by the goroutine
 	done    chan struct{}
 
-	waiters     atomic.Int64 // requests that are waited for
-	hasRequests atomic.Bool  // something has come since the goroutine last looked
+	waiters     atomic.Int64 // callers that wait for an answer
+	hasRequests atomic.Bool  // a request or Close has come since the goroutine began to spin
 
 	live atomic.Pointer[driver.Resources]
 
-	rt Runtime // of the goroutine alone
+	rt Runtime // used by the device's goroutine only
 }
 
-// Describe describes a device of the driver. modules has the device code.
+// Describe converts the description of a device. Unusable is set if modules, the device code, has none for it.
 func Describe(p *driver.Info, modules fs.FS) kernels.DeviceInfo {
 	info := kernels.DeviceInfo{
 		Name:            fmt.Sprintf("%s:%d", Kind, p.Ordinal),
@@ -92,11 +91,11 @@ func Open(ctx context.Context, api *driver.API, props driver.Info, modules fs.FS
 // Info describes the device.
 func (d *Device) Info() kernels.DeviceInfo { return d.info }
 
-// Live counts what the device's context has given out, as of the last request
-// that was answered; nothing after Close.
+// Live counts the allocations of the device's context, as of the last answered
+// request. They are 0 after Close.
 func (d *Device) Live() driver.Resources { return *d.live.Load() }
 
-// Close answers what is queued with [kernels.ErrDeviceClosed] and frees
+// Close answers queued requests with [kernels.ErrDeviceClosed] and frees
 // everything. It may be called more than once.
 func (d *Device) Close() error {
 	d.mu.Lock()
@@ -108,6 +107,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
+// serveRequests is the device's goroutine: it calls start, sends its error to ready, and then
+// answers requests until the device is closed.
 func (d *Device) serveRequests(ready chan<- error, start func() error) {
 	defer close(d.done)
 	runtime.LockOSThread()
@@ -153,8 +154,8 @@ const (
 
 func canSpin() bool { return parallel.Processors() >= spinProcessors }
 
-// waitForRequest waits until something comes, first awake if asked to. The caller holds mu,
-// and looks again afterwards.
+// waitForRequest waits until a request or Close comes. With spin it polls for a while and may
+// return before one has come. The caller holds mu, and checks the queue again afterwards.
 func (d *Device) waitForRequest(spin bool) {
 	if !spin || !canSpin() {
 		d.wake.Wait()
@@ -167,7 +168,7 @@ func (d *Device) waitForRequest(spin bool) {
 	d.mu.Lock()
 }
 
-// answerBatch carries out requests that were taken together.
+// answerBatch runs a batch, except the requests whose context has ended, and answers all of them.
 func (d *Device) answerBatch(batch []Request) {
 	kept := batch[:0]
 	for _, r := range batch {
@@ -198,20 +199,20 @@ func (d *Device) answerBatch(batch []Request) {
 	}
 }
 
-// endsDevice reports whether nothing more can be asked of a device after an error.
+// endsDevice reports whether a device cannot be used any more after an error.
 func endsDevice(err error) bool {
 	var fault *kernels.PanicError
 	return errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault)
 }
 
+// countLive publishes the current counts of allocations for Live.
 func (d *Device) countLive() {
 	live := d.rt.Driver.Live()
 	d.live.Store(&live)
 }
 
-// freeAll frees everything. Errors are those of a lost device, whose memory went
-// with it, and where a panic has left what cannot be freed piece by piece it goes
-// with the context.
+// freeAll frees everything. It ignores errors: they are those of a lost device, whose
+// memory is freed with it. Memory that a panic has left inconsistent is freed with the context.
 func (d *Device) freeAll() {
 	if d.rt.Driver == nil {
 		return

@@ -11,11 +11,12 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// mainModule is the module of kernels whose names have none. It is loaded when a
-// [Device] is opened, others when a kernel of theirs is asked for.
+// mainModule is the module of kernels whose names have no module before a slash. It is loaded
+// when a [Device] is opened, other modules when one of their kernels is launched first.
 const mainModule = "plaid"
 
-// waitCapability is for what code can have griddepcontrol.wait. PTX is for less.
+// waitCapability is the lowest compute capability whose code has griddepcontrol.wait. The
+// PTX is compiled for a lower one, so that it has none.
 const waitCapability = 90
 
 // kernelSet is the loaded device code of one device.
@@ -39,7 +40,7 @@ type occupancyKey struct {
 	threads, shared int
 }
 
-// load begins with the code of one module, which tells the architecture of all.
+// load initializes the set and loads its first module, whose file decides the architecture.
 func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS, first string) error {
 	*k = kernelSet{
 		files:     files,
@@ -52,7 +53,7 @@ func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS, fir
 	return err
 }
 
-// loadModule finds a module, once.
+// loadModule returns a module, which it loads the first time.
 func (k *kernelSet) loadModule(c *driver.Context, name string) (driver.Module, error) {
 	if m, ok := k.modules[name]; ok {
 		return m, nil
@@ -92,11 +93,11 @@ func (k *kernelSet) unload(c *driver.Context) error {
 	return first
 }
 
-// Arch is the architecture that the device code is for, such as "80" or "90a".
+// Arch returns the architecture of the loaded device code, such as "80" or "90a".
 func (rt *Runtime) Arch() string { return rt.kernels.arch }
 
-// findKernel finds a kernel, once, and allows it the shared memory. Before a slash its
-// name has that of its module.
+// findKernel returns a kernel that may have shared bytes of dynamic shared memory, and keeps it.
+// Its name is MODULE/KERNEL, or KERNEL in mainModule.
 func (rt *Runtime) findKernel(name string, shared int) (driver.Function, error) {
 	k := &rt.kernels
 	loaded, ok := k.kernels[name]
@@ -112,7 +113,7 @@ func (rt *Runtime) findKernel(name string, shared int) (driver.Function, error) 
 		module, plain = mainModule, name
 	}
 	var f driver.Function
-	err := rt.Driver.Relaxed(func() error { // the first call may be one that is captured
+	err := rt.Driver.Relaxed(func() error { // the stream may be captured in the first call
 		m, err := k.loadModule(rt.Driver, module)
 		if err == nil {
 			f, err = rt.Driver.Function(m, plain, shared)
@@ -125,14 +126,15 @@ func (rt *Runtime) findKernel(name string, shared int) (driver.Function, error) 
 	return f, err
 }
 
-// Launch starts a kernel on Stream, with the parameters in args: a struct as in
-// the sources of the device code, on the heap. An empty grid is nothing to do.
+// Launch starts a kernel on Stream. args is the struct of its parameters, as in the sources
+// of the device code, on the heap. An empty grid does nothing.
 func Launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, args *T) error {
 	return LaunchAfter(rt, false, name, gx, gy, gz, block, shared, args)
 }
 
-// LaunchAfter is Launch of a kernel that, if early, waits itself for the kernel which Stream was
-// given last, as far as its code can: then it is there already when that one ends.
+// LaunchAfter is Launch for a kernel that may start before the previous kernel of Stream has ended,
+// if early is set and the device code supports it. The kernel itself waits for the end of that one,
+// so that no time passes between the two.
 func LaunchAfter[T any](rt *Runtime, early bool, name string, gx, gy, gz, block, shared int, args *T) error {
 	if gx == 0 || gy == 0 || gz == 0 {
 		return nil
@@ -153,12 +155,12 @@ func LaunchAfter[T any](rt *Runtime, early bool, name string, gx, gy, gz, block,
 		shared, rt.Stream, early && rt.kernels.supportsWait, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
-// FindKernel finds a kernel, for Start.
+// FindKernel returns a kernel for [LaunchFunction].
 func (rt *Runtime) FindKernel(name string, shared int) (driver.Function, error) {
 	return rt.findKernel(name, shared)
 }
 
-// LaunchFunction is Follow of a kernel that was found before.
+// LaunchFunction is [LaunchAfter] for a kernel that FindKernel returned.
 func LaunchFunction[T any](rt *Runtime, early bool, f driver.Function, gx, block, shared int, args *T) error {
 	if gx == 0 {
 		return nil
@@ -175,7 +177,7 @@ func LaunchFunction[T any](rt *Runtime, early bool, f driver.Function, gx, block
 		rt.Stream, early && rt.kernels.supportsWait, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
-// FillingBlocks is how many blocks of a kernel fill the device.
+// FillingBlocks returns how many blocks of a kernel the device runs at the same time.
 func (rt *Runtime) FillingBlocks(name string, threads, shared int) (int, error) {
 	key := occupancyKey{name, threads, shared}
 	if n, ok := rt.kernels.occupancy[key]; ok {

@@ -6,8 +6,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// staging brings pieces of a large upload to the device, one being copied while
-// the one before it is worked on.
+// staging has the double buffer of large uploads: one piece is copied while the device
+// processes the previous one.
 type staging struct {
 	host             [2]driver.HostMem
 	device           [2]driver.Mem
@@ -15,13 +15,13 @@ type staging struct {
 	next             int
 }
 
-// Staged is a piece on its way.
+// Staged is a piece that is being copied to the device.
 type Staged struct {
-	Raw  driver.Ptr
+	Raw  driver.Ptr // its address on the device
 	slot int
 }
 
-// ReserveStaging makes room for pieces of so many bytes.
+// ReserveStaging makes the buffers at least bytes long.
 func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 	a, c := &rt.staging, rt.Driver
 	for i := range a.host {
@@ -53,8 +53,8 @@ func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 	return nil
 }
 
-// Stage copies a piece of so many bytes, which fill writes, to the device. What
-// comes after on Stream finds it there; Unstage must follow the last use.
+// Stage copies a piece of a number of bytes, which fill writes, to the device. Later work
+// in Stream waits for the copy. Call Unstage after the last work that reads the piece.
 func (rt *Runtime) Stage(bytes int64, fill func(host []byte) error) (Staged, error) {
 	a, c := &rt.staging, rt.Driver
 	if err := rt.ReserveStaging(bytes); err != nil {
@@ -82,8 +82,8 @@ func (rt *Runtime) Stage(bytes int64, fill func(host []byte) error) (Staged, err
 	return st, c.Wait(rt.Stream, a.copied[i])
 }
 
-// Unstage lets the memory of a piece be used again, after what Stream has been
-// given so far.
+// Unstage makes the memory of a piece available again once Stream has done the work that it
+// has received so far.
 func (rt *Runtime) Unstage(st Staged) error {
 	return rt.Driver.Record(rt.staging.released[st.slot], rt.Stream)
 }

@@ -7,20 +7,20 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Workspace is the memory of the batch at hand. It grows as batches need and is
-// kept as long as anything else is on the device.
+// Workspace is the memory of the current batch. It grows when a batch needs more, and is
+// kept as long as the device has an owner of memory.
 type Workspace struct {
 	HostIn, HostOut  []byte // page-locked, for copies to In and from Out
 	In, Out, Scratch driver.Mem
-	// Zeroed is zero where a launch begins and must be where it ends.
+	// Zeroed is all zeros before each launch; kernels leave it so.
 	Zeroed driver.Mem
 
 	rt                  *Runtime
 	lockedIn, lockedOut driver.HostMem
 }
 
-// Reserve makes the memory at least so large. The device must have nothing to
-// do that uses it.
+// Reserve makes each part at least as large as given, in bytes. The device must not have
+// unfinished work that uses the workspace.
 func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
 	c := w.rt.Driver
 	for _, m := range []struct {
@@ -74,7 +74,7 @@ func hostPtr(b []byte, offset int64) driver.Ptr {
 	return driver.Ptr(uintptr(unsafe.Pointer(&b[offset])))
 }
 
-// Release gives the memory back, of which nothing must be in use.
+// Release frees the workspace. The device must not have unfinished work that uses it.
 func (w *Workspace) Release() {
 	for _, m := range []*driver.Mem{&w.In, &w.Out, &w.Scratch, &w.Zeroed} {
 		_ = w.rt.Driver.Free(*m)

@@ -68,14 +68,14 @@ func (f *Fake) addModuleCalls(api *driver.API) {
 	}
 }
 
-// captureRestricts reports whether a capture of some stream forbids unsafe calls to the thread.
+// captureRestricts reports whether this thread may not allocate or load code, since a stream is captured.
 func (f *Fake) captureRestricts() bool { return len(f.captures) > 0 && !f.relaxedThreads[threadID()] }
 
 func (f *Fake) addMemoryCalls(api *driver.API) {
 	api.MemAlloc = func(p *driver.Ptr, n uintptr) driver.Result {
 		return f.runCall("cuMemAlloc", true, func() driver.Result {
 			if f.captureRestricts() {
-				return f.reportFault("memory is taken while a stream is captured")
+				return f.reportFault("memory is allocated while a stream is captured")
 			}
 			if f.used+int64(n) > f.memoryLimit() {
 				return driver.OutOfMemory
@@ -93,7 +93,7 @@ func (f *Fake) addMemoryCalls(api *driver.API) {
 				f.nextAddress = address + n
 			}
 			for i := range b {
-				b[i] = 0xA5 // not zero, as on a device
+				b[i] = 0xA5 // device memory is not zeroed either
 			}
 			*p = driver.Ptr(address)
 			i := sort.Search(len(f.allocations), func(i int) bool { return f.allocations[i].address > address })
@@ -105,7 +105,7 @@ func (f *Fake) addMemoryCalls(api *driver.API) {
 	api.MemFree = func(p driver.Ptr) driver.Result {
 		return f.runCall("cuMemFree", true, func() driver.Result {
 			if f.captureRestricts() {
-				return f.reportFault("memory is given back while a stream is captured")
+				return f.reportFault("memory is freed while a stream is captured")
 			}
 			i := sort.Search(len(f.allocations), func(i int) bool { return f.allocations[i].address >= uintptr(p) })
 			if i == len(f.allocations) || f.allocations[i].address != uintptr(p) {
@@ -134,7 +134,7 @@ func (f *Fake) addMemoryCalls(api *driver.API) {
 			return driver.Success
 		})
 	}
-	// A copy of a stream that is captured is done when its graph is.
+	// A copy in a captured stream is executed when its graph is launched.
 	runOrCapture := func(s driver.StreamHandle, do func() driver.Result) driver.Result {
 		if drawing := f.captures[s]; drawing != nil {
 			*drawing = append(*drawing, func() driver.Result {

@@ -2,11 +2,11 @@ package drivertest
 
 import "golang.org/x/sys/unix"
 
-// threadID is the number of the thread that calls.
+// threadID returns the number of the calling thread.
 func threadID() int { return unix.Gettid() }
 
-// mapGuarded takes memory that begins at a multiple of 256. Behind it, but for what is left of 256
-// bytes, no byte may be touched. free gives it back.
+// mapGuarded maps n bytes of memory, rounded up to a multiple of 256. A guard page follows: access
+// behind the rounded end is a segmentation fault. free unmaps the memory.
 func mapGuarded(n int) (b []byte, free func(), err error) {
 	page := unix.Getpagesize()
 	rounded := (n + 255) &^ 255

@@ -4,7 +4,7 @@ package drivertest
 
 import "errors"
 
-// threadID is not known here, so that the thread of a call is not checked.
+// threadID returns 0 on this platform, so that the thread of a call is not checked.
 func threadID() int { return 0 }
 
 func mapGuarded(int) (b []byte, free func(), err error) {
