@@ -1,7 +1,7 @@
 // Package nearest finds the nearest centroids of vectors on a device, for the
-// build of indexes, and encodes them: products in half precision, and those that their
-// error leaves in doubt in float32, as the processor computes them, whose bits all
-// results have.
+// build of indexes, and encodes the vectors. It computes products in half precision, and
+// repeats in float32 those whose error leaves the nearest centroid in doubt. All results
+// have the bits that the CPU computes.
 package nearest
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // builder is a backend that finds nearest centroids on the device.
 type builder struct {
-	kernels.Backend // for everything else
+	kernels.Backend // of the CPU, for all other methods
 	dev             *runtime.Device
 }
 
@@ -27,14 +27,14 @@ func NewBuilder(d *runtime.Device, cpu kernels.Backend) kernels.Builder {
 	return &builder{Backend: cpu, dev: d}
 }
 
-// Name is that of the backend and the device.
+// Name returns the names of the CPU's backend and of the device, joined by a plus sign.
 func (b *builder) Name() string { return b.Backend.Name() + "+" + b.dev.Info().Name }
 
 func (b *builder) wrapError(err error) error {
 	return fmt.Errorf("nearest centroids on %s: %w", b.dev.Info().Name, err)
 }
 
-// Nearest is that of [kernels.Backend].
+// Nearest implements [kernels.Backend].
 func (b *builder) Nearest(
 	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
 ) error {
@@ -72,14 +72,17 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 	return p, func() { _ = b.dev.FreeOwner(p) }, nil
 }
 
-// preparedCentroids is centroids on the device.
+// preparedCentroids are centroids on the device, in float32 and, if they have at most 128
+// dimensions, in half precision.
 type preparedCentroids struct {
 	*builder
 	rt                       *runtime.Runtime
-	source                   *float32 // the first of them
-	k, dim, width            int      // width of a row in half precision; 0: not used
+	source                   *float32 // address of the caller's first centroid
+	k, dim                   int
+	width                    int // values of a row of halfCentroids; 0 means that there are none
 	centroids, halfCentroids driver.Mem
-	maxNorm, maxHalfError    float32
+	maxNorm                  float32 // upper bound of the lengths of the centroids
+	maxHalfError             float32 // upper bound of the lengths of their rounding errors in half precision
 }
 
 // Prepare returns the same backend for the same centroids.
@@ -92,7 +95,7 @@ func (p *preparedCentroids) Prepare(
 	return p.builder.Prepare(ctx, centroids, dim)
 }
 
-// Nearest is that of [kernels.Backend]; centroids are those that were prepared.
+// Nearest implements [kernels.Backend]; centroids are those that were prepared.
 func (p *preparedCentroids) Nearest(
 	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
 ) error {
@@ -112,13 +115,13 @@ func (p *preparedCentroids) Nearest(
 	return p.answerOnCPU(ctx, codes[:n], scores, centroids, x)
 }
 
-// answerOnCPU asks the processor for the rows that the device has no centroid for. It
-// gives those a number beyond the last whose error it cannot bound: components above
+// answerOnCPU finds the centroids of the rows for which the device found none. The device
+// returns a code of k or more if it cannot bound the error of a row's products: components above
 // 65504, of a row or of a centroid, are infinite in half precision.
 func (p *preparedCentroids) answerOnCPU(
 	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32,
 ) error {
-	const maxRun = 256 // rows between two looks at ctx
+	const maxRun = 256 // rows between two checks of ctx
 	for lo := 0; lo < len(codes); lo++ {
 		hi := lo
 		for hi < min(len(codes), lo+maxRun) && int64(codes[hi]) >= int64(p.k) {
@@ -142,7 +145,8 @@ func (p *preparedCentroids) answerOnCPU(
 	return nil
 }
 
-// upload brings the centroids to the device.
+// upload copies the centroids to the device, converts them to half precision, and bounds
+// the lengths of the centroids and of their rounding errors.
 func (p *preparedCentroids) upload(centroids []float32) (err error) {
 	c, st := p.rt.Driver, p.rt.Stream
 	if p.centroids, err = c.Alloc(4 * int64(p.k*p.dim)); err != nil {
@@ -199,7 +203,8 @@ type halfParams struct {
 	n, rows, dim, width                     uint32
 }
 
-// toHalf launches the kernel that makes halves of n vectors: the pointers of a are given.
+// toHalf launches the kernel that converts n vectors to rows of half precision, with zeros up to
+// the given number of rows. The caller sets the pointers of a.
 func (p *preparedCentroids) toHalf(a halfParams, n, rows int) error {
 	a.n, a.rows, a.dim, a.width = uint32(n), uint32(rows), uint32(p.dim), uint32(p.width)
 	return runtime.Launch(p.rt, "to_half", runtime.CeilDiv(rows, 8), 1, 1, 256, 0, &a)

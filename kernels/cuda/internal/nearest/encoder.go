@@ -10,8 +10,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// encoder encodes tokens by centroids on the device: those of prepared, and the scales
-// of a codec.
+// encoder encodes tokens on the device, with prepared centroids and the scales of a codec.
 type encoder struct {
 	*preparedCentroids
 	codec                   *kernels.Codec
@@ -32,7 +31,7 @@ func (b *builder) PrepareEncoder(
 	p, ok := backend.(*preparedCentroids)
 	if !ok || !c.Codebook.Uniform() {
 		release()
-		return nil, nil, b.wrapError(errors.New("only levels that are equally spaced, around centroids, are encoded on it"))
+		return nil, nil, b.wrapError(errors.New("it encodes only with equally spaced levels; this codec has others"))
 	}
 	e := &encoder{
 		preparedCentroids: p,
@@ -63,6 +62,7 @@ func (b *builder) PrepareEncoder(
 	}, nil
 }
 
+// uploadScales copies the scales of the codec, if it has any, to the device.
 func (e *encoder) uploadScales() error {
 	d := e.rt.Driver
 	for _, s := range []struct {
@@ -94,7 +94,7 @@ func (e *encoder) Free() {
 	e.rt.RemoveOwner(e)
 }
 
-// EncodeTokens is that of [kernels.TokenEncoder].
+// EncodeTokens implements [kernels.TokenEncoder].
 func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x []float32) error {
 	n := len(dst.Codes)
 	var requests []*request
@@ -125,8 +125,8 @@ type encodeParams struct {
 	n, k, dim, rows, nbits, rowBytes                                         uint32
 }
 
-// blockRows is how many tokens a block of scale_rows and encode_tokens has, and from how
-// many rows to the next its arrays of a dimension are.
+// blockRows returns how many tokens a block of scale_rows and encode_tokens has, and the pitch of its
+// arrays in shared memory: the distance from one dimension to the next, odd to avoid bank conflicts.
 func blockRows(dim int) (rows, pitch int) {
 	rows = 32
 	for rows > 1 && rows*dim > kernels.MaxDim {
@@ -135,7 +135,8 @@ func blockRows(dim int) (rows, pitch int) {
 	return rows, rows | 1
 }
 
-// launchScale launches the kernel that makes rows of n vectors. The caller sets the pointers of a.
+// launchScale launches the kernel that makes float32 rows of n vectors: of half precision if half, and
+// divided by their lengths if unit. The caller sets the pointers of a.
 func launchScale(rt *runtime.Runtime, a scaleParams, n, dim int, half, unit bool) error {
 	rows, pitch := blockRows(dim)
 	a.n, a.dim, a.rows = uint32(n), uint32(dim), uint32(rows)
@@ -148,7 +149,7 @@ func launchScale(rt *runtime.Runtime, a scaleParams, n, dim int, half, unit bool
 	return runtime.Launch(rt, "scale_rows", runtime.CeilDiv(n, rows), 1, 1, 256, 4*dim*pitch, &a)
 }
 
-// encode launches what encodes the rows of a batch whose codes have been found.
+// encode launches the kernel that encodes the rows of a batch, whose codes have been found.
 func (e *encoder) encode(l *layout) error {
 	if e.codec.DimScale != nil && e.dimScale.Ptr == 0 {
 		return kernels.ErrDeviceClosed

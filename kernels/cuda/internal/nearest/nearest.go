@@ -6,18 +6,18 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// maxRows is how many vectors get their centroids in one launch at most.
+// maxRows is the maximum of vectors in one launch.
 const maxRows = 1 << 16
 
-// request is a call of Nearest, or a part of one.
+// request is a call of Nearest or EncodeTokens, or up to maxRows vectors of one.
 type request struct {
 	runtime.Ticket
 	centroids *preparedCentroids
 	vectors   []float32
 	codes     []uint32
-	scores    []float32 // nil: not asked for
+	scores    []float32 // nil means not wanted
 
-	encoder *encoder // nil: nearest centroids alone
+	encoder *encoder // nil means that tokens are not encoded
 	tokens  kernels.EncodedTokens
 }
 
@@ -27,10 +27,10 @@ func (r *request) Joins(other runtime.Request) bool {
 	return ok && r.centroids == o.centroids && r.encoder == o.encoder
 }
 
-// BatchShare counts vectors.
+// BatchShare returns the number of vectors.
 func (r *request) BatchShare() int { return len(r.codes) }
 
-// BatchLimit is how many vectors a launch takes.
+// BatchLimit returns the maximum of vectors in one launch.
 func (r *request) BatchLimit() int { return maxRows }
 
 // Run answers a batch.
@@ -101,25 +101,27 @@ func (p *preparedCentroids) nearest(requests []*request) error {
 	return nil
 }
 
-// layout is where the arrays of a batch lie in the workspace.
+// layout has the offsets of the arrays of a batch in the parts of the workspace.
 type layout struct {
-	encoder          *encoder // nil: nearest centroids alone
+	encoder          *encoder // nil means that tokens are not encoded
 	n                int
-	rows             driver.Ptr // where they are, once it is known
-	outOffset        int64      // where out begins
+	rows             driver.Ptr // float32 vectors; set once the workspace is reserved
+	outOffset        int64      // offset of out within the workspace's Out
 	in, out, scratch runtime.Arena
 
-	vectors                                   int64 // in; in scratch, of resident vectors
-	codes, scores, residuals, factors, errors int64 // out
-	half, norms, halfErrors, slots            int64 // scratch
-	doubts, limits, counts, listed            int64
-	// Of resident vectors: those that rows are of.
+	vectors                                   int64 // in In; in Scratch for resident vectors
+	codes, scores, residuals, factors, errors int64 // in out
+	half, norms, halfErrors, slots            int64 // in scratch
+	doubts, limits, counts, listed            int64 // in scratch
+	// For resident vectors: their address, and the address of the numbers of the rows.
 	halves, numbers driver.Ptr
 }
 
-// maxListed is how many centroids are listed of a row in doubt.
+// maxListed is how many candidate centroids are listed for a row in doubt.
 const maxListed = 256
 
+// layout lays out the arrays of a batch of n vectors. e is nil if tokens are not encoded; resident
+// means that the rows are made from resident vectors on the device.
 func (p *preparedCentroids) layout(n int, e *encoder, resident bool) layout {
 	l := layout{encoder: e, n: n}
 	rows := int64(runtime.CeilDiv(n, 128) * 128)
@@ -130,17 +132,22 @@ func (p *preparedCentroids) layout(n int, e *encoder, resident bool) layout {
 	}
 	l.codes, l.scores = l.out.Append(4*int64(n)), l.out.Append(4*int64(n))
 	if e != nil {
-		l.residuals, l.factors, l.errors = l.out.Append(int64(n*e.rowBytes)), l.out.Append(2*int64(n)), l.out.Append(8*int64(n))
+		l.residuals = l.out.Append(int64(n * e.rowBytes))
+		l.factors = l.out.Append(2 * int64(n))
+		l.errors = l.out.Append(8 * int64(n))
 	}
-	l.half, l.norms, l.halfErrors = l.scratch.Append(2*rows*int64(p.width)), l.scratch.Append(4*int64(n)), l.scratch.Append(4*int64(n))
+	l.half = l.scratch.Append(2 * rows * int64(p.width))
+	l.norms, l.halfErrors = l.scratch.Append(4*int64(n)), l.scratch.Append(4*int64(n))
 	if p.width > 0 {
-		l.slots, l.doubts = l.scratch.Append(16*16*rows), l.scratch.Append(4*(1+int64(n)))
-		l.limits, l.counts, l.listed = l.scratch.Append(4*rows), l.scratch.Append(4*rows), l.scratch.Append(4*maxListed*int64(n))
+		l.slots = l.scratch.Append(16 * 16 * rows)
+		l.doubts = l.scratch.Append(4 * (1 + int64(n))) // a count, and the rows
+		l.limits, l.counts = l.scratch.Append(4*rows), l.scratch.Append(4*rows)
+		l.listed = l.scratch.Append(4 * maxListed * int64(n))
 	}
 	return l
 }
 
-// copyResults copies what belongs to a request, the rows from row on.
+// copyResults copies the results of a request, whose first vector is row in the batch.
 func (l *layout) copyResults(r *request, out []byte, row int64) {
 	n := int64(len(r.codes))
 	copyArray := func(dst []byte, at, size int64) { copy(dst, out[at+size*row:at+size*(row+n)]) }
@@ -155,7 +162,7 @@ func (l *layout) copyResults(r *request, out []byte, row int64) {
 	}
 }
 
-// launchNearest launches what finds the centroids of the rows of a batch.
+// launchNearest launches the kernels that find the nearest centroids of the rows of a batch.
 func (p *preparedCentroids) launchNearest(l *layout) error {
 	w, n := &p.rt.Work, l.n
 	a := &nearestParams{
@@ -175,14 +182,15 @@ func (p *preparedCentroids) launchNearest(l *layout) error {
 	}
 	at := w.Scratch.At
 	a.xHalf, a.cHalf, a.xNorms, a.xErrors = at(l.half), p.halfCentroids.Ptr, at(l.norms), at(l.halfErrors)
-	a.slots, a.doubts, a.limits, a.counts, a.listed = at(l.slots), at(l.doubts), at(l.limits), at(l.counts), at(l.listed)
+	a.slots, a.doubts = at(l.slots), at(l.doubts)
+	a.limits, a.counts, a.listed = at(l.limits), at(l.counts), at(l.listed)
 	half := halfParams{
 		in:     a.x,
 		out:    a.xHalf,
 		norms:  a.xNorms,
 		errors: a.xErrors,
 	}
-	if l.halves != 0 { // the nearest centroid of a vector is that of the vector scaled
+	if l.halves != 0 { // scaling a vector does not change its nearest centroid
 		half.in, half.halves, half.numbers = 0, l.halves, l.numbers
 	}
 	if err := p.toHalf(half, n, runtime.CeilDiv(n, 128)*128); err != nil {

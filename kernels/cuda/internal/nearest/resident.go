@@ -13,27 +13,28 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// errNoCentroid cannot be: resident vectors are finite, and within half precision.
-var errNoCentroid = errors.New("a vector that an encoder left there has no nearest centroid")
+// errNoCentroid reports an internal error: resident vectors are finite and within the range of half
+// precision, so that each of them has a nearest centroid.
+var errNoCentroid = errors.New("internal error: a vector of the encoder has no nearest centroid")
 
-// Holds is that of [kernels.ResidentBuilder].
+// Holds implements [kernels.ResidentBuilder].
 func (b *builder) Holds(v kernels.ResidentVectors) bool {
 	r, ok := v.(*resident.Vectors)
 	return ok && r.IsOn(b.dev)
 }
 
-// residentSource has the rows of k-means where these are resident vectors: only their numbers and scales are made
-// for them.
+// residentSource makes the rows of k-means from resident vectors. Its arrays have only the numbers
+// and the scales of the rows.
 type residentSource struct {
 	rows    *keptRows
 	vectors *resident.Vectors
-	unit    bool
-	// In the memory of the rows: numbers, the factor of each, squared lengths.
+	unit    bool // rows are divided by their lengths
+	// Offsets in rows.mem: of the numbers of the vectors, their factors and their squared lengths.
 	numbers, factors, squaredNorms int64
-	done                           driver.Event // of the last Nearest
+	done                           driver.Event // the end of the last Nearest
 }
 
-// KeepResident is that of [kernels.ResidentBuilder].
+// KeepResident implements [kernels.ResidentBuilder].
 func (b *builder) KeepResident(
 	ctx context.Context, v kernels.ResidentVectors, numbers []uint32, unit bool,
 ) (kernels.ResidentRows, error) {
@@ -75,7 +76,7 @@ func (b *builder) KeepResident(
 	return residentRows{k}, nil
 }
 
-// upload copies the numbers from lo to hi, and finds the factors of their vectors.
+// upload copies the numbers of the rows lo to hi, and computes the factors of their vectors.
 func (p *residentSource) upload(lo, hi int) error {
 	k := p.rows
 	for _, r := range k.rows[lo:hi] {
@@ -101,7 +102,7 @@ func (p *residentSource) upload(lo, hi int) error {
 	return k.rt.Sync()
 }
 
-// scaleRows launches the kernel that makes n rows of the vectors, from one on.
+// scaleRows launches the kernel that makes n rows from the vectors, from row first on.
 func (p *residentSource) scaleRows(a scaleParams, first, n int) error {
 	if a.in = p.vectors.RowPtr(0); a.in == 0 {
 		return kernels.ErrDeviceClosed
@@ -110,10 +111,10 @@ func (p *residentSource) scaleRows(a scaleParams, first, n int) error {
 	return launchScale(p.rows.rt, a, n, p.rows.dim, true, p.unit)
 }
 
-// residentRows are rows that have a place.
+// residentRows are kept rows whose vectors are resident.
 type residentRows struct{ *keptRows }
 
-// waitForStream waits until Stream is done, as long as it takes.
+// waitForStream waits until the work of Stream is done. It sleeps, since k-means takes long.
 func (p *residentSource) waitForStream() error {
 	c := p.rows.rt.Driver
 	if err := c.Record(p.done, p.rows.rt.Stream); err != nil {
@@ -122,12 +123,12 @@ func (p *residentSource) waitForStream() error {
 	return c.SyncEvent(p.done)
 }
 
-// numberPtr is where the numbers are from one on.
+// numberPtr returns the address of the number of row first.
 func (p *residentSource) numberPtr(first int) driver.Ptr {
 	return p.rows.mem.At(p.numbers + 4*int64(first))
 }
 
-// Squares is that of [kernels.ResidentRows].
+// Squares implements [kernels.ResidentRows].
 func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 	for i := range parallel.Blocks(len(dst), 1<<20) {
 		lo, hi := parallel.Block(i, len(dst), 1<<20)
@@ -156,14 +157,15 @@ func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 	return nil
 }
 
-// Sums is that of [kernels.ResidentRows]. They take the place of the centroids, which nothing
-// asks for any more.
+// Sums implements [kernels.ResidentRows]. The sums overwrite the prepared centroids on the device,
+// which are released afterwards.
 func (k residentRows) Sums(ctx context.Context, dst []float32, order []uint32, starts []int) error {
 	defer k.releaseCentroids()
 	return k.reduceByCentroid(ctx, "cluster_sums", dst, order, starts)
 }
 
-// outputSlot is a place for results that leave the device while the other one is filled.
+// outputSlot has the events of one of two halves of the output: one half is copied to the host
+// while kernels write the other.
 type outputSlot struct{ computed, copied driver.Event }
 
 func (s *outputSlot) createEvents(rt *runtime.Runtime) (err error) {
@@ -179,13 +181,13 @@ func (s *outputSlot) freeEvents(rt *runtime.Runtime) {
 	*s = outputSlot{}
 }
 
-// EncodeResident is that of [kernels.ResidentEncoder].
+// EncodeResident implements [kernels.ResidentEncoder].
 func (e *encoder) EncodeResident(
 	ctx context.Context, dst kernels.EncodedTokens, v kernels.ResidentVectors, first int,
 ) error {
 	vectors, ok := v.(*resident.Vectors)
 	if !ok || !vectors.IsOn(e.dev) || vectors.Dim() != e.dim || first < 0 || first+len(dst.Codes) > v.Len() {
-		return e.wrapError(fmt.Errorf("%w: vectors that are not there", kernels.ErrShape))
+		return e.wrapError(fmt.Errorf("%w: the vectors are of another device or dimension, or out of range", kernels.ErrShape))
 	}
 	err := e.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		err := e.encodeResident(ctx, dst, vectors, first)
@@ -200,8 +202,8 @@ func (e *encoder) EncodeResident(
 	return nil
 }
 
-// encodeResident encodes on the device's goroutine. While a block is computed, the one before
-// leaves the device.
+// encodeResident encodes on the device's goroutine. While a block is computed, the previous one is
+// copied to the host.
 func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens, v *resident.Vectors, first int) error {
 	if e.centroids.Ptr == 0 || v.RowPtr(0) == 0 {
 		return kernels.ErrDeviceClosed
@@ -214,6 +216,7 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 	}
 	var layouts [2]layout
 	for i := range blocks + 1 {
+		// 1. Launch block i into one half of the output.
 		if i < blocks {
 			lo, hi := parallel.Block(i, n, maxRows)
 			l := e.layout(hi-lo, e, true)
@@ -226,6 +229,7 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 		if i == 0 {
 			continue
 		}
+		// 2. Take the results of block i−1 from the other half.
 		if err := e.rt.Driver.SyncEvent(e.slots[(i-1)%2].copied); err != nil {
 			return err
 		}
@@ -247,7 +251,7 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 	return nil
 }
 
-// launchBlock gives the device a block of vectors.
+// launchBlock launches the kernels for a block of vectors, and the copy of their results to the host.
 func (e *encoder) launchBlock(l *layout, s *outputSlot) error {
 	rt := e.rt
 	if err := launchScale(rt, scaleParams{in: l.halves, x: l.rows}, l.n, e.dim, true, e.unit); err != nil {
@@ -272,7 +276,7 @@ func (e *encoder) launchBlock(l *layout, s *outputSlot) error {
 	return rt.Driver.Record(s.copied, rt.Copies)
 }
 
-// tokensBetween has room for all but the codes of the tokens from lo to hi.
+// tokensBetween returns the parts of dst, except codes, for the tokens lo to hi.
 func (e *encoder) tokensBetween(dst kernels.EncodedTokens, lo, hi int) kernels.EncodedTokens {
 	return kernels.EncodedTokens{
 		Residuals: dst.Residuals[lo*e.rowBytes : hi*e.rowBytes], Factors: dst.Factors[lo:hi], Errors: dst.Errors[lo:hi],

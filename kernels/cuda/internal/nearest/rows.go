@@ -18,16 +18,17 @@ type keptRows struct {
 	rt      *runtime.Runtime
 	mem     driver.Mem
 	vectors []float32
-	rows    []uint32 // of x, or of resident vectors
+	rows    []uint32 // numbers in vectors, or in the resident vectors
 	dim     int
-	// place is where resident vectors are, in place of mem and x.
+	// residents has the rows if they are resident vectors: then vectors is nil, and mem has the
+	// arrays of residents instead of the rows.
 	residents *residentSource
 
-	centroids *preparedCentroids // those of the last Nearest, nil before
-	release   func()
+	centroids *preparedCentroids // of the last Nearest; nil before it
+	release   func()             // frees centroids
 }
 
-// KeepRows uploads rows, which may take half of the memory that is free; see
+// KeepRows uploads rows. It is an error if they need more than half of the free memory; see
 // [kernels.RowKeeper].
 func (b *builder) KeepRows(ctx context.Context, x []float32, dim int, rows []uint32) (kernels.KeptRows, error) {
 	k := &keptRows{
@@ -44,7 +45,8 @@ func (b *builder) KeepRows(ctx context.Context, x []float32, dim int, rows []uin
 		}
 		size := 4 * int64(len(rows)) * int64(dim)
 		if uint64(size) > free/2 || len(rows) > math.MaxUint32 {
-			return fmt.Errorf("%w: %d bytes of vectors, %d are free", driver.ErrOutOfMemory, size, free)
+			return fmt.Errorf("%w: %d bytes of vectors, and half of the %d free bytes may be used",
+				driver.ErrOutOfMemory, size, free)
 		}
 		if k.mem, err = rt.Driver.Alloc(max(size, 1)); err != nil {
 			return err
@@ -92,12 +94,13 @@ func (k *keptRows) upload(lo, hi int) error {
 	return k.rt.Sync()
 }
 
+// sourceRow returns row i in the caller's vectors.
 func (k *keptRows) sourceRow(i int) []float32 {
 	r := int(k.rows[i])
 	return k.vectors[r*k.dim : (r+1)*k.dim]
 }
 
-// Nearest is that of [kernels.KeptRows].
+// Nearest implements [kernels.KeptRows].
 func (k *keptRows) Nearest(
 	ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int),
 ) error {
@@ -125,7 +128,7 @@ func (k *keptRows) Nearest(
 			if k.residents != nil {
 				return k.wrapError(errNoCentroid)
 			}
-			// The device cannot bound the error of its products: see unanswered.
+			// The device cannot bound the error of its products: see answerOnCPU.
 			if err := k.Backend.Nearest(ctx, codes[j:j+1], scores[j:j+1], centroids, k.sourceRow(j),
 				k.dim); err != nil {
 				return err
@@ -136,7 +139,7 @@ func (k *keptRows) Nearest(
 	return nil
 }
 
-// nearest answers for the rows from the first on, on the device's goroutine.
+// nearest finds the centroids of len(codes) rows from first on, on the device's goroutine.
 func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	p := k.centroids
 	if k.isFreed() || p.centroids.Ptr == 0 {
@@ -149,7 +152,8 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	}
 	err := error(nil)
 	if k.residents != nil {
-		l.rows, l.halves, l.numbers = w.Scratch.At(l.vectors), k.residents.vectors.RowPtr(0), k.residents.numberPtr(first)
+		l.rows, l.halves = w.Scratch.At(l.vectors), k.residents.vectors.RowPtr(0)
+		l.numbers = k.residents.numberPtr(first)
 		err = k.residents.scaleRows(scaleParams{x: l.rows}, first, len(codes))
 	} else {
 		l.rows = k.mem.At(4 * int64(first) * int64(k.dim))
@@ -182,18 +186,19 @@ type meansParams struct {
 	k, dim                                           uint32
 }
 
-// Means is that of [kernels.KeptRows].
+// Means implements [kernels.KeptRows].
 func (k *keptRows) Means(ctx context.Context, centroids []float32, order []uint32, starts []int) error {
 	return k.reduceByCentroid(ctx, "cluster_means", centroids, order, starts)
 }
 
-// reduceByCentroid runs a kernel over the rows of each centroid.
+// reduceByCentroid runs a kernel over the rows of each centroid, and copies its results to dst. The rows
+// of centroid i are order[starts[i]:starts[i+1]].
 func (k *keptRows) reduceByCentroid(
 	ctx context.Context, kernel string, dst []float32, order []uint32, starts []int,
 ) error {
 	p := k.centroids
 	if p == nil || len(dst) != p.k*p.dim || len(starts) != p.k+1 || len(order) != len(k.rows) {
-		return k.wrapError(fmt.Errorf("%w: rows by centroids that they were not assigned to", kernels.ErrShape))
+		return k.wrapError(fmt.Errorf("%w: the rows were not assigned to these centroids", kernels.ErrShape))
 	}
 	err := k.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		err := k.launchReduction(kernel, dst, order, starts)
@@ -208,6 +213,8 @@ func (k *keptRows) reduceByCentroid(
 	return nil
 }
 
+// launchReduction is reduceByCentroid on the device's goroutine. The results replace the
+// prepared centroids on the device.
 func (k *keptRows) launchReduction(kernel string, dst []float32, order []uint32, starts []int) error {
 	p, w, c, st := k.centroids, &k.rt.Work, k.rt.Driver, k.rt.Stream
 	if k.isFreed() || p.centroids.Ptr == 0 {
@@ -234,7 +241,8 @@ func (k *keptRows) launchReduction(kernel string, dst []float32, order []uint32,
 		dim:       uint32(p.dim),
 	}
 	if k.residents != nil {
-		a.x, a.halves, a.numbers, a.by = 0, k.residents.vectors.RowPtr(0), k.mem.At(k.residents.numbers), k.mem.At(k.residents.factors)
+		a.x, a.halves = 0, k.residents.vectors.RowPtr(0)
+		a.numbers, a.by = k.mem.At(k.residents.numbers), k.mem.At(k.residents.factors)
 	}
 	if err := runtime.Launch(k.rt, kernel, p.k, 1, 1, 128, 8*p.dim, a); err != nil {
 		return err

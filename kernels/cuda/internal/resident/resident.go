@@ -1,5 +1,5 @@
-// Package resident holds token vectors in the memory of a device: package encoder puts them
-// there, package nearest builds an index of them.
+// Package resident keeps token vectors in the memory of a device: package encoder writes them
+// there, and package nearest builds an index from them.
 package resident
 
 import (
@@ -13,23 +13,23 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// firstBytes is the memory that vectors get first. Where they need more they get twice as much,
-// and are copied there.
-var firstBytes int64 = 256 << 20 // a variable, so that tests see them grow
+// firstBytes is the size of the first allocation. Larger lists are copied to an allocation of twice
+// the size. It is a variable so that tests can make lists grow.
+var firstBytes int64 = 256 << 20
 
-// Vectors are [kernels.ResidentVectors]. What is not said to be for all belongs to the device's
-// goroutine.
+// Vectors are [kernels.ResidentVectors]. Only methods that say so are safe for concurrent use; the
+// others are called on the device's goroutine.
 type Vectors struct {
 	dev   *runtime.Device
 	rt    *runtime.Runtime
 	dim   int
 	mem   driver.Mem
-	limit int64 // bytes that they may take: half of the memory that was free at first
+	limit int64 // maximum of bytes: half of the memory that was free in New
 	count atomic.Int64
 	freed bool
 }
 
-// New makes an empty list of vectors on a device. It is safe for concurrent use.
+// New returns an empty list of vectors on a device. It is safe for concurrent use.
 func New(ctx context.Context, d *runtime.Device, dim int) (*Vectors, error) {
 	v := &Vectors{dev: d, dim: dim}
 	err := d.Call(ctx, func(rt *runtime.Runtime) error {
@@ -51,29 +51,30 @@ func (v *Vectors) wrapError(err error) error {
 	return fmt.Errorf("vectors on %s: %w", v.dev.Info().Name, err)
 }
 
-// Dim implements [kernels.ResidentVectors], for all.
+// Dim implements [kernels.ResidentVectors]; it is safe for concurrent use.
 func (v *Vectors) Dim() int { return v.dim }
 
-// Len implements [kernels.ResidentVectors], for all.
+// Len implements [kernels.ResidentVectors]; it is safe for concurrent use.
 func (v *Vectors) Len() int { return int(v.count.Load()) }
 
-// IsOn reports whether they lie on a device, for all.
+// IsOn reports whether the vectors are on a device; it is safe for concurrent use.
 func (v *Vectors) IsOn(d *runtime.Device) bool { return v.dev == d }
 
-// RowPtr is the address of a vector, which moves when they grow.
+// RowPtr returns the address of a vector. It is valid until the next Grow.
 func (v *Vectors) RowPtr(row int) driver.Ptr { return v.mem.At(v.byteSize(row)) }
 
+// byteSize returns the bytes of a number of vectors of half precision.
 func (v *Vectors) byteSize(rows int) int64 { return 2 * int64(rows) * int64(v.dim) }
 
-// Grow makes room for the vectors before a row, and counts them. What Stream was given before is
-// done then. Errors wrap [kernels.ErrDeviceMemory].
+// Grow makes the list at least rows long. If it has to be copied to a larger allocation, Grow waits for
+// the work of Stream. Errors wrap [kernels.ErrDeviceMemory].
 func (v *Vectors) Grow(rows int) error {
 	if v.freed {
 		return kernels.ErrDeviceClosed
 	}
 	if need := v.byteSize(rows); need > v.mem.Bytes {
 		if need > v.limit {
-			return fmt.Errorf("%w: %d bytes of vectors, of which there may be %d", driver.ErrOutOfMemory, need, v.limit)
+			return fmt.Errorf("%w: %d bytes of vectors, and the limit is %d, half of the memory that was free", driver.ErrOutOfMemory, need, v.limit)
 		}
 		if err := v.reallocate(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
 			return err
@@ -83,7 +84,7 @@ func (v *Vectors) Grow(rows int) error {
 	return nil
 }
 
-// reallocate takes other memory for them.
+// reallocate copies the vectors to a new allocation.
 func (v *Vectors) reallocate(bytes int64) error {
 	c := v.rt.Driver
 	mem, err := c.Alloc(bytes)
@@ -104,10 +105,10 @@ func (v *Vectors) reallocate(bytes int64) error {
 	return nil
 }
 
-// rowsPerRead is how many vectors are read at a time.
+// rowsPerRead is how many vectors a request reads.
 const rowsPerRead = 1 << 16
 
-// Read implements [kernels.ResidentVectors], for all.
+// Read implements [kernels.ResidentVectors]; it is safe for concurrent use.
 func (v *Vectors) Read(ctx context.Context, dst []byte, numbers []uint32) error {
 	size := int(v.byteSize(1))
 	for i := range parallel.Blocks(len(numbers), rowsPerRead) {
@@ -126,6 +127,7 @@ type gatherParams struct {
 	n, rowBytes      uint32
 }
 
+// readRows copies the vectors with the given numbers to dst.
 func (v *Vectors) readRows(dst []byte, numbers []uint32) error {
 	if v.freed || v.mem.Ptr == 0 {
 		return kernels.ErrDeviceClosed
@@ -164,10 +166,10 @@ func (v *Vectors) readRows(dst []byte, numbers []uint32) error {
 	return nil
 }
 
-// Release implements [kernels.ResidentVectors], for all.
+// Release implements [kernels.ResidentVectors]; it is safe for concurrent use.
 func (v *Vectors) Release() { _ = v.dev.FreeOwner(v) }
 
-// Free frees them on the device's goroutine.
+// Free implements [runtime.Owner].
 func (v *Vectors) Free() {
 	if v.freed {
 		return

@@ -142,16 +142,17 @@ func (d *Device) serveRequests(ready chan<- error, start func() error) {
 	}
 }
 
-// To put a thread to sleep and to wake it takes ten microseconds or more, a good
-// part of a short search. So where there are processors enough, who asks a device
-// alone stays awake for as long as such a search takes, and the device's goroutine,
-// after an answer, for as long as the next question takes to come.
+// Putting a thread to sleep and waking it takes ten microseconds or more, a large part
+// of a short search. If there are enough processors, a single caller therefore polls for
+// as long as such a search takes, and the device's goroutine, after an answer, for as long
+// as a caller usually takes to send its next request.
 const (
 	spinProcessors = 4
 	callerSpin     = 300 * time.Microsecond
 	idleSpin       = 300 * time.Microsecond
 )
 
+// canSpin reports whether there are enough processors to poll instead of sleeping.
 func canSpin() bool { return parallel.Processors() >= spinProcessors }
 
 // waitForRequest waits until a request or Close comes. With spin it polls for a while and may

@@ -25,16 +25,18 @@ type kernelSet struct {
 	props        *driver.Info
 	modules      map[string]driver.Module
 	arch         string
-	supportsWait bool // kernels can wait for the one in front of them, which Follow says they do
+	supportsWait bool // kernels can wait for the previous one themselves, see LaunchAfter
 	kernels      map[string]loadedKernel
 	occupancy    map[occupancyKey]int
 }
 
+// loadedKernel is a kernel and the maximum of dynamic shared memory that was set for it.
 type loadedKernel struct {
 	driver.Function
-	shared int // bytes that it may be launched with
+	shared int // bytes
 }
 
+// occupancyKey is a launch configuration, which decides how many blocks run at the same time.
 type occupancyKey struct {
 	kernel          string
 	threads, shared int
@@ -68,7 +70,7 @@ func (k *kernelSet) loadModule(c *driver.Context, name string) (driver.Module, e
 	}
 	m, err := c.LoadModule(image)
 	if errors.Is(err, driver.ErrDriverTooOld) {
-		return m, fmt.Errorf("%w: %s needs CUDA %s or newer, the driver knows %s: %w",
+		return m, fmt.Errorf("%w: %s needs CUDA %s or newer, the driver supports %s: %w",
 			driver.ErrDriverTooOld, file, driver.Version(driver.MinVersion), k.props.Driver, err)
 	}
 	if err != nil {
@@ -83,6 +85,7 @@ func (k *kernelSet) loadModule(c *driver.Context, name string) (driver.Module, e
 	return m, nil
 }
 
+// unload frees all modules and returns the first error.
 func (k *kernelSet) unload(c *driver.Context) error {
 	var first error
 	for _, m := range k.modules {

@@ -9,10 +9,11 @@ import (
 // staging has the double buffer of large uploads: one piece is copied while the device
 // processes the previous one.
 type staging struct {
-	host             [2]driver.HostMem
-	device           [2]driver.Mem
-	copied, released [2]driver.Event
-	next             int
+	host     [2]driver.HostMem // page-locked
+	device   [2]driver.Mem
+	copied   [2]driver.Event // the piece is on the device, and host may be written
+	released [2]driver.Event // Stream does not read the piece on the device any more
+	next     int             // the buffer of the next piece
 }
 
 // Staged is a piece that is being copied to the device.

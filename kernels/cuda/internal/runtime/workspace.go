@@ -65,8 +65,8 @@ func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
 	return nil
 }
 
-// HostInPtr and AtHostOut are the addresses of bytes of HostIn and HostOut for the
-// device, which has page-locked memory at the addresses of the host.
+// HostInPtr and HostOutPtr return the device addresses of bytes of HostIn and HostOut.
+// Page-locked memory has the same address on the device and on the host.
 func (w *Workspace) HostInPtr(offset int64) driver.Ptr  { return hostPtr(w.HostIn, offset) }
 func (w *Workspace) HostOutPtr(offset int64) driver.Ptr { return hostPtr(w.HostOut, offset) }
 
