@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// pieceBytes is the size of a piece on its way to the device; documents that
-	// are larger go alone.
+	// pieceBytes is the maximum size of a piece that is copied to the device; a larger
+	// document is a piece of its own.
 	pieceBytes = 32 << 20
-	// memoryReserve stays free where no limit is given.
+	// memoryReserve is the memory of the device that stays free if no limit is given.
 	memoryReserve = 256 << 20
 	// maxBatchGroups bounds the groups of query tokens of one batch.
 	maxBatchGroups = 512
-	// workspaceShare of the memory limit is for batches.
+	// workspaceShare is the divisor of the memory limit that gives the limit of batches.
 	workspaceShare = 4
-	// maxSurplus bounds for how many more documents than are asked for there is
-	// room from the start.
+	// maxSurplus bounds how many documents more than K a list has room for at first.
 	maxSurplus = 4096
 )
 
-// attachment is an index on the device. What is not guarded by mu belongs to
+// attachment is an index on the device. Fields that are not atomic or guarded by mu belong to
 // the device's goroutine.
 type attachment struct {
 	dev          *runtime.Device
@@ -45,8 +44,8 @@ type attachment struct {
 	tokens       int64
 	maxTiles     int64   // of a document
 	maxTokens    int64   // of a document
-	resident     *packed // nil: streamed
-	streamPiece  *packed // of streaming: the piece at hand
+	resident     *packed // nil means that the index is streamed
+	streamPiece  *packed // the current piece, if the index is streamed
 	liveMem      driver.Mem
 	liveSource   *uint64 // the set that live is a copy of
 	maxGroups    int
@@ -71,8 +70,7 @@ func Attach(
 	return a, nil
 }
 
-// attach is Attach with pieces of some size, streaming even what would fit if
-// asked to.
+// attach is Attach with pieces of a given size. With stream the index is streamed even if it fits.
 func attach(
 	ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool,
 ) (*attachment, error) {
@@ -105,7 +103,7 @@ func attach(
 	return a, nil
 }
 
-// Plan says what memory is used for.
+// Plan returns how the memory of the device is used.
 func (a *attachment) Plan() kernels.MemoryPlan {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,14 +113,14 @@ func (a *attachment) Plan() kernels.MemoryPlan {
 // Close frees the index on the device.
 func (a *attachment) Close() error { return a.dev.FreeOwner(a) }
 
-// Free frees the index on the device's goroutine.
+// Free implements [runtime.Owner].
 func (a *attachment) Free() {
 	a.freeIndex()
 	a.freed = true
 	a.rt.RemoveOwner(a)
 }
 
-// freeIndex frees the index but not the attachment.
+// freeIndex frees the index; the next search uploads it again.
 func (a *attachment) freeIndex() {
 	c := a.rt.Driver
 	for _, p := range []**packed{&a.resident, &a.streamPiece} {
@@ -145,7 +143,7 @@ func (a *attachment) forgetTiles() {
 	a.firstTile, a.residentLive, a.tokens, a.maxTiles, a.maxTokens = nil, nil, 0, 0, 0
 }
 
-// codecArray is the address of an array of the codec, 0 if it has none.
+// codecArray returns the address of an array of the codec, 0 for the offset −1 of an absent one.
 func (a *attachment) codecArray(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0

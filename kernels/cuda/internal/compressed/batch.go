@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// batch is searches that share launches. Its methods run on the device's
-// goroutine and only start work, unless they say otherwise.
+// batch is a set of searches that share launches. Its methods run on the device's
+// goroutine. They start work and do not wait for it, unless they say so.
 type batch struct {
 	rt         *runtime.Runtime
 	attachment *attachment
@@ -24,32 +24,33 @@ type batch struct {
 	group      int // the first one
 	maxGroups  int // groups of a query
 	sideBySide int // groups that a scan takes side by side
-	k          int // documents a query that are asked for
-	capacity   int // documents a query that may be listed, and get a fine score
+	k          int // maximum of the documents that a query wants
+	capacity   int // documents of a query that may be listed, and get a fine score
 	groupBegin []uint32
 
 	slack, deviations float32 // see PickParams
 
-	// Of a query that is probed beside others: what is noted of them all is when the
-	// first is scanned, and when the last has its fine scores.
+	// The position of a query whose batch has several queries with probes. Their shared clock
+	// records only the start of the scan of the first, and the end of the fine scores of the last.
 	probedTogether, notFirst, notLast bool
 
-	// each: queries get their fine scores one after another.
+	// fineSeparately means that queries get their fine scores one after another.
 	fineSeparately bool
-	// direct: the device reads the query where the host has it, and writes the answer
-	// there itself, which the host watches for.
+	// direct means that the device reads the query from host memory and writes the answer to host
+	// memory, which the host polls.
 	direct bool
-	// chained: each kernel follows the one in front of it, with nothing in between.
+	// chained means that each kernel directly follows the previous one in the stream, so that it
+	// may start early.
 	chained bool
 
 	in  inLayout
 	out outLayout
 	tmp tmpLayout
-	// zeroed is the offset of the counters of fine scores behind those of scans.
+	// zeroed is the offset in Zeroed of the counters of fine scores, behind those of scans.
 	zeroed int64
 }
 
-// The arrays of a batch in the memory of the workspace.
+// The offsets of the arrays of a batch in the parts of the workspace: input, output and scratch.
 type (
 	inLayout struct {
 		query, weights, alike, groupBegin, docs, allowed, size int64
@@ -64,12 +65,12 @@ type (
 		sFloat, maxima, probes, probeScores                  int64
 		probeKeys, probeKeys2                                int64
 		gainCols, gaps, found, kept                          int64
-		marks, bits, levels, hits, gains                     int64 // up to gains they are zero before
+		marks, bits, levels, hits, gains                     int64 // findCandidates zeroes marks to hits
 		size                                                 int64
 	}
 )
 
-// target is packed documents that are scanned: the index, a piece, or a list.
+// target describes the packed documents of a scan: the index, a piece, or a list.
 type target struct {
 	packed     *packed
 	docs       int64 // entries to rank: documents, or positions of a list
@@ -83,7 +84,7 @@ type target struct {
 	maxByEntry uint32
 }
 
-// newBatch is a batch of searches of one attachment.
+// newBatch returns a batch of searches of one attachment.
 func newBatch(rt *runtime.Runtime, requests []*request) *batch {
 	a, worst := requests[0].attachment, requests[0].attachment.scanBound == kernels.Worst
 	b := &batch{
@@ -146,8 +147,8 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 	return err
 }
 
-// anyContext is the context of a batch: that of its one request, or one that
-// does not end, since each of several may go on without the others.
+// anyContext returns the context of a batch: that of its request if it has one only, else one that
+// never ends, since the other requests go on if the context of one ends.
 func anyContext(requests []*request) context.Context {
 	if len(requests) == 1 {
 		return requests[0].Context()
@@ -155,7 +156,7 @@ func anyContext(requests []*request) context.Context {
 	return context.Background()
 }
 
-// contextsErr reports the error of the contexts once all of them have ended.
+// contextsErr returns the error of a context if the contexts of all requests have ended, else nil.
 func (b *batch) contextsErr() error {
 	var err error
 	for _, t := range b.requests {
@@ -166,8 +167,8 @@ func (b *batch) contextsErr() error {
 	return err
 }
 
-// searchResident answers a batch, which began at some time, on an index that is on the
-// device: one copy there, one back, and nothing that the host decides in between.
+// searchResident answers a batch, which started at start, on a resident index: one copy
+// to the device and one back, without a decision of the host in between. It waits for the device.
 func (b *batch) searchResident(start time.Time) error {
 	t := b.requests[0]
 	docs := int64(t.docs)
@@ -210,7 +211,8 @@ func (b *batch) searchResident(start time.Time) error {
 	return nil
 }
 
-// launchAll gives the device all that a batch takes.
+// launchAll launches the copies and the kernels of a batch on a resident index. size is the number of
+// bytes of the input; wide means that the host picks the candidates.
 func (b *batch) launchAll(tgt target, size int64, probing, wide bool) error {
 	if !b.direct {
 		if err := b.sendInput(size); err != nil {
@@ -230,22 +232,22 @@ func (b *batch) launchAll(tgt target, size int64, probing, wide bool) error {
 	return b.fetchAnswers(b.out.coarse)
 }
 
-// launchChained launches a kernel that may have a place in a chain, where it is not the
-// first. What it does before it waits is said in plaid.cuh.
+// launchChained launches a kernel, which starts early if the batch is chained. plaid.cuh says
+// which work the kernels do before they wait for the previous one.
 func launchChained[T any](b *batch, name string, gx, gy, gz, block, shared int, args *T) error {
 	return runtime.LaunchAfter(b.rt, b.chained, name, gx, gy, gz, block, shared, args)
 }
 
-// answerFlag is what the device writes last of an answer, behind it.
+// answerFlag returns the word behind a direct answer, which the device writes last.
 func (b *batch) answerFlag() *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&b.rt.Work.HostOut[b.out.coarse]))
 }
 
-// watchDuration is how long an answer is watched for before the driver is asked to wait,
-// which takes longer to see that the device is done, but sees errors.
+// watchDuration is how long the host polls for a direct answer before it calls the driver to
+// wait. The driver notices the end later, but reports errors.
 const watchDuration = 2 * time.Millisecond
 
-// waitForAnswer returns when the device has answered.
+// waitForAnswer waits until the device has answered.
 func (b *batch) waitForAnswer() error {
 	if b.direct {
 		answer := b.answerFlag()
@@ -261,7 +263,7 @@ func (b *batch) waitForAnswer() error {
 	return b.rt.Sync()
 }
 
-// rankTarget scans a target, lists the best of it, and gives them their fine scores.
+// rankTarget scans a target, lists the best documents, and computes their fine scores.
 func (b *batch) rankTarget(t target, wide bool) error {
 	if t.docs == 0 {
 		return nil
@@ -281,16 +283,15 @@ func (b *batch) rankTarget(t target, wide bool) error {
 	return b.fineScores(b.attachment.resident, true)
 }
 
-// replay is the work of a search of one query, kept as a graph: one call of the
-// driver does all of it again for the next query of the same shape, which is in the
-// same memory.
+// replay is the graph of a search of one query. One call of the driver repeats the search
+// for the next query if it has the same shape and is in the same memory.
 type replay struct {
 	key         replayKey
 	graph       driver.Graph
-	unsupported bool // the driver makes no graph of it
+	unsupported bool // the driver could not capture it
 }
 
-// replayKey is all that the work depends on, but for what is in memory.
+// replayKey has all values that the launches depend on, except the content of memory.
 type replayKey struct {
 	in                           inLayout
 	out                          outLayout
@@ -305,7 +306,7 @@ type replayKey struct {
 	hostIn, hostOut              *byte
 }
 
-// replayKey is the key of a batch that copies size bytes to the device.
+// replayKey returns the key of a batch that copies size bytes to the device.
 func (b *batch) replayKey(t target, size int64) replayKey {
 	w := &b.rt.Work
 	return replayKey{
@@ -333,8 +334,8 @@ func (b *batch) replayKey(t target, size int64) replayKey {
 	}
 }
 
-// replayOrLaunch gives the device the work of a batch: as a graph, where the batch before was
-// one of the same key, whose launches the driver knows already.
+// replayOrLaunch launches the work of a batch: as a graph if the previous batch had the same
+// key, so that its kernels are loaded already, else directly.
 func (b *batch) replayOrLaunch(key replayKey, work func() error) error {
 	r, c, st := &b.attachment.replay, b.rt.Driver, b.rt.Stream
 	if b.queries > 1 || r.unsupported {
@@ -352,7 +353,7 @@ func (b *batch) replayOrLaunch(key replayKey, work func() error) error {
 		var err error
 		if r.graph, err = c.Capture(st, work); err != nil {
 			r.unsupported = true
-			return work() // what is really wrong is wrong here too
+			return work() // returns the error again unless only the capture failed
 		}
 	}
 	return c.LaunchGraph(r.graph, st)

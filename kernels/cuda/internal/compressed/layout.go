@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/alike"
 )
 
-// reserve lays the arrays out, and makes room for them.
+// reserve lays out the arrays of the batch, and reserves the workspace for them.
 func (b *batch) reserve(t target, probing, wide bool) error {
 	if b.sideBySide = 1; !t.isList {
 		b.sideBySide = b.shape.chooseSideBySide(b.groups, b.attachment.maxGroups)
@@ -33,7 +33,7 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	return b.rt.Work.Reserve(b.in.size, b.out.size, b.tmp.size, b.zeroed+4*fine+4)
 }
 
-// layOutInput is what is sent with the queries.
+// layOutInput lays out the arrays that are copied to the device.
 func (b *batch) layOutInput(t target) {
 	tokens := int64(b.groups) * columns
 	var a runtime.Arena
@@ -46,7 +46,7 @@ func (b *batch) layOutInput(t target) {
 	b.in.size = a.Size
 }
 
-// layOutAnswers is what comes back.
+// layOutAnswers lays out the arrays that are copied to the host.
 func (b *batch) layOutAnswers() {
 	queries := int64(b.queries)
 	fine := queries * int64(b.capacity)
@@ -56,13 +56,13 @@ func (b *batch) layOutAnswers() {
 	b.out.candidates = a.Append(4 * queries)
 	b.out.kept = a.Append(4 * queries)
 	b.out.tiles = a.Append(4 * queries)
-	b.out.ids = a.Append(4 * fine) // zero in front of it
+	b.out.ids = a.Append(4 * fine) // prep_query zeroes the arrays before this one
 	b.out.fine = a.Append(4 * fine)
 	b.out.coarse = a.Append(8 * fine)
 	b.out.size = a.Size
 }
 
-// layOutScratch is what stays on the device.
+// layOutScratch lays out the arrays that stay on the device.
 func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 	s, m := b.shape, &b.tmp
 	queries, groups := int64(b.queries), int64(b.groups)
@@ -95,11 +95,12 @@ func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 	m.size = a.Size
 }
 
+// layOutProbing lays out the arrays of probing, behind the others of the scratch memory.
 func (b *batch) layOutProbing(t target, a *runtime.Arena) {
 	s, m := b.shape, &b.tmp
 	queries, tokens := int64(b.queries), int64(b.groups)*columns
 	m.sFloat = a.Append(4 * tokens * int64(s.k))
-	// The keys are of a first pass over all centroids.
+	// topk_first picks n centroids from each block of topkBlock.
 	n, first := int64(b.pickedCentroids()), runtime.CeilDiv(int64(s.k), topkBlock)
 	m.probes = a.Append(4 * tokens * n)
 	m.probeScores = a.Append(4 * tokens * n)
@@ -127,12 +128,12 @@ func int64FromBool(b bool) int64 {
 	return 0
 }
 
-// A scan of several groups has fewer blocks for each, with more work, as long as
-// there are warpTiles for a warp and enough waves of blocks that the last, which
-// is not full, does not matter.
+// A scan of several groups has fewer and longer blocks for each group, as long as a
+// warp gets warpTiles tiles, and blocks fill the device scanWaves times, so that the
+// last wave, which is not full, costs little.
 const warpTiles, scanWaves = 256, 16
 
-// scanBlocks is the width of the grid of a scan.
+// scanBlocks returns the width of the grid of a scan.
 func (b *batch) scanBlocks(t target, k scanKernel) (int, error) {
 	n, err := b.rt.FillingBlocks(k.name, k.threads, k.shared)
 	warps := k.threads / 32
@@ -141,6 +142,7 @@ func (b *batch) scanBlocks(t target, k scanKernel) (int, error) {
 	return max(min(n, worthwhile, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 
+// inputPtr returns the address of an offset of the input: in host memory if the batch is direct.
 func (b *batch) inputPtr(offset int64) driver.Ptr {
 	if b.direct {
 		return b.rt.Work.HostInPtr(offset)
@@ -150,7 +152,7 @@ func (b *batch) inputPtr(offset int64) driver.Ptr {
 func (b *batch) outputPtr(offset int64) driver.Ptr  { return b.rt.Work.Out.At(offset) }
 func (b *batch) scratchPtr(offset int64) driver.Ptr { return b.rt.Work.Scratch.At(offset) }
 
-// groupBeginPtr is the first groups of the queries; 0 where each has one group.
+// groupBeginPtr returns the address of the first groups of the queries; 0 if each query has one group.
 func (b *batch) groupBeginPtr() driver.Ptr {
 	if b.groups == b.queries && b.group == 0 {
 		return 0
@@ -158,7 +160,7 @@ func (b *batch) groupBeginPtr() driver.Ptr {
 	return b.inputPtr(b.in.groupBegin)
 }
 
-// uploadQueries sends the queries, and which documents they are for, in one copy.
+// uploadQueries copies the queries, and the documents that they may return, to the device.
 func (b *batch) uploadQueries(t *target) error {
 	size, err := b.writeInput(t)
 	if err != nil {
@@ -167,12 +169,13 @@ func (b *batch) uploadQueries(t *target) error {
 	return b.sendInput(size)
 }
 
+// sendInput copies the first size bytes of the input to the device.
 func (b *batch) sendInput(size int64) error {
 	w := &b.rt.Work
 	return b.rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:size], b.rt.Stream)
 }
 
-// writeInput writes what is to be sent, and says how much that is.
+// writeInput writes the input of the batch to host memory, and returns how many bytes must be copied.
 func (b *batch) writeInput(t *target) (size int64, err error) {
 	s, w := b.shape, &b.rt.Work
 	host := w.HostIn
@@ -204,9 +207,9 @@ func (b *batch) writeInput(t *target) (size int64, err error) {
 	return size, nil
 }
 
-// writeAllowed writes the set of documents that may be returned behind the query, or
-// sees to it that the set of all live ones is on the device. It returns how
-// much is to be copied.
+// writeAllowed writes the set of allowed documents of a query to the input. Without such a
+// set it copies the set of live documents to the device, unless it is there already. It returns
+// how many bytes of the input must be copied.
 func (b *batch) writeAllowed(t *request, size int64) (int64, error) {
 	dev, a := b.rt.Driver, b.attachment
 	words := (t.docs + 63) / 64
@@ -236,8 +239,8 @@ func (b *batch) writeAllowed(t *request, size int64) (int64, error) {
 	return size, nil
 }
 
-// writeQuery writes the groups of a query, padded with zeros: vectors [32][dim]
-// and weights [32] a group.
+// writeQuery writes the groups of a query, padded with zeros: for each group, vectors [32][dim]
+// and weights [32].
 func writeQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) {
 	n := copy(vectors, runtime.Bytes(q.Vectors))
 	clear(vectors[n : 4*groups*columns*dim])
@@ -251,13 +254,13 @@ func writeQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int
 	}
 }
 
-// alikeChance is the share of components of unrelated tokens that may happen to be alike.
+// alikeChance is the share of components that may be alike by chance in unrelated tokens.
 const alikeChance = 1.0 / 8
 
-// writeAlike writes for each query token how many of them are rounded alike, as
-// alike.Count says. Coefficients are rounded in units of the largest one. Those of e4m3
-// and of halves have steps of the size of the coefficient: an eighth of a power of two
-// for e4m3, which is taken for both.
+// writeAlike writes for each query token how many tokens are rounded alike, see
+// [alike.Counter.Count]. Integer coefficients are rounded in units of the largest one. The steps
+// of e4m3 and of half precision are relative to the coefficient: an eighth of a power of two
+// for e4m3, which is used for both.
 func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 	n := len(vectors) / s.dim
 	counter := counters.Get().(*alike.Counter)
@@ -281,9 +284,10 @@ func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 	clear(dst[copy(dst, runtime.Bytes(counts)) : 4*groups*columns])
 }
 
-// largestCoefficient is the size of the largest coefficient of a token.
+// largestCoefficient returns the largest absolute coefficient of a token.
 func (s *shape) largestCoefficient(v []float32) float32 {
-	size := func(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) } // sizes compare as their bits do
+	// The bits of absolute values are ordered like the values.
+	size := func(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) }
 	var a, b uint32
 	switch g := s.dimScale; {
 	case g != nil:
@@ -301,8 +305,8 @@ func (s *shape) largestCoefficient(v []float32) float32 {
 	return math.Float32frombits(max(a, b))
 }
 
-// counters have the scratch of putAlike.
+// counters pools the scratch memory of writeAlike.
 var counters = sync.Pool{New: func() any { return new(alike.Counter) }}
 
-// hasRelativeSteps says that the steps of coefficients are of their size.
+// hasRelativeSteps reports whether the rounding steps of coefficients are relative to their size.
 func (s *shape) hasRelativeSteps() bool { return s.mode > halfMode || s.mode == tableMode }

@@ -2,13 +2,12 @@
 // and residuals.
 //
 //	Attach     chunks → staging → pack → tiles of 16 tokens, resident
-//	Search     checks, and asks the device for requests, which batch
+//	Search     checks queries, and queues requests, which share batches
 //	batch      prep_query, centroid_scores, [probe], scan, pick, fine
-//	order      by fine scores, in the asking goroutine
+//	order      by fine scores, in the caller's goroutine
 //
-// The structs of parameters stand beside the launches that they are for. They
-// are those of src/plaid.cuh, which says what they mean, field for field; a test
-// of package cuda compares the two.
+// The parameter structs of kernels are defined next to their launches. They equal those
+// of src/plaid.cuh, which documents their fields; a test of package cuda compares the two.
 package compressed
 
 import (
@@ -19,8 +18,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// newPlan decides whether an index of so many documents and tiles stays on the
-// device.
+// newPlan plans the memory for an index of a number of documents and tiles: whether it stays on the
+// device or is streamed. It sets maxGroups.
 func (a *attachment) newPlan(docs, tiles int64) kernels.MemoryPlan {
 	s := a.shape
 	bytes := s.packedBytes(docs, tiles)
@@ -55,24 +54,25 @@ func (a *attachment) newPlan(docs, tiles int64) kernels.MemoryPlan {
 	return p
 }
 
-// maxPieceTokens is how many tokens a piece has at most, but for a longer
-// document; stageBytes what its staging takes.
+// maxPieceTokens returns the maximum of tokens of a piece; a longer document is a piece of its own.
 func (a *attachment) maxPieceTokens() int64 {
 	return max(min(a.pieceBytes, a.memoryLimit/16)/int64(a.shape.codeBytes+2+a.shape.rowBytes+2), 1)
 }
 
+// maxStageBytes returns the bytes of staging for the largest piece.
 func (a *attachment) maxStageBytes() int64 {
 	tokens := min(max(a.maxPieceTokens(), a.maxTokens), max(a.tokens, 1))
 	docs := min(int64(len(a.firstTile)-1), a.maxPieceTokens(), maxPieceDocs)
 	return a.shape.stageLayout(docs, tokens).size
 }
 
-// workspaceBytes is the workspace of one group of query tokens over so many
-// documents, but for what depends on the number of results.
+// workspaceBytes returns the workspace of one group of query tokens for a scan of docs documents,
+// without the arrays whose size depends on the number of results.
 func (s *shape) workspaceBytes(docs int64) int64 {
 	return 4*int64(s.fragStride) + s.partsBytes() + columns*(16+16+16+8+4*int64(s.dim)) + 64*int64(s.k) + 4*docs + 1<<20
 }
 
+// largestStage returns the bytes of staging for the largest of some pieces.
 func (a *attachment) largestStage(pieces []piece) (bytes int64) {
 	for i := range pieces {
 		bytes = max(bytes, a.shape.stageLayout(pieces[i].docs, pieces[i].tokens).size)
@@ -80,13 +80,16 @@ func (a *attachment) largestStage(pieces []piece) (bytes int64) {
 	return bytes
 }
 
-// prepareStreaming reserves what streaming needs: two pieces as they are stored
-// and one in the layout of the scans.
+// prepareStreaming reserves the memory for streaming: staging for two pieces as they are stored,
+// and one piece in the layout of the scans.
 func (a *attachment) prepareStreaming(p *kernels.MemoryPlan) error {
 	stage := a.maxStageBytes()
 	docs, tiles := a.maxPieceSize()
 	bytes := a.shape.packedBytes(docs, tiles)
-	need := p.Codec + 2*stage + bytes[0] + bytes[1] + bytes[2] + bytes[3] + bytes[4] + bytes[5] + a.shape.workspaceBytes(docs)
+	need := p.Codec + 2*stage + a.shape.workspaceBytes(docs)
+	for _, n := range bytes {
+		need += n
+	}
 	if need > a.memoryLimit {
 		return fmt.Errorf("%w: streaming needs %d bytes, the limit is %d", driver.ErrOutOfMemory, need, a.memoryLimit)
 	}
@@ -104,7 +107,7 @@ func (a *attachment) prepareStreaming(p *kernels.MemoryPlan) error {
 	return a.rt.ReserveStaging(stage)
 }
 
-// maxPieceSize bounds documents and tiles of a piece.
+// maxPieceSize returns upper bounds of the documents and tiles of a piece.
 func (a *attachment) maxPieceSize() (docs, tiles int64) {
 	n, allTiles := a.docsAndTiles()
 	tokens := max(a.maxPieceTokens(), a.maxTokens)
@@ -117,14 +120,14 @@ const (
 	tileTokens  = 16
 	columns     = 32 // query tokens of a group
 	scanThreads = 128
-	wideThreads = 512 // of scans of four groups side by side
+	wideThreads = 512 // of scans that score four groups at a time
 	spareTiles  = 4   // zero tiles after the last one
 	maxTopK     = 4096
 	topkBlock   = 8192 // entries that a block of topk_* reduces
 	tableMode   = 16
 	halfMode    = 32 // + bits: scan_f*, of sm_90a alone
 	maxDocs     = 1<<31 - 1
-	maxRatio    = 64 // of scales of centroids, for scan_b*
+	maxRatio    = 64 // maximum ratio of the scales of centroids for scan_b*
 
 	// halfArch is the architecture whose device code has scan_f*.
 	halfArch = "90a"
@@ -142,10 +145,11 @@ type centroidParams struct {
 	k, halfRows, laneDims, side                                          uint32
 }
 
-// maxStagedBytes is for how many bytes of a block's query tokens there is shared memory.
+// maxStagedBytes is the shared memory that a block may use for its query tokens, in bytes.
 const maxStagedBytes = 32 << 10
 
-// prepareQueries makes the operands of the scan from the queries: S and the rest.
+// prepareQueries computes the operands of the scan from the queries: the scores of all centroids,
+// and the coefficients of the residuals.
 func (b *batch) prepareQueries(probing bool) error {
 	s, a := b.shape, b.attachment
 	staged, shared := uint32(0), 32*s.dim

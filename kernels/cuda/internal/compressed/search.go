@@ -60,8 +60,8 @@ func (a *attachment) Search(
 	return answers, nil
 }
 
-// finish makes the answer of what the device has found, or the request that is
-// to follow.
+// finish writes the answer from the results of the device. It returns the request that repeats
+// the search if the results may be incomplete, else nil.
 func (t *request) finish(answer *kernels.DeviceAnswer) (next *request) {
 	docs, scores, neededCapacity, doubtful := t.rankFine()
 	t.stats.RefinedDocs, t.stats.BoundShare = int64(len(t.ids)), float64(t.boundShare)
@@ -73,7 +73,7 @@ func (t *request) finish(answer *kernels.DeviceAnswer) (next *request) {
 		return next
 	}
 	switch {
-	case t.query.Probes > 0 && t.listedDocs < t.query.K: // too few for an answer
+	case t.query.Probes > 0 && t.listedDocs < t.query.K: // probing has found fewer than K: scan all
 		answer.Stats.Widened++
 		unprobed := *t.query
 		unprobed.Probes = 0
@@ -84,7 +84,8 @@ func (t *request) finish(answer *kernels.DeviceAnswer) (next *request) {
 		next = retry()
 		next.capacity = neededCapacity
 		t.attachment.recordSurplus(t.query.K, neededCapacity)
-	case t.boundShare > kernels.NearBound && !t.worstBound && t.attachment.scanBound != kernels.Worst: // roundings are not as probable ones are
+	// An error near the bound is improbable if roundings are independent, as the bound assumes.
+	case t.boundShare > kernels.NearBound && !t.worstBound && t.attachment.scanBound != kernels.Worst:
 		answer.Stats.Retried++
 		next = retry()
 		next.worstBound = true
@@ -98,13 +99,14 @@ func (t *request) finish(answer *kernels.DeviceAnswer) (next *request) {
 	return next
 }
 
-// capacityFor is how many documents may be listed for the k best. What is not
-// needed costs little, and too little a search.
+// capacityFor returns how many documents may be listed for the k best. Too large a list costs
+// little, and too small a list costs another search.
 func (a *attachment) capacityFor(k int) int {
 	return k + max(k/2+64, int(a.surplus.Load()))
 }
 
-// recordSurplus remembers that a search for the k best found so many.
+// recordSurplus records that a search for the k best has found more documents than it could
+// list, so that later searches get longer lists.
 func (a *attachment) recordSurplus(k, found int) {
 	surplus := int64(min(found-k+(found-k)/4, maxSurplus))
 	for {
@@ -114,6 +116,8 @@ func (a *attachment) recordSurplus(k, found int) {
 	}
 }
 
+// checkQuery validates a query for a corpus of docs documents, and returns its number of groups of
+// query tokens.
 func checkQuery(c kernels.Corpus, q *kernels.DeviceQuery, docs int) (groups int, err error) {
 	dim := c.Codec().Dim()
 	lq := len(q.Vectors) / dim
@@ -137,6 +141,7 @@ func checkQuery(c kernels.Corpus, q *kernels.DeviceQuery, docs int) (groups int,
 	return runtime.CeilDiv(lq, columns), nil
 }
 
+// documentCount returns the number of documents of a corpus, deleted ones included.
 func documentCount(c kernels.Corpus) int {
 	n := c.Chunks()
 	if n == 0 {

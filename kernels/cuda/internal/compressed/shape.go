@@ -11,12 +11,12 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// shape is what the kernels must know of a codec beside its arrays.
+// shape has the numbers of a codec that kernels need in addition to its arrays.
 type shape struct {
 	dim, nbits, k              int
 	lanes, rowBytes, codeBytes int
 	mode, fragStride           int
-	maxCentroidScale           float32 // largest scale of a centroid
+	maxCentroidScale           float32 // 1 without scales
 	scaled                     bool    // centroids have scales
 	step                       float32 // prep_query's: step, or largest |weight|
 	sMax, sLeast, factorMax    float32
@@ -25,7 +25,8 @@ type shape struct {
 	centroidUp                 float32 // a power of two: centroids are kept times this
 }
 
-// newShape is the shape of a codec on a device. half allows the scans that only some devices have.
+// newShape returns the shape of a codec on a device. half allows the scans in half precision, which
+// only devices of halfArch have.
 func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -86,21 +87,23 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	return s, err
 }
 
-// laneDims is how many dimensions a lane has, in lane order, and partsBytes what
-// the parts of a query take in that order.
-func (s *shape) laneDims() int     { return s.lanes * 32 / s.nbits }
+// laneDims returns how many dimensions one of the four lanes of a row has.
+func (s *shape) laneDims() int { return s.lanes * 32 / s.nbits }
+
+// partsBytes returns the bytes of the parts of a group of query tokens in lane order.
 func (s *shape) partsBytes() int64 { return 4 * int64(s.laneDims()/4) * 128 * 8 }
 
-// centroidStride is how many halves a centroid takes in lane order, and
-// centroidPlace which of them a dimension is.
+// centroidStride returns how many values of half precision a centroid has in lane order.
 func (s *shape) centroidStride() int { return (s.laneDims()/4 + 1) / 2 * 32 }
+
+// centroidIndex returns the index of a dimension in that order.
 func (s *shape) centroidIndex(d int) int {
 	lane, e := d/s.laneDims(), d%s.laneDims()
 	return e/8*32 + lane*8 + e%8
 }
 
-// scaleBelow is the power of two that brings x to below 2^exponent, and to half of it
-// or more.
+// scaleBelow returns the power of two whose product with x is below 2^exponent, and at least half
+// of it.
 func scaleBelow(exponent int, x float64) float32 {
 	_, e := math.Frexp(x)
 	return float32(math.Ldexp(1, max(min(exponent-e, 100), -100)))
@@ -120,7 +123,8 @@ func largestNorm(c *kernels.Centroids) (float32, error) {
 		for j, v := range row {
 			sum += float64(v) * float64(v)
 			if c.Type != kernels.BF16 && math.Float32bits(v)&0xffff != 0 {
-				return 0, fmt.Errorf("%w: centroid %d, dimension %d: %g is no bfloat16; indexes with %v centroids are searched on the CPU",
+				return 0, fmt.Errorf(
+					"%w: centroid %d, dimension %d: %g is not a bfloat16; indexes with %v centroids are searched on the CPU",
 					driver.ErrUnsupported, i, j, v, c.Type)
 			}
 		}
@@ -129,14 +133,13 @@ func largestNorm(c *kernels.Centroids) (float32, error) {
 	return float32(math.Sqrt(largest) * (1 + 1e-6)), nil
 }
 
-// codecArrays is the arrays of a codec as the device holds them.
+// codecArrays has the offsets of the arrays of a codec in device memory.
 type codecArrays struct {
-	centroids, fineTable, table, dimScale, ratio, invScale int64 // offsets; −1: absent
+	centroids, fineTable, table, dimScale, ratio, invScale int64 // −1 means absent
 	size                                                   int64
 }
 
-// layOutCodec lays the arrays of a codec out one after another, each at a multiple
-// of 256 bytes.
+// layOutCodec lays out the arrays of a codec.
 func (s *shape) layOutCodec(c *kernels.Codec) codecArrays {
 	var a runtime.Arena
 	out := codecArrays{
@@ -162,7 +165,7 @@ func (s *shape) layOutCodec(c *kernels.Codec) codecArrays {
 	return out
 }
 
-// writeCodec writes the arrays into dst.
+// writeCodec writes the arrays of a codec at their offsets in dst.
 func (s *shape) writeCodec(dst []byte, offsets codecArrays, c *kernels.Codec) {
 	le := binary.LittleEndian
 	row := make([]float32, s.dim)
@@ -199,10 +202,10 @@ func (s *shape) writeCodec(dst []byte, offsets codecArrays, c *kernels.Codec) {
 	floats(offsets.invScale, s.k, func(i int) float32 { return 1 / c.CentroidScale[i] })
 }
 
-// laneWords is W: a row of packed fields takes 16·W bytes.
+// laneWords returns W of src/plaid.cuh: a row of packed fields has 16·W bytes.
 func laneWords(dim, nbits int) int { return (((dim*nbits + 7) / 8) + 15) / 16 }
 
-// fragWords is the number of words of the operand of a group.
+// fragWords returns the number of words of the operand of a group: 256 for each step of the product.
 func fragWords(mode, lanes, nbits int) int {
 	steps := 0
 	switch mode {
