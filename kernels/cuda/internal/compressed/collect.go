@@ -10,8 +10,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// The points of a batch at which the device notes its time: where stages begin,
-// and where the last ends.
+// The points of a batch at which the device records its clock: the starts of the stages,
+// and the end of the last one.
 const (
 	clockStart = iota
 	clockPrepared
@@ -23,12 +23,15 @@ const (
 	clockPoints
 )
 
-// clockAt is where the time of a point is noted; 0 in batches that have no such
-// points, since they are streamed.
+// clockAt returns the address for the time of a point. It is 0, so that nothing is recorded, in
+// streamed batches, and at the points that the other queries of a probed batch record.
 func (b *batch) clockAt(point int) driver.Ptr {
 	switch {
-	case b.attachment.resident == nil,
-		b.notFirst && point == clockProbed, b.probedTogether && point == clockScanned, b.notLast && point == clockPicked:
+	case b.attachment.resident == nil:
+		return 0
+	case b.notFirst && point == clockProbed,
+		b.probedTogether && point == clockScanned,
+		b.notLast && point == clockPicked:
 		return 0
 	}
 	return b.outputPtr(b.out.clock + 8*int64(point))
@@ -40,22 +43,23 @@ func (b *batch) fetchAnswers(size int64) error {
 	return b.rt.Driver.ToHost(w.HostOut[:size], w.Out.Ptr, b.rt.Stream)
 }
 
-// pickResult is what pick says of a query: how many documents there are, which the
-// list has as far as there is room, the limit, and the largest share of the bound.
+// pickResult returns the results of pick for a query: how many documents n belong on the list,
+// which may have room for fewer, the threshold of their scores, and the largest error seen as
+// a share of the bound.
 func (b *batch) pickResult(query int) (n int, limit, share float32) {
 	row := b.rt.Work.HostOut[b.out.found+16*int64(query):]
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(row[4*i:]) }
 	return int(word(0)), math.Float32frombits(word(1)), math.Float32frombits(word(3))
 }
 
-// copyAnswers copies an array of a query out of the output.
+// copyAnswers copies n values of an array of a query from the output.
 func copyAnswers[T uint32 | float32](b *batch, array int64, query, n int) []T {
 	out := make([]T, n)
 	copy(runtime.Bytes(out), b.rt.Work.HostOut[array+4*int64(query*b.capacity):])
 	return out
 }
 
-// deliverAnswers hands the output to the searches. began is when the batch was.
+// deliverAnswers copies the results of the batch, which began at start, to its requests.
 func (b *batch) deliverAnswers(t target, start time.Time) {
 	times := b.stageTimes(time.Since(start))
 	for i, q := range b.requests {
@@ -65,8 +69,11 @@ func (b *batch) deliverAnswers(t target, start time.Time) {
 		q.ids, q.fine = copyAnswers[uint32](b, b.out.ids, i, n), copyAnswers[float32](b, b.out.fine, i, n)
 		q.stats.ScanTokens = t.tiles * tileTokens
 		if q.query.Probes > 0 {
-			count := func(at int64) int64 { return int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[at+4*int64(i):])) }
-			q.stats.Candidates, q.stats.ScanDocs, q.stats.ScanTokens = count(b.out.candidates), count(b.out.candidates), tileTokens*count(b.out.tiles)
+			count := func(offset int64) int64 {
+				return int64(binary.LittleEndian.Uint32(b.rt.Work.HostOut[offset+4*int64(i):]))
+			}
+			q.stats.Candidates, q.stats.ScanDocs = count(b.out.candidates), count(b.out.candidates)
+			q.stats.ScanTokens = tileTokens * count(b.out.tiles)
 			if b.keptDocs(t.docs) > 0 {
 				q.stats.ScanDocs = count(b.out.kept)
 			}
@@ -77,7 +84,8 @@ func (b *batch) deliverAnswers(t target, start time.Time) {
 	}
 }
 
-// stageTimes is a search's share of the times of the batch, which took so long.
+// stageTimes returns the share of one search in the times of the batch. took is the time that the host
+// has measured.
 func (b *batch) stageTimes(took time.Duration) (t kernels.DeviceTimes) {
 	var clock [clockPoints]uint64
 	copy(runtime.Bytes(clock[:]), b.rt.Work.HostOut[b.out.clock:])
@@ -86,7 +94,13 @@ func (b *batch) stageTimes(took time.Duration) (t kernels.DeviceTimes) {
 	for _, s := range []struct {
 		dst   *time.Duration
 		point int
-	}{{&t.Fine, clockPicked}, {&t.TopK, clockScanned}, {&t.Scan, clockProbed}, {&t.Probe, clockCentroids}, {&t.Centroids, clockStart}} {
+	}{
+		{&t.Fine, clockPicked},
+		{&t.TopK, clockScanned},
+		{&t.Scan, clockProbed},
+		{&t.Probe, clockCentroids},
+		{&t.Centroids, clockStart},
+	} {
 		if clock[s.point] == 0 { // no such stage
 			continue
 		}
@@ -103,8 +117,8 @@ func (b *batch) stageTimes(took time.Duration) (t kernels.DeviceTimes) {
 	return t
 }
 
-// request is a query on its way through the device, which lists the documents
-// that can be among the best by the scan, and gives those their fine scores.
+// request is a query for the device, which scans the documents, lists those that may be among
+// the best, and computes the fine scores of the listed ones.
 type request struct {
 	runtime.Ticket
 	attachment *attachment
@@ -115,19 +129,19 @@ type request struct {
 	slack      float32 // see PickParams
 	worstBound bool    // the bound of the scan is the worst
 	docs       int     // of the corpus
-	// What putAlike writes for a shape, made before the device's turn comes.
+	// The output of writeAlike for a shape, computed before the request is queued.
 	alike      []byte
 	alikeShape *shape
-	// Also of the corpus, which is not asked while the queue is locked.
+	// Copied from the corpus, since no method of it may be called while the queue is locked.
 	lineage uint64
 	live    []uint64
 
-	// Filled by the device.
+	// Results of the device.
 	ids        []uint32  // of the listed documents, in no order
 	fine       []float32 // their scores
-	listedDocs int       // documents to be listed; more than ids where there was no room
-	threshold  float32   // no document that was not to be listed has this fine score
-	boundShare float32   // largest error of the scan that was seen, of its bound
+	listedDocs int       // documents that belong on the list; more than ids if it was too short
+	threshold  float32   // fine scores of documents that do not belong on the list are below
+	boundShare float32   // largest observed error of the scan, divided by its bound
 	stats      kernels.DeviceStats
 }
 
@@ -146,7 +160,7 @@ func newRequest(a *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups,
 	return t
 }
 
-// countAlike finds out which query tokens are alike, for the codec that the device had last.
+// countAlike counts the query tokens that are alike, for the codec of the last upload.
 func (t *request) countAlike() {
 	if s := t.attachment.latestShape.Load(); s != nil && s.dim == t.corpus.Codec().Dim() {
 		t.alike, t.alikeShape = make([]byte, 4*t.groups*columns), s
@@ -154,9 +168,9 @@ func (t *request) countAlike() {
 	}
 }
 
-// Joins reports whether two searches can share launches: those of one snapshot,
-// which has one live set, with the same restriction, which is all documents, or
-// one and the same filter or list, and as many probes.
+// Joins reports whether two searches can share launches: they are on the same snapshot, whose
+// live set is the same slice, have the same filter or list of documents or none, and
+// probe the same number of centroids.
 func (t *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
 	return ok && t.attachment == o.attachment && t.docs == o.docs && t.lineage == o.lineage && sameSlice(t.live,
@@ -165,10 +179,10 @@ func (t *request) Joins(other runtime.Request) bool {
 		sameSlice(t.query.Docs, o.query.Docs) && sameSlice(t.query.Allowed, o.query.Allowed)
 }
 
-// BatchShare counts groups of query tokens.
+// BatchShare returns the number of groups of query tokens.
 func (t *request) BatchShare() int { return t.groups }
 
-// BatchLimit is how many groups fit into the workspace.
+// BatchLimit returns how many groups fit into the workspace.
 func (t *request) BatchLimit() int {
 	if t.query.Probes > 0 {
 		return min(t.attachment.maxGroups, maxProbedQueries)
@@ -185,7 +199,7 @@ func (t *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
 	return runBatch(rt, requests)
 }
 
-// restriction is the set of documents that may be returned.
+// restriction returns the set of documents that may be returned, as bits.
 func (t *request) restriction() []uint64 {
 	if t.query.Allowed != nil {
 		return t.query.Allowed
@@ -193,7 +207,7 @@ func (t *request) restriction() []uint64 {
 	return t.live
 }
 
-// sameSlice reports whether two slices are one.
+// sameSlice reports whether two slices have the same memory and length.
 func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (a == nil) == (b == nil) && (len(a) == 0 || &a[0] == &b[0])
 }

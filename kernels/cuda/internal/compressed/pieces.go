@@ -17,7 +17,7 @@ import (
 // span is the documents lo to hi (exclusive) of a chunk.
 type span struct{ chunk, lo, hi int }
 
-// piece is what goes to the device at once: whole documents, some megabytes.
+// piece is a set of whole documents that is copied to the device at once, some megabytes.
 type piece struct {
 	spans  []span
 	docs   int64
@@ -25,8 +25,7 @@ type piece struct {
 	tiles  int64
 }
 
-// maxPieceDocs bounds the documents of a piece; a document takes little else than
-// its tokens.
+// maxPieceDocs bounds the documents of a piece. It matters for documents with few tokens only.
 const maxPieceDocs = 1 << 20
 
 // pieceCutter gathers documents into pieces of at most limit tokens, and as many
@@ -40,7 +39,9 @@ type pieceCutter struct {
 // the span.
 func (c *pieceCutter) addDocument(chunk, doc int, n int64) {
 	last := len(c.pieces) - 1
-	if last < 0 || c.pieces[last].tokens+n > c.limit && c.pieces[last].docs > 0 || c.pieces[last].docs >= min(c.limit, maxPieceDocs) {
+	full := last >= 0 && (c.pieces[last].tokens+n > c.limit && c.pieces[last].docs > 0 ||
+		c.pieces[last].docs >= min(c.limit, maxPieceDocs))
+	if last < 0 || full {
 		c.pieces = append(c.pieces, piece{})
 		last++
 	}
@@ -65,7 +66,7 @@ func (c *pieceCutter) addCorpus(from kernels.Corpus, ordinal int64) {
 	}
 }
 
-// stageLayout says where the arrays of a piece are in its staging memory.
+// stageLayout has the offsets of the arrays of a piece in its staging memory.
 type stageLayout struct {
 	offsets, firstTile, ids, codes, factors, residuals, size int64
 }
@@ -83,11 +84,11 @@ func (s *shape) stageLayout(docs, tokens int64) stageLayout {
 	}
 }
 
-// copyThreads copy a piece out of mapped pages at once: one alone is slower
-// than the bus.
+// copyThreads is the number of goroutines that copy a piece from mapped pages: a single one is
+// slower than the bus.
 const copyThreads = 8
 
-// fillStage writes a piece into staging memory. Tile numbers start at tile.
+// fillStage writes a piece of the corpus into staging memory. Tile numbers start at tile.
 func (s *shape) fillStage(dst []byte, offsets stageLayout, p *piece, from kernels.Corpus, tile uint32) error {
 	le := binary.LittleEndian
 	type copyJob struct {
@@ -133,7 +134,7 @@ func (s *shape) fillStage(dst []byte, offsets stageLayout, p *piece, from kernel
 			return nil
 		})
 	}
-	// Parts of about a megabyte, so that one large chunk keeps all threads busy.
+	// Jobs of about a megabyte, so that one large chunk keeps all threads busy.
 	jobTokens := max(int64(1<<20)/int64(s.rowBytes+8), 1)
 	var parts []copyJob
 	for _, j := range jobs {
@@ -151,17 +152,17 @@ func (s *shape) fillStage(dst []byte, offsets stageLayout, p *piece, from kernel
 // |weight|·|q|: float32 sums of products of vectors of about unit length.
 const fineError = 2e-5
 
-// firstSlack is how much lower the k-th best score by the scan is taken to be
-// than it is, in errors of the scan: the k-th best fine score is seldom below
-// that, and if it is the search is repeated with lastSlack, which leaves no doubt.
+// The slack is how far the k-th best fine score may be below the k-th best score of the
+// scan, in errors of the scan. It is seldom more than firstSlack; if it is, the search is
+// repeated with lastSlack, which covers the error of both scores.
 const firstSlack, lastSlack = 0.25, 2.5
 
-// rankFine gives the K best by fine scores. more is how many documents have to be
-// listed for that, 0 if those were enough; doubtful says that one that was not
-// to be listed may belong among them.
+// rankFine returns the K best documents by fine scores. neededCapacity is the capacity that the
+// list needs if it was too short, else 0. doubtful means that a document below the
+// threshold of the list may be among the K best.
 func (t *request) rankFine() (docs []uint32, scores []float32, neededCapacity int, doubtful bool) {
 	buffer := make([]uint64, 2*len(t.ids))
-	keys := buffer[:len(t.ids)] // the best score is the smallest key, then the lowest number
+	keys := buffer[:len(t.ids)] // ascending keys: descending scores, then ascending numbers
 	for i, s := range t.fine {
 		b := math.Float32bits(s + 0) // −0 is 0
 		if b>>31 == 0 {
@@ -185,10 +186,10 @@ func (t *request) rankFine() (docs []uint32, scores []float32, neededCapacity in
 	return docs, scores, 0, k == t.query.K && scores[k-1] < t.threshold
 }
 
-// sortKeys sorts keys into room, of the same length. Scores are spread, so that of 256
-// equal steps between the least and the most each has a few keys, which are sorted by
-// themselves: in less than half of the time of one sort of all, whose branches are
-// guessed wrong.
+// sortKeys sorts keys, with a buffer of the same length, and returns the slice that has the
+// result. It distributes the keys to 256 equal steps between the smallest and the largest, and
+// sorts each step: scores are spread, so that a step has few keys. This takes less than half of
+// the time of one sort of all keys, whose branches are mispredicted.
 func sortKeys(keys, buffer []uint64) []uint64 {
 	if len(keys) < 32 {
 		slices.Sort(keys)
@@ -199,7 +200,7 @@ func sortKeys(keys, buffer []uint64) []uint64 {
 		smallest, largest = min(smallest, k), max(largest, k)
 	}
 	shift := max(bits.Len64(largest-smallest)-8, 0)
-	var ends [256]int // of each step; where its next key belongs, until all are there
+	var ends [256]int // first counts, then the index of the next key of each step, finally its end
 	for _, k := range keys {
 		ends[(k-smallest)>>shift]++
 	}
@@ -246,7 +247,7 @@ type pickParams struct {
 	_                                                                                           uint32
 }
 
-// pickCandidates lists, for each query, the documents that can be among the k best.
+// pickCandidates launches the kernels that list, for each query, the documents that may be among the k best.
 func (b *batch) pickCandidates(t target) error {
 	if t.docs == 0 {
 		return nil
@@ -304,7 +305,7 @@ func (b *batch) pickCandidates(t target) error {
 	return runtime.Launch(b.rt, "collect", gx, b.queries, 1, 256, 0, p)
 }
 
-// mergeTopK reduces rows of n keys to the k best, in order.
+// mergeTopK reduces rows of n keys to the keep best, in order, with the buffers from and to in turn.
 func (b *batch) mergeTopK(from, to driver.Ptr, n, rows, keep int, ids, scores driver.Ptr) error {
 	for {
 		gx := runtime.CeilDiv(n, topkBlock)

@@ -37,14 +37,14 @@ type cutParams struct {
 	n, most, walkCapacity, _                                                             uint32
 }
 
-// gainLevels is into how many levels candidates are counted by what they gain.
+// gainLevels is the number of levels of the histogram of gains, which decides the documents to keep.
 const gainLevels = 4096
 
-// maxProbedQueries is how many queries with probes share their launches: those that the
-// bits of a word tell apart.
+// maxProbedQueries is the maximum of queries with probes in a batch: each has a bit of a 32-bit
+// word.
 const maxProbedQueries = 32
 
-// findCandidates finds, for all queries at once, the documents that have a token in one of
+// findCandidates finds, for all queries at once, the documents that have a token of one of
 // the best centroids of a query token.
 func (b *batch) findCandidates(t target) error {
 	s, m := b.shape, &b.tmp
@@ -92,7 +92,7 @@ func (b *batch) findCandidates(t target) error {
 	})
 }
 
-// bestCentroids picks the n best centroids of each column, in order.
+// bestCentroids picks the n best centroids of each query token, in order.
 func (b *batch) bestCentroids(n int) error {
 	s, m, rows := b.shape, &b.tmp, b.groups*columns
 	if b.picksByMaxima() {
@@ -122,21 +122,22 @@ func (b *batch) bestCentroids(n int) error {
 		b.scratchPtr(m.probeScores))
 }
 
-// Where few of not too many centroids are picked, the largest scores of maximumOf of them tell
-// which need to be looked at.
+// If few of not too many centroids are picked, centroid_scores stores the maximum of each
+// centroidsPerMaximum scores, and probe_pick reads only the scores below the best maxima.
 const maxPicked, maxMaximaPerColumn, centroidsPerMaximum = 64, 2048, 128
 
+// picksByMaxima reports whether centroids are picked by maxima of groups of them.
 func (b *batch) picksByMaxima() bool {
 	return b.pickedCentroids() <= maxPicked && b.shape.k <= centroidsPerMaximum*maxMaximaPerColumn
 }
 
-// bitThreads is the block of the kernels that look for codes of probed centroids.
+// bitThreads is the block size of the kernels that look up codes in the bits of probed centroids.
 const bitThreads = 512
 
-// bitWords is how many words have a bit for each centroid, and stagedBits whether they fit
-// into so much shared memory, of which they take so many bytes.
+// bitWords returns the number of words that have a bit for each centroid.
 func (s *shape) bitWords() int { return runtime.CeilDiv(s.k, 32) }
 
+// stagedBits returns 1 and the size of the bits if they fit into maxBytes of shared memory, else 0 and 0.
 func (s *shape) stagedBits(maxBytes int) (staged uint32, shared int) {
 	if shared = 4 * s.bitWords(); shared > maxBytes {
 		return 0, 0
@@ -144,17 +145,21 @@ func (s *shape) stagedBits(maxBytes int) (staged uint32, shared int) {
 	return 1, shared
 }
 
-// bitsAt is the bits of a query; behind those of the last are those of all together.
+// bitsAt returns the address of the bits of a query. The number of queries stands for the union of
+// the bits of all queries.
 func (b *batch) bitsAt(query int) driver.Ptr {
 	return b.scratchPtr(b.tmp.bits + 4*int64(query)*int64(b.shape.bitWords()))
 }
 
-// probedCentroids is how many centroids a query token probes; at most, where several queries
-// share launches, which then probe the same number. picked has the next one too.
+// probedCentroids returns how many centroids a query token probes; all queries of a batch probe the
+// same number.
 func (b *batch) probedCentroids() int { return min(b.requests[0].query.Probes, b.shape.k, maxTopK) }
+
+// pickedCentroids returns how many centroids are picked: the probed ones and the next one, whose score
+// bounds the scores of all centroids that are not probed.
 func (b *batch) pickedCentroids() int { return min(b.requests[0].query.Probes+1, b.shape.k, maxTopK) }
 
-// keptDocs is how many documents of a target that is probed get scores, 0: all that are found.
+// keptDocs returns the maximum of found documents that are scored; 0 means all of them.
 func (b *batch) keptDocs(docs int64) int64 {
 	if keep := int64(b.requests[0].query.Keep); keep < docs {
 		return keep
@@ -162,7 +167,7 @@ func (b *batch) keptDocs(docs int64) int64 {
 	return 0
 }
 
-// listFound makes a list of what probing has found for a query, and makes it the target.
+// listFound lists the documents that probing has found for a query, and returns the list as target.
 func (b *batch) listFound(t target, query int) (target, error) {
 	t.ids, t.listLenPtr = b.scratchPtr(b.tmp.found), b.outputPtr(b.out.candidates+4*int64(query))
 	return t, runtime.Launch(b.rt, "compact", int(runtime.CeilDiv(t.docs, 256)), 1, 1, 256, 0, &compactParams{
@@ -175,11 +180,11 @@ func (b *batch) listFound(t target, query int) (target, error) {
 	})
 }
 
-// cutFound makes a walk of those documents of a list that gain most, for a query that
-// is alone in its batch, and makes them the target.
+// cutFound keeps the documents of a list with the largest gains, about keep of them, and returns
+// them as target, with the walk of their tiles. The batch has a single query.
 func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	s, m := b.shape, &b.tmp
-	staged, shared := s.stagedBits(maxStagedBytes / 2) // gains has room for codes beside them
+	staged, shared := s.stagedBits(maxStagedBytes / 2) // the other half is for codes
 	blocks, err := b.rt.FillingBlocks("gains", bitThreads, shared)
 	if err != nil {
 		return t, err
@@ -232,12 +237,13 @@ func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	return t, err
 }
 
-// singleQuery is the batch as far as a query of it is concerned, which is scanned and
-// picked by itself.
+// singleQuery returns a batch of one query of this batch, with the same memory, to scan and
+// pick it alone.
 func (b *batch) singleQuery(query int) *batch {
 	single := *b
 	q, room := int64(query), int64(b.capacity)
-	single.queries, single.group, single.groups = 1, int(b.groupBegin[query]), int(b.groupBegin[query+1]-b.groupBegin[query])
+	single.queries, single.group = 1, int(b.groupBegin[query])
+	single.groups = int(b.groupBegin[query+1] - b.groupBegin[query])
 	single.in.groupBegin += 4 * q
 	single.out.found += 16 * q
 	single.out.tiles += 4 * q
@@ -248,7 +254,7 @@ func (b *batch) singleQuery(query int) *batch {
 	return &single
 }
 
-// searchProbed does, for each query, what follows probing.
+// searchProbed finds the candidates of all queries, and then ranks those of each query.
 func (b *batch) searchProbed(t target, wide bool) error {
 	if err := b.findCandidates(t); err != nil {
 		return err
@@ -283,7 +289,7 @@ type scanParams struct {
 	nTiles, laneWords, fragStride, dim, nbits, groups       uint32
 }
 
-// scanTarget writes a score for each group and entry of the target.
+// scanTarget launches the scan, which computes a score for each group and entry of the target.
 func (b *batch) scanTarget(t target) error {
 	s := b.shape
 	kernel := s.chooseScan(t.isList, b.sideBySide)
@@ -319,13 +325,14 @@ func (b *batch) scanTarget(t target) error {
 		if err := b.walkList(t); err != nil {
 			return err
 		}
-		p.walk, p.nTilesDev, p.docFirst, p.docEnd = b.scratchPtr(b.tmp.walk), b.outputPtr(b.out.tiles), b.scratchPtr(b.tmp.posFirst), b.scratchPtr(b.tmp.posEnd)
+		p.walk, p.nTilesDev = b.scratchPtr(b.tmp.walk), b.outputPtr(b.out.tiles)
+		p.docFirst, p.docEnd = b.scratchPtr(b.tmp.posFirst), b.scratchPtr(b.tmp.posEnd)
 	}
 	return launchChained(b, kernel.name, blocks, runtime.CeilDiv(b.groups, kernel.side), 1, kernel.threads,
 		kernel.shared, p)
 }
 
-// walkList makes the walk of a list, where there is none.
+// walkList makes the walk of a list, the order in which its tiles are scanned, unless it exists.
 func (b *batch) walkList(t target) error {
 	if t.walkReady {
 		return nil
@@ -343,17 +350,18 @@ func (b *batch) walkList(t target) error {
 	})
 }
 
-// scanKernel is a scan for a shape: its name, block and shared memory, and how many groups
-// it takes side by side, which share the decoding of tokens.
+// scanKernel is a scan kernel: its name, block and shared memory, and side, the number of groups
+// that a block scores together, which share the decoding of tokens.
 type scanKernel struct {
 	name                  string
 	threads, shared, side int
 }
 
-// chooseScan names the scan that takes so many groups side by side.
+// chooseScan returns the scan kernel of a shape that scores side groups together, of all documents or of
+// a list.
 func (s *shape) chooseScan(list bool, side int) scanKernel {
 	kernel := scanKernel{threads: scanThreads, side: side}
-	ring := func() int { return kernel.threads / 32 * (1024 + 1024*s.lanes + 2048*side) } // of tiles on their way
+	ring := func() int { return kernel.threads / 32 * (1024 + 1024*s.lanes + 2048*side) } // bytes of tiles being loaded
 	switch {
 	case s.mode == tableMode:
 		kernel.name, kernel.shared = "scan_table", 4*s.fragStride+2048
@@ -377,12 +385,12 @@ func (s *shape) chooseScan(list bool, side int) scanKernel {
 	return kernel
 }
 
-// maxSideBySide is the most groups that a scan takes side by side.
+// maxSideBySide is the maximum of groups that a block scores together.
 const maxSideBySide = 4
 
-// chooseSideBySide is how many groups of a scan of all documents share the decoding of
-// tokens: as many as take the least time, measured with 1.3 to 600 million tokens
-// (docs/lab/kernels.md), if there is room for whole sets of them.
+// chooseSideBySide returns how many groups of a scan of all documents share the decoding of
+// tokens: the number with the lowest time, measured with 1.3 to 600 million tokens
+// (docs/lab/kernels.md), if the workspace has room for whole sets of groups.
 func (s *shape) chooseSideBySide(groups, room int) int {
 	if s.mode <= halfMode {
 		return 1
@@ -390,7 +398,7 @@ func (s *shape) chooseSideBySide(groups, room int) int {
 	best, leastTime := 1, float64(groups)
 	for _, k := range []struct {
 		side int
-		time float64 // of so many, where one takes 1
+		time float64 // of a set of side groups; a single group takes 1
 	}{{2, 1.5}, {maxSideBySide, 2.6}} {
 		sets := runtime.CeilDiv(groups, k.side)
 		if t := float64(sets) * k.time; t < leastTime && (sets*k.side <= room || sets*k.side == groups) {
