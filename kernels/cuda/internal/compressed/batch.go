@@ -75,10 +75,10 @@ type target struct {
 	packed     *packed
 	docs       int64 // entries to rank: documents, or positions of a list
 	tiles      int64
-	ids        driver.Ptr // numbers of the entries; 0: i
+	ids        driver.Ptr // numbers of the entries; 0 means that entry i has the number i
 	allowed    driver.Ptr
 	isList     bool
-	walkReady  bool       // the walk of the list is there
+	walkReady  bool       // the walk of the list exists
 	listLenPtr driver.Ptr // number of entries if only the device knows it
 	// maxByEntry is 1 where entries are the packed documents, whatever ids says.
 	maxByEntry uint32

@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// pickOnHost takes the place of pick where more documents are asked for than
+// pickOnHost picks the candidates of a query on the host, if it wants more documents than
 // the device can rank. Such a batch has one query. It waits for the device.
 func (b *batch) pickOnHost(t target) error {
 	c, st := b.rt.Driver, b.rt.Stream
@@ -54,7 +54,7 @@ func (b *batch) pickOnHost(t target) error {
 	return b.writeListing(l)
 }
 
-// fetchScores fetches the sums over the groups of a query.
+// fetchScores copies the scores of a query, summed over its groups, from the device. It waits for it.
 func (b *batch) fetchScores(t target, query int) ([]float32, error) {
 	sum := make([]float32, t.docs)
 	row := sum
@@ -78,7 +78,7 @@ func (b *batch) fetchScores(t target, query int) ([]float32, error) {
 	return sum, nil
 }
 
-// writeListing writes what pick would.
+// writeListing writes a list to the device as pick does.
 func (b *batch) writeListing(l candidateList) error {
 	n := min(len(l.candidates), b.capacity)
 	ids, coarse := make([]uint32, n), make([]float32, 2*n)
@@ -96,11 +96,10 @@ func (b *batch) writeListing(l candidateList) error {
 	return c.ToDevice(b.outputPtr(b.out.found), runtime.Bytes(found), st)
 }
 
-// bound is the largest error of a query's scores by the scan, and of its fine
-// scores.
+// bound has the bounds of the errors of a query's scores: those of the scan, and the fine scores.
 type bound struct{ error, fine float32 }
 
-// fetchBounds fetches the bounds of the queries. It waits for the device.
+// fetchBounds copies the bounds of the queries from the device. It waits for it.
 func (b *batch) fetchBounds() ([]bound, error) {
 	columnBounds := make([][4]float32, b.groups*columns)
 	if err := b.rt.Driver.ToHost(runtime.Bytes(columnBounds), b.scratchPtr(b.tmp.bound), b.rt.Stream); err != nil {
@@ -126,7 +125,7 @@ func (b *batch) fetchBounds() ([]bound, error) {
 	return out, nil
 }
 
-// candidate is a document with its score by the scan, and the most by which that errs.
+// candidate is a document with its score of the scan, and the bound of the error of that score.
 type candidate struct {
 	doc          uint32
 	score, error float32
@@ -141,13 +140,14 @@ type candidateList struct {
 	threshold  float32 // after prune
 }
 
+// addScore appends a document, unless its score is NaN.
 func (l *candidateList) addScore(doc uint32, score, error float32) {
-	if score == score { // NaN is never among the best
+	if score == score { // false for NaN
 		l.candidates = append(l.candidates, candidate{doc, score, error})
 	}
 }
 
-// keepCandidates leaves the documents that can be among the k best.
+// keepCandidates sets the threshold, and removes the documents that cannot be among the wanted best.
 func (l *candidateList) keepCandidates() {
 	l.threshold = float32(math.Inf(-1))
 	if len(l.candidates) >= l.wanted {

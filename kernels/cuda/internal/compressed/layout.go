@@ -179,8 +179,9 @@ func (b *batch) sendInput(size int64) error {
 func (b *batch) writeInput(t *target) (size int64, err error) {
 	s, w := b.shape, &b.rt.Work
 	host := w.HostIn
+	// At least 16 queries a thread: fewer cost more than they save.
 	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16),
-		func(i int) error { // fewer do not pay
+		func(i int) error {
 			g, t := int64(b.groupBegin[i]), b.requests[i]
 			writeQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim,
 				t.groups)

@@ -122,8 +122,8 @@ func (b *batch) bestCentroids(n int) error {
 		b.scratchPtr(m.probeScores))
 }
 
-// If few of not too many centroids are picked, centroid_scores stores the maximum of each
-// centroidsPerMaximum scores, and probe_pick reads only the scores below the best maxima.
+// If few of not too many centroids are picked, centroid_scores stores the maximum of each group of
+// centroidsPerMaximum scores, and probe_pick reads only the groups with the best maxima.
 const maxPicked, maxMaximaPerColumn, centroidsPerMaximum = 64, 2048, 128
 
 // picksByMaxima reports whether centroids are picked by maxima of groups of them.
@@ -180,8 +180,8 @@ func (b *batch) listFound(t target, query int) (target, error) {
 	})
 }
 
-// cutFound keeps the documents of a list with the largest gains, about keep of them, and returns
-// them as target, with the walk of their tiles. The batch has a single query.
+// cutFound keeps the documents of a list with the largest gains, whole levels of them and at most keep
+// documents, and returns them as target, with the walk of their tiles. The batch has a single query.
 func (b *batch) cutFound(t target, query int, keep int64) (target, error) {
 	s, m := b.shape, &b.tmp
 	staged, shared := s.stagedBits(maxStagedBytes / 2) // the other half is for codes

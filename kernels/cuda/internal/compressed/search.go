@@ -28,8 +28,9 @@ func (a *attachment) Search(
 		pending = append(pending, newRequest(a, c, q, groups, a.capacityFor(q.K), firstSlack))
 		answerIndex = append(answerIndex, i)
 	}
+	// At least eight queries a thread: fewer cost more than they save.
 	_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8),
-		func(i int) error { // fewer do not pay
+		func(i int) error {
 			pending[i].countAlike()
 			return nil
 		})

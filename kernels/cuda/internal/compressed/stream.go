@@ -9,15 +9,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// searchStreamed answers a batch on an index that does not fit: its pieces cross the
-// bus one after another, the next one while one is scanned; the best of each
-// are merged on the host. Then the best of all cross again for their fine
-// scores. Results are those of a resident index. Of an index of three pieces, for 8
+// searchStreamed answers a batch on an index that does not fit on the device. Its pieces are copied
+// there one after another, each while the previous one is scanned, and the host merges the
+// best documents of the pieces. Then the best of all are copied again for their fine
+// scores. Results are those of a resident index. For example, an index of three pieces, and 8
 // queries that want 100 documents each:
 //
-//	scanPieces   lists for each query, of each piece, the 100 best and those in doubt
-//	settle       leaves the 100 best of the three, and those in doubt
-//	fineStreamed has these 800 and more cross again, once where queries share them
+//	scanPieces     lists the 100 best of each piece for each query, and those in doubt
+//	keepForFine    keeps the 100 best of the three pieces, and those in doubt
+//	fineStreamed   copies these 800 or more documents again, once if queries share them
 func (b *batch) searchStreamed() error {
 	from := b.requests[0].corpus
 	cut := pieceCutter{limit: b.attachment.maxPieceTokens()}
@@ -26,7 +26,7 @@ func (b *batch) searchStreamed() error {
 	} else {
 		cut.addCorpus(from, 0)
 	}
-	// A piece that is ranked on the device has no more documents than it can rank.
+	// The host picks the candidates if a piece has more documents than the device can rank.
 	wide := b.k > maxTopK && b.largestPiece().docs > topkBlock
 	if err := b.reserve(b.largestPiece(), false, wide); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (b *batch) searchStreamed() error {
 	return nil
 }
 
-// keepForFine decides which documents get fine scores: the best, as far as there is room.
+// keepForFine selects the documents that get fine scores: the candidates on the list, up to capacity.
 func (q *request) keepForFine(list *candidateList, capacity int) {
 	list.keepCandidates()
 	q.listedDocs, q.threshold = len(list.candidates), list.threshold
@@ -79,7 +79,8 @@ func (q *request) keepForFine(list *candidateList, capacity int) {
 	}
 }
 
-// scanPieces lists the best of all pieces, and says what has crossed the bus.
+// scanPieces adds the candidates of all pieces to the lists of the queries, and returns how many
+// bytes and tiles were copied.
 func (b *batch) scanPieces(
 	lists []candidateList, from kernels.Corpus, pieces []piece, allowed driver.Ptr, wide bool,
 ) (bytes, tiles int64, err error) {
@@ -108,20 +109,20 @@ func (b *batch) scanPieces(
 	return bytes, tiles, err
 }
 
-// largestPiece is a target as large as the largest piece.
+// largestPiece returns a target as large as the largest piece, to reserve memory for.
 func (b *batch) largestPiece() target {
 	return target{docs: b.attachment.streamPiece.docCap, tiles: b.attachment.streamPiece.tileCap}
 }
 
-// forEachPiece brings one piece after the other to the device and has scan start
-// work on it; what that returns is called when the work is done, while the next
-// piece is on its way. Of two pieces:
+// forEachPiece copies one piece after another to the device, and calls scan to start
+// work on it. The function that scan returns collects the results: it is called when that work is
+// done, while the next piece is being copied. For two pieces:
 //
 //	stage 0                the copy to the device begins
 //	pack 0, scan 0         wait for it on the device; the host goes on
-//	stage 1                crosses the bus while 0 is scanned
-//	wait for scan 0        and take what it has found
-//	pack 1, scan 1, wait   there is nothing more to stage
+//	stage 1                is copied while 0 is scanned
+//	wait for scan 0        and collect its results
+//	pack 1, scan 1, wait   no piece remains to be staged
 func (b *batch) forEachPiece(
 	from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error),
 ) error {
@@ -151,7 +152,8 @@ func (b *batch) forEachPiece(
 	return nil
 }
 
-// startScan packs a staged piece and starts the scan, whose end is marked.
+// startScan packs a staged piece, starts the scan, and records the point clockScanned at its end. It
+// returns the function that collects the results.
 func (b *batch) startScan(
 	st stagedPiece, p *piece, scan func(t target, p *piece) (func() error, error),
 ) (collect func() error, err error) {
@@ -179,8 +181,8 @@ func (b *batch) startScan(
 	return collect, b.rt.RecordPoint(clockScanned)
 }
 
-// addListed adds what pick has listed of a piece; of queries for whose documents
-// there was no room, the scores of all.
+// addListed adds the documents of a piece that pick has listed. If a list was too short, it adds all
+// documents of the piece with their scores.
 func (b *batch) addListed(lists []candidateList, t target, p *piece, from kernels.Corpus) error {
 	host := b.rt.Work.HostOut
 	for q := range lists {
@@ -201,7 +203,7 @@ func (b *batch) addListed(lists []candidateList, t target, p *piece, from kernel
 	return nil
 }
 
-// addAllScored adds all documents of a piece that may be returned.
+// addAllScored adds all documents of a piece that may be returned, with their scores.
 func (b *batch) addAllScored(list *candidateList, query int, t target, p *piece, from kernels.Corpus) error {
 	scores, err := b.fetchScores(t, query)
 	if err != nil {
@@ -223,7 +225,7 @@ func (b *batch) addAllScored(list *candidateList, query int, t target, p *piece,
 	return nil
 }
 
-// fineStreamed fills the fine scores of the searches.
+// fineStreamed copies the listed documents of all queries to the device again, and sets their fine scores.
 func (b *batch) fineStreamed(from kernels.Corpus) error {
 	var docs []uint32
 	for _, t := range b.requests {
@@ -275,7 +277,7 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 	})
 }
 
-// addListedDocuments adds listed documents, ascending.
+// addListedDocuments adds documents by their ordinals, which ascend.
 func addListedDocuments(cut *pieceCutter, from kernels.Corpus, docs []uint32) {
 	chunk, end := -1, uint32(0)
 	var first uint32

@@ -10,13 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// ensureResident brings the documents of a snapshot to the device that are not there.
-// What is known of a lineage is its documents, by ordinal: those that are new
-// come behind those that are here, wherever chunks are cut. A document that is
-// gone from the snapshot may still have its tokens here, since no search may
-// return it. Where a document of the snapshot is not here, as in one that is
-// older than what was uploaded, or most of what is here is gone, everything is
-// uploaded anew.
+// ensureResident uploads the documents of a snapshot that are not on the device yet. The
+// documents of a lineage are identified by their ordinals, regardless of chunks:
+//
+//  1. New documents are appended to those on the device.
+//  2. The tokens of a deleted document may stay on the device: the live set keeps searches
+//     from returning it.
+//  3. If an old document of the snapshot is not on the device, as in a snapshot older than
+//     the upload, or if most of the documents on the device are deleted, everything is uploaded again.
 func (a *attachment) ensureResident(
 	ctx context.Context, c kernels.Corpus, progress func(done, total int64),
 ) (err error) {
@@ -34,7 +35,7 @@ func (a *attachment) ensureResident(
 		return nil
 	}
 	defer func() {
-		if err != nil { // half an index is of no use; the next search begins anew
+		if err != nil { // half an index is useless; the next search uploads everything
 			a.rt.Drain()
 			a.freeIndex()
 		}
@@ -51,7 +52,7 @@ func (a *attachment) ensureResident(
 	}
 	docs, tiles := a.docsAndTiles()
 	plan := a.newPlan(docs, tiles)
-	if !plan.Resident && a.resident != nil { // it may fit without what is gone
+	if !plan.Resident && a.resident != nil { // it may fit without the deleted documents
 		if err := a.remeasureTiles(c); err != nil {
 			return err
 		}
@@ -73,8 +74,8 @@ func (a *attachment) ensureResident(
 	return nil
 }
 
-// setResidentLive notes that all documents of the snapshot with this live set are here.
-// Keeping the address keeps the set, so that no other can come to have it.
+// setResidentLive records that all documents of the snapshot with this live set are on the
+// device. The pointer keeps the set alive, so that no other set can get the same address.
 func (a *attachment) setResidentLive(live []uint64) {
 	a.residentLive = nil
 	if len(live) > 0 {
@@ -82,8 +83,8 @@ func (a *attachment) setResidentLive(live []uint64) {
 	}
 }
 
-// hasDocuments reports whether the documents of a snapshot that are not new are here,
-// and at least half of what is here is of them.
+// hasDocuments reports whether the old documents of a snapshot are on the device, and make up
+// at least half of the tiles there.
 func (a *attachment) hasDocuments(c kernels.Corpus) bool {
 	knownDocs := len(a.firstTile) - 1
 	kept := uint64(0)
@@ -103,8 +104,7 @@ func (a *attachment) hasDocuments(c kernels.Corpus) bool {
 	return 2*kept >= uint64(a.firstTile[min(knownDocs, documentCount(c))])
 }
 
-// remeasureTiles measures a snapshot from its first document on, and frees what is
-// resident.
+// remeasureTiles frees the resident arrays, and rebuilds the table of tiles for a snapshot.
 func (a *attachment) remeasureTiles(c kernels.Corpus) error {
 	if a.resident != nil {
 		a.resident.freeArrays(a.rt.Driver)
@@ -114,12 +114,13 @@ func (a *attachment) remeasureTiles(c kernels.Corpus) error {
 	return a.measureTiles(c)
 }
 
+// docsAndTiles returns the number of documents and tiles in the table of tiles.
 func (a *attachment) docsAndTiles() (docs, tiles int64) {
 	n := len(a.firstTile) - 1
 	return int64(n), int64(a.firstTile[n])
 }
 
-// measureTiles extends the table of tiles by the documents that are not in it.
+// measureTiles appends the documents of a snapshot that are not in the table of tiles.
 func (a *attachment) measureTiles(c kernels.Corpus) error {
 	if a.firstTile == nil {
 		a.firstTile = []uint32{0}
@@ -144,8 +145,8 @@ func (a *attachment) measureTiles(c kernels.Corpus) error {
 }
 
 // extendResident makes the resident arrays large enough and uploads the documents that
-// are not in them. Where arrays are too small, what they hold is copied on the
-// device if both fit, else uploaded again.
+// are not in them. Arrays that are too small are copied to larger ones on the
+// device; if both do not fit at the same time, all documents are uploaded again.
 func (a *attachment) extendResident(
 	ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64),
 ) error {
@@ -156,13 +157,13 @@ func (a *attachment) extendResident(
 	}
 	old := a.resident
 	docCap, tileCap := docs, tiles
-	if old != nil { // an index that grows will grow again
+	if old != nil { // an index that has grown will probably grow again
 		docCap, tileCap = docs+docs/8, min(tiles+tiles/8, 1<<32-1-spareTiles)
 	}
 	grown, err := a.shape.newPacked(dev, docCap, tileCap)
 	if err != nil && old != nil && errors.Is(err, driver.ErrOutOfMemory) {
-		// What is uploaded again is this snapshot, which may lack tokens of
-		// documents that are gone since.
+		// This snapshot may have fewer tiles than the old arrays: those of deleted documents
+		// are not uploaded again.
 		if err := a.remeasureTiles(c); err != nil {
 			return err
 		}
@@ -182,9 +183,14 @@ func (a *attachment) extendResident(
 		return a.upload(ctx, c, progress)
 	}
 	defer old.freeArrays(dev)
-	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // the spare tiles are written anew
+	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // upload clears the spare tiles
 	for i, m := range []struct{ dst, src driver.Mem }{
-		{grown.words, old.words}, {grown.rows, old.rows}, {grown.codes, old.codes}, {grown.tileDoc, old.tileDoc}, {grown.firstTile, old.firstTile}, {grown.docMax, old.docMax},
+		{grown.words, old.words},
+		{grown.rows, old.rows},
+		{grown.codes, old.codes},
+		{grown.tileDoc, old.tileDoc},
+		{grown.firstTile, old.firstTile},
+		{grown.docMax, old.docMax},
 	} {
 		if err := dev.OnDevice(m.dst.Ptr, m.src.Ptr, bytes[i], st); err != nil {
 			return err
@@ -197,8 +203,7 @@ func (a *attachment) extendResident(
 	return a.upload(ctx, c, progress)
 }
 
-// upload packs the documents that are not in the resident arrays behind those
-// that are.
+// upload copies the documents that are not in the resident arrays to the device, and appends them.
 func (a *attachment) upload(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) error {
 	cut := pieceCutter{limit: a.maxPieceTokens()}
 	cut.addCorpus(c, a.resident.docs)
