@@ -1,16 +1,16 @@
-// Package encoder runs text encoders on a device: the contract is package transformer's.
+// Package encoder runs text encoders on a device. Package transformer defines the interface.
 //
-//	layout      how matrices lie in the device's memory
-//	weights     tensors -> the device: rounded, padded, interleaved
-//	memory      bytes that a model takes; places of a batch
-//	choose      which kernel a product is computed by
-//	activation  the feed-forward part's, as numbers of an epilogue
-//	forward     the launches of a pass; those of a small one are given to the driver in one call
-//	request     calls -> passes, several under way
+//	layout      the layout of matrices in device memory
+//	weights     copies tensors to the device: rounded, padded, interleaved
+//	memory      the memory of a model, and the layout of a batch
+//	choose      the choice of a kernel for a product
+//	activation  the activations of feed-forward layers as parameters of epilogues
+//	forward     the launches of a pass; a small pass is launched as one graph
+//	request     divides calls into passes, of which two are under way
 //
-// Texts lie one behind the other, without padding, and the vectors of one do not depend
-// on what else is there. The device code is in src/encoder, its kernels and their structs
-// in encoder.cuh.
+// A batch has texts one after another, without padding, and the vectors of a text do not
+// depend on the other texts. The device code is in src/encoder; encoder.cuh documents its
+// kernels and their structs.
 package encoder
 
 import (
@@ -25,10 +25,11 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// headSizes are the columns of a head that there is an attention kernel for.
+// headSizes are the numbers of columns of a head that attention kernels exist for.
 var headSizes = []int{16, 32, 48, 64, 96, 128, 256}
 
-// headColumns is the size that kernels have for a head of size dimensions; 0 if it is too large.
+// headColumns returns the number of columns that kernels use for a head of size dimensions, 0 if it is
+// too large.
 func headColumns(size int) int {
 	for _, columns := range headSizes {
 		if size <= columns {
@@ -38,14 +39,14 @@ func headColumns(size int) int {
 	return 0
 }
 
-// Rows that are embedded and normed: a warp has a whole one in registers. Wide ones have kernels
-// of their own.
+// The limits of rows in the kernels that embed and normalize. A warp keeps a whole row in registers;
+// rows of more than narrowColumns have kernels of their own.
 const (
 	narrowColumns = 1024
 	maxColumns    = 2560
 )
 
-// model is a model on a device. What is not set by New belongs to the device's goroutine.
+// model is a model on a device. Fields that New does not set belong to the device's goroutine.
 type model struct {
 	dev        *runtime.Device
 	rt         *runtime.Runtime
@@ -67,7 +68,7 @@ type model struct {
 	activeCalls sync.WaitGroup
 }
 
-// New brings a model that was checked to a device.
+// New copies a validated model to a device.
 func New(
 	ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options,
 ) (transformer.Model, error) {
@@ -112,7 +113,7 @@ func New(
 	return m, nil
 }
 
-// load takes the memory and brings the weights there.
+// load allocates the memory of the model and copies its weights, the image, to the device.
 func (m *model) load(ctx context.Context, rt *runtime.Runtime, o transformer.Options, image []byte) error {
 	tokens, err := m.maxBatchTokens(rt, o)
 	if err != nil {
@@ -127,7 +128,7 @@ func (m *model) load(ctx context.Context, rt *runtime.Runtime, o transformer.Opt
 	if m.workspace, err = c.Alloc(m.memory.totalBytes()); err != nil {
 		return fmt.Errorf("batches: %w", err)
 	}
-	// Columns that were added to rows must be finite numbers, and stay what they are.
+	// The padding columns of rows must be finite; kernels do not change them.
 	if err := c.Set(m.workspace.Ptr, 0, m.workspace.Bytes, rt.Stream); err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (m *model) load(ctx context.Context, rt *runtime.Runtime, o transformer.Opt
 	return upload(ctx, rt, m.weights, image)
 }
 
-// Free gives everything back, on the device's goroutine.
+// Free implements [runtime.Owner].
 func (m *model) Free() {
 	if m.freed {
 		return
@@ -171,7 +172,7 @@ func (m *model) Close() error {
 	return m.dev.FreeOwner(m)
 }
 
-// beginCall counts a call, which using.Done ends.
+// beginCall registers a call, so that Close waits for it; end it with activeCalls.Done.
 func (m *model) beginCall() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,16 +230,18 @@ func (m *model) EncodeResident(
 	}, len(b.IDs)*m.about.Dim)
 }
 
-// encode checks a request, which has room for so many values, and sees it through.
+// encode validates a request, whose destination has room for capacity values, runs it and waits for
+// its end.
 func (m *model) encode(ctx context.Context, r *request, capacity int) error {
 	b := r.batch
 	r.model = m
 	if err := m.config.CheckBatch(b, capacity, m.about.Dim, m.vocabulary); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	for i := range b.Texts() { // of few tokens that a caller has asked for
+	for i := range b.Texts() { // the options may have limited a batch to few tokens
 		if n := b.Length(i); n > m.memory.tokens {
-			return fmt.Errorf("encoder: %w: text %d has %d tokens, more than the %d that go through the layers together", transformer.ErrBatch, i, n, m.memory.tokens)
+			return fmt.Errorf("encoder: %w: text %d has %d tokens, more than the %d of a batch on the device",
+				transformer.ErrBatch, i, n, m.memory.tokens)
 		}
 	}
 	if err := ctx.Err(); err != nil {

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// defaultTokens go through the layers together, if there is room: several times what
-	// fills the largest devices.
+	// defaultTokens is the maximum of tokens of a batch if there is enough memory: several
+	// times as many as fill the largest devices.
 	defaultTokens = 32 << 10
-	// memoryReserve stays free where no limit is given.
+	// memoryReserve is the memory of the device that stays free if no limit is given.
 	memoryReserve = 256 << 20
 )
 
-// batchMemory is what a batch takes of the memory, in bytes from its beginning.
+// batchMemory has the offsets of the arrays of a batch in the workspace, in bytes.
 type batchMemory struct {
-	tokens              int
+	tokens              int // maximum of a batch
 	x, qkv, wide, delta int64
-	context, convolved  int64    // output of attention and of convolutions, if there are such layers
-	embedded            int64    // none: embeddings are of the hidden size
-	stream              int64    // none: of PostNorm
-	heads               [2]int64 // in half precision, in turn
-	sums                [2]int64 // of heads, in float32
-	slots               [2]int64 // input and output
+	context, convolved  int64    // output of attention and of convolutions; noArray without such layers
+	embedded            int64    // noArray if embeddings have the hidden size
+	stream              int64    // noArray with PostNorm
+	heads               [2]int64 // outputs of dense heads in half precision, in turn
+	sums                [2]int64 // outputs of dense heads in float32
+	slots               [2]int64 // input and output of a pass
 	size                int64
 }
 
 func (r *batchMemory) totalBytes() int64 { return r.size }
 
-// layOutBatch lays out the memory of batches of so many tokens.
+// layOutBatch lays out the workspace for batches of a number of tokens.
 func (m *model) layOutBatch(tokens int) batchMemory {
 	t, a := m.tensors, runtime.Arena{}
 	n := int64(roundUp(tokens, passRows))
@@ -50,7 +50,7 @@ func (m *model) layOutBatch(tokens int) batchMemory {
 			convolves || y.form.Convolution
 	}
 	r.x, r.qkv = a.Append(2*n*width), a.Append(2*n*int64(columns))
-	// Each matrix has memory of its own: columns that were added stay zero.
+	// Matrices do not share memory, so that their padding columns stay zero.
 	if attends {
 		r.context = a.Append(2 * n * int64(roundUp(m.config.Heads*t.headColumns, tile)))
 	}
@@ -77,8 +77,8 @@ func (m *model) layOutBatch(tokens int) batchMemory {
 	return r
 }
 
-// maxBatchTokens says how many tokens a batch has, at most: as many as asked for, or as there is
-// memory for.
+// maxBatchTokens returns the maximum of tokens of a batch: that of the options, or as many as the
+// memory has room for.
 func (m *model) maxBatchTokens(rt *runtime.Runtime, o transformer.Options) (int, error) {
 	limit := o.Memory
 	free, _, err := rt.Driver.MemInfo()
@@ -106,10 +106,11 @@ func (m *model) maxBatchTokens(rt *runtime.Runtime, o transformer.Options) (int,
 	}
 }
 
-// slotLayout is where what comes in and goes out lies in a slot: first what is copied to the
-// device, of which bad is the last, then what is copied from it, of which bad is the first.
+// slotLayout has the offsets of the input and the output of a pass in its slot. The arrays from ids to bad
+// are copied to the device, those from bad on are copied back.
 type slotLayout struct{ ids, positions, spans, kept, bad, out, size int64 }
 
+// newSlotLayout lays out a slot for a pass of a number of tokens, spans and kept rows.
 func (m *model) newSlotLayout(tokens, spans, kept int) slotLayout {
 	var a runtime.Arena
 	return slotLayout{
@@ -123,13 +124,13 @@ func (m *model) newSlotLayout(tokens, spans, kept int) slotLayout {
 	}
 }
 
-// largestSlotLayout is the largest: a text of one token has a span of its own, and passes that
-// are graphs have more than their texts.
+// largestSlotLayout returns the largest layout of a pass: each token may be a text with a span of its
+// own, and the spans of graphs are rounded up.
 func (m *model) largestSlotLayout(tokens int) slotLayout {
 	return m.newSlotLayout(roundUp(tokens, graphRows), max(tokens, 2*smallRows), tokens)
 }
 
-// slot is what one batch under way has of its own.
+// slot has the memory and the events of one of two passes that are under way.
 type slot struct {
 	ptr      driver.Ptr
 	in, out  driver.HostMem
@@ -137,6 +138,7 @@ type slot struct {
 	copied   driver.Event // the host has them
 }
 
+// allocate allocates the host memory and the events of slot i.
 func (s *slot) allocate(c *driver.Context, m *model, i int) (err error) {
 	largest := m.largestSlotLayout(m.memory.tokens)
 	s.ptr = m.workspace.At(m.memory.slots[i])

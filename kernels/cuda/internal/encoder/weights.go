@@ -10,16 +10,16 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// noArray is the place of an array that there is not.
+// noArray is the offset of an absent array.
 const noArray = -1
 
-// matrix is a weight on the device, [n, k], and its bias.
+// matrix has the shape [n, k] of a weight on the device, and the offsets of it and of its bias.
 type matrix struct {
 	n, k          int
 	weights, bias int64
 }
 
-// norm is a norm on the device; without gamma, rows are not normed.
+// norm has the offsets of a norm on the device. Without gamma, rows are not normalized.
 type norm struct {
 	gamma, beta int64
 	epsilon     float32
@@ -27,18 +27,18 @@ type norm struct {
 
 var noNorm = norm{gamma: noArray, beta: noArray}
 
-// layer is one of the device.
+// layer is a layer of the model on the device.
 type layer struct {
 	form                                   transformer.LayerForm
 	attentionNorm, feedForwardNorm         norm
 	attentionOutputNorm, feedForwardOutput norm // of SandwichNorm
 	qkv, output, up, down                  matrix
-	angles                                 int64 // none: queries and keys are not rotated
+	angles                                 int64 // noArray if queries and keys are not rotated
 	queryNorm, keyNorm                     norm
-	taps, tapsBias                         int64 // of a convolution, whose qkv has in, out and x
+	taps, tapsBias                         int64 // of a convolution, whose qkv computes in, out and x
 }
 
-// head is a dense head of the device.
+// head is a dense head of the model on the device.
 type head struct {
 	matrix
 	residual         matrix // where the residual has a weight
@@ -48,7 +48,7 @@ type head struct {
 	outputs          int
 }
 
-// tensors says where everything lies in the memory of the weights.
+// tensors has the offsets of all arrays in the memory of the weights.
 type tensors struct {
 	words, positions int64
 	norm, final      norm
@@ -58,33 +58,34 @@ type tensors struct {
 	heads            []head
 	angles           map[float64]int64 // by theta
 	bytes            int64
-	// The embedding, the hidden and the intermediate size, rounded up to tiles.
+	// The embedding size, the hidden size and the intermediate size, rounded up to tiles.
 	embedding, width, wide int
 	headColumns            int // of a head of queries, keys or values
 	keyColumns             int // columns of the heads of keys, rounded up to tiles
 	widestHead             int // columns of a head, at most
 }
 
-// packer lays out the weights, and knows how to write them.
+// packer lays out the weights, and keeps the functions that write them.
 type packer struct {
 	config *transformer.Config
 	arena  runtime.Arena
 	arrays []weightArray
 }
 
-// weightArray is an array of the weights.
+// weightArray is an array of the weights, and the function that writes it.
 type weightArray struct {
 	offset, bytes int64
 	write         func(dst []byte) error
 }
 
+// reserveArray adds an array of a number of bytes, which write fills later, and returns its offset.
 func (p *packer) reserveArray(bytes int, write func(dst []byte) error) int64 {
 	offset := p.arena.Append(int64(bytes))
 	p.arrays = append(p.arrays, weightArray{offset, int64(bytes), write})
 	return offset
 }
 
-// addPadded takes room for n values of float32, of which x are the first; none for nil.
+// addPadded adds an array of n float32: x, and zeros. It returns noArray if x is nil.
 func (p *packer) addPadded(x []float32, n int) int64 {
 	if x == nil {
 		return noArray
@@ -95,13 +96,13 @@ func (p *packer) addPadded(x []float32, n int) int64 {
 	})
 }
 
-// addNorm takes room for a norm of rows of size values.
+// addNorm adds a norm of rows of size values.
 func (p *packer) addNorm(n transformer.Norm, size int) norm {
 	width := roundUp(size, tile)
 	return norm{p.addPadded(n.Gamma, width), p.addPadded(n.Beta, width), p.config.Epsilon}
 }
 
-// addHeadNorm takes room for one of a head, whose values lie as those of order do.
+// addHeadNorm adds a norm of the values of a head: value j of the device is order(j) of the model.
 func (p *packer) addHeadNorm(n transformer.Norm, order func(j int) int) norm {
 	ordered := func(x []float32) []float32 {
 		if x == nil {
@@ -117,18 +118,19 @@ func (p *packer) addHeadNorm(n transformer.Norm, order func(j int) int) norm {
 		p.config.HeadSize), p.config.Epsilon}
 }
 
-// mapRow is a row of a linear map, and the factor of its weight and bias. A nil map means zeros.
+// mapRow is a row of a linear map, and the factors of its weight and bias. A nil map means zeros.
 type mapRow struct {
 	linear       *transformer.Linear
 	row          int
 	weight, bias float32
 }
 
-// sandwichScale scales feed-forward parts whose output is normed, which changes no more than the share
-// of epsilon: their products with gates then reach a million in half precision.
+// sandwichScale scales the outputs of feed-forward layers that are normalized afterwards, so that
+// gated products up to a million fit into half precision. The norm undoes the scale, except for its
+// epsilon, which is scaled as well.
 const sandwichScale = 1. / 16
 
-// feedForwardScale is the factor of the output of a feed-forward part.
+// feedForwardScale returns the factor of the output of feed-forward layers.
 func (p *packer) feedForwardScale() float32 {
 	if p.config.NormPlace == transformer.SandwichNorm {
 		return sandwichScale
@@ -136,6 +138,7 @@ func (p *packer) feedForwardScale() float32 {
 	return 1
 }
 
+// scaledCopy returns x multiplied by scale; for 1 it returns x itself.
 func scaledCopy(x []float32, scale float32) []float32 {
 	if scale == 1 {
 		return x
@@ -147,13 +150,13 @@ func scaledCopy(x []float32, scale float32) []float32 {
 	return y
 }
 
-// columns says where the values of a row lie: groups of size, each stride further.
+// columns places the n values of a row: groups of size values begin stride columns apart.
 type columns struct{ n, size, stride int }
 
-// contiguous are columns one behind the other.
+// contiguous places n values one after another.
 func contiguous(n int) columns { return columns{n, n, n} }
 
-// addLinear takes room for a map of in.n values, whose row i comes from the source from(i).
+// addLinear adds a linear map of in.n values with n rows; from(i) returns row i.
 func (p *packer) addLinear(name string, n int, in columns, from func(i int) mapRow) matrix {
 	m := matrix{n: roundUp(n, tile), k: roundUp(in.n/in.size*in.stride, tile), bias: noArray}
 	biased := false
@@ -183,12 +186,12 @@ func (p *packer) addLinear(name string, n int, in columns, from func(i int) mapR
 	return m
 }
 
-// unchangedRows is the source of a map that lies as it is.
+// unchangedRows returns the rows of a map in their order, without factors.
 func unchangedRows(l *transformer.Linear) func(i int) mapRow {
 	return func(i int) mapRow { return mapRow{l, i, 1, 1} }
 }
 
-// layOutWeights lays out all weights of a model.
+// layOutWeights lays out all weights of a model; [packer.writeImage] writes them.
 func layOutWeights(c *transformer.Config, w *transformer.Weights) (*packer, *tensors) {
 	p := &packer{config: c}
 	e, d := c.EmbeddingSize(), headColumns(c.HeadSize)
@@ -234,8 +237,8 @@ func layOutWeights(c *transformer.Config, w *transformer.Weights) (*packer, *ten
 	return p, t
 }
 
-// addEmbeddings lays out the embeddings of tokens. Types are added to positions, where these are
-// learned, else to words.
+// addEmbeddings adds the embeddings of tokens. The embedding of the token type is added to those of
+// positions if the model has learned ones, else to those of words.
 func (p *packer) addEmbeddings(t *tensors, w *transformer.Weights) {
 	c, e := p.config, p.config.EmbeddingSize()
 	words := len(w.Words) / e
@@ -252,7 +255,7 @@ func (p *packer) addEmbeddings(t *tensors, w *transformer.Weights) {
 			return sum
 		}
 	}
-	addedToWords := types // the sum that is added to words
+	addedToWords := types
 	if c.LearnedPositions {
 		addedToWords = make([]float32, e)
 	}
@@ -272,13 +275,13 @@ func (p *packer) addEmbeddings(t *tensors, w *transformer.Weights) {
 	}
 }
 
-// distanceMargin is how far beyond the longest text tiles of attention reach.
+// distanceMargin is how far tiles of attention reach beyond the longest text.
 const distanceMargin = 64
 
-// zeroDistance is where the distance 0 lies in a table of relative positions.
+// zeroDistance returns the index of the distance 0 in a table of relative positions.
 func zeroDistance(c *transformer.Config) int { return c.MaxPositions - 1 + distanceMargin }
 
-// addDistances lays out the table of relative positions, divided by the scale of products.
+// addDistances adds the table of relative positions, divided by the scale of products.
 func (p *packer) addDistances(x []float32) int64 {
 	if x == nil {
 		return noArray
@@ -294,7 +297,7 @@ func (p *packer) addDistances(x []float32) int64 {
 	})
 }
 
-// addLayer lays out one. Of gated parts the rows of the two halves are interleaved.
+// addLayer adds layer i.
 func (p *packer) addLayer(t *tensors, i int, l *transformer.Layer) layer {
 	c := p.config
 	h := c.Hidden
@@ -315,6 +318,7 @@ func (p *packer) addLayer(t *tensors, i int, l *transformer.Layer) layer {
 	return y
 }
 
+// addFeedForward adds a feed-forward layer. If it is gated, the rows of the two halves of Up are interleaved.
 func (p *packer) addFeedForward(t *tensors, y *layer, name string, l *transformer.Layer) {
 	c := p.config
 	y.feedForwardOutput.epsilon *= p.feedForwardScale() * p.feedForwardScale()
@@ -338,8 +342,8 @@ func (p *packer) addFeedForward(t *tensors, y *layer, name string, l *transforme
 		func(i int) mapRow { return mapRow{&l.Down, i, 1, p.feedForwardScale()} })
 }
 
-// addAttention lays out queries, keys and values, with zeros where heads have more columns than
-// dimensions. With rotary positions the rows of a head of queries and keys are interleaved.
+// addAttention adds queries, keys and values, with zeros where heads have more columns than
+// dimensions. With rotary positions, the rows of a head of queries and keys are interleaved.
 func (p *packer) addAttention(t *tensors, y *layer, name string, l *transformer.Layer) {
 	c := p.config
 	h, d, size := c.Hidden, t.headColumns, c.HeadSize
@@ -375,7 +379,7 @@ func (p *packer) addAttention(t *tensors, y *layer, name string, l *transformer.
 	y.output = p.addLinear(name+"output", h, columns{c.Heads * size, size, d}, unchangedRows(&l.Output))
 }
 
-// addConvolution lays out one: its taps as rows.
+// addConvolution adds a convolution, with a row for each of its taps.
 func (p *packer) addConvolution(t *tensors, y *layer, name string, l *transformer.Layer) {
 	h, taps := p.config.Hidden, y.form.Taps()
 	y.angles, y.queryNorm, y.keyNorm = noArray, noNorm, noNorm
@@ -395,7 +399,7 @@ func (p *packer) addConvolution(t *tensors, y *layer, name string, l *transforme
 	y.output = p.addLinear(name+"output", h, contiguous(h), unchangedRows(&l.Output))
 }
 
-// addAngles lays out a table of rotary angles: cosine and sine in turn.
+// addAngles adds a table of rotary angles: cosine and sine in turn.
 func (p *packer) addAngles(theta float64) int64 {
 	n := p.config.HeadSize / 2
 	return p.reserveArray(8*p.config.MaxPositions*n, func(dst []byte) error {
@@ -408,7 +412,7 @@ func (p *packer) addAngles(theta float64) int64 {
 	})
 }
 
-// writeImage writes the weights as the device has them.
+// writeImage returns the content of the memory of the weights.
 func (p *packer) writeImage(ctx context.Context) ([]byte, error) {
 	image := make([]byte, p.arena.Size)
 	err := parallel.Do(ctx, len(p.arrays), parallel.Threads(0, len(p.arrays)), func(i int) error {
@@ -418,10 +422,10 @@ func (p *packer) writeImage(ctx context.Context) ([]byte, error) {
 	return image, err
 }
 
-// uploadBytes is how much of the weights crosses the bus between two looks at the context.
+// uploadBytes is how much of the weights is copied between two checks of the context.
 const uploadBytes = 32 << 20
 
-// upload brings the image to the device. It is not page-locked, so that each piece has
+// upload copies the image to the device. The image is not page-locked, so that each block has
 // been read when its call returns.
 func upload(ctx context.Context, rt *runtime.Runtime, to driver.Mem, image []byte) error {
 	for begin := 0; begin < len(image); begin += uploadBytes {
