@@ -60,7 +60,7 @@ type model struct {
 	workspace         driver.Mem
 	slots             [2]slot
 	graphs            map[graphKey]driver.Graph
-	graphsUnsupported bool // the driver makes none
+	graphsUnsupported bool // the driver could not capture a pass
 	freed             bool
 
 	mu          sync.Mutex

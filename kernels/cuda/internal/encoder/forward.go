@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// pass is a batch on its way through the layers: what lies where.
+// pass is a batch that goes through the layers, and where its input and output are.
 type pass struct {
 	m      *model
 	rt     *runtime.Runtime
@@ -22,12 +22,13 @@ type pass struct {
 	err    error // the first one
 }
 
-// halvesOut is where the halves of n kept rows go, from one of them on.
+// halvesOut is the destination of the vectors of n kept rows in half precision, from kept row from on.
 type halvesOut struct {
 	from, n int
 	to      driver.Ptr
 }
 
+// weightPtr returns the address of an array of the weights, 0 for noArray.
 func (p *pass) weightPtr(at int64) driver.Ptr {
 	if at == noArray {
 		return 0
@@ -35,6 +36,7 @@ func (p *pass) weightPtr(at int64) driver.Ptr {
 	return p.m.weights.At(at)
 }
 
+// workspacePtr returns the address of an array of the workspace, 0 for noArray.
 func (p *pass) workspacePtr(at int64) driver.Ptr {
 	if at == noArray {
 		return 0
@@ -52,7 +54,7 @@ func (p *pass) run() error {
 	p.embedTokens()
 	for i := range t.layers {
 		y := &t.layers[i]
-		// The norms that follow attention and the feed-forward part.
+		// The norms after attention and after the feed-forward layer.
 		middle, last := y.feedForwardNorm, m.normBefore(i+1)
 		if post {
 			middle, last = y.attentionNorm, y.feedForwardNorm
@@ -69,7 +71,7 @@ func (p *pass) run() error {
 	return p.err
 }
 
-// mixTokens brings tokens together, by attention or a convolution, and says where the result lies.
+// mixTokens computes attention or a convolution of a layer, and returns the offset of the result.
 func (p *pass) mixTokens(y *layer) int64 {
 	m, r := p.m, &p.m.memory
 	if y.angles != noArray && !m.rotatesSeparately(y) {
@@ -91,16 +93,17 @@ func (p *pass) mixTokens(y *layer) int64 {
 	return r.context
 }
 
-// rotaryHead is the one size of a head that epilogues turn.
+// rotaryHead is the only size of a head that epilogues can rotate.
 const rotaryHead = 64
 
-// rotatesSeparately reports whether queries and keys of a layer are turned, or normed, by a kernel of its
-// own.
+// rotatesSeparately reports whether a separate kernel rotates, or normalizes, the queries and keys of a
+// layer.
 func (m *model) rotatesSeparately(y *layer) bool {
-	return y.queryNorm.gamma != noArray || y.keyNorm.gamma != noArray || y.angles != noArray && m.config.HeadSize != rotaryHead
+	normalizes := y.queryNorm.gamma != noArray || y.keyNorm.gamma != noArray
+	return normalizes || y.angles != noArray && m.config.HeadSize != rotaryHead
 }
 
-// normBefore is the norm of PreNorm before a layer, or after the last.
+// normBefore returns the norm of PreNorm before layer i, or the final norm after the last layer.
 func (m *model) normBefore(i int) norm {
 	if i < len(m.tensors.layers) {
 		return m.tensors.layers[i].attentionNorm
@@ -108,8 +111,8 @@ func (m *model) normBefore(i int) norm {
 	return m.tensors.final
 }
 
-// launchAfter launches a kernel behind the one before, unless one has failed; of few rows early,
-// so that it is there when that one ends.
+// launchAfter launches a kernel that depends on the previous one, unless a launch has failed. In a pass of
+// few rows it is launched early, so that no time passes between the two.
 func launchAfter[T any](p *pass, name string, gx, gy, block, shared int, args *T) {
 	if p.err != nil {
 		return
@@ -119,15 +122,16 @@ func launchAfter[T any](p *pass, name string, gx, gy, block, shared int, args *T
 	}
 }
 
-// rowThreads is the block of kernels that take eight rows, and attentionThreads that of
-// attention, which takes up to partQueries queries.
+// rowThreads is the block size of kernels that process eight rows. attentionThreads is that of
+// attention, whose blocks process up to partQueries queries.
 const (
 	rowThreads       = 256
 	attentionThreads = 128
 	partQueries      = 64
 )
 
-// embedTokens writes the input of the first layer. Embeddings of another size are normed in that.
+// embedTokens computes the input of the first layer. Embeddings are normalized before they are projected
+// to the hidden size.
 func (p *pass) embedTokens() {
 	m := p.m
 	t, r := m.tensors, &m.memory
@@ -140,7 +144,7 @@ func (p *pass) embedTokens() {
 	if t.embedding > narrowColumns {
 		name += "_wide"
 	}
-	// It follows a copy, which it cannot wait for itself.
+	// It follows a copy, for which a kernel cannot wait, so that it is not launched early.
 	p.err = runtime.Launch(p.rt, name, runtime.CeilDiv(p.rows, 8), 1, 1, rowThreads, 0, &encoderEmbedParams{
 		ids:       p.slotPtr(p.layout.ids),
 		positions: p.slotPtr(p.layout.positions),
@@ -171,7 +175,7 @@ func (p *pass) embedTokens() {
 	}
 }
 
-// rmsNormFlag is 1 for norms that do not subtract the mean.
+// rmsNormFlag returns 1 for norms that do not subtract the mean, else 0.
 func (m *model) rmsNormFlag() uint32 {
 	if m.config.Norm == transformer.RMSNorm {
 		return 1
@@ -179,13 +183,15 @@ func (m *model) rmsNormFlag() uint32 {
 	return 0
 }
 
-// normBlocks are on a multiprocessor at a time; each fetches its next rows while it norms.
+// normBlocks is how many blocks of the norm kernels run on a multiprocessor at the same time. A block
+// loads its next rows while it normalizes the current ones.
 const normBlocks = 2
 
-// addAndNorm adds the output of a sublayer, normed by post if that is a norm, and norms the sum.
+// addAndNorm adds the output of a sublayer, normalized by post if that is a norm, to the stream, and
+// normalizes the sum by n.
 func (p *pass) addAndNorm(delta int64, post, n norm) { p.launchNorm(delta, post, n, false) }
 
-// launchNorm is norm; where the stream is fresh, it begins with delta.
+// launchNorm is addAndNorm. With startsStream the stream is set to delta instead of adding to it.
 func (p *pass) launchNorm(delta int64, post, n norm, startsStream bool) {
 	m := p.m
 	name := "encoder/encoder_norm"
@@ -217,20 +223,21 @@ func (p *pass) launchNorm(delta int64, post, n norm, startsStream bool) {
 	launchAfter(p, name, blocks, 1, rowThreads, 0, args)
 }
 
-// multiplyPlain multiplies rows with a weight.
+// multiplyPlain multiplies rows with a weight and adds the bias.
 func (p *pass) multiplyPlain(w *matrix, a, out int64) {
 	p.multiplyRows("bias", w, a, out, &encoderGemmParams{})
 }
 
-// multiplyRows is product with an epilogue, whose own parameters are in args.
+// multiplyRows multiplies rows with a weight, and applies an epilogue, whose parameters are in args.
 func (p *pass) multiplyRows(epilogue string, w *matrix, a, out int64, args *encoderGemmParams) {
 	k := chooseKernel(p.limits, epilogue, p.rows, w.n, w.k)
-	args.a, args.w, args.bias, args.out = p.workspacePtr(a), p.weightPtr(w.weights), p.weightPtr(w.bias), p.workspacePtr(out)
+	args.a, args.out = p.workspacePtr(a), p.workspacePtr(out)
+	args.w, args.bias = p.weightPtr(w.weights), p.weightPtr(w.bias)
 	args.rows, args.n, args.k, args.stages = uint32(p.rows), uint32(w.n), uint32(w.k), k.stages
 	launchAfter(p, k.name, k.gx, k.gy, k.block, k.shared, args)
 }
 
-// rotateHeads norms and rotates heads of queries and keys.
+// rotateHeads normalizes and rotates the heads of queries and keys.
 func (p *pass) rotateHeads(y *layer) {
 	m := p.m
 	c := &m.config
@@ -256,13 +263,13 @@ func (p *pass) rotateHeads(y *layer) {
 		})
 }
 
-// rotaryLaneColumns are those of a lane.
+// rotaryLaneColumns is the number of columns of a lane of encoder_turn.
 const rotaryLaneColumns = 16
 
-// convBlockColumns are those of a block.
+// convBlockColumns is the number of columns of a block of encoder_conv.
 const convBlockColumns = 256
 
-// launchConvolution computes the gated convolution of in, out and x.
+// launchConvolution computes the gated convolution from in, out and x.
 func (p *pass) launchConvolution(y *layer) {
 	m := p.m
 	args := &encoderConvParams{
@@ -283,15 +290,17 @@ func (p *pass) launchConvolution(y *layer) {
 		0, args)
 }
 
-// unboundedReach is a window without an end.
+// unboundedReach is the reach of a window without an end, in tokens.
 const unboundedReach = 1 << 30
 
-// Heads of sharedHead columns have their queries in shared memory.
+// The attention kernel for heads of sharedHead columns keeps its queries in shared memory; the others
+// keep them in registers.
 const (
 	sharedHead  = 256
 	sharedBytes = 3 * partQueries * (2*sharedHead + 16)
 )
 
+// launchAttention computes the attention of a layer from its queries, keys and values.
 func (p *pass) launchAttention(y *layer) {
 	m := p.m
 	c, d := &m.config, m.tensors.headColumns
@@ -323,7 +332,7 @@ func (p *pass) launchAttention(y *layer) {
 		})
 }
 
-// runDenseHeads runs the dense heads, and makes unit vectors.
+// runDenseHeads computes the dense heads, and divides the vectors by their lengths.
 func (p *pass) runDenseHeads() {
 	m := p.m
 	r := &m.memory
@@ -384,7 +393,7 @@ func (p *pass) runDenseHeads() {
 	}
 }
 
-// The structs of src/encoder/encoder.cuh.
+// The parameter structs of src/encoder/encoder.cuh.
 
 type encoderGemmParams struct {
 	a, w, bias, out, positions, angles driver.Ptr
@@ -433,17 +442,18 @@ type encoderUnitParams struct {
 	count, dim, stride, _               uint32
 }
 
-// graphKey is all that the launches of a small pass depend on: numbers of rows and spans,
-// rounded up, so that there are few graphs.
+// graphKey has the numbers that the launches of a small pass depend on: rows and spans,
+// rounded up so that there are few graphs.
 type graphKey struct{ rows, spans int }
 
-// smallRows is up to how many rows a pass is a small one.
+// smallRows is the maximum of rows of a small pass, which is launched as a graph.
 const smallRows = 256
 
 // Rows of a small pass are rounded up to graphRows, its spans to a power of two. There are
 // at most smallRows/graphRows · (1 + log₂ smallRows) graphs.
 const graphRows = 32
 
+// powerOfTwo returns the smallest power of two that is at least n.
 func powerOfTwo(n int) int {
 	p := 1
 	for p < n {
@@ -452,8 +462,8 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-// replayOrLaunch gives the device a pass of which all is known but what is in memory: as a graph,
-// which is made of the second one of a kind, when the driver knows the kernels.
+// replayOrLaunch launches a pass whose launches depend only on key. The first pass of a key is launched
+// directly, which loads its kernels; the second one is captured as a graph, which later ones reuse.
 func (m *model) replayOrLaunch(rt *runtime.Runtime, key graphKey, work func() error) error {
 	if m.graphsUnsupported {
 		return work()
@@ -467,7 +477,7 @@ func (m *model) replayOrLaunch(rt *runtime.Runtime, key graphKey, work func() er
 		var err error
 		if g, err = rt.Driver.Capture(rt.Stream, work); err != nil {
 			m.graphsUnsupported = true
-			return work() // what is really wrong is wrong here too
+			return work() // returns the error again unless only the capture failed
 		}
 		m.graphs[key] = g
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// maxPasses is how many full passes are asked of a device in one go: what else it is
-// asked for waits for them.
+// maxPasses is the maximum of full passes in a batch of requests. Other requests for the device wait
+// for all of them.
 const maxPasses = 4
 
-// request is a call of Encode, of EncodeHalves, or of EncodeResident. Those of a kind that wait
-// at the same time share passes.
+// request is a call of Encode, EncodeHalves or EncodeResident. Waiting requests of the same kind share
+// passes.
 type request struct {
 	runtime.Ticket
 	model       *model
 	batch       *transformer.Batch
 	dst         []float32
-	halves      bool
+	halves      bool    // the vectors are of half precision, for the kept ids only
 	kept        []int32 // of halves
 	halvesDst   []byte
-	vectors     *resident.Vectors // of EncodeResident, in place of bytes
-	firstVector int               // of these
+	vectors     *resident.Vectors // of EncodeResident, instead of halvesDst
+	firstVector int               // the number of the first vector in vectors
 	failed      bool
 }
 
@@ -38,13 +38,13 @@ func (r *request) Joins(other runtime.Request) bool {
 	return ok && o.model == r.model && o.halves == r.halves && o.vectors == r.vectors
 }
 
-// BatchShare implements [runtime.Request]: in tokens.
+// BatchShare implements [runtime.Request]: it returns the number of tokens.
 func (r *request) BatchShare() int { return len(r.batch.IDs) }
 
-// BatchLimit implements [runtime.Request].
+// BatchLimit implements [runtime.Request]: it returns the tokens of maxPasses full passes.
 func (r *request) BatchLimit() int { return maxPasses * r.model.memory.tokens }
 
-// failWith is the end of the request.
+// failWith ends the request with an error: its other texts are skipped.
 func (r *request) failWith(err error) {
 	r.failed = true
 	r.Fail(err)
@@ -77,23 +77,24 @@ func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
 	return err
 }
 
-// textRange is some texts of a request, in a pass from a row on.
+// textRange is a range of texts of a request, first to last, whose rows in a pass begin at row.
 type textRange struct {
 	r           *request
 	first, last int
 	row         int
 }
 
+// rowCount returns the number of tokens of the texts.
 func (s *textRange) rowCount() int { return s.r.batch.Offsets[s.last] - s.r.batch.Offsets[s.first] }
 
-// keptRange says which of the ids that are kept are of the share's texts.
+// keptRange returns the range of the request's kept ids that are within these texts.
 func (s *textRange) keptRange() (first, last int) {
 	first, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.first]))
 	last, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.last]))
 	return first, last
 }
 
-// passContent is what is under way in a slot.
+// passContent is the content of a pass that is under way in a slot.
 type passContent struct {
 	ranges      []textRange
 	rows, spans int
@@ -101,7 +102,7 @@ type passContent struct {
 	layout      slotLayout
 }
 
-// resultBytes are what comes from the device.
+// resultBytes returns how many bytes of a slot are copied from the device for a pass of a number of rows.
 func (w *passQueue) resultBytes(l *passContent, rows int) int64 {
 	head, dim := l.layout.out-l.layout.bad, int64(w.m.about.Dim)
 	switch {
@@ -113,8 +114,8 @@ func (w *passQueue) resultBytes(l *passContent, rows int) int64 {
 	return head + 4*int64(rows)*dim
 }
 
-// passQueue is passes for some requests: while the device computes one, the vectors of the one
-// before leave it, and the next one is laid out.
+// passQueue runs the passes of some requests: while the device computes one, the vectors of the previous
+// one are copied to the host, and the next one is laid out.
 type passQueue struct {
 	m         *model
 	rt        *runtime.Runtime
@@ -126,6 +127,7 @@ type passQueue struct {
 	spans     []encoderSpan
 }
 
+// run computes all passes, and returns once the device has finished the last one.
 func (w *passQueue) run() error {
 	for i := 0; ; i++ {
 		if err := w.finishSlot(i % 2); err != nil {
@@ -133,7 +135,7 @@ func (w *passQueue) run() error {
 		}
 		l := w.nextPass()
 		if l == nil {
-			// What lands last may leave something to be done again.
+			// The last pass may return texts that have to be computed again.
 			if err := w.finishSlot((i + 1) % 2); err != nil {
 				return err
 			}
@@ -147,7 +149,7 @@ func (w *passQueue) run() error {
 	}
 }
 
-// nextPass takes texts for a pass, as many as there is room for; nil: there are none.
+// nextPass removes texts from remaining, as many as fit into a pass; it returns nil if none remain.
 func (w *passQueue) nextPass() *passContent {
 	l := &passContent{}
 	for len(w.remaining) > 0 {
@@ -160,11 +162,13 @@ func (w *passQueue) nextPass() *passContent {
 			continue
 		}
 		part := *s
-		part.row = l.rows
-		for part.last = s.first; part.last < s.last && l.rows+s.r.batch.Offsets[part.last+1]-s.r.batch.Offsets[s.first] <= w.m.memory.tokens; part.last++ {
+		part.row, part.last = l.rows, s.first
+		offsets := s.r.batch.Offsets
+		for part.last < s.last && l.rows+offsets[part.last+1]-offsets[s.first] <= w.m.memory.tokens {
+			part.last++
 		}
 		if part.last == s.first {
-			break // the next text has room in the next pass
+			break // the next text does not fit into this pass
 		}
 		s.first = part.last
 		if n := part.rowCount(); n > 0 {
@@ -180,8 +184,8 @@ func (w *passQueue) nextPass() *passContent {
 	return l
 }
 
-// launch lays a pass out in a slot and gives it to the device. A small one that nothing
-// is under way with is a graph.
+// launch lays out a pass in slot i and launches it. A small pass is launched as a graph if it is the
+// first, so that no other is under way, and returns float32.
 func (w *passQueue) launch(i int, l *passContent, first bool) error {
 	m, rt, s := w.m, w.rt, &w.m.slots[i]
 	c := rt.Driver
@@ -241,11 +245,12 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 	if err := c.Record(s.copied, rt.Copies); err != nil {
 		return err
 	}
-	// The slot's memory is written again by what Stream is given after the landing.
+	// The slot is written again only after finishSlot has waited for this copy.
 	return nil
 }
 
-// halvesTargets says where the halves of a pass go: to the slot, or each share's to its own place.
+// halvesTargets returns the destinations of the vectors of a pass: the slot, or the resident vectors of
+// each range.
 func (w *passQueue) halvesTargets(l *passContent, slot driver.Ptr) (outs []halvesOut) {
 	if w.vectors == nil {
 		return []halvesOut{{n: l.kept, to: slot}}
@@ -259,8 +264,9 @@ func (w *passQueue) halvesTargets(l *passContent, slot driver.Ptr) (outs []halve
 	return outs
 }
 
-// makeSpans makes the spans of a pass, those of long texts first. A graph's are rounded up, with
-// one of rows that are no text's, and repetitions, which compute the same twice.
+// makeSpans sets the spans of a pass, those of long texts first. For a graph their number is rounded up to
+// a power of two: with a span of the padding rows, and with repetitions of the last span, which
+// compute the same result twice.
 func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 	w.spans = w.spans[:0]
 	for _, s := range l.ranges {
@@ -289,7 +295,7 @@ func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 	}
 }
 
-// writeInput writes what a pass is given.
+// writeInput writes the input of a pass to the page-locked memory of its slot.
 func (w *passQueue) writeInput(host []byte, l *passContent, rows int) {
 	ids, positions := valuesAt[int32](host, l.layout.ids, rows), valuesAt[uint32](host, l.layout.positions, rows)
 	for _, s := range l.ranges {
@@ -316,7 +322,7 @@ func (w *passQueue) writeInput(host []byte, l *passContent, rows int) {
 	valuesAt[uint32](host, l.layout.bad, 1)[0] = math.MaxUint32
 }
 
-// finishSlot waits until the vectors of a slot are here, and gives them to whom they belong.
+// finishSlot waits until the vectors of a slot are on the host, and copies them to their requests.
 func (w *passQueue) finishSlot(i int) error {
 	l, s := w.inFlight[i], &w.m.slots[i]
 	if l == nil {
@@ -329,15 +335,15 @@ func (w *passQueue) finishSlot(i int) error {
 	dim := w.m.about.Dim
 	out := s.out.Data[l.layout.out-l.layout.bad:]
 	bad := valuesAt[uint32](s.out.Data, 0, 1)[0]
-	halves := 0 // of the shares before
+	halves := 0 // kept rows of the previous ranges
 	for _, part := range l.ranges {
 		b := part.r.batch
 		first, last := part.keptRange()
 		begin := 2 * dim * halves
 		halves += last - first
 		lo, n := b.Offsets[part.first], part.rowCount()
-		// Of several bad rows only the first is known: what comes after it is computed again,
-		// without the text that it is of.
+		// bad is the first row that is not finite. The ranges behind it are computed again,
+		// without the request that failed.
 		switch badRow := int64(bad) - int64(part.row); {
 		case bad >= uint32(l.rows) || badRow >= int64(n):
 		case badRow >= 0:
