@@ -11,20 +11,21 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// tokens is the tokens of a batch, one after another: on the device there is no
-// padding and nothing masked.
+// tokens lists the tokens of a batch, one after another. Padding and masked rows are left
+// out: they are not copied to the device.
 type tokens struct {
 	shape maxsim.Shape
-	first []int // of each item, and the end
+	first []int // the first token of each item, and the end
 	// original is the row of the matrix of each token; nil means that token i is row
 	// base + i.
 	original []int32
 	base     int
-	// holes: rows within a span are masked, so that places in a span are not
-	// places among its tokens.
+	// hasHoles means that rows within a span are masked, so that a position in the span is not
+	// the number of a token.
 	hasHoles bool
 }
 
+// newTokens lists the tokens of a shape.
 func newTokens(s maxsim.Shape) *tokens {
 	t := &tokens{shape: s, first: make([]int, s.Len()+1)}
 	n, next := 0, -1
@@ -61,13 +62,15 @@ func newTokens(s maxsim.Shape) *tokens {
 	return t
 }
 
-// tokenCount is the number of tokens, of all or of an item.
-func (t *tokens) tokenCount() int    { return t.first[len(t.first)-1] }
+// tokenCount returns the number of tokens of all items.
+func (t *tokens) tokenCount() int { return t.first[len(t.first)-1] }
+
+// The methods of [spans].
 func (t *tokens) rowCount(i int) int { return t.first[i+1] - t.first[i] }
 func (t *tokens) firstRow(i int) int { return t.first[i] }
 func (t *tokens) itemCount() int     { return len(t.first) - 1 }
 
-// sourceRow is the row of the matrix of a token.
+// sourceRow returns the row of a token in the matrix.
 func (t *tokens) sourceRow(token int) int {
 	if t.original == nil {
 		return t.base + token
@@ -75,21 +78,21 @@ func (t *tokens) sourceRow(token int) int {
 	return int(t.original[token])
 }
 
-// positionInSpan is where in its span the token of an item is.
+// positionInSpan returns the position of a token of an item in the item's span.
 func (t *tokens) positionInSpan(item, token int) int {
 	lo, _ := t.shape.Span(item)
 	return t.sourceRow(t.first[item]+token) - lo
 }
 
-// tokenAtPosition is the token of an item that is at a place of its span; false where that is
-// masked.
+// tokenAtPosition returns the token of an item at a position of its span. It returns false if that row
+// is masked.
 func (t *tokens) tokenAtPosition(item, place int) (int, bool) {
 	n := t.rowCount(item)
 	token := sort.Search(n, func(i int) bool { return t.positionInSpan(item, i) >= place })
 	return token, token < n && t.positionInSpan(item, token) == place
 }
 
-// forEachRun calls fn for runs of rows of the matrix that the tokens lo to hi are.
+// forEachRun calls fn for the runs of consecutive rows of the matrix that make up the tokens lo to hi.
 func (t *tokens) forEachRun(lo, hi int, fn func(row, n int)) {
 	if t.original == nil {
 		fn(t.base+lo, hi-lo)
@@ -105,7 +108,7 @@ func (t *tokens) forEachRun(lo, hi int, fn func(row, n int)) {
 	}
 }
 
-// longestItem is the largest number of tokens of an item.
+// longestItem returns the largest number of tokens of an item.
 func (t *tokens) longestItem() int {
 	longest := 0
 	for i := 1; i < len(t.first); i++ {
@@ -114,18 +117,17 @@ func (t *tokens) longestItem() int {
 	return longest
 }
 
-// stageBytes is how much of an operand crosses the bus at a time.
+// stageBytes is how much of an operand is staged at a time.
 const stageBytes = 32 << 20
 
-// stagedArray is an array of a matrix that is staged, with so many bytes a row; nil: there is
-// none.
+// stagedArray is an array of a matrix that is copied to the device.
 type stagedArray struct {
-	data   []byte
-	size   int
-	offset int64
+	data   []byte // nil means that the matrix does not have the array
+	size   int    // bytes of a row
+	offset int64  // in the staging memory
 }
 
-// stagedArrays are the arrays of a matrix: elements, scales and zero points, or codes, residuals
+// stagedArrays returns the arrays of a matrix: elements, scales and zero points, or codes, residuals
 // and factors.
 func stagedArrays(m *maxsim.Matrix) [3]stagedArray {
 	if m.Type == maxsim.Compressed {
@@ -143,7 +145,8 @@ func stagedArrays(m *maxsim.Matrix) [3]stagedArray {
 	}
 }
 
-// upload packs the tokens lo to hi of a batch into rows, whose first is token lo.
+// upload copies the tokens lo to hi of a batch to the device, and packs them into rows from the first of
+// to on.
 func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to packedRows, lo, hi int) error {
 	m := &b.Tokens
 	arrays, size := stagedArrays(m), 0
@@ -243,8 +246,8 @@ func (h *heldBatch) Free() {
 	h.rt.RemoveOwner(h)
 }
 
-// Hold implements [maxsim.Backend]. There is one stage on a device: Screen changes
-// nothing.
+// Hold implements [maxsim.Backend]. A device has no approximate first stage, so that Screen has no
+// effect.
 func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, error) {
 	if batch == nil {
 		return nil, fmt.Errorf("%w: no batch", kernels.ErrShape)
@@ -268,7 +271,7 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, e
 			if err := upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.tokenCount()); err != nil {
 				return err
 			}
-			return rt.Sync() // the batch may change once it is closed, and staging has read it
+			return rt.Sync() // the caller may change the batch after Hold, so that the copies must be done
 		}); err != nil {
 			rt.Drain()
 			h.Free()
@@ -281,13 +284,14 @@ func (b *backend) Hold(ctx context.Context, batch *maxsim.Batch) (maxsim.Held, e
 	return h, nil
 }
 
-// operand is an operand of a call.
+// operand is an operand of a call: either held or batch is set.
 type operand struct {
 	*tokens
 	held  *heldBatch
 	batch *maxsim.Batch
 }
 
+// resolveOperand returns an operand of this device. [maxsim.ErrForeign] means that another one holds it.
 func (b *backend) resolveOperand(o maxsim.Operand) (operand, error) {
 	switch x := o.(type) {
 	case *maxsim.Batch:
@@ -300,10 +304,10 @@ func (b *backend) resolveOperand(o maxsim.Operand) (operand, error) {
 	return operand{}, maxsim.ErrForeign
 }
 
-// closed reports whether the operand was held and is no more.
+// closed reports whether the operand is a held batch that was closed.
 func (s *operand) closed() bool { return s.held != nil && s.held.mem.Ptr == 0 }
 
-// format is that of the rows, which for a batch is to be chosen.
+// format returns the format of the rows: for a batch, the one in which they are uploaded.
 func (s *operand) format() format {
 	if s.held != nil {
 		return s.held.rows.format
@@ -311,8 +315,9 @@ func (s *operand) format() format {
 	return naturalFormat(&s.batch.Tokens)
 }
 
-// reserveOperands takes room for those of two operands that are not held, as rows for gradients and
-// distances lie.
+// reserveOperands reserves scratch memory for the operands that are not held, in the formats for
+// gradients and distances. The functions that it returns give the rows for the address of the scratch
+// memory; they are nil for held operands.
 func reserveOperands(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(driver.Ptr) packedRows, err error) {
 	for i, s := range both {
 		if s.batch != nil {
@@ -324,7 +329,7 @@ func reserveOperands(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]f
 	return lay, nil
 }
 
-// uploadOperands brings them to the device, and returns where the rows of both are.
+// uploadOperands copies the operands that are not held to the device, and returns the rows of both.
 func uploadOperands(
 	ctx context.Context, rt *runtime.Runtime, both [2]*operand, lay [2]func(driver.Ptr) packedRows,
 ) (r [2]packedRows, err error) {

@@ -7,16 +7,16 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// callLimits bound what of a call is on the device at a time, in bytes, so that it does not
-// grow with the call.
+// callLimits bound the memory of a call on the device, in bytes, so that it does not grow with the
+// call.
 type callLimits struct {
-	// docs is that of documents that are not held: as many as cross the bus while the
-	// ones before are worked on. projected is that of token vectors made of hidden
-	// states: most of them are in the cache until they are scored.
+	// docs bounds documents that are not held: those that are copied while the previous ones
+	// are scored. projected bounds token vectors that are computed from hidden states: most of
+	// them stay in the cache until they are scored.
 	docs, projected int
 	out             int // results
 	part            int // sums of groups
-	segment         int // tokens, no bytes: the least that a document is cut into
+	segment         int // minimum of a segment of a document, in tokens instead of bytes
 }
 
 var usualLimits = callLimits{
@@ -27,14 +27,14 @@ var usualLimits = callLimits{
 	segment:   512,
 }
 
-// piece is a part of a call that fits: documents lo to hi with all queries, or pairs of
-// these documents.
+// piece is a part of a call that fits on the device: the documents lo to hi with all queries, or
+// pairs of these documents.
 type piece struct {
 	lo, hi int
-	pairs  []int32 // by query; nil where all are paired
+	pairs  []int32 // sorted by query; nil if all queries are scored with all documents
 }
 
-// scores is the number of scores of a piece.
+// scores returns the number of scores of a piece.
 func (p *piece) scores(s *scoring) int {
 	if !s.shape.all {
 		return len(p.pairs)
@@ -42,7 +42,7 @@ func (p *piece) scores(s *scoring) int {
 	return (p.hi - p.lo) * s.q.shape.Len()
 }
 
-// pairOrder has the pairs of a call in the orders that pieces are cut in.
+// pairOrder has the pairs of a call sorted by document, to divide them into pieces.
 type pairOrder struct {
 	query, doc func(i int) int
 	byDoc      []int32
@@ -61,7 +61,7 @@ func newPairList(p *maxsim.Pairs, n, nd int) pairOrder {
 	return l
 }
 
-// pairsOfDocs is the pairs of the documents lo to hi, by query.
+// pairsOfDocs returns the pairs of the documents lo to hi, sorted by query.
 func (l *pairOrder) pairsOfDocs(lo, hi int) []int32 {
 	from, _ := slices.BinarySearchFunc(l.byDoc, lo, func(i int32, doc int) int { return l.doc(int(i)) - doc })
 	to, _ := slices.BinarySearchFunc(l.byDoc, hi, func(i int32, doc int) int { return l.doc(int(i)) - doc })
@@ -75,7 +75,8 @@ func (l *pairOrder) pairsOfDocs(lo, hi int) []int32 {
 	return pairs
 }
 
-// queryGroups is the number of groups of all queries, or of the longest.
+// queryGroups returns the number of groups of all queries; if not all are scored with the same
+// documents, those of the longest query.
 func (s *scoring) queryGroups() (n int) {
 	if !s.shape.all {
 		return runtime.CeilDiv(s.q.longestItem(), s.kernel.tokens)
@@ -86,7 +87,7 @@ func (s *scoring) queryGroups() (n int) {
 	return n
 }
 
-// forEachPiece calls do for the pieces of a call, in order.
+// forEachPiece calls visit for the pieces of a call, in order.
 func (s *scoring) forEachPiece(visit func(p piece) error) error {
 	nq, first := 1, 0
 	end := s.d.shape.Len()
@@ -116,7 +117,8 @@ func (s *scoring) forEachPiece(visit func(p piece) error) error {
 	return nil
 }
 
-// forEachPairPiece calls do for the pairs of the documents lo to hi.
+// forEachPairPiece calls visit for pieces of the pairs of the documents lo to hi, with at most maxResults
+// results each.
 func (s *scoring) forEachPairPiece(lo, hi, maxResults int, visit func(p piece) error) error {
 	pairs := s.pairs.pairsOfDocs(lo, hi)
 	for len(pairs) > 0 {
@@ -135,22 +137,22 @@ func (s *scoring) forEachPairPiece(lo, hi, maxResults int, visit func(p piece) e
 	return nil
 }
 
-// documentsThatFit is how many of the items lo to hi, whose sizes are the differences of first,
-// are no larger than room together; at least one.
+// documentsThatFit returns how many of the items lo to hi fit into limit together, at least one. Their
+// sizes are the differences of first.
 func documentsThatFit(first []int, lo, hi, limit int) int {
 	n, _ := slices.BinarySearch(first[lo+1:hi+1], first[lo]+limit+1)
 	return max(n, 1)
 }
 
-// resultsPerQuery is how many results of a query the device has of a document: one, or one a
-// segment.
+// resultsPerQuery returns how many results of a query the device stores for a document: one, or one for
+// each segment.
 func (s *scoring) resultsPerQuery(doc int) int {
 	return s.work.resultStart[doc+1] - s.work.resultStart[doc]
 }
 
-// maxResultsPerQuery is how many places a query of all may have in a piece.
+// maxResultsPerQuery returns the maximum of results of each of nq queries in a piece.
 func (s *scoring) maxResultsPerQuery(nq int) int {
-	bytesPerResult := 4
+	bytesPerResult := 4 // the score
 	if s.call.Argmax != nil {
 		bytesPerResult += 4 * s.size.Stride
 	}
@@ -167,7 +169,8 @@ func (s *scoring) maxResultsPerQuery(nq int) int {
 	return limit
 }
 
-// maxPieceTokens is how many tokens of documents may be on the device at a time; 0: all are.
+// maxPieceTokens returns the maximum of document tokens in a piece; 0 means that all documents are on
+// the device.
 func (s *scoring) maxPieceTokens() int {
 	switch {
 	case s.head != nil && s.head.fused && s.d.held != nil:
@@ -182,12 +185,13 @@ func (s *scoring) maxPieceTokens() int {
 	return 0
 }
 
-// pieceMaxima is what the largest pieces need.
+// pieceMaxima has the largest sizes of the pieces of a call.
 type pieceMaxima struct {
 	docs, rows int
 	part, top  int64 // bytes
 }
 
+// largestPiece returns the largest sizes of the pieces, to reserve memory for.
 func (s *scoring) largestPiece() (m pieceMaxima) {
 	_ = s.forEachPiece(func(p piece) error {
 		m.docs = max(m.docs, p.hi-p.lo)
@@ -211,9 +215,9 @@ func (s *scoring) largestPiece() (m pieceMaxima) {
 	return m
 }
 
-// cutDocuments cuts documents into segments where the longest would keep the device
-// waiting: where it has more than twice the share of the work that there is for each
-// unit that runs at a time.
+// cutDocuments divides documents into segments if the device would wait for the longest
+// one: if that has more than twice the average work of the units that run at the same
+// time.
 func (s *scoring) cutDocuments() error {
 	nd := s.d.shape.Len()
 	s.work.resultStart = countUpTo(s.work.resultStart, nd)
@@ -247,7 +251,7 @@ func (s *scoring) cutDocuments() error {
 	if s.shape.argmax {
 		return nil
 	}
-	s.shape.argmax = true // those kernels give the maxima
+	s.shape.argmax = true // only these kernels return the maxima of segments
 	var err error
 	s.kernel, err = chooseKernel(s.rt, &s.shape)
 	return err
@@ -263,7 +267,7 @@ func (l *callLimits) segmentFor(longest, work, slots int) int {
 	return max(l.segment, runtime.CeilDiv(share, 64)*64)
 }
 
-// countUpTo is 0 to n, in the memory of c.
+// countUpTo returns the numbers 0 to n, in the memory of c.
 func countUpTo(c []int, n int) []int {
 	c = c[:0]
 	for i := range n + 1 {
@@ -317,8 +321,8 @@ func (s *scoring) makePieceTables(p piece) int {
 	return n
 }
 
-// addJoin adds the pair of a query and a document, whose segments' results are from a
-// place on.
+// addJoin adds the pair of a query and a document, whose results of segments begin with number
+// firstResult.
 func (s *scoring) addJoin(query, doc, firstResult int) {
 	s.work.joins = append(s.work.joins, denseJoin{
 		first:    uint64(firstResult),

@@ -25,9 +25,9 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	return b.submit(ctx, "scoring", s.run)
 }
 
-// scoring is a call under way. Documents come piece by piece, and while the device
-// works on a piece the host prepares the next one and takes the results of the one
-// before.
+// scoring is a call in progress. Documents are processed piece by piece: while the device
+// works on a piece, the host prepares the next one and copies the results of the previous
+// one.
 type scoring struct {
 	call   *maxsim.Call
 	size   maxsim.Work
@@ -55,13 +55,14 @@ type scoring struct {
 	slotsUsed               int
 }
 
-// slot is a part of the workspace, with a piece that the device works on.
+// slot is a part of the workspace for a piece that the device works on.
 type slot struct {
 	busy        bool
 	piece       piece
 	scores, arg int64 // in the page-locked memory
 }
 
+// newScoring returns a call that was validated as w.
 func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
 	s := &scoring{
 		call:   c,
@@ -77,7 +78,7 @@ func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
 	return s, err
 }
 
-// chooseFormats chooses how rows lie.
+// chooseFormats chooses the formats of queries and documents.
 func (s *scoring) chooseFormats() (q, d format) {
 	d = split
 	if s.head == nil {
@@ -92,6 +93,7 @@ func (s *scoring) chooseFormats() (q, d format) {
 	return q, d
 }
 
+// run computes all pieces of a call.
 func (s *scoring) run(ctx context.Context, rt *runtime.Runtime) error {
 	if err := s.prepareCall(ctx, rt); err != nil {
 		return err
@@ -121,7 +123,7 @@ func (s *scoring) run(ctx context.Context, rt *runtime.Runtime) error {
 	return s.finishAll()
 }
 
-// prepareCall chooses the kernel, lays the memory of a call out, and brings the queries to
+// prepareCall chooses the kernel, lays out the memory of a call, and copies the queries to
 // the device.
 func (s *scoring) prepareCall(ctx context.Context, rt *runtime.Runtime) (err error) {
 	s.rt = rt
@@ -171,10 +173,10 @@ func (s *scoring) prepareCall(ctx context.Context, rt *runtime.Runtime) (err err
 			return err
 		}
 	}
-	return rt.Sync() // the workspace may move, and is written again
+	return rt.Sync() // the workspace may be reallocated, and the host writes it again
 }
 
-// layOut reserves the workspace: for operands that are uploaded, for weights, and for
+// layOut reserves the workspace: for operands that are uploaded, for weights, and for the
 // results of the largest piece.
 func (s *scoring) layOut(qf, df format) error {
 	var scratch runtime.Arena
@@ -200,11 +202,11 @@ func (s *scoring) layOut(qf, df format) error {
 	return s.rt.Work.Reserve(weights, 0, scratch.Size, 0)
 }
 
-// unitQueries reports whether queries are divided by their lengths; a head normalises only what
-// it makes.
+// unitQueries reports whether queries are divided by their lengths. With a head only the token
+// vectors that it computes are.
 func (s *scoring) unitQueries() bool { return s.call.Normalize && s.head == nil }
 
-// uploadQueries brings the queries and their weights to the device.
+// uploadQueries copies the queries and their weights to the device.
 func (s *scoring) uploadQueries(ctx context.Context, df format) error {
 	rt, w := s.rt, &s.rt.Work
 	var queries packedRows
@@ -255,7 +257,7 @@ func (s *scoring) uploadDocuments(ctx context.Context, lo, hi int) error {
 	return upload(ctx, s.rt, s.d.batch, s.d.tokens, s.dRows, s.d.first[lo], s.d.first[hi])
 }
 
-// firstToken is the token that is the first of dRows.
+// firstToken returns the token of the first row of dRows.
 func (s *scoring) firstToken(p piece) int {
 	if s.placeDocs == nil {
 		return 0
@@ -263,7 +265,7 @@ func (s *scoring) firstToken(p piece) int {
 	return s.d.first[p.lo]
 }
 
-// preparePiece brings the tables of a piece to the device, in a slot of its own.
+// preparePiece copies the tables of a piece to the device, and returns its slot.
 func (s *scoring) preparePiece(p piece) (*slot, error) {
 	rt, w, stride := s.rt, &s.rt.Work, s.size.Stride
 	// 1. A slot, once its last piece is done.
@@ -352,7 +354,8 @@ func (s *scoring) preparePiece(p piece) (*slot, error) {
 	return slot, nil
 }
 
-// slotOffsets returns where a slot has memory for tables and results of the given sizes.
+// slotOffsets returns the offsets of a slot's tables and results, whose sizes are in and out. It grows
+// the workspace if necessary.
 func (s *scoring) slotOffsets(which int, in, out int64) (inOffset, outOffset int64, err error) {
 	w := &s.rt.Work
 	slotSize := func(device int64, host []byte) int64 {
@@ -373,7 +376,7 @@ func (s *scoring) slotOffsets(which int, in, out int64) (inOffset, outOffset int
 	return int64(which) * slotSize(w.In.Bytes, w.HostIn), int64(which) * slotSize(w.Out.Bytes, w.HostOut), nil
 }
 
-// launch computes the scores of a piece that was prepared.
+// launch launches the kernels that compute the scores of a prepared piece.
 func (s *scoring) launch() error {
 	k := &s.kernel
 	if s.head != nil && s.head.fused {
@@ -391,7 +394,7 @@ func (s *scoring) launch() error {
 	return s.work.sums.run(s.rt, len(s.work.sumCount), int(slices.Max(s.work.sumCount)))
 }
 
-// slotMarks are those of the runtime that mark the ends of slots.
+// slotMarks is the first of the runtime's points that mark the ends of the work of slots.
 const slotMarks = 2
 
 // fetchResults copies the results of a slot to page-locked memory, or passes them to the ranking on
@@ -419,8 +422,8 @@ func (s *scoring) fetchResults(slot *slot) error {
 	return rt.RecordPoint(slotMarks + which)
 }
 
-// finishSlot waits for the piece of a slot, if there is one, and gives the caller its
-// results.
+// finishSlot waits for the piece of a slot, if it has one, and copies its results to the
+// caller.
 func (s *scoring) finishSlot(which int) error {
 	slot := &s.slots[which]
 	if !slot.busy {
@@ -489,8 +492,8 @@ func (s *scoring) copyResults(slot *slot) {
 	}
 }
 
-// spreadRow turns the argmaxima of a pair, from token to token, into those from row to
-// row.
+// spreadRow converts the argmaxima of a pair in place: from tokens, by numbers of tokens, to rows of
+// the query, by rows of the document. Rows without a token get −1.
 func spreadRow(q, d *operand, arg []int32, query, doc int) {
 	for r := range q.rowCount(query) {
 		if d.hasHoles && arg[r] >= 0 {
