@@ -11,6 +11,7 @@
 //	operand   batches -> packed rows; held batches
 //	pieces    divides a call into pieces that fit on the device, and documents into segments
 //	score     a call, piece by piece
+//	results   copies the results of pieces to the caller
 //	rank      the best documents of each query, kept on the device
 //	head, grad, chamfer, chamfergrad   the other calls
 //

@@ -7,13 +7,14 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// sides are the operands of a call of Chamfer, and where their rows lie.
+// sides are the operands of a call of Chamfer or its gradients, and their rows on the device.
 type sides struct {
 	x, y operand
 	work maxsim.ChamferWork
 	rows [2]packedRows
 }
 
+// resolveSides returns the operands of a call that was validated as w.
 func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err error) {
 	s.work = w
 	if s.x, err = b.resolveOperand(x); err != nil {
@@ -25,7 +26,7 @@ func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sid
 
 func (s *sides) operands() [2]*operand { return [2]*operand{&s.x, &s.y} }
 
-// chamferPair is a pair of items without places of keys.
+// chamferPair returns a pair of items without the offsets of its keys.
 func (s *sides) chamferPair(x, y int) denseChamferPair {
 	return denseChamferPair{
 		x:    uint64(s.x.first[x]),
@@ -35,7 +36,7 @@ func (s *sides) chamferPair(x, y int) denseChamferPair {
 	}
 }
 
-// chamfer is a call under way.
+// chamfer is a call in progress.
 type chamfer struct {
 	sides
 	limits callLimits
@@ -56,11 +57,12 @@ func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 	return b.submit(ctx, "distances of", x.run)
 }
 
-// chamferPieces is where a piece of per pairs has its table and its results.
+// chamferPieces has the offsets of the table and the results of a piece, and the plans by its number of
+// pairs.
 type chamferPieces struct {
 	pairsPerPiece    int
 	table, distances int64
-	nearest          [2]int64 // −1: not asked for
+	nearest          [2]int64 // −1 means not wanted
 	in, out          int64    // bytes
 	plans            map[int]*chamferPlan
 	base             int64
@@ -68,6 +70,7 @@ type chamferPieces struct {
 	strides          [2]int
 }
 
+// run computes all pieces of a call.
 func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
 	pieces, err := c.beginPieces(ctx, rt)
 	if err != nil {
@@ -85,7 +88,7 @@ func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
 	return nil
 }
 
-// chamferShape is that of n pairs.
+// chamferShape returns the shape of a piece of n pairs.
 func (c *chamfer) chamferShape(n int) chamferShape {
 	return chamferShape{
 		metric:  c.call.Metric,
@@ -97,7 +100,8 @@ func (c *chamfer) chamferShape(n int) chamferShape {
 	}
 }
 
-// beginPieces cuts the pairs into pieces whose keys and results fit, and brings the tokens.
+// beginPieces divides the pairs into pieces whose keys and results fit on the device, and copies the
+// tokens there.
 func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
 	pieces := &chamferPieces{
 		nearest: [2]int64{-1, -1},
@@ -137,7 +141,8 @@ func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamfe
 	return pieces, err
 }
 
-// preparePairs brings the table of the pairs from lo on, as many as there is room for.
+// preparePairs copies the table of the pairs from lo on to the device, and returns the parameters of
+// the kernels.
 func (c *chamfer) preparePairs(
 	rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int,
 ) (*denseChamferParams, error) {
@@ -170,7 +175,7 @@ func (c *chamfer) preparePairs(
 	return p, nil
 }
 
-// computePiece computes the pairs from lo on.
+// computePiece computes the distances of the pairs from lo on.
 func (c *chamfer) computePiece(rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int) error {
 	w, n := &rt.Work, len(pairs)
 	p, err := c.preparePairs(rt, pieces, pairs, lo)
@@ -196,7 +201,7 @@ func (c *chamfer) computePiece(rt *runtime.Runtime, pieces *chamferPieces, pairs
 	return nil
 }
 
-// spreadNearest turns nearest tokens into nearest rows.
+// spreadNearest converts the nearest tokens of n pairs from lo on to nearest rows.
 func (c *chamfer) spreadNearest(lo, n int) {
 	if !c.x.hasHoles && !c.y.hasHoles {
 		return

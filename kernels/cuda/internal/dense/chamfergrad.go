@@ -10,18 +10,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// chamferGrads is a call under way.
+// chamferGrads is a call of ChamferGradients in progress.
 type chamferGrads struct {
 	sides
 	call  *maxsim.ChamferGradCall
 	kind  PairKind
-	near  [2][]int32 // of tokens, at places of the pairs
+	near  [2][]int32 // nearest tokens of the pairs, by side
 	pairs []denseChamferPair
 	items [2][]uint32  // the first token of each item, and the end
 	lists [2]itemPairs // of listed pairs
 }
 
-// ChamferGradients implements [maxsim.Chamfers]: by pulling, the same bits each time.
+// ChamferGradients implements [maxsim.Chamfers]. Each row of a gradient has one writer, which adds its
+// contributions in a fixed order: results have the same bits each time.
 func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGradCall) error {
 	w, err := call.Check()
 	if err != nil {
@@ -38,7 +39,7 @@ func (b *backend) ChamferGradients(ctx context.Context, call *maxsim.ChamferGrad
 	return b.submit(ctx, "gradients of", g.run)
 }
 
-// makeTables makes the tables of a call, on the caller's goroutine.
+// makeTables makes the tables of a call. It runs on the caller's goroutine.
 func (g *chamferGrads) makeTables() error {
 	n, ny := g.work.Pairs, g.work.Y.Len()
 	g.pairs = make([]denseChamferPair, n)
@@ -69,7 +70,7 @@ func (g *chamferGrads) makeTables() error {
 	return nil
 }
 
-// listPairs lists the pairs of each item where their kind does not say which they are.
+// listPairs lists the pairs of each item, unless they follow from the kind of pairs.
 func (g *chamferGrads) listPairs() {
 	n, nx, ny := g.work.Pairs, g.work.X.Len(), g.work.Y.Len()
 	g.kind = pairKindOf(&g.call.Pairs)
@@ -81,7 +82,7 @@ func (g *chamferGrads) listPairs() {
 	}
 }
 
-// chamferGradsLayout is where a call has its tables, its results and its workspace on the device.
+// chamferGradsLayout has the parameters of a call, and the addresses of its results and its workspace.
 type chamferGradsLayout struct {
 	plan     *chamferGradPlan
 	params   *denseChamferGradParams
@@ -118,7 +119,7 @@ func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	return nil
 }
 
-// uploadAndPlan brings the tables and the tokens to the device.
+// uploadAndPlan plans a call, and copies its tables and tokens to the device.
 func (g *chamferGrads) uploadAndPlan(ctx context.Context, rt *runtime.Runtime) (*chamferGradsLayout, error) {
 	var in tables
 	var out, scratch runtime.Arena
@@ -189,7 +190,8 @@ func (g *chamferGrads) uploadAndPlan(ctx context.Context, rt *runtime.Runtime) (
 	return layout, nil
 }
 
-// gatherRow makes winners from token to token of those of a pair from row to row.
+// gatherRow converts the winners of a pair from rows to tokens, the inverse of spreadRow: from has a
+// row of the document for each row of the query, to gets a token for each token.
 func gatherRow(q, d *operand, to, from []int32, query, doc, pair int) error {
 	for r := range to {
 		to[r] = -1

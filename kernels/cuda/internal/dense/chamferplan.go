@@ -8,29 +8,29 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// What the kernels of src/dense/chamfer*.cuh have in a block.
+// Sizes of the blocks of the kernels in src/dense/chamfer*.cuh.
 const (
-	chamferFew            = 8   // dimensions of dense_chamfer_few, at most
-	chamferTile           = 64  // rows of X, or of Y, of dense_chamfer_l1 and _l2
-	chamferTileWide       = 128 // of dense_chamfer_product
-	chamferTileFew        = 1024
+	chamferFew            = 8     // maximum of dimensions of dense_chamfer_few
+	chamferTile           = 64    // rows of X, and of Y, of dense_chamfer_l1 and _l2
+	chamferTileWide       = 128   // the same of dense_chamfer_product
+	chamferTileFew        = 1024  // rows of X of dense_chamfer_few
 	chamferGroup          = 32    // rows of Y of dense_chamfer_few
-	chamferStreamed       = 82944 // shared memory of dense_chamfer_product
-	chamferResident       = 50176 // and of _resident, besides the rows of X
-	chamferMaxResidentRow = 512   // bytes of a row of X that may stay there
-	chamferPartRows       = 256   // of dense_chamfer_sum
-	chamferChain          = 32    // of a row with dense_chamfer_grad
+	chamferStreamed       = 82944 // bytes of shared memory of dense_chamfer_product
+	chamferResident       = 50176 // the same of _resident, besides the rows of X
+	chamferMaxResidentRow = 512   // maximum of bytes of a row of X with _resident
+	chamferPartRows       = 256   // rows of a block of dense_chamfer_sum
+	chamferChain          = 32    // maximum of pairs of a row with dense_chamfer_grad; _long has the others
 	chamferMaxParts       = 1<<16 - 1
 )
 
-// chamferShape decides how distances, or their gradients, are computed.
+// chamferShape has the properties of a call that decide how distances, or their gradients, are computed.
 type chamferShape struct {
 	metric  maxsim.Metric
 	dim     int
 	pairs   int    // of a launch
-	rows    [2]int // of X and of Y, those of no pair too
-	longest [2]int // rows of an item
-	nearest bool   // nearest rows are asked for; gradients do not depend on it
+	rows    [2]int // all rows of X and of Y
+	longest [2]int // maximum of rows of an item
+	nearest bool   // nearest rows are wanted; not used by gradients
 }
 
 // launch is a kernel with its grid.
@@ -40,23 +40,23 @@ type launch struct {
 	block, shared int
 }
 
-// chamferPlan is the launches of a call in their order, and where its memory lies in a
-// workspace. It does not depend on values in the device's memory.
+// chamferPlan has the launches of a call in order, and the offsets of its arrays in the
+// workspace. It does not depend on values in device memory.
 type chamferPlan struct {
 	shape                               chamferShape
 	launches                            []launch
-	pointBytes                          int    // 0: rows are used as they are
-	products                            uint32 // 0: none; 1; 2: of dense_chamfer_wide
+	pointBytes                          int    // bytes of a converted row; 0 means that rows are read as they are
+	products                            uint32 // kernel of products: 0 none, 1 dense_chamfer_product, 2 _wide
 	keys, seconds, doubt, counts, parts int64
 	done                                int64
 	points, norms                       [2]int64
 	bytes                               int64 // of the workspace
 }
 
-// fillingBlocks says how many blocks of a kernel fill the device.
+// fillingBlocks returns how many blocks of a kernel the device runs at the same time.
 type fillingBlocks func(name string, threads, shared int) (int, error)
 
-// planChamfer makes the plan for device code of an architecture, whose blocks may have so much
+// planChamfer returns the plan for device code of an architecture, whose blocks may have shared bytes of
 // shared memory.
 func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks) (*chamferPlan, error) {
 	p := &chamferPlan{shape: s}
@@ -111,8 +111,9 @@ func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks)
 		}
 	case p.products > 0:
 		name, bytes := [...]string{"", "dense_chamfer_product", "dense_chamfer_wide"}[p.products], chamferStreamed
-		if stays := chamferResident + chamferTileWide*p.pointBytes; p.pointBytes <= chamferMaxResidentRow && stays <= shared {
-			name, bytes = name+"_resident", stays
+		resident := chamferResident + chamferTileWide*p.pointBytes
+		if p.pointBytes <= chamferMaxResidentRow && resident <= shared {
+			name, bytes = name+"_resident", resident
 		}
 		err = p.addTiles(filling, name, 256, bytes, chamferTileWide, chamferTileWide)
 		p.addLaunch("dense_chamfer_resolve", 256, 0, s.pairs, min(runtime.CeilDiv(points, 8), chamferMaxParts), 1)
@@ -129,7 +130,7 @@ func planChamfer(s chamferShape, arch string, shared int, filling fillingBlocks)
 	return p, err
 }
 
-// chamferParts is how many blocks a pair has, of a kernel with a thread for each of its rows.
+// chamferParts returns how many blocks a kernel with a thread for each row has for a pair.
 func chamferParts(longest [2]int) (int, error) {
 	n := runtime.CeilDiv(longest[0], chamferPartRows) + runtime.CeilDiv(longest[1], chamferPartRows)
 	if n > chamferMaxParts {
@@ -138,12 +139,13 @@ func chamferParts(longest [2]int) (int, error) {
 	return n, nil
 }
 
+// addLaunch adds the launch of a kernel with the grid x, y, z.
 func (p *chamferPlan) addLaunch(name string, block, shared int, x, y, z int) {
 	p.launches = append(p.launches, launch{"dense/" + name, [3]int{x, y, z}, block, shared})
 }
 
-// addTiles adds a kernel of tiles of X, with runs of tiles of Y: some blocks for each that
-// runs at a time, so that the last ones end together.
+// addTiles adds a kernel whose blocks process a tile of x rows of X and a run of tiles of y rows of Y. It
+// has several times as many blocks as run at the same time, so that the last ones end together.
 func (p *chamferPlan) addTiles(filling fillingBlocks, name string, block, shared, x, y int) error {
 	slots, err := filling("dense/"+name, block, shared)
 	if err != nil {
@@ -155,8 +157,8 @@ func (p *chamferPlan) addTiles(filling fillingBlocks, name string, block, shared
 	return nil
 }
 
-// run launches the kernels, with the workspace from base on. Of the parameters given are
-// those that are the caller's: operands, pairs, results and whether to take the mean.
+// run launches the kernels, with the workspace from base on. The caller sets operands, pairs,
+// results and mean in callParams.
 func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, callParams *denseChamferParams) error {
 	s, x := &p.shape, *callParams
 	x.keys, x.done, x.parts = base.Add(p.keys), base.Add(p.done), base.Add(p.parts)
@@ -166,7 +168,7 @@ func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, callParams *dens
 	for i := range x.side {
 		x.side[i].n, x.side[i].pitch = uint32(s.rows[i]), uint32(s.longest[i])
 		if x.side[i].stride == 0 {
-			x.side[i].mask = 0 // of items without rows
+			x.side[i].mask = 0 // the items have no rows
 		}
 		if p.pointBytes > 0 {
 			x.side[i].points = base.Add(p.points[i])
@@ -190,7 +192,8 @@ func (p *chamferPlan) run(rt *runtime.Runtime, base driver.Ptr, callParams *dens
 	return nil
 }
 
-// chamferGradPlan is the memory of gradients in a workspace. What has to be zero comes first.
+// chamferGradPlan has the offsets of the arrays of gradients in the workspace. The first zero bytes must
+// be zero.
 type chamferGradPlan struct {
 	shape  chamferShape
 	counts int64
@@ -201,7 +204,7 @@ type chamferGradPlan struct {
 	bytes  int64
 }
 
-// planChamferGrad lays out the memory of gradients.
+// planChamferGrad lays out the workspace of gradients.
 func planChamferGrad(s chamferShape) (*chamferGradPlan, error) {
 	if _, err := chamferParts(s.longest); err != nil {
 		return nil, err
@@ -212,7 +215,7 @@ func planChamferGrad(s chamferShape) (*chamferGradPlan, error) {
 	for i := range p.head {
 		p.head[i] = a.Append(4 * int64(s.pairs) * int64(s.longest[i]))
 	}
-	// Of rows that have more than chamferChain there is none for each.
+	// The rows with more than chamferChain pairs are listed in chains.
 	maxChains := s.pairs * (s.longest[0] + s.longest[1]) / (chamferChain + 1)
 	p.chains = a.Append(4 + 4*int64(maxChains))
 	p.zero = p.chains + 4
@@ -231,7 +234,7 @@ func (p *chamferGradPlan) run(rt *runtime.Runtime, base driver.Ptr, callParams *
 	for i := range x.side {
 		x.side[i].head, x.side[i].next = base.Add(p.head[i]), base.Add(p.next[i])
 		x.side[i].n, x.side[i].pitch = uint64(s.rows[i]), uint32(s.longest[i])
-		x.side[i].stride = max(x.side[i].stride, 1) // of items without rows, or with offsets
+		x.side[i].stride = max(x.side[i].stride, 1) // is 0 for items without rows, or with offsets
 	}
 	if err := rt.Driver.Set(base, 0, p.zero, rt.Stream); err != nil {
 		return err

@@ -7,16 +7,16 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// codecTables are what compressed tokens are decoded with, in the device's memory.
+// codecTables are the tables of a codec in device memory, which decode compressed tokens.
 type codecTables struct {
 	codec                                     *kernels.Codec
 	weights                                   []float32
 	base                                      driver.Ptr
-	centroids, centroidScale, dimScale, table int64 // places
+	centroids, centroidScale, dimScale, table int64 // offsets from base
 	uploaded                                  bool
 }
 
-// reserveCodec takes room for the tables of a matrix; nil where it needs none.
+// reserveCodec reserves memory for the tables of a compressed matrix; it returns nil for other matrices.
 func reserveCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
 	if m.Type != maxsim.Compressed {
 		return nil
@@ -29,7 +29,7 @@ func reserveCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
 	return t
 }
 
-// setBase says where the room begins.
+// setBase sets the address of the arena in which the tables were reserved.
 func (t *codecTables) setBase(base driver.Ptr) *codecTables {
 	if t != nil {
 		t.base, t.uploaded = base, false
@@ -37,7 +37,7 @@ func (t *codecTables) setBase(base driver.Ptr) *codecTables {
 	return t
 }
 
-// uploadOnce brings the tables to the device, once. They are not page-locked, so that they
+// uploadOnce copies the tables to the device, the first time. They are not page-locked, so that they
 // have been read when it returns.
 func (t *codecTables) uploadOnce(rt *runtime.Runtime) error {
 	if t == nil || t.uploaded {
@@ -61,7 +61,7 @@ func (t *codecTables) uploadOnce(rt *runtime.Runtime) error {
 	return nil
 }
 
-// params is what dense_pack decodes with.
+// params returns the parameters with which dense_pack decodes the tokens of a chunk.
 func (t *codecTables) params(ch *kernels.Chunk) denseCodec {
 	c := t.codec
 	p := denseCodec{

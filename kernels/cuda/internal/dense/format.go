@@ -8,8 +8,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// format is how a row lies in the device's memory; see src/dense/dense.cuh. The
-// formats of kinds of elements have their numbers.
+// format is the layout of a row in device memory; see src/dense/dense.cuh. The formats
+// that store elements unchanged have the numbers of the types.
 type format uint32
 
 const (
@@ -21,7 +21,7 @@ const (
 	split = format(maxsim.E4M3) + 1
 )
 
-// sourceNumber is the number of a type as dense_pack takes it.
+// sourceNumber returns the number of a type for dense_pack.
 func sourceNumber(t maxsim.Type) uint32 {
 	if t == maxsim.Compressed {
 		return uint32(split) + 1
@@ -29,15 +29,15 @@ func sourceNumber(t maxsim.Type) uint32 {
 	return uint32(t)
 }
 
-// kernelName is the format's part of the name of a kernel.
+// kernelName returns the part of a kernel's name that stands for the format.
 func (f format) kernelName() string {
 	return [...]string{f32: "f32", f16: "f16", bf16: "bf16", i8: "i8", e4m3: "e4m3", split: "split"}[f]
 }
 
-// scaled reports whether rows of a format have a scale without normalisation.
+// scaled reports whether rows in a format have a scale, even without normalization.
 func (f format) scaled(m *maxsim.Matrix) bool { return f == split || m.Scales != nil }
 
-// naturalFormat is the format of a matrix in which nothing is lost, and the fastest.
+// naturalFormat returns the fastest format that stores a matrix without loss.
 func naturalFormat(m *maxsim.Matrix) format {
 	switch {
 	case m.Type == maxsim.F32, m.Type == maxsim.Compressed:
@@ -48,8 +48,8 @@ func naturalFormat(m *maxsim.Matrix) format {
 	return format(m.Type)
 }
 
-// operandFormats is the format of a query matrix that products with rows of documents are
-// fastest for, and whether the kernels of sm_90a are for the two.
+// operandFormats returns the format of a query matrix with which products with rows of documents are
+// fastest, and whether the kernels of sm_90a support the two.
 func operandFormats(docs format, m *maxsim.Matrix) (format, bool) {
 	switch {
 	case docs == split:
@@ -63,8 +63,8 @@ func operandFormats(docs format, m *maxsim.Matrix) (format, bool) {
 	return q, q == docs
 }
 
-// formatsFor chooses the formats of documents, whose natural format is given, and of queries, and
-// reports whether the kernels of sm_90a are for the two. Documents that are held stay as they are.
+// formatsFor chooses the formats of documents, whose natural format is docs, and of queries. It reports
+// whether the kernels of sm_90a support the two. Documents that are held keep their format.
 func formatsFor(docs format, held bool, queries *maxsim.Matrix) (d, q format, fast bool) {
 	if q, fast = operandFormats(docs, queries); !fast && !held {
 		return split, split, true
@@ -72,8 +72,8 @@ func formatsFor(docs format, held bool, queries *maxsim.Matrix) (d, q format, fa
 	return docs, q, fast
 }
 
-// rowBytes is the length of a row: a number of 64 bytes that the kernels take some
-// at a time.
+// rowBytes returns the length of a row: a multiple of 64 bytes that is divisible by the number of bytes
+// that kernels read at a time.
 func rowBytes(f format, dim int) int {
 	size := [...]int{f32: 4, f16: 2, bf16: 2, i8: 1, e4m3: 1, split: 4}[f]
 	n := runtime.CeilDiv(dim*size, 64)
@@ -92,7 +92,7 @@ func rowBytes(f format, dim int) int {
 	return 64 * n
 }
 
-// vectorsPerStep is how many times 64 bytes dense_rows takes of a row at a time.
+// vectorsPerStep returns how many times 64 bytes of a row dense_rows reads at a time.
 func vectorsPerStep(f format, rowBytes int) int {
 	n := rowBytes / 64
 	switch {
@@ -108,7 +108,7 @@ func vectorsPerStep(f format, rowBytes int) int {
 	return min(n, 2)
 }
 
-// elementBytes is the memory of the elements of a matrix.
+// elementBytes returns the memory of the elements of a matrix.
 func elementBytes(m *maxsim.Matrix) []byte {
 	switch m.Type {
 	case maxsim.F32:
@@ -121,16 +121,16 @@ func elementBytes(m *maxsim.Matrix) []byte {
 	return m.U8
 }
 
-// packedRows is packed tokens in the device's memory.
+// packedRows are packed tokens in device memory.
 type packedRows struct {
 	format
 	rowBytes             int
 	ptr                  driver.Ptr
-	scale, unit, inverse driver.Ptr   // 0 where there is none; of every row
-	codec                *codecTables // of a batch of compressed tokens
+	scale, unit, inverse driver.Ptr   // factors of each row, see scaleFor; 0 if absent
+	codec                *codecTables // of compressed tokens, else nil
 }
 
-// rowsOf describes rows of a format, without addresses.
+// rowsOf returns rows of a format without addresses.
 func rowsOf(f format, dim int) packedRows { return packedRows{format: f, rowBytes: rowBytes(f, dim)} }
 
 // startingAt returns the rows from a row on.
@@ -144,7 +144,7 @@ func (r packedRows) startingAt(row int) packedRows {
 	return r
 }
 
-// scaleFor is the scale of rows, with normalisation or without.
+// scaleFor returns the address of the factors of rows, with normalization or without.
 func (r *packedRows) scaleFor(normalize bool) driver.Ptr {
 	switch {
 	case !normalize:
@@ -155,8 +155,8 @@ func (r *packedRows) scaleFor(normalize bool) driver.Ptr {
 	return r.inverse
 }
 
-// reserveRows takes room for n rows, with scales and with lengths where they are wanted;
-// what it returns gives the rows once it is known where the room begins.
+// reserveRows reserves memory for n rows: with scales if scaled, and with inverse lengths if lengths. The
+// function that it returns gives the rows for the address at which the arena begins.
 func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) packedRows {
 	r := rowsOf(f, dim)
 	offset := a.Append(int64(n) * int64(r.rowBytes))
@@ -185,7 +185,8 @@ func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) f
 	}
 }
 
-// reserveBatch takes room for n rows of a batch in a format, as layRows does.
+// reserveBatch reserves memory for n rows of a batch in a format, as reserveRows does, and for the tables
+// of its codec.
 func reserveBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) packedRows {
 	placeRows := reserveRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
 	codec := reserveCodec(a, &b.Tokens)
@@ -196,7 +197,7 @@ func reserveBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bo
 	}
 }
 
-// structsFrom is the first bytes of memory as n structs of the device code.
+// structsFrom returns memory as n structs or numbers of the device code.
 func structsFrom[T any](b []byte, n int) []T {
 	if n == 0 {
 		return nil

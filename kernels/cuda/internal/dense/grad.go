@@ -30,17 +30,17 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 	return b.submit(ctx, "gradients of", d.run)
 }
 
-// gradientCall is a call under way. All of its operands and argmaxima are on the device at
-// once.
+// gradientCall is a call of Gradients in progress. All of its operands and argmaxima are on the device
+// at the same time.
 type gradientCall struct {
 	call *maxsim.GradCall
 	size maxsim.Work
 	q, d operand
 
 	kind   PairKind
-	lo, hi int // documents that may get something
-	pairs  int // of a query, where all are paired or it has its own
-	// The pairs, where they are listed, and the first rows of queries and documents.
+	lo, hi int // the documents that may have a gradient
+	pairs  int // of each query, unless pairs are listed
+	// The listed pairs, and the first rows of queries and documents.
 	lists   [2]itemPairs
 	offsets [2][]uint32
 	arg     []int32
@@ -50,7 +50,8 @@ type gradientCall struct {
 	outQ, outD int64
 }
 
-// itemPairs is which item of a side each pair has, and which pairs each item has, in order.
+// itemPairs has, for one side, the item of each pair, and the pairs of each item, in order: those of item
+// i are pairs[first[i]:first[i+1]].
 type itemPairs struct{ item, first, pairs []uint32 }
 
 func newPairLists(items, pairs int, item func(pair int) int) (l itemPairs) {
@@ -71,7 +72,7 @@ func newPairLists(items, pairs int, item func(pair int) int) (l itemPairs) {
 	return l
 }
 
-// listBoth lists n pairs by the items of both sides.
+// listBoth returns n pairs by the items of both sides.
 func listBoth(p *maxsim.Pairs, n, nq, nd int) [2]itemPairs {
 	return [2]itemPairs{
 		newPairLists(nq, n, func(i int) int { query, _ := p.At(i, nd); return query }),
@@ -79,7 +80,7 @@ func listBoth(p *maxsim.Pairs, n, nq, nd int) [2]itemPairs {
 	}
 }
 
-// pairKindOf is the kind of pairs as kernels for gradients take it.
+// pairKindOf converts a kind of pairs for the kernels of gradients.
 func pairKindOf(p *maxsim.Pairs) PairKind {
 	switch {
 	case p.Kind == maxsim.AllPairs:
@@ -90,7 +91,7 @@ func pairKindOf(p *maxsim.Pairs) PairKind {
 	return PairsListed
 }
 
-// relativeOffsets are the tokens at which items begin, and the end, counted from the first of them.
+// relativeOffsets returns the first tokens of items, and the end, relative to that of the first item.
 func relativeOffsets(first []int) []uint32 {
 	offsets := make([]uint32, len(first))
 	for i, token := range first {
@@ -99,7 +100,7 @@ func relativeOffsets(first []int) []uint32 {
 	return offsets
 }
 
-// makeTables makes the tables of a call, on the caller's goroutine.
+// makeTables makes the tables of a call. It runs on the caller's goroutine.
 func (d *gradientCall) makeTables() error {
 	c, nq, nd := d.call, d.q.shape.Len(), d.d.shape.Len()
 	d.lo, d.hi = 0, nd
@@ -127,7 +128,7 @@ func (d *gradientCall) makeTables() error {
 	return nil
 }
 
-// gatherArgmax makes argmaxima from token to token of those from row to row.
+// gatherArgmax converts the argmaxima of all pairs from rows to tokens; see gatherRow.
 func (d *gradientCall) gatherArgmax() error {
 	stride, nd := d.size.Stride, d.d.shape.Len()
 	d.arg = make([]int32, len(d.call.Argmax))
@@ -141,8 +142,8 @@ func (d *gradientCall) gatherArgmax() error {
 	return nil
 }
 
-// formatFor is how rows lie for gradients: as they are, but for batches of float32,
-// of which nothing is lost.
+// formatFor returns the format of rows for gradients and distances: that of the operand, except that
+// batches of float32 stay float32 instead of being split.
 func (s *operand) formatFor() format {
 	if f := s.format(); f != split || s.held != nil {
 		return f
@@ -150,6 +151,7 @@ func (s *operand) formatFor() format {
 	return f32
 }
 
+// run computes the gradients and adds or writes them to the caller's memory.
 func (d *gradientCall) run(ctx context.Context, rt *runtime.Runtime) error {
 	if err := d.uploadAndSetParams(ctx, rt); err != nil {
 		return err
@@ -175,9 +177,10 @@ func (d *gradientCall) run(ctx context.Context, rt *runtime.Runtime) error {
 	return nil
 }
 
-// docRows is the number of rows of the gradient of the documents.
+// docRows returns the number of rows of the gradient of the documents.
 func (d *gradientCall) docRows() int { return d.d.first[d.hi] - d.d.first[d.lo] }
 
+// outBytes lays out the gradients in the output, and returns its size.
 func (d *gradientCall) outBytes() int64 {
 	var out runtime.Arena
 	if d.call.DQ != nil {
@@ -189,7 +192,8 @@ func (d *gradientCall) outBytes() int64 {
 	return out.Size
 }
 
-// uploadAndSetParams brings all to the device.
+// uploadAndSetParams reserves the workspace, copies operands and tables to the device, and sets the
+// parameters of the kernels.
 func (d *gradientCall) uploadAndSetParams(ctx context.Context, rt *runtime.Runtime) error {
 	c, w, dim := d.call, &rt.Work, d.size.Q.Dim
 	var in tables
@@ -248,7 +252,8 @@ func (d *gradientCall) uploadAndSetParams(ctx context.Context, rt *runtime.Runti
 			s.inverse = rows.inverse
 		}
 		if d.kind == PairsListed {
-			s.pairItem, s.pairFirst, s.pairs = w.In.At(tableOffsets[i].item), w.In.At(tableOffsets[i].first), w.In.At(tableOffsets[i].pairs)
+			s.pairItem, s.pairFirst = w.In.At(tableOffsets[i].item), w.In.At(tableOffsets[i].first)
+			s.pairs = w.In.At(tableOffsets[i].pairs)
 		}
 	}
 	if c.DQ != nil {
@@ -261,8 +266,8 @@ func (d *gradientCall) uploadAndSetParams(ctx context.Context, rt *runtime.Runti
 	return nil
 }
 
-// writeGradient writes the gradient of the items lo to hi, by several goroutines; rows
-// that are no tokens of theirs get 0.
+// writeGradient writes the gradient of the items lo to hi with several goroutines. Rows that
+// are not tokens of these items get 0, unless the call adds to the gradient.
 func writeGradient(to *maxsim.Gradient, t *tokens, lo, hi int, from []float32) {
 	first, n, dim := t.first[lo], t.first[hi]-t.first[lo], t.shape.Dim
 	const block = 1 << 18 // values

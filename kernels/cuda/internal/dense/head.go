@@ -8,9 +8,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ScoreHead implements [maxsim.Heads]. For one short query a kernel scores the token
-// vectors that it makes. For others they are made of hidden states a piece at a time, in
-// rows that are scored while they are in the cache: once for all queries.
+// ScoreHead implements [maxsim.Heads]. For one short query, one kernel computes token
+// vectors and scores them. Otherwise token vectors are computed from hidden states piece by
+// piece, once for all queries, and scored while they are in the cache.
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	w, err := c.Check()
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	return b.submit(ctx, "scoring", s.run)
 }
 
-// head makes token vectors of hidden states.
+// head computes token vectors from hidden states.
 type head struct {
 	maxsim.Head
 	placeWeights, placeHidden           func(driver.Ptr) packedRows
@@ -44,8 +44,8 @@ type head struct {
 	fused                               bool // a kernel scores what it makes: documents are hidden states
 }
 
-// chooseKernel chooses the formats and the kernels. Where one query is all that hidden states
-// are for, and a product takes it, they are scored as they are read.
+// chooseKernel chooses the formats and the kernels: the fused one for a single short query, if
+// it supports the formats.
 func (h *head) chooseKernel(s *scoring) error {
 	dim, rt := s.size.D.Dim, s.rt
 	f, wf, fast := headFormats(s.d.format(), s.d.held != nil, &h.Weights)
@@ -61,7 +61,7 @@ func (h *head) chooseKernel(s *scoring) error {
 	return err
 }
 
-// reserve takes room for the weights, and for most rows at a time.
+// reserve reserves memory for the weights, and for up to maxRows rows.
 func (h *head) reserve(a *runtime.Arena, s *scoring, maxRows int) {
 	h.placeWeights = reserveBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
 	if s.d.batch != nil {
@@ -79,7 +79,7 @@ func (h *head) reserve(a *runtime.Arena, s *scoring, maxRows int) {
 	}
 }
 
-// uploadWeights brings the weights to the device.
+// uploadWeights copies the weights and the bias to the device.
 func (h *head) uploadWeights(ctx context.Context, s *scoring) error {
 	rt, w := s.rt, &s.rt.Work
 	h.weights = h.placeWeights(w.Scratch.Ptr)
@@ -110,7 +110,7 @@ func (h *head) uploadWeights(ctx context.Context, s *scoring) error {
 	return rt.Driver.ToDevice(p.bias, runtime.Bytes(h.Bias), rt.Stream)
 }
 
-// computeTokens makes the token vectors of the documents lo to hi.
+// computeTokens launches the kernels that compute the token vectors of the documents lo to hi.
 func (h *head) computeTokens(ctx context.Context, s *scoring, lo, hi int) error {
 	first, n := s.d.first[lo], s.d.first[hi]-s.d.first[lo]
 	if n == 0 {
@@ -125,7 +125,7 @@ func (h *head) computeTokens(ctx context.Context, s *scoring, lo, hi int) error 
 	return h.kernel.run(s.rt, h.params, hidden, n, s.dRows)
 }
 
-// launch scores the hidden states that are there.
+// launch launches the fused kernel on the uploaded hidden states.
 func (h *head) launch(s *scoring) error {
 	k := &s.kernel
 	return runtime.Launch(s.rt, k.name, len(s.work.units)/k.teams, 1, 1, k.block, k.shared,

@@ -5,7 +5,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// The structs of src/dense/dense.cuh.
+// The structs of src/dense/dense.cuh, which documents their fields.
 
 type denseItem struct {
 	begin    uint64
@@ -156,13 +156,13 @@ type denseChamferGradParams struct {
 	nPairs, kind, count, dim, mean, _ uint32
 }
 
-// reserveSlice takes room for a slice, and put copies it there.
+// reserveSlice reserves memory for a slice.
 func reserveSlice[T any](a *runtime.Arena, s []T) int64 {
 	return a.Append(int64(len(runtime.Bytes(s))))
 }
 func writeStructs[T any](to []byte, s []T) { copy(to, runtime.Bytes(s)) }
 
-// tables are slices that go to the device together.
+// tables are slices that are copied to the device together.
 type tables struct {
 	runtime.Arena
 	entries []tableEntry
@@ -173,7 +173,7 @@ type tableEntry struct {
 	data   []byte
 }
 
-// addTable takes room for a slice, which write copies there with all others.
+// addTable adds a slice and returns its offset. [tables.write] copies it.
 func addTable[T any](t *tables, s []T) (offset int64) {
 	offset = reserveSlice(&t.Arena, s)
 	t.entries = append(t.entries, tableEntry{offset, runtime.Bytes(s)})

@@ -32,24 +32,24 @@ type scoring struct {
 	call   *maxsim.Call
 	size   maxsim.Work
 	q, d   operand
-	head   *head    // makes token vectors of the documents; nil means that they are token vectors
-	rank   *ranking // takes the scores; nil means that the caller of Score does
+	head   *head    // computes the token vectors of the documents; nil means that they are given
+	rank   *ranking // keeps the best scores; nil means that all scores are copied to the caller
 	work   *launchWork
 	limits callLimits
 
 	rt                      *runtime.Runtime
 	shape                   shape
 	kernel                  kernel
-	placeQueries, placeDocs func(driver.Ptr) packedRows
-	weightsOffset           int64 // places in the scratch memory
+	placeQueries, placeDocs func(driver.Ptr) packedRows // by the address of the scratch memory
+	weightsOffset           int64                       // in the scratch memory, as the next ones
 	partOffset              int64
-	topOffset, argOffset    int64      // of segments
+	topOffset, argOffset    int64      // of the maxima of segments
 	dRows                   packedRows // of all documents, or of a piece
-	uploadedRange           [2]int     // the documents that are in dRows, where they come in pieces
-	pairs                   pairOrder  // where not all are paired
-	segment                 int        // rows of a segment; 0: documents are whole
+	uploadedRange           [2]int     // the documents in dRows, if they are uploaded piece by piece
+	pairs                   pairOrder  // if not all queries are scored with all documents
+	segment                 int        // rows of a segment; 0 means that documents are not divided
 	segments                *tokens
-	nonEmptyDocs            driver.Ptr // items of the documents with tokens, where these were cut
+	nonEmptyDocs            driver.Ptr // items of the documents with tokens, if documents are divided
 	params                  *denseParams
 	slots                   [2]slot
 	slotsUsed               int
@@ -392,126 +392,4 @@ func (s *scoring) launch() error {
 		return nil
 	}
 	return s.work.sums.run(s.rt, len(s.work.sumCount), int(slices.Max(s.work.sumCount)))
-}
-
-// slotMarks is the first of the runtime's points that mark the ends of the work of slots.
-const slotMarks = 2
-
-// fetchResults copies the results of a slot to page-locked memory, or passes them to the ranking on
-// the device.
-func (s *scoring) fetchResults(slot *slot) error {
-	rt, w := s.rt, &s.rt.Work
-	slot.busy = true
-	which := (s.slotsUsed - 1) % len(s.slots)
-	if s.rank != nil {
-		if err := s.rank.mergeScores(s, slot); err != nil {
-			return err
-		}
-		return rt.RecordPoint(slotMarks + which)
-	}
-	var out runtime.Arena
-	n := int64(slot.piece.scores(s))
-	out.Append(4 * n)
-	if slot.arg >= 0 {
-		out.Append(4 * n * int64(s.size.Stride))
-	}
-	if err := rt.Driver.ToHost(w.HostOut[slot.scores:slot.scores+out.Size], w.Out.At(slot.scores),
-		rt.Stream); err != nil {
-		return err
-	}
-	return rt.RecordPoint(slotMarks + which)
-}
-
-// finishSlot waits for the piece of a slot, if it has one, and copies its results to the
-// caller.
-func (s *scoring) finishSlot(which int) error {
-	slot := &s.slots[which]
-	if !slot.busy {
-		return nil
-	}
-	slot.busy = false
-	if err := s.rt.SyncPoint(slotMarks + which); err != nil {
-		return err
-	}
-	if s.rank == nil {
-		s.copyResults(slot)
-	}
-	return nil
-}
-
-// finishAll finishes all slots, in their order.
-func (s *scoring) finishAll() error {
-	for range s.slots {
-		if err := s.finishSlot(s.slotsUsed % len(s.slots)); err != nil {
-			return err
-		}
-		s.slotsUsed++
-	}
-	return nil
-}
-
-// copyResults copies the results of a slot to the caller's memory.
-func (s *scoring) copyResults(slot *slot) {
-	w, stride := &s.rt.Work, s.size.Stride
-	p := slot.piece
-	n := p.scores(s)
-	scores := structsFrom[float32](w.HostOut[slot.scores:], n)
-	var arg []int32
-	if slot.arg >= 0 {
-		arg = structsFrom[int32](w.HostOut[slot.arg:], n*stride)
-	}
-	copyPair := func(from, to int) {
-		s.call.Scores[to] = scores[from]
-		if arg == nil {
-			return
-		}
-		row := s.call.Argmax[to*stride : (to+1)*stride]
-		copy(row, arg[from*stride:(from+1)*stride])
-		if s.q.hasHoles || s.d.hasHoles {
-			query, doc := s.call.At(to, s.d.shape.Len())
-			spreadRow(&s.q, &s.d, row, query, doc)
-		}
-	}
-	if !s.shape.all {
-		for i, pair := range p.pairs {
-			copyPair(i, int(pair))
-		}
-		return
-	}
-	nq, nd := s.q.shape.Len(), p.hi-p.lo
-	pitch := s.size.Pairs / nq
-	for q := range nq {
-		to := q*pitch + p.lo - s.call.First
-		if arg == nil {
-			copy(s.call.Scores[to:], scores[q*nd:(q+1)*nd])
-			continue
-		}
-		for i := range nd {
-			copyPair(q*nd+i, to+i)
-		}
-	}
-}
-
-// spreadRow converts the argmaxima of a pair in place: from tokens, by numbers of tokens, to rows of
-// the query, by rows of the document. Rows without a token get −1.
-func spreadRow(q, d *operand, arg []int32, query, doc int) {
-	for r := range q.rowCount(query) {
-		if d.hasHoles && arg[r] >= 0 {
-			arg[r] = int32(d.positionInSpan(doc, int(arg[r])))
-		}
-	}
-	if !q.hasHoles {
-		return
-	}
-	end := len(arg)
-	for r := q.rowCount(query) - 1; r >= 0; r-- {
-		v, position := arg[r], q.positionInSpan(query, r)
-		for i := position; i < end; i++ {
-			arg[i] = -1
-		}
-		arg[position], end = v, position
-	}
-	for i := range end {
-		arg[i] = -1
-	}
 }
