@@ -19,7 +19,7 @@ const (
 	chamferResident       = 50176 // the same of _resident, besides the rows of X
 	chamferMaxResidentRow = 512   // maximum of bytes of a row of X with _resident
 	chamferPartRows       = 256   // rows of a block of dense_chamfer_sum
-	chamferChain          = 32    // maximum of pairs of a row with dense_chamfer_grad; _long has the others
+	chamferChain          = 32    // longest chain of a row in dense_chamfer_grad; _long has longer ones
 	chamferMaxParts       = 1<<16 - 1
 )
 
@@ -215,7 +215,7 @@ func planChamferGrad(s chamferShape) (*chamferGradPlan, error) {
 	for i := range p.head {
 		p.head[i] = a.Append(4 * int64(s.pairs) * int64(s.longest[i]))
 	}
-	// The rows with more than chamferChain pairs are listed in chains.
+	// The rows with a chain of more than chamferChain: a count, and the rows.
 	maxChains := s.pairs * (s.longest[0] + s.longest[1]) / (chamferChain + 1)
 	p.chains = a.Append(4 + 4*int64(maxChains))
 	p.zero = p.chains + 4

@@ -38,10 +38,10 @@ type head struct {
 	maxsim.Head
 	placeWeights, placeHidden           func(driver.Ptr) packedRows
 	weights, hidden                     packedRows
-	biasOffset, outOffset, layoutOffset int64 // places in the scratch memory
+	biasOffset, outOffset, layoutOffset int64 // in the scratch memory
 	kernel                              projector
 	params                              *denseProjectParams
-	fused                               bool // a kernel scores what it makes: documents are hidden states
+	fused                               bool // one kernel computes and scores: documents are hidden states
 }
 
 // chooseKernel chooses the formats and the kernels: the fused one for a single short query, if

@@ -9,14 +9,14 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// batchKey is the part of a batch that a plan depends on. All fields have one size, so that it is
-// compared and hashed as bytes.
+// batchKey has the properties of a batch that a plan depends on. All fields have the same size, without
+// padding, so that it is compared and hashed as bytes.
 type batchKey struct {
 	kind, dim, items, rows, stride, longest, maskStride int
 	set                                                 int // a bit of each array, and of its alignment
 }
 
-// planKey returns the part of a batch that a plan depends on.
+// planKey returns the properties of a batch that a plan depends on.
 func (b *Batch) planKey() batchKey {
 	return batchKey{
 		int(b.Type), b.Dim, b.Items, b.Rows, b.Stride, b.Longest, b.MaskStride,
@@ -24,7 +24,7 @@ func (b *Batch) planKey() batchKey {
 	}
 }
 
-// conditionBits returns a number with a bit of each condition.
+// conditionBits returns a number with a bit for each condition.
 func conditionBits(conditions ...bool) (n int) {
 	for _, c := range conditions {
 		n *= 2
@@ -35,13 +35,13 @@ func conditionBits(conditions ...bool) (n int) {
 	return n
 }
 
-// evenItems returns the items of a batch by its shape, without lengths, mask and offsets.
+// evenItems returns the items of a batch as if it were padded and had no lengths and no mask.
 func (b *Batch) evenItems() evenSpans { return evenSpans{b.Items, b.Longest, b.Stride} }
 
 // itemsShareRows reports whether items share rows.
 func (b *Batch) itemsShareRows() bool { return b.Offsets == 0 && b.Items > 1 && b.Stride < b.Longest }
 
-// lastRow returns the row behind the last one that an item may have.
+// lastRow returns the end of the rows that items may have.
 func (b *Batch) lastRow() int {
 	if b.Offsets != 0 || b.Items == 0 {
 		return b.Rows
@@ -49,7 +49,7 @@ func (b *Batch) lastRow() int {
 	return (b.Items-1)*b.Stride + b.Longest
 }
 
-// matrix returns a matrix of the type of a batch, without values, to choose formats by.
+// matrix returns a matrix of the type of a batch, without values, to choose formats for.
 func (b *Batch) matrix() *maxsim.Matrix {
 	m := &maxsim.Matrix{Type: b.Type, Dim: b.Dim}
 	if b.Zeros != 0 {
@@ -66,15 +66,15 @@ var tensorLimits = callLimits{docs: stageBytes, part: 32 << 20, segment: 512}
 // blocks all read the weights first.
 const fusedPieceFactor = 4
 
-// scoreKey is the part of a call that a plan depends on.
+// scoreKey has the properties of a call that a plan depends on.
 type scoreKey struct {
 	q, d        batchKey
 	kind, count int
-	terms       int // a bit of each
+	terms       int // a bit for each of normalization, weights, argmaxima and head
 	head        headKey
 }
 
-// scorePlan is how calls of one shape are done: kernel, pieces, tables, and the layout of the workspace.
+// scorePlan is the plan for calls of one shape: kernel, pieces, tables, and the layout of the workspace.
 type scorePlan struct {
 	kind     PairKind
 	pairs    int
@@ -82,15 +82,15 @@ type scorePlan struct {
 	function driver.Function
 	q, d     rowsPlan
 	head     *headPlan // nil means that documents are token vectors
-	// Groups of a query, rows of a segment and segments of a document.
+	// The number of groups of a query, of rows of a segment, and of segments of a document.
 	perQuery, segment, segments int
 	// The device makes these tables, which depend on values in its memory.
 	fillItems, fillGroups bool
-	// Places in the workspace, −1 where nothing is needed.
+	// Offsets in the workspace, −1 for arrays that are not needed.
 	weights, part, top, arg              int64
 	items, groups, units, joins, rowMask int64
 	bytes                                int64
-	ones                                 int64 // place in the tables of weights that are all 1, or −1
+	ones                                 int64 // offset in the tables of weights that are all 1, or −1
 	tables                               tables
 	tablesBySize                         []scoreTables // of pieces, by size
 	pieces                               []scorePiece
@@ -102,7 +102,7 @@ func (p *scorePlan) fillsOnDevice() bool { return p.fillItems || p.fillGroups }
 // maxHostTable bounds the items of a table that the host makes.
 const maxHostTable = 1 << 20
 
-// scorePlan finds the plan of a call, or makes it.
+// scorePlan returns the plan of a call from the cache, or makes it.
 func (d *Device) scorePlan(c *ScoreCall) (*cachedPlan, error) {
 	key := scoreKey{c.Q.planKey(), c.D.planKey(), int(c.Pairs.Kind), c.Pairs.Count,
 		conditionBits(c.Normalize, c.Weights != 0, c.Argmax != 0, c.head != nil), c.head.planKey()}
@@ -137,7 +137,8 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 		ones:     -1,
 	}
 	p.pairs, _ = c.Pairs.countPairs(&c.Q, &c.D)
-	p.fillItems = c.D.Offsets != 0 || c.D.Lengths != 0 || c.D.Mask != 0 || p.kind == PairsListed || c.D.Items > maxHostTable
+	lengthsOnDevice := c.D.Offsets != 0 || c.D.Lengths != 0 || c.D.Mask != 0
+	p.fillItems = lengthsOnDevice || p.kind == PairsListed || c.D.Items > maxHostTable
 	p.fillGroups = c.Q.Offsets != 0 || p.kind == PairsListed
 	if err := d.chooseKernels(p, c); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func (d *Device) newScorePlan(c *ScoreCall) (*scorePlan, error) {
 	return p, d.layOut(p, c, maskStrideDiffers)
 }
 
-// chooseKernels chooses formats and the kernel, and cuts long documents.
+// chooseKernels chooses the formats and the kernels, and divides long documents into segments.
 func (d *Device) chooseKernels(p *scorePlan, c *ScoreCall) (err error) {
 	s := &shape{
 		all:         p.kind == PairsAll,
@@ -159,7 +160,7 @@ func (d *Device) chooseKernels(p *scorePlan, c *ScoreCall) (err error) {
 		return err
 	}
 	if d.cutDocuments(p, c) && !s.argmax {
-		s.argmax = true // those kernels give the maxima
+		s.argmax = true // only these kernels return the maxima of segments
 		if p.kernel, err = d.chooseFormatsAndKernel(s, c); err != nil {
 			return err
 		}
@@ -176,8 +177,8 @@ func (d *Device) chooseKernels(p *scorePlan, c *ScoreCall) (err error) {
 	return err
 }
 
-// chooseFormatsAndKernel chooses how rows lie, and the kernel. Float32 documents of few query tokens stay
-// where they are, if a kernel takes them.
+// chooseFormatsAndKernel chooses the formats of rows, and the scoring kernel. Float32 documents that are
+// scored with few query tokens are not packed, if a kernel reads them as they are.
 func (d *Device) chooseFormatsAndKernel(s *shape, c *ScoreCall) (k kernel, err error) {
 	choose := func(docs, queries format) (kernel, error) {
 		s.docs, s.queries = rowsOf(docs, c.D.Dim), rowsOf(queries, c.Q.Dim)
@@ -198,7 +199,7 @@ func (d *Device) chooseFormatsAndKernel(s *shape, c *ScoreCall) (k kernel, err e
 	return choose(docs, queries)
 }
 
-// cutDocuments decides whether documents are cut into segments; see scoring.cutDocuments.
+// cutDocuments decides whether documents are divided into segments; see scoring.cutDocuments.
 func (d *Device) cutDocuments(p *scorePlan, c *ScoreCall) bool {
 	blocks := runtime.CeilDiv(c.Q.Longest, p.kernel.tokens)
 	docs := p.pairs
@@ -215,7 +216,7 @@ func (d *Device) cutDocuments(p *scorePlan, c *ScoreCall) bool {
 		return false
 	}
 	segments := runtime.CeilDiv(c.D.Longest, segment)
-	// Of packed documents few may be long.
+	// The number of segments is that of the longest document; most packed ones may be much shorter.
 	if c.D.Offsets != 0 && docs*segments > 4*runtime.CeilDiv(rows, segment)+1<<14 {
 		return false
 	}
@@ -223,8 +224,8 @@ func (d *Device) cutDocuments(p *scorePlan, c *ScoreCall) bool {
 	return segments > 1
 }
 
-// layOut cuts a call into pieces, lays the workspace out and makes the tables. With masksApart the
-// masks of documents have another stride than their rows, and are copied to that of rows.
+// layOut divides a call into pieces, lays out the workspace and makes the tables. maskStrideDiffers means
+// that the masks of documents have another stride than their rows, so that they are copied.
 func (d *Device) layOut(p *scorePlan, c *ScoreCall, maskStrideDiffers bool) error {
 	// 1. Queries and their weights.
 	var a runtime.Arena
@@ -261,8 +262,8 @@ func (d *Device) layOut(p *scorePlan, c *ScoreCall, maskStrideDiffers bool) erro
 	return nil
 }
 
-// reserveWeights takes room for the weights of query rows, unless those of the caller will do. Where all
-// are 1 they are a table.
+// reserveWeights reserves memory for the weights of query rows, unless the caller's weights can be used
+// directly. Weights that are all 1 are a table.
 func (p *scorePlan) reserveWeights(a *runtime.Arena, c *ScoreCall) {
 	scaled := c.unitQueries() || p.q.format == split || c.Q.Scales != 0
 	switch {
@@ -273,10 +274,11 @@ func (p *scorePlan) reserveWeights(a *runtime.Arena, c *ScoreCall) {
 	}
 }
 
-// givesParts reports whether kernels give sums of groups or maxima of segments instead of scores.
+// givesParts reports whether the scoring kernel returns sums of groups or maxima of segments instead of
+// scores.
 func (p *scorePlan) givesParts() bool { return p.perQuery > 1 || p.segments > 1 }
 
-// queriesPerDoc is how many queries meet a document of a piece.
+// queriesPerDoc returns how many queries a document of a piece is scored with.
 func (p *scorePlan) queriesPerDoc(c *ScoreCall) int64 {
 	if p.kind == PairsAll {
 		return int64(c.Q.Items)
@@ -284,7 +286,7 @@ func (p *scorePlan) queriesPerDoc(c *ScoreCall) int64 {
 	return 1
 }
 
-// topBytes is the room for the maxima of the segments of a document, and for their places.
+// topBytes returns the size of the maxima of the segments of a document; their argmaxima have the same size.
 func (p *scorePlan) topBytes(c *ScoreCall) int64 {
 	if p.segments == 1 {
 		return 0
@@ -292,7 +294,7 @@ func (p *scorePlan) topBytes(c *ScoreCall) int64 {
 	return 4 * p.queriesPerDoc(c) * int64(p.segments) * int64(c.Q.Longest)
 }
 
-// maxPieceDocs is how many documents, or pairs of other kinds than PairsAll, a piece may have.
+// maxPieceDocs returns the maximum of documents of a piece, or of pairs unless their kind is PairsAll.
 func (p *scorePlan) maxPieceDocs(c *ScoreCall, l *callLimits) int {
 	n := p.pairs
 	if p.kind == PairsAll {
@@ -312,7 +314,7 @@ func (p *scorePlan) maxPieceDocs(c *ScoreCall, l *callLimits) int {
 	return n
 }
 
-// reserveDocs takes room for documents: of the largest of some pieces, where they come in pieces.
+// reserveDocs reserves memory for documents: those of the largest piece if they are packed piece by piece.
 func (p *scorePlan) reserveDocs(a *runtime.Arena, c *ScoreCall, pieces []scorePiece) {
 	rows := c.D.Rows
 	if p.d.piecewise {

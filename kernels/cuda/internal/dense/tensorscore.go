@@ -10,7 +10,7 @@ import (
 )
 
 // ErrWorkspace: the workspace of a call is too small, or not aligned.
-var ErrWorkspace = errors.New("the workspace does not fit")
+var ErrWorkspace = errors.New("unsuitable workspace")
 
 // Score puts the work of a call into its stream.
 //
@@ -65,7 +65,7 @@ func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
 	return bytes, err
 }
 
-// checkCall validates a call, and counts its pairs.
+// checkCall validates a call, and returns its number of pairs.
 func (c *ScoreCall) checkCall() (pairs int, err error) {
 	if pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil || pairs == 0 {
 		return pairs, err
@@ -76,7 +76,7 @@ func (c *ScoreCall) checkCall() (pairs int, err error) {
 	return pairs, nil
 }
 
-// checkSides validates two batches and their pairs.
+// checkSides validates two batches and their pairs, and returns the number of pairs.
 func checkSides(q, d *Batch, p *PairList) (pairs int, err error) {
 	if err := q.checkOperand("queries"); err != nil {
 		return 0, err
@@ -103,7 +103,7 @@ func (d *Device) writeEmptyScores(c *ScoreCall, pairs int) error {
 	return d.rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(pairs)*int64(c.Q.Longest), d.rt.Stream)
 }
 
-// checkWorkspace validates a workspace for a call that needs a number of bytes.
+// checkWorkspace checks that a workspace has the bytes that a call needs, and is aligned.
 func (p *Place) checkWorkspace(bytes int64) error {
 	switch {
 	case bytes == 0:
@@ -116,11 +116,11 @@ func (p *Place) checkWorkspace(bytes int64) error {
 	return nil
 }
 
-// uploadTables copies the tables of a plan to the device, once. They stay there if the stream of the call
-// is captured; else other plans may go.
+// uploadTables copies the tables of a plan to the device, the first time. If the stream of the call is
+// captured they stay there, else other plans may be evicted.
 func (d *Device) uploadTables(x *cachedPlan, t *tables) (err error) {
 	captured := x.pinned
-	if !captured && d.rt.Stream != driver.StreamFromHandle(0) { // which cannot be captured
+	if !captured && d.rt.Stream != driver.StreamFromHandle(0) { // stream 0 cannot be captured
 		if captured, err = d.rt.Driver.Capturing(d.rt.Stream); err != nil {
 			return err
 		}
@@ -142,8 +142,8 @@ func (d *Device) uploadTables(x *cachedPlan, t *tables) (err error) {
 	return nil
 }
 
-// scoreLaunch is a call whose work is being put into its stream. The device has one, so that a call
-// takes no memory.
+// scoreLaunch is a call whose work is being put into its stream. The device reuses one, so that a call
+// does not allocate.
 type scoreLaunch struct {
 	d            *Device
 	call         ScoreCall
@@ -157,19 +157,20 @@ type scoreLaunch struct {
 	fill        denseFillParams
 	weightArgs  denseWeightsParams
 	prepareArgs densePrepareParams
-	// The kernel in front prepares, so that the next may begin before it ends: each of those waits
-	// for the one before at its end, and the first began after all earlier work.
+	// early means that the previous kernel is a preparation, so that the next one may start before it
+	// ends. Each preparation waits for the previous one at its end, and the first one started after
+	// all earlier work had ended.
 	early bool
 }
 
-// launchPreparation starts a kernel that prepares.
+// launchPreparation starts a kernel that prepares operands or tables for the scoring kernel.
 func launchPreparation[T any](s *scoreLaunch, name string, blocks int, args *T) error {
 	err := runtime.LaunchAfter(s.d.rt, s.early, name, blocks, 1, 1, 256, 0, args)
 	s.early = s.early || blocks > 0
 	return err
 }
 
-// launchScoring starts the kernel that scores.
+// launchScoring starts the kernel that computes scores.
 func launchScoring[T any](s *scoreLaunch, units int, args *T) error {
 	k := &s.plan.kernel
 	err := runtime.LaunchFunction(s.d.rt, s.early, s.plan.function, units/k.teams, k.block, k.shared, args)
@@ -177,7 +178,7 @@ func launchScoring[T any](s *scoreLaunch, units int, args *T) error {
 	return err
 }
 
-// packRows packs n rows of a batch from a row on, if they are to be packed, and returns where rows are.
+// packRows returns n rows of a batch from row first on. It packs them if their plan says so.
 func (s *scoreLaunch) packRows(p *rowsPlan, b *Batch, first, n int) (packedRows, error) {
 	r, x := p.packParams(b, s.base, first, n)
 	if x == nil {
@@ -186,7 +187,7 @@ func (s *scoreLaunch) packRows(p *rowsPlan, b *Batch, first, n int) (packedRows,
 	return r, launchPreparation(s, "dense/dense_pack", x.blocks(), x)
 }
 
-// prepareDocs makes the token vectors of n rows of documents.
+// prepareDocs returns n rows of documents from row first on, packed or computed by the head if necessary.
 func (s *scoreLaunch) prepareDocs(first, n int) (packedRows, error) {
 	if s.head != nil {
 		return s.computeTokens(first, n)
@@ -194,9 +195,10 @@ func (s *scoreLaunch) prepareDocs(first, n int) (packedRows, error) {
 	return s.packRows(&s.plan.d, &s.call.D, first, n)
 }
 
+// run launches the kernels of a call.
 func (s *scoreLaunch) run() error {
 	c, p, rt := &s.call, s.plan, s.d.rt
-	if c.Argmax != 0 && c.Q.Offsets != 0 { // queries shorter than the longest leave places
+	if c.Argmax != 0 && c.Q.Offsets != 0 { // no kernel writes behind the end of shorter queries
 		if err := rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(p.pairs)*int64(c.Q.Longest),
 			rt.Stream); err != nil {
 			return err
@@ -219,8 +221,8 @@ func (s *scoreLaunch) run() error {
 	return nil
 }
 
-// prepareQueries prepares queries, their weights and the weights of a head, by one kernel if anything
-// is packed.
+// prepareQueries prepares queries, their weights and the weights of a head, with a single kernel if
+// queries or the head are packed.
 func (s *scoreLaunch) prepareQueries() error {
 	c, p := &s.call, s.plan
 	var queries, head *densePackParams
@@ -255,8 +257,8 @@ func (s *scoreLaunch) prepareQueries() error {
 	return launchPreparation(s, "dense/dense_weights", weights.blocks(), weights)
 }
 
-// weightParams decides where the weights of query rows are, and returns how they are made; nil means that
-// they are there.
+// weightParams sets the address of the weights of query rows, and returns the parameters of the kernel
+// that computes them; nil means that they exist already.
 func (s *scoreLaunch) weightParams() *denseWeightsParams {
 	c, p := &s.call, s.plan
 	switch {
@@ -341,7 +343,7 @@ func (s *scoreLaunch) computePiece(x *scorePiece) error {
 	if err := launchScoring(s, t.nUnits, a); err != nil {
 		return err
 	}
-	// 5. Scores of their parts.
+	// 5. Scores from sums of groups or maxima of segments.
 	switch {
 	case p.segments > 1:
 		join := &denseJoinParams{
@@ -369,7 +371,7 @@ func (s *scoreLaunch) computePiece(x *scorePiece) error {
 	return nil
 }
 
-// scoreParams describes the operands of a piece, with the tables that the host made.
+// scoreParams returns the parameters of the scoring kernel for a piece, with the tables that the host made.
 func (s *scoreLaunch) scoreParams(x *scorePiece, t *scoreTables, docs packedRows) *denseParams {
 	c, a, first := &s.call, &s.params, 0
 	if c.Q.Offsets == 0 {
@@ -427,7 +429,7 @@ func (s *scoreLaunch) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 		return driver.Ptr(base).Add(bytes)
 	}
 	docs, queries := int64(x.doc), int64(x.query)
-	if p.kind == PairsListed { // a piece is of pairs, documents and queries are all there
+	if p.kind == PairsListed { // pieces are pairs, which may refer to all queries and documents
 		docs, queries = 0, 0
 		f.pairQ, f.pairD = advance(c.Pairs.Queries, 4*int64(x.out)), advance(c.Pairs.Documents, 4*int64(x.out))
 		f.unitsIn, f.groupsIn, f.joinDocs, f.joinPitch = 0, 0, 1, 1
