@@ -127,7 +127,8 @@ func (k kind) open(ctx context.Context, ordinal int) (*device, error) {
 		return nil, err
 	}
 	if ordinal < 0 || ordinal >= len(found) {
-		return nil, fmt.Errorf("%w: number %d; the driver has %d devices, numbered from 0", ErrNoDevice, ordinal, len(found))
+		return nil, fmt.Errorf("%w: number %d; the driver has %d devices, numbered from 0",
+			ErrNoDevice, ordinal, len(found))
 	}
 	d, err := runtime.Open(ctx, api, found[ordinal], k.modules)
 	if err != nil {

@@ -92,7 +92,8 @@ func Open(ordinal int) (*Device, error) {
 		return nil, err
 	}
 	if ordinal < 0 || ordinal >= len(found) {
-		return nil, fmt.Errorf("%w: number %d; the driver has %d devices, numbered from 0", ErrNoDevice, ordinal, len(found))
+		return nil, fmt.Errorf("%w: number %d; the driver has %d devices, numbered from 0",
+			ErrNoDevice, ordinal, len(found))
 	}
 	d, err := dense.NewDevice(api, found[ordinal], module.Families{module.Dense})
 	if err != nil {

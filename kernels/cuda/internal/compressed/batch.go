@@ -75,7 +75,7 @@ type target struct {
 	packed     *packed
 	docs       int64 // entries to rank: documents, or positions of a list
 	tiles      int64
-	ids        driver.Ptr // numbers of the entries; 0 means that entry i has the number i
+	ids        driver.Ptr // numbers of the entries, 0 means that entry i has the number i
 	allowed    driver.Ptr
 	isList     bool
 	walkReady  bool       // the walk of the list exists

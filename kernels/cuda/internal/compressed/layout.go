@@ -152,7 +152,7 @@ func (b *batch) inputPtr(offset int64) driver.Ptr {
 func (b *batch) outputPtr(offset int64) driver.Ptr  { return b.rt.Work.Out.At(offset) }
 func (b *batch) scratchPtr(offset int64) driver.Ptr { return b.rt.Work.Scratch.At(offset) }
 
-// groupBeginPtr returns the address of the first groups of the queries; 0 if each query has one group.
+// groupBeginPtr returns the address of the first groups of the queries, or 0 if each query has one group.
 func (b *batch) groupBeginPtr() driver.Ptr {
 	if b.groups == b.queries && b.group == 0 {
 		return 0

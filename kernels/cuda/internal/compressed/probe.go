@@ -159,7 +159,7 @@ func (b *batch) probedCentroids() int { return min(b.requests[0].query.Probes, b
 // bounds the scores of all centroids that are not probed.
 func (b *batch) pickedCentroids() int { return min(b.requests[0].query.Probes+1, b.shape.k, maxTopK) }
 
-// keptDocs returns the maximum of found documents that are scored; 0 means all of them.
+// keptDocs returns the maximum of found documents that are scored, where 0 means all of them.
 func (b *batch) keptDocs(docs int64) int64 {
 	if keep := int64(b.requests[0].query.Keep); keep < docs {
 		return keep

@@ -124,7 +124,7 @@ func largestNorm(c *kernels.Centroids) (float32, error) {
 			sum += float64(v) * float64(v)
 			if c.Type != kernels.BF16 && math.Float32bits(v)&0xffff != 0 {
 				return 0, fmt.Errorf(
-					"%w: centroid %d, dimension %d: %g is not a bfloat16; indexes with %v centroids are searched on the CPU",
+					"%w: centroid %d, dimension %d: %g is not a bfloat16; search indexes with %v centroids on the CPU",
 					driver.ErrUnsupported, i, j, v, c.Type)
 			}
 		}

@@ -45,7 +45,7 @@ type launch struct {
 type chamferPlan struct {
 	shape                               chamferShape
 	launches                            []launch
-	pointBytes                          int    // bytes of a converted row; 0 means that rows are read as they are
+	pointBytes                          int    // bytes of a converted row, 0 means that rows are read as they are
 	products                            uint32 // kernel of products: 0 none, 1 dense_chamfer_product, 2 _wide
 	keys, seconds, doubt, counts, parts int64
 	done                                int64

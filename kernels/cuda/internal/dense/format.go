@@ -126,7 +126,7 @@ type packedRows struct {
 	format
 	rowBytes             int
 	ptr                  driver.Ptr
-	scale, unit, inverse driver.Ptr   // factors of each row, see scaleFor; 0 if absent
+	scale, unit, inverse driver.Ptr   // factors of each row, see scaleFor, 0 if absent
 	codec                *codecTables // of compressed tokens, else nil
 }
 

@@ -16,7 +16,7 @@ import (
 type tokens struct {
 	shape maxsim.Shape
 	first []int // the first token of each item, and the end
-	// original is the row of the matrix of each token; nil means that token i is row
+	// original is the row of the matrix of each token, where nil means that token i is row
 	// base + i.
 	original []int32
 	base     int

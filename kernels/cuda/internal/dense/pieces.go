@@ -31,7 +31,7 @@ var usualLimits = callLimits{
 // pairs of these documents.
 type piece struct {
 	lo, hi int
-	pairs  []int32 // sorted by query; nil if all queries are scored with all documents
+	pairs  []int32 // sorted by query, nil if all queries are scored with all documents
 }
 
 // scores returns the number of scores of a piece.
@@ -169,8 +169,8 @@ func (s *scoring) maxResultsPerQuery(nq int) int {
 	return limit
 }
 
-// maxPieceTokens returns the maximum of document tokens in a piece; 0 means that all documents are on
-// the device.
+// maxPieceTokens returns the maximum of document tokens in a piece, or 0 if all documents are on the
+// device.
 func (s *scoring) maxPieceTokens() int {
 	switch {
 	case s.head != nil && s.head.fused && s.d.held != nil:
@@ -258,7 +258,7 @@ func (s *scoring) cutDocuments() error {
 }
 
 // segmentFor returns the length of segments in tokens, given the length of the longest document and
-// the tokens that all units multiply together; 0 means that documents stay whole.
+// the tokens that all units multiply together, where 0 means that documents stay whole.
 func (l *callLimits) segmentFor(longest, work, slots int) int {
 	share := work / max(slots, 1)
 	if longest < 2*l.segment || longest <= 2*share {

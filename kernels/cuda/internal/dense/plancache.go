@@ -6,8 +6,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// planCache keeps plans of calls, by the shapes that decide them, with their tables in the
-// device's memory. The least recently used go first, except those whose addresses a captured
+// planCache keeps the plans of calls, by the shapes that they depend on, with their tables in device
+// memory. It evicts the least recently used ones, except those whose addresses a captured
 // stream has.
 type planCache struct {
 	scores   map[scoreKey]*cachedPlan
@@ -22,7 +22,7 @@ const (
 	maxPlans     = 1024
 )
 
-// cachedPlan is a plan with its tables.
+// cachedPlan is a plan of scores or of distances, with its tables.
 type cachedPlan struct {
 	element  *list.Element
 	forget   func()
@@ -30,10 +30,10 @@ type cachedPlan struct {
 	chamfer  *chamferPlan // has no tables
 	mem      driver.Mem   // tables; empty until they are filled
 	pinned   bool         // a captured stream has the address of mem
-	mayEvict bool         // no call that may drop others has come since
+	mayEvict bool         // eviction is due: no call since the plan was added could evict others
 }
 
-// findPlan returns the plan of a key; nil means that there is none.
+// findPlan returns the plan of a key, and marks it as used, or nil if the cache does not have it.
 func findPlan[K comparable](s *planCache, plans map[K]*cachedPlan, key K) *cachedPlan {
 	x := plans[key]
 	if x != nil {
@@ -42,7 +42,7 @@ func findPlan[K comparable](s *planCache, plans map[K]*cachedPlan, key K) *cache
 	return x
 }
 
-// keepPlan keeps a plan.
+// keepPlan adds a plan to the cache.
 func keepPlan[K comparable](s *planCache, plans *map[K]*cachedPlan, key K, x *cachedPlan) *cachedPlan {
 	if *plans == nil {
 		*plans = map[K]*cachedPlan{}
@@ -72,7 +72,7 @@ func (s *planCache) uploadTables(c *driver.Context, stream driver.Stream, x *cac
 	})
 }
 
-// evictOld drops the least recently used plans while there are too many. The one last used stays.
+// evictOld evicts the least recently used plans until the bounds hold. The one last used stays.
 func (s *planCache) evictOld(c *driver.Context) {
 	for e := s.order.Back(); e != nil && (s.bytes > maxPlanBytes || s.order.Len() > maxPlans); {
 		previous := e.Prev()
@@ -83,7 +83,7 @@ func (s *planCache) evictOld(c *driver.Context) {
 	}
 }
 
-// freePlan frees a plan. The driver waits for work that uses its tables.
+// freePlan removes a plan and frees its tables. The driver waits for work that uses them.
 func (s *planCache) freePlan(c *driver.Context, e *list.Element) {
 	x := e.Value.(*cachedPlan)
 	_ = c.Relaxed(func() error { return c.Free(x.mem) })
@@ -92,7 +92,7 @@ func (s *planCache) freePlan(c *driver.Context, e *list.Element) {
 	x.forget()
 }
 
-// freeAll drops all plans.
+// freeAll removes all plans.
 func (s *planCache) freeAll(c *driver.Context) {
 	for e := s.order.Front(); e != nil; e = s.order.Front() {
 		s.freePlan(c, e)

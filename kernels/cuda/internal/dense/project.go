@@ -14,7 +14,7 @@ type projector struct {
 	block, shared int
 	columns       int  // dimensions of a block
 	packs         bool // it writes packed rows, as dense_pack does
-	rows          int  // rows of a block of dense_project_any; 0 means that blocks process tiles in turn
+	rows          int  // rows of a block of dense_project_any, 0 means that blocks process tiles in turn
 }
 
 // Sizes of the kernels of src/dense/head.cuh: counts, and bytes of shared memory besides weights.

@@ -32,8 +32,8 @@ type scoring struct {
 	call   *maxsim.Call
 	size   maxsim.Work
 	q, d   operand
-	head   *head    // computes the token vectors of the documents; nil means that they are given
-	rank   *ranking // keeps the best scores; nil means that all scores are copied to the caller
+	head   *head    // computes the token vectors of the documents, nil means that they are given
+	rank   *ranking // keeps the best scores, nil means that all scores are copied to the caller
 	work   *launchWork
 	limits callLimits
 
@@ -47,7 +47,7 @@ type scoring struct {
 	dRows                   packedRows // of all documents, or of a piece
 	uploadedRange           [2]int     // the documents in dRows, if they are uploaded piece by piece
 	pairs                   pairOrder  // if not all queries are scored with all documents
-	segment                 int        // rows of a segment; 0 means that documents are not divided
+	segment                 int        // rows of a segment, 0 means that documents are not divided
 	segments                *tokens
 	nonEmptyDocs            driver.Ptr // items of the documents with tokens, if documents are divided
 	params                  *denseParams

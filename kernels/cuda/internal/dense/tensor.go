@@ -72,7 +72,7 @@ type ScoreCall struct {
 	Scores    uint64 // out, float32 [pairs]
 	Argmax    uint64 // out, int32 [pairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
 
-	head *HeadCall // computes the token vectors of D; nil means that D has them
+	head *HeadCall // computes the token vectors of D, nil means that D has them
 }
 
 // unitQueries reports whether queries are divided by their lengths. With a head only the token vectors
@@ -90,7 +90,7 @@ type Device struct {
 	tableStream driver.Stream
 	plans       planCache
 	limits      callLimits
-	score       scoreLaunch     // the call in hand
+	score       scoreLaunch     // the current call
 	grad        denseGradParams // parameters of its kernel
 }
 
@@ -207,7 +207,7 @@ func (p *PairList) countPairs(q, d *Batch) (int, error) {
 	return 0, fmt.Errorf("%w: there is no kind %d of pairs", kernels.ErrShape, p.Kind)
 }
 
-// checkGradient checks the type and the address of the gradient of a batch; 0 means that it is not wanted.
+// checkGradient checks the type and the address of the gradient of a batch, or nothing if it is 0: not wanted.
 func (b *Batch) checkGradient(side string, out uint64, kind maxsim.Type) error {
 	switch {
 	case out == 0:

@@ -10,19 +10,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ChamferCall asks for distances, as [maxsim.ChamferCall] does: Q has the points X, D has Y.
+// ChamferCall is a computation of distances, as [maxsim.ChamferCall]: Q has the points X, D has Y.
 type ChamferCall struct {
 	Place              Place
 	Q, D               Batch
 	Pairs              PairList
 	Metric             maxsim.Metric
-	Mean               bool   // of each direction, instead of the sum
+	Mean               bool   // the mean of each direction instead of the sum
 	Distances          uint64 // out, float32 [pairs]
 	NearestQ, NearestD uint64 // out, int32 [pairs][Longest] of each side: nearest rows of the other; or 0
 }
 
-// ChamferGradientCall asks for the gradients of distances, as [maxsim.ChamferGradCall] does.
-// Nearest rows are those of a ChamferCall of the same operands and pairs.
+// ChamferGradientCall is a computation of the gradients of distances, as [maxsim.ChamferGradCall].
+// Nearest rows are those of a ChamferCall with the same operands and pairs.
 type ChamferGradientCall struct {
 	Place              Place
 	Q, D               Batch
@@ -30,13 +30,13 @@ type ChamferGradientCall struct {
 	Metric             maxsim.Metric
 	Mean               bool
 	NearestQ, NearestD uint64
-	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; 0: 1
-	// DQ and DD get the gradients of all rows, in the layout of Data; see GradientCall.
+	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; absent means 1
+	// DQ and DD are the outputs: gradients of all rows, in the layout of Data; see GradientCall.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// pointSides is the part that both calls have in common: operands, pairs and the workspace.
+// pointSides is the common part of both calls: operands, pairs and the layout of the workspace.
 type pointSides struct {
 	side        [2]*Batch
 	list        *PairList
@@ -54,7 +54,7 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 		return x, err
 	}
 	if metric != maxsim.SquaredL2 && metric != maxsim.L1 {
-		return x, fmt.Errorf("%w: metric %d is none", kernels.ErrShape, metric)
+		return x, fmt.Errorf("%w: there is no metric %d", kernels.ErrShape, metric)
 	}
 	for _, b := range x.side {
 		if b.Mask != 0 && b.itemsShareRows() {
@@ -89,7 +89,7 @@ func (x *pointSides) chamferShape(metric maxsim.Metric) chamferShape {
 	}
 }
 
-// packSides makes the rows of both sides and the table of pairs.
+// packSides launches the kernels that pack the rows of both sides, and make the table of pairs.
 func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]packedRows, err error) {
 	p := &denseChamferPairsParams{
 		pairs: base.Add(x.tableOffset),
@@ -115,7 +115,8 @@ func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]packe
 	return r, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(x.pairs, 256), 1, 1, 256, 0, p)
 }
 
-// chamferPlan finds the launches of a call, or makes them, and lays out the workspace.
+// chamferPlan validates a call, returns its launches, from the cache if possible, and lays out the
+// workspace. The plan is nil if there are no pairs.
 func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, err error) {
 	if x, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil || x.pairs == 0 {
 		return x, nil, err
@@ -194,13 +195,14 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 	})
 }
 
-// plannedChamferGrad is a ChamferGradientCall that was checked, with its workspace laid out.
+// plannedChamferGrad is a validated ChamferGradientCall with the layout of its workspace.
 type plannedChamferGrad struct {
 	pointSides
 	plan  *chamferGradPlan
 	lists pairListLayout
 }
 
+// planWorkspace validates a call, and lays out its workspace.
 func (c *ChamferGradientCall) planWorkspace() (x plannedChamferGrad, err error) {
 	if x.pointSides, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil {
 		return x, err
@@ -258,7 +260,7 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 	})
 }
 
-// setZero writes gradients of distances that depend on no point.
+// setZero writes the gradients of a call without points: zeros.
 func (c *ChamferGradientCall) setZero(rt *runtime.Runtime) error {
 	for i, b := range []*Batch{&c.Q, &c.D} {
 		out, kind := [2]uint64{c.DQ, c.DD}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
@@ -273,7 +275,7 @@ func (c *ChamferGradientCall) setZero(rt *runtime.Runtime) error {
 	return nil
 }
 
-// params describes both sides, whose points are in r.
+// params returns the parameters of the kernels for both sides, whose rows are in r.
 func (c *ChamferGradientCall) params(x *plannedChamferGrad, base driver.Ptr, r [2]packedRows) *denseChamferGradParams {
 	p := &denseChamferGradParams{
 		pairs:    base.Add(x.tableOffset),

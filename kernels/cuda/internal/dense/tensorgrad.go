@@ -9,24 +9,25 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// GradientCall asks for the gradients of scores, as [maxsim.GradCall] does. Argmaxima are those of a
-// ScoreCall of the same operands, pairs and terms: −1 wherever a row of a query is no token. So
-// neither lengths nor masks are read.
+// GradientCall is a computation of the gradients of scores, as [maxsim.GradCall]. Argmaxima are those of
+// a ScoreCall with the same operands, pairs and terms. They are −1 for rows of queries that are not
+// tokens, so that lengths and masks are not read.
 type GradientCall struct {
 	Place     Place
 	Q, D      Batch
 	Pairs     PairList
-	Weights   uint64 // float32 [Q.Rows]; 0: 1
+	Weights   uint64 // float32 [Q.Rows]; absent means 1
 	Normalize bool
 	Argmax    uint64 // int32 [pairs][Q.Longest]
-	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; 0: 1
-	// DQ and DD get the gradients of all rows of Q and D, in the layout of Data: float32, float16 or
-	// bfloat16. Rows that are no tokens get 0. 0 means not wanted: integers and FP8 are constants.
+	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; absent means 1
+	// DQ and DD are the outputs: gradients of all rows of Q and D, in the layout of Data, as float32,
+	// float16 or bfloat16. Rows that are not tokens get 0. 0 means not wanted. Operands of integers or
+	// FP8 are constants, which have no gradient.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// gradPlan is the layout of the workspace of a call: places by side, −1 where nothing is needed.
+// gradPlan is the layout of the workspace of a call: offsets by side, −1 for arrays that are not needed.
 type gradPlan struct {
 	runtime.Arena
 	pairs         int
@@ -34,7 +35,7 @@ type gradPlan struct {
 	lists         pairListLayout
 }
 
-// planWorkspace checks a call, and lays out its workspace.
+// planWorkspace validates a call, and lays out its workspace.
 func (c *GradientCall) planWorkspace() (p gradPlan, err error) {
 	if p.pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil {
 		return p, err
@@ -84,7 +85,7 @@ func (d *Device) Gradients(c *GradientCall) error {
 	return d.onStream(c.Place.Stream, func() error { return c.run(d, &p) })
 }
 
-// run launches the kernels of a call that was checked.
+// run launches the kernels of a validated call.
 func (c *GradientCall) run(d *Device, p *gradPlan) error {
 	rt := d.rt
 	if err := c.lengths(rt, p); err != nil {
@@ -96,7 +97,7 @@ func (c *GradientCall) run(d *Device, p *gradPlan) error {
 	return launchGradients(rt, c.params(&d.grad, p), p.pairs)
 }
 
-// workspacePtr returns an address in the workspace, 0 for a negative place.
+// workspacePtr returns an address in the workspace, 0 for a negative offset.
 func (c *GradientCall) workspacePtr(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0
@@ -130,7 +131,7 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 	return nil
 }
 
-// params describes both sides as they lie, in x.
+// params sets x to the parameters of the kernels, which read both sides in the caller's memory.
 func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams {
 	*x = denseGradParams{
 		weights:  driver.Ptr(c.Weights),

@@ -9,29 +9,29 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// HeadCall asks for the scores of hidden states, as [maxsim.HeadCall] does: D has these, and their
-// token vectors are Head · x + Bias.
+// HeadCall is a computation of the scores of hidden states, as [maxsim.HeadCall]: D has the hidden
+// states x, whose token vectors are Head · x + Bias.
 type HeadCall struct {
 	Place        Place
 	Q, D         Batch
 	Pairs        PairList
-	QueryWeights uint64 // float32 [Q.Rows]; 0: 1
-	Normalize    bool   // the token vectors that the head makes
+	QueryWeights uint64 // float32 [Q.Rows]; absent means 1
+	Normalize    bool   // divide the computed token vectors by their lengths
 	Head         uint64 // [Q.Dim][D.Dim]
 	HeadType     maxsim.Type
 	Bias         uint64 // float32 [Q.Dim], or 0
 	Scores       uint64 // out, float32 [pairs]
 }
 
-// headKey is the part of a head that a plan depends on.
+// headKey has the properties of a head that a plan depends on.
 type headKey struct{ hidden, weights batchKey }
 
-// headPlan makes token vectors of hidden states in the workspace.
+// headPlan says how token vectors are computed from hidden states in the workspace.
 type headPlan struct {
 	kernel          projector
 	hidden, weights rowsPlan
 	outOffset       int64
-	fused           bool // the kernel that makes token vectors scores them
+	fused           bool // one kernel computes token vectors and scores them
 }
 
 // matrix returns the weights as a batch of one item.
@@ -47,6 +47,7 @@ func (c *HeadCall) matrix() *Batch {
 	}
 }
 
+// planKey returns the properties of a head that a plan depends on; c is nil for calls without a head.
 func (c *HeadCall) planKey() headKey {
 	if c == nil {
 		return headKey{}
@@ -54,7 +55,8 @@ func (c *HeadCall) planKey() headKey {
 	return headKey{c.D.planKey(), c.matrix().planKey()}
 }
 
-// scoreCall is the call of the token vectors, which look as if they were float32 ones.
+// scoreCall returns the call for the computed token vectors. Its documents look like float32 vectors,
+// with a placeholder as address.
 func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 	if err := c.D.checkOperand("documents"); err != nil {
 		return nil, err
@@ -101,7 +103,7 @@ func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 	return d.ScoreWorkspace(s)
 }
 
-// chooseHead chooses the kernel that makes token vectors, or, for one short query, the one that
+// chooseHead chooses the kernel that computes token vectors, or, for one short query, the fused one that
 // scores them as well.
 func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	rt, h, w := d.rt, &c.head.D, c.head.matrix()
@@ -132,7 +134,7 @@ func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	return nil
 }
 
-// reserve takes room for n rows at a time.
+// reserve reserves memory for n rows at a time.
 func (h *headPlan) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 	if h.hidden.prepared {
 		h.hidden.reserve(a, &c.head.D, n, false)
@@ -145,7 +147,8 @@ func (h *headPlan) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 	}
 }
 
-// headPackParams returns how the weights of the head are prepared; nil means that they are there.
+// headPackParams sets the parameters of the projector, and returns those of the kernel that packs the
+// weights of the head, or nil if the weights are read as they are.
 func (s *scoreLaunch) headPackParams() *densePackParams {
 	h, c := s.plan.head, &s.call
 	w, packing := h.weights.packParams(c.head.matrix(), s.base, 0, c.Q.Dim)
@@ -157,8 +160,8 @@ func (s *scoreLaunch) headPackParams() *densePackParams {
 	return packing
 }
 
-// computeTokens makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
-// states.
+// computeTokens computes the token vectors of n rows from row first on, and returns them. For a fused
+// kernel it returns the packed hidden states.
 func (s *scoreLaunch) computeTokens(first, n int) (packedRows, error) {
 	h, c, rt := s.plan.head, &s.call, s.d.rt
 	hidden, err := s.packRows(&h.hidden, &c.head.D, first, n)

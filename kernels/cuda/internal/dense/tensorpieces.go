@@ -13,23 +13,23 @@ type scorePiece struct {
 	query, queries int // first query, and how many
 	doc, docs      int // first document, and how many
 	docsPerQuery   int
-	pitch          int // from the results of a query to those of the next
-	out            int // first pair
+	pitch          int // distance from the results of a query to those of the next
+	out            int // number of the first pair
 }
 
-// scoreTables is where the tables of pieces of a size are among those of the plan, and how long.
+// scoreTables has the offsets of the tables for pieces of a size among those of the plan, and their lengths.
 type scoreTables struct {
 	items, groups, units, partAt, outAt, sumGroups, sumCount, joins int64
 	nItems, nGroups, nUnits, nSums, maxSum, nJoins, runs            int
 }
 
-// rowSpan is how many rows the documents of a piece span.
+// rowSpan returns how many rows the documents of a piece span.
 func (x *scorePiece) rowSpan(d *Batch) int { return (x.docs-1)*d.Stride + d.Longest }
 
-// allMeet reports whether all queries of a piece meet all of its documents.
+// allMeet reports whether all queries of a piece are scored with all of its documents.
 func (x *scorePiece) allMeet() bool { return x.docsPerQuery == x.docs }
 
-// queriesPerItem returns how many queries have results at each item of a piece.
+// queriesPerItem returns how many queries each document of a piece is scored with.
 func (x *scorePiece) queriesPerItem() int {
 	if x.allMeet() {
 		return x.queries
@@ -37,8 +37,8 @@ func (x *scorePiece) queriesPerItem() int {
 	return 1
 }
 
-// cutPieces cuts a call into pieces of at most the given number of documents or pairs, and returns
-// one piece of each size, the largest first. Pieces refer to the tables of these by number.
+// cutPieces divides a call into pieces of at most limit documents or pairs, and returns one piece of
+// each size, the largest first. The pieces of a size share its tables.
 func (p *scorePlan) cutPieces(c *ScoreCall, limit int) (shapes []scorePiece) {
 	sizeNumber := map[int]int{} // by documents
 	addPiece := func(x scorePiece) {
@@ -104,7 +104,7 @@ func (p *scorePlan) cutPieces(c *ScoreCall, limit int) (shapes []scorePiece) {
 	return shapes
 }
 
-// forEachRun calls do for runs of n items of at most the given number, the largest first.
+// forEachRun divides n items into runs of at most limit, and calls visit for each, the largest first.
 func forEachRun(n, limit int, visit func(lo, n int)) {
 	for lo := 0; lo < n; lo += limit {
 		visit(lo, min(limit, n-lo))
@@ -167,7 +167,8 @@ func (p *scorePlan) pieceTables(c *ScoreCall, x *scorePiece) (t scoreTables) {
 	return t
 }
 
-// numberRuns replaces the items of units by numbers of runs, and returns how many runs there are.
+// numberRuns replaces the items of units by numbers of runs, which the device divides by its own
+// lengths of documents, and returns the number of runs.
 func (w *launchWork) numberRuns() int {
 	number := map[uint32]uint32{}
 	for i, at := range w.cuts {
@@ -181,7 +182,8 @@ func (w *launchWork) numberRuns() int {
 	return len(w.cuts) - 1
 }
 
-// addTables adds tables to those of the plan.
+// addTables adds the tables of w to those of the plan, and sets their offsets in t. maxSum is the maximum
+// of scores of a sum.
 func (p *scorePlan) addTables(t *scoreTables, w *launchWork, maxSum int) {
 	in := &p.tables
 	t.items, t.groups, t.units = addTable(in, w.items), addTable(in, w.groups), addTable(in, w.units)
@@ -192,7 +194,7 @@ func (p *scorePlan) addTables(t *scoreTables, w *launchWork, maxSum int) {
 	t.nSums, t.maxSum = len(w.sumCount), maxSum
 }
 
-// makeTables makes the tables of pieces of all sizes, and returns how long the longest are.
+// makeTables makes the tables for pieces of all sizes, and returns the largest lengths.
 func (p *scorePlan) makeTables(c *ScoreCall, pieces []scorePiece) (largest scoreTables, err error) {
 	l := &largest
 	for i := range pieces {

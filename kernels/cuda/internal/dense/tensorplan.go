@@ -62,8 +62,8 @@ func (b *Batch) matrix() *maxsim.Matrix {
 // until they are scored.
 var tensorLimits = callLimits{docs: stageBytes, part: 32 << 20, segment: 512}
 
-// fusedPieceFactor is how many times as many hidden states are packed at a time, for a kernel whose
-// blocks all read the weights first.
+// fusedPieceFactor is how many times larger the pieces of hidden states are for a fused kernel, whose
+// blocks all read the weights before they score.
 const fusedPieceFactor = 4
 
 // scoreKey has the properties of a call that a plan depends on.

@@ -5,22 +5,22 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// rowsPlan is how kernels read the rows of a batch: where they are, or packed into the workspace.
+// rowsPlan says how kernels read the rows of a batch: in the caller's memory, or packed into the workspace.
 type rowsPlan struct {
 	format    format
 	rowBytes  int
-	columns   int  // of the products that they are the right operand of, or 0
-	pack      bool // into the workspace; else they are used where they are
-	prepared  bool // packed, or their lengths are computed
-	piecewise bool // only those of a piece at a time
-	// Places in the workspace, −1 where nothing is needed. scale has those of scale, unit and inverse;
-	// see rows.
+	columns   int  // columns of the product whose right operand the rows are, else 0
+	pack      bool // pack the rows into the workspace; else they are read in the caller's memory
+	prepared  bool // a kernel packs the rows or computes their lengths
+	piecewise bool // the workspace has only the rows of one piece
+	// Offsets in the workspace, −1 for arrays that are not needed. scaleOffsets has those of scale, unit
+	// and inverse; see packedRows.
 	scaleOffsets [3]int64
 	rowsOffset   int64
 }
 
-// planRows decides how rows are read in a format. Plain kernels read rows of any type and length, in
-// the format of their elements.
+// planRows decides how rows are read in a format. plain means that the kernel reads rows of any type and
+// length, in the format of their elements.
 func (b *Batch) planRows(f format, plain, normalize bool) rowsPlan {
 	p := rowsPlan{format: f, rowBytes: rowBytes(f, b.Dim)}
 	usableInPlace := b.Zeros == 0 && f == format(b.Type)
@@ -32,13 +32,13 @@ func (b *Batch) planRows(f format, plain, normalize bool) rowsPlan {
 	return p
 }
 
-// packInColumns makes the rows the right operand of products of a number of columns.
+// packInColumns makes the rows the right operand of products with a number of columns.
 func (p *rowsPlan) packInColumns(columns int) {
 	p.columns, p.pack, p.prepared = columns, true, true
 	p.rowBytes = runtime.CeilDiv(p.rowBytes, 128) * 128
 }
 
-// reserve takes room for n rows that are packed, and for their scales.
+// reserve reserves memory for n packed rows, and for their scales.
 func (p *rowsPlan) reserve(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	p.rowsOffset, p.scaleOffsets = -1, [3]int64{-1, -1, -1}
 	if p.columns > 0 {
@@ -58,8 +58,8 @@ func (p *rowsPlan) reserve(a *runtime.Arena, b *Batch, n int, normalize bool) {
 	}
 }
 
-// packParams returns where n rows from a row on are, and how they are prepared; nil means that they are
-// there.
+// packParams returns n rows from row first on, and the parameters of the kernel that prepares them; nil
+// means that the caller's rows are read as they are.
 func (p *rowsPlan) packParams(b *Batch, base driver.Ptr, first, n int) (packedRows, *densePackParams) {
 	r := packedRows{
 		format:   p.format,
@@ -100,7 +100,7 @@ func (p *rowsPlan) packParams(b *Batch, base driver.Ptr, first, n int) (packedRo
 	return r, x
 }
 
-// packIfNeeded packs n rows from a row on, if they are to be packed, and returns where rows are.
+// packIfNeeded returns n rows from row first on. It packs them if the plan says so.
 func (p *rowsPlan) packIfNeeded(rt *runtime.Runtime, b *Batch, base driver.Ptr, first, n int) (packedRows, error) {
 	r, x := p.packParams(b, base, first, n)
 	if x == nil {

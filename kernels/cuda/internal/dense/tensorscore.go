@@ -258,7 +258,7 @@ func (s *scoreLaunch) prepareQueries() error {
 }
 
 // weightParams sets the address of the weights of query rows, and returns the parameters of the kernel
-// that computes them; nil means that they exist already.
+// that computes them, or nil if they exist already.
 func (s *scoreLaunch) weightParams() *denseWeightsParams {
 	c, p := &s.call, s.plan
 	switch {

@@ -139,7 +139,7 @@ type launchWork struct {
 	// partAt[i] on, into outAt[i].
 	partAt, outAt       []uint64
 	sumGroups, sumCount []uint32
-	part                int  // number of partial scores; 0 means that groups compute the scores
+	part                int  // number of partial scores, 0 means that groups compute the scores
 	gaps                bool // no unit writes some of the results
 	cuts                []int
 	// For documents that are divided into segments, see cutDocuments.

@@ -49,7 +49,7 @@ func Open(api *API, ordinal int) (*Context, error) {
 	return c, nil
 }
 
-// Current returns the context that is current to this thread; 0 means none.
+// Current returns the context that is current to this thread, or 0.
 func Current(api *API) (h ContextHandle, err error) {
 	return h, resultError(api.CtxGetCurrent(&h), "cuCtxGetCurrent", "")
 }

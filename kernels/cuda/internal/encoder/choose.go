@@ -48,7 +48,7 @@ var wideColumns = map[string][]int{
 // Limits up to which another kernel is faster, measured on an H200.
 const (
 	fewRows    = 64   // rows up to which small tiles are faster
-	narrowRows = 128  // the same for products of which one dimension is at most narrow
+	narrowRows = 128  // the same for products with a dimension of at most narrow
 	narrow     = 384  // columns of the result, or values of a row
 	longRow    = 1536 // values of a row above which tiles of 192 columns are tried first
 	someRows   = 1024 // rows up to which wide tiles of 64 columns are faster

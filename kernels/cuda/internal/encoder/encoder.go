@@ -6,7 +6,7 @@
 //	choose      the choice of a kernel for a product
 //	activation  the activations of feed-forward layers as parameters of epilogues
 //	forward     the launches of a pass; a small pass is launched as one graph
-//	request     divides calls into passes, of which two are under way
+//	request     divides calls into passes; two passes are under way at the same time
 //
 // A batch has texts one after another, without padding, and the vectors of a text do not
 // depend on the other texts. The device code is in src/encoder; encoder.cuh documents its

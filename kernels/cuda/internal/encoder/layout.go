@@ -51,7 +51,7 @@ func putFloat(b []byte, i int, v float32) {
 	b[i], b[i+1], b[i+2], b[i+3] = byte(u), byte(u>>8), byte(u>>16), byte(u>>24)
 }
 
-// rowReader returns row i of a matrix on the device; nil means zeros.
+// rowReader returns row i of a matrix on the device. A nil row means zeros.
 type rowReader func(i int) []float32
 
 // writeTiled writes a tiled matrix of n rows and k columns, a multiple of tile. in says which columns

@@ -121,7 +121,7 @@ type passQueue struct {
 	rt        *runtime.Runtime
 	limits    deviceLimits
 	halves    bool              // kind of the requests
-	vectors   *resident.Vectors // where halves stay; nil if they come to the host
+	vectors   *resident.Vectors // where halves stay, nil if they are copied to the host
 	remaining []textRange
 	inFlight  [2]*passContent
 	spans     []encoderSpan

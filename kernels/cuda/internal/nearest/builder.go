@@ -79,7 +79,7 @@ type preparedCentroids struct {
 	rt                       *runtime.Runtime
 	source                   *float32 // address of the caller's first centroid
 	k, dim                   int
-	width                    int // values of a row of halfCentroids; 0 means that there are none
+	width                    int // values of a row of halfCentroids, 0 if these are not used
 	centroids, halfCentroids driver.Mem
 	maxNorm                  float32 // upper bound of the lengths of the centroids
 	maxHalfError             float32 // upper bound of the lengths of their rounding errors in half precision

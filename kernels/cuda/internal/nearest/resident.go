@@ -187,7 +187,8 @@ func (e *encoder) EncodeResident(
 ) error {
 	vectors, ok := v.(*resident.Vectors)
 	if !ok || !vectors.IsOn(e.dev) || vectors.Dim() != e.dim || first < 0 || first+len(dst.Codes) > v.Len() {
-		return e.wrapError(fmt.Errorf("%w: the vectors are of another device or dimension, or out of range", kernels.ErrShape))
+		return e.wrapError(fmt.Errorf("%w: the vectors are of another device or dimension, or out of range",
+			kernels.ErrShape))
 	}
 	err := e.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		err := e.encodeResident(ctx, dst, vectors, first)

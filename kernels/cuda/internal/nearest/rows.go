@@ -24,7 +24,7 @@ type keptRows struct {
 	// arrays of residents instead of the rows.
 	residents *residentSource
 
-	centroids *preparedCentroids // of the last Nearest; nil before it
+	centroids *preparedCentroids // of the last Nearest, nil before it
 	release   func()             // frees centroids
 }
 

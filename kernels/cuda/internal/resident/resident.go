@@ -74,7 +74,8 @@ func (v *Vectors) Grow(rows int) error {
 	}
 	if need := v.byteSize(rows); need > v.mem.Bytes {
 		if need > v.limit {
-			return fmt.Errorf("%w: %d bytes of vectors, and the limit is %d, half of the memory that was free", driver.ErrOutOfMemory, need, v.limit)
+			return fmt.Errorf("%w: %d bytes of vectors, and the limit is %d, half of the memory that was free",
+				driver.ErrOutOfMemory, need, v.limit)
 		}
 		if err := v.reallocate(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
 			return err

@@ -17,9 +17,9 @@ type Kernel func(f *Fake, l *driver.Launch)
 // Fake is a driver in the process. Its zero value has no device.
 type Fake struct {
 	Devices []driver.Info
-	Version int32 // CUDA version; 0 means driver.MinVersion
+	Version int32 // CUDA version, 0 means driver.MinVersion
 	Kernels map[string]Kernel
-	Memory  int64 // bytes of a device; 0 means 1 GiB
+	Memory  int64 // bytes of a device, 0 means 1 GiB
 	// Mapped makes device addresses those of the process, on Linux, for kernels that are not
 	// written in Go. Guard pages behind each allocation end the process if a kernel leaves it.
 	Mapped bool

@@ -89,7 +89,7 @@ func openFake(t testing.TB, f *drivertest.Fake, modules fs.FS) *runtime.Device {
 }
 
 // RequireNothingOut fails the test unless everything was freed and there were no faults. The
-// device d is closed; nil means that only the driver is checked.
+// device d is closed. nil means that only the driver is checked.
 func RequireNothingOut(t testing.TB, f *drivertest.Fake, d *runtime.Device) {
 	n, bytes := f.Outstanding()
 	require.Zero(t, n, "handles and allocations")
@@ -156,7 +156,7 @@ func OpenGPU(t testing.TB) *runtime.Device {
 	return d
 }
 
-// Env returns the number in an environment variable, def if there is none.
+// Env returns the number in an environment variable, or def if it has no number.
 func Env(name string, def int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
