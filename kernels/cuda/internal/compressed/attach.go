@@ -32,15 +32,15 @@ type attachment struct {
 	rt           *runtime.Runtime
 	memoryLimit  int64
 	pieceBytes   int64         // bytes
-	alwaysStream bool          // though it may fit
-	scanBound    kernels.Bound // of scans; with Worst no scan_f*
+	alwaysStream bool          // stream even if the index fits
+	scanBound    kernels.Bound // the bound of scans; scan_f* are not used with Worst
 	shape        *shape
 	codec        driver.Mem
 	arrays       codecArrays
 
 	lineage      uint64
 	firstTile    []uint32 // of each document, and the number of tiles
-	residentLive *uint64  // the live set of the last snapshot whose documents are all here
+	residentLive *uint64  // live set of the last snapshot whose documents are all on the device
 	tokens       int64
 	maxTiles     int64   // of a document
 	maxTokens    int64   // of a document
@@ -53,7 +53,7 @@ type attachment struct {
 	replay       replay
 
 	latestShape atomic.Pointer[shape] // that of the last search, or an older one
-	surplus     atomic.Int64          // documents that searches have listed beyond those asked for
+	surplus     atomic.Int64          // how many documents more than K searches have listed
 
 	mu   sync.Mutex
 	plan kernels.MemoryPlan

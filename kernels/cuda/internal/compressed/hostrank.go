@@ -131,13 +131,13 @@ type candidate struct {
 	score, error float32
 }
 
-// candidateList is what pick makes of scores, for scores that come to the host.
+// candidateList lists candidates on the host as the kernel pick does on the device.
 type candidateList struct {
 	wanted     int
 	slack      float32
 	bound      bound
 	candidates []candidate
-	threshold  float32 // after prune
+	threshold  float32 // lowest score to keep, set by keepCandidates
 }
 
 // addScore appends a document, unless its score is NaN.

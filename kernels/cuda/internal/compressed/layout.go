@@ -30,7 +30,12 @@ func (b *batch) reserve(t target, probing, wide bool) error {
 	b.layOutScratch(t, warps, probing, wide)
 	groups, fine := int64(b.groups), int64(b.queries)*int64(b.capacity)
 	b.zeroed = 4 * groups * warps
-	return b.rt.Work.Reserve(b.in.size, b.out.size, b.tmp.size, b.zeroed+4*fine+4)
+	return b.rt.Work.Reserve(runtime.WorkspaceSizes{
+		In:      b.in.size,
+		Out:     b.out.size,
+		Scratch: b.tmp.size,
+		Zeroed:  b.zeroed + 4*fine + 4,
+	})
 }
 
 // layOutInput lays out the arrays that are copied to the device.

@@ -134,7 +134,7 @@ func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamfe
 		}
 	}
 	pieces.in, pieces.out = in.Size, out.Size
-	if err := rt.Work.Reserve(pieces.in, pieces.out, scratch.Size, 0); err != nil {
+	if err := rt.Work.Reserve(runtime.WorkspaceSizes{In: pieces.in, Out: pieces.out, Scratch: scratch.Size}); err != nil {
 		return nil, err
 	}
 	c.rows, err = uploadOperands(ctx, rt, c.operands(), lay)

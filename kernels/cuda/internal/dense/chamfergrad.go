@@ -150,7 +150,7 @@ func (g *chamferGrads) uploadAndPlan(ctx context.Context, rt *runtime.Runtime) (
 		}
 	}
 	w := &rt.Work
-	if err := w.Reserve(in.Size, out.Size, scratch.Size, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: in.Size, Out: out.Size, Scratch: scratch.Size}); err != nil {
 		return nil, err
 	}
 	if g.rows, err = uploadOperands(ctx, rt, both, lay); err != nil {

@@ -210,7 +210,7 @@ func (d *gradientCall) uploadAndSetParams(ctx context.Context, rt *runtime.Runti
 		tableOffsets[i].first, tableOffsets[i].pairs = addTable(&in, l.first), addTable(&in, l.pairs)
 	}
 	arg, weights, upstream := addTable(&in, d.arg), addTable(&in, d.weights), addTable(&in, c.Upstream)
-	if err := w.Reserve(in.Size, d.outBytes(), scratch.Size, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: in.Size, Out: d.outBytes(), Scratch: scratch.Size}); err != nil {
 		return err
 	}
 	in.write(w.HostIn)

@@ -2,7 +2,7 @@ package dense
 
 import "github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 
-// The launches of kernels before and after those of scores.
+// The launches of kernels that run before and after the scoring kernels.
 
 // blocks returns the grid of dense_pack.
 func (p *densePackParams) blocks() int {

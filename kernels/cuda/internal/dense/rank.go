@@ -80,7 +80,7 @@ func (r *ranking) collect(s *scoring) error {
 		return err
 	}
 	size := 8 * int64(s.q.shape.Len()) * int64(r.k)
-	if err := w.Reserve(0, size, 0, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{Out: size}); err != nil {
 		return err
 	}
 	if err := rt.Driver.ToHost(w.HostOut[:size], w.Scratch.At(r.best), rt.Stream); err != nil {

@@ -32,7 +32,7 @@ type scoring struct {
 	call   *maxsim.Call
 	size   maxsim.Work
 	q, d   operand
-	head   *head    // computes the token vectors of the documents, nil means that they are given
+	head   *head    // computes the token vectors of the documents, nil means that the caller has them
 	rank   *ranking // keeps the best scores, nil means that all scores are copied to the caller
 	work   *launchWork
 	limits callLimits
@@ -199,7 +199,7 @@ func (s *scoring) layOut(qf, df format) error {
 	if s.call.Weights != nil {
 		weights = 4 * int64(s.q.tokenCount())
 	}
-	return s.rt.Work.Reserve(weights, 0, scratch.Size, 0)
+	return s.rt.Work.Reserve(runtime.WorkspaceSizes{In: weights, Scratch: scratch.Size})
 }
 
 // unitQueries reports whether queries are divided by their lengths. With a head only the token
@@ -369,7 +369,7 @@ func (s *scoring) slotOffsets(which int, in, out int64) (inOffset, outOffset int
 			return 0, 0, err
 		}
 		n := int64(len(s.slots))
-		if err := w.Reserve(n*in, n*out, 0, 0); err != nil {
+		if err := w.Reserve(runtime.WorkspaceSizes{In: n * in, Out: n * out}); err != nil {
 			return 0, 0, err
 		}
 	}

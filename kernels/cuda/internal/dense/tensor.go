@@ -207,7 +207,8 @@ func (p *PairList) countPairs(q, d *Batch) (int, error) {
 	return 0, fmt.Errorf("%w: there is no kind %d of pairs", kernels.ErrShape, p.Kind)
 }
 
-// checkGradient checks the type and the address of the gradient of a batch, or nothing if it is 0: not wanted.
+// checkGradient checks the type and the address of the gradient of a batch. An address of 0 means that it
+// is not wanted.
 func (b *Batch) checkGradient(side string, out uint64, kind maxsim.Type) error {
 	switch {
 	case out == 0:

@@ -1,6 +1,6 @@
 // Package driver binds the part of the CUDA driver API (libcuda.so.1) that
-// plaid uses, at run time and without cgo: nothing of CUDA is needed to build,
-// and a machine without a driver gets [ErrNoDriver].
+// plaid uses, at run time and without cgo: building does not need CUDA, and on a
+// machine without a driver [Load] returns [ErrNoDriver].
 //
 // [Load] finds the library and returns its functions as a table, [API]. Tests
 // pass a table of their own (package drivertest). [Open] makes the [Context]

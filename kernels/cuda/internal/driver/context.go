@@ -217,13 +217,11 @@ func (c *Context) Wait(s Stream, e Event) error {
 // Event is a point in a stream.
 type Event struct{ h EventHandle }
 
-// NewEvent creates an event. Only events with timing may be passed to [Context.Elapsed].
-func (c *Context) NewEvent(timing bool) (Event, error) {
-	if timing {
-		return c.newEvent(0)
-	}
-	return c.newEvent(EventDisableTiming)
-}
+// NewEvent creates an event without a time.
+func (c *Context) NewEvent() (Event, error) { return c.newEvent(EventDisableTiming) }
+
+// NewTimedEvent creates an event with a time, for [Context.Elapsed].
+func (c *Context) NewTimedEvent() (Event, error) { return c.newEvent(0) }
 
 // NewSleepingEvent creates an event for which SyncEvent sleeps instead of polling: it uses no
 // processor time, and returns some microseconds later.

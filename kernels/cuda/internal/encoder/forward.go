@@ -13,9 +13,9 @@ type pass struct {
 	m      *model
 	rt     *runtime.Runtime
 	limits deviceLimits
-	rows   int // with those that a graph was given beyond
+	rows   int // including the padding rows of a graph
 	spans  int
-	halves bool // as halves, of the rows that are kept
+	halves bool // the results are of half precision, for the kept rows only
 	outs   []halvesOut
 	layout slotLayout
 	slot   driver.Ptr

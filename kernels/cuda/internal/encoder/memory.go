@@ -148,10 +148,10 @@ func (s *slot) allocate(c *driver.Context, m *model, i int) (err error) {
 	if s.out, err = c.HostAlloc(largest.size - largest.bad); err != nil {
 		return fmt.Errorf("page-locked memory: %w", err)
 	}
-	if s.computed, err = c.NewEvent(false); err != nil {
+	if s.computed, err = c.NewEvent(); err != nil {
 		return err
 	}
-	s.copied, err = c.NewEvent(false)
+	s.copied, err = c.NewEvent()
 	return err
 }
 

@@ -149,7 +149,7 @@ func (w *passQueue) run() error {
 	}
 }
 
-// nextPass removes texts from remaining, as many as fit into a pass; it returns nil if none remain.
+// nextPass removes texts from remaining, as many as fit into a pass. It returns nil if none remain.
 func (w *passQueue) nextPass() *passContent {
 	l := &passContent{}
 	for len(w.remaining) > 0 {

@@ -52,7 +52,7 @@ type head struct {
 type tensors struct {
 	words, positions int64
 	norm, final      norm
-	project          *matrix // nil: embeddings are of the hidden size
+	project          *matrix // nil if embeddings have the hidden size
 	relative         int64
 	layers           []layer
 	heads            []head

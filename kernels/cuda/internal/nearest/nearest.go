@@ -63,7 +63,7 @@ func (p *preparedCentroids) nearest(requests []*request) error {
 	}
 	l := p.layout(n, requests[0].encoder, false)
 	w, c, st := &p.rt.Work, p.rt.Driver, p.rt.Stream
-	if err := w.Reserve(l.in.Size, l.out.Size, l.scratch.Size, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: l.in.Size, Out: l.out.Size, Scratch: l.scratch.Size}); err != nil {
 		return err
 	}
 	inputEnd := l.vectors

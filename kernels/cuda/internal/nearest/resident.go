@@ -85,7 +85,7 @@ func (p *residentSource) upload(lo, hi int) error {
 		}
 	}
 	w := &k.rt.Work
-	if err := w.Reserve(4*int64(hi-lo), 0, 0, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: 4 * int64(hi-lo)}); err != nil {
 		return err
 	}
 	n := runtime.CopyParallel(w.HostIn, runtime.Bytes(k.rows[lo:hi]))
@@ -137,7 +137,7 @@ func (k residentRows) Squares(ctx context.Context, dst []float64) error {
 				return kernels.ErrDeviceClosed
 			}
 			bytes := 8 * int64(hi-lo)
-			if err := rt.Work.Reserve(0, bytes, 0, 0); err != nil {
+			if err := rt.Work.Reserve(runtime.WorkspaceSizes{Out: bytes}); err != nil {
 				return err
 			}
 			host := rt.Work.HostOut[:bytes]
@@ -169,7 +169,7 @@ func (k residentRows) Sums(ctx context.Context, dst []float32, order []uint32, s
 type outputSlot struct{ computed, copied driver.Event }
 
 func (s *outputSlot) createEvents(rt *runtime.Runtime) (err error) {
-	if s.computed, err = rt.Driver.NewEvent(false); err == nil {
+	if s.computed, err = rt.Driver.NewEvent(); err == nil {
 		s.copied, err = rt.Driver.NewSleepingEvent()
 	}
 	return err
@@ -212,7 +212,7 @@ func (e *encoder) encodeResident(ctx context.Context, dst kernels.EncodedTokens,
 	n := len(dst.Codes)
 	largest := e.layout(min(n, maxRows), e, true)
 	w, blocks := &e.rt.Work, parallel.Blocks(n, maxRows)
-	if err := w.Reserve(0, 2*largest.out.Size, largest.scratch.Size, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{Out: 2 * largest.out.Size, Scratch: largest.scratch.Size}); err != nil {
 		return err
 	}
 	var layouts [2]layout

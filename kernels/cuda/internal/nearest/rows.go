@@ -75,7 +75,7 @@ func (k *keptRows) upload(lo, hi int) error {
 	}
 	w := &k.rt.Work
 	bytes := int64(4 * k.dim * (hi - lo))
-	if err := w.Reserve(bytes, 0, 0, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: bytes}); err != nil {
 		return err
 	}
 	err := parallel.Do(context.Background(), parallel.Blocks(hi-lo, 1024), 0, func(i int) error {
@@ -147,7 +147,7 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	}
 	l := p.layout(len(codes), nil, k.residents != nil)
 	w := &k.rt.Work
-	if err := w.Reserve(0, l.out.Size, l.scratch.Size, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{Out: l.out.Size, Scratch: l.scratch.Size}); err != nil {
 		return err
 	}
 	err := error(nil)
@@ -222,7 +222,7 @@ func (k *keptRows) launchReduction(kernel string, dst []float32, order []uint32,
 	}
 	var in runtime.Arena
 	orderOffset, startsOffset := in.Append(4*int64(len(order))), in.Append(4*int64(len(starts)))
-	if err := w.Reserve(in.Size, 0, 0, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: in.Size}); err != nil {
 		return err
 	}
 	runtime.CopyParallel(w.HostIn[orderOffset:], runtime.Bytes(order))

@@ -139,7 +139,7 @@ func (v *Vectors) readRows(dst []byte, numbers []uint32) error {
 		}
 	}
 	w, c, st := &v.rt.Work, v.rt.Driver, v.rt.Stream
-	if err := w.Reserve(4*int64(len(numbers)), int64(len(dst)), 0, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: 4 * int64(len(numbers)), Out: int64(len(dst))}); err != nil {
 		return err
 	}
 	bytes := copy(w.HostIn, runtime.Bytes(numbers))

@@ -245,11 +245,21 @@ func TestMemoryGoesWithItsOwners(t *testing.T) {
 	own(&a)
 	own(&b)
 	require.NoError(t, d.Call(ctx, func(rt *runtime.Runtime) error {
-		assert.NoError(t, rt.Work.Reserve(1000, 1000, 1000, 100))
+		assert.NoError(t, rt.Work.Reserve(runtime.WorkspaceSizes{
+			In:      1000,
+			Out:     1000,
+			Scratch: 1000,
+			Zeroed:  100,
+		}))
 		assert.GreaterOrEqual(t, len(rt.Work.HostIn), 1000)
 		assert.Equal(t, make([]byte, 100), f.Bytes(rt.Work.Zeroed.Ptr, 100))
 		in := rt.Work.In
-		assert.NoError(t, rt.Work.Reserve(500, 1, 1, 1))
+		assert.NoError(t, rt.Work.Reserve(runtime.WorkspaceSizes{
+			In:      500,
+			Out:     1,
+			Scratch: 1,
+			Zeroed:  1,
+		}))
 		assert.Equal(t, in, rt.Work.In, "large enough")
 		return rt.ReserveStaging(50)
 	}))

@@ -12,11 +12,11 @@ import (
 // and fit into a batch. It never waits for more requests.
 type Request interface {
 	// Joins reports whether another request, of any family, can be answered in
-	// one batch with this one. It is asked while the queue is locked.
+	// one batch with this one. It is called while the queue is locked.
 	Joins(other Request) bool
-	// Size is the request's share of what bounds a batch, and Room how much of it
-	// there is for a batch that begins with this request. Both are in a unit of
-	// the family's own, such as groups of query tokens in the workspace.
+	// BatchShare is the size of the request, and BatchLimit the maximum of the sum of the
+	// sizes in a batch that begins with this request. The family chooses the unit, such as
+	// groups of query tokens in the workspace.
 	BatchShare() int
 	BatchLimit() int
 	// Run answers a batch that begins with this request. It returns once the device has

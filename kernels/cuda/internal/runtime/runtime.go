@@ -68,7 +68,7 @@ func (rt *Runtime) RemoveOwner(o Owner) {
 // RecordPoint marks the work that Stream has received so far with a small number, the point.
 func (rt *Runtime) RecordPoint(point int) error {
 	for len(rt.events) <= point {
-		e, err := rt.Driver.NewEvent(true)
+		e, err := rt.Driver.NewTimedEvent()
 		if err != nil {
 			return err
 		}

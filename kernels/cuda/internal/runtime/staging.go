@@ -27,12 +27,12 @@ func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 	a, c := &rt.staging, rt.Driver
 	for i := range a.host {
 		if a.copied[i] == (driver.Event{}) {
-			if a.copied[i], err = c.NewEvent(false); err != nil {
+			if a.copied[i], err = c.NewEvent(); err != nil {
 				return err
 			}
 		}
 		if a.released[i] == (driver.Event{}) {
-			if a.released[i], err = c.NewEvent(false); err != nil {
+			if a.released[i], err = c.NewEvent(); err != nil {
 				return err
 			}
 		}

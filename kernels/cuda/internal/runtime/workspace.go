@@ -19,15 +19,23 @@ type Workspace struct {
 	lockedIn, lockedOut driver.HostMem
 }
 
-// Reserve makes each part at least as large as given, in bytes. The device must not have
-// unfinished work that uses the workspace.
-func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
+// WorkspaceSizes are the sizes of the parts of a workspace that a batch needs, in bytes.
+type WorkspaceSizes struct{ In, Out, Scratch, Zeroed int64 }
+
+// Reserve makes each part at least as large as sizes. The device must not have unfinished work
+// that uses the workspace.
+func (w *Workspace) Reserve(sizes WorkspaceSizes) (err error) {
 	c := w.rt.Driver
 	for _, m := range []struct {
 		mem   *driver.Mem
 		bytes int64
 		zero  bool
-	}{{&w.In, in, false}, {&w.Out, out, false}, {&w.Scratch, scratch, false}, {&w.Zeroed, zeroed, true}} {
+	}{
+		{mem: &w.In, bytes: sizes.In},
+		{mem: &w.Out, bytes: sizes.Out},
+		{mem: &w.Scratch, bytes: sizes.Scratch},
+		{mem: &w.Zeroed, bytes: sizes.Zeroed, zero: true},
+	} {
 		if m.mem.Bytes >= m.bytes {
 			continue
 		}
@@ -49,7 +57,7 @@ func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
 		mem   *driver.HostMem
 		data  *[]byte
 		bytes int64
-	}{{&w.lockedIn, &w.HostIn, in}, {&w.lockedOut, &w.HostOut, out}} {
+	}{{&w.lockedIn, &w.HostIn, sizes.In}, {&w.lockedOut, &w.HostOut, sizes.Out}} {
 		if int64(len(m.mem.Data)) >= m.bytes {
 			continue
 		}
