@@ -3,42 +3,42 @@
 //
 //	import _ "github.com/plaid-ir/plaid/kernels/cuda"
 //
-// Nothing of CUDA is needed to build, nor to run on a machine without a GPU:
-// the driver is bound at run time, the device code is embedded, compiled (src,
-// module).
+// Neither building nor running without a GPU needs CUDA: the driver is bound at
+// run time, and the compiled device code (sources in src) is embedded by package
+// module.
 //
 // # What is where
 //
 //	cuda                  finds and opens devices
 //	internal/compressed   the search of compressed tokens
-//	internal/nearest      nearest centroids and tokens encoded, for builds
+//	internal/nearest      nearest centroids, and encoding of tokens, for builds
 //	internal/dense        scores and gradients of plain token vectors
 //	internal/encoder      text encoders: ids to token vectors
 //	internal/resident     token vectors that stay on the device for a build
 //	internal/runtime      the queue, the goroutine, memory and device code of a device
 //	internal/driver       libcuda, without cgo
 //
-// A further family of kernels is a folder beside compressed and nearest, with
-// its sources in src; what it shares with the others is package runtime.
+// A new family of kernels gets a package next to compressed and nearest, and its
+// sources in src. Package runtime has the code that families share.
 //
 // # What happens to a search
 //
 //	Attach            chunks → staging → pack → tiles of 16 tokens, resident
-//	Search            checks, and puts requests into the device's queue
-//	Device            takes what can share launches, in one goroutine
+//	Search            checks queries, and puts requests into the device's queue
+//	Device            one goroutine takes the requests that can share launches
 //	prep_query, centroid_scores, [probe], scan, pick, fine
-//	order             by fine scores, in the asking goroutine
+//	order             by fine scores, in the caller's goroutine
 //
-// The scan scores every document, and the device computes for each query how much
-// too low those scores may be. It lists all documents that may belong among the
-// first K by that, and gives them fine scores, by which they are ordered: one pass,
-// which the host does not interrupt. If there was no room for the list, or the K-th
-// fine score is lower than was expected, the search is repeated with more room;
-// [kernels.DeviceStats] counts that. Of one query after the other, the driver is
-// given the whole pass as one graph.
+// The scan scores every document approximately, and the device computes for each query
+// a bound of the error of these scores. By that bound it lists all documents that may be
+// among the first K, and gives them fine scores, which order them. This is one pass,
+// which the host does not interrupt. If the list was too short, or the K-th fine score is
+// lower than expected, the search is repeated with a longer list or a wider bound;
+// [kernels.DeviceStats] counts the repetitions. For single queries one after another, the
+// driver gets the whole pass as one graph.
 //
-// An index that does not fit into the memory given to it is streamed: pieces
-// cross the bus while the one before is scanned.
+// An index that does not fit into its memory limit is streamed: a piece crosses the bus
+// while the previous one is scanned.
 package cuda
 
 import (
@@ -59,23 +59,23 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// Errors of this package, and of what its devices do; test with errors.Is.
+// Errors of this package and of its devices; test with errors.Is.
 var (
 	// ErrNoDriver: there is no CUDA driver, or it has no device.
 	ErrNoDriver = driver.ErrNoDriver
 	// ErrDriverTooOld: the driver lacks functions, or cannot run the kernels.
 	ErrDriverTooOld = driver.ErrDriverTooOld
-	// ErrNoDevice: no device has the number asked for.
+	// ErrNoDevice: no device has the requested number.
 	ErrNoDevice = driver.ErrNoDevice
-	// ErrUnsupported: the device, or the index, is not one that the kernels are for.
+	// ErrUnsupported: the kernels do not support the device or the index.
 	ErrUnsupported = driver.ErrUnsupported
 	// ErrOutOfMemory: the device, or page-locked host memory, is full.
 	ErrOutOfMemory = driver.ErrOutOfMemory
-	// ErrDeviceLost: the device failed; it cannot be used until it is opened anew.
+	// ErrDeviceLost: the device failed; close it and open it again.
 	ErrDeviceLost = driver.ErrDeviceLost
 )
 
-// moduleFiles is the device code of all families.
+// moduleFiles has the device code of all families of kernels.
 var moduleFiles = module.Families{module.Plaid, module.Dense, module.Encoder}
 
 func init() { kernels.RegisterDevices(kind{load: driver.Load, modules: moduleFiles}) }
@@ -89,6 +89,7 @@ type kind struct {
 // Kind is "cuda".
 func (kind) Kind() string { return runtime.Kind }
 
+// findDevices loads the driver and describes its devices.
 func (k kind) findDevices() (*driver.API, []driver.Info, error) {
 	api, err := k.load()
 	if err != nil {
@@ -111,7 +112,7 @@ func (k kind) Devices() ([]kernels.DeviceInfo, error) {
 	return infos, nil
 }
 
-// Open opens a GPU.
+// Open opens the GPU with the given number.
 func (k kind) Open(ctx context.Context, ordinal int) (kernels.Device, error) {
 	d, err := k.open(ctx, ordinal)
 	if err != nil {
@@ -126,7 +127,8 @@ func (k kind) open(ctx context.Context, ordinal int) (*device, error) {
 		return nil, err
 	}
 	if ordinal < 0 || ordinal >= len(found) {
-		return nil, fmt.Errorf("%w: number %d; there are %d", ErrNoDevice, ordinal, len(found))
+		return nil, fmt.Errorf("%w: number %d; the driver has %d devices, numbered from 0",
+			ErrNoDevice, ordinal, len(found))
 	}
 	d, err := runtime.Open(ctx, api, found[ordinal], k.modules)
 	if err != nil {
@@ -135,8 +137,8 @@ func (k kind) open(ctx context.Context, ordinal int) (*device, error) {
 	return &device{d}, nil
 }
 
-// device is one GPU. Any number of goroutines may use it; one goroutine of its
-// own makes all calls of the driver.
+// device is one GPU. It is safe for concurrent use: a single goroutine of the
+// [runtime.Device] makes all calls of the driver.
 type device struct{ dev *runtime.Device }
 
 // Info describes the device.
@@ -153,16 +155,18 @@ func (d *device) Builder(cpu kernels.Backend) kernels.Builder { return nearest.N
 // MaxSim returns a backend for plain token vectors; see [maxsim.OnDevice].
 func (d *device) MaxSim() (maxsim.Backend, error) { return dense.New(d.dev), nil }
 
-// Transformer brings a text encoder to the device; see [transformer.OnDevice].
-func (d *device) Transformer(ctx context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+// Transformer uploads a text encoder; see [transformer.OnDevice].
+func (d *device) Transformer(
+	ctx context.Context, c transformer.Config, w *transformer.Weights, o transformer.Options,
+) (transformer.Model, error) {
 	return encoder.New(ctx, d.dev, c, w, o)
 }
 
-// Close answers what waits with [kernels.ErrDeviceClosed] and frees everything.
+// Close answers waiting requests with [kernels.ErrDeviceClosed] and frees everything.
 // It may be called more than once.
 func (d *device) Close() error { return d.dev.Close() }
 
-// Code lists the modules that are embedded: their family and the compute capability.
+// Code lists the embedded modules, such as "plaid_80.ptx": family, compute capability and kind.
 func (k kind) Code() []string {
 	files, _ := fs.Glob(k.modules, "*.gz") // the pattern is valid
 	names := []string{}

@@ -46,7 +46,7 @@ func TestErrorsOfDevices(t *testing.T) {
 			d, err := fakeKind(f).Open(context.Background(), c.ordinal)
 			require.ErrorIs(t, err, c.want)
 			require.Nil(t, d)
-			n, _ := f.Out()
+			n, _ := f.Outstanding()
 			require.Zero(t, n)
 		})
 	}

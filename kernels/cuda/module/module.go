@@ -1,5 +1,5 @@
-// Package module has the compiled device code of the families of kernels, which src/build.sh
-// makes. A program has that of the families that it names.
+// Package module embeds the compiled device code of the families of kernels, which src/build.sh
+// builds. The linker keeps only the families that a program refers to.
 package module
 
 import (
@@ -20,7 +20,7 @@ var (
 	Encoder embed.FS // text encoders
 )
 
-// Families are the files of several families as one folder.
+// Families presents the files of several families as one folder.
 type Families []embed.FS
 
 // Open implements [fs.FS].
@@ -35,14 +35,14 @@ func (f Families) Open(name string) (fs.File, error) {
 
 // ReadDir implements [fs.ReadDirFS].
 func (f Families) ReadDir(name string) ([]fs.DirEntry, error) {
-	var all []fs.DirEntry
+	var entries []fs.DirEntry
 	for _, files := range f {
-		some, err := files.ReadDir(name)
+		part, err := files.ReadDir(name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, some...)
+		entries = append(entries, part...)
 	}
-	slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return all, nil
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
 }

@@ -6,8 +6,8 @@
 // A block has up to 32 tokens in shared memory, [dim][rows]. Thread rows·i + t
 // tries the i-th of nine targets for token t; four threads a token have the
 // four sums of products in double, one has the descent. Some 40,000 warp
-// instructions for 32 tokens of 128 dimensions, of which the nine trials are
-// three quarters; nearest centroids take more from K = 1,000 on.
+// instructions for 32 tokens of 128 dimensions, three quarters of them in the nine
+// trials; nearest centroids take more from K = 1,000 on.
 #include "plaid.cuh"
 
 namespace plaid {
@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(288) encode_tokens(const __grid_con
     for (uint32_t j = threadIdx.x; j < dim; j += 288) gs[j] = p.dim_scale[j];
   __syncthreads();
 
-  auto products = [&](uint32_t which, auto a, auto b) {  // by threads of which i < 4
+  auto products = [&](uint32_t which, auto a, auto b) {  // by threads with i < 4
     double s = 0;
     for (uint32_t j = i; j < whole; j += 4) s = __fma_rn(double(a(j)), double(b(j)), s);
     for (uint32_t j = whole; i == 0 && j < dim; j++) s = __fma_rn(double(a(j)), double(b(j)), s);

@@ -4,7 +4,7 @@
 //
 // Centroids are bfloat16, exact as halves, and so are the fields of uniform levels,
 // masked as they are (plaid.cuh, Field order): with the query and its coefficients
-// in two half-precision parts the products are exact, and what is left are the parts'
+// in two half-precision parts the products are exact. The remaining errors are the parts'
 // last bits (2^-22) and the sums, float32, which begin with the lower parts, while
 // they are small. Tables are looked up, as in table.cu, and their weights are two
 // halves as well.
@@ -108,9 +108,9 @@ template <int NB> __device__ __forceinline__ void load_words(uint32_t (&x)[NB], 
   for (uint32_t i = 0; i < NB; i++) x[i] = w + i < words ? __ldg(row + w + i) : 0;
 }
 
-// Centroids copies a warp's quarters of centroids to shared memory while the round
-// before is multiplied; each lane copies what it reads. Elsewhere than on sm_90a,
-// where there may be less shared memory, they are loaded when they are used.
+// Centroids copies a warp's quarters of centroids to shared memory while the previous
+// round is multiplied; each lane copies the values that it reads. On other architectures than
+// sm_90a, which may have less shared memory, they are loaded when they are used.
 struct Centroids {
 #ifdef PLAID_SM90A
   uint32_t at;  // of the lane: [4 pairs of steps][2 tokens][128 threads][16 bytes]
@@ -193,7 +193,7 @@ template <int NB, bool kTable> __device__ __forceinline__ void fine_scores(const
   centroids.at = uint32_t(__cvta_generic_to_shared(ops + 4 * kPartWords)) + threadIdx.x * 16;
 #endif
   uint32_t x[2][NB];  // fields of the step that is next
-  // begin asks for what a step needs of the lane's two tokens, of which word tells.
+  // begin loads the values of a step for the lane's two tokens, whose words are in word.
   auto begin = [&](size_t token, const uint2(&word)[2], uint32_t s0) {
     const uint4 *row[2];
 #pragma unroll
@@ -243,7 +243,7 @@ template <int NB, bool kTable> __device__ __forceinline__ void fine_scores(const
   const uint32_t *ids = p.ids + size_t(q) * p.capacity;
   uint32_t i = blockIdx.x, doc = ids[i], after = i + gridDim.x < n_docs ? ids[i + gridDim.x] : doc;
   Share share(p.first_tile[doc], p.first_tile[doc + 1] - p.first_tile[doc]);
-  uint2 word[2], next[2], first[2];  // of this round, of what follows, and of a document's first
+  uint2 word[2], next[2], first[2];  // of this round, of the next one, and of a document's first
   while (true) {
     const size_t cell = size_t(q) * p.capacity + i;
     // Of the next document its tiles, and of the one after its number.
@@ -311,7 +311,7 @@ template <int NB, bool kTable> __device__ __forceinline__ void fine_scores(const
           }
 #ifdef PLAID_SM90A
           // Made before the products begin, or the compiler puts a fence before each;
-          // and read before what is next is copied.
+          // and read before the next ones are copied.
 #pragma unroll
           for (int s = 0; s < kFineSteps; s++)
 #pragma unroll
@@ -436,7 +436,7 @@ template <int NB, bool kTable> __device__ __forceinline__ void fine_scores(const
   if (p.clock && threadIdx.x == 0) atomicMax(reinterpret_cast<unsigned long long *>(p.clock + 1), now());
 }
 
-// deliver copies what was found to the host, once all blocks are done.
+// deliver copies the results to the host, once all blocks are done.
 __device__ __forceinline__ void deliver(const FineParams &p) {
   __shared__ bool last;
   if (!p.host) return;

@@ -4,14 +4,14 @@
 
 namespace plaid {
 
-// wait_before waits until the launch in front has ended and what it wrote can be read. What is
-// read before that must have been complete when the launch in front called let_next.
+// wait_before waits until the previous launch has ended and its results can be read. Data that is
+// read before must have been complete when the previous launch called let_next.
 __device__ __forceinline__ void wait_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// let_next says that what follows may begin.
+// let_next lets the next launch begin.
 __device__ __forceinline__ void let_next() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -2,8 +2,8 @@
 //
 // In e4m3 the bytes 0 to 15 are 0 to 15 times 2^-9: masked fields are operands
 // as they are, a field 2^p high in its half-byte being worth 2^p more, for
-// which its coefficient is divided. A coefficient is one e4m3 number: of what is
-// rounded that is the lesser part (plaid.cuh, Bounds), and the largest share of the
+// which its coefficient is divided. A coefficient is one e4m3 number: its rounding is
+// the smaller part of the error (plaid.cuh, Bounds), and the largest share of the
 // bound that was seen on real vectors is 0.08, where it was 0.05 with a second
 // number for what the first leaves, and twice the products.
 //
@@ -137,7 +137,7 @@ template <int kSide> struct Ends {
   }
 
   // end writes the scores of a document at its last tile, or leaves the maxima for
-  // whoever comes last, where it is cut between warps: head says that it began before.
+  // the last warp, if several warps share the document: head says that it began before.
   __device__ __forceinline__ void end(const ScanParams &p, const Walk &walk, uint32_t doc, bool last, bool head, const uint32_t (&best)[4 * kSide]) const {
     const int l = lane_id();
     uint32_t x[2 * kSide];

@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256) list_tiles(const __grid_consta
 }
 
 // cut: list_tiles of the documents with the largest gains, of as many levels as leave no more
-// than most of them. Each block finds the level anew, from 16 KiB that are in L2.
+// than most of them. Each block finds the level itself, from 16 KiB that are in L2.
 extern "C" __global__ void __launch_bounds__(256) cut(const __grid_constant__ CutParams p) {
   __shared__ uint32_t first[256], start[257], doc_sum[8], tile_sum[8], level, base, base_doc;
   const uint32_t t = threadIdx.x, l = t & 31, w = t / 32, pos = blockIdx.x * 256 + t, n = min(*p.n_dev, p.n);
@@ -203,8 +203,8 @@ extern "C" __global__ void __launch_bounds__(512) candidates(const __grid_consta
   else find_candidates<4>(p, bits);
 }
 
-// gains: a warp a document. Lanes look for codes of probed centroids, for each of which the
-// warp reads a row of S: lane l has entry l of it, which is of column 8·(l/2 mod 4) + 2·(l/8) + l mod 2.
+// gains: a warp a document. Lanes look for codes of probed centroids, and for each of them the
+// warp reads a row of S: lane l has its entry l, of column 8·(l/2 mod 4) + 2·(l/8) + l mod 2.
 // What a document needs is asked for while those before it are looked at: its number three
 // ahead, its tiles two, its codes one. Rows are asked for four at a time.
 template <int B> __device__ __forceinline__ void find_gains(const GainParams &p, const uint32_t *bits) {

@@ -4,9 +4,9 @@
 // two of small sets of centroids; float32 products of the few sets that the
 // rounding leaves in question decide. Those are the processor's to the bit:
 // rounded, then added, first dimension first. A block has 128 rows; a warp keeps 64
-// of them, all dimensions, in registers (the A operand) and passes over 32 of
+// of them, all dimensions, in registers (the A operand) and multiplies 32 of
 // every 128 centroids, which come through two stages of shared memory
-// (cp.async). 64 HMMA for 8 ldmatrix; the maxima are 32 instructions beside
+// (cp.async). 64 HMMA for 8 ldmatrix; the maxima are 32 instructions besides
 // those 64. Bound: the tensor cores through mma.sync, about 62 % of their peak
 // on sm_90. Measured on an H200, 67,584 rows, K = 65,536, 128 dimensions: 390
 // TFLOP/s (255 registers, 8 warps an SM), 377 with nearest_exact.

@@ -1,7 +1,7 @@
 // plaid.cuh: what the host must know of the device code. Every kernel is
 // extern "C", takes ONE struct by value (mirrored field for field by the host;
 // 8-byte fields first, no padding in between), and is launched with the grid,
-// block and dynamic shared memory given beside it. All launches of one search
+// block and dynamic shared memory given with it. All launches of one search
 // go to one stream in the order of this file.
 //
 //   pack            stored arrays -> resident index          (once)
@@ -52,8 +52,8 @@
 //   parts  uint32 [groups][4][steps][4][2][32]  the query in lane order, for S and fine scores, in
 //                               half precision: two parts of the vectors, and two of the
 //                               coefficients of the fields, those in field order
-//   unit   float4 [groups][32]  what sums of products with x: the vectors, y: the coefficients
-//                               are to be multiplied with; z: what is to be added to the latter;
+//   unit   float4 [groups][32]  the factors of sums of products with x: the vectors, y: the
+//                               coefficients; z: the number to add to the latter;
 //                               w: the column's weight
 //   s_rows uint16 [groups][K][32] (64 B a row): entry 8·j + 2·b + c is column 8·b + 2·j + c;
 //          for scans of several groups side by side [ceil(groups/side)][K][side][32]
@@ -86,7 +86,7 @@
 // |scan score − oracle| of a document is at most n·E, n being its doc_max.
 // The worst case adds up what every rounding can do: E = Σ x over the columns.
 // Roundings that are independent and of mean zero cancel: with Hoeffding's
-// inequality |Σ| <= λ·sqrt(Σ z) but for a probability of 2·exp(−λ²/2), z being a
+// inequality |Σ| <= λ·sqrt(Σ z) except with probability 2·exp(−λ²/2), z being a
 // column's sum of squares of the largest sizes, and y what may always add up
 // (the same rounding in several columns): E = min(Σ x, Σ y + λ·sqrt(Σ z)).
 // w is |weight|·|q|, for the error of fine scores.
@@ -121,8 +121,8 @@ __device__ __forceinline__ void stamp(uint64_t *clock) {
 
 // From compute capability 9.0 on, centroid_scores, scan_*, pick and fine may each be
 // launched to begin before the launch in front of it has ended (follow.cuh): until
-// wait_before() a kernel reads only what was there before prep_query was launched, and
-// writes nothing. fine has the operands of the query on their way when it waits, which is
+// wait_before() a kernel reads only data that existed before prep_query was launched, and
+// writes nothing. fine has begun to load the operands of the query when it waits, which is
 // why pick waits first.
 
 // Words of frags for one group: frag_stride = plaid_frag_words(mode, W).
@@ -222,7 +222,7 @@ struct ListParams {
 // 4·frag_stride bytes for scan_b*, 4·frag_stride + 2048 for scan_table.
 // scan_f{1,2,4}_wW[_list] (sm_90a): grid and block the same, shared memory
 // 4·frag_stride + 4·(3072 + 1024·W), for (bits, W): f1_w1, f2_w1, f2_w2, f4_w2, f4_w4.
-// scan_f{1,2,4}_wW_x{2,4}: so many groups side by side: grid (blocks, ceil(groups/side)),
+// scan_f{1,2,4}_wW_x{2,4}: 2 or 4 groups side by side: grid (blocks, ceil(groups/side)),
 // block 128 or 512, shared memory 4·side·frag_stride + warps·(1024 + 1024·W + 2048·side).
 // Names with _wW exist for (bits, W): b1_w1, b2_w1, b2_w2, b4_w2, b4_w4.
 struct ScanParams {
@@ -295,7 +295,7 @@ struct TopkNextParams {
 // less slack·n·E and u the score plus n·E plus error, a document is listed if
 // its u is at least the k-th largest l, the limit. If the k-th best fine score of
 // those listed is at least the limit, no document that is not listed belongs
-// among them; slack makes that so but for an unlucky query.
+// among them; slack makes that so except for unlucky queries.
 struct PickParams {
   const float *scores;              // as of topk_first
   const uint32_t *group_begin;
@@ -393,8 +393,8 @@ struct CandidateParams {
   uint32_t tiles, bit_words, staged, code_bytes;
 };
 
-// gains: grid (blocks), block 512, shared memory as candidates. What a query's candidates gain,
-// which is what it is in search/probe.go (reach): for each column the best S of the probed
+// gains: grid (blocks), block 512, shared memory as candidates. The gains of a query's candidates,
+// as search/probe.go (reach) defines them: for each column the best S of the probed
 // centroids that the document has, above that of the best that is not probed, and a gap
 // above that of a document that has none.
 constexpr int kGainLevels = 4096;
@@ -461,7 +461,7 @@ struct GatherParams {
 // zeros to width; used for x (each piece) and, once, for centroids.
 struct HalfParams {
   const float *in;                  // [n][dim], or null:
-  const __half *halves;             // [.][dim], whose products are as good as those of what is scaled of them
+  const __half *halves;             // [.][dim], whose nearest centroids are those of the scaled vectors
   const uint32_t *numbers;          // [n] rows of halves, or null: the first n
   __half *out;                      // [rows][width], rows past n zero
   float *norms, *errors;            // out [n] or null: ‖row‖ and ‖row − half(row)‖
@@ -480,7 +480,7 @@ struct MeansParams {
   const float *x;                   // [rows][dim], or null:
   const __half *halves;             // [.][dim]
   const uint32_t *numbers;          // [rows] rows of halves
-  const double *by;                 // [rows] what they are multiplied with
+  const double *by;                 // [rows] their factors
   const uint32_t *order, *starts;   // rows by centroid; [k+1] where a centroid's begin
   float *centroids;                 // cluster_means: in and out [k][dim]; cluster_sums: out
   uint32_t k, dim;
@@ -513,7 +513,7 @@ struct EncodeParams {
   const float *dim_scale;           // [dim] or null
   const float *centroid_scale;      // [K] or null
   uint8_t *residuals;               // out [n][row_bytes]
-  int16_t *factors;                 // out [n]; 0 for a token of zeros
+  int16_t *factors;                 // out [n], 0 for a token of zeros
   double *errors;                   // out [n]; with a sign where the factor was clamped
   float step, factor_max;
   uint32_t n, k, dim, rows, nbits, row_bytes;

@@ -182,7 +182,7 @@ __device__ float3 prepare_table(const PrepParams &p, const float *q, uint32_t g,
   }
   if (l == 0) p.cols[g * kColumns + col] = make_float4(256 * inv, 16384.0f * 256, weight * u * p.factor_max, weight * u / 256);
   // S rounded to a unit; the query's and the table's halves, the former rounded
-  // anew for each dimension, the latter shared by all columns.
+  // for each dimension by itself, the latter shared by all columns.
   const float always = 2e-5f * p.s_max * norm, half = 0x1p-11f * 1.01f;
   return {u + 2 * half * sum + always, half * sum + always, u * u + half * half * squares};
 }
@@ -245,8 +245,8 @@ __device__ void prepare_parts(const PrepParams &p, const float *q, uint32_t g, u
     p.unit[g * kColumns + col] = make_float4(1.0f / up / p.centroid_up, table ? one : one * 0x1p24f, table ? 0.0f : -mid * (total * one), weight);
 }
 
-// prep_query: two warps a column, one of which makes what fine scores and S take, the
-// other the operand of the scan and the bound.
+// prep_query: two warps a column. One makes the operands of fine scores and of S, the
+// other that of the scan and the bound.
 extern "C" __global__ void __launch_bounds__(512) prep_query(const __grid_constant__ PrepParams p) {
   const uint32_t g = blockIdx.y, warp = threadIdx.x / 32, col = blockIdx.x * 8 + warp % 8, l = threadIdx.x & 31;
   let_next();
@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(512) prep_query(const __grid_consta
   if (blockIdx.x == 0 && g == 0)
     for (uint32_t i = threadIdx.x; i < p.zero_words; i += 512) p.zeros[i] = 0;
   __syncthreads();
-  if (blockIdx.x + g == 0 && threadIdx.x == 0 && p.clock) *p.clock = began;  // it is among what was zeroed
+  if (blockIdx.x + g == 0 && threadIdx.x == 0 && p.clock) *p.clock = began;  // clock is one of the zeroed arrays
   if (warp < 8) {
     prepare_parts(p, q, g, col, weight);
     return;

@@ -4,7 +4,7 @@
 // A warp takes the tiles [w·per, (w+1)·per) of the walk. A document inside
 // them is finished by the warp alone. Of one that reaches further the warp
 // leaves its column maxima in part: slot 0 when the document began before the
-// warp's tiles, slot 1 otherwise; whoever leaves the last piece joins them.
+// warp's tiles, slot 1 otherwise; the warp that leaves the last piece joins them.
 #pragma once
 #include "plaid.cuh"
 

@@ -1,10 +1,10 @@
-// Package tensor computes MaxSim, its gradients and Chamfer distances on memory and streams of
-// the caller: tensors of another library that are on a GPU already.
+// Package tensor computes MaxSim, its gradients and Chamfer distances on the caller's memory and
+// streams: tensors of another library that are on a GPU already.
 //
 // A call puts its work into a stream of the device's primary context, and does not wait for
-// it. It allocates nothing in the stream and starts no goroutine: memory for the time of its
-// work is the workspace of the call. The stream may be one that is being captured into a graph.
-// The work itself is described at [github.com/plaid-ir/plaid/kernels/maxsim].
+// it. It allocates nothing in the stream and starts no goroutine: intermediate results are in the
+// workspace that the caller passes. The stream may be captured into a graph meanwhile.
+// Package [github.com/plaid-ir/plaid/kernels/maxsim] defines the computations.
 package tensor
 
 import (
@@ -20,23 +20,23 @@ import (
 type (
 	// Device is one GPU. Any thread may use it.
 	Device = dense.Device
-	// Batch is token vectors and how they are cut into items.
+	// Batch holds token vectors and how they are divided into items.
 	Batch = dense.Batch
-	// Pairs is which query meets which document.
+	// Pairs says which queries are scored with which documents.
 	Pairs = dense.PairList
 	// PairKind is All, Own or Listed.
 	PairKind = dense.PairKind
-	// Place is where the work of a call is done.
+	// Place is the stream and the workspace of a call.
 	Place = dense.Place
-	// ScoreCall asks for scores.
+	// ScoreCall is a computation of scores.
 	ScoreCall = dense.ScoreCall
-	// GradientCall asks for the gradients of scores.
+	// GradientCall is a computation of the gradients of scores.
 	GradientCall = dense.GradientCall
-	// HeadCall asks for scores of hidden states.
+	// HeadCall is a computation of the scores of hidden states.
 	HeadCall = dense.HeadCall
-	// ChamferCall asks for Chamfer distances.
+	// ChamferCall is a computation of Chamfer distances.
 	ChamferCall = dense.ChamferCall
-	// ChamferGradientCall asks for the gradients of Chamfer distances.
+	// ChamferGradientCall is a computation of the gradients of Chamfer distances.
 	ChamferGradientCall = dense.ChamferGradientCall
 )
 
@@ -50,30 +50,31 @@ const (
 	Listed = dense.PairsListed
 )
 
-// Errors of calls; test with errors.Is. Sizes that do not fit are kernels.ErrShape.
+// Errors of calls; test with errors.Is. Sizes that contradict each other are kernels.ErrShape.
 var (
 	// ErrWorkspace: the workspace of the call is too small, or not aligned to 256 bytes.
 	ErrWorkspace = dense.ErrWorkspace
-	// ErrUnsupported: the device, or the call, is not one that there are kernels for.
+	// ErrUnsupported: no kernel supports the device or the call.
 	ErrUnsupported = driver.ErrUnsupported
 	// ErrNoDriver: there is no CUDA driver, or it has no device.
 	ErrNoDriver = driver.ErrNoDriver
 	// ErrDriverTooOld: the driver lacks functions, or cannot run the kernels.
 	ErrDriverTooOld = driver.ErrDriverTooOld
-	// ErrNoDevice: no device has the number asked for.
+	// ErrNoDevice: no device has the requested number.
 	ErrNoDevice = driver.ErrNoDevice
 	// ErrOutOfMemory: the device is full.
 	ErrOutOfMemory = driver.ErrOutOfMemory
-	// ErrDeviceLost: the device failed, and is of no more use to the process.
+	// ErrDeviceLost: the device failed; this process cannot use it any more.
 	ErrDeviceLost = driver.ErrDeviceLost
 )
 
+// opened holds the devices of this process, by number.
 var opened struct {
 	sync.Mutex
 	devices map[int]*Device
 }
 
-// Open returns the device with an ordinal number. It is opened once in a process, and stays open.
+// Open returns the device with the given number. It is opened once in a process, and stays open.
 //
 // Errors: [ErrNoDriver], [ErrDriverTooOld], [ErrNoDevice], [ErrUnsupported], [ErrOutOfMemory].
 func Open(ordinal int) (*Device, error) {
@@ -91,7 +92,8 @@ func Open(ordinal int) (*Device, error) {
 		return nil, err
 	}
 	if ordinal < 0 || ordinal >= len(found) {
-		return nil, fmt.Errorf("%w: number %d; there are %d", ErrNoDevice, ordinal, len(found))
+		return nil, fmt.Errorf("%w: number %d; the driver has %d devices, numbered from 0",
+			ErrNoDevice, ordinal, len(found))
 	}
 	d, err := dense.NewDevice(api, found[ordinal], module.Families{module.Dense})
 	if err != nil {

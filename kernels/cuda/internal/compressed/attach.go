@@ -12,56 +12,57 @@ import (
 )
 
 const (
-	// pieceBytes is the size of a piece on its way to the device; documents that
-	// are larger go alone.
+	// pieceBytes is the maximum size of a piece that is copied to the device; a larger
+	// document is a piece of its own.
 	pieceBytes = 32 << 20
-	// memoryReserve stays free where no limit is given.
+	// memoryReserve is the memory of the device that stays free if no limit is given.
 	memoryReserve = 256 << 20
 	// maxBatchGroups bounds the groups of query tokens of one batch.
 	maxBatchGroups = 512
-	// workspaceShare of the memory limit is for batches.
+	// workspaceShare is the divisor of the memory limit that gives the limit of batches.
 	workspaceShare = 4
-	// maxSurplus bounds for how many more documents than are asked for there is
-	// room from the start.
+	// maxSurplus bounds how many documents more than K a list has room for at first.
 	maxSurplus = 4096
 )
 
-// attachment is an index on the device. What is not guarded by mu belongs to
+// attachment is an index on the device. Fields that are not atomic or guarded by mu belong to
 // the device's goroutine.
 type attachment struct {
 	dev          *runtime.Device
 	rt           *runtime.Runtime
-	limit        int64
+	memoryLimit  int64
 	pieceBytes   int64         // bytes
-	alwaysStream bool          // though it may fit
-	scanBound    kernels.Bound // of scans; with Worst no scan_f*
+	alwaysStream bool          // stream even if the index fits
+	scanBound    kernels.Bound // the bound of scans; scan_f* are not used with Worst
 	shape        *shape
 	codec        driver.Mem
 	arrays       codecArrays
 
 	lineage      uint64
 	firstTile    []uint32 // of each document, and the number of tiles
-	residentLive *uint64  // the live set of the last snapshot whose documents are all here
+	residentLive *uint64  // live set of the last snapshot whose documents are all on the device
 	tokens       int64
 	maxTiles     int64   // of a document
 	maxTokens    int64   // of a document
-	resident     *packed // nil: streamed
-	streamPiece  *packed // of streaming: the piece at hand
-	live         driver.Mem
+	resident     *packed // nil means that the index is streamed
+	streamPiece  *packed // the current piece, if the index is streamed
+	liveMem      driver.Mem
 	liveSource   *uint64 // the set that live is a copy of
 	maxGroups    int
 	freed        bool
 	replay       replay
 
-	latest  atomic.Pointer[shape] // that of the last search, or an older one
-	surplus atomic.Int64          // documents that searches have listed beyond those asked for
+	latestShape atomic.Pointer[shape] // that of the last search, or an older one
+	surplus     atomic.Int64          // how many documents more than K searches have listed
 
 	mu   sync.Mutex
 	plan kernels.MemoryPlan
 }
 
 // Attach uploads an index; see [kernels.Device].
-func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions) (kernels.Attachment, error) {
+func Attach(
+	ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions,
+) (kernels.Attachment, error) {
 	a, err := attach(ctx, d, c, o, pieceBytes, false)
 	if err != nil {
 		return nil, err
@@ -69,24 +70,30 @@ func Attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 	return a, nil
 }
 
-// attach is Attach with pieces of some size, streaming even what would fit if
-// asked to.
-func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool) (*attachment, error) {
-	a := &attachment{dev: d, pieceBytes: piece, alwaysStream: stream, scanBound: o.Bound}
+// attach is Attach with pieces of a given size. With stream the index is streamed even if it fits.
+func attach(
+	ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.AttachOptions, piece int64, stream bool,
+) (*attachment, error) {
+	a := &attachment{
+		dev:          d,
+		pieceBytes:   piece,
+		alwaysStream: stream,
+		scanBound:    o.Bound,
+	}
 	err := d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		a.rt = rt
-		rt.Own(a)
+		rt.AddOwner(a)
 		defer func() {
 			if err != nil {
 				a.Free()
 			}
 		}()
-		if a.limit = o.Memory; a.limit == 0 {
+		if a.memoryLimit = o.Memory; a.memoryLimit == 0 {
 			free, _, err := rt.Driver.MemInfo()
 			if err != nil {
 				return err
 			}
-			a.limit = int64(free) - memoryReserve
+			a.memoryLimit = int64(free) - memoryReserve
 		}
 		return a.ensureResident(ctx, c, o.Progress)
 	})
@@ -96,7 +103,7 @@ func attach(ctx context.Context, d *runtime.Device, c kernels.Corpus, o kernels.
 	return a, nil
 }
 
-// Plan says what memory is used for.
+// Plan returns how the memory of the device is used.
 func (a *attachment) Plan() kernels.MemoryPlan {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,14 +113,14 @@ func (a *attachment) Plan() kernels.MemoryPlan {
 // Close frees the index on the device.
 func (a *attachment) Close() error { return a.dev.FreeOwner(a) }
 
-// Free frees the index on the device's goroutine.
+// Free implements [runtime.Owner].
 func (a *attachment) Free() {
 	a.freeIndex()
 	a.freed = true
-	a.rt.Disown(a)
+	a.rt.RemoveOwner(a)
 }
 
-// freeIndex frees the index but not the attachment.
+// freeIndex frees the index; the next search uploads it again.
 func (a *attachment) freeIndex() {
 	c := a.rt.Driver
 	for _, p := range []**packed{&a.resident, &a.streamPiece} {
@@ -125,8 +132,8 @@ func (a *attachment) freeIndex() {
 	_ = c.FreeGraph(a.replay.graph)
 	a.replay = replay{unsupported: a.replay.unsupported}
 	_ = c.Free(a.codec)
-	_ = c.Free(a.live)
-	a.codec, a.live, a.liveSource = driver.Mem{}, driver.Mem{}, nil
+	_ = c.Free(a.liveMem)
+	a.codec, a.liveMem, a.liveSource = driver.Mem{}, driver.Mem{}, nil
 	a.shape = nil
 	a.forgetTiles()
 }
@@ -136,7 +143,7 @@ func (a *attachment) forgetTiles() {
 	a.firstTile, a.residentLive, a.tokens, a.maxTiles, a.maxTokens = nil, nil, 0, 0, 0
 }
 
-// codecArray is the address of an array of the codec, 0 if it has none.
+// codecArray returns the address of an array of the codec, 0 for the offset −1 of an absent one.
 func (a *attachment) codecArray(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0
@@ -154,8 +161,8 @@ func (a *attachment) uploadCodec(c kernels.Corpus) (err error) {
 		a.shape = nil
 		return err
 	}
-	a.latest.Store(a.shape)
-	a.arrays = a.shape.arrays(c.Codec())
+	a.latestShape.Store(a.shape)
+	a.arrays = a.shape.layOutCodec(c.Codec())
 	host := make([]byte, a.arrays.size)
 	err = c.Guard(func() error {
 		a.shape.writeCodec(host, a.arrays, c.Codec())

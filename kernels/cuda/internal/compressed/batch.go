@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// batch is searches that share launches. Its methods run on the device's
-// goroutine and only start work, unless they say otherwise.
+// batch is a set of searches that share launches. Its methods run on the device's
+// goroutine. They start work and do not wait for it, unless they say so.
 type batch struct {
 	rt         *runtime.Runtime
 	attachment *attachment
@@ -24,38 +24,39 @@ type batch struct {
 	group      int // the first one
 	maxGroups  int // groups of a query
 	sideBySide int // groups that a scan takes side by side
-	k          int // documents a query that are asked for
-	capacity   int // documents a query that may be listed, and get a fine score
+	k          int // maximum of the documents that a query wants
+	capacity   int // documents of a query that may be listed, and get a fine score
 	groupBegin []uint32
 
 	slack, deviations float32 // see PickParams
 
-	// Of a query that is probed beside others: what is noted of them all is when the
-	// first is scanned, and when the last has its fine scores.
+	// The position of a query whose batch has several queries with probes. Their shared clock
+	// records only the start of the scan of the first, and the end of the fine scores of the last.
 	probedTogether, notFirst, notLast bool
 
-	// each: queries get their fine scores one after another.
-	finePerQuery bool
-	// direct: the device reads the query where the host has it, and writes the answer
-	// there itself, which the host watches for.
+	// fineSeparately means that queries get their fine scores one after another.
+	fineSeparately bool
+	// direct means that the device reads the query from host memory and writes the answer to host
+	// memory, which the host polls.
 	direct bool
-	// chained: each kernel follows the one in front of it, with nothing in between.
+	// chained means that each kernel directly follows the previous one in the stream, so that it
+	// may start early.
 	chained bool
 
 	in  inLayout
 	out outLayout
 	tmp tmpLayout
-	// zeroed is the offset of the counters of fine scores behind those of scans.
+	// zeroed is the offset in Zeroed of the counters of fine scores, behind those of scans.
 	zeroed int64
 }
 
-// The arrays of a batch in the memory of the workspace.
+// The offsets of the arrays of a batch in the parts of the workspace: input, output and scratch.
 type (
 	inLayout struct {
-		query, weights, alike, begin, list, allowed, size int64
+		query, weights, alike, groupBegin, docs, allowed, size int64
 	}
 	outLayout struct {
-		found, clock, cand, kept, tiles, ids, fine, coarse, size int64
+		found, clock, candidates, kept, tiles, ids, fine, coarse, size int64
 	}
 	tmpLayout struct {
 		frags, cols, bound, parts, unit, sRows, scores, part int64
@@ -64,29 +65,36 @@ type (
 		sFloat, maxima, probes, probeScores                  int64
 		probeKeys, probeKeys2                                int64
 		gainCols, gaps, found, kept                          int64
-		marks, bits, levels, hits, gains                     int64 // up to gains they are zero before
+		marks, bits, levels, hits, gains                     int64 // findCandidates zeroes marks to hits
 		size                                                 int64
 	}
 )
 
-// target is packed documents that are scanned: the index, a piece, or a list.
+// target describes the packed documents of a scan: the index, a piece, or a list.
 type target struct {
-	packed    *packed
-	docs      int64 // entries to rank: documents, or positions of a list
-	tiles     int64
-	ids       driver.Ptr // numbers of the entries; 0: i
-	allowed   driver.Ptr
-	list      bool
-	walkReady bool       // the walk of the list is there
-	listLen   driver.Ptr // number of entries if only the device knows it
+	packed     *packed
+	docs       int64 // entries to rank: documents, or positions of a list
+	tiles      int64
+	ids        driver.Ptr // numbers of the entries, 0 means that entry i has the number i
+	allowed    driver.Ptr
+	isList     bool
+	walkReady  bool       // the walk of the list exists
+	listLenPtr driver.Ptr // number of entries if only the device knows it
 	// maxByEntry is 1 where entries are the packed documents, whatever ids says.
 	maxByEntry uint32
 }
 
-// newBatch is a batch of searches of one attachment.
+// newBatch returns a batch of searches of one attachment.
 func newBatch(rt *runtime.Runtime, requests []*request) *batch {
 	a, worst := requests[0].attachment, requests[0].attachment.scanBound == kernels.Worst
-	b := &batch{rt: rt, attachment: a, shape: a.shape, requests: requests, queries: len(requests), groupBegin: []uint32{0}}
+	b := &batch{
+		rt:         rt,
+		attachment: a,
+		shape:      a.shape,
+		requests:   requests,
+		queries:    len(requests),
+		groupBegin: []uint32{0},
+	}
 	for _, t := range requests {
 		b.groups += t.groups
 		b.maxGroups = max(b.maxGroups, t.groups)
@@ -129,9 +137,9 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 	if errors.Is(err, driver.ErrOutOfMemory) && len(requests) > 1 {
 		rt.Work.Release()
 		for _, half := range [][]*request{requests[:len(requests)/2], requests[len(requests)/2:]} {
-			herr := runBatch(rt, half)
+			halfErr := runBatch(rt, half)
 			for _, t := range half {
-				t.Fail(herr)
+				t.Fail(halfErr)
 			}
 		}
 		return nil
@@ -139,8 +147,8 @@ func runBatch(rt *runtime.Runtime, requests []*request) error {
 	return err
 }
 
-// anyContext is the context of a batch: that of its one request, or one that
-// does not end, since each of several may go on without the others.
+// anyContext returns the context of a batch: that of its request if it has one only, else one that
+// never ends, since the other requests go on if the context of one ends.
 func anyContext(requests []*request) context.Context {
 	if len(requests) == 1 {
 		return requests[0].Context()
@@ -148,7 +156,7 @@ func anyContext(requests []*request) context.Context {
 	return context.Background()
 }
 
-// contextsErr reports the error of the contexts once all of them have ended.
+// contextsErr returns the error of a context if the contexts of all requests have ended, else nil.
 func (b *batch) contextsErr() error {
 	var err error
 	for _, t := range b.requests {
@@ -159,14 +167,14 @@ func (b *batch) contextsErr() error {
 	return err
 }
 
-// searchResident answers a batch, which began at some time, on an index that is on the
-// device: one copy there, one back, and nothing that the host decides in between.
-func (b *batch) searchResident(began time.Time) error {
+// searchResident answers a batch, which started at start, on a resident index: one copy
+// to the device and one back, without a decision of the host in between. It waits for the device.
+func (b *batch) searchResident(start time.Time) error {
 	t := b.requests[0]
 	docs := int64(t.docs)
 	tgt := target{packed: b.attachment.resident, docs: docs, tiles: int64(b.attachment.firstTile[docs])}
 	if t.query.Docs != nil {
-		tgt.list = true
+		tgt.isList = true
 		tgt.docs, tgt.tiles = int64(len(t.query.Docs)), 0
 		for _, d := range t.query.Docs {
 			tgt.tiles += int64(b.attachment.firstTile[d+1] - b.attachment.firstTile[d])
@@ -175,7 +183,7 @@ func (b *batch) searchResident(began time.Time) error {
 	probing := t.query.Probes > 0 && t.query.Docs == nil && docs > 0
 	wide := b.k > maxTopK && tgt.docs > topkBlock
 	if probing {
-		tgt.list = true
+		tgt.isList = true
 	}
 	if err := b.reserve(tgt, probing, wide); err != nil {
 		return err
@@ -184,12 +192,12 @@ func (b *batch) searchResident(began time.Time) error {
 	if err != nil {
 		return err
 	}
-	b.chained = !probing && !wide && !tgt.list
+	b.chained = !probing && !wide && !tgt.isList
 	work := func() error { return b.launchAll(tgt, size, probing, wide) }
 	if wide || t.query.Docs != nil || tgt.docs == 0 {
 		err = work()
 	} else {
-		b.direct = b.groups == 1 && size == b.in.list && 32*b.shape.dim <= maxStagedBytes
+		b.direct = b.groups == 1 && size == b.in.docs && 32*b.shape.dim <= maxStagedBytes
 		b.answerFlag().Store(0)
 		err = b.replayOrLaunch(b.replayKey(tgt, size), work)
 	}
@@ -199,11 +207,12 @@ func (b *batch) searchResident(began time.Time) error {
 	if err := b.waitForAnswer(); err != nil {
 		return err
 	}
-	b.handOut(tgt, began)
+	b.deliverAnswers(tgt, start)
 	return nil
 }
 
-// launchAll gives the device all that a batch takes.
+// launchAll launches the copies and the kernels of a batch on a resident index. size is the number of
+// bytes of the input; wide means that the host picks the candidates.
 func (b *batch) launchAll(tgt target, size int64, probing, wide bool) error {
 	if !b.direct {
 		if err := b.sendInput(size); err != nil {
@@ -223,22 +232,22 @@ func (b *batch) launchAll(tgt target, size int64, probing, wide bool) error {
 	return b.fetchAnswers(b.out.coarse)
 }
 
-// launchChained launches a kernel that may have a place in a chain, where it is not the
-// first. What it does before it waits is said in plaid.cuh.
+// launchChained launches a kernel, which starts early if the batch is chained. plaid.cuh says
+// which work the kernels do before they wait for the previous one.
 func launchChained[T any](b *batch, name string, gx, gy, gz, block, shared int, args *T) error {
-	return runtime.Follow(b.rt, b.chained, name, gx, gy, gz, block, shared, args)
+	return runtime.LaunchAfter(b.rt, b.chained, name, gx, gy, gz, block, shared, args)
 }
 
-// answerFlag is what the device writes last of an answer, behind it.
+// answerFlag returns the word behind a direct answer, which the device writes last.
 func (b *batch) answerFlag() *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&b.rt.Work.HostOut[b.out.coarse]))
 }
 
-// watchFor is how long an answer is watched for before the driver is asked to wait,
-// which takes longer to see that the device is done, but sees errors.
-const watchFor = 2 * time.Millisecond
+// watchDuration is how long the host polls for a direct answer before it calls the driver to
+// wait. The driver notices the end later, but reports errors.
+const watchDuration = 2 * time.Millisecond
 
-// waitForAnswer returns when the device has answered.
+// waitForAnswer waits until the device has answered.
 func (b *batch) waitForAnswer() error {
 	if b.direct {
 		answer := b.answerFlag()
@@ -246,7 +255,7 @@ func (b *batch) waitForAnswer() error {
 			if answer.Load() != 0 {
 				return nil
 			}
-			if time.Since(start) >= watchFor {
+			if time.Since(start) >= watchDuration {
 				break
 			}
 		}
@@ -254,7 +263,7 @@ func (b *batch) waitForAnswer() error {
 	return b.rt.Sync()
 }
 
-// rankTarget scans a target, lists the best of it, and gives them their fine scores.
+// rankTarget scans a target, lists the best documents, and computes their fine scores.
 func (b *batch) rankTarget(t target, wide bool) error {
 	if t.docs == 0 {
 		return nil
@@ -274,23 +283,22 @@ func (b *batch) rankTarget(t target, wide bool) error {
 	return b.fineScores(b.attachment.resident, true)
 }
 
-// replay is the work of a search of one query, kept as a graph: one call of the
-// driver does all of it again for the next query of the same shape, which is in the
-// same memory.
+// replay is the graph of a search of one query. One call of the driver repeats the search
+// for the next query if it has the same shape and is in the same memory.
 type replay struct {
 	key         replayKey
 	graph       driver.Graph
-	unsupported bool // the driver makes no graph of it
+	unsupported bool // the driver could not capture it
 }
 
-// replayKey is all that the work depends on, but for what is in memory.
+// replayKey has all values that the launches depend on, except the content of memory.
 type replayKey struct {
 	in                           inLayout
 	out                          outLayout
 	tmp                          tmpLayout
 	zeroed, size                 int64
-	t                            target
-	groups, k, room, probes      int
+	target                       target
+	groups, k, capacity, probes  int
 	keep                         int64
 	slack, deviations            float32
 	words, codec                 driver.Ptr
@@ -298,19 +306,36 @@ type replayKey struct {
 	hostIn, hostOut              *byte
 }
 
-// replayKey is the key of a batch that copies size bytes to the device.
+// replayKey returns the key of a batch that copies size bytes to the device.
 func (b *batch) replayKey(t target, size int64) replayKey {
 	w := &b.rt.Work
 	return replayKey{
-		in: b.in, out: b.out, tmp: b.tmp, zeroed: b.zeroed, size: size, t: t, groups: b.groups, k: b.k, room: b.capacity, probes: b.requests[0].query.Probes, keep: b.keptDocs(t.docs),
-		slack: b.slack, deviations: b.deviations, words: t.packed.words.Ptr, codec: b.attachment.codec.Ptr,
-		memIn: w.In, memOut: w.Out, scratch: w.Scratch, zero: w.Zeroed,
-		hostIn: unsafe.SliceData(w.HostIn), hostOut: unsafe.SliceData(w.HostOut),
+		in:         b.in,
+		out:        b.out,
+		tmp:        b.tmp,
+		zeroed:     b.zeroed,
+		size:       size,
+		target:     t,
+		groups:     b.groups,
+		k:          b.k,
+		capacity:   b.capacity,
+		probes:     b.requests[0].query.Probes,
+		keep:       b.keptDocs(t.docs),
+		slack:      b.slack,
+		deviations: b.deviations,
+		words:      t.packed.words.Ptr,
+		codec:      b.attachment.codec.Ptr,
+		memIn:      w.In,
+		memOut:     w.Out,
+		scratch:    w.Scratch,
+		zero:       w.Zeroed,
+		hostIn:     unsafe.SliceData(w.HostIn),
+		hostOut:    unsafe.SliceData(w.HostOut),
 	}
 }
 
-// replayOrLaunch gives the device the work of a batch: as a graph, where the batch before was
-// one of the same key, whose launches the driver knows already.
+// replayOrLaunch launches the work of a batch: as a graph if the previous batch had the same
+// key, so that its kernels are loaded already, else directly.
 func (b *batch) replayOrLaunch(key replayKey, work func() error) error {
 	r, c, st := &b.attachment.replay, b.rt.Driver, b.rt.Stream
 	if b.queries > 1 || r.unsupported {
@@ -328,7 +353,7 @@ func (b *batch) replayOrLaunch(key replayKey, work func() error) error {
 		var err error
 		if r.graph, err = c.Capture(st, work); err != nil {
 			r.unsupported = true
-			return work() // what is really wrong is wrong here too
+			return work() // returns the error again unless only the capture failed
 		}
 	}
 	return c.LaunchGraph(r.graph, st)

@@ -144,7 +144,7 @@ func (q *fakeQuery) centroid(f *drivertest.Fake, v []float32, at driver.Ptr, i i
 	s := q.shape()
 	row := drivertest.Slice[uint16](f, at+driver.Ptr(2*i*s.centroidStride()), s.centroidStride())
 	for j := range v {
-		v[j] = kernels.F16ToF32(row[s.centroidPlace(j)]) / q.centroidUp
+		v[j] = kernels.F16ToF32(row[s.centroidIndex(j)]) / q.centroidUp
 	}
 }
 

@@ -17,55 +17,68 @@ type fineParams struct {
 
 const (
 	fineThreads = 128
-	// fineBlocks is how many blocks of fine scores there are to be at least, and
-	// fineTiles how many tiles one takes where documents are long.
+	// fineBlocks is the minimum of blocks of a launch that fills the device, and
+	// fineTiles the number of tiles of a block if documents are long.
 	fineBlocks, fineTiles = 512, 32
-	// maxFineParts bounds the memory for documents that are shared by blocks.
+	// maxFineParts bounds the memory for partial results of documents that several blocks share.
 	maxFineParts = 1 << 16
-	// fineShared is the shared memory of a block, for the operands of the query;
-	// where there are scan_f*, fineAhead more for centroids on their way.
+	// fineShared is the shared memory of a block, for the operands of the query.
+	// On halfArch it has fineAhead more, for centroids that are being loaded.
 	fineShared, fineAhead = 32 << 10, 16 << 10
 )
 
-// blocksPerDocument is how many blocks share a document's tiles: enough to fill the device
-// and for long documents, and not many more than pay for collections in which
-// such are rare.
+// blocksPerDocument returns how many blocks share a document's tiles: enough to fill the device
+// and to divide long documents, but bounded, since most blocks have nothing to do if long
+// documents are rare.
 func (b *batch) blocksPerDocument() int {
 	cells := b.queries * b.capacity
-	if b.finePerQuery {
+	if b.fineSeparately {
 		cells = b.capacity
 	}
 	n := max(runtime.CeilDiv(int(b.attachment.maxTiles), fineTiles), runtime.CeilDiv(fineBlocks, cells))
 	return max(min(n, int(b.attachment.maxTiles), maxFineParts/(cells*b.maxGroups)), 1)
 }
 
-// fineDocs is how many documents of a query a block takes at most where others
-// fill the device, so that the operands of the query are not loaded for each.
+// fineDocs is the maximum of documents that a block scores one after another if other blocks
+// fill the device. The block loads the operands of the query once for all of them.
 const fineDocs = 16
 
-// fineGrid is how many blocks the documents of a query have.
-func (b *batch) fineGrid() int {
+// fineBlocksPerQuery returns how many blocks share the documents of a query.
+func (b *batch) fineBlocksPerQuery() int {
 	return min(b.capacity, max(runtime.CeilDiv(b.capacity, fineDocs), runtime.CeilDiv(8*fineBlocks, b.queries)))
 }
 
-// fineScores scores the documents that are listed. coarse says that pick has listed
-// them, with their scores.
-func (b *batch) fineScores(p *packed, coarse bool) error {
+// fineScores computes the fine scores of the listed documents. withCoarse means that pick has stored
+// their scores of the scan, which are compared with the fine scores.
+func (b *batch) fineScores(p *packed, withCoarse bool) error {
 	s, a := b.shape, b.attachment
 	args := &fineParams{
-		words: p.words.Ptr, rows: p.rows.Ptr, firstTile: p.firstTile.Ptr,
-		centroids: a.codecArray(a.arrays.centroids), table: a.codecArray(a.arrays.fineTable), centroidRatio: a.codecArray(a.arrays.ratio),
-		parts: b.scratchPtr(b.tmp.parts), unit: b.scratchPtr(b.tmp.unit), groupBegin: b.groupBeginPtr(),
-		ids: b.outputPtr(b.out.ids), found: b.outputPtr(b.out.found), part: b.scratchPtr(b.tmp.fineParts),
-		count: b.rt.Work.Zeroed.At(b.zeroed), scores: b.outputPtr(b.out.fine), clock: b.clockAt(clockPicked),
-		factorMax: s.factorMax / s.aMax, aMax: s.aMax,
-		capacity: uint32(b.capacity), laneWords: uint32(s.lanes), maxGroups: uint32(b.maxGroups),
+		words:         p.words.Ptr,
+		rows:          p.rows.Ptr,
+		firstTile:     p.firstTile.Ptr,
+		centroids:     a.codecArray(a.arrays.centroids),
+		table:         a.codecArray(a.arrays.fineTable),
+		centroidRatio: a.codecArray(a.arrays.ratio),
+		parts:         b.scratchPtr(b.tmp.parts),
+		unit:          b.scratchPtr(b.tmp.unit),
+		groupBegin:    b.groupBeginPtr(),
+		ids:           b.outputPtr(b.out.ids),
+		found:         b.outputPtr(b.out.found),
+		part:          b.scratchPtr(b.tmp.fineParts),
+		count:         b.rt.Work.Zeroed.At(b.zeroed),
+		scores:        b.outputPtr(b.out.fine),
+		clock:         b.clockAt(clockPicked),
+		factorMax:     s.factorMax / s.maxCentroidScale,
+		aMax:          s.maxCentroidScale,
+		capacity:      uint32(b.capacity),
+		laneWords:     uint32(s.lanes),
+		maxGroups:     uint32(b.maxGroups),
 	}
 	if b.direct {
-		args.out, args.host, args.outWords = b.outputPtr(0), b.rt.Work.AtHostOut(0), uint32(b.out.coarse/16)
+		args.out, args.host, args.outWords = b.outputPtr(0), b.rt.Work.HostOutPtr(0), uint32(b.out.coarse/16)
 		args.done = b.rt.Work.Zeroed.At(b.zeroed + 4*int64(b.queries)*int64(b.capacity))
 	}
-	if coarse {
+	if withCoarse {
 		args.coarse = b.outputPtr(b.out.coarse)
 	}
 	kind := "b"
@@ -76,5 +89,6 @@ func (b *batch) fineScores(p *packed, coarse bool) error {
 	if b.rt.Arch() == halfArch {
 		shared += fineAhead
 	}
-	return launchChained(b, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineGrid(), b.queries, b.blocksPerDocument(), fineThreads, shared, args)
+	return launchChained(b, fmt.Sprintf("fine_%s%d", kind, s.nbits), b.fineBlocksPerQuery(), b.queries,
+		b.blocksPerDocument(), fineThreads, shared, args)
 }

@@ -33,7 +33,7 @@ func TestSharedDocumentsHaveRoom(t *testing.T) {
 				var b, scored *batch
 				require.NoError(t, d.Call(ctx, func(rt *runtime.Runtime) error {
 					b = newBatch(rt, requests)
-					tgt := target{packed: at.resident, docs: int64(c.docs()), tiles: int64(at.firstTile[c.docs()]), list: probes > 0}
+					tgt := target{packed: at.resident, docs: int64(c.docs()), tiles: int64(at.firstTile[c.docs()]), isList: probes > 0}
 					if scored = b; probes > 0 {
 						defer func() { scored = b.singleQuery(queries - 1) }()
 					}

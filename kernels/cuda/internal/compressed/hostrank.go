@@ -8,7 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// pickOnHost takes the place of pick where more documents are asked for than
+// pickOnHost picks the candidates of a query on the host, if it wants more documents than
 // the device can rank. Such a batch has one query. It waits for the device.
 func (b *batch) pickOnHost(t target) error {
 	c, st := b.rt.Driver, b.rt.Stream
@@ -22,9 +22,9 @@ func (b *batch) pickOnHost(t target) error {
 	}
 	q := b.requests[0]
 	numbers := q.query.Docs
-	if t.listLen != 0 {
+	if t.listLenPtr != 0 {
 		var count [4]byte
-		if err := c.ToHost(count[:], t.listLen, st); err != nil {
+		if err := c.ToHost(count[:], t.listLenPtr, st); err != nil {
 			return err
 		}
 		if err := b.rt.Sync(); err != nil {
@@ -39,7 +39,7 @@ func (b *batch) pickOnHost(t target) error {
 		}
 		scores = scores[:len(numbers)]
 	}
-	l := listing{wanted: b.k, slack: b.slack, bound: bounds[0]}
+	l := candidateList{wanted: b.k, slack: b.slack, bound: bounds[0]}
 	allowed := q.restriction()
 	for i, s := range scores {
 		doc := uint32(i)
@@ -51,10 +51,10 @@ func (b *batch) pickOnHost(t target) error {
 		}
 	}
 	l.keepCandidates()
-	return b.putListed(l)
+	return b.writeListing(l)
 }
 
-// fetchScores fetches the sums over the groups of a query.
+// fetchScores copies the scores of a query, summed over its groups, from the device. It waits for it.
 func (b *batch) fetchScores(t target, query int) ([]float32, error) {
 	sum := make([]float32, t.docs)
 	row := sum
@@ -62,7 +62,8 @@ func (b *batch) fetchScores(t target, query int) ([]float32, error) {
 		if g == b.groupBegin[query]+1 {
 			row = make([]float32, t.docs)
 		}
-		if err := b.rt.Driver.ToHost(runtime.Bytes(row), b.scratchPtr(b.tmp.scores+4*int64(g)*t.docs), b.rt.Stream); err != nil {
+		if err := b.rt.Driver.ToHost(runtime.Bytes(row), b.scratchPtr(b.tmp.scores+4*int64(g)*t.docs),
+			b.rt.Stream); err != nil {
 			return nil, err
 		}
 		if err := b.rt.Sync(); err != nil {
@@ -77,14 +78,14 @@ func (b *batch) fetchScores(t target, query int) ([]float32, error) {
 	return sum, nil
 }
 
-// putListed writes what pick would.
-func (b *batch) putListed(l listing) error {
-	n := min(len(l.list), b.capacity)
+// writeListing writes a list to the device as pick does.
+func (b *batch) writeListing(l candidateList) error {
+	n := min(len(l.candidates), b.capacity)
 	ids, coarse := make([]uint32, n), make([]float32, 2*n)
-	for i, e := range l.list[:n] {
+	for i, e := range l.candidates[:n] {
 		ids[i], coarse[2*i], coarse[2*i+1] = e.doc, e.score, e.error
 	}
-	found := []uint32{uint32(len(l.list)), math.Float32bits(l.limit), math.Float32bits(l.bound.error), 0}
+	found := []uint32{uint32(len(l.candidates)), math.Float32bits(l.threshold), math.Float32bits(l.bound.error), 0}
 	c, st := b.rt.Driver, b.rt.Stream
 	if err := c.ToDevice(b.outputPtr(b.out.ids), runtime.Bytes(ids), st); err != nil {
 		return err
@@ -95,14 +96,13 @@ func (b *batch) putListed(l listing) error {
 	return c.ToDevice(b.outputPtr(b.out.found), runtime.Bytes(found), st)
 }
 
-// bound is the largest error of a query's scores by the scan, and of its fine
-// scores.
+// bound has the bounds of the errors of a query's scores: those of the scan, and the fine scores.
 type bound struct{ error, fine float32 }
 
-// fetchBounds fetches the bounds of the queries. It waits for the device.
+// fetchBounds copies the bounds of the queries from the device. It waits for it.
 func (b *batch) fetchBounds() ([]bound, error) {
-	of := make([][4]float32, b.groups*columns)
-	if err := b.rt.Driver.ToHost(runtime.Bytes(of), b.scratchPtr(b.tmp.bound), b.rt.Stream); err != nil {
+	columnBounds := make([][4]float32, b.groups*columns)
+	if err := b.rt.Driver.ToHost(runtime.Bytes(columnBounds), b.scratchPtr(b.tmp.bound), b.rt.Stream); err != nil {
 		return nil, err
 	}
 	if err := b.rt.Sync(); err != nil {
@@ -111,7 +111,7 @@ func (b *batch) fetchBounds() ([]bound, error) {
 	out := make([]bound, b.queries)
 	for q := range out {
 		var sum [4]float64
-		for _, column := range of[b.groupBegin[q]*columns : b.groupBegin[q+1]*columns] {
+		for _, column := range columnBounds[b.groupBegin[q]*columns : b.groupBegin[q+1]*columns] {
 			for i, v := range column {
 				sum[i] += float64(v)
 			}
@@ -120,42 +120,44 @@ func (b *batch) fetchBounds() ([]bound, error) {
 		if b.deviations >= 0 {
 			e = min(e, sum[1]+float64(b.deviations)*math.Sqrt(sum[2]))
 		}
-		out[q] = bound{runtime.Above(float32(e)), fineError * float32(sum[3])}
+		out[q] = bound{runtime.RoundUp(float32(e)), fineError * float32(sum[3])}
 	}
 	return out, nil
 }
 
-// entry is a document with its score by the scan, and the most by which that errs.
-type entry struct {
+// candidate is a document with its score of the scan, and the bound of the error of that score.
+type candidate struct {
 	doc          uint32
 	score, error float32
 }
 
-// listing is what pick makes of scores, for scores that come to the host.
-type listing struct {
-	wanted int
-	slack  float32
-	bound  bound
-	list   []entry
-	limit  float32 // after prune
+// candidateList lists candidates on the host as the kernel pick does on the device.
+type candidateList struct {
+	wanted     int
+	slack      float32
+	bound      bound
+	candidates []candidate
+	threshold  float32 // lowest score to keep, set by keepCandidates
 }
 
-func (l *listing) addScore(doc uint32, score, error float32) {
-	if score == score { // NaN is never among the best
-		l.list = append(l.list, entry{doc, score, error})
+// addScore appends a document, unless its score is NaN.
+func (l *candidateList) addScore(doc uint32, score, error float32) {
+	if score == score { // false for NaN
+		l.candidates = append(l.candidates, candidate{doc, score, error})
 	}
 }
 
-// keepCandidates leaves the documents that can be among the k best.
-func (l *listing) keepCandidates() {
-	l.limit = float32(math.Inf(-1))
-	if len(l.list) >= l.wanted {
-		low := make([]float32, len(l.list))
-		for i, e := range l.list {
+// keepCandidates sets the threshold, and removes the documents that cannot be among the wanted best.
+func (l *candidateList) keepCandidates() {
+	l.threshold = float32(math.Inf(-1))
+	if len(l.candidates) >= l.wanted {
+		low := make([]float32, len(l.candidates))
+		for i, e := range l.candidates {
 			low[i] = e.score - l.slack*e.error
 		}
 		slices.Sort(low)
-		l.limit = low[len(low)-l.wanted]
+		l.threshold = low[len(low)-l.wanted]
 	}
-	l.list = slices.DeleteFunc(l.list, func(e entry) bool { return !(e.score+e.error+l.bound.fine >= l.limit) })
+	l.candidates = slices.DeleteFunc(l.candidates,
+		func(e candidate) bool { return !(e.score+e.error+l.bound.fine >= l.threshold) })
 }

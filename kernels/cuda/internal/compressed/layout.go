@@ -13,81 +13,86 @@ import (
 	"github.com/plaid-ir/plaid/kernels/internal/alike"
 )
 
-// reserve lays the arrays out, and makes room for them.
+// reserve lays out the arrays of the batch, and reserves the workspace for them.
 func (b *batch) reserve(t target, probing, wide bool) error {
-	if b.sideBySide = 1; !t.list {
-		b.sideBySide = b.shape.sideBySide(b.groups, b.attachment.maxGroups)
+	if b.sideBySide = 1; !t.isList {
+		b.sideBySide = b.shape.chooseSideBySide(b.groups, b.attachment.maxGroups)
 	}
-	k := b.shape.chooseScan(t.list, b.sideBySide)
-	blocks, err := b.scanBlocks(t, k)
+	kernel := b.shape.chooseScan(t.isList, b.sideBySide)
+	blocks, err := b.scanBlocks(t, kernel)
 	if err != nil {
 		return err
 	}
-	warps := int64(blocks * k.threads / 32)
-	b.finePerQuery = probing
+	warps := int64(blocks * kernel.threads / 32)
+	b.fineSeparately = probing
 	b.layOutInput(t)
 	b.layOutAnswers()
 	b.layOutScratch(t, warps, probing, wide)
 	groups, fine := int64(b.groups), int64(b.queries)*int64(b.capacity)
 	b.zeroed = 4 * groups * warps
-	return b.rt.Work.Reserve(b.in.size, b.out.size, b.tmp.size, b.zeroed+4*fine+4)
+	return b.rt.Work.Reserve(runtime.WorkspaceSizes{
+		In:      b.in.size,
+		Out:     b.out.size,
+		Scratch: b.tmp.size,
+		Zeroed:  b.zeroed + 4*fine + 4,
+	})
 }
 
-// layOutInput is what is sent with the queries.
+// layOutInput lays out the arrays that are copied to the device.
 func (b *batch) layOutInput(t target) {
 	tokens := int64(b.groups) * columns
 	var a runtime.Arena
-	b.in.query = a.Take(4 * tokens * int64(b.shape.dim))
-	b.in.weights = a.Take(4 * tokens)
-	b.in.alike = a.Take(4 * tokens)
-	b.in.begin = a.Take(4 * (int64(b.queries) + 1))
-	b.in.list = a.Take(4 * int64(len(b.requests[0].query.Docs)))
-	b.in.allowed = a.Take((int64(b.requests[0].docs) + 63) / 64 * 8)
+	b.in.query = a.Append(4 * tokens * int64(b.shape.dim))
+	b.in.weights = a.Append(4 * tokens)
+	b.in.alike = a.Append(4 * tokens)
+	b.in.groupBegin = a.Append(4 * (int64(b.queries) + 1))
+	b.in.docs = a.Append(4 * int64(len(b.requests[0].query.Docs)))
+	b.in.allowed = a.Append((int64(b.requests[0].docs) + 63) / 64 * 8)
 	b.in.size = a.Size
 }
 
-// layOutAnswers is what comes back.
+// layOutAnswers lays out the arrays that are copied to the host.
 func (b *batch) layOutAnswers() {
 	queries := int64(b.queries)
 	fine := queries * int64(b.capacity)
 	var a runtime.Arena
-	b.out.found = a.Take(16 * queries)
-	b.out.clock = a.Take(8 * clockPoints)
-	b.out.cand = a.Take(4 * queries)
-	b.out.kept = a.Take(4 * queries)
-	b.out.tiles = a.Take(4 * queries)
-	b.out.ids = a.Take(4 * fine) // zero in front of it
-	b.out.fine = a.Take(4 * fine)
-	b.out.coarse = a.Take(8 * fine)
+	b.out.found = a.Append(16 * queries)
+	b.out.clock = a.Append(8 * clockPoints)
+	b.out.candidates = a.Append(4 * queries)
+	b.out.kept = a.Append(4 * queries)
+	b.out.tiles = a.Append(4 * queries)
+	b.out.ids = a.Append(4 * fine) // prep_query zeroes the arrays before this one
+	b.out.fine = a.Append(4 * fine)
+	b.out.coarse = a.Append(8 * fine)
 	b.out.size = a.Size
 }
 
-// layOutScratch is what stays on the device.
+// layOutScratch lays out the arrays that stay on the device.
 func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 	s, m := b.shape, &b.tmp
 	queries, groups := int64(b.queries), int64(b.groups)
 	tokens := groups * columns
 	var a runtime.Arena
-	m.frags = a.Take(4 * groups * int64(s.fragStride))
-	m.cols = a.Take(16 * tokens)
-	m.bound = a.Take(16 * tokens)
-	m.parts = a.Take(groups * s.partsBytes())
-	m.unit = a.Take(16 * tokens)
-	m.sRows = a.Take(64 * int64(runtime.CeilDiv(b.groups, b.sideBySide)*b.sideBySide) * int64(s.k))
-	m.scores = a.Take(4 * groups * t.docs)
-	m.part = a.Take(8 * tokens * warps)
+	m.frags = a.Append(4 * groups * int64(s.fragStride))
+	m.cols = a.Append(16 * tokens)
+	m.bound = a.Append(16 * tokens)
+	m.parts = a.Append(groups * s.partsBytes())
+	m.unit = a.Append(16 * tokens)
+	m.sRows = a.Append(64 * int64(runtime.CeilDiv(b.groups, b.sideBySide)*b.sideBySide) * int64(s.k))
+	m.scores = a.Append(4 * groups * t.docs)
+	m.part = a.Append(8 * tokens * warps)
 	if n := int64(b.blocksPerDocument()); n > 1 {
-		m.fineParts = a.Take(4 * queries * int64(b.capacity) * n * int64(b.maxGroups) * columns)
+		m.fineParts = a.Append(4 * queries * int64(b.capacity) * n * int64(b.maxGroups) * columns)
 	}
 	if first, k := runtime.CeilDiv(t.docs, topkBlock), int64(b.k); first > 1 && !wide {
-		m.keys = a.Take(8 * queries * first * k)
-		m.keys2 = a.Take(8 * queries * runtime.CeilDiv(first*k, topkBlock) * k)
-		m.kth = a.Take(4 * queries * k)
+		m.keys = a.Append(8 * queries * first * k)
+		m.keys2 = a.Append(8 * queries * runtime.CeilDiv(first*k, topkBlock) * k)
+		m.kth = a.Append(4 * queries * k)
 	}
-	if t.list {
-		m.walk = a.Take(8 * (t.tiles + spareTiles))
-		m.posFirst = a.Take(4 * t.docs)
-		m.posEnd = a.Take(4 * t.docs)
+	if t.isList {
+		m.walk = a.Append(8 * (t.tiles + spareTiles))
+		m.posFirst = a.Append(4 * t.docs)
+		m.posEnd = a.Append(4 * t.docs)
 	}
 	if probing {
 		b.layOutProbing(t, &a)
@@ -95,29 +100,30 @@ func (b *batch) layOutScratch(t target, warps int64, probing, wide bool) {
 	m.size = a.Size
 }
 
+// layOutProbing lays out the arrays of probing, behind the others of the scratch memory.
 func (b *batch) layOutProbing(t target, a *runtime.Arena) {
 	s, m := b.shape, &b.tmp
 	queries, tokens := int64(b.queries), int64(b.groups)*columns
-	m.sFloat = a.Take(4 * tokens * int64(s.k))
-	// The keys are of a first pass over all centroids.
+	m.sFloat = a.Append(4 * tokens * int64(s.k))
+	// topk_first picks n centroids from each block of topkBlock.
 	n, first := int64(b.pickedCentroids()), runtime.CeilDiv(int64(s.k), topkBlock)
-	m.probes = a.Take(4 * tokens * n)
-	m.probeScores = a.Take(4 * tokens * n)
+	m.probes = a.Append(4 * tokens * n)
+	m.probeScores = a.Append(4 * tokens * n)
 	if b.picksByMaxima() {
-		m.maxima = a.Take(4 * tokens * runtime.CeilDiv(int64(s.k), centroidsPerMaximum))
+		m.maxima = a.Append(4 * tokens * runtime.CeilDiv(int64(s.k), centroidsPerMaximum))
 	} else {
-		m.probeKeys = a.Take(8 * tokens * first * n)
-		m.probeKeys2 = a.Take(8 * tokens * runtime.CeilDiv(first*n, topkBlock) * n)
+		m.probeKeys = a.Append(8 * tokens * first * n)
+		m.probeKeys2 = a.Append(8 * tokens * runtime.CeilDiv(first*n, topkBlock) * n)
 	}
-	m.gainCols = a.Take(16 * tokens)
-	m.gaps = a.Take(4 * queries)
-	m.found = a.Take(4 * t.docs)
-	m.kept = a.Take(4 * b.keptDocs(t.docs))
-	m.marks = a.Take(4 * int64(s.k))
-	m.bits = a.Take(4 * (queries + 1) * int64(s.bitWords()))
-	m.levels = a.Take(4 * gainLevels * queries)
-	m.hits = a.Take(4 * t.docs)
-	m.gains = a.Take(4 * t.docs)
+	m.gainCols = a.Append(16 * tokens)
+	m.gaps = a.Append(4 * queries)
+	m.found = a.Append(4 * t.docs)
+	m.kept = a.Append(4 * b.keptDocs(t.docs))
+	m.marks = a.Append(4 * int64(s.k))
+	m.bits = a.Append(4 * (queries + 1) * int64(s.bitWords()))
+	m.levels = a.Append(4 * gainLevels * queries)
+	m.hits = a.Append(4 * t.docs)
+	m.gains = a.Append(4 * t.docs)
 }
 
 func int64FromBool(b bool) int64 {
@@ -127,37 +133,39 @@ func int64FromBool(b bool) int64 {
 	return 0
 }
 
-// A scan of several groups has fewer blocks for each, with more work, as long as
-// there are warpTiles for a warp and enough waves of blocks that the last, which
-// is not full, does not matter.
+// A scan of several groups has fewer and longer blocks for each group, as long as a
+// warp gets warpTiles tiles, and blocks fill the device scanWaves times, so that the
+// last wave, which is not full, costs little.
 const warpTiles, scanWaves = 256, 16
 
-// scanBlocks is the width of the grid of a scan.
+// scanBlocks returns the width of the grid of a scan.
 func (b *batch) scanBlocks(t target, k scanKernel) (int, error) {
 	n, err := b.rt.FillingBlocks(k.name, k.threads, k.shared)
 	warps := k.threads / 32
-	few := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))), runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
-	return max(min(n, few, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
+	worthwhile := max(int(runtime.CeilDiv(t.tiles, int64(warps*warpTiles))),
+		runtime.CeilDiv(scanWaves*n, runtime.CeilDiv(b.groups, k.side)))
+	return max(min(n, worthwhile, int(runtime.CeilDiv(t.tiles, int64(warps)))), 1), err
 }
 
+// inputPtr returns the address of an offset of the input: in host memory if the batch is direct.
 func (b *batch) inputPtr(offset int64) driver.Ptr {
 	if b.direct {
-		return b.rt.Work.AtHostIn(offset)
+		return b.rt.Work.HostInPtr(offset)
 	}
 	return b.rt.Work.In.At(offset)
 }
 func (b *batch) outputPtr(offset int64) driver.Ptr  { return b.rt.Work.Out.At(offset) }
 func (b *batch) scratchPtr(offset int64) driver.Ptr { return b.rt.Work.Scratch.At(offset) }
 
-// groupBeginPtr is the first groups of the queries; 0 where each has one group.
+// groupBeginPtr returns the address of the first groups of the queries, or 0 if each query has one group.
 func (b *batch) groupBeginPtr() driver.Ptr {
 	if b.groups == b.queries && b.group == 0 {
 		return 0
 	}
-	return b.inputPtr(b.in.begin)
+	return b.inputPtr(b.in.groupBegin)
 }
 
-// uploadQueries sends the queries, and which documents they are for, in one copy.
+// uploadQueries copies the queries, and the documents that they may return, to the device.
 func (b *batch) uploadQueries(t *target) error {
 	size, err := b.writeInput(t)
 	if err != nil {
@@ -166,44 +174,48 @@ func (b *batch) uploadQueries(t *target) error {
 	return b.sendInput(size)
 }
 
+// sendInput copies the first size bytes of the input to the device.
 func (b *batch) sendInput(size int64) error {
 	w := &b.rt.Work
 	return b.rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:size], b.rt.Stream)
 }
 
-// writeInput writes what is to be sent, and says how much that is.
+// writeInput writes the input of the batch to host memory, and returns how many bytes must be copied.
 func (b *batch) writeInput(t *target) (size int64, err error) {
 	s, w := b.shape, &b.rt.Work
 	host := w.HostIn
-	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16), func(i int) error { // fewer do not pay
-		g, t := int64(b.groupBegin[i]), b.requests[i]
-		writeQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim, t.groups)
-		if dst := host[b.in.alike+4*g*columns:]; t.alikeShape == s {
-			copy(dst, t.alike)
-		} else {
-			s.writeAlike(dst, t.query.Vectors, t.groups)
-		}
-		return nil
-	})
-	copy(host[b.in.begin:], runtime.Bytes(b.groupBegin))
-	size = b.in.list
+	// At least 16 queries a thread: fewer cost more than they save.
+	_ = parallel.Do(context.Background(), b.queries, parallel.Threads(0, b.queries/16),
+		func(i int) error {
+			g, t := int64(b.groupBegin[i]), b.requests[i]
+			writeQuery(host[b.in.query+4*g*columns*int64(s.dim):], host[b.in.weights+4*g*columns:], t.query, s.dim,
+				t.groups)
+			if dst := host[b.in.alike+4*g*columns:]; t.alikeShape == s {
+				copy(dst, t.alike)
+			} else {
+				s.writeAlike(dst, t.query.Vectors, t.groups)
+			}
+			return nil
+		})
+	copy(host[b.in.groupBegin:], runtime.Bytes(b.groupBegin))
+	size = b.in.docs
 	first := b.requests[0]
-	if first.query.Docs != nil && t.list {
-		size += int64(copy(host[b.in.list:], runtime.Bytes(first.query.Docs)))
-		t.ids = b.inputPtr(b.in.list)
+	if first.query.Docs != nil && t.isList {
+		size += int64(copy(host[b.in.docs:], runtime.Bytes(first.query.Docs)))
+		t.ids = b.inputPtr(b.in.docs)
 	}
 	if size, err = b.writeAllowed(first, size); err != nil {
 		return 0, err
 	}
-	if t.allowed = b.attachment.live.Ptr; first.query.Allowed != nil {
+	if t.allowed = b.attachment.liveMem.Ptr; first.query.Allowed != nil {
 		t.allowed = b.inputPtr(b.in.allowed)
 	}
 	return size, nil
 }
 
-// writeAllowed writes the set of documents that may be returned behind the query, or
-// sees to it that the set of all live ones is on the device. It returns how
-// much is to be copied.
+// writeAllowed writes the set of allowed documents of a query to the input. Without such a
+// set it copies the set of live documents to the device, unless it is there already. It returns
+// how many bytes of the input must be copied.
 func (b *batch) writeAllowed(t *request, size int64) (int64, error) {
 	dev, a := b.rt.Driver, b.attachment
 	words := (t.docs + 63) / 64
@@ -215,17 +227,17 @@ func (b *batch) writeAllowed(t *request, size int64) (int64, error) {
 	if words == 0 || a.liveSource == &live[0] {
 		return size, nil
 	}
-	if a.live.Bytes < int64(8*words) {
-		if err := dev.Free(a.live); err != nil {
+	if a.liveMem.Bytes < int64(8*words) {
+		if err := dev.Free(a.liveMem); err != nil {
 			return 0, err
 		}
-		a.live, a.liveSource = driver.Mem{}, nil
+		a.liveMem, a.liveSource = driver.Mem{}, nil
 		var err error
-		if a.live, err = dev.Alloc(int64(8*words) * 9 / 8); err != nil {
+		if a.liveMem, err = dev.Alloc(int64(8*words) * 9 / 8); err != nil {
 			return 0, err
 		}
 	}
-	if err := dev.ToDevice(a.live.Ptr, runtime.Bytes(live[:words]), b.rt.Stream); err != nil {
+	if err := dev.ToDevice(a.liveMem.Ptr, runtime.Bytes(live[:words]), b.rt.Stream); err != nil {
 		a.liveSource = nil
 		return 0, err
 	}
@@ -233,8 +245,8 @@ func (b *batch) writeAllowed(t *request, size int64) (int64, error) {
 	return size, nil
 }
 
-// writeQuery writes the groups of a query, padded with zeros: vectors [32][dim]
-// and weights [32] a group.
+// writeQuery writes the groups of a query, padded with zeros: for each group, vectors [32][dim]
+// and weights [32].
 func writeQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int) {
 	n := copy(vectors, runtime.Bytes(q.Vectors))
 	clear(vectors[n : 4*groups*columns*dim])
@@ -248,24 +260,25 @@ func writeQuery(vectors, weights []byte, q *kernels.DeviceQuery, dim, groups int
 	}
 }
 
-// alikeChance is the share of components of unrelated tokens that may happen to be alike.
+// alikeChance is the share of components that may be alike by chance in unrelated tokens.
 const alikeChance = 1.0 / 8
 
-// writeAlike writes for each query token how many of them are rounded alike, as
-// alike.Count says. Coefficients are rounded in units of the largest one. Those of e4m3
-// and of halves have steps of the size of the coefficient: an eighth of a power of two
-// for e4m3, which is taken for both.
+// writeAlike writes for each query token how many tokens are rounded alike, see
+// [alike.Counter.Count]. Integer coefficients are rounded in units of the largest one. The steps
+// of e4m3 and of half precision are relative to the coefficient: an eighth of a power of two
+// for e4m3, which is used for both.
 func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 	n := len(vectors) / s.dim
 	counter := counters.Get().(*alike.Counter)
 	defer counters.Put(counter)
-	var room [2 * columns]float32
-	of, unit := room[:0:columns], room[columns:columns]
+	var buffer [2 * columns]float32
+	counts, units := buffer[:0:columns], buffer[columns:columns]
 	for i := range n {
-		of, unit = append(of, 0), append(unit, 1/max(s.largestCoefficient(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
+		counts, units = append(counts, 0), append(units,
+			1/max(s.largestCoefficient(vectors[i*s.dim:(i+1)*s.dim]), 1e-30))
 	}
-	counter.Count(of, s.dim, alikeChance, func(i, j int) alike.Code {
-		x := max(vectors[i*s.dim+j], -vectors[i*s.dim+j]) * unit[i]
+	counter.Count(counts, s.dim, alikeChance, func(i, j int) alike.Code {
+		x := max(vectors[i*s.dim+j], -vectors[i*s.dim+j]) * units[i]
 		if s.dimScale != nil {
 			x *= max(s.dimScale[j], -s.dimScale[j])
 		}
@@ -274,12 +287,13 @@ func (s *shape) writeAlike(dst []byte, vectors []float32, groups int) {
 		}
 		return alike.Code(4 * 127 * x)
 	})
-	clear(dst[copy(dst, runtime.Bytes(of)) : 4*groups*columns])
+	clear(dst[copy(dst, runtime.Bytes(counts)) : 4*groups*columns])
 }
 
-// largestCoefficient is the size of the largest coefficient of a token.
+// largestCoefficient returns the largest absolute coefficient of a token.
 func (s *shape) largestCoefficient(v []float32) float32 {
-	size := func(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) } // sizes compare as their bits do
+	// The bits of absolute values are ordered like the values.
+	size := func(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) }
 	var a, b uint32
 	switch g := s.dimScale; {
 	case g != nil:
@@ -297,8 +311,8 @@ func (s *shape) largestCoefficient(v []float32) float32 {
 	return math.Float32frombits(max(a, b))
 }
 
-// counters have the scratch of putAlike.
+// counters pools the scratch memory of writeAlike.
 var counters = sync.Pool{New: func() any { return new(alike.Counter) }}
 
-// hasRelativeSteps says that the steps of coefficients are of their size.
+// hasRelativeSteps reports whether the rounding steps of coefficients are relative to their size.
 func (s *shape) hasRelativeSteps() bool { return s.mode > halfMode || s.mode == tableMode }

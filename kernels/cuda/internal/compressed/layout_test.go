@@ -122,9 +122,9 @@ func BenchmarkOrder(b *testing.B) {
 func TestSideBySide(t *testing.T) {
 	half, bytes := &shape{mode: halfMode + 2}, &shape{mode: 2}
 	for groups, want := range map[int]int{1: 1, 2: 2, 3: 4, 4: 4, 5: 2, 6: 2, 7: 4, 8: 4, 9: 2, 10: 2, 11: 4, 32: 4, 299: 4, 512: 4} {
-		require.Equal(t, want, half.sideBySide(groups, maxBatchGroups), "%d groups", groups)
-		require.Equal(t, 1, bytes.sideBySide(groups, maxBatchGroups), "%d groups", groups)
-		side := half.sideBySide(groups, groups)
+		require.Equal(t, want, half.chooseSideBySide(groups, maxBatchGroups), "%d groups", groups)
+		require.Equal(t, 1, bytes.chooseSideBySide(groups, maxBatchGroups), "%d groups", groups)
+		side := half.chooseSideBySide(groups, groups)
 		require.Zero(t, groups%side, "%d groups, without room for more", groups)
 	}
 }

@@ -11,42 +11,46 @@ import (
 )
 
 // Search answers queries; see [kernels.Attachment].
-func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery) ([]kernels.DeviceAnswer, error) {
+func (a *attachment) Search(
+	ctx context.Context, c kernels.Corpus, qs []kernels.DeviceQuery,
+) ([]kernels.DeviceAnswer, error) {
 	start := time.Now()
-	docs := corpusDocs(c)
+	docs := documentCount(c)
 	answers := make([]kernels.DeviceAnswer, len(qs))
 	pending := make([]*request, 0, len(qs))
-	index := make([]int, 0, len(qs))
+	answerIndex := make([]int, 0, len(qs))
 	for i := range qs {
 		q := &qs[i]
 		groups, err := checkQuery(c, q, docs)
 		if err != nil {
 			return nil, err
 		}
-		pending = append(pending, newRequest(a, c, q, groups, a.roomFor(q.K), firstSlack))
-		index = append(index, i)
+		pending = append(pending, newRequest(a, c, q, groups, a.capacityFor(q.K), firstSlack))
+		answerIndex = append(answerIndex, i)
 	}
-	_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error { // fewer do not pay
-		pending[i].countAlike()
-		return nil
-	})
+	// At least eight queries a thread: fewer cost more than they save.
+	_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8),
+		func(i int) error {
+			pending[i].countAlike()
+			return nil
+		})
 	for len(pending) > 0 {
-		if err := runtime.Do(ctx, a.dev, pending); err != nil {
+		if err := runtime.RunRequests(ctx, a.dev, pending); err != nil {
 			return nil, err
 		}
 		next := make([]*request, len(pending))
 		_ = parallel.Do(context.Background(), len(pending), parallel.Threads(0, len(pending)/8), func(i int) error {
-			next[i] = pending[i].finish(&answers[index[i]])
+			next[i] = pending[i].finish(&answers[answerIndex[i]])
 			return nil
 		})
-		var more []*request
-		var at []int
+		var remaining []*request
+		var remainingIndex []int
 		for i, r := range next {
 			if r != nil {
-				more, at = append(more, r), append(at, index[i])
+				remaining, remainingIndex = append(remaining, r), append(remainingIndex, answerIndex[i])
 			}
 		}
-		pending, index = more, at
+		pending, answerIndex = remaining, remainingIndex
 	}
 	total := time.Since(start)
 	for i := range answers {
@@ -57,60 +61,64 @@ func (a *attachment) Search(ctx context.Context, c kernels.Corpus, qs []kernels.
 	return answers, nil
 }
 
-// finish makes the answer of what the device has found, or the request that is
-// to follow.
-func (t *request) finish(to *kernels.DeviceAnswer) (next *request) {
-	docs, scores, more, doubtful := t.rankFine()
-	t.stats.RefinedDocs, t.stats.BoundShare = int64(len(t.ids)), float64(t.share)
-	to.Stats.Add(t.stats)
-	to.Docs, to.Scores = docs, scores
-	again := func() *request {
+// finish writes the answer from the results of the device. It returns the request that repeats
+// the search if the results may be incomplete, else nil.
+func (t *request) finish(answer *kernels.DeviceAnswer) (next *request) {
+	docs, scores, neededCapacity, doubtful := t.rankFine()
+	t.stats.RefinedDocs, t.stats.BoundShare = int64(len(t.ids)), float64(t.boundShare)
+	answer.Stats.Add(t.stats)
+	answer.Docs, answer.Scores = docs, scores
+	retry := func() *request {
 		next := newRequest(t.attachment, t.corpus, t.query, t.groups, t.capacity, t.slack)
 		next.worstBound, next.alike, next.alikeShape = t.worstBound, t.alike, t.alikeShape
 		return next
 	}
 	switch {
-	case t.query.Probes > 0 && t.listed < t.query.K: // too few for an answer
-		to.Stats.Widened++
-		all := *t.query
-		all.Probes = 0
-		next = again()
-		next.query = &all
-	case more > 0:
-		to.Stats.Retried++
-		next = again()
-		next.capacity = more
-		t.attachment.needsRoom(t.query.K, more)
-	case t.share > kernels.NearBound && !t.worstBound && t.attachment.scanBound != kernels.Worst: // roundings are not as probable ones are
-		to.Stats.Retried++
-		next = again()
+	case t.query.Probes > 0 && t.listedDocs < t.query.K: // probing has found fewer than K: scan all
+		answer.Stats.Widened++
+		unprobed := *t.query
+		unprobed.Probes = 0
+		next = retry()
+		next.query = &unprobed
+	case neededCapacity > 0:
+		answer.Stats.Retried++
+		next = retry()
+		next.capacity = neededCapacity
+		t.attachment.recordSurplus(t.query.K, neededCapacity)
+	// An error near the bound is improbable if roundings are independent, as the bound assumes.
+	case t.boundShare > kernels.NearBound && !t.worstBound && t.attachment.scanBound != kernels.Worst:
+		answer.Stats.Retried++
+		next = retry()
 		next.worstBound = true
 	case doubtful && t.slack < lastSlack:
-		to.Stats.Retried++
-		next = again()
+		answer.Stats.Retried++
+		next = retry()
 		next.slack = lastSlack
 	case doubtful:
-		to.Stats.InDoubt++
+		answer.Stats.InDoubt++
 	}
 	return next
 }
 
-// roomFor is how many documents may be listed for the k best. What is not
-// needed costs little, and too little a search.
-func (a *attachment) roomFor(k int) int {
+// capacityFor returns how many documents may be listed for the k best. Too large a list costs
+// little, and too small a list costs another search.
+func (a *attachment) capacityFor(k int) int {
 	return k + max(k/2+64, int(a.surplus.Load()))
 }
 
-// needsRoom remembers that a search for the k best found so many.
-func (a *attachment) needsRoom(k, found int) {
-	want := int64(min(found-k+(found-k)/4, maxSurplus))
+// recordSurplus records that a search for the k best has found more documents than it could
+// list, so that later searches get longer lists.
+func (a *attachment) recordSurplus(k, found int) {
+	surplus := int64(min(found-k+(found-k)/4, maxSurplus))
 	for {
-		if old := a.surplus.Load(); old >= want || a.surplus.CompareAndSwap(old, want) {
+		if old := a.surplus.Load(); old >= surplus || a.surplus.CompareAndSwap(old, surplus) {
 			return
 		}
 	}
 }
 
+// checkQuery validates a query for a corpus of docs documents, and returns its number of groups of
+// query tokens.
 func checkQuery(c kernels.Corpus, q *kernels.DeviceQuery, docs int) (groups int, err error) {
 	dim := c.Codec().Dim()
 	lq := len(q.Vectors) / dim
@@ -134,7 +142,8 @@ func checkQuery(c kernels.Corpus, q *kernels.DeviceQuery, docs int) (groups int,
 	return runtime.CeilDiv(lq, columns), nil
 }
 
-func corpusDocs(c kernels.Corpus) int {
+// documentCount returns the number of documents of a corpus, deleted ones included.
+func documentCount(c kernels.Corpus) int {
 	n := c.Chunks()
 	if n == 0 {
 		return 0

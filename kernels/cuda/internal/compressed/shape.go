@@ -11,12 +11,12 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// shape is what the kernels must know of a codec beside its arrays.
+// shape has the numbers of a codec that kernels need in addition to its arrays.
 type shape struct {
 	dim, nbits, k              int
 	lanes, rowBytes, codeBytes int
 	mode, fragStride           int
-	aMax                       float32 // largest scale of a centroid
+	maxCentroidScale           float32 // 1 without scales
 	scaled                     bool    // centroids have scales
 	step                       float32 // prep_query's: step, or largest |weight|
 	sMax, sLeast, factorMax    float32
@@ -25,15 +25,24 @@ type shape struct {
 	centroidUp                 float32 // a power of two: centroids are kept times this
 }
 
-// newShape is the shape of a codec on a device. half allows the scans that only some devices have.
+// newShape returns the shape of a codec on a device. half allows the scans in half precision, which
+// only devices of halfArch have.
 func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	s := &shape{
-		dim: c.Dim(), nbits: c.Codebook.Nbits, k: c.Centroids.K, rowBytes: c.RowBytes(), codeBytes: 2,
-		aMax: 1, factorMax: c.FactorMax, weights: c.Codebook.Weights(), mode: c.Codebook.Nbits, step: c.Codebook.Step,
-		dimScale: slices.Clone(c.DimScale),
+		dim:              c.Dim(),
+		nbits:            c.Codebook.Nbits,
+		k:                c.Centroids.K,
+		rowBytes:         c.RowBytes(),
+		codeBytes:        2,
+		maxCentroidScale: 1,
+		factorMax:        c.FactorMax,
+		weights:          c.Codebook.Weights(),
+		mode:             c.Codebook.Nbits,
+		step:             c.Codebook.Step,
+		dimScale:         slices.Clone(c.DimScale),
 	}
 	if s.k > 1<<16 {
 		s.codeBytes = 4
@@ -42,15 +51,15 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	ratio, least := float32(1), float32(1)
 	if c.CentroidScale != nil {
 		s.scaled = true
-		s.aMax = 0
+		s.maxCentroidScale = 0
 		lo := float32(math.Inf(1))
 		for _, a := range c.CentroidScale {
-			s.aMax, lo = max(s.aMax, a), min(lo, a)
+			s.maxCentroidScale, lo = max(s.maxCentroidScale, a), min(lo, a)
 		}
-		if !(lo > 0) || math.IsInf(float64(s.aMax), 0) {
-			return nil, fmt.Errorf("%w: scales of centroids from %g to %g", kernels.ErrShape, lo, s.aMax)
+		if !(lo > 0) || math.IsInf(float64(s.maxCentroidScale), 0) {
+			return nil, fmt.Errorf("%w: scales of centroids from %g to %g", kernels.ErrShape, lo, s.maxCentroidScale)
 		}
-		ratio, least = s.aMax/lo, lo
+		ratio, least = s.maxCentroidScale/lo, lo
 	}
 	if !c.Codebook.Uniform() || ratio > maxRatio {
 		s.mode, s.step = tableMode, 0
@@ -66,34 +75,36 @@ func newShape(c *kernels.Codec, half bool) (*shape, error) {
 	}
 	s.tableScale, s.centroidUp = 1, 1
 	if s.mode == tableMode && s.step > 0 {
-		s.tableScale = powerTo(9, float64(s.step))
+		s.tableScale = scaleBelow(9, float64(s.step))
 	}
-	s.factorMax *= s.aMax
+	s.factorMax *= s.maxCentroidScale
 	s.fragStride = fragWords(s.mode, s.lanes, s.nbits)
 	norm, err := largestNorm(&c.Centroids)
 	if norm > 0 {
-		s.centroidUp = powerTo(7, float64(norm))
+		s.centroidUp = scaleBelow(7, float64(norm))
 	}
-	s.sMax, s.sLeast = runtime.Above(norm/least), runtime.Above(norm/s.aMax)
+	s.sMax, s.sLeast = runtime.RoundUp(norm/least), runtime.RoundUp(norm/s.maxCentroidScale)
 	return s, err
 }
 
-// laneDims is how many dimensions a lane has, in lane order, and partsBytes what
-// the parts of a query take in that order.
-func (s *shape) laneDims() int     { return s.lanes * 32 / s.nbits }
+// laneDims returns how many dimensions one of the four lanes of a row has.
+func (s *shape) laneDims() int { return s.lanes * 32 / s.nbits }
+
+// partsBytes returns the bytes of the parts of a group of query tokens in lane order.
 func (s *shape) partsBytes() int64 { return 4 * int64(s.laneDims()/4) * 128 * 8 }
 
-// centroidStride is how many halves a centroid takes in lane order, and
-// centroidPlace which of them a dimension is.
+// centroidStride returns how many values of half precision a centroid has in lane order.
 func (s *shape) centroidStride() int { return (s.laneDims()/4 + 1) / 2 * 32 }
-func (s *shape) centroidPlace(d int) int {
+
+// centroidIndex returns the index of a dimension in that order.
+func (s *shape) centroidIndex(d int) int {
 	lane, e := d/s.laneDims(), d%s.laneDims()
 	return e/8*32 + lane*8 + e%8
 }
 
-// powerTo is the power of two that brings x to below 2^exponent, and to half of it
-// or more.
-func powerTo(exponent int, x float64) float32 {
+// scaleBelow returns the power of two whose product with x is below 2^exponent, and at least half
+// of it.
+func scaleBelow(exponent int, x float64) float32 {
 	_, e := math.Frexp(x)
 	return float32(math.Ldexp(1, max(min(exponent-e, 100), -100)))
 }
@@ -112,7 +123,8 @@ func largestNorm(c *kernels.Centroids) (float32, error) {
 		for j, v := range row {
 			sum += float64(v) * float64(v)
 			if c.Type != kernels.BF16 && math.Float32bits(v)&0xffff != 0 {
-				return 0, fmt.Errorf("%w: centroid %d, dimension %d: %g is no bfloat16; indexes with %v centroids are searched on the CPU",
+				return 0, fmt.Errorf(
+					"%w: centroid %d, dimension %d: %g is not a bfloat16; search indexes with %v centroids on the CPU",
 					driver.ErrUnsupported, i, j, v, c.Type)
 			}
 		}
@@ -121,42 +133,47 @@ func largestNorm(c *kernels.Centroids) (float32, error) {
 	return float32(math.Sqrt(largest) * (1 + 1e-6)), nil
 }
 
-// codecArrays is the arrays of a codec as the device holds them.
+// codecArrays has the offsets of the arrays of a codec in device memory.
 type codecArrays struct {
-	centroids, fineTable, table, dimScale, ratio, invScale int64 // offsets; −1: absent
+	centroids, fineTable, table, dimScale, ratio, invScale int64 // −1 means absent
 	size                                                   int64
 }
 
-// arrays lays the arrays of a codec out one after another, each at a multiple
-// of 256 bytes.
-func (s *shape) arrays(c *kernels.Codec) codecArrays {
+// layOutCodec lays out the arrays of a codec.
+func (s *shape) layOutCodec(c *kernels.Codec) codecArrays {
 	var a runtime.Arena
-	out := codecArrays{fineTable: -1, table: -1, dimScale: -1, ratio: -1, invScale: -1}
-	out.centroids = a.Take(2 * int64(s.k) * int64(s.centroidStride()))
+	out := codecArrays{
+		fineTable: -1,
+		table:     -1,
+		dimScale:  -1,
+		ratio:     -1,
+		invScale:  -1,
+	}
+	out.centroids = a.Append(2 * int64(s.k) * int64(s.centroidStride()))
 	if s.mode == tableMode {
-		out.fineTable = a.Take(4 << s.nbits)
-		out.table = a.Take(2 << s.nbits)
+		out.fineTable = a.Append(4 << s.nbits)
+		out.table = a.Append(2 << s.nbits)
 	}
 	if c.DimScale != nil {
-		out.dimScale = a.Take(4 * int64(s.dim))
+		out.dimScale = a.Append(4 * int64(s.dim))
 	}
 	if s.scaled {
-		out.ratio = a.Take(4 * int64(s.k))
-		out.invScale = a.Take(4 * int64(s.k))
+		out.ratio = a.Append(4 * int64(s.k))
+		out.invScale = a.Append(4 * int64(s.k))
 	}
 	out.size = a.Size
 	return out
 }
 
-// writeCodec writes the arrays into dst.
-func (s *shape) writeCodec(dst []byte, at codecArrays, c *kernels.Codec) {
+// writeCodec writes the arrays of a codec at their offsets in dst.
+func (s *shape) writeCodec(dst []byte, offsets codecArrays, c *kernels.Codec) {
 	le := binary.LittleEndian
 	row := make([]float32, s.dim)
 	for i := range s.k {
 		c.Centroids.Rows(row, i, i+1)
-		out := dst[at.centroids+2*int64(i)*int64(s.centroidStride()):]
+		out := dst[offsets.centroids+2*int64(i)*int64(s.centroidStride()):]
 		for j, v := range row {
-			le.PutUint16(out[2*s.centroidPlace(j):], kernels.F16FromF32(v*s.centroidUp))
+			le.PutUint16(out[2*s.centroidIndex(j):], kernels.F16FromF32(v*s.centroidUp))
 		}
 	}
 	floats := func(offset int64, n int, f func(i int) float32) {
@@ -171,23 +188,24 @@ func (s *shape) writeCodec(dst []byte, at codecArrays, c *kernels.Codec) {
 		for i, w := range s.weights { // s.step is the largest
 			fine := w * s.tableScale
 			high := kernels.F16FromF32(fine)
-			le.PutUint16(dst[at.fineTable+2*int64(i):], high)
-			le.PutUint16(dst[at.fineTable+2*int64(len(s.weights)+i):], kernels.F16FromF32(fine-kernels.F16ToF32(high)))
+			le.PutUint16(dst[offsets.fineTable+2*int64(i):], high)
+			le.PutUint16(dst[offsets.fineTable+2*int64(len(s.weights)+i):],
+				kernels.F16FromF32(fine-kernels.F16ToF32(high)))
 			if s.step > 0 {
 				w /= s.step
 			}
-			le.PutUint16(dst[at.table+2*int64(i):], kernels.F16FromF32(w))
+			le.PutUint16(dst[offsets.table+2*int64(i):], kernels.F16FromF32(w))
 		}
 	}
-	floats(at.dimScale, s.dim, func(i int) float32 { return c.DimScale[i] })
-	floats(at.ratio, s.k, func(i int) float32 { return c.CentroidScale[i] / s.aMax })
-	floats(at.invScale, s.k, func(i int) float32 { return 1 / c.CentroidScale[i] })
+	floats(offsets.dimScale, s.dim, func(i int) float32 { return c.DimScale[i] })
+	floats(offsets.ratio, s.k, func(i int) float32 { return c.CentroidScale[i] / s.maxCentroidScale })
+	floats(offsets.invScale, s.k, func(i int) float32 { return 1 / c.CentroidScale[i] })
 }
 
-// laneWords is W: a row of packed fields takes 16·W bytes.
+// laneWords returns W of src/plaid.cuh: a row of packed fields has 16·W bytes.
 func laneWords(dim, nbits int) int { return (((dim*nbits + 7) / 8) + 15) / 16 }
 
-// fragWords is the number of words of the operand of a group.
+// fragWords returns the number of words of the operand of a group: 256 for each step of the product.
 func fragWords(mode, lanes, nbits int) int {
 	steps := 0
 	switch mode {

@@ -9,24 +9,24 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// searchStreamed answers a batch on an index that does not fit: its pieces cross the
-// bus one after another, the next one while one is scanned; the best of each
-// are merged on the host. Then the best of all cross again for their fine
-// scores. Results are those of a resident index. Of an index of three pieces, for 8
+// searchStreamed answers a batch on an index that does not fit on the device. Its pieces are copied
+// there one after another, each while the previous one is scanned, and the host merges the
+// best documents of the pieces. Then the best of all are copied again for their fine
+// scores. Results are those of a resident index. For example, an index of three pieces, and 8
 // queries that want 100 documents each:
 //
-//	scanPieces   lists for each query, of each piece, the 100 best and those in doubt
-//	settle       leaves the 100 best of the three, and those in doubt
-//	fineStreamed has these 800 and more cross again, once where queries share them
+//	scanPieces     lists the 100 best of each piece for each query, and those in doubt
+//	keepForFine    keeps the 100 best of the three pieces, and those in doubt
+//	fineStreamed   copies these 800 or more documents again, once if queries share them
 func (b *batch) searchStreamed() error {
 	from := b.requests[0].corpus
-	cut := pieceCutter{limit: b.attachment.pieceTokens()}
+	cut := pieceCutter{limit: b.attachment.maxPieceTokens()}
 	if docs := b.requests[0].query.Docs; docs != nil {
 		addListedDocuments(&cut, from, docs)
 	} else {
-		cut.addFrom(from, 0)
+		cut.addCorpus(from, 0)
 	}
-	// A piece that is ranked on the device has no more documents than it can rank.
+	// The host picks the candidates if a piece has more documents than the device can rank.
 	wide := b.k > maxTopK && b.largestPiece().docs > topkBlock
 	if err := b.reserve(b.largestPiece(), false, wide); err != nil {
 		return err
@@ -42,16 +42,16 @@ func (b *batch) searchStreamed() error {
 	if err != nil {
 		return err
 	}
-	best := make([]listing, b.queries)
-	for i := range best {
-		best[i] = listing{wanted: b.k, slack: b.slack, bound: bounds[i]}
+	lists := make([]candidateList, b.queries)
+	for i := range lists {
+		lists[i] = candidateList{wanted: b.k, slack: b.slack, bound: bounds[i]}
 	}
-	bytes, tiles, err := b.scanPieces(best, from, cut.pieces, tgt.allowed, wide)
+	bytes, tiles, err := b.scanPieces(lists, from, cut.pieces, tgt.allowed, wide)
 	if err != nil {
 		return err
 	}
 	for i, q := range b.requests {
-		q.keepForFine(&best[i], b.capacity)
+		q.keepForFine(&lists[i], b.capacity)
 		q.stats.ScanTokens = tiles * tileTokens
 		q.stats.Streamed = bytes / int64(b.queries)
 	}
@@ -59,28 +59,31 @@ func (b *batch) searchStreamed() error {
 		return err
 	}
 	for i, q := range b.requests {
-		for j, e := range best[i].list {
+		for j, e := range lists[i].candidates {
 			if e.error > 0 {
-				q.share = max(q.share, (q.fine[j]-e.score)/e.error)
+				q.boundShare = max(q.boundShare, (q.fine[j]-e.score)/e.error)
 			}
 		}
 	}
 	return nil
 }
 
-// keepForFine decides which documents get fine scores: the best, as far as there is room.
-func (q *request) keepForFine(best *listing, room int) {
-	best.keepCandidates()
-	q.listed, q.limit = len(best.list), best.limit
-	best.list = best.list[:min(len(best.list), room)]
-	q.ids, q.fine = make([]uint32, len(best.list)), make([]float32, len(best.list))
-	for j, e := range best.list {
+// keepForFine selects the documents that get fine scores: the candidates on the list, up to capacity.
+func (q *request) keepForFine(list *candidateList, capacity int) {
+	list.keepCandidates()
+	q.listedDocs, q.threshold = len(list.candidates), list.threshold
+	list.candidates = list.candidates[:min(len(list.candidates), capacity)]
+	q.ids, q.fine = make([]uint32, len(list.candidates)), make([]float32, len(list.candidates))
+	for j, e := range list.candidates {
 		q.ids[j] = e.doc
 	}
 }
 
-// scanPieces lists the best of all pieces, and says what has crossed the bus.
-func (b *batch) scanPieces(best []listing, from kernels.Corpus, pieces []piece, allowed driver.Ptr, wide bool) (bytes, tiles int64, err error) {
+// scanPieces adds the candidates of all pieces to the lists of the queries, and returns how many
+// bytes and tiles were copied.
+func (b *batch) scanPieces(
+	lists []candidateList, from kernels.Corpus, pieces []piece, allowed driver.Ptr, wide bool,
+) (bytes, tiles int64, err error) {
 	err = b.forEachPiece(from, pieces, func(t target, p *piece) (func() error, error) {
 		bytes += b.shape.stageLayout(p.docs, p.tokens).size
 		tiles += p.tiles
@@ -89,7 +92,7 @@ func (b *batch) scanPieces(best []listing, from kernels.Corpus, pieces []piece, 
 			return nil, err
 		}
 		if wide {
-			return func() error { return b.addAllScored(&best[0], 0, t, p, from) }, nil
+			return func() error { return b.addAllScored(&lists[0], 0, t, p, from) }, nil
 		}
 		w := &b.rt.Work
 		if err := b.rt.Driver.Set(b.outputPtr(b.out.found), 0, 16*int64(b.queries), b.rt.Stream); err != nil {
@@ -101,44 +104,46 @@ func (b *batch) scanPieces(best []listing, from kernels.Corpus, pieces []piece, 
 		if err := b.rt.Driver.ToHost(w.HostOut[:b.out.size], w.Out.Ptr, b.rt.Stream); err != nil {
 			return nil, err
 		}
-		return func() error { return b.addListed(best, t, p, from) }, nil
+		return func() error { return b.addListed(lists, t, p, from) }, nil
 	})
 	return bytes, tiles, err
 }
 
-// largestPiece is a target as large as the largest piece.
+// largestPiece returns a target as large as the largest piece, to reserve memory for.
 func (b *batch) largestPiece() target {
 	return target{docs: b.attachment.streamPiece.docCap, tiles: b.attachment.streamPiece.tileCap}
 }
 
-// forEachPiece brings one piece after the other to the device and has scan start
-// work on it; what that returns is called when the work is done, while the next
-// piece is on its way. Of two pieces:
+// forEachPiece copies one piece after another to the device, and calls scan to start
+// work on it. The function that scan returns collects the results: it is called when that work is
+// done, while the next piece is being copied. For two pieces:
 //
 //	stage 0                the copy to the device begins
 //	pack 0, scan 0         wait for it on the device; the host goes on
-//	stage 1                crosses the bus while 0 is scanned
-//	wait for scan 0        and take what it has found
-//	pack 1, scan 1, wait   there is nothing more to stage
-func (b *batch) forEachPiece(from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error)) error {
-	var ahead stagedPiece
-	var found func() error
+//	stage 1                is copied while 0 is scanned
+//	wait for scan 0        and collect its results
+//	pack 1, scan 1, wait   no piece remains to be staged
+func (b *batch) forEachPiece(
+	from kernels.Corpus, pieces []piece, scan func(t target, p *piece) (func() error, error),
+) error {
+	var staged stagedPiece
+	var collect func() error
 	for i := range pieces {
 		err := b.contextsErr()
 		if err == nil && i == 0 {
-			ahead, err = b.attachment.stagePiece(from, &pieces[0], 0)
+			staged, err = b.attachment.stagePiece(from, &pieces[0], 0)
 		}
 		if err == nil {
-			found, err = b.startScan(ahead, &pieces[i], scan)
+			collect, err = b.startScan(staged, &pieces[i], scan)
 		}
 		if err == nil && i+1 < len(pieces) {
-			ahead, err = b.attachment.stagePiece(from, &pieces[i+1], 0)
+			staged, err = b.attachment.stagePiece(from, &pieces[i+1], 0)
 		}
 		if err == nil {
-			err = b.rt.SyncMark(clockScanned)
+			err = b.rt.SyncPoint(clockScanned)
 		}
 		if err == nil {
-			err = found()
+			err = collect()
 		}
 		if err != nil {
 			return err
@@ -147,34 +152,43 @@ func (b *batch) forEachPiece(from kernels.Corpus, pieces []piece, scan func(t ta
 	return nil
 }
 
-// startScan packs a staged piece and starts the scan, whose end is marked.
-func (b *batch) startScan(st stagedPiece, p *piece, scan func(t target, p *piece) (func() error, error)) (found func() error, err error) {
+// startScan packs a staged piece, starts the scan, and records the point clockScanned at its end. It
+// returns the function that collects the results.
+func (b *batch) startScan(
+	st stagedPiece, p *piece, scan func(t target, p *piece) (func() error, error),
+) (collect func() error, err error) {
 	part := b.attachment.streamPiece
 	part.docs, part.tiles = 0, 0
 	if err := b.attachment.packPiece(st, p, part); err != nil {
 		return nil, err
 	}
-	found = func() error { return nil }
+	collect = func() error { return nil }
 	if p.tiles > 0 {
-		ids := st.Raw.Add(st.at.ids)
-		if found, err = scan(target{packed: part, docs: p.docs, tiles: p.tiles, ids: ids, maxByEntry: 1}, p); err != nil {
+		ids := st.Raw.Add(st.offsets.ids)
+		if collect, err = scan(target{
+			packed:     part,
+			docs:       p.docs,
+			tiles:      p.tiles,
+			ids:        ids,
+			maxByEntry: 1,
+		}, p); err != nil {
 			return nil, err
 		}
 	}
 	if err := b.rt.Unstage(st.Staged); err != nil {
 		return nil, err
 	}
-	return found, b.rt.Mark(clockScanned)
+	return collect, b.rt.RecordPoint(clockScanned)
 }
 
-// addListed adds what pick has listed of a piece; of queries for whose documents
-// there was no room, the scores of all.
-func (b *batch) addListed(best []listing, t target, p *piece, from kernels.Corpus) error {
+// addListed adds the documents of a piece that pick has listed. If a list was too short, it adds all
+// documents of the piece with their scores.
+func (b *batch) addListed(lists []candidateList, t target, p *piece, from kernels.Corpus) error {
 	host := b.rt.Work.HostOut
-	for q := range best {
-		n, _, _ := b.listedCount(q)
+	for q := range lists {
+		n, _, _ := b.pickResult(q)
 		if n > b.capacity {
-			if err := b.addAllScored(&best[q], q, t, p, from); err != nil {
+			if err := b.addAllScored(&lists[q], q, t, p, from); err != nil {
 				return err
 			}
 			continue
@@ -182,15 +196,15 @@ func (b *batch) addListed(best []listing, t target, p *piece, from kernels.Corpu
 		coarse := make([][2]float32, n)
 		copy(runtime.Bytes(coarse), host[b.out.coarse+8*int64(q*b.capacity):])
 		for i, doc := range copyAnswers[uint32](b, b.out.ids, q, n) {
-			best[q].addScore(doc, coarse[i][0], coarse[i][1])
+			lists[q].addScore(doc, coarse[i][0], coarse[i][1])
 		}
-		best[q].keepCandidates()
+		lists[q].keepCandidates()
 	}
 	return nil
 }
 
-// addAllScored adds all documents of a piece that may be returned.
-func (b *batch) addAllScored(best *listing, query int, t target, p *piece, from kernels.Corpus) error {
+// addAllScored adds all documents of a piece that may be returned, with their scores.
+func (b *batch) addAllScored(list *candidateList, query int, t target, p *piece, from kernels.Corpus) error {
 	scores, err := b.fetchScores(t, query)
 	if err != nil {
 		return err
@@ -202,16 +216,16 @@ func (b *batch) addAllScored(best *listing, query int, t target, p *piece, from 
 		for d := sp.lo; d < sp.hi; d++ {
 			doc := first + uint32(d)
 			if allowed[doc/64]>>(doc%64)&1 == 1 {
-				best.addScore(doc, scores[i], best.bound.error)
+				list.addScore(doc, scores[i], list.bound.error)
 			}
 			i++
 		}
 	}
-	best.keepCandidates()
+	list.keepCandidates()
 	return nil
 }
 
-// fineStreamed fills the fine scores of the searches.
+// fineStreamed copies the listed documents of all queries to the device again, and sets their fine scores.
 func (b *batch) fineStreamed(from kernels.Corpus) error {
 	var docs []uint32
 	for _, t := range b.requests {
@@ -219,27 +233,27 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 	}
 	slices.Sort(docs)
 	docs = slices.Compact(docs)
-	cut := pieceCutter{limit: b.attachment.pieceTokens()}
+	cut := pieceCutter{limit: b.attachment.maxPieceTokens()}
 	addListedDocuments(&cut, from, docs)
-	local, place := make([]uint32, b.queries*b.capacity), make([]int, b.queries*b.capacity)
+	indexInPiece, indexInRequest := make([]uint32, b.queries*b.capacity), make([]int, b.queries*b.capacity)
 	found := make([]uint32, 4*b.queries)
 	base := 0 // of the piece in docs
 	return b.forEachPiece(from, cut.pieces, func(t target, p *piece) (func() error, error) {
-		here := docs[base : base+int(p.docs)]
+		inPiece := docs[base : base+int(p.docs)]
 		base += int(p.docs)
 		clear(found)
 		for q, t := range b.requests {
 			n := 0
 			for j, doc := range t.ids {
-				if at, ok := slices.BinarySearch(here, doc); ok {
-					local[q*b.capacity+n], place[q*b.capacity+n] = uint32(at), j
+				if i, ok := slices.BinarySearch(inPiece, doc); ok {
+					indexInPiece[q*b.capacity+n], indexInRequest[q*b.capacity+n] = uint32(i), j
 					n++
 				}
 			}
 			found[4*q] = uint32(n)
 		}
 		c, st, w := b.rt.Driver, b.rt.Stream, &b.rt.Work
-		if err := c.ToDevice(b.outputPtr(b.out.ids), runtime.Bytes(local), st); err != nil {
+		if err := c.ToDevice(b.outputPtr(b.out.ids), runtime.Bytes(indexInPiece), st); err != nil {
 			return nil, err
 		}
 		if err := c.ToDevice(b.outputPtr(b.out.found), runtime.Bytes(found), st); err != nil {
@@ -255,7 +269,7 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 			for q, t := range b.requests {
 				n := int(found[4*q])
 				for i, s := range copyAnswers[float32](b, b.out.fine, q, n) {
-					t.fine[place[q*b.capacity+i]] = s
+					t.fine[indexInRequest[q*b.capacity+i]] = s
 				}
 			}
 			return nil
@@ -263,7 +277,7 @@ func (b *batch) fineStreamed(from kernels.Corpus) error {
 	})
 }
 
-// addListedDocuments adds listed documents, ascending.
+// addListedDocuments adds documents by their ordinals, which ascend.
 func addListedDocuments(cut *pieceCutter, from kernels.Corpus, docs []uint32) {
 	chunk, end := -1, uint32(0)
 	var first uint32

@@ -81,7 +81,7 @@ func timed(b *testing.B, rt *runtime.Runtime, launch func() error) float64 {
 	defer func() { _ = rt.Driver.Free(mem) }()
 	require.NoError(b, rt.Driver.Set(mem.Ptr, 0, mem.Bytes, rt.Stream))
 	var table runtime.Arena
-	at := []int64{table.Take(8), table.Take(4), table.Take(4)}
+	at := []int64{table.Append(8), table.Append(4), table.Append(4)}
 	tables, err := rt.Driver.Alloc(table.Size)
 	require.NoError(b, err)
 	defer func() { _ = rt.Driver.Free(tables) }()
@@ -95,10 +95,10 @@ func timed(b *testing.B, rt *runtime.Runtime, launch func() error) float64 {
 	var times []float64
 	for range 25 {
 		require.NoError(b, runtime.Launch(rt, "dense/dense_sum", 1, n/256, 1, 256, 0, flush))
-		require.NoError(b, rt.Mark(0))
+		require.NoError(b, rt.RecordPoint(0))
 		require.NoError(b, launch())
-		require.NoError(b, rt.Mark(1))
-		require.NoError(b, rt.SyncMark(1))
+		require.NoError(b, rt.RecordPoint(1))
+		require.NoError(b, rt.SyncPoint(1))
 		took, err := rt.Elapsed(0, 1)
 		require.NoError(b, err)
 		times = append(times, took.Seconds()*1e3)
@@ -120,7 +120,7 @@ func forward(b *testing.B, be *backend, rt *runtime.Runtime, q, d maxsim.Operand
 	require.NoError(b, err)
 	s, err := be.newScoring(c, w)
 	require.NoError(b, err)
-	require.NoError(b, s.beginCall(ctx, rt))
+	require.NoError(b, s.prepareCall(ctx, rt))
 	if tune != nil {
 		tune(&s.kernel)
 	}
@@ -131,7 +131,7 @@ func forward(b *testing.B, be *backend, rt *runtime.Runtime, q, d maxsim.Operand
 // prepared brings the pieces of a scoring that has begun to the device, and counts them.
 func prepared(b *testing.B, s *scoring) (pieces int) {
 	b.Helper()
-	require.NoError(b, s.pieces(func(p piece) error {
+	require.NoError(b, s.forEachPiece(func(p piece) error {
 		pieces++
 		require.NoError(b, s.uploadDocuments(ctx, p.lo, p.hi))
 		_, err := s.preparePiece(p)
@@ -181,7 +181,7 @@ func BenchmarkGPUForward(b *testing.B) {
 							k = *x
 						})
 						ms := timed(b, rt, s.launch)
-						b.Logf("%-40s %-34s %6d units %9.4f ms, limit %8.4f, ratio %6.2f, goal 1.2 + 5 us: %8.4f", name, k.name, len(s.buf.units), ms, limit, ms/limit, 1.2*limit+0.005)
+						b.Logf("%-40s %-34s %6d units %9.4f ms, limit %8.4f, ratio %6.2f, goal 1.2 + 5 us: %8.4f", name, k.name, len(s.work.units), ms, limit, ms/limit, 1.2*limit+0.005)
 						b.ReportMetric(ms, fmt.Sprintf("ms_%d", r))
 						b.ReportMetric(ms/limit, fmt.Sprintf("limits_%d", r))
 					}
@@ -244,7 +244,7 @@ func BenchmarkGPUTraining(b *testing.B) {
 					s := forward(b, be, rt, hq, hd, true, nil)
 					ms := timed(b, rt, s.launch)
 					b.ReportMetric(ms, "forward_ms")
-					mib := float64(4*len(call.Argmax)+4*s.buf.part) / (1 << 20)
+					mib := float64(4*len(call.Argmax)+4*s.work.part) / (1 << 20)
 					b.ReportMetric(mib, "MiB")
 					line := fmt.Sprintf("%-20s %s forward %.4f", name, s.kernel.name, ms)
 					g := &maxsim.GradCall{Q: hq, D: hd, Argmax: call.Argmax, Upstream: up,
@@ -255,7 +255,7 @@ func BenchmarkGPUTraining(b *testing.B) {
 					x.q, _ = be.resolveOperand(g.Q)
 					x.d, _ = be.resolveOperand(g.D)
 					require.NoError(b, x.makeTables())
-					require.NoError(b, x.uploadAndDescribe(ctx, rt))
+					require.NoError(b, x.uploadAndSetParams(ctx, rt))
 					launch := func() error { return launchGradients(rt, x.params, w.Pairs) }
 					back := timed(b, rt, launch)
 					x.params.q.out = 0
@@ -381,7 +381,7 @@ func BenchmarkGPUHead(b *testing.B) {
 				var kernels float64
 				require.NoError(b, be.dev.Call(ctx, func(rt *runtime.Runtime) error {
 					x := scoring()
-					require.NoError(b, x.beginCall(ctx, rt))
+					require.NoError(b, x.prepareCall(ctx, rt))
 					if prepared(b, x) > 1 {
 						return nil // only one is timed
 					}

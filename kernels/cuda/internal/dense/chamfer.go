@@ -7,13 +7,14 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// sides are the operands of a call of Chamfer, and where their rows lie.
+// sides are the operands of a call of Chamfer or its gradients, and their rows on the device.
 type sides struct {
 	x, y operand
 	work maxsim.ChamferWork
-	rows [2]rows
+	rows [2]packedRows
 }
 
+// resolveSides returns the operands of a call that was validated as w.
 func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sides, err error) {
 	s.work = w
 	if s.x, err = b.resolveOperand(x); err != nil {
@@ -23,20 +24,22 @@ func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sid
 	return s, err
 }
 
-func (s *sides) bothSides() [2]*operand { return [2]*operand{&s.x, &s.y} }
+func (s *sides) operands() [2]*operand { return [2]*operand{&s.x, &s.y} }
 
-// chamferPair is a pair of items without places of keys.
+// chamferPair returns a pair of items without the offsets of its keys.
 func (s *sides) chamferPair(x, y int) denseChamferPair {
 	return denseChamferPair{
-		x: uint64(s.x.first[x]), y: uint64(s.y.first[y]),
-		xLen: uint32(s.x.rowCount(x)), yLen: uint32(s.y.rowCount(y)),
+		x:    uint64(s.x.first[x]),
+		y:    uint64(s.y.first[y]),
+		xLen: uint32(s.x.rowCount(x)),
+		yLen: uint32(s.y.rowCount(y)),
 	}
 }
 
-// chamfer is a call under way.
+// chamfer is a call in progress.
 type chamfer struct {
 	sides
-	limits limits
+	limits callLimits
 	call   *maxsim.ChamferCall
 }
 
@@ -54,11 +57,12 @@ func (b *backend) Chamfer(ctx context.Context, c *maxsim.ChamferCall) error {
 	return b.submit(ctx, "distances of", x.run)
 }
 
-// chamferPieces is where a piece of per pairs has its table and its results.
+// chamferPieces has the offsets of the table and the results of a piece, and the plans by its number of
+// pairs.
 type chamferPieces struct {
 	pairsPerPiece    int
 	table, distances int64
-	nearest          [2]int64 // −1: not asked for
+	nearest          [2]int64 // −1 means not wanted
 	in, out          int64    // bytes
 	plans            map[int]*chamferPlan
 	base             int64
@@ -66,6 +70,7 @@ type chamferPieces struct {
 	strides          [2]int
 }
 
+// run computes all pieces of a call.
 func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
 	pieces, err := c.beginPieces(ctx, rt)
 	if err != nil {
@@ -83,20 +88,26 @@ func (c *chamfer) run(ctx context.Context, rt *runtime.Runtime) error {
 	return nil
 }
 
-// chamferShape is that of n pairs.
+// chamferShape returns the shape of a piece of n pairs.
 func (c *chamfer) chamferShape(n int) chamferShape {
 	return chamferShape{
-		metric: c.call.Metric, dim: c.work.X.Dim, pairs: n,
-		rows: [2]int{c.x.tokenCount(), c.y.tokenCount()}, longest: [2]int{c.work.StrideX, c.work.StrideY},
+		metric:  c.call.Metric,
+		dim:     c.work.X.Dim,
+		pairs:   n,
+		rows:    [2]int{c.x.tokenCount(), c.y.tokenCount()},
+		longest: [2]int{c.work.StrideX, c.work.StrideY},
 		nearest: c.call.NearestX != nil || c.call.NearestY != nil,
 	}
 }
 
-// beginPieces cuts the pairs into pieces whose keys and results fit, and brings the tokens.
+// beginPieces divides the pairs into pieces whose keys and results fit on the device, and copies the
+// tokens there.
 func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamferPieces, error) {
 	pieces := &chamferPieces{
-		nearest: [2]int64{-1, -1}, lists: [2][]int32{c.call.NearestX, c.call.NearestY},
-		strides: [2]int{c.work.StrideX, c.work.StrideY}, plans: map[int]*chamferPlan{},
+		nearest: [2]int64{-1, -1},
+		lists:   [2][]int32{c.call.NearestX, c.call.NearestY},
+		strides: [2]int{c.work.StrideX, c.work.StrideY},
+		plans:   map[int]*chamferPlan{},
 	}
 	pieces.pairsPerPiece = min(max(c.limits.out/(4+20*(pieces.strides[0]+pieces.strides[1])), 1), c.work.Pairs)
 	for _, n := range []int{pieces.pairsPerPiece, c.work.Pairs % pieces.pairsPerPiece} {
@@ -110,27 +121,28 @@ func (c *chamfer) beginPieces(ctx context.Context, rt *runtime.Runtime) (*chamfe
 		pieces.plans[n] = plan
 	}
 	var in, out, scratch runtime.Arena
-	lay, err := reserveBoth(&scratch, c.bothSides(), false)
+	lay, err := reserveOperands(&scratch, c.operands(), false)
 	if err != nil {
 		return nil, err
 	}
-	pieces.base = scratch.Take(pieces.plans[pieces.pairsPerPiece].bytes)
+	pieces.base = scratch.Append(pieces.plans[pieces.pairsPerPiece].bytes)
 	pieces.table = reserveSlice(&in, make([]denseChamferPair, pieces.pairsPerPiece))
-	pieces.distances = out.Take(4 * int64(pieces.pairsPerPiece))
+	pieces.distances = out.Append(4 * int64(pieces.pairsPerPiece))
 	for i, list := range pieces.lists {
 		if list != nil {
-			pieces.nearest[i] = out.Take(4 * int64(pieces.pairsPerPiece) * int64(pieces.strides[i]))
+			pieces.nearest[i] = out.Append(4 * int64(pieces.pairsPerPiece) * int64(pieces.strides[i]))
 		}
 	}
 	pieces.in, pieces.out = in.Size, out.Size
-	if err := rt.Work.Reserve(pieces.in, pieces.out, scratch.Size, 0); err != nil {
+	if err := rt.Work.Reserve(runtime.WorkspaceSizes{In: pieces.in, Out: pieces.out, Scratch: scratch.Size}); err != nil {
 		return nil, err
 	}
-	c.rows, err = uploadBoth(ctx, rt, c.bothSides(), lay)
+	c.rows, err = uploadOperands(ctx, rt, c.operands(), lay)
 	return pieces, err
 }
 
-// preparePairs brings the table of the pairs from lo on, as many as there is room for.
+// preparePairs copies the table of the pairs from lo on to the device, and returns the parameters of
+// the kernels.
 func (c *chamfer) preparePairs(
 	rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int,
 ) (*denseChamferParams, error) {
@@ -148,7 +160,10 @@ func (c *chamfer) preparePairs(
 	for i := range p.side {
 		r := &c.rows[i]
 		p.side[i] = denseChamferSide{
-			rows: r.rows, scale: r.scale, bytes: uint32(r.rowBytes), format: uint32(r.format),
+			rows:   r.ptr,
+			scale:  r.scale,
+			bytes:  uint32(r.rowBytes),
+			format: uint32(r.format),
 		}
 		if pieces.nearest[i] >= 0 {
 			p.side[i].near = w.Out.At(pieces.nearest[i])
@@ -160,7 +175,7 @@ func (c *chamfer) preparePairs(
 	return p, nil
 }
 
-// computePiece computes the pairs from lo on.
+// computePiece computes the distances of the pairs from lo on.
 func (c *chamfer) computePiece(rt *runtime.Runtime, pieces *chamferPieces, pairs []denseChamferPair, lo int) error {
 	w, n := &rt.Work, len(pairs)
 	p, err := c.preparePairs(rt, pieces, pairs, lo)
@@ -186,7 +201,7 @@ func (c *chamfer) computePiece(rt *runtime.Runtime, pieces *chamferPieces, pairs
 	return nil
 }
 
-// spreadNearest turns nearest tokens into nearest rows.
+// spreadNearest converts the nearest tokens of n pairs from lo on to nearest rows.
 func (c *chamfer) spreadNearest(lo, n int) {
 	if !c.x.hasHoles && !c.y.hasHoles {
 		return

@@ -7,37 +7,37 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// codecTables are what compressed tokens are decoded with, in the device's memory.
+// codecTables are the tables of a codec in device memory, which decode compressed tokens.
 type codecTables struct {
 	codec                                     *kernels.Codec
 	weights                                   []float32
 	base                                      driver.Ptr
-	centroids, centroidScale, dimScale, table int64 // places
+	centroids, centroidScale, dimScale, table int64 // offsets from base
 	uploaded                                  bool
 }
 
-// reserveCodec takes room for the tables of a matrix; nil where it needs none.
+// reserveCodec reserves memory for the tables of a compressed matrix; it returns nil for other matrices.
 func reserveCodec(a *runtime.Arena, m *maxsim.Matrix) *codecTables {
 	if m.Type != maxsim.Compressed {
 		return nil
 	}
 	c := m.Codec
 	t := &codecTables{codec: c, weights: c.Codebook.Weights()}
-	t.centroids = a.Take(int64(c.Centroids.K) * int64(c.Centroids.Dim) * int64(c.Centroids.Type.Size()))
+	t.centroids = a.Append(int64(c.Centroids.K) * int64(c.Centroids.Dim) * int64(c.Centroids.Type.Size()))
 	t.centroidScale, t.dimScale = reserveSlice(a, c.CentroidScale), reserveSlice(a, c.DimScale)
 	t.table = reserveSlice(a, t.weights)
 	return t
 }
 
-// placedAt says where the room begins.
-func (t *codecTables) placedAt(base driver.Ptr) *codecTables {
+// setBase sets the address of the arena in which the tables were reserved.
+func (t *codecTables) setBase(base driver.Ptr) *codecTables {
 	if t != nil {
 		t.base, t.uploaded = base, false
 	}
 	return t
 }
 
-// uploadOnce brings the tables to the device, once. They are not page-locked, so that they
+// uploadOnce copies the tables to the device, the first time. They are not page-locked, so that they
 // have been read when it returns.
 func (t *codecTables) uploadOnce(rt *runtime.Runtime) error {
 	if t == nil || t.uploaded {
@@ -46,28 +46,32 @@ func (t *codecTables) uploadOnce(rt *runtime.Runtime) error {
 	t.uploaded = true
 	c := t.codec
 	for _, part := range []struct {
-		at   int64
-		data []byte
+		offset int64
+		data   []byte
 	}{
 		{t.centroids, c.Centroids.Data[:c.Centroids.K*c.Centroids.Dim*c.Centroids.Type.Size()]},
 		{t.centroidScale, runtime.Bytes(c.CentroidScale)},
 		{t.dimScale, runtime.Bytes(c.DimScale)},
 		{t.table, runtime.Bytes(t.weights)},
 	} {
-		if err := rt.Driver.ToDevice(t.base.Add(part.at), part.data, rt.Stream); err != nil {
+		if err := rt.Driver.ToDevice(t.base.Add(part.offset), part.data, rt.Stream); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// params is what dense_pack decodes with.
+// params returns the parameters with which dense_pack decodes the tokens of a chunk.
 func (t *codecTables) params(ch *kernels.Chunk) denseCodec {
 	c := t.codec
 	p := denseCodec{
-		centroids: t.base.Add(t.centroids), weights: t.base.Add(t.table), factor: c.FactorMax / 32767,
-		nbits: uint32(c.Codebook.Nbits), residualBytes: uint32(c.RowBytes()), codeBytes: uint32(ch.CodeBytes),
-		centroidType: uint32(c.Centroids.Type),
+		centroids:     t.base.Add(t.centroids),
+		weights:       t.base.Add(t.table),
+		factor:        c.FactorMax / 32767,
+		nbits:         uint32(c.Codebook.Nbits),
+		residualBytes: uint32(c.RowBytes()),
+		codeBytes:     uint32(ch.CodeBytes),
+		centroidType:  uint32(c.Centroids.Type),
 	}
 	if c.CentroidScale != nil {
 		p.centroidScale = t.base.Add(t.centroidScale)

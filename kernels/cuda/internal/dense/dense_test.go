@@ -36,7 +36,7 @@ func TestSuiteWithoutADevice(t *testing.T) {
 func TestSuiteInPieces(t *testing.T) {
 	o := maxsimtest.Options{MaxDim: 17}
 	b := New(runtimetest.OpenFake(t, runtimetest.Fake(fakeKernels()))).(*backend)
-	for _, l := range []limits{
+	for _, l := range []callLimits{
 		{docs: 2000, projected: 3000, out: 700, part: 300, segment: 1 << 30},
 		{docs: 1 << 20, projected: 1 << 20, out: 1 << 20, part: 1 << 20, segment: 4},
 		{docs: 2000, projected: 2000, out: 3000, part: 1000, segment: 2},
@@ -181,7 +181,7 @@ func TestWorkIsDoneOnce(t *testing.T) {
 			for i := range nq { // one document each
 				meet(i, i%nd)
 			}
-			w.pairLists(q, d, nq, func(i int) (int, int) { return i, i % nd }, 0, q.longestItem(), &k)
+			w.pairListed(q, d, nq, func(i int) (int, int) { return i, i % nd }, 0, q.longestItem(), &k)
 		}
 		if len(w.units)%k.teams != 0 {
 			t.Fatalf("%d units for teams of %d", len(w.units), k.teams)
@@ -217,17 +217,17 @@ func TestWorkIsDoneOnce(t *testing.T) {
 // Few units are on as many multiprocessors as there can be, many share them.
 func TestUnitsSpreadOut(t *testing.T) {
 	k := kernel{tokens: 32, groups: 1, teams: 4, slots: 4 * 10}
-	q := even{1, 32, 32}
+	q := evenSpans{1, 32, 32}
 	for docs, blocks := range map[int]int{1: 1, 3: 3, 10: 10, 14: 7, 25: 9, 40: 10, 400: 10} {
 		var w launchWork
-		w.pairAll(q, even{docs, 64, 64}, 0, docs, 0, docs, 32, &k)
+		w.pairAll(q, evenSpans{docs, 64, 64}, 0, docs, 0, docs, 32, &k)
 		require.Len(t, w.units, 4*blocks, "%d documents", docs)
-		w.pairLists(q, even{docs, 64, 64}, docs, func(i int) (int, int) { return 0, i }, 0, 32, &k)
+		w.pairListed(q, evenSpans{docs, 64, 64}, docs, func(i int) (int, int) { return 0, i }, 0, 32, &k)
 		require.Len(t, w.units, 4*blocks, "%d documents of a query", docs)
 	}
 	// Queries share the device.
 	var w launchWork
-	w.pairLists(even{10, 32, 32}, even{400, 64, 64}, 400, func(i int) (int, int) { return i / 40, i }, 0, 32, &k)
+	w.pairListed(evenSpans{10, 32, 32}, evenSpans{400, 64, 64}, 400, func(i int) (int, int) { return i / 40, i }, 0, 32, &k)
 	require.Len(t, w.units, 40)
 }
 
@@ -239,7 +239,7 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	header, err := os.ReadFile("../../src/dense/dense.cuh")
 	require.NoError(t, err)
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kSplit = %d;", split))
-	require.Contains(t, string(header), fmt.Sprintf("constexpr int kCompressed = %d;", source(maxsim.Compressed)))
+	require.Contains(t, string(header), fmt.Sprintf("constexpr int kCompressed = %d;", sourceNumber(maxsim.Compressed)))
 	require.Contains(t, string(header), fmt.Sprintf("constexpr int kPullShared = %d;", gradShared))
 	require.Contains(t, string(header), fmt.Sprintf("constexpr uint32_t kListDigits = %d;", listDigits))
 	require.Contains(t, string(header), fmt.Sprintf("kAllPairs = %d, kOwnPairs = %d, kListedPairs = %d;", PairsAll, PairsOwn, PairsListed))
@@ -295,13 +295,13 @@ func TestKernelsAreInTheSources(t *testing.T) {
 	}
 	for _, f := range []format{f16, bf16, i8, e4m3, split} {
 		for dim := 1; dim <= 4096; dim += 1 + dim/100 {
-			s := shape{docs: rows{format: f, rowBytes: rowBytes(f, dim)}, fast: true}
+			s := shape{docs: packedRows{format: f, rowBytes: rowBytes(f, dim)}, fast: true}
 			for _, longest := range []int{1, 32, 33, 64, 65, 300} {
 				for _, all := range []bool{false, true} {
 					for _, arg := range []bool{false, true} {
 						s.longest, s.tokens, s.queryCount, s.all, s.argmax = longest, 3*longest, 3, all, arg
 						k := kernel{name: "dense/dense_any", tokens: 32, groups: 1, teams: 1}
-						s.pickProduct(&k, most)
+						s.pickHopperKernel(&k, most)
 						if !there[k.name] || k.shared > most {
 							t.Fatalf("%s with %d bytes of shared memory", k.name, k.shared)
 						}

@@ -2,17 +2,17 @@ package dense
 
 import "github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 
-// even is n items of as many rows, some rows apart.
-type even struct{ items, rowsPerItem, stride int }
+// evenSpans are items with the same number of rows, whose first rows are stride apart.
+type evenSpans struct{ items, rowsPerItem, stride int }
 
-func (e even) itemCount() int     { return e.items }
-func (e even) rowCount(int) int   { return e.rowsPerItem }
-func (e even) firstRow(i int) int { return i * e.stride }
-func (e even) longestItem() int   { return e.rowsPerItem }
+func (e evenSpans) itemCount() int     { return e.items }
+func (e evenSpans) rowCount(int) int   { return e.rowsPerItem }
+func (e evenSpans) firstRow(i int) int { return i * e.stride }
+func (e evenSpans) longestItem() int   { return e.rowsPerItem }
 
-// evenSegments is the segments of even items, each cut into as many.
+// evenSegments are the segments of even items: each item has the same number of them.
 type evenSegments struct {
-	documents even
+	documents evenSpans
 	segment   int
 }
 

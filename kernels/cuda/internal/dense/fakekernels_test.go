@@ -110,7 +110,7 @@ func packRows(f *drivertest.Fake, p *densePackParams) {
 	}
 	m := maxsim.Matrix{Type: maxsim.Type(p.source), Dim: dim}
 	switch {
-	case p.source == source(maxsim.Compressed):
+	case p.source == sourceNumber(maxsim.Compressed):
 		m = maxsim.Float32(fakeCompressed(f, p), dim)
 	case m.Type == maxsim.F32:
 		m.F32 = drivertest.Slice[float32](f, p.in, n*dim)

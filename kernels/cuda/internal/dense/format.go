@@ -8,8 +8,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// format is how a row lies in the device's memory; see src/dense/dense.cuh. The
-// formats of kinds of elements have their numbers.
+// format is the layout of a row in device memory; see src/dense/dense.cuh. The formats
+// that store elements unchanged have the numbers of the types.
 type format uint32
 
 const (
@@ -21,23 +21,23 @@ const (
 	split = format(maxsim.E4M3) + 1
 )
 
-// source is the number of a type as dense_pack takes it.
-func source(t maxsim.Type) uint32 {
+// sourceNumber returns the number of a type for dense_pack.
+func sourceNumber(t maxsim.Type) uint32 {
 	if t == maxsim.Compressed {
 		return uint32(split) + 1
 	}
 	return uint32(t)
 }
 
-// kernelName is the format's part of the name of a kernel.
+// kernelName returns the part of a kernel's name that stands for the format.
 func (f format) kernelName() string {
 	return [...]string{f32: "f32", f16: "f16", bf16: "bf16", i8: "i8", e4m3: "e4m3", split: "split"}[f]
 }
 
-// scaled reports whether rows of a format have a scale without normalisation.
+// scaled reports whether rows in a format have a scale, even without normalization.
 func (f format) scaled(m *maxsim.Matrix) bool { return f == split || m.Scales != nil }
 
-// naturalFormat is the format of a matrix in which nothing is lost, and the fastest.
+// naturalFormat returns the fastest format that stores a matrix without loss.
 func naturalFormat(m *maxsim.Matrix) format {
 	switch {
 	case m.Type == maxsim.F32, m.Type == maxsim.Compressed:
@@ -48,8 +48,8 @@ func naturalFormat(m *maxsim.Matrix) format {
 	return format(m.Type)
 }
 
-// operandFormats is the format of a query matrix that products with rows of documents are
-// fastest for, and whether the kernels of sm_90a are for the two.
+// operandFormats returns the format of a query matrix with which products with rows of documents are
+// fastest, and whether the kernels of sm_90a support the two.
 func operandFormats(docs format, m *maxsim.Matrix) (format, bool) {
 	switch {
 	case docs == split:
@@ -63,8 +63,8 @@ func operandFormats(docs format, m *maxsim.Matrix) (format, bool) {
 	return q, q == docs
 }
 
-// formatsFor chooses the formats of documents, whose natural format is given, and of queries, and
-// reports whether the kernels of sm_90a are for the two. Documents that are held stay as they are.
+// formatsFor chooses the formats of documents, whose natural format is docs, and of queries. It reports
+// whether the kernels of sm_90a support the two. Documents that are held keep their format.
 func formatsFor(docs format, held bool, queries *maxsim.Matrix) (d, q format, fast bool) {
 	if q, fast = operandFormats(docs, queries); !fast && !held {
 		return split, split, true
@@ -72,8 +72,8 @@ func formatsFor(docs format, held bool, queries *maxsim.Matrix) (d, q format, fa
 	return docs, q, fast
 }
 
-// rowBytes is the length of a row: a number of 64 bytes that the kernels take some
-// at a time.
+// rowBytes returns the length of a row: a multiple of 64 bytes that is divisible by the number of bytes
+// that kernels read at a time.
 func rowBytes(f format, dim int) int {
 	size := [...]int{f32: 4, f16: 2, bf16: 2, i8: 1, e4m3: 1, split: 4}[f]
 	n := runtime.CeilDiv(dim*size, 64)
@@ -92,7 +92,7 @@ func rowBytes(f format, dim int) int {
 	return 64 * n
 }
 
-// vectorsPerStep is how many times 64 bytes dense_rows takes of a row at a time.
+// vectorsPerStep returns how many times 64 bytes of a row dense_rows reads at a time.
 func vectorsPerStep(f format, rowBytes int) int {
 	n := rowBytes / 64
 	switch {
@@ -108,7 +108,7 @@ func vectorsPerStep(f format, rowBytes int) int {
 	return min(n, 2)
 }
 
-// elementBytes is the memory of the elements of a matrix.
+// elementBytes returns the memory of the elements of a matrix.
 func elementBytes(m *maxsim.Matrix) []byte {
 	switch m.Type {
 	case maxsim.F32:
@@ -121,21 +121,21 @@ func elementBytes(m *maxsim.Matrix) []byte {
 	return m.U8
 }
 
-// rows is packed tokens in the device's memory.
-type rows struct {
+// packedRows are packed tokens in device memory.
+type packedRows struct {
 	format
 	rowBytes             int
-	rows                 driver.Ptr
-	scale, unit, inverse driver.Ptr   // 0 where there is none; of every row
-	codec                *codecTables // of a batch of compressed tokens
+	ptr                  driver.Ptr
+	scale, unit, inverse driver.Ptr   // factors of each row, see scaleFor, 0 if absent
+	codec                *codecTables // of compressed tokens, else nil
 }
 
-// rowsOf describes rows of a format, without addresses.
-func rowsOf(f format, dim int) rows { return rows{format: f, rowBytes: rowBytes(f, dim)} }
+// rowsOf returns rows of a format without addresses.
+func rowsOf(f format, dim int) packedRows { return packedRows{format: f, rowBytes: rowBytes(f, dim)} }
 
 // startingAt returns the rows from a row on.
-func (r rows) startingAt(row int) rows {
-	r.rows += driver.Ptr(row * r.rowBytes)
+func (r packedRows) startingAt(row int) packedRows {
+	r.ptr += driver.Ptr(row * r.rowBytes)
 	for _, p := range []*driver.Ptr{&r.scale, &r.unit, &r.inverse} {
 		if *p != 0 {
 			*p += driver.Ptr(4 * row)
@@ -144,8 +144,8 @@ func (r rows) startingAt(row int) rows {
 	return r
 }
 
-// scaleFor is the scale of rows, with normalisation or without.
-func (r *rows) scaleFor(normalize bool) driver.Ptr {
+// scaleFor returns the address of the factors of rows, with normalization or without.
+func (r *packedRows) scaleFor(normalize bool) driver.Ptr {
 	switch {
 	case !normalize:
 		return r.scale
@@ -155,48 +155,49 @@ func (r *rows) scaleFor(normalize bool) driver.Ptr {
 	return r.inverse
 }
 
-// reserveRows takes room for n rows, with scales and with lengths where they are wanted;
-// what it returns gives the rows once it is known where the room begins.
-func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) rows {
+// reserveRows reserves memory for n rows: with scales if scaled, and with inverse lengths if lengths. The
+// function that it returns gives the rows for the address at which the arena begins.
+func reserveRows(a *runtime.Arena, f format, dim, n int, scaled, lengths bool) func(base driver.Ptr) packedRows {
 	r := rowsOf(f, dim)
-	offset := a.Take(int64(n) * int64(r.rowBytes))
+	offset := a.Append(int64(n) * int64(r.rowBytes))
 	var scale, unit, inverse int64 = -1, -1, -1
 	if scaled {
-		scale = a.Take(4 * int64(n))
+		scale = a.Append(4 * int64(n))
 	}
 	if lengths {
-		inverse = a.Take(4 * int64(n))
+		inverse = a.Append(4 * int64(n))
 		if scaled {
-			unit = a.Take(4 * int64(n))
+			unit = a.Append(4 * int64(n))
 		}
 	}
-	return func(base driver.Ptr) rows {
+	return func(base driver.Ptr) packedRows {
 		r := r
-		r.rows = base.Add(offset)
+		r.ptr = base.Add(offset)
 		for _, p := range []struct {
-			to *driver.Ptr
-			at int64
+			to     *driver.Ptr
+			offset int64
 		}{{&r.scale, scale}, {&r.unit, unit}, {&r.inverse, inverse}} {
-			if p.at >= 0 {
-				*p.to = base.Add(p.at)
+			if p.offset >= 0 {
+				*p.to = base.Add(p.offset)
 			}
 		}
 		return r
 	}
 }
 
-// reserveBatch takes room for n rows of a batch in a format, as layRows does.
-func reserveBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) rows {
-	lay := reserveRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
+// reserveBatch reserves memory for n rows of a batch in a format, as reserveRows does, and for the tables
+// of its codec.
+func reserveBatch(a *runtime.Arena, f format, b *maxsim.Batch, n int, lengths bool) func(base driver.Ptr) packedRows {
+	placeRows := reserveRows(a, f, b.Tokens.Dim, n, f.scaled(&b.Tokens), lengths)
 	codec := reserveCodec(a, &b.Tokens)
-	return func(base driver.Ptr) rows {
-		r := lay(base)
-		r.codec = codec.placedAt(base)
+	return func(base driver.Ptr) packedRows {
+		r := placeRows(base)
+		r.codec = codec.setBase(base)
 		return r
 	}
 }
 
-// structsFrom is the first bytes of memory as n structs of the device code.
+// structsFrom returns memory as n structs or numbers of the device code.
 func structsFrom[T any](b []byte, n int) []T {
 	if n == 0 {
 		return nil

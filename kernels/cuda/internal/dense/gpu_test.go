@@ -22,7 +22,7 @@ func TestGPUSuite(t *testing.T) {
 // The same in pieces, and with documents cut into segments.
 func TestGPUInPieces(t *testing.T) {
 	b := New(runtimetest.OpenGPU(t)).(*backend)
-	b.limits = limits{docs: 60_000, projected: 60_000, out: 20_000, part: 10_000, segment: 16}
+	b.limits = callLimits{docs: 60_000, projected: 60_000, out: 20_000, part: 10_000, segment: 16}
 	maxsimtest.Run(t, b, maxsimtest.Options{MaxDim: 300})
 }
 

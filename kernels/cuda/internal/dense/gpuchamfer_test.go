@@ -141,14 +141,14 @@ type pointsInPlace struct {
 func putPoints(t *testing.T, rt *runtime.Runtime, b *maxsim.Batch, items int) *pointsInPlace {
 	x := &pointsInPlace{batch: b, items: items, rows: b.Tokens.Rows()}
 	var in tables
-	add(&in, b.Tokens.F32)
+	addTable(&in, b.Tokens.F32)
 	mask := make([]byte, x.rows)
 	for r := range mask {
 		if b.IsToken(r) {
 			mask[r] = 1
 		}
 	}
-	x.mask = add(&in, mask)
+	x.mask = addTable(&in, mask)
 	host := make([]byte, in.Size)
 	in.write(host)
 	x.mem = putMemory(t, rt, host)

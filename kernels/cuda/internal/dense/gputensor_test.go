@@ -40,7 +40,7 @@ func TestGPUInPlaceSuite(t *testing.T) {
 
 func TestGPUInPlaceInPieces(t *testing.T) {
 	x := gpuInPlace(t)
-	x.d.limits = limits{docs: 60_000, part: 10_000, segment: 16}
+	x.d.limits = callLimits{docs: 60_000, part: 10_000, segment: 16}
 	maxsimtest.Run(t, x, maxsimtest.Options{MaxDim: 300})
 }
 

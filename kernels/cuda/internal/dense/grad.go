@@ -30,18 +30,18 @@ func (b *backend) Gradients(ctx context.Context, g *maxsim.GradCall) error {
 	return b.submit(ctx, "gradients of", d.run)
 }
 
-// gradientCall is a call under way. All of its operands and argmaxima are on the device at
-// once.
+// gradientCall is a call of Gradients in progress. All of its operands and argmaxima are on the device
+// at the same time.
 type gradientCall struct {
 	call *maxsim.GradCall
 	size maxsim.Work
 	q, d operand
 
 	kind   PairKind
-	lo, hi int // documents that may get something
-	pairs  int // of a query, where all are paired or it has its own
-	// The pairs, where they are listed, and the first rows of queries and documents.
-	lists   [2]pairLists
+	lo, hi int // the documents that may have a gradient
+	pairs  int // of each query, unless pairs are listed
+	// The listed pairs, and the first rows of queries and documents.
+	lists   [2]itemPairs
 	offsets [2][]uint32
 	arg     []int32
 
@@ -50,10 +50,11 @@ type gradientCall struct {
 	outQ, outD int64
 }
 
-// pairLists is which item of a side each pair has, and which pairs each item has, in order.
-type pairLists struct{ item, first, pairs []uint32 }
+// itemPairs has, for one side, the item of each pair, and the pairs of each item, in order: those of item
+// i are pairs[first[i]:first[i+1]].
+type itemPairs struct{ item, first, pairs []uint32 }
 
-func newPairLists(items, pairs int, item func(pair int) int) (l pairLists) {
+func newPairLists(items, pairs int, item func(pair int) int) (l itemPairs) {
 	l.item, l.first, l.pairs = make([]uint32, pairs), make([]uint32, items+1), make([]uint32, pairs)
 	for i := range l.item {
 		x := item(i)
@@ -71,16 +72,16 @@ func newPairLists(items, pairs int, item func(pair int) int) (l pairLists) {
 	return l
 }
 
-// listBoth lists n pairs by the items of both sides.
-func listBoth(p *maxsim.Pairs, n, nq, nd int) [2]pairLists {
-	return [2]pairLists{
+// listBoth returns n pairs by the items of both sides.
+func listBoth(p *maxsim.Pairs, n, nq, nd int) [2]itemPairs {
+	return [2]itemPairs{
 		newPairLists(nq, n, func(i int) int { query, _ := p.PairAt(i, nd); return query }),
 		newPairLists(nd, n, func(i int) int { _, doc := p.PairAt(i, nd); return doc }),
 	}
 }
 
-// kindOf is the kind of pairs as kernels for gradients take it.
-func kindOf(p *maxsim.Pairs) PairKind {
+// pairKindOf converts a kind of pairs for the kernels of gradients.
+func pairKindOf(p *maxsim.Pairs) PairKind {
 	switch {
 	case p.Kind == maxsim.AllPairs:
 		return PairsAll
@@ -90,8 +91,8 @@ func kindOf(p *maxsim.Pairs) PairKind {
 	return PairsListed
 }
 
-// offsetsOf are the tokens at which items begin, and the end, counted from the first of them.
-func offsetsOf(first []int) []uint32 {
+// relativeOffsets returns the first tokens of items, and the end, relative to that of the first item.
+func relativeOffsets(first []int) []uint32 {
 	offsets := make([]uint32, len(first))
 	for i, token := range first {
 		offsets[i] = uint32(token - first[0])
@@ -99,11 +100,11 @@ func offsetsOf(first []int) []uint32 {
 	return offsets
 }
 
-// makeTables makes the tables of a call, on the caller's goroutine.
+// makeTables makes the tables of a call. It runs on the caller's goroutine.
 func (d *gradientCall) makeTables() error {
 	c, nq, nd := d.call, d.q.shape.Len(), d.d.shape.Len()
 	d.lo, d.hi = 0, nd
-	d.kind = kindOf(&c.Pairs)
+	d.kind = pairKindOf(&c.Pairs)
 	switch d.kind {
 	case PairsAll:
 		d.pairs = d.size.Pairs / max(nq, 1)
@@ -113,7 +114,7 @@ func (d *gradientCall) makeTables() error {
 	default:
 		d.lists = listBoth(&c.Pairs, d.size.Pairs, nq, nd)
 	}
-	d.offsets = [2][]uint32{offsetsOf(d.q.first), offsetsOf(d.d.first[d.lo : d.hi+1])}
+	d.offsets = [2][]uint32{relativeOffsets(d.q.first), relativeOffsets(d.d.first[d.lo : d.hi+1])}
 	if c.Weights != nil {
 		d.weights = make([]float32, d.q.tokenCount())
 		for i := range d.weights {
@@ -122,13 +123,13 @@ func (d *gradientCall) makeTables() error {
 	}
 	d.arg = c.Argmax
 	if d.q.hasHoles || d.d.hasHoles {
-		return d.gather()
+		return d.gatherArgmax()
 	}
 	return nil
 }
 
-// gather makes argmaxima from token to token of those from row to row.
-func (d *gradientCall) gather() error {
+// gatherArgmax converts the argmaxima of all pairs from rows to tokens; see gatherRow.
+func (d *gradientCall) gatherArgmax() error {
 	stride, nd := d.size.Stride, d.d.shape.Len()
 	d.arg = make([]int32, len(d.call.Argmax))
 	for i := range d.size.Pairs {
@@ -141,8 +142,8 @@ func (d *gradientCall) gather() error {
 	return nil
 }
 
-// formatFor is how rows lie for gradients: as they are, but for batches of float32,
-// of which nothing is lost.
+// formatFor returns the format of rows for gradients and distances: that of the operand, except that
+// batches of float32 stay float32 instead of being split.
 func (s *operand) formatFor() format {
 	if f := s.format(); f != split || s.held != nil {
 		return f
@@ -150,8 +151,9 @@ func (s *operand) formatFor() format {
 	return f32
 }
 
+// run computes the gradients and adds or writes them to the caller's memory.
 func (d *gradientCall) run(ctx context.Context, rt *runtime.Runtime) error {
-	if err := d.uploadAndDescribe(ctx, rt); err != nil {
+	if err := d.uploadAndSetParams(ctx, rt); err != nil {
 		return err
 	}
 	if err := launchGradients(rt, d.params, d.size.Pairs); err != nil {
@@ -165,58 +167,66 @@ func (d *gradientCall) run(ctx context.Context, rt *runtime.Runtime) error {
 		return err
 	}
 	if d.call.DQ != nil {
-		putGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(), structsFrom[float32](w.HostOut[d.outQ:], d.q.tokenCount()*d.size.Q.Dim))
+		writeGradient(d.call.DQ, d.q.tokens, 0, d.q.shape.Len(),
+			structsFrom[float32](w.HostOut[d.outQ:], d.q.tokenCount()*d.size.Q.Dim))
 	}
 	if d.call.DD != nil {
-		putGradient(d.call.DD, d.d.tokens, d.lo, d.hi, structsFrom[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim))
+		writeGradient(d.call.DD, d.d.tokens, d.lo, d.hi,
+			structsFrom[float32](w.HostOut[d.outD:], d.docRows()*d.size.Q.Dim))
 	}
 	return nil
 }
 
-// docRows is the number of rows of the gradient of the documents.
+// docRows returns the number of rows of the gradient of the documents.
 func (d *gradientCall) docRows() int { return d.d.first[d.hi] - d.d.first[d.lo] }
 
+// outBytes lays out the gradients in the output, and returns its size.
 func (d *gradientCall) outBytes() int64 {
 	var out runtime.Arena
 	if d.call.DQ != nil {
-		d.outQ = out.Take(4 * int64(d.q.tokenCount()) * int64(d.size.Q.Dim))
+		d.outQ = out.Append(4 * int64(d.q.tokenCount()) * int64(d.size.Q.Dim))
 	}
 	if d.call.DD != nil {
-		d.outD = out.Take(4 * int64(d.docRows()) * int64(d.size.Q.Dim))
+		d.outD = out.Append(4 * int64(d.docRows()) * int64(d.size.Q.Dim))
 	}
 	return out.Size
 }
 
-// uploadAndDescribe brings all to the device.
-func (d *gradientCall) uploadAndDescribe(ctx context.Context, rt *runtime.Runtime) error {
+// uploadAndSetParams reserves the workspace, copies operands and tables to the device, and sets the
+// parameters of the kernels.
+func (d *gradientCall) uploadAndSetParams(ctx context.Context, rt *runtime.Runtime) error {
 	c, w, dim := d.call, &rt.Work, d.size.Q.Dim
 	var in tables
 	var scratch runtime.Arena
 	both := [2]*operand{&d.q, &d.d}
-	lay, err := reserveBoth(&scratch, both, c.Normalize)
+	lay, err := reserveOperands(&scratch, both, c.Normalize)
 	if err != nil {
 		return err
 	}
-	var at [2]struct{ offsets, item, first, pairs int64 }
-	for i := range at {
+	var tableOffsets [2]struct{ offsets, item, first, pairs int64 }
+	for i := range tableOffsets {
 		l := &d.lists[i]
-		at[i].offsets, at[i].item = add(&in, d.offsets[i]), add(&in, l.item)
-		at[i].first, at[i].pairs = add(&in, l.first), add(&in, l.pairs)
+		tableOffsets[i].offsets, tableOffsets[i].item = addTable(&in, d.offsets[i]), addTable(&in, l.item)
+		tableOffsets[i].first, tableOffsets[i].pairs = addTable(&in, l.first), addTable(&in, l.pairs)
 	}
-	arg, weights, upstream := add(&in, d.arg), add(&in, d.weights), add(&in, c.Upstream)
-	if err := w.Reserve(in.Size, d.outBytes(), scratch.Size, 0); err != nil {
+	arg, weights, upstream := addTable(&in, d.arg), addTable(&in, d.weights), addTable(&in, c.Upstream)
+	if err := w.Reserve(runtime.WorkspaceSizes{In: in.Size, Out: d.outBytes(), Scratch: scratch.Size}); err != nil {
 		return err
 	}
 	in.write(w.HostIn)
 	if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:in.Size], rt.Stream); err != nil {
 		return err
 	}
-	r, err := uploadBoth(ctx, rt, both, lay)
+	r, err := uploadOperands(ctx, rt, both, lay)
 	if err != nil {
 		return err
 	}
 	p := &denseGradParams{
-		arg: w.In.At(arg), pitch: uint32(d.size.Stride), dim: uint32(dim), kind: uint32(d.kind), count: uint32(d.pairs),
+		arg:   w.In.At(arg),
+		pitch: uint32(d.size.Stride),
+		dim:   uint32(dim),
+		kind:  uint32(d.kind),
+		count: uint32(d.pairs),
 	}
 	if d.weights != nil {
 		p.weights = w.In.At(weights)
@@ -228,15 +238,22 @@ func (d *gradientCall) uploadAndDescribe(ctx context.Context, rt *runtime.Runtim
 	for i, s := range []*denseGradSide{&p.q, &p.d} {
 		rows, first := &r[i], d.offsets[i]
 		*s = denseGradSide{
-			rows: rows.rows, scale: rows.scaleFor(c.Normalize), format: uint32(rows.format), rowBytes: uint32(rows.rowBytes),
-			offsets: w.In.At(at[i].offsets), items: uint32(len(first) - 1), nRows: uint64(first[len(first)-1]),
-			longest: uint32(both[i].longestItem()), outType: uint32(maxsim.F32),
+			rows:     rows.ptr,
+			scale:    rows.scaleFor(c.Normalize),
+			format:   uint32(rows.format),
+			rowBytes: uint32(rows.rowBytes),
+			offsets:  w.In.At(tableOffsets[i].offsets),
+			items:    uint32(len(first) - 1),
+			nRows:    uint64(first[len(first)-1]),
+			longest:  uint32(both[i].longestItem()),
+			outType:  uint32(maxsim.F32),
 		}
 		if c.Normalize {
 			s.inverse = rows.inverse
 		}
 		if d.kind == PairsListed {
-			s.pairItem, s.pairFirst, s.pairs = w.In.At(at[i].item), w.In.At(at[i].first), w.In.At(at[i].pairs)
+			s.pairItem, s.pairFirst = w.In.At(tableOffsets[i].item), w.In.At(tableOffsets[i].first)
+			s.pairs = w.In.At(tableOffsets[i].pairs)
 		}
 	}
 	if c.DQ != nil {
@@ -249,13 +266,13 @@ func (d *gradientCall) uploadAndDescribe(ctx context.Context, rt *runtime.Runtim
 	return nil
 }
 
-// putGradient writes the gradient of the items lo to hi, by several goroutines; rows
-// that are no tokens of theirs get 0.
-func putGradient(to *maxsim.Gradient, t *tokens, lo, hi int, from []float32) {
+// writeGradient writes the gradient of the items lo to hi with several goroutines. Rows that
+// are not tokens of these items get 0, unless the call adds to the gradient.
+func writeGradient(to *maxsim.Gradient, t *tokens, lo, hi int, from []float32) {
 	first, n, dim := t.first[lo], t.first[hi]-t.first[lo], t.shape.Dim
 	const block = 1 << 18 // values
 	rows := max(block/dim, 1)
-	spread := func(n int, fn func(i int)) {
+	forEachRow := func(n int, fn func(i int)) {
 		blocks := parallel.Blocks(n, rows)
 		_ = parallel.Do(context.Background(), blocks, parallel.Threads(0, blocks), func(b int) error {
 			lo, hi := parallel.Block(b, n, rows)
@@ -267,7 +284,7 @@ func putGradient(to *maxsim.Gradient, t *tokens, lo, hi int, from []float32) {
 	}
 	if !to.Add && n < to.Rows() {
 		zero := make([]float32, dim)
-		spread(to.Rows(), func(r int) { to.Put(r, zero) })
+		forEachRow(to.Rows(), func(r int) { to.Put(r, zero) })
 	}
-	spread(n, func(i int) { to.Put(t.sourceRow(first+i), from[i*dim:(i+1)*dim]) })
+	forEachRow(n, func(i int) { to.Put(t.sourceRow(first+i), from[i*dim:(i+1)*dim]) })
 }

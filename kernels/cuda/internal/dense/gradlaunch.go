@@ -11,12 +11,12 @@ import (
 
 // Sizes of the blocks of dense_grad_*; see src/dense/grad.cuh.
 const (
-	gradTokens = 32 // of a query, in a group
-	gradWarps  = 8
-	gradShared = 50336 // kPullShared
-	gradBlocks = 264   // of documents at least, before they have fewer rows
+	gradTokens = 32    // query tokens of a group
+	gradWarps  = 8     // warps of a block
+	gradShared = 50336 // kPullShared, in bytes
+	gradBlocks = 264   // minimum of blocks for documents, below which blocks get fewer rows
 
-	gradParts = 16 * 32 * gradWarps
+	gradParts = 16 * 32 * gradWarps // bytes: 16 for each thread, for partial sums of query rows
 )
 
 var gradKernels = [...]string{
@@ -39,11 +39,12 @@ func (s *denseGradSide) takesFour(dim uint32) bool {
 	return dim%4 == 0 && s.out%driver.Ptr(4*maxsim.Type(s.outType).Size()) == 0
 }
 
-// launchGradients computes the gradients that sides have room for, of a number of pairs, with one
-// kernel if it reads the rows of both. It sets the fields of p that follow from others.
+// launchGradients launches the kernels for the gradients of the sides whose out is set: a single kernel if
+// it can read the rows of both. It sets the fields of p that are derived from others. pairs is the
+// number of pairs of the call.
 func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	p.groups = runtime.CeilDiv(p.q.longest, gradTokens)
-	entries := uint64(p.groups) // of a document, in groups
+	entries := uint64(p.groups) // upper bound of the groups that a document is scored with
 	switch PairKind(p.kind) {
 	case PairsAll:
 		entries *= uint64(p.q.items)
@@ -57,7 +58,8 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	}
 	docs, queries := p.blocks(pairs)
 	if entries > math.MaxInt32/gradTokens || docs+queries > math.MaxInt32 {
-		return fmt.Errorf("%w: gradients of %d documents by %d rows of queries", driver.ErrUnsupported, p.d.items, p.q.nRows)
+		return fmt.Errorf("%w: gradients of %d documents by %d rows of queries", driver.ErrUnsupported, p.d.items,
+			p.q.nRows)
 	}
 	shared := 0
 	if p.parts > 1 {
@@ -68,8 +70,8 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	}
 	p.docBlocks = uint32(docs)
 	if docs > 0 && queries > 0 && p.q.kernel() != p.d.kernel() {
-		alone := *p
-		if err := runtime.Launch(rt, p.q.kernel(), docs, 1, 1, 32*gradWarps, shared, &alone); err != nil {
+		docsOnly := *p
+		if err := runtime.Launch(rt, p.q.kernel(), docs, 1, 1, 32*gradWarps, shared, &docsOnly); err != nil {
 			return err
 		}
 		p.docBlocks, docs, shared = 0, 0, gradParts
@@ -81,17 +83,18 @@ func launchGradients(rt *runtime.Runtime, p *denseGradParams, pairs int) error {
 	return runtime.Launch(rt, kernel, docs+queries, 1, 1, 32*gradWarps, shared, p)
 }
 
-// blocks returns the numbers of blocks for documents and for queries. A query row with many pairs
-// is done by several warps where there are few rows, which depends on the shapes alone.
+// blocks returns the numbers of blocks for documents and for queries, and sets tiles, parts and rows. If
+// there are few query rows with many pairs, several warps share a row. This depends on shapes only,
+// so that the same call always gives the same bits.
 func (p *denseGradParams) blocks(pairs int) (docs, queries int) {
 	p.tiles, p.parts = 1, 1
 	if p.d.out != 0 && p.d.nRows > 0 {
-		apart := p.d.longest
+		docStride := p.d.longest
 		if p.d.offsets == 0 {
-			apart = p.d.stride
+			docStride = p.d.stride
 		}
 		for p.rows = 128; ; p.rows /= 2 {
-			p.tiles = max(runtime.CeilDiv(apart, p.rows), 1)
+			p.tiles = max(runtime.CeilDiv(docStride, p.rows), 1)
 			if docs = int(max(p.d.items, 1)) * int(p.tiles); docs >= gradBlocks || p.rows == 32 {
 				break
 			}
@@ -99,8 +102,8 @@ func (p *denseGradParams) blocks(pairs int) (docs, queries int) {
 	}
 	if p.q.out != 0 && p.q.nRows > 0 {
 		n := pairs / int(max(p.q.items, 1)) // of a query
-		const rows, least = 4096, 64
-		for p.parts < gradWarps && p.q.nRows*uint64(p.parts) < rows && n >= least*int(p.parts) {
+		const fewRows, minPairsPerWarp = 4096, 64
+		for p.parts < gradWarps && p.q.nRows*uint64(p.parts) < fewRows && n >= minPairsPerWarp*int(p.parts) {
 			p.parts *= 2
 		}
 		queries = int(runtime.CeilDiv(p.q.nRows*uint64(p.parts), gradWarps))

@@ -8,9 +8,9 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ScoreHead implements [maxsim.HeadScorer]. For one short query a kernel scores the token
-// vectors that it makes. For others they are made of hidden states a piece at a time, in
-// rows that are scored while they are in the cache: once for all queries.
+// ScoreHead implements [maxsim.HeadScorer]. For one short query, one kernel computes token
+// vectors and scores them. Otherwise token vectors are computed from hidden states piece by
+// piece, once for all queries, and scored while they are in the cache.
 func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	w, err := c.Check()
 	if err != nil {
@@ -19,7 +19,13 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	if w.Pairs == 0 {
 		return nil
 	}
-	s, err := b.newScoring(&maxsim.Call{Q: c.Q, D: c.D, Pairs: c.Pairs, Terms: c.Terms, Scores: c.Scores}, w)
+	s, err := b.newScoring(&maxsim.Call{
+		Q:      c.Q,
+		D:      c.D,
+		Pairs:  c.Pairs,
+		Terms:  c.Terms,
+		Scores: c.Scores,
+	}, w)
 	if err != nil {
 		return err
 	}
@@ -27,19 +33,19 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) error {
 	return b.submit(ctx, "scoring", s.run)
 }
 
-// head makes token vectors of hidden states.
+// head computes token vectors from hidden states.
 type head struct {
 	maxsim.Head
-	layWeights, layHidden  func(driver.Ptr) rows
-	weights, hidden        rows
-	bias, out, layoutPlace int64 // places in the scratch memory
-	kernel                 projector
-	params                 *denseProjectParams
-	fused                  bool // a kernel scores what it makes: documents are hidden states
+	placeWeights, placeHidden           func(driver.Ptr) packedRows
+	weights, hidden                     packedRows
+	biasOffset, outOffset, layoutOffset int64 // in the scratch memory
+	kernel                              projector
+	params                              *denseProjectParams
+	fused                               bool // one kernel computes and scores: documents are hidden states
 }
 
-// chooseKernel chooses the formats and the kernels. Where one query is all that hidden states
-// are for, and a product takes it, they are scored as they are read.
+// chooseKernel chooses the formats and the kernels: the fused one for a single short query, if
+// it supports the formats.
 func (h *head) chooseKernel(s *scoring) error {
 	dim, rt := s.size.D.Dim, s.rt
 	f, wf, fast := headFormats(s.d.format(), s.d.held != nil, &h.Weights)
@@ -55,30 +61,30 @@ func (h *head) chooseKernel(s *scoring) error {
 	return err
 }
 
-// reserve takes room for the weights, and for most rows at a time.
-func (h *head) reserve(a *runtime.Arena, s *scoring, most int) {
-	h.layWeights = reserveBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
+// reserve reserves memory for the weights, and for up to maxRows rows.
+func (h *head) reserve(a *runtime.Arena, s *scoring, maxRows int) {
+	h.placeWeights = reserveBatch(a, h.weights.format, maxsim.Single(h.Weights), h.Weights.Rows(), false)
 	if s.d.batch != nil {
-		h.layHidden = reserveBatch(a, h.hidden.format, s.d.batch, most, false)
+		h.placeHidden = reserveBatch(a, h.hidden.format, s.d.batch, maxRows, false)
 	}
-	h.bias = a.Take(4 * int64(len(h.Bias)))
-	h.layoutPlace = h.kernel.reserveLayout(a, s.size.Q.Dim, h.hidden.rowBytes)
+	h.biasOffset = a.Append(4 * int64(len(h.Bias)))
+	h.layoutOffset = h.kernel.reserveLayout(a, s.size.Q.Dim, h.hidden.rowBytes)
 	if h.fused {
-		s.layD = h.layHidden
+		s.placeDocs = h.placeHidden
 		return
 	}
-	s.layD = reserveRows(a, s.shape.docs.format, s.size.Q.Dim, most, true, s.call.Normalize)
+	s.placeDocs = reserveRows(a, s.shape.docs.format, s.size.Q.Dim, maxRows, true, s.call.Normalize)
 	if !h.kernel.packs {
-		h.out = a.Take(4 * int64(most) * int64(s.size.Q.Dim))
+		h.outOffset = a.Append(4 * int64(maxRows) * int64(s.size.Q.Dim))
 	}
 }
 
-// uploadWeights brings the weights to the device.
+// uploadWeights copies the weights and the bias to the device.
 func (h *head) uploadWeights(ctx context.Context, s *scoring) error {
 	rt, w := s.rt, &s.rt.Work
-	h.weights = h.layWeights(w.Scratch.Ptr)
-	if h.layHidden != nil {
-		h.hidden = h.layHidden(w.Scratch.Ptr)
+	h.weights = h.placeWeights(w.Scratch.Ptr)
+	if h.placeHidden != nil {
+		h.hidden = h.placeHidden(w.Scratch.Ptr)
 	} else {
 		h.hidden = s.d.held.rows
 	}
@@ -87,25 +93,25 @@ func (h *head) uploadWeights(ctx context.Context, s *scoring) error {
 		return err
 	}
 	p := projectParams(h.hidden, h.weights, s.size.D.Dim, s.size.Q.Dim)
-	if h.layoutPlace >= 0 {
-		if err := h.kernel.layWeights(rt, p, w.Scratch.At(h.layoutPlace)); err != nil {
+	if h.layoutOffset >= 0 {
+		if err := h.kernel.layWeights(rt, p, w.Scratch.At(h.layoutOffset)); err != nil {
 			return err
 		}
 	}
 	if !h.kernel.packs {
-		p.out = w.Scratch.At(h.out)
+		p.out = w.Scratch.At(h.outOffset)
 	}
 	h.params = p
 	if h.Bias == nil {
 		return nil
 	}
-	p.bias = w.Scratch.At(h.bias)
+	p.bias = w.Scratch.At(h.biasOffset)
 	// Not page-locked: it has been read when the call returns.
 	return rt.Driver.ToDevice(p.bias, runtime.Bytes(h.Bias), rt.Stream)
 }
 
-// makeTokens makes the token vectors of the documents lo to hi.
-func (h *head) makeTokens(ctx context.Context, s *scoring, lo, hi int) error {
+// computeTokens launches the kernels that compute the token vectors of the documents lo to hi.
+func (h *head) computeTokens(ctx context.Context, s *scoring, lo, hi int) error {
 	first, n := s.d.first[lo], s.d.first[hi]-s.d.first[lo]
 	if n == 0 {
 		return nil
@@ -119,9 +125,9 @@ func (h *head) makeTokens(ctx context.Context, s *scoring, lo, hi int) error {
 	return h.kernel.run(s.rt, h.params, hidden, n, s.dRows)
 }
 
-// launch scores the hidden states that are there.
+// launch launches the fused kernel on the uploaded hidden states.
 func (h *head) launch(s *scoring) error {
 	k := &s.kernel
-	return runtime.Launch(s.rt, k.name, len(s.buf.units)/k.teams, 1, 1, k.block, k.shared,
+	return runtime.Launch(s.rt, k.name, len(s.work.units)/k.teams, 1, 1, k.block, k.shared,
 		headParams(h.params, s.params, s.dRows, s.call.Normalize))
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// tokens is the tokens of a batch, one after another: on the device there is no
-// padding and nothing masked.
+// tokens lists the tokens of a batch, one after another. Padding and masked rows are left
+// out: they are not copied to the device.
 type tokens struct {
 	shape maxsim.Shape
-	first []int // of each item, and the end
-	// original is the row of the matrix of each token; nil means that token i is row
+	first []int // the first token of each item, and the end
+	// original is the row of the matrix of each token, where nil means that token i is row
 	// base + i.
 	original []int32
 	base     int
-	// holes: rows within a span are masked, so that places in a span are not
-	// places among its tokens.
+	// hasHoles means that rows within a span are masked, so that a position in the span is not
+	// the number of a token.
 	hasHoles bool
 }
 
+// newTokens lists the tokens of a shape.
 func newTokens(s maxsim.Shape) *tokens {
 	t := &tokens{shape: s, first: make([]int, s.Len()+1)}
 	n, next := 0, -1
@@ -61,13 +62,15 @@ func newTokens(s maxsim.Shape) *tokens {
 	return t
 }
 
-// tokenCount is the number of tokens, of all or of an item.
-func (t *tokens) tokenCount() int    { return t.first[len(t.first)-1] }
+// tokenCount returns the number of tokens of all items.
+func (t *tokens) tokenCount() int { return t.first[len(t.first)-1] }
+
+// The methods of [spans].
 func (t *tokens) rowCount(i int) int { return t.first[i+1] - t.first[i] }
 func (t *tokens) firstRow(i int) int { return t.first[i] }
 func (t *tokens) itemCount() int     { return len(t.first) - 1 }
 
-// sourceRow is the row of the matrix of a token.
+// sourceRow returns the row of a token in the matrix.
 func (t *tokens) sourceRow(token int) int {
 	if t.original == nil {
 		return t.base + token
@@ -75,21 +78,21 @@ func (t *tokens) sourceRow(token int) int {
 	return int(t.original[token])
 }
 
-// placeInSpan is where in its span the token of an item is.
-func (t *tokens) placeInSpan(item, token int) int {
+// positionInSpan returns the position of a token of an item in the item's span.
+func (t *tokens) positionInSpan(item, token int) int {
 	lo, _ := t.shape.Span(item)
 	return t.sourceRow(t.first[item]+token) - lo
 }
 
-// tokenAtPlace is the token of an item that is at a place of its span; false where that is
-// masked.
-func (t *tokens) tokenAtPlace(item, place int) (int, bool) {
+// tokenAtPosition returns the token of an item at a position of its span. It returns false if that row
+// is masked.
+func (t *tokens) tokenAtPosition(item, place int) (int, bool) {
 	n := t.rowCount(item)
-	at := sort.Search(n, func(i int) bool { return t.placeInSpan(item, i) >= place })
-	return at, at < n && t.placeInSpan(item, at) == place
+	token := sort.Search(n, func(i int) bool { return t.positionInSpan(item, i) >= place })
+	return token, token < n && t.positionInSpan(item, token) == place
 }
 
-// forEachRun calls fn for runs of rows of the matrix that the tokens lo to hi are.
+// forEachRun calls fn for the runs of consecutive rows of the matrix that make up the tokens lo to hi.
 func (t *tokens) forEachRun(lo, hi int, fn func(row, n int)) {
 	if t.original == nil {
 		fn(t.base+lo, hi-lo)
@@ -105,27 +108,26 @@ func (t *tokens) forEachRun(lo, hi int, fn func(row, n int)) {
 	}
 }
 
-// longestItem is the largest number of tokens of an item.
+// longestItem returns the largest number of tokens of an item.
 func (t *tokens) longestItem() int {
-	most := 0
+	longest := 0
 	for i := 1; i < len(t.first); i++ {
-		most = max(most, t.first[i]-t.first[i-1])
+		longest = max(longest, t.first[i]-t.first[i-1])
 	}
-	return most
+	return longest
 }
 
-// stageBytes is how much of an operand crosses the bus at a time.
+// stageBytes is how much of an operand is staged at a time.
 const stageBytes = 32 << 20
 
-// stagedArray is an array of a matrix that is staged, with so many bytes a row; nil: there is
-// none.
+// stagedArray is an array of a matrix that is copied to the device.
 type stagedArray struct {
-	data []byte
-	size int
-	at   int64
+	data   []byte // nil means that the matrix does not have the array
+	size   int    // bytes of a row
+	offset int64  // in the staging memory
 }
 
-// stagedArrays are the arrays of a matrix: elements, scales and zero points, or codes, residuals
+// stagedArrays returns the arrays of a matrix: elements, scales and zero points, or codes, residuals
 // and factors.
 func stagedArrays(m *maxsim.Matrix) [3]stagedArray {
 	if m.Type == maxsim.Compressed {
@@ -143,11 +145,12 @@ func stagedArrays(m *maxsim.Matrix) [3]stagedArray {
 	}
 }
 
-// upload packs the tokens lo to hi of a batch into rows, whose first is token lo.
-func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to rows, lo, hi int) error {
+// upload copies the tokens lo to hi of a batch to the device, and packs them into rows from the first of
+// to on.
+func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens, to packedRows, lo, hi int) error {
 	m := &b.Tokens
-	all, size := stagedArrays(m), 0
-	for _, p := range all {
+	arrays, size := stagedArrays(m), 0
+	for _, p := range arrays {
 		if p.data != nil {
 			size += p.size
 		}
@@ -155,27 +158,28 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 	if err := to.codec.uploadOnce(rt); err != nil {
 		return err
 	}
-	per := max(stageBytes/max(size, 1), 1)
-	for ; lo < hi; lo += per {
+	rowsPerStage := max(stageBytes/max(size, 1), 1)
+	for ; lo < hi; lo += rowsPerStage {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(per, hi-lo)
-		var piece runtime.Arena
-		for i := range all {
-			if all[i].data != nil {
-				all[i].at = piece.Take(int64(n) * int64(all[i].size))
+		n := min(rowsPerStage, hi-lo)
+		var arena runtime.Arena
+		for i := range arrays {
+			if arrays[i].data != nil {
+				arrays[i].offset = arena.Append(int64(n) * int64(arrays[i].size))
 			}
 		}
-		st, err := rt.Stage(piece.Size, func(host []byte) error {
-			at := 0
+		st, err := rt.Stage(arena.Size, func(host []byte) error {
+			stagedRows := 0
 			t.forEachRun(lo, lo+n, func(row, n int) {
-				for _, p := range all {
+				for _, p := range arrays {
 					if p.data != nil {
-						runtime.CopyWide(host[p.at+int64(at*p.size):], p.data[row*p.size:(row+n)*p.size])
+						runtime.CopyParallel(host[p.offset+int64(stagedRows*p.size):],
+							p.data[row*p.size:(row+n)*p.size])
 					}
 				}
-				at += n
+				stagedRows += n
 			})
 			return nil
 		})
@@ -183,17 +187,24 @@ func upload(ctx context.Context, rt *runtime.Runtime, b *maxsim.Batch, t *tokens
 			return err
 		}
 		p := &densePackParams{
-			rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
-			n: uint32(n), dim: uint32(m.Dim), source: source(m.Type), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+			rows:     to.ptr,
+			scale:    to.scale,
+			unit:     to.unit,
+			inverse:  to.inverse,
+			n:        uint32(n),
+			dim:      uint32(m.Dim),
+			source:   sourceNumber(m.Type),
+			format:   uint32(to.format),
+			rowBytes: uint32(to.rowBytes),
 		}
-		into := [3]*driver.Ptr{&p.in, &p.scales, &p.zeros}
+		arrayPtrs := [3]*driver.Ptr{&p.in, &p.scales, &p.zeros}
 		if m.Type == maxsim.Compressed {
-			into[1], into[2] = &p.residuals, &p.factors
+			arrayPtrs[1], arrayPtrs[2] = &p.residuals, &p.factors
 			p.codec = to.codec.params(m.Chunk)
 		}
-		for i, part := range all {
+		for i, part := range arrays {
 			if part.data != nil {
-				*into[i] = st.Raw.Add(part.at)
+				*arrayPtrs[i] = st.Raw.Add(part.offset)
 			}
 		}
 		if err := p.run(rt); err != nil {
@@ -212,7 +223,7 @@ type heldBatch struct {
 	dev    *runtime.Device
 	rt     *runtime.Runtime
 	tokens *tokens
-	rows   rows
+	rows   packedRows
 	mem    driver.Mem
 }
 
@@ -232,11 +243,11 @@ func (h *heldBatch) Free() {
 	}
 	_ = h.rt.Driver.Free(h.mem)
 	h.mem = driver.Mem{}
-	h.rt.Disown(h)
+	h.rt.RemoveOwner(h)
 }
 
-// Prepare implements [maxsim.Backend]. There is one stage on a device: Screen changes
-// nothing.
+// Prepare implements [maxsim.Backend]. A device has no approximate first stage, so that Screen has no
+// effect.
 func (b *backend) Prepare(ctx context.Context, batch *maxsim.Batch) (maxsim.PreparedBatch, error) {
 	if batch == nil {
 		return nil, fmt.Errorf("%w: no batch", kernels.ErrShape)
@@ -249,18 +260,18 @@ func (b *backend) Prepare(ctx context.Context, batch *maxsim.Batch) (maxsim.Prep
 		h.rt = rt
 		f := naturalFormat(&batch.Tokens)
 		var a runtime.Arena
-		lay := reserveBatch(&a, f, batch, h.tokens.tokenCount(), true)
-		rt.Own(h)
+		placeRows := reserveBatch(&a, f, batch, h.tokens.tokenCount(), true)
+		rt.AddOwner(h)
 		if h.mem, err = rt.Driver.Alloc(max(a.Size, 1)); err != nil {
-			rt.Disown(h)
+			rt.RemoveOwner(h)
 			return err
 		}
-		h.rows = lay(h.mem.Ptr)
-		if err = guarded(ctx, rt, func(ctx context.Context, rt *runtime.Runtime) error {
+		h.rows = placeRows(h.mem.Ptr)
+		if err = recoverFaults(ctx, rt, func(ctx context.Context, rt *runtime.Runtime) error {
 			if err := upload(ctx, rt, batch, h.tokens, h.rows, 0, h.tokens.tokenCount()); err != nil {
 				return err
 			}
-			return rt.Sync() // the batch may change once it is closed, and staging has read it
+			return rt.Sync() // the caller may change the batch after Hold, so that the copies must be done
 		}); err != nil {
 			rt.Drain()
 			h.Free()
@@ -273,13 +284,14 @@ func (b *backend) Prepare(ctx context.Context, batch *maxsim.Batch) (maxsim.Prep
 	return h, nil
 }
 
-// operand is an operand of a call.
+// operand is an operand of a call: either held or batch is set.
 type operand struct {
 	*tokens
 	held  *heldBatch
 	batch *maxsim.Batch
 }
 
+// resolveOperand returns an operand of this device. [maxsim.ErrForeign] means that another one holds it.
 func (b *backend) resolveOperand(o maxsim.Operand) (operand, error) {
 	switch x := o.(type) {
 	case *maxsim.Batch:
@@ -292,10 +304,10 @@ func (b *backend) resolveOperand(o maxsim.Operand) (operand, error) {
 	return operand{}, maxsim.ErrForeign
 }
 
-// closed reports whether the operand was held and is no more.
+// closed reports whether the operand is a held batch that was closed.
 func (s *operand) closed() bool { return s.held != nil && s.held.mem.Ptr == 0 }
 
-// format is that of the rows, which for a batch is to be chosen.
+// format returns the format of the rows: for a batch, the one in which they are uploaded.
 func (s *operand) format() format {
 	if s.held != nil {
 		return s.held.rows.format
@@ -303,9 +315,10 @@ func (s *operand) format() format {
 	return naturalFormat(&s.batch.Tokens)
 }
 
-// reserveBoth takes room for those of two operands that are not held, as rows for gradients and
-// distances lie.
-func reserveBoth(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(driver.Ptr) rows, err error) {
+// reserveOperands reserves scratch memory for the operands that are not held, in the formats for
+// gradients and distances. The functions that it returns give the rows for the address of the scratch
+// memory; they are nil for held operands.
+func reserveOperands(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(driver.Ptr) packedRows, err error) {
 	for i, s := range both {
 		if s.batch != nil {
 			lay[i] = reserveBatch(a, s.formatFor(), s.batch, s.tokenCount(), lengths)
@@ -316,10 +329,10 @@ func reserveBoth(a *runtime.Arena, both [2]*operand, lengths bool) (lay [2]func(
 	return lay, nil
 }
 
-// uploadBoth brings them to the device, and returns where the rows of both are.
-func uploadBoth(
-	ctx context.Context, rt *runtime.Runtime, both [2]*operand, lay [2]func(driver.Ptr) rows,
-) (r [2]rows, err error) {
+// uploadOperands copies the operands that are not held to the device, and returns the rows of both.
+func uploadOperands(
+	ctx context.Context, rt *runtime.Runtime, both [2]*operand, lay [2]func(driver.Ptr) packedRows,
+) (r [2]packedRows, err error) {
 	for i, s := range both {
 		if s.held != nil {
 			r[i] = s.held.rows

@@ -5,19 +5,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// How dense_lists sorts: up to how many pairs and items one block of a side does all steps, and how
-// many blocks there are at most.
+// Sizes of dense_lists, which sorts pairs: the maximum of pairs and items that one block sorts alone, the
+// maximum of blocks, the threads of a block, and the values of a digit.
 const (
-	listAlone, listBlocks   = 1 << 14, 128
-	listThreads, listDigits = 1024, 256
+	listSingleBlock, listBlocks = 1 << 14, 128
+	listThreads, listDigits     = 1024, 256
 )
 
-// itemLists is which item of queries and of documents each listed pair has: addresses of int32 [Count].
+// itemLists returns the addresses, int32 [Count], of the queries and of the documents of listed pairs.
 func (p *PairList) itemLists() [2]driver.Ptr {
 	return [2]driver.Ptr{driver.Ptr(p.Queries), driver.Ptr(p.Documents)}
 }
 
-// pairListLayout is where the workspace of a call has the lists of the pairs of each item, for the
+// pairListLayout has the offsets in the workspace of the lists of the pairs of each item, for the
 // sides that need them.
 type pairListLayout struct {
 	needed                      [2]bool
@@ -25,27 +25,30 @@ type pairListLayout struct {
 	first, loose, pairs, counts [2]int64
 }
 
-// reserve takes room for the lists of a side, of n pairs.
+// reserve reserves memory for the lists of a side with n pairs.
 func (l *pairListLayout) reserve(a *runtime.Arena, side int, b *Batch, n int) {
 	l.needed[side], l.items[side] = true, b.Items
-	l.first[side] = a.Take(4 * int64(b.Items+1))
-	l.loose[side], l.pairs[side] = a.Take(4*int64(n)), a.Take(4*int64(n))
-	l.counts[side] = a.Take(4 * listDigits * int64(min(runtime.CeilDiv(n, listThreads), listBlocks)))
+	l.first[side] = a.Append(4 * int64(b.Items+1))
+	l.loose[side], l.pairs[side] = a.Append(4*int64(n)), a.Append(4*int64(n))
+	l.counts[side] = a.Append(4 * listDigits * int64(min(runtime.CeilDiv(n, listThreads), listBlocks)))
 }
 
-// sideParams is where the lists of a side are; zero where they are not needed.
+// sideParams returns the addresses of the lists of side i; zero if they are not needed.
 func (l *pairListLayout) sideParams(i int, base driver.Ptr, list *PairList) (s denseListSide) {
 	if l.needed[i] {
 		s = denseListSide{
-			item: list.itemLists()[i], items: uint32(l.items[i]),
-			first: base.Add(l.first[i]), loose: base.Add(l.loose[i]), pairs: base.Add(l.pairs[i]),
+			item:   list.itemLists()[i],
+			items:  uint32(l.items[i]),
+			first:  base.Add(l.first[i]),
+			loose:  base.Add(l.loose[i]),
+			pairs:  base.Add(l.pairs[i]),
 			counts: base.Add(l.counts[i]),
 		}
 	}
 	return s
 }
 
-// run makes the lists of n pairs in the workspace.
+// run launches the kernels that make the lists of n pairs in the workspace.
 func (l *pairListLayout) run(rt *runtime.Runtime, base driver.Ptr, list *PairList, n int) error {
 	if l.needed == [2]bool{} {
 		return nil
@@ -54,18 +57,19 @@ func (l *pairListLayout) run(rt *runtime.Runtime, base driver.Ptr, list *PairLis
 	return x.run(rt)
 }
 
-// run makes the lists.
+// run launches the kernel for all steps: a radix sort with a pass for each byte of the numbers of items, of
+// two steps each, and a last step for the first pair of each item.
 func (x *denseListsParams) run(rt *runtime.Runtime) error {
 	items := max(x.q.items, x.d.items)
 	for x.passes = 1; items>>(8*x.passes) > 0; x.passes++ {
 	}
 	steps, blocks := 2*x.passes+1, min(runtime.CeilDiv(int(x.n), listThreads), listBlocks)
-	apart := uint32(1) // steps of a launch
-	if max(x.n, items) <= listAlone {
-		apart, blocks = steps, 1
+	stepsPerLaunch := uint32(1)
+	if max(x.n, items) <= listSingleBlock { // a block needs no launch to wait for others
+		stepsPerLaunch, blocks = steps, 1
 	}
 	for ; x.from < steps; x.from = x.end {
-		x.end = x.from + apart
+		x.end = x.from + stepsPerLaunch
 		if x.from == 2*x.passes { // by item
 			blocks = max(blocks, min(runtime.CeilDiv(int(items)+1, listThreads), listBlocks))
 		}

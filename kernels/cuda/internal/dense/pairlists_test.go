@@ -26,8 +26,8 @@ func testPairLists(t *testing.T, c *card) {
 		heavy float64
 	}{
 		{pairs: 1, items: [2]int{1, 1}}, {pairs: 1000, items: [2]int{255, 256}}, {pairs: 1025, items: [2]int{3, 0}},
-		{pairs: listAlone, items: [2]int{1, listAlone}}, {pairs: listAlone, items: [2]int{300, 5}, heavy: 0.9},
-		{pairs: listAlone + 1, items: [2]int{1, listAlone}}, {pairs: 70, items: [2]int{2, 1 << 16}},
+		{pairs: listSingleBlock, items: [2]int{1, listSingleBlock}}, {pairs: listSingleBlock, items: [2]int{300, 5}, heavy: 0.9},
+		{pairs: listSingleBlock + 1, items: [2]int{1, listSingleBlock}}, {pairs: 70, items: [2]int{2, 1 << 16}},
 		{pairs: 900, items: [2]int{0, 70_000}}, {pairs: manyPairs, items: [2]int{1, 70_000}},
 		{pairs: manyPairs, items: [2]int{1000, 300}, heavy: 0.95}, {pairs: 1_000_000, items: [2]int{1, 1000}},
 	} {
@@ -93,7 +93,7 @@ func TestGPUPairLists(t *testing.T) {
 
 // The room is bounded by how many pairs there are.
 func TestPairListsRoom(t *testing.T) {
-	for _, n := range []int{1, listThreads, listAlone + 1, manyPairs, 1 << 27} {
+	for _, n := range []int{1, listThreads, listSingleBlock + 1, manyPairs, 1 << 27} {
 		var place pairListLayout
 		var room runtime.Arena
 		place.reserve(&room, 0, &Batch{Items: 1}, n)

@@ -5,7 +5,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// The structs of src/dense/dense.cuh.
+// The structs of src/dense/dense.cuh, which documents their fields.
 
 type denseItem struct {
 	begin    uint64
@@ -156,30 +156,32 @@ type denseChamferGradParams struct {
 	nPairs, kind, count, dim, mean, _ uint32
 }
 
-// reserveSlice takes room for a slice, and put copies it there.
-func reserveSlice[T any](a *runtime.Arena, s []T) int64 { return a.Take(int64(len(runtime.Bytes(s)))) }
-func writeStructs[T any](to []byte, s []T)              { copy(to, runtime.Bytes(s)) }
+// reserveSlice reserves memory for a slice.
+func reserveSlice[T any](a *runtime.Arena, s []T) int64 {
+	return a.Append(int64(len(runtime.Bytes(s))))
+}
+func writeStructs[T any](to []byte, s []T) { copy(to, runtime.Bytes(s)) }
 
-// tables are slices that go to the device together.
+// tables are slices that are copied to the device together.
 type tables struct {
 	runtime.Arena
-	all []tableAt
+	entries []tableEntry
 }
 
-type tableAt struct {
-	at   int64
-	data []byte
+type tableEntry struct {
+	offset int64
+	data   []byte
 }
 
-// add takes room for a slice, which write copies there with all others.
-func add[T any](t *tables, s []T) (at int64) {
-	at = reserveSlice(&t.Arena, s)
-	t.all = append(t.all, tableAt{at, runtime.Bytes(s)})
-	return at
+// addTable adds a slice and returns its offset. [tables.write] copies it.
+func addTable[T any](t *tables, s []T) (offset int64) {
+	offset = reserveSlice(&t.Arena, s)
+	t.entries = append(t.entries, tableEntry{offset, runtime.Bytes(s)})
+	return offset
 }
 
 func (t *tables) write(host []byte) {
-	for _, x := range t.all {
-		copy(host[x.at:], x.data)
+	for _, x := range t.entries {
+		copy(host[x.offset:], x.data)
 	}
 }

@@ -7,28 +7,34 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// limits bound what of a call is on the device at a time, in bytes, so that it does not
-// grow with the call.
-type limits struct {
-	// docs is that of documents that are not held: as many as cross the bus while the
-	// ones before are worked on. projected is that of token vectors made of hidden
-	// states: most of them are in the cache until they are scored.
+// callLimits bound the memory of a call on the device, in bytes, so that it does not grow with the
+// call.
+type callLimits struct {
+	// docs bounds documents that are not held: those that are copied while the previous ones
+	// are scored. projected bounds token vectors that are computed from hidden states: most of
+	// them stay in the cache until they are scored.
 	docs, projected int
 	out             int // results
 	part            int // sums of groups
-	segment         int // tokens, no bytes: the least that a document is cut into
+	segment         int // minimum of a segment of a document, in tokens instead of bytes
 }
 
-var usualLimits = limits{docs: 2 * stageBytes, projected: 64 << 20, out: 64 << 20, part: 8 << 20, segment: 512}
+var usualLimits = callLimits{
+	docs:      2 * stageBytes,
+	projected: 64 << 20,
+	out:       64 << 20,
+	part:      8 << 20,
+	segment:   512,
+}
 
-// piece is a part of a call that fits: documents lo to hi with all queries, or pairs of
-// these documents.
+// piece is a part of a call that fits on the device: the documents lo to hi with all queries, or
+// pairs of these documents.
 type piece struct {
 	lo, hi int
-	pairs  []int32 // by query; nil where all are paired
+	pairs  []int32 // sorted by query, nil if all queries are scored with all documents
 }
 
-// scores is the number of scores of a piece.
+// scores returns the number of scores of a piece.
 func (p *piece) scores(s *scoring) int {
 	if !s.shape.all {
 		return len(p.pairs)
@@ -36,14 +42,14 @@ func (p *piece) scores(s *scoring) int {
 	return (p.hi - p.lo) * s.q.shape.Len()
 }
 
-// pairList has the pairs of a call in the orders that pieces are cut in.
-type pairList struct {
+// pairOrder has the pairs of a call sorted by document, to divide them into pieces.
+type pairOrder struct {
 	query, doc func(i int) int
 	byDoc      []int32
 }
 
-func newPairList(p *maxsim.Pairs, n, nd int) pairList {
-	l := pairList{
+func newPairList(p *maxsim.Pairs, n, nd int) pairOrder {
+	l := pairOrder{
 		query: func(i int) int { q, _ := p.PairAt(i, nd); return q },
 		doc:   func(i int) int { _, d := p.PairAt(i, nd); return d },
 		byDoc: make([]int32, n),
@@ -55,8 +61,8 @@ func newPairList(p *maxsim.Pairs, n, nd int) pairList {
 	return l
 }
 
-// partners is the pairs of the documents lo to hi, by query.
-func (l *pairList) partners(lo, hi int) []int32 {
+// pairsOfDocs returns the pairs of the documents lo to hi, sorted by query.
+func (l *pairOrder) pairsOfDocs(lo, hi int) []int32 {
 	from, _ := slices.BinarySearchFunc(l.byDoc, lo, func(i int32, doc int) int { return l.doc(int(i)) - doc })
 	to, _ := slices.BinarySearchFunc(l.byDoc, hi, func(i int32, doc int) int { return l.doc(int(i)) - doc })
 	pairs := slices.Clone(l.byDoc[from:to])
@@ -69,8 +75,9 @@ func (l *pairList) partners(lo, hi int) []int32 {
 	return pairs
 }
 
-// groupsOf is the number of groups of all queries, or of the longest.
-func (s *scoring) groupsOf() (n int) {
+// queryGroups returns the number of groups of all queries; if not all are scored with the same
+// documents, those of the longest query.
+func (s *scoring) queryGroups() (n int) {
 	if !s.shape.all {
 		return runtime.CeilDiv(s.q.longestItem(), s.kernel.tokens)
 	}
@@ -80,29 +87,29 @@ func (s *scoring) groupsOf() (n int) {
 	return n
 }
 
-// pieces calls do for the pieces of a call, in order.
-func (s *scoring) pieces(do func(p piece) error) error {
+// forEachPiece calls visit for the pieces of a call, in order.
+func (s *scoring) forEachPiece(visit func(p piece) error) error {
 	nq, first := 1, 0
 	end := s.d.shape.Len()
 	if s.shape.all {
 		nq, first = max(s.q.shape.Len(), 1), s.call.First
 		end = first + s.size.Pairs/nq
 	}
-	most := s.mostPerPiece(nq)
-	room := s.docRoom()
+	maxResults := s.maxResultsPerQuery(nq)
+	maxTokens := s.maxPieceTokens()
 	for lo := first; lo < end; {
 		hi := end
 		if s.shape.all {
-			hi = lo + documentsThatFit(s.buf.places, lo, end, most)
+			hi = lo + documentsThatFit(s.work.resultStart, lo, end, maxResults)
 		}
-		if room > 0 {
-			hi = lo + documentsThatFit(s.d.first, lo, hi, room)
+		if maxTokens > 0 {
+			hi = lo + documentsThatFit(s.d.first, lo, hi, maxTokens)
 		}
 		if s.shape.all {
-			if err := do(piece{lo: lo, hi: hi}); err != nil {
+			if err := visit(piece{lo: lo, hi: hi}); err != nil {
 				return err
 			}
-		} else if err := s.pairPieces(lo, hi, most, do); err != nil {
+		} else if err := s.forEachPairPiece(lo, hi, maxResults, visit); err != nil {
 			return err
 		}
 		lo = hi
@@ -110,18 +117,19 @@ func (s *scoring) pieces(do func(p piece) error) error {
 	return nil
 }
 
-// pairPieces calls do for the pairs of the documents lo to hi.
-func (s *scoring) pairPieces(lo, hi, most int, do func(p piece) error) error {
-	pairs := s.pairs.partners(lo, hi)
+// forEachPairPiece calls visit for pieces of the pairs of the documents lo to hi, with at most maxResults
+// results each.
+func (s *scoring) forEachPairPiece(lo, hi, maxResults int, visit func(p piece) error) error {
+	pairs := s.pairs.pairsOfDocs(lo, hi)
 	for len(pairs) > 0 {
-		n, places := 0, 0
+		n, results := 0, 0
 		for n < len(pairs) {
-			if places += s.placesOf(s.pairs.doc(int(pairs[n]))); n > 0 && places > most {
+			if results += s.resultsPerQuery(s.pairs.doc(int(pairs[n]))); n > 0 && results > maxResults {
 				break
 			}
 			n++
 		}
-		if err := do(piece{lo: lo, hi: hi, pairs: pairs[:n]}); err != nil {
+		if err := visit(piece{lo: lo, hi: hi, pairs: pairs[:n]}); err != nil {
 			return err
 		}
 		pairs = pairs[n:]
@@ -129,40 +137,41 @@ func (s *scoring) pairPieces(lo, hi, most int, do func(p piece) error) error {
 	return nil
 }
 
-// documentsThatFit is how many of the items lo to hi, whose sizes are the differences of first,
-// are no larger than room together; at least one.
-func documentsThatFit(first []int, lo, hi, room int) int {
-	n, _ := slices.BinarySearch(first[lo+1:hi+1], first[lo]+room+1)
+// documentsThatFit returns how many of the items lo to hi fit into limit together, at least one. Their
+// sizes are the differences of first.
+func documentsThatFit(first []int, lo, hi, limit int) int {
+	n, _ := slices.BinarySearch(first[lo+1:hi+1], first[lo]+limit+1)
 	return max(n, 1)
 }
 
-// placesOf is how many results of a query the device has of a document: one, or one a
-// segment.
-func (s *scoring) placesOf(doc int) int {
-	return s.buf.places[doc+1] - s.buf.places[doc]
+// resultsPerQuery returns how many results of a query the device stores for a document: one, or one for
+// each segment.
+func (s *scoring) resultsPerQuery(doc int) int {
+	return s.work.resultStart[doc+1] - s.work.resultStart[doc]
 }
 
-// mostPerPiece is how many places a query of all may have in a piece.
-func (s *scoring) mostPerPiece(nq int) int {
-	per := 4
+// maxResultsPerQuery returns the maximum of results of each of nq queries in a piece.
+func (s *scoring) maxResultsPerQuery(nq int) int {
+	bytesPerResult := 4 // the score
 	if s.call.Argmax != nil {
-		per += 4 * s.size.Stride
+		bytesPerResult += 4 * s.size.Stride
 	}
 	if s.segment > 0 {
-		per = 4 + 8*s.size.Stride
+		bytesPerResult = 4 + 8*s.size.Stride
 	}
 	if s.rank != nil {
-		per += 8
+		bytesPerResult += 8
 	}
-	most := max(s.limits.out/per/nq, 1)
+	limit := max(s.limits.out/bytesPerResult/nq, 1)
 	if s.q.longestItem() > s.kernel.tokens || s.segment > 0 {
-		most = min(most, max(s.limits.part/4/max(s.groupsOf(), 1), 1))
+		limit = min(limit, max(s.limits.part/4/max(s.queryGroups(), 1), 1))
 	}
-	return most
+	return limit
 }
 
-// docRoom is how many tokens of documents may be on the device at a time; 0: all are.
-func (s *scoring) docRoom() int {
+// maxPieceTokens returns the maximum of document tokens in a piece, or 0 if all documents are on the
+// device.
+func (s *scoring) maxPieceTokens() int {
 	switch {
 	case s.head != nil && s.head.fused && s.d.held != nil:
 		return 0
@@ -176,43 +185,44 @@ func (s *scoring) docRoom() int {
 	return 0
 }
 
-// pieceLimits is what the largest pieces need.
-type pieceLimits struct {
+// pieceMaxima has the largest sizes of the pieces of a call.
+type pieceMaxima struct {
 	docs, rows int
 	part, top  int64 // bytes
 }
 
-func (s *scoring) largestPiece() (m pieceLimits) {
-	_ = s.pieces(func(p piece) error {
+// largestPiece returns the largest sizes of the pieces, to reserve memory for.
+func (s *scoring) largestPiece() (m pieceMaxima) {
+	_ = s.forEachPiece(func(p piece) error {
 		m.docs = max(m.docs, p.hi-p.lo)
 		m.rows = max(m.rows, s.d.first[p.hi]-s.d.first[p.lo])
-		places := s.buf.places[p.hi] - s.buf.places[p.lo]
+		results := s.work.resultStart[p.hi] - s.work.resultStart[p.lo]
 		queries := s.q.shape.Len()
 		if !s.shape.all {
-			places, queries = 0, 1
+			results, queries = 0, 1
 			for _, i := range p.pairs {
-				places += s.placesOf(s.pairs.doc(int(i)))
+				results += s.resultsPerQuery(s.pairs.doc(int(i)))
 			}
 		}
 		if s.q.longestItem() > s.kernel.tokens || s.segment > 0 {
-			m.part = max(m.part, 4*int64(max(s.groupsOf(), queries))*int64(places))
+			m.part = max(m.part, 4*int64(max(s.queryGroups(), queries))*int64(results))
 		}
 		if s.segment > 0 {
-			m.top = max(m.top, 4*int64(queries)*int64(places)*int64(s.size.Stride))
+			m.top = max(m.top, 4*int64(queries)*int64(results)*int64(s.size.Stride))
 		}
 		return nil
 	})
 	return m
 }
 
-// cutDocuments cuts documents into segments where the longest would keep the device
-// waiting: where it has more than twice the share of the work that there is for each
-// unit that runs at a time.
+// cutDocuments divides documents into segments if the device would wait for the longest
+// one: if that has more than twice the average work of the units that run at the same
+// time.
 func (s *scoring) cutDocuments() error {
 	nd := s.d.shape.Len()
-	s.buf.places = countingUp(s.buf.places, nd)
+	s.work.resultStart = countUpTo(s.work.resultStart, nd)
 	lo, hi := 0, nd
-	blocks := runtime.CeilDiv(s.groupsOf(), s.kernel.groups)
+	blocks := runtime.CeilDiv(s.queryGroups(), s.kernel.groups)
 	longest, work := 0, 0
 	if s.shape.all {
 		lo = s.call.First
@@ -232,24 +242,24 @@ func (s *scoring) cutDocuments() error {
 	}
 	s.segments = &tokens{first: []int{0}}
 	for i := range nd {
-		s.buf.places[i] = len(s.segments.first) - 1
+		s.work.resultStart[i] = len(s.segments.first) - 1
 		for r := 0; r < s.d.rowCount(i); r += s.segment {
 			s.segments.first = append(s.segments.first, s.d.first[i]+min(r+s.segment, s.d.rowCount(i)))
 		}
 	}
-	s.buf.places[nd] = len(s.segments.first) - 1
+	s.work.resultStart[nd] = len(s.segments.first) - 1
 	if s.shape.argmax {
 		return nil
 	}
-	s.shape.argmax = true // those kernels give the maxima
+	s.shape.argmax = true // only these kernels return the maxima of segments
 	var err error
 	s.kernel, err = chooseKernel(s.rt, &s.shape)
 	return err
 }
 
 // segmentFor returns the length of segments in tokens, given the length of the longest document and
-// the tokens that all units multiply together; 0 means that documents stay whole.
-func (l *limits) segmentFor(longest, work, slots int) int {
+// the tokens that all units multiply together, where 0 means that documents stay whole.
+func (l *callLimits) segmentFor(longest, work, slots int) int {
 	share := work / max(slots, 1)
 	if longest < 2*l.segment || longest <= 2*share {
 		return 0
@@ -257,8 +267,8 @@ func (l *limits) segmentFor(longest, work, slots int) int {
 	return max(l.segment, runtime.CeilDiv(share, 64)*64)
 }
 
-// countingUp is 0 to n, in the memory of c.
-func countingUp(c []int, n int) []int {
+// countUpTo returns the numbers 0 to n, in the memory of c.
+func countUpTo(c []int, n int) []int {
 	c = c[:0]
 	for i := range n + 1 {
 		c = append(c, i)
@@ -270,52 +280,55 @@ func countingUp(c []int, n int) []int {
 func (s *scoring) makePieceTables(p piece) int {
 	stride, base := s.size.Stride, s.firstToken(p)
 	n := p.scores(s)
-	s.buf.joins, s.buf.whole = s.buf.joins[:0], s.buf.whole[:0]
+	s.work.joins, s.work.nonEmptyDocs = s.work.joins[:0], s.work.nonEmptyDocs[:0]
 	if s.shape.all {
 		if s.segment == 0 {
-			s.buf.pairAll(s.q.tokens, s.d.tokens, p.lo, p.hi, base, p.hi-p.lo, stride, &s.kernel)
+			s.work.pairAll(s.q.tokens, s.d.tokens, p.lo, p.hi, base, p.hi-p.lo, stride, &s.kernel)
 			return n
 		}
-		lo, hi := s.buf.places[p.lo], s.buf.places[p.hi]
-		s.buf.pairAll(s.q.tokens, s.segments, lo, hi, base, hi-lo, stride, &s.kernel)
+		lo, hi := s.work.resultStart[p.lo], s.work.resultStart[p.hi]
+		s.work.pairAll(s.q.tokens, s.segments, lo, hi, base, hi-lo, stride, &s.kernel)
 		for doc := p.lo; doc < p.hi && s.rank != nil; doc++ {
 			if s.d.rowCount(doc) > 0 {
-				s.buf.whole = append(s.buf.whole, denseItem{pos: uint32(doc - p.lo)})
+				s.work.nonEmptyDocs = append(s.work.nonEmptyDocs, denseItem{pos: uint32(doc - p.lo)})
 			}
 		}
 		for q := range s.q.shape.Len() {
 			for doc := p.lo; doc < p.hi; doc++ {
-				s.addJoin(q, doc, q*(hi-lo)+s.buf.places[doc]-lo)
+				s.addJoin(q, doc, q*(hi-lo)+s.work.resultStart[doc]-lo)
 			}
 		}
 		return n
 	}
 	query, doc := s.pairs.query, s.pairs.doc
 	if s.segment == 0 {
-		s.buf.pairLists(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) {
+		s.work.pairListed(s.q.tokens, s.d.tokens, len(p.pairs), func(i int) (int, int) {
 			return query(int(p.pairs[i])), doc(int(p.pairs[i]))
 		}, base, stride, &s.kernel)
 		return n
 	}
-	s.buf.segPairs = s.buf.segPairs[:0]
+	s.work.segmentPairs = s.work.segmentPairs[:0]
 	for _, i := range p.pairs {
 		q, d := query(int(i)), doc(int(i))
-		s.addJoin(q, d, len(s.buf.segPairs))
-		for x := s.buf.places[d]; x < s.buf.places[d+1]; x++ {
-			s.buf.segPairs = append(s.buf.segPairs, [2]uint32{uint32(q), uint32(x)})
+		s.addJoin(q, d, len(s.work.segmentPairs))
+		for x := s.work.resultStart[d]; x < s.work.resultStart[d+1]; x++ {
+			s.work.segmentPairs = append(s.work.segmentPairs, [2]uint32{uint32(q), uint32(x)})
 		}
 	}
-	s.buf.pairLists(s.q.tokens, s.segments, len(s.buf.segPairs), func(i int) (int, int) {
-		return int(s.buf.segPairs[i][0]), int(s.buf.segPairs[i][1])
+	s.work.pairListed(s.q.tokens, s.segments, len(s.work.segmentPairs), func(i int) (int, int) {
+		return int(s.work.segmentPairs[i][0]), int(s.work.segmentPairs[i][1])
 	}, base, stride, &s.kernel)
 	return n
 }
 
-// addJoin adds the pair of a query and a document, whose segments' results are from a
-// place on.
-func (s *scoring) addJoin(query, doc, at int) {
-	s.buf.joins = append(s.buf.joins, denseJoin{
-		first: uint64(at), out: uint64(len(s.buf.joins)), segments: uint32(s.placesOf(doc)),
-		row: uint32(s.q.first[query]), count: uint32(s.q.rowCount(query)),
+// addJoin adds the pair of a query and a document, whose results of segments begin with number
+// firstResult.
+func (s *scoring) addJoin(query, doc, firstResult int) {
+	s.work.joins = append(s.work.joins, denseJoin{
+		first:    uint64(firstResult),
+		out:      uint64(len(s.work.joins)),
+		segments: uint32(s.resultsPerQuery(doc)),
+		row:      uint32(s.q.first[query]),
+		count:    uint32(s.q.rowCount(query)),
 	})
 }

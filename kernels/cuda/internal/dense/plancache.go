@@ -6,8 +6,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// planCache keeps plans of calls, by the shapes that decide them, with their tables in the
-// device's memory. The least recently used go first, except those whose addresses a captured
+// planCache keeps the plans of calls, by the shapes that they depend on, with their tables in device
+// memory. It evicts the least recently used ones, except those whose addresses a captured
 // stream has.
 type planCache struct {
 	scores   map[scoreKey]*cachedPlan
@@ -22,45 +22,45 @@ const (
 	maxPlans     = 1024
 )
 
-// cachedPlan is a plan with its tables.
+// cachedPlan is a plan of scores or of distances, with its tables.
 type cachedPlan struct {
-	place   *list.Element
-	forget  func()
-	score   *scorePlan   // or chamfer
-	chamfer *chamferPlan // has no tables
-	mem     driver.Mem   // tables; empty until they are filled
-	pinned  bool         // a captured stream has the address of mem
-	fresh   bool         // no call that may drop others has come since
+	element  *list.Element
+	forget   func()
+	score    *scorePlan   // or chamfer
+	chamfer  *chamferPlan // has no tables
+	mem      driver.Mem   // tables; empty until they are filled
+	pinned   bool         // a captured stream has the address of mem
+	mayEvict bool         // eviction is due: no call since the plan was added could evict others
 }
 
-// findPlan returns the plan of a key; nil means that there is none.
+// findPlan returns the plan of a key, and marks it as used, or nil if the cache does not have it.
 func findPlan[K comparable](s *planCache, plans map[K]*cachedPlan, key K) *cachedPlan {
 	x := plans[key]
 	if x != nil {
-		s.order.MoveToFront(x.place)
+		s.order.MoveToFront(x.element)
 	}
 	return x
 }
 
-// keepPlan keeps a plan.
+// keepPlan adds a plan to the cache.
 func keepPlan[K comparable](s *planCache, plans *map[K]*cachedPlan, key K, x *cachedPlan) *cachedPlan {
 	if *plans == nil {
 		*plans = map[K]*cachedPlan{}
 	}
 	(*plans)[key] = x
-	x.place, x.forget, x.fresh = s.order.PushFront(x), func() { delete(*plans, key) }, true
+	x.element, x.forget, x.mayEvict = s.order.PushFront(x), func() { delete(*plans, key) }, true
 	return x
 }
 
 // uploadTables copies the tables of a plan to the device, and waits for the copy.
-func (s *planCache) uploadTables(c *driver.Context, aside driver.Stream, x *cachedPlan, tables []byte) error {
+func (s *planCache) uploadTables(c *driver.Context, stream driver.Stream, x *cachedPlan, tables []byte) error {
 	return c.Relaxed(func() error {
 		mem, err := c.Alloc(int64(len(tables)))
 		if err != nil {
 			return err
 		}
-		if err = c.ToDevice(mem.Ptr, tables, aside); err == nil {
-			err = c.Sync(aside)
+		if err = c.ToDevice(mem.Ptr, tables, stream); err == nil {
+			err = c.Sync(stream)
 		}
 		if err != nil { // the next call tries it again
 			_ = c.Free(mem)
@@ -72,18 +72,18 @@ func (s *planCache) uploadTables(c *driver.Context, aside driver.Stream, x *cach
 	})
 }
 
-// evictOld drops the least recently used plans while there are too many. The one last used stays.
+// evictOld evicts the least recently used plans until the bounds hold. The one last used stays.
 func (s *planCache) evictOld(c *driver.Context) {
 	for e := s.order.Back(); e != nil && (s.bytes > maxPlanBytes || s.order.Len() > maxPlans); {
-		before := e.Prev()
-		if !e.Value.(*cachedPlan).pinned && before != nil {
+		previous := e.Prev()
+		if !e.Value.(*cachedPlan).pinned && previous != nil {
 			s.freePlan(c, e)
 		}
-		e = before
+		e = previous
 	}
 }
 
-// freePlan frees a plan. The driver waits for work that uses its tables.
+// freePlan removes a plan and frees its tables. The driver waits for work that uses them.
 func (s *planCache) freePlan(c *driver.Context, e *list.Element) {
 	x := e.Value.(*cachedPlan)
 	_ = c.Relaxed(func() error { return c.Free(x.mem) })
@@ -92,7 +92,7 @@ func (s *planCache) freePlan(c *driver.Context, e *list.Element) {
 	x.forget()
 }
 
-// freeAll drops all plans.
+// freeAll removes all plans.
 func (s *planCache) freeAll(c *driver.Context) {
 	for e := s.order.Front(); e != nil; e = s.order.Front() {
 		s.freePlan(c, e)

@@ -8,42 +8,48 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// projector is a kernel that makes token vectors of hidden states.
+// projector is a kernel that computes token vectors from hidden states.
 type projector struct {
 	name          string
 	block, shared int
 	columns       int  // dimensions of a block
-	packs         bool // it writes rows as dense_pack does
-	rows          int  // of a block, of dense_project_any; 0 means that blocks take tiles in turn
+	packs         bool // it writes packed rows, as dense_pack does
+	rows          int  // rows of a block of dense_project_any, 0 means that blocks process tiles in turn
 }
 
-// Shared memory of the kernels of src/dense/head.cuh, besides weights.
+// Sizes of the kernels of src/dense/head.cuh: counts, and bytes of shared memory besides weights.
 const (
 	headTeams   = 4
 	headStages  = 3
 	headRows    = headStages * headTeams * 64 * 128
 	headTokens  = 32
-	headQuery   = headTokens*16 + 16 // of 4 dimensions
+	headQuery   = headTokens*16 + 16 // bytes of four dimensions of the query
 	headMaxima  = headTeams * 8 * 32 * 4
-	headColumns = 128 // dimensions of a block, at most
-	headRing    = 3   // chunks of weights, at most where they do not stay
-	headOthers  = 96  // barriers
+	headColumns = 128 // maximum of dimensions of a block
+	headRing    = 3   // minimum of chunks of weights in shared memory, if not all fit
+	headOthers  = 96  // bytes of barriers
 )
 
-// headShared is the shared memory of a kernel for rows of some length, with as many of
-// the weights as there is room for. It reports false where there is too little.
-func headShared(most, columns, rowBytes int, scores bool) (int, bool) {
+// headShared returns the shared memory of a kernel for rows of rowBytes, up to limit, with as many of
+// the weights as fit. It returns false if too few fit.
+func headShared(limit, columns, rowBytes int, scores bool) (int, bool) {
 	fixed, column := headRows+8*columns+headOthers, 128*columns
 	if scores {
 		fixed += columns/4*headQuery + headMaxima
 	}
-	n := min(runtime.CeilDiv(rowBytes, 128), (most-fixed)/column)
+	n := min(runtime.CeilDiv(rowBytes, 128), (limit-fixed)/column)
 	return fixed + n*column, n >= min(headRing, runtime.CeilDiv(rowBytes, 128))
 }
 
-// chooseProjector picks the kernel for hidden states of a format, which is that of the weights too if fast.
+// chooseProjector picks the kernel for hidden states in a format. fast means that the weights have the
+// same format.
 func chooseProjector(arch string, shared int, f format, fast bool, rowBytes, dim int) projector {
-	k := projector{name: "dense/dense_project_any", block: 128, columns: 32, rows: 64}
+	k := projector{
+		name:    "dense/dense_project_any",
+		block:   128,
+		columns: 32,
+		rows:    64,
+	}
 	if !fast || arch != "90a" || f != f16 && f != bf16 && f != split {
 		return k
 	}
@@ -53,12 +59,15 @@ func chooseProjector(arch string, shared int, f format, fast bool, rowBytes, dim
 		return k
 	}
 	return projector{
-		name:  fmt.Sprintf("dense/dense_project_%s_n%d", f.kernelName(), columns),
-		block: 128 * headTeams, shared: bytes, columns: columns, packs: dim <= columns,
+		name:    fmt.Sprintf("dense/dense_project_%s_n%d", f.kernelName(), columns),
+		block:   128 * headTeams,
+		shared:  bytes,
+		columns: columns,
+		packs:   dim <= columns,
 	}
 }
 
-// gridFor is that for n rows.
+// gridFor returns the grid for n rows.
 func (k *projector) gridFor(rt *runtime.Runtime, n, dim int) (along, across int, err error) {
 	across = runtime.CeilDiv(dim, k.columns)
 	if k.rows > 0 {
@@ -68,8 +77,8 @@ func (k *projector) gridFor(rt *runtime.Runtime, n, dim int) (along, across int,
 	return min(runtime.CeilDiv(n, 64*k.block/128), max(blocks/across, 1)), across, err
 }
 
-// headFormats chooses how hidden states lie, which are best in a format, and the weights. It reports
-// whether the two fit the kernels of sm_90a. Hidden states that are held stay as they are.
+// headFormats chooses the formats of hidden states, whose natural format is hidden, and of the weights. It
+// reports whether the kernels of sm_90a support the two. Hidden states that are held keep their format.
 func headFormats(hidden format, held bool, weights *maxsim.Matrix) (h, w format, fast bool) {
 	w, fast = operandFormats(hidden, weights)
 	if fast && w == hidden && (hidden == f16 || hidden == bf16 || hidden == split) {
@@ -81,9 +90,9 @@ func headFormats(hidden format, held bool, weights *maxsim.Matrix) (h, w format,
 	return split, split, true
 }
 
-// fusedKernel is the kernel that scores the token vectors that it makes, for one short query. It reports
-// false where there is none for the format of hidden states.
-func (k *projector) fusedKernel(rt *runtime.Runtime, s *shape, hidden rows) (fused kernel, ok bool, err error) {
+// fusedKernel returns the kernel that computes token vectors and scores them for one short query. It
+// returns false if no such kernel supports the call.
+func (k *projector) fusedKernel(rt *runtime.Runtime, s *shape, hidden packedRows) (fused kernel, ok bool, err error) {
 	if !k.packs || !s.all || s.queryCount != 1 || s.longest > headTokens || s.queries.format != split {
 		return fused, false, nil
 	}
@@ -92,30 +101,35 @@ func (k *projector) fusedKernel(rt *runtime.Runtime, s *shape, hidden rows) (fus
 		return fused, false, nil
 	}
 	fused = kernel{
-		name:  fmt.Sprintf("dense/dense_head_%s_n%d", hidden.format.kernelName(), k.columns),
-		block: 128 * headTeams, shared: shared, tokens: headTokens, groups: 1, teams: headTeams,
+		name:   fmt.Sprintf("dense/dense_head_%s_n%d", hidden.format.kernelName(), k.columns),
+		block:  128 * headTeams,
+		shared: shared,
+		tokens: headTokens,
+		groups: 1,
+		teams:  headTeams,
 	}
 	blocks, err := rt.FillingBlocks(fused.name, fused.block, fused.shared)
 	fused.slots = blocks * fused.teams
 	return fused, err == nil, err
 }
 
-// layoutBlocks is how many blocks of columns the weights are laid out in, and in how many chunks of 128
-// bytes of a row.
+// layoutBlocks returns how the weights are laid out: in how many blocks of columns, and in how many
+// chunks of 128 bytes of a row.
 func (k *projector) layoutBlocks(dim, rowBytes int) (across, chunks int) {
 	return runtime.CeilDiv(dim, k.columns), runtime.CeilDiv(rowBytes, 128)
 }
 
-// reserveLayout takes room for the weights as the kernel reads them; −1 means that it needs none.
+// reserveLayout reserves memory for the weights in the layout of the kernel; −1 means that the kernel
+// reads them as they are.
 func (k *projector) reserveLayout(a *runtime.Arena, dim, rowBytes int) int64 {
 	if k.rows > 0 {
 		return -1
 	}
 	across, chunks := k.layoutBlocks(dim, rowBytes)
-	return a.Take(int64(across) * int64(chunks) * 128 * int64(k.columns))
+	return a.Append(int64(across) * int64(chunks) * 128 * int64(k.columns))
 }
 
-// layWeights lays the weights out at an address, where the kernel reads them from.
+// layWeights copies the weights to an address, in the layout of the kernel.
 func (k *projector) layWeights(rt *runtime.Runtime, p *denseProjectParams, out driver.Ptr) error {
 	_, chunks := k.layoutBlocks(int(p.dim), int(p.rowBytes))
 	lay := &densePackParams{ // bytes, two at a time
@@ -126,21 +140,27 @@ func (k *projector) layWeights(rt *runtime.Runtime, p *denseProjectParams, out d
 	return lay.run(rt)
 }
 
-// projectParams are those of a kernel for hidden states and weights as they lie: without addresses of
-// hidden states and results.
-func projectParams(hidden, weights rows, hiddenDim, dim int) *denseProjectParams {
+// projectParams returns the parameters of a projector for the formats of hidden states and weights,
+// without the addresses of hidden states and results.
+func projectParams(hidden, weights packedRows, hiddenDim, dim int) *denseProjectParams {
 	return &denseProjectParams{
-		weights: weights.rows, weightScale: weights.scale, dim: uint32(dim), hiddenDim: uint32(hiddenDim),
-		rowBytes: uint32(hidden.rowBytes), weightBytes: uint32(weights.rowBytes),
-		hiddenFormat: uint32(hidden.format), weightFormat: uint32(weights.format),
+		weights:      weights.ptr,
+		weightScale:  weights.scale,
+		dim:          uint32(dim),
+		hiddenDim:    uint32(hiddenDim),
+		rowBytes:     uint32(hidden.rowBytes),
+		weightBytes:  uint32(weights.rowBytes),
+		hiddenFormat: uint32(hidden.format),
+		weightFormat: uint32(weights.format),
 	}
 }
 
-// run makes the token vectors of n hidden states: by way of p.out, if the kernel does not pack.
-func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden rows, n int, to rows) error {
-	p.hidden, p.hiddenScale, p.rows = hidden.rows, hidden.scale, uint32(n)
+// run launches the kernels that compute the token vectors of n hidden states. If the projector does not
+// pack, it writes float32 to p.out, which dense_pack reads.
+func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden packedRows, n int, to packedRows) error {
+	p.hidden, p.hiddenScale, p.rows = hidden.ptr, hidden.scale, uint32(n)
 	if k.packs {
-		p.rowsOut, p.outBytes, p.scale, p.unit = to.rows, uint32(to.rowBytes), to.scale, to.unit
+		p.rowsOut, p.outBytes, p.scale, p.unit = to.ptr, uint32(to.rowBytes), to.scale, to.unit
 	}
 	along, across, err := k.gridFor(rt, n, int(p.dim))
 	if err != nil {
@@ -150,16 +170,24 @@ func (k *projector) run(rt *runtime.Runtime, p *denseProjectParams, hidden rows,
 		return err
 	}
 	pack := &densePackParams{
-		in: p.out, rows: to.rows, scale: to.scale, unit: to.unit, inverse: to.inverse,
-		n: uint32(n), dim: p.dim, source: uint32(f32), format: uint32(to.format), rowBytes: uint32(to.rowBytes),
+		in:       p.out,
+		rows:     to.ptr,
+		scale:    to.scale,
+		unit:     to.unit,
+		inverse:  to.inverse,
+		n:        uint32(n),
+		dim:      p.dim,
+		source:   uint32(f32),
+		format:   uint32(to.format),
+		rowBytes: uint32(to.rowBytes),
 	}
 	return pack.run(rt)
 }
 
-// headParams are those of a kernel that scores the token vectors that it makes of hidden states.
-func headParams(head *denseProjectParams, score *denseParams, hidden rows, normalize bool) *denseHeadParams {
+// headParams returns the parameters of a fused kernel.
+func headParams(head *denseProjectParams, score *denseParams, hidden packedRows, normalize bool) *denseHeadParams {
 	p := &denseHeadParams{head: *head, score: *score}
-	p.head.hidden, p.head.hiddenScale = hidden.rows, hidden.scale
+	p.head.hidden, p.head.hiddenScale = hidden.ptr, hidden.scale
 	if normalize {
 		p.normalize = 1
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ranking takes the scores of a call on the device, and keeps the best there.
+// ranking keeps the best scores of each query of a call on the device.
 type ranking struct {
 	call       *maxsim.RankCall
-	k          int   // no more than there are documents
-	best, list int64 // places in the scratch memory
+	k          int   // at most the number of documents
+	best, list int64 // offsets in the scratch memory
 	keys       []uint64
 }
 
-// Rank implements [maxsim.Ranker]: the scores of all documents are never on the host,
-// and on the device only those of a piece.
+// Rank implements [maxsim.Ranker]. The device stores the scores of one piece at a time, and copies only
+// the best of all pieces to the host.
 func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
 	w, err := c.Check()
 	if err != nil {
@@ -42,38 +42,45 @@ func (b *backend) Rank(ctx context.Context, c *maxsim.RankCall) error {
 	return r.writeHits(ctx, w.Q.Len())
 }
 
-// reserve takes room for the best and for the list of each query.
+// reserve reserves memory for the best documents and for the list of each query.
 func (r *ranking) reserve(a *runtime.Arena, s *scoring, docs int) {
 	nq := int64(s.q.shape.Len())
-	r.best = a.Take(8 * nq * int64(r.k))
-	r.list = a.Take(8 * nq * int64(docs+r.k))
+	r.best = a.Append(8 * nq * int64(r.k))
+	r.list = a.Append(8 * nq * int64(docs+r.k))
 }
 
+// clearBest sets the best documents of all queries to none.
 func (r *ranking) clearBest(s *scoring) error {
 	return s.rt.Driver.Set(s.rt.Work.Scratch.At(r.best), 0, 8*int64(s.q.shape.Len())*int64(r.k), s.rt.Stream)
 }
 
-// takeScores adds the scores of a piece to the best.
-func (r *ranking) takeScores(s *scoring, slot *slot) error {
+// mergeScores merges the scores of a piece into the best ones.
+func (r *ranking) mergeScores(s *scoring, slot *slot) error {
 	w := &s.rt.Work
 	p := &denseRankParams{
-		scores: w.Out.At(slot.scores), items: s.params.items, best: w.Scratch.At(r.best), list: w.Scratch.At(r.list),
-		n: uint32(slot.piece.hi - slot.piece.lo), nItems: uint32(len(s.buf.items)), k: uint32(r.k), first: uint32(slot.piece.lo),
+		scores: w.Out.At(slot.scores),
+		items:  s.params.items,
+		best:   w.Scratch.At(r.best),
+		list:   w.Scratch.At(r.list),
+		n:      uint32(slot.piece.hi - slot.piece.lo),
+		nItems: uint32(len(s.work.items)),
+		k:      uint32(r.k),
+		first:  uint32(slot.piece.lo),
 	}
 	if s.segment > 0 {
-		p.items, p.nItems = s.whole, uint32(len(s.buf.whole))
+		p.items, p.nItems = s.nonEmptyDocs, uint32(len(s.work.nonEmptyDocs))
 	}
 	return runtime.Launch(s.rt, "dense/dense_rank", s.q.shape.Len(), 1, 1, 1024, 0, p)
 }
 
-// collect brings the best to the host.
+// collect copies the best documents to the host. It waits for the device.
 func (r *ranking) collect(s *scoring) error {
 	rt, w := s.rt, &s.rt.Work
 	if err := s.finishAll(); err != nil {
 		return err
 	}
 	size := 8 * int64(s.q.shape.Len()) * int64(r.k)
-	if err := w.Reserve(0, size, 0, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{Out: size}); err != nil {
 		return err
 	}
 	if err := rt.Driver.ToHost(w.HostOut[:size], w.Scratch.At(r.best), rt.Stream); err != nil {
@@ -82,11 +89,11 @@ func (r *ranking) collect(s *scoring) error {
 	if err := rt.Sync(); err != nil {
 		return err
 	}
-	r.keys = slices.Clone(structsFrom[uint64](w.HostOut, s.q.shape.Len()*r.k)) // the workspace is the next call's
+	r.keys = slices.Clone(structsFrom[uint64](w.HostOut, s.q.shape.Len()*r.k)) // the next call overwrites the workspace
 	return nil
 }
 
-// writeHits writes the best of each query in their order.
+// writeHits writes the best documents of each query to the call, in order.
 func (r *ranking) writeHits(ctx context.Context, nq int) error {
 	c := r.call
 	return parallel.Do(ctx, nq, parallel.Threads(c.Threads, nq), func(q int) error {
@@ -108,9 +115,10 @@ func (r *ranking) writeHits(ctx context.Context, nq int) error {
 	})
 }
 
-// A key of src/dense/rank.cuh: the larger, the better.
+// rankDoc returns the document of a key of src/dense/rank.cuh. A better document has a larger key.
 func rankDoc(key uint64) int32 { return int32(^uint32(key)) }
 
+// rankScore returns the score of a key.
 func rankScore(key uint64) float32 {
 	b := uint32(key >> 32)
 	if b>>31 != 0 {

@@ -25,45 +25,51 @@ func (b *backend) Score(ctx context.Context, c *maxsim.Call) error {
 	return b.submit(ctx, "scoring", s.run)
 }
 
-// scoring is a call under way. Documents come piece by piece, and while the device
-// works on a piece the host prepares the next one and takes the results of the one
-// before.
+// scoring is a call in progress. Documents are processed piece by piece: while the device
+// works on a piece, the host prepares the next one and copies the results of the previous
+// one.
 type scoring struct {
 	call   *maxsim.Call
 	size   maxsim.Work
 	q, d   operand
-	head   *head    // makes token vectors of the documents; nil means that they are token vectors
-	rank   *ranking // takes the scores; nil means that the caller of Score does
-	buf    *launchWork
-	limits limits
+	head   *head    // computes the token vectors of the documents, nil means that the caller has them
+	rank   *ranking // keeps the best scores, nil means that all scores are copied to the caller
+	work   *launchWork
+	limits callLimits
 
-	rt            *runtime.Runtime
-	shape         shape
-	kernel        kernel
-	layQ, layD    func(driver.Ptr) rows
-	weights       int64 // places in the scratch memory
-	part          int64
-	top, arg      int64    // of segments
-	dRows         rows     // of all documents, or of a piece
-	uploadedRange [2]int   // the documents that are in dRows, where they come in pieces
-	pairs         pairList // where not all are paired
-	segment       int      // rows of a segment; 0: documents are whole
-	segments      *tokens
-	whole         driver.Ptr // items of the documents with tokens, where these were cut
-	params        *denseParams
-	slots         [2]slot
-	slotsUsed     int
+	rt                      *runtime.Runtime
+	shape                   shape
+	kernel                  kernel
+	placeQueries, placeDocs func(driver.Ptr) packedRows // by the address of the scratch memory
+	weightsOffset           int64                       // in the scratch memory, as the next ones
+	partOffset              int64
+	topOffset, argOffset    int64      // of the maxima of segments
+	dRows                   packedRows // of all documents, or of a piece
+	uploadedRange           [2]int     // the documents in dRows, if they are uploaded piece by piece
+	pairs                   pairOrder  // if not all queries are scored with all documents
+	segment                 int        // rows of a segment, 0 means that documents are not divided
+	segments                *tokens
+	nonEmptyDocs            driver.Ptr // items of the documents with tokens, if documents are divided
+	params                  *denseParams
+	slots                   [2]slot
+	slotsUsed               int
 }
 
-// slot is a part of the workspace, with a piece that the device works on.
+// slot is a part of the workspace for a piece that the device works on.
 type slot struct {
 	busy        bool
 	piece       piece
 	scores, arg int64 // in the page-locked memory
 }
 
+// newScoring returns a call that was validated as w.
 func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
-	s := &scoring{call: c, size: w, buf: &b.work, limits: b.limits}
+	s := &scoring{
+		call:   c,
+		size:   w,
+		work:   &b.work,
+		limits: b.limits,
+	}
 	var err error
 	if s.q, err = b.resolveOperand(c.Q); err != nil {
 		return nil, err
@@ -72,7 +78,7 @@ func (b *backend) newScoring(c *maxsim.Call, w maxsim.Work) (*scoring, error) {
 	return s, err
 }
 
-// chooseFormats chooses how rows lie.
+// chooseFormats chooses the formats of queries and documents.
 func (s *scoring) chooseFormats() (q, d format) {
 	d = split
 	if s.head == nil {
@@ -87,11 +93,12 @@ func (s *scoring) chooseFormats() (q, d format) {
 	return q, d
 }
 
+// run computes all pieces of a call.
 func (s *scoring) run(ctx context.Context, rt *runtime.Runtime) error {
-	if err := s.beginCall(ctx, rt); err != nil {
+	if err := s.prepareCall(ctx, rt); err != nil {
 		return err
 	}
-	err := s.pieces(func(p piece) error {
+	err := s.forEachPiece(func(p piece) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -116,9 +123,9 @@ func (s *scoring) run(ctx context.Context, rt *runtime.Runtime) error {
 	return s.finishAll()
 }
 
-// beginCall chooses the kernel, lays the memory of a call out, and brings the queries to
+// prepareCall chooses the kernel, lays out the memory of a call, and copies the queries to
 // the device.
-func (s *scoring) beginCall(ctx context.Context, rt *runtime.Runtime) (err error) {
+func (s *scoring) prepareCall(ctx context.Context, rt *runtime.Runtime) (err error) {
 	s.rt = rt
 	if s.d.closed() || s.q.closed() {
 		return maxsim.ErrForeign
@@ -148,11 +155,11 @@ func (s *scoring) beginCall(ctx context.Context, rt *runtime.Runtime) (err error
 		return err
 	}
 	// 3. Operands that stay for all pieces.
-	if err := s.bringQueries(ctx, df); err != nil {
+	if err := s.uploadQueries(ctx, df); err != nil {
 		return err
 	}
-	if s.layD != nil {
-		s.dRows = s.layD(rt.Work.Scratch.Ptr)
+	if s.placeDocs != nil {
+		s.dRows = s.placeDocs(rt.Work.Scratch.Ptr)
 	} else {
 		s.dRows = s.d.held.rows
 	}
@@ -166,63 +173,71 @@ func (s *scoring) beginCall(ctx context.Context, rt *runtime.Runtime) (err error
 			return err
 		}
 	}
-	return rt.Sync() // the workspace may move, and is written again
+	return rt.Sync() // the workspace may be reallocated, and the host writes it again
 }
 
-// layOut reserves the workspace: for operands that are uploaded, for weights, and for
+// layOut reserves the workspace: for operands that are uploaded, for weights, and for the
 // results of the largest piece.
 func (s *scoring) layOut(qf, df format) error {
 	var scratch runtime.Arena
 	if s.q.batch != nil {
-		s.layQ = reserveBatch(&scratch, qf, s.q.batch, s.q.tokenCount(), s.unitQueries())
+		s.placeQueries = reserveBatch(&scratch, qf, s.q.batch, s.q.tokenCount(), s.unitQueries())
 	}
-	most := s.largestPiece()
+	largest := s.largestPiece()
 	if s.head != nil {
-		s.head.reserve(&scratch, s, most.rows)
+		s.head.reserve(&scratch, s, largest.rows)
 	} else if s.d.batch != nil {
-		s.layD = reserveBatch(&scratch, df, s.d.batch, most.rows, s.call.Normalize)
+		s.placeDocs = reserveBatch(&scratch, df, s.d.batch, largest.rows, s.call.Normalize)
 	}
-	s.weights = scratch.Take(4 * int64(s.q.tokenCount()))
-	s.part = scratch.Take(most.part)
-	s.top, s.arg = scratch.Take(most.top), scratch.Take(most.top)
+	s.weightsOffset = scratch.Append(4 * int64(s.q.tokenCount()))
+	s.partOffset = scratch.Append(largest.part)
+	s.topOffset, s.argOffset = scratch.Append(largest.top), scratch.Append(largest.top)
 	if s.rank != nil {
-		s.rank.reserve(&scratch, s, most.docs)
+		s.rank.reserve(&scratch, s, largest.docs)
 	}
 	weights := int64(0)
 	if s.call.Weights != nil {
 		weights = 4 * int64(s.q.tokenCount())
 	}
-	return s.rt.Work.Reserve(weights, 0, scratch.Size, 0)
+	return s.rt.Work.Reserve(runtime.WorkspaceSizes{In: weights, Scratch: scratch.Size})
 }
 
-// unitQueries reports whether queries are divided by their lengths; a head normalises only what
-// it makes.
+// unitQueries reports whether queries are divided by their lengths. With a head only the token
+// vectors that it computes are.
 func (s *scoring) unitQueries() bool { return s.call.Normalize && s.head == nil }
 
-// bringQueries brings the queries and their weights to the device.
-func (s *scoring) bringQueries(ctx context.Context, df format) error {
+// uploadQueries copies the queries and their weights to the device.
+func (s *scoring) uploadQueries(ctx context.Context, df format) error {
 	rt, w := s.rt, &s.rt.Work
-	var queries rows
+	var queries packedRows
 	if s.q.held != nil {
 		queries = s.q.held.rows
 	} else {
-		queries = s.layQ(w.Scratch.Ptr)
+		queries = s.placeQueries(w.Scratch.Ptr)
 		if err := upload(ctx, rt, s.q.batch, s.q.tokens, queries, 0, s.q.tokenCount()); err != nil {
 			return err
 		}
 	}
 	s.params = &denseParams{
-		queries: queries.rows, weights: w.Scratch.At(s.weights),
-		queryFormat: uint32(queries.format), queryBytes: uint32(queries.rowBytes),
-		docFormat: uint32(df), rowBytes: uint32(s.shape.docs.rowBytes), dim: uint32(s.size.Q.Dim),
+		queries:     queries.ptr,
+		weights:     w.Scratch.At(s.weightsOffset),
+		queryFormat: uint32(queries.format),
+		queryBytes:  uint32(queries.rowBytes),
+		docFormat:   uint32(df),
+		rowBytes:    uint32(s.shape.docs.rowBytes),
+		dim:         uint32(s.size.Q.Dim),
 	}
-	p := &denseWeightsParams{scale: queries.scaleFor(s.unitQueries()), out: s.params.weights, n: uint32(s.q.tokenCount())}
+	p := &denseWeightsParams{
+		scale: queries.scaleFor(s.unitQueries()),
+		out:   s.params.weights,
+		n:     uint32(s.q.tokenCount()),
+	}
 	if s.call.Weights != nil {
-		all := structsFrom[float32](w.HostIn, s.q.tokenCount())
-		for i := range all {
-			all[i] = s.call.Weights[s.q.sourceRow(i)]
+		weights := structsFrom[float32](w.HostIn, s.q.tokenCount())
+		for i := range weights {
+			weights[i] = s.call.Weights[s.q.sourceRow(i)]
 		}
-		if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:4*len(all)], rt.Stream); err != nil {
+		if err := rt.Driver.ToDevice(w.In.Ptr, w.HostIn[:4*len(weights)], rt.Stream); err != nil {
 			return err
 		}
 		p.weights = w.In.Ptr
@@ -232,25 +247,25 @@ func (s *scoring) bringQueries(ctx context.Context, df format) error {
 
 // uploadDocuments uploads the documents lo to hi, unless they are on the device.
 func (s *scoring) uploadDocuments(ctx context.Context, lo, hi int) error {
-	if s.layD == nil || s.uploadedRange == [2]int{lo, hi} {
+	if s.placeDocs == nil || s.uploadedRange == [2]int{lo, hi} {
 		return nil
 	}
 	s.uploadedRange = [2]int{lo, hi}
 	if s.head != nil && !s.head.fused {
-		return s.head.makeTokens(ctx, s, lo, hi)
+		return s.head.computeTokens(ctx, s, lo, hi)
 	}
 	return upload(ctx, s.rt, s.d.batch, s.d.tokens, s.dRows, s.d.first[lo], s.d.first[hi])
 }
 
-// firstToken is the token that is the first of dRows.
+// firstToken returns the token of the first row of dRows.
 func (s *scoring) firstToken(p piece) int {
-	if s.layD == nil {
+	if s.placeDocs == nil {
 		return 0
 	}
 	return s.d.first[p.lo]
 }
 
-// preparePiece brings the tables of a piece to the device, in a slot of its own.
+// preparePiece copies the tables of a piece to the device, and returns its slot.
 func (s *scoring) preparePiece(p piece) (*slot, error) {
 	rt, w, stride := s.rt, &s.rt.Work, s.size.Stride
 	// 1. A slot, once its last piece is done.
@@ -264,60 +279,69 @@ func (s *scoring) preparePiece(p piece) (*slot, error) {
 	n := s.makePieceTables(p)
 	var in tables
 	var out runtime.Arena
-	items, groups, units := add(&in, s.buf.items), add(&in, s.buf.groups), add(&in, s.buf.units)
-	partAt, outAt := add(&in, s.buf.partAt), add(&in, s.buf.outAt)
-	sumGroups, sumCount := add(&in, s.buf.sumGroups), add(&in, s.buf.sumCount)
-	joins, whole := add(&in, s.buf.joins), add(&in, s.buf.whole)
-	scores, arg := out.Take(4*int64(n)), int64(-1)
+	items, groups, units := addTable(&in, s.work.items), addTable(&in, s.work.groups), addTable(&in, s.work.units)
+	partAt, outAt := addTable(&in, s.work.partAt), addTable(&in, s.work.outAt)
+	sumGroups, sumCount := addTable(&in, s.work.sumGroups), addTable(&in, s.work.sumCount)
+	joins, nonEmptyDocs := addTable(&in, s.work.joins), addTable(&in, s.work.nonEmptyDocs)
+	scores, arg := out.Append(4*int64(n)), int64(-1)
 	if s.call.Argmax != nil {
-		arg = out.Take(4 * int64(n) * int64(stride))
+		arg = out.Append(4 * int64(n) * int64(stride))
 	}
-	inAt, outPlace, err := s.slotPlaces(which, in.Size, out.Size)
+	inOffset, outOffset, err := s.slotOffsets(which, in.Size, out.Size)
 	if err != nil {
 		return nil, err
 	}
-	host := w.HostIn[inAt : inAt+in.Size]
+	host := w.HostIn[inOffset : inOffset+in.Size]
 	in.write(host)
-	table := w.In.At(inAt)
+	table := w.In.At(inOffset)
 	if err := rt.Driver.ToDevice(table, host, rt.Stream); err != nil {
 		return nil, err
 	}
 	// 3. Addresses of the tables, and of the results: scores, or parts of them.
-	slot.piece, slot.scores, slot.arg = p, outPlace+scores, -1
+	slot.piece, slot.scores, slot.arg = p, outOffset+scores, -1
 	if arg >= 0 {
-		slot.arg = outPlace + arg
+		slot.arg = outOffset + arg
 	}
 	x := s.params
-	x.docs, x.docScale = s.dRows.rows, s.dRows.scaleFor(s.call.Normalize)
+	x.docs, x.docScale = s.dRows.ptr, s.dRows.scaleFor(s.call.Normalize)
 	x.items, x.groups, x.units = table.Add(items), table.Add(groups), table.Add(units)
-	s.whole = table.Add(whole)
+	s.nonEmptyDocs = table.Add(nonEmptyDocs)
 	x.out, x.arg, x.top = w.Out.At(slot.scores), 0, 0
-	s.buf.sums, s.buf.join = nil, nil
-	if s.buf.part > 0 || s.segment > 0 {
-		x.out = w.Scratch.At(s.part)
+	s.work.sums, s.work.join = nil, nil
+	if s.work.part > 0 || s.segment > 0 {
+		x.out = w.Scratch.At(s.partOffset)
 	}
 	switch {
 	case s.segment > 0:
-		x.top, x.arg = w.Scratch.At(s.top), w.Scratch.At(s.arg)
-		s.buf.join = &denseJoinParams{
-			top: x.top, arg: x.arg, weights: x.weights, joins: table.Add(joins), out: w.Out.At(slot.scores),
-			pitch: uint32(stride), segment: uint32(s.segment),
+		x.top, x.arg = w.Scratch.At(s.topOffset), w.Scratch.At(s.argOffset)
+		s.work.join = &denseJoinParams{
+			top:     x.top,
+			arg:     x.arg,
+			weights: x.weights,
+			joins:   table.Add(joins),
+			out:     w.Out.At(slot.scores),
+			pitch:   uint32(stride),
+			segment: uint32(s.segment),
 		}
 		if slot.arg >= 0 {
-			s.buf.join.outArg = w.Out.At(slot.arg)
+			s.work.join.outArg = w.Out.At(slot.arg)
 		}
-	case s.buf.part > 0:
-		s.buf.sums = &denseSumParams{
-			part: x.out, out: w.Out.At(slot.scores), partAt: table.Add(partAt), outAt: table.Add(outAt),
-			groups: table.Add(sumGroups), count: table.Add(sumCount),
+	case s.work.part > 0:
+		s.work.sums = &denseSumParams{
+			part:   x.out,
+			out:    w.Out.At(slot.scores),
+			partAt: table.Add(partAt),
+			outAt:  table.Add(outAt),
+			groups: table.Add(sumGroups),
+			count:  table.Add(sumCount),
 		}
 	}
 	// 4. Results of pairs that no unit has.
-	if s.buf.gaps && s.segment == 0 {
+	if s.work.gaps && s.segment == 0 {
 		if err := rt.Driver.Set(w.Out.At(slot.scores), 0, 4*int64(n), rt.Stream); err != nil {
 			return nil, err
 		}
-		if err := rt.Driver.Set(w.Scratch.At(s.part), 0, 4*int64(s.buf.part), rt.Stream); err != nil {
+		if err := rt.Driver.Set(w.Scratch.At(s.partOffset), 0, 4*int64(s.work.part), rt.Stream); err != nil {
 			return nil, err
 		}
 	}
@@ -330,13 +354,14 @@ func (s *scoring) preparePiece(p piece) (*slot, error) {
 	return slot, nil
 }
 
-// slotPlaces returns where a slot has memory for tables and results of the given sizes.
-func (s *scoring) slotPlaces(which int, in, out int64) (inAt, outAt int64, err error) {
+// slotOffsets returns the offsets of a slot's tables and results, whose sizes are in and out. It grows
+// the workspace if necessary.
+func (s *scoring) slotOffsets(which int, in, out int64) (inOffset, outOffset int64, err error) {
 	w := &s.rt.Work
-	half := func(device int64, host []byte) int64 {
+	slotSize := func(device int64, host []byte) int64 {
 		return min(device, int64(len(host))) / int64(len(s.slots)) / runtime.ArenaAlign * runtime.ArenaAlign
 	}
-	if half(w.In.Bytes, w.HostIn) < in || half(w.Out.Bytes, w.HostOut) < out {
+	if slotSize(w.In.Bytes, w.HostIn) < in || slotSize(w.Out.Bytes, w.HostOut) < out {
 		if err := s.finishAll(); err != nil {
 			return 0, 0, err
 		}
@@ -344,148 +369,27 @@ func (s *scoring) slotPlaces(which int, in, out int64) (inAt, outAt int64, err e
 			return 0, 0, err
 		}
 		n := int64(len(s.slots))
-		if err := w.Reserve(n*in, n*out, 0, 0); err != nil {
+		if err := w.Reserve(runtime.WorkspaceSizes{In: n * in, Out: n * out}); err != nil {
 			return 0, 0, err
 		}
 	}
-	return int64(which) * half(w.In.Bytes, w.HostIn), int64(which) * half(w.Out.Bytes, w.HostOut), nil
+	return int64(which) * slotSize(w.In.Bytes, w.HostIn), int64(which) * slotSize(w.Out.Bytes, w.HostOut), nil
 }
 
-// launch computes the scores of a piece that was prepared.
+// launch launches the kernels that compute the scores of a prepared piece.
 func (s *scoring) launch() error {
 	k := &s.kernel
 	if s.head != nil && s.head.fused {
 		return s.head.launch(s)
 	}
-	if err := runtime.Launch(s.rt, k.name, len(s.buf.units)/k.teams, 1, 1, k.block, k.shared, s.params); err != nil {
+	if err := runtime.Launch(s.rt, k.name, len(s.work.units)/k.teams, 1, 1, k.block, k.shared, s.params); err != nil {
 		return err
 	}
-	if s.buf.join != nil {
-		return s.buf.join.run(s.rt, len(s.buf.joins))
+	if s.work.join != nil {
+		return s.work.join.run(s.rt, len(s.work.joins))
 	}
-	if s.buf.sums == nil {
+	if s.work.sums == nil {
 		return nil
 	}
-	return s.buf.sums.run(s.rt, len(s.buf.sumCount), int(slices.Max(s.buf.sumCount)))
-}
-
-// slotMarks are those of the runtime that mark the ends of slots.
-const slotMarks = 2
-
-// fetchResults copies the results of a slot to page-locked memory, or passes them to the ranking on
-// the device.
-func (s *scoring) fetchResults(slot *slot) error {
-	rt, w := s.rt, &s.rt.Work
-	slot.busy = true
-	which := (s.slotsUsed - 1) % len(s.slots)
-	if s.rank != nil {
-		if err := s.rank.takeScores(s, slot); err != nil {
-			return err
-		}
-		return rt.Mark(slotMarks + which)
-	}
-	var out runtime.Arena
-	n := int64(slot.piece.scores(s))
-	out.Take(4 * n)
-	if slot.arg >= 0 {
-		out.Take(4 * n * int64(s.size.Stride))
-	}
-	if err := rt.Driver.ToHost(w.HostOut[slot.scores:slot.scores+out.Size], w.Out.At(slot.scores), rt.Stream); err != nil {
-		return err
-	}
-	return rt.Mark(slotMarks + which)
-}
-
-// finishSlot waits for the piece of a slot, if there is one, and gives the caller its
-// results.
-func (s *scoring) finishSlot(which int) error {
-	slot := &s.slots[which]
-	if !slot.busy {
-		return nil
-	}
-	slot.busy = false
-	if err := s.rt.SyncMark(slotMarks + which); err != nil {
-		return err
-	}
-	if s.rank == nil {
-		s.copyResults(slot)
-	}
-	return nil
-}
-
-// finishAll finishes all slots, in their order.
-func (s *scoring) finishAll() error {
-	for range s.slots {
-		if err := s.finishSlot(s.slotsUsed % len(s.slots)); err != nil {
-			return err
-		}
-		s.slotsUsed++
-	}
-	return nil
-}
-
-// copyResults copies the results of a slot to the caller's memory.
-func (s *scoring) copyResults(slot *slot) {
-	w, stride := &s.rt.Work, s.size.Stride
-	p := slot.piece
-	n := p.scores(s)
-	scores := structsFrom[float32](w.HostOut[slot.scores:], n)
-	var arg []int32
-	if slot.arg >= 0 {
-		arg = structsFrom[int32](w.HostOut[slot.arg:], n*stride)
-	}
-	giveOne := func(from, to int) {
-		s.call.Scores[to] = scores[from]
-		if arg == nil {
-			return
-		}
-		row := s.call.Argmax[to*stride : (to+1)*stride]
-		copy(row, arg[from*stride:(from+1)*stride])
-		if s.q.hasHoles || s.d.hasHoles {
-			query, doc := s.call.PairAt(to, s.d.shape.Len())
-			spreadRow(&s.q, &s.d, row, query, doc)
-		}
-	}
-	if !s.shape.all {
-		for i, pair := range p.pairs {
-			giveOne(i, int(pair))
-		}
-		return
-	}
-	nq, nd := s.q.shape.Len(), p.hi-p.lo
-	pitch := s.size.Pairs / nq
-	for q := range nq {
-		to := q*pitch + p.lo - s.call.First
-		if arg == nil {
-			copy(s.call.Scores[to:], scores[q*nd:(q+1)*nd])
-			continue
-		}
-		for i := range nd {
-			giveOne(q*nd+i, to+i)
-		}
-	}
-}
-
-// spreadRow turns the argmaxima of a pair, from token to token, into those from row to
-// row.
-func spreadRow(q, d *operand, arg []int32, query, doc int) {
-	for r := range q.rowCount(query) {
-		if d.hasHoles && arg[r] >= 0 {
-			arg[r] = int32(d.placeInSpan(doc, int(arg[r])))
-		}
-	}
-	if !q.hasHoles {
-		return
-	}
-	end := len(arg)
-	for r := q.rowCount(query) - 1; r >= 0; r-- {
-		v, at := arg[r], q.placeInSpan(query, r)
-		for i := at; i < end; i++ {
-			arg[i] = -1
-		}
-		arg[at], end = v, at
-	}
-	for i := range end {
-		arg[i] = -1
-	}
+	return s.work.sums.run(s.rt, len(s.work.sumCount), int(slices.Max(s.work.sumCount)))
 }

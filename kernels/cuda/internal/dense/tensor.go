@@ -12,19 +12,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// Batch is token vectors in the device's memory, and how they are cut into items: queries,
-// documents, sets of points.
+// Batch describes token vectors in device memory, and how they are divided into items: queries,
+// documents, or sets of points.
 //
 // Packed: item i has the rows Offsets[i] to Offsets[i+1]. Padded: item i has Longest rows
-// from row i·Stride on; of these the first Lengths[i], or those whose byte of
-// Mask [Items][MaskStride] is not 0, are its tokens.
+// from row i·Stride on. Its tokens are the first Lengths[i] of them, or those whose byte in
+// Mask [Items][MaskStride] is not 0.
 //
-// Numbers that are addresses are 0 where there is nothing.
+// An address of 0 means that the array is absent.
 type Batch struct {
 	Data       uint64 // [Rows][Dim], aligned to the element
-	Scales     uint64 // float32 [Rows], the factor of each row, not negative; 0: 1
-	Zeros      uint64 // int8 [Rows], of int8, subtracted before; 0: 0
-	Offsets    uint64 // int32 [Items+1]; 0: padded
+	Scales     uint64 // float32 [Rows], the factor of each row, not negative; absent means 1
+	Zeros      uint64 // int8 [Rows], of int8 only, subtracted before scaling; absent means 0
+	Offsets    uint64 // int32 [Items+1]; absent means that the batch is padded
 	Lengths    uint64 // int32 [Items]
 	Mask       uint64 // uint8 [Items][MaskStride], instead of Lengths
 	MaskStride int
@@ -32,8 +32,8 @@ type Batch struct {
 	Dim        int
 	Items      int
 	Rows       int
-	Stride     int // padded: rows from item to item
-	Longest    int // rows of an item; packed: no item has more
+	Stride     int // padded: rows from an item to the next
+	Longest    int // rows of an item; packed: the maximum of all items
 }
 
 // PairKind is how queries and documents form pairs.
@@ -54,92 +54,92 @@ type PairList struct {
 	Documents uint64
 }
 
-// Place is where the work of a call is done. The workspace may be used again by work that comes later
-// in the same stream.
+// Place is the stream and the workspace of a call. Later work in the same stream may use the workspace
+// again.
 type Place struct {
 	Stream         uint64 // CUstream
 	Workspace      uint64 // memory of the device, aligned to 256 bytes
 	WorkspaceBytes int64
 }
 
-// ScoreCall asks for MaxSim scores, as [maxsim.Call] does: those of pairs without tokens are 0.
+// ScoreCall is a computation of MaxSim scores, as [maxsim.Call]. Scores of pairs without tokens are 0.
 type ScoreCall struct {
 	Place     Place
 	Q, D      Batch
 	Pairs     PairList
-	Weights   uint64 // float32 [Q.Rows]; 0: 1. Rows that are not tokens count 0.
+	Weights   uint64 // float32 [Q.Rows]; absent means 1. Rows that are not tokens have no weight.
 	Normalize bool   // vectors are divided by their length first
-	Scores    uint64 // out, float32 [countPairs]
-	Argmax    uint64 // out, int32 [countPairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
+	Scores    uint64 // out, float32 [pairs]
+	Argmax    uint64 // out, int32 [pairs][Q.Longest], rows of the document, −1 for rows without a token; or 0
 
-	head *HeadCall // makes the token vectors of D; nil means that D has them
+	head *HeadCall // computes the token vectors of D, nil means that D has them
 }
 
-// unitQueries reports whether queries are divided by their lengths; a head normalises only what
-// it makes.
+// unitQueries reports whether queries are divided by their lengths. With a head only the token vectors
+// that it computes are.
 func (c *ScoreCall) unitQueries() bool { return c.Normalize && c.head == nil }
 
-// Device is one GPU with the code for plain token vectors, for calls on the memory and
-// the streams of the caller: a call puts its work into a stream of the primary context and
-// does not wait for it. Any thread may call. Nothing is allocated in the stream; tables that the
-// shapes of a call decide are made once and kept.
+// Device is one GPU with the code for plain token vectors, for calls on the caller's memory and
+// streams: a call puts its work into a stream of the primary context and
+// does not wait for it. Any thread may call. Nothing is allocated in the stream; tables that depend on the
+// shapes of a call are made once and kept.
 type Device struct {
 	mu sync.Mutex
-	rt *runtime.Runtime // Stream is that of the call in hand
-	// aside is the stream that tables are copied in.
-	aside  driver.Stream
-	plans  planCache
-	limits limits
-	score  placedScore     // the call in hand
-	grad   denseGradParams // parameters of its kernel
+	rt *runtime.Runtime // its Stream is that of the current call
+	// tableStream is the stream in which tables are copied.
+	tableStream driver.Stream
+	plans       planCache
+	limits      callLimits
+	score       scoreLaunch     // the current call
+	grad        denseGradParams // parameters of its kernel
 }
 
 // NewDevice loads the code for a device of the driver.
 func NewDevice(api *driver.API, props driver.Info, modules fs.FS) (*Device, error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	before, err := driver.Current(api)
+	previous, err := driver.Current(api)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = driver.SetCurrent(api, before) }()
+	defer func() { _ = driver.SetCurrent(api, previous) }()
 	rt, err := runtime.Borrow(api, props, modules, "dense")
 	if err != nil {
 		return nil, err
 	}
 	d := &Device{rt: rt, limits: tensorLimits}
-	if d.aside, err = rt.Driver.NewStream(); err != nil {
-		_ = rt.GiveBack()
+	if d.tableStream, err = rt.Driver.NewStream(); err != nil {
+		_ = rt.CloseBorrowed()
 		return nil, err
 	}
 	return d, nil
 }
 
-// Close frees the plans, and releases the code and the context. No work of the device may be under way.
+// Close frees the plans, and releases the code and the context. The device must not have unfinished work.
 func (d *Device) Close() error {
 	return d.onStream(0, func() error {
 		d.plans.freeAll(d.rt.Driver)
-		_ = d.rt.Driver.FreeStream(d.aside)
-		return d.rt.GiveBack()
+		_ = d.rt.Driver.FreeStream(d.tableStream)
+		return d.rt.CloseBorrowed()
 	})
 }
 
-// onStream calls fn with the device locked, its context current and its stream set to that of the call.
+// onStream calls fn with the device locked, its context current and its stream set to the given one.
 func (d *Device) onStream(stream uint64, fn func() error) (err error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before, err := d.rt.Driver.Enter()
+	previous, err := d.rt.Driver.Enter()
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if left := d.rt.Driver.Leave(before); err == nil {
-			err = left
+		if leaveErr := d.rt.Driver.Leave(previous); err == nil {
+			err = leaveErr
 		}
 	}()
-	d.rt.Stream = driver.Given(driver.StreamHandle(stream))
+	d.rt.Stream = driver.StreamFromHandle(driver.StreamHandle(stream))
 	return fn()
 }
 
@@ -150,7 +150,7 @@ func (b *Batch) checkOperand(side string) error {
 	}
 	switch {
 	case b.Type < maxsim.F32 || b.Type > maxsim.E4M3:
-		return bad("type %d is none", b.Type)
+		return bad("there is no type %d", b.Type)
 	case b.Dim < 1 || b.Dim > kernels.MaxDim:
 		return bad("%d dimensions; 1 to %d are possible", b.Dim, kernels.MaxDim)
 	case b.Items < 0 || b.Rows < 0 || b.Longest < 0 || b.Stride < 0 || b.MaskStride < 0:
@@ -184,7 +184,7 @@ func (b *Batch) itemStride() int {
 	return b.Stride
 }
 
-// countPairs validates the pairs, and counts them.
+// countPairs validates the pairs, and returns their number.
 func (p *PairList) countPairs(q, d *Batch) (int, error) {
 	switch p.Kind {
 	case PairsAll:
@@ -194,7 +194,8 @@ func (p *PairList) countPairs(q, d *Batch) (int, error) {
 		return q.Items * d.Items, nil
 	case PairsOwn:
 		if p.Count < 0 || q.Items > 0 && p.Count > d.Items/q.Items || q.Items*p.Count != d.Items {
-			return 0, fmt.Errorf("%w: %d queries with %d documents each, of %d", kernels.ErrShape, q.Items, p.Count, d.Items)
+			return 0, fmt.Errorf("%w: %d queries with %d documents each, of %d", kernels.ErrShape, q.Items, p.Count,
+				d.Items)
 		}
 		return d.Items, nil
 	case PairsListed:
@@ -203,22 +204,25 @@ func (p *PairList) countPairs(q, d *Batch) (int, error) {
 		}
 		return p.Count, nil
 	}
-	return 0, fmt.Errorf("%w: kind %d of pairs is none", kernels.ErrShape, p.Kind)
+	return 0, fmt.Errorf("%w: there is no kind %d of pairs", kernels.ErrShape, p.Kind)
 }
 
-// checkGradient checks the type and the address of the gradient of a batch; 0 means that it is not wanted.
+// checkGradient checks the type and the address of the gradient of a batch. An address of 0 means that it
+// is not wanted.
 func (b *Batch) checkGradient(side string, out uint64, kind maxsim.Type) error {
 	switch {
 	case out == 0:
 	case b.Type >= maxsim.I8:
 		return fmt.Errorf("%w: a gradient of %s of type %s, which are constants", driver.ErrUnsupported, side, b.Type)
 	case kind < maxsim.F32 || kind > maxsim.BF16:
-		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, side,
+		return fmt.Errorf("%w: a gradient of %s of type %s; want float32, float16 or bfloat16",
+			driver.ErrUnsupported, side,
 			kind)
 	case out%uint64(kind.Size()) != 0:
 		return fmt.Errorf("%w: the gradient of %s at %#x is not aligned to an element", kernels.ErrShape, side, out)
 	case b.itemsShareRows():
-		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, side, b.Longest, b.Stride)
+		return fmt.Errorf("%w: a gradient of %s of %d rows that are %d apart", kernels.ErrShape, side, b.Longest,
+			b.Stride)
 	}
 	return nil
 }

@@ -344,7 +344,7 @@ func TestInPlaceSuite(t *testing.T) {
 
 // The same in pieces and with documents cut into segments.
 func TestInPlaceInPieces(t *testing.T) {
-	for _, l := range []limits{{docs: 2000, part: 300, segment: 1 << 30}, {docs: 1 << 20, part: 1 << 20, segment: 4},
+	for _, l := range []callLimits{{docs: 2000, part: 300, segment: 1 << 30}, {docs: 1 << 20, part: 1 << 20, segment: 4},
 		{docs: 3000, part: 1000, segment: 2}} {
 		for _, hopper := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%+v/hopper=%v", l, hopper), func(t *testing.T) {

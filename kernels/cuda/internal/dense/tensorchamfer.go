@@ -10,19 +10,19 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ChamferCall asks for distances, as [maxsim.ChamferCall] does: Q has the points X, D has Y.
+// ChamferCall is a computation of distances, as [maxsim.ChamferCall]: Q has the points X, D has Y.
 type ChamferCall struct {
 	Place              Place
 	Q, D               Batch
 	Pairs              PairList
 	Metric             maxsim.Metric
-	Mean               bool   // of each direction, instead of the sum
-	Distances          uint64 // out, float32 [countPairs]
-	NearestQ, NearestD uint64 // out, int32 [countPairs][Longest] of each side: nearest rows of the other; or 0
+	Mean               bool   // the mean of each direction instead of the sum
+	Distances          uint64 // out, float32 [pairs]
+	NearestQ, NearestD uint64 // out, int32 [pairs][Longest] of each side: nearest rows of the other; or 0
 }
 
-// ChamferGradientCall asks for the gradients of distances, as [maxsim.ChamferGradCall] does.
-// Nearest rows are those of a ChamferCall of the same operands and pairs.
+// ChamferGradientCall is a computation of the gradients of distances, as [maxsim.ChamferGradCall].
+// Nearest rows are those of a ChamferCall with the same operands and pairs.
 type ChamferGradientCall struct {
 	Place              Place
 	Q, D               Batch
@@ -30,21 +30,21 @@ type ChamferGradientCall struct {
 	Metric             maxsim.Metric
 	Mean               bool
 	NearestQ, NearestD uint64
-	Upstream           uint64 // float32 [countPairs], the derivative of the loss by each distance; 0: 1
-	// DQ and DD get the gradients of all rows, in the layout of Data; see GradientCall.
+	Upstream           uint64 // float32 [pairs], the derivative of the loss by each distance; absent means 1
+	// DQ and DD are the outputs: gradients of all rows, in the layout of Data; see GradientCall.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// pointSides is the part that both calls have in common: operands, pairs and the workspace.
+// pointSides is the common part of both calls: operands, pairs and the layout of the workspace.
 type pointSides struct {
-	side   [2]*Batch
-	list   *PairList
-	pairs  int
-	placed [2]placedRows
-	table  int64 // of pairs, in the workspace
-	work   int64 // of the kernels
-	room   runtime.Arena
+	side        [2]*Batch
+	list        *PairList
+	pairs       int
+	plans       [2]rowsPlan
+	tableOffset int64 // of pairs, in the workspace
+	workOffset  int64 // of the kernels
+	arena       runtime.Arena
 }
 
 // newPoints validates two sides, and lays out the workspace for their rows and their pairs.
@@ -54,7 +54,7 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 		return x, err
 	}
 	if metric != maxsim.SquaredL2 && metric != maxsim.L1 {
-		return x, fmt.Errorf("%w: metric %d is none", kernels.ErrShape, metric)
+		return x, fmt.Errorf("%w: there is no metric %d", kernels.ErrShape, metric)
 	}
 	for _, b := range x.side {
 		if b.Mask != 0 && b.itemsShareRows() {
@@ -68,12 +68,12 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 		return x, fmt.Errorf("%w: distances of %d pairs", driver.ErrUnsupported, x.pairs)
 	}
 	for i, b := range x.side {
-		x.placed[i] = b.placeRows(naturalFormat(b.matrix()), true, false)
-		if x.placed[i].prepared {
-			x.placed[i].reserve(&x.room, b, b.Rows, false)
+		x.plans[i] = b.planRows(naturalFormat(b.matrix()), true, false)
+		if x.plans[i].prepared {
+			x.plans[i].reserve(&x.arena, b, b.Rows, false)
 		}
 	}
-	x.table = x.room.Take(40 * int64(x.pairs))
+	x.tableOffset = x.arena.Append(40 * int64(x.pairs))
 	return x, nil
 }
 
@@ -81,29 +81,42 @@ func newPoints(q, d *Batch, p *PairList, metric maxsim.Metric) (x pointSides, er
 func (x *pointSides) chamferShape(metric maxsim.Metric) chamferShape {
 	q, d := x.side[0], x.side[1]
 	return chamferShape{
-		metric: metric, dim: q.Dim, pairs: x.pairs,
-		rows: [2]int{q.Rows, d.Rows}, longest: [2]int{q.Longest, d.Longest},
+		metric:  metric,
+		dim:     q.Dim,
+		pairs:   x.pairs,
+		rows:    [2]int{q.Rows, d.Rows},
+		longest: [2]int{q.Longest, d.Longest},
 	}
 }
 
-// packSides makes the rows of both sides and the table of pairs.
-func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]rows, err error) {
-	p := &denseChamferPairsParams{pairs: base.Add(x.table), n: uint32(x.pairs), kind: uint32(x.list.Kind),
-		count: uint32(x.list.Count)}
+// packSides launches the kernels that pack the rows of both sides, and make the table of pairs.
+func (x *pointSides) packSides(rt *runtime.Runtime, base driver.Ptr) (r [2]packedRows, err error) {
+	p := &denseChamferPairsParams{
+		pairs: base.Add(x.tableOffset),
+		n:     uint32(x.pairs),
+		kind:  uint32(x.list.Kind),
+		count: uint32(x.list.Count),
+	}
 	lists := x.list.itemLists()
 	for i, b := range x.side {
-		if r[i], err = x.placed[i].packIfNeeded(rt, b, base, 0, b.Rows); err != nil {
+		if r[i], err = x.plans[i].packIfNeeded(rt, b, base, 0, b.Rows); err != nil {
 			return r, err
 		}
 		p.side[i] = denseChamferItems{
-			offsets: driver.Ptr(b.Offsets), lengths: driver.Ptr(b.Lengths), list: lists[i],
-			items: uint32(b.Items), stride: uint32(b.Stride), longest: uint32(b.Longest), rows: uint32(b.Rows),
+			offsets: driver.Ptr(b.Offsets),
+			lengths: driver.Ptr(b.Lengths),
+			list:    lists[i],
+			items:   uint32(b.Items),
+			stride:  uint32(b.Stride),
+			longest: uint32(b.Longest),
+			rows:    uint32(b.Rows),
 		}
 	}
 	return r, runtime.Launch(rt, "dense/dense_chamfer_pairs", runtime.CeilDiv(x.pairs, 256), 1, 1, 256, 0, p)
 }
 
-// chamferPlan finds the launches of a call, or makes them, and lays out the workspace.
+// chamferPlan validates a call, returns its launches, from the cache if possible, and lays out the
+// workspace. The plan is nil if there are no pairs.
 func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, err error) {
 	if x, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil || x.pairs == 0 {
 		return x, nil, err
@@ -117,10 +130,11 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 		plan = found.chamfer
 	} else if plan, err = planChamfer(key, d.rt.Arch(), d.rt.Props.Shared, d.rt.FillingBlocks); err != nil {
 		return x, nil, err
-	} else if err = d.uploadTables(keepPlan(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}), nil); err != nil {
+	} else if err = d.uploadTables(keepPlan(&d.plans, &d.plans.chamfers, key, &cachedPlan{chamfer: plan}),
+		nil); err != nil {
 		return x, nil, err
 	}
-	x.work = x.room.Take(plan.bytes)
+	x.workOffset = x.arena.Append(plan.bytes)
 	return x, plan, nil
 }
 
@@ -128,7 +142,7 @@ func (d *Device) chamferPlan(c *ChamferCall) (x pointSides, plan *chamferPlan, e
 func (d *Device) ChamferWorkspace(c *ChamferCall) (bytes int64, err error) {
 	err = d.onStream(c.Place.Stream, func() error {
 		x, _, err := d.chamferPlan(c)
-		bytes = x.room.Size
+		bytes = x.arena.Size
 		return err
 	})
 	return bytes, err
@@ -145,14 +159,15 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 		if c.Q.Longest+c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
 			for i, b := range x.side {
 				if near[i] != 0 {
-					if err := d.rt.Driver.Set(driver.Ptr(near[i]), 0xFF, 4*int64(x.pairs)*int64(b.Longest), d.rt.Stream); err != nil {
+					if err := d.rt.Driver.Set(driver.Ptr(near[i]), 0xFF, 4*int64(x.pairs)*int64(b.Longest),
+						d.rt.Stream); err != nil {
 						return err
 					}
 				}
 			}
 			return d.rt.Driver.Set(driver.Ptr(c.Distances), 0, 4*int64(x.pairs), d.rt.Stream)
 		}
-		if err := c.Place.checkWorkspace(x.room.Size); err != nil {
+		if err := c.Place.checkWorkspace(x.arena.Size); err != nil {
 			return err
 		}
 		base := driver.Ptr(c.Place.Workspace)
@@ -160,29 +175,35 @@ func (d *Device) Chamfer(c *ChamferCall) error {
 		if err != nil {
 			return err
 		}
-		p := &denseChamferParams{pairs: base.Add(x.table), out: driver.Ptr(c.Distances)}
+		p := &denseChamferParams{pairs: base.Add(x.tableOffset), out: driver.Ptr(c.Distances)}
 		if c.Mean {
 			p.mean = 1
 		}
 		for i, b := range x.side {
 			p.side[i] = denseChamferSide{
-				rows: r[i].rows, scale: r[i].scale, mask: driver.Ptr(b.Mask), near: driver.Ptr(near[i]),
-				bytes: uint32(r[i].rowBytes), format: uint32(r[i].format),
-				stride: uint32(b.itemStride()), maskStride: uint32(b.MaskStride),
+				rows:       r[i].ptr,
+				scale:      r[i].scale,
+				mask:       driver.Ptr(b.Mask),
+				near:       driver.Ptr(near[i]),
+				bytes:      uint32(r[i].rowBytes),
+				format:     uint32(r[i].format),
+				stride:     uint32(b.itemStride()),
+				maskStride: uint32(b.MaskStride),
 			}
 		}
-		return plan.run(d.rt, base.Add(x.work), p)
+		return plan.run(d.rt, base.Add(x.workOffset), p)
 	})
 }
 
-// chamferGradPlace is a ChamferGradientCall that was checked, with its workspace laid out.
-type chamferGradPlace struct {
+// plannedChamferGrad is a validated ChamferGradientCall with the layout of its workspace.
+type plannedChamferGrad struct {
 	pointSides
 	plan  *chamferGradPlan
 	lists pairListLayout
 }
 
-func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
+// planWorkspace validates a call, and lays out its workspace.
+func (c *ChamferGradientCall) planWorkspace() (x plannedChamferGrad, err error) {
 	if x.pointSides, err = newPoints(&c.Q, &c.D, &c.Pairs, c.Metric); err != nil {
 		return x, err
 	}
@@ -198,10 +219,10 @@ func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
 	if x.plan, err = planChamferGrad(x.chamferShape(c.Metric)); err != nil {
 		return x, err
 	}
-	x.work = x.room.Take(x.plan.bytes)
+	x.workOffset = x.arena.Append(x.plan.bytes)
 	for i, b := range x.side {
 		if c.Pairs.Kind == PairsListed && x.pairs > 0 {
-			x.lists.reserve(&x.room, i, b, x.pairs)
+			x.lists.reserve(&x.arena, i, b, x.pairs)
 		}
 	}
 	return x, nil
@@ -210,7 +231,7 @@ func (c *ChamferGradientCall) planWorkspace() (x chamferGradPlace, err error) {
 // ChamferGradientsWorkspace returns how many bytes of workspace the call needs.
 func (d *Device) ChamferGradientsWorkspace(c *ChamferGradientCall) (int64, error) {
 	x, err := c.planWorkspace()
-	return x.room.Size, err
+	return x.arena.Size, err
 }
 
 // ChamferGradients puts the work of a call into its stream. Results are the same bits each time.
@@ -224,7 +245,7 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 		if x.pairs == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0 {
 			return c.setZero(d.rt)
 		}
-		if err := c.Place.checkWorkspace(x.room.Size); err != nil {
+		if err := c.Place.checkWorkspace(x.arena.Size); err != nil {
 			return err
 		}
 		base := driver.Ptr(c.Place.Workspace)
@@ -235,11 +256,11 @@ func (d *Device) ChamferGradients(c *ChamferGradientCall) error {
 		if err := x.lists.run(d.rt, base, x.list, x.pairs); err != nil {
 			return err
 		}
-		return x.plan.run(d.rt, base.Add(x.work), c.params(&x, base, r))
+		return x.plan.run(d.rt, base.Add(x.workOffset), c.params(&x, base, r))
 	})
 }
 
-// setZero writes gradients of distances that depend on no point.
+// setZero writes the gradients of a call without points: zeros.
 func (c *ChamferGradientCall) setZero(rt *runtime.Runtime) error {
 	for i, b := range []*Batch{&c.Q, &c.D} {
 		out, kind := [2]uint64{c.DQ, c.DD}[i], [2]maxsim.Type{c.DQType, c.DDType}[i]
@@ -254,10 +275,12 @@ func (c *ChamferGradientCall) setZero(rt *runtime.Runtime) error {
 	return nil
 }
 
-// params describes both sides, whose points are in r.
-func (c *ChamferGradientCall) params(x *chamferGradPlace, base driver.Ptr, r [2]rows) *denseChamferGradParams {
+// params returns the parameters of the kernels for both sides, whose rows are in r.
+func (c *ChamferGradientCall) params(x *plannedChamferGrad, base driver.Ptr, r [2]packedRows) *denseChamferGradParams {
 	p := &denseChamferGradParams{
-		pairs: base.Add(x.table), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+		pairs:    base.Add(x.tableOffset),
+		kind:     uint32(c.Pairs.Kind),
+		count:    uint32(c.Pairs.Count),
 		upstream: driver.Ptr(c.Upstream),
 	}
 	if c.Mean {
@@ -267,10 +290,18 @@ func (c *ChamferGradientCall) params(x *chamferGradPlace, base driver.Ptr, r [2]
 	for i, b := range x.side {
 		lists := x.lists.sideParams(i, base, x.list)
 		p.side[i] = denseChamferGradSide{
-			rows: r[i].rows, scale: r[i].scale, near: driver.Ptr(near[i]), offsets: driver.Ptr(b.Offsets),
-			pairFirst: lists.first, pairList: lists.pairs, out: driver.Ptr(outs[i]),
-			bytes: uint32(r[i].rowBytes), format: uint32(r[i].format), outType: uint32(kinds[i]), items: uint32(b.Items),
-			stride: uint32(b.itemStride()),
+			rows:      r[i].ptr,
+			scale:     r[i].scale,
+			near:      driver.Ptr(near[i]),
+			offsets:   driver.Ptr(b.Offsets),
+			pairFirst: lists.first,
+			pairList:  lists.pairs,
+			out:       driver.Ptr(outs[i]),
+			bytes:     uint32(r[i].rowBytes),
+			format:    uint32(r[i].format),
+			outType:   uint32(kinds[i]),
+			items:     uint32(b.Items),
+			stride:    uint32(b.itemStride()),
 		}
 	}
 	return p

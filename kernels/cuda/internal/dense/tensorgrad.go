@@ -9,24 +9,25 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// GradientCall asks for the gradients of scores, as [maxsim.GradCall] does. Argmaxima are those of a
-// ScoreCall of the same operands, pairs and terms: −1 wherever a row of a query is no token. So
-// neither lengths nor masks are read.
+// GradientCall is a computation of the gradients of scores, as [maxsim.GradCall]. Argmaxima are those of
+// a ScoreCall with the same operands, pairs and terms. They are −1 for rows of queries that are not
+// tokens, so that lengths and masks are not read.
 type GradientCall struct {
 	Place     Place
 	Q, D      Batch
 	Pairs     PairList
-	Weights   uint64 // float32 [Q.Rows]; 0: 1
+	Weights   uint64 // float32 [Q.Rows]; absent means 1
 	Normalize bool
-	Argmax    uint64 // int32 [countPairs][Q.Longest]
-	Upstream  uint64 // float32 [countPairs], the derivative of the loss by each score; 0: 1
-	// DQ and DD get the gradients of all rows of Q and D, in the layout of Data: float32, float16 or
-	// bfloat16. Rows that are no tokens get 0. 0 means not wanted: integers and FP8 are constants.
+	Argmax    uint64 // int32 [pairs][Q.Longest]
+	Upstream  uint64 // float32 [pairs], the derivative of the loss by each score; absent means 1
+	// DQ and DD are the outputs: gradients of all rows of Q and D, in the layout of Data, as float32,
+	// float16 or bfloat16. Rows that are not tokens get 0. 0 means not wanted. Operands of integers or
+	// FP8 are constants, which have no gradient.
 	DQ, DD         uint64
 	DQType, DDType maxsim.Type
 }
 
-// gradPlan is the layout of the workspace of a call: places by side, −1 where nothing is needed.
+// gradPlan is the layout of the workspace of a call: offsets by side, −1 for arrays that are not needed.
 type gradPlan struct {
 	runtime.Arena
 	pairs         int
@@ -34,7 +35,7 @@ type gradPlan struct {
 	lists         pairListLayout
 }
 
-// planWorkspace checks a call, and lays out its workspace.
+// planWorkspace validates a call, and lays out its workspace.
 func (c *GradientCall) planWorkspace() (p gradPlan, err error) {
 	if p.pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil {
 		return p, err
@@ -49,9 +50,9 @@ func (c *GradientCall) planWorkspace() (p gradPlan, err error) {
 		}
 		p.inverse[i], p.unit[i] = -1, -1
 		if c.Normalize {
-			p.inverse[i] = p.Take(4 * int64(b.Rows))
+			p.inverse[i] = p.Append(4 * int64(b.Rows))
 			if p.unit[i] = p.inverse[i]; b.Scales != 0 {
-				p.unit[i] = p.Take(4 * int64(b.Rows))
+				p.unit[i] = p.Append(4 * int64(b.Rows))
 			}
 		}
 		if outs[i] != 0 && c.Pairs.Kind == PairsListed && p.pairs > 0 {
@@ -84,7 +85,7 @@ func (d *Device) Gradients(c *GradientCall) error {
 	return d.onStream(c.Place.Stream, func() error { return c.run(d, &p) })
 }
 
-// run launches the kernels of a call that was checked.
+// run launches the kernels of a validated call.
 func (c *GradientCall) run(d *Device, p *gradPlan) error {
 	rt := d.rt
 	if err := c.lengths(rt, p); err != nil {
@@ -96,7 +97,7 @@ func (c *GradientCall) run(d *Device, p *gradPlan) error {
 	return launchGradients(rt, c.params(&d.grad, p), p.pairs)
 }
 
-// workspacePtr returns an address in the workspace, 0 for a negative place.
+// workspacePtr returns an address in the workspace, 0 for a negative offset.
 func (c *GradientCall) workspacePtr(offset int64) driver.Ptr {
 	if offset < 0 {
 		return 0
@@ -111,8 +112,14 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 			continue
 		}
 		x := &densePackParams{
-			in: driver.Ptr(b.Data), scales: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), inverse: c.workspacePtr(p.inverse[i]),
-			n: uint32(b.Rows), dim: uint32(b.Dim), source: source(b.Type), format: uint32(b.Type),
+			in:      driver.Ptr(b.Data),
+			scales:  driver.Ptr(b.Scales),
+			zeros:   driver.Ptr(b.Zeros),
+			inverse: c.workspacePtr(p.inverse[i]),
+			n:       uint32(b.Rows),
+			dim:     uint32(b.Dim),
+			source:  sourceNumber(b.Type),
+			format:  uint32(b.Type),
 		}
 		if p.unit[i] != p.inverse[i] {
 			x.unit = c.workspacePtr(p.unit[i])
@@ -124,11 +131,16 @@ func (c *GradientCall) lengths(rt *runtime.Runtime, p *gradPlan) error {
 	return nil
 }
 
-// params describes both sides as they lie, in x.
+// params sets x to the parameters of the kernels, which read both sides in the caller's memory.
 func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams {
 	*x = denseGradParams{
-		weights: driver.Ptr(c.Weights), upstream: driver.Ptr(c.Upstream), arg: driver.Ptr(c.Argmax),
-		pitch: uint32(c.Q.Longest), dim: uint32(c.Q.Dim), kind: uint32(c.Pairs.Kind), count: uint32(c.Pairs.Count),
+		weights:  driver.Ptr(c.Weights),
+		upstream: driver.Ptr(c.Upstream),
+		arg:      driver.Ptr(c.Argmax),
+		pitch:    uint32(c.Q.Longest),
+		dim:      uint32(c.Q.Dim),
+		kind:     uint32(c.Pairs.Kind),
+		count:    uint32(c.Pairs.Count),
 	}
 	if c.Pairs.Kind == PairsAll {
 		x.count = uint32(c.D.Items)
@@ -138,10 +150,18 @@ func (c *GradientCall) params(x *denseGradParams, p *gradPlan) *denseGradParams 
 	for i, s := range []*denseGradSide{&x.q, &x.d} {
 		b := [2]*Batch{&c.Q, &c.D}[i]
 		*s = denseGradSide{
-			rows: driver.Ptr(b.Data), scale: driver.Ptr(b.Scales), zeros: driver.Ptr(b.Zeros), offsets: driver.Ptr(b.Offsets),
-			out: driver.Ptr(outs[i]), outType: uint32(kinds[i]),
-			nRows: uint64(b.Rows), items: uint32(b.Items), longest: uint32(b.Longest),
-			stride: uint32(b.itemStride()), format: uint32(b.Type), rowBytes: uint32(b.Dim * b.Type.Size()),
+			rows:     driver.Ptr(b.Data),
+			scale:    driver.Ptr(b.Scales),
+			zeros:    driver.Ptr(b.Zeros),
+			offsets:  driver.Ptr(b.Offsets),
+			out:      driver.Ptr(outs[i]),
+			outType:  uint32(kinds[i]),
+			nRows:    uint64(b.Rows),
+			items:    uint32(b.Items),
+			longest:  uint32(b.Longest),
+			stride:   uint32(b.itemStride()),
+			format:   uint32(b.Type),
+			rowBytes: uint32(b.Dim * b.Type.Size()),
 		}
 		if c.Normalize {
 			s.scale, s.inverse = c.workspacePtr(p.unit[i]), c.workspacePtr(p.inverse[i])

@@ -60,7 +60,7 @@ func (c *card) end() {
 
 // room takes memory of the card, off bytes behind an aligned address.
 func (c *card) room(bytes, off int) uint64 {
-	at := c.used.Take(int64(bytes+off)) + int64(off)
+	at := c.used.Append(int64(bytes+off)) + int64(off)
 	require.LessOrEqual(c.t, c.used.Size, c.mem.Bytes)
 	return uint64(c.mem.At(at))
 }

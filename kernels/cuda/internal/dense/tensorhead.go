@@ -9,36 +9,45 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// HeadCall asks for the scores of hidden states, as [maxsim.HeadCall] does: D has these, and their
-// token vectors are Head · x + Bias.
+// HeadCall is a computation of the scores of hidden states, as [maxsim.HeadCall]: D has the hidden
+// states x, whose token vectors are Head · x + Bias.
 type HeadCall struct {
 	Place        Place
 	Q, D         Batch
 	Pairs        PairList
-	QueryWeights uint64 // float32 [Q.Rows]; 0: 1
-	Normalize    bool   // the token vectors that the head makes
+	QueryWeights uint64 // float32 [Q.Rows]; absent means 1
+	Normalize    bool   // divide the computed token vectors by their lengths
 	Head         uint64 // [Q.Dim][D.Dim]
 	HeadType     maxsim.Type
 	Bias         uint64 // float32 [Q.Dim], or 0
-	Scores       uint64 // out, float32 [countPairs]
+	Scores       uint64 // out, float32 [pairs]
 }
 
-// headKey is the part of a head that a plan depends on.
+// headKey has the properties of a head that a plan depends on.
 type headKey struct{ hidden, weights batchKey }
 
-// placedHead makes token vectors of hidden states in the workspace.
-type placedHead struct {
+// headPlan says how token vectors are computed from hidden states in the workspace.
+type headPlan struct {
 	kernel          projector
-	hidden, weights placedRows
-	out             int64
-	fused           bool // the kernel that makes token vectors scores them
+	hidden, weights rowsPlan
+	outOffset       int64
+	fused           bool // one kernel computes token vectors and scores them
 }
 
 // matrix returns the weights as a batch of one item.
 func (c *HeadCall) matrix() *Batch {
-	return &Batch{Data: c.Head, Type: c.HeadType, Dim: c.D.Dim, Items: 1, Rows: c.Q.Dim, Stride: c.Q.Dim, Longest: c.Q.Dim}
+	return &Batch{
+		Data:    c.Head,
+		Type:    c.HeadType,
+		Dim:     c.D.Dim,
+		Items:   1,
+		Rows:    c.Q.Dim,
+		Stride:  c.Q.Dim,
+		Longest: c.Q.Dim,
+	}
 }
 
+// planKey returns the properties of a head that a plan depends on; c is nil for calls without a head.
 func (c *HeadCall) planKey() headKey {
 	if c == nil {
 		return headKey{}
@@ -46,7 +55,8 @@ func (c *HeadCall) planKey() headKey {
 	return headKey{c.D.planKey(), c.matrix().planKey()}
 }
 
-// scoreCall is the call of the token vectors, which look as if they were float32 ones.
+// scoreCall returns the call for the computed token vectors. Its documents look like float32 vectors,
+// with a placeholder as address.
 func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 	if err := c.D.checkOperand("documents"); err != nil {
 		return nil, err
@@ -55,7 +65,8 @@ func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 		return nil, err
 	}
 	if c.HeadType > maxsim.BF16 {
-		return nil, fmt.Errorf("%w: a head of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported, c.HeadType)
+		return nil, fmt.Errorf("%w: a head of type %s; want float32, float16 or bfloat16", driver.ErrUnsupported,
+			c.HeadType)
 	}
 	if c.Bias%4 != 0 {
 		return nil, fmt.Errorf("%w: biases at %#x are not aligned to an element", kernels.ErrShape, c.Bias)
@@ -63,8 +74,14 @@ func (c *HeadCall) scoreCall() (*ScoreCall, error) {
 	tokens := c.D
 	tokens.Type, tokens.Dim, tokens.Scales, tokens.Zeros, tokens.Data = maxsim.F32, c.Q.Dim, 0, 0, runtime.ArenaAlign
 	return &ScoreCall{
-		Place: c.Place, Q: c.Q, D: tokens, Pairs: c.Pairs, Weights: c.QueryWeights, Normalize: c.Normalize,
-		Scores: c.Scores, head: c,
+		Place:     c.Place,
+		Q:         c.Q,
+		D:         tokens,
+		Pairs:     c.Pairs,
+		Weights:   c.QueryWeights,
+		Normalize: c.Normalize,
+		Scores:    c.Scores,
+		head:      c,
 	}, nil
 }
 
@@ -86,34 +103,39 @@ func (d *Device) ScoreHeadWorkspace(c *HeadCall) (int64, error) {
 	return d.ScoreWorkspace(s)
 }
 
-// chooseHead chooses the kernel that makes token vectors, or, for one short query, the one that
+// chooseHead chooses the kernel that computes token vectors, or, for one short query, the fused one that
 // scores them as well.
 func (d *Device) chooseHead(p *scorePlan, c *ScoreCall, s *shape) error {
 	rt, h, w := d.rt, &c.head.D, c.head.matrix()
 	f, wf, fast := headFormats(naturalFormat(h.matrix()), false, w.matrix())
-	x := &placedHead{kernel: chooseProjector(rt.Arch(), rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
+	x := &headPlan{kernel: chooseProjector(rt.Arch(), rt.Props.Shared, f, fast, rowBytes(f, h.Dim), c.Q.Dim)}
 	plain := x.kernel.rows > 0
-	x.hidden, x.weights = h.placeRows(f, plain, false), w.placeRows(wf, plain, false)
+	x.hidden, x.weights = h.planRows(f, plain, false), w.planRows(wf, plain, false)
 	if !plain {
-		x.weights.inColumns(x.kernel.columns)
+		x.weights.packInColumns(x.kernel.columns)
 	}
 	p.head = x
-	p.d = placedRows{format: split, rowBytes: rowBytes(split, c.Q.Dim), pack: true, prepared: true}
+	p.d = rowsPlan{
+		format:   split,
+		rowBytes: rowBytes(split, c.Q.Dim),
+		pack:     true,
+		prepared: true,
+	}
 	if p.segments > 1 {
 		return nil
 	}
-	k, ok, err := x.kernel.fusedKernel(rt, s, rows{format: f, rowBytes: x.hidden.rowBytes})
+	k, ok, err := x.kernel.fusedKernel(rt, s, packedRows{format: f, rowBytes: x.hidden.rowBytes})
 	if !ok {
 		return err
 	}
 	p.kernel, x.fused = k, true
-	p.q = c.Q.placeRows(s.queries.format, false, false)
+	p.q = c.Q.planRows(s.queries.format, false, false)
 	p.d.prepared, p.d.rowBytes = x.hidden.prepared, x.hidden.rowBytes
 	return nil
 }
 
-// reserve takes room for n rows at a time.
-func (h *placedHead) reserve(a *runtime.Arena, c *ScoreCall, n int) {
+// reserve reserves memory for n rows at a time.
+func (h *headPlan) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 	if h.hidden.prepared {
 		h.hidden.reserve(a, &c.head.D, n, false)
 	}
@@ -121,35 +143,40 @@ func (h *placedHead) reserve(a *runtime.Arena, c *ScoreCall, n int) {
 		h.weights.reserve(a, c.head.matrix(), c.Q.Dim, false)
 	}
 	if !h.kernel.packs {
-		h.out = a.Take(4 * int64(n) * int64(c.Q.Dim))
+		h.outOffset = a.Append(4 * int64(n) * int64(c.Q.Dim))
 	}
 }
 
-// beginHead returns how the weights of the head are prepared; nil means that they are there.
-func (s *placedScore) beginHead() *densePackParams {
+// headPackParams sets the parameters of the projector, and returns those of the kernel that packs the
+// weights of the head, or nil if the weights are read as they are.
+func (s *scoreLaunch) headPackParams() *densePackParams {
 	h, c := s.plan.head, &s.call
-	w, packing := h.weights.packing(c.head.matrix(), s.base, 0, c.Q.Dim)
-	s.head = projectParams(rows{format: h.hidden.format, rowBytes: h.hidden.rowBytes}, w, c.head.D.Dim, c.Q.Dim)
+	w, packing := h.weights.packParams(c.head.matrix(), s.base, 0, c.Q.Dim)
+	s.head = projectParams(packedRows{format: h.hidden.format, rowBytes: h.hidden.rowBytes}, w, c.head.D.Dim, c.Q.Dim)
 	s.head.bias = driver.Ptr(c.head.Bias)
 	if !h.kernel.packs {
-		s.head.out = s.base.Add(h.out)
+		s.head.out = s.base.Add(h.outOffset)
 	}
 	return packing
 }
 
-// makeTokens makes the token vectors of n rows from a row on. For a fused kernel it returns the hidden
-// states.
-func (s *placedScore) makeTokens(first, n int) (rows, error) {
+// computeTokens computes the token vectors of n rows from row first on, and returns them. For a fused
+// kernel it returns the packed hidden states.
+func (s *scoreLaunch) computeTokens(first, n int) (packedRows, error) {
 	h, c, rt := s.plan.head, &s.call, s.d.rt
 	hidden, err := s.packRows(&h.hidden, &c.head.D, first, n)
 	if err != nil || h.fused {
 		return hidden, err
 	}
 	s.early = false
-	to := rows{format: split, rowBytes: s.plan.d.rowBytes, rows: s.base.Add(s.plan.d.rows),
-		scale: s.base.Add(s.plan.d.scale[0])}
+	to := packedRows{
+		format:   split,
+		rowBytes: s.plan.d.rowBytes,
+		ptr:      s.base.Add(s.plan.d.rowsOffset),
+		scale:    s.base.Add(s.plan.d.scaleOffsets[0]),
+	}
 	if c.Normalize {
-		to.unit = s.base.Add(s.plan.d.scale[1])
+		to.unit = s.base.Add(s.plan.d.scaleOffsets[1])
 	}
 	return to, h.kernel.run(rt, s.head, hidden, n, to)
 }

@@ -13,72 +13,101 @@ type scorePiece struct {
 	query, queries int // first query, and how many
 	doc, docs      int // first document, and how many
 	docsPerQuery   int
-	pitch          int // from the results of a query to those of the next
-	out            int // first pair
+	pitch          int // distance from the results of a query to those of the next
+	out            int // number of the first pair
 }
 
-// scoreTables is where the tables of pieces of a size are among those of the plan, and how long.
+// scoreTables has the offsets of the tables for pieces of a size among those of the plan, and their lengths.
 type scoreTables struct {
 	items, groups, units, partAt, outAt, sumGroups, sumCount, joins int64
 	nItems, nGroups, nUnits, nSums, maxSum, nJoins, runs            int
 }
 
-// rowSpan is how many rows the documents of a piece span.
+// rowSpan returns how many rows the documents of a piece span.
 func (x *scorePiece) rowSpan(d *Batch) int { return (x.docs-1)*d.Stride + d.Longest }
 
-// allMeet reports whether all queries of a piece meet all of its documents.
+// allMeet reports whether all queries of a piece are scored with all of its documents.
 func (x *scorePiece) allMeet() bool { return x.docsPerQuery == x.docs }
 
-// groupsOf returns how many queries have results at each item of a piece.
-func (x *scorePiece) groupsOf() int {
+// queriesPerItem returns how many queries each document of a piece is scored with.
+func (x *scorePiece) queriesPerItem() int {
 	if x.allMeet() {
 		return x.queries
 	}
 	return 1
 }
 
-// cutPieces cuts a call into pieces of at most the given number of documents or pairs, and returns
-// one piece of each size, the largest first. Pieces refer to the tables of these by number.
-func (p *scorePlan) cutPieces(c *ScoreCall, most int) (shapes []scorePiece) {
-	number := map[int]int{} // by documents
-	add := func(x scorePiece) {
-		n, ok := number[x.docs]
+// cutPieces divides a call into pieces of at most limit documents or pairs, and returns one piece of
+// each size, the largest first. The pieces of a size share its tables.
+func (p *scorePlan) cutPieces(c *ScoreCall, limit int) (shapes []scorePiece) {
+	sizeNumber := map[int]int{} // by documents
+	addPiece := func(x scorePiece) {
+		n, ok := sizeNumber[x.docs]
 		if !ok {
 			n = len(shapes)
-			number[x.docs], shapes = n, append(shapes, x)
+			sizeNumber[x.docs], shapes = n, append(shapes, x)
 		}
 		x.tables = n
 		p.pieces = append(p.pieces, x)
 	}
-	nq, own := c.Q.Items, c.Pairs.Count
+	nq, perQuery := c.Q.Items, c.Pairs.Count
 	switch {
 	case p.kind == PairsAll:
-		inPieces(c.D.Items, most, func(lo, n int) {
-			add(scorePiece{queries: nq, doc: lo, docs: n, docsPerQuery: n, pitch: c.D.Items, out: lo})
+		forEachRun(c.D.Items, limit, func(lo, n int) {
+			addPiece(scorePiece{
+				queries:      nq,
+				doc:          lo,
+				docs:         n,
+				docsPerQuery: n,
+				pitch:        c.D.Items,
+				out:          lo,
+			})
 		})
 	case p.kind == PairsListed:
-		inPieces(p.pairs, most, func(lo, n int) {
-			add(scorePiece{queries: n, doc: lo, docs: n, docsPerQuery: 1, pitch: 1, out: lo})
+		forEachRun(p.pairs, limit, func(lo, n int) {
+			addPiece(scorePiece{
+				queries:      n,
+				doc:          lo,
+				docs:         n,
+				docsPerQuery: 1,
+				pitch:        1,
+				out:          lo,
+			})
 		})
-	case own <= most:
-		inPieces(nq, most/own, func(lo, n int) {
-			add(scorePiece{query: lo, queries: n, doc: lo * own, docs: n * own, docsPerQuery: own, pitch: own,
-				out: lo * own})
+	case perQuery <= limit:
+		forEachRun(nq, limit/perQuery, func(lo, n int) {
+			addPiece(scorePiece{
+				query:        lo,
+				queries:      n,
+				doc:          lo * perQuery,
+				docs:         n * perQuery,
+				docsPerQuery: perQuery,
+				pitch:        perQuery,
+				out:          lo * perQuery,
+			})
 		})
 	default:
 		for q := range nq {
-			inPieces(own, most, func(lo, n int) {
-				add(scorePiece{query: q, queries: 1, doc: q*own + lo, docs: n, docsPerQuery: n, pitch: own, out: q*own + lo})
+			forEachRun(perQuery, limit, func(lo, n int) {
+				addPiece(scorePiece{
+					query:        q,
+					queries:      1,
+					doc:          q*perQuery + lo,
+					docs:         n,
+					docsPerQuery: n,
+					pitch:        perQuery,
+					out:          q*perQuery + lo,
+				})
 			})
 		}
 	}
 	return shapes
 }
 
-// inPieces calls do for runs of n items of at most the given number, the largest first.
-func inPieces(n, most int, do func(lo, n int)) {
-	for lo := 0; lo < n; lo += most {
-		do(lo, min(most, n-lo))
+// forEachRun divides n items into runs of at most limit, and calls visit for each, the largest first.
+func forEachRun(n, limit int, visit func(lo, n int)) {
+	for lo := 0; lo < n; lo += limit {
+		visit(lo, min(limit, n-lo))
 	}
 }
 
@@ -97,19 +126,19 @@ func (p *scorePlan) pieceTables(c *ScoreCall, x *scorePiece) (t scoreTables) {
 	}
 	q := c.Q.evenItems()
 	q.items = x.queries
-	docs := spans(even{x.docs, c.D.Longest, c.D.Stride})
+	docs := spans(evenSpans{x.docs, c.D.Longest, c.D.Stride})
 	if p.segments > 1 {
-		docs = evenSegments{even{x.docs, c.D.Longest, c.D.Stride}, p.segment}
+		docs = evenSegments{evenSpans{x.docs, c.D.Longest, c.D.Stride}, p.segment}
 	}
-	all := x.allMeet()
+	allMeet := x.allMeet()
 	switch {
-	case all && p.segments > 1:
+	case allMeet && p.segments > 1:
 		w.pairAll(q, docs, 0, docs.itemCount(), 0, docs.itemCount(), stride, k)
-	case all:
+	case allMeet:
 		w.pairAll(q, docs, 0, docs.itemCount(), 0, x.pitch, stride, k)
 	default:
 		per := x.docsPerQuery * p.segments
-		w.pairLists(q, docs, docs.itemCount(), func(i int) (int, int) { return i / per, i }, 0, stride, k)
+		w.pairListed(q, docs, docs.itemCount(), func(i int) (int, int) { return i / per, i }, 0, stride, k)
 	}
 	t.nItems, t.nGroups, t.nUnits = len(w.items), len(w.groups), len(w.units)
 	if p.segments > 1 {
@@ -118,12 +147,14 @@ func (p *scorePlan) pieceTables(c *ScoreCall, x *scorePiece) (t scoreTables) {
 		for i := range t.nJoins {
 			query := i / x.docsPerQuery
 			w.joins = append(w.joins, denseJoin{
-				first: uint64(i) * uint64(p.segments), out: uint64(query)*uint64(x.pitch) + uint64(i%x.docsPerQuery),
+				first:    uint64(i) * uint64(p.segments),
+				out:      uint64(query)*uint64(x.pitch) + uint64(i%x.docsPerQuery),
 				segments: uint32(p.segments),
-				row:      uint32(q.firstRow(query)), count: uint32(q.rowsPerItem),
+				row:      uint32(q.firstRow(query)),
+				count:    uint32(q.rowsPerItem),
 			})
 		}
-	} else if all && c.D.Offsets != 0 {
+	} else if allMeet && c.D.Offsets != 0 {
 		t.runs = w.numberRuns()
 	}
 	if p.fillItems {
@@ -136,7 +167,8 @@ func (p *scorePlan) pieceTables(c *ScoreCall, x *scorePiece) (t scoreTables) {
 	return t
 }
 
-// numberRuns replaces the items of units by numbers of runs, and returns how many runs there are.
+// numberRuns replaces the items of units by numbers of runs, which the device divides by its own
+// lengths of documents, and returns the number of runs.
 func (w *launchWork) numberRuns() int {
 	number := map[uint32]uint32{}
 	for i, at := range w.cuts {
@@ -150,22 +182,24 @@ func (w *launchWork) numberRuns() int {
 	return len(w.cuts) - 1
 }
 
-// addTables adds tables to those of the plan.
-func (p *scorePlan) addTables(t *scoreTables, w *launchWork, most int) {
+// addTables adds the tables of w to those of the plan, and sets their offsets in t. maxSum is the maximum
+// of scores of a sum.
+func (p *scorePlan) addTables(t *scoreTables, w *launchWork, maxSum int) {
 	in := &p.tables
-	t.items, t.groups, t.units = add(in, w.items), add(in, w.groups), add(in, w.units)
-	t.partAt, t.outAt, t.sumGroups, t.sumCount = add(in, w.partAt), add(in, w.outAt), add(in, w.sumGroups), add(in,
+	t.items, t.groups, t.units = addTable(in, w.items), addTable(in, w.groups), addTable(in, w.units)
+	t.partAt, t.outAt, t.sumGroups, t.sumCount = addTable(in, w.partAt), addTable(in,
+		w.outAt), addTable(in, w.sumGroups), addTable(in,
 		w.sumCount)
-	t.joins = add(in, w.joins)
-	t.nSums, t.maxSum = len(w.sumCount), most
+	t.joins = addTable(in, w.joins)
+	t.nSums, t.maxSum = len(w.sumCount), maxSum
 }
 
-// makeTables makes the tables of pieces of all sizes, and returns how long the longest are.
+// makeTables makes the tables for pieces of all sizes, and returns the largest lengths.
 func (p *scorePlan) makeTables(c *ScoreCall, pieces []scorePiece) (largest scoreTables, err error) {
 	l := &largest
 	for i := range pieces {
 		t := p.pieceTables(c, &pieces[i])
-		p.made = append(p.made, t)
+		p.tablesBySize = append(p.tablesBySize, t)
 		l.nItems, l.nGroups = max(l.nItems, t.nItems), max(l.nGroups, t.nGroups)
 		l.nUnits, l.nJoins = max(l.nUnits, t.nUnits), max(l.nJoins, t.nJoins)
 	}

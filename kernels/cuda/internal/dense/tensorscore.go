@@ -10,7 +10,7 @@ import (
 )
 
 // ErrWorkspace: the workspace of a call is too small, or not aligned.
-var ErrWorkspace = errors.New("the workspace does not fit")
+var ErrWorkspace = errors.New("unsuitable workspace")
 
 // Score puts the work of a call into its stream.
 //
@@ -23,7 +23,7 @@ func (d *Device) Score(c *ScoreCall) error {
 	}
 	return d.onStream(c.Place.Stream, func() error {
 		if c.hasNoTokens() {
-			return d.scoreNothing(c, pairs)
+			return d.writeEmptyScores(c, pairs)
 		}
 		x, err := d.scorePlan(c)
 		if err != nil {
@@ -36,7 +36,13 @@ func (d *Device) Score(c *ScoreCall) error {
 		if err := d.uploadTables(x, &p.tables); err != nil {
 			return err
 		}
-		d.score = placedScore{d: d, call: *c, plan: p, base: driver.Ptr(c.Place.Workspace), tables: x.mem.Ptr}
+		d.score = scoreLaunch{
+			d:      d,
+			call:   *c,
+			plan:   p,
+			base:   driver.Ptr(c.Place.Workspace),
+			tables: x.mem.Ptr,
+		}
 		err = d.score.run()
 		d.score.call.head, d.score.head = nil, nil
 		return err
@@ -59,7 +65,7 @@ func (d *Device) ScoreWorkspace(c *ScoreCall) (bytes int64, err error) {
 	return bytes, err
 }
 
-// checkCall validates a call, and counts its pairs.
+// checkCall validates a call, and returns its number of pairs.
 func (c *ScoreCall) checkCall() (pairs int, err error) {
 	if pairs, err = checkSides(&c.Q, &c.D, &c.Pairs); err != nil || pairs == 0 {
 		return pairs, err
@@ -70,7 +76,7 @@ func (c *ScoreCall) checkCall() (pairs int, err error) {
 	return pairs, nil
 }
 
-// checkSides validates two batches and their pairs.
+// checkSides validates two batches and their pairs, and returns the number of pairs.
 func checkSides(q, d *Batch, p *PairList) (pairs int, err error) {
 	if err := q.checkOperand("queries"); err != nil {
 		return 0, err
@@ -89,15 +95,15 @@ func (c *ScoreCall) hasNoTokens() bool {
 	return c.Q.Items == 0 || c.D.Items == 0 || c.Q.Longest == 0 || c.D.Longest == 0 || c.Q.Rows == 0 || c.D.Rows == 0
 }
 
-// scoreNothing writes the scores of pairs without tokens.
-func (d *Device) scoreNothing(c *ScoreCall, pairs int) error {
+// writeEmptyScores writes the scores of pairs without tokens.
+func (d *Device) writeEmptyScores(c *ScoreCall, pairs int) error {
 	if err := d.rt.Driver.Set(driver.Ptr(c.Scores), 0, 4*int64(pairs), d.rt.Stream); err != nil || c.Argmax == 0 {
 		return err
 	}
 	return d.rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(pairs)*int64(c.Q.Longest), d.rt.Stream)
 }
 
-// checkWorkspace validates a workspace for a call that needs a number of bytes.
+// checkWorkspace checks that a workspace has the bytes that a call needs, and is aligned.
 func (p *Place) checkWorkspace(bytes int64) error {
 	switch {
 	case bytes == 0:
@@ -110,11 +116,11 @@ func (p *Place) checkWorkspace(bytes int64) error {
 	return nil
 }
 
-// uploadTables copies the tables of a plan to the device, once. They stay there if the stream of the call
-// is captured; else other plans may go.
+// uploadTables copies the tables of a plan to the device, the first time. If the stream of the call is
+// captured they stay there, else other plans may be evicted.
 func (d *Device) uploadTables(x *cachedPlan, t *tables) (err error) {
 	captured := x.pinned
-	if !captured && d.rt.Stream != driver.Given(0) { // which cannot be captured
+	if !captured && d.rt.Stream != driver.StreamFromHandle(0) { // stream 0 cannot be captured
 		if captured, err = d.rt.Driver.Capturing(d.rt.Stream); err != nil {
 			return err
 		}
@@ -124,83 +130,86 @@ func (d *Device) uploadTables(x *cachedPlan, t *tables) (err error) {
 		if x.mem.Ptr == 0 {
 			host := make([]byte, t.Size)
 			t.write(host)
-			if err := d.plans.uploadTables(d.rt.Driver, d.aside, x, host); err != nil {
+			if err := d.plans.uploadTables(d.rt.Driver, d.tableStream, x, host); err != nil {
 				return err
 			}
 		}
 	}
-	if x.fresh && !captured {
-		x.fresh = false
+	if x.mayEvict && !captured {
+		x.mayEvict = false
 		d.plans.evictOld(d.rt.Driver)
 	}
 	return nil
 }
 
-// placedScore is a call whose work is being put into its stream. The device has one, so that a call
-// takes no memory.
-type placedScore struct {
+// scoreLaunch is a call whose work is being put into its stream. The device reuses one, so that a call
+// does not allocate.
+type scoreLaunch struct {
 	d            *Device
 	call         ScoreCall
 	plan         *scorePlan
 	base, tables driver.Ptr // workspace, and tables of the plan
-	q, docs      rows
+	q, docs      packedRows
 	weights      driver.Ptr
 	head         *denseProjectParams
 	// Parameters of kernels.
-	params  denseParams
-	fill    denseFillParams
-	weigh   denseWeightsParams
-	packing densePrepareParams
-	// The kernel in front prepares, so that the next may begin before it ends: each of those waits
-	// for the one before at its end, and the first began after all earlier work.
+	params      denseParams
+	fill        denseFillParams
+	weightArgs  denseWeightsParams
+	prepareArgs densePrepareParams
+	// early means that the previous kernel is a preparation, so that the next one may start before it
+	// ends. Each preparation waits for the previous one at its end, and the first one started after
+	// all earlier work had ended.
 	early bool
 }
 
-// prepareKernel starts a kernel that prepares.
-func prepareKernel[T any](s *placedScore, name string, blocks int, args *T) error {
-	err := runtime.Follow(s.d.rt, s.early, name, blocks, 1, 1, 256, 0, args)
+// launchPreparation starts a kernel that prepares operands or tables for the scoring kernel.
+func launchPreparation[T any](s *scoreLaunch, name string, blocks int, args *T) error {
+	err := runtime.LaunchAfter(s.d.rt, s.early, name, blocks, 1, 1, 256, 0, args)
 	s.early = s.early || blocks > 0
 	return err
 }
 
-// startKernel starts the kernel that scores.
-func startKernel[T any](s *placedScore, units int, args *T) error {
+// launchScoring starts the kernel that computes scores.
+func launchScoring[T any](s *scoreLaunch, units int, args *T) error {
 	k := &s.plan.kernel
-	err := runtime.Start(s.d.rt, s.early, s.plan.function, units/k.teams, k.block, k.shared, args)
+	err := runtime.LaunchFunction(s.d.rt, s.early, s.plan.function, units/k.teams, k.block, k.shared, args)
 	s.early = false
 	return err
 }
 
-// packRows packs n rows of a batch from a row on, if they are to be packed, and returns where rows are.
-func (s *placedScore) packRows(p *placedRows, b *Batch, first, n int) (rows, error) {
-	r, x := p.packing(b, s.base, first, n)
+// packRows returns n rows of a batch from row first on. It packs them if their plan says so.
+func (s *scoreLaunch) packRows(p *rowsPlan, b *Batch, first, n int) (packedRows, error) {
+	r, x := p.packParams(b, s.base, first, n)
 	if x == nil {
 		return r, nil
 	}
-	return r, prepareKernel(s, "dense/dense_pack", x.blocks(), x)
+	return r, launchPreparation(s, "dense/dense_pack", x.blocks(), x)
 }
 
-// bringDocs makes the token vectors of n rows of documents.
-func (s *placedScore) bringDocs(first, n int) (rows, error) {
+// prepareDocs returns n rows of documents from row first on, packed or computed by the head if necessary.
+func (s *scoreLaunch) prepareDocs(first, n int) (packedRows, error) {
 	if s.head != nil {
-		return s.makeTokens(first, n)
+		return s.computeTokens(first, n)
 	}
 	return s.packRows(&s.plan.d, &s.call.D, first, n)
 }
 
-func (s *placedScore) run() error {
+// run launches the kernels of a call.
+func (s *scoreLaunch) run() error {
 	c, p, rt := &s.call, s.plan, s.d.rt
-	if c.Argmax != 0 && c.Q.Offsets != 0 { // queries shorter than the longest leave places
-		if err := rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(p.pairs)*int64(c.Q.Longest), rt.Stream); err != nil {
+	if c.Argmax != 0 && c.Q.Offsets != 0 { // no kernel writes behind the end of shorter queries
+		if err := rt.Driver.Set(driver.Ptr(c.Argmax), 0xFF, 4*int64(p.pairs)*int64(c.Q.Longest),
+			rt.Stream); err != nil {
 			return err
 		}
 	}
-	if err := s.bringQueries(); err != nil {
+	if err := s.prepareQueries(); err != nil {
 		return err
 	}
 	if !p.d.piecewise {
 		var err error
-		if s.docs, err = s.bringDocs(0, c.D.Rows); err != nil {
+		if s.docs, err = s.prepareDocs(0, c.D.Rows); err != nil {
 			return err
 		}
 	}
@@ -212,23 +221,23 @@ func (s *placedScore) run() error {
 	return nil
 }
 
-// bringQueries prepares queries, their weights and the weights of a head, by one kernel if anything
-// is packed.
-func (s *placedScore) bringQueries() error {
+// prepareQueries prepares queries, their weights and the weights of a head, with a single kernel if
+// queries or the head are packed.
+func (s *scoreLaunch) prepareQueries() error {
 	c, p := &s.call, s.plan
 	var queries, head *densePackParams
-	s.q, queries = p.q.packing(&c.Q, s.base, 0, c.Q.Rows)
-	weights := s.bringWeights()
+	s.q, queries = p.q.packParams(&c.Q, s.base, 0, c.Q.Rows)
+	weights := s.weightParams()
 	if p.head != nil {
-		head = s.beginHead()
+		head = s.headPackParams()
 	}
 	if queries == nil && head == nil {
 		if weights == nil {
 			return nil
 		}
-		return prepareKernel(s, "dense/dense_weights", weights.blocks(), weights)
+		return launchPreparation(s, "dense/dense_weights", weights.blocks(), weights)
 	}
-	x := &s.packing
+	x := &s.prepareArgs
 	*x = densePrepareParams{}
 	blocks := 0
 	if queries != nil {
@@ -242,15 +251,15 @@ func (s *placedScore) bringQueries() error {
 		x.side[1] = *head
 		blocks += head.blocks()
 	}
-	if err := prepareKernel(s, "dense/dense_prepare", blocks, x); err != nil || weights == nil {
+	if err := launchPreparation(s, "dense/dense_prepare", blocks, x); err != nil || weights == nil {
 		return err
 	}
-	return prepareKernel(s, "dense/dense_weights", weights.blocks(), weights)
+	return launchPreparation(s, "dense/dense_weights", weights.blocks(), weights)
 }
 
-// bringWeights decides where the weights of query rows are, and returns how they are made; nil means that
-// they are there.
-func (s *placedScore) bringWeights() *denseWeightsParams {
+// weightParams sets the address of the weights of query rows, and returns the parameters of the kernel
+// that computes them, or nil if they exist already.
+func (s *scoreLaunch) weightParams() *denseWeightsParams {
 	c, p := &s.call, s.plan
 	switch {
 	case p.ones >= 0:
@@ -261,20 +270,26 @@ func (s *placedScore) bringWeights() *denseWeightsParams {
 		return nil
 	}
 	s.weights = s.base.Add(p.weights)
-	w := &s.weigh
+	w := &s.weightArgs
 	*w = denseWeightsParams{
-		weights: driver.Ptr(c.Weights), scale: s.q.scaleFor(c.unitQueries()), out: s.weights, n: uint32(c.Q.Rows),
-		stride: uint32(max(c.Q.itemStride(), 1)), lengths: driver.Ptr(c.Q.Lengths), mask: driver.Ptr(c.Q.Mask),
+		weights:    driver.Ptr(c.Weights),
+		scale:      s.q.scaleFor(c.unitQueries()),
+		out:        s.weights,
+		n:          uint32(c.Q.Rows),
+		stride:     uint32(max(c.Q.itemStride(), 1)),
+		lengths:    driver.Ptr(c.Q.Lengths),
+		mask:       driver.Ptr(c.Q.Mask),
 		maskStride: uint64(c.Q.MaskStride),
-		items:      uint32(c.Q.Items), longest: uint32(c.Q.Longest),
+		items:      uint32(c.Q.Items),
+		longest:    uint32(c.Q.Longest),
 	}
 	return w
 }
 
 // computePiece puts the work of a piece into the stream.
-func (s *placedScore) computePiece(x *scorePiece) error {
+func (s *scoreLaunch) computePiece(x *scorePiece) error {
 	c, p, rt := &s.call, s.plan, s.d.rt
-	t := &p.made[x.tables]
+	t := &p.tablesBySize[x.tables]
 	// 1. Documents, from their first row on.
 	first := 0
 	if c.D.Offsets == 0 && p.kind != PairsListed {
@@ -283,7 +298,7 @@ func (s *placedScore) computePiece(x *scorePiece) error {
 	docs := s.docs.startingAt(first)
 	if p.d.piecewise {
 		var err error
-		if docs, err = s.bringDocs(first, x.rowSpan(&c.D)); err != nil {
+		if docs, err = s.prepareDocs(first, x.rowSpan(&c.D)); err != nil {
 			return err
 		}
 	}
@@ -313,7 +328,7 @@ func (s *placedScore) computePiece(x *scorePiece) error {
 		if f.nGroups > 0 {
 			a.groups, joins = f.groups, f.joins
 		}
-		if err := prepareKernel(s, "dense/dense_fill", f.blocks(), f); err != nil {
+		if err := launchPreparation(s, "dense/dense_fill", f.blocks(), f); err != nil {
 			return err
 		}
 	}
@@ -323,76 +338,106 @@ func (s *placedScore) computePiece(x *scorePiece) error {
 		if !p.fillsOnDevice() && !p.head.hidden.prepared {
 			f.ahead = 1
 		}
-		return startKernel(s, t.nUnits, f)
+		return launchScoring(s, t.nUnits, f)
 	}
-	if err := startKernel(s, t.nUnits, a); err != nil {
+	if err := launchScoring(s, t.nUnits, a); err != nil {
 		return err
 	}
-	// 5. Scores of their parts.
+	// 5. Scores from sums of groups or maxima of segments.
 	switch {
 	case p.segments > 1:
 		join := &denseJoinParams{
-			top: a.top, arg: a.arg, weights: a.weights, joins: joins, out: scores, outArg: argmax,
-			pitch: uint32(c.Q.Longest), segment: uint32(p.segment),
+			top:     a.top,
+			arg:     a.arg,
+			weights: a.weights,
+			joins:   joins,
+			out:     scores,
+			outArg:  argmax,
+			pitch:   uint32(c.Q.Longest),
+			segment: uint32(p.segment),
 		}
 		return join.run(rt, t.nJoins)
 	case p.part >= 0:
 		sum := &denseSumParams{
-			part: a.out, out: scores, partAt: s.tables.Add(t.partAt), outAt: s.tables.Add(t.outAt),
-			groups: s.tables.Add(t.sumGroups), count: s.tables.Add(t.sumCount),
+			part:   a.out,
+			out:    scores,
+			partAt: s.tables.Add(t.partAt),
+			outAt:  s.tables.Add(t.outAt),
+			groups: s.tables.Add(t.sumGroups),
+			count:  s.tables.Add(t.sumCount),
 		}
 		return sum.run(rt, t.nSums, t.maxSum)
 	}
 	return nil
 }
 
-// scoreParams describes the operands of a piece, with the tables that the host made.
-func (s *placedScore) scoreParams(x *scorePiece, t *scoreTables, docs rows) *denseParams {
+// scoreParams returns the parameters of the scoring kernel for a piece, with the tables that the host made.
+func (s *scoreLaunch) scoreParams(x *scorePiece, t *scoreTables, docs packedRows) *denseParams {
 	c, a, first := &s.call, &s.params, 0
 	if c.Q.Offsets == 0 {
 		first = x.query * c.Q.Stride
 	}
 	queries := s.q.startingAt(first)
 	*a = denseParams{
-		docs: docs.rows, docScale: docs.scaleFor(c.Normalize), queries: queries.rows,
-		weights: s.weights.Add(4 * int64(first)),
-		items:   s.tables.Add(t.items), groups: s.tables.Add(t.groups), units: s.tables.Add(t.units),
-		rowBytes: uint32(docs.rowBytes), queryBytes: uint32(queries.rowBytes), docFormat: uint32(docs.format),
-		queryFormat: uint32(queries.format), dim: uint32(c.D.Dim),
+		docs:        docs.ptr,
+		docScale:    docs.scaleFor(c.Normalize),
+		queries:     queries.ptr,
+		weights:     s.weights.Add(4 * int64(first)),
+		items:       s.tables.Add(t.items),
+		groups:      s.tables.Add(t.groups),
+		units:       s.tables.Add(t.units),
+		rowBytes:    uint32(docs.rowBytes),
+		queryBytes:  uint32(queries.rowBytes),
+		docFormat:   uint32(docs.format),
+		queryFormat: uint32(queries.format),
+		dim:         uint32(c.D.Dim),
 	}
 	return a
 }
 
 // fillParams returns the parameters of dense_fill, which makes the tables of a piece. first is the first
 // row of its documents.
-func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *denseFillParams {
+func (s *scoreLaunch) fillParams(x *scorePiece, t *scoreTables, first int) *denseFillParams {
 	c, p := &s.call, s.plan
 	f := &s.fill
 	*f = denseFillParams{
-		unitsIn: s.tables.Add(t.units), groupsIn: s.tables.Add(t.groups),
-		dStride: uint64(c.D.Stride), dMaskStride: uint64(c.D.MaskStride), qStride: uint64(c.Q.Stride),
-		dItems: uint32(c.D.Items), dLongest: uint32(c.D.Longest), qItems: uint32(c.Q.Items), qLongest: uint32(c.Q.Longest),
-		segment: uint32(p.segment), segments: uint32(p.segments), tokens: uint32(p.kernel.tokens),
-		perQuery: uint32(p.perQuery), unitGroups: uint32(p.kernel.groups), argPitch: uint32(c.Q.Longest),
-		runs: uint32(t.runs), joinDocs: uint32(x.docsPerQuery), joinPitch: uint32(x.pitch),
-		dRows: uint32(c.D.Rows), qRows: uint32(c.Q.Rows),
+		unitsIn:     s.tables.Add(t.units),
+		groupsIn:    s.tables.Add(t.groups),
+		dStride:     uint64(c.D.Stride),
+		dMaskStride: uint64(c.D.MaskStride),
+		qStride:     uint64(c.Q.Stride),
+		dItems:      uint32(c.D.Items),
+		dLongest:    uint32(c.D.Longest),
+		qItems:      uint32(c.Q.Items),
+		qLongest:    uint32(c.Q.Longest),
+		segment:     uint32(p.segment),
+		segments:    uint32(p.segments),
+		tokens:      uint32(p.kernel.tokens),
+		perQuery:    uint32(p.perQuery),
+		unitGroups:  uint32(p.kernel.groups),
+		argPitch:    uint32(c.Q.Longest),
+		runs:        uint32(t.runs),
+		joinDocs:    uint32(x.docsPerQuery),
+		joinPitch:   uint32(x.pitch),
+		dRows:       uint32(c.D.Rows),
+		qRows:       uint32(c.Q.Rows),
 	}
-	shift := func(base uint64, bytes int64) driver.Ptr {
+	advance := func(base uint64, bytes int64) driver.Ptr {
 		if base == 0 {
 			return 0
 		}
 		return driver.Ptr(base).Add(bytes)
 	}
 	docs, queries := int64(x.doc), int64(x.query)
-	if p.kind == PairsListed { // a piece is of pairs, documents and queries are all there
+	if p.kind == PairsListed { // pieces are pairs, which may refer to all queries and documents
 		docs, queries = 0, 0
-		f.pairQ, f.pairD = shift(c.Pairs.Queries, 4*int64(x.out)), shift(c.Pairs.Documents, 4*int64(x.out))
+		f.pairQ, f.pairD = advance(c.Pairs.Queries, 4*int64(x.out)), advance(c.Pairs.Documents, 4*int64(x.out))
 		f.unitsIn, f.groupsIn, f.joinDocs, f.joinPitch = 0, 0, 1, 1
 	}
 	if p.fillItems {
 		f.items, f.units = s.base.Add(p.items), s.base.Add(p.units)
 		f.nItems, f.nUnits = uint32(t.nItems), uint32(t.nUnits)
-		f.dOffsets, f.dLengths, f.dMask = shift(c.D.Offsets, 4*docs), shift(c.D.Lengths, 4*docs), shift(c.D.Mask,
+		f.dOffsets, f.dLengths, f.dMask = advance(c.D.Offsets, 4*docs), advance(c.D.Lengths, 4*docs), advance(c.D.Mask,
 			docs*int64(c.D.MaskStride))
 		if p.rowMask >= 0 {
 			f.rowMask = s.base.Add(p.rowMask + int64(first))
@@ -400,7 +445,7 @@ func (s *placedScore) fillParams(x *scorePiece, t *scoreTables, first int) *dens
 	}
 	if p.fillGroups {
 		f.groups, f.joins, f.nGroups = s.base.Add(p.groups), s.base.Add(p.joins), uint32(t.nGroups)
-		f.qOffsets = shift(c.Q.Offsets, 4*queries)
+		f.qOffsets = advance(c.Q.Offsets, 4*queries)
 		if p.segments > 1 {
 			f.nJoins = uint32(t.nJoins)
 		}

@@ -7,30 +7,30 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// kernel is a forward kernel and how work is cut for it.
+// kernel is a forward kernel and the limits by which work is divided for it.
 type kernel struct {
 	name          string
 	block, shared int
-	tokens        int // of a query in a group, at most
-	groups        int // of a unit, at most
+	tokens        int // maximum of query tokens in a group
+	groups        int // maximum of groups in a unit
 	teams         int // units of a block
-	slots         int // units that fill the device
+	slots         int // units that the device runs at the same time
 }
 
-// shape is what a kernel is chosen by.
+// shape has the properties of a call that decide its kernel.
 type shape struct {
-	docs, queries rows
-	fast          bool // formats fit the kernels of sm_90a
-	all           bool // every query meets the same documents
+	docs, queries packedRows
+	fast          bool // the kernels of sm_90a support the formats
+	all           bool // every query is scored with the same documents
 	queryCount    int
 	longest       int // query, in tokens
 	tokens        int // of all queries
 	argmax        bool
-	groupsAlone   bool // few units have the same group
+	groupsAlone   bool // only few units share a group
 }
 
-// batchStages is how many stages the ring of a dense_batch kernel has, by row length
-// in steps and warpgroups; see src/dense/dense.cu.
+// batchStages has the number of stages of the ring of a dense_batch kernel, by format, and then by
+// the row length in steps and the number of warpgroups; see src/dense/dense.cu.
 var batchStages = map[format]map[[2]int]int{
 	i8:    {{2, 2}: 8, {2, 4}: 8, {4, 2}: 8, {4, 4}: 8, {8, 2}: 5, {8, 4}: 8},
 	f16:   {{4, 2}: 8, {4, 4}: 8, {6, 2}: 6, {6, 4}: 8, {8, 2}: 5, {8, 4}: 8, {16, 2}: 6},
@@ -38,21 +38,28 @@ var batchStages = map[format]map[[2]int]int{
 	split: {{8, 2}: 5, {16, 2}: 6},
 }
 
-// takesAnyRows reports whether a kernel takes rows as they are, whatever their type and length.
+// takesAnyRows reports whether a kernel reads rows of any type and length without packing.
 func (k *kernel) takesAnyRows() bool { return strings.HasPrefix(k.name, "dense/dense_any") }
 
-// most columns of the query operand of dense_rows.
+// maxColumns is the maximum of columns of the query operand of dense_rows.
 const maxColumns = 64
 
-// hasFewQueryTokens reports whether few query tokens meet each document.
+// hasFewQueryTokens reports whether each document is scored with few query tokens.
 func (s *shape) hasFewQueryTokens() bool {
 	return s.longest <= maxColumns && (!s.all || s.queryCount == 1)
 }
 
+// chooseKernel chooses the forward kernel for a shape.
 func chooseKernel(rt *runtime.Runtime, s *shape) (k kernel, err error) {
-	k = kernel{name: "dense/dense_any", block: 128, tokens: 32, groups: 1, teams: 1}
+	k = kernel{
+		name:   "dense/dense_any",
+		block:  128,
+		tokens: 32,
+		groups: 1,
+		teams:  1,
+	}
 	if s.fast && rt.Arch() == "90a" {
-		s.pickProduct(&k, rt.Props.Shared)
+		s.pickHopperKernel(&k, rt.Props.Shared)
 	}
 	if s.argmax && k.name != "dense/dense_any" {
 		k.name += "_arg"
@@ -62,9 +69,9 @@ func chooseKernel(rt *runtime.Runtime, s *shape) (k kernel, err error) {
 	return k, err
 }
 
-// pickProduct picks a kernel of sm_90a: query tokens on the rows of the product where there
-// are many for each document, else documents.
-func (s *shape) pickProduct(k *kernel, shared int) {
+// pickHopperKernel sets k to a kernel of sm_90a if one supports the shape. The rows of its products are
+// query tokens if each document is scored with many of them, else document tokens.
+func (s *shape) pickHopperKernel(k *kernel, shared int) {
 	steps, warpgroups := s.docs.rowBytes/32, 2
 	groups := runtime.CeilDiv(s.longest, 16)
 	if s.all {
@@ -75,9 +82,12 @@ func (s *shape) pickProduct(k *kernel, shared int) {
 	}
 	if stages, ok := batchStages[s.docs.format][[2]int{steps, warpgroups}]; ok && !s.hasFewQueryTokens() {
 		*k = kernel{
-			name:  fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.kernelName(), steps, warpgroups),
-			block: 128 * (warpgroups + 1), shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16),
-			tokens: 16, groups: 4 * warpgroups, teams: 1,
+			name:   fmt.Sprintf("dense/dense_batch_%s_s%d_g%d", s.docs.format.kernelName(), steps, warpgroups),
+			block:  128 * (warpgroups + 1),
+			shared: stages * (64*128*runtime.CeilDiv(s.docs.rowBytes, 128) + 256 + 16),
+			tokens: 16,
+			groups: 4 * warpgroups,
+			teams:  1,
 		}
 		return
 	}
@@ -92,60 +102,64 @@ func (s *shape) pickProduct(k *kernel, shared int) {
 	if s.longest > 32 && 64*(operand+sums) <= shared {
 		columns = 64
 	}
-	// Blocks of several teams need room for one operand.
-	most := 4
+	// The teams of a block share one operand in shared memory.
+	maxTeams := 4
 	if columns == 64 {
-		most--
+		maxTeams--
 	}
 	if s.argmax {
-		most--
+		maxTeams--
 	}
 	if s.groupsAlone {
-		most = 1
+		maxTeams = 1
 	}
 	if columns*operand > 16<<10 {
-		teams = most
+		teams = maxTeams
 	}
 	if columns*(operand+teams*sums) > shared {
 		return // dense_any
 	}
-	format, take := s.docs.format, vectorsPerStep(s.docs.format, s.docs.rowBytes)
+	format, vectors := s.docs.format, vectorsPerStep(s.docs.format, s.docs.rowBytes)
 	*k = kernel{
-		name:  fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.kernelName(), columns, take),
-		block: 128 * teams, shared: columns * (operand + teams*sums), tokens: columns, groups: 1, teams: teams,
+		name:   fmt.Sprintf("dense/dense_rows_%s_n%d_v%d", format.kernelName(), columns, vectors),
+		block:  128 * teams,
+		shared: columns * (operand + teams*sums),
+		tokens: columns,
+		groups: 1,
+		teams:  teams,
 	}
 }
 
-// launchWork is what a launch of a forward kernel does. Its memory is used again.
+// launchWork has the tables of a launch of a forward kernel. Its memory is reused by the next launch.
 type launchWork struct {
 	items  []denseItem
 	groups []denseGroup
 	units  []denseUnit
-	// Sums of groups, where a query has several: sums i, of count, of groups of part.
+	// Sums of groups, if a query has several: sum i adds sumGroups[i] groups of sumCount[i] scores each, from
+	// partAt[i] on, into outAt[i].
 	partAt, outAt       []uint64
 	sumGroups, sumCount []uint32
-	part                int  // floats of part; 0: scores are what groups give
-	gaps                bool // some places of the results get nothing from a unit
+	part                int  // number of partial scores, 0 means that groups compute the scores
+	gaps                bool // no unit writes some of the results
 	cuts                []int
-	// Where the results of each document are among those of a query, and the end; see
-	// cutDocuments. Pairs of queries and segments, what puts these together, and the
-	// documents with tokens.
-	places   []int
-	segPairs [][2]uint32
-	joins    []denseJoin
-	whole    []denseItem
-	// What follows the kernel, where it does not give the scores.
+	// For documents that are divided into segments, see cutDocuments.
+	resultStart  []int       // the first result of each document among those of a query, and the end
+	segmentPairs [][2]uint32 // pairs of queries and segments
+	joins        []denseJoin // combine the results of the segments of a pair
+	nonEmptyDocs []denseItem // the documents with tokens
+	// The kernel that computes the scores afterwards; both nil if the forward kernel does.
 	sums *denseSumParams
 	join *denseJoinParams
 }
 
+// reset empties the tables of units and of sums.
 func (w *launchWork) reset() {
 	w.items, w.groups, w.units = w.items[:0], w.groups[:0], w.units[:0]
 	w.partAt, w.outAt, w.sumGroups, w.sumCount = w.partAt[:0], w.outAt[:0], w.sumGroups[:0], w.sumCount[:0]
 	w.part, w.gaps = 0, false
 }
 
-// spans are items of rows one after another, those of queries or of documents.
+// spans are items of consecutive rows: queries or documents.
 type spans interface {
 	itemCount() int
 	rowCount(i int) int // rows of an item
@@ -153,8 +167,8 @@ type spans interface {
 	longestItem() int
 }
 
-// pairAll pairs every query with the documents lo to hi, whose rows begin with the token base. The
-// results of a query are pitch apart, argmaxima of a pair have stride places.
+// pairAll pairs every query with the documents lo to hi, whose first row is the token base. The
+// results of a query begin pitch after those of the previous one, and the argmaxima of a pair have stride values.
 func (w *launchWork) pairAll(q, d spans, lo, hi, base, pitch, stride int, k *kernel) {
 	w.reset()
 	n := hi - lo
@@ -184,20 +198,20 @@ func (w *launchWork) pairAll(q, d spans, lo, hi, base, pitch, stride int, k *ker
 	if len(w.items) == 0 || blocks == 0 {
 		return
 	}
-	// Units that read the same documents are neighbours.
+	// Units that read the same documents follow each other, so that the cache has these.
 	w.cutRuns(0, len(w.items), runsThatFill(blocks, len(w.items), k.slots))
 	w.addUnits(0, len(w.groups), k.slots/blocks, k)
 }
 
-// pairLists pairs queries with documents of their own: n pairs, by query, whose rows begin
-// with the token base.
-func (w *launchWork) pairLists(q, d spans, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
+// pairListed pairs each query with its own documents: n pairs, sorted by query. The first row of the
+// documents is the token base.
+func (w *launchWork) pairListed(q, d spans, n int, pair func(i int) (query, doc int), base, stride int, k *kernel) {
 	w.reset()
-	most, total := runtime.CeilDiv(q.longestItem(), k.tokens), 0
-	if most > 1 {
-		w.part = most * n
+	maxGroups, total := runtime.CeilDiv(q.longestItem(), k.tokens), 0
+	if maxGroups > 1 {
+		w.part = maxGroups * n
 		w.partAt, w.outAt = append(w.partAt, 0), append(w.outAt, 0)
-		w.sumGroups, w.sumCount = append(w.sumGroups, uint32(most)), append(w.sumCount, uint32(n))
+		w.sumGroups, w.sumCount = append(w.sumGroups, uint32(maxGroups)), append(w.sumCount, uint32(n))
 	}
 	for i := range n {
 		_, doc := pair(i)
@@ -219,7 +233,7 @@ func (w *launchWork) pairLists(q, d spans, n int, pair func(i int) (query, doc i
 			w.addGroup(q, query, r, k, uint64(r/k.tokens)*uint64(n), 0, stride)
 		}
 		blocks := runtime.CeilDiv(len(w.groups)-first, k.groups)
-		w.gaps = w.gaps || blocks < runtime.CeilDiv(most, k.groups) || blocks == 0
+		w.gaps = w.gaps || blocks < runtime.CeilDiv(maxGroups, k.groups) || blocks == 0
 		if blocks == 0 || begin == len(w.items) {
 			continue
 		}
@@ -227,11 +241,12 @@ func (w *launchWork) pairLists(q, d spans, n int, pair func(i int) (query, doc i
 		w.cutRuns(begin, len(w.items), min(max(share, 1), len(w.items)-begin))
 		w.addUnits(first, len(w.groups), share, k)
 	}
-	if most > 1 {
+	if maxGroups > 1 {
 		w.gaps = true // queries with fewer groups than others
 	}
 }
 
+// addItem adds a document, whose results are at pos.
 func (w *launchWork) addItem(d spans, doc, base, pos int) {
 	n := d.rowCount(doc)
 	if n == 0 {
@@ -241,24 +256,27 @@ func (w *launchWork) addItem(d spans, doc, base, pos int) {
 	w.items = append(w.items, denseItem{begin: uint64(d.firstRow(doc) - base), len: uint32(n), pos: uint32(pos)})
 }
 
-// addGroup adds the tokens of a query from r on.
+// addGroup adds the tokens of a query from token r on, as many as a group has.
 func (w *launchWork) addGroup(q spans, query, r int, k *kernel, out, arg uint64, stride int) {
 	w.groups = append(w.groups, denseGroup{
-		out: out, arg: arg + uint64(r), row: uint32(q.firstRow(query) + r),
-		count: uint32(min(q.rowCount(query)-r, k.tokens)), argPitch: uint32(stride),
+		out:      out,
+		arg:      arg + uint64(r),
+		row:      uint32(q.firstRow(query) + r),
+		count:    uint32(min(q.rowCount(query)-r, k.tokens)),
+		argPitch: uint32(stride),
 	})
 }
 
-// addUnits adds the units of groups with the runs of items that were cut. share is how many runs would
-// fill the part of the device that is for them.
+// addUnits adds the units of the groups first to end with the runs of items in cuts. share is how many
+// runs would fill the part of the device that these groups get.
 func (w *launchWork) addUnits(first, end, share int, k *kernel) {
-	if runs := len(w.cuts) - 1; k.teams > 1 { // the teams of a block have one group
-		// Where there are fewer, blocks take fewer than they have teams.
-		some := min(runtime.CeilDiv(runs*k.teams, max(share, 1)), k.teams)
+	if runs := len(w.cuts) - 1; k.teams > 1 { // the teams of a block share a group
+		// If there are fewer runs than share, some teams of each block get none.
+		teamsUsed := min(runtime.CeilDiv(runs*k.teams, max(share, 1)), k.teams)
 		for g := first; g < end; g++ {
 			for c := 1; c <= runs; c++ {
 				w.addUnit(g, 1, w.cuts[c-1], w.cuts[c])
-				for (c%some == 0 || c == runs) && len(w.units)%k.teams > 0 {
+				for (c%teamsUsed == 0 || c == runs) && len(w.units)%k.teams > 0 {
 					w.units = append(w.units, denseUnit{group: uint32(g), groups: 1})
 				}
 			}
@@ -272,13 +290,18 @@ func (w *launchWork) addUnits(first, end, share int, k *kernel) {
 	}
 }
 
+// addUnit adds a unit of groups from group on, with the items lo to hi.
 func (w *launchWork) addUnit(group, groups, lo, hi int) {
 	w.units = append(w.units, denseUnit{
-		group: uint32(group), groups: uint32(groups), begin: uint32(lo), end: uint32(hi), first: w.items[lo],
+		group:  uint32(group),
+		groups: uint32(groups),
+		begin:  uint32(lo),
+		end:    uint32(hi),
+		first:  w.items[lo],
 	})
 }
 
-// cutRuns cuts items into n runs of about as many tokens; none is empty.
+// cutRuns divides items into n runs with about the same number of tokens. No run is empty.
 func (w *launchWork) cutRuns(lo, hi, n int) {
 	var total uint64
 	for _, it := range w.items[lo:hi] {
@@ -287,11 +310,11 @@ func (w *launchWork) cutRuns(lo, hi, n int) {
 	w.cuts = append(w.cuts[:0], lo)
 	var sum uint64
 	for i := lo; i < hi; i++ {
-		// The end of a run is where the sum comes nearest to its share; enough items
-		// are left for the runs to come.
-		made, left := len(w.cuts), hi-i
-		share := total * uint64(made) / uint64(n)
-		if i > w.cuts[made-1] && made < n && (sum+uint64(w.items[i].len)/2 >= share || left <= n-made) {
+		// A run ends where the sum is nearest to its share, and early enough that an
+		// item remains for each later run.
+		runs, remaining := len(w.cuts), hi-i
+		share := total * uint64(runs) / uint64(n)
+		if i > w.cuts[runs-1] && runs < n && (sum+uint64(w.items[i].len)/2 >= share || remaining <= n-runs) {
 			w.cuts = append(w.cuts, i)
 		}
 		sum += uint64(w.items[i].len)
@@ -299,15 +322,15 @@ func (w *launchWork) cutRuns(lo, hi, n int) {
 	w.cuts = append(w.cuts, hi)
 }
 
-// runsThatFill is how many runs the documents are cut into, for blocks of queries each, so
-// that the units fill the device a whole number of times, or nearly.
+// runsThatFill returns how many runs the documents are divided into. Each run has a unit for each of
+// blocks blocks of queries; the units should fill the device a whole number of times, or nearly.
 func runsThatFill(blocks, items, slots int) int {
-	best, least := 1, 0.0
+	best, leastCost := 1, 0.0
 	for n := 1; n <= min(items, max(2*slots/blocks, 1)); n++ {
 		rounds := runtime.CeilDiv(blocks*n, slots)
 		cost := float64(rounds) * float64(runtime.CeilDiv(items, n))
-		if best == 1 && n == 1 || cost < 0.99*least {
-			best, least = n, cost
+		if best == 1 && n == 1 || cost < 0.99*leastCost {
+			best, leastCost = n, cost
 		}
 	}
 	return best

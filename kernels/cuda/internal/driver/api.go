@@ -1,11 +1,11 @@
 // Package driver binds the part of the CUDA driver API (libcuda.so.1) that
-// plaid uses, at run time and without cgo: nothing of CUDA is needed to build,
-// and a machine without a driver gets [ErrNoDriver].
+// plaid uses, at run time and without cgo: building does not need CUDA, and on a
+// machine without a driver [Load] returns [ErrNoDriver].
 //
 // [Load] finds the library and returns its functions as a table, [API]. Tests
-// hand in a table of their own (package drivertest). [Open] makes a [Context]
-// of a device of the table; everything that a context gives out is counted, so
-// that tests can see that nothing is left.
+// pass a table of their own (package drivertest). [Open] makes the [Context]
+// of a device; it counts everything that it allocates, so that tests can check
+// that nothing leaks.
 //
 // A CUDA context is current to an OS thread, not to a goroutine: all calls of
 // one Context must come from the thread that opened it.
@@ -16,7 +16,7 @@ import (
 	"unsafe"
 )
 
-// Handles of the driver. They are numbers to Go.
+// Handles of the driver: opaque numbers.
 type (
 	DeviceHandle    int32   // CUdevice
 	ContextHandle   uintptr // CUcontext
@@ -32,7 +32,7 @@ type (
 // Attribute is a CUdevice_attribute.
 type Attribute int32
 
-// The attributes in use.
+// The attributes that plaid reads.
 const (
 	AttrMaxSharedPerBlock Attribute = 97 // with opt-in
 	AttrMultiprocessors   Attribute = 16
@@ -46,10 +46,10 @@ type FuncAttribute int32
 // FuncMaxDynamicShared allows a kernel more dynamic shared memory than 48 KiB.
 const FuncMaxDynamicShared FuncAttribute = 8
 
-// EventFlags are of CUevent_flags.
+// EventFlags is a set of CUevent_flags.
 type EventFlags uint32
 
-// The flags in use.
+// The flags that plaid sets.
 const (
 	EventBlockingSync  EventFlags = 1
 	EventDisableTiming EventFlags = 2
@@ -58,17 +58,17 @@ const (
 // Dim3 is a number of blocks or threads along three axes.
 type Dim3 struct{ X, Y, Z uint32 }
 
-// Launch is one start of a kernel.
+// Launch describes one start of a kernel.
 type Launch struct {
 	Func        FunctionHandle
 	Grid, Block Dim3
 	Shared      uint32 // bytes of dynamic shared memory
 	Stream      StreamHandle
-	// Early: it may begin before the kernel that the stream was given last has ended
-	// (programmatic stream serialization), and waits for it itself.
+	// Early lets the kernel begin before the previous kernel of the stream has ended
+	// (programmatic stream serialization). The kernel itself waits for that one.
 	Early bool
-	// Args points to the kernel's parameters, one after the other and aligned
-	// as in C, ArgBytes long. It must point into the heap.
+	// Args points to the kernel's parameters, laid out one after another as in C,
+	// ArgBytes long. It must point into the heap.
 	Args     unsafe.Pointer
 	ArgBytes uintptr
 }
@@ -87,11 +87,11 @@ type API struct {
 	PrimaryCtxRetain  func(ctx *ContextHandle, dev DeviceHandle) Result
 	PrimaryCtxRelease func(dev DeviceHandle) Result
 	CtxSetCurrent     func(ctx ContextHandle) Result
-	CtxGetCurrent     func(ctx *ContextHandle) Result // 0: the thread has none
+	CtxGetCurrent     func(ctx *ContextHandle) Result // 0 means that the thread has none
 	MemInfo           func(free, total *uint64) Result
 
-	// ModuleLoad takes a cubin, or PTX that ends in a zero byte. log gets what
-	// the compiler of PTX says.
+	// ModuleLoad takes a cubin, or PTX that ends in a zero byte. log receives the
+	// messages of the PTX compiler.
 	ModuleLoad    func(m *ModuleHandle, image, log []byte) Result
 	ModuleUnload  func(m ModuleHandle) Result
 	ModuleFunc    func(f *FunctionHandle, m ModuleHandle, name string) Result
@@ -119,12 +119,12 @@ type API struct {
 
 	LaunchKernel func(l *Launch) Result
 
-	// Between CaptureBegin and CaptureEnd what a stream is given is not done but
-	// becomes a graph. Only calls of the same thread are restricted meanwhile.
+	// Between CaptureBegin and CaptureEnd the work that a stream receives is not executed
+	// but recorded as a graph. Meanwhile only calls of the same thread are restricted.
 	CaptureBegin func(s StreamHandle) Result
 	CaptureEnd   func(g *GraphHandle, s StreamHandle) Result
-	IsCapturing  func(status *int32, s StreamHandle) Result // not 0: the stream is captured
-	// CaptureMode exchanges how the thread is restricted while any stream is captured.
+	IsCapturing  func(status *int32, s StreamHandle) Result // not 0 while the stream is captured
+	// CaptureMode sets the thread's CUstreamCaptureMode and returns the previous one in mode.
 	CaptureMode      func(mode *int32) Result
 	GraphInstantiate func(e *GraphExecHandle, g GraphHandle) Result
 	GraphDestroy     func(g GraphHandle) Result
@@ -139,5 +139,5 @@ const MinVersion = 13000
 // Version formats a driver version.
 func Version(v int32) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// Add is the address some bytes further on.
+// Add returns the address that is a number of bytes further on.
 func (p Ptr) Add(bytes int64) Ptr { return p + Ptr(bytes) }

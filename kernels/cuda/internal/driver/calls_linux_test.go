@@ -70,7 +70,7 @@ void read_last(void *to) { memcpy(to, &last, sizeof last); }
 // Every function of the table calls the driver's function of its name with its arguments in order.
 func TestCallsReachTheDriver(t *testing.T) {
 	names, lib := fakeLibrary(t)
-	s := symbols{lib: lib}
+	s := symbolTable{lib: lib}
 	api := s.loadTable()
 	require.Empty(t, s.missing)
 	readLast, err := purego.Dlsym(lib, "read_last")

@@ -14,17 +14,17 @@ type Info struct {
 	Memory          uint64 `json:"memory"` // bytes
 	PCI             string `json:"pci"`
 	Multiprocessors int    `json:"multiprocessors"`
-	Shared          int    `json:"shared"` // bytes a block may have
-	Driver          string `json:"driver"` // CUDA version that the driver knows
+	Shared          int    `json:"shared"` // maximum of shared memory of a block, in bytes
+	Driver          string `json:"driver"` // CUDA version that the driver supports
 }
 
-// Capability is the compute capability, such as "9.0".
+// Capability returns the compute capability, such as "9.0".
 func (i *Info) Capability() string { return fmt.Sprintf("%d.%d", i.Major, i.Minor) }
 
 // Devices initialises the driver and describes its devices, in the order of
 // their numbers.
 //
-// Errors: [ErrNoDriver] where there is no device, [ErrDriverTooOld].
+// Errors: [ErrNoDriver] if the driver has no device, [ErrDriverTooOld].
 func Devices(api *API) ([]Info, error) {
 	if err := resultError(api.Init(), "cuInit", ""); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
@@ -34,7 +34,8 @@ func Devices(api *API) ([]Info, error) {
 		return nil, err
 	}
 	if version < MinVersion {
-		return nil, fmt.Errorf("%w: it knows CUDA %s, at least %s is needed", ErrDriverTooOld, Version(version), Version(MinVersion))
+		return nil, fmt.Errorf("%w: it supports CUDA %s, plaid needs at least %s", ErrDriverTooOld, Version(version),
+			Version(MinVersion))
 	}
 	if err := resultError(api.DeviceCount(&n), "cuDeviceGetCount", ""); err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func Devices(api *API) ([]Info, error) {
 	}
 	infos := make([]Info, n)
 	for i := range infos {
-		if err := describe(api, i, &infos[i]); err != nil {
+		if err := describeDevice(api, i, &infos[i]); err != nil {
 			return nil, fmt.Errorf("device %d: %w", i, err)
 		}
 		infos[i].Driver = Version(version)
@@ -52,7 +53,8 @@ func Devices(api *API) ([]Info, error) {
 	return infos, nil
 }
 
-func describe(api *API, ordinal int, info *Info) error {
+// describeDevice fills info with the properties of the device with a number.
+func describeDevice(api *API, ordinal int, info *Info) error {
 	var dev DeviceHandle
 	if err := resultError(api.DeviceGet(&dev, int32(ordinal)), "cuDeviceGet", ""); err != nil {
 		return err
@@ -65,7 +67,7 @@ func describe(api *API, ordinal int, info *Info) error {
 	if err := resultError(api.DevicePCIBusID(pci, dev), "cuDeviceGetPCIBusId", ""); err != nil {
 		return err
 	}
-	info.Name, info.PCI = cString(name), cString(pci)
+	info.Name, info.PCI = stringFromC(name), stringFromC(pci)
 	if err := resultError(api.DeviceTotalMem(&info.Memory, dev), "cuDeviceTotalMem", ""); err != nil {
 		return err
 	}
@@ -73,11 +75,14 @@ func describe(api *API, ordinal int, info *Info) error {
 		attr Attribute
 		dst  *int
 	}{
-		{AttrCapabilityMajor, &info.Major}, {AttrCapabilityMinor, &info.Minor}, {AttrMultiprocessors, &info.Multiprocessors},
+		{AttrCapabilityMajor, &info.Major},
+		{AttrCapabilityMinor, &info.Minor},
+		{AttrMultiprocessors, &info.Multiprocessors},
 		{AttrMaxSharedPerBlock, &info.Shared},
 	} {
 		var v int32
-		if err := resultError(api.DeviceAttribute(&v, a.attr, dev), "cuDeviceGetAttribute", "attribute %d", a.attr); err != nil {
+		if err := resultError(api.DeviceAttribute(&v, a.attr, dev), "cuDeviceGetAttribute", "attribute %d",
+			a.attr); err != nil {
 			return err
 		}
 		*a.dst = int(v)
@@ -85,7 +90,8 @@ func describe(api *API, ordinal int, info *Info) error {
 	return nil
 }
 
-func cString(b []byte) string {
+// stringFromC returns the bytes before the first zero byte.
+func stringFromC(b []byte) string {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
 	}

@@ -13,7 +13,7 @@ var (
 	ErrNoDriver = errors.New("no CUDA driver")
 	// ErrDriverTooOld: the driver lacks functions, or cannot run the kernels.
 	ErrDriverTooOld = errors.New("CUDA driver too old")
-	// ErrNoDevice: no device has the number asked for.
+	// ErrNoDevice: no device has the requested number.
 	ErrNoDevice = errors.New("no such CUDA device")
 	// ErrUnsupported: the device's compute capability is too low.
 	ErrUnsupported = errors.New("CUDA device not supported")
@@ -26,7 +26,7 @@ var (
 // Result is a CUresult.
 type Result int32
 
-// Results with a meaning here.
+// The results that this package distinguishes or names.
 const (
 	Success             Result = 0
 	InvalidValue        Result = 1
@@ -55,14 +55,29 @@ const (
 )
 
 var resultNames = map[Result]string{
-	InvalidValue: "invalid value", OutOfMemory: "out of memory", NotInitialized: "not initialized",
-	NoDevice: "no device", InvalidDevice: "invalid device", InvalidContext: "invalid context",
-	NoBinaryForGPU: "no binary for GPU", ECCUncorrectable: "uncorrectable ECC error", InvalidPTX: "invalid PTX",
-	UnsupportedPTX: "PTX version not supported by the driver", NotFound: "not found", IllegalAddress: "illegal address",
-	LaunchTimeout: "launch timeout", Assert: "assert", HardwareStackError: "hardware stack error",
-	IllegalInstruction: "illegal instruction", MisalignedAddress: "misaligned address",
-	InvalidAddressSpace: "invalid address space", InvalidPC: "invalid program counter", LaunchFailed: "launch failed",
-	SystemNotReady: "system not ready", DriverMismatch: "driver and library versions differ", Unknown: "unknown",
+	InvalidValue:        "invalid value",
+	OutOfMemory:         "out of memory",
+	NotInitialized:      "not initialized",
+	NoDevice:            "no device",
+	InvalidDevice:       "invalid device",
+	InvalidContext:      "invalid context",
+	NoBinaryForGPU:      "no binary for GPU",
+	ECCUncorrectable:    "uncorrectable ECC error",
+	InvalidPTX:          "invalid PTX",
+	UnsupportedPTX:      "PTX version not supported by the driver",
+	NotFound:            "not found",
+	IllegalAddress:      "illegal address",
+	LaunchTimeout:       "launch timeout",
+	Assert:              "assert",
+	HardwareStackError:  "hardware stack error",
+	IllegalInstruction:  "illegal instruction",
+	MisalignedAddress:   "misaligned address",
+	InvalidAddressSpace: "invalid address space",
+	InvalidPC:           "invalid program counter",
+	LaunchFailed:        "launch failed",
+	SystemNotReady:      "system not ready",
+	DriverMismatch:      "driver and library versions differ",
+	Unknown:             "unknown",
 }
 
 func (r Result) String() string {
@@ -72,7 +87,7 @@ func (r Result) String() string {
 	return "unnamed"
 }
 
-// Error is a driver call that failed.
+// Error describes a call of the driver that failed.
 type Error struct {
 	Op   string // the function of the driver, such as cuMemAlloc
 	Code Result
@@ -104,7 +119,7 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// endsContext reports whether the context is of no use after the result.
+// endsContext reports whether the context cannot be used any more after this result.
 func (r Result) endsContext() bool {
 	switch r {
 	case ECCUncorrectable, IllegalAddress, LaunchTimeout, Assert, HardwareStackError, IllegalInstruction,
@@ -114,6 +129,7 @@ func (r Result) endsContext() bool {
 	return false
 }
 
+// resultError converts a result of the driver's function op: nil for Success, else an *Error with a note.
 func resultError(r Result, op, format string, args ...any) error {
 	if r == Success {
 		return nil

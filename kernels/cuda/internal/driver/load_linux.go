@@ -20,37 +20,43 @@ func Load() (*API, error) { return loadOnce() }
 var loadOnce = sync.OnceValues(load)
 
 const (
+	// CU_JIT_ERROR_LOG_BUFFER and its size.
 	optErrorLogBuffer = 5
 	optErrorLogSize   = 6
 
+	// CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE.
 	launchEnd, launchBuffer, launchSize = 0, 1, 2
 
-	streamNonBlocking = 1
+	streamNonBlocking = 1 // CU_STREAM_NON_BLOCKING
 
-	captureThreadLocal = 1
+	captureThreadLocal = 1 // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
+	// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
 	launchProgrammaticSerialization = 6
 )
 
+// load opens the library and looks up its functions.
 func load() (*API, error) {
 	lib, err := purego.Dlopen("libcuda.so.1", purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
-	s := symbols{lib: lib}
+	s := symbolTable{lib: lib}
 	api := s.loadTable()
 	if s.missing != "" {
-		return nil, fmt.Errorf("%w: it lacks %s", ErrDriverTooOld, s.missing)
+		return nil, fmt.Errorf("%w: it lacks the function %s; update the driver", ErrDriverTooOld, s.missing)
 	}
 	return api, nil
 }
 
-type symbols struct {
+// symbolTable looks up the functions of the library.
+type symbolTable struct {
 	lib     uintptr
-	missing string
+	missing string // the first function that the library lacks
 }
 
-func (s *symbols) lookUp(name string) uintptr {
+// lookUp returns the address of a function, 0 if the library lacks it.
+func (s *symbolTable) lookUp(name string) uintptr {
 	p, err := purego.Dlsym(s.lib, name)
 	if err != nil && s.missing == "" {
 		s.missing = name
@@ -58,9 +64,9 @@ func (s *symbols) lookUp(name string) uintptr {
 	return p
 }
 
-// callFunction hands addresses of Go memory on as numbers. That is sound as long as
-// they are made in the argument list of call itself, which keeps what they
-// point to alive, and on the heap, for the time of the call.
+// callFunction calls a function of the library with addresses of Go memory as numbers. This is
+// sound only if they are converted in the argument list of callFunction itself: uintptrescapes
+// then keeps the memory alive, and on the heap, during the call.
 //
 //go:uintptrescapes
 func callFunction(function uintptr, args ...uintptr) Result {
@@ -68,20 +74,22 @@ func callFunction(function uintptr, args ...uintptr) Result {
 	return Result(r)
 }
 
-// callWithTwo is call for what every launch needs first: it takes no memory for the arguments.
+// callWithPair is callFunction for the two-argument functions that every launch calls: it does not
+// allocate memory for the arguments.
 //
 //go:uintptrescapes
-func callWithTwo(function, a, b uintptr) Result {
-	args := pairs.Get().(*[2]uintptr)
+func callWithPair(function, a, b uintptr) Result {
+	args := argumentPairs.Get().(*[2]uintptr)
 	args[0], args[1] = a, b
 	r, _, _ := purego.SyscallN(function, args[:]...)
-	pairs.Put(args)
+	argumentPairs.Put(args)
 	return Result(r)
 }
 
-var pairs = sync.Pool{New: func() any { return new([2]uintptr) }}
+var argumentPairs = sync.Pool{New: func() any { return new([2]uintptr) }}
 
-func (s *symbols) loadTable() *API {
+// loadTable returns the table of functions; s.missing is set if the library lacks one.
+func (s *symbolTable) loadTable() *API {
 	api := &API{}
 	s.loadDevices(api)
 	s.loadModules(api)
@@ -91,7 +99,7 @@ func (s *symbols) loadTable() *API {
 	return api
 }
 
-func (s *symbols) loadDevices(api *API) {
+func (s *symbolTable) loadDevices(api *API) {
 	initialise := s.lookUp("cuInit")
 	api.Init = func() Result { return callFunction(initialise, 0) }
 	version := s.lookUp("cuDriverGetVersion")
@@ -125,16 +133,19 @@ func (s *symbols) loadDevices(api *API) {
 	release := s.lookUp("cuDevicePrimaryCtxRelease_v2")
 	api.PrimaryCtxRelease = func(dev DeviceHandle) Result { return callFunction(release, uintptr(dev)) }
 	current := s.lookUp("cuCtxSetCurrent")
-	api.CtxSetCurrent = func(ctx ContextHandle) Result { return callWithTwo(current, uintptr(ctx), 0) }
+	api.CtxSetCurrent = func(ctx ContextHandle) Result { return callWithPair(current, uintptr(ctx), 0) }
 	getCurrent := s.lookUp("cuCtxGetCurrent")
-	api.CtxGetCurrent = func(ctx *ContextHandle) Result { return callWithTwo(getCurrent, uintptr(unsafe.Pointer(ctx)), 0) }
+	api.CtxGetCurrent = func(ctx *ContextHandle) Result {
+		return callWithPair(getCurrent,
+			uintptr(unsafe.Pointer(ctx)), 0)
+	}
 	info := s.lookUp("cuMemGetInfo_v2")
 	api.MemInfo = func(free, total *uint64) Result {
 		return callFunction(info, uintptr(unsafe.Pointer(free)), uintptr(unsafe.Pointer(total)))
 	}
 }
 
-func (s *symbols) loadModules(api *API) {
+func (s *symbolTable) loadModules(api *API) {
 	load := s.lookUp("cuModuleLoadDataEx")
 	api.ModuleLoad = func(m *ModuleHandle, image, log []byte) Result {
 		// The driver reads the image and writes the log through pointers within
@@ -145,7 +156,8 @@ func (s *symbols) loadModules(api *API) {
 		keys := []uint32{optErrorLogBuffer, optErrorLogSize}
 		values := []uintptr{uintptr(unsafe.Pointer(unsafe.SliceData(log))), uintptr(len(log))}
 		r := callFunction(load, uintptr(unsafe.Pointer(m)), uintptr(unsafe.Pointer(unsafe.SliceData(image))),
-			uintptr(len(keys)), uintptr(unsafe.Pointer(unsafe.SliceData(keys))), uintptr(unsafe.Pointer(unsafe.SliceData(values))))
+			uintptr(len(keys)), uintptr(unsafe.Pointer(unsafe.SliceData(keys))),
+			uintptr(unsafe.Pointer(unsafe.SliceData(values))))
 		runtime.KeepAlive(log)
 		return r
 	}
@@ -154,7 +166,8 @@ func (s *symbols) loadModules(api *API) {
 	function := s.lookUp("cuModuleGetFunction")
 	api.ModuleFunc = func(f *FunctionHandle, m ModuleHandle, name string) Result {
 		c := append([]byte(name), 0)
-		return callFunction(function, uintptr(unsafe.Pointer(f)), uintptr(m), uintptr(unsafe.Pointer(unsafe.SliceData(c))))
+		return callFunction(function, uintptr(unsafe.Pointer(f)), uintptr(m),
+			uintptr(unsafe.Pointer(unsafe.SliceData(c))))
 	}
 	set := s.lookUp("cuFuncSetAttribute")
 	api.FuncSet = func(f FunctionHandle, a FuncAttribute, v int32) Result {
@@ -164,45 +177,60 @@ func (s *symbols) loadModules(api *API) {
 	api.FuncOccupancy = func(blocks *int32, f FunctionHandle, threads int32, shared uintptr) Result {
 		return callFunction(occupancy, uintptr(unsafe.Pointer(blocks)), uintptr(f), uintptr(threads), shared)
 	}
-	launch, launchEx := s.lookUp("cuLaunchKernel"), s.lookUp("cuLaunchKernelEx")
+	plain, extended := s.lookUp("cuLaunchKernel"), s.lookUp("cuLaunchKernelEx")
 	api.LaunchKernel = func(l *Launch) Result {
 		if l.Early {
-			return launchEarly(launchEx, l)
+			return launchEarly(extended, l)
 		}
-		x := launches.Get().(*plainLaunch)
-		x.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&x.extra.bytes), launchEnd, l.ArgBytes}
-		x.args = [11]uintptr{uintptr(l.Func),
-			uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z), uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
-			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(&x.extra))}
-		r, _, _ := purego.SyscallN(launch, x.args[:]...)
-		x.extra.buffer = nil
-		launches.Put(x)
+		x := plainLaunches.Get().(*plainLaunch)
+		x.params = newParameterList(l, &x.params.bytes)
+		x.args = [11]uintptr{
+			uintptr(l.Func),
+			uintptr(l.Grid.X), uintptr(l.Grid.Y), uintptr(l.Grid.Z),
+			uintptr(l.Block.X), uintptr(l.Block.Y), uintptr(l.Block.Z),
+			uintptr(l.Shared), uintptr(l.Stream), 0, uintptr(unsafe.Pointer(&x.params)),
+		}
+		r, _, _ := purego.SyscallN(plain, x.args[:]...)
+		x.params.buffer = nil
+		plainLaunches.Put(x)
 		return Result(r)
 	}
 }
 
-// extra is the last argument of cuLaunchKernel: a list of keys and pointers
-// that names the buffer of parameters. The driver has copied them on return.
-type extra struct {
+// parameterList is the last argument of cuLaunchKernel: a list of keys and values that
+// names the buffer of parameters. The driver copies the parameters before it returns.
+type parameterList struct {
 	bufferKey uintptr
 	buffer    unsafe.Pointer
 	sizeKey   uintptr
 	size      unsafe.Pointer
 	end       uintptr
-	bytes     uintptr // what size points to
+	bytes     uintptr // size points here
 }
 
-// plainLaunch holds the arguments of cuLaunchKernel, and the list that the last one points to.
+// newParameterList returns the list for a launch; bytes is the field of the list itself, at its final address.
+func newParameterList(l *Launch, bytes *uintptr) parameterList {
+	return parameterList{
+		bufferKey: launchBuffer,
+		buffer:    l.Args,
+		sizeKey:   launchSize,
+		size:      unsafe.Pointer(bytes),
+		end:       launchEnd,
+		bytes:     l.ArgBytes,
+	}
+}
+
+// plainLaunch holds the arguments of cuLaunchKernel, and the list that the last argument points to.
 type plainLaunch struct {
-	args  [11]uintptr
-	extra extra
+	args   [11]uintptr
+	params parameterList
 }
 
-var launches = sync.Pool{New: func() any { return new(plainLaunch) }}
+var plainLaunches = sync.Pool{New: func() any { return new(plainLaunch) }}
 
-// early holds the arguments of cuLaunchKernelEx and the structs that they point to: a
+// earlyLaunch holds the arguments of cuLaunchKernelEx and the structs that they point to: a
 // CUlaunchConfig, its one CUlaunchAttribute, and the parameters.
-type early struct {
+type earlyLaunch struct {
 	grid, block Dim3
 	shared, _   uint32
 	stream      StreamHandle
@@ -214,25 +242,32 @@ type early struct {
 		_     uint32
 		value [16]uint32 // a union of 64 bytes
 	}
-	extra extra
-	args  [4]uintptr // of cuLaunchKernelEx
+	params parameterList
+	args   [4]uintptr // of cuLaunchKernelEx
 }
 
-var earlies = sync.Pool{New: func() any { return new(early) }}
+var earlyLaunches = sync.Pool{New: func() any { return new(earlyLaunch) }}
 
 func launchEarly(launchEx uintptr, l *Launch) Result {
-	e := earlies.Get().(*early)
-	*e = early{grid: l.Grid, block: l.Block, shared: l.Shared, stream: l.Stream, attributes: unsafe.Pointer(&e.attribute), count: 1}
+	e := earlyLaunches.Get().(*earlyLaunch)
+	*e = earlyLaunch{
+		grid:       l.Grid,
+		block:      l.Block,
+		shared:     l.Shared,
+		stream:     l.Stream,
+		attributes: unsafe.Pointer(&e.attribute),
+		count:      1,
+	}
 	e.attribute.id, e.attribute.value[0] = launchProgrammaticSerialization, 1
-	e.extra = extra{launchBuffer, l.Args, launchSize, unsafe.Pointer(&e.extra.bytes), launchEnd, l.ArgBytes}
-	e.args = [4]uintptr{uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.extra))}
+	e.params = newParameterList(l, &e.params.bytes)
+	e.args = [4]uintptr{uintptr(unsafe.Pointer(e)), uintptr(l.Func), 0, uintptr(unsafe.Pointer(&e.params))}
 	r, _, _ := purego.SyscallN(launchEx, e.args[:]...)
-	e.extra.buffer = nil
-	earlies.Put(e)
+	e.params.buffer = nil
+	earlyLaunches.Put(e)
 	return Result(r)
 }
 
-func (s *symbols) loadMemory(api *API) {
+func (s *symbolTable) loadMemory(api *API) {
 	alloc := s.lookUp("cuMemAlloc_v2")
 	api.MemAlloc = func(p *Ptr, n uintptr) Result { return callFunction(alloc, uintptr(unsafe.Pointer(p)), n) }
 	free := s.lookUp("cuMemFree_v2")
@@ -261,7 +296,7 @@ func (s *symbols) loadMemory(api *API) {
 	}
 }
 
-func (s *symbols) loadOrdering(api *API) {
+func (s *symbolTable) loadOrdering(api *API) {
 	create := s.lookUp("cuStreamCreate")
 	api.StreamCreate = func(st *StreamHandle) Result {
 		return callFunction(create, uintptr(unsafe.Pointer(st)), streamNonBlocking)
@@ -271,7 +306,10 @@ func (s *symbols) loadOrdering(api *API) {
 	sync := s.lookUp("cuStreamSynchronize")
 	api.StreamSync = func(st StreamHandle) Result { return callFunction(sync, uintptr(st)) }
 	wait := s.lookUp("cuStreamWaitEvent")
-	api.StreamWait = func(st StreamHandle, e EventHandle) Result { return callFunction(wait, uintptr(st), uintptr(e), 0) }
+	api.StreamWait = func(st StreamHandle, e EventHandle) Result {
+		return callFunction(wait, uintptr(st),
+			uintptr(e), 0)
+	}
 	eventCreate := s.lookUp("cuEventCreate")
 	api.EventCreate = func(e *EventHandle, flags EventFlags) Result {
 		return callFunction(eventCreate, uintptr(unsafe.Pointer(e)), uintptr(flags))
@@ -279,7 +317,10 @@ func (s *symbols) loadOrdering(api *API) {
 	eventDestroy := s.lookUp("cuEventDestroy_v2")
 	api.EventDestroy = func(e EventHandle) Result { return callFunction(eventDestroy, uintptr(e)) }
 	record := s.lookUp("cuEventRecord")
-	api.EventRecord = func(e EventHandle, st StreamHandle) Result { return callFunction(record, uintptr(e), uintptr(st)) }
+	api.EventRecord = func(e EventHandle, st StreamHandle) Result {
+		return callFunction(record, uintptr(e),
+			uintptr(st))
+	}
 	eventSync := s.lookUp("cuEventSynchronize")
 	api.EventSync = func(e EventHandle) Result { return callFunction(eventSync, uintptr(e)) }
 	elapsed := s.lookUp("cuEventElapsedTime")
@@ -288,7 +329,7 @@ func (s *symbols) loadOrdering(api *API) {
 	}
 }
 
-func (s *symbols) loadGraphs(api *API) {
+func (s *symbolTable) loadGraphs(api *API) {
 	begin := s.lookUp("cuStreamBeginCapture_v2")
 	api.CaptureBegin = func(st StreamHandle) Result { return callFunction(begin, uintptr(st), captureThreadLocal) }
 	end := s.lookUp("cuStreamEndCapture")
@@ -297,7 +338,7 @@ func (s *symbols) loadGraphs(api *API) {
 	}
 	capturing, mode := s.lookUp("cuStreamIsCapturing"), s.lookUp("cuThreadExchangeStreamCaptureMode")
 	api.IsCapturing = func(status *int32, st StreamHandle) Result {
-		return callWithTwo(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
+		return callWithPair(capturing, uintptr(st), uintptr(unsafe.Pointer(status)))
 	}
 	api.CaptureMode = func(m *int32) Result { return callFunction(mode, uintptr(unsafe.Pointer(m))) }
 	instantiate := s.lookUp("cuGraphInstantiateWithFlags")
@@ -309,5 +350,8 @@ func (s *symbols) loadGraphs(api *API) {
 	execDestroy := s.lookUp("cuGraphExecDestroy")
 	api.GraphExecDestroy = func(e GraphExecHandle) Result { return callFunction(execDestroy, uintptr(e)) }
 	launch := s.lookUp("cuGraphLaunch")
-	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result { return callFunction(launch, uintptr(e), uintptr(st)) }
+	api.GraphLaunch = func(e GraphExecHandle, st StreamHandle) Result {
+		return callFunction(launch, uintptr(e),
+			uintptr(st))
+	}
 }

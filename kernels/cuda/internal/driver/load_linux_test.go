@@ -11,7 +11,7 @@ import (
 
 // What cuLaunchKernelEx reads is laid out as in cuda.h.
 func TestLayoutOfLaunchConfig(t *testing.T) {
-	var e early
+	var e earlyLaunch
 	for name, at := range map[string][2]uintptr{
 		"gridDimX": {unsafe.Offsetof(e.grid), 0}, "blockDimX": {unsafe.Offsetof(e.block), 12}, "sharedMemBytes": {unsafe.Offsetof(e.shared), 24},
 		"hStream": {unsafe.Offsetof(e.stream), 32}, "attrs": {unsafe.Offsetof(e.attributes), 40}, "numAttrs": {unsafe.Offsetof(e.count), 48},

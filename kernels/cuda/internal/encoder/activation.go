@@ -6,14 +6,15 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// activation is how an epilogue computes one of the feed-forward part: by a polynomial for Φ of
-// x·Φ(x), or by a sigmoid, with numbers of its own.
+// activation says how an epilogue computes an activation of feed-forward layers: x·Φ(x) with a
+// polynomial for Φ, or a sigmoid.
 type activation struct {
-	plain, gated string // epilogues
-	curve        [7]float32
+	plain, gated string     // epilogues without and with a gate
+	curve        [7]float32 // coefficients of the polynomial, or parameters of the sigmoid
 }
 
-// Φ's polynomials are 2.1e-4 off at most, times x; a line that is steep enough is a step.
+// activations has the epilogues by activation. The polynomials err by at most 2.1e-4, which is
+// multiplied by x. ReLU uses a line that is so steep that it is a step.
 var activations = map[transformer.Activation]activation{
 	transformer.GELU: {"gelu", "geglu", [7]float32{
 		2.2602039351227177e-08, -1.5895277556410292e-06, 4.7777641157153994e-05, -0.0008123188163153827,
@@ -27,7 +28,7 @@ var activations = map[transformer.Activation]activation{
 	transformer.Tanh: {"silu", "swiglu", [7]float32{0, 2, -2 * math.Log2E, -1}},
 }
 
-// epilogue is that of the product with Up.
+// epilogue returns the epilogue of the product with Up.
 func epilogue(c *transformer.Config) string {
 	a := activations[c.Activation]
 	if c.Gated {

@@ -1,16 +1,16 @@
-// Package encoder runs text encoders on a device: the contract is package transformer's.
+// Package encoder runs text encoders on a device. Package transformer defines the interface.
 //
-//	layout      how matrices lie in the device's memory
-//	weights     tensors -> the device: rounded, padded, interleaved
-//	memory      bytes that a model takes; places of a batch
-//	choose      which kernel a product is computed by
-//	activation  the feed-forward part's, as numbers of an epilogue
-//	forward     the launches of a pass; those of a small one are given to the driver in one call
-//	request     calls -> passes, several under way
+//	layout      the layout of matrices in device memory
+//	weights     copies tensors to the device: rounded, padded, interleaved
+//	memory      the memory of a model, and the layout of a batch
+//	choose      the choice of a kernel for a product
+//	activation  the activations of feed-forward layers as parameters of epilogues
+//	forward     the launches of a pass; a small pass is launched as one graph
+//	request     divides calls into passes; two passes are under way at the same time
 //
-// Texts lie one behind the other, without padding, and the vectors of one do not depend
-// on what else is there. The device code is in src/encoder, its kernels and their structs
-// in encoder.cuh.
+// A batch has texts one after another, without padding, and the vectors of a text do not
+// depend on the other texts. The device code is in src/encoder; encoder.cuh documents its
+// kernels and their structs.
 package encoder
 
 import (
@@ -25,10 +25,11 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// headSizes are the columns of a head that there is an attention kernel for.
+// headSizes are the numbers of columns of a head that attention kernels exist for.
 var headSizes = []int{16, 32, 48, 64, 96, 128, 256}
 
-// headColumns is the size that kernels have for a head of size dimensions; 0 if it is too large.
+// headColumns returns the number of columns that kernels use for a head of size dimensions, 0 if it is
+// too large.
 func headColumns(size int) int {
 	for _, columns := range headSizes {
 		if size <= columns {
@@ -38,60 +39,68 @@ func headColumns(size int) int {
 	return 0
 }
 
-// Rows that are embedded and normed: a warp has a whole one in registers. Wide ones have kernels
-// of their own.
+// The limits of rows in the kernels that embed and normalize. A warp keeps a whole row in registers;
+// rows of more than narrowColumns have kernels of their own.
 const (
-	fewColumns  = 1024
-	mostColumns = 2560
+	narrowColumns = 1024
+	maxColumns    = 2560
 )
 
-// model is a model on a device. What is not set by New belongs to the device's goroutine.
+// model is a model on a device. Fields that New does not set belong to the device's goroutine.
 type model struct {
-	dev    *runtime.Device
-	rt     *runtime.Runtime
-	config transformer.Config
-	words  int // of the vocabulary
-	about  transformer.About
-	t      *tensors
+	dev        *runtime.Device
+	rt         *runtime.Runtime
+	config     transformer.Config
+	vocabulary int // of the vocabulary
+	about      transformer.About
+	tensors    *tensors
 
-	weights driver.Mem
-	memory  batchMemory // of a batch
-	mem     driver.Mem
-	slots   [2]slot
-	graphs  map[graphKey]driver.Graph
-	noGraph bool // the driver makes none
-	freed   bool
+	weights           driver.Mem
+	memory            batchMemory // of a batch
+	workspace         driver.Mem
+	slots             [2]slot
+	graphs            map[graphKey]driver.Graph
+	graphsUnsupported bool // the driver could not capture a pass
+	freed             bool
 
-	mu     sync.Mutex
-	closed bool
-	using  sync.WaitGroup
+	mu          sync.Mutex
+	closed      bool
+	activeCalls sync.WaitGroup
 }
 
-// New brings a model that was checked to a device.
-func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options) (transformer.Model, error) {
+// New copies a validated model to a device.
+func New(
+	ctx context.Context, d *runtime.Device, c transformer.Config, w *transformer.Weights, o transformer.Options,
+) (transformer.Model, error) {
 	if headColumns(c.HeadSize) == 0 {
 		return nil, fmt.Errorf("%w: heads of %d dimensions; on a device they have up to %d", transformer.ErrConfig,
 			c.HeadSize, headSizes[len(headSizes)-1])
 	}
 	for _, size := range []int{c.Hidden, c.EmbeddingSize()} {
-		if roundUp(size, tile) > mostColumns {
+		if roundUp(size, tile) > maxColumns {
 			return nil, fmt.Errorf("%w: a hidden size of %d; on a device there are rows of up to %d values",
-				transformer.ErrConfig, size, mostColumns)
+				transformer.ErrConfig, size, maxColumns)
 		}
 	}
 	p, t := layOutWeights(&c, w)
-	m := &model{dev: d, config: c, words: len(w.Words) / c.EmbeddingSize(), t: t, graphs: map[graphKey]driver.Graph{}}
+	m := &model{
+		dev:        d,
+		config:     c,
+		vocabulary: len(w.Words) / c.EmbeddingSize(),
+		tensors:    t,
+		graphs:     map[graphKey]driver.Graph{},
+	}
 	m.about = transformer.About{Device: d.Info(), Precision: transformer.F16, Dim: c.Hidden}
 	if n := len(t.heads); n > 0 {
-		m.about.Dim = t.heads[n-1].out
+		m.about.Dim = t.heads[n-1].outputs
 	}
-	image, err := p.pack(ctx)
+	image, err := p.writeImage(ctx)
 	if err != nil {
 		return nil, err
 	}
 	err = d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 		m.rt = rt
-		rt.Own(m)
+		rt.AddOwner(m)
 		if err = m.load(ctx, rt, o, image); err != nil {
 			rt.Drain()
 			m.Free()
@@ -104,34 +113,34 @@ func New(ctx context.Context, d *runtime.Device, c transformer.Config, w *transf
 	return m, nil
 }
 
-// load takes the memory and brings the weights there.
+// load allocates the memory of the model and copies its weights, the image, to the device.
 func (m *model) load(ctx context.Context, rt *runtime.Runtime, o transformer.Options, image []byte) error {
-	tokens, err := m.batchTokens(rt, o)
+	tokens, err := m.maxBatchTokens(rt, o)
 	if err != nil {
 		return err
 	}
-	m.memory = m.roomFor(tokens)
-	m.about.Tokens, m.about.Weights, m.about.Batches = tokens, m.t.bytes, m.memory.totalBytes()
+	m.memory = m.layOutBatch(tokens)
+	m.about.Tokens, m.about.Weights, m.about.Batches = tokens, m.tensors.bytes, m.memory.totalBytes()
 	c := rt.Driver
-	if m.weights, err = c.Alloc(m.t.bytes); err != nil {
+	if m.weights, err = c.Alloc(m.tensors.bytes); err != nil {
 		return fmt.Errorf("weights: %w", err)
 	}
-	if m.mem, err = c.Alloc(m.memory.totalBytes()); err != nil {
+	if m.workspace, err = c.Alloc(m.memory.totalBytes()); err != nil {
 		return fmt.Errorf("batches: %w", err)
 	}
-	// Columns that were added to rows must be finite numbers, and stay what they are.
-	if err := c.Set(m.mem.Ptr, 0, m.mem.Bytes, rt.Stream); err != nil {
+	// The padding columns of rows must be finite; kernels do not change them.
+	if err := c.Set(m.workspace.Ptr, 0, m.workspace.Bytes, rt.Stream); err != nil {
 		return err
 	}
 	for i := range m.slots {
-		if err := m.slots[i].open(c, m, i); err != nil {
+		if err := m.slots[i].allocate(c, m, i); err != nil {
 			return err
 		}
 	}
 	return upload(ctx, rt, m.weights, image)
 }
 
-// Free gives everything back, on the device's goroutine.
+// Free implements [runtime.Owner].
 func (m *model) Free() {
 	if m.freed {
 		return
@@ -143,12 +152,12 @@ func (m *model) Free() {
 	}
 	m.graphs = nil
 	for i := range m.slots {
-		m.slots[i].freeEvents(c)
+		m.slots[i].release(c)
 	}
-	_ = c.Free(m.mem)
+	_ = c.Free(m.workspace)
 	_ = c.Free(m.weights)
-	m.mem, m.weights = driver.Mem{}, driver.Mem{}
-	m.rt.Disown(m)
+	m.workspace, m.weights = driver.Mem{}, driver.Mem{}
+	m.rt.RemoveOwner(m)
 }
 
 // About implements [transformer.Model].
@@ -159,18 +168,18 @@ func (m *model) Close() error {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	m.using.Wait()
+	m.activeCalls.Wait()
 	return m.dev.FreeOwner(m)
 }
 
-// beginCall counts a call, which using.Done ends.
+// beginCall registers a call, so that Close waits for it; end it with activeCalls.Done.
 func (m *model) beginCall() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return fmt.Errorf("encoder: %w", kernels.ErrDeviceClosed)
 	}
-	m.using.Add(1)
+	m.activeCalls.Add(1)
 	return nil
 }
 
@@ -184,7 +193,12 @@ func (m *model) EncodeHalves(ctx context.Context, dst []byte, b transformer.Batc
 	if err := b.CheckKept(kept, len(dst), m.about.Dim); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, bytes: dst}, len(b.IDs)*m.about.Dim)
+	return m.encode(ctx, &request{
+		batch:     &b,
+		halves:    true,
+		kept:      kept,
+		halvesDst: dst,
+	}, len(b.IDs)*m.about.Dim)
 }
 
 // NewVectors implements [transformer.ResidentModel].
@@ -201,25 +215,33 @@ func (m *model) EncodeResident(
 	ctx context.Context, to kernels.ResidentVectors, first int, b transformer.Batch, kept []int32,
 ) error {
 	v, ok := to.(*resident.Vectors)
-	if !ok || !v.On(m.dev) || v.Dim() != m.about.Dim || first < 0 {
+	if !ok || !v.IsOn(m.dev) || v.Dim() != m.about.Dim || first < 0 {
 		return fmt.Errorf("encoder: %w: vectors of another device or model", transformer.ErrBatch)
 	}
 	if err := b.CheckKept(kept, 2*len(kept)*m.about.Dim, m.about.Dim); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	return m.encode(ctx, &request{batch: &b, halves: true, kept: kept, vectors: v, first: first}, len(b.IDs)*m.about.Dim)
+	return m.encode(ctx, &request{
+		batch:       &b,
+		halves:      true,
+		kept:        kept,
+		vectors:     v,
+		firstVector: first,
+	}, len(b.IDs)*m.about.Dim)
 }
 
-// encode checks a request, which has room for so many values, and sees it through.
-func (m *model) encode(ctx context.Context, r *request, room int) error {
+// encode validates a request, whose destination has room for capacity values, runs it and waits for
+// its end.
+func (m *model) encode(ctx context.Context, r *request, capacity int) error {
 	b := r.batch
-	r.m = m
-	if err := m.config.CheckBatch(b, room, m.about.Dim, m.words); err != nil {
+	r.model = m
+	if err := m.config.CheckBatch(b, capacity, m.about.Dim, m.vocabulary); err != nil {
 		return fmt.Errorf("encoder: %w", err)
 	}
-	for i := range b.Texts() { // of few tokens that a caller has asked for
+	for i := range b.Texts() { // the options may have limited a batch to few tokens
 		if n := b.Length(i); n > m.memory.tokens {
-			return fmt.Errorf("encoder: %w: text %d has %d tokens, more than the %d that go through the layers together", transformer.ErrBatch, i, n, m.memory.tokens)
+			return fmt.Errorf("encoder: %w: text %d has %d tokens, more than the %d of a batch on the device",
+				transformer.ErrBatch, i, n, m.memory.tokens)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -231,8 +253,8 @@ func (m *model) encode(ctx context.Context, r *request, room int) error {
 	if err := m.beginCall(); err != nil {
 		return err
 	}
-	defer m.using.Done()
-	if err := runtime.Do(ctx, m.dev, []*request{r}); err != nil {
+	defer m.activeCalls.Done()
+	if err := runtime.RunRequests(ctx, m.dev, []*request{r}); err != nil {
 		return fmt.Errorf("encoder on %s: %w", m.about.Device.Name, err)
 	}
 	return nil

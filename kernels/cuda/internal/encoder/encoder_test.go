@@ -68,7 +68,7 @@ func TestWidest(t *testing.T) {
 	all := append(wideRows(), kinds()[0], kinds()[3])
 	for i := range all[3:] {
 		c := &all[3+i].config
-		c.Hidden, c.Heads, c.KeyHeads, c.HeadSize, c.Intermediate = fewColumns, 16, 16, 64, 64
+		c.Hidden, c.Heads, c.KeyHeads, c.HeadSize, c.Intermediate = narrowColumns, 16, 16, 64, 64
 	}
 	for _, k := range all {
 		w := k.weights(21)
@@ -224,8 +224,8 @@ func TestWhatCannotBe(t *testing.T) {
 		says                    string
 	}{
 		{64, 0, 272, "heads of 272 dimensions; on a device they have up to 256"},
-		{mostColumns + 16, 0, 64, "a hidden size of 2576; on a device there are rows of up to 2560 values"},
-		{64, mostColumns + 16, 64, "a hidden size of 2576; on a device there are rows of up to 2560 values"},
+		{maxColumns + 16, 0, 64, "a hidden size of 2576; on a device there are rows of up to 2560 values"},
+		{64, maxColumns + 16, 64, "a hidden size of 2576; on a device there are rows of up to 2560 values"},
 	} {
 		c := k.config
 		c.Hidden, c.Embedding, c.Heads, c.KeyHeads, c.HeadSize = wrong.hidden, wrong.embedding, 1, 1, wrong.size
@@ -267,7 +267,7 @@ func TestNotFinite(t *testing.T) {
 			text[30] = 7
 		}
 		b := batchOf(text)
-		requests = append(requests, &request{m: m.model, batch: &b, dst: make([]float32, len(want))})
+		requests = append(requests, &request{model: m.model, batch: &b, dst: make([]float32, len(want))})
 	}
 	var errs []error
 	for i := range requests { // each by itself, then all in one pass
@@ -292,7 +292,7 @@ func TestMemory(t *testing.T) {
 	m := openModel(t, k.config, w, transformer.Options{}, false)
 	a := m.About()
 	require.Equal(t, defaultTokens, a.Tokens)
-	require.Equal(t, a.Weights+a.Batches, m.weights.Bytes+m.mem.Bytes)
+	require.Equal(t, a.Weights+a.Batches, m.weights.Bytes+m.workspace.Bytes)
 	limit := a.Weights + a.Batches/4
 	tight := openModel(t, k.config, w, transformer.Options{Memory: limit}, false)
 	b := tight.About()
@@ -323,7 +323,7 @@ func TestEveryCallOfTheDriverMayFail(t *testing.T) {
 		require.Zero(t, d.Live().HostAllocations, op)
 	}
 	m := openModel(t, k.config, w, transformer.Options{Tokens: longest}, false)
-	m.noGraph = true // what fails while one is made is tried again without
+	m.graphsUnsupported = true // what fails while one is made is tried again without
 	want := encodeOn(t, m, b)
 	for _, op := range []string{"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuLaunchKernel", "cuEventRecord", "cuEventSynchronize", "cuStreamWaitEvent"} {
 		after := runtimetest.FailAt(m.fake, op)
@@ -380,7 +380,7 @@ func TestLayout(t *testing.T) {
 	seen := map[int]bool{}
 	for r := range 128 {
 		for c := range 192 {
-			at := offset(r, c, 192)
+			at := tiledOffset(r, c, 192)
 			require.False(t, seen[at] || at%2 != 0 || at >= 2*128*192)
 			seen[at] = true
 		}

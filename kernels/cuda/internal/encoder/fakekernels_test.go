@@ -33,7 +33,7 @@ func fakeKernels() map[string]drivertest.Kernel {
 		}
 		for _, n := range columns {
 			all[fmt.Sprintf("encoder_gemm_%s_n%d", epilogue, n)] = fakeProduct(epilogue, func(l *driver.Launch, p *encoderGemmParams) {
-				demand(p.n%uint32(n) == 0 && wide{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
+				demand(p.n%uint32(n) == 0 && wideTile{int(l.Block.X), int(l.Shared), wideTiles[n].blocks} == wideTiles[n], "wide tiles of %d for %d columns", n, p.n)
 				demand(l.Grid.X >= 1 && l.Grid.X <= p.n/uint32(n)*((p.rows+127)/128), "grid")
 			})
 		}
@@ -54,7 +54,7 @@ func tileLaunch(l *driver.Launch, tileRows int, rows, n, k, stages uint32) {
 	demand(n%64 == 0 && k%64 == 0 && k > 0, "a product of %d × %d", n, k)
 	demand(l.Block.X == otherThreads && l.Grid.Y == (rows+uint32(tileRows)-1)/uint32(tileRows), "grid")
 	if tileRows < 128 {
-		demand(l.Grid.X == n/uint32(tileRows) && stages >= 1 && stages <= min(k/64, uint32(mostStages[tileRows])) && l.Shared == stages*256*uint32(tileRows), "stages %d", stages)
+		demand(l.Grid.X == n/uint32(tileRows) && stages >= 1 && stages <= min(k/64, uint32(maxStages[tileRows])) && l.Shared == stages*256*uint32(tileRows), "stages %d", stages)
 	} else {
 		demand(l.Grid.X == n/64 && stages == 3 && l.Shared == 73728, "stages %d", stages)
 	}
@@ -73,12 +73,12 @@ func tiledOf(f *drivertest.Fake, p driver.Ptr, rows, columns uint32) fakeMatrix 
 }
 
 func (m fakeMatrix) at(r, c int) float32 {
-	i := offset(r, c, m.columns)
+	i := tiledOffset(r, c, m.columns)
 	return kernels.F16ToF32(uint16(m.b[i]) | uint16(m.b[i+1])<<8)
 }
 
 func (m fakeMatrix) set(r, c int, v float32) {
-	putHalf(m.b, offset(r, c, m.columns), kernels.F16FromF32(v))
+	putHalf(m.b, tiledOffset(r, c, m.columns), kernels.F16FromF32(v))
 }
 
 func (m fakeMatrix) row(r int) []float32 {

@@ -41,7 +41,7 @@ func fakeNormed(f *drivertest.Fake, x []float32, hidden uint32, gamma, beta driv
 
 // rowWidth holds the width of rows against what a lane has registers for.
 func rowWidth(hidden, width uint32, wide bool) {
-	demand(width == up(hidden, 64) && (wide && width <= mostColumns || width <= fewColumns), "a row of %d values",
+	demand(width == up(hidden, 64) && (wide && width <= maxColumns || width <= narrowColumns), "a row of %d values",
 		width)
 }
 

@@ -110,7 +110,7 @@ func wideRows() []kind {
 	electra.name, electra.config.Hidden, electra.config.Embedding = "electra, wide", 64, 1104
 	electra.config.Heads, electra.config.KeyHeads, electra.config.HeadSize = 4, 4, 16
 	widest := all[0]
-	widest.name, widest.config.Hidden, widest.config.Layers = "eurobert, widest", mostColumns, widest.config.Layers[:1]
+	widest.name, widest.config.Hidden, widest.config.Layers = "eurobert, widest", maxColumns, widest.config.Layers[:1]
 	return []kind{gemma, electra, widest}
 }
 

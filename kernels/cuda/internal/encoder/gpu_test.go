@@ -136,8 +136,8 @@ func TestGPUNotFinite(t *testing.T) {
 	good, bad := batchOf([]int32{1, 2, 3}), batchOf([]int32{1, 7, 3})
 	want := encodeOn(t, m, good)
 	require.ErrorIs(t, m.Encode(t.Context(), make([]float32, len(want)), bad), transformer.ErrNotFinite)
-	requests := []*request{{m: m, batch: &bad, dst: make([]float32, len(want))}, {m: m, batch: &good, dst: make([]float32, len(want))}}
-	require.ErrorIs(t, runtime.Do(t.Context(), d, requests), transformer.ErrNotFinite)
+	requests := []*request{{model: m, batch: &bad, dst: make([]float32, len(want))}, {model: m, batch: &good, dst: make([]float32, len(want))}}
+	require.ErrorIs(t, runtime.RunRequests(t.Context(), d, requests), transformer.ErrNotFinite)
 	require.Equal(t, want, requests[1].dst)
 }
 

@@ -56,23 +56,23 @@ func TestHalves(t *testing.T) {
 			var want [][]float32
 			for i := range 9 {
 				b := batchOf(textOf(r, 1+r.IntN(100)), nil, textOf(r, 1), textOf(r, r.IntN(longest)))
-				x := &request{m: m.model, batch: &b, halves: true, kept: keptOf(r, len(b.IDs), []float64{.8, 1, 0, .01}[i%4])}
+				x := &request{model: m.model, batch: &b, halves: true, kept: keptOf(r, len(b.IDs), []float64{.8, 1, 0, .01}[i%4])}
 				if i == 8 { // texts of which nothing is kept, and then some
 					x.kept = []int32{int32(b.Offsets[3])}
 				}
-				x.bytes = make([]byte, 2*dim*len(x.kept))
+				x.halvesDst = make([]byte, 2*dim*len(x.kept))
 				requests, want = append(requests, x), append(want, encodeOn(t, m, b))
-				got := make([]byte, len(x.bytes))
+				got := make([]byte, len(x.halvesDst))
 				require.NoError(t, m.EncodeHalves(t.Context(), got, b, x.kept))
 				require.Equal(t, halvesOf(t, want[i], dim, x.kept), got, "%s, call %d", k.name, i)
 				if i%3 == 1 { // others want all of it
-					x.halves, x.kept, x.bytes, x.dst = false, nil, nil, make([]float32, len(want[i]))
+					x.halves, x.kept, x.halvesDst, x.dst = false, nil, nil, make([]float32, len(want[i]))
 				}
 			}
 			require.NoError(t, doAll(t, m, requests))
 			for i, x := range requests {
 				if x.halves {
-					require.Equal(t, halvesOf(t, want[i], dim, x.kept), x.bytes, "%s, request %d", k.name, i)
+					require.Equal(t, halvesOf(t, want[i], dim, x.kept), x.halvesDst, "%s, request %d", k.name, i)
 				} else {
 					require.Equal(t, want[i], x.dst, "%s, request %d", k.name, i)
 				}
@@ -117,13 +117,13 @@ func TestHalvesNotFinite(t *testing.T) {
 		case 3: // of the bad text nothing is kept
 			b = batchOf(good, good, bad)
 		}
-		requests = append(requests, &request{m: m.model, batch: &b, halves: true, kept: kept, bytes: make([]byte, len(want))})
+		requests = append(requests, &request{model: m.model, batch: &b, halves: true, kept: kept, halvesDst: make([]byte, len(want))})
 	}
 	require.ErrorIs(t, doAll(t, m, requests), transformer.ErrNotFinite)
 	for i, x := range requests {
 		require.Equal(t, i == 1, x.failed, i)
 		if i != 1 {
-			require.Equal(t, want, x.bytes, i)
+			require.Equal(t, want, x.halvesDst, i)
 		}
 	}
 	b := batchOf(good, bad)

@@ -171,7 +171,7 @@ func least(t testing.TB, want, got []float32, dim int) float64 {
 // doAll asks for requests in one go.
 func doAll(t testing.TB, m *opened, requests []*request) error {
 	t.Helper()
-	return runtime.Do(t.Context(), m.dev, requests)
+	return runtime.RunRequests(t.Context(), m.dev, requests)
 }
 
 // attendedOf is how many tokens of text i are attended to, of n: most of them, and of each third

@@ -9,71 +9,77 @@ import (
 )
 
 const (
-	// defaultTokens go through the layers together, if there is room: several times what
-	// fills the largest devices.
+	// defaultTokens is the maximum of tokens of a batch if there is enough memory: several
+	// times as many as fill the largest devices.
 	defaultTokens = 32 << 10
-	// memoryReserve stays free where no limit is given.
+	// memoryReserve is the memory of the device that stays free if no limit is given.
 	memoryReserve = 256 << 20
 )
 
-// batchMemory is what a batch takes of the memory, in bytes from its beginning.
+// batchMemory has the offsets of the arrays of a batch in the workspace, in bytes.
 type batchMemory struct {
-	tokens              int
+	tokens              int // maximum of a batch
 	x, qkv, wide, delta int64
-	context, convolved  int64    // output of attention and of convolutions, if there are such layers
-	embedded            int64    // none: embeddings are of the hidden size
-	stream              int64    // none: of PostNorm
-	heads               [2]int64 // in half precision, in turn
-	sums                [2]int64 // of heads, in float32
-	slots               [2]int64 // input and output
+	context, convolved  int64    // output of attention and of convolutions; noArray without such layers
+	embedded            int64    // noArray if embeddings have the hidden size
+	stream              int64    // noArray with PostNorm
+	heads               [2]int64 // outputs of dense heads in half precision, in turn
+	sums                [2]int64 // outputs of dense heads in float32
+	slots               [2]int64 // input and output of a pass
 	size                int64
 }
 
 func (r *batchMemory) totalBytes() int64 { return r.size }
 
-// roomFor lays out the memory of batches of so many tokens.
-func (m *model) roomFor(tokens int) batchMemory {
-	t, a := m.t, runtime.Arena{}
+// layOutBatch lays out the workspace for batches of a number of tokens.
+func (m *model) layOutBatch(tokens int) batchMemory {
+	t, a := m.tensors, runtime.Arena{}
 	n := int64(roundUp(tokens, passRows))
 	width, wide := int64(t.width), int64(t.wide)
-	r := batchMemory{tokens: tokens, stream: none, context: none, convolved: none, embedded: none}
+	r := batchMemory{
+		tokens:    tokens,
+		stream:    noArray,
+		context:   noArray,
+		convolved: noArray,
+		embedded:  noArray,
+	}
 	columns, attends, convolves := 0, false, false
 	for i := range t.layers {
 		y := &t.layers[i]
 		columns, attends, convolves = max(columns, y.qkv.n), attends || !y.form.Convolution,
 			convolves || y.form.Convolution
 	}
-	r.x, r.qkv = a.Take(2*n*width), a.Take(2*n*int64(columns))
-	// Each matrix has memory of its own: columns that were added stay zero.
+	r.x, r.qkv = a.Append(2*n*width), a.Append(2*n*int64(columns))
+	// Matrices do not share memory, so that their padding columns stay zero.
 	if attends {
-		r.context = a.Take(2 * n * int64(roundUp(m.config.Heads*t.headColumns, tile)))
+		r.context = a.Append(2 * n * int64(roundUp(m.config.Heads*t.headColumns, tile)))
 	}
 	if convolves {
-		r.convolved = a.Take(2 * n * width)
+		r.convolved = a.Append(2 * n * width)
 	}
 	if t.project != nil {
-		r.embedded = a.Take(2 * n * int64(t.embedding))
+		r.embedded = a.Append(2 * n * int64(t.embedding))
 	}
-	r.wide, r.delta = a.Take(2*n*wide), a.Take(2*n*width)
+	r.wide, r.delta = a.Append(2*n*wide), a.Append(2*n*width)
 	if m.config.NormPlace != transformer.PostNorm {
-		r.stream = a.Take(4 * n * width)
+		r.stream = a.Append(4 * n * width)
 	}
 	if len(t.heads) > 0 {
 		for i := range r.heads {
-			r.heads[i] = a.Take(2 * n * int64(t.widest))
-			r.sums[i] = a.Take(4 * n * int64(t.widest))
+			r.heads[i] = a.Append(2 * n * int64(t.widestHead))
+			r.sums[i] = a.Append(4 * n * int64(t.widestHead))
 		}
 	}
 	for i := range r.slots {
-		r.slots[i] = a.Take(m.layoutOfSlots(tokens).size)
+		r.slots[i] = a.Append(m.largestSlotLayout(tokens).size)
 	}
 	r.size = a.Size
 	return r
 }
 
-// batchTokens says how many tokens a batch has, at most: as many as asked for, or as there is
-// memory for.
-func (m *model) batchTokens(rt *runtime.Runtime, o transformer.Options) (int, error) {
+// maxBatchTokens returns the maximum of tokens of a batch: that of the options, or as many as the
+// memory has room for.
+func (m *model) maxBatchTokens(rt *runtime.Runtime, o transformer.Options) (int, error) {
 	limit := o.Memory
 	free, _, err := rt.Driver.MemInfo()
 	if err != nil {
@@ -82,66 +88,74 @@ func (m *model) batchTokens(rt *runtime.Runtime, o transformer.Options) (int, er
 	if limit == 0 {
 		limit = max(int64(free)-memoryReserve, int64(free)/2)
 	}
-	least := max(m.config.MaxPositions, smallRows)
+	minTokens := max(m.config.MaxPositions, smallRows)
 	if o.Tokens > 0 {
-		least = min(max(o.Tokens, 1), defaultTokens)
+		minTokens = min(max(o.Tokens, 1), defaultTokens)
 	}
-	for tokens := max(defaultTokens, least); ; tokens = max(tokens/2, least) {
+	for tokens := max(defaultTokens, minTokens); ; tokens = max(tokens/2, minTokens) {
 		if o.Tokens > 0 {
-			tokens = least
+			tokens = minTokens
 		}
-		r := m.roomFor(tokens)
-		if need := m.t.bytes + r.totalBytes(); need <= limit {
+		r := m.layOutBatch(tokens)
+		if need := m.tensors.bytes + r.totalBytes(); need <= limit {
 			return tokens, nil
-		} else if tokens == least {
-			return 0, fmt.Errorf("%w: %d bytes of weights and %d for a batch of %d tokens; there are %d", driver.ErrOutOfMemory, m.t.bytes, r.totalBytes(), least, limit)
+		} else if tokens == minTokens {
+			return 0, fmt.Errorf("%w: %d bytes of weights and %d for a batch of %d tokens; there are %d",
+				driver.ErrOutOfMemory, m.tensors.bytes, r.totalBytes(), minTokens, limit)
 		}
 	}
 }
 
-// layout is where what comes in and goes out lies in a slot: first what is copied to the
-// device, of which bad is the last, then what is copied from it, of which bad is the first.
-type layout struct{ ids, positions, spans, kept, bad, out, size int64 }
+// slotLayout has the offsets of the input and the output of a pass in its slot. The arrays from ids to bad
+// are copied to the device, those from bad on are copied back.
+type slotLayout struct{ ids, positions, spans, kept, bad, out, size int64 }
 
-func (m *model) layoutFor(tokens, spans, kept int) layout {
+// newSlotLayout lays out a slot for a pass of a number of tokens, spans and kept rows.
+func (m *model) newSlotLayout(tokens, spans, kept int) slotLayout {
 	var a runtime.Arena
-	return layout{
-		ids: a.Take(4 * int64(tokens)), positions: a.Take(4 * int64(tokens)), spans: a.Take(16 * int64(spans)), kept: a.Take(4 * int64(kept)),
-		bad: a.Take(4), out: a.Take(4 * int64(tokens) * int64(m.about.Dim)), size: a.Size,
+	return slotLayout{
+		ids:       a.Append(4 * int64(tokens)),
+		positions: a.Append(4 * int64(tokens)),
+		spans:     a.Append(16 * int64(spans)),
+		kept:      a.Append(4 * int64(kept)),
+		bad:       a.Append(4),
+		out:       a.Append(4 * int64(tokens) * int64(m.about.Dim)),
+		size:      a.Size,
 	}
 }
 
-// layoutOfSlots is the largest: a text of one token has a span of its own, and passes that
-// are graphs have more than their texts.
-func (m *model) layoutOfSlots(tokens int) layout {
-	return m.layoutFor(roundUp(tokens, graphRows), max(tokens, 2*smallRows), tokens)
+// largestSlotLayout returns the largest layout of a pass: each token may be a text with a span of its
+// own, and the spans of graphs are rounded up.
+func (m *model) largestSlotLayout(tokens int) slotLayout {
+	return m.newSlotLayout(roundUp(tokens, graphRows), max(tokens, 2*smallRows), tokens)
 }
 
-// slot is what one batch under way has of its own.
+// slot has the memory and the events of one of two passes that are under way.
 type slot struct {
-	at       driver.Ptr
+	ptr      driver.Ptr
 	in, out  driver.HostMem
 	computed driver.Event // the device has the vectors
 	copied   driver.Event // the host has them
 }
 
-func (s *slot) open(c *driver.Context, m *model, i int) (err error) {
-	most := m.layoutOfSlots(m.memory.tokens)
-	s.at = m.mem.At(m.memory.slots[i])
-	if s.in, err = c.HostAlloc(most.out); err != nil {
+// allocate allocates the host memory and the events of slot i.
+func (s *slot) allocate(c *driver.Context, m *model, i int) (err error) {
+	largest := m.largestSlotLayout(m.memory.tokens)
+	s.ptr = m.workspace.At(m.memory.slots[i])
+	if s.in, err = c.HostAlloc(largest.out); err != nil {
 		return fmt.Errorf("page-locked memory: %w", err)
 	}
-	if s.out, err = c.HostAlloc(most.size - most.bad); err != nil {
+	if s.out, err = c.HostAlloc(largest.size - largest.bad); err != nil {
 		return fmt.Errorf("page-locked memory: %w", err)
 	}
-	if s.computed, err = c.NewEvent(false); err != nil {
+	if s.computed, err = c.NewEvent(); err != nil {
 		return err
 	}
-	s.copied, err = c.NewEvent(false)
+	s.copied, err = c.NewEvent()
 	return err
 }
 
-func (s *slot) freeEvents(c *driver.Context) {
+func (s *slot) release(c *driver.Context) {
 	_ = c.HostFree(s.in)
 	_ = c.HostFree(s.out)
 	_ = c.FreeEvent(s.computed)

@@ -13,38 +13,38 @@ import (
 	"github.com/plaid-ir/plaid/kernels/transformer"
 )
 
-// mostPasses is how many full passes are asked of a device in one go: what else it is
-// asked for waits for them.
-const mostPasses = 4
+// maxPasses is the maximum of full passes in a batch of requests. Other requests for the device wait
+// for all of them.
+const maxPasses = 4
 
-// request is a call of Encode, of EncodeHalves, or of EncodeResident. Those of a kind that wait
-// at the same time share passes.
+// request is a call of Encode, EncodeHalves or EncodeResident. Waiting requests of the same kind share
+// passes.
 type request struct {
 	runtime.Ticket
-	m       *model
-	batch   *transformer.Batch
-	dst     []float32
-	halves  bool
-	kept    []int32 // of halves
-	bytes   []byte
-	vectors *resident.Vectors // of EncodeResident, in place of bytes
-	first   int               // of these
-	failed  bool
+	model       *model
+	batch       *transformer.Batch
+	dst         []float32
+	halves      bool    // the vectors are of half precision, for the kept ids only
+	kept        []int32 // of halves
+	halvesDst   []byte
+	vectors     *resident.Vectors // of EncodeResident, instead of halvesDst
+	firstVector int               // the number of the first vector in vectors
+	failed      bool
 }
 
 // Joins implements [runtime.Request].
 func (r *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
-	return ok && o.m == r.m && o.halves == r.halves && o.vectors == r.vectors
+	return ok && o.model == r.model && o.halves == r.halves && o.vectors == r.vectors
 }
 
-// Size implements [runtime.Request]: in tokens.
-func (r *request) Size() int { return len(r.batch.IDs) }
+// BatchShare implements [runtime.Request]: it returns the number of tokens.
+func (r *request) BatchShare() int { return len(r.batch.IDs) }
 
-// Room implements [runtime.Request].
-func (r *request) Room() int { return mostPasses * r.m.memory.tokens }
+// BatchLimit implements [runtime.Request]: it returns the tokens of maxPasses full passes.
+func (r *request) BatchLimit() int { return maxPasses * r.model.memory.tokens }
 
-// failWith is the end of the request.
+// failWith ends the request with an error: its other texts are skipped.
 func (r *request) failWith(err error) {
 	r.failed = true
 	r.Fail(err)
@@ -52,12 +52,18 @@ func (r *request) failWith(err error) {
 
 // Run implements [runtime.Request].
 func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
-	w := &passQueue{m: r.m, rt: rt, limits: limitsFor(rt), halves: r.halves, vectors: r.vectors}
+	w := &passQueue{
+		m:       r.model,
+		rt:      rt,
+		limits:  limitsFor(rt),
+		halves:  r.halves,
+		vectors: r.vectors,
+	}
 	rows := 0
 	for _, b := range batch {
 		r := b.(*request)
 		w.remaining = append(w.remaining, textRange{r: r, last: r.batch.Texts()})
-		rows = max(rows, r.first+len(r.kept))
+		rows = max(rows, r.firstVector+len(r.kept))
 	}
 	if r.vectors != nil {
 		if err := r.vectors.Grow(rows); err != nil {
@@ -71,33 +77,34 @@ func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
 	return err
 }
 
-// textRange is some texts of a request, in a pass from a row on.
+// textRange is a range of texts of a request, first to last, whose rows in a pass begin at row.
 type textRange struct {
 	r           *request
 	first, last int
 	row         int
 }
 
+// rowCount returns the number of tokens of the texts.
 func (s *textRange) rowCount() int { return s.r.batch.Offsets[s.last] - s.r.batch.Offsets[s.first] }
 
-// keptRange says which of the ids that are kept are of the share's texts.
+// keptRange returns the range of the request's kept ids that are within these texts.
 func (s *textRange) keptRange() (first, last int) {
 	first, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.first]))
 	last, _ = slices.BinarySearch(s.r.kept, int32(s.r.batch.Offsets[s.last]))
 	return first, last
 }
 
-// passContent is what is under way in a slot.
+// passContent is the content of a pass that is under way in a slot.
 type passContent struct {
-	shares      []textRange
+	ranges      []textRange
 	rows, spans int
 	kept        int // rows whose vectors come as halves
-	at          layout
+	layout      slotLayout
 }
 
-// resultBytes are what comes from the device.
+// resultBytes returns how many bytes of a slot are copied from the device for a pass of a number of rows.
 func (w *passQueue) resultBytes(l *passContent, rows int) int64 {
-	head, dim := l.at.out-l.at.bad, int64(w.m.about.Dim)
+	head, dim := l.layout.out-l.layout.bad, int64(w.m.about.Dim)
 	switch {
 	case w.vectors != nil:
 		return head
@@ -107,19 +114,20 @@ func (w *passQueue) resultBytes(l *passContent, rows int) int64 {
 	return head + 4*int64(rows)*dim
 }
 
-// passQueue is passes for some requests: while the device computes one, the vectors of the one
-// before leave it, and the next one is laid out.
+// passQueue runs the passes of some requests: while the device computes one, the vectors of the previous
+// one are copied to the host, and the next one is laid out.
 type passQueue struct {
 	m         *model
 	rt        *runtime.Runtime
-	limits    limits
+	limits    deviceLimits
 	halves    bool              // kind of the requests
-	vectors   *resident.Vectors // where halves stay; nil if they come to the host
+	vectors   *resident.Vectors // where halves stay, nil if they are copied to the host
 	remaining []textRange
 	inFlight  [2]*passContent
 	spans     []encoderSpan
 }
 
+// run computes all passes, and returns once the device has finished the last one.
 func (w *passQueue) run() error {
 	for i := 0; ; i++ {
 		if err := w.finishSlot(i % 2); err != nil {
@@ -127,7 +135,7 @@ func (w *passQueue) run() error {
 		}
 		l := w.nextPass()
 		if l == nil {
-			// What lands last may leave something to be done again.
+			// The last pass may return texts that have to be computed again.
 			if err := w.finishSlot((i + 1) % 2); err != nil {
 				return err
 			}
@@ -141,7 +149,7 @@ func (w *passQueue) run() error {
 	}
 }
 
-// nextPass takes texts for a pass, as many as there is room for; nil: there are none.
+// nextPass removes texts from remaining, as many as fit into a pass. It returns nil if none remain.
 func (w *passQueue) nextPass() *passContent {
 	l := &passContent{}
 	for len(w.remaining) > 0 {
@@ -154,16 +162,18 @@ func (w *passQueue) nextPass() *passContent {
 			continue
 		}
 		part := *s
-		part.row = l.rows
-		for part.last = s.first; part.last < s.last && l.rows+s.r.batch.Offsets[part.last+1]-s.r.batch.Offsets[s.first] <= w.m.memory.tokens; part.last++ {
+		part.row, part.last = l.rows, s.first
+		offsets := s.r.batch.Offsets
+		for part.last < s.last && l.rows+offsets[part.last+1]-offsets[s.first] <= w.m.memory.tokens {
+			part.last++
 		}
 		if part.last == s.first {
-			break // the next text has room in the next pass
+			break // the next text does not fit into this pass
 		}
 		s.first = part.last
 		if n := part.rowCount(); n > 0 {
 			first, last := part.keptRange()
-			l.shares = append(l.shares, part)
+			l.ranges = append(l.ranges, part)
 			l.rows += n
 			l.kept += last - first
 		}
@@ -174,8 +184,8 @@ func (w *passQueue) nextPass() *passContent {
 	return l
 }
 
-// launch lays a pass out in a slot and gives it to the device. A small one that nothing
-// is under way with is a graph.
+// launch lays out a pass in slot i and launches it. A small pass is launched as a graph if it is the
+// first, so that no other is under way, and returns float32.
 func (w *passQueue) launch(i int, l *passContent, first bool) error {
 	m, rt, s := w.m, w.rt, &w.m.slots[i]
 	c := rt.Driver
@@ -185,13 +195,22 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 		rows = roundUp(rows, graphRows)
 	}
 	w.makeSpans(l, rows, graph)
-	l.spans, l.at = len(w.spans), m.layoutFor(rows, len(w.spans), l.kept)
+	l.spans, l.layout = len(w.spans), m.newSlotLayout(rows, len(w.spans), l.kept)
 	w.writeInput(s.in.Data, l, rows)
-	p := &pass{m: m, rt: rt, limits: w.limits, rows: rows, spans: l.spans, halves: w.halves, at: l.at, slot: s.at}
-	p.outs = w.halvesTargets(l, p.slotPtr(l.at.out))
+	p := &pass{
+		m:      m,
+		rt:     rt,
+		limits: w.limits,
+		rows:   rows,
+		spans:  l.spans,
+		halves: w.halves,
+		layout: l.layout,
+		slot:   s.ptr,
+	}
+	p.outs = w.halvesTargets(l, p.slotPtr(l.layout.out))
 	work := func() error {
 		p.err = nil
-		if err := c.ToDevice(s.at, s.in.Data[:l.at.out], rt.Stream); err != nil {
+		if err := c.ToDevice(s.ptr, s.in.Data[:l.layout.out], rt.Stream); err != nil {
 			return err
 		}
 		return p.run()
@@ -204,7 +223,7 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 			if err := work(); err != nil {
 				return err
 			}
-			return c.ToHost(out, s.at.Add(l.at.bad), rt.Stream)
+			return c.ToHost(out, s.ptr.Add(l.layout.bad), rt.Stream)
 		})
 		if err != nil {
 			return err
@@ -220,41 +239,46 @@ func (w *passQueue) launch(i int, l *passContent, first bool) error {
 	if err := c.Wait(rt.Copies, s.computed); err != nil {
 		return err
 	}
-	if err := c.ToHost(out, s.at.Add(l.at.bad), rt.Copies); err != nil {
+	if err := c.ToHost(out, s.ptr.Add(l.layout.bad), rt.Copies); err != nil {
 		return err
 	}
 	if err := c.Record(s.copied, rt.Copies); err != nil {
 		return err
 	}
-	// The slot's memory is written again by what Stream is given after the landing.
+	// The slot is written again only after finishSlot has waited for this copy.
 	return nil
 }
 
-// halvesTargets says where the halves of a pass go: to the slot, or each share's to its own place.
+// halvesTargets returns the destinations of the vectors of a pass: the slot, or the resident vectors of
+// each range.
 func (w *passQueue) halvesTargets(l *passContent, slot driver.Ptr) (outs []halvesOut) {
 	if w.vectors == nil {
 		return []halvesOut{{n: l.kept, to: slot}}
 	}
 	from := 0
-	for _, s := range l.shares {
+	for _, s := range l.ranges {
 		first, last := s.keptRange()
-		outs = append(outs, halvesOut{from, last - first, w.vectors.At(s.r.first + first)})
+		outs = append(outs, halvesOut{from, last - first, w.vectors.RowPtr(s.r.firstVector + first)})
 		from += last - first
 	}
 	return outs
 }
 
-// makeSpans makes the spans of a pass, those of long texts first. A graph's are rounded up, with
-// one of rows that are no text's, and repetitions, which compute the same twice.
+// makeSpans sets the spans of a pass, those of long texts first. For a graph their number is rounded up to
+// a power of two: with a span of the padding rows, and with repetitions of the last span, which
+// compute the same result twice.
 func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 	w.spans = w.spans[:0]
-	for _, s := range l.shares {
+	for _, s := range l.ranges {
 		b := s.r.batch
 		for i := s.first; i < s.last; i++ {
 			n := b.Length(i)
 			for part := range runtime.CeilDiv(n, partQueries) {
 				w.spans = append(w.spans, encoderSpan{
-					first: uint32(s.row + b.Offsets[i] - b.Offsets[s.first]), length: uint32(n), attended: uint32(b.AttendedLength(i)), part: uint32(part),
+					first:    uint32(s.row + b.Offsets[i] - b.Offsets[s.first]),
+					length:   uint32(n),
+					attended: uint32(b.AttendedLength(i)),
+					part:     uint32(part),
 				})
 			}
 		}
@@ -271,10 +295,10 @@ func (w *passQueue) makeSpans(l *passContent, rows int, graph bool) {
 	}
 }
 
-// writeInput writes what a pass is given.
+// writeInput writes the input of a pass to the page-locked memory of its slot.
 func (w *passQueue) writeInput(host []byte, l *passContent, rows int) {
-	ids, positions := valuesAt[int32](host, l.at.ids, rows), valuesAt[uint32](host, l.at.positions, rows)
-	for _, s := range l.shares {
+	ids, positions := valuesAt[int32](host, l.layout.ids, rows), valuesAt[uint32](host, l.layout.positions, rows)
+	for _, s := range l.ranges {
 		b := s.r.batch
 		copy(ids[s.row:], b.IDs[b.Offsets[s.first]:b.Offsets[s.last]])
 		row := s.row
@@ -287,18 +311,18 @@ func (w *passQueue) writeInput(host []byte, l *passContent, rows int) {
 	}
 	clear(ids[l.rows:])
 	clear(positions[l.rows:])
-	kept := valuesAt[uint32](host, l.at.kept, l.kept)[:0]
-	for _, s := range l.shares {
+	kept := valuesAt[uint32](host, l.layout.kept, l.kept)[:0]
+	for _, s := range l.ranges {
 		first, last := s.keptRange()
 		for _, id := range s.r.kept[first:last] {
 			kept = append(kept, uint32(s.row+int(id)-s.r.batch.Offsets[s.first]))
 		}
 	}
-	copy(valuesAt[encoderSpan](host, l.at.spans, len(w.spans)), w.spans)
-	valuesAt[uint32](host, l.at.bad, 1)[0] = math.MaxUint32
+	copy(valuesAt[encoderSpan](host, l.layout.spans, len(w.spans)), w.spans)
+	valuesAt[uint32](host, l.layout.bad, 1)[0] = math.MaxUint32
 }
 
-// finishSlot waits until the vectors of a slot are here, and gives them to whom they belong.
+// finishSlot waits until the vectors of a slot are on the host, and copies them to their requests.
 func (w *passQueue) finishSlot(i int) error {
 	l, s := w.inFlight[i], &w.m.slots[i]
 	if l == nil {
@@ -309,21 +333,21 @@ func (w *passQueue) finishSlot(i int) error {
 		return err
 	}
 	dim := w.m.about.Dim
-	out := s.out.Data[l.at.out-l.at.bad:]
+	out := s.out.Data[l.layout.out-l.layout.bad:]
 	bad := valuesAt[uint32](s.out.Data, 0, 1)[0]
-	halves := 0 // of the shares before
-	for _, part := range l.shares {
+	halves := 0 // kept rows of the previous ranges
+	for _, part := range l.ranges {
 		b := part.r.batch
 		first, last := part.keptRange()
-		at := 2 * dim * halves
+		begin := 2 * dim * halves
 		halves += last - first
 		lo, n := b.Offsets[part.first], part.rowCount()
-		// Of several bad rows only the first is known: what comes after it is computed again,
-		// without the text that it is of.
-		switch in := int64(bad) - int64(part.row); {
-		case bad >= uint32(l.rows) || in >= int64(n):
-		case in >= 0:
-			part.r.failWith(fmt.Errorf("token %d of the batch: %w", lo+int(in), transformer.ErrNotFinite))
+		// bad is the first row that is not finite. The ranges behind it are computed again,
+		// without the request that failed.
+		switch badRow := int64(bad) - int64(part.row); {
+		case bad >= uint32(l.rows) || badRow >= int64(n):
+		case badRow >= 0:
+			part.r.failWith(fmt.Errorf("token %d of the batch: %w", lo+int(badRow), transformer.ErrNotFinite))
 			continue
 		default:
 			w.remaining = append(w.remaining, part)
@@ -333,10 +357,10 @@ func (w *passQueue) finishSlot(i int) error {
 			continue
 		}
 		if w.halves {
-			runtime.CopyWide(part.r.bytes[2*dim*first:2*dim*last], out[at:at+2*dim*(last-first)])
+			runtime.CopyParallel(part.r.halvesDst[2*dim*first:2*dim*last], out[begin:begin+2*dim*(last-first)])
 			continue
 		}
-		runtime.CopyWide(runtime.Bytes(part.r.dst[lo*dim:(lo+n)*dim]), out[4*part.row*dim:4*(part.row+n)*dim])
+		runtime.CopyParallel(runtime.Bytes(part.r.dst[lo*dim:(lo+n)*dim]), out[4*part.row*dim:4*(part.row+n)*dim])
 	}
 	return nil
 }

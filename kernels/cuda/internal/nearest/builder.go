@@ -1,7 +1,7 @@
 // Package nearest finds the nearest centroids of vectors on a device, for the
-// build of indexes, and encodes them: products in half precision, and those that their
-// error leaves in doubt in float32, as the processor computes them, whose bits all
-// results have.
+// build of indexes, and encodes the vectors. It computes products in half precision, and
+// repeats in float32 those whose error leaves the nearest centroid in doubt. All results
+// have the bits that the CPU computes.
 package nearest
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // builder is a backend that finds nearest centroids on the device.
 type builder struct {
-	kernels.Backend // for everything else
+	kernels.Backend // of the CPU, for all other methods
 	dev             *runtime.Device
 }
 
@@ -27,15 +27,17 @@ func NewBuilder(d *runtime.Device, cpu kernels.Backend) kernels.Builder {
 	return &builder{Backend: cpu, dev: d}
 }
 
-// Name is that of the backend and the device.
+// Name returns the names of the CPU's backend and of the device, joined by a plus sign.
 func (b *builder) Name() string { return b.Backend.Name() + "+" + b.dev.Info().Name }
 
 func (b *builder) wrapError(err error) error {
 	return fmt.Errorf("nearest centroids on %s: %w", b.dev.Info().Name, err)
 }
 
-// Nearest is that of [kernels.Backend].
-func (b *builder) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+// Nearest implements [kernels.Backend].
+func (b *builder) Nearest(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
+) error {
 	p, release, err := b.Prepare(ctx, centroids, dim)
 	if err != nil {
 		return err
@@ -49,10 +51,15 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 	if len(centroids) < dim {
 		return b.Backend, func() {}, nil
 	}
-	p := &prepared{builder: b, source: &centroids[0], k: len(centroids) / dim, dim: dim}
+	p := &preparedCentroids{
+		builder: b,
+		source:  &centroids[0],
+		k:       len(centroids) / dim,
+		dim:     dim,
+	}
 	err := b.dev.Call(ctx, func(rt *runtime.Runtime) error {
 		p.rt = rt
-		rt.Own(p)
+		rt.AddOwner(p)
 		err := p.upload(centroids)
 		if err != nil {
 			p.Free()
@@ -65,50 +72,59 @@ func (b *builder) Prepare(ctx context.Context, centroids []float32, dim int) (ke
 	return p, func() { _ = b.dev.FreeOwner(p) }, nil
 }
 
-// prepared is centroids on the device.
-type prepared struct {
+// preparedCentroids are centroids on the device, in float32 and, if they have at most 128
+// dimensions, in half precision.
+type preparedCentroids struct {
 	*builder
-	rt            *runtime.Runtime
-	source        *float32 // the first of them
-	k, dim, width int      // width of a row in half precision; 0: not used
-	exact, half   driver.Mem
-	cNorm, cError float32
+	rt                       *runtime.Runtime
+	source                   *float32 // address of the caller's first centroid
+	k, dim                   int
+	width                    int // values of a row of halfCentroids, 0 if these are not used
+	centroids, halfCentroids driver.Mem
+	maxNorm                  float32 // upper bound of the lengths of the centroids
+	maxHalfError             float32 // upper bound of the lengths of their rounding errors in half precision
 }
 
 // Prepare returns the same backend for the same centroids.
-func (p *prepared) Prepare(ctx context.Context, centroids []float32, dim int) (kernels.Backend, func(), error) {
+func (p *preparedCentroids) Prepare(
+	ctx context.Context, centroids []float32, dim int,
+) (kernels.Backend, func(), error) {
 	if len(centroids) == p.k*p.dim && dim == p.dim && &centroids[0] == p.source {
 		return p, func() {}, nil
 	}
 	return p.builder.Prepare(ctx, centroids, dim)
 }
 
-// Nearest is that of [kernels.Backend]; centroids are those that were prepared.
-func (p *prepared) Nearest(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int) error {
+// Nearest implements [kernels.Backend]; centroids are those that were prepared.
+func (p *preparedCentroids) Nearest(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32, dim int,
+) error {
 	n := min(len(codes), len(x)/dim)
 	var requests []*request
-	for i := range parallel.Blocks(n, mostRows) {
-		lo, hi := parallel.Block(i, n, mostRows)
-		r := &request{with: p, x: x[lo*dim : hi*dim], codes: codes[lo:hi]}
+	for i := range parallel.Blocks(n, maxRows) {
+		lo, hi := parallel.Block(i, n, maxRows)
+		r := &request{centroids: p, vectors: x[lo*dim : hi*dim], codes: codes[lo:hi]}
 		if scores != nil {
 			r.scores = scores[lo:hi]
 		}
 		requests = append(requests, r)
 	}
-	if err := runtime.Do(ctx, p.dev, requests); err != nil {
+	if err := runtime.RunRequests(ctx, p.dev, requests); err != nil {
 		return p.wrapError(err)
 	}
-	return p.unanswered(ctx, codes[:n], scores, centroids, x)
+	return p.answerOnCPU(ctx, codes[:n], scores, centroids, x)
 }
 
-// unanswered asks the processor for the rows that the device has no centroid for. It
-// gives those a number beyond the last whose error it cannot bound: components above
+// answerOnCPU finds the centroids of the rows for which the device found none. The device
+// returns a code of k or more if it cannot bound the error of a row's products: components above
 // 65504, of a row or of a centroid, are infinite in half precision.
-func (p *prepared) unanswered(ctx context.Context, codes []uint32, scores []float32, centroids, x []float32) error {
-	const most = 256 // rows between two looks at ctx
+func (p *preparedCentroids) answerOnCPU(
+	ctx context.Context, codes []uint32, scores []float32, centroids, x []float32,
+) error {
+	const maxRun = 256 // rows between two checks of ctx
 	for lo := 0; lo < len(codes); lo++ {
 		hi := lo
-		for hi < min(len(codes), lo+most) && int64(codes[hi]) >= int64(p.k) {
+		for hi < min(len(codes), lo+maxRun) && int64(codes[hi]) >= int64(p.k) {
 			hi++
 		}
 		if hi == lo {
@@ -129,13 +145,14 @@ func (p *prepared) unanswered(ctx context.Context, codes []uint32, scores []floa
 	return nil
 }
 
-// upload brings the centroids to the device.
-func (p *prepared) upload(centroids []float32) (err error) {
+// upload copies the centroids to the device, converts them to half precision, and bounds
+// the lengths of the centroids and of their rounding errors.
+func (p *preparedCentroids) upload(centroids []float32) (err error) {
 	c, st := p.rt.Driver, p.rt.Stream
-	if p.exact, err = c.Alloc(4 * int64(p.k*p.dim)); err != nil {
+	if p.centroids, err = c.Alloc(4 * int64(p.k*p.dim)); err != nil {
 		return err
 	}
-	if err := c.ToDevice(p.exact.Ptr, runtime.Bytes(centroids[:p.k*p.dim]), st); err != nil {
+	if err := c.ToDevice(p.centroids.Ptr, runtime.Bytes(centroids[:p.k*p.dim]), st); err != nil {
 		return err
 	}
 	switch {
@@ -147,7 +164,7 @@ func (p *prepared) upload(centroids []float32) (err error) {
 		return p.rt.Sync()
 	}
 	rows := runtime.CeilDiv(p.k, 128) * 128
-	if p.half, err = c.Alloc(2 * int64(rows*p.width)); err != nil {
+	if p.halfCentroids, err = c.Alloc(2 * int64(rows*p.width)); err != nil {
 		return err
 	}
 	norms := make([]float32, 2*p.k)
@@ -160,7 +177,12 @@ func (p *prepared) upload(centroids []float32) (err error) {
 			err = ferr
 		}
 	}()
-	if err := p.toHalf(halfParams{in: p.exact.Ptr, out: p.half.Ptr, norms: tmp.Ptr, errors: tmp.At(4 * int64(p.k))}, p.k, rows); err != nil {
+	if err := p.toHalf(halfParams{
+		in:     p.centroids.Ptr,
+		out:    p.halfCentroids.Ptr,
+		norms:  tmp.Ptr,
+		errors: tmp.At(4 * int64(p.k)),
+	}, p.k, rows); err != nil {
 		return err
 	}
 	if err := c.ToHost(runtime.Bytes(norms), tmp.Ptr, st); err != nil {
@@ -170,9 +192,9 @@ func (p *prepared) upload(centroids []float32) (err error) {
 		return err
 	}
 	for i := range p.k {
-		p.cNorm, p.cError = max(p.cNorm, norms[i]), max(p.cError, norms[p.k+i])
+		p.maxNorm, p.maxHalfError = max(p.maxNorm, norms[i]), max(p.maxHalfError, norms[p.k+i])
 	}
-	p.cNorm, p.cError = runtime.Above(p.cNorm), runtime.Above(p.cError)
+	p.maxNorm, p.maxHalfError = runtime.RoundUp(p.maxNorm), runtime.RoundUp(p.maxHalfError)
 	return nil
 }
 
@@ -181,16 +203,17 @@ type halfParams struct {
 	n, rows, dim, width                     uint32
 }
 
-// toHalf launches the kernel that makes halves of n vectors: the pointers of a are given.
-func (p *prepared) toHalf(a halfParams, n, rows int) error {
+// toHalf launches the kernel that converts n vectors to rows of half precision, with zeros up to
+// the given number of rows. The caller sets the pointers of a.
+func (p *preparedCentroids) toHalf(a halfParams, n, rows int) error {
 	a.n, a.rows, a.dim, a.width = uint32(n), uint32(rows), uint32(p.dim), uint32(p.width)
 	return runtime.Launch(p.rt, "to_half", runtime.CeilDiv(rows, 8), 1, 1, 256, 0, &a)
 }
 
 // Free frees the centroids on the device's goroutine.
-func (p *prepared) Free() {
-	_ = p.rt.Driver.Free(p.exact)
-	_ = p.rt.Driver.Free(p.half)
-	p.exact, p.half = driver.Mem{}, driver.Mem{}
-	p.rt.Disown(p)
+func (p *preparedCentroids) Free() {
+	_ = p.rt.Driver.Free(p.centroids)
+	_ = p.rt.Driver.Free(p.halfCentroids)
+	p.centroids, p.halfCentroids = driver.Mem{}, driver.Mem{}
+	p.rt.RemoveOwner(p)
 }

@@ -10,15 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// encoder encodes tokens by centroids on the device: those of prepared, and the scales
-// of a codec.
+// encoder encodes tokens on the device, with prepared centroids and the scales of a codec.
 type encoder struct {
-	*prepared
+	*preparedCentroids
 	codec                   *kernels.Codec
 	unit                    bool
 	rowBytes                int
 	dimScale, centroidScale driver.Mem
-	slots                   [2]slot // of EncodeResident
+	slots                   [2]outputSlot // of EncodeResident
 }
 
 // PrepareEncoder uploads a codec; see [kernels.EncoderPreparer].
@@ -29,14 +28,19 @@ func (b *builder) PrepareEncoder(
 	if err != nil {
 		return nil, nil, err
 	}
-	p, ok := backend.(*prepared)
+	p, ok := backend.(*preparedCentroids)
 	if !ok || !c.Codebook.Uniform() {
 		release()
-		return nil, nil, b.wrapError(errors.New("only levels that are equally spaced, around centroids, are encoded on it"))
+		return nil, nil, b.wrapError(errors.New("it encodes only with equally spaced levels; this codec has others"))
 	}
-	e := &encoder{prepared: p, codec: c, unit: unit, rowBytes: c.RowBytes()}
+	e := &encoder{
+		preparedCentroids: p,
+		codec:             c,
+		unit:              unit,
+		rowBytes:          c.RowBytes(),
+	}
 	err = b.dev.Call(ctx, func(rt *runtime.Runtime) error {
-		rt.Own(e)
+		rt.AddOwner(e)
 		err := e.uploadScales()
 		for i := range e.slots {
 			if err == nil {
@@ -58,6 +62,7 @@ func (b *builder) PrepareEncoder(
 	}, nil
 }
 
+// uploadScales copies the scales of the codec, if it has any, to the device.
 func (e *encoder) uploadScales() error {
 	d := e.rt.Driver
 	for _, s := range []struct {
@@ -86,21 +91,24 @@ func (e *encoder) Free() {
 		e.slots[i].freeEvents(e.rt)
 	}
 	e.dimScale, e.centroidScale = driver.Mem{}, driver.Mem{}
-	e.rt.Disown(e)
+	e.rt.RemoveOwner(e)
 }
 
-// EncodeTokens is that of [kernels.TokenEncoder].
+// EncodeTokens implements [kernels.TokenEncoder].
 func (e *encoder) EncodeTokens(ctx context.Context, dst kernels.EncodedTokens, x []float32) error {
 	n := len(dst.Codes)
 	var requests []*request
-	for i := range parallel.Blocks(n, mostRows) {
-		lo, hi := parallel.Block(i, n, mostRows)
+	for i := range parallel.Blocks(n, maxRows) {
+		lo, hi := parallel.Block(i, n, maxRows)
 		requests = append(requests, &request{
-			with: e.prepared, encoder: e, x: x[lo*e.dim : hi*e.dim], codes: dst.Codes[lo:hi],
-			tokens: e.tokensBetween(dst, lo, hi),
+			centroids: e.preparedCentroids,
+			encoder:   e,
+			vectors:   x[lo*e.dim : hi*e.dim],
+			codes:     dst.Codes[lo:hi],
+			tokens:    e.tokensBetween(dst, lo, hi),
 		})
 	}
-	if err := runtime.Do(ctx, e.dev, requests); err != nil {
+	if err := runtime.RunRequests(ctx, e.dev, requests); err != nil {
 		return e.wrapError(err)
 	}
 	return nil
@@ -117,8 +125,8 @@ type encodeParams struct {
 	n, k, dim, rows, nbits, rowBytes                                         uint32
 }
 
-// blockRows is how many tokens a block of scale_rows and encode_tokens has, and from how
-// many rows to the next its arrays of a dimension are.
+// blockRows returns how many tokens a block of scale_rows and encode_tokens has, and the pitch of its
+// arrays in shared memory: the distance from one dimension to the next, odd to avoid bank conflicts.
 func blockRows(dim int) (rows, pitch int) {
 	rows = 32
 	for rows > 1 && rows*dim > kernels.MaxDim {
@@ -127,7 +135,8 @@ func blockRows(dim int) (rows, pitch int) {
 	return rows, rows | 1
 }
 
-// launchScale launches the kernel that makes rows of n vectors. The caller sets the pointers of a.
+// launchScale launches the kernel that makes float32 rows of n vectors: of half precision if half, and
+// divided by their lengths if unit. The caller sets the pointers of a.
 func launchScale(rt *runtime.Runtime, a scaleParams, n, dim int, half, unit bool) error {
 	rows, pitch := blockRows(dim)
 	a.n, a.dim, a.rows = uint32(n), uint32(dim), uint32(rows)
@@ -140,17 +149,30 @@ func launchScale(rt *runtime.Runtime, a scaleParams, n, dim int, half, unit bool
 	return runtime.Launch(rt, "scale_rows", runtime.CeilDiv(n, rows), 1, 1, 256, 4*dim*pitch, &a)
 }
 
-// encode launches what encodes the rows of a batch whose codes have been found.
+// encode launches the kernel that encodes the rows of a batch, whose codes have been found.
 func (e *encoder) encode(l *layout) error {
 	if e.codec.DimScale != nil && e.dimScale.Ptr == 0 {
 		return kernels.ErrDeviceClosed
 	}
 	w := &e.rt.Work
 	rows, pitch := blockRows(e.dim)
-	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim, &encodeParams{
-		x: l.rows, codes: w.Out.At(l.at + l.codes), centroids: e.exact.Ptr, dimScale: e.dimScale.Ptr, centroidScale: e.centroidScale.Ptr,
-		residuals: w.Out.At(l.at + l.residuals), factors: w.Out.At(l.at + l.factors), errors: w.Out.At(l.at + l.errors),
-		step: e.codec.Codebook.Step, factorMax: e.codec.FactorMax,
-		n: uint32(l.n), k: uint32(e.k), dim: uint32(e.dim), rows: uint32(rows), nbits: uint32(e.codec.Codebook.Nbits), rowBytes: uint32(e.rowBytes),
-	})
+	return runtime.Launch(e.rt, "encode_tokens", runtime.CeilDiv(l.n, rows), 1, 1, 288, 13*e.dim*pitch+4*e.dim,
+		&encodeParams{
+			x:             l.rows,
+			codes:         w.Out.At(l.outOffset + l.codes),
+			centroids:     e.centroids.Ptr,
+			dimScale:      e.dimScale.Ptr,
+			centroidScale: e.centroidScale.Ptr,
+			residuals:     w.Out.At(l.outOffset + l.residuals),
+			factors:       w.Out.At(l.outOffset + l.factors),
+			errors:        w.Out.At(l.outOffset + l.errors),
+			step:          e.codec.Codebook.Step,
+			factorMax:     e.codec.FactorMax,
+			n:             uint32(l.n),
+			k:             uint32(e.k),
+			dim:           uint32(e.dim),
+			rows:          uint32(rows),
+			nbits:         uint32(e.codec.Codebook.Nbits),
+			rowBytes:      uint32(e.rowBytes),
+		})
 }

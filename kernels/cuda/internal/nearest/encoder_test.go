@@ -180,7 +180,7 @@ func TestTokensOnDevice(t *testing.T) {
 	for _, dim := range []int{1, 16, 100, 128, 200} {
 		requireSameTokens(t, d, rng, dim, []int{1, 2, 4, 8}[rng.IntN(4)], 40, 150)
 	}
-	requireSameTokens(t, d, rng, 2, 2, 3, mostRows+5)
+	requireSameTokens(t, d, rng, 2, 2, 3, maxRows+5)
 }
 
 // building is a device for builds alone.

@@ -83,7 +83,7 @@ func TestGPUTokens(t *testing.T) {
 		}
 		requireSameTokens(t, d, rng, dim, []int{1, 2, 2, 4, 8}[rng.IntN(5)], 1+rng.IntN(2000), n)
 	}
-	requireSameTokens(t, d, rng, 128, 2, 4096, mostRows+1000)
+	requireSameTokens(t, d, rng, 128, 2, 4096, maxRows+1000)
 }
 
 // An index that is built on the GPU is that of the processor, to the bit.
@@ -106,7 +106,7 @@ func TestGPUResident(t *testing.T) {
 	for _, dim := range []int{1, 3, 64, 100, 128, 130} {
 		requireSameResidentTokens(t, d, rng, dim, []int{1, 2, 2, 4, 8}[rng.IntN(5)], 1+rng.IntN(2000), 1+rng.IntN(4000))
 	}
-	requireSameResidentTokens(t, d, rng, 128, 2, 512, mostRows+1000)
+	requireSameResidentTokens(t, d, rng, 128, 2, 512, maxRows+1000)
 }
 
 func BenchmarkGPUTokens(b *testing.B) {
@@ -114,18 +114,18 @@ func BenchmarkGPUTokens(b *testing.B) {
 	cpu, err := kernels.Select("")
 	require.NoError(b, err)
 	for _, k := range []int{1024, 65536} {
-		q, x := sample(rand.New(rand.NewPCG(8, 8)), 128, 2, k, mostRows)
+		q, x := sample(rand.New(rand.NewPCG(8, 8)), 128, 2, k, maxRows)
 		e, release, err := NewBuilder(d, cpu).(kernels.EncoderPreparer).PrepareEncoder(ctx, q.Kernel(), q.Centroids(), true)
 		require.NoError(b, err)
 		to := kernels.EncodedTokens{
-			Codes: make([]uint32, mostRows), Residuals: make([]byte, mostRows*q.RowBytes()), Factors: make([]int16, mostRows), Errors: make([]float64, mostRows),
+			Codes: make([]uint32, maxRows), Residuals: make([]byte, maxRows*q.RowBytes()), Factors: make([]int16, maxRows), Errors: make([]float64, maxRows),
 		}
 		require.NoError(b, e.EncodeTokens(ctx, to, x))
 		b.Run(fmt.Sprint("K=", k), func(b *testing.B) {
 			for b.Loop() {
 				require.NoError(b, e.EncodeTokens(ctx, to, x))
 			}
-			b.ReportMetric(mostRows*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtokens/s")
+			b.ReportMetric(maxRows*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtokens/s")
 		})
 		release()
 	}

@@ -127,7 +127,7 @@ func leaveOn(t *testing.T, d *runtime.Device, dim int, docs []vectors.Document) 
 	require.True(t, floats.EncodeFloat16(halves, x))
 	v, err := resident.New(ctx, d, dim)
 	require.NoError(t, err)
-	require.NoError(t, residenttest.Put(ctx, d, v, 0, halves))
+	require.NoError(t, residenttest.WriteHalves(ctx, d, v, 0, halves))
 	return &left{Source: src, v: v}
 }
 

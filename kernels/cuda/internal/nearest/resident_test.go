@@ -23,7 +23,7 @@ func put(t testing.TB, d *runtime.Device, x []float32, dim int) (*resident.Vecto
 	require.True(t, floats.EncodeFloat16(halves, x))
 	v, err := resident.New(ctx, d, dim)
 	require.NoError(t, err)
-	require.NoError(t, residenttest.Put(ctx, d, v, 0, halves))
+	require.NoError(t, residenttest.WriteHalves(ctx, d, v, 0, halves))
 	rounded := make([]float32, len(x))
 	floats.DecodeFloat16(rounded, halves)
 	return v, rounded
@@ -150,7 +150,7 @@ func TestResidentTokens(t *testing.T) {
 	for _, dim := range []int{1, 16, 100, 200} {
 		requireSameResidentTokens(t, d, rng, dim, []int{1, 2, 4, 8}[rng.IntN(4)], 40, 150)
 	}
-	requireSameResidentTokens(t, d, rng, 2, 2, 3, 2*mostRows+5)
+	requireSameResidentTokens(t, d, rng, 2, 2, 3, 2*maxRows+5)
 }
 
 // Whatever fails, nothing is left but the vectors, and the error is told.
@@ -168,7 +168,7 @@ func TestResidentFailsInTurn(t *testing.T) {
 			return err
 		}
 		defer v.Release()
-		if err := residenttest.Put(ctx, d, v, 0, halves); err != nil {
+		if err := residenttest.WriteHalves(ctx, d, v, 0, halves); err != nil {
 			return fmt.Errorf("cuda:0: %w", err)
 		}
 		b := NewBuilder(d, cpu)

@@ -84,7 +84,7 @@ func (m *wordModel) EncodeResident(
 	if err := m.EncodeHalves(ctx, halves, b, kept); err != nil {
 		return err
 	}
-	return residenttest.Put(ctx, m.dev, to.(*resident.Vectors), first, halves)
+	return residenttest.WriteHalves(ctx, m.dev, to.(*resident.Vectors), first, halves)
 }
 
 func (*wordModel) Close() error { return nil }

@@ -1,5 +1,5 @@
-// Package resident holds token vectors in the memory of a device: package encoder puts them
-// there, package nearest builds an index of them.
+// Package resident keeps token vectors in the memory of a device: package encoder writes them
+// there, and package nearest builds an index from them.
 package resident
 
 import (
@@ -13,23 +13,23 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// firstBytes is the memory that vectors get first. Where they need more they get twice as much,
-// and are copied there.
-var firstBytes int64 = 256 << 20 // a variable, so that tests see them grow
+// firstBytes is the size of the first allocation. Larger lists are copied to an allocation of twice
+// the size. It is a variable so that tests can make lists grow.
+var firstBytes int64 = 256 << 20
 
-// Vectors are [kernels.ResidentVectors]. What is not said to be for all belongs to the device's
-// goroutine.
+// Vectors are [kernels.ResidentVectors]. Only methods that say so are safe for concurrent use; the
+// others are called on the device's goroutine.
 type Vectors struct {
 	dev   *runtime.Device
 	rt    *runtime.Runtime
 	dim   int
 	mem   driver.Mem
-	limit int64 // bytes that they may take: half of the memory that was free at first
-	n     atomic.Int64
+	limit int64 // maximum of bytes: half of the memory that was free in New
+	count atomic.Int64
 	freed bool
 }
 
-// New makes an empty list of vectors on a device. It is safe for concurrent use.
+// New returns an empty list of vectors on a device. It is safe for concurrent use.
 func New(ctx context.Context, d *runtime.Device, dim int) (*Vectors, error) {
 	v := &Vectors{dev: d, dim: dim}
 	err := d.Call(ctx, func(rt *runtime.Runtime) error {
@@ -38,7 +38,7 @@ func New(ctx context.Context, d *runtime.Device, dim int) (*Vectors, error) {
 			return err
 		}
 		v.rt, v.limit = rt, int64(free/2)
-		rt.Own(v)
+		rt.AddOwner(v)
 		return nil
 	})
 	if err != nil {
@@ -51,40 +51,42 @@ func (v *Vectors) wrapError(err error) error {
 	return fmt.Errorf("vectors on %s: %w", v.dev.Info().Name, err)
 }
 
-// Dim implements [kernels.ResidentVectors], for all.
+// Dim implements [kernels.ResidentVectors]; it is safe for concurrent use.
 func (v *Vectors) Dim() int { return v.dim }
 
-// Len implements [kernels.ResidentVectors], for all.
-func (v *Vectors) Len() int { return int(v.n.Load()) }
+// Len implements [kernels.ResidentVectors]; it is safe for concurrent use.
+func (v *Vectors) Len() int { return int(v.count.Load()) }
 
-// On reports whether they lie on a device, for all.
-func (v *Vectors) On(d *runtime.Device) bool { return v.dev == d }
+// IsOn reports whether the vectors are on a device; it is safe for concurrent use.
+func (v *Vectors) IsOn(d *runtime.Device) bool { return v.dev == d }
 
-// At is the address of a vector, which moves when they grow.
-func (v *Vectors) At(row int) driver.Ptr { return v.mem.At(v.bytesFor(row)) }
+// RowPtr returns the address of a vector. It is valid until the next Grow.
+func (v *Vectors) RowPtr(row int) driver.Ptr { return v.mem.At(v.byteSize(row)) }
 
-func (v *Vectors) bytesFor(rows int) int64 { return 2 * int64(rows) * int64(v.dim) }
+// byteSize returns the bytes of a number of vectors of half precision.
+func (v *Vectors) byteSize(rows int) int64 { return 2 * int64(rows) * int64(v.dim) }
 
-// Grow makes room for the vectors before a row, and counts them. What Stream was given before is
-// done then. Errors wrap [kernels.ErrDeviceMemory].
+// Grow makes the list at least rows long. If it has to be copied to a larger allocation, Grow waits for
+// the work of Stream. Errors wrap [kernels.ErrDeviceMemory].
 func (v *Vectors) Grow(rows int) error {
 	if v.freed {
 		return kernels.ErrDeviceClosed
 	}
-	if need := v.bytesFor(rows); need > v.mem.Bytes {
+	if need := v.byteSize(rows); need > v.mem.Bytes {
 		if need > v.limit {
-			return fmt.Errorf("%w: %d bytes of vectors, of which there may be %d", driver.ErrOutOfMemory, need, v.limit)
+			return fmt.Errorf("%w: %d bytes of vectors, and the limit is %d, half of the memory that was free",
+				driver.ErrOutOfMemory, need, v.limit)
 		}
-		if err := v.moveTo(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
+		if err := v.reallocate(min(max(need, 2*v.mem.Bytes, firstBytes), v.limit)); err != nil {
 			return err
 		}
 	}
-	v.n.Store(max(v.n.Load(), int64(rows)))
+	v.count.Store(max(v.count.Load(), int64(rows)))
 	return nil
 }
 
-// moveTo takes other memory for them.
-func (v *Vectors) moveTo(bytes int64) error {
+// reallocate copies the vectors to a new allocation.
+func (v *Vectors) reallocate(bytes int64) error {
 	c := v.rt.Driver
 	mem, err := c.Alloc(bytes)
 	if err != nil {
@@ -104,15 +106,16 @@ func (v *Vectors) moveTo(bytes int64) error {
 	return nil
 }
 
-// readRows is how many vectors are read at a time.
-const readRows = 1 << 16
+// rowsPerRead is how many vectors a request reads.
+const rowsPerRead = 1 << 16
 
-// Read implements [kernels.ResidentVectors], for all.
+// Read implements [kernels.ResidentVectors]; it is safe for concurrent use.
 func (v *Vectors) Read(ctx context.Context, dst []byte, numbers []uint32) error {
-	size := int(v.bytesFor(1))
-	for i := range parallel.Blocks(len(numbers), readRows) {
-		lo, hi := parallel.Block(i, len(numbers), readRows)
-		err := v.dev.Call(ctx, func(rt *runtime.Runtime) error { return v.read(dst[lo*size:hi*size], numbers[lo:hi]) })
+	size := int(v.byteSize(1))
+	for i := range parallel.Blocks(len(numbers), rowsPerRead) {
+		lo, hi := parallel.Block(i, len(numbers), rowsPerRead)
+		err := v.dev.Call(ctx,
+			func(rt *runtime.Runtime) error { return v.readRows(dst[lo*size:hi*size], numbers[lo:hi]) })
 		if err != nil {
 			return v.wrapError(err)
 		}
@@ -125,7 +128,8 @@ type gatherParams struct {
 	n, rowBytes      uint32
 }
 
-func (v *Vectors) read(dst []byte, numbers []uint32) error {
+// readRows copies the vectors with the given numbers to dst.
+func (v *Vectors) readRows(dst []byte, numbers []uint32) error {
 	if v.freed || v.mem.Ptr == 0 {
 		return kernels.ErrDeviceClosed
 	}
@@ -135,14 +139,18 @@ func (v *Vectors) read(dst []byte, numbers []uint32) error {
 		}
 	}
 	w, c, st := &v.rt.Work, v.rt.Driver, v.rt.Stream
-	if err := w.Reserve(4*int64(len(numbers)), int64(len(dst)), 0, 0); err != nil {
+	if err := w.Reserve(runtime.WorkspaceSizes{In: 4 * int64(len(numbers)), Out: int64(len(dst))}); err != nil {
 		return err
 	}
 	bytes := copy(w.HostIn, runtime.Bytes(numbers))
 	err := c.ToDevice(w.In.Ptr, w.HostIn[:bytes], st)
 	if err == nil {
 		err = runtime.Launch(v.rt, "gather_rows", runtime.CeilDiv(len(numbers), 8), 1, 1, 256, 0, &gatherParams{
-			in: v.mem.Ptr, numbers: w.In.Ptr, out: w.Out.Ptr, n: uint32(len(numbers)), rowBytes: uint32(v.bytesFor(1)),
+			in:       v.mem.Ptr,
+			numbers:  w.In.Ptr,
+			out:      w.Out.Ptr,
+			n:        uint32(len(numbers)),
+			rowBytes: uint32(v.byteSize(1)),
 		})
 	}
 	if err == nil {
@@ -155,14 +163,14 @@ func (v *Vectors) read(dst []byte, numbers []uint32) error {
 	if err := v.rt.Sync(); err != nil {
 		return err
 	}
-	runtime.CopyWide(dst, w.HostOut[:len(dst)])
+	runtime.CopyParallel(dst, w.HostOut[:len(dst)])
 	return nil
 }
 
-// Release implements [kernels.ResidentVectors], for all.
+// Release implements [kernels.ResidentVectors]; it is safe for concurrent use.
 func (v *Vectors) Release() { _ = v.dev.FreeOwner(v) }
 
-// Free frees them on the device's goroutine.
+// Free implements [runtime.Owner].
 func (v *Vectors) Free() {
 	if v.freed {
 		return
@@ -170,5 +178,5 @@ func (v *Vectors) Free() {
 	v.freed = true
 	_ = v.rt.Driver.Free(v.mem)
 	v.mem = driver.Mem{}
-	v.rt.Disown(v)
+	v.rt.RemoveOwner(v)
 }

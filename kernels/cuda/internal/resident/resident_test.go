@@ -41,13 +41,13 @@ func TestVectorsGrow(t *testing.T) {
 		}
 		if i == 200 {
 			after := runtimetest.FailAt(f, "cuMemcpyDtoDAsync")
-			require.ErrorIs(t, residenttest.Put(t.Context(), d, v, i, halves), kernels.ErrDeviceMemory)
+			require.ErrorIs(t, residenttest.WriteHalves(t.Context(), d, v, i, halves), kernels.ErrDeviceMemory)
 			after()
 		}
-		require.NoError(t, residenttest.Put(t.Context(), d, v, i, halves), "row %d", i)
+		require.NoError(t, residenttest.WriteHalves(t.Context(), d, v, i, halves), "row %d", i)
 	}
 	require.Equal(t, 1, d.Live().Allocations)
-	require.ErrorIs(t, residenttest.Put(t.Context(), d, v, most, row(1, dim)), kernels.ErrDeviceMemory)
+	require.ErrorIs(t, residenttest.WriteHalves(t.Context(), d, v, most, row(1, dim)), kernels.ErrDeviceMemory)
 	require.Equal(t, []int{dim, most}, []int{v.Dim(), v.Len()})
 	f.Memory = 1 << 20
 	for _, numbers := range [][]uint32{{most - 1, 0, 7, 7}, {}, {150, 50, 149}} {
@@ -65,5 +65,5 @@ func TestVectorsGrow(t *testing.T) {
 	require.NoError(t, d.Call(t.Context(), func(*runtime.Runtime) error { return nil }))
 	v.Release()
 	require.Zero(t, d.Live().Allocations)
-	require.ErrorIs(t, residenttest.Put(t.Context(), d, v, 0, row(1, dim)), kernels.ErrDeviceClosed)
+	require.ErrorIs(t, residenttest.WriteHalves(t.Context(), d, v, 0, row(1, dim)), kernels.ErrDeviceClosed)
 }

@@ -1,12 +1,12 @@
-// Package runtime runs the work of one GPU, whatever it is: it knows of streams,
-// memory, device code and who waits for what, and nothing of indexes.
+// Package runtime runs the work of one GPU. It manages streams, memory, device code and a
+// queue of requests, and is independent of indexes.
 //
-//	Device     asked by any number of goroutines: a queue of requests
-//	Request    what a family of kernels wants done; says what it can be batched with
-//	Runtime    what requests work with, on the device's own goroutine
+//	Device     a queue of requests from any number of goroutines
+//	Request    a unit of work of a family of kernels; says which others it can share a batch with
+//	Runtime    context, streams, memory and kernels, for requests on the device's goroutine
 //
-// A family of kernels is a package of its own: requests, the structs of
-// parameters that it launches kernels with (as in src), and owners of memory.
+// A family of kernels is a package: its requests, the parameter structs of its kernels
+// (as in src), and its owners of memory.
 package runtime
 
 import (
@@ -24,39 +24,43 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Kind is the kind of the devices, the part of their names before the colon.
+// Kind is the kind of the devices: the part of their names before the colon.
 const Kind = "cuda"
 
-// Device is one GPU. All calls of the driver for it are made by one goroutine,
-// which is locked to its thread; any number of goroutines may ask.
+// Device is one GPU. It is safe for concurrent use: one goroutine, locked to its thread,
+// makes all calls of the driver.
 //
-// A panic on that goroutine is the error of the requests in hand, a
-// [kernels.PanicError], and of all that come later: what the device's memory
-// holds is in doubt, so that the device is not used again until it is closed,
-// which gives its memory back.
+// A panic on that goroutine becomes a [kernels.PanicError], which the current requests and
+// all later ones return: the content of the device's memory is unknown then, so that the
+// device cannot be used any more. Close frees its memory.
 type Device struct {
 	info kernels.DeviceInfo
 
-	mu     sync.Mutex
-	wake   sync.Cond
-	queue  []Request
-	closed bool
-	lost   error // what ended the context, or a panic; set by the goroutine
-	done   chan struct{}
+	mu      sync.Mutex
+	wake    sync.Cond
+	queue   []Request
+	closed  bool
+	failure error // the error that ended the context, or a panic; set by the goroutine
+	done    chan struct{}
 
-	asking      atomic.Int64 // requests that are waited for
-	hasRequests atomic.Bool  // something has come since the goroutine last looked
+	waiters     atomic.Int64 // callers that wait for an answer
+	hasRequests atomic.Bool  // a request or Close has come since the goroutine began to spin
 
 	live atomic.Pointer[driver.Resources]
 
-	rt Runtime // of the goroutine alone
+	rt Runtime // used by the device's goroutine only
 }
 
-// Describe describes a device of the driver. modules has the device code.
+// Describe converts the description of a device. Unusable is set if modules, the device code, has none for it.
 func Describe(p *driver.Info, modules fs.FS) kernels.DeviceInfo {
 	info := kernels.DeviceInfo{
-		Name: fmt.Sprintf("%s:%d", Kind, p.Ordinal), Model: p.Name, Capability: p.Capability(), Memory: p.Memory,
-		Multiprocessors: p.Multiprocessors, PCI: p.PCI, Driver: p.Driver,
+		Name:            fmt.Sprintf("%s:%d", Kind, p.Ordinal),
+		Model:           p.Name,
+		Capability:      p.Capability(),
+		Memory:          p.Memory,
+		Multiprocessors: p.Multiprocessors,
+		PCI:             p.PCI,
+		Driver:          p.Driver,
 	}
 	if _, err := imageFor(modules, mainModule, p.Major, p.Minor); err != nil {
 		info.Unusable = err.Error()
@@ -76,7 +80,7 @@ func Open(ctx context.Context, api *driver.API, props driver.Info, modules fs.FS
 		return nil, err
 	}
 	ready := make(chan error)
-	go d.serve(ready, func() error { return d.rt.open(api, props, modules) })
+	go d.serveRequests(ready, func() error { return d.rt.open(api, props, modules) })
 	if err := <-ready; err != nil {
 		<-d.done
 		return nil, err
@@ -87,11 +91,11 @@ func Open(ctx context.Context, api *driver.API, props driver.Info, modules fs.FS
 // Info describes the device.
 func (d *Device) Info() kernels.DeviceInfo { return d.info }
 
-// Live counts what the device's context has given out, as of the last request
-// that was answered; nothing after Close.
+// Live counts the allocations of the device's context, as of the last answered
+// request. They are 0 after Close.
 func (d *Device) Live() driver.Resources { return *d.live.Load() }
 
-// Close answers what is queued with [kernels.ErrDeviceClosed] and frees
+// Close answers queued requests with [kernels.ErrDeviceClosed] and frees
 // everything. It may be called more than once.
 func (d *Device) Close() error {
 	d.mu.Lock()
@@ -103,11 +107,13 @@ func (d *Device) Close() error {
 	return nil
 }
 
-func (d *Device) serve(ready chan<- error, start func() error) {
+// serveRequests is the device's goroutine: it calls start, sends its error to ready, and then
+// answers requests until the device is closed.
+func (d *Device) serveRequests(ready chan<- error, start func() error) {
 	defer close(d.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := guarded(start)
+	err := recoverPanic(start)
 	if err != nil {
 		d.freeAll()
 	}
@@ -117,14 +123,14 @@ func (d *Device) serve(ready chan<- error, start func() error) {
 	}
 	for {
 		d.mu.Lock()
-		for awake := true; len(d.queue) == 0 && !d.closed; awake = false {
-			d.waitForRequest(awake)
+		for spin := true; len(d.queue) == 0 && !d.closed; spin = false {
+			d.waitForRequest(spin)
 		}
 		if d.closed {
-			rest := d.queue
+			unanswered := d.queue
 			d.queue = nil
 			d.mu.Unlock()
-			for _, r := range rest {
+			for _, r := range unanswered {
 				r.ticket().answer(kernels.ErrDeviceClosed)
 			}
 			d.freeAll()
@@ -132,43 +138,44 @@ func (d *Device) serve(ready chan<- error, start func() error) {
 		}
 		batch := d.takeRequests()
 		d.mu.Unlock()
-		d.answer(batch)
+		d.answerBatch(batch)
 	}
 }
 
-// To put a thread to sleep and to wake it takes ten microseconds or more, a good
-// part of a short search. So where there are processors enough, who asks a device
-// alone stays awake for as long as such a search takes, and the device's goroutine,
-// after an answer, for as long as the next question takes to come.
+// Putting a thread to sleep and waking it takes ten microseconds or more, a large part
+// of a short search. If there are enough processors, a single caller therefore polls for
+// as long as such a search takes, and the device's goroutine, after an answer, for as long
+// as a caller usually takes to send its next request.
 const (
-	awakeProcessors = 4
-	askAwake        = 300 * time.Microsecond
-	restAwake       = 300 * time.Microsecond
+	spinProcessors = 4
+	callerSpin     = 300 * time.Microsecond
+	idleSpin       = 300 * time.Microsecond
 )
 
-func mayStayAwake() bool { return parallel.Processors() >= awakeProcessors }
+// canSpin reports whether there are enough processors to poll instead of sleeping.
+func canSpin() bool { return parallel.Processors() >= spinProcessors }
 
-// waitForRequest waits until something comes, first awake if asked to. The caller holds mu,
-// and looks again afterwards.
-func (d *Device) waitForRequest(awake bool) {
-	if !awake || !mayStayAwake() {
+// waitForRequest waits until a request or Close comes. With spin it polls for a while and may
+// return before one has come. The caller holds mu, and checks the queue again afterwards.
+func (d *Device) waitForRequest(spin bool) {
+	if !spin || !canSpin() {
 		d.wake.Wait()
 		return
 	}
 	d.hasRequests.Store(false)
 	d.mu.Unlock()
-	for until := time.Now().Add(restAwake); !d.hasRequests.Load() && time.Now().Before(until); {
+	for until := time.Now().Add(idleSpin); !d.hasRequests.Load() && time.Now().Before(until); {
 	}
 	d.mu.Lock()
 }
 
-// answer carries out requests that were taken together.
-func (d *Device) answer(batch []Request) {
+// answerBatch runs a batch, except the requests whose context has ended, and answers all of them.
+func (d *Device) answerBatch(batch []Request) {
 	kept := batch[:0]
 	for _, r := range batch {
 		err := r.ticket().ctx.Err()
 		if err == nil {
-			err = d.lost
+			err = d.failure
 		}
 		if err != nil {
 			r.ticket().answer(err)
@@ -179,11 +186,11 @@ func (d *Device) answer(batch []Request) {
 	if len(kept) == 0 {
 		return
 	}
-	err := guarded(func() error { return kept[0].Run(&d.rt, kept) })
+	err := recoverPanic(func() error { return kept[0].Run(&d.rt, kept) })
 	for _, r := range kept {
 		if r.ticket().Fail(err); endsDevice(r.ticket().err) {
 			d.mu.Lock()
-			d.lost = r.ticket().err
+			d.failure = r.ticket().err
 			d.mu.Unlock()
 		}
 	}
@@ -193,25 +200,25 @@ func (d *Device) answer(batch []Request) {
 	}
 }
 
-// endsDevice reports whether nothing more can be asked of a device after an error.
+// endsDevice reports whether a device cannot be used any more after an error.
 func endsDevice(err error) bool {
 	var fault *kernels.PanicError
 	return errors.Is(err, driver.ErrDeviceLost) || errors.As(err, &fault)
 }
 
+// countLive publishes the current counts of allocations for Live.
 func (d *Device) countLive() {
 	live := d.rt.Driver.Live()
 	d.live.Store(&live)
 }
 
-// freeAll frees everything. Errors are those of a lost device, whose memory went
-// with it, and where a panic has left what cannot be freed piece by piece it goes
-// with the context.
+// freeAll frees everything. It ignores errors: they are those of a lost device, whose
+// memory is freed with it. Memory that a panic has left inconsistent is freed with the context.
 func (d *Device) freeAll() {
 	if d.rt.Driver == nil {
 		return
 	}
-	_ = guarded(d.rt.freeMemory)
+	_ = recoverPanic(d.rt.freeMemory)
 	d.countLive()
 	_ = d.rt.Driver.Close()
 }

@@ -37,8 +37,8 @@ func (r *request) Joins(other runtime.Request) bool {
 	o, ok := other.(*request)
 	return ok && o.kind == r.kind
 }
-func (r *request) Size() int { return r.size }
-func (r *request) Room() int { return r.room }
+func (r *request) BatchShare() int { return r.size }
+func (r *request) BatchLimit() int { return r.room }
 
 func (r *request) Run(rt *runtime.Runtime, batch []runtime.Request) error {
 	var all []*request
@@ -85,7 +85,7 @@ func TestRequestsShareABatch(t *testing.T) {
 	for _, r := range []struct{ kind, size int }{{1, 2}, {2, 1}, {1, 5}, {1, 3}, {2, 1}, {1, 4}, {1, 3}} {
 		all = append(all, &request{kind: r.kind, size: r.size, room: 9, run: note})
 	}
-	require.NoError(t, runtime.Do(ctx, d, all))
+	require.NoError(t, runtime.RunRequests(ctx, d, all))
 	// 2+5 leave no room for a 3 and a 4.
 	require.Equal(t, []*request{all[0], all[2]}, all[0].batch)
 	require.Equal(t, []*request{all[1], all[4]}, all[1].batch)
@@ -93,8 +93,8 @@ func TestRequestsShareABatch(t *testing.T) {
 	require.Equal(t, []*request{all[6]}, all[6].batch)
 	require.Equal(t, []int{2, 2, 2, 1}, order, "the oldest first")
 
-	require.NoError(t, runtime.Do(ctx, d, []*request{{kind: 1, size: 100, room: 1}}), "one that fits nowhere runs alone")
-	require.NoError(t, runtime.Do(ctx, d, []*request(nil)))
+	require.NoError(t, runtime.RunRequests(ctx, d, []*request{{kind: 1, size: 100, room: 1}}), "one that fits nowhere runs alone")
+	require.NoError(t, runtime.RunRequests(ctx, d, []*request(nil)))
 }
 
 // The error of a batch is that of all of it, but of requests that have their own.
@@ -111,7 +111,7 @@ func TestErrorsOfABatch(t *testing.T) {
 	errs := make([]chan error, 2)
 	for i, r := range []*request{a, b} {
 		errs[i] = make(chan error, 1)
-		go func() { errs[i] <- runtime.Do(ctx, d, []*request{r}) }()
+		go func() { errs[i] <- runtime.RunRequests(ctx, d, []*request{r}) }()
 		waitQueued(t, d, i+1)
 	}
 	goOn()
@@ -192,7 +192,7 @@ func TestLossIsKept(t *testing.T) {
 		a.Fail(gone)
 		return nil
 	}
-	require.ErrorIs(t, runtime.Do(ctx, d, []*request{a}), driver.ErrDeviceLost)
+	require.ErrorIs(t, runtime.RunRequests(ctx, d, []*request{a}), driver.ErrDeviceLost)
 	require.ErrorIs(t, d.Call(ctx, func(*runtime.Runtime) error { return nil }), driver.ErrDeviceLost)
 }
 
@@ -204,7 +204,7 @@ func TestPanicAnswersAllThatWait(t *testing.T) {
 	errs := make(chan error)
 	for i := range 20 {
 		r := &request{kind: i % 2, size: 1, room: 100, run: func(*runtime.Runtime, []runtime.Request) error { panic("broken") }}
-		go func() { errs <- runtime.Do(ctx, d, []*request{r}) }()
+		go func() { errs <- runtime.RunRequests(ctx, d, []*request{r}) }()
 	}
 	waitQueued(t, d, 20)
 	goOn()
@@ -226,7 +226,7 @@ type owner struct {
 func (o *owner) Free() {
 	_ = o.rt.Driver.Free(o.mem)
 	o.mem = driver.Mem{}
-	o.rt.Disown(o)
+	o.rt.RemoveOwner(o)
 }
 
 // Shared memory goes with the last owner, and owners with the device.
@@ -237,7 +237,7 @@ func TestMemoryGoesWithItsOwners(t *testing.T) {
 	own := func(o **owner) {
 		require.NoError(t, d.Call(ctx, func(rt *runtime.Runtime) (err error) {
 			*o = &owner{rt: rt}
-			rt.Own(*o)
+			rt.AddOwner(*o)
 			(*o).mem, err = rt.Driver.Alloc(100)
 			return err
 		}))
@@ -245,11 +245,21 @@ func TestMemoryGoesWithItsOwners(t *testing.T) {
 	own(&a)
 	own(&b)
 	require.NoError(t, d.Call(ctx, func(rt *runtime.Runtime) error {
-		assert.NoError(t, rt.Work.Reserve(1000, 1000, 1000, 100))
+		assert.NoError(t, rt.Work.Reserve(runtime.WorkspaceSizes{
+			In:      1000,
+			Out:     1000,
+			Scratch: 1000,
+			Zeroed:  100,
+		}))
 		assert.GreaterOrEqual(t, len(rt.Work.HostIn), 1000)
 		assert.Equal(t, make([]byte, 100), f.Bytes(rt.Work.Zeroed.Ptr, 100))
 		in := rt.Work.In
-		assert.NoError(t, rt.Work.Reserve(500, 1, 1, 1))
+		assert.NoError(t, rt.Work.Reserve(runtime.WorkspaceSizes{
+			In:      500,
+			Out:     1,
+			Scratch: 1,
+			Zeroed:  1,
+		}))
 		assert.Equal(t, in, rt.Work.In, "large enough")
 		return rt.ReserveStaging(50)
 	}))
@@ -322,12 +332,12 @@ func TestLaunches(t *testing.T) {
 		defer rt.Driver.Free(m)
 		assert.NoError(t, rt.Driver.Set(m.Ptr, 0, 4, rt.Stream))
 		for range 3 {
-			assert.NoError(t, rt.Mark(0))
+			assert.NoError(t, rt.RecordPoint(0))
 			assert.NoError(t, runtime.Launch(rt, "add", 2, 1, 1, 32, 0, &addParams{m.Ptr, 10, 1}))
 			assert.NoError(t, runtime.Launch(rt, "add", 0, 1, 1, 32, 0, &addParams{m.Ptr, 10, 1}), "nothing to do")
-			assert.NoError(t, rt.Mark(1))
+			assert.NoError(t, rt.RecordPoint(1))
 		}
-		assert.NoError(t, rt.SyncMark(1))
+		assert.NoError(t, rt.SyncPoint(1))
 		elapsed, err := rt.Elapsed(0, 1)
 		assert.NoError(t, err)
 		assert.Equal(t, 250*time.Microsecond, elapsed)

@@ -11,47 +11,53 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// mainModule is the module of kernels whose names have none. It is loaded when a
-// [Device] is opened, others when a kernel of theirs is asked for.
+// mainModule is the module of kernels whose names have no module before a slash. It is loaded
+// when a [Device] is opened, other modules when one of their kernels is launched first.
 const mainModule = "plaid"
 
-// waitCapability is for what code can have griddepcontrol.wait. PTX is for less.
+// waitCapability is the lowest compute capability whose code has griddepcontrol.wait. The
+// PTX is compiled for a lower one, so that it has none.
 const waitCapability = 90
 
 // kernelSet is the loaded device code of one device.
 type kernelSet struct {
-	files fs.FS
-	props *driver.Info
-	mods  map[string]driver.Module
-	arch  string
-	waits bool // kernels can wait for the one in front of them, which Follow says they do
-	found map[string]foundKernel
-	occ   map[occupied]int
+	files        fs.FS
+	props        *driver.Info
+	modules      map[string]driver.Module
+	arch         string
+	supportsWait bool // kernels can wait for the previous one themselves, see LaunchAfter
+	kernels      map[string]loadedKernel
+	occupancy    map[occupancyKey]int
 }
 
-type foundKernel struct {
+// loadedKernel is a kernel and the maximum of dynamic shared memory that was set for it.
+type loadedKernel struct {
 	driver.Function
-	shared int // bytes that it may be launched with
+	shared int // bytes
 }
 
-type occupied struct {
+// occupancyKey is a launch configuration, which decides how many blocks run at the same time.
+type occupancyKey struct {
 	kernel          string
 	threads, shared int
 }
 
-// load begins with the code of one module, which tells the architecture of all.
+// load initializes the set and loads its first module, whose file decides the architecture.
 func (k *kernelSet) load(c *driver.Context, props *driver.Info, files fs.FS, first string) error {
 	*k = kernelSet{
-		files: files, props: props, mods: map[string]driver.Module{},
-		found: map[string]foundKernel{}, occ: map[occupied]int{},
+		files:     files,
+		props:     props,
+		modules:   map[string]driver.Module{},
+		kernels:   map[string]loadedKernel{},
+		occupancy: map[occupancyKey]int{},
 	}
-	_, err := k.module(c, first)
+	_, err := k.loadModule(c, first)
 	return err
 }
 
-// module finds a module, once.
-func (k *kernelSet) module(c *driver.Context, name string) (driver.Module, error) {
-	if m, ok := k.mods[name]; ok {
+// loadModule returns a module, which it loads the first time.
+func (k *kernelSet) loadModule(c *driver.Context, name string) (driver.Module, error) {
+	if m, ok := k.modules[name]; ok {
 		return m, nil
 	}
 	file, err := imageFor(k.files, name, k.props.Major, k.props.Minor)
@@ -64,24 +70,25 @@ func (k *kernelSet) module(c *driver.Context, name string) (driver.Module, error
 	}
 	m, err := c.LoadModule(image)
 	if errors.Is(err, driver.ErrDriverTooOld) {
-		return m, fmt.Errorf("%w: %s needs CUDA %s or newer, the driver knows %s: %w",
+		return m, fmt.Errorf("%w: %s needs CUDA %s or newer, the driver supports %s: %w",
 			driver.ErrDriverTooOld, file, driver.Version(driver.MinVersion), k.props.Driver, err)
 	}
 	if err != nil {
 		return m, fmt.Errorf("loading %s: %w", file, err)
 	}
-	k.mods[name] = m
+	k.modules[name] = m
 	if k.arch == "" {
-		k.arch = archOf(file)
+		k.arch = archFromName(file)
 		n, _ := strconv.Atoi(strings.TrimSuffix(k.arch, "a"))
-		k.waits = n >= waitCapability
+		k.supportsWait = n >= waitCapability
 	}
 	return m, nil
 }
 
+// unload frees all modules and returns the first error.
 func (k *kernelSet) unload(c *driver.Context) error {
 	var first error
-	for _, m := range k.mods {
+	for _, m := range k.modules {
 		if err := c.FreeModule(m); err != nil && first == nil {
 			first = err
 		}
@@ -89,16 +96,16 @@ func (k *kernelSet) unload(c *driver.Context) error {
 	return first
 }
 
-// Arch is the architecture that the device code is for, such as "80" or "90a".
+// Arch returns the architecture of the loaded device code, such as "80" or "90a".
 func (rt *Runtime) Arch() string { return rt.kernels.arch }
 
-// kernel finds a kernel, once, and allows it the shared memory. Before a slash its
-// name has that of its module.
-func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
+// findKernel returns a kernel that may have shared bytes of dynamic shared memory, and keeps it.
+// Its name is MODULE/KERNEL, or KERNEL in mainModule.
+func (rt *Runtime) findKernel(name string, shared int) (driver.Function, error) {
 	k := &rt.kernels
-	known, ok := k.found[name]
-	if ok && shared <= known.shared {
-		return known.Function, nil
+	loaded, ok := k.kernels[name]
+	if ok && shared <= loaded.shared {
+		return loaded.Function, nil
 	}
 	if shared > rt.Props.Shared {
 		return driver.Function{}, fmt.Errorf("%w: %s needs %d bytes of shared memory, a block may have %d",
@@ -109,60 +116,77 @@ func (rt *Runtime) kernel(name string, shared int) (driver.Function, error) {
 		module, plain = mainModule, name
 	}
 	var f driver.Function
-	err := rt.Driver.Relaxed(func() error { // the first call may be one that is captured
-		m, err := k.module(rt.Driver, module)
+	err := rt.Driver.Relaxed(func() error { // the stream may be captured in the first call
+		m, err := k.loadModule(rt.Driver, module)
 		if err == nil {
 			f, err = rt.Driver.Function(m, plain, shared)
 		}
 		return err
 	})
 	if err == nil {
-		k.found[name] = foundKernel{f, shared}
+		k.kernels[name] = loadedKernel{f, shared}
 	}
 	return f, err
 }
 
-// Launch starts a kernel on Stream, with the parameters in args: a struct as in
-// the sources of the device code, on the heap. An empty grid is nothing to do.
+// Launch starts a kernel on Stream. args is the struct of its parameters, as in the sources
+// of the device code, on the heap. An empty grid does nothing.
 func Launch[T any](rt *Runtime, name string, gx, gy, gz, block, shared int, args *T) error {
-	return Follow(rt, false, name, gx, gy, gz, block, shared, args)
+	return LaunchAfter(rt, false, name, gx, gy, gz, block, shared, args)
 }
 
-// Follow is Launch of a kernel that, if early, waits itself for the kernel which Stream was
-// given last, as far as its code can: then it is there already when that one ends.
-func Follow[T any](rt *Runtime, early bool, name string, gx, gy, gz, block, shared int, args *T) error {
+// LaunchAfter is Launch for a kernel that may start before the previous kernel of Stream has ended,
+// if early is set and the device code supports it. The kernel itself waits for the end of that one,
+// so that no time passes between the two.
+func LaunchAfter[T any](rt *Runtime, early bool, name string, gx, gy, gz, block, shared int, args *T) error {
 	if gx == 0 || gy == 0 || gz == 0 {
 		return nil
 	}
-	f, err := rt.kernel(name, shared)
+	f, err := rt.findKernel(name, shared)
 	if err != nil {
 		return err
 	}
-	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: uint32(gy), Z: uint32(gz)}, driver.Dim3{X: uint32(block), Y: 1, Z: 1},
-		shared, rt.Stream, early && rt.kernels.waits, unsafe.Pointer(args), unsafe.Sizeof(*args))
+	return rt.Driver.Launch(f, driver.Dim3{
+		X: uint32(gx),
+		Y: uint32(gy),
+		Z: uint32(gz),
+	}, driver.Dim3{
+		X: uint32(block),
+		Y: 1,
+		Z: 1,
+	},
+		shared, rt.Stream, early && rt.kernels.supportsWait, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
-// Kernel finds a kernel, for Start.
-func (rt *Runtime) Kernel(name string, shared int) (driver.Function, error) {
-	return rt.kernel(name, shared)
+// FindKernel returns a kernel for [LaunchFunction].
+func (rt *Runtime) FindKernel(name string, shared int) (driver.Function, error) {
+	return rt.findKernel(name, shared)
 }
 
-// Start is Follow of a kernel that was found before.
-func Start[T any](rt *Runtime, early bool, f driver.Function, gx, block, shared int, args *T) error {
+// LaunchFunction is [LaunchAfter] for a kernel that FindKernel returned.
+func LaunchFunction[T any](rt *Runtime, early bool, f driver.Function, gx, block, shared int, args *T) error {
 	if gx == 0 {
 		return nil
 	}
-	return rt.Driver.Launch(f, driver.Dim3{X: uint32(gx), Y: 1, Z: 1}, driver.Dim3{X: uint32(block), Y: 1, Z: 1}, shared,
-		rt.Stream, early && rt.kernels.waits, unsafe.Pointer(args), unsafe.Sizeof(*args))
+	return rt.Driver.Launch(f, driver.Dim3{
+		X: uint32(gx),
+		Y: 1,
+		Z: 1,
+	}, driver.Dim3{
+		X: uint32(block),
+		Y: 1,
+		Z: 1,
+	}, shared,
+		rt.Stream, early && rt.kernels.supportsWait, unsafe.Pointer(args), unsafe.Sizeof(*args))
 }
 
-// FillingBlocks is how many blocks of a kernel fill the device.
+// FillingBlocks returns how many blocks of a kernel the device runs at the same time.
 func (rt *Runtime) FillingBlocks(name string, threads, shared int) (int, error) {
-	key := occupied{name, threads, shared}
-	if n, ok := rt.kernels.occ[key]; ok {
+	key := occupancyKey{name, threads, shared}
+	if n, ok := rt.kernels.occupancy[key]; ok {
 		return n, nil
 	}
-	f, err := rt.kernel(name, shared)
+	f, err := rt.findKernel(name, shared)
 	if err != nil {
 		return 0, err
 	}
@@ -171,6 +195,6 @@ func (rt *Runtime) FillingBlocks(name string, threads, shared int) (int, error) 
 		return 0, err
 	}
 	n = max(n, 1) * rt.Props.Multiprocessors
-	rt.kernels.occ[key] = n
+	rt.kernels.occupancy[key] = n
 	return n, nil
 }

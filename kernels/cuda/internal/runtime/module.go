@@ -12,21 +12,21 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Device code is built by src/build.sh and compressed: MODULE_XY.cubin.gz is
-// machine code for devices of compute capability X.Y and newer of the same X
-// (with an a behind it: of X.Y alone), MODULE_XY.ptx.gz is compiled by the driver
-// for newer ones.
+// Device code is built and compressed by src/build.sh. MODULE_XY.cubin.gz is
+// machine code for devices of compute capability X.Y and newer of the same X, and
+// MODULE_XYa.cubin.gz for X.Y only. The driver compiles MODULE_XY.ptx.gz for X.Y and
+// all newer devices.
 
-// EnvCode is the environment variable that, set to "ptx", leaves machine code out, so
-// that the driver compiles the device code, as it does for devices that are newer
-// than this build. That takes up to a minute; drivers keep what they compiled.
+// EnvCode is an environment variable. If it is "ptx", machine code is ignored and the
+// driver compiles the PTX, as it does for devices that are newer than this build. This takes
+// up to a minute the first time; drivers cache the compiled code.
 const EnvCode = "PLAID_CUDA_CODE"
 
 // minCapability is the lowest compute capability that the kernels are for.
 const minCapability = 80
 
-// imageFor picks the device code of a module for a compute capability: machine code
-// if there is some, else PTX.
+// imageFor returns the name of the file with a module's device code for a compute capability:
+// machine code if there is some, else PTX.
 func imageFor(modules fs.FS, module string, major, minor int) (name string, err error) {
 	capability := 10*major + minor
 	if capability < minCapability {
@@ -50,12 +50,13 @@ func imageFor(modules fs.FS, module string, major, minor int) (name string, err 
 		}
 	}
 	if name == "" {
-		return "", fmt.Errorf("%w: this build has no device code of %s for compute capability %d.%d", driver.ErrUnsupported, module, major, minor)
+		return "", fmt.Errorf("%w: this build has no device code of %s for compute capability %d.%d",
+			driver.ErrUnsupported, module, major, minor)
 	}
 	return name, nil
 }
 
-// readImage unpacks device code.
+// readImage reads and decompresses device code.
 func readImage(modules fs.FS, name string) ([]byte, error) {
 	f, err := modules.Open(name)
 	if err != nil {
@@ -69,32 +70,32 @@ func readImage(modules fs.FS, name string) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// archOf is the architecture in the name of an image.
-func archOf(name string) string {
-	_, rest, _ := strings.Cut(name, "_")
-	arch, _, _ := strings.Cut(rest, ".")
+// archFromName returns the architecture in the name of an image: "90a" of plaid_90a.cubin.gz.
+func archFromName(name string) string {
+	_, suffix, _ := strings.Cut(name, "_")
+	arch, _, _ := strings.Cut(suffix, ".")
 	return arch
 }
 
-// rankImage orders images by how well they fit a module and a capability: −1 not at
-// all.
+// rankImage returns how well an image fits a module and a compute capability; the highest rank is
+// the best, −1 means that the image cannot be used.
 func rankImage(name, module string, capability int) int {
-	rest, ok := strings.CutPrefix(name, module+"_")
+	suffix, ok := strings.CutPrefix(name, module+"_")
 	if !ok {
 		return -1
 	}
-	arch, kind, _ := strings.Cut(rest, ".")
-	number, exact := strings.CutSuffix(arch, "a")
+	arch, kind, _ := strings.Cut(suffix, ".")
+	number, archSpecific := strings.CutSuffix(arch, "a")
 	n, err := strconv.Atoi(number)
 	if err != nil || n > capability {
 		return -1
 	}
 	switch {
-	case kind == "cubin.gz" && exact && n == capability:
-		return 10000
-	case kind == "cubin.gz" && !exact && n/10 == capability/10:
+	case kind == "cubin.gz" && archSpecific && n == capability:
+		return 10000 // above 1000 + n for all n
+	case kind == "cubin.gz" && !archSpecific && n/10 == capability/10:
 		return 1000 + n
-	case kind == "ptx.gz" && !exact:
+	case kind == "ptx.gz" && !archSpecific:
 		return n
 	}
 	return -1

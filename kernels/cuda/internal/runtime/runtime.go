@@ -14,34 +14,36 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Runtime is what requests work with. Only the device's goroutine may use it.
+// Runtime has the context, the streams, the memory and the kernels that requests use. Only the
+// device's goroutine may use it.
 type Runtime struct {
 	Driver *driver.Context
 	Props  driver.Info
-	// Stream is the order of all launches, and of copies but those of staging.
+	// Stream orders all launches, and all copies except those of staging.
 	Stream driver.Stream
 	Work   Workspace
 
-	// Copies is beside Stream: what waits for an event of the other.
+	// Copies is a second stream, whose copies run at the same time as the work of Stream and
+	// are ordered by events.
 	Copies  driver.Stream
 	staging staging
-	points  []driver.Event
+	events  []driver.Event
 	kernels kernelSet
 	owners  map[Owner]bool
 }
 
-// Owner holds memory of the device from one request to the next.
+// Owner holds device memory from one request to the next.
 type Owner interface {
-	// Free gives it back, and disowns the owner. Errors are of no interest: they
-	// are those of a lost device, whose memory went with it.
+	// Free frees the memory and calls [Runtime.RemoveOwner]. It returns no error, since the only
+	// possible ones are those of a lost device, whose memory is freed with it.
 	Free()
 }
 
-// Own makes an owner known, so that it is freed with the device.
-func (rt *Runtime) Own(o Owner) { rt.owners[o] = true }
+// AddOwner registers an owner, so that it is freed with the device.
+func (rt *Runtime) AddOwner(o Owner) { rt.owners[o] = true }
 
-// FreeOwner has an owner freed on the device's goroutine. A device that is closed or lost,
-// or that a panic has ended, has freed it or will.
+// FreeOwner frees an owner on the device's goroutine. It is not an error if the device is closed
+// or lost, or ended by a panic: it frees its owners itself.
 func (d *Device) FreeOwner(o Owner) error {
 	err := d.Call(context.Background(), func(*Runtime) error {
 		o.Free()
@@ -53,9 +55,9 @@ func (d *Device) FreeOwner(o Owner) error {
 	return err
 }
 
-// Disown forgets an owner, which has nothing more. With the last one goes the
-// memory that batches and uploads share.
-func (rt *Runtime) Disown(o Owner) {
+// RemoveOwner removes an owner that holds no memory any more. With the last one, the
+// memory that batches and uploads share is freed too.
+func (rt *Runtime) RemoveOwner(o Owner) {
 	delete(rt.owners, o)
 	if len(rt.owners) == 0 {
 		rt.Work.Release()
@@ -63,38 +65,38 @@ func (rt *Runtime) Disown(o Owner) {
 	}
 }
 
-// Mark puts a point, a small number, after what Stream has been given so far.
-func (rt *Runtime) Mark(point int) error {
-	for len(rt.points) <= point {
-		e, err := rt.Driver.NewEvent(true)
+// RecordPoint marks the work that Stream has received so far with a small number, the point.
+func (rt *Runtime) RecordPoint(point int) error {
+	for len(rt.events) <= point {
+		e, err := rt.Driver.NewTimedEvent()
 		if err != nil {
 			return err
 		}
-		rt.points = append(rt.points, e)
+		rt.events = append(rt.events, e)
 	}
-	return rt.Driver.Record(rt.points[point], rt.Stream)
+	return rt.Driver.Record(rt.events[point], rt.Stream)
 }
 
-// SyncMark waits until the device has come to a point that was marked.
-func (rt *Runtime) SyncMark(point int) error { return rt.Driver.SyncEvent(rt.points[point]) }
+// SyncPoint waits until the device has passed a recorded point.
+func (rt *Runtime) SyncPoint(point int) error { return rt.Driver.SyncEvent(rt.events[point]) }
 
-// Elapsed is the time between two points that the device has passed.
+// Elapsed returns the time between two points that the device has passed.
 func (rt *Runtime) Elapsed(from, to int) (time.Duration, error) {
-	ms, err := rt.Driver.Elapsed(rt.points[from], rt.points[to])
+	ms, err := rt.Driver.Elapsed(rt.events[from], rt.events[to])
 	return time.Duration(ms * 1e6), err
 }
 
-// Sync waits until the device has done what Stream was given.
+// Sync waits until the device has done the work of Stream.
 func (rt *Runtime) Sync() error { return rt.Driver.Sync(rt.Stream) }
 
-// Drain waits, after an error, until the device has nothing to do: nothing may
-// use memory that is given back next.
+// Drain waits, after an error, until the device has done the work of both streams, so that
+// memory which that work uses can be freed.
 func (rt *Runtime) Drain() {
 	_ = rt.Driver.Sync(rt.Copies)
 	_ = rt.Sync()
 }
 
-// open makes the device's context, loads its code and makes the streams.
+// open opens the device's context, loads its code and creates the streams.
 func (rt *Runtime) open(api *driver.API, props driver.Info, modules fs.FS) (err error) {
 	c, err := driver.Open(api, props.Ordinal)
 	if err != nil {
@@ -112,9 +114,9 @@ func (rt *Runtime) open(api *driver.API, props driver.Info, modules fs.FS) (err 
 	return err
 }
 
-// Borrow is a runtime without a device of its own, for work of one family in the streams of
-// others: it has no workspace, no staging and no marks, and Stream is the caller's to set. It
-// makes the primary context current to this thread.
+// Borrow returns a runtime without a [Device], for the kernels of one family in streams of the
+// caller. It has no workspace, no staging and no points, and the caller sets Stream. Borrow makes
+// the primary context current to this thread.
 func Borrow(api *driver.API, props driver.Info, modules fs.FS, family string) (*Runtime, error) {
 	c, err := driver.Open(api, props.Ordinal)
 	if err != nil {
@@ -128,19 +130,19 @@ func Borrow(api *driver.API, props driver.Info, modules fs.FS, family string) (*
 	return rt, nil
 }
 
-// GiveBack unloads the code of a borrowed runtime, and gives the context back, which is current.
-func (rt *Runtime) GiveBack() error {
+// CloseBorrowed unloads the code of a borrowed runtime, and releases its context, which must be current.
+func (rt *Runtime) CloseBorrowed() error {
 	return errors.Join(rt.kernels.unload(rt.Driver), rt.Driver.Close())
 }
 
-// freeMemory gives back all but the context.
+// freeMemory frees everything except the context.
 func (rt *Runtime) freeMemory() error {
 	for o := range rt.owners {
 		o.Free()
 	}
 	rt.staging.freeBuffers(rt.Driver)
 	rt.Work.Release()
-	for _, e := range rt.points {
+	for _, e := range rt.events {
 		_ = rt.Driver.FreeEvent(e)
 	}
 	_ = rt.Driver.FreeStream(rt.Copies)
@@ -149,12 +151,12 @@ func (rt *Runtime) freeMemory() error {
 	return nil
 }
 
-// guarded calls fn and makes an error of a panic.
-func guarded(fn func() error) (err error) {
+// recoverPanic calls fn, and returns a panic of it as a [kernels.PanicError].
+func recoverPanic(fn func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case *parallel.Panic: // of another goroutine, whose stack it has
+		case *parallel.Panic: // has the stack of the goroutine that panicked
 			err = &kernels.PanicError{Value: r.Value, Stack: r.Stack}
 		default:
 			err = &kernels.PanicError{Value: r, Stack: debug.Stack()}
@@ -163,35 +165,37 @@ func guarded(fn func() error) (err error) {
 	return fn()
 }
 
-// Arena lays arrays out one after another, each at a multiple of [ArenaAlign].
+// Arena lays out arrays one after another, each at a multiple of [ArenaAlign]. Size is the end
+// of the last one, in bytes.
 type Arena struct{ Size int64 }
 
-// ArenaAlign is what arrays on the device are aligned to, in bytes.
+// ArenaAlign is the alignment of arrays on the device, in bytes.
 const ArenaAlign = 256
 
-// Take gives the offset of the next array.
-func (a *Arena) Take(bytes int64) (offset int64) {
+// Append adds an array of a number of bytes, and returns its offset.
+func (a *Arena) Append(bytes int64) (offset int64) {
 	offset = a.Size
 	a.Size += CeilDiv(bytes, ArenaAlign) * ArenaAlign
 	return offset
 }
 
-// CeilDiv is a/b, rounded up.
+// CeilDiv returns a/b, rounded up.
 func CeilDiv[T int | int64 | uint32 | uint64](a, b T) T { return (a + b - 1) / b }
 
-// Above is a little more than v, for what rounding took from a bound.
-func Above(v float32) float32 { return math.Nextafter32(v*(1+1e-5), float32(math.Inf(1))) }
+// RoundUp returns a number a little above v: an upper bound whose computation was rounded stays one.
+func RoundUp(v float32) float32 { return math.Nextafter32(v*(1+1e-5), float32(math.Inf(1))) }
 
-// Bytes is the memory of s, numbers or structs of numbers, as the device wants it:
-// both are little-endian.
+// Bytes returns the memory of s, whose elements are numbers or structs of numbers. The device reads
+// it without conversion: both are little-endian.
 func Bytes[T any](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), int(unsafe.Sizeof(zero))*len(s))
 }
 
-// CopyWide is copy by several goroutines, which one is too slow for. Where src is of a
-// mapped file that was cut short it panics (debug.SetPanicOnFault).
-func CopyWide(dst, src []byte) int64 {
+// CopyParallel copies with several goroutines, since one does not use the memory's bandwidth. It
+// returns the number of bytes. If src is a mapped file that was truncated, it panics
+// (debug.SetPanicOnFault).
+func CopyParallel(dst, src []byte) int64 {
 	const block = 1 << 20
 	n := parallel.Blocks(len(src), block)
 	_ = parallel.Do(context.Background(), n, parallel.Threads(0, n/4), func(i int) error {

@@ -6,32 +6,33 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// staging brings pieces of a large upload to the device, one being copied while
-// the one before it is worked on.
+// staging has the double buffer of large uploads: one piece is copied while the device
+// processes the previous one.
 type staging struct {
-	host        [2]driver.HostMem
-	raw         [2]driver.Mem
-	ready, used [2]driver.Event
-	slot        int
+	host     [2]driver.HostMem // page-locked
+	device   [2]driver.Mem
+	copied   [2]driver.Event // the piece is on the device, and host may be written
+	released [2]driver.Event // Stream does not read the piece on the device any more
+	next     int             // the buffer of the next piece
 }
 
-// Staged is a piece on its way.
+// Staged is a piece that is being copied to the device.
 type Staged struct {
-	Raw  driver.Ptr
+	Raw  driver.Ptr // its address on the device
 	slot int
 }
 
-// ReserveStaging makes room for pieces of so many bytes.
+// ReserveStaging makes the buffers at least bytes long.
 func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 	a, c := &rt.staging, rt.Driver
 	for i := range a.host {
-		if a.ready[i] == (driver.Event{}) {
-			if a.ready[i], err = c.NewEvent(false); err != nil {
+		if a.copied[i] == (driver.Event{}) {
+			if a.copied[i], err = c.NewEvent(); err != nil {
 				return err
 			}
 		}
-		if a.used[i] == (driver.Event{}) {
-			if a.used[i], err = c.NewEvent(false); err != nil {
+		if a.released[i] == (driver.Event{}) {
+			if a.released[i], err = c.NewEvent(); err != nil {
 				return err
 			}
 		}
@@ -42,10 +43,10 @@ func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 				return fmt.Errorf("staging: %w", err)
 			}
 		}
-		if a.raw[i].Bytes < bytes {
-			_ = c.Free(a.raw[i])
-			a.raw[i] = driver.Mem{}
-			if a.raw[i], err = c.Alloc(bytes); err != nil {
+		if a.device[i].Bytes < bytes {
+			_ = c.Free(a.device[i])
+			a.device[i] = driver.Mem{}
+			if a.device[i], err = c.Alloc(bytes); err != nil {
 				return fmt.Errorf("staging: %w", err)
 			}
 		}
@@ -53,47 +54,47 @@ func (rt *Runtime) ReserveStaging(bytes int64) (err error) {
 	return nil
 }
 
-// Stage copies a piece of so many bytes, which fill writes, to the device. What
-// comes after on Stream finds it there; Unstage must follow the last use.
+// Stage copies a piece of a number of bytes, which fill writes, to the device. Later work
+// in Stream waits for the copy. Call Unstage after the last work that reads the piece.
 func (rt *Runtime) Stage(bytes int64, fill func(host []byte) error) (Staged, error) {
 	a, c := &rt.staging, rt.Driver
 	if err := rt.ReserveStaging(bytes); err != nil {
 		return Staged{}, err
 	}
-	i := a.slot
-	a.slot ^= 1
-	st := Staged{slot: i, Raw: a.raw[i].Ptr}
+	i := a.next
+	a.next ^= 1
+	st := Staged{slot: i, Raw: a.device[i].Ptr}
 	host := a.host[i].Data[:bytes]
-	if err := c.SyncEvent(a.ready[i]); err != nil { // the copy before last has left the host's memory
+	if err := c.SyncEvent(a.copied[i]); err != nil { // the copy before last has left the host's memory
 		return st, err
 	}
 	if err := fill(host); err != nil {
 		return st, err
 	}
-	if err := c.Wait(rt.Copies, a.used[i]); err != nil {
+	if err := c.Wait(rt.Copies, a.released[i]); err != nil {
 		return st, err
 	}
 	if err := c.ToDevice(st.Raw, host, rt.Copies); err != nil {
 		return st, err
 	}
-	if err := c.Record(a.ready[i], rt.Copies); err != nil {
+	if err := c.Record(a.copied[i], rt.Copies); err != nil {
 		return st, err
 	}
-	return st, c.Wait(rt.Stream, a.ready[i])
+	return st, c.Wait(rt.Stream, a.copied[i])
 }
 
-// Unstage lets the memory of a piece be used again, after what Stream has been
-// given so far.
+// Unstage makes the memory of a piece available again once Stream has done the work that it
+// has received so far.
 func (rt *Runtime) Unstage(st Staged) error {
-	return rt.Driver.Record(rt.staging.used[st.slot], rt.Stream)
+	return rt.Driver.Record(rt.staging.released[st.slot], rt.Stream)
 }
 
 func (a *staging) freeBuffers(c *driver.Context) {
 	for i := range a.host {
 		_ = c.HostFree(a.host[i])
-		_ = c.Free(a.raw[i])
-		_ = c.FreeEvent(a.ready[i])
-		_ = c.FreeEvent(a.used[i])
+		_ = c.Free(a.device[i])
+		_ = c.FreeEvent(a.copied[i])
+		_ = c.FreeEvent(a.released[i])
 	}
 	*a = staging{}
 }

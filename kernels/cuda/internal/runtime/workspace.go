@@ -7,27 +7,35 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Workspace is the memory of the batch at hand. It grows as batches need and is
-// kept as long as anything else is on the device.
+// Workspace is the memory of the current batch. It grows when a batch needs more, and is
+// kept as long as the device has an owner of memory.
 type Workspace struct {
 	HostIn, HostOut  []byte // page-locked, for copies to In and from Out
 	In, Out, Scratch driver.Mem
-	// Zeroed is zero where a launch begins and must be where it ends.
+	// Zeroed is all zeros before each launch; kernels leave it so.
 	Zeroed driver.Mem
 
 	rt                  *Runtime
 	lockedIn, lockedOut driver.HostMem
 }
 
-// Reserve makes the memory at least so large. The device must have nothing to
-// do that uses it.
-func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
+// WorkspaceSizes are the sizes of the parts of a workspace that a batch needs, in bytes.
+type WorkspaceSizes struct{ In, Out, Scratch, Zeroed int64 }
+
+// Reserve makes each part at least as large as sizes. The device must not have unfinished work
+// that uses the workspace.
+func (w *Workspace) Reserve(sizes WorkspaceSizes) (err error) {
 	c := w.rt.Driver
 	for _, m := range []struct {
 		mem   *driver.Mem
 		bytes int64
 		zero  bool
-	}{{&w.In, in, false}, {&w.Out, out, false}, {&w.Scratch, scratch, false}, {&w.Zeroed, zeroed, true}} {
+	}{
+		{mem: &w.In, bytes: sizes.In},
+		{mem: &w.Out, bytes: sizes.Out},
+		{mem: &w.Scratch, bytes: sizes.Scratch},
+		{mem: &w.Zeroed, bytes: sizes.Zeroed, zero: true},
+	} {
 		if m.mem.Bytes >= m.bytes {
 			continue
 		}
@@ -49,7 +57,7 @@ func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
 		mem   *driver.HostMem
 		data  *[]byte
 		bytes int64
-	}{{&w.lockedIn, &w.HostIn, in}, {&w.lockedOut, &w.HostOut, out}} {
+	}{{&w.lockedIn, &w.HostIn, sizes.In}, {&w.lockedOut, &w.HostOut, sizes.Out}} {
 		if int64(len(m.mem.Data)) >= m.bytes {
 			continue
 		}
@@ -65,16 +73,16 @@ func (w *Workspace) Reserve(in, out, scratch, zeroed int64) (err error) {
 	return nil
 }
 
-// AtHostIn and AtHostOut are the addresses of bytes of HostIn and HostOut for the
-// device, which has page-locked memory at the addresses of the host.
-func (w *Workspace) AtHostIn(offset int64) driver.Ptr  { return hostPtr(w.HostIn, offset) }
-func (w *Workspace) AtHostOut(offset int64) driver.Ptr { return hostPtr(w.HostOut, offset) }
+// HostInPtr and HostOutPtr return the device addresses of bytes of HostIn and HostOut.
+// Page-locked memory has the same address on the device and on the host.
+func (w *Workspace) HostInPtr(offset int64) driver.Ptr  { return hostPtr(w.HostIn, offset) }
+func (w *Workspace) HostOutPtr(offset int64) driver.Ptr { return hostPtr(w.HostOut, offset) }
 
 func hostPtr(b []byte, offset int64) driver.Ptr {
 	return driver.Ptr(uintptr(unsafe.Pointer(&b[offset])))
 }
 
-// Release gives the memory back, of which nothing must be in use.
+// Release frees the workspace. The device must not have unfinished work that uses it.
 func (w *Workspace) Release() {
 	for _, m := range []*driver.Mem{&w.In, &w.Out, &w.Scratch, &w.Zeroed} {
 		_ = w.rt.Driver.Free(*m)

@@ -154,7 +154,7 @@ __device__ __forceinline__ void dense_batch(const DenseParams &p) {
           const float2 s = scale[4 * k];
           sums[4 * k] *= s.x, sums[4 * k + 1] *= s.y, sums[4 * k + 2] *= s.x, sums[4 * k + 3] *= s.y;
         }
-        if (kArg && p.mask)  // comparisons would keep a first sum that is no number
+        if (kArg && p.mask)  // comparisons would keep a first sum that is NaN
           sums[0] = fmaxf(sums[0], -INFINITY), sums[2] = fmaxf(sums[2], -INFINITY);
       }
       __syncwarp();

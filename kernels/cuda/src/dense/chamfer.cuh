@@ -1,5 +1,5 @@
-// chamfer.cuh: Chamfer distances: what the host must know of the kernels, what they
-// share, and the first and the last of them.
+// chamfer.cuh: Chamfer distances: the interface of the kernels for the host, their common
+// code, and the first and the last of them.
 //
 //   dense_chamfer_pairs    offsets, lengths and lists -> pairs
 //   dense_chamfer_rows     rows -> points; what a call counts with is set
@@ -29,14 +29,14 @@ struct DenseChamferPair {
   uint32_t x_len, y_len;
 };
 
-// X or Y: rows, of which those that a mask has not, or that no pair has, are no tokens.
+// X or Y: rows. Those that the mask excludes, or that are in no pair, are not tokens.
 struct DenseChamferSide {
   const uint8_t *rows;
   const float *scale;               // a row, or null: 1
   const uint8_t *mask;              // a byte a row of items that are stride rows apart, or null
   uint8_t *points;                  // out of dense_chamfer_rows: [n][point_bytes], or null
-  float2 *norms;                    // likewise: what a product is to be multiplied with, and the squared length; or null
-  int32_t *near;                    // out [pairs][pitch]: nearest rows, −1 of what is no token; or null
+  float2 *norms;                    // likewise: the factor of products, and the squared length; or null
+  int32_t *near;                    // out [pairs][pitch]: nearest rows, −1 for rows that are not tokens; or null
   uint32_t n, bytes, format;        // rows, and of a row
   uint32_t stride, mask_stride;     // of the mask: rows of an item, bytes of an item
   uint32_t pitch;                   // rows of an item at most
@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_chamfer_pairs(const __gr
   p.pairs[i] = DenseChamferPair{first[0], first[1], uint64_t(i) * p.side[0].longest, uint64_t(p.n) * p.side[0].longest + uint64_t(i) * p.side[1].longest, len[0], len[1]};
 }
 
-// A point of few dimensions: those of a row that is no token are far from all others.
+// A point of few dimensions. Rows that are not tokens become points far from all others.
 __device__ __forceinline__ void few_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r, float far) {
   const float scale = s.scale ? s.scale[r] : 1.0f;
   const bool token = chamfer_any_token(s, r);
@@ -169,8 +169,8 @@ __device__ __forceinline__ void few_point(const DenseChamferParams &p, const Den
   }
 }
 
-// A point for the tensor cores, of format split, by a warp: what it is from the first row
-// of Y of the first pair, if that is a token, so that cancellation takes few digits where all
+// A point for the tensor cores, of format split, by a warp: its difference from the first row
+// of Y of the first pair, if that is a token, so that cancellation loses few digits if all
 // points are far from 0. It returns the squared length.
 template <int kFormat>
 __device__ __forceinline__ float product_point(const DenseChamferParams &p, const DenseChamferSide &s, uint64_t r) {

@@ -26,8 +26,8 @@ __device__ __forceinline__ void load_tile(float (*to)[kChamferTile + 4], const D
   });
 }
 
-// A thread has 8 rows of X × 4 of Y of a tile of 64 × 64. Of a list of rows, which may be
-// those of Y, only these are what is asked for.
+// A thread has 8 rows of X × 4 of Y of a tile of 64 × 64. With a list of rows, which may be
+// rows of Y, only the nearest rows of these are computed.
 template <bool kL1, bool kList>
 __device__ __forceinline__ void chamfer_exact(const DenseChamferParams &p, const DenseChamferSide &side_x, const DenseChamferSide &side_y, const DenseChamferPair &pair,
                                               const uint32_t *list, uint32_t x_len, uint32_t tile, uint32_t tiles) {

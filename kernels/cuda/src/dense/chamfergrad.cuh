@@ -1,7 +1,7 @@
 // chamfergrad.cuh: gradients of Chamfer distances. dense_chamfer_list chains the rows
-// that have the same nearest row, in any order; who pulls sorts them. Chains that are
-// longer are few, at most one for 33 rows: dense_chamfer_grad_long looks for their rows
-// in order among all. So each gradient is the same bits each time.
+// that have the same nearest row, in any order; the kernels that pull sort them. Longer
+// chains are few, at most one for 33 rows: dense_chamfer_grad_long searches all rows for
+// theirs, in order. So each gradient has the same bits each time.
 #pragma once
 #include "chamfer.cuh"
 
@@ -83,7 +83,7 @@ struct ChamferPairs {
   }
 };
 
-// Some dimensions of a row, and what it gets.
+// Some dimensions of a row, and the sum of its gradient.
 template <bool kL1, int kLanes, int kValues, int kFormat>
 struct ChamferSum {
   const DenseChamferGradSide &o;
@@ -128,7 +128,7 @@ __device__ __forceinline__ float chamfer_coefficient(const DenseChamferGradParam
   return p.mean ? float(double(up) / max(p.counts[2 * at + which], 1u)) : up;
 }
 
-// Some lanes have a row, each kValues dimensions at a time: what it gets from the row
+// Some lanes have a row, each kValues dimensions at a time: the contribution of the row
 // that is nearest to it, then from those that it is nearest to, in the order of the
 // pairs of its item and of their rows.
 template <bool kL1, int kLanes, int kValues, int kFormat>

@@ -229,7 +229,7 @@ __device__ __forceinline__ void chamfer_resolve(const DenseChamferParams &p) {
     if (l) continue;
     p.keys[at] = exact;
     const float margin = 2 * rounding * (s.norms[row].y + __uint_as_float(p.counts[2 * uint64_t(p.n_pairs) + !which]));
-    // Not a number where there is no other group.
+    // NaN, which compares false, if no other group exists.
     if (__uint_as_float(p.seconds[at]) <= __uint_as_float(uint32_t(key >> 32)) + margin)
       p.doubt[(which ? pair.key_y : pair.key_x) + atomicAdd(p.counts + 2 * uint64_t(blockIdx.x) + which, 1)] = r;
   }

@@ -1,5 +1,5 @@
-// dense.cuh: what the host must know of the kernels for plain token vectors, a
-// module of its own beside plaid.cu. As there, a kernel takes ONE struct by
+// dense.cuh: the interface of the kernels for plain token vectors, which are a module
+// separate from plaid.cu. As there, a kernel takes ONE struct by
 // value, mirrored field for field by the host.
 //
 //   dense_pack       vectors as they come -> rows                (queries, documents)
@@ -109,7 +109,7 @@ struct DensePackParams {
   const float *scales;              // [n] or null: 1
   const int8_t *zeros;              // [n] or null
   uint8_t *rows;                    // out [n][row_bytes], or null
-  float *scale;                     // out [n] or null: what a row is to be multiplied with
+  float *scale;                     // out [n] or null: the factor of a row
   float *unit;                      // out [n] or null: the same for a vector of length 1
   float *inverse;                   // out [n] or null: 1/length, 0 of zero vectors
   uint32_t n, dim, source, format;
@@ -211,7 +211,7 @@ struct DenseParams {
 };
 
 #ifdef __CUDACC__
-// What a row is scaled with that is no token: no product with it is the largest.
+// The scale of rows that are not tokens, NaN: no product with it is the largest.
 #define kNone __int_as_float(0x7fffffff)
 
 __device__ __forceinline__ bool is_token(const DenseParams &p, const DenseItem &item, uint64_t row) {
@@ -262,7 +262,7 @@ struct DenseGradSide {
 // dense_grad_FORMAT, dense_grad_any: block 256, grid doc_blocks + query blocks. The first
 // doc_blocks, tiles of them a document and each of up to `rows` rows at a time, write d.out and read
 // rows of q of that format; the others write q.out, 8/parts rows each, and read rows of d. Shared
-// memory: where there are doc_blocks kPullShared, and 8 bytes for each dimension, of which there are
+// memory: with doc_blocks kPullShared, and 8 bytes for each dimension, whose number is rounded up to
 // a multiple of 128; else 4096 with parts.
 struct DenseGradParams {
   DenseGradSide q, d;
@@ -305,7 +305,7 @@ struct DenseListsParams {
 struct DenseRankParams {
   const float *scores;              // [queries][n]
   const DenseItem *items;           // of the piece: pos is the place of a score
-  uint64_t *best;                   // [queries][k] keys so far, in no order; 0: none
+  uint64_t *best;                   // [queries][k] keys so far, in no order, 0 for none
   uint64_t *list;                   // [queries][n + k], for the block
   uint32_t n, n_items, k;
   uint32_t first;                   // document of place 0

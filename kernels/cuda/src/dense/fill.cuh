@@ -1,5 +1,5 @@
-// fill.cuh: who does what, where only the device knows how many tokens there are. Bound: the
-// launch, but for masks, which are read once and a bit.
+// fill.cuh: the tables of units, if only the device knows how many tokens there are. Bound: the
+// launch, except for masks, which are read a little more than once.
 #pragma once
 #include "dense.cuh"
 
@@ -11,8 +11,8 @@ __device__ __forceinline__ void fill_span(const int32_t *offsets, int64_t item, 
   len = min(len, int64_t(min(uint32_t(offsets[item + 1]), rows)) - begin);
 }
 
-// An item, made by a warp. Of a mask whose tokens are the first ones the item has so many rows
-// and no holes.
+// An item, made by a warp. If the tokens of a mask are the first rows, the item has only these
+// rows and no holes.
 __device__ __forceinline__ DenseItem fill_item(const DenseFillParams &p, uint32_t e) {
   const uint32_t l = threadIdx.x & 31, seg = e % p.segments;
   int64_t doc = e / p.segments;

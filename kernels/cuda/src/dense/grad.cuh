@@ -238,7 +238,7 @@ constexpr uint32_t kGradList = 4096, kGradHits = 8192, kGradMany = 256;
 
 // A block has p.rows rows of a document at a time. The entries that won one of them are
 // sorted by row in shared memory: each warp has some groups of up to 32 query tokens, one after
-// another, and counts what they have of each row; from that follows where each entry goes, in
+// another, and counts their entries of each row; the counts give where each entry goes, in
 // the order of the entries of a row. Then warps take two rows after another, and half a warp adds
 // what the entries of one stand for; a row with many is done by all of the block first. Where there
 // are more entries than there is room, they come in windows of the sorted ones, and the sum of

@@ -6,14 +6,14 @@
 // three stages in shared memory by asynchronous copies, those of a warp's rows by the
 // warp itself. The weights stay in shared memory if there is room; else they come
 // through a ring of as many chunks as have room, by bulk copies, each begun by the warp
-// that is the last to need what was in its place. Teams wait for each other only for
+// that is the last to need the previous content of its place. Teams wait for each other only for
 // that ring: while one takes maxima the tensor cores have the products of the others.
 // Loads to registers, as in rows.cuh, pass through the first-level cache, for which the
 // weights would leave no room.
 //
 // Scores: token vectors stay in registers, as two f16 (format split), and are the left
 // operand of the product with the query. That of 128 dimensions is 32 · 512 bytes.
-// Masked rows become NaN, which is no maximum.
+// Masked rows become NaN, which is never the maximum.
 //
 // A launch may begin while the one in front lays the weights: hidden states are on their way
 // then.
@@ -30,7 +30,7 @@ constexpr uint32_t kHeadStage = kHeadTeams * 64 * 128;  // bytes of hidden state
 constexpr uint32_t kHeadQuery = 32 * 16 + 16;           // 16 bytes of each of 32 query tokens
 constexpr uint32_t kHeadJoint = kHeadTeams * 8 * 32 * 4;
 constexpr int kHeadRing = 3;            // chunks of weights, at most
-constexpr uint32_t kHeadBarriers = 96;  // of the ring, of what stays; who has taken
+constexpr uint32_t kHeadBarriers = 96;  // of the ring, of the weights that stay, and of the teams that are done
 
 // copy16 copies 16 bytes to shared memory, or zeros.
 __device__ __forceinline__ void copy16(uint32_t to, const uint8_t *from, bool there) {

@@ -53,8 +53,8 @@ __device__ __forceinline__ float warp_sum(float v) {
   return v;
 }
 
-// pack_scales writes what a row is to be multiplied with. Its squares, of values times
-// 2^−exponent, have the sum square.
+// pack_scales writes the factors of a row. square is the sum of the squares of its values times
+// 2^−exponent.
 __device__ __forceinline__ void pack_scales(const DensePackParams &p, uint32_t r, int exponent, float square) {
   const float down = ldexpf(1.0f, -exponent), given = p.scales ? p.scales[r] : 1.0f;
   const float inverse = square > 0 ? 1 / sqrtf(square) : 0.0f;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void pack_copied(const DensePackParams &p, uint32_t r
     *reinterpret_cast<uint4 *>(packed_at(p, r, c * 16)) = c < bytes / 16 ? __ldg(in + c) : make_uint4(0, 0, 0, 0);
 }
 
-// Rows whose values a warp has in registers, so many a lane, 16 bytes at a time. Bound: the bytes.
+// Rows whose values a warp has in registers, up to kHeldValues a lane, 16 bytes at a time. Bound: the bytes.
 constexpr uint32_t kHeldValues = 32;
 
 template <int kSource>

@@ -104,7 +104,7 @@ __device__ __forceinline__ void products_end() {
   asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
 #endif
 }
-// settle keeps what is done with sums behind the wait.
+// settle keeps the compiler from moving the use of sums before the wait.
 __device__ __forceinline__ void settle(float &v) { asm volatile("" : "+f"(v)::"memory"); }
 __device__ __forceinline__ void settle(int32_t &v) { asm volatile("" : "+r"(v)::"memory"); }
 

@@ -1,5 +1,5 @@
 // project.cuh: hidden states to token vectors, out = hidden · weightsᵀ + bias, of any
-// formats and on any device; head.cuh has what is fast.
+// formats and on any device; head.cuh has the fast kernels.
 #pragma once
 #include "any.cuh"
 

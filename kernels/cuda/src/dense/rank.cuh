@@ -6,7 +6,7 @@
 namespace plaid {
 
 // A key is the score as an ordered integer above the complement of the document, so
-// that keys are distinct and the largest is the best; 0 is none.
+// that keys are distinct and the largest is the best. No document has the key 0.
 __device__ __forceinline__ uint64_t rank_key(float score, uint32_t doc) {
   uint32_t b = __float_as_uint(score + 0.0f);  // −0 is 0
   b ^= uint32_t(int32_t(b) >> 31) | 0x80000000u;

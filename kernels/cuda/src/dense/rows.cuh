@@ -11,7 +11,7 @@
 // f16, 32 query tokens, 128 dimensions: 126 registers, four teams a multiprocessor with
 // 64 KiB in flight. Bound: HBM. Measured on an H200, 3 million tokens: 4.27 TB/s;
 // without the hint of 128 bytes 3.5, with 256 3.85. An operand of several KiB for each
-// team leaves the cache too small for what is in flight (768 dimensions: 2.6 TB/s, shared
+// team leaves the cache too small for the loads in flight (768 dimensions: 2.6 TB/s, shared
 // by four teams 4.06).
 #pragma once
 #include "product.cuh"
@@ -23,9 +23,9 @@ struct Place {
   uint32_t pos, len, token, chunk;
 };
 
-// lay_operand writes rows, of which there are count, as the right operand of N columns:
-// what the lanes of a quad have of 64 bytes, as two steps. Of float32 the one half of all words
-// comes first, and then the other.
+// lay_operand writes count rows as the right operand of N columns: the shares of the lanes of a
+// quad in 64 bytes, as two steps. For float32 it writes the first half of all words, and then the
+// second.
 template <int N, int kTimes, bool kHalves = false>
 __device__ __forceinline__ void lay_operand(uint8_t *to_shared, const uint8_t *rows, uint32_t count, uint32_t operand_bytes, uint32_t bytes) {
   for (uint32_t i = threadIdx.x; i < N * (operand_bytes / 64); i += blockDim.x) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void team_sync(uint32_t team) {
 }
 
 // A warpgroup, or team, does a unit; those of a block share the query operand, and so the group.
-// A unit without items is none.
+// A unit without items does nothing.
 template <class T, int N, int V, bool kArg>
 __device__ __forceinline__ void dense_rows(const DenseParams &p) {
   constexpr bool kSplitRow = T::kFormat == kSplit, kWiden = T::kFormat == kE4M3, kHalves = T::kFormat == kF32;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void dense_rows(const DenseParams &p) {
     apart = down * p.row_bytes;
     if (p.doc_scale) next0 = load_scale(p.doc_scale + i0), next1 = load_scale(p.doc_scale + i0 + down);
     else next0 = next1 = 1;
-    if (int32_t(item.len) <= 0) {  // a product with a scale that is no number is never the largest
+    if (int32_t(item.len) <= 0) {  // a product with a scale that is NaN is never the largest
       if (!is_token(p, item, i0)) next0 = kNone;
       if (!is_token(p, item, i0 + down)) next1 = kNone;
     }

@@ -12,8 +12,8 @@ struct No { static constexpr bool value = false; };
 
 constexpr uint32_t kAll = 1u << 30;  // a window without an end
 
-// Queries are in registers, and pass through the last stage, but for the largest heads,
-// whose queries have a tile of their own in shared memory that is asked for at the launch.
+// Queries are in registers, and pass through the last stage, except those of the largest heads,
+// which have a tile of their own in shared memory that the launch requests.
 template <int D> struct Attention {
   static constexpr bool kHeld = D <= 128;
   static constexpr int kStages = D <= 64 ? 2 : 1;
@@ -61,7 +61,7 @@ template <int D> __device__ __forceinline__ void attention(const EncoderAttentio
       copy16(to + r * kRow + c * 16, from + (some ? place[i] : 0), some);
     }
   };
-  const uint8_t *keys_at = p.qkv;  // what place is to be added to
+  const uint8_t *keys_at = p.qkv;  // base of the offsets in place
   const size_t further = size_t(blocks) * kBlock, to_values = size_t(p.values / 64) * kBlock;
   auto copy_keys = [&](uint32_t step) {
     const uint32_t to = shared + step % kStages * 2 * kTile, first = begin + step * 64;

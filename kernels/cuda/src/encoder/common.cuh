@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32_t opaque(uint32_t v) {
   return v;
 }
 
-// Copies 16 bytes, or zeros where there are none.
+// Copies 16 bytes, or writes zeros unless some.
 __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool some = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(some ? 16 : 0) : "memory");
 }
@@ -63,7 +63,7 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Two f16; what is beyond the largest becomes that: sums of models with large
+// Two f16. Values beyond the largest become the largest: sums of models with large
 // values in few dimensions stay finite.
 __device__ __forceinline__ uint32_t pack(float lo, float hi) {
   uint32_t v;

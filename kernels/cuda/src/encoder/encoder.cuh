@@ -1,5 +1,5 @@
-// encoder.cuh: what the host must know of the kernels of the text encoder, a module
-// of its own beside plaid.cu and dense/dense.cu. As there, a kernel takes ONE struct
+// encoder.cuh: the interface of the kernels of the text encoder, which are a module
+// separate from plaid.cu and dense/dense.cu. As there, a kernel takes ONE struct
 // by value, mirrored field for field by the host.
 //
 //   encoder_embed         ids -> embeddings, normed; _wide
@@ -134,8 +134,8 @@ struct EncoderTurnParams {
   uint32_t rms;                // 1: the mean is not subtracted
 };
 
-// A part of the queries of a text: up to 64, the text's ceil(length/64) parts are
-// equal but for rounding to 16.
+// A part of the queries of a text: up to 64. The text's ceil(length/64) parts have the
+// same size, except for rounding to 16.
 struct EncoderSpan {
   uint32_t first;              // row of the text's first token
   uint32_t length;             // its tokens
@@ -145,13 +145,13 @@ struct EncoderSpan {
 
 // encoder_attention_dD: grid (spans, heads), block 128, shared memory 101376 for D = 256, else
 // none. D: columns of a head: 16, 32, 48, 64, 96, 128, 256. Head h has columns h·D of
-// queries, keys + h/share·D of keys, and values are so many columns further.
+// queries, keys + h/share·D of keys, and values begin `values` columns behind keys.
 struct EncoderAttentionParams {
   const uint8_t *qkv;          // tiled [rows][columns]
   uint8_t *out;                // tiled [rows][width]
   const EncoderSpan *spans;
   const float *relative;       // [heads][2·zero + 1] or null: added to a product, before scale: of a
-                               // key so many places behind its query, at zero + that
+                               // key d places behind its query, at zero + d
   float scale;
   uint32_t columns, width;     // width: heads·D, rounded up to 64
   uint32_t keys;               // heads·D

@@ -1,4 +1,4 @@
-// rows.cuh: what is done to rows by themselves, by a warp: embeddings, norms, unit
+// rows.cuh: operations on single rows, by a warp: embeddings, norms, unit
 // vectors. A lane has 8 columns of each 256. Warps take rows in turn.
 #pragma once
 #include "common.cuh"
@@ -54,7 +54,7 @@ template <int kParts> struct Norm {
       }
     }
   }
-  // even subtracts the mean, unless there is to be none, and gives what x is to be multiplied with.
+  // even subtracts the mean, unless the norm keeps it, and returns the factor of x.
   template <class P> __device__ __forceinline__ static float even(float (&x)[kParts][8], const P &p, float epsilon, int lane) {
     float mean = 0.f;
     if (!p.rms) {

@@ -113,7 +113,7 @@ __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w
 #pragma unroll
     for (int s = 0; s < kSteps; s++) load(steps[0], s, 0, s);
   }
-  // chunk multiplies what was loaded of chunk i, and loads the next one's first part.
+  // chunk multiplies the loaded values of chunk i, and loads the next one's first part.
   auto chunk = [&](uint32_t i, Step &one, Step &other) {
     const uint32_t here = slot;
     if (++slot == stages) slot = 0, parity ^= 1;
@@ -162,7 +162,7 @@ __device__ __forceinline__ void tile_products(const uint8_t *a, const uint8_t *w
 
 // Adds the bias to 16 columns of sums, and stores what the epilogue makes of them.
 template <class E, int kM, int kN, int kRows, int kCols> __device__ __forceinline__ void tile_gemm(const EncoderGemmParams &p) {
-  // A warp of a small tile has 16 columns of 16 rows: what they need is there when their products are.
+  // A warp of a small tile has 16 columns of 16 rows: biases are loaded early, and are there when the products are.
   constexpr bool kEarly = kRows == 16 && kCols == 16;
   float2 bias[2];
   typename E::RowEarly rows[2];

@@ -171,8 +171,8 @@ inline void check_gemm(int e, uint32_t rows, uint32_t n, uint32_t k, const Curve
   }
 }
 
-// A window: 0 is none, else tokens attend so far before, and a third of it behind. share: heads
-// of queries that have one of keys.
+// window: 0 means unbounded, else tokens attend that far before, and a third of it behind. share: the
+// number of heads of queries for each head of keys.
 template <int D> void check_attention(void (*kernel)(EncoderAttentionParams), uint32_t heads, uint32_t window, uint32_t share = 1, bool relative = false) {
   const uint32_t width = up(heads * D, 64), keys = heads * D, values = up(heads / share * D, 64), columns = up(keys + 2 * values, 64), zero = 400 + 63;
   const uint32_t before = window ? window : 1 << 30, after = window ? window / 3 : 1 << 30, shared = D == 256 ? 101376 : 0;

@@ -39,7 +39,7 @@ inline void gathered(uint32_t rows) {
   std::printf("random rows of 64 bytes of %.1f MB: %.2f TB/s\n", s.n / 1e6, double(warps) * rounds * 1024 / ms / 1e9);
 }
 
-// side_by_side times what shares the decoding of tokens beside what does not.
+// side_by_side times scans that share the decoding of tokens, and scans that do not.
 inline void side_by_side(uint32_t docs, int lo, int hi, uint32_t k, int queries, int runs) {
   Bench b(2, 128, k, docs, lo, hi, queries);
   std::printf("%d queries, %.1f M tokens, K %u\n", queries, b.tokens / 1e6, k);

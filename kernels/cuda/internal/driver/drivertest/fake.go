@@ -11,63 +11,65 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
-// Kernel is a kernel in Go. It is called with what Launch.Args points to.
+// Kernel is a kernel in Go. Launch.Args points to its parameters.
 type Kernel func(f *Fake, l *driver.Launch)
 
 // Fake is a driver in the process. Its zero value has no device.
 type Fake struct {
 	Devices []driver.Info
-	Version int32 // of CUDA; 0: driver.MinVersion
+	Version int32 // CUDA version, 0 means driver.MinVersion
 	Kernels map[string]Kernel
-	Memory  int64 // bytes of a device; 0: 1 GiB
-	// Mapped gives memory the addresses that it has in the process, on Linux, for kernels that are
-	// not in Go: they end the process where they leave it.
+	Memory  int64 // bytes of a device, 0 means 1 GiB
+	// Mapped makes device addresses those of the process, on Linux, for kernels that are not
+	// written in Go. Guard pages behind each allocation end the process if a kernel leaves it.
 	Mapped bool
-	// Fail, where set, is asked before each call what it is to return.
+	// Fail, if not nil, returns the result of each call before it is executed; anything
+	// but driver.Success makes the call fail.
 	Fail func(op string) driver.Result
 
-	mu      sync.Mutex
-	next    uintptr
-	blocks  []block // by address
-	used    int64
-	host    map[unsafe.Pointer][]byte
-	handles map[uintptr]string
-	funcs   map[uintptr]string
-	current map[int]driver.ContextHandle // of threads
-	relaxed map[int]bool                 // threads that a capture does not restrict
-	faults  []string
-	drawing map[driver.StreamHandle]*[]func() driver.Result // streams that are captured
-	graphs  map[uintptr][]func() driver.Result
-	calls   map[string]int
+	mu              sync.Mutex
+	nextAddress     uintptr
+	allocations     []allocation // by address
+	used            int64
+	hostMemory      map[unsafe.Pointer][]byte
+	handles         map[uintptr]string
+	functionNames   map[uintptr]string
+	currentContexts map[int]driver.ContextHandle // of threads
+	relaxedThreads  map[int]bool                 // threads that a capture does not restrict
+	faults          []string
+	captures        map[driver.StreamHandle]*[]func() driver.Result // streams that are captured
+	graphs          map[uintptr][]func() driver.Result
+	calls           map[string]int
 }
 
-type block struct {
-	at   uintptr
-	data []byte
-	free func()
+type allocation struct {
+	address uintptr
+	data    []byte
+	free    func()
 }
 
-// Faults lists what a real driver would have crashed on.
+// Faults lists the misuses on which a real driver would have crashed.
 func (f *Fake) Faults() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.faults...)
 }
 
-// Out counts what was given out and not taken back.
-func (f *Fake) Out() (n int, bytes int64) {
+// Outstanding counts the handles and allocations that were not freed, and their bytes.
+func (f *Fake) Outstanding() (n int, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.blocks) + len(f.host) + len(f.handles), f.used
+	return len(f.allocations) + len(f.hostMemory) + len(f.handles), f.used
 }
 
+// reportFault records a misuse and returns the result of an invalid access. The caller holds mu.
 func (f *Fake) reportFault(format string, args ...any) driver.Result {
 	f.faults = append(f.faults, fmt.Sprintf(format, args...))
 	return driver.IllegalAddress
 }
 
-// Bytes is the device memory at an address, from there to the end of its
-// allocation.
+// Bytes returns n bytes of device memory at an address. Memory that is not allocated is a
+// fault, and other memory is returned.
 func (f *Fake) Bytes(p driver.Ptr, n int64) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +81,7 @@ func (f *Fake) Bytes(p driver.Ptr, n int64) []byte {
 	return b
 }
 
-// Slice is device memory as n values.
+// Slice returns device memory as n values, nil for the address 0.
 func Slice[T any](f *Fake, p driver.Ptr, n int) []T {
 	var zero T
 	if n == 0 || p == 0 {
@@ -90,36 +92,37 @@ func Slice[T any](f *Fake, p driver.Ptr, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
+// findMemory returns n bytes at an address, nil if they are not within one allocation.
 func (f *Fake) findMemory(p driver.Ptr, n int64) []byte {
-	for at, b := range f.host { // the device has it where the host has it
-		if lo := int64(uintptr(p)) - int64(uintptr(at)); lo >= 0 && lo+n <= int64(len(b)) {
+	for address, b := range f.hostMemory { // page-locked memory has the same address on the device
+		if lo := int64(uintptr(p)) - int64(uintptr(address)); lo >= 0 && lo+n <= int64(len(b)) {
 			return b[lo : lo+n]
 		}
 	}
-	i := sort.Search(len(f.blocks), func(i int) bool { return f.blocks[i].at > uintptr(p) }) - 1
+	i := sort.Search(len(f.allocations), func(i int) bool { return f.allocations[i].address > uintptr(p) }) - 1
 	if i < 0 {
 		return nil
 	}
-	b := f.blocks[i]
-	lo := int64(uintptr(p) - b.at)
+	b := f.allocations[i]
+	lo := int64(uintptr(p) - b.address)
 	if lo+n > int64(len(b.data)) {
 		return nil
 	}
 	return b.data[lo : lo+n]
 }
 
-// enterCall begins a call. Calls that need a context must come from a thread that
-// has one.
+// enterCall begins a call and acquires mu. Calls that need a context must come from a thread
+// that has one.
 func (f *Fake) enterCall(op string, context bool) driver.Result {
 	f.mu.Lock()
 	if f.calls == nil {
-		f.calls, f.current, f.handles = map[string]int{}, map[int]driver.ContextHandle{}, map[uintptr]string{}
-		f.relaxed = map[int]bool{}
-		f.host, f.funcs, f.next = map[unsafe.Pointer][]byte{}, map[uintptr]string{}, 1<<32
-		f.drawing, f.graphs = map[driver.StreamHandle]*[]func() driver.Result{}, map[uintptr][]func() driver.Result{}
+		f.calls, f.currentContexts, f.handles = map[string]int{}, map[int]driver.ContextHandle{}, map[uintptr]string{}
+		f.relaxedThreads = map[int]bool{}
+		f.hostMemory, f.functionNames, f.nextAddress = map[unsafe.Pointer][]byte{}, map[uintptr]string{}, 1<<32
+		f.captures, f.graphs = map[driver.StreamHandle]*[]func() driver.Result{}, map[uintptr][]func() driver.Result{}
 	}
 	f.calls[op]++
-	if context && f.current[thread()] == 0 {
+	if context && f.currentContexts[threadID()] == 0 {
 		f.faults = append(f.faults, op+" without a context")
 		return driver.InvalidContext
 	}
@@ -129,21 +132,24 @@ func (f *Fake) enterCall(op string, context bool) driver.Result {
 	return driver.Success
 }
 
-func (f *Fake) newHandle(what string) uintptr {
-	f.next += 256
-	f.handles[f.next] = what
-	return f.next
+// newHandle returns a handle of an object of a kind, such as "stream".
+func (f *Fake) newHandle(kind string) uintptr {
+	f.nextAddress += 256
+	f.handles[f.nextAddress] = kind
+	return f.nextAddress
 }
 
-func (f *Fake) dropHandle(h uintptr, what string) driver.Result {
-	if f.handles[h] != what {
-		return f.reportFault("%s %#x does not exist", what, h)
+// removeHandle destroys an object; it is a fault if the handle is not of this kind.
+func (f *Fake) removeHandle(h uintptr, kind string) driver.Result {
+	if f.handles[h] != kind {
+		return f.reportFault("%s %#x does not exist", kind, h)
 	}
 	delete(f.handles, h)
 	return driver.Success
 }
 
-// runCall wraps the body of a call.
+// runCall executes the body of a call of the driver's function op, unless it fails before. A nil
+// body does nothing.
 func (f *Fake) runCall(op string, context bool, body func() driver.Result) driver.Result {
 	r := f.enterCall(op, context)
 	defer f.mu.Unlock()
@@ -153,7 +159,7 @@ func (f *Fake) runCall(op string, context bool, body func() driver.Result) drive
 	return body()
 }
 
-// API is the table of functions.
+// API returns the table of functions.
 func (f *Fake) API() *driver.API {
 	api := &driver.API{
 		Init: func() driver.Result { return f.runCall("cuInit", false, nil) },
@@ -166,7 +172,8 @@ func (f *Fake) API() *driver.API {
 			})
 		},
 		DeviceCount: func(n *int32) driver.Result {
-			return f.runCall("cuDeviceGetCount", false, func() driver.Result { *n = int32(len(f.Devices)); return driver.Success })
+			return f.runCall("cuDeviceGetCount", false,
+				func() driver.Result { *n = int32(len(f.Devices)); return driver.Success })
 		},
 		DeviceGet: func(dev *driver.DeviceHandle, ordinal int32) driver.Result {
 			return f.runCall("cuDeviceGet", false, func() driver.Result {
@@ -178,13 +185,16 @@ func (f *Fake) API() *driver.API {
 			})
 		},
 		DeviceName: func(b []byte, dev driver.DeviceHandle) driver.Result {
-			return f.runCall("cuDeviceGetName", false, func() driver.Result { copy(b, f.Devices[dev].Name); return driver.Success })
+			return f.runCall("cuDeviceGetName", false,
+				func() driver.Result { copy(b, f.Devices[dev].Name); return driver.Success })
 		},
 		DevicePCIBusID: func(b []byte, dev driver.DeviceHandle) driver.Result {
-			return f.runCall("cuDeviceGetPCIBusId", false, func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
+			return f.runCall("cuDeviceGetPCIBusId", false,
+				func() driver.Result { copy(b, f.Devices[dev].PCI); return driver.Success })
 		},
 		DeviceTotalMem: func(n *uint64, dev driver.DeviceHandle) driver.Result {
-			return f.runCall("cuDeviceTotalMem", false, func() driver.Result { *n = uint64(f.memory()); return driver.Success })
+			return f.runCall("cuDeviceTotalMem", false,
+				func() driver.Result { *n = uint64(f.memoryLimit()); return driver.Success })
 		},
 		DeviceAttribute: func(v *int32, a driver.Attribute, dev driver.DeviceHandle) driver.Result {
 			return f.runCall("cuDeviceGetAttribute", false, func() driver.Result {
@@ -212,8 +222,8 @@ func (f *Fake) API() *driver.API {
 		},
 		PrimaryCtxRelease: func(dev driver.DeviceHandle) driver.Result {
 			return f.runCall("cuDevicePrimaryCtxRelease", false, func() driver.Result {
-				for h, what := range f.handles {
-					if what == "context" {
+				for h, kind := range f.handles {
+					if kind == "context" {
 						delete(f.handles, h)
 						return driver.Success
 					}
@@ -223,31 +233,31 @@ func (f *Fake) API() *driver.API {
 		},
 		CtxSetCurrent: func(ctx driver.ContextHandle) driver.Result {
 			return f.runCall("cuCtxSetCurrent", false, func() driver.Result {
-				f.current[thread()] = ctx
+				f.currentContexts[threadID()] = ctx
 				return driver.Success
 			})
 		},
 		CtxGetCurrent: func(ctx *driver.ContextHandle) driver.Result {
 			return f.runCall("cuCtxGetCurrent", false, func() driver.Result {
-				*ctx = f.current[thread()]
+				*ctx = f.currentContexts[threadID()]
 				return driver.Success
 			})
 		},
 		MemInfo: func(free, total *uint64) driver.Result {
 			return f.runCall("cuMemGetInfo", true, func() driver.Result {
-				*free, *total = uint64(f.memory()-f.used), uint64(f.memory())
+				*free, *total = uint64(f.memoryLimit()-f.used), uint64(f.memoryLimit())
 				return driver.Success
 			})
 		},
 	}
-	f.modules(api)
-	f.memoryCalls(api)
+	f.addModuleCalls(api)
+	f.addMemoryCalls(api)
 	f.addOrderCalls(api)
-	f.graphCalls(api)
+	f.addGraphCalls(api)
 	return api
 }
 
-func (f *Fake) memory() int64 {
+func (f *Fake) memoryLimit() int64 {
 	if f.Memory == 0 {
 		return 1 << 30
 	}

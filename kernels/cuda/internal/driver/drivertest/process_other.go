@@ -4,9 +4,9 @@ package drivertest
 
 import "errors"
 
-// thread is not known here, so that the thread of a call is not checked.
-func thread() int { return 0 }
+// threadID returns 0 on this platform, so that the thread of a call is not checked.
+func threadID() int { return 0 }
 
-func mapped(int) (b []byte, free func(), err error) {
+func mapGuarded(int) (b []byte, free func(), err error) {
 	return nil, nil, errors.ErrUnsupported
 }

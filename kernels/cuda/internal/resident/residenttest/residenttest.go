@@ -1,4 +1,4 @@
-// Package residenttest puts vectors on a device without hardware, for tests of what reads them.
+// Package residenttest writes vectors to a fake device, for tests of the packages that read them.
 package residenttest
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// gatherParams are those of the kernel, which package resident does not show.
+// gatherParams are the parameters of the kernel, as in package resident, which does not export them.
 type gatherParams struct {
 	in, numbers, out driver.Ptr
 	n, rowBytes      uint32
 }
 
-// Gather is the kernel gather_rows.
+// Gather is the kernel gather_rows in Go.
 func Gather(f *drivertest.Fake, l *driver.Launch) {
 	p := (*gatherParams)(l.Args)
 	if l.ArgBytes != unsafe.Sizeof(*p) || l.Grid.X*8 < p.n || l.Block.X != 256 {
@@ -30,13 +30,13 @@ func Gather(f *drivertest.Fake, l *driver.Launch) {
 	}
 }
 
-// Put writes halves, as an encoder does: from first on.
-func Put(ctx context.Context, d *runtime.Device, v *resident.Vectors, first int, halves []byte) error {
+// WriteHalves writes vectors of half precision from number first on, as an encoder does.
+func WriteHalves(ctx context.Context, d *runtime.Device, v *resident.Vectors, first int, halves []byte) error {
 	return d.Call(ctx, func(rt *runtime.Runtime) error {
 		if err := v.Grow(first + len(halves)/(2*v.Dim())); err != nil {
 			return err
 		}
-		if err := rt.Driver.ToDevice(v.At(first), halves, rt.Stream); err != nil {
+		if err := rt.Driver.ToDevice(v.RowPtr(first), halves, rt.Stream); err != nil {
 			return err
 		}
 		return rt.Sync()

@@ -1,5 +1,4 @@
-// Package runtimetest opens devices for the tests of families of kernels: of a
-// driver without a device, and GPUs.
+// Package runtimetest opens devices for the tests of families of kernels: fake devices, and GPUs.
 package runtimetest
 
 import (
@@ -21,14 +20,22 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// Fake is a driver with one device, which has the kernels.
+// Fake returns a driver with one device of compute capability 8.0, which has the given kernels.
 func Fake(kernels map[string]drivertest.Kernel) *drivertest.Fake {
-	info := driver.Info{Name: "Fake", Major: 8, Minor: 0, Memory: 1 << 30, PCI: "0000:00:00.0", Multiprocessors: 2, Shared: 100 << 10}
+	info := driver.Info{
+		Name:            "Fake",
+		Major:           8,
+		Minor:           0,
+		Memory:          1 << 30,
+		PCI:             "0000:00:00.0",
+		Multiprocessors: 2,
+		Shared:          100 << 10,
+	}
 	return &drivertest.Fake{Devices: []driver.Info{info}, Kernels: kernels}
 }
 
-// Modules has device code for compute capability 8.0, which a fake driver takes
-// for what it has.
+// Modules returns placeholders of device code for compute capability 8.0. A fake driver accepts
+// them as its kernels.
 func Modules() fstest.MapFS { return modulesFor("80") }
 
 func modulesFor(arch string) fstest.MapFS {
@@ -52,8 +59,8 @@ func Open(api *driver.API, modules fs.FS) (*runtime.Device, error) {
 	return runtime.Open(context.Background(), api, infos[0], modules)
 }
 
-// OpenFake opens the device of a fake driver, and sees that nothing is left at
-// the end.
+// OpenFake opens the device of a fake driver. At the end of the test it is closed, and must have
+// freed everything.
 func OpenFake(t testing.TB, f *drivertest.Fake) *runtime.Device {
 	return openFake(t, f, Modules())
 }
@@ -63,8 +70,8 @@ func OpenFakeHopper(t testing.TB, f *drivertest.Fake) *runtime.Device {
 	return openFake(t, f, Hopper(f))
 }
 
-// Hopper makes the device of a fake driver one of compute capability 9.0, for which
-// it returns device code.
+// Hopper gives the device of a fake driver the compute capability 9.0, and returns placeholders of
+// device code for it.
 func Hopper(f *drivertest.Fake) fstest.MapFS {
 	d := &f.Devices[0]
 	d.Major, d.Minor, d.Shared = 9, 0, 227<<10
@@ -81,20 +88,20 @@ func openFake(t testing.TB, f *drivertest.Fake, modules fs.FS) *runtime.Device {
 	return d
 }
 
-// RequireNothingOut demands that all that was given out was taken back. The
-// device, nil if there is none, is closed.
+// RequireNothingOut fails the test unless everything was freed and there were no faults. The
+// device d is closed. nil means that only the driver is checked.
 func RequireNothingOut(t testing.TB, f *drivertest.Fake, d *runtime.Device) {
-	n, bytes := f.Out()
+	n, bytes := f.Outstanding()
 	require.Zero(t, n, "handles and allocations")
 	require.Zero(t, bytes)
 	require.Empty(t, f.Faults())
 	if d != nil {
-		require.True(t, d.Live().Zero(), "%+v", d.Live())
+		require.True(t, d.Live().IsZero(), "%+v", d.Live())
 	}
 }
 
-// FailAt makes the next call of a function of the driver fail for want of memory,
-// and returns what names the calls after it, and ends the watching.
+// FailAt makes the next call of the driver's function op fail with out of memory. The function that
+// it returns ends this and returns the names of the calls made after the failed one.
 func FailAt(f *drivertest.Fake, op string) (after func() []string) {
 	var mu sync.Mutex
 	failed := false
@@ -118,12 +125,12 @@ func FailAt(f *drivertest.Fake, op string) (after func() []string) {
 	}
 }
 
-// RequireGPU is the environment variable that, set, makes it a failure where tests of
-// GPUs find none.
+// RequireGPU is an environment variable: if it is set, tests of GPUs fail instead of being skipped
+// on a machine without one.
 const RequireGPU = "PLAID_REQUIRE_GPU"
 
-// NeedGPU looks at the error of opening a GPU. Where there is none the test is skipped, or
-// fails if [RequireGPU] is set.
+// NeedGPU checks the error of opening a GPU. If the machine has no GPU, the test is skipped, or fails
+// if [RequireGPU] is set.
 func NeedGPU(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, driver.ErrNoDriver) && os.Getenv(RequireGPU) == "" {
@@ -132,8 +139,8 @@ func NeedGPU(t testing.TB, err error) {
 	require.NoError(t, err)
 }
 
-// OpenGPU opens the first GPU, as [NeedGPU] demands. The device code is read from
-// the folder of package cuda, so that the test has to run in that of a family.
+// OpenGPU opens the first GPU, and skips or fails as [NeedGPU] does. It reads the device code from
+// ../../module, so that the test has to run in the folder of a family.
 func OpenGPU(t testing.TB) *runtime.Device {
 	api, err := driver.Load()
 	if err == nil {
@@ -144,12 +151,12 @@ func OpenGPU(t testing.TB) *runtime.Device {
 	require.NoError(t, err, "in the folder of the package, with the device code in ../../module")
 	t.Cleanup(func() {
 		require.NoError(t, d.Close())
-		require.True(t, d.Live().Zero(), "%+v", d.Live())
+		require.True(t, d.Live().IsZero(), "%+v", d.Live())
 	})
 	return d
 }
 
-// Env is a number from the environment.
+// Env returns the number in an environment variable, or def if it has no number.
 func Env(name string, def int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n

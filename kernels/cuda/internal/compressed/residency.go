@@ -10,47 +10,50 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/runtime"
 )
 
-// ensureResident brings the documents of a snapshot to the device that are not there.
-// What is known of a lineage is its documents, by ordinal: those that are new
-// come behind those that are here, wherever chunks are cut. A document that is
-// gone from the snapshot may still have its tokens here, since no search may
-// return it. Where a document of the snapshot is not here, as in one that is
-// older than what was uploaded, or most of what is here is gone, everything is
-// uploaded anew.
-func (a *attachment) ensureResident(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) (err error) {
+// ensureResident uploads the documents of a snapshot that are not on the device yet. The
+// documents of a lineage are identified by their ordinals, regardless of chunks:
+//
+//  1. New documents are appended to those on the device.
+//  2. The tokens of a deleted document may stay on the device: the live set keeps searches
+//     from returning it.
+//  3. If an old document of the snapshot is not on the device, as in a snapshot older than
+//     the upload, or if most of the documents on the device are deleted, everything is uploaded again.
+func (a *attachment) ensureResident(
+	ctx context.Context, c kernels.Corpus, progress func(done, total int64),
+) (err error) {
 	if a.freed {
 		return kernels.ErrDeviceClosed
 	}
 	live, _ := c.LiveSet()
-	same := a.shape != nil && a.lineage == c.Lineage()
-	if same && len(live) > 0 && a.residentLive == &live[0] {
+	sameLineage := a.shape != nil && a.lineage == c.Lineage()
+	if sameLineage && len(live) > 0 && a.residentLive == &live[0] {
 		return nil
 	}
-	same = same && a.hasDocumentsOf(c)
-	if same && corpusDocs(c) < len(a.firstTile) {
-		a.noteResident(live)
+	sameLineage = sameLineage && a.hasDocuments(c)
+	if sameLineage && documentCount(c) < len(a.firstTile) {
+		a.setResidentLive(live)
 		return nil
 	}
 	defer func() {
-		if err != nil { // half an index is of no use; the next search begins anew
+		if err != nil { // half an index is useless; the next search uploads everything
 			a.rt.Drain()
 			a.freeIndex()
 		}
 	}()
-	if !same {
+	if !sameLineage {
 		a.freeIndex()
 		if err := a.uploadCodec(c); err != nil {
 			return err
 		}
 		a.lineage = c.Lineage()
 	}
-	if err := a.measure(c); err != nil {
+	if err := a.measureTiles(c); err != nil {
 		return err
 	}
 	docs, tiles := a.docsAndTiles()
 	plan := a.newPlan(docs, tiles)
-	if !plan.Resident && a.resident != nil { // it may fit without what is gone
-		if err := a.measureAgain(c); err != nil {
+	if !plan.Resident && a.resident != nil { // it may fit without the deleted documents
+		if err := a.remeasureTiles(c); err != nil {
 			return err
 		}
 		docs, tiles = a.docsAndTiles()
@@ -64,61 +67,61 @@ func (a *attachment) ensureResident(ctx context.Context, c kernels.Corpus, progr
 	if err != nil {
 		return err
 	}
-	a.noteResident(live)
+	a.setResidentLive(live)
 	a.mu.Lock()
 	a.plan = plan
 	a.mu.Unlock()
 	return nil
 }
 
-// noteResident notes that all documents of the snapshot with this live set are here.
-// Keeping the address keeps the set, so that no other can come to have it.
-func (a *attachment) noteResident(live []uint64) {
+// setResidentLive records that all documents of the snapshot with this live set are on the
+// device. The pointer keeps the set alive, so that no other set can get the same address.
+func (a *attachment) setResidentLive(live []uint64) {
 	a.residentLive = nil
 	if len(live) > 0 {
 		a.residentLive = &live[0]
 	}
 }
 
-// hasDocumentsOf reports whether the documents of a snapshot that are not new are here,
-// and at least half of what is here is of them.
-func (a *attachment) hasDocumentsOf(c kernels.Corpus) bool {
-	known := len(a.firstTile) - 1
+// hasDocuments reports whether the old documents of a snapshot are on the device, and make up
+// at least half of the tiles there.
+func (a *attachment) hasDocuments(c kernels.Corpus) bool {
+	knownDocs := len(a.firstTile) - 1
 	kept := uint64(0)
 	for i := range c.Chunks() {
 		first, off := c.ChunkDocs(i)
-		for d := range min(len(off)-1, known-int(first)) {
+		for d := range min(len(off)-1, knownDocs-int(first)) {
 			if off[d] == off[d+1] {
 				continue
 			}
 			tiles := runtime.CeilDiv(off[d+1]-off[d], tileTokens)
-			if at := int(first) + d; a.firstTile[at+1]-a.firstTile[at] != tiles {
+			if doc := int(first) + d; a.firstTile[doc+1]-a.firstTile[doc] != tiles {
 				return false
 			}
 			kept += uint64(tiles)
 		}
 	}
-	return 2*kept >= uint64(a.firstTile[min(known, corpusDocs(c))])
+	return 2*kept >= uint64(a.firstTile[min(knownDocs, documentCount(c))])
 }
 
-// measureAgain measures a snapshot from its first document on, and frees what is
-// resident.
-func (a *attachment) measureAgain(c kernels.Corpus) error {
+// remeasureTiles frees the resident arrays, and rebuilds the table of tiles for a snapshot.
+func (a *attachment) remeasureTiles(c kernels.Corpus) error {
 	if a.resident != nil {
 		a.resident.freeArrays(a.rt.Driver)
 		a.resident = nil
 	}
 	a.forgetTiles()
-	return a.measure(c)
+	return a.measureTiles(c)
 }
 
+// docsAndTiles returns the number of documents and tiles in the table of tiles.
 func (a *attachment) docsAndTiles() (docs, tiles int64) {
 	n := len(a.firstTile) - 1
 	return int64(n), int64(a.firstTile[n])
 }
 
-// measure extends the table of tiles by the documents that are not in it.
-func (a *attachment) measure(c kernels.Corpus) error {
+// measureTiles appends the documents of a snapshot that are not in the table of tiles.
+func (a *attachment) measureTiles(c kernels.Corpus) error {
 	if a.firstTile == nil {
 		a.firstTile = []uint32{0}
 	}
@@ -132,7 +135,8 @@ func (a *attachment) measure(c kernels.Corpus) error {
 			a.tokens += n
 			tile := uint64(a.firstTile[len(a.firstTile)-1]) + uint64(runtime.CeilDiv(n, tileTokens))
 			if tile > 1<<32-1-spareTiles || len(a.firstTile) > maxDocs {
-				return fmt.Errorf("%w: more than %d tokens or %d documents", driver.ErrUnsupported, uint64(1)<<32*tileTokens, maxDocs)
+				return fmt.Errorf("%w: more than %d tokens or %d documents", driver.ErrUnsupported,
+					uint64(1)<<32*tileTokens, maxDocs)
 			}
 			a.firstTile = append(a.firstTile, uint32(tile))
 		}
@@ -141,9 +145,11 @@ func (a *attachment) measure(c kernels.Corpus) error {
 }
 
 // extendResident makes the resident arrays large enough and uploads the documents that
-// are not in them. Where arrays are too small, what they hold is copied on the
-// device if both fit, else uploaded again.
-func (a *attachment) extendResident(ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64)) error {
+// are not in them. Arrays that are too small are copied to larger ones on the
+// device; if both do not fit at the same time, all documents are uploaded again.
+func (a *attachment) extendResident(
+	ctx context.Context, c kernels.Corpus, plan *kernels.MemoryPlan, progress func(done, total int64),
+) error {
 	dev, st := a.rt.Driver, a.rt.Stream
 	docs, tiles := a.docsAndTiles()
 	if a.resident != nil && a.resident.tileCap >= tiles && a.resident.docCap >= docs {
@@ -151,57 +157,61 @@ func (a *attachment) extendResident(ctx context.Context, c kernels.Corpus, plan 
 	}
 	old := a.resident
 	docCap, tileCap := docs, tiles
-	if old != nil { // an index that grows will grow again
+	if old != nil { // an index that has grown will probably grow again
 		docCap, tileCap = docs+docs/8, min(tiles+tiles/8, 1<<32-1-spareTiles)
 	}
-	fresh, err := a.shape.newPacked(dev, docCap, tileCap)
+	grown, err := a.shape.newPacked(dev, docCap, tileCap)
 	if err != nil && old != nil && errors.Is(err, driver.ErrOutOfMemory) {
-		// What is uploaded again is this snapshot, which may lack tokens of
-		// documents that are gone since.
-		if err := a.measureAgain(c); err != nil {
+		// This snapshot may have fewer tiles than the old arrays: those of deleted documents
+		// are not uploaded again.
+		if err := a.remeasureTiles(c); err != nil {
 			return err
 		}
 		old = nil
 		docs, tiles = a.docsAndTiles()
 		*plan = a.newPlan(docs, tiles)
-		fresh, err = a.shape.newPacked(dev, docs, tiles)
+		grown, err = a.shape.newPacked(dev, docs, tiles)
 	}
 	if err != nil {
 		return fmt.Errorf("index of %d documents: %w", docs, err)
 	}
-	a.resident = fresh
+	a.resident = grown
 	if old == nil {
-		if err := dev.Set(fresh.firstTile.Ptr, 0, 4, st); err != nil {
+		if err := dev.Set(grown.firstTile.Ptr, 0, 4, st); err != nil {
 			return err
 		}
 		return a.upload(ctx, c, progress)
 	}
 	defer old.freeArrays(dev)
-	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // the spare tiles are written anew
+	bytes := a.shape.packedBytes(old.docs, old.tiles-spareTiles) // upload clears the spare tiles
 	for i, m := range []struct{ dst, src driver.Mem }{
-		{fresh.words, old.words}, {fresh.rows, old.rows}, {fresh.codes, old.codes}, {fresh.tileDoc, old.tileDoc}, {fresh.firstTile, old.firstTile}, {fresh.docMax, old.docMax},
+		{grown.words, old.words},
+		{grown.rows, old.rows},
+		{grown.codes, old.codes},
+		{grown.tileDoc, old.tileDoc},
+		{grown.firstTile, old.firstTile},
+		{grown.docMax, old.docMax},
 	} {
 		if err := dev.OnDevice(m.dst.Ptr, m.src.Ptr, bytes[i], st); err != nil {
 			return err
 		}
 	}
-	fresh.docs, fresh.tiles = old.docs, old.tiles
+	grown.docs, grown.tiles = old.docs, old.tiles
 	if err := a.rt.Sync(); err != nil {
 		return err
 	}
 	return a.upload(ctx, c, progress)
 }
 
-// upload packs the documents that are not in the resident arrays behind those
-// that are.
+// upload copies the documents that are not in the resident arrays to the device, and appends them.
 func (a *attachment) upload(ctx context.Context, c kernels.Corpus, progress func(done, total int64)) error {
-	cut := pieceCutter{limit: a.pieceTokens()}
-	cut.addFrom(c, a.resident.docs)
+	cut := pieceCutter{limit: a.maxPieceTokens()}
+	cut.addCorpus(c, a.resident.docs)
 	total, done := int64(0), int64(0)
 	for i := range cut.pieces {
 		total += cut.pieces[i].tokens
 	}
-	if err := a.rt.ReserveStaging(min(a.stageBytes(), a.largestStage(cut.pieces))); err != nil {
+	if err := a.rt.ReserveStaging(min(a.maxStageBytes(), a.largestStage(cut.pieces))); err != nil {
 		return err
 	}
 	for i := range cut.pieces {
