@@ -113,6 +113,8 @@ func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine
 	return newEngine(ctx, o, pinnedSource(snap))
 }
 
+// newEngine returns an engine that opens the collection of each call by open, which returns one
+// snapshot.
 func newEngine(ctx context.Context, o *EngineOptions, open source) (*Engine, error) {
 	if o == nil {
 		o = &EngineOptions{}
