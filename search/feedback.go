@@ -255,9 +255,10 @@ func locateIDs(ctx context.Context, c *collection, listName string, ids []string
 	return docs, nil
 }
 
-// Evidence counts terms in relevant ("good") and irrelevant ("bad") documents; terms are centroids,
-// by their codes. An engine reads it from its index. A program that searches shards elsewhere
-// combines it from [CountByCentroid], [SumByCentroid] and [CentroidFrequencies] of each shard.
+// Evidence counts terms in relevant ("good") and irrelevant ("bad") documents. A term is the code of
+// a centroid, or the number of a term of [OwnTerms]. An engine reads evidence from its index. A
+// program that searches shards elsewhere combines it from [CountByCentroid], [SumByCentroid] and
+// [CentroidFrequencies] of each shard.
 type Evidence interface {
 	// TermCounts returns, for each term of the good documents or, with bad, of the bad ones, how
 	// many of these documents have it, and the number of these documents.
@@ -273,7 +274,7 @@ type Evidence interface {
 // at least 1.
 func FeedbackTokensPerDocument(docs int) int { return max(maxFeedbackTokens/max(docs, 1), 1) }
 
-// term is a centroid, or in [Evidence] by tokens a token, with its weight.
+// term is a term of [Evidence] with its weight.
 type term struct {
 	code   uint32
 	weight float64

@@ -52,6 +52,12 @@ type groupedDoc struct {
 	passages []located // best first, as many as hits include; until it is scored, the one that found it
 }
 
+// Values of groupedDoc.isSplit.
+const (
+	wholeDoc = false
+	splitDoc = true
+)
+
 // newGroupedDoc returns a document that was found by a passage, or as a whole.
 func newGroupedDoc(l located, id string, isSplit bool) *groupedDoc {
 	return &groupedDoc{
