@@ -223,11 +223,12 @@ func (s *searchContext) Err() error {
 
 // newCall checks the options and prepares queries that share them.
 func (c *core) newCall(ctx context.Context, coll *collection, qs []Query, o *Options) (*call, error) {
-	unfiltered, err := o.toRequest(coll, c.usesStoredDefaults, false)
+	const withoutFilters, withFilters = false, true // of the queries
+	unfiltered, err := o.toRequest(coll, c.usesStoredDefaults, withoutFilters)
 	if err != nil {
 		return nil, err
 	}
-	filtered, err := o.toRequest(coll, c.usesStoredDefaults, true)
+	filtered, err := o.toRequest(coll, c.usesStoredDefaults, withFilters)
 	if err != nil {
 		return nil, err
 	}
