@@ -12,8 +12,8 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// hostSide is a batch in memory of the processor, with reusable memory for its layout.
-type hostSide struct {
+// hostOperand is a batch in memory of the processor, with reusable memory for its layout.
+type hostOperand struct {
 	batch            maxsim.Batch
 	offsets, lengths []int
 	mask             []bool
@@ -23,7 +23,7 @@ type hostSide struct {
 // caller's memory; release drops them after the call.
 type host struct {
 	backend maxsim.Backend
-	q, d    hostSide
+	q, d    hostOperand
 	pairs   maxsim.Pairs
 	dq, dd  maxsim.Gradient
 }
@@ -92,8 +92,8 @@ func matrix(p unsafe.Pointer, kind C.int64_t, rows, dim C.int64_t) maxsim.Matrix
 // noItems are the offsets of a batch without items.
 var noItems = []int{0}
 
-// tokens returns the matrix of a side.
-func (s *side) tokens() maxsim.Matrix {
+// tokens returns the matrix of an operand.
+func (s *operand) tokens() maxsim.Matrix {
 	m := matrix(s.data, s._type, s.rows, s.dim)
 	if s.rows > 0 {
 		m.Scales = cSlice((*float32)(s.scales), int(s.rows))
@@ -102,8 +102,8 @@ func (s *side) tokens() maxsim.Matrix {
 	return m
 }
 
-// setBatch sets the batch to that of a side, and checks its offsets or lengths.
-func (h *hostSide) setBatch(s *side) error {
+// setBatch sets the batch to that of an operand, and checks its offsets or lengths.
+func (h *hostOperand) setBatch(s *operand) error {
 	h.batch = maxsim.Batch{Tokens: s.tokens()}
 	l := &h.batch.Layout
 	switch {
@@ -133,7 +133,7 @@ func (h *hostSide) setBatch(s *side) error {
 }
 
 // setOffsets checks and copies the offsets of packed items.
-func (h *hostSide) setOffsets(s *side) error {
+func (h *hostOperand) setOffsets(s *operand) error {
 	h.offsets = h.offsets[:0]
 	last := int32(0)
 	for i, o := range cSlice((*int32)(s.offsets), int(s.items)+1) {
@@ -156,7 +156,7 @@ func (h *hostSide) setOffsets(s *side) error {
 }
 
 // setLengths checks and copies the lengths of padded items.
-func (h *hostSide) setLengths(s *side) error {
+func (h *hostOperand) setLengths(s *operand) error {
 	h.lengths = h.lengths[:0]
 	for i, n := range cSlice((*int32)(s.lengths), int(s.items)) {
 		if n < 0 || int64(n) > int64(s.longest) {
@@ -171,13 +171,13 @@ func (h *hostSide) setLengths(s *side) error {
 
 // setMask copies a mask. A mask that only marks the ends of items becomes lengths, which are
 // faster.
-func (h *hostSide) setMask(s *side) {
-	longest, stride := int(s.longest), int(s.mask_stride)
+func (h *hostOperand) setMask(s *operand) {
+	longest, maskStride := int(s.longest), int(s.mask_stride)
 	mask := cSlice((*byte)(s.mask), s.maskBytes())
 	h.lengths = h.lengths[:0]
 	holes := false
 	for i := range int(s.items) {
-		m := mask[i*stride : i*stride+longest]
+		m := mask[i*maskStride : i*maskStride+longest]
 		n := longest
 		for n > 0 && m[n-1] == 0 {
 			n--
@@ -189,11 +189,11 @@ func (h *hostSide) setMask(s *side) {
 	if !holes {
 		return
 	}
-	h.mask = slices.Grow(h.mask[:0], int(s.rows))[:s.rows]
+	h.mask = slices.Grow(h.mask[:0], int(s.rows))[:s.rows] // rows of no item are never read
 	for i, n := range h.lengths {
-		to := h.mask[i*int(s.stride):]
-		for j, v := range mask[i*stride : i*stride+n] {
-			to[j] = v != 0
+		itemMask := h.mask[i*int(s.stride):]
+		for j, v := range mask[i*maskStride : i*maskStride+n] {
+			itemMask[j] = v != 0
 		}
 	}
 	h.batch.Mask = h.mask

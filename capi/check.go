@@ -56,7 +56,7 @@ func checkRange(field string, v C.int64_t, lo, hi int64) error {
 }
 
 // checkRange checks that a number of a batch is in 0 to hi.
-func (s *side) checkRange(field string, v C.int64_t, hi int64) error {
+func (s *operand) checkRange(field string, v C.int64_t, hi int64) error {
 	if v < 0 || int64(v) > hi {
 		return checkRange(s.fieldName(field), v, 0, hi)
 	}
@@ -64,7 +64,7 @@ func (s *side) checkRange(field string, v C.int64_t, hi int64) error {
 }
 
 // checkProduct checks the product of two counts of a batch.
-func (s *side) checkProduct(field string, a, b C.int64_t) error {
+func (s *operand) checkProduct(field string, a, b C.int64_t) error {
 	if _, err := checkedProduct(field, int64(a), int64(b)); err != nil {
 		_, err = checkedProduct(s.fieldName(field), int64(a), int64(b))
 		return err
@@ -74,16 +74,16 @@ func (s *side) checkProduct(field string, a, b C.int64_t) error {
 
 // arrays checks the arrays of a call, and keeps the first fault.
 type arrays struct {
-	host bool  // the arrays are in memory of the processor, and their ends are read
-	side byte  // the batch that they belong to, q or d. 0 means the call itself
-	err  error // the first one
-	sum  byte  // of the bytes that are read, so that the compiler keeps the reads
+	host    bool  // the arrays are in memory of the processor, and their ends are read
+	operand byte  // the batch that they belong to, q or d. 0 means the call itself
+	err     error // the first one
+	sum     byte  // of the bytes that are read, so that the compiler keeps the reads
 }
 
 // setFault sets the error of an array, "FIELD is " and the formatted text.
 func (a *arrays) setFault(field, format string, args ...any) {
-	if a.side != 0 {
-		field = string(a.side) + "." + field
+	if a.operand != 0 {
+		field = string(a.operand) + "." + field
 	}
 	a.err = argumentErrorf("%s is "+format, append([]any{field}, args...)...)
 }
@@ -123,17 +123,17 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// side is a batch of a call, with its name in the struct, q or d.
-type side struct {
+// operand is a batch of a call, with its name in the struct, q or d.
+type operand struct {
 	name byte
 	*cBatch
 }
 
 // fieldName returns the name of a field of the batch as the caller writes it, such as q.dim.
-func (s *side) fieldName(name string) string { return string(s.name) + "." + name }
+func (s *operand) fieldName(name string) string { return string(s.name) + "." + name }
 
 // checkNumbers checks the numbers of a batch, and which of its pointers are set.
-func (s *side) checkNumbers() error {
+func (s *operand) checkNumbers() error {
 	if elementBytes(s._type) == 0 {
 		return argumentErrorf("%s is %d, which is no type", s.fieldName("type"), s._type)
 	}
@@ -170,7 +170,7 @@ func (s *side) checkNumbers() error {
 }
 
 // checkPadding checks that padded items lie within the rows.
-func (s *side) checkPadding() error {
+func (s *operand) checkPadding() error {
 	if s.items > 1 && s.stride < s.longest {
 		return argumentErrorf("%s is %d, less than %s, %d",
 			s.fieldName("stride"), s.stride, s.fieldName("longest"), s.longest)
@@ -191,9 +191,9 @@ func (s *side) checkPadding() error {
 }
 
 // checkArrays checks the arrays of a batch whose numbers were checked.
-func (s *side) checkArrays(a *arrays) {
+func (s *operand) checkArrays(a *arrays) {
 	rows := int(s.rows)
-	a.side = s.name
+	a.operand = s.name
 	a.requireArray("data", s.data, rows*int(s.dim), elementBytes(s._type))
 	a.checkArray("scales", unsafe.Pointer(s.scales), rows, 4)
 	a.checkArray("zeros", unsafe.Pointer(s.zeros), rows, 1)
@@ -202,15 +202,15 @@ func (s *side) checkArrays(a *arrays) {
 	if s.items > 0 {
 		a.checkArray("mask", unsafe.Pointer(s.mask), s.maskBytes(), 1)
 	}
-	a.side = 0
+	a.operand = 0
 }
 
 // maskBytes returns the length of the mask of a batch that has items.
-func (s *side) maskBytes() int { return int((s.items-1)*s.mask_stride + s.longest) }
+func (s *operand) maskBytes() int { return int((s.items-1)*s.mask_stride + s.longest) }
 
 // work is a checked call: its batches, pairs and sizes.
 type work struct {
-	q, d           side
+	q, d           operand
 	pairs          *cPairs
 	place          *cPlace
 	pairCount      int
@@ -219,10 +219,11 @@ type work struct {
 	workspaceBytes *int64 // see checkCall
 }
 
-// checkCall checks the parts that all calls have. If workspaceBytes is not nil, the call is not
-// executed: it receives the size of the workspace.
+// checkCall checks the numbers of the batches, the pairs and the place, which all calls have. If
+// workspaceBytes is not nil, the call will not be executed: workspaceBytes receives the size of the
+// workspace.
 func checkCall(place *cPlace, q, d *cBatch, pairs *cPairs, workspaceBytes *int64) (w work, err error) {
-	w = work{q: side{'q', q}, d: side{'d', d}, pairs: pairs, place: place, workspaceBytes: workspaceBytes}
+	w = work{q: operand{'q', q}, d: operand{'d', d}, pairs: pairs, place: place, workspaceBytes: workspaceBytes}
 	if err := firstError(w.q.checkNumbers(), w.d.checkNumbers()); err != nil {
 		return w, err
 	}
@@ -241,8 +242,8 @@ func checkCall(place *cPlace, q, d *cBatch, pairs *cPairs, workspaceBytes *int64
 	return w, nil
 }
 
-// checkCommon checks the arrays that all calls have. It reports whether the caller must check
-// those of its call, too: for the size of a workspace, arrays may be NULL.
+// checkCommon checks the arrays of batches and pairs. It reports whether the caller must check the
+// arrays of its kind of call, too: for the size of a workspace, arrays may be NULL.
 func (a *arrays) checkCommon(w *work) bool {
 	if w.workspaceBytes != nil {
 		return false
@@ -257,8 +258,8 @@ func (a *arrays) checkCommon(w *work) bool {
 	return true
 }
 
-// sameDim checks that queries and documents have one dimension.
-func (w *work) sameDim() error {
+// checkSameDim checks that queries and documents have the same dimension.
+func (w *work) checkSameDim() error {
 	if w.q.dim != w.d.dim {
 		return argumentErrorf("q.dim is %d and d.dim %d", w.q.dim, w.d.dim)
 	}
@@ -302,7 +303,7 @@ func checkGradientType(field string, p unsafe.Pointer, kind C.int64_t) error {
 }
 
 // checkGradient checks the array of the gradient of a batch, unless that is NULL.
-func (a *arrays) checkGradient(s *side, field string, p unsafe.Pointer, kind C.int64_t) {
+func (a *arrays) checkGradient(s *operand, field string, p unsafe.Pointer, kind C.int64_t) {
 	if p != nil {
 		a.checkArray(field, p, int(s.rows*s.dim), elementBytes(kind))
 	}

@@ -28,9 +28,9 @@ var deviceCodes = []struct {
 	{tensor.ErrDeviceLost, C.PLAID_ERR_DEVICE},
 }
 
-// onDevice opens the device of a call, and runs the call there or sets the size of its workspace.
+// runOnDevice opens the device of a call, and runs the call there or sets the size of its workspace.
 // The functions capture the call, so that it is not moved to the heap.
-func onDevice(w *work, run func(d *tensor.Device) error, workspace func(d *tensor.Device) (int64, error)) error {
+func runOnDevice(w *work, run func(d *tensor.Device) error, workspace func(d *tensor.Device) (int64, error)) error {
 	if err := checkRange("place.device", w.place.device, 0, math.MaxInt32); err != nil {
 		return err
 	}
@@ -64,13 +64,15 @@ func deviceError(err error) error {
 	return err
 }
 
+// The functions below run a checked call on its device, or set the size of its workspace.
+
 func deviceScore(w *work, c *cScore) error {
 	call := tensor.ScoreCall{
 		Place: w.tensorPlace(), Q: w.q.tensorBatch(), D: w.d.tensorBatch(), Pairs: w.tensorPairs(),
 		Weights: elementAddress(c.weights), Normalize: c.normalize != 0,
 		Scores: elementAddress(c.scores), Argmax: elementAddress(c.argmax),
 	}
-	return onDevice(w,
+	return runOnDevice(w,
 		func(d *tensor.Device) error { return d.Score(&call) },
 		func(d *tensor.Device) (int64, error) { return d.ScoreWorkspace(&call) })
 }
@@ -82,7 +84,7 @@ func deviceGradients(w *work, c *cGradient) error {
 		Argmax: elementAddress(c.argmax), Upstream: elementAddress(c.upstream),
 		DQ: address(c.dq), DD: address(c.dd), DQType: matrixType(c.dq_type), DDType: matrixType(c.dd_type),
 	}
-	return onDevice(w,
+	return runOnDevice(w,
 		func(d *tensor.Device) error { return d.Gradients(&call) },
 		func(d *tensor.Device) (int64, error) { return d.GradientsWorkspace(&call) })
 }
@@ -93,7 +95,7 @@ func deviceChamfer(w *work, c *cChamfer) error {
 		Metric: maxsim.Metric(c.metric), Mean: c.mean != 0, Distances: elementAddress(c.distances),
 		NearestQ: elementAddress(c.nearest_q), NearestD: elementAddress(c.nearest_d),
 	}
-	return onDevice(w,
+	return runOnDevice(w,
 		func(d *tensor.Device) error { return d.Chamfer(&call) },
 		func(d *tensor.Device) (int64, error) { return d.ChamferWorkspace(&call) })
 }
@@ -106,7 +108,7 @@ func deviceChamferGradients(w *work, c *cChamferGradient) error {
 		Upstream: elementAddress(c.upstream),
 		DQ:       address(c.dq), DD: address(c.dd), DQType: matrixType(c.dq_type), DDType: matrixType(c.dd_type),
 	}
-	return onDevice(w,
+	return runOnDevice(w,
 		func(d *tensor.Device) error { return d.ChamferGradients(&call) },
 		func(d *tensor.Device) (int64, error) { return d.ChamferGradientsWorkspace(&call) })
 }
@@ -118,11 +120,12 @@ func deviceHead(w *work, c *cHead) error {
 		Head: address(c.head), HeadType: matrixType(c.head_type), Bias: elementAddress(c.bias),
 		Scores: elementAddress(c.scores),
 	}
-	return onDevice(w,
+	return runOnDevice(w,
 		func(d *tensor.Device) error { return d.ScoreHead(&call) },
 		func(d *tensor.Device) (int64, error) { return d.ScoreHeadWorkspace(&call) })
 }
 
+// tensorPlace returns the stream and the workspace of a call.
 func (w *work) tensorPlace() tensor.Place {
 	return tensor.Place{
 		Stream:    address(w.place.stream),
@@ -148,7 +151,7 @@ func (w *work) tensorPairs() tensor.Pairs {
 }
 
 // tensorBatch returns a batch in memory of the device.
-func (s *side) tensorBatch() tensor.Batch {
+func (s *operand) tensorBatch() tensor.Batch {
 	return tensor.Batch{
 		Data: address(s.data), Scales: elementAddress(s.scales), Zeros: elementAddress(s.zeros),
 		Offsets: elementAddress(s.offsets), Lengths: elementAddress(s.lengths),

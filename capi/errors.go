@@ -65,9 +65,9 @@ func writeError(e *cError, err error) C.int {
 	code := errorCode(err)
 	if e != nil {
 		e.code = C.int64_t(code)
-		room := unsafe.Slice((*byte)(unsafe.Pointer(&e.message)), len(e.message))
-		n := copy(room[:len(room)-1], err.Error())
-		room[n] = 0
+		message := unsafe.Slice((*byte)(unsafe.Pointer(&e.message)), len(e.message))
+		n := copy(message[:len(message)-1], err.Error())
+		message[n] = 0
 	}
 	return code
 }

@@ -25,6 +25,8 @@ type (
 	cCode            = C.int
 )
 
+// goBackend writes the name of the backend to an array of bytes.
+//
 //export goBackend
 func goBackend(name *C.char, bytes C.int64_t, e *cError) C.int {
 	return run(e, func() error {
@@ -36,8 +38,8 @@ func goBackend(name *C.char, bytes C.int64_t, e *cError) C.int {
 		if name == nil || int(bytes) <= len(text) {
 			return argumentErrorf("bytes is %d; the name and its end need %d", bytes, len(text)+1)
 		}
-		room := unsafe.Slice((*byte)(unsafe.Pointer(name)), len(text)+1)
-		room[copy(room, text)] = 0
+		dst := unsafe.Slice((*byte)(unsafe.Pointer(name)), len(text)+1)
+		dst[copy(dst, text)] = 0
 		return nil
 	})
 }

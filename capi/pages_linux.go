@@ -18,7 +18,7 @@ func useLargePages(p unsafe.Pointer, bytes int) {
 	if bytes < maxSmallPageBytes {
 		return
 	}
-	skip := int(-uintptr(p) % largePage)
+	skip := int(-uintptr(p) % largePage) // bytes before the first large page
 	if n := (bytes - skip) / largePage * largePage; n > 0 {
 		_ = syscall.Madvise(unsafe.Slice((*byte)(unsafe.Add(p, skip)), n), adviseHuge)
 	}

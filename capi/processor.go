@@ -10,12 +10,12 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// execute runs a checked call on its device. If the caller only wants the size of the workspace, it
-// sets that instead, which is 0 on the processor.
-func (w *work) execute(onDevice func() error, onProcessor func(h *host) error) error {
+// execute runs a checked call by one of two functions. If the caller only wants the size of the
+// workspace, it sets that instead, which is 0 on the processor.
+func (w *work) execute(runOnDevice func() error, runOnProcessor func(h *host) error) error {
 	switch {
 	case w.onDevice():
-		return onDevice()
+		return runOnDevice()
 	case w.workspaceBytes != nil:
 		*w.workspaceBytes = 0
 		return nil
@@ -25,14 +25,14 @@ func (w *work) execute(onDevice func() error, onProcessor func(h *host) error) e
 	if err != nil {
 		return err
 	}
-	return onProcessor(h)
+	return runOnProcessor(h)
 }
 
 // scoreCall executes plaid_score, or sets the size of its workspace.
 func scoreCall(c cScore, workspaceBytes *int64) error {
 	w, err := checkCall(&c.place, &c.q, &c.d, &c.pairs, workspaceBytes)
 	if err == nil {
-		err = w.sameDim()
+		err = w.checkSameDim()
 	}
 	var a arrays
 	if err == nil && a.checkCommon(&w) {
@@ -67,7 +67,7 @@ func (w *work) callTerms(weights *C.float, normalize C.int64_t) maxsim.Terms {
 func gradientsCall(c cGradient, workspaceBytes *int64) error {
 	w, err := checkCall(&c.place, &c.q, &c.d, &c.pairs, workspaceBytes)
 	if err == nil {
-		err = firstError(w.sameDim(),
+		err = firstError(w.checkSameDim(),
 			checkGradientType("dq", c.dq, c.dq_type), checkGradientType("dd", c.dd, c.dd_type))
 	}
 	var a arrays
@@ -97,7 +97,7 @@ func gradientsCall(c cGradient, workspaceBytes *int64) error {
 }
 
 // gradientMatrix sets g to the memory for the gradient of a batch. nil means that it is not computed.
-func (s *side) gradientMatrix(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64_t) *maxsim.Gradient {
+func (s *operand) gradientMatrix(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64_t) *maxsim.Gradient {
 	if p == nil {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (s *side) gradientMatrix(g *maxsim.Gradient, p unsafe.Pointer, kind C.int64
 func chamferCall(c cChamfer, workspaceBytes *int64) error {
 	w, err := checkCall(&c.place, &c.q, &c.d, &c.pairs, workspaceBytes)
 	if err == nil {
-		err = firstError(w.sameDim(), checkRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1))
+		err = firstError(w.checkSameDim(), checkRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1))
 	}
 	var a arrays
 	if err == nil && a.checkCommon(&w) {
@@ -141,7 +141,7 @@ func chamferCall(c cChamfer, workspaceBytes *int64) error {
 func chamferGradientsCall(c cChamferGradient, workspaceBytes *int64) error {
 	w, err := checkCall(&c.place, &c.q, &c.d, &c.pairs, workspaceBytes)
 	if err == nil {
-		err = firstError(w.sameDim(), checkRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1),
+		err = firstError(w.checkSameDim(), checkRange("metric", c.metric, C.PLAID_L2_SQUARED, C.PLAID_L1),
 			checkGradientType("dq", c.dq, c.dq_type), checkGradientType("dd", c.dd, c.dd_type))
 	}
 	var a arrays

@@ -32,16 +32,16 @@ type Scorer interface {
 //
 // Its methods are called in this order: Reset; Screen, where the search does not need
 // all of S; CentroidScores over all centroids; Seal. Until the next Reset many
-// goroutines may then use it: it is read-only, except for the rows of S that Require
-// and Fill add.
+// goroutines may then use it: it is read-only, except for the rows of S that RequireRows,
+// RequireRowsOfTokens and ComputeRequiredRows add.
 type Query interface {
 	// Reset sets the vectors [Lq, dim] and a weight for each of them. nil weights mean
 	// that all are 1. It copies both. Errors wrap [ErrShape].
 	Reset(vectors, weights []float32) error
-	// Screen announces that the search needs only the rows of S that Require lists and,
-	// if n is above 0, also Approx, MaxSim at level Fast, and Top with at most n
-	// centroids. CentroidScores then multiplies bytes: Approx and level Fast are rounded
-	// a little more, and Top finds the best centroids except for near ties. With n = 0,
+	// Screen announces that the search needs only the rows of S that RequireRows lists and,
+	// if n is above 0, also Approx, MaxSim at level Fast, and TopCentroids with at most n
+	// centroids. CentroidScores then multiplies bytes: Approx and level Fast are rounded a
+	// little more, and TopCentroids finds the best centroids except for near ties. With n = 0,
 	// level Fast is level Fine. Screen reports false, and changes nothing, where
 	// screening is impossible or does not pay.
 	Screen(n int) bool
@@ -53,21 +53,23 @@ type Query interface {
 
 	// Len returns the number of query tokens.
 	Len() int
-	// Require notes the rows of S that the listed documents of a chunk need for MaxSim at
-	// level Fine. nil docs mean all documents. RequireTokens notes those of the tokens lo
-	// to hi. Fill computes the noted rows among the centroids lo to hi that are missing.
-	// All three do nothing unless Screen has been called. Require and RequireTokens may
-	// run at the same time, and so may calls of Fill whose ranges do not overlap and
-	// begin at multiples of 64.
+	// RequireRows notes the rows of S that the listed documents of a chunk need for MaxSim
+	// at level Fine. nil docs mean all documents. It does nothing unless Screen has been
+	// called, and neither do the next two methods. It and RequireRowsOfTokens may run at the
+	// same time.
 	RequireRows(c *Chunk, docs []uint32)
+	// RequireRowsOfTokens is RequireRows for the tokens lo to hi of a chunk.
 	RequireRowsOfTokens(c *Chunk, lo, hi int)
+	// ComputeRequiredRows computes the noted rows of the centroids lo to hi that are not
+	// computed yet. Calls whose ranges do not overlap and begin at multiples of 64 may run
+	// at the same time.
 	ComputeRequiredRows(lo, hi int)
 	// Scores returns S, in which entry (c, s) is at c·stride + s. It is valid until
-	// Reset. After Screen only rows that Fill has computed are defined.
+	// Reset. After Screen only rows that ComputeRequiredRows has computed are defined.
 	Scores() (s []float32, stride int)
-	// Top writes the n ≤ K best centroids of query token t to dst[t·n] on, best
-	// first, the lowest number on ties. After Screen no other method may run at the
-	// same time.
+	// TopCentroids writes the n ≤ K best centroids of query token t to dst[t·n] on,
+	// best first, the lowest number on ties. After Screen no other method may run at
+	// the same time.
 	TopCentroids(dst []CentroidScore, n int)
 
 	// Approx writes the centroid-only scores of documents: the score of the
@@ -79,10 +81,10 @@ type Query interface {
 	// documents score 0.
 	MaxSim(dst []float32, c *Chunk, docs []uint32, level Level)
 	// Maxima writes the largest product of each query token with the tokens lo to
-	// hi of the chunk, in units that only Total knows. A document that is too long
+	// hi of the chunk, in units that only TotalScore knows. A document that is too long
 	// for one core is scored in ranges of tokens, whose maxima MergeMaxima merges.
-	// Total returns the score of merged maxima: that of MaxSim, to the bit.
 	Maxima(dst []float64, c *Chunk, lo, hi int, level Level)
+	// TotalScore returns the score of merged maxima: that of MaxSim, to the bit.
 	TotalScore(maxima []float64, level Level) float32
 	// ErrorBound returns the largest possible difference between MaxSim at the level
 	// and the oracle, for this query and any document.
@@ -99,8 +101,8 @@ type Query interface {
 type EarlyEnder interface{ EndWith(ended func() bool) }
 
 // MergeMaxima raises dst to the maxima of another range of the document's tokens.
-func MergeMaxima(dst, part []float64) {
-	for i, v := range part {
+func MergeMaxima(dst, maxima []float64) {
+	for i, v := range maxima {
 		dst[i] = max(dst[i], v)
 	}
 }

@@ -104,7 +104,7 @@ type Preparer interface {
 // RowUploader is a [Builder] that keeps the rows of k-means on the device, so that they are
 // copied there once and not in every round.
 type RowUploader interface {
-	// KeepRows copies the listed rows of x, a matrix of dim columns, to the device, in the
+	// UploadRows copies the listed rows of x, a matrix of dim columns, to the device, in the
 	// order of the list. Both slices must not change before the rows are released. The error
 	// wraps [ErrDeviceMemory] if the rows do not fit; Nearest works without them.
 	UploadRows(ctx context.Context, x []float32, dim int, rows []uint32) (DeviceRows, error)
@@ -115,9 +115,9 @@ type DeviceRows interface {
 	// Nearest finds the nearest centroids of all rows, as [Backend] does: codes and scores
 	// are [n]. It calls tick with the number of rows done since the last call.
 	Nearest(ctx context.Context, codes []uint32, scores, centroids []float32, tick func(rows int)) error
-	// Means replaces each centroid of the last call of Nearest, [k, dim], by the sum of its
-	// rows, scaled to unit length. Centroid c has the rows order[starts[c]:starts[c+1]],
-	// numbered as they were kept. Rows are added in float64, in their order. A centroid
+	// UpdateCentroids replaces each centroid of the last call of Nearest, [k, dim], by the sum
+	// of its rows, scaled to unit length. Centroid c has the rows order[starts[c]:starts[c+1]],
+	// numbered as they were uploaded. Rows are added in float64, in their order. A centroid
 	// without rows, or whose sum is at most 10⁻¹² times their number long, does not change.
 	UpdateCentroids(ctx context.Context, centroids []float32, order []uint32, starts []int) error
 	// Release frees the rows.
@@ -148,8 +148,9 @@ type EncoderPreparer interface {
 	// PrepareEncoder returns an encoder for a codec with a uniform codebook. centroids are
 	// those of the codec, as float32. With unit, rows are scaled to unit length first. On
 	// error there is nothing to release.
-	PrepareEncoder(ctx context.Context, c *Codec, centroids []float32, unit bool) (
-		e TokenEncoder, release func(), err error)
+	PrepareEncoder(
+		ctx context.Context, c *Codec, centroids []float32, unit bool,
+	) (e TokenEncoder, release func(), err error)
 }
 
 // Prepare calls the Prepare of a backend that has one, and otherwise returns
@@ -231,8 +232,8 @@ type DeviceQuery struct {
 	// centroids of a query token. If these are fewer than K documents, all are searched.
 	// 0 means no restriction.
 	Probes int
-	// Keep limits how many of these documents are scored: those that gain most by probed
-	// centroids. 0 means no limit.
+	// MaxCandidates limits how many of these documents are scored: those that gain most by
+	// probed centroids. 0 means no limit.
 	MaxCandidates int
 }
 

@@ -285,10 +285,9 @@ const NearBound = 0.5
 // score at level Fine.
 //
 // Only this direction can hide a document. Let m be the lowest of k fine scores: a
-// document whose coarse score is below m by more than the bound cannot be among the k
-// best. It is enough to bound the errors of the tokens
-// that give the fine score: the maxima of level Fast over all tokens can only be
-// larger than the values of these.
+// document whose score at level Fast is below m by more than the bound cannot be among the
+// k best. It is enough to bound the errors of the tokens that give the fine score: the
+// maxima of level Fast over all tokens can only be larger than the values of these.
 type Shortfall struct {
 	Fixed  float64 // for any document
 	Factor float64 // times the largest |factor| of the document's tokens

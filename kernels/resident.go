@@ -17,21 +17,21 @@ type ResidentVectors interface {
 // ResidentBuilder is a [Builder] that reads [ResidentVectors] directly from its device. Its
 // [TokenEncoder] is a [ResidentEncoder].
 type ResidentBuilder interface {
-	// Holds reports whether the vectors are in the memory of the builder's device.
+	// HasVectors reports whether the vectors are in the memory of the builder's device.
 	HasVectors(v ResidentVectors) bool
-	// KeepResident selects the vectors with these numbers as the rows of k-means, as
-	// [RowUploader.UploadRows] does; with unit they are scaled to unit length. It does not copy
-	// them: the vectors must not be released before the rows.
+	// SelectRows selects the vectors with these numbers as the rows of k-means, in the place of
+	// [RowUploader.UploadRows]. With unit they are scaled to unit length. It does not copy them:
+	// the vectors must not be released before the rows.
 	SelectRows(ctx context.Context, v ResidentVectors, numbers []uint32, unit bool) (ResidentRows, error)
 }
 
 // ResidentRows are rows of k-means that were selected from [ResidentVectors].
 type ResidentRows interface {
 	DeviceRows
-	// Squares writes the squared lengths of the n rows, summed in float64.
+	// SquaredLengths writes the squared lengths of the n rows, summed in float64.
 	SquaredLengths(ctx context.Context, dst []float64) error
-	// Sums writes for each centroid, [k, dim], the sum of its rows. order and starts list these
-	// as for [DeviceRows.UpdateCentroids]. Rows are added in float32, in their order.
+	// SumRows writes for each centroid, [k, dim], the sum of its rows. order and starts list
+	// these as for [DeviceRows.UpdateCentroids]. Rows are added in float32, in their order.
 	SumRows(ctx context.Context, dst []float32, order []uint32, starts []int) error
 }
 

@@ -33,7 +33,7 @@ func (s *several) Info() DeviceInfo {
 	for i, d := range s.devices {
 		infos[i] = d.Info()
 	}
-	join := func(field func(*DeviceInfo) string) string { // its different values
+	join := func(field func(*DeviceInfo) string) string { // joins the different values of a field
 		var values []string
 		for i := range infos {
 			if v := field(&infos[i]); !slices.Contains(values, v) {

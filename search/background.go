@@ -18,8 +18,8 @@ func InBackground(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, true)
 }
 
-// acquireInBackground waits for a worker for a background query. A query that is resuming has a
-// worker: it gives it back, and goes ahead of the others that wait.
+// acquireInBackground waits for a worker for a background query. A query that is resuming still has
+// its worker: it releases that first, and waits ahead of the other background queries.
 func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (waited time.Duration, err error) {
 	s := t.scheduler
 	w := &waiter{ready: make(chan struct{})}
@@ -38,12 +38,14 @@ func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (wai
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The wait was canceled, perhaps just after the query was admitted. A resuming query must hold
+	// a worker when it returns, because its caller releases one; a new query must not.
 	i := slices.Index(s.waitingBackground, w)
 	if i >= 0 {
 		s.waitingBackground = slices.Delete(s.waitingBackground, i, i+1)
 	}
 	switch admitted := i < 0; {
-	case resuming && !admitted: // the query will release a worker that it did not get back
+	case resuming && !admitted:
 		s.idleWorkers--
 		s.runningBackground++
 	case !resuming && admitted:
@@ -54,13 +56,13 @@ func (t *callSlots) acquireInBackground(ctx context.Context, resuming bool) (wai
 	return waited, err
 }
 
-// yieldWorker lends the worker of a background query to queries that wait, and returns when there
-// is an idle one again.
+// yieldWorker lends the worker of a background query to queries that wait, and returns when a
+// worker is idle again. It returns at once if no query waits.
 func (t *callSlots) yieldWorker(ctx context.Context) error {
 	t.scheduler.mu.Lock()
-	wanted := len(t.scheduler.waitingCalls) > 0
+	callsWait := len(t.scheduler.waitingCalls) > 0
 	t.scheduler.mu.Unlock()
-	if !wanted {
+	if !callsWait {
 		return nil
 	}
 	_, err := t.acquireInBackground(ctx, true)

@@ -23,7 +23,7 @@ type collection struct {
 // are searched one after the other.
 type shard struct {
 	snap  *index.Snapshot
-	index int    // its place in the collection
+	index int    // in collection.shards
 	base  uint32 // number of its first document. 0 starts a group
 }
 
@@ -57,10 +57,10 @@ func (c *collection) groupFrom(first int) shardGroup {
 
 // hasPassages reports whether any document is stored as passages.
 func (c *collection) hasPassages() bool {
-	return slices.ContainsFunc(c.shards, func(p shard) bool { return !p.snap.Passages().IsEmpty() })
+	return slices.ContainsFunc(c.shards, func(sh shard) bool { return !sh.snap.Passages().IsEmpty() })
 }
 
-// firstSnapshot stands for all shards in settings that all share.
+// firstSnapshot returns the snapshot of the first shard, for settings that all shards share.
 func (c *collection) firstSnapshot() *index.Snapshot { return c.shards[0].snap }
 
 // sharedCodec returns the codec of all shards.
@@ -213,7 +213,8 @@ func (a *allowedDocs) intersect(other *allowedDocs, c *collection) *allowedDocs 
 	return both.withCount()
 }
 
-// countByShard counts ascending document numbers by shard.
+// countByShard calls count with the number of the ascending document numbers that belong to each
+// shard.
 func (g shardGroup) countByShard(numbers []uint32, count func(sh *shard, n int)) {
 	for i := range g {
 		end := len(numbers)

@@ -22,8 +22,8 @@ var deviceCost = struct{ scan, scanFound, look, rank, probe float64 }{0.0165, 0.
 // probeGain is how much faster than scoring all documents probing must be, since it may lose some.
 const probeGain = 1.5
 
-// sentAsListShare: if less than one in this many documents is allowed, the device gets a list of
-// them.
+// sentAsListShare is the number of live documents for each allowed one above which the device gets
+// a list of the allowed documents.
 const sentAsListShare = 16
 
 // onDevice answers queries on a device.
@@ -45,9 +45,10 @@ func attachSnapshot(
 	return &onDevice{name: d.Info().Name, attachment: a, host: host}, nil
 }
 
-func (d *onDevice) describe(to *Description) {
+// describe sets the fields of a description that are about the device.
+func (d *onDevice) describe(description *Description) {
 	p := d.attachment.Plan()
-	to.Device, to.Memory = d.name, &p
+	description.Device, description.Memory = d.name, &p
 }
 
 func (d *onDevice) close() error { return d.attachment.Close() }
@@ -81,6 +82,8 @@ type deviceQueries struct {
 	vectorStarts []int      // where those of each query begin in it
 }
 
+// answer answers the queries of a call together: it prepares them on the processor, searches on the
+// device, and looks up the hits on the processor.
 func (d *onDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 	start := time.Now()
 	var q deviceQueries
@@ -127,39 +130,39 @@ func (d *onDevice) searchDevice(
 }
 
 // devicePlan returns how a device answers a query with this many tokens: the plan, the number of
-// centroids that a query token probes, and how many of the documents found get a score. 0 means
-// all.
-func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, keep int) {
+// centroids that a query token probes, and how many of the documents that probing finds get a
+// score. 0 means all.
+func devicePlan(c *call, allowed *selection, queryTokens int) (p Plan, probes, maxCandidates int) {
 	req, snap := &c.request, c.coll.firstSnapshot()
 	if req.mode != Pruned || sentAsList(snap, allowed) {
 		return PlanDevice, 0, 0
 	}
 	if req.probes > 0 {
 		if req.approxBudget > 0 {
-			keep = max(req.approxBudget, req.k)
+			maxCandidates = max(req.approxBudget, req.k)
 		}
-		return PlanDeviceProbe, req.probes, keep
+		return PlanDeviceProbe, req.probes, maxCandidates
 	}
-	probes, keep = deviceProbes(req.collectionK)
+	probes, maxCandidates = deviceProbes(req.collectionK)
 	state, lists := snap.State(), c.coll.sharedCodec().Centroids.K
 	tokens, docs := float64(state.LiveTokens), float64(state.Live)
-	if !probingPays(tokens, docs, float64(lists), float64(queryTokens), float64(probes), float64(keep)) {
+	if !probingPays(tokens, docs, float64(lists), float64(queryTokens), float64(probes), float64(maxCandidates)) {
 		return PlanDevice, 0, 0
 	}
-	return PlanDeviceProbe, probes, keep
+	return PlanDeviceProbe, probes, maxCandidates
 }
 
 // probingPays reports whether probing is faster than scanning all tokens by probeGain. Probing
 // scans the tokens of the documents that it finds, whose number is estimated as in
 // [request.choosePlan].
-func probingPays(tokens, docs, centroids, queryTokens, probes, keep float64) bool {
+func probingPays(tokens, docs, centroids, queryTokens, probes, maxCandidates float64) bool {
 	if docs == 0 || probes >= centroids {
 		return false
 	}
 	entries := queryTokens * probes * tokens / centroids / 2
 	foundShare := -math.Expm1(-0.6 * entries / docs)
-	if keep > 0 {
-		foundShare = min(foundShare, keep/docs)
+	if maxCandidates > 0 {
+		foundShare = min(foundShare, maxCandidates/docs)
 	}
 	c := &deviceCost
 	probingTime := c.probe + c.rank*centroids*queryTokens + c.look*tokens + c.scanFound*foundShare*tokens
@@ -225,8 +228,8 @@ func (q *deviceQueries) prepareQuery(c *call, i int, query *kernels.DeviceQuery)
 	}
 	live, liveCount := snap.LiveSet()
 	query.K = min(c.request.k, allowed.count)
-	kind, probes, keep := devicePlan(c, allowed, len(query.Vectors)/snap.Dim())
-	query.Probes, query.MaxCandidates = probes, keep
+	kind, probes, maxCandidates := devicePlan(c, allowed, len(query.Vectors)/snap.Dim())
+	query.Probes, query.MaxCandidates = probes, maxCandidates
 	switch {
 	case sentAsList(c.coll.firstSnapshot(), allowed):
 		query.Docs = allowed.ordinals()
@@ -283,7 +286,7 @@ func fillResult(res *Result, c *collection, a *kernels.DeviceAnswer, payload boo
 
 // deviceProbes returns how many centroids a query token probes on a device, and how many of the
 // documents that have them get an exact score. 0 means all (docs/lab/kernels.md).
-func deviceProbes(k int) (probes, keep int) {
+func deviceProbes(k int) (probes, maxCandidates int) {
 	switch {
 	case k <= 10:
 		return 8, 8192
@@ -308,11 +311,11 @@ func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 			return err
 		}
 		n := len(tokens) / c.coll.firstSnapshot().Dim()
-		var keep int
-		if kind, p.probes, keep = devicePlan(c, allowed.shards[0], n); kind == PlanDeviceProbe {
+		var maxCandidates int
+		if kind, p.probes, maxCandidates = devicePlan(c, allowed.shards[0], n); kind == PlanDeviceProbe {
 			p.kind, p.approxBudget, p.firstApprox, p.exactBudget = PlanProbe, math.MaxInt, math.MaxInt, math.MaxInt
-			if keep > 0 {
-				p.approxBudget = keep
+			if maxCandidates > 0 {
+				p.approxBudget = maxCandidates
 			}
 			p.probes = min(p.probes, c.coll.sharedCodec().Centroids.K)
 		}
@@ -325,7 +328,7 @@ func (d *onDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 	if err := d.host.answerQuery(ctx, c, 0, c.threads, &p, t, &res); err != nil {
 		return err
 	}
-	if t.plan != "" {
+	if t.plan != "" { // names the plan of the repeated search
 		t.plan = kind.String()
 	}
 	return nil

@@ -113,6 +113,8 @@ func NewAt(ctx context.Context, snap *index.Snapshot, o *EngineOptions) (*Engine
 	return newEngine(ctx, o, pinnedSource(snap))
 }
 
+// newEngine returns an engine that opens the collection of each call by open, which returns one
+// snapshot.
 func newEngine(ctx context.Context, o *EngineOptions, open source) (*Engine, error) {
 	if o == nil {
 		o = &EngineOptions{}
@@ -221,11 +223,12 @@ func (s *searchContext) Err() error {
 
 // newCall checks the options and prepares queries that share them.
 func (c *core) newCall(ctx context.Context, coll *collection, qs []Query, o *Options) (*call, error) {
-	unfiltered, err := o.toRequest(coll, c.usesStoredDefaults, false)
+	const withoutFilters, withFilters = false, true // of the queries
+	unfiltered, err := o.toRequest(coll, c.usesStoredDefaults, withoutFilters)
 	if err != nil {
 		return nil, err
 	}
-	filtered, err := o.toRequest(coll, c.usesStoredDefaults, true)
+	filtered, err := o.toRequest(coll, c.usesStoredDefaults, withFilters)
 	if err != nil {
 		return nil, err
 	}

@@ -95,9 +95,10 @@ func (s *searcher) Trace(ctx context.Context, q Query, id string, o Options) (st
 	return stage, err
 }
 
-// explainWith searches, traces a document, and calls use with the trace.
+// explainWith searches, traces a document, and calls explain with the trace while the collection is
+// open.
 func (s *searcher) explainWith(
-	ctx context.Context, q Query, id string, o Options, use func(*collection, *trace) error,
+	ctx context.Context, q Query, id string, o Options, explain func(*collection, *trace) error,
 ) (err error) {
 	if o.Group != "" || o.Feedback != nil || o.Offset != 0 || o.MinScore != nil {
 		return fmt.Errorf("%w: a search is explained without group, feedback, offset and min_score", ErrOption)
@@ -128,7 +129,7 @@ func (s *searcher) explainWith(
 	if err := s.stages.traceDocument(searchCtx, call, t); err != nil {
 		return err
 	}
-	return use(coll, t)
+	return explain(coll, t)
 }
 
 // findDocument returns a trace of the document with an id, or of its passage with the highest
@@ -191,8 +192,8 @@ func newExplanation(coll *collection, q *Query, t *trace) (_ *Explanation, err e
 	return x, x.addPage(snap, vectors, matchedRows, ch, doc)
 }
 
-// tokenMatches returns the matches of a document. vectors are the unmasked query tokens, and argmax has the
-// document token that each matches best, or −1.
+// tokenMatches returns the matches of a document. vectors are the unmasked query tokens, and argmax
+// has the document token that each matches best, or −1.
 func tokenMatches(
 	q *Query, c *kernels.Codec, ch *kernels.Chunk, doc int, vectors, weights []float32, argmax []int,
 ) []Match {
@@ -227,7 +228,8 @@ func tokenMatches(
 	return out
 }
 
-// leaveAt records where the document left the search, with its score there and the lowest that passed.
+// leaveAt records where the document left the search, with its score there and the lowest score that
+// passed.
 func (t *trace) leaveAt(stage Stage, score, limit *float64) {
 	t.stage, t.score, t.limit = stage, score, limit
 }
@@ -310,7 +312,7 @@ func (r *run) bestTokens(ch *kernels.Chunk, doc int) []int {
 			}
 		}
 	}
-	return slices.Clip(best)
+	return best
 }
 
 // GridScores has the scores of query tokens over the grid of a page.
@@ -354,12 +356,12 @@ func (x *Explanation) addPage(
 	if page.Grid == nil {
 		return nil
 	}
-	stored, side, err := snap.StoredGrid(page, x.Tokens)
+	stored, tileSide, err := snap.StoredGrid(page, x.Tokens)
 	switch {
 	case err != nil:
 		x.NoGrid = err.Error()
 		return nil
-	case side == 0:
+	case tileSide == 0:
 		x.NoGrid = "tokens were pooled, and not as tiles: their cells are unknown"
 		return nil
 	}
@@ -392,7 +394,7 @@ func (x *Explanation) addPage(
 			Special:    make([]float32, 0, g.Special),
 		}
 		for cell := range page.Grid.Cells() {
-			row, column := cell/g.Columns/side, cell%g.Columns/side
+			row, column := cell/g.Columns/tileSide, cell%g.Columns/tileSide // of the tile with the cell
 			s.Cells = append(s.Cells, p[stored.First+row*stored.Columns+column])
 		}
 		s.Special = append(append(s.Special, p[:stored.First]...), p[stored.End():]...)

@@ -98,9 +98,9 @@ type Location struct {
 	Ordinal uint32
 }
 
-// RelevantDocuments returns the relevant documents, each once: the liked ones, and the best Docs of a ranking,
-// which a search with [Feedback.FirstSearch] returned. It excludes unliked documents. If that excludes
-// every liked document, Good returns [ErrOption].
+// RelevantDocuments returns the relevant documents, each once: the liked ones, and the best Docs of
+// a ranking, which a search with [Feedback.FirstSearch] returned. It excludes unliked documents. If
+// that excludes every liked document, it returns [ErrOption].
 func (f *Feedback) RelevantDocuments(liked, unliked []Location, ranked []Hit) ([]Location, error) {
 	seen := make(map[Location]bool, len(unliked)+len(liked))
 	for _, p := range unliked {
@@ -175,9 +175,9 @@ func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Qu
 		waited += wait
 	}
 	// The second search answers the expanded queries.
-	unexpanded := *o
-	unexpanded.Feedback = nil
-	results, err := c.answer(ctx, coll, expanded, &unexpanded)
+	secondOptions := *o
+	secondOptions.Feedback = nil
+	results, err := c.answer(ctx, coll, expanded, &secondOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -185,10 +185,10 @@ func (c *core) answerWithFeedback(ctx context.Context, coll *collection, qs []Qu
 		st := &results[i].Stats
 		st.FeedbackCut = dropped[i]
 		st.Times.Wait += waited / time.Duration(len(results))
-		total := firstResults[i].Stats
-		total.Add(results[i].Stats)
-		total.Queries = results[i].Stats.Queries
-		if f.Docs > 0 {
+		if f.Docs > 0 { // the work of both searches is that of one query
+			total := firstResults[i].Stats
+			total.Add(results[i].Stats)
+			total.Queries = results[i].Stats.Queries
 			results[i].Stats = total
 		}
 	}
@@ -213,10 +213,9 @@ func TrimFeedback(q *Query, dim, valuesBefore, centroids int) (dropped int) {
 }
 
 // dropLightest drops the lightest added tokens until at most maxTokens tokens remain, and returns
-// how many it dropped. The query had ownTokens values in Vectors before.
-func dropLightest(q *Query, dim, ownTokens, maxTokens int) (dropped int) {
-	n := len(q.Vectors) / dim
-	ownTokens /= dim
+// how many it dropped. The query had valuesBefore values in Vectors before.
+func dropLightest(q *Query, dim, valuesBefore, maxTokens int) (dropped int) {
+	n, ownTokens := len(q.Vectors)/dim, valuesBefore/dim
 	if dropped = n - maxTokens; dropped <= 0 {
 		return 0
 	}
@@ -240,9 +239,11 @@ func dropLightest(q *Query, dim, ownTokens, maxTokens int) (dropped int) {
 	return dropped
 }
 
-// locateIDs returns the documents with these ids, and their passages.
-func locateIDs(ctx context.Context, c *collection, what string, ids []string) (docs []Location, err error) {
-	a, err := lookUpIDs(ctx, c, what, ids, false)
+// locateIDs returns the documents with these ids, and their passages. listName names the list of
+// ids in errors.
+func locateIDs(ctx context.Context, c *collection, listName string, ids []string) (docs []Location, err error) {
+	const allowMissing = false
+	a, err := lookUpIDs(ctx, c, listName, ids, allowMissing)
 	if err != nil {
 		return nil, err
 	}
@@ -254,24 +255,26 @@ func locateIDs(ctx context.Context, c *collection, what string, ids []string) (d
 	return docs, nil
 }
 
-// Evidence is what feedback needs to know about relevant and irrelevant documents. An engine reads
-// it from its index. A program that searches shards elsewhere combines it from [TermCounts], [TokenSums] and
-// [DocumentFrequencies] of each shard.
+// Evidence counts terms in relevant ("good") and irrelevant ("bad") documents. A term is the code of
+// a centroid, or the number of a term of [OwnTerms]. An engine reads evidence from its index. A
+// program that searches shards elsewhere combines it from [CountByCentroid], [SumByCentroid] and
+// [CentroidFrequencies] of each shard.
 type Evidence interface {
-	// Counts returns, for each centroid of the good documents, or of the bad ones, how many of these
-	// documents have it, and the number of these documents.
-	TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error)
-	// Sums returns, for each of some centroids, the sum of these documents' tokens with it.
+	// TermCounts returns, for each term of the good documents or, with bad, of the bad ones, how
+	// many of these documents have it, and the number of these documents.
+	TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error)
+	// TokenSums returns, for each of some terms, the sum of these documents' tokens with it.
 	TokenSums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error)
-	// Frequencies returns, for each of some centroids, how many of all live documents have it, and
-	// the number of live documents.
+	// DocumentFrequencies returns, for each of some terms, how many of all live documents have it,
+	// and the number of live documents.
 	DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error)
 }
 
-// FeedbackTokensPerDocument returns how many tokens feedback reads of each of this many documents, at least 1.
+// FeedbackTokensPerDocument returns how many tokens feedback reads of each of this many documents,
+// at least 1.
 func FeedbackTokensPerDocument(docs int) int { return max(maxFeedbackTokens/max(docs, 1), 1) }
 
-// term is a centroid of documents, with its weight.
+// term is a term of [Evidence] with its weight.
 type term struct {
 	code   uint32
 	weight float64
@@ -347,33 +350,35 @@ func weightTerms(docs map[uint32]int, total int, codes []uint32, frequencies []u
 	var list []term
 	for i, code := range codes {
 		if n := docs[code]; n > 0 {
-			rare := max(math.Log((float64(live)+1)/(float64(frequencies[i])+1)), 0) / max(rarest, 1)
-			list = append(list, term{code, float64(n) / float64(total) * rare})
+			rarity := max(math.Log((float64(live)+1)/(float64(frequencies[i])+1)), 0) / max(rarest, 1)
+			list = append(list, term{code, float64(n) / float64(total) * rarity})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b term) int { return cmp.Compare(b.weight, a.weight) })
 	return list
 }
 
-// centroidEvidence is the [Evidence] of an engine by centroids. docs has the ordinals of good and
-// bad documents by shard.
+// centroidEvidence is the [Evidence] of an engine by centroids. The arrays have an entry for good
+// and one for bad documents.
 type centroidEvidence struct {
-	c         *collection
-	docs      [2][][]uint32
-	documents [2]int
+	c        *collection
+	docs     [2][][]uint32 // ordinals by shard
+	docCount [2]int
 }
 
+// newCentroidEvidence returns the evidence of good and bad documents.
 func newCentroidEvidence(c *collection, good, bad []Location) *centroidEvidence {
-	e := &centroidEvidence{c: c, documents: [2]int{len(good), len(bad)}}
-	for side, places := range [][]Location{good, bad} {
+	e := &centroidEvidence{c: c, docCount: [2]int{len(good), len(bad)}}
+	for side, locations := range [][]Location{good, bad} {
 		e.docs[side] = make([][]uint32, len(c.shards))
-		for _, p := range places {
+		for _, p := range locations {
 			e.docs[side][p.Shard] = append(e.docs[side][p.Shard], p.Ordinal)
 		}
 	}
 	return e
 }
 
+// feedbackSide returns the index of good or bad documents in the arrays of evidence.
 func feedbackSide(bad bool) int {
 	if bad {
 		return 1
@@ -381,17 +386,17 @@ func feedbackSide(bad bool) int {
 	return 0
 }
 
-// visitShards calls fn for the shards that have documents of a side, with the number of tokens to
-// read of each document.
+// visitShards calls visit for the shards that have good documents or, with bad, bad ones, with the
+// number of tokens to read of each document.
 func (e *centroidEvidence) visitShards(
-	bad bool, fn func(snap *index.Snapshot, ordinals []uint32, tokens int) error,
+	bad bool, visit func(snap *index.Snapshot, ordinals []uint32, tokens int) error,
 ) error {
 	side := feedbackSide(bad)
 	for i, ordinals := range e.docs[side] {
 		if len(ordinals) == 0 {
 			continue
 		}
-		if err := fn(e.c.shards[i].snap, ordinals, FeedbackTokensPerDocument(e.documents[side])); err != nil {
+		if err := visit(e.c.shards[i].snap, ordinals, FeedbackTokensPerDocument(e.docCount[side])); err != nil {
 			return err
 		}
 	}

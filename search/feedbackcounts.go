@@ -10,10 +10,10 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// visitTokens calls fn for the first maxTokens tokens of each document.
+// visitTokens calls visit for the first maxTokens tokens of each document.
 func visitTokens(
 	ctx context.Context, snap *index.Snapshot, ordinals []uint32, maxTokens int,
-	fn func(ch *kernels.Chunk, token int),
+	visit func(ch *kernels.Chunk, token int),
 ) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	for _, ordinal := range ordinals {
@@ -26,14 +26,14 @@ func visitTokens(
 		}
 		lo, hi := int(ch.Offsets[doc]), int(ch.Offsets[doc+1])
 		for token := lo; token < min(hi, lo+maxTokens); token++ {
-			fn(ch, token)
+			visit(ch, token)
 		}
 	}
 	return nil
 }
 
-// CountByCentroid adds to docs, for each centroid, how many of the documents have it among their first
-// tokens. It returns the number of these documents: all passages of a document count as one.
+// CountByCentroid adds to docs, for each centroid, how many of the documents have it among their
+// first tokens. It returns the number of these documents: all passages of a document count as one.
 func CountByCentroid(
 	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, docs map[uint32]int,
 ) (total int, err error) {
@@ -61,8 +61,8 @@ func CountByCentroid(
 	return len(ids), nil
 }
 
-// SumByCentroid adds the tokens of each of some centroids, among the first tokens of the documents, to the
-// centroid's sum.
+// SumByCentroid adds those of the first tokens of the documents that have one of the centroids codes
+// to the sum of their centroid.
 func SumByCentroid(
 	ctx context.Context, snap *index.Snapshot, ordinals []uint32, tokens int, codes []uint32, sums [][]float32,
 ) error {

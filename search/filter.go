@@ -14,10 +14,10 @@ import (
 	"github.com/plaid-ir/plaid/index/metadata/condition"
 )
 
-// Filter selects the documents that a search may return: those of a list of ids, those for which a
-// condition is true, or those of a set of ordinals; if several are set, the documents that are in
-// all. A nil *Filter restricts nothing. A filter with none of them, or with an empty list, matches
-// nothing. Do not change a filter after its first use; concurrent searches may share it.
+// Filter selects the documents that a search may return by a list of ids, a condition, or a set of
+// ordinals; if several are set, a document must meet all. A nil *Filter restricts nothing. A filter
+// with none of them, or with an empty list, matches nothing. Do not change a filter after its first
+// use; concurrent searches may share it.
 //
 // In JSON it is {"ids": […], "allow_missing": true, "where": "year >= ?", "parameters": [2000]},
 // without empty fields.
@@ -122,8 +122,8 @@ func newSelection(docs *roaring.Bitmap, snap *index.Snapshot) *selection {
 	s := &selection{}
 	live, _ := snap.LiveSet()
 	if docs.GetCardinality() <= maxListLength(live) {
-		unknown := func(d uint32) bool { return int(d/64) >= len(live) || !hasBit(live, d) }
-		s.list = slices.DeleteFunc(docs.ToArray(), unknown)
+		notLive := func(d uint32) bool { return int(d/64) >= len(live) || !hasBit(live, d) }
+		s.list = slices.DeleteFunc(docs.ToArray(), notLive)
 		return s.compact(snap)
 	}
 	if end := 64 * uint64(len(live)); uint64(docs.Maximum()) >= end {
@@ -173,7 +173,7 @@ func (s *selection) ordinals() []uint32 {
 	return s.flattened
 }
 
-// compact counts a list, and turns a long one into a set.
+// compact sets the count of a selection with a list, and turns a long list into a set.
 func (s *selection) compact(snap *index.Snapshot) *selection {
 	s.count = len(s.list)
 	if live, _ := snap.LiveSet(); uint64(s.count) > maxListLength(live) {
@@ -231,8 +231,8 @@ func (s *selection) without(ordinals *roaring.Bitmap) *selection {
 	return remaining
 }
 
-// allowedByQuery returns a function that returns the documents that query i may return. The part
-// that the queries share is computed once, when it is first needed.
+// allowedByQuery returns a function that computes the documents that query i may return. Those that
+// the options allow are computed once, when a query first needs them.
 func (o *Options) allowedByQuery(ctx context.Context, c *collection, qs []Query) func(i int) (*allowedDocs, error) {
 	common := sync.OnceValues(func() (*allowedDocs, error) { return o.allowedIn(ctx, c) })
 	return func(i int) (*allowedDocs, error) {
@@ -279,7 +279,8 @@ func (o *Options) allowedIn(ctx context.Context, c *collection) (*allowedDocs, e
 }
 
 // lookUpIDs returns the documents with these ids in all shards, and their passages. listName
-// names the list in errors. An id that no shard has is an error, or is counted as missing.
+// names the list in errors. An id that no shard has is counted as missing if allowMissing is set,
+// and otherwise an error.
 func lookUpIDs(
 	ctx context.Context, c *collection, listName string, ids []string, allowMissing bool,
 ) (*allowedDocs, error) {
@@ -326,7 +327,7 @@ func lookUpIDs(
 	return a.compact(c), nil
 }
 
-// allowHits allows the documents of hits.
+// allowHits returns the documents of hits as allowed documents.
 func allowHits(c *collection, hits []Hit) *allowedDocs {
 	a := allowNone(c)
 	for i := range hits {
@@ -347,7 +348,8 @@ func (s *selection) appendOrdinals(dst []uint32) []uint32 {
 	return appendBits(dst, s.set)
 }
 
-// bitset returns the selection as a set of this many words. It uses dst if it has to make one.
+// bitset returns the selection as a set of this many words: its own, or a new one in the memory of
+// dst.
 func (s *selection) bitset(dst []uint64, words int) []uint64 {
 	if s.set != nil {
 		return s.set

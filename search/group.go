@@ -52,6 +52,12 @@ type groupedDoc struct {
 	passages []located // best first, as many as hits include; until it is scored, the one that found it
 }
 
+// Values of groupedDoc.isSplit.
+const (
+	wholeDoc = false
+	splitDoc = true
+)
+
 // newGroupedDoc returns a document that was found by a passage, or as a whole.
 func newGroupedDoc(l located, id string, isSplit bool) *groupedDoc {
 	return &groupedDoc{
@@ -120,7 +126,7 @@ func (q *request) groupBytes(docs int) int64 {
 func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*groupedDoc, error) {
 	k, byBest, allAllowed := r.request.k, r.request.group == GroupBest, allowed
 	depth, maxDepth := r.request.roundSizes(allowed.count)
-	defer func() { r.request.k = k }()
+	defer func() { r.request.k = k }() // each round sets it to its number of passages
 	f := groupFinder{found: map[DocumentKey]bool{}}
 	for searched := 0; ; depth = min(2*depth, maxDepth) {
 		r.request.k = min(max(depth, 1), max(allowed.count, 1))
@@ -131,8 +137,8 @@ func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*g
 		// Collect new documents, and stop if they are enough.
 		newDocs := f.add(top)
 		searched += len(top)
-		last := len(top) < r.request.k || r.request.k >= allowed.count
-		if byBest && (last || len(f.docs) >= k) {
+		isLastRound := len(top) < r.request.k || r.request.k >= allowed.count
+		if byBest && (isLastRound || len(f.docs) >= k) {
 			break
 		}
 		members, err := r.livePassages(newDocs)
@@ -147,7 +153,7 @@ func (r *run) findGroups(vectors, weights []float32, allowed *allowedDocs) ([]*g
 			if len(top) > 0 {
 				floor = float64(top[len(top)-1].score)
 			}
-			if last || enoughFound(f.docs, k, floor, searched >= maxExactDocs(k, 1)) {
+			if isLastRound || enoughFound(f.docs, k, floor, searched >= maxExactDocs(k, 1)) {
 				break
 			}
 		}
@@ -178,9 +184,9 @@ func bestGroups(docs []*groupedDoc, k int) []*groupedDoc {
 }
 
 // enoughFound reports whether no document outside of docs is expected among the K best, given that
-// their passages score at most floor. With many set, K documents are enough: after very many
-// passages the estimate no longer matters.
-func enoughFound(docs []*groupedDoc, k int, floor float64, many bool) bool {
+// the passages of such documents score at most floor. Once searchedMany passages are searched, any K
+// documents are enough: the estimate may not make a search longer than that.
+func enoughFound(docs []*groupedDoc, k int, floor float64, searchedMany bool) bool {
 	if len(docs) < k {
 		return false
 	}
@@ -196,7 +202,7 @@ func enoughFound(docs []*groupedDoc, k int, floor float64, many bool) bool {
 	mean := sum / n
 	deviation := math.Sqrt(max(squares/n-float64(mean*mean), 0))
 	slices.Sort(scores)
-	return many || scores[len(scores)-k] >= floor+mean+float64(deviationsFor(k, 3.5, 2.25)*deviation)
+	return searchedMany || scores[len(scores)-k] >= floor+mean+float64(deviationsFor(k, 3.5, 2.25)*deviation)
 }
 
 // groupFinder collects documents by their passages.
@@ -207,7 +213,7 @@ type groupFinder struct {
 
 // add adds the documents of ranked passages that are not found yet, each with its best passage, and
 // returns them.
-func (f *groupFinder) add(top []located) (fresh []*groupedDoc) {
+func (f *groupFinder) add(top []located) (newDocs []*groupedDoc) {
 	first := len(f.docs)
 	for _, l := range top {
 		snap := l.shard.snap
@@ -289,9 +295,10 @@ func (r *run) scoreGroups(docs []*groupedDoc, members []*roaring.Bitmap, allowed
 	return err
 }
 
-// visitPassages calls fn with the tokens of passages.
-func (r *run) visitPassages(sh *shard, ordinals []uint32,
-	fn func(ordinal uint32, ch *kernels.Chunk, lo, hi int)) (err error) {
+// visitPassages calls visit with the tokens lo to hi of each passage.
+func (r *run) visitPassages(
+	sh *shard, ordinals []uint32, visit func(ordinal uint32, ch *kernels.Chunk, lo, hi int),
+) (err error) {
 	defer sh.guardRead(r.call, &err)()
 	if err := sh.snap.Prefetch(r.ctx, storage.All, ordinals); err != nil {
 		return err
@@ -305,7 +312,7 @@ func (r *run) visitPassages(sh *shard, ordinals []uint32,
 		if err != nil {
 			return err
 		}
-		fn(o, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
+		visit(o, ch, int(ch.Offsets[doc]), int(ch.Offsets[doc+1]))
 	}
 	return nil
 }
@@ -319,11 +326,13 @@ func (r *run) requirePassageRows(sh *shard, ordinals []uint32) error {
 
 // groupScorer scores documents by all of their passages, one document after the other.
 type groupScorer struct {
-	run                   *run
-	passageMaxima, maxima []float64 // maxima
-	best                  []located // passages of the last document, the best first
+	run           *run
+	passageMaxima []float64
+	maxima        []float64 // over the passages of the document so far
+	best          []located // passages of the last document, the best first
 }
 
+// newGroupScorer returns a scorer for the prepared query.
 func (r *run) newGroupScorer() *groupScorer {
 	n := r.query.Len()
 	return &groupScorer{run: r, passageMaxima: make([]float64, n), maxima: make([]float64, n)}

@@ -26,7 +26,7 @@ func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) (
 	}
 	docs := make([]*groupedDoc, 0, 2*len(top))
 	for _, l := range top {
-		docs = append(docs, newGroupedDoc(l, l.shard.snap.ID(l.ordinal), false))
+		docs = append(docs, newGroupedDoc(l, l.shard.snap.ID(l.ordinal), wholeDoc))
 	}
 	for i := range c.shards {
 		sh := &c.shards[i]
@@ -36,7 +36,7 @@ func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) (
 		}
 		for _, s := range best {
 			id, _ := sh.snap.PassageOf(s.Doc)
-			docs = append(docs, newGroupedDoc(located{sh, s.Doc, s.Score}, id, true))
+			docs = append(docs, newGroupedDoc(located{sh, s.Doc, s.Score}, id, splitDoc))
 		}
 	}
 	docs = bestGroups(docs, k)
@@ -49,8 +49,9 @@ func (r *run) scoreAllGroups(vectors, weights []float32, allowed *allowedDocs) (
 
 // rankGroupsInShard returns the K best split documents of a shard, each with the ordinal of its
 // best passage.
-func (r *run) rankGroupsInShard(sh *shard, allowed *selection, passages *roaring.Bitmap,
-	vectors, weights []float32) (best []topk.Scored, err error) {
+func (r *run) rankGroupsInShard(
+	sh *shard, allowed *selection, passages *roaring.Bitmap, vectors, weights []float32,
+) (best []topk.Scored, err error) {
 	defer sh.guardRead(r.call, &err)()
 	groups, err := allowedPassages(r.ctx, sh.snap, allowed, passages)
 	if err != nil || len(groups.groupStarts) == 0 {
@@ -62,10 +63,10 @@ func (r *run) rankGroupsInShard(sh *shard, allowed *selection, passages *roaring
 	defer addElapsed(&r.stats.Times.Exact)()
 	const block = 16 // documents
 	blocks := parallel.Blocks(len(groups.groupStarts), block)
-	visitBlock := func(i int, fn func(doc int) error) error {
+	visitBlock := func(i int, visit func(doc int) error) error {
 		lo, hi := parallel.Block(i, len(groups.groupStarts), block)
 		for doc := lo; doc < hi; doc++ {
-			if err := fn(doc); err != nil {
+			if err := visit(doc); err != nil {
 				return err
 			}
 		}
@@ -104,11 +105,11 @@ func (r *run) rankGroupsInShard(sh *shard, allowed *selection, passages *roaring
 	return topk.Best(scored, r.request.k), err
 }
 
-// passageGroups has passages in order of documents. A document is identified by the index of its
-// first passage; its id is not kept.
+// passageGroups has passages in order of documents, which are numbered from 0; their ids are not
+// kept.
 type passageGroups struct {
-	passages    []uint32
-	groupStarts []uint32 // index of the first passage of each document
+	passages    []uint32 // ordinals
+	groupStarts []uint32 // by document: index of its first passage
 }
 
 // document returns the passages of a document.
@@ -121,8 +122,9 @@ func (m *passageGroups) document(doc int) []uint32 {
 }
 
 // allowedPassages returns the passages of a snapshot that are allowed, grouped by document.
-func allowedPassages(ctx context.Context, snap *index.Snapshot, allowed *selection,
-	passages *roaring.Bitmap) (*passageGroups, error) {
+func allowedPassages(
+	ctx context.Context, snap *index.Snapshot, allowed *selection, passages *roaring.Bitmap,
+) (*passageGroups, error) {
 	m := &passageGroups{passages: make([]uint32, 0, min(uint64(allowed.count), passages.GetCardinality()))}
 	if allowed.set == nil {
 		for _, o := range allowed.list {

@@ -24,10 +24,11 @@ func RankedHits(hits []Hit) []RankedHit {
 }
 
 // FuseRanked returns a page of the fusion of two rankings: by vectors, with weight alpha, and by
-// words or other means, with weight 1 − alpha. Each ranking must have the hits that [Page.RankingPage]
-// requests. Documents are identified by id; the first hit of an id in a ranking counts, as a
-// ranking may have a document whole and in passages. A document that both rankings have gets the
-// hit of the vectors. Ties are ordered by shard and ordinal.
+// words or other means, with weight 1 − alpha. p is the page of the fusion, and sides is that of
+// each ranking, which [Page.RankingPage] returns for p. Documents are identified by id; the first
+// hit of an id in a ranking counts, as a ranking may have a document whole and in passages. A
+// document that both rankings have gets the hit of the vectors. Ties are ordered by shard and
+// ordinal.
 //
 // The score of a document depends on how many hits of each ranking are fused. So that all pages are
 // parts of one ranking, the first blocks of both are fused to as many documents, then blocks twice
@@ -41,7 +42,7 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 	indexByID := make(map[string]int, cap(documents))
 	for _, ranking := range [][]RankedHit{byVectors, others} {
 		for _, h := range ranking {
-			if _, there := indexByID[h.Hit.ID]; !there {
+			if _, known := indexByID[h.Hit.ID]; !known {
 				indexByID[h.Hit.ID] = 0
 				documents = append(documents, h)
 			}
@@ -72,9 +73,9 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 		if err != nil {
 			return nil, err
 		}
-		last := depth >= max(len(byVectors), len(others))
+		isLast := depth >= max(len(byVectors), len(others))
 		for _, h := range best {
-			if len(out) == depth && !last {
+			if len(out) == depth && !isLast {
 				break
 			}
 			if !emitted[h.Ordinal] {
@@ -82,7 +83,7 @@ func FuseRanked(m fuse.Method, alpha float64, p, sides Page, byVectors, others [
 				out = append(out, RankedHit{documents[h.Ordinal].Hit, float64(scale * h.Score)})
 			}
 		}
-		if last || len(out) >= p.End() {
+		if isLast || len(out) >= p.End() {
 			return p.pageRanked(out), nil
 		}
 		if len(out) > 0 {

@@ -213,7 +213,7 @@ func (p Payload) MarshalJSON() ([]byte, error) {
 // standsForItself reports whether valid JSON can be written as it is.
 func standsForItself(p []byte) bool {
 	p = bytes.TrimLeft(p, " \t\r\n")
-	switch p[0] {
+	switch p[0] { // valid JSON is not empty
 	case '"', 'n': // null means no payload
 		return false
 	case '{':

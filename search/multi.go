@@ -61,6 +61,7 @@ func (m *Multi) At(snap *index.ShardsSnapshot) *Multi {
 	return &Multi{searcher{m.core, pinnedSource(snap.Snapshots()...)}}
 }
 
+// newMulti returns a searcher that opens the collection of each call by open.
 func newMulti(ctx context.Context, o *MultiOptions, open source) (*Multi, error) {
 	if o == nil {
 		o = &MultiOptions{}

@@ -56,7 +56,8 @@ type TermDocument struct {
 	Tokens []float32   // its first tokens, decoded
 }
 
-// ReadTerms reads a document for feedback that reads sideDocs documents of its side.
+// ReadTerms reads a document for feedback. sideDocs is the number of good documents, or of bad ones,
+// whichever the document is: they share a budget of tokens.
 func ReadTerms(
 	ctx context.Context, snap *index.Snapshot, shard int, ordinal uint32, sideDocs int,
 ) (d TermDocument, err error) {
@@ -70,25 +71,25 @@ func ReadTerms(
 	return d, err
 }
 
-// CountTerms returns how many documents of a side have each term, and the number of these documents, as
-// [Evidence] counts them. Call it for the good side first.
+// CountTerms returns how many of the good or of the bad documents have each term, and the number of
+// these documents, as [Evidence] counts them. Call it for the good ones first.
 func (t *OwnTerms) CountTerms(bad bool, termDocs []TermDocument) (docs map[uint32]int, total int) {
 	side, dim := feedbackSide(bad), t.Dim
-	// the order must not depend on how documents are spread over shards
+	// The order must not depend on how documents are spread over shards.
 	slices.SortFunc(termDocs, func(a, b TermDocument) int { return cmp.Compare(a.ID, b.ID) })
-	type has struct {
-		code uint32
-		of   DocumentKey
+	type termInDocument struct {
+		code     uint32
+		document DocumentKey
 	}
 	docs = map[uint32]int{}
-	documents, seen := map[DocumentKey]bool{}, map[has]bool{}
+	documents, seen := map[DocumentKey]bool{}, map[termInDocument]bool{}
 	unit := make([]float32, dim)
 	for _, d := range termDocs {
 		documents[d.Of] = true
 		for row := range slices.Chunk(d.Tokens, dim) {
 			copy(unit, row)
 			codec.ScaleToUnit(unit, codec.SquaredNorm(unit))
-			code, ok := t.termOf(unit)
+			code, ok := t.nearestTerm(unit)
 			if !ok {
 				continue
 			}
@@ -98,8 +99,8 @@ func (t *OwnTerms) CountTerms(bad bool, termDocs []TermDocument) (docs map[uint3
 			for j, sum := 0, t.sums[side][int(code)*dim:]; j < dim; j++ {
 				sum[j] += row[j]
 			}
-			if !seen[has{code, d.Of}] {
-				seen[has{code, d.Of}] = true
+			if key := (termInDocument{code, d.Of}); !seen[key] {
+				seen[key] = true
 				docs[code]++
 			}
 		}
@@ -107,9 +108,9 @@ func (t *OwnTerms) CountTerms(bad bool, termDocs []TermDocument) (docs map[uint3
 	return docs, len(documents)
 }
 
-// termOf returns the term nearest to a token of unit length, or a new one if none is near. ok is
+// nearestTerm returns the term nearest to a token of unit length, or a new one if none is near. ok is
 // false if there are too many terms.
-func (t *OwnTerms) termOf(unit []float32) (code uint32, ok bool) {
+func (t *OwnTerms) nearestTerm(unit []float32) (code uint32, ok bool) {
 	best, dim := nearTerm, len(unit)
 	for i := 0; i < len(t.terms); i += dim {
 		dot := 0.
@@ -169,12 +170,13 @@ type tokenEvidence struct {
 	docs [2][]Location
 }
 
-// TermCounts finds the terms of a side. Call it for the good side first.
+// TermCounts implements [Evidence]. Call it for the good documents first.
 func (e *tokenEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
-	places := e.docs[feedbackSide(bad)]
-	documents := make([]TermDocument, len(places))
-	for i, p := range places {
-		if documents[i], err = ReadTerms(ctx, e.c.shards[p.Shard].snap, p.Shard, p.Ordinal, len(places)); err != nil {
+	locations := e.docs[feedbackSide(bad)]
+	documents := make([]TermDocument, len(locations))
+	for i, p := range locations {
+		snap := e.c.shards[p.Shard].snap
+		if documents[i], err = ReadTerms(ctx, snap, p.Shard, p.Ordinal, len(locations)); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -200,7 +202,8 @@ func countDocumentsNear(
 	ctx context.Context, snap *index.Snapshot, query kernels.Query, stride uint32, docs []uint64,
 ) (err error) {
 	defer storage.Guard(snap.Path(), &err)()
-	maxima, single := make([]float64, query.Len()), make([]float64, query.Len())
+	maxima := make([]float64, query.Len())
+	single := make([]float64, query.Len()) // one maximum and zeros: its total score is that of one vector
 	for ordinal := uint32(0); ordinal < snap.State().Docs; ordinal += stride {
 		if err := ctx.Err(); err != nil {
 			return err

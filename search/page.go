@@ -56,9 +56,9 @@ func (p Page) pageRanked(ranked []RankedHit) []RankedHit {
 }
 
 // pageHits returns the hits of a page that keep returns true for.
-func pageHits[H any](p Page, ranked []H, enough func(*H) bool) []H {
+func pageHits[H any](p Page, ranked []H, keep func(*H) bool) []H {
 	ranked = ranked[min(p.Offset, len(ranked)):min(p.End(), len(ranked))]
-	return slices.DeleteFunc(ranked, func(h H) bool { return !enough(&h) })
+	return slices.DeleteFunc(ranked, func(h H) bool { return !keep(&h) })
 }
 
 // HasMinScore reports whether the score of a hit reaches MinScore. MinScore is rounded to float32, as

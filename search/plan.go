@@ -33,19 +33,20 @@ type request struct {
 	mode                              Mode
 	k                                 int
 	collectionK                       int     // the k of the options, before it is scaled to the share
-	share                             float64 // 1: all of it
-	probes, approxBudget, exactBudget int     // 0: derived
-	effort                            float64 // by which that is multiplied
+	share                             float64 // of the collection. 1 means all of it
+	probes, approxBudget, exactBudget int     // 0 means that the number is derived
+	effort                            float64 // multiplies derived numbers
 	payload                           bool
 	group                             Grouping
 	passages                          int
 	matches                           bool
 }
 
-// toRequest checks the options and completes them. With tuned, a search that sets no parameter uses
-// those that the index stores for this k. They were measured on searches of the whole index, so
-// searches with a filter derive their own numbers, multiplied by the stored effort.
-func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err error) {
+// toRequest checks the options and completes them. With useStored, a search that sets no parameter
+// uses those that the index stores for this k. They were measured on searches of the whole index, so
+// searches with a filter, of the options or of the query (queryFiltered), derive their own numbers,
+// multiplied by the stored effort.
+func (o *Options) toRequest(c *collection, useStored, queryFiltered bool) (q request, err error) {
 	q = request{
 		mode:         o.Mode,
 		k:            o.K,
@@ -74,7 +75,7 @@ func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err
 		defer func() { q.scaleToShare(o.Share) }()
 	}
 	setsParameter := o.Effort != 0 || o.Probes != 0 || o.Approx != 0 || o.Exact != 0
-	if !tuned || o.Mode != Pruned || o.Derive || setsParameter {
+	if !useStored || o.Mode != Pruned || o.Derive || setsParameter {
 		return q, nil
 	}
 	d, ok, err := c.storedDefaults(q.k)
@@ -84,7 +85,7 @@ func (o *Options) toRequest(c *collection, tuned, filtered bool) (q request, err
 	if d.Effort > 0 {
 		q.effort = min(max(d.Effort, MinEffort), MaxEffort)
 	}
-	if filtered || o.Filter != nil {
+	if queryFiltered || o.Filter != nil {
 		return q, err
 	}
 	q.probes, q.approxBudget, q.exactBudget = d.Probes, d.Approx, d.Exact
@@ -105,8 +106,8 @@ type plan struct {
 	firstApprox                       int     // of approxBudget, scored before the query decides how many more
 }
 
-// firstApproxFactor: the query first computes approximate scores of this many documents a leading
-// one, and then decides how many others get one (docs/lab/search-quality.md).
+// firstApproxFactor is how many documents first get an approximate score for each leading document,
+// before the query decides how many others get one (docs/lab/search-quality.md).
 const firstApproxFactor = 8
 
 // listCost and entryCost are the costs of reading a posting list and an entry of one, in tokens
@@ -178,8 +179,9 @@ func (q *request) choosePlan(allowed, docs int, tokens int64, queryTokens, centr
 	if q.approxBudget > 0 && allowed > p.approxBudget || q.probes > 0 && p.probes < centroids {
 		return p
 	}
-	// A posting list has about tokens/lists/2 documents, since a document has
-	// most of its centroids twice; and a document is in several of the lists.
+	// A posting list has about tokens/centroids/2 documents, since a document has most of its
+	// centroids twice. A document is in several of the lists: the entries have as many documents
+	// as 0.6 times as many random draws.
 	listsRead := float64(queryTokens * p.probes)
 	entries := listsRead * float64(tokens) / float64(centroids) / 2
 	candidates := float64(allowed) * -math.Expm1(-0.6*entries/float64(max(docs, 1)))
@@ -197,7 +199,7 @@ const shareMissChance = 1e-4
 
 // KForShare returns how many of the k best documents of a collection a share of it has at most, except
 // with a chance of 10⁻⁴: documents are spread at random, so their number is binomial. Of k = 100 a
-// share of a quarter has 25 ± 4.3, and Keep returns 42.
+// share of a quarter has 25 ± 4.3, and KForShare returns 42.
 func KForShare(k int, share float64) int {
 	if share >= 1 || share <= 0 || k <= 1 {
 		return k
@@ -205,19 +207,19 @@ func KForShare(k int, share float64) int {
 	if k > normalFromK { // a normal distribution has 10⁻⁴ beyond 3.72 deviations
 		return min(k, int(math.Ceil(float64(float64(k)*share)+4*math.Sqrt(float64(k)*share*(1-share)))))
 	}
-	// log is the logarithm of the chance that the share has n of the k; it follows from that for n−1.
-	log, odds := float64(k)*math.Log1p(-share), math.Log(share)-math.Log1p(-share)
+	// The logarithm of the chance that the share has n of the k follows from that for n−1.
+	logChance, logOdds := float64(k)*math.Log1p(-share), math.Log(share)-math.Log1p(-share)
 	sum := 0.0
 	for n := range k {
-		if sum += math.Exp(log); 1-sum <= shareMissChance {
+		if sum += math.Exp(logChance); 1-sum <= shareMissChance {
 			return max(n, 1)
 		}
-		log += odds + math.Log(float64(k-n)/float64(n+1))
+		logChance += logOdds + math.Log(float64(k-n)/float64(n+1))
 	}
 	return k
 }
 
-// normalFromK is the k beyond which Keep uses the normal approximation.
+// normalFromK is the k beyond which KForShare uses the normal approximation.
 const normalFromK = 1 << 14
 
 // scaleToShare turns a request for the K best documents of a collection into one to a share of it:

@@ -16,7 +16,7 @@ import (
 // prober selects the n best centroids of each query token, and collects the documents in their
 // posting lists.
 type prober struct {
-	probes       int
+	probes       int                     // n
 	selected     int                     // n + 1, or all centroids: the one after the last probed gives the floor
 	best         []kernels.CentroidScore // n for each query token that probes, best first
 	weights      []float32               // of those tokens
@@ -226,12 +226,12 @@ func (r *run) reachInShard(sh *shard, allowed *selection, gap float64) (err erro
 // shard, allowed the set of those that may be found, and base the number of the first.
 func (r *run) readLists(path string, docs, base uint32, allowed []uint64) error {
 	p := &r.prober
-	readSinceCheck := 0 // of lists and documents since the last look
+	readSinceCheck := 0 // documents, and 16 for each list, since the last check of the context
 	for block := range uint32((uint64(docs) + docBlock - 1) / docBlock) {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		stampRound := uint32(0) // of stamps
+		stampRound := uint32(0) // how often all stamps have been used up
 		for i := range p.cursors {
 			c := &p.cursors[i]
 			if c.Done() || c.Block() != block {
@@ -275,7 +275,7 @@ func (r *run) prefetchLists(snap *index.Snapshot) {
 	snap.PrefetchPostings(p.prefetched)
 }
 
-// openLists puts a cursor at the beginning of each list. It looks up all lists before it reads the
+// openLists opens a cursor at the beginning of each list. It looks up all lists before it reads the
 // first, so that the operating system fetches their pages together.
 func (r *run) openLists(snap *index.Snapshot, gap float64) error {
 	p := &r.prober
@@ -393,6 +393,7 @@ func (p *prober) nthBucket(n int) (bucket, above int) {
 	return bucket, above
 }
 
+// postingsError returns the error of a damaged posting list.
 func postingsError(path string, centroid uint32, err error) error {
 	return &storage.CorruptError{Path: path, What: fmt.Sprintf("postings of centroid %d", centroid), Err: err}
 }

@@ -18,6 +18,7 @@ type processor struct {
 func (p *processor) describe(*Description) {}
 func (p *processor) close() error          { return nil }
 
+// answer divides the threads of the call among its queries.
 func (p *processor) answer(ctx context.Context, c *call) ([]Result, error) {
 	results := make([]Result, len(c.queries))
 	queryThreads := max(c.threads/len(c.queries), 1) // threads of each query
@@ -35,9 +36,10 @@ func (p *processor) traceDocument(ctx context.Context, c *call, t *trace) error 
 	return p.answerQuery(ctx, c, 0, c.threads, nil, t, &res)
 }
 
-// answerQuery answers query i when it has a slot. plan and trace may be nil.
+// answerQuery answers query i when it has a slot. A nil fixedPlan means that the request decides the
+// plan, and a nil tr that no document is traced.
 func (p *processor) answerQuery(
-	ctx context.Context, c *call, i, threads int, fixed *plan, tr *trace, res *Result,
+	ctx context.Context, c *call, i, threads int, fixedPlan *plan, tr *trace, res *Result,
 ) (err error) {
 	n, err := c.queries[i].countTokens(c.coll)
 	if err != nil {
@@ -55,7 +57,8 @@ func (p *processor) answerQuery(
 		return err
 	}
 	r := p.acquireRun(c.coll.firstSnapshot().Scorer())
-	r.ctx, r.call, r.queryIndex, r.threads, r.bound, r.fixedPlan, r.table = ctx, c, i, threads, p.bound, fixed, table{}
+	r.ctx, r.call, r.queryIndex, r.threads = ctx, c, i, threads
+	r.bound, r.fixedPlan, r.table = p.bound, fixedPlan, table{}
 	r.stats = Stats{Queries: 1, QueryTokens: len(vectors) / c.coll.firstSnapshot().Dim()}
 	r.stats.Times.Wait = waited
 	*res, err = r.answerQuery(vectors, weights, tr)
@@ -103,23 +106,23 @@ func runBytes(c *collection, n int, q *request) int64 {
 
 // workers runs the jobs of a stage on several goroutines.
 type workers struct {
-	pool parallel.Pool
-	path string
-	fn   func(i int) error
+	pool   parallel.Pool
+	path   string // of the first shard, for errors
+	runJob func(i int) error
 	// yieldWorker is called before each job of a background search. It is nil in the foreground.
 	yieldWorker func() error
 }
 
-// forEach calls fn for 0 to n−1, on the caller's goroutine, which storage.Guard protects, and on
+// forEach calls runJob for 0 to n−1, on the caller's goroutine, which storage.Guard protects, and on
 // idle workers of the scheduler, at most threads in all.
-func (w *workers) forEach(ctx context.Context, c *call, threads, n int, fn func(i int) error) error {
+func (w *workers) forEach(ctx context.Context, c *call, threads, n int, runJob func(i int) error) error {
 	extra := c.slots.borrowWorkers(min(threads, n) - 1)
 	defer c.slots.returnWorkers(extra)
-	w.path, w.fn = c.coll.firstSnapshot().Path(), fn
+	w.path, w.runJob = c.coll.firstSnapshot().Path(), runJob
 	if c.slots.background {
 		w.yieldWorker = func() error { return c.slots.yieldWorker(ctx) }
 	}
-	defer func() { w.fn, w.yieldWorker = nil, nil }()
+	defer func() { w.runJob, w.yieldWorker = nil, nil }()
 	return w.pool.Run(ctx, n, 1+extra, w)
 }
 
@@ -130,13 +133,14 @@ func (w *workers) Run(worker, i int) error {
 			return err
 		}
 	}
-	if worker == 0 {
-		return w.fn(i)
+	if worker == 0 { // the caller's goroutine, which is guarded already
+		return w.runJob(i)
 	}
-	return w.guarded(i)
+	return w.runGuarded(i)
 }
 
-func (w *workers) guarded(i int) (err error) {
+// runGuarded runs a job, and converts faults of mapped files and panics to errors.
+func (w *workers) runGuarded(i int) (err error) {
 	defer storage.Guard(w.path, &err)()
-	return w.fn(i)
+	return w.runJob(i)
 }

@@ -28,11 +28,13 @@ type DocumentKey struct {
 // the first of 100, 1,000, 10,000 and so on that is at least k: the passages of a document depend
 // on how many were ranked, and must be the same on all pages.
 //
-// document returns the document of a ranked entry; entries for which ok is false are skipped. hit
-// reads a passage, for documents that are returned only; if the hit has a payload, its document
-// gets one.
-func RankGroups[R any](ctx context.Context, k, passages, total int, rank func(k int) ([]R, error),
-	document func(*R) (key DocumentKey, ok bool), hit func(*R) (Hit, error)) ([]Hit, error) {
+// documentKey returns the document of a ranked entry; entries for which ok is false are skipped.
+// readHit reads a passage, for documents that are returned only; if the hit has a payload, its
+// document gets one.
+func RankGroups[R any](
+	ctx context.Context, k, passages, total int, rank func(k int) ([]R, error),
+	documentKey func(*R) (key DocumentKey, ok bool), readHit func(*R) (Hit, error),
+) ([]Hit, error) {
 	total, passages = max(total, 1), max(passages, 1)
 	depth, perDocument, enough := total, min(passages, total)+1, enoughGroups(k)
 	if enough < total/perDocument {
@@ -43,12 +45,12 @@ func RankGroups[R any](ctx context.Context, k, passages, total int, rank func(k 
 		if err != nil {
 			return nil, err
 		}
-		docs, err := collectGroups(ctx, ranked, enough, passages, document)
+		docs, err := collectGroups(ctx, ranked, enough, passages, documentKey)
 		if err != nil {
 			return nil, err
 		}
 		if len(docs) >= enough || len(ranked) < depth || depth == total {
-			return newRankedHits(ctx, ranked, docs[:min(k, len(docs))], hit)
+			return newRankedHits(ctx, ranked, docs[:min(k, len(docs))], readHit)
 		}
 		if depth > total/8 {
 			depth = total
@@ -77,8 +79,9 @@ type rankedDocument struct {
 }
 
 // collectGroups returns the k best documents of a ranking.
-func collectGroups[R any](ctx context.Context, ranked []R, k, passages int,
-	document func(*R) (DocumentKey, bool)) ([]rankedDocument, error) {
+func collectGroups[R any](
+	ctx context.Context, ranked []R, k, passages int, documentKey func(*R) (DocumentKey, bool),
+) ([]rankedDocument, error) {
 	docs := []rankedDocument{}
 	indexByKey := map[DocumentKey]int{}
 	complete := 0 // documents that have as many passages as wanted
@@ -89,7 +92,7 @@ func collectGroups[R any](ctx context.Context, ranked []R, k, passages int,
 		if complete == k {
 			break
 		}
-		key, ok := document(&ranked[i])
+		key, ok := documentKey(&ranked[i])
 		if !ok {
 			continue
 		}
@@ -111,8 +114,9 @@ func collectGroups[R any](ctx context.Context, ranked []R, k, passages int,
 }
 
 // newRankedHits returns the hits of documents of a ranking.
-func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument,
-	hit func(*R) (Hit, error)) ([]Hit, error) {
+func newRankedHits[R any](
+	ctx context.Context, ranked []R, docs []rankedDocument, readHit func(*R) (Hit, error),
+) ([]Hit, error) {
 	hits := make([]Hit, len(docs))
 	for i, d := range docs {
 		if err := ctx.Err(); err != nil {
@@ -120,9 +124,9 @@ func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument
 		}
 		h := &hits[i]
 		h.Passages = make([]Hit, len(d.positions))
-		for j, place := range d.positions {
+		for j, position := range d.positions {
 			var err error
-			if h.Passages[j], err = hit(&ranked[place]); err != nil {
+			if h.Passages[j], err = readHit(&ranked[position]); err != nil {
 				return nil, err
 			}
 		}
@@ -139,15 +143,17 @@ func newRankedHits[R any](ctx context.Context, ranked []R, docs []rankedDocument
 // that are found, with their hits, and for the id of each ranked passage's document, which is not
 // kept.
 func RankGroupsBytes(k, passages, total int) int64 {
-	const id, hit = 48, 192
+	const idBytes, hitBytes = 48, 192
 	k = max(min(enoughGroups(k), total), 1)
-	return id*int64(total) + hit*int64(k)*int64(1+min(max(passages, 1), total/k+1))
+	return idBytes*int64(total) + hitBytes*int64(k)*int64(1+min(max(passages, 1), total/k+1))
 }
 
 // RankWords is RankGroups for a ranking of a snapshot by keywords. It reads payloads of hits only,
 // and returns them if payload is set.
-func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
-	rank func(k int) ([]keywords.ScoredDocument, error)) (hits []Hit, err error) {
+func RankWords(
+	ctx context.Context, snap *index.Snapshot, k, passages int, payload bool,
+	rank func(k int) ([]keywords.ScoredDocument, error),
+) (hits []Hit, err error) {
 	defer storage.Guard(snap.Path(), &err)()
 	document := func(h *keywords.ScoredDocument) (key DocumentKey, ok bool) {
 		if !snap.Live(h.Ordinal) { // the keywords may be newer than the snapshot
@@ -157,15 +163,15 @@ func RankWords(ctx context.Context, snap *index.Snapshot, k, passages int, paylo
 	}
 	return RankGroups(ctx, k, passages, snap.Len(), rank, document, func(found *keywords.ScoredDocument) (Hit, error) {
 		h := Hit{ID: snap.ID(found.Ordinal), Ordinal: found.Ordinal, Score: found.Score}
-		passage := snap.Passages().Contains(found.Ordinal)
-		if !passage && !payload {
+		isPassage := snap.Passages().Contains(found.Ordinal)
+		if !isPassage && !payload {
 			return h, nil
 		}
 		stored, err := snap.Payload(found.Ordinal)
 		if err != nil {
 			return h, err
 		}
-		if passage {
+		if isPassage {
 			if h.Passage, err = vectors.PassageFromPayload(h.ID, stored); err != nil {
 				h.Passage = nil // another program stored it
 			}

@@ -75,8 +75,8 @@ func maxExactDocs(k int, share float64) int { return 64*k + shareOfCount(1024, s
 // effort adds half a deviation.
 func neededDeviations(k int, docs, effort float64) float64 {
 	doublings := math.Log2(max(docs/5000, 1))
-	of := deviationsFor(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
-	return max(of+float64(math.Log2(effort)/2), 0.5)
+	deviations := deviationsFor(k, 3.5+float64(doublings*0.11), 2.25+float64(doublings*0.18))
+	return max(deviations+float64(math.Log2(effort)/2), 0.5)
 }
 
 // deviationsFor interpolates between few, for k up to 10, and many, for k from 100 on: missing one
@@ -107,8 +107,9 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	if err := r.scoreLeaders(pool[:n]); err != nil {
 		return nil, err
 	}
-	line := measureGaps(pool[:n], r.leaders, false)
-	limit := line.worthScoring(r.leaders, &r.plan)
+	const withSlope = false // the leading documents have about the same approximate score
+	fit := measureGaps(pool[:n], r.leaders, withSlope)
+	limit := fit.worthScoring(r.leaders, &r.plan)
 	// That limit decides how many more candidates get an approximate score.
 	if r.prober.kept < r.prober.total {
 		var err error
@@ -124,8 +125,8 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 	if err := r.scoreLeaders(sample); err != nil {
 		return nil, err
 	}
-	line = measureGaps(pool[:n], r.leaders, n >= minLineDocs)
-	limit = line.worthScoring(r.leaders, &r.plan)
+	fit = measureGaps(pool[:n], r.leaders, n >= minLineDocs)
+	limit = fit.worthScoring(r.leaders, &r.plan)
 	remaining := pool[n:]
 	remaining = remaining[:partitionAbove(remaining, limit)]
 	if r.trace != nil {
@@ -138,28 +139,29 @@ func (r *run) rerank(approx []topk.Scored) ([]topk.Scored, error) {
 		size := bestWithTies(remaining, size)
 		next := remaining[:size]
 		remaining = remaining[size:]
-		best, err := r.scoreAndRank(r.sortedNumbers(next), r.leaders, r.rerankLevel(next, line))
+		best, err := r.scoreAndRank(r.sortedNumbers(next), r.leaders, r.rerankLevel(next, fit))
 		if err != nil {
 			return nil, err
 		}
 		r.leaders = append(r.leaders[:0], best...)
 		n += size
-		limit = line.worthScoring(r.leaders, &r.plan)
+		limit = fit.worthScoring(r.leaders, &r.plan)
 		remaining = remaining[:partitionAbove(remaining, limit)]
 		if r.trace != nil && r.trace.stage == StagePruned {
 			r.trace.recordRanking(approx, StagePruned, n+len(remaining))
 		}
 	}
-	return r.scoreAndRank(r.sortedNumbers(remaining), r.leaders, r.rerankLevel(remaining, line))
+	return r.scoreAndRank(r.sortedNumbers(remaining), r.leaders, r.rerankLevel(remaining, fit))
 }
 
 // rerankLevel returns Fast, or Fine if the error of Fast probably leaves many of the documents in
 // doubt, judged by their approximate scores.
 func (r *run) rerankLevel(docs []topk.Scored, g gaps) kernels.Level {
-	breakEven := g.breakEven(r.leaders, &r.plan) - r.query.Shortfall(r.bound).ForFactor(r.call.coll.sharedCodec().FactorMax)
+	maxError := r.query.Shortfall(r.bound).ForFactor(r.call.coll.sharedCodec().FactorMax)
+	minDoubtful := g.breakEven(r.leaders, &r.plan) - maxError
 	doubtful := 0
 	for _, s := range docs {
-		if float64(s.Score) > breakEven {
+		if float64(s.Score) > minDoubtful {
 			doubtful++
 		}
 	}
@@ -272,10 +274,9 @@ func sampleAbove(s []topk.Scored, limit float64, n int) []topk.Scored {
 // and the standard deviation from it.
 type gaps struct{ mean, slope, middle, deviation float64 }
 
-// measureGaps fits gaps to documents with both scores, in the same order. Without line the slope is
-// 0: leading documents have about the same approximate score. Products are rounded, not fused, so
-// that every processor gets the same result.
-func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
+// measureGaps fits gaps to documents with both scores, in the same order. Without withSlope the
+// slope is 0. Products are rounded, not fused, so that every processor gets the same result.
+func measureGaps(approx, exact []topk.Scored, withSlope bool) (g gaps) {
 	n := float64(max(len(exact), 1))
 	for i, s := range exact {
 		g.mean += float64(s.Score) - float64(approx[i].Score)
@@ -288,7 +289,7 @@ func measureGaps(approx, exact []topk.Scored, line bool) (g gaps) {
 		y := float64(s.Score) - float64(approx[i].Score) - g.mean
 		squares, products, gapSquares = squares+float64(x*x), products+float64(x*y), gapSquares+float64(y*y)
 	}
-	if line && products > 0 {
+	if withSlope && products > 0 {
 		g.slope = products / squares
 	}
 	g.deviation = math.Sqrt(max(gapSquares-float64(g.slope*products), 0) / n)
@@ -357,10 +358,10 @@ func (r *run) scoreAndRank(docs []uint32, leaders []topk.Scored, level kernels.L
 }
 
 // refine returns those of exact that may be among the K best, with scores of level Fine in place of
-// Fast. First it scores the K best of leaders and exact: the lowest of these K fine scores is a
-// limit that every document of the result reaches. Then it scores all documents whose coarse score
-// is below the limit by no more than its error bound. If errors came near the probable bound, it
-// repeats that with the worst bound.
+// coarse ones, those of level Fast. First it scores the K best of leaders and exact: the lowest of
+// these K fine scores is a limit that every document of the result reaches. Then it scores all
+// documents whose coarse score is below the limit by no more than its error bound. If errors came
+// near the probable bound, it repeats that with the worst bound.
 func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 	scored := r.mergeScored(leaders, exact)
 	limit := math.Inf(-1)
@@ -384,9 +385,9 @@ func (r *run) refine(exact, leaders []topk.Scored) ([]topk.Scored, error) {
 
 // refineAbove adds fine scores of documents to r.refined if their coarse score is below limit by no
 // more than its error, and returns the others.
-func (r *run) refineAbove(coarse []topk.Scored, limit float64, shortfall kernels.Shortfall) (
-	below []topk.Scored, err error,
-) {
+func (r *run) refineAbove(
+	coarse []topk.Scored, limit float64, shortfall kernels.Shortfall,
+) (below []topk.Scored, err error) {
 	factorMax := r.call.coll.sharedCodec().FactorMax
 	lowestDoubtful := limit - shortfall.ForFactor(factorMax) // with the largest factor of all documents
 	r.doubtful, below = r.doubtful[:0], coarse[:0]

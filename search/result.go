@@ -11,13 +11,13 @@ import (
 type Hit struct {
 	ID      string  `json:"id"`                // id of the document
 	Shard   int     `json:"shard,omitempty"`   // index of its shard, from 0
-	Ordinal uint32  `json:"ordinal"`           // place in the order of insertion, in its index
+	Ordinal uint32  `json:"ordinal"`           // position in the order of insertion, in its index
 	Score   float32 `json:"score"`             // MaxSim
 	Payload Payload `json:"metadata,omitzero"` // nil unless requested
 	// Passages are the best passages of the document, where hits are grouped ([Options].Group); a
 	// document without passages has itself. Ordinal is that of the first.
 	Passages []Hit `json:"passages,omitempty"`
-	// Passage is the place of a hit of Passages in the text of its document. nil means all of it.
+	// Passage is the range of a hit of Passages in the text of its document. nil means all of it.
 	Passage *vectors.Passage `json:"passage,omitempty"`
 	// Matches has an entry for each query token, if requested.
 	Matches []Match `json:"matches,omitempty"`
@@ -51,7 +51,8 @@ func (r *Result) Floor() (score float32, ok bool) {
 
 // Coverage is the part of a collection that a result covers.
 type Coverage struct {
-	// Docs is the number of live documents in the shards that were searched, Of in all shards.
+	// Docs is the number of live documents in the shards that were searched, TotalDocs that in all
+	// shards.
 	Docs      int64 `json:"docs"`
 	TotalDocs int64 `json:"of"`
 	// Shards is how many the collection has.
@@ -94,7 +95,7 @@ type Stats struct {
 	// BoundShare is the largest share of its error bound that a coarse score used up, among
 	// documents that got a fine score, too.
 	BoundShare float64 `json:"bound_share"`
-	// Worst counts queries that used the worst bound because errors came near the probable one.
+	// WorstBound counts queries that used the worst bound because errors came near the probable one.
 	WorstBound int64 `json:"worst_bound_queries"`
 
 	// FeedbackCut is how many tokens of feedback did not fit their queries.

@@ -61,9 +61,17 @@ type job struct {
 	maximaSlot int    // the row of run.maxima for the piece
 }
 
-// arrays returns the chunk with the documents that the job scores.
-func (j *job) arrays(docs []uint32, what storage.Arrays) (*kernels.Chunk, error) {
-	return j.shard.snap.ChunkFor(j.chunk, what, docs[j.first:j.end]...)
+// loadChunk returns the chunk with these arrays of the documents that the job scores.
+func (j *job) loadChunk(docs []uint32, arrays storage.Arrays) (*kernels.Chunk, error) {
+	return j.shard.snap.ChunkFor(j.chunk, arrays, docs[j.first:j.end]...)
+}
+
+// isPiece reports whether the job is a piece of one long document.
+func (j *job) isPiece() bool { return j.tokenRange[0] < j.tokenRange[1] }
+
+// maximaOf returns the part of a query's maxima, n for each piece, that belongs to the piece.
+func (j *job) maximaOf(maxima []float64, n int) []float64 {
+	return maxima[j.maximaSlot*n : (j.maximaSlot+1)*n]
 }
 
 // kernel scores documents of a chunk. A kernel with maxima and total can also score a document in
@@ -210,12 +218,12 @@ func newHits(n int, locate func(i int) located, payload bool) (hits []Hit, err e
 	return hits, nil
 }
 
-// fetchPayloads fetches, in one request for each shard, the payloads of n lists from files that are
-// still being fetched.
-func (r *run) fetchPayloads(n int, locatedOf func(i int) []located) error {
+// fetchPayloads fetches, in one request for each shard, the payloads of n lists of documents from
+// files that are still being fetched. list returns list i.
+func (r *run) fetchPayloads(n int, list func(i int) []located) error {
 	var missing map[*shard][]uint32
 	for i := range n {
-		for _, l := range locatedOf(i) {
+		for _, l := range list(i) {
 			if l.shard.snap.IsPartial() {
 				if missing == nil {
 					missing = map[*shard][]uint32{}
@@ -238,7 +246,7 @@ func (r *run) search(vectors, weights []float32, allowed *allowedDocs) ([]topk.S
 	if err := r.prepareGroup(r.group, allowed.countIn(r.group), vectors, weights); err != nil {
 		return nil, err
 	}
-	candidates, err := r.candidates(weights, allowed)
+	candidates, err := r.findCandidates(weights, allowed)
 	if err != nil {
 		return nil, err
 	}
@@ -351,9 +359,9 @@ func (r *run) prepare(vectors, weights []float32, needed table) error {
 	return nil
 }
 
-// candidates returns the documents that get a score, in ascending order: those that probing finds,
-// or all allowed ones if the plan does not probe or probing finds fewer than K.
-func (r *run) candidates(weights []float32, allowed *allowedDocs) ([]uint32, error) {
+// findCandidates returns the documents that get a score, in ascending order: those that probing
+// finds, or all allowed ones if the plan does not probe or probing finds fewer than K.
+func (r *run) findCandidates(weights []float32, allowed *allowedDocs) ([]uint32, error) {
 	n := allowed.countIn(r.group)
 	before := r.stats.Candidates
 	if r.plan.kind == PlanProbe {
@@ -369,36 +377,37 @@ func (r *run) candidates(weights []float32, allowed *allowedDocs) ([]uint32, err
 	return r.docs, nil
 }
 
-// forEach calls fn for 0 to n−1 on the goroutines of this query.
-func (r *run) forEach(n int, fn func(i int) error) error {
-	return r.workers.forEach(r.ctx, r.call, r.threads, n, fn)
+// forEach calls runJob for 0 to n−1 on the goroutines of this query.
+func (r *run) forEach(n int, runJob func(i int) error) error {
+	return r.workers.forEach(r.ctx, r.call, r.threads, n, runJob)
 }
 
 // splitJobs cuts an ascending list of documents into jobs of about limit tokens, fewer for a query
-// with many tokens. No job crosses a chunk. It makes the numbers in docs relative to their chunk.
+// with many tokens. No job crosses a chunk. It replaces the numbers in docs by indexes in the chunk.
 // With cut, documents of at least twice the limit are cut into pieces if other threads can help.
 func (r *run) splitJobs(docs []uint32, limit int, cut bool) (tokens int64, pieces int) {
 	r.jobs = r.jobs[:0]
 	var sh *shard
 	var chunk int
-	var first, end uint32
+	var chunkFirst, chunkEnd uint32 // numbers of its documents
 	var offsets []uint32
 	pairs := jobPairs
 	if limit == exactJob {
 		pairs /= exactJobDivisor
 	}
-	size, jobTokens := 0, min(limit, max(pairs/max(r.query.Len(), 1), 1))
+	jobTokens := min(limit, max(pairs/max(r.query.Len(), 1), 1))
+	size := 0 // tokens of the last job; from jobTokens on the next document starts another
 	for i, d := range docs {
-		if sh == nil || d >= end {
+		if sh == nil || d >= chunkEnd {
 			sh = r.group.shardByNumber(d)
 			chunk, _, _ = sh.snap.Locate(d - sh.base)
-			first, offsets = sh.snap.ChunkDocs(chunk)
-			first += sh.base
-			end = first + uint32(len(offsets)-1)
+			chunkFirst, offsets = sh.snap.ChunkDocs(chunk)
+			chunkFirst += sh.base
+			chunkEnd = chunkFirst + uint32(len(offsets)-1)
 			size = jobTokens
 		}
-		docs[i] = d - first
-		lo, hi := int(offsets[d-first]), int(offsets[d-first+1])
+		docs[i] = d - chunkFirst
+		lo, hi := int(offsets[docs[i]]), int(offsets[docs[i]+1])
 		tokens += int64(hi - lo)
 		if cut && r.threads > 1 && hi-lo >= 2*limit {
 			for ; lo < hi; lo += limit {

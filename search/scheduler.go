@@ -35,8 +35,8 @@ type Scheduler struct {
 	runningBackground int
 }
 
-// bytesOfWorker is the default budget of a scheduler for each worker.
-const bytesOfWorker = 256 << 20
+// bytesPerWorker is the default budget of a scheduler for each worker.
+const bytesPerWorker = 256 << 20
 
 // NewScheduler returns a scheduler with a number of workers (0 means one a processor) and a budget
 // of bytes (0 means 256 MiB a worker, at least 1 GiB).
@@ -45,7 +45,7 @@ func NewScheduler(workers int, bytes int64) *Scheduler {
 		workers = parallel.Processors()
 	}
 	if bytes <= 0 {
-		bytes = max(int64(workers)*bytesOfWorker, 1<<30)
+		bytes = max(int64(workers)*bytesPerWorker, 1<<30)
 	}
 	return &Scheduler{workers: workers, bytes: bytes, idleWorkers: workers, freeBytes: bytes}
 }
@@ -126,13 +126,13 @@ func (t *callSlots) wait(ctx context.Context, w *waiter) (waited time.Duration, 
 	return time.Since(start), err
 }
 
-// withSlot runs fn while it holds a slot and this many bytes.
-func (t *callSlots) withSlot(ctx context.Context, bytes int64, fn func() error) (waited time.Duration, err error) {
+// withSlot calls work while it holds a slot and this many bytes.
+func (t *callSlots) withSlot(ctx context.Context, bytes int64, work func() error) (waited time.Duration, err error) {
 	if waited, err = t.acquire(ctx, bytes); err != nil {
 		return waited, err
 	}
 	defer t.release(bytes)
-	return waited, fn()
+	return waited, work()
 }
 
 // release returns the worker and the bytes of acquire.

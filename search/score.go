@@ -9,11 +9,12 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// scoreWith splits an ascending list of documents into jobs and runs a kernel over them. It
-// overwrites docs. It returns their scores in dst, in the same order, and their number of tokens.
-func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, arrays storage.Arrays, k kernel) (
-	scored []topk.Scored, tokens int64, err error,
-) {
+// scoreWith splits an ascending list of documents into jobs of about limit tokens and runs a kernel,
+// which reads these arrays, over them. It returns the scores in dst, in the same order, and the
+// number of tokens. It overwrites docs, see splitJobs.
+func (r *run) scoreWith(
+	dst []topk.Scored, docs []uint32, limit int, arrays storage.Arrays, k kernel,
+) (scored []topk.Scored, tokens int64, err error) {
 	if err := r.prefetch(docs, arrays); err != nil {
 		return nil, 0, err
 	}
@@ -24,12 +25,12 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, arrays stor
 	scored = slices.Grow(dst[:0], len(docs))[:len(docs)]
 	runJob := func(i int) error {
 		j := &r.jobs[i]
-		ch, err := j.arrays(docs, arrays)
+		ch, err := j.loadChunk(docs, arrays)
 		if err != nil {
 			return err
 		}
-		if j.tokenRange[0] < j.tokenRange[1] {
-			k.maxima(r.maxima[j.maximaSlot*n:(j.maximaSlot+1)*n], ch, j.tokenRange[0], j.tokenRange[1])
+		if j.isPiece() {
+			k.maxima(j.maximaOf(r.maxima, n), ch, j.tokenRange[0], j.tokenRange[1])
 			return nil
 		}
 		k.docs(r.scores[j.first:j.end], ch, docs[j.first:j.end])
@@ -40,6 +41,7 @@ func (r *run) scoreWith(dst []topk.Scored, docs []uint32, limit int, arrays stor
 		}
 		return nil
 	}
+	// With several shards, an error names the file of its shard.
 	if runUnguarded := runJob; len(r.call.coll.shards) > 1 {
 		runJob = func(i int) (err error) {
 			defer r.jobs[i].shard.guardRead(r.call, &err)()
@@ -82,15 +84,15 @@ func (r *run) prefetch(docs []uint32, arrays storage.Arrays) error {
 }
 
 // fillJobRows computes the rows of S that the jobs need.
-func (r *run) fillJobRows(docs []uint32, what storage.Arrays) error {
+func (r *run) fillJobRows(docs []uint32, arrays storage.Arrays) error {
 	return r.fillRows(len(r.jobs), func(i int) (err error) {
 		j := &r.jobs[i]
 		defer j.shard.guardRead(r.call, &err)()
-		ch, err := j.arrays(docs, what)
+		ch, err := j.loadChunk(docs, arrays)
 		if err != nil {
 			return err
 		}
-		if j.tokenRange[0] < j.tokenRange[1] {
+		if j.isPiece() {
 			r.query.RequireRowsOfTokens(ch, j.tokenRange[0], j.tokenRange[1])
 		} else {
 			r.query.RequireRows(ch, docs[j.first:j.end])
@@ -116,14 +118,15 @@ func (r *run) fillRows(n int, require func(i int) error) error {
 	})
 }
 
-// mergeMaxima merges the maxima of the pieces of each long document, and scores it.
+// mergeMaxima merges the maxima of the pieces of each long document, n for each piece, and scores it.
 func (r *run) mergeMaxima(scored []topk.Scored, docs []uint32, k kernel, n int) {
 	merged := map[int][]float64{} // by index in docs
-	for _, j := range r.jobs {
-		if j.tokenRange[0] == j.tokenRange[1] {
+	for i := range r.jobs {
+		j := &r.jobs[i]
+		if !j.isPiece() {
 			continue
 		}
-		maxima := r.maxima[j.maximaSlot*n : (j.maximaSlot+1)*n]
+		maxima := j.maximaOf(r.maxima, n)
 		if documentMaxima := merged[j.first]; documentMaxima != nil {
 			kernels.MergeMaxima(documentMaxima, maxima)
 			continue

@@ -6,9 +6,9 @@
 //
 //	centroid scores   S = C·Qᵀ
 //	probe             selects the best centroids of each query token; the documents in
-//	                  their postings are the candidates, and those that most query
-//	                  tokens found go on, up to a budget of tokens
-//	prune             computes approximate scores from centroids alone; the best go on
+//	                  their postings are the candidates, of which those that most query
+//	                  tokens found remain, up to a budget of tokens
+//	prune             computes approximate scores from centroids alone; the best remain
 //	rerank            computes exact MaxSim over decoded vectors
 //	refine            computes it again in float precision where the order is in doubt
 //
@@ -47,7 +47,7 @@ type Searcher interface {
 	// Describe returns the sizes and settings of the index as it is now.
 	Describe(ctx context.Context) (Description, error)
 	// Close ends the searches that run, with [ErrClosed], waits for them, and frees
-	// what the searcher holds. It may be called more than once.
+	// the memory of the searcher, on devices, too. It may be called more than once.
 	Close() error
 }
 
@@ -100,8 +100,8 @@ type sentinel struct {
 	parent error
 }
 
-func (k *sentinel) Error() string { return k.text }
-func (k *sentinel) Unwrap() error { return k.parent }
+func (s *sentinel) Error() string { return s.text }
+func (s *sentinel) Unwrap() error { return s.parent }
 
 // QueryError names the query of a batch that failed. An error that concerns all queries is reported
 // for the first.

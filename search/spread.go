@@ -20,7 +20,8 @@ type multiDevice struct {
 	shards []*onDevice // by shard
 }
 
-// attachShards puts each shard, the largest first, on the device that has the fewest tokens so far.
+// attachShards attaches each shard, the largest first, to the device that has the fewest tokens so
+// far.
 func attachShards(ctx context.Context, c *collection, host *processor, devices []kernels.Device) (_ stages, err error) {
 	s := &multiDevice{shards: make([]*onDevice, len(c.shards))}
 	defer func() {
@@ -86,14 +87,14 @@ func (s *multiDevice) callForShard(c *call, shard int) *call {
 
 // withCachedAllowed returns a call that computes the allowed documents of each query once.
 func withCachedAllowed(c *call) *call {
-	found := make([]func() (*allowedDocs, error), len(c.queries))
-	for i := range found {
-		found[i] = sync.OnceValues(func() (*allowedDocs, error) { return c.allowed(i) })
+	computeOnce := make([]func() (*allowedDocs, error), len(c.queries))
+	for i := range computeOnce {
+		computeOnce[i] = sync.OnceValues(func() (*allowedDocs, error) { return c.allowed(i) })
 	}
-	r := *c
-	r.slots = c.slots.newSlots()
-	r.allowed = func(i int) (*allowedDocs, error) { return found[i]() }
-	return &r
+	cached := *c
+	cached.slots = c.slots.newSlots()
+	cached.allowed = func(i int) (*allowedDocs, error) { return computeOnce[i]() }
+	return &cached
 }
 
 func (s *multiDevice) answer(ctx context.Context, c *call) ([]Result, error) {
@@ -120,6 +121,7 @@ func (s *multiDevice) answer(ctx context.Context, c *call) ([]Result, error) {
 }
 
 // mergeShardResults sets res to the result of query i, merged from the results of all shards.
+// answers has results by shard and query.
 func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 	allowed, err := c.allowed(i)
 	if err != nil {
@@ -155,7 +157,7 @@ func mergeShardResults(res *Result, c *call, i int, answers [][]Result) error {
 		shardStats[top[i].shard.index].Hits++
 	}
 	st.Queries, st.QueryTokens = 1, answers[0][i].Stats.QueryTokens
-	if len(st.Plans) > 0 { // a query counts once
+	if len(st.Plans) > 0 { // a query counts once: with the first plan by name, if shards had several
 		st.Plans = map[string]int{slices.Min(slices.Collect(maps.Keys(st.Plans))): 1}
 	}
 	st.FilterMissing, st.Times, st.Shards = int64(allowed.missingIDs), times, shardStats
@@ -180,13 +182,13 @@ func maxTimes(a, b Times) Times {
 // shards.
 func (s *multiDevice) traceDocument(ctx context.Context, c *call, t *trace) error {
 	sub := s.callForShard(c, t.shard.index)
-	inside := *t
-	inside.shard = &sub.coll.shards[0]
-	if err := s.shards[t.shard.index].traceDocument(ctx, sub, &inside); err != nil {
+	shardTrace := *t
+	shardTrace.shard = &sub.coll.shards[0] // the only one of the call for the shard
+	if err := s.shards[t.shard.index].traceDocument(ctx, sub, &shardTrace); err != nil {
 		return err
 	}
 	sh := t.shard
-	*t = inside
+	*t = shardTrace
 	t.shard = sh
 	if t.stage != StageReturned {
 		return nil

@@ -107,11 +107,11 @@ func (q *query) Approx(dst []float32, c *kernels.Chunk, docs []uint32) {
 		for rows := a.rows; len(rows) > 0; rows = rows[k:] {
 			clear(best)
 			for j := 0; ; j++ {
-				part := sc.rangesOfCall(ranges, j, callTokens)
-				if part == nil {
+				callRanges := sc.rangesOfCall(ranges, j, callTokens)
+				if callRanges == nil {
 					break
 				}
-				s.loops.MaxBytes(best, part, rows[:k], c.Codes, c.CodeBytes)
+				s.loops.MaxBytes(best, callRanges, rows[:k], c.Codes, c.CodeBytes)
 			}
 			for j := range best {
 				b := &best[j]

@@ -31,9 +31,9 @@ type filter struct {
 	maxLevelNorm    float64 // the largest ‖l‖
 	maxNorm         float64 // the largest ‖c‖
 
-	maxima   [4]float32                   // scratch, see tier.Filter.Levels
+	maxima   [4]float32                   // scratch: the largest ‖e_c‖², ‖c‖², ‖l‖²; a sum that is finite if all c are
 	packed   []byte                       // n, [stride/4, filterRows, 4]
-	hits     [][18]int32                  // see tier.Filter.Filter
+	hits     [][18]int32                  // scratch, see collectHits
 	bestSums [filterRows]int32            // largest integer product of each row so far
 	margins  [filterRows]int32            // 2D/u of each row, rounded up
 	pending  [filterRows]pendingCentroids // of each row
@@ -76,9 +76,9 @@ func (f *filter) roundCentroids(centroids []float32, dim int) bool {
 	f.packed = resize(f.packed, f.stride*filterRows)
 	f.hits = resize(f.hits, 4*(filterCentroids+6))
 	resetRanges(f.lo, f.hi)
-	rows := max(1, 1<<17/dim) // of one call, which the garbage collector cannot interrupt
-	for c := 0; c < f.k; c += rows {
-		f.loops.Range(f.lo, f.hi, centroids[c*dim:min(c+rows, f.k)*dim])
+	callRows := max(1, 1<<17/dim) // the garbage collector cannot interrupt a call
+	for c := 0; c < f.k; c += callRows {
+		f.loops.Range(f.lo, f.hi, centroids[c*dim:min(c+callRows, f.k)*dim])
 	}
 	for j := range f.lo {
 		f.step[j] = (f.hi[j] - f.lo[j]) / f.loops.MaxLevel
@@ -89,8 +89,8 @@ func (f *filter) roundCentroids(centroids []float32, dim int) bool {
 	}
 	maxima := &f.maxima
 	*maxima = [4]float32{}
-	for c := 0; c < f.k; c += rows {
-		c1 := min(c+rows, f.k)
+	for c := 0; c < f.k; c += callRows {
+		c1 := min(c+callRows, f.k)
 		levels, rows := f.levels[c*f.stride:c1*f.stride], centroids[c*dim:c1*dim]
 		f.loops.Levels(levels, f.stride, rows, f.lo, f.step, f.inverse, maxima)
 	}
@@ -146,9 +146,9 @@ func (f *filter) roundRows(x []float32) {
 		if (i+1)*f.dim > len(x) {
 			continue
 		}
-		unit, err, norm := f.loops.Pack(&f.packed[4*i], x[i*f.dim:(i+1)*f.dim], f.step)
-		u, length := float64(unit), math.Sqrt(float64(norm))*(1+1e-3)
-		e := math.Sqrt(float64(err))*(1+1e-3) + 1e-6*127*u*math.Sqrt(float64(f.dim))
+		unit, errorSquare, normSquare := f.loops.Pack(&f.packed[4*i], x[i*f.dim:(i+1)*f.dim], f.step)
+		u, length := float64(unit), math.Sqrt(float64(normSquare))*(1+1e-3)
+		e := math.Sqrt(float64(errorSquare))*(1+1e-3) + 1e-6*127*u*math.Sqrt(float64(f.dim))
 		// D, and the error of the float32 product. The margin has 2 for rounding it to int32.
 		d := e*f.maxLevelNorm + length*f.maxRoundingNorm + length*f.maxNorm*float64(f.dim+2)*0x1p-23
 		if margin := 2*d/u + 2; u >= minUnit && length >= minLength && margin < 1<<30 { // false for NaN
@@ -157,8 +157,10 @@ func (f *filter) roundRows(x []float32) {
 	}
 }
 
-// collectHits adds the centroids of the hits to the pending ones of their rows. A list that
-// is full is cleared by the best sum so far, and by computing products if that is not enough.
+// collectHits adds the centroids of the hits to the pending ones of their rows. A hit has the
+// integer products of 16 rows with one centroid, the number of the centroid, and a word: the
+// group of 16 rows in its upper half, a bit for each row that is hit in its lower half. The
+// best sum so far removes entries of a full list; if too few, products are computed.
 func (f *filter) collectHits(hits [][18]int32, x []float32) {
 	for h := range hits {
 		hit := &hits[h]

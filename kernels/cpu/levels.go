@@ -29,7 +29,7 @@ const (
 
 // levelQuery has the query in the form of tier.Tokens.MaxLevels.
 type levelQuery struct {
-	bytes     []byte                // [groups, fields of a byte, quads, parts, 32, 4]
+	bytes     []byte                // [groups, fields of a byte, residual bytes/4, integerBytes, 32, 4]
 	unit, mid [][levelGroup]float32 // ⟨g ⊙ q, w⟩ = mid + unit·sum
 	words     [][levelGroup]float32 // units of words of S
 }
@@ -137,13 +137,13 @@ func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 				if nbits == 8 { // a byte is 16 times its high nibble plus the low one
 					fields = []int64{ints[0] << (4 * h)}
 				}
-				var low int64
+				var smallest int64
 				width, fieldMax := min(nbits, 4), min(maxBucket, 15)
 				for f := range 4 / width {
-					low += min(0, fieldMax*fields[f])
+					smallest += min(0, fieldMax*fields[f])
 				}
 				for x := range nibbles[h] {
-					v := -low
+					v := -smallest
 					for f := range 4 / width {
 						v += fields[f] * (int64(x) >> (f * width) & fieldMax)
 					}
@@ -161,9 +161,9 @@ func (q *query) fillLevelTables(tables []byteTable, first, n int) {
 // buildLevels writes the integers of the query in the layout of tier.Tokens.MaxLevels.
 func (q *query) buildLevels(level kernels.Level) {
 	s, l := q.scorer, &q.levels[level]
-	nbits, parts := s.codec.Codebook.Nbits, integerBytes(level)
-	planes, quads := 8/nbits, (s.rowBytes+3)/4
-	groups, size := (q.N+levelGroup-1)/levelGroup, planes*quads*parts*4*levelGroup
+	nbits, perInteger := s.codec.Codebook.Nbits, integerBytes(level)
+	fieldsPerByte, quads := 8/nbits, (s.rowBytes+3)/4 // a quad is four residual bytes
+	groups, size := (q.N+levelGroup-1)/levelGroup, fieldsPerByte*quads*perInteger*4*levelGroup
 	l.bytes = resize(l.bytes, groups*size)
 	clear(l.bytes)
 	l.unit, l.mid, l.words = resize(l.unit, groups), resize(l.mid, groups), resize(l.words, groups)
@@ -180,9 +180,9 @@ func (q *query) buildLevels(level kernels.Level) {
 		group, u := l.bytes[g*size:(g+1)*size], q.ranges[i].levelUnits[level]
 		for j := range s.dim {
 			v := roundToUnits(q.scaledComponent(i, j), u)
-			p, f := j/planes, j%planes
-			offset := (f*quads+p/4)*parts*4*levelGroup + 4*lane + p%4
-			if parts == 2 { // v = 256·high + low, with a signed low byte
+			p, f := j/fieldsPerByte, j%fieldsPerByte // residual byte, and field in it
+			offset := (f*quads+p/4)*perInteger*4*levelGroup + 4*lane + p%4
+			if perInteger == 2 { // v = 256·high + low, with a signed low byte
 				group[offset+4*levelGroup] = byte(v)
 				v = (v + 128) >> 8
 			}

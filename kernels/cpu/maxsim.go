@@ -73,7 +73,7 @@ func (q *query) algorithmFor(level kernels.Level) algorithm {
 // this is their first use.
 func (q *query) preparePath(sc *scratch, level kernels.Level) maximaPath {
 	if q.screen.enabled && !q.usesByteProducts() {
-		level = kernels.Fine // level Fast needs words of all of S, which Screen(0) has not
+		level = kernels.Fine // level Fast needs words of all of S, which Screen(0) does not compute
 	}
 	switch q.algorithmFor(level) {
 	case byLevels:
@@ -146,11 +146,11 @@ func (sc *scratch) scoreDocuments(dst []float32, p maximaPath, n int, c *kernels
 func (sc *scratch) findMaxima(p maximaPath, group int, ranges [][2]uint32, call int, c *kernels.Chunk) {
 	p.startGroup(len(ranges), group)
 	for j := 0; ; j++ {
-		part := sc.rangesOfCall(ranges, j, call)
-		if part == nil {
+		callRanges := sc.rangesOfCall(ranges, j, call)
+		if callRanges == nil {
 			return
 		}
-		p.raiseMaxima(part, c)
+		p.raiseMaxima(callRanges, c)
 	}
 }
 
@@ -398,9 +398,9 @@ func (p *floatPath) dropReferences() { *p = floatPath{} }
 func (s *scorer) decodeResidual(dst []float32, residual []byte) {
 	nbits := s.codec.Codebook.Nbits
 	mask := byte(1<<nbits - 1)
-	per := 8 / nbits
+	perByte := 8 / nbits
 	for p, b := range residual {
-		out := dst[p*per : min((p+1)*per, len(dst))]
+		out := dst[p*perByte : min((p+1)*perByte, len(dst))]
 		for j := range out {
 			out[j] = s.weights[b&mask]
 			b >>= nbits

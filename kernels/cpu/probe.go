@@ -120,7 +120,7 @@ func (q *query) acquireBestList() []ranked {
 	return best
 }
 
-// topScreened is Top where S is screened: it computes the scores of the listLen best
+// topScreened is TopCentroids where S is screened: it computes the scores of the listLen best
 // centroids by products of bytes, and writes the n best by these scores.
 func (q *query) topScreened(dst []kernels.CentroidScore, n int) {
 	// Merge the lists of all ranges into the first.

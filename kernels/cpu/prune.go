@@ -94,14 +94,16 @@ func (p *pruner) roundCentroids(centroids []float32, dim int) bool {
 		}
 	}
 	p.squaredErrors = resize(p.squaredErrors, p.k)
-	var errMax, normMax float64
+	var maxErrorSquare, maxNormSquare float64
 	for c := range p.k {
-		err, norm := p.roundCentroid(p.levels[c*p.stride:(c+1)*p.stride], centroids[c*dim:(c+1)*dim], inverse)
-		p.squaredErrors[c] = err
-		errMax, normMax = max(errMax, float64(err)), max(normMax, float64(norm))
+		errorSquare, normSquare := p.roundCentroid(
+			p.levels[c*p.stride:(c+1)*p.stride], centroids[c*dim:(c+1)*dim], inverse)
+		p.squaredErrors[c] = errorSquare
+		maxErrorSquare = max(maxErrorSquare, float64(errorSquare))
+		maxNormSquare = max(maxNormSquare, float64(normSquare))
 	}
-	p.maxNorm = math.Sqrt(normMax) * (1 + 1e-3)
-	p.errorUnit = math.Sqrt(errMax) / 254
+	p.maxNorm = math.Sqrt(maxNormSquare) * (1 + 1e-3)
+	p.errorUnit = math.Sqrt(maxErrorSquare) / 254
 	toByte := float32(0)
 	if p.errorUnit > 0 {
 		toByte = float32(1 / p.errorUnit)
@@ -109,14 +111,14 @@ func (p *pruner) roundCentroids(centroids []float32, dim int) bool {
 	for c, e := range p.squaredErrors {
 		p.levels[(c+1)*p.stride-1] = byte(float32(math.Sqrt(float64(e)))*toByte) + 1
 	}
-	// 3. Room for the float32 roundings of the errors themselves.
+	// 3. A margin for the float32 roundings of the errors themselves.
 	p.errorUnit = p.errorUnit*(1+1e-3) + p.maxNorm*4e-6
 	return p.maxNorm >= minLength && p.maxNorm+p.errorUnit < 1e15 // also false for NaN
 }
 
 // roundCentroid writes the levels of a centroid and returns the squares of the norms
 // of the rounding error and of the centroid.
-func (p *pruner) roundCentroid(out []byte, centroid, inverse []float32) (err, norm float32) {
+func (p *pruner) roundCentroid(out []byte, centroid, inverse []float32) (errorSquare, normSquare float32) {
 	n := len(centroid)
 	lo, step, inverse := p.lo[:n], p.step[:n], inverse[:n]
 	clear(out)
@@ -124,10 +126,10 @@ func (p *pruner) roundCentroid(out []byte, centroid, inverse []float32) (err, no
 		level := min(max(int32(float32((v-lo[j])*inverse[j])+0.5), 0), 15)
 		out[j>>1] |= byte(level) << (j & 1 * 4)
 		e := v - lo[j] - float32(step[j]*float32(level))
-		err += float32(e * e)
-		norm += float32(v * v)
+		errorSquare += float32(e * e)
+		normSquare += float32(v * v)
 	}
-	return err, norm
+	return errorSquare, normSquare
 }
 
 // nearest writes the nearest centroid of every row of x.
@@ -217,11 +219,11 @@ func (p *pruner) fillNibble(out *[16]tableRow, j, n int) {
 		}
 		var v [16]uint64
 		const half = lanes32 << 15
-		e, o := uint64(half), uint64(half)
+		even, odd := uint64(half), uint64(half) // sums of rows 0 and 2, and of rows 1 and 3
 		for l := range v {
-			v[l] = e>>16&even16 | o&^even16
-			e += slope[0]
-			o += slope[1]
+			v[l] = even>>16&even16 | odd&^even16
+			even += slope[0]
+			odd += slope[1]
 		}
 		for l := range v {
 			out[l][w] = v[l]&^falling | v[15-l]&falling

@@ -37,14 +37,14 @@ type query struct {
 	nibbles [2][16]tableRow // scratch of fillTables
 
 	built [9]atomic.Bool // by builtApprox and so on
-	ended func() bool    // see kernels.Ender. nil means that the query never ends early
+	ended func() bool    // see kernels.EarlyEnder. nil means that the query never ends early
 }
 
 // EndWith implements [kernels.EarlyEnder].
 func (q *query) EndWith(ended func() bool) { q.ended = ended }
 
 // endedAt reports whether the query has been ended early. Loops over query tokens call it
-// for each token; it looks only once every endedInterval tokens.
+// for each token; it calls ended only once every endedInterval tokens.
 func (q *query) endedAt(token int) bool {
 	return token%endedInterval == endedInterval-1 && q.ended != nil && q.ended()
 }
@@ -193,17 +193,17 @@ func (q *query) computeResidualRanges() {
 	}
 }
 
-// buildOnce builds a structure of the query, given by its index in built, unless it
-// exists. Goroutines that need it at the same time wait for one to build it.
-func (q *query) buildOnce(part int, build func(*query)) {
-	if q.built[part].Load() {
+// buildOnce builds a structure of the query, such as builtApprox, unless it exists.
+// Goroutines that need it at the same time wait for one to build it.
+func (q *query) buildOnce(structure int, build func(*query)) {
+	if q.built[structure].Load() {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.built[part].Load() {
+	if !q.built[structure].Load() {
 		build(q)
-		q.built[part].Store(true)
+		q.built[structure].Store(true)
 	}
 }
 

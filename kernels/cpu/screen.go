@@ -41,7 +41,7 @@ const (
 type byteCentroids struct {
 	stride int       // bytes of a row of levels: a multiple of 4
 	levels []byte    // l + 128, [K, stride]. nil for tiers that do not multiply bytes
-	halves []byte    // for these, l as bfloat16, [K, dim]
+	halves []byte    // l as bfloat16, [K, dim]. nil for tiers that multiply bytes
 	step   []float32 // s, [dim]
 	middle []float32 // m, [dim]
 	usable bool      // false if some values leave the range of float32
@@ -139,8 +139,8 @@ type screenQuery struct {
 	bestLists    [][]ranked // lists of the best centroids by bytes, [query tokens, listLen]; guarded by mu
 	listsUsed    int        // number of bestLists of this query
 	freeLists    [][]ranked // lists that no range adds to at present; guarded by mu
-	neededRows   []uint64   // a bit for each row of S: Require has noted it
-	computedRows []uint64   // a bit for each row of S: Fill has computed it
+	neededRows   []uint64   // a bit for each row of S that RequireRows has noted
+	computedRows []uint64   // a bit for each row of S that ComputeRequiredRows has computed
 }
 
 // screenToken has the unit of a rounded query token, and bounds of its errors.
@@ -330,7 +330,8 @@ func (q *query) setCoarseUnits() {
 }
 
 // byteProducts returns the sums of group g of query tokens with the centroids lo to hi, at
-// most screenRows. For the same centroids, groups must be asked in order, from 0 on.
+// most screenRows. For the same centroids, callers must begin with group 0: without products
+// of bytes, it computes the sums of all groups.
 func (q *query) byteProducts(sc *screenScratch, g, lo, hi int) [][32]float32 {
 	s, x := q.scorer, &q.screen
 	c, n := x.centroids, hi-lo
@@ -448,7 +449,7 @@ func (q *query) RequireRowsOfTokens(c *kernels.Chunk, lo, hi int) {
 // requireRow notes that the row of S of a centroid is needed.
 func (q *query) requireRow(code uint32) {
 	w, bit := &q.screen.neededRows[code/64], uint64(1)<<(code%64)
-	if atomic.LoadUint64(w)&bit == 0 {
+	if atomic.LoadUint64(w)&bit == 0 { // most rows are noted already: a load shares the cache line
 		atomic.OrUint64(w, bit)
 	}
 }

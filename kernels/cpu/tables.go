@@ -136,7 +136,7 @@ func (q *query) nibbleProducts(i, p, h int) (values [16]float64) {
 	s := q.scorer
 	nbits := s.codec.Codebook.Nbits
 	if nbits == 8 {
-		v := q.scaledComponent(i, p) * s.step8 * float64(1+15*h)
+		v := q.scaledComponent(i, p) * s.step8 * float64(1+15*h) // the high nibble counts 16 times
 		low := min(0, 15*v)
 		for x := range values {
 			values[x] = float64(v*float64(x)) - low
@@ -148,13 +148,13 @@ func (q *query) nibbleProducts(i, p, h int) (values [16]float64) {
 	for f := 0; f < fields && j+f < s.dim; f++ {
 		v := q.scaledComponent(i, j+f)
 		low := min(v*s.weightMin, v*s.weightMax)
-		var part [16]float64
+		var products [16]float64
 		for b, w := range s.weights {
-			part[b&15] = float64(v*float64(w)) - low
+			products[b&15] = float64(v*float64(w)) - low // b < 16: the mask saves a bounds check
 		}
 		mask := len(s.weights) - 1
 		for x := range values {
-			values[x] += part[x>>(f*nbits)&mask&15]
+			values[x] += products[x>>(f*nbits)&mask&15]
 		}
 	}
 	return values

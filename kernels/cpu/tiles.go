@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/plaid-ir/plaid/kernels"
 	"github.com/plaid-ir/plaid/kernels/internal/tiles"
@@ -13,10 +14,10 @@ import (
 //
 //	⟨y, w[b]⟩ = step·(Σ y_j·b_j − m·Σ y_j),    y = g ⊙ q, m = (2ⁿ−1)/2.
 //
-// y_j is rounded to v_j grains, an integer that is split·high + low with both parts in 8
-// bits, so that C = Σ v_j·b_j is a sum of integers, without roundings. C is then shifted
-// to units of the query token. In these units S, less the second sum, is added, and the
-// sum multiplied by the factor, all in 16 bits.
+// y_j is rounded to v_j grains. The integer v_j is split·high + low, both in 8 bits, so that
+// C = Σ v_j·b_j is a sum of integers, without roundings. C is then shifted to units of the
+// query token. In these units S, less the second sum, is added, and the sum multiplied by
+// the factor, all in 16 bits.
 
 // tileQuery is the query in the form of level Fast by tiles.
 type tileQuery struct {
@@ -41,7 +42,7 @@ type tileToken struct {
 // maxTileResult is the largest 16-bit result less 4 units for roundings.
 const maxTileResult = 32767 - 4
 
-// tileSet has the parts of a codec that level Fast by tiles uses.
+// tileSet has a codec in the form that level Fast by tiles uses.
 type tileSet struct {
 	layout   tiles.Layout
 	blocks   int      // of 64 fields
@@ -94,8 +95,8 @@ func (q *query) buildTiles() {
 	}
 }
 
-// tileColumn returns the half and the column of a lane. It is the inverse of tiletest.Lane,
-// which says why lanes are in that order.
+// tileColumn returns the half and the column of a lane. Packing 32-bit sums to 16 bits
+// interleaves the halves by four; with these columns the result is in the order of the lanes.
 func tileColumn(lane int) (half, column int) { return lane / 4 % 2, lane/8*4 + lane%4 }
 
 // fillTiles writes the values of a query token to its column.
@@ -118,18 +119,8 @@ func (q *query) fillTiles(dst []byte, lane int, values []int32) {
 
 // splitValue returns v as high·split + low with low in −split/2 … split/2−1.
 func splitValue(v, split int32) (high, low int32) {
-	high = (v + split/2) >> log2(split)
+	high = (v + split/2) >> bits.TrailingZeros32(uint32(split)) // split is a power of two
 	return high, v - high*split
-}
-
-// log2 returns the logarithm of a power of two.
-func log2(split int32) int {
-	n := 0
-	for split > 1 {
-		split >>= 1
-		n++
-	}
-	return n
 }
 
 // roundToken rounds query token i to values, and returns its grain, shift and unit. It

@@ -16,8 +16,8 @@ type Layout struct {
 	// tokens, which are its first rows. nil means that all rows are tokens.
 	Count, Stride int
 	Lengths       []int
-	// Longest is the largest number of rows of an item, and the number of its argmaxima; 0
-	// means that it follows from the items. Rows of a padded item beyond it are not
+	// MaxItemRows is the largest number of rows of an item, and the number of its argmaxima.
+	// 0 means that it follows from the items. Rows of a padded item beyond it are not
 	// tokens, and those of the last item may be missing from the matrix.
 	MaxItemRows int
 	// Mask has an entry for each row of the matrix, in either layout: false means that the
@@ -74,7 +74,7 @@ func (l *Layout) validate(rows int) error {
 		if err := validateOffsets(l.Offsets, rows); err != nil {
 			return err
 		}
-		return l.validateLongest()
+		return l.validateMaxItemRows()
 	}
 	if err := l.validatePadding(rows); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (l *Layout) validate(rows int) error {
 	return nil
 }
 
-// validatePadding checks count, stride and longest of padded items.
+// validatePadding checks Count, Stride and MaxItemRows of padded items.
 func (l *Layout) validatePadding(rows int) error {
 	if l.MaxItemRows != 0 {
 		if l.Count < 0 || l.MaxItemRows < 0 || l.Stride < l.MaxItemRows ||
@@ -108,8 +108,8 @@ func (l *Layout) validatePadding(rows int) error {
 	return nil
 }
 
-// validateLongest checks that no packed item is longer.
-func (l *Layout) validateLongest() error {
+// validateMaxItemRows checks that no packed item has more than MaxItemRows rows.
+func (l *Layout) validateMaxItemRows() error {
 	for i := 1; i < len(l.Offsets) && l.MaxItemRows != 0; i++ {
 		if n := l.Offsets[i] - l.Offsets[i-1]; n > l.MaxItemRows {
 			return shapeErrorf("item %d has %d rows, of at most %d", i-1, n, l.MaxItemRows)

@@ -74,15 +74,15 @@ func (w *Work) checkArgmax(argmax []int32) error {
 
 // checkOperands checks operands, pairs and weights.
 func checkOperands(q, d Operand, p *Pairs, t *Terms) (Work, error) {
-	w, err := checkSides(q, d, p, t)
+	w, err := checkOperandShapes(q, d, p, t)
 	if err == nil && w.Q.Dim != w.D.Dim {
 		err = shapeErrorf("queries have dimension %d, documents %d", w.Q.Dim, w.D.Dim)
 	}
 	return w, err
 }
 
-// checkSides is checkOperands for operands whose dimensions may differ.
-func checkSides(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
+// checkOperandShapes is checkOperands for operands whose dimensions may differ.
+func checkOperandShapes(q, d Operand, p *Pairs, t *Terms) (w Work, err error) {
 	if w.Q, err = checkedShape("query", q); err != nil {
 		return w, err
 	}
@@ -196,10 +196,10 @@ func (g *GradCall) Check() (Work, error) {
 	if g.Upstream != nil && len(g.Upstream) != w.Pairs {
 		return w, shapeErrorf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
 	}
-	if err := g.DQ.checkRoom("query", &w.Q); err != nil {
+	if err := g.DQ.checkShape("query", &w.Q); err != nil {
 		return w, err
 	}
-	if err := g.DD.checkRoom("document", &w.D); err != nil {
+	if err := g.DD.checkShape("document", &w.D); err != nil {
 		return w, err
 	}
 	if err := w.checkArgmax(g.Argmax); err != nil {
@@ -234,8 +234,8 @@ func (w *Work) checkWinners(p *Pairs, argmax []int32, stride int, reversed bool)
 	return nil
 }
 
-// checkRoom checks that a gradient, if there is one, has the shape of its operand.
-func (g *Gradient) checkRoom(name string, s *Shape) error {
+// checkShape checks that a gradient, if there is one, has the shape of its operand.
+func (g *Gradient) checkShape(name string, s *Shape) error {
 	if g == nil {
 		return nil
 	}

@@ -98,10 +98,10 @@ func (g *ChamferGradCall) Check() (ChamferWork, error) {
 	if g.Upstream != nil && len(g.Upstream) != w.Pairs {
 		return w, shapeErrorf("%d upstream values for %d pairs", len(g.Upstream), w.Pairs)
 	}
-	if err := g.DX.checkRoom("X", &w.X); err != nil {
+	if err := g.DX.checkShape("X", &w.X); err != nil {
 		return w, err
 	}
-	if err := g.DY.checkRoom("Y", &w.Y); err != nil {
+	if err := g.DY.checkShape("Y", &w.Y); err != nil {
 		return w, err
 	}
 	work := Work{Q: w.X, D: w.Y, Pairs: w.Pairs}

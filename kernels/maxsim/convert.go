@@ -22,7 +22,7 @@ var e4m3Values = func() (v [256]float32) {
 		case exp == 0:
 			x = math.Ldexp(frac, -9)
 		}
-		v[i] = float32(math.Copysign(x, float64(1-i>>7*2)))
+		v[i] = float32(math.Copysign(x, float64(1-i>>7*2))) // 1, or −1 if the sign bit is set
 	}
 	return v
 }()
@@ -100,17 +100,17 @@ func QuantizeFP8(x []float32, dim int) Matrix {
 	return m
 }
 
-// setScale sets the scale that makes the largest magnitude of a row top, and returns its
-// inverse. Both are 0 for a row of zeros.
-func setScale(scale *float32, row []float32, top float64) (inverse float64) {
+// setScale sets the scale by which the largest magnitude of a row is divided to give target,
+// and returns its inverse. Both are 0 for a row of zeros.
+func setScale(scale *float32, row []float32, target float64) (inverse float64) {
 	var largest float64
 	for _, v := range row {
 		largest = max(largest, math.Abs(float64(v)))
 	}
-	if *scale = float32(largest / top); *scale == 0 {
+	if *scale = float32(largest / target); *scale == 0 {
 		return 0
 	}
-	return min(1/float64(*scale), top/largest)
+	return min(1/float64(*scale), target/largest) // a scale that was rounded down would exceed target
 }
 
 // ToFloat16 rounds rows of dim values to binary16.

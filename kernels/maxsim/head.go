@@ -48,7 +48,7 @@ func ScoreHead(ctx context.Context, b Backend, c *HeadCall) error {
 // Check checks the call as [Call.Check] does. In the Work, D is the shape of the hidden
 // states.
 func (c *HeadCall) Check() (Work, error) {
-	w, err := checkSides(c.Q, c.D, &c.Pairs, &c.Terms)
+	w, err := checkOperandShapes(c.Q, c.D, &c.Pairs, &c.Terms)
 	if err != nil {
 		return w, err
 	}

@@ -44,7 +44,7 @@ import (
 var (
 	// ErrUnsupported is returned where a backend does not implement a computation.
 	ErrUnsupported = errors.New("maxsim: not supported by this backend")
-	// ErrForeign is returned for an operand that another backend holds, or that is closed.
+	// ErrForeign is returned for an operand that another backend prepared, or that is closed.
 	ErrForeign = errors.New("maxsim: operand is not held by this backend")
 	// ErrFault is returned where memory of an operand cannot be read, because it is a
 	// mapped file that was truncated.
@@ -57,8 +57,8 @@ var (
 type Backend interface {
 	// Name returns the name by which [Select] finds the backend.
 	Name() string
-	// Hold prepares a batch for many calls. The batch must not change until the held
-	// operand is closed.
+	// Prepare prepares a batch for many calls. The batch must not change until the prepared
+	// batch is closed.
 	Prepare(ctx context.Context, b *Batch) (PreparedBatch, error)
 	// Score writes scores, and argmaxima if the call's Argmax is not nil.
 	Score(ctx context.Context, c *Call) error
@@ -66,7 +66,7 @@ type Backend interface {
 	Gradients(ctx context.Context, g *GradCall) error
 }
 
-// Operand is a [*Batch], or a [PreparedBatch] batch.
+// Operand is a [*Batch] or a [PreparedBatch].
 type Operand interface {
 	// Shape describes the tokens.
 	Shape() Shape

@@ -190,14 +190,14 @@ func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32)
 	for p := range n {
 		xi, yi := c.PairAt(p, y.Len())
 		xs, ys := oracleItem(c.X, xi, false), oracleItem(c.Y, yi, false)
-		distances[p] = c.oracleSide(xs, ys, nearestX[p*sx:(p+1)*sx]) + c.oracleSide(ys, xs, nearestY[p*sy:(p+1)*sy])
+		distances[p] = c.directedOracle(xs, ys, nearestX[p*sx:(p+1)*sx]) + c.directedOracle(ys, xs, nearestY[p*sy:(p+1)*sy])
 	}
 	return distances, nearestX, nearestY
 }
 
-// oracleSide returns the sum, or mean, of the distances of xs to the nearest of ys, whose
+// directedOracle returns the sum, or mean, of the distances of xs to the nearest of ys, whose
 // rows it writes to nearest.
-func (c *ChamferCall) oracleSide(xs, ys [][]float64, nearest []int32) (sum float64) {
+func (c *ChamferCall) directedOracle(xs, ys [][]float64, nearest []int32) (sum float64) {
 	for s := range nearest {
 		nearest[s] = -1
 	}
@@ -234,15 +234,15 @@ func (g *ChamferGradCall) Oracle() (dx, dy []float64) {
 		xlo, _ := xb.Span(xi)
 		ylo, _ := yb.Span(yi)
 		up := upstream64(g.Upstream, p)
-		g.oracleSide(up, xb, yb, xlo, ylo, g.NearestX[p*sx:(p+1)*sx], dx, dy)
-		g.oracleSide(up, yb, xb, ylo, xlo, g.NearestY[p*sy:(p+1)*sy], dy, dx)
+		g.addDirectedOracle(up, xb, yb, xlo, ylo, g.NearestX[p*sx:(p+1)*sx], dx, dy)
+		g.addDirectedOracle(up, yb, xb, ylo, xlo, g.NearestY[p*sy:(p+1)*sy], dy, dx)
 	}
 	return dx, dy
 }
 
-// oracleSide adds the derivatives of the distances of one side of a pair, from the rows of
+// addDirectedOracle adds the derivatives of the directed distance of a pair, from the rows of
 // xb at xlo to those of yb at ylo, to both gradients.
-func (g *ChamferGradCall) oracleSide(up float64, xb, yb *Batch, xlo, ylo int, nearest []int32, dx, dy []float64) {
+func (g *ChamferGradCall) addDirectedOracle(up float64, xb, yb *Batch, xlo, ylo int, nearest []int32, dx, dy []float64) {
 	n := 0
 	for _, a := range nearest {
 		if a >= 0 {

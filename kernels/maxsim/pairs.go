@@ -116,11 +116,12 @@ func checkedProduct(a, b int) (int, error) {
 	return int(lo), nil
 }
 
-// checkNumbers checks that all entries of a list are numbers of n items. Errors use what.
-func checkNumbers(what string, list []int32, n int) error {
+// checkNumbers checks that all entries of a list are numbers of n items, which errors call
+// itemName.
+func checkNumbers(itemName string, list []int32, n int) error {
 	for i, v := range list {
 		if v < 0 || int(v) >= n {
-			return shapeErrorf("%s %d of pair %d is not in 0..%d", what, v, i, n-1)
+			return shapeErrorf("%s %d of pair %d is not in 0..%d", itemName, v, i, n-1)
 		}
 	}
 	return nil

@@ -39,8 +39,8 @@ func (b *Batch) AttendedLength(i int) int {
 	return b.Length(i)
 }
 
-// Check checks the batch, and that room is the number of values of its vectors of dim
-// values. Errors wrap [ErrBatch].
+// Check checks the batch, and that room, the number of values of the caller's array, is that
+// of one vector of dim values for each id. Errors wrap [ErrBatch].
 func (b *Batch) Check(room, dim int) error {
 	n := len(b.Offsets)
 	if n == 0 || b.Offsets[0] != 0 || b.Offsets[n-1] != len(b.IDs) {
@@ -65,7 +65,8 @@ func (b *Batch) Check(room, dim int) error {
 }
 
 // CheckKept checks that kept lists indices of the batch's ids in ascending order, and that
-// room is the number of bytes of their vectors as float16. Errors wrap [ErrBatch].
+// room, the number of bytes of the caller's array, is that of their vectors of dim float16.
+// Errors wrap [ErrBatch].
 func (b *Batch) CheckKept(kept []int32, room, dim int) error {
 	if room != 2*len(kept)*dim {
 		return fmt.Errorf("%w: room for %d bytes, not the 2 × %d × %d of %d kept ids",

@@ -71,10 +71,10 @@ type device interface {
 	Transformer(ctx context.Context, c Config, w *Weights, o Options) (Model, error)
 }
 
-// OnDevice loads a model onto an opened device; onto each of them if it is one of
-// [kernels.CombineDevices]. The model is valid until the device is closed. Errors wrap [ErrConfig],
-// [ErrWeights], [kernels.ErrUnavailable] if the device runs no models, or errors of the
-// device, such as full memory.
+// OnDevice loads a model onto an opened device, or onto every device that
+// [kernels.CombineDevices] combined. The model is valid until the device is closed. Errors
+// wrap [ErrConfig], [ErrWeights], [kernels.ErrUnavailable] if the device runs no models, or
+// errors of the device, such as full memory.
 func OnDevice(ctx context.Context, d kernels.Device, c Config, w *Weights, o Options) (Model, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -82,19 +82,19 @@ func OnDevice(ctx context.Context, d kernels.Device, c Config, w *Weights, o Opt
 	if err := w.Check(&c); err != nil {
 		return nil, err
 	}
-	parts := kernels.MemberDevices(d)
-	if len(parts) == 1 {
+	members := kernels.MemberDevices(d)
+	if len(members) == 1 {
 		return onDevice(ctx, d, c, w, o)
 	}
 	var model several
-	for _, part := range parts {
-		m, err := onDevice(ctx, part, c, w, o)
+	for _, member := range members {
+		m, err := onDevice(ctx, member, c, w, o)
 		if err != nil {
 			return nil, errors.Join(err, model.Close())
 		}
 		model.models = append(model.models, m)
 	}
-	model.loads, model.info = make([]int, len(parts)), d.Info()
+	model.loads, model.info = make([]int, len(members)), d.Info()
 	return &model, nil
 }
 

@@ -113,8 +113,8 @@ func Fuse(m Method, k int, alpha float64, first, second []ScoredDocument) ([]Sco
 		if weight == 0 {
 			continue
 		}
-		for place, h := range hits {
-			gain := 1 / float64(rankOffset+place+1)
+		for i, h := range hits {
+			gain := 1 / float64(rankOffset+i+1) // ranks count from 1
 			if m == RelativeScore {
 				gain = scaleScore(h.Score, lo, hi)
 			}

@@ -38,8 +38,8 @@ type Tokenizer interface {
 	Tokenize(r encode.Role, text string) ([]encode.Token, error)
 }
 
-// KeptTokens returns the tokens of a text that have vectors, or [ErrNoPieces] if the encoder cannot split
-// the text.
+// KeptTokens returns the tokens of a text that have vectors, or [ErrNoPieces] if the encoder cannot
+// split the text.
 func KeptTokens(e Tokenizer, r encode.Role, text string) (kept []encode.Token, err error) {
 	tokens, err := e.Tokenize(r, text)
 	if err == nil && tokens == nil && strings.TrimSpace(text) != "" {
@@ -102,23 +102,23 @@ func sourceTexts(payload []byte, names []string) (texts []*SourceText) {
 	return texts
 }
 
-// FindSourceText returns the first text of a payload that has as many tokens as the document. pool is how
-// many tokens of a document share one vector in the index. 1 or less means one vector a token. If
-// the text is unknown, the error is one of the reasons above.
+// FindSourceText returns the first text of a payload that has as many tokens as the document. pool
+// is how many tokens of a document share one vector in the index. 1 or less means one vector a token.
+// If the text is unknown, the error is one of the reasons above.
 func FindSourceText(e Tokenizer, payload []byte, names []string, tokens, pool int) (*SourceText, error) {
-	encoder, ok := e.(interface{ Config() encode.Config })
-	if ok {
+	encoderPools := false
+	if encoder, ok := e.(interface{ Config() encode.Config }); ok {
 		c := encoder.Config()
-		ok = c.Pools()
+		encoderPools = c.Pools()
 	}
-	if ok || pool > 1 {
+	if encoderPools || pool > 1 {
 		return nil, ErrPooled
 	}
 	texts := sourceTexts(payload, names)
 	if len(texts) == 0 {
 		return nil, ErrNoText
 	}
-	first := 0
+	tokensOfFirst := 0 // of the first text, for the error
 	for i, d := range texts {
 		var err error
 		if d.Tokens, err = KeptTokens(e, encode.Document, d.Text); err != nil {
@@ -128,10 +128,10 @@ func FindSourceText(e Tokenizer, payload []byte, names []string, tokens, pool in
 			return d, nil
 		}
 		if i == 0 {
-			first = len(d.Tokens)
+			tokensOfFirst = len(d.Tokens)
 		}
 	}
-	return nil, fmt.Errorf("%w: the text has %d tokens and the document %d", ErrOtherText, first, tokens)
+	return nil, fmt.Errorf("%w: the text has %d tokens and the document %d", ErrOtherText, tokensOfFirst, tokens)
 }
 
 // Locate returns where a token is: the name and text of its field, and the bytes of that text. The
@@ -235,8 +235,8 @@ func isWordChar(r rune) bool {
 	return (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)) && !human.HasNoBlanks(r)
 }
 
-// MarkSpans returns the text of a field with its spans between the marks before and after. It passes all
-// other text through escape. Spans that touch are marked as one.
+// MarkSpans returns the text of a field with its spans between the marks before and after. It passes
+// all text of the field through escape. Spans that touch are marked as one.
 func MarkSpans(text, field string, spans []Span, before, after string, escape func(string) string) string {
 	var b strings.Builder
 	end := 0
@@ -278,6 +278,7 @@ func BestWindow(text, field string, spans []Span, size int) (start, end int) {
 		words := map[int]float64{}
 		sum, lastEnd := 0.0, first.End
 		for _, s := range spans[i:] {
+			// The first span always counts, even if it alone is longer than size.
 			if s.Field != field || s.End-first.Start > size && s.End > first.End {
 				break
 			}
@@ -290,9 +291,6 @@ func BestWindow(text, field string, spans []Span, size int) (start, end int) {
 		if sum > best {
 			best, start, end = sum, first.Start, lastEnd
 		}
-	}
-	if best < 0 {
-		end = 0
 	}
 	margin := max(size-(end-start), 0) / 2
 	start, end = max(start-margin, 0), min(end+margin, len(text))

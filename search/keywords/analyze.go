@@ -161,7 +161,7 @@ func (a *analyzer) appendWords(dst []token, text string, pos uint32) ([]token, u
 // one character finds it anywhere; for longer queries the pairs are enough.
 func (a *analyzer) appendCharacters(dst []token, pos uint32) ([]token, uint32) {
 	run := norm.NFC.String(string(a.runes))
-	before, start := -1, 0
+	previous, start := -1, 0 // where the characters begin
 	for start < len(run) && !a.shouldStop(1) {
 		_, n := utf8.DecodeRuneInString(run[start:])
 		end := start + n
@@ -172,14 +172,14 @@ func (a *analyzer) appendCharacters(dst []token, pos uint32) ([]token, uint32) {
 			}
 			end += n
 		}
-		if before >= 0 {
-			dst = append(dst, token{cutTerm(run[before:end]), pos - 1})
+		if previous >= 0 {
+			dst = append(dst, token{cutTerm(run[previous:end]), pos - 1})
 			a.pairTokens++
 		}
-		if !a.isQuery || before < 0 && end == len(run) {
+		if !a.isQuery || previous < 0 && end == len(run) {
 			dst = append(dst, token{cutTerm(run[start:end]), pos})
 		}
-		before, start = start, end
+		previous, start = start, end
 		pos++
 	}
 	return dst, pos
@@ -234,7 +234,7 @@ func (a *analyzer) appendTrigrams(dst []token, text string, pos uint32) ([]token
 	return dst, pos + uint32(n)
 }
 
-// readLiteral puts the characters of a text into a.runes: case-folded, without accents, with single
+// readLiteral writes the characters of a text to a.runes: case-folded, without accents, with single
 // blanks and none at the ends.
 func (a *analyzer) readLiteral(text string) {
 	a.runes = a.runes[:0]
@@ -298,6 +298,8 @@ func (a *analyzer) decompose(text string) string {
 // foldCase returns the same letter for both cases: also for σ and ς.
 func foldCase(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
+// isWord reports whether a character belongs to a word: letters, numbers, and characters for private
+// use.
 func isWord(r rune) bool { return unicode.In(r, unicode.L, unicode.N, unicode.Co) }
 
 // isInvisible reports whether a character occurs within words but does not belong to them: soft
@@ -358,7 +360,8 @@ type walker struct {
 	texts  []string
 }
 
-// walkValue reads a value. path has the names of the fields around it, and "" for lists. It returns
+// walkValue reads a value, and collects its text if it is wanted. path has the names of the fields
+// around it, and "" for lists. Within an object, isSearched decides about each field. It returns
 // false at the end of the text.
 func (w *walker) walkValue(path []string, wanted bool) bool {
 	token, err := w.Token()

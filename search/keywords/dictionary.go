@@ -28,14 +28,15 @@ var (
 	inlineBytes = 256     // size up to which a value is stored in its block
 )
 
+// prefixedKey returns the key of a block or of a value.
 func prefixedKey(prefix, term []byte) []byte { return append(slices.Clone(prefix), term...) }
 
 // dictWriter writes the terms of a segment in ascending order.
 type dictWriter struct {
 	segment uint32
-	put     func(key, value []byte) error
-	first   []byte // first term of the current block
-	entries []byte // of the current block
+	put     func(key, value []byte) error // writes to the segment; keeps both slices
+	first   []byte                        // first term of the current block
+	entries []byte                        // of the current block
 }
 
 // add writes a term. It does not keep value.
@@ -69,23 +70,23 @@ func (w *dictWriter) flush(next []byte) error {
 // dictReader reads the terms of a segment in ascending order.
 type dictReader struct {
 	segment uint32
-	b       *bolt.Bucket
-	c       *bolt.Cursor
+	bucket  *bolt.Bucket
+	cursor  *bolt.Cursor
 	next    []byte // first term of the block after the current one
 	entries []byte // of the current block, after the current term
 	term    []byte // nil at the end
 	value   []byte // nil if it has a key of its own
 }
 
-// readDict returns a reader that is at the first term that is not before from.
+// readDict returns a reader at the first term that is equal to from or follows it.
 func readDict(b *bolt.Bucket, segment uint32, from []byte) (*dictReader, error) {
-	r := &dictReader{segment: segment, b: b, c: b.Cursor()}
+	r := &dictReader{segment: segment, bucket: b, cursor: b.Cursor()}
 	key := prefixedKey(blockPrefix, from)
-	k, v := r.c.Seek(key)
+	k, v := r.cursor.Seek(key)
 	if !bytes.Equal(k, key) {
-		k, v = r.c.Prev()
+		k, v = r.cursor.Prev()
 		if k == nil { // Seek found no key at or after it
-			k, v = r.c.Last()
+			k, v = r.cursor.Last()
 		}
 	}
 	if !bytes.HasPrefix(k, blockPrefix) || bytes.Compare(k, key) > 0 {
@@ -123,7 +124,7 @@ func (r *dictReader) advance() error {
 			r.term, r.value = nil, nil
 			return nil
 		}
-		k, v := r.c.Next()
+		k, v := r.cursor.Next()
 		if !bytes.HasPrefix(k, blockPrefix) || !bytes.Equal(k[len(blockPrefix):], r.next) {
 			return ErrDamaged
 		}
@@ -150,7 +151,7 @@ func (r *dictReader) currentList() (key []byte, l storedList, err error) {
 	k := prefixedKey(valuePrefix, r.term)
 	value := r.value
 	if value == nil {
-		value = r.b.Get(k)
+		value = r.bucket.Get(k)
 	}
 	key = segmentKey(r.segment, k)
 	l, err = openList(key, value)

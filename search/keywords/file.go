@@ -20,7 +20,7 @@ var pageSize = 0
 // fs.ErrNotExist no file is open.
 func (ix *Index) openExisting(ctx context.Context) (err error) {
 	o := storage.DerivedOptions{LockTimeout: ix.options.LockTimeout}
-	if _, missing := os.Stat(ix.path); missing == nil { // opening a missing file with Write would create it
+	if _, statErr := os.Stat(ix.path); statErr == nil { // opening a missing file with Write would create it
 		o.Write = ix.options.Write
 	}
 	ix.file, err = storage.OpenDerived(ctx, ix.path, o)
@@ -78,13 +78,15 @@ func (ix *Index) replaceWithEmpty(ctx context.Context) error {
 	ix.cache.Lock()
 	ix.damaged = false
 	ix.cache.Unlock()
+	const isCopy = false
 	var err error
-	ix.file, ix.temporary, err = ix.openWritable(ctx, false)
+	ix.file, ix.temporary, err = ix.openWritable(ctx, isCopy)
 	return err
 }
 
 // openWritable opens or creates a file for writing: with Write the one next to the index, otherwise
-// a temporary one, which can start as a copy of it.
+// a temporary one, which starts as a copy of it if isCopy is set, and else empty. name is the path
+// of a temporary file.
 func (ix *Index) openWritable(ctx context.Context, isCopy bool) (file *storage.DerivedFile, name string, err error) {
 	o := storage.DerivedOptions{Write: true, LockTimeout: ix.options.LockTimeout, PageSize: pageSize}
 	if ix.options.Write {

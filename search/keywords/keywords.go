@@ -206,8 +206,8 @@ func (ix *Index) Close() error {
 	return ix.closeFile()
 }
 
-// ReleaseFile closes the file next to the index until the next Sync, so that other processes can write it.
-// It keeps a temporary file open.
+// ReleaseFile closes the file next to the index until the next Sync, so that other processes can
+// write it. It leaves a temporary file open.
 func (ix *Index) ReleaseFile() error {
 	ix.syncing <- struct{}{}
 	defer func() { <-ix.syncing }()
@@ -257,9 +257,9 @@ func (ix *Index) lastSettings() *Settings {
 	return ix.settings
 }
 
-// withSnapshot calls use with a read transaction and the snapshot of the file in it. It returns
+// withSnapshot calls read with a read transaction and the snapshot of the file in it. It returns
 // ErrNotSynced without a usable file.
-func (ix *Index) withSnapshot(use func(*bolt.Tx, *snapshot) error) (err error) {
+func (ix *Index) withSnapshot(read func(*bolt.Tx, *snapshot) error) (err error) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	switch {
@@ -276,7 +276,7 @@ func (ix *Index) withSnapshot(use func(*bolt.Tx, *snapshot) error) (err error) {
 		if p == nil || ix.options.Settings != nil && !ix.options.Settings.equalTo(p.state.Settings) {
 			return ErrNotSynced
 		}
-		return use(tx, p)
+		return read(tx, p)
 	}))
 	if errors.Is(err, ErrDamaged) {
 		ix.cache.Lock()

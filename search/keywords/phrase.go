@@ -67,7 +67,7 @@ func (s *search) openPhraseWords(b *bolt.Bucket, u *unit, g *segmentSnapshot) ([
 			return nil, err
 		}
 		w := &phraseWord{length: l.docs, phrasePositions: []uint32{u.positions[i]}}
-		if w.postingReader, err = l.postingReader(key); err != nil {
+		if w.postingReader, err = l.readPostings(key); err != nil {
 			return nil, err
 		}
 		byTerm[term] = w
@@ -77,8 +77,8 @@ func (s *search) openPhraseWords(b *bolt.Bucket, u *unit, g *segmentSnapshot) ([
 	return words, nil
 }
 
-// advanceTo moves the readers of words to a document. found reports whether all of them have it,
-// more whether they may have a later one.
+// advanceTo moves the readers of words to a document, or to the first one after it. found reports
+// whether all words have the document, mayHaveNext whether they may have a later one.
 func (s *search) advanceTo(words []*phraseWord, doc uint32, docs int) (found, mayHaveNext bool, err error) {
 	for _, w := range words {
 		for w.read == 0 || w.doc < doc {
@@ -105,10 +105,10 @@ func (s *search) phraseStarts(starts []uint32, words []*phraseWord) ([]uint32, e
 			return nil, err
 		}
 		offsets := w.phrasePositions
-		if i == 0 {
-			for _, place := range w.docPositions {
-				if place >= offsets[0] {
-					starts = append(starts, place-offsets[0])
+		if i == 0 { // the rarest word gives the candidates, by its first position in the phrase
+			for _, position := range w.docPositions {
+				if position >= offsets[0] {
+					starts = append(starts, position-offsets[0])
 				}
 			}
 			offsets = offsets[1:]

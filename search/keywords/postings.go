@@ -128,6 +128,7 @@ type listReader struct {
 	tfs           [maxBlockDocs]uint32
 }
 
+// reader returns a reader that is before the first block.
 func (l storedList) reader() listReader {
 	return listReader{remaining: l.blocks, remainingDocs: l.docs, lastDoc: -1}
 }
@@ -196,8 +197,8 @@ type postingReader struct {
 	nextInBlock int    // index in the current block
 }
 
-// postingReader verifies the positions, and returns a reader of the list that shares their memory.
-func (l storedList) postingReader(key []byte) (postingReader, error) {
+// readPostings verifies the positions, and returns a reader of the list that shares their memory.
+func (l storedList) readPostings(key []byte) (postingReader, error) {
 	positions, ok := verifyChecksum(key, l.positions)
 	if !ok {
 		return postingReader{}, ErrDamaged
@@ -237,7 +238,7 @@ func (r *postingReader) advance(docs int) (bool, error) {
 
 // appendPostings appends the whole list.
 func (l storedList) appendPostings(dst []posting, key []byte, docs int) ([]posting, error) {
-	r, err := l.postingReader(key)
+	r, err := l.readPostings(key)
 	if err != nil {
 		return nil, err
 	}

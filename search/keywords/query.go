@@ -78,7 +78,7 @@ func parse(q Query, s Settings) ([]unit, error) {
 	case Words:
 		units = a.wordUnits(q.Text)
 	case Expression:
-		units, err = a.expression(q.Text)
+		units, err = a.parseExpression(q.Text)
 	default:
 		err = fmt.Errorf("%w: mode %d", ErrOption, q.Mode)
 	}
@@ -105,7 +105,7 @@ func parse(q Query, s Settings) ([]unit, error) {
 	return merged, nil
 }
 
-// wordUnits returns each word of a text as a unit. No sign has a meaning.
+// wordUnits returns each word of a text as a unit. Signs have no meaning.
 func (a *analyzer) wordUnits(text string) []unit {
 	var units []unit
 	if a.Tokenizer != Trigram {
@@ -170,11 +170,11 @@ func (a *analyzer) phraseUnits(text string) []unit {
 	return []unit{u}
 }
 
-// expression parses the language of [Expression]:
+// parseExpression parses the language of [Expression]:
 //
 //	query = item { blanks item } ;
 //	item  = [ "+" | "-" ] ( word [ "*" ] | '"' text '"' ) ;
-func (a *analyzer) expression(text string) ([]unit, error) {
+func (a *analyzer) parseExpression(text string) ([]unit, error) {
 	syntaxError := func(offset int, format string, args ...any) ([]unit, error) {
 		return nil, &SyntaxError{Query: text, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 	}
@@ -188,13 +188,13 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 		if offset == len(text) {
 			break
 		}
-		itemStart, demand := offset, may
+		itemStart, itemOccur := offset, may
 		switch text[offset] {
 		case '+':
-			demand = must
+			itemOccur = must
 			offset++
 		case '-':
-			demand = mustNot
+			itemOccur = mustNot
 			offset++
 		}
 		// Parse a phrase in quotation marks, or a word.
@@ -238,9 +238,9 @@ func (a *analyzer) expression(text string) ([]unit, error) {
 			offset += len(word)
 		}
 		items++
-		anyWanted = anyWanted || demand != mustNot
+		anyWanted = anyWanted || itemOccur != mustNot
 		for i := range itemUnits {
-			itemUnits[i].occur = demand
+			itemUnits[i].occur = itemOccur
 		}
 		units = append(units, itemUnits...)
 	}
@@ -258,9 +258,9 @@ func (a *analyzer) wordOrPrefix(text string, prefix bool) ([]unit, error) {
 		return a.phraseUnits(text), nil
 	}
 	bare := analyzer{Settings: Settings{Tokenizer: Unicode61}, isQuery: true} // a prefix is not stemmed
-	tokens, places := bare.appendWords(nil, text, 0)
-	if places > 0 && !strings.ContainsFunc(text, func(r rune) bool { return isWord(r) && !human.UsesPairs(r) }) {
-		return a.phraseUnits(text), nil // a phrase of single characters matches before any others
+	tokens, positions := bare.appendWords(nil, text, 0)
+	if positions > 0 && !strings.ContainsFunc(text, func(r rune) bool { return isWord(r) && !human.UsesPairs(r) }) {
+		return a.phraseUnits(text), nil // a phrase of single characters also matches where others follow
 	}
 	if len(tokens) != 1 {
 		return nil, errPrefix

@@ -49,8 +49,8 @@ type Query struct {
 	Statistics *Statistics
 }
 
-// Statistics are the numbers besides a document that scores depend on. They can be added up over
-// several indexes that have the same settings and no document in common.
+// Statistics are the numbers of a collection that the score of a document depends on. They can be
+// added up over several indexes that have the same settings and no document in common.
 type Statistics struct {
 	Docs   int    `json:"docs"`   // that have text
 	Tokens uint64 `json:"tokens"` // of these documents
@@ -86,13 +86,13 @@ func (q *Query) Check(s Settings) error {
 // Statistics counts the matches of a query in this index, as Search does. It ignores K, Filter and
 // BM25.
 func (ix *Index) Statistics(ctx context.Context, q Query) (st Statistics, err error) {
-	err = ix.withSnapshot(func(tx *bolt.Tx, pic *snapshot) error {
-		units, err := parse(q, pic.state.Settings)
+	err = ix.withSnapshot(func(tx *bolt.Tx, snap *snapshot) error {
+		units, err := parse(q, snap.state.Settings)
 		if err != nil {
 			return err
 		}
-		s := search{ctx: ctx, tx: tx, snapshot: pic, units: units}
-		st = Statistics{Docs: pic.docs, Tokens: pic.tokens}
+		s := search{ctx: ctx, tx: tx, snapshot: snap, units: units}
+		st = Statistics{Docs: snap.docs, Tokens: snap.tokens}
 		st.Found, err = s.countMatches()
 		return err
 	})
@@ -121,15 +121,15 @@ func (ix *Index) Search(ctx context.Context, q Query) (hits []ScoredDocument, er
 	if !(p.K1 >= 0 && p.K1 <= math.MaxFloat32 && p.B >= 0 && p.B <= 1) {
 		return nil, fmt.Errorf("%w: k1 %g, b %g", ErrOption, p.K1, p.B)
 	}
-	err = ix.withSnapshot(func(tx *bolt.Tx, pic *snapshot) error {
-		units, err := parse(q, pic.state.Settings)
+	err = ix.withSnapshot(func(tx *bolt.Tx, snap *snapshot) error {
+		units, err := parse(q, snap.state.Settings)
 		if err != nil {
 			return err
 		}
 		s := search{
 			ctx:        ctx,
 			tx:         tx,
-			snapshot:   pic,
+			snapshot:   snap,
 			bm25:       p,
 			k:          q.K,
 			filter:     q.Filter,
@@ -172,12 +172,12 @@ var (
 // segment and the best documents, matches of prefixes and phrases, and a block of the list of each
 // word of a phrase.
 func (q *Query) Bytes(docs int) int64 {
-	const scored, found, block = 24, 8, 2 << 10
+	const scoredBytes, matchBytes, blockBytes = 24, 8, 2 << 10
 	n := int64(docs)
-	total := scored * n
+	total := scoredBytes * n
 	if q.Mode == Expression {
-		words := min(MaxWords, 1+len(q.Text)/2)
-		total += found*n + min(int64(maxKeptBytes), found*n*int64(words)) + block*int64(words)
+		words := min(MaxWords, 1+len(q.Text)/2) // a word and a blank have at least two bytes
+		total += matchBytes*n + min(int64(maxKeptBytes), matchBytes*n*int64(words)) + blockBytes*int64(words)
 	}
 	return total
 }
@@ -289,7 +289,7 @@ func (s *search) findInSegment(u *unit, g *segmentSnapshot) (m matches, err erro
 	return matches{storedList: l, stored: ok}, err
 }
 
-// countLive counts the matches that are not dead.
+// countLive counts the live matches.
 func (s *search) countLive(m *matches, g *segmentSnapshot) (n int, err error) {
 	if m.stored && g.dead == nil {
 		return m.storedList.docs, nil
@@ -330,9 +330,9 @@ func (s *search) findPrefix(b *bolt.Bucket, text string, g *segmentSnapshot) (m 
 	return m, nil
 }
 
-// visitUnit calls fn for the documents of a unit in a segment, at least for those in a set; nil
-// means all.
-func (s *search) visitUnit(u, i int, set []uint64, fn func(doc, tf uint32)) error {
+// visitUnit calls visit for the documents of unit u in segment i that are in a set. A nil set means
+// all. It may also visit matches outside of the set.
+func (s *search) visitUnit(u, i int, set []uint64, visit func(doc, tf uint32)) error {
 	m, g := s.found[u][i], &s.segments[i]
 	if m.dropped {
 		var err error
@@ -340,14 +340,15 @@ func (s *search) visitUnit(u, i int, set []uint64, fn func(doc, tf uint32)) erro
 			return err
 		}
 	}
-	return s.visitMatches(&m, set, g, fn)
+	return s.visitMatches(&m, set, g, visit)
 }
 
-// visitMatches calls fn for matches, at least for those in a set. nil means all.
-func (s *search) visitMatches(m *matches, set []uint64, g *segmentSnapshot, fn func(doc, tf uint32)) error {
+// visitMatches is visitUnit for given matches. It only skips blocks of a list that have no document
+// of the set.
+func (s *search) visitMatches(m *matches, set []uint64, g *segmentSnapshot, visit func(doc, tf uint32)) error {
 	if !m.stored {
 		for i, d := range m.docs {
-			fn(d, m.tfs[i])
+			visit(d, m.tfs[i])
 		}
 		return s.countSteps(len(m.docs))
 	}
@@ -358,7 +359,7 @@ func (s *search) visitMatches(m *matches, set []uint64, g *segmentSnapshot, fn f
 			return err
 		}
 		for i := range r.blockLen {
-			fn(r.docs[i], r.tfs[i])
+			visit(r.docs[i], r.tfs[i])
 		}
 		if err := s.countSteps(r.blockLen); err != nil {
 			return err
@@ -372,8 +373,8 @@ var scorePool = sync.Pool{New: func() any { return new([]float64) }}
 // scoreSegment scores the documents of a segment.
 func (s *search) scoreSegment(i int) error {
 	g := &s.segments[i]
-	allowed, any, err := s.allowedInSegment(i)
-	if err != nil || !any {
+	allowed, anyAllowed, err := s.allowedInSegment(i)
+	if err != nil || !anyAllowed {
 		return err
 	}
 	docs := g.segment.docs
@@ -445,7 +446,7 @@ func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err err
 			return nil, false, nil
 		}
 	}
-	startWithAll := func() { // makes set hold all documents, unless it exists
+	ensureSet := func() { // a new set has all documents
 		if set == nil {
 			set = make([]uint64, bitsetWords(len(docs)))
 			for d := range set {
@@ -457,7 +458,7 @@ func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err err
 		}
 	}
 	if g.dead != nil {
-		startWithAll()
+		ensureSet()
 		for it := g.dead.Iterator(); it.HasNext(); {
 			d := it.Next()
 			set[d/64] &^= 1 << (d % 64)
@@ -469,7 +470,7 @@ func (s *search) allowedInSegment(i int) (set []uint64, anyAllowed bool, err err
 		if s.units[u].occur == may {
 			continue
 		}
-		startWithAll()
+		ensureSet()
 		matched = slices.Grow(matched[:0], len(set))[:len(set)]
 		clear(matched)
 		err := s.visitUnit(u, i, set, func(doc, _ uint32) { matched[doc/64] |= 1 << (doc % 64) })

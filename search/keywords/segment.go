@@ -31,6 +31,7 @@ type segment struct {
 	dense bool
 }
 
+// newSegment returns the table of documents in ascending order of ordinals.
 func newSegment(docs []docInfo) *segment {
 	n := len(docs)
 	return &segment{docs, n > 0 && uint64(docs[n-1].ordinal)-uint64(docs[0].ordinal) == uint64(n-1)}
@@ -71,6 +72,7 @@ func encodeDocs(docs []docInfo) []byte {
 	return b
 }
 
+// decodeDocs decodes a document table. It returns ErrDamaged if ordinals do not ascend.
 func decodeDocs(b []byte) (*segment, error) {
 	if len(b)%docInfoBytes != 0 {
 		return nil, ErrDamaged
@@ -218,22 +220,22 @@ func lowestCurrentTerm(sources []*mergeSource) []byte {
 // numberDocuments numbers the documents that are not dead, in the order of ordinals, and returns
 // them.
 func numberDocuments(sources []*mergeSource) []docInfo {
-	type place struct {
+	type sourceDoc struct {
 		docInfo
-		source, doc int
+		source, doc int // indexes of the source, and of the document in it
 	}
-	var current []place
+	var current []sourceDoc
 	for i, s := range sources {
 		info := s.documents()
 		s.newNumbers = make([]int64, len(info))
 		for d, x := range info {
 			s.newNumbers[d] = -1
 			if s.dead == nil || !s.dead.Contains(uint32(d)) {
-				current = append(current, place{x, i, d})
+				current = append(current, sourceDoc{x, i, d})
 			}
 		}
 	}
-	byOrdinal := func(x, y place) int { return cmp.Compare(x.ordinal, y.ordinal) }
+	byOrdinal := func(x, y sourceDoc) int { return cmp.Compare(x.ordinal, y.ordinal) }
 	if !slices.IsSortedFunc(current, byOrdinal) {
 		slices.SortFunc(current, byOrdinal)
 	}
@@ -285,22 +287,23 @@ func (b *batch) add(ordinal uint32, sum storage.PayloadChecksum, a *analyzer, te
 	b.tokens = a.documentTokens(b.tokens[:0], texts)
 	doc := int64(len(b.docs))
 	b.docs = append(b.docs, docInfo{ordinal: ordinal, length: uint32(len(b.tokens) - a.pairTokens), sum: sum})
-	b.bytes += 16
+	b.bytes += docInfoBytes
 	b.occurrences = b.occurrences[:0]
 	for _, t := range b.tokens {
-		count, ok := b.termIndex[t.term]
+		index, ok := b.termIndex[t.term]
 		if !ok {
-			count = len(b.terms)
+			index = len(b.terms)
 			term := strings.Clone(t.term) // t.term may share the memory of a long text
-			b.termIndex[term] = count
+			b.termIndex[term] = index
 			b.terms = append(b.terms, batchTerm{term: term, last: -1})
 			b.bytes += termBytes + int64(len(t.term))
 		}
-		b.occurrences = append(b.occurrences, occurrence{count, t.pos})
+		b.occurrences = append(b.occurrences, occurrence{index, t.pos})
 	}
 	slices.SortFunc(b.occurrences, func(x, y occurrence) int {
 		return cmp.Or(cmp.Compare(x.termIndex, y.termIndex), cmp.Compare(x.pos, y.pos))
 	})
+	// Append an entry to each term of the document.
 	for remaining := b.occurrences; len(remaining) > 0; {
 		n := 1
 		for n < len(remaining) && remaining[n].termIndex == remaining[0].termIndex {
@@ -328,6 +331,7 @@ type batchSource struct {
 	next int
 }
 
+// sortedSource sorts the terms, after which no document may be added, and returns a source of them.
 func (b *batch) sortedSource() *batchSource {
 	slices.SortFunc(b.terms, func(x, y batchTerm) int { return cmp.Compare(x.term, y.term) })
 	return &batchSource{batch: b}

@@ -59,8 +59,8 @@ type segmentSnapshot struct {
 	dead *roaring.Bitmap // nil means none
 }
 
-// snapshotAt returns the snapshot of a transaction. nil if the file has no state, or one of another
-// version.
+// snapshotAt returns the snapshot of a transaction. It returns nil if the file has no state, or a
+// state of another version.
 func (ix *Index) snapshotAt(tx *bolt.Tx) (*snapshot, error) {
 	ix.cache.Lock()
 	defer ix.cache.Unlock()

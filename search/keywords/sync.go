@@ -154,11 +154,13 @@ func (ix *Index) findChanges(ctx context.Context, snap *index.Snapshot, p *snaps
 		return c, nil
 	}
 	c.newlyDead = make([]*roaring.Bitmap, len(p.segments))
+	// The changes are known if the file has the state of the last Sync, and snap is a later state of
+	// the same lineage.
 	follows := ix.lastSync == (syncPoint{snap.Lineage(), p.state.Stamp}) && docCount >= p.state.Docs &&
 		p.tombstones.AndCardinality(c.tombstones) == p.tombstones.GetCardinality()
 	changed, known := snap.PayloadsChanged(p.state.PayloadUpdates)
 	if !follows || !known {
-		return c, c.compareSums(ctx, snap, p)
+		return c, c.compareChecksums(ctx, snap, p)
 	}
 	for it := changed.Iterator(); it.HasNext(); {
 		if ordinal := it.Next(); ordinal < p.state.Docs && !p.tombstones.Contains(ordinal) {
@@ -195,8 +197,8 @@ func (c *changes) markDead(p *snapshot, ordinal uint32) {
 	}
 }
 
-// compareSums finds the documents that differ by the checksums of their payloads.
-func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snapshot) error {
+// compareChecksums finds the documents that differ by the checksums of their payloads.
+func (c *changes) compareChecksums(ctx context.Context, snap *index.Snapshot, p *snapshot) error {
 	const absent = storage.PayloadChecksum(math.MaxUint64)
 	docs := snap.State().Docs
 	stored := make([]storage.PayloadChecksum, max(docs, p.state.Docs))
@@ -215,7 +217,7 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 		}
 	}
 	next := uint32(0)
-	stale, equal := roaring.New(), 0
+	stale, equalCount := roaring.New(), 0
 	compareUpTo := func(upTo uint32, sum storage.PayloadChecksum) { // the documents in between have no payload
 		for ; next <= upTo && next < docs; next++ {
 			current := storage.PayloadChecksum(0)
@@ -229,7 +231,7 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 			}
 			switch {
 			case stored[next] == current:
-				equal++
+				equalCount++
 			case current != absent:
 				c.read.Add(next)
 				fallthrough
@@ -255,7 +257,7 @@ func (c *changes) compareSums(ctx context.Context, snap *index.Snapshot, p *snap
 			stale.Add(o)
 		}
 	}
-	if equal == 0 {
+	if equalCount == 0 { // another index, or nothing worth keeping
 		c.rebuildAll(docs)
 		return nil
 	}
@@ -336,9 +338,9 @@ func (w *writer) write(snap *index.Snapshot) error {
 var beforeCommit func() error
 
 // updateChecked runs a write transaction, and explains its errors.
-func (w *writer) updateChecked(fn func(*bolt.Tx) error) error {
+func (w *writer) updateChecked(update func(*bolt.Tx) error) error {
 	return w.ix.temporaryFileError(damagedError(w.ix.file.Update(func(tx *bolt.Tx) error {
-		if err := fn(tx); err != nil || beforeCommit == nil {
+		if err := update(tx); err != nil || beforeCommit == nil {
 			return err
 		}
 		return beforeCommit()
@@ -395,7 +397,7 @@ func (w *writer) newSegmentID() uint32 {
 // commit merges segments and makes all changes visible.
 func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 	root := tx.Bucket(rootBucket)
-	keep := w.segmentsWithDead()
+	unmerged := w.segmentsWithDead()
 	if w.rebuild && w.before != nil {
 		for _, s := range w.before.segments {
 			if err := w.removeSegment(tx, s); err != nil {
@@ -405,17 +407,17 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 	}
 	// Choose the segments to merge: by the policy, and those with many dead documents.
 	segmentBytes := func(s segmentSnapshot) uint64 { return uint64(s.Bytes) }
-	keepCount := storage.UnmergedCount(segmentMerges, keep, segmentBytes, uint64(b.bytes))
-	merge := slices.Clone(keep[keepCount:])
-	keep = slices.DeleteFunc(keep[:keepCount], func(s segmentSnapshot) bool {
-		mostlyDead := 4*s.Dead > s.Docs
-		if mostlyDead {
+	unmergedCount := storage.UnmergedCount(segmentMerges, unmerged, segmentBytes, uint64(b.bytes))
+	merge := slices.Clone(unmerged[unmergedCount:])
+	unmerged = slices.DeleteFunc(unmerged[:unmergedCount], func(s segmentSnapshot) bool {
+		manyDead := 4*s.Dead > s.Docs
+		if manyDead {
 			merge = append(merge, s)
 		}
-		return mostlyDead
+		return manyDead
 	})
 	if len(b.docs) == 0 && len(merge) == 1 && merge[0].Dead == 0 {
-		keep, merge = append(keep, merge[0]), nil // merging would only copy it
+		unmerged, merge = append(unmerged, merge[0]), nil // merging would only copy it
 	}
 	if len(b.docs) > 0 || len(merge) > 0 {
 		var sources []*mergeSource
@@ -440,13 +442,13 @@ func (w *writer) commit(tx *bolt.Tx, b *batch) error {
 			}
 		}
 		if written.Docs > 0 {
-			keep = append(keep, segmentSnapshot{segmentState: written})
+			unmerged = append(unmerged, segmentSnapshot{segmentState: written})
 		} else if err := tx.Bucket(bucketSegments).DeleteBucket(bigEndianKey(written.ID)); err != nil {
 			return err
 		}
 	}
 	// Write the new state.
-	for _, s := range keep {
+	for _, s := range unmerged {
 		w.state.Segments = append(w.state.Segments, s.segmentState)
 		if s.dead != nil {
 			if err := writeBitmap(root, keyDead(s.ID), s.dead); err != nil {
@@ -471,7 +473,7 @@ func (w *writer) removeSegment(tx *bolt.Tx, s segmentSnapshot) error {
 // segmentsWithDead returns the segments of the file with all their dead documents, and the staged
 // ones.
 func (w *writer) segmentsWithDead() []segmentSnapshot {
-	var keep []segmentSnapshot
+	var segments []segmentSnapshot
 	if w.before != nil && !w.rebuild {
 		for i, s := range w.before.segments {
 			if newlyDead := w.newlyDead[i]; newlyDead != nil {
@@ -486,8 +488,8 @@ func (w *writer) segmentsWithDead() []segmentSnapshot {
 				}
 				s.dead, s.Dead = newlyDead, int(newlyDead.GetCardinality())
 			}
-			keep = append(keep, s)
+			segments = append(segments, s)
 		}
 	}
-	return append(keep, w.staged...)
+	return append(segments, w.staged...)
 }

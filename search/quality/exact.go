@@ -99,12 +99,12 @@ func (x *exactSearch) run(
 	docs := &exactDocs{dim: snap.Dim()}
 	docs.reset()
 	maxDocs := max(x.sizes.scorePairs/max(len(x.best), 1), 1)
-	n := 0
+	docsRead := 0
 	for d, err := range src.Docs(ctx, 0, src.Len()) {
 		if err != nil {
 			return nil, err
 		}
-		n++
+		docsRead++
 		ordinal, ok, err := snap.Ordinal(d.ID)
 		if err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (x *exactSearch) run(
 		if err := x.scoreBlock(ctx, docs); err != nil {
 			return nil, err
 		}
-		report(progress, "exact scores", n, src.Len(), "documents")
+		report(progress, "exact scores", docsRead, src.Len(), "documents")
 	}
 	if err := x.scoreBlock(ctx, docs); err != nil {
 		return nil, err

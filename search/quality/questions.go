@@ -99,7 +99,8 @@ func (a *questionMaker) makeQuestions(ctx context.Context, lo, hi int) (qs []sea
 // startDraft finds a document for question i. It returns nil if none of 16 random documents has
 // enough tokens.
 func (a *questionMaker) startDraft(i int) (*draft, error) {
-	d := &draft{random: rand.New(rand.NewPCG(a.seed, 0x73656c66+uint64(i))), dim: a.dim}
+	const stream = 0x73656c66 // "self": other users of the seed draw other numbers
+	d := &draft{random: rand.New(rand.NewPCG(a.seed, stream+uint64(i))), dim: a.dim}
 	docs := a.snap.State().Docs
 	for range 16 {
 		if docs == 0 {
@@ -162,7 +163,7 @@ func (a *questionMaker) addNeighbours(d *draft, hits []search.Hit) error {
 // question returns the finished question.
 func (d *draft) question() search.Query {
 	q := search.Query{Vectors: make([]float32, 0, questionTokens*d.dim), Dim: d.dim}
-	keep := func(v []float64) []float64 {
+	appendToken := func(v []float64) []float64 {
 		for _, x := range v {
 			q.Vectors = append(q.Vectors, float32(x))
 		}
@@ -177,7 +178,7 @@ func (d *draft) question() search.Query {
 		if d.random.Float64() < unmatchedShare {
 			noise = unmatchedNoise
 		}
-		words[i] = keep(d.turnTowards(w, topic, wordTopic*d.random.Float64(), noise))
+		words[i] = appendToken(d.turnTowards(w, topic, wordTopic*d.random.Float64(), noise))
 	}
 	// Fill up with tokens that repeat words, in the direction of the whole.
 	topic = meanDirection(words)
@@ -185,7 +186,7 @@ func (d *draft) question() search.Query {
 	between := func(lo, hi float64) float64 { return lo + float64((hi-lo)*d.random.Float64()) }
 	for range questionTokens - len(words) {
 		w := words[min(int(float64(len(words))*math.Pow(d.random.Float64(), repeatSkew)), len(words)-1)]
-		keep(d.turnTowards(w, topic, between(minTopic, maxTopic), between(minNoise, maxNoise)))
+		appendToken(d.turnTowards(w, topic, between(minTopic, maxTopic), between(minNoise, maxNoise)))
 	}
 	return q
 }
@@ -204,14 +205,14 @@ func (d *draft) drawWords(n int) (words [][]float64) {
 		bestShared := math.Inf(-1)
 		for range spansCompared {
 			first := d.random.IntN(rows - span + 1)
-			var these [][]float64
+			var spanWords [][]float64
 			sum := 0.0
 			for row := first; row < first+span; row++ {
 				w, shared := d.mixWord(doc, v[row*d.dim:][:d.dim])
-				these, sum = append(these, w), sum+shared
+				spanWords, sum = append(spanWords, w), sum+shared
 			}
 			if sum > bestShared {
-				best, bestShared = these, sum
+				best, bestShared = spanWords, sum
 			}
 		}
 		words = append(words, best...)

@@ -32,14 +32,14 @@ type SamplerOptions struct {
 	Rate float64
 	// Seed selects these questions.
 	Seed uint64
-	// Busy is the share of the time that measuring may take, at most 1, which means no pauses. 0
+	// MaxBusy is the share of the time that measuring may take, at most 1, which means no pauses. 0
 	// means 0.1.
 	MaxBusy float64
 	// Memory limits the bytes of waiting questions. 0 means 4 MiB.
 	Memory int
-	// Together, where set, counts these bytes for several samplers, which share the limit Memory.
+	// SharedBytes, where set, counts these bytes for several samplers, which share the limit Memory.
 	SharedBytes *atomic.Int64
-	// Keep is how many of the last questions the figures cover. 0 means 1,000.
+	// KeptQuestions is how many of the last questions the figures cover. 0 means 1,000.
 	KeptQuestions int
 	// Logger receives the errors of questions that could not be measured. nil means no log.
 	Logger *slog.Logger
@@ -146,7 +146,8 @@ func NewSampler(pin func(context.Context) (*PinnedSearcher, error), o SamplerOpt
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sampler{
 		options: o, pin: pin, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		random: rand.New(rand.NewPCG(o.Seed, 0x73616d70)), shares: make([][]float64, len(o.K)),
+		random: rand.New(rand.NewPCG(o.Seed, 0x73616d70)), // "samp"
+		shares: make([][]float64, len(o.K)),
 	}
 	go s.run(ctx)
 	return s, nil
@@ -286,8 +287,9 @@ func (s *Sampler) nextQuestion() (q search.Query, ok bool) {
 
 // measure returns, for each class, the share of the exhaustive result of a question that searches
 // find.
-func (s *Sampler) measure(ctx context.Context, q search.Query) (
-	shares []float64, generation uint64, took time.Duration, err error) {
+func (s *Sampler) measure(
+	ctx context.Context, q search.Query,
+) (shares []float64, generation uint64, took time.Duration, err error) {
 	p, err := s.pin(ctx)
 	if err != nil {
 		return nil, 0, 0, err

@@ -88,7 +88,7 @@ func SelfCheck(
 			return nil, err
 		}
 		report(o.Progress, "self-check", len(check.queries), limit, "questions")
-		if o.Questions == 0 && check.errorsSmall() {
+		if o.Questions == 0 && check.isPrecise() {
 			break
 		}
 	}
@@ -124,13 +124,13 @@ type selfCheck struct {
 
 // addQuestions computes the reference of questions, and searches for them with the first effort.
 func (c *selfCheck) addQuestions(ctx context.Context, qs []search.Query) error {
-	wide := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(defaultKs))
-	reference, err := searchExhaustively(ctx, c.searcher, qs, wide, nil)
+	referenceOptions := Setting{Scan: true, Exact: referenceDocs}.Options(slices.Max(defaultKs))
+	reference, err := searchExhaustively(ctx, c.searcher, qs, referenceOptions, nil)
 	if err != nil {
 		return err
 	}
 	for i, k := range defaultKs {
-		shares, err := c.search(ctx, qs, reference, k, effortLadder[0])
+		shares, err := c.measureShares(ctx, qs, reference, k, effortLadder[0])
 		if err != nil {
 			return err
 		}
@@ -140,10 +140,10 @@ func (c *selfCheck) addQuestions(ctx context.Context, qs []search.Query) error {
 	return nil
 }
 
-// search returns the share of each reference that searches with an effort find.
-func (c *selfCheck) search(ctx context.Context, qs []search.Query, reference [][]search.Hit, k int, effort float64) (
-	[]float64, error,
-) {
+// measureShares returns the share of each reference that searches with an effort find.
+func (c *selfCheck) measureShares(
+	ctx context.Context, qs []search.Query, reference [][]search.Hit, k int, effort float64,
+) ([]float64, error) {
 	results, err := c.searcher.SearchBatch(ctx, qs, Setting{Effort: effort}.Options(k))
 	if err != nil {
 		return nil, err
@@ -151,8 +151,8 @@ func (c *selfCheck) search(ctx context.Context, qs []search.Query, reference [][
 	return sharesFound(results, reference, k), nil
 }
 
-// errorsSmall reports whether the recall of every class is known to wantedError.
-func (c *selfCheck) errorsSmall() bool {
+// isPrecise reports whether the recall of every class is known to wantedError.
+func (c *selfCheck) isPrecise() bool {
 	for i, k := range defaultKs {
 		if summarizeShares(k, c.shares[i]).Error > wantedError {
 			return false
@@ -177,7 +177,7 @@ func (c *selfCheck) findEffort(ctx context.Context, i int) (storage.DefaultClass
 	for step, effort := range effortLadder {
 		if step > 0 {
 			var err error
-			if shares, err = c.search(ctx, c.queries, c.reference, k, effort); err != nil {
+			if shares, err = c.measureShares(ctx, c.queries, c.reference, k, effort); err != nil {
 				return class, err
 			}
 		}

@@ -76,7 +76,7 @@ func TestSelfCheckFindsWhatIsMissing(t *testing.T) {
 			}
 			require.NoError(t, check.addQuestions(t.Context(), qs))
 		}
-		require.Equal(t, c.miss == 0, check.errorsSmall(), "10 documents a question tell little")
+		require.Equal(t, c.miss == 0, check.isPrecise(), "10 documents a question tell little")
 		for i, k := range defaultKs {
 			f := summarizeShares(k, check.shares[i])
 			require.InDelta(t, 1-c.miss, f.Recall, 4*f.Error)

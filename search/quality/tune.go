@@ -195,9 +195,11 @@ type tuner struct {
 	workBeforeExact float64      // of a query, with the last number of probes that was tried
 }
 
-func newTuner(at *search.Engine, snap *index.Snapshot, k int, target, worst float64, progress Progress) *tuner {
+// newTuner returns a tuner for one k. target and worst are the targets for the mean recall and for
+// the worst query.
+func newTuner(engine *search.Engine, snap *index.Snapshot, k int, target, worst float64, progress Progress) *tuner {
 	return &tuner{
-		engine:   at,
+		engine:   engine,
 		snap:     snap,
 		k:        k,
 		target:   target,
@@ -207,11 +209,11 @@ func newTuner(at *search.Engine, snap *index.Snapshot, k int, target, worst floa
 	}
 }
 
-// useQueries selects the queries to measure with. nil selects all.
-func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, which []int) {
+// useQueries selects the queries to measure with, by their indexes. nil selects all.
+func (u *tuner) useQueries(qs []search.Query, reference [][]search.Hit, indexes []int) {
 	u.queries, u.reference = nil, nil
 	for i, q := range qs {
-		if which == nil || slices.Contains(which, i) {
+		if indexes == nil || slices.Contains(indexes, i) {
 			u.queries = append(u.queries, q)
 			u.reference = append(u.reference, reference[i][:min(u.k, len(reference[i]))])
 		}

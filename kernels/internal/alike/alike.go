@@ -92,7 +92,7 @@ func (c *Counter) Count(dst []float32, dim int, chance float64, code func(i, j i
 			if sampleWords == 4 { // for all vectors of more than 12 dimensions
 				differing := differingLanes(x[0], y[0]) + differingLanes(x[1], y[1]) +
 					differingLanes(x[2], y[2]) + differingLanes(x[3], y[3])
-				if sampled-int(differing*ones>>48) < minAgreeing {
+				if sampled-int(differing*ones>>48) < minAgreeing { // the product adds up the lanes
 					continue
 				}
 			}
@@ -145,7 +145,7 @@ func (c *Counter) countColumns(dst []float32, dim int, code func(i, j int) Code)
 }
 
 // endedAt reports whether Count has been stopped. Loops over tokens call it for each token;
-// it looks only once every endedInterval tokens.
+// it calls Ended only once every endedInterval tokens.
 func (c *Counter) endedAt(token int) bool {
 	return token&(endedInterval-1) == endedInterval-1 && c.Ended != nil && c.Ended()
 }

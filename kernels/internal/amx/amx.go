@@ -25,18 +25,18 @@ func filter(
 ) (size int)
 
 // configs has the shapes of the tiles for strides that are 0, 16, 32 and 48 more than a
-// multiple of 64.
+// multiple of 64. Tiles 6 and 7 are the operands for the bytes beyond that multiple.
 var configs = func() (all [4][64]byte) {
-	for left := range all {
-		c := &all[left]
+	for excess := range all { // in 16 bytes
+		c := &all[excess]
 		c[0] = 1 // palette
 		for t := range 8 {
 			rows, bytes := 16, 64
-			if left > 0 && t == 6 {
-				bytes = 16 * left
+			if excess > 0 && t == 6 {
+				bytes = 16 * excess
 			}
-			if left > 0 && t == 7 {
-				rows = 4 * left
+			if excess > 0 && t == 7 {
+				rows = 4 * excess
 			}
 			binary.LittleEndian.PutUint16(c[16+2*t:], uint16(bytes))
 			c[48+t] = byte(rows)
@@ -163,11 +163,11 @@ type window struct {
 // fieldWindows extract whole fields into bytes, for 1, 2, 4 and 8 bits.
 var fieldWindows = func() (all [4]window) {
 	for i, s := range selectors {
-		part := 1 // low: the field in the bottom bits of a byte
+		operand := 1 // low: the field in the bottom bits of a byte
 		if i == 3 {
-			part = 0 // high, which for 8 bits is the whole byte
+			operand = 0 // high, which for 8 bits is the whole byte
 		}
-		all[i] = window{s.from[part], s.mask[part]}
+		all[i] = window{s.from[operand], s.mask[operand]}
 	}
 	return all
 }()
@@ -196,14 +196,15 @@ func screen(dst *[32]float32, levels *byte, m, stride int, panel *byte, start *[
 func screen2(dst *[32]float32, levels *byte, m, stride int, panel *byte, start *[32]int32, config *[64]byte)
 
 // screenConfigs has the shapes of the tiles of Screen, by the number of groups of four
-// dimensions in the last step of up to 64. Index 0 is for 16 groups.
+// dimensions in the last step of up to 64. Index 0 is for 16 groups. Tiles 3, 6 and 7 are the
+// operands of the last step.
 var screenConfigs = func() (all [16][64]byte) {
-	for left := range all {
-		c := &all[left]
+	for groups := range all {
+		c := &all[groups]
 		*c = tileConfig
-		if left > 0 {
-			binary.LittleEndian.PutUint16(c[16+2*3:], uint16(4*left))
-			c[48+6], c[48+7] = byte(left), byte(left)
+		if groups > 0 {
+			binary.LittleEndian.PutUint16(c[16+2*3:], uint16(4*groups))
+			c[48+6], c[48+7] = byte(groups), byte(groups)
 		}
 	}
 	return all

@@ -22,12 +22,12 @@ func Supported() bool {
 //	factor · (S + a·(mid + unit·Σ q·b))
 //
 // over the tokens of ranges[i]. b are the levels 0 to 2^nbits−1 of the token's fields, and
-// q the integers of the query: one byte if parts is 1, or 256·high + low of two. query has,
-// for each field of a residual byte, each four bytes, and each part, four integers of each
-// of 32 query tokens. levels is scratch memory, (8/nbits)·(4·rowBytes+64) bytes. S is read
-// from scores[code·stride] on or, if words is not nil, is step·(word − 32768). a is
-// scales[code], or 1 if scales is nil. Each float32 operation is rounded, from the inside
-// out. The first n ≤ 32 lanes are used.
+// q the integers of the query: one byte if parts is 1, or 256·high + low of two. query is
+// [fields of a residual byte, residual bytes/4, parts, 32 query tokens, 4], high before low.
+// levels is scratch memory, (8/nbits)·(4·rowBytes+64) bytes. S is read from
+// scores[code·stride] on or, if words is not nil, is step·(word − 32768). a is scales[code],
+// or 1 if scales is nil. Each float32 operation is rounded, from the inside out. The first
+// n ≤ 32 lanes are used.
 //
 //go:noescape
 func MaxLevels(

@@ -212,7 +212,8 @@ func coarseFromLoops(
 		s := unsafe.Slice(&products[0][0], 32*len(products))
 		bytes(b, s, 32, 32, &c.MulBytes, &c.AddBytes)
 		words(w, s, 32, 32, &c.MulWords, &c.LowWords, c.Bias, scales)
-		// The rear half of found's memory takes the row numbers, until found has them.
+		// The rear half of found's memory takes the row numbers. Entry i of found overwrites no
+		// number beyond the i-th.
 		rows := unsafe.Slice((*uint32)(unsafe.Pointer(&found[0])), 2*len(found))[len(found):]
 		n := above(rows, s, 32, 32, &c.Limits)
 		for i, r := range rows[:n] {

@@ -18,8 +18,9 @@ type Call struct {
 	// Offsets has the first byte in a residual of every 64 fields, [Layout.Blocks].
 	Offsets []int
 	// Tiles has the query. Byte [ByteOffset](block, half, n, m) is the high part of
-	// dimension [Layout.Dimension](block, m) of query token tiletest.Lane(half, n), and the
-	// byte [LowDistance] later is its low part.
+	// dimension [Layout.Dimension](block, m) of query token 8·(n/4) + 4·half + n%4, and the
+	// byte [LowDistance] later is its low part. Packing 32-bit sums to 16 bits interleaves
+	// the halves by four, which restores the order of the query tokens.
 	Tiles []byte
 	// Shift is the number of bits by which products are shifted right, rounding down, for
 	// each half and column.
@@ -70,7 +71,7 @@ const (
 	leadBlocks  = 4  // entries of Blocks before the first block
 	trailBlocks = 10 // entries after the last block: two pairs to finish, three to fetch ahead
 
-	// Parts of the scratch memory.
+	// Bytes of the scratch memory.
 	productBytes = 2 * 4096 // products of two pairs of blocks
 	tokenBytes   = 4 * 512  // codes and factors of four blocks
 	operandBytes = 2 * 4096 // operands of two blocks, for each 64 fields
@@ -130,8 +131,10 @@ func appendFilledUp(dst, src []byte, lo, hi, size int) []byte {
 	return dst
 }
 
-// EndPlan completes Blocks for the given number of documents. It reports false
-// if there are no tokens to score.
+// EndPlan completes Blocks for the given number of documents. It reports false if there are
+// no tokens to score. The entries before the first block raise the extra entry of Best. The
+// entries after the last block repeat it, which changes no maximum; there is one more if
+// the number of blocks is odd, because the assembly takes pairs.
 func (c *Call) EndPlan(docs int) bool {
 	if len(c.Blocks) == leadBlocks {
 		return false

@@ -67,11 +67,11 @@ func multiply(c *tiles.Call, layout tiles.Layout, residual []byte) (products [2]
 		for m := range 64 {
 			high, low := Parts(c.Nbits, fieldValue(c, layout, residual, block, m))
 			for half := range products {
-				at := tiles.ByteOffset(block, half, 0, m)
+				offset := tiles.ByteOffset(block, half, 0, m)
 				for column := range products[half] {
-					highPart, lowPart := int8(c.Tiles[at]), int8(c.Tiles[at+tiles.LowDistance])
+					highPart, lowPart := int8(c.Tiles[offset]), int8(c.Tiles[offset+tiles.LowDistance])
 					products[half][column] += int32(high)*int32(highPart) + int32(low)*int32(lowPart)
-					at += 4
+					offset += 4
 				}
 			}
 		}
@@ -102,8 +102,8 @@ func Fine(c *tiles.Fine, dim int) {
 		sums := fieldSums(c, layout, t.residual)
 		best := &c.Maxima[t.doc]
 		for i := range c.N {
-			part := float32(c.Mid[i] + float32(c.Unit[i]*float32(sums[i])))
-			v := float32(float32(t.factor) * float32(c.Rows[t.code*c.Stride+i]+float32(scale*part)))
+			residual := float32(c.Mid[i] + float32(c.Unit[i]*float32(sums[i])))
+			v := float32(float32(t.factor) * float32(c.Rows[t.code*c.Stride+i]+float32(scale*residual)))
 			if v > best[i] {
 				best[i] = v
 			}
@@ -111,7 +111,8 @@ func Fine(c *tiles.Fine, dim int) {
 	})
 }
 
-// fieldSums returns those of the fields of a residual times the query.
+// fieldSums returns, for each query token, the sum of the products of the fields of a
+// residual with the integers of the query.
 //
 //go:norace
 func fieldSums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]int32) {
@@ -119,11 +120,12 @@ func fieldSums(c *tiles.Fine, layout tiles.Layout, residual []byte) (sums [32]in
 		for m := range 64 {
 			f := int32(fieldValue(&c.Call, layout, residual, block, m))
 			for half := range 2 {
-				at := tiles.ByteOffset(block, half, 0, m)
-				part := sums[16*half:][:16]
-				for i := range part {
-					part[i] += f * (int32(int8(c.Tiles[at]))<<8 + int32(int8(c.Tiles[at+tiles.LowDistance])))
-					at += 4
+				offset := tiles.ByteOffset(block, half, 0, m)
+				halfSums := sums[16*half:][:16]
+				for i := range halfSums {
+					high, low := int8(c.Tiles[offset]), int8(c.Tiles[offset+tiles.LowDistance])
+					halfSums[i] += f * (int32(high)<<8 + int32(low))
+					offset += 4
 				}
 			}
 		}

@@ -149,7 +149,7 @@ func (c *chamfer) findNearestL2(ctx context.Context, side int, x, y *maxsim.Batc
 func (c *chamfer) Run(_, p int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	x, y := c.call.PairAt(p, c.work.Y.Len())
-	c.call.Distances[p] = float32(c.sideDistance(p, 0, c.x, c.y, x, y) + c.sideDistance(p, 1, c.y, c.x, y, x))
+	c.call.Distances[p] = float32(c.directedDistance(p, 0, c.x, c.y, x, y) + c.directedDistance(p, 1, c.y, c.x, y, x))
 	return nil
 }
 
@@ -222,9 +222,9 @@ func fromCentre(dst, point, centre []float32) {
 	}
 }
 
-// sideDistance returns the sum, or the mean, of the distances from the rows of item x to the
+// directedDistance returns the sum, or the mean, of the distances from the rows of item x to the
 // nearest rows of item y, for pair p. By L1 it finds these first.
-func (c *chamfer) sideDistance(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {
+func (c *chamfer) directedDistance(p, side int, xb, yb *maxsim.Batch, x, y int) float64 {
 	stride := c.work.StrideX
 	if side == 1 {
 		stride = c.work.StrideY

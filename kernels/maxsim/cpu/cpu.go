@@ -43,8 +43,8 @@ type backend struct {
 // Name implements [maxsim.Backend].
 func (b *backend) Name() string { return b.tier.Name }
 
-// held is a batch that [backend.Prepare] validated and, where that pays, rounded.
-type held struct {
+// preparedBatch is a batch that [backend.Prepare] validated and, where that pays, rounded.
+type preparedBatch struct {
 	owner  *backend
 	batch  *maxsim.Batch
 	levels *rounded // nil means that calls do not screen it
@@ -52,10 +52,10 @@ type held struct {
 }
 
 // Shape implements [maxsim.Operand].
-func (h *held) Shape() maxsim.Shape { return h.batch.Shape() }
+func (h *preparedBatch) Shape() maxsim.Shape { return h.batch.Shape() }
 
 // Close implements [maxsim.PreparedBatch].
-func (h *held) Close() error {
+func (h *preparedBatch) Close() error {
 	h.closed.Store(true)
 	return nil
 }
@@ -70,16 +70,16 @@ func (b *backend) Prepare(ctx context.Context, batch *maxsim.Batch) (_ maxsim.Pr
 	if err != nil {
 		return nil, err
 	}
-	return &held{owner: b, batch: batch, levels: levels}, nil
+	return &preparedBatch{owner: b, batch: batch, levels: levels}, nil
 }
 
-// operand returns the batch of an operand. The error for one that is held by another
-// backend, or closed, wraps [maxsim.ErrForeign].
+// operand returns the batch of an operand. The error for one that another backend has
+// prepared, or that is closed, wraps [maxsim.ErrForeign].
 func (b *backend) operand(o maxsim.Operand) (*maxsim.Batch, error) {
 	switch o := o.(type) {
 	case *maxsim.Batch:
 		return o, nil
-	case *held:
+	case *preparedBatch:
 		if o.owner == b && !o.closed.Load() {
 			return o.batch, nil
 		}

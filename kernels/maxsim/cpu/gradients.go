@@ -77,9 +77,9 @@ func (x *gradients) run(ctx context.Context) error {
 	}
 	threads := parallel.Threads(x.call.Threads, math.MaxInt)
 	if g := x.call.DQ; g != nil {
-		x.grouped.reset(&x.call.Pairs, x.work, false)
+		x.grouped.reset(&x.call.Pairs, x.work, byQuery)
 		x.queryPieceRows = queryRows
-		if threads > 1 {
+		if threads > 1 { // at least four pieces for each thread
 			x.queryPieceRows = min(max(x.q.Tokens.Rows()/(4*threads), 1), queryRows)
 		}
 		x.piecesPerQuery = max(parallel.Blocks(x.work.Stride, x.queryPieceRows), 1)
@@ -89,7 +89,7 @@ func (x *gradients) run(ctx context.Context) error {
 		}
 	}
 	if g := x.call.DD; g != nil {
-		x.grouped.reset(&x.call.Pairs, x.work, true)
+		x.grouped.reset(&x.call.Pairs, x.work, byDocument)
 		clearOutside(g, x.d)
 		x.cutDocuments(threads)
 		return x.pullPieces(ctx, len(x.pieces))
@@ -121,21 +121,21 @@ func (x *gradients) inverseNorms(ctx context.Context, side int, b *maxsim.Batch)
 	}
 	x.inverses[side] = resize(x.inverses[side], n)
 	l := &x.lengths
-	l.t, l.m, l.dst = x.backend.tier, &b.Tokens, x.inverses[side]
+	l.tier, l.matrix, l.dst = x.backend.tier, &b.Tokens, x.inverses[side]
 	pieces := parallel.Blocks(n, lengthRows)
 	threads := parallel.Threads(x.call.Threads, pieces)
 	for len(l.workers) < threads {
 		l.workers = append(l.workers, measurer{})
 	}
 	err := x.pool.Run(ctx, pieces, threads, l)
-	l.m, l.dst = nil, nil
+	l.matrix, l.dst = nil, nil
 	return err
 }
 
 // lengths computes the inverse lengths of the rows of a matrix on several goroutines.
 type lengths struct {
-	t       *tier.Tier
-	m       *maxsim.Matrix
+	tier    *tier.Tier
+	matrix  *maxsim.Matrix
 	dst     []float64
 	workers []measurer
 }
@@ -152,17 +152,17 @@ const lengthRows = 64
 // Run computes the inverse lengths of block i.
 func (l *lengths) Run(worker, i int) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	w, dim := &l.workers[worker], l.m.Dim
+	w, dim := &l.workers[worker], l.matrix.Dim
 	lo, hi := parallel.Block(i, len(l.dst), lengthRows)
 	var rows []float32
-	if l.m.Type == maxsim.F32 {
-		rows = l.m.F32[lo*dim : hi*dim]
+	if l.matrix.Type == maxsim.F32 {
+		rows = l.matrix.F32[lo*dim : hi*dim]
 	} else {
 		w.wide = resize(w.wide, (hi-lo)*dim)
-		widenRows(l.t, l.m, w.wide, lo, hi)
+		widenRows(l.tier, l.matrix, w.wide, lo, hi)
 		rows = w.wide
 	}
-	l.t.Vectors.Squares(w.squares[:hi-lo], rows, dim)
+	l.tier.Vectors.Squares(w.squares[:hi-lo], rows, dim)
 	for r := range hi - lo {
 		l.dst[lo+r] = inverseRoot(sumSquares(&w.squares[r], rows[r*dim:(r+1)*dim]))
 	}

@@ -42,6 +42,7 @@ func (b *backend) ScoreHead(ctx context.Context, c *maxsim.HeadCall) (err error)
 	return b.scoreChecked(ctx, call, w, q, d, &c.Head)
 }
 
+// reset sets the weights, as float32 times their scales, and the bias.
 func (h *head) reset(t *tier.Tier, layer *maxsim.Head) {
 	m := &layer.Weights
 	n := m.Rows()
@@ -72,7 +73,7 @@ func (r *rowReader) projectBlock(lo, from, to, m int) (x []float32, factors []fl
 		row := x[i*dim : (i+1)*dim]
 		copy(row, r.products[i*stride:]) // closes the gaps between rows; source and row may overlap
 		if t.Scales != nil {
-			scale := t.Scales[lo+int(r.rowOfToken(int32(min(from+i, to-1))))]
+			scale := t.Scales[r.rowOfBlock(lo, from, to, i)]
 			for j := range row {
 				row[j] *= scale
 			}

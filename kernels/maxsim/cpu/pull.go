@@ -121,10 +121,10 @@ func (x *gradients) clearSums(w *puller, g *maxsim.Gradient, sums []float32) {
 		for i < len(w.counts) && w.counts[i] == 0 {
 			i++
 		}
-		if none := sums[from*g.Dim : i*g.Dim]; i-from > minLongGap {
-			x.backend.tier.Vectors.Zero(none)
+		if gap := sums[from*g.Dim : i*g.Dim]; i-from > minLongGap {
+			x.backend.tier.Vectors.Zero(gap)
 		} else {
-			clear(none)
+			clear(gap)
 		}
 		for from = i; i < len(w.counts) && w.counts[i] > 0; {
 			i++
@@ -152,20 +152,20 @@ func (x *gradients) startSums(w *puller, g *maxsim.Gradient, from, to int) []flo
 func (x *gradients) sumsInPlace(g *maxsim.Gradient) bool { return g.Type == maxsim.F32 && !g.Add }
 
 // sourceFactor returns the factor of row src of a side where it is added, for pair p, to a
-// row whose earlyFactor is inverse: upstream times the weight of query row weighed, and the
-// scale of src, or with Normalize its inverse length.
-func (x *gradients) sourceFactor(w *puller, p, weighed, side, src int, inverse float64) float32 {
+// row whose earlyFactor is inverse: upstream times the weight of the query row, and the scale
+// of src, or with Normalize its inverse length.
+func (x *gradients) sourceFactor(w *puller, p, queryRow, side, src int, inverse float64) float32 {
 	c := 1.0
 	if x.call.Upstream != nil {
 		c = float64(x.call.Upstream[p])
 	}
 	if x.call.Weights != nil {
-		c *= float64(x.call.Weights[weighed])
+		c *= float64(x.call.Weights[queryRow])
 	}
 	m := x.matrixOf(side)
 	if x.call.Normalize {
 		// The derivative by x is (g − ⟨g, x̂⟩ x̂) / |x|; the division is done here.
-		c *= sign(m.Scale(src)) * x.inverseOf(w, side, src) * inverse
+		c *= sign(m.Scale(src)) * x.inverseUnscaledLength(w, side, src) * inverse
 	} else if m.Scales != nil {
 		c *= float64(m.Scales[src])
 	}
@@ -201,8 +201,8 @@ func (x *gradients) floatRow(buf *[]float32, m *maxsim.Matrix, i int) []float32 
 	return *buf
 }
 
-// inverseOf returns the inverse of the length of a row, without its scale.
-func (x *gradients) inverseOf(w *puller, side, i int) float64 {
+// inverseUnscaledLength returns the inverse of the length of a row, without its scale.
+func (x *gradients) inverseUnscaledLength(w *puller, side, i int) float64 {
 	if list := x.inverses[side]; len(list) > 0 {
 		return list[i]
 	}
@@ -214,11 +214,11 @@ func (x *gradients) inverseOf(w *puller, side, i int) float64 {
 // inverseLength returns the inverse of the length of a row, its scale included, or 0 for a row
 // of zeros.
 func (x *gradients) inverseLength(w *puller, side, i int) float64 {
-	return x.overScale(side, i, x.inverseOf(w, side, i))
+	return x.divideByScale(side, i, x.inverseUnscaledLength(w, side, i))
 }
 
-// overScale divides an inverse length by the scale of the row, or 0 if that is 0.
-func (x *gradients) overScale(side, i int, inverse float64) float64 {
+// divideByScale divides an inverse length by the scale of the row, or 0 if that is 0.
+func (x *gradients) divideByScale(side, i int, inverse float64) float64 {
 	scale := math.Abs(float64(x.matrixOf(side).Scale(i)))
 	if scale == 0 {
 		return 0
@@ -252,14 +252,14 @@ func (x *gradients) finishSums(w *puller, g *maxsim.Gradient, b *maxsim.Batch, s
 			continue
 		}
 		if x.call.Normalize {
-			inverse := x.inverseOf(w, side, from+i)
+			inverse := x.inverseUnscaledLength(w, side, from+i)
 			row := x.floatRow(&w.row, &b.Tokens, from+i)
 			c := -x.dot(w, sum, row) * inverse * inverse
-			if remaining := x.overScale(side, from+i, inverse); earlyFactor(remaining) == remaining {
+			if scaled := x.divideByScale(side, from+i, inverse); earlyFactor(scaled) == scaled {
 				x.backend.tier.Vectors.AddScaled(sum, row, float32(c))
 			} else {
 				for j, v := range row {
-					sum[j] = float32(remaining * (float64(sum[j]) + float64(c*float64(v))))
+					sum[j] = float32(scaled * (float64(sum[j]) + float64(c*float64(v))))
 				}
 			}
 		}

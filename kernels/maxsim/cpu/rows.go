@@ -50,8 +50,8 @@ func (r *rowReader) startItem(i int) (lo, n int) {
 	if r.batch.Mask == nil {
 		return lo, hi - lo
 	}
-	for t, real := range r.batch.Mask[lo:hi] {
-		if real {
+	for t, isToken := range r.batch.Mask[lo:hi] {
+		if isToken {
 			r.tokenRows = append(r.tokenRows, int32(t))
 		}
 	}
@@ -67,6 +67,12 @@ func (r *rowReader) rowOfToken(t int32) int32 {
 		return t
 	}
 	return r.tokenRows[t]
+}
+
+// rowOfBlock returns the row of the batch that is row i of a block: of the tokens from to to of
+// the item that begins at row lo. Rows beyond them repeat the last token.
+func (r *rowReader) rowOfBlock(lo, from, to, i int) int {
+	return lo + int(r.rowOfToken(int32(min(from+i, to-1))))
 }
 
 // readBlock returns the tokens from to to of the item that begins at row lo, as m rows
@@ -93,7 +99,7 @@ func (r *rowReader) readBlock(lo, from, to int) (x []float32, m int, factors []f
 	}
 	if t.Scales != nil {
 		for i := range m {
-			r.factors[i] *= float32(sign(t.Scale(lo + int(r.rowOfToken(int32(min(from+i, to-1)))))))
+			r.factors[i] *= float32(sign(t.Scale(r.rowOfBlock(lo, from, to, i))))
 		}
 	}
 	return x, m, r.factors
@@ -107,7 +113,7 @@ func (r *rowReader) blockScales(lo, from, to, m int) []float32 {
 	}
 	r.factors = resize(r.factors, m)
 	for i := range m {
-		r.factors[i] = t.Scales[lo+int(r.rowOfToken(int32(min(from+i, to-1))))]
+		r.factors[i] = t.Scales[r.rowOfBlock(lo, from, to, i)]
 	}
 	return r.factors
 }

@@ -13,24 +13,24 @@ import (
 // scorer executes calls of Score, one after another. It divides a call into units, a
 // document with some of the queries, and groups units into pieces, which goroutines take.
 type scorer struct {
-	backend    *backend
-	ctx        context.Context
-	call       *maxsim.Call
-	work       maxsim.Work
-	docs       *maxsim.Batch
-	heldLevels *rounded // of held documents. nil means that each call rounds them
-	unitKind   int      // unitPair, unitAllQueries or unitDocument
-	units      int      // their number
-	first      int      // for AllPairs, the first document
-	count      int      // for AllPairs, the number of documents
-	pieceUnits int      // units of a piece
-	panels     panels
-	head       head
-	grouped    pairGroups
-	longUnits  []longUnit
-	segments   segments
-	workers    []worker
-	pool       parallel.Pool
+	backend        *backend
+	ctx            context.Context
+	call           *maxsim.Call
+	work           maxsim.Work
+	docs           *maxsim.Batch
+	preparedLevels *rounded // of prepared documents. nil means that each call rounds them
+	unitKind       int      // unitPair, unitAllQueries or unitDocument
+	units          int      // their number
+	firstDoc       int      // for AllPairs, the first document
+	docCount       int      // for AllPairs, the number of documents
+	pieceUnits     int      // units of a piece
+	panels         panels
+	head           head
+	grouped        pairGroups
+	longUnits      []longUnit
+	segments       segments
+	workers        []worker
+	pool           parallel.Pool
 }
 
 // Kinds of units.
@@ -75,12 +75,12 @@ func (b *backend) scoreChecked(
 	if s == nil {
 		s = &scorer{backend: b}
 	}
-	if held, ok := c.D.(*held); ok && h == nil {
-		s.heldLevels = held.levels
+	if prepared, ok := c.D.(*preparedBatch); ok && h == nil {
+		s.preparedLevels = prepared.levels
 	}
 	err := s.run(ctx, c, w, q, d, h)
 	// The pool keeps no reference to the caller's memory.
-	s.ctx, s.call, s.docs, s.heldLevels, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
+	s.ctx, s.call, s.docs, s.preparedLevels, s.work, s.grouped.pairs = nil, nil, nil, nil, maxsim.Work{}, nil
 	b.scorers.Put(s)
 	return err
 }
@@ -99,7 +99,7 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 	maxThreads := parallel.Threads(c.Threads, math.MaxInt)
 	s.chooseUnits(q, d, h != nil, min(maxThreads, w.Pairs))
 	loops := s.backend.tier.Vectors.Screen
-	if q.Tokens.Dim < minScreenDim || q.Tokens.Rows() < minScreenColumns(d.Tokens.Type, s.heldLevels) {
+	if q.Tokens.Dim < minScreenDim || q.Tokens.Rows() < minScreenColumns(d.Tokens.Type, s.preparedLevels) {
 		loops = nil
 	}
 	queries := c.Terms
@@ -142,20 +142,20 @@ func (s *scorer) run(ctx context.Context, c *maxsim.Call, w maxsim.Work, q, d *m
 
 // chooseUnits sets the kind and number of units, and the size of pieces. A unit with all
 // queries reads each document once, but there must be enough documents for all threads.
-func (s *scorer) chooseUnits(q, d *maxsim.Batch, head bool, threads int) {
-	s.first, s.count = 0, d.Len()
+func (s *scorer) chooseUnits(q, d *maxsim.Batch, hasHead bool, threads int) {
+	s.firstDoc, s.docCount = 0, d.Len()
 	if s.call.First > 0 || s.call.Count > 0 {
-		s.first, s.count = s.call.First, s.call.Count
+		s.firstDoc, s.docCount = s.call.First, s.call.Count
 	}
 	rows := d.Tokens.Rows()/max(d.Len(), 1) + 1 // of a document, on average
 	perDoc := max(pieceProducts/(rows*(q.Tokens.Rows()+1)), 1)
-	together := head || q.Len() == 1 || threads == 1 || parallel.Blocks(s.count, perDoc) >= 2*threads
+	together := hasHead || q.Len() == 1 || threads == 1 || parallel.Blocks(s.docCount, perDoc) >= 2*threads
 	switch {
 	case s.call.Kind == maxsim.AllPairs && together:
-		s.unitKind, s.units, s.pieceUnits = unitAllQueries, s.count, perDoc
-	case head: // computes the token vectors of a document once for all of its pairs
+		s.unitKind, s.units, s.pieceUnits = unitAllQueries, s.docCount, perDoc
+	case hasHead: // computes the token vectors of a document once for all of its pairs
 		s.unitKind, s.units, s.pieceUnits = unitDocument, d.Len(), 1
-		s.grouped.reset(&s.call.Pairs, s.work, true)
+		s.grouped.reset(&s.call.Pairs, s.work, byDocument)
 	default:
 		s.unitKind, s.units = unitPair, s.work.Pairs
 		s.pieceUnits = max(min(pieceProducts/(rows*(q.Tokens.Rows()/q.Len()+1)), s.units/(4*threads)), 1)
@@ -166,7 +166,7 @@ func (s *scorer) chooseUnits(q, d *maxsim.Batch, head bool, threads int) {
 func (s *scorer) document(unit int) int {
 	switch s.unitKind {
 	case unitAllQueries:
-		return s.first + unit
+		return s.firstDoc + unit
 	case unitDocument:
 		return unit
 	}
@@ -189,7 +189,7 @@ func (s *scorer) pairCount(unit int) int {
 func (s *scorer) pairAndQuery(unit, j int) (pair, query int) {
 	switch s.unitKind {
 	case unitAllQueries:
-		return j*s.count + unit, j
+		return j*s.docCount + unit, j
 	case unitDocument:
 		unit = s.grouped.pairOfItem(unit, j)
 	}
@@ -222,7 +222,7 @@ func (s *scorer) Run(worker, i int) error {
 		}
 		lo, n := w.rows.startItem(s.document(u))
 		s.listSpans(w, u)
-		if err := w.findMaxima(s.ctx, &s.panels, s.heldLevels, lo, 0, n); err != nil {
+		if err := w.findMaxima(s.ctx, &s.panels, s.preparedLevels, lo, 0, n); err != nil {
 			return err
 		}
 		s.writeResults(w, u, n)
@@ -249,9 +249,9 @@ func (s *scorer) writeResults(w *worker, unit, n int) {
 }
 
 // findMaxima finds, for the panels of w.spans, the best of the tokens from to to of a
-// document that begins at row lo. heldLevels are those of all held documents. nil means that
-// blocks are rounded here, if they are screened.
-func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded, lo, from, to int) error {
+// document that begins at row lo. preparedLevels are those of all prepared documents. nil means
+// that blocks are rounded here, if they are screened.
+func (w *worker) findMaxima(ctx context.Context, p *panels, preparedLevels *rounded, lo, from, to int) error {
 	// 1. Maxima begin at −∞.
 	columns, panels := 0, 0
 	for _, s := range w.spans {
@@ -269,10 +269,10 @@ func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded,
 	}
 	// 2. Decide whether to screen, and the size of blocks.
 	if len(w.rows.tokenRows) > 0 {
-		heldLevels = nil // these include the masked rows
+		preparedLevels = nil // these include the masked rows
 	}
 	n, maxRows := to-from, w.rows.blockRows()
-	minColumns := minScreenColumns(w.rows.batch.Tokens.Type, heldLevels)
+	minColumns := minScreenColumns(w.rows.batch.Tokens.Type, preparedLevels)
 	screen := p.screen.loops != nil && p.screen.usable && columns >= minColumns
 	if screen {
 		if w.screener == nil {
@@ -286,25 +286,25 @@ func (w *worker) findMaxima(ctx context.Context, p *panels, heldLevels *rounded,
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		w.raiseMaxima(p, heldLevels, screen, panels, lo, from+k*n/blocks, from+(k+1)*n/blocks)
+		w.raiseMaxima(p, preparedLevels, screen, panels, lo, from+k*n/blocks, from+(k+1)*n/blocks)
 	}
 	return nil
 }
 
 // raiseMaxima raises the maxima of the worker's panels by the tokens a to b of a document
 // that begins at row lo. With screen it computes products only of tokens that may win.
-func (w *worker) raiseMaxima(p *panels, heldLevels *rounded, screen bool, panels, lo, a, b int) {
+func (w *worker) raiseMaxima(p *panels, preparedLevels *rounded, screen bool, panels, lo, a, b int) {
 	var x, factors []float32
 	var m int
-	// For held documents and few panels, x stays nil: only the few rows in doubt are converted.
+	// For prepared documents and few panels, x stays nil: only the rows in doubt are converted.
 	converted := !w.rows.normalize && w.rows.batch.Tokens.Type != maxsim.F32
-	if screen && heldLevels != nil && panels <= fewPanels && converted {
+	if screen && preparedLevels != nil && panels <= fewPanels && converted {
 		factors = w.rows.blockScales(lo, a, b, b-a)
 	} else {
 		x, m, factors = w.rows.readBlock(lo, a, b)
 	}
 	// Panels for which too many tokens are in doubt are multiplied in full.
-	screened := screen && w.screener.roundBlock(&p.screen, heldLevels, lo+a, x, b-a, p.dim, factors)
+	screened := screen && w.screener.roundBlock(&p.screen, preparedLevels, lo+a, x, b-a, p.dim, factors)
 	inVain := 0
 	for _, s := range w.spans {
 		for i := s.lo; i < s.hi; i++ {
@@ -351,6 +351,12 @@ type pairGroups struct {
 	order  []int32 // numbers of pairs: item i has order[starts[i]:starts[i+1]]
 	starts []int32
 }
+
+// Values of pairGroups.byDoc.
+const (
+	byQuery    = false
+	byDocument = true
+)
 
 // reset groups pairs by a counting sort. Numbers of AllPairs are computed instead.
 func (g *pairGroups) reset(pairs *maxsim.Pairs, w maxsim.Work, byDoc bool) {

@@ -26,7 +26,7 @@ import (
 // multiplying all tokens.
 //
 // A block is rounded once for all panels, right after its conversion to float32, while it is
-// in the cache. So screening does not depend on types, masks, lengths and heads. Held
+// in the cache. So screening does not depend on types, masks, lengths and heads. Prepared
 // batches are rounded once.
 
 // screenPanels has the columns of queries, rounded.
@@ -76,8 +76,8 @@ func (s *screenPanels) reset(loops *tier.Screen, n, dim int) {
 // clears usable if the vector's length is not in a safe range.
 func (s *screenPanels) setColumn(c int, x []float32) {
 	s.row.roundRows(s.loops, x, len(x))
-	unit, err, length := float64(s.row.units[0]), float64(s.row.sums[0][0]), float64(s.row.sums[0][1])
-	if s.usable = s.usable && inSafeRange(length); !s.usable || length == 0 {
+	unit, errorSquare, square := float64(s.row.units[0]), float64(s.row.sums[0][0]), float64(s.row.sums[0][1])
+	if s.usable = s.usable && inSafeRange(square); !s.usable || square == 0 {
 		return
 	}
 	panel, lane := s.levels[c/width*width*s.stride:], c%width
@@ -87,25 +87,25 @@ func (s *screenPanels) setColumn(c int, x []float32) {
 	if !s.loops.Halves {
 		flip = 0x80808080
 	}
-	levels := 0 // Σ (128 + level) over the stride
+	levelSum := 0 // Σ (128 + level) over the stride
 	for k := 0; k < s.stride; k += 4 {
 		word := binary.LittleEndian.Uint32(s.row.levels[k:])
 		sums := word&0xff00ff + word>>8&0xff00ff // of two bytes each
-		levels += int(sums&0xffff + sums>>16)
+		levelSum += int(sums&0xffff + sums>>16)
 		binary.LittleEndian.PutUint32(panel[width*k+4*lane:], word^flip)
 	}
 	// The loop computes Σ (128 + row level)·level; the start −128·Σ level corrects that. With
-	// Σ level = levels − 128·stride it is 128·(128·stride − levels).
-	s.starts[c/width][lane] = int32(128 * (128*s.stride - levels))
-	// The terms. Squares are sums of float32, which more makes up for. Sums of float32
+	// Σ level = levelSum − 128·stride it is 128·(128·stride − levelSum).
+	s.starts[c/width][lane] = int32(128 * (128*s.stride - levelSum))
+	// The terms. Squares are sums of float32: slack exceeds their roundings. Sums of float32
 	// products are rounded by (dim + 8)·2⁻²⁴ of |q|·|x|; rounding is four times that, for the
 	// products of both stages and the scaling by units.
-	more := 1 + float64(len(x))/(1<<23)
-	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
+	slack := 1 + float64(len(x))/(1<<23)
+	errorNorm, length := slack*math.Sqrt(errorSquare), slack*math.Sqrt(square)
 	rounding := float64(len(x)+8) / (1 << 22) * length
 	s.terms[c/width][lane] = columnTerms{
 		perErr:  roundUp((length + rounding) / unit),
-		perNorm: roundUp((err + rounding) / unit),
+		perNorm: roundUp((errorNorm + rounding) / unit),
 		inverse: float32(1 / unit),
 	}
 }
@@ -127,7 +127,7 @@ const (
 	maxDoubtsPerToken = 4
 	// maxSkips is the largest number of blocks that are not screened after one in vain.
 	maxSkips = 31
-	// fewPanels is the largest number of panels for which only the rows in doubt of a held
+	// fewPanels is the largest number of panels for which only the rows in doubt of a prepared
 	// block are converted to float32, and not all of them.
 	fewPanels = 2
 )
@@ -139,6 +139,7 @@ type rounded struct {
 	sums   [][2]float32
 }
 
+// resize makes the arrays those of n rows, with undefined contents.
 func (r *rounded) resize(n, stride int) {
 	r.levels, r.units, r.sums = resize(r.levels, n*stride), resize(r.units, n), resize(r.sums, n)
 }
@@ -187,19 +188,19 @@ func (b *backend) roundBatch(ctx context.Context, batch *maxsim.Batch) (*rounded
 		lo, hi := parallel.Block(i, n, screenRows)
 		w := &workers[worker]
 		w.reset(b.tier, batch, false, nil)
-		part := levels.sliceRows(lo, hi, stride)
-		if sharesTokens {
-			w.levels = resize(w.levels, len(part.levels))
-			part.levels = w.levels
+		block := levels.sliceRows(lo, hi, stride)
+		if sharesTokens { // only units and sums are kept
+			w.levels = resize(w.levels, len(block.levels))
+			block.levels = w.levels
 		}
-		part.roundRows(loops, w.floatValues(lo, 0, hi-lo, hi-lo), dim)
+		block.roundRows(loops, w.floatValues(lo, 0, hi-lo, hi-lo), dim)
 		return nil
 	}))
 }
 
 // screener screens blocks of tokens for one goroutine.
 type screener struct {
-	rounded         // the block: ownRounded, or a slice of held levels
+	rounded         // the block: ownRounded, or a slice of the levels of a prepared batch
 	ownRounded      rounded
 	scales          []float32           // of the rows: their units times their factors
 	scaled          [screenRows]float32 // memory of scales
@@ -234,11 +235,11 @@ func (x *screener) startCall() {
 	}
 }
 
-// roundBlock sets the block to screen: n rows, rounded here, or from row lo on of heldLevels
+// roundBlock sets the block to screen: n rows, rounded here, or from row lo on of preparedLevels
 // if that is not nil. It reports false if the block cannot be screened, or is skipped
 // because screening was in vain.
 func (x *screener) roundBlock(
-	s *screenPanels, heldLevels *rounded, lo int, rows []float32, n, dim int, factors []float32,
+	s *screenPanels, preparedLevels *rounded, lo int, rows []float32, n, dim int, factors []float32,
 ) bool {
 	if n < s.loops.Rows {
 		return false
@@ -247,8 +248,8 @@ func (x *screener) roundBlock(
 		x.skipsLeft--
 		return false
 	}
-	if heldLevels != nil {
-		x.rounded = heldLevels.sliceRows(lo, lo+n, s.stride)
+	if preparedLevels != nil {
+		x.rounded = preparedLevels.sliceRows(lo, lo+n, s.stride)
 	} else {
 		x.ownRounded.resize(n, s.stride)
 		x.ownRounded.roundRows(s.loops, rows[:n*dim], dim)
@@ -266,9 +267,9 @@ func (x *screener) roundBlock(
 	if !inSafeRange(float64(minSquare)) || !inSafeRange(float64(maxSquare)) {
 		return false
 	}
-	err, length := float64(maxErrSquare), float64(maxSquare)
+	errorSquare, lengthSquare := float64(maxErrSquare), float64(maxSquare)
 	if factors != nil {
-		x.scales, err, length = x.scaled[:n], 0, 0
+		x.scales, errorSquare, lengthSquare = x.scaled[:n], 0, 0
 		for i, f := range factors[:n] {
 			x.scaled[i] = x.units[i] * f
 			f := float64(f)
@@ -276,12 +277,12 @@ func (x *screener) roundBlock(
 			if !inSafeRange(square) {
 				return false
 			}
-			err, length = max(err, float64(x.sums[i][0])*f*f), max(length, square)
+			errorSquare, lengthSquare = max(errorSquare, float64(x.sums[i][0])*f*f), max(lengthSquare, square)
 		}
 	}
-	more := 1 + float64(dim)/(1<<23) // makes up for the roundings of squares, which are sums of float32
-	err, length = more*math.Sqrt(err), more*math.Sqrt(length)
-	x.maxErr, x.maxNorm = roundUp(err), roundUp(length+err)
+	slack := 1 + float64(dim)/(1<<23) // exceeds the roundings of squares, which are sums of float32
+	errorNorm, length := slack*math.Sqrt(errorSquare), slack*math.Sqrt(lengthSquare)
+	x.maxErr, x.maxNorm = roundUp(errorNorm), roundUp(length+errorNorm) // |x̃| ≤ |x| + |x − x̃|
 	return true
 }
 
@@ -322,9 +323,11 @@ func (x *screener) raiseMaxima(w *worker, p *panels, i, lo, first int, rows []fl
 	return true
 }
 
-// readDoubtfulRows returns the rows of a list as consecutive rows of float32, with their
-// factors, and changes the row numbers of the list to theirs.
-func (x *screener) readDoubtfulRows(r *rowReader, list []uint64, lo int, factors []float32) (rows, theirs []float32) {
+// readDoubtfulRows returns the rows of a list of doubts as consecutive rows of float32, with
+// their factors, and renumbers the rows of the list accordingly. The list is ordered by row.
+func (x *screener) readDoubtfulRows(
+	r *rowReader, list []uint64, lo int, factors []float32,
+) (rows, rowFactors []float32) {
 	dim := r.batch.Tokens.Dim
 	x.rows, x.factors = x.rows[:0], x.factors[:0]
 	lastToken, n := -1, -1

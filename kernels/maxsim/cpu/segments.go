@@ -121,7 +121,7 @@ func (x *segments) Run(worker, i int) error {
 	w.rows.startItem(x.scorer.document(x.unit))
 	x.scorer.listSpans(w, x.unit)
 	from, to := i*x.tokens/x.count, (i+1)*x.tokens/x.count
-	if err := w.findMaxima(x.scorer.ctx, &x.scorer.panels, x.scorer.heldLevels, x.firstRow, from, to); err != nil {
+	if err := w.findMaxima(x.scorer.ctx, &x.scorer.panels, x.scorer.preparedLevels, x.firstRow, from, to); err != nil {
 		return err
 	}
 	for _, span := range w.spans {
