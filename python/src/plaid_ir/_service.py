@@ -349,10 +349,10 @@ class Service:
         if process is None:
             return f"the service of {self.place}, which another process started, has ended"
         lines = (" ".join(str(v) for k, v in line.items() if k in ("msg", "error")) for line in self._log_lines()[-5:])
-        said = "; ".join(lines).strip()
+        message = "; ".join(lines).strip()
         if process.returncode == 6:
-            said += "; a program that Python did not start is using the folder: use Index(url=...) for it"
-        return f"plaid serve ended with exit status {process.returncode}: {said or 'without a message'}"
+            message += "; a program that Python did not start is using the folder: use Index(url=...) for it"
+        return f"plaid serve ended with exit status {process.returncode}: {message or 'without a message'}"
 
     def revive(self) -> None:
         """Joins or starts the service after the program, or the process that started it, has ended."""
