@@ -87,7 +87,7 @@ class Way:
             return real(connection, result, metadata)
 
         base = _search.base_request
-        with mock.patch.object(_search, "_hits_of", note), mock.patch.object(
+        with mock.patch.object(_search, "_to_hits", note), mock.patch.object(
             _search, "base_request", lambda *a: {**base(*a), "stats": True}
         ):
             for q in queries:

@@ -223,7 +223,7 @@ class PDFs(Folder):
                 raise MemoryError("no room")
             return draw(document, i, dpi)
 
-        with mock.patch.object(_images, "_render", fail):
+        with mock.patch.object(_images, "_render_page", fail):
             with self.assertRaisesRegex(ValueError, "a.pdf, page 2: the page cannot be rendered: no room"):
                 read(path)
             self.assertEqual([p.id for p in read(path, on_error="skip")], ["a.pdf#1", "a.pdf#3"])

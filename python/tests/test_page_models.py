@@ -185,7 +185,7 @@ class Engine(Folder):
                 PageModel("org/pages@v2")
         fetch.assert_called_once()  # each time takes half a minute
         with self.assertRaisesRegex(
-            ValueError, "quickstart/colbert-nano: its files name no processor of colpali-engine"
+            ValueError, "quickstart/colbert-nano name no processor of colpali-engine"
         ):
             PageModel(ROOT / "docs/examples/quickstart/colbert-nano")
 
@@ -286,7 +286,7 @@ class Page(Folder):
         pages[0].save("reports/a.pdf", save_all=True, append_images=pages[1:])
         space: dict[str, Any] = {}
         with (
-            mock.patch.object(_page_model, "_load", lambda name, device: page_models.colqwen2()),
+            mock.patch.object(_page_model, "_load_model", lambda name, device: page_models.colqwen2()),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("error", UserWarning)

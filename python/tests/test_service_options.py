@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from plaid_ir import Index, ServiceError, _connection, _service
+from plaid_ir import Index, ServiceError, _connection, _service, _stores
 
 from .common import collection, long_form
 from .sharing import SharedFolder
@@ -70,9 +70,9 @@ class Stores(unittest.TestCase):
         self.assertEqual(len(index), 10)
 
     def test_addresses(self) -> None:
-        self.assertTrue(all(map(_service.is_store, ("s3://bucket/prefix", "s3:/mistyped"))))
-        self.assertFalse(any(map(_service.is_store, ("indexes", "C:\\indexes", Path("/x"), None))))
-        self.assertNotEqual(_service.cache_folder("s3://a"), _service.cache_folder("s3://b"))
+        self.assertTrue(all(map(_stores.is_store, ("s3://bucket/prefix", "s3:/mistyped"))))
+        self.assertFalse(any(map(_stores.is_store, ("indexes", "C:\\indexes", Path("/x"), None))))
+        self.assertNotEqual(_stores.cache_folder("s3://a"), _stores.cache_folder("s3://b"))
 
 
 class Options(SharedFolder):

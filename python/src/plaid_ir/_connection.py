@@ -30,7 +30,8 @@ from ._http import Client
 from ._images import PICTURES_FOLDER, Pictures
 from ._model import find_model
 from ._page_model import PageModel
-from ._service import Service, cache_folder, is_store
+from ._service import Service
+from ._stores import cache_folder, is_store
 from ._tables import to_item, to_items
 
 _NAME = re.compile(r"[A-Za-z0-9_-]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")

@@ -78,7 +78,7 @@ def _upload(
 
 
 def _has_same_tokens(connection: Connection, path: str | os.PathLike[str]) -> bool:
-    """Reports whether the index has as many tokens as an index file. The program counts those of the file."""
+    """Reports whether the index has as many tokens as an index file, which the program counts."""
     assert connection.service is not None
     command = [connection.service.binary, "info", os.fspath(path), "--json"]
     info = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -257,10 +257,10 @@ class Client:
         deadline, pause = time.monotonic() + self._timeout, 0.01
         while True:
             response = self._send_with_retry(method, self._base + path, pieces, fields)
-            said = response.headers.get("Retry-After", "")
-            if response.status not in (429, 503) or not said.isdigit():
+            retry_after = response.headers.get("Retry-After", "")
+            if response.status not in (429, 503) or not retry_after.isdigit():
                 break
-            delay = float(said)
+            delay = float(retry_after)
             if b'"MODEL_LOADING"' in response.body:  # loading may take only some milliseconds
                 delay, pause = min(delay, pause), 2 * pause
             if time.monotonic() + delay >= deadline:

@@ -56,21 +56,21 @@ class Problems:
 
     def __init__(self, on_error: str) -> None:
         self._skips = check_choice(on_error, "on_error", OnError) == "skip"
-        self._said: list[str] = []
+        self._messages: list[str] = []
         self._count = 0
 
     def add(self, error: Exception) -> None:
         if not self._skips:
             raise error
         self._count += 1
-        if len(self._said) < 5:
-            self._said.append(str(error))
+        if len(self._messages) < 5:
+            self._messages.append(str(error))
 
     def warn(self) -> None:
         if self._count:
-            more = "; …" if self._count > len(self._said) else ""
+            more = "; …" if self._count > len(self._messages) else ""
             warnings.warn(
-                f"pages or files that were skipped ({self._count}): {'; '.join(self._said)}{more}",
+                f"pages or files that were skipped ({self._count}): {'; '.join(self._messages)}{more}",
                 UserWarning,
                 stacklevel=caller_level(),
             )

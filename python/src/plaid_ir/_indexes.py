@@ -8,7 +8,7 @@ from typing import cast
 
 from ._checks import check_path, describe_value, check_str
 from ._connection import Connection
-from ._service import is_store
+from ._stores import is_store
 
 
 def _connect(

@@ -45,9 +45,9 @@ def _run_model_command(program: str, name: str, *flags: str) -> dict[str, Any]:
         raise ServiceError(f"{program} cannot be started: {e}") from e
     if done.returncode == 0:
         return cast("dict[str, Any]", json.loads(done.stdout))
-    said = (done.stderr or b"").decode(errors="replace").strip()
+    message = (done.stderr or b"").decode(errors="replace").strip()
     try:  # with --json the last line has the error
-        said = str(json.loads(said.splitlines()[-1])["error"])
+        message = str(json.loads(message.splitlines()[-1])["error"])
     except (ValueError, KeyError, TypeError, IndexError):
-        said = said.removeprefix("plaid: ") or f"plaid model {name} ended with exit status {done.returncode}"
-    raise (FileNotFoundError if done.returncode == _NOT_FOUND else ServiceError)(said)
+        message = message.removeprefix("plaid: ") or f"plaid model {name} ended with exit status {done.returncode}"
+    raise (FileNotFoundError if done.returncode == _NOT_FOUND else ServiceError)(message)

@@ -100,8 +100,8 @@ class IndexReader(StoredDocuments):
         expression
             True allows phrases in quotation marks, prefixes*, +required and -excluded words in keywords.
         group
-            Return documents instead of passages. The score of a document is that of its ``"best"`` passage, the
-            ``"sum"`` of its passages' scores, or ``"maxsim"`` over all of its tokens.
+            Return documents instead of passages. A document is scored by its ``"best"`` passage, by the ``"sum"`` of
+            its passages' scores, or by ``"maxsim"`` over all of its tokens.
         passages
             The number of passages to return with each document of a ``group``; default 3.
         highlight

@@ -37,22 +37,6 @@ _MAX_SOCKET_PATH = 100
 UNIX = hasattr(socket, "AF_UNIX")
 
 
-def is_store(place: object) -> bool:
-    """Reports whether ``place`` is an object store (``s3://BUCKET/PREFIX``, ``file:///FOLDER``), not a folder."""
-    return isinstance(place, str) and ("://" in place or place.startswith("s3:"))  # the program reports typos
-
-
-def cache_folder(store: str) -> str:
-    """Returns the folder in which this user's service caches the indexes of a store."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()
-    elif sys.platform == "darwin":
-        base = os.path.expanduser("~/Library/Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "plaid", "python-" + hashlib.sha256(store.encode()).hexdigest()[:16])
-
-
 class _Killed(ServiceError):
     """The program was killed while it was starting."""
 
@@ -349,10 +333,10 @@ class Service:
         if process is None:
             return f"the service of {self.place}, which another process started, has ended"
         lines = (" ".join(str(v) for k, v in line.items() if k in ("msg", "error")) for line in self._log_lines()[-5:])
-        said = "; ".join(lines).strip()
+        message = "; ".join(lines).strip()
         if process.returncode == 6:
-            said += "; a program that Python did not start is using the folder: use Index(url=...) for it"
-        return f"plaid serve ended with exit status {process.returncode}: {said or 'without a message'}"
+            message += "; a program that Python did not start is using the folder: use Index(url=...) for it"
+        return f"plaid serve ended with exit status {process.returncode}: {message or 'without a message'}"
 
     def revive(self) -> None:
         """Joins or starts the service after the program, or the process that started it, has ended."""

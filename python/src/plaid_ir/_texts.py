@@ -15,8 +15,7 @@ from ._tables import to_items, to_rows
 class TextSource:
     """Yields texts with their ids and metadata in batches.
 
-    Finds faults as early as possible: those of lists before the first text is encoded, those of generators batch by
-    batch.
+    Checks lists before the first text is encoded, and generators batch by batch.
     """
 
     def __init__(self, connection: Connection, texts: Any, ids: Any, metadata: Any, text_field: str) -> None:

@@ -188,7 +188,7 @@ def test_an_empty_store(store: PlaidVectorStore) -> None:
     for key in ("text", "_node"):
         with pytest.raises(ValueError, match=f"metadata of node 'x' has the key {key}"):
             store.add([TextNode(id_="x", text="x", metadata={key: 1})])
-    with Index(None, id_type=int) as numbers, pytest.raises(ValueError, match="ids are texts"):
+    with Index(None, id_type=int) as numbers, pytest.raises(ValueError, match="ids of LlamaIndex are texts"):
         PlaidVectorStore(numbers)
 
 

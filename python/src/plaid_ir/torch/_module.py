@@ -127,7 +127,7 @@ def _pack_matrices(matrices: list[Tensor], device: torch.device) -> tuple[Tensor
 def maxsim_inbatch(query: Tensor, doc: Tensor) -> Tensor:
     """Computes scores [Bq, Bd] of query [Bq, tokens, dim] and doc [Bd, tokens, dim].
 
-    The result is that of colpali_engine.utils.maxsim, for which padding with zeros counts as tokens.
+    The result is the same as in colpali_engine.utils.maxsim: padding with zeros counts as tokens.
     """
     return maxsim(query, doc)
 
