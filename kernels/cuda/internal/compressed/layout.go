@@ -126,6 +126,7 @@ func (b *batch) layOutProbing(t target, a *runtime.Arena) {
 	m.gains = a.Append(4 * t.docs)
 }
 
+// int64FromBool returns 1 for true, else 0.
 func int64FromBool(b bool) int64 {
 	if b {
 		return 1

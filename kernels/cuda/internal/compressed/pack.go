@@ -39,6 +39,7 @@ func (s *shape) newPacked(c *driver.Context, docs, tiles int64) (p *packed, err 
 	return p, nil
 }
 
+// freeArrays frees all arrays.
 func (p *packed) freeArrays(c *driver.Context) {
 	for _, m := range []*driver.Mem{&p.words, &p.rows, &p.codes, &p.tileDoc, &p.firstTile, &p.docMax} {
 		_ = c.Free(*m) // fails only on a lost device, whose memory is freed with it

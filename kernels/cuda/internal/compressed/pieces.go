@@ -67,6 +67,7 @@ type stageLayout struct {
 	offsets, firstTile, ids, codes, factors, residuals, size int64
 }
 
+// stageLayout lays out the staging memory of a piece of a number of documents and tokens.
 func (s *shape) stageLayout(docs, tokens int64) stageLayout {
 	var a runtime.Arena
 	return stageLayout{

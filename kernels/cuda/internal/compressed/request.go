@@ -33,6 +33,7 @@ type request struct {
 	stats      kernels.DeviceStats
 }
 
+// newRequest returns a request for a validated query with a number of groups of query tokens.
 func newRequest(a *attachment, c kernels.Corpus, q *kernels.DeviceQuery, groups, capacity int, slack float32) *request {
 	t := &request{
 		attachment: a,

@@ -76,6 +76,7 @@ func recoverFaults(
 	return run(ctx, rt)
 }
 
+// wrapError adds the operation, such as "scoring", and the device to an error.
 func (b *backend) wrapError(op string, err error) error {
 	return fmt.Errorf("%s token vectors on %s: %w", op, b.Name(), err)
 }

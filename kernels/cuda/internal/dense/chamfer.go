@@ -24,6 +24,7 @@ func (b *backend) resolveSides(x, y maxsim.Operand, w maxsim.ChamferWork) (s sid
 	return s, err
 }
 
+// operands returns X and Y.
 func (s *sides) operands() [2]*operand { return [2]*operand{&s.x, &s.y} }
 
 // chamferPair returns a pair of items without the offsets of its keys.

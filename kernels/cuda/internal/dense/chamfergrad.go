@@ -91,10 +91,12 @@ type chamferGradsLayout struct {
 	grads    [2]int64
 }
 
+// gradients returns the outputs of both sides; nil means not wanted.
 func (g *chamferGrads) gradients() [2]*maxsim.Gradient {
 	return [2]*maxsim.Gradient{g.call.DX, g.call.DY}
 }
 
+// run computes the gradients, and copies them to the caller.
 func (g *chamferGrads) run(ctx context.Context, rt *runtime.Runtime) error {
 	layout, err := g.uploadAndPlan(ctx, rt)
 	if err != nil {

@@ -16,6 +16,7 @@ type evenSegments struct {
 	segment   int
 }
 
+// segmentsPerItem returns the number of segments of each item, at least one.
 func (e evenSegments) segmentsPerItem() int {
 	return max(runtime.CeilDiv(e.documents.rowsPerItem, e.segment), 1)
 }

@@ -54,7 +54,8 @@ type gradientCall struct {
 // i are pairs[first[i]:first[i+1]].
 type itemPairs struct{ item, first, pairs []uint32 }
 
-func newPairLists(items, pairs int, item func(pair int) int) (l itemPairs) {
+// newItemPairs lists the pairs of each item of a side; item returns the item of a pair.
+func newItemPairs(items, pairs int, item func(pair int) int) (l itemPairs) {
 	l.item, l.first, l.pairs = make([]uint32, pairs), make([]uint32, items+1), make([]uint32, pairs)
 	for i := range l.item {
 		x := item(i)
@@ -75,8 +76,8 @@ func newPairLists(items, pairs int, item func(pair int) int) (l itemPairs) {
 // listBoth returns n pairs by the items of both sides.
 func listBoth(p *maxsim.Pairs, n, nq, nd int) [2]itemPairs {
 	return [2]itemPairs{
-		newPairLists(nq, n, func(i int) int { query, _ := p.PairAt(i, nd); return query }),
-		newPairLists(nd, n, func(i int) int { _, doc := p.PairAt(i, nd); return doc }),
+		newItemPairs(nq, n, func(i int) int { query, _ := p.PairAt(i, nd); return query }),
+		newItemPairs(nd, n, func(i int) int { _, doc := p.PairAt(i, nd); return doc }),
 	}
 }
 

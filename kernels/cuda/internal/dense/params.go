@@ -160,6 +160,8 @@ type denseChamferGradParams struct {
 func reserveSlice[T any](a *runtime.Arena, s []T) int64 {
 	return a.Append(int64(len(runtime.Bytes(s))))
 }
+
+// writeStructs copies a slice to memory that reserveSlice reserved.
 func writeStructs[T any](to []byte, s []T) { copy(to, runtime.Bytes(s)) }
 
 // tables are slices that are copied to the device together.
@@ -180,6 +182,7 @@ func addTable[T any](t *tables, s []T) (offset int64) {
 	return offset
 }
 
+// write copies all tables to their offsets in host memory.
 func (t *tables) write(host []byte) {
 	for _, x := range t.entries {
 		copy(host[x.offset:], x.data)

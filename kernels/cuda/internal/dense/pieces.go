@@ -48,7 +48,8 @@ type pairOrder struct {
 	byDoc      []int32
 }
 
-func newPairList(p *maxsim.Pairs, n, nd int) pairOrder {
+// newPairOrder sorts n pairs of a call with nd documents.
+func newPairOrder(p *maxsim.Pairs, n, nd int) pairOrder {
 	l := pairOrder{
 		query: func(i int) int { q, _ := p.PairAt(i, nd); return q },
 		doc:   func(i int) int { _, d := p.PairAt(i, nd); return d },

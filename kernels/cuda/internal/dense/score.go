@@ -149,7 +149,7 @@ func (s *scoring) prepareCall(ctx context.Context, rt *runtime.Runtime) (err err
 	}
 	// 2. Memory.
 	if !s.shape.all {
-		s.pairs = newPairList(&s.call.Pairs, s.size.Pairs, s.d.shape.Len())
+		s.pairs = newPairOrder(&s.call.Pairs, s.size.Pairs, s.d.shape.Len())
 	}
 	if err := s.layOut(qf, df); err != nil {
 		return err

@@ -229,6 +229,7 @@ func (c *Context) NewSleepingEvent() (Event, error) {
 	return c.newEvent(EventDisableTiming | EventBlockingSync)
 }
 
+// newEvent creates an event with flags, and counts it.
 func (c *Context) newEvent(flags EventFlags) (Event, error) {
 	var e Event
 	if err := resultError(c.api.EventCreate(&e.h, flags), "cuEventCreate", ""); err != nil {

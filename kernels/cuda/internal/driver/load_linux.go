@@ -99,6 +99,7 @@ func (s *symbolTable) loadTable() *API {
 	return api
 }
 
+// loadDevices sets the functions of devices and contexts.
 func (s *symbolTable) loadDevices(api *API) {
 	initialise := s.lookUp("cuInit")
 	api.Init = func() Result { return callFunction(initialise, 0) }
@@ -145,6 +146,7 @@ func (s *symbolTable) loadDevices(api *API) {
 	}
 }
 
+// loadModules sets the functions of modules and launches.
 func (s *symbolTable) loadModules(api *API) {
 	load := s.lookUp("cuModuleLoadDataEx")
 	api.ModuleLoad = func(m *ModuleHandle, image, log []byte) Result {
@@ -248,6 +250,7 @@ type earlyLaunch struct {
 
 var earlyLaunches = sync.Pool{New: func() any { return new(earlyLaunch) }}
 
+// launchEarly calls cuLaunchKernelEx, whose address is launchEx, so that the kernel may start early.
 func launchEarly(launchEx uintptr, l *Launch) Result {
 	e := earlyLaunches.Get().(*earlyLaunch)
 	*e = earlyLaunch{
@@ -267,6 +270,7 @@ func launchEarly(launchEx uintptr, l *Launch) Result {
 	return Result(r)
 }
 
+// loadMemory sets the functions of memory and copies.
 func (s *symbolTable) loadMemory(api *API) {
 	alloc := s.lookUp("cuMemAlloc_v2")
 	api.MemAlloc = func(p *Ptr, n uintptr) Result { return callFunction(alloc, uintptr(unsafe.Pointer(p)), n) }
@@ -296,6 +300,7 @@ func (s *symbolTable) loadMemory(api *API) {
 	}
 }
 
+// loadOrdering sets the functions of streams and events.
 func (s *symbolTable) loadOrdering(api *API) {
 	create := s.lookUp("cuStreamCreate")
 	api.StreamCreate = func(st *StreamHandle) Result {
@@ -329,6 +334,7 @@ func (s *symbolTable) loadOrdering(api *API) {
 	}
 }
 
+// loadGraphs sets the functions of captures and graphs.
 func (s *symbolTable) loadGraphs(api *API) {
 	begin := s.lookUp("cuStreamBeginCapture_v2")
 	api.CaptureBegin = func(st StreamHandle) Result { return callFunction(begin, uintptr(st), captureThreadLocal) }

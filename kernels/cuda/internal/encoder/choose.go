@@ -126,6 +126,7 @@ type deviceLimits struct {
 	shared, multiprocessors int
 }
 
+// limitsFor returns the limits of a device.
 func limitsFor(rt *runtime.Runtime) deviceLimits {
 	return deviceLimits{rt.Arch(), rt.Props.Shared, rt.Props.Multiprocessors}
 }

@@ -29,22 +29,23 @@ type halvesOut struct {
 }
 
 // weightPtr returns the address of an array of the weights, 0 for noArray.
-func (p *pass) weightPtr(at int64) driver.Ptr {
-	if at == noArray {
+func (p *pass) weightPtr(offset int64) driver.Ptr {
+	if offset == noArray {
 		return 0
 	}
-	return p.m.weights.At(at)
+	return p.m.weights.At(offset)
 }
 
 // workspacePtr returns the address of an array of the workspace, 0 for noArray.
-func (p *pass) workspacePtr(at int64) driver.Ptr {
-	if at == noArray {
+func (p *pass) workspacePtr(offset int64) driver.Ptr {
+	if offset == noArray {
 		return 0
 	}
-	return p.m.workspace.At(at)
+	return p.m.workspace.At(offset)
 }
 
-func (p *pass) slotPtr(at int64) driver.Ptr { return p.slot.Add(at) }
+// slotPtr returns the address of an offset in the slot of the pass.
+func (p *pass) slotPtr(offset int64) driver.Ptr { return p.slot.Add(offset) }
 
 // run launches the kernels of all layers, from ids to unit vectors.
 func (p *pass) run() error {

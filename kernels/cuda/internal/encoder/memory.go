@@ -29,6 +29,7 @@ type batchMemory struct {
 	size                int64
 }
 
+// totalBytes returns the size of the workspace.
 func (r *batchMemory) totalBytes() int64 { return r.size }
 
 // layOutBatch lays out the workspace for batches of a number of tokens.
@@ -155,6 +156,7 @@ func (s *slot) allocate(c *driver.Context, m *model, i int) (err error) {
 	return err
 }
 
+// release frees the host memory and the events.
 func (s *slot) release(c *driver.Context) {
 	_ = c.HostFree(s.in)
 	_ = c.HostFree(s.out)

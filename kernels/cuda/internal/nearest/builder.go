@@ -30,6 +30,7 @@ func NewBuilder(d *runtime.Device, cpu kernels.Backend) kernels.Builder {
 // Name returns the names of the CPU's backend and of the device, joined by a plus sign.
 func (b *builder) Name() string { return b.Backend.Name() + "+" + b.dev.Info().Name }
 
+// wrapError adds the operation and the device to an error.
 func (b *builder) wrapError(err error) error {
 	return fmt.Errorf("nearest centroids on %s: %w", b.dev.Info().Name, err)
 }

@@ -168,6 +168,7 @@ func (k residentRows) SumRows(ctx context.Context, dst []float32, order []uint32
 // while kernels write the other.
 type outputSlot struct{ computed, copied driver.Event }
 
+// createEvents creates both events.
 func (s *outputSlot) createEvents(rt *runtime.Runtime) (err error) {
 	if s.computed, err = rt.Driver.NewEvent(); err == nil {
 		s.copied, err = rt.Driver.NewSleepingEvent()
@@ -175,6 +176,7 @@ func (s *outputSlot) createEvents(rt *runtime.Runtime) (err error) {
 	return err
 }
 
+// freeEvents destroys both events.
 func (s *outputSlot) freeEvents(rt *runtime.Runtime) {
 	_ = rt.Driver.FreeEvent(s.computed)
 	_ = rt.Driver.FreeEvent(s.copied)

@@ -179,6 +179,7 @@ func (k *keptRows) nearest(codes []uint32, scores []float32, first int) error {
 	return nil
 }
 
+// isFreed reports whether the rows were released, or freed with the device.
 func (k *keptRows) isFreed() bool { return k.mem.Ptr == 0 }
 
 type meansParams struct {
@@ -253,6 +254,7 @@ func (k *keptRows) launchReduction(kernel string, dst []float32, order []uint32,
 	return k.rt.Sync()
 }
 
+// releaseCentroids frees the centroids of the last Nearest, if there are any.
 func (k *keptRows) releaseCentroids() {
 	if k.release != nil {
 		k.release()

@@ -47,6 +47,7 @@ func New(ctx context.Context, d *runtime.Device, dim int) (*Vectors, error) {
 	return v, nil
 }
 
+// wrapError adds the device to an error.
 func (v *Vectors) wrapError(err error) error {
 	return fmt.Errorf("vectors on %s: %w", v.dev.Info().Name, err)
 }

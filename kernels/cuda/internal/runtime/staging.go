@@ -89,6 +89,7 @@ func (rt *Runtime) Unstage(st Staged) error {
 	return rt.Driver.Record(rt.staging.released[st.slot], rt.Stream)
 }
 
+// freeBuffers frees the memory and the events.
 func (a *staging) freeBuffers(c *driver.Context) {
 	for i := range a.host {
 		_ = c.HostFree(a.host[i])

@@ -78,6 +78,7 @@ func (w *Workspace) Reserve(sizes WorkspaceSizes) (err error) {
 func (w *Workspace) HostInPtr(offset int64) driver.Ptr  { return hostPtr(w.HostIn, offset) }
 func (w *Workspace) HostOutPtr(offset int64) driver.Ptr { return hostPtr(w.HostOut, offset) }
 
+// hostPtr returns the device address of a byte of page-locked memory.
 func hostPtr(b []byte, offset int64) driver.Ptr {
 	return driver.Ptr(uintptr(unsafe.Pointer(&b[offset])))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/cuda/internal/driver"
 )
 
+// addModuleCalls sets the functions of modules and launches.
 func (f *Fake) addModuleCalls(api *driver.API) {
 	api.ModuleLoad = func(m *driver.ModuleHandle, image, log []byte) driver.Result {
 		return f.runCall("cuModuleLoadDataEx", true, func() driver.Result {
@@ -71,6 +72,7 @@ func (f *Fake) addModuleCalls(api *driver.API) {
 // captureRestricts reports whether this thread may not allocate or load code, since a stream is captured.
 func (f *Fake) captureRestricts() bool { return len(f.captures) > 0 && !f.relaxedThreads[threadID()] }
 
+// addMemoryCalls sets the functions of memory and copies.
 func (f *Fake) addMemoryCalls(api *driver.API) {
 	api.MemAlloc = func(p *driver.Ptr, n uintptr) driver.Result {
 		return f.runCall("cuMemAlloc", true, func() driver.Result {
@@ -190,6 +192,7 @@ func (f *Fake) addMemoryCalls(api *driver.API) {
 	}
 }
 
+// addGraphCalls sets the functions of captures and graphs.
 func (f *Fake) addGraphCalls(api *driver.API) {
 	api.CaptureBegin = func(s driver.StreamHandle) driver.Result {
 		return f.runCall("cuStreamBeginCapture", true, func() driver.Result {
@@ -261,6 +264,7 @@ func (f *Fake) addGraphCalls(api *driver.API) {
 	}
 }
 
+// addOrderCalls sets the functions of streams and events.
 func (f *Fake) addOrderCalls(api *driver.API) {
 	api.StreamCreate = func(s *driver.StreamHandle) driver.Result {
 		return f.runCall("cuStreamCreate", true, func() driver.Result {

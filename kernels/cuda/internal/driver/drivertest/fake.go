@@ -257,6 +257,7 @@ func (f *Fake) API() *driver.API {
 	return api
 }
 
+// memoryLimit returns the memory of a device in bytes.
 func (f *Fake) memoryLimit() int64 {
 	if f.Memory == 0 {
 		return 1 << 30
