@@ -6,7 +6,7 @@
  *
  * Every function may be called from any thread, returns PLAID_OK or an error code, and
  * writes a message into the plaid_error of the call. No pointer is used after a call returns,
- * but for memory of a GPU, which the kernels that were put into the stream use: there the
+ * except to memory of a GPU, which the kernels that were put into the stream use: there the
  * rules of the stream apply. A process that was forked from one that has used the library
  * gets PLAID_ERR_FORKED.
  *
@@ -95,7 +95,7 @@ typedef struct {
   void *stream;            /* CUstream */
   void *workspace;         /* memory of the GPU, aligned to 256 bytes */
   int64_t workspace_bytes;
-  int64_t threads;         /* of the processor; 0: all */
+  int64_t threads;         /* of the processor. 0 means all */
 } plaid_place;
 
 typedef struct {
@@ -107,7 +107,7 @@ typedef struct {
   int64_t normalize;       /* not 0: vectors are divided by their length first */
   float *scores;           /* out, [pairs] */
   int32_t *argmax;         /* out, [pairs][q.longest], or NULL: the row of the document that won, from
-                              its first on; -1 where the row of the query is no token, or the
+                              its first on; -1 where the row of the query is not a token, or the
                               document has none */
 } plaid_score_call;
 

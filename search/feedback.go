@@ -403,6 +403,7 @@ func (e *centroidEvidence) visitShards(
 	return nil
 }
 
+// TermCounts implements [Evidence].
 func (e *centroidEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, total int, err error) {
 	docs = map[uint32]int{}
 	err = e.visitShards(bad, func(snap *index.Snapshot, ordinals []uint32, tokens int) error {
@@ -413,6 +414,7 @@ func (e *centroidEvidence) TermCounts(ctx context.Context, bad bool) (docs map[u
 	return docs, total, err
 }
 
+// TokenSums implements [Evidence].
 func (e *centroidEvidence) TokenSums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
 	dim := e.c.firstSnapshot().Dim()
 	sums := slices.Collect(slices.Chunk(make([]float32, len(codes)*dim), dim))
@@ -422,7 +424,10 @@ func (e *centroidEvidence) TokenSums(ctx context.Context, bad bool, codes []uint
 	return sums, err
 }
 
-func (e *centroidEvidence) DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+// DocumentFrequencies implements [Evidence].
+func (e *centroidEvidence) DocumentFrequencies(
+	ctx context.Context, codes []uint32,
+) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
 	for i := range e.c.shards {
 		if err := CentroidFrequencies(ctx, e.c.shards[i].snap, codes, docs); err != nil {

@@ -185,7 +185,9 @@ func (e *tokenEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint
 }
 
 // DocumentFrequencies implements [Evidence].
-func (e *tokenEvidence) DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+func (e *tokenEvidence) DocumentFrequencies(
+	ctx context.Context, codes []uint32,
+) (docs []uint64, live int64, err error) {
 	docs = make([]uint64, len(codes))
 	live, tokens := e.c.countLive()
 	for i := range e.c.shards {

@@ -6,8 +6,8 @@
 //
 //	centroid scores   S = C·Qᵀ
 //	probe             selects the best centroids of each query token; the documents in
-//	                  their postings are the candidates, of which those that most query
-//	                  tokens found remain, up to a budget of tokens
+//	                  their postings are the candidates; those that most query tokens
+//	                  found remain, up to a budget of tokens
 //	prune             computes approximate scores from centroids alone; the best remain
 //	rerank            computes exact MaxSim over decoded vectors
 //	refine            computes it again in float precision where the order is in doubt

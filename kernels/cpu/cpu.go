@@ -13,6 +13,7 @@
 //	  scorer.go     everything that depends on the codec alone
 //	  query.go      the vectors, and S = C·Qᵀ
 //	  screen.go     S by products of bytes, where there are many centroids
+//	  rows.go       the rows of S in float32 that documents then need
 //	  probe.go      the best centroids
 //	  approx.go     the centroid-only score
 //	  maxsim.go     MaxSim: the algorithms, and the loop that they share

@@ -98,7 +98,8 @@ func (l *Layout) validatePadding(rows int) error {
 	if l.MaxItemRows != 0 {
 		if l.Count < 0 || l.MaxItemRows < 0 || l.Stride < l.MaxItemRows ||
 			l.Count > 0 && (rows < l.MaxItemRows || l.Count-1 > (rows-l.MaxItemRows)/l.Stride) {
-			return shapeErrorf("%d items of %d rows, %d apart, in a matrix of %d", l.Count, l.MaxItemRows, l.Stride, rows)
+			return shapeErrorf("%d items of %d rows, %d apart, in a matrix of %d",
+				l.Count, l.MaxItemRows, l.Stride, rows)
 		}
 		return nil
 	}

@@ -190,7 +190,8 @@ func (c *ChamferCall) Oracle() (distances []float64, nearestX, nearestY []int32)
 	for p := range n {
 		xi, yi := c.PairAt(p, y.Len())
 		xs, ys := oracleItem(c.X, xi, false), oracleItem(c.Y, yi, false)
-		distances[p] = c.directedOracle(xs, ys, nearestX[p*sx:(p+1)*sx]) + c.directedOracle(ys, xs, nearestY[p*sy:(p+1)*sy])
+		fromX := c.directedOracle(xs, ys, nearestX[p*sx:(p+1)*sx])
+		distances[p] = fromX + c.directedOracle(ys, xs, nearestY[p*sy:(p+1)*sy])
 	}
 	return distances, nearestX, nearestY
 }
@@ -242,7 +243,9 @@ func (g *ChamferGradCall) Oracle() (dx, dy []float64) {
 
 // addDirectedOracle adds the derivatives of the directed distance of a pair, from the rows of
 // xb at xlo to those of yb at ylo, to both gradients.
-func (g *ChamferGradCall) addDirectedOracle(up float64, xb, yb *Batch, xlo, ylo int, nearest []int32, dx, dy []float64) {
+func (g *ChamferGradCall) addDirectedOracle(
+	up float64, xb, yb *Batch, xlo, ylo int, nearest []int32, dx, dy []float64,
+) {
 	n := 0
 	for _, a := range nearest {
 		if a >= 0 {

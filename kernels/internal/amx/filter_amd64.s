@@ -5,7 +5,7 @@
 #include "tiles_amd64.h"
 
 // Tiles: 0 to 3 the sums of 16 vectors with 16 rows each; 4 and 5 vectors and
-// rows over 64 dimensions; 6 and 7 the same over what is left of them.
+// rows over 64 dimensions; 6 and 7 the same over the remaining dimensions.
 #define MULTIPLY(a, b) \
 	LOAD_SI_BX(a)      \
 	LOAD_DX_CX(b, 0)   \

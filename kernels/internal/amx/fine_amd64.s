@@ -71,10 +71,10 @@
 	VMAXPS Z22, Z0, Z22                   \
 	VMAXPS Z23, Z1, Z23
 
-// FINE is the whole of it. The scratch has the products of two blocks, the tokens
-// of four and the operands of two. What is multiplied before the first block was
-// decoded, and finished before it was multiplied, goes to the document that the
-// entries before the first block name, with row 0 of the scores.
+// FINE is the body of the functions. The scratch has the products of two blocks, the
+// tokens of four and the operands of two. The entries before the first block name an
+// extra document and row 0 of the scores: it receives the products of operands that are
+// not decoded yet, and the maxima of products that are not computed yet.
 #define FINE(load) \
 	MOVQ config+16(FP), AX             \
 	LDTILECFG_AX                       \

@@ -13,7 +13,7 @@
 
 //	tiles 0 to 3  products of 16 rows and the next 16 with 16 columns and the next 16
 //	4, 5          32 dimensions of the rows      6, 7 of the columns
-//	R8, R9        the 32 rows at hand, and their products
+//	R8, R9        the current 32 rows, and their products
 //	R14           which row the second 16 begin with
 //	R13           rows left                      R12 factors of the rows, or 0
 //	BX, R10       bytes of a row, of three rows

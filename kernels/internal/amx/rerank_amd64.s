@@ -7,8 +7,8 @@
 // A pipeline over pairs of blocks of 16 tokens. While a pair is multiplied, the
 // next is decoded and the one before it finished, row by row between the tile
 // instructions: the processor does not look far enough ahead to overlap them by
-// itself, and tiles are loaded and stored through the cache, where what was
-// just written is not yet at hand.
+// itself, and tiles are loaded and stored through the cache, where bytes that
+// were just written are not available yet.
 //
 //	AX      scratch                        BX   64, the stride of tiles
 //	CX      block of 64 fields             DX   operand of the pair to multiply
@@ -42,7 +42,7 @@
 	DECODE(load, (u+2)) \
 	DECODE(load, (u+3))
 
-// FINISH takes the products of row u to the maxima.
+// FINISH raises the maxima by the products of row u.
 #define FINISH(u) \
 	VMOVDQU32 (u*64)(R12), Z3        \
 	VMOVDQU32 (u*64+1024)(R12), Z4   \
@@ -69,8 +69,8 @@
 #define FETCH0(u)
 #define FINISH0(u)
 
-// BEST loads the maxima of the document whose block CX, 0 or 1, is to be
-// finished, KEEP stores them and goes on to the next block.
+// BEST loads the maxima of the document of block CX, 0 or 1, before that block is
+// finished. KEEP stores them and advances to the next block.
 #define BEST \
 	MOVL -28(R8)(CX*8), AX   \
 	SHLQ $6, AX              \
@@ -149,7 +149,7 @@
 	ADDQ $4096, R11        \
 	INCQ CX
 
-// PREPARE reads what block p of the pair at (R8) says of its tokens. AX is the
+// PREPARE reads the tokens of block p of the pair at (R8) from the plan. AX is the
 // argument.
 #define PREPARE(p, at, short, wide, coded, unscaled) \
 	MOVL (p*8)(R8), CX                      \
@@ -209,7 +209,7 @@ line:                                           \
 	JLT  line                               \
 short:
 
-// RERANK is the whole of it. The scratch has the products of two pairs, the
+// RERANK is the body of the functions. The scratch has the products of two pairs, the
 // tokens of four, and the operands of two. The list begins with two pairs that
 // are finished before anything was decoded, with row 0 of the scores, and ends
 // with two that are decoded to finish those before them and three to look ahead.

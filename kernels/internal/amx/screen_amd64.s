@@ -9,16 +9,16 @@
 //	SI      levels of the block        BX  bytes of a row
 //	DX      panel                      CX  128, bytes of a row of products
 //	DI, R9  products of the block, and of the block before
-//	R10     bytes of a row left        R13 rows left
+//	R10     remaining bytes of a row   R13 remaining rows
 //	R11     levels to prefetch         R8  levels of the block
 //	Z24, Z25 start
 //
 // Tiles 0 and 1 are the sums of 16 rows with 16 columns and the next 16; 2 and 3 are 64
-// dimensions of the rows and those left at the end, 4 and 5 the columns of the former,
-// 6 and 7 those of the latter.
+// dimensions of the rows and the remaining ones at the end, 4 and 5 the columns of the
+// former, 6 and 7 those of the latter.
 
 // AHEAD is how far ahead levels are prefetched, in bytes: to the second-level cache, as
-// those for the first one wait for free places.
+// prefetches to the first one wait for free line fill buffers.
 #define AHEAD 8192
 
 #define FETCH4(at) \
@@ -62,7 +62,8 @@
 	CONVERT(14) \
 	CONVERT(15)
 
-// BEGIN loads the arguments. What is converted first is overwritten with the first sums.
+// BEGIN loads the arguments. The first conversion reads undefined sums; the first sums
+// overwrite its result.
 #define BEGIN \
 	MOVQ config+48(FP), AX  \
 	LDTILECFG_AX            \
@@ -78,8 +79,8 @@
 	MOVQ $128, CX           \
 	LEAQ AHEAD(R8), R11
 
-// FINISH ends a block, and goes on with the next 16 rows or the last 16, some of them
-// again.
+// FINISH ends a block, and advances to the next 16 rows or the last 16, some of which are
+// multiplied again.
 #define FINISH(block) \
 	CONVERT16            \
 	MOVQ $128, AX        \

@@ -54,7 +54,7 @@ done:                             \
 	ADDQ  residuals_base+128(FP), SI
 
 // CODE sets R15 to the code of token BX and AX to that of a later token of
-// the document, whose row of S is to be fetched.
+// the document, whose row of S is prefetched.
 #define CODE(wide, done) \
 	MOVQ    codes_base+96(FP), R10 \
 	LEAQ    8(BX), R12             \

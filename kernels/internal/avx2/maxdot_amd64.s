@@ -8,7 +8,7 @@
 //	SI          rows of the tile              R13 rows left
 //	R11         number of the first row       R12 scales of the tile, or 0
 //	R9          bytes of the panel's row before the 16 columns
-//	DI          what is fetched of the next tile, 24 bytes for a dimension
+//	DI          address to prefetch in the next tile, 24 bytes for each dimension
 //	Y0 to Y11   products of 6 rows with two vectors of columns
 
 DATA one<>+0(SB)/4, $1

@@ -96,12 +96,12 @@ store:
 	VZEROUPPER
 	RET
 
-//	DI dst, at its end by and by     CX values left
-//	SI rows, at the same place       R8 bytes of a row
+//	DI dst, advanced to its end      CX remaining values
+//	SI rows, advanced likewise       R8 bytes of a row
 //	R9, R10, R11 list, factors, entries of the list
 //	BX, AX entry, its row
 
-// ENTRY goes to an entry: Z31 is its factor, AX where its row is.
+// ENTRY loads an entry: Z31 is its factor, AX the address of its row.
 #define ENTRY \
 	MOVL (R9)(BX*4), AX           \
 	VBROADCASTSS (R10)(BX*4), Z31 \

@@ -15,8 +15,8 @@
 #define PREFETCHW_DI(at) BYTE $0x0f; BYTE $0x0d; BYTE $0x8f; LONG $at
 #define PREFETCHW_R8(at) BYTE $0x41; BYTE $0x0f; BYTE $0x0d; BYTE $0x88; LONG $at
 
-// ROW writes the words of row u from here and leaves its bytes as 16 bits in y. The row is
-// noted, to stay if it is above, or to be overwritten.
+// ROW writes the words of row u from here and leaves its bytes as 16 bits in y. It notes the
+// row in any case: the next one overwrites it unless it is above.
 #define ROW(u, x, y, unscaled) \
 	VMOVUPS (u*128)(SI), x          \
 	VMOVUPS (u*128+64)(SI), y       \

@@ -49,8 +49,8 @@
 	VMOVUPS Z26, (AX)       \
 	VMOVUPS Z27, 64(AX)
 
-// AHEAD asks, once a dimension, for a part of the rows that come next, so that all of
-// them are there when the products of these are done.
+// AHEAD prefetches, once for each dimension, some bytes of the next rows, so that all of
+// them are in the cache when the products of the current rows are done.
 #define AHEAD \
 	PREFETCHT0 (R15)        \
 	ADDQ step+128(FP), R15

@@ -7,8 +7,8 @@
 //	DX          dimension k of the panel      R10 dimensions left
 //	SI          rows of the tile              R13 rows left
 //	R11         number of the first row       R12 scales of the tile, or 0
-//	DI          what is fetched of the next tile, 48 bytes for a dimension: rows are
-//	            too far apart for the processor to see where this goes
+//	DI          address to prefetch in the next tile, 48 bytes for each dimension: rows
+//	            are too far apart for the processor's own prefetching
 //	Z0 to Z23   products of 12 rows with two vectors of columns
 
 #define ROW(addr, x, y) \
@@ -58,7 +58,7 @@
 	ADDQ $128, DX           \
 	DECQ R10
 
-// NEXT goes on to the next 12 rows, or to the last 12, some of them again.
+// NEXT advances to the next 12 rows, or to the last 12, some of which are multiplied again.
 #define NEXT(tile, done) \
 	SUBQ $12, R13           \
 	JEQ  done               \

@@ -7,7 +7,7 @@
 //	DX          panel                 R10 groups of four dimensions left
 //	SI          levels of the tile    R13 rows left
 //	DI          products              R12 scales of the tile, or 0
-//	R11         what is fetched of the next tile, 48 bytes for a group of dimensions
+//	R11         address to prefetch in the next tile, 48 bytes for a group of dimensions
 //	Z0 to Z23   sums of 12 rows with two vectors of columns
 
 #define ROW(addr, x, y) \
@@ -280,7 +280,7 @@ done:
 	FOUR(8, Z8, Z9, Z10, Z11, columns, sums)   \
 	FOUR(12, Z12, Z13, Z14, Z15, columns, sums)
 
-// ENTRIES takes 16 entries of the list apart.
+// ENTRIES splits 16 entries of the list into rows and columns.
 #define ENTRIES(at, columns, numbers, firsts) \
 	VMOVDQU64 (at)(SI), Z0           \
 	VMOVDQU64 (at+64)(SI), Z1        \

@@ -83,7 +83,7 @@ done:                                \
 //	R21 residuals
 
 // CODE sets R19 to the code of token R12 and R20 to that of a later token of
-// the document, whose row of S is to be fetched.
+// the document, whose row of S is prefetched.
 #define CODE(wide, done) \
 	ADD   $8, R12, R20           \
 	CMP   R13, R20               \
