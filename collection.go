@@ -26,9 +26,9 @@ import (
 // Options are the options of Create and Open. The zero value, or nil, opens an index with the settings in it.
 type Options struct {
 	// Passages says how texts are split that are longer than a passage. A nil Passages, or a Window of 0, splits a text
-	// only if it is longer than the model reads. Tokens are those of the model, unless Passages names another one. A model behind
-	// an address does not report its tokens: words are counted then, and a nil
-	// Passages means 120 words to a passage.
+	// only if it is longer than the model reads. Tokens are those of the model, unless Passages names another one. A
+	// model behind an address does not report its tokens: words are counted then, and a nil Passages means 120 words to
+	// a passage.
 	//
 	// A document stays one document, however many passages it is stored in: it is one hit, with its best passages
 	// ([Query.Group]), and Get, Update and Delete take its id. If the text of a document without an id is split, the

@@ -238,8 +238,8 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 	return c.docs.Delete(ctx, selection)
 }
 
-// UpdatePayload sets fields of payloads to values that can be encoded as JSON. The value nil removes a field. Vectors stay as
-// they are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
+// UpdatePayload sets fields of payloads to values that can be encoded as JSON. The value nil removes a field. Vectors
+// stay as they are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
 func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 	fields map[string]any) (updated index.Affected, err error) {
 	defer func() { err = c.toError(err) }()

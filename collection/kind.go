@@ -27,12 +27,12 @@ const (
 	KindReopened                     // the disk failed, and the file was opened again: try again
 	KindBadTextQuery                 // a query of keywords cannot be parsed
 	KindBadDimension                 // vectors have another dimension than the index
-	KindBadRequest                   // another thing in the request is wrong
-	KindTooLarge                     // the request is larger than a collection takes
+	KindBadRequest                   // something else in the request is wrong
+	KindTooLarge                     // the request is larger than a collection accepts
 	KindNotSupported                 // this collection, or all of this catalog, cannot do it
-	KindExists                       // there is a collection of the name
+	KindExists                       // a collection has the name
 	KindDocumentNotFound             // the document is not in the collection
-	KindNotFound                     // there is no collection of the name
+	KindNotFound                     // no collection has the name
 	KindEmpty                        // the collection has no documents yet
 	KindClosed                       // the index was removed or opened again while it was read
 	KindLocked                       // another process changes the index
@@ -41,42 +41,44 @@ const (
 	KindDamaged                      // the index is damaged
 )
 
-// kindTable has the kinds of errors. An error can wrap several of them: the first that matches holds.
-// What was changed, or could not be, goes before what was wrong with the request.
+// kindTable has the kinds of errors. If an error matches several rows, the first counts: a row about the effect of a
+// change comes before one about a fault of the request.
 var kindTable = []struct {
 	kind    Kind
 	matches func(err error) bool
 }{
 	{KindPartlyDone, isType[*PartialError]},
-	{KindUnreachable, unlessUnknown(is(ErrUnreachable))},
+	{KindUnreachable, withKnownOutcome(isAny(ErrUnreachable))},
 	{KindQueueFull, isType[*BusyError]},
-	{KindDiskFull, unlessUnknown(is(syscall.ENOSPC, syscall.EDQUOT))},
-	{KindNoAddressSpace, is(storage.ErrTooLarge)},
-	{KindNoAddressSpace, unlessUnknown(is(syscall.ENOMEM))},
-	{KindReopened, is(ErrReopened)},
-	{KindBadTextQuery, is(keywords.ErrSyntax)},
-	{KindBadDimension, func(err error) bool { return isType[*DocumentError](err) && errors.Is(err, index.ErrDimension) }},
+	{KindDiskFull, withKnownOutcome(isAny(syscall.ENOSPC, syscall.EDQUOT))},
+	{KindNoAddressSpace, isAny(storage.ErrTooLarge)},
+	{KindNoAddressSpace, withKnownOutcome(isAny(syscall.ENOMEM))},
+	{KindReopened, isAny(ErrReopened)},
+	{KindBadTextQuery, isAny(keywords.ErrSyntax)},
+	{KindBadDimension, func(err error) bool {
+		return isType[*DocumentError](err) && errors.Is(err, index.ErrDimension)
+	}},
 	{KindBadRequest, isType[*DocumentError]},
-	{KindBadRequest, is(condition.ErrUnknownField, condition.ErrSyntax, condition.ErrParameter)},
-	{KindNotSupported, is(ErrUnsupported)},
-	{KindBadRequest, is(ErrName, ErrConfig)},
-	{KindExists, is(ErrExists)},
-	{KindBadRequest, is(ErrSelection)},
-	{KindTooLarge, is(ErrTooLarge)},
-	{KindBadRequest, is(ErrMetadata)},
-	{KindBadDimension, is(index.ErrDimension)},
-	{KindDocumentNotFound, is(index.ErrNotFound, search.ErrUnknownID)},
-	{KindBadRequest, is(search.ErrQuery, keywords.ErrTooLong, search.ErrOption, index.ErrOption)},
-	{KindBadRequest, is(vectors.ErrShape, vectors.ErrValue, vectors.ErrID, storage.ErrModel)},
-	{KindNotSupported, is(storage.ErrReadOnly)},
-	{KindBadRequest, is(index.ErrTooManyValues, index.ErrNoTokens)},
-	{KindNotFound, is(ErrUnknown)},
-	{KindEmpty, is(ErrEmpty)},
-	{KindClosed, is(storage.ErrClosed, search.ErrClosed)},
-	{KindLocked, is(storage.ErrLocked)},
-	{KindClosing, is(ErrClosed)},
-	{KindOutcomeUnknown, is(storage.ErrOutcomeUnknown)},
-	{KindDamaged, is(ErrDamaged, storage.ErrCorrupt)},
+	{KindBadRequest, isAny(condition.ErrUnknownField, condition.ErrSyntax, condition.ErrParameter)},
+	{KindNotSupported, isAny(ErrUnsupported)},
+	{KindBadRequest, isAny(ErrName, ErrConfig)},
+	{KindExists, isAny(ErrExists)},
+	{KindBadRequest, isAny(ErrSelection)},
+	{KindTooLarge, isAny(ErrTooLarge)},
+	{KindBadRequest, isAny(ErrMetadata)},
+	{KindBadDimension, isAny(index.ErrDimension)},
+	{KindDocumentNotFound, isAny(index.ErrNotFound, search.ErrUnknownID)},
+	{KindBadRequest, isAny(search.ErrQuery, keywords.ErrTooLong, search.ErrOption, index.ErrOption)},
+	{KindBadRequest, isAny(vectors.ErrShape, vectors.ErrValue, vectors.ErrID, storage.ErrModel)},
+	{KindNotSupported, isAny(storage.ErrReadOnly)},
+	{KindBadRequest, isAny(index.ErrTooManyValues, index.ErrNoTokens)},
+	{KindNotFound, isAny(ErrUnknown)},
+	{KindEmpty, isAny(ErrEmpty)},
+	{KindClosed, isAny(storage.ErrClosed, search.ErrClosed)},
+	{KindLocked, isAny(storage.ErrLocked)},
+	{KindClosing, isAny(ErrClosed)},
+	{KindOutcomeUnknown, isAny(storage.ErrOutcomeUnknown)},
+	{KindDamaged, isAny(ErrDamaged, storage.ErrCorrupt)},
 }
 
 // KindOf returns the kind of an error of this package or of those below it.
@@ -89,8 +91,8 @@ func KindOf(err error) Kind {
 	return KindUnknown
 }
 
-// is returns a function that reports whether an error is one of targets.
-func is(targets ...error) func(error) bool {
+// isAny returns a function that reports whether an error is one of targets.
+func isAny(targets ...error) func(error) bool {
 	return func(err error) bool {
 		for _, target := range targets {
 			if errors.Is(err, target) {
@@ -107,7 +109,7 @@ func isType[E error](err error) bool {
 	return ok
 }
 
-// unlessUnknown restricts a condition to errors after which it is known that nothing was changed.
-func unlessUnknown(matches func(error) bool) func(error) bool {
+// withKnownOutcome restricts a condition to errors after which it is known that nothing was changed.
+func withKnownOutcome(matches func(error) bool) func(error) bool {
 	return func(err error) bool { return matches(err) && !errors.Is(err, storage.ErrOutcomeUnknown) }
 }

@@ -100,7 +100,8 @@ func openS3(u *url.URL) (*S3, error) {
 	return &S3{minio.Core{Client: client}, u.Host, prefix}, nil
 }
 
-// toStoreError turns an error of the client into one of this package, with advice where that helps. A nil err stays nil.
+// toStoreError turns an error of the client into one of this package, with advice where that helps. A nil err stays
+// nil.
 func (s *S3) toStoreError(name string, err error) error {
 	if err == nil {
 		return nil

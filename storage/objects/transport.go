@@ -17,7 +17,7 @@ type transport struct {
 
 // requestNotes are notes about the requests of one call.
 type requestNotes struct {
-	requests atomic.Int32 // sent, including retries
+	requests atomic.Int32              // sent, including retries
 	answered atomic.Pointer[time.Time] // last answer, by the clock of the service, nil before the first one
 }
 
@@ -80,7 +80,7 @@ type watchedBody struct {
 	ctx        context.Context
 	stallTimer *time.Timer
 	patience   time.Duration
-	cancel   context.CancelCauseFunc
+	cancel     context.CancelCauseFunc
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
