@@ -29,7 +29,7 @@ type BuildOptions struct {
 	// a temporary folder.
 	Dir    string
 	Growth collection.Growth // the same as on the nodes
-	// Progress is called with the number of shards that are in the store. nil means that nothing is called.
+	// Progress, unless it is nil, is called with the number of shards that are in the store.
 	Progress func(done, total int)
 	Logger   *slog.Logger
 }

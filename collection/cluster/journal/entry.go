@@ -20,7 +20,7 @@ import (
 const (
 	magic        = "plaidlog"
 	format       = 1
-	fixedSize    = 68 // of a head up to the batches
+	fixedSize    = 8 + 4 + 4 + 8 + 16 + 16 + 8 + 4 // of a head up to the batches
 	checksumSize = 4
 	maxBatches   = 1 << 16
 	maxBatch     = 255 // bytes of an id
@@ -128,6 +128,7 @@ func parseHead(b []byte) (h entryHead, need int, err error) {
 	if crc32.Checksum(b[:size-checksumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-checksumSize:]) {
 		return h, 0, errDamaged
 	}
+	// The offsets are those of the layout above: the sums of the sizes before each field.
 	h = entryHead{
 		number: binary.LittleEndian.Uint64(b[16:]),
 		size:   size,
