@@ -16,6 +16,7 @@ func widestFMA() int {
 	return 0
 }
 
+// supported reports whether dots and load can run.
 func supported() bool { return cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI }
 
 // dots executes 16 independent VPDPBUSD a round.
