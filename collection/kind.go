@@ -48,37 +48,37 @@ var kindTable = []struct {
 	matches func(err error) bool
 }{
 	{KindPartlyDone, isType[*PartialError]},
-	{KindUnreachable, withKnownOutcome(isAny(ErrUnreachable))},
+	{KindUnreachable, withKnownOutcome(matchesAny(ErrUnreachable))},
 	{KindQueueFull, isType[*BusyError]},
-	{KindDiskFull, withKnownOutcome(isAny(syscall.ENOSPC, syscall.EDQUOT))},
-	{KindNoAddressSpace, isAny(storage.ErrTooLarge)},
-	{KindNoAddressSpace, withKnownOutcome(isAny(syscall.ENOMEM))},
-	{KindReopened, isAny(ErrReopened)},
-	{KindBadTextQuery, isAny(keywords.ErrSyntax)},
+	{KindDiskFull, withKnownOutcome(matchesAny(syscall.ENOSPC, syscall.EDQUOT))},
+	{KindNoAddressSpace, matchesAny(storage.ErrTooLarge)},
+	{KindNoAddressSpace, withKnownOutcome(matchesAny(syscall.ENOMEM))},
+	{KindReopened, matchesAny(ErrReopened)},
+	{KindBadTextQuery, matchesAny(keywords.ErrSyntax)},
 	{KindBadDimension, func(err error) bool {
 		return isType[*DocumentError](err) && errors.Is(err, index.ErrDimension)
 	}},
 	{KindBadRequest, isType[*DocumentError]},
-	{KindBadRequest, isAny(condition.ErrUnknownField, condition.ErrSyntax, condition.ErrParameter)},
-	{KindNotSupported, isAny(ErrUnsupported)},
-	{KindBadRequest, isAny(ErrName, ErrConfig)},
-	{KindExists, isAny(ErrExists)},
-	{KindBadRequest, isAny(ErrSelection)},
-	{KindTooLarge, isAny(ErrTooLarge)},
-	{KindBadRequest, isAny(ErrMetadata)},
-	{KindBadDimension, isAny(index.ErrDimension)},
-	{KindDocumentNotFound, isAny(index.ErrNotFound, search.ErrUnknownID)},
-	{KindBadRequest, isAny(search.ErrQuery, keywords.ErrTooLong, search.ErrOption, index.ErrOption)},
-	{KindBadRequest, isAny(vectors.ErrShape, vectors.ErrValue, vectors.ErrID, storage.ErrModel)},
-	{KindNotSupported, isAny(storage.ErrReadOnly)},
-	{KindBadRequest, isAny(index.ErrTooManyValues, index.ErrNoTokens)},
-	{KindNotFound, isAny(ErrUnknown)},
-	{KindEmpty, isAny(ErrEmpty)},
-	{KindClosed, isAny(storage.ErrClosed, search.ErrClosed)},
-	{KindLocked, isAny(storage.ErrLocked)},
-	{KindClosing, isAny(ErrClosed)},
-	{KindOutcomeUnknown, isAny(storage.ErrOutcomeUnknown)},
-	{KindDamaged, isAny(ErrDamaged, storage.ErrCorrupt)},
+	{KindBadRequest, matchesAny(condition.ErrUnknownField, condition.ErrSyntax, condition.ErrParameter)},
+	{KindNotSupported, matchesAny(ErrUnsupported)},
+	{KindBadRequest, matchesAny(ErrName, ErrConfig)},
+	{KindExists, matchesAny(ErrExists)},
+	{KindBadRequest, matchesAny(ErrSelection)},
+	{KindTooLarge, matchesAny(ErrTooLarge)},
+	{KindBadRequest, matchesAny(ErrMetadata)},
+	{KindBadDimension, matchesAny(index.ErrDimension)},
+	{KindDocumentNotFound, matchesAny(index.ErrNotFound, search.ErrUnknownID)},
+	{KindBadRequest, matchesAny(search.ErrQuery, keywords.ErrTooLong, search.ErrOption, index.ErrOption)},
+	{KindBadRequest, matchesAny(vectors.ErrShape, vectors.ErrValue, vectors.ErrID, storage.ErrModel)},
+	{KindNotSupported, matchesAny(storage.ErrReadOnly)},
+	{KindBadRequest, matchesAny(index.ErrTooManyValues, index.ErrNoTokens)},
+	{KindNotFound, matchesAny(ErrUnknown)},
+	{KindEmpty, matchesAny(ErrEmpty)},
+	{KindClosed, matchesAny(storage.ErrClosed, search.ErrClosed)},
+	{KindLocked, matchesAny(storage.ErrLocked)},
+	{KindClosing, matchesAny(ErrClosed)},
+	{KindOutcomeUnknown, matchesAny(storage.ErrOutcomeUnknown)},
+	{KindDamaged, matchesAny(ErrDamaged, storage.ErrCorrupt)},
 }
 
 // KindOf returns the kind of an error of this package or of those below it.
@@ -91,8 +91,8 @@ func KindOf(err error) Kind {
 	return KindUnknown
 }
 
-// isAny returns a function that reports whether an error is one of targets.
-func isAny(targets ...error) func(error) bool {
+// matchesAny returns a function that reports whether an error is one of targets.
+func matchesAny(targets ...error) func(error) bool {
 	return func(err error) bool {
 		for _, target := range targets {
 			if errors.Is(err, target) {

@@ -82,7 +82,7 @@ type Cluster struct {
 	maps          map[string]*Map                // newest known map, by the name of the collection
 	lostMaps      map[string]bool                // collections whose maps the store has lost
 	nodes         []*Node                        // living nodes by name, including this one
-	twin          *Node                          // another process with the name of this node, nil if there is none
+	twin          *Node                          // another process with the name of this node, or nil
 	replicas      map[replicaKey]*cachedReplica  // open replicas of this node
 	closing       map[replicaKey]bool            // replicas that are being closed
 	seenEntries   map[shardKey]uint64            // newest entry that this process has made or seen

@@ -68,7 +68,7 @@ func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evide
 				return err
 			}
 			// Documents without tokens are left out, since no search finds them. withTokens has a bit for each
-			// document; nil means that all have tokens.
+			// document. It is nil if all have tokens.
 			withTokens, _ := snap.LiveSet()
 			for it := docs.Iterator(); it.HasNext(); {
 				if o := it.Next(); withTokens == nil || withTokens[o/64]>>(o%64)&1 == 1 {

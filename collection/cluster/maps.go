@@ -51,7 +51,7 @@ type Map struct {
 	// Retired lists generations and collections that are not used any more. Their objects are deleted after the grace.
 	Retired []Retired `json:"retired,omitempty"`
 
-	readErr error // why this program cannot read the map, and so changes nothing; nil if it can
+	readErr error // why this program cannot read the map, and so changes nothing, or nil
 }
 
 // Reserved is a reserved generation number, and the process that has it.
@@ -75,7 +75,7 @@ type Failed struct {
 type Retired struct {
 	ID         string `json:"id"`
 	Generation uint64 `json:"generation,omitempty"` // 0 means the whole collection
-	// Since is when the collector first saw the entry, by the clock of the store; zero means that it has not yet.
+	// Since is when the collector first saw the entry, by the clock of the store, zero before that.
 	Since time.Time `json:"since,omitzero"`
 	// Shards is how many logs a removed collection has, as long as they are not sealed. 0 means that they are.
 	Shards int `json:"shards,omitempty"`
@@ -326,7 +326,7 @@ func documentIDOf(id string) string {
 	}
 }
 
-// maxDocumentsOf returns a shard's share of the limit of documents, nil if there is no limit.
+// maxDocumentsOf returns a shard's share of the limit of documents, nil without a limit.
 func (m *Map) maxDocumentsOf(shard int) *uint64 {
 	if m.Config.MaxDocuments == nil {
 		return nil

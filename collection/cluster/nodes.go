@@ -149,7 +149,7 @@ func (t *beatTracker) update(now time.Time, listed []objects.Entry, read func(ob
 // isAlive reports whether the beat of a node has changed recently.
 func (t *beatTracker) isAlive(b *nodeBeat, now time.Time) bool { return now.Sub(b.changedAt) < t.ttl }
 
-// otherProcess returns another living process with the name of a node, nil if there is none.
+// otherProcess returns another living process with the name of a node, or nil.
 func (t *beatTracker) otherProcess(n *Node, now time.Time) *Node {
 	for _, b := range t.byObject {
 		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && t.isAlive(b, now) {

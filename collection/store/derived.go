@@ -29,7 +29,7 @@ type Derived interface {
 type derivedData struct {
 	mu          sync.Mutex // held during a Sync, so that the data never returns to an older state
 	data        Derived
-	running     *derivedWork // opening or repair in progress, nil if there is none
+	running     *derivedWork // opening or repair in progress, or nil
 	closed      bool
 	keepResting func(Derived) // if set, close hands over data that implements rester instead of closing it
 }

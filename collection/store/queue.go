@@ -54,7 +54,7 @@ type queue struct {
 	bytes       int64         // of waiting and running requests
 	running     int           // number of running requests
 	closedErr   error         // why all requests are refused, nil if they are not
-	drainingErr error         // why new requests are refused, while waiting ones are done; nil if they are not
+	drainingErr error         // why new requests are refused, while waiting ones are done, or nil
 	wake        chan struct{} // capacity 1: signals that the queue has changed
 	// documentTime is the moving average of the time to write a document.
 	documentTime time.Duration

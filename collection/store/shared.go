@@ -108,7 +108,7 @@ type sharedCollection struct {
 
 	mu          sync.Mutex
 	file        *sharedFile // nil while it is closed
-	keptDerived Derived     // data from the last time that the file was open, to be used again; nil if there is none
+	keptDerived Derived     // data from the last time that the file was open, to be used again, or nil
 	// changing is not nil while the file is being opened, or is about to be closed for a writer. It is closed at the
 	// end of that, and wakes waiting requests.
 	changing chan struct{}

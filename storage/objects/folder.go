@@ -196,8 +196,8 @@ func (f *Folder) List(ctx context.Context, prefix, after string, limit int) (ent
 	return entries, err
 }
 
-// appendObjects appends the objects in a folder of the store, in the order of their names. dir ends with a slash; "" is
-// the folder of the store. Files that disappear meanwhile are ignored.
+// appendObjects appends the objects in a folder of the store, in the order of their names. dir ends with a slash, or is
+// "" for the folder of the store. Files that disappear meanwhile are ignored.
 func (f *Folder) appendObjects(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -46,7 +46,7 @@ type reader struct {
 	visit    func(Entry) error
 	known    uint64   // an entry that the log is said to have. 0 means that a list is needed
 	visited  Position // of the last visited entry
-	pending  *Entry   // read after it, and not visited yet; nil if there is none
+	pending  *Entry   // read after it, and not visited yet, or nil
 	notFound int      // consecutive entries that were not found
 }
 

@@ -110,7 +110,7 @@ func (r *Replica) openAndFollow() (err error) {
 // stayReady reads the log after hints and puts checkpoints, until the file cannot follow the log or the replica ends.
 func (r *Replica) stayReady(open *openShard) error {
 	wait := minRetry
-	var missed time.Time // when a known entry was first not found in the log; zero means that none is missing
+	var missed time.Time // when a known entry was first not found in the log, zero without such an entry
 	for {
 		var retry <-chan time.Time
 		if r.lagsBehind() {

@@ -143,7 +143,7 @@ type Replica struct {
 	phase        string
 	err          error      // of the phase Failed
 	ready        *openShard // nil unless the replica is ready
-	partial      *openShard // a checkpoint that can be read while it is fetched; nil if there is none
+	partial      *openShard // a checkpoint that can be read while it is fetched, or nil
 	entry        uint64     // last applied entry
 	known        uint64     // last entry that the log is said to have
 	maxDocuments *uint64    // nil means no limit

@@ -60,7 +60,7 @@ func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
 var levels = []kernels.Level{kernels.Fast, kernels.Fine}
 
 // checkScores compares S, the centroid-only scores and both levels of MaxSim with
-// the oracle, for the listed documents. nil means all.
+// the oracle, for the documents of a list. A nil list means all.
 func checkScores(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, docs []uint32) {
 	t.Helper()
 	q := Prepare(t, s.NewQuery(), c.K, vectors, weights)
