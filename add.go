@@ -131,8 +131,8 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	return dim, err
 }
 
-// checkSnapshot refuses texts whose model the index does not name, and ids that a snapshot has already. A refused
-// document is a [*collection.DocumentError].
+// checkSnapshot refuses texts if the index names no model, and ids that are in use, unless replace allows them. A
+// refused document is a [*collection.DocumentError].
 func (c *Collection) checkSnapshot(ctx context.Context, v *store.Snapshot, docs []Document, replace bool) error {
 	snap := v.Snapshot()
 	hasModel := c.opts.Encoder != nil || c.opts.Model != ""

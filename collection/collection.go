@@ -52,7 +52,8 @@ type Collection interface {
 	// Err returns why the collection cannot be used at all, nil if it can.
 	Err() error
 	Config() Config
-	// SetMaxDocuments changes Config.MaxDocuments, nil means no limit, and returns the new configuration.
+	// SetMaxDocuments changes Config.MaxDocuments, and returns the new configuration. A nil maxDocuments means no
+	// limit.
 	SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (Config, error)
 	// Stats describes the collection, at little cost. It works for a collection without documents, too.
 	Stats(ctx context.Context) (Stats, error)

@@ -65,8 +65,8 @@ func (s *Searcher) Search(ctx context.Context, q search.Query, o search.Options)
 }
 
 // SearchBatch implements [search.Searcher].
-func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
-	err error) {
+func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query,
+	o search.Options) (results []search.Result, err error) {
 	err = s.withSnapshot(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		results, err = v.Search(ctx, qs, o)
 		for i := range results {

@@ -80,8 +80,8 @@ func checkMaxDocuments(maxDocuments *uint64, shards int) error {
 }
 
 // CreateSharded is Create with a number of shards, which cannot be changed later, and a number of replicas.
-func (c *Cluster) CreateSharded(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
-	collection.Collection, error) {
+func (c *Cluster) CreateSharded(ctx context.Context, name string, cfg collection.Config,
+	o CreateOptions) (collection.Collection, error) {
 	o.Shards, o.Replicas = cmp.Or(o.Shards, c.cfg.Shards), cmp.Or(o.Replicas, c.cfg.Replicas)
 	cfg, err := cfg.Completed()
 	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas),

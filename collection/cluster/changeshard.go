@@ -26,8 +26,8 @@ const (
 
 // changeShard makes a change of one shard. It sends the change to the first holder, and again, to the other holders
 // too, until there is an answer.
-func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int, in changeRequest) (*changeResult,
-	error) {
+func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int,
+	in changeRequest) (*changeResult, error) {
 	limit := time.Now().Add(changeLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline

@@ -162,8 +162,8 @@ type describeAnswer struct {
 }
 
 // doDescribe describes shards.
-func (c *Cluster) doDescribe(ctx context.Context, target *shardTarget, in *describeRequest) (*answers[describeAnswer],
-	error) {
+func (c *Cluster) doDescribe(ctx context.Context, target *shardTarget,
+	in *describeRequest) (*answers[describeAnswer], error) {
 	return eachShard(ctx, c, target, func(h *openShard, out *describeAnswer) (err error) {
 		if in.Fields {
 			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.snapshot.Snapshot()})

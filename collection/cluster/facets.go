@@ -37,8 +37,8 @@ type facetValue struct {
 type plainValue condition.Value
 
 // doFacets counts the values of a field in shards.
-func (c *Cluster) doFacets(ctx context.Context, target *shardTarget, in *facetsRequest) (*answers[facetsAnswer],
-	error) {
+func (c *Cluster) doFacets(ctx context.Context, target *shardTarget,
+	in *facetsRequest) (*answers[facetsAnswer], error) {
 	split := newSplitSelection(&in.Only, target.ShardCount)
 	null, err := nullCondition(in.Field)
 	if err != nil {

@@ -168,8 +168,8 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 
 // askOnce asks for the shards that byShard lacks, and adds their answers to it. An error means that the request is at
 // fault.
-func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int, byShard map[int]*T) (missing map[int]error,
-	stale bool, err error) {
+func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int,
+	byShard map[int]*T) (missing map[int]error, stale bool, err error) {
 	ctx, f.stop = context.WithCancel(ctx)
 	defer f.stop()
 	maps.Copy(byShard, f.askNodes(ctx, withoutAnswer(shards, byShard), nil))

@@ -43,8 +43,8 @@ type wireRows struct {
 }
 
 // doEvidence reads the evidence of shards for feedback.
-func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evidenceRequest) (*answers[evidenceAnswer],
-	error) {
+func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget,
+	in *evidenceRequest) (*answers[evidenceAnswer], error) {
 	named := newSplitSelection(&collection.Selection{IDs: in.Named}, target.ShardCount)
 	return eachShard(ctx, c, target, func(h *openShard, out *evidenceAnswer) (err error) {
 		snap, shard := h.snapshot.Snapshot(), h.Shard

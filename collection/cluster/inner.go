@@ -222,8 +222,8 @@ func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, err
 }
 
 // readBody reads a body of a known length. It stays counted until release is called.
-func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(),
-	err error) {
+func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request,
+	limit int64) (body []byte, release func(), err error) {
 	n := r.ContentLength
 	if n < 0 || n > limit {
 		return nil, nil, fmt.Errorf("%w: a body of %d bytes, at most %d are possible", errMessage, n, limit)

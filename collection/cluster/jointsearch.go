@@ -61,8 +61,8 @@ func (c *Cluster) jointSearcherOf(target *shardTarget) *jointSearcher {
 }
 
 // doSearch searches shards: as one if possible. A device, and numbers, which mean one shard, require separate searches.
-func (c *Cluster) doSearch(ctx context.Context, target *shardTarget, in *searchRequest) (*answers[searchAnswer],
-	error) {
+func (c *Cluster) doSearch(ctx context.Context, target *shardTarget,
+	in *searchRequest) (*answers[searchAnswer], error) {
 	byNumber := in.Only.Numbers != nil ||
 		slices.ContainsFunc(in.Queries, func(q wireQuery) bool { return q.Only.Numbers != nil })
 	if len(target.Shards) == 1 || c.cfg.Index.Device != nil || byNumber {
@@ -99,8 +99,8 @@ func (c *Cluster) doSearch(ctx context.Context, target *shardTarget, in *searchR
 }
 
 // toQueries returns the queries and options for a search of some shards.
-func (in *searchRequest) toQueries(ctx context.Context, target *shardTarget, group ...*openShard) (qs []search.Query,
-	o search.Options, err error) {
+func (in *searchRequest) toQueries(ctx context.Context, target *shardTarget,
+	group ...*openShard) (qs []search.Query, o search.Options, err error) {
 	var shards []int
 	for _, h := range group {
 		shards = append(shards, h.Shard)

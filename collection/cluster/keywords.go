@@ -24,8 +24,8 @@ type keywordsAnswer struct {
 }
 
 // doKeywords searches shards by words, or returns the statistics of the query.
-func (c *Cluster) doKeywords(ctx context.Context, target *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer],
-	error) {
+func (c *Cluster) doKeywords(ctx context.Context, target *shardTarget,
+	in *keywordsRequest) (*answers[keywordsAnswer], error) {
 	var wheres []*condition.Condition
 	for i := range in.Only {
 		wheres = append(wheres, in.Only[i].Where)

@@ -233,8 +233,8 @@ func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cached
 }
 
 // acquireReplica is ensureReplica for a long use: the replica stays open until release is called.
-func (c *Cluster) acquireReplica(ctx context.Context, id string, shard int, generation uint64) (
-	r *cachedReplica, release func(), err error) {
+func (c *Cluster) acquireReplica(ctx context.Context, id string, shard int,
+	generation uint64) (r *cachedReplica, release func(), err error) {
 	if r, err = c.ensureReplica(ctx, id, shard, generation); err != nil {
 		return nil, nil, err
 	}

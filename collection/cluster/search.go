@@ -132,8 +132,8 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 const queriesAtOnce = 32
 
 // Search implements [collection.Snapshot].
-func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
-	err error) {
+func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query,
+	o search.Options) (results []search.Result, err error) {
 	if o.K == 0 {
 		o.K = 10
 	}
@@ -148,8 +148,8 @@ func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o searc
 }
 
 // searchInChunks searches for queries, queriesAtOnce at a time.
-func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
-	error) {
+func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query,
+	o search.Options) ([]search.Result, error) {
 	var results []search.Result
 	for chunk := range slices.Chunk(qs, queriesAtOnce) {
 		chunkResults, err := v.searchChunk(ctx, chunk, o)
@@ -165,8 +165,8 @@ func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query,
 }
 
 // searchChunk searches for a chunk of queries: with feedback, in blocks, or directly.
-func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
-	error) {
+func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query,
+	o search.Options) ([]search.Result, error) {
 	if o.Feedback != nil {
 		results := make([]search.Result, len(qs))
 		for i := range qs {
@@ -256,8 +256,8 @@ func (r *shardSearch) shards(m *Map) []int {
 }
 
 // askShards asks shards for results of queries, and checks their number.
-func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []int, in *searchRequest) (m *Map,
-	byShard map[int]*searchAnswer, missing map[int]error, err error) {
+func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []int,
+	in *searchRequest) (m *Map, byShard map[int]*searchAnswer, missing map[int]error, err error) {
 	if m, byShard, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", selectShards, in); err != nil {
 		return nil, nil, nil, err
 	}
@@ -274,8 +274,8 @@ func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []i
 }
 
 // searchFromBest searches for queries from the best hit on.
-func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
-	error) {
+func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query,
+	o search.Options) ([]search.Result, error) {
 	r, err := v.newShardSearch(qs, o)
 	if err != nil {
 		return nil, err
@@ -358,8 +358,8 @@ func (r *shardSearch) askDeeper(ctx context.Context, m *Map, byShard map[int]*se
 }
 
 // mergeAnswers merges the results of the shards.
-func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, byShard map[int]*searchAnswer, missing map[int]error) (
-	[]search.Result, error) {
+func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, byShard map[int]*searchAnswer,
+	missing map[int]error) ([]search.Result, error) {
 	s, shards := r.v.coll, r.shards(m)
 	// Check that enough shards have answered, and that the fields of conditions exist.
 	c := coverage(s, m, shards, byShard, missing)

@@ -187,8 +187,8 @@ type explainAnswer struct {
 }
 
 // doExplain explains a search of one shard.
-func (c *Cluster) doExplain(ctx context.Context, target *shardTarget, in *explainRequest) (*answers[explainAnswer],
-	error) {
+func (c *Cluster) doExplain(ctx context.Context, target *shardTarget,
+	in *explainRequest) (*answers[explainAnswer], error) {
 	return eachShard(ctx, c, target, func(h *openShard, out *explainAnswer) error {
 		qs, o, err := in.toQueries(ctx, target, h)
 		if err != nil {

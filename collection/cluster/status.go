@@ -79,8 +79,8 @@ func (c *Cluster) askStatus(ctx context.Context, in *statusRequest) map[*Node]*s
 }
 
 // askStatusWithErrors is askStatus, with the reasons why nodes have not answered.
-func (c *Cluster) askStatusWithErrors(ctx context.Context, in *statusRequest) (answers map[*Node]*statusAnswer,
-	silent map[*Node]error) {
+func (c *Cluster) askStatusWithErrors(ctx context.Context,
+	in *statusRequest) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
 	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
 	c.eachNode(ctx, 3*time.Second, func(ctx context.Context, n *Node) {

@@ -142,8 +142,8 @@ func (c *Cluster) releaseTraining(ctx context.Context, m *Map) {
 }
 
 // buildCodec trains the codec of the reserved generation on samples of the shards, and puts it into the store.
-func (c *Cluster) buildCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, perShard []shardStats) (
-	*replica.Generation, error) {
+func (c *Cluster) buildCodec(ctx context.Context, m *Map, t collection.Training, tokens int64,
+	perShard []shardStats) (*replica.Generation, error) {
 	current := m.Current
 	g := &replica.Generation{
 		Number:  m.Training.Generation,

@@ -295,8 +295,8 @@ func (c *Collection) trainNext(ctx context.Context,
 
 // MeasureSearches measures the recall of searches of an index with the codec of its present generation
 // ([quality.SelfCheck]). defaults is nil if the index is not worth measuring.
-func MeasureSearches(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
-	defaults *storage.Defaults, generation uint64, err error) {
+func MeasureSearches(ctx context.Context, ix *index.Index, threads int,
+	o quality.SelfCheckOptions) (defaults *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return nil, 0, err

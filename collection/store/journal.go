@@ -335,7 +335,7 @@ func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments u
 		entry = w.appended
 	}
 	for _, r := range group {
-		if r.entry > 0 && err == nil { // the request has changed something
+		if r.entry > 0 && err == nil { // the log has the request
 			r.entry = max(r.entry, entry)
 		}
 	}

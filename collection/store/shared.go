@@ -38,8 +38,8 @@ const (
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], except that a locked file is no
 // error.
-func OpenShared(ctx context.Context, paths map[string]string, o *Options) (catalog collection.Catalog,
-	closeAll func() error, err error) {
+func OpenShared(ctx context.Context, paths map[string]string,
+	o *Options) (catalog collection.Catalog, closeAll func() error, err error) {
 	settings, err := newStore("", o) // for the completed options
 	if err != nil {
 		return nil, nil, err

@@ -2,7 +2,7 @@
 // ordered writer.
 //
 //	[Open] → [Store]                      locks the folder, opens its collections
-//	[Store.Create] → [Collection]        a collection without documents
+//	[Store.Declare] → [Collection]        a collection without documents
 //	[Collection.Update], [Collection.Delete], [Collection.UpdateMetadata]
 //	[Collection.Snapshot] → [Snapshot]    one state of a collection, to search and to read
 //

@@ -195,8 +195,8 @@ func (w *worker) storeBatch(ctx context.Context, o *openedIndex, b *batch, maxDo
 }
 
 // addBatch adds the documents of a batch to an existing index, and evicts the oldest beyond the limit.
-func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) (evicted int,
-	err error) {
+func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch,
+	maxDocuments *uint64) (evicted int, err error) {
 	ch := &change{docs: b.docs, changeHead: changeHead{
 		Kind:         addDocuments,
 		First:        b.firstOrdinal,

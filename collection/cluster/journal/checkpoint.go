@@ -82,8 +82,8 @@ func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 //
 // Each generation keeps its newest checkpoint, the newest of those before it that is older than the grace, and all
 // entries after the older of the two.
-func SelectRemovable(checkpoints []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
-	before uint64, removable []Checkpoint) {
+func SelectRemovable(checkpoints []Checkpoint, generations []uint64, now time.Time,
+	grace time.Duration) (before uint64, removable []Checkpoint) {
 	if len(generations) == 0 {
 		return 0, nil
 	}

@@ -57,8 +57,8 @@ var (
 )
 
 // encode returns the object of an entry, and its hash.
-func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (
-	object []byte, hash Hash, err error) {
+func encode(number uint64, parent Hash, token [16]byte, batches []string,
+	body []byte) (object []byte, hash Hash, err error) {
 	if len(body) > MaxBody || len(batches) > maxBatches {
 		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches; at most %d and %d are possible",
 			ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)

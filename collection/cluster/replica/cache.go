@@ -135,8 +135,8 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 
 // compareWithLog compares an open index with its generation and with the log. sealed reports whether the last entry
 // that it has is a seal.
-func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool,
-	err error) {
+func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index,
+	newest journal.Checkpoint) (sealed bool, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return false, err

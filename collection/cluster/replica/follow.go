@@ -212,8 +212,8 @@ func (o *openShard) noteEntry(body []byte) {
 }
 
 // Append implements [store.Journal].
-func (o *openShard) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
-	next storage.Applied, err error) {
+func (o *openShard) Append(_ context.Context, after storage.Applied, batches []string,
+	body []byte) (next storage.Applied, err error) {
 	r := o.r
 	ctx, cancel := context.WithTimeout(r.ctx, appendTimeout)
 	defer cancel()

@@ -338,8 +338,8 @@ func (r *Replica) change(ctx context.Context, b Batch,
 
 // Update stores documents of the shard, as [collection.Collection] does. entry has the change. After
 // [storage.ErrOutcomeUnknown] the change may have been made: send the same batch again.
-func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.DocumentInput, o collection.UpdateOptions) (
-	receipt collection.Receipt, entry uint64, err error) {
+func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.DocumentInput,
+	o collection.UpdateOptions) (receipt collection.Receipt, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
 		receipt, err = c.UpdateBatch(ctx, b, docs, o)
 		return err
@@ -348,8 +348,8 @@ func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.Documen
 }
 
 // Delete deletes documents of the shard, see [Replica.Update].
-func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
-	n index.Affected, entry uint64, err error) {
+func (r *Replica) Delete(ctx context.Context, b Batch,
+	s collection.Selection) (n index.Affected, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
 		n, err = c.DeleteBatch(ctx, b, s)
 		return err

@@ -125,8 +125,8 @@ func (s *Store) Replace(ctx context.Context, name string, body []byte) (made tim
 }
 
 // Get implements [objects.Store].
-func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry,
-	err error) {
+func (s *Store) Get(ctx context.Context, name string,
+	from, length int64) (r io.ReadCloser, e objects.Entry, err error) {
 	err = s.request(ctx, "get", name, func() error {
 		o, exists := s.objects[name]
 		if !exists {
