@@ -317,7 +317,8 @@ func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index,
 		})
 	}
 	if q.Passages > 0 {
-		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, false, rank)
+		const withPayload = false // MetadataOf reads it
+		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, withPayload, rank)
 		return page.Hits(hits), err
 	}
 	ranked, err := rank(page.End())

@@ -116,7 +116,7 @@ type Store struct {
 	lock *os.File // of the folder, nil without one
 	// training is the slot for a training: one at a time, because it takes memory and processors.
 	training       chan struct{}
-	checkQuestions int // questions of the check after a training. 0 means as many as pay
+	checkQuestions int // questions of the self-check after a training. 0 lets the self-check choose
 	panics         atomic.Uint64
 	// measuring is the slot for measuring a sampled question. sampledBytes are the bytes of the waiting questions.
 	measuring    chan struct{}
