@@ -131,6 +131,8 @@ func (c *Collection) checkIndex(ctx context.Context, docs []Document, replace bo
 	return dim, err
 }
 
+// checkSnapshot refuses texts if the index names no model, and ids that are in use, unless replace allows them. A
+// refused document is a [*collection.DocumentError].
 func (c *Collection) checkSnapshot(ctx context.Context, v *store.Snapshot, docs []Document, replace bool) error {
 	snap := v.Snapshot()
 	hasModel := c.opts.Encoder != nil || c.opts.Model != ""
@@ -216,35 +218,35 @@ func (c *Collection) encode(ctx context.Context, docs []Document, texts []encode
 		}
 	}
 	// Add the encoded rows, and before each the documents that are not encoded.
-	n := 0
+	encoded := 0
 	for d, err := range e.DocumentsReport(ctx, sequence, &report) {
-		var text *encode.TextError // of the text at which the sequence has ended
-		if err != nil && !errors.As(err, &text) {
+		var textErr *encode.TextError // of the text at which the sequence has ended
+		if err != nil && !errors.As(err, &textErr) {
 			return nil, nil, err
 		}
 		mu.Lock()
-		row := encodedOrigins[n]
+		row := encodedOrigins[encoded]
 		mu.Unlock()
-		from := row.document
+		document := row.document
 		if err != nil {
-			return nil, nil, documentError(from, &docs[from], text.Err)
+			return nil, nil, documentError(document, &docs[document], textErr.Err)
 		}
 		if report.Truncated > 0 {
 			err := fmt.Errorf("%w: at most %d tokens, including those around the text; %d would be dropped; %s",
 				ErrTooLong, e.Config().Document.Length, report.Dropped, lengthAdvice(splitting))
-			return nil, nil, documentError(from, &docs[from], err)
+			return nil, nil, documentError(document, &docs[document], err)
 		}
-		addUnencoded(from)
+		addUnencoded(document)
 		tokens := slices.Clone(d.Tokens)
 		out = append(out, collection.DocumentInput{
 			ID:           d.ID,
 			Vectors:      tokens,
 			Dim:          e.Dim(),
 			Metadata:     d.Payload,
-			KeepMetadata: docs[from].KeepPayload,
+			KeepMetadata: docs[document].KeepPayload,
 		})
 		rowOrigins = append(rowOrigins, row)
-		n++
+		encoded++
 	}
 	addUnencoded(len(docs))
 	if report.Unknown > 0 && c.opts.Logger != nil {
@@ -265,7 +267,7 @@ func lengthAdvice(splitting *encode.Splitting) string {
 // remoteWords is the number of words in a passage if it is not known how many tokens the model reads.
 const remoteWords = 120
 
-// splitting returns how texts are split. nil means that they are stored whole.
+// splitting returns how texts are split. A nil splitting means that they are stored whole.
 func (c *Collection) splitting(e *encode.Encoder) (*encode.Splitting, error) {
 	if c.opts.Whole {
 		return nil, nil
@@ -288,12 +290,12 @@ func (c *Collection) splitting(e *encode.Encoder) (*encode.Splitting, error) {
 
 // passages yields the passages of a text, or the text itself, each with the payload to store.
 func passages(ctx context.Context, t encode.Text, splitting *encode.Splitting) iter.Seq2[encode.Text, error] {
-	one := encode.Texts(t)
+	whole := encode.Texts(t)
 	if splitting == nil {
-		return one
+		return whole
 	}
 	return func(yield func(encode.Text, error) bool) {
-		for p, err := range encode.Passages(ctx, one, *splitting) {
+		for p, err := range encode.Passages(ctx, whole, *splitting) {
 			if err == nil && p.ID != t.ID {
 				p.Payload, err = withText(p.Payload, p.Title, p.Text)
 			}

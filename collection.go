@@ -25,9 +25,10 @@ import (
 
 // Options are the options of Create and Open. The zero value, or nil, opens an index with the settings in it.
 type Options struct {
-	// Passages says how texts are split that are longer than a passage. nil, and a Window of 0, split a text only if it
-	// is longer than the model reads. Tokens are those of the model, unless Passages names another one. A model behind
-	// an address does not report its tokens: words are counted then, and nil means 120 words to a passage.
+	// Passages says how texts are split that are longer than a passage. A nil Passages, or a Window of 0, splits a text
+	// only if it is longer than the model reads. Tokens are those of the model, unless Passages names another one. A
+	// model behind an address does not report its tokens: words are counted then, and a nil Passages means 120 words to
+	// a passage.
 	//
 	// A document stays one document, however many passages it is stored in: it is one hit, with its best passages
 	// ([Query.Group]), and Get, Update and Delete take its id. If the text of a document without an id is split, the
@@ -39,9 +40,9 @@ type Options struct {
 	// Model is the folder of the model that encodes texts, or its name at a hub ([hub.Name]). "" means the model that
 	// the index names. Create opens it at once, Open when the first text has to be encoded.
 	Model string
-	// Hub is the hub for a model with a name. nil means the one that the environment describes ([hub.FromEnv]).
+	// Hub is the hub for a model with a name. A nil Hub is the one that the environment describes ([hub.FromEnv]).
 	Hub *hub.Hub
-	// Encoder encodes texts instead of Model. nil means Model. The caller closes it, after the collection.
+	// Encoder encodes texts instead of Model, if it is not nil. The caller closes it, after the collection.
 	Encoder *encode.Encoder
 	// Dim is the dimension of the vectors, for Create without a model: documents and queries then come as vectors.
 	Dim int
@@ -52,8 +53,8 @@ type Options struct {
 	// Bits is the number of bits of a vector's component once the collection is large: 1, 2, 4 or 8. 0 means 4. See
 	// [collection.Growth].
 	Bits int
-	// Keywords are the settings of searches by words. nil means those that were used before, or else words as they
-	// are, in all fields.
+	// Keywords are the settings of searches by words. A nil Keywords means those that were used before, or else words
+	// as they are, in all fields.
 	Keywords *keywords.Settings
 	// AnyModel allows a model that the index does not name as its own. Scores are meaningless unless both are the same
 	// model in different files.
@@ -65,7 +66,7 @@ type Options struct {
 	// LockTimeout is how long to wait for another program that has the index open. 0 means not at all.
 	LockTimeout time.Duration
 	// Logger logs trainings, repairs and faults, questions that are longer than the model reads, and texts in a script
-	// that the model does not know. nil means that nothing is logged.
+	// that the model does not know. A nil Logger logs nothing.
 	Logger *slog.Logger
 }
 
@@ -110,7 +111,8 @@ func Create(ctx context.Context, path string, o *Options) (_ *Collection, err er
 		return nil, fmt.Errorf("%w: ReadOnly does not go with Create", ErrOption)
 	}
 	// Refuse what can be refused before the model is opened, which may take long.
-	build := &index.BuildOptions{Nbits: 8, LockTimeout: c.opts.LockTimeout, Logger: c.opts.Logger}
+	const flatBits = 8 // of codec.NewFlat
+	build := &index.BuildOptions{Nbits: flatBits, LockTimeout: c.opts.LockTimeout, Logger: c.opts.Logger}
 	if err := index.CanBuild(ctx, path, build); err != nil {
 		return nil, err
 	}
@@ -374,7 +376,7 @@ func (c *Collection) openEncoder(ctx context.Context) (*encode.Encoder, error) {
 	return e, nil
 }
 
-// openedEncoder returns the encoder. nil means that it has not been opened yet.
+// openedEncoder returns the encoder, nil if it has not been opened yet.
 func (c *Collection) openedEncoder() (*encode.Encoder, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -396,8 +398,8 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 		dir, o = e.Config().Dir, e.Options()
 	case dir == "" && indexModel == nil:
 		return nil, nil, fmt.Errorf("%w: no model is known to encode texts: set Options.Model", ErrOption)
-	case indexModel != nil && !(dir != "" && modelof.IsServer(indexModel.Name)):
-		// Use the settings of the index's model, wherever the model is now.
+	case indexModel != nil && (dir == "" || !modelof.IsServer(indexModel.Name)):
+		// Use the settings of the index's model, wherever the model is now. Those of a server do not fit a folder.
 		var recorded string
 		if recorded, o, err = modelof.Options(indexModel); err != nil {
 			return nil, nil, err
@@ -414,7 +416,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 	}
 	m, err := modelof.Describe(e, dir, o)
 	if err == nil && !c.opts.AnyModel {
-		m.NearFingerprint = e.Config().Near
+		m.NearFingerprint = e.Config().Near // for this check only: it is not stored with new vectors
 		err = indexModel.CheckQueries(m)
 	}
 	if err != nil {
@@ -427,7 +429,7 @@ func (c *Collection) openModel(ctx context.Context) (*encode.Encoder, *storage.M
 	return e, m, nil
 }
 
-// modelOfIndex returns the model of the stored vectors. nil means that the index does not say.
+// modelOfIndex returns the model of the stored vectors, nil if the index names none.
 func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 	if c.docs == nil {
 		return nil, nil // Create has not made the index yet
@@ -440,9 +442,9 @@ func (c *Collection) modelOfIndex(ctx context.Context) (*storage.Model, error) {
 	return m, err
 }
 
-// Catalog returns the collection as a catalog for package server: server.New makes a [net/http.Handler] of it and of the
-// encoder. This package does not do so itself, because that would link the service into every program. The catalog ends
-// with the collection, and both may be used at the same time.
+// Catalog returns the collection as a catalog for package server: server.New makes a [net/http.Handler] of it and of
+// the encoder. This package does not do so itself, because that would link the service into every program. The catalog
+// ends with the collection, and both may be used at the same time.
 func (c *Collection) Catalog() collection.Catalog { return c.docs.Store().Catalog() }
 
 // Backup writes a copy of the index to a file, and checks it. Searches and changes may go on meanwhile. An existing

@@ -22,11 +22,11 @@ type Document struct {
 	ID string
 	// Title and Text are encoded, the title first, and stored with the vectors.
 	Title, Text string
-	// Payload is a JSON object with further fields, for conditions, searches by words and results. nil means none. It
+	// Payload is a JSON object with further fields, for conditions, searches by words and results, nil for none. It
 	// must not have the fields title and text, in any case of letters, which Title and Text stand for, or fields that
 	// begin with an underscore, which belong to plaid.
 	Payload []byte
-	// Vectors are [tokens, dim], row-major; Title and Text are then not encoded. nil means that they are. An empty
+	// Vectors are [tokens, dim], row-major; Title and Text are then not encoded. If Vectors is nil, they are. An empty
 	// slice that is not nil means that the document has no vectors, whatever its text.
 	Vectors []float32
 	// KeepPayload lets an Update keep the payload of the replaced document, including title and text, if this document
@@ -155,7 +155,7 @@ func readDocument(ctx context.Context, snap *index.Snapshot, id string) (d Docum
 	}
 	// Put the passages together.
 	var text []byte
-	remainingGaps := maxGaps
+	remainingGaps := maxGaps // blanks that may still be added
 	for i, ordinal := range ordinals {
 		stored, err := snap.Payload(ordinal)
 		if err != nil {
@@ -165,7 +165,7 @@ func readDocument(ctx context.Context, snap *index.Snapshot, id string) (d Docum
 		passage, err := vectors.PassageFromPayload(snap.ID(ordinal), stored)
 		if err == nil && passage != nil && passage.End-passage.Start == len(p.Text) {
 			gap := passage.Start - len(text)
-			if gap > remainingGaps { // the positions in the payloads are not true: use one blank
+			if gap > remainingGaps { // the payloads lie about the positions: use one blank
 				gap, passage.Start = 1, len(text)+1
 			}
 			remainingGaps -= max(gap, 0)
@@ -238,8 +238,8 @@ func (c *Collection) Delete(ctx context.Context, s Selection) (deleted index.Aff
 	return c.docs.Delete(ctx, selection)
 }
 
-// UpdatePayload sets fields of payloads to values that can be encoded as JSON. nil removes a field. Vectors stay as
-// they are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
+// UpdatePayload sets fields of payloads to values that can be encoded as JSON. The value nil removes a field. Vectors
+// stay as they are, so the fields title and text cannot be set. It returns the count of the documents that it changed.
 func (c *Collection) UpdatePayload(ctx context.Context, s Selection,
 	fields map[string]any) (updated index.Affected, err error) {
 	defer func() { err = c.toError(err) }()

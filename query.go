@@ -23,14 +23,14 @@ type Query struct {
 	// Text is the question. The model reads a limited number of tokens ([encode.Encoder.Config]). The rest of a longer
 	// question is cut off, which Options.Logger logs. Searches by words, as with Hybrid, use all of it.
 	Text string
-	// Vectors are those of the question, [tokens, dim], row-major; Text is then not encoded. nil means that it is.
+	// Vectors are those of the question, [tokens, dim], row-major; Text is then not encoded. If Vectors is nil, it is.
 	Vectors []float32
 	// K is the maximum number of hits. 0 means 10.
 	K int
 	// Offset is how many of the best hits to skip: with 20 and a K of 10 the result is the third page of ten. The pages
 	// of one state of the collection have each hit once.
 	Offset int
-	// MinScore leaves out hits with a lower Score, as in MinScore: new(12.5), nil leaves out none.
+	// MinScore leaves out hits with a lower Score: write MinScore: new(12.5). A nil MinScore leaves out none.
 	MinScore *float64
 	// Where is a condition over payloads ([condition.Parse]), and Args are the values of its question marks. Only
 	// documents for which it is true are found. "" means no condition.
@@ -65,7 +65,7 @@ type Hit struct {
 	// Title, Text and Payload are those of the [Document].
 	Title, Text string
 	Payload     []byte
-	// Passage is set if the hit is a passage of a longer document. nil means that the hit is a document.
+	// Passage is set if the hit is a passage of a longer document. It is nil if the hit is a document.
 	Passage *vectors.Passage
 	// Passages are the best passages of a document stored as passages. The title, text and payload of the hit are those
 	// of the first one.
@@ -88,15 +88,15 @@ func (c *Collection) Search(ctx context.Context, q Query) (hits []Hit, err error
 	if err := q.completeAndCheck(); err != nil {
 		return nil, err
 	}
-	var chosen collection.Selection
+	var selection collection.Selection
 	if q.Where != "" {
-		if chosen.Where, err = bindCondition(q.Where, q.Args); err != nil {
+		if selection.Where, err = bindCondition(q.Where, q.Args); err != nil {
 			return nil, err
 		}
 	}
 	err = c.read(ctx, func(ctx context.Context, v *store.Snapshot) (err error) {
 		r := &searchRun{coll: c, ctx: ctx, snapshot: v, query: &q}
-		if r.filter, err = v.Filter(ctx, chosen); err != nil {
+		if r.filter, err = v.Filter(ctx, selection); err != nil {
 			return err
 		}
 		hits, err = r.readHits()
@@ -178,16 +178,16 @@ type searchRun struct {
 
 // readHits returns the hits with their stored fields.
 func (r *searchRun) readHits() ([]Hit, error) {
-	found, err := r.findRanked()
+	ranked, err := r.findRanked()
 	if err != nil {
 		return nil, err
 	}
-	hits := make([]Hit, len(found))
-	for i := range found {
-		if hits[i], err = r.readHit(&found[i].Hit); err != nil {
+	hits := make([]Hit, len(ranked))
+	for i := range ranked {
+		if hits[i], err = r.readHit(&ranked[i].Hit); err != nil {
 			return nil, err
 		}
-		hits[i].Score = found[i].Score
+		hits[i].Score = ranked[i].Score
 	}
 	return hits, nil
 }
@@ -230,18 +230,19 @@ func (r *searchRun) findRanked() ([]search.RankedHit, error) {
 		hits, err := r.searchVectors(sq, o)
 		return search.RankedHits(hits), err
 	}
+	// Fuse the rankings by vectors and by words. Each is longer than the page.
 	p := q.rankingPage()
-	sidePage := p.RankingPage(r.snapshot.MaxHits())
-	o.SetPage(sidePage)
+	inputPage := p.RankingPage(r.snapshot.MaxHits())
+	o.SetPage(inputPage)
 	byVectors, err := r.searchVectors(sq, o)
 	if err != nil {
 		return nil, err
 	}
-	byWords, err := r.searchKeywords(sidePage)
+	byWords, err := r.searchKeywords(inputPage)
 	if err != nil {
 		return nil, err
 	}
-	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, sidePage,
+	fused, err := search.FuseRanked(fuse.RelativeScore, q.Alpha, p, inputPage,
 		search.RankedHits(byVectors), search.RankedHits(byWords))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", r.coll.path, ErrOption, err)
@@ -279,7 +280,8 @@ func (r *searchRun) readHit(h *search.Hit) (Hit, error) {
 	if err := r.ctx.Err(); err != nil {
 		return Hit{}, err
 	}
-	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID { // the document is stored without passages
+	if len(h.Passages) == 1 && h.Passages[0].ID == h.ID {
+		// The document is stored without passages: its only "passage" is itself, and has the data for highlights.
 		passage := h.Passages[0]
 		passage.Score, passage.Passages = h.Score, nil
 		h = &passage
@@ -309,7 +311,7 @@ func (r *searchRun) readHit(h *search.Hit) (Hit, error) {
 }
 
 // highlightSpans returns the words of a hit that match the question, or the reason why they are missing.
-func (r *searchRun) highlightSpans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, none, err error) {
+func (r *searchRun) highlightSpans(h *search.Hit, stored json.RawMessage) (spans []highlight.Span, missing, err error) {
 	if r.noTokens != nil {
 		return nil, r.noTokens, nil
 	}

@@ -33,15 +33,15 @@ import (
 
 // Catalog holds the collections of a service by name. It is safe for concurrent use.
 type Catalog interface {
-	// Place returns where the collections are, such as a folder or an address, for messages.
+	// Location returns where the collections are, such as a folder or an address, for messages.
 	Location() string
 	// Names returns the names of all collections, in order.
 	Names() []string
 	// Get returns a collection. The error is [ErrUnknown] if it does not exist.
 	Get(name string) (Collection, error)
-	// Declare creates a collection without documents. It is durable when Declare returns.
+	// Create creates a collection without documents. It is durable when Create returns.
 	Create(ctx context.Context, name string, c Config) (Collection, error)
-	// Drop removes a collection. If the name does not exist, it does nothing.
+	// Remove removes a collection. If the name does not exist, it does nothing.
 	Remove(ctx context.Context, name string) (existed bool, err error)
 }
 
@@ -49,14 +49,17 @@ type Catalog interface {
 // snapshots show it.
 type Collection interface {
 	Name() string
-	// Err returns why the collection cannot be used at all. nil means that it can.
+	// Err returns why the collection cannot be used at all, nil if it can.
 	Err() error
 	Config() Config
-	SetMaxDocuments(ctx context.Context, most *uint64) (Config, error)
+	// SetMaxDocuments changes Config.MaxDocuments, and returns the new configuration. A nil maxDocuments means no
+	// limit.
+	SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (Config, error)
 	// Stats describes the collection, at little cost. It works for a collection without documents, too.
 	Stats(ctx context.Context) (Stats, error)
 	// Snapshot returns the present state. The error is [ErrEmpty] if there is nothing to search.
 	Snapshot(ctx context.Context) (Snapshot, error)
+	// Update stores documents, all of them or none.
 	Update(ctx context.Context, docs []DocumentInput, o UpdateOptions) (Receipt, error)
 	// Delete and UpdateMetadata return how many documents and passages they changed. The selection must have exactly
 	// one criterion ([Selection.CheckExactlyOne]).
@@ -68,7 +71,7 @@ type Collection interface {
 type UpdateOptions struct {
 	// Replace lets a document replace the stored one with the same id. Otherwise a duplicate id is an error.
 	Replace bool
-	// Model describes the model of the vectors. nil means that it is not known. A collection keeps the model of the
+	// Model describes the model of the vectors, nil if it is not known. A collection keeps the model of the
 	// request that makes its index. Later requests with another model are refused ([storage.ErrModel]).
 	Model *storage.Model
 }
@@ -100,9 +103,9 @@ type Snapshot interface {
 	Describe(ctx context.Context) (search.Description, error)
 	// Dim returns the dimension of the vectors, 0 while it is not known.
 	Dim() int
-	// Most returns how many documents a search may return.
+	// MaxHits returns how many documents a search may return.
 	MaxHits() int
-	// Filter returns a filter for Search that lets the documents of a selection through. nil means all documents.
+	// Filter returns a filter for Search that lets the documents of a selection through. A nil filter lets all through.
 	Filter(ctx context.Context, s Selection) (*search.Filter, error)
 	// Check returns an error for a faulty query. It does not search.
 	Check(q *search.Query) error
@@ -116,7 +119,7 @@ type Snapshot interface {
 	Documents(ctx context.Context, s Selection, o ReadOptions) iter.Seq2[StoredDocument, error]
 }
 
-// ReadOptions select parts of documents to read.
+// ReadOptions say which documents of a selection are read, and which of their data.
 type ReadOptions struct {
 	// Limit is the maximum number of documents. 0 means all. Those at the beginning of the order are read.
 	Limit int
@@ -133,7 +136,7 @@ func HitNumber(h *search.Hit) uint64 { return uint64(h.Shard)<<32 | uint64(h.Ord
 // nothing, and the zero Selection selects all documents. Entries of a list that do not exist are ignored.
 type Selection struct {
 	Numbers []uint64 // numbers of documents
-	IDs     []string // ids; that of a document of passages selects all its passages ([vectors.Passage])
+	IDs     []string // the id of a document of passages selects all its passages ([vectors.Passage])
 	Where   *condition.Condition
 }
 
@@ -182,8 +185,8 @@ func (s *Selection) Check() error {
 	return nil
 }
 
-// CheckExactlyOne returns [ErrSelection] unless the selection has exactly one criterion: an empty request must not delete all
-// documents.
+// CheckExactlyOne returns [ErrSelection] unless the selection has exactly one criterion: an empty request must not
+// delete all documents.
 func (s *Selection) CheckExactlyOne() error {
 	if s.SelectsAll() {
 		return fmt.Errorf("%w: it is empty: give document_ids, ids or a condition", ErrSelection)
@@ -206,12 +209,12 @@ type Stats struct {
 	Model      *storage.Model `json:"model,omitempty"` // of the vectors, nil if it is not known
 	FileBytes  int64          `json:"file_bytes"`      // of the index
 	Growth     GrowthStats    `json:"growth"`          // trainings
-	// Defaults are the parameters of searches that set none, with the recall that was measured for them. nil means that
-	// none are stored, or that those of shards differ.
+	// Defaults are the parameters of searches that set none, with the recall that was measured for them. Defaults
+	// is nil if none are stored, or if those of shards differ.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 	Queue    QueueStats        `json:"queue"`  // changes that wait to be written
 	Counts   Counts            `json:"counts"` // since the collection was opened
-	// Sampled is the recall of sampled questions. nil means that none were sampled.
+	// Sampled is the recall of sampled questions, nil if none were sampled.
 	Sampled *Sampled `json:"sampled,omitempty"`
 }
 

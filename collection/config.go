@@ -16,11 +16,11 @@ type Config struct {
 	// BatchSize and StartFromScratch are stored and returned, and have no effect: the writer groups waiting changes,
 	// and growth decides about trainings.
 	BatchSize int `json:"batch_size"`
-	// Seed is the seed of trainings. nil means 42.
+	// Seed is the seed of trainings. A nil Seed means 42.
 	Seed             *uint64 `json:"seed"`
 	StartFromScratch int     `json:"start_from_scratch"`
-	// MaxDocuments limits the documents. nil means no limit. An update beyond it deletes the oldest documents, in the
-	// same transaction unless the update alone exceeds the limit.
+	// MaxDocuments limits the documents. A nil MaxDocuments means no limit. An update beyond it deletes the oldest
+	// documents, in the same transaction unless the update alone exceeds the limit.
 	MaxDocuments *uint64 `json:"max_documents"`
 	// Tokenizer of keyword searches is "unicode61" or "trigram". "" means the first.
 	Tokenizer string `json:"fts_tokenizer"`

@@ -76,8 +76,10 @@ func (e *PartialError) Error() string {
 	const maxShown = 20 // indices in the message
 	var b strings.Builder
 	fmt.Fprintf(&b, "the change was made in part: %d documents and %d passages", e.Done.Documents, e.Done.Passages)
-	for i, index := range e.Documents[:min(len(e.Documents), maxShown)] {
-		b.WriteString([]string{", ", "; stored are the documents "}[max(0, 1-i)] + strconv.Itoa(index))
+	separator := "; stored are the documents "
+	for _, index := range e.Documents[:min(len(e.Documents), maxShown)] {
+		b.WriteString(separator + strconv.Itoa(index))
+		separator = ", "
 	}
 	if n := len(e.Documents) - maxShown; n > 0 {
 		fmt.Fprintf(&b, " and %d more", n)

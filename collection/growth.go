@@ -81,7 +81,7 @@ func (t *Training) HeldOut() int {
 	return 0
 }
 
-// Codec returns the codec of a training that needs no documents. nil means that it needs some.
+// Codec returns the codec of a training that needs no documents, nil if it needs some.
 func (t *Training) Codec(dim int) (*codec.Quantizer, error) {
 	if t.Stage != StageFlat {
 		return nil, nil
@@ -107,7 +107,7 @@ func (g *Growth) EncodingOf(h *storage.Header) Encoding {
 	switch {
 	case h.Build.Source != "vectors" || h.Nbits < minGrowingBits:
 		c.Stage = StageFinal
-	case h.Nbits == 8 && h.Centroids == 1 && c.Trained == 0:
+	case h.Nbits == 8 && h.Centroids == 1 && c.Trained == 0: // the codec of codec.NewFlat
 		c.Stage = StageFlat
 	case g.Until < 0 || c.Trained == 0 || c.Trained >= g.Until:
 		c.Stage = StageFinal
@@ -122,13 +122,13 @@ func (g *Growth) Training(tokens int64, cfg Config) Training {
 	case tokens >= g.Until:
 		return Training{StageFinal, cfg.finalBits(), 0, cfg.seedOrDefault()}
 	case tokens >= g.Flat:
-		return whileGrowing(tokens, cfg)
+		return growingTraining(tokens, cfg)
 	}
 	return Training{StageFlat, 8, 1, cfg.seedOrDefault()}
 }
 
-// whileGrowing returns the training of a collection in [StageGrowing].
-func whileGrowing(tokens int64, cfg Config) Training {
+// growingTraining returns the training of a collection in [StageGrowing].
+func growingTraining(tokens int64, cfg Config) Training {
 	return Training{StageGrowing, max(cfg.finalBits(), minGrowingBits), fewCentroids(tokens), cfg.seedOrDefault()}
 }
 
@@ -152,7 +152,7 @@ func (g *Growth) Retraining(c Encoding, tokens int64, cfg Config) Training {
 	case c.Stage == StageFinal:
 		t = Training{StageFinal, cfg.finalBits(), 0, cfg.seedOrDefault()}
 	case c.Stage == StageGrowing && t.Stage == StageFlat: // many documents were deleted
-		t = whileGrowing(tokens, cfg)
+		t = growingTraining(tokens, cfg)
 	}
 	if c.Stage != StageFlat {
 		t.Nbits = min(t.Nbits, c.Nbits)
@@ -160,13 +160,15 @@ func (g *Growth) Retraining(c Encoding, tokens int64, cfg Config) Training {
 	return t
 }
 
-// SkipFailedTraining reports whether a due training is skipped because one has failed when the collection had failed
-// tokens. It is tried again when the collection has a tenth more.
-func SkipFailedTraining(failed, tokens int64) bool { return failed > 0 && tokens < failed+failed/10 }
+// SkipFailedTraining reports whether a due training is skipped because the last one failed, when the collection had
+// failedAt tokens. It is tried again when the collection has a tenth more. A failedAt of 0 means that none has failed.
+func SkipFailedTraining(failedAt, tokens int64) bool {
+	return failedAt > 0 && tokens < failedAt+failedAt/10
+}
 
-// minDriftShare is the inverse of a share: the error of tokens added since the training counts if these are more than
-// 1/minDriftShare of the tokens that were trained on.
-const minDriftShare = 16
+// driftShareDivisor is the inverse of a share: the error of tokens added since the training counts if they are more
+// than 1/driftShareDivisor of the tokens that were trained on.
+const driftShareDivisor = 16
 
 // Advice returns why another training would help. "" means that it would not. It is for collections in the final stage,
 // which are not trained automatically any more.
@@ -174,7 +176,7 @@ func (g *Growth) Advice(stage Stage, d index.Drift) string {
 	switch {
 	case stage != StageFinal:
 		return ""
-	case d.Ratio > g.Drift && d.Added*minDriftShare > d.Trained:
+	case d.Ratio > g.Drift && d.Added*driftShareDivisor > d.Trained:
 		return fmt.Sprintf("the error of vectors added since the training is %.2f times that of the training", d.Ratio)
 	case d.Wanted >= 4*d.Centroids:
 		return fmt.Sprintf("the collection has %d centroids, and a training with its present size would make %d",

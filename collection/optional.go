@@ -10,14 +10,14 @@ import (
 	"github.com/plaid-ir/plaid/search/keywords"
 )
 
-// ReadinessReporter is a [Catalog] that may be unreachable as a whole. Ready returns the reason. nil means that it is reachable.
-// Load balancers use it to send requests elsewhere.
+// ReadinessReporter is a [Catalog] that may be unreachable as a whole. Ready returns the reason, nil if the catalog is
+// reachable. Load balancers use it to send requests elsewhere.
 type ReadinessReporter interface {
 	Ready() error
 }
 
-// DiskReporter is a [Catalog] on a disk. Disk reports whether the disk was full at the last write, and how many bytes are
-// free if that is known.
+// DiskReporter is a [Catalog] on a disk. Disk reports whether the disk was full at the last write, and how many bytes
+// are free if that is known.
 type DiskReporter interface {
 	Disk() (full bool, free uint64, known bool)
 }
@@ -125,7 +125,7 @@ type KeywordQuery struct {
 	// K, Offset and MinScore select the page ([search.Page]).
 	K, Offset int
 	MinScore  *float64
-	// Filters are of the snapshot; only documents that all of them let through are found. nil entries are ignored.
+	// Filters are of the snapshot; only documents that all of them let through are found. Nil entries are ignored.
 	Filters []*search.Filter
 	// Payload says that MetadataOf will be called for the hits.
 	Payload bool
@@ -142,7 +142,7 @@ func (q *KeywordQuery) Page() search.Page {
 
 // Traceable is a [Snapshot] whose searches can be compared with exhaustive ones.
 type Traceable interface {
-	// Traced returns a searcher of the snapshot, which ends with it.
+	// Tracer returns a searcher of the snapshot, which ends with it.
 	Tracer() Tracer
 }
 

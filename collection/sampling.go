@@ -10,10 +10,11 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// Sampling says how collections measure what their searches find. In the background, some of the questions of users are
-// answered again: as a search for 10 and for 100 documents (passages, if these are stored), and exhaustively. Searches
-// with a filter are left out, because their results depend on it, and so are searches that do not prune, because they
-// miss nothing. The vectors of a question stay in memory until it is measured, and are neither stored nor logged.
+// Sampling says how collections measure the recall of their searches. In the background, some of the questions of users
+// are answered again: as a search for 10 and for 100 documents (passages, if these are stored), and exhaustively.
+// Searches with a filter are left out, because their results depend on it, and so are searches that do not prune,
+// because they miss nothing. The vectors of a question stay in memory until it is measured, and are neither stored nor
+// logged.
 type Sampling struct {
 	// Rate is the share of the questions that is measured. 0 means none.
 	Rate float64
@@ -47,11 +48,11 @@ type Sampled struct {
 	Time     time.Duration `json:"time_ns"` // that measuring has taken
 }
 
-// SampledClass is what searches for K documents find.
+// SampledClass is the measured recall of searches for K documents.
 type SampledClass struct {
 	quality.MeasuredRecall
-	// Promised is the recall that the index expects for real questions, from its self-check or its tuning. nil means
-	// that neither was done.
+	// Promised is the recall that the index expects for real questions, from its self-check or its tuning, nil
+	// without both.
 	Promised *float64 `json:"promised,omitempty"`
 }
 
@@ -104,6 +105,7 @@ func (s *Sampled) Join(o *Sampled) *Sampled {
 		a := &r.Classes[i]
 		if n := float64(a.Questions + b.Questions); n > 0 {
 			p, q := float64(a.Questions)/n, float64(b.Questions)/n
+			// The samples are independent, so the variances add up, with the squares of the weights.
 			a.Recall, a.Error = p*a.Recall+q*b.Recall, math.Hypot(p*a.Error, q*b.Error)
 		}
 		a.Questions, a.Worst = a.Questions+b.Questions, min(a.Worst, b.Worst)

@@ -29,8 +29,8 @@ func NewSearcher(c Collection) *Searcher {
 	return s
 }
 
-// withSnapshot calls do with a snapshot of the collection. Its context ends with the searcher.
-func (s *Searcher) withSnapshot(ctx context.Context, do func(ctx context.Context, v Snapshot) error) (err error) {
+// withSnapshot calls use with a snapshot of the collection. Its context ends with the searcher.
+func (s *Searcher) withSnapshot(ctx context.Context, use func(ctx context.Context, v Snapshot) error) (err error) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
 		s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *Searcher) withSnapshot(ctx context.Context, do func(ctx context.Context
 	defer context.AfterFunc(s.ctx, func() { stop(search.ErrClosed) })()
 	v, err := s.coll.Snapshot(ctx)
 	if err == nil {
-		err = errors.Join(do(ctx, v), v.Close())
+		err = errors.Join(use(ctx, v), v.Close())
 	}
 	if err != nil && errors.Is(context.Cause(ctx), search.ErrClosed) {
 		err = search.ErrClosed
@@ -65,8 +65,8 @@ func (s *Searcher) Search(ctx context.Context, q search.Query, o search.Options)
 }
 
 // SearchBatch implements [search.Searcher].
-func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
-	err error) {
+func (s *Searcher) SearchBatch(ctx context.Context, qs []search.Query,
+	o search.Options) (results []search.Result, err error) {
 	err = s.withSnapshot(ctx, func(ctx context.Context, v Snapshot) (err error) {
 		results, err = v.Search(ctx, qs, o)
 		for i := range results {

@@ -29,7 +29,7 @@ type BuildOptions struct {
 	// a temporary folder.
 	Dir    string
 	Growth collection.Growth // the same as on the nodes
-	// Progress is called with the number of shards that are in the store. nil means that nothing is called.
+	// Progress, unless it is nil, is called with the number of shards that are in the store.
 	Progress func(done, total int)
 	Logger   *slog.Logger
 }
@@ -41,8 +41,8 @@ type BuildOptions struct {
 // to the new documents.
 //
 // Errors: [collection.ErrUnknown], [ErrConflict] if another build has begun since, and those of [index.Build].
-func Build(ctx context.Context, s objects.Store, name string, o BuildOptions, src ...vectors.Source) (
-	r *index.BuildReport, err error) {
+func Build(ctx context.Context, s objects.Store, name string, o BuildOptions,
+	src ...vectors.Source) (r *index.BuildReport, err error) {
 	source, err := vectors.Concat(src...)
 	if err != nil {
 		return nil, err
@@ -254,8 +254,8 @@ func (b *bulkBuild) checkStillReserved(ctx context.Context) error {
 
 // putShard puts the index file of a shard. The file says that it has all entries of the log up to the beginning of the
 // build, whose changes the new documents replace.
-func (b *bulkBuild) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom, path string) (
-	err error) {
+func (b *bulkBuild) putShard(ctx context.Context, shard int, generation uint64, from index.CopyFrom,
+	path string) (err error) {
 	o := &index.CopyOptions{Logger: b.log, Force: true}
 	if _, err := index.Copy(ctx, path, []index.CopyFrom{from}, o); err != nil {
 		return err

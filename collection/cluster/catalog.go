@@ -34,9 +34,9 @@ func (c *Cluster) Location() string { return c.cfg.StoreAddress }
 func (c *Cluster) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := maps.Clone(c.maps)
-	maps.DeleteFunc(all, func(_ string, m *Map) bool { return m.Removed })
-	return slices.Sorted(maps.Keys(all))
+	existing := maps.Clone(c.maps)
+	maps.DeleteFunc(existing, func(_ string, m *Map) bool { return m.Removed })
+	return slices.Sorted(maps.Keys(existing))
 }
 
 // Get implements [collection.Catalog].
@@ -79,9 +79,9 @@ func checkMaxDocuments(maxDocuments *uint64, shards int) error {
 	return nil
 }
 
-// CreateSharded is Declare with a number of shards, which cannot be changed later, and a number of replicas.
-func (c *Cluster) CreateSharded(ctx context.Context, name string, cfg collection.Config, o CreateOptions) (
-	collection.Collection, error) {
+// CreateSharded is Create with a number of shards, which cannot be changed later, and a number of replicas.
+func (c *Cluster) CreateSharded(ctx context.Context, name string, cfg collection.Config,
+	o CreateOptions) (collection.Collection, error) {
 	o.Shards, o.Replicas = cmp.Or(o.Shards, c.cfg.Shards), cmp.Or(o.Replicas, c.cfg.Replicas)
 	cfg, err := cfg.Completed()
 	err = errors.Join(err, collection.CheckName(name), checkSpread(o.Shards, o.Replicas),
@@ -126,7 +126,7 @@ func (c *Cluster) CreateSharded(ctx context.Context, name string, cfg collection
 }
 
 // Remove implements [collection.Catalog]. First the map says that the collection is removed, and then the logs of its
-// shards are sealed. When Drop returns, no node acknowledges a change of it, even if the node does not know of the
+// shards are sealed. When Remove returns, no node acknowledges a change of it, even if the node does not know of the
 // removal yet (I10: a removal is a fence). The objects are deleted after the grace.
 func (c *Cluster) Remove(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
@@ -222,8 +222,9 @@ func (c *Cluster) SetReplicas(ctx context.Context, name string, replicas int) er
 	return err
 }
 
-// Ready implements [collection.ReadinessReporter]. The error says why the store does not answer. Searches go on meanwhile with
-// the replicas of this node and the others.
+// Ready implements [collection.ReadinessReporter]. The error says why the store does not answer. Searches go on
+// meanwhile with the replicas of this node and the others. A store that refuses requests is reported after
+// beatsToDie beats, and one that is merely slow after three times as long.
 func (c *Cluster) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,7 +280,7 @@ func (c *Cluster) fillCollection(ctx context.Context, name string, write func(pa
 		return err
 	}
 	// Write and check the file.
-	dir, remove, err := c.makeScratch()
+	dir, remove, err := c.createScratch()
 	if err != nil {
 		return err
 	}

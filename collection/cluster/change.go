@@ -29,7 +29,6 @@ type changeRequest struct {
 }
 
 // wireDocument is a document whose metadata and vectors are encoded separately: JSON would change their form.
-// wireDocument is a document whose metadata and vectors travel as they are: JSON would change their form.
 type wireDocument struct {
 	collection.DocumentInput
 	Metadata []byte `json:",omitzero"`
@@ -66,9 +65,9 @@ func (c *Cluster) doCheck(ctx context.Context, target *shardTarget, in *changeRe
 	})
 }
 
-// doChange calls do with the replica of the one shard that is changed.
+// doChange calls change with the replica of the one shard that is changed.
 func (c *Cluster) doChange(ctx context.Context, target *shardTarget,
-	do func(r *replica.Replica, out *changeResult) error) (*changeResult, error) {
+	change func(r *replica.Replica, out *changeResult) error) (*changeResult, error) {
 	if len(target.Shards) != 1 {
 		return nil, fmt.Errorf("%w: a change of %d shards", errMessage, len(target.Shards))
 	}
@@ -80,7 +79,7 @@ func (c *Cluster) doChange(ctx context.Context, target *shardTarget,
 		return nil, err
 	}
 	out := &changeResult{}
-	return out, do(r, out)
+	return out, change(r, out)
 }
 
 // doUpdate stores documents of one shard.
@@ -111,14 +110,14 @@ func (c *Cluster) doMetadata(ctx context.Context, target *shardTarget, in *chang
 	})
 }
 
-// forEachShard calls do for all shards concurrently.
-func forEachShard[T any](shards []int, do func(shard int) (T, error)) (done map[int]T, errs map[int]error) {
+// forEachShard calls change for shards concurrently. It returns the results and the errors by shard.
+func forEachShard[T any](shards []int, change func(shard int) (T, error)) (done map[int]T, errs map[int]error) {
 	done, errs = map[int]T{}, map[int]error{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, shard := range shards {
 		wg.Go(func() {
-			out, err := do(shard)
+			out, err := change(shard)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -135,9 +134,9 @@ func forEachShard[T any](shards []int, do func(shard int) (T, error)) (done map[
 // changeShards makes the changes of several shards concurrently. If some shards are busy while others succeed, it
 // repeats those, as long as there is time.
 func (s *shardedCollection) changeShards(ctx context.Context, op string,
-	parts map[int]*changeRequest) (map[int]*changeResult, map[int]error) {
-	change := func(shard int) (*changeResult, error) { return s.changeShard(ctx, op, shard, *parts[shard]) }
-	done, errs := forEachShard(sortedKeys(parts), change)
+	requests map[int]*changeRequest) (map[int]*changeResult, map[int]error) {
+	change := func(shard int) (*changeResult, error) { return s.changeShard(ctx, op, shard, *requests[shard]) }
+	done, errs := forEachShard(sortedKeys(requests), change)
 	for len(done) > 0 {
 		var busy []int
 		wait := time.Duration(0)
@@ -189,25 +188,25 @@ func (s *shardedCollection) Update(ctx context.Context, input []collection.Docum
 	if err != nil || len(docs) == 0 {
 		return collection.Receipt{}, err
 	}
-	parts, indices, err := s.splitByShard(m, docs, o)
+	requests, indices, err := s.splitByShard(m, docs, o)
 	if err != nil {
 		return collection.Receipt{}, err
 	}
-	if len(parts) > 1 {
-		if err := s.checkUpdate(ctx, parts, indices); err != nil {
+	if len(requests) > 1 {
+		if err := s.checkUpdate(ctx, requests, indices); err != nil {
 			return collection.Receipt{}, err
 		}
 	}
 	// Store them, and put the receipts together.
-	done, errs := s.changeShards(ctx, "update", parts)
+	done, errs := s.changeShards(ctx, "update", requests)
 	r := collection.Receipt{
 		Numbers:    make([]uint64, len(docs)),
 		IDs:        make([]string, len(docs)),
 		Generation: m.Current.Number,
 	}
 	var stored []int
-	for shard, part := range done {
-		receipt := &part.Receipt
+	for shard, result := range done {
+		receipt := &result.Receipt
 		if len(receipt.Numbers) != len(indices[shard]) || len(receipt.IDs) != len(indices[shard]) {
 			errs[shard] = fmt.Errorf("%w: shard %d: a receipt of %d documents", storage.ErrOutcomeUnknown, shard,
 				len(receipt.Numbers))
@@ -274,8 +273,8 @@ func (s *shardedCollection) prepareUpdate(ctx context.Context, input []collectio
 
 // splitByShard splits documents by shard, with their indices in the request. Documents without an id get a random one.
 func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput,
-	o collection.UpdateOptions) (parts map[int]*changeRequest, indices map[int][]int, err error) {
-	parts, indices = map[int]*changeRequest{}, map[int][]int{}
+	o collection.UpdateOptions) (requests map[int]*changeRequest, indices map[int][]int, err error) {
+	requests, indices = map[int]*changeRequest{}, map[int][]int{}
 	for i := range docs {
 		d := &docs[i]
 		if d.ID == "" { // not its number: after a build that ends meanwhile, another document may have that id
@@ -285,15 +284,15 @@ func (s *shardedCollection) splitByShard(m *Map, docs []collection.DocumentInput
 			return nil, nil, &collection.DocumentError{Document: i, ID: d.ID, Token: -1, Err: err}
 		}
 		shard := m.shardOf(d.ID)
-		p := parts[shard]
+		p := requests[shard]
 		if p == nil {
 			p = &changeRequest{Replace: o.Replace, Model: o.Model}
-			parts[shard] = p
+			requests[shard] = p
 		}
 		p.Documents = append(p.Documents, wireDocument{*d, d.Metadata, d.Vectors})
 		indices[shard] = append(indices[shard], i)
 	}
-	return parts, indices, nil
+	return requests, indices, nil
 }
 
 // toRequestIndex changes the index of a document in an error from that among the documents of a shard to that in the
@@ -308,10 +307,10 @@ func toRequestIndex(err error, indices []int) error {
 
 // checkUpdate asks shards whether they would refuse documents, so that no shard stores its documents if another one
 // will refuse. Vectors are left out, and metadata is sent only if it marks a passage.
-func (s *shardedCollection) checkUpdate(ctx context.Context, parts map[int]*changeRequest,
+func (s *shardedCollection) checkUpdate(ctx context.Context, requests map[int]*changeRequest,
 	indices map[int][]int) error {
 	trimmed := map[int]*changeRequest{}
-	for shard, p := range parts {
+	for shard, p := range requests {
 		l := *p
 		l.Documents = slices.Clone(p.Documents)
 		for i := range l.Documents {
@@ -348,15 +347,15 @@ func (s *shardedCollection) changeSelected(ctx context.Context, op string, sel c
 	if err != nil {
 		return n, err
 	}
-	split, parts := newSplitSelection(&sel, m.Shards), map[int]*changeRequest{}
+	split, requests := newSplitSelection(&sel, m.Shards), map[int]*changeRequest{}
 	for _, shard := range split.shardNumbers() {
-		part := in
-		part.Only = split.forShards(shard)
-		parts[shard] = &part
+		request := in
+		request.Only = split.forShards(shard)
+		requests[shard] = &request
 	}
-	done, errs := s.changeShards(ctx, op, parts)
-	for _, part := range done {
-		n.Add(part.Affected)
+	done, errs := s.changeShards(ctx, op, requests)
+	for _, result := range done {
+		n.Add(result.Affected)
 	}
 	for shard, err := range errs {
 		if errors.Is(err, collection.ErrEmpty) { // only the shard is empty, not the collection

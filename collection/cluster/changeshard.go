@@ -26,8 +26,8 @@ const (
 
 // changeShard makes a change of one shard. It sends the change to the first holder, and again, to the other holders
 // too, until there is an answer.
-func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int, in changeRequest) (*changeResult,
-	error) {
+func (s *shardedCollection) changeShard(ctx context.Context, op string, shard int,
+	in changeRequest) (*changeResult, error) {
 	limit := time.Now().Add(changeLimit)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
@@ -56,14 +56,14 @@ func (s *shardedCollection) changeShard(ctx context.Context, op string, shard in
 		if len(holders) > 0 {
 			// Send the change to one of them.
 			n := holders[holderIndex%len(holders)]
-			a := shardTarget{
+			target := shardTarget{
 				Name:       s.name,
 				ID:         s.id,
 				Generation: m.Current.Number,
 				ShardCount: m.Shards,
 				Shards:     []shardAtEntry{{Shard: shard}},
 			}
-			out, err := s.c.changeOnNode(ctx, n, op, &request[changeRequest]{a, in}, len(holders) > 1)
+			out, err := s.c.changeOnNode(ctx, n, op, &request[changeRequest]{target, in}, len(holders) > 1)
 			if err == nil {
 				s.c.noteEntry(shardKey{s.id, shard}, out.Entry)
 				return out, nil
@@ -97,8 +97,8 @@ func (s *shardedCollection) changeShard(ctx context.Context, op string, shard in
 		// Wait, so that other nodes can take over, and look for a newer map, which may name them.
 		wait := backoff(try)
 		// Give up early if all holders are cut off from the store, unless the change may have been made.
-		refused := cutOffHolders > 0 && cutOffHolders >= len(holders) && !outcomeUnknown
-		if refused || time.Until(limit) < wait {
+		cutOff := cutOffHolders > 0 && cutOffHolders >= len(holders) && !outcomeUnknown
+		if cutOff || time.Until(limit) < wait {
 			return nil, markUnknown(outcomeUnknown,
 				fmt.Errorf("%w: shard %d of %q: %w", collection.ErrUnreachable, shard, s.name, lastErr))
 		}
@@ -133,10 +133,10 @@ func (s *shardedCollection) logEnd(ctx context.Context, shard int, refresh bool)
 // probeInterval is how long a change may be unanswered before its node is asked whether it is alive, and then again.
 const probeInterval = 500 * time.Millisecond
 
-// changeOnNode sends a change of a shard to a node. If there are other holders, it does not wait for a node that hangs
-// or does not reach the store; the outcome is then unknown.
+// changeOnNode sends a change of a shard to a node. If the shard has other holders, it does not wait for a node that
+// hangs or does not reach the store; the outcome is then unknown.
 func (c *Cluster) changeOnNode(ctx context.Context, n *Node, op string, in *request[changeRequest],
-	others bool) (out *changeResult, err error) {
+	hasOthers bool) (out *changeResult, err error) {
 	// Allow more time for larger changes.
 	size := 0
 	for i := range in.In.Documents {
@@ -158,7 +158,7 @@ func (c *Cluster) changeOnNode(ctx context.Context, n *Node, op string, in *requ
 	// Wait for the answer, and ask the node now and then whether it is alive.
 	for {
 		var probe <-chan time.Time
-		if others {
+		if hasOthers {
 			probe = time.After(probeInterval)
 		}
 		select {

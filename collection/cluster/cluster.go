@@ -82,7 +82,7 @@ type Cluster struct {
 	maps          map[string]*Map                // newest known map, by the name of the collection
 	lostMaps      map[string]bool                // collections whose maps the store has lost
 	nodes         []*Node                        // living nodes by name, including this one
-	twin          *Node                          // another process with the name of this node. nil means none
+	twin          *Node                          // another process with the name of this node, or nil
 	replicas      map[replicaKey]*cachedReplica  // open replicas of this node
 	closing       map[replicaKey]bool            // replicas that are being closed
 	seenEntries   map[shardKey]uint64            // newest entry that this process has made or seen
@@ -98,7 +98,7 @@ type Cluster struct {
 	lastDone      map[string]time.Time           // when work was last done, see claimIfDue
 	storeNow      time.Time                      // time of the last beat, by the clock of the store
 	lastAnswer    time.Time                      // when the store last answered, by the clock of this process
-	storeErr      error                          // error of the last refresh. nil means that it succeeded
+	storeErr      error                          // error of the last refresh, nil if it succeeded
 	mapsChanged   chan struct{}                  // closed when a map, or the list of nodes, has changed
 	closed        bool
 
@@ -315,7 +315,7 @@ func (c *Cluster) checkExists(ctx context.Context, id string) error {
 }
 
 // startTask starts work in the background, unless a task with the same name is running. began reports whether it did.
-func (c *Cluster) startTask(task string, do func(ctx context.Context)) (began bool) {
+func (c *Cluster) startTask(task string, run func(ctx context.Context)) (began bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.ctx.Err() != nil || c.runningTasks[task] {
@@ -328,7 +328,7 @@ func (c *Cluster) startTask(task string, do func(ctx context.Context)) (began bo
 			defer c.mu.Unlock()
 			delete(c.runningTasks, task)
 		}()
-		_ = c.runGuarded(task, func() error { do(c.ctx); return nil })
+		_ = c.runGuarded(task, func() error { run(c.ctx); return nil })
 	})
 	return true
 }
@@ -343,8 +343,8 @@ func acquireSlot(ctx context.Context, slots chan struct{}) (release func(), err 
 	}
 }
 
-// retryStore repeats requests that the store may refuse at first, up to 6 times. errTaken ends it.
-func retryStore(ctx context.Context, do func() error) (err error) {
+// retryStore sends a request that the store may refuse at first, up to 6 times. errTaken ends it.
+func retryStore(ctx context.Context, request func() error) (err error) {
 	for try := range 6 {
 		if try > 0 {
 			select {
@@ -353,7 +353,7 @@ func retryStore(ctx context.Context, do func() error) (err error) {
 			case <-time.After(10 * time.Millisecond << try):
 			}
 		}
-		if err = do(); err == nil || errors.Is(err, errTaken) {
+		if err = request(); err == nil || errors.Is(err, errTaken) {
 			return err
 		}
 	}

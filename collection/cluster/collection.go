@@ -46,7 +46,7 @@ func (s *shardedCollection) currentMap(ctx context.Context) (*Map, error) {
 func (s *shardedCollection) nonEmptyMap(ctx context.Context) (*Map, error) {
 	m, err := s.currentMap(ctx)
 	if err == nil && m.Current == nil {
-		if newer, rerr := s.c.refreshMap(ctx, s.name); rerr == nil {
+		if newer, refreshErr := s.c.refreshMap(ctx, s.name); refreshErr == nil {
 			m = newer
 		}
 		switch {
@@ -71,15 +71,15 @@ func (s *shardedCollection) checkSameNumbers(ctx context.Context, m *Map) error 
 	return err
 }
 
-// withinOneGeneration calls do, and again if the collection has got another generation meanwhile, so that everything
-// that do reads is of one generation.
-func (s *shardedCollection) withinOneGeneration(ctx context.Context, do func() error) error {
+// withinOneGeneration calls read, and again if the collection has got another generation meanwhile, so that everything
+// that it reads is of one generation.
+func (s *shardedCollection) withinOneGeneration(ctx context.Context, read func() error) error {
 	for range 4 {
 		before, err := s.currentMap(ctx)
 		if err != nil {
 			return err
 		}
-		err = do()
+		err = read()
 		if now, nerr := s.currentMap(ctx); nerr != nil || now.Current.Number == before.Current.Number {
 			return err
 		}
@@ -127,13 +127,13 @@ func (c *Cluster) noteEntry(k shardKey, entry uint64) {
 }
 
 // noteAnswers notes the entries and document counts in the answers of shards.
-func noteAnswers[T any, P answer[T]](s *shardedCollection, parts map[int]*T) {
+func noteAnswers[T any, P answer[T]](s *shardedCollection, byShard map[int]*T) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.c.front.documents == nil {
 		s.c.front.documents = map[shardKey]uint64{}
 	}
-	for shard, p := range parts {
+	for shard, p := range byShard {
 		a, k := P(p).commonHead(), shardKey{s.id, shard}
 		s.c.seenEntries[k] = max(s.c.seenEntries[k], a.Entry)
 		s.c.front.documents[k] = a.Docs
@@ -162,8 +162,8 @@ type describeAnswer struct {
 }
 
 // doDescribe describes shards.
-func (c *Cluster) doDescribe(ctx context.Context, target *shardTarget, in *describeRequest) (*answers[describeAnswer],
-	error) {
+func (c *Cluster) doDescribe(ctx context.Context, target *shardTarget,
+	in *describeRequest) (*answers[describeAnswer], error) {
 	return eachShard(ctx, c, target, func(h *openShard, out *describeAnswer) (err error) {
 		if in.Fields {
 			out.Fields, err = index.Fields(ctx, []*index.Snapshot{h.snapshot.Snapshot()})
@@ -193,18 +193,18 @@ func (s *shardedCollection) checkFields(ctx context.Context, where *condition.Co
 		return nil
 	}
 	in := &describeRequest{Only: collection.Selection{Where: where}}
-	_, looks, err := readAllShards[describeAnswer](ctx, s, "look", allShards, in)
+	_, descriptions, err := readAllShards[describeAnswer](ctx, s, "look", allShards, in)
 	if err == nil {
-		err = checkKnownFields(where, looks)
+		err = checkKnownFields(where, descriptions)
 	}
 	unknown, ok := errors.AsType[*condition.UnknownFieldError](err)
 	if !ok {
 		return err
 	}
 	in = &describeRequest{Fields: true}
-	if _, looks, lerr := readAllShards[describeAnswer](ctx, s, "look", allShards, in); lerr == nil {
+	if _, descriptions, lerr := readAllShards[describeAnswer](ctx, s, "look", allShards, in); lerr == nil {
 		unknown.Fields = []condition.Field{}
-		for _, l := range looks {
+		for _, l := range descriptions {
 			unknown.Fields = append(unknown.Fields, l.Fields...)
 		}
 		slices.Sort(unknown.Fields)
@@ -215,8 +215,8 @@ func (s *shardedCollection) checkFields(ctx context.Context, where *condition.Co
 
 // checkAnsweredFields is checkFields for callers that have the answers of all shards to a request with the condition.
 func checkAnsweredFields[T any, P answer[T]](ctx context.Context, s *shardedCollection, where *condition.Condition,
-	found map[int]*T) error {
-	if checkKnownFields[T, P](where, found) == nil {
+	byShard map[int]*T) error {
+	if checkKnownFields[T, P](where, byShard) == nil {
 		return nil
 	}
 	return s.checkFields(ctx, where)
@@ -225,7 +225,7 @@ func checkAnsweredFields[T any, P answer[T]](ctx context.Context, s *shardedColl
 // Stats implements [collection.Collection]. It asks the first holder of each shard.
 func (s *shardedCollection) Stats(ctx context.Context) (collection.Stats, error) {
 	st := collection.Stats{Growth: collection.GrowthStats{Stage: collection.StageEmpty}}
-	m, looks, err := s.describeShards(ctx)
+	m, descriptions, err := s.describeShards(ctx)
 	if errors.Is(err, collection.ErrEmpty) {
 		return st, nil
 	}
@@ -234,7 +234,7 @@ func (s *shardedCollection) Stats(ctx context.Context) (collection.Stats, error)
 	}
 	perShard := make([]collection.Stats, 0, m.Shards)
 	for shard := range m.Shards {
-		p := looks[shard].Stats
+		p := descriptions[shard].Stats
 		if p == nil { // the shard has no documents
 			continue
 		}

@@ -53,11 +53,11 @@ func (p *splitSelection) shardNumbers() []int {
 	if p.selection.Numbers != nil || p.selection.IDs != nil {
 		return sortedKeys(p.byShard)
 	}
-	all := make([]int, p.shardCount)
-	for s := range all {
-		all[s] = s
+	shards := make([]int, p.shardCount)
+	for s := range shards {
+		shards[s] = s
 	}
-	return all
+	return shards
 }
 
 // toLenient returns a selection whose condition ignores unknown fields: they may be known in another shard.
@@ -108,16 +108,16 @@ func checkWhere(c *condition.Condition) error {
 }
 
 // checkKnownFields returns an error if a field of a condition is unknown in every shard that has documents.
-func checkKnownFields[T any, P answer[T]](c *condition.Condition, found map[int]*T) error {
+func checkKnownFields[T any, P answer[T]](c *condition.Condition, byShard map[int]*T) error {
 	docs := uint64(0)
-	for _, p := range found {
+	for _, p := range byShard {
 		docs += P(p).commonHead().Docs
 	}
 	if c == nil || docs == 0 {
 		return nil
 	}
 	return c.Check(func(f condition.Field) bool {
-		for _, p := range found {
+		for _, p := range byShard {
 			if a := P(p).commonHead(); a.Docs > 0 && !slices.Contains(a.Unknown, f) {
 				return true
 			}
@@ -189,7 +189,7 @@ func (d *wireStoredDocument) stored() collection.StoredDocument {
 // doDocuments reads documents of shards, as many as an answer may have.
 func (c *Cluster) doDocuments(ctx context.Context, target *shardTarget,
 	in *documentsRequest) (*answers[documentsAnswer], error) {
-	parts := newSplitSelection(&in.Only, target.ShardCount)
+	split := newSplitSelection(&in.Only, target.ShardCount)
 	return eachShard(ctx, c, target, func(h *openShard, out *documentsAnswer) error {
 		remaining, limit := max(maxReadBytes/len(target.Shards), 1<<16), maxListed
 		if in.Read.Limit > 0 {
@@ -217,7 +217,7 @@ func (c *Cluster) doDocuments(ctx context.Context, target *shardTarget,
 			}
 			return ctx.Err()
 		}
-		s := parts.forShards(h.Shard)
+		s := split.forShards(h.Shard)
 		if s.Numbers == nil && s.IDs == nil {
 			return readEntry(0, s)
 		}
@@ -283,17 +283,19 @@ type listReader struct {
 	yield func(collection.StoredDocument) bool
 }
 
-// readInBlocks reads the documents of a list, block entries at a time. goOn is false when yield has ended the reading.
-func (r *listReader) readInBlocks(ctx context.Context, sel collection.Selection, block int) (goOn bool, err error) {
-	goOn = true
-	for i := 0; i < listLength(&sel) && goOn && err == nil; i += block {
-		goOn, err = r.readBlock(ctx, sublist(&sel, i, min(i+block, listLength(&sel))))
+// readInBlocks reads the documents of a list, block entries at a time. wantsMore is false if yield has ended the
+// reading.
+func (r *listReader) readInBlocks(ctx context.Context, sel collection.Selection,
+	block int) (wantsMore bool, err error) {
+	wantsMore = true
+	for i := 0; i < listLength(&sel) && wantsMore && err == nil; i += block {
+		wantsMore, err = r.readBlock(ctx, sublist(&sel, i, min(i+block, listLength(&sel))))
 	}
-	return goOn, err
+	return wantsMore, err
 }
 
 // readBlock reads the documents of a list in one answer. If they do not fit, it reads them in halves.
-func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
+func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (wantsMore bool, err error) {
 	in := &documentsRequest{sel, r.o}
 	m, pages, err := readAllShards[documentsAnswer](ctx, r.shardedCollection, "documents", shardsOf(sel), in)
 	if err != nil {
@@ -305,7 +307,7 @@ func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (g
 	}
 	// Put the documents in the order of the list.
 	n, indices := listLength(&sel), newSplitSelection(&sel, m.Shards).indices
-	found := make([][]collection.StoredDocument, n)
+	byEntry := make([][]collection.StoredDocument, n)
 	for shard, page := range pages {
 		if page.More && n > 1 {
 			return r.readInBlocks(ctx, sel, (n+1)/2)
@@ -319,10 +321,10 @@ func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (g
 				return false, fmt.Errorf("shard %d: %w: place %d of a list", shard, errMessage, d.At)
 			}
 			entry := indices[shard][d.At]
-			found[entry] = append(found[entry], d.stored())
+			byEntry[entry] = append(byEntry[entry], d.stored())
 		}
 	}
-	for _, d := range slices.Concat(found...) {
+	for _, d := range slices.Concat(byEntry...) {
 		if !r.yield(d) {
 			return false, nil
 		}
@@ -330,8 +332,9 @@ func (r *listReader) readBlock(ctx context.Context, sel collection.Selection) (g
 	return true, nil
 }
 
-// readPassages reads a document whose passages do not fit into one answer: first their numbers, then them.
-func (r *listReader) readPassages(ctx context.Context, sel collection.Selection) (goOn bool, err error) {
+// readPassages reads a document whose passages do not fit into one answer: first their numbers, then the passages by
+// number.
+func (r *listReader) readPassages(ctx context.Context, sel collection.Selection) (wantsMore bool, err error) {
 	if sel.Numbers != nil || !r.o.Metadata && !r.o.Vectors {
 		return false, fmt.Errorf("%w: document %q", collection.ErrTooLarge, sel.IDs)
 	}
@@ -347,11 +350,11 @@ func (r *listReader) readPassages(ctx context.Context, sel collection.Selection)
 		read++
 		return r.yield(d)
 	}}
-	goOn, err = full.readInBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock)
-	if goOn && err == nil && read < len(numbers) {
+	wantsMore, err = full.readInBlocks(ctx, collection.Selection{Numbers: numbers}, listBlock)
+	if wantsMore && err == nil && read < len(numbers) {
 		err = fmt.Errorf("%w: document %q was changed while it was read", collection.ErrUnreachable, sel.IDs)
 	}
-	return goOn, err
+	return wantsMore, err
 }
 
 // readByNumber reads the documents of a selection without a list, in the order of their numbers.

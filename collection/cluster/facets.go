@@ -37,16 +37,16 @@ type facetValue struct {
 type plainValue condition.Value
 
 // doFacets counts the values of a field in shards.
-func (c *Cluster) doFacets(ctx context.Context, target *shardTarget, in *facetsRequest) (*answers[facetsAnswer],
-	error) {
-	parts := newSplitSelection(&in.Only, target.ShardCount)
-	null, err := isNullCondition(in.Field)
+func (c *Cluster) doFacets(ctx context.Context, target *shardTarget,
+	in *facetsRequest) (*answers[facetsAnswer], error) {
+	split := newSplitSelection(&in.Only, target.ShardCount)
+	null, err := nullCondition(in.Field)
 	if err != nil {
 		return nil, err
 	}
 	return eachShard(ctx, c, target, func(h *openShard, out *facetsAnswer) error {
 		o := index.FacetOptions{Values: math.MaxInt32, Memory: max(in.Memory, 1), Lenient: true}
-		facets, err := h.snapshot.Facets(ctx, []condition.Field{in.Field}, parts.forShards(h.Shard), o)
+		facets, err := h.snapshot.Facets(ctx, []condition.Field{in.Field}, split.forShards(h.Shard), o)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 	if err := checkWhere(s.Where); err != nil {
 		return nil, err
 	}
-	null, err := isNullCondition(field)
+	null, err := nullCondition(field)
 	if err != nil {
 		return nil, err
 	}
@@ -98,12 +98,12 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 		selectShards = allShards
 	}
 	in := &facetsRequest{s, field, o.Memory}
-	_, found, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", selectShards, in)
+	_, byShard, err := readAllShards[facetsAnswer](ctx, v.coll, "facets", selectShards, in)
 	if err == nil {
-		err = checkAnsweredFields(ctx, v.coll, s.Where, found)
+		err = checkAnsweredFields(ctx, v.coll, s.Where, byShard)
 	}
 	if err == nil && !o.Lenient {
-		err = checkAnsweredFields(ctx, v.coll, null, found)
+		err = checkAnsweredFields(ctx, v.coll, null, byShard)
 		if unknown, ok := errors.AsType[*condition.UnknownFieldError](err); ok {
 			err = unknown // without the position in a condition that the user has not written
 		}
@@ -112,9 +112,9 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 		return nil, err
 	}
 	counter := metadata.NewCounter(field, &o)
-	for _, shard := range sortedKeys(found) {
-		f := found[shard].Facet
-		for _, v := range found[shard].Values {
+	for _, shard := range sortedKeys(byShard) {
+		f := byShard[shard].Facet
+		for _, v := range byShard[shard].Values {
 			value := condition.Literal{Value: condition.Value(v.plainValue), Form: v.Form}
 			f.Values = append(f.Values, metadata.ValueCount{Value: value, Docs: v.Count})
 		}
@@ -125,8 +125,8 @@ func (v *shardedSnapshot) countFacet(ctx context.Context, field condition.Field,
 	return counter.Facet(ctx)
 }
 
-// isNullCondition returns the condition "field IS NULL", by which shards find out whether they know the field.
-func isNullCondition(field condition.Field) (*condition.Condition, error) {
+// nullCondition returns the condition "field IS NULL", by which shards find out whether they know the field.
+func nullCondition(field condition.Field) (*condition.Condition, error) {
 	e, err := condition.Parse(string(field) + " IS NULL")
 	if err != nil {
 		return nil, err

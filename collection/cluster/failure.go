@@ -112,7 +112,7 @@ func isFinal(err error) bool {
 
 // wrapsAny reports whether an error wraps one of the targets.
 func wrapsAny(err error, targets ...error) bool {
-	return slices.ContainsFunc(targets, func(is error) bool { return errors.Is(err, is) })
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // failure is an error in an answer of a node.

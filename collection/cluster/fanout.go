@@ -62,6 +62,7 @@ type answerHead struct {
 	Unknown []condition.Field `json:"unknown,omitzero"`
 }
 
+// commonHead returns the head of an answer that embeds it.
 func (a *answerHead) commonHead() *answerHead { return a }
 
 // answer is a pointer to the answer for a shard, which embeds [answerHead].
@@ -113,15 +114,15 @@ type fanOut[T, In any, P answer[T]] struct {
 
 	mu      sync.Mutex
 	missing map[int]error // why shards have not answered, by shard. nil after askOnce
-	refusal error         // the request is at fault. nil means that it is not
+	refusal error         // why the request is at fault, nil if it is not
 	stale   bool          // a node has another generation
 	stop    context.CancelFunc
 }
 
-// readShards asks for the shards that which selects, until shards of one generation have answered. missing says why
-// shards have not answered. With [Config.Partial] it does not wait for those.
+// readShards asks for the shards that selectShards selects, until shards of one generation have answered. missing says
+// why shards have not answered. With [Config.Partial] it does not wait for those.
 func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string,
-	selectShards func(*Map) []int, in *In) (m *Map, parts map[int]*T, missing map[int]error, err error) {
+	selectShards func(*Map) []int, in *In) (m *Map, byShard map[int]*T, missing map[int]error, err error) {
 	// The request ends with its deadline and with the cluster.
 	began, deadline := time.Now(), s.c.requestTimeout()
 	ctx, stop := context.WithTimeout(ctx, deadline)
@@ -130,7 +131,7 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 	if m, err = s.nonEmptyMap(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	parts = map[int]*T{}
+	byShard = map[int]*T{}
 	for try := 0; ; try++ {
 		if m.Current == nil {
 			return nil, nil, nil, fmt.Errorf("%w: %q", collection.ErrEmpty, s.name)
@@ -141,15 +142,15 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 			f.kind, f.joint = f.kind+name, joint
 		}
 		var stale bool
-		if missing, stale, err = f.askOnce(ctx, selectShards(m), parts); err != nil {
+		if missing, stale, err = f.askOnce(ctx, selectShards(m), byShard); err != nil {
 			return nil, nil, nil, err
 		}
-		noteAnswers[T, P](s, parts)
+		noteAnswers[T, P](s, byShard)
 		// Try again: a newer generation is there, or a shard whose nodes have died gets others in a moment.
 		waitForNodes := !s.c.cfg.Partial && time.Since(began) < deadline/3
 		patient := stale || try == 0 || waitForNodes
-		if len(withoutAnswer(selectShards(m), parts)) == 0 || !patient || ctx.Err() != nil {
-			return m, parts, missing, nil
+		if len(withoutAnswer(selectShards(m), byShard)) == 0 || !patient || ctx.Err() != nil {
+			return m, byShard, missing, nil
 		}
 		sleepFor(ctx, backoff(try))
 		renewed, rerr := s.c.refreshMap(ctx, s.name)
@@ -158,52 +159,52 @@ func readShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollectio
 			return nil, nil, nil, s.removedError()
 		case rerr == nil:
 			if renewed.Current != nil && renewed.Current.Number != m.Current.Number {
-				clear(parts) // answers of two generations are never mixed
+				clear(byShard) // answers of two generations are never mixed
 			}
 			m = renewed
 		}
 	}
 }
 
-// askOnce asks for the shards that parts lacks, and adds their answers to it. An error means that the request is at
+// askOnce asks for the shards that byShard lacks, and adds their answers to it. An error means that the request is at
 // fault.
-func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int, parts map[int]*T) (missing map[int]error,
-	stale bool, err error) {
+func (f *fanOut[T, In, P]) askOnce(ctx context.Context, shards []int,
+	byShard map[int]*T) (missing map[int]error, stale bool, err error) {
 	ctx, f.stop = context.WithCancel(ctx)
 	defer f.stop()
-	maps.Copy(parts, f.askNodes(ctx, withoutAnswer(shards, parts), nil))
+	maps.Copy(byShard, f.askNodes(ctx, withoutAnswer(shards, byShard), nil))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	missing, f.missing = f.missing, nil // abandoned requests may still fail later
 	return missing, f.stale, f.refusal
 }
 
-// withoutAnswer returns the shards that parts has no answer of.
-func withoutAnswer[T any](shards []int, parts map[int]*T) []int {
-	return slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return parts[s] != nil })
+// withoutAnswer returns the shards that byShard has no answer of.
+func withoutAnswer[T any](shards []int, byShard map[int]*T) []int {
+	return slices.DeleteFunc(slices.Clone(shards), func(s int) bool { return byShard[s] != nil })
 }
 
 // readAllShards is readShards, except that it returns an error unless all shards have answered.
 func readAllShards[T, In any, P answer[T]](ctx context.Context, s *shardedCollection, op string,
 	selectShards func(*Map) []int, in *In) (*Map, map[int]*T, error) {
-	m, parts, missing, err := readShards[T, In, P](ctx, s, op, selectShards, in)
+	m, byShard, missing, err := readShards[T, In, P](ctx, s, op, selectShards, in)
 	if err != nil {
 		return nil, nil, err
 	}
-	if selected := selectShards(m); len(parts) < len(selected) {
-		return nil, nil, s.missingError(ctx, coverage(s, m, selected, parts, missing), missing)
+	if selected := selectShards(m); len(byShard) < len(selected) {
+		return nil, nil, s.missingError(ctx, coverage(s, m, selected, byShard, missing), missing)
 	}
-	return m, parts, nil
+	return m, byShard, nil
 }
 
 // coverage lists the shards that an answer is made of. Shards that are not wanted count as covered: they have no
 // documents for the answer.
-func coverage[T any](s *shardedCollection, m *Map, selected []int, found map[int]*T,
+func coverage[T any](s *shardedCollection, m *Map, selected []int, byShard map[int]*T,
 	missing map[int]error) search.Coverage {
 	c := search.Coverage{Shards: m.Shards}
 	for shard := range m.Shards {
 		docs := s.documentCount(shard)
-		if c.TotalDocs += docs; found[shard] != nil || !slices.Contains(selected, shard) {
+		if c.TotalDocs += docs; byShard[shard] != nil || !slices.Contains(selected, shard) {
 			c.Docs += docs
 			continue
 		}
@@ -273,18 +274,18 @@ func (f *fanOut[T, In, P]) askNodes(ctx context.Context, shards []int, tried []s
 	}
 	// Ask all nodes at once.
 	var mu sync.Mutex
-	parts := map[int]*T{}
+	byShard := map[int]*T{}
 	var wg sync.WaitGroup
 	for n, shards := range groups {
 		wg.Go(func() {
 			answers := f.askNodeOrOthers(ctx, n, shards, tried)
 			mu.Lock()
 			defer mu.Unlock()
-			maps.Copy(parts, answers)
+			maps.Copy(byShard, answers)
 		})
 	}
 	wg.Wait()
-	return parts
+	return byShard
 }
 
 // askNodeOrOthers asks one node for shards. Other holders are asked in addition if it refuses, fails, or takes too
@@ -293,7 +294,7 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	type result struct {
-		parts     map[int]*T
+		byShard   map[int]*T
 		fromFirst bool // from n
 	}
 	results := make(chan result, 2) // room for both, since the slower one is not waited for
@@ -302,10 +303,10 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 
 	// askOthers asks other holders for the shards that have no answer yet. It does so once, and only if each of these
 	// shards has another holder.
-	found, othersAsked := map[int]*T{}, false
+	byShard, othersAsked := map[int]*T{}, false
 	tried = append(slices.Clone(tried), n.Name)
 	askOthers := func() {
-		missing := withoutAnswer(shards, found)
+		missing := withoutAnswer(shards, byShard)
 		noOther := func(s int) bool { return len(f.untriedHolders(s, tried)) == 0 }
 		if othersAsked || slices.ContainsFunc(missing, noOther) {
 			return
@@ -324,15 +325,15 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 		select {
 		case answered := <-results:
 			running--
-			for s, p := range answered.parts {
-				found[s] = cmp.Or(found[s], p)
+			for s, p := range answered.byShard {
+				byShard[s] = cmp.Or(byShard[s], p)
 			}
 			waitingForFirst = waitingForFirst && !answered.fromFirst
-			if len(found) == len(shards) {
+			if len(byShard) == len(shards) {
 				if waitingForFirst {
 					f.shards.c.suspectNode(n) // the others were asked later, and were faster
 				}
-				return found
+				return byShard
 			}
 			if answered.fromFirst {
 				askOthers()
@@ -349,37 +350,37 @@ func (f *fanOut[T, In, P]) askNodeOrOthers(ctx context.Context, n *Node, shards 
 			if waitingForFirst && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				f.shards.c.suspectNode(n)
 			}
-			return found
+			return byShard
 		}
 	}
-	return found
+	return byShard
 }
 
 // sendTo asks a node and returns its answers. It notes the reasons for shards without an answer.
 func (f *fanOut[T, In, P]) sendTo(ctx context.Context, n *Node, shards []int) map[int]*T {
-	a := shardTarget{Name: f.shards.name, ID: f.shards.id, Generation: f.m.Current.Number, ShardCount: f.m.Shards}
+	target := shardTarget{Name: f.shards.name, ID: f.shards.id, Generation: f.m.Current.Number, ShardCount: f.m.Shards}
 	for _, s := range shards {
-		a.Shards = append(a.Shards, shardAtEntry{Shard: s, After: f.shards.c.expectedEntry(f.shards.id, s)})
+		target.Shards = append(target.Shards, shardAtEntry{Shard: s, After: f.shards.c.expectedEntry(f.shards.id, s)})
 	}
 	peers := &f.shards.c.front.peers
 	peers.beginSearch(n.Name)
 	began := time.Now()
 	var out answers[T]
 	// Send the request.
-	err := f.shards.c.callNode(ctx, n, f.op, &request[In]{a, *f.in}, &out)
+	err := f.shards.c.callNode(ctx, n, f.op, &request[In]{target, *f.in}, &out)
 	if err != nil {
 		out.Shards = nil // it may have been read in part
 	}
 	// Check the answers.
-	parts := map[int]*T{}
+	byShard := map[int]*T{}
 	failed := isFault(err)
 	for i := range out.Shards {
 		p := P(&out.Shards[i]).commonHead()
 		switch {
-		case !slices.Contains(shards, p.Shard) || parts[p.Shard] != nil:
+		case !slices.Contains(shards, p.Shard) || byShard[p.Shard] != nil:
 			err = fmt.Errorf("%w: it answers for another shard", errMessage)
 		case p.Error == nil:
-			parts[p.Shard] = &out.Shards[i]
+			byShard[p.Shard] = &out.Shards[i]
 		default:
 			why := p.Error.toError()
 			failed = failed || isFault(why)
@@ -392,12 +393,12 @@ func (f *fanOut[T, In, P]) sendTo(ctx context.Context, n *Node, shards []int) ma
 		f.shards.c.suspectNode(n)
 	}
 	if err != nil {
-		f.noteRefusal(n, withoutAnswer(shards, parts), err)
+		f.noteRefusal(n, withoutAnswer(shards, byShard), err)
 	}
-	return parts
+	return byShard
 }
 
-// isNodeFault reports whether an error is the fault of the node, rather than of the request or of its map.
+// isFault reports whether an error is the fault of the node, rather than of the request or of its map.
 func isFault(err error) bool { return err != nil && !errors.Is(err, errGeneration) && !isFinal(err) }
 
 // noteRefusal notes why a node does not answer for shards. If the request is at fault, all other requests end.

@@ -11,7 +11,7 @@ import (
 
 // evidenceRequest asks for one kind of evidence. Which one depends on the fields that are set:
 //
-//   - Named: the places of the documents with these ids
+//   - Named: the locations of the documents with these ids
 //   - Documents and Rows: the tokens of the documents
 //   - Documents alone: their centroids, and in how many of them each centroid is
 //   - Documents and Centroids: the sums of their tokens with these centroids
@@ -27,7 +27,7 @@ type evidenceRequest struct {
 
 type evidenceAnswer struct {
 	answerHead
-	Places    []search.Location `json:"places,omitzero"`
+	Locations []search.Location `json:"places,omitzero"`
 	Missing   []string          `json:"missing,omitzero"` // ids without a document
 	Rows      []wireRows        `json:"rows,omitzero"`
 	Centroids map[uint32]int    `json:"centroids,omitzero"` // in how many documents each is
@@ -43,8 +43,8 @@ type wireRows struct {
 }
 
 // doEvidence reads the evidence of shards for feedback.
-func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evidenceRequest) (*answers[evidenceAnswer],
-	error) {
+func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget,
+	in *evidenceRequest) (*answers[evidenceAnswer], error) {
 	named := newSplitSelection(&collection.Selection{IDs: in.Named}, target.ShardCount)
 	return eachShard(ctx, c, target, func(h *openShard, out *evidenceAnswer) (err error) {
 		snap, shard := h.snapshot.Snapshot(), h.Shard
@@ -67,10 +67,12 @@ func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evide
 			if err != nil {
 				return err
 			}
-			filled, _ := snap.LiveSet() // documents without tokens are left out, since no search finds them
+			// Documents without tokens are left out, since no search finds them. withTokens has a bit for each
+			// document. It is nil if all have tokens.
+			withTokens, _ := snap.LiveSet()
 			for it := docs.Iterator(); it.HasNext(); {
-				if o := it.Next(); filled == nil || filled[o/64]>>(o%64)&1 == 1 {
-					out.Places = append(out.Places, search.Location{Shard: shard, Ordinal: o})
+				if o := it.Next(); withTokens == nil || withTokens[o/64]>>(o%64)&1 == 1 {
+					out.Locations = append(out.Locations, search.Location{Shard: shard, Ordinal: o})
 				}
 			}
 			out.Missing = missing
@@ -84,7 +86,8 @@ func (c *Cluster) doEvidence(ctx context.Context, target *shardTarget, in *evide
 			}
 		case in.Documents != nil && in.Centroids == nil:
 			out.Centroids = map[uint32]int{}
-			out.Counted, err = search.CountByCentroid(ctx, snap, live, search.FeedbackTokensPerDocument(docs), out.Centroids)
+			perDocument := search.FeedbackTokensPerDocument(docs)
+			out.Counted, err = search.CountByCentroid(ctx, snap, live, perDocument, out.Centroids)
 			return err
 		case in.Documents != nil:
 			out.Sums = make(floats, len(in.Centroids)*snap.Dim())
@@ -154,11 +157,11 @@ func (v *shardedSnapshot) withFeedback(ctx context.Context, q search.Query, o se
 	}
 	e.good, e.bad = good, unliked
 	// Add terms to the query.
-	var from search.Evidence = e
+	var source search.Evidence = e
 	if search.UsesOwnTerms(d.Centroids, d.Tokens) {
-		from = &ownTermsEvidence{search.OwnTerms{Dim: v.dim}, e}
+		source = &ownTermsEvidence{search.OwnTerms{Dim: v.dim}, e}
 	}
-	expanded, err := f.Expand(ctx, &q, v.dim, from)
+	expanded, err := f.Expand(ctx, &q, v.dim, source)
 	if err != nil {
 		return nil, err
 	}
@@ -188,76 +191,78 @@ type evidence struct {
 // askShards asks some shards for evidence.
 func (e *evidence) askShards(ctx context.Context, selectShards func(*Map) []int,
 	in evidenceRequest) (map[int]*evidenceAnswer, error) {
-	_, found, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", selectShards, &in)
-	return found, err
+	_, answered, err := readAllShards[evidenceAnswer](ctx, e.v.coll, "evidence", selectShards, &in)
+	return answered, err
 }
 
-// askSide asks the shards that have good documents, or bad ones.
-func (e *evidence) askSide(ctx context.Context, bad bool, in evidenceRequest) (map[int]*evidenceAnswer, error) {
-	side := e.good
+// askAboutExamples asks the shards that have the good documents, or the bad ones, about them.
+func (e *evidence) askAboutExamples(ctx context.Context, bad bool,
+	in evidenceRequest) (map[int]*evidenceAnswer, error) {
+	examples := e.good
 	if bad {
-		side = e.bad
+		examples = e.bad
 	}
-	in.Documents = side
+	in.Documents = examples
 	shards := map[int]bool{}
-	for _, p := range side {
+	for _, p := range examples {
 		shards[p.Shard] = true
 	}
 	return e.askShards(ctx, func(*Map) []int { return sortedKeys(shards) }, in)
 }
 
-// findNamed returns the places of documents with ids. The error is [search.ErrUnknownID] if an id has no document;
+// findNamed returns the locations of documents with ids. The error is [search.ErrUnknownID] if an id has no document;
 // option is the name of the option, for messages.
-func (e *evidence) findNamed(ctx context.Context, option string, ids []string) (places []search.Location, err error) {
+func (e *evidence) findNamed(ctx context.Context, option string,
+	ids []string) (locations []search.Location, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	found, err := e.askShards(ctx, shardsOf(collection.Selection{IDs: ids}), evidenceRequest{Named: ids})
+	answered, err := e.askShards(ctx, shardsOf(collection.Selection{IDs: ids}), evidenceRequest{Named: ids})
 	if err != nil {
 		return nil, err
 	}
 	named := newSplitSelection(&collection.Selection{IDs: ids}, e.v.m.Shards)
-	for _, shard := range sortedKeys(found) {
-		f := found[shard]
+	for _, shard := range sortedKeys(answered) {
+		f := answered[shard]
 		if f.Docs == 0 {
 			f.Missing = named.forShards(shard).IDs
 		}
 		if len(f.Missing) > 0 {
 			return nil, fmt.Errorf("%s: %w: %.100q", option, search.ErrUnknownID, f.Missing[0])
 		}
-		for _, p := range f.Places {
+		for _, p := range f.Locations {
 			if p.Shard != shard {
 				return nil, fmt.Errorf("shard %d: %w: a document of shard %d", shard, errMessage, p.Shard)
 			}
-			places = append(places, p)
+			locations = append(locations, p)
 		}
 	}
-	return places, nil
+	return locations, nil
 }
 
 // TermCounts implements [search.Evidence].
-func (e *evidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
-	found, err := e.askSide(ctx, bad, evidenceRequest{})
+func (e *evidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, counted int, err error) {
+	answered, err := e.askAboutExamples(ctx, bad, evidenceRequest{})
 	docs = map[uint32]int{}
-	for _, f := range found {
+	for _, f := range answered {
 		for code, n := range f.Centroids {
 			docs[code] += n
 		}
-		of += f.Counted
+		counted += f.Counted
 	}
-	return docs, of, err
+	return docs, counted, err
 }
 
 // TokenSums implements [search.Evidence]. It adds shard by shard, in their order, so that the result is reproducible.
 func (e *evidence) TokenSums(ctx context.Context, bad bool, codes []uint32) ([][]float32, error) {
-	found, err := e.askSide(ctx, bad, evidenceRequest{Centroids: codes})
+	answered, err := e.askAboutExamples(ctx, bad, evidenceRequest{Centroids: codes})
 	sums := make([]float32, e.v.dim*len(codes))
-	for _, shard := range sortedKeys(found) {
-		part := found[shard].Sums
-		if len(part) != len(sums) && (len(part) > 0 || found[shard].Docs > 0) {
-			return nil, fmt.Errorf("shard %d: %w: sums of %d values", shard, errMessage, len(part))
+	for _, shard := range sortedKeys(answered) {
+		shardSums := answered[shard].Sums
+		if len(shardSums) != len(sums) && (len(shardSums) > 0 || answered[shard].Docs > 0) {
+			return nil, fmt.Errorf("shard %d: %w: sums of %d values", shard, errMessage, len(shardSums))
 		}
-		for i, x := range part {
+		for i, x := range shardSums {
 			sums[i] += x
 		}
 	}
@@ -270,8 +275,8 @@ func (e *evidence) frequencies(ctx context.Context, n int, in evidenceRequest) (
 	if n == 0 {
 		return docs, 0, nil
 	}
-	found, err := e.askShards(ctx, allShards, in)
-	for shard, f := range found {
+	answered, err := e.askShards(ctx, allShards, in)
+	for shard, f := range answered {
 		if len(f.Counts) != n && (len(f.Counts) > 0 || f.Docs > 0) {
 			return nil, 0, fmt.Errorf("shard %d: %w: %d of %d terms", shard, errMessage, len(f.Counts), n)
 		}
@@ -295,13 +300,13 @@ type ownTermsEvidence struct {
 }
 
 // TermCounts implements [search.Evidence].
-func (e *ownTermsEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, of int, err error) {
-	found, err := e.askSide(ctx, bad, evidenceRequest{Rows: true})
+func (e *ownTermsEvidence) TermCounts(ctx context.Context, bad bool) (docs map[uint32]int, counted int, err error) {
+	answered, err := e.askAboutExamples(ctx, bad, evidenceRequest{Rows: true})
 	if err != nil {
 		return nil, 0, err
 	}
 	var documents []search.TermDocument
-	for shard, f := range found {
+	for shard, f := range answered {
 		for _, r := range f.Rows {
 			if len(r.Tokens)%e.Dim != 0 {
 				return nil, 0, fmt.Errorf("shard %d: %w: %d values", shard, errMessage, len(r.Tokens))
@@ -310,8 +315,8 @@ func (e *ownTermsEvidence) TermCounts(ctx context.Context, bad bool) (docs map[u
 			documents = append(documents, r.TermDocument)
 		}
 	}
-	docs, of = e.CountTerms(bad, documents)
-	return docs, of, nil
+	docs, counted = e.CountTerms(bad, documents)
+	return docs, counted, nil
 }
 
 // TokenSums implements [search.Evidence].
@@ -320,6 +325,7 @@ func (e *ownTermsEvidence) TokenSums(ctx context.Context, bad bool, codes []uint
 }
 
 // DocumentFrequencies implements [search.Evidence].
-func (e *ownTermsEvidence) DocumentFrequencies(ctx context.Context, codes []uint32) (docs []uint64, live int64, err error) {
+func (e *ownTermsEvidence) DocumentFrequencies(ctx context.Context,
+	codes []uint32) (docs []uint64, live int64, err error) {
 	return e.frequencies(ctx, len(codes), evidenceRequest{Terms: e.TermVectors(codes), Tokens: e.tokens})
 }

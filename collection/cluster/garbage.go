@@ -30,9 +30,9 @@ const (
 
 // garbageCollect collects the garbage of the collections that this node coordinates.
 func (c *Cluster) garbageCollect(ctx context.Context) {
-	warn := func(err error, message string, with ...any) {
+	warn := func(err error, message string, attributes ...any) {
 		if err != nil && ctx.Err() == nil {
-			c.log.Warn(message, append(with, "error", err)...)
+			c.log.Warn(message, append(attributes, "error", err)...)
 		}
 	}
 	// Collect the collections that are due.
@@ -45,7 +45,7 @@ func (c *Cluster) garbageCollect(ctx context.Context) {
 	}
 	first := c.nodes[0] == c.node
 	c.mu.Unlock()
-	due := slices.DeleteFunc(coordinated, func(m *Map) bool { return !c.claimIfDue("tidying "+m.ID, c.cfg.Grace/2) })
+	due := slices.DeleteFunc(coordinated, func(m *Map) bool { return !c.claimIfDue("garbage of "+m.ID, c.cfg.Grace/2) })
 	_ = parallel.Do(ctx, len(due), collectionsAtOnce, func(i int) error {
 		err := (&collector{c.cfg.Store, c.cfg.Grace, c.storeTime()}).collect(ctx, due[i].Name)
 		warn(err, "the garbage of a collection was not collected", "collection", due[i].Name)
@@ -65,10 +65,10 @@ func removeOldBeats(ctx context.Context, s objects.Store, before time.Time) erro
 	return deleteEach(ctx, s, nodesPrefix, func(e objects.Entry) bool { return e.Made.Before(before) })
 }
 
-// deleteEach deletes the chosen objects below a prefix.
-func deleteEach(ctx context.Context, s objects.Store, prefix string, chosen func(objects.Entry) bool) error {
+// deleteEach deletes the objects below a prefix for which isSelected returns true.
+func deleteEach(ctx context.Context, s objects.Store, prefix string, isSelected func(objects.Entry) bool) error {
 	return eachObject(ctx, s, prefix, func(e objects.Entry) error {
-		if !chosen(e) {
+		if !isSelected(e) {
 			return nil
 		}
 		return s.Delete(ctx, e.Name)
@@ -179,8 +179,8 @@ func (k *collector) cutLogs(ctx context.Context, m *Map) error {
 	numbers := sortedKeys(shards)
 	return parallel.Do(ctx, len(numbers), shardsAtOnce, func(i int) error {
 		shard := numbers[i]
-		before, drop := journal.SelectRemovable(shards[shard], generations, k.now, k.grace)
-		for _, p := range drop {
+		before, removable := journal.SelectRemovable(shards[shard], generations, k.now, k.grace)
+		for _, p := range removable {
 			if err := k.store.Delete(ctx, p.Name); err != nil {
 				return err
 			}

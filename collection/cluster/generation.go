@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"slices"
@@ -122,13 +121,13 @@ func (c *Cluster) claimIfDue(work string, every time.Duration) bool {
 }
 
 // postponeWork postpones work on the generations of a collection that failed because others did not answer.
-func (c *Cluster) postponeWork(id string) { c.claimIfDue("rest "+id, 0) }
+func (c *Cluster) postponeWork(id string) { c.claimIfDue("postponed "+id, 0) }
 
-// isPostponed reports whether such work is postponed.
+// isPostponed reports whether work on the generations of a collection is postponed.
 func (c *Cluster) isPostponed(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.lastDone["rest "+id]) < waitBeats*c.cfg.Beat
+	return time.Since(c.lastDone["postponed "+id]) < waitBeats*c.cfg.Beat
 }
 
 // advanceGeneration checks the progress of a collection's next generation, encodes this node's shards of it, and
@@ -139,12 +138,13 @@ func (c *Cluster) advanceGeneration(ctx context.Context, m *Map) {
 		return // the next beat tries again
 	}
 	// Find the shards that have a checkpoint of the generation.
-	has := map[int]bool{}
+	encoded := map[int]bool{}
 	for s, files := range checkpoints {
-		has[s] = slices.ContainsFunc(files, func(p journal.Checkpoint) bool { return p.Generation == m.Next.Number })
+		if slices.ContainsFunc(files, func(p journal.Checkpoint) bool { return p.Generation == m.Next.Number }) {
+			encoded[s] = true
+		}
 	}
-	todo := slices.DeleteFunc(c.firstHeldShards(m), func(s int) bool { return has[s] })
-	maps.DeleteFunc(has, func(_ int, is bool) bool { return !is })
+	unencoded := slices.DeleteFunc(c.firstHeldShards(m), func(s int) bool { return encoded[s] })
 	// Note the progress.
 	c.mu.Lock()
 	b := c.nextBuilds[m.ID]
@@ -152,21 +152,21 @@ func (c *Cluster) advanceGeneration(ctx context.Context, m *Map) {
 		b = &nextBuild{generation: m.Next.Number}
 		c.nextBuilds[m.ID] = b
 	}
-	if len(has) > len(b.encoded) {
+	if len(encoded) > len(b.encoded) {
 		c.wakeLoop() // opens the replicas of the new checkpoints
 	}
-	b.encoded = has
-	if len(has) == m.Shards && b.completeSince.IsZero() {
+	b.encoded = encoded
+	if len(encoded) == m.Shards && b.completeSince.IsZero() {
 		b.completeSince = time.Now()
 	}
 	waited := time.Since(b.completeSince)
 	c.mu.Unlock()
 	// Encode the shards that this node is the first holder of.
-	if len(todo) > 0 && !c.isPostponed(m.ID) {
-		c.startTask("encoding "+m.ID, func(ctx context.Context) { c.encodeShards(ctx, m, b, todo) })
+	if len(unencoded) > 0 && !c.isPostponed(m.ID) {
+		c.startTask("encoding "+m.ID, func(ctx context.Context) { c.encodeShards(ctx, m, b, unencoded) })
 	}
 	// Promote the generation when its replicas are open, or after some time without waiting for the slowest.
-	if len(has) < m.Shards || !c.isCoordinator(m) || waited < waitBeats*c.cfg.Beat && !c.nextIsOpen(ctx, m) {
+	if len(encoded) < m.Shards || !c.isCoordinator(m) || waited < waitBeats*c.cfg.Beat && !c.nextIsOpen(ctx, m) {
 		return
 	}
 	_, err = c.changeMapByID(ctx, m.ID, changeIf(isNext(m.Next.Number), func(now *Map) { now.promote(now.Next) }))
@@ -241,21 +241,21 @@ func (c *Cluster) encodeShard(ctx context.Context, m *Map, shard int) error {
 
 // nextIsOpen reports whether the replicas of the next generation are ready on all holders of all shards.
 func (c *Cluster) nextIsOpen(ctx context.Context, m *Map) bool {
-	type place struct {
+	type shardOnNode struct {
 		node  *Node
 		shard int
 	}
-	ready := map[place]bool{}
+	ready := map[shardOnNode]bool{}
 	for n, answer := range c.askStatus(ctx, &statusRequest{IDs: []string{m.ID}}) {
 		for _, r := range answer.Replicas {
 			if r.Generation == m.Next.Number && r.State.Phase == replica.Ready {
-				ready[place{n, r.Shard}] = true
+				ready[shardOnNode{n, r.Shard}] = true
 			}
 		}
 	}
 	for s := range m.Shards {
 		for _, n := range c.holders(m, s) {
-			if !ready[place{n, s}] {
+			if !ready[shardOnNode{n, s}] {
 				return false
 			}
 		}
@@ -270,8 +270,8 @@ func (c *Cluster) logFailure(ctx context.Context, err error, message string, m *
 	}
 }
 
-// makeScratch creates a folder for temporary files. The caller calls remove at the end.
-func (c *Cluster) makeScratch() (dir string, remove func(), err error) {
+// createScratch creates a folder for temporary files. The caller calls remove at the end.
+func (c *Cluster) createScratch() (dir string, remove func(), err error) {
 	if err := os.MkdirAll(c.cfg.Dir, 0o777); err != nil {
 		return "", nil, err
 	}
@@ -308,12 +308,12 @@ func listCheckpoints(ctx context.Context, s objects.Store, m *Map) (map[int][]jo
 
 // parseCheckpoint parses the name of an object. ok is false if it is not a checkpoint of the collection.
 func parseCheckpoint(m *Map, e objects.Entry) (shard int, p journal.Checkpoint, ok bool) {
-	shardPath, is := strings.CutPrefix(e.Name, dataPrefix(m.ID)+"files/")
+	shardPath, valid := strings.CutPrefix(e.Name, dataPrefix(m.ID)+"files/")
 	dir, _, _ := strings.Cut(shardPath, "/")
 	shard, err := strconv.Atoi(dir)
-	is = is && err == nil && shard >= 0 && shard < m.Shards && fmt.Sprintf("%04d", shard) == dir
+	valid = valid && err == nil && shard >= 0 && shard < m.Shards && fmt.Sprintf("%04d", shard) == dir
 	p, ok = journal.ParseCheckpoint(e)
-	return shard, p, ok && is
+	return shard, p, ok && valid
 }
 
 // eachObject calls visit for all objects with a prefix. It lists them in pages.

@@ -124,7 +124,7 @@ func (c *Cluster) sendHints(n *Node) {
 				callCtx, stop := context.WithTimeout(ctx, max(c.cfg.Beat, time.Second))
 				err := c.callNode(callCtx, n, "hint", &hintRequest{chunk}, &emptyAnswer{})
 				if stop(); err != nil {
-					c.keepHints(n, waiting)
+					c.requeueHints(n, waiting)
 					select {
 					case <-time.After(c.cfg.Beat):
 					case <-ctx.Done():
@@ -136,8 +136,8 @@ func (c *Cluster) sendHints(n *Node) {
 	})
 }
 
-// keepHints keeps hints that a node has not received, as long as the node lives.
-func (c *Cluster) keepHints(n *Node, hints map[shardKey]uint64) {
+// requeueHints queues hints again that a node has not received, as long as the node lives.
+func (c *Cluster) requeueHints(n *Node, hints map[shardKey]uint64) {
 	if !c.isProcessAlive(n.Started) {
 		return
 	}

@@ -60,13 +60,14 @@ type operation struct {
 }
 
 // newOperation makes an operation of a method of the cluster.
-func newOperation[In, Out any](limit int64, do func(c *Cluster, ctx context.Context, in *In) (*Out, error)) *operation {
+func newOperation[In, Out any](limit int64,
+	method func(c *Cluster, ctx context.Context, in *In) (*Out, error)) *operation {
 	return &operation{
 		limit: limit,
 		local: func(ctx context.Context, c *Cluster, in, out any) error {
-			found, err := do(c, ctx, in.(*In))
+			result, err := method(c, ctx, in.(*In))
 			if err == nil {
-				*out.(*Out) = *found
+				*out.(*Out) = *result
 			}
 			return err
 		},
@@ -75,23 +76,23 @@ func newOperation[In, Out any](limit int64, do func(c *Cluster, ctx context.Cont
 			if err := json.Unmarshal(body, in); err != nil {
 				return nil, fmt.Errorf("%w: %w", errMessage, err)
 			}
-			return do(c, ctx, in)
+			return method(c, ctx, in)
 		},
 	}
 }
 
 // newShardOperation makes an operation of a method that answers for shards.
 func newShardOperation[In, Out any](limit int64,
-	do func(*Cluster, context.Context, *shardTarget, *In) (*Out, error)) *operation {
+	method func(*Cluster, context.Context, *shardTarget, *In) (*Out, error)) *operation {
 	return newOperation(limit, func(c *Cluster, ctx context.Context, in *request[In]) (*Out, error) {
 		if err := in.validate(); err != nil {
 			return nil, err
 		}
-		return do(c, ctx, &in.shardTarget, &in.In)
+		return method(c, ctx, &in.shardTarget, &in.In)
 	})
 }
 
-// findOperation returns the operation with a name. nil means that it does not exist.
+// findOperation returns the operation with a name, nil if it does not exist.
 func findOperation(name string) *operation {
 	switch name {
 	case "search":
@@ -160,11 +161,11 @@ var (
 
 // httpStatus returns the HTTP status of an error.
 func httpStatus(err error) int {
-	for is, status := range map[error]int{
+	for target, status := range map[error]int{
 		errSecret: http.StatusUnauthorized, errNoRoute: http.StatusNotFound, errMessage: http.StatusBadRequest,
 		errTooBusy: http.StatusServiceUnavailable,
 	} {
-		if errors.Is(err, is) {
+		if errors.Is(err, target) {
 			return status
 		}
 	}
@@ -221,8 +222,8 @@ func (c *Cluster) serveRequest(w http.ResponseWriter, r *http.Request) (any, err
 }
 
 // readBody reads a body of a known length. It stays counted until release is called.
-func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(),
-	err error) {
+func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request,
+	limit int64) (body []byte, release func(), err error) {
 	n := r.ContentLength
 	if n < 0 || n > limit {
 		return nil, nil, fmt.Errorf("%w: a body of %d bytes, at most %d are possible", errMessage, n, limit)
@@ -241,8 +242,8 @@ func (c *Cluster) readBody(w http.ResponseWriter, r *http.Request, limit int64) 
 	return body, release, nil
 }
 
-// runGuarded turns a panic into an error: it is a fault of one request and must not end the others.
-func (c *Cluster) runGuarded(task string, do func() error) (err error) {
+// runGuarded calls run, and turns a panic into an error: it is a fault of one request and must not end the others.
+func (c *Cluster) runGuarded(task string, run func() error) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			c.panics.Add(1)
@@ -250,5 +251,5 @@ func (c *Cluster) runGuarded(task string, do func() error) (err error) {
 			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, task, fault)
 		}
 	}()
-	return do()
+	return run()
 }

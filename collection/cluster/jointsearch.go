@@ -23,20 +23,21 @@ type jointSearcher struct {
 	multi        *search.Multi          // nil before the first search
 }
 
-// searcherFor returns the searcher of some shards.
-func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster, parts []*index.Snapshot) (*search.Multi, error) {
+// searcherFor returns the searcher of some shards, given their snapshots.
+func (t *jointSearcher) searcherFor(ctx context.Context, c *Cluster,
+	snapshots []*index.Snapshot) (*search.Multi, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	snap, err := index.JoinSnapshots(t.codecNumbers, parts...)
+	snap, err := index.JoinSnapshots(t.codecNumbers, snapshots...)
 	if err != nil {
 		return nil, err
 	}
 	if t.multi == nil { // create it without shards: it would keep them in memory
-		none, err := index.JoinSnapshots(t.codecNumbers)
+		empty, err := index.JoinSnapshots(t.codecNumbers)
 		if err != nil {
 			return nil, err
 		}
-		t.multi, err = search.NewMultiAt(ctx, none, &search.MultiOptions{Threads: c.cfg.Index.Threads, Logger: c.log})
+		t.multi, err = search.NewMultiAt(ctx, empty, &search.MultiOptions{Threads: c.cfg.Index.Threads, Logger: c.log})
 		if err != nil {
 			return nil, err
 		}
@@ -60,8 +61,8 @@ func (c *Cluster) jointSearcherOf(target *shardTarget) *jointSearcher {
 }
 
 // doSearch searches shards: as one if possible. A device, and numbers, which mean one shard, require separate searches.
-func (c *Cluster) doSearch(ctx context.Context, target *shardTarget, in *searchRequest) (*answers[searchAnswer],
-	error) {
+func (c *Cluster) doSearch(ctx context.Context, target *shardTarget,
+	in *searchRequest) (*answers[searchAnswer], error) {
 	byNumber := in.Only.Numbers != nil ||
 		slices.ContainsFunc(in.Queries, func(q wireQuery) bool { return q.Only.Numbers != nil })
 	if len(target.Shards) == 1 || c.cfg.Index.Device != nil || byNumber {
@@ -71,23 +72,23 @@ func (c *Cluster) doSearch(ctx context.Context, target *shardTarget, in *searchR
 	}
 	out, shards := openShards[searchAnswer](ctx, c, target, in.wheres())
 	var ready []*openShard
-	var found []*searchAnswer
+	var readyAnswers []*searchAnswer
 	for i, h := range shards {
 		defer h.close()
 		if h.hasDocuments() {
-			ready, found = append(ready, h), append(found, &out.Shards[i])
+			ready, readyAnswers = append(ready, h), append(readyAnswers, &out.Shards[i])
 		}
 	}
 	// All shards succeed or fail together.
 	if len(ready) == 0 {
 		return out, nil
 	}
-	err := c.runGuarded("a search", func() error { return c.searchShards(ctx, target, in, ready, found) })
+	err := c.runGuarded("a search", func() error { return c.searchShards(ctx, target, in, ready, readyAnswers) })
 	if err == nil {
 		return out, nil
 	}
 	for i, h := range ready {
-		found[i].Results = nil
+		readyAnswers[i].Results = nil
 		h.answerHead.setError(err)
 		if errors.Is(err, storage.ErrCorrupt) { // one of the shards is damaged: find out which
 			verify := func(ctx context.Context) { _ = h.replica.Verify(ctx) }
@@ -98,21 +99,21 @@ func (c *Cluster) doSearch(ctx context.Context, target *shardTarget, in *searchR
 }
 
 // toQueries returns the queries and options for a search of some shards.
-func (in *searchRequest) toQueries(ctx context.Context, target *shardTarget, group ...*openShard) (qs []search.Query,
-	o search.Options, err error) {
+func (in *searchRequest) toQueries(ctx context.Context, target *shardTarget,
+	group ...*openShard) (qs []search.Query, o search.Options, err error) {
 	var shards []int
 	for _, h := range group {
 		shards = append(shards, h.Shard)
 	}
 	filter := func(s *collection.Selection) (*search.Filter, error) {
-		part := newSplitSelection(s, target.ShardCount).forShards(shards...)
+		selection := newSplitSelection(s, target.ShardCount).forShards(shards...)
 		switch {
-		case part.SelectsAll():
+		case selection.SelectsAll():
 			return nil, nil
-		case part.Numbers != nil:
-			return group[0].snapshot.Filter(ctx, part)
+		case selection.Numbers != nil:
+			return group[0].snapshot.Filter(ctx, selection) // numbers mean one shard: see doSearch
 		}
-		return (&search.Filter{IDs: part.IDs, Where: part.Where, AllowMissing: true}).Prepared(), nil
+		return (&search.Filter{IDs: selection.IDs, Where: selection.Where, AllowMissing: true}).Prepared(), nil
 	}
 	o = in.Options
 	o.Effort, o.Share, o.AllowMissing, o.Payload = in.Effort, min(in.Share*float64(len(group)), 1), true, false
@@ -135,9 +136,9 @@ func (in *searchRequest) toQueries(ctx context.Context, target *shardTarget, gro
 	return qs, o, nil
 }
 
-// searchShards searches shards as one, and splits the results by shard.
+// searchShards searches shards as one, and splits the results by shard. shardAnswers are parallel to group.
 func (c *Cluster) searchShards(ctx context.Context, target *shardTarget, in *searchRequest, group []*openShard,
-	found []*searchAnswer) error {
+	shardAnswers []*searchAnswer) error {
 	qs, o, err := in.toQueries(ctx, target, group...)
 	if err != nil {
 		return err
@@ -151,14 +152,14 @@ func (c *Cluster) searchShards(ctx context.Context, target *shardTarget, in *sea
 	if err != nil {
 		return err
 	}
-	for _, f := range found {
+	for _, f := range shardAnswers {
 		f.Results = make([]wireResult, len(results))
 	}
 	remaining := maxReadBytes * len(group) / len(target.Shards)
 	for i := range results {
 		r := &results[i]
 		floor, more := r.Floor()
-		for j, f := range found {
+		for j, f := range shardAnswers {
 			result := &f.Results[i]
 			result.More, result.Floor = in.Share > 0 && more, floor
 			if j == 0 { // the statistics are those of all shards together
@@ -170,12 +171,12 @@ func (c *Cluster) searchShards(ctx context.Context, target *shardTarget, in *sea
 			}
 		}
 		for j := range r.Hits {
-			part := r.Hits[j].Shard
-			hit, err := group[part].toWireHit(&r.Hits[j], in.Options.Payload, &remaining)
+			groupIndex := r.Hits[j].Shard
+			hit, err := group[groupIndex].toWireHit(&r.Hits[j], in.Options.Payload, &remaining)
 			if err != nil {
 				return err
 			}
-			result := &found[part].Results[i]
+			result := &shardAnswers[groupIndex].Results[i]
 			result.Hits = append(result.Hits, hit)
 		}
 	}
@@ -185,13 +186,13 @@ func (c *Cluster) searchShards(ctx context.Context, target *shardTarget, in *sea
 // searchJointly searches the snapshots of several shards as one.
 func (c *Cluster) searchJointly(ctx context.Context, target *shardTarget, group []*openShard, qs []search.Query,
 	o search.Options) ([]search.Result, error) {
-	var parts []*index.Snapshot
+	var snapshots []*index.Snapshot
 	undecided := true
 	for _, h := range group {
-		parts = append(parts, h.snapshot.Snapshot())
+		snapshots = append(snapshots, h.snapshot.Snapshot())
 		undecided = undecided && collection.Undecided(h.snapshot.Snapshot())
 	}
-	multi, err := c.jointSearcherOf(target).searcherFor(ctx, c, parts)
+	multi, err := c.jointSearcherOf(target).searcherFor(ctx, c, snapshots)
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,8 @@ type keywordsAnswer struct {
 }
 
 // doKeywords searches shards by words, or returns the statistics of the query.
-func (c *Cluster) doKeywords(ctx context.Context, target *shardTarget, in *keywordsRequest) (*answers[keywordsAnswer],
-	error) {
+func (c *Cluster) doKeywords(ctx context.Context, target *shardTarget,
+	in *keywordsRequest) (*answers[keywordsAnswer], error) {
 	var wheres []*condition.Condition
 	for i := range in.Only {
 		wheres = append(wheres, in.Only[i].Where)
@@ -68,9 +68,9 @@ func (v *shardedSnapshot) SearchKeywords(ctx context.Context, q collection.Keywo
 	if err := page.Check(); err != nil {
 		return nil, err
 	}
-	check := keywords.Query{Text: q.Text, Mode: q.Mode}
+	query := keywords.Query{Text: q.Text, Mode: q.Mode}
 	cfg := v.coll.Config()
-	if err := check.Check(*cfg.Keywords()); err != nil {
+	if err := query.Check(*cfg.Keywords()); err != nil {
 		return nil, err
 	}
 	in := keywordsRequest{Query: q}
@@ -86,27 +86,27 @@ func (v *shardedSnapshot) SearchKeywords(ctx context.Context, q collection.Keywo
 		}
 		in.Only = append(in.Only, s)
 	}
-	var best [][]search.Hit
+	var rankings [][]search.Hit
 	err := v.coll.withinOneGeneration(ctx, func() (err error) {
 		withStatistics := in
 		if withStatistics.Query.Statistics, err = v.sumStatistics(ctx, &in); err != nil {
 			return err
 		}
-		m, found, err := readAllShards[keywordsAnswer](ctx, v.coll, "words", allShards, &withStatistics)
+		m, answered, err := readAllShards[keywordsAnswer](ctx, v.coll, "words", allShards, &withStatistics)
 		if err != nil {
 			return err
 		}
 		hits := map[int][]wireHit{}
-		for shard, f := range found {
+		for shard, f := range answered {
 			hits[shard] = f.Hits
 		}
-		best, err = v.coll.hitsWithPayloads(ctx, m, q.Payload, mergeHits(hits, page.End()))
+		rankings, err = v.coll.hitsWithPayloads(ctx, m, q.Payload, mergeHits(hits, page.End()))
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return page.Hits(best[0]), nil
+	return page.Hits(rankings[0]), nil // of the one query
 }
 
 // sumStatistics adds up the statistics of the words of a query in the shards.
@@ -119,7 +119,7 @@ func (v *shardedSnapshot) sumStatistics(ctx context.Context, in *keywordsRequest
 	}
 	sum := &keywords.Statistics{}
 	for _, shard := range sortedKeys(counted) {
-		if st := counted[shard].Statistics; st != nil && err == nil { // nil: it has no documents
+		if st := counted[shard].Statistics; st != nil && err == nil { // st is nil if the shard has no documents
 			if err = sum.Add(st); err != nil {
 				err = fmt.Errorf("shard %d: %w", shard, err)
 			}

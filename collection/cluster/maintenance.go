@@ -118,7 +118,7 @@ func (s *shardedCollection) Backup(ctx context.Context, out io.Writer) (r *index
 		return nil, collection.ErrEmpty
 	}
 	// Take a snapshot of each shard, with all entries of its log.
-	var from []index.CopyFrom
+	var shards []index.CopyFrom
 	for shard := range m.Shards {
 		replica, release, err := s.c.acquireReplica(ctx, s.id, shard, m.Current.Number)
 		if err != nil {
@@ -136,20 +136,20 @@ func (s *shardedCollection) Backup(ctx context.Context, out io.Writer) (r *index
 			return nil, fmt.Errorf("shard %d: %w", shard, err)
 		}
 		defer func() { err = errors.Join(err, v.Close()) }()
-		from = append(from, index.CopyFrom{Snapshot: v.Snapshot()})
+		shards = append(shards, index.CopyFrom{Snapshot: v.Snapshot()})
 	}
-	if len(from) == 0 {
+	if len(shards) == 0 {
 		return nil, collection.ErrEmpty
 	}
 	// Copy them into one file, check it and write it.
-	dir, remove, err := s.c.makeScratch()
+	dir, remove, err := s.c.createScratch()
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
 	path := filepath.Join(dir, "whole.plaid")
 	o := &index.CopyOptions{Memory: s.c.cfg.Index.Memory, Logger: s.c.log}
-	if _, err := index.Copy(ctx, path, from, o); err != nil {
+	if _, err := index.Copy(ctx, path, shards, o); err != nil {
 		return nil, err
 	}
 	ix, err := index.Open(ctx, path, nil)
@@ -171,7 +171,7 @@ func (s *shardedCollection) Verify(ctx context.Context) error {
 	} else if m.Current == nil {
 		return collection.ErrEmpty
 	}
-	dir, remove, err := s.c.makeScratch()
+	dir, remove, err := s.c.createScratch()
 	if err != nil {
 		return err
 	}

@@ -28,13 +28,13 @@ type Map struct {
 	Name    string `json:"name"`
 	ID      string `json:"id"` // NAME.RANDOM: a later collection with the same name has another id
 	Version uint64 `json:"version"`
-	Token   string `json:"token"` // tells this version from one with the same number of another writer
+	Token   string `json:"token"` // distinguishes this version from one with the same number of another writer
 	Removed bool   `json:"removed,omitempty"`
 	// Config is the configuration of the collection; MaxDocuments may change.
 	Config   collection.Config `json:"config"`
 	Shards   int               `json:"shards"`
 	Replicas int               `json:"replicas"` // wanted for each shard
-	// Current is the generation that is searched. nil means that the collection has no documents yet. Next is being
+	// Current is the generation that is searched. It is nil if the collection has no documents yet. Next is being
 	// encoded and will replace it. For is the token of the call that has requested Next. "" means that growth has.
 	Current *replica.Generation `json:"current,omitempty"`
 	Next    *replica.Generation `json:"next,omitempty"`
@@ -46,12 +46,12 @@ type Map struct {
 	Building *Reserved `json:"building,omitempty"`
 	// Wanted is the token of a call that has requested a training. "" means none.
 	Wanted string `json:"wanted,omitempty"`
-	// Failed says why the last training was given up. nil means that it was not.
+	// Failed says why the last training was given up. It is nil if it was not.
 	Failed *Failed `json:"failed,omitempty"`
 	// Retired lists generations and collections that are not used any more. Their objects are deleted after the grace.
 	Retired []Retired `json:"retired,omitempty"`
 
-	readErr error // why this program cannot read the map, so that it leaves the collection alone. nil means that it can
+	readErr error // why this program cannot read the map, and so changes nothing, or nil
 }
 
 // Reserved is a reserved generation number, and the process that has it.
@@ -75,7 +75,7 @@ type Failed struct {
 type Retired struct {
 	ID         string `json:"id"`
 	Generation uint64 `json:"generation,omitempty"` // 0 means the whole collection
-	// Since is when the collector first saw the entry, by the clock of the store; zero means that it has not yet.
+	// Since is when the collector first saw the entry, by the clock of the store, zero before that.
 	Since time.Time `json:"since,omitzero"`
 	// Shards is how many logs a removed collection has, as long as they are not sealed. 0 means that they are.
 	Shards int `json:"shards,omitempty"`
@@ -239,11 +239,11 @@ func (m *Map) copyMap() *Map {
 
 // generations returns Current and Next, as far as they exist.
 func (m *Map) generations() []*replica.Generation {
-	all := []*replica.Generation{m.Current, m.Next}
-	return slices.DeleteFunc(all, func(g *replica.Generation) bool { return g == nil })
+	existing := []*replica.Generation{m.Current, m.Next}
+	return slices.DeleteFunc(existing, func(g *replica.Generation) bool { return g == nil })
 }
 
-// generation returns Current or Next by its number. nil means that neither has the number.
+// generation returns Current or Next by its number, nil if neither has the number.
 func (m *Map) generation(number uint64) *replica.Generation {
 	for _, g := range m.generations() {
 		if g.Number == number {
@@ -322,11 +322,11 @@ func documentIDOf(id string) string {
 		if number < 0 || document == "" {
 			return id
 		}
-		id = document
+		id = document // which may have the form of a passage's id too
 	}
 }
 
-// maxDocumentsOf returns the share of a shard of the limit of documents. nil means no limit.
+// maxDocumentsOf returns a shard's share of the limit of documents, nil without a limit.
 func (m *Map) maxDocumentsOf(shard int) *uint64 {
 	if m.Config.MaxDocuments == nil {
 		return nil

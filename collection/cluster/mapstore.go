@@ -45,7 +45,7 @@ func newestMap(ctx context.Context, s objects.Store, name string) (*Map, error) 
 			return nil, unknownError(name)
 		}
 		m, err := readMap(ctx, s, name, newest)
-		if !errors.Is(err, objects.ErrNotFound) { // otherwise it was replaced and deleted since: look again
+		if !errors.Is(err, objects.ErrNotFound) { // otherwise it was replaced and deleted since: list again
 			return m, err
 		}
 	}
@@ -95,7 +95,7 @@ func putMap(ctx context.Context, s objects.Store, m *Map) error {
 	}
 	// The version may have existed long ago, if this process slept and does not know the versions after it. Old
 	// versions are deleted in order, so then the previous version would be missing too. For version 1, which has no
-	// previous version, the next one tells.
+	// previous version, the next one decides: it must be of the same collection.
 	return retryStore(ctx, func() error {
 		first := max(m.Version, 2) - 1
 		listed, err := s.List(ctx, versionsPrefix(m.Name), versionObject(m.Name, first-1), 0)

@@ -30,7 +30,7 @@ type Node struct {
 const (
 	nodesPrefix = "nodes/"
 	maxBeat     = 1 << 16 // bytes of a beat
-	// beatsToDie is after how many missed beats a node counts as dead.
+	// beatsToDie is the number of missed beats after which a node counts as dead.
 	beatsToDie = 4
 )
 
@@ -110,12 +110,12 @@ type nodeBeat struct {
 	changedAt time.Time // when this process saw that the object had changed, by its own clock
 }
 
-// update takes over a list of the beats. At first all of them count as alive, except those that were stale by the clock
-// of the store. read reads the node of a new beat.
-func (l *beatTracker) update(now time.Time, listed []objects.Entry, read func(object string) (*Node, error)) error {
-	first := l.byObject == nil
-	before := l.byObject
-	l.byObject = map[string]*nodeBeat{}
+// update compares a list of the beats with the last one. At first all of them count as alive, except those that were
+// stale by the clock of the store. read reads the node of a new beat.
+func (t *beatTracker) update(now time.Time, listed []objects.Entry, read func(object string) (*Node, error)) error {
+	first := t.byObject == nil
+	before := t.byObject
+	t.byObject = map[string]*nodeBeat{}
 	var newest time.Time
 	for _, e := range listed {
 		if e.Made.After(newest) {
@@ -128,15 +128,15 @@ func (l *beatTracker) update(now time.Time, listed []objects.Entry, read func(ob
 		switch {
 		case b == nil:
 			b = &nodeBeat{changedAt: now}
-			if old := newest.Sub(e.Made); first && old > l.stale {
+			if old := newest.Sub(e.Made); first && old > t.stale {
 				b.changedAt = now.Add(-old)
 			}
 		case b.size != e.Size || !b.made.Equal(e.Made):
 			b.changedAt = now
 		}
 		b.size, b.made = e.Size, e.Made
-		l.byObject[e.Name] = b
-		if b.node == nil && l.isAlive(b, now) {
+		t.byObject[e.Name] = b
+		if b.node == nil && t.isAlive(b, now) {
 			var err error
 			if b.node, err = read(e.Name); !errors.Is(err, objects.ErrNotFound) {
 				errs = append(errs, err)
@@ -147,12 +147,12 @@ func (l *beatTracker) update(now time.Time, listed []objects.Entry, read func(ob
 }
 
 // isAlive reports whether the beat of a node has changed recently.
-func (l *beatTracker) isAlive(b *nodeBeat, now time.Time) bool { return now.Sub(b.changedAt) < l.ttl }
+func (t *beatTracker) isAlive(b *nodeBeat, now time.Time) bool { return now.Sub(b.changedAt) < t.ttl }
 
-// otherProcess returns another living process with the name of a node. nil means that no other has it.
-func (l *beatTracker) otherProcess(n *Node, now time.Time) *Node {
-	for _, b := range l.byObject {
-		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && l.isAlive(b, now) {
+// otherProcess returns another living process with the name of a node, or nil.
+func (t *beatTracker) otherProcess(n *Node, now time.Time) *Node {
+	for _, b := range t.byObject {
+		if b.node != nil && b.node.Name == n.Name && b.node.Started != n.Started && t.isAlive(b, now) {
 			return b.node
 		}
 	}
@@ -160,10 +160,10 @@ func (l *beatTracker) otherProcess(n *Node, now time.Time) *Node {
 }
 
 // livingNodes returns the living nodes by name. If a node was restarted, it returns the newer process.
-func (l *beatTracker) livingNodes(now time.Time) []*Node {
+func (t *beatTracker) livingNodes(now time.Time) []*Node {
 	living := []*Node{}
-	for _, b := range l.byObject {
-		if b.node != nil && l.isAlive(b, now) {
+	for _, b := range t.byObject {
+		if b.node != nil && t.isAlive(b, now) {
 			living = append(living, b.node)
 		}
 	}

@@ -92,10 +92,10 @@ func openShards[T any, P answer[T]](ctx context.Context, c *Cluster, target *sha
 // hasDocuments reports whether the shard is open and has documents.
 func (h *openShard) hasDocuments() bool { return h.snapshot != nil && h.Error == nil }
 
-// eachShard calls do for shards concurrently, each with one snapshot. The answer for a shard without documents is the
+// eachShard calls read for shards concurrently, each with one snapshot. The answer for a shard without documents is the
 // zero answer.
 func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, target *shardTarget,
-	do func(h *openShard, out *T) error, wheres ...*condition.Condition) (*answers[T], error) {
+	read func(h *openShard, out *T) error, wheres ...*condition.Condition) (*answers[T], error) {
 	out, shards := openShards[T, P](ctx, c, target, wheres)
 	var wg sync.WaitGroup
 	for i, h := range shards {
@@ -103,11 +103,11 @@ func eachShard[T any, P answer[T]](ctx context.Context, c *Cluster, target *shar
 			err := c.runGuarded("a shard", func() (err error) {
 				defer func() { err = errors.Join(err, h.close()) }()
 				if h.hasDocuments() {
-					err = do(h, &out.Shards[i])
+					err = read(h, &out.Shards[i])
 				}
 				return err
 			})
-			if err != nil { // drop what do has answered so far
+			if err != nil { // discard the incomplete answer
 				common := *h.answerHead
 				out.Shards[i] = *new(T)
 				*h.answerHead = common

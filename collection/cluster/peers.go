@@ -143,7 +143,7 @@ func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 	if n.average == 0 {
 		n.average = took
 	}
-	n.average += (took - n.average) / 8
+	n.average += (took - n.average) / 8 // the newest time has the weight 1/8
 	if !answered {
 		return
 	}
@@ -155,7 +155,7 @@ func (p *peers) endSearch(node, op string, took time.Duration, answered bool) {
 	}
 	l.times[l.count%recentTimes] = took
 	l.count++
-	if l.count%16 == 0 || l.count < 16 {
+	if l.count%16 == 0 || l.count < 16 { // not each time: it sorts
 		sorted := slices.Sorted(slices.Values(l.times[:min(l.count, recentTimes)]))
 		l.p95 = sorted[len(sorted)*95/100]
 	}
@@ -168,7 +168,7 @@ func (p *peers) hedgeDelay(node, op string) time.Duration {
 	if l := p.lookUpPeer(node).latencies[op]; l != nil && l.count >= 8 {
 		return max(hedgeFloor, l.p95)
 	}
-	return 50 * time.Millisecond
+	return 50 * time.Millisecond // a guess, until there are enough times
 }
 
 // allowHedge reports whether the budget allows a hedged request, and takes it from the budget.
@@ -196,7 +196,7 @@ func (p *peers) preferredNodes(nodes []*Node, zone string) []*Node {
 	return nodes
 }
 
-// assignShards assigns each shard to one of its preferred holders. In a joint request, such as a pruned search, a node
+// assign assigns each shard to one of its preferred holders. In a joint request, such as a pruned search, a node
 // does some work once for all of its shards: it is sent to few nodes. Other requests go to as many idle nodes as
 // possible, which work at the same time.
 func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node, joint bool) map[*Node][]int {
@@ -230,6 +230,7 @@ func (p *peers) assign(shards []int, holders [][]*Node, zone string, self *Node,
 // betterOfTwo returns the faster of two random nodes (the power of two choices, Mitzenmacher, 2001). p.mu is held.
 func (p *peers) betterOfTwo(nodes []*Node) *Node {
 	i := rand.IntN(len(nodes))
+	// b is another node than a, if there is another.
 	a, b := nodes[i], nodes[(i+1+rand.IntN(max(len(nodes)-1, 1)))%len(nodes)]
 	if p.lookUpPeer(b.Name).estimatedTime() < p.lookUpPeer(a.Name).estimatedTime() {
 		return b

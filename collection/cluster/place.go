@@ -40,8 +40,8 @@ func placeShards(nodes []*Node, id string, shards, replicas int) [][]*Node {
 	for r := range replicas {
 		maxLoad := (shards*(r+1) + len(nodes) - 1) / len(nodes)
 		isPossible := func(p pair) bool {
-			has := holders[p.shard]
-			return len(has) == r && !slices.ContainsFunc(has, func(n *Node) bool {
+			placed := holders[p.shard]
+			return len(placed) == r && !slices.ContainsFunc(placed, func(n *Node) bool {
 				return n == nodes[p.node] || n.Zone == nodes[p.node].Zone && r < len(zones)
 			})
 		}
@@ -76,8 +76,8 @@ func weight(id, node string, shard int) uint64 {
 	_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(shard)))
 	_, _ = h.Write([]byte(id + "\x00" + node))
 	x := h.Sum64()
-	for _, by := range []uint64{0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53} {
-		x = (x ^ x>>33) * by
+	for _, multiplier := range []uint64{0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53} {
+		x = (x ^ x>>33) * multiplier
 	}
 	return x ^ x>>33
 }

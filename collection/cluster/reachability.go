@@ -39,8 +39,8 @@ func (s reachabilityStore) Replace(ctx context.Context, name string, body []byte
 	return made, toUnreachable(err)
 }
 
-func (s reachabilityStore) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry,
-	error) {
+func (s reachabilityStore) Get(ctx context.Context, name string,
+	from, length int64) (io.ReadCloser, objects.Entry, error) {
 	r, e, err := s.Store.Get(ctx, name, from, length)
 	if err == nil {
 		r = reachabilityBody{r}

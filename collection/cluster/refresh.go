@@ -204,10 +204,12 @@ func (c *Cluster) adoptMap(name string, m *Map, err error) error {
 	before := c.maps[name]
 	switch {
 	case unreadable(err):
-		if m = (&Map{Name: name, readErr: err}); before != nil {
-			if m.Version = before.Version; before.readErr != nil {
-				return nil
-			}
+		m = &Map{Name: name, readErr: err}
+		if before != nil {
+			m.Version = before.Version
+		}
+		if before != nil && before.readErr != nil { // it was logged then
+			return nil
 		}
 		c.log.Error("the map of a collection cannot be read: the collection is left alone",
 			"collection", name, "error", err)
@@ -264,7 +266,7 @@ func (c *Cluster) waitForMap(ctx context.Context, id string, condition func(*Map
 	}
 }
 
-// knownMap returns the newest known map, also of a removed collection. nil means that none is known.
+// knownMap returns the newest known map, also of a removed collection, nil if none is known.
 func (c *Cluster) knownMap(name string) *Map {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -345,9 +347,9 @@ func (c *Cluster) changeMapByID(ctx context.Context, id string, change func(*Map
 func (c *Cluster) announceMap(m *Map) (wait func()) {
 	_ = c.adoptMap(m.Name, m, nil)
 	c.wakeLoop()
-	told := make(chan struct{})
+	announced := make(chan struct{})
 	began := c.startTask("telling "+newToken(), func(ctx context.Context) {
-		defer close(told)
+		defer close(announced)
 		c.eachNode(ctx, c.cfg.Beat, func(ctx context.Context, n *Node) {
 			if !c.isSelf(n) {
 				// A node that does not answer finds the map at its next beat.
@@ -356,9 +358,9 @@ func (c *Cluster) announceMap(m *Map) (wait func()) {
 		})
 	})
 	if !began {
-		close(told)
+		close(announced)
 	}
-	return func() { <-told }
+	return func() { <-announced }
 }
 
 // eachNode calls ask for all living nodes concurrently, and waits for all calls.

@@ -198,7 +198,7 @@ func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cached
 	c.openMutex.Lock()
 	defer c.openMutex.Unlock()
 	c.mu.Lock()
-	r, closed, ending := c.replicas[k], c.closed, c.closing[k]
+	r, closed, closing := c.replicas[k], c.closed, c.closing[k]
 	c.mu.Unlock()
 	if closed {
 		return nil, collection.ErrClosed
@@ -206,7 +206,7 @@ func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cached
 	if r != nil {
 		return r, nil
 	}
-	if ending {
+	if closing {
 		return nil, fmt.Errorf("%w: shard %d of %s is being closed", errNotHere, shard, m.ID)
 	}
 	// The state may have changed meanwhile.
@@ -233,8 +233,8 @@ func (c *Cluster) openReplica(m *Map, g *replica.Generation, shard int) (*cached
 }
 
 // acquireReplica is ensureReplica for a long use: the replica stays open until release is called.
-func (c *Cluster) acquireReplica(ctx context.Context, id string, shard int, generation uint64) (
-	r *cachedReplica, release func(), err error) {
+func (c *Cluster) acquireReplica(ctx context.Context, id string, shard int,
+	generation uint64) (r *cachedReplica, release func(), err error) {
 	if r, err = c.ensureReplica(ctx, id, shard, generation); err != nil {
 		return nil, nil, err
 	}
@@ -279,16 +279,16 @@ func (c *Cluster) removeStaleCaches(now time.Time) {
 	}
 }
 
-// openReplicas returns the open replicas that chosen selects.
-func (c *Cluster) openReplicas(chosen func(replicaKey) bool) (all []*cachedReplica) {
+// openReplicas returns the open replicas for whose keys isSelected returns true.
+func (c *Cluster) openReplicas(isSelected func(replicaKey) bool) (selected []*cachedReplica) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k, r := range c.replicas {
-		if chosen(k) {
-			all = append(all, r)
+		if isSelected(k) {
+			selected = append(selected, r)
 		}
 	}
-	return all
+	return selected
 }
 
 // readableMaps returns the newest maps of collections that exist and whose maps can be read, by name.

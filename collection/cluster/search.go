@@ -45,11 +45,11 @@ type plainQuery search.Query
 
 // wheres returns the conditions of a search: that of all queries, and one of each query. They may be nil.
 func (in *searchRequest) wheres() []*condition.Condition {
-	all := []*condition.Condition{in.Only.Where}
+	conditions := []*condition.Condition{in.Only.Where}
 	for i := range in.Queries {
-		all = append(all, in.Queries[i].Only.Where)
+		conditions = append(conditions, in.Queries[i].Only.Where)
 	}
-	return all
+	return conditions
 }
 
 // searchAnswer has the results of a shard, one for each query.
@@ -70,7 +70,7 @@ type wireResult struct {
 // wireHit is a hit. Payloads are encoded separately, since JSON would change their form.
 type wireHit struct {
 	search.Hit
-	// Payloads are those of the hit's passages, or its own. nil means that they did not fit into the answer.
+	// Payloads are those of the hit's passages, or its own. They are nil if they did not fit into the answer.
 	Payloads [][]byte `json:"payloads,omitzero"`
 }
 
@@ -132,8 +132,8 @@ func setPayloads(h *search.Hit, payloads [][]byte) {
 const queriesAtOnce = 32
 
 // Search implements [collection.Snapshot].
-func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o search.Options) (results []search.Result,
-	err error) {
+func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query,
+	o search.Options) (results []search.Result, err error) {
 	if o.K == 0 {
 		o.K = 10
 	}
@@ -148,33 +148,33 @@ func (v *shardedSnapshot) Search(ctx context.Context, qs []search.Query, o searc
 }
 
 // searchInChunks searches for queries, queriesAtOnce at a time.
-func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
-	error) {
+func (v *shardedSnapshot) searchInChunks(ctx context.Context, qs []search.Query,
+	o search.Options) ([]search.Result, error) {
 	var results []search.Result
 	for chunk := range slices.Chunk(qs, queriesAtOnce) {
-		found, err := v.searchChunk(ctx, chunk, o)
+		chunkResults, err := v.searchChunk(ctx, chunk, o)
 		if e, ok := errors.AsType[*search.QueryError](err); ok {
 			err = &search.QueryError{Index: e.Index + len(results), Err: e.Err}
 		}
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, found...)
+		results = append(results, chunkResults...)
 	}
 	return results, nil
 }
 
 // searchChunk searches for a chunk of queries: with feedback, in blocks, or directly.
-func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
-	error) {
+func (v *shardedSnapshot) searchChunk(ctx context.Context, qs []search.Query,
+	o search.Options) ([]search.Result, error) {
 	if o.Feedback != nil {
 		results := make([]search.Result, len(qs))
 		for i := range qs {
 			r, err := v.withFeedback(ctx, qs[i], o)
 			// The error belongs to the query, except for an unknown field in a condition of Filter, and a shard that
 			// does not answer.
-			_, placed := errors.AsType[*search.QueryError](err)
-			if isFinal(err) && (placed || !errors.Is(err, condition.ErrUnknownField)) {
+			_, hasIndex := errors.AsType[*search.QueryError](err)
+			if isFinal(err) && (hasIndex || !errors.Is(err, condition.ErrUnknownField)) {
 				err = &search.QueryError{Index: i, Err: withoutQueryIndex(err)}
 			}
 			if err != nil {
@@ -210,6 +210,7 @@ func (v *shardedSnapshot) newShardSearch(qs []search.Query, o search.Options) (*
 	r := &shardSearch{v: v, in: searchRequest{Options: o, Effort: o.Effort, Queries: make([]wireQuery, len(qs))}}
 	r.in.Options.Filter = nil
 	r.allowMissing = o.AllowMissing || o.Mode != search.Candidates
+	// toSelection converts a filter, and clears allowMissing if one of the filters has ids that must exist.
 	toSelection := func(f *search.Filter) (collection.Selection, error) {
 		s, err := v.selectionOf(f)
 		r.allowMissing = r.allowMissing && (f == nil || f.AllowMissing || s.IDs == nil)
@@ -255,12 +256,12 @@ func (r *shardSearch) shards(m *Map) []int {
 }
 
 // askShards asks shards for results of queries, and checks their number.
-func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []int, in *searchRequest) (m *Map,
-	found map[int]*searchAnswer, missing map[int]error, err error) {
-	if m, found, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", selectShards, in); err != nil {
+func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []int,
+	in *searchRequest) (m *Map, byShard map[int]*searchAnswer, missing map[int]error, err error) {
+	if m, byShard, missing, err = readShards[searchAnswer](ctx, r.v.coll, "search", selectShards, in); err != nil {
 		return nil, nil, nil, err
 	}
-	for shard, f := range found {
+	for shard, f := range byShard {
 		if f.Docs == 0 && f.Results == nil {
 			f.Results = make([]wireResult, len(in.Queries))
 		}
@@ -269,12 +270,12 @@ func (r *shardSearch) askShards(ctx context.Context, selectShards func(*Map) []i
 				len(f.Results), len(in.Queries))
 		}
 	}
-	return m, found, missing, nil
+	return m, byShard, missing, nil
 }
 
 // searchFromBest searches for queries from the best hit on.
-func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query, o search.Options) ([]search.Result,
-	error) {
+func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query,
+	o search.Options) ([]search.Result, error) {
 	r, err := v.newShardSearch(qs, o)
 	if err != nil {
 		return nil, err
@@ -288,19 +289,20 @@ func (v *shardedSnapshot) searchFromBest(ctx context.Context, qs []search.Query,
 	if n := len(r.shards(m)); n > 1 && o.Group == "" {
 		in.Share = 1 / float64(n)
 	}
-	m, found, missing, err := r.askShards(ctx, r.shards, &in)
+	m, byShard, missing, err := r.askShards(ctx, r.shards, &in)
 	if err == nil {
-		err = r.askDeeper(ctx, m, found, missing)
+		err = r.askDeeper(ctx, m, byShard, missing)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.mergeAnswers(ctx, m, found, missing)
+	return r.mergeAnswers(ctx, m, byShard, missing)
 }
 
 // askDeeper asks some shards for all hits. At first they were asked only for as many hits as they have on average. A
-// shard may hide better hits than the last one of all if it has more hits whose score may be high enough.
-func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) error {
+// shard hides hits if those that it did not return may score higher than the last hit of all.
+func (r *shardSearch) askDeeper(ctx context.Context, m *Map, byShard map[int]*searchAnswer,
+	missing map[int]error) error {
 	// Find the queries and the shards for which that is so.
 	in, k := r.in, r.in.Options.K
 	in.Queries = nil
@@ -308,14 +310,14 @@ func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*sear
 	hiding := map[int]bool{}
 	for i := range r.in.Queries {
 		var scores []float32
-		for _, f := range found {
+		for _, f := range byShard {
 			for j := range f.Results[i].Hits {
 				scores = append(scores, f.Results[i].Hits[j].Score)
 			}
 		}
 		slices.SortFunc(scores, func(x, y float32) int { return cmp.Compare(y, x) })
 		hides := false
-		for shard, f := range found {
+		for shard, f := range byShard {
 			if r := &f.Results[i]; r.More && (len(scores) < k || r.Floor >= scores[k-1]) {
 				hides, hiding[shard] = true, true
 			}
@@ -328,44 +330,45 @@ func (r *shardSearch) askDeeper(ctx context.Context, m *Map, found map[int]*sear
 		return nil
 	}
 	// Ask these shards again, and replace their results. The statistics count both searches.
-	now, deeper, unanswered, err := r.askShards(ctx, func(*Map) []int { return sortedKeys(hiding) }, &in)
+	newMap, deeper, unanswered, err := r.askShards(ctx, func(*Map) []int { return sortedKeys(hiding) }, &in)
 	if err != nil {
 		return err
 	}
-	if now.Current.Number != m.Current.Number {
+	if newMap.Current.Number != m.Current.Number {
 		return errGeneration
 	}
 	for shard := range hiding {
 		f := deeper[shard]
 		if f == nil {
-			delete(found, shard)
+			delete(byShard, shard)
 			missing[shard] = unanswered[shard]
 			continue
 		}
 		for i, query := range queries {
-			last := &f.Results[i].Stats
-			stats := found[shard].Results[query].Stats
-			stats.Add(*last)
-			stats.Queries, stats.Allowed, stats.FilterMissing = last.Queries, last.Allowed, last.FilterMissing
-			found[shard].Results[query] = f.Results[i]
-			found[shard].Results[query].Stats = stats
+			deeperStats := &f.Results[i].Stats
+			stats := byShard[shard].Results[query].Stats
+			stats.Add(*deeperStats)
+			stats.Queries, stats.Allowed = deeperStats.Queries, deeperStats.Allowed
+			stats.FilterMissing = deeperStats.FilterMissing
+			byShard[shard].Results[query] = f.Results[i]
+			byShard[shard].Results[query].Stats = stats
 		}
 	}
 	return nil
 }
 
 // mergeAnswers merges the results of the shards.
-func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*searchAnswer, missing map[int]error) (
-	[]search.Result, error) {
+func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, byShard map[int]*searchAnswer,
+	missing map[int]error) ([]search.Result, error) {
 	s, shards := r.v.coll, r.shards(m)
 	// Check that enough shards have answered, and that the fields of conditions exist.
-	c := coverage(s, m, shards, found, missing)
-	if len(found) < len(shards) && (!s.c.cfg.Partial || len(found) == 0) {
+	c := coverage(s, m, shards, byShard, missing)
+	if len(byShard) < len(shards) && (!s.c.cfg.Partial || len(byShard) == 0) {
 		return nil, s.missingError(ctx, c, missing)
 	}
-	if len(found) == len(shards) { // otherwise a missing shard may know the fields
+	if len(byShard) == len(shards) { // otherwise a missing shard may know the fields
 		for i, where := range r.in.wheres() {
-			if err := checkAnsweredFields(ctx, s, where, found); err != nil {
+			if err := checkAnsweredFields(ctx, s, where, byShard); err != nil {
 				return nil, r.v.toFilterError(max(i-1, 0), where, err)
 			}
 		}
@@ -373,13 +376,13 @@ func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*s
 	// Merge the hits of each query.
 	results, rankings := make([]search.Result, len(r.in.Queries)), make([][]wireHit, len(r.in.Queries))
 	for i := range results {
-		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, sumStats(m, found, i)
+		results[i].K, results[i].Coverage, results[i].Stats = r.in.Options.K, c, sumStats(m, byShard, i)
 		if n := results[i].Stats.FilterMissing; n > 0 && !r.allowMissing && len(c.Missing) == 0 {
 			err := fmt.Errorf("%w: %d of the given ids", search.ErrUnknownID, n)
 			return nil, &search.QueryError{Index: i, Err: err}
 		}
 		hits := map[int][]wireHit{}
-		for shard, f := range found {
+		for shard, f := range byShard {
 			hits[shard] = f.Results[i].Hits
 		}
 		rankings[i] = mergeHits(hits, r.in.Options.K)
@@ -392,8 +395,8 @@ func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*s
 	for i, hits := range complete {
 		results[i].Hits = hits
 		for j := range hits {
-			if parts := results[i].Stats.Shards; parts != nil {
-				parts[hits[j].Shard].Hits++
+			if shardStats := results[i].Stats.Shards; shardStats != nil {
+				shardStats[hits[j].Shard].Hits++
 			}
 		}
 	}
@@ -401,23 +404,23 @@ func (r *shardSearch) mergeAnswers(ctx context.Context, m *Map, found map[int]*s
 }
 
 // sumStats adds up the statistics of a query in the shards.
-func sumStats(m *Map, found map[int]*searchAnswer, query int) (sum search.Stats) {
+func sumStats(m *Map, byShard map[int]*searchAnswer, query int) (sum search.Stats) {
 	if m.Shards > 1 {
 		sum.Shards = make([]search.ShardStats, m.Shards)
 		for shard := range sum.Shards {
 			sum.Shards[shard].Shard = shard
 		}
 	}
-	tokens, parts := 0, sum.Shards
-	for _, shard := range sortedKeys(found) {
-		st := found[shard].Results[query].Stats
-		part := search.ShardStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
+	tokens := 0
+	for _, shard := range sortedKeys(byShard) {
+		st := byShard[shard].Results[query].Stats
+		shardStats := search.ShardStats{Allowed: st.Allowed, Candidates: st.Candidates, ExactDocs: st.ExactDocs}
 		if len(st.Shards) > 0 { // the shard was searched together with others
-			part = st.Shards[0]
+			shardStats = st.Shards[0]
 		}
-		if parts != nil {
-			part.Shard, part.Hits = shard, 0
-			parts[shard] = part
+		if sum.Shards != nil {
+			shardStats.Shard, shardStats.Hits = shard, 0 // hits are counted after the merge
+			sum.Shards[shard] = shardStats
 		}
 		st.Shards = nil
 		tokens = max(tokens, st.QueryTokens)
@@ -428,10 +431,10 @@ func sumStats(m *Map, found map[int]*searchAnswer, query int) (sum search.Stats)
 }
 
 // mergeHits returns the k best hits of the shards.
-func mergeHits(found map[int][]wireHit, k int) []wireHit {
+func mergeHits(byShard map[int][]wireHit, k int) []wireHit {
 	var hits []wireHit
-	for shard, ofShard := range found {
-		for _, h := range ofShard {
+	for shard, shardHits := range byShard {
+		for _, h := range shardHits {
 			h.Shard, h.Passages = shard, slices.Clone(h.Passages)
 			for i := range h.Passages {
 				h.Passages[i].Shard = shard

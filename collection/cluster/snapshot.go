@@ -42,19 +42,19 @@ func (v *shardedSnapshot) Close() error { return nil }
 // Dim implements [collection.Snapshot].
 func (v *shardedSnapshot) Dim() int { return v.dim }
 
-// MaxHits implements [collection.Snapshot]. It is higher than the number of documents, since other processes may be adding
-// some.
+// MaxHits implements [collection.Snapshot]. It is higher than the number of documents, since other processes may be
+// adding some.
 func (v *shardedSnapshot) MaxHits() int { return int(min(v.docs, math.MaxInt32/2)) + 1<<16 }
 
 // Describe implements [collection.Snapshot].
 func (v *shardedSnapshot) Describe(ctx context.Context) (search.Description, error) {
-	m, looks, err := v.coll.describeShards(ctx)
+	m, descriptions, err := v.coll.describeShards(ctx)
 	if err != nil {
 		return search.Description{}, err
 	}
 	var d search.Description
 	for shard := range m.Shards {
-		p, name := looks[shard].Description, fmt.Sprintf("shard %d", shard)
+		p, name := descriptions[shard].Description, fmt.Sprintf("shard %d", shard)
 		if p == nil { // it has no documents
 			d.Shards = append(d.Shards, search.ShardDescription{Name: name})
 			continue
@@ -112,9 +112,9 @@ func (v *shardedSnapshot) selectionOf(f *search.Filter) (collection.Selection, e
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s, there := v.numberFilters[f]
+	s, byNumber := v.numberFilters[f]
 	switch {
-	case there:
+	case byNumber:
 	case f.Docs != nil:
 		return s, fmt.Errorf("%w: ordinals mean nothing in several shards", search.ErrOption)
 	default:
@@ -187,8 +187,8 @@ type explainAnswer struct {
 }
 
 // doExplain explains a search of one shard.
-func (c *Cluster) doExplain(ctx context.Context, target *shardTarget, in *explainRequest) (*answers[explainAnswer],
-	error) {
+func (c *Cluster) doExplain(ctx context.Context, target *shardTarget,
+	in *explainRequest) (*answers[explainAnswer], error) {
 	return eachShard(ctx, c, target, func(h *openShard, out *explainAnswer) error {
 		qs, o, err := in.toQueries(ctx, target, h)
 		if err != nil {
@@ -214,7 +214,7 @@ func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, i
 		return nil, withoutQueryIndex(err)
 	}
 	selectShard := func(m *Map) []int { return []int{m.shardOf(id)} }
-	m, found, err := readAllShards[explainAnswer](ctx, v.coll, "explain", selectShard, &explainRequest{r.in, id})
+	m, answers, err := readAllShards[explainAnswer](ctx, v.coll, "explain", selectShard, &explainRequest{r.in, id})
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func (v *shardedSnapshot) explainInShard(ctx context.Context, q *search.Query, i
 			return nil, withoutQueryIndex(v.toFilterError(0, where, err))
 		}
 	}
-	answer := found[m.shardOf(id)]
+	answer := answers[m.shardOf(id)]
 	if answer.Explanation != nil {
 		answer.Explanation.Shard = m.shardOf(id)
 	}
@@ -256,11 +256,11 @@ func (v *shardedSnapshot) Explain(ctx context.Context, q search.Query, id string
 // explainWithRank explains a document in its shard, and finds its rank among all shards.
 func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, id string,
 	o search.Options) (*search.Explanation, error) {
-	found, err := v.explainInShard(ctx, &q, id, o)
+	answer, err := v.explainInShard(ctx, &q, id, o)
 	if err != nil {
 		return nil, err
 	}
-	explanation := found.Explanation
+	explanation := answer.Explanation
 	if explanation == nil {
 		return nil, fmt.Errorf("%w: %.100q", search.ErrUnknownID, id)
 	}
@@ -271,7 +271,7 @@ func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, i
 	if err != nil {
 		return nil, err
 	}
-	// If the document has passages, this is the rank of the explained passage.
+	// If the document has passages, this is the rank of the explained passage. A document that is not found gets 0.
 	explanation.Rank = 1 + slices.IndexFunc(r[0].Hits, func(h search.Hit) bool { return h.ID == explanation.ID })
 	if explanation.Rank == 0 {
 		explanation.Stage = search.StageOutranked
@@ -285,12 +285,12 @@ func (v *shardedSnapshot) explainWithRank(ctx context.Context, q search.Query, i
 
 // QueryTokens implements [collection.Explainer].
 func (v *shardedSnapshot) QueryTokens(ctx context.Context, q *search.Query) ([]float32, error) {
-	found, err := v.explainInShard(ctx, q, "", search.Options{})
+	answer, err := v.explainInShard(ctx, q, "", search.Options{})
 	if err != nil {
 		return nil, err
 	}
-	if found.Tokens == nil { // the shard has no documents
+	if answer.Tokens == nil { // the shard has no documents
 		return q.Vectors, nil
 	}
-	return found.Tokens, nil
+	return answer.Tokens, nil
 }

@@ -32,7 +32,7 @@ func (c *Cluster) doNews(ctx context.Context, in *newsRequest) (*emptyAnswer, er
 	return &emptyAnswer{}, nil
 }
 
-// statusRequest asks for the open replicas of collections, by id. nil means all collections.
+// statusRequest asks for the open replicas of collections, by id. Nil IDs mean all collections.
 type statusRequest struct {
 	IDs   []string `json:"ids"`
 	Stats bool     `json:"stats,omitempty"`
@@ -59,8 +59,8 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusRequest) (*statusAnswe
 		answer.Twin = c.twin.Address
 	}
 	c.mu.Unlock()
-	chosen := func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }
-	for _, r := range c.openReplicas(chosen) {
+	isRequested := func(k replicaKey) bool { return in.IDs == nil || slices.Contains(in.IDs, k.id) }
+	for _, r := range c.openReplicas(isRequested) {
 		s := replicaStatus{ID: r.id, Shard: r.shard, Generation: r.generation, State: r.State()}
 		if in.Stats && s.State.Phase == replica.Ready {
 			if stats, err := r.Stats(ctx); err == nil {
@@ -74,13 +74,13 @@ func (c *Cluster) doStatus(ctx context.Context, in *statusRequest) (*statusAnswe
 
 // askStatus asks all living nodes for their open replicas. Nodes that do not answer soon are missing.
 func (c *Cluster) askStatus(ctx context.Context, in *statusRequest) map[*Node]*statusAnswer {
-	answers, _ := c.askStatusErrors(ctx, in)
+	answers, _ := c.askStatusWithErrors(ctx, in)
 	return answers
 }
 
-// askStatusErrors is askStatus, with the reasons why nodes have not answered.
-func (c *Cluster) askStatusErrors(ctx context.Context, in *statusRequest) (answers map[*Node]*statusAnswer,
-	silent map[*Node]error) {
+// askStatusWithErrors is askStatus, with the reasons why nodes have not answered.
+func (c *Cluster) askStatusWithErrors(ctx context.Context,
+	in *statusRequest) (answers map[*Node]*statusAnswer, silent map[*Node]error) {
 	answers, silent = map[*Node]*statusAnswer{}, map[*Node]error{}
 	var mu sync.Mutex
 	c.eachNode(ctx, 3*time.Second, func(ctx context.Context, n *Node) {
@@ -110,7 +110,7 @@ type sampleAnswer struct {
 	Vectors floats `json:"vectors"`
 }
 
-// doSample returns a sample of about the requested number of values, at most maxSample bytes.
+// doSample returns a sample of about the requested number of tokens. It refuses to send much more than maxSample bytes.
 func (c *Cluster) doSample(ctx context.Context, in *sampleRequest) (*sampleAnswer, error) {
 	r, release, err := c.acquireReplica(ctx, in.ID, in.Shard, in.Generation)
 	if err != nil {
@@ -121,7 +121,8 @@ func (c *Cluster) doSample(ctx context.Context, in *sampleRequest) (*sampleAnswe
 	if err != nil {
 		return nil, err
 	}
-	if len(sample) > maxSample/4*5/4 { // the last document may exceed the request, within reason
+	const maxValues = maxSample / 4
+	if len(sample) > maxValues+maxValues/4 { // the last document may exceed the request, within reason
 		return nil, fmt.Errorf("%w: a sample of %d values", collection.ErrTooLarge, len(sample))
 	}
 	return &sampleAnswer{sample}, nil
@@ -156,7 +157,7 @@ type CollectionStatus struct {
 	Shards     []ShardStatus    `json:"shards"`
 	// Work names the running work, such as a training. "" means none.
 	Work string `json:"work,omitempty"`
-	// Fault says why the collection is left alone. "" means that it is not.
+	// Fault says why nothing of the collection is read or changed. "" means that all is well.
 	Fault string `json:"fault,omitempty"`
 }
 
@@ -182,7 +183,7 @@ type replicaStates map[string]map[replicaKey]replica.State
 
 // Status describes the cluster. It asks all nodes.
 func (c *Cluster) Status(ctx context.Context) *Status {
-	answers, silent := c.askStatusErrors(ctx, &statusRequest{})
+	answers, silent := c.askStatusWithErrors(ctx, &statusRequest{})
 	s := &Status{
 		StoreAddress: c.cfg.StoreAddress, Nodes: []NodeStatus{}, Collections: []CollectionStatus{},
 		Faults: []string{}, Notes: []string{},
@@ -248,16 +249,16 @@ func (s *Status) noteVersions() {
 	if len(nodes) < 2 {
 		return
 	}
-	var which []string
+	var versions []string
 	for _, version := range slices.Sorted(maps.Keys(nodes)) {
-		has := nodes[version]
-		if len(has) > 3 {
-			has = append(has[:3:3], "…")
+		names := nodes[version]
+		if len(names) > 3 {
+			names = append(names[:3:3], "…")
 		}
-		which = append(which, fmt.Sprintf("%s on %s", version, strings.Join(has, ", ")))
+		versions = append(versions, fmt.Sprintf("%s on %s", version, strings.Join(names, ", ")))
 	}
 	s.Notes = append(s.Notes, fmt.Sprintf("nodes run different versions and may not understand each other: %s",
-		strings.Join(which, "; ")))
+		strings.Join(versions, "; ")))
 }
 
 // noteFewNodes adds notes about collections with fewer replicas than configured, because there are fewer nodes.
@@ -273,6 +274,7 @@ func (s *Status) noteFewNodes() {
 	if n == 1 {
 		text = "one node: every shard%s has one replica of %d wanted"
 	}
+	// One note is enough if all collections lack replicas and want the same number of them.
 	differs := func(c CollectionStatus) bool { return c.Replicas <= n || c.Replicas != s.Collections[0].Replicas }
 	if len(s.Collections) > 0 && !slices.ContainsFunc(s.Collections, differs) {
 		s.Notes = append(s.Notes, fmt.Sprintf(text, "", s.Collections[0].Replicas))
@@ -318,7 +320,7 @@ func (s *Status) shardStatus(m *Map, shard int, holders []*Node, states replicaS
 	if m.Current != nil {
 		k.generation = m.Current.Number
 	}
-	usable := m.Current == nil || len(holders) == 0
+	usable := m.Current == nil || len(holders) == 0 // without documents or nodes, no replica can be ready
 	for _, n := range holders {
 		state := states[n.Name][k]
 		sh.Entry, sh.Documents = max(sh.Entry, state.Entry, state.Known), max(sh.Documents, state.Documents)

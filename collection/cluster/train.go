@@ -66,12 +66,12 @@ func (c *Cluster) trainCollection(ctx context.Context, before *Map, perShard []s
 	for _, s := range perShard {
 		tokens += int64(s.Tokens)
 	}
-	now := before.Current
-	coded := collection.Encoding{Stage: now.Stage, Nbits: now.Nbits, Trained: int64(now.Trained)}
+	current := before.Current
+	encoding := collection.Encoding{Stage: current.Stage, Nbits: current.Nbits, Trained: int64(current.Trained)}
 	growth := &c.cfg.Index.Growth
-	t, due := growth.NextTraining(coded, tokens, before.Config)
+	t, due := growth.NextTraining(encoding, tokens, before.Config)
 	if before.Wanted != "" {
-		t, due = growth.Retraining(coded, tokens, before.Config), true
+		t, due = growth.Retraining(encoding, tokens, before.Config), true
 	} else if before.Failed != nil && collection.SkipFailedTraining(int64(before.Failed.Tokens), tokens) {
 		return
 	}
@@ -85,7 +85,7 @@ func (c *Cluster) trainCollection(ctx context.Context, before *Map, perShard []s
 	}
 	defer release()
 	m, err := c.changeMapByID(ctx, before.ID, func(m *Map) error {
-		if m.Next != nil || m.Current == nil || m.Current.Number != now.Number || m.Wanted != before.Wanted ||
+		if m.Next != nil || m.Current == nil || m.Current.Number != current.Number || m.Wanted != before.Wanted ||
 			m.Training != nil && m.Training.By != c.node.Started && c.isProcessAlive(m.Training.By) {
 			return ErrConflict
 		}
@@ -99,7 +99,7 @@ func (c *Cluster) trainCollection(ctx context.Context, before *Map, perShard []s
 		return
 	}
 	// Train the codec.
-	g, failed := c.makeCodec(ctx, m, t, tokens, perShard)
+	g, failed := c.buildCodec(ctx, m, t, tokens, perShard)
 	if ctx.Err() != nil {
 		return // another coordinator will continue
 	}
@@ -141,30 +141,30 @@ func (c *Cluster) releaseTraining(ctx context.Context, m *Map) {
 	c.logFailure(ctx, err, "a training that was interrupted was not given up", m)
 }
 
-// makeCodec trains the codec of the reserved generation on samples of the shards, and puts it into the store.
-func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, tokens int64, perShard []shardStats) (
-	*replica.Generation, error) {
-	now := m.Current
+// buildCodec trains the codec of the reserved generation on samples of the shards, and puts it into the store.
+func (c *Cluster) buildCodec(ctx context.Context, m *Map, t collection.Training, tokens int64,
+	perShard []shardStats) (*replica.Generation, error) {
+	current := m.Current
 	g := &replica.Generation{
 		Number:  m.Training.Generation,
-		Dim:     now.Dim,
+		Dim:     current.Dim,
 		Nbits:   t.Nbits,
 		Stage:   t.Stage,
-		Model:   now.Model,
+		Model:   current.Model,
 		Trained: uint64(tokens),
-		Base:    now.Base,
+		Base:    current.Base,
 	}
 	if t.Stage == collection.StageFlat {
 		return g, nil
 	}
-	if now.Dim == 0 || tokens == 0 {
+	if current.Dim == 0 || tokens == 0 {
 		return nil, index.ErrNoTokens
 	}
 	// Draw a sample. faiss recommends up to 256 tokens for each centroid. The sample may take two fifths of the memory:
-	// a token takes 4 bytes for each component, and 16 bytes besides.
+	// a token takes 4 bytes for each component, and 16 bytes more.
 	o := &c.cfg.Index
 	k := cmp.Or(int64(t.Centroids), int64(codec.DefaultK(tokens)))
-	maxByMemory := cmp.Or(o.Memory, index.DefaultMemory) * 2 / 5 / int64(4*now.Dim+16)
+	maxByMemory := cmp.Or(o.Memory, index.DefaultMemory) * 2 / 5 / int64(4*current.Dim+16)
 	maxTokens := min(k*256, maxByMemory, tokens)
 	var docs []vectors.Document
 	for s, stats := range perShard {
@@ -172,33 +172,33 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 			continue
 		}
 		proportional := float64(maxTokens) * float64(stats.Tokens) / float64(tokens)
-		n := min(int64(proportional)+1, int64(maxSample/4/now.Dim))
+		n := min(int64(proportional)+1, int64(maxSample/4/current.Dim))
 		var answer sampleAnswer
 		in := &sampleRequest{
 			ID:         m.ID,
 			Shard:      s,
-			Generation: now.Number,
+			Generation: current.Number,
 			Tokens:     int(n),
 			Seed:       t.Seed + uint64(s),
 		}
 		err := c.callNode(ctx, stats.node, "sample", in, &answer)
 		sample := answer.Vectors
-		if err == nil && len(sample)%now.Dim != 0 {
+		if err == nil && len(sample)%current.Dim != 0 {
 			err = errMessage
 		}
 		if err != nil {
 			return nil, fmt.Errorf("a sample of shard %d: %w", s, err)
 		}
-		for rows := range slices.Chunk(sample, sampleRows*now.Dim) {
+		for rows := range slices.Chunk(sample, sampleRows*current.Dim) {
 			docs = append(docs, vectors.Document{Tokens: rows})
 		}
 	}
 	// Train on it.
-	src, err := vectors.FromDocuments(now.Dim, docs)
+	src, err := vectors.FromDocuments(current.Dim, docs)
 	if err != nil {
 		return nil, err
 	}
-	dir, remove, err := c.makeScratch()
+	dir, remove, err := c.createScratch()
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (c *Cluster) makeCodec(ctx context.Context, m *Map, t collection.Training, 
 		SampleDocs: max(len(docs), 1),
 		HeldOut:    t.HeldOut(),
 		Seed:       t.Seed,
-		Model:      now.Model,
+		Model:      current.Model,
 		Threads:    max(o.Threads/2, 1),
 		Memory:     o.Memory,
 		Backend:    o.Backend,

@@ -194,17 +194,17 @@ func (v *verifier) verifyCollection(ctx context.Context, m *Map) error {
 		if ok {
 			generation = p.Generation
 		} else if n, _ := fmt.Sscanf(object, "codec/%08d", &generation); n == 1 &&
-			codecObject(m.ID, generation) != e.Name {
+			codecObject(m.ID, generation) != e.Name { // Sscanf accepts other forms of the number
 			generation = 0
 		}
-		log := 0
-		n, _ := fmt.Sscanf(object, "log/%04d/", &log)
-		used := generation > 0 && m.generation(generation) != nil
+		logShard := 0
+		n, _ := fmt.Sscanf(object, "log/%04d/", &logShard)
+		inUse := generation > 0 && m.generation(generation) != nil
 		switch {
-		case used && ok:
+		case inUse && ok:
 			files[shard] = append(files[shard], p) // read below
-		case used: // the codec, read below
-		case n == 1 && log < m.Shards, generation > 0 && waiting[generation]:
+		case inUse: // the codec, read below
+		case n == 1 && logShard < m.Shards, generation > 0 && waiting[generation]:
 			v.countObject(e.Size)
 		default:
 			v.addUnclaimed(e)
@@ -239,13 +239,14 @@ var errFile = errors.New("the index file is damaged")
 // verifyShard reads the checkpoints of a shard, and its log after the oldest checkpoint that the log continues.
 func (v *verifier) verifyShard(ctx context.Context, m *Map, shard int, files []journal.Checkpoint) error {
 	var starts []journal.Position
-	current := m.Current == nil || m.Current.Begun
-	if current {
+	// covered says that a checkpoint, or the whole log, has the documents of the generation that is searched.
+	covered := m.Current == nil || m.Current.Begun
+	if covered {
 		starts = append(starts, journal.Position{})
 	}
 	for _, p := range files {
 		starts = append(starts, p.Position)
-		current = current || p.Generation == m.Current.Number
+		covered = covered || p.Generation == m.Current.Number
 		// A checkpoint that is not found was deleted since.
 		if err := v.verifyCheckpoint(ctx, p); !errors.Is(err, objects.ErrNotFound) {
 			if err := v.noteFault(ctx, p.Name, err); err != nil {
@@ -253,7 +254,7 @@ func (v *verifier) verifyShard(ctx context.Context, m *Map, shard int, files []j
 			}
 		}
 	}
-	if !current {
+	if !covered {
 		v.addFault("shard %d of %q has no checkpoint of generation %d", shard, m.Name, m.Current.Number)
 	}
 	slices.SortFunc(starts, func(a, b journal.Position) int { return cmp.Compare(a.Number, b.Number) })
@@ -291,9 +292,10 @@ func (v *verifier) verifyCheckpoint(ctx context.Context, p journal.Checkpoint) (
 		return err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	at, err := snap.Applied()
-	if err == nil && (at.Sequence != p.Number || at.Mark != [16]byte(p.Hash)) {
-		err = fmt.Errorf("it has the entries up to %d (%x), not %d (%x)", at.Sequence, at.Mark, p.Number, p.Hash)
+	applied, err := snap.Applied()
+	if err == nil && (applied.Sequence != p.Number || applied.Mark != [16]byte(p.Hash)) {
+		err = fmt.Errorf("it has the entries up to %d (%x), not %d (%x)",
+			applied.Sequence, applied.Mark, p.Number, p.Hash)
 	}
 	return errors.Join(err, snap.Verify(ctx))
 }

@@ -81,9 +81,11 @@ func (w *worker) updateDocuments(ctx context.Context, group []*request) (n int) 
 			b.requests = append(b.requests, r)
 		}
 	}
-	// With a log, a receipt counts the documents that this entry evicts and those that a later entry will evict.
+	// With a log, a receipt counts all documents that its update evicts.
 	maxDocuments := w.c.Config().MaxDocuments
 	if b.hasJournal && maxDocuments != nil && len(b.requests) > 0 {
+		// now documents are evicted by this entry. later ones belong to the batch itself: they stay for the moment, and
+		// evictAfterAdd evicts them.
 		var now, later int
 		if now, later, err = b.admission.Evict(ctx, *maxDocuments); err == nil {
 			b.requests[0].receipt.Evicted = now + later

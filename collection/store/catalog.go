@@ -52,6 +52,7 @@ func (s catalog) Create(ctx context.Context, name string, c collection.Config) (
 // catalogMember adapts a Collection to [collection.Collection].
 type catalogMember struct{ *Collection }
 
+// toCatalogMember adapts the results of Get and Declare.
 func toCatalogMember(c *Collection, err error) (collection.Collection, error) {
 	if err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func (v *Snapshot) QueryTokens(_ context.Context, q *search.Query) ([]float32, e
 	return vectors, err
 }
 
-// MetadataOf returns the metadata that was stored with a hit. nil means that it has none.
+// MetadataOf returns the metadata that was stored with a hit, nil if it has none.
 func (v *Snapshot) MetadataOf(h *search.Hit) (json.RawMessage, error) {
 	return v.snap.Payload(h.Ordinal)
 }
@@ -172,7 +173,7 @@ func (v *Snapshot) Dim() int {
 // dimension is valid and finds nothing.
 func (v *Snapshot) adaptQuery(q search.Query) search.Query {
 	if len(q.Vectors) > 0 && collection.Undecided(v.snap) {
-		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil
+		q.Vectors, q.Dim, q.Mask, q.Weights = []float32{1}, 1, nil, nil // collection.noDim is 1
 	}
 	return q
 }

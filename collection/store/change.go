@@ -71,7 +71,7 @@ func (c *Collection) DeleteBatch(ctx context.Context, b *Batch, chosen collectio
 	if err := chosen.CheckExactlyOne(); err != nil {
 		return index.Affected{}, err
 	}
-	r := &request{kind: deleting, chosen: chosen, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}
+	r := &request{kind: deleting, selection: chosen, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}
 	if err := c.submit(ctx, r); err != nil {
 		return index.Affected{}, err
 	}
@@ -97,7 +97,7 @@ func (c *Collection) UpdateMetadataBatch(ctx context.Context, b *Batch, chosen c
 	if err := chosen.CheckExactlyOne(); err != nil {
 		return index.Affected{}, err
 	}
-	r := &request{kind: setting, chosen: chosen, fields: set, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}
+	r := &request{kind: setting, selection: chosen, fields: set, ctx: ctx, bytes: selectionBytes(&chosen), batch: *b}
 	if err := c.submit(ctx, r); err != nil {
 		return index.Affected{}, err
 	}

@@ -23,7 +23,7 @@ type Collection struct {
 	store    *Store
 	name     string
 	dir      string
-	external *OpenIndex // an index that the program has open. nil means that the collection owns its index file
+	external *OpenIndex // an index that the program has open, nil if the collection owns its index file
 	filePath string     // of [OpenFile]. "" means that the index is in dir, together with its configuration
 	log      *slog.Logger
 
@@ -89,7 +89,7 @@ func (c *Collection) create(ctx context.Context, cfg collection.Config) error {
 	return d.Commit()
 }
 
-// open opens a collection that exists. A failure is kept in c.failure.
+// open opens a collection that exists. It sets c.failure if that fails.
 func (c *Collection) open(ctx context.Context) {
 	c.removeLeftovers()
 	path := filepath.Join(c.dir, configFile)
@@ -117,7 +117,8 @@ func (c *Collection) indexPath() string {
 	return filepath.Join(c.dir, indexFile)
 }
 
-// openIndex opens the index file. It returns nil if the file does not exist yet, or if its build was interrupted.
+// openIndex opens the index file. It returns nil if the file does not exist yet, or if its build was interrupted,
+// unless the collection is that of [OpenFile].
 func (c *Collection) openIndex(ctx context.Context) (*openedIndex, error) {
 	ix, err := index.Open(ctx, c.indexPath(), &index.Options{
 		Write: true, LockTimeout: c.store.opts.LockTimeout, Backend: c.store.opts.Backend, Logger: c.log,
@@ -221,7 +222,7 @@ func (c *Collection) Config() collection.Config {
 	return c.cfg
 }
 
-// SetMaxDocuments changes the limit of documents. nil means no limit. The next update evicts the documents beyond it.
+// SetMaxDocuments changes the limit of documents, nil for no limit. The next update evicts the documents beyond it.
 func (c *Collection) SetMaxDocuments(ctx context.Context, maxDocuments *uint64) (cfg collection.Config, err error) {
 	if err := c.checkOwnsFolder("a largest number of documents"); err != nil {
 		return cfg, err
@@ -258,7 +259,7 @@ func (c *Collection) submit(ctx context.Context, r *request) error {
 		return err
 	}
 	c.ensureWriter() // before queueing: the writer of a collection that ends refuses later requests
-	if err := c.queue.put(r); err != nil {
+	if err := c.queue.enqueue(r); err != nil {
 		return err
 	}
 	select {

@@ -29,7 +29,7 @@ type Derived interface {
 type derivedData struct {
 	mu          sync.Mutex // held during a Sync, so that the data never returns to an older state
 	data        Derived
-	running     *derivedWork // opening or repair in progress. nil means none
+	running     *derivedWork // opening or repair in progress, or nil
 	closed      bool
 	keepResting func(Derived) // if set, close hands over data that implements rester instead of closing it
 }
@@ -75,22 +75,22 @@ func (c *Collection) Derived(ctx context.Context) (Derived, error) {
 			}
 			return d.data, err
 		}
-		m, err := c.startDeriving(nil)
+		work, err := c.startDeriving(nil)
 		d.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
-		if err := m.waitUntilDone(ctx); err != nil {
+		if err := work.waitUntilDone(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // waitUntilDone returns the error of the work, or that of ctx if ctx ends first.
-func (m *derivedWork) waitUntilDone(ctx context.Context) error {
+func (work *derivedWork) waitUntilDone(ctx context.Context) error {
 	select {
-	case <-m.done:
-		return m.err
+	case <-work.done:
+		return work.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -102,13 +102,13 @@ func (c *Collection) repairDerived(ctx context.Context, damaged Derived) (Derive
 	d.mu.Lock()
 	if d.data == damaged && !d.closed { // otherwise another caller has repaired it
 		d.data = nil
-		m, err := c.startDeriving(damaged)
+		work, err := c.startDeriving(damaged)
 		if err != nil {
 			d.data = damaged
 		}
 		d.mu.Unlock()
 		if err == nil {
-			err = m.waitUntilDone(ctx)
+			err = work.waitUntilDone(ctx)
 		}
 		if err != nil {
 			return nil, err
@@ -119,9 +119,9 @@ func (c *Collection) repairDerived(ctx context.Context, damaged Derived) (Derive
 	return c.Derived(ctx)
 }
 
-// startDeriving begins to open the data, or to repair damaged data if that is not nil. It returns the running work if
-// there is one. d.mu is held, and d.data is nil.
-func (c *Collection) startDeriving(open Derived) (*derivedWork, error) {
+// startDeriving begins to open the data, or to repair the damaged data if that is not nil. It returns the running work
+// if there is one. d.mu is held, and d.data is nil.
+func (c *Collection) startDeriving(damaged Derived) (*derivedWork, error) {
 	d := &c.derived
 	if d.running != nil {
 		return d.running, nil
@@ -130,20 +130,20 @@ func (c *Collection) startDeriving(open Derived) (*derivedWork, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &derivedWork{done: make(chan struct{})}
-	d.running = m
+	work := &derivedWork{done: make(chan struct{})}
+	d.running = work
 	go func() {
 		defer done()
-		c.runDeriving(ctx, m, open)
+		c.runDeriving(ctx, work, damaged)
 	}()
-	return m, nil
+	return work, nil
 }
 
 // runDeriving opens or repairs the data. The last Sync runs under the mutex, when only the most recent changes are
 // missing, so that the writer waits for a short time only.
-func (c *Collection) runDeriving(ctx context.Context, m *derivedWork, open Derived) {
+func (c *Collection) runDeriving(ctx context.Context, work *derivedWork, damaged Derived) {
 	d := &c.derived
-	data, err := c.openDerived(ctx, open)
+	data, err := c.openDerived(ctx, damaged)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == nil {
@@ -157,15 +157,15 @@ func (c *Collection) runDeriving(ctx context.Context, m *derivedWork, open Deriv
 		err = context.Cause(ctx)
 	}
 	c.store.countPanic(err)
-	m.err, d.running = err, nil
-	close(m.done)
+	work.err, d.running = err, nil
+	close(work.done)
 }
 
-// openDerived opens the data, unless open is not nil, and brings it up to date. It turns a panic into an error, since
-// it runs in a goroutine of its own. After an error the data is closed.
-func (c *Collection) openDerived(ctx context.Context, open Derived) (data Derived, err error) {
+// openDerived opens the data, or reuses the damaged data if that is not nil, and brings it up to date. It turns a panic
+// into an error, since it runs in a goroutine of its own. After an error the data is closed.
+func (c *Collection) openDerived(ctx context.Context, damaged Derived) (data Derived, err error) {
 	defer storage.Guard(c.indexPath(), &err)()
-	if data = open; data == nil {
+	if data = damaged; data == nil {
 		write := c.external == nil || c.external.Write
 		if data, err = c.store.opts.Derive(ctx, c.indexPath(), write, c.Config()); err != nil {
 			return nil, err // not data, which may be a nil pointer in an interface
@@ -206,6 +206,7 @@ func (d *derivedData) syncAfterChange(ctx context.Context, c *Collection) {
 	}
 }
 
+// close closes the data for good, or releases its file and hands it to keepResting.
 func (d *derivedData) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -316,15 +317,16 @@ func (v *Snapshot) searchKeywords(ctx context.Context, ix *keywords.Index,
 		})
 	}
 	if q.Passages > 0 {
-		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, false, rank)
+		const withPayload = false // MetadataOf reads it
+		hits, err := search.RankWords(ctx, v.snap, page.End(), q.Passages, withPayload, rank)
 		return page.Hits(hits), err
 	}
-	found, err := rank(page.End())
+	ranked, err := rank(page.End())
 	if err != nil {
 		return nil, err
 	}
-	hits := make([]search.Hit, 0, len(found))
-	for _, h := range found {
+	hits := make([]search.Hit, 0, len(ranked))
+	for _, h := range ranked {
 		if v.snap.Live(h.Ordinal) { // the word index may be newer than the snapshot
 			hits = append(hits, search.Hit{ID: v.snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score})
 		}

@@ -25,7 +25,7 @@ type change struct {
 	docs   []vectors.Document // documents to add
 	chosen *roaring.Bitmap    // live ordinals to delete, or whose fields are set
 	fields condition.Fields   // fields to set; a null removes one
-	// check may refuse new payloads. It is nil for entries of a log, which were checked before they were put.
+	// check may refuse new payloads. It is nil for entries of a log, which were checked before they were appended.
 	check func(ordinal uint32, payload []byte) error
 }
 
@@ -130,7 +130,7 @@ func (c *change) encode() ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.fields)) {
 		records = append(records, vectors.Document{ID: name, Payload: c.fields[name]})
 	}
-	size := 32 + len(head)
+	size := 32 + len(head) // more than the version and three lengths; the bitmap is appended at the end
 	for i := range records {
 		r := &records[i]
 		size += recordHead + len(r.ID) + len(r.Payload) + 4*len(r.Tokens)
@@ -166,20 +166,20 @@ func Seal() ([]byte, error) { return (&change{changeHead: changeHead{Kind: sealL
 
 // Sealed reports whether the body of an entry is a [Seal].
 func Sealed(body []byte) bool {
-	if len(body) > 1024 {
+	if len(body) > 1024 { // a Seal is shorter: do not decode large entries
 		return false
 	}
 	c, err := decodeChange(body)
 	return err == nil && c.Kind == sealLog
 }
 
-// entryReader reads the parts of an entry; truncated means that bytes were missing.
+// entryReader reads an entry. truncated means that bytes were missing.
 type entryReader struct {
 	remaining []byte
 	truncated bool
 }
 
-// nextBytes returns the next n bytes, or nil if fewer are left.
+// nextBytes returns the next n bytes, or nil if fewer remain.
 func (r *entryReader) nextBytes(n int) []byte {
 	if r.truncated = r.truncated || n > len(r.remaining); r.truncated {
 		return nil
@@ -214,26 +214,26 @@ func decodeChange(b []byte) (*change, error) {
 	if err := json.Unmarshal(head, &c.changeHead); err != nil {
 		return bad("its head: %v", err)
 	}
-	n := r.nextNumber()
-	if n > len(r.remaining)/recordHead {
-		return bad("%d records in %d bytes", n, len(r.remaining))
+	records := r.nextNumber()
+	if records > len(r.remaining)/recordHead {
+		return bad("%d records in %d bytes", records, len(r.remaining))
 	}
-	c.docs = make([]vectors.Document, n)
+	c.docs = make([]vectors.Document, records)
 	for i := range c.docs {
 		d := &c.docs[i]
-		name, value, values := r.nextNumber(), r.nextNumber(), r.nextNumber()
-		d.ID = string(r.nextBytes(name))
-		if value > 0 {
-			d.Payload = r.nextBytes(value)
+		nameLen, valueLen, components := r.nextNumber(), r.nextNumber(), r.nextNumber()
+		d.ID = string(r.nextBytes(nameLen))
+		if valueLen > 0 {
+			d.Payload = r.nextBytes(valueLen)
 		}
-		if raw := r.nextBytes(4 * values); len(raw) > 0 {
-			d.Tokens = make([]float32, values)
+		if raw := r.nextBytes(4 * components); len(raw) > 0 {
+			d.Tokens = make([]float32, components)
 			for j := range d.Tokens {
 				d.Tokens[j] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:]))
 			}
 		}
 		if r.truncated {
-			return bad("it ends in record %d of %d", i, n)
+			return bad("it ends in record %d of %d", i, records)
 		}
 	}
 	ordinals := r.nextBytes(r.nextNumber())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/plaid-ir/plaid/collection"
 	"github.com/plaid-ir/plaid/index"
@@ -38,12 +39,12 @@ func OpenFile(ctx context.Context, path string, cfg collection.Config, o *Option
 // collectionName derives a valid collection name from the path of a file.
 func collectionName(path string) string {
 	name := strings.Map(func(r rune) rune {
-		if r < 128 && collection.CheckName("a"+string(r)+"a") == nil {
+		if r < utf8.RuneSelf && collection.CheckName("a"+string(r)+"a") == nil {
 			return r
 		}
 		return '-'
 	}, strings.TrimSuffix(filepath.Base(path), ".plaid"))
-	if name = strings.Trim(name, "."); len(name) > 128 {
+	if name = strings.Trim(name, "."); len(name) > 128 { // the limit of CheckName
 		name = name[:100]
 	}
 	if collection.CheckName(name) != nil {
@@ -67,8 +68,8 @@ func (c *Collection) Index(ctx context.Context) (*index.Index, error) {
 	return o.ix, nil
 }
 
-// WaitForGrowth waits until no training that growth has begun is running, including those that become due meanwhile. The
-// error is that of ctx.
+// WaitForGrowth waits until no training that growth has begun is running, including those that become due meanwhile.
+// The error is that of ctx.
 func (c *Collection) WaitForGrowth(ctx context.Context) error {
 	for {
 		c.mu.Lock()

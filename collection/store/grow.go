@@ -76,7 +76,7 @@ func (s *Store) Growth() collection.Growth { return s.opts.Growth }
 
 // growthState is the state of trainings that growth begins. Collection.mu guards it.
 type growthState struct {
-	running  chan struct{} // closed when the training has ended. nil means that none is running
+	running  chan struct{} // closed when the training has ended, nil if none is running
 	cancel   context.CancelFunc
 	failedAt int64 // tokens of the collection when the last training failed. 0 means that it did not fail
 	failure  error // the error of that training
@@ -106,14 +106,15 @@ func (c *Collection) startBackground(ctx context.Context) (within context.Contex
 	}, nil
 }
 
-// runInBackground runs work as startBackground describes. If the work was ended early, the error is the cause.
-func (c *Collection) runInBackground(ctx context.Context, do func(ctx context.Context) error) error {
+// runInBackground runs work with a context that ends with the collection and before the file is reopened. If that ended
+// the work early, the error is the cause.
+func (c *Collection) runInBackground(ctx context.Context, work func(ctx context.Context) error) error {
 	ctx, done, err := c.startBackground(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err = do(ctx); err != nil && ctx.Err() != nil {
+	if err = work(ctx); err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return err
@@ -234,9 +235,9 @@ func (c *Collection) Retrain(ctx context.Context) (*index.RetrainReport, error) 
 }
 
 // trainNext waits until no other collection of the store is training, and then trains this one. choose decides at that
-// time how to train; false means not at all.
+// time how to train; ok is false if there is nothing to train.
 func (c *Collection) trainNext(ctx context.Context,
-	choose func(*storage.Header, int64) (collection.Training, bool)) (*index.RetrainReport, error) {
+	choose func(h *storage.Header, tokens int64) (t collection.Training, ok bool)) (*index.RetrainReport, error) {
 	// Wait for the slot, and read the state of the collection.
 	select {
 	case c.store.training <- struct{}{}:
@@ -277,12 +278,12 @@ func (c *Collection) trainNext(ctx context.Context,
 	if errors.Is(err, storage.ErrOutcomeUnknown) { // the index takes no changes until it is reopened
 		reopen := &request{kind: acting}
 		reopen.action = func(ctx context.Context) error { return c.worker.reopen(ctx) }
-		_ = c.queue.put(reopen) // it fails only if the collection ends
+		_ = c.queue.enqueue(reopen) // it fails only if the collection ends
 	}
 	if err != nil {
 		return nil, err
 	}
-	// Measure what searches find with the new codec.
+	// Measure the recall of searches with the new codec.
 	c.mu.Lock()
 	c.counts.Trainings++
 	c.mu.Unlock()
@@ -292,10 +293,10 @@ func (c *Collection) trainNext(ctx context.Context,
 	return r, nil
 }
 
-// MeasureSearches measures what searches of an index find with the codec of its present generation
-// ([quality.SelfCheck]). found is nil if measuring does not pay.
-func MeasureSearches(ctx context.Context, ix *index.Index, threads int, o quality.SelfCheckOptions) (
-	found *storage.Defaults, generation uint64, err error) {
+// MeasureSearches measures the recall of searches of an index with the codec of its present generation
+// ([quality.SelfCheck]). defaults is nil if the index is not worth measuring.
+func MeasureSearches(ctx context.Context, ix *index.Index, threads int,
+	o quality.SelfCheckOptions) (defaults *storage.Defaults, generation uint64, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return nil, 0, err
@@ -306,30 +307,30 @@ func MeasureSearches(ctx context.Context, ix *index.Index, threads int, o qualit
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	found, err = quality.SelfCheck(ctx, e, snap, o)
-	return found, snap.Generation(), err
+	defaults, err = quality.SelfCheck(ctx, e, snap, o)
+	return defaults, snap.Generation(), err
 }
 
 // measureSearches measures searches with a new codec, and stores the result unless the codec has changed since.
 func (c *Collection) measureSearches(ctx context.Context, ix *index.Index, threads int, seed uint64) (err error) {
 	o := quality.SelfCheckOptions{Seed: seed, Questions: c.store.checkQuestions}
-	found, generation, err := MeasureSearches(ctx, ix, threads, o)
-	if err != nil || found == nil {
+	defaults, generation, err := MeasureSearches(ctx, ix, threads, o)
+	if err != nil || defaults == nil {
 		return err
 	}
 	r := &request{kind: acting}
 	r.action = func(ctx context.Context) error {
-		o, now, err := c.worker.newestSnapshot()
+		o, snap, err := c.worker.newestSnapshot()
 		if err != nil || o == nil {
 			return err
 		}
-		same := now.Generation() == generation
-		if err := now.Close(); err != nil || !same {
+		same := snap.Generation() == generation
+		if err := snap.Close(); err != nil || !same {
 			return err
 		}
-		return c.worker.settleOutcome(ctx, o.ix.SetDefaults(found), nil)
+		return c.worker.settleOutcome(ctx, o.ix.SetDefaults(defaults), nil)
 	}
-	return c.queue.put(r)
+	return c.queue.enqueue(r)
 }
 
 // Compact rewrites the index without the deleted documents, with its segments merged into one. Searches go on, and

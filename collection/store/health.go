@@ -15,23 +15,23 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// countRequests adds answered requests, which took a time together, to the counters.
+// countRequests adds the answered requests of one group to the counters. took is the time for all of them.
 func (c *Collection) countRequests(rs []*request, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := &c.counts
-	n.Groups++
-	n.Writing += took
+	counts := &c.counts
+	counts.Groups++
+	counts.Writing += took
 	for _, r := range rs {
 		switch {
 		case r.err != nil:
-			n.Failed++
+			counts.Failed++
 		case r.kind == updating:
-			n.Updates++
-			n.Documents += uint64(r.receipt.Stored.Documents)
+			counts.Updates++
+			counts.Documents += uint64(r.receipt.Stored.Documents)
 		case r.kind == deleting:
-			n.Deletions++
-			n.Deleted += uint64(r.affected.Documents)
+			counts.Deletions++
+			counts.Deleted += uint64(r.affected.Documents)
 		}
 	}
 }
@@ -90,7 +90,7 @@ type diskState struct {
 // write.
 const minFreed = 16 << 20
 
-// diskFullError returns the error in err that says that the disk, or the quota, is full. nil means that it is not.
+// diskFullError returns the error in err that says that the disk, or the quota, is full, nil if none does.
 func diskFullError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, full) {
@@ -131,9 +131,9 @@ func (s *Store) Disk() (full bool, free uint64, known bool) {
 	return s.disk.full, free, known
 }
 
-// runGuarded calls do. A panic in it is logged, counted, and returned as [storage.ErrInternal]: it is a fault of one
+// runGuarded calls run. A panic in it is logged, counted, and returned as [storage.ErrInternal]: it is a fault of one
 // request or collection and must not end the others.
-func (s *Store) runGuarded(log *slog.Logger, task string, do func()) (err error) {
+func (s *Store) runGuarded(log *slog.Logger, task string, run func()) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			s.panics.Add(1)
@@ -141,7 +141,7 @@ func (s *Store) runGuarded(log *slog.Logger, task string, do func()) (err error)
 			err = fmt.Errorf("%w: a panic in %s: %v", storage.ErrInternal, task, fault)
 		}
 	}()
-	do()
+	run()
 	return nil
 }
 

@@ -16,13 +16,13 @@ import (
 
 // Journal is the log of changes that the index of a collection follows ([OpenIndex]). Invariants:
 //
-//  1. Entries are durable. A change is put into the log first, and then applied to the index.
-//  2. Other writers put entries too. A writer puts an entry only after the last entry that its index has.
+//  1. Entries are durable. A change is appended to the log first, and then applied to the index.
+//  2. Other writers append entries too. A writer appends an entry only after the last entry that its index has.
 //  3. An index applies every entry, in order, and nothing else.
 //
 // The collection's writer calls the methods, one at a time. Each method bounds its own time.
 type Journal interface {
-	// Append puts an entry after the last entry that the index has, and returns it. batches are the ids of the
+	// Append appends an entry after the last entry that the index has, and returns it. batches are the ids of the
 	// requests in it. The error wraps [ErrTaken] if another entry is in its place, [storage.ErrOutcomeUnknown] if
 	// the entry may or may not be in the log, and [collection.ErrUnknown] if the collection was removed.
 	Append(ctx context.Context, after storage.Applied, batches []string, body []byte) (storage.Applied, error)
@@ -30,13 +30,13 @@ type Journal interface {
 	Read(ctx context.Context, after storage.Applied, visit func(entry storage.Applied, body []byte) error) error
 	// Find returns the entry of a batch among those after an entry. A nil body means that none has it.
 	Find(ctx context.Context, batch string, after uint64) (entry uint64, body []byte, err error)
-	// Failed reports that an entry could not be applied, and that no more will be. The log stays valid, but the index
-	// has to be reopened or replaced.
+	// ReportFailure reports that an entry could not be applied, and that no more will be. The log stays valid, but the
+	// index has to be reopened or replaced.
 	ReportFailure(err error)
 }
 
 var (
-	// ErrTaken means that another writer's entry is in the place of one that was put.
+	// ErrTaken means that another writer has appended an entry after the last one that the index has.
 	ErrTaken = errors.New("the next entry of the log is another's")
 	// ErrLate means that a change was sent so long ago that the log cannot tell any more whether it was made.
 	ErrLate = errors.New("the change was sent long ago: send it again, after a newer entry")
@@ -79,15 +79,15 @@ func (c *Collection) WaitForSnapshots(ctx context.Context) {
 	}
 }
 
-// LimitDocuments sets the limit of documents of a collection with a [Journal]. nil means no limit. It is part of the
-// entries of later additions.
-func (c *Collection) LimitDocuments(most *uint64) {
+// LimitDocuments sets the limit of documents of a collection with a [Journal], nil for no limit. The limit is part of
+// the entries of later additions.
+func (c *Collection) LimitDocuments(maxDocuments *uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cfg.MaxDocuments = most
+	c.cfg.MaxDocuments = maxDocuments
 }
 
-// journal returns the log of the collection. nil means that it has none.
+// journal returns the log of the collection, nil if it has none.
 func (w *worker) journal() Journal {
 	if w.c.external == nil {
 		return nil
@@ -95,13 +95,13 @@ func (w *worker) journal() Journal {
 	return w.c.external.Journal
 }
 
-// commitChange applies a change to the index, after putting it into the log if there is one.
+// commitChange applies a change to the index, after appending it to the log if there is one.
 func (w *worker) commitChange(ctx context.Context, o *openedIndex, ch *change) (done effect, err error) {
 	j := w.journal()
 	if j == nil {
 		return w.applyChange(ctx, o, o.ix.Change(), ch)
 	}
-	// Check that the log still takes changes.
+	// Check that the log is not sealed.
 	last, err := w.lastApplied(o)
 	if err != nil {
 		return done, err
@@ -109,7 +109,7 @@ func (w *worker) commitChange(ctx context.Context, o *openedIndex, ch *change) (
 	if w.sealed {
 		return done, w.removedError()
 	}
-	// Put the entry.
+	// Append the entry.
 	if err := w.noteChosenIDs(o, ch); err != nil {
 		return done, err
 	}
@@ -159,7 +159,7 @@ func (w *worker) applyEntry(ctx context.Context, o *openedIndex, entry storage.A
 	switch {
 	case errors.Is(err, index.ErrApplied): // the index has the entry: a later step of that transaction failed
 		err = nil
-	case isRefusal(err), w.fromOtherBase(ch) && errors.Is(err, index.ErrDimension):
+	case isRefusal(err), w.fromOtherBase(ch) && errors.Is(err, index.ErrDimension): // its index had another dimension
 		w.c.log.Error("an entry of the log cannot be applied, and is skipped", "entry", entry.Sequence, "error", err)
 		w.skipErr = err
 		err = e.Skip(ctx)
@@ -228,7 +228,8 @@ type effect struct {
 // of the log.
 func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry, ch *change) (done effect, err error) {
 	foreign := w.fromOtherBase(ch)
-	// A change from an index with other ordinals names its documents by ids.
+	// choose returns the documents to delete or to update. A change from an index with other ordinals names them by
+	// ids.
 	choose := func(snap *index.Snapshot) (chosen *roaring.Bitmap, err error) {
 		if foreign {
 			chosen, _, err = snap.OrdinalsOfIDs(ctx, ch.IDs)
@@ -266,7 +267,7 @@ func (w *worker) applyChange(ctx context.Context, o *openedIndex, e index.Entry,
 	return done, err
 }
 
-// followJournal applies the entries that other writers have put, and returns their number.
+// followJournal applies the entries that other writers have appended, and returns their number.
 func (w *worker) followJournal(ctx context.Context) (applied int, err error) {
 	o, err := w.requireIndex()
 	if err != nil {
@@ -298,7 +299,7 @@ func (w *worker) followJournal(ctx context.Context) (applied int, err error) {
 }
 
 // evictAfterAdd deletes the oldest documents beyond the limit after additions. It is needed when an entry adds more
-// documents than may stay, since a transaction never evicts its own documents. A failure is only logged: the next
+// documents than the limit, since a transaction never evicts its own documents. A failure is only logged: the next
 // addition evicts them.
 func (w *worker) evictAfterAdd(ctx context.Context, group []*request) {
 	maxDocuments := w.c.Config().MaxDocuments
@@ -316,8 +317,8 @@ func (w *worker) evictAfterAdd(ctx context.Context, group []*request) {
 	}
 }
 
-// evictOnce puts an entry that deletes the oldest documents beyond the limit. Requests of the group then name that
-// entry, so that readers of their change see no more documents than may stay.
+// evictOnce appends an entry that deletes the oldest documents beyond the limit. Requests of the group then name that
+// entry, so that readers of their change see no more documents than the limit.
 func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments uint64) error {
 	o, snap, err := w.newestSnapshot()
 	if err != nil {
@@ -334,7 +335,7 @@ func (w *worker) evictOnce(ctx context.Context, group []*request, maxDocuments u
 		entry = w.appended
 	}
 	for _, r := range group {
-		if r.entry > 0 && err == nil {
+		if r.entry > 0 && err == nil { // the log has the request
 			r.entry = max(r.entry, entry)
 		}
 	}

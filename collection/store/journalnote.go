@@ -31,7 +31,7 @@ func (w *worker) noteChosenIDs(o *openedIndex, ch *change) error {
 // are chosen, since another index may have split its text differently; otherwise each chosen passage is named.
 func idsFromOrdinals(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, error) {
 	ids := make([]string, 0, chosen.GetCardinality())
-	last, allChosen := "", false // the last document with passages, and whether all of them are chosen
+	lastDocument, allChosen := "", false // the last document with passages, and whether all of them are chosen
 	for it := chosen.Iterator(); it.HasNext(); {
 		ordinal := it.Next()
 		id := snap.ID(ordinal)
@@ -40,13 +40,13 @@ func idsFromOrdinals(snap *index.Snapshot, chosen *roaring.Bitmap) ([]string, er
 			continue
 		}
 		document := snap.DocumentOf(ordinal)
-		if document != last {
-			parts, err := snap.PassagesOf(document)
+		if document != lastDocument {
+			passages, err := snap.PassagesOf(document)
 			if err != nil {
 				return nil, err
 			}
-			notChosen := func(part uint32) bool { return !chosen.Contains(part) }
-			last, allChosen = document, !slices.ContainsFunc(parts, notChosen)
+			notChosen := func(passage uint32) bool { return !chosen.Contains(passage) }
+			lastDocument, allChosen = document, !slices.ContainsFunc(passages, notChosen)
 			if allChosen {
 				ids = append(ids, strings.Clone(document))
 			}
@@ -82,7 +82,7 @@ func refusalName(err error) string {
 	return ""
 }
 
-// refusal returns the error of a refused request. nil means that the request was done.
+// refusal returns the error of a refused request, nil if the request was done.
 func (o *outcome) refusal() error {
 	if o.Refused == "" {
 		return nil
@@ -96,7 +96,7 @@ func (o *outcome) refusal() error {
 	return fmt.Errorf("%w: %s", kind, o.Message)
 }
 
-// logNoChange puts an entry that says that a repeated request has changed nothing, or was refused. Without it, the
+// logNoChange appends an entry that says that a repeated request has changed nothing, or was refused. Without it, the
 // first sending, which may still be waiting at another node, could change documents that are added after this answer.
 func (w *worker) logNoChange(ctx context.Context, r *request) error {
 	o, err := w.requireIndex()
@@ -107,8 +107,8 @@ func (w *worker) logNoChange(ctx context.Context, r *request) error {
 	if r.err != nil {
 		out.Refused, out.Message = refusalName(r.err), r.err.Error()
 	}
-	none := changeHead{Kind: deleteDocuments, Batches: []outcome{out}}
-	if _, err = w.commitChange(ctx, o, &change{changeHead: none, chosen: roaring.New()}); err == nil {
+	noChange := changeHead{Kind: deleteDocuments, Batches: []outcome{out}}
+	if _, err = w.commitChange(ctx, o, &change{changeHead: noChange, chosen: roaring.New()}); err == nil {
 		r.entry = w.appended
 	}
 	return err

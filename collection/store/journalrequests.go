@@ -12,11 +12,12 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// runLogged runs requests of a collection with a journal: do decides them and puts an entry.
+// runLogged runs requests of a collection with a journal. decide runs the first n requests of a group, and appends an
+// entry if they change something.
 //
 // A request that is refused, or that finds nothing to change, may have been decided on a state that lacks entries of
 // other writers. So the log is read afterwards, and such requests are decided again if it had more entries.
-func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*request) int) (n int) {
+func (w *worker) runLogged(ctx context.Context, group []*request, decide func([]*request) int) (n int) {
 	if _, err := w.requireIndex(); err != nil { // a collection with a journal always has an index
 		return failGroup(group[:1], err)
 	}
@@ -32,8 +33,8 @@ func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*req
 	}
 	for {
 		// Answer the requests that the log has already.
-		found, err := w.answerFromLog(ctx, group)
-		if group = group[:found]; err != nil {
+		answerable, err := w.answerFromLog(ctx, group)
+		if group = group[:answerable]; err != nil {
 			return failGroup(group, err)
 		}
 		if w.sealed {
@@ -41,7 +42,7 @@ func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*req
 		}
 		// Decide the others, as many as fit into one entry.
 		w.appended = 0
-		if n = do(group); w.appended > 0 {
+		if n = decide(group); w.appended > 0 {
 			return n
 		}
 		group = group[:n]
@@ -59,12 +60,12 @@ func (w *worker) runLogged(ctx context.Context, group []*request, do func([]*req
 		if !undecided {
 			return n
 		}
-		// No entry was put. Requests without one are decided if the log has no more entries.
+		// No entry was appended. Requests without one are decided if the log has no more entries.
 		applied, err := w.followJournal(ctx)
 		if err != nil {
 			return failGroup(group, err)
 		}
-		r := group[0]
+		r := group[0] // alone, if it was sent before
 		if applied == 0 && !taken && r.batch.Sent && (r.err == nil || refusalName(r.err) != "") {
 			switch err := w.logNoChange(ctx, r); {
 			case errors.Is(err, ErrTaken):
@@ -120,7 +121,7 @@ func (w *worker) answerFromLog(ctx context.Context, group []*request) (n int, er
 	return len(group), nil
 }
 
-// maxLookback is in how many entries a request is looked for that does not say that it was sent before.
+// maxLookback is the maximum number of entries that are searched for a request that is not marked as sent before.
 const maxLookback = 256
 
 // lastEntry returns the number of the last entry that the index has.
@@ -136,25 +137,27 @@ func (w *worker) lastEntry() (uint64, error) {
 // findInLog answers a request that the log has already (I11 of docs/lab/cluster.md: a change is made once). The log can
 // have it because the request was sent again after a lost answer, or because it arrives late, for example from a
 // socket of a process that slept. If the change enters the log after the last entry of the index, it is found when the
-// entry of this request is put there and is refused.
+// entry of this request is refused there ([ErrTaken]).
 func (w *worker) findInLog(ctx context.Context, r *request) error {
 	if r.entry > 0 {
 		return nil
 	}
-	after, remembered := w.recent.entries[r.batch.ID]
-	from, err := w.recent.after, error(nil)
+	recentEntry, remembered := w.recent.entries[r.batch.ID]
+	rememberedAfter, err := w.recent.after, error(nil)
 	if w.recent.entries == nil {
-		from, err = w.lastEntry()
+		rememberedAfter, err = w.lastEntry()
 	}
+	var after uint64 // the search begins after this entry
 	switch {
 	case err != nil:
 		return err
 	case remembered:
-		after--
-	case r.batch.After >= from: // otherwise it would be remembered
+		after = recentEntry - 1
+	case r.batch.After >= rememberedAfter: // otherwise it would be remembered
 		return nil
-	case !r.batch.Sent && from-r.batch.After > maxLookback:
-		return fmt.Errorf("%w: it was sent after entry %d, and the index has entry %d", ErrLate, r.batch.After, from)
+	case !r.batch.Sent && rememberedAfter-r.batch.After > maxLookback:
+		return fmt.Errorf("%w: it was sent after entry %d, and the index has entry %d",
+			ErrLate, r.batch.After, rememberedAfter)
 	default:
 		after = r.batch.After
 	}

@@ -23,7 +23,7 @@ type OpenIndex struct {
 	// [Collection.Update] and the like, so that all changes have one order. Without Write, changes are refused
 	// ([storage.ErrReadOnly]), and new snapshots see the changes that the program makes itself.
 	Write bool
-	// Journal is the log that the index follows. nil means none. Changes are put into it first. [Collection.Follow]
+	// Journal is the log that the index follows, nil for none. Changes are appended to it first. [Collection.Follow]
 	// applies the entries that the index lacks.
 	Journal Journal
 	// Base identifies the ordinals of the index: an entry with another Base is applied by ids.
@@ -34,12 +34,12 @@ type OpenIndex struct {
 	Config collection.Config
 }
 
-// FromIndexes returns a store of indexes that are open, by the names of their collections. The indexes belong to the program:
-// the store does not close or retrain them, and it does not create or remove collections
+// FromIndexes returns a store of indexes that are open, by the names of their collections. The indexes belong to the
+// program: the store does not close or retrain them, and it does not create or remove collections
 // ([collection.ErrUnsupported]).
 //
-// Errors: [collection.ErrName], [collection.ErrConfig], [storage.ErrReadOnly] for an Opened with Write whose index is
-// not open for writing, and those of [search.New].
+// Errors: [collection.ErrName], [collection.ErrConfig], [storage.ErrReadOnly] for an OpenIndex with Write whose index
+// is not open for writing, and those of [search.New].
 func FromIndexes(ctx context.Context, indexes map[string]OpenIndex, o *Options) (*Store, error) {
 	s, err := newStore("", o)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Store) addOpened(ctx context.Context, name string, opened OpenIndex) (e
 	return nil
 }
 
-// checkWritable returns why the collection takes no changes. nil means that it takes them.
+// checkWritable returns why the collection takes no changes, nil if it takes them.
 func (c *Collection) checkWritable() error {
 	if c.external != nil && !c.external.Write {
 		return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)
@@ -104,8 +104,9 @@ const followInterval = 2 * time.Second
 //
 // Errors: [storage.ErrLocked] if a process has one of them open for writing, and those of
 // the file system and of [FromIndexes].
-func OpenReadOnly(ctx context.Context, dir string, o *Options) (s *Store, closeAll func(context.Context) error, err error) {
-	settings, err := newStore("", o)
+func OpenReadOnly(ctx context.Context, dir string,
+	o *Options) (s *Store, closeAll func(context.Context) error, err error) {
+	settings, err := newStore("", o) // for the completed options
 	if err != nil {
 		return nil, nil, err
 	}

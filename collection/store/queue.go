@@ -14,16 +14,16 @@ import (
 
 // request is one change that is waiting or running.
 type request struct {
-	kind    kind
-	docs    []collection.DocumentInput // to store, of an update
-	replace bool                       // of an update: documents with the same ids are replaced
-	model   *storage.Model             // of an update: the model of the vectors
-	chosen  collection.Selection       // of a deletion or a change of metadata
-	ctx     context.Context            // the caller's; it cancels the search for the chosen documents
-	fields  condition.Fields           // to set, of a change of metadata
-	action  func(context.Context) error
-	bytes   int64 // that the request occupies in the queue
-	batch   Batch // with a journal
+	kind      kind
+	docs      []collection.DocumentInput // to store, of an update
+	replace   bool                       // of an update: documents with the same ids are replaced
+	model     *storage.Model             // of an update: the model of the vectors
+	selection collection.Selection       // of a deletion or a change of metadata
+	ctx       context.Context            // the caller's; it cancels the search for the chosen documents
+	fields    condition.Fields           // to set, of a change of metadata
+	action    func(context.Context) error
+	bytes     int64 // that the request occupies in the queue
+	batch     Batch // with a journal
 
 	// The answer.
 	receipt   collection.Receipt
@@ -53,8 +53,8 @@ type queue struct {
 	documents   int           // of waiting and running requests
 	bytes       int64         // of waiting and running requests
 	running     int           // number of running requests
-	closedErr   error         // why all requests are refused. nil means that they are not
-	drainingErr error         // why new requests are refused, while waiting ones are done. nil means that they are not
+	closedErr   error         // why all requests are refused, nil if they are not
+	drainingErr error         // why new requests are refused, while waiting ones are done, or nil
 	wake        chan struct{} // capacity 1: signals that the queue has changed
 	// documentTime is the moving average of the time to write a document.
 	documentTime time.Duration
@@ -64,9 +64,9 @@ func newQueue(limits QueueLimits) *queue {
 	return &queue{limits: limits, wake: make(chan struct{}, 1)}
 }
 
-// put queues a request. The error is a [*collection.BusyError], or says why the queue has ended. A request that is
+// enqueue queues a request. The error is a [*collection.BusyError], or says why the queue has ended. A request that is
 // larger than the limits is accepted if the queue is empty.
-func (q *queue) put(r *request) error {
+func (q *queue) enqueue(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -148,7 +148,8 @@ func (q *queue) nextGroup() []*request {
 	}
 }
 
-// groupLen returns how many of the first waiting requests can share a transaction. A repeated request runs alone.
+// groupLen returns how many of the first waiting requests can share a transaction. A request that sets fields or
+// runs an action runs alone, and so does one that was sent before.
 func (q *queue) groupLen() int {
 	docs, bytes := 0, int64(0)
 	for i, r := range q.waiting {
@@ -163,7 +164,7 @@ func (q *queue) groupLen() int {
 	return len(q.waiting)
 }
 
-// requeue puts requests that were taken, but have not begun, in front of all others.
+// requeue returns requests of the last group, which have not begun, to the front of the queue.
 func (q *queue) requeue(rs []*request) {
 	if len(rs) == 0 {
 		return
@@ -175,7 +176,7 @@ func (q *queue) requeue(rs []*request) {
 	q.notify()
 }
 
-// finish ends requests that were taken, in order, and completes their answers.
+// finish ends requests of the last group, and completes their answers. took is the time for all of them.
 func (q *queue) finish(rs []*request, took time.Duration) {
 	q.mu.Lock()
 	docs := 0
@@ -186,6 +187,7 @@ func (q *queue) finish(rs []*request, took time.Duration) {
 	q.documents -= docs
 	q.running -= len(rs)
 	if docs > 0 {
+		// A moving average, in which a group has the weight 1/8.
 		q.documentTime += (took/time.Duration(docs) - q.documentTime) / 8
 	}
 	q.mu.Unlock()
@@ -194,7 +196,7 @@ func (q *queue) finish(rs []*request, took time.Duration) {
 	}
 }
 
-// refuseNew refuses new requests; waiting ones are still done.
+// refuseNew refuses new requests; waiting ones are still written.
 func (q *queue) refuseNew(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

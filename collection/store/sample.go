@@ -29,7 +29,7 @@ func (v *Snapshot) sampleQuestions(qs []search.Query, o *search.Options) {
 	}
 }
 
-// questionSampler returns the sampler, which is created for the first question. nil means that the collection ends.
+// questionSampler returns the sampler, which is created for the first question. It is nil if the collection ends.
 func (c *Collection) questionSampler() *quality.Sampler {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,6 +72,7 @@ func (c *Collection) pinSnapshot(ctx context.Context) (*quality.PinnedSearcher, 
 	}
 	start := time.Now()
 	releaseAfterPause := func() {
+		// Busy of the time is t/(t+pause), where t has been used: pause = t·(1/Busy − 1).
 		pause := time.Duration(float64(time.Since(start)) * (1/c.store.opts.Sampling.Busy - 1))
 		time.AfterFunc(pause, func() { <-c.store.measuring })
 	}
@@ -86,11 +87,13 @@ func (c *Collection) pinSnapshot(ctx context.Context) (*quality.PinnedSearcher, 
 		releaseAfterPause()
 		return nil, err
 	}
-	return &quality.PinnedSearcher{Searcher: &backgroundSearcher{v.engine, search.InBackground(ctx)}, Release: func() error {
+	release := func() error {
 		defer releaseAfterPause()
 		defer done()
 		return v.Close()
-	}}, nil
+	}
+	searcher := &backgroundSearcher{v.engine, search.InBackground(ctx)}
+	return &quality.PinnedSearcher{Searcher: searcher, Release: release}, nil
 }
 
 // backgroundSearcher searches a snapshot with low priority, until the collection ends or its file is reopened.
@@ -108,8 +111,8 @@ func (s *backgroundSearcher) Search(_ context.Context, q search.Query, o search.
 	return r, err
 }
 
-// sampledRecall returns the recall of the sampled questions, together with the recall stored with the index. nil means
-// that no question has been offered.
+// sampledRecall returns the recall of the sampled questions, together with the recall stored with the index, nil if
+// no question has been offered.
 func (v *Snapshot) sampledRecall(d *storage.Defaults) *collection.Sampled {
 	v.c.mu.Lock()
 	s := v.c.sampler

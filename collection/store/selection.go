@@ -15,9 +15,9 @@ import (
 
 // selectionBytes estimates the memory of a selection in the queue.
 func selectionBytes(s *collection.Selection) int64 {
-	n := 8*int64(len(s.Numbers)) + 64
+	n := 8*int64(len(s.Numbers)) + 64 // 64 for the request itself
 	for _, id := range s.IDs {
-		n += int64(len(id)) + 16
+		n += int64(len(id)) + 16 // 16 for the string's header
 	}
 	if s.Where != nil {
 		n += int64(len(s.Where.String())) + 16*int64(len(s.Where.Params()))
@@ -71,8 +71,8 @@ func isLive(snap *index.Snapshot, number uint64) bool {
 	return number < uint64(snap.State().Docs) && snap.Live(uint32(number))
 }
 
-// Filter returns a filter that lets the documents of a selection through. It may be shared by queries. nil means all
-// documents.
+// Filter returns a filter that lets the documents of a selection through. Queries may share it. A nil filter lets all
+// documents through.
 func (v *Snapshot) Filter(ctx context.Context, s collection.Selection) (*search.Filter, error) {
 	if s.SelectsAll() {
 		return nil, nil
@@ -138,11 +138,11 @@ func (v *Snapshot) ordinals(ctx context.Context, s *collection.Selection, from u
 			}
 		case s.IDs != nil:
 			for _, id := range s.IDs {
-				var found []uint32
-				if found, err = v.ordinalsByID(ctx, id); err != nil {
+				var ordinals []uint32
+				if ordinals, err = v.ordinalsByID(ctx, id); err != nil {
 					break
 				}
-				for _, o := range found {
+				for _, o := range ordinals {
 					if !yield(o, nil) {
 						return
 					}

@@ -38,9 +38,9 @@ const (
 //
 // Errors: [collection.ErrName], [collection.ErrConfig], and those of [index.Open], except that a locked file is no
 // error.
-func OpenShared(ctx context.Context, paths map[string]string, o *Options) (catalog collection.Catalog,
-	closeAll func() error, err error) {
-	settings, err := newStore("", o)
+func OpenShared(ctx context.Context, paths map[string]string,
+	o *Options) (catalog collection.Catalog, closeAll func() error, err error) {
+	settings, err := newStore("", o) // for the completed options
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,7 +108,7 @@ type sharedCollection struct {
 
 	mu          sync.Mutex
 	file        *sharedFile // nil while it is closed
-	keptDerived Derived     // data from the last time that the file was open, to be used again. nil means none
+	keptDerived Derived     // data from the last time that the file was open, to be used again, or nil
 	// changing is not nil while the file is being opened, or is about to be closed for a writer. It is closed at the
 	// end of that, and wakes waiting requests.
 	changing chan struct{}
@@ -199,6 +199,7 @@ func (c *sharedCollection) acquireFile(ctx context.Context) (f *sharedFile, rele
 			}
 			return nil, nil, err
 		}
+		// releaseFile sets the time: the timer does not run while the file is in use.
 		f.idle = time.AfterFunc(time.Hour, func() { c.closeIdle(f) })
 		f.users, c.file = 1, f
 		c.mu.Unlock()
@@ -321,29 +322,29 @@ func (v *sharedSnapshot) Close() error {
 	return v.Snapshot.Close()
 }
 
-// readOnly returns the error of changes.
-func (c *sharedCollection) readOnly() error {
+// readOnlyError returns the error of changes.
+func (c *sharedCollection) readOnlyError() error {
 	return fmt.Errorf("collection %q: %w", c.name, storage.ErrReadOnly)
 }
 
 // SetMaxDocuments implements [collection.Collection].
 func (c *sharedCollection) SetMaxDocuments(context.Context, *uint64) (collection.Config, error) {
-	return collection.Config{}, c.readOnly()
+	return collection.Config{}, c.readOnlyError()
 }
 
 // Update implements [collection.Collection].
 func (c *sharedCollection) Update(context.Context, []collection.DocumentInput,
 	collection.UpdateOptions) (collection.Receipt, error) {
-	return collection.Receipt{}, c.readOnly()
+	return collection.Receipt{}, c.readOnlyError()
 }
 
 // Delete implements [collection.Collection].
 func (c *sharedCollection) Delete(context.Context, collection.Selection) (index.Affected, error) {
-	return index.Affected{}, c.readOnly()
+	return index.Affected{}, c.readOnlyError()
 }
 
 // UpdateMetadata implements [collection.Collection].
 func (c *sharedCollection) UpdateMetadata(context.Context, collection.Selection,
 	map[string]json.RawMessage) (index.Affected, error) {
-	return index.Affected{}, c.readOnly()
+	return index.Affected{}, c.readOnlyError()
 }

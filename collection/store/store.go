@@ -2,7 +2,7 @@
 // ordered writer.
 //
 //	[Open] → [Store]                      locks the folder, opens its collections
-//	[Store.Create] → [Collection]        a collection without documents
+//	[Store.Declare] → [Collection]        a collection without documents
 //	[Collection.Update], [Collection.Delete], [Collection.UpdateMetadata]
 //	[Collection.Snapshot] → [Snapshot]    one state of a collection, to search and to read
 //
@@ -52,21 +52,22 @@ type Options struct {
 	Queue QueueLimits
 	// Growth says when collections are trained.
 	Growth collection.Growth
-	// MinWaste is how many bytes of an index file have to be unused, besides a quarter of it, before the file is
-	// compacted. 0 means 4 MiB.
+	// MinWaste is how many bytes of an index file have to be unused before the file is compacted. A quarter of the
+	// file has to be unused too. 0 means 4 MiB.
 	MinWaste int64
 	// Sampling says which questions are measured in the background.
 	Sampling collection.Sampling
-	// Derive opens the derived data of the collection whose index file is at a path. nil means no derived data. See
-	// [Collection.Derived]. If write is false, as for a read-only collection, nothing may be written next to the file.
+	// Derive opens the derived data of the collection whose index file is at a path ([Collection.Derived]). A nil
+	// Derive means no derived data. If write is false, as for a read-only collection, nothing may be written next to
+	// the file.
 	Derive func(ctx context.Context, index string, write bool, cfg collection.Config) (Derived, error)
-	// Committed is called after each change of a collection, before the change is answered, by the collection's writer;
-	// nil means that nothing is called. It may take a snapshot, and must not wait for another change of the same
+	// Committed, unless it is nil, is called by a collection's writer after each change, before the change is answered.
+	// It may take a snapshot, and must not wait for another change of the same
 	// collection.
 	Committed func(*Collection)
 	// LockTimeout is how long to wait for another process that has the folder. 0 means not at all.
 	LockTimeout time.Duration
-	// Logger logs growth, repairs and faults. nil means that nothing is logged.
+	// Logger logs growth, repairs and faults. A nil Logger logs nothing.
 	Logger *slog.Logger
 }
 
@@ -115,7 +116,7 @@ type Store struct {
 	lock *os.File // of the folder, nil without one
 	// training is the slot for a training: one at a time, because it takes memory and processors.
 	training       chan struct{}
-	checkQuestions int // questions of the check after a training. 0 means as many as pay
+	checkQuestions int // questions of the self-check after a training. 0 lets the self-check choose
 	panics         atomic.Uint64
 	// measuring is the slot for measuring a sampled question. sampledBytes are the bytes of the waiting questions.
 	measuring    chan struct{}
@@ -307,14 +308,14 @@ func (s *Store) addCollection(c *Collection) {
 	s.collections[c.name] = c
 }
 
-// lookUp returns the collection with a name. nil means that it does not exist.
+// lookUp returns the collection with a name, nil if it does not exist.
 func (s *Store) lookUp(name string) *Collection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.collections[name]
 }
 
-// Get returns the collection of a name. The error is [collection.ErrUnknown], or [collection.ErrClosed].
+// Get returns the collection with a name. The error is [collection.ErrUnknown], or [collection.ErrClosed].
 func (s *Store) Get(name string) (*Collection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +329,7 @@ func (s *Store) Get(name string) (*Collection, error) {
 }
 
 // Remove removes a collection and its files. Waiting requests are refused with [collection.ErrUnknown], and searches
-// end. Open snapshots can be read until they are closed. If the name does not exist, Drop does nothing.
+// end. Open snapshots can be read until they are closed. If the name does not exist, Remove does nothing.
 func (s *Store) Remove(ctx context.Context, name string) (existed bool, err error) {
 	if err := collection.CheckName(name); err != nil {
 		return false, err
@@ -350,9 +351,9 @@ func (s *Store) Remove(ctx context.Context, name string) (existed bool, err erro
 	return s.remove(ctx, c)
 }
 
-// dropEmpty removes a collection that has no documents. If it has some by now, it stays, and the error is
+// removeEmpty removes a collection that has no documents. If it has some by now, it stays, and the error is
 // [collection.ErrExists]: nothing that was acknowledged is lost.
-func (s *Store) dropEmpty(ctx context.Context, c *Collection) error {
+func (s *Store) removeEmpty(ctx context.Context, c *Collection) error {
 	if err := s.claimName(ctx, c.name); err != nil {
 		return err
 	}
@@ -360,7 +361,7 @@ func (s *Store) dropEmpty(ctx context.Context, c *Collection) error {
 	if s.lookUp(c.name) != c {
 		return nil
 	}
-	r := &request{kind: acting}
+	r := &request{kind: acting} // between two changes, so that no update is half done
 	r.action = func(context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -386,11 +387,11 @@ func (s *Store) remove(ctx context.Context, c *Collection) (existed bool, err er
 	err = c.closeFiles()
 	// The rename removes the collection; deleting the files is cleaning up.
 	droppedPath := filepath.Join(s.dir, fmt.Sprintf("%s%x", droppedPrefix, time.Now().UnixNano()))
-	if rerr := files.Rename(c.dir, droppedPath); rerr != nil { // for example on Windows while a snapshot is open
+	if renameErr := files.Rename(c.dir, droppedPath); renameErr != nil { // on Windows, while a snapshot is open
 		reopened := s.newCollection(name)
 		reopened.open(ctx)
 		s.addCollection(reopened)
-		return true, fmt.Errorf("dropping %q: %w", name, errors.Join(rerr, err))
+		return true, fmt.Errorf("dropping %q: %w", name, errors.Join(renameErr, err))
 	}
 	s.mu.Lock()
 	delete(s.collections, name)

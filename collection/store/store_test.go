@@ -242,17 +242,17 @@ func TestBadDocuments(t *testing.T) {
 func TestUndeclare(t *testing.T) {
 	s := openStore(t, t.TempDir(), nil)
 	c := declare(t, s, "a", collection.Config{})
-	require.NoError(t, s.dropEmpty(t.Context(), c))
+	require.NoError(t, s.removeEmpty(t.Context(), c))
 	_, err := s.Get("a")
 	require.ErrorIs(t, err, collection.ErrUnknown)
-	require.NoError(t, s.dropEmpty(t.Context(), c), "it is gone")
+	require.NoError(t, s.removeEmpty(t.Context(), c), "it is gone")
 	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("x", 3)}, collection.UpdateOptions{})
 	require.ErrorIs(t, err, collection.ErrUnknown)
 
 	c = declare(t, s, "a", collection.Config{})
 	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("x", 3)}, collection.UpdateOptions{})
 	require.NoError(t, err)
-	require.ErrorIs(t, s.dropEmpty(t.Context(), c), collection.ErrExists)
+	require.ErrorIs(t, s.removeEmpty(t.Context(), c), collection.ErrExists)
 	_, err = c.Update(t.Context(), []collection.DocumentInput{randomDoc("y", 3)}, collection.UpdateOptions{})
 	require.NoError(t, err)
 }

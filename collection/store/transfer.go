@@ -74,7 +74,7 @@ func (s *Store) fillCollection(ctx context.Context, name string, fill func(c *Co
 		return err
 	}
 	if err = c.receive(ctx, func(path string) error { return fill(c, path) }); err != nil && declared {
-		if uerr := s.dropEmpty(context.WithoutCancel(ctx), c); uerr != nil && !errors.Is(uerr, collection.ErrExists) {
+		if uerr := s.removeEmpty(context.WithoutCancel(ctx), c); uerr != nil && !errors.Is(uerr, collection.ErrExists) {
 			c.log.Warn("a collection that was declared to be filled was not removed", "error", uerr)
 		}
 	}

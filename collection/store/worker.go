@@ -23,10 +23,10 @@ type worker struct {
 
 	// With a journal:
 	behind   bool   // the log may have entries that the index lacks
-	appended uint64 // the entry that the running group has put. 0 means none
+	appended uint64 // the entry that the running group has appended. 0 means none
 	recent   recentBatches
 	sealed   bool  // the log takes no more changes
-	skipErr  error // why the last entry was skipped. nil means that it was applied
+	skipErr  error // why the last entry was skipped, nil if it was applied
 
 	// wasteAtFailure is how many bytes of the file were unused when a compaction failed. 0 means that none has failed.
 	wasteAtFailure int64
@@ -51,7 +51,7 @@ func (w *worker) run() {
 }
 
 // runGuarded runs work that belongs to no request. A panic is logged and counted.
-func (w *worker) runGuarded(task string, do func()) { _ = w.c.store.runGuarded(w.c.log, task, do) }
+func (w *worker) runGuarded(task string, run func()) { _ = w.c.store.runGuarded(w.c.log, task, run) }
 
 // runGroup runs the first n requests of a group, at least one. Requests that failed because the file would outgrow its
 // mapping are run once more after the file was reopened: the mapping is small if the process had little address space
@@ -78,7 +78,7 @@ func (w *worker) runGroup(ctx context.Context, group []*request) (n int) {
 // tryGroup runs the first n requests of a group once.
 func (w *worker) tryGroup(ctx context.Context, group []*request) (n int) {
 	err := w.c.store.runGuarded(w.c.log, "a change", func() {
-		do := func(group []*request) int {
+		runByKind := func(group []*request) int {
 			switch group[0].kind {
 			case updating:
 				return w.updateDocuments(ctx, group)
@@ -92,10 +92,10 @@ func (w *worker) tryGroup(ctx context.Context, group []*request) (n int) {
 			return 1
 		}
 		if w.journal() != nil && group[0].kind != acting {
-			n = w.runLogged(ctx, group, do)
+			n = w.runLogged(ctx, group, runByKind)
 			w.evictAfterAdd(ctx, group[:n])
 		} else {
-			n = do(group)
+			n = runByKind(group)
 		}
 	})
 	if err != nil { // a panic, so that some of it may have been done
@@ -149,7 +149,7 @@ func (w *worker) requireIndex() (*openedIndex, error) {
 	return o, err
 }
 
-// storeBatch writes a batch and completes the receipts. maxDocuments nil means no limit.
+// storeBatch writes a batch and completes the receipts. A nil maxDocuments means no limit.
 func (w *worker) storeBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) error {
 	evicted, err := 0, error(nil)
 	// Write the documents: in a new index, or in the existing one.
@@ -195,8 +195,8 @@ func (w *worker) storeBatch(ctx context.Context, o *openedIndex, b *batch, maxDo
 }
 
 // addBatch adds the documents of a batch to an existing index, and evicts the oldest beyond the limit.
-func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch, maxDocuments *uint64) (evicted int,
-	err error) {
+func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch,
+	maxDocuments *uint64) (evicted int, err error) {
 	ch := &change{docs: b.docs, changeHead: changeHead{
 		Kind:         addDocuments,
 		First:        b.firstOrdinal,
@@ -208,15 +208,15 @@ func (w *worker) addBatch(ctx context.Context, o *openedIndex, b *batch, maxDocu
 		ch.Batches = append(ch.Batches, newOutcome(r))
 	}
 	done, err := w.commitChange(ctx, o, ch)
-	last := b.docs[len(b.docs)-1].ID
+	lastID := b.docs[len(b.docs)-1].ID
 	return done.evicted, w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) {
-		ordinal, ok, err := snap.Ordinal(last)
+		ordinal, ok, err := snap.Ordinal(lastID)
 		return ok && ordinal == b.firstOrdinal+uint32(len(b.docs))-1, err
 	})
 }
 
 // evictOldest deletes the oldest documents of a new index beyond the limit. The documents are stored already, so a
-// failure is only logged: the next update tries again.
+// failure is only logged: the next update evicts them.
 func (w *worker) evictOldest(ctx context.Context) (n int) {
 	o, err := w.currentIndex()
 	maxDocuments := w.c.Config().MaxDocuments
@@ -268,7 +268,7 @@ func (w *worker) chooseDeleted(ctx context.Context, o *openedIndex, group []*req
 			continue
 		}
 		var chosen *roaring.Bitmap
-		if chosen, r.err = selectDocuments(r.ctx, snap, &r.chosen); r.err != nil {
+		if chosen, r.err = selectDocuments(r.ctx, snap, &r.selection); r.err != nil {
 			continue
 		}
 		more := roaring.AndNot(chosen, ch.chosen)
@@ -284,9 +284,11 @@ func (w *worker) chooseDeleted(ctx context.Context, o *openedIndex, group []*req
 }
 
 // settleOutcome finds out whether the file has a change that failed in its last step: it reopens the file and looks.
-// done reports whether a snapshot has the change. nil means that every snapshot has it. Other errors, and those of
-// collections with a journal, which look in the log, are returned as they are.
-func (w *worker) settleOutcome(ctx context.Context, err error, done func(*index.Snapshot) (bool, error)) error {
+// hasChange reports whether a snapshot has the change. A nil hasChange stands for a change that every snapshot of the
+// reopened file has. Other errors are returned as they are, and so are those of collections with a journal, which
+// look in the log.
+func (w *worker) settleOutcome(ctx context.Context, err error,
+	hasChange func(*index.Snapshot) (bool, error)) error {
 	if !errors.Is(err, storage.ErrOutcomeUnknown) || w.journal() != nil {
 		return err
 	}
@@ -297,15 +299,15 @@ func (w *worker) settleOutcome(ctx context.Context, err error, done func(*index.
 	if serr != nil || snap == nil {
 		return errors.Join(err, serr)
 	}
-	ok, derr := done == nil, error(nil)
-	if done != nil {
-		ok, derr = done(snap)
+	done, checkErr := true, error(nil)
+	if hasChange != nil {
+		done, checkErr = hasChange(snap)
 	}
-	if derr = errors.Join(derr, snap.Close()); derr != nil {
-		return errors.Join(err, derr)
+	if checkErr = errors.Join(checkErr, snap.Close()); checkErr != nil {
+		return errors.Join(err, checkErr)
 	}
-	w.c.log.Warn("a change failed in its last step; the file was opened again", "done", ok, "error", err)
-	if ok {
+	w.c.log.Warn("a change failed in its last step; the file was opened again", "done", done, "error", err)
+	if done {
 		return nil
 	}
 	if full := diskFullError(err); full != nil {
@@ -325,12 +327,12 @@ func (w *worker) updateMetadata(ctx context.Context, r *request) {
 		r.err = err
 		return
 	}
-	// The last document that is changed, and its new payload: they tell whether the file has the change.
-	var last uint32
-	var payload []byte
+	// The last document that is changed, and its new payload: they show whether the file has the change.
+	var lastOrdinal uint32
+	var lastPayload []byte
 	ch := &change{changeHead: changeHead{Kind: setFields}, fields: r.fields}
 	ch.check = func(ordinal uint32, p []byte) error {
-		if last, payload = ordinal, p; len(p) > collection.MaxMetadata {
+		if lastOrdinal, lastPayload = ordinal, p; len(p) > collection.MaxMetadata {
 			return fmt.Errorf("%w: %d bytes, at most %d are possible",
 				collection.ErrMetadata, len(p), collection.MaxMetadata)
 		}
@@ -342,8 +344,8 @@ func (w *worker) updateMetadata(ctx context.Context, r *request) {
 	}
 	done, err := w.commitChange(ctx, o, ch)
 	err = w.settleOutcome(ctx, err, func(snap *index.Snapshot) (bool, error) {
-		stored, err := snap.Payload(last)
-		return bytes.Equal(stored, payload), err
+		stored, err := snap.Payload(lastOrdinal)
+		return bytes.Equal(stored, lastPayload), err
 	})
 	if r.err = err; err == nil {
 		r.entry = w.appended
@@ -361,7 +363,7 @@ func (w *worker) chooseUpdated(o *openedIndex, r *request, ch *change) (*roaring
 		return nil, err
 	}
 	defer func() { _ = snap.Close() }()
-	chosen, err := selectDocuments(r.ctx, snap, &r.chosen)
+	chosen, err := selectDocuments(r.ctx, snap, &r.selection)
 	if err != nil || w.journal() == nil {
 		return chosen, err
 	}

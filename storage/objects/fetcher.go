@@ -219,6 +219,7 @@ func (f *Fetcher) fetchOnce(ctx context.Context, from, to int, buf []byte, claim
 			return from, err
 		}
 		f.mu.Lock()
+		// buf has whole blocks; b is shorter only at the end of the range.
 		for until := min(from+len(buf)/FetchBlock, to); from < until; from++ {
 			f.state[from] = present
 		}

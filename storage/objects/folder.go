@@ -196,37 +196,38 @@ func (f *Folder) List(ctx context.Context, prefix, after string, limit int) (ent
 	return entries, err
 }
 
-// appendObjects appends the objects in a folder of the store, whose name ends with a slash. Files that disappear
-// meanwhile are ignored.
+// appendObjects appends the objects in a folder of the store, in the order of their names. dir ends with a slash, or is
+// "" for the folder of the store. Files that disappear meanwhile are ignored.
 func (f *Folder) appendObjects(ctx context.Context, dir, prefix, after string, limit int, to *[]Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	in, err := os.ReadDir(filepath.Join(f.dir, filepath.FromSlash(dir)))
+	dirEntries, err := os.ReadDir(filepath.Join(f.dir, filepath.FromSlash(dir)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	type item struct {
+	type child struct {
 		fs.DirEntry
 		name string // of the object, or of the folder, which ends with a slash
 	}
-	var items []item
-	for _, e := range in {
+	var children []child
+	for _, e := range dirEntries {
 		name := dir + e.Name()
 		matches := strings.HasPrefix(name, prefix) && name > after
 		if e.IsDir() {
+			// A folder is read if it can have matching objects.
 			name += "/"
 			matches = (strings.HasPrefix(name, prefix) || strings.HasPrefix(prefix, name)) &&
 				(name > after || strings.HasPrefix(after, name))
 		}
 		if matches && !strings.HasPrefix(e.Name(), ".") {
-			items = append(items, item{e, name})
+			children = append(children, child{e, name})
 		}
 	}
-	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.name, b.name) })
-	for _, e := range items {
+	slices.SortFunc(children, func(a, b child) int { return strings.Compare(a.name, b.name) })
+	for _, e := range children {
 		if limit > 0 && len(*to) >= limit {
 			return nil
 		}

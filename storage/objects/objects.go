@@ -34,8 +34,8 @@ type Store interface {
 	//
 	// If several callers put the same name, one of them succeeds, even if it had to try twice. The others get
 	// [ErrExists], or [ErrNotMade] if the store refuses them for another reason. After any other error, the complete
-	// object may exist or appear later. made is a time between the moment at which the object appeared and the one at
-	// which Put returns, by the clock of the store, which may have whole seconds only.
+	// object may exist or appear later. made is a time after the object appeared and before Put returns, by the clock
+	// of the store, which may have whole seconds only.
 	Put(ctx context.Context, name string, r io.Reader, size int64) (made time.Time, err error)
 	// Replace creates a small object, or replaces the one with the name. made is that of Put.
 	Replace(ctx context.Context, name string, body []byte) (made time.Time, err error)

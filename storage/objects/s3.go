@@ -100,7 +100,8 @@ func openS3(u *url.URL) (*S3, error) {
 	return &S3{minio.Core{Client: client}, u.Host, prefix}, nil
 }
 
-// toStoreError turns an error of the client into one of this package, with advice if it has some. nil stays nil.
+// toStoreError turns an error of the client into one of this package, with advice where that helps. A nil err stays
+// nil.
 func (s *S3) toStoreError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -135,9 +136,9 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 	}
 	mark := rand.Text()
 	notes, ctx := withNotes(ctx)
-	parts := size > partSize
+	multipart := size > partSize
 	err = s.putIfAbsent(ctx, s.prefix+name, r, size, mark)
-	if err == nil && !parts { // the answer to an upload of parts may begin before they are put together
+	if err == nil && !multipart { // the answer to an upload of parts may begin before they are put together
 		return notes.lastAnswer(), nil
 	}
 	requests := notes.requests.Load()
@@ -153,7 +154,8 @@ func (s *S3) Put(ctx context.Context, name string, r io.Reader, size int64) (mad
 		return notes.lastAnswer(), nil
 	case checkErr == nil && refused:
 		return made, fmt.Errorf("%w: %s", ErrExists, name)
-	case status/100 == 4 && !slices.Contains(retryableStatus, status) && (requests == 1 || parts):
+	case status/100 == 4 && !slices.Contains(retryableStatus, status) && (requests == 1 || multipart):
+		// The store has refused the only request that can have created the object.
 		return made, fmt.Errorf("%w: %w", ErrNotMade, s.toStoreError(name, err))
 	}
 	return made, s.toStoreError(name, err) // if two Puts conflict, the service may refuse both: no object exists then
@@ -182,6 +184,7 @@ const partSize = 16 << 20
 // way of doing that drops the condition.
 func (s *S3) putIfAbsent(ctx context.Context, key string, r io.Reader, size int64, mark string) (err error) {
 	o := minio.PutObjectOptions{ContentType: contentType, UserMetadata: map[string]string{putMark: mark}}
+	// The condition belongs to the request that makes the object visible: the only one, or the completion.
 	condition := minio.PutObjectOptions{}
 	condition.SetMatchETagExcept("*")
 	if size <= partSize {
@@ -231,8 +234,8 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 	if length == 0 {
 		return s.emptyRange(ctx, name)
 	}
-	o, part := minio.GetObjectOptions{}, from > 0 || length > 0
-	if part {
+	o, ranged := minio.GetObjectOptions{}, from > 0 || length > 0
+	if ranged {
 		end := int64(0) // means up to the end
 		if length > 0 {
 			end = from + length - 1
@@ -255,7 +258,7 @@ func (s *S3) Get(ctx context.Context, name string, from, length int64) (io.ReadC
 			err = fmt.Errorf("object %s: the store answered with the invalid range %q", name, sent)
 			return nil, Entry{}, errors.Join(err, r.Close())
 		}
-	} else if part { // the service has ignored the range and sent the whole object
+	} else if ranged { // the service has ignored the range and sent the whole object
 		if _, err := io.CopyN(io.Discard, r, from); err != nil && err != io.EOF {
 			return nil, Entry{}, errors.Join(s.toStoreError(name, err), r.Close())
 		}

@@ -17,7 +17,7 @@ type transport struct {
 
 // requestNotes are notes about the requests of one call.
 type requestNotes struct {
-	requests atomic.Int32
+	requests atomic.Int32              // sent, including retries
 	answered atomic.Pointer[time.Time] // last answer, by the clock of the service, nil before the first one
 }
 
@@ -25,13 +25,13 @@ type notesKey struct{}
 
 // withNotes returns a context, and the notes about requests with it.
 func withNotes(ctx context.Context) (*requestNotes, context.Context) {
-	h := &requestNotes{}
-	return h, context.WithValue(ctx, notesKey{}, h)
+	n := &requestNotes{}
+	return n, context.WithValue(ctx, notesKey{}, n)
 }
 
-// lastAnswer returns the time of the last answer; zero means that there was none.
-func (h *requestNotes) lastAnswer() (date time.Time) {
-	if d := h.answered.Load(); d != nil {
+// lastAnswer returns the time of the last answer, the zero time if there was none.
+func (n *requestNotes) lastAnswer() (date time.Time) {
+	if d := n.answered.Load(); d != nil {
 		date = *d
 	}
 	return date
@@ -44,49 +44,49 @@ var errStalled = errors.New("the store stands still")
 
 // RoundTrip implements [http.RoundTripper].
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	h, _ := r.Context().Value(notesKey{}).(*requestNotes)
-	if h != nil {
-		h.requests.Add(1)
+	notes, _ := r.Context().Value(notesKey{}).(*requestNotes)
+	if notes != nil {
+		notes.requests.Add(1)
 	}
-	ctx, end := context.WithCancelCause(r.Context())
-	sending := time.Duration(max(r.ContentLength, 0)/minSendRate) * time.Second
-	wait := time.AfterFunc(t.patience+sending, func() { end(errStalled) })
+	ctx, cancel := context.WithCancelCause(r.Context())
+	sendTime := time.Duration(max(r.ContentLength, 0)/minSendRate) * time.Second
+	stallTimer := time.AfterFunc(t.patience+sendTime, func() { cancel(errStalled) })
 	answer, err := t.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
-		wait.Stop()
+		stallTimer.Stop()
 		if context.Cause(ctx) == errStalled {
 			err = errStalled
 		}
-		end(nil)
+		cancel(nil)
 		return answer, err
 	}
-	if h != nil {
+	if notes != nil {
 		if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-			h.answered.Store(&date)
+			notes.answered.Store(&date)
 		}
 	}
-	wait.Stop()
+	stallTimer.Stop()
 	if answer.StatusCode == http.StatusPreconditionFailed && r.Header.Get("If-None-Match") == "" {
 		// The request has no condition that could have failed. Let the client retry it.
 		answer.StatusCode = http.StatusServiceUnavailable
 	}
-	answer.Body = &watchedBody{answer.Body, ctx, wait, t.patience, end}
+	answer.Body = &watchedBody{answer.Body, ctx, stallTimer, t.patience, cancel}
 	return answer, nil
 }
 
 // watchedBody ends a read that stalls.
 type watchedBody struct {
 	io.ReadCloser
-	ctx      context.Context
-	wait     *time.Timer
-	patience time.Duration
-	cancel   context.CancelCauseFunc
+	ctx        context.Context
+	stallTimer *time.Timer
+	patience   time.Duration
+	cancel     context.CancelCauseFunc
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
-	b.wait.Reset(b.patience)
+	b.stallTimer.Reset(b.patience)
 	n, err := b.ReadCloser.Read(p)
-	b.wait.Stop()
+	b.stallTimer.Stop()
 	if err != nil && err != io.EOF && context.Cause(b.ctx) == errStalled {
 		err = errStalled
 	}

@@ -35,42 +35,43 @@ func (l *Log) Checkpoints(ctx context.Context, generation uint64) ([]Checkpoint,
 
 // checkpoints lists the checkpoints with a prefix, ordered by generation and entry.
 func (l *Log) checkpoints(ctx context.Context, prefix string) ([]Checkpoint, error) {
-	found, err := l.store.List(ctx, prefix, "", 0)
+	listed, err := l.store.List(ctx, prefix, "", 0)
 	if err != nil {
 		return nil, err
 	}
 	var checkpoints []Checkpoint
-	for _, object := range found {
+	for _, object := range listed {
 		if c, ok := ParseCheckpoint(object); ok {
 			checkpoints = append(checkpoints, c)
 		}
 	}
-	slices.SortStableFunc(checkpoints, byNumber)
+	slices.SortStableFunc(checkpoints, compareCheckpoints)
 	return checkpoints, nil
 }
 
-func byNumber(a, b Checkpoint) int {
+// compareCheckpoints orders checkpoints by generation and entry.
+func compareCheckpoints(a, b Checkpoint) int {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Number, b.Number))
 }
 
 // ParseCheckpoint parses the name of an object. ok is false if the object is not a checkpoint.
 func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 	file := e.Name[strings.LastIndexByte(e.Name, '/')+1:]
-	parts := strings.Split(file, "-")
-	if len(parts) != 3 {
+	fields := strings.Split(file, "-")
+	if len(fields) != 3 {
 		return c, false
 	}
 	c = Checkpoint{Name: e.Name, Size: e.Size, Made: e.Made}
 	var err error
-	c.Generation, err = strconv.ParseUint(parts[0], 10, 64)
-	if err != nil || fmt.Sprintf("%08d", c.Generation) != parts[0] {
+	c.Generation, err = strconv.ParseUint(fields[0], 10, 64)
+	if err != nil || fmt.Sprintf("%08d", c.Generation) != fields[0] {
 		return c, false
 	}
-	if c.Number, ok = hexNumber(parts[1]); !ok {
+	if c.Number, ok = hexNumber(fields[1]); !ok {
 		return c, false
 	}
-	err = c.Hash.UnmarshalText([]byte(parts[2]))
-	return c, err == nil && c.Hash.String() == parts[2]
+	err = c.Hash.UnmarshalText([]byte(fields[2]))
+	return c, err == nil && c.Hash.String() == fields[2]
 }
 
 // SelectRemovable decides which entries and checkpoints of a shard may be removed (I4: what may be cut). Entries before
@@ -81,8 +82,8 @@ func ParseCheckpoint(e objects.Entry) (c Checkpoint, ok bool) {
 //
 // Each generation keeps its newest checkpoint, the newest of those before it that is older than the grace, and all
 // entries after the older of the two.
-func SelectRemovable(checkpoints []Checkpoint, generations []uint64, now time.Time, grace time.Duration) (
-	before uint64, removable []Checkpoint) {
+func SelectRemovable(checkpoints []Checkpoint, generations []uint64, now time.Time,
+	grace time.Duration) (before uint64, removable []Checkpoint) {
 	if len(generations) == 0 {
 		return 0, nil
 	}
@@ -90,8 +91,8 @@ func SelectRemovable(checkpoints []Checkpoint, generations []uint64, now time.Ti
 	for _, g := range generations {
 		other := func(c Checkpoint) bool { return c.Generation != g }
 		ofGeneration := slices.DeleteFunc(slices.Clone(checkpoints), other)
-		slices.SortStableFunc(ofGeneration, byNumber)
-		oldestKept := len(ofGeneration) - 2
+		slices.SortStableFunc(ofGeneration, compareCheckpoints)
+		oldestKept := len(ofGeneration) - 2 // the newest one is kept anyway
 		for oldestKept >= 0 && now.Sub(ofGeneration[oldestKept].Made) < grace {
 			oldestKept--
 		}

@@ -20,7 +20,7 @@ import (
 const (
 	magic        = "plaidlog"
 	format       = 1
-	fixedSize    = 68 // of a head up to the batches
+	fixedSize    = 8 + 4 + 4 + 8 + 16 + 16 + 8 + 4 // of a head up to the batches
 	checksumSize = 4
 	maxBatches   = 1 << 16
 	maxBatch     = 255 // bytes of an id
@@ -57,8 +57,8 @@ var (
 )
 
 // encode returns the object of an entry, and its hash.
-func encode(number uint64, parent Hash, token [16]byte, batches []string, body []byte) (
-	object []byte, hash Hash, err error) {
+func encode(number uint64, parent Hash, token [16]byte, batches []string,
+	body []byte) (object []byte, hash Hash, err error) {
 	if len(body) > MaxBody || len(batches) > maxBatches {
 		return nil, hash, fmt.Errorf("%w: %d bytes and %d batches; at most %d and %d are possible",
 			ErrTooLarge, len(body), len(batches), MaxBody, maxBatches)
@@ -128,6 +128,7 @@ func parseHead(b []byte) (h entryHead, need int, err error) {
 	if crc32.Checksum(b[:size-checksumSize], castagnoli) != binary.LittleEndian.Uint32(b[size-checksumSize:]) {
 		return h, 0, errDamaged
 	}
+	// The offsets are those of the layout above: the sums of the sizes before each field.
 	h = entryHead{
 		number: binary.LittleEndian.Uint64(b[16:]),
 		size:   size,

@@ -163,7 +163,7 @@ func (l *Log) waitAfterError(ctx context.Context, d time.Duration, name string, 
 }
 
 // confirmEntry finds out whether the writer's own entry is in the log (I5). object is the entry's object if another
-// writer's object may be in its place. nil means that the entry was certainly put there.
+// writer's object may be in its place. A nil object means that the entry was certainly put there.
 func (l *Log) confirmEntry(ctx context.Context, entry Position, object []byte) (Position, error) {
 	name := l.objectName(entry.Number)
 	for wait := minWait; ; wait = min(2*wait, maxWait) {

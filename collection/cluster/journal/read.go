@@ -15,23 +15,23 @@ import (
 )
 
 // Read calls visit for the entries after a position, in order, until there are no more. It returns the position after
-// the last entry that was visited. An error of visit ends it. known is an entry that the log is known to have, for
+// the last entry that was visited. An error of visit ends it. knownEntry is an entry that the log is known to have, for
 // example from a hint, or 0: it saves a list.
 //
 // Errors: [ErrBehind], [ErrFork].
 func (l *Log) Read(ctx context.Context, after Position, knownEntry uint64, visit func(Entry) error) (Position, error) {
-	r := &reader{l: l, visit: visit, known: knownEntry, used: after}
+	r := &reader{l: l, visit: visit, known: knownEntry, visited: after}
 	for {
 		next, err := r.nextEntries(ctx)
 		if err == nil && len(next) == 0 { // the list shows that the pending entry is the last one (I6)
 			err = r.visitPending()
-			return r.used, err
+			return r.visited, err
 		}
 		if err == nil {
 			err = r.readEntries(ctx, next)
 		}
 		if err != nil {
-			return r.used, err
+			return r.visited, err
 		}
 	}
 }
@@ -45,8 +45,8 @@ type reader struct {
 	l        *Log
 	visit    func(Entry) error
 	known    uint64   // an entry that the log is said to have. 0 means that a list is needed
-	used     Position // of the last visited entry
-	pending  *Entry   // read after it, and not visited yet. nil means none
+	visited  Position // of the last visited entry
+	pending  *Entry   // read after it, and not visited yet, or nil
 	notFound int      // consecutive entries that were not found
 }
 
@@ -55,7 +55,7 @@ func (r *reader) lastRead() Position {
 	if r.pending != nil {
 		return r.pending.Position
 	}
-	return r.used
+	return r.visited
 }
 
 // visitPending visits the pending entry.
@@ -66,11 +66,11 @@ func (r *reader) visitPending() error {
 	if err := r.visit(*r.pending); err != nil {
 		return err
 	}
-	r.used, r.pending = r.pending.Position, nil
+	r.visited, r.pending = r.pending.Position, nil
 	return nil
 }
 
-// nextEntries returns the entries to read next. None means that the log has no more.
+// nextEntries returns the entries to read next, none if the log has no more.
 func (r *reader) nextEntries(ctx context.Context) ([]listedEntry, error) {
 	// A few entries that are known to exist need no list.
 	last := r.lastRead().Number
@@ -86,7 +86,7 @@ func (r *reader) nextEntries(ctx context.Context) ([]listedEntry, error) {
 		return nil, err
 	}
 	if len(next) == 0 {
-		return nil, r.l.checkLastExists(ctx, r.used, last)
+		return nil, r.l.checkLastExists(ctx, r.visited, last)
 	}
 	if next[0].number == last {
 		next = next[1:]
@@ -97,7 +97,7 @@ func (r *reader) nextEntries(ctx context.Context) ([]listedEntry, error) {
 		switch {
 		case e.number == want:
 		case i == 0:
-			return nil, r.l.brokenError(ctx, r.used, fmt.Errorf("object %s is missing", r.l.objectName(want)))
+			return nil, r.l.brokenError(ctx, r.visited, fmt.Errorf("object %s is missing", r.l.objectName(want)))
 		default:
 			r.known = 0
 			return next[:i], nil
@@ -113,16 +113,16 @@ const maxUnlisted = 4
 func (r *reader) readEntries(ctx context.Context, entries []listedEntry) error {
 	for e, err := range r.l.fetchEntries(ctx, entries) {
 		switch {
-		case errors.Is(err, objects.ErrNotFound) && r.notFound < 2:
+		case errors.Is(err, objects.ErrNotFound) && r.notFound < 2: // a hint was wrong, or the entry was cut meanwhile
 			r.notFound++
 			r.known = 0
 			return nil
 		case errors.Is(err, objects.ErrNotFound), errors.Is(err, ErrFork):
-			return r.l.brokenError(ctx, r.used, err)
+			return r.l.brokenError(ctx, r.visited, err)
 		case err != nil:
 			return err
 		case e.parent != r.lastRead().Hash:
-			return r.l.brokenError(ctx, r.used,
+			return r.l.brokenError(ctx, r.visited,
 				fmt.Errorf("object %s does not follow the entry before it that was read", r.l.objectName(e.Number)))
 		}
 		if err := r.visitPending(); err != nil {
@@ -178,7 +178,7 @@ func (l *Log) fetchEntries(ctx context.Context, entries []listedEntry) iter.Seq2
 // more.
 func (l *Log) ReadEntry(ctx context.Context, number uint64) (Entry, error) {
 	name := l.objectName(number)
-	b, found, err := objects.Read(ctx, l.store, name, maxObject)
+	b, object, err := objects.Read(ctx, l.store, name, maxObject)
 	if errors.Is(err, objects.ErrDamaged) {
 		return Entry{}, fmt.Errorf("%w: %w", ErrFork, err)
 	}
@@ -192,7 +192,7 @@ func (l *Log) ReadEntry(ctx context.Context, number uint64) (Entry, error) {
 	if err != nil {
 		return Entry{}, fmt.Errorf("%w: object %s: %w", ErrFork, name, err)
 	}
-	e.Made, e.Seen = found.Made, found.Made
+	e.Made, e.Seen = object.Made, object.Made
 	return e, nil
 }
 
@@ -200,7 +200,7 @@ func (l *Log) ReadEntry(ctx context.Context, number uint64) (Entry, error) {
 func (l *Log) readHead(ctx context.Context, number uint64) (entryHead, error) {
 	name := l.objectName(number)
 	for size := int64(headReadBytes); ; {
-		b, found, err := objects.ReadRange(ctx, l.store, name, 0, size)
+		b, object, err := objects.ReadRange(ctx, l.store, name, 0, size)
 		if err != nil {
 			return entryHead{}, err
 		}
@@ -208,7 +208,7 @@ func (l *Log) readHead(ctx context.Context, number uint64) (entryHead, error) {
 		if err == nil && h.number != number {
 			err = fmt.Errorf("it is entry %d", h.number)
 		}
-		if errors.Is(err, errShort) && int64(need) > size && size < found.Size {
+		if errors.Is(err, errShort) && int64(need) > size && size < object.Size {
 			size = int64(need)
 			continue
 		}
@@ -227,12 +227,12 @@ type listedEntry struct {
 
 // listEntries lists the entries from a number on, which must not be 0. limit is that of [objects.Store].
 func (l *Log) listEntries(ctx context.Context, from uint64, limit int) ([]listedEntry, error) {
-	found, err := l.store.List(ctx, l.logPrefix, l.objectName(from-1), limit)
+	listed, err := l.store.List(ctx, l.logPrefix, l.objectName(from-1), limit)
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]listedEntry, len(found))
-	for i, e := range found {
+	entries := make([]listedEntry, len(listed))
+	for i, e := range listed {
 		number, ok := hexNumber(strings.TrimPrefix(e.Name, l.logPrefix))
 		if !ok || number == 0 {
 			return nil, fmt.Errorf("%w: object %s is not an entry: remove it", ErrFork, e.Name)
@@ -304,7 +304,7 @@ func (l *Log) Last(ctx context.Context) (Entry, error) {
 		if errors.Is(err, ErrFork) {
 			e.Number = number
 		}
-		if !errors.Is(err, objects.ErrNotFound) || try > 1 { // otherwise it was cut meanwhile: look again
+		if !errors.Is(err, objects.ErrNotFound) || try > 1 { // otherwise it was cut meanwhile: list again
 			return e, err
 		}
 	}
@@ -318,13 +318,13 @@ func (l *Log) Find(ctx context.Context, batch string, after, upTo uint64) (entry
 	if upTo <= after {
 		return 0, false, nil
 	}
-	has := make([]bool, upTo-after)
-	err = parallel.Do(ctx, len(has), l.readAhead, func(i int) error {
+	hasBatch := make([]bool, upTo-after)
+	err = parallel.Do(ctx, len(hasBatch), l.readAhead, func(i int) error {
 		h, err := l.readHead(ctx, after+1+uint64(i))
-		has[i] = err == nil && slices.Contains(h.batches, batch)
+		hasBatch[i] = err == nil && slices.Contains(h.batches, batch)
 		return err
 	})
-	i := slices.Index(has, true)
+	i := slices.Index(hasBatch, true)
 	if err == nil || i >= 0 {
 		var first Entry
 		if first, err = l.ReadEntry(ctx, after+1); err == nil {

@@ -47,19 +47,19 @@ func (r *Replica) checkpointIfDue(open *openShard) {
 		if err := r.putCheckpointIf(r.running, open, limit); err != nil && !r.isEnding() {
 			r.log.Error("a checkpoint was not put; it will be tried again after some more entries", "error", err)
 			r.mu.Lock()
-			r.behind -= limit / 8
+			r.behind -= limit / 8 // due again after that many more bytes
 			r.mu.Unlock()
 		}
 	})
 }
 
-// withCopySlot calls do with the open replica while no other copy of its file is being made.
-func (r *Replica) withCopySlot(ctx context.Context, do func(context.Context, *openShard) error) error {
-	return r.withOpen(ctx, 0, false, func(open *openShard) error {
+// withCopySlot calls use with the open replica while no other copy of its file is being made.
+func (r *Replica) withCopySlot(ctx context.Context, use func(context.Context, *openShard) error) error {
+	return r.withOpen(ctx, 0, mustBeReady, func(open *openShard) error {
 		select {
 		case r.copySlot <- struct{}{}:
 			defer func() { <-r.copySlot }()
-			return do(ctx, open)
+			return use(ctx, open)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-r.running.Done():
@@ -135,7 +135,7 @@ func (r *Replica) putFile(ctx context.Context, path string, generation uint64) (
 	if err != nil {
 		return 0, errors.Join(err, ix.Close())
 	}
-	has, err := snap.Applied()
+	applied, err := snap.Applied()
 	if err = errors.Join(err, snap.Close(), ix.Close()); err != nil {
 		return 0, err
 	}
@@ -148,12 +148,12 @@ func (r *Replica) putFile(ctx context.Context, path string, generation uint64) (
 	if err != nil {
 		return 0, err
 	}
-	name := r.journal.CheckpointName(generation, journal.Position{Number: has.Sequence, Hash: has.Mark})
+	name := r.journal.CheckpointName(generation, journal.Position{Number: applied.Sequence, Hash: applied.Mark})
 	_, err = r.cfg.Store.Put(ctx, name, f, info.Size())
 	if errors.Is(err, objects.ErrExists) { // another replica has put a checkpoint with the same entries
 		err = nil
 	}
-	return has.Sequence, err
+	return applied.Sequence, err
 }
 
 // BuildNext encodes the shard with the codec of the next generation, and puts it as a checkpoint, unless there is one.
@@ -164,9 +164,9 @@ func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 			return err
 		}
 		path, codec := r.filePath("next"), r.filePath("codec")
-		clean := func() { _, _ = os.Remove(path), os.Remove(codec) }
-		clean()
-		defer clean()
+		removeFiles := func() { _, _ = os.Remove(path), os.Remove(codec) }
+		removeFiles()
+		defer removeFiles()
 		if err := r.createEmpty(ctx, &next, codec); err != nil {
 			return fmt.Errorf("codec of generation %d: %w", next.Number, err)
 		}
@@ -184,12 +184,12 @@ func (r *Replica) BuildNext(ctx context.Context, next Generation) error {
 // reencode encodes an index file again, with the codec of the index file codec, and stores its search defaults.
 func (r *Replica) reencode(ctx context.Context, path, codec string) (err error) {
 	closing := func(close func() error) { err = errors.Join(err, close()) }
-	like, err := index.Open(ctx, codec, &index.Options{Backend: r.cfg.Index.Backend})
+	codecIndex, err := index.Open(ctx, codec, &index.Options{Backend: r.cfg.Index.Backend})
 	if err != nil {
 		return err
 	}
-	defer closing(like.Close)
-	snap, err := like.Snapshot()
+	defer closing(codecIndex.Close)
+	snap, err := codecIndex.Snapshot()
 	if err != nil {
 		return err
 	}
@@ -206,9 +206,10 @@ func (r *Replica) reencode(ctx context.Context, path, codec string) (err error) 
 	if err != nil {
 		return err
 	}
-	found, _, err := store.MeasureSearches(ctx, ix, threads, quality.SelfCheckOptions{Seed: snap.Header().Build.Seed})
-	if err == nil && found != nil {
-		err = ix.SetDefaults(found)
+	check := quality.SelfCheckOptions{Seed: snap.Header().Build.Seed}
+	defaults, _, err := store.MeasureSearches(ctx, ix, threads, check)
+	if err == nil && defaults != nil {
+		err = ix.SetDefaults(defaults)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, storage.ErrOutcomeUnknown) {
 		r.log.Warn("the recall of a shard's searches was not measured", "error", err)
@@ -225,9 +226,9 @@ func (r *Replica) Sample(ctx context.Context, n int, seed uint64) (tokens []floa
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snap, rng := v.Snapshot(), rand.New(rand.NewPCG(seed, uint64(r.shard.Number)))
-	words, docs := snap.LiveSet()
+	liveBits, docs := snap.LiveSet()
 	ordinals := make([]uint32, 0, docs)
-	for i, w := range words {
+	for i, w := range liveBits { // bit j of word i stands for the ordinal 64·i+j
 		for ; w != 0; w &= w - 1 {
 			ordinals = append(ordinals, uint32(64*i+bits.TrailingZeros64(w)))
 		}

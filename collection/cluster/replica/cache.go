@@ -59,7 +59,7 @@ func (r *Replica) open(ctx context.Context) (open *openShard, err error) {
 	}
 	newest := journal.Checkpoint{}
 	if n := len(checkpoints); n > 0 {
-		newest = checkpoints[n-1-r.cleared%min(n, 2)]
+		newest = checkpoints[n-1-r.attempts%min(n, 2)]
 	}
 	// Fetch the file if it is not there.
 	_, err = os.Stat(r.filePath(indexFile))
@@ -125,7 +125,8 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 		Config:  cfg,
 		Base:    r.shard.Generation.Base,
 	}
-	if open.store, err = store.FromIndexes(ctx, map[string]store.OpenIndex{r.collectionName(): opened}, &o); err == nil {
+	indexes := map[string]store.OpenIndex{r.collectionName(): opened}
+	if open.store, err = store.FromIndexes(ctx, indexes, &o); err == nil {
 		open.collection, err = open.store.Get(r.collectionName())
 	}
 	open.noteApplied()
@@ -134,30 +135,30 @@ func (r *Replica) openCollection(ctx context.Context, ix *index.Index, newest jo
 
 // compareWithLog compares an open index with its generation and with the log. sealed reports whether the last entry
 // that it has is a seal.
-func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index, newest journal.Checkpoint) (sealed bool,
-	err error) {
+func (r *Replica) compareWithLog(ctx context.Context, ix *index.Index,
+	newest journal.Checkpoint) (sealed bool, err error) {
 	snap, err := ix.Snapshot()
 	if err != nil {
 		return false, err
 	}
-	has, err := snap.Applied()
+	applied, err := snap.Applied()
 	dim, undecided := snap.Dim(), collection.Undecided(snap)
 	if err = errors.Join(err, snap.Close()); err != nil {
 		return false, err
 	}
 	switch g := &r.shard.Generation; {
-	case r.fetched && (has.Sequence != newest.Number || has.Mark != newest.Hash):
-		err = fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, has.Sequence)
+	case r.fetched && (applied.Sequence != newest.Number || applied.Mark != newest.Hash):
+		err = fmt.Errorf("object %s: %w: it has entry %d", newest.Name, objects.ErrDamaged, applied.Sequence)
 	case g.Dim != dim && !(g.Dim == 0 && undecided):
 		err = fmt.Errorf("%w: it has the dimension %d, and generation %d has %d", errStale, dim, g.Number, g.Dim)
-	case has.Sequence == 0: // no entry to compare
+	case applied.Sequence == 0: // no entry to compare
 	default:
-		e, readErr := r.journal.ReadEntry(ctx, has.Sequence)
+		e, readErr := r.journal.ReadEntry(ctx, applied.Sequence)
 		switch {
-		case readErr == nil && e.Hash == has.Mark:
+		case readErr == nil && e.Hash == applied.Mark:
 			sealed = store.Sealed(e.Body)
 		case readErr == nil && !r.fetched:
-			err = fmt.Errorf("%w: entry %d is another one", errStale, has.Sequence)
+			err = fmt.Errorf("%w: entry %d is another one", errStale, applied.Sequence)
 		case !errors.Is(readErr, objects.ErrNotFound): // otherwise it was cut, which the next read of the log finds out
 			err = readErr
 		}
@@ -192,7 +193,8 @@ func (r *Replica) fetchFile(ctx context.Context, c journal.Checkpoint) (endReads
 	return endReads, err
 }
 
-// Tests replace these to wait at certain points.
+// beforeFill is called before a checkpoint is fetched as a whole, and beforeReads before it can be read. Tests replace
+// them to wait there.
 var beforeFill, beforeReads = func() {}, func(context.Context) {}
 
 // fetchCheckpoint fetches a checkpoint to a file. If it has all entries of the log, it is read while it is fetched.
@@ -268,7 +270,8 @@ func (r *Replica) readWhileFetching(ctx context.Context, c journal.Checkpoint, p
 	}
 	o := r.cfg.Index
 	o.Logger, o.Committed = r.log, nil
-	st, err := store.FromIndexes(ctx, map[string]store.OpenIndex{r.collectionName(): {Index: ix, Config: r.shard.Config}}, &o)
+	indexes := map[string]store.OpenIndex{r.collectionName(): {Index: ix, Config: r.shard.Config}}
+	st, err := store.FromIndexes(ctx, indexes, &o)
 	if err != nil {
 		return errors.Join(err, ix.Close())
 	}
@@ -301,8 +304,8 @@ func copyFile(from, to string) error {
 }
 
 // wrapsAny reports whether an error wraps one of the targets.
-func wrapsAny(err error, some ...error) bool {
-	return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
+func wrapsAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(e error) bool { return errors.Is(err, e) })
 }
 
 // createEmpty creates an index file without documents and with the codec of a generation.
@@ -313,6 +316,7 @@ func (r *Replica) createEmpty(ctx context.Context, g *Generation, path string) e
 	if g.Stage != collection.StageFlat {
 		return fmt.Errorf("%w: generation %d has the stage %q and no codec", collection.ErrConfig, g.Number, g.Stage)
 	}
+	// Training needs at least one document, which is not stored.
 	dummy, err := vectors.FromDocuments(0, []vectors.Document{{ID: "none"}})
 	if err != nil {
 		return err
@@ -345,14 +349,14 @@ func (r *Replica) clearCache() error {
 	return r.removeFiles(func(name string) bool { return name != openFile }) // the next index replaces openFile
 }
 
-// removeFiles removes the files in the folder that which selects.
-func (r *Replica) removeFiles(chosen func(name string) bool) error {
+// removeFiles removes the files in the folder for whose names isSelected returns true.
+func (r *Replica) removeFiles(isSelected func(name string) bool) error {
 	entries, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		if chosen(e.Name()) {
+		if isSelected(e.Name()) {
 			err = errors.Join(err, removeAll(r.filePath(e.Name())))
 		}
 	}

@@ -58,7 +58,7 @@ func (r *Replica) keepOpen() {
 			r.log.Info("the cache of a shard is removed", "because", err)
 			err = errors.Join(err, r.clearCache())
 		}
-		if r.cleared++; useless && r.cleared < 4 {
+		if r.attempts++; useless && r.attempts < 4 {
 			continue
 		}
 		// After other faults, wait.
@@ -100,7 +100,7 @@ func (r *Replica) openAndFollow() (err error) {
 		return err
 	}
 	r.changeState(func() {
-		r.phase, r.ready, r.cleared = Ready, open, 0
+		r.phase, r.ready, r.attempts = Ready, open, 0
 		open.collection.LimitDocuments(r.maxDocuments)
 	})
 	go endReads()
@@ -110,7 +110,7 @@ func (r *Replica) openAndFollow() (err error) {
 // stayReady reads the log after hints and puts checkpoints, until the file cannot follow the log or the replica ends.
 func (r *Replica) stayReady(open *openShard) error {
 	wait := minRetry
-	var missed time.Time // when a known entry was first not found in the log; zero means that none is missing
+	var missed time.Time // when a known entry was first not found in the log, zero without such an entry
 	for {
 		var retry <-chan time.Time
 		if r.lagsBehind() {
@@ -170,11 +170,11 @@ func (o *openShard) noteApplied() {
 	if err != nil {
 		return
 	}
-	has, err := snap.Applied()
+	applied, err := snap.Applied()
 	_ = snap.Close()
 	if err == nil {
 		r := o.r
-		r.changeState(func() { r.entry, r.known = has.Sequence, max(r.known, has.Sequence) })
+		r.changeState(func() { r.entry, r.known = applied.Sequence, max(r.known, applied.Sequence) })
 	}
 }
 
@@ -212,14 +212,14 @@ func (o *openShard) noteEntry(body []byte) {
 }
 
 // Append implements [store.Journal].
-func (o *openShard) Append(_ context.Context, after storage.Applied, batches []string, body []byte) (
-	next storage.Applied, err error) {
+func (o *openShard) Append(_ context.Context, after storage.Applied, batches []string,
+	body []byte) (next storage.Applied, err error) {
 	r := o.r
 	ctx, cancel := context.WithTimeout(r.ctx, appendTimeout)
 	defer cancel()
 	// Put the entry.
 	from := o.position(after)
-	put, err := r.journal.Append(ctx, from, batches, body)
+	appended, err := r.journal.Append(ctx, from, batches, body)
 	switch {
 	case errors.Is(err, journal.ErrTaken):
 		return next, fmt.Errorf("%w: %w", store.ErrTaken, err)
@@ -231,9 +231,9 @@ func (o *openShard) Append(_ context.Context, after storage.Applied, batches []s
 		return next, o.endOnFault(err)
 	}
 	// A writer that may have slept checks that the collection still exists.
-	o.lastPosition = put
+	o.lastPosition = appended
 	o.noteEntry(body)
-	if r.cfg.CheckExists != nil && r.journal.MayHaveSlept(from, put) {
+	if r.cfg.CheckExists != nil && r.journal.MayHaveSlept(from, appended) {
 		if err := r.cfg.CheckExists(ctx, r.shard.Collection); errors.Is(err, collection.ErrUnknown) {
 			return next, err
 		} else if err != nil {
@@ -241,26 +241,26 @@ func (o *openShard) Append(_ context.Context, after storage.Applied, batches []s
 				storage.ErrOutcomeUnknown, err)
 		}
 	}
-	if told := r.cfg.Appended; told != nil {
-		told(r.shard, put.Number)
+	if announce := r.cfg.Appended; announce != nil {
+		announce(r.shard, appended.Number)
 	}
-	return storage.Applied{Sequence: put.Number, Mark: put.Hash}, nil
+	return storage.Applied{Sequence: appended.Number, Mark: appended.Hash}, nil
 }
 
 // Read implements [store.Journal].
 func (o *openShard) Read(_ context.Context, after storage.Applied, visit func(storage.Applied, []byte) error) error {
 	ctx, cancel := context.WithCancelCause(o.r.ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(readTimeout, func() {
+	timeout := time.AfterFunc(readTimeout, func() {
 		cancel(fmt.Errorf("the store did not answer within %v: %w", readTimeout, context.DeadlineExceeded))
 	})
-	defer late.Stop()
+	defer timeout.Stop()
 	o.r.mu.Lock()
 	known := o.r.known
 	o.r.mu.Unlock()
 	last, err := o.r.journal.Read(ctx, o.position(after), known, func(e journal.Entry) error {
-		late.Stop() // the timeout is for reading, not for applying
-		defer late.Reset(readTimeout)
+		timeout.Stop() // the timeout is for reading, not for applying
+		defer timeout.Reset(readTimeout)
 		if o.r.isEnding() {
 			return collection.ErrClosed
 		}
@@ -286,12 +286,12 @@ func (o *openShard) Find(_ context.Context, batch string, after uint64) (uint64,
 	if err != nil {
 		return 0, nil, err
 	}
-	n, found, err := o.r.journal.Find(ctx, batch, after, end)
+	entry, found, err := o.r.journal.Find(ctx, batch, after, end)
 	if err != nil || !found {
 		return 0, nil, err
 	}
-	e, err := o.r.journal.ReadEntry(ctx, n)
-	return n, e.Body, err
+	e, err := o.r.journal.ReadEntry(ctx, entry)
+	return entry, e.Body, err
 }
 
 // close closes the collection and the file. If that succeeds, the cache can be used again.

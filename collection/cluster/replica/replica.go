@@ -95,15 +95,15 @@ type Config struct {
 	// 64 MiB or a quarter of the file, whichever is more. An entry counts at least 64 KiB. A shard with less has no
 	// checkpoint: its replicas read the log from the beginning.
 	CheckpointBytes int64
-	// Appended is called after this process has put an entry, to tell other nodes. nil means that nothing is called.
-	// Changes of the shard wait for it.
+	// Appended, unless it is nil, is called after this process has put an entry, to tell other nodes. Changes of the
+	// shard wait for it.
 	Appended func(s Shard, entry uint64)
-	// HintFailed is called when the log still lacks a hinted entry after a minute. nil means that nothing is called.
+	// HintFailed, unless it is nil, is called when the log still lacks a hinted entry after a minute.
 	HintFailed func(s Shard)
 	// CheckExists asks the store whether a collection exists: the error is [collection.ErrUnknown] if it was removed. A
 	// writer that has slept calls it before it acknowledges a change, since the log of a collection that was removed
-	// long ago may have been deleted together with its seal (I10: a removal is a fence). nil means that no collection
-	// is ever removed.
+	// long ago may have been deleted together with its seal (I10: a removal is a fence). A nil CheckExists means that
+	// no collection is ever removed.
 	CheckExists func(ctx context.Context, collection string) error
 	Logger      *slog.Logger
 }
@@ -135,15 +135,15 @@ type Replica struct {
 	background   sync.WaitGroup // checkpoints that are being put
 
 	// Used by keepOpen only:
-	fetched bool // the file was fetched when it was opened
-	cleared int  // attempts since the replica was last ready
+	fetched  bool // the file was fetched when it was opened
+	attempts int  // to open the replica, since it was last ready
 
 	mu           sync.Mutex
 	changed      chan struct{} // closed and replaced when a field below changes
 	phase        string
 	err          error      // of the phase Failed
 	ready        *openShard // nil unless the replica is ready
-	partial      *openShard // a checkpoint that can be read while it is fetched. nil means none
+	partial      *openShard // a checkpoint that can be read while it is fetched, or nil
 	entry        uint64     // last applied entry
 	known        uint64     // last entry that the log is said to have
 	maxDocuments *uint64    // nil means no limit
@@ -225,11 +225,11 @@ func (r *Replica) wakeUp() {
 	}
 }
 
-// waitUntilUsable waits until the replica is ready and has an entry. A read may get a file that is still being fetched,
-// as long as the log is not known to have more entries.
-func (r *Replica) waitUntilUsable(ctx context.Context, after uint64, read bool) (*openShard, error) {
+// waitUntilUsable waits until the replica is ready and has an entry. With partialIsEnough, it may return a file that is
+// still being fetched, as long as the log is not known to have more entries.
+func (r *Replica) waitUntilUsable(ctx context.Context, after uint64, allowPartial bool) (*openShard, error) {
 	for {
-		open, changed, err := r.usable(after, read)
+		open, changed, err := r.usable(after, allowPartial)
 		if open != nil || err != nil {
 			return open, err
 		}
@@ -244,9 +244,9 @@ func (r *Replica) waitUntilUsable(ctx context.Context, after uint64, read bool) 
 	}
 }
 
-// usable returns what waitUntilUsable returns if that need not wait. Otherwise it returns only changed, which is
-// closed at the next change.
-func (r *Replica) usable(after uint64, read bool) (open *openShard, changed chan struct{}, err error) {
+// usable is waitUntilUsable without the wait: while the replica is not usable, it returns only changed, which is closed
+// at the next change.
+func (r *Replica) usable(after uint64, allowPartial bool) (open *openShard, changed chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.noteKnown(after)
@@ -255,7 +255,7 @@ func (r *Replica) usable(after uint64, read bool) (open *openShard, changed chan
 		return nil, nil, collection.ErrClosed
 	case r.ready != nil && r.entry >= after:
 		return r.ready, nil, nil
-	case r.ready == nil && read && r.partial != nil && r.partial.lastPosition.Number >= r.known:
+	case r.ready == nil && allowPartial && r.partial != nil && r.partial.lastPosition.Number >= r.known:
 		return r.partial, nil, nil
 	case r.ready == nil && r.phase == Failed:
 		return nil, nil, fmt.Errorf("%w: shard %d of %s: %w", ErrFailed, r.shard.Number, r.shard.Collection, r.err)
@@ -266,15 +266,21 @@ func (r *Replica) usable(after uint64, read bool) (open *openShard, changed chan
 // closingErrors are the errors of a collection that its replica closes, or is about to close. Nothing was done.
 var closingErrors = []error{collection.ErrClosed, storage.ErrClosed, collection.ErrDamaged, journal.ErrBehind}
 
-// withOpen calls do with the open replica. It calls do again with the next one if the first was closed before anything
-// was done.
-func (r *Replica) withOpen(ctx context.Context, after uint64, read bool, do func(*openShard) error) error {
+// Values of the parameter allowPartial of withOpen.
+const (
+	partialIsEnough = true
+	mustBeReady     = false
+)
+
+// withOpen calls use with the open replica. It calls use again with the next one if the first was closed before
+// anything was done. With partialIsEnough, the replica may be a file that is still being fetched.
+func (r *Replica) withOpen(ctx context.Context, after uint64, allowPartial bool, use func(*openShard) error) error {
 	for {
-		open, err := r.waitUntilUsable(ctx, after, read)
+		open, err := r.waitUntilUsable(ctx, after, allowPartial)
 		if err != nil {
 			return err
 		}
-		err = do(open)
+		err = use(open)
 		if !wrapsAny(err, closingErrors...) || errors.Is(err, storage.ErrOutcomeUnknown) {
 			return err
 		}
@@ -295,12 +301,12 @@ func (r *Replica) withOpen(ctx context.Context, after uint64, read bool, do func
 
 // Snapshot waits until the replica has an entry, and returns a snapshot of the shard with the last entry that it has.
 func (r *Replica) Snapshot(ctx context.Context, after uint64) (v *store.Snapshot, entry uint64, err error) {
-	err = r.withOpen(ctx, after, true, func(open *openShard) error {
+	err = r.withOpen(ctx, after, partialIsEnough, func(open *openShard) error {
 		if v, err = open.collection.Snapshot(ctx); err != nil {
 			return err
 		}
-		has, err := v.Snapshot().Applied()
-		if entry = has.Sequence; err == nil && entry < after { // the file was fetched again: try once more
+		applied, err := v.Snapshot().Applied()
+		if entry = applied.Sequence; err == nil && entry < after { // the file was fetched again: try once more
 			err = collection.ErrClosed
 		}
 		if err != nil {
@@ -322,17 +328,18 @@ type Batch struct {
 	After uint64 `json:"after,omitempty"`
 }
 
-// change makes a change, and returns the entry that has it.
-func (r *Replica) change(ctx context.Context, b Batch, do func(*store.Collection, *store.Batch) error) (uint64, error) {
+// change makes a change by apply, and returns the entry that has it.
+func (r *Replica) change(ctx context.Context, b Batch,
+	apply func(*store.Collection, *store.Batch) error) (uint64, error) {
 	batch := &store.Batch{ID: b.ID, Sent: b.Sent, After: b.After}
-	err := r.withOpen(ctx, 0, false, func(open *openShard) error { return do(open.collection, batch) })
+	err := r.withOpen(ctx, 0, mustBeReady, func(open *openShard) error { return apply(open.collection, batch) })
 	return batch.Entry, err
 }
 
 // Update stores documents of the shard, as [collection.Collection] does. entry has the change. After
 // [storage.ErrOutcomeUnknown] the change may have been made: send the same batch again.
-func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.DocumentInput, o collection.UpdateOptions) (
-	receipt collection.Receipt, entry uint64, err error) {
+func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.DocumentInput,
+	o collection.UpdateOptions) (receipt collection.Receipt, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
 		receipt, err = c.UpdateBatch(ctx, b, docs, o)
 		return err
@@ -341,8 +348,8 @@ func (r *Replica) Update(ctx context.Context, b Batch, docs []collection.Documen
 }
 
 // Delete deletes documents of the shard, see [Replica.Update].
-func (r *Replica) Delete(ctx context.Context, b Batch, s collection.Selection) (
-	n index.Affected, entry uint64, err error) {
+func (r *Replica) Delete(ctx context.Context, b Batch,
+	s collection.Selection) (n index.Affected, entry uint64, err error) {
 	entry, err = r.change(ctx, b, func(c *store.Collection, b *store.Batch) (err error) {
 		n, err = c.DeleteBatch(ctx, b, s)
 		return err
@@ -362,7 +369,7 @@ func (r *Replica) UpdateMetadata(ctx context.Context, b Batch, s collection.Sele
 
 // Stats describes the shard.
 func (r *Replica) Stats(ctx context.Context) (st collection.Stats, err error) {
-	err = r.withOpen(ctx, 0, true, func(open *openShard) (err error) {
+	err = r.withOpen(ctx, 0, partialIsEnough, func(open *openShard) (err error) {
 		st, err = open.collection.Stats(ctx)
 		return err
 	})
@@ -416,30 +423,30 @@ func (r *Replica) ReportDamage(err error) {
 
 // Poll reads the log without a hint.
 func (r *Replica) Poll(ctx context.Context) error {
-	return r.withOpen(ctx, 0, false, func(open *openShard) error { return open.followLog(ctx) })
+	return r.withOpen(ctx, 0, mustBeReady, func(open *openShard) error { return open.followLog(ctx) })
 }
 
-// SetMaxDocuments sets the limit of documents of the shard. nil means no limit.
-func (r *Replica) SetMaxDocuments(most *uint64) {
+// SetMaxDocuments sets the limit of documents of the shard, nil for no limit.
+func (r *Replica) SetMaxDocuments(maxDocuments *uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.maxDocuments = most; r.ready != nil {
-		r.ready.collection.LimitDocuments(most)
+	if r.maxDocuments = maxDocuments; r.ready != nil {
+		r.ready.collection.LimitDocuments(maxDocuments)
 	}
 }
 
 // SetWriter sets whether this replica gathers the changes of the shard. The writer puts a checkpoint when enough
 // entries have come since the last one ([Config.CheckpointBytes]).
-func (r *Replica) SetWriter(is bool) {
+func (r *Replica) SetWriter(isWriter bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writer = is
+	r.writer = isWriter
 	r.wakeUp()
 }
 
 // Verify reads and checks every byte of the file. A damaged file is removed and fetched again.
 func (r *Replica) Verify(ctx context.Context) error {
-	return r.withOpen(ctx, 0, false, func(open *openShard) error {
+	return r.withOpen(ctx, 0, mustBeReady, func(open *openShard) error {
 		err := open.collection.Verify(ctx)
 		if errors.Is(err, storage.ErrCorrupt) {
 			open.ReportFailure(err)

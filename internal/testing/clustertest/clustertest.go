@@ -157,7 +157,7 @@ func (c *Cluster) TryStart(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// Node returns a running node. nil means that it does not run.
+// Node returns a running node, nil if it does not run.
 func (c *Cluster) Node(name string) *Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()

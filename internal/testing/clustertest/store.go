@@ -27,15 +27,15 @@ var (
 type Store struct {
 	next objects.Store
 
-	mu       sync.Mutex
-	r        *rand.Rand
-	share    float64                  // of requests that fail
-	maxDelay time.Duration            // the longest delay of an answer
-	ahead    time.Duration            // how much the clock is ahead of the other store's
-	made     map[string]time.Duration // the value of ahead when each object was made
-	counts   map[string]int           // requests and faults, by kinds
-	decide   func(op, name string) Fault
-	arrives  sync.WaitGroup // changes that arrive late
+	mu            sync.Mutex
+	r             *rand.Rand
+	share         float64                  // of requests that fail
+	maxDelay      time.Duration            // the longest delay of an answer
+	ahead         time.Duration            // how much the clock is ahead of the other store's
+	aheadWhenMade map[string]time.Duration // ahead at the time when each object was made
+	counts        map[string]int           // requests and faults, by kinds
+	decide        func(op, name string) Fault
+	lateChanges   sync.WaitGroup
 }
 
 // Fault is the fault of a request.
@@ -52,13 +52,13 @@ const (
 	Torn          // the body ends too early
 )
 
-var names = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn"}
+var faultNames = [...]string{"none", "lost", "refused", "mute", "late", "slow", "torn"}
 
 // NewStore returns a store without faults; see [Store.SetFaultShare].
 func NewStore(next objects.Store, seed uint64) *Store {
 	return &Store{
 		next: next, r: rand.New(rand.NewPCG(seed, 39)), maxDelay: 20 * time.Millisecond,
-		made: map[string]time.Duration{}, counts: map[string]int{},
+		aheadWhenMade: map[string]time.Duration{}, counts: map[string]int{},
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *Store) AdvanceClock(by time.Duration) {
 }
 
 // Wait waits for the changes that arrive late.
-func (s *Store) Wait() { s.arrives.Wait() }
+func (s *Store) Wait() { s.lateChanges.Wait() }
 
 // Counts returns the numbers of requests and of faults, by kinds.
 func (s *Store) Counts() map[string]int {
@@ -113,7 +113,7 @@ func (s *Store) drawFault(ctx context.Context, op, name string, candidates ...Fa
 	}
 	if f != None {
 		s.mu.Lock()
-		s.counts["fault "+names[f]]++
+		s.counts["fault "+faultNames[f]]++
 		s.mu.Unlock()
 	}
 	switch f {
@@ -148,8 +148,8 @@ func (s *Store) change(
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.made[name] = s.ahead; op == "delete" {
-			delete(s.made, name)
+		if s.aheadWhenMade[name] = s.ahead; op == "delete" {
+			delete(s.aheadWhenMade, name)
 		}
 		return made.Add(s.ahead), nil
 	}
@@ -158,7 +158,7 @@ func (s *Store) change(
 		s.mu.Lock()
 		delay := time.Duration(s.r.Int64N(int64(25 * s.maxDelay)))
 		s.mu.Unlock()
-		s.arrives.Go(func() {
+		s.lateChanges.Go(func() {
 			time.Sleep(delay)
 			_, _ = performNow(context.WithoutCancel(ctx)) // the caller has its error already
 		})
@@ -217,7 +217,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 func (s *Store) withClock(e objects.Entry) objects.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.Made = e.Made.Add(s.made[e.Name])
+	e.Made = e.Made.Add(s.aheadWhenMade[e.Name])
 	return e
 }
 

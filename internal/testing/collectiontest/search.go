@@ -65,46 +65,46 @@ func (s *suite) testSearch() {
 
 // testSearcher tests [collection.Searcher].
 func (s *suite) testSearcher() {
-	by := collection.NewSearcher(s.c)
-	d, err := by.Describe(s.Context())
+	searcher := collection.NewSearcher(s.c)
+	d, err := searcher.Describe(s.Context())
 	require.NoError(s, err)
 	require.Equal(s, dim, d.Dim)
 	q := search.Query{Vectors: document("", 2).Vectors, Dim: dim}
-	r, err := by.Search(s.Context(), q, search.Options{K: 1, Payload: true})
+	r, err := searcher.Search(s.Context(), q, search.Options{K: 1, Payload: true})
 	require.NoError(s, err)
 	require.Equal(s, "c", r.Hits[0].ID)
 	require.JSONEq(s, `{"n":2}`, string(r.Hits[0].Payload))
-	r, err = by.Search(s.Context(), q, search.Options{K: 5,
+	r, err = searcher.Search(s.Context(), q, search.Options{K: 5,
 		Filter: &search.Filter{Where: conditiontest.Bind(s, "n > 1"), IDs: []string{"b", "c"}, AllowMissing: true}})
 	require.NoError(s, err)
 	require.Len(s, r.Hits, 1)
 	require.Nil(s, r.Hits[0].Payload)
-	words, err := by.SearchKeywords(s.Context(), collection.KeywordQuery{Text: "c", K: 3, Payload: true})
+	words, err := searcher.SearchKeywords(s.Context(), collection.KeywordQuery{Text: "c", K: 3, Payload: true})
 	require.NoError(s, err)
 	require.Len(s, words, 1)
 	require.JSONEq(s, `{"n":2}`, string(words[0].Payload))
 	wrong := search.Query{Vectors: []float32{1, 0}, Dim: 2}
-	_, err = by.Search(s.Context(), wrong, search.Options{K: 1})
+	_, err = searcher.Search(s.Context(), wrong, search.Options{K: 1})
 	require.Error(s, err)
 	require.False(s, errors.As(err, new(*search.QueryError)), "a single query has no number")
-	_, err = by.SearchBatch(s.Context(), []search.Query{q, wrong}, search.Options{K: 1})
+	_, err = searcher.SearchBatch(s.Context(), []search.Query{q, wrong}, search.Options{K: 1})
 	require.ErrorAs(s, err, new(*search.QueryError))
-	require.NoError(s, by.Close())
-	require.NoError(s, by.Close())
-	_, err = by.Search(s.Context(), q, search.Options{K: 1})
+	require.NoError(s, searcher.Close())
+	require.NoError(s, searcher.Close())
+	_, err = searcher.Search(s.Context(), q, search.Options{K: 1})
 	require.ErrorIs(s, err, search.ErrClosed)
 }
 
 // testFacets tests facets.
 func (s *suite) testFacets() {
 	s.withSnapshot(func(v collection.Snapshot) {
-		counting, ok := v.(collection.Faceter)
+		faceter, ok := v.(collection.Faceter)
 		require.True(s, ok, "facets")
 		n, err := condition.ParseField("n")
 		require.NoError(s, err)
 		facet := func(chosen collection.Selection, values int) *index.Facet {
 			s.Helper()
-			all, err := counting.Facets(s.Context(), []condition.Field{n, n}, chosen,
+			all, err := faceter.Facets(s.Context(), []condition.Field{n, n}, chosen,
 				index.FacetOptions{Values: values})
 			require.NoError(s, err)
 			require.Len(s, all, 2)
@@ -129,7 +129,7 @@ func (s *suite) testFacets() {
 			require.Empty(s, f.Values)
 		}
 		fails := func(field condition.Field, o index.FacetOptions, chosen collection.Selection) error {
-			_, err := counting.Facets(s.Context(), []condition.Field{field}, chosen, o)
+			_, err := faceter.Facets(s.Context(), []condition.Field{field}, chosen, o)
 			require.Error(s, err)
 			return err
 		}
@@ -189,7 +189,7 @@ func (s *suite) testLists() {
 // testKeywords tests searches by words, and explanations.
 func (s *suite) testKeywords() {
 	s.withSnapshot(func(v collection.Snapshot) {
-		by, ok := v.(collection.Keywords)
+		searcher, ok := v.(collection.Keywords)
 		require.True(s, ok, "keywords")
 		find := func(text string, chosen ...collection.Selection) (ids []string) {
 			s.Helper()
@@ -199,7 +199,7 @@ func (s *suite) testKeywords() {
 				require.NoError(s, err)
 				q.Filters = append(q.Filters, f)
 			}
-			hits, err := by.SearchKeywords(s.Context(), q)
+			hits, err := searcher.SearchKeywords(s.Context(), q)
 			require.NoError(s, err)
 			ids = []string{}
 			for i, h := range hits {
@@ -219,26 +219,26 @@ func (s *suite) testKeywords() {
 		require.Equal(s, []string{"b"}, find("d b c", collection.Selection{},
 			collection.Selection{Where: conditiontest.Bind(s, "n < 3")}, collection.Selection{IDs: []string{"b", "d"}}))
 		require.Empty(s, find("c", collection.Selection{IDs: []string{}}))
-		_, err := by.SearchKeywords(s.Context(),
+		_, err := searcher.SearchKeywords(s.Context(),
 			collection.KeywordQuery{Text: `"open`, Mode: keywords.Expression, K: 1})
 		require.ErrorIs(s, err, keywords.ErrSyntax)
 
-		explains, ok := v.(collection.Explainer)
+		explainer, ok := v.(collection.Explainer)
 		require.True(s, ok, "explanations")
 		q := search.Query{Vectors: document("", 2).Vectors, Dim: dim}
-		x, err := explains.Explain(s.Context(), q, "c", search.Options{K: 1})
+		x, err := explainer.Explain(s.Context(), q, "c", search.Options{K: 1})
 		require.NoError(s, err)
 		require.Equal(s, search.StageReturned, x.Stage)
 		require.Equal(s, 1, x.Rank)
-		x, err = explains.Explain(s.Context(), q, "d", search.Options{K: 1})
+		x, err = explainer.Explain(s.Context(), q, "d", search.Options{K: 1})
 		require.NoError(s, err)
 		require.NotEqual(s, search.StageReturned, x.Stage)
-		measured, ok := v.(collection.Traceable)
+		traceable, ok := v.(collection.Traceable)
 		require.True(s, ok, "a measured recall")
-		stage, err := measured.Tracer().Trace(s.Context(), q, "c", search.Options{K: 1})
+		stage, err := traceable.Tracer().Trace(s.Context(), q, "c", search.Options{K: 1})
 		require.NoError(s, err)
 		require.Equal(s, search.StageReturned, stage)
-		tokens, err := explains.QueryTokens(s.Context(), &q)
+		tokens, err := explainer.QueryTokens(s.Context(), &q)
 		require.NoError(s, err)
 		require.Len(s, tokens, dim)
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/plaid-ir/plaid/search"
 )
 
-// Name is the name of the collection that the suite declares and drops.
+// Name is the name of the collection that the suite creates and removes.
 const Name = "suite"
 
 const dim = 4
@@ -27,36 +27,36 @@ const dim = 4
 // suite is a collection with documents a to e, and their numbers by id.
 type suite struct {
 	*testing.T
-	set     collection.Catalog
+	catalog collection.Catalog
 	c       collection.Collection
 	numbers map[string]uint64
 	shards  int // of the collection, among which limits are divided
 }
 
 // Run runs the suite on a catalog without a collection called [Name].
-func Run(t *testing.T, set collection.Catalog) { RunShards(t, set, 1) }
+func Run(t *testing.T, catalog collection.Catalog) { RunShards(t, catalog, 1) }
 
 // RunShards is Run for a catalog whose collections have several shards, which divide the limit on
 // documents among them.
-func RunShards(t *testing.T, set collection.Catalog, shards int) {
-	s := &suite{T: t, set: set, numbers: map[string]uint64{}, shards: shards}
-	s.declare()
-	s.update()
-	s.read()
+func RunShards(t *testing.T, catalog collection.Catalog, shards int) {
+	s := &suite{T: t, catalog: catalog, numbers: map[string]uint64{}, shards: shards}
+	s.testCreate()
+	s.testUpdate()
+	s.testRead()
 	s.testSearch()
 	s.testFacets()
 	s.testKeywords()
 	s.testWhole()
 	s.testLists()
-	s.change()
-	s.passages()
+	s.testChange()
+	s.testPassages()
 	s.testLimit()
-	existed, err := set.Remove(t.Context(), Name)
+	existed, err := catalog.Remove(t.Context(), Name)
 	require.NoError(t, err)
 	require.True(t, existed)
-	_, err = set.Get(Name)
+	_, err = catalog.Get(Name)
 	require.ErrorIs(t, err, collection.ErrUnknown)
-	require.NotContains(t, set.Names(), Name)
+	require.NotContains(t, catalog.Names(), Name)
 }
 
 // countDocuments counts the documents that a search finds for an id.
@@ -72,29 +72,29 @@ func (s *suite) countDocuments(id string) (n int) {
 	return n
 }
 
-// declare tests declarations, and declares the collection.
-func (s *suite) declare() {
-	existed, err := s.set.Remove(s.Context(), Name)
+// testCreate tests the creation of collections, and creates that of the suite.
+func (s *suite) testCreate() {
+	existed, err := s.catalog.Remove(s.Context(), Name)
 	require.NoError(s, err, "a name that is not there is no error")
 	require.False(s, existed)
-	_, err = s.set.Get(Name)
+	_, err = s.catalog.Get(Name)
 	require.ErrorIs(s, err, collection.ErrUnknown)
-	_, err = s.set.Create(s.Context(), ".bad", collection.Config{})
+	_, err = s.catalog.Create(s.Context(), ".bad", collection.Config{})
 	require.ErrorIs(s, err, collection.ErrName)
-	_, err = s.set.Create(s.Context(), Name, collection.Config{Nbits: 3})
+	_, err = s.catalog.Create(s.Context(), Name, collection.Config{Nbits: 3})
 	require.ErrorIs(s, err, collection.ErrConfig)
-	s.c, err = s.set.Create(s.Context(), Name, collection.Config{Nbits: 2})
+	s.c, err = s.catalog.Create(s.Context(), Name, collection.Config{Nbits: 2})
 	require.NoError(s, err)
 	require.Equal(s, Name, s.c.Name())
 	require.Equal(s, 2, s.c.Config().Nbits)
 	require.NoError(s, s.c.Err())
-	_, err = s.set.Create(s.Context(), Name, collection.Config{})
+	_, err = s.catalog.Create(s.Context(), Name, collection.Config{})
 	require.ErrorIs(s, err, collection.ErrExists)
-	require.Contains(s, s.set.Names(), Name)
+	require.Contains(s, s.catalog.Names(), Name)
 	_, err = s.c.Snapshot(s.Context())
 	require.ErrorIs(s, err, collection.ErrEmpty)
-	if checks, ok := s.c.(collection.Verifier); ok {
-		require.ErrorIs(s, checks.Verify(s.Context()), collection.ErrEmpty)
+	if verifier, ok := s.c.(collection.Verifier); ok {
+		require.ErrorIs(s, verifier.Verify(s.Context()), collection.ErrEmpty)
 	}
 	st, err := s.c.Stats(s.Context())
 	require.NoError(s, err)
@@ -114,8 +114,8 @@ func document(id string, n int) collection.DocumentInput {
 	return d
 }
 
-// update tests updates, and adds the documents.
-func (s *suite) update() {
+// testUpdate tests updates, and adds the documents.
+func (s *suite) testUpdate() {
 	docs := []collection.DocumentInput{document("a", 0), document("b", 1), document("c", 2), document("d", 3),
 		document("e", 0)}
 	bad := slices.Clone(docs)
@@ -168,8 +168,8 @@ func (s *suite) readIDs(v collection.Snapshot, chosen collection.Selection, o co
 	return ids
 }
 
-// read tests reading documents.
-func (s *suite) read() {
+// testRead tests reading documents.
+func (s *suite) testRead() {
 	s.withSnapshot(func(v collection.Snapshot) {
 		require.Equal(s, dim, v.Dim())
 		require.GreaterOrEqual(s, v.MaxHits(), 5)
@@ -238,31 +238,31 @@ func (s *suite) read() {
 // testWhole tests operations on all documents: verification, training, backup and
 // restoration.
 func (s *suite) testWhole() {
-	checks, ok := s.c.(collection.Verifier)
+	verifier, ok := s.c.(collection.Verifier)
 	require.True(s, ok, "a check")
-	require.NoError(s, checks.Verify(s.Context()))
-	trains, ok := s.c.(collection.Retrainer)
+	require.NoError(s, verifier.Verify(s.Context()))
+	retrainer, ok := s.c.(collection.Retrainer)
 	require.True(s, ok, "training anew")
-	r, err := trains.Retrain(s.Context())
+	r, err := retrainer.Retrain(s.Context())
 	require.NoError(s, err)
 	require.Equal(s, 5, r.Docs)
-	writes, ok := s.c.(collection.Backuper)
+	backuper, ok := s.c.(collection.Backuper)
 	require.True(s, ok, "a backup")
 	var file bytes.Buffer
-	b, err := writes.Backup(s.Context(), &file)
+	b, err := backuper.Backup(s.Context(), &file)
 	require.NoError(s, err)
 	require.Equal(s, 5, b.Docs)
 	require.EqualValues(s, file.Len(), b.Size)
-	reads, ok := s.set.(collection.Restorer)
+	restorer, ok := s.catalog.(collection.Restorer)
 	require.True(s, ok, "a restored backup")
-	require.ErrorIs(s, reads.Restore(s.Context(), Name, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	require.ErrorIs(s, restorer.Restore(s.Context(), Name, bytes.NewReader(file.Bytes())), collection.ErrExists)
 	const copied = Name + "-copy"
-	require.Error(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes()[:file.Len()/2])))
-	_, err = s.set.Get(copied)
+	require.Error(s, restorer.Restore(s.Context(), copied, bytes.NewReader(file.Bytes()[:file.Len()/2])))
+	_, err = s.catalog.Get(copied)
 	require.ErrorIs(s, err, collection.ErrUnknown, "nothing is left behind")
-	require.NoError(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())))
-	require.ErrorIs(s, reads.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())), collection.ErrExists)
-	c, err := s.set.Get(copied)
+	require.NoError(s, restorer.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())))
+	require.ErrorIs(s, restorer.Restore(s.Context(), copied, bytes.NewReader(file.Bytes())), collection.ErrExists)
+	c, err := s.catalog.Get(copied)
 	require.NoError(s, err)
 	contents := func(c collection.Collection) map[string]string {
 		v, err := c.Snapshot(s.Context())
@@ -281,17 +281,17 @@ func (s *suite) testWhole() {
 	_, err = c.Update(s.Context(), []collection.DocumentInput{document("f", 1)}, collection.UpdateOptions{})
 	require.NoError(s, err)
 	require.Len(s, contents(c), 6)
-	_, err = s.set.Remove(s.Context(), copied)
+	_, err = s.catalog.Remove(s.Context(), copied)
 	require.NoError(s, err)
 }
 
-// change tests updates of metadata, and deletions.
-func (s *suite) change() {
-	for _, no := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}},
+// testChange tests updates of metadata, and deletions.
+func (s *suite) testChange() {
+	for _, invalid := range []collection.Selection{{}, {IDs: []string{"a"}, Numbers: []uint64{s.numbers["a"]}},
 		{IDs: []string{"a"}, Where: conditiontest.Bind(s, "n = 0")}} {
-		_, err := s.c.Delete(s.Context(), no)
+		_, err := s.c.Delete(s.Context(), invalid)
 		require.ErrorIs(s, err, collection.ErrSelection)
-		_, err = s.c.UpdateMetadata(s.Context(), no, map[string]json.RawMessage{"x": []byte("1")})
+		_, err = s.c.UpdateMetadata(s.Context(), invalid, map[string]json.RawMessage{"x": []byte("1")})
 		require.ErrorIs(s, err, collection.ErrSelection)
 	}
 	_, err := s.c.Delete(s.Context(), collection.Selection{Where: conditiontest.Bind(s, "nosuch = 0")})
@@ -349,9 +349,9 @@ func (s *suite) change() {
 	require.NotEqual(s, s.numbers["d"], r.Numbers[0], "a number is given out once")
 }
 
-// passages tests that passages are found, replaced and deleted as documents, even if they arrive for
+// testPassages tests that passages are found, replaced and deleted as documents, even if they arrive for
 // several files or shards.
-func (s *suite) passages() {
+func (s *suite) testPassages() {
 	var docs []collection.DocumentInput
 	for n := range 3 {
 		d := document(fmt.Sprintf("long#%d", n), n)

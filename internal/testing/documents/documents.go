@@ -27,17 +27,17 @@ type Affected struct{ Documents, Passages int }
 // Model holds the stored parts, oldest first. The zero value is empty.
 type Model struct {
 	Parts []Part
-	// Most limits the documents: an addition evicts the oldest ones. 0 means no limit.
+	// MaxDocuments limits the documents: an addition evicts the oldest ones. 0 means no limit.
 	MaxDocuments int
 }
 
 // Clone returns a copy.
-func (p *Model) Clone() *Model { return &Model{slices.Clone(p.Parts), p.MaxDocuments} }
+func (m *Model) Clone() *Model { return &Model{slices.Clone(m.Parts), m.MaxDocuments} }
 
 // Documents returns the ids of all documents, oldest first.
-func (p *Model) Documents() (ids []string) {
-	for i := range p.Parts {
-		if id := p.Parts[i].Document(); !slices.Contains(ids, id) {
+func (m *Model) Documents() (ids []string) {
+	for i := range m.Parts {
+		if id := m.Parts[i].Document(); !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
@@ -45,9 +45,9 @@ func (p *Model) Documents() (ids []string) {
 }
 
 // Passages returns the number of passages.
-func (p *Model) Passages() (n int) {
-	for i := range p.Parts {
-		if p.Parts[i].Of != "" {
+func (m *Model) Passages() (n int) {
+	for i := range m.Parts {
+		if m.Parts[i].Of != "" {
 			n++
 		}
 	}
@@ -55,18 +55,18 @@ func (p *Model) Passages() (n int) {
 }
 
 // findPart returns the part with an id, or nil.
-func (p *Model) findPart(id string) *Part {
-	if i := slices.IndexFunc(p.Parts, func(part Part) bool { return part.ID == id }); i >= 0 {
-		return &p.Parts[i]
+func (m *Model) findPart(id string) *Part {
+	if i := slices.IndexFunc(m.Parts, func(part Part) bool { return part.ID == id }); i >= 0 {
+		return &m.Parts[i]
 	}
 	return nil
 }
 
 // Select returns a function that reports whether a part belongs to ids. The id of a document includes all
 // of its passages. missing are the ids that no part has.
-func (p *Model) Select(ids ...string) (chosen func(*Part) bool, missing []string) {
+func (m *Model) Select(ids ...string) (chosen func(*Part) bool, missing []string) {
 	for _, id := range ids {
-		if !slices.ContainsFunc(p.Parts, func(part Part) bool { return part.ID == id || part.Of == id }) {
+		if !slices.ContainsFunc(m.Parts, func(part Part) bool { return part.ID == id || part.Of == id }) {
 			missing = append(missing, id)
 		}
 	}
@@ -74,9 +74,9 @@ func (p *Model) Select(ids ...string) (chosen func(*Part) bool, missing []string
 }
 
 // Delete deletes the chosen parts. It counts the documents that have no more parts.
-func (p *Model) Delete(chosen func(*Part) bool) (n Affected) {
-	before := len(p.Documents())
-	p.Parts = slices.DeleteFunc(slices.Clone(p.Parts), func(part Part) bool {
+func (m *Model) Delete(chosen func(*Part) bool) (n Affected) {
+	before := len(m.Documents())
+	m.Parts = slices.DeleteFunc(slices.Clone(m.Parts), func(part Part) bool {
 		if !chosen(&part) {
 			return false
 		}
@@ -85,16 +85,16 @@ func (p *Model) Delete(chosen func(*Part) bool) (n Affected) {
 		}
 		return true
 	})
-	n.Documents = before - len(p.Documents())
+	n.Documents = before - len(m.Documents())
 	return n
 }
 
 // Set sets N of the chosen parts. It counts their documents.
-func (p *Model) Set(chosen func(*Part) bool, value int) (n Affected) {
+func (m *Model) Set(chosen func(*Part) bool, value int) (n Affected) {
 	touched := map[string]bool{}
-	p.Parts = slices.Clone(p.Parts)
-	for i := range p.Parts {
-		part := &p.Parts[i]
+	m.Parts = slices.Clone(m.Parts)
+	for i := range m.Parts {
+		part := &m.Parts[i]
 		if !chosen(part) {
 			continue
 		}
@@ -125,26 +125,26 @@ type Addition struct {
 // Report counts what an addition did, as index.AddReport does.
 type Report struct{ Docs, Replaced, Passages, Deleted, Evicted int }
 
-// ErrTaken reports an id that exists, in the picture or twice among the arrivals.
+// ErrTaken reports an id that exists, in the model or twice among the arrivals.
 var ErrTaken = errors.New("an id is taken")
 
 // Add stores parts, all of them or none.
-func (p *Model) Add(arrivals []Arrival, how Addition) (r Report, err error) {
+func (m *Model) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 	// Complete bare arrivals.
 	rows := make([]Part, len(arrivals))
 	for i, a := range arrivals {
 		rows[i] = a.Part
 		if a.Bare {
 			rows[i] = Part{ID: a.ID}
-			if old := p.findPart(a.ID); old != nil {
+			if old := m.findPart(a.ID); old != nil {
 				rows[i] = *old
-			} else if first := slices.IndexFunc(p.Parts, func(part Part) bool { return part.Of == a.ID }); first >= 0 {
-				rows[i].N = p.Parts[first].N // of its first passage
+			} else if first := slices.IndexFunc(m.Parts, func(part Part) bool { return part.Of == a.ID }); first >= 0 {
+				rows[i].N = m.Parts[first].N // of its first passage
 			}
 		}
 	}
 	// An id belongs to one part, or to one document with consecutive passages.
-	claimed, comes := map[string]bool{}, map[string]bool{}
+	claimed, arriving := map[string]bool{}, map[string]bool{}
 	for i := range rows {
 		ids := []string{rows[i].ID}
 		if of := rows[i].Of; of != "" {
@@ -159,14 +159,15 @@ func (p *Model) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 			}
 			claimed[id] = true
 		}
-		comes[rows[i].Document()] = true
+		arriving[rows[i].Document()] = true
 	}
 	// Delete, replace, add, evict.
-	after := p.Clone()
-	gone, _ := p.Select(slices.DeleteFunc(slices.Clone(how.Delete), func(id string) bool { return comes[id] })...)
-	r.Deleted = after.Delete(gone).Documents
-	r.Docs = len(comes)
-	r.Replaced = after.Delete(func(part *Part) bool { return comes[part.Document()] }).Documents
+	after := m.Clone()
+	deletedIDs := slices.DeleteFunc(slices.Clone(how.Delete), func(id string) bool { return arriving[id] })
+	isDeleted, _ := m.Select(deletedIDs...)
+	r.Deleted = after.Delete(isDeleted).Documents
+	r.Docs = len(arriving)
+	r.Replaced = after.Delete(func(part *Part) bool { return arriving[part.Document()] }).Documents
 	if r.Replaced > 0 && !how.Replace {
 		return Report{}, ErrTaken
 	}
@@ -177,14 +178,14 @@ func (p *Model) Add(arrivals []Arrival, how Addition) (r Report, err error) {
 	}
 	after.Parts = append(after.Parts, rows...)
 	r.Evicted = after.Evict()
-	*p = *after
+	*m = *after
 	return r, nil
 }
 
-// Evict deletes the oldest documents beyond Most, with all parts, and counts them.
-func (p *Model) Evict() (documents int) {
-	for ids := p.Documents(); p.MaxDocuments > 0 && len(ids) > p.MaxDocuments; ids = ids[1:] {
-		p.Delete(func(part *Part) bool { return part.Document() == ids[0] })
+// Evict deletes the oldest documents beyond MaxDocuments, with all parts, and counts them.
+func (m *Model) Evict() (documents int) {
+	for ids := m.Documents(); m.MaxDocuments > 0 && len(ids) > m.MaxDocuments; ids = ids[1:] {
+		m.Delete(func(part *Part) bool { return part.Document() == ids[0] })
 		documents++
 	}
 	return documents

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseCall reads the arguments of a call. nil means that it does not concern files below the
-// root.
+// parseCall reads the arguments of a call. It returns nil if the call does not concern files below the root.
 func (r *Run) parseCall(n notification) (*Call, error) {
 	tid := int(n.pid)
 	c := &Call{tid: tid, req: n}
@@ -48,19 +47,19 @@ func (r *Run) parseCall(n notification) (*Call, error) {
 	default:
 		return nil, fmt.Errorf("system call %d is not followed", n.nr)
 	}
-	if err != nil || !r.within(c.Path) && (c.To == "" || !r.within(c.To)) {
+	if err != nil || !r.isBelowRoot(c.Path) && (c.To == "" || !r.isBelowRoot(c.To)) {
 		return nil, err
 	}
 	switch c.req.nr {
 	case unix.SYS_OPENAT:
-		c.Op = opening(c.Path, n.args[2])
+		c.Op = openOp(c.Path, n.args[2])
 	case unix.SYS_UNLINKAT:
 		if n.args[2]&unix.AT_REMOVEDIR != 0 {
 			c.Op = Rmdir
 		}
 	default:
 		if s.op == Open {
-			c.Op = opening(c.Path, n.args[1])
+			c.Op = openOp(c.Path, n.args[1])
 		}
 	}
 	return c, nil
@@ -83,7 +82,7 @@ func (r *Run) parseFDCall(c *Call) (*Call, error) {
 		c.Data, err = readMemory(c.tid, a[1], int64(a[2]))
 		return c, err
 	}
-	if !r.within(name) {
+	if !r.isBelowRoot(name) {
 		return nil, nil
 	}
 	c.Path = name
@@ -113,8 +112,8 @@ func (r *Run) parseFDCall(c *Call) (*Call, error) {
 	return c, err
 }
 
-// opening returns Create for an open that changes something, and otherwise Open.
-func opening(path string, flags uint64) Op {
+// openOp returns Create for an open that changes something, and otherwise Open.
+func openOp(path string, flags uint64) Op {
 	if flags&unix.O_TRUNC != 0 {
 		return Create
 	}
@@ -201,9 +200,9 @@ func writeOffset(tid, fd int) (int64, error) {
 	return info.Size(), nil
 }
 
-// performable reports whether this process can perform a call instead of the
+// canPerform reports whether this process can perform a call instead of the
 // other process. Opening, locking and mapping must happen in the other process.
-func performable(op Op) bool {
+func canPerform(op Op) bool {
 	switch op {
 	case Create, Open, Lock, Unlock, Map:
 		return false

@@ -112,12 +112,12 @@ func Signal(sig syscall.Signal) Action { return Action{kind: interrupt, sig: sig
 type shape int
 
 const (
-	onFD     shape = iota // fd first
-	onPath                // path first
-	atPath                // folder fd, path
-	twoPaths              // path, path
-	atPaths               // folder fd, path, folder fd, path
-	unknown               // not supported: the run ends with an error
+	onFD        shape = iota // fd first
+	onPath                   // path first
+	atPath                   // folder fd, path
+	twoPaths                 // path, path
+	atPaths                  // folder fd, path, folder fd, path
+	unsupported              // the run ends with an error
 )
 
 // spec is a call that is intercepted.
@@ -148,12 +148,12 @@ var specs = append([]spec{
 	{unix.SYS_FLOCK, Lock, onFD},
 	{unix.SYS_MMAP, Map, onFD},
 
-	{unix.SYS_WRITEV, Write, unknown},
-	{unix.SYS_PWRITEV, Write, unknown},
-	{unix.SYS_PWRITEV2, Write, unknown},
-	{unix.SYS_SYNC_FILE_RANGE, Sync, unknown},
-	{unix.SYS_TRUNCATE, Truncate, unknown},
-	{unix.SYS_SYMLINKAT, Link, unknown},
+	{unix.SYS_WRITEV, Write, unsupported},
+	{unix.SYS_PWRITEV, Write, unsupported},
+	{unix.SYS_PWRITEV2, Write, unsupported},
+	{unix.SYS_SYNC_FILE_RANGE, Sync, unsupported},
+	{unix.SYS_TRUNCATE, Truncate, unsupported},
+	{unix.SYS_SYMLINKAT, Link, unsupported},
 }, legacySpecs...)
 
 // refused calls fail at once, so that the program uses plain writes instead.

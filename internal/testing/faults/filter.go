@@ -17,14 +17,14 @@ const (
 	dataArgs = 16 // low half of the first argument, on machines with the low byte first
 )
 
-// filter returns the program that intercepts the calls of specs, fails refused calls, and lets all others
+// filterProgram returns the program that intercepts the calls of specs, fails refused calls, and lets all others
 // pass.
-func filter() []unix.SockFilter {
+func filterProgram() []unix.SockFilter {
 	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 	load := func(offset uint32) unix.SockFilter { return stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
 	ret := func(v uint32) unix.SockFilter { return stmt(unix.BPF_RET|unix.BPF_K, v) }
-	// unless skips instructions if the value is not k.
-	unless := func(k uint32, skip uint8) unix.SockFilter {
+	// skipUnless skips some instructions unless the loaded value is k: those that handle k.
+	skipUnless := func(k uint32, skip uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: skip, K: k}
 	}
 	p := []unix.SockFilter{
@@ -34,31 +34,31 @@ func filter() []unix.SockFilter {
 		load(dataNr),
 	}
 	for nr, errno := range refused {
-		p = append(p, unless(nr, 1), ret(unix.SECCOMP_RET_ERRNO|uint32(errno)))
+		p = append(p, skipUnless(nr, 1), ret(unix.SECCOMP_RET_ERRNO|uint32(errno)))
 	}
 	for _, s := range specs {
 		switch s.nr {
 		case unix.SYS_WRITE: // except to standard error
-			p = append(p, unless(s.nr, 4), load(dataArgs),
-				unless(2, 1), ret(unix.SECCOMP_RET_ALLOW), ret(unix.SECCOMP_RET_USER_NOTIF))
+			p = append(p, skipUnless(s.nr, 4), load(dataArgs),
+				skipUnless(2, 1), ret(unix.SECCOMP_RET_ALLOW), ret(unix.SECCOMP_RET_USER_NOTIF))
 		case unix.SYS_MMAP: // except of anonymous memory
-			p = append(p, unless(s.nr, 4), load(dataArgs+3*8),
+			p = append(p, skipUnless(s.nr, 4), load(dataArgs+3*8),
 				unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, Jf: 1, K: unix.MAP_ANONYMOUS},
 				ret(unix.SECCOMP_RET_ALLOW), ret(unix.SECCOMP_RET_USER_NOTIF))
 		default:
-			p = append(p, unless(s.nr, 1), ret(unix.SECCOMP_RET_USER_NOTIF))
+			p = append(p, skipUnless(s.nr, 1), ret(unix.SECCOMP_RET_USER_NOTIF))
 		}
 	}
 	return append(p, ret(unix.SECCOMP_RET_ALLOW))
 }
 
-// install installs the filter permanently on the calling thread only, and returns
+// installFilter installs the filter permanently on the calling thread only, and returns
 // the descriptor on which its calls arrive.
-func install() (int, error) {
+func installFilter() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return -1, fmt.Errorf("no_new_privs: %w", err)
 	}
-	insns := filter()
+	insns := filterProgram()
 	prog := unix.SockFprog{Len: uint16(len(insns)), Filter: &insns[0]}
 	// A received call waits for its answer despite signals: otherwise the
 	// signals of the runtime's scheduler would make it arrive twice.

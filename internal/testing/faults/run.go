@@ -21,8 +21,8 @@ import (
 type Options struct {
 	// Root is the folder whose files are observed: calls on other files pass.
 	Root string
-	// Decide decides about a call, which it may keep. It is called from one goroutine. nil lets
-	// all calls pass.
+	// Decide decides about a call, which it may keep. It is called from one goroutine. A nil
+	// Decide lets all calls pass.
 	Decide func(*Call) Action
 	// Record sets Data, and makes this process perform all calls that change
 	// files, except for those that open them, so that they are performed in the order of the
@@ -47,8 +47,7 @@ type Run struct {
 	err    error
 }
 
-// Available returns why calls cannot be intercepted on this machine. nil means that
-// they can.
+// Available returns why calls cannot be intercepted on this machine, nil if they can.
 var Available = sync.OnceValue(func() error {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Env = []string{}
@@ -76,9 +75,9 @@ func Start(cmd *exec.Cmd, o Options) (*Run, error) {
 	if err := unix.Pipe2(r.wake[:], unix.O_CLOEXEC); err != nil {
 		return nil, err
 	}
-	begun := make(chan error)
-	go r.startChild(begun)
-	if err := <-begun; err != nil {
+	startErr := make(chan error)
+	go r.startChild(startErr)
+	if err := <-startErr; err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -86,24 +85,24 @@ func Start(cmd *exec.Cmd, o Options) (*Run, error) {
 
 // startChild starts the child from a thread that has the filter, and that ends with
 // this goroutine.
-func (r *Run) startChild(begun chan<- error) {
+func (r *Run) startChild(startErr chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() { // the main thread would never end
-		go r.startChild(begun)
+		go r.startChild(startErr)
 		// Keep this thread until the other goroutine has locked another one.
 		<-r.started
 		runtime.UnlockOSThread()
 		return
 	}
 	r.starter = unix.Gettid()
-	err := startable(r.cmd)
+	err := checkStartable(r.cmd)
 	var listener int
 	if err == nil {
-		listener, err = install()
+		listener, err = installFilter()
 	}
 	if err != nil {
 		close(r.started)
-		begun <- errors.Join(err, unix.Close(r.wake[0]), unix.Close(r.wake[1]))
+		startErr <- errors.Join(err, unix.Close(r.wake[0]), unix.Close(r.wake[1]))
 		return
 	}
 	r.listener = listener
@@ -122,14 +121,14 @@ func (r *Run) startChild(begun chan<- error) {
 	if err != nil {
 		<-r.done
 	}
-	begun <- err
+	startErr <- err
 }
 
-// startable returns why a program cannot be started. A child that fails to execute the
+// checkStartable returns why a program cannot be started. A child that fails to execute the
 // program reports that by a call that waits for the supervisor, and until then the
 // goroutine that forked blocks its processor of the scheduler: with one processor, both would wait
 // forever.
-func startable(cmd *exec.Cmd) error {
+func checkStartable(cmd *exec.Cmd) error {
 	if cmd.Err != nil {
 		return cmd.Err
 	}
@@ -222,22 +221,22 @@ func (r *Run) killChild() {
 
 // handle decides about a call, and performs the action.
 func (r *Run) handle(n notification) error {
-	goOn := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	proceed := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	if int(n.pid) == r.starter {
-		return r.answer(goOn)
+		return r.answer(proceed)
 	}
 	if r.killed {
 		return nil
 	}
 	c, err := r.parseCall(n)
 	if err != nil {
-		if errors.Is(answer(r.listener, goOn), unix.ENOENT) { // the thread has ended, since another one exited
+		if errors.Is(answer(r.listener, proceed), unix.ENOENT) { // the thread has ended, since another one exited
 			return nil
 		}
 		return err
 	}
 	if c == nil {
-		return r.answer(goOn)
+		return r.answer(proceed)
 	}
 	<-r.started // calls before the program runs, such as a failure to start it, are not below the root
 	if r.dying {
@@ -246,7 +245,7 @@ func (r *Run) handle(n notification) error {
 	}
 	if c.Op == Print {
 		r.options.Decide(c)
-		return r.answer(goOn)
+		return r.answer(proceed)
 	}
 	r.calls++
 	c.N = r.calls
@@ -264,9 +263,9 @@ func (r *Run) handle(n notification) error {
 		r.killChild()
 		return nil
 	case killAfter:
-		if !performable(c.Op) {
+		if !canPerform(c.Op) {
 			r.dying = true
-			return r.answer(goOn)
+			return r.answer(proceed)
 		}
 		var errno syscall.Errno
 		if _, err := r.perform(c, c.Size); err != nil && !errors.As(err, &errno) { // the call itself may fail
@@ -281,7 +280,7 @@ func (r *Run) handle(n notification) error {
 			return err
 		}
 	}
-	if r.options.Record && performable(c.Op) {
+	if r.options.Record && canPerform(c.Op) {
 		val, err := r.perform(c, c.Size)
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
@@ -291,7 +290,7 @@ func (r *Run) handle(n notification) error {
 		}
 		return r.answer(response{id: n.id, val: val})
 	}
-	return r.answer(goOn)
+	return r.answer(proceed)
 }
 
 // answer sends the response to a call, unless its thread was killed.
@@ -302,8 +301,8 @@ func (r *Run) answer(a response) error {
 	return nil
 }
 
-// within reports whether a path is the root or below it.
-func (r *Run) within(path string) bool {
+// isBelowRoot reports whether a path is the root or below it.
+func (r *Run) isBelowRoot(path string) bool {
 	return path == r.options.Root || strings.HasPrefix(path, r.options.Root+"/")
 }
 

@@ -59,7 +59,7 @@ func New() *Hub {
 }
 
 // SetFault sets a function that may answer a request instead of the hub, and reports whether it has.
-// nil removes it.
+// A nil function removes it.
 func (h *Hub) SetFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +83,7 @@ func (h *Hub) Add(name, branch string, files map[string][]byte) string {
 		h.models[name] = m
 	}
 	sum := sha1.New()
-	for _, path := range sorted(files) {
+	for _, path := range sortedPaths(files) {
 		fmt.Fprintf(sum, "%s %x\n", path, sha1.Sum(files[path]))
 		if isLarge(path) {
 			h.blobs[SHA256(files[path])] = files[path]
@@ -140,7 +140,8 @@ func SHA1(b []byte) string {
 	return fmt.Sprintf("%x", sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...)))
 }
 
-func sorted(files map[string][]byte) []string {
+// sortedPaths returns the paths of files, in order.
+func sortedPaths(files map[string][]byte) []string {
 	return slices.Sorted(maps.Keys(files))
 }
 
@@ -170,7 +171,7 @@ func (h *Hub) handler(store bool) http.HandlerFunc {
 			h.serveModel(w, r, parts[2]+"/"+parts[3], parts[5], h.serveTree)
 		case len(parts) >= 5 && parts[2] == "resolve":
 			answer := func(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
-				h.resolve(w, r, strings.Join(parts[4:], "/"), commit, files)
+				h.serveFile(w, r, strings.Join(parts[4:], "/"), commit, files)
 			}
 			h.serveModel(w, r, parts[0]+"/"+parts[1], parts[3], answer)
 		default:
@@ -232,7 +233,7 @@ type entry struct {
 // serveInfo answers with the description of a commit.
 func (h *Hub) serveInfo(w http.ResponseWriter, r *http.Request, commit string, files map[string][]byte) {
 	var entries []entry
-	for _, path := range sorted(files) {
+	for _, path := range sortedPaths(files) {
 		e := entry{RFilename: path}
 		if b := files[path]; !h.Plain && r.URL.Query().Has("blobs") {
 			n := len(b)
@@ -243,13 +244,13 @@ func (h *Hub) serveInfo(w http.ResponseWriter, r *http.Request, commit string, f
 		}
 		entries = append(entries, e)
 	}
-	answer(w, map[string]any{"id": "x/y", "sha": commit, "siblings": entries})
+	writeJSON(w, map[string]any{"id": "x/y", "sha": commit, "siblings": entries})
 }
 
 // serveTree answers with the files of a commit.
 func (h *Hub) serveTree(w http.ResponseWriter, _ *http.Request, _ string, files map[string][]byte) {
 	var entries []entry
-	for _, path := range sorted(files) {
+	for _, path := range sortedPaths(files) {
 		n := len(files[path])
 		e := entry{Type: "file", Path: path, Size: &n, OID: SHA1(files[path])}
 		if isLarge(path) {
@@ -257,16 +258,17 @@ func (h *Hub) serveTree(w http.ResponseWriter, _ *http.Request, _ string, files 
 		}
 		entries = append(entries, e)
 	}
-	answer(w, entries)
+	writeJSON(w, entries)
 }
 
-func answer(w http.ResponseWriter, v any) {
+// writeJSON answers with a value.
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// resolve answers with a small file, or redirects to a large one.
-func (h *Hub) resolve(w http.ResponseWriter, r *http.Request, path, commit string, files map[string][]byte) {
+// serveFile answers with a small file, or redirects to a large one.
+func (h *Hub) serveFile(w http.ResponseWriter, r *http.Request, path, commit string, files map[string][]byte) {
 	w.Header().Set("X-Repo-Commit", commit)
 	b, ok := files[path]
 	switch {

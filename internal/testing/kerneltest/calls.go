@@ -97,19 +97,19 @@ func testRanges(t *testing.T, b kernels.Backend) {
 		s := newScorer(t, b, c)
 		vectors := c.Query(lq)
 		atOnce := Prepare(t, s.NewQuery(), c.K, vectors, nil)
-		parts := s.NewQuery()
-		require.NoError(t, parts.Reset(vectors, nil))
+		inRanges := s.NewQuery()
+		require.NoError(t, inRanges.Reset(vectors, nil))
 		var wg sync.WaitGroup
 		bounds := []int{777, 700, 513, 512, 100, 100, 33, 1, 0}
 		for i := range len(bounds) - 1 {
-			wg.Go(func() { parts.CentroidScores(bounds[i+1], bounds[i]) })
+			wg.Go(func() { inRanges.CentroidScores(bounds[i+1], bounds[i]) })
 		}
 		wg.Wait()
-		parts.Seal()
+		inRanges.Seal()
 		x, stride := atOnce.Scores()
-		y, _ := parts.Scores()
+		y, _ := inRanges.Scores()
 		require.Equal(t, x[:c.K*stride], y[:c.K*stride])
-		require.Equal(t, scoresOf(atOnce, c.Chunk, nil), scoresOf(parts, c.Chunk, nil))
+		require.Equal(t, scoresOf(atOnce, c.Chunk, nil), scoresOf(inRanges, c.Chunk, nil))
 	}
 }
 
@@ -204,7 +204,7 @@ func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim i
 	for i, c := range codes {
 		require.Equal(t, first[key(c)], c, "row %d: not the first of equal centroids", i)
 		require.InDelta(t, best[i], scores[i], 1e-5)
-		if c != want[i] { // only as another of the best within rounding
+		if c != want[i] { // it must be another of the best, within rounding
 			_, p := kernels.OracleNearest(centroids[int(c)*dim:int(c+1)*dim], x[i*dim:(i+1)*dim], dim)
 			require.InDelta(t, best[i], p[0], 1e-6, "row %d: %d is not nearest", i, c)
 		}
@@ -212,13 +212,13 @@ func CheckNearest(t *testing.T, b kernels.Backend, centroids, x []float32, dim i
 	repeated := make([]uint32, n)
 	require.NoError(t, b.Nearest(context.Background(), repeated, nil, centroids, x, dim))
 	require.Equal(t, codes, repeated)
-	part := make([]float32, n)
+	splitScores := make([]float32, n)
 	for lo := 0; lo < n; {
 		hi := min(lo+1+lo%19, n)
-		err := b.Nearest(context.Background(), repeated[lo:hi], part[lo:hi], centroids, x[lo*dim:hi*dim], dim)
+		err := b.Nearest(context.Background(), repeated[lo:hi], splitScores[lo:hi], centroids, x[lo*dim:hi*dim], dim)
 		require.NoError(t, err)
 		lo = hi
 	}
 	require.Equal(t, codes, repeated, "the result depends on the split")
-	require.Equal(t, scores, part, "the result depends on the split")
+	require.Equal(t, scores, splitScores, "the result depends on the split")
 }

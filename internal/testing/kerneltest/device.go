@@ -14,8 +14,7 @@ import (
 // Device is a fake device in the process, which scores with the oracle. The zero value
 // is ready to use.
 type Device struct {
-	// Fail is called before each search and each call of Nearest, which return its error. nil
-	// means that none fails.
+	// FailWith, unless it is nil, is called before each search and each call of Nearest, which return its error.
 	FailWith func() error
 	// Searched counts the queries that were answered.
 	Searched atomic.Int64
@@ -39,7 +38,7 @@ func (d *Device) Builder(cpu kernels.Backend) kernels.Builder { return deviceBui
 // Close does nothing.
 func (d *Device) Close() error { return nil }
 
-// failure returns the error of Fail.
+// failure returns the error of FailWith.
 func (d *Device) failure() error {
 	if d.FailWith == nil {
 		return nil
@@ -47,6 +46,7 @@ func (d *Device) failure() error {
 	return d.FailWith()
 }
 
+// deviceBuilder builds with the kernels of the processor, and fails with the device.
 type deviceBuilder struct {
 	kernels.Backend
 	d *Device
@@ -65,6 +65,7 @@ func (b deviceBuilder) Prepare(context.Context, []float32, int) (kernels.Backend
 	return b, func() {}, nil
 }
 
+// attached is a corpus on the device.
 type attached struct{ d *Device }
 
 func (a attached) Plan() kernels.MemoryPlan { return kernels.MemoryPlan{Resident: true, Pieces: 1} }
@@ -99,12 +100,12 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 	}
 	probed := probedCentroids(c.Codec(), q)
 	type scored struct {
-		doc   uint32
-		score float64
-		found bool // by a probe
+		doc    uint32
+		score  float64
+		probed bool // found by a probe
 	}
 	var documents []scored
-	found := 0
+	candidates := 0
 	st := &to.Stats
 	st.Device, st.Searches, st.Launches = deviceName, 1, 1
 	for i := range c.Chunks() {
@@ -121,21 +122,21 @@ func (a attached) search(c kernels.Corpus, q *kernels.DeviceQuery, to *kernels.D
 			s := scored{doc: doc}
 			s.score, _ = kernels.OracleMaxSim(c.Codec(), q.Vectors, q.Weights, ch, d)
 			for t := ch.Offsets[d]; t < ch.Offsets[d+1]; t++ {
-				s.found = s.found || probed[ch.Code(int(t))]
+				s.probed = s.probed || probed[ch.Code(int(t))]
 				st.ScanTokens++
 			}
-			if s.found {
-				found++
+			if s.probed {
+				candidates++
 			}
 			documents = append(documents, s)
 		}
 	}
 	// 2. Leave out documents that no probe found, unless there are too few others.
 	if q.Probes > 0 {
-		if st.Candidates = int64(found); found < q.K {
+		if st.Candidates = int64(candidates); candidates < q.K {
 			st.Widened++
 		} else {
-			documents = slices.DeleteFunc(documents, func(s scored) bool { return !s.found })
+			documents = slices.DeleteFunc(documents, func(s scored) bool { return !s.probed })
 		}
 	}
 	// 3. Sort by the float32 scores that are returned: on ties the first document wins, as with

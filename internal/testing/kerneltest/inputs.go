@@ -34,6 +34,8 @@ func testShapes(t *testing.T, b kernels.Backend) {
 				if dim == 768 {
 					lq = min(lq, 33)
 				}
+				// Leave most combinations out. The remainder shifts with dim, so that each codebook gets some
+				// dimensions.
 				every := 4
 				if effort.Brief() {
 					every = 11
@@ -258,13 +260,13 @@ func testOutlier(t *testing.T, b kernels.Backend) {
 		centroids, vectors := c.Vectors(c.K), c.Vectors(33)
 		for i := range c.K {
 			if i%3 > 0 {
-				outlier(centroids[i*c.Dim:(i+1)*c.Dim], 5, i%3 == 1)
+				makeOutlier(centroids[i*c.Dim:(i+1)*c.Dim], 5, i%3 == 1)
 			}
 		}
 		c.Codec.Centroids.Data = EncodeCentroids(centroids, c.Type)
 		for i := range 33 {
 			if i%4 > 0 {
-				outlier(vectors[i*c.Dim:(i+1)*c.Dim], 5+i%4/3, i%4 == 1)
+				makeOutlier(vectors[i*c.Dim:(i+1)*c.Dim], 5+i%4/3, i%4 == 1)
 			}
 		}
 		for tok := range c.Chunk.Tokens() {
@@ -284,8 +286,8 @@ func testOutlier(t *testing.T, b kernels.Backend) {
 	}
 }
 
-// outlier makes x a unit vector with ±0.99 in dimension j.
-func outlier(x []float32, j int, negative bool) {
+// makeOutlier makes x a unit vector with ±0.99 in dimension j.
+func makeOutlier(x []float32, j int, negative bool) {
 	x[j] = 0
 	normalise(x)
 	for i := range x {
@@ -297,8 +299,7 @@ func outlier(x []float32, j int, negative bool) {
 	}
 }
 
-// testTies: documents of the same tokens in another order, or repeated, score
-// the same to the bit.
+// testTies checks that documents of the same tokens in another order, or repeated, score the same to the bit.
 func testTies(t *testing.T, b kernels.Backend) {
 	c := New(Config{Lengths: []int{20, 20, 40}, K: 50})
 	rowBytes, ch := c.Codec.RowBytes(), c.Chunk

@@ -34,20 +34,20 @@ func testScreen(t *testing.T, b kernels.Backend) {
 		cfg.K, cfg.Lengths = k, lengths
 		c := New(cfg)
 		s, other := newScorer(t, b, c), newScorer(t, generic, c)
-		old := s.NewQuery()
-		for lq, n := range map[int]int{3: 1, 37: 25} {
+		reused := s.NewQuery()
+		for lq, best := range map[int]int{3: 1, 37: 25} {
 			if !effort.Long() && (lq == 37) != (i%3 == 0) {
 				continue
 			}
 			vectors, weights := c.Query(lq), c.Weights(lq, 0.5, 1)
 			plain := Prepare(t, s.NewQuery(), k, vectors, weights)
-			ref, list := screened(t, other.NewQuery(), c, vectors, weights, n)
-			q, top := screened(t, old, c, vectors, weights, n)
-			require.Equal(t, list, top)
-			checkTop(t, plain, top, n)
-			sameApprox(t, c, plain, ref, q)
+			reference, referenceTop := screened(t, other.NewQuery(), c, vectors, weights, best)
+			q, top := screened(t, reused, c, vectors, weights, best)
+			require.Equal(t, referenceTop, top)
+			checkTop(t, plain, top, best)
+			checkSameApprox(t, c, plain, reference, q)
 			checkFast(t, c, q, vectors, weights)
-			sameMaxSim(t, c, plain, q)
+			checkSameMaxSim(t, c, plain, q)
 		}
 	}
 	c := New(Config{K: 100, Lengths: lengths, CentroidScale: true})
@@ -58,13 +58,13 @@ func testScreen(t *testing.T, b kernels.Backend) {
 	require.False(t, q.Screen(5), "of so few centroids")
 	require.True(t, q.Screen(0))
 	q.Seal()
-	sameMaxSim(t, c, plain, q)
-	testScreenOdd(t, b)
+	checkSameMaxSim(t, c, plain, q)
+	testScreenExtremes(t, b)
 }
 
-// testScreenOdd has query tokens that are 0, large, small or all alike, and centroids far from
+// testScreenExtremes has query tokens that are 0, large, small or all alike, and centroids far from
 // the origin or all equal.
-func testScreenOdd(t *testing.T, b kernels.Backend) {
+func testScreenExtremes(t *testing.T, b kernels.Backend) {
 	const k = 1<<12 + 1
 	for i := range 6 {
 		if effort.Brief() && i > 1 {
@@ -111,7 +111,7 @@ func testScreenOdd(t *testing.T, b kernels.Backend) {
 		plain := Prepare(t, newScorer(t, b, c).NewQuery(), k, vectors, nil)
 		q, _ := screened(t, newScorer(t, b, c).NewQuery(), c, vectors, nil, 5)
 		checkFast(t, c, q, vectors, nil)
-		sameMaxSim(t, c, plain, q)
+		checkSameMaxSim(t, c, plain, q)
 	}
 }
 
@@ -174,9 +174,9 @@ func checkTop(t *testing.T, plain kernels.Query, got []kernels.CentroidScore, n 
 	require.GreaterOrEqual(t, same, len(want)*99/100)
 }
 
-// sameApprox checks that centroid-only scores of q have the bits of ref, and are near those of
+// checkSameApprox checks that centroid-only scores of q have the bits of ref, and are near those of
 // an unscreened query.
-func sameApprox(t *testing.T, c *Case, plain, ref, q kernels.Query) {
+func checkSameApprox(t *testing.T, c *Case, plain, ref, q kernels.Query) {
 	t.Helper()
 	docs := c.Chunk.Docs()
 	near, want, got := make([]float32, docs), make([]float32, docs), make([]float32, docs)
@@ -189,9 +189,9 @@ func sameApprox(t *testing.T, c *Case, plain, ref, q kernels.Query) {
 	}
 }
 
-// sameMaxSim compares scores with those of an unscreened query, requiring rows of S for more
+// checkSameMaxSim compares scores with those of an unscreened query, requiring rows of S for more
 // and more of the chunk.
-func sameMaxSim(t *testing.T, c *Case, plain, q kernels.Query) {
+func checkSameMaxSim(t *testing.T, c *Case, plain, q kernels.Query) {
 	t.Helper()
 	lists := [][]uint32{{2}, {0, 2, 3}, nil}
 	for _, docs := range lists {

@@ -13,9 +13,9 @@ import (
 // Run tests a backend against the oracle.
 func Run(t *testing.T, b kernels.Backend) {
 	for _, x := range []struct {
-		name    string
-		test    func(*testing.T, kernels.Backend)
-		several bool // the test uses several goroutines
+		name       string
+		test       func(*testing.T, kernels.Backend)
+		concurrent bool // the test uses several goroutines
 	}{
 		{"Shapes", testShapes, false},
 		{"Lengths", testLengths, false},
@@ -36,7 +36,7 @@ func Run(t *testing.T, b kernels.Backend) {
 		{"BadInput", testBadInput, false},
 		{"Nearest", testNearest, false},
 	} {
-		if x.several || !effort.Brief() { // brief runs look for races, which one goroutine cannot have
+		if x.concurrent || !effort.Brief() { // brief runs look for races, which one goroutine cannot have
 			t.Run(x.name, func(t *testing.T) { x.test(t, b) })
 		}
 	}
@@ -60,7 +60,7 @@ func newScorer(t *testing.T, b kernels.Backend, c *Case) kernels.Scorer {
 var levels = []kernels.Level{kernels.Fast, kernels.Fine}
 
 // checkScores compares S, the centroid-only scores and both levels of MaxSim with
-// the oracle, for the listed documents. nil means all.
+// the oracle, for the documents of a list. A nil list means all.
 func checkScores(t *testing.T, c *Case, s kernels.Scorer, vectors, weights []float32, docs []uint32) {
 	t.Helper()
 	q := Prepare(t, s.NewQuery(), c.K, vectors, weights)
@@ -105,12 +105,12 @@ func checkShortfall(t *testing.T, c *Case, q kernels.Query, docs, listed []uint3
 	q.MaxSim(fast, c.Chunk, docs, kernels.Fast)
 	q.MaxSim(fine, c.Chunk, docs, kernels.Fine)
 	for _, b := range []kernels.Bound{kernels.Probable, kernels.Worst} {
-		short := q.Shortfall(b)
-		for _, v := range []float64{short.Fixed, short.Factor} {
-			require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%v: %+v", b, short)
+		shortfall := q.Shortfall(b)
+		for _, v := range []float64{shortfall.Fixed, shortfall.Factor} {
+			require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%v: %+v", b, shortfall)
 		}
 		for i, doc := range listed {
-			bound := short.ForFactor(c.Codec.LargestFactor(c.Chunk, doc))
+			bound := shortfall.ForFactor(c.Codec.LargestFactor(c.Chunk, doc))
 			if below := float64(fine[i]) - float64(fast[i]); !(below <= bound+1e-30) {
 				t.Fatalf("document %d of %d tokens: level Fast %g, level Fine %g, bound %v %g",
 					doc, c.Chunk.Offsets[doc+1]-c.Chunk.Offsets[doc], fast[i], fine[i], b, bound)
@@ -127,17 +127,17 @@ func checkParts(t *testing.T, c *Case, q kernels.Query, doc int, level kernels.L
 	if lo == hi {
 		return
 	}
-	maxima, part := make([]float64, q.Len()), make([]float64, q.Len())
-	a := lo + (hi-lo)/3
-	b := min(a+doc%2*(hi-lo)/2, hi)
-	q.Maxima(maxima, c.Chunk, b, hi, level)
-	for _, r := range [][2]int{{lo, a}, {a, b}} {
-		q.Maxima(part, c.Chunk, r[0], r[1], level)
-		kernels.MergeMaxima(maxima, part)
+	maxima, rangeMaxima := make([]float64, q.Len()), make([]float64, q.Len())
+	first := lo + (hi-lo)/3
+	second := min(first+doc%2*(hi-lo)/2, hi)
+	q.Maxima(maxima, c.Chunk, second, hi, level)
+	for _, r := range [][2]int{{lo, first}, {first, second}} {
+		q.Maxima(rangeMaxima, c.Chunk, r[0], r[1], level)
+		kernels.MergeMaxima(maxima, rangeMaxima)
 	}
 	if got := q.TotalScore(maxima, level); math.Float32bits(got) != math.Float32bits(want) {
 		t.Fatalf("level %d, document %d of %d tokens: %v in parts at %d and %d, %v at once",
-			level, doc, hi-lo, got, a-lo, b-lo, want)
+			level, doc, hi-lo, got, first-lo, second-lo, want)
 	}
 }
 

@@ -147,10 +147,10 @@ func (s *suite) chamferFaults(t *testing.T) {
 	x, y := Side{Lengths: []int{3, 2}}.Batch(rng, 4), Side{Lengths: []int{4, 1}}.Batch(rng, 4)
 	good := newChamferCall(x, y, maxsim.All(), maxsim.L1, false)
 	require.NoError(t, chamfers.Chamfer(background(), good))
-	over, cancel := context.WithCancel(background())
+	canceled, cancel := context.WithCancel(background())
 	cancel()
-	require.ErrorIs(t, chamfers.Chamfer(over, good), context.Canceled)
-	require.ErrorIs(t, chamfers.ChamferGradients(over, newChamferGrad(good, nil)), context.Canceled)
+	require.ErrorIs(t, chamfers.Chamfer(canceled, good), context.Canceled)
+	require.ErrorIs(t, chamfers.ChamferGradients(canceled, newChamferGrad(good, nil)), context.Canceled)
 	for name, spoil := range map[string]func(c *maxsim.ChamferCall){
 		"metric":    func(c *maxsim.ChamferCall) { c.Metric = 7 },
 		"distances": func(c *maxsim.ChamferCall) { c.Distances = c.Distances[1:] },

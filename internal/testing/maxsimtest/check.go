@@ -16,12 +16,12 @@ func Check(t *testing.T, b maxsim.Backend, c *maxsim.Call, o Options) {
 	CheckAgainst(t, b, c, c, o)
 }
 
-// CheckAgainst executes c, whose operands may be held, and compares it with the oracle's
-// results for the same call of batches.
-func CheckAgainst(t *testing.T, b maxsim.Backend, c, of *maxsim.Call, o Options) {
+// CheckAgainst executes c, whose operands may be held, and compares it with the oracle's results for batches, the same
+// call with batches as operands.
+func CheckAgainst(t *testing.T, b maxsim.Backend, c, batches *maxsim.Call, o Options) {
 	t.Helper()
 	s := suite{b, o}
-	s.checkScores(t, c, expect(of))
+	s.checkScores(t, c, expect(batches))
 }
 
 // expectation has the oracle's results for a call of batches.
@@ -32,16 +32,17 @@ type expectation struct {
 	sizes   []float64
 }
 
-func expect(of *maxsim.Call) *expectation {
-	e := &expectation{batches: of, sizes: magnitudes(of)}
-	e.scores, e.argmax = of.Oracle()
+// expect computes the oracle's results.
+func expect(batches *maxsim.Call) *expectation {
+	e := &expectation{batches: batches, sizes: magnitudes(batches)}
+	e.scores, e.argmax = batches.Oracle()
 	return e
 }
 
 // checkScores executes c and compares its results with the expectation.
-func (s *suite) checkScores(t *testing.T, c *maxsim.Call, x *expectation) {
+func (s *suite) checkScores(t *testing.T, c *maxsim.Call, expected *expectation) {
 	t.Helper()
-	batches, want, argmax := x.batches, x.scores, x.argmax
+	batches, want, argmax := expected.batches, expected.scores, expected.argmax
 	for i := range c.Scores {
 		c.Scores[i] = float32(math.NaN())
 	}
@@ -52,30 +53,32 @@ func (s *suite) checkScores(t *testing.T, c *maxsim.Call, x *expectation) {
 		e = max(e, s.o.epsilon(q.Tokens.Type, d.Tokens.Dim))
 	}
 	stride := q.MaxRows()
-	sizes := x.sizes
+	sizes := expected.sizes
 	for p, got := range c.Scores {
 		qi, di := c.PairAt(p, d.Len())
 		lo, _ := q.Span(qi)
 		var allowed float64
-		for r, a := range argmax[p*stride : (p+1)*stride] {
-			var x int32 = a
+		for r, best := range argmax[p*stride : (p+1)*stride] {
+			winner := best
 			if c.Argmax != nil {
-				x = c.Argmax[p*stride+r]
+				winner = c.Argmax[p*stride+r]
 			}
-			if a < 0 || x < 0 {
-				require.Equal(t, a, x, "argmax of pair %d, row %d", p, r)
+			if best < 0 || winner < 0 {
+				require.Equal(t, best, winner, "argmax of pair %d, row %d", p, r)
 				continue
 			}
 			slack := e * sizes[p*stride+r]
 			allowed += slack * math.Abs(weight(&batches.Terms, lo+r))
-			if x == a {
+			if winner == best {
 				continue
 			}
 			first, last := d.Span(di)
-			require.Less(t, int(x), last-first, "argmax of pair %d, row %d", p, r)
-			require.True(t, d.IsToken(first+int(x)), "a masked token wins")
-			best, other := batches.OracleProduct(qi, r, di, int(a)), batches.OracleProduct(qi, r, di, int(x))
-			require.GreaterOrEqual(t, other, best-2*slack, "argmax of pair %d, row %d is %d, not %d", p, r, x, a)
+			require.Less(t, int(winner), last-first, "argmax of pair %d, row %d", p, r)
+			require.True(t, d.IsToken(first+int(winner)), "a masked token wins")
+			bestProduct := batches.OracleProduct(qi, r, di, int(best))
+			other := batches.OracleProduct(qi, r, di, int(winner))
+			require.GreaterOrEqual(t, other, bestProduct-2*slack,
+				"argmax of pair %d, row %d is %d, not %d", p, r, winner, best)
 		}
 		allowed += math.Abs(want[p])/(1<<23) + 1e-30
 		// InDelta would accept NaN as equal to NaN.

@@ -266,26 +266,27 @@ func (s *suite) checkNearest(t *testing.T, c *maxsim.ChamferCall) {
 	t.Helper()
 	_, nx, ny := c.Oracle()
 	xb, yb := c.X.(*maxsim.Batch), c.Y.(*maxsim.Batch)
-	side := func(got, want []int32, of, to *maxsim.Batch, back bool) {
-		stride := of.MaxRows()
+	// compare compares the nearest rows in to of the rows of from. swapped says that to is X.
+	compare := func(got, want []int32, from, to *maxsim.Batch, swapped bool) {
+		stride := from.MaxRows()
 		for i, w := range want {
 			if w < 0 || got[i] < 0 {
 				require.Equal(t, w, got[i])
 				continue
 			}
 			xi, yi := c.PairAt(i/stride, yb.Len())
-			if back {
+			if swapped {
 				xi, yi = yi, xi
 			}
-			lo, _ := of.Span(xi)
-			tolo, _ := to.Span(yi)
-			row := maxsim.OracleRow(of, lo+i%stride, false)
-			best := maxsim.Distance(c.Metric, row, maxsim.OracleRow(to, tolo+int(w), false))
-			other := maxsim.Distance(c.Metric, row, maxsim.OracleRow(to, tolo+int(got[i]), false))
-			require.True(t, to.IsToken(tolo+int(got[i])))
+			lo, _ := from.Span(xi)
+			toLo, _ := to.Span(yi)
+			row := maxsim.OracleRow(from, lo+i%stride, false)
+			best := maxsim.Distance(c.Metric, row, maxsim.OracleRow(to, toLo+int(w), false))
+			other := maxsim.Distance(c.Metric, row, maxsim.OracleRow(to, toLo+int(got[i]), false))
+			require.True(t, to.IsToken(toLo+int(got[i])))
 			require.LessOrEqual(t, other, best+1e-4*(1+best))
 		}
 	}
-	side(c.NearestX, nx, xb, yb, false)
-	side(c.NearestY, ny, yb, xb, true)
+	compare(c.NearestX, nx, xb, yb, false)
+	compare(c.NearestY, ny, yb, xb, true)
 }

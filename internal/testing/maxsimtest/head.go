@@ -11,8 +11,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// headScores: scores of hidden states against the oracle, over shapes, layouts, types and
-// pairs.
+// headScores compares scores of hidden states with the oracle, over shapes, layouts, types and pairs.
 func (s *suite) headScores(t *testing.T) {
 	for i, shape := range []struct{ hidden, dim, lq int }{
 		{1, 1, 1}, {16, 9, 33}, {40, 24, 33}, {96, 64, 7}, {129, 130, 5}, {384, 96, 32},

@@ -13,7 +13,7 @@ import (
 	"github.com/plaid-ir/plaid/kernels/maxsim"
 )
 
-// ranking: the best of what Score says, whatever the layout, held or not.
+// ranking checks that Rank returns the best of the scores of Score, whatever the layout, held or not.
 func (s *suite) ranking(t *testing.T) {
 	rng := Rand(31)
 	ranker := s.b.(maxsim.Ranker)
@@ -55,13 +55,14 @@ func (s *suite) ranking(t *testing.T) {
 		require.ErrorIs(t, ranker.Rank(background(), c), kernels.ErrShape)
 		c.K = -1
 		require.ErrorIs(t, ranker.Rank(background(), c), kernels.ErrShape)
-		over, cancel := context.WithCancel(background())
+		canceled, cancel := context.WithCancel(background())
 		cancel()
 		c.K = 1
-		require.ErrorIs(t, ranker.Rank(over, c), context.Canceled)
+		require.ErrorIs(t, ranker.Rank(canceled, c), context.Canceled)
 	}
 }
 
+// bestOf returns the k best of the documents that have tokens, padded with −1 if there are fewer.
 func bestOf(d *maxsim.Batch, scored []float32, k int) (docs []int32, scores []float32) {
 	var order []int32
 	for i := range scored {
@@ -84,7 +85,7 @@ func bestOf(d *maxsim.Batch, scored []float32, k int) (docs []int32, scores []fl
 	return docs, scores
 }
 
-// bestDocuments: the best of all scores, whatever the batches they come in.
+// bestDocuments checks that TopK returns the best of all scores, whatever the batches they come in.
 func (s *suite) bestDocuments(t *testing.T) {
 	rng := Rand(30)
 	var lengths []int

@@ -18,10 +18,10 @@ import (
 // Options configure the tests for a backend. With the zero value it must support everything,
 // with the precision of float32.
 type Options struct {
-	// Types lists the types of both operands. nil means all.
+	// Types lists the types of both operands. Nil Types mean all.
 	Types []maxsim.Type
 	// Epsilon returns the largest error of a product of dim dimensions, relative to
-	// the sum of the magnitudes of its terms. nil means that of float32 sums.
+	// the sum of the magnitudes of its terms. A nil Epsilon means that of float32 sums.
 	Epsilon func(t maxsim.Type, dim int) float64
 	// MaxDim is the largest dimension. 0 means [kernels.MaxDim].
 	MaxDim int
@@ -234,7 +234,7 @@ func (s *suite) typePairs(t *testing.T) {
 	}
 }
 
-// tiedProducts: the first of several wins, for products that are exact.
+// tiedProducts checks that the first of equal products wins, where products are exact.
 func (s *suite) tiedProducts(t *testing.T) {
 	rng := Rand(4)
 	for _, kind := range s.o.typesOrAll() {
@@ -309,7 +309,7 @@ func (s *suite) weights(t *testing.T) {
 	}
 }
 
-// heldOperands: held operands give what batches give, until they are closed.
+// heldOperands checks that held operands give the results of batches, until they are closed.
 func (s *suite) heldOperands(t *testing.T) {
 	rng := Rand(9)
 	for i, dim := range []int{5, 64, 128, 200} {
@@ -398,20 +398,20 @@ func (s *suite) concurrent(t *testing.T) {
 
 // contexts checks that canceled contexts end calls.
 func (s *suite) contexts(t *testing.T) {
-	over, cancel := context.WithCancel(background())
+	canceled, cancel := context.WithCancel(background())
 	cancel()
 	rng := Rand(12)
 	q, d := Side{Lengths: []int{8, 5}}.Batch(rng, 32), Side{Lengths: []int{30, 5}}.Batch(rng, 32)
 	c := NewCall(q, d, maxsim.All(), maxsim.Terms{})
-	require.ErrorIs(t, s.b.Score(over, c), context.Canceled)
-	_, err := s.b.Prepare(over, d)
+	require.ErrorIs(t, s.b.Score(canceled, c), context.Canceled)
+	_, err := s.b.Prepare(canceled, d)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, s.b.Score(background(), c))
 	g := &maxsim.GradCall{Q: q, D: d, Argmax: c.Argmax, DQ: NewGradient(q, maxsim.F32)}
-	require.ErrorIs(t, s.b.Gradients(over, g), context.Canceled)
+	require.ErrorIs(t, s.b.Gradients(canceled, g), context.Canceled)
 }
 
-// badInput: what Check refuses is refused, and nothing is written.
+// badInput checks that a backend refuses the calls that Check refuses, and writes nothing.
 func (s *suite) badInput(t *testing.T) {
 	rng := Rand(13)
 	q, d := Side{Lengths: []int{8, 5}}.Batch(rng, 32), Side{Lengths: []int{30, 5}}.Batch(rng, 32)

@@ -120,14 +120,15 @@ func ReadFound(t testing.TB, root string) map[string]*Found {
 	return figures
 }
 
-// Record requires that a figure is within half of the recorded one, or records it with two digits.
-func Record(t testing.TB, root, name string, part func(f *Found) *float64, x float64) {
+// Record requires that a figure of a model, which selectFigure selects, is within half of the recorded one, or records
+// it with two digits.
+func Record(t testing.TB, root, name string, selectFigure func(f *Found) *float64, x float64) {
 	t.Helper()
 	figures := ReadFound(t, root)
 	if figures[name] == nil {
 		figures[name] = new(Found)
 	}
-	recorded := part(figures[name])
+	recorded := selectFigure(figures[name])
 	if !*Update {
 		require.InEpsilon(t, *recorded, x, .5, "%s: go test -run Golden -update records what is found", name)
 		return

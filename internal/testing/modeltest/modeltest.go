@@ -151,7 +151,7 @@ func Tokenizer() map[string]any {
 	vocab, added := map[string]int{}, []map[string]any{}
 	for i, p := range Pieces {
 		vocab[p] = i
-		if i < 9 {
+		if i < 9 { // up to [unused1]: the special tokens
 			added = append(added, map[string]any{
 				"id": i, "content": p, "special": true,
 				"single_word": false, "lstrip": false, "rstrip": false, "normalized": false,

@@ -23,7 +23,7 @@ import (
 // "shelf".
 type Bucket struct {
 	Faulty
-	// Now is the clock of the service. nil means time.Now.
+	// Now is the clock of the service. A nil Now means time.Now.
 	Now     func() time.Time
 	mu      sync.Mutex
 	objects map[string]*object
@@ -68,7 +68,7 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "NoSuchBucket")
 		return
 	}
-	found := b.objects[key]
+	stored := b.objects[key]
 	switch {
 	case r.Method == http.MethodGet && key == "" && r.URL.Query().Has("location"):
 		fmt.Fprint(w, `<LocationConstraint xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></LocationConstraint>`)
@@ -80,7 +80,7 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusBadRequest, "IncompleteBody")
 			return
 		}
-		if found != nil && r.Header.Get("If-None-Match") == "*" {
+		if stored != nil && r.Header.Get("If-None-Match") == "*" {
 			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 			return
 		}
@@ -89,12 +89,12 @@ func (b *Bucket) answer(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete:
 		delete(b.objects, key)
 		w.WriteHeader(http.StatusNoContent)
-	case found == nil:
+	case stored == nil:
 		refuse(w, http.StatusNotFound, "NoSuchKey")
 	default:
 		w.Header().Set("ETag", `"e"`)
-		w.Header().Set("X-Amz-Meta-Plaid-Put", found.mark)
-		http.ServeContent(w, r, "", found.made, bytes.NewReader(found.body))
+		w.Header().Set("X-Amz-Meta-Plaid-Put", stored.mark)
+		http.ServeContent(w, r, "", stored.made, bytes.NewReader(stored.body))
 	}
 }
 

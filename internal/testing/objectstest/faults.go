@@ -68,7 +68,7 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		sendAnswer(w, []*httptest.ResponseRecorder{first, second}[rand.IntN(2)], None)
 		return
 	default:
-		answer(w, fault)
+		answerFault(w, fault)
 		return
 	}
 	answer := httptest.NewRecorder()
@@ -80,8 +80,8 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sendAnswer(w, answer, fault)
 }
 
-// answer sends the answer of a fault.
-func answer(w http.ResponseWriter, f Fault) {
+// answerFault sends the answer of a fault.
+func answerFault(w http.ResponseWriter, f Fault) {
 	switch f {
 	case Busy:
 		refuse(w, http.StatusServiceUnavailable, "SlowDown")
@@ -108,7 +108,7 @@ func sendAnswer(w http.ResponseWriter, a *httptest.ResponseRecorder, f Fault) {
 			panic(http.ErrAbortHandler)
 		}
 	default:
-		answer(w, f)
+		answerFault(w, f)
 		return
 	}
 	for name, values := range a.Header() {
@@ -161,16 +161,16 @@ func NewChance(seed uint64, share float64) *Chance {
 
 // Before is a [Faulty.Before].
 func (c *Chance) Before(r *http.Request) Fault {
-	return c.draw(r, Busy, Broken, Refused, Lost, Late, Cut, Twice)
+	return c.drawFault(r, Busy, Broken, Refused, Lost, Late, Cut, Twice)
 }
 
 // After is a [Faulty.After].
 func (c *Chance) After(r *http.Request) Fault {
-	return c.draw(r, Busy, Broken, Refused, Lost, Late, Cut)
+	return c.drawFault(r, Busy, Broken, Refused, Lost, Late, Cut)
 }
 
-// draw chooses a fault among candidates.
-func (c *Chance) draw(r *http.Request, candidates ...Fault) Fault {
+// drawFault chooses a fault among candidates.
+func (c *Chance) drawFault(r *http.Request, candidates ...Fault) Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.r.Float64() >= c.share {

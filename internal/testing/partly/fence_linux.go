@@ -40,14 +40,15 @@ func mappings(t testing.TB, path string) (fences []fence) {
 	return fences
 }
 
-func (f fence) allow(off, n int64) error  { return f.protect(off, n, syscall.PROT_READ) }
-func (f fence) forbid(off, n int64) error { return f.protect(off, n, syscall.PROT_NONE) }
+func (f fence) allowReads(off, n int64) error  { return f.protect(off, n, syscall.PROT_READ) }
+func (f fence) forbidReads(off, n int64) error { return f.protect(off, n, syscall.PROT_NONE) }
 
 // protect sets the access to a range of the file, if it is in the mapping.
 func (f fence) protect(off, n int64, access int) error {
 	if off < f.from || off+n > f.from+f.length {
 		return nil
 	}
-	at := f.memory + uintptr(off-f.from)
-	return syscall.Mprotect(unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), n), access)
+	address := f.memory + uintptr(off-f.from)
+	// go vet refuses the direct conversion of a uintptr.
+	return syscall.Mprotect(unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&address))), n), access)
 }

@@ -113,7 +113,7 @@ func (s *Source) copyPage(p int64) error {
 	s.present[p] = true
 	s.bytes += to - from
 	for _, f := range s.fences {
-		if err := f.allow(from, s.page); err != nil {
+		if err := f.allowReads(from, s.page); err != nil {
 			return err
 		}
 	}
@@ -127,9 +127,9 @@ func (s *Source) Fence(t testing.TB) {
 	defer s.mu.Unlock()
 	s.fences = mappings(t, s.Path)
 	for _, f := range s.fences {
-		for p, there := range s.present {
-			if !there {
-				require.NoError(t, f.forbid(int64(p)*s.page, s.page))
+		for p, isPresent := range s.present {
+			if !isPresent {
+				require.NoError(t, f.forbidReads(int64(p)*s.page, s.page))
 			}
 		}
 	}

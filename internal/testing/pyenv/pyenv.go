@@ -21,9 +21,9 @@ import (
 // virtual environment, and is only skipped if the package index cannot be reached.
 const Required = "PLAID_REQUIRE_CLIENTS"
 
-// makingLimit limits the time of each step of creating an environment. It is well below the timeout of go
+// stepTimeout limits the time of each step of creating an environment. It is well below the timeout of go
 // test, so that a package index that does not answer skips a test instead of failing it.
-const makingLimit = 4 * time.Minute
+const stepTimeout = 4 * time.Minute
 
 // Python returns the Python of a virtual environment with the packages of a requirements file, in
 // the versions of constraints.txt in the same folder, so that new versions of packages
@@ -63,27 +63,27 @@ func Python(t *testing.T, requirements string) string {
 	}
 	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o777))
 	// Create it under a temporary name, so that concurrent runs do not conflict.
-	made, err := os.MkdirTemp(filepath.Dir(dir), "making-")
+	tempDir, err := os.MkdirTemp(filepath.Dir(dir), "making-")
 	require.NoError(t, err)
-	defer os.RemoveAll(made)
-	if out, err := run(makingLimit, nil, base, "-m", "venv", made); err != nil {
+	defer os.RemoveAll(tempDir)
+	if out, err := run(stepTimeout, nil, base, "-m", "venv", tempDir); err != nil {
 		skip("no virtual environment can be made (python3 -m venv): %v\n%s", err, out)
 	}
 	pip := []string{
 		"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "30",
 		"-r", requirements, "-c", constraints,
 	}
-	if out, err := run(makingLimit, nil, filepath.Join(made, "bin", "python"), pip...); err != nil {
+	if out, err := run(stepTimeout, nil, filepath.Join(tempDir, "bin", "python"), pip...); err != nil {
 		// A package index that cannot be reached is not an error of this program.
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		fmt.Fprintf(os.Stderr, "%s skipped: pip cannot install %s: %s\n", t.Name(), requirements, lines[len(lines)-1])
 		t.Skipf("pip cannot install %s: %v\n%s", requirements, err, out)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(made, "complete"), nil, 0o666))
-	if err := os.Rename(made, dir); err != nil {
+	require.NoError(t, os.WriteFile(filepath.Join(tempDir, "complete"), nil, 0o666))
+	if err := os.Rename(tempDir, dir); err != nil {
 		if _, err := os.Stat(filepath.Join(dir, "complete")); err != nil {
 			to := filepath.Join(t.TempDir(), "venv")
-			require.NoError(t, os.Rename(made, to))
+			require.NoError(t, os.Rename(tempDir, to))
 			return filepath.Join(to, "bin", "python")
 		}
 	}
@@ -98,12 +98,13 @@ func Temporary(t *testing.T, base string) string {
 	out, err := Run(nil, base, "-m", "venv", "--without-pip", dir)
 	require.NoError(t, err, out)
 	packages := "import sysconfig; print(sysconfig.get_path('purelib'))"
-	from, err := Run(nil, base, "-c", packages)
-	require.NoError(t, err, from)
+	basePackages, err := Run(nil, base, "-c", packages)
+	require.NoError(t, err, basePackages)
 	python := filepath.Join(dir, "bin", "python")
-	to, err := Run(nil, python, "-c", packages)
-	require.NoError(t, err, to)
-	require.NoError(t, os.WriteFile(filepath.Join(strings.TrimSpace(to), "base.pth"), []byte(from), 0o666))
+	ownPackages, err := Run(nil, python, "-c", packages)
+	require.NoError(t, err, ownPackages)
+	link := filepath.Join(strings.TrimSpace(ownPackages), "base.pth")
+	require.NoError(t, os.WriteFile(link, []byte(basePackages), 0o666))
 	return python
 }
 

@@ -22,25 +22,25 @@ import (
 // is removed when the test ends.
 func Mini(t testing.TB) string {
 	t.Helper()
-	from := Path(t, "models", "colbert-mini")
-	to := t.TempDir()
-	b, err := cachedMini(filepath.Join(from, "model.onnx"))
+	source := Path(t, "models", "colbert-mini")
+	dir := t.TempDir()
+	b, err := cachedMini(filepath.Join(source, "model.onnx"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"config.json", "tokenizer.json"} {
-		b, err := os.ReadFile(filepath.Join(from, name))
+		b, err := os.ReadFile(filepath.Join(source, name))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(to, name), b, 0o600)
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(to, "model.safetensors"), b, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "model.safetensors"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return to
+	return dir
 }
 
 var (
@@ -59,7 +59,7 @@ func cachedMini(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := unpack(b)
+	out, err := safetensorsFromGraph(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -67,10 +67,10 @@ func cachedMini(path string) ([]byte, error) {
 	return out, nil
 }
 
-// unpack converts the initializers of a graph to a safetensors file. Their names are those of
+// safetensorsFromGraph converts the initializers of a graph to a safetensors file. Their names are those of
 // a BERT, except for "word", "pos" (which includes the row of token type 0), and the suffix
 // _h of float16 tensors. Weights of products are transposed.
-func unpack(model []byte) ([]byte, error) {
+func safetensorsFromGraph(model []byte) ([]byte, error) {
 	type tensor struct {
 		DType   string `json:"dtype"`
 		Shape   []int  `json:"shape"`
@@ -89,13 +89,13 @@ func unpack(model []byte) ([]byte, error) {
 			x, name, width := &tensor{}, "", 0
 			err := fields(b, func(field protowire.Number, n uint64, b []byte) error {
 				switch field {
-				case 1:
+				case 1: // TensorProto.dims
 					x.Shape = append(x.Shape, int(n))
-				case 2:
+				case 2: // TensorProto.data_type: 1 is float32, 10 is float16
 					x.DType, width = map[uint64]string{1: "F32", 10: "F16"}[n], map[uint64]int{1: 4, 10: 2}[n]
-				case 8:
+				case 8: // TensorProto.name
 					name = string(b)
-				case 9:
+				case 9: // TensorProto.raw_data
 					x.data = b
 				}
 				return nil

@@ -16,12 +16,13 @@ func widestFMA() int {
 	return 0
 }
 
+// supported reports whether byteDots and load can run.
 func supported() bool { return cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI }
 
-// dots executes 16 independent VPDPBUSD a round.
+// byteDots executes 16 independent VPDPBUSD a round.
 //
 //go:noescape
-func dots(rounds int)
+func byteDots(rounds int)
 
 // load reads x, whose length is a multiple of 512, 64 bytes at a time.
 //

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func dots(rounds int)
-TEXT ·dots(SB), NOSPLIT, $0-8
+// func byteDots(rounds int)
+TEXT ·byteDots(SB), NOSPLIT, $0-8
 	MOVQ rounds+0(FP), CX
 	VPXORD Z30, Z30, Z30
 	VPXORD Z31, Z31, Z31

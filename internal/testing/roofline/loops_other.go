@@ -6,7 +6,7 @@ func supported() bool { return false }
 
 func widestFMA() int { return 0 }
 
-func dots(int) {}
+func byteDots(int) {}
 
 func fmas512(int) {}
 

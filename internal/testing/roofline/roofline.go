@@ -29,7 +29,7 @@ func Products() float64 {
 		return 0
 	}
 	const rounds = 1 << 14
-	return rounds * roundProducts / shortestTime(func() { dots(rounds) })
+	return rounds * roundProducts / shortestTime(func() { byteDots(rounds) })
 }
 
 // FMAs returns the largest number of float32 operations that one core computes in a second in
@@ -57,5 +57,5 @@ func shortestTime(f func()) float64 {
 	return max(slices.Min(times), 1).Seconds()
 }
 
-// roundProducts is the number of products of a round of dots: 16 instructions of 64.
+// roundProducts is the number of products of a round of byteDots: 16 instructions of 64.
 const roundProducts = 16 * 64

@@ -57,12 +57,12 @@ func (m *Maker) Vector(center []float32, noise float64) []float32 {
 // Tokens returns n vectors around a few topics.
 func (m *Maker) Tokens(n int) []float32 {
 	var out []float32
-	a, b := m.Rand.IntN(len(m.topics)), m.Rand.IntN(len(m.topics))
+	mainTopic, secondTopic := m.Rand.IntN(len(m.topics)), m.Rand.IntN(len(m.topics))
 	for range n {
-		topic := a
+		topic := mainTopic
 		switch m.Rand.IntN(4) {
 		case 0:
-			topic = b
+			topic = secondTopic
 		case 1:
 			topic = m.Rand.IntN(len(m.topics))
 		}

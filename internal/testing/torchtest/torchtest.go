@@ -15,13 +15,15 @@ type Tensor struct {
 	Class   string // of its storage
 	Shape   []int
 	Data    []byte
-	Strides []int  // nil means row by row
+	Strides []int  // nil for row-major order
 	Name    string // its key in a dictionary
 }
 
 // Pickle returns the pickle of tensors: two tensors as a tuple, and named ones as the OrderedDict of a
 // model's weights. The storage of each is named by its number.
 func Pickle(tensors ...Tensor) []byte {
+	// The letters are opcodes of pickle: X a string, J an integer, ( to t a tuple, c a global, R a call, Q a storage,
+	// ( to u entries of a dictionary, b an attribute, . the end.
 	var b bytes.Buffer
 	text := func(s string) {
 		b.WriteByte('X')

@@ -50,10 +50,10 @@ func New() *Store {
 // Twin returns another handle of the same objects, with its own hooks.
 func (s *Store) Twin() *Store { return &Store{shelf: s.shelf} }
 
-// SetHook sets the hook. nil removes it.
+// SetHook sets the hook. A nil hook removes it.
 func (s *Store) SetHook(h Hook) { s.hook.Store(&h) }
 
-// ChangeLists sets a function that changes lists. nil removes it.
+// ChangeLists sets a function that changes lists. A nil function removes it.
 func (s *Store) ChangeLists(change func([]objects.Entry) []objects.Entry) { s.listed.Store(&change) }
 
 // HoldPut makes the next put, and those after it, wait until release is called. begun is closed when it
@@ -104,7 +104,7 @@ func (s *Store) Put(ctx context.Context, name string, r io.Reader, size int64) (
 		return made, fmt.Errorf("%d bytes of %d: %w", len(body), size, err)
 	}
 	err = s.request(ctx, "put", name, func() error {
-		if _, there := s.objects[name]; there {
+		if _, exists := s.objects[name]; exists {
 			return fmt.Errorf("%w: %s", objects.ErrExists, name)
 		}
 		made = s.now
@@ -125,11 +125,11 @@ func (s *Store) Replace(ctx context.Context, name string, body []byte) (made tim
 }
 
 // Get implements [objects.Store].
-func (s *Store) Get(ctx context.Context, name string, from, length int64) (r io.ReadCloser, e objects.Entry,
-	err error) {
+func (s *Store) Get(ctx context.Context, name string,
+	from, length int64) (r io.ReadCloser, e objects.Entry, err error) {
 	err = s.request(ctx, "get", name, func() error {
-		o, there := s.objects[name]
-		if !there {
+		o, exists := s.objects[name]
+		if !exists {
 			return fmt.Errorf("%w: %s", objects.ErrNotFound, name)
 		}
 		e = objects.Entry{Name: name, Size: int64(len(o.body)), Made: o.made}

@@ -19,7 +19,7 @@ type Evaluator struct {
 	Docs []Doc
 }
 
-// Doc is a document of a [Evaluator].
+// Doc is a document of an [Evaluator].
 type Doc struct {
 	ID      string
 	Ordinal uint32
@@ -27,9 +27,9 @@ type Doc struct {
 }
 
 // Select returns the indexes of the documents that a condition is true for.
-func (p Evaluator) Select(c *condition.Condition) map[int]bool {
-	set, err := condition.Select(context.Background(), c, condition.Sets[map[int]bool](p))
-	require.NoError(p.T, err)
+func (e Evaluator) Select(c *condition.Condition) map[int]bool {
+	set, err := condition.Select(context.Background(), c, condition.Sets[map[int]bool](e))
+	require.NoError(e.T, err)
 	return set
 }
 
@@ -42,7 +42,7 @@ func ValuesIn(payload []byte, f condition.Field) []json.RawMessage {
 	return findValues(payload, strings.Split(strings.Join(f.Keys(), "."), "."), true)
 }
 
-// findValues is Found for an object and the remaining parts of a path. top means the object of the
+// findValues is ValuesIn for an object and the remaining parts of a path. top means the object of the
 // payload, whose own fields _id and _subset_ do not count.
 func findValues(object json.RawMessage, parts []string, top bool) (values []json.RawMessage) {
 	var members map[string]json.RawMessage
@@ -104,7 +104,7 @@ func Literals(payload []byte, f condition.Field) (literals []json.RawMessage, ex
 }
 
 // testTruth returns the truth of a test for a document: the greatest truth for any of its values.
-func (p Evaluator) testTruth(t *condition.Test, d *Doc) condition.Truth {
+func (e Evaluator) testTruth(t *condition.Test, d *Doc) condition.Truth {
 	var values []json.RawMessage
 	switch t.Field {
 	case condition.FieldID:
@@ -124,7 +124,7 @@ func (p Evaluator) testTruth(t *condition.Test, d *Doc) condition.Truth {
 		if !ranges {
 			values = append(values, value)
 		}
-		require.NoError(p.T, json.Unmarshal(value, &elements))
+		require.NoError(e.T, json.Unmarshal(value, &elements))
 		values = append(values, elements...)
 	}
 	if !hasValue {
@@ -136,7 +136,7 @@ func (p Evaluator) testTruth(t *condition.Test, d *Doc) condition.Truth {
 	}
 	for _, value := range values {
 		v, err := condition.ValueOf(value)
-		require.NoError(p.T, err)
+		require.NoError(e.T, err)
 		if v.Kind != condition.Null {
 			greatest = max(greatest, t.Truth(v))
 		}
@@ -145,9 +145,9 @@ func (p Evaluator) testTruth(t *condition.Test, d *Doc) condition.Truth {
 }
 
 // filter returns the indexes of the documents for which keep returns true.
-func (p Evaluator) filter(keep func(i int) bool) map[int]bool {
+func (e Evaluator) filter(keep func(i int) bool) map[int]bool {
 	set := map[int]bool{}
-	for i := range p.Docs {
+	for i := range e.Docs {
 		if keep(i) {
 			set[i] = true
 		}
@@ -156,22 +156,22 @@ func (p Evaluator) filter(keep func(i int) bool) map[int]bool {
 }
 
 // Test implements [condition.Sets].
-func (p Evaluator) Test(t *condition.Test, is condition.Truth) (map[int]bool, error) {
-	return p.filter(func(i int) bool { return p.testTruth(t, &p.Docs[i]) == is }), nil
+func (e Evaluator) Test(t *condition.Test, want condition.Truth) (map[int]bool, error) {
+	return e.filter(func(i int) bool { return e.testTruth(t, &e.Docs[i]) == want }), nil
 }
 
 // All implements [condition.Sets].
-func (p Evaluator) All() map[int]bool { return p.filter(func(int) bool { return true }) }
+func (e Evaluator) All() map[int]bool { return e.filter(func(int) bool { return true }) }
 
 // None implements [condition.Sets].
-func (p Evaluator) None() map[int]bool { return map[int]bool{} }
+func (e Evaluator) None() map[int]bool { return map[int]bool{} }
 
 // And implements [condition.Sets].
-func (p Evaluator) And(a, b map[int]bool) map[int]bool {
-	return p.filter(func(i int) bool { return a[i] && b[i] })
+func (e Evaluator) And(a, b map[int]bool) map[int]bool {
+	return e.filter(func(i int) bool { return a[i] && b[i] })
 }
 
 // Or implements [condition.Sets].
-func (p Evaluator) Or(a, b map[int]bool) map[int]bool {
-	return p.filter(func(i int) bool { return a[i] || b[i] })
+func (e Evaluator) Or(a, b map[int]bool) map[int]bool {
+	return e.filter(func(i int) bool { return a[i] || b[i] })
 }
