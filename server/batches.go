@@ -44,7 +44,7 @@ func (t *tensorBody) scoreBatches(
 	ctx, cancel := context.WithCancel(t.incoming.ctx)
 	defer cancel()
 	var readErr error
-	err = parallel.Pipeline(ctx, batches, func(nextFree func() (*vectorBatch, error), emit func(*vectorBatch)) (err error) {
+	readAll := func(nextFree func() (*vectorBatch, error), emit func(*vectorBatch)) (err error) {
 		defer func() {
 			if readErr = err; err != nil {
 				cancel()
@@ -69,7 +69,8 @@ func (t *tensorBody) scoreBatches(
 			emit(batch)
 		}
 		return nil
-	}, func(batch *vectorBatch) error {
+	}
+	err = parallel.Pipeline(ctx, batches, readAll, func(batch *vectorBatch) error {
 		batchOffsets := make([]int, 0, batch.last-batch.first+1)
 		for _, row := range offsets[batch.first : batch.last+1] {
 			batchOffsets = append(batchOffsets, row-offsets[batch.first])

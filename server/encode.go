@@ -33,7 +33,7 @@ type encodeOut struct {
 	Texts      int        `json:"num_texts"`
 	cutOut
 
-	in  *encodeIn
+	in   *encodeIn
 	role encode.Role
 }
 

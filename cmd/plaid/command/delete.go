@@ -232,9 +232,9 @@ func missingError(deleted index.Affected, missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	kind := fmt.Errorf("%w: not in the index", errPartial)
+	reason := fmt.Errorf("%w: not in the index", errPartial)
 	if deleted == (index.Affected{}) {
-		kind = errNotFound
+		reason = errNotFound
 	}
 	const maxShown = 10
 	omitted := ""
@@ -249,7 +249,7 @@ func missingError(deleted index.Affected, missing []string) error {
 	if slices.ContainsFunc(missing, func(id string) bool { return condition.Spellings(id) != nil }) {
 		hint = "; ids are compared by their bytes, and Unicode writes é as one character or as two"
 	}
-	return fmt.Errorf("%w: [%s]%s%s", kind, strings.Join(shown, " "), omitted, hint)
+	return fmt.Errorf("%w: [%s]%s%s", reason, strings.Join(shown, " "), omitted, hint)
 }
 
 // changeableIndex is an index, or several that are changed as one.

@@ -78,7 +78,9 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		return err
 	}
 	collections := indexes.collections
-	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
+	o.Agents = func(service http.Handler) http.Handler {
+		return mcp.New(mcp.NewInProcess(service), o.Version).Handler()
+	}
 	// Serve, while the model is being loaded.
 	s, err := server.New(collections, nil, o)
 	if err != nil {
