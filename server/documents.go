@@ -207,8 +207,8 @@ func documentProblem(i int, err error) *Problem {
 type newDocuments struct {
 	matrices     []Matrix
 	metadata     []json.RawMessage // of each; empty if no document has metadata
-	model        *storage.Model    // that computed the vectors; nil if it is not known
-	split        *splitDocuments   // says which of them are passages; nil if all are whole documents
+	model        *storage.Model    // that computed the vectors, or nil if it is not known
+	split        *splitDocuments   // says which of them are passages, or nil if all are whole documents
 	keepMetadata bool
 }
 

@@ -107,7 +107,8 @@ func (q *request) rankHybrid(
 		alpha = *in.Alpha
 	}
 	for i := range out {
-		if out[i].hits, err = search.FuseRanked(method, alpha, page, rankingPage, out[i].hits, byKeywords[i].hits); err != nil {
+		r := &out[i]
+		if r.hits, err = search.FuseRanked(method, alpha, page, rankingPage, r.hits, byKeywords[i].hits); err != nil {
 			return nil, err
 		}
 	}

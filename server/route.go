@@ -40,7 +40,7 @@ type route struct {
 	in             any      // its zero value, or nil if there is no JSON body
 	inType         string   // its media type
 	maxBody        int64    // bytes. 0 means the limit of all routes
-	tensorNames    []string // of vectors that the body may have as tensors; nil if JSON is the only form
+	tensorNames    []string // of vectors that the body may have as tensors, or nil if JSON is the only form
 	streamsVectors bool     // a body of tensors may have any size
 
 	// The answer.
@@ -241,7 +241,7 @@ type request struct {
 	ctx     context.Context
 	token   *Token // nil if the request needs none
 	body    *requestBody
-	release func() // releases the slot; nil while the request has none
+	release func() // releases the slot, or nil while the request has none
 
 	began          time.Time
 	stages         []stageTime // in the order in which they ended first

@@ -24,7 +24,7 @@ const (
 // frame is a parsed message of an agent. The library decodes ids as float64, and would answer 1 for 1.5.
 // Therefore the library gets another id, and the agent gets its own back, byte for byte.
 type frame struct {
-	request *jsonrpc.Request // without an id; nil if the message needs no answer
+	request *jsonrpc.Request // without an id, or nil if the message needs no answer
 	id      json.RawMessage  // nil for a notification
 }
 

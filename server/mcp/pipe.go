@@ -55,7 +55,7 @@ type pipe struct {
 	mu          sync.Mutex
 	calls       map[float64]*call // by the id that the library knows, a float64 as jsonrpc.MakeID takes it
 	lastID      float64           // the last of these ids
-	allAnswered chan struct{}     // is closed when calls is empty; nil if no goroutine waits for that
+	allAnswered chan struct{}     // is closed when calls is empty, or nil if no goroutine waits for that
 }
 
 // call is a request that is not answered yet.

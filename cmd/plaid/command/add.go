@@ -202,8 +202,10 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0 if unknown, as for an imported index
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.KeptPayloads, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE,
-			texts},
+		}{
+			path, r.Docs, r.Passages, r.Empty, r.Replaced, r.KeptPayloads, r.Tokens, r.Zero, r.Clamped, r.RMSE,
+			r.BuildRMSE, texts,
+		},
 			func(b *bytes.Buffer) {
 				if texts != nil {
 					texts.writeLine(b)

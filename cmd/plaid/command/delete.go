@@ -101,8 +101,9 @@ type deletion struct {
 }
 
 // deleteFrom deletes the documents. missing are the ids that the index does not have.
-func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted index.Affected, missing []string,
-	err error) {
+func (d *deletion) deleteFrom(
+	ctx context.Context, ix changeableIndex,
+) (deleted index.Affected, missing []string, err error) {
 	if d.where != nil {
 		deleted, err = ix.DeleteWhere(ctx, d.where)
 		return deleted, nil, err
@@ -112,8 +113,9 @@ func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted 
 
 // countDocuments counts the documents and passages that would be deleted (n) and all documents
 // (total), and lists unknown ids.
-func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n index.Affected, total int,
-	missing []string, err error) {
+func (d *deletion) countDocuments(
+	ctx context.Context, target *searchTarget,
+) (n index.Affected, total int, missing []string, err error) {
 	for _, s := range target.shards {
 		total += s.Documents()
 	}

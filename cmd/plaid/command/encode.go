@@ -76,7 +76,7 @@ moved.`,
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
 	e.encoder.RegisterQueryLength(f)
-	e.texts.Register(f, true)
+	e.texts.RegisterForArguments(f)
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` that keeps the vectors between runs (default: one in the "+
 		"output folder, removed when it is complete)")

@@ -186,8 +186,10 @@ func (a *app) showDocument(snap *index.Snapshot, ordinal uint32) error {
 const maxValueRunes = 60
 
 // printFacets counts the values of fields in all documents, or in those that meet c, and prints the counts.
-func (a *app) printFacets(ctx context.Context, names *indexNames, path string, fieldNames []string, c *condition.Condition,
-	o index.FacetOptions) (err error) {
+func (a *app) printFacets(
+	ctx context.Context, names *indexNames, path string, fieldNames []string, c *condition.Condition,
+	o index.FacetOptions,
+) (err error) {
 	if o.Values == 0 {
 		o.Values = math.MaxInt
 	}
@@ -198,7 +200,8 @@ func (a *app) printFacets(ctx context.Context, names *indexNames, path string, f
 		}
 	}
 	return a.openSearched(ctx, names, path, func(target *searchTarget) error {
-		hasPassages := slices.ContainsFunc(target.shards, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
+		hasPassages := slices.ContainsFunc(target.shards,
+			func(shard *index.Snapshot) bool { return shard.State().Passages > 0 })
 		var docs []*roaring.Bitmap
 		if c != nil {
 			if docs, err = index.SelectAll(ctx, target.shards, c); err != nil {
