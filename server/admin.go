@@ -226,7 +226,7 @@ func (q *request) prepareRestore(operation string) (r collection.Restorer, done 
 		return nil, nil, collection.Unsupported(operation)
 	}
 	if c, err := q.server.collections.Get(q.indexName()); err == nil {
-		if v, err := c.Snapshot(q.ctx); err == nil {
+		if v, err := c.Snapshot(q.ctx); err == nil { // an index without documents has no snapshot
 			return nil, nil, errors.Join(fmt.Errorf("%w: %q has documents", collection.ErrExists, q.indexName()),
 				v.Close())
 		}
@@ -241,7 +241,7 @@ func uploadBackup(q *request) error {
 	if want != "" && (!strings.HasPrefix(want, "sha-256=:") || !strings.HasSuffix(want, ":")) {
 		return badRequest("%s is %q; want sha-256=:BASE64:", headerDigest, want)
 	}
-	to, done, err := q.prepareRestore("a restored backup")
+	restorer, done, err := q.prepareRestore("a restored backup")
 	if err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func uploadBackup(q *request) error {
 		}
 		return nil
 	}}
-	if err := to.Restore(q.ctx, q.indexName(), body); err != nil {
+	if err := restorer.Restore(q.ctx, q.indexName(), body); err != nil {
 		return uploadError(err)
 	}
 	out, err := getIndex(q, nil)
@@ -297,7 +297,7 @@ func uploadError(err error) error {
 
 // importIndex answers PUT /indices/{name}/import.
 func importIndex(q *request) (err error) {
-	to, done, err := q.prepareRestore("an import")
+	restorer, done, err := q.prepareRestore("an import")
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func importIndex(q *request) (err error) {
 	if err != nil {
 		return err
 	}
-	r, err := to.Import(q.ctx, q.indexName(), folder)
+	r, err := restorer.Import(q.ctx, q.indexName(), folder)
 	if err != nil {
 		return importError(err, dir)
 	}
@@ -373,7 +373,7 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 		tasks[i].query = qs[i]
 	}
 	err = q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
-		measured, ok := v.(collection.Traceable)
+		traceable, ok := v.(collection.Traceable)
 		if !ok {
 			return collection.Unsupported("a measured recall")
 		}
@@ -393,11 +393,11 @@ func measureRecall(q *request, in *recallIn) (out recallOut, err error) {
 		}
 
 		// The exhaustive search, and the comparison with it.
-		reference, err := quality.Reference(q.ctx, measured.Tracer(), qs, k, nil)
+		reference, err := quality.Reference(q.ctx, traceable.Tracer(), qs, k, nil)
 		if err != nil {
 			return q.dimensionError(v, tasks, err)
 		}
-		r, err := quality.MeasureRecall(q.ctx, measured.Tracer(), qs, o, reference, nil)
+		r, err := quality.MeasureRecall(q.ctx, traceable.Tracer(), qs, o, reference, nil)
 		if err != nil {
 			return err
 		}

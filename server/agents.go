@@ -15,7 +15,7 @@ const (
 	// maxMessage is the longest message of an agent in bytes.
 	maxMessage = 256 << 10
 	// agentCopies is how many copies of an answer of the service a tool has: the text, its parsed parts,
-	// the values, and its own answer. The library has the same number of copies of a message.
+	// the values, and its own answer. The MCP library has the same number of copies of a message.
 	agentCopies = 4
 )
 
@@ -67,8 +67,8 @@ type agentCall struct {
 // agentKey is the context key for the agentCall of a request.
 type agentKey struct{}
 
-// agentCallFrom returns the agent's message that a request is made for. nil means that the request is not
-// made by a tool.
+// agentCallFrom returns the agent's message that a tool makes a request for. It returns nil if the request
+// comes from a client.
 func agentCallFrom(ctx context.Context) *agentCall {
 	call, _ := ctx.Value(agentKey{}).(*agentCall)
 	return call
@@ -112,7 +112,7 @@ func answerAgent(q *request, agents http.Handler) error {
 	return q.sendBody(answer.code, media, answer.text.Bytes())
 }
 
-// runAgentHandler returns the handler's answer to a message, when the tools make no more requests.
+// runAgentHandler runs the handler on a message. It returns the answer once no tool has a running request.
 func (q *request) runAgentHandler(agents http.Handler, text []byte) (*bufferedAnswer, error) {
 	call := &agentCall{request: q}
 	defer call.finish()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// reserveAnswer reserves memory for so far uncounted bytes of the answer, before they are allocated. All
-// of it is released when the request has ended.
+// reserveAnswer reserves memory for more bytes of the answer, before they are allocated. All of it is
+// released when the request has ended.
 func (q *request) reserveAnswer(bytes int) error {
 	size, limit := int64(bytes), q.server.options.Limits.Answer
 	if size > limit-q.answerBytes {
@@ -37,11 +37,11 @@ func (q *request) answerJSON(status int, v any) error {
 	if q.agentCall != nil {
 		needs *= agentCopies
 	}
-	changes := q.route.group == groupWrite || q.route.group == groupTransfer
+	isChange := q.route.group == groupWrite || q.route.group == groupTransfer
 	switch missing := needs - q.reservedAnswer(); {
 	case missing <= 0:
 		q.memory.release(-missing)
-	case changes: // if its answer were refused, the client would repeat the change
+	case isChange: // if its answer were refused, the client would repeat the change
 		q.memory.reserveAtOnce(missing)
 	default:
 		if err := q.memory.reserve(q.ctx, missing); err != nil {
@@ -71,8 +71,8 @@ func (out searchOut) toJSON() ([]byte, error) {
 	}
 	text := append(make([]byte, 0, size), `{"results":[`...)
 	for i, r := range out.Results {
-		stored := r.Metadata
-		r.Metadata = nil
+		metadata := r.Metadata
+		r.Metadata = nil // omitted from object
 		object, err := json.Marshal(r)
 		if err != nil {
 			return nil, err
@@ -81,11 +81,11 @@ func (out searchOut) toJSON() ([]byte, error) {
 			text = append(text, ',')
 		}
 		text = append(text, object...)
-		if stored == nil {
+		if metadata == nil {
 			continue
 		}
-		text = append(text[:len(text)-1], `,"metadata":[`...)
-		for j, m := range stored {
+		text = append(text[:len(text)-1], `,"metadata":[`...) // in place of the closing brace
+		for j, m := range metadata {
 			if j > 0 {
 				text = append(text, ',')
 			}
@@ -94,7 +94,7 @@ func (out searchOut) toJSON() ([]byte, error) {
 		text = append(text, "]}"...)
 	}
 	text = append(text, ']')
-	out.Results = nil
+	out.Results = nil // the other fields follow the results
 	rest, err := json.Marshal(out)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (q *request) sendBody(status int, media string, text []byte) error {
 	return nil
 }
 
-// answerStream is an answer that is sent while it is made. A short answer is sent at the end, so that an
+// answerStream is an answer that is sent while it is computed. A short answer is sent at the end, so that an
 // error can still be answered by its status; after the beginning of a long one only a broken connection
 // tells the client of an error.
 type answerStream struct {
@@ -231,8 +231,7 @@ func (r *responseRecorder) Write(p []byte) (n int, err error) {
 	for {
 		r.extendDeadline()
 		began := r.pace.now()
-		piece := p[n:min(n+maxWrite, len(p))]
-		m, err := r.ResponseWriter.Write(piece)
+		m, err := r.ResponseWriter.Write(p[n:min(n+maxWrite, len(p))])
 		n += m
 		r.bytes += int64(m)
 		if !r.pace.keepsUp(m, began) && err == nil {

@@ -109,7 +109,6 @@ func archiveError(err error) error {
 // archive are its cause.
 func memberError(err error, name string) error {
 	var p *Problem
-	var pathErr *fs.PathError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -117,7 +116,7 @@ func memberError(err error, name string) error {
 		return badRequest("%.80q… in the archive has a name that is too long", name)
 	case errors.Is(err, fs.ErrExist):
 		return badRequest("%q is in the archive twice", name)
-	case errors.As(err, &pathErr) && strings.Contains(pathErr.Err.Error(), "not a directory"):
+	case errors.Is(err, syscall.ENOTDIR):
 		return badRequest("%q is below a file", name)
 	}
 	return err

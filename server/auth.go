@@ -83,7 +83,8 @@ func (t *Token) permissionOnAll() Permission {
 	return t.maxPermission(func(pattern string) bool { return strings.Trim(pattern, "*") == "" })
 }
 
-// maxPermission returns the greatest of the token's permission and of the grants that applies selects.
+// maxPermission returns the greatest among the token's permission and those of the grants whose patterns
+// apply.
 func (t *Token) maxPermission(applies func(pattern string) bool) Permission {
 	p := t.Permission
 	for _, g := range t.Grants {
@@ -365,7 +366,7 @@ func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFi
 		}
 		return tokens, err
 	}
-	kept, err := files.WatchValue(read, func(tokens Tokens, err error) {
+	watched, err := files.WatchValue(read, func(tokens Tokens, err error) {
 		if err != nil {
 			log.Error("tokens stay as they were", "file", path, "error", err)
 			return
@@ -375,8 +376,8 @@ func OpenTokenFile(ctx context.Context, path string, log *slog.Logger) (*TokenFi
 	if err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx) // of later reads
-	return &TokenFile{kept}, nil
+	ctx = context.WithoutCancel(ctx) // read uses ctx, and is called again after the caller's ctx has ended
+	return &TokenFile{watched}, nil
 }
 
 // Tokens implements TokenSource.

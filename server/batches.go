@@ -44,46 +44,47 @@ func (t *tensorBody) scoreBatches(
 	ctx, cancel := context.WithCancel(t.incoming.ctx)
 	defer cancel()
 	var readErr error
-	err = parallel.Pipeline(ctx, batches, func(free func() (*vectorBatch, error), put func(*vectorBatch)) (err error) {
+	readAll := func(nextFree func() (*vectorBatch, error), emit func(*vectorBatch)) (err error) {
 		defer func() {
 			if readErr = err; err != nil {
 				cancel()
 			}
 		}()
 		for doc := 0; doc < len(t.lengths); {
-			p, err := free()
+			batch, err := nextFree()
 			if err != nil {
 				return err
 			}
 			// The batch has the documents that end at most maxRows after its first row, but at least one.
 			end := sort.SearchInts(offsets, offsets[doc]+maxRows+1) - 1
-			p.first, p.last = doc, max(end, doc+1)
-			doc = p.last
-			if err := t.readBatch(p, a, offsets[p.first]*t.dim, offsets[p.last]*t.dim); err != nil {
+			batch.first, batch.last = doc, max(end, doc+1)
+			doc = batch.last
+			if err := t.readBatch(batch, a, offsets[batch.first]*t.dim, offsets[batch.last]*t.dim); err != nil {
 				return tensorError(err)
 			}
-			m := p.matrix(a, t.dim)
-			if err := checkFiniteRows(&m, p.first, offsets); err != nil {
+			m := batch.matrix(a, t.dim)
+			if err := checkFiniteRows(&m, batch.first, offsets); err != nil {
 				return err
 			}
-			put(p)
+			emit(batch)
 		}
 		return nil
-	}, func(p *vectorBatch) error {
-		batchOffsets := make([]int, 0, p.last-p.first+1)
-		for _, row := range offsets[p.first : p.last+1] {
-			batchOffsets = append(batchOffsets, row-offsets[p.first])
+	}
+	err = parallel.Pipeline(ctx, batches, readAll, func(batch *vectorBatch) error {
+		batchOffsets := make([]int, 0, batch.last-batch.first+1)
+		for _, row := range offsets[batch.first : batch.last+1] {
+			batchOffsets = append(batchOffsets, row-offsets[batch.first])
 		}
-		return score(ctx, p.first, maxsim.Packed(p.matrix(a, t.dim), batchOffsets))
+		return score(ctx, batch.first, maxsim.Packed(batch.matrix(a, t.dim), batchOffsets))
 	})
 	if readErr != nil && t.incoming.ctx.Err() == nil && errors.Is(err, context.Canceled) {
 		err = readErr // the cancellation was only its consequence
 	}
 
 	// Keep the memory for later requests, unless a large document has made it larger.
-	for _, p := range batches {
-		if err == nil && 4*cap(p.f32) <= bytes && 2*cap(p.u16) <= bytes {
-			t.incoming.server.keepSpareBatch(p)
+	for _, batch := range batches {
+		if err == nil && 4*cap(batch.f32) <= bytes && 2*cap(batch.u16) <= bytes {
+			t.incoming.server.keepSpareBatch(batch)
 		}
 	}
 	return err
@@ -96,42 +97,42 @@ const maxSpareBatches = 4
 // takeSpareBatch returns a batch that was kept, or a new one.
 func (s *Server) takeSpareBatch() *vectorBatch {
 	select {
-	case p := <-s.spareBatches:
-		return p
+	case batch := <-s.spareBatches:
+		return batch
 	default:
 		return &vectorBatch{}
 	}
 }
 
 // keepSpareBatch keeps a batch, unless there are enough.
-func (s *Server) keepSpareBatch(p *vectorBatch) {
+func (s *Server) keepSpareBatch(batch *vectorBatch) {
 	select {
-	case s.spareBatches <- p:
+	case s.spareBatches <- batch:
 	default:
 	}
 }
 
 // readBatch reads the values lo to hi of an array into a batch.
-func (t *tensorBody) readBatch(p *vectorBatch, a *vectors.Array, lo, hi int) (err error) {
+func (t *tensorBody) readBatch(batch *vectorBatch, a *vectors.Array, lo, hi int) (err error) {
 	if a.Width() == 2 {
-		p.u16, err = readIntoSlice(t.incoming, p.u16, hi-lo, 2,
+		batch.u16, err = readIntoSlice(t.incoming, batch.u16, hi-lo, 2,
 			func(into []uint16, from int) error { return a.Float16s(into, lo+from) })
 		return err
 	}
-	p.f32, err = readIntoSlice(t.incoming, p.f32, hi-lo, 4,
+	batch.f32, err = readIntoSlice(t.incoming, batch.f32, hi-lo, 4,
 		func(into []float32, from int) error { return a.Float32s(into, lo+from) })
 	return err
 }
 
 // matrix returns the vectors of a batch that was read from an array.
-func (p *vectorBatch) matrix(a *vectors.Array, dim int) maxsim.Matrix {
+func (batch *vectorBatch) matrix(a *vectors.Array, dim int) maxsim.Matrix {
 	switch {
 	case a.Width() != 2:
-		return maxsim.Float32(p.f32, dim)
+		return maxsim.Float32(batch.f32, dim)
 	case a.Dtype == "bf16":
-		return maxsim.BFloat16(p.u16, dim)
+		return maxsim.BFloat16(batch.u16, dim)
 	}
-	return maxsim.Float16(p.u16, dim)
+	return maxsim.Float16(batch.u16, dim)
 }
 
 // checkFiniteRows returns an error for the first value that is not finite in the vectors m of the documents
@@ -161,7 +162,7 @@ func firstNotFinite(m *maxsim.Matrix) int {
 		if floats.Finite(m.F32) {
 			return -1
 		}
-		for i < n && m.F32[i]-m.F32[i] == 0 {
+		for i < n && m.F32[i]-m.F32[i] == 0 { // x−x is NaN if x is infinite or NaN
 			i++
 		}
 	}

@@ -293,18 +293,18 @@ type jsonField struct {
 
 // bodyShape says which fields checkFields has to look into.
 type bodyShape struct {
-	fields []jsonField // of an object
-	items  bool        // it is a list whose items have fields
+	fields       []jsonField // of an object
+	isObjectList bool        // a list whose elements have fields
 }
 
-var bodyShapes sync.Map // of reflect.Type
+var bodyShapes sync.Map // from reflect.Type to *bodyShape
 
 // bodyShapeOf returns the shape of a type, which is cached.
 func bodyShapeOf(t reflect.Type) *bodyShape {
 	if s, ok := bodyShapes.Load(t); ok {
 		return s.(*bodyShape)
 	}
-	s := &bodyShape{fields: jsonFields(t), items: t.Kind() == reflect.Slice && fieldPaths(t, "") != nil}
+	s := &bodyShape{fields: jsonFields(t), isObjectList: t.Kind() == reflect.Slice && fieldPaths(t, "") != nil}
 	bodyShapes.Store(t, s)
 	return s
 }
@@ -379,7 +379,7 @@ func (w *fieldChecker) checkValue(t reflect.Type, path string) error {
 			seen |= 1 << i
 			return w.checkValue(fields[i].Type, path+fields[i].name+".")
 		})
-	case c == '[' && shape.items:
+	case c == '[' && shape.isObjectList:
 		w.offset++
 		for n := 0; !w.endList(); n++ {
 			if err := w.checkValue(t.Elem(), fmt.Sprintf("%s[%d].", strings.TrimSuffix(path, "."), n)); err != nil {
@@ -412,8 +412,8 @@ func (w *fieldChecker) unknownFieldProblem(fields []jsonField, path, name string
 	paths := fieldPaths(w.body, "")
 	hasName := func(f string) bool { return strings.EqualFold(f[strings.LastIndexByte(f, '.')+1:], name) }
 	sameName := slices.IndexFunc(paths, hasName)
-	usual := namesElsewhere[strings.ToLower(name)]
-	sameMeaning := max(slices.Index(paths, usual), slices.Index(paths, "params."+usual))
+	nameHere := namesElsewhere[strings.ToLower(name)]
+	sameMeaning := max(slices.Index(paths, nameHere), slices.Index(paths, "params."+nameHere))
 	inQuery := strings.HasPrefix(path, "queries[")
 	near := human.Nearest(name, names)
 	meant := ""

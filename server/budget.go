@@ -71,7 +71,7 @@ func (a *reservation) reserve(ctx context.Context, size int64) error {
 			b.capacity, b.purpose)
 	}
 
-	// Take the bytes at once if they are there and no other reservation waits for them.
+	// Reserve the bytes at once if they fit and no other reservation waits for them.
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.canGrant(a, size) || b.headroomHolder == a && size <= b.remaining {
 		b.grantBytes(a, size)
@@ -175,8 +175,8 @@ func (b *budget) grantWaiting() {
 	}
 }
 
-// expectedWait estimates how long the last waiter will wait: the bytes in line turn over once in
-// meanHold for each capacity.
+// expectedWait estimates how long the last waiter will wait: about capacity bytes are released in each
+// meanHold.
 func (b *budget) expectedWait() time.Duration {
 	var queued int64
 	for _, w := range b.waiting {
@@ -211,11 +211,11 @@ func (a *reservation) release(size int64) {
 	a.bytes -= size
 	b.remaining += size
 	if a.bytes == 0 {
-		held := time.Since(a.since)
+		hold := time.Since(a.since)
 		if b.meanHold == 0 {
-			b.meanHold = held
+			b.meanHold = hold
 		}
-		b.meanHold += (held - b.meanHold) / meanWeight
+		b.meanHold += (hold - b.meanHold) / meanWeight
 		if b.headroomHolder == a {
 			b.headroomHolder = nil
 		}

@@ -20,8 +20,8 @@ const (
 )
 
 // decodeContent sets up the decoding of a body that is compressed, as Content-Encoding says. Limits hold
-// both for the body as it was sent and for the decoded one, which has up to size bytes.
-func (q *request) decodeContent(size int64) *Problem {
+// both for the body as it was sent and for the decoded one, which may have maxSize bytes.
+func (q *request) decodeContent(maxSize int64) *Problem {
 	gzipped := 0
 	for _, line := range q.Header.Values("Content-Encoding") {
 		for name := range strings.SplitSeq(line, ",") {
@@ -44,7 +44,7 @@ func (q *request) decodeContent(size int64) *Problem {
 		return problemFromError(q.ctx, err)
 	}
 	q.ContentLength = -1 // that of the decoded body is not known
-	q.Body = http.MaxBytesReader(q.w, &gzipBody{request: q}, size)
+	q.Body = http.MaxBytesReader(q.w, &gzipBody{request: q}, maxSize)
 	return nil
 }
 

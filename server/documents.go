@@ -33,7 +33,7 @@ type modelIn struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// toModel returns the model. nil means that none is named.
+// toModel returns the model, or nil if the request names none.
 func (in *modelIn) toModel() (*storage.Model, error) {
 	if in == nil {
 		return nil, nil
@@ -99,18 +99,18 @@ func documentRoutes() []route {
 	const tag = "documents"
 	const written = "The answer comes when the documents are on disk and can be searched. A document that is " +
 		"refused takes no other request with it, and nothing of its own request is stored."
-	fails := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
+	commonCodes := []Code{CodeIndexNotDeclared, CodeDimension, CodeOutcomeUnknown}
 	changeRoute := func(r route) route {
 		r.tag, r.permission, r.group, r.status = tag, Write, groupWrite, http.StatusAccepted
 		if r.representation == nil {
 			r.representation = updatedOut{}
 		}
 		if r.method == "POST" {
-			needsModel := r.codes != nil
+			needsModel := r.codes != nil // only the route for texts has codes of its own
 			r.checkEarly = func(q *request) error { return q.checkCanAdd(needsModel) }
 		}
 		r.params = append(r.params, waitParam, preferParam)
-		r.codes = append(r.codes, fails...)
+		r.codes = append(r.codes, commonCodes...)
 		return r
 	}
 	return []route{
@@ -207,8 +207,8 @@ func documentProblem(i int, err error) *Problem {
 type newDocuments struct {
 	matrices     []Matrix
 	metadata     []json.RawMessage // of each; empty if no document has metadata
-	model        *storage.Model    // that computed the vectors. nil means that it is not known
-	split        *splitDocuments   // says which of them are passages. nil means that none is
+	model        *storage.Model    // that computed the vectors, or nil if it is not known
+	split        *splitDocuments   // says which of them are passages, or nil if all are whole documents
 	keepMetadata bool
 }
 
@@ -337,8 +337,8 @@ func updateTexts(q *request, in *updateTextIn) (changeAnswer, error) {
 		if err != nil {
 			return changeAnswer{}, err
 		}
-		done, err := q.storeTexts(in, split.texts, split.metadata, split)
-		return done, split.relocateError(err)
+		answer, err := q.storeTexts(in, split.texts, split.metadata, split)
+		return answer, split.relocateError(err)
 	}
 	metadata, err := metadataWithTexts(in)
 	if err != nil {
@@ -370,7 +370,8 @@ func (in *updateTextIn) checkDocuments() error {
 	return err
 }
 
-// storeTexts encodes texts and stores them. split says which of them are passages. nil means that none is.
+// storeTexts encodes texts and stores them. split says which of them are passages; it is nil if all are whole
+// documents.
 func (q *request) storeTexts(
 	in *updateTextIn, texts []string, metadata []json.RawMessage, split *splitDocuments,
 ) (changeAnswer, error) {
@@ -445,16 +446,16 @@ func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	if err != nil {
 		return changeAnswer{}, err
 	}
-	chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
+	selection, err := q.selectionFromCondition(in.Condition, in.Parameters)
 	if err != nil {
 		return changeAnswer{}, err
 	}
-	chosen.IDs = in.IDs
+	selection.IDs = in.IDs
 	if in.DocumentIDs != nil {
-		chosen.Numbers = validNumbers(in.DocumentIDs)
+		selection.Numbers = validNumbers(in.DocumentIDs)
 	}
 	ctx, end := q.startStage("write")
-	n, err := c.Delete(ctx, chosen)
+	deleted, err := c.Delete(ctx, selection)
 	if errors.Is(err, condition.ErrUnknownField) {
 		// Clients delete documents before they add them again. An index that is empty, in all shards of a
 		// cluster, has no fields: then an unknown field is not an error.
@@ -466,9 +467,9 @@ func deleteDocuments(q *request, in *deleteIn) (changeAnswer, error) {
 	if err != nil {
 		return changeAnswer{}, err
 	}
-	text := fmt.Sprintf("%s deleted from index %s", n, c.Name())
-	q.server.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(n.Documents))
-	return changeAnswer{text, removedOut{n.Documents, n.Passages, text}}, nil
+	text := fmt.Sprintf("%s deleted from index %s", deleted, c.Name())
+	q.server.metrics.written.WithLabelValues(c.Name(), "deleted").Add(float64(deleted.Documents))
+	return changeAnswer{text, removedOut{deleted.Documents, deleted.Passages, text}}, nil
 }
 
 // plural returns a number with a noun, which gets an s if the number is not 1.

@@ -23,7 +23,7 @@ func (*embeddingsIn) fieldsOfOthers() {}
 // textsJSON is a string or a list of strings.
 type textsJSON []string
 
-// UnmarshalJSON reads either.
+// UnmarshalJSON reads a string or a list of strings.
 func (t *textsJSON) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		*t = make(textsJSON, 1)
@@ -44,7 +44,7 @@ type embeddingsOut struct {
 	Model  string          `json:"model"`
 	Usage  embeddingsUsage `json:"usage"`
 
-	ask *embeddingsIn
+	in *embeddingsIn
 }
 
 type embeddingOut struct {
@@ -76,7 +76,7 @@ func encodeEmbeddings(_ *request, in *embeddingsIn) (embeddingsOut, error) {
 	if in.Format != "" && in.Format != "float" && in.Format != formatBase64 {
 		return embeddingsOut{}, badRequest("encoding_format is %q; want float or base64", in.Format)
 	}
-	return embeddingsOut{ask: in}, nil
+	return embeddingsOut{in: in}, nil
 }
 
 // modelID returns the name of the service's model.
@@ -85,7 +85,7 @@ func modelID(e Encoder) string { return filepath.Base(e.Config().Dir) }
 // writeAnswer implements customAnswer.
 func (out embeddingsOut) writeAnswer(q *request) error {
 	// Check the request.
-	in, role := out.ask, encode.Document
+	in, role := out.in, encode.Document
 	if in.IsQuery != nil && *in.IsQuery {
 		role = encode.Query
 	}
@@ -99,12 +99,12 @@ func (out embeddingsOut) writeAnswer(q *request) error {
 
 	// Answer with tensors, or with JSON.
 	if q.acceptsTensors() {
-		all, tokens, err := q.encodeMatrices(role, inList("input"), in.Input, nil)
+		matrices, tokens, err := q.encodeMatrices(role, inList("input"), in.Input, nil)
 		if err != nil {
 			return err
 		}
 		usage := embeddingsUsage{tokens, tokens, q.truncation}
-		return q.sendTensors(object{"object": "list", "model": modelID(e), "usage": usage}, all, e.Dim())
+		return q.sendTensors(object{"object": "list", "model": modelID(e), "usage": usage}, matrices, e.Dim())
 	}
 	model, err := json.Marshal(modelID(e))
 	if err != nil {

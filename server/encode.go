@@ -33,7 +33,7 @@ type encodeOut struct {
 	Texts      int        `json:"num_texts"`
 	cutOut
 
-	ask  *encodeIn
+	in   *encodeIn
 	role encode.Role
 }
 
@@ -109,7 +109,8 @@ func encodeRoutes() []route {
 
 // encode turns texts into matrices; those of documents may be empty. Their memory counts for the body.
 func (q *request) encode(role encode.Role, place placeName, texts []string, factor *int) ([]Matrix, error) {
-	matrices := make([]Matrix, 0, min(len(texts), 1<<16))
+	const maxCapacity = 1 << 16 // before the texts are checked and memory is reserved
+	matrices := make([]Matrix, 0, min(len(texts), maxCapacity))
 	err := q.encodeEach(role, place, texts, factor, func(m Matrix, _ []encode.Token) error {
 		const header = 64 // bytes of a Matrix, rounded up
 		if err := q.body.reserve(int64(4*len(m.Data) + header)); err != nil {
@@ -126,8 +127,8 @@ func (q *request) encode(role encode.Role, place placeName, texts []string, fact
 }
 
 // encodeEach calls yield with the matrix of each text, in order, and with the tokens of a query if the
-// encoder returns them. The matrix is valid until yield returns. factor pools the vectors of documents;
-// nil means not.
+// encoder returns them. The matrix is valid until yield returns. The vectors of documents are pooled by
+// factor, unless it is nil.
 func (q *request) encodeEach(
 	role encode.Role, place placeName, texts []string, factor *int, yield func(Matrix, []encode.Token) error,
 ) error {
@@ -165,7 +166,7 @@ func (q *request) encodeEach(
 	}
 	defer done()
 	ctx, end := q.startStage("encode")
-	began, n := time.Now(), 0
+	began, count := time.Now(), 0
 	var yieldErr error // the error of yield, or of a query without tokens
 	var report encode.Report
 	err = encodeAll(ctx, e, role, texts, factor, &report, func(m Matrix, x *encode.Embedding) error {
@@ -176,15 +177,15 @@ func (q *request) encodeEach(
 				if q.droppedByQuery == nil {
 					q.droppedByQuery = map[int]int{}
 				}
-				q.droppedByQuery[n] = x.Dropped
+				q.droppedByQuery[count] = x.Dropped
 			}
 		}
 		if m.Tokens == 0 && role == encode.Query {
-			yieldErr = badRequest("%s has no token that is kept", place(n)).withPlace(wherePlace(role, n))
+			yieldErr = badRequest("%s has no token that is kept", place(count)).withPlace(wherePlace(role, count))
 		} else {
 			yieldErr = yield(m, tokens)
 		}
-		n++
+		count++
 		return yieldErr
 	})
 	end(err)
@@ -192,7 +193,7 @@ func (q *request) encodeEach(
 	// Tell errors of the request from errors of the model.
 	var text *encode.TextError
 	switch {
-	case err == nil && n == len(texts):
+	case err == nil && count == len(texts):
 		q.server.metrics.encoded.WithLabelValues(role.String()).Observe(time.Since(began).Seconds())
 		q.countTruncated(role, e, &report)
 		if report.Unknown > 0 {
@@ -209,7 +210,7 @@ func (q *request) encodeEach(
 	case errors.Is(err, tokenizer.ErrText) && errors.As(err, &text) && text.Row >= 0:
 		return badRequest("%s: %w", place(text.Row), text.Err).withPlace(wherePlace(role, text.Row))
 	case err == nil:
-		err = fmt.Errorf("the encoder gave %d matrices for %d texts", n, len(texts))
+		err = fmt.Errorf("the encoder gave %d matrices for %d texts", count, len(texts))
 	}
 	return problem(CodeModel, "the model failed: the log of the service has it under this request id").withCause(err)
 }
@@ -247,8 +248,8 @@ func (q *request) countTruncated(role encode.Role, e Encoder, r *encode.Report) 
 		slog.Int("length", e.Config().Document.Length))
 }
 
-// documentModel returns the model of the service in the form in which indexes record it. nil means that
-// the service has none. An index with the vectors of another model refuses those of this one.
+// documentModel returns the model of the service in the form in which indexes record it, or nil if the
+// service has no model. An index with the vectors of another model refuses those of this one.
 func (s *Server) documentModel() *storage.Model {
 	e, _ := s.encoder()
 	if e == nil {
@@ -359,17 +360,17 @@ func encodeAll(
 
 // writeAnswer implements customAnswer.
 func (out encodeOut) writeAnswer(q *request) error {
-	factor := out.ask.PoolFactor
+	factor := out.in.PoolFactor
 	if out.role == encode.Query {
 		factor = nil // clients may send it: it is for documents only
 	}
 	if q.acceptsTensors() {
-		all, _, err := q.encodeMatrices(out.role, inList("texts"), out.ask.Texts, factor)
+		matrices, _, err := q.encodeMatrices(out.role, inList("texts"), out.in.Texts, factor)
 		if err != nil {
 			return err
 		}
 		e, _ := q.server.encoder()
-		return q.sendTensors(encodeOut{Texts: len(all), cutOut: q.truncation}, all, e.Dim())
+		return q.sendTensors(encodeOut{Texts: len(matrices), cutOut: q.truncation}, matrices, e.Dim())
 	}
 	head, write := `{"embeddings":[`, appendRows
 	encoded := q.Header.Get(headerFormat) == formatBase64
@@ -377,7 +378,7 @@ func (out encodeOut) writeAnswer(q *request) error {
 		head, write = `{"embeddings_b64":[`, appendBase64
 	}
 	var shapes []byte
-	return q.streamVectors(out.role, inList("texts"), out.ask.Texts, factor, head,
+	return q.streamVectors(out.role, inList("texts"), out.in.Texts, factor, head,
 		func(w *answerStream, _ int, m Matrix) error {
 			if encoded {
 				shapes = fmt.Appendf(shapes, ",[%d,%d]", m.Tokens, m.Dim)
@@ -385,7 +386,7 @@ func (out encodeOut) writeAnswer(q *request) error {
 			return w.appendVectors(m, write)
 		}, func(w *answerStream, n int) {
 			if encoded {
-				w.pending = append(append(w.pending, `],"shapes":[`...), shapes[1:]...)
+				w.pending = append(append(w.pending, `],"shapes":[`...), shapes[1:]...) // without the first comma
 			}
 			w.pending = fmt.Appendf(w.pending, `],"num_texts":%d,"truncated":%d,"dropped_tokens":%d}`, n,
 				q.truncation.Truncated,
@@ -394,10 +395,10 @@ func (out encodeOut) writeAnswer(q *request) error {
 }
 
 // streamVectors answers with a JSON list of the vectors of texts, which it sends while later ones are
-// encoded. head is the JSON before the list; item writes the vectors of one text, and tail the JSON behind
-// the list.
+// encoded. head is the JSON before the list; writeVectors writes the vectors of text n, and writeTail the JSON
+// behind the list of n texts.
 func (q *request) streamVectors(role encode.Role, place placeName, texts []string, factor *int, head string,
-	item func(w *answerStream, n int, m Matrix) error, tail func(w *answerStream, n int)) error {
+	writeVectors func(w *answerStream, n int, m Matrix) error, writeTail func(w *answerStream, n int)) error {
 	w, err := q.newStream()
 	if err != nil {
 		return err
@@ -408,7 +409,7 @@ func (q *request) streamVectors(role encode.Role, place placeName, texts []strin
 		if n > 0 {
 			w.pending = append(w.pending, ',')
 		}
-		if err := item(w, n, m); err != nil {
+		if err := writeVectors(w, n, m); err != nil {
 			return err
 		}
 		n++
@@ -417,7 +418,7 @@ func (q *request) streamVectors(role encode.Role, place placeName, texts []strin
 	if err != nil {
 		return err
 	}
-	tail(w, n)
+	writeTail(w, n)
 	return w.finish()
 }
 
@@ -425,7 +426,7 @@ func (q *request) streamVectors(role encode.Role, place placeName, texts []strin
 func encodeTexts(_ *request, in *encodeIn) (encodeOut, error) {
 	for _, role := range []encode.Role{encode.Query, encode.Document} {
 		if in.InputType == role.String() {
-			return encodeOut{ask: in, role: role}, nil
+			return encodeOut{in: in, role: role}, nil
 		}
 	}
 	return encodeOut{}, badRequest("input_type is %q; want query or document", in.InputType)

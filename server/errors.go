@@ -102,7 +102,7 @@ type Problem struct {
 	Detail  string `json:"detail" doc:"what happened; the same as message"`
 	Code    Code   `json:"code" doc:"machine-readable name of the error"`
 	Message string `json:"message" doc:"what happened"`
-	// Details is the place in the request. nil means that it is not known.
+	// Details is the place in the request, or nil if it is not known.
 	Details *Where `json:"details,omitempty" doc:"where in the request"`
 	// RetryAfter is the header Retry-After, in seconds.
 	RetryAfter int    `json:"retry_after_seconds,omitempty" doc:"when to try again"`
@@ -124,7 +124,7 @@ type Where struct {
 // Error implements error.
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Message }
 
-// Unwrap returns the cause. nil means that the problem has no other error as its cause.
+// Unwrap returns the cause, or nil if the problem has no other error as its cause.
 func (p *Problem) Unwrap() error { return p.err }
 
 // NewProblem returns an error that a [collection.Catalog] can return to set its code and message in the
@@ -236,11 +236,11 @@ func writeProblem(w http.ResponseWriter, p *Problem, jsonRPC bool) {
 	_, _ = w.Write(body)
 }
 
-// problemFromCollection turns an error of a collection, or of a package below it, into a Problem. nil
-// means that the error says nothing about the request.
+// problemFromCollection turns an error of a collection, or of a package below it, into a Problem. It returns
+// nil if the error says nothing about the request.
 func problemFromCollection(err error) *Problem {
 	kind := errkind.Of(err)
-	if row, ok := changeProblems[kind]; ok { // these are about all queries, not about one
+	if row, ok := wholeRequestProblems[kind]; ok { // even if a QueryError names one query
 		return row.problem(err)
 	}
 	if query, ok := errors.AsType[*search.QueryError](err); ok { // it wraps one of the others
@@ -265,11 +265,11 @@ func problemFromCollection(err error) *Problem {
 		return nil
 	}
 	p := row.problem(err)
-	p.Details = placeOf(err, kind)
+	p.Details = whereFromError(err, kind)
 	return p
 }
 
-// kindProblem is how errors of a kind are answered.
+// kindProblem describes the answer to errors of a kind.
 type kindProblem struct {
 	code    Code
 	message string        // "" means the error's own text
@@ -295,9 +295,9 @@ func (row kindProblem) problem(err error) *Problem {
 	return p
 }
 
-// changeProblems are the answers to errors that are about the whole request, even if a QueryError wraps their
+// wholeRequestProblems are the answers to errors that are about the whole request, even if a QueryError wraps their
 // cause.
-var changeProblems = map[errkind.Kind]kindProblem{
+var wholeRequestProblems = map[errkind.Kind]kindProblem{
 	errkind.PartlyDone:  {code: CodeOutcomeUnknown},
 	errkind.Unreachable: {code: CodeBusy, retry: time.Second},
 }
@@ -352,8 +352,8 @@ var kindProblems = map[errkind.Kind]kindProblem{
 	errkind.Damaged: {code: CodeCorrupt, message: "the index is damaged", seeLog: true},
 }
 
-// placeOf returns the place in the request that an error is about, or nil if it names none.
-func placeOf(err error, kind errkind.Kind) *Where {
+// whereFromError returns the place in the request that an error is about, or nil if it names none.
+func whereFromError(err error, kind errkind.Kind) *Where {
 	switch kind {
 	case errkind.BadTextQuery:
 		if syntax, ok := errors.AsType[*keywords.SyntaxError](err); ok {

@@ -45,19 +45,19 @@ func (in *searchFields) checkEvidence(queries int) error {
 	return nil
 }
 
-// reserveEvidence reserves the memory that highlights and feedback take, in addition to hits: k for each
-// query, each of perHit documents and passages.
+// reserveEvidence reserves the memory that feedback takes for tasks, and highlights for the highlighted tasks,
+// in addition to hits: k for each query, each of perHit documents and passages.
 func (q *request) reserveEvidence(tasks, highlighted []task, in *searchFields, k, perHit int) error {
 	const matchBytes = 48 // of a token of the query and its best match in a document
-	tokensOf := func(tasks []task) (tokens int) {
+	countTokens := func(tasks []task) (tokens int) {
 		for i := range tasks {
 			tokens += len(tasks[i].query.Vectors) / max(tasks[i].query.Dim, 1)
 		}
 		return tokens
 	}
-	tokens := tokensOf(tasks)
+	tokens := countTokens(tasks)
 	if in.Highlight {
-		if err := q.reserveAnswer(saturatingProduct(matchBytes, tokensOf(highlighted), k, perHit)); err != nil {
+		if err := q.reserveAnswer(saturatingProduct(matchBytes, countTokens(highlighted), k, perHit)); err != nil {
 			return err
 		}
 	}
@@ -132,8 +132,8 @@ type highlighter struct {
 	pool    int // the pooling factor of the index
 }
 
-// newHighlighter returns a highlighter for rankings of an index that is described. Hits of text_query have
-// no matches of tokens yet: it searches for them.
+// newHighlighter returns a highlighter for rankings of the index that d describes. Hits of text_query have no
+// matches of tokens yet: it searches for them.
 func (q *request) newHighlighter(
 	v collection.Snapshot, d *search.Description, queries []task, in *searchFields, ranked []ranking,
 ) (*highlighter, error) {
@@ -175,8 +175,8 @@ func (x *highlighter) addSpans(r *ranking, t *task, out *resultOut) error {
 		return err
 	}
 
-	// spansOf returns the matching words of a hit. A text that cannot be shown gets a note.
-	spansOf := func(h *search.Hit) ([]highlight.Span, error) {
+	// findSpans returns the matching words of a hit. A text that cannot be shown gets a note.
+	findSpans := func(h *search.Hit) ([]highlight.Span, error) {
 		if err := x.request.ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -215,14 +215,14 @@ func (x *highlighter) addSpans(r *ranking, t *task, out *resultOut) error {
 	for i := range r.hits {
 		h := &r.hits[i].Hit
 		for j := range h.Passages {
-			if out.Passages[i][j].Spans, err = spansOf(&h.Passages[j]); err != nil {
+			if out.Passages[i][j].Spans, err = findSpans(&h.Passages[j]); err != nil {
 				return err
 			}
 		}
 		if out.Spans == nil {
 			continue
 		}
-		if out.Spans[i], err = spansOf(h); err != nil {
+		if out.Spans[i], err = findSpans(h); err != nil {
 			return err
 		}
 	}

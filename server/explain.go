@@ -199,11 +199,11 @@ func (q *request) explainTexts(
 		return err
 	}
 	if in.Similarities {
-		tokens, err := explainer.QueryTokens(q.ctx, &query)
+		queryVectors, err := explainer.QueryTokens(q.ctx, &query)
 		if err != nil {
 			return err
 		}
-		if out.Similarities, err = q.similarities(tokens, d.Vectors, max(v.Dim(), 1)); err != nil {
+		if out.Similarities, err = q.similarities(queryVectors, d.Vectors, max(v.Dim(), 1)); err != nil {
 			return err
 		}
 	}

@@ -245,8 +245,8 @@ func (q *request) answerReady(*noBody) (readyOut, error) {
 	if q.server.draining.Load() {
 		return readyOut{}, problem(CodeBusy, "the service is ending").withRetryAfter(time.Second)
 	}
-	if _, none := q.server.encoder(); none != nil && none.Code == CodeModelLoading {
-		return readyOut{}, none
+	if _, missing := q.server.encoder(); missing != nil && missing.Code == CodeModelLoading {
+		return readyOut{}, missing
 	}
 	if r, ok := q.server.collections.(collection.ReadinessReporter); ok {
 		if err := r.Ready(); err != nil {

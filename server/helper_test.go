@@ -77,7 +77,7 @@ func patient(o *server.Options) *server.Options {
 		p = *o
 	}
 	if p.Agents == nil {
-		p.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), "1").Handler() }
+		p.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.NewInProcess(service), "1").Handler() }
 	}
 	if p.Limits.Quick == 0 {
 		p.Limits.Quick = -1

@@ -111,7 +111,7 @@ func (q *request) reserveIndexName(name string) (done func(), err error) {
 }
 
 // tooManyIndexes returns the answer to a request that would exceed a limit by creating an index in addition
-// to those of the names. nil means that it may create one.
+// to those of the names, or nil if it may create one.
 func (q *request) tooManyIndexes(names []string) *Problem {
 	if limit := q.server.options.Limits.Indexes; len(names) >= limit {
 		return problem(CodeTooManyIndexes,

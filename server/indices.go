@@ -185,7 +185,8 @@ func indexInfo(q *request, c collection.Collection, v collection.Snapshot) (info
 	}
 	if st.Defaults != nil {
 		for _, c := range st.Defaults.Classes {
-			out.Found = append(out.Found, fmt.Sprintf("k ≤ %d: %s", c.K, quality.DescribeClass(c, st.Defaults.Passages)))
+			found := quality.DescribeClass(c, st.Defaults.Passages)
+			out.Found = append(out.Found, fmt.Sprintf("k ≤ %d: %s", c.K, found))
 		}
 	}
 	return out, nil

@@ -87,15 +87,15 @@ func (q *request) rankByKeywords(
 func (q *request) rankHybrid(
 	v collection.Snapshot, tasks []task, in *searchFields, f searchFilters, page search.Page,
 ) ([]ranking, error) {
-	sides := search.Page{} // the two rankings from their beginning, without a minimum score
+	rankingPage := search.Page{} // the two rankings from their beginning, without a minimum score
 	if page.K > 0 {
-		sides = page.RankingPage(v.MaxHits())
+		rankingPage = page.RankingPage(v.MaxHits())
 	}
-	words, err := q.rankByKeywords(v, in, f, sides)
+	byKeywords, err := q.rankByKeywords(v, in, f, rankingPage)
 	if err != nil {
 		return nil, err
 	}
-	out, err := q.rankByVectors(v, tasks, in, f, sides)
+	out, err := q.rankByVectors(v, tasks, in, f, rankingPage)
 	if err != nil || page.K == 0 {
 		return out, err
 	}
@@ -107,7 +107,8 @@ func (q *request) rankHybrid(
 		alpha = *in.Alpha
 	}
 	for i := range out {
-		if out[i].hits, err = search.FuseRanked(method, alpha, page, sides, out[i].hits, words[i].hits); err != nil {
+		r := &out[i]
+		if r.hits, err = search.FuseRanked(method, alpha, page, rankingPage, r.hits, byKeywords[i].hits); err != nil {
 			return nil, err
 		}
 	}

@@ -105,7 +105,7 @@ type gate struct {
 // newGate returns a gate with a number of slots.
 func newGate(slots int, maxWait time.Duration) *gate {
 	return &gate{
-		slots:      make(chan struct{}, min(slots, 1<<20)),
+		slots:      make(chan struct{}, min(slots, 1<<20)), // an unlimited number is larger
 		maxWaiting: 10 * int64(slots),
 		maxWait:    maxWait,
 	}

@@ -45,11 +45,11 @@ func (out documentsOut) writeAnswer(q *request) error {
 	if !out.tensors {
 		return q.answerJSON(http.StatusOK, out)
 	}
-	all := make([]Matrix, len(out.Documents))
-	for i := range all {
-		all[i] = out.Documents[i].vectors
+	matrices := make([]Matrix, len(out.Documents))
+	for i := range matrices {
+		matrices[i] = out.Documents[i].vectors
 	}
-	return q.sendTensors(out, all, out.dim)
+	return q.sendTensors(out, matrices, out.dim)
 }
 
 // formTensors is the form of vectors in an answer of tensors.
@@ -176,7 +176,7 @@ func getDocuments(q *request, _ *noBody) (documentsOut, error) {
 // findDocuments returns the documents and passages of a lookup, in its order, without metadata and vectors.
 func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, error) {
 	// Positions in the request: first the numbers, then the ids. One document may have several.
-	found := make([][]storedOut, len(l.numbers)+len(l.ids))
+	byPosition := make([][]storedOut, len(l.numbers)+len(l.ids))
 	byNumber, byID := map[uint64][]int{}, map[string][]int{}
 	for i, n := range l.numbers {
 		byNumber[n] = append(byNumber[n], i)
@@ -194,14 +194,14 @@ func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, 
 			mayRepeat := len(byNumber[d.Number])+len(byID[d.ID]) > 0
 			for _, i := range positions(&d) {
 				isSame := func(o storedOut) bool { return o.DocumentID == d.Number }
-				if mayRepeat && slices.ContainsFunc(found[i], isSame) {
+				if mayRepeat && slices.ContainsFunc(byPosition[i], isSame) {
 					continue
 				}
 				const outBytes = 200 // of a storedOut
 				if err := q.reserveAnswer(len(d.ID) + outBytes); err != nil {
 					return err
 				}
-				found[i] = append(found[i], newStoredOut(&d))
+				byPosition[i] = append(byPosition[i], newStoredOut(&d))
 			}
 		}
 		return nil
@@ -225,12 +225,12 @@ func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, 
 		}
 	}
 
-	// Put the positions together. One without a document is an error.
+	// Join the positions. One without a document is an error.
 	var documents []storedOut
-	for i := range found {
+	for i := range byPosition {
 		switch {
-		case len(found[i]) > 0:
-			documents = append(documents, found[i]...)
+		case len(byPosition[i]) > 0:
+			documents = append(documents, byPosition[i]...)
 		case i < len(l.numbers):
 			return nil, problem(CodeDocumentNotFound, "there is no document %d", l.numbers[i])
 		default:
@@ -242,31 +242,31 @@ func (q *request) findDocuments(v collection.Snapshot, l *lookup) ([]storedOut, 
 	return documents, nil
 }
 
-// readDocuments adds vectors, if they are wanted, and metadata to the documents that were found. Only the
-// first documents get their metadata, up to metadataBytes, but always the first one.
-func (q *request) readDocuments(v collection.Snapshot, l *lookup, found []storedOut) ([]storedOut, error) {
-	numbers := make([]uint64, len(found))
-	for i := range found {
-		numbers[i] = found[i].DocumentID
+// readDocuments adds vectors, if they are wanted, and metadata to documents. Only the first ones get their
+// metadata, up to metadataBytes in all, but always the first one.
+func (q *request) readDocuments(v collection.Snapshot, l *lookup, documents []storedOut) ([]storedOut, error) {
+	numbers := make([]uint64, len(documents))
+	for i := range documents {
+		numbers[i] = documents[i].DocumentID
 	}
-	done, remaining := 0, l.metadataBytes
-	// read reads the documents from done on. With metadata it stops where no more fits.
+	next, remaining := 0, l.metadataBytes
+	// read reads the documents from next on. With metadata it stops where no more fits.
 	read := func(o collection.ReadOptions) error {
-		if done == len(found) {
+		if next == len(documents) {
 			return nil
 		}
-		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: numbers[done:]}, o) {
+		for d, err := range v.Documents(q.ctx, collection.Selection{Numbers: numbers[next:]}, o) {
 			if err != nil {
 				return err
 			}
-			if o.Metadata && done > 0 && len(d.Metadata) > remaining {
+			if o.Metadata && next > 0 && len(d.Metadata) > remaining {
 				break
 			}
 			remaining -= min(len(d.Metadata), remaining)
-			if found[done], err = q.toStoredOut(&d, v.Dim(), l.form, o.Metadata); err != nil {
+			if documents[next], err = q.toStoredOut(&d, v.Dim(), l.form, o.Metadata); err != nil {
 				return err
 			}
-			if done++; o.Metadata && remaining == 0 {
+			if next++; o.Metadata && remaining == 0 {
 				break
 			}
 		}
@@ -279,9 +279,9 @@ func (q *request) readDocuments(v collection.Snapshot, l *lookup, found []stored
 		}
 	}
 	if withVectors {
-		return found, read(collection.ReadOptions{Vectors: true})
+		return documents, read(collection.ReadOptions{Vectors: true})
 	}
-	return found, nil
+	return documents, nil
 }
 
 // newStoredOut returns a document, or a passage, without its metadata and vectors.

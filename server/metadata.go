@@ -20,10 +20,14 @@ const (
 	keyMetadata = "_metadata"
 )
 
+// keyBytes is about how many bytes the keys add to metadata, without the id: names, punctuation and a number
+// of up to 20 digits.
+const keyBytes = 48
+
 // documentMetadata returns the metadata of a document with its document id and its id added. A value that is
 // not an object becomes the field _metadata.
 func (q *request) documentMetadata(d *collection.StoredDocument) (json.RawMessage, error) {
-	if err := q.reserveAnswer(len(d.Metadata) + len(d.ID) + 40); err != nil {
+	if err := q.reserveAnswer(len(d.Metadata) + len(d.ID) + keyBytes); err != nil {
 		return nil, err
 	}
 	return withKeys(d.Metadata, d.Number, d.ID), nil
@@ -32,7 +36,7 @@ func (q *request) documentMetadata(d *collection.StoredDocument) (json.RawMessag
 // withKeys returns metadata as an object with the keys _subset_ and _id first. It copies the fields without
 // decoding them, since metadata can be most of an answer.
 func withKeys(payload []byte, document uint64, id string) json.RawMessage {
-	b := make([]byte, 0, len(payload)+len(id)+48)
+	b := make([]byte, 0, len(payload)+len(id)+keyBytes)
 	b = append(b, `{"`+keyOrdinal+`":`...)
 	b = strconv.AppendUint(b, document, 10)
 	b = append(b, `,"`+keyID+`":`...)
@@ -291,11 +295,11 @@ func queryMetadata(q *request, in *conditionIn) (foundOut, error) {
 	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) (err error) {
 		ctx, end := q.startStage("select")
 		defer func() { end(err) }()
-		where, err := q.selectionFromCondition(in.Condition, in.Parameters)
+		selection, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
-		for d, err := range v.Documents(ctx, where, collection.ReadOptions{}) {
+		for d, err := range v.Documents(ctx, selection, collection.ReadOptions{}) {
 			if err != nil {
 				return err
 			}
@@ -321,17 +325,17 @@ func getMetadata(q *request, in *getMetadataIn) (metadataOut, error) {
 		limit = max(*in.Limit, 1)
 	}
 	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
-		chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
+		selection, err := q.selectionFromCondition(in.Condition, in.Parameters)
 		if err != nil {
 			return err
 		}
 		if in.DocumentIDs != nil {
-			chosen.Numbers = validNumbers(*in.DocumentIDs)
+			selection.Numbers = validNumbers(*in.DocumentIDs)
 		}
 		if in.Values != nil && !*in.Values {
-			out, err = readFieldNames(q, v, chosen, limit)
+			out, err = readFieldNames(q, v, selection, limit)
 		} else {
-			out, err = readMetadata(q, v, chosen, limit)
+			out, err = readMetadata(q, v, selection, limit)
 		}
 		return err
 	})
@@ -356,19 +360,19 @@ func updateMetadata(q *request, in *updateMetadataIn) (updatedMetadataOut, error
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	chosen, err := q.selectionFromCondition(in.Condition, in.Parameters)
+	selection, err := q.selectionFromCondition(in.Condition, in.Parameters)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	chosen.IDs = in.IDs
+	selection.IDs = in.IDs
 	ctx, end := q.startStage("write")
-	n, err := c.UpdateMetadata(ctx, chosen, in.Updates)
+	changed, err := c.UpdateMetadata(ctx, selection, in.Updates)
 	end(err)
 	if err != nil {
 		return updatedMetadataOut{}, err
 	}
-	q.server.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(n.Documents))
-	return updatedMetadataOut{n.Documents, n.Passages}, nil
+	q.server.metrics.written.WithLabelValues(c.Name(), "updated").Add(float64(changed.Documents))
+	return updatedMetadataOut{changed.Documents, changed.Passages}, nil
 }
 
 // facetsIn asks how many documents have each value of some fields.

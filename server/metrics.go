@@ -79,17 +79,18 @@ type metrics struct {
 // newMetrics registers the metrics of a service.
 func newMetrics(s *Server) *metrics {
 	r := NewRegistry(s.options.Version, s.device())
-	long := append(slices.Clone(StageBuckets[1:]), 30, 100)
+	longBuckets := append(slices.Clone(StageBuckets[1:]), 30, 100)
 	m := &metrics{
 		requests: r.Counter("http_requests_total", "Requests by route, method and status.", "route", "method",
 			"status"),
-		requestSeconds: r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", long,
+		requestSeconds: r.Histogram("http_request_seconds", "Time of requests by route, waiting included.", longBuckets,
 			"route"),
 		stages: r.Histogram("search_stage_seconds", "Time of the stages that a query went through: wait, "+
 			"centroids, probe, approx, exact, refine, and total without wait.", StageBuckets, "index", "stage"),
-		queries:   r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
-		written:   r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
-		encoded:   r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", long, "role"),
+		queries: r.Counter("search_queries_total", "Queries by how they were answered.", "index", "plan"),
+		written: r.Counter("documents_written_total", "Documents added, deleted and updated.", "index", "what"),
+		encoded: r.Histogram("encode_seconds", "Time of encoding the texts of a request, by role.", longBuckets,
+			"role"),
 		truncated: r.Counter("texts_cut_total", "Texts that are longer than the model reads, by role.", "role"),
 		panics: prometheus.NewCounter(
 			prometheus.CounterOpts{Namespace: MetricNamespace, Name: "request_panics_total",

@@ -284,7 +284,7 @@ func nullable(s object) object {
 		s["type"] = []string{kind, "null"}
 		return s
 	}
-	if len(s) == 0 {
+	if len(s) == 0 { // it allows any value already
 		return s
 	}
 	return object{"anyOf": []object{s, {"type": "null"}}}

@@ -24,13 +24,13 @@ func pageRoutes() ([]route, error) {
 	if err != nil {
 		return nil, err
 	}
-	fileRoute := func(pattern string, do func(q *request) error) route {
+	fileRoute := func(pattern string, handle func(q *request) error) route {
 		return route{
 			method:     http.MethodGet,
 			pattern:    pattern,
 			servesPage: true,
 			group:      groupUnlimited,
-			handle:     do,
+			handle:     handle,
 		}
 	}
 	routes := []route{fileRoute("/ui/", func(q *request) error {
@@ -82,18 +82,18 @@ func imageRoutes() []route {
 func sendImage(q *request) error {
 	// The document.
 	query := q.URL.Query()
-	var chosen collection.Selection
+	var selection collection.Selection
 	switch id, number := query["id"], query["document_id"]; {
 	case len(id)+len(number) != 1:
 		return badRequest("a document is needed, as id or as document_id, and one of them only")
 	case len(id) == 1:
-		chosen.IDs = id
+		selection.IDs = id
 	default:
 		n, err := strconv.ParseUint(number[0], 10, 63)
 		if err != nil {
 			return badRequest("document_id %q is no whole number from 0", number[0])
 		}
-		chosen.Numbers = []uint64{n}
+		selection.Numbers = []uint64{n}
 	}
 	if err := q.acquireSlot(); err != nil {
 		return err
@@ -102,7 +102,7 @@ func sendImage(q *request) error {
 	// The file that it names.
 	name := ""
 	err := q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
-		d, err := q.firstDocument(v, chosen, collection.ReadOptions{Metadata: true, Limit: 1})
+		d, err := q.firstDocument(v, selection, collection.ReadOptions{Metadata: true, Limit: 1})
 		if err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func (q *request) sendFile(name string) error {
 		return problem(CodeImageNotFound, "the service has no folder of pictures (--images)")
 	}
 	f, media, err := openImageFile(q.server.options.Images, q.indexName(), name)
-	var none *Problem
-	if err != nil && !errors.As(err, &none) {
+	var refused *Problem
+	if err != nil && !errors.As(err, &refused) {
 		q.server.log.Warn("a picture cannot be opened", "error", err)
 		err = imageProblem("it cannot be opened")
 	}
@@ -203,7 +203,7 @@ func openImageFile(images *os.Root, index, name string) (f *os.File, media strin
 	}
 
 	// Its type.
-	head := make([]byte, 512)
+	head := make([]byte, 512) // DetectContentType reads no more
 	n, err := io.ReadFull(f, head)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		err = nil

@@ -32,17 +32,17 @@ func checkPoolFactor(n int) error {
 // pooled pages.
 func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMessage, error) {
 	// How to pool.
-	n := 1
+	factor := 1
 	if in.Factor != nil {
-		n = *in.Factor
+		factor = *in.Factor
 	}
-	if err := checkPoolFactor(n); err != nil {
+	if err := checkPoolFactor(factor); err != nil {
 		return nil, err
 	}
-	if err := in.By.Check(n); err != nil {
+	if err := in.By.Check(factor); err != nil {
 		return nil, badRequest("pool_by: %w", err)
 	}
-	if n == 1 {
+	if factor == 1 {
 		return in.Metadata, nil
 	}
 
@@ -59,11 +59,11 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 	}
 
 	// Reserve the memory of the pooled vectors: at most half as many, of 4 bytes each.
-	var total int64
+	var pooledBytes int64
 	for _, m := range matrices {
-		total += int64(len(m.Data)) * 2
+		pooledBytes += int64(len(m.Data)) * 4 / 2
 	}
-	if err := q.memory.reserve(q.ctx, total); err != nil {
+	if err := q.memory.reserve(q.ctx, pooledBytes); err != nil {
 		return nil, err
 	}
 
@@ -87,13 +87,13 @@ func (q *request) poolDocuments(matrices []Matrix, in *updateIn) ([]json.RawMess
 		}
 		codec.Normalize(m.Data, m.Dim)
 		if in.By.NeedsPage() {
-			m.Data = p.Page(nil, m.Data, m.Dim, n, in.By, page.Grid)
+			m.Data = p.Page(nil, m.Data, m.Dim, factor, in.By, page.Grid)
 		} else {
-			m.Data = p.Pool(nil, m.Data, m.Dim, n)
+			m.Data = p.Pool(nil, m.Data, m.Dim, factor)
 		}
 		m.Tokens = len(m.Data) / m.Dim
 		if page != nil && page.Grid != nil {
-			pooled, _ := in.By.Grid(page.Grid, n)
+			pooled, _ := in.By.Grid(page.Grid, factor)
 			if metadata[i], err = replaceGrid(metadata[i], pooled); err != nil {
 				return nil, documentProblem(i, err)
 			}

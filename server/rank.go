@@ -85,17 +85,17 @@ func (r *restriction) hasRestriction() bool {
 	return r.Subset != nil || r.IDs != nil || r.Condition != "" || len(r.Parameters) > 0
 }
 
-// allowedDocuments returns the filter of the documents that may be found. nil means all.
+// allowedDocuments returns the filter of the documents that may be found, or nil if all may.
 func (r *restriction) allowedDocuments(q *request, v collection.Snapshot) (*search.Filter, error) {
 	if !r.hasRestriction() {
 		return nil, nil
 	}
-	all, err := r.selection(q)
+	selection, err := r.selection(q)
 	if err != nil {
 		return nil, err
 	}
 	ctx, end := q.startStage("select")
-	f, err := v.Filter(ctx, all)
+	f, err := v.Filter(ctx, selection)
 	end(err)
 	return f, err
 }
@@ -115,8 +115,8 @@ func (r *restriction) selection(q *request) (collection.Selection, error) {
 	return selection, err
 }
 
-// preferNull is the preference that a field of a condition that no document has is NULL, like a field that
-// only some documents lack. Otherwise it is an error.
+// preferNull is a client's preference about fields of a condition that no document has: they are NULL, like
+// fields that only some documents lack. Without the preference they are errors.
 const (
 	preferNull    = "unknown-fields=null"
 	preferNullDoc = preferNull + ": fields that no document has are NULL in conditions, and no errors"

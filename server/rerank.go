@@ -26,7 +26,7 @@ type rerankIn struct {
 }
 
 // tensorNames implements tensorReceiver.
-func (*rerankIn) tensorNames() (names []string, pieces bool) {
+func (*rerankIn) tensorNames() (names []string, streams bool) {
 	return []string{tensorQuery, tensorLengths, tensorVectors}, true
 }
 
@@ -269,7 +269,7 @@ func rankedByScore(scores []float32) (rerankOut, error) {
 	}
 	out := rerankOut{Results: make([]rerankedOut, len(scores)), Documents: len(scores)}
 	for i, score := range scores {
-		if score-score != 0 { // infinite, or none
+		if score-score != 0 { // infinite or NaN
 			return rerankOut{}, badRequest("document %d: its score is beyond float32", i).withPlace(Where{Document: &i})
 		}
 		out.Results[i] = rerankedOut{i, score}
@@ -297,7 +297,7 @@ type rerankDocumentIn struct {
 	Text string `json:"text"`
 }
 
-// UnmarshalJSON reads either; it ignores other fields of an object.
+// UnmarshalJSON reads a text, or an object, whose other fields it ignores.
 func (d *rerankDocumentIn) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, &d.Text)
@@ -441,34 +441,34 @@ func (q *request) authorizeIndex(index string) *Problem {
 // rerankStored scores documents of the index exactly, and returns a result for each of ids, best first. The
 // score of a document of passages is that of the best one.
 func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, error) {
-	positions := make(map[string][]int, len(ids)) // in ids; those of an id go when it has its score
-	var wanted []string
+	positions := make(map[string][]int, len(ids)) // of each id in ids, until the id has its score
+	var unscored []string
 	for i, id := range ids {
 		if positions[id] == nil {
-			wanted = append(wanted, id)
+			unscored = append(unscored, id)
 		}
 		positions[id] = append(positions[id], i)
 	}
 	results, withMetadata := make([]rerankAPIResult, 0, len(ids)), false
-	exact := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.server.queryModel()}}
+	queryTask := task{query: search.Query{Vectors: query.Data, Dim: query.Dim, Model: q.server.queryModel()}}
 	// An id may be that of a document or of a passage, and the id of a document finds all of its passages,
 	// which can fill the k hits of the first search. The second search returns documents, by their best
 	// passages; the last one finds ids of passages that the first had no place for.
 	for _, group := range []string{"", string(search.GroupBest), ""} {
-		k := len(wanted)
+		k := len(unscored)
 		if k == 0 {
 			break
 		}
-		found, err := q.search([]task{exact}, nil, &searchFields{
+		answer, err := q.search([]task{queryTask}, nil, &searchFields{
 			Params:      paramsIn{TopK: &k, Mode: "candidates"},
-			restriction: restriction{IDs: &wanted},
+			restriction: restriction{IDs: &unscored},
 			Metadata:    &withMetadata,
 			Group:       group,
 		}, conditionOptional)
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range found.Results {
+		for _, r := range answer.Results {
 			for i, id := range r.IDs {
 				for _, position := range positions[id] {
 					results = append(results, rerankAPIResult{Index: position, Relevance: r.Scores[i]})
@@ -476,11 +476,11 @@ func (q *request) rerankStored(query Matrix, ids []string) ([]rerankAPIResult, e
 				delete(positions, id)
 			}
 		}
-		wanted = slices.DeleteFunc(wanted, func(id string) bool { return positions[id] == nil })
+		unscored = slices.DeleteFunc(unscored, func(id string) bool { return positions[id] == nil })
 	}
-	if len(wanted) > 0 {
-		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", wanted[0]).
-			withPlace(Where{Document: &positions[wanted[0]][0]})
+	if len(unscored) > 0 {
+		return nil, problem(CodeDocumentNotFound, "there is no document with _id %.300q", unscored[0]).
+			withPlace(Where{Document: &positions[unscored[0]][0]})
 	}
 	slices.SortStableFunc(results, func(a, b rerankAPIResult) int { return cmp.Compare(b.Relevance, a.Relevance) })
 	return results, nil

@@ -28,7 +28,7 @@ type route struct {
 	method  string
 	pattern string // "/indices/{name}"; {…} stands for one segment
 	handle  func(q *request) error
-	// checkEarly refuses requests before their bodies are read. nil means that it refuses none.
+	// checkEarly refuses requests before their bodies are read. It is nil if the route refuses none.
 	checkEarly func(q *request) error
 
 	permission   Permission
@@ -37,10 +37,10 @@ type route struct {
 	endless      bool // no time limit: it goes on as long as bytes flow
 
 	// The body of the request.
-	in             any      // its zero value. nil means that there is no JSON body
+	in             any      // its zero value, or nil if there is no JSON body
 	inType         string   // its media type
 	maxBody        int64    // bytes. 0 means the limit of all routes
-	tensorNames    []string // of vectors that the body may have as tensors. nil means that JSON is the only form
+	tensorNames    []string // of vectors that the body may have as tensors, or nil if JSON is the only form
 	streamsVectors bool     // a body of tensors may have any size
 
 	// The answer.
@@ -67,9 +67,9 @@ type param struct {
 	schema        map[string]any
 }
 
-// typedRoute returns a route that decodes its body, calls do, and answers with the result. The types of
-// both are those of do.
-func typedRoute[In, Out any](r route, do func(q *request, in *In) (Out, error)) route {
+// typedRoute returns a route that decodes its body, calls answer, and sends the result. The types of body and
+// result are those of answer.
+func typedRoute[In, Out any](r route, answer func(q *request, in *In) (Out, error)) route {
 	r.in, r.out = *new(In), *new(Out)
 	if _, ok := r.in.(noBody); ok {
 		r.in = nil
@@ -96,7 +96,7 @@ func typedRoute[In, Out any](r route, do func(q *request, in *In) (Out, error)) 
 				return err
 			}
 		}
-		out, err := do(q, in)
+		out, err := answer(q, in)
 		if err != nil {
 			return err
 		}
@@ -239,9 +239,9 @@ type request struct {
 	w       http.ResponseWriter
 	route   *route
 	ctx     context.Context
-	token   *Token // nil means that none is needed
+	token   *Token // nil if the request needs none
 	body    *requestBody
-	release func() // releases the slot. nil means that the request has none
+	release func() // releases the slot, or nil while the request has none
 
 	began          time.Time
 	stages         []stageTime // in the order in which they ended first
@@ -250,8 +250,7 @@ type request struct {
 	droppedByQuery map[int]int // tokens that were dropped of queries, by index; queries that fit have none
 
 	memory *reservation // of the budget of answers; if a tool makes the request, that of the agent's request
-	// agentCall is the agent's message that a tool makes the request for. nil means that the request is a
-	// client's own.
+	// agentCall is the agent's message that a tool makes the request for, or nil if a client sends the request.
 	agentCall    *agentCall
 	memoryBefore int64 // bytes of memory when the request began
 }
@@ -352,5 +351,5 @@ func (q *request) releaseSlot() {
 	}
 }
 
-// groupGate returns the gate of the request's group. nil means that the group has no limit.
+// groupGate returns the gate of the request's group, or nil if the group has no limit.
 func (q *request) groupGate() *gate { return q.server.slots[q.route.group] }

@@ -13,7 +13,7 @@ type scanner struct {
 	offset int // of the next byte
 }
 
-// hasMore reports whether the end of the text is not reached.
+// hasMore reports whether bytes remain.
 func (s *scanner) hasMore() bool { return s.offset < len(s.text) }
 
 // peekByte skips white space and commas, and returns the next byte without reading it. 0 means the end.
@@ -49,7 +49,7 @@ func (s *scanner) endList() bool {
 
 // visitMembers reads an object and calls visit for each member, which must read the value.
 func (s *scanner) visitMembers(visit func(name string) error) error {
-	s.offset++
+	s.offset++ // the opening brace
 	for s.peekByte() == '"' {
 		begin := s.offset
 		s.skipValue()
@@ -63,7 +63,7 @@ func (s *scanner) visitMembers(visit func(name string) error) error {
 			return err
 		}
 	}
-	s.offset++
+	s.offset++ // the closing brace
 	return nil
 }
 

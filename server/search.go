@@ -56,7 +56,7 @@ type paramsIn struct {
 	Mode       string   `json:"mode,omitempty" enum:"pruned,exhaustive,candidates"`
 }
 
-// The values that clients of next-plaid send if their users set no parameters.
+// The values that clients of next-plaid send if their users set no parameters. They count as not set.
 const (
 	clientDefaultProbes     = 8
 	clientDefaultFullScores = 4096
@@ -262,17 +262,17 @@ func searchTexts(q *request, in *searchTextIn, rule conditionRule) (searchOut, e
 	return q.search(tasks, tasks, &in.searchFields, rule)
 }
 
-// search answers queries; if there is text_query, too, query i is fused with text i. highlighted are the
-// queries whose matching words are shown, if they are.
+// search answers queries; if there is text_query, too, query i is fused with text i. highlighted has the
+// queries whose matching words are shown if the request asks for highlights.
 func (q *request) search(tasks, highlighted []task, in *searchFields, rule conditionRule) (searchOut, error) {
 	out := searchOut{Results: []resultOut{}}
 	if err := in.validate(len(tasks), rule); err != nil {
 		return out, err
 	}
-	n := max(len(tasks), len(in.TextQuery))
+	queries := max(len(tasks), len(in.TextQuery))
 	return out, q.withSnapshot(func(_ collection.Collection, v collection.Snapshot) error {
 		// Rank.
-		f, page, err := q.prepareSearch(v, tasks, highlighted, in, n)
+		f, page, err := q.prepareSearch(v, tasks, highlighted, in, queries)
 		if err != nil {
 			return err
 		}
@@ -316,12 +316,12 @@ func (q *request) search(tasks, highlighted []task, in *searchFields, rule condi
 			}
 			out.Results = append(out.Results, r)
 		}
-		out.Queries, out.Truncated, out.Dropped = n, q.truncation.Truncated, q.truncation.Dropped
+		out.Queries, out.Truncated, out.Dropped = queries, q.truncation.Truncated, q.truncation.Dropped
 		return nil
 	})
 }
 
-// searchFilters are the documents that queries may find. nil allows all.
+// searchFilters are the documents that queries may find. A nil filter allows all.
 type searchFilters struct {
 	shared       *search.Filter   // for all queries
 	perQuery     []*search.Filter // for each query, in addition

@@ -25,7 +25,7 @@ func (in *searchFields) validate(queries int, rule conditionRule) error {
 			len(in.TextQuery))
 	case in.TextMode != "" && in.TextMode != textWords && in.TextMode != textExpression:
 		return badRequest("text_mode is %q; want words or expression", in.TextMode)
-	case in.Alpha != nil && !(*in.Alpha >= 0 && *in.Alpha <= 1):
+	case in.Alpha != nil && (*in.Alpha < 0 || *in.Alpha > 1):
 		return badRequest("alpha is %g; want 0 to 1", *in.Alpha)
 	case queries == 0 && in.Group != "" && in.Group != string(search.GroupBest):
 		return badRequest("group is %q; text_query alone ranks documents by their best passages: best", in.Group)
@@ -66,10 +66,13 @@ func (p *paramsIn) searchMode() (search.Mode, error) {
 	return m, nil
 }
 
+// defaultTopK is the number of documents that a search without top_k returns.
+const defaultTopK = 10
+
 // searchPage returns the page of hits that is wanted from an index of a number of documents. K is 0 if the
 // page begins behind the last document.
 func (p *paramsIn) searchPage(documents int) search.Page {
-	k, offset := 10, min(p.Offset, documents)
+	k, offset := defaultTopK, min(p.Offset, documents)
 	if p.TopK != nil {
 		k = *p.TopK
 	}

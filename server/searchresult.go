@@ -13,7 +13,7 @@ type ranking struct {
 	snapshot collection.Snapshot
 	hits     []search.RankedHit
 	stats    *search.Stats
-	coverage *search.Coverage // nil means that all documents were searched
+	coverage *search.Coverage // nil if all documents were searched
 }
 
 // newRanking returns a ranking of hits without statistics.

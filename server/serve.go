@@ -93,7 +93,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 
-	// Refuse what needs no permission to be refused, or answer.
+	// Refuse the request, for reasons that come before permissions, or answer it.
 	if q.agentCall != nil && q.agentCall.ended {
 		q.answerProblem(problem(CodeTimeout, "the agent's request has ended"))
 		return
@@ -123,8 +123,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // removed while the request read it; other errors it returns as they are.
 func (q *request) replaceClosedError(err error) error {
 	if errors.Is(err, storage.ErrClosed) || errors.Is(err, search.ErrClosed) {
-		if _, gone := q.collection(); errors.Is(gone, collection.ErrUnknown) {
-			return gone
+		if _, unknown := q.collection(); errors.Is(unknown, collection.ErrUnknown) {
+			return unknown
 		}
 	}
 	return err
@@ -214,8 +214,8 @@ func (s *Server) hostAllowed(host string) bool {
 	}
 	return slices.ContainsFunc(s.options.Hosts, func(name string) bool {
 		name = strings.ToLower(name)
-		if below, ok := strings.CutPrefix(name, "*"); ok {
-			return strings.HasSuffix(host, below)
+		if suffix, ok := strings.CutPrefix(name, "*"); ok {
+			return strings.HasSuffix(host, suffix)
 		}
 		return host == name
 	})
@@ -245,26 +245,26 @@ const maxUnwantedBody = 64 << 10
 
 // openBody checks the length and the media type of the body, and limits how it is read.
 func (s *Server) openBody(q *request, deadline time.Time) *Problem {
-	b, size, setting := q.body, s.options.Limits.Body, " (max-body)"
+	b, maxSize, setting := q.body, s.options.Limits.Body, " (max-body)"
 	b.deadline = deadline
 	contentType := q.Header.Get("Content-Type")
 
 	// Its length.
 	tensors := q.route.tensorNames != nil && isTensors(contentType)
 	if q.route.endless && q.route.inType != mediaJSON || q.route.streamsVectors && tensors {
-		size = unlimitedBytes
+		maxSize = unlimitedBytes
 	}
-	if limit := q.route.maxBody; limit > 0 && limit < size {
-		size, setting = limit, ""
+	if limit := q.route.maxBody; limit > 0 && limit < maxSize {
+		maxSize, setting = limit, ""
 	}
-	if q.ContentLength > size {
-		return problem(CodeTooLarge, "the body has %d bytes; the limit is %d%s", q.ContentLength, size, setting)
+	if q.ContentLength > maxSize {
+		return problem(CodeTooLarge, "the body has %d bytes; the limit is %d%s", q.ContentLength, maxSize, setting)
 	}
 	if q.route.in == nil && q.route.inType == "" {
-		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(size, maxUnwantedBody))
+		b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, min(maxSize, maxUnwantedBody))
 		return nil
 	}
-	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, size)
+	b.ReadCloser = http.MaxBytesReader(q.w, b.ReadCloser, maxSize)
 
 	// Its media type.
 	if q.ContentLength == 0 && (contentType == "" || q.route.in != nil && !tensors) {
@@ -274,15 +274,15 @@ func (s *Server) openBody(q *request, deadline time.Time) *Problem {
 		return badRequest("there is no body; want %s", q.route.inType)
 	}
 	media, _, err := mime.ParseMediaType(contentType)
-	isJSON := q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")
-	if err != nil || !(tensors || media == q.route.inType || isJSON) {
+	isJSONType := q.route.inType == mediaJSON && strings.HasSuffix(media, "+json")
+	if err != nil || !(tensors || media == q.route.inType || isJSONType) {
 		want := q.route.inType
 		if q.route.tensorNames != nil {
 			want += ", or " + mediaTensors
 		}
 		return problem(CodeMediaType, "Content-Type is %q; want %s", contentType, want)
 	}
-	return q.decodeContent(size)
+	return q.decodeContent(maxSize)
 }
 
 // loggedCodes are those of problems that the operator has to look into.
@@ -357,8 +357,8 @@ func requestID(r *http.Request) string {
 		return id
 	}
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	_, _ = rand.Read(b[:])                      // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // version 4, and the variant of RFC 9562
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 

@@ -50,7 +50,7 @@ type ModelEncoder interface {
 // Options configure a Server. The zero value, or nil, lets everybody do everything, which is
 // for a service that only its own machine can reach.
 type Options struct {
-	// Tokens are the bearer tokens. Requests must have one of them. nil means that requests need no token.
+	// Tokens are the bearer tokens. Requests must have one of them, unless Tokens is nil.
 	Tokens TokenSource
 	// Limits bound how much clients can make the service do.
 	Limits Limits
@@ -70,24 +70,24 @@ type Options struct {
 	// temporary files.
 	UploadDir string
 	// Images has a folder for each index, of its name, with the files that the metadata of pages names
-	// as their pictures. nil means that none are sent. The caller closes it.
+	// as their pictures. If it is nil, none are sent. The caller closes it.
 	Images *os.Root
 	// Agents makes the handler that answers agents at /mcp (package mcp). It gets one whole message
 	// at a time, and calls the service that it was given with the context of that request. The
-	// limits of the service hold. nil means that the service has no route for agents.
+	// limits of the service hold. If Agents is nil, the service has no route for agents.
 	Agents func(service http.Handler) http.Handler
 	// Version is that of the program. "" means the version of its build.
 	Version string
 	// Device names the device that searches, for /health and /metrics. "" means the processor.
 	Device string
-	// Scorer scores plain vectors for /rerank and its relatives. nil means the processor.
+	// Scorer scores plain vectors for /rerank and its relatives. A nil Scorer means the processor.
 	Scorer maxsim.Backend
 	// EncoderLater promises a call of SetEncoder: until then routes that take texts answer
 	// MODEL_LOADING, and /readyz is not ready.
 	EncoderLater bool
-	// Logger logs every request, and faults. nil means no log.
+	// Logger logs every request, and faults. A nil Logger means no log.
 	Logger *slog.Logger
-	// Tracing makes a span of each request and of its stages. nil means no tracing.
+	// Tracing makes a span of each request and of its stages. If it is nil, nothing is traced.
 	Tracing trace.TracerProvider
 }
 
@@ -110,7 +110,7 @@ type Server struct {
 	spareBatches chan *vectorBatch
 	draining     atomic.Bool
 	started      time.Time
-	now          func() time.Time
+	now          func() time.Time // time.Now, except in tests
 }
 
 // New returns a service for collections, such as those of a store.Store or a cluster. The encoder may be

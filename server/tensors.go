@@ -64,39 +64,40 @@ func isTensors(contentType string) bool {
 }
 
 // setVectors sets the vectors of the documents of the request.
-func (in *updateIn) setVectors(all []Matrix) error {
+func (in *updateIn) setVectors(matrices []Matrix) error {
 	if in.Documents != nil {
 		return badRequest("documents are in the request, and as tensors too")
 	}
-	in.Documents = make([]documentIn, len(all))
-	for i, m := range all {
+	in.Documents = make([]documentIn, len(matrices))
+	for i, m := range matrices {
 		in.Documents[i].Embeddings = rowsJSON{present: true, matrix: m}
 	}
 	return nil
 }
 
-var listOfVectors = []string{tensorLengths, tensorVectors}
+// listTensors are the tensors with the vectors of a list of documents or queries.
+var listTensors = []string{tensorLengths, tensorVectors}
 
 // tensorNames implements tensorReceiver.
-func (*updateIn) tensorNames() ([]string, bool) { return listOfVectors, false }
+func (*updateIn) tensorNames() ([]string, bool) { return listTensors, false }
 
 // setTensors implements tensorReceiver.
 func (in *updateIn) setTensors(t *tensorBody) error { return t.yieldMatrices(in.setVectors) }
 
 // tensorNames implements tensorReceiver.
-func (*searchIn) tensorNames() ([]string, bool) { return listOfVectors, false }
+func (*searchIn) tensorNames() ([]string, bool) { return listTensors, false }
 
 // setTensors implements tensorReceiver.
 func (in *searchIn) setTensors(t *tensorBody) error {
-	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
+	return t.yieldMatrices(func(matrices []Matrix) error { return setQueryVectors(&in.Queries, matrices) })
 }
 
 // tensorNames implements tensorReceiver.
-func (*recallIn) tensorNames() ([]string, bool) { return listOfVectors, false }
+func (*recallIn) tensorNames() ([]string, bool) { return listTensors, false }
 
 // setTensors implements tensorReceiver.
 func (in *recallIn) setTensors(t *tensorBody) error {
-	return t.yieldMatrices(func(all []Matrix) error { return setQueryVectors(&in.Queries, all) })
+	return t.yieldMatrices(func(matrices []Matrix) error { return setQueryVectors(&in.Queries, matrices) })
 }
 
 // setQueryVectors sets the vectors of queries. The request may have no queries, or the settings of each.
@@ -139,8 +140,8 @@ type tensorBody struct {
 	unread   []string // tensors that were not read yet, in the order of their bytes
 	request  []byte   // JSON, or nil without it
 	query    Matrix
-	lengths  []int64   // nil means not read
-	vectors  []float32 // nil means not read
+	lengths  []int64   // nil until they are read
+	vectors  []float32 // nil until they are read
 	rows     int       // of vectors
 	dim      int       // of vectors
 }
@@ -268,11 +269,11 @@ func (t *tensorBody) readUntil(stop func(next string) bool) error {
 		case tensorRequest:
 			t.request, err = readValues(t.incoming, a.Len(), 1, a.Bytes)
 		case tensorLengths:
-			perItem := int64(512) // bytes of memory for a document or query, and its result
+			perDocument := int64(512) // bytes of memory for a document or query, and its result
 			if t.incoming.route.streamsVectors {
-				perItem = 256 // for the score, as a value and as text
+				perDocument = 256 // for the score, as a value and as text
 			}
-			t.lengths, err = readValues(t.incoming, a.Len(), perItem, a.Ints)
+			t.lengths, err = readValues(t.incoming, a.Len(), perDocument, a.Ints)
 		case tensorVectors:
 			t.vectors, err = readValues(t.incoming, a.Len(), 4, a.Float32s)
 		case tensorQuery:
@@ -315,7 +316,7 @@ func (t *tensorBody) decodeRequest(into any) error {
 	return t.incoming.decodeJSON(t.request, into)
 }
 
-// readValues returns n values, each of size bytes, which read reads from a position on.
+// readValues returns n values, each of size bytes. read fills a slice with the values from an index on.
 func readValues[T any](q *request, n int, size int64, read func(into []T, from int) error) ([]T, error) {
 	return readIntoSlice(q, []T{}, n, size, read)
 }

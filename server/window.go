@@ -81,8 +81,8 @@ func (q *request) splitTexts(in *updateTextIn) (*splitDocuments, error) {
 	}
 	p := &splitDocuments{ids: make([]string, len(in.Documents))}
 	for i, text := range in.Documents {
-		if p := q.checkTextLength(text, inList("documents"), i); p != nil {
-			return nil, p.withPlace(Where{Document: &i})
+		if tooLong := q.checkTextLength(text, inList("documents"), i); tooLong != nil {
+			return nil, tooLong.withPlace(Where{Document: &i})
 		}
 		fields, err := textMetadata(in, i)
 		if err != nil {
@@ -106,9 +106,9 @@ func (q *request) splitTexts(in *updateTextIn) (*splitDocuments, error) {
 func (q *request) splitText(
 	p *splitDocuments, in *updateTextIn, splitting encode.Splitting, i int, fields map[string]json.RawMessage,
 ) error {
-	size := 0 // bytes of the metadata
+	metadataBytes := 0
 	for key, value := range fields {
-		size += len(key) + len(value)
+		metadataBytes += len(key) + len(value)
 	}
 
 	// The document as encode knows it.
@@ -135,7 +135,8 @@ func (q *request) splitText(
 			}
 			return badRequest("document %d: %w", i, err).withPlace(Where{Document: &i, ID: document.ID})
 		}
-		if err := q.body.reserve(int64(size + 3*len(t.Text) + 128)); err != nil {
+		// The text is in texts and, as a value and as JSON, in the metadata; 128 bytes are for the other fields.
+		if err := q.body.reserve(int64(metadataBytes + 3*len(t.Text) + 128)); err != nil {
 			return err
 		}
 		passageFields := maps.Clone(fields)

@@ -65,25 +65,25 @@ var errNoVectors = errors.New("there are no vectors")
 
 // matrixFromJSON returns the matrix of the form that is present. The fields of the two forms are called
 // name, and name_b64 with shape.
-func matrixFromJSON(rows rowsJSON, floats floatsJSON, shape []int, name string) (Matrix, error) {
+func matrixFromJSON(rows rowsJSON, encoded floatsJSON, shape []int, name string) (Matrix, error) {
 	fail := func(format string, args ...any) (Matrix, error) {
 		return Matrix{}, &matrixError{-1, fmt.Errorf(format, args...)}
 	}
 	m := rows.matrix
 	switch {
-	case floats.present:
-		if floats.err != nil {
-			return fail("%s_b64: %w", name, floats.err)
+	case encoded.present:
+		if encoded.err != nil {
+			return fail("%s_b64: %w", name, encoded.err)
 		}
 		if len(shape) != 2 || shape[0] < 0 || shape[1] < 1 {
 			return fail("%s_b64 needs a shape of two numbers, [tokens, dimension]; it is %v", name, shape)
 		}
-		if n := uint64(len(floats.data)); uint64(shape[0]) > n || uint64(shape[0])*uint64(shape[1])*4 != n {
+		if n := uint64(len(encoded.data)); uint64(shape[0]) > n || uint64(shape[0])*uint64(shape[1])*4 != n {
 			return fail("%s_b64 has %d bytes; shape %v needs 4 a value", name, n, shape)
 		}
-		m = Matrix{Tokens: shape[0], Dim: shape[1], Data: make([]float32, len(floats.data)/4)}
+		m = Matrix{Tokens: shape[0], Dim: shape[1], Data: make([]float32, len(encoded.data)/4)}
 		for i := range m.Data {
-			m.Data[i] = math.Float32frombits(binary.LittleEndian.Uint32(floats.data[4*i:]))
+			m.Data[i] = math.Float32frombits(binary.LittleEndian.Uint32(encoded.data[4*i:]))
 		}
 	case !rows.present:
 		return fail("%s is missing", name)
@@ -148,15 +148,15 @@ func (r *rowsJSON) parse(s *scanner) error {
 		if !s.openList() {
 			return &matrixError{token, errors.New("want a list of numbers")}
 		}
-		n := len(r.matrix.Data)
+		begin := len(r.matrix.Data)
 		for !s.endList() {
 			x, err := s.parseNumber()
 			if err != nil {
-				return &matrixError{token, fmt.Errorf("component %d: %w", len(r.matrix.Data)-n, err)}
+				return &matrixError{token, fmt.Errorf("component %d: %w", len(r.matrix.Data)-begin, err)}
 			}
 			r.matrix.Data = append(r.matrix.Data, x)
 		}
-		switch n = len(r.matrix.Data) - n; {
+		switch n := len(r.matrix.Data) - begin; {
 		case n == 0:
 			return &matrixError{token, errors.New("the vector is empty")}
 		case token == 0:

@@ -33,8 +33,8 @@ type clusterOptions struct {
 	docs, tokens int
 	// threads is the number of threads of one search, of a shard or of a file.
 	threads int
-	// cold is the size in MiB of the shard of the first search.
-	cold       float64
+	// coldMiB is the size of the shard of the first search.
+	coldMiB    float64
 	idleShards int
 	out, log   io.Writer
 	store      *countingStore
@@ -51,7 +51,7 @@ func clusterStudy(f *flag.FlagSet) measureFunc {
 	f.IntVar(&o.docs, "docs", 100_000, "documents of the search over shards")
 	f.IntVar(&o.tokens, "tokens", 32, "tokens of each document")
 	f.IntVar(&o.threads, "threads", 1, "threads of the search of one shard, and of one file")
-	f.Float64Var(&o.cold, "cold", 1024, "MiB of the shard that is searched cold")
+	f.Float64Var(&o.coldMiB, "cold", 1024, "MiB of the shard that is searched cold")
 	f.IntVar(&o.idleShards, "idle", 1600, "idle shards, with two replicas each")
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 		o.address, o.out, o.log, o.writers = args[0], stdout, stderr, *writers
@@ -123,16 +123,16 @@ func recoverFailure(part func()) (err error) {
 
 // measureRequests lets clients send requests for a period, after a few requests to warm up.
 func (o *clusterOptions) measureRequests(ctx context.Context, clients int, request func(i int) error) *tally {
-	put := func(i int) (wrong string) {
+	send := func(i int) (wrong string) {
 		if err := request(i); err != nil {
 			wrong = err.Error()
 		}
 		return wrong
 	}
 	for i := range 8 {
-		panicOn(request(1<<30 + i))
+		panicOn(request(1<<30 + i)) // numbers that the measurement does not reach
 	}
-	t := closedLoop(ctx, slices.Repeat([]sendFunc{put}, clients), o.period)
+	t := closedLoop(ctx, slices.Repeat([]sendFunc{send}, clients), o.period)
 	for wrong := range t.faults {
 		panicOn(errors.New(wrong))
 	}
@@ -200,17 +200,17 @@ func (o *clusterOptions) measureSearches(ctx context.Context) {
 	for _, mode := range []search.Mode{search.Pruned, search.Exhaustive} {
 		modeName, p99 := []string{"pruned", "exhaustive"}[mode], 0.
 		for _, clients := range []int{16, 1} {
-			file := o.measureRequests(ctx, clients, o.searchRequest(ctx, single, mode))
-			shards := o.measureRequests(ctx, clients, o.searchRequest(ctx, sharded, mode))
-			o.printRow(fmt.Sprintf("%d at a time, %s, one file of %d documents", clients, modeName, o.docs), "%v", file)
+			fromFile := o.measureRequests(ctx, clients, o.searchRequest(ctx, single, mode))
+			fromShards := o.measureRequests(ctx, clients, o.searchRequest(ctx, sharded, mode))
+			o.printRow(fmt.Sprintf("%d at a time, %s, one file of %d documents", clients, modeName, o.docs), "%v",
+				fromFile)
 			o.printRow(fmt.Sprintf("%d at a time, %s, 4 shards on 4 nodes", clients, modeName), "%v: %.2f × as fast",
-				shards,
-				file.quantile(.5)/shards.quantile(.5))
-			p99 = shards.quantile(.99)
+				fromShards, fromFile.quantile(.5)/fromShards.quantile(.5))
+			p99 = fromShards.quantile(.99)
 		}
-		nodes.nodes[1].door.hung.Store(true)
+		nodes.nodes[1].handler.hung.Store(true)
 		hung := o.measureRequests(ctx, 1, o.searchRequest(ctx, sharded, mode))
-		nodes.nodes[1].door.hung.Store(false)
+		nodes.nodes[1].handler.hung.Store(false)
 		o.printRow("the same with a node that hangs", "%v: p99 %.2f ×", hung, hung.quantile(.99)/p99)
 	}
 }
@@ -223,7 +223,8 @@ func (o *clusterOptions) searchRequest(ctx context.Context, c collection.Collect
 		if err != nil {
 			return err
 		}
-		q := search.Query{Vectors: o.document(uint64(i+1<<20), 32).Vectors, Dim: o.dim}
+		const notStored = 1 << 20 // numbers from here on are of no document of the index
+		q := search.Query{Vectors: o.document(uint64(i+notStored), 32).Vectors, Dim: o.dim}
 		_, err = v.Search(ctx, []search.Query{q}, search.Options{K: 10, Mode: mode, Payload: true})
 		return errors.Join(err, v.Close())
 	}
@@ -231,7 +232,8 @@ func (o *clusterOptions) searchRequest(ctx context.Context, c collection.Collect
 
 // measureColdSearch measures the first search of a shard that exists only in the store.
 func (o *clusterOptions) measureColdSearch(ctx context.Context) {
-	file := o.buildIndexFile(ctx, "cold.plaid", int(o.cold*(1<<20))/(o.tokens*(o.dim/2+8)))
+	bytesPerToken := o.dim/2 + 8 // 4 bits a component; code, factor and posting take about 8 bytes
+	file := o.buildIndexFile(ctx, "cold.plaid", int(o.coldMiB*(1<<20))/(o.tokens*bytesPerToken))
 	name := fmt.Sprintf("cold-%x", time.Now().UnixNano())
 	nodes := o.startNodes(ctx, "cold", 1, 1, 1)
 	err := recoverFailure(func() { restore(ctx, nodes.nodes[0], name, file) })
@@ -248,7 +250,7 @@ func (o *clusterOptions) measureColdSearch(ctx context.Context) {
 	first, bytesRead := time.Since(start), o.store.bytesRead.Load()-bytesBefore
 	nodes.awaitReplicas(ctx, name)
 	complete := time.Since(start)
-	o.printRow(fmt.Sprintf("first search of a shard of about %.0f MiB that is only in the store", o.cold),
+	o.printRow(fmt.Sprintf("first search of a shard of about %.0f MiB that is only in the store", o.coldMiB),
 		"%.2f s (a node starts in %.2f s; %d MiB are read by then); its file is here after %.2f s; then %v",
 		first.Seconds(), opened.Seconds(), bytesRead>>20, complete.Seconds(), o.measureRequests(ctx, 1, request))
 }

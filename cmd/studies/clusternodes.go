@@ -25,8 +25,8 @@ import (
 // studyNode is a node of a cluster in this process.
 type studyNode struct {
 	*cluster.Cluster
-	door   *studyDoor
-	server *http.Server
+	handler *pausableHandler
+	server  *http.Server
 }
 
 // studyNodes are the nodes of a cluster.
@@ -39,8 +39,8 @@ func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shard
 	started := recoverFailure(func() {
 		for i := range n {
 			listener := must(net.Listen("tcp", "127.0.0.1:0"))
-			node := &studyNode{door: &studyDoor{}}
-			node.server = &http.Server{Handler: node.door}
+			node := &studyNode{handler: &pausableHandler{}}
+			node.server = &http.Server{Handler: node.handler}
 			s.nodes = append(s.nodes, node)
 			go func() { _ = node.server.Serve(listener) }()
 			name := fmt.Sprintf("%s-%d", prefix, i)
@@ -53,9 +53,9 @@ func (o *clusterOptions) startNodes(ctx context.Context, prefix string, n, shard
 				Shards:       shards,
 				Replicas:     replicas,
 				Index:        store.Options{Threads: o.threads},
-				Deadline:     patience,
+				Deadline:     clientTimeout,
 			}))
-			node.door.handler.Store(node.Handler())
+			node.handler.next.Store(node.Handler())
 		}
 		waitUntil(ctx, func() bool { // until all nodes know each other
 			return !slices.ContainsFunc(s.nodes, func(node *studyNode) bool {
@@ -110,7 +110,7 @@ func (s *studyNodes) awaitReplicas(ctx context.Context, name string) {
 
 // close stops all nodes.
 func (s *studyNodes) close() {
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), clientTimeout)
 	defer stop()
 	for _, n := range s.nodes {
 		if n.Cluster != nil {
@@ -132,17 +132,18 @@ func awaitCollection(ctx context.Context, catalog collection.Catalog, name strin
 	return c
 }
 
-// studyDoor is the HTTP handler of a node. It delays requests while the node is to hang.
-type studyDoor struct {
-	handler atomic.Value // an http.Handler
-	hung    atomic.Bool
+// pausableHandler is the HTTP handler of a node. While hung is true, it answers no request, as if the node
+// hung.
+type pausableHandler struct {
+	next atomic.Value // an http.Handler
+	hung atomic.Bool
 }
 
-func (d *studyDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for d.hung.Load() && r.Context().Err() == nil {
+func (h *pausableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for h.hung.Load() && r.Context().Err() == nil {
 		pauseFor(r.Context(), 5*time.Millisecond)
 	}
-	if next, ok := d.handler.Load().(http.Handler); ok {
+	if next, ok := h.next.Load().(http.Handler); ok {
 		next.ServeHTTP(w, r)
 	}
 }
@@ -166,8 +167,9 @@ func (c *countingStore) Replace(ctx context.Context, name string, body []byte) (
 	return c.Store.Replace(ctx, name, body)
 }
 
-func (c *countingStore) Get(ctx context.Context, name string, from, length int64) (io.ReadCloser, objects.Entry,
-	error) {
+func (c *countingStore) Get(
+	ctx context.Context, name string, from, length int64,
+) (io.ReadCloser, objects.Entry, error) {
 	c.others.Add(1)
 	r, e, err := c.Store.Get(ctx, name, from, length)
 	if err == nil {
@@ -215,7 +217,7 @@ func (d *randomDocuments) Docs(ctx context.Context, from, to int) iter.Seq2[vect
 	}
 }
 
-// document returns random document n, which is the same each time.
+// document returns random document n, which is the same each time: n and the seeds 7 and 8 decide it.
 func (o *clusterOptions) document(n uint64, tokens int) collection.DocumentInput {
 	r := rand.New(rand.NewPCG(n, 7))
 	v := make([]float32, 0, tokens*o.dim)

@@ -109,9 +109,10 @@ func (o *grownOptions) measure(ctx context.Context, stdout io.Writer) (err error
 }
 
 // growCollection adds the documents to a collection in batches, and measures it.
-func (o *grownOptions) growCollection(ctx context.Context, stdout io.Writer, m *grownMeasure, dir string,
-	docs []collection.DocumentInput,
-	until int64, batch int) (err error) {
+func (o *grownOptions) growCollection(
+	ctx context.Context, stdout io.Writer, m *grownMeasure, dir string, docs []collection.DocumentInput,
+	until int64, batch int,
+) (err error) {
 	s, err := store.Open(ctx, dir, &store.Options{Growth: collection.Growth{Until: until, Factor: o.factor}})
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func (g *noisy) Docs(ctx context.Context, from, to int) iter.Seq2[vectors.Docume
 		}
 	}
 	size := func(d noiseless) int { return 4 * len(d.tokens) }
-	return parallel.Map(ctx, g.noiseless(ctx, from, to), 0, size, func(d noiseless) (vectors.Document, error) {
+	return parallel.Map(ctx, g.readNoiseless(ctx, from, to), 0, size, func(d noiseless) (vectors.Document, error) {
 		g.addNoise(d.tokens, uint64(d.number))
 		return vectors.Document{ID: g.ID(d.number), Tokens: d.tokens}, nil
 	})
@@ -86,8 +86,8 @@ type noiseless struct {
 	tokens []float32
 }
 
-// noiseless reads the real documents that the documents from to to-1 are made from.
-func (g *noisy) noiseless(ctx context.Context, from, to int) iter.Seq2[noiseless, error] {
+// readNoiseless reads the real documents that the documents from to to-1 are made from.
+func (g *noisy) readNoiseless(ctx context.Context, from, to int) iter.Seq2[noiseless, error] {
 	return func(yield func(noiseless, error) bool) {
 		for i := from; i < to; i++ {
 			origin := int(g.origins[i])
@@ -110,9 +110,9 @@ func (g *noisy) addNoise(tokens []float32, i uint64) {
 	dim := g.Dim()
 	for ; len(tokens) > 0; tokens = tokens[dim:] {
 		v := tokens[:dim]
-		noiseLength := norm(v) * g.noise / math.Sqrt(float64(dim))
+		scale := norm(v) * g.noise / math.Sqrt(float64(dim)) // dim normal deviates have about the length √dim
 		for j, x := range g.deviates[rng.IntN(deviateCount):][:dim] {
-			v[j] += float32(noiseLength) * x
+			v[j] += float32(scale) * x
 		}
 		if length := norm(v); length > 0 {
 			for j := range v {

@@ -69,7 +69,7 @@ func runClients(clients []sendFunc, next func() (i int, due time.Time, ok bool))
 	var total tally
 	var wg sync.WaitGroup
 	start, usedBefore := time.Now(), processorTime()
-	for _, ask := range clients {
+	for _, send := range clients {
 		wg.Go(func() {
 			var clientTally tally
 			for {
@@ -77,7 +77,7 @@ func runClients(clients []sendFunc, next func() (i int, due time.Time, ok bool))
 				if !ok {
 					break
 				}
-				if wrong := ask(i); wrong != "" {
+				if wrong := send(i); wrong != "" {
 					clientTally.countFault(wrong, 1)
 				} else {
 					clientTally.durations = append(clientTally.durations, time.Since(due))

@@ -62,8 +62,8 @@ func startService(ctx context.Context, o *loadOptions, in *loadInput) (s *servic
 	return s, nil
 }
 
-// patience is how long a client waits for an answer.
-const patience = 60 * time.Second
+// clientTimeout is how long a client waits for an answer.
+const clientTimeout = 60 * time.Second
 
 // client is one connection that is kept open. It does little more than send and receive bytes,
 // since it uses the processors of the service.
@@ -98,7 +98,7 @@ func (c *client) roundTrip(ctx context.Context, message []byte) (status int, bod
 			c.close()
 		}
 	}()
-	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(clientTimeout)); err != nil {
 		return 0, nil, err
 	}
 	if _, err := c.conn.Write(message); err != nil {

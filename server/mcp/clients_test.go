@@ -79,7 +79,7 @@ func TestPanic(t *testing.T) {
 			panic("broken")
 		}
 	})
-	c := connect(t, mcp.In(h))
+	c := connect(t, mcp.NewInProcess(h))
 	_, err := c.CallTool(t.Context(), callOf("get"))
 	require.ErrorContains(t, err, "internal error")
 }

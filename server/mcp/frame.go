@@ -22,9 +22,9 @@ const (
 )
 
 // frame is a parsed message of an agent. The library decodes ids as float64, and would answer 1 for 1.5.
-// Therefore it gets another id, and the agent gets its own back, byte for byte.
+// Therefore the library gets another id, and the agent gets its own back, byte for byte.
 type frame struct {
-	request *jsonrpc.Request // without an id. nil means that there is nothing to do
+	request *jsonrpc.Request // without an id, or nil if the message needs no answer
 	id      json.RawMessage  // nil for a notification
 }
 
@@ -61,7 +61,7 @@ type answer struct {
 	Error   *jsonrpc.Error  `json:"error,omitempty"`
 }
 
-// idOrNull returns an id as JSON.
+// idOrNull returns an id, or null if it is nil.
 func idOrNull(id json.RawMessage) json.RawMessage {
 	if id == nil {
 		return json.RawMessage("null")
@@ -186,7 +186,7 @@ func validID(value json.RawMessage) bool {
 	return (kind == "text" || kind == "a number") && utf8.Valid(value)
 }
 
-// findID returns the id of a message that may end too early or be invalid. nil means that it was not found.
+// findID returns the id of a message that may end too early or be invalid, or nil if it finds none.
 func findID(text []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

@@ -150,7 +150,7 @@ func TestFrames(t *testing.T) {
 	}
 	for _, x := range frames {
 		t.Run(x.name, func(t *testing.T) {
-			replies := overPipe(t, mcp.In(s), x.line, `{"jsonrpc":"2.0","id":"after","method":"ping"}`)
+			replies := overPipe(t, mcp.NewInProcess(s), x.line, `{"jsonrpc":"2.0","id":"after","method":"ping"}`)
 			var own []reply
 			alive := false
 			for _, r := range replies {
@@ -175,7 +175,7 @@ func TestFrames(t *testing.T) {
 	}
 	for _, id := range ids {
 		line := `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}`
-		check(t, id, 0, overPipe(t, mcp.In(s), line))
+		check(t, id, 0, overPipe(t, mcp.NewInProcess(s), line))
 		got, _ := ask(t, line)
 		check(t, id, 0, got)
 		got, _ = ask(t, `{"jsonrpc":"2.0","id":`+id+`,"method":"tools/call","params":{"name":"list"}}`)
@@ -185,9 +185,9 @@ func TestFrames(t *testing.T) {
 	}
 	// One that is too long names its id first, as a rule.
 	long := strings.Repeat("x", 300<<10)
-	check(t, "1.5", -32600, overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","id":1.5,"method":"tools/call","params":{"name":"`+long+`"}}`))
-	check(t, "null", -32600, overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","params":{"name":"`+long+`"},"id":1.5,"method":"tools/call"}`))
-	check(t, "null", -32600, overPipe(t, mcp.In(s), long+long+long))
+	check(t, "1.5", -32600, overPipe(t, mcp.NewInProcess(s), `{"jsonrpc":"2.0","id":1.5,"method":"tools/call","params":{"name":"`+long+`"}}`))
+	check(t, "null", -32600, overPipe(t, mcp.NewInProcess(s), `{"jsonrpc":"2.0","params":{"name":"`+long+`"},"id":1.5,"method":"tools/call"}`))
+	check(t, "null", -32600, overPipe(t, mcp.NewInProcess(s), long+long+long))
 	got, status := ask(t, `{"jsonrpc":"2.0","id":1.5,"method":"`+long+`"}`)
 	check(t, "null", -32600, got)
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
@@ -197,7 +197,7 @@ func TestFrames(t *testing.T) {
 func TestWideLine(t *testing.T) {
 	s := newService(t, false, nil)
 	wide := strings.Join(strings.Split(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, ""), "\x00") + "\x00"
-	replies := overPipe(t, mcp.In(s), wide, "\x00"+`{"jsonrpc":"2.0","id":2,"method":"ping"}`, "\x00"+`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
+	replies := overPipe(t, mcp.NewInProcess(s), wide, "\x00"+`{"jsonrpc":"2.0","id":2,"method":"ping"}`, "\x00"+`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
 	require.Len(t, replies, 3)
 	codes := map[string]int{}
 	for _, r := range replies {
@@ -223,7 +223,7 @@ func TestWholeNumbers(t *testing.T) {
 		{"get", `"ids":["dog"],"start":0.0,"max_tokens":1e308`, `"documents":[{"id":"dog"`},
 		{"similar", `"id":"dog","k":2.0`, `"hits":[{`},
 	} {
-		replies := overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+x.tool+`","arguments":{"index":"notes",`+x.args+`}}}`)
+		replies := overPipe(t, mcp.NewInProcess(s), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+x.tool+`","arguments":{"index":"notes",`+x.args+`}}}`)
 		require.Len(t, replies, 1)
 		var result struct{ Content []struct{ Text string } }
 		require.NoError(t, json.Unmarshal(replies[0].Result, &result), x.args)
@@ -235,7 +235,7 @@ func TestWholeNumbers(t *testing.T) {
 func TestBadURI(t *testing.T) {
 	s := newService(t, false, nil)
 	for _, uri := range []string{"plaid://notes/dog?passage=x", "plaid://notes/dog?start=-1", "plaid://notes/dog?passage=9"} {
-		replies := overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
+		replies := overPipe(t, mcp.NewInProcess(s), `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
 		require.Len(t, replies, 1)
 		require.NotNil(t, replies[0].Error, uri)
 		require.Equal(t, -32602, replies[0].Error.Code, replies[0].Error.Message)
@@ -260,7 +260,7 @@ func TestNullIsAbsent(t *testing.T) {
 	add("resources/read", `{"uri":"plaid://notes/dog","_meta":null}`)
 	add("prompts/list", `{"cursor":null}`)
 	n := len(lines)
-	replies := overPipe(t, mcp.In(s), lines...)
+	replies := overPipe(t, mcp.NewInProcess(s), lines...)
 	for _, line := range lines {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, message(t, "/mcp", line))
@@ -274,11 +274,11 @@ func TestNullIsAbsent(t *testing.T) {
 		require.NotContains(t, string(r.Result), `"isError":true`, string(r.ID))
 	}
 	// What a tool needs is said to be missing.
-	replies = overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{"index":null,"query":null}}}`)
+	replies = overPipe(t, mcp.NewInProcess(s), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{"index":null,"query":null}}}`)
 	require.Contains(t, string(replies[0].Result), "query")
 	require.Contains(t, string(replies[0].Result), `"isError":true`)
 	// Of a list nothing is left out.
-	replies = overPipe(t, mcp.In(s), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get","arguments":{"index":"notes","ids":["dog",null]}}}`)
+	replies = overPipe(t, mcp.NewInProcess(s), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get","arguments":{"index":"notes","ids":["dog",null]}}}`)
 	require.Contains(t, string(replies[0].Result), `"isError":true`)
 }
 
@@ -286,7 +286,7 @@ func TestNullIsAbsent(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	for _, id := range ids {
 		began, ended := make(chan struct{}), make(chan struct{})
-		service := mcp.In(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		service := mcp.NewInProcess(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			close(began)
 			<-r.Context().Done()
 			close(ended)
@@ -350,7 +350,7 @@ func TestFramesModel(t *testing.T) {
 			lines = append(lines, `{"jsonrpc":"2.0","id":`+id+`,"method":"ping"}`)
 		}
 		got := map[string]int{}
-		for _, r := range overPipe(t, mcp.In(s), lines...) {
+		for _, r := range overPipe(t, mcp.NewInProcess(s), lines...) {
 			if want[string(r.ID)] > 0 {
 				require.Nil(t, r.Error)
 				got[string(r.ID)]++

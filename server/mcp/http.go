@@ -18,8 +18,8 @@ import (
 // that keeps the values of the request's context, but does not end with it.
 type requestKey struct{}
 
-// onlyCall is the id that the library gets for a call by HTTP, which is the only one of its request.
-const onlyCall = 1
+// onlyCallID is the id that the library gets for a call by HTTP, which is the only one of its request.
+const onlyCallID = 1
 
 // Handler answers the protocol's streamable HTTP without sessions: each request stands for itself. It only
 // limits the length of a message; as [server.Options.Agents] it becomes a route of the service, with the
@@ -61,7 +61,7 @@ func (s *Server) Handler() http.Handler {
 
 		// Let the library answer it with an id of its own, and put the agent's id back.
 		if f.id != nil {
-			f.request.ID, err = jsonrpc.MakeID(float64(onlyCall))
+			f.request.ID, err = jsonrpc.MakeID(float64(onlyCallID))
 		}
 		if err == nil {
 			text, err = jsonrpc.EncodeMessage(f.request)
@@ -71,9 +71,9 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-		kept := &answerWriter{header: http.Header{}, code: http.StatusOK}
-		tools.ServeHTTP(kept, r)
-		kept.forwardTo(w, &f)
+		buffered := &answerWriter{header: http.Header{}, code: http.StatusOK}
+		tools.ServeHTTP(buffered, r)
+		buffered.forwardTo(w, &f)
 	})
 }
 

@@ -135,7 +135,7 @@ func TestOrigins(t *testing.T) {
 
 // What never changes is not said to.
 func TestCapabilities(t *testing.T) {
-	c := connect(t, mcp.In(newService(t, false, nil))).InitializeResult().Capabilities
+	c := connect(t, mcp.NewInProcess(newService(t, false, nil))).InitializeResult().Capabilities
 	require.NotNil(t, c.Tools)
 	require.NotNil(t, c.Resources)
 	require.False(t, c.Tools.ListChanged)

@@ -39,27 +39,27 @@ const (
 )
 
 // listIndexes is the tool list.
-func (t tools) listIndexes(ctx context.Context, from http.Header, _ *listIn) (listOut, error) {
+func (t tools) listIndexes(ctx context.Context, header http.Header, _ *listIn) (listOut, error) {
 	out := listOut{Indexes: []indexOut{}}
-	names, err := t.indexNames(ctx, from)
+	names, err := t.indexNames(ctx, header)
 	if err != nil {
 		return out, err
 	}
-	sizes, encodes, err := t.fetchHealth(ctx, from)
+	sizes, hasModel, err := t.fetchHealth(ctx, header)
 	if err != nil {
 		return out, err
 	}
-	out.Texts, out.Left = encodes, max(len(names)-maxIndexes, 0)
+	out.Texts, out.Left = hasModel, max(len(names)-maxIndexes, 0)
 	remaining := maxFields
 	for _, name := range names[:min(len(names), maxIndexes)] {
 		x := indexOut{Name: name}
-		x.Fields, x.Left, err = t.fetchFields(ctx, from, name)
+		x.Fields, x.Left, err = t.fetchFields(ctx, header, name)
 		size, known := sizes[name]
 		switch {
 		case refusedWith(err, "INDEX_NOT_FOUND"): // declared, and without documents
 			err = nil
 		case err == nil && !known: // it was too slow for the answer with all sizes
-			size, err = t.fetchSize(ctx, from, name)
+			size, err = t.fetchSize(ctx, header, name)
 		}
 		if err != nil {
 			var refused *RefusedError
@@ -81,12 +81,12 @@ func (t tools) listIndexes(ctx context.Context, from http.Header, _ *listIn) (li
 // fetchFields returns the names of the fields that the first documents of an index have, sorted. omitted
 // counts those with long names, which are left out.
 func (t tools) fetchFields(
-	ctx context.Context, from http.Header, index string,
+	ctx context.Context, header http.Header, index string,
 ) (fields []string, omitted int, err error) {
 	var answer struct {
 		Metadata []map[string]json.RawMessage `json:"metadata"`
 	}
-	if err := t.service.send(ctx, from, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get",
+	if err := t.service.send(ctx, header, "POST", "/indices/"+url.PathEscape(index)+"/metadata/get",
 		map[string]any{"limit": sampledDocuments, "values": false}, &answer); err != nil {
 		return nil, 0, err
 	}
@@ -112,8 +112,8 @@ type indexSize struct {
 // fetchHealth returns the sizes of the indexes, except for those that are slow to answer, and reports whether
 // the service has a model.
 func (t tools) fetchHealth(
-	ctx context.Context, from http.Header,
-) (sizes map[string]indexSize, encodes bool, err error) {
+	ctx context.Context, header http.Header,
+) (sizes map[string]indexSize, hasModel bool, err error) {
 	var health struct {
 		Model   *struct{} `json:"model"`
 		Indices []struct {
@@ -121,7 +121,7 @@ func (t tools) fetchHealth(
 			indexSize
 		} `json:"indices"`
 	}
-	if err := t.service.send(ctx, from, "GET", "/health", nil, &health); err != nil {
+	if err := t.service.send(ctx, header, "GET", "/health", nil, &health); err != nil {
 		return nil, false, err
 	}
 	sizes = make(map[string]indexSize, len(health.Indices))
@@ -132,7 +132,7 @@ func (t tools) fetchHealth(
 }
 
 // fetchSize returns the size of an index.
-func (t tools) fetchSize(ctx context.Context, from http.Header, index string) (info indexSize, err error) {
-	err = t.service.send(ctx, from, "GET", "/indices/"+url.PathEscape(index), nil, &info)
+func (t tools) fetchSize(ctx context.Context, header http.Header, index string) (info indexSize, err error) {
+	err = t.service.send(ctx, header, "GET", "/indices/"+url.PathEscape(index), nil, &info)
 	return info, err
 }

@@ -51,7 +51,7 @@ func TestToolsReadWhatTheyShow(t *testing.T) {
 	}
 	post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": texts, "metadata": metadata}, http.StatusAccepted)
 	service := &counted{Handler: s}
-	c := connect(t, mcp.In(service))
+	c := connect(t, mcp.NewInProcess(service))
 	for tool, args := range map[string]map[string]any{
 		"get":     {"index": "notes", "ids": []string{"book"}},
 		"similar": {"index": "notes", "id": "book", "condition": "year > 2000"},
@@ -83,7 +83,7 @@ func TestResourcesGoOn(t *testing.T) {
 		texts = append(texts, "owls")
 	}
 	post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": texts, "metadata": metadata}, http.StatusAccepted)
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	read, uri, reads := make([]string, len(pages)), "plaid://notes/a%2Fb", 0
 	for ; uri != ""; reads++ {
 		r, err := c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri})
@@ -121,7 +121,7 @@ func TestResourcesGoOn(t *testing.T) {
 func TestPipeIsBounded(t *testing.T) {
 	var running, most atomic.Int64
 	free := make(chan struct{})
-	service := mcp.In(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	service := mcp.NewInProcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		now := running.Add(1)
 		defer running.Add(-1)
 		for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {

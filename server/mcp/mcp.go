@@ -1,8 +1,8 @@
 // Package mcp lets agents search the collections of a service by the Model Context Protocol, with tools
 // that list, search, read, compare and explain, and with documents as resources.
 //
-// A [Server] sends requests to a service like any client, in the same process ([NewInProcess]) or elsewhere ([NewRemote]),
-// so that the tokens and limits of the service hold. It only reads.
+// A [Server] sends requests to a service like any client, in the same process ([NewInProcess]) or elsewhere
+// ([NewRemote]), so that the tokens and limits of the service hold. It only reads.
 package mcp
 
 import (
@@ -88,11 +88,11 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 					Message: fmt.Sprintf("internal error in %s: %v", method, fault)}
 			}
 		}()
-		if http, ok := ctx.Value(requestKey{}).(context.Context); ok {
+		if requestCtx, ok := ctx.Value(requestKey{}).(context.Context); ok {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			defer cancel()
-			defer context.AfterFunc(http, cancel)()
+			defer context.AfterFunc(requestCtx, cancel)()
 		}
 		result, err := next(ctx, method, r)
 		if known := (*jsonrpc.Error)(nil); err != nil && !errors.As(err, &known) {
@@ -104,7 +104,7 @@ func containPanics(next sdk.MethodHandler) sdk.MethodHandler {
 
 // toolFunc answers a call of a tool. header is that of the agent's request by HTTP, or nil if it came over a
 // pipe.
-type toolFunc[NewInProcess, Out any] func(ctx context.Context, header http.Header, in *NewInProcess) (Out, error)
+type toolFunc[In, Out any] func(ctx context.Context, header http.Header, in *In) (Out, error)
 
 // addTool adds a tool that changes nothing.
 func addTool[In, Out any](s *sdk.Server, t tools, name, title, doc string, answer toolFunc[In, Out]) {

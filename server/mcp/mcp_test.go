@@ -70,7 +70,9 @@ func newService(t *testing.T, encodes bool, o *server.Options) *server.Server {
 }
 
 // agents answers at /mcp of a service.
-func agents(service http.Handler) http.Handler { return mcp.New(mcp.In(service), "1").Handler() }
+func agents(service http.Handler) http.Handler {
+	return mcp.New(mcp.NewInProcess(service), "1").Handler()
+}
 
 func post(t *testing.T, h http.Handler, path string, body any, status int) {
 	t.Helper()
@@ -136,7 +138,7 @@ func TestTools(t *testing.T) {
 	defer elsewhere.Close()
 	at, err := mcp.NewRemote(elsewhere.URL, "")
 	require.NoError(t, err)
-	for name, service := range map[string]*mcp.Service{"in": mcp.In(s), "at": at} {
+	for name, service := range map[string]*mcp.Service{"in": mcp.NewInProcess(s), "at": at} {
 		t.Run(name, func(t *testing.T) {
 			c := connect(t, service)
 			var list struct {
@@ -206,7 +208,7 @@ func TestGetInPieces(t *testing.T) {
 	post(t, s, "/indices/notes/update_with_encoding", map[string]any{
 		"documents": []string{"long"}, "metadata": []any{map[string]any{"_id": "long", "text": text, "list": strings.Fields(text)}},
 	}, http.StatusAccepted)
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	read, start, calls := "", 0, 0
 	for {
 		var got struct {
@@ -244,7 +246,7 @@ func TestGetManyPassages(t *testing.T) {
 			"_passage": map[string]any{"of": "book", "n": i, "start": i * 500, "end": i*500 + 440}})
 	}
 	post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": texts, "metadata": metadata}, http.StatusAccepted)
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	var got struct {
 		Documents []struct{ ID string }
 		NoRoom    []string `json:"no_room"`
@@ -268,7 +270,7 @@ func TestGetManyPassages(t *testing.T) {
 
 // What cannot be done is told to the agent, in words that say what to do.
 func TestMistakes(t *testing.T) {
-	c := connect(t, mcp.In(newService(t, true, nil)))
+	c := connect(t, mcp.NewInProcess(newService(t, true, nil)))
 	for _, x := range []struct {
 		tool string
 		args map[string]any
@@ -304,7 +306,7 @@ func TestMistakes(t *testing.T) {
 
 // Without a model questions are words, and are not asked by meaning.
 func TestWithoutModel(t *testing.T) {
-	c := connect(t, mcp.In(newService(t, false, nil)))
+	c := connect(t, mcp.NewInProcess(newService(t, false, nil)))
 	var found hits
 	require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "dogs"}, &found))
 	require.Equal(t, "keywords", found.Mode)

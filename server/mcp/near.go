@@ -16,7 +16,7 @@ type similarIn struct {
 }
 
 // findSimilar is the tool similar: it searches with the vectors of a document as the query.
-func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn) (foundOut, error) {
+func (t tools) findSimilar(ctx context.Context, header http.Header, in *similarIn) (foundOut, error) {
 	// The vectors of the document.
 	out := foundOut{Hits: []hitOut{}}
 	k, err := hitCount(int(in.K))
@@ -27,11 +27,11 @@ func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn)
 	if err != nil {
 		return out, err
 	}
-	path, err := t.indexPath(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, header, in.Index)
 	if err != nil {
 		return out, err
 	}
-	document, vectors, shape, err := t.fetchVectors(ctx, from, path, in.ID)
+	document, vectors, shape, err := t.fetchVectors(ctx, header, path, in.ID)
 	if err != nil {
 		return out, err
 	}
@@ -47,14 +47,14 @@ func (t tools) findSimilar(ctx context.Context, from http.Header, in *similarIn)
 		path += "/filtered"
 		body["filter_condition"] = in.Condition
 	}
-	near, _, err := t.fetchHits(ctx, from, path, body)
+	hits, _, err := t.fetchHits(ctx, header, path, body)
 	if err != nil {
 		return out, err
 	}
 
 	// Leave the document itself out.
 	others := make([]searchHit, 0, k)
-	for _, hit := range near {
+	for _, hit := range hits {
 		if hit.id != document && len(others) < k {
 			others = append(others, hit)
 		}
@@ -69,24 +69,25 @@ const (
 	maxQueryVectors  = 2048
 )
 
-// fetchVectors returns the vectors of a document, or of some of its passages, as base64, and their shape. If
-// id is that of a passage, the vectors are those of the passage; document is the id of its document.
+// fetchVectors returns the vectors of a document, or of some of its passages, as base64, and their shape. path
+// is that of the index. If id is that of a passage, the vectors are those of the passage; document is the id of
+// its document.
 func (t tools) fetchVectors(
-	ctx context.Context, from http.Header, index, id string,
+	ctx context.Context, header http.Header, path, id string,
 ) (document, vectors string, shape []int, err error) {
-	ids, err := t.sampleIDs(ctx, from, index, id)
+	ids, err := t.sampleIDs(ctx, header, path, id)
 	if err != nil {
 		return "", "", nil, err
 	}
-	var found storedAnswer
-	path := index + "/documents?" + documentRange{limit: maxQueryPassages, vectors: true}.encodeQuery(ids...)
-	if err := t.service.send(ctx, from, "GET", path, nil, &found); err != nil {
+	var answer storedAnswer
+	query := documentRange{limit: maxQueryPassages, vectors: true}.encodeQuery(ids...)
+	if err := t.service.send(ctx, header, "GET", path+"/documents?"+query, nil, &answer); err != nil {
 		return "", "", nil, err
 	}
 	var data []byte
 	rows, dim := 0, 0
 	document = id
-	for i, d := range found.Documents {
+	for i, d := range answer.Documents {
 		if len(d.Shape) != 2 || d.Shape[0] < 0 || d.Shape[1] < 1 || len(d.Base64) != 4*d.Shape[0]*d.Shape[1] ||
 			dim > 0 && d.Shape[1] != dim {
 			return "", "", nil, fmt.Errorf("the service sends vectors of document %q that have no shape", d.ID)
@@ -108,9 +109,9 @@ func (t tools) fetchVectors(
 const maxIDs = 10_000
 
 // sampleIDs returns the id of a document without passages, or the ids of up to maxQueryPassages of its
-// passages at equal distances.
-func (t tools) sampleIDs(ctx context.Context, from http.Header, index, id string) (ids []string, err error) {
-	found, err := t.fetchDocument(ctx, from, index, id, documentRange{limit: maxIDs})
+// passages at equal distances. path is that of the index.
+func (t tools) sampleIDs(ctx context.Context, header http.Header, path, id string) (ids []string, err error) {
+	found, err := t.fetchDocument(ctx, header, path, id, documentRange{limit: maxIDs})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (t tools) sampleIDs(ctx context.Context, from http.Header, index, id string
 			ids = append(ids, found.Documents[number].ID)
 			continue
 		}
-		single, err := t.fetchDocument(ctx, from, index, id, documentRange{offset: number, limit: 1})
+		single, err := t.fetchDocument(ctx, header, path, id, documentRange{offset: number, limit: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -158,12 +159,12 @@ type matchOut struct {
 }
 
 // explainScore is the tool explain. It leaves out tokens that a model adds to the words of a question.
-func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn) (explainOut, error) {
+func (t tools) explainScore(ctx context.Context, header http.Header, in *explainIn) (explainOut, error) {
 	out := explainOut{Matches: []matchOut{}}
 	if in.Query == "" || len(in.Query) > MaxQuery {
 		return out, fmt.Errorf("bad argument: query has %d bytes; 1 to %d are possible", len(in.Query), MaxQuery)
 	}
-	path, err := t.indexPath(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, header, in.Index)
 	if err != nil {
 		return out, err
 	}
@@ -188,7 +189,7 @@ func (t tools) explainScore(ctx context.Context, from http.Header, in *explainIn
 		QueryTokens    []token `json:"query_tokens"`
 		DocumentTokens []token `json:"document_tokens"`
 	}
-	if err := t.service.send(ctx, from, "POST", path+"/explain", map[string]any{"text": in.Query, "id": in.ID},
+	if err := t.service.send(ctx, header, "POST", path+"/explain", map[string]any{"text": in.Query, "id": in.ID},
 		&found); err != nil {
 		return out, err
 	}

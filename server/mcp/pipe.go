@@ -45,7 +45,7 @@ type pipe struct {
 	in    io.ReadCloser
 	out   io.WriteCloser
 	lines chan line
-	slots chan struct{} // has an item for each of open
+	slots chan struct{} // has an element for each of calls
 
 	once   sync.Once
 	closed chan struct{}
@@ -53,9 +53,9 @@ type pipe struct {
 	writing sync.Mutex // held while a line is written
 
 	mu          sync.Mutex
-	calls       map[float64]*call // by the id that the library knows
+	calls       map[float64]*call // by the id that the library knows, a float64 as jsonrpc.MakeID takes it
 	lastID      float64           // the last of these ids
-	allAnswered chan struct{}     // is closed when calls is empty. nil means that no goroutine waits for that
+	allAnswered chan struct{}     // is closed when calls is empty, or nil if no goroutine waits for that
 }
 
 // call is a request that is not answered yet.
@@ -190,7 +190,7 @@ func (p *pipe) parseRequest(ctx context.Context, next line) (*jsonrpc.Request, e
 }
 
 // cancelCall marks the call that a notification names as cancelled, and returns the notification with the id
-// that the library knows, or nil if it names another call.
+// that the library knows, or nil if it names no call that is still open.
 func (p *pipe) cancelCall(r *jsonrpc.Request) *jsonrpc.Request {
 	var params struct {
 		ID     json.RawMessage `json:"requestId"`
@@ -235,7 +235,7 @@ func (p *pipe) Write(_ context.Context, msg jsonrpc.Message) error {
 	if !ok {
 		return p.writeLine(text)
 	}
-	n, _ := r.ID.Raw().(int64)
+	n, _ := r.ID.Raw().(int64) // MakeID stores a whole float64 as int64
 	p.mu.Lock()
 	c := p.calls[float64(n)]
 	cancelled := c != nil && c.cancelled

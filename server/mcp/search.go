@@ -57,7 +57,7 @@ type hitOut struct {
 }
 
 // searchIndex is the tool search.
-func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) (searchOut, error) {
+func (t tools) searchIndex(ctx context.Context, header http.Header, in *searchIn) (searchOut, error) {
 	// Check the arguments, and choose a mode.
 	out := searchOut{Mode: in.Mode, foundOut: foundOut{Hits: []hitOut{}}}
 	k, err := hitCount(int(in.K))
@@ -71,16 +71,16 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 	if in.Query == "" || len(in.Query) > MaxQuery {
 		return out, fmt.Errorf("bad argument: query has %d bytes; 1 to %d are possible", len(in.Query), MaxQuery)
 	}
-	path, err := t.indexPath(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, header, in.Index)
 	if err != nil {
 		return out, err
 	}
 	switch in.Mode {
 	case "":
 		out.Mode = byKeywords
-		if _, encodes, err := t.fetchHealth(ctx, from); err != nil {
+		if _, hasModel, err := t.fetchHealth(ctx, header); err != nil {
 			return out, err
-		} else if encodes {
+		} else if hasModel {
 			out.Mode = byVectors
 		}
 	case byVectors, byKeywords, byBoth:
@@ -121,7 +121,7 @@ func (t tools) searchIndex(ctx context.Context, from http.Header, in *searchIn) 
 	}
 
 	// Search.
-	found, dropped, err := t.fetchHits(ctx, from, path+route, body)
+	found, dropped, err := t.fetchHits(ctx, header, path+route, body)
 	if err == nil {
 		out.foundOut, err = fitHits(found, in.Query, budget)
 	}
@@ -152,7 +152,7 @@ type span struct {
 // fetchHits returns the hits of a search with one query. dropped is the number of tokens of the query that
 // the model did not read.
 func (t tools) fetchHits(
-	ctx context.Context, from http.Header, path string, body map[string]any,
+	ctx context.Context, header http.Header, path string, body map[string]any,
 ) (hits []searchHit, dropped int, err error) {
 	var answer struct {
 		Results []struct {
@@ -169,7 +169,7 @@ func (t tools) fetchHits(
 		} `json:"results"`
 		Dropped int `json:"dropped_tokens"`
 	}
-	if err := t.service.send(ctx, from, "POST", path, body, &answer); err != nil {
+	if err := t.service.send(ctx, header, "POST", path, body, &answer); err != nil {
 		return nil, 0, err
 	}
 	for _, r := range answer.Results {

@@ -42,7 +42,7 @@ func TestSimilarPassages(t *testing.T) {
 	}
 	addBook(t, s, "owls", many...)
 	addBook(t, s, "dogs", "dogs bark at night", "dogs sleep by day")
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	var found hits
 	require.NoError(t, call(t, c, "similar", map[string]any{"index": "notes", "id": "dogs"}, &found))
 	require.ElementsMatch(t, []string{"dog", "cat", "owls", "a/b ü"}, found.ids(), "each document once, and not itself")
@@ -57,7 +57,7 @@ func TestSimilarPassages(t *testing.T) {
 
 // An agent hears that its question is longer than the model reads.
 func TestSearchOfLongQuestion(t *testing.T) {
-	c := connect(t, mcp.In(newService(t, true, nil)))
+	c := connect(t, mcp.NewInProcess(newService(t, true, nil)))
 	for query, cut := range map[string]bool{"when do cats sleep?": false, strings.Repeat("when do cats sleep? ", 20): true} {
 		for _, mode := range []string{"vectors", "hybrid", "keywords"} {
 			var found struct {
@@ -79,7 +79,7 @@ func TestSearchOfLongQuestion(t *testing.T) {
 func TestSearchGroupAndExamples(t *testing.T) {
 	s := newService(t, true, nil)
 	addBook(t, s, "zoo", "penguins swim in cold water", "parrots talk all day", "the keeper eats soup")
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	for _, mode := range []string{"vectors", "keywords", "hybrid"} {
 		var found struct {
 			Hits []struct {
@@ -139,7 +139,7 @@ func TestSearchShowsWhatWasFound(t *testing.T) {
 	post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": []string{text, text},
 		"metadata": []any{map[string]any{"_id": "long", "text": text}, map[string]any{"_id": "part#0", "text": text, "_passage": map[string]any{"of": "part", "n": 0, "start": 0, "end": len(text)}}}},
 		http.StatusAccepted)
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	for id, group := range map[string]bool{"long": false, "part#0": true} {
 		var found hits
 		require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "barking dog", "condition": "_id = '" + id + "'", "group": group}, &found))
@@ -159,7 +159,7 @@ func TestMaxTokens(t *testing.T) {
 		post(t, s, "/indices/notes/update_with_encoding", map[string]any{"documents": []string{"dogs bark at night"},
 			"metadata": []any{map[string]any{"_id": fmt.Sprint("long", i), "text": text, "path": "x.md", "digest": "d", "root": "/home/x"}}}, http.StatusAccepted)
 	}
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	size := func(tool string, args map[string]any) (bytes int, answer struct {
 		Hits []struct{ Fields map[string]any }
 		Left int
@@ -215,7 +215,7 @@ func TestListDamaged(t *testing.T) {
 	st, s = open()
 	t.Cleanup(func() { require.NoError(t, st.Close(context.Background())) })
 	var asked atomic.Int64
-	c := connect(t, mcp.In(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := connect(t, mcp.NewInProcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		s.ServeHTTP(w, r)
 	})))
@@ -241,7 +241,7 @@ func TestListDamaged(t *testing.T) {
 func TestRequests(t *testing.T) {
 	s := newService(t, true, nil)
 	var asked atomic.Int64
-	c := connect(t, mcp.In(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := connect(t, mcp.NewInProcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		s.ServeHTTP(w, r)
 	})))
@@ -270,7 +270,7 @@ func TestRequests(t *testing.T) {
 // fields no more than some.
 func TestAnswersAreShort(t *testing.T) {
 	const code = "if a < b && c > d {"
-	c := connect(t, mcp.In(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c := connect(t, mcp.NewInProcess(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any
 		switch {
 		case r.URL.Path == "/indices":
@@ -328,7 +328,7 @@ func TestAnswersAreShort(t *testing.T) {
 // gone, by each tool, and finds the others.
 func TestEvictedBetweenCalls(t *testing.T) {
 	s := newService(t, true, nil)
-	c := connect(t, mcp.In(s))
+	c := connect(t, mcp.NewInProcess(s))
 	var found hits
 	require.NoError(t, call(t, c, "search", map[string]any{"index": "notes", "query": "cats sleep"}, &found))
 	require.Contains(t, found.ids(), "cat")
@@ -361,7 +361,7 @@ func TestEvictedBetweenCalls(t *testing.T) {
 
 // A search goes on where the last one ended, and leaves out what scores less than is wanted.
 func TestSearchPages(t *testing.T) {
-	c := connect(t, mcp.In(newService(t, true, nil)))
+	c := connect(t, mcp.NewInProcess(newService(t, true, nil)))
 	search := func(more map[string]any) (found hits) {
 		args := map[string]any{"index": "notes", "query": "dogs bark"}
 		for name, value := range more {

@@ -27,9 +27,9 @@ type Service struct {
 	token  string // "" means that of the agent's own request
 }
 
-// In returns a service in this process. Requests have the context of the agent's request and, if that
+// NewInProcess returns a service in this process. Requests have the context of the agent's request and, if that
 // came over HTTP, its headers Authorization, X-Forwarded-For and X-Request-ID.
-func In(h http.Handler) *Service {
+func NewInProcess(h http.Handler) *Service {
 	return &Service{base: "http://localhost", client: http.Client{Transport: handlerTransport{h}}}
 }
 
@@ -70,7 +70,7 @@ func (s *Service) Ask(ctx context.Context, method, path string, in, out any) err
 }
 
 // send is Ask with the header of the agent's request, which authorizes a request without a token.
-func (s *Service) send(ctx context.Context, agent http.Header, method, path string, in, out any) error {
+func (s *Service) send(ctx context.Context, header http.Header, method, path string, in, out any) error {
 	// The request.
 	var body io.Reader
 	if in != nil {
@@ -92,7 +92,7 @@ func (s *Service) send(ctx context.Context, agent http.Header, method, path stri
 	} else {
 		for _, name := range []string{"Authorization", "X-Forwarded-For", "X-Request-Id"} {
 			// All lines of each: a proxy may have appended its own to one that the client sent.
-			if v := agent.Values(name); len(v) > 0 {
+			if v := header.Values(name); len(v) > 0 {
 				r.Header[name] = slices.Clone(v)
 			}
 		}

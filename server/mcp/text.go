@@ -171,21 +171,22 @@ func snippet(text string, matches []textMatch, maxBytes int) (part string, start
 	}
 	// Find the first window of three quarters of maxBytes in which the weights of the different words have
 	// the largest sum. The snippet begins an eighth before it, so that the matches are in its middle.
-	counts, from := map[string]int{}, 0 // of the words in the window; its first match
+	counts := map[string]int{} // of the words in the window
+	first := 0                 // the index of the window's first match
 	sum, best := 0., 0.
-	for _, p := range matches {
-		if counts[p.word]++; counts[p.word] == 1 {
-			sum += p.weight
+	for _, m := range matches {
+		if counts[m.word]++; counts[m.word] == 1 {
+			sum += m.weight
 		}
-		for matches[from].offset+maxBytes*3/4 < p.offset {
-			first := matches[from]
-			if counts[first.word]--; counts[first.word] == 0 {
-				sum -= first.weight
+		for matches[first].offset+maxBytes*3/4 < m.offset {
+			removed := matches[first]
+			if counts[removed.word]--; counts[removed.word] == 0 {
+				sum -= removed.weight
 			}
-			from++
+			first++
 		}
 		if sum > best {
-			best, start = sum, max(0, matches[from].offset-maxBytes/8)
+			best, start = sum, max(0, matches[first].offset-maxBytes/8)
 		}
 	}
 
@@ -228,8 +229,8 @@ func fitDocument(m json.RawMessage, start int, budget *int) (documentOut, error)
 	main := textField(fields)
 	for i, name := range slices.Sorted(maps.Keys(fields)) {
 		// Leave the field out.
-		needless := *budget <= 0 && i >= maxShortFields && name != main
-		if needless || len(name) > max(*budget, shortField) {
+		noRoom := *budget <= 0 && i >= maxShortFields && name != main
+		if noRoom || len(name) > max(*budget, shortField) {
 			delete(fields, name)
 			doc.Left++
 			continue

@@ -23,15 +23,15 @@ import (
 type tools struct{ service *Service }
 
 // indexNames returns the names of the indexes that the agent may read.
-func (t tools) indexNames(ctx context.Context, from http.Header) (names []string, err error) {
-	err = t.service.send(ctx, from, "GET", "/indices", nil, &names)
+func (t tools) indexNames(ctx context.Context, header http.Header) (names []string, err error) {
+	err = t.service.send(ctx, header, "GET", "/indices", nil, &names)
 	return names, err
 }
 
 // indexPath returns the path of an index. An empty name stands for the only index that there is.
-func (t tools) indexPath(ctx context.Context, from http.Header, name string) (string, error) {
+func (t tools) indexPath(ctx context.Context, header http.Header, name string) (string, error) {
 	if name == "" {
-		names, err := t.indexNames(ctx, from)
+		names, err := t.indexNames(ctx, header)
 		if err != nil {
 			return "", err
 		}
@@ -48,15 +48,15 @@ const maxNamedIndexes = 20
 
 // suggestIndexes adds the names of the existing indexes to an error about another name, most similar first.
 // Other errors it returns as they are.
-func (t tools) suggestIndexes(ctx context.Context, from http.Header, arguments json.RawMessage, err error) error {
+func (t tools) suggestIndexes(ctx context.Context, header http.Header, arguments json.RawMessage, err error) error {
 	if !refusedWith(err, "INDEX_NOT_FOUND") {
 		return err
 	}
-	var asked struct {
+	var call struct {
 		Index string `json:"index"`
 	}
-	names, namesErr := t.indexNames(ctx, from)
-	if json.Unmarshal(arguments, &asked) != nil || namesErr != nil || slices.Contains(names, asked.Index) {
+	names, namesErr := t.indexNames(ctx, header)
+	if json.Unmarshal(arguments, &call) != nil || namesErr != nil || slices.Contains(names, call.Index) {
 		return err
 	}
 	if len(names) == 0 {
@@ -66,7 +66,7 @@ func (t tools) suggestIndexes(ctx context.Context, from http.Header, arguments j
 	if n := len(names) - maxNamedIndexes; n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	near := human.ByDistance(asked.Index, names)
+	near := human.ByDistance(call.Index, names)
 	return fmt.Errorf("%w; there are %s%s", err, strings.Join(near[:min(len(near), maxNamedIndexes)], ", "), more)
 }
 
@@ -92,7 +92,7 @@ type documentOut struct {
 }
 
 // getDocuments is the tool get.
-func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (getOut, error) {
+func (t tools) getDocuments(ctx context.Context, header http.Header, in *getIn) (getOut, error) {
 	// Check the arguments.
 	out := getOut{Documents: []documentOut{}}
 	if len(in.IDs) < 1 || len(in.IDs) > MaxHits {
@@ -105,7 +105,7 @@ func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (g
 	if err != nil {
 		return out, err
 	}
-	path, err := t.indexPath(ctx, from, in.Index)
+	path, err := t.indexPath(ctx, header, in.Index)
 	if err != nil {
 		return out, err
 	}
@@ -113,7 +113,7 @@ func (t tools) getDocuments(ctx context.Context, from http.Header, in *getIn) (g
 	// Read the documents, as long as the budget lasts. Others are only named.
 	omitted := 0
 	for _, id := range in.IDs {
-		found, err := t.fetchDocument(ctx, from, path, id, documentRange{limit: maxPassages, bytes: max(budget, 0)})
+		found, err := t.fetchDocument(ctx, header, path, id, documentRange{limit: maxPassages, bytes: max(budget, 0)})
 		if refusedWith(err, "DOCUMENT_NOT_FOUND") {
 			out.Missing = append(out.Missing, id)
 			continue
@@ -171,19 +171,20 @@ type storedAnswer struct {
 		ID      string `json:"id"`
 		Passage *struct {
 			Of string `json:"of"`
-		} `json:"passage"` // nil means that it is a whole document
-		Metadata json.RawMessage `json:"metadata"` // nil means that it was not read
+		} `json:"passage"` // nil for a whole document
+		Metadata json.RawMessage `json:"metadata"` // nil if it was not read
 		Base64   []byte          `json:"embeddings_b64"`
 		Shape    []int           `json:"shape"`
 	} `json:"documents"`
 	Total int `json:"total"`
 }
 
-// fetchDocument returns a range of a document. A document that does not exist is an error.
+// fetchDocument returns a range of a document of the index with a path. A document that does not exist is an
+// error.
 func (t tools) fetchDocument(
-	ctx context.Context, from http.Header, index, id string, w documentRange,
+	ctx context.Context, header http.Header, path, id string, w documentRange,
 ) (found storedAnswer, err error) {
-	err = t.service.send(ctx, from, "GET", index+"/documents?"+w.encodeQuery(id), nil, &found)
+	err = t.service.send(ctx, header, "GET", path+"/documents?"+w.encodeQuery(id), nil, &found)
 	found.Total = max(found.Total, len(found.Documents))
 	if err == nil && found.Total == 0 {
 		err = &RefusedError{http.StatusNotFound, "DOCUMENT_NOT_FOUND",
@@ -201,7 +202,7 @@ const (
 // readResource reads plaid://index/id, from a passage of the document on and, in a long one, from a byte of
 // its text on.
 func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-	from, uri := headerFrom(r.GetExtra()), r.Params.URI
+	header, uri := headerFrom(r.GetExtra()), r.Params.URI
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "plaid" || u.Host == "" || len(u.EscapedPath()) < 2 {
 		return nil, sdk.ResourceNotFoundError(uri)
@@ -216,7 +217,7 @@ func (t tools) readResource(ctx context.Context, r *sdk.ReadResourceRequest) (*s
 	}
 
 	// Read passages.
-	found, err := t.fetchDocument(ctx, from, "/indices/"+url.PathEscape(u.Hostname()), id,
+	found, err := t.fetchDocument(ctx, header, "/indices/"+url.PathEscape(u.Hostname()), id,
 		documentRange{offset: first, limit: maxPassages, bytes: ResourceBytes})
 	if refusedWith(err, "DOCUMENT_NOT_FOUND") || refusedWith(err, "INDEX_NOT_FOUND") {
 		return nil, sdk.ResourceNotFoundError(uri)

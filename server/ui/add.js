@@ -43,40 +43,40 @@ async function store(index, files, model, isNew, report, signal) {
   }
   // A passage has about as many characters as the model has tokens for.
   const passageLength = Math.max(300, Math.min(4000, ((model && model.document_length) || 180) * 3));
-  const state = { done: 0, of: files.length, documents: 0, passages: 0, skipped: 0, empty: 0, cut: 0, note: "" };
+  const progress = { done: 0, of: files.length, documents: 0, passages: 0, skipped: 0, empty: 0, cut: 0, note: "" };
   const seen = new Set();
   for (const { path, file } of files) {
     if (!readable(path) || file.size > maxFileBytes) {
-      state.skipped++;
-      state.done++;
-      report(state);
+      progress.skipped++;
+      progress.done++;
+      report(progress);
       continue;
     }
     let groups;
     try {
       const read = documentsOf(path, await file.text(), passageLength);
       groups = read.groups;
-      state.empty += read.empty;
+      progress.empty += read.empty;
       for (const d of groups.flat()) {
         if (seen.has(d.metadata._id)) throw new Error("the id " + d.metadata._id + " is there twice");
         seen.add(d.metadata._id);
       }
     } catch (err) {
-      throw new api.Problem("BAD_FILE", path + ": " + err.message + (state.documents ? ". " + figure(state.documents) + " documents of other files are stored" : ""));
+      throw new api.Problem("BAD_FILE", path + ": " + err.message + (progress.documents ? ". " + figure(progress.documents) + " documents of other files are stored" : ""));
     }
     for (const batch of batches(groups)) {
-      state.note = path;
-      report(state);
+      progress.note = path;
+      report(progress);
       const stored = await api.addTexts(index, { documents: batch.map((d) => d.text), metadata: batch.map((d) => d.metadata) }, signal);
-      state.documents += stored.documents;
-      state.passages += stored.passages;
-      state.cut += stored.truncated;
-      report(state);
+      progress.documents += stored.documents;
+      progress.passages += stored.passages;
+      progress.cut += stored.truncated;
+      report(progress);
     }
-    state.done++;
-    report(state);
+    progress.done++;
+    report(progress);
   }
-  return state;
+  return progress;
 }
 
 const counted = (n, what) => figure(n) + " " + what + (n === 1 ? "" : "s");
@@ -95,8 +95,8 @@ const summaryOf = (end, index) => [
 // may(permission, index), done(index, note)}.
 export function addView(about) {
   const box = make("div", { class: "cards" });
-  const canMake = about.may("admin", "*");
-  const canWrite = about.names.some((n) => about.may("write", n)) || canMake;
+  const canCreate = about.may("admin", "*");
+  const canWrite = about.names.some((n) => about.may("write", n)) || canCreate;
   if (!about.model) {
     box.append(card("This service has no model",
       "It stores and finds vectors that programs send, but no texts. To add texts, start it with a model:",
@@ -108,7 +108,7 @@ export function addView(about) {
     box.append(card("Reading only", "Your token may search. To add documents, give one that may write (Token …, above)."));
     return box;
   }
-  const says = make("p", { role: "status" });
+  const statusLine = make("p", { role: "status" });
   const bar = make("progress", { "aria-label": "Files read", max: "1", value: "0", hidden: true });
   const queue = make("p", { class: "quiet queue" });
   const stop = make("button", { type: "button", class: "plain", hidden: true }, "Stop");
@@ -123,7 +123,7 @@ export function addView(about) {
     if (busy) return;
     problem.hidden = true;
     if (!files.length) {
-      says.textContent = "The folder has no files.";
+      statusLine.textContent = "The folder has no files.";
       return;
     }
     busy = true;
@@ -139,17 +139,17 @@ export function addView(about) {
       const end = await store(index, files, about.model, !about.names.includes(index), (s) => {
         bar.max = s.of;
         bar.value = s.done;
-        says.textContent = storedOf(s) + " stored" + (s.of > 1 ? "; " + figure(s.done) + " of " + figure(s.of) + " files" : "") + (s.note ? ": " + s.note : "");
+        statusLine.textContent = storedOf(s) + " stored" + (s.of > 1 ? "; " + figure(s.done) + " of " + figure(s.of) + " files" : "") + (s.note ? ": " + s.note : "");
       }, ending.signal);
-      says.textContent = summaryOf(end, index);
+      statusLine.textContent = summaryOf(end, index);
       queue.textContent = "";
       if (end.documents) await about.done(index, end.empty || end.skipped ? summaryOf(end, index) : "");
     } catch (err) {
-      if (err.name === "AbortError") says.textContent = "Stopped. What was stored stays.";
+      if (err.name === "AbortError") statusLine.textContent = "Stopped. What was stored stays.";
       else {
         problem.hidden = false;
         problem.replaceChildren(make("strong", { class: "code" }, err.code || "ERROR"), " " + err.message);
-        says.textContent = "";
+        statusLine.textContent = "";
       }
     } finally {
       clearInterval(poll);
@@ -196,7 +196,7 @@ export function addView(about) {
     if (index) await run(index, all);
   });
 
-  if (canMake && !about.names.includes("sample")) {
+  if (canCreate && !about.names.includes("sample")) {
     box.append(card("Try the sample", "Thirty short texts about animals, rivers, food and space, with fields to filter by. It takes a few seconds.",
       make("button", { type: "button", id: "try-sample", onclick: async () => {
         const text = await api.sample();
@@ -204,8 +204,8 @@ export function addView(about) {
       } }, "Try the sample")));
   }
   const add = card("Add your own", "",
-    make("div", { class: "field" }, make("label", { for: "add-index" }, canMake ? "Index (a new name creates a new index)" : "Index"), name, names), zone, files, folder);
-  box.prepend(make("div", { class: "progress" }, bar, says, queue, stop, problem));
+    make("div", { class: "field" }, make("label", { for: "add-index" }, canCreate ? "Index (a new name creates a new index)" : "Index"), name, names), zone, files, folder);
+  box.prepend(make("div", { class: "progress" }, bar, statusLine, queue, stop, problem));
   box.append(add);
   box.append(card("Send by program", "Any program can add documents. In a shell:",
     make("pre", {}, "curl " + new URL("indices", api.base) + " --json '{\"name\": \"notes\"}'\ncurl " + new URL("indices/notes/update_with_encoding", api.base) + " \\\n  --json '{\"documents\": [\"Cats sleep by day.\"], \"metadata\": [{\"_id\": \"n1\"}], \"text_field\": \"text\"}'")));

@@ -38,11 +38,11 @@ const itemOf = (value) => typeof value === "string" ? '"' + [...value].map(forms
 
 // conditionOf joins the user's condition and filters: filters of one field by OR, fields by AND. To a
 // condition a list is the text of its JSON, so a pattern finds the lists that have a value.
-export function conditionOf(own, filters = chosen) {
+export function conditionOf(userCondition, filters = chosen) {
   const tests = [], parameters = [];
-  if (own.filter_condition) {
-    tests.push("(" + own.filter_condition + ")");
-    parameters.push(...own.filter_parameters || []);
+  if (userCondition.filter_condition) {
+    tests.push("(" + userCondition.filter_condition + ")");
+    parameters.push(...userCondition.filter_parameters || []);
   }
   for (const field of new Set(filters.map((f) => f.field))) {
     const any = [];
@@ -57,7 +57,7 @@ export function conditionOf(own, filters = chosen) {
     tests.push(any.length === 1 ? any[0] : "(" + any.join(" OR ") + ")");
   }
   if (!tests.length) return {};
-  const joined = tests.length === 1 && own.filter_condition ? own.filter_condition : tests.join(" AND ");
+  const joined = tests.length === 1 && userCondition.filter_condition ? userCondition.filter_condition : tests.join(" AND ");
   return parameters.length ? { filter_condition: joined, filter_parameters: parameters } : { filter_condition: joined };
 }
 
@@ -109,7 +109,7 @@ let running = new AbortController();
 // showFacets shows the fields with the counts of their values, for the documents that the user's condition
 // and the filters allow. The counts of a field ignore its own filters, so that others can be added. changed
 // is called when a filter is clicked.
-export async function showFacets(index, own, changed) {
+export async function showFacets(index, userCondition, changed) {
   running.abort();
   const signal = (running = new AbortController()).signal;
   const aside = byId("facets"), list = byId("facet-list");
@@ -122,8 +122,8 @@ export async function showFacets(index, own, changed) {
     const fields = await fieldsOf(index, signal);
     const free = fields.filter((f) => !chosen.some((c) => c.field === f.name));
     const taken = fields.filter((f) => !free.includes(f));
-    const asks = taken.map((f) => count(index, [f], conditionOf(own, chosen.filter((c) => c.field !== f.name)), shownValues, signal));
-    if (free.length) asks.push(count(index, free, conditionOf(own), shownValues, signal));
+    const asks = taken.map((f) => count(index, [f], conditionOf(userCondition, chosen.filter((c) => c.field !== f.name)), shownValues, signal));
+    if (free.length) asks.push(count(index, free, conditionOf(userCondition), shownValues, signal));
     facets = (await Promise.all(asks)).flat().sort((a, b) => fields.findIndex((f) => f.name === a.name) - fields.findIndex((f) => f.name === b.name));
   } catch (err) {
     if (err.name === "AbortError") return;
@@ -145,7 +145,7 @@ export async function showFacets(index, own, changed) {
       if (f.others > 0 && f.values.length < moreValues) {
         values.append(make("li", {}, make("button", {
           type: "button", class: "link", onclick: async () => {
-            const [all] = await count(index, [f], conditionOf(own, chosen.filter((c) => c.field !== f.name)), moreValues);
+            const [all] = await count(index, [f], conditionOf(userCondition, chosen.filter((c) => c.field !== f.name)), moreValues);
             if (all) fill(all);
           },
         }, figure(f.others) + " more")));

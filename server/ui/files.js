@@ -16,9 +16,9 @@ const reserved = /^(_subset_|_content_id_|_id|_passage)$/iu;
 // fieldName returns the name of a field of metadata, with "field" before a reserved name.
 const fieldName = (name) => reserved.test(name) ? "field" + name : name;
 
-// exactly parses JSON. A number that JavaScript would write differently keeps its text, since it may be an
+// parseExactJSON parses JSON. A number that JavaScript would write differently keeps its text, since it may be an
 // id, or have more digits than a float64.
-function exactly(text) {
+function parseExactJSON(text) {
   return JSON.parse(text, (_, value, at) => {
     if (typeof value !== "number") return value;
     if (at?.source !== undefined && JSON.rawJSON) return String(value) === at.source ? value : JSON.rawJSON(at.source);
@@ -35,10 +35,10 @@ const named = (o, names) => names.find((n) => Object.hasOwn(o, n) && isText(o[n]
 // number returns a field of CSV as a number, if JavaScript writes that number in the same way.
 const number = (v) => typeof v === "string" && Number.isFinite(Number(v)) && String(Number(v)) === v ? Number(v) : v;
 
-// fromObjects turns objects, [{o, where, id}], into groups of one document each. value converts the values of
+// groupsFromObjects turns objects, [{o, where, id}], into groups of one document each. value converts the values of
 // fields. Objects without a text are skipped. If all objects are, it throws: the field with the texts has
 // another name.
-function fromObjects(objects, value = (v) => v) {
+function groupsFromObjects(objects, value = (v) => v) {
   const groups = [];
   let fault = null, empty = 0;
   for (const { o, where, id } of objects) {
@@ -120,9 +120,9 @@ function blocksOf(text, markdown) {
   return blocks;
 }
 
-// parts splits a text at headings and empty lines into passages of about maxLength characters:
+// splitPassages splits a text at headings and empty lines into passages of about maxLength characters:
 // [{start, end, title}], with offsets in characters.
-export function parts(text, maxLength, markdown) {
+export function splitPassages(text, maxLength, markdown) {
   const found = [], headings = [];
   let start = 0, end = 0, title = "", at = 0;
   const close = () => {
@@ -162,27 +162,27 @@ export function documentsOf(path, text, maxLength) {
   const name = path.toLowerCase();
   const read = (text, where) => {
     try {
-      return exactly(text);
+      return parseExactJSON(text);
     } catch (err) {
       throw new Error(where + (err instanceof RangeError ? ": " + err.message : " is not JSON"));
     }
   };
   if (name.endsWith(".jsonl") || name.endsWith(".ndjson")) {
     const lines = text.split("\n").map((line, i) => [line.trim(), i + 1]).filter(([line]) => line);
-    return fromObjects(lines.map(([line, n]) => ({ o: read(line, "line " + n), where: "line " + n, id: path + ":" + n })));
+    return groupsFromObjects(lines.map(([line, n]) => ({ o: read(line, "line " + n), where: "line " + n, id: path + ":" + n })));
   }
   if (name.endsWith(".json")) {
     const all = read(text, "the file");
-    return fromObjects((Array.isArray(all) ? all : [all]).map((o, i) => ({ o, where: "object " + (i + 1), id: path + ":" + (i + 1) })));
+    return groupsFromObjects((Array.isArray(all) ? all : [all]).map((o, i) => ({ o, where: "object " + (i + 1), id: path + ":" + (i + 1) })));
   }
   if (name.endsWith(".csv")) {
     const [heads = [], ...rows] = csvRows(text);
-    return fromObjects(rows.map((row, i) => ({
+    return groupsFromObjects(rows.map((row, i) => ({
       o: Object.fromEntries(heads.map((h, j) => [h.trim(), row[j] || null])), where: "row " + (i + 2), id: path + ":" + (i + 2),
     })), number);
   }
   const file = path.split("/").pop();
-  const all = parts(text, maxLength, name.endsWith(".md") || name.endsWith(".markdown"));
+  const all = splitPassages(text, maxLength, name.endsWith(".md") || name.endsWith(".markdown"));
   if (!all.length) return { groups: [], empty: 0 };
   let at = 0, bytes = 0;
   const bytesTo = (end) => { // calls have ascending ends, so that each character is counted once

@@ -17,25 +17,25 @@ export function groupsOf(result) {
       return;
     }
     const part = { id, fields, score, spans: (result.spans || [])[i] };
-    const of = fields._passage && typeof fields._passage.of === "string" ? fields._passage.of : null;
-    const there = of === null ? null : byText.get(of);
-    if (there) {
-      there.parts.push(part);
+    const documentID = fields._passage && typeof fields._passage.of === "string" ? fields._passage.of : null;
+    const existing = documentID === null ? null : byText.get(documentID);
+    if (existing) {
+      existing.parts.push(part);
       return;
     }
-    const group = { id: of ?? part.id, fields, score, parts: [part] };
-    if (of !== null) byText.set(of, group);
+    const group = { id: documentID ?? part.id, fields, score, parts: [part] };
+    if (documentID !== null) byText.set(documentID, group);
     groups.push(group);
   });
   return groups;
 }
 
 // textPart returns an element with the best snippet of a part's text, and a button that shows all of it.
-function textPart(part, asked) {
+function textPart(part, request) {
   const [name, text] = textOf(part.fields);
   if (!text) return make("div");
   const ranges = part.spans && part.spans.length ? spanRanges(text, part.spans, name)
-    : asked.words ? wordRanges(text, asked.words) : [];
+    : request.words ? wordRanges(text, request.words) : [];
   const place = make("p", { class: "text" });
   const [from, to] = snippet(text, ranges);
   const show = (whole) => {
@@ -58,11 +58,11 @@ function textPart(part, asked) {
 
 // hit returns the element of a result. actions has the functions of its buttons: explain(id), which returns
 // the content of Matches, similar(id), judge(id, good), and judged(id).
-export function hit(group, rank, asked, actions) {
+export function hit(group, rank, request, actions) {
   const { id, fields } = group;
   const label = "hit-" + rank;
   const parts = group.parts.map((part, i) => {
-    const short = textPart(part, asked);
+    const short = textPart(part, request);
     const place = make("div", { hidden: true });
     const buttons = make("div", { class: "buttons" });
     if (actions.explain) {
@@ -101,14 +101,14 @@ export function hit(group, rank, asked, actions) {
     return make("div", many ? { class: "part" } : {}, heading, short, place, buttons);
   });
   const title = titleOf({ ...fields, _id: id });
-  const titleRanges = group.parts[0].spans?.length ? spanRanges(title, group.parts[0].spans, "title") : asked.words ? wordRanges(title, asked.words) : [];
+  const titleRanges = group.parts[0].spans?.length ? spanRanges(title, group.parts[0].spans, "title") : request.words ? wordRanges(title, request.words) : [];
   const shows = Object.entries(fields).filter(([k, v]) => !["_id", "_subset_", "title", "text", "path", "digest"].includes(k) && !k.startsWith("_") &&
     (["number", "boolean"].includes(typeof v) || typeof v === "string" && v.length <= 40 || Array.isArray(v) && v.length && v.length <= 6 && v.every((x) => typeof x === "string" && x.length <= 30)));
   return make("li", {}, make("article", { class: "hit", "aria-labelledby": label, tabindex: "-1", "data-id": id },
     make("div", { class: "top" }, make("span", { class: "quiet rank" }, String(rank)), make("h3", { id: label }, ...marked(title, titleRanges)),
       group.score === undefined ? "" : make("span", { class: "score", title: "score" }, figure(group.score))),
-    make("p", { class: "quiet id" }, title === id ? "" : id, asked.id === id || group.parts.some((p) => p.id === asked.id) ? " (the document itself)" : ""),
-    typeof fields.image === "string" && fields.image ? pictureOf(asked.index, group.parts[0].id, fields.image) : "",
+    make("p", { class: "quiet id" }, title === id ? "" : id, request.id === id || group.parts.some((p) => p.id === request.id) ? " (the document itself)" : ""),
+    typeof fields.image === "string" && fields.image ? pictureOf(request.index, group.parts[0].id, fields.image) : "",
     ...parts,
     shows.length ? make("ul", { class: "values" }, ...shows.slice(0, 8).map(([k, v]) => make("li", {}, make("span", { class: "quiet" }, k + " "), Array.isArray(v) ? v.join(", ") : String(v)))) : "",
     make("details", {}, make("summary", {}, "Metadata"), make("pre", {}, JSON.stringify(fields, null, 1)))));

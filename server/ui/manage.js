@@ -9,7 +9,7 @@ import { bytes, statsOf } from "./panels.js";
 const refreshInterval = 1000;
 let timer = 0;
 
-export const stopLooking = () => clearInterval(timer);
+export const stopRefreshing = () => clearInterval(timer);
 
 const cell = (text) => make("td", {}, text);
 
@@ -20,21 +20,21 @@ function section(title, ...rest) {
 // manageView shows the view Manage. about: {index, may, guarded, done()}.
 export async function manageView(about) {
   const place = byId("manage"), { index, may, guarded } = about;
-  stopLooking();
+  stopRefreshing();
   const cards = make("div", { class: "cards" });
   place.replaceChildren(cards);
   if (index) {
     const stats = make("div", { id: "stats" });
     const queue = make("p", { role: "status" });
     cards.append(section("The index " + index, stats), section("Queue", queue, make("p", { class: "quiet" }, "Changes that are sent and not stored yet. Updated every second.")));
-    const look = async () => {
+    const refresh = async () => {
       const st = await api.stats(index);
       const text = queueOf(st) + (st.growth.training ? ". It is being trained" : "") + ".";
       if (queue.textContent !== text) queue.textContent = text; // readers of screens hear of changes only
       return st;
     };
-    timer = setInterval(() => { if (!document.hidden) look().catch(() => {}); }, refreshInterval); // before anything is awaited: showing another view clears it
-    await guarded(async () => stats.replaceChildren(...statsOf(await look())));
+    timer = setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, refreshInterval); // before anything is awaited: showing another view clears it
+    await guarded(async () => stats.replaceChildren(...statsOf(await refresh())));
     if (may("admin", index)) cards.append(snapshots(about));
   }
   if (may("admin", "*")) cards.append(newIndex(about));
@@ -46,15 +46,15 @@ export async function manageView(about) {
 }
 
 function snapshots({ index, guarded, done }) {
-  const says = make("p", { role: "status", class: "quiet" });
-  const work = (label, what, options = {}) => {
+  const statusLine = make("p", { role: "status", class: "quiet" });
+  const actionButton = (label, action, options = {}) => {
     const b = make("button", { type: "button", class: "plain", ...options, onclick: () => guarded(async () => {
       b.disabled = true;
-      says.textContent = label + " …";
+      statusLine.textContent = label + " …";
       try {
-        says.textContent = await what();
+        statusLine.textContent = await action();
       } catch (err) {
-        says.textContent = "";
+        statusLine.textContent = "";
         throw err;
       } finally {
         b.disabled = false;
@@ -65,18 +65,18 @@ function snapshots({ index, guarded, done }) {
   return section("Snapshots and care",
     make("p", {}, "A snapshot is the index as it is now, as one file. Every plaid command takes it, and so does a service."),
     make("div", { class: "buttons" },
-      work("Download a snapshot", async () => {
+      actionButton("Download a snapshot", async () => {
         const blob = await api.backup(index);
         const url = URL.createObjectURL(blob);
         make("a", { href: url, download: index + ".plaid" }).click();
         setTimeout(() => URL.revokeObjectURL(url), 60000);
         return "A snapshot of " + bytes(blob.size) + " was downloaded.";
       }, { id: "snapshot" }),
-      work("Check every byte", async () => {
+      actionButton("Check every byte", async () => {
         await api.verify(index);
         return "It is sound.";
       }, { id: "verify" }),
-      work("Train it again", async () => {
+      actionButton("Train it again", async () => {
         await api.retrain(index);
         await done();
         return "It was trained on its present documents.";
@@ -85,7 +85,7 @@ function snapshots({ index, guarded, done }) {
         byId("drop-name").textContent = index;
         byId("drop-again").value = "";
         byId("drop-dialog").showModal();
-      } }, "Delete …")), says);
+      } }, "Delete …")), statusLine);
 }
 
 function newIndex({ guarded, done }) {

@@ -7,7 +7,7 @@ import { byId, figure, make } from "./dom.js";
 import * as fields from "./fields.js";
 import { heatMap, outcomeOf } from "./heat.js";
 import { groupsOf, hit } from "./hits.js";
-import { manageView, stopLooking } from "./manage.js";
+import { manageView, stopRefreshing } from "./manage.js";
 import { timesOf } from "./panels.js";
 import * as search from "./search.js";
 
@@ -18,7 +18,7 @@ let running = new AbortController();
 let page = 0;
 let feedback = { like: [], unlike: [] };
 let view = "search";
-let names = [], about = {}, access = { needed: false };
+let names = [], health = {}, access = { needed: false };
 
 // searchKinds has the label and the placeholder of the query for each kind of search.
 const searchKinds = {
@@ -35,12 +35,12 @@ const chosen = () => byId("index").value;
 const kind = () => document.querySelector("input[name=kind]:checked").value;
 
 // may reports whether the token has a permission on an index, or on all indexes ("*").
-function may(need, index) {
+function may(permission, index) {
   if (!access.needed) return true;
   const order = ["none", "read", "write", "admin"], own = access.own || { permission: "none" };
   const fits = (pattern) => index === "*" ? /^\*+$/.test(pattern)
     : new RegExp("^" + pattern.replace(/[\\^$.+()[\]{}|]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".") + "$", "s").test(index);
-  return [own, ...(own.grants || []).filter((g) => fits(g.pattern))].some((g) => order.indexOf(g.permission) >= order.indexOf(need));
+  return [own, ...(own.grants || []).filter((g) => fits(g.pattern))].some((g) => order.indexOf(g.permission) >= order.indexOf(permission));
 }
 
 function showError(err) {
@@ -153,25 +153,25 @@ async function find({ typing = false, keep = false } = {}) {
     if (!index) throw refused("index", "choose an index", typing);
     if (!words && kind() === "id") throw refused("query", "which document? Give its id", typing);
     if (!byId("top-k").checkValidity()) throw refused("top-k", "how many results? 1 to " + byId("top-k").max, typing);
-    const own = ownCondition(typing);
+    const userCondition = ownCondition(typing);
     const params = byId("mode").value ? { mode: byId("mode").value } : {};
     remember();
     const size = byId("top-k").valueAsNumber;
-    const question = { params: { ...params, top_k: Math.min((page + 1) * size, search.maxPaged) }, ...fields.conditionOf(own), ...textFields() };
-    const asked = { index, kind: kind(), words, id: words && kind() === "id" ? words : "", own, page, size, params, feedback, question };
-    if (words && asked.kind !== "id") question.text = words;
+    const question = { params: { ...params, top_k: Math.min((page + 1) * size, search.maxPaged) }, ...fields.conditionOf(userCondition), ...textFields() };
+    const request = { index, kind: kind(), words, id: words && kind() === "id" ? words : "", userCondition, page, size, params, feedback, question };
+    if (words && request.kind !== "id") question.text = words;
     if (!typing) byId("status").textContent = "Searching …";
-    const facets = fields.showFacets(index, own, () => find());
+    const facets = fields.showFacets(index, userCondition, () => find());
     let answer;
     try {
-      answer = await search.ask(asked, signal);
+      answer = await search.ask(request, signal);
     } catch (err) {
       if (err.code !== "INDEX_NOT_FOUND" || words || !names.includes(index)) throw err;
       answer = null; // it has no documents yet
     }
     if (signal.aborted) return;
     byId("start").replaceChildren();
-    if (answer) show(asked, answer);
+    if (answer) show(request, answer);
     else nothingYet(index);
     await facets;
     return true;
@@ -182,68 +182,68 @@ async function find({ typing = false, keep = false } = {}) {
 }
 
 // show shows the answer to a search.
-function show(asked, { path, body, result, more, total, took, whole }) {
-  const explains = asked.words && asked.kind !== "keywords";
-  last = explains ? asked : null; // elsewhere there are no tokens to explain
-  const marks = asked.kind === "keywords" || asked.kind === "hybrid" ? asked.words : "";
+function show(request, { path, body, result, more, total, took, whole }) {
+  const explains = request.words && request.kind !== "keywords";
+  last = explains ? request : null; // elsewhere there are no tokens to explain
+  const marks = request.kind === "keywords" || request.kind === "hybrid" ? request.words : "";
   const shown = groupsOf(result);
   const actions = {
     guarded,
-    explain: explains ? (id) => matchesOf(asked, id) : undefined,
+    explain: explains ? (id) => matchesOf(request, id) : undefined,
     similar,
-    judge: asked.kind === "text" && asked.words ? judge : undefined,
+    judge: request.kind === "text" && request.words ? judge : undefined,
     judged: (id) => feedback.like.includes(id) ? true : feedback.unlike.includes(id) ? false : undefined,
   };
-  const from = asked.page * asked.size;
+  const from = request.page * request.size;
   byId("why-answer").replaceChildren();
-  byId("hits").replaceChildren(...shown.map((g, i) => hit(g, from + i + 1, { index: asked.index, id: asked.id, words: marks }, actions)));
-  const n = shown.length, last1 = from + n;
+  byId("hits").replaceChildren(...shown.map((g, i) => hit(g, from + i + 1, { index: request.index, id: request.id, words: marks }, actions)));
+  const n = shown.length, lastNumber = from + n;
   const judged = feedback.like.length + feedback.unlike.length;
-  byId("status").replaceChildren(asked.words
-    ? (from ? "Results " + figure(from + 1) + " to " + figure(last1) : n + (n === 1 ? " result" : " results")) + " in " + whole.toFixed(0) + " ms"
+  byId("status").replaceChildren(request.words
+    ? (from ? "Results " + figure(from + 1) + " to " + figure(lastNumber) : n + (n === 1 ? " result" : " results")) + " in " + whole.toFixed(0) + " ms"
     : total === 0 ? "No document passes the filter." : n ? (n === result.document_ids.length ? "Documents " : "Passages ") + figure(from + 1) + " to " + figure(from + result.document_ids.length) + (total === undefined ? "" : " of " + figure(total)) + (n === result.document_ids.length ? "" : ", of " + figure(n) + (n === 1 ? " document" : " documents")) : "There is no document on this page.",
   judged ? make("span", {}, ", with " + judged + (judged === 1 ? " judgement " : " judgements "), make("button", { type: "button", class: "link", onclick: () => { feedback = { like: [], unlike: [] }; find(); } }, "forget")) : "");
   if (result.coverage) byId("status").append(" Some shards did not answer.");
-  byId("pages").hidden = !more && asked.page === 0;
-  byId("before").disabled = asked.page === 0;
+  byId("pages").hidden = !more && request.page === 0;
+  byId("before").disabled = request.page === 0;
   byId("after").disabled = !more;
-  byId("page-number").textContent = "Page " + (asked.page + 1) + (total ? " of " + Math.ceil(total / asked.size) : "");
-  byId("times").replaceChildren(...asked.words ? timesOf(result.stats, took, whole) : [make("p", { class: "quiet" }, "The list took " + whole.toFixed(0) + " ms. A search tells its stages.")]);
+  byId("page-number").textContent = "Page " + (request.page + 1) + (total ? " of " + Math.ceil(total / request.size) : "");
+  byId("times").replaceChildren(...request.words ? timesOf(result.stats, took, whole) : [make("p", { class: "quiet" }, "The list took " + whole.toFixed(0) + " ms. A search tells its stages.")]);
   showCode(path, body);
 }
 
 function showCode(path, body) {
   const all = asCode(new URL(path, api.base).href, body, api.token.get() !== "");
-  const says = make("span", { role: "status", class: "quiet" });
+  const statusLine = make("span", { role: "status", class: "quiet" });
   const text = make("pre", { tabindex: "0", "aria-label": "The request as code" }, all.curl);
   const buttons = Object.keys(all).map((name) => make("button", { type: "button", class: "plain", "aria-pressed": String(name === "curl"), "data-code": name, onclick: async (e) => {
     text.textContent = all[name];
     for (const b of buttons) b.setAttribute("aria-pressed", String(b === e.currentTarget));
     try {
       await navigator.clipboard.writeText(all[name]);
-      says.textContent = "Copied as " + name + ".";
+      statusLine.textContent = "Copied as " + name + ".";
     } catch { // no permission, or no TLS: it is marked for the keyboard
       getSelection().selectAllChildren(text);
-      says.textContent = "Marked: copy it with Ctrl-C.";
+      statusLine.textContent = "Marked: copy it with Ctrl-C.";
     }
   } }, name));
-  byId("code").replaceChildren(make("div", { class: "buttons" }, ...buttons, says), text);
+  byId("code").replaceChildren(make("div", { class: "buttons" }, ...buttons, statusLine), text);
 }
 
-async function matchesOf(asked, id) {
-  const x = await explained(asked, id);
-  return [...asked.kind === "hybrid" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], outcomeOf(x), heatMap(x, x.query_tokens || asked.pieces, asked.index)];
+async function matchesOf(request, id) {
+  const x = await explained(request, id);
+  return [...request.kind === "hybrid" ? [make("p", { class: "quiet" }, "By meaning alone:")] : [], outcomeOf(x), heatMap(x, x.query_tokens || request.pieces, request.index)];
 }
 
 // explained returns the explanation of a document in a search.
-async function explained(asked, id) {
-  if (asked.id && !asked.pieces) {
+async function explained(request, id) {
+  if (request.id && !request.pieces) {
     // The pieces of a document that is the query are those of its texts.
-    const { query, text_fields } = asked.question;
-    const all = await Promise.all(asked.ids.map((id) => api.explain(asked.index, { query, text_fields, id })));
-    asked.pieces = all.every((x) => x.document_tokens) ? all.flatMap((x) => x.document_tokens) : undefined;
+    const { query, text_fields } = request.question;
+    const all = await Promise.all(request.ids.map((id) => api.explain(request.index, { query, text_fields, id })));
+    request.pieces = all.every((x) => x.document_tokens) ? all.flatMap((x) => x.document_tokens) : undefined;
   }
-  return api.explain(asked.index, { ...asked.question, id, similarities: true });
+  return api.explain(request.index, { ...request.question, id, similarities: true });
 }
 
 function similar(id) {
@@ -287,7 +287,7 @@ function nothingYet(index) {
 }
 
 const adding = () => addView({
-  index: chosen(), names, may, model: about.model, loading: about.loading,
+  index: chosen(), names, may, model: health.model, loading: health.loading,
   done: async (index, note) => {
     fields.forget(index);
     view = "search";
@@ -299,7 +299,7 @@ const adding = () => addView({
 
 // showView shows the current view for the index that is chosen.
 async function showView() {
-  stopLooking();
+  stopRefreshing();
   if (!chosen() && !names.length && view === "manage" && !may("admin", "*")) view = "search";
   for (const name of ["search", "add", "manage"]) byId("view-" + name).hidden = name !== view;
   for (const b of document.querySelectorAll("[data-view]")) {
@@ -323,15 +323,15 @@ async function start(wanted) {
   clearError();
   await guarded(async () => {
     wanted ??= chosen() || new URLSearchParams(location.hash.slice(1)).get("index");
-    [names, about] = await Promise.all([api.indices(), api.health()]);
-    wanted ||= (about.indices[0] || {}).name; // these indexes have documents
+    [names, health] = await Promise.all([api.indices(), api.health()]);
+    wanted ||= (health.indices[0] || {}).name; // these indexes have documents
     byId("index").replaceChildren(...names.map((name) => make("option", { value: name, selected: name === wanted }, name)));
     try {
       access = await api.access();
     } catch { // the service itself still refuses requests that the token does not permit
       access = { needed: false };
     }
-    byId("service").textContent = ["plaid " + about.version, about.device, about.model ? "model " + about.model.name : "without a model: finds keywords and similar documents"].join(" · ");
+    byId("service").textContent = ["plaid " + health.version, health.device, health.model ? "model " + health.model.name : "without a model: finds keywords and similar documents"].join(" · ");
     if (wanted && !names.includes(wanted)) {
       byId("index").value = ""; // do not show another index in its place
       view = "search";

@@ -16,10 +16,10 @@ const stageNames = [
 export function timesOf(stats, took, whole) {
   const times = stats ? stats.times : {};
   const rows = [];
-  let known = 0;
+  let explainedMS = 0;
   const add = (name, ms, about) => {
     rows.push([name, Math.max(0, ms), about]);
-    known += Math.max(0, ms);
+    explainedMS += Math.max(0, ms);
   };
   if (took.encode !== undefined) add("encoding the question", took.encode, "The model turns the text into token vectors.");
   if (took.select !== undefined) add("applying the filter", took.select, "Finding the documents that the condition lets through.");
@@ -33,15 +33,15 @@ export function timesOf(stats, took, whole) {
     if (between > 0.001) add("between these stages", between, "Planning, and putting the results in order.");
   }
   if (took.total !== undefined) {
-    add("the rest in the service", took.total - known, "Waiting for a turn, reading the request, finding the words that match, reading metadata, writing the answer.");
+    add("the rest in the service", took.total - explainedMS, "Waiting for a turn, reading the request, finding the words that match, reading metadata, writing the answer.");
     add("on the way", whole - took.total, "The network, and the browser that reads the answer.");
   } else {
-    add("the rest", whole - known, "Encoding, reading and writing JSON, and the network. The service did not tell them apart.");
+    add("the rest", whole - explainedMS, "Encoding, reading and writing JSON, and the network. The service did not tell them apart.");
   }
-  const most = Math.max(...rows.map(([, ms]) => ms), 1e-9);
+  const longest = Math.max(...rows.map(([, ms]) => ms), 1e-9);
   const out = [table("Time by stage", ["Stage", "ms", "Share"], rows.map(([name, ms, about]) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.setProperty("--share", (ms / most).toFixed(4));
+    bar.style.setProperty("--share", (ms / longest).toFixed(4));
     return make("tr", {}, make("td", {}, name, about ? make("div", { class: "quiet" }, about) : ""), make("td", { class: "number" }, ms.toFixed(3)), make("td", { class: "wide-bar" }, bar));
   })), pairs([["Whole request", whole.toFixed(1) + " ms"]])];
   if (stats) {

@@ -33,12 +33,12 @@ const maxCells = 1 << 16;
 // pictureMap returns {box, show}: an element with the picture of an explanation, and a function. show(i) lays
 // the scores of match i over the picture, and show(-1) the best score of each cell.
 export function pictureMap(x, index) {
-  const says = make("p", { class: "quiet" });
+  const statusLine = make("p", { class: "quiet" });
   const g = x.grid;
   if (!g || !(g.rows > 0 && g.columns > 0 && g.rows * g.columns <= maxCells)) {
     const box = pictureOf(index, x.id, x.image);
-    if (x.no_grid) says.textContent = "Its cells are not shown: " + x.no_grid + ".";
-    box.append(says);
+    if (x.no_grid) statusLine.textContent = "Its cells are not shown: " + x.no_grid + ".";
+    box.append(statusLine);
     return { box, show() {} };
   }
   const frame = make("div", { class: "frame" });
@@ -46,25 +46,25 @@ export function pictureMap(x, index) {
   const canvas = make("canvas", { width: g.columns, height: g.rows, role: "img" });
   frame.append(canvas);
   const box = pictureOf(index, x.id, x.image, frame);
-  box.append(says);
+  box.append(statusLine);
   const cellsOf = (i) => (g.scores.find((s) => s.query_token === x.matches[i].query_token) || g.scores[i] || {}).cells || [];
   const show = (chosen) => {
     let values = [];
     if (chosen >= 0) values = cellsOf(chosen);
     else x.matches.forEach((_, i) => cellsOf(i).forEach((v, j) => { values[j] = Math.max(values[j] ?? -Infinity, v); }));
-    const [least, most] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+    const [lowest, highest] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
     const paint = canvas.getContext("2d");
     paint.clearRect(0, 0, g.columns, g.rows);
     let best = 0;
     values.forEach((v, i) => {
       if (v > values[best]) best = i;
-      const heat = most > least ? (v - least) / (most - least) : 0;
+      const heat = highest > lowest ? (v - lowest) / (highest - lowest) : 0;
       paint.fillStyle = "rgb(220 60 0 / " + (0.75 * heat * heat).toFixed(3) + ")";
       paint.fillRect(i % g.columns, Math.floor(i / g.columns), 1, 1);
     });
     const at = "The best cell is in row " + (Math.floor(best / g.columns) + 1) + " of " + g.rows + ", column " + (best % g.columns + 1) + " of " + g.columns;
-    says.textContent = at + (values.length ? ", with " + figure(values[best]) + "." : ".");
-    canvas.setAttribute("aria-label", "Heat map. " + says.textContent);
+    statusLine.textContent = at + (values.length ? ", with " + figure(values[best]) + "." : ".");
+    canvas.setAttribute("aria-label", "Heat map. " + statusLine.textContent);
   };
   return { box, show };
 }

@@ -9,13 +9,13 @@ const maxListed = 200000;
 export const maxPaged = 1000;
 
 // browse lists the documents for which a condition holds.
-async function browse(asked, signal) {
-  const { index, own, page, size } = asked;
-  const condition = conditionOf(own);
+async function browse(request, signal) {
+  const { index, userCondition, page, size } = request;
+  const condition = conditionOf(userCondition);
   const where = condition.filter_condition ? { condition: condition.filter_condition, parameters: condition.filter_parameters || [] } : {};
   let body, all;
-  const there = await api.stats(index, signal);
-  if (there.documents + there.passages <= maxListed) {
+  const stats = await api.stats(index, signal);
+  if (stats.documents + stats.passages <= maxListed) {
     all = await api.numbersOf(index, where.condition ? where : { condition: "1=1" }, signal);
     body = { document_ids: all.document_ids.slice(page * size, (page + 1) * size) };
   } else {
@@ -32,12 +32,12 @@ async function browse(asked, signal) {
 }
 
 // bodyOf returns the body of a search for documents, each with its best passages.
-function bodyOf(asked) {
-  const { kind, words, params, own, feedback, page, size } = asked;
-  const body = { params: { ...params, top_k: size + 1, offset: page * size }, group: "best", ...conditionOf(own) };
+function bodyOf(request) {
+  const { kind, words, params, userCondition, feedback, page, size } = request;
+  const body = { params: { ...params, top_k: size + 1, offset: page * size }, group: "best", ...conditionOf(userCondition) };
   if (kind === "keywords" || kind === "hybrid") body.text_query = [words];
   if (kind === "text" || kind === "hybrid") body.queries = [words];
-  if (kind === "id") body.queries = [asked.question.query];
+  if (kind === "id") body.queries = [request.question.query];
   if (kind === "keywords") delete body.params.mode;
   else body.stats = true;
   if (kind === "text") body.highlight = true;
@@ -47,22 +47,22 @@ function bodyOf(asked) {
 
 // ask runs a search and returns {path, body, result, more, total, took, whole}. whole is the time in
 // milliseconds that it took.
-export async function ask(asked, signal) {
+export async function ask(request, signal) {
   const began = performance.now();
-  if (!asked.words) {
-    const found = await browse(asked, signal);
+  if (!request.words) {
+    const found = await browse(request, signal);
     return { ...found, whole: performance.now() - began };
   }
-  if (asked.kind === "id") {
-    const of = await api.vectorsOf(asked.index, asked.words, signal);
-    asked.ids = of.ids;
-    asked.question.query = of.query;
+  if (request.kind === "id") {
+    const document = await api.vectorsOf(request.index, request.words, signal);
+    request.ids = document.ids;
+    request.question.query = document.query;
   }
-  const path = api.searchPath(asked.index, asked.kind === "text" || asked.kind === "hybrid");
-  const body = bodyOf(asked), found = await api.search(path, body, signal);
+  const path = api.searchPath(request.index, request.kind === "text" || request.kind === "hybrid");
+  const body = bodyOf(request), found = await api.search(path, body, signal);
   const whole = performance.now() - began;
-  const all = found.answer.results[0], to = asked.size;
+  const all = found.answer.results[0], size = request.size;
   const result = { ...all };
-  for (const list of ["document_ids", "ids", "scores", "metadata", "passages", "spans"]) if (all[list]) result[list] = all[list].slice(0, to);
-  return { path, body, result, more: all.document_ids.length > to, took: found.took, whole };
+  for (const list of ["document_ids", "ids", "scores", "metadata", "passages", "spans"]) if (all[list]) result[list] = all[list].slice(0, size);
+  return { path, body, result, more: all.document_ids.length > size, took: found.took, whole };
 }

@@ -96,10 +96,10 @@ export function wordRanges(text, question) {
 
 // spanRanges returns the ranges of a field that the service has found.
 export function spanRanges(text, spans, field) {
-  const own = (spans || []).filter((s) => s.field === field);
-  if (!own.length) return [];
-  const at = unitsAt(text);
-  return own.map((s) => ({ start: at.down(s.start), end: at.up(s.end), word: s.word, weight: s.score })).filter((r) => r.end > r.start);
+  const fieldSpans = (spans || []).filter((s) => s.field === field);
+  if (!fieldSpans.length) return [];
+  const units = unitsAt(text);
+  return fieldSpans.map((s) => ({ start: units.down(s.start), end: units.up(s.end), word: s.word, weight: s.score })).filter((r) => r.end > r.start);
 }
 
 // marked returns the nodes of a text with its ranges marked. Ranges may overlap.

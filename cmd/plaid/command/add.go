@@ -82,7 +82,7 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 			return a.addDocuments(ctx, names, path, src, nil, o, true)
 		})
 	}
-	if err := a.canChange(ctx, names, path); err != nil {
+	if err := a.checkChangeable(ctx, names, path); err != nil {
 		return err
 	}
 	// Check the texts while the index is open for reading. It is closed while they are encoded,
@@ -95,8 +95,8 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 	}
 	var streamed *encode.Collection
 	var report *textsReport
-	err := a.openSearched(ctx, names, path, func(x *searchTarget) (err error) {
-		snap := x.snap
+	err := a.openSearched(ctx, names, path, func(target *searchTarget) (err error) {
+		snap := target.snap
 		var m *storage.Model
 		if s.encoder, m, err = a.openEncoder(ctx, &in.encoder, snap.Path(),
 			flags.Opening{IndexModel: snap.Header().Model, Threads: work.Threads,
@@ -115,11 +115,11 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 				snap.Path(), m)
 		}
 		s.admit = func(ctx context.Context, documents []index.Arrival) error {
-			_, err := index.NewAdmission(x.shards...).Admit(ctx, documents, o.Replace)
+			_, err := index.NewAdmission(target.shards...).Admit(ctx, documents, o.Replace)
 			return err
 		}
 		// Each of several indexes would read all texts.
-		if !x.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) {
+		if !target.hasSeveralFiles() && s.canStream(snap.Header().Build.Pool) {
 			if streamed, report, err = s.collect(ctx); err == nil {
 				report.added = true
 			}
@@ -127,7 +127,7 @@ func (a *app) add(ctx context.Context, names *indexNames, path string, in *input
 		}
 		return s.survey(ctx)
 	})
-	// Checks the documents of a stream as they arrive.
+	// From here on the index is closed: open it again for each check of documents that arrive.
 	s.admit = func(ctx context.Context, documents []index.Arrival) error {
 		return a.admitNow(ctx, names, path, documents, o.Replace)
 	}
@@ -155,15 +155,15 @@ func (a *app) admitNow(
 	if err != nil {
 		return err
 	}
-	set, err := index.OpenShards(ctx, paths, &index.Options{})
+	shards, err := index.OpenShards(ctx, paths, &index.Options{})
 	if errors.Is(err, storage.ErrLocked) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, set.Close()) }()
-	snap, err := set.Snapshot()
+	defer func() { err = errors.Join(err, shards.Close()) }()
+	snap, err := shards.Snapshot()
 	if err != nil {
 		return err
 	}
@@ -171,9 +171,9 @@ func (a *app) admitNow(
 	return errors.Join(err, snap.Close())
 }
 
-// canChange opens the index for writing and closes it again, so that a reason why it cannot be
+// checkChangeable opens the index for writing and closes it again, so that a reason why it cannot be
 // changed is found before texts are read.
-func (a *app) canChange(ctx context.Context, names *indexNames, path string) error {
+func (a *app) checkChangeable(ctx context.Context, names *indexNames, path string) error {
 	return a.openForChange(ctx, names, path, func(changeableIndex) error { return nil })
 }
 
@@ -202,8 +202,10 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 			RMSE          float64      `json:"rmse"`
 			BuildRMSE     float64      `json:"build_rmse"` // 0 if unknown, as for an imported index
 			Encoded       *textsReport `json:"encoded,omitempty"`
-		}{path, r.Docs, r.Passages, r.Empty, r.Replaced, r.KeptPayloads, r.Tokens, r.Zero, r.Clamped, r.RMSE, r.BuildRMSE,
-			texts},
+		}{
+			path, r.Docs, r.Passages, r.Empty, r.Replaced, r.KeptPayloads, r.Tokens, r.Zero, r.Clamped, r.RMSE,
+			r.BuildRMSE, texts,
+		},
 			func(b *bytes.Buffer) {
 				if texts != nil {
 					texts.writeLine(b)
@@ -220,19 +222,19 @@ func (a *app) addDocuments(ctx context.Context, names *indexNames, path string, 
 				}
 			})
 	}
-	return a.openShards(ctx, names, path, true, func(set *index.Shards) error {
-		if files := set.Files(); len(files) == 1 {
+	return a.openShards(ctx, names, path, true, func(shards *index.Shards) error {
+		if files := shards.Files(); len(files) == 1 {
 			r, err := files[0].Add(ctx, src, &o)
 			if err != nil {
 				return err
 			}
 			return report(r, files[0])
 		}
-		r, err := set.Add(ctx, src, &o)
+		r, err := shards.Add(ctx, src, &o)
 		if err != nil {
 			return err
 		}
-		return report(&r.AddReport, set.Files()[0])
+		return report(&r.AddReport, shards.Files()[0]) // all files have the same model
 	})
 }
 

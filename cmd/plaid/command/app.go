@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	a := newApp(s, args)
 	a.json = wantsJSON(args)
 	root := a.rootCommand()
-	a.completionCommand(root)
+	a.addCompletionCommand(root)
 	if a.completing() {
 		removeUsageQuotes(root)
 	}
@@ -101,8 +101,8 @@ func newApp(s streams, args []string) *app {
 	return a
 }
 
-// wantsJSON reports whether --json is among the arguments. It looks itself, before the flags are
-// parsed, since errors in other flags are printed as JSON, too.
+// wantsJSON reports whether --json is among the arguments. It does not wait until the flags are parsed,
+// since errors in other flags are printed as JSON, too.
 func wantsJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]

@@ -92,8 +92,9 @@ func (a *app) backupFolder(ctx context.Context, from, to string, names []string,
 // backupCollection copies the folder of a collection. The report is nil for a collection that has
 // never had documents. If the index is gone but its copy exists, it was lost or was deleted and
 // declared again: that is an error, since the copy may be all that remains.
-func (a *app) backupCollection(ctx context.Context, from, to string, o *index.BackupOptions) (r *index.BackupReport,
-	err error) {
+func (a *app) backupCollection(
+	ctx context.Context, from, to string, o *index.BackupOptions,
+) (r *index.BackupReport, err error) {
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return nil, err
 	}

@@ -262,7 +262,7 @@ func (r *benchReport) textTable() []byte {
 			if p.Exhaustive {
 				return "all"
 			}
-			return derivedOr(n)
+			return parameterText(n)
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
 		probes := budget(p.Probes)

@@ -174,7 +174,7 @@ build from vectors.`,
 	}
 	return a.storeCommand(cmd, &cluster.Config{}, func(ctx context.Context, opened openedStore) error {
 		name := opened.args[0]
-		collection, err := findStoreIndex(opened.Cluster, name)
+		storeIndex, err := findStoreIndex(opened.Cluster, name)
 		if err != nil {
 			return fmt.Errorf("%w (plaid cluster create makes one)", err)
 		}
@@ -189,7 +189,7 @@ build from vectors.`,
 				return err
 			}
 		}
-		c := collection.Config()
+		c := storeIndex.Config()
 		if !f.Changed("nbits") {
 			if b.options.Nbits = c.Nbits; c.Binary {
 				b.options.Nbits = 1

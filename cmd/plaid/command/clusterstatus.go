@@ -93,7 +93,7 @@ func clusterStatusText(b *bytes.Buffer, s *cluster.Status) {
 	}
 }
 
-// collectionState names the stage of a collection and the work on it. known reports whether the
+// collectionState names the stage of a collection and the work on it. sizesKnown reports whether the
 // sizes of all shards are known.
 func collectionState(c *cluster.CollectionStatus) (state string, sizesKnown bool) {
 	if c.Fault != "" {

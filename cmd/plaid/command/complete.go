@@ -32,11 +32,11 @@ var fileEndings = map[string][]string{
 	"index": indexFiles, "shard": indexFiles, "codec": indexFiles, "salvage": indexFiles,
 }
 
-// completions registers completions of the values of flags, the names of index files and the ids of
+// registerCompletions registers completions of the values of flags, the names of index files and the ids of
 // documents. Cobra completes the names of commands and flags itself.
-func (a *app) completions(root *cobra.Command) {
+func (a *app) registerCompletions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
-		a.completions(cmd)
+		a.registerCompletions(cmd)
 		if cmd.ValidArgsFunction == nil && strings.Contains(cmd.Use, "INDEX") {
 			cmd.ValidArgsFunction = a.completeArgument
 		}
@@ -48,8 +48,8 @@ func (a *app) completions(root *cobra.Command) {
 	}
 }
 
-// completionCommand lets cobra add plaid completion, and makes an unknown shell an error.
-func (a *app) completionCommand(root *cobra.Command) {
+// addCompletionCommand lets cobra add plaid completion, and makes an unknown shell an error.
+func (a *app) addCompletionCommand(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion"})
 	if err != nil || cmd == root {
@@ -144,8 +144,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, typed string) 
 		ctx, stop := context.WithTimeout(context.WithoutCancel(cmd.Context()), time.Second)
 		defer stop()
 		if len(args) == 0 {
-			_ = a.withStore(ctx, store, cluster.Config{},
-				// An error only means that there are no names.
+			_ = a.withStore(ctx, store, cluster.Config{}, // an error only means that there are no names
 				func(collections *cluster.Cluster, _ objects.Store) error {
 					names = collections.Names()
 					return nil

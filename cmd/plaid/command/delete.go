@@ -101,8 +101,9 @@ type deletion struct {
 }
 
 // deleteFrom deletes the documents. missing are the ids that the index does not have.
-func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted index.Affected, missing []string,
-	err error) {
+func (d *deletion) deleteFrom(
+	ctx context.Context, ix changeableIndex,
+) (deleted index.Affected, missing []string, err error) {
 	if d.where != nil {
 		deleted, err = ix.DeleteWhere(ctx, d.where)
 		return deleted, nil, err
@@ -112,8 +113,9 @@ func (d *deletion) deleteFrom(ctx context.Context, ix changeableIndex) (deleted 
 
 // countDocuments counts the documents and passages that would be deleted (n) and all documents
 // (total), and lists unknown ids.
-func (d *deletion) countDocuments(ctx context.Context, target *searchTarget) (n index.Affected, total int,
-	missing []string, err error) {
+func (d *deletion) countDocuments(
+	ctx context.Context, target *searchTarget,
+) (n index.Affected, total int, missing []string, err error) {
 	for _, s := range target.shards {
 		total += s.Documents()
 	}
@@ -232,9 +234,9 @@ func missingError(deleted index.Affected, missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	kind := fmt.Errorf("%w: not in the index", errPartial)
+	reason := fmt.Errorf("%w: not in the index", errPartial)
 	if deleted == (index.Affected{}) {
-		kind = errNotFound
+		reason = errNotFound
 	}
 	const maxShown = 10
 	omitted := ""
@@ -249,7 +251,7 @@ func missingError(deleted index.Affected, missing []string) error {
 	if slices.ContainsFunc(missing, func(id string) bool { return condition.Spellings(id) != nil }) {
 		hint = "; ids are compared by their bytes, and Unicode writes é as one character or as two"
 	}
-	return fmt.Errorf("%w: [%s]%s%s", kind, strings.Join(shown, " "), omitted, hint)
+	return fmt.Errorf("%w: [%s]%s%s", reason, strings.Join(shown, " "), omitted, hint)
 }
 
 // changeableIndex is an index, or several that are changed as one.

@@ -76,7 +76,7 @@ moved.`,
 	f := cmd.Flags()
 	e.encoder.RegisterDocuments(f)
 	e.encoder.RegisterQueryLength(f)
-	e.texts.Register(f, true)
+	e.texts.RegisterForArguments(f)
 	e.texts.RegisterDrop(f)
 	f.StringVar(&e.texts.Spool, "spool", "", "`FILE` that keeps the vectors between runs (default: one in the "+
 		"output folder, removed when it is complete)")
@@ -206,13 +206,13 @@ func (e *encoding) checkSameModel(m *storage.Model) error {
 // over.
 func (e *encoding) encodeQueries(ctx context.Context, enc *encode.Encoder, model *storage.Model) error {
 	begin := e.app.now()
-	from := e.texts.Name()
-	q, err := e.app.encodeQueries(ctx, enc, e.texts.Open(ctx, e.app.in), from, !e.float32)
+	source := e.texts.Name()
+	q, err := e.app.encodeQueries(ctx, enc, e.texts.Open(ctx, e.app.in), source, !e.float32)
 	if err != nil {
 		return err
 	}
 	if q.Len() == 0 {
-		return errors.Join(noQueriesError(from), q.Close())
+		return errors.Join(noQueriesError(source), q.Close())
 	}
 	r := &textsReport{
 		Texts:     q.Len(),
@@ -344,11 +344,11 @@ func (e *encoding) writeMatrix(ctx context.Context, src vectors.Source, name str
 	return w.Close()
 }
 
-// writeLines writes an output file with the function lines.
-func (e *encoding) writeLines(ctx context.Context, name string, lines func(*bufio.Writer) error) error {
+// writeLines writes an output file by calling write with a buffer.
+func (e *encoding) writeLines(ctx context.Context, name string, write func(*bufio.Writer) error) error {
 	return files.WriteAtomic(ctx, e.outputPath(name), func(w io.Writer) error {
 		b := bufio.NewWriterSize(w, 1<<16)
-		if err := lines(b); err != nil {
+		if err := write(b); err != nil {
 			return err
 		}
 		return b.Flush()

@@ -106,7 +106,7 @@ type evalOutput struct {
 func (o evalOutput) tsvLines(results []judgedRun) []byte {
 	var b bytes.Buffer
 	for _, r := range results {
-		lines := func(query string, values []float64) {
+		addLines := func(query string, values []float64) {
 			for i, m := range r.Measures {
 				if len(results) > 1 {
 					b.WriteString(out.TabField(r.name) + "\t")
@@ -116,10 +116,10 @@ func (o evalOutput) tsvLines(results []judgedRun) []byte {
 		}
 		if o.perQuery {
 			for _, q := range r.averagedQueries() {
-				lines(q.Query, q.Values)
+				addLines(q.Query, q.Values)
 			}
 		}
-		lines(allQueries, r.Means)
+		addLines(allQueries, r.Means)
 	}
 	return b.Bytes()
 }
@@ -164,7 +164,7 @@ func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judg
 	}
 	t.Line(head...)
 	for _, r := range results {
-		row := func(query string, values []float64) {
+		addRow := func(query string, values []float64) {
 			cells := []string{query}
 			if several {
 				cells = []string{out.TablePath(r.name), query}
@@ -172,9 +172,9 @@ func (o evalOutput) queryTable(b *bytes.Buffer, e *flags.Judging, results []judg
 			t.Line(append(cells, fourDecimals(values)...)...)
 		}
 		for _, q := range r.averagedQueries() {
-			row(out.TableID(q.Query), q.Values)
+			addRow(out.TableID(q.Query), q.Values)
 		}
-		row(allQueries, r.Means)
+		addRow(allQueries, r.Means)
 	}
 	t.Print(b)
 }
@@ -251,7 +251,7 @@ func (o evalOutput) jsonReport(e *flags.Judging, results []judgedRun, comparison
 
 // signedDifference formats a difference with its sign; a difference that rounds to 0 has no sign.
 func signedDifference(x float64) string {
-	if math.Abs(x) < 0.00005 {
+	if math.Abs(x) < 0.00005 { // half of the last digit
 		return "0.0000"
 	}
 	return fmt.Sprintf("%+.4f", x)

@@ -34,8 +34,8 @@ const (
 // exitTable describes the exit codes, for plaid help exit and the manual page. Errors as JSON have
 // the word of the code.
 var exitTable = []struct {
-	code       int
-	word, what string
+	code              int
+	word, description string
 }{
 	{exitOK, "done", "done"},
 	{exitFailed, "failed", "failed: bad input, a full disk, a file that is not an index, or that exists already"},
@@ -61,7 +61,7 @@ func exitWord(code int) string {
 	return ""
 }
 
-// Results of commands that are not all that was asked for, with exit codes of their own.
+// Errors of commands that did a part of their work, or found nothing. They have exit codes of their own.
 var (
 	errPartial  = errors.New("done in part")
 	errNotFound = errors.New("not found")

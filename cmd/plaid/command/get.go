@@ -71,7 +71,7 @@ documents of all files; documents are shown from one.`,
 		case facets != nil && (len(args) > 1 || file != ""):
 			return flags.Usagef("--facet counts documents: give no id and no --output")
 		case facets != nil:
-			return a.facets(ctx, &names, args[0], facets, c, o)
+			return a.printFacets(ctx, &names, args[0], facets, c, o)
 		case f.Changed("values"):
 			return flags.Usagef("--values goes with --facet")
 		case force && file == "":
@@ -107,7 +107,7 @@ func (a *app) get(ctx context.Context, snap *index.Snapshot, id, file string, fo
 		switch {
 		case err != nil:
 			return err
-		case len(passages) == 0: // NotFound shortens a long id
+		case len(passages) == 0: // NotFoundError shortens a long id
 			return fmt.Errorf("%s: %w", snap.Path(), snap.NotFoundError(id))
 		case file != "":
 			return flags.Usagef("--output is for one document, and %s has %s", out.Quoted(id),
@@ -185,9 +185,11 @@ func (a *app) showDocument(snap *index.Snapshot, ordinal uint32) error {
 // maxValueRunes is the number of characters of a value that are shown.
 const maxValueRunes = 60
 
-// facets counts the values of fields in all documents, or in those that meet c.
-func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldNames []string, c *condition.Condition,
-	o index.FacetOptions) (err error) {
+// printFacets counts the values of fields in all documents, or in those that meet c, and prints the counts.
+func (a *app) printFacets(
+	ctx context.Context, names *indexNames, path string, fieldNames []string, c *condition.Condition,
+	o index.FacetOptions,
+) (err error) {
 	if o.Values == 0 {
 		o.Values = math.MaxInt
 	}
@@ -198,7 +200,8 @@ func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldN
 		}
 	}
 	return a.openSearched(ctx, names, path, func(target *searchTarget) error {
-		passages := slices.ContainsFunc(target.shards, func(p *index.Snapshot) bool { return p.State().Passages > 0 })
+		hasPassages := slices.ContainsFunc(target.shards,
+			func(shard *index.Snapshot) bool { return shard.State().Passages > 0 })
 		var docs []*roaring.Bitmap
 		if c != nil {
 			if docs, err = index.SelectAll(ctx, target.shards, c); err != nil {
@@ -216,7 +219,7 @@ func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldN
 				}
 			}
 			if err := a.reportTyped("facet", facet,
-				func(b *bytes.Buffer) { facetText(b, facet, passages) }); err != nil {
+				func(b *bytes.Buffer) { facetText(b, facet, hasPassages) }); err != nil {
 				return err
 			}
 		}
@@ -225,8 +228,8 @@ func (a *app) facets(ctx context.Context, names *indexNames, path string, fieldN
 }
 
 // facetText formats the values of a field. In an index with passages each passage counts by itself.
-func facetText(b *bytes.Buffer, f *index.Facet, passages bool) {
-	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), maxValueRunes), out.Ordinals(f.Docs, passages))
+func facetText(b *bytes.Buffer, f *index.Facet, hasPassages bool) {
+	fmt.Fprintf(b, "%s: %s", out.Printable(string(f.Field), maxValueRunes), out.Ordinals(f.Docs, hasPassages))
 	if f.Missing > 0 {
 		fmt.Fprintf(b, ", %s without it", out.Count(f.Missing))
 	}

@@ -175,7 +175,7 @@ func (a *app) helpCommand() *cobra.Command {
 func exitTopic() *cobra.Command {
 	text := "A command ends with one of these exit codes. Errors as JSON (--json) have the word as \"reason\".\n\n"
 	for _, e := range exitTable {
-		text += fmt.Sprintf("  %-4d %-16s %s\n", e.code, e.word, e.what)
+		text += fmt.Sprintf("  %-4d %-16s %s\n", e.code, e.word, e.description)
 	}
 	return &cobra.Command{Use: "exit", Short: "The exit codes", Long: text}
 }

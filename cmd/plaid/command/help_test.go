@@ -127,7 +127,7 @@ func TestExitCodesAreInOnePlace(t *testing.T) {
 	code, stdout, _ := try(t, "help", "exit")
 	require.Equal(t, exitOK, code)
 	for _, e := range exitTable {
-		require.Contains(t, stdout, e.what)
+		require.Contains(t, stdout, e.description)
 		require.NotEmpty(t, exitWord(e.code))
 	}
 }

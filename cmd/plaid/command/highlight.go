@@ -70,9 +70,10 @@ func (h *highlighter) findSpans(question string, hit *search.Hit) (spans []highl
 		h.question = question
 	}
 	if err = h.queryError; err == nil {
-		var d *highlight.SourceText
-		if d, err = highlight.FindSourceText(h.encoder, hit.Payload, nil, hit.Tokens, h.poolFactor(hit.Shard)); err == nil {
-			return d.Spans(question, h.queryTokens, hit.Matches), nil
+		factor := h.poolFactor(hit.Shard)
+		var source *highlight.SourceText
+		if source, err = highlight.FindSourceText(h.encoder, hit.Payload, nil, hit.Tokens, factor); err == nil {
+			return source.Spans(question, h.queryTokens, hit.Matches), nil
 		}
 	}
 	if !highlight.IsUnknown(err) {
@@ -117,6 +118,10 @@ func (t *hitTable) payloadSnippet(payload search.Payload, spans []highlight.Span
 	return t.colours.Wrap(marked, limit, t.lines)
 }
 
+// passageColumns are the columns before the text of a passage, after its indent: the score, the number of the
+// passage, and two blanks after each.
+const passageColumns = 10 + 2 + 5 + 2
+
 // writePassageLines writes the passages of a hit below it.
 func (t *hitTable) writePassageLines(b *bytes.Buffer, queries *querySet, i int, h *search.Hit, indent int) error {
 	for j := range h.Passages {
@@ -132,12 +137,12 @@ func (t *hitTable) writePassageLines(b *bytes.Buffer, queries *querySet, i int, 
 		if p.Passage != nil {
 			name = fmt.Sprintf("#%d", p.Passage.Number)
 		}
-		text := t.payloadSnippet(p.Payload, spans, t.payloadWidth(indent+20))
+		text := t.payloadSnippet(p.Payload, spans, t.payloadWidth(indent+passageColumns+1))
 		line := fmt.Sprintf("%*s%10.4f  %s  %s", indent, "", p.Score, t.colours.Name(fmt.Sprintf("%-5s", name)),
 			strings.Join(text[:min(1, len(text))], ""))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 		for _, line := range text[min(1, len(text)):] {
-			fmt.Fprintf(b, "%*s%s\n", indent+19, "", line)
+			fmt.Fprintf(b, "%*s%s\n", indent+passageColumns, "", line)
 		}
 	}
 	return nil

@@ -136,7 +136,7 @@ func commandHint(root *cobra.Command, rest string) string {
 	if remark := remarksElsewhere[typed]; remark != "" {
 		return remark
 	}
-	best, bestDistance := "", 3
+	best, bestDistance := "", 3 // names that differ by three edits are not similar
 	for _, c := range root.Commands() {
 		d := human.Distance(typed, c.Name())
 		if len(typed) > 2 && strings.HasPrefix(c.Name(), typed) {

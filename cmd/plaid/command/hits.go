@@ -46,7 +46,7 @@ func (r *resultFlags) showsPayloads() bool {
 	return r.payload || !isRun
 }
 
-// runLayout returns the layout of a run; ok is false if the format is not that of a run.
+// runLayout returns the layout of a run; isRun is false if the format is not that of a run.
 func (r *resultFlags) runLayout() (l eval.Layout, isRun bool) {
 	switch r.format.Word() {
 	case "trec":
@@ -162,11 +162,12 @@ type hitJSON struct {
 	Spans []highlight.Span `json:"spans,omitempty"`
 }
 
-// hitsJSON converts hits of query i. offset is the number of better hits that were skipped.
-func hitsJSON(payload bool, queries *querySet, i, offset int, found []search.Hit) ([]hitJSON, error) {
-	hits := make([]hitJSON, len(found))
-	for j := range found {
-		hit, h := &found[j], &hits[j]
+// hitsJSON converts hits of query i, with their payloads if payload is true. offset is the number of better
+// hits that were skipped.
+func hitsJSON(payload bool, queries *querySet, i, offset int, hits []search.Hit) ([]hitJSON, error) {
+	converted := make([]hitJSON, len(hits))
+	for j := range hits {
+		hit, h := &hits[j], &converted[j]
 		*h = hitJSON{Rank: offset + j + 1, ID: hit.ID, Score: hit.Score}
 		if payload {
 			h.Payload = hit.Payload
@@ -188,7 +189,7 @@ func hitsJSON(payload bool, queries *querySet, i, offset int, found []search.Hit
 			return nil, err
 		}
 	}
-	return hits, nil
+	return converted, nil
 }
 
 // writeJSONL prints one line of JSON for each query.
@@ -277,12 +278,13 @@ func (t *hitTable) writeAnswers(b *bytes.Buffer, queries *querySet, results []se
 		}
 		for j := range r.Hits {
 			h := &r.Hits[j]
-			text, err := t.payloadLines(queries, i, h, t.payloadWidth(idWidth+20))
+			const columns = 4 + 2 + 10 + 2 + 2 // the rank, the score, and blanks after them and the id
+			text, err := t.payloadLines(queries, i, h, t.payloadWidth(idWidth+columns))
 			if err != nil {
 				return err
 			}
 			t.writeHit(b, fmt.Sprintf("%4d  %10.4f  ", r.Offset+j+1, h.Score), idWidth, h, text)
-			if err := t.writePassageLines(b, queries, i, h, 6); err != nil {
+			if err := t.writePassageLines(b, queries, i, h, 4+2); err != nil { // below the score
 				return err
 			}
 		}
@@ -355,7 +357,7 @@ func (t *hitTable) writeRows(b *bytes.Buffer, set *querySet, results []search.Re
 			}
 			t.writeHit(b, fmt.Sprintf("%-*s  %4d  %10.4f  ", widths.query, query, r.Offset+j+1, h.Score), widths.id,
 				h, text)
-			if err := t.writePassageLines(b, set, i, h, widths.query+8); err != nil {
+			if err := t.writePassageLines(b, set, i, h, widths.query+2+4+2); err != nil { // below the score
 				return err
 			}
 		}

@@ -78,7 +78,7 @@ func (s *buildSeconds) writeLine(b *bytes.Buffer) {
 		seconds float64
 	}{{"open", s.Open}, {"texts", s.Texts}, {"sample", s.Sample}, {"train", s.Train}, {"compress", s.Encode},
 		{"check", s.Check}, {"other", s.Other}} {
-		if stage.seconds >= s.Total/200 {
+		if stage.seconds >= s.Total/200 { // half a percent
 			parts = append(parts, stage.name+" "+out.Seconds(stage.seconds))
 		}
 	}
@@ -296,11 +296,11 @@ func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, chec
 		spoolPath:     input.texts.Spool,
 		temporaryPath: path + ".spool",
 	}
-	pool := o.Pool
+	poolFactor := o.Pool
 	if o.Like != nil {
-		pool = o.Like.Header().Build.Pool
+		poolFactor = o.Like.Header().Build.Pool
 	}
-	err = s.withVectors(ctx, !b.trainOnly && s.canStream(pool),
+	err = s.withVectors(ctx, !b.trainOnly && s.canStream(poolFactor),
 		func(src vectors.Source, tag string, r *textsReport) error {
 			if tag != "" {
 				o.Input, o.Resume = tag, true
@@ -314,11 +314,11 @@ func (a *app) openAndBuild(ctx context.Context, path string, b *buildFlags, chec
 func (a *app) buildIndex(ctx context.Context, path string, src vectors.Source, texts *textsReport, b *buildFlags,
 	o index.BuildOptions) error {
 	begin := a.now()
-	buildFunc := index.Build
+	build := index.Build
 	if b.trainOnly {
-		buildFunc = index.Train
+		build = index.Train
 	}
-	r, err := buildFunc(ctx, path, src, &o)
+	r, err := build(ctx, path, src, &o)
 	if err != nil {
 		if resumable := (*index.ResumableError)(nil); errors.As(err, &resumable) {
 			a.printHint("%s encoded in %s: repeat the command to continue from there",

@@ -63,20 +63,20 @@ model of the cpu is its architecture, and its capability is the name of the kern
 		}
 		return a.openSearched(ctx, &names, args[0], func(target *searchTarget) error {
 			if target.hasSeveralFiles() {
-				return a.infoOfShards(ctx, args[0], target.shards)
+				return a.reportShards(ctx, args[0], target.shards)
 			}
-			in, err := target.snap.Info(ctx)
+			info, err := target.snap.Info(ctx)
 			if err != nil {
 				return err
 			}
-			return a.report(in, func(b *bytes.Buffer) { infoText(b, in, collection.Undecided(target.snap)) })
+			return a.report(info, func(b *bytes.Buffer) { infoText(b, info, collection.Undecided(target.snap)) })
 		})
 	})
 	return cmd
 }
 
-// infoOfShards describes several indexes that are searched as one.
-func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Snapshot) error {
+// reportShards describes several indexes that are searched as one.
+func (a *app) reportShards(ctx context.Context, path string, shards []*index.Snapshot) error {
 	r := struct {
 		Path     string        `json:"path"`
 		Codec    string        `json:"codec_digest"`
@@ -87,24 +87,24 @@ func (a *app) infoOfShards(ctx context.Context, path string, shards []*index.Sna
 		Files    []*index.Info `json:"files"`
 	}{Path: path}
 	for _, p := range shards {
-		in, err := p.Info(ctx)
+		info, err := p.Info(ctx)
 		if err != nil {
 			return err
 		}
-		r.Codec = in.CodecDigest
-		r.Docs += int64(in.Docs)
-		r.Passages += int64(in.Passages)
-		r.Tokens += in.Tokens
-		r.Bytes += in.Pages.Size
-		r.Files = append(r.Files, in)
+		r.Codec = info.CodecDigest
+		r.Docs += int64(info.Docs)
+		r.Passages += int64(info.Passages)
+		r.Tokens += info.Tokens
+		r.Bytes += info.Pages.Size
+		r.Files = append(r.Files, info)
 	}
 	return a.report(r, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "codec: %s\n\n", r.Codec)
 		t := out.Table{LeftColumns: 1}
 		t.Line("FILE", "DOCUMENTS", "PASSAGES", "DELETED", "TOKENS", "SEGMENTS", "BYTES")
-		for _, in := range r.Files {
-			t.Line(in.Path, out.Count(in.Docs), out.Count(in.Passages), out.Count(in.Deleted),
-				out.Count(in.Tokens), out.Count(in.Segments), out.Count(in.Pages.Size))
+		for _, info := range r.Files {
+			t.Line(info.Path, out.Count(info.Docs), out.Count(info.Passages), out.Count(info.Deleted),
+				out.Count(info.Tokens), out.Count(info.Segments), out.Count(info.Pages.Size))
 		}
 		t.Line("all", out.Count(r.Docs), out.Count(r.Passages), "", out.Count(r.Tokens), "", out.Count(r.Bytes))
 		t.Print(b)

@@ -56,7 +56,7 @@ unless --spool names one or there are several indexes; an interrupted run starts
 )
 
 func (in *input) register(f *pflag.FlagSet) {
-	in.texts.Register(f, false)
+	in.texts.Register(f)
 	in.encoder.RegisterDocuments(f)
 	in.texts.RegisterSpool(f)
 	in.docs.Register(f)

@@ -102,7 +102,7 @@ A service offers the same tools at /mcp (streamable HTTP), for its tokens.`,
 		}
 		c.LockTimeout = a.lockTimeout
 		err := daemon.RunLocal(ctx, c, a.console, os.Environ(), func(ctx context.Context, s *server.Server) error {
-			return a.answerAgent(ctx, mcp.In(s))
+			return a.answerAgent(ctx, mcp.NewInProcess(s))
 		})
 		if errors.Is(err, daemon.ErrConfig) {
 			return flags.UsageError{Err: err}

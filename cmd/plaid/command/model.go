@@ -65,10 +65,10 @@ With --device, show how the device runs the model, and how much memory that take
 	enc.RegisterLength(f)
 	f.Lookup("model").Hidden = true // the model is an argument
 	device.RegisterEncoding(f)
-	threads, fetch, settings := 0, false, false
+	threads, fetch, settingsOnly := 0, false, false
 	flags.Threads(f, &threads, 0)
 	f.BoolVar(&fetch, "fetch", false, "also fetch the weights, of the newest commit")
-	f.BoolVar(&settings, "no-weights", false, "describe only settings and tokenizer, which is faster")
+	f.BoolVar(&settingsOnly, "no-weights", false, "describe only settings and tokenizer, which is faster")
 	f.Bool("json", false, "print everything as JSON")
 	cmd.MarkFlagsMutuallyExclusive("fetch", "no-weights")
 	cmd.MarkFlagsMutuallyExclusive("device", "no-weights")
@@ -93,12 +93,12 @@ With --device, show how the device runs the model, and how much memory that take
 		if o.Hub = a.modelHub(); fetch {
 			o.Hub.Refresh = true
 		}
-		if _, named := hub.ParseUnlessPath(dir); settings || named && !fetch {
+		if _, named := hub.ParseUnlessPath(dir); settingsOnly || named && !fetch {
 			r, err := readModelSettings(ctx, dir, o)
 			if err != nil {
 				return enc.Explain(err)
 			}
-			if settings || r.Missing != nil {
+			if settingsOnly || r.Missing != nil {
 				return a.report(r, func(b *bytes.Buffer) { modelText(b, r) })
 			}
 		}

@@ -128,7 +128,7 @@ func (op *opener) openShards(ctx context.Context, names *indexNames, path string
 	return use(shards)
 }
 
-// searchTarget is what a command searches: one index, or several as one.
+// searchTarget is the index that a command searches, or several that are searched as one.
 type searchTarget struct {
 	shardsSnapshot *index.ShardsSnapshot
 	// shards are its index files; the shard number of a hit or an explanation stands for one of
@@ -141,7 +141,7 @@ type searchTarget struct {
 // hasSeveralFiles reports whether there is more than one index file.
 func (x *searchTarget) hasSeveralFiles() bool { return len(x.shards) > 1 }
 
-// openSearched opens for reading what a command searches, and hands it to use.
+// openSearched opens the searched index, or several as one, for reading, and hands them to use.
 func (op *opener) openSearched(ctx context.Context, names *indexNames, path string,
 	use func(*searchTarget) error) error {
 	return op.openShards(ctx, names, path, false, func(shards *index.Shards) (err error) {

@@ -69,7 +69,7 @@ func (q *querySet) withQueryName(err error) error {
 // encoded them.
 type openedQueries struct {
 	vectors.Source
-	// sourceName is the name of the queries' file, or of whatever else they come from.
+	// sourceName is the name of the queries' file, of the flag, or of stdin.
 	sourceName string
 	// model is the model that made the vectors, or nil if it is unknown.
 	model   *storage.Model
@@ -127,8 +127,8 @@ func (a *app) openQueriesFor(ctx context.Context, f *flags.Queries, questions []
 		})
 		return q, err
 	}
-	blank := func(q string) bool { return strings.ContainsAny(q, " \t") }
-	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, blank) {
+	hasBlank := func(q string) bool { return strings.ContainsAny(q, " \t") }
+	if n := len(questions); n > 1 && !slices.ContainsFunc(questions, hasBlank) {
 		a.printHint("%d questions of one word each; put quotes around several words to make them one question", n)
 	}
 	model, indexName, err := indexModel()
@@ -331,11 +331,12 @@ type encodedQueries struct {
 // checked.
 const queryBatch = 256
 
-// encodeQueries encodes texts as queries. Empty texts and duplicate ids are errors; from is the
+// encodeQueries encodes texts as queries. Empty texts and duplicate ids are errors; sourceName is the
 // name of the texts in them.
-func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], from string,
-	float16 bool) (_ *encodedQueries, err error) {
-	queryTexts, err := readQueries(texts, e, from)
+func (a *app) encodeQueries(
+	ctx context.Context, e *encode.Encoder, texts iter.Seq2[encode.Text, error], sourceName string, float16 bool,
+) (_ *encodedQueries, err error) {
+	queryTexts, err := readQueries(texts, e, sourceName)
 	if err != nil {
 		return nil, err
 	}
@@ -371,7 +372,7 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 					return
 				}
 			}
-			if show != nil {
+			if show != nil { // queries are short: their number stands for their bytes
 				show(out.Texts{
 					Done:     lo + len(batchTexts),
 					Total:    len(queryTexts),
@@ -397,10 +398,12 @@ func (a *app) encodeQueries(ctx context.Context, e *encode.Encoder, texts iter.S
 
 // readQueries reads the texts that encodeQueries encodes, and returns an error for an empty text or
 // a duplicate id.
-func readQueries(texts iter.Seq2[encode.Text, error], e *encode.Encoder, from string) (list []encode.Text, err error) {
+func readQueries(
+	texts iter.Seq2[encode.Text, error], e *encode.Encoder, sourceName string,
+) (list []encode.Text, err error) {
 	defer func() {
 		if textError := (*encode.TextError)(nil); errors.As(err, &textError) && textError.Path == "" {
-			textError.Path = from
+			textError.Path = sourceName
 		}
 	}()
 	var empty error // about the first empty text; errors of reading, such as a missing field, come first

@@ -89,7 +89,7 @@ func TestTuneVerdict(t *testing.T) {
 		{force: true, keep: true},
 	} {
 		flags := &tuneFlags{force: c.force, dryRun: c.dryRun}
-		keep, err := flags.verdict(c.confirmed)
+		keep, err := flags.decideStoring(c.confirmed)
 		require.Equal(t, c.keep, keep, "%+v", c)
 		require.Equal(t, c.fails, err != nil, "%+v", c)
 		if c.fails {

@@ -61,7 +61,7 @@ Results go to stdout, everything else to stderr.`,
 	root.SetUsageTemplate(usageTemplate(root, a.helpWidth()))
 	root.SetHelpFunc(a.hideUnusualFlags(root.HelpFunc()))
 	a.finishCommand(root)
-	a.completions(root)
+	a.registerCompletions(root)
 	return root
 }
 

@@ -308,8 +308,8 @@ func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal fu
 	var queries, items []int32
 	for i := range docs.Len() {
 		docOrdinal := ordinal(i)
-		wanted := x.queriesByDoc[x.docs.ID(docOrdinal)]
-		if len(wanted) == 0 || x.docs.Rows(docOrdinal) == 0 {
+		docQueries := x.queriesByDoc[x.docs.ID(docOrdinal)]
+		if len(docQueries) == 0 || x.docs.Rows(docOrdinal) == 0 {
 			continue
 		}
 		if check != nil {
@@ -317,7 +317,7 @@ func (x *scoring) scoreBatch(ctx context.Context, docs *maxsim.Batch, ordinal fu
 				return err
 			}
 		}
-		for _, q := range wanted {
+		for _, q := range docQueries {
 			queries, items = append(queries, q), append(items, int32(i))
 		}
 	}

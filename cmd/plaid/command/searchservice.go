@@ -32,15 +32,15 @@ func parseServiceAddress(address string) (service *mcp.Service, name string, err
 	if err != nil {
 		return nil, "", flags.UsageError{Err: err}
 	}
-	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
-	name, parts = parts[len(parts)-1], parts[:len(parts)-1]
-	if n := len(parts); n > 0 && parts[n-1] == "indices" {
-		parts = parts[:n-1]
+	segments := strings.Split(strings.Trim(u.Path, "/"), "/")
+	name, segments = segments[len(segments)-1], segments[:len(segments)-1]
+	if n := len(segments); n > 0 && segments[n-1] == "indices" {
+		segments = segments[:n-1]
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, "", flags.Usagef("%s: an address of an index ends in its name", address)
 	}
-	u.Path = strings.Join(append([]string{""}, parts...), "/")
+	u.Path = strings.Join(append([]string{""}, segments...), "/")
 	service, err = mcp.NewRemote(u.String(), os.Getenv(EnvToken))
 	if err != nil {
 		return nil, "", flags.UsageError{Err: err}

@@ -56,11 +56,11 @@ func (a *app) searchStore(ctx context.Context, store string, args []string, word
 	o search.Options, stats string) error {
 	s, name := answers.flags, args[0]
 	return a.withStore(ctx, store, cluster.Config{}, func(collections *cluster.Cluster, _ objects.Store) (err error) {
-		index, err := findStoreIndex(collections, name)
+		storeIndex, err := findStoreIndex(collections, name)
 		if err != nil {
 			return err
 		}
-		engine := collection.NewSearcher(index)
+		engine := collection.NewSearcher(storeIndex)
 		defer func() { err = errors.Join(err, engine.Close()) }()
 		d, err := engine.Describe(ctx)
 		if err != nil {

@@ -41,8 +41,9 @@ type wordSearch struct {
 }
 
 // newWordSearch returns the word search of an index file.
-func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options) (*wordSearch,
-	error) {
+func (a *app) newWordSearch(
+	ctx context.Context, f *flags.Words, snap *index.Snapshot, o search.Options,
+) (*wordSearch, error) {
 	m := &wordSearch{
 		app:      a,
 		flags:    f,
@@ -63,17 +64,17 @@ func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Sna
 	m.open = func(ctx context.Context, use func() error) error {
 		return a.withKeywords(ctx, snap, nil, false, func(kw *keywords.Index) error {
 			m.rank = func(ctx context.Context, text string, k int) (hits []search.Hit, err error) {
-				rank := func(k int) ([]keywords.ScoredDocument, error) {
+				rankKeywords := func(k int) ([]keywords.ScoredDocument, error) {
 					q := f.Query(k)
 					q.Text, q.Filter = text, filter
 					return kw.Search(ctx, q)
 				}
 				if o.Group != "" {
-					return search.RankWords(ctx, snap, k, o.Passages, o.Payload, rank)
+					return search.RankWords(ctx, snap, k, o.Passages, o.Payload, rankKeywords)
 				}
-				found, err := rank(k)
-				hits = make([]search.Hit, len(found))
-				for i, h := range found {
+				scored, err := rankKeywords(k)
+				hits = make([]search.Hit, len(scored))
+				for i, h := range scored {
 					hits[i] = search.Hit{ID: snap.ID(h.Ordinal), Ordinal: h.Ordinal, Score: h.Score}
 				}
 				return hits, err
@@ -86,8 +87,9 @@ func (a *app) newWordSearch(ctx context.Context, f *flags.Words, snap *index.Sna
 
 // readQuestions reads questions in their order. A question without an id gets the number of its
 // row.
-func (a *app) readQuestions(ctx context.Context, f *flags.Queries, questions []string) (ids, texts []string,
-	err error) {
+func (a *app) readQuestions(
+	ctx context.Context, f *flags.Queries, questions []string,
+) (ids, texts []string, err error) {
 	seen := map[string]bool{}
 	for text, err := range f.Texts(ctx, questions, a.in) {
 		if err != nil {
@@ -150,13 +152,14 @@ func (m *wordSearch) questionText(batch *querySet, i int) string {
 // fuseBatch fuses the results of a batch by vectors with the results by the words of its questions.
 func (m *wordSearch) fuseBatch(ctx context.Context, batch *querySet, results []search.Result) error {
 	p := m.options.Page()
-	sides := p.RankingPage(m.docCount)
+	rankingPage := p.RankingPage(m.docCount)
 	for i := range results {
-		wordHits, err := m.rankWords(ctx, m.questionText(batch, i), sides.K)
+		wordHits, err := m.rankWords(ctx, m.questionText(batch, i), rankingPage.K)
 		if err == nil {
 			var fused []search.RankedHit
 			allScores := search.Page{Offset: p.Offset, K: p.K}
-			fused, err = m.flags.Fuse(search.RankedHits(results[i].Hits), search.RankedHits(wordHits), allScores, sides)
+			vectorHits := search.RankedHits(results[i].Hits)
+			fused, err = m.flags.Fuse(vectorHits, search.RankedHits(wordHits), allScores, rankingPage)
 			if err == nil {
 				fused = slices.DeleteFunc(fused, func(h search.RankedHit) bool {
 					return !p.HasMinScore(float32(h.Score)) // the score that is printed

@@ -25,10 +25,11 @@ type starterFlags struct {
 	programLeft atomic.Bool
 }
 
-func (s *starterFlags) register(f *pflag.FlagSet, what string) {
+// register adds the flags. process is the word for the command's work in their help, such as build.
+func (s *starterFlags) register(f *pflag.FlagSet, process string) {
 	f.BoolVar(&s.untilEOF, "until-eof", false, "end in order when stdin ends; nothing else is read from stdin")
 	f.StringVar(&s.temporary, "temporary", "",
-		"`DIR` to remove, with its content, after the end of stdin (--until-eof) has ended the "+what)
+		"`DIR` to remove, with its content, after the end of stdin (--until-eof) has ended the "+process)
 }
 
 // checkFlags returns an error for flags that do not go together.

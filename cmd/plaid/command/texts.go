@@ -46,9 +46,9 @@ type spooling struct {
 
 	textless textlessDocuments
 	// passed are the files of folders that are not read.
-	passed folder.Skipped
-	// passedEndings counts them by the endings of their names.
-	passedEndings map[string]int
+	skipped folder.Skipped
+	// skippedEndings counts them by the endings of their names.
+	skippedEndings map[string]int
 }
 
 // run encodes the texts that an earlier run has not encoded, and hands the vectors of all to use.
@@ -197,7 +197,7 @@ func (s *spooling) collect(ctx context.Context) (*encode.Collection, *textsRepor
 	if err := s.prepare(); err != nil {
 		return nil, nil, err
 	}
-	defer func() { s.texts.PassedOver = nil }() // files are counted in the first pass only
+	defer func() { s.texts.OnSkipped = nil }() // files are counted in the first pass only
 	var c *encode.Collection
 	err := s.retryWithPassages(func(passages bool) (err error) {
 		first := true

@@ -20,7 +20,7 @@ func (s *spooling) survey(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	defer func() { s.texts.PassedOver = nil }() // files are counted in the first pass only
+	defer func() { s.texts.OnSkipped = nil }() // files are counted in the first pass only
 	if !s.texts.Rereadable() {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (s *spooling) retryWithPassages(pass func(passages bool) error) error {
 	passages := s.texts.SplitsTexts()
 	err := pass(passages)
 	if errors.Is(err, errPassages) && !passages {
-		s.passed, s.passedEndings = folder.Skipped{}, nil // the second pass counts them again
+		s.skipped, s.skippedEndings = folder.Skipped{}, nil // the second pass counts them again
 		err = pass(true)
 	}
 	return err
@@ -49,13 +49,13 @@ var errPassages = errors.New("there are passages")
 func (s *spooling) prepare() error {
 	model := s.encoder.Config()
 	s.texts.Model = &model
-	s.texts.PassedOver = func(name string) {
-		if s.passedEndings == nil {
-			s.passedEndings = map[string]int{}
+	s.texts.OnSkipped = func(name string) {
+		if s.skippedEndings == nil {
+			s.skippedEndings = map[string]int{}
 		}
-		s.passedEndings[strings.ToLower(filepath.Ext(name))]++
-		s.passed.Kinds++
-		s.passed.AddFile(name, "no kind of text by its name")
+		s.skippedEndings[strings.ToLower(filepath.Ext(name))]++
+		s.skipped.Kinds++
+		s.skipped.AddFile(name, "no kind of text by its name")
 	}
 	return s.texts.CheckModel()
 }

@@ -100,15 +100,15 @@ func (s *spooling) report(texts int, r *encode.Report, begin time.Time) *textsRe
 		Tokens:      r.Tokens,
 		Skipped:     s.tokensWithoutVectors(r),
 		Seconds:     s.app.now().Sub(begin).Seconds(),
-		PassedOver:  s.passed.Kinds,
-		PassedFiles: s.passed.Files,
+		PassedOver:  s.skipped.Kinds,
+		PassedFiles: s.skipped.Files,
 	}
 }
 
 // warnOfTexts prints warnings about the texts that were encoded.
 func (s *spooling) warnOfTexts(r *encode.Report) {
 	s.textless.warnOf(s.app, r.Texts+r.Resumed)
-	s.warnOfPassedFiles()
+	s.warnOfSkippedFiles()
 	if names := s.texts.Hidden(); names != nil {
 		s.app.printWarning("metadata: the documents' own %s is not stored, since the field that a flag names takes "+
 			"its place (--drop-text keeps a title and a text)", strings.Join(names, ", "))
@@ -177,12 +177,12 @@ func (l *textlessDocuments) warnOf(a *app, total int) {
 			fmt.Sprintf("of %s documents have", out.Count(total))), example)
 }
 
-// warnOfPassedFiles warns of the files of folders that are not read.
-func (s *spooling) warnOfPassedFiles() {
+// warnOfSkippedFiles warns of the files of folders that are not read.
+func (s *spooling) warnOfSkippedFiles() {
 	advice := ""
 	var kinds []string
-	for _, suffix := range slices.Sorted(maps.Keys(s.passedEndings)) {
-		kinds = append(kinds, fmt.Sprintf("%d %s", s.passedEndings[suffix], cmp.Or(suffix, "without an ending")))
+	for _, suffix := range slices.Sorted(maps.Keys(s.skippedEndings)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", s.skippedEndings[suffix], cmp.Or(suffix, "without an ending")))
 		switch suffix {
 		case ".pdf":
 			advice += "; pdftotext makes text of PDFs"
@@ -190,16 +190,16 @@ func (s *spooling) warnOfPassedFiles() {
 			advice += "; the program of the formats module reads " + suffix + " (docs/formats.md)"
 		}
 	}
-	total := s.passed.Kinds
+	total := s.skipped.Kinds
 	if total > 0 {
 		s.app.printWarning("%s skipped (%s): %s are read%s", out.Plural(total, "file was", "files were"),
 			out.Printable(strings.Join(kinds, ", "), 200), encode.Kinds, advice)
 	}
-	s.app.logPassed(total, s.passed.Files)
+	s.app.logSkipped(total, s.skipped.Files)
 }
 
-// logPassed logs the names of the first files that are not read.
-func (a *app) logPassed(total int, named []folder.SkippedFile) {
+// logSkipped logs the names of the first files that are not read.
+func (a *app) logSkipped(total int, named []folder.SkippedFile) {
 	for _, f := range named {
 		a.logger().Info("passed over", "file", f.Path, "why", f.Why)
 	}

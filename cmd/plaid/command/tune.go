@@ -147,8 +147,8 @@ func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 	}
 	rep.HeldOut, rep.Classes = len(tuning.HeldOut), tuning.Classes
 	rep.Target, rep.Worst = tuning.Target, tuning.WorstTarget
-	keep, verdict := t.verdict(tuning.Confirmed())
-	if keep {
+	store, targetErr := t.decideStoring(tuning.Confirmed())
+	if store {
 		err := a.open(ctx, path, true, func(ix *index.Index) error {
 			return storeDefaults(ix, tuning.Defaults(state, a.now()), state, generation)
 		})
@@ -157,12 +157,12 @@ func (a *app) tuneIndex(ctx context.Context, path string, t *tuneFlags) error {
 		}
 		rep.Stored = true
 	}
-	return errors.Join(a.reportFormatted(&t.format, rep, rep.textTable), verdict)
+	return errors.Join(a.reportFormatted(&t.format, rep, rep.textTable), targetErr)
 }
 
-// verdict decides whether the parameters are stored, and returns the error with which the command
-// ends.
-func (t *tuneFlags) verdict(confirmed bool) (keep bool, err error) {
+// decideStoring decides whether the parameters are stored. It returns an error if the target was not
+// reached.
+func (t *tuneFlags) decideStoring(confirmed bool) (store bool, err error) {
 	switch {
 	case confirmed || t.force:
 		return !t.dryRun, nil
@@ -213,7 +213,7 @@ func (r *tuneReport) textTable() []byte {
 			verdict = "NOT CONFIRMED"
 		}
 		ms := func(d time.Duration) string { return fmt.Sprintf("%.3f", out.Milliseconds(d)) }
-		t.Line(strconv.Itoa(c.K), probesText(c.Setting), derivedOr(c.Approx), derivedOr(c.Exact),
+		t.Line(strconv.Itoa(c.K), probesText(c.Setting), parameterText(c.Approx), parameterText(c.Exact),
 			out.FourDecimals(c.Tuned.Recall),
 			out.FourDecimals(c.HeldOut.Recall), fmt.Sprintf("%.2f", c.HeldOut.Worst), out.Rate(c.HeldOut.Work),
 			ms(c.HeldOut.Cost), out.FourDecimals(c.Derived.Recall), out.Rate(c.Derived.Work), ms(c.Derived.Cost),
@@ -234,11 +234,11 @@ func probesText(s quality.Setting) string {
 	if s.Scan {
 		return "scan"
 	}
-	return derivedOr(s.Probes)
+	return parameterText(s.Probes)
 }
 
-// derivedOr formats a parameter, with a dot for one that is derived.
-func derivedOr(n int) string {
+// parameterText formats a parameter, with a dot for one that is derived.
+func parameterText(n int) string {
 	if n == 0 {
 		return "·"
 	}
@@ -277,9 +277,9 @@ func (a *app) checkRecall(ctx context.Context, path string, threads int, o quali
 
 // selfCheck measures the recall of an index whose codec was just trained. It stores the recall, and
 // the parameters that searches need to reach it.
-func (a *app) selfCheck(ctx context.Context, path string, threads int, o quality.SelfCheckOptions) (
-	d *storage.Defaults, err error,
-) {
+func (a *app) selfCheck(
+	ctx context.Context, path string, threads int, o quality.SelfCheckOptions,
+) (d *storage.Defaults, err error) {
 	o.Progress = a.progress()
 	var state storage.State
 	var generation uint64

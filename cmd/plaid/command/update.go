@@ -63,12 +63,12 @@ condition need only be in one of them.`,
 			return err
 		}
 		return a.openForChange(ctx, &names, args[0], func(ix changeableIndex) error {
-			var n index.Affected
+			var updated index.Affected
 			var err error
 			if c != nil {
-				n, err = ix.UpdatePayload(ctx, c, fields)
+				updated, err = ix.UpdatePayload(ctx, c, fields)
 			} else {
-				n, _, err = ix.UpdateByID(ctx, args[1:], fields)
+				updated, _, err = ix.UpdateByID(ctx, args[1:], fields)
 			}
 			if err != nil {
 				return err
@@ -77,8 +77,8 @@ condition need only be in one of them.`,
 				Path     string `json:"path"`
 				Updated  int    `json:"updated"`
 				Passages int    `json:"passages"`
-			}{args[0], n.Documents, n.Passages}, func(b *bytes.Buffer) {
-				fmt.Fprintf(b, "updated %s\n", out.Documents(n.Documents, n.Passages))
+			}{args[0], updated.Documents, updated.Passages}, func(b *bytes.Buffer) {
+				fmt.Fprintf(b, "updated %s\n", out.Documents(updated.Documents, updated.Passages))
 			})
 		})
 	})

@@ -67,7 +67,7 @@ between. Changes wait while another process has it open.`,
 	device.Register(f)
 	window.Register(f, "by the kind of file", "as many as the model reads")
 	f.Var(flags.Nbits(&s.build.Nbits), "nbits", "residual bits a component, for a new index")
-	f.Var(flags.Size(&s.largest, 1<<20), "max-file", "largest file to read")
+	f.Var(flags.Size(&s.maxFileBytes, 1<<20), "max-file", "largest file to read")
 	f.BoolVar(&s.moved, "moved", false, "the folder has moved since the index was made")
 	f.BoolVar(&s.allowEmpty, "allow-empty", false,
 		"in the first run, delete the documents of all vanished files, however many")
@@ -76,7 +76,7 @@ between. Changes wait while another process has it open.`,
 	cmd.RunE = a.commandFunc(func(ctx context.Context, args []string) (err error) {
 		defer work.LimitMemory()()
 		if !f.Changed("lock-timeout") {
-			a.lockTimeout = lockPatience
+			a.lockTimeout = watchLockTimeout
 		}
 		s.app, s.path, s.root, s.device = a, args[0], args[1], folder.Device
 		s.build.Threads, s.build.Memory, s.build.Logger = work.Threads, work.Memory, a.logger()
@@ -120,9 +120,9 @@ func (a *app) indexModel(ctx context.Context, path string) (m *storage.Model, er
 	return m, err
 }
 
-// reportFolder reports the changes of one look at the folder.
+// reportFolder reports the changes of one sync of the folder.
 func (a *app) reportFolder(r *folderReport) error {
-	a.logPassed(r.Passed, r.PassedFiles)
+	a.logSkipped(r.Passed, r.PassedFiles)
 	return a.report(r, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s: %s; %s added, %s changed, %s deleted, ", r.Path, out.Plural(r.Files, "file"),
 			out.Count(r.Added), out.Count(r.Changed), out.Count(r.Deleted))
@@ -134,22 +134,22 @@ func (a *app) reportFolder(r *folderReport) error {
 	})
 }
 
-// lockPatience is how long a change waits for processes that read the index, without
+// watchLockTimeout is how long a change waits for processes that read the index, without
 // --lock-timeout.
-const lockPatience = 10 * time.Second
+const watchLockTimeout = 10 * time.Second
 
 const (
-	// quiet is how long a folder must be without events before it is read, and patience the longest
-	// wait for that.
-	quiet    = 50 * time.Millisecond
-	patience = 500 * time.Millisecond
-	// retryAfter is the pause after a change that failed.
-	retryAfter = 2 * time.Second
-	// pollEvery is the interval at which a folder is read that sends no events.
-	pollEvery = time.Second
-	// glanceEvery is the interval at which the index and the mounts are checked, which send no
+	// quietPeriod is how long a folder must be without events before it is read, and maxQuietWait the
+	// longest wait for that.
+	quietPeriod  = 50 * time.Millisecond
+	maxQuietWait = 500 * time.Millisecond
+	// retryDelay is the pause after a change that failed.
+	retryDelay = 2 * time.Second
+	// pollInterval is the interval at which a folder is read that sends no events.
+	pollInterval = time.Second
+	// checkInterval is the interval at which the index and the mounts are checked, which send no
 	// events.
-	glanceEvery = 2 * time.Second
+	checkInterval = 2 * time.Second
 )
 
 // watchFolder brings the index up to date each time that something happens in the folder, until ctx
@@ -160,9 +160,11 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 	if eventsErr == nil {
 		defer events.Close()
 	} else {
-		events = &fsnotify.Watcher{}
+		events = &fsnotify.Watcher{} // its nil channels never send
 	}
-	first, wait, lastError, lastKept := true, time.Duration(0), "", ""
+	first := true
+	wait := time.Duration(0) // 0 means until the next event
+	lastError, lastKept := "", ""
 	for {
 		// Bring the index up to date, and watch each folder that is read.
 		r, err := s.syncOnce(ctx, func(dir string) {
@@ -191,7 +193,7 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 				lastError = text
 				a.printWarning("%v; trying again", err)
 			}
-			wait = retryAfter
+			wait = retryDelay
 		default:
 			lastError = ""
 			if first || r.Added+r.Changed+r.Deleted > 0 || r.keptReason != lastKept {
@@ -203,18 +205,18 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 				a.printWarning("%s", r.keptReason)
 			}
 			lastKept = r.keptReason
-			if wait = 0; r.lookAgain {
+			if wait = 0; r.syncAgain {
 				wait = settledAge
 			}
 		}
 		// Wait for the next change.
 		if first && poll {
 			a.printWarning("the system does not report changes in %s (%v): the folder is read every %v", s.root,
-				eventsErr, pollEvery)
+				eventsErr, pollInterval)
 		}
 		first = false
-		if poll && (wait == 0 || wait > pollEvery) {
-			wait = pollEvery
+		if poll && (wait == 0 || wait > pollInterval) {
+			wait = pollInterval
 		}
 		if !waitForChange(ctx, events, wait, s.disturbed) {
 			return nil
@@ -225,9 +227,10 @@ func (a *app) watchFolder(ctx context.Context, s *folderSync) error {
 // waitForChange waits until events have come and stopped, until wait has passed, if that is not 0,
 // or until disturbed returns true. It returns false if ctx has ended.
 func waitForChange(ctx context.Context, events *fsnotify.Watcher, wait time.Duration, disturbed func() bool) bool {
-	var due, latest <-chan time.Time
-	glance := time.NewTicker(glanceEvery)
-	defer glance.Stop()
+	var due <-chan time.Time      // after wait, or after quietPeriod without events
+	var deadline <-chan time.Time // after maxQuietWait since the first event
+	checks := time.NewTicker(checkInterval)
+	defer checks.Stop()
 	if wait > 0 {
 		due = time.After(wait)
 	}
@@ -237,19 +240,19 @@ func waitForChange(ctx context.Context, events *fsnotify.Watcher, wait time.Dura
 			return false
 		case <-due:
 			return true
-		case <-latest:
+		case <-deadline:
 			return true
-		case <-glance.C:
+		case <-checks.C:
 			if wait == 0 && disturbed() {
 				return true
 			}
-		case <-events.Errors: // events were lost, but a look reads the whole folder
+		case <-events.Errors: // events were lost, but a sync reads the whole folder
 			return true
 		case <-events.Events: // including changes of permissions
-			if latest == nil {
-				latest = time.After(patience)
+			if deadline == nil {
+				deadline = time.After(maxQuietWait)
 			}
-			due = time.After(quiet)
+			due = time.After(quietPeriod)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestWatchWaitsBeforeItEncodes(t *testing.T) {
 	ix, err := index.Open(t.Context(), s.path, nil)
 	require.NoError(t, err)
 	defer ix.Close()
-	files, _, err := folder.Scan(t.Context(), s.root, s.largest, nil)
+	files, _, err := folder.Scan(t.Context(), s.root, s.maxFileBytes, nil)
 	require.NoError(t, err)
 	var r folderReport
 	err = s.applyChanges(t.Context(), &pending{files: []*folder.File{&files[0]}}, map[string]fileState{}, &r)
@@ -128,7 +128,7 @@ func TestWatchSeesPermissions(t *testing.T) {
 		t.Cleanup(func() { _ = os.Chmod(path, mode) })
 		r, err := s.syncOnce(t.Context(), nil)
 		require.NoError(t, err)
-		require.Equal(t, folderReport{Path: s.path, Files: 3, Passed: 1, Seconds: r.Seconds, lookAgain: true}, *r)
+		require.Equal(t, folderReport{Path: s.path, Files: 3, Passed: 1, Seconds: r.Seconds, syncAgain: true}, *r)
 		require.NoError(t, os.Chmod(path, mode))
 		s.put(t, "a.md", "Cats purr in "+name)
 		r, err = s.syncOnce(t.Context(), nil)

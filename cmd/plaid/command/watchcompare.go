@@ -13,57 +13,57 @@ import (
 // comparison compares the files of a folder with those that the index has.
 type comparison struct {
 	sync    *folderSync
-	begin   time.Time // of the look
+	begin   time.Time // of the sync
 	cut     string    // how files are split, as folder.Cut describes it
 	devices *devices
-	passed  *folder.Skipped
+	skipped *folder.Skipped
 	report  *folderReport
 	// next are the files that the index shall have.
 	next map[string]fileState
 	// arrived counts new files by their digests.
 	arrived map[string]int
-	work    pending
+	changes pending
 }
 
 // compareFile compares an existing file with the index.
 func (c *comparison) compareFile(f *folder.File) error {
-	state, known := c.sync.known[f.Path]
+	state, inIndex := c.sync.known[f.Path]
 	device := cmp.Or(c.devices.ofFile(f.Path), state.device)
 	// Size, mode and time show that the file is unchanged: at most its device is new.
-	if known && state.isUnchanged(f) && state.cut == c.cut {
+	if inIndex && state.isUnchanged(f) && state.cut == c.cut {
 		if state.device != device {
-			c.work.addDevice(device, f.Path)
+			c.changes.addDevice(device, f.Path)
 			state.device = device
 		}
 		c.next[f.Path] = state
 		return nil
 	}
 	// Read the file, and skip it if it is not a text.
-	content, err := f.Read(c.sync.largest)
+	content, err := f.Read(c.sync.maxFileBytes)
 	switch {
 	case errors.Is(err, folder.ErrBinary), errors.Is(err, folder.ErrLarge), errors.Is(err, fs.ErrNotExist):
 		c.report.Passed++
-		c.passed.AddFile(f.Path, strings.TrimPrefix(err.Error(), f.Path+": "))
+		c.skipped.AddFile(f.Path, strings.TrimPrefix(err.Error(), f.Path+": "))
 		return nil
 	case errors.Is(err, fs.ErrPermission):
-		c.passed.AddClosed(f.Path)
+		c.skipped.AddClosed(f.Path)
 		return nil
 	case err != nil:
 		return err
-	case !known:
+	case !inIndex:
 		c.report.Added++
 		c.arrived[content.Digest]++
-		c.work.files = append(c.work.files, f)
+		c.changes.files = append(c.changes.files, f)
 	case state.digest != content.Digest || state.cut != c.cut:
 		c.report.Changed++
-		c.work.files = append(c.work.files, f)
+		c.changes.files = append(c.changes.files, f)
 	case state.device != device:
-		c.work.addDevice(device, f.Path)
+		c.changes.addDevice(device, f.Path)
 	}
 	// Record its state.
 	state = fileState{content.Digest, device, c.cut, f.Size, f.Time, f.Mode}
 	if c.begin.Sub(f.Time).Abs() < settledAge { // a further change may leave its time as it is
-		state.time, c.report.lookAgain = time.Time{}, true
+		state.time, c.report.syncAgain = time.Time{}, true
 	}
 	c.next[f.Path] = state
 	return nil
@@ -81,7 +81,7 @@ func (c *comparison) findMissing() (*missingFiles, error) {
 	for path, state := range s.known {
 		if _, stays := c.next[path]; stays {
 			continue
-		} else if c.passed.MayHide(path) { // it cannot be seen now: keep it, and read it when it can be
+		} else if c.skipped.MayHide(path) { // it cannot be seen now: keep it, and read it when it can be
 			c.next[path] = state.unread()
 			missing.visible--
 			continue
@@ -89,7 +89,7 @@ func (c *comparison) findMissing() (*missingFiles, error) {
 		missing.paths = append(missing.paths, path)
 	}
 	var err error
-	if c.work.deleted, err = missing.deletedFiles(); err != nil {
+	if c.changes.deleted, err = missing.deletedFiles(); err != nil {
 		return nil, err
 	}
 	for _, path := range missing.keptFiles {
@@ -104,7 +104,7 @@ func (f fileState) unread() fileState {
 	return f
 }
 
-// pending are the changes that a look has found.
+// pending are the changes that a sync has found.
 type pending struct {
 	files []*folder.File
 	// deleted are the names of documents to delete.

@@ -17,7 +17,7 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// indexState identifies the content of the index after the last look, so that changes by others are
+// indexState identifies the content of the index after the last sync, so that changes by others are
 // noticed.
 type indexState struct {
 	stamp storage.Stamp
@@ -27,7 +27,7 @@ type indexState struct {
 	// it is.
 	mayChange bool
 	// changedByOthers reports that others have changed the index between the reading and the
-	// writing of the last look.
+	// writing of the last sync.
 	changedByOthers bool
 }
 
@@ -37,9 +37,9 @@ func (i *indexState) matches(info fs.FileInfo) bool {
 		info.Size() == i.file.Size() && info.ModTime().Equal(i.file.ModTime())
 }
 
-// indexStateOf returns the state of an open index. before is the file at the path before the index
+// readIndexState returns the state of an open index. before is the file at the path before the index
 // was opened.
-func (s *folderSync) indexStateOf(snap *index.Snapshot, before fs.FileInfo) (i indexState, err error) {
+func (s *folderSync) readIndexState(snap *index.Snapshot, before fs.FileInfo) (i indexState, err error) {
 	if i.stamp, err = snap.Stamp(); err != nil {
 		return i, err
 	}
@@ -47,10 +47,10 @@ func (s *folderSync) indexStateOf(snap *index.Snapshot, before fs.FileInfo) (i i
 	if err == nil && before != nil && os.SameFile(before, info) && info.ModTime().UnixNano() == i.stamp.Modified {
 		i.file, i.mayChange = info, s.app.now().Sub(info.ModTime()).Abs() < settledAge
 	}
-	return i, nil // if another file has replaced it already, the next look reads that one
+	return i, nil // if another file has replaced it already, the next sync reads that one
 }
 
-// followIndex reads the index again if it has changed since the last look.
+// followIndex reads the index again if it has changed since the last sync.
 func (s *folderSync) followIndex(ctx context.Context) error {
 	s.indexed.changedByOthers = false
 	info, err := os.Stat(s.path)
@@ -69,7 +69,7 @@ func (s *folderSync) followIndex(ctx context.Context) error {
 // readIndex reads which files the index has.
 func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 	return s.app.openSnapshot(ctx, s.path, func(snap *index.Snapshot) error {
-		current, err := s.indexStateOf(snap, before)
+		current, err := s.readIndexState(snap, before)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 		if err := s.checkFolder(ctx, nil, snap); err != nil {
 			return err
 		}
-		files, err := filesOf(ctx, snap)
+		files, err := readFileStates(ctx, snap)
 		if err != nil {
 			return err
 		}
@@ -99,9 +99,9 @@ func (s *folderSync) readIndex(ctx context.Context, before fs.FileInfo) error {
 	})
 }
 
-// filesOf returns the files that an index has. A file that has lost passages, or with passages that
+// readFileStates returns the files that an index has. A file that has lost passages, or with passages that
 // were changed, has no digest.
-func filesOf(ctx context.Context, snap *index.Snapshot) (map[string]fileState, error) {
+func readFileStates(ctx context.Context, snap *index.Snapshot) (map[string]fileState, error) {
 	files := map[string]fileState{}
 	missing := map[string]int{} // number of passages of a file that were not found yet
 	for ordinal := range snap.State().Docs {
@@ -157,7 +157,7 @@ const maxOtherCuts = 2
 func (s *folderSync) checkCut(known map[string]fileState) error {
 	cut := folder.Cut(s.splitting)
 	if s.known == nil {
-		return nil // the first look splits files with the settings of this process
+		return nil // the first sync splits files with the settings of this process
 	}
 	for _, state := range known {
 		if state.digest != "" && state.cut != cut {
@@ -206,7 +206,7 @@ func (s *folderSync) withSnapshot(
 		return state, err
 	}
 	defer func() { err = errors.Join(err, snap.Close()) }()
-	if state, err = s.indexStateOf(snap, before); err == nil && use != nil {
+	if state, err = s.readIndexState(snap, before); err == nil && use != nil {
 		err = use(snap)
 	}
 	return state, err
@@ -217,13 +217,13 @@ const devicesPerTransaction = 1000
 
 // storeDevices stores the devices of files that have not changed: after a restart of the system, a
 // file system may have another device number.
-func (s *folderSync) storeDevices(ctx context.Context, ix *index.Index, work *pending) error {
-	for _, device := range slices.Sorted(maps.Keys(work.devices)) {
+func (s *folderSync) storeDevices(ctx context.Context, ix *index.Index, changes *pending) error {
+	for _, device := range slices.Sorted(maps.Keys(changes.devices)) {
 		value, err := json.Marshal(device)
 		if err != nil {
 			return err
 		}
-		for paths := range slices.Chunk(work.devices[device], devicesPerTransaction) {
+		for paths := range slices.Chunk(changes.devices[device], devicesPerTransaction) {
 			expression, err := condition.Parse("root = ? AND path IN (?" + strings.Repeat(", ?", len(paths)-1) + ")")
 			if err != nil {
 				return err

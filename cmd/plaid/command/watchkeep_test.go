@@ -26,7 +26,7 @@ func (s *folderSync) old(t *testing.T, name string, ago time.Duration) {
 	require.NoError(t, os.Chtimes(filepath.Join(s.root, name), at, at))
 }
 
-// now looks, and returns what it came to: files, and how many were added, changed, deleted, kept.
+// now syncs, and returns what it came to: files, and how many were added, changed, deleted, kept.
 func (s *folderSync) now(t *testing.T) [5]int {
 	t.Helper()
 	r, err := s.syncOnce(t.Context(), nil)
@@ -36,7 +36,7 @@ func (s *folderSync) now(t *testing.T) [5]int {
 
 // again is the next process that keeps the index.
 func (s *folderSync) next() {
-	s.known, s.indexed, s.mounts, s.rooted, s.otherCuts = nil, indexState{}, nil, false, 0
+	s.known, s.indexed, s.mounts, s.rootStored, s.otherCuts = nil, indexState{}, nil, false, 0
 }
 
 // The documents of files stay while their file system is away, however often the folder is
@@ -157,7 +157,7 @@ func TestWatchTellsMovedFromVanished(t *testing.T) {
 	require.Equal(t, [5]int{1, 1, 0, 2}, s.now(t))
 }
 
-// A file system that comes or goes during a look ends it.
+// A file system that comes or goes during a sync ends it.
 func TestWatchMountsDuringLook(t *testing.T) {
 	s := newSync(t)
 	s.put(t, "a.md", "Cats sleep.")
@@ -181,7 +181,7 @@ func (s *folderSync) others(t *testing.T, change func(*index.Index) error) {
 	require.NoError(t, ix.Close())
 }
 
-// What others delete, change or put in the place of an index is put right at the next look, and
+// What others delete, change or put in the place of an index is put right at the next sync, and
 // what has not changed is not read again.
 func TestWatchHealsIndex(t *testing.T) {
 	s := newSync(t)
@@ -198,7 +198,7 @@ func TestWatchHealsIndex(t *testing.T) {
 	r, err := s.syncOnce(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, r.Added)
-	require.False(t, r.lookAgain) // nobody else has changed anything
+	require.False(t, r.syncAgain) // nobody else has changed anything
 	require.False(t, s.disturbed())
 	require.Equal(t, [5]int{3}, s.now(t))
 
@@ -248,7 +248,7 @@ func TestWatchHealsIndex(t *testing.T) {
 	require.Equal(t, [5]int{3, 1}, s.now(t))
 }
 
-// What others change while files are encoded is put right by the next look.
+// What others change while files are encoded is put right by the next sync.
 func TestWatchHealsWhatChangesDuringLook(t *testing.T) {
 	s := newSync(t)
 	for i := range 3 {
@@ -256,8 +256,8 @@ func TestWatchHealsWhatChangesDuringLook(t *testing.T) {
 	}
 	require.Equal(t, [5]int{3, 3}, s.now(t))
 	s.put(t, "new.md", "Owls fly.")
-	s.sinceRead = func() {
-		s.sinceRead = nil
+	s.afterRead = func() {
+		s.afterRead = nil
 		s.others(t, func(ix *index.Index) error {
 			_, _, err := ix.Delete(t.Context(), []string{"1.md"})
 			return err

@@ -15,7 +15,7 @@ import (
 	"github.com/plaid-ir/plaid/cmd/plaid/out"
 )
 
-// devices are the devices of the folders that a look reads.
+// devices are the devices of the folders that a sync reads.
 type devices struct {
 	sync *folderSync
 	// dirs maps the full path of a folder to its device.
@@ -24,7 +24,7 @@ type devices struct {
 	err error
 }
 
-// newDevices returns an empty record for one look.
+// newDevices returns an empty record for one sync.
 func (s *folderSync) newDevices() *devices { return &devices{sync: s, dirs: map[string]string{}} }
 
 // wholePath returns the full path of a file or folder, given its path within the watched folder,
@@ -81,12 +81,12 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// missingFiles are the files that the index has and a look did not find. Not all of them were
+// missingFiles are the files that the index has and a sync did not find. Not all of them were
 // deleted:
 //
 // 1. A file is kept if its folder is now on another file system than the file was: its own file
 // system is away, for a minute or for a year. Only --allow-empty takes such a file for deleted,
-// since later looks see no more than this one.
+// since later syncs see no more than this one.
 //
 // 2. All files are kept if all known files have vanished, or more than half of more than fewFiles:
 // the file system may be away without a sign, as on a system without device numbers.
@@ -97,7 +97,7 @@ type missingFiles struct {
 	paths []string
 	// arrived counts new files by their digests.
 	arrived map[string]int
-	// visible is the number of known files that the look can tell to exist or not.
+	// visible is the number of known files that the sync can tell to exist or not.
 	visible    int
 	allowEmpty bool
 
@@ -215,7 +215,7 @@ func (m *missingFiles) keptReason() string {
 		"or say --allow-empty once if the files were deleted"
 }
 
-// disturbed reports whether others have changed the index since the last look, or whether a file
+// disturbed reports whether others have changed the index since the last sync, or whether a file
 // system was mounted or unmounted. No event reports these.
 func (s *folderSync) disturbed() bool {
 	info, err := os.Stat(s.path)

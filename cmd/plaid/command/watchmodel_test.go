@@ -22,7 +22,7 @@ import (
 )
 
 // watchModel is a folder with mounts, an index that others change, and a picture of both, which
-// says what the index has to have after each look.
+// says what the index has to have after each sync.
 type watchModel struct {
 	t    *testing.T
 	rng  *rand.Rand

@@ -43,7 +43,7 @@ func (m *watchModel) documents(ix *index.Index) map[string][]*index.StoredDocume
 	return all
 }
 
-// expect says what a look has to come to, and changes the picture.
+// expect says what a sync has to come to, and changes the picture.
 func (m *watchModel) expect(allow bool) (want folderReport) {
 	m.see()
 	cut := folder.Cut(m.sync.splitting)
@@ -113,13 +113,13 @@ func (m *watchModel) expect(allow bool) (want folderReport) {
 	return want
 }
 
-// look looks, and compares the index with the picture.
+// sync syncs, and compares the index with the picture.
 func (m *watchModel) look() {
 	t, s := m.t, m.sync
 	allow := m.rng.IntN(15) == 0
 	if m.rng.IntN(4) == 0 {
 		next := *s
-		next.known, next.indexed, next.mounts, next.rooted, next.otherCuts = nil, indexState{}, nil, false, 0
+		next.known, next.indexed, next.mounts, next.rootStored, next.otherCuts = nil, indexState{}, nil, false, 0
 		if m.rng.IntN(2) == 0 {
 			next.splitting.Window = 8 + m.rng.IntN(2)
 		}
@@ -206,7 +206,7 @@ func (m *watchModel) check() {
 }
 
 // A folder is watched while files come and go, file systems are mounted and are not, others
-// change the index, and the files are to be cut otherwise. After each look, the index has what a
+// change the index, and the files are to be cut otherwise. After each sync, the index has what a
 // picture of all that says.
 func TestWatchModel(t *testing.T) {
 	for seed := range uint64(effort.Cases(2, 40)) {

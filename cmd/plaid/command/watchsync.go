@@ -22,23 +22,23 @@ import (
 	"github.com/plaid-ir/plaid/storage"
 )
 
-// folderSync keeps an index up to date with a folder. One look reads the folder, compares it with
+// folderSync keeps an index up to date with a folder. One sync reads the folder, compares it with
 // the index, and changes the index.
 type folderSync struct {
 	app        *app
 	path, root string
 	// largest is the size in bytes of the largest file that is read.
-	largest   int64
-	splitting encode.Splitting
-	encoder   *encode.Encoder
-	model     *storage.Model
-	build     index.BuildOptions
+	maxFileBytes int64
+	splitting    encode.Splitting
+	encoder      *encode.Encoder
+	model        *storage.Model
+	build        index.BuildOptions
 
 	// moved reports that the folder was elsewhere before.
 	moved bool
 	// rooted reports that the index says where the folder is now.
-	rooted bool
-	// allowEmpty lets the next look delete documents however many files have vanished.
+	rootStored bool
+	// allowEmpty lets the next sync delete documents however many files have vanished.
 	allowEmpty bool
 
 	// device is folder.Device, except in tests.
@@ -47,7 +47,7 @@ type folderSync struct {
 	mounts map[string]string
 
 	// sinceRead is called by tests between reading and writing, or nil otherwise.
-	sinceRead func()
+	afterRead func()
 
 	// warned are the paths of .gitignore files that cannot be used and were warned of.
 	warned []string
@@ -63,7 +63,7 @@ type folderSync struct {
 	otherCuts int
 }
 
-// fileState is what the index has of a file.
+// fileState describes a file as the index has it.
 type fileState struct {
 	// digest is the digest of the content. "" means that the index does not have all of it.
 	digest string
@@ -81,7 +81,7 @@ func (f *fileState) isUnchanged(file *folder.File) bool {
 	return f.size == file.Size && f.mode == file.Mode && !f.time.IsZero() && f.time.Equal(file.Time)
 }
 
-// folderReport reports on one look at the folder.
+// folderReport reports on one sync of the folder.
 type folderReport struct {
 	Path  string `json:"path"`
 	Files int    `json:"files"`
@@ -92,7 +92,7 @@ type folderReport struct {
 	// Docs counts the documents that were encoded, and Passages the passages that some of them are
 	// stored as.
 	Docs      int   `json:"docs"`
-	Passages  int   `json:"passages"` // that some of these are stored in
+	Passages  int   `json:"passages"`
 	Tokens    int64 `json:"tokens"`
 	Truncated int   `json:"truncated"`
 	// Passed counts files that are not texts, or too large; PassedFiles names the first of them.
@@ -103,9 +103,9 @@ type folderReport struct {
 	Seconds float64 `json:"seconds"`
 	// keptReason says why they stay.
 	keptReason string
-	// lookAgain reports that a file may have changed while it was read.
-	lookAgain bool
-	// changedByOthers reports that another process has changed the index during the look.
+	// syncAgain reports that a file may have changed while it was read.
+	syncAgain bool
+	// changedByOthers reports that another process has changed the index during the sync.
 	changedByOthers bool
 }
 
@@ -113,32 +113,32 @@ type folderReport struct {
 // was read.
 const settledAge = 2 * time.Second
 
-// errMounted reports that a file system was mounted or unmounted during a look, so that the devices
+// errMounted reports that a file system was mounted or unmounted during a sync, so that the devices
 // of files are uncertain.
 var errMounted = errors.New("a file system was mounted or unmounted while the folder was looked at")
 
-// maxLooks is the maximum number of looks at a folder that changes during a look.
-const maxLooks = 3
+// maxSyncs is the maximum number of syncs of a folder that changes during a sync.
+const maxSyncs = 3
 
-// syncUntilStable repeats a look if others have changed the index, or if mounts have changed,
-// during the look. The report covers all looks.
+// syncUntilStable repeats a sync if others have changed the index, or if mounts have changed,
+// during the sync. The report covers all syncs.
 func (s *folderSync) syncUntilStable(ctx context.Context) (*folderReport, error) {
 	var total folderReport
 	for n := 1; ; n++ {
 		r, err := s.syncOnce(ctx, nil)
-		if errors.Is(err, errMounted) && n < maxLooks {
+		if errors.Is(err, errMounted) && n < maxSyncs {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
 		r.addEarlier(&total)
-		if total = *r; !r.changedByOthers || n == maxLooks {
+		if total = *r; !r.changedByOthers || n == maxSyncs {
 			return r, nil
 		}
 	}
 }
 
-// addEarlier adds the changes of an earlier look.
+// addEarlier adds the changes of an earlier sync.
 func (r *folderReport) addEarlier(earlier *folderReport) {
 	r.Added += earlier.Added
 	r.Changed += earlier.Changed
@@ -159,7 +159,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	}
 	// Read the folder, and the index if others have changed it.
 	devices := s.newDevices()
-	files, passed, err := folder.Scan(ctx, s.home, s.largest, func(dir string) {
+	files, skipped, err := folder.Scan(ctx, s.home, s.maxFileBytes, func(dir string) {
 		if dirs != nil {
 			dirs(dir)
 		}
@@ -174,7 +174,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range passed.Rules {
+	for _, path := range skipped.Rules {
 		if !slices.Contains(s.warned, path) {
 			s.warned = append(s.warned, path)
 			s.app.printWarning("%s has more than 1 MiB: its folder is skipped", path)
@@ -187,7 +187,7 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 		begin:   begin,
 		cut:     folder.Cut(s.splitting),
 		devices: devices,
-		passed:  &passed,
+		skipped: &skipped,
 		report:  r,
 		next:    make(map[string]fileState, len(files)),
 		arrived: map[string]int{},
@@ -208,29 +208,29 @@ func (s *folderSync) syncOnce(ctx context.Context, dirs func(string)) (*folderRe
 	if err != nil {
 		return nil, err
 	}
-	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.work.deleted), len(missing.keptFiles),
+	r.Files, r.Deleted, r.Kept, r.keptReason = len(c.next), len(c.changes.deleted), len(missing.keptFiles),
 		missing.keptReason()
-	r.Passed += passed.Count()
-	r.PassedFiles = passed.Files
+	r.Passed += skipped.Count()
+	r.PassedFiles = skipped.Files
 	// Change the index. With --moved, it is opened even if no file has changed, to change the root of
 	// its files.
-	if s.sinceRead != nil {
-		s.sinceRead()
+	if s.afterRead != nil {
+		s.afterRead()
 	}
 	switch {
-	case !c.work.isEmpty():
-		err = s.applyChanges(ctx, &c.work, c.next, r)
-	case s.moved && !s.rooted && len(s.known) > 0:
+	case !c.changes.isEmpty():
+		err = s.applyChanges(ctx, &c.changes, c.next, r)
+	case s.moved && !s.rootStored && len(s.known) > 0:
 		err = s.changeIndex(ctx, func(*index.Index) error { return nil })
 	}
 	if err != nil {
 		return nil, err
 	}
-	// Remember the state for the next look.
-	s.rooted, s.allowEmpty = true, false
+	// Remember the state for the next sync.
+	s.rootStored, s.allowEmpty = true, false
 	s.known, s.mounts = c.next, devices.mountPoints(missing)
 	r.changedByOthers = s.indexed.changedByOthers
-	r.lookAgain = r.lookAgain || r.changedByOthers
+	r.syncAgain = r.syncAgain || r.changedByOthers
 	r.Seconds = s.app.now().Sub(begin).Seconds()
 	return r, nil
 }
@@ -243,7 +243,7 @@ func (s *folderSync) findHome() error {
 		home, err = filepath.Abs(home)
 	}
 	if err == nil && home != s.home {
-		s.home, s.known, s.rooted = home, nil, false
+		s.home, s.known, s.rootStored = home, nil, false
 	}
 	return err
 }
@@ -295,17 +295,17 @@ func (s *folderSync) checkFolder(ctx context.Context, ix *index.Index, snap *ind
 }
 
 // applyChanges encodes the changed files, and stores them and the deletions in one transaction.
-func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[string]fileState,
+func (s *folderSync) applyChanges(ctx context.Context, changes *pending, next map[string]fileState,
 	r *folderReport) (err error) {
 	// Without files to encode, only delete documents and store devices.
-	if len(work.files) == 0 {
+	if len(changes.files) == 0 {
 		return s.changeIndex(ctx, func(ix *index.Index) error {
-			if len(work.deleted) > 0 {
-				if _, _, err := ix.Delete(ctx, work.deleted); err != nil {
+			if len(changes.deleted) > 0 {
+				if _, _, err := ix.Delete(ctx, changes.deleted); err != nil {
 					return err
 				}
 			}
-			return s.storeDevices(ctx, ix, work)
+			return s.storeDevices(ctx, ix, changes)
 		})
 	}
 	// Open the index for writing before the files are encoded: if another process has it open, the
@@ -316,7 +316,7 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 		}
 	}
 	// Encode the files.
-	spool, encoded, err := encode.Spool(ctx, s.encoder, s.readPassages(ctx, work.files, next), "", nil)
+	spool, encoded, err := encode.Spool(ctx, s.encoder, s.readPassages(ctx, changes.files, next), "", nil)
 	if err != nil {
 		return err
 	}
@@ -345,7 +345,7 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 	return s.changeIndex(ctx, func(ix *index.Index) error {
 		added, err := ix.Add(ctx, spool, &index.AddOptions{
 			Replace: true,
-			Delete:  work.deleted,
+			Delete:  changes.deleted,
 			Model:   s.model,
 			Threads: s.build.Threads,
 			Memory:  s.build.Memory,
@@ -354,7 +354,7 @@ func (s *folderSync) applyChanges(ctx context.Context, work *pending, next map[s
 			return err
 		}
 		r.Docs, r.Passages = added.Docs, added.Passages
-		return s.storeDevices(ctx, ix, work)
+		return s.storeDevices(ctx, ix, changes)
 	})
 }
 
@@ -371,9 +371,9 @@ func (s *folderSync) readPassages(ctx context.Context, files []*folder.File,
 				yield(encode.Text{}, err)
 				return
 			}
-			c, err := f.Read(s.largest)
+			c, err := f.Read(s.maxFileBytes)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, folder.ErrBinary) || errors.Is(err, folder.ErrLarge) {
-				// The file has changed: the next look deletes its documents.
+				// The file has changed: the next sync deletes its documents.
 				next[f.Path] = fileState{device: next[f.Path].device}
 				continue
 			} else if err != nil {

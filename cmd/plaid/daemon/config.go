@@ -89,27 +89,26 @@ const envTokens = envPrefix + "TOKENS"
 // NewConfig returns the configuration with all settings at their defaults.
 func NewConfig() *Config {
 	c := &Config{}
-	add := func(name string, v pflag.Value, list bool, usage string) {
-		c.settings = append(c.settings, &setting{
-			name:  name,
-			usage: usage,
-			value: v,
-			list:  list,
-		})
+	add := func(name string, v pflag.Value, usage string) {
+		c.settings = append(c.settings, &setting{name: name, usage: usage, value: v})
+	}
+	addList := func(name string, v pflag.Value, usage string) {
+		add(name, v, usage)
+		c.settings[len(c.settings)-1].list = true
 	}
 	text := func(name string, p *string, def, usage string) {
-		add(name, textValue(p, def), false, usage)
+		add(name, textValue(p, def), usage)
 	}
 	// count adds a number; its usage says what 0 means.
 	count := func(name string, p *int, usage string) {
-		add(name, flags.Int(p, 0, 0), false, usage)
+		add(name, flags.Int(p, 0, 0), usage)
 	}
 	size := func(name string, p *int64, def int64, usage string) {
-		add(name, sizeValue(p, def), false, usage)
+		add(name, sizeValue(p, def), usage)
 	}
 	span := func(name string, p *time.Duration, def time.Duration, usage string) {
 		*p = def
-		add(name, flags.Duration(p), false, usage)
+		add(name, flags.Duration(p), usage)
 	}
 	text("config", &c.File, "", "`FILE` with settings, YAML or JSON, by the names of these flags")
 	text("data", &c.Data, "", "`DIR` of the indexes; it is created if necessary, and locked. "+
@@ -124,9 +123,9 @@ func NewConfig() *Config {
 	text("model", &c.Model, "", flags.ModelUsage+"; without a model, only vectors are accepted")
 	text("encoder", &c.Encoder, "", "`NAME` of what computes: native, device (the default where one is named), "+
 		"onnxruntime, or the address of a server that encodes")
-	add("encoder-option", optionsValue(&c.EncoderOptions), true, flags.EncoderOptionUsage)
+	addList("encoder-option", optionsValue(&c.EncoderOptions), flags.EncoderOptionUsage)
 	text("model-settings", &c.ModelSettings, "", flags.ModelSettingsUsage)
-	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"), false,
+	add("precision", flags.Choice(&c.Precision, "f32", "f32", "int8", "f16"),
 		"how the model computes on the processor; on a device it is f16")
 	count("query-length", &c.QueryLength, flags.QueryLengthUsage)
 	count("document-length", &c.DocumentLength, flags.DocumentLengthUsage)
@@ -143,10 +142,10 @@ func NewConfig() *Config {
 		" may have such lines too")
 	text("tls-cert", &c.TLSCert, "", "`FILE` with the certificate, PEM; read again when it changes")
 	text("tls-key", &c.TLSKey, "", "`FILE` with the key of the certificate, PEM")
-	add("cors-origins", listValue(&c.CORSOrigins, checkOrigin), true, "origins whose pages may use the service, or *")
-	add("hosts", listValue(&c.Hosts, checkHost), true, "host names that the service answers to, or *; "+
+	addList("cors-origins", listValue(&c.CORSOrigins, checkOrigin), "origins whose pages may use the service, or *")
+	addList("hosts", listValue(&c.Hosts, checkHost), "host names that the service answers to, or *; "+
 		"others are refused, except localhost and addresses (default: none, and with tokens any name)")
-	add("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix), true,
+	addList("trusted-proxies", listValue(&c.TrustedProxies, checkPrefix),
 		"addresses of proxies that say in X-Forwarded-For whom a request comes from")
 
 	size("max-body", &c.MaxBody, 100<<20, "largest body of a request, except for uploads of indexes; "+
@@ -158,14 +157,14 @@ func NewConfig() *Config {
 		"how long a request may take; one that only reads may take a tenth (0: no limit)")
 	span("drain-timeout", &c.DrainTimeout, 30*time.Second,
 		"how long running requests may continue when the service ends")
-	add("rate", rateValue(&c.Rate), false, "requests a second of one client; twice as many may come at once (0: "+
+	add("rate", rateValue(&c.Rate), "requests a second of one client; twice as many may come at once (0: "+
 		"no limit)")
-	add("index-rates", listValue(&c.IndexRates, checkIndexRate), true,
+	addList("index-rates", listValue(&c.IndexRates, checkIndexRate),
 		"requests a second of indexes, as PATTERN=N for each index whose name matches")
-	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0), false,
+	add("max-indexes", flags.Int(&c.MaxIndexes, 1000, 0),
 		"maximum number of indexes that requests can create. The limit of a token may be lower (0: no limit)")
 
-	add("sample-rate", shareValue(&c.Sampling.Rate, 0), false, "share of the questions without a filter, 0 to 1, "+
+	add("sample-rate", shareValue(&c.Sampling.Rate, 0), "share of the questions without a filter, 0 to 1, "+
 		"that are answered exhaustively too, in the background, for the recall in metrics and statistics (0: none)")
 
 	text("store", &c.Store, "", StoreUsage+", which holds the indexes for all services that share it: a cluster")
@@ -174,13 +173,13 @@ func NewConfig() *Config {
 	text("zone", &c.Zone, "", "`NAME` of the zone that may fail as a whole: replicas are placed in different zones")
 	text("advertise", &c.Advertise, "", "`URL` under which the other services of the store reach this one "+
 		"(default: derived from the address)")
-	add("shards", flags.Int(&c.Shards, 1, 1), false, "number of shards of a new index, in a store")
-	add("replicas", flags.Int(&c.Replicas, 2, 1), false, "number of services that search each shard, in a store")
-	add("partial", flags.Choice(&c.Partial, "refuse", "refuse", "allow"), false,
+	add("shards", flags.Int(&c.Shards, 1, 1), "number of shards of a new index, in a store")
+	add("replicas", flags.Int(&c.Replicas, 2, 1), "number of services that search each shard, in a store")
+	add("partial", flags.Choice(&c.Partial, "refuse", "refuse", "allow"),
 		"whether to return results without the shards that do not answer, in a store")
 
-	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), false, "format of the log on stderr")
-	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), false, "minimum level of the log")
+	add("log-format", flags.Choice(&c.LogFormat, "text", LogFormats...), "format of the log on stderr")
+	add("log-level", flags.Choice(&c.LogLevel, "info", LogLevels...), "minimum level of the log")
 	return c
 }
 

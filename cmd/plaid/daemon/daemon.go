@@ -78,13 +78,15 @@ func Run(ctx context.Context, c *Config, log io.Writer, environ []string, ready 
 		return err
 	}
 	collections := indexes.collections
-	o.Agents = func(service http.Handler) http.Handler { return mcp.New(mcp.In(service), o.Version).Handler() }
+	o.Agents = func(service http.Handler) http.Handler {
+		return mcp.New(mcp.NewInProcess(service), o.Version).Handler()
+	}
 	// Serve, while the model is being loaded.
 	s, err := server.New(collections, nil, o)
 	if err != nil {
 		return err
 	}
-	serving.Handler = stripBasePath(c.BasePath, routeInner(indexes.inner, s))
+	serving.Handler = stripBasePath(c.BasePath, routePeers(indexes.peerHandler, s))
 	err = c.withModel(ctx, s, indexes.model, logger, closing, func(ctx context.Context) error {
 		c.warnOfRisks(l, o.Tokens != nil, logger)
 		logger.Info("serving", "address", publicAddress(l, c), "data", collections.Location(), "indexes",
@@ -198,11 +200,11 @@ func (c *Config) withModel(ctx context.Context, s *server.Server, onDevice *load
 // openedIndexes are the indexes that are served, with the other things that were opened for them.
 type openedIndexes struct {
 	collections collection.Catalog
-	// inner answers the other services of a store, below innerRoutes. Nil means that there are
+	// peerHandler answers the other services of a store, below peerRoutes. It is nil if there are
 	// none.
-	inner http.Handler
+	peerHandler http.Handler
 	// model is a model on a device, which is opened before the indexes, since they get the memory
-	// that it leaves. nil means that the model is loaded while the service already answers other
+	// that it leaves. If it is nil, the model is loaded while the service already answers other
 	// requests.
 	model *loadedEncoder
 }
@@ -265,7 +267,7 @@ func (c *Config) open(ctx context.Context, o *server.Options, l net.Listener, lo
 	if c.Store != "" {
 		var nodes *cluster.Cluster
 		if nodes, data, err = c.openStore(ctx, storeOptions, l, logger, closing); err == nil {
-			indexes.collections, indexes.inner, closeStore = nodes, nodes.Handler(), nodes.Close
+			indexes.collections, indexes.peerHandler, closeStore = nodes, nodes.Handler(), nodes.Close
 		}
 	} else {
 		var st *store.Store
@@ -417,14 +419,14 @@ func (sources tokenSources) Tokens() []server.Token {
 }
 
 // warnOfRisks warns of risky settings if other machines reach the service.
-func (c *Config) warnOfRisks(l net.Listener, tokens bool, log *slog.Logger) {
+func (c *Config) warnOfRisks(l net.Listener, hasTokens bool, log *slog.Logger) {
 	if isLoopback(l) || l.Addr().Network() == "unix" {
 		return
 	}
-	if !tokens {
+	if !hasTokens {
 		log.Warn("whoever reaches this address can read, change and remove everything: set tokens-file")
 	}
-	if c.TLSCert == "" && tokens {
+	if c.TLSCert == "" && hasTokens {
 		log.Warn("tokens and documents cross the network in the clear, unless a proxy does TLS: set tls-cert and " +
 			"tls-key")
 	}

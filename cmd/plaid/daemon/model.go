@@ -177,8 +177,9 @@ func logFetching(log *slog.Logger, now func() time.Time) func(hub.Progress) {
 
 // openModel opens the model, on the device that openDevice returns, or on the processor if
 // openDevice is nil.
-func (c *Config) openModel(ctx context.Context, log *slog.Logger, openDevice flags.DeviceOpener) (loadedEncoder,
-	error) {
+func (c *Config) openModel(
+	ctx context.Context, log *slog.Logger, openDevice flags.DeviceOpener,
+) (loadedEncoder, error) {
 	f, dir, o, err := c.modelOptions(log)
 	if err != nil {
 		return loadedEncoder{}, err

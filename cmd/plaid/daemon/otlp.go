@@ -22,8 +22,9 @@ const otlpProtocol = "http/protobuf"
 //
 // The exporter reads its variables itself and only logs those that it cannot use, so OpenTracing
 // checks them first.
-func OpenTracing(ctx context.Context, version string, attributes ...attribute.KeyValue) (*sdktrace.TracerProvider,
-	error) {
+func OpenTracing(
+	ctx context.Context, version string, attributes ...attribute.KeyValue,
+) (*sdktrace.TracerProvider, error) {
 	if os.Getenv("OTEL_SDK_DISABLED") == "true" {
 		return nil, nil
 	}
@@ -48,7 +49,7 @@ func OpenTracing(ctx context.Context, version string, attributes ...attribute.Ke
 	}
 	attributes = append(attributes, attribute.String("service.name", "plaid"),
 		attribute.String("service.version", version))
-	about, err := resource.New(ctx, resource.WithAttributes(attributes...), resource.WithFromEnv())
+	process, err := resource.New(ctx, resource.WithAttributes(attributes...), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("%w: OTEL_RESOURCE_ATTRIBUTES: %w", ErrConfig, err)
 	}
@@ -56,7 +57,7 @@ func OpenTracing(ctx context.Context, version string, attributes ...attribute.Ke
 	if err != nil {
 		return nil, fmt.Errorf("%w: tracing: %w", ErrConfig, err)
 	}
-	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about)), nil
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(process)), nil
 }
 
 // tracingVariable returns the name and the value of a variable of the exporter: the one for traces

@@ -190,7 +190,7 @@ func sizeValue(p *int64, def int64) pflag.Value {
 func rateValue(p *float64) pflag.Value {
 	return flags.Value(p, 0, "N", func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(x >= 0) || x > 1e9 {
+		if err != nil || !(x >= 0) || x > 1e9 { // !(x >= 0) includes NaN
 			return 0, errors.New("want a number of requests a second, 0 for no limit")
 		}
 		return x, nil
@@ -201,7 +201,7 @@ func rateValue(p *float64) pflag.Value {
 func shareValue(p *float64, def float64) pflag.Value {
 	return flags.Value(p, def, "SHARE", func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(x >= 0 && x <= 1) {
+		if err != nil || !(x >= 0 && x <= 1) { // also for NaN
 			return 0, errors.New("want a number from 0 to 1")
 		}
 		return x, nil

@@ -23,9 +23,9 @@ import (
 const StoreUsage = "`ADDRESS` of an object store, a folder that machines share or " +
 	"s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
-// innerRoutes is the path below which services of one store talk to each other, with a secret of
+// peerRoutes is the path below which services of one store send requests to each other, with a secret of
 // their own.
-const innerRoutes = "/cluster/v1/"
+const peerRoutes = "/cluster/v1/"
 
 // checkStore returns an error for settings of a store that do not go together, or that need one.
 func (c *Config) checkStore() error {
@@ -68,8 +68,9 @@ func nodeName(text string) string {
 // openStore opens the indexes of a store. With a listener it joins the services of the store, as a
 // node that is reached there; if l is nil, it only asks them. data is the folder for files of this
 // process, which it locks.
-func (c *Config) openStore(ctx context.Context, o *store.Options, l net.Listener, log *slog.Logger, closing *closers) (
-	nodes *cluster.Cluster, data string, err error) {
+func (c *Config) openStore(
+	ctx context.Context, o *store.Options, l net.Listener, log *slog.Logger, closing *closers,
+) (nodes *cluster.Cluster, data string, err error) {
 	config := cluster.Config{
 		StoreAddress: c.Store,
 		Zone:         c.Zone,
@@ -197,15 +198,15 @@ func outboundIP() net.IP {
 	return nil
 }
 
-// routeInner sends requests below [innerRoutes] to inner and all others to service. Inner requests
-// pass by the tokens and limits of the service, since they have their own.
-func routeInner(inner, service http.Handler) http.Handler {
-	if inner == nil {
+// routePeers sends requests below [peerRoutes] to peers and all others to service. The tokens and limits of
+// the service do not apply to requests of peers, which have their own.
+func routePeers(peers, service http.Handler) http.Handler {
+	if peers == nil {
 		return service
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, innerRoutes) {
-			inner.ServeHTTP(w, r)
+		if strings.HasPrefix(r.URL.Path, peerRoutes) {
+			peers.ServeHTTP(w, r)
 			return
 		}
 		service.ServeHTTP(w, r)

@@ -118,7 +118,7 @@ func TestInnerRoutes(t *testing.T) {
 	said := func(word string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(word + " " + r.URL.Path)) })
 	}
-	h := stripBasePath("/plaid", routeInner(said("inner"), said("service")))
+	h := stripBasePath("/plaid", routePeers(said("inner"), said("service")))
 	for path, want := range map[string]string{
 		"/cluster/v1/search": "inner /cluster/v1/search", "/plaid/cluster/v1/search": "inner /cluster/v1/search",
 		"/indices": "service /indices", "/plaid/cluster": "service /cluster", "/cluster/v10": "service /cluster/v10",
@@ -128,6 +128,6 @@ func TestInnerRoutes(t *testing.T) {
 		require.Equal(t, want, w.Body.String(), path)
 	}
 	w := httptest.NewRecorder()
-	routeInner(nil, said("service")).ServeHTTP(w, httptest.NewRequest("POST", "/cluster/v1/search", nil))
+	routePeers(nil, said("service")).ServeHTTP(w, httptest.NewRequest("POST", "/cluster/v1/search", nil))
 	require.Equal(t, "service /cluster/v1/search", w.Body.String())
 }

@@ -71,13 +71,13 @@ type Format struct {
 
 // Register adds the flags to a command; what names the things that are printed, for the help. The
 // first word is the default, and --json stands for the word that begins with "json".
-func (o *Format) Register(cmd *cobra.Command, what string, words ...string) {
+func (o *Format) Register(cmd *cobra.Command, things string, words ...string) {
 	for _, w := range words {
 		if strings.HasPrefix(w, "json") {
 			o.json = w
 		}
 	}
-	cmd.Flags().Var(Choice(&o.word, words[0], words...), "format", "how to print "+what)
+	cmd.Flags().Var(Choice(&o.word, words[0], words...), "format", "how to print "+things)
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "the same as --format "+o.json+", with errors as JSON")
 	cmd.MarkFlagsMutuallyExclusive("json", "format")
 }

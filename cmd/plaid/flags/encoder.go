@@ -145,8 +145,9 @@ func (e *Encoder) changed(name string) bool { return e.set != nil && e.set.Chang
 
 // Options returns the folder of the model, "" for a server or if no flag names one, and how to open
 // it. indexModel is what an index says of its model, or nil; it decides what the flags leave open.
-func (e *Encoder) Options(indexModel *storage.Model, threads int, log *slog.Logger) (dir string, o *encode.Options,
-	err error) {
+func (e *Encoder) Options(
+	indexModel *storage.Model, threads int, log *slog.Logger,
+) (dir string, o *encode.Options, err error) {
 	if modelof.IsServer(e.backend) || e.backend == "" && e.Dir == "" && indexModel != nil &&
 		modelof.IsServer(indexModel.Name) {
 		for _, name := range []string{"precision", "model-settings", "document-length", "query-length"} {

@@ -134,7 +134,7 @@ func TestParseModel(t *testing.T) {
 func TestTexts(t *testing.T) {
 	list := func(args ...string) (texts []encode.Text) {
 		var x Texts
-		parse(t, func(f *pflag.FlagSet) { x.Register(f, false); x.RegisterDrop(f) }, args...)
+		parse(t, func(f *pflag.FlagSet) { x.Register(f); x.RegisterDrop(f) }, args...)
 		require.NoError(t, x.Check())
 		for text, err := range x.Open(context.Background(), strings.NewReader(`{"text": "of stdin"}`)) {
 			require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestTexts(t *testing.T) {
 		"--overlap 2 must be less than --window 2": {"--text", "-", "--overlap", "2", "--window", "2"},
 	} {
 		var x Texts
-		parse(t, func(f *pflag.FlagSet) { x.Register(f, false) }, args...)
+		parse(t, x.Register, args...)
 		usage(t, x.Check(), message)
 	}
 	require.True(t, (&Texts{Paths: []string{a, t.TempDir()}}).Rereadable())

@@ -82,8 +82,8 @@ func (e *Encoder) openOnDevice(ctx context.Context, dir string, o *encode.Option
 			"processor, and leaves the rest to the device", o.Precision, device.Info().Name)
 	}
 	deviceOptions := *o
-	deviceOptions.Backend, deviceOptions.Precision, deviceOptions.OpenedDevice, deviceOptions.DeviceMemory = encode.Device,
-		encode.F16, device.Device, device.Memory
+	deviceOptions.Backend, deviceOptions.Precision = encode.Device, encode.F16
+	deviceOptions.OpenedDevice, deviceOptions.DeviceMemory = device.Device, device.Memory
 	enc, err := encode.OpenContext(ctx, dir, &deviceOptions)
 	unsupported := errors.Is(err, kernels.ErrUnavailable) || errors.Is(err, modeldir.ErrFamily) ||
 		errors.Is(err, kernels.ErrDeviceMemory)

@@ -70,12 +70,13 @@ func (d *Documents) Identity() (string, error) {
 // CheckTexts returns an error for flags that do not go together: documents are either texts to
 // encode or vectors.
 func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
-	vectors := len(d.Vectors) > 0 || d.Model != "" || d.lengthFiles != nil || d.idFiles != nil || d.payloadFiles != nil
+	hasVectorFlag := len(d.Vectors) > 0 || d.Model != "" || d.lengthFiles != nil || d.idFiles != nil ||
+		d.payloadFiles != nil
 	switch {
 	case t.Given() && d.payloadFiles != nil && len(d.Vectors) == 0:
 		return Usagef("--metadata goes with --vectors: with --text the other fields of each object, or columns of " +
 			"each row, are its metadata")
-	case t.Given() && vectors:
+	case t.Given() && hasVectorFlag:
 		return Usagef("--text does not go with --vectors and the flags that belong to it")
 	case !t.Given() && cmp.Or(e.FirstGiven(), t.givenTextFlag()) != "":
 		return Usagef("--%s goes with --text", cmp.Or(e.FirstGiven(), t.givenTextFlag()))
@@ -87,10 +88,10 @@ func (d *Documents) CheckTexts(t *Texts, e *Encoder) error {
 
 // RegisterOriginals adds the flags of the documents that an index was made from; what says in the
 // help how they are used.
-func (d *Documents) RegisterOriginals(f *pflag.FlagSet, what string) {
+func (d *Documents) RegisterOriginals(f *pflag.FlagSet, use string) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil,
-		"`FILE` of the vectors that the index was made from: "+what+"; may be repeated")
-	d.registerParts(f)
+		"`FILE` of the vectors that the index was made from: "+use+"; may be repeated")
+	d.registerCompanions(f)
 }
 
 // RegisterScored adds the flags of documents that are scored without an index.
@@ -98,11 +99,11 @@ func (d *Documents) RegisterScored(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.Vectors, "vectors", nil,
 		"`FILE` of token vectors: .npy [tokens, dim] or [docs, rows, dim], .npz, .safetensors, .jsonl, - for "+
 			"stdin; may be repeated")
-	d.registerParts(f)
+	d.registerCompanions(f)
 }
 
-// registerParts adds the flags of the files that belong to the vectors.
-func (d *Documents) registerParts(f *pflag.FlagSet) {
+// registerCompanions adds the flags of the files that belong to the vectors.
+func (d *Documents) registerCompanions(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.lengthFiles, "lengths", nil,
 		"`FILE` with the number of tokens of each document: .npy, .json or text")
 	f.StringArrayVar(&d.idFiles, "ids", nil, "`FILE` with one document id in each line (default: row numbers from 0)")
@@ -115,26 +116,27 @@ func (d *Documents) Given() bool {
 
 // Open opens the collections, to be read one after another. It calls warn for metadata that matches
 // no document.
-func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string, ...any)) (_ vectors.Source,
-	err error) {
-	n := len(d.Vectors)
+func (d *Documents) Open(
+	ctx context.Context, stdin io.Reader, warn func(string, ...any),
+) (_ vectors.Source, err error) {
+	collections := len(d.Vectors)
 	if firstStdin := slices.Index(d.Vectors, "-"); firstStdin >= 0 && slices.Contains(d.Vectors[firstStdin+1:], "-") {
 		return nil, Usagef("stdin (-) can be read only once")
 	}
-	if n == 0 {
+	if collections == 0 {
 		return nil, Usagef("--vectors is missing")
 	}
-	for _, part := range []struct {
+	for _, companion := range []struct {
 		flag  string
 		files *[]string
 	}{{"lengths", &d.lengthFiles}, {"ids", &d.idFiles}, {"metadata", &d.payloadFiles}} {
-		switch len(*part.files) {
-		case n:
+		switch len(*companion.files) {
+		case collections:
 		case 0:
-			*part.files = make([]string, n)
+			*companion.files = make([]string, collections)
 		default:
 			return nil, Usagef("%d --%s for %d --vectors: give one for each, or '' for none",
-				len(*part.files), part.flag, n)
+				len(*companion.files), companion.flag, collections)
 		}
 	}
 	var sources []vectors.Source
@@ -145,7 +147,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 			}
 		}
 	}()
-	for i := range n {
+	for i := range collections {
 		s, err := openVectors(ctx, stdin, vectors.Files{
 			Vectors: d.Vectors[i],
 			Lengths: d.lengthFiles[i],
@@ -161,7 +163,7 @@ func (d *Documents) Open(ctx context.Context, stdin io.Reader, warn func(string,
 		}
 		sources = append(sources, s)
 	}
-	if n == 1 {
+	if collections == 1 {
 		return sources[0], nil
 	}
 	return vectors.Concat(sources...)

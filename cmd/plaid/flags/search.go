@@ -209,10 +209,10 @@ type Where struct {
 }
 
 // Register adds the flags to f; what says in the help what happens to the documents that match.
-func (w *Where) Register(f *pflag.FlagSet, what string) {
+func (w *Where) Register(f *pflag.FlagSet, effect string) {
 	w.set = f
 	f.StringVar(&w.text, "where", "", "`CONDITION` over the metadata, such as \"year >= ? AND lang IN (?, "+
-		"'en')\"; a list meets a condition if one of its elements does (tags = 'x'): "+what)
+		"'en')\"; a list meets a condition if one of its elements does (tags = 'x'): "+effect)
 	f.StringArrayVar(&w.params, "param", nil,
 		"`VALUE` of the next ? of --where; may be repeated. It is text, which also equals the number it looks like")
 }

@@ -41,7 +41,7 @@ func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vec
 	}
 	buffered := bufio.NewReader(r)
 	if input.Format == "" && filepath.Ext(path) == "" {
-		head, _ := buffered.Peek(9) // io.Copy reports an error, or a short file
+		head, _ := buffered.Peek(formatBytes) // io.Copy reports an error, or a short file
 		input.Format = vectorFormat(head)
 	}
 	_, err = io.Copy(copied, buffered)
@@ -56,6 +56,9 @@ func openVectors(ctx context.Context, stdin io.Reader, input vectors.Files) (vec
 	return &source, nil
 }
 
+// formatBytes is the number of bytes that show the format of a file of vectors.
+const formatBytes = 9
+
 // vectorFormat returns the format of a file of vectors that begins with head. A file that is in
 // none of the binary formats counts as lines of JSON.
 func vectorFormat(head []byte) string {
@@ -64,7 +67,7 @@ func vectorFormat(head []byte) string {
 		return "npy"
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
 		return "npz"
-	case len(head) == 9 && head[7] == 0 && head[8] == '{': // the size of the header comes first
+	case len(head) == formatBytes && head[7] == 0 && head[8] == '{': // a header of JSON, after its size in 8 bytes
 		return "safetensors"
 	}
 	return "jsonl"

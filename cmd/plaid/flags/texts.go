@@ -31,8 +31,8 @@ type Texts struct {
 	// Model is the model that encodes the texts: passages are measured in its tokens.
 	Model *encode.Config
 
-	// PassedOver, if not nil, is called with each file of a folder that is not read.
-	PassedOver func(name string)
+	// OnSkipped, if not nil, is called with each file of a folder that is not read.
+	OnSkipped func(name string)
 
 	fields encode.Fields
 	format string
@@ -80,16 +80,18 @@ func (w *Window) Splitting(model *encode.Config, threads int) (encode.Splitting,
 	return p, nil
 }
 
-// Register adds the flags to f. A command that takes the paths as arguments has no --text.
-func (t *Texts) Register(f *pflag.FlagSet, arguments bool) {
+// Register adds the flags to f, with --text for the paths.
+func (t *Texts) Register(f *pflag.FlagSet) {
+	t.RegisterForArguments(f)
+	f.StringArrayVar(&t.Paths, "text", nil,
+		"`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (one text in each line), each also as .gz, .zst "+
+			"or .xz; .html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be "+
+			"repeated")
+}
+
+// RegisterForArguments adds the flags of a command whose arguments are the paths: all except --text.
+func (t *Texts) RegisterForArguments(f *pflag.FlagSet) {
 	t.set = f
-	if !arguments {
-		f.StringArrayVar(&t.Paths, "text", nil,
-			"`FILE` of texts to encode: .jsonl, .csv, .tsv, .txt (one text in each line), each also as .gz, .zst "+
-				"or .xz; "+
-				".html; .ipynb; a folder of text, Markdown, .html, .ipynb and source code; - for stdin; may be "+
-				"repeated")
-	}
 	var formats []string
 	for _, format := range encode.Formats() {
 		formats = append(formats, string(format))
@@ -200,7 +202,7 @@ func (t *Texts) readFiles(ctx context.Context, stdin io.Reader,
 		r := encode.Reader{
 			Format:    encode.Format(t.format),
 			Fields:    t.fields,
-			OnSkipped: t.PassedOver,
+			OnSkipped: t.OnSkipped,
 			Convert:   convert,
 		}
 		for _, path := range t.Paths {

@@ -117,13 +117,13 @@ func checkWord(s string, words []string) error {
 // BareChoice adds a flag for one of the words that may also stand without a value, for the first of
 // them. A value needs an equals sign, and the help shows the flag that way: --NAME[=a|b].
 func BareChoice(f *pflag.FlagSet, p *string, name, usage string, words ...string) {
-	choices := strings.Join(words, "|")
+	choices := strings.Join(words, "|") // also the value that pflag sets if none is given
 	f.Var(Value(p, "", choices, func(s string) (string, error) {
 		if s == choices {
 			s = words[0]
 		}
 		return s, checkWord(s, words)
-	}, func(s string) string { return s }), name, "``"+usage)
+	}, func(s string) string { return s }), name, "``"+usage) // `` means that the help names no value
 	f.Lookup(name).NoOptDefVal = choices
 }
 

@@ -82,10 +82,10 @@ func (w *Words) Query(k int) keywords.Query {
 	return q
 }
 
-// Fuse fuses hits by vectors with hits by words and returns the page p of them. sides is the page
+// Fuse fuses hits by vectors with hits by words and returns a page of them. rankingPage is the page
 // of each list that the fusion needs.
-func (w *Words) Fuse(vectors, words []search.RankedHit, p, sides search.Page) ([]search.RankedHit, error) {
-	return search.FuseRanked(fuse.RelativeScore, w.alpha, p, sides, vectors, words)
+func (w *Words) Fuse(vectors, words []search.RankedHit, page, rankingPage search.Page) ([]search.RankedHit, error) {
+	return search.FuseRanked(fuse.RelativeScore, w.alpha, page, rankingPage, vectors, words)
 }
 
 // KeywordSettings holds the flags for how text becomes search terms.

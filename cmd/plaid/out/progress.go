@@ -10,8 +10,8 @@ import (
 
 // Intervals at which progress is shown: on a terminal, and elsewhere.
 const (
-	redrawEvery = 100 * time.Millisecond
-	lineEvery   = 10 * time.Second
+	redrawInterval = 100 * time.Millisecond
+	lineInterval   = 10 * time.Second
 )
 
 // UnitBytes is the unit of progress in bytes, which is shown as sizes are.
@@ -50,9 +50,9 @@ func (p *progress) report(r index.Progress) {
 
 // showIfDue shows a line if the last one is old enough.
 func (p *progress) showIfDue(now time.Time, line func() string) {
-	interval := lineEvery
+	interval := lineInterval
 	if p.console.width > 0 {
-		interval = redrawEvery
+		interval = redrawInterval
 	}
 	if now.Sub(p.lastShown) < interval {
 		return
@@ -111,18 +111,21 @@ type Texts struct {
 
 // TextProgress returns a function that shows on a console how far the encoding of texts has come.
 func TextProgress(c *Console, now func() time.Time) func(Texts) {
-	p, firstBytes := &progress{
+	p := &progress{
 		console:    c,
 		now:        now,
 		lastShown:  now(),
 		stageBegan: now(),
-	}, int64(-1)
+	}
+	firstBytes := int64(-1) // until the first report
 	return func(t Texts) {
 		if firstBytes < 0 {
 			firstBytes = t.Bytes
 		}
-		at := now()
-		p.showIfDue(at, func() string { return textProgressLine(t, firstBytes, at.Sub(p.stageBegan).Seconds()) })
+		reported := now()
+		p.showIfDue(reported, func() string {
+			return textProgressLine(t, firstBytes, reported.Sub(p.stageBegan).Seconds())
+		})
 	}
 }
 
