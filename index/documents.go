@@ -96,13 +96,13 @@ func (s *Snapshot) NotFoundError(id string) error {
 
 // findOrdinals returns the live ordinals of an id: those of a document, or the one of a passage.
 func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, err error) {
-	first, n, isRun, err := s.fileSnapshot.PassageRange(id)
+	first, count, hasPassages, err := s.fileSnapshot.PassageRange(id)
 	if err != nil {
 		return nil, false, err
 	}
-	if isRun {
+	if hasPassages {
 		it := s.Passages().Iterator()
-		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext()-first < n; {
+		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext()-first < count; {
 			ordinals = append(ordinals, it.Next())
 		}
 		return ordinals, false, nil
