@@ -69,11 +69,11 @@ func checkFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition)
 	if !slices.ContainsFunc(snaps, func(s *Snapshot) bool { return s.Len() > 0 }) {
 		return nil
 	}
-	known, err := findFields(ctx, snaps, c.Fields())
+	existing, err := findFields(ctx, snaps, c.Fields())
 	if err != nil {
 		return err
 	}
-	err = c.Check(func(f condition.Field) bool { return known[f] })
+	err = c.Check(func(f condition.Field) bool { return existing[f] })
 	return addFieldNames(ctx, snaps, err)
 }
 

@@ -251,7 +251,7 @@ func (f *File) prepare(create, resume bool) (err error) {
 		err = f.handle.db.Update(writeFormat)
 	case err == nil && f.write:
 		f.removeReplaced()
-		if err = f.removeOldRewrite(besideSuffix); err == nil {
+		if err = f.removeOldRewrite(concurrentRewriteSuffix); err == nil {
 			var building bool
 			if building, err = f.hasFrameRecord(layout.KeyBuilding); err == nil && !(resume && building) {
 				err = f.removeLeftovers()

@@ -28,7 +28,7 @@ func (f *File) BeginRewrite() (*Rewrite, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := f.beginRewrite(besideSuffix)
+	r, err := f.beginRewrite(concurrentRewriteSuffix)
 	if err == nil {
 		r.newFile.minGeneration = v.generation
 	}
