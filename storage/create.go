@@ -65,7 +65,7 @@ func (f *File) createFile(old fs.FileInfo) (err error) {
 		return &writeError{f.path, err}
 	}
 	if old != nil {
-		_, err = renameOver(tmp, f.path) // sweepReplaced removes an old file that is still open
+		_, err = renameOver(tmp, f.path) // removeReplaced removes an old file that is still open
 	} else {
 		err = renameNew(tmp, f.path)
 	}
@@ -173,11 +173,11 @@ func (f *File) createTemp(tmp string, old fs.FileInfo) (*handle, error) {
 // is free. If the address space is short, mapFile closes the file, and the next attempt, with a
 // smaller mapping, opens it again.
 func (f *File) lockAndMap(file *os.File, tmp string, expected int64) (*handle, error) {
-	for smaller := 0; ; smaller++ {
+	for failedAttempts := 0; ; failedAttempts++ {
 		if err := files.LockExclusive(file); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		h, err := openMapped(file, true, expected, smaller)
+		h, err := openMapped(file, true, expected, failedAttempts)
 		if !errors.Is(err, errMapTooLarge) {
 			return h, err
 		}

@@ -208,7 +208,7 @@ func (b *paramBinder) compileRegexp(t *Test, pattern string) error {
 }
 
 // Estimates in instructions: unreadClassSize for a Unicode class before it is parsed, and one
-// instruction for each rangesWorth ends of ranges of a class.
+// instruction for each rangeEndsPerInstruction ends of ranges of a class.
 const (
 	unreadClassSize         = 64
 	rangeEndsPerInstruction = 16
