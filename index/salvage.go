@@ -211,13 +211,13 @@ func (s *salvage) reportDocs(stage string, done uint32) {
 // isWanted reports whether a document should be copied. An ordinal without an id is a hole that
 // compaction left.
 func (s *salvage) isWanted(ordinal uint32, id string) bool {
-	return id != "" && s.reader.Standing(ordinal) != wreck.Dead && !s.lostDocs.Contains(ordinal)
+	return id != "" && s.reader.Liveness(ordinal) != wreck.Dead && !s.lostDocs.Contains(ordinal)
 }
 
 // addGap adds the documents between two tables to the gaps: their own table is lost.
 func (s *salvage) addGap(gaps *roaring.Bitmap, from, to uint32) {
 	for o := from; o < to; o++ {
-		if s.reader.Standing(o) != wreck.Dead {
+		if s.reader.Liveness(o) != wreck.Dead {
 			gaps.Add(o)
 		}
 	}
@@ -446,7 +446,7 @@ func (s *salvage) copyDocument(
 	case payload == nil && !s.reader.PayloadsKnown() && (s.report.StateLost || s.report.UnknownPayloads > 0):
 		s.report.UncertainPayloads = append(s.report.UncertainPayloads, id)
 	}
-	if s.reader.Standing(ordinal) == wreck.Uncertain {
+	if s.reader.Liveness(ordinal) == wreck.Uncertain {
 		s.report.Uncertain = append(s.report.Uncertain, id)
 	}
 	if s.lastPassage = ""; parent != "" {

@@ -72,9 +72,9 @@ var errMapTooLarge = errors.New("no address space")
 // openMapped lets bbolt open and map a locked file. A writer maps all the space into which the file may
 // grow: to remap it, bbolt would wait for readers, and the writer itself may be one of them.
 //
-// expected is the size in bytes to which the file will grow, 0 if unknown. smaller is the number of
-// attempts that failed with errSmaller before: it selects a smaller mapping. After an error the file
-// is closed.
+// expected is the size in bytes to which the file will grow, 0 if unknown. failedAttempts is the
+// number of attempts that failed with errMapTooLarge before: it selects a smaller mapping. After an
+// error the file is closed.
 func openMapped(file *os.File, write bool, expected int64, failedAttempts int) (h *handle, err error) {
 	path := file.Name()
 	defer func() {

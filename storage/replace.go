@@ -31,8 +31,8 @@ const (
 	removalSuffix  = ".gone.tmp" // after a dash and a random number
 )
 
-// renameOver renames a new file to the path of the index, which may be open. gone is the path of the
-// old file if that must be removed after it is closed. "" means that it was removed.
+// renameOver renames a new file to the path of the index, which may be open. removeLater is the path
+// of the old file if that must be removed after it is closed; "" means that it was removed.
 func renameOver(tmp, path string) (removeLater string, err error) {
 	if _, err := os.Lstat(path); !files.EmulateWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)
