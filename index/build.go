@@ -203,7 +203,7 @@ type building struct {
 	provenance  storage.Build // of the codec, for the header
 	file        *storage.File
 	created     bool        // the path had no file; otherwise an existing index is replaced
-	checkpoint  *checkpoint // kept up to date, so that another build can resume; nil without Input
+	checkpoint  *checkpoint // kept up to date, so that another build can resume, nil without Input
 	interrupted *checkpoint // checkpoint of the interrupted build that this one resumes, or nil
 	quantizer   *codec.Quantizer
 	stager      *stager

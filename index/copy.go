@@ -213,7 +213,7 @@ type driftSum struct {
 	sumSq  float64
 }
 
-// add adds the drift of a source of which some tokens were copied.
+// add adds the drift of a source, given the number of its tokens that were copied.
 func (d *driftSum) add(state storage.State, copied uint64) {
 	share := 1.0
 	if copied < state.LiveTokens {

@@ -117,7 +117,9 @@ func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, e
 // OrdinalsOfIDs returns the live ordinals of ids: the id of a document selects all of its passages
 // ([Snapshot.PassagesOf]), the id of a passage that passage alone. missing are the ids without
 // ordinals, in order.
-func (s *Snapshot) OrdinalsOfIDs(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
+func (s *Snapshot) OrdinalsOfIDs(
+	ctx context.Context, ids []string,
+) (docs *roaring.Bitmap, missing []string, err error) {
 	docs = roaring.New()
 	for i, id := range ids {
 		if i%1024 == 1023 && ctx.Err() != nil {

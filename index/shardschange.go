@@ -311,7 +311,7 @@ func readArrivals(
 			}
 			i++
 		}
-		from = to // rows[to] is none
+		from = to // rows[to] cannot be a passage
 	}
 	return rows, keptFrom, nil
 }

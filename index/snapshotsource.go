@@ -18,7 +18,7 @@ import (
 type snapshotSource struct {
 	snap         *Snapshot
 	first, end   uint32
-	originals    vectors.Source // pooled as in the index; nil if there are none
+	originals    vectors.Source // pooled as in the index, or nil
 	rowOfOrdinal map[uint32]int // rows of originals
 }
 

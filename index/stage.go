@@ -55,7 +55,7 @@ type stager struct {
 	postings *postings
 
 	fields  *metadata.Builder
-	base    *Snapshot       // the documents are appended to it; nil for a new generation
+	base    *Snapshot       // the documents are appended to it, nil for a new generation
 	docSets storage.DocSets // of the documents of base and of the staged ones
 	// isNewID reports whether the generation does not have the id, so that it can be entered when
 	// it is staged. Other ids go to lateIDs, and commit enters them. A nil isNewID means that all
@@ -125,8 +125,8 @@ func (s *stager) queueOp(bytes int, op func(*storage.Generation) error) {
 type encoded struct {
 	id      string          // "" in a hole
 	parent  string          // id of the document that it is a passage of. "" means that it is a document
-	payload []byte          // to be stored; nil if there is none, or if the file has it already
-	fields  metadata.Fields // of the payload; nil if they were not read
+	payload []byte          // to be stored, nil without one, or if the file has it already
+	fields  metadata.Fields // of the payload, nil if they were not read
 	// alreadyStored means that the file has the id and payload, and that the fields are derived.
 	alreadyStored bool
 	tokens        encodedTokens

@@ -126,7 +126,7 @@ func (s *sample) largerThan(other *sample) bool {
 	return len(s.spans) > len(other.spans)
 }
 
-// If the lengths of documents differ so much that a sample of whole ones misses the wanted number of
+// If the lengths of documents differ such that a sample of whole ones misses the wanted number of
 // tokens by more than maxMissFactor, at least minSpans shorter spans are drawn instead.
 const (
 	maxMissFactor = 2

@@ -68,7 +68,7 @@ type handle struct {
 	opened     fs.FileInfo // of file when it was opened
 	pageSize   int
 	reserved   int64         // bytes of address space
-	remapLock  *sync.RWMutex // of boltMappingLock; nil unless the writer remaps the file
+	remapLock  *sync.RWMutex // of boltMappingLock, nil unless the writer remaps the file
 	passed     passedRegistry
 	checkedIDs checkedIDs
 	lineage    lineage

@@ -115,7 +115,7 @@ type idTree struct {
 }
 
 // visitPage visits a page and all pages below it. Their keys must be at least minKey and less than
-// end; a bound that is nil is none.
+// end, unless these are nil.
 //
 // The header of a page has its number at offset 0, its kind at 8, the number of keys at 10, and the
 // number of overflow pages at 12. The element of a key in a branch has the offset and the size of the

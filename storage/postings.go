@@ -87,7 +87,7 @@ var errRoaring = errors.New("malformed roaring bitmap")
 // roaringContainers is the parsed header of a roaring bitmap.
 type roaringContainers struct {
 	count   int
-	runs    []byte // a bit per container, set for a run container; nil if there are none
+	runs    []byte // a bit per container, set for a run container, or nil
 	headers []byte // key and cardinality−1 of each container, u16 each
 	data    []byte // of the containers that the cursor has not read
 }

@@ -26,8 +26,8 @@ import (
 // readSnapshot is the read transaction of a snapshot.
 type readSnapshot struct {
 	tx    *bolt.Tx
-	guard *bolt.Tx         // keeps the writer from reusing pages; nil unless the writer remaps the file
-	from  *readOnlyMapping // the mapping that tx reads; nil unless the writer remaps the file
+	guard *bolt.Tx         // keeps the writer from reusing pages, nil unless the writer remaps the file
+	from  *readOnlyMapping // the mapping that tx reads, nil unless the writer remaps the file
 }
 
 // readOnlyMapping is a read-only mapping of a file that this process writes.

@@ -32,7 +32,7 @@ const (
 )
 
 // renameOver renames a new file to the path of the index, which may be open. removeLater is the path
-// of the old file if that must be removed after it is closed; "" means that it was removed.
+// of the old file if that must be removed after it is closed, or "" if it was removed.
 func renameOver(tmp, path string) (removeLater string, err error) {
 	if _, err := os.Lstat(path); !files.EmulateWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)

@@ -55,7 +55,7 @@ type postingsView struct {
 	segment    uint32   // its id
 	root       uint64   // see codecView
 	blockCount int      // blocks that are not nil
-	blocks     [][]byte // sealed; nil for a block without postings
+	blocks     [][]byte // sealed, nil for a block without postings
 	checked    *passedBits
 }
 

@@ -150,7 +150,7 @@ func (x *Index) readLengths(r arrayRef) error {
 	return nil
 }
 
-// readCodec reads centroids and codebook. nbits comes from the metadata; 0 means that it is unknown.
+// readCodec reads centroids and codebook. nbits comes from the metadata, or is 0 if unknown.
 func (x *Index) readCodec(p arrayFiles, nbits int64) error {
 	x.files = p
 	f := x.folder

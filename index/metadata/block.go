@@ -12,7 +12,7 @@ import (
 type valueBlock struct {
 	entries []entry
 	docs    roaring.Bitmap
-	numbers []byte // 16 bits each: the entries of each document, in order; nil if there is only one entry
+	numbers []byte // 16 bits each: the entries of each document, in order, nil if there is only one entry
 }
 
 // moreEntries is set in an entry number if the next number is for the same document.

@@ -77,7 +77,7 @@ var bucketRoles = map[string]role{
 // parentBucket is the bucket that a page belongs to.
 type parentBucket struct {
 	role    role
-	content *foundValues // of its generation; nil outside of one
+	content *foundValues // of its generation, nil outside of one
 	number  uint32       // of its chunk
 }
 

@@ -44,7 +44,7 @@ type Reader struct {
 	frame          map[string]span
 	generations    map[uint64]*foundValues
 	misplacedPages []leafPage   // pages that the tree reached in place of others
-	strays         *foundValues // values that the tree does not lead to; nil before findStrays
+	strays         *foundValues // values that the tree does not lead to, nil before findStrays
 	current        *foundValues // values of the current generation
 	header         storage.Header
 	state          *storage.State // nil if its record is damaged
@@ -52,12 +52,12 @@ type Reader struct {
 	cutoffs        []float32
 	chunks         []foundChunk
 	livenessSource livenessSource
-	liveDocs       *roaring.Bitmap // by ids; nil if the tombstones are sound
+	liveDocs       *roaring.Bitmap // by ids, nil if the tombstones are sound
 	deletedDocs    *roaring.Bitmap // by tombstones
-	payloadDocs    *roaring.Bitmap // documents with payload; nil if unknown
-	passages       *roaring.Bitmap // ordinals that are passages; nil if unknown
+	payloadDocs    *roaring.Bitmap // documents with payload, nil if unknown
+	passages       *roaring.Bitmap // ordinals that are passages, nil if unknown
 	payloads       []payloadValue
-	strayPayloads  []payloadValue // payloads among the strays; nil before they are needed
+	strayPayloads  []payloadValue // payloads among the strays, nil before they are needed
 }
 
 // Transaction identifies the commit whose content a [Reader] reads.
