@@ -17,26 +17,26 @@ type AddOptions struct {
 	// ordinals, and the old ones are deleted in the same transaction. Without Replace such an id is
 	// [ErrDuplicateID].
 	Replace bool
-	// KeepPayload gives an ordinal that comes without a payload, and replaces another of its id,
-	// the payload of the old one ([Snapshot.PayloadToKeep]). So a passage stays a passage, and a
-	// document that had passages keeps the fields that these had in common.
+	// KeepPayload gives a new document or passage without a payload the payload that the index
+	// stores for its id ([Snapshot.PayloadToKeep]). So a passage stays a passage, and a document
+	// that had passages keeps the fields that these had in common.
 	KeepPayload bool
 	// Delete lists ids of documents and passages ([Snapshot.OrdinalsOfIDs]) to delete in the same
 	// transaction, if documents are added. Unknown ids are ignored, and so are those of documents
 	// that are added.
 	Delete []string
-	// MaxDocuments limits the documents that stay. nil means no limit. The oldest beyond it are
-	// deleted, with all of their passages, in the same transaction. If more documents are added
-	// than may stay, a second transaction deletes the first of them.
+	// MaxDocuments, if not nil, limits the documents of the index. The oldest beyond it are
+	// deleted, with all of their passages, in the same transaction. If the added documents alone
+	// exceed the limit, a second transaction deletes the first of them.
 	MaxDocuments *uint64
-	// If decides, under the write lock, whether the documents are added. nil means always. It is
-	// called with the newest snapshot, and its error is that of Add. So it can compare a document,
+	// If, if not nil, decides under the write lock whether the documents are added. It is called
+	// with the newest snapshot, and its error is that of Add. So it can compare a document,
 	// or the version of the index ([Snapshot.Version]), with the state that the caller has read.
 	// For shards, it is called for each of them before the first is changed, and again for a shard
 	// that has changed by the time of its own change.
 	If func(*Snapshot) error
-	// Model names the model that made the vectors. nil means unknown. If the index names another
-	// one, that is an error ([storage.ErrModel]).
+	// Model, if not nil, names the model that made the vectors. If the index names another one,
+	// that is an error ([storage.ErrModel]).
 	Model *storage.Model
 	// Threads and Memory are as in [BuildOptions].
 	Threads int
@@ -50,8 +50,8 @@ type AddReport struct {
 	// Docs counts the added documents, Replaced those of them that replaced another. Passages
 	// counts the ordinals that are passages, Empty those without tokens.
 	Docs, Replaced, Passages, Empty int
-	// Kept counts the documents that kept the payload of another document, or of some of its
-	// passages. Deleted and Evicted count the documents that AddOptions.Delete and
+	// KeptPayloads counts the documents that kept the payload of the document that they replaced,
+	// or of its passages. Deleted and Evicted count the documents that AddOptions.Delete and
 	// AddOptions.MaxDocuments removed.
 	KeptPayloads, Deleted, Evicted int
 	// First is the ordinal of the first document; the others follow it.
@@ -136,7 +136,7 @@ func (e Entry) Add(ctx context.Context, src vectors.Source, opts *AddOptions) (*
 		RMSE:         rootMeanSquare(enc.SumSq, enc.Tokens),
 		BuildRMSE:    h.Build.RMSE,
 	}
-	// Evict the added documents that may not stay either.
+	// Evict the added documents beyond the limit too.
 	if a.surplus > 0 {
 		evictedLater, err := a.evictSurplus(ctx)
 		if err != nil {
@@ -158,10 +158,10 @@ type addition struct {
 	admission    *Admission
 	deletions    *deletionPlan
 	keptPayloads int    // number of documents that got the payload of the one that they replace
-	lastKeeper   string // the last such document
+	lastKeeper   string // id of the last such document
 	nextKeeps    bool   // the next arrival has a kept payload
 	evicted      int    // number of documents
-	surplus      int    // number of added documents beyond those that may stay
+	surplus      int    // number of added documents beyond MaxDocuments
 }
 
 // poolTokens pools the documents as the documents of the index were pooled, and counts their
@@ -212,12 +212,13 @@ func (a *addition) stageAndCommit(ctx context.Context) (*encoder, error) {
 	}
 	e.checkPage = poolingFromBuild(a.snap.Header().Build).checkPage
 	if a.options.KeepPayload {
-		e.fallbackPayload = a.payloadToKeep
+		e.fallbackPayload = a.useStoredPayload
 	}
 	if err := e.encodeAll(ctx, a.src, a.options.Memory); err != nil {
 		return nil, err
 	}
-	// Which ordinals are passages is known now: check the ids, and find the ordinals to delete.
+	// The payloads, which tell passages from documents, have been read: check the ids, and find the
+	// ordinals to delete.
 	if err := a.admitDocuments(ctx); err != nil {
 		return nil, err
 	}
@@ -250,7 +251,7 @@ func (a *addition) admitDocuments(ctx context.Context) error {
 		}
 	}
 	var err error
-	a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0])
+	a.deletions, err = a.snap.planDeletion(ctx, a.admission.removed[0]) // the admission has one snapshot
 	if err != nil || a.options.MaxDocuments == nil {
 		return err
 	}
@@ -261,7 +262,7 @@ func (a *addition) admitDocuments(ctx context.Context) error {
 	return err
 }
 
-// evictSurplus deletes the first of the added documents if more were added than may stay. They are
+// evictSurplus deletes the first of the added documents, which exceed the limit. All of them are
 // stored by then, so a failure is only logged: the next addition tries again. An error means that
 // the file must be reopened.
 func (a *addition) evictSurplus(ctx context.Context) (int, error) {
@@ -287,20 +288,20 @@ func (a *addition) recordArrival(arrival Arrival) {
 	a.nextKeeps = false
 }
 
-// payloadToKeep returns the payload of the document that one with this id replaces, and notes for
+// useStoredPayload returns the payload of the document that one with this id replaces, and notes for
 // recordArrival whether there is one.
-func (a *addition) payloadToKeep(id string) ([]byte, error) {
+func (a *addition) useStoredPayload(id string) ([]byte, error) {
 	payload, err := a.storedPayload(id)
 	a.nextKeeps = payload != nil
 	return payload, err
 }
 
-// storedPayload is payloadToKeep without the note.
+// storedPayload returns the payload of the document that one with this id replaces.
 func (a *addition) storedPayload(id string) ([]byte, error) { return a.snap.PayloadToKeep(id) }
 
 // PayloadToKeep returns the payload that a new document of an id takes over if it has none: the
 // payload of the document or passage with this id. For a document that is stored as passages, it is
-// the payload of the first one without its text ([vectors.DocumentPayload]). nil means that the id has
+// the payload of the first one without its text ([vectors.DocumentPayload]). It is nil if the id has
 // no payload.
 func (s *Snapshot) PayloadToKeep(id string) ([]byte, error) {
 	ordinals, _, err := s.findOrdinals(id)
@@ -317,7 +318,8 @@ func (s *Snapshot) PayloadToKeep(id string) ([]byte, error) {
 	return payload, nil
 }
 
-// addToState adds the encoded documents to the sums of a state. docs is their number without holes.
+// addToState adds the encoded documents to the counters of a state. docs is their number without
+// holes.
 func addToState(s *storage.State, e *encoder, docs uint32) {
 	s.Live += docs
 	s.LiveTokens += uint64(e.Tokens)
@@ -326,8 +328,8 @@ func addToState(s *storage.State, e *encoder, docs uint32) {
 	s.AddedSumSq += e.SumSq
 }
 
-// checkNewIDs refuses ids that the index has, unless they may be replaced, before anything is
-// encoded. Which arrivals are passages is not known yet.
+// checkNewIDs refuses ids that the index has, unless they may be replaced or deleted, before
+// anything is encoded. Passages cannot be told from documents yet: admitDocuments checks the rest.
 func (a *addition) checkNewIDs(ctx context.Context) error {
 	if a.options.Replace || len(a.options.Delete) > 0 {
 		return nil
@@ -345,8 +347,8 @@ func (a *addition) checkNewIDs(ctx context.Context) error {
 	return nil
 }
 
-// beginAppend returns a stager that appends to the segments that stay, with the documents of the
-// absorbed segments staged again. merged are the absorbed segments.
+// beginAppend returns a stager for a new segment of the given number of tokens. The segment absorbs
+// the last segments of the index, which are returned in merged: their documents are staged again.
 func (ix *Index) beginAppend(
 	ctx context.Context, snap *Snapshot, tokens, memory int64,
 ) (stager *stager, merged []storage.Segment, err error) {
@@ -354,17 +356,17 @@ func (ix *Index) beginAppend(
 	tokensOf := func(s storage.Segment) uint64 { return s.Tokens }
 	keep := storage.UnmergedCount(segmentMergePolicy, state.Segments, tokensOf, uint64(tokens))
 	merged = state.Segments[keep:]
-	chunks := snap.Chunks()
-	for _, g := range merged {
-		chunks -= len(g.Chunks)
-		state.Docs -= g.Docs
-		state.Tokens -= g.Tokens
+	chunk := snap.Chunks()
+	for _, seg := range merged {
+		chunk -= len(seg.Chunks)
+		state.Docs -= seg.Docs
+		state.Tokens -= seg.Tokens
 	}
 	state.Segments = append([]storage.Segment(nil), state.Segments[:keep]...)
 	stager = newStager(ix.file, snap.Generation(), snap.Header().Centroids, state, memory)
 	stager.base, stager.docSets = snap, snap.fileSnapshot.CloneDocSets()
-	for ; chunks < snap.Chunks(); chunks++ {
-		if err := stager.copyChunk(ctx, snap, chunks, sameFile); err != nil {
+	for ; chunk < snap.Chunks(); chunk++ {
+		if err := stager.copyChunk(ctx, snap, chunk, sameFile); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -66,7 +66,7 @@ func (e *ArrivalError) Unwrap() error { return e.Err }
 // Admit admits documents, all of them or none. Passages of a document must be in a row, with
 // ascending numbers. If replace is set, a document replaces the one with its id and all passages of
 // that; otherwise it is refused. overlap reports that nothing was admitted because an earlier call
-// claimed an id of this one: store the documents of that call first.
+// claimed an id of this one: store the documents of that call, and start again.
 //
 // Errors: [*ArrivalError] with [ErrDuplicateID] or [ErrPassages], and those of the snapshot.
 func (a *Admission) Admit(ctx context.Context, rows []Arrival, replace bool) (overlap bool, err error) {
@@ -166,11 +166,12 @@ func listIDs(rows []Arrival) (ids []string, rowOfID map[string]int, err error) {
 			}
 		}
 		for _, id := range idsOfRow {
-			first, twice := rowOfID[id]
+			first, seen := rowOfID[id]
 			switch {
-			case !twice:
+			case !seen:
 				rowOfID[id] = i
 				ids = append(ids, id)
+			// The id came before. Find out why, for the message.
 			case rows[first].Parent == id && rows[i].Parent == id:
 				return nil, nil, arrivalErrorf(rows, i,
 					"%w: document %d is a passage of %.100q, and others are in between", ErrPassages, first, id)
@@ -220,7 +221,7 @@ func (a *Admission) checkUnused(rows []Arrival, row int, id string, removed []*r
 }
 
 // UnusedID returns an unused id for a document that has none: plain, or plain with a hyphen and a
-// number. Only Admit claims it.
+// number. taken are further ids that are in use. The id is not claimed before Admit.
 func (a *Admission) UnusedID(plain string, taken map[string]bool) (id string, err error) {
 	id = plain
 	for n := 1; ; n++ {
@@ -277,7 +278,8 @@ func (a *Admission) Evict(ctx context.Context, limit uint64) (evicted, surplus i
 // limit. removedDocs is the number of stored documents that are removed anyway.
 func (a *Admission) markOldest(ctx context.Context, limit uint64, removedDocs int) (evicted, surplus int, err error) {
 	snap := a.snaps[0]
-	excess := int64(snap.Documents()-removedDocs+a.docs) - int64(min(limit, storage.MaxDocs))
+	limit = min(limit, storage.MaxDocs) // so that it can be subtracted
+	excess := int64(snap.Documents()-removedDocs+a.docs) - int64(limit)
 	if excess <= 0 {
 		return 0, 0, nil
 	}

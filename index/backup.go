@@ -169,7 +169,8 @@ func (o *BackupOptions) progress() func(done, total int64) {
 	return func(done, total int64) { o.Progress(Progress{"backup", done, total, "bytes"}) }
 }
 
-// startTimer returns a function that adds the time since the call to seconds.
+// startTimer returns a function that adds the time since the call to seconds, and rounds these to
+// milliseconds.
 func (r *BackupReport) startTimer(seconds *float64) func() {
 	start := time.Now()
 	return func() { *seconds = math.Round((*seconds+time.Since(start).Seconds())*1e3) / 1e3 }
@@ -217,7 +218,7 @@ func checkReplaceable(ctx context.Context, s *Snapshot, path string, o BackupOpt
 	case errors.Is(err, storage.ErrLocked):
 		return false, fmt.Errorf("the file to be replaced: %w", err)
 	case o.Force, errors.Is(err, storage.ErrUnfinished), errors.Is(err, storage.ErrCorrupt):
-		return false, nil // the remains of an index
+		return false, nil
 	case errors.Is(err, storage.ErrNotIndex):
 		return false, fmt.Errorf("%s: %w", path, storage.ErrNotIndex)
 	}
@@ -317,6 +318,7 @@ func (r *BackupReport) updateInPlace(
 		}
 	}()
 	// Write the changed pages, and check the copy.
+	// If more than half of the pages have changed, a complete copy is better.
 	stopTimer := r.startTimer(&r.Seconds.Write)
 	r.Written, err = s.Mirror(ctx, f, min(pages.Size/2, maxMirrorBytes))
 	stopTimer()

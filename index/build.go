@@ -29,8 +29,9 @@ type BuildOptions struct {
 	// rule of ColBERT, and a last round over as many of the other documents as k-means can use,
 	// which are not held in memory. The memory budget may allow fewer.
 	SampleDocs int
-	// HeldOut, if not 0, keeps one in HeldOut tokens of the sample from k-means, for an index that
-	// will get most of its documents later: see [codec.TrainOptions]. Then it omits the last round.
+	// HeldOut, if not 0, withholds one in HeldOut tokens of the sample from k-means, for an index
+	// that will get most of its documents later: see [codec.TrainOptions]. The last round over other
+	// documents (see SampleDocs) is then omitted.
 	HeldOut int
 	// Iterations is the number of iterations of k-means. 0 means 4.
 	Iterations int
@@ -202,8 +203,8 @@ type building struct {
 	provenance  storage.Build // of the codec, for the header
 	file        *storage.File
 	created     bool        // the path had no file; otherwise an existing index is replaced
-	checkpoint  *checkpoint // kept up to date, so that another build can resume. nil means that none can
-	interrupted *checkpoint // checkpoint of an interrupted build. nil means none
+	checkpoint  *checkpoint // kept up to date, so that another build can resume, nil without Input
+	interrupted *checkpoint // checkpoint of the interrupted build that this one resumes, or nil
 	quantizer   *codec.Quantizer
 	stager      *stager
 	report      BuildReport

@@ -97,7 +97,7 @@ func (c *change) recordEntry() error {
 
 // Affected counts the documents and passages that a change affected.
 type Affected struct {
-	// Documents counts documents: in a deletion those that are gone entirely, in other changes
+	// Documents counts documents: in a deletion those that were deleted entirely, in other changes
 	// those that were changed, entirely or in some of their passages.
 	Documents int
 	// Passages counts passages, of these documents and of others.
@@ -144,7 +144,7 @@ func (e Entry) DeleteWhere(ctx context.Context, where *condition.Condition) (Aff
 type Selection = func(*Snapshot) (*roaring.Bitmap, error)
 
 // DeleteSelected removes the live ordinals that selectDocs returns, in one transaction. selectDocs is
-// called under the write lock with the newest snapshot. nil selects nothing.
+// called under the write lock with the newest snapshot. A nil selectDocs selects nothing.
 func (ix *Index) DeleteSelected(ctx context.Context, selectDocs Selection) (Affected, error) {
 	return Entry{ix: ix}.DeleteSelected(ctx, selectDocs)
 }
@@ -172,13 +172,13 @@ func (s *Snapshot) OldestBeyond(ctx context.Context, limit uint64) (*roaring.Bit
 	return a.removed[0], err
 }
 
-// selectOldestBeyond returns a function for DeleteChosen that selects the oldest documents beyond
+// selectOldestBeyond returns a function for DeleteSelected that selects the oldest documents beyond
 // the limit.
 func selectOldestBeyond(ctx context.Context, limit uint64) Selection {
 	return func(snap *Snapshot) (*roaring.Bitmap, error) { return snap.OldestBeyond(ctx, limit) }
 }
 
-// deleteAfterwards makes a second deletion under the write lock of a change that is done.
+// deleteAfterwards makes a deletion after the change was committed, still under its write lock.
 func (c *change) deleteAfterwards(ctx context.Context, selectDocs Selection) (Affected, error) {
 	snap, err := c.ix.Snapshot()
 	if err != nil {
@@ -258,7 +258,8 @@ func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitm
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(passages, func(o uint32) bool { return !p.victims.Contains(o) }) {
+		remain := slices.ContainsFunc(passages, func(o uint32) bool { return !p.victims.Contains(o) })
+		if !remain {
 			p.Documents++
 			p.emptied = append(p.emptied, parent)
 		}
@@ -266,9 +267,9 @@ func (p *deletionPlan) countOrdinals(ctx context.Context, ordinals *roaring.Bitm
 	return nil
 }
 
-// CountDeleted counts the documents and passages among counted, given that all of the live ordinals
-// deleted, a superset, are deleted: a document counts if one of its passages is in counted and all
-// of them are in deleted.
+// CountDeleted counts the documents and passages that a deletion would remove: passages if they are
+// in counted, and a document if one of its passages is in counted and all of them are in deleted.
+// Both are sets of live ordinals, and deleted includes counted.
 func (s *Snapshot) CountDeleted(ctx context.Context, counted, deleted *roaring.Bitmap) (Affected, error) {
 	plan := &deletionPlan{snap: s, victims: deleted}
 	if err := plan.countOrdinals(ctx, counted); err != nil {

@@ -19,6 +19,7 @@ func (ix *Index) Compact(ctx context.Context, progress func(Progress)) error {
 	return ix.compact(ctx, DefaultMemory, progress)
 }
 
+// compact is Compact for a caller that holds the write lock.
 func (ix *Index) compact(ctx context.Context, memory int64, progress func(Progress)) error {
 	snap, err := ix.Snapshot()
 	if err != nil {
@@ -30,8 +31,8 @@ func (ix *Index) compact(ctx context.Context, memory int64, progress func(Progre
 	}))
 }
 
-// compactAfterBuild compacts if more than a tenth of the file is unused. The build is committed by
-// then, so a failure is only logged and reported.
+// compactAfterBuild frees the space of the replaced index, if that is worth it. The build is
+// committed by then, so a failure is only logged and reported.
 func (ix *Index) compactAfterBuild(ctx context.Context, memory int64) (notFreed error) {
 	err := ix.compactIfSparse(ctx, memory)
 	if err != nil {
@@ -53,7 +54,7 @@ func (ix *Index) compactIfSparse(ctx context.Context, memory int64) error {
 	if err == nil && 10*pages.Size > 11*sizes.Total() {
 		err = ix.compact(ctx, memory, nil)
 	}
-	return errors.Join(err, ix.setCurrent(nil))
+	return errors.Join(err, ix.setCurrent(nil)) // release the state that ix.Snapshot built
 }
 
 // copyLiveDocuments copies the live documents of snap, and the counters and notes of the index,

@@ -16,25 +16,25 @@ import (
 type Contents struct {
 	// Codec is the digest of centroids, cutoffs and scales.
 	Codec string
-	// Parts are digests of the documents, grouped by the [HashShard] of their ids: two indexes that
+	// Groups are digests of the documents, grouped by the [HashShard] of their ids: two indexes that
 	// differ in one of them differ in documents of that group.
 	Groups [][sha256.Size]byte
 }
 
-// Contents reads all documents and returns their digests in the given number of parts. If a
+// Contents reads all documents and returns their digests in the given number of groups. If a
 // document is damaged, the error is that of [Snapshot.Verify].
-func (s *Snapshot) Contents(ctx context.Context, parts int) (c *Contents, err error) {
-	if parts < 1 {
-		return nil, fmt.Errorf("%w: %d parts", ErrOption, parts)
+func (s *Snapshot) Contents(ctx context.Context, groups int) (c *Contents, err error) {
+	if groups < 1 {
+		return nil, fmt.Errorf("%w: %d groups", ErrOption, groups)
 	}
-	c = &Contents{Groups: make([][sha256.Size]byte, parts)}
+	c = &Contents{Groups: make([][sha256.Size]byte, groups)}
 	if c.Codec, err = s.CodecDigest(); err != nil {
 		return nil, err
 	}
 	err = s.visitDigests(ctx, func(id string, sum [sha256.Size]byte) {
-		part := &c.Groups[HashShard(id, parts)]
-		for i := range part { // XOR, so that the order does not matter
-			part[i] ^= sum[i]
+		group := &c.Groups[HashShard(id, groups)]
+		for i := range group { // XOR, so that the order does not matter
+			group[i] ^= sum[i]
 		}
 	})
 	return c, err
@@ -95,8 +95,8 @@ func (s *Snapshot) visitDigests(ctx context.Context, visit func(id string, sum [
 func (c *Contents) Digest() string {
 	sum := sha256.New()
 	sum.Write([]byte(c.Codec))
-	for _, part := range c.Groups {
-		sum.Write(part[:])
+	for _, group := range c.Groups {
+		sum.Write(group[:])
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }

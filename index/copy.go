@@ -21,8 +21,8 @@ import (
 // CopyFrom selects the documents of an index that are copied.
 type CopyFrom struct {
 	*Snapshot
-	// Docs are their ordinals. nil means all live documents. Ordinals that are not live are
-	// ignored.
+	// Docs, if not nil, are their ordinals; otherwise all live documents are copied. Ordinals that
+	// are not live are ignored.
 	Docs *roaring.Bitmap
 }
 
@@ -186,15 +186,15 @@ func (c *copier) stageFrom(ctx context.Context, stager *stager, from *CopyFrom) 
 				return err
 			}
 			tokens := chunkTokens(ch, d, from.Codec())
-			d := encoded{id: from.ID(ordinal), payload: payload, tokens: tokens}
+			doc := encoded{id: from.ID(ordinal), payload: payload, tokens: tokens}
 			if from.Passages().Contains(ordinal) {
-				d.parent, _ = from.PassageOf(ordinal)
+				doc.parent, _ = from.PassageOf(ordinal)
 			}
-			if err := stager.appendDocument(ctx, d); err != nil {
+			if err := stager.appendDocument(ctx, doc); err != nil {
 				return err
 			}
 			for factors := tokens.factors; len(factors) > 0; factors = factors[2:] {
-				if binary.LittleEndian.Uint16(factors) == math.MaxInt16 {
+				if binary.LittleEndian.Uint16(factors) == math.MaxInt16 { // the largest stored factor
 					c.largestFactorTokens++
 				}
 			}
@@ -213,13 +213,14 @@ type driftSum struct {
 	sumSq  float64
 }
 
+// add adds the drift of a source, given the number of its tokens that were copied.
 func (d *driftSum) add(state storage.State, copied uint64) {
 	share := 1.0
 	if copied < state.LiveTokens {
 		share = float64(copied) / float64(state.LiveTokens)
 	}
 	d.tokens += uint64(math.Round(share * float64(state.AddedTokens)))
-	d.sumSq += float64(share * state.AddedSumSq)
+	d.sumSq += float64(share * state.AddedSumSq) // the conversion forbids FMA, which some processors lack
 }
 
 // commonDefaults returns the stored search parameters that all indexes have in common. A record
@@ -317,7 +318,8 @@ func assignDocuments(from *Snapshot, n int, by SplitBy) []*roaring.Bitmap {
 			if id := from.DocumentOf(ordinal); id != lastDocument { // passages of a document are in a row
 				lastDocument, shard = id, HashShard(id, n)
 				if by == ByRange {
-					shard = int(min(float64(tokens)/float64(max(state.LiveTokens, 1))*float64(n), float64(n-1)))
+					fraction := float64(tokens) / float64(max(state.LiveTokens, 1)) // of the tokens before id
+					shard = int(min(fraction*float64(n), float64(n-1)))
 				}
 			}
 			docs[shard].Add(ordinal)

@@ -46,14 +46,15 @@ func createFile(ctx context.Context, path string, o BuildOptions) (f *storage.Fi
 	if err != nil {
 		return nil, false, err
 	}
-	v, err := f.Snapshot() // fails unless another build has finished first
+	// Without the lock, another build may have finished since checkVacant: look for its index.
+	v, err := f.Snapshot()
 	if errors.Is(err, storage.ErrUnfinished) {
 		return f, f.Created(), nil
 	}
 	if err == nil {
 		err = errors.Join(existsError(path), v.Close())
 	}
-	if o.Force {
+	if o.Force { // replaces it, or a damaged one
 		return f, false, nil
 	}
 	return nil, false, errors.Join(err, f.Close())

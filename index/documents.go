@@ -96,13 +96,13 @@ func (s *Snapshot) NotFoundError(id string) error {
 
 // findOrdinals returns the live ordinals of an id: those of a document, or the one of a passage.
 func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, err error) {
-	first, n, isRun, err := s.fileSnapshot.PassageRange(id)
+	first, count, hasPassages, err := s.fileSnapshot.PassageRange(id)
 	if err != nil {
 		return nil, false, err
 	}
-	if isRun {
+	if hasPassages {
 		it := s.Passages().Iterator()
-		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext()-first < n; {
+		for it.AdvanceIfNeeded(first); it.HasNext() && it.PeekNext()-first < count; {
 			ordinals = append(ordinals, it.Next())
 		}
 		return ordinals, false, nil
@@ -117,7 +117,9 @@ func (s *Snapshot) findOrdinals(id string) (ordinals []uint32, isPassage bool, e
 // OrdinalsOfIDs returns the live ordinals of ids: the id of a document selects all of its passages
 // ([Snapshot.PassagesOf]), the id of a passage that passage alone. missing are the ids without
 // ordinals, in order.
-func (s *Snapshot) OrdinalsOfIDs(ctx context.Context, ids []string) (docs *roaring.Bitmap, missing []string, err error) {
+func (s *Snapshot) OrdinalsOfIDs(
+	ctx context.Context, ids []string,
+) (docs *roaring.Bitmap, missing []string, err error) {
 	docs = roaring.New()
 	for i, id := range ids {
 		if i%1024 == 1023 && ctx.Err() != nil {

@@ -67,8 +67,11 @@ func (b *batch) addDocument(d vectors.Document, tokens int) {
 	b.ends = append(b.ends, b.tokenCount)
 }
 
+// maxBatchDocs bounds batches of documents without tokens and payloads.
+const maxBatchDocs = 1 << 16
+
 func (b *batch) isFull() bool {
-	return b.tokenCount >= b.tokenLimit || len(b.ids) >= 65536 || b.payloadBytes >= b.payloadLimit
+	return b.tokenCount >= b.tokenLimit || len(b.ids) >= maxBatchDocs || b.payloadBytes >= b.payloadLimit
 }
 
 func (b *batch) reset() {
@@ -182,14 +185,13 @@ type encoder struct {
 	threads   int
 	normalize bool
 	stager    *stager
-	// fallbackPayload returns the payload of a document that comes without one. nil means that it
-	// has none.
+	// fallbackPayload, if not nil, returns the payload of a document that comes without one.
 	fallbackPayload func(id string) ([]byte, error)
 	progress        func(Progress)
 	total           int64        // tokens, for progress
-	logger          *slog.Logger // nil means silent
-	// alreadyStored means that the documents are stored in another file of the index. Those without
-	// an id are the places of deleted documents.
+	logger          *slog.Logger // may be nil
+	// alreadyStored means that the documents come from another file of the index: they were checked
+	// when they were added, and those without an id are holes that deleted documents left.
 	alreadyStored bool
 	// onStaged, if not nil, is called with each document that is staged.
 	onStaged func(Arrival)
@@ -198,7 +200,7 @@ type encoder struct {
 	checkPage func(payload []byte, tokens int) error
 
 	stagedDocs int // documents at the beginning that are staged already: they are only read and encoded
-	batchStart     // position and counts of the staged documents
+	batchStart     // the next document to stage, and counts of the documents before it
 }
 
 // encodeAll encodes and stages the documents of a source. If its vectors on a device leave no room
@@ -222,7 +224,7 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 		return err
 	}
 	defer tokenEncoder.Close()
-	// Decide whether the vectors are encoded where they lie.
+	// Decide whether the vectors are encoded on the device that holds them.
 	from := e.Doc
 	docs, resident, firstToken := src.Docs, residentSource(src), 0
 	if resident != nil && tokenEncoder.CanEncodeResident(resident.Vectors()) {
@@ -253,7 +255,8 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 	readAll := func(acquire func() (*batch, error), send func(*batch)) error {
 		return e.readBatches(ctx, src, docs(ctx, from, src.Len()), resident != nil, from, acquire, send)
 	}
-	// Run the pipeline of batches inside of one that writes transactions.
+	// Run the pipeline of batches inside of one that writes transactions. The stager makes the
+	// transactions; the slots of the outer pipeline only limit how many wait to be written.
 	pending := make([]*transaction, transactionsInFlight)
 	err = parallel.Pipeline(ctx, pending, func(acquire func() (*transaction, error), send func(*transaction)) error {
 		e.stager.sendTransaction = func(t *transaction) error {
@@ -272,8 +275,9 @@ func (e *encoder) encodeRemaining(ctx context.Context, src vectors.Source, memor
 	return err
 }
 
-// readBatches fills batches with the documents of a source from one on. identitiesOnly means that
-// docs have no tokens, because these lie on a device.
+// readBatches fills batches with docs, the documents of src that begin with number from: acquire
+// returns an empty batch, and send passes on a full one. identitiesOnly means that docs have no
+// tokens, because these lie on a device.
 func (e *encoder) readBatches(
 	ctx context.Context, src vectors.Source, docs iter.Seq2[vectors.Document, error], identitiesOnly bool, from int,
 	acquire func() (*batch, error), send func(*batch),

@@ -24,16 +24,16 @@ import (
 
 // Names of the files of an exported folder, which `plaid index` reads.
 const (
-	exportVectors  = "docs.npy"
-	exportLengths  = "doclens.npy"
-	exportIDs      = "ids.txt"
-	exportMetadata = "metadata.jsonl"
+	vectorsFile  = "docs.npy"
+	lengthsFile  = "doclens.npy"
+	idsFile      = "ids.txt"
+	metadataFile = "metadata.jsonl"
 )
 
 // ExportOptions configures Export and ExportEngine. The zero value, or nil, exports all live
 // documents.
 type ExportOptions struct {
-	// Where selects the documents that match it. nil means all. See [Snapshot.Select].
+	// Where, if not nil, limits the export to the documents that match it. See [Snapshot.Select].
 	Where *condition.Condition
 	// Progress, if not nil, is called with the progress of the export.
 	Progress func(Progress)
@@ -76,7 +76,7 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 	if err := s.exportVectors(ctx, folder, docs, lengths, o.Progress); err != nil {
 		return nil, err
 	}
-	if err := folder.Write(exportIDs, writeLines(ids)); err != nil {
+	if err := folder.Write(idsFile, writeLines(ids)); err != nil {
 		return nil, err
 	}
 	if err := s.exportMetadata(ctx, folder, docs); err != nil {
@@ -87,8 +87,8 @@ func (s *Snapshot) Export(ctx context.Context, dir string, opts *ExportOptions) 
 
 // newExportReport counts the documents, passages and tokens of an export.
 func (s *Snapshot) newExportReport(docs *roaring.Bitmap, lengths []int32) *ExportReport {
-	n := s.countDocuments(docs)
-	r := &ExportReport{Docs: n.Documents, Passages: n.Passages}
+	counts := s.countDocuments(docs)
+	r := &ExportReport{Docs: counts.Documents, Passages: counts.Passages}
 	for _, n := range lengths {
 		r.Tokens += int64(n)
 	}
@@ -100,18 +100,18 @@ func (s *Snapshot) exportVectors(
 	ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap, lengths []int32, progress func(Progress),
 ) error {
 	total := 0
-	wide := make([]int64, len(lengths))
+	lengths64 := make([]int64, len(lengths))
 	for i, n := range lengths {
 		total += int(n)
-		wide[i] = int64(n)
+		lengths64[i] = int64(n)
 	}
-	err := folder.Write(exportLengths, func(w io.Writer) error {
-		return vectors.WriteNPYInts(w, "<i4", []int{len(wide)}, wide)
+	err := folder.Write(lengthsFile, func(w io.Writer) error {
+		return vectors.WriteNPYInts(w, "<i4", []int{len(lengths64)}, lengths64)
 	})
 	if err != nil {
 		return err
 	}
-	return folder.Write(exportVectors, func(f io.Writer) error {
+	return folder.Write(vectorsFile, func(f io.Writer) error {
 		w, err := vectors.NewNPYWriter(f, "<f4", total, s.Dim())
 		if err != nil {
 			return err
@@ -164,14 +164,14 @@ func writeLines(texts []string) func(io.Writer) error {
 // exportMetadata writes the payloads, one per line. It writes no file if no document has a
 // payload.
 func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolder, docs *roaring.Bitmap) error {
-	n := 0
-	err := folder.Write(exportMetadata, func(w io.Writer) error {
+	lines := 0
+	err := folder.Write(metadataFile, func(w io.Writer) error {
 		return visitDocuments(ctx, docs, func(ordinal uint32) error {
 			payload, err := s.Payload(ordinal)
 			if err != nil || payload == nil {
 				return err
 			}
-			n++
+			lines++
 			if payload, err = payloadLine(s.ID(ordinal), payload); err != nil {
 				return fmt.Errorf("document %d, %q: %w", ordinal, s.ID(ordinal), err)
 			}
@@ -182,10 +182,10 @@ func (s *Snapshot) exportMetadata(ctx context.Context, folder *files.AtomicFolde
 			return err
 		}, nil)
 	})
-	if err != nil || n > 0 {
+	if err != nil || lines > 0 {
 		return err
 	}
-	return os.Remove(filepath.Join(folder.Path(), exportMetadata))
+	return os.Remove(filepath.Join(folder.Path(), metadataFile))
 }
 
 // payloadLine returns a payload as a line of JSON that names its document:
@@ -265,7 +265,7 @@ func (s *Snapshot) ExportEngine(ctx context.Context, dir string, opts *ExportOpt
 	if err := s.writeTokens(ctx, w, docs, o.Progress); err != nil {
 		return nil, err
 	}
-	if err := w.WriteFile(exportIDs, writeLines(ids)); err != nil {
+	if err := w.WriteFile(idsFile, writeLines(ids)); err != nil {
 		return nil, err
 	}
 	return s.newExportReport(docs, lengths), w.Commit(ctx)
@@ -285,7 +285,7 @@ func engineHeader(c *codec.Quantizer) (h interop.Header, err error) {
 		Weights:   k.Codebook.Weights(),
 		Cutoffs:   c.Cutoffs,
 	}
-	if h.Cutoffs == nil {
+	if h.Cutoffs == nil { // the codec rounds to the nearest weight: cutoffs are the midpoints
 		for i := 1; i < len(h.Weights); i++ {
 			h.Cutoffs = append(h.Cutoffs, (h.Weights[i-1]+h.Weights[i])/2)
 		}

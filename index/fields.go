@@ -11,7 +11,7 @@ import (
 
 // The field values derived from payloads are written in runs (package metadata): a build writes a
 // run whenever the memory for it is full, and a change writes one with the documents whose payloads
-// it sets. Ordinals keep their meaning, so runs need not follow the segments.
+// it sets. Documents keep their ordinals, so runs need not follow the segments.
 
 // maxRunBytes bounds the memory of a run while it is built, whatever the budget.
 var maxRunBytes int64 = 1 << 40 // a variable, so that tests see many runs

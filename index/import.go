@@ -20,12 +20,12 @@ import (
 
 // ImportOptions configures Import. The zero value, or nil, names documents by row.
 type ImportOptions struct {
-	// IDs are the ids of the documents. nil means the ids of the folder ([interop.Index.IDs]) or,
-	// if it has none, row numbers from 0. Their number must be that of the documents
-	// ([vectors.ErrID]).
+	// IDs are the ids of the documents, as many as there are documents ([vectors.ErrID]). If IDs is
+	// nil, documents have the ids of the folder ([interop.Index.IDs]) or, if it has none, row
+	// numbers from 0.
 	IDs []string
-	// Payload returns the payload of a document. nil means the metadata that the engine keeps in
-	// metadata.db ([interop.RegisterPayloads] registers its reader).
+	// Payload returns the payload of a document. If it is nil, payloads are the metadata that the
+	// engine keeps in metadata.db ([interop.RegisterPayloads] registers its reader).
 	Payload func(row int, id string) ([]byte, error)
 	// Unchanged, if not nil, is called before anything becomes visible. It checks that the source
 	// of Payload has not changed; its error ends the import.
@@ -225,7 +225,8 @@ func (im *importer) importInto(ctx context.Context, file *storage.File) error {
 	return stager.commit(ctx, func(tx *storage.Tx, _ *storage.Generation, s *storage.State) error {
 		s.Live, s.LiveTokens, s.Clamped = s.Docs, s.Tokens, uint64(im.report.Clamped)
 		im.report.Docs, im.report.Passages = stager.countDocuments(s)
-		im.report.Payloads -= im.report.Passages - int(s.PassageParents) // each passage has a payload
+		// Each passage has a payload, and was counted; count their document once instead.
+		im.report.Payloads -= im.report.Passages - int(s.PassageParents)
 		return errors.Join(tx.MakeCurrent(gen), putBuilt(tx))
 	})
 }
@@ -239,13 +240,13 @@ func (im *importer) stageDocs(ctx context.Context, stager *stager) error {
 		if err := im.codec.EncodeFixed(ctx, &im.block, b.Codes, b.Residuals, im.options.Threads); err != nil {
 			return err
 		}
-		if err := im.stageComplete(ctx, stager); err != nil {
+		if err := im.stageCompleteDocs(ctx, stager); err != nil {
 			return err
 		}
 		reportProgress(im.options.Progress,
 			Progress{"import", int64(im.nextDoc), int64(len(im.src.DocLens)), "documents"})
 	}
-	if err := im.stageComplete(ctx, stager); err != nil { // empty documents behind the last block
+	if err := im.stageCompleteDocs(ctx, stager); err != nil { // empty documents behind the last block
 		return err
 	}
 	im.report.Clamped = im.block.Clamped
@@ -256,9 +257,9 @@ func (im *importer) stageDocs(ctx context.Context, stager *stager) error {
 	return nil
 }
 
-// stageComplete stages the documents with all of their tokens in the block, and keeps the remaining
+// stageCompleteDocs stages the documents with all of their tokens in the block, and keeps the remaining
 // tokens.
-func (im *importer) stageComplete(ctx context.Context, stager *stager) (err error) {
+func (im *importer) stageCompleteDocs(ctx context.Context, stager *stager) (err error) {
 	first := 0
 	for ; im.nextDoc < len(im.src.DocLens); im.nextDoc++ {
 		end := first + int(im.src.DocLens[im.nextDoc])
@@ -289,7 +290,8 @@ func (im *importer) stageComplete(ctx context.Context, stager *stager) (err erro
 			if d.parent, err = parentFromPayload(im.nextDoc, d.id, d.payload); err != nil {
 				return err
 			}
-			if err := poolingFromBuild(storage.Build{}).checkPage(d.payload, end-first); err != nil {
+			unpooled := poolingFromBuild(storage.Build{}) // imported tokens are not pooled
+			if err := unpooled.checkPage(d.payload, end-first); err != nil {
 				return documentError(im.nextDoc, d.id, err)
 			}
 		}

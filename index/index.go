@@ -9,7 +9,7 @@
 //
 // Every change is atomic and durable when its method returns: a program that dies leaves the index
 // as it was before, and so does a change that fails. There is one exception: when the disk fails at
-// the very last step, the error is [storage.ErrOutcomeUnknown]. Snapshots then go on showing the
+// the very last step, the error is [storage.ErrOutcomeUnknown]. Snapshots then still show the
 // index without the change, further changes are refused, and opening the index again shows whether
 // the change was made.
 //
@@ -63,8 +63,8 @@ var (
 
 // Options configures Open. The zero value, or nil, opens for reading.
 type Options struct {
-	// Write allows Add, Delete, UpdatePayload, Compact and their like. It takes the exclusive lock
-	// of the file.
+	// Write allows changes: Add, Delete, UpdatePayload, Compact and others. It acquires the
+	// exclusive lock of the file.
 	Write bool
 	// NoSync lets the operating system decide when changes reach the disk; see [storage.Options].
 	NoSync bool
@@ -76,11 +76,11 @@ type Options struct {
 	// by a backup that is renamed to its path. The new file is then opened, and later snapshots
 	// show it; see [Index.Refresh]. Only for reading.
 	Follow time.Duration
-	// Source fetches the file at path while it is read. nil means that the file is complete. Until
-	// everything is fetched the index answers searches and lookups, and operations that read the
-	// whole file wait. Only for reading.
+	// Source, if not nil, fetches the file at path while it is read. Until everything is fetched the
+	// index answers searches and lookups, and operations that read the whole file wait. Only for
+	// reading.
 	Source storage.Source
-	// Logger receives repairs, rewrites and replaced files. nil means no log.
+	// Logger, if not nil, logs repairs, rewrites and replaced files.
 	Logger *slog.Logger
 }
 
@@ -94,10 +94,10 @@ type Index struct {
 	writeLock ctxMutex // serializes changes
 	trainLock ctxMutex // serializes retrainings, which run concurrently with changes
 	// changedPayloads are the documents whose payloads have changed since a retraining began, or
-	// since it last took the set. nil means that none runs. Guarded by writeLock.
+	// since it last copied such changes. It is nil while no retraining runs. Guarded by writeLock.
 	changedPayloads *roaring.Bitmap
 
-	follower *follower // nil means that the index does not follow its path
+	follower *follower // nil unless the index follows its path
 
 	payloadLog payloadLog // the documents of the last payload changes
 
@@ -173,7 +173,8 @@ func newIndex(f *storage.File, backend kernels.Backend, log *slog.Logger) *Index
 // without a context.
 type ctxMutex chan struct{}
 
-// lock waits for the mutex, or returns the error of ctx.
+// lock waits for the mutex, or returns the error of ctx. A free mutex is locked even if ctx has
+// ended.
 func (m ctxMutex) lock(ctx context.Context) error {
 	select {
 	case m <- struct{}{}:

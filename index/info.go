@@ -14,15 +14,15 @@ import (
 
 // Info describes an index.
 type Info struct {
-	Path           string         `json:"path"`            // of the file
-	FormatVersion  int            `json:"format_version"`  // that programs must support to read the file
-	FeatureVersion int            `json:"feature_version"` // that programs may ignore; see docs/formats.md
+	Path           string         `json:"path"`            // path of the file
+	FormatVersion  int            `json:"format_version"`  // programs must support it to read the file
+	FeatureVersion int            `json:"feature_version"` // programs may ignore it; see docs/formats.md
 	Generation     uint64         `json:"generation"`      // number of times that all documents were encoded
-	Built          *Built         `json:"built,omitempty"` // nil means unknown
+	Built          *Built         `json:"built,omitempty"` // nil if unknown
 	Digest         string         `json:"digest"`          // of the content; see storage.Snapshot.Inspect
 	CodecDigest    string         `json:"codec_digest"`    // see Snapshot.CodecDigest
 	Header         storage.Header `json:"header"`          // the encoding of documents, and its training
-	Docs           uint32         `json:"docs"`            // live
+	Docs           uint32         `json:"docs"`            // live documents
 	Passages       uint32         `json:"passages"`        // passages in which some of them are stored
 	// Deleted counts the ordinals that were deleted or replaced since the first build.
 	Deleted uint32 `json:"deleted_docs"`
@@ -30,18 +30,18 @@ type Info struct {
 	// documents keep theirs for good, and a few bytes each.
 	Ordinals      uint32        `json:"ordinals"`
 	MaxOrdinals   uint32        `json:"max_ordinals"`
-	Tokens        uint64        `json:"tokens"`         // of live documents
-	DeletedTokens uint64        `json:"deleted_tokens"` // of deleted documents, until the index is compacted
+	Tokens        uint64        `json:"tokens"`         // tokens of live documents
+	DeletedTokens uint64        `json:"deleted_tokens"` // tokens of deleted documents, until compaction
 	Clamped       uint64        `json:"clamped_tokens"` // tokens whose factor did not fit; see [storage.State]
 	Drift         Drift         `json:"drift"`          // how well the codec fits added documents
 	Segments      int           `json:"segments"`       // groups of documents that were added together
-	Chunks        int           `json:"chunks"`         // blocks of documents
-	Pages         storage.Pages `json:"pages"`          // of the file
+	Chunks        int           `json:"chunks"`         // runs of documents in the file
+	Pages         storage.Pages `json:"pages"`          // pages of the file
 	Sizes         storage.Sizes `json:"bytes"`          // bytes of the file by use
 	// BytesPerToken is the size of a stored token: codes, residuals, factors, document tables, ids
 	// and postings; neither codec nor payloads, nor fields derived from payloads.
 	BytesPerToken float64 `json:"bytes_per_token"`
-	// Defaults are the stored search parameters. nil means none.
+	// Defaults are the stored search parameters, or nil.
 	Defaults *storage.Defaults `json:"search_defaults,omitempty"`
 	// Applied is the last entry of a log that was applied to the index; see [Entry].
 	Applied uint64 `json:"applied,omitempty"`
@@ -176,8 +176,7 @@ func (s *Snapshot) Drift() Drift {
 	return d
 }
 
-// Defaults returns the search parameters that are stored with the index. nil means none. Do not
-// change them.
+// Defaults returns the search parameters that are stored with the index, or nil. Do not change them.
 func (s *Snapshot) Defaults() (*storage.Defaults, error) { return s.state.defaults() }
 
 // SetDefaults stores search parameters with the index, in one transaction. nil removes them. From

@@ -53,7 +53,7 @@ func (ix *Index) UpdateByID(
 }
 
 // UpdateSelected is UpdatePayload for the live ordinals that selectDocs returns, which is called
-// under the write lock with the newest snapshot. check may refuse a new payload. nil accepts all.
+// under the write lock with the newest snapshot. check, if not nil, may refuse a new payload.
 func (ix *Index) UpdateSelected(
 	ctx context.Context, selectDocs Selection, set condition.Fields,
 	check func(ordinal uint32, payload []byte) error,
@@ -176,7 +176,7 @@ func (e Entry) SetPayload(
 	ctx context.Context, payloads map[string][]byte,
 ) (updated Affected, missing []string, err error) {
 	updated, err = e.replacePayloads(ctx, func(snap *Snapshot) (map[uint32][]byte, error) {
-		found := make(map[uint32][]byte, len(payloads))
+		newPayloads := make(map[uint32][]byte, len(payloads))
 		for _, id := range slices.Sorted(maps.Keys(payloads)) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -198,12 +198,12 @@ func (e Entry) SetPayload(
 			case !ok:
 				missing = append(missing, id)
 			case len(payload) == 0:
-				found[ordinal] = nil
+				newPayloads[ordinal] = nil
 			default:
-				found[ordinal] = payload
+				newPayloads[ordinal] = payload
 			}
 		}
-		return found, nil
+		return newPayloads, nil
 	})
 	if err != nil {
 		return Affected{}, nil, err
@@ -336,9 +336,9 @@ func (l *payloadLog) add(updates uint64, ordinals []uint32) {
 }
 
 // PayloadsChanged returns the ordinals of the documents whose payloads have changed since the index
-// had the given [storage.State].PayloadUpdates. known is false if the log does not reach back that
-// far: an [Index] remembers only its last changes.
-func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, known bool) {
+// had the given [storage.State].PayloadUpdates. complete is false if the log does not reach back
+// that far: an [Index] remembers only its last changes.
+func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, complete bool) {
 	docs = roaring.New()
 	now := s.State().PayloadUpdates
 	if since == now {
@@ -347,6 +347,7 @@ func (s *Snapshot) PayloadsChanged(since uint64) (docs *roaring.Bitmap, known bo
 	l := &s.ix.payloadLog
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The log must have all changes after since up to now; others may have been logged since then.
 	n := len(l.changes)
 	if since > now || n == 0 || l.changes[0].updates > since+1 || l.changes[n-1].updates < now {
 		return nil, false

@@ -36,7 +36,7 @@ func (p pooling) checkPage(payload []byte, tokens int) error {
 	if err != nil || page == nil || page.Grid == nil {
 		return err
 	}
-	if stored, side := p.method.Grid(page.Grid, p.factor); side > 0 {
+	if stored, side := p.method.Grid(page.Grid, p.factor); side > 0 { // the pooled tokens form a grid
 		return stored.CheckTokens(tokens)
 	}
 	return nil
@@ -62,9 +62,9 @@ func (s *Snapshot) CheckPage(payload []byte, tokens int) error {
 	return poolingFromBuild(s.Header().Build).checkNewPage(payload, tokens)
 }
 
-// StoredGrid returns the grid in which the cells of a page are stored, which may be coarser: each stored
-// cell stands for side rows and columns of the page's own cells. side is 0 if tokens were pooled in
-// a way that leaves no grid. The error is [vectors.ErrShape] if a document with this number of
+// StoredGrid returns the grid in which the cells of a page are stored, which may be coarser: each
+// stored cell stands for a square of side × side cells of the page. side is 0 if tokens were pooled
+// in a way that leaves no grid. The error is [vectors.ErrShape] if a document with this number of
 // tokens has too few for the grid.
 func (s *Snapshot) StoredGrid(page *vectors.Page, tokens int) (stored *vectors.Grid, side int, err error) {
 	p := poolingFromBuild(s.Header().Build)
@@ -81,8 +81,7 @@ type pooledSource struct {
 	threads   int
 	normalize bool
 	memory    int64
-	// fallbackPayload returns the payload of a document that comes without one. nil means that it
-	// has none.
+	// fallbackPayload, if not nil, returns the payload of a document that comes without one.
 	fallbackPayload func(id string) ([]byte, error)
 
 	grids   []vectors.Grid // of all documents, for the methods that need one
@@ -191,7 +190,7 @@ func (p *pooledSource) poolBatch(ctx context.Context, docs []vectors.Document, b
 	}
 	old := docs[:cap(docs)]
 	docs = make([]vectors.Document, len(b.ids))
-	copy(docs, old)
+	copy(docs, old) // with their slices of tokens, which are overwritten
 	_ = parallel.Do(ctx, len(docs), max(p.threads, 1), func(i int) error {
 		pooler := p.poolers.Get().(*pool.Pooler)
 		defer p.poolers.Put(pooler)

@@ -9,7 +9,7 @@ import (
 )
 
 // pairBytes is the memory of one (centroid, document) pair while postings are gathered: 8 bytes in
-// codes and docs, 4 in the sorted lists, and the slack of growing slices.
+// codes and docs, 4 in the sorted lists, and 8 for the slack of growing slices.
 const pairBytes = 20
 
 // postings gathers the pairs of centroids and documents, by ascending document, each pair once.
@@ -43,36 +43,37 @@ func (p *postings) reset() {
 }
 
 // encodeBlocks yields the encoded posting blocks that are not empty, in order. It sorts by counting
-// centroids, which keeps documents ascending. maxSegmentBytes bounds the number of pairs.
+// centroids, which keeps documents ascending. maxSegmentBytes bounds the pairs, so 32 bits can count
+// them.
 func (p *postings) encodeBlocks(yield func(block uint32, data []byte) error) error {
 	k := len(p.lastDoc)
-	// Sort the documents by centroid.
-	ends := make([]uint32, k+1)
+	// Sort the documents by centroid: those of centroid c are sorted[starts[c]:starts[c+1]].
+	starts := make([]uint32, k+1)
 	for _, c := range p.codes {
-		ends[c+1]++
+		starts[c+1]++
 	}
 	for c := range k {
-		ends[c+1] += ends[c]
+		starts[c+1] += starts[c]
 	}
 	sorted := make([]uint32, len(p.docs))
-	next := slices.Clone(ends[:k])
+	next := slices.Clone(starts[:k])
 	for i, c := range p.codes {
 		sorted[next[c]] = p.docs[i]
 		next[c]++
 	}
 	// Encode 64 blocks at a time, on all processors.
-	const run = 64
-	encoded := make([][]byte, run)
-	for first := 0; first < parallel.Blocks(k, storage.PostingBlock); first += run {
-		n := min(run, parallel.Blocks(k, storage.PostingBlock)-first)
-		err := parallel.Do(context.Background(), n, 0, func(i int) (err error) {
+	const blocksPerRound = 64
+	encoded := make([][]byte, blocksPerRound)
+	for first := 0; first < parallel.Blocks(k, storage.PostingBlock); first += blocksPerRound {
+		blocks := min(blocksPerRound, parallel.Blocks(k, storage.PostingBlock)-first)
+		err := parallel.Do(context.Background(), blocks, 0, func(i int) (err error) {
 			lo, hi := parallel.Block(first+i, k, storage.PostingBlock)
-			if encoded[i] = nil; ends[lo] == ends[hi] {
+			if encoded[i] = nil; starts[lo] == starts[hi] {
 				return nil
 			}
 			lists := make([][]uint32, 0, storage.PostingBlock)
 			for c := lo; c < hi; c++ {
-				lists = append(lists, sorted[ends[c]:ends[c+1]])
+				lists = append(lists, sorted[starts[c]:starts[c+1]])
 			}
 			encoded[i], err = storage.AppendPostings(nil, lists)
 			return err
@@ -80,7 +81,7 @@ func (p *postings) encodeBlocks(yield func(block uint32, data []byte) error) err
 		if err != nil {
 			return err
 		}
-		for i, data := range encoded[:n] {
+		for i, data := range encoded[:blocks] {
 			if data == nil {
 				continue
 			}

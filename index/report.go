@@ -9,26 +9,27 @@ import (
 // The String methods of reports give one line, for logs and for people. Fields that are 0 are
 // omitted.
 
-type reportLine struct{ parts []string }
+// reportLine collects the phrases of a report, which it joins with commas.
+type reportLine struct{ phrases []string }
 
-func (l *reportLine) add(n int64, what string) {
+func (l *reportLine) add(n int64, noun string) {
 	if n != 0 {
-		l.parts = append(l.parts, fmt.Sprintf("%d %s", n, what))
+		l.phrases = append(l.phrases, fmt.Sprintf("%d %s", n, noun))
 	}
 }
 
 // addDocuments adds the number of documents, and of the passages in which some of them are stored.
 func (l *reportLine) addDocuments(docs, passages int) {
 	if l.add(int64(docs), "documents"); passages > 0 && docs > 0 {
-		l.parts[len(l.parts)-1] += fmt.Sprintf(" in %d passages", passages)
+		l.phrases[len(l.phrases)-1] += fmt.Sprintf(" in %d passages", passages)
 	}
 }
 
 func (l *reportLine) appendf(format string, args ...any) {
-	l.parts = append(l.parts, fmt.Sprintf(format, args...))
+	l.phrases = append(l.phrases, fmt.Sprintf(format, args...))
 }
 
-func (l *reportLine) String() string { return cmp.Or(strings.Join(l.parts, ", "), "nothing") }
+func (l *reportLine) String() string { return cmp.Or(strings.Join(l.phrases, ", "), "nothing") }
 
 // String returns a line such as: 46 documents, 7010 tokens, RMSE 0.0712, 0.4 s.
 func (r *BuildReport) String() string {

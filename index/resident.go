@@ -16,7 +16,8 @@ const residentTokens = 1 << 18
 // residentBatchLimit returns the number of tokens in a batch of resident vectors. Such batches hold
 // only encoded tokens, and share a fourth of the memory.
 func residentBatchLimit(c *codec.Quantizer, memory int64) int {
-	return int(min(max(memory/4/batchesInFlight/int64(c.CodeBytes()+c.RowBytes()+2), 256), residentTokens))
+	tokenBytes := int64(c.CodeBytes() + c.RowBytes() + 2) // code, residuals, factor
+	return int(min(max(memory/4/batchesInFlight/tokenBytes, 256), residentTokens))
 }
 
 // residentSource returns src if its vectors lie on a device, otherwise nil.
@@ -27,10 +28,12 @@ func residentSource(src vectors.Source) vectors.Resident {
 	return nil
 }
 
-// residentOnBackend returns src if its vectors lie where the backend computes, otherwise nil.
+// residentOnBackend returns src if its vectors lie where the backend computes, otherwise nil. Token
+// numbers have 32 bits, so it also returns nil if there are more vectors.
 func residentOnBackend(src vectors.Source, backend kernels.Backend) vectors.Resident {
 	b, ok := backend.(kernels.ResidentBuilder)
-	if r := residentSource(src); ok && r != nil && b.HasVectors(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
+	r := residentSource(src)
+	if ok && r != nil && b.HasVectors(r.Vectors()) && int64(r.Vectors().Len()) <= math.MaxUint32 {
 		return r
 	}
 	return nil
@@ -67,8 +70,8 @@ func (s *sample) tokenNumbers(src vectors.Source) []uint32 {
 	return numbers
 }
 
-// trainResident trains on vectors where they lie. lastRound is the sample of the last round, or
-// nil.
+// trainResident trains on the device that holds the vectors. lastRound is the sample of the last
+// round, or nil.
 func trainResident(
 	ctx context.Context, src vectors.Resident, sampled, lastRound *sample, normalize bool, o codec.TrainOptions,
 ) (*codec.Quantizer, codec.TrainReport, error) {

@@ -17,9 +17,9 @@ import (
 
 // A build stages documents in transactions that readers do not see. With each it stores a
 // checkpoint: the state that it needs to continue, as of the last complete chunk. A build that
-// finds a checkpoint of the same input and options removes everything behind it, restores its
-// memory from the staged documents, and continues with the next document. So the file is that of an
-// uninterrupted build, to the byte.
+// finds a checkpoint of the same input and options removes everything that was staged after it,
+// restores its memory from the staged documents, and continues with the next document. So the file
+// is that of an uninterrupted build, to the byte.
 
 // checkpoint is the stored state of a build.
 type checkpoint struct {
@@ -36,7 +36,7 @@ type checkpoint struct {
 	Parents uint32
 	// FieldsFrom is the first document of the run of fields that is not written yet.
 	FieldsFrom uint32
-	// Batch is the start of the batch with the first document behind the checkpoint.
+	// Batch is the start of the batch with the first document after the checkpoint.
 	Batch batchStart
 	// Train describes the training of the codec, SampleDocs is the number of documents in its
 	// sample.
@@ -116,7 +116,7 @@ func (s *stager) updateCheckpoint() {
 	s.hasCheckpoint = true
 }
 
-// restore brings a new stager into the state of a checkpoint.
+// restore gives a new stager the state of a checkpoint.
 func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 	s.state, s.segment, s.fieldsFrom, s.currentBatch = c.State, c.Segment, c.FieldsFrom, c.Batch
 	s.parentRun, s.lastPassage, s.parentCount = c.Run, c.Passage, c.Parents
@@ -125,7 +125,7 @@ func (s *stager) restore(ctx context.Context, c *checkpoint) error {
 		if err != nil {
 			return err
 		}
-		// Remove everything behind the checkpoint.
+		// Remove everything that was staged after the checkpoint.
 		staged := c.State
 		staged.NextSegment = c.Segment.ID // its postings have not been written yet
 		openParent := c.State.Docs

@@ -154,7 +154,7 @@ func (r *retraining) retrain(ctx context.Context) (err error) {
 	if !r.ix.file.Writes() {
 		return fmt.Errorf("%s: %w", r.ix.Path(), storage.ErrReadOnly)
 	}
-	// Take a snapshot; from now on, changes of payloads are recorded.
+	// Get a snapshot; from now on, changes of payloads are recorded.
 	snap, _, err := r.newestSnapshot(ctx)
 	if err != nil {
 		return err
@@ -221,6 +221,7 @@ func (r *retraining) snapshotDocuments(ctx context.Context, snap *Snapshot) (*sn
 			return nil, err
 		}
 	}
+	// An index without tokens gets another codec, or another dimension, but cannot train one.
 	setsDimension := r.options.Codec != nil && r.options.Codec.Dim != snap.Dim()
 	if snap.State().LiveTokens == 0 && r.options.Like == nil && !setsDimension {
 		return nil, fmt.Errorf("%s: %w", snap.Path(), ErrNoTokens)
@@ -316,7 +317,7 @@ const (
 	followDocs   = 64
 )
 
-// catchUp makes the changes of the old file in the new one, until few are left.
+// catchUp makes the changes of the old file in the new one, until few remain.
 func (r *retraining) catchUp(ctx context.Context) error {
 	for range followRounds {
 		newest, newPayloads, err := r.newestSnapshot(ctx)
@@ -324,7 +325,7 @@ func (r *retraining) catchUp(ctx context.Context) error {
 			return err
 		}
 		previous := r.followed
-		docs := newest.State().Docs - previous.State().Docs
+		addedDocs := newest.State().Docs - previous.State().Docs
 		if err := r.followChanges(ctx, newest, newPayloads); err != nil {
 			return errors.Join(err, newest.Close())
 		}
@@ -332,7 +333,7 @@ func (r *retraining) catchUp(ctx context.Context) error {
 		if err := previous.Close(); err != nil {
 			return err
 		}
-		if docs < followDocs {
+		if addedDocs < followDocs {
 			return nil
 		}
 	}
@@ -352,7 +353,7 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	oldState := newest.State()
+	state := newest.State()
 	err = r.followChanges(ctx, newest, newPayloads)
 	if err == nil {
 		err = r.rewrite.File().Update(func(tx *storage.Tx) error {
@@ -369,14 +370,14 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 	if err := ix.afterChange(r.rewrite.Commit()); err != nil {
 		return err
 	}
-	r.report.Docs, r.report.Passages = int(oldState.Documents()), int(oldState.Passages)
-	r.report.Tokens = int64(oldState.LiveTokens)
+	r.report.Docs, r.report.Passages = int(state.Documents()), int(state.Passages)
+	r.report.Tokens = int64(state.LiveTokens)
 	r.report.Seconds.Swap = time.Since(start).Seconds()
 	ix.log.Info("the index was retrained",
 		"index", ix.Path(),
 		"documents", r.report.Docs,
 		"passages", r.report.Passages,
-		"tokens", oldState.LiveTokens,
+		"tokens", state.LiveTokens,
 		"nbits", r.codec.Nbits,
 		"centroids", r.codec.K,
 		"rmse", r.report.After.RMSE,
@@ -384,9 +385,9 @@ func (r *retraining) swapFiles(ctx context.Context) error {
 	return nil
 }
 
-// followChanges brings the new file from the state of r.followed to that of now: it sets the
-// payloads of documents that the new file has, then adds and deletes documents. newPayloads are the
-// documents whose payloads have changed.
+// followChanges makes in the new file the changes from the snapshot r.followed to the newest: it
+// sets the payloads of documents that the new file has, then adds and deletes documents. newPayloads
+// are the documents whose payloads have changed.
 func (r *retraining) followChanges(ctx context.Context, newest *Snapshot, newPayloads *roaring.Bitmap) error {
 	if newest.Lineage() != r.followed.Lineage() {
 		return fmt.Errorf("%s: %w: the index was replaced during its retraining", newest.Path(), storage.ErrInternal)

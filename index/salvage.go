@@ -22,8 +22,8 @@ import (
 // SalvageOptions configures Salvage. The zero value, or nil, copies only documents that are known
 // to be live.
 type SalvageOptions struct {
-	// WithDeleted also copies documents that may have been deleted, if the damage does not allow to
-	// tell; without it, such an index is refused.
+	// WithDeleted also copies documents that may have been deleted, if the damage hides which ones
+	// were; without it, such an index is refused.
 	WithDeleted bool
 	// Memory is as in [BuildOptions].
 	Memory int64
@@ -51,7 +51,7 @@ type SalvageReport struct {
 	// that had them.
 	UnknownPayloads int64 `json:"unknown_metadata"`
 	// UncertainPayloads are the ids of documents that the new index has without a payload, and that
-	// may have had one: the record of that is lost.
+	// may have had one: the set of the documents with payloads is lost.
 	UncertainPayloads []string `json:"uncertain_metadata"`
 	// Uncertain are the ids of documents in the new index that may have been deleted.
 	Uncertain []string `json:"uncertain"`
@@ -122,8 +122,8 @@ func Salvage(ctx context.Context, in, out string, opts *SalvageOptions) (r *Salv
 			in, storage.ErrCorrupt)
 	}
 	// Find the losses, and copy the other documents.
-	_, known := w.State()
-	r.StateLost, r.UnknownPayloads = !known, w.UnknownPayloads()
+	_, stateKnown := w.State()
+	r.StateLost, r.UnknownPayloads = !stateKnown, w.UnknownPayloads()
 	s := &salvage{SalvageOptions: o, reader: w, report: r}
 	if err := s.survey(ctx); err != nil {
 		return r, err
@@ -144,7 +144,7 @@ type salvage struct {
 	lostDocs      *roaring.Bitmap   // ordinals whose arrays are damaged
 	newestOrdinal map[string]uint32 // by id; only ids with several ordinals
 	// newestFirst maps each id of a document or passage to the first ordinal of the newest document
-	// with it. nil means that all deletions are known, so no id is used twice.
+	// with it. It is nil if all deletions are known, so that no id is used twice.
 	newestFirst map[string]uint32
 	lastPassage string // id of the ordinal that was copied last, if it is a passage; otherwise ""
 	docs        int
@@ -190,14 +190,14 @@ func (s *salvage) survey(ctx context.Context) error {
 	slices.SortFunc(hashedIDs, func(a, b hashedID) int {
 		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.ordinal, b.ordinal))
 	})
-	twice := roaring.New()
+	sameHash := roaring.New()
 	for i := 1; i < len(hashedIDs); i++ {
 		if hashedIDs[i].hash == hashedIDs[i-1].hash {
-			twice.Add(hashedIDs[i-1].ordinal)
-			twice.Add(hashedIDs[i].ordinal)
+			sameHash.Add(hashedIDs[i-1].ordinal)
+			sameHash.Add(hashedIDs[i].ordinal)
 		}
 	}
-	if err := s.resolveDuplicateIDs(ctx, twice); err != nil || s.reader.LivenessKnown() {
+	if err := s.resolveDuplicateIDs(ctx, sameHash); err != nil || s.reader.LivenessKnown() {
 		return err
 	}
 	return s.resolveNewestDocuments(ctx)
@@ -208,16 +208,16 @@ func (s *salvage) reportDocs(stage string, done uint32) {
 	reportProgress(s.Progress, Progress{stage, int64(done), int64(s.reader.Docs()), "documents"})
 }
 
-// isWanted reports whether a document should be copied. A place without an id was left empty by a
-// compaction.
+// isWanted reports whether a document should be copied. An ordinal without an id is a hole that
+// compaction left.
 func (s *salvage) isWanted(ordinal uint32, id string) bool {
-	return id != "" && s.reader.Standing(ordinal) != wreck.Dead && !s.lostDocs.Contains(ordinal)
+	return id != "" && s.reader.Liveness(ordinal) != wreck.Dead && !s.lostDocs.Contains(ordinal)
 }
 
 // addGap adds the documents between two tables to the gaps: their own table is lost.
 func (s *salvage) addGap(gaps *roaring.Bitmap, from, to uint32) {
 	for o := from; o < to; o++ {
-		if s.reader.Standing(o) != wreck.Dead {
+		if s.reader.Liveness(o) != wreck.Dead {
 			gaps.Add(o)
 		}
 	}
@@ -258,8 +258,8 @@ func (s *salvage) addLost(l LostDocuments) {
 	s.report.LostDocs += l.Docs
 }
 
-// reportGaps reports the runs of documents whose tables are lost, with the ids that are left of
-// them.
+// reportGaps reports the runs of documents whose tables are lost, with the ids that the tree of ids
+// still has for them.
 func (s *salvage) reportGaps(ctx context.Context, gaps *roaring.Bitmap) error {
 	ids := s.reader.IDs(gaps)
 	if err := ctx.Err(); err != nil {
@@ -292,15 +292,15 @@ func (s *salvage) reportGaps(ctx context.Context, gaps *roaring.Bitmap) error {
 
 // resolveDuplicateIDs finds the newest of the documents with the same id, which alone is copied.
 // twice are the ordinals whose ids may be equal.
-func (s *salvage) resolveDuplicateIDs(ctx context.Context, twice *roaring.Bitmap) error {
-	if twice.IsEmpty() {
+func (s *salvage) resolveDuplicateIDs(ctx context.Context, sameHash *roaring.Bitmap) error {
+	if sameHash.IsEmpty() {
 		return nil
 	}
 	s.newestOrdinal = map[string]uint32{}
 	return s.visitChunks(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
-			if !twice.Contains(ordinal) {
+			if !sameHash.Contains(ordinal) {
 				continue
 			}
 			if old, ok := s.newestOrdinal[id]; ok {
@@ -319,14 +319,14 @@ func (s *salvage) resolveDuplicateIDs(ctx context.Context, twice *roaring.Bitmap
 	})
 }
 
-// resolveNewestDocuments finds, if there may be deleted documents among them, the newest of several
-// documents with the same id, with its passages.
+// resolveNewestDocuments fills newestFirst, if the readable documents may include deleted ones: then
+// several documents, or their passages, may have the same id, and only the newest is copied.
 func (s *salvage) resolveNewestDocuments(ctx context.Context) error {
-	firstOf, lastDocument, previousPassage, first := map[string]uint32{}, "", "", uint32(0)
+	firstByID, lastDocument, previousPassage, first := map[string]uint32{}, "", "", uint32(0)
 	err := s.visitChunks(ctx, func(table *storage.DocTable, _ *kernels.Chunk) error {
 		for d, id := range table.IDs {
 			ordinal := table.First + uint32(d)
-			if newest, twice := s.newestOrdinal[id]; !s.isWanted(ordinal, id) || twice && newest != ordinal {
+			if newest, duplicated := s.newestOrdinal[id]; !s.isWanted(ordinal, id) || duplicated && newest != ordinal {
 				continue
 			}
 			payload, err := s.reader.Payload(ordinal) // copyDocument reports a lost payload
@@ -337,11 +337,11 @@ func (s *salvage) resolveNewestDocuments(ctx context.Context) error {
 			if previousPassage = ""; parent != "" {
 				previousPassage = id
 			}
-			firstOf[lastDocument], firstOf[id] = first, first
+			firstByID[lastDocument], firstByID[id] = first, first
 		}
 		return nil
 	})
-	s.newestFirst = firstOf
+	s.newestFirst = firstByID
 	return err
 }
 
@@ -415,7 +415,7 @@ func (s *salvage) copyDocument(
 	if !s.isWanted(ordinal, id) {
 		return nil
 	}
-	if newest, twice := s.newestOrdinal[id]; twice && newest != ordinal {
+	if newest, duplicated := s.newestOrdinal[id]; duplicated && newest != ordinal {
 		return nil
 	}
 	// Skip a document with a bad id, or for which there is a newer one.
@@ -428,7 +428,7 @@ func (s *salvage) copyDocument(
 		return ctxErr
 	}
 	parent := s.parentID(ordinal, id, payload, err, s.lastPassage)
-	if s.newestFirst[id] > ordinal || s.newestFirst[parent] > ordinal {
+	if s.newestFirst[id] > ordinal || s.newestFirst[parent] > ordinal { // false for nil
 		s.docs--
 		s.addLost(LostDocuments{
 			First: ordinal,
@@ -446,7 +446,7 @@ func (s *salvage) copyDocument(
 	case payload == nil && !s.reader.PayloadsKnown() && (s.report.StateLost || s.report.UnknownPayloads > 0):
 		s.report.UncertainPayloads = append(s.report.UncertainPayloads, id)
 	}
-	if s.reader.Standing(ordinal) == wreck.Uncertain {
+	if s.reader.Liveness(ordinal) == wreck.Uncertain {
 		s.report.Uncertain = append(s.report.Uncertain, id)
 	}
 	if s.lastPassage = ""; parent != "" {

@@ -52,12 +52,12 @@ func (s *Snapshot) selectWithoutCheck(ctx context.Context, c *condition.Conditio
 func UnknownFields(
 	ctx context.Context, snaps []*Snapshot, c *condition.Condition,
 ) (unknown []condition.Field, err error) {
-	known, err := findFields(ctx, snaps, c.Fields())
+	existing, err := findFields(ctx, snaps, c.Fields())
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range c.Fields() {
-		if !known[f] {
+		if !existing[f] {
 			unknown = append(unknown, f)
 		}
 	}
@@ -69,11 +69,11 @@ func checkFields(ctx context.Context, snaps []*Snapshot, c *condition.Condition)
 	if !slices.ContainsFunc(snaps, func(s *Snapshot) bool { return s.Len() > 0 }) {
 		return nil
 	}
-	known, err := findFields(ctx, snaps, c.Fields())
+	existing, err := findFields(ctx, snaps, c.Fields())
 	if err != nil {
 		return err
 	}
-	err = c.Check(func(f condition.Field) bool { return known[f] })
+	err = c.Check(func(f condition.Field) bool { return existing[f] })
 	return addFieldNames(ctx, snaps, err)
 }
 
@@ -110,20 +110,20 @@ func Fields(ctx context.Context, snaps []*Snapshot) ([]condition.Field, error) {
 // findFields looks the fields up in the indexes, and returns those that some live document has.
 func findFields(
 	ctx context.Context, snaps []*Snapshot, fields []condition.Field,
-) (known map[condition.Field]bool, err error) {
-	known = map[condition.Field]bool{
+) (existing map[condition.Field]bool, err error) {
+	existing = map[condition.Field]bool{
 		condition.FieldID:      true,
 		condition.FieldOrdinal: true,
 		fieldPassageOf:         true,
 		fieldPassageNumber:     true,
 	}
 	for _, s := range snaps {
-		err := s.withSelector(func(m *metadata.Selector) error { return m.FindFields(ctx, fields, known) })
+		err := s.withSelector(func(m *metadata.Selector) error { return m.FindFields(ctx, fields, existing) })
 		if err != nil {
 			return nil, err
 		}
 	}
-	return known, nil
+	return existing, nil
 }
 
 // Facet has the number of documents with each value of a field; each passage counts by itself.
@@ -172,11 +172,11 @@ func FacetAll(
 		return nil, fmt.Errorf("%w: facet of %s: every document has its own", ErrOption, f)
 	}
 	if !o.Lenient {
-		known, err := findFields(ctx, snaps, []condition.Field{f})
+		existing, err := findFields(ctx, snaps, []condition.Field{f})
 		if err != nil {
 			return nil, err
 		}
-		if !known[f] {
+		if !existing[f] {
 			return nil, addFieldNames(ctx, snaps, &condition.UnknownFieldError{Field: f})
 		}
 	}

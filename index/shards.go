@@ -32,7 +32,7 @@ type Shards struct {
 
 	mu     sync.Mutex
 	codecs []*kernels.Codec // the codec of each file that was compared and found equal
-	frozen *shardsState     // state that is shown during a change. nil means that none is in progress
+	frozen *shardsState     // state that is shown during a change, or nil
 }
 
 // ShardsError reports a change that was made in some shards and failed in another.
@@ -197,7 +197,7 @@ func (s *Shards) currentState() (_ *shardsState, err error) {
 			return nil, err
 		}
 		state.snaps = append(state.snaps, snap)
-		if s.codecs[i] == snap.Codec() && s.codecs[0] == state.snaps[0].Codec() {
+		if s.codecs[i] == snap.Codec() && s.codecs[0] == state.snaps[0].Codec() { // compared before
 			continue
 		}
 		if err := checkSameCodec(state.snaps[0], snap); err != nil {
@@ -229,20 +229,21 @@ func (s *Shards) release(state *shardsState) error {
 	return state.close()
 }
 
-// JoinSnapshots joins snapshots of several indexes, which the caller closes after the result. same caches the
-// comparisons of codecs between calls: codecs that were found equal have the same number.
+// JoinSnapshots joins snapshots of several indexes, which the caller closes after the result.
+// codecGroups caches the comparisons of codecs between calls: codecs that were found equal have the
+// same number.
 //
 // Errors: [*CodecError], [storage.ErrModel].
-func JoinSnapshots(same map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnapshot, error) {
-	if len(same) > 1024 { // most of these codecs are of files that were replaced
-		clear(same)
+func JoinSnapshots(codecGroups map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnapshot, error) {
+	if len(codecGroups) > 1024 { // most of these codecs are of files that were replaced
+		clear(codecGroups)
 	}
 	// groupOf returns the number of the snapshot's codec, a new number for an unknown codec.
 	groupOf := func(snap *Snapshot) int {
-		if same[snap.Codec()] == 0 {
-			same[snap.Codec()] = len(same) + 1
+		if codecGroups[snap.Codec()] == 0 {
+			codecGroups[snap.Codec()] = len(codecGroups) + 1
 		}
-		return same[snap.Codec()]
+		return codecGroups[snap.Codec()]
 	}
 	for _, snap := range snaps {
 		first, other := groupOf(snaps[0]), groupOf(snap)
@@ -252,9 +253,9 @@ func JoinSnapshots(same map[*kernels.Codec]int, snaps ...*Snapshot) (*ShardsSnap
 		if err := checkSameCodec(snaps[0], snap); err != nil {
 			return nil, err
 		}
-		for c, n := range same {
-			if n == other {
-				same[c] = first
+		for c, group := range codecGroups {
+			if group == other {
+				codecGroups[c] = first
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // HashShard returns the shard, of n, of a new document: the upper half of hash · n, where hash is
 // the 64-bit FNV-1a of the id, mixed by the finalizer of MurmurHash3. A split by hash uses it too.
-// Neighbouring hashes stay together, whatever n is.
+// Each shard has a range of hashes, whatever n is.
 func HashShard(id string, n int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
@@ -26,8 +26,8 @@ func HashShard(id string, n int) int {
 	return int(hi)
 }
 
-// runChanges makes the change of each shard (nil means none), in order, while snapshots show the
-// state before. It stops at the first failure.
+// runChanges calls changes[i] for shard i unless it is nil, in order, while snapshots show the state
+// before, which the caller keeps open. It stops at the first failure.
 func (s *Shards) runChanges(before *ShardsSnapshot, changes []func(*Index) error) error {
 	s.mu.Lock()
 	s.frozen = before.state
@@ -107,18 +107,17 @@ func (s *Shards) Add(ctx context.Context, src vectors.Source, opts *AddOptions) 
 	if o.MaxDocuments != nil {
 		return nil, fmt.Errorf("%w: MaxDocuments limits one index, not shards", ErrOption)
 	}
-	snap, done, err := s.beginChange(ctx)
+	snap, endChange, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer endChange()
 	// Check all shards before the first change.
-	for _, shardSnap := range snap.Snapshots() {
-		if o.If == nil {
-			break
-		}
-		if err := o.If(shardSnap); err != nil {
-			return nil, fmt.Errorf("%s: %w", shardSnap.Path(), err)
+	if o.If != nil {
+		for _, shardSnap := range snap.Snapshots() {
+			if err := o.If(shardSnap); err != nil {
+				return nil, fmt.Errorf("%s: %w", shardSnap.Path(), err)
+			}
 		}
 	}
 	routed, err := routeDocuments(ctx, src, snap, &o)
@@ -281,13 +280,13 @@ func readArrivals(
 	for i := range rows {
 		rows[i].ID = src.ID(i)
 	}
-	isPassage := func(i int) bool { _, n := vectors.SplitPassageID(rows[i].ID); return n >= 0 }
+	hasPassageID := func(i int) bool { _, n := vectors.SplitPassageID(rows[i].ID); return n >= 0 }
 	for from := 0; from < len(rows); from++ {
-		if !isPassage(from) {
+		if !hasPassageID(from) {
 			continue
 		}
 		to := from + 1
-		for to < len(rows) && isPassage(to) {
+		for to < len(rows) && hasPassageID(to) {
 			to++
 		}
 		i := from
@@ -296,6 +295,7 @@ func readArrivals(
 				return nil, nil, err
 			}
 			payload := d.Payload
+			// Without a payload, the row keeps the stored one of the first shard that has the id.
 			for j := 0; o.KeepPayload && len(payload) == 0 && j < len(snaps); j++ {
 				if ordinal, ok, err := snaps[j].Ordinal(d.ID); err != nil {
 					return nil, nil, err
@@ -311,7 +311,7 @@ func readArrivals(
 			}
 			i++
 		}
-		from = to
+		from = to // rows[to] cannot be a passage
 	}
 	return rows, keptFrom, nil
 }
@@ -340,11 +340,11 @@ func (s *Shards) changeByID(
 	ctx context.Context, ids []string, has func(*Snapshot, string) (bool, error),
 	change func(*Index, []string) error,
 ) (missing []string, err error) {
-	snap, done, err := s.beginChange(ctx)
+	snap, endChange, err := s.beginChange(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer endChange()
 	idsOfShard, missing, err := snap.findShards(ids, has)
 	if err != nil {
 		return nil, err
@@ -361,11 +361,11 @@ func (s *Shards) changeByID(
 // DeleteWhere removes the documents and passages for which a condition is true; see
 // [Index.DeleteWhere]. A field need only exist in one of the shards.
 func (s *Shards) DeleteWhere(ctx context.Context, where *condition.Condition) (removed Affected, err error) {
-	snap, done, err := s.beginChange(ctx)
+	snap, endChange, err := s.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
-	defer done()
+	defer endChange()
 	if err := checkFields(ctx, snap.Snapshots(), where); err != nil {
 		return Affected{}, err
 	}
@@ -417,8 +417,8 @@ func (s *Shards) UpdateByID(
 	return updated, missing, nil
 }
 
-// updatePayloads sets fields of the ordinals that selectDocs returns for each shard. It computes
-// the payloads of all shards before the first shard is changed, to find errors.
+// updatePayloads sets fields of the ordinals that selectDocs returns for each shard. Before the
+// first shard is changed, it calls check and computes the payloads of all shards, to find errors.
 func (s *Shards) updatePayloads(
 	ctx context.Context, set condition.Fields, check func(*ShardsSnapshot) error,
 	selectDocs Selection,
@@ -426,11 +426,11 @@ func (s *Shards) updatePayloads(
 	if err := checkUpdate(set); err != nil {
 		return Affected{}, err
 	}
-	snap, done, err := s.beginChange(ctx)
+	snap, endChange, err := s.beginChange(ctx)
 	if err != nil {
 		return Affected{}, err
 	}
-	defer done()
+	defer endChange()
 	if err := check(snap); err != nil {
 		return Affected{}, err
 	}

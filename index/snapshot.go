@@ -88,7 +88,7 @@ type StoredDocument struct {
 	Ordinal uint32
 	// Tokens is the number of its token vectors.
 	Tokens int
-	// Payload is the metadata stored with it. nil means none.
+	// Payload is the metadata stored with it, or nil.
 	Payload []byte
 }
 
@@ -167,13 +167,14 @@ func newLiveSet(snap *storage.Snapshot) liveSet {
 	return set
 }
 
-// nextLiveSet computes the live set of v from that of an older snapshot. Documents only change by
+// nextLiveSet computes the live set of snap from that of an older snapshot. Documents only change by
 // being deleted, and new ones come at the end: so the words are copied, and only new and deleted
 // documents are visited. If nothing has changed, the result is the same slice.
 func nextLiveSet(snap, older *storage.Snapshot, olderSet liveSet) liveSet {
 	oldDocs, docs := older.State().Docs, snap.State().Docs
 	dead, olderDead := snap.Tombstones(), older.Tombstones()
-	if snap.Lineage() != older.Lineage() || olderDead.AndCardinality(dead) != olderDead.GetCardinality() {
+	stillDead := olderDead.AndCardinality(dead) == olderDead.GetCardinality()
+	if snap.Lineage() != older.Lineage() || !stillDead { // unrelated content
 		return newLiveSet(snap)
 	}
 	if docs == oldDocs && dead == olderDead &&
@@ -229,10 +230,10 @@ func (set *liveSet) countDocs() {
 
 // Warm reads everything that searches read and verifies its checksums: codes, residuals, factors,
 // posting lists and ids. Otherwise the first searches of an index do this for the documents that
-// they visit, which makes them slower. Warm uses as many goroutines as threads says (0 means one
-// for each processor), which call progress unless it is nil. Verified data counts as verified for
-// all snapshots of the file; whether the operating system keeps its pages in memory is outside of
-// this program.
+// they visit, which makes them slower. threads is the number of goroutines (0 means one for each
+// processor); they call progress unless it is nil. Verified data counts as verified for all
+// snapshots of the file; whether the operating system keeps its pages in memory is outside of this
+// program.
 //
 // Errors: [storage.ErrCorrupt], and that of the context.
 func (s *Snapshot) Warm(ctx context.Context, threads int, progress func(Progress)) error {

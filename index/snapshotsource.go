@@ -18,7 +18,7 @@ import (
 type snapshotSource struct {
 	snap         *Snapshot
 	first, end   uint32
-	originals    vectors.Source // pooled as in the index. nil means none
+	originals    vectors.Source // pooled as in the index, or nil
 	rowOfOrdinal map[uint32]int // rows of originals
 }
 
@@ -112,8 +112,9 @@ func (s *snapshotSource) Docs(ctx context.Context, from, to int) iter.Seq2[vecto
 			if i < end { // an error: another round would ask for the same documents again
 				err := ctx.Err()
 				if err == nil {
+					missingRow := row + count - (end - i)
 					err = fmt.Errorf("%w: the source of the original vectors ended before document %d, %q, of %d",
-						vectors.ErrShape, row+count-(end-i), s.ID(i), s.originals.Len())
+						vectors.ErrShape, missingRow, s.ID(i), s.originals.Len())
 				}
 				yield(vectors.Document{}, err)
 				return
@@ -199,7 +200,7 @@ func (s *snapshotSource) matchOriginals(ctx context.Context, r *retraining) erro
 	return nil
 }
 
-// minCosine is the mean of ⟨v, v̂⟩ below which the vectors are taken for those of another document.
+// minCosine is the mean of ⟨v, v̂⟩ below which vectors count as those of another document.
 // Decoded with one bit per component, the right document has about .8. Vectors of other documents
 // have less than minCosine, or about as much if the model maps everything to one corner.
 const minCosine = 0.25

@@ -23,16 +23,16 @@ import (
 // chunks and transactions.
 var (
 	chunkBytes = 4 << 20
-	// transactionBytes is for each eighth of a GiB of the budget, up to eight of them. Large
-	// transactions pay off since a commit waits for the disk three times.
+	// transactionBytes is multiplied by the eighths of a GiB in the budget, at most eight. Large
+	// transactions pay off because a commit waits for the disk three times.
 	transactionBytes = 8 << 20
 	// minSegmentBytes is the memory for the postings of a segment with a small budget.
 	minSegmentBytes int64 = 16 << 20
-	// segmentBudgetShare: one of this many bytes of the budget is for postings.
+	// segmentBudgetShare divides the budget: the quotient is the memory for the postings of a segment.
 	segmentBudgetShare int64 = 4
 	// maxSegmentBytes is the memory for the postings of a segment with a large budget. A block of
-	// 256 lists must fit into one value of the file even if it has all pairs, which take about 2
-	// bytes there, and the number of pairs must fit into 32 bits.
+	// 256 lists must fit into one value of the file even if it has all 2²⁹ pairs, which take about 2
+	// bytes each there, and the number of pairs must fit into 32 bits.
 	maxSegmentBytes int64 = pairBytes << 29
 )
 
@@ -55,11 +55,11 @@ type stager struct {
 	postings *postings
 
 	fields  *metadata.Builder
-	base    *Snapshot       // the documents are appended to it. nil means to nothing
+	base    *Snapshot       // the documents are appended to it, nil for a new generation
 	docSets storage.DocSets // of the documents of base and of the staged ones
 	// isNewID reports whether the generation does not have the id, so that it can be entered when
-	// it is staged. nil means that no id is in the generation. Other ids go to lateIDs, and commit
-	// enters them.
+	// it is staged. Other ids go to lateIDs, and commit enters them. A nil isNewID means that all
+	// ids are new.
 	isNewID     func(id string) bool
 	lateIDs     []stagedID
 	parentRun   stagedID // the document whose passages are being staged; an empty id means none
@@ -80,8 +80,8 @@ type stager struct {
 	ops     []func(*storage.Generation) error // of the next transaction
 	ids     []stagedID                        // of the next transaction
 	opBytes int                               // bytes of ops and ids
-	// sendTransaction, if not nil, receives transactions, which must be written in their order. nil
-	// means that they are written at once.
+	// sendTransaction receives transactions, which must be written in their order. If it is nil,
+	// the stager writes them itself.
 	sendTransaction func(*transaction) error
 }
 
@@ -89,9 +89,11 @@ type stager struct {
 type transaction struct {
 	ops        []func(*storage.Generation) error
 	ids        []stagedID
-	checkpoint *checkpoint // nil means none
+	checkpoint *checkpoint // or nil
 }
 
+// newStager returns a stager that appends to the documents of state, which is empty for a new
+// generation. memory is the budget in bytes.
 func newStager(f *storage.File, gen uint64, centroids int, state storage.State, memory int64) *stager {
 	s := &stager{
 		file:         f,
@@ -123,8 +125,8 @@ func (s *stager) queueOp(bytes int, op func(*storage.Generation) error) {
 type encoded struct {
 	id      string          // "" in a hole
 	parent  string          // id of the document that it is a passage of. "" means that it is a document
-	payload []byte          // to be stored. nil means none, or that the file has it already
-	fields  metadata.Fields // of the payload. nil means that they were not read
+	payload []byte          // to be stored, nil without one, or if the file has it already
+	fields  metadata.Fields // of the payload, nil if they were not read
 	// alreadyStored means that the file has the id and payload, and that the fields are derived.
 	alreadyStored bool
 	tokens        encodedTokens
@@ -195,7 +197,7 @@ func (s *stager) appendDocument(ctx context.Context, d encoded) error {
 	if d.payload != nil {
 		s.queuePayload(ordinal, d.payload)
 	}
-	if !d.alreadyStored {
+	if isNew {
 		if err := s.addFields(ctx, ordinal, &d); err != nil {
 			return err
 		}
@@ -263,14 +265,17 @@ func (s *stager) queueID(d stagedID) {
 		return
 	}
 	s.ids = append(s.ids, d)
-	s.opBytes += len(d.ID) + 64
+	s.opBytes += len(d.ID) + keyBytes
 }
+
+// keyBytes estimates the bytes that a key takes in a transaction, apart from its id or value.
+const keyBytes = 64
 
 // queuePayload stores a payload with the next transaction.
 func (s *stager) queuePayload(ordinal uint32, payload []byte) {
 	s.docSets.Payload.Add(ordinal)
 	p := slices.Clone(payload)
-	s.queueOp(len(p)+64, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
+	s.queueOp(len(p)+keyBytes, func(g *storage.Generation) error { return g.PutPayload(ordinal, p) })
 }
 
 // addFields adds the fields of a payload to the run that is being built.
@@ -287,7 +292,7 @@ func (s *stager) addFields(ctx context.Context, ordinal uint32, d *encoded) erro
 	return s.flushFields()
 }
 
-// appendHole stages the place of a deleted document.
+// appendHole stages a hole: an ordinal without id and tokens, for a document that was deleted.
 func (s *stager) appendHole(ctx context.Context) error {
 	return s.appendDocument(ctx, encoded{alreadyStored: true})
 }
@@ -307,7 +312,9 @@ func (s *stager) flushFields() error {
 
 // mergeFields queues the last run of fields, merged with the stored runs that it absorbs.
 func (s *stager) mergeFields(ctx context.Context) error {
-	if s.base != nil && !s.fields.Empty() && s.state.NextFieldRun == s.base.State().NextFieldRun {
+	// A run that was queued before is newer than the stored ones, so these can no longer be absorbed.
+	isFirstRun := s.base != nil && s.state.NextFieldRun == s.base.State().NextFieldRun
+	if isFirstRun && !s.fields.Empty() {
 		old, err := s.fields.Absorb(ctx, s.base.fileSnapshot, liveDocs(s.base.fileSnapshot), &s.state)
 		if err != nil {
 			return err
@@ -459,7 +466,7 @@ func (s *stager) commit(
 	}
 	// Commit the queue, the operations of the caller, the late ids, and the state.
 	state := s.state
-	state.NextSegment = s.segment.ID
+	state.NextSegment = s.segment.ID // the segment that endSegment began stays empty
 	state.PassageParents += s.parentCount
 	return s.file.Update(func(tx *storage.Tx) error {
 		g, err := tx.Generation(s.generation)

@@ -68,7 +68,7 @@ func newQuantizer(path string, c *kernels.Codec, cutoffs []float32) (*codec.Quan
 	return q, nil
 }
 
-// acquireState returns the current state with a reference that the caller must release. It returns
+// acquireState returns the current state with a reference that the caller must release. The result is
 // nil if no state has been built yet, or if none could be built after a change.
 func (ix *Index) acquireState() (*snapshotState, error) {
 	ix.mu.Lock()
@@ -98,7 +98,7 @@ func (ix *Index) releaseState(state *snapshotState) error {
 func (ix *Index) setCurrent(state *snapshotState) error {
 	ix.mu.Lock()
 	old := ix.current
-	if state != nil && ix.closed { // closed while p was built
+	if state != nil && ix.closed { // closed while the state was built
 		old = state
 	} else {
 		ix.current = state
@@ -172,8 +172,8 @@ func (ix *Index) readState(snap *storage.Snapshot, older *snapshotState) (state 
 
 // afterChange makes the result of a change visible, and returns its error. Call it after every
 // change, successful or not. If the outcome of the change is unknown, the file keeps showing its
-// content before the change. A successful change stays done even if it cannot be read: then the
-// index gives out no snapshots until a state that has the change can be built.
+// content before the change. A successful change stays done even if it cannot be read: then
+// Snapshot fails until a state that has the change can be built.
 func (ix *Index) afterChange(err error) error {
 	refreshErr := ix.refreshCurrent()
 	switch {

@@ -77,9 +77,9 @@ func trainCodec(
 // maxPointsPerCentroid is the most that k-means makes use of, as in faiss.
 const maxPointsPerCentroid = 256
 
-// sampleLimit returns the number of tokens to hold in memory for training: those of as many
-// documents as ColBERT's rule or the caller says, but at most usable. usable is the number that
-// fits into two fifths of the memory budget, and that k-means can use.
+// sampleLimit returns the number of tokens to hold in memory for training: those of the documents
+// that the caller, or ColBERT's rule, wants in the sample, but at most usable. usable is the number
+// of tokens that fit into two fifths of the memory budget and that k-means can use.
 func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit, usable float64) {
 	docs := o.SampleDocs
 	if docs == 0 {
@@ -91,7 +91,8 @@ func sampleLimit(src vectors.Source, tokens int64, k int, o BuildOptions) (limit
 			nonEmpty++
 		}
 	}
-	usable = float64(min(o.Memory*2/5/int64(4*src.Dim()+16), int64(k)*maxPointsPerCentroid))
+	tokenBytes := int64(4*src.Dim() + 16) // the vector, and four 32-bit numbers of k-means
+	usable = float64(min(o.Memory*2/5/tokenBytes, int64(k)*maxPointsPerCentroid))
 	return min(float64(docs)*float64(tokens)/float64(nonEmpty), usable), usable
 }
 
@@ -100,9 +101,9 @@ type span struct{ doc, lo, hi int }
 
 // sample is a sample of the tokens, in ascending order.
 type sample struct {
-	spans    []span
-	tokens   int64
-	ofPieces bool // spans may be parts of documents
+	spans           []span
+	tokens          int64
+	splitsDocuments bool // spans may be shorter than their documents
 }
 
 // countDocs returns the number of documents with tokens in the sample.
@@ -116,26 +117,26 @@ func (s *sample) countDocs() int {
 	return n
 }
 
-// largerThan reports whether the sample is larger than another.
+// largerThan reports whether the sample is larger than another. Samples of whole documents are
+// compared by their number, since their tokens vary by chance.
 func (s *sample) largerThan(other *sample) bool {
-	if s.ofPieces || other.ofPieces {
+	if s.splitsDocuments || other.splitsDocuments {
 		return s.tokens > other.tokens
 	}
 	return len(s.spans) > len(other.spans)
 }
 
 // If the lengths of documents differ such that a sample of whole ones misses the wanted number of
-// tokens by more than maxMissFactor, it is drawn from pieces instead: at least minPieceCount of
-// them.
+// tokens by more than maxMissFactor, at least minSpans shorter spans are drawn instead.
 const (
 	maxMissFactor = 2
-	minPieceCount = 64
+	minSpans      = 64
 )
 
 // selectSample draws about limit tokens: whole documents, at least one. Drawn from a few very long
 // documents and many short ones, such a sample may have almost no tokens, or far more than useful
-// or than fit in memory; then documents are cut into pieces of at most a 64th of the limit, and
-// pieces are drawn instead. If the caller has set the number of documents, only a sample of more
+// or than fit in memory; then documents are cut into spans of at most limit / minSpans tokens, and
+// these are drawn instead. If the caller has set the number of documents, only a sample of far more
 // than usable tokens is replaced.
 func selectSample(src vectors.Source, tokens int64, limit, usable float64, o BuildOptions) *sample {
 	s := drawSample(src, tokens, limit, math.MaxInt, o.Seed)
@@ -144,19 +145,19 @@ func selectSample(src vectors.Source, tokens int64, limit, usable float64, o Bui
 		minTokens, maxTokens = 0, usable*maxMissFactor
 	}
 	if n := float64(s.tokens); n < minTokens || n > maxTokens {
-		s = drawSample(src, tokens, limit, max(int(limit/minPieceCount), 1), o.Seed)
-		s.ofPieces = true
+		s = drawSample(src, tokens, limit, max(int(limit/minSpans), 1), o.Seed)
+		s.splitsDocuments = true
 	}
 	return s
 }
 
-// drawSample draws pieces of at most maxPiece tokens, which are documents or parts of them, until
-// they have about limit tokens. It skips empty documents.
-func drawSample(src vectors.Source, tokens int64, limit float64, maxPiece int, seed uint64) *sample {
+// drawSample cuts documents into spans of at most maxSpan tokens, and draws spans until they have
+// about limit tokens. It skips empty documents.
+func drawSample(src vectors.Source, tokens int64, limit float64, maxSpan int, seed uint64) *sample {
 	remaining := 0
 	for i := range src.Len() {
 		if rows := src.Rows(i); rows > 0 {
-			remaining += (rows-1)/maxPiece + 1
+			remaining += (rows-1)/maxSpan + 1
 		}
 	}
 	mean := float64(tokens) / float64(remaining)
@@ -164,14 +165,14 @@ func drawSample(src vectors.Source, tokens int64, limit float64, maxPiece int, s
 	wanted := max(min(remaining, int(limit/mean+1e-9)), 1)
 
 	// Selection sampling: Knuth, TAOCP vol. 2, algorithm 3.4.2 S.
-	rng := rand.NewPCG(seed, 0x706c616964)
+	rng := rand.NewPCG(seed, 0x706c616964) // "plaid"
 	s := &sample{}
 	for i := range src.Len() {
 		rows := src.Rows(i)
 		for lo := 0; lo < rows; {
 			hi := rows
-			if rows-lo > maxPiece {
-				hi = lo + maxPiece
+			if rows-lo > maxSpan {
+				hi = lo + maxSpan
 			}
 			if r, _ := bits.Mul64(rng.Uint64(), uint64(remaining)); r < uint64(wanted-len(s.spans)) {
 				s.spans = append(s.spans, span{i, lo, hi})

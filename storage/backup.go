@@ -128,7 +128,8 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	ne := binary.NativeEndian
 	m := &txMeta{Meta: first}
 	// A transaction writes the meta page with the parity of its id. The other page gets the same
-	// content and an older id, so that bbolt and checkMeta accept the pair.
+	// content and an older id, so that bbolt and checkMeta accept the pair. A page begins with its
+	// number; the meta in it has the id of the transaction at offset 48, and at 56 its checksum.
 	txid := uint64(tx.ID())
 	for i := range uint64(2) {
 		p := append([]byte(nil), page...)
@@ -146,9 +147,11 @@ func readTxMeta(tx *bolt.Tx) (*txMeta, error) {
 	return m, nil
 }
 
+// errMetaRead ends a copy of bbolt after the meta pages.
 var errMetaRead = errors.New("enough")
 
-// metaWriter keeps the two meta pages with which bbolt's copy begins, and then fails with errEnough.
+// metaWriter keeps the two meta pages with which bbolt's copy begins, and then fails with
+// errMetaRead.
 type metaWriter struct {
 	b     []byte
 	pages int

@@ -55,7 +55,7 @@ func (v *Snapshot) Mirror(ctx context.Context, dst *File, limit int64) (written 
 			return err
 		}
 		for _, e := range m.edits {
-			if err := e.apply(tx.Cursor().Bucket()); err != nil {
+			if err := e.applyTo(tx.Cursor().Bucket()); err != nil {
 				return err
 			}
 		}
@@ -170,7 +170,7 @@ func (m *mirror) compareValue(from, to *bolt.Bucket, pair valuePair, path [][]by
 	}
 	// Verify the value: a backup must not spread damage.
 	var fault error
-	below, checked := path[min(1, len(path)):], k
+	below, checked := path[min(1, len(path)):], k // below: path without the generation
 	if isArray(below, k) && string(k) == string(layout.KeyFactors) {
 		checked = layout.KeyResiduals // their checksums cover the factors, too
 	}
@@ -184,8 +184,8 @@ func (m *mirror) compareValue(from, to *bolt.Bucket, pair valuePair, path [][]by
 	return nil
 }
 
-// apply makes the change below the root bucket b.
-func (e *mirrorEdit) apply(b *bolt.Bucket) error {
+// applyTo makes the change below the root bucket b of the copy.
+func (e *mirrorEdit) applyTo(b *bolt.Bucket) error {
 	for _, name := range e.path {
 		if b = b.Bucket(name); b == nil {
 			return fmt.Errorf("%w: bucket %s is missing", ErrCorrupt, layout.ValueName(e.path))

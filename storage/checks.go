@@ -27,7 +27,7 @@ type passedKey struct {
 	number     uint32
 }
 
-// passedBits is sets of bits: which documents of a chunk, or blocks of a segment, have passed.
+// passedBits has a bit for each document of a chunk, or block of a segment, that has passed.
 type passedBits struct {
 	codesOrBlocks []atomic.Uint64 // a bit per document for its codes, or a bit per posting block
 	rows          []atomic.Uint64 // a bit per document for its factors and residuals
@@ -58,8 +58,8 @@ func (c *passedRegistry) bitsFor(k passedKey, n int) *passedBits {
 	return p
 }
 
-// removeUnused removes the records of chunks and segments that v does not have, once those may be half of
-// all. Older snapshots keep theirs.
+// removeUnused removes the records of chunks and segments that v does not have, once those may be
+// half of all. Older snapshots keep theirs.
 func (c *passedRegistry) removeUnused(v *Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,22 +91,22 @@ const (
 )
 
 // passedDocs returns a bit per document of a chunk: whether the selected arrays have passed.
-func (c *chunkView) passedDocs(part Arrays) []atomic.Uint64 {
-	if part == All {
+func (c *chunkView) passedDocs(arrays Arrays) []atomic.Uint64 {
+	if arrays == All {
 		return c.checked.rows
 	}
 	return c.checked.codesOrBlocks
 }
 
 // Chunk returns the arrays of chunk i for readers of all of its documents.
-func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
+func (v *Snapshot) Chunk(i int, arrays Arrays) (*kernels.Chunk, error) {
 	c := v.chunks[i]
-	if part == All {
+	if arrays == All {
 		if err := v.fetchArrays(c); err != nil {
 			return nil, err
 		}
 	}
-	passed := c.passedDocs(part)
+	passed := c.passedDocs(arrays)
 	prefetched := false
 	for doc := uint32(0); doc < uint32(c.Table.Count); doc++ {
 		if doc%64 == 0 && passed[doc/64].Load() == ^uint64(0) { // all 64 documents of the word
@@ -116,9 +116,9 @@ func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
 		if !hasBit(passed, doc) {
 			if !prefetched {
 				prefetched = true
-				v.adviseArrays(c, part)
+				v.adviseArrays(c, arrays)
 			}
-			if err := v.verifyDoc(c, doc, part); err != nil {
+			if err := v.verifyDoc(c, doc, arrays); err != nil {
 				return nil, err
 			}
 		}
@@ -127,10 +127,10 @@ func (v *Snapshot) Chunk(i int, part Arrays) (*kernels.Chunk, error) {
 }
 
 // adviseArrays begins to read arrays of a chunk.
-func (v *Snapshot) adviseArrays(c *chunkView, part Arrays) {
+func (v *Snapshot) adviseArrays(c *chunkView, arrays Arrays) {
 	switch {
 	case v.IsPartial():
-	case part == All:
+	case arrays == All:
 		adviseValues(c.Codes, c.Factors, c.Residuals)
 	default:
 		adviseValues(c.Codes)
@@ -140,20 +140,20 @@ func (v *Snapshot) adviseArrays(c *chunkView, part Arrays) {
 // ChunkFor returns the arrays of chunk i for readers of some of its documents, which are indexes in
 // the chunk. Other documents are not verified, and while the file is being fetched, their factors and
 // residuals may be missing.
-func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk, error) {
+func (v *Snapshot) ChunkFor(i int, arrays Arrays, docs ...uint32) (*kernels.Chunk, error) {
 	c := v.chunks[i]
-	passed, fetched := c.passedDocs(part), false
+	passed, fetched := c.passedDocs(arrays), false
 	for n, doc := range docs {
 		if hasBit(passed, doc) {
 			continue
 		}
-		if part == All && !fetched && v.IsPartial() {
+		if arrays == All && !fetched && v.IsPartial() {
 			if err := v.fetchRows(c, docs[n:]); err != nil {
 				return nil, err
 			}
 			fetched = true
 		}
-		if err := v.verifyDoc(c, doc, part); err != nil {
+		if err := v.verifyDoc(c, doc, arrays); err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +162,7 @@ func (v *Snapshot) ChunkFor(i int, part Arrays, docs ...uint32) (*kernels.Chunk,
 
 // verifyDoc verifies the selected arrays of a document, unless they have passed before. Several readers
 // may do so at once.
-func (v *Snapshot) verifyDoc(c *chunkView, doc uint32, part Arrays) error {
+func (v *Snapshot) verifyDoc(c *chunkView, doc uint32, arrays Arrays) error {
 	if !hasBit(c.checked.codesOrBlocks, doc) {
 		err := c.CheckCodes(int(doc))
 		if err == nil {
@@ -173,7 +173,7 @@ func (v *Snapshot) verifyDoc(c *chunkView, doc uint32, part Arrays) error {
 		}
 		setBit(c.checked.codesOrBlocks, doc)
 	}
-	if part == All && !hasBit(c.checked.rows, doc) {
+	if arrays == All && !hasBit(c.checked.rows, doc) {
 		if err := c.CheckRows(int(doc)); err != nil {
 			return v.corruptError(err, "factors and residuals of document %d, in chunk %d", c.Table.First+doc, c.number)
 		}

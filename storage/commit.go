@@ -92,7 +92,8 @@ func (f *File) beginReadBefore(h *handle) (*readSnapshot, error) {
 	return &readSnapshot{tx: tx}, err
 }
 
-// setPendingCommit sets the commit that is in progress, and the one whose outcome is unknown. nil means none.
+// setPendingCommit sets the commit that is in progress, or nil, and the one whose outcome is unknown,
+// or nil.
 func (f *File) setPendingCommit(h *handle, pending, unknown *pendingCommit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,9 +19,9 @@ import (
 
 // Suffixes of temporary files, which follow the name of the index.
 const (
-	rewriteSuffix = ".rewrite.tmp" // of File.Replace
-	besideSuffix  = ".beside.tmp"  // of File.BeginRewrite, during which the index can change
-	firstSuffix   = ".first.tmp"   // of a new index, after a dash and a random number
+	rewriteSuffix           = ".rewrite.tmp" // of File.Replace
+	concurrentRewriteSuffix = ".beside.tmp"  // of File.BeginRewrite, during which the index can change
+	firstSuffix             = ".first.tmp"   // of a new index, after a dash and a random number
 )
 
 // maxNameBytes is the maximum length in bytes of the name of a file.
@@ -45,9 +45,9 @@ func siblingPath(path, suffix string) string {
 // errRaced means that another process has created, replaced or removed the file meanwhile.
 var errRaced = errors.New("another process was first")
 
-// createFile creates a new file at f.path. old is the file without content that it replaces, which the
-// caller has locked. nil means no such file. The frame is written and synced under a temporary
-// name, so that the path never names an incomplete file.
+// createFile creates a new file at f.path. old, if not nil, is the file without content that it
+// replaces, which the caller has locked. The frame is written and synced under a temporary name, so
+// that the path never names an incomplete file.
 func (f *File) createFile(old fs.FileInfo) (err error) {
 	f.removeUnfinishedFirst(nil)
 	tmp := siblingPath(f.path, fmt.Sprintf("-%08x%s", rand.Uint32(), firstSuffix))
@@ -65,7 +65,7 @@ func (f *File) createFile(old fs.FileInfo) (err error) {
 		return &writeError{f.path, err}
 	}
 	if old != nil {
-		_, err = renameOver(tmp, f.path) // sweepReplaced removes an old file that is still open
+		_, err = renameOver(tmp, f.path) // removeReplaced removes an old file that is still open
 	} else {
 		err = renameNew(tmp, f.path)
 	}
@@ -100,9 +100,9 @@ func renameNew(tmp, path string) error {
 	return os.Rename(tmp, path) // a file system without links
 }
 
-// removeUnfinishedFirst removes the temporary files of new indexes whose creators died. A creator that is still
-// active starts again. If same is not nil, only other names of that file are removed: its creator
-// died before it could.
+// removeUnfinishedFirst removes the temporary files of new indexes whose creators died. A creator
+// that is still active starts again. If same is not nil, only other names of that file are removed:
+// its creator died before it could.
 func (f *File) removeUnfinishedFirst(same fs.FileInfo) {
 	for _, path := range randomlyNamed(f.path, firstSuffix) {
 		if info, err := os.Lstat(path); same != nil && (err != nil || !os.SameFile(same, info)) {
@@ -142,8 +142,8 @@ func (f *File) replaceEmpty(ctx context.Context, deadline time.Time) error {
 	return f.createFile(info)
 }
 
-// createTemp creates and opens a file at tmp that will replace old. nil means that it replaces none. The
-// new file gets the owner and permissions of old before any content. Errors name f.path.
+// createTemp creates and opens a file at tmp. If old is not nil, the new file will replace it, and
+// gets its owner and permissions before any content. Errors name f.path.
 func (f *File) createTemp(tmp string, old fs.FileInfo) (*handle, error) {
 	mode, expected := fs.FileMode(0o644), int64(0)
 	if old != nil {
@@ -173,11 +173,11 @@ func (f *File) createTemp(tmp string, old fs.FileInfo) (*handle, error) {
 // is free. If the address space is short, mapFile closes the file, and the next attempt, with a
 // smaller mapping, opens it again.
 func (f *File) lockAndMap(file *os.File, tmp string, expected int64) (*handle, error) {
-	for smaller := 0; ; smaller++ {
+	for failedAttempts := 0; ; failedAttempts++ {
 		if err := files.LockExclusive(file); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		h, err := openMapped(file, true, expected, smaller)
+		h, err := openMapped(file, true, expected, failedAttempts)
 		if !errors.Is(err, errMapTooLarge) {
 			return h, err
 		}

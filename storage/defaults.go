@@ -21,8 +21,7 @@ type Defaults struct {
 	Version string    `json:"version,omitempty"`
 	// Passages means that the queries were made from documents of the index, and are not real ones.
 	Passages bool `json:"passages,omitempty"`
-	// Classes have ascending K. A search uses the first whose K is not below
-	// its own.
+	// Classes have ascending K. A search uses the first whose K is not below its own.
 	Classes []DefaultClass `json:"classes"`
 }
 
@@ -87,7 +86,7 @@ func CommonDefaults(indexes []*Defaults) *Defaults {
 				return nil
 			}
 			for i := range common.Classes {
-				if !common.Classes[i].merge(d.Classes[i]) {
+				if !common.Classes[i].mergeClass(d.Classes[i]) {
 					return nil
 				}
 			}
@@ -100,7 +99,7 @@ func CommonDefaults(indexes []*Defaults) *Defaults {
 	}
 	for i := range common.Classes {
 		withoutRecord := DefaultClass{K: common.Classes[i].K, Recall: 1, HeldOut: 1, Worst: 1}
-		if !common.Classes[i].merge(withoutRecord) {
+		if !common.Classes[i].mergeClass(withoutRecord) {
 			return nil
 		}
 	}
@@ -112,8 +111,9 @@ func (c DefaultClass) setsParameters() bool {
 	return c.Scan || c.Probes != 0 || c.Approx != 0 || c.Exact != 0
 }
 
-// merge merges the class of another index into c. It returns false if the two contradict each other.
-func (c *DefaultClass) merge(d DefaultClass) bool {
+// mergeClass merges the class of another index into c. It returns false if the two contradict each
+// other.
+func (c *DefaultClass) mergeClass(d DefaultClass) bool {
 	if c.K != d.K || c.Probes != d.Probes || c.Scan != d.Scan || c.Approx != d.Approx || c.Exact != d.Exact ||
 		c.setsParameters() && c.Effort != d.Effort {
 		return false
@@ -150,14 +150,14 @@ func (d *Defaults) Validate() error {
 			return fmt.Errorf("k = %d: %d probes, approximate budget %d, exact budget %d",
 				c.K, c.Probes, c.Approx, c.Exact)
 		}
-		if !(c.Effort >= 0 && c.Effort <= maxEffort) {
+		if !(c.Effort >= 0 && c.Effort <= maxEffort) { // NaN too
 			return fmt.Errorf("k = %d: an effort of %g", c.K, c.Effort)
 		}
 		if c.Scan && c.Probes != 0 {
 			return fmt.Errorf("k = %d: a scan with %d probes", c.K, c.Probes)
 		}
 		for _, recall := range []float64{c.Target, c.WorstTarget, c.Recall, c.HeldOut, c.Worst, c.Error} {
-			if !(recall >= 0 && recall <= 1) {
+			if !(recall >= 0 && recall <= 1) { // NaN too
 				return fmt.Errorf("k = %d: a recall of %g", c.K, recall)
 			}
 		}
@@ -184,7 +184,8 @@ func (tx *Tx) PutDefaults(generation uint64, d *Defaults) error {
 }
 
 // Defaults reads the search parameters that [Tx.PutDefaults] stored for this generation. It returns
-// nil if none were stored. After an error, [ErrCorrupt] for a damaged record, the index can be used nevertheless.
+// nil if none were stored. The error is [ErrCorrupt] for a damaged record; the index can be used
+// without it.
 func (v *Snapshot) Defaults() (d *Defaults, err error) {
 	defer Guard(v.file.path, &err)()
 	const what = "stored search parameters"

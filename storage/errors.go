@@ -47,7 +47,7 @@ var (
 type CorruptError struct {
 	Path string // of the file
 	What string // the value, in words
-	Err  error  // the cause. nil if What says it all
+	Err  error  // the cause, or nil
 }
 
 func (e *CorruptError) Error() string {
@@ -116,6 +116,7 @@ func Guard(path string, err *error) func() {
 		if r == nil {
 			return
 		}
+		// The runtime's error of a fault in memory has the address.
 		if _, fault := r.(interface{ Addr() uintptr }); fault || boltPanicked() {
 			*err = corruptError(path, nil, "damaged page: %v", r)
 		} else {
@@ -139,7 +140,8 @@ func boltPanicked() bool {
 		case !panicked:
 			panicked = f.Function == "runtime.gopanic"
 		case hasSlash && strings.Contains(host, "."), strings.HasPrefix(f.Function, "main."):
-			// This is the innermost function outside of the standard library.
+			// This is the innermost function outside of the standard library, whose packages have no
+			// host in their paths.
 			return strings.HasPrefix(f.Function, "go.etcd.io/bbolt")
 		}
 	}

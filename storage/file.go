@@ -22,7 +22,7 @@ import (
 
 // Options for Open. The zero value opens an existing index for reading.
 type Options struct {
-	// Write opens the file for changes and takes its exclusive lock.
+	// Write opens the file for changes and acquires its exclusive lock.
 	Write bool
 	// Create creates the file if it does not exist; only with Write.
 	Create bool
@@ -35,11 +35,11 @@ type Options struct {
 	NoSync bool
 	// LockTimeout is how long to wait for the lock. 0 means not to wait.
 	LockTimeout time.Duration
-	// Source fetches the content of the file while it is read; only for reading. The file has its
-	// full length, and zeros where it was not fetched yet. nil means that the file is complete.
+	// Source, if not nil, fetches the content of the file while it is read; only for reading. The
+	// file has its full length, and zeros where it was not fetched yet.
 	Source Source
-	// Logger receives messages about leftovers that are removed and files that are rewritten; nil
-	// means none.
+	// Logger, if not nil, receives messages about leftovers that are removed and files that are
+	// rewritten.
 	Logger *slog.Logger
 }
 
@@ -68,17 +68,17 @@ type handle struct {
 	opened     fs.FileInfo // of file when it was opened
 	pageSize   int
 	reserved   int64         // bytes of address space
-	remapLock  *sync.RWMutex // see mappingLock. nil unless the writer remaps the file
+	remapLock  *sync.RWMutex // of boltMappingLock, nil unless the writer remaps the file
 	passed     passedRegistry
 	checkedIDs checkedIDs
 	lineage    lineage
-	partial    *partialFile // nil means that the file is complete
+	partial    *partialFile // nil if the file is complete
 
 	// Guarded by File.mu.
 	refs          int            // the File itself, and its users
 	removeAtClose string         // path of the file to remove at close. "" means none
-	pending       *pendingCommit // the commit in progress. nil means none
-	unknown       *pendingCommit // the commit whose outcome is unknown. nil means none
+	pending       *pendingCommit // the commit in progress, or nil
+	unknown       *pendingCommit // the commit whose outcome is unknown, or nil
 	readMapping   *readOnlyMapping
 }
 
@@ -173,30 +173,30 @@ func (f *File) open(ctx context.Context, o Options, deadline time.Time) error {
 // damaged page and leak its mapping. If the address space is short, openBolt tries again with a
 // smaller mapping.
 func openBolt(ctx context.Context, path string, o *Options, deadline time.Time) (*handle, error) {
-	for smaller := 0; ; smaller++ {
+	for failedAttempts := 0; ; failedAttempts++ {
 		file, err := openLocked(ctx, path, o.Write, deadline)
 		if err != nil {
 			return nil, err
 		}
-		fetched, err := newPartial(ctx, o.Source, file) // nil if the file is complete
+		partial, err := newPartial(ctx, o.Source, file) // nil if the file is complete
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
 		if err := checkMeta(file); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 		}
-		if fetched != nil {
-			err = fetched.fetchForOpen(ctx)
+		if partial != nil {
+			err = partial.fetchForOpen(ctx)
 		} else if err = boltfile.CheckNewest(ctx, file); err != nil {
 			err = treeError(ctx, path, err)
 		}
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
-		h, err := openMapped(file, o.Write, 0, smaller)
-		if err == nil && fetched != nil {
+		h, err := openMapped(file, o.Write, 0, failedAttempts)
+		if err == nil && partial != nil {
 			info := h.db.Info()
-			fetched.mappedAt, fetched.pageSize, h.partial = info.Data, int64(info.PageSize), fetched
+			partial.mappedAt, partial.pageSize, h.partial = info.Data, int64(info.PageSize), partial
 		}
 		if !errors.Is(err, errMapTooLarge) {
 			return h, err
@@ -251,7 +251,7 @@ func (f *File) prepare(create, resume bool) (err error) {
 		err = f.handle.db.Update(writeFormat)
 	case err == nil && f.write:
 		f.removeReplaced()
-		if err = f.removeOldRewrite(besideSuffix); err == nil {
+		if err = f.removeOldRewrite(concurrentRewriteSuffix); err == nil {
 			var building bool
 			if building, err = f.hasFrameRecord(layout.KeyBuilding); err == nil && !(resume && building) {
 				err = f.removeLeftovers()

@@ -126,7 +126,7 @@ func sealedFrameRecord(root *bolt.Bucket, key []byte, path string) (sealed []byt
 			return corruptError(path, nil, "record %q has the key %q", key, k)
 		}
 		if isFrameKey(k) && !(isNote(k) && isNote(key)) {
-			return nil // a known record is checked when it is read
+			return nil // a known record is checked when it is read; but a damaged key may be that of a note
 		}
 		if _, ok := layout.Unseal(k, value); !ok {
 			return corruptError(path, layout.ErrChecksum, "record %q, which may be %q", k, key)

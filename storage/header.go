@@ -38,7 +38,7 @@ type Header struct {
 	Arrays int `json:"arrays"`
 	// Normalize means that vectors are scaled to unit length before they are encoded.
 	Normalize bool `json:"normalize"`
-	// Model is the model that computed the vectors. nil means that it is unknown.
+	// Model is the model that computed the vectors, or nil if it is unknown.
 	Model *Model `json:"model,omitempty"`
 	Build Build  `json:"build"`
 }
@@ -175,17 +175,17 @@ func (h *Header) EmptyCodec() (c kernels.Codec, err error) {
 func (s *State) Validate() error {
 	next := uint32(0)
 	tokens := uint64(0)
-	for _, g := range s.Segments {
-		if g.FirstDoc != next || g.Docs > s.Docs-next {
+	for _, seg := range s.Segments {
+		if seg.FirstDoc != next || seg.Docs > s.Docs-next {
 			return fmt.Errorf("segment %d holds documents %d to %d, %d expected next",
-				g.ID, g.FirstDoc, g.FirstDoc+g.Docs, next)
+				seg.ID, seg.FirstDoc, seg.FirstDoc+seg.Docs, next)
 		}
-		next += g.Docs
-		tokens += g.Tokens
-		if g.ID >= s.NextSegment {
-			return fmt.Errorf("segment %d of %d", g.ID, s.NextSegment)
+		next += seg.Docs
+		tokens += seg.Tokens
+		if seg.ID >= s.NextSegment {
+			return fmt.Errorf("segment %d of %d", seg.ID, s.NextSegment)
 		}
-		for _, c := range g.Chunks {
+		for _, c := range seg.Chunks {
 			if c >= s.NextChunk {
 				return fmt.Errorf("chunk %d of %d", c, s.NextChunk)
 			}
@@ -240,8 +240,8 @@ type Model struct {
 	// same vectors again. Only the encoder reads them.
 	Precision string `json:"precision,omitempty"`
 	Settings  string `json:"settings,omitempty"`
-	// Near is set for the model of queries only: the fingerprint of a model whose vectors differ
-	// from these by less than a search notices, such as the same one in another precision.
+	// NearFingerprint is set for the model of queries only: the fingerprint of a model whose vectors
+	// differ from these by less than a search notices, such as the same one in another precision.
 	NearFingerprint string `json:"near,omitempty"`
 }
 
@@ -256,8 +256,7 @@ func (m Model) String() string {
 }
 
 // Check returns an error that wraps [ErrModel] if m and other are known to differ: by their
-// fingerprints if both have one, otherwise by their names. nil is an unknown model, which
-// never differs.
+// fingerprints if both have one, otherwise by their names. A nil model is unknown, and never differs.
 func (m *Model) Check(other *Model) error {
 	if m == nil || other == nil {
 		return nil
@@ -272,7 +271,8 @@ func (m *Model) Check(other *Model) error {
 	return fmt.Errorf("%w: %v, the index has %v", ErrModel, other, m)
 }
 
-// CheckQueries is [Model.Check] for the model of queries, which may also be a near one (see Model.Near).
+// CheckQueries is [Model.Check] for the model of queries, which may also be a near one
+// (Model.NearFingerprint).
 func (m *Model) CheckQueries(other *Model) error {
 	if m != nil && other != nil && other.NearFingerprint != "" && m.Fingerprint == other.NearFingerprint {
 		return nil

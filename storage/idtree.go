@@ -115,7 +115,12 @@ type idTree struct {
 }
 
 // visitPage visits a page and all pages below it. Their keys must be at least minKey and less than
-// end. nil means no bound.
+// end, unless these are nil.
+//
+// The header of a page has its number at offset 0, its kind at 8, the number of keys at 10, and the
+// number of overflow pages at 12. The element of a key in a branch has the offset and the size of the
+// key at 0 and 4, and the child at 8; in a leaf it has flags at 0, the offset and the size of the key
+// at 4 and 8, and the size of the value, which follows the key, at 12.
 func (t *idTree) visitPage(id uint64, depth int, minKey, end []byte) error {
 	page, err := t.readPage(id, depth)
 	if err != nil {

@@ -70,8 +70,8 @@ func (v *Snapshot) Inspect(ctx context.Context) (digest string, sizes Sizes, err
 		}
 		write('k', k)
 		write('v', val)
-		if part := sizes.fieldFor(path, k); part != nil {
-			*part += int64(len(k) + len(val))
+		if size := sizes.fieldFor(path, k); size != nil {
+			*size += int64(len(k) + len(val))
 		}
 		return nil
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// removeLeftovers removes the leftovers of writers that died: unfinished rewrites, generations that were never
-// made current, and documents beyond the committed counters. This process holds the exclusive lock
-// of the file, so that no other writer is active.
+// removeLeftovers removes the leftovers of writers that died: unfinished rewrites, generations that
+// were never made current, and documents beyond the committed counters. This process holds the
+// exclusive lock of the file, so that no other writer is active.
 func (f *File) removeLeftovers() error {
 	if err := f.removeOldRewrite(rewriteSuffix); err != nil {
 		return err
@@ -48,13 +48,13 @@ func (f *File) removeLeftovers() error {
 	})
 }
 
-// RemoveBeyond removes the content beyond the counters of s: chunks, postings, payloads, field runs and ids.
-// Anything else stays, committed or staged. A damaged key is an error, since it may be that of
-// content to keep.
+// RemoveBeyond removes the content beyond the counters of s: chunks, postings, payloads, field runs
+// and ids. Anything else stays, committed or staged. A damaged key is an error, since it may be that
+// of content to keep.
 //
-// The passages of a document may continue beyond s. open is the first ordinal of that document, so
-// that its own id is removed as well; State.Docs means no document.
-func (g *Generation) RemoveBeyond(s State, open uint32) error {
+// The passages of a document may continue beyond s. openParent is the first ordinal of that document,
+// so that its own id is removed as well; State.Docs means no document.
+func (g *Generation) RemoveBeyond(s State, openParent uint32) error {
 	buckets := []struct {
 		*bolt.Bucket
 		end uint32 // the first number to remove
@@ -77,7 +77,7 @@ func (g *Generation) RemoveBeyond(s State, open uint32) error {
 			return corruptError(g.tx.path, layout.ErrChecksum, "id %q", id)
 		}
 		ordinal, passages := layout.DecodeID(v)
-		if ordinal >= s.Docs || passages > s.Docs-ordinal || passages > 0 && ordinal == open {
+		if ordinal >= s.Docs || passages > s.Docs-ordinal || passages > 0 && ordinal == openParent {
 			ids = append(ids, bytes.Clone(id))
 		}
 		return nil

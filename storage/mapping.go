@@ -30,8 +30,8 @@ const minMappedBytes = 64 << 20
 var reservedBytes atomic.Int64
 
 // A process has 128 TiB of address space on x86-64. As long as writers have mapped no more than
-// reservedFirst, the next one maps as much as it wants. A later one maps at most 1/reservedShare of
-// the remaining space, up to reservedMost in all: 256 GiB each for about 150 writers, 32 GiB for
+// reservedFreely, the next one maps as much as it wants. A later one maps at most 1/reservedDivisor
+// of the remaining space, up to maxReserved in all: 256 GiB each for about 150 writers, 32 GiB for
 // the next hundreds, and so on.
 const (
 	reservedFreely  = 48 << 40
@@ -72,10 +72,10 @@ var errMapTooLarge = errors.New("no address space")
 // openMapped lets bbolt open and map a locked file. A writer maps all the space into which the file may
 // grow: to remap it, bbolt would wait for readers, and the writer itself may be one of them.
 //
-// expected is the size in bytes to which the file will grow, 0 if unknown. smaller is the number of
-// attempts that failed with errSmaller before: it selects a smaller mapping. After an error the file
-// is closed.
-func openMapped(file *os.File, write bool, expected int64, smaller int) (h *handle, err error) {
+// expected is the size in bytes to which the file will grow, 0 if unknown. failedAttempts is the
+// number of attempts that failed with errMapTooLarge before: it selects a smaller mapping. After an
+// error the file is closed.
+func openMapped(file *os.File, write bool, expected int64, failedAttempts int) (h *handle, err error) {
 	path := file.Name()
 	defer func() {
 		if err != nil {
@@ -92,7 +92,7 @@ func openMapped(file *os.File, write bool, expected int64, smaller int) (h *hand
 	h = &handle{file: file, opened: info, refs: 1}
 	if write && !files.EmulateWindows {
 		sizes := mapSizes(max(info.Size(), expected))
-		i := min(firstAllowedSize(sizes)+smaller, len(sizes)-1)
+		i := min(firstAllowedSize(sizes)+failedAttempts, len(sizes)-1)
 		isSmallest = i == len(sizes)-1
 		h.reserved = sizes[i]
 		bo.InitialMmapSize, bo.MaxSize = int(h.reserved), int(h.reserved)
@@ -127,7 +127,7 @@ func (h *handle) close() error {
 	openHandles.Delete(h)
 	err := errors.Join(h.readMapping.release(), h.db.Close()) // no snapshot uses the second mapping now
 	if h.removeAtClose != "" {
-		_ = os.Remove(h.removeAtClose) // otherwise sweepReplaced removes it
+		_ = os.Remove(h.removeAtClose) // otherwise removeReplaced removes it
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func (h *handle) close() error {
 // openHandles maps the open handles of this process to a bool: true for those that write.
 var openHandles sync.Map
 
-// lockedError returns the [ErrLocked] of a file: ownLock if this process itself has the file open.
+// lockedError returns the [ErrLocked] of a file: lockedHereError if this process itself has it open.
 func lockedError(file *os.File, write bool) (err error) {
 	info, serr := file.Stat()
 	if serr != nil {

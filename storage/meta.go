@@ -94,7 +94,7 @@ func isFirstWrite(r io.ReaderAt, size int64) bool {
 	return metas > 0
 }
 
-// isFirstWriteAt is isFirst for the file at a path.
+// isFirstWriteAt is isFirstWrite for the file at a path.
 func isFirstWriteAt(path string, size int64) (bool, error) {
 	if size > firstPages*boltfile.MaxPageSize {
 		return false, nil

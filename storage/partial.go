@@ -28,8 +28,9 @@ import (
 //   - the leaves of ids, payloads and field runs: a look-up reads one.
 //
 // [Snapshot.Chunk], [Snapshot.ChunkFor] and lookupBucket.get fetch these before they read them. All other
-// readers read everything, and wait for the complete file (whole). So bytes that have not been
-// fetched are never read, and a checksum is compared only when all of its bytes are in the file.
+// readers read everything, and wait for the complete file ([Snapshot.WaitComplete]). So bytes that
+// have not been fetched are never read, and a checksum is compared only when all of its bytes are in
+// the file.
 
 // Source fetches a file, which has its full length from the beginning.
 type Source interface {
@@ -38,7 +39,7 @@ type Source interface {
 	Ensure(ctx context.Context, off, n int64) error
 }
 
-// partialFile is a file that is being fetched. A nil *partial is a complete file, as most are.
+// partialFile is a file that is being fetched. A nil *partialFile is a complete file, as most are.
 type partialFile struct {
 	source      Source
 	file        *os.File

@@ -86,8 +86,8 @@ var errRoaring = errors.New("malformed roaring bitmap")
 
 // roaringContainers is the parsed header of a roaring bitmap.
 type roaringContainers struct {
-	n       int
-	runs    []byte // a bit per container: whether it is a run container. nil if none is
+	count   int
+	runs    []byte // a bit per container, set for a run container, or nil
 	headers []byte // key and cardinality−1 of each container, u16 each
 	data    []byte // of the containers that the cursor has not read
 }
@@ -107,30 +107,30 @@ func (p PostingList) parseHeader() (roaringContainers, error) {
 	// The number of containers, and which of them are runs.
 	switch cookie := le.Uint32(p); {
 	case cookie == roaringCookieNoRuns:
-		c.n = int(le.Uint32(p[4:]))
+		c.count = int(le.Uint32(p[4:]))
 		unread = unread[4:]
 	case cookie&0xffff == roaringCookie:
-		c.n = int(cookie>>16) + 1
-		flagBytes := (c.n + 7) / 8
+		c.count = int(cookie>>16) + 1
+		flagBytes := (c.count + 7) / 8
 		if len(unread) < flagBytes {
 			return roaringContainers{}, errRoaring
 		}
 		c.runs, unread = unread[:flagBytes], unread[flagBytes:]
-		hasOffsets = c.n >= minOffsetContainers
+		hasOffsets = c.count >= minOffsetContainers
 	default:
 		return roaringContainers{}, errRoaring
 	}
 	// Their keys and cardinalities.
-	if c.n > 1<<16 || len(unread) < 4*c.n {
+	if c.count > 1<<16 || len(unread) < 4*c.count {
 		return roaringContainers{}, errRoaring
 	}
-	c.headers, unread = unread[:4*c.n], unread[4*c.n:]
+	c.headers, unread = unread[:4*c.count], unread[4*c.count:]
 	// The offset table, which a reader in order does not need.
 	if hasOffsets {
-		if len(unread) < 4*c.n {
+		if len(unread) < 4*c.count {
 			return roaringContainers{}, errRoaring
 		}
-		unread = unread[4*c.n:]
+		unread = unread[4*c.count:]
 	}
 	c.data = unread
 	return c, nil
@@ -150,7 +150,7 @@ func (p PostingList) Cursor() (PostingCursor, error) {
 }
 
 // Done reports whether all blocks were read.
-func (c *PostingCursor) Done() bool { return c.index >= c.n }
+func (c *PostingCursor) Done() bool { return c.index >= c.count }
 
 // Block returns the upper 16 bits of the documents that Next will return. Do not call it when Done.
 func (c *PostingCursor) Block() uint32 {
@@ -226,8 +226,8 @@ func (c *PostingCursor) Next(buf *[]byte, docs uint32) ([]byte, error) {
 func ascending(list []byte) bool {
 	const top = 0x8000_8000_8000_8000 // the top bit of each lane
 	le := binary.LittleEndian
-	bad := uint64(0) // a top bit is set where v >= w
-	for ; len(list) >= 10; list = list[8:] {
+	bad := uint64(0)                         // a top bit is set where v >= w
+	for ; len(list) >= 10; list = list[8:] { // the successor of the fourth number is the fifth
 		v, w := le.Uint64(list), le.Uint64(list[2:])
 		// The top bit of a lane of low is set where v >= w in the lower 15 bits: setting the top bit
 		// of v and clearing that of w keeps a borrow from reaching the next lane.

@@ -114,8 +114,8 @@ func (v *Snapshot) lookUpID(id string) (ordinal uint32, ok bool, err error) {
 	return ordinal, true, nil
 }
 
-// PassageRange finds the passages of a document by its id: the ordinals among the n from first on that are in
-// [Snapshot.Passages]. ok is false if no document with this id is stored as passages.
+// PassageRange finds the passages of a document by its id: the ordinals among the n from first on
+// that are in [Snapshot.Passages]. ok is false if no document with this id is stored as passages.
 func (v *Snapshot) PassageRange(id string) (first, n uint32, ok bool, err error) {
 	if id == "" || v.state.PassageParents == 0 {
 		return 0, 0, false, nil
@@ -210,7 +210,7 @@ func (v *Snapshot) Postings(segment int, centroid uint32) (PostingList, error) {
 		}
 		setBit(p.checked.codesOrBlocks, n)
 	}
-	return postingList(sealed, centroid), nil
+	return postingList(sealed, centroid), nil // the offsets end before the checksum
 }
 
 // bbolt documents a transaction as being for one goroutine. But reads change nothing in a read
@@ -234,7 +234,7 @@ func (l *lookupBucket) get(key []byte) ([]byte, error) {
 		if err := l.partial.fetchLeaf(l.partial.closedCtx, l.Bucket, key); err != nil {
 			return nil, err
 		}
-		return l.Get(key), nil // Seek could go on to the next leaf, which may not have been fetched
+		return l.Get(key), nil // Seek could read the next leaf too, which may not have been fetched
 	}
 	c, ok := l.cursors.Get().(*bolt.Cursor)
 	if !ok {

@@ -26,8 +26,8 @@ import (
 // readSnapshot is the read transaction of a snapshot.
 type readSnapshot struct {
 	tx    *bolt.Tx
-	guard *bolt.Tx         // keeps the writer from reusing pages. nil unless the writer remaps the file
-	from  *readOnlyMapping // the mapping that tx reads. nil unless the writer remaps the file
+	guard *bolt.Tx         // keeps the writer from reusing pages, nil unless the writer remaps the file
+	from  *readOnlyMapping // the mapping that tx reads, nil unless the writer remaps the file
 }
 
 // readOnlyMapping is a read-only mapping of a file that this process writes.
@@ -85,9 +85,10 @@ func (h *handle) remapForReading(minSize int64) (err error) {
 		return err
 	}
 	defer Guard(h.file.Name(), &err)()
+	const write = false
 	var db *bolt.DB
 	err = files.Duplicate(h.file, func(file *os.File) (err error) {
-		db, err = bolt.Open(h.file.Name(), 0, optionsFor(file, false))
+		db, err = bolt.Open(h.file.Name(), 0, optionsFor(file, write))
 		return err
 	})
 	if err != nil {

@@ -43,8 +43,8 @@ func (a *readAhead) addBytes(b []byte) {
 	a.spans = append(a.spans, memorySpan{address &^ (minPageBytes - 1), address + uintptr(len(b))})
 }
 
-// adviseSystem makes the system read the added memory in the background. memoryShort means that some of it was
-// read before: if any of that is missing in memory, the shortage goes on.
+// adviseSystem makes the system read the added memory in the background. memoryShort means that some
+// of it was read before: if any of that is missing in memory, the shortage lasts.
 func (a *readAhead) adviseSystem(memoryShort bool) {
 	a.mergeSpans()
 	checkMissing := memoryShort
@@ -78,7 +78,8 @@ func adviseValues(values ...[]byte) {
 	for _, b := range values {
 		a.addBytes(b)
 	}
-	a.adviseSystem(false)
+	const memoryShort = false // so that missing pages are no sign of a shortage
+	a.adviseSystem(memoryShort)
 }
 
 // memoryShortage detects whether this process waits for pages that it has read before.
@@ -119,15 +120,15 @@ func (s *shortageDetector) noteShortage() {
 
 // Prefetch makes the system read the arrays of documents in the background, for later calls of
 // [Snapshot.ChunkFor]. While the file is being fetched, it waits until they are fetched.
-func (v *Snapshot) Prefetch(ctx context.Context, part Arrays, ordinals []uint32) error {
+func (v *Snapshot) Prefetch(ctx context.Context, arrays Arrays, ordinals []uint32) error {
 	p, memoryShort := v.handle.partial, false
 	complete := p.isComplete()
 	if complete {
 		memoryShort = memoryShortage.memoryIsShort()
-	} else if part == Codes {
+	} else if arrays == Codes {
 		return nil // they were fetched when the file was opened
 	}
-	a, spans := v.unreadSpans(part, ordinals, complete, memoryShort)
+	a, spans := v.unreadSpans(arrays, ordinals, complete, memoryShort)
 	a.adviseSystem(memoryShort)
 	if len(spans) == 0 {
 		return nil
@@ -139,7 +140,7 @@ func (v *Snapshot) Prefetch(ctx context.Context, part Arrays, ordinals []uint32)
 // otherwise the spans of the file that it fetches. Documents that have passed their checksums are
 // included only if memory is short.
 func (v *Snapshot) unreadSpans(
-	part Arrays, ordinals []uint32, complete, memoryShort bool,
+	arrays Arrays, ordinals []uint32, complete, memoryShort bool,
 ) (a readAhead, spans []boltfile.Span) {
 	var (
 		c          *chunkView
@@ -156,10 +157,10 @@ func (v *Snapshot) unreadSpans(
 		}
 		doc := ordinal - first
 		switch {
-		case !memoryShort && hasBit(c.passedDocs(part), doc):
+		case !memoryShort && hasBit(c.passedDocs(arrays), doc):
 		case !complete:
 			spans = v.appendRowSpans(spans, c, doc)
-		case part == Codes:
+		case arrays == Codes:
 			a.addBytes(c.docCodes(doc))
 		default:
 			if !hasBit(c.checked.codesOrBlocks, doc) {

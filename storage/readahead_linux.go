@@ -9,23 +9,23 @@ import (
 // willNeed advises the system to read the pages of a mapping that are not in memory. Readers do not
 // depend on its success.
 func willNeed(s memorySpan) {
-	for p := range s.inPages().pieces {
+	for p := range s.inPages().subspans {
 		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, p.lo, p.hi-p.lo, syscall.MADV_WILLNEED)
 	}
 }
 
-// pieces yields the span in spans of at most willNeedMost bytes.
-func (s memorySpan) pieces(yield func(memorySpan) bool) {
-	for ; s.lo < s.hi; s.lo += willNeedMost {
-		if !yield(memorySpan{s.lo, min(s.hi, s.lo+willNeedMost)}) {
+// subspans yields the span in spans of at most willNeedMost bytes.
+func (s memorySpan) subspans(yield func(memorySpan) bool) {
+	for ; s.lo < s.hi; s.lo += maxWillNeedBytes {
+		if !yield(memorySpan{s.lo, min(s.hi, s.lo+maxWillNeedBytes)}) {
 			return
 		}
 	}
 }
 
-// willNeedMost is the number of bytes that the system reads of a larger range, unless its disk is
+// maxWillNeedBytes is the number of bytes that the system reads of a larger range, unless its disk is
 // configured for more.
-const willNeedMost = 128 << 10
+const maxWillNeedBytes = 128 << 10
 
 // isMissing reports whether a page of a mapping is not in memory. For a file that the process neither
 // owns nor may write, the system hides that, and the result is false.

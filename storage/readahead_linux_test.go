@@ -11,9 +11,9 @@ import (
 )
 
 func TestPiecesOfSpan(t *testing.T) {
-	require.Equal(t, []memorySpan{{4096, 4096 + willNeedMost}, {4096 + willNeedMost, 5000 + willNeedMost}},
-		slices.Collect(memorySpan{4096, 5000 + willNeedMost}.pieces))
-	require.Empty(t, slices.Collect(memorySpan{4096, 4096}.pieces))
+	require.Equal(t, []memorySpan{{4096, 4096 + maxWillNeedBytes}, {4096 + maxWillNeedBytes, 5000 + maxWillNeedBytes}},
+		slices.Collect(memorySpan{4096, 5000 + maxWillNeedBytes}.subspans))
+	require.Empty(t, slices.Collect(memorySpan{4096, 4096}.subspans))
 }
 
 // Pages behind the first 256, which are looked at together, are found too.

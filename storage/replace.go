@@ -21,19 +21,19 @@ import (
 //
 //  1. The old file gets the name with replacedSuffix.
 //  2. The new file gets the name of the index.
-//  3. The old file gets a random name with goneSuffix, under which it is removed after its last
+//  3. The old file gets a random name with removalSuffix, under which it is removed after its last
 //     snapshot is closed.
 //
 // If a program dies after step 1, the index has no file. The next process to open it renames the old
-// file back (putBack).
+// file back (undoInterruptedReplace).
 const (
 	replacedSuffix = ".replaced.tmp"
 	removalSuffix  = ".gone.tmp" // after a dash and a random number
 )
 
-// renameOver renames a new file to the path of the index, which may be open. gone is the path of the
-// old file if that must be removed after it is closed. "" means that it was removed.
-func renameOver(tmp, path string) (gone string, err error) {
+// renameOver renames a new file to the path of the index, which may be open. removeLater is the path
+// of the old file if that must be removed after it is closed, or "" if it was removed.
+func renameOver(tmp, path string) (removeLater string, err error) {
 	if _, err := os.Lstat(path); !files.EmulateWindows || errors.Is(err, fs.ErrNotExist) {
 		return "", os.Rename(tmp, path)
 	}
@@ -50,18 +50,19 @@ func renameOver(tmp, path string) (gone string, err error) {
 	if err := files.Rename(tmp, path); err != nil {
 		return "", errors.Join(err, files.Rename(replaced, path))
 	}
-	gone = removalPath(path)
-	if files.Rename(replaced, gone) != nil {
-		gone = replaced
+	removeLater = removalPath(path)
+	if files.Rename(replaced, removeLater) != nil {
+		removeLater = replaced
 	}
-	if os.Remove(gone) == nil { // now, or by the system when the last process closes it
+	if os.Remove(removeLater) == nil { // now, or by the system when the last process closes it
 		return "", nil
 	}
-	return gone, nil
+	return removeLater, nil
 }
 
-// undoInterruptedReplace renames an index back that lost its name in an interrupted replacement. done is false if
-// there was no such replacement, and true if this or another process has changed the names.
+// undoInterruptedReplace renames an index back that lost its name in an interrupted replacement. done
+// is false if there was no such replacement, and true if this or another process has changed the
+// names.
 func undoInterruptedReplace(ctx context.Context, path string, deadline time.Time) (done bool, err error) {
 	replaced := siblingPath(path, replacedSuffix)
 	f, err := files.OpenFile(replaced, os.O_RDONLY, 0)
@@ -98,14 +99,14 @@ func (f *File) Remove() error {
 	if !files.EmulateWindows {
 		return os.Remove(f.path)
 	}
-	gone := removalPath(f.path)
-	if err := files.Rename(f.path, gone); err != nil {
+	removalName := removalPath(f.path)
+	if err := files.Rename(f.path, removalName); err != nil {
 		return err
 	}
-	if os.Remove(gone) != nil {
+	if os.Remove(removalName) != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.handle.removeAtClose = gone
+		f.handle.removeAtClose = removalName
 	}
 	return nil
 }
@@ -143,8 +144,8 @@ func randomlyNamed(path, suffix string) []string {
 	var found []string
 	for _, e := range entries {
 		name := e.Name()
-		named := strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
-		if named && len(name) == len(prefix)+8+len(suffix) && e.Type().IsRegular() {
+		matches := strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
+		if matches && len(name) == len(prefix)+8+len(suffix) && e.Type().IsRegular() {
 			found = append(found, filepath.Join(dir, name))
 		}
 	}

@@ -28,7 +28,7 @@ func (f *File) BeginRewrite() (*Rewrite, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := f.beginRewrite(besideSuffix)
+	r, err := f.beginRewrite(concurrentRewriteSuffix)
 	if err == nil {
 		r.newFile.minGeneration = v.generation
 	}
@@ -75,18 +75,19 @@ func (r *Rewrite) Commit() error {
 		return err
 	}
 	defer f.writer.Unlock()
-	return r.replaceOriginal(false)
+	const keepLineage = false
+	return r.replaceOriginal(keepLineage)
 }
 
-// replaceOriginal is Commit for a caller that holds f.writer. keepLineage means that the documents have the
-// same ordinals and codec as in the old file.
+// replaceOriginal is Commit for a caller that holds f.writer. keepLineage means that the documents
+// have the same ordinals and codec as in the old file.
 func (r *Rewrite) replaceOriginal(keepLineage bool) error {
 	f, dst := r.original, r.newFile
 	// Rename the new file to the name of the old one.
-	gone := ""
+	removeLater := ""
 	err := dst.handle.db.Sync()
 	if err == nil {
-		gone, err = renameOver(r.tmpPath, f.path)
+		removeLater, err = renameOver(r.tmpPath, f.path)
 	}
 	renamed := err == nil
 	if err == nil {
@@ -97,7 +98,7 @@ func (r *Rewrite) replaceOriginal(keepLineage bool) error {
 	// A rename that may not be durable leaves the outcome unknown.
 	switch {
 	case renamed && err != nil:
-		f.handle.removeAtClose = gone
+		f.handle.removeAtClose = removeLater
 		_ = dst.Close()
 		r.newFile = nil
 		return f.refuseChanges(fmt.Errorf("rewriting: %w", err))
@@ -108,7 +109,7 @@ func (r *Rewrite) replaceOriginal(keepLineage bool) error {
 	r.newFile = nil
 	f.mu.Lock()
 	stale := f.handle
-	stale.removeAtClose = gone
+	stale.removeAtClose = removeLater
 	if keepLineage {
 		stale.lineage.passTo(&dst.handle.lineage)
 	}
@@ -164,7 +165,8 @@ func (f *File) Replace(fill func(dst *File) error) error {
 	if err := fill(r.newFile); err != nil {
 		return r.ToIndexError(err)
 	}
-	return r.replaceOriginal(true)
+	const keepLineage = true
+	return r.replaceOriginal(keepLineage)
 }
 
 // removeOldRewrite removes the file of an interrupted rewrite.

@@ -39,9 +39,10 @@ func (v *Snapshot) loadSegments(ctx context.Context, chunks, postings *bolt.Buck
 		}
 		blocks := (v.header.Centroids + PostingBlock - 1) / PostingBlock
 		p := loadPostings(postings.Bucket(layout.NumberKey(seg.ID)), seg.ID, blocks)
-		p.checked = v.handle.passed.bitsFor(passedKey{v.generation, true, seg.ID}, len(p.blocks))
-		if p.found != seg.Blocks {
-			return v.corruptError(nil, "%d posting blocks of segment %d, %d expected", p.found, seg.ID, seg.Blocks)
+		key := passedKey{generation: v.generation, segment: true, number: seg.ID}
+		p.checked = v.handle.passed.bitsFor(key, len(p.blocks))
+		if p.blockCount != seg.Blocks {
+			return v.corruptError(nil, "%d posting blocks of segment %d, %d expected", p.blockCount, seg.ID, seg.Blocks)
 		}
 		v.postings = append(v.postings, p)
 	}
@@ -61,7 +62,7 @@ func loadPostings(b *bolt.Bucket, segment uint32, blocks int) *postingsView {
 			continue
 		}
 		p.blocks[binary.BigEndian.Uint32(k)] = val
-		p.found++
+		p.blockCount++
 	}
 	return p
 }
@@ -81,7 +82,7 @@ func (v *Snapshot) loadChunk(b *bolt.Bucket, c *chunkView, first uint32) (err er
 	if c.Table.First != first {
 		return v.corruptError(nil, "chunk %d begins at document %d, not %d", c.number, c.Table.First, first)
 	}
-	c.checked = v.handle.passed.bitsFor(passedKey{v.generation, false, c.number}, c.Table.Count)
+	c.checked = v.handle.passed.bitsFor(passedKey{generation: v.generation, number: c.number}, c.Table.Count)
 	return nil
 }
 

@@ -40,7 +40,7 @@ func (v *Snapshot) sharedSegments(older *Snapshot) (segments int) {
 		equal := newSegment.ID == oldSegment.ID && newSegment.FirstDoc == oldSegment.FirstDoc &&
 			newSegment.Docs == oldSegment.Docs && newSegment.Blocks == oldSegment.Blocks &&
 			slices.Equal(newSegment.Chunks, oldSegment.Chunks)
-		if !equal || p.root == 0 && p.found > 0 {
+		if !equal || p.root == 0 && p.blockCount > 0 {
 			break
 		}
 		end := chunks + len(oldSegment.Chunks)
@@ -65,8 +65,8 @@ func (v *Snapshot) SharedChunks(other *Snapshot) int {
 	return n
 }
 
-// VerifyUnshared verifies the chunks and postings that are not shared with an older snapshot of the same
-// file. Otherwise searches do so when they first read them.
+// VerifyUnshared verifies the chunks and postings that are not shared with an older snapshot of the
+// same file. Without this call, searches do so when they first read them.
 func (v *Snapshot) VerifyUnshared(older *Snapshot) (err error) {
 	if older.handle != v.handle {
 		return nil

@@ -52,11 +52,11 @@ type codecView struct {
 
 // postingsView is the posting blocks of a segment in the mapped file.
 type postingsView struct {
-	segment uint32   // its id
-	root    uint64   // see codecView
-	found   int      // blocks that are not nil
-	blocks  [][]byte // sealed. nil means that the block has no postings
-	checked *passedBits
+	segment    uint32   // its id
+	root       uint64   // see codecView
+	blockCount int      // blocks that are not nil
+	blocks     [][]byte // sealed, nil for a block without postings
+	checked    *passedBits
 }
 
 // chunkView is a chunk in the mapped file.
@@ -101,6 +101,7 @@ func (f *File) SnapshotAfter(ctx context.Context, older *Snapshot) (v *Snapshot,
 	if v.generation, err = currentGeneration(v.tx, f.path); err != nil {
 		return v, err
 	}
+	// Values are at the same addresses only in the same mapping of the same file.
 	sharesPages := older != nil && older.handle == h && older.readTx.from == v.readTx.from
 	if !sharesPages || older.generation != v.generation {
 		older = nil

@@ -20,9 +20,9 @@ func (tx *Tx) PutBuilding(v any) error {
 
 // Building reads the progress that [Tx.PutBuilding] stored. ok is false if none is stored, as in a file
 // that was opened for writing without Options.Resume.
-func (f *File) Building(to any) (ok bool, err error) {
+func (f *File) Building(dst any) (ok bool, err error) {
 	err = f.withReadTx(func(tx *bolt.Tx, _ *handle) (err error) {
-		ok, err = readFrameJSON(tx, layout.KeyBuilding, f.path, "what an interrupted build left", to)
+		ok, err = readFrameJSON(tx, layout.KeyBuilding, f.path, "what an interrupted build left", dst)
 		return err
 	})
 	return ok, err

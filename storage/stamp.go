@@ -38,9 +38,9 @@ type PayloadChecksum uint64
 
 const payloadsPerCheck = 1024 // payloads between checks of the context
 
-// VisitPayloadChecksums calls visit with the checksums of the payloads of live documents, in the order of their
-// ordinals from the given one on. Documents without payload are skipped. It does not read or verify
-// payloads, but checks that each of these documents has one.
+// VisitPayloadChecksums calls visit with the checksums of the payloads of live documents, in the
+// order of their ordinals from the given one on. Documents without payload are skipped. It does not
+// read or verify payloads, but checks that each of these documents has one.
 func (v *Snapshot) VisitPayloadChecksums(
 	ctx context.Context, from uint32, visit func(ordinal uint32, sum PayloadChecksum) error,
 ) (err error) {
@@ -112,7 +112,7 @@ func (l *lineage) passTo(to *lineage) {
 	defer l.mu.Unlock()
 	to.mu.Lock()
 	defer to.mu.Unlock()
-	to.number, to.generation = l.number, 0
+	to.number, to.generation = l.number, 0 // numberFor sets the generation
 }
 
 // Lineage returns a number that is equal for snapshots in which the same ordinals are the same

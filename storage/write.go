@@ -15,7 +15,7 @@ import (
 // Tx is a change to the file. It takes effect when the function passed to [File.Update] returns nil.
 type Tx struct {
 	path          string
-	minGeneration uint64 // see File.after
+	minGeneration uint64 // see File.minGeneration
 	btx           *bolt.Tx
 	root          *bolt.Bucket
 }
@@ -260,8 +260,8 @@ type SealedChunk struct {
 	values [4]struct{ key, value []byte }
 }
 
-// SealChunk encodes a chunk with its checksums. It takes over the arrays, and may write into their
-// spare capacity.
+// SealChunk encodes a chunk with its checksums. The result has the arrays, and SealChunk may write
+// into their spare capacity: the caller must not use them again.
 func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) *SealedChunk {
 	c := &SealedChunk{number: number}
 	table := appendDocTable(nil, docs, docChecksums(number, docs, codes, factors, residuals))
@@ -280,7 +280,7 @@ func SealChunk(number uint32, docs *DocTable, codes, factors, residuals []byte) 
 // docChecksums returns two checksums for each document of a chunk: of its codes, and of its factors and
 // residuals.
 func docChecksums(number uint32, docs *DocTable, codes, factors, residuals []byte) (sums []uint32) {
-	tokens := max(len(factors)/2, 1)
+	tokens := max(len(factors)/2, 1) // without tokens all arrays are empty
 	codeBytes, residualBytes := len(codes)/tokens, len(residuals)/tokens
 	summer, first := layout.NewDocChecksummer(number), 0
 	for doc, n := range docs.Lengths {
@@ -329,7 +329,7 @@ func (g *Generation) PutPostings(segment, block uint32, data []byte) error {
 	if err != nil {
 		return err
 	}
-	b.FillPercent = 1
+	b.FillPercent = 1 // blocks are appended in order
 	k := layout.NumberKey(block)
 	return b.Put(k, layout.Seal(layout.ChecksumKey(segment, k), data))
 }

@@ -23,14 +23,15 @@ func (a array) readBytes(dst []byte, from int) error     { return arrayError(a.B
 // close ignores the error, since the file is only read.
 func (a array) close() { _ = a.file.Close() }
 
+// isFloat and isInteger test the kind in Dtype, which is as in NumPy: byte order, kind, size, as <f4.
 func (a array) isFloat() bool   { return strings.Contains(a.Dtype, "f") }
 func (a array) isInteger() bool { return a.Dtype[1] == 'i' || a.Dtype[1] == 'u' }
 
 // arrayRef names an array: a tensor of a .pt file, or a .npy file. The zero value names no array.
 type arrayRef struct {
-	file  string
-	item  int // index of the tensor in a .pt file
-	items int // number of tensors that the file must have. 0 means one
+	file    string
+	tensor  int // index among the tensors of a .pt file
+	tensors int // number of tensors that the file must have. 0 means one
 }
 
 func (r arrayRef) String() string { return r.file }
@@ -66,10 +67,10 @@ func readTensor(file io.ReaderAt, size int64, r arrayRef) (*vectors.Array, error
 		return nil, err
 	}
 	names := tensors.Names()
-	if want := max(r.items, 1); len(names) != want {
+	if want := max(r.tensors, 1); len(names) != want {
 		return nil, fmt.Errorf("%w: it holds %d tensors, want %d", ErrBroken, len(names), want)
 	}
-	return tensors.Array(names[r.item])
+	return tensors.Array(names[r.tensor])
 }
 
 // readIntArray reads a complete row of integers.

@@ -54,9 +54,9 @@ type blockStream struct {
 	maxTokens     int
 	withResiduals bool
 
-	wide  []int64
-	codes []uint32
-	bytes []byte
+	codes64   []int64
+	codes     []uint32
+	residuals []byte
 }
 
 // streamChunk yields the blocks of a chunk. ok is false if the consumer stopped.
@@ -102,14 +102,14 @@ func (s *blockStream) streamChunk(ctx context.Context, c chunk, yield func(Block
 
 // readBlock reads n tokens from firstRow on.
 func (s *blockStream) readBlock(c chunk, codes, residuals array, firstRow, n int) (Block, error) {
-	if len(s.wide) < n {
-		s.wide, s.codes = make([]int64, n), make([]uint32, n)
+	if len(s.codes64) < n {
+		s.codes64, s.codes = make([]int64, n), make([]uint32, n)
 	}
 	b := Block{Codes: s.codes[:n]}
-	if err := codes.readInts(s.wide[:n], firstRow); err != nil {
+	if err := codes.readInts(s.codes64[:n], firstRow); err != nil {
 		return Block{}, fmt.Errorf("%s: %w", c.codes, err)
 	}
-	for i, v := range s.wide[:n] {
+	for i, v := range s.codes64[:n] {
 		if v < 0 || v >= int64(s.index.K) {
 			return Block{}, fmt.Errorf("%w: %s: token %d has code %d, want 0 to %d",
 				ErrBroken, c.codes, firstRow+i, v, s.index.K-1)
@@ -120,10 +120,10 @@ func (s *blockStream) readBlock(c chunk, codes, residuals array, firstRow, n int
 		return b, nil
 	}
 	rowBytes := s.index.RowBytes()
-	if len(s.bytes) < n*rowBytes {
-		s.bytes = make([]byte, n*rowBytes)
+	if len(s.residuals) < n*rowBytes {
+		s.residuals = make([]byte, n*rowBytes)
 	}
-	b.Residuals = s.bytes[:n*rowBytes]
+	b.Residuals = s.residuals[:n*rowBytes]
 	if err := residuals.readBytes(b.Residuals, firstRow*rowBytes); err != nil {
 		return Block{}, fmt.Errorf("%s: %w", c.residuals, err)
 	}

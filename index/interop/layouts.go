@@ -34,8 +34,8 @@ func (x *Index) openColBERT() error {
 	}
 	p := arrayFiles{
 		centroids: arrayRef{file: "centroids.pt"},
-		cutoffs:   arrayRef{file: "buckets.pt", item: 0, items: 2},
-		weights:   arrayRef{file: "buckets.pt", item: 1, items: 2},
+		cutoffs:   arrayRef{file: "buckets.pt", tensor: 0, tensors: 2},
+		weights:   arrayRef{file: "buckets.pt", tensor: 1, tensors: 2},
 	}
 	if err := x.readCodec(p, nbits); err != nil {
 		return err
@@ -54,9 +54,12 @@ func (x *Index) openColBERT() error {
 	// Find the inverted lists.
 	for _, lists := range []string{"ivf.pid.pt", "ivf.pt"} {
 		if x.folder.hasFile(lists) {
-			x.files.ivf = arrayRef{file: lists, item: 0, items: 2}
-			x.files.ivfLengths = arrayRef{file: lists, item: 1, items: 2}
-			x.files.ivfItems = listItems(lists == "ivf.pt") // else ivf.pid.pt, of documents
+			x.files.ivf = arrayRef{file: lists, tensor: 0, tensors: 2}
+			x.files.ivfLengths = arrayRef{file: lists, tensor: 1, tensors: 2}
+			x.files.ivfItems = documentItems
+			if lists == "ivf.pt" {
+				x.files.ivfItems = tokenItems
+			}
 			break
 		}
 	}
@@ -94,7 +97,7 @@ func (x *Index) openPlaid() error {
 	if err != nil {
 		return err
 	}
-	if err := x.readCodec(npyParts(), nbits); err != nil {
+	if err := x.readCodec(npyCodecFiles(), nbits); err != nil {
 		return err
 	}
 	chunks, err := x.readChunks(name, meta, "npy")

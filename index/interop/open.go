@@ -86,8 +86,8 @@ func (x *Index) detectAndOpen() error {
 
 // findNested returns a folder within this one that looks like an index, or "".
 func (x *Index) findNested() string {
-	for _, file := range []string{filepath.Join("*", pylateInside), filepath.Join("*", "metadata.json")} {
-		if found, err := fs.Glob(os.DirFS(x.Dir), filepath.ToSlash(file)); err == nil && len(found) > 0 {
+	for _, pattern := range []string{filepath.Join("*", pylateInside), filepath.Join("*", "metadata.json")} {
+		if found, err := fs.Glob(os.DirFS(x.Dir), filepath.ToSlash(pattern)); err == nil && len(found) > 0 {
 			return filepath.Join(x.Dir, filepath.FromSlash(path.Dir(found[0])))
 		}
 	}
@@ -97,7 +97,7 @@ func (x *Index) findNested() string {
 // openPlain opens a plain set of .npy files.
 func (x *Index) openPlain() error {
 	x.Engine = EngineNPY
-	if err := x.readCodec(npyParts(), 0); err != nil {
+	if err := x.readCodec(npyCodecFiles(), 0); err != nil {
 		return err
 	}
 	r := arrayRef{file: "doclens.npy"}
@@ -117,8 +117,8 @@ func (x *Index) openPlain() error {
 	return nil
 }
 
-// npyParts names the codec files that all .npy folders have.
-func npyParts() arrayFiles {
+// npyCodecFiles names the codec files that all .npy folders have.
+func npyCodecFiles() arrayFiles {
 	return arrayFiles{
 		centroids: arrayRef{file: "centroids.npy"},
 		cutoffs:   arrayRef{file: "bucket_cutoffs.npy"},
@@ -150,7 +150,7 @@ func (x *Index) readLengths(r arrayRef) error {
 	return nil
 }
 
-// readCodec reads centroids and codebook. nbits comes from the metadata. 0 means unknown.
+// readCodec reads centroids and codebook. nbits comes from the metadata, or is 0 if unknown.
 func (x *Index) readCodec(p arrayFiles, nbits int64) error {
 	x.files = p
 	f := x.folder
@@ -171,7 +171,7 @@ func (x *Index) readCodec(p arrayFiles, nbits int64) error {
 	if x.Weights, _, err = f.readFloatArray(p.weights, 1); err != nil {
 		return err
 	}
-	if nbits == 0 {
+	if nbits == 0 { // as many as number the weights
 		for nbits < 63 && 1<<nbits < len(x.Weights) {
 			nbits++
 		}

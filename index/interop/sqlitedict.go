@@ -125,6 +125,8 @@ func (f *sqliteFile) visitRows(n uint32, depth int, visit func([]any) error) err
 	}
 	kind := page[offset]
 	header := map[byte]int{innerPage: innerHeaderSize, leafPage: leafHeaderSize}[kind]
+	// The header has the number of cells at offset 3 and, of an inner page, the last child at 8; the
+	// offsets of the cells follow it. A cell of an inner page begins with the number of a child.
 	cells := int(binary.BigEndian.Uint16(page[offset+3:]))
 	if header == 0 || depth > maxDepth || offset+header+2*cells > len(page) {
 		return broken("is not a page of a table")
@@ -178,6 +180,7 @@ func (f *sqliteFile) readRow(page []byte, offset int, usedBytes *int) ([]any, er
 		if offset+local+4 > len(page) {
 			return nil, fmt.Errorf("%w: a row is outside of its page", ErrBroken)
 		}
+		// An overflow page begins with the number of the next one.
 		for next := binary.BigEndian.Uint32(page[offset+local:]); len(data) < int(size); {
 			overflow, err := f.readPage(next)
 			if err != nil {

@@ -265,6 +265,7 @@ func (w *Writer) finishFiles(ctx context.Context) error {
 	return w.writeLists(ctx)
 }
 
+// writeCodec writes centroids and codebook, and the statistics of residuals.
 func (w *Writer) writeCodec() error {
 	for _, a := range []struct {
 		name   string
@@ -287,12 +288,13 @@ func (w *Writer) writeCodec() error {
 	return nil
 }
 
+// writeJSON writes the document lengths and the metadata, of each chunk and of the index.
 func (w *Writer) writeJSON() error {
 	offset := 0
 	for i, rows := range w.chunkTokens {
 		lens := w.header.DocLens[w.chunkBounds[i]:w.chunkBounds[i+1]]
 		if lens == nil {
-			lens = []int32{}
+			lens = []int32{} // [] in JSON, not null
 		}
 		if err := w.writeObject(fmt.Sprintf("doclens.%d.json", i), lens); err != nil {
 			return err
@@ -335,9 +337,9 @@ func (w *Writer) writeLists(ctx context.Context) error {
 		return err
 	}
 	err = w.writeNPY("ivf.npy", "<i8", []int{len(l.items)}, func(f *vectors.NPYWriter) error {
-		for part := range slices.Chunk(l.items, streamTokens) {
+		for run := range slices.Chunk(l.items, streamTokens) {
 			w.codeBuffer = w.codeBuffer[:0]
-			for _, v := range part {
+			for _, v := range run {
 				w.codeBuffer = append(w.codeBuffer, int64(v))
 			}
 			if err := f.Ints(w.codeBuffer); err != nil {
@@ -364,6 +366,7 @@ type npyFile struct {
 	file *os.File
 }
 
+// createNPY creates a .npy file, to which the caller appends until it calls close or discard.
 func (w *Writer) createNPY(name, dtype string, shape ...int) (*npyFile, error) {
 	file, err := w.folder.Create(name)
 	if err != nil {
@@ -406,6 +409,7 @@ func (w *Writer) writeNPY(name, dtype string, shape []int, fill func(w *vectors.
 	})
 }
 
+// writeObject writes a file of JSON.
 func (w *Writer) writeObject(name string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 type valueBlock struct {
 	entries []entry
 	docs    roaring.Bitmap
-	numbers []byte // 16 bits each: the entries of each document, in order. nil means that there is one entry
+	numbers []byte // 16 bits each: the entries of each document, in order, nil if there is only one entry
 }
 
 // moreEntries is set in an entry number if the next number is for the same document.
 const moreEntries = 1 << 15
 
-// blockBytesOf returns the encoded block i of a field.
-func (r *Run) blockBytesOf(head *fieldHead, i int) ([]byte, error) {
+// encodedBlock returns the encoded block i of a field.
+func (r *Run) encodedBlock(head *fieldHead, i int) ([]byte, error) {
 	if head.inline != nil {
 		return head.inline[i], nil
 	}
@@ -28,43 +28,44 @@ func (r *Run) blockBytesOf(head *fieldHead, i int) ([]byte, error) {
 
 // blockDocuments returns the documents of a block without decoding its entries.
 func (r *Run) blockDocuments(head *fieldHead, i int) (*roaring.Bitmap, error) {
-	encoded, err := r.blockBytesOf(head, i)
+	encoded, err := r.encodedBlock(head, i)
 	if err != nil {
 		return nil, err
 	}
 	in, docs := byteReader{b: encoded}, roaring.New()
 	if in.readBitmap(docs); in.failed {
-		return nil, badBlock(head, i)
+		return nil, blockError(head, i)
 	}
 	return docs, nil
 }
 
-func badBlock(head *fieldHead, i int) error {
+// blockError returns the error of a malformed block.
+func blockError(head *fieldHead, i int) error {
 	return fmt.Errorf("%w: block %d of field %d", ErrFormat, i, head.number)
 }
 
 // readBlock decodes block i of a field.
 func (r *Run) readBlock(head *fieldHead, i int) (*valueBlock, error) {
-	encoded, err := r.blockBytesOf(head, i)
+	encoded, err := r.encodedBlock(head, i)
 	if err != nil {
 		return nil, err
 	}
 	in, block := byteReader{b: encoded}, &valueBlock{}
 	in.readBitmap(&block.docs)
-	n := int(in.readUint32())
+	count := int(in.readUint32())
 	in.text = string(in.b)
-	block.entries = make([]entry, 0, min(n, len(in.b)))
-	for range n {
+	block.entries = make([]entry, 0, min(count, len(in.b))) // a damaged count allocates no more than the data
+	for range count {
 		if in.failed {
 			break
 		}
 		block.entries = append(block.entries, in.readEntry())
 	}
-	if n > 1 && !in.failed {
+	if count > 1 && !in.failed {
 		block.numbers = in.readBytes(len(in.b) &^ 1)
 	}
-	if n == 0 || in.checkDone("") != nil || !block.isValid() {
-		return nil, badBlock(head, i)
+	if count == 0 || in.checkDone("") != nil || !block.isValid() {
+		return nil, blockError(head, i)
 	}
 	return block, nil
 }

@@ -11,9 +11,9 @@ import (
 
 // Builder gathers the fields of the documents of a change, and makes runs of them.
 //
-// It keeps a field completely or not at all: once a field does not fit, the field is left out for
-// good, and the documents that have it are remembered. So for each document and field it is known
-// whether the run has the values, whatever the order of documents.
+// It keeps a field completely or not at all: a field beyond the limits is left out of the run, and
+// leftOut has the documents with such fields. So for each document and field it is known whether the
+// run has the values, whatever the order of documents.
 type Builder struct {
 	docs        roaring.Bitmap
 	leftOut     roaring.Bitmap // documents with fields that were left out
@@ -36,7 +36,7 @@ type column struct {
 type valueList struct {
 	numberOf map[string]uint32
 	entries  []entry  // distinct, in order of arrival
-	pairs    []uint32 // number of the entry of each pair
+	numbers  []uint32 // number of the entry of each pair, its index in entries
 	docs     []uint32 // ordinal of each pair
 }
 
@@ -60,7 +60,7 @@ func ReadFields(ctx context.Context, payload []byte) (Fields, error) {
 	find := fieldFinder(&fields)
 	extraValues := 0 // values beyond the first of each field
 	e := condition.NewEvaluation(ctx)
-	record := e.Document(payload, "", 0)
+	record := e.Document(payload, "", 0) // id and ordinal are no fields of the payload
 	record.Fields(maxDepth, func(name condition.Field, v condition.Value, form condition.Form) bool {
 		i := find(name)
 		exists := i < len(fields)
@@ -196,7 +196,7 @@ func (b *Builder) columnFor(f condition.Field) *column {
 		}
 		c = &column{}
 		b.fields[f] = c
-		b.memoryBytes += 1024
+		b.memoryBytes += 1024 // estimate of an empty column
 	}
 	return c
 }
@@ -213,10 +213,10 @@ func (l *valueList) add(e *entry, ordinal uint32) (bytes int64) {
 		n = uint32(len(l.entries))
 		l.numberOf[string(key)] = n
 		l.entries = append(l.entries, *e)
-		bytes = int64(len(key)+len(e.Text)) + 128
+		bytes = int64(len(key)+len(e.Text)) + 128 // for the entry and its key in the map
 	}
-	l.pairs, l.docs = append(l.pairs, n), append(l.docs, ordinal)
-	return bytes + 10
+	l.numbers, l.docs = append(l.numbers, n), append(l.docs, ordinal)
+	return bytes + 10 // 8 for the pair, and slack of the growing slices
 }
 
 // absorbRun adds the documents of keep that the run has; the builder must not have them. If fields

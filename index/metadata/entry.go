@@ -58,13 +58,13 @@ func (e *entry) compareValue(o *entry) int {
 	return 0
 }
 
-// Tags of encoded entries; tagForm times the form is added to them.
+// Tags of encoded entries. A tag also has the form, multiplied by tagForm.
 const (
 	tagInteger = 1
 	tagReal    = 2
 	tagText    = 3
 	tagCut     = 4
-	tagForm    = 16 // times the form
+	tagForm    = 16
 )
 
 // appendEntry encodes an entry, little-endian: a tag; then i64, f64, or the length (u8) and bytes
@@ -109,7 +109,7 @@ type byteReader struct {
 func (r *byteReader) readBytes(n int) []byte {
 	if n < 0 || n > len(r.b) {
 		r.failed, r.b = true, nil
-		return make([]byte, max(min(n, 8), 0))
+		return make([]byte, max(min(n, 8), 0)) // zeros for the largest number
 	}
 	out := r.b[:n]
 	r.b = r.b[n:]
@@ -185,7 +185,7 @@ func (r *byteReader) readEntry() entry {
 	return entry{}
 }
 
-// checkDone returns an error if bytes were missing or are left.
+// checkDone returns an error about the data called what if bytes were missing, or remain.
 func (r *byteReader) checkDone(what string) error {
 	if r.failed || len(r.b) > 0 {
 		return fmt.Errorf("%w: %s", ErrFormat, what)

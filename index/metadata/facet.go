@@ -66,9 +66,9 @@ var ErrTooManyValues = errkind.New(errkind.BadRequest, "too many distinct values
 
 // Counter counts the values of a field over the documents of several indexes, one after another.
 type Counter struct {
-	field  condition.Field
-	values int
-	memory int64
+	field       condition.Field
+	valueLimit  int
+	memoryLimit int64
 
 	mu                  sync.Mutex
 	docs, missing, null uint64
@@ -82,10 +82,10 @@ func NewCounter(f condition.Field, o *FacetOptions) *Counter {
 		o = &FacetOptions{}
 	}
 	return &Counter{
-		field:  f,
-		values: cmp.Or(o.Values, DefaultFacetValues),
-		memory: cmp.Or(o.Memory, DefaultFacetMemory),
-		counts: map[condition.Literal]uint64{},
+		field:       f,
+		valueLimit:  cmp.Or(o.Values, DefaultFacetValues),
+		memoryLimit: cmp.Or(o.Memory, DefaultFacetMemory),
+		counts:      map[condition.Literal]uint64{},
 	}
 }
 
@@ -94,15 +94,15 @@ func literalBytes(l *condition.Literal) int64 { return 200 + int64(len(l.Text)) 
 
 // checkMemory refuses values that take more than the memory limit.
 func (c *Counter) checkMemory(bytes int64) error {
-	if bytes <= c.memory {
+	if bytes <= c.memoryLimit {
 		return nil
 	}
-	return fmt.Errorf("field %s: %w: they take more than %d bytes", c.field, ErrTooManyValues, c.memory)
+	return fmt.Errorf("field %s: %w: they take more than %d bytes", c.field, ErrTooManyValues, c.memoryLimit)
 }
 
 // addCount adds documents to the count of a value.
 func (c *Counter) addCount(l condition.Literal, docs uint64) error {
-	if c.counts[l] += docs; c.counts[l] > docs {
+	if c.counts[l] += docs; c.counts[l] > docs { // not a new value
 		return nil
 	}
 	c.memoryBytes += literalBytes(&l)
@@ -171,7 +171,7 @@ func (c *Counter) flushTally(e *condition.Evaluation, t *valueTally) error {
 			return err
 		}
 	}
-	clear(t.values)
+	clear(t.values) // so that their texts can be freed
 	*t = valueTally{values: t.values[:0]}
 	return e.Err()
 }
@@ -195,7 +195,7 @@ func (c *Counter) Merge(f *Facet) error {
 // Facet returns the counts so far.
 func (c *Counter) Facet(ctx context.Context) (*Facet, error) {
 	// Collect up to 2·n values at a time, and keep the n most frequent of them.
-	n := min(c.values, len(c.counts))
+	n := min(c.valueLimit, len(c.counts))
 	best := make([]ValueCount, 0, 2*n)
 	steps, stopErr := 0, error(nil)
 	step := func() error {
@@ -286,14 +286,14 @@ func (c *Counter) countRun(
 	if head != nil {
 		unresolved.Or(roaring.And(docs, &head.cutTexts))
 	}
-	known := roaring.AndNot(docs, unresolved)
-	c.docs += known.GetCardinality()
+	resolved := roaring.AndNot(docs, unresolved)
+	c.docs += resolved.GetCardinality()
 	if head == nil {
-		c.missing += known.GetCardinality()
+		c.missing += resolved.GetCardinality()
 		return unresolved, nil
 	}
-	c.missing += known.GetCardinality() - known.AndCardinality(&head.present)
-	c.null += known.AndCardinality(&head.nulls)
+	c.missing += resolved.GetCardinality() - resolved.AndCardinality(&head.present)
+	c.null += resolved.AndCardinality(&head.nulls)
 	for i := range head.valueBlocks {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -302,7 +302,7 @@ func (c *Counter) countRun(
 		if err != nil {
 			return nil, err
 		}
-		if err := c.countBlock(block, known); err != nil {
+		if err := c.countBlock(block, resolved); err != nil {
 			return nil, err
 		}
 	}

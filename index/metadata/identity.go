@@ -59,12 +59,13 @@ func (s *Selector) selectByOrdinal(
 }
 
 // liveMatches returns the live documents with the wanted truth, given those for which a test is
-// true: the live ones of found, or the others. never means that the test is false of no document.
-func (s *Selector) liveMatches(found *roaring.Bitmap, wanted condition.Truth, never bool) *roaring.Bitmap {
+// true: the live ones of found if wanted is True, otherwise those outside of found. neverFalse means
+// that the test is false of no document, but unknown.
+func (s *Selector) liveMatches(found *roaring.Bitmap, wanted condition.Truth, neverFalse bool) *roaring.Bitmap {
 	switch {
 	case wanted == condition.True:
 		return roaring.And(s.live, found)
-	case never:
+	case neverFalse:
 		return roaring.New()
 	}
 	return roaring.AndNot(s.live, found)
@@ -90,9 +91,9 @@ func (s *Selector) testEach(
 
 // ordinalRange returns the ordinals in a span of numbers, from first to before end.
 func ordinalRange(s *condition.Span) (first, end uint64) {
-	above := func(o uint64) bool { return !s.Above(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
-	below := func(o uint64) bool { return s.Below(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
-	return firstOrdinalWhere(above), firstOrdinalWhere(below)
+	reached := func(o uint64) bool { return !s.Above(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
+	passed := func(o uint64) bool { return s.Below(condition.Value{Kind: condition.Integer, Int: int64(o)}) }
+	return firstOrdinalWhere(reached), firstOrdinalWhere(passed)
 }
 
 // firstOrdinalWhere returns the first ordinal for which holds is true. It must be true for all

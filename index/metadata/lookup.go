@@ -76,9 +76,11 @@ func (l *fieldLookup) addMatches(t *condition.Test, wanted condition.Truth) erro
 		err = l.addByTest(t, minTruthFor(wanted))
 	}
 	if wanted == condition.False {
+		// So far sure has the documents with a value that is not False, and maybe those with a value
+		// that may not be: sure becomes the remaining documents, and maybe those that are undecided.
 		others := l.head.notNull()
 		others.AndNot(l.sure)
-		l.maybe.AndNot(l.sure) // for these the truth stays unknown
+		l.maybe.AndNot(l.sure)
 		others.AndNot(l.maybe)
 		l.sure = others
 	}
@@ -165,13 +167,13 @@ func (l *fieldLookup) addEntriesOfBlock(wanted []entry, compare func(a, b *entry
 	}
 	passes := slices.Repeat([]condition.Truth{condition.False}, len(block.entries))
 	for w := range wanted {
-		found := condition.True
+		truth := condition.True
 		if wanted[w].cut {
-			found = condition.Unknown
+			truth = condition.Unknown
 		}
 		e := sort.Search(len(passes), func(e int) bool { return compare(&block.entries[e], &wanted[w]) >= 0 })
 		for ; e < len(passes) && compare(&block.entries[e], &wanted[w]) == 0; e++ {
-			passes[e] = found
+			passes[e] = truth
 		}
 	}
 	block.addPassing(l.sure, l.maybe, passes)
@@ -263,7 +265,7 @@ func (l *fieldLookup) addSpan(s *condition.Span, lo, hi int) error {
 // Blocks are found by the prefixes of texts, which cut texts have too: entries with different
 // prefixes are in the order of their complete texts.
 
-// endsBelow reports whether all entries up to e are below the span.
+// endsBelow reports whether all entries up to e are below the span: the span is above them.
 func endsBelow(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return s.Above(e.Value)
@@ -271,7 +273,7 @@ func endsBelow(e *entry, s *condition.Span) bool {
 	return s.Low.Kind != condition.Null && prefixOf(e.Text) < prefixOf(s.Low.Text)
 }
 
-// startsAbove reports whether all entries from e on are above the span.
+// startsAbove reports whether all entries from e on are above the span: the span is below them.
 func startsAbove(e *entry, s *condition.Span) bool {
 	if e.Kind != condition.Text {
 		return s.Below(e.Value)
@@ -317,6 +319,7 @@ func entryInSpan(s *condition.Span, e *entry) condition.Truth {
 		return condition.False
 	case !e.cut:
 		return condition.True
+	// Low has the prefix of the entry, or High has it: the complete text may be outside.
 	case s.Low.Kind != condition.Null && s.Low.Text > e.Text,
 		s.High.Kind != condition.Null && strings.HasPrefix(s.High.Text, e.Text):
 		return condition.Unknown

@@ -120,8 +120,8 @@ func (r *Run) docsWithField(f condition.Field) (docs, undecided *roaring.Bitmap,
 	return &head.present, r.undecidedDocs(f, head), nil
 }
 
-// undecidedDocs returns the documents for which the run cannot decide whether they have a field. h
-// is the head of the field, nil if the run does not have it.
+// undecidedDocs returns the documents for which the run cannot decide whether they have a field.
+// head is that of the field, or nil if the run does not have it.
 func (r *Run) undecidedDocs(f condition.Field, head *fieldHead) *roaring.Bitmap {
 	switch {
 	case len(f.Keys()) > maxDepth:

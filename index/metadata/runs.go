@@ -40,8 +40,8 @@ func (b *Builder) Empty() bool { return b.docs.IsEmpty() }
 func (b *Builder) Full() bool { return b.memoryBytes > b.memoryLimit }
 
 // Absorb merges the last runs of a state into the builder, as many as the merge policy says, and
-// removes them from the state. v must have these runs, too. live are the live documents; others are
-// dropped. It returns the absorbed runs.
+// removes them from the state. snap must have these runs, too. Only their live documents are merged.
+// It returns the absorbed runs.
 func (b *Builder) Absorb(
 	ctx context.Context, snap *storage.Snapshot, live *roaring.Bitmap, state *storage.State,
 ) (absorbed []storage.FieldRun, err error) {

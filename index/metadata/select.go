@@ -188,7 +188,7 @@ const maxFieldsListed = 1000
 // Fields returns the fields that documents have, sorted, for error messages. The list is incomplete
 // if there are very many.
 func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
-	have := map[condition.Field]bool{}
+	present := map[condition.Field]bool{}
 	for _, r := range s.runs {
 		for _, f := range r.names[:min(len(r.names), maxFieldsListed)] {
 			if err := ctx.Err(); err != nil {
@@ -199,33 +199,33 @@ func (s *Selector) Fields(ctx context.Context) ([]condition.Field, error) {
 				return nil, corruptRunError(s.snapshot, r.id, err)
 			}
 			if docs.Intersects(r.docsCounted) {
-				have[f] = true
+				present[f] = true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(have)), nil
+	return slices.Sorted(maps.Keys(present)), nil
 }
 
-// FindFields looks for fields that are not known yet, and marks them known if a document has them,
-// even as null.
-func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, known map[condition.Field]bool) error {
+// FindFields adds to existing the fields that some document has, even as null. It does not look for
+// those that are in it already.
+func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, existing map[condition.Field]bool) error {
 	// Look into the runs. Documents for which they cannot decide are undecided.
 	var missing []condition.Field
 	undecided := roaring.New()
 	for _, f := range fields {
 		undecidedOfField := roaring.New()
 		for _, r := range s.runs {
-			if known[f] {
+			if existing[f] {
 				break
 			}
 			docs, undecidedOfRun, err := r.docsWithField(f)
 			if err != nil {
 				return corruptRunError(s.snapshot, r.id, err)
 			}
-			known[f] = docs.Intersects(r.docsCounted)
+			existing[f] = docs.Intersects(r.docsCounted)
 			undecidedOfField.Or(roaring.And(undecidedOfRun, r.docsCounted))
 		}
-		if !known[f] {
+		if !existing[f] {
 			missing = append(missing, f)
 			undecided.Or(undecidedOfField)
 		}
@@ -239,7 +239,7 @@ func (s *Selector) FindFields(ctx context.Context, fields []condition.Field, kno
 		}
 		remaining := missing[:0]
 		for _, f := range missing {
-			if known[f] = d.Has(f); !known[f] {
+			if existing[f] = d.Has(f); !existing[f] {
 				remaining = append(remaining, f)
 			}
 		}

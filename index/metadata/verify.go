@@ -50,18 +50,18 @@ func (s *Selector) verifyRun(ctx context.Context, r *countedRun) error {
 		}
 	}
 	derived.leftOut.Or(leftOut)
-	what, err := firstDifference(&stored, &derived)
-	if err == nil && what != "" {
-		err := fmt.Errorf("%s does not follow from the payloads", what)
+	difference, err := firstDifference(&stored, &derived)
+	if err == nil && difference != "" {
+		err := fmt.Errorf("%s does not follow from the payloads", difference)
 		return &storage.CorruptError{Path: s.snapshot.Path(), What: fmt.Sprintf("field run %d", r.id), Err: err}
 	}
 	return corruptRunError(s.snapshot, r.id, err)
 }
 
 // firstDifference describes the first difference between two runs. "" means that they are equal.
-func firstDifference(stored, derived *Builder) (what string, err error) {
+func firstDifference(stored, derived *Builder) (difference string, err error) {
 	if !stored.leftOut.Equals(&derived.leftOut) {
-		return "which documents have other fields", nil
+		return "the set of documents with other fields", nil
 	}
 	fields := map[condition.Field]bool{}
 	for _, b := range []*Builder{stored, derived} {

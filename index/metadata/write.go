@@ -65,7 +65,7 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 			return err
 		}
 	}
-	for i, e := range c.values.pairs {
+	for i, e := range c.values.numbers {
 		if c.values.entries[e].cut {
 			h.cutTexts.Add(c.values.docs[i])
 		}
@@ -73,7 +73,7 @@ func (c *column) write(f condition.Field, number uint32, put func(key, value []b
 
 	// Encode the head: bitmaps, then the first and last entry of each block.
 	notNull := roaring.Or(&h.numbers, &h.texts)
-	h.multiValued = len(c.values.pairs) > int(notNull.GetCardinality())
+	h.multiValued = len(c.values.numbers) > int(notNull.GetCardinality())
 	var head []byte
 	var err error
 	for _, docs := range h.bitmaps() {
@@ -140,7 +140,7 @@ func (l *valueList) sortByEntry(order []uint32) (docs, ends []uint32) {
 		positionOf[e] = uint32(p)
 	}
 	ends = make([]uint32, len(order))
-	for _, e := range l.pairs {
+	for _, e := range l.numbers {
 		ends[positionOf[e]]++
 	}
 	sum := uint32(0)
@@ -151,7 +151,7 @@ func (l *valueList) sortByEntry(order []uint32) (docs, ends []uint32) {
 		ends[p] = sum
 	}
 	docs = make([]uint32, len(l.docs))
-	for i, e := range l.pairs {
+	for i, e := range l.numbers {
 		p := positionOf[e]
 		docs[next[p]] = l.docs[i]
 		next[p]++
@@ -177,7 +177,7 @@ func (l *valueList) blockEnd(order, ends []uint32, lo int) int {
 	size := 0
 	for hi := lo; hi < len(order); hi++ {
 		e := &l.entries[order[hi]]
-		size += len(e.Text) + 10
+		size += len(e.Text) + 10 // tag, length, hash; see appendEntry
 		if hi > lo && (ends[hi]-from > uint32(blockDocs) || size > blockBytes || (e.Kind == condition.Text) != text) {
 			return hi
 		}
@@ -187,7 +187,8 @@ func (l *valueList) blockEnd(order, ends []uint32, lo int) int {
 
 // encodeBlock encodes the bitmap of the documents, the number of entries, the entries and, if there
 // are several, the entry numbers (u16) of each document; [moreEntries] is set in all but the last
-// number of a document.
+// number of a document. order are the entries of the block; the documents of order[i] end before
+// docs[ends[i]], and those of order[0] begin at docs[from].
 func (l *valueList) encodeBlock(order []uint32, docs []uint32, from uint32, ends []uint32) ([]byte, error) {
 	ordinals := docs[from:ends[len(ends)-1]]
 	out, err := appendBitmap(nil, roaring.BitmapOf(ordinals...))

@@ -14,21 +14,21 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// liveness is the source from which the Reader knows which documents are deleted.
-type liveness int
+// livenessSource is the source from which the Reader knows which documents are deleted.
+type livenessSource int
 
 const (
-	byTombstones liveness = iota
-	byIDs                 // the tombstones are damaged, but the ids are complete: only live documents have one
-	uncertain             // both are damaged
+	byTombstones livenessSource = iota
+	byIDs                       // the tombstones are damaged, but the ids are complete: only live documents have one
+	noSource                    // both are damaged
 )
 
-// Standing is the knowledge whether a document is live.
-type Standing int
+// Liveness is the knowledge whether a document is live.
+type Liveness int
 
-// Standings of a document.
+// The values of Liveness.
 const (
-	Dead Standing = iota
+	Dead Liveness = iota
 	Alive
 	Uncertain // the tombstones are damaged, and the ids do not tell
 )
@@ -65,7 +65,7 @@ func (w *Reader) findPassages() {
 	}
 }
 
-// Passages returns the ordinals that are passages. nil means that their bitmap is lost, so that only
+// Passages returns the ordinals that are passages, or nil if their bitmap is lost, so that only
 // payloads identify passages.
 func (w *Reader) Passages() *roaring.Bitmap { return w.passages }
 
@@ -101,7 +101,7 @@ func (w *Reader) UnknownPayloads() int64 {
 	}
 	found := roaring.New()
 	for _, p := range append(w.sortedPayloads(w.current.payload), w.sortedPayloads(w.findStrays().payload)...) {
-		if w.Standing(p.ordinal) != Dead {
+		if w.Liveness(p.ordinal) != Dead {
 			if _, err := w.readSealed(layout.NumberKey(p.ordinal), p.value); err == nil {
 				found.Add(p.ordinal)
 			}
@@ -135,27 +135,27 @@ func (w *Reader) findLiveness() {
 		}
 		w.liveDocs.Add(ordinal)
 	})
-	w.liveness = uncertain
+	w.livenessSource = noSource
 	if !idsBroken && (w.state == nil || w.liveDocs.GetCardinality() == uint64(w.state.Live)) {
-		w.liveness = byIDs
+		w.livenessSource = byIDs
 	}
 }
 
-// Standing returns whether a document is live.
-func (w *Reader) Standing(ordinal uint32) Standing {
+// Liveness returns whether a document is live.
+func (w *Reader) Liveness(ordinal uint32) Liveness {
 	switch {
-	case w.liveness == byTombstones && w.deletedDocs.Contains(ordinal):
+	case w.livenessSource == byTombstones && w.deletedDocs.Contains(ordinal):
 		return Dead
-	case w.liveness == byTombstones, w.liveDocs.Contains(ordinal):
+	case w.livenessSource == byTombstones, w.liveDocs.Contains(ordinal):
 		return Alive
-	case w.liveness == byIDs:
+	case w.livenessSource == byIDs:
 		return Dead
 	}
 	return Uncertain
 }
 
 // LivenessKnown reports whether no document is Uncertain.
-func (w *Reader) LivenessKnown() bool { return w.liveness != uncertain }
+func (w *Reader) LivenessKnown() bool { return w.livenessSource != noSource }
 
 // Docs returns the number of ordinals: that of the state or, if the state is damaged, one more than
 // the largest ordinal found.
@@ -191,10 +191,10 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("document table of chunk %d: %w", c.number, err) // it was sound in Open
 	}
-	found := &Chunk{Table: &storage.DocTable{First: t.First}, Damaged: map[int]error{}}
+	chunk := &Chunk{Table: &storage.DocTable{First: t.First}, Damaged: map[int]error{}}
 	for d := range t.Count {
-		found.Table.Lengths = append(found.Table.Lengths, t.Length(d))
-		found.Table.IDs = append(found.Table.IDs, t.ID(d))
+		chunk.Table.Lengths = append(chunk.Table.Lengths, t.Length(d))
+		chunk.Table.IDs = append(chunk.Table.IDs, t.ID(d))
 	}
 	stored, err := w.openChunk(c.number, c.page)
 	if err == nil {
@@ -206,20 +206,20 @@ func (w *Reader) Chunk(i int) (*Chunk, error) {
 	if err != nil {
 		w.noteChunk(c, err)
 		for d := range t.Count {
-			found.Damaged[d] = fmt.Errorf("chunk %d: %w", c.number, err)
+			chunk.Damaged[d] = fmt.Errorf("chunk %d: %w", c.number, err)
 		}
-		return found, nil
+		return chunk, nil
 	}
-	found.Arrays = &stored.Chunk
+	chunk.Arrays = &stored.Chunk
 	for d := range t.Count {
 		if err := w.checkDoc(stored, d); err != nil {
-			found.Damaged[d] = fmt.Errorf("chunk %d: %w", c.number, err)
+			chunk.Damaged[d] = fmt.Errorf("chunk %d: %w", c.number, err)
 		}
 	}
-	if n := len(found.Damaged); n > 0 {
+	if n := len(chunk.Damaged); n > 0 {
 		w.noteChunk(c, fmt.Errorf("%d of %d documents are damaged", n, t.Count))
 	}
-	return found, nil
+	return chunk, nil
 }
 
 // noteChunk adds the damage of a chunk to the faults, once.
@@ -258,15 +258,15 @@ func (w *Reader) openChunk(number uint32, page chunkPage) (*layout.Chunk, error)
 
 // docTable reads and verifies the document table of a chunk.
 func (w *Reader) docTable(chunk uint32, page chunkPage) (t layout.EncodedDocTable, err error) {
-	b, err := w.readValue(page.values[1])
+	b, err := w.readValue(page.values[docsKeyIndex])
 	if err != nil {
 		return t, err
 	}
 	return layout.OpenDocTable(chunk, b)
 }
 
-// visitIDs calls visit with the ids in leaf pages and their ordinals. For a damaged id, err is not nil
-// and the other arguments are zero; so it is for each value of a page of other content.
+// visitIDs calls visit with the ids in leaf pages and their ordinals. For a damaged id, and for each
+// value of a page that has other content, err is not nil and the other arguments are zero.
 func (w *Reader) visitIDs(pages []leafPage, visit func(id string, ordinal uint32, err error)) {
 	for _, l := range pages {
 		elements, err := w.readElements(l)
@@ -356,7 +356,7 @@ func (w *Reader) Payload(ordinal uint32) ([]byte, error) {
 		return nil, nil
 	}
 	w.noteFault("payload of document %d: %v", ordinal, err)
-	return nil, w.corrupt(err, "payload of document %d", ordinal)
+	return nil, w.corruptError(err, "payload of document %d", ordinal)
 }
 
 // findPayload returns the first sound payload of a document in a sorted list, or the last error.

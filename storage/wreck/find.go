@@ -13,8 +13,11 @@ import (
 	"github.com/plaid-ir/plaid/storage/internal/layout"
 )
 
-// chunkKeys are the values of a chunk in key order.
+// chunkKeys are the keys of the values of a chunk, in ascending order.
 var chunkKeys = [4][]byte{layout.KeyCodes, layout.KeyDocs, layout.KeyFactors, layout.KeyResiduals}
+
+// docsKeyIndex is the index of layout.KeyDocs, the key of the document table, in chunkKeys.
+const docsKeyIndex = 1
 
 // foundChunk is a chunk whose document table is sound.
 type foundChunk struct {
@@ -24,8 +27,8 @@ type foundChunk struct {
 	noted        bool // its damage is among the faults
 }
 
-// findContent walks the tree, and reads everything that a salvage needs before documents: the generation,
-// its header, codec and state, the document tables, and the sets of documents.
+// findContent walks the tree, and reads everything that a salvage needs before documents: the
+// generation, its header, codec and state, the document tables, and the sets of documents.
 func (w *Reader) findContent() error {
 	// Walk the tree. A fault of it is noted; the walk skips damaged pages.
 	err := boltfile.CheckTransaction(w.ctx, w.file, w.transaction.ID)
@@ -35,7 +38,7 @@ func (w *Reader) findContent() error {
 	if err != nil && !w.transaction.DamagedMeta {
 		w.noteFault("B+tree: %v", err)
 	}
-	w.walkTree(w.root, treePlace{role: inRoot}, 0)
+	w.walkTree(w.root, parentBucket{role: inRoot}, 0)
 	// A list of free pages that names a page of the tree cannot be trusted.
 	for i := range w.freePages {
 		if w.freePages[i]&w.reached[i] != 0 {
@@ -57,10 +60,10 @@ func (w *Reader) findContent() error {
 		return nil
 	})
 	if err != nil {
-		return w.corrupt(err, "the header is lost, without which vectors cannot be decoded")
+		return w.corruptError(err, "the header is lost, without which vectors cannot be decoded")
 	}
 	if err := w.findCodec(); err != nil {
-		return w.corrupt(err, "the codec is lost, without which vectors cannot be decoded")
+		return w.corruptError(err, "the codec is lost, without which vectors cannot be decoded")
 	}
 	if err := w.findState(); err != nil {
 		return err
@@ -73,7 +76,7 @@ func (w *Reader) findContent() error {
 	return nil
 }
 
-// selectGeneration sets w.finds to the current generation. Without a sound pointer, it selects the
+// selectGeneration sets w.current to the current generation. Without a sound pointer, it selects the
 // only generation; several are an error.
 func (w *Reader) selectGeneration() error {
 	// The format record.
@@ -89,7 +92,7 @@ func (w *Reader) selectGeneration() error {
 		return fmt.Errorf("%s: %w: a bbolt file of another program", w.path, storage.ErrNotIndex)
 	}
 	// A sound file without a pointer is an unfinished build.
-	w.current = newFinds()
+	w.current = newFoundValues()
 	v, hasPointer := w.frameRecord(layout.KeyCurrent)
 	_, staging := w.frameRecord(layout.KeyStaging)
 	if !hasPointer && len(w.faults) == 0 && (staging || len(w.generations) == 0) {
@@ -114,7 +117,7 @@ func (w *Reader) selectGeneration() error {
 		}
 		return nil
 	}
-	return w.corrupt(nil, "the current generation is not found, and there are %d: "+
+	return w.corruptError(nil, "the current generation is not found, and there are %d: "+
 		"that of an interrupted build cannot be told from the index", len(w.generations))
 }
 
@@ -190,7 +193,7 @@ func (w *Reader) findStrays() *foundValues {
 	if w.strays != nil {
 		return w.strays
 	}
-	w.strays = newFinds()
+	w.strays = newFoundValues()
 	if w.freePages == nil {
 		w.noteFault("pages that the tree does not lead to are not read: without the list of free pages, " +
 			"lost content cannot be told from removed content")
@@ -275,8 +278,8 @@ func (w *Reader) findCodec() (err error) {
 	return w.codec.Validate()
 }
 
-// findCodecArray reads an optional array of the codec. If the tree has none, it is searched among the strays
-// only if the header says that one is missing.
+// findCodecArray reads an optional array of the codec. If the tree does not have it, it is searched
+// among the strays only if isMissing is set: the header counts more arrays than were found.
 func (w *Reader) findCodecArray(a layout.CodecArray, isMissing bool) ([]byte, error) {
 	if _, inTree := w.current.values[string(a.Key)]; !inTree && !isMissing {
 		return nil, fmt.Errorf("%s: not found", a.Key)
@@ -307,7 +310,7 @@ func (w *Reader) findState() error {
 	w.noteFault("state: %v", err)
 	_, current := w.frameRecord(layout.KeyCurrent)
 	if _, staging := w.frameRecord(layout.KeyStaging); staging || !current {
-		return w.corrupt(err, "the state record is lost, and content of an interrupted writer cannot be told "+
+		return w.corruptError(err, "the state record is lost, and content of an interrupted writer cannot be told "+
 			"from committed content")
 	}
 	return nil
@@ -397,7 +400,7 @@ func (w *Reader) readTable(p chunkPage) (foundChunk, error) {
 // provenNumber returns the number of a chunk: it computes the number from the checksum of the document
 // table, which covers it, and confirms it by the checksums of any document.
 func (w *Reader) provenNumber(p chunkPage) (uint32, bool) {
-	b, err := w.readValue(p.values[1])
+	b, err := w.readValue(p.values[docsKeyIndex])
 	if err != nil || len(b) < layout.ChecksumSize {
 		return 0, false
 	}
@@ -427,7 +430,7 @@ var crcTop = func() (top [256]byte) {
 // numberFromChecksum returns the number n for which sum is the checksum of value under the key
 // layout.ChecksumKey(n, key). There is exactly one for every sum.
 //
-// The four bytes of the number are the first that the CRC reads. So numberOf computes the CRC
+// The four bytes of the number are the first that the CRC reads. So the function computes the CRC
 // backwards, over value and key, to the state after these four bytes. Reading four bytes b from the
 // initial state I gives the same state as reading four zero bytes from I XOR b. So the state before
 // four zero bytes is I XOR b, and since all bits of I are set, its complement is b.

@@ -34,7 +34,7 @@ type foundValues struct {
 	idsBroken    bool // some ids cannot be read
 }
 
-func newFinds() *foundValues { return &foundValues{values: map[string][]span{}, idsBroken: true} }
+func newFoundValues() *foundValues { return &foundValues{values: map[string][]span{}, idsBroken: true} }
 
 // unknownKeys returns the values under unknown keys. A key may be unknown because it is damaged.
 func (f *foundValues) unknownKeys() (values []span) {
@@ -74,11 +74,11 @@ var bucketRoles = map[string]role{
 	string(layout.BucketFields):   inFields,
 }
 
-// treePlace is the bucket that a page belongs to.
-type treePlace struct {
-	role   role
-	finds  *foundValues // of its generation. nil outside of one
-	number uint32       // of its chunk
+// parentBucket is the bucket that a page belongs to.
+type parentBucket struct {
+	role    role
+	content *foundValues // of its generation, nil outside of one
+	number  uint32       // of its chunk
 }
 
 // pageHead is the used fields of the header of a page.
@@ -99,15 +99,15 @@ func (w *Reader) readHead(offset int64) (pageHead, error) {
 }
 
 // noteLostPage adds a fault for a page of a bucket that cannot be read.
-func (w *Reader) noteLostPage(p treePlace, format string, args ...any) {
+func (w *Reader) noteLostPage(p parentBucket, format string, args ...any) {
 	if p.role == inIDs {
-		p.finds.idsBroken = true
+		p.content.idsBroken = true
 	}
 	w.noteFault(format, args...)
 }
 
 // walkTree visits a page of the tree and all pages below it. It notes and skips damaged ones.
-func (w *Reader) walkTree(id uint64, p treePlace, depth int) {
+func (w *Reader) walkTree(id uint64, p parentBucket, depth int) {
 	switch {
 	case id < 2 || id >= w.pages || depth > boltfile.MaxDepth:
 		w.noteLostPage(p, "B+tree: page %d of %d", id, w.pages)
@@ -163,8 +163,8 @@ const (
 	maxKeys     = 0xffff // of a page
 )
 
-// readElements reads the keys of a leaf page. It skips those that do not fit the page, and then returns an
-// error in addition to the others.
+// readElements reads the keys of a leaf page. It skips those that do not fit the page, and then
+// returns an error in addition to the others.
 func (w *Reader) readElements(l leafPage) ([]element, error) {
 	// Read the page.
 	head := make([]byte, min(w.pageSize, l.end-l.offset))
@@ -217,7 +217,7 @@ func (w *Reader) readElements(l leafPage) ([]element, error) {
 
 // countByLayout returns the number of elements of a leaf page according to the offset of the first
 // key, which directly follows the elements. The second element must confirm it; otherwise the result
-// is count, the number in the header.
+// is count, the number in the header. Without a second element, only a count of 0 is corrected.
 func countByLayout(head []byte, count int64) int64 {
 	ne := binary.NativeEndian
 	if len(head) < boltfile.PageHeaderSize+2*boltfile.ElementSize {
@@ -227,7 +227,7 @@ func countByLayout(head []byte, count int64) int64 {
 	firstKey := int64(ne.Uint32(first[4:]))                                            // from the first element on
 	secondKey := firstKey + int64(ne.Uint32(first[8:])) + int64(ne.Uint32(first[12:])) // after the first value
 	n := firstKey / boltfile.ElementSize
-	confirmed := int64(ne.Uint32(second[4:]))+boltfile.ElementSize == secondKey
+	confirmed := int64(ne.Uint32(second[4:]))+boltfile.ElementSize == secondKey // offsets count from their element
 	if firstKey%boltfile.ElementSize != 0 || n == 0 || n > maxKeys || n > 1 && !confirmed || n == 1 && count != 0 {
 		return count
 	}
@@ -235,13 +235,13 @@ func countByLayout(head []byte, count int64) int64 {
 }
 
 // walkLeaf sorts the values of a leaf page by their role, and visits its buckets.
-func (w *Reader) walkLeaf(l leafPage, p treePlace, depth int) {
+func (w *Reader) walkLeaf(l leafPage, p parentBucket, depth int) {
 	switch p.role {
 	case inIDs:
-		p.finds.ids = append(p.finds.ids, l)
+		p.content.ids = append(p.content.ids, l)
 		return
 	case inPayload:
-		p.finds.payload = append(p.finds.payload, l)
+		p.content.payload = append(p.content.payload, l)
 		return
 	case inUnknown:
 		w.misplacedPages = append(w.misplacedPages, l)
@@ -254,7 +254,7 @@ func (w *Reader) walkLeaf(l leafPage, p treePlace, depth int) {
 	if p.role == inChunk {
 		if c, ok := chunkFromElements(elements); ok {
 			c.number, c.hasNumber = p.number, true
-			p.finds.chunks = append(p.finds.chunks, c)
+			p.content.chunks = append(p.content.chunks, c)
 		} else {
 			w.noteFault("chunk %d has %d values, not %d", p.number, len(elements), len(c.values))
 		}
@@ -262,49 +262,49 @@ func (w *Reader) walkLeaf(l leafPage, p treePlace, depth int) {
 	}
 	for _, e := range elements {
 		if e.bucket {
-			w.walkBucket(l, e, w.placeBelow(p, e.key), depth)
+			w.walkBucket(l, e, w.childBucket(p, e.key), depth)
 			continue
 		}
 		switch p.role {
 		case inFrame:
 			w.frame[string(e.key)] = e.value
 		case inGeneration, inCodec:
-			p.finds.values[string(e.key)] = append(p.finds.values[string(e.key)], e.value)
+			p.content.values[string(e.key)] = append(p.content.values[string(e.key)], e.value)
 		}
 	}
 }
 
-// placeBelow returns the place of the bucket with this key in p.
-func (w *Reader) placeBelow(p treePlace, key []byte) treePlace {
+// childBucket returns the bucket with this key in p.
+func (w *Reader) childBucket(p parentBucket, key []byte) parentBucket {
 	switch p.role {
 	case inRoot:
 		if string(key) == string(layout.RootBucket) {
-			return treePlace{role: inFrame}
+			return parentBucket{role: inFrame}
 		}
 		if n, ok := layout.GenerationNumber(key); ok && w.generations[n] == nil {
-			w.generations[n] = newFinds()
-			return treePlace{role: inGeneration, finds: w.generations[n]}
+			w.generations[n] = newFoundValues()
+			return parentBucket{role: inGeneration, content: w.generations[n]}
 		}
 	case inGeneration:
 		if role, ok := bucketRoles[string(key)]; ok {
 			if role == inIDs {
-				p.finds.idsBroken = false
+				p.content.idsBroken = false
 			}
-			return treePlace{role: role, finds: p.finds}
+			return parentBucket{role: role, content: p.content}
 		}
 	case inChunks:
 		if len(key) == 4 {
-			return treePlace{role: inChunk, finds: p.finds, number: layout.NumberFromKey(key)}
+			return parentBucket{role: inChunk, content: p.content, number: layout.NumberFromKey(key)}
 		}
 	case inPostings, inFields:
 		return p
 	}
 	w.noteFault("unknown bucket %s", layout.ValueName([][]byte{key}))
-	return treePlace{role: inUnknown}
+	return parentBucket{role: inUnknown}
 }
 
 // walkBucket visits the pages of the bucket in an element of a leaf.
-func (w *Reader) walkBucket(l leafPage, e element, p treePlace, depth int) {
+func (w *Reader) walkBucket(l leafPage, e element, p parentBucket, depth int) {
 	var b [boltfile.BucketHeaderSize]byte
 	if e.value.size < boltfile.BucketHeaderSize {
 		w.noteLostPage(p, "bucket of %d bytes", e.value.size)
@@ -326,8 +326,8 @@ func (w *Reader) walkBucket(l leafPage, e element, p treePlace, depth int) {
 	}
 }
 
-// chunkFromElements interprets four values as those of a chunk. It ignores their keys, which may be damaged: the
-// checksums cover the original keys.
+// chunkFromElements interprets four values as those of a chunk. It ignores their keys, which may be
+// damaged: the checksums cover the original keys.
 func chunkFromElements(elements []element) (c chunkPage, ok bool) {
 	if len(elements) != len(c.values) {
 		return c, false

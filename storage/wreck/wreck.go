@@ -44,20 +44,20 @@ type Reader struct {
 	frame          map[string]span
 	generations    map[uint64]*foundValues
 	misplacedPages []leafPage   // pages that the tree reached in place of others
-	strays         *foundValues // values that the tree does not lead to. nil before findStrays
+	strays         *foundValues // values that the tree does not lead to, nil before findStrays
 	current        *foundValues // values of the current generation
 	header         storage.Header
 	state          *storage.State // nil if its record is damaged
 	codec          kernels.Codec
 	cutoffs        []float32
 	chunks         []foundChunk
-	liveness       liveness
-	liveDocs       *roaring.Bitmap // by ids. nil if the tombstones are sound
+	livenessSource livenessSource
+	liveDocs       *roaring.Bitmap // by ids, nil if the tombstones are sound
 	deletedDocs    *roaring.Bitmap // by tombstones
-	payloadDocs    *roaring.Bitmap // documents with payload. nil if unknown
-	passages       *roaring.Bitmap // nil if unknown
+	payloadDocs    *roaring.Bitmap // documents with payload, nil if unknown
+	passages       *roaring.Bitmap // ordinals that are passages, nil if unknown
 	payloads       []payloadValue
-	strayPayloads  []payloadValue // payloads among the strays. nil before they are needed
+	strayPayloads  []payloadValue // payloads among the strays, nil before they are needed
 }
 
 // Transaction identifies the commit whose content a [Reader] reads.
@@ -67,7 +67,7 @@ type Transaction struct {
 	// DamagedMeta means that the other of the two meta pages is damaged. If that was the newer one,
 	// the last commit is lost.
 	DamagedMeta bool `json:"damaged_meta_page"`
-	// Claimed is the transaction that the damaged page names. 0 if that is not plausible.
+	// Claimed is the transaction that the damaged page names, or 0 if that is not plausible.
 	Claimed uint64 `json:"damaged_meta_page_claims,omitempty"`
 }
 
@@ -91,7 +91,8 @@ func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reade
 		return nil, boltfile.WithPath(path, err)
 	}
 	w = &Reader{ctx: ctx, path: path, file: f, frame: map[string]span{}, generations: map[uint64]*foundValues{}}
-	if err := boltfile.Lock(ctx, f, false, time.Now().Add(lockTimeout)); err != nil {
+	const write = false
+	if err := boltfile.Lock(ctx, f, write, time.Now().Add(lockTimeout)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	if info, err = f.Stat(); err != nil {
@@ -102,7 +103,7 @@ func Open(ctx context.Context, path string, lockTimeout time.Duration) (w *Reade
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	err = w.findContent()
-	if ctxErr := ctx.Err(); ctxErr != nil { // the survey is incomplete, even if it returned no error
+	if ctxErr := ctx.Err(); ctxErr != nil { // the content is incomplete, even without an error
 		err = ctxErr
 	}
 	if err != nil && !errors.Is(err, storage.ErrCorrupt) {
@@ -158,7 +159,8 @@ func (w *Reader) noteFault(format string, args ...any) {
 	w.faults = append(w.faults, fmt.Sprintf(format, args...))
 }
 
-func (w *Reader) corrupt(err error, format string, args ...any) error {
+// corruptError returns a [storage.CorruptError]. err may be nil.
+func (w *Reader) corruptError(err error, format string, args ...any) error {
 	return &storage.CorruptError{Path: w.path, What: fmt.Sprintf(format, args...), Err: err}
 }
 
@@ -190,11 +192,11 @@ func (w *Reader) readMeta() error {
 		w.noteFault("file of %d bytes is cut short, %d pages of %d bytes belong to it", w.size, w.pages, w.pageSize)
 		w.pages = uint64((w.size + w.pageSize - 1) / w.pageSize)
 	}
-	if w.pages < 4 {
+	if w.pages < 4 { // two meta pages, the list of free pages, and a leaf
 		return fmt.Errorf("%w: %d pages", storage.ErrNotIndex, w.pages)
 	}
-	// Read the list of free pages. It has no checksum: it is trusted if it is ascending and, as survey
-	// checks later, has no page of the tree.
+	// Read the list of free pages. It has no checksum: it is trusted if it is ascending and, as
+	// findContent checks later, has no page of the tree.
 	w.reached = boltfile.NewPageSet(w.pages)
 	m.Pages = int64(w.pages)
 	if w.freePages, err = m.ReadFreeList(w.file); err != nil {

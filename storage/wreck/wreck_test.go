@@ -72,7 +72,7 @@ func TestReadsWhatIsThere(t *testing.T) {
 	require.Equal(t, []byte{1, 2, 3}, chunk.Arrays.Residuals)
 	require.Empty(t, chunk.Damaged)
 	for i, id := range testIDs {
-		require.Equal(t, Alive, w.Standing(uint32(i)))
+		require.Equal(t, Alive, w.Liveness(uint32(i)))
 		payload, err := w.Payload(uint32(i))
 		require.NoError(t, err)
 		require.Equal(t, id, string(payload))

@@ -23,9 +23,9 @@ type Condition struct {
 
 // boundNode is a node with the values of its placeholders.
 type boundNode struct {
-	join  string
-	parts []*boundNode
-	test  *Test
+	join     string
+	children []*boundNode
+	test     *Test
 }
 
 // Bind sets the parameters of a condition, as many as it has placeholders; [ValueOf] converts them.
@@ -57,11 +57,11 @@ func (e *Expr) Bind(params ...any) (*Condition, error) {
 }
 
 // countOf returns a number with its noun, in the plural unless the number is 1.
-func countOf(n int, what string) string {
+func countOf(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // parameterError returns an ErrParameter at an offset of the condition.
@@ -77,7 +77,7 @@ type paramBinder struct {
 	programSize int // instructions of the patterns so far
 }
 
-// bindNode binds a node and its parts.
+// bindNode binds a node and its children.
 func (b *paramBinder) bindNode(n *node) (*boundNode, error) {
 	out := &boundNode{join: n.join}
 	if n.join == "" {
@@ -85,15 +85,15 @@ func (b *paramBinder) bindNode(n *node) (*boundNode, error) {
 		out.test, err = b.bindTest(n)
 		return out, err
 	}
-	for _, part := range n.parts {
+	for _, part := range n.children {
 		p, err := b.bindNode(part)
 		if err != nil {
 			return nil, err
 		}
 		if p.join == n.join && n.join != joinNot { // (a AND b) AND c: these parentheses change nothing
-			out.parts = append(out.parts, p.parts...)
+			out.children = append(out.children, p.children...)
 		} else {
-			out.parts = append(out.parts, p)
+			out.children = append(out.children, p)
 		}
 	}
 	return out, nil
@@ -208,31 +208,31 @@ func (b *paramBinder) compileRegexp(t *Test, pattern string) error {
 }
 
 // Estimates in instructions: unreadClassSize for a Unicode class before it is parsed, and one
-// instruction for each rangesWorth ends of ranges of a class.
+// instruction for each rangeEndsPerInstruction ends of ranges of a class.
 const (
-	unreadClassSize = 64
-	rangesWorth     = 16
+	unreadClassSize         = 64
+	rangeEndsPerInstruction = 16
 )
 
 // estimateProgram estimates the number of instructions of a pattern.
 func estimateProgram(re *syntax.Regexp) int {
-	parts := 0
+	sum := 0
 	for _, sub := range re.Sub {
-		parts = min(parts+estimateProgram(sub), MaxProgram+1)
+		sum = min(sum+estimateProgram(sub), MaxProgram+1)
 	}
-	size := parts
+	size := sum
 	switch re.Op {
 	case syntax.OpConcat:
 	case syntax.OpLiteral:
 		size = len(re.Rune)
 	case syntax.OpCharClass:
-		size = 1 + len(re.Rune)/rangesWorth
+		size = 1 + len(re.Rune)/rangeEndsPerInstruction
 	case syntax.OpCapture:
 		size += 2
 	case syntax.OpAlternate:
 		size += len(re.Sub)
 	case syntax.OpRepeat:
-		size = (parts + 1) * max(re.Min, re.Max, 1)
+		size = (sum + 1) * max(re.Min, re.Max, 1)
 	default: // one instruction of its own
 		size++
 	}
@@ -243,19 +243,19 @@ func estimateProgram(re *syntax.Regexp) int {
 // one value: a = 1 OR a IN (2, 3) becomes a IN (1, 2, 3), and NOT a = 1 AND NOT a = 2 becomes NOT a
 // IN (1, 2). The truth is the same, also with NULLs.
 func (b *boundNode) mergeLists() {
-	for _, p := range b.parts {
+	for _, p := range b.children {
 		p.mergeLists()
 	}
 	if b.join != joinOr && b.join != joinAnd {
 		return
 	}
 	lists := map[Field]*Test{}
-	b.parts = slices.DeleteFunc(b.parts, func(p *boundNode) bool {
+	b.children = slices.DeleteFunc(b.children, func(p *boundNode) bool {
 		if b.join == joinAnd {
 			if p.join != joinNot {
 				return false
 			}
-			p = p.parts[0]
+			p = p.children[0]
 		}
 		if p.join != "" || p.test.op != opIn {
 			return false
@@ -269,17 +269,17 @@ func (b *boundNode) mergeLists() {
 		list.null = list.null || p.test.null
 		return true
 	})
-	if len(b.parts) == 1 {
-		*b = *b.parts[0]
+	if len(b.children) == 1 {
+		*b = *b.children[0]
 	}
 }
 
 // makePoints sorts the values of each list.
 func (b *boundNode) makePoints() {
-	for _, p := range b.parts {
+	for _, p := range b.children {
 		p.makePoints()
 	}
-	if b.join == "" && b.test.op == opIn {
+	if b.join == "" && b.test.op == opIn { // an array as text begins with a bracket
 		t := b.test
 		t.points, t.operands = newPoints(t.operands), nil
 		t.matchesArrayText = slices.ContainsFunc(t.points.texts, func(v Value) bool {

@@ -48,7 +48,7 @@ type Error struct {
 // UnknownFieldError names a field that no document has. It wraps [ErrUnknownField].
 type UnknownFieldError struct {
 	Field Field
-	// Fields are the fields that documents have. nil means that they were not looked up.
+	// Fields are the fields that documents have. It is nil if they were not looked up.
 	Fields []Field
 }
 

@@ -10,7 +10,7 @@ import (
 // steps of some nanoseconds each, and checks the context at intervals, also within a long text. The
 // zero value never ends. It is for one goroutine at a time.
 type Evaluation struct {
-	ctx            context.Context // nil means that it never ends
+	ctx            context.Context // nil if the evaluation never ends
 	remainingSteps int             // until the next check of the context
 	err            error
 }
@@ -31,7 +31,7 @@ func (e *Evaluation) Document(payload []byte, id string, ordinal uint32) *Record
 
 // Err checks the context, unless it is known to have ended.
 func (e *Evaluation) Err() error {
-	e.endedAfter(e.remainingSteps)
+	e.endedAfter(e.remainingSteps) // as many as make it check
 	return e.err
 }
 
@@ -63,18 +63,18 @@ func (e *Evaluation) Truth(t *Test, v Value) (Truth, error) {
 func (b *boundNode) evaluate(e *Evaluation, d *Record) Truth {
 	switch b.join {
 	case joinNot:
-		return -b.parts[0].evaluate(e, d)
-	case joinAnd: // the lowest truth of its parts
+		return -b.children[0].evaluate(e, d)
+	case joinAnd: // the lowest truth of its children
 		truth := True
-		for _, p := range b.parts {
+		for _, p := range b.children {
 			if truth = min(truth, p.evaluate(e, d)); truth == False || e.err != nil {
 				break
 			}
 		}
 		return truth
-	case joinOr: // the highest truth of its parts
+	case joinOr: // the highest truth of its children
 		truth := False
-		for _, p := range b.parts {
+		for _, p := range b.children {
 			if truth = max(truth, p.evaluate(e, d)); truth == True || e.err != nil {
 				break
 			}
@@ -105,7 +105,7 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 		e.endedAfter(1 + len(v.Text))
 		hasValue = true
 		best = max(best, t.evaluate(e, v))
-		return best < True && t.op != opIsNull
+		return best < True && t.op != opIsNull // one value decides IS NULL
 	}
 	// raw[0] is n for null, which is not a value.
 	visitElement := func(raw []byte) bool { return raw[0] == 'n' || visitValue(parseValidJSON(e, raw)) }
@@ -121,7 +121,7 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 		hasValue = true
 		return visitElements(e, m.raw, visitElement)
 	})
-	// Without a value the field is NULL; a test with NULL is false of no value.
+	// Without a value the field is NULL; a test with NULL is never false.
 	switch {
 	case !hasValue:
 		return t.evaluate(e, Value{})
@@ -135,14 +135,18 @@ func (t *Test) evaluateRecord(e *Evaluation, d *Record) Truth {
 // does not check the context: some milliseconds.
 const maxUninterrupted = 1 << 20
 
+// instructionsPerStep is the number of instructions of a pattern that take as long as a step.
+const instructionsPerStep = 16
+
 // matchRegexp reports whether the pattern matches. A long search ends with the evaluation.
 func (t *Test) matchRegexp(e *Evaluation, text string) bool {
 	work := len(text) * t.programSize
 	if _, plain := t.regexp.LiteralPrefix(); plain || work <= maxUninterrupted || e.ctx == nil {
-		e.endedAfter(work / 16)
+		e.endedAfter(work / instructionsPerStep)
 		return t.regexp.MatchString(text)
 	}
-	return t.regexp.MatchReader(&interruptibleText{e: e, text: text, stepsPerRune: 1 + t.programSize/16})
+	stepsPerRune := 1 + t.programSize/instructionsPerStep
+	return t.regexp.MatchReader(&interruptibleText{e: e, text: text, stepsPerRune: stepsPerRune})
 }
 
 // interruptibleText is a text that ends early when the evaluation ends.
@@ -198,16 +202,16 @@ func selectNode[S any](ctx context.Context, b *boundNode, sets Sets[S], wanted T
 		}
 		return sets.None(), nil
 	case joinNot:
-		return selectNode(ctx, b.parts[0], sets, -wanted)
+		return selectNode(ctx, b.children[0], sets, -wanted)
 	}
-	// De Morgan: AND is true where all parts are true, and false where one of them is false.
-	// OR is true where one part is true, and false where all of them are false.
+	// De Morgan: AND is true where all children are true, and false where one of them is false.
+	// OR is true where one child is true, and false where all of them are false.
 	join := sets.Or
 	if (b.join == joinAnd) == (wanted == True) {
 		join = sets.And
 	}
-	result, err := selectNode(ctx, b.parts[0], sets, wanted)
-	for _, p := range b.parts[1:] {
+	result, err := selectNode(ctx, b.children[0], sets, wanted)
+	for _, p := range b.children[1:] {
 		if err != nil {
 			return result, err
 		}

@@ -182,10 +182,10 @@ func (b *boundNode) shape() string {
 	case "":
 		return string(b.test.Field)
 	case joinNot:
-		return "NOT " + b.parts[0].shape()
+		return "NOT " + b.children[0].shape()
 	}
 	var parts []string
-	for _, p := range b.parts {
+	for _, p := range b.children {
 		parts = append(parts, p.shape())
 	}
 	return "(" + strings.Join(parts, " "+b.join+" ") + ")"

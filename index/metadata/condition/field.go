@@ -16,7 +16,8 @@ const (
 	FieldOrdinal Field = "_subset_"
 )
 
-// MakeField returns the field of keys.
+// MakeField returns the field of keys. A key with dots becomes several keys, since a Field does not
+// distinguish them.
 func MakeField(keys ...string) Field {
 	if len(keys) == 1 {
 		if key := Fold(keys[0]); plainName(key) {
@@ -53,7 +54,7 @@ func (f Field) pathString() string {
 // the inverse of MakeField.
 func (f Field) Keys() []string {
 	var keys []string
-	for s := string(f); ; s = s[1:] {
+	for s := string(f); ; s = s[1:] { // without the dot behind the key
 		var key string
 		if strings.HasPrefix(s, `"`) {
 			var b strings.Builder

@@ -56,6 +56,7 @@ func tokenize(text string) ([]token, error) {
 	}
 }
 
+// lexer reads the tokens of a condition.
 type lexer struct {
 	text   string
 	offset int
@@ -66,6 +67,7 @@ func (l *lexer) errorf(offset int, format string, args ...any) error {
 	return syntaxError(l.text, offset, format, args...)
 }
 
+// syntaxError returns an ErrSyntax at an offset of a condition.
 func syntaxError(text string, offset int, format string, args ...any) error {
 	return &Error{Condition: text, Offset: offset, Err: fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))}
 }
@@ -130,7 +132,7 @@ func (l *lexer) afterName() bool {
 }
 
 // readQuoted reads up to the closing quote; a doubled quote stands for one.
-func (l *lexer) readQuoted(kind tokenKind, what string) (token, error) {
+func (l *lexer) readQuoted(kind tokenKind, noun string) (token, error) {
 	begin, quote := l.offset, l.text[l.offset]
 	var b strings.Builder
 	for i := begin + 1; i < len(l.text); i++ {
@@ -147,7 +149,7 @@ func (l *lexer) readQuoted(kind tokenKind, what string) (token, error) {
 		l.offset = i + 1
 		return token{kind: kind, offset: begin, text: b.String()}, nil
 	}
-	return token{}, l.errorf(begin, "this %s has no closing quote", what)
+	return token{}, l.errorf(begin, "this %s has no closing quote", noun)
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }

@@ -64,19 +64,19 @@ func NewLiteral(v Value, form Form) Literal {
 // Literals calls visit with the values of a field of the payload: with each element of an array,
 // including equal ones, and with any other value as it is. found reports whether the payload has
 // the field, even as null. If the evaluation has ended, not all values are visited.
-func (d *Record) Literals(f Field, visit func(Literal) error) (found bool, err error) {
+func (d *Record) Literals(f Field, visit func(Literal) error) (hasField bool, err error) {
 	visitElement := func(raw []byte) bool {
 		err = visit(parseLiteral(d.evaluation, raw))
 		return err == nil
 	}
 	d.visitPath(f.pathString(), func(m *member) bool {
-		found = true
+		hasField = true
 		if m.raw[0] == '[' {
 			return visitElements(d.evaluation, m.raw, visitElement)
 		}
 		return visitElement(m.raw)
 	})
-	return found, err
+	return hasField, err
 }
 
 // visitElements calls visit with the elements of an array of valid JSON. It stops and returns false

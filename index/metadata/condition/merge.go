@@ -59,7 +59,7 @@ func (f Fields) Validate() error {
 	return nil
 }
 
-// Merge returns the payload with the fields set. Existing fields keep their place and the spelling
+// Merge returns the payload with the fields set. Existing fields keep their position and the spelling
 // of their key; new ones follow, sorted. An empty payload is an object without fields; a payload
 // that is not an object is [ErrNotObject]. A name with dots is a key with dots; if the payload has
 // such a field within an object, the error is [ErrNested]. Merge returns nil if fields were removed

@@ -16,10 +16,10 @@ type fieldUse struct {
 	offset int
 }
 
-// node is a node of a parsed condition: parts joined by a word, or a test.
+// node is a node of a parsed condition: children joined by a word, or a test.
 type node struct {
-	join  string // joinAnd, joinOr or joinNot, or "" for a test
-	parts []*node
+	join     string // joinAnd, joinOr or joinNot, or "" for a test
+	children []*node
 
 	op       operator
 	field    Field
@@ -174,7 +174,7 @@ func (p *parser) expect(text string) error {
 // parseConstant parses a condition that compares two integers, such as 1=1; ok is false for any
 // other.
 func (p *parser) parseConstant() (ok bool, err error) {
-	t := p.tokens
+	t := p.tokens // three, and tokenEnd
 	if len(t) != 4 || t[0].kind != tokenNumber || t[1].kind != tokenSign || t[2].kind != tokenNumber {
 		return false, nil
 	}
@@ -187,23 +187,23 @@ func (p *parser) parseConstant() (ok bool, err error) {
 	return true, nil
 }
 
-// parseOr and parseAnd parse parts joined by a word; AND binds more tightly.
+// parseOr and parseAnd parse conditions joined by a word; AND binds more tightly.
 func (p *parser) parseOr() (*node, error)  { return p.parseJoined(joinOr, p.parseAnd) }
 func (p *parser) parseAnd() (*node, error) { return p.parseJoined(joinAnd, p.parseUnary) }
 
-// parseJoined parses one or more parts with the word in between.
-func (p *parser) parseJoined(word string, parsePart func() (*node, error)) (*node, error) {
-	first, err := parsePart()
+// parseJoined parses one or more conditions with the word in between.
+func (p *parser) parseJoined(word string, parseChild func() (*node, error)) (*node, error) {
+	first, err := parseChild()
 	if err != nil || !p.consumeIf(word) {
 		return first, err
 	}
-	n := &node{join: word, parts: []*node{first}}
+	n := &node{join: word, children: []*node{first}}
 	for {
-		next, err := parsePart()
+		next, err := parseChild()
 		if err != nil {
 			return nil, err
 		}
-		n.parts = append(n.parts, next)
+		n.children = append(n.children, next)
 		if !p.consumeIf(word) {
 			return n, nil
 		}
@@ -232,7 +232,7 @@ func (p *parser) parseUnary() (*node, error) {
 }
 
 // notNode negates a node.
-func notNode(n *node) *node { return &node{join: joinNot, parts: []*node{n}} }
+func notNode(n *node) *node { return &node{join: joinNot, children: []*node{n}} }
 
 // parseTest parses a field and its comparison.
 func (p *parser) parseTest() (*node, error) {
@@ -396,7 +396,7 @@ func (p *parser) parseValue(n *node) error {
 		o.value = parseNumber(sign + t.text)
 	case t.kind == tokenWord && (t.text == "TRUE" || t.text == "FALSE"):
 		o.value = boolValue(t.text == "TRUE")
-	case t.kind == tokenWord && t.text == "NULL":
+	case t.kind == tokenWord && t.text == "NULL": // the zero Value
 	case t.kind == tokenName || t.kind == tokenQuoted:
 		return p.errorf(o.offset, "a value is needed, and text stands in single quotes: '%s'",
 			strings.ReplaceAll(shorten(t.text), "'", "''"))

@@ -62,7 +62,7 @@ func (o object) visitPath(e *Evaluation, path string, visit func(*member) bool) 
 		// No key begins with the prefix, so no longer prefix of the path is a key.
 		case !exists && (i == len(o) || !strings.HasPrefix(o[i].folded, path[:end])):
 			return true
-		case !exists:
+		case !exists: // try a longer key
 		case end == len(path):
 			return visit(&o[i])
 		case !o[i].visitPath(e, path[end+1:], visit):
@@ -168,9 +168,9 @@ func readObject(e *Evaluation, raw []byte) object {
 }
 
 // Fields calls visit with the fields in the payload, in order of the keys, with their values and
-// forms. An array is [MatchesArrayText], and its elements follow. The fields within an object, or within the
-// objects of an array, follow too, up to names of depth keys. It stops and returns false when visit
-// returns false or the evaluation has ended. It skips [FieldID] and [FieldOrdinal].
+// forms. An array has the form [WholeArray], and its elements follow. The fields within an object,
+// or within the objects of an array, follow too, up to names of depth keys. It stops and returns
+// false when visit returns false or the evaluation has ended. It skips [FieldID] and [FieldOrdinal].
 func (d *Record) Fields(depth int, visit func(Field, Value, Form) bool) bool {
 	return d.object().visitFields(d.evaluation, "", depth, visit)
 }

@@ -90,17 +90,18 @@ func spanOfComparison(op operator, operand Value, kind spanKind) []Span {
 	return []Span{{Low: operand, LowOpen: op == opGreater}}
 }
 
-// intersect returns the intersection of two lists of at most one span.
+// intersect returns the intersection of two lists of at most one span. The spans must not be bounded
+// on the same side.
 func intersect(a, b []Span) []Span {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
 	s := a[0]
-	if low := b[0]; low.Low.Kind != Null {
-		s.Low, s.LowOpen = low.Low, low.LowOpen
+	if bound := b[0]; bound.Low.Kind != Null {
+		s.Low, s.LowOpen = bound.Low, bound.LowOpen
 	}
-	if high := b[0]; high.High.Kind != Null {
-		s.High, s.HighOpen = high.High, high.HighOpen
+	if bound := b[0]; bound.High.Kind != Null {
+		s.High, s.HighOpen = bound.High, bound.HighOpen
 	}
 	if s.Low.Kind != Null && s.High.Kind != Null && s.Low.Compare(s.High) > 0 {
 		return nil

@@ -110,6 +110,7 @@ func (t *Test) evaluateIn(v Value) Truth {
 // and with text, each sorted and without duplicates.
 type pointSets struct{ numbers, texts []Value }
 
+// newPoints returns the values of the operands of IN, sorted and without duplicates.
 func newPoints(operands []comparand) *pointSets {
 	p := &pointSets{texts: make([]Value, 0, len(operands))}
 	for _, o := range operands {

@@ -20,7 +20,15 @@ import (
 //     parent by its first key, and with a different key it would free pages that stay in the tree;
 //  3. the list of free pages is exactly the pages that the tree does not use.
 
-// Sizes and flags of pages and their elements.
+// Sizes and flags of pages and their elements. Numbers are in the byte order of the machine:
+//
+//   - The header of a page has its number at offset 0, its kind at 8, the number of elements at 10,
+//     and the number of overflow pages at 12. The elements follow, and then the keys.
+//   - An element of a branch has the offset of its key (from the element on) at 0, the size of the key
+//     at 4, and the number of the child at 8.
+//   - An element of a leaf has flags at 0, the offset and the size of its key at 4 and 8, and the size
+//     of the value, which follows the key, at 12.
+//   - The value of a bucket begins with its root page, or 0 if its only page follows in the value.
 const (
 	PageHeaderSize    = 16
 	PageBranch        = 0x01
@@ -45,14 +53,15 @@ type pageChecker struct {
 	pages    uint64
 	used     PageSet
 
-	branchesOnly bool // check branches only: do not read leaves below branches
+	skipLeaves bool // do not read leaves below branches
 }
 
+// newPageChecker returns a checker of a file with this number of pages.
 func newPageChecker(ctx context.Context, file io.ReaderAt, pageSize int64, pages uint64) *pageChecker {
 	return &pageChecker{ctx: ctx, file: file, pageSize: pageSize, pages: pages, used: NewPageSet(pages)}
 }
 
-// PageSet is a set of pages, with a bit per page of the file. nil means an empty set.
+// PageSet is a set of pages, with a bit per page of the file. A nil PageSet is empty.
 type PageSet []uint64
 
 // NewPageSet returns an empty set for a file with this number of pages.
@@ -94,10 +103,10 @@ func CheckTransaction(ctx context.Context, f *os.File, txid uint64) error {
 	return checkPages(ctx, f, func(ids [2]uint64, page int) bool { return ids[page] == txid }, allPages)
 }
 
-// checkPages checks the transaction of the first meta page that want accepts, given the transaction
-// ids of both.
+// checkPages checks the transaction of the first meta page for which accept is true, given the
+// transaction ids of both and the number of the page.
 func checkPages(
-	ctx context.Context, f *os.File, want func(ids [2]uint64, page int) bool, selected checkedPages,
+	ctx context.Context, f *os.File, accept func(ids [2]uint64, page int) bool, selected checkedPages,
 ) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -113,18 +122,18 @@ func checkPages(
 		return err
 	}
 	for page, m := range metas {
-		if !want([2]uint64{metas[0].TxID, metas[1].TxID}, page) {
+		if !accept([2]uint64{metas[0].TxID, metas[1].TxID}, page) {
 			continue
 		}
 		if m.Pages < 0 || m.Pages > info.Size()/pageSize {
 			return fmt.Errorf("%d pages of %d bytes in a file of %d bytes", m.Pages, pageSize, info.Size())
 		}
 		c := newPageChecker(ctx, f, pageSize, uint64(m.Pages))
-		c.branchesOnly = selected == branchesOnly
+		c.skipLeaves = selected == branchesOnly
 		if err := c.claimPages(0, 2); err != nil { // the meta pages
 			return err
 		}
-		if err := c.checkTree(m.Root, nil); err != nil || c.branchesOnly {
+		if err := c.checkTree(m.Root, nil); err != nil || c.skipLeaves {
 			return err
 		}
 		return c.checkFreeList(m.FreeList)
@@ -146,8 +155,8 @@ func (c *pageChecker) claimPages(id, count uint64) error {
 	return nil
 }
 
-// claimWithOverflow reads the header of a page, and claims the page with its overflow. bytes is the size of
-// both.
+// claimWithOverflow reads the header of a page, and claims the page with its overflow. bytes is the
+// size of both.
 func (c *pageChecker) claimWithOverflow(id uint64) (flags, count uint16, bytes int64, err error) {
 	var h [PageHeaderSize]byte
 	if id < 2 || id >= c.pages {
@@ -238,7 +247,7 @@ func (c *pageChecker) checkTree(id uint64, key []byte) error {
 func (c *pageChecker) checkBranch(p *treePage) error {
 	ne := binary.NativeEndian
 	checkChild := c.checkTree
-	if c.branchesOnly {
+	if c.skipLeaves {
 		if leaves, err := c.isLeaf(ne.Uint64(p.elements[8:])); err != nil {
 			return err
 		} else if leaves { // then all children are leaves
@@ -300,8 +309,8 @@ func (c *pageChecker) checkLeaf(p *treePage) error {
 	return nil
 }
 
-// locateLeafValue returns the offset of the value of element i of a leaf, counted from the first element,
-// its size, and whether it is a bucket.
+// locateLeafValue returns the offset of the value of element i of a leaf, counted from the first
+// element, its size, and whether it is a bucket.
 func locateLeafValue(elements []byte, i int) (offset, size int64, isBucket bool) {
 	ne := binary.NativeEndian
 	e := elements[i*ElementSize:]

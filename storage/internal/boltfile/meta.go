@@ -55,6 +55,7 @@ func ReadMeta(r io.ReaderAt, offset int64) (Meta, error) {
 	}
 	sum := fnv.New64a()
 	sum.Write(page[:56])
+	// The bound of the pages keeps their bytes in 64 bits.
 	if ne.Uint32(page) != boltMagic || ne.Uint64(page[56:]) != sum.Sum64() ||
 		m.PageSize < MinPageSize || m.PageSize > MaxPageSize || m.Pages < 0 || m.Pages > 1<<50 {
 		return m, ErrCorrupt

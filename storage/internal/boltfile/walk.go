@@ -17,9 +17,9 @@ type Walk struct {
 	Size int64 // bytes of the file
 	// Fetch returns when the spans are in the file.
 	Fetch func([]Span) error
-	// Leaves reports whether to walk the leaves of a bucket. If not, its values are not found.
+	// WalkLeaves reports whether to walk the leaves of a bucket. If not, its values are not found.
 	WalkLeaves func(bucket [][]byte) bool
-	// Values is called with the values of each level of the tree that has any.
+	// VisitValues is called with the values of each level of the tree that has any.
 	VisitValues func([]Value)
 }
 
@@ -145,8 +145,8 @@ func (w *Walk) readLevel(c *pageChecker, nodes []walkNode) (next []walkNode, err
 	return next, nil
 }
 
-// appendKeySpans appends the spans of the keys of a leaf. For buckets they include the values, which hold the
-// header or the page of the bucket.
+// appendKeySpans appends the spans of the keys of a leaf. For buckets they include the values, which
+// have the header, and perhaps the only page, of the bucket.
 func (p *treePage) appendKeySpans(spans []Span, pageSize int64) ([]Span, error) {
 	for i := range p.count {
 		value, size, isBucket := locateLeafValue(p.elements, i)
@@ -164,8 +164,9 @@ func (p *treePage) appendKeySpans(spans []Span, pageSize int64) ([]Span, error) 
 	return spans, nil
 }
 
-// appendChildren appends the children of a branch and of its siblings. If leaves are not walked, it appends
-// only the first child, which shows whether the children are leaves, with the others as its siblings.
+// appendChildren appends the siblings of a branch, and its children. If leaves are not walked, it
+// appends only the first child, which shows whether the children are leaves, with the others as its
+// siblings.
 func (p *treePage) appendChildren(next []walkNode, n walkNode) []walkNode {
 	for _, page := range n.siblings {
 		next = append(next, walkNode{page: page, bucket: n.bucket})

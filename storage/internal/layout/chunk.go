@@ -20,8 +20,9 @@ var ChunkTail [TailBytes]byte
 
 var errDocTable = errors.New("document table does not fit its counts")
 
-// docEntryBytes is the number of bytes of a document in the table of its chunk, without its id: length, end
-// of the id, and two checksums.
+// docEntryBytes is the number of bytes of a document in the table of its chunk, without its id:
+// length, end of the id, and two checksums. The table begins with the number of documents and the
+// first ordinal, and ends with the ids.
 const docEntryBytes = 16
 
 // EncodedDocTable is the stored document table of a chunk, read in place.
@@ -119,8 +120,8 @@ func (t *EncodedDocTable) Offsets() ([]uint32, error) {
 // a chunk. The table of the chunk has two checksums for each document, which also cover the number of
 // the chunk and the index of the document in it.
 
-// DocChecksummer computes the checksums of the documents of a chunk. Its fields are the checksums of the
-// bytes that precede the index of the document.
+// DocChecksummer computes the checksums of the documents of a chunk. Its fields are the checksums of
+// the bytes that precede the index of the document.
 type DocChecksummer struct{ codes, rows uint32 }
 
 // NewDocChecksummer returns a DocChecksummer for the chunk with this number.
@@ -193,8 +194,8 @@ func OpenChunk(number uint32, get func(key []byte) []byte) (c Chunk, err error) 
 	return c, nil
 }
 
-// CheckWidths checks that codes and residuals have the widths of the codec, in bytes. It sets them in a chunk
-// without tokens.
+// CheckWidths checks that codes and residuals have the widths of the codec, in bytes. It sets them in
+// a chunk without tokens.
 func (c *Chunk) CheckWidths(codeBytes, rowBytes int) error {
 	if c.Tokens() == 0 {
 		c.CodeBytes, c.RowBytes = codeBytes, rowBytes

@@ -48,7 +48,7 @@ func AppendFloats(dst []byte, values []float32) []byte {
 	return dst
 }
 
-// Floats reads what AppendFloats appended.
+// Floats decodes the result of AppendFloats.
 func Floats(b []byte) []float32 {
 	values := make([]float32, len(b)/4)
 	for i := range values {
