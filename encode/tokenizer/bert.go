@@ -14,7 +14,7 @@ type bert struct {
 	blank                 chars.Prop          // characters that become a blank
 	apart                 chars.Prop          // characters that get blanks around them
 	special               chars.Prop          // all characters that are not copied as they are
-	ascii                 [utf8.RuneSelf]byte // the result for each ASCII character, or drop
+	ascii                 [utf8.RuneSelf]byte // the result for each ASCII character, or removedByte
 }
 
 // removedByte marks a character that is removed in bert.ascii.

@@ -241,9 +241,9 @@ type form struct{ compose, compatible bool }
 // normalize rewrites the runs of characters that the form may change, and copies the text between them.
 func (n form) normalize(w *work) {
 	text := w.cur.text
-	moves := chars.Joins | chars.Decomposes
+	changing := chars.Joins | chars.Decomposes
 	if n.compatible {
-		moves |= chars.DecomposesK
+		changing |= chars.DecomposesK
 	}
 	var out *buffer
 	done := 0
@@ -253,7 +253,7 @@ func (n form) normalize(w *work) {
 			continue
 		}
 		r, size := utf8.DecodeRune(text[i:])
-		if !chars.InfoOf(r).Is(moves) {
+		if !chars.InfoOf(r).Is(changing) {
 			i += size
 			continue
 		}
@@ -267,7 +267,7 @@ func (n form) normalize(w *work) {
 		to := i + size
 		for to < len(text) && text[to] >= utf8.RuneSelf {
 			r, size := utf8.DecodeRune(text[to:])
-			if !chars.InfoOf(r).Is(moves) {
+			if !chars.InfoOf(r).Is(changing) {
 				break
 			}
 			to += size

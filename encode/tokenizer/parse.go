@@ -174,6 +174,7 @@ func modelKind(o object) string {
 
 // joinByteLevel changes the symbols of the model to bytes if the last pre-tokenizer is ByteLevel,
 // and removes that step. If the merges allow it, it adds the step beforeMarks, which makes words shorter.
+// It also sets needsSources.
 func (t *Tokenizer) joinByteLevel(field string) error {
 	for i, p := range t.preTokenizers {
 		switch p := p.(type) {
@@ -334,7 +335,7 @@ func (t *Tokenizer) templateIDs(o object) (prefix, suffix []int32, err error) {
 	return prefix, suffix, nil
 }
 
-// readType sets typed if a step of a template has another token type than 0.
+// readType sets hasTypes if a step of a template has another token type than 0.
 func (t *Tokenizer) readType(step value) error {
 	s, err := step.objectValue()
 	if err != nil {

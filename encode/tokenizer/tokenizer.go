@@ -159,10 +159,10 @@ func (t *Tokenizer) tokenize(w *work, text string) error {
 }
 
 // segment applies steps 2 to 5 to the text between two added tokens.
-func (t *Tokenizer) segment(w *work, at span) error {
+func (t *Tokenizer) segment(w *work, text span) error {
 	w.cur = &w.normBuffers[0]
 	w.cur.reset(w.track)
-	w.cur.appendRange(&w.input, int(at.start), int(at.end))
+	w.cur.appendRange(&w.input, int(text.start), int(text.end))
 	if err := t.normalize(w); err != nil {
 		return err
 	}

@@ -66,8 +66,8 @@ func (a *asm) newLabel(name string) string {
 	return fmt.Sprintf("%s%d", name, a.labels)
 }
 
-// function begins a function with the parameters of its Go declaration.
-func (a *asm) function(name, parameters string) {
+// beginFunction begins a function with the parameters of its Go declaration.
+func (a *asm) beginFunction(name, parameters string) {
 	a.params, a.used, a.labels = map[string]int{}, 0, 0
 	list := strings.Split(parameters, ", ")
 	offset := 0

@@ -2,10 +2,10 @@ package main
 
 import "github.com/plaid-ir/plaid/encode/native/internal/plain"
 
-func norm(a *asm)     { normRows(a, "Norm", false, true) }
-func addNorm(a *asm)  { normRows(a, "AddNorm", true, true) }
-func writeRMS(a *asm) { normRows(a, "RMS", false, false) }
-func addRMS(a *asm)   { normRows(a, "AddRMS", true, false) }
+func writeNorm(a *asm)    { normRows(a, "Norm", false, true) }
+func writeAddNorm(a *asm) { normRows(a, "AddNorm", true, true) }
+func writeRMS(a *asm)     { normRows(a, "RMS", false, false) }
+func writeAddRMS(a *asm)  { normRows(a, "AddRMS", true, false) }
 
 // normRows writes a norm: of the sum x + r if add, and of the differences from the mean if center.
 func normRows(a *asm, name string, add, center bool) {
@@ -13,7 +13,7 @@ func normRows(a *asm, name string, add, center bool) {
 	if add {
 		rows += ", r"
 	}
-	a.function(name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
+	a.beginFunction(name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
 	dst, x := a.loadArg("dst_base"), a.loadArg("x_base")
 	stride, m, n := a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	a.shiftReg(n, -4)
@@ -39,7 +39,7 @@ func normRows(a *asm, name string, add, center bool) {
 		if add {
 			a.moveReg(r, q)
 		}
-		a.blocks("sum", n, count, func() {
+		a.emitBlocks("sum", n, count, func() {
 			a.visitVectors(func(i, disp int) {
 				a.load(v, p, disp)
 				if add {
@@ -63,7 +63,7 @@ func normRows(a *asm, name string, add, center bool) {
 			a.vmul(mean, acc[0], inverse)
 			zero()
 			a.moveReg(x, p)
-			a.stream("square", n, count, func(i, disp int) {
+			a.emitStream("square", n, count, func(i, disp int) {
 				a.load(v, p, disp)
 				a.vsub(v, v, mean)
 				a.fma(acc[i], v, v)
@@ -79,7 +79,7 @@ func normRows(a *asm, name string, add, center bool) {
 		a.moveReg(dst, q)
 		a.loadArgTo("gamma_base", g)
 		a.loadArgTo("beta_base", b)
-		a.stream("scale", n, count, func(_, disp int) {
+		a.emitStream("scale", n, count, func(_, disp int) {
 			a.load(v, p, disp)
 			if center {
 				a.vsub(v, v, mean)
@@ -103,9 +103,9 @@ func (a *asm) loadFMA(d, x vec, r reg, disp int, tmp vec) {
 	a.fma(d, x, tmp)
 }
 
-// quantize writes plain.Quantize.
-func quantize(a *asm) {
-	a.function("Quantize", "dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32")
+// writeQuantize writes plain.Quantize.
+func writeQuantize(a *asm) {
+	a.beginFunction("Quantize", "dst []byte, dstStride int, scales, x []float32, stride, m, n int, magic float32")
 	dst, dstStride := a.loadArg("dst_base"), a.loadArg("dstStride")
 	scales, x := a.loadArg("scales_base"), a.loadArg("x_base")
 	stride, m, n := a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
@@ -122,7 +122,7 @@ func quantize(a *asm) {
 			a.copy(s, least)
 		}
 		a.moveReg(x, p)
-		a.stream("max", n, count, func(i, disp int) {
+		a.emitStream("max", n, count, func(i, disp int) {
 			a.load(v[0], p, disp)
 			a.andMask(v[0], v[0], abs)
 			a.vmax(acc[i], acc[i], v[0])
@@ -139,7 +139,7 @@ func quantize(a *asm) {
 		a.vdiv(s, v[0], s)
 		a.moveReg(x, p)
 		a.moveReg(dst, q)
-		a.blocks("round", n, count, func() {
+		a.emitBlocks("round", n, count, func() {
 			a.visitVectors(func(i, disp int) {
 				t := v[i]
 				a.copy(t, magic)
