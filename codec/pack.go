@@ -60,8 +60,8 @@ type bucketer struct {
 }
 
 // midpoints returns cuts for which the bucket of a float32 value is the nearest weight, the lower one on ties,
-// and reports whether the weights ascend; equal ones may follow each other. A midpoint that is not a float32 is rounded down, which does not
-// change the bucket of any float32.
+// and reports whether the weights ascend, where equal ones may follow each other. A midpoint that is not a
+// float32 is rounded down, which does not change the bucket of any float32.
 func midpoints(weights []float32) (cuts []float32, ascending bool) {
 	cuts = make([]float32, len(weights)-1)
 	ascending = true

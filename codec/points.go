@@ -35,7 +35,9 @@ func (m matrixPoints) read(_ context.Context, numbers []uint32) ([][]float32, er
 }
 
 // copyToDevice returns nil if the backend has no device, or too little memory on it.
-func (m matrixPoints) copyToDevice(ctx context.Context, b kernels.Backend, numbers []uint32) (kernels.DeviceRows, error) {
+func (m matrixPoints) copyToDevice(
+	ctx context.Context, b kernels.Backend, numbers []uint32,
+) (kernels.DeviceRows, error) {
 	uploader, ok := b.(kernels.RowUploader)
 	if !ok {
 		return nil, nil

@@ -144,7 +144,8 @@ func lineEnds(text string) (ends []int) {
 }
 
 // codeBlockEnds ends pieces where the next block of source code begins: at a line without
-// indentation after an empty line, unless it begins with a closing bracket. So a function and the comment above it are one block.
+// indentation after an empty line, unless it begins with a closing bracket. So a function and the comment
+// above it are one block.
 func codeBlockEnds(text string) (ends []int) {
 	offset, afterEmpty := 0, false
 	for line := range strings.Lines(text) {

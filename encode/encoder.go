@@ -420,7 +420,7 @@ type sequence struct {
 	attended    int               // ids that attention reads
 	dropped     int               // pieces that were cut off
 	unknown     int               // unknown tokens among the remaining pieces
-	pieceTokens []tokenizer.Token // the pieces with their ranges; nil unless they were requested
+	pieceTokens []tokenizer.Token // the pieces with their ranges, if they were requested
 }
 
 // trimText removes the white space around a text if the model does so, and returns how many

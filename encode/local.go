@@ -78,7 +78,7 @@ func (e *Encoder) openLocal(ctx context.Context, dir string, o *Options, log *sl
 		return errors.Join(err, l.close())
 	}
 	l.chunkIDs = l.engine.Chunk()
-	if n := l.engine.Workers(); n > 0 { // the engine cannot use more; 0 means no limit
+	if n := l.engine.Workers(); n > 0 { // the engine cannot use more. 0 means no limit
 		e.threads = min(e.threads, n)
 	}
 	e.backend = l

@@ -72,7 +72,7 @@ var verbatim = []struct{ begin, end string }{
 func headings(text string) iter.Seq[heading] {
 	return func(yield func(heading) bool) {
 		var (
-			endsBlock   func(line string, indent int) bool // reports the end of code or HTML; nil in Markdown
+			endsBlock   func(line string, indent int) bool // reports the end of code or HTML. nil means Markdown
 			paragraph   = -1                               // offset of the current paragraph; -1 means none
 			inContainer bool                               // in a list or quotation, whose paragraph continues
 		)

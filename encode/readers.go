@@ -108,13 +108,13 @@ func visitLines(ctx context.Context, r io.Reader, visit func(line []byte, n int)
 		if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
-		more, err := visit(line, lines.Number)
+		wantsMore, err := visit(line, lines.Number)
 		if te := (*TextError)(nil); errors.As(err, &te) {
 			return err
 		} else if err != nil {
 			return &TextError{Line: lines.Number, Row: -1, Err: err}
 		}
-		if !more {
+		if !wantsMore {
 			return nil
 		}
 	}

@@ -21,7 +21,7 @@ type residentEncoding struct {
 	ctx       context.Context // of the caller
 	call      *encodeCall
 	cancel    context.CancelFunc
-	filling   *chunk   // takes further texts; nil if no chunk is begun
+	filling   *chunk   // takes further texts. nil means that no chunk is begun
 	submitted []*chunk // submitted, oldest first
 	free      []*chunk // done, for reuse
 	rows      int      // vectors of the texts so far

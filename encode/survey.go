@@ -89,8 +89,8 @@ type textChecker struct {
 	places places
 }
 
-// checkNext returns an error if the next text cannot be stored: fault, which is the error of the text by
-// itself, or an error of its id, which the texts before it exclude.
+// checkNext returns an error if the next text cannot be stored: fault, the error of the text by itself, or
+// the error of an id that an earlier text has too, or that only some texts have.
 func (r *textChecker) checkNext(t *Text, fault error) error {
 	row := r.texts
 	if fault != nil {

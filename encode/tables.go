@@ -44,7 +44,8 @@ func (c *columns) textFromRow(cells []string, lineNumber func(column int) int) (
 	t.From.Line = lineNumber(0)
 	for i, v := range cells {
 		if err := checkUTF8(v); err != nil {
-			return t, &TextError{Line: lineNumber(i), Row: -1, Err: fmt.Errorf("column %s %w", clipName(c.names[i]), err)}
+			err = fmt.Errorf("column %s %w", clipName(c.names[i]), err)
+			return t, &TextError{Line: lineNumber(i), Row: -1, Err: err}
 		}
 		if i != c.id && i != c.title && i != c.text {
 			metadata[c.names[i]] = cellValue(v)

@@ -149,7 +149,7 @@ func (w *workers) compute(batch []*chunk) {
 // tryCompute computes chunks together, and returns a panic as a value. It stops once all of
 // their calls have ended.
 func (w *workers) tryCompute(batch []*chunk) (fault *parallel.Panic, err error) {
-	// The values of the first call are those of all; the end of one call does not end the others.
+	// The batch has the values of one call's context, but not its end, which must not end the other calls.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].call.ctx))
 	defer cancel()
 	var waitingCalls atomic.Int64

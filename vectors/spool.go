@@ -62,8 +62,8 @@ type SpoolOptions struct {
 	// completes it to a .npy file without copying the vectors.
 	Vectors string
 	// Matrix, if set, is the path of that .npy file. If a process was killed after
-	// [Spool.CompleteMatrix] and before it removed Path, only this file exists. It is renamed back to Vectors, but only if the file
-	// at Path is the spool to resume.
+	// [Spool.CompleteMatrix] and before it removed Path, only this file exists. It is renamed back to
+	// Vectors, but only if the file at Path is the spool to resume.
 	Matrix string
 	// Keyed means that ids are keys: 16 arbitrary bytes, each key once. [Spool.Row] finds a document by
 	// its key, and [Spool.ID] returns the number of its row. The memory has about 45 bytes for each

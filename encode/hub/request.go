@@ -232,7 +232,8 @@ func (h *Hub) retryRequest(ctx context.Context, subject string, send func() (pro
 		if progress {
 			attempt, wait, everProgressed = 1, backoff, true
 		}
-		if !mayRepeat(err) || attempt >= attempts || unreachable(err) && !everProgressed { // no network: retries would only delay the error
+		noNetwork := unreachable(err) && !everProgressed // retries would only delay the error
+		if !mayRepeat(err) || attempt >= attempts || noNetwork {
 			return err
 		}
 		// Half of the pause is random, so that many clients do not return at the same time.

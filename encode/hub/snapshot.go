@@ -22,8 +22,8 @@ type Snapshot struct {
 	hub *Hub
 
 	mu         sync.Mutex
-	listing    *listing // nil if it was not requested yet, or if listingErr says why it is missing
-	listingErr error    // why the list is missing
+	listing    *listing // nil means that no request for it has succeeded
+	listingErr error    // the error of the request for it
 	guessed    []string // files that are assumed not to exist, since neither cache nor hub could tell
 }
 

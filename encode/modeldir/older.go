@@ -170,7 +170,7 @@ func (r *reader) withPieceSteps(b []byte) ([]byte, error) {
 	if !changed {
 		return b, nil
 	}
-	r.warnf("%s: its normalizer or preTokenizer-tokenizer is not that of %s, the class that %s names: the class takes its own",
+	r.warnf("%s: its normalizer or pre-tokenizer is not that of %s, the class that %s names: the class takes its own",
 		r.relativePath(r.tokenizerPath), r.tokenizerClass(), r.relativePath(r.special.config.path))
 	return json.Marshal(m)
 }

@@ -86,7 +86,8 @@ var lfm2 = family{
 			return convolution
 		})
 		names, _, _ := stringList(v.file, "architectures")
-		bidirectional, taps := slices.Contains(append(names, v.codeClass()), bidirectionalLFM2), v.intOr("conv_L_cache", 1, 3)
+		bidirectional := slices.Contains(append(names, v.codeClass()), bidirectionalLFM2)
+		taps := v.intOr("conv_L_cache", 1, 3)
 		form := transformer.LayerForm{Convolution: true, Before: taps - 1}
 		if bidirectional {
 			form.ConvolveAll, form.Before, form.After = true, taps/2, taps-1-taps/2

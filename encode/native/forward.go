@@ -80,7 +80,8 @@ func (m *Model) visitBlocks(sc *scratch, visit func(first, rows, padded int)) {
 // forward computes the layers for a chunk.
 func (m *Model) forward(ctx context.Context, sc *scratch) error {
 	h, l := m.config.Hidden, m.loops
-	ldHidden, ldContext, ldQKV, ldWide := stride(h), stride(m.contextWidth), stride(m.qkvWidth), stride(m.feedForwardWidth())
+	ldHidden, ldContext := stride(h), stride(m.contextWidth)
+	ldQKV, ldWide := stride(m.qkvWidth), stride(m.feedForwardWidth())
 	m.embedTokens(sc)
 	in := sc.x // input of a layer: x itself, or its norm
 	if m.config.NormPlace != transformer.PostNorm {

@@ -133,7 +133,7 @@ func findTier(name string) (*loops, error) {
 		if name = os.Getenv(kernels.EnvCPU); name == "" {
 			return tiers[len(tiers)-1], nil
 		}
-		origin = " origin " + kernels.EnvCPU
+		origin = " from " + kernels.EnvCPU
 	}
 	for _, t := range tiers {
 		if t.name == name {
@@ -141,5 +141,5 @@ func findTier(name string) (*loops, error) {
 		}
 	}
 	available := strings.Join(Tiers(), ", ")
-	return nil, fmt.Errorf("encoder: %w: %q%s (available is: %s)", kernels.ErrUnavailable, name, origin, available)
+	return nil, fmt.Errorf("encoder: %w: %q%s (there is: %s)", kernels.ErrUnavailable, name, origin, available)
 }

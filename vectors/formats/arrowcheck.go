@@ -238,8 +238,8 @@ func (c *arrowCheck) checkMessage(m table, offset, body int64) error {
 	return damaged("a message of kind %d", m.uint8Field(1))
 }
 
-// trustedBytes and trustedFactor limit the decompressed size that the buffers of a batch may claim: trustedBytes
-// bytes, plus trustedFactor the size of the body. Beyond that a buffer is decompressed to check its claim.
+// trustedBytes plus trustedFactor times the size of the body is the decompressed size that the buffers of a
+// batch may claim. Beyond that a buffer is decompressed to check its claim.
 const trustedBytes, trustedFactor = 16 << 20, 16
 
 // checkBatch checks that a batch has the descriptions that the schema needs, and not more values than bytes.
@@ -323,7 +323,7 @@ func (c *arrowCheck) checkDecompressed(codec uint8, offset, n, size int64) error
 		return io.ErrUnexpectedEOF
 	}
 	var in io.Reader = lz4.NewReader(io.NewSectionReader(c.f, offset, n))
-	if codec == 1 { // Zstandard; 0 is LZ4
+	if codec == 1 { // Zstandard. 0 is LZ4
 		d, err := zstd.NewReader(io.NewSectionReader(c.f, offset, n), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return err

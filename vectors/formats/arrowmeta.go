@@ -101,7 +101,7 @@ type verifier struct {
 
 // verify returns the root table of b, after checking all offsets and lengths in it.
 func verify(b []byte, l *layout) (table, error) {
-	const visits = 8 // of each byte, on average: more than writers need
+	const visits = 8 // of each byte, on average
 	v := &verifier{b: b, remaining: visits*len(b) + 64}
 	root, err := v.follow(0)
 	if err == nil {
