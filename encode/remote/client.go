@@ -42,7 +42,8 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	// A redirect would lose the body, or send the token to another host.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.http = &http.Client{Transport: t, CheckRedirect: refuse}
-	vectors, err := c.Encode(ctx, []string{"dimension"}, true)
+	const isQuery = true
+	vectors, err := c.Encode(ctx, []string{"dimension"}, isQuery)
 	if err != nil {
 		return nil, err
 	}

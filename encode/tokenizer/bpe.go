@@ -97,7 +97,7 @@ func (s *bpeScratch) add(id int32, from, to int) {
 const minHeapSymbols = 64
 
 // encode looks up the whole word if merges may be ignored, or else splits it into symbols and merges them.
-func (m *bpe) encode(w *work, word []byte) error {
+func (m *bpe) encode(w *scratch, word []byte) error {
 	if m.ignoreMerges {
 		ids := m.ids
 		if m.byteLevel {

@@ -69,7 +69,7 @@ func parse(o object) (*Tokenizer, error) {
 	}
 	// Build the steps in the order in which they depend on each other.
 	t := &Tokenizer{vocab: &vocabulary{}, cache: newCache()}
-	t.pool.New = func() any { return &work{} }
+	t.pool.New = func() any { return &scratch{} }
 	var err error
 	for i, key := range []string{"padding", "truncation"} {
 		if t.sides[i], err = readSide(o.read(key)); err != nil {
@@ -205,7 +205,7 @@ func (t *Tokenizer) buildAddedSets(field string) error {
 			raw, rawSpellings = append(raw, a), append(rawSpellings, a.content)
 			continue
 		}
-		w := &work{}
+		w := &scratch{}
 		w.cur = &w.normBuffers[0]
 		w.cur.text = append(w.cur.text, a.content...)
 		if err := t.normalize(w); err != nil {

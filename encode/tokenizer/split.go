@@ -62,7 +62,7 @@ type match struct {
 	id int32
 }
 
-func (s splitter) split(w *work) {
+func (s splitter) split(w *scratch) {
 	out := w.nextCuts[:0]
 	for _, c := range w.cuts {
 		out = s.splitPiece(w, out, c)
@@ -71,7 +71,7 @@ func (s splitter) split(w *work) {
 }
 
 // splitPiece appends the parts of the cut c to out.
-func (s splitter) splitPiece(w *work, out []span, c span) []span {
+func (s splitter) splitPiece(w *scratch, out []span, c span) []span {
 	text := w.cur.text[:c.end]
 	matched := false // the last part was a match
 	begin := len(out)

@@ -2,23 +2,30 @@ package main
 
 import "github.com/plaid-ir/plaid/encode/native/internal/plain"
 
-func writeNorm(a *asm)    { normRows(a, "Norm", false, true) }
-func writeAddNorm(a *asm) { normRows(a, "AddNorm", true, true) }
-func writeRMS(a *asm)     { normRows(a, "RMS", false, false) }
-func writeAddRMS(a *asm)  { normRows(a, "AddRMS", true, false) }
+func writeNorm(a *asm)    { a.writeNormForm(normForm{name: "Norm", center: true}) }
+func writeAddNorm(a *asm) { a.writeNormForm(normForm{name: "AddNorm", add: true, center: true}) }
+func writeRMS(a *asm)     { a.writeNormForm(normForm{name: "RMS"}) }
+func writeAddRMS(a *asm)  { a.writeNormForm(normForm{name: "AddRMS", add: true}) }
 
-// normRows writes a norm: of the sum x + r if add, and of the differences from the mean if center.
-func normRows(a *asm, name string, add, center bool) {
+// normForm is a function of package plain: a norm of the sum x + r if add, and of the differences from the
+// mean if center.
+type normForm struct {
+	name        string
+	add, center bool
+}
+
+// writeNormForm writes a norm.
+func (a *asm) writeNormForm(form normForm) {
 	rows := "dst, x"
-	if add {
+	if form.add {
 		rows += ", r"
 	}
-	a.beginFunction(name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
+	a.beginFunction(form.name, rows+" []float32, stride, m, n int, gamma, beta []float32, epsilon, inverse float32")
 	dst, x := a.loadArg("dst_base"), a.loadArg("x_base")
 	stride, m, n := a.strideArg("stride"), a.loadArg("m"), a.loadArg("n")
 	a.shiftReg(n, -4)
 	var r reg
-	if add {
+	if form.add {
 		r = a.loadArg("r_base")
 	}
 	p, q, count, g, b := a.newReg(), a.newReg(), a.newReg(), a.newReg(), a.newReg()
@@ -36,30 +43,30 @@ func normRows(a *asm, name string, add, center bool) {
 	a.emitRows(m, func() {
 		zero()
 		a.moveReg(x, p)
-		if add {
+		if form.add {
 			a.moveReg(r, q)
 		}
 		a.emitBlocks("sum", n, count, func() {
 			a.visitVectors(func(i, disp int) {
 				a.load(v, p, disp)
-				if add {
+				if form.add {
 					a.load(w, q, disp)
 					a.vadd(v, v, w)
 					a.store(v, p, disp)
 				}
-				if center {
+				if form.center {
 					a.vadd(acc[i], acc[i], v)
 				} else {
 					a.fma(acc[i], v, v)
 				}
 			})
 			a.add(p, block)
-			if add {
+			if form.add {
 				a.add(q, block)
 			}
 		})
 		a.sumLanes(acc, v)
-		if center {
+		if form.center {
 			a.vmul(mean, acc[0], inverse)
 			zero()
 			a.moveReg(x, p)
@@ -81,7 +88,7 @@ func normRows(a *asm, name string, add, center bool) {
 		a.loadArgTo("beta_base", b)
 		a.emitStream("scale", n, count, func(_, disp int) {
 			a.load(v, p, disp)
-			if center {
+			if form.center {
 				a.vsub(v, v, mean)
 			}
 			a.vmul(v, v, t)
@@ -91,7 +98,7 @@ func normRows(a *asm, name string, add, center bool) {
 		}, p, g, b, q)
 		a.addReg(x, stride)
 		a.addReg(dst, stride)
-		if add {
+		if form.add {
 			a.addReg(r, stride)
 		}
 	})

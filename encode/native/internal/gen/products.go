@@ -60,8 +60,8 @@ func (a *asm) emitTiles(maxVectors int, bytes bool) {
 	a.jumpZero(t.m, "return")
 	a.loadArgTo("vectors", t.count)
 	for v := maxVectors; v > 1; v-- {
-		a.either("CMP $%d, %s", "CMPQ %[2]s, $%[1]d", v, t.count)
-		a.either("BEQ vectors%d", "JEQ vectors%d", v)
+		a.emitEither("CMP $%d, %s", "CMPQ %[2]s, $%[1]d", v, t.count)
+		a.emitEither("BEQ vectors%d", "JEQ vectors%d", v)
 	}
 	free := a.free
 	for v := 1; v <= maxVectors; v++ {
